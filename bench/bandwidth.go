@@ -1,0 +1,190 @@
+package main
+
+import (
+	"time"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// windows sends many messages at a time.
+type windows struct {
+	*pair
+	both         bool              // ranks send to each other, both at once
+	sends, recvs []request.Request // one for each message of a window
+	done         []byte
+}
+
+func openOneWay(j *job) (exercise, error)   { return openWindows(j, false) }
+func openBothWays(j *job) (exercise, error) { return openWindows(j, true) }
+
+func openWindows(j *job, both bool) (exercise, error) {
+	p, err := newPair(j)
+	if err != nil {
+		return nil, err
+	}
+	return &windows{
+		pair: p, both: both, done: make([]byte, 4),
+		sends: make([]request.Request, j.cfg.window),
+		recvs: make([]request.Request, j.cfg.window),
+	}, nil
+}
+
+func (e *windows) run(n int) (time.Duration, error) {
+	began := time.Now()
+	for range n {
+		var err error
+		switch {
+		case e.both:
+			err = e.exchange()
+		case e.leads:
+			err = e.sendWindow()
+		default:
+			err = e.recvWindow()
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// sendWindow is one iteration of the sender: a window, and one answer for all of it.
+func (e *windows) sendWindow() error {
+	if err := e.isends(); err != nil {
+		return err
+	}
+	if err := request.WaitAll(e.sends...); err != nil {
+		return err
+	}
+	_, err := comm.Recv(e.j.world, e.done, e.peer, tagDone)
+	return err
+}
+
+func (e *windows) recvWindow() error {
+	late, err := e.irecvs()
+	if err == nil {
+		err = e.irecvsLate(late)
+	}
+	if err == nil {
+		err = request.WaitAll(e.recvs...)
+	}
+	if err != nil {
+		return err
+	}
+	return comm.Send(e.j.world, e.done, e.peer, tagDone)
+}
+
+func (e *windows) exchange() error {
+	// What is sent late and what is received late is the same by count: both take turns.
+	turn, late := e.turn, e.late
+	n, err := e.irecvs()
+	if err != nil {
+		return err
+	}
+	e.turn, e.late = turn, late
+	if err := e.isends(); err != nil {
+		return err
+	}
+	if err := e.irecvsLate(n); err != nil {
+		return err
+	}
+	if err := request.WaitAll(e.sends...); err != nil {
+		return err
+	}
+	return request.WaitAll(e.recvs...)
+}
+
+func (e *windows) isends() error {
+	c, out, tag := e.j.world, e.send.now, tagData
+	for k := range e.sends {
+		if e.varied {
+			c, out, tag = e.next(), e.send.take(), tagData
+			if e.late.due() {
+				c, tag = e.j.world, tagLate
+			}
+		}
+		var err error
+		if e.sends[k], err = comm.Isend(c, out, e.peer, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// irecvs asks for all messages of a window but those that are to arrive before they are
+// asked for, and says how many these are.
+func (e *windows) irecvs() (late int, err error) {
+	c, in := e.j.world, e.recv.now
+	asked := e.recvs[:0]
+	for range e.recvs {
+		if e.varied {
+			if c = e.next(); e.late.due() {
+				continue
+			}
+			in = e.recv.take()
+		}
+		r, err := comm.Irecv(c, in, e.peer, tagData)
+		if err != nil {
+			return 0, err
+		}
+		asked = append(asked, r)
+	}
+	return len(e.recvs) - len(asked), nil
+}
+
+// irecvsLate waits until a message is there before it asks for it, for each of the n that
+// irecvs has left.
+func (e *windows) irecvsLate(n int) error {
+	for k := len(e.recvs) - n; k < len(e.recvs); k++ {
+		if _, err := e.j.world.Probe(e.peer, tagLate); err != nil {
+			return err
+		}
+		var err error
+		if e.recvs[k], err = comm.Irecv(e.j.world, e.recv.take(), e.peer, tagLate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *windows) fill(seed int) { e.fillMessages(len(e.sends), seed) }
+
+func (e *windows) check(seed int) error {
+	if e.leads && !e.both {
+		return nil
+	}
+	return e.checkMessages(len(e.recvs), seed)
+}
+
+// perSecond is how many of something there were in a second, n in each iteration.
+func (m measured) perSecond(n int) float64 {
+	return float64(n) * float64(m.iterations) / m.elapsed.Seconds()
+}
+
+// micros is the time of an iteration in microseconds.
+func (m measured) micros() float64 {
+	return float64(m.elapsed.Nanoseconds()) / float64(m.iterations) / 1000
+}
+
+func reportBandwidth(j *job, m measured) ([]float64, error) {
+	return []float64{m.perSecond(j.cfg.window) * float64(m.bytes) / 1e6}, nil
+}
+
+func reportBothWays(j *job, m measured) ([]float64, error) {
+	return []float64{2 * m.perSecond(j.cfg.window) * float64(m.bytes) / 1e6}, nil
+}
+
+// reportRate adds the pairs up, by the average time of their senders.
+func reportRate(j *job, m measured) ([]float64, error) {
+	pairs := j.world.Size() / 2
+	seconds, sum := []float64{0}, []float64{0}
+	if j.world.Rank() < pairs {
+		seconds[0] = m.elapsed.Seconds()
+	}
+	if err := comm.Reduce(j.world, seconds, sum, comm.Sum, 0); err != nil || j.world.Rank() != 0 {
+		return nil, err
+	}
+	rate := float64(pairs) * float64(m.iterations) * float64(j.cfg.window) / (sum[0] / float64(pairs))
+	return []float64{rate * float64(m.bytes) / 1e6, rate}, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/mpitest"
+)
+
+// local runs a benchmark with ranks as goroutines and gives what rank 0 prints.
+func local(t *testing.T, ranks int, args string) string {
+	t.Helper()
+	cfg, err := parse(append(strings.Fields(args), "--local", fmt.Sprint(ranks)))
+	require.NoError(t, err)
+	require.NoError(t, cfg.checkRanks(1))
+	var out bytes.Buffer
+	mpitest.Run(t, ranks, func(t testing.TB, world *comm.Comm) {
+		require.NoError(t, run(world, cfg, &out))
+	})
+	return out.String()
+}
+
+// Every benchmark, with everything that it takes, brings the right bytes and prints a line for
+// each size.
+func TestEveryBenchmark(t *testing.T) {
+	for _, b := range table() {
+		if b.open == nil {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			check := func(ranks int, flags string, sizes int) {
+				t.Helper()
+				args := b.name + " -i 2 -x 1 " + flags
+				if b.takes("W") && !strings.Contains(flags, "-W") {
+					args += " -W 8"
+				}
+				if b.takes("m") {
+					args += " --validate"
+				}
+				got, lines := local(t, ranks, args), 2+sizes
+				if strings.Contains(flags, "--json") {
+					lines = sizes
+					for _, c := range b.columns[1:] {
+						if c.part == value {
+							lines += sizes
+						}
+					}
+				}
+				assert.Equal(t, lines, strings.Count(got, "\n"), "%d ranks, %s:\n%s", ranks, args, got)
+			}
+			sizes, large := "", ""
+			one := 1
+			if b.takes("m") {
+				sizes, large = fmt.Sprintf("-m 0:%d ", 4*b.unit), "-m 40000:40000 "
+				one = 4
+			}
+			check(b.ranks.min, sizes, one)
+			check(b.ranks.min, large+"--json", 1)
+			for _, f := range b.flags {
+				switch f {
+				case "W":
+					check(b.ranks.min, large+"-W 1", 1)
+				case "unexpected":
+					check(b.ranks.min, large+"--unexpected 30", 1)
+					check(b.ranks.min, sizes+"--unexpected 100 --two-comms --fresh --pool 256K", one)
+				case "fresh":
+					check(b.ranks.min, large+"--fresh --pool 64K", 1)
+					check(b.ranks.min, sizes+"--fresh --pool 0 --alloc", one)
+				case "alloc", "two-comms", "isend":
+					check(b.ranks.min, large+spell(f), 1)
+				}
+			}
+			if b.ranks.max == 0 {
+				check(4, large, 1)
+			}
+			if b.ranks.max == 0 && !b.ranks.even {
+				check(3, sizes, one)
+			}
+		})
+	}
+}
+
+// What has not arrived is noticed.
+func TestValidateNotices(t *testing.T) {
+	for _, b := range table() {
+		if !b.takes("validate") {
+			continue
+		}
+		cfg, err := parse([]string{b.name, "-m", "4K:4K"})
+		require.NoError(t, err)
+		var mu sync.Mutex
+		noticed := 0
+		mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+			ex, err := cfg.bench.open(&job{cfg: cfg, world: world, comms: [2]*comm.Comm{world, world}})
+			require.NoError(t, err)
+			require.NoError(t, ex.resize(4<<10))
+			ex.fill(1)
+			if ex.check(1) != nil {
+				mu.Lock()
+				noticed++
+				mu.Unlock()
+			}
+			require.NoError(t, ex.close())
+		})
+		assert.Positive(t, noticed, b.name)
+	}
+}
+
+// The timed loops allocate nothing: 100 more iterations do not allocate once each.
+func TestLoopsDoNotAllocate(t *testing.T) {
+	mallocs := func(args string, iterations int) uint64 {
+		cfg, err := parse(strings.Fields(fmt.Sprintf("%s -i %d -x 20", args, iterations)))
+		require.NoError(t, err)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		require.NoError(t, comm.RunLocal(2, func(world *comm.Comm) error { return run(world, cfg, io.Discard) }))
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	for _, b := range table() {
+		flags := ""
+		if b.takes("m") {
+			flags += " -m 64:64"
+		}
+		if b.takes("W") {
+			flags += " -W 8"
+		}
+		variants := []string{flags}
+		if b.takes("unexpected") {
+			variants = append(variants, flags+" --unexpected 20 --two-comms --fresh --pool 1M")
+		}
+		for _, v := range variants {
+			if b.open == nil {
+				continue
+			}
+			const more = 100
+			few := mallocs(b.name+v, 1)
+			many := mallocs(b.name+v, 1+more)
+			assert.Less(t, many, few+more, "%s%s", b.name, v)
+		}
+	}
+}
+
+func TestEvery(t *testing.T) {
+	for percent := range 101 {
+		e := every{percent: percent}
+		n := 0
+		for range 1000 {
+			if e.due() {
+				n++
+			}
+		}
+		assert.Equal(t, 10*percent, n)
+	}
+}
+
+// Fresh buffers are apart, and all of the pool is used before one comes again.
+func TestFreshBuffers(t *testing.T) {
+	mpitest.Run(t, 1, func(t testing.TB, world *comm.Comm) {
+		p, err := newPool[byte](&job{cfg: config{fresh: true, poolBytes: 1 << 20}, world: world}, 10_000)
+		require.NoError(t, err)
+		for _, n := range []int{1, 100, 10_000} {
+			p.resize(n)
+			seen := map[*byte]bool{}
+			for first := &p.take()[0]; ; {
+				b := p.take()
+				require.Len(t, b, n)
+				if &b[0] == first {
+					break
+				}
+				require.False(t, seen[&b[0]])
+				seen[&b[0]] = true
+			}
+			assert.InDelta(t, (1<<20)/freshStride(n), len(seen)+1, 1)
+		}
+		require.NoError(t, p.free())
+	})
+}

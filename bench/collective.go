@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// shape is a collective's own measures at one rank.
+type shape struct {
+	rank, ranks int
+	count       int   // elements of the size that is measured
+	shares      []int // of each rank, when these are divided among all
+}
+
+func newShape(rank, ranks, count int) shape {
+	s := shape{rank, ranks, count, make([]int, ranks)}
+	for r := range s.shares {
+		s.shares[r] = (count + ranks - 1 - r) / ranks
+	}
+	return s
+}
+
+// collective is what there is to know of one. Rank 0 is the root.
+type collective[T element] struct {
+	// in and out say how many elements a rank gives, and gets.
+	in, out func(s shape) int
+	call    func(c *comm.Comm, s shape, in, out []T) error
+	// origin says where the element i that a rank gets comes from: the rank, and the element
+	// of what that gives. A rank of all: the sum over them.
+	origin func(s shape, i int) (rank, element int)
+}
+
+const all = -1
+
+// collectiveExercise measures a collective: each call by itself, with a barrier after it, so
+// that no rank is ahead by more than one.
+type collectiveExercise[T element] struct {
+	*collective[T]
+	j       *job
+	shape   shape
+	in, out *pool[T]
+	epoch   time.Time
+	turn    int
+}
+
+// openCollective gives what opens a collective.
+func openCollective[T element](c collective[T]) func(j *job) (exercise, error) {
+	return func(j *job) (exercise, error) {
+		e := &collectiveExercise[T]{collective: &c, j: j, epoch: time.Now()}
+		e.measure(j.largest())
+		var err error
+		e.in, e.out, err = newPools[T](j, c.in(e.shape), c.out(e.shape))
+		return e, err
+	}
+}
+
+func (e *collectiveExercise[T]) measure(bytes int) {
+	e.shape = newShape(e.j.world.Rank(), e.j.world.Size(), bytes/int(unsafe.Sizeof(*new(T))))
+}
+
+func (e *collectiveExercise[T]) resize(bytes int) error {
+	e.measure(bytes)
+	e.in.resize(e.collective.in(e.shape))
+	e.out.resize(e.collective.out(e.shape))
+	return nil
+}
+
+func (e *collectiveExercise[T]) run(n int) (time.Duration, error) {
+	var sum time.Duration
+	for range n {
+		e.turn++
+		c, in, out := e.j.comms[e.turn&1], e.in.take(), e.out.take()
+		began := time.Since(e.epoch)
+		if err := e.call(c, e.shape, in, out); err != nil {
+			return 0, err
+		}
+		sum += time.Since(e.epoch) - began
+		if err := e.j.world.Barrier(); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+func (e *collectiveExercise[T]) fill(seed int) {
+	e.in.mark()
+	e.out.mark()
+	// Neither function gives an error.
+	_ = e.in.sinceMark(1, func(b []T) error {
+		for i := range b {
+			b[i] = T(datum(seed, e.shape.rank, i))
+		}
+		return nil
+	})
+	_ = e.out.sinceMark(1, func(b []T) error {
+		for i := range b {
+			b[i] = 0xff
+		}
+		return nil
+	})
+}
+
+func (e *collectiveExercise[T]) check(seed int) error {
+	return e.out.sinceMark(1, func(b []T) error {
+		for i, got := range b {
+			rank, element := e.origin(e.shape, i)
+			if want := e.want(seed, rank, element); got != want {
+				return fmt.Errorf("element %d of %d is %v, not %v", i, len(b), got, want)
+			}
+		}
+		return nil
+	})
+}
+
+func (e *collectiveExercise[T]) want(seed, rank, element int) T {
+	if rank != all {
+		return T(datum(seed, rank, element))
+	}
+	var sum T
+	for r := range e.shape.ranks {
+		sum += T(datum(seed, r, element))
+	}
+	return sum
+}
+
+func (e *collectiveExercise[T]) close() error { return errors.Join(e.in.free(), e.out.free()) }
+
+// barrier has no data, and needs no barrier after it: the time of all calls is taken.
+type barrier struct{ j *job }
+
+func openBarrier(j *job) (exercise, error) { return barrier{j}, nil }
+
+func (e barrier) run(n int) (time.Duration, error) {
+	began := time.Now()
+	for i := range n {
+		if err := e.j.comms[i&1].Barrier(); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+func (barrier) resize(int) error { return nil }
+func (barrier) fill(int)         {}
+func (barrier) check(int) error  { return nil }
+func (barrier) close() error     { return nil }
+
+// reportCollective is the average, the least and the most over all ranks.
+func reportCollective(j *job, m measured) ([]float64, error) {
+	mine := []float64{m.micros()}
+	sum, least, most := []float64{0}, []float64{0}, []float64{0}
+	err := comm.Reduce(j.world, mine, sum, comm.Sum, 0)
+	if err == nil {
+		err = comm.Reduce(j.world, mine, least, comm.Min, 0)
+	}
+	if err == nil {
+		err = comm.Reduce(j.world, mine, most, comm.Max, 0)
+	}
+	return slices.Concat([]float64{sum[0] / float64(j.world.Size())}, least, most), err
+}

@@ -1,0 +1,99 @@
+package main
+
+import "github.com/mpigo/mpigo/comm"
+
+// row is one collective of the table.
+type row struct {
+	name string
+	unit int // bytes of an element
+	open func(j *job) (exercise, error)
+}
+
+const floatBytes = 4
+
+// Sizes are those of one rank's buffer; of what goes to or comes from each rank where there is
+// a part for each of them. The size of a reducescatter is that of the whole vector.
+func collectives() []row {
+	return []row{
+		{"bcast", 1, openCollective(collective[byte]{
+			in:  rootOnly(one),
+			out: func(s shape) int { return one(s) - rootOnly(one)(s) },
+			call: func(c *comm.Comm, s shape, in, out []byte) error {
+				if s.rank == 0 {
+					out = in
+				}
+				return comm.Bcast(c, out, 0)
+			},
+			origin: func(s shape, i int) (int, int) { return 0, i },
+		})},
+		{"reduce", floatBytes, openCollective(collective[float32]{
+			in:  one,
+			out: rootOnly(one),
+			call: func(c *comm.Comm, s shape, in, out []float32) error {
+				return comm.Reduce(c, in, out, comm.Sum, 0)
+			},
+			origin: sumOf,
+		})},
+		{"allreduce", floatBytes, openCollective(collective[float32]{
+			in:  one,
+			out: one,
+			call: func(c *comm.Comm, s shape, in, out []float32) error {
+				return comm.Allreduce(c, in, out, comm.Sum)
+			},
+			origin: sumOf,
+		})},
+		{"reducescatter", floatBytes, openCollective(collective[float32]{
+			in:  one,
+			out: func(s shape) int { return s.shares[s.rank] },
+			call: func(c *comm.Comm, s shape, in, out []float32) error {
+				return comm.ReduceScatter(c, in, out, s.shares, comm.Sum)
+			},
+			origin: func(s shape, i int) (int, int) {
+				for _, n := range s.shares[:s.rank] {
+					i += n
+				}
+				return all, i
+			},
+		})},
+		{"gather", 1, openCollective(collective[byte]{
+			in:     one,
+			out:    rootOnly(forEach),
+			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Gather(c, in, out, 0) },
+			origin: func(s shape, i int) (int, int) { return i / s.count, i % s.count },
+		})},
+		{"scatter", 1, openCollective(collective[byte]{
+			in:     rootOnly(forEach),
+			out:    one,
+			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Scatter(c, in, out, 0) },
+			origin: func(s shape, i int) (int, int) { return 0, s.rank*s.count + i },
+		})},
+		{"allgather", 1, openCollective(collective[byte]{
+			in:     one,
+			out:    forEach,
+			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Allgather(c, in, out) },
+			origin: func(s shape, i int) (int, int) { return i / s.count, i % s.count },
+		})},
+		{"alltoall", 1, openCollective(collective[byte]{
+			in:   forEach,
+			out:  forEach,
+			call: func(c *comm.Comm, s shape, in, out []byte) error { return comm.Alltoall(c, in, out) },
+			origin: func(s shape, i int) (int, int) {
+				return i / s.count, s.rank*s.count + i%s.count
+			},
+		})},
+	}
+}
+
+func one(s shape) int     { return s.count }
+func forEach(s shape) int { return s.count * s.ranks }
+
+func rootOnly(n func(s shape) int) func(s shape) int {
+	return func(s shape) int {
+		if s.rank != 0 {
+			return 0
+		}
+		return n(s)
+	}
+}
+
+func sumOf(_ shape, i int) (int, int) { return all, i }

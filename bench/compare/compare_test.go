@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	opts, err := parse(strings.Fields("-quick -only ^latency$ -o out"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, opts.rounds)
+	assert.True(t, opts.only.MatchString("latency"))
+	assert.False(t, opts.only.MatchString("platency"))
+	opts, err = parse(nil)
+	require.NoError(t, err)
+	assert.Equal(t, 5, opts.rounds)
+	for args, want := range map[string]string{
+		"more":          `unexpected argument "more"`,
+		"-rounds -1":    "-rounds -1: it must be at least 1",
+		"-timeout 0s":   "-timeout 0s: it must be more than 0",
+		"-bind socket":  `-bind "socket": core or default`,
+		"-only (":       "-only: ",
+		"-who [":        "-who: ",
+		"-quick -o a b": `unexpected argument "b"`,
+	} {
+		_, err := parse(strings.Fields(args))
+		require.Error(t, err, args)
+		assert.Contains(t, err.Error(), want)
+		assert.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// command is what a contender runs for an experiment on two cores.
+func command(t *testing.T, who, what string, ranks int, bind string, quick bool) string {
+	t.Helper()
+	for _, e := range experiments() {
+		for _, c := range contenders("/d") {
+			if e.name == what && e.ranks == ranks && c.name == who {
+				require.True(t, c.takesPart(e))
+				return strings.Join(append(c.env, c.command(e, place{cores: 2, bind: bind, root: true}, quick)...), " ")
+			}
+		}
+	}
+	t.Fatalf("no %s of %s with %d ranks", what, who, ranks)
+	return ""
+}
+
+func TestCommands(t *testing.T) {
+	assert.Equal(t, "/d/mpirun-go -n 2 --bind-to core /d/bench latency -m 1:4M --json",
+		command(t, ours, "latency", 2, bindCore, false))
+	assert.Equal(t, "/d/mpirun-go -n 2 /d/bench bw -m 8,8K,64K,1M --json --alloc",
+		command(t, oursAlloc, "bw", 2, bindDefault, true))
+	assert.Equal(t, "/d/mpirun-go -n 8 --oversubscribe /d/bench barrier --json -i 500 -x 50",
+		command(t, ours, "barrier", 8, bindCore, true))
+	assert.Equal(t, "mpirun.openmpi -n 2 --mca btl_vader_single_copy_mechanism none --allow-run-as-root --bind-to core "+
+		"/d/peer-openmpi latency --fresh -m 8,1K,8K,64K,1M --json",
+		command(t, openMPITwo, "latency, fresh buffers", 2, bindCore, false))
+	assert.Equal(t, "mpirun.openmpi -n 8 --mca btl_vader_single_copy_mechanism cma --allow-run-as-root --oversubscribe "+
+		"--bind-to none --mca mpi_yield_when_idle 1 /d/peer-openmpi allreduce -m 8,64K,1M --json -i 500 -x 50",
+		command(t, openMPISingle, "allreduce", 8, bindCore, false))
+	assert.Equal(t, "UCX_TLS=posix,self mpiexec.hydra -n 4 /d/peer-mpich allreduce -m 8,64K,1M --json -i 10 -x 2",
+		command(t, mpichTwo, "allreduce", 4, bindCore, false))
+	assert.Equal(t, "mpiexec.hydra -n 2 -bind-to core /d/peer-mpich empty",
+		command(t, mpichSingle, startName, 2, bindCore, true))
+	assert.Equal(t, "/d/bench latency -m 8 --local 2 --json",
+		command(t, ours, goroutinesName, 2, bindCore, true))
+}
+
+// Every mark is about something that is measured, by someone who takes part.
+func TestMarksAreMeasured(t *testing.T) {
+	res := &results{}
+	for _, e := range experiments() {
+		unit := "us"
+		switch {
+		case e.kind == wholeJob:
+			unit = "ms"
+		case strings.HasPrefix(e.name, "bw"):
+			unit = "MB/s"
+		}
+		for _, size := range []int{0, 8, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20} {
+			for _, c := range contenders("") {
+				if c.takesPart(e) {
+					res.add(point{e.name, e.ranks, size, unit}, c.name, 1)
+				}
+			}
+		}
+	}
+	res.add(point{goroutinesName, 2, 8, "us"}, channel, 1)
+	all := marks()
+	assert.Len(t, judge(res, all), len(all))
+}
+
+func TestJudge(t *testing.T) {
+	res := &results{}
+	lat, bw := point{"latency", 2, 8, "us"}, point{"bw", 2, 8, "MB/s"}
+	for _, v := range []float64{0.05, 0.04, 0.09} {
+		res.add(lat, ours, v)
+	}
+	for _, v := range []float64{0.2, 0.12, 0.3} {
+		res.add(lat, openMPISingle, v)
+	}
+	for _, v := range []float64{0.14, 0.13, 0.16} {
+		res.add(lat, mpichTwo, v)
+	}
+	res.add(bw, ours, 200)
+	res.add(bw, mpichSingle, 150)
+	res.add(bw, openMPITwo, 160)
+
+	out := judge(res, marks())
+	require.Len(t, out, 2)
+	assert.Equal(t, "latency 8 B", out[0].what)
+	assert.Equal(t, mpichTwo, out[0].who, "the best median")
+	assert.InDelta(t, 0.05/0.14, out[0].ratio, 1e-9)
+	assert.InDelta(t, 0.04/0.12, out[0].best, 1e-9, "the best of all is another one's")
+	assert.True(t, out[0].reached)
+	assert.Equal(t, "bw 8 B", out[1].what)
+	assert.Equal(t, openMPITwo, out[1].who)
+	assert.InDelta(t, 200.0/160, out[1].ratio, 1e-9)
+	assert.False(t, out[1].reached, "1.25 is not 1.5")
+}
+
+func TestSummarize(t *testing.T) {
+	time := series{point{Unit: "us"}, ours, []float64{5, 1, 3, 2}}
+	assert.Equal(t, summary{median: 2.5, best: 1}, summarize(time))
+	rate := series{point{Unit: "MB/s"}, ours, []float64{5, 1, 3}}
+	assert.Equal(t, summary{median: 3, best: 5}, summarize(rate))
+}
+
+func TestReadings(t *testing.T) {
+	all, err := readings([]byte("WARNING of a library\n"+`{"bench":"bw","size":8,"value":1e3,"unit":"MB/s","ranks":2,"btl":"sm"}`+"\n"), 2)
+	require.NoError(t, err)
+	assert.Equal(t, []reading{{8, 1000, "MB/s", 2}}, all)
+	for out, want := range map[string]string{
+		"":              "no results",
+		"{\"size\":\n":  "unexpected end",
+		`{"ranks":1}`:   "a job of 1 ranks, not 2",
+		"# a table\n8 ": "no results",
+	} {
+		_, err := readings([]byte(out), 2)
+		require.Error(t, err, out)
+		assert.Contains(t, err.Error(), want)
+	}
+}
+
+func TestLauncher(t *testing.T) {
+	l := newLauncher(time.Minute)
+	out, took, err := l.run(t.Context(), []string{"sh", "-c", "echo $A"}, []string{"A=b"})
+	require.NoError(t, err)
+	assert.Equal(t, "b\n", string(out))
+	assert.Positive(t, took)
+	_, _, err = l.run(t.Context(), []string{"sh", "-c", "echo why >&2; exit 3"}, nil)
+	assert.EqualError(t, err, "exit status 3: why")
+	_, _, err = l.run(t.Context(), []string{"/nowhere"}, nil)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A job that hangs is ended, and so is what it has left in a session of its own.
+func TestLauncherEnds(t *testing.T) {
+	l := newLauncher(300 * time.Millisecond)
+	file := filepath.Join(t.TempDir(), "pid")
+	_, _, err := l.run(t.Context(), []string{"sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $! >" + file + "; wait"}, nil)
+	assert.EqualError(t, err, "no end after 300ms")
+	pid, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		env, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "environ"))
+		return err != nil || !strings.Contains(string(env), l.mark)
+	}, 10*time.Second, 10*time.Millisecond)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err = l.run(ctx, []string{"sleep", "600"}, nil)
+	assert.Error(t, err)
+}
+
+// some results to write and draw.
+func some() *results {
+	res := &results{Begun: time.Unix(0, 0).UTC(), Ended: time.Unix(90, 0).UTC(), Rounds: 2, Bind: bindCore, Problems: []string{"MPICH | is left out"},
+		Machine: machine{CPU: "CPU", Cores: 2, Kernel: "Linux"}, Contenders: []described{{ours, "mpirun-go"}}}
+	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
+		for i := range 2 {
+			f := float64(size) * float64(i+1)
+			res.add(point{"latency", 2, size, "us"}, ours, f/1000)
+			res.add(point{"latency", 2, size, "us"}, oursAlloc, f/2000)
+			res.add(point{"latency", 2, size, "us"}, openMPITwo, f/1500)
+			res.add(point{"bw", 2, size, "MB/s"}, ours, 5*f)
+		}
+	}
+	res.add(point{limitsName, 2, 64, "ns"}, lineName, 47)
+	return res
+}
+
+func TestTables(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, writeTables(&b, some()))
+	for _, want := range []string{
+		"# Measurements of 1970-01-01\n",
+		"| processor | CPU, 2 cores, cache  |\n",
+		"| rounds | 2, interleaved, in 1m30s |\n",
+		"| problem | MPICH / is left out |\n",
+		"0 of 6 reached.",
+		"| latency 8 B | 0.012 (0.008) us | 0.008 (0.005) us | Open MPI, two copies | 1.50 (1.50) | ≤ 0.5 | **no** |\n",
+		"| a cache line to another core | 47.0 ns | 47.0 ns |\n",
+		"## latency, 2 ranks (us)\n\n| size | mpigo | mpigo, Alloc memory | Open MPI, two copies | ours to best peer |\n",
+		"| 1 KiB | 1.54 (1.02) | 0.768 (0.512) | 1.02 (0.683) | 1.50 (1.50), Alloc 0.75 (0.75) |\n",
+		"## bw, 2 ranks (MB/s)\n\n| size | mpigo |\n",
+		"| mpigo | `mpirun-go` |\n",
+	} {
+		assert.Contains(t, b.String(), want)
+	}
+}
+
+func TestPlots(t *testing.T) {
+	for _, p := range plots() {
+		svg, ok := p.draw(some())
+		require.True(t, ok)
+		dec := xml.NewDecoder(strings.NewReader(svg))
+		polylines := 0
+		for {
+			token, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if e, is := token.(xml.StartElement); is && e.Name.Local == "polyline" {
+				polylines++
+				for _, a := range e.Attr {
+					if a.Name.Local == "points" {
+						assert.Len(t, strings.Fields(a.Value), 4)
+						assert.NotContains(t, a.Value, "NaN")
+					}
+				}
+			}
+		}
+		assert.Equal(t, map[string]int{"latency": 3, "bw": 1}[p.experiment], polylines)
+		_, ok = p.draw(&results{})
+		assert.False(t, ok)
+	}
+	one := &results{}
+	one.add(point{"latency", 2, 8, "us"}, ours, 1)
+	svg, ok := plots()[0].draw(one)
+	assert.True(t, ok)
+	assert.NotContains(t, svg, "NaN")
+	assert.NotContains(t, svg, "Inf")
+}
+
+func TestResultsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, write(dir, some()))
+	again, err := readResults(filepath.Join(dir, "results.json"))
+	require.NoError(t, err)
+	assert.Equal(t, some(), again)
+	for _, name := range []string{"tables.md", "latency.svg", "bandwidth.svg"} {
+		assert.FileExists(t, filepath.Join(dir, name))
+	}
+	bad := filepath.Join(dir, "bad")
+	require.NoError(t, os.WriteFile(bad, []byte("{"), 0o600))
+	_, err = readResults(bad)
+	var syntax *json.SyntaxError
+	assert.ErrorAs(t, err, &syntax)
+}
+
+// Our own programs are built and run, the limits measured, and everything written.
+func TestMeasure(t *testing.T) {
+	opts, err := parse(strings.Fields("-quick -only ^barrier|goroutines -who ^mpigo$"))
+	require.NoError(t, err)
+	opts.out = t.TempDir()
+	require.NoError(t, run(t.Context(), opts))
+	res, err := readResults(filepath.Join(opts.out, "results.json"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, res.Rounds)
+	assert.Equal(t, len(allowedCPUs()) < 2, len(res.Problems) > 0, "%v", res.Problems)
+	seen := map[string]bool{}
+	for _, s := range res.Series {
+		seen[s.Experiment+"/"+s.Contender] = true
+		assert.Len(t, s.Values, 1)
+		assert.Positive(t, s.Values[0], s)
+	}
+	for _, want := range []string{"barrier/" + ours, goroutinesName + "/" + ours, goroutinesName + "/" + channel} {
+		assert.True(t, seen[want], want)
+	}
+	assert.Equal(t, len(allowedCPUs()) > 1, seen[limitsName+"/"+copyFar])
+
+	opts.only = opts.who
+	assert.ErrorContains(t, run(t.Context(), opts), "nothing to run")
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// Libraries.
+const (
+	mpigo   = "mpigo"
+	openMPI = "Open MPI"
+	mpich   = "MPICH"
+)
+
+// contender is a library in one configuration.
+type contender struct {
+	name    string
+	library string
+	program string
+	flags   []string // of the program, where it measures messages
+	env     []string
+	// launch is what stands before the program.
+	launch func(ranks int, at place) []string
+}
+
+// Names of contenders.
+const (
+	ours          = "mpigo"
+	oursAlloc     = "mpigo, Alloc memory"
+	openMPISingle = "Open MPI, single copy"
+	openMPITwo    = "Open MPI, two copies"
+	mpichSingle   = "MPICH, single copy"
+	mpichTwo      = "MPICH, two copies"
+	channel       = "Go channel"
+)
+
+// place is where ranks run.
+type place struct {
+	cores int
+	bind  string
+	root  bool // this is the superuser, which Open MPI does not like
+}
+
+// Ways to bind.
+const (
+	bindCore    = "core"
+	bindDefault = "default"
+)
+
+func (p place) crowded(ranks int) bool { return ranks > p.cores }
+func (p place) bound(ranks int) bool   { return p.bind == bindCore && !p.crowded(ranks) }
+
+// contenders is all of them; dir holds the programs. By default both peers copy larger messages
+// once, from the other process by process_vm_readv (CMA); without that they copy them twice, by
+// way of shared memory.
+func contenders(dir string) []contender {
+	prog := func(name string) string { return filepath.Join(dir, name) }
+	open := func(name, mechanism string) contender {
+		return contender{name: name, library: openMPI, program: prog("peer-openmpi"),
+			launch: func(ranks int, at place) []string {
+				return launchOpenMPI(ranks, at, mechanism)
+			}}
+	}
+	return []contender{
+		{name: ours, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go"))},
+		{name: oursAlloc, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go")), flags: []string{"--alloc"}},
+		open(openMPISingle, "cma"),
+		open(openMPITwo, "none"),
+		{name: mpichSingle, library: mpich, program: prog("peer-mpich"), launch: launchMPICH},
+		{name: mpichTwo, library: mpich, program: prog("peer-mpich"), launch: launchMPICH, env: []string{"UCX_TLS=posix,self"}},
+	}
+}
+
+func launchMpigo(mpirun string) func(ranks int, at place) []string {
+	return func(ranks int, at place) []string {
+		args := []string{mpirun, "-n", strconv.Itoa(ranks)}
+		if at.bound(ranks) {
+			args = append(args, "--bind-to", "core")
+		}
+		if at.crowded(ranks) {
+			args = append(args, "--oversubscribe")
+		}
+		return args
+	}
+}
+
+func launchOpenMPI(ranks int, at place, mechanism string) []string {
+	args := []string{"mpirun.openmpi", "-n", strconv.Itoa(ranks), "--mca", "btl_vader_single_copy_mechanism", mechanism}
+	if at.root {
+		args = append(args, "--allow-run-as-root")
+	}
+	if at.bound(ranks) {
+		args = append(args, "--bind-to", "core")
+	}
+	if at.crowded(ranks) {
+		args = append(args, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
+	}
+	return args
+}
+
+func launchMPICH(ranks int, at place) []string {
+	args := []string{"mpiexec.hydra", "-n", strconv.Itoa(ranks)}
+	if at.bound(ranks) {
+		args = append(args, "-bind-to", "core")
+	}
+	return args
+}
+
+// takesPart says whether a contender has a part in an experiment: where there are no messages,
+// or how they are copied makes no difference, each library has one.
+func (c contender) takesPart(e experiment) bool {
+	switch {
+	case e.kind == goroutines:
+		return c.name == ours
+	case e.kind == wholeJob, e.sizes == "":
+		return c.name == ours || c.name == openMPISingle || c.name == mpichSingle
+	case e.name == isendName:
+		return c.name != oursAlloc
+	}
+	return true
+}
+
+// Iterations where ranks share cores: what a rank waits for may come after a time slice.
+const (
+	crowdedIterations, crowdedWarmUp = 500, 50
+	// MPICH never yields: each wait takes time slices.
+	spinningIterations, spinningWarmUp = 10, 2
+)
+
+// command is the whole command line.
+func (c contender) command(e experiment, at place, quick bool) []string {
+	var argv []string
+	if e.kind != goroutines {
+		argv = c.launch(e.ranks, at)
+	}
+	argv = append(argv, c.program)
+	argv = append(argv, e.command(quick)...)
+	if e.sizes != "" {
+		argv = append(argv, c.flags...)
+	}
+	if e.kind == inside && at.crowded(e.ranks) {
+		iterations, warmUp := crowdedIterations, crowdedWarmUp
+		if c.library == mpich {
+			iterations, warmUp = spinningIterations, spinningWarmUp
+		}
+		argv = append(argv, "-i", strconv.Itoa(iterations), "-x", strconv.Itoa(warmUp))
+	}
+	return argv
+}
+
+// tools is what must be installed for a library to be there.
+func tools(library string) []string {
+	switch library {
+	case openMPI:
+		return []string{"mpicc.openmpi", "mpirun.openmpi"}
+	case mpich:
+		return []string{"mpicc.mpich", "mpiexec.hydra"}
+	}
+	return []string{"go"}
+}
+
+// missing is an error if a library is not installed.
+func missing(library string) error {
+	for _, tool := range tools(library) {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s is left out: %s is not installed", library, tool)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// launcher runs jobs, each with an end.
+type launcher struct {
+	timeout time.Duration
+	// mark is in the environment of every process of every job, so that what a launcher
+	// leaves behind is found.
+	mark string
+}
+
+func newLauncher(timeout time.Duration) *launcher {
+	return &launcher{timeout, fmt.Sprintf("MPIGO_COMPARE=%d.%d", os.Getpid(), time.Now().UnixNano())}
+}
+
+// grace is how long a launcher may take to end its job.
+const grace = 5 * time.Second
+
+// run runs a command and gives its standard output, and how long it took from start to end.
+func (l *launcher) run(ctx context.Context, argv, env []string) ([]byte, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(append(os.Environ(), env...), l.mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
+	err := cmd.Run()
+	took := time.Since(began)
+	if err == nil {
+		return stdout.Bytes(), took, nil
+	}
+	l.sweep()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, 0, fmt.Errorf("no end after %v", l.timeout)
+	}
+	return nil, 0, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
+}
+
+// sweep kills what is left of jobs.
+func (l *launcher) sweep() {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !bytes.Contains(env, []byte(l.mark+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// reading is one line of a program's output.
+type reading struct {
+	Size  int     `json:"size"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	Ranks int     `json:"ranks"`
+}
+
+// readings reads the output of a program. Lines that are not its own are left out.
+func readings(out []byte, ranks int) ([]reading, error) {
+	var all []reading
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasPrefix(line, "{") {
+			continue
+		}
+		var r reading
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
+		}
+		if r.Ranks != ranks {
+			return nil, fmt.Errorf("a job of %d ranks, not %d: is it the right launcher?", r.Ranks, ranks)
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no results: %q", lastLines(string(out), 3))
+	}
+	return all, nil
+}

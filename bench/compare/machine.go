@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is what the results depend on.
+type machine struct {
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	Cache       string `json:"cache"` // the largest
+	Kernel      string `json:"kernel"`
+	Go          string `json:"go"`
+	Mpigo       string `json:"mpigo"`
+	OpenMPI     string `json:"openmpi,omitempty"`
+	MPICH       string `json:"mpich,omitempty"`
+	LoadAtStart string `json:"loadAtStart"` // processes that want to run: averages of 1, 5 and 15 minutes
+	LoadAtEnd   string `json:"loadAtEnd"`
+}
+
+func describeMachine(ctx context.Context) machine {
+	return machine{
+		CPU:         cpuModel(),
+		Cores:       runtime.NumCPU(),
+		Cache:       largestCache(),
+		Kernel:      kernel(),
+		Go:          runtime.Version(),
+		Mpigo:       firstLine(ctx, "git", "describe", "--always", "--dirty"),
+		OpenMPI:     firstLine(ctx, "mpirun.openmpi", "--version"),
+		MPICH:       mpichVersion(ctx),
+		LoadAtStart: loadAverage(),
+	}
+}
+
+func cpuModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// largestCache is the size of the cache of the highest level.
+func largestCache() string {
+	files, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*/size")
+	if len(files) == 0 {
+		return ""
+	}
+	text, _ := os.ReadFile(files[len(files)-1]) // they are in order
+	return strings.TrimSpace(string(text))
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}
+
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
+	return strings.Join(fields[:min(3, len(fields))], " ")
+}
+
+// firstLine is the first line that a command prints; nothing if it is not there.
+func firstLine(ctx context.Context, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
+}
+
+// mpichVersion is the version and what it is built on.
+func mpichVersion(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "mpichversion").Output()
+	if err != nil {
+		return ""
+	}
+	var parts []string
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name == "MPICH Version" || name == "MPICH Device" {
+			parts = append(parts, strings.TrimSpace(value))
+		}
+	}
+	return strings.Join(parts, " ")
+}

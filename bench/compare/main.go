@@ -1,0 +1,140 @@
+// Compare runs the benchmarks of ../ and their twins of ../peers against each other: every
+// contender in turn, in several rounds, so that whatever else goes on in the machine meets all
+// of them. It keeps what it has measured, sums it up in tables, holds it against marks, and
+// plots it.
+//
+//	go run ./bench/compare -rounds 5 -o docs/performance
+//	go run ./bench/compare -quick
+//	go run ./bench/compare -from docs/performance/results.json -o docs/performance
+//
+// It needs Go and, for what is to be compared, Debian's openmpi-bin and libopenmpi-dev, mpich
+// and libmpich-dev, and gcc; whatever is missing is left out.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// options is what the command line says.
+type options struct {
+	rounds  int
+	quick   bool
+	only    *regexp.Regexp
+	who     *regexp.Regexp
+	out     string
+	from    string
+	bind    string
+	timeout time.Duration
+}
+
+func main() {
+	opts, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "compare: %v\n", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, opts); err != nil {
+		fmt.Fprintf(os.Stderr, "compare: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	opts := options{}
+	var only, who string
+	flags := flag.NewFlagSet("compare", flag.ExitOnError)
+	flags.IntVar(&opts.rounds, "rounds", 0, "how often everything is measured (default 5; 1 if -quick)")
+	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
+	flags.StringVar(&only, "only", "", "run experiments whose names match this regular expression: 'latency|bw'")
+	flags.StringVar(&who, "who", "", "run contenders whose names match: 'mpigo|MPICH'")
+	flags.StringVar(&opts.out, "o", "", "directory for results.json, tables.md and plots; without it, tables are printed")
+	flags.StringVar(&opts.from, "from", "", "measure nothing: tables and plots of this results.json")
+	flags.StringVar(&opts.bind, "bind", bindCore, "core: every launcher binds ranks to cores, if there are enough; default: as they do by default")
+	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "of one run")
+	_ = flags.Parse(args) // it exits
+	if flags.NArg() > 0 {
+		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if opts.rounds == 0 {
+		opts.rounds = 5
+		if opts.quick {
+			opts.rounds = 1
+		}
+	}
+	if opts.rounds < 1 {
+		return opts, fmt.Errorf("-rounds %d: it must be at least 1", opts.rounds)
+	}
+	if opts.timeout <= 0 {
+		return opts, fmt.Errorf("-timeout %v: it must be more than 0", opts.timeout)
+	}
+	if !slices.Contains([]string{bindCore, bindDefault}, opts.bind) {
+		return opts, fmt.Errorf("-bind %q: core or default", opts.bind)
+	}
+	var err error
+	if opts.only, err = regexp.Compile(only); err != nil {
+		return opts, fmt.Errorf("-only: %w", err)
+	}
+	if opts.who, err = regexp.Compile(who); err != nil {
+		return opts, fmt.Errorf("-who: %w", err)
+	}
+	return opts, nil
+}
+
+func run(ctx context.Context, opts options) error {
+	var res *results
+	var err error
+	if opts.from != "" {
+		res, err = readResults(opts.from)
+	} else {
+		res, err = measure(ctx, opts)
+	}
+	if err != nil {
+		return err
+	}
+	if opts.out == "" {
+		return writeTables(os.Stdout, res)
+	}
+	return write(opts.out, res)
+}
+
+// write puts everything into a directory.
+func write(dir string, res *results) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := res.write(filepath.Join(dir, "results.json")); err != nil {
+		return err
+	}
+	tables, err := os.Create(filepath.Join(dir, "tables.md"))
+	if err != nil {
+		return err
+	}
+	if err := writeTables(tables, res); err != nil {
+		tables.Close()
+		return err
+	}
+	if err := tables.Close(); err != nil {
+		return err
+	}
+	for _, p := range plots() {
+		svg, ok := p.draw(res)
+		if !ok {
+			continue // there is nothing to show
+		}
+		if err := os.WriteFile(filepath.Join(dir, p.file), []byte(svg), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// mark is what is to be reached at a point: our value divided by that of others.
+type mark struct {
+	what string
+	at   point
+	ours string
+	others
+	limit float64 // at most, of a time; at least, of a rate
+}
+
+// others is whom we are compared to.
+type others struct {
+	name string // "" for that of the best one
+	who  []string
+	at   *point // where; nil: at the same point
+}
+
+var peers = []string{openMPISingle, openMPITwo, mpichSingle, mpichTwo} // never written
+
+// marks is all of them.
+func marks() []mark {
+	anyPeer := others{who: peers}
+	yielding := others{who: []string{openMPISingle, openMPITwo}}
+	var all []mark
+	add := func(experiment string, ranks int, unit, ours string, vs others, limit float64, sizes ...int) {
+		for _, size := range sizes {
+			what := experiment
+			if size > 0 {
+				what += " " + sizeName(size)
+			}
+			if ranks != 2 || experiment == "barrier" || experiment == "allreduce" || experiment == startName {
+				what += fmt.Sprintf(", %d ranks", ranks)
+			}
+			if ours == oursAlloc {
+				what += ", Alloc memory"
+			}
+			all = append(all, mark{what, point{experiment, ranks, size, unit}, ours, vs, limit})
+		}
+	}
+	const k, m = 1 << 10, 1 << 20
+	add("latency", 2, "us", ours, anyPeer, 0.5, 8)
+	add("latency", 2, "us", ours, anyPeer, 0.7, 64, k)
+	add("latency", 2, "us", ours, anyPeer, 0.9, 8*k, 64*k, m, 4*m)
+	add("latency", 2, "us", oursAlloc, anyPeer, 0.6, 64*k, m, 4*m)
+	add("platency", 2, "us", ours, others{"own Isend and Irecv", []string{ours}, &point{isendName, 2, 8, "us"}}, 0.9, 8)
+	add("platency", 2, "us", ours, anyPeer, 0.5, 8)
+	add("bw", 2, "MB/s", ours, anyPeer, 1.5, 8)
+	add("bw", 2, "MB/s", ours, anyPeer, 1.0, 8*k, 64*k, m, 4*m)
+	add("bw", 2, "MB/s", oursAlloc, anyPeer, 1.3, 64*k, m, 4*m)
+	for _, ranks := range []int{4, 8} {
+		add("barrier", ranks, "us", ours, yielding, 0.8, 0)
+		add("allreduce", ranks, "us", ours, yielding, 0.8, 8)
+	}
+	for _, ranks := range []int{2, 8} {
+		add("allreduce", ranks, "us", ours, anyPeer, 0.9, 64*k, m)
+	}
+	for _, ranks := range []int{2, 8} {
+		add(startName, ranks, "ms", ours, others{who: []string{mpichSingle, mpichTwo}}, 0.5, 0)
+	}
+	add(goroutinesName, 2, "us", ours, others{who: []string{channel}}, 1.0, 8)
+	return all
+}
+
+// outcome is a mark, and what was reached.
+type outcome struct {
+	mark
+	ours, others summary
+	who          string
+	ratio, best  float64 // of medians, and of the best values
+	reached      bool    // by medians
+}
+
+// judge holds results against marks; what was not measured is left out.
+func judge(r *results, all []mark) []outcome {
+	var out []outcome
+	for _, m := range all {
+		at := m.at
+		if m.others.at != nil {
+			at = *m.others.at
+		}
+		mine, ok := r.at(m.at, m.ours)
+		theirs, known := r.bestOf(at, m.who)
+		if !ok || !known {
+			continue
+		}
+		o := outcome{mark: m, ours: mine, others: theirs.summary, who: m.others.name,
+			ratio: mine.median / theirs.median, best: mine.best / theirs.best}
+		if o.who == "" {
+			o.who = theirs.who
+		}
+		o.reached = o.ratio <= m.limit
+		if m.at.higherIsBetter() {
+			o.reached = o.ratio >= m.limit
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// isPeer says whether a contender is one that we are to be better than.
+func isPeer(name string) bool { return slices.Contains(peers, name) }

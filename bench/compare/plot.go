@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// plot is a figure of one experiment over size, both axes logarithmic.
+type plot struct {
+	file, title, experiment, unit, axis string
+}
+
+func plots() []plot {
+	return []plot{
+		{"latency.svg", "One-way latency between two processes", "latency", "us", "microseconds"},
+		{"bandwidth.svg", "Bandwidth between two processes, window 64", "bw", "MB/s", "MB/s"},
+	}
+}
+
+// line is one contender's; of a peer, the better of its configurations at each size.
+type line struct {
+	name, colour, dash string
+	who                []string
+	x, y               []float64
+}
+
+func plotLines() []line {
+	return []line{
+		{name: "MPICH", colour: "#7b5ea7", who: []string{mpichSingle, mpichTwo}},
+		{name: "Open MPI", colour: "#d9731a", who: []string{openMPISingle, openMPITwo}},
+		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", who: []string{oursAlloc}},
+		{name: "mpigo", colour: "#1764c0", who: []string{ours}},
+	}
+}
+
+// The figure's measures.
+const (
+	plotWidth, plotHeight   = 760, 460
+	plotLeft, plotRight     = 74, 22
+	plotTop, plotBottom     = 44, 54
+	plotFont                = `font-family="Helvetica,Arial,sans-serif"`
+	plotInk, plotGrid       = "#24292f", "#e3e6ea"
+	legendWidth, legendLine = 176, 20
+)
+
+// draw gives the figure as SVG; false if there is nothing to show.
+func (p plot) draw(r *results) (string, bool) {
+	lines := plotLines()
+	lo, hi := math.Inf(1), math.Inf(-1)
+	minX, maxX := math.Inf(1), math.Inf(-1)
+	for i := range lines {
+		l := &lines[i]
+		for _, at := range r.points(p.experiment, 2) {
+			b, ok := r.bestOf(at, l.who)
+			if at.Unit != p.unit || !ok || at.Size == 0 || b.median <= 0 {
+				continue
+			}
+			l.x, l.y = append(l.x, float64(at.Size)), append(l.y, b.median)
+			lo, hi = min(lo, b.median), max(hi, b.median)
+			minX, maxX = min(minX, float64(at.Size)), max(maxX, float64(at.Size))
+		}
+	}
+	if lo > hi {
+		return "", false
+	}
+	x := axis{math.Log2(minX), math.Log2(max(maxX, 2*minX)), plotLeft + 8, plotWidth - plotRight - 8}
+	low := floorTick(lo)
+	y := axis{math.Log10(low), math.Log10(max(ceilTick(hi), 2*low)), plotHeight - plotBottom, plotTop}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
+		plotWidth, plotHeight, plotWidth, plotHeight, html.EscapeString(p.title))
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", plotWidth, plotHeight)
+	text(&b, plotLeft, 26, "start", 16, p.title)
+	drawGrid(&b, x, y)
+	text(&b, (plotLeft+plotWidth-plotRight)/2, plotHeight-12, "middle", 13, "message size")
+	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle" font-size="13" fill="%s" %s>%s</text>`+"\n",
+		(plotTop+plotHeight-plotBottom)/2, plotInk, plotFont, p.axis)
+	for _, l := range lines {
+		drawLine(&b, l, x, y)
+	}
+	drawLegend(&b, lines)
+	b.WriteString("</svg>\n")
+	return b.String(), true
+}
+
+// axis maps a logarithm to a place.
+type axis struct{ lo, hi, from, to float64 }
+
+func (a axis) at(logarithm float64) float64 {
+	return a.from + (logarithm-a.lo)/(a.hi-a.lo)*(a.to-a.from)
+}
+
+// ticks of the vertical axis are 1, 2 and 5 times powers of ten.
+func floorTick(v float64) float64 {
+	ten := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{5, 2} {
+		if f*ten <= v {
+			return f * ten
+		}
+	}
+	return ten
+}
+
+func ceilTick(v float64) float64 {
+	ten := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*ten >= v {
+			return f * ten
+		}
+	}
+	return 10 * ten
+}
+
+func drawGrid(b *strings.Builder, x, y axis) {
+	top, bottom := y.to, y.from
+	for e := math.Ceil(x.lo); e <= x.hi+1e-9; e++ {
+		at := x.at(e)
+		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", at, top, at, bottom, plotGrid)
+		if int(e)%2 == 0 || x.hi-x.lo < 8 {
+			text(b, at, bottom+18, "middle", 11, shortSize(1<<int(e)))
+		}
+	}
+	for ten := math.Floor(y.lo); ten <= y.hi; ten++ {
+		for _, f := range []float64{1, 2, 5} {
+			v := math.Log10(f) + ten
+			if v < y.lo-1e-9 || v > y.hi+1e-9 {
+				continue
+			}
+			at := y.at(v)
+			fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="%s"/>`+"\n", plotLeft, at, plotWidth-plotRight, at, plotGrid)
+			text(b, plotLeft-8, at+4, "end", 11, tickName(f*math.Pow(10, ten)))
+		}
+	}
+	fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="%d" height="%.1f" fill="none" stroke="#9aa2ab"/>`+"\n",
+		plotLeft, top, plotWidth-plotRight-plotLeft, bottom-top)
+}
+
+func drawLine(b *strings.Builder, l line, x, y axis) {
+	if len(l.x) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"%s points="`, l.colour, l.dashes())
+	for i := range l.x {
+		fmt.Fprintf(b, "%.1f,%.1f ", x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])))
+	}
+	b.WriteString("\"/>\n")
+	for i := range l.x {
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.8" fill="%s"/>`+"\n", x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])), l.colour)
+	}
+}
+
+func (l line) dashes() string {
+	if l.dash == "" {
+		return ""
+	}
+	return fmt.Sprintf(` stroke-dasharray="%s"`, l.dash)
+}
+
+// drawLegend names the lines, ours first, in the corner where both figures are empty.
+func drawLegend(b *strings.Builder, lines []line) {
+	var shown []line
+	for i := len(lines) - 1; i >= 0; i-- {
+		if len(lines[i].x) > 0 {
+			shown = append(shown, lines[i])
+		}
+	}
+	const left, top = plotLeft + 14, plotTop + 12
+	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#ffffff" fill-opacity="0.9" stroke="%s"/>`+"\n",
+		left, top, legendWidth, legendLine*len(shown)+10, plotGrid)
+	for i, l := range shown {
+		at := top + 15 + legendLine*i
+		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.2"%s/>`+"\n", left+8, at, left+34, at, l.colour, l.dashes())
+		text(b, left+42, float64(at+4), "start", 12, l.name)
+	}
+}
+
+func text(b *strings.Builder, x, y float64, anchor string, size int, s string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d" fill="%s" %s>%s</text>`+"\n",
+		x, y, anchor, size, plotInk, plotFont, html.EscapeString(s))
+}
+
+func tickName(v float64) string {
+	switch {
+	case v >= 1000:
+		return fmt.Sprintf("%g k", v/1000)
+	case v >= 1:
+		return fmt.Sprintf("%g", v)
+	}
+	return fmt.Sprintf("%.2g", v)
+}
+
+// shortSize is a size in the room that a tick has.
+func shortSize(bytes int) string {
+	return strings.TrimSuffix(strings.ReplaceAll(strings.ReplaceAll(sizeName(bytes), " ", ""), "i", ""), "B")
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// writeTables writes results as Markdown.
+func writeTables(out io.Writer, r *results) error {
+	var b strings.Builder
+	writeMachine(&b, r)
+	writeMarks(&b, r)
+	writeLimits(&b, r)
+	for _, g := range groups(r) {
+		writeExperiment(&b, r, g)
+	}
+	writeMethod(&b, r)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func writeMachine(b *strings.Builder, r *results) {
+	m := r.Machine
+	fmt.Fprintf(b, "# Measurements of %s\n\n", r.Begun.Format(time.DateOnly))
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "| %s | %s |\n", name, value)
+		}
+	}
+	b.WriteString("| | |\n| --- | --- |\n")
+	row("processor", fmt.Sprintf("%s, %d cores, cache %s", m.CPU, m.Cores, m.Cache))
+	row("kernel", m.Kernel)
+	row("mpigo", strings.TrimSpace(m.Mpigo+", "+m.Go))
+	row("Open MPI", m.OpenMPI)
+	row("MPICH", m.MPICH)
+	row("rounds", fmt.Sprintf("%d, interleaved, in %v", r.Rounds, r.Ended.Sub(r.Begun)))
+	row("load", fmt.Sprintf("%s before, %s after", m.LoadAtStart, m.LoadAtEnd))
+	for _, p := range r.Problems {
+		row("problem", strings.ReplaceAll(p, "|", "/"))
+	}
+}
+
+func writeMarks(b *strings.Builder, r *results) {
+	out := judge(r, marks())
+	if len(out) == 0 {
+		return
+	}
+	reached := 0
+	for _, o := range out {
+		if o.reached {
+			reached++
+		}
+	}
+	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Medians; in brackets the best of all rounds. The ratio is ours to theirs.\n\n", reached, len(out))
+	b.WriteString("| what | ours | theirs | who | ratio | mark | |\n| --- | ---: | ---: | --- | ---: | ---: | --- |\n")
+	for _, o := range out {
+		relation, verdict := "≤", "**no**"
+		if o.mark.at.higherIsBetter() {
+			relation = "≥"
+		}
+		if o.reached {
+			verdict = "yes"
+		}
+		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s %.1f | %s |\n", o.what,
+			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.who, o.ratio, o.best, relation, o.limit, verdict)
+	}
+}
+
+func writeLimits(b *strings.Builder, r *results) {
+	first := true
+	for _, s := range r.Series {
+		if s.Experiment != limitsName {
+			continue
+		}
+		if first {
+			b.WriteString("\n## Limits of the machine, measured in the same rounds\n\n| what | median | best |\n| --- | ---: | ---: |\n")
+			first = false
+		}
+		sum := summarize(s)
+		fmt.Fprintf(b, "| %s | %s %s | %s %s |\n", s.Contender, number(sum.median), s.Unit, number(sum.best), s.Unit)
+	}
+}
+
+// group is one table.
+type group struct {
+	experiment string
+	ranks      int
+	unit       string
+}
+
+// groups are in the order of measurement.
+func groups(r *results) []group {
+	var all []group
+	for _, s := range r.Series {
+		g := group{s.Experiment, s.Ranks, s.Unit}
+		if s.Experiment != limitsName && !slices.Contains(all, g) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// writeExperiment writes a table: a line for each size, a column for each contender.
+func writeExperiment(b *strings.Builder, r *results, g group) {
+	var who []string
+	for _, s := range r.Series {
+		if (group{s.Experiment, s.Ranks, s.Unit}) == g && !slices.Contains(who, s.Contender) {
+			who = append(who, s.Contender)
+		}
+	}
+	slices.SortFunc(who, func(x, y string) int { return order(x) - order(y) })
+	fmt.Fprintf(b, "\n## %s, %d ranks (%s)\n\n| size |", g.experiment, g.ranks, g.unit)
+	for _, name := range who {
+		fmt.Fprintf(b, " %s |", name)
+	}
+	ratios := slices.ContainsFunc(who, isPeer) && slices.Contains(who, ours)
+	if ratios {
+		b.WriteString(" ours to best peer |")
+	}
+	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(who)))
+	if ratios {
+		b.WriteString(" ---: |")
+	}
+	b.WriteByte('\n')
+	for _, p := range r.points(g.experiment, g.ranks) {
+		if p.Unit != g.unit {
+			continue
+		}
+		size := sizeName(p.Size)
+		if p.Size == 0 {
+			size = "–"
+		}
+		fmt.Fprintf(b, "| %s |", size)
+		for _, name := range who {
+			if s, ok := r.at(p, name); ok {
+				fmt.Fprintf(b, " %s |", both(s))
+			} else {
+				b.WriteString(" |")
+			}
+		}
+		if ratios {
+			b.WriteString(ratioCell(r, p))
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// ratioCell is our ratio to the best peer: with buffers from the heap, and from Alloc.
+func ratioCell(r *results, p point) string {
+	peer, ok := r.bestOf(p, peers)
+	var parts []string
+	for _, name := range []string{ours, oursAlloc} {
+		if mine, known := r.at(p, name); ok && known {
+			parts = append(parts, fmt.Sprintf("%.2f (%.2f)", mine.median/peer.median, mine.best/peer.best))
+		}
+	}
+	return " " + strings.Join(parts, ", Alloc ") + " |"
+}
+
+// order is that of columns.
+func order(name string) int {
+	return slices.Index([]string{ours, oursAlloc, openMPISingle, openMPITwo, mpichSingle, mpichTwo, channel}, name)
+}
+
+func writeMethod(b *strings.Builder, r *results) {
+	b.WriteString(`
+## Method
+
+The programs measure as the OSU micro-benchmarks do: latency is half of a blocking ping-pong; bandwidth is that of
+windows of 64 messages, each window answered once; each size after a warm-up, with fewer iterations of larger sizes;
+of collectives, the time of a call with a barrier between calls, averaged over the ranks. Ours is in Go, that of the peers
+in C, with the same numbers of iterations. In each round every contender runs every experiment once, one after the
+other. Tables give the median of the rounds, and in brackets the best. The best peer is the better of both, in the better
+of their two configurations, at that size.
+
+`)
+	if r.Bind == bindCore {
+		b.WriteString("With a core for each rank, every launcher binds the ranks to cores. ")
+	} else {
+		b.WriteString("Every launcher binds the ranks as it does by default. ")
+	}
+	fmt.Fprintf(b, `With more ranks than cores, nobody is bound, Open MPI yields when idle, and
+there are %d iterations; of MPICH, which does not yield, %d.
+
+`, crowdedIterations, spinningIterations)
+	b.WriteString("| contender | for example |\n| --- | --- |\n")
+	for _, c := range r.Contenders {
+		fmt.Fprintf(b, "| %s | `%s` |\n", c.Name, c.Example)
+	}
+}
+
+// both is a median and the best.
+func both(s summary) string { return fmt.Sprintf("%s (%s)", number(s.median), number(s.best)) }
+
+// number is a value with about three digits.
+func number(x float64) string {
+	switch {
+	case x >= 100:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	case x >= 10:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	case x >= 1:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 3, 64)
+}
+
+// sizeName is a size as people say it.
+func sizeName(bytes int) string {
+	switch {
+	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	case bytes >= 1<<10 && bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	}
+	return fmt.Sprintf("%d B", bytes)
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// config is what the command line says.
+type config struct {
+	bench      benchmark
+	sizes      []int
+	iterations int // of each size; 0: as many as are due for it
+	warmUp     int // likewise; −1: as many as are due
+	window     int // messages under way at one time
+	poolBytes  int // that fresh buffers are taken from
+	unexpected int // percent of the messages
+	local      int // ranks as goroutines; 0: the ranks of the job
+
+	alloc, fresh, twoComms, isend, validate bool
+	json                                    bool
+}
+
+const (
+	defaultWindow    = 64
+	defaultPoolBytes = 128 << 20 // more than caches hold
+
+	maxIterations = 1 << 40
+	maxWindow     = 1 << 16
+	maxLocal      = 1 << 10
+)
+
+var errHelp = errors.New("help is wanted")
+
+// parse reads the command line: the name of a benchmark, then flags.
+func parse(args []string) (config, error) {
+	if len(args) == 0 {
+		return config{}, fmt.Errorf("which benchmark? %s", strings.Join(names(), " "))
+	}
+	name, args := args[0], args[1:]
+	if slices.Contains([]string{"-h", "-help", "--help"}, name) {
+		return config{}, errHelp
+	}
+	b, ok := find(name)
+	if !ok {
+		return config{}, fmt.Errorf("there is no benchmark %q: %s", name, strings.Join(names(), " "))
+	}
+	cfg := config{bench: b, window: defaultWindow, poolBytes: defaultPoolBytes}
+	if err := cfg.parseFlags(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			err = errHelp
+		}
+		return config{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return cfg, nil
+}
+
+func (cfg *config) parseFlags(args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	sizes, pool := "", ""
+	flags.StringVar(&sizes, "m", "", "")
+	flags.IntVar(&cfg.iterations, "i", 0, "")
+	flags.IntVar(&cfg.warmUp, "x", -1, "")
+	flags.IntVar(&cfg.window, "W", defaultWindow, "")
+	flags.BoolVar(&cfg.alloc, "alloc", false, "")
+	flags.BoolVar(&cfg.json, "json", false, "")
+	flags.BoolVar(&cfg.fresh, "fresh", false, "")
+	flags.StringVar(&pool, "pool", "", "")
+	flags.IntVar(&cfg.unexpected, "unexpected", 0, "")
+	flags.BoolVar(&cfg.twoComms, "two-comms", false, "")
+	flags.BoolVar(&cfg.isend, "isend", false, "")
+	flags.BoolVar(&cfg.validate, "validate", false, "")
+	flags.IntVar(&cfg.local, "local", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return oneLine(err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	given := map[string]bool{}
+	var err error
+	flags.Visit(func(f *flag.Flag) {
+		given[f.Name] = true
+		if err == nil && !cfg.bench.takes(f.Name) {
+			err = fmt.Errorf("%s is not for it", spell(f.Name))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := cfg.check(given); err != nil {
+		return err
+	}
+	if given["pool"] {
+		if cfg.poolBytes, err = parseSize(pool); err != nil {
+			return fmt.Errorf("--pool %w", err)
+		}
+	}
+	return cfg.setSizes(sizes, given["m"])
+}
+
+// check holds the numbers to their ranges.
+func (cfg *config) check(given map[string]bool) error {
+	for _, f := range []struct {
+		name             string
+		value, min, most int
+	}{
+		{"i", cfg.iterations, 1, maxIterations},
+		{"x", cfg.warmUp, 0, maxIterations},
+		{"W", cfg.window, 1, maxWindow},
+		{"unexpected", cfg.unexpected, 0, 100},
+		{"local", cfg.local, 1, maxLocal},
+	} {
+		if given[f.name] && (f.value < f.min || f.value > f.most) {
+			return fmt.Errorf("%s %d: it must be from %d to %d", spell(f.name), f.value, f.min, f.most)
+		}
+	}
+	if given["pool"] && !cfg.fresh {
+		return errors.New("--pool goes with --fresh")
+	}
+	return nil
+}
+
+func (cfg *config) setSizes(text string, given bool) error {
+	b := cfg.bench
+	if !b.takes("m") {
+		cfg.sizes = []int{0}
+		return nil
+	}
+	if !given {
+		text = ":"
+	}
+	var err error
+	if cfg.sizes, err = parseSizes(text, span{b.unit, b.max}, b.unit); err != nil {
+		return fmt.Errorf("-m %w", err)
+	}
+	return nil
+}
+
+// checkRanks says whether the benchmark can be run by the ranks that there are.
+func (cfg *config) checkRanks(ranks int) error {
+	b := cfg.bench
+	how := fmt.Sprintf("mpirun-go -n %d ./bench %s", max(b.ranks.min, 2), b.name)
+	if cfg.local > 0 {
+		if ranks > 1 {
+			return fmt.Errorf("%s: --local goes without a launcher, or with one rank", b.name)
+		}
+		ranks, how = cfg.local, fmt.Sprintf("--local %d", max(b.ranks.min, 2))
+	}
+	switch r := b.ranks; {
+	case ranks < r.min || r.max > 0 && ranks > r.max:
+		return fmt.Errorf("%s: it takes %s, not %d: %s", b.name, r, ranks, how)
+	case r.even && ranks%2 != 0:
+		return fmt.Errorf("%s: it takes an even number of ranks, not %d", b.name, ranks)
+	}
+	return nil
+}
+
+// iterationsAt is how often a size is measured, and how often before that.
+func (cfg *config) iterationsAt(bytes int) (iterations, warmUp int) {
+	c := cfg.bench.counts
+	iterations, warmUp = c.small, c.smallWarmUp
+	if bytes > largeBytes {
+		iterations, warmUp = c.large, c.largeWarmUp
+	}
+	if cfg.iterations > 0 {
+		iterations = cfg.iterations
+	}
+	if cfg.warmUp >= 0 {
+		warmUp = cfg.warmUp
+	}
+	return iterations, warmUp
+}
+
+// spell is a flag as it is written.
+func spell(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+func oneLine(err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+}
+
+func helpText() string {
+	return `Usage: mpirun-go -n RANKS bench NAME [flags]
+
+NAME: ` + strings.Join(names(), " ") + `
+
+  -m MIN:MAX      sizes in bytes: MIN and its doublings up to MAX (8:64K; 8: and :64K are
+                  ranges too); also one size, and several of all that (8,64,1K:4K)
+  -i ITERATIONS   of each size (default: fewer of sizes over 8K)
+  -x WARMUP       iterations before those, not measured
+  -W WINDOW       messages under way at one time, of bw, bibw and mbw_mr (default 64)
+  --alloc         buffers from comm.Alloc instead of Go's heap
+  --json          one object a line
+  --local RANKS   ranks as goroutines of this process, without a launcher
+
+What is measured less often:
+  --fresh         another buffer for each message, from a pool larger than the cache
+  --pool SIZE     of that pool (default 128M)
+  --unexpected P  P percent of the messages arrive before they are asked for
+  --two-comms     two communicators in turn
+  --isend         latency by Isend, Irecv and Wait
+  --validate      check what has arrived, in iterations of their own after the measured ones
+`
+}

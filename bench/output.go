@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// column is one of a table, or a part of an object.
+type column struct {
+	title  string
+	width  int
+	digits int    // after the point
+	part   string // of the object; a value begins another one
+	unit   string // of a value
+}
+
+// Parts of an object.
+const (
+	value = "value"
+	least = "min"
+	most  = "max"
+)
+
+// Never written.
+var (
+	latencyColumns    = []column{{"Latency (us)", 18, 3, value, "us"}}
+	bandwidthColumns  = []column{{"Bandwidth (MB/s)", 18, 2, value, "MB/s"}}
+	rateColumns       = []column{{"MB/s", 18, 2, value, "MB/s"}, {"Messages/s", 18, 2, value, "msg/s"}}
+	collectiveColumns = []column{
+		{"Avg Latency(us)", 18, 3, value, "us"},
+		{"Min Latency(us)", 18, 3, least, ""},
+		{"Max Latency(us)", 18, 3, most, ""},
+	}
+)
+
+const sizeWidth = 10
+
+// printer writes results.
+type printer struct {
+	out   io.Writer
+	cfg   config
+	ranks int
+	btl   string
+}
+
+func newPrinter(out io.Writer, cfg config, world *comm.Comm) (*printer, error) {
+	btl, err := transports(cfg, world.Size(), os.Getenv)
+	return &printer{out: out, cfg: cfg, ranks: world.Size(), btl: btl}, err
+}
+
+// transports names what may carry messages between the ranks.
+func transports(cfg config, ranks int, getenv func(string) string) (string, error) {
+	if cfg.local > 0 {
+		return "loop", nil
+	}
+	set, err := tunable.FromEnv(getenv)
+	if err != nil {
+		return "", err
+	}
+	var others []string
+	for _, name := range set.List("btl") {
+		if name != "self" {
+			others = append(others, name)
+		}
+	}
+	if ranks == 1 || len(others) == 0 {
+		return "self", nil
+	}
+	return strings.Join(others, ","), nil
+}
+
+// header is what stands above a table.
+func (p *printer) header() error {
+	if p.cfg.json {
+		return nil
+	}
+	var line strings.Builder
+	fmt.Fprintf(&line, "# mpigo %s, %d ranks, %s%s\n", p.cfg.bench.name, p.ranks, p.btl, p.cfg.variants())
+	line.WriteString(pad("# Size", sizeWidth))
+	for _, c := range p.cfg.bench.columns {
+		fmt.Fprintf(&line, "%*s", c.width, c.title)
+	}
+	_, err := fmt.Fprintln(p.out, line.String())
+	return err
+}
+
+// variants is what is not as usual.
+func (cfg config) variants() string {
+	text := ""
+	for _, v := range []struct {
+		on   bool
+		name string
+	}{
+		{cfg.alloc, "Alloc memory"},
+		{cfg.fresh, "fresh buffers"},
+		{cfg.unexpected > 0, strconv.Itoa(cfg.unexpected) + " % unexpected"},
+		{cfg.twoComms, "two communicators"},
+		{cfg.isend, "Isend and Irecv"},
+	} {
+		if v.on {
+			text += ", " + v.name
+		}
+	}
+	return text
+}
+
+// row writes the results of one size.
+func (p *printer) row(bytes int, values []float64) error {
+	if p.cfg.json {
+		return p.objects(bytes, values)
+	}
+	var line strings.Builder
+	line.WriteString(pad(strconv.Itoa(bytes), sizeWidth))
+	for i, c := range p.cfg.bench.columns {
+		fmt.Fprintf(&line, "%*.*f", c.width, c.digits, values[i])
+	}
+	_, err := fmt.Fprintln(p.out, line.String())
+	return err
+}
+
+func pad(text string, width int) string { return fmt.Sprintf("%-*s", width, text) }
+
+// object is one result.
+type object struct {
+	Bench string      `json:"bench"`
+	Size  int         `json:"size"`
+	Value json.Number `json:"value"`
+	Min   json.Number `json:"min,omitempty"`
+	Max   json.Number `json:"max,omitempty"`
+	Unit  string      `json:"unit"`
+	Ranks int         `json:"ranks"`
+	BTL   string      `json:"btl"`
+}
+
+func (p *printer) objects(bytes int, values []float64) error {
+	var objects []object
+	for i, c := range p.cfg.bench.columns {
+		number := json.Number(strconv.FormatFloat(values[i], 'g', 6, 64))
+		if c.part == value {
+			objects = append(objects, object{
+				Bench: p.cfg.bench.name, Size: bytes, Value: number, Unit: c.unit, Ranks: p.ranks, BTL: p.btl,
+			})
+			continue
+		}
+		last := &objects[len(objects)-1]
+		if c.part == least {
+			last.Min = number
+		} else {
+			last.Max = number
+		}
+	}
+	enc := json.NewEncoder(p.out)
+	for _, o := range objects {
+		if err := enc.Encode(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}

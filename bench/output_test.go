@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func printed(t *testing.T, args string, values ...float64) string {
+	t.Helper()
+	cfg, err := parse(strings.Fields(args))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p := &printer{out: &out, cfg: cfg, ranks: 4, btl: "sm"}
+	require.NoError(t, p.header())
+	require.NoError(t, p.row(cfg.sizes[0], values))
+	return out.String()
+}
+
+func TestTable(t *testing.T) {
+	assert.Equal(t, ""+
+		"# mpigo latency, 4 ranks, sm\n"+
+		"# Size          Latency (us)\n"+
+		"8                      0.043\n", printed(t, "latency -m 8:8", 0.0434))
+	assert.Equal(t, ""+
+		"# mpigo bw, 4 ranks, sm, Alloc memory, 10 % unexpected\n"+
+		"# Size      Bandwidth (MB/s)\n"+
+		"1048576             56123.46\n", printed(t, "bw -m 1M:1M --alloc --unexpected 10", 56123.456))
+	assert.Equal(t, ""+
+		"# mpigo mbw_mr, 4 ranks, sm\n"+
+		"# Size                  MB/s        Messages/s\n"+
+		"8                     185.00       23125000.00\n", printed(t, "mbw_mr -m 8:8", 185, 23125000))
+	assert.Equal(t, ""+
+		"# mpigo allreduce, 4 ranks, sm\n"+
+		"# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)\n"+
+		"8                      3.600             3.500             3.700\n", printed(t, "allreduce -m 8:8", 3.6, 3.5, 3.7))
+}
+
+func TestObjects(t *testing.T) {
+	assert.Equal(t, `{"bench":"latency","size":8,"value":0.0434,"unit":"us","ranks":4,"btl":"sm"}`+"\n",
+		printed(t, "latency -m 8:8 --json", 0.0434))
+	assert.Equal(t, `{"bench":"mbw_mr","size":8,"value":185,"unit":"MB/s","ranks":4,"btl":"sm"}`+"\n"+
+		`{"bench":"mbw_mr","size":8,"value":2.3125e+07,"unit":"msg/s","ranks":4,"btl":"sm"}`+"\n",
+		printed(t, "mbw_mr -m 8:8 --json", 185, 23125000))
+	assert.Equal(t, `{"bench":"barrier","size":0,"value":3.6,"min":3.5,"max":3.7,"unit":"us","ranks":4,"btl":"sm"}`+"\n",
+		printed(t, "barrier --json", 3.6, 3.5, 3.7))
+}
+
+func TestTransports(t *testing.T) {
+	for _, c := range []struct {
+		local, ranks int
+		setting      string
+		want         string
+	}{
+		{2, 2, "", "loop"},
+		{0, 1, "", "self"},
+		{0, 2, "", "sm"},
+		{0, 2, "self,tcp,sm", "tcp,sm"},
+	} {
+		getenv := func(name string) string {
+			if name == "MPIGO_BTL" {
+				return c.setting
+			}
+			return ""
+		}
+		got, err := transports(config{local: c.local}, c.ranks, getenv)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got)
+	}
+}

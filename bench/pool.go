@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// element is what messages are made of: reductions add numbers, all else moves bytes.
+type element interface{ byte | float32 }
+
+// pool is memory for the messages of one direction. It gives the same buffer again and again,
+// or, when fresh ones are wanted, each in its turn.
+type pool[T element] struct {
+	mem    []T
+	fresh  bool
+	stride int // elements from the start of a buffer to that of the next
+	at     int // start of the buffer that comes next
+	now    []T // that buffer
+	marked int // see mark
+	free   func() error
+}
+
+const lineBytes, pageBytes = 64, 4096
+
+// freshStride is how far apart fresh buffers are: each has pages of its own, and they do not
+// all begin at the same place of the cache.
+func freshStride(bytes int) int {
+	return max((bytes+lineBytes-1)/lineBytes*lineBytes, pageBytes) + lineBytes
+}
+
+// newPool makes a pool of buffers of up to n elements.
+func newPool[T element](j *job, n int) (*pool[T], error) {
+	p := &pool[T]{fresh: j.cfg.fresh && n > 0, free: func() error { return nil }}
+	if p.fresh {
+		size := int(unsafe.Sizeof(*new(T)))
+		n = max(j.cfg.poolBytes, freshStride(n*size)) / size
+	}
+	if j.cfg.alloc {
+		var err error
+		if p.mem, err = comm.Alloc[T](j.world, n); err != nil {
+			return nil, err
+		}
+		p.free = func() error { return comm.FreeAlloc(j.world, p.mem) }
+	} else {
+		p.mem = make([]T, n)
+	}
+	for i := range p.mem {
+		p.mem[i] = T(i & 0x3f) // no page is touched for the first time later on
+	}
+	return p, nil
+}
+
+// resize sets the length of the buffers.
+func (p *pool[T]) resize(n int) {
+	size := int(unsafe.Sizeof(*new(T)))
+	p.stride, p.at, p.now = freshStride(n*size)/size, 0, p.mem[:n:n]
+}
+
+// take gives the buffer of the next message.
+func (p *pool[T]) take() []T {
+	b := p.now
+	if p.fresh {
+		p.advance()
+	}
+	return b
+}
+
+func (p *pool[T]) advance() {
+	n := len(p.now)
+	if p.at += p.stride; p.at+n > len(p.mem) {
+		p.at = 0
+	}
+	p.now = p.mem[p.at : p.at+n : p.at+n]
+}
+
+// mark remembers which buffer comes next.
+func (p *pool[T]) mark() { p.marked = p.at }
+
+// sinceMark calls f with the n buffers that are, or were, next at the mark; with each
+// once, if there are fewer.
+func (p *pool[T]) sinceMark(n int, f func(buf []T) error) error {
+	was, now := p.at, p.now
+	defer func() { p.at, p.now = was, now }()
+	p.at, p.now = p.marked, p.mem[p.marked:p.marked+len(now)]
+	for range n {
+		if err := f(p.take()); err != nil {
+			return err
+		}
+		if p.at == p.marked {
+			break
+		}
+	}
+	return nil
+}
+
+// newPools makes two, of in and out elements.
+func newPools[T element](j *job, in, out int) (a, b *pool[T], err error) {
+	if a, err = newPool[T](j, in); err != nil {
+		return nil, nil, err
+	}
+	if b, err = newPool[T](j, out); err != nil {
+		return nil, nil, errors.Join(err, a.free())
+	}
+	return a, b, nil
+}

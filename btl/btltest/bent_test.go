@@ -1,0 +1,433 @@
+package btltest_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// A bent module breaks one rule of the contract, and the suite has to notice. Each runs
+// in a process of its own, because there the suite fails.
+
+// envBent says which rule TestBent's module breaks; none if it is not set.
+const envBent = "BTLTEST_BENT"
+
+var bentRules = []struct {
+	rule string
+	test string // that has to fail, below TestBent
+	says string // what its output has to contain
+}{
+	{"done twice", "Traffic/sizes", "Done called 2 times"},
+	{"done never", "Traffic/sizes", "waited too long"},
+	{"done after refusal", "Traffic/back-pressure", "Done was called"},
+	{"success without delivery", "Traffic/sizes", "waited too long"},
+	{"error in send", "Inject/error-lost", "Done with an error called from inside"},
+	{"arrival in send", "Traffic/sizes", "Arrived called from inside"},
+	{"plain error", "Inject/error-lost", `no \*btl.Error`},
+	{"error before failed", "Inject/error-lost", "before Failed"},
+	{"arrival twice", "Traffic/sizes", "arrives twice or out of order"},
+	{"order", "Traffic/order", "not sent|out of order"},
+	{"damage", "Traffic/sizes", "that was not sent"},
+	{"header alone", "Traffic/sizes", "that was not sent"},
+	{"other peer", "Traffic/sizes", "Arrived from rank"},
+	{"refused but sent", "Traffic/back-pressure", "arrives twice or out of order"},
+	{"never full", "Traffic/back-pressure", "without anybody polling"},
+	{"too long taken", "Traffic/too-long", "fragment too long"},
+	{"buffer used after done", "Traffic/sizes", "that was not sent"},
+	{"allocates", "Traffic/allocations", "Send allocates"},
+	{"owner changed", "Traffic/sizes", "Owner of an operation was changed"},
+	{"another endpoint", "Connect/again", "another endpoint while it is Up"},
+	{"card unchecked", "Connect/bad-cards", "expected"},
+	{"card panics", "Connect/damaged-cards", "panic"},
+	{"epoch stays", "Fail/reconnect", "epoch of the new incarnation"},
+	{"failed twice", "Fail/endpoint", "Failed twice"},
+	{"failed never", "Fail/endpoint", "waited too long|Drained for 1 without"},
+	{"drained never", "Fail/endpoint", "waited too long"},
+	{"drained before done", "Inject/silence", "outstanding"},
+	{"drained per peer", "Fail/rail", "without a Failed before it"},
+	{"failed for another rail", "Fail/endpoint", "with an error for peer"},
+	{"takes when failed", "Fail/endpoint", "accepted by an endpoint that is|expected"},
+	{"arrival after drained", "Fail/endpoint-with-outstanding", "after that was drained|not sent|twice"},
+	{"events after close", "Close/failed", "called from inside"},
+	{"second close", "Close/fresh", "second Close"},
+	{"connects when closed", "Close/fresh", "Connect after Close"},
+	{"release without effect", "Remote/released-key", "error"},
+	{"put elsewhere", "Remote/put", "memory after a Put"},
+	{"usage as path", "Remote/bounds", "before Failed"},
+	{"no ring", "Idle/woken-by-fragment", "slept on"},
+	{"no ring for room", "Idle/woken-by-room", "slept on"},
+	{"fault ignored", "Inject/refuse", "Not equal"},
+	{"fault of fewer", "Inject/refuse", "Not equal"},
+	{"fired ahead", "Inject/stale", "Fired|Not equal|waited"},
+	{"stale taken", "Inject/stale", "arrives twice or out of order"},
+}
+
+// bentPair makes a pair whose modules break a rule. Without one they only pass on.
+func bentPair(rule string) btltest.Maker {
+	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+		f, err := loop.NewFabric(loop.Config{Ranks: 2})
+		require.NoError(t, err)
+		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanBell(), BellB: progress.NewChanBell()}
+		if rule != "" {
+			p.Patience = 500 * time.Millisecond
+		}
+		mk := func(rank int, ev btl.Events, bell progress.Bell) btl.Module {
+			m := &bent{rule: rule, ev: ev, peer: 1 - rank}
+			if rule == "no ring" || rule == "no ring for room" {
+				bell = mute{}
+			}
+			inner, err := f.Module(rank, 0, m, bell)
+			require.NoError(t, err)
+			m.Module = inner
+			return m
+		}
+		p.A, p.B = mk(0, evA, p.BellA), mk(1, evB, p.BellB)
+		return p
+	}
+}
+
+// mute is a bell that does not ring.
+type mute struct{}
+
+func (mute) Ring()        {}
+func (mute) Sleep(int64)  {}
+func (mute) Close() error { return nil }
+
+// bent passes on what it is asked to a module of package loop and what that tells, and
+// breaks one rule.
+type bent struct {
+	btl.Module
+	rule   string
+	ev     btl.Events
+	peer   int
+	closed bool
+
+	held   []byte // "order": a fragment that is kept back
+	heldAs btl.Tag
+	last   []byte // "arrival after drained", "stale taken"
+	lastAs btl.Tag
+	late   []func() // "done ...": what is called later
+	refuse int
+}
+
+var errBent = errors.New("bent")
+
+// Arrived implements btl.Events.
+func (m *bent) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
+	pass := func() { m.ev.Arrived(m, peer, tag, frag) }
+	switch m.rule {
+	case "arrival twice":
+		pass()
+		pass()
+	case "order":
+		if m.held == nil {
+			m.held, m.heldAs = bytes.Clone(frag), tag
+			return
+		}
+		pass()
+		m.ev.Arrived(m, peer, m.heldAs, m.held)
+		m.held = nil
+	case "damage":
+		frag = bytes.Clone(frag)
+		if len(frag) > 0 {
+			frag[len(frag)-1] ^= 1
+		}
+		pass()
+	case "header alone":
+		if len(frag) > 24 {
+			m.ev.Arrived(m, peer, tag, frag[:24])
+			frag = frag[24:]
+		}
+		pass()
+	case "other peer":
+		m.ev.Arrived(m, peer+5, tag, frag)
+	case "arrival after drained", "stale taken":
+		m.last, m.lastAs = bytes.Clone(frag), tag
+		pass()
+	default:
+		pass()
+	}
+}
+
+// Failed implements btl.Events.
+func (m *bent) Failed(_ btl.Module, peer int, err *btl.Error) {
+	switch m.rule {
+	case "failed never":
+		return
+	case "failed twice":
+		m.ev.Failed(m, peer, err)
+	case "failed for another rail":
+		other := *err
+		other.Rail = "elsewhere"
+		err = &other
+	case "drained before done":
+		m.ev.Failed(m, peer, err)
+		m.ev.Drained(m, peer)
+		return
+	case "error before failed":
+		m.late = append(m.late, func() { m.ev.Failed(m, peer, err) })
+		return
+	}
+	m.ev.Failed(m, peer, err)
+}
+
+// Drained implements btl.Events.
+func (m *bent) Drained(_ btl.Module, peer int) {
+	switch m.rule {
+	case "drained never", "drained before done":
+		return
+	case "drained per peer":
+		peer = m.peer
+	case "error before failed":
+		for _, f := range m.late {
+			f()
+		}
+		m.late = nil
+	}
+	m.ev.Drained(m, peer)
+	if m.rule == "arrival after drained" && m.last != nil {
+		m.ev.Arrived(m, m.peer, m.lastAs, m.last)
+	}
+}
+
+// Connect implements btl.Module.
+func (m *bent) Connect(peer int, card []byte) (btl.Endpoint, error) {
+	ep, err := m.Module.Connect(peer, card)
+	switch {
+	case m.rule == "card panics" && err != nil:
+		panic("what a card")
+	case m.rule == "card unchecked" && err != nil:
+		return &bentEndpoint{m: m}, nil
+	case m.rule == "connects when closed" && m.closed:
+		return &bentEndpoint{m: m}, nil
+	case err != nil:
+		return nil, err
+	case m.rule == "another endpoint":
+		return &bentEndpoint{Endpoint: ep, m: m, nth: time.Now().Nanosecond()}, nil
+	case m.rule == "stale taken" && ep.Epoch() > 1 && m.last != nil:
+		m.late = append(m.late, func() { m.ev.Arrived(m, m.peer, m.lastAs, m.last) })
+	}
+	return bentEndpoint{Endpoint: ep, m: m}, nil
+}
+
+// Progress implements btl.Module.
+func (m *bent) Progress() int {
+	n := m.Module.Progress()
+	if m.rule != "error before failed" {
+		for _, f := range m.late {
+			f()
+			n++
+		}
+		m.late = nil
+	}
+	return n
+}
+
+// Close implements btl.Module.
+func (m *bent) Close() error {
+	if m.closed && m.rule == "second close" {
+		return btl.ErrClosed
+	}
+	if !m.closed && m.rule == "events after close" {
+		m.ev.Drained(m, m.peer)
+	}
+	m.closed = true
+	return m.Module.Close()
+}
+
+// Arm implements progress.Idler.
+func (m *bent) Arm() bool { return m.Module.(progress.Idler).Arm() }
+
+// Disarm implements progress.Idler.
+func (m *bent) Disarm() { m.Module.(progress.Idler).Disarm() }
+
+// Register implements btl.Registrar.
+func (m *bent) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	r, err := m.Module.(btl.Registrar).Register(mem, access)
+	if m.rule == "release without effect" && err == nil {
+		return bentRegion{r}, nil
+	}
+	return r, err
+}
+
+// bentRegion cannot be released.
+type bentRegion struct{ btl.Region }
+
+func (bentRegion) Release() error { return nil }
+
+// Inject implements btl.Injector.
+func (m *bent) Inject(f btl.Fault) {
+	switch m.rule {
+	case "fault ignored":
+		return
+	case "fault of fewer":
+		f.Count--
+	}
+	m.Module.(btl.Injector).Inject(f)
+}
+
+// Fired implements btl.Injector.
+func (m *bent) Fired() int {
+	n := m.Module.(btl.Injector).Fired()
+	if m.rule == "fired ahead" {
+		n += 2
+	}
+	return n
+}
+
+// bentEndpoint is an endpoint of a bent module.
+type bentEndpoint struct {
+	btl.Endpoint
+	m   *bent
+	nth int
+}
+
+// Epoch implements btl.Endpoint.
+func (e bentEndpoint) Epoch() uint32 {
+	if e.m.rule == "epoch stays" {
+		return 1
+	}
+	return e.Endpoint.Epoch()
+}
+
+// Send implements btl.Endpoint.
+func (e bentEndpoint) Send(op *btl.Op) error {
+	m, done := e.m, op.Done
+	up := e.State() == btl.Up
+	fits := op.Len() <= m.Attrs().MaxSendBytes
+	switch m.rule {
+	case "done twice":
+		op.Done = func(op *btl.Op, err error) { done(op, err); done(op, err) }
+	case "done never":
+		op.Done = func(*btl.Op, error) {}
+	case "success without delivery":
+		if up && fits {
+			done(op, nil)
+			return nil
+		}
+	case "error in send":
+		if e.m.Fired() == 0 && op.Tag > 3 {
+			done(op, &btl.Error{Rail: m.Attrs().Name, Peer: m.peer, Err: btl.ErrInjected})
+			return nil
+		}
+	case "arrival in send":
+		m.ev.Arrived(m, m.peer, 0, nil)
+	case "plain error":
+		op.Done = func(op *btl.Op, err error) {
+			if err != nil {
+				err = errBent
+			}
+			done(op, err)
+		}
+	case "takes when failed":
+		if !up {
+			done(op, nil)
+			return nil
+		}
+	case "too long taken":
+		if !fits {
+			done(op, nil)
+			return nil
+		}
+	case "never full", "done after refusal", "refused but sent":
+		if m.rule == "refused but sent" {
+			m.refuse++
+			if m.refuse%5 == 0 {
+				op.Done = func(*btl.Op, error) {}
+			}
+		}
+		err := e.Endpoint.Send(op)
+		switch {
+		case err == btl.ErrResource && m.rule == "never full":
+			m.late = append(m.late, func() { done(op, nil) })
+			return nil
+		case err == btl.ErrResource && m.rule == "done after refusal":
+			done(op, nil)
+		case err == nil && m.rule == "refused but sent" && m.refuse%5 == 0:
+			return btl.ErrResource
+		}
+		return err
+	case "buffer used after done":
+		if up && fits {
+			early := *op
+			early.Done = func(*btl.Op, error) {}
+			done(op, nil)
+			return e.Endpoint.Send(&early)
+		}
+	case "allocates":
+		m.last = make([]byte, 64)
+	case "owner changed":
+		op.Owner = m
+	}
+	return e.Endpoint.Send(op)
+}
+
+// SendInline implements btl.Inliner.
+func (e bentEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	return e.Endpoint.(btl.Inliner).SendInline(tag, hdr, payload)
+}
+
+// Put implements btl.Putter.
+func (e bentEndpoint) Put(op *btl.Op) error {
+	if e.m.rule == "put elsewhere" && op.RemoteOffset > 0 {
+		op.RemoteOffset--
+	}
+	return e.remote(op, e.Endpoint.(btl.Putter).Put)
+}
+
+// Get implements btl.Getter.
+func (e bentEndpoint) Get(op *btl.Op) error {
+	return e.remote(op, e.Endpoint.(btl.Getter).Get)
+}
+
+func (e bentEndpoint) remote(op *btl.Op, post func(*btl.Op) error) error {
+	if r, ok := op.Local.(bentRegion); ok {
+		op.Local = r.Region
+	}
+	if e.m.rule == "usage as path" {
+		done := op.Done
+		op.Done = func(op *btl.Op, err error) {
+			var be *btl.Error
+			if errors.As(err, &be) {
+				other := *be
+				other.Class = btl.ClassPath
+				err = &other
+			}
+			done(op, err)
+		}
+	}
+	return post(op)
+}
+
+// TestBent runs the suite on a bent module: a straight one, unless the environment says
+// otherwise.
+func TestBent(t *testing.T) {
+	btltest.TestBTL(t, bentPair(os.Getenv(envBent)))
+}
+
+// TestSuiteNotices: the suite fails for every broken rule, for the right reason.
+func TestSuiteNotices(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, b := range bentRules {
+		t.Run(b.rule, func(t *testing.T) {
+			cmd := exec.Command(self, "-test.run=^TestBent$/^"+strings.ReplaceAll(b.test, "/", "$/^")+"$", "-test.timeout=60s")
+			cmd.Env = append(os.Environ(), envBent+"="+b.rule)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, "%s passes", b.test)
+			require.Regexp(t, b.says, string(out))
+		})
+	}
+}

@@ -1,0 +1,124 @@
+// Package btltest is the suite that every byte transfer layer has to pass: the contract
+// of package btl (C1 to C9) as tests.
+//
+// A BTL's own test calls [TestBTL] with a function that makes two connected modules. The
+// two may live in one process, or the second in another one: see [Serve] and [Dial].
+//
+// Everything that a module calls is checked at once against the rules of package btl: who
+// may call what from inside of what, the order of Failed, Done and Drained, exactly one
+// Done for each accepted operation, nothing after Drained, order and content of each
+// fragment, no delivery of what was refused, and delivery of all that succeeded.
+package btltest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// Pair is two modules that can reach each other, freshly made and not yet connected, and
+// what a test has to know of them. The suite closes both modules.
+type Pair struct {
+	A, B         btl.Module
+	RankA, RankB int
+
+	// BellA and BellB are the bells that A and B were given. If BellA is nil, A must not be
+	// a progress.Idler, and neither must B if BellB is.
+	BellA, BellB progress.Bell
+
+	// Remote says that B is a proxy for a module in another process. What cannot cross is
+	// then tested on side A alone: allocations and the bell.
+	Remote bool
+
+	// Serial says that both modules have to be driven by one goroutine.
+	Serial bool
+
+	// Allocates says that the modules allocate memory for each fragment, as a simulation
+	// may; otherwise the suite shows that they do not.
+	Allocates bool
+
+	// NoInjector says that the modules are no Injectors. C9 wants them to be, so that has
+	// to be said; the tests of the failures that it stands for are then left out.
+	NoInjector bool
+
+	// Patience bounds each wait of the suite; 0 stands for 30 s.
+	Patience time.Duration
+
+	// Idle, if not nil, is called by the goroutine that drives when nothing happens. A
+	// simulation moves its time in it.
+	Idle func()
+
+	// Close, if not nil, is called once both modules are closed.
+	Close func()
+}
+
+// Maker makes a Pair whose modules report to evA and evB.
+type Maker func(t testing.TB, evA, evB btl.Events) *Pair
+
+// TestBTL holds the modules that mk makes to the contract. Each subtest makes its own pair.
+func TestBTL(t *testing.T, mk func(t testing.TB, evA, evB btl.Events) *Pair) {
+	for _, group := range []struct {
+		name  string
+		tests []namedTest
+	}{
+		{"Connect", connectTests()},
+		{"Traffic", trafficTests()},
+		{"Fail", failTests()},
+		{"Close", closeTests()},
+		{"Remote", remoteTests()},
+		{"Idle", idleTests()},
+		{"Inject", injectTests()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) { test.run(t, mk) })
+			}
+		})
+	}
+}
+
+// namedTest is a subtest. It makes its own pair, or several.
+type namedTest struct {
+	name string
+	run  func(t *testing.T, mk Maker)
+}
+
+// each runs a test once on a fresh pair.
+func each(run func(h *harness)) func(*testing.T, Maker) {
+	return func(t *testing.T, mk Maker) {
+		h := newHarness(t, mk)
+		run(h)
+		h.finish()
+	}
+}
+
+// directed runs a test once from A to B and once from B to A, each on a fresh pair.
+func directed(run func(h *harness, from, to *side)) func(*testing.T, Maker) {
+	return func(t *testing.T, mk Maker) {
+		t.Run("A-to-B", func(t *testing.T) { each(func(h *harness) { run(h, h.a, h.b) })(t, mk) })
+		t.Run("B-to-A", func(t *testing.T) { each(func(h *harness) { run(h, h.b, h.a) })(t, mk) })
+	}
+}
+
+// driven runs a test with both sides driven by one goroutine, and unless the pair is
+// serial once more with a goroutine for each side.
+func driven(run func(h *harness)) func(*testing.T, Maker) {
+	return func(t *testing.T, mk Maker) {
+		serial := false
+		t.Run("one-goroutine", func(t *testing.T) {
+			each(func(h *harness) { serial = h.pair.Serial; run(h) })(t, mk)
+		})
+		if serial {
+			return
+		}
+		t.Run("two-goroutines", func(t *testing.T) {
+			each(func(h *harness) {
+				h.drive(h.b)
+				run(h)
+				h.halt(h.b)
+			})(t, mk)
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package btltest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func closeTests() []namedTest {
+	return []namedTest{
+		{"fresh", each(testCloseFresh)},
+		{"outstanding", directed(testCloseOutstanding)},
+		{"failed", directed(testCloseFailed)},
+		{"peer-closed", directed(testPeerClosed)},
+		{"silent-peer-closed", directed(testSilentPeerClosed)},
+	}
+}
+
+// isClosed checks what a closed module says.
+func (h *harness) isClosed(s *side) {
+	h.t.Helper()
+	require.NoError(h.t, s.close(), "second Close")
+	_, err := s.m.Connect(s.peer, h.b.card())
+	require.Error(h.t, err, "Connect after Close")
+	if s.ep != nil {
+		require.Equal(h.t, btl.ErrFailed, s.send(s.newSend(8, 16)), "Send after Close")
+		require.NotEqual(h.t, btl.Up, s.state())
+	}
+	for range 10 {
+		require.Zero(h.t, s.progress(), "Progress after Close")
+	}
+	s.failRail(errTest) // nobody is told any more
+	if s.ep != nil {
+		s.fail(errTest)
+	}
+	h.turns(10)
+	h.check()
+}
+
+func testCloseFresh(h *harness) {
+	require.NoError(h.t, h.a.close())
+	h.isClosed(h.a)
+}
+
+// testCloseOutstanding: what is outstanding ends with an error, inside Close.
+func testCloseOutstanding(h *harness, s, other *side) {
+	h.connect()
+	h.mustSend(s, 8, 16)
+	h.settle()
+	if in, ok := s.m.(btl.Injector); ok {
+		in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
+		require.NoError(h.t, s.send(s.newSend(8, 16)))
+		require.NoError(h.t, s.send(s.newSend(8, 16)))
+		require.Equal(h.t, 2, in.Fired())
+		require.Len(h.t, s.outstanding, 2)
+	}
+	h.flood(s, 100)
+	before := s.failures + s.railFailures + s.drains
+	require.NoError(h.t, s.close())
+	require.Empty(h.t, s.outstanding)
+	h.isClosed(s)
+	require.Equal(h.t, before, s.failures+s.railFailures+s.drains, "Events after Close")
+}
+
+// testCloseFailed: Close between Failed and Drained.
+func testCloseFailed(h *harness, s, other *side) {
+	h.connect()
+	h.flood(s, 100)
+	s.fail(errTest)
+	require.NoError(h.t, s.close())
+	s.failing = false // no Drained comes any more
+	require.Empty(h.t, s.outstanding)
+	h.isClosed(s)
+}
+
+// testPeerClosed: what is sent to a closed module does not succeed, and ends.
+func testPeerClosed(h *harness, s, other *side) {
+	h.connect()
+	h.mustSend(s, 8, 16)
+	h.mustSend(other, 8, 16)
+	h.settle()
+	require.NoError(h.t, other.close())
+	h.until(s.name+" to find out", func() bool {
+		if s.state() == btl.Up {
+			_ = s.send(s.newSend(8, 16)) // may be refused for lack of resources
+		}
+		return s.state() == btl.Drained
+	})
+	h.untilDrained(s)
+	h.settle()
+	require.Equal(h.t, 1, h.arrived(s))
+}
+
+// testSilentPeerClosed: who waits for a peer that closes is told, also if neither has ever sent.
+func testSilentPeerClosed(h *harness, s, other *side) {
+	h.connect()
+	h.turns(20)
+	require.NoError(h.t, other.close())
+	h.untilDrained(s)
+	require.Equal(h.t, 1, s.failures)
+}

@@ -1,0 +1,164 @@
+package btltest
+
+import (
+	"errors"
+	"math/rand/v2"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+func connectTests() []namedTest {
+	return []namedTest{
+		{"attributes", each(testAttributes)},
+		{"first", each(testFirst)},
+		{"again", each(testConnectAgain)},
+		{"one-sided", directed(testOneSided)},
+		{"bad-cards", directed(testBadCards)},
+		{"damaged-cards", directed(testDamagedCards)},
+	}
+}
+
+// testAttributes: what a module says of itself makes sense, and what it says that it can
+// do it has the methods for.
+func testAttributes(h *harness) {
+	h.connect()
+	for i, s := range []*side{h.a, h.b} {
+		at := s.m.Attrs()
+		require.NotEmpty(h.t, at.Name)
+		require.GreaterOrEqual(h.t, at.LatencyNanos, int64(0))
+		require.GreaterOrEqual(h.t, at.BandwidthMBps, int64(0))
+		require.GreaterOrEqual(h.t, at.MaxSendBytes, btl.MaxHeaderBytes, "a header has to fit")
+		require.LessOrEqual(h.t, at.EagerBytes, at.MaxSendBytes)
+		require.LessOrEqual(h.t, at.InlineBytes, at.MaxSendBytes)
+		require.NotEmpty(h.t, s.m.Card())
+		require.Equal(h.t, s.m.Card(), s.m.Card())
+		if at.Caps&btl.CapInline != 0 {
+			require.Implements(h.t, (*btl.Inliner)(nil), s.ep)
+			require.Positive(h.t, at.InlineBytes)
+		}
+		if at.Caps&btl.CapPut != 0 {
+			require.Implements(h.t, (*btl.Putter)(nil), s.ep)
+			require.Implements(h.t, (*btl.Registrar)(nil), s.m)
+		}
+		if at.Caps&btl.CapGet != 0 {
+			require.Implements(h.t, (*btl.Getter)(nil), s.ep)
+			require.Implements(h.t, (*btl.Registrar)(nil), s.m)
+		}
+		if !h.pair.NoInjector {
+			require.Implements(h.t, (*btl.Injector)(nil), s.m)
+		}
+		bell := [...]progress.Bell{h.pair.BellA, h.pair.BellB}[i]
+		if _, idler := s.m.(progress.Idler); idler && bell == nil {
+			h.t.Errorf("%s is an Idler; the pair has to say which bell it was given", s.name)
+		}
+	}
+}
+
+func testFirst(h *harness) {
+	h.connect()
+	for _, s := range []*side{h.a, h.b} {
+		require.Equal(h.t, uint32(1), s.ep.Epoch(), "epoch of the first incarnation")
+	}
+	h.mustSend(h.a, 8, 16)
+	h.mustSend(h.b, 8, 16)
+}
+
+// testConnectAgain: as long as an endpoint is not Drained, Connect returns it.
+func testConnectAgain(h *harness) {
+	h.connect()
+	for _, s := range []*side{h.a, h.b} {
+		ep, err := s.m.Connect(s.peer, s.other.card())
+		require.NoError(h.t, err)
+		require.True(h.t, ep == s.ep, "another endpoint while it is Up")
+		s.fail(errors.New("to see"))
+		if s.state() == btl.Failed {
+			ep, err := s.m.Connect(s.peer, s.other.card())
+			require.NoError(h.t, err)
+			require.True(h.t, ep == s.ep, "another endpoint while it is Failed")
+		}
+	}
+	h.reconnect()
+}
+
+// testOneSided: a peer that has not connected hears what is sent to it, and may connect
+// later.
+func testOneSided(h *harness, from, to *side) {
+	h.connectSide(from, h.newGeneration())
+	for i := range 20 {
+		h.mustSend(from, 0, 10*i)
+	}
+	h.settle()
+	h.connectSide(to, h.lastGen)
+	for i := range 20 {
+		h.mustSend(to, 0, 10*i)
+		h.mustSend(from, 0, 10*i)
+	}
+}
+
+// testBadCards: what is no card of the peer is refused with an error (C8).
+func testBadCards(h *harness, s, other *side) {
+	card := other.card()
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return b
+	}
+	type attempt struct {
+		what string
+		peer int
+		card []byte
+	}
+	attempts := []attempt{
+		{"nil", s.peer, nil},
+		{"empty", s.peer, []byte{}},
+		{"zeroes", s.peer, make([]byte, len(card))},
+		{"random", s.peer, random(len(card))},
+		{"random and long", s.peer, random(10000)},
+		{"negative rank", -1, card},
+		{"all peers", btl.AllPeers, card},
+		{"huge rank", 1 << 40, card},
+		{"card of another rank", s.rank, card},
+	}
+	for n := range len(card) {
+		attempts = append(attempts, attempt{"cut short", s.peer, card[:n]})
+	}
+	for _, a := range attempts {
+		ep, err := s.m.Connect(a.peer, a.card)
+		require.Error(h.t, err, a.what)
+		require.Nil(h.t, ep, a.what)
+		var be *btl.Error
+		require.True(h.t, errors.Is(err, btl.ErrUnreachable) || errors.As(err, &be), "%s: %v is neither ErrUnreachable nor a *btl.Error", a.what, err)
+	}
+	// It has done no harm.
+	h.connect()
+	h.mustSend(s, 8, 100)
+	h.mustSend(other, 8, 100)
+}
+
+// testDamagedCards: nothing in a card makes Connect panic or hang. Whether a damaged card
+// can be told from a good one is the BTL's affair.
+func testDamagedCards(h *harness, s, other *side) {
+	card := other.card()
+	for i := range card {
+		for _, flip := range []byte{1, 0x80, 0xff} {
+			bad := append([]byte(nil), card...)
+			bad[i] ^= flip
+			h.mayConnect(s, bad)
+		}
+	}
+}
+
+func (h *harness) mayConnect(s *side, card []byte) {
+	h.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ep, err := s.m.Connect(s.peer, card); err == nil {
+		require.NotNil(h.t, ep)
+	}
+}

@@ -1,0 +1,274 @@
+package btltest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func failTests() []namedTest {
+	return []namedTest{
+		{"endpoint", directed(testFailEndpoint)},
+		{"endpoint-with-outstanding", directed(testFailOutstanding)},
+		{"peer-finds-out", directed(testPeerFindsOut)},
+		{"peer-reconnects-alone", directed(testReconnectAlone)},
+		{"reconnect", driven(testReconnect)},
+		{"rail", directed(testFailRail)},
+		{"rail-without-endpoints", directed(testFailIdleRail)},
+		{"endpoint-then-rail", directed(testFailBoth)},
+		{"random", testRandomFailures},
+	}
+}
+
+var errTest = errors.New("pulled by the test")
+
+// refuses checks that a side's endpoint takes nothing.
+func (h *harness) refuses(s *side) {
+	h.t.Helper()
+	require.NotEqual(h.t, btl.Up, s.state())
+	require.Equal(h.t, btl.ErrFailed, s.send(s.newSend(8, 16)))
+	caps := s.m.Attrs().Caps
+	if caps&btl.CapInline != 0 {
+		require.False(h.t, s.inline(4, 8), "SendInline on an endpoint that is down")
+	}
+	if caps&btl.CapPut != 0 {
+		tr := &tracked{side: s, verb: "Put"}
+		s.mu.Lock()
+		err := s.postLocked(tr, s.ep.(btl.Putter).Put)
+		s.mu.Unlock()
+		require.Equal(h.t, btl.ErrFailed, err)
+	}
+	if caps&btl.CapGet != 0 {
+		tr := &tracked{side: s, verb: "Get"}
+		s.mu.Lock()
+		err := s.postLocked(tr, s.ep.(btl.Getter).Get)
+		s.mu.Unlock()
+		require.Equal(h.t, btl.ErrFailed, err)
+	}
+}
+
+// testFailEndpoint: Fail is C4 with nothing outstanding.
+func testFailEndpoint(h *harness, from, to *side) {
+	h.connect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+	h.settle()
+	from.fail(errTest)
+	h.refuses(from)
+	h.untilDrained(from)
+	h.refuses(from)
+	require.ErrorIs(h.t, from.lastErr, errTest)
+	require.Equal(h.t, btl.Drained, from.state())
+	from.fail(errTest)
+	h.turns(50)
+	require.Equal(h.t, 1, from.failures, "calls of Failed")
+	require.Equal(h.t, 1, from.drains, "calls of Drained")
+	require.Zero(h.t, from.railFailures)
+}
+
+// testFailOutstanding: whatever was under way ends, with nothing called back twice; what
+// was reported as delivered is delivered, and the next incarnation works.
+func testFailOutstanding(h *harness, from, to *side) {
+	h.connect()
+	for range 3 {
+		n := h.flood(from, 200)
+		require.Positive(h.t, n)
+		from.fail(errTest)
+		h.refuses(from)
+		h.untilDrained(from)
+		h.settle()
+		to.fail(errTest)
+		h.reconnect()
+		h.mustSend(from, 8, 100)
+		h.mustSend(to, 8, 100)
+		h.settle()
+	}
+}
+
+// testPeerFindsOut: one end has failed, the other does not know. What it sends may not
+// succeed (C2), and it comes to know.
+func testPeerFindsOut(h *harness, from, to *side) {
+	h.connect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+	h.settle()
+	from.fail(errTest)
+	h.untilDrained(from)
+	h.until(to.name+" to find out", func() bool {
+		if to.state() != btl.Up {
+			return true
+		}
+		err := to.send(to.newSend(8, 16))
+		require.True(h.t, err == nil || err == btl.ErrResource || err == btl.ErrFailed, "%v", err)
+		return false
+	})
+	h.untilDrained(to)
+	h.settle()
+	require.Equal(h.t, 1, h.arrived(to))
+	h.connect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+}
+
+// testReconnectAlone: one end begins a new incarnation while the other is still in the old
+// one, which has to end then.
+func testReconnectAlone(h *harness, from, to *side) {
+	h.connect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+	h.settle()
+	from.fail(errTest)
+	h.untilDrained(from)
+	h.connectSide(from, h.newGeneration())
+	h.until("the old incarnation of "+to.name+" to end", func() bool {
+		if from.state() == btl.Drained { // the peer was not ready for it
+			h.connectSide(from, h.newGeneration())
+		}
+		if from.state() == btl.Up {
+			_ = from.send(from.newSend(8, 16)) // may be refused for lack of resources
+		}
+		if to.state() == btl.Up {
+			_ = to.send(to.newSend(8, 16)) // may not succeed; that is checked by the ledger
+		}
+		return to.state() == btl.Drained
+	})
+	h.untilDrained(to)
+	if from.state() == btl.Up {
+		h.connectSide(to, h.lastGen)
+	} else {
+		h.reconnect()
+	}
+	h.settle()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+}
+
+// testReconnect: one incarnation after the other, with traffic in each.
+func testReconnect(h *harness) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	h.connect()
+	for range 6 {
+		for range 40 {
+			h.sendSomehow(h.a, rng, randomSize(rng, 1024))
+			h.sendSomehow(h.b, rng, randomSize(rng, 1024))
+		}
+		first, second := h.a, h.b
+		if rng.IntN(2) == 0 {
+			first, second = second, first
+		}
+		first.fail(errTest)
+		h.turns(rng.IntN(4))
+		second.fail(errTest)
+		h.reconnect()
+	}
+	h.mustSend(h.a, 8, 16)
+	h.mustSend(h.b, 8, 16)
+}
+
+// testFailRail: Module.Fail is C4 for all endpoints at once, and the rail can come back.
+func testFailRail(h *harness, from, to *side) {
+	h.connect()
+	for i := range 2 {
+		h.flood(from, 100)
+		from.failRail(errTest)
+		require.Equal(h.t, i+1, from.railFailures, "calls of Failed for the rail")
+		h.refuses(from)
+		h.until("the rail to be drained", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return !from.railFailing
+		})
+		require.Equal(h.t, btl.Drained, from.state())
+		require.ErrorIs(h.t, from.lastErr, errTest)
+		require.Zero(h.t, from.failures, "calls of Failed for the peer")
+		h.refuses(from)
+		h.settle()
+		to.fail(errTest) // what the layer above does; nothing if it has failed already
+		h.reconnect()
+		h.mustSend(from, 8, 16)
+		h.mustSend(to, 8, 16)
+		h.settle()
+	}
+}
+
+func testFailIdleRail(h *harness, from, to *side) {
+	from.failRail(errTest)
+	h.until("the rail to be drained", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return from.railFailures == 1 && !from.railFailing
+	})
+	require.Equal(h.t, 1, from.drains)
+	h.connect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+}
+
+// testFailBoth: each Failed has its Drained.
+func testFailBoth(h *harness, from, to *side) {
+	h.connect()
+	h.flood(from, 100)
+	from.fail(errTest)
+	from.failRail(errTest)
+	h.until("both to be drained", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !from.railFailing && !from.failing
+	})
+	require.Equal(h.t, 1, from.failures)
+	require.Equal(h.t, 1, from.railFailures)
+	require.Equal(h.t, 2, from.drains)
+	h.settle()
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 16)
+	h.mustSend(to, 8, 16)
+}
+
+// mend brings both sides up again if one of them is down.
+func (h *harness) mend() {
+	h.t.Helper()
+	for _, s := range []*side{h.a, h.b} {
+		if s.state() != btl.Up {
+			s.other.fail(errTest)
+			h.reconnect()
+			return
+		}
+	}
+}
+
+// testRandomFailures: traffic both ways, with ends and rails that fail at any time.
+func testRandomFailures(t *testing.T, mk Maker) {
+	for _, seed := range []uint64{1, 2, 3} {
+		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
+			h.connect()
+			rng := rand.New(rand.NewPCG(seed, 10))
+			failures := 0
+			for i := range 600 {
+				s := h.a
+				if rng.IntN(2) == 0 {
+					s = h.b
+				}
+				for range rng.IntN(6) {
+					h.sendSomehow(s, rng, randomSize(rng, 4096))
+				}
+				h.turns(rng.IntN(3))
+				switch {
+				case rng.IntN(60) == 0 || i == 300:
+					failures++
+					s.fail(errTest)
+				case rng.IntN(200) == 0:
+					failures++
+					s.failRail(errTest)
+				}
+				h.mend()
+			}
+			require.Positive(h.t, failures)
+			h.settle()
+		}))
+	}
+}

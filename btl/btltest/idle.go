@@ -1,0 +1,168 @@
+package btltest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+func idleTests() []namedTest {
+	return []namedTest{
+		{"woken-by-fragment", directed(testWokenByFragment)},
+		{"woken-by-inline", directed(testWokenByInline)},
+		{"woken-by-room", directed(testWokenByRoom)},
+		{"woken-by-first-contact", directed(testWokenByFirst)},
+		{"disarmed", directed(testDisarmed)},
+	}
+}
+
+// bell is the side's bell, or nil, for a reason that is logged.
+func (h *harness) bell(s *side) progress.Bell {
+	b := h.pair.BellA
+	if s == h.b {
+		b = h.pair.BellB
+		if h.pair.Remote {
+			h.t.Log("the bell of another process is not to be heard here")
+			return nil
+		}
+	}
+	if b == nil {
+		h.t.Log("the module is no Idler")
+		return nil
+	}
+	require.Implements(h.t, (*progress.Idler)(nil), s.m)
+	return b
+}
+
+// arm arms a side as its engine does, after everything else has come to rest.
+func (h *harness) arm(s *side, bell progress.Bell) {
+	h.t.Helper()
+	h.turns(20)
+	bell.Ring() // so that the sleep that swallows old rings is short
+	bell.Sleep(int64(time.Millisecond))
+	s.mu.Lock()
+	require.True(h.t, s.m.(progress.Idler).Arm(), "Arm of %s, with nothing under way", s.name)
+	s.mu.Unlock()
+	s.progress()
+	h.check()
+}
+
+// isWoken lets others do something and expects that to ring a sleeper.
+func (h *harness) isWoken(s *side, bell progress.Bell, others func()) {
+	h.t.Helper()
+	rung := make(chan bool)
+	go func() {
+		start := time.Now()
+		bell.Sleep(int64(h.pair.Patience))
+		rung <- time.Since(start) < h.pair.Patience
+	}()
+	deadline := time.Now().Add(2 * h.pair.Patience)
+	others()
+	for done := false; !done; {
+		select {
+		case ok := <-rung:
+			require.True(h.t, ok, "%s slept on", s.name)
+			done = true
+		default:
+			// The other side may have to do something for it.
+			h.rest(s.other.progress())
+			h.check()
+			require.True(h.t, time.Now().Before(deadline), "%s slept on", s.name)
+		}
+	}
+	s.mu.Lock()
+	s.m.(progress.Idler).Disarm()
+	s.mu.Unlock()
+}
+
+// testWokenByFragment: who is armed is rung when a fragment comes, and only then has to
+// look.
+func testWokenByFragment(h *harness, from, to *side) {
+	bell := h.bell(to)
+	if bell == nil {
+		return
+	}
+	h.connect()
+	for i := range 20 {
+		h.mustSend(from, 8, 16)
+		h.settle()
+		h.arm(to, bell)
+		h.isWoken(to, bell, func() { require.NoError(h.t, from.send(from.newSend(8, 100*i+8))) })
+		h.settle()
+	}
+}
+
+func testWokenByInline(h *harness, from, to *side) {
+	bell := h.bell(to)
+	if bell == nil || h.lacks(from, btl.CapInline) {
+		return
+	}
+	h.connect()
+	h.warmUp()
+	for range 20 {
+		h.arm(to, bell)
+		h.isWoken(to, bell, func() { require.True(h.t, from.inline(0, 8)) })
+		h.settle()
+	}
+}
+
+// testWokenByFirst: the first fragment ever, from a peer that has only just connected.
+func testWokenByFirst(h *harness, from, to *side) {
+	bell := h.bell(to)
+	if bell == nil {
+		return
+	}
+	h.arm(to, bell)
+	h.isWoken(to, bell, func() {
+		h.connectSide(from, h.newGeneration())
+		tr := from.newSend(8, 16)
+		for deadline := time.Now().Add(h.pair.Patience); from.send(tr) != nil; {
+			require.True(h.t, time.Now().Before(deadline), "no resources to begin with")
+			h.rest(from.progress())
+		}
+	})
+	h.settle()
+}
+
+// testWokenByRoom: who was refused for lack of room is rung when there is some.
+func testWokenByRoom(h *harness, from, to *side) {
+	bell := h.bell(from)
+	if bell == nil {
+		return
+	}
+	h.connect()
+	for range 5 {
+		h.flood(from, 100)
+		bell.Ring()
+		bell.Sleep(int64(time.Millisecond))
+		from.mu.Lock()
+		armed := from.m.(progress.Idler).Arm()
+		from.mu.Unlock()
+		require.True(h.t, armed)
+		from.progress()
+		if from.send(from.newSend(8, 100)) == btl.ErrResource {
+			h.isWoken(from, bell, func() {})
+		}
+		h.mustSend(from, 8, 100)
+		h.settle()
+	}
+}
+
+// testDisarmed: Disarm may follow any Arm, and nothing is lost by it.
+func testDisarmed(h *harness, from, to *side) {
+	if h.bell(to) == nil {
+		return
+	}
+	h.connect()
+	for range 20 {
+		to.mu.Lock()
+		to.m.(progress.Idler).Arm()
+		to.m.(progress.Idler).Disarm()
+		to.mu.Unlock()
+		h.mustSend(from, 8, 16)
+		h.settle()
+	}
+}

@@ -1,0 +1,271 @@
+package btltest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func injectTests() []namedTest {
+	return []namedTest{
+		{"refuse", injected(testRefuse)},
+		{"error-delivered", injected(testErrorDelivered)},
+		{"error-lost", injected(testErrorLost)},
+		{"silence", injected(testSilence)},
+		{"late", injected(testLate)},
+		{"late-then-failure", injected(testLateThenFailure)},
+		{"stale", injected(testStale)},
+		{"inline", injected(testInjectInline)},
+		{"remote", injected(testInjectRemote)},
+		{"peer", injected(testInjectPeer)},
+		{"random", testRandomFaults},
+	}
+}
+
+// injected is directed for modules that are Injectors.
+func injected(run func(h *harness, from, to *side, in btl.Injector)) func(*testing.T, Maker) {
+	return directed(func(h *harness, from, to *side) {
+		if h.pair.NoInjector {
+			h.t.Log("the pair says that it is no Injector")
+			return
+		}
+		in, ok := from.m.(btl.Injector)
+		require.True(h.t, ok, "no Injector (C9)")
+		h.connect()
+		h.warmUp()
+		run(h, from, to, in)
+	})
+}
+
+// testRefuse: After and Count say which posts are refused; the others go through.
+func testRefuse(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: from.peer, After: 2, Count: 3})
+	for i, want := range []error{nil, nil, btl.ErrResource, btl.ErrResource, btl.ErrResource, nil, nil} {
+		require.Equal(h.t, want, from.send(from.newSend(8, 50)), "post %d", i)
+		h.settle() // so that there is room
+	}
+	require.Equal(h.t, 3, in.Fired())
+	h.settle()
+	require.Equal(h.t, 4, h.arrived(from))
+}
+
+// injectedError checks the error of an operation that was struck.
+func (h *harness) injectedError(tr *tracked) {
+	h.t.Helper()
+	err := h.result(tr)
+	var be *btl.Error
+	require.ErrorAs(h.t, err, &be)
+	require.ErrorIs(h.t, err, btl.ErrInjected)
+	require.NotEqual(h.t, btl.ClassFlushed, be.Class, "the operation that was struck is the evidence")
+}
+
+func testErrorDelivered(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: from.peer, After: 1})
+	require.NoError(h.t, h.result(h.mustSend(from, 8, 50)))
+	h.injectedError(h.mustSend(from, 8, 50))
+	require.Equal(h.t, 1, in.Fired())
+	h.untilDrained(from)
+	require.Equal(h.t, 1, from.failures)
+	h.until("the fragment, which the peer gets all the same", func() bool { return h.arrived(from) == 2 })
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 50)
+}
+
+func testErrorLost(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultErrorLost, Peer: from.peer, After: 1})
+	require.NoError(h.t, h.result(h.mustSend(from, 8, 50)))
+	h.injectedError(h.mustSend(from, 8, 50))
+	require.Equal(h.t, 1, in.Fired())
+	h.untilDrained(from)
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 50)
+	h.settle()
+	require.Equal(h.t, 2, h.arrived(from), "the fragment that was lost has arrived")
+}
+
+// testSilence: nothing happens to the operation, until the endpoint fails.
+func testSilence(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: from.peer})
+	tr := h.mustSend(from, 8, 50)
+	require.Equal(h.t, 1, in.Fired())
+	h.turns(300)
+	require.False(h.t, h.ended(tr), "it has ended")
+	require.Zero(h.t, h.arrived(from), "it has arrived")
+	require.Equal(h.t, btl.Up, from.state())
+	from.fail(errTest)
+	require.Error(h.t, h.result(tr))
+	h.untilDrained(from)
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 50)
+	h.settle()
+	require.Equal(h.t, 1, h.arrived(from))
+}
+
+// testLate: delivered, but completed only after so many turns.
+func testLate(h *harness, from, to *side, in btl.Injector) {
+	const turns = 40
+	in.Inject(btl.Fault{Kind: btl.FaultLate, Peer: from.peer, Count: turns})
+	tr := h.mustSend(from, 8, 50)
+	require.Equal(h.t, 1, in.Fired())
+	for i := range turns {
+		require.False(h.t, h.ended(tr), "it has ended after %d turns", i)
+		h.turn()
+	}
+	require.NoError(h.t, h.result(tr))
+	h.until("the fragment", func() bool { return h.arrived(from) == 1 })
+	// It holds nobody up.
+	h.mustSend(from, 8, 50)
+}
+
+// testLateThenFailure: the endpoint fails before the late completion. It is called back
+// once all the same.
+func testLateThenFailure(h *harness, from, to *side, in btl.Injector) {
+	const turns = 2000
+	in.Inject(btl.Fault{Kind: btl.FaultLate, Peer: from.peer, Count: turns})
+	tr := h.mustSend(from, 8, 50)
+	h.until("the fragment", func() bool { return h.arrived(from) == 1 })
+	from.fail(errTest)
+	require.Error(h.t, h.result(tr))
+	for range turns + 10 { // in which it would come
+		from.progress()
+	}
+	h.check()
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 50)
+}
+
+// testStale: a fragment of an old epoch that arrives is dropped (C5).
+func testStale(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: from.peer})
+	h.mustSend(from, 8, 50)
+	h.settle()
+	from.fail(errTest)
+	to.fail(errTest)
+	h.reconnect()
+	h.mustSend(from, 8, 50)
+	h.until("the fault", func() bool { return in.Fired() == 1 })
+	for range 20 {
+		h.mustSend(from, 8, 50)
+		h.settle() // where a stale fragment is seen as one that arrives twice
+	}
+	require.Equal(h.t, btl.Up, from.state())
+	require.Equal(h.t, btl.Up, to.state())
+}
+
+// testInjectInline: a fault also reaches those who prefer SendInline.
+func testInjectInline(h *harness, from, to *side, in btl.Injector) {
+	if h.lacks(from, btl.CapInline) {
+		return
+	}
+	in.Inject(btl.Fault{Kind: btl.FaultErrorLost, Peer: from.peer, After: 1})
+	h.until("SendInline", func() bool { return from.inline(0, 8) })
+	require.Zero(h.t, in.Fired())
+	require.False(h.t, from.inline(0, 8), "a fragment that is to be struck was taken inline")
+	h.injectedError(h.mustSend(from, 0, 8))
+	require.Equal(h.t, 1, in.Fired())
+	to.fail(errTest)
+	h.reconnect()
+}
+
+// testInjectRemote: faults strike Put and Get as well.
+func testInjectRemote(h *harness, from, to *side, in btl.Injector) {
+	for _, verb := range h.verbs(from) {
+		mine, theirs := h.register(from, 64, forUs, nil), h.register(to, 64, forPeers, rand.New(rand.NewPCG(1, 1)))
+		for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultErrorLost, btl.FaultSilence, btl.FaultLate} {
+			fired := in.Fired()
+			theirs.fetch()
+			before := append([]byte(nil), theirs.mem...)
+			for i := range mine.mem {
+				mine.mem[i] = byte(kind) + 1
+			}
+			in.Inject(btl.Fault{Kind: kind, Peer: btl.AllPeers, Count: 1})
+			tr := mine.access(verb, 0, 64, theirs.region.Key(), 0)
+			h.postRemote(tr)
+			require.Equal(h.t, fired+1, in.Fired(), "%s, %v", verb, kind)
+			switch kind {
+			case btl.FaultLate:
+				require.NoError(h.t, h.result(tr))
+				continue
+			case btl.FaultSilence:
+				h.turns(100)
+				require.False(h.t, h.ended(tr))
+				from.fail(errTest)
+				require.Error(h.t, h.result(tr))
+			default:
+				h.injectedError(tr)
+			}
+			to.fail(errTest)
+			h.reconnect()
+			if verb == "Put" {
+				want := before
+				if kind == btl.FaultErrorDelivered {
+					want = mine.mem
+				}
+				require.Equal(h.t, want, theirs.fetch(), "memory after %v", kind)
+			}
+		}
+		mine.release()
+		theirs.release()
+	}
+}
+
+// testInjectPeer: a fault for another peer strikes nobody here, one for all does.
+func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: from.rank})
+	require.NoError(h.t, from.send(from.newSend(8, 50)))
+	require.Zero(h.t, in.Fired())
+	h.settle()
+	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: btl.AllPeers})
+	require.Equal(h.t, btl.ErrResource, from.send(from.newSend(8, 50)))
+	require.Equal(h.t, 1, in.Fired())
+	require.NoError(h.t, from.send(from.newSend(8, 50)))
+}
+
+// testRandomFaults: all kinds of faults at any time, in traffic both ways.
+func testRandomFaults(t *testing.T, mk Maker) {
+	for _, seed := range []uint64{1, 2, 3} {
+		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
+			if h.pair.NoInjector {
+				t.Log("the pair says that it is no Injector")
+				return
+			}
+			h.connect()
+			rng := rand.New(rand.NewPCG(seed, 13))
+			kinds := []btl.FaultKind{btl.FaultRefuse, btl.FaultErrorDelivered, btl.FaultErrorLost,
+				btl.FaultSilence, btl.FaultLate, btl.FaultStale}
+			for i := range 400 {
+				s := h.a
+				if rng.IntN(2) == 0 {
+					s = h.b
+				}
+				if i%20 == 0 {
+					f := btl.Fault{Kind: kinds[i/20%len(kinds)], Peer: s.peer, After: rng.IntN(3), Count: 1 + rng.IntN(4)}
+					s.mu.Lock()
+					s.m.(btl.Injector).Inject(f)
+					s.mu.Unlock()
+				}
+				for range rng.IntN(6) {
+					h.sendSomehow(s, rng, randomSize(rng, 4096))
+				}
+				h.turns(rng.IntN(3))
+				if i%40 == 39 { // the deadline of whoever waits for an operation that is silent
+					s.fail(errTest)
+				}
+				h.mend()
+			}
+			for _, s := range []*side{h.a, h.b} {
+				s.fail(errors.New("end of the test")) // ends what is silent
+			}
+			h.settle()
+			require.Positive(h.t, h.a.fired()+h.b.fired(), "no fault struck")
+		}))
+	}
+}

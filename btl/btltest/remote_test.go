@@ -1,0 +1,91 @@
+package btltest_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// socketPair makes two connected sockets.
+func socketPair(t testing.TB) (a, b net.Conn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var conns [2]net.Conn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socket")
+		conns[i], err = net.FileConn(f)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	return conns[0], conns[1]
+}
+
+// far makes a pair whose B is driven through a connection, as if in another process.
+func far(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+	f, err := loop.NewFabric(loop.Config{Ranks: 2})
+	require.NoError(t, err)
+	bell := progress.NewChanBell()
+	a, err := f.Module(0, 0, evA, bell)
+	require.NoError(t, err)
+	near, other := socketPair(t)
+	served := make(chan error)
+	go func() {
+		served <- btltest.Serve(other, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
+	}()
+	b, err := btltest.Dial(near, evB)
+	require.NoError(t, err)
+	return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, BellA: bell, Remote: true, Close: func() {
+		require.NoError(t, near.Close())
+		require.NoError(t, <-served)
+	}}
+}
+
+// TestFarModule: a module behind a connection is as good as one in this process.
+func TestFarModule(t *testing.T) { btltest.TestBTL(t, far) }
+
+// TestNoFarModule: what goes wrong between the processes is an error on both sides.
+func TestNoFarModule(t *testing.T) {
+	near, other := socketPair(t)
+	errMade := errors.New("not today")
+	served := make(chan error)
+	go func() {
+		served <- btltest.Serve(other, func(btl.Events) (btl.Module, error) { return nil, errMade })
+	}()
+	_, err := btltest.Dial(near, nil)
+	require.ErrorContains(t, err, "not today")
+	require.ErrorIs(t, <-served, errMade)
+
+	near, other = socketPair(t)
+	require.NoError(t, other.Close())
+	_, err = btltest.Dial(near, nil)
+	require.ErrorContains(t, err, "no answer from the other process")
+}
+
+// TestFarModuleDies: calls of a module whose process has ended do not hang, and say so.
+func TestFarModuleDies(t *testing.T) {
+	f, err := loop.NewFabric(loop.Config{Ranks: 2})
+	require.NoError(t, err)
+	near, other := socketPair(t)
+	served := make(chan error)
+	go func() {
+		served <- btltest.Serve(other, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
+	}()
+	m, err := btltest.Dial(near, nil)
+	require.NoError(t, err)
+	require.Zero(t, m.Progress())
+	require.NoError(t, other.Close())
+	require.Error(t, <-served)
+	require.Zero(t, m.Progress())
+	require.ErrorContains(t, m.(interface{ Err() error }).Err(), "the other process")
+	_, err = m.Connect(0, nil)
+	require.Error(t, err)
+}

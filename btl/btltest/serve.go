@@ -1,0 +1,196 @@
+package btltest
+
+import (
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Serve makes a module and does with it what the other end of conn, a [Dial], asks for,
+// until that closes the connection. Call it in the child process of a test, with the
+// function that makes the module there. It closes the module before it returns.
+func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error {
+	s := &server{
+		enc:     gob.NewEncoder(conn),
+		ops:     map[*btl.Op]*served{},
+		regions: map[int]*servedRegion{},
+	}
+	m, err := mk(s)
+	if err != nil {
+		return errors.Join(fmt.Errorf("make the module: %w", err), s.enc.Encode(hello{Err: err.Error()}))
+	}
+	s.m = m
+	_, injector := m.(btl.Injector)
+	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card(), Injector: injector}); err != nil {
+		return errors.Join(err, m.Close())
+	}
+	dec := gob.NewDecoder(conn)
+	for {
+		var req request
+		if err := dec.Decode(&req); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
+				err = nil
+			}
+			return errors.Join(err, m.Close(), s.lent.giveBack())
+		}
+		s.res = response{}
+		s.do(&req)
+		for _, ep := range s.eps {
+			s.res.States = append(s.res.States, ep.State())
+		}
+		if err := s.enc.Encode(&s.res); err != nil {
+			return errors.Join(err, m.Close())
+		}
+	}
+}
+
+// server does what the other process wants of a module, and collects what the module
+// calls meanwhile.
+type server struct {
+	enc     *gob.Encoder
+	m       btl.Module
+	eps     []btl.Endpoint
+	ops     map[*btl.Op]*served
+	regions map[int]*servedRegion
+	lastReg int
+	lent    lent
+	res     response
+}
+
+type served struct {
+	id  uint64
+	get bool
+}
+
+type servedRegion struct {
+	btl.Region
+	mem []byte
+}
+
+// Arrived implements btl.Events.
+func (s *server) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
+	s.res.Events = append(s.res.Events, event{Kind: eventArrived, Peer: peer, Tag: tag, Data: append([]byte(nil), frag...)})
+}
+
+// Failed implements btl.Events.
+func (s *server) Failed(_ btl.Module, peer int, err *btl.Error) {
+	e := event{Kind: eventFailed, Peer: peer}
+	if err != nil {
+		e.Err = toWire(err)
+	}
+	s.res.Events = append(s.res.Events, e)
+}
+
+// Drained implements btl.Events.
+func (s *server) Drained(_ btl.Module, peer int) {
+	s.res.Events = append(s.res.Events, event{Kind: eventDrained, Peer: peer})
+}
+
+func (s *server) done(op *btl.Op, err error) {
+	sv := s.ops[op]
+	if sv == nil {
+		// Twice or never accepted: the parent finds no operation of number 0, and says so.
+		s.res.Events = append(s.res.Events, event{Kind: eventDone})
+		return
+	}
+	e := event{Kind: eventDone, ID: sv.id, Err: toWire(err)}
+	if sv.get && err == nil {
+		e.Data = append([]byte(nil), op.Payload...)
+	}
+	delete(s.ops, op)
+	s.res.Events = append(s.res.Events, e)
+}
+
+func (s *server) do(req *request) {
+	r := &s.res
+	switch req.Call {
+	case callConnect:
+		ep, err := s.m.Connect(req.Peer, req.Card)
+		r.Err = toWire(err)
+		if ep != nil && err == nil {
+			r.Ep, r.Epoch = s.endpoint(ep), ep.Epoch()
+		}
+	case callProgress:
+		r.N = s.m.Progress()
+	case callFailRail:
+		s.m.Fail(req.Cause.error())
+	case callClose:
+		r.Err = toWire(s.m.Close())
+	case callFail:
+		s.eps[req.Ep].Fail(req.Cause.error())
+	case callSend, callPut, callGet:
+		s.post(req)
+	case callInline:
+		r.OK = s.eps[req.Ep].(btl.Inliner).SendInline(req.Tag, req.Hdr, req.Data)
+	case callRegister:
+		mem, err := s.lent.bytes(s.m, len(req.Data), req.Access)
+		var reg btl.Region
+		if err == nil {
+			copy(mem, req.Data)
+			reg, err = s.m.(btl.Registrar).Register(mem, req.Access)
+		}
+		r.Err = toWire(err)
+		if err == nil {
+			s.lastReg++
+			s.regions[s.lastReg] = &servedRegion{reg, mem}
+			r.Region, r.Key = s.lastReg, reg.Key()
+		}
+	case callFetch:
+		r.Data = s.regions[req.Local].mem
+	case callStore:
+		copy(s.regions[req.Local].mem, req.Data)
+	case callRelease:
+		r.Err = toWire(s.regions[req.Local].Release())
+	case callInject:
+		s.m.(btl.Injector).Inject(req.Fault)
+	case callFired:
+		r.N = s.m.(btl.Injector).Fired()
+	}
+}
+
+// endpoint is the number of an endpoint.
+func (s *server) endpoint(ep btl.Endpoint) int {
+	for i, e := range s.eps {
+		if e == ep {
+			return i
+		}
+	}
+	s.eps = append(s.eps, ep)
+	return len(s.eps) - 1
+}
+
+func (s *server) post(req *request) {
+	op := &btl.Op{
+		Done:         s.done,
+		Tag:          req.Tag,
+		HdrLen:       req.HdrLen,
+		Payload:      req.Data,
+		Remote:       req.Remote,
+		RemoteOffset: req.RemOff,
+	}
+	copy(op.Hdr[:], req.Hdr)
+	if reg := s.regions[req.Local]; reg != nil {
+		op.Local = reg.Region
+		if end := req.Offset + len(req.Data); req.Offset >= 0 && end <= len(reg.mem) {
+			op.Payload = reg.mem[req.Offset:end:end]
+			copy(op.Payload, req.Data)
+		}
+	}
+	s.ops[op] = &served{id: req.ID, get: req.Call == callGet}
+	var err error
+	switch ep := s.eps[req.Ep]; req.Call {
+	case callSend:
+		err = ep.Send(op)
+	case callPut:
+		err = ep.(btl.Putter).Put(op)
+	case callGet:
+		err = ep.(btl.Getter).Get(op)
+	}
+	if err != nil {
+		delete(s.ops, op)
+		s.res.Err = toWire(err)
+	}
+}

@@ -1,0 +1,218 @@
+package btltest
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// side is one module of a pair, and the btl.Events that it reports to.
+type side struct {
+	h     *harness
+	name  string
+	rank  int
+	peer  int
+	other *side
+
+	// mu stands for the lock of a rank's engine: it is held around every call of the
+	// module and of its endpoints. It guards what follows, up to the blank line. What calls
+	// back holds it already.
+	mu      engineLock
+	m       btl.Module
+	ep      btl.Endpoint
+	calling string // which call of the module we are in
+	lent    lent
+
+	// Guarded by the harness's mu, which may be taken with side.mu held.
+	sent         ledger
+	outstanding  map[*tracked]bool
+	generation   int  // of the connection that ep is of
+	failed       int  // generation of the last Failed
+	drained      int  // generation of the last Drained
+	failing      bool // Failed for the peer, not yet Drained
+	railFailing  bool // Failed for the rail, not yet Drained
+	failures     int
+	railFailures int
+	drains       int
+	lastErr      *btl.Error
+
+	// Called after the book-keeping, without the harness's mu. Set while nothing is driven.
+	onArrival func(tag btl.Tag, frag []byte)
+	onDone    func(tr *tracked)
+
+	driver chan struct{} // closed when the side's own goroutine has ended; nil if there is none
+	stop   atomic.Bool
+}
+
+// engineLock is a mutex that a driver who takes it again and again can be asked for.
+type engineLock struct {
+	sync.Mutex
+	wanted atomic.Int32
+}
+
+// Lock takes the mutex.
+func (l *engineLock) Lock() {
+	l.wanted.Add(1)
+	l.Mutex.Lock()
+	l.wanted.Add(-1)
+}
+
+func (s *side) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.enter(inClose)()
+	return s.m.Close()
+}
+
+// progress polls the side's module once.
+func (s *side) progress() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.enter(inProgress)()
+	n := s.m.Progress()
+	if n < 0 {
+		s.h.violation("%s: Progress returns %d", s.name, n)
+	}
+	if p, ok := s.m.(interface{ Err() error }); ok && p.Err() != nil {
+		s.h.violation("%s: %v", s.name, p.Err())
+	}
+	return n
+}
+
+func (s *side) card() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.Card()
+}
+
+func (s *side) state() btl.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ep.State()
+}
+
+// fail fails the side's endpoint.
+func (s *side) fail(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.enter(inFail)()
+	s.ep.Fail(cause)
+}
+
+// failRail fails the side's module.
+func (s *side) failRail(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.enter(inFail)()
+	s.m.Fail(cause)
+}
+
+// newSend makes a Send of a fragment. A rail that cannot take so much gets what it can.
+func (s *side) newSend(hdr, size int) *tracked {
+	return s.newSendExactly(hdr, min(size, s.m.Attrs().MaxSendBytes))
+}
+
+func (s *side) newSendExactly(hdr, size int) *tracked {
+	tr := &tracked{side: s, verb: "Send", buf: make([]byte, size-hdr)}
+	tr.op.HdrLen = uint8(hdr)
+	tr.op.Payload = tr.buf
+	return tr
+}
+
+// send posts a fragment, once.
+func (s *side) send(tr *tracked) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sendLocked(tr)
+}
+
+// sendLocked is send from inside of what calls back.
+func (s *side) sendLocked(tr *tracked) error {
+	hdr := int(tr.op.HdrLen)
+	s.h.mu.Lock()
+	e := s.sent.add(s.generation, hdr, tr.op.Len())
+	s.h.mu.Unlock()
+	frag := s.sent.contentOf(e)
+	copy(tr.op.Hdr[:hdr], frag)
+	copy(tr.op.Payload, frag[hdr:])
+	tr.op.Tag = e.tag
+	tr.entry = e
+	err := s.postLocked(tr, func(op *btl.Op) error { return s.ep.Send(op) })
+	if err != nil {
+		s.h.mu.Lock()
+		s.sent.withdraw(e)
+		s.h.mu.Unlock()
+	}
+	return err
+}
+
+// postLocked posts an operation on the side's endpoint, and checks how that goes.
+func (s *side) postLocked(tr *tracked, post func(*btl.Op) error) error {
+	tr.op.Owner = tr
+	tr.op.Done = done
+	tr.ep = s.ep
+	s.h.mu.Lock()
+	tr.generation = s.generation
+	tr.posting, tr.accepted, tr.done, tr.err = true, false, 0, nil
+	s.outstanding[tr] = true
+	s.h.mu.Unlock()
+
+	before := s.ep.State()
+	leave := s.enter(tr.verb)
+	err := post(&tr.op)
+	leave()
+
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	tr.posting = false
+	if err == nil {
+		tr.accepted = true
+		if before != btl.Up {
+			s.h.violationLocked("%s: %s accepted by an endpoint that is %v", s.name, tr.verb, before)
+		}
+		return nil
+	}
+	delete(s.outstanding, tr)
+	if tr.done > 0 {
+		s.h.violationLocked("%s: %s refused with %v, but Done was called", s.name, tr.verb, err)
+	}
+	switch {
+	case err == btl.ErrFailed:
+		if s.ep.State() == btl.Up {
+			s.h.violationLocked("%s: %s refused with ErrFailed by an endpoint that is Up", s.name, tr.verb)
+		}
+	case before != btl.Up:
+		s.h.violationLocked("%s: %s refused with %v by an endpoint that is %v, want ErrFailed", s.name, tr.verb, err, before)
+	case err != btl.ErrResource && err != btl.ErrTooLong:
+		s.h.violationLocked("%s: %s refused with %v", s.name, tr.verb, err)
+	}
+	return err
+}
+
+// inline tries to send a fragment inline.
+func (s *side) inline(hdr, size int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inlineLocked(hdr, size)
+}
+
+func (s *side) inlineLocked(hdr, size int) bool {
+	s.h.mu.Lock()
+	e := s.sent.add(s.generation, hdr, size)
+	s.h.mu.Unlock()
+	frag := bytes.Clone(s.sent.contentOf(e))
+	leave := s.enter("SendInline")
+	ok := s.ep.(btl.Inliner).SendInline(e.tag, frag[:hdr], frag[hdr:])
+	leave()
+	spoil(frag)
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if ok {
+		e.succeeded = true
+	} else {
+		s.sent.withdraw(e)
+	}
+	return ok
+}

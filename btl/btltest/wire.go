@@ -1,0 +1,161 @@
+package btltest
+
+import (
+	"errors"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// The two ends of a remote module talk gob: a hello, then requests and their responses,
+// one at a time.
+
+type hello struct {
+	Attrs    btl.Attrs
+	Card     []byte
+	Injector bool
+	Err      string // why there is no module
+}
+
+type call uint8
+
+const (
+	callConnect call = iota
+	callProgress
+	callFailRail
+	callClose
+	callSend
+	callInline
+	callPut
+	callGet
+	callFail
+	callRegister
+	callFetch
+	callStore
+	callRelease
+	callInject
+	callFired
+)
+
+type request struct {
+	Call   call
+	Peer   int
+	Card   []byte
+	Ep     int // of the endpoint
+	ID     uint64
+	Tag    btl.Tag
+	Hdr    []byte
+	HdrLen uint8
+	Data   []byte // payload, or memory
+	Local  int    // of the region, 0 for none
+	Offset int    // of the payload in the region
+	Remote btl.Key
+	RemOff uint64
+	Access btl.Access
+	Cause  *wireError
+	Fault  btl.Fault
+}
+
+type response struct {
+	Events []event
+	Err    *wireError
+	N      int
+	OK     bool
+	Ep     int
+	Epoch  uint32
+	States []btl.State // of all endpoints, after the call
+	Region int
+	Key    btl.Key
+	Data   []byte
+}
+
+type eventKind uint8
+
+const (
+	eventArrived eventKind = iota
+	eventFailed
+	eventDrained
+	eventDone
+)
+
+type event struct {
+	Kind eventKind
+	Peer int
+	Tag  btl.Tag
+	Data []byte // fragment, or what a Get has read
+	ID   uint64
+	Err  *wireError
+}
+
+// sentinels cross by their index; their order is part of the wire.
+func sentinels() []error {
+	return []error{btl.ErrResource, btl.ErrFailed, btl.ErrTooLong, btl.ErrMemory, btl.ErrUnreachable, btl.ErrClosed, btl.ErrInjected, errTest}
+}
+
+// wireError carries an error: what it says and what it is.
+type wireError struct {
+	Text  string
+	Exact int   // one more than the index of the sentinel that it is, or 0
+	Is    []int // indices of the sentinels that it wraps
+	Btl   bool  // it is a *btl.Error, not only wraps one
+	Rail  string
+	Peer  int
+	Class btl.Class
+	Side  btl.Side
+	Nat   string
+	Cause *wireError
+}
+
+func toWire(err error) *wireError {
+	if err == nil {
+		return nil
+	}
+	w := &wireError{Text: err.Error()}
+	for i, s := range sentinels() {
+		if err == s {
+			w.Exact = i + 1
+		}
+		if errors.Is(err, s) {
+			w.Is = append(w.Is, i)
+		}
+	}
+	if be, ok := err.(*btl.Error); ok {
+		w.Btl = true
+		w.Rail, w.Peer, w.Class, w.Side, w.Nat = be.Rail, be.Peer, be.Class, be.Side, be.Native
+		w.Cause = toWire(be.Err)
+	}
+	return w
+}
+
+func (w *wireError) error() error {
+	switch {
+	case w == nil:
+		return nil
+	case w.Exact > 0 && w.Exact <= len(sentinels()):
+		return sentinels()[w.Exact-1]
+	case w.Btl:
+		return w.btl()
+	}
+	e := &farError{text: w.Text}
+	for _, i := range w.Is {
+		if i >= 0 && i < len(sentinels()) {
+			e.is = append(e.is, sentinels()[i])
+		}
+	}
+	return e
+}
+
+func (w *wireError) btl() *btl.Error {
+	if w == nil {
+		return nil
+	}
+	return &btl.Error{Rail: w.Rail, Peer: w.Peer, Class: w.Class, Side: w.Side, Native: w.Nat, Err: w.Cause.error()}
+}
+
+// farError is an error of the other process.
+type farError struct {
+	text string
+	is   []error
+}
+
+func (e *farError) Error() string   { return e.text }
+func (e *farError) Unwrap() []error { return e.is }

@@ -1,0 +1,270 @@
+// Package loop is a fabric inside one process: n ranks joined by k rails. Each rail of
+// each rank is a [btl.Module]. It carries the ranks of a job that runs in one process,
+// the messages of a rank to itself, and every simulation of the layers above.
+//
+// # Free-running
+//
+// Each rank is driven by its own goroutine under its own engine's lock. A fragment
+// crosses in a ring of slots between one sending and one receiving rank (a lane). It is
+// delivered once its slot is published: from then on the receiver hands it up whatever
+// happens, so that Send completes at once and nothing is ever in flight.
+//
+// # Virtual
+//
+// With Config.Virtual all ranks are driven by one goroutine, and time is the fabric's:
+// [Fabric.Advance] moves it to the next event. Latency, bandwidth and seeded jitter
+// decide when a fragment is delivered; its completion comes one latency later. Same
+// seed and same calls, same trace.
+//
+// # Incarnations
+//
+// What joins two ranks on one rail is a link, and both ends agree on the epoch of its
+// incarnation. An end joins the present incarnation if no end of that has failed; else
+// it begins the next. An end that learns of a newer incarnation than its own fails.
+// Between the failure of an end and its Drained, what had been delivered before is still
+// handed up.
+//
+// A failed end does not tell the other one (as with a queue pair of InfiniBand): that
+// one fails when it next sends, or when the next incarnation begins. Only a module that
+// is closed tells its peers.
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+const (
+	maxRanks = 1 << 16
+	maxRails = 1 << 8
+	maxSlots = 1 << 16
+	// maxFragBytes is what a slot's word can count.
+	maxFragBytes = 1 << 30
+)
+
+// ErrConfig is wrapped by what NewFabric and Module say about impossible arguments.
+var ErrConfig = errors.New("bad fabric configuration")
+
+// Config of a fabric. Zero values stand for sensible defaults.
+type Config struct {
+	// Ranks and Rails default to 1: the transport of a rank to itself.
+	Ranks, Rails int
+	// Rail describes the rails in order. Rails beyond the list are as its last one.
+	Rail []RailConfig
+	// Slots is how many fragments may be under way from one rank to another on one
+	// rail, rounded up to a power of two. The default shrinks as Ranks grow.
+	Slots int
+	// Seed of the jitter and of every other choice of a virtual fabric.
+	Seed uint64
+	// Virtual makes the fabric single-threaded and its time its own.
+	Virtual bool
+}
+
+// RailConfig describes a rail. Zero values stand for sensible defaults.
+type RailConfig struct {
+	// Name defaults to "loop" and the rail's number.
+	Name string
+	// LatencyNanos is the one-way latency. Free-running, it is only told, not kept.
+	LatencyNanos int64
+	// JitterNanos bounds what a virtual fabric adds to the latency of each fragment.
+	// Negative means none.
+	JitterNanos int64
+	// RetryNanos is how long a virtual rail tries before it reports that a peer does
+	// not answer.
+	RetryNanos int64
+	// BandwidthMBps is that of each lane. Free-running, it is only told, not kept.
+	BandwidthMBps int64
+	// EagerBytes, MaxSendBytes and InlineBytes as in btl.Attrs.
+	EagerBytes, MaxSendBytes, InlineBytes int
+	// Without names capabilities that the rail is not to have. It has all by default,
+	// but CapInline only free-running, because it means delivered on return.
+	Without btl.Caps
+}
+
+// Fabric joins ranks. Module may be called from any goroutine, and so may the calls that
+// make it fail if it is not virtual. A virtual fabric belongs to one goroutine.
+type Fabric struct {
+	cfg   Config
+	id    uint64 // tells the cards and keys of this fabric from those of others
+	attrs []btl.Attrs
+	ports [][]*port // by rail, then rank
+	clock progress.Clock
+	sim   *simulator // nil if free-running
+	stale atomic.Uint64
+
+	mu    sync.Mutex
+	links map[linkName]*link // guarded by mu
+}
+
+// NewFabric makes a fabric.
+func NewFabric(cfg Config) (*Fabric, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	f := &Fabric{
+		cfg:   cfg,
+		id:    rand.Uint64(),
+		attrs: make([]btl.Attrs, cfg.Rails),
+		ports: make([][]*port, cfg.Rails),
+		links: map[linkName]*link{},
+	}
+	if cfg.Virtual {
+		f.sim = newSimulator(cfg.Seed)
+		f.clock = f.sim
+	} else {
+		f.clock = progress.SystemClock()
+	}
+	for rail := range cfg.Rails {
+		rc := &cfg.Rail[rail]
+		f.attrs[rail] = btl.Attrs{
+			Name:          rc.Name,
+			LatencyNanos:  rc.LatencyNanos,
+			BandwidthMBps: rc.BandwidthMBps,
+			EagerBytes:    rc.EagerBytes,
+			MaxSendBytes:  rc.MaxSendBytes,
+			InlineBytes:   rc.InlineBytes,
+			Caps:          (btl.CapPut | btl.CapGet | btl.CapInline) &^ rc.Without,
+		}
+		f.ports[rail] = make([]*port, cfg.Ranks)
+		for rank := range cfg.Ranks {
+			f.ports[rail][rank] = newPort(f, rank, rail)
+		}
+	}
+	return f, nil
+}
+
+// complete checks the configuration and fills in the defaults.
+func (c *Config) complete() error {
+	setDefault(&c.Ranks, 1)
+	setDefault(&c.Rails, 1)
+	if c.Ranks < 1 || c.Ranks > maxRanks {
+		return fmt.Errorf("%w: %d ranks", ErrConfig, c.Ranks)
+	}
+	if c.Rails < 1 || c.Rails > maxRails {
+		return fmt.Errorf("%w: %d rails", ErrConfig, c.Rails)
+	}
+	if len(c.Rail) > c.Rails {
+		return fmt.Errorf("%w: %d rails are described, there are %d", ErrConfig, len(c.Rail), c.Rails)
+	}
+	// n ranks may make n² lanes: what all of them take stays bounded.
+	setDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
+	if c.Slots < 1 || c.Slots > maxSlots {
+		return fmt.Errorf("%w: %d slots", ErrConfig, c.Slots)
+	}
+	for c.Slots&(c.Slots-1) != 0 {
+		c.Slots++
+	}
+	rails := make([]RailConfig, c.Rails)
+	for i := range rails {
+		switch {
+		case i < len(c.Rail):
+			rails[i] = c.Rail[i]
+		case len(c.Rail) > 0:
+			rails[i] = c.Rail[len(c.Rail)-1]
+			rails[i].Name = ""
+		}
+		if err := rails[i].complete(i, c.Virtual); err != nil {
+			return err
+		}
+		for _, r := range rails[:i] {
+			if r.Name == rails[i].Name {
+				return fmt.Errorf("%w: two rails are named %q", ErrConfig, r.Name)
+			}
+		}
+	}
+	c.Rail = rails
+	return nil
+}
+
+func (r *RailConfig) complete(rail int, virtual bool) error {
+	if r.Name == "" {
+		r.Name = "loop" + strconv.Itoa(rail)
+	}
+	setDefault(&r.LatencyNanos, 200)
+	setDefault(&r.JitterNanos, r.LatencyNanos/2)
+	setDefault(&r.RetryNanos, 20*r.LatencyNanos)
+	setDefault(&r.BandwidthMBps, 8000)
+	setDefault(&r.MaxSendBytes, 64<<10)
+	setDefault(&r.EagerBytes, min(8<<10, r.MaxSendBytes))
+	if virtual {
+		r.Without |= btl.CapInline
+	}
+	if r.Without&btl.CapInline != 0 {
+		r.InlineBytes = 0
+	} else {
+		setDefault(&r.InlineBytes, min(slotBytes, r.MaxSendBytes))
+	}
+	switch {
+	case r.LatencyNanos < 0 || r.RetryNanos < 0 || r.BandwidthMBps < 0:
+		return fmt.Errorf("%w: rail %s: negative time or bandwidth", ErrConfig, r.Name)
+	case r.MaxSendBytes < btl.MaxHeaderBytes || r.MaxSendBytes > maxFragBytes:
+		return fmt.Errorf("%w: rail %s: MaxSendBytes %d", ErrConfig, r.Name, r.MaxSendBytes)
+	case r.EagerBytes < 0 || r.EagerBytes > r.MaxSendBytes:
+		return fmt.Errorf("%w: rail %s: EagerBytes %d", ErrConfig, r.Name, r.EagerBytes)
+	case r.InlineBytes < 0 || r.InlineBytes > r.MaxSendBytes:
+		return fmt.Errorf("%w: rail %s: InlineBytes %d", ErrConfig, r.Name, r.InlineBytes)
+	}
+	return nil
+}
+
+func setDefault[T int | int64](v *T, to T) {
+	if *v == 0 {
+		*v = to
+	}
+}
+
+// Ranks is the number of ranks.
+func (f *Fabric) Ranks() int { return f.cfg.Ranks }
+
+// Rails is the number of rails.
+func (f *Fabric) Rails() int { return f.cfg.Rails }
+
+// Module makes one rank's module of one rail, once. It reports to ev, and it rings bell
+// (which may be nil) when something comes while it is armed.
+func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Bell) (btl.Module, error) {
+	switch {
+	case rank < 0 || rank >= f.cfg.Ranks:
+		return nil, fmt.Errorf("%w: rank %d of %d", ErrConfig, rank, f.cfg.Ranks)
+	case rail < 0 || rail >= f.cfg.Rails:
+		return nil, fmt.Errorf("%w: rail %d of %d", ErrConfig, rail, f.cfg.Rails)
+	case ev == nil:
+		return nil, fmt.Errorf("%w: nobody to report to", ErrConfig)
+	}
+	p := f.ports[rail][rank]
+	if !p.open(bell) {
+		return nil, fmt.Errorf("%w: rank %d has its module of rail %d already", ErrConfig, rank, rail)
+	}
+	return newModule(p, ev), nil
+}
+
+// Now is the fabric's time: virtual, or that of the system.
+func (f *Fabric) Now() int64 { return f.clock.Now() }
+
+// Stale is the number of fragments and remote writes that were dropped because they
+// were of an incarnation that had ended.
+func (f *Fabric) Stale() uint64 { return f.stale.Load() }
+
+// Trace makes a virtual fabric write one line for every post, delivery, completion and
+// failure. nil ends it. A fabric that is not virtual writes nothing.
+func (f *Fabric) Trace(w io.Writer) {
+	if f.sim != nil {
+		f.sim.trace = w
+	}
+}
+
+func (f *Fabric) tracef(format string, args ...any) {
+	if f.sim == nil || f.sim.trace == nil {
+		return
+	}
+	fmt.Fprintf(f.sim.trace, "%d ", f.sim.now)
+	fmt.Fprintf(f.sim.trace, format, args...)
+	fmt.Fprintln(f.sim.trace)
+}

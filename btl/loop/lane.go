@@ -1,0 +1,167 @@
+package loop
+
+import (
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+const (
+	// slotBytes is what a slot carries itself; it makes the slot two cache lines.
+	slotBytes = 128 - 16
+	cacheLine = 64
+
+	// A slot's word says whose the slot is. Empty: the sender's. Full, with tag and
+	// length: the receiver's. Closed: nobody's, and no fragment comes after it.
+	slotEmpty  = uint64(0)
+	slotFull   = uint64(1) << 62
+	slotClosed = uint64(1) << 63
+)
+
+// slot carries one fragment. The sender moves word from empty to full, the receiver from
+// full to empty, and at the end of the incarnation from either to closed. Because both
+// sides leave the empty state by an atomic exchange, a fragment is either delivered or
+// refused, never in between. Whoever owns the slot may write the rest.
+type slot struct {
+	word  atomic.Uint64
+	epoch uint32
+	_     uint32
+	data  [slotBytes]byte
+}
+
+// lane carries the fragments of one incarnation from one rank to one rank.
+type lane struct {
+	inc      *incarnation
+	fromRank int
+	from, to *port
+	slots    []slot    // nil if the fabric is virtual
+	buffers  []*buffer // by slot: where the fragment lies that did not fit; as the slot, else
+	mask     uint32
+
+	_ [cacheLine]byte
+	// starved is set by the sender when it finds no room, and cleared by the receiver,
+	// which then rings the sender's bell.
+	starved atomic.Uint32
+	// watched says that the receiver looks at this lane in every turn; otherwise it has
+	// to be told by its port's flags. Written by the receiver.
+	watched atomic.Uint32
+
+	_    [cacheLine]byte
+	tail uint32 // the sender's
+
+	// The receiver's, from here on.
+	_    [cacheLine]byte
+	head uint32
+	idle uint32 // empty looks since the last fragment
+
+	// If the fabric is virtual: what was delivered and is not yet handed up, until when
+	// the lane emits what was posted, and when the last of it arrives.
+	queue                  []arrival
+	busyUntil, lastArrival int64
+}
+
+func newLane(inc *incarnation, from, to *port) *lane {
+	l := &lane{inc: inc, fromRank: from.rank, from: from, to: to}
+	if f := from.fabric; f.sim == nil {
+		l.slots = make([]slot, f.cfg.Slots)
+		l.buffers = make([]*buffer, f.cfg.Slots)
+		l.mask = uint32(f.cfg.Slots - 1)
+	}
+	return l
+}
+
+type verdict uint8
+
+const (
+	published verdict = iota
+	laneFull
+	laneClosed
+)
+
+// room reports what publish would say now, but that a lane may be closed any time.
+func (l *lane) room() verdict {
+	w := l.slots[l.tail&l.mask].word.Load()
+	if w&slotFull != 0 {
+		l.starved.Store(1)
+		// Room made before the flag was up was not rung for.
+		w = l.slots[l.tail&l.mask].word.Load()
+	}
+	switch {
+	case w&slotFull != 0:
+		return laneFull
+	case w&slotClosed != 0:
+		return laneClosed
+	}
+	return published
+}
+
+// publish sends a fragment. Called by the sender only.
+func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byte) verdict {
+	i := l.tail & l.mask
+	s := &l.slots[i]
+	if s.word.Load() != slotEmpty {
+		if v := l.room(); v != published {
+			return v
+		}
+	}
+	n := len(hdr) + len(payload)
+	dst := s.data[:]
+	if n > slotBytes {
+		b := bufs.get(n)
+		l.buffers[i] = b
+		dst = b.mem
+	}
+	copy(dst, hdr)
+	copy(dst[len(hdr):], payload)
+	s.epoch = epoch
+	if !s.word.CompareAndSwap(slotEmpty, slotFull|uint64(tag)<<32|uint64(n)) {
+		return laneClosed // a buffer goes with the lane
+	}
+	l.tail++
+	if l.watched.Load() == 0 {
+		l.to.flag(l.fromRank)
+	}
+	l.to.wake()
+	return published
+}
+
+// ready reports whether a fragment waits.
+func (l *lane) ready() bool {
+	if l.slots == nil {
+		return len(l.queue) > 0
+	}
+	return l.slots[l.head&l.mask].word.Load()&slotFull != 0
+}
+
+// fragment returns the fragment at the head, which is full, and where it lies.
+func (l *lane) fragment() (s *slot, tag btl.Tag, frag []byte) {
+	i := l.head & l.mask
+	s = &l.slots[i]
+	w := s.word.Load()
+	n := int(uint32(w))
+	if n > slotBytes {
+		return s, btl.Tag(w >> 32), l.buffers[i].mem[:n]
+	}
+	return s, btl.Tag(w >> 32), s.data[:n]
+}
+
+// pass gives the slot at the head back: to for the next fragment, or closed.
+func (l *lane) pass(s *slot, to uint64) {
+	i := l.head & l.mask
+	if b := l.buffers[i]; b != nil {
+		l.buffers[i] = nil
+		b.giveBack()
+	}
+	s.word.Store(to)
+	l.head++
+	if l.starved.Load() != 0 && l.starved.Swap(0) != 0 {
+		l.from.ring()
+	}
+}
+
+// seal closes the slot at the head if it is empty. It reports whether that slot is closed,
+// so that the sender can publish nothing more.
+func (l *lane) seal() bool {
+	w := &l.slots[l.head&l.mask].word
+	return w.CompareAndSwap(slotEmpty, slotClosed) || w.Load() == slotClosed
+}

@@ -1,0 +1,133 @@
+package loop
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+var errPeerClosed = errors.New("the peer closed the rail")
+
+type linkName struct{ rail, low, high int }
+
+// link joins two ranks, or one to itself, on one rail.
+type link struct {
+	name  linkName
+	ports [2]*port // of low and high
+
+	mu      sync.Mutex
+	epoch   uint32       // of the newest incarnation; 0 before the first
+	cur     *incarnation // the newest
+	cut     bool         // by FailLane
+	flights []*flight    // of a virtual fabric: what is under way, oldest first
+}
+
+// incarnation is one life of a link. An end's number is that of its port in the link.
+type incarnation struct {
+	link  *link
+	epoch uint32
+	dead  [2]bool // guarded by link.mu; once dead, for ever dead
+
+	// gate guards the memory of each end against remote reads and writes.
+	gate [2]gate
+}
+
+func (f *Fabric) link(rail, a, b int) *link {
+	name := linkName{rail, min(a, b), max(a, b)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.links[name]
+	if l == nil {
+		l = &link{name: name, ports: [2]*port{f.ports[rail][name.low], f.ports[rail][name.high]}}
+		f.links[name] = l
+	}
+	return l
+}
+
+// end is the number of p's end.
+func (l *link) end(p *port) int {
+	if l.ports[0] == p {
+		return 0
+	}
+	return 1
+}
+
+// other is the end opposite to end; a rank's link to itself has one end.
+func (l *link) other(end int) int {
+	if l.ports[0] == l.ports[1] {
+		return end
+	}
+	return 1 - end
+}
+
+// join makes an end part of the present incarnation, or of the next one if some end of
+// that is dead: its own is, if it was part of it before. It returns the lane to send on,
+// which is nil if there is no way through; closed says that there never will be.
+func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
+	from, to := l.ports[end], l.ports[l.other(end)]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inc = l.cur
+	if inc == nil || inc.dead[0] || inc.dead[1] {
+		inc = &incarnation{link: l, epoch: l.epoch + 1}
+	}
+	if !l.cut && to.trouble() == nil {
+		out = newLane(inc, from, to)
+		// Inside the lock, so that whoever buries an end has heard of every lane to it.
+		if !to.notify(notice{kind: laneJoined, peer: from.rank, lane: out}) {
+			out, closed = nil, true
+		}
+	}
+	l.cur, l.epoch = inc, inc.epoch
+	return inc, out, closed
+}
+
+// bury marks an end dead: nobody joins the incarnation any more, and when bury returns
+// nothing of it reaches the memory of that end.
+func (inc *incarnation) bury(end int) {
+	inc.link.mu.Lock()
+	inc.dead[end] = true
+	inc.link.mu.Unlock()
+	inc.gate[end].close()
+}
+
+func (inc *incarnation) isDead(end int) bool {
+	inc.link.mu.Lock()
+	defer inc.link.mu.Unlock()
+	return inc.dead[end]
+}
+
+// gate counts who is inside, and can be closed.
+type gate struct{ v atomic.Uint64 }
+
+const gateClosed = uint64(1) << 63
+
+// enter reports whether the gate is open; if so, leave is to follow.
+func (g *gate) enter() bool {
+	if g.v.Add(1)&gateClosed == 0 {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+func (g *gate) leave() { g.v.Add(^uint64(0)) }
+
+// close returns when nobody is inside. Whoever is inside copies memory and does nothing
+// else, so the wait is short.
+func (g *gate) close() {
+	g.v.Or(gateClosed)
+	for g.v.Load() != gateClosed {
+		runtime.Gosched()
+	}
+}
+
+func (g *gate) closed() bool { return g.v.Load()&gateClosed != 0 }
+
+// lost is the error of a post that found the peer's end dead.
+func lost(m *module, peer int) *btl.Error {
+	return m.errorf(peer, btl.ClassPath, btl.SideBoth, "no answer", nil)
+}

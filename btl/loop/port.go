@@ -1,0 +1,130 @@
+package loop
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// port is the part of a module that other ranks may touch, from their own goroutines.
+type port struct {
+	fabric     *Fabric
+	rank, rail int
+	addr       address
+	regions    regionTable
+
+	_ [cacheLine]byte
+	// armed says that the rank may be asleep: whoever brings it something rings. Set by
+	// the rank, cleared by the rank or by whoever rings.
+	armed atomic.Uint32
+
+	_ [cacheLine]byte
+	// attention says that there is something in flags or notices. Set after them,
+	// cleared by the rank before it looks.
+	attention atomic.Uint32
+	// flags has one bit for each rank whose lane holds something and is not watched.
+	flags []atomic.Uint64
+
+	mu      sync.Mutex
+	bell    progress.Bell // set by open, before armed ever is
+	opened  bool
+	closed  bool
+	down    *btl.Error // why the device does not work; nil if it does
+	notices []notice
+}
+
+// notice is what a port is told outside of its lanes.
+type notice struct {
+	kind noticeKind
+	lane *lane      // laneJoined; nil once the module has put it by
+	peer int        // laneJoined, peerFailed
+	upTo uint32     // peerFailed: the newest epoch that it concerns
+	err  *btl.Error // peerFailed, railFailed
+}
+
+type noticeKind uint8
+
+const (
+	laneJoined noticeKind = iota // peer joined an incarnation and may send on lane
+	peerFailed                   // the endpoint to peer is to fail
+	railFailed                   // the whole rail is to fail
+)
+
+func newPort(f *Fabric, rank, rail int) *port {
+	return &port{
+		fabric: f,
+		rank:   rank,
+		rail:   rail,
+		addr:   address{f.id, uint32(rank), uint32(rail)},
+		flags:  make([]atomic.Uint64, (f.cfg.Ranks+63)/64),
+	}
+}
+
+// open makes p the port of a module. Only the first call counts.
+func (p *port) open(bell progress.Bell) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.opened {
+		return false
+	}
+	p.opened, p.bell = true, bell
+	return true
+}
+
+// flag says that rank from has published something.
+func (p *port) flag(from int) {
+	p.flags[from>>6].Or(1 << (from & 63))
+	p.attention.Store(1)
+}
+
+// notify hands over a notice. It reports false if the port is closed.
+func (p *port) notify(n notice) bool {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return false
+	}
+	p.notices = append(p.notices, n)
+	p.mu.Unlock()
+	p.attention.Store(1)
+	p.wake()
+	return true
+}
+
+// take returns the notices so far; it gives spare for those to come.
+func (p *port) take(spare []notice) []notice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := p.notices
+	p.notices = spare[:0]
+	return got
+}
+
+// wake rings if the rank may be asleep. One ring is enough.
+func (p *port) wake() {
+	if p.armed.Load() != 0 && p.armed.CompareAndSwap(1, 0) {
+		p.ring()
+	}
+}
+
+// ring rings. To be called only by whom the rank asked to, which orders it after open.
+func (p *port) ring() {
+	if p.bell != nil {
+		p.bell.Ring()
+	}
+}
+
+// trouble returns why the device does not work, or nil.
+func (p *port) trouble() *btl.Error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down
+}
+
+func (p *port) setDown(err *btl.Error) {
+	p.mu.Lock()
+	p.down = err
+	p.mu.Unlock()
+}

@@ -1,0 +1,334 @@
+package loop
+
+import (
+	"container/heap"
+	"io"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// simulator is the time of a virtual fabric, and what is to happen in it.
+type simulator struct {
+	now    int64
+	seq    uint64
+	rng    *rand.Rand
+	events eventHeap
+	trace  io.Writer
+}
+
+// event is run when its time comes; of two of the same time the older one first.
+type event struct {
+	at  int64
+	seq uint64
+	run func()
+}
+
+func newSimulator(seed uint64) *simulator {
+	return &simulator{rng: rand.New(rand.NewPCG(seed, 0x6c6f6f70))}
+}
+
+// Now implements progress.Clock.
+func (s *simulator) Now() int64 { return s.now }
+
+func (s *simulator) after(nanos int64, run func()) {
+	s.seq++
+	heap.Push(&s.events, event{s.now + nanos, s.seq, run})
+}
+
+// below draws a number from 0 to n.
+func (s *simulator) below(n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	return s.rng.Int64N(n + 1)
+}
+
+// Advance moves the time of a virtual fabric to its next event and lets all of that time
+// happen. It reports false if there is none.
+func (f *Fabric) Advance() bool {
+	at, ok := f.Next()
+	if ok {
+		f.AdvanceTo(at)
+	}
+	return ok
+}
+
+// AdvanceTo moves the time of a virtual fabric to at, if that is in the future, and lets
+// everything up to it happen.
+func (f *Fabric) AdvanceTo(at int64) {
+	s := f.sim
+	if s == nil {
+		return
+	}
+	for len(s.events) > 0 && s.events[0].at <= at {
+		e := heap.Pop(&s.events).(event)
+		s.now = max(s.now, e.at)
+		e.run()
+	}
+	s.now = max(s.now, at)
+}
+
+// Next is the time of the next event of a virtual fabric, if there is one.
+func (f *Fabric) Next() (at int64, ok bool) {
+	if f.sim == nil || len(f.sim.events) == 0 {
+		return 0, false
+	}
+	return f.sim.events[0].at, true
+}
+
+// flight is an operation of a virtual fabric under way.
+type flight struct {
+	e      *endpoint // that posted it
+	v      verb
+	op     *btl.Op // nil once nobody waits for it
+	epoch  uint32
+	tag    btl.Tag
+	data   []byte // what is sent or written, or was read
+	key    btl.Key
+	offset uint64
+
+	hit    btl.Fault
+	struck bool
+	over   bool // delivered, lost or refused
+	lost   bool // with its acknowledgement, if it was delivered
+}
+
+// arrival is a fragment that was delivered.
+type arrival struct {
+	epoch uint32
+	tag   btl.Tag
+	frag  []byte
+}
+
+// launch posts an operation on a virtual fabric.
+func (e *endpoint) launch(v verb, op *btl.Op) error {
+	m := e.m
+	if e.held.Len() >= m.f.cfg.Slots {
+		return btl.ErrResource
+	}
+	if v != send {
+		if err := e.checkLocal(op); err != nil {
+			e.held.Push(op)
+			e.refuse(op, err)
+			return nil
+		}
+	}
+	hit, struck := m.injector.strike(e.peer, v)
+	if struck && hit.Kind == btl.FaultRefuse {
+		return btl.ErrResource
+	}
+	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.attrs.Name, m.port.rank, e.peer, e.epoch, v, op.Tag, op.Len())
+	e.held.Push(op)
+	switch {
+	case struck && hit.Kind == btl.FaultSilence:
+		return nil
+	case struck && hit.Kind == btl.FaultErrorLost:
+		e.giveUp(op, m.injected(e.peer, hit.Kind))
+		return nil
+	case e.out == nil:
+		e.giveUp(op, lost(m, e.peer))
+		return nil
+	}
+	if struck && hit.Kind == btl.FaultStale {
+		m.remember(e, v, op)
+	}
+	f := &flight{e: e, v: v, op: op, epoch: e.epoch, tag: op.Tag, key: op.Remote, offset: op.RemoteOffset, hit: hit, struck: struck}
+	switch v {
+	case send:
+		f.data = append(append(f.data, op.Header()...), op.Payload...)
+	case put:
+		f.data = append(f.data, op.Payload...)
+	case get:
+		f.data = make([]byte, len(op.Payload))
+	}
+	e.flights = append(e.flights, f)
+	f.depart()
+	return nil
+}
+
+// launchGhost sends a fragment with an epoch that is over.
+func (e *endpoint) launchGhost(g *ghost) bool {
+	f := &flight{e: e, v: send, epoch: g.e.epoch, tag: g.tag, data: g.frag}
+	f.depart()
+	return true
+}
+
+// giveUp fails the endpoint after the time that the rail tries before it does.
+func (e *endpoint) giveUp(op *btl.Op, err *btl.Error) {
+	e.m.f.sim.after(e.m.rail().RetryNanos, func() {
+		e.condemn(err, op)
+		e.m.port.wake()
+	})
+}
+
+func (m *module) rail() *RailConfig { return &m.f.cfg.Rail[m.port.rail] }
+
+// nanos is how long a lane of this rail takes to emit n bytes.
+func (r *RailConfig) nanos(n int) int64 { return int64(n) * 1000 / r.BandwidthMBps }
+
+// depart puts a flight on its lane, behind what is on it.
+func (f *flight) depart() {
+	m, l := f.e.m, f.e.out
+	s, r := m.f.sim, m.rail()
+	bytes := len(f.data)
+	if f.v == get {
+		bytes = 0
+	}
+	l.busyUntil = max(s.now, l.busyUntil) + r.nanos(bytes)
+	l.lastArrival = max(l.busyUntil+r.LatencyNanos+s.below(r.JitterNanos), l.lastArrival)
+	l.inc.link.flights = append(l.inc.link.flights, f)
+	s.after(l.lastArrival-s.now, func() {
+		if !f.over {
+			f.deliver()
+		}
+	})
+}
+
+// deliver ends a flight at the peer, unless there is nobody to take it.
+func (f *flight) deliver() {
+	m, l := f.e.m, f.e.out
+	if l.inc.link.cut || l.to.trouble() != nil || l.from.trouble() != nil {
+		f.lose()
+		return
+	}
+	taken, err := f.arrive()
+	if !taken {
+		f.lose()
+		return
+	}
+	back := m.rail().LatencyNanos
+	if f.v == get {
+		back += m.rail().nanos(len(f.data))
+	}
+	m.f.sim.after(back, func() {
+		if !f.lost {
+			f.leaveLink()
+			f.acknowledge(err)
+		}
+	})
+}
+
+// arrive does at the peer what the flight is for. It reports false if the peer's end is
+// dead, and else what the peer has against it.
+func (f *flight) arrive() (taken bool, err *btl.Error) {
+	e, m, l := f.e, f.e.m, f.e.out
+	f.over = true
+	if l.inc.isDead(l.inc.link.other(e.end)) {
+		m.f.stale.Add(1)
+		m.f.tracef("stale %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+		return false, nil
+	}
+	m.f.tracef("deliver %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+	if f.v != send {
+		return true, e.touch(f.v, f.key, f.offset, f.data)
+	}
+	l.queue = append(l.queue, arrival{f.epoch, f.tag, f.data})
+	l.to.flag(l.fromRank)
+	l.to.wake()
+	return true, nil
+}
+
+// lose ends a flight that its sender will hear nothing of.
+func (f *flight) lose() {
+	if !f.over {
+		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.attrs.Name, f.e.m.port.rank, f.e.peer, f.epoch, f.v)
+	}
+	f.over, f.lost = true, true
+	f.leaveLink()
+	if f.op != nil {
+		f.e.giveUp(f.op, lost(f.e.m, f.e.peer))
+	}
+}
+
+func (f *flight) leaveLink() {
+	l := f.e.inc.link
+	if i := slices.Index(l.flights, f); i >= 0 {
+		l.flights = slices.Delete(l.flights, i, i+1)
+	}
+}
+
+// acknowledge brings word of a flight's end to the sender.
+func (f *flight) acknowledge(err *btl.Error) {
+	e, m := f.e, f.e.m
+	if f.op == nil {
+		return
+	}
+	if err == nil && f.v == get {
+		copy(f.op.Payload, f.data)
+	}
+	switch {
+	case err != nil:
+		op := f.op
+		f.forget()
+		e.refuse(op, err)
+	case f.struck && f.hit.Kind == btl.FaultErrorDelivered:
+		e.condemn(m.injected(e.peer, f.hit.Kind), f.op)
+	case f.struck && f.hit.Kind == btl.FaultLate:
+		op := f.op
+		f.forget()
+		m.delay(e, op, f.hit.Count)
+	default:
+		m.landed = append(m.landed, f)
+		m.unsettled = true
+	}
+	m.port.wake()
+}
+
+// settleLanded completes what was acknowledged.
+func (m *module) settleLanded() int {
+	n := 0
+	for len(m.landed) > 0 {
+		f := m.landed[0]
+		m.landed = slices.Delete(m.landed, 0, 1)
+		if f.e.state != btl.Up { // the tear-down completes it
+			continue
+		}
+		op := f.op
+		f.e.held.Remove(op)
+		f.forget()
+		f.e.done(op, nil)
+		n++
+	}
+	return n
+}
+
+// forget makes the flight one that nobody waits for.
+func (f *flight) forget() {
+	f.op = nil
+	if i := slices.Index(f.e.flights, f); i >= 0 {
+		f.e.flights = slices.Delete(f.e.flights, i, i+1)
+	}
+}
+
+// pollVirtual hands up what was delivered on a lane.
+func (m *module) pollVirtual(l *lane, budget int) int {
+	n := 0
+	for n < budget && len(l.queue) > 0 {
+		a := l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		m.arrived(l, a.epoch, a.tag, a.frag)
+		n++
+	}
+	return n
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	if h[i].at != h[j].at {
+		return h[i].at < h[j].at
+	}
+	return h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*h = old[:len(old)-1]
+	return e
+}

@@ -1,0 +1,337 @@
+package loop
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// world is a fabric with a node for each rank and rail, which send to each other, come
+// back after failures, and check what they see.
+type world struct {
+	t     testing.TB
+	f     *Fabric
+	nodes [][]*node // by rank, then rail
+
+	mu    sync.Mutex
+	sent  map[string]*fragment // by content; guarded by mu
+	wrong []string             // guarded by mu
+}
+
+// fragment is one that was accepted or is being posted.
+type fragment struct {
+	epoch              uint32
+	seq                int
+	succeeded, arrived bool
+}
+
+// node is one module and what it sees. It is used by one goroutine at a time.
+type node struct {
+	w          *world
+	rank, rail int
+	m          btl.Module
+	rng        *rand.Rand
+	eps        []btl.Endpoint // by peer
+	seq        []int          // by peer: the last that was sent
+	seen       []int          // by peer: the last that has arrived
+	drained    []uint32       // by peer: the epoch that was drained last
+	free       []*btl.Op
+	under      int // operations outstanding
+	failures   int // calls of Failed
+	railFails  int
+	arrived    int
+}
+
+func newWorld(t testing.TB, cfg Config) *world {
+	f, err := NewFabric(cfg)
+	require.NoError(t, err)
+	w := &world{t: t, f: f, sent: map[string]*fragment{}}
+	for rank := range f.Ranks() {
+		var ns []*node
+		for rail := range f.Rails() {
+			n := &node{
+				w: w, rank: rank, rail: rail,
+				rng:     rand.New(rand.NewPCG(cfg.Seed, uint64(rank*100+rail))),
+				eps:     make([]btl.Endpoint, f.Ranks()),
+				seq:     make([]int, f.Ranks()),
+				seen:    make([]int, f.Ranks()),
+				drained: make([]uint32, f.Ranks()),
+			}
+			n.m, err = f.Module(rank, rail, n, nil)
+			require.NoError(t, err)
+			ns = append(ns, n)
+		}
+		w.nodes = append(w.nodes, ns)
+	}
+	t.Cleanup(func() {
+		for _, ns := range w.nodes {
+			for _, n := range ns {
+				require.NoError(t, n.m.Close())
+			}
+		}
+	})
+	return w
+}
+
+func (w *world) wrongf(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.wrong) < 10 {
+		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+// Arrived implements btl.Events.
+func (n *node) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
+	if len(frag) < 28 || crc32.ChecksumIEEE(frag[4:]) != binary.LittleEndian.Uint32(frag) {
+		n.w.wrongf("%d<%d: damaged fragment of %d bytes", n.rank, peer, len(frag))
+		return
+	}
+	word := func(i int) int { return int(binary.LittleEndian.Uint32(frag[4*i:])) }
+	if word(1) != peer || word(2) != n.rank || word(3) != n.rail {
+		n.w.wrongf("%d<%d: fragment from %d to %d on rail %d", n.rank, peer, word(1), word(2), word(3))
+		return
+	}
+	epoch, seq := uint32(word(4)), word(5)
+	if seq <= n.seen[peer] {
+		n.w.wrongf("%d<%d rail %d: fragment %d arrives after %d", n.rank, peer, n.rail, seq, n.seen[peer])
+	}
+	if epoch <= n.drained[peer] {
+		n.w.wrongf("%d<%d rail %d: fragment of epoch %d arrives after %d was drained", n.rank, peer, n.rail, epoch, n.drained[peer])
+	}
+	n.seen[peer] = seq
+	n.arrived++
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	if f := n.w.sent[string(frag[:28])]; f != nil {
+		f.arrived = true
+	} else {
+		n.w.wrong = append(n.w.wrong, "a fragment arrives that was not sent")
+	}
+}
+
+// Failed implements btl.Events.
+func (n *node) Failed(_ btl.Module, peer int, err *btl.Error) {
+	if peer == btl.AllPeers {
+		n.railFails++
+	} else {
+		n.failures++
+	}
+}
+
+// Drained implements btl.Events.
+func (n *node) Drained(_ btl.Module, peer int) {
+	for p, ep := range n.eps {
+		if ep != nil && (p == peer || peer == btl.AllPeers) {
+			n.drained[p] = ep.Epoch()
+		}
+	}
+}
+
+func (n *node) done(op *btl.Op, err error) {
+	f := op.Owner.(*fragment)
+	if err == nil {
+		n.w.mu.Lock()
+		f.succeeded = true
+		n.w.mu.Unlock()
+	}
+	n.under--
+	n.free = append(n.free, op)
+}
+
+// connect makes sure that there is an endpoint to peer that is Up, if that can be.
+func (n *node) connect(peer int) btl.Endpoint {
+	ep := n.eps[peer]
+	if ep != nil && ep.State() != btl.Drained {
+		return ep
+	}
+	next, err := n.m.Connect(peer, n.w.nodes[peer][n.rail].m.Card())
+	if err != nil {
+		return nil
+	}
+	if ep != nil && next.Epoch() <= ep.Epoch() {
+		n.w.wrongf("%d>%d: epoch %d after %d", n.rank, peer, next.Epoch(), ep.Epoch())
+	}
+	n.eps[peer] = next
+	return next
+}
+
+// send sends one fragment to peer and reports whether it was taken.
+func (n *node) send(peer, size int) bool {
+	ep := n.connect(peer)
+	if ep == nil || ep.State() != btl.Up {
+		return false
+	}
+	var op *btl.Op
+	if k := len(n.free); k > 0 {
+		op, n.free = n.free[k-1], n.free[:k-1]
+	} else {
+		op = &btl.Op{Done: n.done}
+	}
+	size = max(size, 28)
+	frag := make([]byte, size)
+	for i, v := range []int{n.rank, peer, n.rail, int(ep.Epoch()), n.seq[peer] + 1, size} {
+		binary.LittleEndian.PutUint32(frag[4*i+4:], uint32(v))
+	}
+	for i := 28; i < size; i++ {
+		frag[i] = byte(i * size)
+	}
+	binary.LittleEndian.PutUint32(frag, crc32.ChecksumIEEE(frag[4:]))
+	f := &fragment{epoch: ep.Epoch(), seq: n.seq[peer] + 1}
+	hdr := n.rng.IntN(29)
+	op.HdrLen = uint8(copy(op.Hdr[:], frag[:hdr]))
+	op.Payload = frag[hdr:]
+	op.Owner = f
+	op.Tag = btl.Tag(size)
+	key := string(frag[:28])
+	n.w.mu.Lock()
+	n.w.sent[key] = f
+	n.w.mu.Unlock()
+	n.under++
+	n.seq[peer]++
+	if inl, ok := ep.(btl.Inliner); ok && size <= n.m.Attrs().InlineBytes && n.rng.IntN(2) == 0 &&
+		inl.SendInline(op.Tag, frag[:hdr], frag[hdr:]) {
+		n.done(op, nil)
+		return true
+	}
+	if err := ep.Send(op); err != nil {
+		n.under--
+		n.seq[peer]--
+		n.free = append(n.free, op)
+		n.w.mu.Lock()
+		if f.arrived {
+			n.w.wrong = append(n.w.wrong, "a fragment arrives that was refused")
+		}
+		delete(n.w.sent, key)
+		n.w.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// missing is the number of fragments that have succeeded and not arrived.
+func (w *world) missing() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := 0
+	for _, f := range w.sent {
+		if f.succeeded && !f.arrived {
+			k++
+		}
+	}
+	return k
+}
+
+func (w *world) check() {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.wrong {
+		w.t.Error(s)
+	}
+	if len(w.wrong) > 0 {
+		w.t.FailNow()
+	}
+}
+
+// all calls fn for every node.
+func (w *world) all(fn func(n *node)) {
+	for _, ns := range w.nodes {
+		for _, n := range ns {
+			fn(n)
+		}
+	}
+}
+
+// turn drives all nodes once, from one goroutine, and returns the number of events.
+func (w *world) turn() int {
+	w.t.Helper()
+	events := 0
+	w.all(func(n *node) { events += n.m.Progress() })
+	w.check()
+	return events
+}
+
+// settle drives a world that belongs to one goroutine until nothing is under way. Only
+// what is silent stays outstanding.
+func (w *world) settle() {
+	w.t.Helper()
+	for quiet := 0; quiet < 100; quiet++ {
+		if w.turn() > 0 || w.f.Advance() {
+			quiet = 0
+		}
+	}
+	require.Zero(w.t, w.missing(), "fragments that have succeeded and not arrived")
+}
+
+// breakSomething does a random fault, or mends one.
+func (w *world) breakSomething(rng *rand.Rand) string {
+	f := w.f
+	a, b, rail := rng.IntN(f.Ranks()), rng.IntN(f.Ranks()), rng.IntN(f.Rails())
+	cut := Cut{Fate: Fate(rng.IntN(3)), HalfOpen: rng.IntN(2) == 0}
+	var err error
+	var what string
+	switch rng.IntN(12) {
+	case 0:
+		what, err = "rail", f.FailRail(rail, cut.Fate)
+	case 1, 2:
+		what, err = "port", f.FailPort(a, rail, cut.Fate)
+	case 3, 4, 5, 6:
+		what, err = "lane", f.FailLane(a, b, rail, cut)
+	case 7:
+		err = f.ReviveRail(rail)
+	case 8:
+		err = f.RevivePort(a, rail)
+	default:
+		err = f.ReviveLane(a, b, rail)
+	}
+	require.NoError(w.t, err)
+	return what
+}
+
+// mendAll ends all faults of the fabric.
+func (w *world) mendAll() {
+	for rail := range w.f.Rails() {
+		require.NoError(w.t, w.f.ReviveRail(rail))
+		for a := range w.f.Ranks() {
+			for b := range a + 1 {
+				require.NoError(w.t, w.f.ReviveLane(a, b, rail))
+			}
+		}
+	}
+}
+
+// injectSomething makes a random operation of the node go wrong.
+func (n *node) injectSomething() {
+	n.m.(btl.Injector).Inject(btl.Fault{
+		Kind:  btl.FaultKind(n.rng.IntN(6)),
+		Peer:  n.rng.IntN(len(n.eps)+1) - 1,
+		After: n.rng.IntN(5),
+		Count: n.rng.IntN(3),
+	})
+}
+
+// failSomething fails an endpoint or the module of the node.
+func (n *node) failSomething() {
+	if n.rng.IntN(4) == 0 {
+		n.m.Fail(errTest)
+	} else if ep := n.eps[n.rng.IntN(len(n.eps))]; ep != nil {
+		ep.Fail(errTest)
+	}
+}
+
+// failAll fails every endpoint, which ends what is silent.
+func (n *node) failAll() {
+	for _, ep := range n.eps {
+		if ep != nil {
+			ep.Fail(errTest)
+		}
+	}
+}

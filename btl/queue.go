@@ -1,0 +1,54 @@
+package btl
+
+// Queue holds operations in order, linked by their Next: an operation can be in one queue at a
+// time. The zero value is an empty one.
+type Queue struct {
+	head, tail *Op
+	n          int
+}
+
+// Len is the number of operations.
+func (q *Queue) Len() int { return q.n }
+
+// Push adds an operation at the end.
+func (q *Queue) Push(op *Op) {
+	op.Next = nil
+	if q.tail == nil {
+		q.head = op
+	} else {
+		q.tail.Next = op
+	}
+	q.tail = op
+	q.n++
+}
+
+// Pop takes the first operation out; nil if there is none.
+func (q *Queue) Pop() *Op {
+	op := q.head
+	if op != nil {
+		q.Remove(op)
+	}
+	return op
+}
+
+// Remove takes an operation out, from wherever in the queue it is; if it is not, nothing
+// happens.
+func (q *Queue) Remove(op *Op) {
+	var prev *Op
+	for o := q.head; o != nil; prev, o = o, o.Next {
+		if o != op {
+			continue
+		}
+		if prev == nil {
+			q.head = op.Next
+		} else {
+			prev.Next = op.Next
+		}
+		if q.tail == op {
+			q.tail = prev
+		}
+		op.Next = nil
+		q.n--
+		return
+	}
+}

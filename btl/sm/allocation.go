@@ -1,0 +1,195 @@
+package sm
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+var _ btl.Allocator = (*module)(nil)
+
+// allocation is memory that Alloc has given: an anonymous file of its own, which peers map
+// to read from it (view.go).
+//
+//	data, whole pages | ledger
+//
+// Peers map it for reading only, so that none can disturb what another one reads. It is
+// sealed as a segment is: whoever has mapped it can read all of it as long as it likes,
+// whatever becomes of its owner.
+type allocation struct {
+	fd     int    // -1 once the module is closed
+	mem    []byte // data and ledger
+	data   []byte
+	ledger *ledger
+	live   []*region // by entry of the ledger, nil for one that is free
+	free   []uint32  // entries that are free, of those in live
+}
+
+// ledger says which regions of an allocation may be read. Only the owner writes to it. It
+// is memory that peers read at any time: the owner stores, and they load, atomically.
+type ledger struct {
+	magic uint64
+	nonce [16]byte
+	bytes uint64 // of the data; magic, nonce and bytes are there before any key is
+	// dead is set to 1 when nothing of the allocation will be read any more.
+	dead    uint32
+	_       [128 - 36]byte // the first entries do not share a line with the head
+	entries [ledgerEntries]entry
+}
+
+// entry is a region, or the place of one. A generation is odd while the region lives: the
+// owner stores offset and bytes, then the odd generation, and on release the next even one.
+// A reader whose key has the generation that it finds, before and after it has read, has
+// read from that region.
+type entry struct {
+	generation uint32
+	_          uint32
+	offset     uint64
+	bytes      uint64
+	_          uint64
+}
+
+const (
+	ledgerMagic = 0x6d73_6f67_6970_6d03
+	// ledgerBytes is a multiple of the page wherever Linux runs. What is never used of it
+	// takes no memory.
+	ledgerBytes   = 64 << 10
+	ledgerEntries = (ledgerBytes - 128) / 32
+
+	// hugeBytes is the size of data from which huge pages are asked for. They are given only
+	// where the system says so (transparent_hugepage/shmem_enabled is advise, or more). There
+	// a peer's first read takes half the time, and a later one a quarter less.
+	hugeBytes = 2 << 20
+)
+
+var _ [ledgerBytes - unsafe.Sizeof(ledger{})]byte // it fits
+
+// ledgerOf is the ledger of a mapped allocation.
+func ledgerOf(mem []byte) *ledger {
+	return (*ledger)(unsafe.Pointer(&mem[len(mem)-ledgerBytes]))
+}
+
+func (l *ledger) isDead() bool { return atomic.LoadUint32(&l.dead) != 0 }
+
+// Alloc implements btl.Allocator. It refuses what is more than the machine's memory, and so
+// many allocations that their descriptors might be missed elsewhere.
+func (m *module) Alloc(bytes int) ([]byte, error) {
+	if m.closed {
+		return nil, btl.ErrClosed
+	}
+	a, err := m.allocate(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("rail %s: %w", railName, err)
+	}
+	at, _ := m.findAllocation(a.data)
+	m.allocations = slices.Insert(m.allocations, at, a)
+	return a.data, nil
+}
+
+func (m *module) allocate(bytes int) (*allocation, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return nil, err
+	}
+	switch total := (uint64(info.Totalram) + uint64(info.Totalswap)) * uint64(info.Unit); {
+	case bytes < 0:
+		return nil, fmt.Errorf("allocation of %d bytes", bytes)
+	case uint64(bytes) > min(total, math.MaxInt64/2):
+		return nil, fmt.Errorf("allocation of %d bytes: %w", bytes, unix.ENOMEM)
+	case len(m.allocations) >= m.mostAllocations:
+		return nil, fmt.Errorf("%w: %d allocations, a quarter of the files that may be open (ulimit -n)",
+			btl.ErrResource, len(m.allocations))
+	}
+	var nonce [16]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return nil, err
+	}
+	size := max(m.own.roundToPage(uint64(bytes)), m.own.page)
+	fd, err := newFile("allocation", size+ledgerBytes)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := mapShared(fd, 0, size+ledgerBytes)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	a := &allocation{fd: fd, mem: mem, data: mem[:size:size], ledger: ledgerOf(mem)}
+	if size >= hugeBytes {
+		_ = unix.Madvise(a.data, unix.MADV_HUGEPAGE)
+	}
+	a.ledger.nonce, a.ledger.bytes = nonce, size
+	atomic.StoreUint64(&a.ledger.magic, ledgerMagic)
+	return a, nil
+}
+
+// mostAllocations is a bound to what Alloc takes of the descriptors of this process.
+func mostAllocations() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 256
+	}
+	return int(min(limit.Cur/4, math.MaxInt32))
+}
+
+// Free implements btl.Allocator. While regions of the memory are registered it is an error,
+// unless the module is closed.
+func (m *module) Free(mem []byte) error {
+	at, a := m.findAllocation(mem)
+	if a == nil || unsafe.SliceData(a.data) != unsafe.SliceData(mem) || len(a.data) != len(mem) {
+		return fmt.Errorf("rail %s: %w: not what Alloc gave, or freed before", railName, btl.ErrMemory)
+	}
+	if n := len(a.live) - len(a.free); n > 0 && !m.closed {
+		return fmt.Errorf("rail %s: memory with %d regions that were not released", railName, n)
+	}
+	m.allocations = slices.Delete(m.allocations, at, at+1)
+	err := a.retire()
+	// Peers may have it mapped for a while yet (view.go), but not keep the memory by that.
+	_ = unix.Madvise(a.data, unix.MADV_REMOVE)
+	a.data, a.ledger = nil, nil
+	return errors.Join(err, unmap(&a.mem))
+}
+
+// retire revokes what is left of an allocation's keys, and gives its descriptor back. The
+// memory stays, and is its user's.
+func (a *allocation) retire() error {
+	for _, r := range a.live {
+		if r != nil {
+			a.revoke(r)
+		}
+	}
+	atomic.StoreUint32(&a.ledger.dead, 1)
+	if a.fd < 0 {
+		return nil
+	}
+	err := unix.Close(a.fd)
+	a.fd = -1
+	return err
+}
+
+// findAllocation finds the allocation that mem lies in, or nil and where it would be.
+func (m *module) findAllocation(mem []byte) (at int, a *allocation) {
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	at, exact := slices.BinarySearchFunc(m.allocations, first, func(a *allocation, first uintptr) int {
+		return cmp.Compare(a.first(), first)
+	})
+	if !exact {
+		at--
+	}
+	if at >= 0 && first-m.allocations[at].first() <= uintptr(len(m.allocations[at].data)) {
+		if end := first - m.allocations[at].first() + uintptr(len(mem)); end <= uintptr(len(m.allocations[at].data)) {
+			return at, m.allocations[at]
+		}
+	}
+	return at + 1, nil
+}
+
+func (a *allocation) first() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(a.data))) }

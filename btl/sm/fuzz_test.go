@@ -1,0 +1,179 @@
+package sm
+
+import (
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func FuzzCard(f *testing.F) {
+	c := card{rank: 1, size: 2, pid: 3, segment: 4, bell: 5, bellNode: 6, slots: 7, data: 8, longest: 9, fences: true}
+	f.Add(c.encode())
+	f.Add(c.encode()[:cardBytes-1])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseCard(b)
+		if err != nil {
+			require.ErrorIs(t, err, errCard)
+			return
+		}
+		again, err := parseCard(c.encode())
+		require.NoError(t, err)
+		require.Equal(t, c, again)
+	})
+}
+
+// modest is Events that check what they are given.
+type modest struct {
+	t       testing.TB
+	longest int
+	failed  bool
+	events  int
+	sum     byte
+}
+
+func (e *modest) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+	require.LessOrEqual(e.t, len(frag), e.longest)
+	for _, b := range frag {
+		e.sum += b
+	}
+	e.events++
+}
+func (e *modest) Failed(btl.Module, int, *btl.Error) {
+	require.False(e.t, e.failed)
+	e.failed = true
+	e.events++
+}
+func (e *modest) Drained(btl.Module, int) {
+	require.True(e.t, e.failed)
+	e.failed = false
+	e.events++
+}
+
+// FuzzPeer: a peer that writes whatever it wants into all that it can reach of our segment,
+// at any time, and says whatever it wants in its own, does not make us panic, hang, or
+// break the rules of C4.
+func FuzzPeer(f *testing.F) {
+	step := func(where uint16, value uint64) []byte {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(nil, where), value)
+	}
+	f.Add([]byte{})
+	f.Add(step(0, uint64(sessionOf(2, open))))
+	f.Add(append(step(0, uint64(sessionOf(1, failed))), step(1, 1)...))
+	f.Add(append(step(0, uint64(sessionOf(7, closed))), step(0, uint64(sessionOf(8, 99)))...))
+	f.Add(append(step(1, uint64(sessionOf(1, done))), step(4, 1)...))
+	f.Add(append(step(3, 1<<40), step(5, 1<<40)...))
+	f.Add(append(step(6, 1<<40|1<<epochShift|1), step(7, inData<<40|1<<epochShift|2)...))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		ja, jb := &modest{t: t, longest: 1000}, &modest{t: t, longest: 1000}
+		cfg := Config{Size: 2, RingSlots: 4, RingBytes: 4096, FragBytes: 1000}
+		cfg.Events = ja
+		ma, err := New(cfg)
+		require.NoError(t, err)
+		defer ma.Close()
+		cfg.Rank, cfg.Events = 1, jb
+		mb, err := New(cfg)
+		require.NoError(t, err)
+		defer mb.Close()
+		a, b := ma.(*module), mb.(*module)
+		ea, err := a.Connect(1, b.Card())
+		require.NoError(t, err)
+		eb, err := b.Connect(0, a.Card())
+		require.NoError(t, err)
+		op := &btl.Op{Done: func(*btl.Op, error) {}}
+		turn := func() {
+			for range 3 {
+				a.Progress()
+			}
+			if ea.State() == btl.Drained {
+				if e, err := a.Connect(1, b.Card()); err == nil {
+					ea = e
+				}
+			}
+			if ea.State() == btl.Up {
+				ea.(btl.Inliner).SendInline(1, nil, make([]byte, 20))
+				op.Payload = make([]byte, 900)
+				_ = ea.Send(op)
+			}
+		}
+		turn()
+		b.Progress()
+		eb.(btl.Inliner).SendInline(1, nil, make([]byte, 500))
+		toA := eb.(*endpoint).far // what B can write of A's
+		for len(script) >= 10 && eb.(*endpoint).far != nil {
+			where, value := binary.LittleEndian.Uint16(script), binary.LittleEndian.Uint64(script[2:])
+			script = script[10:]
+			words := [...]*uint64{
+				toA.out.session,
+				toA.out.reader,
+				(*uint64)(unsafe.Pointer(&toA.out.mem[ctlReadSlots])),
+				(*uint64)(unsafe.Pointer(&a.peers[1].far.out.mem[ctlReadSlots])), // in B's own
+				a.peers[1].far.out.reader,
+				(*uint64)(unsafe.Pointer(&a.peers[1].far.out.mem[ctlReadData])),
+			}
+			switch at := int(where) >> 3; {
+			case where < 6:
+				*words[where] = value
+			case where < 64:
+				slot := (uint64(where) - 6) % 4
+				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes])) = value
+			case where < 128:
+				slot := uint64(where) % 4
+				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes+8*(value>>63+1)])) = value << 1 >> 1
+			case where < 0x4000: // in the header of A's, but for what its owner alone may write
+				at = hdrAttention + at*8%(512+8-hdrAttention)&^7
+				*(*uint64)(unsafe.Pointer(&toA.mem[at])) = value
+			default:
+				at = at * 8 % len(toA.out.mem) &^ 7
+				*(*uint64)(unsafe.Pointer(&toA.out.mem[at])) = value
+			}
+			toA.notify(1)
+			turn()
+			if where&0x1000 != 0 {
+				b.Progress()
+			}
+		}
+		// It can be brought to an end.
+		ea.Fail(nil)
+		for range 50 {
+			a.Progress()
+		}
+		require.False(t, ja.failed, "not drained")
+	})
+}
+
+// FuzzKey: whatever a peer sends for a key, nothing is read but what that peer has exposed
+// under that very key.
+func FuzzKey(f *testing.F) {
+	f.Add([]byte{}, uint64(0), uint16(1))
+	f.Add(make([]byte, 32), uint64(0), uint16(0))
+	f.Add([]byte{28: 1, 30: 0x73, 31: 0x6d}, uint64(1)<<63, uint16(100))
+	f.Add([]byte{16: 1, 24: 1, 28: 1, 30: 0x73, 31: 0x6d}, uint64(90), uint16(10))
+	a, b, _, _ := twoTest(f)
+	g := newGetter(f, a, b)
+	mem := alloc(f, b, 100)
+	number(mem, 0)
+	r := register(f, b, mem[:100], btl.AccessRemoteRead)
+	f.Fuzz(func(t *testing.T, change []byte, offset uint64, n uint16) {
+		g.t = t
+		raw := r.Key()
+		for i := range min(len(change), len(raw)) {
+			raw[i] ^= change[i]
+		}
+		k, ok := parseKey(&raw)
+		if ok {
+			require.Equal(t, raw, k.encode())
+		}
+		err := g.get(raw, offset, int(n))
+		if raw == r.Key() && offset <= 100 && uint64(n) <= 100-offset {
+			require.NoError(t, err)
+			require.Equal(t, mem[offset:offset+uint64(n)], g.into[:n])
+		} else {
+			g.usage(err)
+		}
+	})
+}

@@ -1,0 +1,540 @@
+package sm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// journal is Events that are kept in order.
+type journal struct {
+	lines   []string
+	frags   [][]byte
+	arrived int
+	err     *btl.Error
+	state   string // of the peer or rail: "", "failed", "drained"
+}
+
+func (j *journal) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
+	j.arrived++
+	if j.arrived <= 100 {
+		j.lines = append(j.lines, fmt.Sprintf("arrived %d", peer))
+		j.frags = append(j.frags, append([]byte(nil), frag...))
+	}
+}
+
+func (j *journal) Failed(_ btl.Module, peer int, err *btl.Error) {
+	j.lines = append(j.lines, fmt.Sprintf("failed %d %v %v", peer, err.Class, err.Side))
+	j.err, j.state = err, "failed"
+}
+
+func (j *journal) Drained(_ btl.Module, peer int) {
+	j.lines = append(j.lines, fmt.Sprintf("drained %d", peer))
+	j.state = "drained"
+}
+
+// newTest makes a module whose events are kept.
+func newTest(t testing.TB, cfg Config) (*module, *journal) {
+	j := &journal{}
+	cfg.Events = j
+	m, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.Close() })
+	return m.(*module), j
+}
+
+// twoTest makes a pair of them.
+func twoTest(t testing.TB) (a, b *module, ja, jb *journal) {
+	a, ja = newTest(t, Config{Rank: 0, Size: 2})
+	b, jb = newTest(t, Config{Rank: 1, Size: 2})
+	return a, b, ja, jb
+}
+
+func connect(t testing.TB, m *module, rank int, card []byte) *endpoint {
+	ep, err := m.Connect(rank, card)
+	require.NoError(t, err)
+	return ep.(*endpoint)
+}
+
+// until turns modules until cond holds.
+func until(t testing.TB, what string, cond func() bool, ms ...*module) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !cond() {
+		n := 0
+		for _, m := range ms {
+			n += m.Progress()
+		}
+		if n == 0 {
+			require.True(t, time.Now().Before(deadline), "waited too long for %s", what)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, "rail sm: 0 ranks, must be 1 to 1048576"},
+		{Config{Size: -1}, "rail sm: -1 ranks, must be 1 to 1048576"},
+		{Config{Rank: 2, Size: 2}, "rail sm: rank 2 of 2"},
+		{Config{Rank: -1, Size: 2}, "rail sm: rank -1 of 2"},
+		{Config{Size: 1, RingSlots: -1}, "rail sm: ring of -1 slots, must be 2 to 1048576"},
+		{Config{Size: 1, RingSlots: 1 << 30}, "rail sm: ring of 1073741824 slots, must be 2 to 1048576"},
+		{Config{Size: 1, RingBytes: -1}, "rail sm: ring of -1 bytes, must be at most 17179869184"},
+		{Config{Size: 1, FragBytes: -1}, "rail sm: fragments of -1 bytes, must be at most 4294967296"},
+		{Config{Size: 1 << 20, FragBytes: 1 << 32, RingSlots: 1 << 20, RingBytes: 1 << 34}, ""},
+	} {
+		m, err := New(c.cfg)
+		if c.want == "" { // too much of everything: whatever goes wrong, it is said in one line
+			if err == nil {
+				require.NoError(t, m.Close())
+			} else {
+				assert.NotContains(t, err.Error(), "\n")
+			}
+			continue
+		}
+		assert.EqualError(t, err, c.want)
+	}
+}
+
+func TestLimitsOfTheSystem(t *testing.T) {
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &old))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: old.Max}))
+	_, err := New(Config{Rank: 0, Size: 2})
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &old))
+	require.ErrorContains(t, err, "over the file size limit (ulimit -f) of 1048576")
+}
+
+func TestLayout(t *testing.T) {
+	for _, c := range []struct {
+		cfg                  Config
+		slots, data, longest uint64
+	}{
+		{Config{Size: 1}, 256, 1 << 20, 32 << 10},
+		{Config{Size: 1, RingSlots: 1, FragBytes: 1}, 2, 1 << 20, slotData},
+		{Config{Size: 1, RingSlots: 5, RingBytes: 3000}, 8, 4096, 750},
+		{Config{Size: 1, RingBytes: 4096, FragBytes: 10000}, 256, 65536, 10000},
+	} {
+		l, err := layoutOf(c.cfg)
+		require.NoError(t, err)
+		assert.Equal(t, geometry{c.slots, c.data}, l.ring, "%+v", c.cfg)
+		assert.Equal(t, c.longest, l.longest, "%+v", c.cfg)
+		assert.GreaterOrEqual(t, l.ring.dataBytes, 4*align(l.longest))
+	}
+	l, err := layoutOf(Config{Size: 100_000})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, l.headerBytes(), uint64(hdrBitmap+100_000/8))
+	assert.Zero(t, l.channelOffset(99_999)%l.page)
+}
+
+// TestSegmentIsSafe: no peer can shrink it under us, nobody else's user can open it, and
+// it has no name.
+func TestSegmentIsSafe(t *testing.T) {
+	m, _ := newTest(t, Config{Rank: 0, Size: 4})
+	c, err := parseCard(m.Card())
+	require.NoError(t, err)
+	fd, err := unix.Open(procFD(c.pid, c.segment), unix.O_RDWR, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.ErrorIs(t, unix.Ftruncate(fd, 0), unix.EPERM)
+	require.ErrorIs(t, unix.Ftruncate(fd, 1<<30), unix.EPERM)
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
+	require.ErrorIs(t, err, unix.EPERM)
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(fd, &st))
+	require.Equal(t, uint32(0o600), st.Mode&0o777)
+	name, err := os.Readlink(procFD(c.pid, c.segment))
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(name, "/memfd:") && strings.HasSuffix(name, "(deleted)"), name)
+}
+
+// TestSparse: what is not used takes no memory.
+func TestSparse(t *testing.T) {
+	m, _ := newTest(t, Config{Rank: 0, Size: 256})
+	used := func() int64 {
+		var st unix.Stat_t
+		require.NoError(t, unix.Fstat(m.own.fd, &st))
+		return st.Blocks * 512
+	}
+	require.LessOrEqual(t, used(), int64(2*m.own.page))
+	b, _ := newTest(t, Config{Rank: 200, Size: 256})
+	ep := connect(t, b, 0, m.Card())
+	m.Progress()
+	require.True(t, ep.SendInline(1, nil, []byte("hello")))
+	m.Progress()
+	require.LessOrEqual(t, used(), int64(6*m.own.page), "of %d", m.own.bytes())
+	require.Greater(t, m.own.bytes(), uint64(256<<20))
+}
+
+func openFiles(t testing.TB) int {
+	d, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(d)
+}
+
+func mappings(t testing.TB) int {
+	b, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	return strings.Count(string(b), "mpigo-sm")
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	var files, maps int
+	for i := range 4 {
+		a, _ := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+		b, _ := newTest(t, Config{Rank: 1, Size: 2, Bell: newBell(t)})
+		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		a.Arm()
+		b.Arm()
+		require.True(t, ea.SendInline(1, nil, []byte("x")))
+		require.True(t, eb.SendInline(1, nil, []byte("x")))
+		a.Progress()
+		b.Progress()
+		require.NoError(t, a.cfg.Bell.Close())
+		require.NoError(t, b.cfg.Bell.Close())
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		if i == 0 { // the runtime has opened by now what it keeps open
+			files, maps = openFiles(t), mappings(t)
+		}
+	}
+	require.Equal(t, maps, mappings(t))
+	require.Equal(t, files, openFiles(t))
+	named, err := filepath.Glob("/dev/shm/*mpigo*")
+	require.NoError(t, err)
+	require.Empty(t, named)
+}
+
+// changed is a card with something else in it.
+func changed(t testing.TB, m *module, change func(*card)) []byte {
+	c, err := parseCard(m.Card())
+	require.NoError(t, err)
+	change(&c)
+	return c.encode()
+}
+
+func TestCardsThatDoNotFit(t *testing.T) {
+	a, b, _, _ := twoTest(t)
+	var be *btl.Error
+	for _, c := range []struct {
+		what        string
+		change      func(*card)
+		unreachable bool
+		class       btl.Class
+		text        string
+	}{
+		{"another machine", func(c *card) { c.host[3]++ }, true, 0, "rail sm: peer not reachable by this rail: rank 1 is on another machine, or in another process number space"},
+		{"another rank", func(c *card) { c.rank = 0 }, true, 0, "rail sm: peer not reachable by this rail: card of rank 0 for rank 1"},
+		{"another size", func(c *card) { c.size = 3 }, false, btl.ClassUsage, "rail sm to rank 1: usage: a job of 3 ranks there, of 2 here"},
+		{"other rings", func(c *card) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 32768 there, of 256, 1048576 and 32768 here"},
+		{"no process", func(c *card) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, ""},
+		{"no descriptor", func(c *card) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, ""},
+		{"another process with that number", func(c *card) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},
+		{"another file", func(c *card) { c.segment = 0 }, false, btl.ClassPeerGone, ""},
+		{"another segment", func(c *card) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: the peer is gone: segment of process"},
+		{"our own segment", func(c *card) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
+	} {
+		ep, err := a.Connect(1, changed(t, b, c.change))
+		require.Error(t, err, c.what)
+		require.Nil(t, ep)
+		assert.Equal(t, c.unreachable, errors.Is(err, btl.ErrUnreachable), "%s: %v", c.what, err)
+		if !c.unreachable {
+			require.ErrorAs(t, err, &be, c.what)
+			assert.Equal(t, c.class, be.Class, "%s: %v", c.what, err)
+		}
+		assert.Contains(t, err.Error(), c.text, c.what)
+	}
+	connect(t, a, 1, b.Card())
+}
+
+// TestFalseSegments: a segment that is, or could be, cut short under us is not touched.
+func TestFalseSegments(t *testing.T) {
+	a, b, _, _ := twoTest(t)
+	size := int64(b.own.bytes())
+	for _, c := range []struct {
+		size  int64
+		seals int
+		want  string
+	}{
+		{size, 0, "not sealed"},
+		{size, unix.F_SEAL_SEAL | unix.F_SEAL_GROW, "not sealed"},
+		{size - 4096, seals, fmt.Sprintf("%d bytes, not %d", size-4096, size)},
+		{size + 1, seals, fmt.Sprintf("%d bytes, not %d", size+1, size)},
+	} {
+		fd, err := unix.MemfdCreate("false", unix.MFD_ALLOW_SEALING)
+		require.NoError(t, err)
+		require.NoError(t, unix.Ftruncate(fd, c.size))
+		h, err := mapHeader(fd, b.own.layout)
+		require.NoError(t, err)
+		copy(h.mem, b.own.mem)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, c.seals)
+		require.NoError(t, err)
+		_, err = a.Connect(1, changed(t, b, func(card *card) { card.segment = uint32(fd) }))
+		require.ErrorContains(t, err, c.want)
+		require.NoError(t, h.unmap())
+		require.NoError(t, unix.Close(fd))
+	}
+}
+
+// TestDescriptorReused: whatever has the number of the segment's descriptor by now, the
+// segment has gone. That the other thing cannot be opened is no trouble of ours.
+func TestDescriptorReused(t *testing.T) {
+	a, b, _, _ := twoTest(t)
+	program, err := os.Executable()
+	require.NoError(t, err)
+	for _, name := range []string{t.TempDir(), program, "/dev/null"} {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		_, err = a.Connect(1, changed(t, b, func(c *card) { c.segment = uint32(f.Fd()) }))
+		var be *btl.Error
+		require.ErrorAs(t, err, &be)
+		require.Equal(t, btl.ClassPeerGone, be.Class, "%s: %v", name, err)
+		require.NoError(t, f.Close())
+	}
+}
+
+// TestSelf: a rank can be its own peer.
+func TestSelf(t *testing.T) {
+	a, j := newTest(t, Config{Rank: 1, Size: 2})
+	ep := connect(t, a, 1, a.Card())
+	require.True(t, ep.SendInline(3, []byte("to "), []byte("myself")))
+	until(t, "the fragment", func() bool { return j.arrived == 1 }, a)
+	require.Equal(t, "to myself", string(j.frags[0]))
+	ep.Fail(errors.New("enough"))
+	until(t, "the end", func() bool { return ep.State() == btl.Drained }, a)
+	ep = connect(t, a, 1, a.Card())
+	require.Equal(t, uint32(2), ep.Epoch())
+	until(t, "the next incarnation", func() bool { return ep.SendInline(3, nil, []byte("again")) }, a)
+	until(t, "the fragment", func() bool { return j.arrived == 2 }, a)
+}
+
+// TestPeerClosed: a peer that closes its module is lost, once what it sent has been handed
+// up: somebody may wait for what will not come.
+func TestPeerClosed(t *testing.T) {
+	a, b, ja, jb := twoTest(t)
+	ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+	require.True(t, ea.SendInline(1, nil, []byte("x")))
+	require.True(t, eb.SendInline(1, nil, []byte("last words")))
+	until(t, "traffic", func() bool { return jb.arrived == 1 }, b)
+	require.NoError(t, b.Close())
+	until(t, "the end", func() bool { return ja.state == "drained" }, a)
+	require.Equal(t, []string{"arrived 1", "failed 1 closed remote", "drained 1"}, ja.lines)
+	require.False(t, ea.SendInline(1, nil, []byte("anybody there?")))
+	_, err := a.Connect(1, b.card)
+	var be *btl.Error
+	require.ErrorAs(t, err, &be)
+	require.Equal(t, btl.ClassClosed, be.Class)
+}
+
+// TestClosesOneSided: the same for a peer that has sent nothing, and for one that has not
+// even heard of us.
+func TestClosesOneSided(t *testing.T) {
+	lost := []string{"failed 1 closed remote", "drained 1"}
+	for _, heard := range []bool{true, false} {
+		a, b, ja, jb := twoTest(t)
+		ea := connect(t, a, 1, b.Card())
+		require.True(t, ea.SendInline(1, nil, []byte("x")))
+		if heard {
+			until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
+		}
+		a.Progress()
+		require.Empty(t, ja.lines)
+		require.NoError(t, b.Close())
+		turns := 1 // because it tells us
+		if !heard {
+			turns = lookEvery
+		}
+		for ; turns > 0 && len(ja.lines) == 0; turns-- {
+			a.Progress()
+		}
+		require.Equal(t, lost, ja.lines)
+		require.Equal(t, btl.ErrFailed, ea.Send(&btl.Op{}))
+		_, err := a.Connect(1, b.card)
+		var be *btl.Error
+		require.ErrorAs(t, err, &be)
+		require.Equal(t, btl.ClassClosed, be.Class)
+	}
+}
+
+// TestSeenWhileItCloses: a module that is closed, but has not come to tell so, nor that it
+// had begun to send. All that it has sent is handed up first.
+func TestSeenWhileItCloses(t *testing.T) {
+	const count = 3 * budget
+	a, ja := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+	b, _ := newTest(t, Config{Rank: 1, Size: 2})
+	ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+	var want []string
+	for range count {
+		require.True(t, eb.SendInline(1, nil, []byte("x")))
+		want = append(want, "arrived 1")
+	}
+	atomic.StoreUint64(a.own.bits(0), 0)
+	atomic.StoreUint32(b.own.closed, 1)
+	require.False(t, a.Arm(), "something is to be done")
+	a.Disarm()
+	a.Progress()
+	require.Equal(t, append(want, "failed 1 closed remote", "drained 1"), ja.lines)
+	require.Equal(t, btl.Drained, ea.State())
+}
+
+// TestFirstContactWhileTheRailFails: it is heeded afterwards.
+func TestFirstContactWhileTheRailFails(t *testing.T) {
+	a, b, ja, _ := twoTest(t)
+	a.Fail(errEnough)
+	eb := connect(t, b, 0, a.Card())
+	require.True(t, eb.SendInline(1, nil, []byte("x")))
+	for range 3 {
+		a.Progress()
+	}
+	require.Equal(t, []string{"failed -1 device local", "drained -1", "arrived 1"}, ja.lines)
+}
+
+// TestNewModuleOfTheSameRank: a rank that has begun anew, with a new segment, finds its
+// peers' channels as the old one has left them.
+func TestNewModuleOfTheSameRank(t *testing.T) {
+	a, ja := newTest(t, Config{Rank: 0, Size: 2})
+	for i := range 3 {
+		b, jb := newTest(t, Config{Rank: 1, Size: 2})
+		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		until(t, "room for the one", func() bool { return ea.SendInline(1, nil, []byte("there")) }, a, b)
+		until(t, "room for the other", func() bool { return eb.SendInline(1, nil, []byte("back")) }, a, b)
+		until(t, "traffic", func() bool { return ja.arrived == i+1 && jb.arrived == 1 }, a, b)
+		require.NoError(t, b.Close())
+		ja.state = ""
+		until(t, "the end", func() bool {
+			if ea.State() == btl.Up {
+				ea.SendInline(1, nil, []byte("x"))
+			}
+			return ja.state == "drained"
+		}, a)
+	}
+}
+
+// TestEpochsAgree: the two ends of an incarnation have the same number, whoever began it
+// and however many the other end has missed.
+func TestEpochsAgree(t *testing.T) {
+	a, b, _, _ := twoTest(t)
+	for range 4 {
+		ea := connect(t, a, 1, b.Card())
+		ea.Fail(errors.New("once more"))
+		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
+	}
+	ea := connect(t, a, 1, b.Card())
+	require.Equal(t, uint32(5), ea.Epoch())
+	until(t, "the beginning", func() bool { return ea.SendInline(1, nil, []byte("x")) }, a, b)
+	b.Progress()
+	eb := connect(t, b, 0, a.Card())
+	require.Equal(t, ea.Epoch(), eb.Epoch())
+	require.Equal(t, btl.Up, ea.State())
+	until(t, "the way back", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
+}
+
+// TestDroppedIfStale: C5 is not by chance. The fragment of the old epoch was there.
+func TestDroppedIfStale(t *testing.T) {
+	a, b, _, jb := twoTest(t)
+	a.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
+	ea := connect(t, a, 1, b.Card())
+	done := 0
+	op := &btl.Op{Done: func(*btl.Op, error) { done++ }, Payload: []byte("once")}
+	require.NoError(t, ea.Send(op))
+	until(t, "the fragment", func() bool { return jb.arrived == 1 }, a, b)
+	ea.Fail(errors.New("end"))
+	until(t, "the end", func() bool { return jb.state == "drained" && ea.State() == btl.Drained }, a, b)
+	connect(t, a, 1, b.Card())
+	until(t, "the ghost", func() bool { return b.stale == 1 }, a, b)
+	require.Equal(t, 1, a.Fired())
+	require.Equal(t, 1, jb.arrived)
+	require.Equal(t, 1, done)
+}
+
+// TestNoRetractOfWhatWasRead stops a sender between publishing a fragment and its look at
+// the attention word, while the receiver reads the fragment and then fails its end, or closes
+// its module: it was delivered, and the sender must not think otherwise.
+func TestNoRetractOfWhatWasRead(t *testing.T) {
+	for name, end := range map[string]func(b *module, eb *endpoint){
+		"fails": func(b *module, eb *endpoint) {
+			eb.Fail(btl.ErrInjected)
+			b.Progress()
+		},
+		"closes": func(b *module, _ *endpoint) { require.NoError(t, b.Close()) },
+	} {
+		a, b, _, jb := twoTest(t)
+		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		until(t, "open", func() bool { return ea.begin() && len(b.inbounds) == 1 }, a, b)
+		require.Equal(t, good, ea.out.put(7, []byte("header"), []byte("payload")))
+		until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
+		end(b, eb)
+		require.NotEqual(t, ea.seen, atomic.LoadUint32(ea.attention), name)
+		require.True(t, ea.attend(), "taken, when it %s", name)
+	}
+}
+
+// TestBudget: a turn hands up so many fragments of each peer, and no more.
+func TestBudget(t *testing.T) {
+	a, j := newTest(t, Config{Rank: 0, Size: 3})
+	for rank := 1; rank <= 2; rank++ {
+		m, _ := newTest(t, Config{Rank: rank, Size: 3})
+		ep := connect(t, m, 0, a.Card())
+		for range 2*budget + 1 {
+			require.True(t, ep.SendInline(1, nil, []byte("x")))
+		}
+	}
+	require.Equal(t, 0, a.Progress()) // hears of them
+	for _, n := range []int{budget, budget, 1, 0} {
+		before := j.arrived
+		require.Equal(t, 2*n, a.Progress())
+		require.Equal(t, 2*n, j.arrived-before)
+	}
+}
+
+// TestNewModuleWithoutAnEnd: a rank has a new module, and its old one has neither ended nor
+// been closed when we connect, or is closed at that moment.
+func TestNewModuleWithoutAnEnd(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		a, ja := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+		old, _ := newTest(t, Config{Rank: 1, Size: 2})
+		ea := connect(t, a, 1, old.Card())
+		ea.Fail(errEnough)
+		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
+		if closes {
+			require.NoError(t, old.Close())
+			a.Arm() // finds out
+		}
+		b, jb := newTest(t, Config{Rank: 1, Size: 2})
+		ea = connect(t, a, 1, b.Card())
+		require.Equal(t, 1, a.watched)
+		ja.lines = nil
+		until(t, "a fragment", func() bool { return ea.SendInline(1, nil, []byte("x")) || jb.arrived == 1 }, a, b)
+		until(t, "a fragment", func() bool { return jb.arrived > 0 }, a, b)
+		require.Empty(t, ja.lines)
+		require.NoError(t, a.Close())
+		require.Zero(t, a.watched)
+	}
+}
+
+// TestFenced: a publish has to be a fence if either side is without membarrier, and only then.
+func TestFenced(t *testing.T) {
+	for _, without := range [][]int{{}, {0}, {1}, {0, 1}} {
+		a, b, _, _ := twoTest(t)
+		for _, i := range without {
+			withoutBarrier(t, []*module{a, b}[i])
+		}
+		ea := connect(t, a, 1, b.Card())
+		require.True(t, ea.isOpen)
+		require.Equal(t, len(without) > 0 && !publishFences, ea.out.fenced, "without: %v", without)
+	}
+}

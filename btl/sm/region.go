@@ -1,0 +1,166 @@
+package sm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// errForeign is made once: who asks about each long message gets it each time.
+var errForeign = fmt.Errorf("rail %s: %w: it is not from the rail's Alloc", railName, btl.ErrMemory)
+
+var _ btl.Registrar = (*module)(nil)
+
+var (
+	errKey     = errors.New("bad or stale key")
+	errBounds  = errors.New("out of the region's bounds")
+	errLocal   = errors.New("local memory is not registered")
+	errRelease = errors.New("region was released")
+)
+
+// region is registered memory. One that peers may read from has an entry in its
+// allocation's ledger.
+type region struct {
+	m        *module
+	mem      []byte
+	access   btl.Access
+	key      btl.Key // zero, which leads nowhere, if peers may not read
+	released bool
+
+	a          *allocation // nil without an entry, and once that is revoked
+	entry      uint32
+	generation uint32
+}
+
+// Register implements btl.Registrar. Peers read only from what Alloc gave. Nobody can write:
+// btl.AccessRemoteWrite is taken, and permits nothing. Of one allocation so many regions can
+// be registered at a time (some 2000); btl.ErrResource is for one more.
+func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	if m.closed {
+		return nil, btl.ErrClosed
+	}
+	r := &region{m: m, mem: mem, access: access}
+	if access&(btl.AccessRemoteRead|btl.AccessRemoteWrite) == 0 {
+		return r, nil
+	}
+	_, a := m.findAllocation(mem)
+	if a == nil {
+		return nil, errForeign
+	}
+	if access&btl.AccessRemoteRead != 0 && !a.enter(r) {
+		return nil, fmt.Errorf("rail %s: %w: %d regions of one allocation", railName, btl.ErrResource, ledgerEntries)
+	}
+	return r, nil
+}
+
+// enter makes the entry of a region, and its key. It reports whether there was one left.
+func (a *allocation) enter(r *region) bool {
+	switch n := len(a.free); {
+	case n > 0:
+		r.entry = a.free[n-1]
+		a.free = a.free[:n-1]
+	case len(a.live) < ledgerEntries:
+		r.entry = uint32(len(a.live))
+		a.live = append(a.live, nil)
+	default:
+		return false
+	}
+	e := &a.ledger.entries[r.entry]
+	a.live[r.entry] = r
+	r.a, r.generation = a, e.generation+1
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(r.mem))) - a.first()
+	atomic.StoreUint64(&e.offset, uint64(at))
+	atomic.StoreUint64(&e.bytes, uint64(len(r.mem)))
+	atomic.StoreUint32(&e.generation, r.generation)
+	r.key = key{nonce: a.ledger.nonce, fd: uint32(a.fd), entry: r.entry, generation: r.generation}.encode()
+	return true
+}
+
+// revoke takes a region's entry back.
+func (a *allocation) revoke(r *region) {
+	atomic.StoreUint32(&a.ledger.entries[r.entry].generation, r.generation+1)
+	a.live[r.entry] = nil
+	if r.generation != math.MaxUint32 { // else all generations of the entry are used up
+		a.free = append(a.free, r.entry)
+	}
+	r.a = nil
+}
+
+// Key implements btl.Region.
+func (r *region) Key() btl.Key { return r.key }
+
+// Release implements btl.Region. A peer that reads at this moment may still do so, but is
+// told that the key is stale. A second Release is an error.
+func (r *region) Release() error {
+	if r.released {
+		return errRelease
+	}
+	r.released = true
+	if r.a != nil {
+		r.a.revoke(r)
+	}
+	return nil
+}
+
+// holds reports whether b lies in the region.
+func (r *region) holds(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	// Below the beginning the difference is huge.
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
+	return at <= uintptr(len(r.mem)) && uintptr(len(b)) <= uintptr(len(r.mem))-at
+}
+
+// checkLocal says what is wrong with our own side of a Get.
+func (e *endpoint) checkLocal(op *btl.Op) error {
+	r, ok := op.Local.(*region)
+	switch {
+	case !ok || r == nil || r.m != e.m || r.access&btl.AccessLocal == 0:
+		return errLocal
+	case r.released:
+		return errRelease
+	case !r.holds(op.Payload):
+		return errBounds
+	}
+	return nil
+}
+
+// key is what a btl.Key of this rail says: which file of which process, and which region of
+// it. The process is that of the endpoint's peer.
+type key struct {
+	nonce      [16]byte // of the allocation
+	fd         uint32   // its descriptor in the owner's process
+	entry      uint32   // of its ledger
+	generation uint32
+}
+
+const keyMagic = 0x6d73_0001
+
+func (k key) encode() (b btl.Key) {
+	le := binary.LittleEndian
+	copy(b[:], k.nonce[:])
+	le.PutUint32(b[16:], k.fd)
+	le.PutUint32(b[20:], k.entry)
+	le.PutUint32(b[24:], k.generation)
+	le.PutUint32(b[28:], keyMagic)
+	return b
+}
+
+// parseKey reports whether b can be a key of this rail at all.
+func parseKey(b *btl.Key) (k key, ok bool) {
+	le := binary.LittleEndian
+	k = key{
+		nonce:      [16]byte(b[:]),
+		fd:         le.Uint32(b[16:]),
+		entry:      le.Uint32(b[20:]),
+		generation: le.Uint32(b[24:]),
+	}
+	ok = le.Uint32(b[28:]) == keyMagic && k.entry < ledgerEntries && k.generation&1 != 0 && k.fd <= math.MaxInt32
+	return k, ok
+}

@@ -1,0 +1,361 @@
+package sm
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// A ring carries fragments from one producer to one consumer, through memory that both
+// have mapped, each at an address of its own. It has slots of slotBytes and a data part.
+//
+// A slot begins with its word, and the word is all that the consumer polls:
+//
+//	bits  0–31  sequence: the low half of the number of the fragment, from 1
+//	bits 32–39  tag
+//	bits 40–51  length, if the fragment is in the slot; else inData
+//	bits 52–63  epoch, its low 12 bits
+//
+// A fragment of up to slotData bytes follows the word. Of a longer one the slot holds the
+// position and the length, and the bytes are in the data part, in one piece. Positions
+// count from the beginning of the session and never wrap; their low bits are the place.
+//
+// Who writes what:
+//
+//   - Slots and data are the producer's until it stores the word, and then the consumer's
+//     until that has counted them in readSlots and readData.
+//   - readSlots and readData are the consumer's. It stores them when a quarter of the ring
+//     has been read, not each time: the producer's cached copy stays good for long, and
+//     in between only the lines of the fragments move between the processors.
+//
+// Either side checks what the other one wrote: whatever is in the memory, neither touches
+// anything outside of the ring.
+type ring struct {
+	slots     unsafe.Pointer
+	data      unsafe.Pointer
+	slotMask  uint64 // number of slots − 1
+	dataMask  uint64 // bytes of data − 1
+	readSlots *uint64
+	readData  *uint64
+}
+
+const (
+	lineBytes = 64
+	// slotBytes is an odd number of cache lines, so that consecutive slots spread over
+	// all sets of a cache. Measured against smaller slots, a fragment that fits costs one
+	// trip between the processors and not two, and one that is over it loses nothing.
+	slotBytes = 5 * lineBytes
+	slotData  = slotBytes - 8
+
+	inData     = 1<<12 - 1 // as a length
+	epochShift = 52
+)
+
+// geometry of a ring. Both are powers of two.
+type geometry struct {
+	slots     uint64
+	dataBytes uint64
+}
+
+// roundUp is the next power of two.
+func roundUp(n uint64) uint64 { return 1 << bits.Len64(n-1) }
+
+func (g geometry) slotArea() uint64 { return g.slots * slotBytes }
+
+func (g geometry) ring(slots, data unsafe.Pointer, readSlots, readData *uint64) ring {
+	return ring{
+		slots: slots, data: data, slotMask: g.slots - 1, dataMask: g.dataBytes - 1,
+		readSlots: readSlots, readData: readData,
+	}
+}
+
+func (r *ring) slot(i uint64) unsafe.Pointer {
+	return unsafe.Add(r.slots, (i&r.slotMask)*slotBytes)
+}
+
+// align rounds a position in the data up to a cache line.
+func align(n uint64) uint64 { return (n + lineBytes - 1) &^ (lineBytes - 1) }
+
+// producer is the sending end of a ring.
+type producer struct {
+	ring
+	head      uint64 // fragments published
+	freed     uint64 // of those, known to be read
+	dataHead  uint64 // position after the last fragment
+	dataFreed uint64 // position up to which is known to be read
+	epoch     uint64 // in its place in a word
+	// fenced: nobody makes up for a publish that is no fence, see idle.go.
+	fenced bool
+}
+
+// reset begins a session on a ring that the consumer has let go of. Words of the session
+// before could pass for new ones.
+func (p *producer) reset(epoch uint32, used bool) {
+	if used {
+		for i := range p.slotMask + 1 {
+			atomic.StoreUint64((*uint64)(p.slot(i)), 0)
+		}
+	}
+	p.head, p.freed, p.dataHead, p.dataFreed = 0, 0, 0, 0
+	p.epoch = uint64(epoch) << epochShift
+}
+
+// verdict on an attempt to put or get a fragment.
+type verdict uint8
+
+const (
+	good verdict = iota
+	// full: there is no room now.
+	full
+	// stale: a fragment of another epoch, to be dropped.
+	stale
+	// nonsense: the other side wrote what it cannot have meant.
+	nonsense
+)
+
+// put publishes a fragment. Its length is at most a quarter of the data part.
+func (p *producer) put(tag btl.Tag, hdr, payload []byte) verdict {
+	n := len(hdr) + len(payload)
+	if !p.fits(n) {
+		return p.putSlow(tag, hdr, payload)
+	}
+	s := p.slot(p.head)
+	fill(unsafe.Add(s, 8), hdr, payload)
+	p.commit(s, p.word(tag, uint64(n)))
+	return good
+}
+
+// fits reports whether a fragment of n bytes goes into the next slot, and that is free.
+func (p *producer) fits(n int) bool { return n <= slotData && p.head-p.freed <= p.slotMask }
+
+// word is the word of the next slot.
+func (p *producer) word(tag btl.Tag, length uint64) uint64 {
+	p.head++
+	return p.epoch | length<<40 | uint64(tag)<<32 | uint64(uint32(p.head))
+}
+
+// commit publishes a slot.
+func (p *producer) commit(s unsafe.Pointer, word uint64) {
+	if p.fenced {
+		atomic.StoreUint64((*uint64)(s), word)
+	} else {
+		publish((*uint64)(s), word)
+	}
+}
+
+// putSlow is put for what does not fit.
+func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) verdict {
+	n := len(hdr) + len(payload)
+	if v := p.room(n); v != good {
+		return v
+	}
+	if n <= slotData {
+		return p.put(tag, hdr, payload)
+	}
+	at, _ := p.reserve(uint64(n))
+	fill(unsafe.Add(p.data, at&p.dataMask), hdr, payload)
+	p.dataHead = align(at + uint64(n))
+	s := p.slot(p.head)
+	*(*uint64)(unsafe.Add(s, 8)) = at
+	*(*uint64)(unsafe.Add(s, 16)) = uint64(n)
+	p.commit(s, p.word(tag, inData))
+	return good
+}
+
+// fill writes a fragment in one piece.
+func fill(to unsafe.Pointer, hdr, payload []byte) {
+	if len(hdr) == 16 {
+		// Where a copy of any length is a call, and one move of 16 bytes has to wait until the
+		// stores of the header's halves have reached the cache.
+		from := unsafe.Pointer(&hdr[0])
+		*(*uint64)(to) = *(*uint64)(from)
+		*(*uint64)(unsafe.Add(to, 8)) = *(*uint64)(unsafe.Add(from, 8))
+	} else {
+		copy(unsafe.Slice((*byte)(to), len(hdr)), hdr)
+	}
+	to = unsafe.Add(to, len(hdr))
+	if len(payload) == 8 {
+		*(*[8]byte)(to) = [8]byte(payload)
+	} else {
+		copy(unsafe.Slice((*byte)(to), len(payload)), payload)
+	}
+}
+
+// room reports whether a fragment of n bytes can be put.
+func (p *producer) room(n int) verdict {
+	if p.head-p.freed > p.slotMask {
+		if v := p.refresh(); v != good {
+			return v
+		}
+		if p.head-p.freed > p.slotMask {
+			return full
+		}
+	}
+	if n <= slotData {
+		return good
+	}
+	_, v := p.reserve(uint64(n))
+	return v
+}
+
+// reserve finds the position of n bytes in one piece.
+func (p *producer) reserve(n uint64) (at uint64, v verdict) {
+	at = p.dataHead
+	if at&p.dataMask+n > p.dataMask+1 {
+		at = (at | p.dataMask) + 1 // the rest up to the end stays empty
+	}
+	if at+align(n)-p.dataFreed > p.dataMask+1 {
+		if v := p.refresh(); v != good {
+			return 0, v
+		}
+		if at+align(n)-p.dataFreed > p.dataMask+1 {
+			return 0, full
+		}
+	}
+	return at, good
+}
+
+// refresh looks how far the consumer has come.
+func (p *producer) refresh() verdict {
+	slots, data := atomic.LoadUint64(p.readSlots), atomic.LoadUint64(p.readData)
+	if slots-p.freed > p.head-p.freed || data-p.dataFreed > p.dataHead-p.dataFreed {
+		return nonsense
+	}
+	p.freed, p.dataFreed = slots, data
+	return good
+}
+
+// retract takes back the last fragment. It reports false if the consumer has it, which
+// a consumer that is closing says by keepLast and claim.
+func (p *producer) retract() bool {
+	word := (*uint64)(p.slot(p.head - 1))
+	w := atomic.LoadUint64(word)
+	return uint32(w) == uint32(p.head) && atomic.CompareAndSwapUint64(word, w, 0)
+}
+
+// consumer is the receiving end of a ring.
+type consumer struct {
+	// word of the next slot, and the sequence that it will have.
+	word *uint64
+	seq  uint32
+
+	ring
+	tail     uint64 // fragments read
+	told     uint64 // of those, counted in readSlots
+	dataTail uint64 // position after the last one read
+	dataTold uint64
+	epoch    uint64 // in its place in a word
+	// longest fragment.
+	longest uint64
+}
+
+// reset begins a session. It is to be called before the producer can see that the ring
+// is free.
+func (c *consumer) reset() {
+	c.tail, c.told, c.dataTail, c.dataTold = 0, 0, 0, 0
+	c.look()
+	atomic.StoreUint64(c.readSlots, 0)
+	atomic.StoreUint64(c.readData, 0)
+}
+
+func (c *consumer) setEpoch(epoch uint32) { c.epoch = uint64(epoch) << epochShift }
+
+// advance goes on to the next slot.
+func (c *consumer) advance() {
+	c.tail++
+	c.look()
+}
+
+func (c *consumer) look() {
+	c.word = (*uint64)(c.slot(c.tail))
+	c.seq = uint32(c.tail) + 1
+}
+
+// ready reports whether there is a next fragment, and returns its word.
+func (c *consumer) ready() (w uint64, ok bool) {
+	w = atomic.LoadUint64(c.word)
+	return w, uint32(w) == c.seq
+}
+
+// inSlot reports whether the next fragment, whose word is w, is in its slot, and of the
+// right epoch: slotted then is it. Else it is for getSlow.
+func (c *consumer) inSlot(w uint64) bool {
+	return w>>40&inData <= slotData && (w^c.epoch)>>epochShift == 0
+}
+
+// slotted takes the next fragment out of its slot. It stays where it is until release.
+func (c *consumer) slotted(w uint64) []byte {
+	frag := (*[slotData]byte)(unsafe.Add(unsafe.Pointer(c.word), 8))[:w>>40&inData]
+	c.advance()
+	return frag
+}
+
+// get takes the next fragment, whose word is w. frag stays where it is until release.
+// After nonsense the ring is of no more use.
+func (c *consumer) get(w uint64) (tag btl.Tag, frag []byte, v verdict) {
+	if c.inSlot(w) {
+		return btl.Tag(w >> 32), c.slotted(w), good
+	}
+	return c.getSlow(w)
+}
+
+// keepLast claims the fragment that was read last, without claim, by a consumer that is
+// about to close: its producer may not have looked yet, and must not take it back.
+func (c *consumer) keepLast() {
+	if c.tail == 0 {
+		return
+	}
+	word := (*uint64)(c.slot(c.tail - 1))
+	if w := atomic.LoadUint64(word); uint32(w) == uint32(c.tail) {
+		atomic.CompareAndSwapUint64(word, w, 0)
+	}
+}
+
+// claim is get while the producer may take back its last fragment. ok is false if there
+// is none.
+func (c *consumer) claim() (tag btl.Tag, frag []byte, v verdict, ok bool) {
+	w, ok := c.ready()
+	if !ok || !atomic.CompareAndSwapUint64(c.word, w, 0) {
+		return 0, nil, good, false
+	}
+	tag, frag, v = c.get(w)
+	return tag, frag, v, true
+}
+
+// getSlow is get for what is not in its slot, or not of this epoch.
+func (c *consumer) getSlow(w uint64) (tag btl.Tag, frag []byte, v verdict) {
+	from := unsafe.Add(unsafe.Pointer(c.word), 8)
+	n := w >> 40 & inData
+	if n > slotData {
+		// Once each, because the producer could change them after the check.
+		at := atomic.LoadUint64((*uint64)(from))
+		long := atomic.LoadUint64((*uint64)(unsafe.Add(from, 8)))
+		place := at & c.dataMask
+		if n != inData || long > c.longest || at-c.dataTail > c.dataMask ||
+			place+long > c.dataMask+1 || at+align(long)-c.dataTail > c.dataMask+1 {
+			return 0, nil, nonsense
+		}
+		n = long
+		from = unsafe.Add(c.data, place)
+		c.dataTail = at + align(long)
+	}
+	c.advance()
+	if (w^c.epoch)>>epochShift != 0 {
+		return 0, nil, stale
+	}
+	return btl.Tag(w >> 32), unsafe.Slice((*byte)(from), n), good
+}
+
+// due reports whether it is time for a release: a quarter of the ring has been read.
+func (c *consumer) due() bool {
+	return c.tail-c.told > c.slotMask>>2 || c.dataTail-c.dataTold > c.dataMask>>2
+}
+
+// release gives what was read back to the producer.
+func (c *consumer) release() {
+	c.told, c.dataTold = c.tail, c.dataTail
+	atomic.StoreUint64(c.readSlots, c.told)
+	atomic.StoreUint64(c.readData, c.dataTold)
+}

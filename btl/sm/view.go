@@ -1,0 +1,174 @@
+package sm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// view is a peer's allocation as we see it. It is kept from one Get to the next, until the
+// allocation is dead, the peer is forgotten, or others need the place.
+type view struct {
+	mem    []byte // data and ledger
+	data   []byte
+	ledger *ledger
+	nonce  [16]byte
+	used   uint64 // turn of the last use
+}
+
+// viewID says whose allocation it is, and where it was found.
+type viewID struct {
+	rank int
+	fd   uint32
+}
+
+// mostViews bounds the views of a module. The system allows a process some 65000 mappings.
+const mostViews = 1024
+
+// view finds the allocation that a peer's key names, and maps it if it is not. errKey is for
+// a key that names none; other errors are of the system.
+func (m *module) view(p *peer, k *key) (*view, error) {
+	id := viewID{p.rank, k.fd}
+	if v := m.views[id]; v != nil {
+		if v.nonce == k.nonce {
+			v.used = m.turns
+			return v, nil
+		}
+		if !v.ledger.isDead() { // nothing else has its descriptor
+			return nil, errKey
+		}
+		m.dropView(id)
+	}
+	v, err := openView(p.far.card.pid, k, m.device)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.views) >= m.mostViews {
+		m.dropDead()
+	}
+	if len(m.views) >= m.mostViews {
+		m.dropOldest()
+	}
+	v.used = m.turns
+	m.views[id] = v
+	return v, nil
+}
+
+// openView maps the allocation that a key names, of a process. device is where anonymous
+// files are. A descriptor that is something else is not touched.
+func openView(pid uint32, k *key, device uint64) (*view, error) {
+	// Only a name at first: to open whatever it is could have effects.
+	path, err := unix.Open(procFD(pid, k.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, noSuch(fmt.Errorf("look at an allocation of process %d: %w", pid, err))
+	}
+	defer func() { _ = unix.Close(path) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != device {
+		return nil, errKey
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, noSuch(fmt.Errorf("open an allocation of process %d: %w", pid, err))
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !isSealed(fd) {
+		return nil, errKey
+	}
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Size <= ledgerBytes {
+		return nil, errKey
+	}
+	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of shared memory: %w", st.Size, err)
+	}
+	size := len(mem) - ledgerBytes
+	v := &view{mem: mem, data: mem[:size:size], ledger: ledgerOf(mem), nonce: k.nonce}
+	l := v.ledger
+	if atomic.LoadUint64(&l.magic) != ledgerMagic || l.nonce != k.nonce || l.bytes != uint64(size) || l.isDead() {
+		return nil, errors.Join(errKey, v.unmap())
+	}
+	return v, nil
+}
+
+// noSuch makes errKey of an error that says that there is no such descriptor, or process.
+func noSuch(err error) error {
+	if errors.Is(gone(err), errGone) {
+		return errKey
+	}
+	return err
+}
+
+// region is the memory of the region that a key names.
+func (v *view) region(k *key) ([]byte, error) {
+	e := &v.ledger.entries[k.entry]
+	if atomic.LoadUint32(&e.generation) != k.generation {
+		return nil, errKey
+	}
+	// Once each: they may change until v.current says that they have not.
+	at, n := atomic.LoadUint64(&e.offset), atomic.LoadUint64(&e.bytes)
+	if at > uint64(len(v.data)) || n > uint64(len(v.data))-at {
+		return nil, errKey
+	}
+	return v.data[at : at+n], nil
+}
+
+// current reports whether the region that a key names is still the one that it was.
+func (v *view) current(k *key) bool {
+	return atomic.LoadUint32(&v.ledger.entries[k.entry].generation) == k.generation
+}
+
+func (v *view) unmap() error { return unmap(&v.mem) }
+
+// dropView forgets a view.
+func (m *module) dropView(id viewID) {
+	_ = m.views[id].unmap()
+	delete(m.views, id)
+}
+
+// dropDead forgets the views of allocations that are freed.
+func (m *module) dropDead() {
+	for id, v := range m.views {
+		if v.ledger.isDead() {
+			m.dropView(id)
+		}
+	}
+}
+
+// dropOldest forgets the view that was not used for the longest time.
+func (m *module) dropOldest() {
+	var oldest viewID
+	used := uint64(math.MaxUint64)
+	for id, v := range m.views {
+		if v.used < used {
+			oldest, used = id, v.used
+		}
+	}
+	m.dropView(oldest)
+}
+
+// dropViewsOf forgets the views of a peer's allocations.
+func (m *module) dropViewsOf(rank int) {
+	for id := range m.views {
+		if id.rank == rank {
+			m.dropView(id)
+		}
+	}
+}
+
+// deviceOf is the device that a file is on.
+func deviceOf(fd int) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Dev, err
+}

@@ -1,0 +1,131 @@
+package comm
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// allocation is what Alloc gave and FreeAlloc has not taken back.
+type allocation struct {
+	pages     []byte        // whole ones
+	from      btl.Allocator // that made it, nil for the system
+	n         int           // elements
+	elemBytes uintptr
+}
+
+// Alloc gives zeroed memory for n elements, outside of Go's heap, so that every
+// transport can move it without a copy or a registration per call; long messages from
+// it go to ranks of the same machine with one copy and not two. It is the caller's until
+// FreeAlloc, which alone releases it: the garbage collector does not, and neither does
+// Finalize. Errors: ErrType, ErrComm, ErrCount if n is negative or too large, ErrBuffer
+// if the system has no memory to give.
+func Alloc[T any](c *Comm, n int) ([]T, error) {
+	mem, err := c.alloc(checkElem[T](c), n, sizeOf[T]())
+	if err != nil {
+		return nil, c.fail("alloc", Undefined, Undefined, err)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n), nil
+}
+
+func (c *Comm) alloc(bad error, n int, elemBytes uintptr) ([]byte, error) {
+	if bad != nil {
+		return nil, bad
+	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	page := os.Getpagesize()
+	if n < 0 {
+		return nil, fmt.Errorf("%w: %d elements", ErrCount, n)
+	}
+	if elemBytes > 0 && n > (math.MaxInt-page)/int(elemBytes) {
+		return nil, fmt.Errorf("%w: %d elements of %d bytes", ErrCount, n, elemBytes)
+	}
+	j := c.job
+	// Also no bytes take a page: what FreeAlloc gets back has an address of its own.
+	a, err := j.allocate(max((n*int(elemBytes)+page-1)/page*page, page))
+	if err != nil {
+		return nil, err
+	}
+	a.n, a.elemBytes = n, elemBytes
+	if j.allocs == nil {
+		j.allocs = map[*byte]allocation{}
+	}
+	j.allocs[unsafe.SliceData(a.pages)] = a
+	j.pml.AddMemory(a.pages)
+	return a.pages, nil
+}
+
+// allocate makes memory of whole pages: by the first rail that makes its own if it holds
+// messages that are long enough for remote access, or else by the system. Lock held.
+func (j *job) allocate(size int) (allocation, error) {
+	for _, m := range j.modules {
+		from, ok := m.(btl.Allocator)
+		if !ok {
+			continue
+		}
+		least := m.Attrs().RDMABytes
+		if set := bytesIfSet(j.settings, "pml.rdma.bytes"); set > 0 {
+			least = set
+		}
+		if size >= least {
+			if mem, err := from.Alloc(size); err == nil {
+				return allocation{pages: mem, from: from}, nil
+			} // any memory will do for messages
+		}
+		break
+	}
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return allocation{}, fmt.Errorf("%w: %d bytes: %w", ErrBuffer, size, err)
+	}
+	return allocation{pages: mem}, nil
+}
+
+// FreeAlloc gives memory back to the system. It takes exactly what Alloc gave to a
+// communicator of this rank, once; anything else is ErrBuffer and changes nothing. No
+// request that uses the memory may be active, and no use of it may follow. It also works
+// after Finalize.
+func FreeAlloc[T any](c *Comm, buf []T) error {
+	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
+	return c.fail("free alloc", Undefined, Undefined, err)
+}
+
+func (c *Comm) freeAlloc(bad error, first *byte, n int, elemBytes uintptr) error {
+	switch {
+	case bad != nil:
+		return bad
+	case c.isNull():
+		return errNullComm
+	}
+	j := c.job
+	j.eng.Lock()
+	defer j.eng.Unlock()
+	if c.freed {
+		return errFreedComm
+	}
+	a, ok := j.allocs[first]
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: not from Alloc, or freed before", ErrBuffer)
+	case a.n != n || a.elemBytes != elemBytes:
+		return fmt.Errorf("%w: %d elements of %d bytes, Alloc gave %d of %d", ErrBuffer, n, elemBytes, a.n, a.elemBytes)
+	}
+	delete(j.allocs, first)
+	j.pml.RemoveMemory(a.pages)
+	free := unix.Munmap
+	if a.from != nil {
+		free = a.from.Free
+	}
+	if err := free(a.pages); err != nil {
+		return fmt.Errorf("%w: %w", ErrBuffer, err)
+	}
+	return nil
+}

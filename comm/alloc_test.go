@@ -1,0 +1,173 @@
+package comm_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+func TestAlloc(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for _, n := range []int{0, 1, 1000, 1 << 20} {
+			b, err := comm.Alloc[uint32](w, n)
+			require.NoError(t, err)
+			assert.Len(t, b, n)
+			assert.Equal(t, n, cap(b))
+			for i := range b {
+				if b[i] != 0 {
+					t.Fatalf("element %d of %d is not zero", i, n)
+				}
+				b[i] = uint32(i + w.Rank())
+			}
+			_, err = comm.SendrecvReplace(w, b, 1-w.Rank(), 0, 1-w.Rank(), 0)
+			require.NoError(t, err)
+			for i := range b {
+				if b[i] != uint32(i+1-w.Rank()) {
+					t.Fatalf("element %d of %d is %d", i, n, b[i])
+				}
+			}
+			require.NoError(t, comm.FreeAlloc(w, b))
+		}
+	})
+}
+
+// FreeAlloc takes exactly what Alloc gave, once.
+func TestFreeAlloc(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		b, err := comm.Alloc[int64](w, 100)
+		require.NoError(t, err)
+		none, err := comm.Alloc[int64](w, 0)
+		require.NoError(t, err)
+		refuses := func(err error) {
+			t.Helper()
+			assert.ErrorIs(t, err, comm.ErrBuffer)
+		}
+		refuses(comm.FreeAlloc(w, b[1:]))
+		refuses(comm.FreeAlloc(w, b[:99]))
+		refuses(comm.FreeAlloc(w, b[:0]))
+		refuses(comm.FreeAlloc(w, unsafe.Slice((*int32)(unsafe.Pointer(&b[0])), 200)))
+		refuses(comm.FreeAlloc(w, make([]int64, 100)))
+		refuses(comm.FreeAlloc[int64](w, nil))
+		dup, err := w.Dup()
+		require.NoError(t, err)
+		require.NoError(t, comm.FreeAlloc(dup, b), "by any communicator of the rank")
+		refuses(comm.FreeAlloc(w, b))
+		require.NoError(t, comm.FreeAlloc(w, none))
+		refuses(comm.FreeAlloc(w, none))
+		require.NoError(t, dup.Free())
+
+		empty, err := comm.Alloc[struct{}](w, 3)
+		require.NoError(t, err)
+		assert.Len(t, empty, 3)
+		require.NoError(t, comm.FreeAlloc(w, empty))
+	})
+}
+
+// Finalize leaves what was allocated, and FreeAlloc takes it back after that.
+func TestAllocAfterFinalize(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		b, err := comm.Alloc[int64](w, 100)
+		require.NoError(t, err)
+		require.NoError(t, w.Finalize())
+		_, err = comm.Alloc[int64](w, 100)
+		require.ErrorIs(t, err, comm.ErrFinalized)
+		b[99] = 7
+		require.NoError(t, comm.FreeAlloc(w, b))
+		require.ErrorIs(t, comm.FreeAlloc(w, b), comm.ErrBuffer)
+	})
+}
+
+// allocProgram sends from allocated memory to allocated memory and to other, whole and in
+// part, and uses and frees memory once it has finalized.
+func allocProgram(w *comm.Comm) error {
+	n, me := w.Size(), w.Rank()
+	to, from := (me+1)%n, (me+n-1)%n
+	const room = 5 << 20
+	out, err := comm.Alloc[byte](w, room)
+	if err != nil {
+		return err
+	}
+	in, err := comm.Alloc[byte](w, room)
+	if err != nil {
+		return err
+	}
+	for _, into := range [][]byte{in, make([]byte, room)} {
+		for i, length := range []int{1, 1 << 14, 1 << 16, 1<<18 + 1, 1 << 20, 1<<22 + 12345} {
+			at := i * 1001
+			copy(out[at:], pattern(length, me))
+			clear(into)
+			if _, err := comm.Sendrecv(w, out[at:at+length], to, 0, into[at/2:at/2+length], from, 0); err != nil {
+				return err
+			}
+			if !bytes.Equal(into[at/2:at/2+length], pattern(length, from)) {
+				return fmt.Errorf("%d bytes from rank %d arrived changed", length, from)
+			}
+			// Nobody reads it any more.
+			clear(out)
+		}
+	}
+	again, err := comm.Alloc[byte](w, room)
+	if err != nil {
+		return err
+	}
+	if err := comm.FreeAlloc(w, out); err != nil {
+		return err
+	}
+	if _, err := comm.Sendrecv(w, again, to, 0, in, from, 0); err != nil {
+		return err
+	}
+	if err := w.Finalize(); err != nil {
+		return err
+	}
+	copy(in, pattern(room, me))
+	if !bytes.Equal(in, pattern(room, me)) {
+		return errors.New("memory is not what it was after Finalize")
+	}
+	if err := errors.Join(comm.FreeAlloc(w, in), comm.FreeAlloc(w, again)); err != nil {
+		return err
+	}
+	if me == 0 {
+		fmt.Println("moved")
+	}
+	return nil
+}
+
+// Between processes long messages out of allocated memory are read from there.
+func TestAllocProcesses(t *testing.T) {
+	launch := launcher(t)
+	for _, n := range []int{2, 3} {
+		got := launch(n, "alloc", "--set", "stats=true")
+		assert.Equal(t, 0, got.status, got.stderr)
+		assert.Equal(t, "moved\n", got.stdout)
+		assert.Regexp(t, `SentGet:[1-9]`, got.stderr)
+	}
+	got := launch(2, "alloc", "--set", "pml.protocol=copy")
+	assert.Equal(t, outcome{0, "moved\n", ""}, got)
+}
+
+func TestAllocChecks(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		_, err := comm.Alloc[int](w, -1)
+		assert.ErrorIs(t, err, comm.ErrCount)
+		assert.EqualError(t, err, "world: alloc: invalid count: -1 elements")
+		_, err = comm.Alloc[int](w, math.MaxInt/4)
+		assert.ErrorIs(t, err, comm.ErrCount)
+		_, err = comm.Alloc[byte](w, math.MaxInt)
+		assert.ErrorIs(t, err, comm.ErrCount)
+		_, err = comm.Alloc[byte](w, 1<<62)
+		assert.ErrorIs(t, err, comm.ErrBuffer, "no such memory")
+		_, err = comm.Alloc[string](w, -1)
+		assert.ErrorIs(t, err, comm.ErrType)
+		_, err = comm.Alloc[int](nil, -1)
+		assert.ErrorIs(t, err, comm.ErrComm)
+		assert.ErrorIs(t, comm.FreeAlloc(w, []string{"x"}), comm.ErrType)
+	})
+}

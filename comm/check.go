@@ -1,0 +1,55 @@
+package comm
+
+import "fmt"
+
+// Of several things wrong with a call the first one counts: type, communicator, rank, tag,
+// root, counts and lengths, the view's context. checkElem, Comm.enter, the functions of
+// this file and Comm.contextErr are called in that order.
+
+// checkDest checks the destination of a send.
+func (s *state) checkDest(dest int) error {
+	if uint(dest) < uint(len(s.group)) || dest == ProcNull {
+		return nil
+	}
+	return s.rankError(ErrRank, dest)
+}
+
+// checkSource checks the source of a receive or probe.
+func (s *state) checkSource(source int) error {
+	if uint(source) < uint(len(s.group)) || source == AnySource || source == ProcNull {
+		return nil
+	}
+	return s.rankError(ErrRank, source)
+}
+
+// checkRoot checks the root of a collective.
+func (s *state) checkRoot(root int) error {
+	if uint(root) < uint(len(s.group)) {
+		return nil
+	}
+	return s.rankError(ErrRoot, root)
+}
+
+func (s *state) rankError(kind error, rank int) error {
+	return fmt.Errorf("%w: %d is not in 0…%d", kind, rank, len(s.group)-1)
+}
+
+// checkSendTag checks the tag of a send.
+func checkSendTag(tag int) error {
+	if uint(tag) <= tagUB {
+		return nil
+	}
+	return tagError(tag)
+}
+
+// checkRecvTag checks the tag of a receive or probe.
+func checkRecvTag(tag int) error {
+	if uint(tag) <= tagUB || tag == AnyTag {
+		return nil
+	}
+	return tagError(tag)
+}
+
+func tagError(tag int) error {
+	return fmt.Errorf("%w: %d is not in 0…%d", ErrTag, tag, tagUB)
+}

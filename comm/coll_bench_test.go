@@ -1,0 +1,55 @@
+package comm
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Collectives between goroutines over btl/loop: the cost of the schedules and of what
+// is below them, not of a transport.
+func BenchmarkCollectives(b *testing.B) {
+	for _, n := range []int{2, 4} {
+		for name, call := range map[string]func(w *Comm, in, out []int64) error{
+			"barrier":   func(w *Comm, in, out []int64) error { return w.Barrier() },
+			"bcast":     func(w *Comm, in, out []int64) error { return Bcast(w, in, 0) },
+			"allreduce": func(w *Comm, in, out []int64) error { return Allreduce(w, in, out, Sum) },
+		} {
+			for _, count := range []int{1, 8 << 10, 128 << 10} {
+				if name == "barrier" && count > 1 {
+					continue
+				}
+				b.Run(fmt.Sprintf("%s/ranks=%d/bytes=%d", name, n, 8*count), func(b *testing.B) {
+					b.ReportAllocs()
+					err := RunLocal(n, func(w *Comm) error {
+						in, out := make([]int64, count), make([]int64, count)
+						for range b.N {
+							if err := call(w, in, out); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					if err != nil {
+						b.Fatal(err)
+					}
+				})
+			}
+		}
+		b.Run(fmt.Sprintf("sendrecv/ranks=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			err := RunLocal(n, func(w *Comm) error {
+				in, out := make([]int64, 1), make([]int64, 1)
+				to, from := up(w.rank, 1, n), down(w.rank, 1, n)
+				for range b.N {
+					if _, err := Sendrecv(w, in, to, 0, out, from, 0); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package comm
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Special ranks, tags and colours.
+const (
+	// AnySource as the source of a receive or probe: a message of any rank.
+	AnySource = request.AnySource
+	// AnyTag as the tag of a receive or probe: a message with any tag.
+	AnyTag = request.AnyTag
+	// ProcNull as source or destination: nobody. The call succeeds at once.
+	ProcNull = request.ProcNull
+	// Undefined as the colour of Split: no new communicator. As an index: nothing was
+	// active. As Error.Peer or Error.Tag: the call has none.
+	Undefined = request.Undefined
+)
+
+// tagUB is the largest tag of users' messages.
+const tagUB = 1<<30 - 1
+
+// Comm is a communicator: an ordered group of ranks with a matching space of its own,
+// so that no message sent in it is received in another. Goroutines may share it.
+//
+// A Comm is a view of the communicator; [Comm.WithContext] gives another view of
+// the same one.
+type Comm struct {
+	*state
+	ctx  context.Context // of blocking calls through this view; never nil
+	done <-chan struct{} // ctx.Done(); nil if ctx never ends
+}
+
+// state is a communicator at one rank. What changes is guarded by the engine's lock.
+type state struct {
+	job       *job
+	name      atomic.Pointer[string] // read without the lock too
+	rank      int
+	group     []int      // world rank by communicator rank; never changed
+	members   *pml.Group // the same for pml
+	p2p, coll *pml.Context
+	freed     bool
+	collErr   error // why the communicator is unfit for collectives, nil if it is fit
+	collTag   int   // of the next collective; moves on by one a collective
+	colls     collectives
+}
+
+// newComm makes a communicator of the given group, in which this process has the given
+// rank. Lock held.
+func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
+	s := &state{job: j, rank: rank, group: group, members: members}
+	s.name.Store(&name)
+	s.p2p = j.pml.AddContext(id, members, rank, s)
+	s.coll = j.pml.AddCollectiveContext(id.Collective(), members, rank, s, &s.colls)
+	return &Comm{state: s, ctx: context.Background()}
+}
+
+// isNull reports whether c is no communicator: what Split gives for Undefined.
+func (c *Comm) isNull() bool { return c == nil || c.state == nil }
+
+// Rank of this process in the communicator; Undefined if c is nil.
+func (c *Comm) Rank() int {
+	if c.isNull() {
+		return Undefined
+	}
+	return c.rank
+}
+
+// Size is the number of ranks in the communicator; 0 if c is nil.
+func (c *Comm) Size() int {
+	if c.isNull() {
+		return 0
+	}
+	return len(c.group)
+}
+
+// Name of the communicator, for messages: "world", or what SetName gave. A communicator made
+// from another one begins with a name derived from that one's.
+func (c *Comm) Name() string {
+	if c.isNull() {
+		return "null"
+	}
+	return *c.name.Load()
+}
+
+// SetName gives the communicator a name. It is local to this rank.
+func (c *Comm) SetName(name string) {
+	if !c.isNull() {
+		c.name.Store(&name)
+	}
+}
+
+// TagUB is the largest tag that a message may have.
+func (c *Comm) TagUB() int { return tagUB }
+
+// Wtime is the time in seconds since some fixed moment in the past of this rank. It
+// never goes backwards.
+func (c *Comm) Wtime() float64 {
+	if c.isNull() {
+		return 0
+	}
+	return float64(c.job.eng.Now()) / 1e9
+}
+
+// WithContext returns a view of the same communicator, whose calls end with ctx: a call
+// that begins when ctx has ended returns ctx's error and does nothing; one that is
+// waiting then gives up.
+//
+//   - A receive or probe that gives up is withdrawn, as by Cancel. If a message had
+//     matched already, the call completes and no error is given.
+//   - A send that gives up goes on in the background, and its buffer stays the
+//     library's until it is done, which nothing tells. Use Isend and WaitContext where
+//     that matters.
+//   - A collective that gives up leaves the communicator unfit for collectives.
+//
+// Free and Dup act on the communicator and do not heed ctx. Requests that were made
+// through the view are independent of ctx once they are made. A nil ctx is the background.
+func (c *Comm) WithContext(ctx context.Context) *Comm {
+	if c.isNull() {
+		return c
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return &Comm{state: c.state, ctx: ctx, done: ctx.Done()}
+}
+
+// enter takes the engine's lock for a call on c. The error is ErrComm for what is not a
+// communicator, or not any more; ErrFinalized, or what else ended the job; the lock
+// is then not held.
+func (c *Comm) enter() error {
+	if c.isNull() {
+		return errNullComm
+	}
+	c.job.eng.Lock()
+	if c.job.ended == nil && !c.freed {
+		return nil
+	}
+	err := c.job.ended
+	if err == nil {
+		err = errFreedComm
+	}
+	c.job.eng.Unlock()
+	return err
+}
+
+// enterFreed is enter for calls on what may outlive its communicator. c is not nil.
+func (c *Comm) enterFreed() error {
+	c.job.eng.Lock()
+	err := c.job.ended
+	if err != nil {
+		c.job.eng.Unlock()
+	}
+	return err
+}
+
+// leave gives back the engine's lock.
+func (c *Comm) leave() { c.job.eng.Unlock() }
+
+// contextErr is the error of the view's context, nil if that has not ended. It comes
+// after all checks of arguments, and before anything is posted.
+func (c *Comm) contextErr() error {
+	if c.done == nil {
+		return nil
+	}
+	return c.ctx.Err()
+}

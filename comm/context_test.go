@@ -1,0 +1,313 @@
+package comm_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// until gives a view of w with a context to cancel.
+func until(w *comm.Comm) (view *comm.Comm, cancel context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return w.WithContext(ctx), cancel
+}
+
+// endsInWait is a context that ends once a call waits: it is asked for its error before
+// anything is posted, and again when the wait begins.
+type endsInWait struct {
+	context.Context
+	asked  atomic.Int32
+	cancel context.CancelFunc
+}
+
+func (c *endsInWait) Err() error {
+	if c.asked.Add(1) == 2 {
+		go c.cancel()
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// untilWait gives a view of w whose context ends while the first call through it waits.
+func untilWait(w *comm.Comm) *comm.Comm {
+	ctx, cancel := context.WithCancel(context.Background())
+	return w.WithContext(&endsInWait{Context: ctx, cancel: cancel})
+}
+
+// A view is the same communicator.
+func TestViewIsTheSame(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		view, cancel := until(w)
+		defer cancel()
+		assert.Equal(t, w.Rank(), view.Rank())
+		assert.Equal(t, w.Size(), view.Size())
+		view.SetName("both")
+		assert.Equal(t, "both", w.Name())
+		if w.Rank() == 0 {
+			require.NoError(t, comm.Send(view, []int{1}, 1, 0))
+			require.NoError(t, comm.Send(w, []int{2}, 1, 0))
+			return
+		}
+		for i, c := range []*comm.Comm{w, view} {
+			got := []int{0}
+			_, err := comm.Recv(c, got, 0, 0)
+			require.NoError(t, err)
+			assert.Equal(t, i+1, got[0])
+		}
+		var background context.Context
+		require.NoError(t, comm.Send(w.WithContext(background), []int{1}, comm.ProcNull, 0))
+	})
+}
+
+// An ended context: its error, before anything is posted.
+func TestEndedContext(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		view, cancel := until(w)
+		cancel()
+		assert.ErrorIs(t, comm.Send(view, []int{1}, 0, 0), context.Canceled)
+		assert.ErrorIs(t, comm.Send(view, []int{1}, comm.ProcNull, 0), context.Canceled)
+		_, err := comm.Isend(view, []int{1}, 0, 0)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = comm.Sendrecv(view, []int{1}, 0, 0, []int{1}, 0, 0)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, comm.SendValue(view, 1, 0, 0), context.Canceled)
+		_, found, err := w.Iprobe(comm.AnySource, comm.AnyTag)
+		require.NoError(t, err)
+		assert.False(t, found, "nothing was sent")
+
+		require.NoError(t, comm.Send(w, []int{7}, 0, 0))
+		got := []int{0}
+		_, err = comm.Recv(view, got, 0, 0)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, _, err = view.Mprobe(0, 0)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = comm.Recv(w, got, 0, 0)
+		require.NoError(t, err, "the message was left")
+		assert.Equal(t, []int{7}, got)
+		ctx, cancel := context.WithTimeout(context.Background(), 0)
+		defer cancel()
+		_, err = w.WithContext(ctx).Probe(0, 0)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A receive that gives up is withdrawn: a message that comes later is for the next one.
+func TestRecvGivesUp(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		for range 20 {
+			lost, got := []int{-1}, []int{-1}
+			_, err := comm.Recv(untilWait(w), lost, comm.AnySource, 4)
+			var e *comm.Error
+			require.ErrorAs(t, err, &e)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, comm.Error{Op: "recv", Comm: "world", Peer: comm.AnySource, Tag: 4, Err: e.Err}, *e)
+			require.NoError(t, comm.Send(w, []int{8}, 0, 4))
+			_, err = comm.Recv(w, got, 0, 4)
+			require.NoError(t, err)
+			assert.Equal(t, []int{-1}, lost)
+			assert.Equal(t, []int{8}, got)
+		}
+	})
+}
+
+// Whichever comes first, the end of the context or the message: the receive has either
+// the message or an error, and a message is never lost between the two.
+func TestRecvGivesUpOrCompletes(t *testing.T) {
+	const rounds = 200
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for i := range rounds {
+			n := sizes()[i%len(sizes())]
+			if w.Rank() == 0 {
+				require.NoError(t, comm.Send(w, pattern(n, i), 1, i))
+				continue
+			}
+			view, cancel := until(w)
+			got := make([]byte, n)
+			go cancel()
+			st, err := comm.Recv(view, got, 0, i)
+			if err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+				st, err = comm.Recv(w, got, 0, i)
+			}
+			require.NoError(t, err)
+			assert.Equal(t, request.Status{Source: 0, Tag: i, Count: n, Bytes: int64(n)}, st)
+			assert.Equal(t, pattern(n, i), got)
+		}
+	})
+}
+
+// The same for probes.
+func TestProbeGivesUp(t *testing.T) {
+	const rounds = 100
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for i := range rounds {
+			if w.Rank() == 0 {
+				require.NoError(t, comm.Send(w, []int{i}, 1, i))
+				continue
+			}
+			view, cancel := until(w)
+			go cancel()
+			if i%2 == 0 {
+				st, err := view.Probe(0, i)
+				if err != nil {
+					require.ErrorIs(t, err, context.Canceled)
+				} else {
+					assert.Equal(t, int64(8), st.Bytes)
+				}
+				_, err = comm.Recv(w, []int{0}, 0, i)
+				require.NoError(t, err)
+				continue
+			}
+			m, _, err := view.Mprobe(0, i)
+			if err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+				assert.Nil(t, m)
+				m, _, err = w.Mprobe(0, i)
+				require.NoError(t, err)
+			}
+			got := []int{0}
+			st, err := comm.Mrecv(m, got)
+			require.NoError(t, err, "also if the view that it was probed through has ended")
+			assert.Equal(t, 1, st.Count)
+			assert.Equal(t, []int{i}, got)
+		}
+	})
+}
+
+// A value is received or left, never lost.
+func TestRecvValueGivesUp(t *testing.T) {
+	const rounds = 100
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for i := range rounds {
+			if w.Rank() == 0 {
+				require.NoError(t, comm.SendValue(w, i, 1, i))
+				continue
+			}
+			view, cancel := until(w)
+			go cancel()
+			v, _, err := comm.RecvValue[int](view, 0, i)
+			if err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+				v, _, err = comm.RecvValue[int](w, 0, i)
+			}
+			require.NoError(t, err)
+			assert.Equal(t, i, v)
+		}
+	})
+}
+
+// A send that gives up goes on in the background: it can be received, once.
+func TestSendGivesUp(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		for i, n := range sizes() {
+			want := pattern(n, i)
+			err := comm.Ssend(untilWait(w), want, 0, i)
+			assert.ErrorIs(t, err, context.Canceled)
+			var e *comm.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, comm.Error{Op: "ssend", Comm: "world", Peer: 0, Tag: i, Err: e.Err}, *e)
+			got := make([]byte, n)
+			_, err = comm.Recv(w, got, 0, i)
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+			_, found, err := w.Iprobe(comm.AnySource, comm.AnyTag)
+			require.NoError(t, err)
+			assert.False(t, found)
+		}
+	})
+}
+
+// Sendrecv that gives up: its receive is withdrawn, its send goes on.
+func TestSendrecvGivesUp(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		_, err := comm.Sendrecv(untilWait(w), []int{3}, 0, 1, []int{0}, 0, 2)
+		assert.ErrorIs(t, err, context.Canceled)
+		got := []int{0}
+		_, err = comm.Recv(w, got, 0, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []int{3}, got)
+		require.NoError(t, comm.Send(w, []int{4}, 0, 2))
+		_, err = comm.Recv(w, got, 0, 2)
+		require.NoError(t, err, "the first receive does not take it")
+		assert.Equal(t, []int{4}, got)
+	})
+}
+
+// WaitContext ends the wait, not the operation.
+func TestWaitContext(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		ctx, cancel := context.WithCancel(context.Background())
+		got := []int{0}
+		r, err := comm.Irecv(w, got, 0, 0)
+		require.NoError(t, err)
+		go cancel()
+		_, err = r.WaitContext(ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.True(t, r.IsActive())
+		require.NoError(t, comm.Send(w, []int{5}, 0, 0))
+		st, err := r.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, 1, st.Count)
+		assert.Equal(t, []int{5}, got)
+	})
+}
+
+// Requests made through a view do not depend on its context.
+func TestRequestsOutliveContext(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		view, cancel := until(w)
+		got := []int{0}
+		r, err := comm.Irecv(view, got, 0, 0)
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, comm.Send(w, []int{5}, 0, 0))
+		_, err = r.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, []int{5}, got)
+	})
+}
+
+// Free and Dup act on the communicator, not on the view.
+func TestDupAndFreeThroughEndedView(t *testing.T) {
+	run(t, 3, func(t rank, w *comm.Comm) {
+		view, cancel := until(w)
+		cancel()
+		c, err := view.Dup()
+		require.NoError(t, err)
+		require.NoError(t, comm.Send(c, []int{1}, comm.ProcNull, 0), "the new one has no context")
+		_, err = view.Split(0, 0)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = view.SplitHost(0)
+		assert.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, c.WithContext(context.Background()).Free())
+		assert.ErrorIs(t, c.Free(), comm.ErrComm)
+	})
+}
+
+// A Split that gives up half-way leaves the communicator unfit for collectives, and fit for
+// messages.
+func TestSplitGivesUp(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		c, err := w.Dup()
+		require.NoError(t, err)
+		if w.Rank() == 0 {
+			_, err = untilWait(c).Split(0, 0) // rank 1 does not come
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.EqualError(t, err, "world/dup: split (peer 1): context canceled")
+			_, err = c.Split(0, 0)
+			assert.ErrorIs(t, err, comm.ErrComm)
+			_, err = c.Dup()
+			assert.ErrorIs(t, err, comm.ErrComm)
+			require.NoError(t, comm.Send(c, []int{1}, 1, 0))
+			return
+		}
+		_, err = comm.Recv(c, []int{0}, 0, 0)
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,97 @@
+package comm
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// bytesOf is the memory of a slice's elements. It shares buf's memory, and makes buf
+// escape to the heap, where it stays in one place.
+func bytesOf[T any](buf []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*sizeOf[T]())
+}
+
+// sizeOf is the size of an element in bytes.
+func sizeOf[T any]() uintptr {
+	var zero T
+	return unsafe.Sizeof(zero)
+}
+
+// checkElem is nil if values of type T hold no pointers, so that their bytes are all
+// there is to send. Otherwise it is an ErrType that names the field. c may be nil. No
+// lock needed.
+func checkElem[T any](c *Comm) error {
+	if c.isNull() {
+		return elemError(reflect.TypeFor[T]())
+	}
+	// What an interface that holds a *T says of its type: one word, different for each type.
+	var p any = (*T)(nil)
+	word := *(*uintptr)(unsafe.Pointer(&p))
+	if c.job.elems.isGood(word) {
+		return nil
+	}
+	return c.job.elems.check(word, reflect.TypeFor[T]())
+}
+
+// elemCache remembers which types are good to send. Goroutines may share it.
+type elemCache struct {
+	good [16]atomic.Uintptr // used last, each in the place that its word gives it
+	all  sync.Map           // reflect.Type → struct{}
+}
+
+func (e *elemCache) place(word uintptr) *atomic.Uintptr { return &e.good[word>>5%uintptr(len(e.good))] }
+
+func (e *elemCache) isGood(word uintptr) bool { return e.place(word).Load() == word }
+
+func (e *elemCache) check(word uintptr, t reflect.Type) error {
+	if _, known := e.all.Load(t); !known {
+		if err := elemError(t); err != nil {
+			return err
+		}
+		e.all.Store(t, struct{}{})
+	}
+	e.place(word).Store(word)
+	return nil
+}
+
+// elemError is the error for a type that holds pointers, nil if t holds none.
+func elemError(t reflect.Type) error {
+	path, what := findPointer(t, "")
+	switch {
+	case what == nil:
+		return nil
+	case path == "":
+		return fmt.Errorf("%w %v: it holds a pointer", ErrType, t)
+	case path[0] == '.':
+		return fmt.Errorf("%w %v: field %s (%v) holds a pointer", ErrType, t, path[1:], what)
+	default:
+		return fmt.Errorf("%w %v: element %s (%v) holds a pointer", ErrType, t, path, what)
+	}
+}
+
+// findPointer looks for the first pointer in a value of type t. It returns the way to
+// it, ".Field[0].Field", from a value at path, and its type; nil if there is none.
+func findPointer(t reflect.Type, path string) (string, reflect.Type) {
+	switch t.Kind() {
+	case reflect.Array:
+		if t.Len() == 0 {
+			return "", nil
+		}
+		return findPointer(t.Elem(), path+"[0]")
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if where, what := findPointer(f.Type, path+"."+f.Name); what != nil {
+				return where, what
+			}
+		}
+		return "", nil
+	case reflect.Pointer, reflect.UnsafePointer, reflect.Slice, reflect.String, reflect.Map,
+		reflect.Chan, reflect.Func, reflect.Interface:
+		return path, t
+	}
+	return "", nil
+}

@@ -1,0 +1,133 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// What errors.Is finds in the errors of this package.
+var (
+	// ErrTruncate: the message was longer than the buffer, which holds what fits.
+	ErrTruncate = request.ErrTruncate
+	// ErrRank: no such rank in the communicator.
+	ErrRank = errors.New("invalid rank")
+	// ErrTag: a tag that is negative or over TagUB.
+	ErrTag = errors.New("invalid tag")
+	// ErrComm: not a communicator, or one that does not permit the call.
+	ErrComm = request.ErrComm
+	// ErrCount: a negative count, or slices whose lengths do not fit.
+	ErrCount = request.ErrCount
+	// ErrType: a type that cannot be sent, or not the type that was.
+	ErrType = errors.New("invalid type")
+	// ErrOp: an invalid reduction operation.
+	ErrOp = errors.New("invalid operation")
+	// ErrRoot: no such root in the communicator.
+	ErrRoot = errors.New("invalid root")
+	// ErrRequest: a handle that does not permit the call.
+	ErrRequest = request.ErrRequest
+	// ErrPending: a request that neither finished nor failed.
+	ErrPending = request.ErrPending
+	// ErrInStatus: see the error of each status.
+	ErrInStatus = request.ErrInStatus
+	// ErrBuffer: not memory that Alloc gave, or no memory to give.
+	ErrBuffer = errors.New("invalid buffer")
+	// ErrUnreachable: no rail leads to the peer.
+	ErrUnreachable = request.ErrUnreachable
+	// ErrProcFailed: the peer's process has ended or failed.
+	ErrProcFailed = request.ErrProcFailed
+	// ErrNotSupported: not possible in this place.
+	ErrNotSupported = errors.New("not supported")
+	// ErrFinalized: the rank has left the job.
+	ErrFinalized = errors.New("already finalized")
+)
+
+var (
+	errNullComm  = fmt.Errorf("%w: it is nil", ErrComm)
+	errFreedComm = fmt.Errorf("%w: it was freed", ErrComm)
+
+	errNoMessage   = fmt.Errorf("%w: there is no message", ErrRequest)
+	errUsedMessage = fmt.Errorf("%w: the message was received before", ErrRequest)
+)
+
+// Error is what the calls of this package, and those on the requests that they make,
+// return: which call failed, where and why.
+type Error struct {
+	Op   string // the call: "send", "irecv", "allreduce"
+	Comm string // the communicator's name
+	// Peer and Tag that were asked for; after a match, those of the message. A
+	// collective's peer is its root. Undefined if the call has none.
+	Peer, Tag int
+	Err       error // the cause
+}
+
+// Error is one line: communicator, call, peer and tag, cause.
+func (e *Error) Error() string {
+	s := e.Comm + ": " + e.Op
+	sep := " ("
+	if e.Peer != Undefined {
+		s += sep + "peer " + rankName(e.Peer, e.receives() && !errors.Is(e.Err, ErrRank))
+		sep = ", "
+	}
+	if e.Tag != Undefined {
+		s += sep + "tag " + tagName(e.Tag, e.receives() && !errors.Is(e.Err, ErrTag))
+		sep = ", "
+	}
+	if sep == ", " {
+		s += ")"
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// receives reports whether the call takes wildcards, with which it is not the number that is wrong. That of
+// Sendrecv may be: it is the error that tells which half it is about.
+func (e *Error) receives() bool {
+	return strings.Contains(e.Op, "recv") || strings.Contains(e.Op, "probe")
+}
+
+func rankName(rank int, wild bool) string {
+	switch {
+	case rank == AnySource && wild:
+		return "any"
+	case rank == ProcNull:
+		return "null"
+	}
+	return strconv.Itoa(rank)
+}
+
+func tagName(tag int, wild bool) string {
+	if tag == AnyTag && wild {
+		return "any"
+	}
+	return strconv.Itoa(tag)
+}
+
+// fail wraps err, unless that is nil or an *Error already, with what the call was
+// about. peer and tag are Undefined if the call has none. With or without the lock.
+func (c *Comm) fail(op string, peer, tag int, err error) error {
+	if err == nil {
+		return nil
+	}
+	if c.isNull() {
+		return wrap(op, "null", peer, tag, err)
+	}
+	return c.Describe(op, peer, tag, err)
+}
+
+// Describe implements pml.Caller: the errors of requests get their *Error by it.
+func (s *state) Describe(op string, peer, tag int, err error) error {
+	return wrap(op, *s.name.Load(), peer, tag, err)
+}
+
+func wrap(op, comm string, peer, tag int, err error) error {
+	if e, ok := err.(*Error); ok {
+		return e
+	}
+	return &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err}
+}

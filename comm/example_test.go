@@ -1,0 +1,175 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// A token goes from rank 0 to rank 1. In a program that mpirun-go launches, comm.Run
+// takes the place of comm.RunLocal.
+func Example() {
+	err := comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Send(world, []float64{1.5, 2.5}, 1, 7)
+		}
+		buf := make([]float64, 10)
+		st, err := comm.Recv(world, buf, comm.AnySource, comm.AnyTag)
+		if err != nil {
+			return err
+		}
+		fmt.Println("rank", st.Source, "sent", buf[:st.Count], "under tag", st.Tag)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// rank 0 sent [1.5 2.5] under tag 7
+	// <nil>
+}
+
+// Every rank sends to its right and receives from its left, while it does something else.
+func ExampleIsend() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		n := world.Size()
+		right, left := (world.Rank()+1)%n, (world.Rank()+n-1)%n
+		out, in := []int{world.Rank()}, []int{-1}
+		recv, err := comm.Irecv(world, in, left, 0)
+		if err != nil {
+			return err
+		}
+		send, err := comm.Isend(world, out, right, 0)
+		if err != nil {
+			return err
+		}
+		// Compute, but leave out and in alone.
+		if err := request.WaitAll(send, recv); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			fmt.Println("from the left:", in[0])
+		}
+		return nil
+	})
+	// Output: from the left: 2
+}
+
+// A persistent request is made once and started for each iteration.
+func ExampleSendInit() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		peer := 1 - world.Rank()
+		out, in := make([]int, 1), make([]int, 1)
+		recv, err := comm.RecvInit(world, in, peer, 0)
+		if err != nil {
+			return err
+		}
+		send, err := comm.SendInit(world, out, peer, 0)
+		if err != nil {
+			return err
+		}
+		sum := 0
+		for i := range 4 {
+			out[0] = i * (world.Rank() + 1)
+			if err := request.StartAll(recv, send); err != nil {
+				return err
+			}
+			if err := request.WaitAll(recv, send); err != nil {
+				return err
+			}
+			sum += in[0]
+		}
+		if world.Rank() == 0 {
+			fmt.Println("sum of what rank 1 sent:", sum)
+		}
+		return errors.Join(recv.Free(), send.Free())
+	})
+	// Output: sum of what rank 1 sent: 12
+}
+
+// A message of unknown length is probed first. Mprobe keeps other goroutines from
+// receiving it in between.
+func ExampleComm_Mprobe() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Send(world, []byte("as long as it takes"), 1, 0)
+		}
+		m, st, err := world.Mprobe(0, comm.AnyTag)
+		if err != nil {
+			return err
+		}
+		n, _ := request.Count[byte](st)
+		buf := make([]byte, n)
+		if _, err := comm.Mrecv(m, buf); err != nil {
+			return err
+		}
+		fmt.Printf("%d bytes: %s\n", n, buf)
+		return nil
+	})
+	// Output: 19 bytes: as long as it takes
+}
+
+// Values of any type that encoding/gob knows, for control data.
+func ExampleSendValue() {
+	type job struct {
+		Name  string
+		Files []string
+	}
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.SendValue(world, job{"count", []string{"a.txt", "b.txt"}}, 1, 0)
+		}
+		j, st, err := comm.RecvValue[job](world, comm.AnySource, 0)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("rank %d wants: %s %v\n", st.Source, j.Name, j.Files)
+		return nil
+	})
+	// Output: rank 0 wants: count [a.txt b.txt]
+}
+
+// Even and odd ranks get communicators of their own, in reverse order.
+func ExampleComm_Split() {
+	_ = comm.RunLocal(5, func(world *comm.Comm) error {
+		half, err := world.Split(world.Rank()%2, -world.Rank())
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 4 {
+			fmt.Printf("rank 4 of %d is rank %d of %d\n", world.Size(), half.Rank(), half.Size())
+		}
+		return half.Free()
+	})
+	// Output: rank 4 of 5 is rank 0 of 3
+}
+
+// A view whose calls give up when a context ends.
+func ExampleComm_WithContext() {
+	_ = comm.RunLocal(1, func(world *comm.Comm) error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		_, err := comm.Recv(world.WithContext(ctx), make([]int, 1), comm.AnySource, 3)
+		fmt.Println(err)
+		return nil
+	})
+	// Output: world: recv (peer any, tag 3): context deadline exceeded
+}
+
+// Errors say what failed where; errors.Is tells kinds apart.
+func ExampleError() {
+	_ = comm.RunLocal(1, func(world *comm.Comm) error {
+		err := comm.Send(world, []string{"no"}, 0, 0)
+		var e *comm.Error
+		if errors.Is(err, comm.ErrType) && errors.As(err, &e) {
+			fmt.Println(e.Op, "on", e.Comm)
+			fmt.Println(err)
+		}
+		return nil
+	})
+	// Output:
+	// send on world
+	// world: send (peer 0, tag 0): invalid type string: it holds a pointer
+}

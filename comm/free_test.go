@@ -1,0 +1,74 @@
+package comm
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// A collective that is under way when its communicator is freed completes (MPI 4.1, section 7.4.3).
+func TestFreeDuringCollective(t *testing.T) {
+	require.NoError(t, RunLocal(4, func(w *Comm) error {
+		d, err := w.Dup()
+		if err != nil {
+			return err
+		}
+		freed := make(chan error, 1)
+		if w.Rank() == 0 {
+			go func() {
+				for running := false; !running; time.Sleep(time.Millisecond) {
+					d.job.eng.Lock()
+					running = d.colls.running != nil
+					d.job.eng.Unlock()
+				}
+				freed <- d.Free()
+				// The others come only now.
+				for r := 1; r < 4; r++ {
+					assert.NoError(t, Send(w, []int{0}, r, 0))
+				}
+			}()
+		} else if _, err := Recv(w, []int{0}, 0, 0); err != nil {
+			return err
+		}
+		if err := d.Barrier(); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			assert.NoError(t, <-freed)
+			d.job.eng.Lock()
+			assert.Len(t, d.job.pml.Pending(), 0)
+			d.job.eng.Unlock()
+		}
+		return w.Barrier()
+	}))
+}
+
+// The id that a rank proposes for a new communicator is checked by the others.
+func TestForgedContext(t *testing.T) {
+	require.NoError(t, RunLocal(2, func(w *Comm) error {
+		if w.Rank() == 1 {
+			_, err := w.Split(0, 0)
+			assert.ErrorIs(t, err, ErrComm)
+			return w.Barrier()
+		}
+		forge := func() error {
+			s, err := w.begin("split", Undefined, nil)
+			if err != nil {
+				return err
+			}
+			defer s.leave()
+			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
+			s.allgather(me.encode(), make([]byte, 2*splitMemberBytes))
+			return s.run(w.WithContext(context.Background()))
+		}
+		if err := forge(); err != nil {
+			return err
+		}
+		return w.Barrier()
+	}))
+}

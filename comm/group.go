@@ -1,0 +1,146 @@
+package comm
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// Dup makes a communicator with the same ranks, in a matching space of its own. All
+// ranks of c call it, as they do a collective. Errors: ErrComm, ErrFinalized, and those
+// of the peers.
+func (c *Comm) Dup() (*Comm, error) {
+	return c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
+}
+
+// Split makes one communicator of the ranks that give the same colour (≥ 0), in the
+// order of key, ties in the order of c (MPI 4.1, section 7.4.2). All ranks of c call it, as
+// they do a collective; those with colour Undefined get nil. Errors: ErrCount for
+// another negative colour, ErrComm, ErrFinalized, and those of the peers.
+func (c *Comm) Split(color, key int) (*Comm, error) {
+	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
+}
+
+// SplitHost is Split with one colour a machine: ranks with equal memory are together.
+func (c *Comm) SplitHost(key int) (*Comm, error) {
+	return c.split(splitMember{key: key, byHost: true}, "split host", "host")
+}
+
+// splitMember is what a rank contributes to the making of communicators.
+type splitMember struct {
+	color, key int
+	byHost     bool // the machine is the colour; the same at every rank
+	id         pml.ContextID
+	host       [hostKeyBytes]byte
+	rank       int // in the parent; not on the wire
+}
+
+const splitMemberBytes = 24 + hostKeyBytes
+
+func (m splitMember) encode() []byte {
+	b := make([]byte, 0, splitMemberBytes)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.color))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.key))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.id))
+	return append(b, m.host[:]...)
+}
+
+func decodeSplitMember(b []byte, rank int) splitMember {
+	return splitMember{
+		color: int(binary.LittleEndian.Uint64(b)),
+		key:   int(binary.LittleEndian.Uint64(b[8:])),
+		id:    pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
+		host:  [hostKeyBytes]byte(b[24:]),
+		rank:  rank,
+	}
+}
+
+// split makes communicators of c's ranks. Every rank proposes a context id, and each new
+// communicator takes that of its rank 0, who alone knows that it is not in use.
+func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
+	all, err := c.gatherMembers(&me, op)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.enterFreed(); err != nil {
+		return nil, c.fail(op, Undefined, Undefined, err)
+	}
+	defer c.leave()
+	if me.color == Undefined {
+		return nil, nil
+	}
+	var members []splitMember
+	for r := range c.group {
+		m := decodeSplitMember(all[r*splitMemberBytes:], r)
+		if m.color == me.color && (!me.byHost || m.host == me.host) {
+			members = append(members, m)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b splitMember) int { return cmp.Compare(a.key, b.key) })
+	group, rank := make([]int, len(members)), 0
+	for r, m := range members {
+		group[r] = c.group[m.rank]
+		if m.rank == c.rank {
+			rank = r
+		}
+	}
+	id := members[0].id
+	if err := c.job.pml.CheckNewContext(id, group[0]); err != nil {
+		return nil, c.fail(op, Undefined, Undefined, fmt.Errorf("%w: %w", ErrComm, err))
+	}
+	pmlGroup := c.members
+	if !slices.Equal(group, c.group) {
+		pmlGroup = pml.NewGroup(group)
+	}
+	return c.job.newComm(id, derivedName(c.Name(), suffix), group, pmlGroup, rank), nil
+}
+
+// gatherMembers completes me, and tells every rank what all are, encoded.
+func (c *Comm) gatherMembers(me *splitMember, op string) ([]byte, error) {
+	s, err := c.begin(op, Undefined, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if me.color < 0 && me.color != Undefined {
+		return nil, s.refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
+	}
+	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
+	all := make([]byte, len(c.group)*splitMemberBytes)
+	s.allgather(me.encode(), all)
+	return all, s.run(c)
+}
+
+// derivedName is the first name of a communicator made from one named parent.
+func derivedName(parent, suffix string) string {
+	const most = 64 // bytes, after which a chain of names does not get longer
+	if len(parent)+len(suffix) >= most {
+		return parent
+	}
+	return parent + "/" + suffix
+}
+
+// Free gives the communicator back. It is local; what is pending in it is completed. Rank,
+// Size and Name answer for ever, everything else is ErrComm afterwards, as is Free of
+// the world.
+func (c *Comm) Free() error {
+	const op = "free"
+	if err := c.enter(); err != nil {
+		return c.fail(op, Undefined, Undefined, err)
+	}
+	defer c.leave()
+	if c.state == c.job.world.state {
+		return c.fail(op, Undefined, Undefined, fmt.Errorf("%w: the world is not freed", ErrComm))
+	}
+	c.freed = true
+	c.job.pml.RemoveContext(c.p2p)
+	if c.colls.running == nil {
+		c.job.pml.RemoveContext(c.coll)
+	} // else the collective that is under way does, at its end
+	return nil
+}

@@ -1,0 +1,377 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// ringOf checks a communicator by sending its ranks' numbers round it.
+func ringOf(t rank, c *comm.Comm) {
+	t.Helper()
+	n := c.Size()
+	next, prev := (c.Rank()+1)%n, (c.Rank()+n-1)%n
+	b := []int{c.Rank()}
+	_, err := comm.SendrecvReplace(c, b, next, 0, prev, 0)
+	require.NoError(t, err)
+	require.Equal(t, prev, b[0])
+}
+
+// Dup has a context of its own: nothing sent in one is received in the other.
+func TestDup(t *testing.T) {
+	run(t, 3, func(t rank, w *comm.Comm) {
+		d, err := w.Dup()
+		require.NoError(t, err)
+		assert.Equal(t, w.Rank(), d.Rank())
+		assert.Equal(t, w.Size(), d.Size())
+		next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
+		for _, n := range sizes() {
+			a, err := comm.Isend(w, pattern(n, 1), next, 0)
+			require.NoError(t, err)
+			b, err := comm.Isend(d, pattern(n, 2), next, 0)
+			require.NoError(t, err)
+			for seed, c := range map[int]*comm.Comm{2: d, 1: w} {
+				got := make([]byte, n)
+				st, err := comm.Recv(c, got, comm.AnySource, comm.AnyTag)
+				require.NoError(t, err)
+				assert.Equal(t, prev, st.Source)
+				assert.Equal(t, pattern(n, seed), got)
+			}
+			_, err = a.Wait()
+			require.NoError(t, err)
+			_, err = b.Wait()
+			require.NoError(t, err)
+		}
+		require.NoError(t, d.Free())
+	})
+}
+
+// A message for a communicator that this rank has not finished making is parked.
+func TestMessageBeforeCommunicator(t *testing.T) {
+	const rounds = 50
+	run(t, 4, func(t rank, w *comm.Comm) {
+		for i := range rounds {
+			d, err := w.Dup()
+			require.NoError(t, err)
+			// At once, to ranks that may still be in Dup.
+			for r := range 4 {
+				require.NoError(t, comm.Bsend(d, []int{i*100 + w.Rank()}, r, 0))
+			}
+			for r := range 4 {
+				got := []int{0}
+				_, err := comm.Recv(d, got, r, 0)
+				require.NoError(t, err)
+				require.Equal(t, i*100+r, got[0])
+			}
+			require.NoError(t, d.Free())
+		}
+	})
+}
+
+// Colours make groups, keys order them, ties keep the old order.
+func TestSplit(t *testing.T) {
+	const n = 7
+	run(t, n, func(t rank, w *comm.Comm) {
+		me := w.Rank()
+		c, err := w.Split(me%3, 0)
+		require.NoError(t, err)
+		assert.Equal(t, me/3, c.Rank(), "ties in the order of the parent")
+		assert.Equal(t, []int{3, 2, 2}[me%3], c.Size())
+		ringOf(t, c)
+
+		back, err := w.Split(0, -me)
+		require.NoError(t, err)
+		assert.Equal(t, n-1-me, back.Rank())
+		ringOf(t, back)
+
+		// By key, ties among them: 0 and 6 have key 5, the others key −1.
+		key := -1
+		if me == 0 || me == 6 {
+			key = 5
+		}
+		tied, err := back.Split(1<<40, key)
+		require.NoError(t, err)
+		assert.Equal(t, map[int]int{6: 5, 0: 6, 5: 0, 4: 1, 3: 2, 2: 3, 1: 4}[me], tied.Rank())
+		ringOf(t, tied)
+
+		// Some take no part.
+		color := comm.Undefined
+		if me > 4 {
+			color = 9
+		}
+		few, err := w.Split(color, me)
+		require.NoError(t, err)
+		if me <= 4 {
+			assert.Nil(t, few)
+			assert.Equal(t, 0, few.Size())
+		} else {
+			assert.Equal(t, 2, few.Size())
+			assert.Equal(t, me-5, few.Rank())
+			ringOf(t, few)
+			require.NoError(t, few.Free())
+		}
+		// A communicator of a part, made of a part.
+		inner, err := c.Split(c.Rank(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, 1, inner.Size())
+		ringOf(t, inner)
+
+		_, err = w.Split(-1, 0)
+		assert.ErrorIs(t, err, comm.ErrCount)
+		_, err = w.Split(comm.ProcNull, 0)
+		assert.ErrorIs(t, err, comm.ErrCount)
+		ringOf(t, w)
+		for _, c := range []*comm.Comm{c, back, tied, inner} {
+			require.NoError(t, c.Free())
+		}
+	})
+}
+
+// Ranks of RunLocal are on one machine.
+func TestSplitHost(t *testing.T) {
+	run(t, 3, func(t rank, w *comm.Comm) {
+		c, err := w.SplitHost(10 - w.Rank())
+		require.NoError(t, err)
+		assert.Equal(t, 3, c.Size())
+		assert.Equal(t, 2-w.Rank(), c.Rank())
+		ringOf(t, c)
+		require.NoError(t, c.Free())
+	})
+}
+
+// Wildcards in a communicator whose ranks are not the world's.
+func TestWildcardsInSplit(t *testing.T) {
+	run(t, 4, func(t rank, w *comm.Comm) {
+		c, err := w.Split(0, -w.Rank())
+		require.NoError(t, err)
+		if c.Rank() > 0 {
+			require.NoError(t, comm.Send(c, []int{c.Rank()}, 0, c.Rank()))
+		} else {
+			for range 3 {
+				m, st, err := c.Mprobe(comm.AnySource, comm.AnyTag)
+				require.NoError(t, err)
+				got := []int{0}
+				st2, err := comm.Mrecv(m, got)
+				require.NoError(t, err)
+				assert.Equal(t, got[0], st.Source)
+				assert.Equal(t, got[0], st2.Source)
+				assert.Equal(t, got[0], st2.Tag)
+			}
+		}
+		require.NoError(t, c.Free())
+	})
+}
+
+// Free of the world or a second Free is ErrComm; Rank, Size and Name answer for ever.
+func TestFree(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		assert.ErrorIs(t, w.Free(), comm.ErrComm)
+		assert.ErrorIs(t, w.WithContext(t.Context()).Free(), comm.ErrComm)
+		c, err := w.Split(0, -w.Rank())
+		require.NoError(t, err)
+		c.SetName("gone")
+		require.NoError(t, c.Free())
+		err = c.Free()
+		assert.ErrorIs(t, err, comm.ErrComm)
+		assert.EqualError(t, err, "gone: free: invalid communicator: it was freed")
+		assert.Equal(t, 1-w.Rank(), c.Rank())
+		assert.Equal(t, 2, c.Size())
+		assert.Equal(t, "gone", c.Name())
+		_, err = c.Dup()
+		assert.ErrorIs(t, err, comm.ErrComm)
+		_, err = c.Split(0, 0)
+		assert.ErrorIs(t, err, comm.ErrComm)
+		_, err = comm.Alloc[int](c, 1)
+		assert.ErrorIs(t, err, comm.ErrComm)
+		assert.ErrorIs(t, c.Finalize(), comm.ErrComm)
+	})
+}
+
+// A send that waits for its receive says so if that will never be, because the receiver has freed the
+// communicator.
+func TestSendToFreed(t *testing.T) {
+	for _, protocol := range []string{"copy", "get", "put"} {
+		run(t, 2, func(t rank, w *comm.Comm) {
+			for _, freedBefore := range []bool{false, true} {
+				c, err := w.Dup()
+				require.NoError(t, err)
+				if w.Rank() == 1 {
+					if !freedBefore {
+						_, err := c.Probe(0, 5)
+						require.NoError(t, err)
+					}
+					require.NoError(t, c.Free())
+					require.NoError(t, w.Barrier())
+					continue
+				}
+				var sends []request.Request
+				begin := func(r request.Request, err error) {
+					require.NoError(t, err)
+					sends = append(sends, r)
+				}
+				if freedBefore {
+					require.NoError(t, w.Barrier())
+				}
+				begin(comm.Issend(c, []int{1}, 1, 3))
+				begin(comm.Isend(c, make([]byte, 1<<20), 1, 4))
+				require.NoError(t, comm.Send(c, []int{1}, 1, 5), "it does not wait")
+				if !freedBefore {
+					require.NoError(t, w.Barrier())
+				}
+				for i, r := range sends {
+					_, err := r.Wait()
+					assert.ErrorIs(t, err, comm.ErrComm)
+					assert.ErrorContains(t, err, fmt.Sprintf("(peer 1, tag %d): invalid communicator: the receiver has freed it", 3+i))
+				}
+			}
+		}, comm.WithSetting("pml.protocol", protocol))
+	}
+}
+
+// What is pending when a communicator is freed is completed.
+func TestFreeWithPending(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for i, n := range sizes() {
+			c, err := w.Dup()
+			require.NoError(t, err)
+			if w.Rank() == 0 {
+				s, err := comm.Isend(c, pattern(n, i), 1, 0)
+				require.NoError(t, err)
+				require.NoError(t, c.Free())
+				_, err = s.Wait()
+				require.NoError(t, err)
+				continue
+			}
+			got := make([]byte, n)
+			r, err := comm.Irecv(c, got, 0, 0)
+			require.NoError(t, err)
+			require.NoError(t, c.Free())
+			st, err := r.Wait()
+			require.NoError(t, err)
+			assert.Equal(t, n, st.Count)
+			assert.Equal(t, pattern(n, i), got)
+		}
+	})
+}
+
+// Two goroutines in collectives of one communicator: the second is told so.
+func TestDupAtOnce(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 1 {
+			_, err := comm.Recv(w, []int{0}, 0, 0)
+			require.NoError(t, err)
+			d, err := w.Dup()
+			require.NoError(t, err)
+			require.NoError(t, d.Free())
+			return
+		}
+		made := make(chan error)
+		go func() {
+			d, err := w.Dup()
+			made <- errors.Join(err, d.Free())
+		}()
+		for {
+			// As long as the other goroutine has not begun, this one gives up at once.
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, err := w.WithContext(ended).Split(0, 0)
+			if errors.Is(err, comm.ErrComm) {
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.NoError(t, comm.Send(w, []int{0}, 1, 0))
+		require.NoError(t, <-made)
+	})
+}
+
+func TestNames(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		assert.Equal(t, "world", w.Name())
+		d, err := w.Dup()
+		require.NoError(t, err)
+		assert.Equal(t, "world/dup", d.Name())
+		s, err := d.Split(3, 0)
+		require.NoError(t, err)
+		assert.Equal(t, "world/dup/split3", s.Name())
+		h, err := s.SplitHost(0)
+		require.NoError(t, err)
+		assert.Equal(t, "world/dup/split3/host", h.Name())
+		h.SetName("mine")
+		assert.ErrorContains(t, comm.Send(h, []int{1}, 9, 0), "mine: send")
+		// A long line of descent does not make ever longer names.
+		for range 50 {
+			next, err := s.Dup()
+			require.NoError(t, err)
+			assert.LessOrEqual(t, len(next.Name()), 64)
+			require.NoError(t, s.Free())
+			s = next
+		}
+	})
+}
+
+// 100,000 communicators in a row work and leave nothing.
+func TestManyDups(t *testing.T) {
+	for _, c := range []struct{ ranks, total int }{{1, 100_000}, {2, 3_000}} {
+		run(t, c.ranks, func(t rank, w *comm.Comm) {
+			heap := func() uint64 {
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return m.HeapAlloc
+			}
+			var before uint64
+			for i := range c.total {
+				if i == c.total/10 && w.Rank() == 0 {
+					before = heap()
+				}
+				d, err := w.Dup()
+				require.NoError(t, err)
+				if i%1000 == 0 {
+					ringOf(t, d)
+				}
+				require.NoError(t, d.Free())
+			}
+			if w.Rank() == 0 {
+				assert.Less(t, heap(), before+4<<20, "bytes in use")
+			}
+		})
+	}
+}
+
+// Each made of the last one.
+func TestDupOfDup(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		c := w
+		for range 2000 {
+			next, err := c.Dup()
+			require.NoError(t, err)
+			if c != w {
+				require.NoError(t, c.Free())
+			}
+			c = next
+		}
+		ringOf(t, c)
+		require.NoError(t, c.Free())
+	})
+}
+
+func TestWtime(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		last := w.Wtime()
+		for range 1000 {
+			now := w.Wtime()
+			require.GreaterOrEqual(t, now, last)
+			last = now
+		}
+		assert.GreaterOrEqual(t, w.TagUB(), 32767)
+	})
+}

@@ -1,0 +1,263 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// Option changes how Init or RunLocal makes a job.
+type Option func(*options)
+
+type options struct {
+	settings []setting
+	fabric   loop.Config
+	hook     observe.Hook
+}
+
+type setting struct{ key, value string }
+
+// WithSetting sets a tunable, as the launcher's --set does. It wins over the
+// environment. An unknown key or a bad value is an error of Init or RunLocal.
+func WithSetting(key, value string) Option {
+	return func(o *options) { o.settings = append(o.settings, setting{key, value}) }
+}
+
+// WithFabric says what joins the ranks of RunLocal. Ranks is set by RunLocal, and Virtual is
+// ErrNotSupported there. Init does not heed it.
+func WithFabric(cfg loop.Config) Option {
+	return func(o *options) { o.fabric = cfg }
+}
+
+// makeOptions reads the environment and applies opts.
+func makeOptions(opts []Option) (options, tunable.Set, error) {
+	var o options
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	set, err := tunable.FromEnv(os.Getenv)
+	for _, s := range o.settings {
+		if err != nil {
+			break
+		}
+		set, err = set.With(s.key, s.value, tunable.FromCommandLine)
+	}
+	return o, set, err
+}
+
+// Init joins the job that launched this process, by PMI (mpirun-go, Hydra, Slurm), and
+// returns the communicator of all its ranks, the world. Without a launcher it makes a world
+// of one. All ranks have called it when it returns. It is called once in a process, also if it fails
+// because of the launcher or a peer: later calls are ErrNotSupported.
+func Init(opts ...Option) (*Comm, error) {
+	world, err := initialize(opts)
+	if err != nil {
+		return nil, &Error{Op: "init", Comm: "world", Peer: Undefined, Tag: Undefined, Err: err}
+	}
+	return world, nil
+}
+
+func initialize(opts []Option) (*Comm, error) {
+	_, settings, err := makeOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := claimProcess(); err != nil {
+		return nil, err
+	}
+	client, err := wireup.FromEnv(nil)
+	if err != nil && !errors.Is(err, wireup.ErrNoLauncher) {
+		return nil, err
+	}
+	world, err := join(client, settings)
+	if err != nil && client != nil {
+		err = errors.Join(err, client.Close())
+	}
+	return world, err
+}
+
+// initVariable is in the environment of a process that has called Init, with the number of that process:
+// a child, which inherits it, has another one.
+const initVariable = "MPIGO_INIT_PID"
+
+// claimProcess says that this process has called Init, once.
+func claimProcess() error {
+	self := strconv.Itoa(os.Getpid())
+	if os.Getenv(initVariable) == self {
+		return fmt.Errorf("%w: Init was called before in this process", ErrNotSupported)
+	}
+	return os.Setenv(initVariable, self)
+}
+
+// join makes the rank that client, nil for a world of one, says this process is.
+func join(client *wireup.Client, settings tunable.Set) (*Comm, error) {
+	host, err := wireup.HostID()
+	if err != nil {
+		return nil, err
+	}
+	rank, size, local := 0, 1, 1
+	if client != nil {
+		rank, size, local = client.Rank(), client.Size(), localRanks(client)
+	}
+	bell, err := progress.NewPipeBell()
+	if err != nil {
+		return nil, err
+	}
+	engine := idlePolicy(settings, local, coresOfProcesses())
+	engine.Bell, engine.YieldProcess = bell, true
+	j := newJob(rank, size, settings, engine, host)
+	j.others = alone{}
+	if client != nil {
+		j.others = manager{client}
+	}
+	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host}
+	j.pml = pml.New(pmlConfig(j, r.resolve))
+	if err := j.connect(r, bell); err != nil {
+		j.eng.Lock()
+		defer j.eng.Unlock()
+		return nil, errors.Join(err, j.close(ErrFinalized))
+	}
+	return j.world, nil
+}
+
+// connect makes the rails and the world, and meets the other ranks.
+func (j *job) connect(r *rails, bell *progress.PipeBell) error {
+	j.eng.Lock()
+	j.eng.AddHigh(j.pml)
+	err := r.open(bell)
+	if err == nil {
+		j.makeWorld()
+	}
+	j.eng.Unlock()
+	if err != nil || r.client == nil {
+		return err
+	}
+	if err := r.client.PutCard(r.card()); err != nil {
+		return err
+	}
+	if err := r.client.Barrier(); err != nil {
+		return err
+	}
+	return r.readCards()
+}
+
+// manager is the others by way of the process manager.
+type manager struct{ client *wireup.Client }
+
+func (m manager) barrier() error {
+	if err := m.client.Barrier(); err != nil {
+		return fmt.Errorf("%w: a rank has left: %w", ErrProcFailed, err)
+	}
+	return nil
+}
+
+func (m manager) leave() error { return m.client.Finalize() }
+
+// abortGrace is how long a rank that has asked for the end of the job waits to be ended.
+const abortGrace = time.Second
+
+func (m manager) abort(code int, why string) {
+	awaitReader(os.Stderr)
+	// If the manager cannot be told, it sees this process end without finalize. If it was told,
+	// it ends all processes: to be there until then keeps the others from failing
+	// because of this one first, and from being blamed.
+	if m.client.Abort(code, why) == nil {
+		time.Sleep(abortGrace)
+	}
+	os.Exit(exitStatus(code))
+}
+
+// awaitReader waits a moment for a pipe to be read: a manager that is told to end the job may not
+// read what was written just before.
+func awaitReader(f *os.File) {
+	for range 50 {
+		unread, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ)
+		if err != nil || unread == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// alone is the others of a world of one.
+type alone struct{}
+
+func (alone) barrier() error             { return nil }
+func (alone) leave() error               { return nil }
+func (alone) abort(code int, why string) { os.Exit(exitStatus(code)) }
+
+// Run is a whole program: Init, body, Finalize. If body returns an error or panics, or
+// Init or Finalize fails, one line on standard error says so, with the rank, and the
+// whole job ends with exit status 1; Run then does not return.
+func Run(body func(world *Comm) error) {
+	world, err := Init()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mpigo: %s\n", oneLine(err))
+		os.Exit(1)
+	}
+	guard(world, body, func(err error) {
+		if err == nil {
+			if err = world.Finalize(); errors.Is(err, ErrFinalized) {
+				err = nil // body did
+			}
+		}
+		if err == nil {
+			return
+		}
+		world.job.fail(err)
+	})
+}
+
+// guard calls body and hands done its outcome: its error, its panic, or that it ended
+// its goroutine.
+func guard(world *Comm, body func(world *Comm) error, done func(error)) {
+	returned := false
+	var err error
+	defer func() {
+		if !returned {
+			if p := recover(); p != nil {
+				err = &panicError{p, debug.Stack()}
+			} else {
+				err = errGoexit
+			}
+		}
+		done(err)
+	}()
+	err = body(world)
+	returned = true
+}
+
+var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit)")
+
+// panicError is a panic as an error.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// oneLine is an error's text without line ends.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+}

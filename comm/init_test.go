@@ -1,0 +1,131 @@
+package comm_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// A program that does without comm.Run.
+func ExampleInit() {
+	world, err := comm.Init()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	// For panics: the job ends, and no rank waits for this one.
+	defer world.Finalize()
+
+	sum := []int{0}
+	if err := comm.Allreduce(world, []int{world.Rank()}, sum, comm.Sum); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		world.Abort(1) // no rank waits for this one here either
+	}
+	fmt.Println("the sum is", sum[0])
+
+	// For its error. The deferred one then finds that all is done.
+	if err := world.Finalize(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// deferredPanicMain: the last rank dereferences nil, and the others wait for it.
+func deferredPanicMain() {
+	w, err := comm.Init()
+	defer w.Finalize()
+	if err != nil {
+		panic(err)
+	}
+	if w.Rank() == w.Size()-1 {
+		var nowhere *int
+		*nowhere = 1
+	}
+	_, err = comm.Recv(w, []int{0}, w.Size()-1, 0)
+	fmt.Println("received", err)
+}
+
+// deferredInAllMain: what is deferred finalizes, once.
+func deferredInAllMain() {
+	w, err := comm.Init()
+	if err != nil {
+		panic(err)
+	}
+	defer func() { fmt.Println(w.Barrier()) }()
+	defer w.Finalize()
+	if w.Rank() == 0 {
+		if err := w.Finalize(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// initAgainMain calls Init three times.
+func initAgainMain() {
+	w, err := comm.Init()
+	if err != nil {
+		panic(err)
+	}
+	_, again := comm.Init()
+	if err := w.Barrier(); err != nil {
+		panic(err)
+	}
+	if err := w.Finalize(); err != nil {
+		panic(err)
+	}
+	_, after := comm.Init()
+	fmt.Println(again, errors.Is(again, comm.ErrNotSupported))
+	fmt.Println(after, errors.Is(after, comm.ErrNotSupported))
+}
+
+func TestMainsOfProcesses(t *testing.T) {
+	launch := launcher(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+
+	t.Run("deferred panic", func(t *testing.T) {
+		for _, got := range []outcome{launch(3, "deferred panic"), execute(t, "deferred panic", self)} {
+			assert.Equal(t, 1, got.status)
+			assert.Empty(t, got.stdout)
+			assert.Regexp(t, `mpigo: rank [02]: panic: runtime error: invalid memory address or nil pointer dereference\n`, got.stderr)
+			assert.Contains(t, got.stderr, "comm_test.deferredPanicMain", "the stack")
+		}
+	})
+	t.Run("deferred in all", func(t *testing.T) {
+		line := "world: barrier: already finalized\n"
+		assert.Equal(t, outcome{0, line + line, ""}, launch(2, "deferred in all"))
+	})
+	t.Run("init again", func(t *testing.T) {
+		const lines = "world: init: not supported: Init was called before in this process true\n" +
+			"world: init: not supported: Init was called before in this process true\n"
+		assert.Equal(t, outcome{0, lines, ""}, execute(t, "init again", self))
+		assert.Equal(t, outcome{0, lines + lines, ""}, launch(2, "init again"))
+	})
+}
+
+// A rank of RunLocal goes on panicking in a deferred Finalize, and the others' calls end.
+func TestDeferredFinalizeOfLocalRanks(t *testing.T) {
+	err := tryRun(t, 3, func(t rank, w *comm.Comm) {
+		defer w.Finalize()
+		if w.Rank() == 1 {
+			panic("enough")
+		}
+		_, err := comm.Recv(w, []int{0}, 1, 0)
+		assert.ErrorIs(t, err, comm.ErrProcFailed)
+	})
+	require.ErrorIs(t, err, comm.ErrProcFailed)
+	assert.ErrorContains(t, err, "rank 1: panic: enough")
+	assert.ErrorContains(t, err, "comm_test.TestDeferredFinalizeOfLocalRanks", "the stack")
+
+	assert.PanicsWithValue(t, "no communicator", func() {
+		var none *comm.Comm
+		defer none.Finalize()
+		panic("no communicator")
+	})
+}

@@ -1,0 +1,220 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// RunLocal runs body as n ranks of a job of their own, goroutines of this process, which
+// a btl/loop fabric joins. It returns when all have ended, with the errors of all ranks,
+// each with its rank; a panic in body is an error with its stack. When one rank fails, the
+// calls of the others end with an error that Is ErrProcFailed. A rank that returns nil is finalized.
+//
+// It has nothing to do with the job that this process may be a rank of. n < 1 is ErrCount.
+func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
+	if n < 1 {
+		return fmt.Errorf("run local: %w: %d ranks", ErrCount, n)
+	}
+	l, err := newLocal(n, opts)
+	if err != nil {
+		return fmt.Errorf("run local: %w", err)
+	}
+	errs := make([]error, n)
+	var running sync.WaitGroup
+	for rank, j := range l.jobs {
+		running.Go(func() {
+			guard(j.world, body, func(err error) { errs[rank] = l.done(j, err) })
+		})
+	}
+	running.Wait()
+	return errors.Join(append(l.inOrder(errs), l.close())...)
+}
+
+// local is a job whose ranks are goroutines.
+type local struct {
+	jobs []*job
+
+	mu      sync.Mutex
+	arrived int           // at the barrier; guarded by mu
+	gate    chan struct{} // closed when all have arrived, then replaced; guarded by mu
+	failed  int           // the first rank that failed, −1 if none has; guarded by mu
+	cause   error         // what the others' calls end with; guarded by mu, set once
+	broken  chan struct{} // closed once cause is set
+	aborts  []error       // of each rank; guarded by mu
+}
+
+func newLocal(n int, opts []Option) (*local, error) {
+	o, settings, err := makeOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	if o.fabric.Virtual {
+		return nil, fmt.Errorf("%w: a virtual fabric, since nobody would move its time", ErrNotSupported)
+	}
+	o.fabric.Ranks = n
+	fabric, err := loop.NewFabric(o.fabric)
+	if err != nil {
+		return nil, err
+	}
+	l := &local{
+		jobs:   make([]*job, n),
+		gate:   make(chan struct{}),
+		failed: -1,
+		broken: make(chan struct{}),
+		aborts: make([]error, n),
+	}
+	// A module's card is needed by all before the first of them sends.
+	for rank := range n {
+		if l.jobs[rank], err = l.newRank(rank, fabric, settings); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
+	attach(o.hook, l.jobs)
+	return l, nil
+}
+
+func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
+	bell := progress.NewChanBell()
+	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0))
+	engine.Bell = bell
+	j := newJob(rank, len(l.jobs), settings, engine, "local")
+	j.others = localRank{l, rank}
+	j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) }))
+	j.eng.Lock()
+	defer j.eng.Unlock()
+	for rail := range fabric.Rails() {
+		m, err := fabric.Module(rank, rail, j.pml, bell)
+		if err != nil {
+			return nil, errors.Join(err, j.close(ErrFinalized))
+		}
+		j.addModule(m)
+	}
+	j.eng.AddHigh(j.pml)
+	j.makeWorld()
+	return j, nil
+}
+
+// resolve joins two ranks by every rail.
+func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
+	var routes []pml.Route
+	for rail, m := range l.jobs[rank].modules {
+		ep, err := m.Connect(peer, l.jobs[peer].modules[rail].Card())
+		if errors.Is(err, btl.ErrUnreachable) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, pml.Route{Module: m, Endpoint: ep, Local: rail, Remote: rail})
+	}
+	if len(routes) == 0 {
+		return nil, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer)
+	}
+	return routes, nil
+}
+
+// done takes the outcome of a rank's body, and returns the rank's error.
+func (l *local) done(j *job, err error) error {
+	if err == nil {
+		if err = j.world.Finalize(); errors.Is(err, ErrFinalized) {
+			err = nil // body did
+		}
+	}
+	l.mu.Lock()
+	if aborted := l.aborts[j.rank]; aborted != nil && errors.Is(err, errGoexit) {
+		err = aborted
+	}
+	l.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	l.fail(j.rank, err)
+	var p *panicError
+	if errors.As(err, &p) {
+		return fmt.Errorf("rank %d: %w\n%s", j.rank, err, p.stack)
+	}
+	return fmt.Errorf("rank %d: %w", j.rank, err)
+}
+
+// fail ends the calls of all ranks because one has failed. Only the first one counts.
+func (l *local) fail(rank int, err error) {
+	l.mu.Lock()
+	if l.cause != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.failed = rank
+	l.cause = fmt.Errorf("%w: rank %d: %s", ErrProcFailed, rank, oneLine(err))
+	close(l.broken)
+	l.mu.Unlock()
+	for _, j := range l.jobs {
+		j.stop(l.cause)
+	}
+}
+
+// inOrder puts the error of the rank that failed first in front: the others' may follow
+// from it.
+func (l *local) inOrder(errs []error) []error {
+	if l.failed < 0 {
+		return errs
+	}
+	out := append([]error{errs[l.failed]}, errs[:l.failed]...)
+	return append(out, errs[l.failed+1:]...)
+}
+
+// close brings down what ranks that did not finalize have left.
+func (l *local) close() error {
+	var errs []error
+	for _, j := range l.jobs {
+		if j != nil {
+			j.eng.Lock()
+			errs = append(errs, j.close(ErrFinalized))
+			j.eng.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// localRank is the others of a rank of RunLocal.
+type localRank struct {
+	*local
+	rank int
+}
+
+func (l localRank) barrier() error {
+	l.mu.Lock()
+	gate := l.gate
+	if l.arrived++; l.arrived == len(l.jobs) {
+		l.arrived = 0
+		l.gate = make(chan struct{})
+		close(gate)
+	}
+	l.mu.Unlock()
+	select {
+	case <-gate:
+		return nil
+	case <-l.broken:
+		return l.cause
+	}
+}
+
+func (l localRank) leave() error { return nil }
+
+func (l localRank) abort(code int, why string) {
+	err := fmt.Errorf("aborted with exit code %d", code)
+	l.mu.Lock()
+	if l.aborts[l.rank] == nil {
+		l.aborts[l.rank] = err
+	}
+	l.mu.Unlock()
+	l.fail(l.rank, err)
+	runtime.Goexit()
+}

@@ -1,0 +1,403 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+var errBody = errors.New("the body has had enough")
+
+func TestRunLocalRanks(t *testing.T) {
+	var seen [5]atomic.Int32
+	require.NoError(t, comm.RunLocal(5, func(w *comm.Comm) error {
+		assert.Equal(t, 5, w.Size())
+		seen[w.Rank()].Add(1)
+		return nil
+	}))
+	for r := range seen {
+		assert.Equal(t, int32(1), seen[r].Load())
+	}
+}
+
+func TestRunLocalArguments(t *testing.T) {
+	body := func(*comm.Comm) error { t.Error("called"); return nil }
+	for _, n := range []int{0, -1} {
+		assert.ErrorIs(t, comm.RunLocal(n, body), comm.ErrCount)
+	}
+	assert.ErrorContains(t, comm.RunLocal(1, body, comm.WithSetting("no.such", "1")), "no.such")
+	assert.ErrorContains(t, comm.RunLocal(1, body, comm.WithSetting("progress.spin", "x")), "progress.spin")
+	assert.Error(t, comm.RunLocal(1<<20, body), "too many ranks")
+	assert.ErrorContains(t, comm.RunLocal(2, nil), "panic", "no body")
+}
+
+// The errors of all ranks, each with its rank.
+func TestRunLocalErrors(t *testing.T) {
+	var both [2]chan struct{}
+	for i := range both {
+		both[i] = make(chan struct{})
+	}
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		switch w.Rank() {
+		case 2:
+			close(both[0])
+			<-both[1]
+			return errBody
+		case 0:
+			close(both[1])
+			<-both[0]
+			return context.Canceled
+		}
+		return nil
+	})
+	assert.ErrorIs(t, err, errBody)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "rank 2: the body has had enough")
+	assert.ErrorContains(t, err, "rank 0: context canceled")
+}
+
+// The error of one rank ends the calls of the others, whatever they wait in.
+func TestErrorEndsOthers(t *testing.T) {
+	waits := map[string]func(w *comm.Comm) error{
+		"recv":     func(w *comm.Comm) error { _, err := comm.Recv(w, []int{0}, comm.AnySource, 0); return err },
+		"probe":    func(w *comm.Comm) error { _, err := w.Probe(0, 0); return err },
+		"mprobe":   func(w *comm.Comm) error { _, _, err := w.Mprobe(0, 0); return err },
+		"ssend":    func(w *comm.Comm) error { return comm.Ssend(w, []int{0}, 0, 0) },
+		"sendrecv": func(w *comm.Comm) error { _, err := comm.Sendrecv(w, []int{0}, 0, 0, []int{0}, 0, 0); return err },
+		"dup":      func(w *comm.Comm) error { _, err := w.Dup(); return err },
+		"barrier":  func(w *comm.Comm) error { return w.Barrier() },
+		"finalize": func(w *comm.Comm) error { return w.Finalize() },
+		"wait": func(w *comm.Comm) error {
+			r, err := comm.Irecv(w, []int{0}, 0, 0)
+			if err != nil {
+				return err
+			}
+			_, err = r.Wait()
+			return err
+		},
+		"wait all": func(w *comm.Comm) error {
+			r, err := comm.Irecv(w, []int{0}, 0, 0)
+			if err != nil {
+				return err
+			}
+			return request.WaitAll(r)
+		},
+		"test": func(w *comm.Comm) error {
+			r, err := comm.Irecv(w, []int{0}, 0, 0)
+			for err == nil {
+				_, _, err = r.Test()
+			}
+			return err
+		},
+		"iprobe": func(w *comm.Comm) error {
+			for {
+				if _, _, err := w.Iprobe(0, 0); err != nil {
+					return err
+				}
+			}
+		},
+		"send without end": func(w *comm.Comm) error {
+			for {
+				if err := comm.Bsend(w, []int{1}, w.Rank(), 0); err != nil {
+					return err
+				}
+				if _, err := comm.Recv(w, []int{1}, w.Rank(), 0); err != nil {
+					return err
+				}
+			}
+		},
+	}
+	for name, wait := range waits {
+		t.Run(name, func(t *testing.T) {
+			var inside atomic.Int32
+			err := comm.RunLocal(3, func(w *comm.Comm) error {
+				if w.Rank() == 0 {
+					for inside.Load() < 2 {
+						runtime.Gosched()
+					}
+					return errBody
+				}
+				inside.Add(1)
+				err := wait(w)
+				assert.ErrorIs(t, err, comm.ErrProcFailed)
+				assert.ErrorContains(t, err, "rank 0: the body has had enough")
+				if name != "finalize" {
+					assert.ErrorIs(t, w.Barrier(), comm.ErrProcFailed, "later calls too")
+				}
+				return nil
+			})
+			assert.ErrorIs(t, err, errBody)
+			assert.True(t, strings.HasPrefix(err.Error(), "rank 0: the body"), "what came first stands first: %v", err)
+		})
+	}
+}
+
+// A panic is that rank's error, with its stack; it ends the others too.
+func TestPanic(t *testing.T) {
+	for _, value := range []any{"boom", errBody, 42} {
+		err := comm.RunLocal(2, func(w *comm.Comm) error {
+			if w.Rank() == 1 {
+				panicker(value)
+			}
+			_, err := comm.Recv(w, []int{0}, 1, 0)
+			return err
+		})
+		assert.ErrorContains(t, err, "rank 1: panic: ")
+		assert.ErrorContains(t, err, "comm_test.panicker", "the stack")
+		assert.ErrorIs(t, err, comm.ErrProcFailed, "rank 0's")
+		assert.Equal(t, value == errBody, errors.Is(err, errBody))
+	}
+}
+
+func panicker(value any) { panic(value) }
+
+func TestGoexit(t *testing.T) {
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		if w.Rank() == 1 {
+			runtime.Goexit()
+		}
+		_, err := comm.Recv(w, []int{0}, 1, 0)
+		return err
+	})
+	assert.ErrorContains(t, err, "rank 1: the goroutine of the rank has ended itself")
+}
+
+// Abort of a rank of RunLocal ends its job, not the process.
+func TestAbortLocal(t *testing.T) {
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		if w.Rank() == 2 {
+			w.Abort(5)
+			t.Error("Abort has returned")
+		}
+		_, err := comm.Recv(w, []int{0}, 2, 0)
+		return err
+	})
+	assert.ErrorContains(t, err, "rank 2: aborted with exit code 5")
+	assert.ErrorIs(t, err, comm.ErrProcFailed)
+}
+
+// A rank that fails between the others' entering and leaving Finalize.
+func TestFailureInFinalize(t *testing.T) {
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		if w.Rank() == 0 {
+			return nil
+		}
+		return errBody
+	})
+	assert.ErrorIs(t, err, errBody)
+	assert.ErrorContains(t, err, "rank 0: world: finalize: peer process failed: rank 1")
+}
+
+func TestFinalize(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		d, err := w.Dup()
+		require.NoError(t, err)
+		assert.ErrorIs(t, d.Finalize(), comm.ErrComm, "not the world")
+		r, err := comm.RecvInit(w, []int{0}, 0, 0)
+		require.NoError(t, err)
+		pending, err := comm.Irecv(w, []int{0}, 0, 0)
+		require.NoError(t, err)
+		require.NoError(t, w.WithContext(t.Context()).Finalize())
+
+		err = w.Finalize()
+		assert.ErrorIs(t, err, comm.ErrFinalized)
+		assert.EqualError(t, err, "world: finalize: already finalized")
+		for _, c := range []*comm.Comm{w, d, w.WithContext(t.Context())} {
+			assert.ErrorIs(t, c.Barrier(), comm.ErrFinalized)
+			assert.ErrorIs(t, c.Free(), comm.ErrFinalized)
+			_, err = c.Dup()
+			assert.ErrorIs(t, err, comm.ErrFinalized)
+			_, err = comm.Alloc[int](c, 1)
+			assert.ErrorIs(t, err, comm.ErrFinalized)
+			for _, call := range append(calls(1), untyped()...) {
+				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrFinalized, call.op)
+				assert.ErrorIs(t, call.do(c, -7, -7), comm.ErrFinalized, call.op)
+			}
+			for _, call := range calls("x") {
+				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrType, call.op)
+			}
+		}
+		require.NoError(t, r.Start())
+		_, err = r.Wait()
+		assert.ErrorIs(t, err, comm.ErrFinalized)
+		_, err = pending.Wait()
+		assert.Error(t, err, "it did not happen")
+		assert.Equal(t, 2, w.Size())
+		assert.Equal(t, "world", w.Name())
+	})
+}
+
+// Another goroutine's call does not outlive Finalize.
+func TestFinalizeEndsCalls(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		waiting, ended := make(chan struct{}), make(chan error)
+		go func() {
+			close(waiting)
+			_, err := comm.Recv(w, []int{0}, 0, 9)
+			ended <- err
+		}()
+		<-waiting
+		require.NoError(t, w.Finalize())
+		assert.ErrorIs(t, <-ended, comm.ErrFinalized)
+	})
+}
+
+// What was sent is delivered, also if the receiver is late and the sender has freed it.
+func TestFinalizeCompletes(t *testing.T) {
+	run(t, 3, func(t rank, w *comm.Comm) {
+		if w.Rank() == 0 {
+			for dest := 1; dest < 3; dest++ {
+				for i, n := range sizes() {
+					r, err := comm.Isend(w, pattern(n, i), dest, i)
+					require.NoError(t, err)
+					require.NoError(t, r.Free())
+				}
+			}
+			require.NoError(t, w.Finalize())
+			return
+		}
+		for range 1000 {
+			runtime.Gosched()
+		}
+		for i, n := range sizes() {
+			got := make([]byte, n)
+			_, err := comm.Recv(w, got, 0, i)
+			require.NoError(t, err)
+			assert.Equal(t, pattern(n, i), got)
+		}
+		require.NoError(t, w.Finalize())
+	})
+}
+
+// Sends that nobody receives do not keep Finalize for ever.
+func TestFinalizeUnreceived(t *testing.T) {
+	t.Parallel() // it takes as long as Finalize is patient
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		if w.Rank() == 0 {
+			for tag := range 3 { // these wait too, and are no sends
+				if _, err := comm.Irecv(w, []int{0}, 1, tag); err != nil {
+					return err
+				}
+			}
+			for range 2 {
+				if _, err := comm.Issend(w, []int{1}, 1, 3); err != nil {
+					return err
+				}
+			}
+		}
+		err := w.Finalize()
+		if w.Rank() == 0 {
+			assert.ErrorIs(t, err, comm.ErrPending)
+			assert.ErrorContains(t, err, "nobody receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver, and 1 more")
+			return nil
+		}
+		return err
+	})
+	require.NoError(t, err)
+}
+
+// The time of a virtual fabric is moved by whoever simulates, which is not RunLocal.
+func TestRunLocalVirtual(t *testing.T) {
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		t.Error("the ranks have begun")
+		return nil
+	}, comm.WithFabric(loop.Config{Virtual: true}))
+	require.EqualError(t, err, "run local: not supported: a virtual fabric, since nobody would move its time")
+	require.ErrorIs(t, err, comm.ErrNotSupported)
+}
+
+// Jobs within jobs, and side by side, do not know of each other.
+func TestRunLocalNested(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		err := comm.RunLocal(2, func(inner *comm.Comm) error {
+			if inner.Rank() == 0 {
+				return comm.Send(inner, []int{w.Rank()}, 1, 0)
+			}
+			got := []int{-1}
+			_, err := comm.Recv(inner, got, comm.AnySource, comm.AnyTag)
+			assert.Equal(t, w.Rank(), got[0])
+			return err
+		})
+		require.NoError(t, err)
+		ringOf(t, w)
+	})
+}
+
+// Many ranks on few cores get on.
+func TestManyRanks(t *testing.T) {
+	run(t, 64, func(t rank, w *comm.Comm) {
+		ringOf(t, w)
+		require.NoError(t, w.Barrier())
+		c, err := w.Split(w.Rank()%5, 0)
+		require.NoError(t, err)
+		ringOf(t, c)
+		require.NoError(t, c.Free())
+	})
+}
+
+// Settings and fabric come by options.
+func TestOptions(t *testing.T) {
+	for _, opts := range [][]comm.Option{
+		{comm.WithSetting("pml.eager.bytes", "0")},
+		{comm.WithSetting("pml.eager.bytes", "1M")},
+		{comm.WithSetting("progress.spin", "0"), comm.WithSetting("progress.yield", "0s")},
+		{comm.WithSetting("progress.sleep", "false")},
+		{comm.WithFabric(loop.Config{Rails: 2, Slots: 2})},
+		{comm.WithFabric(loop.Config{Rail: []loop.RailConfig{{Without: btl.CapInline | btl.CapPut | btl.CapGet, MaxSendBytes: 256}}})},
+		{nil},
+	} {
+		run(t, 3, func(t rank, w *comm.Comm) {
+			next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
+			for _, n := range sizes() {
+				b := pattern(n, w.Rank())
+				_, err := comm.SendrecvReplace(w, b, next, 0, prev, 0)
+				require.NoError(t, err)
+				assert.Equal(t, pattern(n, prev), b)
+			}
+		}, opts...)
+	}
+}
+
+// A rank that waits sleeps: after some time it is not scheduled any more.
+func TestSleepingRankWakes(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 0 {
+			time.Sleep(20 * time.Millisecond) // right whatever it is; long enough to sleep
+			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
+			_, err := comm.Recv(w, []int{1}, 1, 0)
+			require.NoError(t, err)
+			return
+		}
+		_, err := comm.Recv(w, []int{1}, 0, 0)
+		require.NoError(t, err)
+		require.NoError(t, comm.Send(w, []int{1}, 0, 0))
+	})
+}
+
+// A request that is active at Finalize ends with ErrFinalized, whoever waits for it later.
+func TestRequestActiveAtFinalize(t *testing.T) {
+	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
+		r, err := comm.Irecv(w, make([]int, 1), 1-w.Rank(), 0)
+		if err != nil {
+			return err
+		}
+		if err := w.Finalize(); err != nil {
+			return err
+		}
+		_, err = r.Wait()
+		assert.ErrorIs(t, err, comm.ErrFinalized)
+		return nil
+	}))
+}

@@ -1,0 +1,76 @@
+package comm_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(programVariable); name != "" {
+		runProgram(name)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// rank is what a rank's assertions report to: the test, with the rank's number. A
+// failed require ends the rank, and so the job.
+type rank struct {
+	testing.TB
+	w *comm.Comm
+}
+
+func (r rank) Errorf(format string, args ...any) {
+	r.Helper()
+	r.TB.Errorf("rank %d: "+format, append([]any{r.w.Rank()}, args...)...)
+}
+
+func (r rank) FailNow() { runtime.Goexit() }
+
+// run runs body as n ranks. It fails the test if a rank does, or when they hang.
+func run(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.Option) {
+	t.Helper()
+	require.NoError(t, tryRun(t, n, body, opts...))
+}
+
+// tryRun is run that returns the error of RunLocal.
+func tryRun(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.Option) error {
+	t.Helper()
+	hang := time.AfterFunc(4*time.Minute, func() {
+		fmt.Fprintf(os.Stderr, "%s hangs\n", t.Name())
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		os.Exit(3)
+	})
+	defer hang.Stop()
+	return comm.RunLocal(n, func(w *comm.Comm) error {
+		body(rank{t, w}, w)
+		return nil
+	}, opts...)
+}
+
+// sizes of messages around the limits of the protocols: inline, eager, rendezvous in one
+// and in several fragments. In bytes.
+func sizes() []int {
+	return []int{0, 1, 8, 40, 64, 65, 100, 4 << 10, 8 << 10, 8<<10 + 1, 64 << 10, 64<<10 + 7, 1 << 20}
+}
+
+// pattern is n bytes that differ with the seed and the place.
+func pattern(n, seed int) []byte {
+	b := make([]byte, n+8)
+	x := uint64(seed)*0x9e3779b97f4a7c15 + 12345
+	for i := 0; i < n; i += 8 {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.LittleEndian.PutUint64(b[i:], x^x>>32)
+	}
+	return b[:n:n]
+}

@@ -1,0 +1,214 @@
+package comm
+
+import "unsafe"
+
+// Op combines two sequences of equal length element by element: inout[i] = in[i] ∘
+// inout[i], in being what comes from the lower ranks. It must be associative, and is
+// taken to commute unless the call says InRankOrder. It may be handed the sequences in
+// pieces of any length. It must not keep them, nor call the library (MPI 4.1, section
+// 6.9.5), Abort excepted. It may run on any goroutine that waits.
+type Op[T any] func(in, inout []T)
+
+// Integer is every integer type.
+type Integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
+}
+
+// Real is every type of integers or floating-point numbers.
+type Real interface {
+	Integer | ~float32 | ~float64
+}
+
+// Number is every type of numbers.
+type Number interface {
+	Real | ~complex64 | ~complex128
+}
+
+// Logical is every type that has truth values: bool, and integers, of which zero is false
+// and everything else true.
+type Logical interface {
+	Integer | ~bool
+}
+
+// CollOption changes how a collective does its work.
+type CollOption struct {
+	inRankOrder bool
+}
+
+// InRankOrder says that the operation does not commute: what the ranks give is
+// combined in the order of their ranks, rank 0 leftmost. It is still taken to be
+// associative.
+func InRankOrder() CollOption { return CollOption{inRankOrder: true} }
+
+// commutes reports whether opts leave a reduction free to change the order.
+func commutes(opts []CollOption) bool {
+	for _, o := range opts {
+		if o.inRankOrder {
+			return false
+		}
+	}
+	return true
+}
+
+// Sums and products take eight elements a turn, which the compiler does not do by itself.
+
+// Sum is inout[i] = in[i] + inout[i]. Integers wrap around.
+func Sum[T Number](in, inout []T) {
+	inout = inout[:len(in)]
+	for len(in) >= 8 && len(inout) >= 8 {
+		a, b := (*[8]T)(in), (*[8]T)(inout)
+		b[0] = a[0] + b[0]
+		b[1] = a[1] + b[1]
+		b[2] = a[2] + b[2]
+		b[3] = a[3] + b[3]
+		b[4] = a[4] + b[4]
+		b[5] = a[5] + b[5]
+		b[6] = a[6] + b[6]
+		b[7] = a[7] + b[7]
+		in, inout = in[8:], inout[8:]
+	}
+	for i := range inout {
+		inout[i] = in[i] + inout[i]
+	}
+}
+
+// Prod is inout[i] = in[i] · inout[i]. Integers wrap around.
+func Prod[T Number](in, inout []T) {
+	inout = inout[:len(in)]
+	for len(in) >= 8 && len(inout) >= 8 {
+		a, b := (*[8]T)(in), (*[8]T)(inout)
+		b[0] = a[0] * b[0]
+		b[1] = a[1] * b[1]
+		b[2] = a[2] * b[2]
+		b[3] = a[3] * b[3]
+		b[4] = a[4] * b[4]
+		b[5] = a[5] * b[5]
+		b[6] = a[6] * b[6]
+		b[7] = a[7] * b[7]
+		in, inout = in[8:], inout[8:]
+	}
+	for i := range inout {
+		inout[i] = in[i] * inout[i]
+	}
+}
+
+// Min is the lesser of each two. As with Go's min, what is compared with a NaN gives NaN,
+// and −0 is less than 0.
+func Min[T Real](in, inout []T) {
+	inout = inout[:len(in)]
+	for i := range inout {
+		inout[i] = min(in[i], inout[i])
+	}
+}
+
+// Max is the greater of each two, as Min is the lesser.
+func Max[T Real](in, inout []T) {
+	inout = inout[:len(in)]
+	for i := range inout {
+		inout[i] = max(in[i], inout[i])
+	}
+}
+
+// Land is the logical and: true, which of an integer is 1, if both are true.
+func Land[T Logical](in, inout []T) {
+	var no T
+	yes := truth[T]()
+	inout = inout[:len(in)]
+	for i := range inout {
+		if in[i] != no && inout[i] != no {
+			inout[i] = yes
+		} else {
+			inout[i] = no
+		}
+	}
+}
+
+// Lor is the logical or: true, which of an integer is 1, if one of the two is true.
+func Lor[T Logical](in, inout []T) {
+	var no T
+	yes := truth[T]()
+	inout = inout[:len(in)]
+	for i := range inout {
+		if in[i] != no || inout[i] != no {
+			inout[i] = yes
+		} else {
+			inout[i] = no
+		}
+	}
+}
+
+// Lxor is the logical exclusive or: true, which of an integer is 1, if just one of the two
+// is true.
+func Lxor[T Logical](in, inout []T) {
+	var no T
+	yes := truth[T]()
+	inout = inout[:len(in)]
+	for i := range inout {
+		if (in[i] != no) != (inout[i] != no) {
+			inout[i] = yes
+		} else {
+			inout[i] = no
+		}
+	}
+}
+
+// Band is the bitwise and.
+func Band[T Integer](in, inout []T) {
+	inout = inout[:len(in)]
+	for i := range inout {
+		inout[i] &= in[i]
+	}
+}
+
+// Bor is the bitwise or.
+func Bor[T Integer](in, inout []T) {
+	inout = inout[:len(in)]
+	for i := range inout {
+		inout[i] |= in[i]
+	}
+}
+
+// Bxor is the bitwise exclusive or.
+func Bxor[T Integer](in, inout []T) {
+	inout = inout[:len(in)]
+	for i := range inout {
+		inout[i] ^= in[i]
+	}
+}
+
+// truth is true, or 1: no constant is both, but the same bits are.
+func truth[T Logical]() T {
+	var v T
+	p := unsafe.Pointer(&v)
+	switch unsafe.Sizeof(v) {
+	case 1:
+		*(*uint8)(p) = 1
+	case 2:
+		*(*uint16)(p) = 1
+	case 4:
+		*(*uint32)(p) = 1
+	case 8:
+		*(*uint64)(p) = 1
+	}
+	return v
+}
+
+// combiner is an operation on memory, whatever the type of the elements.
+type combiner interface {
+	combine(in, inout []byte)
+}
+
+// elemOp makes a combiner of an Op. It is a function, as that is, so that an interface
+// holds it without an allocation.
+type elemOp[T any] func(in, inout []T)
+
+// combine applies the operation to whole elements. The memory is aligned for T.
+func (op elemOp[T]) combine(in, inout []byte) {
+	size := int(sizeOf[T]())
+	if size == 0 || len(in) == 0 {
+		return
+	}
+	n := len(in) / size
+	op(unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(in))), n),
+		unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(inout))), n))
+}

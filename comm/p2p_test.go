@@ -1,0 +1,462 @@
+package comm_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Every mode and every size arrives, and says so in the status.
+func TestSizesAndModes(t *testing.T) {
+	modes := []struct {
+		name string
+		send func(c *comm.Comm, b []byte, dest, tag int) error
+	}{
+		{"standard", comm.Send[byte]},
+		{"synchronous", comm.Ssend[byte]},
+		{"buffered", comm.Bsend[byte]},
+		{"ready", comm.Rsend[byte]},
+		{"nonblocking", waited(comm.Isend[byte])},
+		{"nonblocking synchronous", waited(comm.Issend[byte])},
+		{"nonblocking buffered", waited(comm.Ibsend[byte])},
+		{"nonblocking ready", waited(comm.Irsend[byte])},
+	}
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for m, mode := range modes {
+			for i, n := range sizes() {
+				want := pattern(n, m*100+i)
+				if w.Rank() == 0 {
+					require.NoError(t, mode.send(w, want, 1, i), "%s %d", mode.name, n)
+					continue
+				}
+				got := make([]byte, n+3)
+				st, err := comm.Recv(w, got, 0, i)
+				require.NoError(t, err)
+				assert.Equal(t, request.Status{Source: 0, Tag: i, Count: n, Bytes: int64(n)}, st)
+				assert.Equal(t, want, got[:n], "%s %d", mode.name, n)
+				assert.Equal(t, []byte{0, 0, 0}, got[n:], "what is behind the message")
+			}
+		}
+	})
+}
+
+func waited(begin func(c *comm.Comm, b []byte, dest, tag int) (request.Request, error)) func(c *comm.Comm, b []byte, dest, tag int) error {
+	return func(c *comm.Comm, b []byte, dest, tag int) error {
+		r, err := begin(c, b, dest, tag)
+		if err != nil {
+			return err
+		}
+		_, err = r.Wait()
+		return err
+	}
+}
+
+// MPI 4.1, section 3.5: messages of one sender are matched in the order in which they were
+// started, whatever their size and mode.
+func TestOrder(t *testing.T) {
+	const rounds = 20
+	run(t, 2, func(t rank, w *comm.Comm) {
+		var reqs []request.Request
+		n := sizes()
+		if w.Rank() == 0 {
+			for i := range rounds * len(n) {
+				send := []func(*comm.Comm, []byte, int, int) (request.Request, error){
+					comm.Isend[byte], comm.Issend[byte], comm.Ibsend[byte], comm.Irsend[byte],
+				}[i%4]
+				r, err := send(w, pattern(n[i%len(n)]/4, i), 1, 5)
+				require.NoError(t, err)
+				reqs = append(reqs, r)
+			}
+			require.NoError(t, request.WaitAll(reqs...))
+			return
+		}
+		for i := range rounds * len(n) {
+			want := pattern(n[i%len(n)]/4, i)
+			got := make([]byte, len(want)+1)
+			source, tag := 0, 5
+			if i%3 == 0 {
+				source = comm.AnySource
+			}
+			if i%5 == 0 {
+				tag = comm.AnyTag
+			}
+			st, err := comm.Recv(w, got, source, tag)
+			require.NoError(t, err)
+			require.Equal(t, len(want), st.Count)
+			require.Equal(t, want, got[:len(want)], "message %d", i)
+		}
+	})
+}
+
+// An arrival takes the oldest receive that matches, specific and wildcard ones alike.
+func TestOldestReceive(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 0 {
+			_, err := comm.Recv[byte](w, nil, 1, 99) // the receives are posted
+			require.NoError(t, err)
+			for i, tag := range []int{1, 2, 1, 2} {
+				require.NoError(t, comm.Send(w, []int{i}, 1, tag))
+			}
+			return
+		}
+		posts := [][2]int{{0, 1}, {comm.AnySource, comm.AnyTag}, {0, comm.AnyTag}, {comm.AnySource, 2}}
+		got := make([]int, len(posts))
+		reqs := make([]request.Request, len(posts))
+		for i, p := range posts {
+			var err error
+			reqs[i], err = comm.Irecv(w, got[i:i+1], p[0], p[1])
+			require.NoError(t, err)
+		}
+		require.NoError(t, comm.Send[byte](w, nil, 0, 99))
+		require.NoError(t, request.WaitAll(reqs...))
+		assert.Equal(t, []int{0, 1, 2, 3}, got)
+	})
+}
+
+// A receive takes the oldest message that matches, and leaves the others.
+func TestOldestMessage(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		for i, tag := range []int{1, 2, 3, 2, 1, w.TagUB()} {
+			require.NoError(t, comm.Send(w, []int{i}, 0, tag))
+		}
+		for _, c := range []struct{ tag, want, wantTag int }{
+			{2, 1, 2}, {comm.AnyTag, 0, 1}, {w.TagUB(), 5, w.TagUB()}, {1, 4, 1}, {comm.AnyTag, 2, 3}, {comm.AnyTag, 3, 2},
+		} {
+			got := []int{-1}
+			st, err := comm.Recv(w, got, comm.AnySource, c.tag)
+			require.NoError(t, err)
+			assert.Equal(t, []int{c.want}, got)
+			assert.Equal(t, c.wantTag, st.Tag)
+		}
+	})
+}
+
+// Wildcards: who sent and under which tag is in the status.
+func TestAnySource(t *testing.T) {
+	const n = 5
+	run(t, n, func(t rank, w *comm.Comm) {
+		if w.Rank() > 0 {
+			require.NoError(t, comm.Send(w, []int{w.Rank()}, 0, 10+w.Rank()))
+			return
+		}
+		seen := map[int]bool{}
+		for range n - 1 {
+			got := []int{0}
+			st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag)
+			require.NoError(t, err)
+			assert.Equal(t, request.Status{Source: got[0], Tag: 10 + got[0], Count: 1, Bytes: 8}, st)
+			seen[got[0]] = true
+		}
+		assert.Len(t, seen, n-1)
+	})
+}
+
+// A message longer than the receive: an error of the receive alone; what fits is there.
+func TestTruncation(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		for i, n := range sizes() {
+			if n < 8 {
+				continue
+			}
+			want := pattern(n, i)
+			if w.Rank() == 0 {
+				require.NoError(t, comm.Send(w, want, 1, i))
+				require.NoError(t, comm.Ssend(w, want, 1, i))
+				continue
+			}
+			for _, room := range []int{n - 1, n / 2, 0} {
+				if room == n/2 && i%2 == 0 {
+					continue
+				}
+				if room == n-1 && i%2 == 1 {
+					continue
+				}
+				got := make([]byte, room)
+				st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag)
+				var e *comm.Error
+				require.ErrorAs(t, err, &e)
+				require.ErrorIs(t, err, comm.ErrTruncate)
+				assert.Equal(t, comm.Error{Op: "recv", Comm: "world", Peer: 0, Tag: i, Err: e.Err}, *e, "the actual peer")
+				assert.Equal(t, request.Status{Source: 0, Tag: i, Count: room, Bytes: int64(room)}, st)
+				assert.Equal(t, want[:room], got)
+			}
+		}
+	})
+	// In whole elements, and of requests.
+	run(t, 1, func(t rank, w *comm.Comm) {
+		got := make([]int16, 3)
+		r, err := comm.Irecv(w, got, 0, comm.AnyTag)
+		require.NoError(t, err)
+		require.NoError(t, comm.Send(w, []int16{1, 2, 3, 4}, 0, 6))
+		st, err := r.Wait()
+		assert.ErrorIs(t, err, comm.ErrTruncate)
+		assert.EqualError(t, err, "world: irecv (peer 0, tag 6): message truncated: it has 8 bytes, and the buffer room for 6")
+		assert.Equal(t, request.Status{Source: 0, Tag: 6, Count: 3, Bytes: 6}, st)
+		assert.Equal(t, []int16{1, 2, 3}, got)
+		assert.True(t, r.IsNull())
+	})
+}
+
+// Once one of several has failed, nothing waits for the others.
+func TestWaitAllFails(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		short, never := []int{0}, []int{0}
+		a, err := comm.Irecv(w, short, 0, 1)
+		require.NoError(t, err)
+		b, err := comm.Irecv(w, never, 0, 2)
+		require.NoError(t, err)
+		require.NoError(t, comm.Send(w, []int{1, 2}, 0, 1))
+		sts := make([]request.Status, 3)
+		err = request.WaitAllStatus([]request.Request{b, a, {}}, sts)
+		assert.ErrorIs(t, err, comm.ErrInStatus)
+		assert.ErrorIs(t, err, comm.ErrTruncate)
+		assert.Equal(t, comm.ErrPending, sts[0].Err)
+		assert.ErrorIs(t, sts[1].Err, comm.ErrTruncate)
+		assert.Equal(t, request.Empty(), sts[2])
+		assert.True(t, a.IsNull())
+		assert.True(t, b.IsActive())
+		require.NoError(t, comm.Send(w, []int{3}, 0, 2))
+		_, err = b.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, []int{3}, never)
+	})
+}
+
+// A synchronous send completes only after the match: also of no bytes, persistent, to oneself.
+func TestSynchronous(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		for _, n := range sizes() {
+			b := pattern(n, n)
+			plain, err := comm.Issend(w, b, 0, 1)
+			require.NoError(t, err)
+			persistent, err := comm.SsendInit(w, b, 0, 2)
+			require.NoError(t, err)
+			for range 2 {
+				require.NoError(t, persistent.Start())
+				for range 100 {
+					flag, err := request.TestAll([]request.Request{plain, persistent}, nil)
+					require.NoError(t, err)
+					require.False(t, flag, "nothing is posted")
+					_, _, flag, err = request.TestAny(plain, persistent)
+					require.NoError(t, err)
+					require.False(t, flag, "nothing is posted")
+				}
+				got := make([]byte, n)
+				_, err = comm.Recv(w, got, 0, 2)
+				require.NoError(t, err)
+				assert.Equal(t, b, got)
+				_, err = persistent.Wait()
+				require.NoError(t, err)
+			}
+			_, done, err := plain.Test()
+			require.NoError(t, err)
+			assert.False(t, done)
+			_, err = comm.Recv(w, make([]byte, n), 0, 1)
+			require.NoError(t, err)
+			_, err = plain.Wait()
+			require.NoError(t, err)
+			require.NoError(t, persistent.Free())
+		}
+	})
+}
+
+// A buffered send is complete at once, and its buffer is free, whatever its size.
+func TestBuffered(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		for i, n := range sizes() {
+			want := pattern(n, i)
+			b := append([]byte(nil), want...)
+			require.NoError(t, comm.Bsend(w, b, 0, 1))
+			clear(b)
+			copy(b, want)
+			r, err := comm.Ibsend(w, b, 0, 2)
+			require.NoError(t, err)
+			_, done, err := r.GetStatus()
+			require.NoError(t, err)
+			require.True(t, done)
+			clear(b)
+			_, err = r.Wait()
+			require.NoError(t, err)
+			for _, tag := range []int{2, 1} {
+				got := make([]byte, n)
+				_, err = comm.Recv(w, got, 0, tag)
+				require.NoError(t, err)
+				assert.Equal(t, want, got)
+			}
+		}
+	})
+}
+
+// MPI 4.1, section 3.10: ProcNull completes at once with a status of its own.
+func TestProcNull(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		nobody := request.Status{Source: comm.ProcNull, Tag: comm.AnyTag}
+		b := []int{42}
+		require.NoError(t, comm.Send(w, b, comm.ProcNull, 0))
+		require.NoError(t, comm.Ssend(w, b, comm.ProcNull, 0))
+		st, err := comm.Recv(w, b, comm.ProcNull, comm.AnyTag)
+		require.NoError(t, err)
+		assert.Equal(t, nobody, st)
+		st, err = comm.Sendrecv(w, b, comm.ProcNull, 0, b, comm.ProcNull, 0)
+		require.NoError(t, err)
+		assert.Equal(t, nobody, st)
+		st, err = comm.SendrecvReplace(w, b, comm.ProcNull, 0, comm.ProcNull, 0)
+		require.NoError(t, err)
+		assert.Equal(t, nobody, st)
+		r, err := comm.Irecv(w, b, comm.ProcNull, 7)
+		require.NoError(t, err)
+		st, done, err := r.Test()
+		require.NoError(t, err)
+		assert.True(t, done)
+		assert.Equal(t, nobody, st)
+		r, err = comm.Issend(w, b, comm.ProcNull, 7)
+		require.NoError(t, err)
+		st, err = r.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, request.Empty(), st)
+		r, err = comm.RecvInit(w, b, comm.ProcNull, 7)
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, r.Start())
+			st, err = r.Wait()
+			require.NoError(t, err)
+			assert.Equal(t, nobody, st)
+		}
+		require.NoError(t, r.Free())
+		assert.Equal(t, []int{42}, b)
+		// One half of an exchange.
+		require.NoError(t, comm.Send(w, []int{43}, 0, 3))
+		st, err = comm.Sendrecv(w, b, comm.ProcNull, 0, b, 0, 3)
+		require.NoError(t, err)
+		assert.Equal(t, request.Status{Source: 0, Tag: 3, Count: 1, Bytes: 8}, st)
+		assert.Equal(t, []int{43}, b)
+	})
+}
+
+// All ranks exchange at once, with messages of every size, and nobody waits for ever.
+func TestSendrecvRing(t *testing.T) {
+	const n = 4
+	run(t, n, func(t rank, w *comm.Comm) {
+		next, prev := (w.Rank()+1)%n, (w.Rank()+n-1)%n
+		for _, size := range sizes() {
+			want := pattern(size, prev)
+			got := make([]byte, size)
+			st, err := comm.Sendrecv(w, pattern(size, w.Rank()), next, 1, got, prev, 1)
+			require.NoError(t, err)
+			assert.Equal(t, request.Status{Source: prev, Tag: 1, Count: size, Bytes: int64(size)}, st)
+			require.Equal(t, want, got)
+
+			both := pattern(size, w.Rank())
+			st, err = comm.SendrecvReplace(w, both, next, 2, comm.AnySource, comm.AnyTag)
+			require.NoError(t, err)
+			assert.Equal(t, request.Status{Source: prev, Tag: 2, Count: size, Bytes: int64(size)}, st)
+			require.Equal(t, want, both)
+		}
+	})
+}
+
+// The halves of Sendrecv match ordinary sends and receives, and may differ in type and length.
+func TestSendrecvWithOthers(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 0 {
+			got := make([]float32, 4)
+			st, err := comm.Sendrecv(w, []int64{1, 2, 3}, 1, 1, got, 1, 2)
+			require.NoError(t, err)
+			assert.Equal(t, request.Status{Source: 1, Tag: 2, Count: 2, Bytes: 8}, st)
+			assert.Equal(t, []float32{1.5, 2.5, 0, 0}, got)
+			// Shorter than what comes.
+			st, err = comm.SendrecvReplace(w, got[:1], 1, 3, 1, 3)
+			assert.ErrorIs(t, err, comm.ErrTruncate)
+			assert.Equal(t, request.Status{Source: 1, Tag: 3, Count: 1, Bytes: 4}, st)
+			assert.Equal(t, []float32{7, 2.5, 0, 0}, got)
+			return
+		}
+		got := make([]int64, 3)
+		_, err := comm.Recv(w, got, 0, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []int64{1, 2, 3}, got)
+		require.NoError(t, comm.Send(w, []float32{1.5, 2.5}, 0, 2))
+		require.NoError(t, comm.Send(w, []float32{7, 8}, 0, 3))
+		one := []float32{0}
+		_, err = comm.Recv(w, one, 0, 3)
+		require.NoError(t, err)
+		assert.Equal(t, []float32{1.5}, one)
+	})
+}
+
+// Everything may be called from any goroutine.
+func TestGoroutines(t *testing.T) {
+	const threads, rounds = 6, 30
+	run(t, 2, func(t rank, w *comm.Comm) {
+		peer := 1 - w.Rank()
+		errs := make([]error, 2*threads)
+		var all sync.WaitGroup
+		for k := range threads {
+			all.Go(func() {
+				for i := range rounds {
+					n := sizes()[(i+k)%len(sizes())] / 16
+					if err := comm.Send(w, pattern(n, k+i), peer, k); err != nil {
+						errs[k] = err
+						return
+					}
+				}
+			})
+			all.Go(func() {
+				for i := range rounds {
+					n := sizes()[(i+k)%len(sizes())] / 16
+					got := make([]byte, n)
+					st, err := comm.Recv(w, got, comm.AnySource, k)
+					if err == nil && (st.Count != n || string(got) != string(pattern(n, k+i))) {
+						err = fmt.Errorf("goroutine %d: message %d is wrong: %+v", k, i, st)
+					}
+					if err != nil {
+						errs[threads+k] = err
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+	})
+}
+
+// Requests are completed in any order.
+func TestManyRequests(t *testing.T) {
+	const n = 100
+	run(t, 2, func(t rank, w *comm.Comm) {
+		reqs := make([]request.Request, n)
+		bufs := make([][]byte, n)
+		for i := range n {
+			var err error
+			if w.Rank() == 0 {
+				reqs[i], err = comm.Isend(w, pattern(sizes()[i%len(sizes())]/8, i), 1, i)
+			} else {
+				tag := n - 1 - i // posted from the last to the first
+				bufs[i] = make([]byte, sizes()[tag%len(sizes())]/8)
+				reqs[i], err = comm.Irecv(w, bufs[i], 0, tag)
+			}
+			require.NoError(t, err)
+		}
+		if w.Rank() == 0 {
+			require.NoError(t, request.WaitAll(reqs...))
+			return
+		}
+		seen := 0
+		for i, st := range request.Completed(t.Context(), reqs...) {
+			require.NoError(t, st.Err)
+			assert.Equal(t, n-1-i, st.Tag)
+			assert.Equal(t, pattern(st.Count, st.Tag), bufs[i])
+			seen++
+		}
+		assert.Equal(t, n, seen)
+	})
+}

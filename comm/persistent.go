@@ -1,0 +1,49 @@
+package comm
+
+import (
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// SendInit makes a persistent request to send buf to dest under tag. It is inactive:
+// each Start sends what buf then holds (MPI 4.1, section 3.9). The slice is the
+// library's while the request is active, and is kept alive until Free. Arguments and
+// errors as for Send.
+func SendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "send init")
+}
+
+// SsendInit is SendInit for synchronous sends, as of Ssend.
+func SsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "ssend init")
+}
+
+// BsendInit is SendInit for buffered sends, as of Bsend.
+func BsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "bsend init")
+}
+
+// RsendInit is SendInit for ready sends, as of Rsend.
+func RsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "rsend init")
+}
+
+// RecvInit makes a persistent request to receive into buf. It is inactive: each Start
+// posts the receive. The slice is the library's while the request is active, and is
+// kept alive until Free. Arguments and errors as for Recv.
+func RecvInit[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
+	const op = "recv init"
+	if err := c.enterRecv(checkElem[T](c), source, tag); err != nil {
+		return request.Request{}, c.fail(op, source, tag, err)
+	}
+	defer c.leave()
+	return c.job.pml.RecvInit(c.p2p, bytesOf(buf), int(sizeOf[T]()), source, tag, op).Handle(), nil
+}
+
+func (c *Comm) sendInit(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) (request.Request, error) {
+	if err := c.enterSend(bad, dest, tag); err != nil {
+		return request.Request{}, c.fail(op, dest, tag, err)
+	}
+	defer c.leave()
+	return c.job.pml.SendInit(c.p2p, buf, dest, tag, mode, op).Handle(), nil
+}

@@ -1,0 +1,182 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Message is a message that Mprobe or Improbe has taken out of matching, for Mrecv or
+// Imrecv to receive, once. Goroutines may share it.
+type Message struct {
+	c    *Comm        // that it was sent in
+	m    *pml.Message // nil for the one that is from nobody
+	used bool         // guarded by the engine's lock
+}
+
+// Probe waits until a message that matches source and tag is there, and returns its
+// status without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count.
+// Errors as for Recv.
+func (c *Comm) Probe(source, tag int) (request.Status, error) {
+	_, st, err := c.probe(source, tag, false, "probe")
+	return st, err
+}
+
+// Mprobe is Probe that takes the message out of matching, so that nothing but Mrecv or
+// Imrecv can receive it.
+func (c *Comm) Mprobe(source, tag int) (*Message, request.Status, error) {
+	return c.probe(source, tag, true, "mprobe")
+}
+
+// Iprobe reports whether a message that matches source and tag is there. It makes progress.
+func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error) {
+	const op = "iprobe"
+	if err := c.enterRecv(nil, source, tag); err != nil {
+		return request.Empty(), false, c.fail(op, source, tag, err)
+	}
+	defer c.leave()
+	if source == ProcNull {
+		return nobodyStatus(), true, nil
+	}
+	env, found := c.job.pml.Iprobe(c.p2p, source, tag)
+	if !found {
+		c.job.eng.Poll()
+		env, found = c.job.pml.Iprobe(c.p2p, source, tag)
+	}
+	if !found {
+		return request.Empty(), false, c.lostSource(op, source, tag)
+	}
+	return envelopeStatus(env), true, nil
+}
+
+// lostSource is the error of a probe that has found nothing and never will, because the
+// source is gone; nil if something may still come. Lock held.
+func (c *Comm) lostSource(op string, source, tag int) error {
+	return c.fail(op, source, tag, c.job.pml.Lost(c.p2p, source))
+}
+
+// Improbe is Iprobe that takes the message, if there is one, out of matching.
+func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bool, err error) {
+	const op = "improbe"
+	if err := c.enterRecv(nil, source, tag); err != nil {
+		return nil, request.Empty(), false, c.fail(op, source, tag, err)
+	}
+	defer c.leave()
+	if source == ProcNull {
+		return &Message{c: c}, nobodyStatus(), true, nil
+	}
+	pm, env, found := c.job.pml.Improbe(c.p2p, source, tag)
+	if !found {
+		c.job.eng.Poll()
+		pm, env, found = c.job.pml.Improbe(c.p2p, source, tag)
+	}
+	if !found {
+		return nil, request.Empty(), false, c.lostSource(op, source, tag)
+	}
+	return &Message{c: c, m: pm}, envelopeStatus(env), true, nil
+}
+
+func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, request.Status, error) {
+	if err := c.enterRecv(nil, source, tag); err != nil {
+		return nil, request.Empty(), c.fail(op, source, tag, err)
+	}
+	defer c.leave()
+	if source == ProcNull {
+		return &Message{c: c}, nobodyStatus(), nil
+	}
+	r := c.job.pml.Probe(c.p2p, source, tag, matched, op)
+	err := r.Await(c.ctx)
+	if r.State() == request.Active {
+		// A probe that gives up is withdrawn: nothing has matched it.
+		r.Cancel()
+		if cause := r.Await(context.Background()); cause != nil {
+			r.Abandon()
+			return nil, request.Empty(), cause
+		}
+	}
+	var m *Message
+	if matched {
+		if pm := r.Message(); pm != nil {
+			m = &Message{c: c, m: pm}
+		}
+	}
+	st, own := r.Take()
+	switch {
+	case st.Cancelled:
+		return nil, request.Empty(), err
+	case own != nil:
+		return nil, st, own
+	}
+	st.Count = -1
+	return m, st, nil
+}
+
+// nobodyStatus is the status of a receive from ProcNull (MPI 4.1, section 3.10).
+func nobodyStatus() request.Status {
+	return request.Status{Source: ProcNull, Tag: AnyTag}
+}
+
+func envelopeStatus(env pml.Envelope) request.Status {
+	return request.Status{Source: env.Source, Tag: env.Tag, Count: -1, Bytes: env.Bytes}
+}
+
+// Mrecv receives a message that was taken by Mprobe or Improbe. The message has matched,
+// so it is received whatever has become of the context of the view that it was probed
+// through. A nil or used message is ErrRequest; other errors as for Recv.
+func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
+	return m.mrecv(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), "mrecv")
+}
+
+func (m *Message) mrecv(bad error, buf []byte, elem int, op string) (request.Status, error) {
+	r, err := m.receive(bad, buf, elem, op)
+	if err != nil {
+		return request.Empty(), err
+	}
+	defer m.c.leave()
+	return awaitRecv(context.Background(), r)
+}
+
+// Imrecv begins to receive a message that was taken by Mprobe or Improbe. Errors as
+// for Mrecv.
+func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
+	const op = "imrecv"
+	r, err := m.receive(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), op)
+	if err != nil {
+		return request.Request{}, err
+	}
+	defer m.c.leave()
+	return r.Handle(), nil
+}
+
+// comm is the communicator of a message, nil if it has none.
+func (m *Message) comm() *Comm {
+	if m == nil {
+		return nil
+	}
+	return m.c
+}
+
+// receive posts the receive of the message, once; it holds the lock if there is no
+// error. The communicator may have been freed: the message has left it.
+func (m *Message) receive(bad error, buf []byte, elem int, op string) (*pml.RecvRequest, error) {
+	c := m.comm()
+	if bad == nil && c.isNull() {
+		bad = errNoMessage
+	}
+	if bad == nil {
+		bad = c.enterFreed()
+	}
+	if bad != nil {
+		return nil, c.fail(op, Undefined, Undefined, bad)
+	}
+	if m.used {
+		c.leave()
+		return nil, c.fail(op, Undefined, Undefined, errUsedMessage)
+	}
+	m.used = true
+	if m.m == nil {
+		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op), nil
+	}
+	return c.job.pml.Imrecv(m.m, buf, elem, op), nil
+}

@@ -1,0 +1,140 @@
+package comm_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// launcher builds mpirun-go and returns how to launch one of the programs of
+// program_test.go: this test binary in another role.
+func launcher(t *testing.T) func(ranks int, program string, flags ...string) outcome {
+	t.Helper()
+	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
+	out, err := exec.Command("go", "build", "-o", mpirun, "../mpirun-go").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return func(ranks int, program string, flags ...string) outcome {
+		args := append([]string{"-n", strconv.Itoa(ranks), "--oversubscribe", "--timeout", "1m"}, flags...)
+		return execute(t, program, mpirun, append(args, self)...)
+	}
+}
+
+// outcome of a job.
+type outcome struct {
+	status         int
+	stdout, stderr string
+}
+
+func execute(t *testing.T, program, name string, args ...string) outcome {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), programVariable+"="+program)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+		require.NoError(t, err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Bytes sent by one process arrive equal at another: every size from nothing to 16 MiB.
+func TestProcesses(t *testing.T) {
+	launch := launcher(t)
+
+	t.Run("exchange", func(t *testing.T) {
+		for _, n := range []int{2, 3} {
+			got := launch(n, "exchange")
+			assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
+		}
+		// With limits that make every path short.
+		got := launch(2, "exchange", "--set", "pml.eager.bytes=100", "--set", "sm.ring.slots=2", "--set", "sm.frag.bytes=4K")
+		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
+	})
+	t.Run("calls", func(t *testing.T) {
+		for _, n := range []int{1, 2, 4} {
+			assert.Equal(t, outcome{0, "calls done\n", ""}, launch(n, "calls"))
+		}
+	})
+	t.Run("without a launcher", func(t *testing.T) {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		assert.Equal(t, outcome{0, "calls done\n", ""}, execute(t, "calls", self))
+		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, execute(t, "exchange", self))
+		assert.Equal(t, 1, execute(t, "goexit", self).status)
+	})
+	t.Run("background", func(t *testing.T) {
+		assert.Equal(t, outcome{0, "arrived\n", ""}, launch(3, "background"))
+	})
+	t.Run("first answer in Finalize", func(t *testing.T) {
+		assert.Equal(t, outcome{0, "sent\n", ""}, launch(2, "first"))
+	})
+	t.Run("finalized", func(t *testing.T) {
+		assert.Equal(t, outcome{0, "finalized\nfinalized\n", ""}, launch(2, "finalized"))
+	})
+	t.Run("local job in a rank", func(t *testing.T) {
+		assert.Equal(t, outcome{0, "local done\n", ""}, launch(2, "local"))
+	})
+
+	// What fails, fails as a whole, with one line that says who and why.
+	t.Run("error", func(t *testing.T) {
+		got := launch(3, "error")
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, "mpigo: rank 1: the program; has had enough\n")
+	})
+	t.Run("panic", func(t *testing.T) {
+		got := launch(2, "panic")
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, "mpigo: rank 1: panic: runtime error: index out of range [2] with length 1\n")
+		assert.Contains(t, got.stderr, "comm_test.panicProgram", "the stack")
+	})
+	t.Run("goexit", func(t *testing.T) {
+		got := launch(2, "goexit")
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, "runtime.Goexit")
+	})
+	t.Run("abort", func(t *testing.T) {
+		got := launch(3, "abort")
+		assert.Equal(t, 7, got.status)
+		assert.Contains(t, got.stderr, "rank 1")
+	})
+	t.Run("unreceived", func(t *testing.T) {
+		t.Parallel() // it takes as long as Finalize is patient
+		got := launch(2, "unreceived")
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: nobody receives isend")
+		assert.Contains(t, got.stderr, "peer 1 tag 77")
+	})
+	t.Run("unreachable", func(t *testing.T) {
+		got := launch(2, "unreachable", "--btl", "self")
+		assert.Equal(t, 0, got.status, got.stderr)
+		assert.Equal(t, 1, strings.Count(got.stdout, "\n"), "one line")
+		host, err := os.Hostname()
+		require.NoError(t, err)
+		assert.Contains(t, got.stdout, "no rail leads from rank 0 on "+host+" to rank 1 on "+host+" (btl=self)")
+	})
+	t.Run("bad settings", func(t *testing.T) {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		t.Setenv("MPIGO_PROGRESS_SPIN", "many")
+		got := execute(t, "calls", self)
+		assert.Equal(t, 1, got.status)
+		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
+		assert.Contains(t, got.stderr, "MPIGO_PROGRESS_SPIN")
+		t.Setenv("MPIGO_PROGRESS_SPIN", "")
+		t.Setenv("MPIGO_BTL", "ibverbs")
+		got = execute(t, "calls", self)
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, `transport "ibverbs": not supported`)
+	})
+}

@@ -1,0 +1,199 @@
+package comm
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/btl/sm"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// hostNameRail is an entry of a card that is no rail: the name of the rank's machine, for
+// messages.
+const hostNameRail = "hostname"
+
+// rail is one transport of this rank.
+type rail struct {
+	name   string // of its transport
+	module btl.Module
+	// reaches reports whether it may lead to the peer with that card.
+	reaches func(peer int, card wireup.Card) bool
+}
+
+// rails is every transport of a rank of a launched job, the preferred one first.
+type rails struct {
+	job     *job
+	allowed []string // the tunable btl
+	list    []rail
+	client  *wireup.Client // nil in a world of one
+	host    string         // wireup.HostID
+	cards   []wireup.Card  // of all ranks, so that nothing is asked of the manager later
+	self    btl.Module     // the rail to itself, polled only once it is used; nil if not allowed
+	polled  bool           // self is
+}
+
+// open makes the modules, each for peers at its kind of distance. Lock held.
+func (r *rails) open(bell *progress.PipeBell) error {
+	for _, name := range r.allowed {
+		switch name {
+		case "self":
+			fabric, err := loop.NewFabric(loop.Config{Ranks: r.job.size})
+			if err != nil {
+				return fmt.Errorf("rail self: %w", err)
+			}
+			if r.self, err = fabric.Module(r.job.rank, 0, r.job.pml, bell); err != nil {
+				return fmt.Errorf("rail self: %w", err)
+			}
+		case "sm":
+			if r.job.size == 1 {
+				continue
+			}
+			set := r.job.settings
+			m, err := sm.New(sm.Config{
+				Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,
+				RingSlots: int(set.Int("sm.ring.slots")),
+				RingBytes: set.Bytes("sm.ring.bytes"),
+				FragBytes: set.Bytes("sm.frag.bytes"),
+			})
+			if err != nil {
+				return fmt.Errorf("rail sm: %w", err)
+			}
+			r.job.addModule(m)
+			r.list = append(r.list, rail{"sm", m, func(_ int, card wireup.Card) bool { return card.Host == r.host }})
+		default:
+			return fmt.Errorf("transport %q: %w", name, ErrNotSupported)
+		}
+	}
+	return nil
+}
+
+// card is what the other ranks need to know.
+func (r *rails) card() wireup.Card {
+	card := wireup.Card{Host: r.host, PID: os.Getpid()}
+	for _, l := range r.list {
+		card.Rails = append(card.Rails, wireup.Rail{BTL: l.name, Address: l.module.Card()})
+	}
+	if name, err := os.Hostname(); err == nil {
+		card.Rails = append(card.Rails, wireup.Rail{BTL: hostNameRail, Address: []byte(name)})
+	}
+	return card
+}
+
+// readCards reads what all ranks have published before the barrier. Later it would be too
+// late: a peer is first needed at any time, also in the middle of a turn of the engine,
+// which does not wait, or while the connection to the manager waits in a barrier.
+func (r *rails) readCards() error {
+	r.cards = make([]wireup.Card, r.job.size)
+	for rank := range r.cards {
+		if rank == r.job.rank {
+			continue
+		}
+		card, err := r.client.GetCard(rank)
+		if err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+		r.cards[rank] = card
+	}
+	return nil
+}
+
+// resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong
+// makes the peer unreachable.
+func (r *rails) resolve(peer int) ([]pml.Route, error) {
+	if peer == r.job.rank {
+		return r.toSelf()
+	}
+	card := r.cards[peer]
+	var routes []pml.Route
+	var refused []error
+	for i, l := range r.list {
+		number, ok := railOf(card, l.name)
+		if !ok || !l.reaches(peer, card) {
+			continue
+		}
+		ep, err := l.module.Connect(peer, card.Rails[number].Address)
+		if err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		routes = append(routes, pml.Route{Module: l.module, Endpoint: ep, Local: i, Remote: number})
+	}
+	if len(routes) > 0 {
+		return routes, nil
+	}
+	return nil, r.unreachable(peer, card, refused)
+}
+
+func (r *rails) toSelf() ([]pml.Route, error) {
+	if r.self == nil {
+		return nil, fmt.Errorf("rank %d to itself: btl=%s has no self", r.job.rank, strings.Join(r.allowed, ","))
+	}
+	ep, err := r.self.Connect(r.job.rank, r.self.Card())
+	if err != nil {
+		return nil, err
+	}
+	if !r.polled {
+		r.polled = true
+		r.job.addModule(r.self)
+	}
+	return []pml.Route{{Module: r.self, Endpoint: ep}}, nil
+}
+
+// unreachable says in one line who cannot reach whom.
+func (r *rails) unreachable(peer int, card wireup.Card, refused []error) error {
+	here, err := os.Hostname()
+	if err != nil {
+		here = "?"
+	}
+	err = fmt.Errorf("no rail leads from rank %d on %s to rank %d on %s (btl=%s)",
+		r.job.rank, here, peer, hostName(card), strings.Join(r.allowed, ","))
+	for _, e := range refused {
+		err = fmt.Errorf("%w: %w", err, e)
+	}
+	return err
+}
+
+// railOf is the number, in a card, of the first rail of a transport.
+func railOf(card wireup.Card, name string) (number int, ok bool) {
+	number = slices.IndexFunc(card.Rails, func(r wireup.Rail) bool { return r.BTL == name })
+	return number, number >= 0
+}
+
+// hostName is the name in a card, which may be nonsense, as it can be printed.
+func hostName(card wireup.Card) string {
+	var address []byte
+	if number, ok := railOf(card, hostNameRail); ok {
+		address = card.Rails[number].Address
+	}
+	name := strings.Map(func(c rune) rune {
+		if c == '.' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			return c
+		}
+		return -1
+	}, string(address))
+	if name == "" {
+		return "?"
+	}
+	return name[:min(len(name), 64)]
+}
+
+// localRanks is how many ranks of the job are on this rank's machine.
+func localRanks(client *wireup.Client) int {
+	nodeOf, err := client.NodeOf()
+	if err != nil || len(nodeOf) != client.Size() {
+		return client.Size() // the manager does not say: the careful guess
+	}
+	n := 0
+	for _, node := range nodeOf {
+		if node == nodeOf[client.Rank()] {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,76 @@
+package comm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/wireup"
+)
+
+func cardOf(name string) wireup.Card {
+	return wireup.Card{Host: "x", Rails: []wireup.Rail{{BTL: "sm", Address: []byte{1}}, {BTL: hostNameRail, Address: []byte(name)}}}
+}
+
+// What a peer says its machine is called is printed only as far as it is a name.
+func TestHostName(t *testing.T) {
+	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
+	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))
+	assert.Equal(t, "?", hostName(cardOf("\n\n")))
+	assert.Equal(t, "?", hostName(wireup.Card{}))
+	assert.Len(t, hostName(cardOf(strings.Repeat("a", 500))), 64)
+}
+
+// One line that names both machines, and what each rail has to say.
+func TestUnreachable(t *testing.T) {
+	r := &rails{job: &job{rank: 3}, allowed: []string{"self", "sm"}}
+	err := r.unreachable(5, cardOf("far"), nil)
+	assert.ErrorContains(t, err, "no rail leads from rank 3 on ")
+	assert.ErrorContains(t, err, " to rank 5 on far (btl=self,sm)")
+	cause := errors.New("it is shy")
+	err = r.unreachable(5, cardOf("far"), []error{cause})
+	assert.ErrorIs(t, err, cause)
+	assert.NotContains(t, err.Error(), "\n")
+	_, err = r.toSelf()
+	assert.ErrorContains(t, err, "rank 3 to itself")
+}
+
+// A world of one reaches itself, and has nobody else to reach.
+func TestWorldOfOne(t *testing.T) {
+	w, err := join(nil, settings(t))
+	require.NoError(t, err)
+	assert.Equal(t, 0, w.Rank())
+	assert.Equal(t, 1, w.Size())
+	assert.Len(t, w.job.modules, 0, "the rail to itself is polled once it is used")
+	for range 2 {
+		require.NoError(t, Send(w, []int{42}, 0, 0))
+		got := []int{0}
+		_, err = Recv(w, got, 0, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []int{42}, got)
+		assert.Len(t, w.job.modules, 1)
+	}
+	require.NoError(t, w.Finalize())
+	assert.ErrorIs(t, w.Finalize(), ErrFinalized)
+}
+
+// Without the self rail a rank cannot reach itself, and is told so.
+func TestWorldWithoutSelf(t *testing.T) {
+	w, err := join(nil, settings(t, "btl", "sm"))
+	require.NoError(t, err)
+	err = Send(w, []int{42}, 0, 0)
+	assert.ErrorIs(t, err, ErrUnreachable)
+	assert.ErrorContains(t, err, "btl=sm has no self")
+	require.NoError(t, w.Finalize())
+
+	_, err = join(nil, settings(t, "btl", "self,tcp"))
+	assert.ErrorIs(t, err, ErrNotSupported)
+	assert.ErrorContains(t, err, `transport "tcp"`)
+}
+
+func TestOneLine(t *testing.T) {
+	assert.Equal(t, "a; b; c", oneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
+}

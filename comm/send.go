@@ -1,0 +1,171 @@
+package comm
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Send sends buf to dest under tag and returns when buf may be used again, which says
+// nothing about the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
+//
+// All sends: T is any type without pointers; goroutines may share c; the slice is the
+// library's until the call returns or the request is complete, and is not to be written
+// to before. Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable
+// and ErrProcFailed for the peer; ErrComm also if the peer has freed the communicator
+// without receiving the message; ErrFinalized.
+func Send[T any](c *Comm, buf []T, dest, tag int) error {
+	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "send")
+}
+
+// Ssend is Send that returns when the message has been matched by a receive.
+func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
+	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "ssend")
+}
+
+// Bsend is Send from a copy: it does not wait for anything. Memory for copies is not
+// bounded: there is no buffer to attach.
+func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
+	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "bsend")
+}
+
+// Rsend is Send for a receive that the caller knows is posted.
+func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
+	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "rsend")
+}
+
+// Isend begins to send buf to dest under tag. buf may be used again when the request is
+// complete. Arguments and errors as for Send.
+func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "isend")
+}
+
+// Issend is Isend that completes when the message has been matched by a receive.
+func Issend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "issend")
+}
+
+// Ibsend is Isend from a copy: the request is complete at once.
+func Ibsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "ibsend")
+}
+
+// Irsend is Isend for a receive that the caller knows is posted.
+func Irsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "irsend")
+}
+
+// enterSend checks what all sends have in common, and holds the lock if all is well.
+// bad is what was found wrong before.
+func (c *Comm) enterSend(bad error, dest, tag int) error {
+	if bad != nil {
+		return bad
+	}
+	if err := c.enter(); err != nil {
+		return err
+	}
+	err := c.checkDest(dest)
+	if err == nil {
+		err = checkSendTag(tag)
+	}
+	if err == nil {
+		err = c.contextErr()
+	}
+	if err != nil {
+		c.leave()
+	}
+	return err
+}
+
+func (c *Comm) send(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) error {
+	if err := c.enterSend(bad, dest, tag); err != nil {
+		return c.fail(op, dest, tag, err)
+	}
+	defer c.leave()
+	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
+		return awaitSend(c.ctx, r)
+	}
+	return nil
+}
+
+func (c *Comm) isend(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) (request.Request, error) {
+	if err := c.enterSend(bad, dest, tag); err != nil {
+		return request.Request{}, c.fail(op, dest, tag, err)
+	}
+	defer c.leave()
+	return c.job.pml.Isend(c.p2p, buf, dest, tag, mode, op).Handle(), nil
+}
+
+// awaitSend finishes a blocking send. If ctx ends, the send goes on in the background.
+// Lock held.
+func awaitSend(ctx context.Context, r *pml.SendRequest) error {
+	err := r.Await(ctx)
+	if r.State() != request.Complete {
+		r.Abandon()
+		return err
+	}
+	_, err = r.Take()
+	return err
+}
+
+// Sendrecv sends and receives at the same time, so that ranks which all do so do not wait
+// for each other. Both halves match ordinary sends and receives. The buffers must not
+// overlap.
+func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
+	bad := checkElem[T](c)
+	if bad == nil {
+		bad = checkElem[U](c)
+	}
+	return c.sendrecv(bad, bytesOf(send), dest, sendtag, bytesOf(recv), int(sizeOf[U]()), source, recvtag, "sendrecv", false)
+}
+
+// SendrecvReplace is Sendrecv that receives into the buffer that it sends.
+func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
+	b := bytesOf(buf)
+	return c.sendrecv(checkElem[T](c), b, dest, sendtag, b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
+}
+
+func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+	if bad == nil {
+		bad = c.enter()
+	}
+	if bad != nil {
+		return request.Empty(), c.fail(op, dest, sendtag, bad)
+	}
+	defer c.leave()
+	if err := c.checkDest(dest); err != nil {
+		return request.Empty(), c.fail(op, dest, sendtag, err)
+	}
+	if err := c.checkSource(source); err != nil {
+		return request.Empty(), c.fail(op, source, recvtag, err)
+	}
+	if err := checkSendTag(sendtag); err != nil {
+		return request.Empty(), c.fail(op, dest, sendtag, err)
+	}
+	if err := checkRecvTag(recvtag); err != nil {
+		return request.Empty(), c.fail(op, source, recvtag, err)
+	}
+	if err := c.contextErr(); err != nil {
+		return request.Empty(), c.fail(op, source, recvtag, err)
+	}
+	var s *pml.SendRequest
+	if !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
+		if replace {
+			send = bytes.Clone(send)
+		}
+		s = c.job.pml.Isend(c.p2p, send, dest, sendtag, pml.Standard, op)
+	}
+	st, r := c.job.pml.Recv(c.p2p, recv, elem, source, recvtag, op)
+	var err error
+	if r != nil {
+		st, err = awaitRecv(c.ctx, r)
+	}
+	if s != nil {
+		if serr := awaitSend(c.ctx, s); err == nil {
+			err = serr
+		}
+	}
+	return st, err
+}

@@ -1,0 +1,119 @@
+package comm_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// unmanaged runs a program as a job whose launcher does not end it when a rank dies.
+func unmanaged(t *testing.T, ranks int, program string) []outcome {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	server, err := wireup.NewServer(wireup.ServerConfig{Size: ranks, JobID: fmt.Sprintf("survive-%d", os.Getpid())})
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	got := make([]outcome, ranks)
+	for rank := range ranks {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+		conn, err := net.FileConn(ours)
+		require.NoError(t, err)
+		require.NoError(t, ours.Close())
+		cmd := exec.Command(self)
+		cmd.ExtraFiles = []*os.File{theirs}
+		cmd.Env = append(os.Environ(), programVariable+"="+program, wireup.EnvFD+"=3",
+			fmt.Sprintf("%s=%d", wireup.EnvRank, rank), fmt.Sprintf("%s=%d", wireup.EnvSize, ranks))
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.NoError(t, cmd.Start())
+		require.NoError(t, theirs.Close())
+		running.Go(func() { _ = server.Serve(rank, conn) }) // a dead rank's ends in an error
+		running.Go(func() {
+			_ = cmd.Wait() // its status tells
+			got[rank] = outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+		})
+	}
+	running.Wait()
+	return got
+}
+
+// The ranks that are left when one dies get errors from every call that needs it, and go on
+// with each other.
+func TestSurvivors(t *testing.T) {
+	got := unmanaged(t, 3, "survivor")
+	assert.Equal(t, outcome{5, "", ""}, got[1])
+	for _, rank := range []int{0, 2} {
+		stderr := fmt.Sprintf("mpigo: rank %d: rank 1 is gone for good\n", rank)
+		assert.Equal(t, outcome{1, "survived\n", stderr}, got[rank])
+	}
+}
+
+// survivorProgram: rank 1 dies once all have met. The others print a line if all is as it should
+// be, and leave with status 1 because Finalize cannot succeed.
+func survivorProgram(w *comm.Comm) error {
+	const dead = 1
+	if err := w.Barrier(); err != nil {
+		return err
+	}
+	if w.Rank() == dead {
+		os.Exit(5)
+	}
+	if err := callDead(w, dead); err != nil {
+		return err
+	}
+	other := 2 - w.Rank()
+	in := []int{0}
+	if _, err := comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1); err != nil || in[0] != other {
+		return fmt.Errorf("%d from rank %d: %w", in[0], other, err)
+	}
+	fmt.Println("survived")
+	if err := w.Finalize(); !errors.Is(err, comm.ErrProcFailed) {
+		return fmt.Errorf("finalize: %w", err)
+	}
+	return fmt.Errorf("rank %d is gone for good", dead)
+}
+
+// callDead makes each call to a rank that is ending, or gone, and wants ErrProcFailed from it.
+func callDead(w *comm.Comm, dead int) error {
+	buf := []int{0}
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"iprobe", func() error {
+			for {
+				if _, _, err := w.Iprobe(dead, 0); err != nil {
+					return err
+				}
+			}
+		}},
+		{"improbe", func() error { _, _, _, err := w.Improbe(dead, 0); return err }},
+		{"probe", func() error { _, err := w.Probe(dead, 0); return err }},
+		{"recv", func() error { _, err := comm.Recv(w, buf, dead, 0); return err }},
+		{"recv any", func() error { _, err := comm.Recv(w, buf, comm.AnySource, 0); return err }},
+		{"send", func() error { return comm.Send(w, buf, dead, 0) }},
+		{"ssend", func() error { return comm.Ssend(w, buf, dead, 0) }},
+		{"barrier", func() error { return w.Barrier() }},
+	}
+	for _, c := range calls {
+		if err := c.call(); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}

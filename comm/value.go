@@ -1,0 +1,102 @@
+package comm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"fmt"
+	"reflect"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// A value travels as a message of bytes: valueMagic, the length of the type's name as an
+// unsigned varint, the name, and the value in gob, as field V of a struct.
+const valueMagic = "\x00mpigo\x01v"
+
+// maxValueBytes is more than gob decodes at once.
+const maxValueBytes = 1 << 33
+
+type valueBox[T any] struct{ V T }
+
+// SendValue sends v, of any type that encoding/gob takes, for RecvValue to receive. It is
+// meant for control data: it copies and allocates. The message is one of bytes under its
+// tag, and any receive or probe can match it. It returns as Send does. A value that gob
+// does not take is ErrType.
+func SendValue[T any](c *Comm, v T, dest, tag int) error {
+	const op = "send value"
+	b, bad := encodeValue(v)
+	return c.send(bad, b, dest, tag, pml.Standard, op)
+}
+
+// RecvValue receives what SendValue sent with the same T. A message that is not such
+// a value, or one of another type, is received all the same, and ErrType. The status
+// counts bytes.
+func RecvValue[T any](c *Comm, source, tag int) (T, request.Status, error) {
+	const op = "recv value"
+	var zero T
+	m, st, err := c.probe(source, tag, true, op)
+	if err != nil {
+		return zero, st, err
+	}
+	if m.m == nil { // from ProcNull
+		return zero, st, nil
+	}
+	b := make([]byte, min(st.Bytes, maxValueBytes))
+	if st, err = m.mrecv(nil, b, 1, op); err != nil {
+		return zero, st, err
+	}
+	v, err := decodeValue[T](b)
+	return v, st, c.fail(op, st.Source, st.Tag, err)
+}
+
+func encodeValue[T any](v T) (b []byte, err error) {
+	// gob panics on some of what it cannot encode.
+	defer func() {
+		if p := recover(); p != nil {
+			b, err = nil, fmt.Errorf("%w %v: %v", ErrType, reflect.TypeFor[T](), p)
+		}
+	}()
+	name := valueTypeName[T]()
+	b = binary.AppendUvarint([]byte(valueMagic), uint64(len(name)))
+	buf := bytes.NewBuffer(append(b, name...))
+	if err := gob.NewEncoder(buf).Encode(&valueBox[T]{v}); err != nil {
+		return nil, fmt.Errorf("%w %v: %w", ErrType, reflect.TypeFor[T](), err)
+	}
+	return buf.Bytes(), nil
+}
+
+func decodeValue[T any](b []byte) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrType, p)
+		}
+	}()
+	rest, ok := bytes.CutPrefix(b, []byte(valueMagic))
+	if !ok {
+		return v, fmt.Errorf("%w: the message is not one of SendValue", ErrType)
+	}
+	size, n := binary.Uvarint(rest)
+	if n <= 0 || size > uint64(len(rest)-n) {
+		return v, fmt.Errorf("%w: the message is damaged", ErrType)
+	}
+	name, data := string(rest[n:n+int(size)]), rest[n+int(size):]
+	if want := valueTypeName[T](); name != want {
+		return v, fmt.Errorf("%w: the value is a %.100q, not a %q", ErrType, name, want)
+	}
+	var box valueBox[T]
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&box); err != nil {
+		return v, fmt.Errorf("%w: value of type %v: %w", ErrType, reflect.TypeFor[T](), err)
+	}
+	return box.V, nil
+}
+
+// valueTypeName tells types apart, also those of equal names in several packages.
+func valueTypeName[T any]() string {
+	t := reflect.TypeFor[T]()
+	if t.PkgPath() != "" {
+		return t.PkgPath() + "." + t.Name()
+	}
+	return t.String()
+}

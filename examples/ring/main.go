@@ -1,0 +1,110 @@
+// Ring passes a token round all ranks: rank 0 to rank 1, on to rank 2, …, and from the
+// last rank back to rank 0.
+//
+//	mpirun-go -n 4 ./examples/ring -laps 3
+//
+// Without a launcher it is a ring of one rank, which sends to itself.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/examples/internal/cmdline"
+)
+
+// config is what the flags say.
+type config struct {
+	laps int
+}
+
+// token goes round. A message's elements may be of any type without pointers.
+type token struct {
+	Hops int64 // how many sends it took to get here
+	Sum  int64 // of the ranks that it has passed
+}
+
+const tagToken = 1
+
+func main() {
+	var cfg config
+	flags := flag.NewFlagSet("ring", flag.ContinueOnError)
+	flags.IntVar(&cfg.laps, "laps", 3, "how many times the token goes round")
+	check := func() error {
+		switch {
+		case flags.NArg() > 0:
+			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		case cfg.laps < 0:
+			return fmt.Errorf("-laps is %d: it cannot be negative", cfg.laps)
+		}
+		return nil
+	}
+	comm.Run(func(world *comm.Comm) error {
+		goOn, err := cmdline.Parse(world, flags, os.Args[1:], check, os.Stdout)
+		if !goOn {
+			return err
+		}
+		return run(world, cfg, os.Stdout)
+	})
+}
+
+// run is the program of one rank. Only rank 0 writes to out.
+func run(world *comm.Comm, cfg config, out io.Writer) error {
+	rank, size := world.Rank(), world.Size()
+	left, right := (rank+size-1)%size, (rank+1)%size
+
+	if rank == 0 {
+		fmt.Fprintf(out, "a ring of %d, %d laps\n", size, cfg.laps)
+	}
+	tok := make([]token, 1)
+	for lap := 1; lap <= cfg.laps; lap++ {
+		if rank != 0 {
+			if _, err := comm.Recv(world, tok, left, tagToken); err != nil {
+				return err
+			}
+			tok[0].Sum += int64(rank)
+			tok[0].Hops++
+			if err := comm.Send(world, tok, right, tagToken); err != nil {
+				return err
+			}
+			continue
+		}
+
+		// The receive is posted before the send: in a ring of one, a send that waited
+		// for its receiver would wait for ever.
+		back := make([]token, 1)
+		req, err := comm.Irecv(world, back, left, tagToken)
+		if err != nil {
+			return err
+		}
+		tok[0].Hops++
+		if err := comm.Send(world, tok, right, tagToken); err != nil {
+			return err
+		}
+		if _, err := req.Wait(); err != nil {
+			return err
+		}
+		tok[0] = back[0]
+		fmt.Fprintf(out, "lap %d: back from rank %d after %d hops, ranks add up to %d\n",
+			lap, left, tok[0].Hops, tok[0].Sum)
+		if err := tok[0].check(lap, size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check holds the token to what it must be after whole laps of a ring.
+func (t token) check(laps, size int) error {
+	want := token{
+		Hops: int64(laps) * int64(size),
+		Sum:  int64(laps) * int64(size) * int64(size-1) / 2,
+	}
+	if t != want {
+		return fmt.Errorf("after %d laps the token is %+v, not %+v", laps, t, want)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package mpigo_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/mpigo/mpigo/"
+
+// mayImport is the architecture: what each part may import of this module. Imports go
+// down only. A folder not named here is covered by the longest prefix that is. Tests may
+// import what they like.
+var mayImport = map[string][]string{
+	"progress":         {},
+	"tunable":          {},
+	"request":          {"progress"},
+	"btl":              {"progress"},
+	"btl/btltest":      {"btl", "progress"},
+	"btl/faults":       {"btl"},
+	"btl/loop":         {"btl", "btl/faults", "progress"},
+	"btl/sm":           {"btl", "btl/faults", "progress"},
+	"pml":              {"btl", "request", "progress"},
+	"wireup":           {},
+	"comm":             {"pml", "btl", "btl/loop", "btl/sm", "request", "progress", "wireup", "tunable", "internal/observe"},
+	"internal/observe": {}, // what mpitest sees of comm's ranks
+	"mpitest":          {"comm", "request", "internal/observe"},
+	"mpirun-go":        {"wireup", "tunable", "mpirun-go"},
+	"examples":         {"comm", "request", "examples"},
+	"scripts":          {"comm", "request"}, // programs that the scripts run
+	"bench":            {"comm", "request", "tunable"},
+	"bench/compare":    {}, // it runs programs
+	"wireup/interop":   {"wireup"},
+}
+
+func TestImportsGoDown(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	require.NoError(t, err)
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	seen := 0
+	for {
+		var pkg struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		from, inside := strings.CutPrefix(pkg.ImportPath, module)
+		if !inside {
+			continue // the root
+		}
+		allowed, known := rule(from)
+		if !known {
+			t.Errorf("package %s has no place in the architecture: add it to mayImport and to ARCHITECTURE.md", from)
+			continue
+		}
+		seen++
+		for _, path := range pkg.Imports {
+			to, inside := strings.CutPrefix(path, module)
+			if inside && to != from && !within(to, allowed) {
+				t.Errorf("%s imports %s, which the architecture does not allow", from, to)
+			}
+		}
+	}
+	require.Greater(t, seen, 5, "go list found too few packages")
+}
+
+// rule is what a package may import.
+func rule(pkg string) (allowed []string, known bool) {
+	for p := pkg; ; {
+		if allowed, known = mayImport[p]; known {
+			return allowed, true
+		}
+		i := strings.LastIndexByte(p, '/')
+		if i < 0 {
+			return nil, false
+		}
+		p = p[:i]
+	}
+}
+
+// within reports whether pkg is one of the allowed packages. Only mpirun-go and the
+// examples may have parts below them; elsewhere a folder stands for itself.
+func within(pkg string, allowed []string) bool {
+	for _, a := range allowed {
+		if pkg == a || strings.HasPrefix(pkg, a+"/") && a != "btl" && a != "comm" {
+			return true
+		}
+	}
+	return false
+}

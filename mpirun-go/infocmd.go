@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/info"
+)
+
+// runInfo is mpirun-go info.
+func runInfo(args []string) int {
+	flags := flag.NewFlagSet("info", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	asJSON := flags.Bool("json", false, "")
+	var settings []cli.Setting
+	flags.Func("btl", "", func(s string) error {
+		settings = append(settings, cli.Setting{Key: "btl", Value: s})
+		return nil
+	})
+	flags.Func("set", "", func(s string) error {
+		setting, err := cli.ParseSetting(s)
+		settings = append(settings, setting)
+		return err
+	})
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Print(infoHelp)
+		return 0
+	}
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected %q", flags.Arg(0))
+	}
+	if err != nil {
+		complain("info: %v", err)
+		return statusUsage
+	}
+	set, err := tunables(settings)
+	if err != nil {
+		complain("%v", oneLine(err))
+		return statusUsage
+	}
+	report := info.Collect(set)
+	if *asJSON {
+		err = report.JSON(os.Stdout)
+	} else {
+		err = report.Text(os.Stdout)
+	}
+	if err != nil {
+		complain("info: %v", err)
+		return statusFailed
+	}
+	return 0
+}

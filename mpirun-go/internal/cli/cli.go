@@ -1,0 +1,283 @@
+// Package cli reads mpirun-go's command line into a Command. It looks at
+// nothing but the words it is given: whether programs, hosts and directories
+// exist is for others to say.
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// What the command line asks for, if it is not a job.
+var (
+	ErrHelp    = errors.New("help is wanted")
+	ErrVersion = errors.New("the version is wanted")
+)
+
+// Values of Command.Stdin that are not a rank.
+const (
+	StdinAll  = -1
+	StdinNone = -2
+)
+
+// Command is a whole command line.
+type Command struct {
+	Groups []Group // at least one
+
+	Hosts         string // as given to --host
+	Hostfile      string
+	Settings      []Setting // --set and --btl, in order
+	BindToCore    bool
+	Oversubscribe bool
+
+	TagOutput       bool
+	TimestampOutput bool
+	OutputDir       string
+	Stdin           int           // a rank, StdinAll or StdinNone
+	Timeout         time.Duration // 0: none
+}
+
+// Group is one PROGRAM and the ranks that run it.
+type Group struct {
+	Ranks   int
+	Program string
+	Args    []string // without the program's name
+	Env     []Var    // -x, in order
+	Dir     string   // --wdir
+}
+
+// Var is one -x.
+type Var struct {
+	Name, Value  string
+	FromLauncher bool // -x NAME: the launcher's own value is wanted
+}
+
+// Setting is one --set, or a --btl.
+type Setting struct{ Key, Value string }
+
+// Size is the number of ranks of all groups.
+func (c *Command) Size() int {
+	size := 0
+	for _, g := range c.Groups {
+		size += g.Ranks
+	}
+	return size
+}
+
+// MaxRanks bounds the size of a job, so that a slip of the keyboard does not
+// fill the machine.
+const MaxRanks = 1 << 16
+
+// Parse reads the words after the command's name. Programs are separated by ":",
+// and each has flags of its own before it. Errors are one line; ErrHelp and
+// ErrVersion are given back as they are.
+func Parse(args []string) (*Command, error) {
+	cmd, err := parse(args)
+	if err != nil && strings.ContainsFunc(err.Error(), unicode.IsControl) {
+		// What the user wrote is quoted in it.
+		err = errors.New(strings.Map(visible, err.Error()))
+	}
+	return cmd, err
+}
+
+// visible keeps an error on its line.
+func visible(c rune) rune {
+	if unicode.IsControl(c) {
+		return '?'
+	}
+	return c
+}
+
+func parse(args []string) (*Command, error) {
+	cmd := &Command{}
+	for {
+		group, rest, err := cmd.parseGroup(args)
+		if err != nil {
+			return nil, err
+		}
+		end := slices.Index(rest, ":")
+		if end < 0 {
+			end = len(rest)
+		}
+		if end == 0 {
+			return nil, missingProgram(len(cmd.Groups), len(rest) > 0)
+		}
+		group.Program, group.Args = rest[0], rest[1:end]
+		cmd.Groups = append(cmd.Groups, group)
+		if end == len(rest) {
+			break
+		}
+		args = rest[end+1:]
+	}
+	if size := cmd.Size(); size > MaxRanks {
+		return nil, fmt.Errorf("%d ranks are more than the %d that a job may have", size, MaxRanks)
+	}
+	if cmd.Stdin >= cmd.Size() {
+		return nil, fmt.Errorf("--stdin %d: there is no such rank among the job's %d", cmd.Stdin, cmd.Size())
+	}
+	return cmd, nil
+}
+
+func missingProgram(groups int, colon bool) error {
+	switch {
+	case groups > 0:
+		return errors.New("no PROGRAM after ':'")
+	case colon:
+		return errors.New("no PROGRAM before ':'")
+	}
+	return errors.New("no PROGRAM given")
+}
+
+// parseGroup reads one group's flags and returns what follows them.
+func (c *Command) parseGroup(args []string) (Group, []string, error) {
+	group := Group{Ranks: 1}
+	flags := flag.NewFlagSet("mpirun-go", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+
+	for _, name := range []string{"n", "np"} {
+		flags.Func(name, "", func(s string) error { return parseRanks(s, &group.Ranks) })
+	}
+	flags.Func("x", "", func(s string) error {
+		v, err := parseVar(s)
+		group.Env = append(group.Env, v)
+		return err
+	})
+	flags.Func("wdir", "", func(s string) error {
+		group.Dir = s
+		return notEmpty(s)
+	})
+	help, version := false, false
+	if len(c.Groups) == 0 {
+		c.jobFlags(flags)
+		for _, name := range []string{"v", "version"} {
+			flags.BoolVar(&version, name, false, "")
+		}
+		for _, name := range []string{"h", "help"} {
+			flags.BoolVar(&help, name, false, "")
+		}
+	}
+
+	err := flags.Parse(args)
+	switch {
+	case err != nil:
+		return Group{}, nil, c.explain(err, args[:len(args)-flags.NArg()])
+	case help:
+		return Group{}, nil, ErrHelp
+	case version:
+		return Group{}, nil, ErrVersion
+	}
+	return group, flags.Args(), nil
+}
+
+// jobFlags defines the flags that hold for the whole job.
+func (c *Command) jobFlags(flags *flag.FlagSet) {
+	for _, name := range []string{"H", "host"} {
+		flags.Func(name, "", func(s string) error {
+			c.Hosts = s
+			return notEmpty(s)
+		})
+	}
+	flags.Func("hostfile", "", func(s string) error {
+		c.Hostfile = s
+		return notEmpty(s)
+	})
+	flags.Func("btl", "", func(s string) error {
+		c.Settings = append(c.Settings, Setting{"btl", s})
+		_, err := tunable.Set{}.With("btl", s, tunable.FromCommandLine)
+		return err
+	})
+	flags.Func("set", "", func(s string) error {
+		setting, err := ParseSetting(s)
+		c.Settings = append(c.Settings, setting)
+		return err
+	})
+	flags.Func("bind-to", "", func(s string) error {
+		c.BindToCore = s == "core"
+		return oneOf(s, "core", "none")
+	})
+	flags.BoolVar(&c.Oversubscribe, "oversubscribe", false, "")
+	flags.BoolVar(&c.TagOutput, "tag-output", false, "")
+	flags.BoolVar(&c.TimestampOutput, "timestamp-output", false, "")
+	flags.Func("output-dir", "", func(s string) error {
+		c.OutputDir = s
+		return notEmpty(s)
+	})
+	flags.Func("stdin", "", func(s string) (err error) {
+		c.Stdin, err = parseStdin(s)
+		return err
+	})
+	flags.Func("timeout", "", func(s string) (err error) {
+		c.Timeout, err = parseTimeout(s)
+		return err
+	})
+	for _, name := range []string{"launcher", "agent"} {
+		flags.Func(name, "", func(string) error {
+			return errors.New("several hosts are not supported yet: ranks run on this machine only")
+		})
+	}
+}
+
+// explain words the flag package's errors as the rest of mpirun-go's. taken are the
+// words that it has read: a flag that there is not is the last of them, as it was typed.
+func (c *Command) explain(err error, taken []string) error {
+	if errors.Is(err, flag.ErrHelp) {
+		return ErrHelp
+	}
+	text := err.Error()
+	if name, unknown := strings.CutPrefix(text, "flag provided but not defined: -"); unknown {
+		if len(c.Groups) > 0 && isJobFlag(name) {
+			return fmt.Errorf("%s holds for the whole job: it goes before the first PROGRAM", dashed(name))
+		}
+		typed, _, _ := strings.Cut(taken[len(taken)-1], "=")
+		return fmt.Errorf("no such flag: %s", typed)
+	}
+	if name, missing := strings.CutPrefix(text, "flag needs an argument: -"); missing {
+		return fmt.Errorf("%s needs a value", dashed(name))
+	}
+	// invalid value "x" for flag -n: why
+	if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
+		if value, rest, ok := cutLast(rest, " for flag -"); ok {
+			name, why, _ := strings.Cut(rest, ": ")
+			if unquoted, err := strconv.Unquote(value); err == nil {
+				value = unquoted
+			}
+			return fmt.Errorf("%s %s: %s", dashed(name), value, why)
+		}
+	}
+	return err
+}
+
+// cutLast is strings.Cut, save that what stands in quotes before sep may hold
+// sep too: it cuts where the quoted value ends.
+func cutLast(s, sep string) (before, after string, found bool) {
+	value, err := strconv.QuotedPrefix(s)
+	if err != nil {
+		return s, "", false
+	}
+	after, found = strings.CutPrefix(s[len(value):], sep)
+	return value, after, found
+}
+
+func isJobFlag(name string) bool {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	(&Command{}).jobFlags(flags)
+	return flags.Lookup(name) != nil
+}
+
+// dashed writes a flag as the help does: one dash before one letter and -np.
+func dashed(name string) string {
+	if len(name) == 1 || name == "np" {
+		return "-" + name
+	}
+	return "--" + name
+}

@@ -1,0 +1,127 @@
+package cli_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+)
+
+func TestEveryFlag(t *testing.T) {
+	cmd, err := cli.Parse(strings.Fields(
+		"-n 3 -x A=1 -x B --wdir /tmp -H localhost:4 --hostfile hosts --btl sm,self --set stats=1 --set stats=0 " +
+			"--bind-to core --oversubscribe --tag-output --timestamp-output --output-dir out --stdin all --timeout 90s prog -n x"))
+	require.NoError(t, err)
+	assert.Equal(t, &cli.Command{
+		Groups: []cli.Group{{
+			Ranks: 3, Program: "prog", Args: []string{"-n", "x"}, Dir: "/tmp",
+			Env: []cli.Var{{Name: "A", Value: "1"}, {Name: "B", FromLauncher: true}},
+		}},
+		Hosts: "localhost:4", Hostfile: "hosts",
+		Settings:   []cli.Setting{{Key: "btl", Value: "sm,self"}, {Key: "stats", Value: "1"}, {Key: "stats", Value: "0"}},
+		BindToCore: true, Oversubscribe: true, TagOutput: true, TimestampOutput: true,
+		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second,
+	}, cmd)
+}
+
+func TestDefaults(t *testing.T) {
+	cmd, err := cli.Parse([]string{"prog"})
+	require.NoError(t, err)
+	assert.Equal(t, &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}}, cmd)
+}
+
+func TestGroups(t *testing.T) {
+	cmd, err := cli.Parse(strings.Fields("-n 2 --stdin 4 a 1 : -np 3 -x K=: b : c ::"))
+	require.NoError(t, err)
+	require.Len(t, cmd.Groups, 3)
+	assert.Equal(t, 6, cmd.Size())
+	assert.Equal(t, cli.Group{Ranks: 2, Program: "a", Args: []string{"1"}}, cmd.Groups[0])
+	assert.Equal(t, []cli.Var{{Name: "K", Value: ":"}}, cmd.Groups[1].Env)
+	assert.Equal(t, cli.Group{Ranks: 1, Program: "c", Args: []string{"::"}}, cmd.Groups[2])
+	assert.Equal(t, 4, cmd.Stdin)
+}
+
+func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                           "no PROGRAM given",
+		"-n":                         "-n needs a value",
+		"--timeout":                  "--timeout needs a value",
+		"-n 1.5 p":                   "-n 1.5: want a number of ranks from 1 to 65536",
+		"--np -1 p":                  "-np -1: want a number of ranks from 1 to 65536",
+		"-n 40000 p : -n 40000 p":    "80000 ranks are more than the 65536 that a job may have",
+		"--tag-output=perhaps p":     "invalid boolean value",
+		"--bogus p":                  "no such flag: --bogus",
+		"-bogus=3 p":                 "no such flag: -bogus",
+		"-n2 p":                      "no such flag: -n2",
+		"-n 1 a : -n2":               "no such flag: -n2",
+		"-n 1 p : --btl sm p":        "--btl holds for the whole job: it goes before the first PROGRAM",
+		"--stdin -1 p":               "--stdin -1: want a rank, all or none",
+		"--stdin 1 p":                "--stdin 1: there is no such rank among the job's 1",
+		"--set =1 p":                 "--set =1: want KEY=VALUE",
+		"--timeout -3s p":            "--timeout -3s: want a duration",
+		"--wdir= p":                  "--wdir : is empty",
+		"--launcher slurm p":         "--launcher slurm: several hosts are not supported yet",
+		"--btl for_flag_-n:_,self p": "--btl for_flag_-n:_,self: ",
+	} {
+		_, err := cli.Parse(strings.Fields(args))
+		require.ErrorContains(t, err, want, args)
+		assert.NotContains(t, err.Error(), "\n", args)
+		if _, flag, ok := strings.Cut(want, "no such flag: "); ok {
+			assert.Equal(t, want, err.Error(), "%s is echoed as typed", flag)
+		}
+	}
+	_, err := cli.Parse([]string{"--wdir", "", "p"})
+	assert.ErrorContains(t, err, "is empty")
+	_, err = cli.Parse([]string{"--stdin", "a\nb for flag -x: c", "p"})
+	assert.ErrorContains(t, err, "--stdin")
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, flag := range []string{"-h", "-help", "--help"} {
+		_, err := cli.Parse([]string{"-n", "2", flag})
+		assert.ErrorIs(t, err, cli.ErrHelp)
+	}
+	_, err := cli.Parse(strings.Fields("a : --help b"))
+	assert.ErrorIs(t, err, cli.ErrHelp)
+	for _, flag := range []string{"-v", "--version"} {
+		_, err := cli.Parse([]string{flag, "prog"})
+		assert.ErrorIs(t, err, cli.ErrVersion)
+	}
+}
+
+func TestTimeoutWithoutUnitIsSeconds(t *testing.T) {
+	cmd, err := cli.Parse(strings.Fields("--timeout 1.5 p"))
+	require.NoError(t, err)
+	assert.Equal(t, 1500*time.Millisecond, cmd.Timeout)
+}
+
+func FuzzParse(f *testing.F) {
+	for _, args := range []string{
+		"-n 2 p", "-np 3 -x A=B -x C p : -n 1 q", "--set a.b=c --btl sm p", "-H h:2 --timeout 3 p :", "-- p", "--stdin all -v",
+		"-x  p", "--n=2 p", "-n 2 p : : q", "--help", "--bind-to core --bind-to none p", "-", "---n 2 p", "-\r", "--set a\nb=c p",
+	} {
+		f.Add(args)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		cmd, err := cli.Parse(strings.Split(line, " "))
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Fatalf("error of several lines: %q", err)
+			}
+			return
+		}
+		if cmd.Size() < 1 || cmd.Size() > cli.MaxRanks || cmd.Stdin >= cmd.Size() || cmd.Timeout < 0 {
+			t.Fatalf("%q gives %+v", line, cmd)
+		}
+		for _, g := range cmd.Groups {
+			if g.Ranks < 1 || slices.Contains(g.Args, ":") || slices.ContainsFunc(g.Env, func(v cli.Var) bool { return v.Name == "" }) {
+				t.Fatalf("%q gives %+v", line, g)
+			}
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func parseRanks(s string, ranks *int) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > MaxRanks {
+		return fmt.Errorf("want a number of ranks from 1 to %d", MaxRanks)
+	}
+	*ranks = n
+	return nil
+}
+
+func parseVar(s string) (Var, error) {
+	name, value, given := strings.Cut(s, "=")
+	if name == "" || strings.ContainsRune(s, 0) {
+		return Var{}, errors.New("want NAME or NAME=VALUE")
+	}
+	return Var{Name: name, Value: value, FromLauncher: !given}, nil
+}
+
+// ParseSetting reads KEY=VALUE. It does not know the keys.
+func ParseSetting(s string) (Setting, error) {
+	key, value, given := strings.Cut(s, "=")
+	if key == "" || !given {
+		return Setting{}, errors.New("want KEY=VALUE")
+	}
+	return Setting{Key: key, Value: value}, nil
+}
+
+func parseStdin(s string) (int, error) {
+	switch s {
+	case "all":
+		return StdinAll, nil
+	case "none":
+		return StdinNone, nil
+	}
+	rank, err := strconv.Atoi(s)
+	if err != nil || rank < 0 {
+		return 0, errors.New("want a rank, all or none")
+	}
+	return rank, nil
+}
+
+// parseTimeout takes what time.ParseDuration takes, and a bare number as seconds.
+func parseTimeout(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		d, err = time.ParseDuration(s + "s")
+	}
+	if err != nil || d <= 0 {
+		return 0, errors.New("want a duration such as 30s, 5m or 1h30m, longer than 0")
+	}
+	return d, nil
+}
+
+func oneOf(s string, allowed ...string) error {
+	for _, a := range allowed {
+		if s == a {
+			return nil
+		}
+	}
+	return errors.New("want " + strings.Join(allowed, " or "))
+}
+
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("is empty")
+	}
+	return nil
+}

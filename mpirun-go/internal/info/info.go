@@ -1,0 +1,186 @@
+// Package info describes what mpirun-go and the library have to work with: what
+// is built in, what this machine offers, and every tunable with its value.
+package info
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// Report is what mpirun-go info prints; its JSON form is for programs.
+type Report struct {
+	Version  string    `json:"version"`
+	Go       string    `json:"go"`
+	BTLs     []string  `json:"btls"` // built in
+	Machine  Machine   `json:"machine"`
+	Tunables []Tunable `json:"tunables"`
+}
+
+// Machine is what was found here. What cannot be found out is 0 or empty.
+type Machine struct {
+	Host        string   `json:"host"`
+	Kernel      string   `json:"kernel"`
+	Arch        string   `json:"arch"`
+	Cores       int      `json:"cores"`      // that this process may use
+	Processors  int      `json:"processors"` // hardware threads of them
+	MemoryBytes int64    `json:"memory_bytes"`
+	ShmBytes    int64    `json:"shm_bytes"`      // size of /dev/shm
+	ShmFree     int64    `json:"shm_free_bytes"` // of it, free
+	Libibverbs  string   `json:"libibverbs"`     // path of the library, "" if it is not installed
+	RDMADevices []string `json:"rdma_devices"`
+}
+
+// Tunable is one tunable with its value.
+type Tunable struct {
+	Key     string `json:"key"`
+	Kind    string `json:"kind"`
+	Value   string `json:"value"`
+	Origin  string `json:"origin"` // default, environment or command line
+	Default string `json:"default"`
+	Env     string `json:"env"`
+	Doc     string `json:"doc"`
+}
+
+// BuiltIn are the transports that the ranks of a launched job can use.
+func BuiltIn() []string {
+	btl, _ := tunable.Find("btl")
+	return slices.Clone(btl.Allowed)
+}
+
+// Collect finds everything out. set are the tunables' values.
+func Collect(set tunable.Set) Report {
+	r := Report{
+		Version: Version(),
+		Go:      runtime.Version(),
+		BTLs:    BuiltIn(),
+		Machine: thisMachine("/"),
+	}
+	for _, t := range tunable.All() {
+		value, origin := set.Text(t.Key)
+		r.Tunables = append(r.Tunables, Tunable{
+			Key: t.Key, Kind: t.Kind.String(), Value: value, Origin: origin.String(),
+			Default: t.Default, Env: t.Env(), Doc: t.Doc,
+		})
+	}
+	return r
+}
+
+// Version is the module's version, as far as the build knows it.
+func Version() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok || build.Main.Version == "" {
+		return "(devel)"
+	}
+	return build.Main.Version
+}
+
+func thisMachine(root string) Machine {
+	here := slots.ThisMachine()
+	m := Machine{
+		Host:        here.Name,
+		Arch:        runtime.GOARCH,
+		Cores:       len(here.Cores),
+		Processors:  here.CPUs(),
+		Libibverbs:  findLibibverbs(root),
+		RDMADevices: []string{},
+	}
+	var uts unix.Utsname
+	if unix.Uname(&uts) == nil {
+		m.Kernel = unix.ByteSliceToString(uts.Sysname[:]) + " " + unix.ByteSliceToString(uts.Release[:])
+	}
+	var sys unix.Sysinfo_t
+	if unix.Sysinfo(&sys) == nil {
+		m.MemoryBytes = int64(sys.Totalram) * int64(sys.Unit)
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(filepath.Join(root, "dev/shm"), &fs) == nil {
+		m.ShmBytes = int64(fs.Blocks) * int64(fs.Bsize)
+		m.ShmFree = int64(fs.Bavail) * int64(fs.Bsize)
+	}
+	devices, _ := os.ReadDir(filepath.Join(root, "sys/class/infiniband"))
+	for _, d := range devices {
+		m.RDMADevices = append(m.RDMADevices, d.Name())
+	}
+	return m
+}
+
+// findLibibverbs looks where distributions put the library.
+func findLibibverbs(root string) string {
+	for _, pattern := range []string{"lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/*-linux-gnu", "lib/*-linux-gnu"} {
+		found, _ := filepath.Glob(filepath.Join(root, pattern, "libibverbs.so.1"))
+		if len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// JSON writes the report as one indented object.
+func (r Report) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// Text writes the report for people.
+func (r Report) Text(w io.Writer) error {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "mpirun-go %s, %s\n\n", r.Version, r.Go)
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
+	fmt.Fprintln(table, "Built in")
+	row("transports", strings.Join(r.BTLs, ", "))
+	fmt.Fprintln(table, "\nThis machine")
+	row("host", m.Host)
+	row("kernel", m.Kernel+" "+m.Arch)
+	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
+	row("memory", size(m.MemoryBytes))
+	row("/dev/shm", size(m.ShmBytes)+", "+size(m.ShmFree)+" free")
+	row("libibverbs", orElse(m.Libibverbs, "not installed"))
+	row("RDMA devices", orElse(strings.Join(m.RDMADevices, ", "), "none"))
+	_ = table.Flush()
+
+	b.WriteString("\nTunables: --set KEY=VALUE, or the environment\n")
+	for _, t := range r.Tunables {
+		fmt.Fprintf(table, "  %s\t= %s\t%s\t%s\tdefault %s\t%s\n", t.Key, t.Value, "("+t.Origin+")", t.Kind, t.Default, t.Env)
+		fmt.Fprintf(table, "  \t  %s\n", t.Doc)
+	}
+	_ = table.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// size writes bytes in the largest unit that is at least 1, to a tenth.
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	value, i := float64(n), 0
+	for value >= 1024 && i+1 < len(units) {
+		value /= 1024
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[i])
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,211 @@
+// Package job runs a job from the start of its first rank to the end of its last
+// process, and decides how it ended.
+//
+// All decisions are made on one goroutine, in Run. The others wait (for a process,
+// a connection, a stream) and post what they saw as a function for that goroutine
+// to call. The first thing that goes wrong is the job's verdict; nothing later
+// changes it. Only that is not always what is seen first: a verdict that may be no
+// more than the symptom of another rank's death is held for a moment (blame.go).
+// From then on the job is being ended: a signal to all ranks, and after
+// a grace time SIGKILL to whatever is left.
+package job
+
+import (
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/output"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// A Host is a place where ranks are started: this machine (procs.Local).
+type Host interface {
+	Name() string
+	Start(procs.Spec) (*procs.Proc, error)
+	SignalGroups(syscall.Signal) // to every rank and what it started
+	KillGroups()                 // the same with SIGKILL
+	Kill()                       // and to what has left the ranks' process groups
+}
+
+// Config is a job that is ready to start.
+type Config struct {
+	Host     Host
+	Specs    []procs.Spec // in order of ranks
+	AppNum   []int        // index of each rank's program
+	JobID    string
+	Universe int // processes that there is room for
+
+	Timeout time.Duration    // 0: none
+	Signals <-chan os.Signal // what the launcher gets
+
+	Input          io.Reader // for the ranks whose Stdin is a pipe
+	Stdout, Stderr io.Writer
+	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
+	Style          output.Style
+}
+
+// run is the state of Run. Only Run's goroutine touches it, save for what is
+// said to be for others.
+type run struct {
+	cfg    Config
+	server *wireup.Server // for all
+	ranks  []*rank        // those that were started
+	alive  int            // of them, not known to have ended
+
+	calls chan func()   // for all, by post
+	done  chan struct{} // for all: closed when no call will be made any more
+
+	stdout, stderr sink           // for all
+	sinks          []sink         // these two and those of files
+	outputs        sync.WaitGroup // streams being copied
+	outputDone     chan struct{}  // closed when none is
+
+	verdict   *verdict   // nil: so far, so good
+	held      []*verdict // one of them will be the verdict; nothing is being ended yet
+	suspects  []*rank    // ranks that have to be heard before one is chosen
+	killed    bool
+	gaveUp    bool // some ranks do not end
+	impatient bool // the user wants the end: a slow reader of our output is not waited for
+	repeated  repeated
+}
+
+// rank is one rank as Run sees it.
+type rank struct {
+	*procs.Proc
+	served    chan struct{} // closed when its connection is over
+	serveErr  error         // what Serve returned; written before served is closed
+	ended     bool
+	place     int        // if it has ended: among the ranks that have, from 1
+	exit      procs.Exit // if it has ended: how
+	aborted   bool
+	signalled bool // was well when the job's end began, and was told to end
+}
+
+// Run starts the ranks and returns the job's exit status when nothing of it is
+// left. A failure is reported in one line on cfg.Stderr.
+func Run(cfg Config) int {
+	r := &run{
+		cfg:        cfg,
+		calls:      make(chan func(), 64),
+		done:       make(chan struct{}),
+		outputDone: make(chan struct{}),
+	}
+	defer close(r.done)
+	r.stdout = r.newSink("standard output", cfg.Stdout)
+	r.stderr = r.newSink("standard error", cfg.Stderr)
+	server, err := wireup.NewServer(wireup.ServerConfig{
+		Size:         len(cfg.Specs),
+		JobID:        cfg.JobID,
+		AppNum:       cfg.AppNum,
+		UniverseSize: cfg.Universe,
+		OnAbort: func(rank, code int, message string) {
+			r.post(func() { r.onAbort(rank, code, message) })
+		},
+	})
+	if err != nil {
+		r.stderr.Line("mpirun-go: " + err.Error())
+		return 1
+	}
+	r.server = server
+
+	if cfg.Timeout > 0 {
+		r.after(cfg.Timeout, r.onTimeout)
+	}
+	defer r.watchReader()()
+	r.start()
+	for r.alive > 0 && !r.gaveUp {
+		r.turn()
+	}
+	r.server.Fail(nil)
+	r.finishOutput()
+	return r.report()
+}
+
+// post hands f to Run's goroutine.
+func (r *run) post(f func()) {
+	select {
+	case r.calls <- f:
+	case <-r.done:
+	}
+}
+
+// after calls f on Run's goroutine when d has passed.
+func (r *run) after(d time.Duration, f func()) {
+	time.AfterFunc(d, func() { r.post(f) })
+}
+
+// turn waits for the next thing to happen and deals with it.
+func (r *run) turn() {
+	select {
+	case f := <-r.calls:
+		f()
+	case sig := <-r.cfg.Signals:
+		r.onSignal(sig)
+	}
+}
+
+// start starts rank after rank, until all run or something has gone wrong.
+func (r *run) start() {
+	for i := 0; i < len(r.cfg.Specs) && !r.failed(); i++ {
+		proc, err := r.cfg.Host.Start(r.cfg.Specs[i])
+		if err != nil {
+			r.onStartError(i, err)
+			break
+		}
+		r.watch(proc)
+		for quiet := false; !quiet; {
+			select {
+			case f := <-r.calls:
+				f()
+			case sig := <-r.cfg.Signals:
+				r.onSignal(sig)
+			default:
+				quiet = true
+			}
+		}
+	}
+	r.feed()
+	go func() {
+		r.outputs.Wait()
+		close(r.outputDone)
+	}()
+}
+
+// watch begins to serve a rank that has just been started.
+func (r *run) watch(proc *procs.Proc) {
+	k := &rank{Proc: proc, served: make(chan struct{})}
+	r.ranks = append(r.ranks, k)
+	r.alive++
+
+	go func() {
+		k.serveErr = r.server.Serve(k.Rank, k.PMI)
+		close(k.served)
+		if k.serveErr != nil {
+			r.post(func() { r.onBroken(k) })
+		}
+	}()
+	go func() {
+		exit, place, err := k.Wait()
+		// The connection normally ends before the process does. Something that
+		// the rank started may hold it open.
+		select {
+		case <-k.served:
+		case <-time.After(servedGrace):
+		}
+		r.post(func() { r.onExit(k, exit, place, err) })
+	}()
+
+	stdout, stderr, alone := r.stdout, r.stderr, len(r.cfg.Specs) == 1
+	if r.cfg.Files != nil {
+		files := r.cfg.Files[k.Rank]
+		stdout = r.newSink(files.Stdout.Name(), files.Stdout)
+		stderr = r.newSink(files.Stderr.Name(), files.Stderr)
+		alone = true
+	}
+	r.copyOut(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
+	r.copyOut(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
+}

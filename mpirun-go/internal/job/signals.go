@@ -1,0 +1,58 @@
+package job
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// onSignal deals with a signal to the launcher.
+func (r *run) onSignal(sig os.Signal) {
+	s, _ := sig.(syscall.Signal)
+	switch s {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		if r.repeated.is(s, time.Now()) {
+			return
+		}
+		r.impatient = true
+		if r.verdict != nil {
+			r.kill()
+			return
+		}
+		// What has gone wrong before the signal stays the reason, be it that it was held.
+		v := r.nearest()
+		if v == nil {
+			v = &verdict{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
+		}
+		r.endWith(v, s, signalGrace)
+	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
+		for _, k := range r.ranks {
+			k.Signal(s)
+		}
+	case syscall.SIGTSTP:
+		r.cfg.Host.SignalGroups(syscall.SIGTSTP)
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+	case syscall.SIGCONT:
+		r.cfg.Host.SignalGroups(syscall.SIGCONT)
+	}
+}
+
+// repeatGrace is how soon a signal that comes again counts as the same one. Timeout(1) sends
+// its signal to the launcher and then to its own process group, which the launcher is in.
+const repeatGrace = 200 * time.Millisecond
+
+// repeated finds signals that come again. The zero value has seen none.
+type repeated struct {
+	last syscall.Signal
+	at   time.Time
+}
+
+// is reports whether s, which has come now, is the last one again.
+func (p *repeated) is(s syscall.Signal, now time.Time) bool {
+	if s == p.last && now.Sub(p.at) < repeatGrace {
+		return true
+	}
+	p.last, p.at = s, now
+	return false
+}

@@ -1,0 +1,70 @@
+package job
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// recorder is a host that notes what it is told.
+type recorder struct {
+	Host    // nil: starts nothing
+	signals []syscall.Signal
+	kills   int
+}
+
+func (h *recorder) SignalGroups(s syscall.Signal) { h.signals = append(h.signals, s) }
+func (h *recorder) Kill()                         { h.kills++ }
+
+// still is a run without processes, for which nothing happens later.
+func still(ranks ...*rank) (*run, *recorder) {
+	host, done := &recorder{}, make(chan struct{})
+	close(done)
+	return &run{cfg: Config{Host: host}, done: done, ranks: ranks}, host
+}
+
+// gone is a process that is there no longer.
+func gone() *procs.Proc { return &procs.Proc{PID: 1 << 30} }
+
+// The first signal gives the ranks their time to end, and the blame to a rank that has failed
+// before, although that verdict was held.
+func TestSignalWhileAVerdictIsHeld(t *testing.T) {
+	failed := &rank{Proc: gone(), ended: true, place: 1, exit: procs.Exit{Code: 7}}
+	r, host := still(failed, &rank{Proc: gone()})
+	held := &verdict{status: 7, rank: failed, weight: leftWaiting}
+	r.blame(held)
+	assert.Nil(t, r.verdict)
+
+	r.onSignal(syscall.SIGINT)
+	assert.Same(t, held, r.verdict)
+	assert.Equal(t, []syscall.Signal{syscall.SIGINT, syscall.SIGCONT}, host.signals)
+	assert.Zero(t, host.kills)
+	r.blame(&verdict{status: 130, rank: r.ranks[1], weight: death})
+	r.choose()
+	assert.Same(t, held, r.verdict)
+
+	r.onSignal(syscall.SIGTERM)
+	assert.Equal(t, 1, host.kills)
+	assert.Same(t, held, r.verdict)
+}
+
+func TestSignalAlone(t *testing.T) {
+	r, host := still(&rank{Proc: gone()})
+	r.onSignal(syscall.SIGQUIT)
+	assert.Equal(t, &verdict{status: 131, line: "got signal 3 (quit)"}, r.verdict)
+	assert.Equal(t, []syscall.Signal{syscall.SIGQUIT, syscall.SIGCONT}, host.signals)
+	assert.Zero(t, host.kills)
+}
+
+func TestRepeated(t *testing.T) {
+	var p repeated
+	t0 := time.Now()
+	assert.False(t, p.is(syscall.SIGINT, t0))
+	assert.True(t, p.is(syscall.SIGINT, t0.Add(repeatGrace-1)))
+	assert.False(t, p.is(syscall.SIGINT, t0.Add(repeatGrace)), "a user who insists")
+	assert.False(t, p.is(syscall.SIGTERM, t0.Add(repeatGrace)), "another signal")
+}

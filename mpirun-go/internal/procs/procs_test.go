@@ -1,0 +1,366 @@
+package procs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+const guardName = "procs-test-guard"
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == guardName {
+		Guard()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// newLocal makes a Local whose job has a name that no other test has.
+func newLocal(t *testing.T) *Local {
+	t.Helper()
+	jobID := fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name())
+	l, err := NewLocal("here", jobID, []string{guardName})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		l.Kill()
+		for _, p := range l.started() {
+			_, _, err := p.Wait()
+			assert.NoError(t, err)
+			p.Close()
+		}
+		l.Close()
+	})
+	return l
+}
+
+func shell(l *Local, script string) Spec {
+	return Spec{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: append(os.Environ(), "PMI_JOBID="+l.jobID)}
+}
+
+func startShell(t *testing.T, l *Local, script string) *Proc {
+	t.Helper()
+	p, err := l.Start(shell(l, script))
+	require.NoError(t, err)
+	return p
+}
+
+func wait(t *testing.T, p *Proc) Exit {
+	t.Helper()
+	exit, _, err := p.Wait()
+	require.NoError(t, err)
+	return exit
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, time.Minute, time.Millisecond)
+}
+
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// firstNumber is a process number that a rank prints on a line of its own.
+func firstNumber(t *testing.T, r io.Reader) (pid int) {
+	t.Helper()
+	_, err := fmt.Fscanln(r, &pid)
+	require.NoError(t, err)
+	return pid
+}
+
+func TestExit(t *testing.T) {
+	l := newLocal(t)
+	for script, want := range map[string]Exit{
+		"exit 0":        {},
+		"exit 7":        {Code: 7},
+		"exit 255":      {Code: 255},
+		"kill -KILL $$": {Signal: syscall.SIGKILL},
+		"kill -TERM $$": {Signal: syscall.SIGTERM},
+	} {
+		p := startShell(t, l, script)
+		assert.Equal(t, want, wait(t, p), script)
+		assert.Equal(t, want, wait(t, p), "%s, asked again", script)
+		assert.Equal(t, want == Exit{}, want.OK())
+	}
+	assert.Equal(t, 7, Exit{Code: 7}.Status())
+	assert.Equal(t, 137, Exit{Signal: syscall.SIGKILL}.Status())
+}
+
+func TestStreamsAndPMI(t *testing.T) {
+	l := newLocal(t)
+	spec := shell(l, "read line; echo out $line; echo err >&2; echo hello >&3; read answer <&3; test $answer = yes")
+	spec.Stdin = StdinPipe
+	p, err := l.Start(spec)
+	require.NoError(t, err)
+	_, err = p.Stdin.WriteString("in\n")
+	require.NoError(t, err)
+	hello := make([]byte, 6)
+	_, err = io.ReadFull(p.PMI, hello)
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", string(hello))
+	_, err = p.PMI.Write([]byte("yes\n"))
+	require.NoError(t, err)
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(t, err)
+	assert.Equal(t, "out in\n", string(out))
+	text, err := io.ReadAll(p.Stderr)
+	require.NoError(t, err)
+	assert.Equal(t, "err\n", string(text))
+	assert.True(t, wait(t, p).OK())
+}
+
+func TestStartErrors(t *testing.T) {
+	l := newLocal(t)
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		return path
+	}
+	for path, want := range map[string]int{
+		filepath.Join(dir, "missing"):               127,
+		write("interpreter", "#!/nowhere\n", 0o755): 127,
+		write("file", "text", 0o644):                126,
+		write("format", "text", 0o755):              126,
+		dir:                                         126,
+	} {
+		before := descriptorsOpen(t)
+		_, err := l.Start(Spec{Path: path, Args: []string{path}})
+		var failed *StartError
+		require.ErrorAs(t, err, &failed, path)
+		assert.Equal(t, want, failed.Status(), "%s: %v", path, err)
+		assert.Equal(t, before, descriptorsOpen(t), "descriptors after a failed start")
+	}
+	_, err := l.Start(Spec{Path: "/bin/sh", Args: []string{"sh"}, CPUs: []int{1000}})
+	assert.ErrorContains(t, err, "bind to processors [1000]")
+	assert.Equal(t, 1, (&StartError{Err: errors.New("other")}).Status())
+}
+
+func descriptorsOpen(t *testing.T) int {
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(fds)
+}
+
+func TestBinding(t *testing.T) {
+	l := newLocal(t)
+	var set unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &set))
+	first := 0
+	for !set.IsSet(first) {
+		first++
+	}
+	spec := shell(l, "grep Cpus_allowed_list: /proc/self/status")
+	spec.CPUs = []int{first}
+	p, err := l.Start(spec)
+	require.NoError(t, err)
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("Cpus_allowed_list:\t%d\n", first), string(out))
+
+	all := startShell(t, l, "nproc")
+	out, err = io.ReadAll(all.Stdout)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next one is not bound")
+	assert.Equal(t, set.Count(), runtime.NumCPU())
+}
+
+func TestOwnGroupAndNothingInherited(t *testing.T) {
+	l := newLocal(t)
+	const count = "ls /proc/self/fd | wc -l"
+	usual, err := exec.Command("/bin/sh", "-c", count).Output()
+	require.NoError(t, err)
+	p := startShell(t, l, count+"; read x")
+	group, err := unix.Getpgid(p.PID)
+	require.NoError(t, err)
+	assert.Equal(t, p.PID, group)
+	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the PMI connection, and nothing else of ours")
+}
+
+func TestSignalsReachWhatTheyAreMeantFor(t *testing.T) {
+	l := newLocal(t)
+	script := "trap 'echo got' USR1; sleep 1000 & echo $!; while :; do wait; done"
+	p := startShell(t, l, script)
+	child := firstNumber(t, p.Stdout)
+	p.Signal(syscall.SIGUSR1)
+	var word string
+	_, err := fmt.Fscanln(p.Stdout, &word)
+	require.NoError(t, err)
+	assert.Equal(t, "got", word)
+	assert.False(t, gone(child), "a rank's signal is not its children's")
+
+	l.KillGroups()
+	assert.Equal(t, Exit{Signal: syscall.SIGKILL}, wait(t, p))
+	eventually(t, func() bool { return gone(child) })
+}
+
+func TestKillFindsWhatHasLeftTheGroup(t *testing.T) {
+	l := newLocal(t)
+	p := startShell(t, l, "setsid sh -c 'echo $$; exec sleep 1000'; read x")
+	child := firstNumber(t, p.Stdout)
+	l.KillGroups()
+	wait(t, p)
+	require.False(t, gone(child))
+	l.Kill()
+	eventually(t, func() bool { return gone(child) })
+}
+
+func TestZombieKeepsItsNumberUntilClose(t *testing.T) {
+	l, err := NewLocal("here", "zombie", nil)
+	require.NoError(t, err)
+	p, err := l.Start(shell(l, "exit 3"))
+	require.NoError(t, err)
+	wait(t, p)
+	p.Close()
+	assert.NoError(t, unix.Kill(p.PID, 0), "not reaped")
+	l.Close()
+	assert.ErrorIs(t, unix.Kill(p.PID, 0), unix.ESRCH)
+}
+
+func TestTailTakesWhatIsThereAndEnds(t *testing.T) {
+	fd, ours, err := pipe(writing)
+	require.NoError(t, err)
+	theirs := os.NewFile(uintptr(fd), "theirs")
+	defer theirs.Close() // stays open: no end of file ever comes
+	_, err = theirs.WriteString("left over")
+	require.NoError(t, err)
+	require.NoError(t, ours.SetReadDeadline(time.Unix(1, 0)))
+	_, err = ours.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	text, err := io.ReadAll(Tail(ours))
+	require.NoError(t, err)
+	assert.Equal(t, "left over", string(text))
+	require.NoError(t, ours.Close())
+	text, err = io.ReadAll(Tail(ours))
+	assert.NoError(t, err)
+	assert.Empty(t, text)
+}
+
+func TestGuardActsOnlyOnceItsLauncherIsGone(t *testing.T) {
+	dir := t.TempDir()
+	doomed := filepath.Join(dir, "doomed")
+	require.NoError(t, os.MkdirAll(filepath.Join(doomed, "sub"), 0o777))
+	jobID := fmt.Sprintf("guarded-%d", os.Getpid())
+
+	inGroup := exec.Command("sleep", "1000")
+	inGroup.Env = []string{}
+	inGroup.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ofJob := exec.Command("sleep", "1000")
+	ofJob.Env = []string{"A=1", "PMI_JOBID=" + jobID}
+	other := exec.Command("sleep", "1000")
+	other.Env = []string{"PMI_JOBID=" + jobID + "0", "X=PMI_JOBID=" + jobID}
+	for _, cmd := range []*exec.Cmd{inGroup, ofJob, other} {
+		require.NoError(t, cmd.Start())
+	}
+	defer func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	}()
+
+	reader, launcher := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		guardJob(reader)
+		close(done)
+	}()
+	_, err := fmt.Fprintf(launcher, "job %s\ngroup %d\ngroup x\ngroup -1\ngroup 1\nremove %s\nwhat else\n", jobID, inGroup.Process.Pid, doomed)
+	require.NoError(t, err)
+	for _, cmd := range []*exec.Cmd{inGroup, ofJob, other} {
+		assert.False(t, gone(cmd.Process.Pid))
+	}
+	require.NoError(t, launcher.Close())
+	<-done
+	for _, cmd := range []*exec.Cmd{inGroup, ofJob} {
+		assert.ErrorContains(t, cmd.Wait(), "signal: killed")
+	}
+	assert.False(t, gone(other.Process.Pid), "of another job")
+	assert.NoDirExists(t, doomed)
+}
+
+func TestPlaceIsTheOrderOfTheEnds(t *testing.T) {
+	l := newLocal(t)
+	const n = 20
+	var all [n]*Proc
+	for i := range all {
+		all[i] = startShell(t, l, "exec sleep 1000")
+	}
+	for i := range all { // each has ended before the next one is, and nobody has waited for it
+		p := all[n-1-i]
+		p.Signal(syscall.SIGKILL)
+		eventually(t, func() bool { return gone(p.PID) })
+	}
+	for i, p := range all {
+		exit, place, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, Exit{Signal: syscall.SIGKILL}, exit)
+		assert.Equal(t, n-i, place)
+	}
+}
+
+func TestEndWithoutPidfd(t *testing.T) {
+	l := newLocal(t)
+	p := startShell(t, l, "exit 3")
+	again := &Proc{PID: p.PID, ended: make(chan struct{})}
+	l.ends.watch(again, -1)
+	exit, place, err := again.Wait()
+	require.NoError(t, err)
+	assert.Equal(t, Exit{Code: 3}, exit)
+	assert.Contains(t, []int{1, 2}, place)
+}
+
+func TestEnding(t *testing.T) {
+	l := newLocal(t)
+	p := startShell(t, l, "exec sleep 1000")
+	assert.False(t, p.Ending())
+	p.Signal(syscall.SIGKILL)
+	wait(t, p)
+	assert.True(t, p.Ending())
+	assert.False(t, (&Proc{PID: 1 << 30}).Ending(), "no such process")
+
+	assert.True(t, isEnding("7 (a) b) S 1 7 7 0 -1 4228 0"))
+	assert.False(t, isEnding("7 (4 4 4 4 4 4 4) S 1 7 7 0 -1 4224 0"))
+	for _, stat := range []string{"", "7", "7 (a) S 1 7 7 0 -1", "7 (a) S 1 7 7 0 -1 x"} {
+		assert.False(t, isEnding(stat), stat)
+	}
+}
+
+func TestProcessesOf(t *testing.T) {
+	proc := t.TempDir()
+	for name, environ := range map[string]string{
+		"10": "PMI_JOBID=j\x00A=1\x00", "11": "A=1\x00PMI_JOBID=j\x00", "12": "A=PMI_JOBID=j\x00", "13": "PMI_JOBID=jj\x00",
+		"14": "", "15": "PMI_JOBID=j", "self": "PMI_JOBID=j\x00", "sys": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(proc, name), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "environ"), []byte(environ), 0o666))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777)) // of another user: nothing to read
+	pids, unclear := processesOf(proc, "j")
+	assert.ElementsMatch(t, []int{10, 11}, pids)
+	assert.Zero(t, unclear)
+	pids, _ = processesOf(filepath.Join(proc, "nowhere"), "j")
+	assert.Empty(t, pids)
+	// One that executes a program has no environment for a moment.
+	require.NoError(t, os.Mkdir(filepath.Join(proc, "20"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "20", "environ"), nil, 0o600))
+	require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(proc, "20", "exe")))
+	_, unclear = processesOf(proc, "j")
+	assert.Equal(t, 1, unclear)
+}

@@ -1,0 +1,84 @@
+package slots
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ThisMachine finds out about the machine. It cannot fail: what the system does
+// not tell is left at a safe value (one processor, the name localhost).
+func ThisMachine() Machine {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = "localhost"
+	}
+	return Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu")}
+}
+
+// allowedCPUs are the processors that this process may run on: fewer than the
+// machine has, in a container or under taskset.
+func allowedCPUs() []int {
+	var set unix.CPUSet
+	var cpus []int
+	if err := unix.SchedGetaffinity(0, &set); err == nil {
+		for cpu := range len(set) * 64 {
+			if set.IsSet(cpu) {
+				cpus = append(cpus, cpu)
+			}
+		}
+	}
+	if len(cpus) == 0 {
+		return []int{0}
+	}
+	return cpus
+}
+
+// cores groups processors by the core that they are threads of, as dir (sysfs)
+// says; one that nothing is said about is a core by itself.
+func cores(cpus []int, dir string) [][]int {
+	var grouped [][]int
+	taken := map[int]bool{}
+	for _, cpu := range cpus {
+		if taken[cpu] {
+			continue
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprintf("cpu%d/topology/thread_siblings_list", cpu)))
+		core := []int{cpu}
+		for _, sibling := range parseCPUList(string(text)) {
+			if sibling != cpu && slices.Contains(cpus, sibling) && !taken[sibling] {
+				core = append(core, sibling)
+			}
+		}
+		for _, c := range core {
+			taken[c] = true
+		}
+		grouped = append(grouped, core)
+	}
+	return grouped
+}
+
+// parseCPUList reads the kernel's "0-3,8" form; what it cannot read it leaves out.
+func parseCPUList(text string) []int {
+	var cpus []int
+	for _, part := range strings.Split(strings.TrimSpace(text), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || from < 0 || to < from || to-from >= 1<<16 {
+			continue
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}

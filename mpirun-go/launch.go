@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/info"
+	"github.com/mpigo/mpigo/mpirun-go/internal/job"
+	"github.com/mpigo/mpigo/mpirun-go/internal/output"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// statusError is an error with the exit status that it leads to.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+func usage(err error) error { return &statusError{statusUsage, err} }
+
+// launch is mpirun-go PROGRAM.
+func launch(args []string) int {
+	cmd, err := cli.Parse(args)
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		fmt.Print(help)
+		return 0
+	case errors.Is(err, cli.ErrVersion):
+		printVersion()
+		return 0
+	case err != nil:
+		complain("%v (mpirun-go --help)", err)
+		return statusUsage
+	}
+	signals := notify()
+	status, err := runJob(cmd, signals)
+	if err == nil {
+		return status
+	}
+	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
+		complain("%v", err)
+		return 128 + int(interrupted.signal)
+	}
+	complain("%v", err)
+	if s := (*statusError)(nil); errors.As(err, &s) {
+		return s.status
+	}
+	return statusFailed
+}
+
+// notify catches the signals that the job is to be dealt with by. SIGHUP stays
+// ignored under nohup. SIGPIPE is caught so that a write says EPIPE; what is caught
+// (other than what is ignored) is as new in the ranks.
+func notify() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return signals
+}
+
+// runJob runs what the command line asks for. An error is one of before the job;
+// what went wrong in the job has been reported.
+func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
+	set, err := tunables(cmd.Settings)
+	if err != nil {
+		return 0, usage(oneLine(err))
+	}
+	if err := checkTransports(set); err != nil {
+		return 0, usage(err)
+	}
+	machine := slots.ThisMachine()
+	here, err := findHost(cmd, machine)
+	if err != nil {
+		return 0, usage(err)
+	}
+	id, err := newIdentity(cmd.Size(), here, machine)
+	if err != nil {
+		return 0, err
+	}
+	places := slots.Map(id.Size, here, machine, cmd.BindToCore)
+	specs, appNum, err := plan(cmd, places, id, set)
+	if err != nil {
+		return 0, err
+	}
+	host, err := procs.NewLocal(here.Name, id.JobID, []string{guardName})
+	if err != nil {
+		return 0, err
+	}
+	defer host.Close()
+	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, host, signals)
+	defer cleanUp()
+	if err != nil {
+		return 0, err
+	}
+	var files []output.Files
+	if cmd.OutputDir != "" {
+		if files, err = output.OpenFiles(cmd.OutputDir, id.Size); err != nil {
+			return 0, usage(err)
+		}
+	}
+	if id.Size > here.Slots && !cmd.Oversubscribe {
+		complain("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
+			id.Size, here.Name, slotsInWords(here.Slots))
+	}
+	return job.Run(job.Config{
+		Host:     host,
+		Specs:    specs,
+		AppNum:   appNum,
+		JobID:    id.JobID,
+		Universe: max(id.Size, here.Slots),
+		Timeout:  cmd.Timeout,
+		Signals:  signals,
+		Input:    stdin.Source(os.Stdin),
+		Stdout:   os.Stdout,
+		Stderr:   os.Stderr,
+		Files:    files,
+		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
+	}), nil
+}
+
+func slotsInWords(n int) string {
+	if n == 1 {
+		return "1 slot"
+	}
+	return fmt.Sprintf("%d slots", n)
+}
+
+// tunables are the environment's, changed by the command line's.
+func tunables(settings []cli.Setting) (tunable.Set, error) {
+	set, err := tunable.FromEnv(os.Getenv)
+	if err != nil {
+		return set, err
+	}
+	for _, s := range settings {
+		if set, err = set.With(s.Key, s.Value, tunable.FromCommandLine); err != nil {
+			return set, fmt.Errorf("%w (mpirun-go info lists all)", err)
+		}
+	}
+	return set, nil
+}
+
+// checkTransports refuses a transport that has a name but is not there yet, which all
+// ranks would complain about.
+func checkTransports(set tunable.Set) error {
+	for _, name := range set.List("btl") {
+		if !slices.Contains(info.BuiltIn(), name) {
+			list, origin := set.Text("btl")
+			return fmt.Errorf("btl=%s (%v): transport %s is not built in: there are %s", list, origin, name, strings.Join(info.BuiltIn(), ", "))
+		}
+	}
+	return nil
+}
+
+// oneLine joins the lines of an error that joins several.
+func oneLine(err error) error {
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"mpirun-go": main,
+		guardName:   main,     // the launcher's guard, which is this binary under another name
+		"rank":      rankMain, // see rank_test.go
+	})
+}
+
+// TestScripts runs testdata/*.txtar. Besides testscript's own, they have commands
+// to wait for what other processes do:
+//
+//	waitfor FILE...          until each file exists and ends with a line
+//	waitgone FILE...         until the processes whose numbers are in the files have ended
+//	waitstopped FILE...|launcher  until they have been stopped
+//	signal NAME launcher|FILE  to the launcher in the background, or to such a process
+func TestScripts(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		// As under nohup. Children would inherit that; of what is caught they do not.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	goEnv := func(name string) string {
+		out, err := exec.Command("go", "env", name).Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	cache := goEnv("GOCACHE")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"waitfor":     cmdWaitFor,
+			"waitgone":    cmdWaitGone,
+			"waitstopped": cmdWaitStopped,
+			"signal":      cmdSignal,
+		},
+		Setup: func(env *testscript.Env) error {
+			host, err := os.Hostname()
+			env.Setenv("HOST", host)
+			env.Setenv("GOCACHE", cache)
+			env.Setenv("GOFLAGS", "-mod=mod")
+			env.Setenv("GOPROXY", "off")
+			// With -race, each process would take a second longer to exit.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			return err
+		},
+	})
+}
+
+// until polls a condition that another process brings about. The limit is far
+// beyond what it takes, and only keeps a broken launcher from stopping the tests.
+func until(ts *testscript.TestScript, what string, condition func() bool) {
+	for limit := time.Now().Add(time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(limit) {
+			ts.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func cmdWaitFor(ts *testscript.TestScript, neg bool, files []string) {
+	for _, file := range files {
+		until(ts, file, func() bool {
+			text, err := os.ReadFile(ts.MkAbs(file))
+			return err == nil && strings.HasSuffix(string(text), "\n")
+		})
+	}
+}
+
+func readPID(ts *testscript.TestScript, file string) int {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(file)))
+	ts.Check(err)
+	return pid
+}
+
+func cmdWaitGone(ts *testscript.TestScript, neg bool, files []string) {
+	for _, file := range files {
+		pid := readPID(ts, file)
+		until(ts, fmt.Sprintf("the end of process %d (%s)", pid, file), func() bool {
+			return state(pid) == "Z"
+		})
+	}
+}
+
+// state is a process's, as ps shows it, Z if it is not there.
+func state(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "Z"
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return rest[:1]
+}
+
+func cmdWaitStopped(ts *testscript.TestScript, neg bool, args []string) {
+	for _, arg := range args {
+		var pid int
+		if arg == "launcher" {
+			pid = launcher(ts)
+		} else {
+			pid = readPID(ts, arg)
+		}
+		until(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
+	}
+}
+
+// launcher is the process in the background that has not been waited for.
+func launcher(ts *testscript.TestScript) int {
+	for _, cmd := range ts.BackgroundCmds() {
+		if state(cmd.Process.Pid) != "Z" {
+			return cmd.Process.Pid
+		}
+	}
+	ts.Fatalf("no launcher runs in the background")
+	return 0
+}
+
+func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: signal NAME launcher|FILE")
+	}
+	sig := unix.SignalNum("SIG" + args[0])
+	pid := 0
+	if args[1] == "launcher" {
+		pid = launcher(ts)
+	} else {
+		pid = readPID(ts, args[1])
+	}
+	ts.Check(syscall.Kill(pid, sig))
+}

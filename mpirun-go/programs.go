@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/build"
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// interruptedError says that a signal came while programs were built.
+type interruptedError struct{ signal syscall.Signal }
+
+func (e *interruptedError) Error() string {
+	return fmt.Sprintf("got signal %d (%v) before any rank was started", int(e.signal), e.signal)
+}
+
+// buildPrograms finds each group's program, and builds those that are Go packages
+// into a temporary directory, each once; it completes the specs. The caller calls
+// cleanUp when the programs are no longer needed, also on error.
+func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
+	b := builder{jobID: jobID, host: host, signals: signals, built: map[string]string{}}
+	paths := make([]string, len(cmd.Groups))
+	for i, g := range cmd.Groups {
+		if paths[i], err = b.resolve(g.Program); err != nil {
+			return b.cleanUp, err
+		}
+	}
+	for rank := range specs {
+		g := cmd.Groups[appNum[rank]]
+		name := g.Program
+		if _, isBuilt := b.built[name]; isBuilt {
+			name = paths[appNum[rank]]
+		}
+		specs[rank].Path = paths[appNum[rank]]
+		specs[rank].Args = append([]string{name}, g.Args...)
+	}
+	return b.cleanUp, nil
+}
+
+type builder struct {
+	jobID   string
+	host    *procs.Local
+	signals <-chan os.Signal
+	dir     string            // temporary, "" as long as nothing was built
+	built   map[string]string // binary of a package
+}
+
+func (b *builder) cleanUp() {
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir)
+	}
+}
+
+// resolve returns the path of a program, building it if it is a package.
+func (b *builder) resolve(name string) (string, error) {
+	program, err := build.Find(name)
+	if err != nil {
+		return "", programError(err)
+	}
+	if program.Package == "" {
+		return program.Path, nil
+	}
+	if path, ok := b.built[name]; ok {
+		return path, nil
+	}
+	if b.dir == "" {
+		if b.dir, err = tempDir(); err != nil {
+			return "", err
+		}
+		b.host.RemoveAfter(b.dir)
+	}
+	into := filepath.Join(b.dir, fmt.Sprint(len(b.built)))
+	if err := os.Mkdir(into, 0o700); err != nil {
+		return "", err
+	}
+	path, err := b.build(program.Package, into)
+	if err != nil {
+		return "", programError(err)
+	}
+	b.built[name] = path
+	return path, nil
+}
+
+// tempDir makes the directory for what is built. Its name is absolute: go, the ranks and the
+// guard work elsewhere.
+func tempDir() (string, error) {
+	parent := os.Getenv("GOTMPDIR") // where the user lets go put what is to be executed
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	parent, err := filepath.Abs(parent)
+	if err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(parent, "mpirun-go-")
+}
+
+// build builds a package until it is done or a signal comes that ends the launcher.
+func (b *builder) build(pkg, into string) (string, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	watched := make(chan struct{})
+	defer func() { <-watched }()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case sig := <-b.signals:
+				switch s, _ := sig.(syscall.Signal); s {
+				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+					cancel(&interruptedError{s})
+				case syscall.SIGTSTP:
+					_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	// Should the launcher be killed, the guard takes the compilers for a part of the job
+	// and ends them, and removes the directory.
+	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
+	return build.Build(ctx, pkg, into, env, os.Stderr)
+}
+
+// programError adds the exit status that is due for an error of package build.
+func programError(err error) error {
+	switch {
+	case errors.Is(err, build.ErrNotFound):
+		return &statusError{statusNotFound, err}
+	case errors.Is(err, build.ErrNotExecutable):
+		return &statusError{statusNotExecutable, err}
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// rankMain is the program that scripts run as ranks: "rank VERB ARG... , VERB ...".
+// Each verb is one small act, done in turn; "@R" before a verb is for rank R alone.
+func rankMain() {
+	me := os.Getenv("MPIGO_RANK")
+	for _, words := range splitWords(os.Args[1:]) {
+		verb := words[0]
+		if rank, only := strings.CutPrefix(verb, "@"); only {
+			if rank != me {
+				continue
+			}
+			words = words[1:]
+			verb = words[0]
+		}
+		act(verb, words[1:], me)
+	}
+}
+
+func splitWords(words []string) (acts [][]string) {
+	var act []string
+	for _, w := range append(words, ",") {
+		if w != "," {
+			act = append(act, w)
+			continue
+		}
+		acts = append(acts, act)
+		act = nil
+	}
+	return acts
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rank:", err)
+		os.Exit(99)
+	}
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	check(err)
+	return n
+}
+
+// pmi is the connection of this process, once "join" has been done.
+var pmi *wireup.Client
+
+func act(verb string, args []string, me string) {
+	switch verb {
+	case "echo": // words, in which % is the rank
+		fmt.Println(strings.ReplaceAll(strings.Join(args, " "), "%", me))
+	case "echoerr":
+		fmt.Fprintln(os.Stderr, strings.ReplaceAll(strings.Join(args, " "), "%", me))
+	case "print": // without the end of the line
+		fmt.Print(strings.ReplaceAll(strings.Join(args, " "), "%", me))
+	case "env": // NAME=value of each
+		for _, name := range args {
+			value, ok := os.LookupEnv(name)
+			if !ok {
+				value = "(unset)"
+			}
+			fmt.Printf("%s=%s\n", name, value)
+		}
+	case "pwd":
+		dir, err := os.Getwd()
+		check(err)
+		fmt.Println(dir)
+	case "exit":
+		os.Exit(number(args[0]))
+	case "die": // of a signal, by name
+		signal.Reset()
+		check(syscall.Kill(os.Getpid(), unix.SignalNum("SIG"+args[0])))
+		select {}
+	case "ready": // writes the process's number to FILE.rank
+		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getpid()), 0o666))
+	case "wait": // for ever
+		for {
+			time.Sleep(time.Hour)
+		}
+	case "waitfor": // until FILE exists
+		for {
+			if _, err := os.Stat(args[0]); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	case "cat":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		check(err)
+	case "lines": // N lines of BYTES, each written in two parts
+		w := bytes.Repeat([]byte(me), number(args[1]))
+		for range number(args[0]) {
+			_, _ = os.Stdout.Write(w[:len(w)/2])
+			_, _ = os.Stdout.Write(append(w[len(w)/2:], '\n'))
+		}
+	case "checklines": // that the input is whole lines of BYTES equal bytes, N in all
+		checkLines(number(args[0]), number(args[1]))
+	case "await": // FILE SIGNAL...: for each signal in turn, FILE.rank.SIGNAL says that it has come
+		await(args[0]+"."+me, args[1:])
+	case "head": // the first N lines of the input
+		lines := bufio.NewReader(os.Stdin)
+		for range number(args[0]) {
+			line, err := lines.ReadString('\n')
+			check(err)
+			fmt.Print("head: ", line)
+		}
+	case "ignore":
+		signal.Ignore(unix.SignalNum("SIG" + args[0]))
+	case "cpus": // how many processors it may use, and which
+		var set unix.CPUSet
+		check(unix.SchedGetaffinity(0, &set))
+		var cpus []string
+		for cpu := range 1024 {
+			if set.IsSet(cpu) {
+				cpus = append(cpus, strconv.Itoa(cpu))
+			}
+		}
+		fmt.Printf("%d of %s\n", runtime.NumCPU(), strings.Join(cpus, ","))
+	case "spawn", "daemon", "keep": // leaves a process: in its group, in a session of its own, so and with the outputs open
+		spawn(verb, args[0])
+	case "join":
+		c, err := wireup.FromEnv(os.Getenv)
+		check(err)
+		pmi = c
+	case "barrier":
+		check(pmi.Barrier())
+	case "leave":
+		check(pmi.Finalize())
+	case "abort": // CODE MESSAGE
+		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
+		time.Sleep(time.Hour)
+	case "world": // a program of the library: the last rank does VERB ARG... right after Init, the others wait for it
+		runWorld(args, me)
+	case "exchange": // each rank's value, seen by all
+		check(pmi.Put("value-"+me, []byte("of "+me)))
+		check(pmi.Barrier())
+		for rank := range pmi.Size() {
+			v, err := pmi.Get(fmt.Sprintf("value-%d", rank))
+			check(err)
+			fmt.Printf("%s got %q\n", me, v)
+		}
+		app, err := pmi.AppNum()
+		check(err)
+		universe, err := pmi.UniverseSize()
+		check(err)
+		fmt.Printf("%s is of program %d, universe %d\n", me, app, universe)
+	default:
+		check(fmt.Errorf("no verb %q", verb))
+	}
+}
+
+func runWorld(args []string, me string) {
+	comm.Run(func(world *comm.Comm) error {
+		if world.Rank() < world.Size()-1 {
+			return world.Barrier()
+		}
+		if args[0] == "fail" {
+			return errors.New("has failed")
+		}
+		act(args[0], args[1:], me)
+		return nil
+	})
+}
+
+func checkLines(wantLines, wantBytes int) {
+	lines := bufio.NewReader(os.Stdin)
+	n := 0
+	for ; ; n++ {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF && line == "" {
+			break
+		}
+		check(err)
+		body := strings.TrimSuffix(line, "\n")
+		if len(body) != wantBytes || strings.Count(body, body[:1]) != wantBytes {
+			check(fmt.Errorf("line %d is not %d equal bytes: %d bytes, %.40q", n, wantBytes, len(body), body))
+		}
+	}
+	if n != wantLines {
+		check(fmt.Errorf("%d lines, want %d", n, wantLines))
+	}
+}
+
+func await(file string, names []string) {
+	got := make(chan os.Signal, 1)
+	for _, name := range names {
+		signal.Notify(got, unix.SignalNum("SIG"+name))
+	}
+	check(os.WriteFile(file, fmt.Appendln(nil, os.Getpid()), 0o666))
+	for _, name := range names {
+		if sig := <-got; sig != unix.SignalNum("SIG"+name) {
+			check(fmt.Errorf("got %v, want %s", sig, name))
+		}
+		check(os.WriteFile(file+"."+name, []byte("came\n"), 0o666))
+	}
+	fmt.Println("got", strings.Join(names, " "))
+}
+
+// spawn leaves a process behind that would run for ever, and notes its number in FILE.
+func spawn(verb, file string) {
+	me, err := os.Executable()
+	check(err)
+	cmd := exec.Command(me, "ignore", "TERM", ",", "wait")
+	cmd.Args[0] = "rank"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: verb != "spawn"}
+	if verb == "keep" {
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	}
+	check(cmd.Start())
+	check(os.WriteFile(file, fmt.Appendln(nil, cmd.Process.Pid), 0o666))
+}

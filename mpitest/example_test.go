@@ -1,0 +1,37 @@
+package mpitest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/mpitest"
+)
+
+// shift is what is tested: everyone's value goes to the rank to the right.
+func shift(c *comm.Comm, value int) (int, error) {
+	n := c.Size()
+	got := make([]int, 1)
+	_, err := comm.Sendrecv(c, []int{value}, (c.Rank()+1)%n, 0, got, (c.Rank()+n-1)%n, 0)
+	return got[0], err
+}
+
+func ExampleRun() {
+	testShift := func(t testing.TB) { // in a test file: func TestShift(t *testing.T)
+		mpitest.Run(t, 4, func(t testing.TB, world *comm.Comm) {
+			got, err := shift(world, 10*world.Rank())
+			require.NoError(t, err)
+			assert.Equal(t, 10*((world.Rank()+3)%4), got)
+		}, mpitest.HangAfter(10*time.Second))
+	}
+
+	// go test calls it:
+	f := &fakeTB{}
+	testShift(f)
+	fmt.Println("failed:", f.Failed())
+	// Output: failed: false
+}

@@ -1,0 +1,131 @@
+package mpitest
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/observe"
+)
+
+// fakeRank makes progress when the test says so.
+type fakeRank struct {
+	progress atomic.Uint64
+	stopped  atomic.Bool
+	cause    chan error // takes what Stop is given, if not nil
+}
+
+func (f *fakeRank) Progress() uint64              { return f.progress.Load() }
+func (f *fakeRank) Pending() []observe.Pending    { return nil }
+func (f *fakeRank) Leaks() observe.Leaks          { return observe.Leaks{} }
+func (f *fakeRank) Unreceived() []observe.Message { return nil }
+
+func (f *fakeRank) Stop(cause error) {
+	f.stopped.Store(true)
+	if f.cause != nil {
+		f.cause <- cause
+	}
+}
+
+// quietTB takes a failure that is expected.
+type quietTB struct {
+	testing.TB
+	text string
+}
+
+func (q *quietTB) Helper()           {}
+func (q *quietTB) Error(args ...any) { q.text += args[0].(string) }
+
+// Whoever waits for a rank that has panicked is told that it has failed. In a run, RunLocal
+// may or may not be the first to say so.
+func TestCauseOfPanic(t *testing.T) {
+	rank := fakeRank{cause: make(chan error, 1)}
+	r := newRun(&quietTB{TB: t}, nil)
+	r.attach(observe.Hook{}, []observe.Rank{&rank})
+	rt := &rankTB{TB: r.t, run: r, prefix: "rank 0: "}
+	var err error
+	func() {
+		defer rt.onPanic(&err)
+		panic("lost my way")
+	}()
+	assert.ErrorIs(t, <-rank.cause, comm.ErrProcFailed)
+	assert.EqualError(t, err, "peer process failed: rank 0: panic: lost my way")
+}
+
+// A hang is 30 seconds without progress of any rank, and not a moment less.
+func TestProgressOfOneRankIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ranks := [3]fakeRank{}
+		q := &quietTB{TB: t}
+		r := newRun(q, nil)
+		r.attach(observe.Hook{}, []observe.Rank{&ranks[0], &ranks[1], &ranks[2]})
+		ended := make(chan error, 1)
+		start := time.Now()
+		var hung time.Duration
+		go func() {
+			for range 10 {
+				time.Sleep(28 * time.Second)
+				ranks[1].progress.Add(1)
+			}
+			for !ranks[1].stopped.Load() {
+				time.Sleep(time.Second)
+			}
+			hung = time.Since(start)
+			ended <- nil
+		}()
+		err, back := r.watch(ended)
+		assert.NoError(t, err)
+		assert.True(t, back)
+		assert.InDelta(t, 310, hung.Seconds(), 5)
+		assert.True(t, strings.HasPrefix(q.text, "hang: no rank has made progress for 30s\n"), q.text)
+	})
+}
+
+func TestCycle(t *testing.T) {
+	for _, c := range []struct {
+		waits [][]int
+		want  []int
+	}{
+		{nil, nil},
+		{[][]int{{1}, {2}, nil}, nil},
+		{[][]int{{1, 2}, {2}, nil}, nil},
+		{[][]int{{0}}, []int{0}},
+		{[][]int{{1}, {2, 3}, nil, {1}}, []int{1, 3}},
+		{[][]int{{1}, {2}, {0}}, []int{0, 1, 2}},
+	} {
+		assert.Equal(t, c.want, cycle(c.waits), "%v", c.waits)
+	}
+}
+
+func TestParseGoroutines(t *testing.T) {
+	const profile = `goroutine profile: total 4
+2 @ 0x47d96e 0x415619
+# labels: {"mpitest":"0xc00", "mpitest rank":"3", "user":"x y"}
+#	0x4dc216	main.T[...].block+0x16		/src/a b/main.go:4
+#	0x4dc217	github.com/mpigo/mpigo/comm.(*Comm).recv+0x17	/src/main.go:7
+
+1 @ 0x47d96e
+# labels: {"mpitest":"0xc001", "mpitest rank":"1"}
+#	0x4dc216	github.com/mpigo/mpigo/comm_test.f+0x16	/src/main.go:4
+
+1 @ 0x442931
+#	0x4c87b0	main.main+0xb0	/src/main.go:8
+`
+	mine := parseGoroutines(profile, "0xc00")
+	require.Len(t, mine, 1)
+	assert.Equal(t, stack{2, "3", []frame{
+		{"main.T[...].block", "/src/a b/main.go:4"},
+		{"github.com/mpigo/mpigo/comm.(*Comm).recv", "/src/main.go:7"},
+	}}, mine[0])
+	assert.True(t, mine[0].inLibrary())
+
+	other := parseGoroutines(profile, "0xc001")
+	require.Len(t, other, 1)
+	assert.False(t, other[0].inLibrary(), "the library's tests are not the library")
+}

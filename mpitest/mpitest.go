@@ -1,0 +1,243 @@
+// Package mpitest runs tests of programs that use package comm. The ranks are goroutines
+// of the test, joined by an in-process fabric, so that go test needs no launcher.
+//
+//	func TestShift(t *testing.T) {
+//		mpitest.Run(t, 4, func(t testing.TB, world *comm.Comm) {
+//			right, left := (world.Rank()+1)%4, (world.Rank()+3)%4
+//			got := make([]int, 1)
+//			_, err := comm.Sendrecv(world, []int{world.Rank()}, right, 0, got, left, 0)
+//			require.NoError(t, err)
+//			require.Equal(t, left, got[0])
+//		})
+//	}
+//
+// Besides what the body itself finds, these fail the test:
+//
+//   - an error of a rank: a panic, or a send that is not finished because nobody receives
+//     it (a synchronous one, or one that is too long to be sent before it is received);
+//   - a hang: no rank has sent, received or completed anything for 30 seconds
+//     ([HangAfter]). The report says which operations are under way at each rank, who
+//     waits for whom, and where the goroutines of each rank are;
+//   - a leak: when a rank's body returns, a request that is still active (started and not
+//     waited for, tested to completion or freed) or memory of comm.Alloc that was not
+//     given back; when all have returned, a message that was sent and not received, in a
+//     communicator that was not freed, and a goroutine that is left in the library.
+//
+// Failures that no line of the body reports are at the line that calls Run.
+package mpitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/observe"
+)
+
+const (
+	defaultHangAfter = 30 * time.Second
+	// After a hang, ranks whose calls were all ended may take as long again to return, within
+	// these bounds.
+	minEndGrace, maxEndGrace = 2 * time.Second, 5 * time.Second
+	// exitGrace is how long the library's goroutines may take to end after the ranks.
+	exitGrace = 2 * time.Second
+)
+
+// HangAfter sets how long it takes, without progress of any rank, until Run calls that a
+// hang: 30 seconds if d is not positive. Only Run heeds it.
+func HangAfter(d time.Duration) comm.Option {
+	return comm.Observe(func(h *observe.Hook) { h.HangAfter = d })
+}
+
+// Run calls body as n ranks of a job, each on a goroutine of its own, and returns when
+// all have ended. It fails t on an error, a hang or a leak.
+//
+// The t that body gets is its rank's: what it logs bears the rank, and what its Cleanup is
+// given runs when the rank's body has returned, while the rank is in the job. FailNow and SkipNow,
+// and so Fatal, Skip and the like, may be called from body and from the goroutines it
+// starts. They end the goroutine that calls, and the calls of all ranks; then Run ends
+// the test, or skips it.
+//
+// Options go to comm.RunLocal. A rank that stays in code of its own after a hang was
+// reported is left behind.
+func Run(t testing.TB, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) {
+	t.Helper()
+	r := newRun(t, body)
+	opts = append(slices.Clone(opts), comm.Observe(func(h *observe.Hook) { h.Attach = r.attach }))
+
+	ended := make(chan error, 1)
+	go pprof.Do(context.Background(), pprof.Labels(labelRun, r.id), func(ctx context.Context) {
+		r.ctx = ctx
+		ended <- comm.RunLocal(n, r.rank, opts...)
+	})
+	err, back := r.watch(ended)
+	if back {
+		r.reportError(err)
+		if err == nil && !r.stopped.Load() {
+			r.reportUnreceived()
+		}
+		r.reportGoroutines()
+	}
+	switch {
+	case r.failNow.Load():
+		t.FailNow()
+	case r.skipNow.Load() && !t.Failed():
+		t.SkipNow()
+	}
+}
+
+// run is one call of Run.
+type run struct {
+	t    testing.TB
+	id   string // value of the label that all goroutines of the ranks inherit
+	body func(t testing.TB, world *comm.Comm)
+	ctx  context.Context // with that label; set before the ranks begin
+
+	// Set by attach, before the ranks begin, and not changed after.
+	attached  chan struct{} // closed then
+	hangAfter time.Duration
+	ranks     []observe.Rank
+	states    []rankState
+
+	stopped atomic.Bool // the calls of all ranks were ended: what goes wrong now follows from that
+	failNow atomic.Bool
+	skipNow atomic.Bool
+	once    sync.Once // of stop
+
+	mu   sync.RWMutex
+	over bool // the test has ended: t is not to be used any more; guarded by mu
+
+	findings findings
+}
+
+func newRun(t testing.TB, body func(t testing.TB, world *comm.Comm)) *run {
+	r := &run{t: t, body: body, attached: make(chan struct{})}
+	r.id = fmt.Sprintf("%p", r)
+	r.findings.bell = make(chan struct{}, 1)
+	// Goroutines that the body leaves behind may outlive Run, and even the test.
+	t.Cleanup(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.over = true
+	})
+	return r
+}
+
+// findings is what a rank's goroutine has found, for the goroutine of Run to fail the test
+// with: only there is the line that called Run on the stack.
+type findings struct {
+	mu   sync.Mutex
+	list []string      // guarded by mu
+	bell chan struct{} // holds one if the list may not be empty
+}
+
+func (f *findings) add(text string) {
+	f.mu.Lock()
+	f.list = append(f.list, text)
+	f.mu.Unlock()
+	select {
+	case f.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (f *findings) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.list
+	f.list = nil
+	return list
+}
+
+// reportFindings fails the test for what ranks have found since the last time.
+func (r *run) reportFindings() {
+	r.t.Helper()
+	for _, text := range r.findings.take() {
+		r.t.Error(text)
+	}
+}
+
+// rankState is where a rank's body is.
+type rankState struct {
+	returned atomic.Bool // its body has
+	progress atomic.Uint64
+	sampling atomic.Bool // a goroutine is reading its progress
+}
+
+// attach is called by comm.RunLocal before the ranks begin.
+func (r *run) attach(hook observe.Hook, ranks []observe.Rank) {
+	r.hangAfter = hook.HangAfter
+	if r.hangAfter <= 0 {
+		r.hangAfter = defaultHangAfter
+	}
+	r.ranks, r.states = ranks, make([]rankState, len(ranks))
+	close(r.attached)
+}
+
+// rank is the body of one rank. What is deferred runs also if FailNow has ended the body.
+func (r *run) rank(world *comm.Comm) (err error) {
+	rank := world.Rank()
+	t := &rankTB{TB: r.t, run: r, prefix: fmt.Sprintf("rank %d: ", rank)}
+	pprof.SetGoroutineLabels(pprof.WithLabels(r.ctx, pprof.Labels(labelRank, strconv.Itoa(rank))))
+	defer r.states[rank].returned.Store(true)
+	defer func() {
+		defer t.onPanic(&err)
+		t.cleanUp()
+		if !r.stopped.Load() {
+			t.reportLeaks(r.ranks[rank].Leaks())
+		}
+	}()
+	defer t.onPanic(&err)
+	r.body(t, world)
+	return nil
+}
+
+// onPanic is deferred. It makes a panic the rank's error, and ends the calls of all ranks.
+func (t *rankTB) onPanic(err *error) {
+	if p := recover(); p != nil {
+		t.report("panic: %v\n\n%s", p, debug.Stack())
+		*err = fmt.Errorf("%w: %spanic: %v", comm.ErrProcFailed, t.prefix, p)
+		t.run.stop(*err)
+	}
+}
+
+// stop ends the calls of all ranks. Only the first call counts.
+func (r *run) stop(cause error) {
+	r.once.Do(func() {
+		r.stopped.Store(true)
+		for _, rank := range r.ranks {
+			// Not here: a rank may be holding its lock for ever.
+			go rank.Stop(cause)
+		}
+	})
+}
+
+// reportError fails the test for what comm.RunLocal returned, unless it follows from
+// what has been reported.
+func (r *run) reportError(err error) {
+	r.t.Helper()
+	if err == nil || r.stopped.Load() {
+		return
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	// That other ranks were ended for it is no news.
+	own := slices.DeleteFunc(slices.Clone(all), func(err error) bool { return errors.Is(err, comm.ErrProcFailed) })
+	if len(own) == 0 {
+		own = all
+	}
+	for _, err := range own {
+		r.t.Error(err)
+	}
+}

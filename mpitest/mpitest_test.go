@@ -1,0 +1,603 @@
+package mpitest_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/mpitest"
+	"github.com/mpigo/mpigo/request"
+)
+
+// fakeTB notes what would happen to the real test.
+type fakeTB struct {
+	testing.TB
+	mu              sync.Mutex
+	text            strings.Builder
+	failed, skipped bool
+	ended           bool // FailNow or SkipNow was called, on the test's goroutine
+	goroutine       string
+	helpers         map[string]bool // functions that have called Helper
+	lines           []string        // file:line of each Log
+	cleanups        []func()
+}
+
+func (f *fakeTB) Helper() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.helpers == nil {
+		f.helpers = make(map[string]bool)
+	}
+	f.helpers[callers()[1].Function] = true
+}
+
+func (f *fakeTB) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
+
+func (f *fakeTB) Log(args ...any) {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fmt.Fprintln(&f.text, args...)
+	for _, frame := range callers() {
+		if !f.helpers[frame.Function] {
+			f.lines = append(f.lines, fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line))
+			return
+		}
+	}
+}
+
+// callers is the stack of who calls it.
+func callers() []runtime.Frame {
+	pcs := make([]uintptr, 50)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	var all []runtime.Frame
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		all = append(all, f)
+	}
+	return all
+}
+
+// at notes the line that calls it, as file:line, and is 1.
+func at(line *string) int {
+	f := callers()[1]
+	*line = fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+	return 1
+}
+
+func (f *fakeTB) Fail() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = true
+}
+
+func (f *fakeTB) Failed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+func (f *fakeTB) Error(args ...any) {
+	f.Helper()
+	f.Log(args...)
+	f.Fail()
+}
+
+func (f *fakeTB) Errorf(format string, args ...any) {
+	f.Helper()
+	f.Log(fmt.Sprintf(format, args...))
+	f.Fail()
+}
+
+func (f *fakeTB) FailNow() {
+	f.Fail()
+	f.ended = self() == f.goroutine
+	runtime.Goexit()
+}
+
+func (f *fakeTB) SkipNow() {
+	f.skipped = true
+	f.ended = self() == f.goroutine
+	runtime.Goexit()
+}
+
+// self names the calling goroutine.
+func self() string {
+	buf := make([]byte, 64)
+	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), "[")
+	return name
+}
+
+// run is mpitest.Run under a fake test, which it returns with the log.
+func run(t *testing.T, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) (*fakeTB, string) {
+	return runTest(t, func(t testing.TB) { mpitest.Run(t, n, body, opts...) })
+}
+
+// runTest runs a whole test as a fake one.
+func runTest(t *testing.T, test func(t testing.TB)) (*fakeTB, string) {
+	f := &fakeTB{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, cleanup := range slices.Backward(f.cleanups) {
+				cleanup()
+			}
+		}()
+		f.goroutine = self()
+		test(f)
+	}()
+	<-done
+	return f, f.text.String()
+}
+
+func TestClean(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		f, log := run(t, n, func(t testing.TB, world *comm.Comm) {
+			right, left := (world.Rank()+1)%n, (world.Rank()+n-1)%n
+			out, err := comm.Alloc[int](world, 1)
+			require.NoError(t, err)
+			in := make([]int, 1)
+			send, err := comm.SendInit(world, out, right, 1)
+			require.NoError(t, err)
+			recv, err := comm.RecvInit(world, in, left, 1)
+			require.NoError(t, err)
+			for out[0] = range 10 {
+				require.NoError(t, request.StartAll(send, recv))
+				require.NoError(t, request.WaitAll(send, recv))
+				require.Equal(t, out[0], in[0])
+			}
+			require.NoError(t, world.Barrier())
+			require.NoError(t, send.Free())
+			require.NoError(t, recv.Free())
+			require.NoError(t, comm.FreeAlloc(world, out))
+		})
+		assert.False(t, f.failed, log)
+		assert.Empty(t, log)
+	}
+}
+
+func TestErrorOfOneRank(t *testing.T) {
+	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 1 {
+			t.Errorf("off by %d", 7)
+		}
+		assert.NoError(t, world.Barrier()) // all go on
+	})
+	assert.True(t, f.failed)
+	assert.False(t, f.ended)
+	assert.Equal(t, "rank 1: off by 7\n", log)
+}
+
+func TestNoRanks(t *testing.T) {
+	f, log := run(t, 0, func(testing.TB, *comm.Comm) {})
+	assert.True(t, f.failed)
+	assert.Contains(t, log, comm.ErrCount.Error())
+}
+
+func TestPanic(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 1 {
+			panic("lost my way")
+		}
+		_, err := comm.Recv(world, []int{0}, 1, 0)
+		assert.ErrorIs(t, err, comm.ErrProcFailed)
+	})
+	assert.True(t, f.failed)
+	assert.True(t, strings.HasPrefix(log, "rank 1: panic: lost my way\n"), log)
+	assert.Contains(t, log, "mpitest_test.TestPanic", "the stack")
+	assert.NotContains(t, log, "rank 0")
+}
+
+func TestAbort(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 1 {
+			world.Abort(3)
+		}
+		assert.Error(t, world.Barrier())
+	})
+	assert.True(t, f.failed)
+	assert.Equal(t, "rank 1: aborted with exit code 3\n", log)
+}
+
+func TestFatal(t *testing.T) {
+	fatal := map[string]func(t testing.TB){
+		"Fatal":   func(t testing.TB) { t.Fatal("no", "way") },
+		"Fatalf":  func(t testing.TB) { t.Fatalf("no %s", "way") },
+		"FailNow": func(t testing.TB) { t.Log("no way"); t.FailNow() },
+		"require": func(t testing.TB) { require.Fail(t, "no way") },
+	}
+	for name, fatal := range fatal {
+		t.Run(name, func(t *testing.T) {
+			var after [3]bool
+			f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+				if world.Rank() == 2 {
+					fatal(t)
+				}
+				// The others wait for what does not come.
+				_, err := comm.Recv(world, []int{0}, comm.AnySource, 0)
+				assert.ErrorIs(t, err, comm.ErrProcFailed)
+				after[world.Rank()] = true
+			})
+			assert.True(t, f.failed)
+			assert.True(t, f.ended, "Run ends the test, on its own goroutine")
+			assert.Equal(t, [3]bool{true, true, false}, after)
+			assert.Contains(t, log, "no way")
+			assert.Contains(t, log, "rank 2: ")
+			assert.NotContains(t, log, "rank 0: ")
+		})
+	}
+}
+
+func TestFatalFromGoroutineOfBody(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 0 {
+			fatal := t.Fatal
+			go fatal("from afar")
+		}
+		_, err := comm.Recv(world, []int{0}, 1-world.Rank(), 0)
+		assert.ErrorIs(t, err, comm.ErrProcFailed)
+	})
+	assert.True(t, f.failed)
+	assert.True(t, f.ended)
+	assert.Equal(t, "rank 0: from afar\n", log)
+}
+
+func TestSkip(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 0 {
+			t.Skipf("not on a %s", "Sunday")
+		}
+		_, err := comm.Recv(world, []int{0}, 0, 0)
+		assert.Error(t, err)
+	})
+	assert.False(t, f.failed)
+	assert.True(t, f.skipped)
+	assert.True(t, f.ended)
+	assert.Equal(t, "rank 0: not on a Sunday\n", log)
+}
+
+func TestCleanup(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		block, err := comm.Alloc[int](world, 1)
+		require.NoError(t, err)
+		ctx := t.Context()
+		t.Cleanup(func() { t.Error("x") })
+		t.Cleanup(func() { t.Log("y") })
+		t.Cleanup(func() {
+			assert.Error(t, ctx.Err())
+			assert.NoError(t, world.Barrier(), "the rank is still in the job")
+			assert.NoError(t, comm.FreeAlloc(world, block))
+		})
+		assert.NoError(t, ctx.Err())
+	})
+	assert.True(t, f.failed)
+	assert.False(t, f.ended)
+	lines := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
+	assert.ElementsMatch(t, []string{"rank 0: y", "rank 0: x", "rank 1: y", "rank 1: x"}, lines)
+	for _, rank := range []string{"rank 0: ", "rank 1: "} {
+		assert.Less(t, slices.Index(lines, rank+"y"), slices.Index(lines, rank+"x"), "the last one first")
+	}
+}
+
+// However a body ends, and whatever cleanups do, all of them are called.
+func TestCleanupAfterFailure(t *testing.T) {
+	for name, fail := range map[string]func(t testing.TB){
+		"Fatal": func(t testing.TB) { t.Fatal("no way") },
+		"panic": func(t testing.TB) { panic("no way") },
+	} {
+		t.Run("body/"+name, func(t *testing.T) {
+			f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+				t.Cleanup(func() { t.Log("tidy") })
+				if world.Rank() == 1 {
+					fail(t)
+				}
+			})
+			assert.True(t, f.failed)
+			assert.Contains(t, log, "no way")
+			assert.Contains(t, log, "rank 0: tidy\n")
+			assert.Contains(t, log, "rank 1: tidy\n")
+		})
+		t.Run("cleanup/"+name, func(t *testing.T) {
+			f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+				t.Cleanup(func() { t.Log("tidy") })
+				t.Cleanup(func() {
+					if world.Rank() == 1 {
+						fail(t)
+					}
+					_, err := comm.Recv(world, []int{0}, 1, 0)
+					assert.ErrorIs(t, err, comm.ErrProcFailed)
+				})
+			})
+			assert.True(t, f.failed)
+			assert.Contains(t, log, "no way")
+			assert.Contains(t, log, "rank 0: tidy\n")
+			assert.Contains(t, log, "rank 1: tidy\n")
+			assert.NotContains(t, log, "Error Trace")
+		})
+	}
+}
+
+// What a body has started may fail the test for as long as it goes on.
+func TestErrorAfterRun(t *testing.T) {
+	late := make(chan func())
+	f, log := runTest(t, func(t testing.TB) {
+		mpitest.Run(t, 1, func(t testing.TB, world *comm.Comm) {
+			go func() { late <- func() { t.Error("late") } }()
+		})
+		(<-late)()
+	})
+	assert.True(t, f.failed)
+	assert.Equal(t, "rank 0: late\n", log)
+}
+
+// Failures that are no line's of the body are those of the line that calls Run.
+func TestLineOfFailure(t *testing.T) {
+	bodies := map[string]func(t testing.TB, world *comm.Comm){
+		"leak": func(t testing.TB, world *comm.Comm) {
+			_, err := comm.Alloc[int](world, 1)
+			assert.NoError(t, err)
+			_, err = comm.Irecv(world, []int{0}, 0, 0)
+			assert.NoError(t, err)
+		},
+		"message": func(t testing.TB, world *comm.Comm) {
+			assert.NoError(t, comm.Send(world, []int{0}, 0, 0))
+		},
+		"panic": func(testing.TB, *comm.Comm) { panic("lost my way") },
+		"abort": func(_ testing.TB, world *comm.Comm) { world.Abort(1) },
+		"hang":  func(_ testing.TB, world *comm.Comm) { _, _ = world.Probe(0, 0) },
+	}
+	for name, body := range bodies {
+		t.Run(name, func(t *testing.T) {
+			var line string
+			f, log := runTest(t, func(t testing.TB) {
+				mpitest.Run(t, at(&line), body, mpitest.HangAfter(soon))
+			})
+			assert.True(t, f.failed)
+			require.NotEmpty(t, f.lines)
+			for _, got := range f.lines {
+				assert.Equal(t, line, got, log)
+			}
+		})
+	}
+	t.Run("body", func(t *testing.T) {
+		var line string
+		f, _ := run(t, 1, func(t testing.TB, world *comm.Comm) {
+			t.Error("off by", at(&line))
+		})
+		assert.Equal(t, []string{line}, f.lines)
+	})
+}
+
+// soon is long enough for ranks that do nothing but call each other.
+const soon = time.Second
+
+func TestHangOfReceives(t *testing.T) {
+	t.Parallel()
+	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() < 2 {
+			_, err := comm.Recv(world, make([]int64, 4), 1-world.Rank(), 7+world.Rank())
+			assert.Error(t, err)
+		}
+	}, mpitest.HangAfter(soon))
+	assert.True(t, f.failed)
+	for _, want := range []string{
+		"hang: no rank has made progress for 1s\n",
+		"rank 0: in its body\n    recv from rank 1, tag 7, 32 bytes: waiting for a message\n",
+		"rank 1: in its body\n    recv from rank 0, tag 8, 32 bytes: waiting for a message\n",
+		"rank 2: its body has returned; nothing pending\n",
+		"a cycle: rank 0 waits for rank 1, which waits for rank 0\n",
+		"rank 0, 1 goroutine:\n",
+		"comm.Recv[", "mpitest_test.TestHangOfReceives.func1\n", "mpitest_test.go:",
+	} {
+		assert.Contains(t, log, want)
+	}
+	assert.NotContains(t, log, "leak")
+	assert.NotContains(t, log, "left behind")
+}
+
+func TestHangOfOthers(t *testing.T) {
+	t.Parallel()
+	f, log := run(t, 5, func(t testing.TB, world *comm.Comm) {
+		half, err := world.Split(world.Rank()%2, 0) // 0 2 4 and 1 3
+		require.NoError(t, err)
+		half.SetName("half")
+		switch world.Rank() {
+		case 0:
+			err = comm.Ssend(world, make([]byte, 100), 4, 1)
+		case 1:
+			_, err = world.Probe(comm.AnySource, comm.AnyTag)
+		case 2:
+			err = half.Barrier()
+		case 3:
+			_, err = comm.Sendrecv(half, []byte{1}, comm.ProcNull, 0, []byte{0}, 0, 5)
+		case 4:
+			return
+		}
+		assert.Error(t, err)
+	}, mpitest.HangAfter(soon))
+	assert.True(t, f.failed)
+	for _, want := range []string{
+		"    ssend to rank 4 (its body has returned), tag 1, 100 bytes: waiting for the receiver\n",
+		"    probe from any rank, any tag: probing\n",
+		"    barrier with rank ", "in half: waiting for a message\n",
+		"    sendrecv with rank 1, tag 5, 1 bytes, in half: waiting for a message\n",
+	} {
+		assert.Contains(t, log, want)
+	}
+}
+
+// A rank may hang where no call of the library can be ended.
+func TestHangOutsideOfTheLibrary(t *testing.T) {
+	t.Parallel()
+	never := make(chan struct{})
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 0 {
+			<-never
+			t.Error("this has no test any more")
+			return
+		}
+		assert.Error(t, world.Barrier())
+	}, mpitest.HangAfter(soon))
+	close(never)
+	assert.True(t, f.failed)
+	assert.Contains(t, log, "rank 0: in its body; nothing pending\n")
+	assert.Contains(t, log, "rank 0 is left behind")
+	assert.NotContains(t, log, "rank 1 is")
+}
+
+func TestLeakOfRequests(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		peer := 1 - world.Rank()
+		_, err := comm.Irecv(world, []int{0}, peer, 5)
+		require.NoError(t, err)
+		if world.Rank() == 0 {
+			_, err := comm.Isend(world, []int{0}, peer, 6)
+			require.NoError(t, err)
+		} else {
+			_, err := comm.Recv(world, []int{0}, peer, 6)
+			require.NoError(t, err)
+			p, err := comm.RecvInit(world, []int{0}, comm.AnySource, 8)
+			require.NoError(t, err)
+			require.NoError(t, p.Start())
+		}
+		require.NoError(t, world.Barrier())
+	})
+	assert.True(t, f.failed)
+	assert.Contains(t, log, "rank 0: leak: 2 requests are active after the body:\n")
+	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but nobody has waited for it\n")
+	assert.Contains(t, log, "\n    world: irecv (peer 1, tag 5): still active\n")
+	assert.Contains(t, log, "rank 1: leak: 2 requests are active after the body:\n")
+	assert.Contains(t, log, "\n    world: recv init (peer any, tag 8): still active\n")
+}
+
+func TestWhatIsNoLeak(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		peer := 1 - world.Rank()
+		in := []int{0}
+		_, err := comm.RecvInit(world, in, peer, 1) // not started
+		require.NoError(t, err)
+		send, err := comm.Issend(world, []int{1}, peer, 2)
+		require.NoError(t, err)
+		require.NoError(t, send.Free()) // active: it goes on by itself
+		gone, err := comm.Irecv(world, in, peer, 3)
+		require.NoError(t, err)
+		require.NoError(t, gone.Cancel())
+		st, err := gone.Wait()
+		require.NoError(t, err)
+		require.True(t, st.Cancelled)
+		_, err = comm.Recv(world, in, peer, 2)
+		require.NoError(t, err)
+	})
+	assert.False(t, f.failed, log)
+}
+
+func TestLeakOfMemory(t *testing.T) {
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		kept, err := comm.Alloc[int32](world, 100)
+		require.NoError(t, err)
+		given, err := comm.Alloc[int32](world, 100)
+		require.NoError(t, err)
+		require.NoError(t, comm.FreeAlloc(world, given))
+		if world.Rank() == 1 {
+			require.NoError(t, comm.FreeAlloc(world, kept))
+		}
+	})
+	assert.True(t, f.failed)
+	assert.Equal(t, "rank 0: leak: 1 block of comm.Alloc, of 400 bytes in all, not given back with comm.FreeAlloc\n", log)
+}
+
+func TestLeakOfMessages(t *testing.T) {
+	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+		half, err := world.Split(world.Rank()%2, 0)
+		require.NoError(t, err)
+		half.SetName("half")
+		switch world.Rank() {
+		case 0:
+			require.NoError(t, comm.Send(world, []int64{1}, 1, 5))
+			require.NoError(t, comm.Send(world, []int64{1}, 1, 6))
+			require.NoError(t, comm.Send(half, []byte{1, 2}, 1, 7))
+		case 1:
+			_, err := comm.Recv(world, []int64{0}, 0, 6)
+			require.NoError(t, err)
+			for range 12 {
+				require.NoError(t, comm.Send(world, []byte(nil), 1, 8))
+			}
+		}
+	})
+	assert.True(t, f.failed)
+	assert.Equal(t, "rank 1: leak: 13 messages were sent here and not received:\n"+
+		"    from rank 0, tag 5, 8 bytes\n"+
+		strings.Repeat("    from rank 1, tag 8, 0 bytes\n", 9)+
+		"    and 3 more\n"+
+		"rank 2: leak: 1 message was sent here and not received:\n"+
+		"    from rank 0, tag 7, 2 bytes, in half\n", log)
+}
+
+// One that is too long to go without its receiver is the sender's error.
+func TestSendThatNobodyReceives(t *testing.T) {
+	t.Parallel()
+	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
+		if world.Rank() == 0 {
+			r, err := comm.Issend(world, []int64{1}, 1, 5)
+			require.NoError(t, err)
+			require.NoError(t, r.Free())
+		}
+	})
+	assert.True(t, f.failed)
+	assert.Contains(t, log, "rank 0: ")
+	assert.Contains(t, log, "nobody receives issend peer 1 tag 5 of 8 bytes")
+	assert.NotContains(t, log, "rank 1")
+}
+
+func TestLeakOfGoroutine(t *testing.T) {
+	t.Parallel()
+	never := make(chan struct{})
+	defer close(never)
+	f, log := run(t, 1, func(t testing.TB, world *comm.Comm) {
+		inside := make(chan struct{})
+		go comm.RunLocal(1, func(*comm.Comm) error {
+			close(inside)
+			<-never
+			return nil
+		})
+		<-inside
+	})
+	assert.True(t, f.failed)
+	assert.Contains(t, log, "leak: 2 goroutines are in the library after all ranks have ended:\n")
+	assert.Contains(t, log, "comm.RunLocal\n")
+}
+
+// A goroutine of the test's own is the test's business.
+func TestGoroutineOfBodyIsNoLeak(t *testing.T) {
+	never := make(chan struct{})
+	defer close(never)
+	f, log := run(t, 1, func(t testing.TB, world *comm.Comm) { go func() { <-never }() })
+	assert.False(t, f.failed, log)
+}
+
+// Other runs in the same process are told apart.
+func TestParallelRuns(t *testing.T) {
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+				for range 20 {
+					require.NoError(t, world.Barrier())
+				}
+			})
+			assert.False(t, f.failed, log)
+		})
+	}
+	group.Wait()
+}

@@ -1,0 +1,118 @@
+package mpitest
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+)
+
+// Goroutines inherit the labels of whoever starts them. So one knows, in a process where
+// several tests run at a time, which goroutines belong to a run and to a rank.
+const (
+	labelRun  = "mpitest"
+	labelRank = "mpitest rank"
+)
+
+var rankLabel = regexp.MustCompile(`"` + labelRank + `":"(\d+)"`)
+
+// stack is where one or more goroutines are.
+type stack struct {
+	count  int
+	rank   string // empty if they belong to none
+	frames []frame
+}
+
+type frame struct {
+	function string
+	place    string // file:line
+}
+
+// goroutines returns the stacks of a run's goroutines.
+func goroutines(run string) []stack {
+	var text bytes.Buffer
+	// With debug = 1: the form that has the labels.
+	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+		return nil // bytes.Buffer does not fail
+	}
+	return parseGoroutines(text.String(), run)
+}
+
+// parseGoroutines reads a goroutine profile: after a line of title, for each stack a line
+// with the number of goroutines and their addresses, one with the labels, and one for
+// each frame, an empty line at the end.
+//
+//	2 @ 0x47d96e 0x415619 0x415432
+//	# labels: {"mpitest":"0xc0001", "mpitest rank":"3"}
+//	#	0x4dc216	main.block+0x16		/src/main.go:4
+func parseGoroutines(text, run string) []stack {
+	var out []stack
+	for part := range strings.SplitSeq(text, "\n\n") {
+		var s stack
+		ours := false
+		for line := range strings.Lines(part) {
+			line = strings.TrimSpace(line)
+			if labels, ok := strings.CutPrefix(line, "# labels: "); ok {
+				ours = strings.Contains(labels, fmt.Sprintf("%q:%q", labelRun, run))
+				if m := rankLabel.FindStringSubmatch(labels); m != nil {
+					s.rank = m[1]
+				}
+				continue
+			}
+			// Between function and place there are as many tabs as align the lines.
+			if fields := strings.FieldsFunc(line, func(c rune) bool { return c == '\t' }); len(fields) == 4 {
+				name := fields[2]
+				if plus := strings.LastIndex(name, "+0x"); plus >= 0 {
+					name = name[:plus]
+				}
+				s.frames = append(s.frames, frame{name, fields[3]})
+				continue
+			}
+			if n, _, ok := strings.Cut(line, " @ "); ok {
+				s.count, _ = strconv.Atoi(n)
+			}
+		}
+		if ours {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// module is the path that all packages of the library begin with.
+const module = "github.com/mpigo/mpigo/"
+
+// inLibrary reports whether a package that moves messages is on the stack.
+func (s stack) inLibrary() bool {
+	for _, f := range s.frames {
+		rest, ok := strings.CutPrefix(f.function, module)
+		if !ok {
+			continue
+		}
+		switch rest[:max(strings.IndexAny(rest, "./"), 0)] {
+		case "comm", "pml", "btl", "request", "progress":
+			return true
+		}
+	}
+	return false
+}
+
+func (s stack) String() string {
+	var b strings.Builder
+	b.WriteString(count(s.count, "goroutine", "goroutines"))
+	b.WriteString(":\n")
+	for _, f := range s.frames {
+		fmt.Fprintf(&b, "    %s\n        %s\n", f.function, f.place)
+	}
+	return b.String()
+}
+
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,148 @@
+package mpitest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// rankTB is the test as a rank's body sees it. A testing.TB wants FailNow and SkipNow to
+// be called from the test's own goroutine, which is in Run: they are noted here, and done
+// there when all ranks have ended.
+type rankTB struct {
+	testing.TB
+	run    *run
+	prefix string // of what is logged: the rank
+
+	mu       sync.Mutex
+	cleanups []func()        // guarded by mu
+	ctx      context.Context // of Context, once asked for; guarded by mu
+	cancel   context.CancelFunc
+}
+
+// Cleanup has f called when the rank's body has returned, the last one first: the rank is
+// still in the job then.
+func (t *rankTB) Cleanup(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cleanups = append(t.cleanups, f)
+}
+
+// Context ends before the first call of what Cleanup was given.
+func (t *rankTB) Context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.cancel = context.WithCancel(t.TB.Context())
+	}
+	return t.ctx
+}
+
+// cleanUp calls what Cleanup was given, all of it even if one panics or ends the goroutine.
+func (t *rankTB) cleanUp() {
+	t.mu.Lock()
+	if t.cancel != nil {
+		t.cancel()
+	}
+	last := len(t.cleanups) - 1
+	if last < 0 {
+		t.mu.Unlock()
+		return
+	}
+	f := t.cleanups[last]
+	t.cleanups = t.cleanups[:last]
+	t.mu.Unlock()
+	defer t.cleanUp()
+	f()
+}
+
+// report fails the test at the line that called Run.
+func (t *rankTB) report(format string, args ...any) {
+	t.run.findings.add(t.prefix + strings.TrimSuffix(fmt.Sprintf(format, args...), "\n"))
+}
+
+// end ends the calls of all ranks, and the goroutine that calls it.
+func (t *rankTB) end(how string) {
+	t.run.stop(fmt.Errorf("%w: %s%s", comm.ErrProcFailed, t.prefix, how))
+	runtime.Goexit()
+}
+
+func (t *rankTB) FailNow() {
+	t.Fail()
+	t.run.failNow.Store(true)
+	t.end("the test has failed")
+}
+
+func (t *rankTB) SkipNow() {
+	t.run.skipNow.Store(true)
+	t.end("the test is skipped")
+}
+
+// Fail marks the test. What was left behind when it ended has no test any more.
+func (t *rankTB) Fail() {
+	t.run.mu.RLock()
+	defer t.run.mu.RUnlock()
+	if !t.run.over {
+		t.TB.Fail()
+	}
+}
+
+func (t *rankTB) log(text string) {
+	t.Helper()
+	t.run.mu.RLock()
+	defer t.run.mu.RUnlock()
+	if !t.run.over {
+		t.TB.Log(t.prefix + strings.TrimSuffix(text, "\n"))
+	}
+}
+
+func (t *rankTB) Log(args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintln(args...))
+}
+
+func (t *rankTB) Logf(format string, args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintf(format, args...))
+}
+
+func (t *rankTB) Error(args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintln(args...))
+	t.Fail()
+}
+
+func (t *rankTB) Errorf(format string, args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintf(format, args...))
+	t.Fail()
+}
+
+func (t *rankTB) Fatal(args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintln(args...))
+	t.FailNow()
+}
+
+func (t *rankTB) Fatalf(format string, args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintf(format, args...))
+	t.FailNow()
+}
+
+func (t *rankTB) Skip(args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintln(args...))
+	t.SkipNow()
+}
+
+func (t *rankTB) Skipf(format string, args ...any) {
+	t.Helper()
+	t.log(fmt.Sprintf(format, args...))
+	t.SkipNow()
+}

@@ -1,0 +1,330 @@
+package pml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+var (
+	errNotMember = errors.New("a message for a communicator that it is not in")
+)
+
+// incoming is the header of a fragment that is matched. It is decoded once: a fragment may lie
+// in memory that the peer can still write.
+type incoming struct {
+	matchHdr
+	announcement
+}
+
+// announcement is what a fragment that was matched says of its message.
+type announcement struct {
+	kind   btl.Tag // MATCH, RNDV or RGET; after the last two the sender waits for an answer
+	flags  uint8
+	length int64  // of the message
+	send   handle // of the send, if it waits
+}
+
+// decode checks the header of such a fragment and returns what comes along: the message or its
+// beginning, or exposures.
+func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
+	in.kind = tag
+	if tag == tagMatch {
+		if err := in.matchHdr.decode(frag); err != nil {
+			return nil, err
+		}
+		data = frag[matchBytes:]
+		in.length = int64(len(data))
+		return data, nil
+	}
+	if isOfRound(tag) {
+		return frag[min(len(frag), matchBytes):], in.matchHdr.decode(frag)
+	}
+	var h rndvHdr
+	if err := h.decode(frag); err != nil {
+		return nil, err
+	}
+	data = frag[rndvBytes:]
+	in.matchHdr = h.matchHdr
+	in.announcement.flags, in.length, in.send = h.flags, h.length, h.send
+	if tag == tagRget {
+		return data, checkExposures(data)
+	}
+	if h.length < int64(len(data)) {
+		return nil, fmt.Errorf("%w: rendezvous of length %d with %d bytes", errMalformed, h.length, len(data))
+	}
+	return data, nil
+}
+
+// Arrived implements btl.Events.
+func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
+	if rank < 0 || rank >= len(p.peers) || p.closed != nil {
+		p.stats.Malformed++
+		return
+	}
+	pr := p.peer(rank)
+	if pr.lost != nil {
+		return // who waited for it was told so
+	}
+	if pr.via == nil {
+		pr.via = m
+	}
+	if tag == tagMatch && p.expected(pr, frag) {
+		return
+	}
+	var err error
+	switch tag {
+	case tagMatch, tagRndv, tagRget, tagSpoil, tagAsk:
+		err = p.sequenced(pr, tag, frag)
+		if p.full > 0 {
+			p.demanded(pr)
+		}
+	case tagAck:
+		var h ackHdr
+		if err = h.decode(frag); err == nil {
+			err = p.acknowledged(pr, &h)
+		}
+	case tagFrag:
+		var h fragHdr
+		if err = h.decode(frag); err == nil {
+			err = p.fragment(pr, &h, frag[fragBytes:])
+		}
+	case tagPut:
+		err = p.invitation(pr, frag)
+	case tagFin:
+		var h finHdr
+		if err = h.decode(frag); err == nil {
+			p.finished(pr, &h)
+		}
+	case tagCredit:
+		var h creditHdr
+		if err = h.decode(frag); err == nil {
+			err = p.credited(pr, h)
+		}
+	default:
+		err = fmt.Errorf("%w: of kind %d", errMalformed, tag)
+	}
+	if err != nil {
+		p.nonsense(pr, err)
+	}
+}
+
+// expected hands a MATCH to its receive in the plainest case, which is to be quick: it is the next
+// fragment of the peer, and the receive is posted, for this peer. In any other it reports false
+// and has done nothing.
+func (p *PML) expected(pr *peer, frag []byte) bool {
+	var h matchHdr
+	if !h.parse(frag) || h.seq != uint32(pr.recvSeq) || len(pr.early) > 0 {
+		return false
+	}
+	c := p.context(h.context)
+	if c == nil {
+		return false
+	}
+	data := frag[matchBytes:]
+	if p.direct.ctx == c {
+		if !p.direct.takes(p, c, pr.rank, int(h.tag), data) {
+			return false
+		}
+		pr.recvSeq++
+		p.took(pr, len(data))
+		return true
+	}
+	r := c.posted.first(pr.rank, int(h.tag))
+	if r == nil || r.world == request.AnySource {
+		return false
+	}
+	pr.recvSeq++
+	c.posted.remove(r)
+	p.took(pr, len(data))
+	r.receive(int(h.tag), data)
+	return true
+}
+
+// invitation takes a PUT apart.
+func (p *PML) invitation(pr *peer, frag []byte) error {
+	if len(frag) < ackBytes {
+		return fmt.Errorf("%w: put of %d bytes", errMalformed, len(frag))
+	}
+	var h ackHdr
+	if err := h.decode(frag[:ackBytes]); err != nil {
+		return err
+	}
+	if h.refuses() {
+		return fmt.Errorf("%w: put that refuses", errMalformed)
+	}
+	list := frag[ackBytes:]
+	if err := checkExposures(list); err != nil {
+		return err
+	}
+	return p.invited(pr, &h, list)
+}
+
+// sequenced hands on a fragment that is matched if it is the next one, or else keeps it until it
+// is.
+func (p *PML) sequenced(pr *peer, tag btl.Tag, frag []byte) error {
+	var in incoming
+	data, err := in.decode(tag, frag)
+	if err != nil {
+		return err
+	}
+	ahead := int32(in.seq - uint32(pr.recvSeq))
+	switch {
+	case ahead < 0:
+		p.stats.Duplicates++
+		return nil
+	case ahead > 0:
+		return p.keepEarly(pr, pr.recvSeq+uint64(ahead), &in, data)
+	}
+	if err := p.hear(pr, tag, len(data)); err != nil {
+		return err
+	}
+	pr.recvSeq++
+	err = p.deliver(pr, &in, data)
+	for err == nil && len(pr.early) > 0 {
+		e := pr.early[pr.recvSeq]
+		if e == nil {
+			return nil
+		}
+		delete(pr.early, pr.recvSeq)
+		p.letGo(pr, e.in.kind, len(e.data))
+		pr.recvSeq++
+		err = p.deliver(pr, &e.in, e.data)
+	}
+	return err
+}
+
+func (p *PML) keepEarly(pr *peer, seq uint64, in *incoming, data []byte) error {
+	if pr.early[seq] != nil {
+		p.stats.Duplicates++
+		return nil
+	}
+	if err := p.hear(pr, in.kind, len(data)); err != nil {
+		return err
+	}
+	if err := p.keep(pr, in.kind, len(data)); err != nil {
+		return err
+	}
+	if pr.early == nil {
+		pr.early = make(map[uint64]*earlyFrag)
+	}
+	p.stats.Early++
+	pr.early[seq] = &earlyFrag{*in, slices.Clone(data)}
+	return nil
+}
+
+// deliver matches a fragment whose turn it is.
+func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
+	c := p.context(in.context)
+	if c == nil {
+		return p.keepStray(pr, in, data)
+	}
+	if isOfRound(in.kind) {
+		return p.ofRound(c, pr, in, data)
+	}
+	p.settleDirect()
+	r := c.posted.first(pr.rank, int(in.tag))
+	if r == nil || r.world == request.AnySource {
+		if _, member := c.group.Rank(pr.rank); !member {
+			return errNotMember
+		}
+	}
+	if r != nil {
+		c.posted.remove(r)
+		r.matched(pr, int(in.tag))
+		p.tookAny(pr, in.kind, len(data))
+		r.begin(&in.announcement, data)
+		return nil
+	}
+	if c.rounds != nil && !c.rounds.open(int(in.tag)) {
+		return p.turnAway(c, pr, in, len(data))
+	}
+	if err := p.keep(pr, in.kind, len(data)); err != nil {
+		return err
+	}
+	m := p.messages.get(len(data))
+	copy(m.data, data)
+	m.source, m.tag, m.announcement = pr.rank, int(in.tag), in.announcement
+	p.stats.Unexpected++
+	c.unexpected.add(m)
+	c.offerProbes(m)
+	return nil
+}
+
+// stray is a fragment for a communicator that this rank has not finished making.
+type stray struct {
+	from *peer
+	in   incoming
+	data []byte // a copy
+}
+
+func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
+	if p.graves.has(in.context) {
+		if isOfRound(in.kind) {
+			p.ofLateRound(pr, in)
+			return nil
+		}
+		p.discard(pr, &in.announcement, len(data), true)
+		return nil
+	}
+	if err := p.keep(pr, in.kind, len(data)); err != nil {
+		return err
+	}
+	p.strays[in.context] = append(p.strays[in.context], stray{pr, *in, slices.Clone(data)})
+	return nil
+}
+
+func (p *PML) adoptStrays(c *Context) {
+	strays := p.strays[c.id]
+	delete(p.strays, c.id)
+	for i := range strays {
+		f := &strays[i]
+		p.letGo(f.from, f.in.kind, len(f.data))
+		if err := p.deliver(f.from, &f.in, f.data); err != nil {
+			p.nonsense(f.from, err)
+		}
+	}
+}
+
+// discard drops a message that nobody will receive, and answers it, so that its sender does not wait
+// for ever. That fails there if the communicator is freed; else the sender learns of it by a SPOIL.
+func (p *PML) discard(pr *peer, a *announcement, bytes int, freed bool) {
+	if a.kind != tagMatch {
+		h := ackHdr{send: a.send}
+		if freed {
+			h.from, h.to = refusal, refusal
+		}
+		p.sendAck(pr, h)
+	}
+	p.tookAny(pr, a.kind, bytes)
+}
+
+// dropMessage gives up the memory of a message that has been received, or never will be.
+func (p *PML) dropMessage(m *message) {
+	pr := p.peer(m.source)
+	p.letGo(pr, m.kind, len(m.data))
+	p.tookAny(pr, m.kind, len(m.data))
+	p.messages.put(m)
+}
+
+// sendAck answers a RNDV or RGET.
+func (p *PML) sendAck(pr *peer, h ackHdr) {
+	op := p.getOp()
+	op.Tag, op.HdrLen, op.Done = tagAck, ackBytes, p.answerDone
+	h.encode(op.Hdr[:])
+	p.busy++
+	p.send(pr, op)
+}
+
+// onAnswerDone: if the answer did not get through, the peer is lost, and that is told to
+// whoever waits for it.
+func (p *PML) onAnswerDone(op *btl.Op, _ error) {
+	p.busy--
+	p.putOp(op)
+}
+
+func setSequence(op *btl.Op, seq uint32) { binary.LittleEndian.PutUint32(op.Hdr[12:], seq) }

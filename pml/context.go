@@ -1,0 +1,232 @@
+package pml
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// ContextID names a matching space in the whole job. 48 bits: the rank that made it (20),
+// that rank's counter (27), and whether it is for collective traffic (1).
+type ContextID uint64
+
+// WorldContext is that of the communicator of all ranks.
+const WorldContext ContextID = 0
+
+const contextCounterBits = 28 // with the lowest bit, which is the kind of traffic
+
+// Collective is the twin of id that collective operations use.
+func (id ContextID) Collective() ContextID { return id | 1 }
+
+// NewContextID gives an id that is not in use in the job: this rank's number and a counter,
+// past those that this rank still uses. Whoever makes a communicator is in it, so that is enough.
+func (p *PML) NewContextID() ContextID {
+	for {
+		p.nextID = (p.nextID + 1) % (1 << (contextCounterBits - 1))
+		id := ContextID(uint64(p.cfg.Rank)<<contextCounterBits | p.nextID<<1)
+		if id != WorldContext && p.contexts[id] == nil && p.contexts[id.Collective()] == nil {
+			return id
+		}
+	}
+}
+
+// CheckNewContext says what is wrong with an id for a new communicator that came over the wire, nil if
+// nothing is. maker is the rank of the job that is said to have it from NewContextID.
+func (p *PML) CheckNewContext(id ContextID, maker int) error {
+	switch {
+	case id>>contextCounterBits != ContextID(maker):
+		return fmt.Errorf("%w %#x: not of rank %d", errContextID, uint64(id), maker)
+	case id == id.Collective():
+		return fmt.Errorf("%w %#x of rank %d: for collectives", errContextID, uint64(id), maker)
+	case p.contexts[id] != nil || p.contexts[id.Collective()] != nil:
+		return fmt.Errorf("%w %#x of rank %d: in use", errContextID, uint64(id), maker)
+	}
+	return nil
+}
+
+var errContextID = errors.New("invalid context id")
+
+// Group maps the ranks of a communicator to those of the job. It does not change, and may be
+// shared.
+type Group struct {
+	world []int
+	rank  map[int]int // of a world rank; nil if the two are the same
+}
+
+// NewGroup makes a group of world ranks, in order of rank in the communicator. It keeps
+// the slice.
+func NewGroup(world []int) *Group {
+	g := &Group{world: world}
+	for r, w := range world {
+		if r != w {
+			g.rank = make(map[int]int, len(world))
+			for r, w := range world {
+				g.rank[w] = r
+			}
+			break
+		}
+	}
+	return g
+}
+
+// Size is the number of ranks.
+func (g *Group) Size() int { return len(g.world) }
+
+// World is the rank in the job of a rank of the group.
+func (g *Group) World(rank int) int { return g.world[rank] }
+
+// Rank is the rank in the group of a rank of the job.
+func (g *Group) Rank(world int) (rank int, ok bool) {
+	if g.rank == nil {
+		return world, world < len(g.world)
+	}
+	rank, ok = g.rank[world]
+	return rank, ok
+}
+
+// Caller is whoever the operations of a context are made for. It wraps their errors.
+type Caller interface {
+	// Describe says what op was about; peer is a rank of the communicator.
+	Describe(op string, peer, tag int, err error) error
+}
+
+// Context is a matching space: messages of one are never received in another.
+type Context struct {
+	p      *PML
+	id     ContextID
+	group  *Group
+	rank   int
+	caller Caller
+
+	posted     posted
+	unexpected unexpected
+	probes     []*ProbeRequest // waiting, oldest first
+	persistent int             // persistent receives, active or not
+	removed    bool            // by its owner; it goes when nothing can be received in it any more
+	rounds     *rounds         // of a context for collectives, else nil
+}
+
+// graves remembers the contexts that went last. What comes for one of them is not kept, as it
+// would be for a communicator that is still being made.
+type graves struct {
+	ids    map[ContextID]struct{}
+	oldest []ContextID // the same, a ring from next on
+	next   int
+}
+
+const maxGraves = 1024
+
+func (g *graves) add(id ContextID) {
+	if g.ids == nil {
+		g.ids = make(map[ContextID]struct{})
+	}
+	if len(g.oldest) < maxGraves {
+		g.oldest = append(g.oldest, id)
+	} else {
+		delete(g.ids, g.oldest[g.next])
+		g.oldest[g.next] = id
+		g.next = (g.next + 1) % maxGraves
+	}
+	g.ids[id] = struct{}{}
+}
+
+func (g *graves) has(id ContextID) bool {
+	_, ok := g.ids[id]
+	return ok
+}
+
+// AddContext makes a matching space known. Messages that arrived for it before are there
+// to be received. rank is this rank's place in the group.
+func (p *PML) AddContext(id ContextID, group *Group, rank int, caller Caller) *Context {
+	return p.addContext(&Context{p: p, id: id, group: group, rank: rank, caller: caller})
+}
+
+func (p *PML) addContext(c *Context) *Context {
+	id := c.id
+	c.posted.init()
+	c.unexpected.init()
+	p.contexts[id] = c
+	p.recent[id%16] = c
+	p.adoptStrays(c)
+	return c
+}
+
+// RemoveContext forgets a matching space once no receive is posted in it any more, and
+// no persistent one could be. Messages that nobody has received are then dropped, and so are
+// those that still come. Who waits for them to be received is told that they never will be.
+func (p *PML) RemoveContext(c *Context) {
+	c.removed = true
+	c.failProbes(request.ErrRequest)
+	c.settle()
+}
+
+// settle lets a removed context go if nothing can be received in it any more.
+func (c *Context) settle() {
+	if !c.removed || c.posted.count > 0 || c.persistent > 0 || c.p.contexts[c.id] != c {
+		return
+	}
+	delete(c.p.contexts, c.id)
+	c.p.graves.add(c.id)
+	if slot := &c.p.recent[c.id%16]; *slot == c {
+		*slot = nil
+	}
+	c.drop(anyKey)
+}
+
+// drop refuses what waits to be received under key.
+func (c *Context) drop(key matchKey) {
+	for m := c.unexpected.oldest(key); m != nil; m = c.unexpected.oldest(key) {
+		c.refuse(m)
+	}
+}
+
+// refuse takes an unexpected message, which nobody will receive, and answers it.
+func (c *Context) refuse(m *message) {
+	p := c.p
+	c.unexpected.remove(m)
+	pr := p.peer(m.source)
+	p.letGo(pr, m.kind, len(m.data))
+	p.discard(pr, &m.announcement, len(m.data), c.removed)
+	p.messages.put(m)
+}
+
+// world is the rank in the job of a source, which may be a wildcard or ProcNull.
+func (c *Context) world(source int) int {
+	if source >= 0 {
+		source = c.group.world[source]
+	}
+	return source
+}
+
+// context finds the matching space of an arriving fragment, or nil.
+func (p *PML) context(id ContextID) *Context {
+	slot := &p.recent[id%16]
+	if c := *slot; c != nil && c.id == id {
+		return c
+	}
+	c := p.contexts[id]
+	if c != nil {
+		*slot = c
+	}
+	return c
+}
+
+// sortedContexts lists the contexts in an order that does not change from run to run.
+func (p *PML) sortedContexts() []*Context {
+	all := make([]*Context, 0, len(p.contexts))
+	for _, c := range p.contexts {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *Context) int {
+		switch {
+		case a.id < b.id:
+			return -1
+		case a.id > b.id:
+			return 1
+		}
+		return 0
+	})
+	return all
+}

@@ -1,0 +1,253 @@
+package pml
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+func TestMessagesForAContextToCome(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	id := w.pmls[0].NewContextID()
+	c0 := w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
+	long, short := pattern(1000, 2), pattern(9, 3)
+	w.pmls[0].Isend(c0, long, 1, 5, Standard, "send")
+	w.pmls[0].Isend(c0, short, 1, 5, Standard, "send")
+	w.settle()
+	c1 := w.pmls[1].AddContext(id, c[1].group, 1, testCaller{})
+	for _, want := range [][]byte{long, short} {
+		out := make([]byte, len(want))
+		r := w.pmls[1].Irecv(c1, out, 1, 0, 5, "recv")
+		w.settle()
+		_, err := r.Take()
+		require.NoError(t, err)
+		require.Equal(t, want, out)
+	}
+	require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
+}
+
+func TestRemovedContext(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	a, b := w.pmls[0], w.pmls[1]
+	id := a.NewContextID()
+	c0 := a.AddContext(id, c[0].group, 0, testCaller{})
+	c1 := b.AddContext(id, c[1].group, 1, testCaller{})
+	// A message that nobody will receive: its sender is not left waiting, nor told that it was received.
+	s := a.Isend(c0, pattern(1000, 1), 1, 9, Synchronous, "ssend")
+	out := make([]byte, 10)
+	r := b.Irecv(c1, out, 1, 0, 1, "recv")
+	w.settle()
+	b.RemoveContext(c1)
+	require.NotNil(t, b.contexts[id], "a receive is pending in it")
+	a.Isend(c0, pattern(10, 4), 1, 1, Standard, "send")
+	w.settle()
+	_, err := r.Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(10, 4), out)
+	require.Nil(t, b.contexts[id])
+	w.settle()
+	_, err = s.Take()
+	require.ErrorIs(t, err, request.ErrComm)
+	require.EqualError(t, err, "invalid communicator: the receiver has freed it")
+	require.Zero(t, b.Stats().UnexpectedBytes)
+	require.Zero(t, a.Busy()+b.Busy())
+}
+
+// TestPersistentReceiveKeepsContext: one that is inactive can still be started when its
+// communicator was freed (MPI 4.1, section 7.4.3: the object goes when there are no references).
+func TestPersistentReceiveKeepsContext(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	a, b := w.pmls[0], w.pmls[1]
+	id := a.NewContextID()
+	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	out := make([]byte, 10)
+	r := b.RecvInit(c1, out, 1, 0, 1, "recv init")
+	s := a.SendInit(c0, pattern(10, 4), 1, 1, Standard, "send init")
+	b.RemoveContext(c1)
+	a.RemoveContext(c0)
+	for _, sendFirst := range []bool{true, false} {
+		clear(out)
+		if sendFirst {
+			start(s)
+			w.settle()
+			start(r)
+		} else {
+			start(r)
+			start(s)
+			w.settle()
+		}
+		require.Equal(t, request.Complete, r.State())
+		_, err := r.Take()
+		require.NoError(t, err)
+		_, err = s.Take()
+		require.NoError(t, err)
+		require.Equal(t, pattern(10, 4), out)
+	}
+	waiting := a.Isend(c0, pattern(1000, 4), 1, 2, Standard, "send")
+	w.settle()
+	require.Equal(t, request.Active, waiting.State())
+	start(r)
+	r.Abandon()
+	require.NotNil(t, b.contexts[id], "the freed request is still posted")
+	start(s)
+	w.settle()
+	require.Nil(t, b.contexts[id])
+	w.settle()
+	require.Equal(t, request.Complete, waiting.State(), "nobody will receive it")
+	require.Zero(t, b.Stats().UnexpectedBytes)
+
+	// One that is freed while it is not active.
+	id = b.NewContextID()
+	c1 = b.AddContext(id, c[1].group, 1, testCaller{})
+	r = b.RecvInit(c1, out, 1, 0, 1, "recv init")
+	b.RemoveContext(c1)
+	require.NotNil(t, b.contexts[id])
+	r.Abandon()
+	require.Nil(t, b.contexts[id])
+}
+
+// TestMessagesForARemovedContext: what comes when nobody is left is like what was there
+// when the last one went.
+func TestMessagesForARemovedContext(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	a, b := w.pmls[0], w.pmls[1]
+	id := a.NewContextID()
+	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	b.RemoveContext(c1)
+	_, err := a.Isend(c0, pattern(10, 1), 1, 1, Standard, "send").Take()
+	require.NoError(t, err, "it was sent")
+	for _, n := range []int{0, 10, 1000} {
+		for _, mode := range []Mode{Synchronous, Standard} {
+			s := a.Isend(c0, pattern(n, 1), 1, 1, mode, "send")
+			w.settle()
+			_, err := s.Take()
+			if mode == Synchronous || n == 1000 {
+				require.ErrorIs(t, err, request.ErrComm, "%d bytes, nobody has matched it", n)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+	}
+	require.Zero(t, b.Stats().UnexpectedBytes)
+	require.Empty(t, b.strays)
+	require.Zero(t, a.Busy()+b.Busy())
+
+	// The same id, much later, is another communicator.
+	c1 = b.AddContext(id, c[1].group, 1, testCaller{})
+	a.Isend(c0, pattern(10, 2), 1, 1, Standard, "send").Abandon()
+	w.settle()
+	out := make([]byte, 10)
+	_, err = b.Irecv(c1, out, 1, 0, 1, "recv").Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(10, 2), out)
+}
+
+// TestManyContexts: 100,000 in a row leave nothing behind.
+func TestManyContexts(t *testing.T) {
+	w, c := newWire(t, 1, nil)
+	p := w.pmls[0]
+	seen := map[ContextID]bool{}
+	for range 100_000 {
+		id := p.NewContextID()
+		require.False(t, seen[id])
+		seen[id] = true
+		p.RemoveContext(p.AddContext(id, c[0].group, 0, testCaller{}))
+	}
+	require.Len(t, p.contexts, 1)
+	require.LessOrEqual(t, len(p.graves.ids), maxGraves)
+	require.LessOrEqual(t, len(p.graves.oldest), maxGraves)
+}
+
+// TestContextIDsAreRecycled: the counter goes round, past what is in use.
+func TestContextIDsAreRecycled(t *testing.T) {
+	for rank, want := range map[int][]ContextID{
+		0: {1<<28 - 2, 4, 6},                                    // 0 is the world, 2 in use
+		3: {3<<28 | (1<<28 - 2), 3 << 28, 3<<28 | 4},            // 2 in use
+		9: {9<<28 | (1<<28 - 2), 9 << 28, 9<<28 | 2, 9<<28 | 4}, // nothing in use
+	} {
+		p := New(Config{Rank: rank, Size: 10})
+		g := NewGroup([]int{0})
+		p.AddContext(WorldContext, g, 0, testCaller{})
+		if rank < 9 {
+			p.AddContext((ContextID(rank)<<28 | 2).Collective(), g, 0, testCaller{})
+		}
+		p.nextID = 1<<27 - 2
+		for _, id := range want {
+			require.Equal(t, id, p.NewContextID(), "rank %d", rank)
+		}
+	}
+}
+
+// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and not in use.
+func TestCheckNewContext(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	id := w.pmls[1].NewContextID()
+	require.NoError(t, p.CheckNewContext(id, 1))
+	used := w.pmls[1].NewContextID()
+	p.AddContext(used, c[0].group, 0, testCaller{})
+	twin := w.pmls[1].NewContextID()
+	p.AddContext(twin.Collective(), c[0].group, 0, testCaller{})
+	for _, bad := range []struct {
+		id    ContextID
+		maker int
+		why   string
+	}{
+		{id, 2, "0x10000002: not of rank 2"},
+		{id | 1<<48, 1, "0x1000010000002: not of rank 1"},
+		{id.Collective(), 1, "0x10000003 of rank 1: for collectives"},
+		{WorldContext, 0, "0x0 of rank 0: in use"},
+		{used, 1, "0x10000004 of rank 1: in use"},
+		{twin, 1, "0x10000006 of rank 1: in use"},
+	} {
+		require.EqualError(t, p.CheckNewContext(bad.id, bad.maker), "invalid context id "+bad.why)
+	}
+}
+
+// TestRemoveContextEndsProbes: a probe has nothing more to find.
+func TestRemoveContextEndsProbes(t *testing.T) {
+	w, c := newWire(t, 1, nil)
+	p := w.pmls[0]
+	ctx := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})
+	probe := p.Probe(ctx, 0, 0, true, "mprobe")
+	p.RemoveContext(ctx)
+	_, err := probe.Take()
+	require.ErrorIs(t, err, request.ErrRequest)
+}
+
+// TestGroups: ranks of communicators are not those of the job.
+func TestGroups(t *testing.T) {
+	w, _ := newWire(t, 4, nil)
+	world := []int{3, 1}
+	g := NewGroup(world)
+	require.Equal(t, 2, g.Size())
+	require.Equal(t, 3, g.World(0))
+	for world, want := range map[int]int{3: 0, 1: 1, 0: -1, 2: -1} {
+		rank, ok := g.Rank(world)
+		require.Equal(t, want >= 0, ok)
+		if ok {
+			require.Equal(t, want, rank)
+		}
+	}
+	_, ok := NewGroup([]int{0, 1}).Rank(2)
+	require.False(t, ok)
+	id := w.pmls[3].NewContextID()
+	c3, c1 := w.pmls[3].AddContext(id, g, 0, testCaller{}), w.pmls[1].AddContext(id, g, 1, testCaller{})
+	w.pmls[1].Isend(c1, pattern(9, 1), 0, 5, Standard, "send").Abandon()
+	w.settle()
+	env, found := w.pmls[3].Iprobe(c3, 1, 5)
+	require.True(t, found)
+	require.Equal(t, Envelope{Source: 1, Tag: 5, Bytes: 9}, env)
+	st, err := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv").Take()
+	require.NoError(t, err)
+	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, st)
+	// The loss of a rank that is not in it does not concern it.
+	r := w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
+	w.modules[3].lose(2, &btl.Error{Rail: "wire", Peer: 2, Class: btl.ClassPeerGone})
+	require.Equal(t, request.Active, r.State())
+	w.modules[3].lose(1, gone)
+	require.Equal(t, request.Complete, r.State())
+}

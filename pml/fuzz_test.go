@@ -1,0 +1,172 @@
+package pml
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// FuzzHeaders: what is taken for a header says what is in it, and nothing else.
+func FuzzHeaders(f *testing.F) {
+	var b [btl.MaxHeaderBytes]byte
+	(&rndvHdr{matchHdr: matchHdr{context: 1<<48 - 1, flags: 1, tag: 1<<31 - 1, seq: 1}, length: 1 << 50, send: 1}).encode(b[:])
+	f.Add(uint8(tagMatch), b[:matchBytes])
+	f.Add(uint8(tagRndv), b[:rndvBytes])
+	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, recv: 2, from: 3, to: 4}))
+	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: refusal, to: refusal}))
+	f.Add(uint8(tagFrag), fragOf(fragHdr{recv: 1, offset: 1 << 40}))
+	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
+	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(uint8(tagMatch), b[:matchBytes-1])
+	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
+		var h interface {
+			decode([]byte) error
+			encode([]byte)
+		}
+		length := 0
+		switch btl.Tag(tag) {
+		case tagMatch:
+			h, length = new(matchHdr), matchBytes
+		case tagRndv, tagRget:
+			h, length = new(rndvHdr), rndvBytes
+		case tagAck, tagPut:
+			h, length = new(ackHdr), ackBytes
+		case tagFrag:
+			h, length = new(fragHdr), fragBytes
+		case tagFin:
+			h, length = new(finHdr), finBytes
+		case tagCredit:
+			h, length = new(creditHdr), creditBytes
+		default:
+			return
+		}
+		if h.decode(frag) != nil {
+			return
+		}
+		var back [btl.MaxHeaderBytes]byte
+		h.encode(back[:])
+		require.Equal(t, frag[:length], back[:length])
+	})
+}
+
+// FuzzExposures: of a list of exposures those are taken that are of rails to that peer which may be used.
+func FuzzExposures(f *testing.F) {
+	f.Add(uint8(0xff), exposuresOf(exposure{rail: 0, key: btl.Key{1}}, exposure{rail: 2, offset: 5, key: btl.Key{2}}))
+	f.Add(uint8(1), exposuresOf(exposure{rail: 1}))
+	f.Add(uint8(7), exposuresOf(exposure{rail: 1}, exposure{rail: 1, offset: 7}))
+	f.Add(uint8(7), make([]byte, exposureBytes+1))
+	f.Add(uint8(7), make([]byte, (maxRails+1)*exposureBytes))
+	w, c := newWire(f, 2, withRails(1, 1, 1))
+	w.pmls[0].Isend(c[0], nil, 1, 1, Standard, "send").Abandon()
+	pr := w.pmls[0].peer(1)
+	f.Fuzz(func(t *testing.T, usable uint8, list []byte) {
+		if checkExposures(list) != nil {
+			return
+		}
+		var got remotes
+		got.decode(pr, list, railSet(usable))
+		var want remotes
+		for i := 0; i < len(list); i += exposureBytes {
+			rail := list[i]
+			if rail < 3 && usable>>rail&1 != 0 {
+				var x exposure
+				x.decode(list[i:])
+				want.set |= 1 << rail
+				want.offset[rail], want.key[rail] = x.offset, x.key
+			}
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+// fuzzed is traffic of every kind between two ranks.
+type fuzzed struct {
+	w       *wire
+	c       []*Context
+	guarded []byte // the middle third of it is the buffer of a receive of rank 0's
+	of0     []ended
+}
+
+func newFuzzed(t wireT, protocol Protocol) *fuzzed {
+	w, c := newWire(t, 2, func(w *wire) {
+		withRails(2, 1)(w)
+		w.async = true
+		w.config = Config{Protocol: protocol, WindowBytes: 1000}
+	})
+	z := &fuzzed{w: w, c: c, guarded: make([]byte, 3000)}
+	mine, theirs := w.pmls[0], w.pmls[1]
+	z.of0 = append(z.of0,
+		mine.Irecv(c[0], z.guarded[1000:2000:2000], 1, 1, 1, "recv"),
+		mine.Isend(c[0], pattern(1000, 0), 1, 2, Standard, "send"),
+		mine.Isend(c[0], pattern(90, 0), 1, 3, Synchronous, "send"),
+		mine.Isend(c[0], pattern(90, 0), 1, 4, Standard, "send"),
+		mine.Irecv(c[0], make([]byte, 8), 1, request.AnySource, 5, "recv"),
+		mine.Isend(c[0], pattern(1000, 0), 1, 9, Standard, "send"), // which nobody receives
+	)
+	theirs.Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+	theirs.Isend(c[1], pattern(1000, 0), 0, 9, Standard, "send")
+	theirs.Isend(c[1], pattern(90, 0), 0, 9, Standard, "send")
+	for tag := 2; tag <= 4; tag++ {
+		theirs.Irecv(c[1], make([]byte, 1000), 1, 0, tag, "recv")
+	}
+	return z
+}
+
+// run lets so many things happen, at most.
+func (z *fuzzed) run(steps int) {
+	for range steps {
+		for _, p := range z.w.pmls {
+			p.Progress()
+		}
+		if len(z.w.flying) > 0 {
+			z.w.step(0)
+		}
+	}
+}
+
+// FuzzArrived feeds whatever a peer could send, at any moment, to a rank that has everything under
+// way. It must not panic, nor write outside of its buffers; and in the end, when the peer is lost,
+// everything ends, and nothing is left registered.
+func FuzzArrived(f *testing.F) {
+	for protocol := range uint8(4) {
+		z := newFuzzed(f, Protocol(protocol))
+		for step := uint8(0); len(z.w.flying) > 0; step++ {
+			if fl := z.w.flying[0]; fl.to == 0 && !fl.isRemote() {
+				f.Add(protocol, step, uint8(fl.tag), fl.frag)
+				f.Add(protocol, step/2, uint8(fl.tag), fl.frag)
+			}
+			z.run(1)
+		}
+	}
+	f.Fuzz(func(t *testing.T, protocol, steps, tag uint8, frag []byte) {
+		z := newFuzzed(t, Protocol(protocol%4))
+		p := z.w.pmls[0]
+		z.run(int(steps % 64))
+		p.Arrived(z.w.modules[0], 1, btl.Tag(tag), frag)
+		p.Arrived(z.w.modules[0], 1, btl.Tag(tag), frag)
+		p.Arrived(z.w.modules[0], -1, btl.Tag(tag), frag)
+		p.Arrived(z.w.modules[0], 2, btl.Tag(tag), frag)
+		z.run(200)
+		p.Failed(z.w.modules[0], 1, gone)
+		for _, fl := range z.w.flying {
+			if fl.from == 0 && fl.op != nil {
+				fl.op.Done(fl.op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassFlushed})
+			}
+		}
+		z.w.modules[0].drain(1)
+		for i, r := range z.of0 {
+			require.Equal(t, request.Complete, r.State(), "request %d", i)
+		}
+		require.Zero(t, p.Busy())
+		for _, region := range z.w.regions {
+			require.NotZero(t, region.m.rank, "%d bytes are left", len(region.mem))
+		}
+		if !bytes.Equal(z.guarded[:1000], make([]byte, 1000)) || !bytes.Equal(z.guarded[2000:], make([]byte, 1000)) {
+			t.Fatal("outside of the buffer was written")
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package pml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Version of the wire format. It is in every fragment that can be the first from a peer.
+const Version = 1
+
+// The fragments. Numbers are little-endian.
+//
+//	MATCH  16   context 6, flags 1, version 1, tag 4, sequence 4      then the message
+//	RNDV   32   as MATCH, then length 8, send handle 8                then its first bytes, if any
+//	ACK    32   send handle 8, receive handle 8, from 8, to 8; both all ones: it is refused
+//	FRAG   16   receive handle 8, offset 8                            then a piece of the message
+//	RGET   32   as RNDV                                               then exposures of the message
+//	PUT    32   as ACK                                                then exposures of the buffer
+//	FIN    16   handle 8, whose 1 (0 the sender's, 1 the receiver's), zero 7
+//	CREDIT 16   bytes taken 8, announcements that may be sent 8
+//	SPOIL  24   as MATCH, then rank 4, why 1, zero 3
+//	ASK    48   as MATCH, then signature 32
+//
+//	exposure 48  rail 1, zero 7, offset 8, key 32
+//
+// The sequence is the low half of a 64-bit number that counts the MATCH, RNDV, RGET, SPOIL and ASK
+// fragments from one rank to another, whatever their communicator.
+const (
+	tagMatch btl.Tag = 1 + iota
+	tagRndv
+	tagAck
+	tagFrag
+	tagRget
+	tagPut
+	tagFin
+	tagCredit
+	tagSpoil
+	tagAsk
+)
+
+// isMatched reports whether fragments of a kind are numbered, and belong to a context.
+func isMatched(tag btl.Tag) bool { return tag <= tagRndv || tag == tagRget || isOfRound(tag) }
+
+// isOfRound reports whether fragments of a kind are about a collective, and are no messages.
+func isOfRound(tag btl.Tag) bool { return tag == tagSpoil || tag == tagAsk }
+
+// Flags of a MATCH, RNDV or RGET.
+const (
+	// flagPut: the sender can put, if it is given exposures.
+	flagPut uint8 = 1 << iota
+)
+
+const (
+	matchBytes = 16
+	rndvBytes  = 32
+	ackBytes   = 32
+	fragBytes  = 16
+	finBytes   = 16
+
+	creditBytes   = 16
+	exposureBytes = 48
+)
+
+// maxMessageBytes bounds the length that a peer can announce.
+const maxMessageBytes = 1 << 56
+
+var (
+	errMalformed = errors.New("malformed fragment")
+)
+
+type matchHdr struct {
+	context ContextID
+	flags   uint8
+	tag     int32
+	seq     uint32
+}
+
+func (h *matchHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.context)|uint64(h.flags)<<48|Version<<56)
+	binary.LittleEndian.PutUint64(b[8:], uint64(uint32(h.tag))|uint64(h.seq)<<32)
+}
+
+func (h *matchHdr) decode(b []byte) error {
+	if len(b) < matchBytes {
+		return fmt.Errorf("%w: match of %d bytes", errMalformed, len(b))
+	}
+	if h.parse(b) {
+		return nil
+	}
+	if v := b[7]; v != Version {
+		return fmt.Errorf("%w: wire format version %d, not %d", errMalformed, v, Version)
+	}
+	return fmt.Errorf("%w: tag %d", errMalformed, h.tag)
+}
+
+// parse is decode that does not say what is wrong.
+func (h *matchHdr) parse(b []byte) bool {
+	if len(b) < matchBytes {
+		return false
+	}
+	first, second := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	h.context = ContextID(first & (1<<48 - 1))
+	h.flags = uint8(first >> 48)
+	h.tag = int32(uint32(second))
+	h.seq = uint32(second >> 32)
+	return first>>56 == Version && h.tag >= 0
+}
+
+type rndvHdr struct {
+	matchHdr
+	length int64
+	send   handle
+}
+
+func (h *rndvHdr) encode(b []byte) {
+	h.matchHdr.encode(b)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.length))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.send))
+}
+
+func (h *rndvHdr) decode(b []byte) error {
+	if len(b) < rndvBytes {
+		return fmt.Errorf("%w: rendezvous of %d bytes", errMalformed, len(b))
+	}
+	if err := h.matchHdr.decode(b); err != nil {
+		return err
+	}
+	h.length = int64(binary.LittleEndian.Uint64(b[16:]))
+	h.send = handle(binary.LittleEndian.Uint64(b[24:]))
+	if h.length < 0 || h.length > maxMessageBytes {
+		return fmt.Errorf("%w: rendezvous of length %d", errMalformed, h.length)
+	}
+	return nil
+}
+
+type ackHdr struct {
+	send, recv handle
+	from, to   int64 // what is still wanted of the message; both refusal if it never will be
+}
+
+// refusal in an ACK says that nobody will receive the message: the receiver has freed the communicator.
+const refusal = -1
+
+func (h *ackHdr) refuses() bool { return h.from == refusal && h.to == refusal }
+
+func (h *ackHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.send))
+	binary.LittleEndian.PutUint64(b[8:], uint64(h.recv))
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.from))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.to))
+}
+
+func (h *ackHdr) decode(b []byte) error {
+	if len(b) != ackBytes {
+		return fmt.Errorf("%w: acknowledgement of %d bytes", errMalformed, len(b))
+	}
+	h.send = handle(binary.LittleEndian.Uint64(b))
+	h.recv = handle(binary.LittleEndian.Uint64(b[8:]))
+	h.from = int64(binary.LittleEndian.Uint64(b[16:]))
+	h.to = int64(binary.LittleEndian.Uint64(b[24:]))
+	if (h.from < 0 || h.to < h.from) && !h.refuses() {
+		return fmt.Errorf("%w: acknowledgement from %d to %d", errMalformed, h.from, h.to)
+	}
+	return nil
+}
+
+type fragHdr struct {
+	recv   handle
+	offset int64
+}
+
+func (h *fragHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.recv))
+	binary.LittleEndian.PutUint64(b[8:], uint64(h.offset))
+}
+
+func (h *fragHdr) decode(b []byte) error {
+	if len(b) < fragBytes {
+		return fmt.Errorf("%w: fragment of %d bytes", errMalformed, len(b))
+	}
+	h.recv = handle(binary.LittleEndian.Uint64(b))
+	h.offset = int64(binary.LittleEndian.Uint64(b[8:]))
+	if h.offset < 0 || h.offset > maxMessageBytes {
+		return fmt.Errorf("%w: offset %d", errMalformed, h.offset)
+	}
+	return nil
+}
+
+// finHdr ends a transfer by remote access.
+type finHdr struct {
+	handle    handle
+	ofReceive bool // the handle is of a receive, else of a send
+}
+
+func (h *finHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.handle))
+	whose := uint64(0)
+	if h.ofReceive {
+		whose = 1
+	}
+	binary.LittleEndian.PutUint64(b[8:], whose)
+}
+
+func (h *finHdr) decode(b []byte) error {
+	if len(b) != finBytes {
+		return fmt.Errorf("%w: end of %d bytes", errMalformed, len(b))
+	}
+	h.handle = handle(binary.LittleEndian.Uint64(b))
+	whose := binary.LittleEndian.Uint64(b[8:])
+	if whose > 1 {
+		return fmt.Errorf("%w: end of kind %d", errMalformed, whose)
+	}
+	h.ofReceive = whose == 1
+	return nil
+}
+
+// creditHdr says how much there has been since the beginning.
+type creditHdr struct{ taken, announceable int64 }
+
+func (h creditHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.taken))
+	binary.LittleEndian.PutUint64(b[8:], uint64(h.announceable))
+}
+
+func (h *creditHdr) decode(b []byte) error {
+	if len(b) != creditBytes {
+		return fmt.Errorf("%w: credit of %d bytes", errMalformed, len(b))
+	}
+	h.taken = int64(binary.LittleEndian.Uint64(b))
+	h.announceable = int64(binary.LittleEndian.Uint64(b[8:]))
+	if h.taken < 0 || h.announceable < 0 {
+		return fmt.Errorf("%w: credit %d, %d", errMalformed, h.taken, h.announceable)
+	}
+	return nil
+}
+
+// exposure says where, for remote access, memory is on one rail.
+type exposure struct {
+	rail   uint8 // the number of whoever exposes it
+	offset uint64
+	key    btl.Key
+}
+
+func (x *exposure) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(x.rail))
+	binary.LittleEndian.PutUint64(b[8:], x.offset)
+	copy(b[16:exposureBytes], x.key[:])
+}
+
+func (x *exposure) decode(b []byte) {
+	x.rail = b[0]
+	x.offset = binary.LittleEndian.Uint64(b[8:])
+	x.key = btl.Key(b[16:exposureBytes])
+}
+
+// checkExposures checks the length of what is a list of exposures.
+func checkExposures(b []byte) error {
+	if len(b)%exposureBytes != 0 || len(b) > maxRails*exposureBytes {
+		return fmt.Errorf("%w: %d bytes of exposures", errMalformed, len(b))
+	}
+	return nil
+}

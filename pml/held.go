@@ -1,0 +1,64 @@
+package pml
+
+// sendQueue is a queue of sends, linked through them.
+type sendQueue struct {
+	head, tail *SendRequest
+}
+
+func (q *sendQueue) push(s *SendRequest) {
+	s.behind = nil
+	if q.tail == nil {
+		q.head = s
+	} else {
+		q.tail.behind = s
+	}
+	q.tail = s
+}
+
+func (q *sendQueue) pushFront(s *SendRequest) {
+	s.behind = q.head
+	q.head = s
+	if q.tail == nil {
+		q.tail = s
+	}
+}
+
+func (q *sendQueue) pop() *SendRequest {
+	s := q.head
+	q.head = s.behind
+	if q.head == nil {
+		q.tail = nil
+	}
+	s.behind = nil
+	return s
+}
+
+// has reports whether a send in a context under a tag is in the queue.
+func (q *sendQueue) has(c *Context, tag int) bool {
+	for s := q.head; s != nil; s = s.behind {
+		if s.ctx == c && s.tag == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// hold has a send wait until the peer has room for its announcement, and all that is sent to the
+// peer later wait behind it.
+func (pr *peer) hold(s *SendRequest) {
+	pr.held.push(s)
+	pr.barred = true
+}
+
+// release sends what is held, in order, as far as the peer has room now.
+func (p *PML) release(pr *peer) {
+	for pr.failing == nil && pr.held.head != nil {
+		// It leaves the queue first: it may be complete, and begin again, before launch returns.
+		s := pr.held.pop()
+		if !s.launch() {
+			pr.held.pushFront(s)
+			return
+		}
+	}
+	pr.barred = pr.failing != nil || pr.lost != nil
+}

@@ -1,0 +1,297 @@
+package pml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// The first error of a rail to a peer is the end of the peer: there is no going on by another rail. But
+// success means delivered, so what the peer's side was told of has to be here: the BTL hands that up, and
+// calls back what is under way, until it says that the rail is Drained. Until then the peer is failing:
+//
+//   - what comes from it is taken as ever;
+//   - nothing is posted to it any more; what would be waits in the queue of its rail, and sends are held;
+//   - requests that have met an error wait, those that have all they need are complete.
+//
+// Its other rails are failed too. When the last one is drained nothing can come any more, and nothing
+// touches memory: the peer is lost, and whatever needs it ends.
+
+// fallenRail is a rail of this rank that has failed as a whole.
+type fallenRail struct {
+	module  btl.Module
+	cause   error
+	drained bool
+}
+
+// uses reports whether m is the rail that leads to the peer, or the one that it comes by.
+func (pr *peer) uses(m btl.Module) bool {
+	return pr.via == m || slices.ContainsFunc(pr.rails, func(rl rail) bool { return rl.module == m })
+}
+
+// unknown reports whether no rail to or from the peer is known.
+func (pr *peer) unknown() bool { return len(pr.rails) == 0 && pr.via == nil }
+
+// isFailing reports whether the peer is failing, and not lost yet.
+func (pr *peer) isFailing() bool { return pr.failing != nil && pr.lost == nil }
+
+// Failed implements btl.Events. A rail that a peer does not use concerns it only if that
+// says that its process has ended.
+func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) {
+	cause := causeOf(err)
+	if err.Class == btl.ClassClosed && p.leaving != nil {
+		cause = p.leaving
+	}
+	if rank != btl.AllPeers {
+		if rank < 0 || rank >= len(p.peers) {
+			return
+		}
+		if pr := p.peer(rank); err.Class == btl.ClassPeerGone || pr.uses(m) || pr.unknown() {
+			p.fail(pr, cause, m)
+		}
+		return
+	}
+	p.fallen = slices.DeleteFunc(p.fallen, func(f fallenRail) bool { return f.module == m })
+	p.fallen = append(p.fallen, fallenRail{module: m, cause: cause})
+	for _, pr := range p.peers {
+		if pr != nil && pr.uses(m) {
+			p.fail(pr, cause, m)
+		}
+	}
+}
+
+// fail makes a peer failing, because of its rail m, or nil if that has not said so.
+func (p *PML) fail(pr *peer, cause error, m btl.Module) {
+	if pr.lost != nil || p.closed != nil {
+		return
+	}
+	if m != nil {
+		pr.drains(m)
+	}
+	if pr.failing == nil {
+		pr.failing, pr.barred = cause, true
+		p.condemn(pr)
+	}
+}
+
+// drains notes that a rail of a peer is to be drained.
+func (pr *peer) drains(m btl.Module) {
+	if !slices.Contains(pr.draining, m) {
+		pr.draining = append(pr.draining, m)
+	}
+}
+
+// condemn has every endpoint to a peer failed at the next turn, because this may be inside a call of one.
+func (p *PML) condemn(pr *peer) {
+	p.condemned = append(p.condemned, pr)
+	p.eng.Nudge()
+}
+
+// execute fails the endpoints to those who are condemned, if they are not down already.
+func (p *PML) execute() {
+	for len(p.condemned) > 0 {
+		pr := p.condemned[0]
+		for i := range pr.rails {
+			rl := &pr.rails[i]
+			rl.endpoint.Fail(cmp.Or(pr.lost, pr.failing))
+			if rl.endpoint.State() == btl.Failed {
+				pr.drains(rl.module) // also if it was down before it was known of
+			}
+		}
+		p.condemned = p.condemned[1:]
+		p.loseDrained(pr)
+	}
+}
+
+// Drained implements btl.Events.
+func (p *PML) Drained(m btl.Module, rank int) {
+	if rank != btl.AllPeers {
+		if rank >= 0 && rank < len(p.peers) && p.peers[rank] != nil {
+			p.drained(p.peers[rank], m)
+		}
+		return
+	}
+	for i := range p.fallen {
+		if f := &p.fallen[i]; f.module == m {
+			f.drained = true
+		}
+	}
+	for _, pr := range p.peers {
+		if pr != nil {
+			p.drained(pr, m)
+		}
+	}
+	// Somebody may wait for a peer that nothing is known of, and that would have come by
+	// this rail. To look for a way to it is not for here.
+	p.doubtful = true
+	p.eng.Nudge()
+}
+
+func (p *PML) drained(pr *peer, m btl.Module) {
+	pr.draining = slices.DeleteFunc(pr.draining, func(d btl.Module) bool { return d == m })
+	p.loseDrained(pr)
+}
+
+// loseDrained loses a peer that is failing if nothing can come from it any more.
+func (p *PML) loseDrained(pr *peer) {
+	if pr.isFailing() && len(pr.draining) == 0 && !slices.Contains(p.condemned, pr) {
+		p.lose(pr, pr.failing)
+	}
+}
+
+// Leave says that all ranks are about to close: what ends because a peer does so first, ends with
+// cause, as what Close ends.
+func (p *PML) Leave(cause error) { p.leaving = cause }
+
+// causeOf is what a rail's error means to the operations that it ends.
+func causeOf(err error) error {
+	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) {
+		return err
+	}
+	var be *btl.Error
+	if errors.As(err, &be) && (be.Class == btl.ClassPeerGone || be.Class == btl.ClassClosed) {
+		return fmt.Errorf("%w: %w", request.ErrProcFailed, err)
+	}
+	return fmt.Errorf("%w: %w", request.ErrUnreachable, err)
+}
+
+// lose ends all that has to do with a peer, for good: err is why.
+func (p *PML) lose(pr *peer, err error) {
+	if pr.lost != nil {
+		return
+	}
+	if p.closed != nil {
+		err = p.closed
+	}
+	pr.lost, pr.draining = err, nil
+	p.settleDirect()
+	p.lostPeers = append(p.lostPeers, pr)
+	if pr.failing == nil && len(pr.rails) > 0 {
+		p.condemn(pr) // it must learn of it too
+	}
+	for _, f := range pr.early {
+		p.letGo(pr, f.in.kind, len(f.data))
+	}
+	pr.early, pr.held, pr.barred = nil, sendQueue{}, true
+	if pr.credit.isFull() {
+		p.full--
+	}
+	for i := range pr.rails {
+		for q := &pr.rails[i].queue; !q.empty(); {
+			op := q.pop()
+			op.Done(op, err)
+		}
+	}
+	p.sends.each(func(s *SendRequest) {
+		if s.peer == pr {
+			s.fail(err)
+		}
+	})
+	p.recvs.each(func(r *RecvRequest) {
+		if r.from == pr {
+			r.fail(err)
+		}
+	})
+	for _, c := range p.sortedContexts() {
+		if _, member := c.group.Rank(pr.rank); !member {
+			continue
+		}
+		for _, r := range c.posted.inOrder() {
+			// A receive from anyone might wait for this one.
+			if r.world == pr.rank || r.world == request.AnySource {
+				c.posted.remove(r)
+				r.finish(err)
+			}
+		}
+		c.loseProbes(pr.rank, err)
+		c.settle()
+	}
+}
+
+// nonsense loses a peer that has sent what cannot be right, at once. There is no going on: what
+// it meant would be missing from the sequence, or from a message.
+func (p *PML) nonsense(pr *peer, err error) {
+	p.stats.Malformed++
+	p.lose(pr, fmt.Errorf("%w: rank %d sent nonsense: %w", request.ErrUnreachable, pr.rank, err))
+}
+
+// Lost is the reason why no further message can come from source, a rank of c or
+// AnySource, or nil. A message that has arrived can still be received. From anyone, it is
+// that of the first member of the communicator that was lost.
+func (p *PML) Lost(c *Context, source int) error { return p.lostWorld(c, c.world(source)) }
+
+// lostWorld is Lost of a rank of the job.
+func (p *PML) lostWorld(c *Context, source int) error {
+	if p.closed != nil {
+		return p.closed
+	}
+	if len(p.fallen) > 0 {
+		p.verify(c, source)
+	}
+	for _, pr := range p.lostPeers {
+		if pr.rank == source {
+			return pr.lost
+		}
+		if _, member := c.group.Rank(pr.rank); member && source == request.AnySource {
+			return pr.lost
+		}
+	}
+	return nil
+}
+
+// expect is lostWorld for an operation that is about to wait for source. It finds the way
+// there, if that is a single rank, because only an endpoint notices that a peer has died.
+// From anyone, the death of a rank that was never in touch goes unnoticed here.
+func (p *PML) expect(c *Context, source int) error {
+	if err := p.lostWorld(c, source); err != nil || source < 0 {
+		return err
+	}
+	pr := p.peer(source)
+	_ = p.route(pr)
+	return pr.lost
+}
+
+// verifyAwaited verifies whoever somebody waits for.
+func (p *PML) verifyAwaited() {
+	p.settleDirect()
+	for _, c := range p.sortedContexts() {
+		var sources []int
+		for _, r := range c.posted.inOrder() {
+			sources = append(sources, r.world)
+		}
+		for _, r := range c.probes {
+			sources = append(sources, c.world(r.source))
+		}
+		slices.Sort(sources)
+		for _, world := range slices.Compact(sources) {
+			p.verify(c, world)
+		}
+	}
+}
+
+// verify loses source, a rank of the job, or each member of c if it is AnySource, if
+// nothing has come from there, and no rail leads there but one that has fallen.
+func (p *PML) verify(c *Context, source int) {
+	if source == request.AnySource {
+		for _, world := range c.group.world {
+			p.verify(c, world)
+		}
+		return
+	}
+	if source < 0 {
+		return
+	}
+	pr := p.peer(source)
+	if !pr.unknown() || p.route(pr) != nil {
+		return
+	}
+	for _, f := range p.fallen {
+		if f.drained && slices.ContainsFunc(pr.rails, func(rl rail) bool { return rl.module == f.module }) {
+			p.lose(pr, f.cause)
+		}
+	}
+}

@@ -1,0 +1,425 @@
+package pml
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+var gone = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPeerGone, Err: errors.New("killed")}
+
+// TestLostPeer loses rank 1 while every kind of operation is under way: what needs it ends
+// with ErrProcFailed, what does not goes on.
+func TestLostPeer(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	buf := func() []byte { return make([]byte, 1000) }
+	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 50, Standard, "send") // its announcement will be unexpected
+	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 51, Standard, "send")
+	w.pmls[1].Isend(c[1], pattern(8, 1), 0, 52, Standard, "send")
+	w.settle()
+	streaming := p.Irecv(c[0], buf(), 1, 1, 51, "recv") // asks, and the answer stays in flight
+	needs := map[string]ended{
+		"send":         p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send"),
+		"receive":      p.Irecv(c[0], buf(), 1, 1, 1, "recv"),
+		"any source":   p.Irecv(c[0], buf(), 1, request.AnySource, 2, "recv"),
+		"probe":        p.Probe(c[0], 1, 3, false, "probe"),
+		"probe of any": p.Probe(c[0], request.AnySource, 3, true, "mprobe"),
+		"streaming":    streaming,
+	}
+	w.refuse = 1
+	needs["queued send"] = p.Isend(c[0], pattern(100, 0), 1, 1, Standard, "send")
+	other := p.Irecv(c[0], buf(), 1, 2, 1, "recv")
+
+	w.modules[0].lose(1, gone)
+	for name, r := range needs {
+		require.Equal(t, request.Complete, r.State(), name)
+		_, err := r.Take()
+		require.ErrorIs(t, err, request.ErrProcFailed, name)
+		var cause *btl.Error
+		require.ErrorAs(t, err, &cause, name)
+	}
+	// What comes too late.
+	for name, r := range map[string]ended{
+		"send":       p.Isend(c[0], nil, 1, 1, Standard, "send"),
+		"receive":    p.Irecv(c[0], buf(), 1, 1, 1, "recv"),
+		"any source": p.Irecv(c[0], buf(), 1, request.AnySource, 2, "recv"),
+		"announced":  p.Irecv(c[0], buf(), 1, 1, 50, "recv"),
+		"probe":      p.Probe(c[0], 1, 3, false, "probe"),
+	} {
+		require.Equal(t, request.Complete, r.State(), name)
+		_, err := r.Take()
+		require.ErrorIs(t, err, request.ErrProcFailed, name)
+	}
+	// What had arrived whole is there.
+	r := p.Irecv(c[0], buf(), 1, 1, 52, "recv")
+	require.Equal(t, request.Complete, r.State())
+	_, err := r.Take()
+	require.NoError(t, err)
+	// Other peers go on.
+	require.Equal(t, request.Active, other.State())
+	w.flying = nil
+	w.pmls[2].Isend(c[2], pattern(5000, 3), 0, 1, Standard, "send")
+	w.settle()
+	_, err = other.Take()
+	require.ErrorIs(t, err, request.ErrTruncate)
+	require.Zero(t, p.Busy())
+	require.Empty(t, p.Pending())
+	require.EqualValues(t, 2, p.Stats().Received, "what ended with an error was not received")
+}
+
+func TestUnreachablePeer(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	p.cfg.Resolve = func(int) ([]Route, error) { return nil, btl.ErrUnreachable }
+	s := p.Isend(c[0], nil, 1, 0, Standard, "send")
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.ErrorIs(t, err, btl.ErrUnreachable)
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+	r := p.Irecv(c[0], make([]byte, 8), 1, 1, 1, "recv")
+	b := p.Probe(c[0], 1, 1, false, "probe")
+	require.Len(t, p.Pending(), 3)
+	require.NoError(t, p.Close(nil))
+	for _, o := range []ended{s, r, b, p.Isend(c[0], nil, 1, 1, Standard, "send")} {
+		_, err := o.Take()
+		require.ErrorIs(t, err, btl.ErrClosed)
+	}
+	require.NoError(t, p.Close(nil))
+	w.modules[0].lose(2, gone)
+	_, err := p.Isend(c[0], nil, 2, 1, Standard, "send").Take()
+	require.ErrorIs(t, err, btl.ErrClosed, "whatever happens afterwards")
+	require.Zero(t, p.Busy())
+}
+
+var broken = &btl.Error{Rail: "wire", Peer: btl.AllPeers, Class: btl.ClassDevice, Err: btl.ErrInjected}
+
+// otherRail gives rank 0 a second module, which leads to its peers from now on if leads.
+func otherRail(w *wire, leads bool) *wireModule {
+	m := w.newModule(0, 0)
+	if leads {
+		w.pmls[0].cfg.Resolve = func(peer int) ([]Route, error) { return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer}}}, nil }
+	}
+	return m
+}
+
+// TestFallenRailEndsWaits: whoever waits for a peer that was never heard of, and never sent
+// to, hears that the only rail that it could come by is gone.
+func TestFallenRailEndsWaits(t *testing.T) {
+	begin := map[string]func(p *PML, c *Context) ended{
+		"receive":      func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 8), 1, 1, 1, "recv") },
+		"any source":   func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 8), 1, request.AnySource, 1, "recv") },
+		"probe":        func(p *PML, c *Context) ended { return p.Probe(c, 1, 1, false, "probe") },
+		"probe of any": func(p *PML, c *Context) ended { return p.Probe(c, request.AnySource, 1, true, "mprobe") },
+	}
+	for name, start := range begin {
+		for _, before := range []bool{true, false} {
+			w, c := newWire(t, 2, nil)
+			p := w.pmls[0]
+			var r ended
+			if before {
+				r = start(p, c[0])
+			}
+			w.modules[0].lose(btl.AllPeers, broken)
+			if !before {
+				r = start(p, c[0])
+			}
+			require.Equal(t, request.Complete, r.State(), "%s, posted before: %v", name, before)
+			_, err := r.Take()
+			require.ErrorIs(t, err, request.ErrUnreachable, name)
+			require.ErrorIs(t, err, btl.ErrInjected, name)
+			require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
+			require.Empty(t, p.Pending())
+		}
+	}
+}
+
+// TestFallenRailAndAnother: with another rail left, only those are lost that used the one.
+func TestFallenRailAndAnother(t *testing.T) {
+	w, c := newWire(t, 4, nil)
+	p := w.pmls[0]
+	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon() // by the first rail
+	second := otherRail(w, true)
+	p.Isend(c[0], pattern(100, 1), 2, 1, Standard, "send").Abandon()
+	w.settle()
+	receives := []*RecvRequest{nil}
+	for peer := 1; peer < 4; peer++ {
+		receives = append(receives, p.Irecv(c[0], make([]byte, 8), 1, peer, 1, "recv"))
+	}
+	w.modules[0].lose(btl.AllPeers, broken)
+	require.Equal(t, request.Complete, receives[1].State())
+	_, err := receives[1].Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.Equal(t, request.Active, receives[2].State(), "the other rail leads there")
+	require.Equal(t, request.Active, receives[3].State(), "nothing was known of it, and a rail leads there")
+	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
+	require.ErrorIs(t, p.Lost(c[0], request.AnySource), request.ErrUnreachable)
+	require.NoError(t, p.Lost(c[0], 2))
+	require.NoError(t, p.Lost(c[0], 3))
+
+	second.lose(btl.AllPeers, broken)
+	for peer := 2; peer < 4; peer++ {
+		_, err := receives[peer].Take()
+		require.ErrorIs(t, err, request.ErrUnreachable)
+	}
+}
+
+// TestRailNotInUse: a rail that a peer does not use takes nothing with it when it fails,
+// unless it says that the peer's process is gone.
+func TestRailNotInUse(t *testing.T) {
+	path := &btl.Error{Rail: "other", Peer: 1, Class: btl.ClassPath}
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	other := otherRail(w, false)
+	other.lose(1, path)
+	other.lose(btl.AllPeers, broken)
+	other.lose(-2, path)
+	other.lose(2, path)
+	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+	w.settle()
+	_, err := s.Take()
+	require.NoError(t, err)
+	_, err = r.Take()
+	require.NoError(t, err)
+
+	r = p.Irecv(c[0], nil, 1, 1, 1, "recv")
+	other.lose(1, gone)
+	_, err = r.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+}
+
+// TestDeafRail: a rail cannot hear a peer that nothing was sent to yet, and that has sent
+// nothing yet.
+func TestDeafRail(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
+	w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassDevice})
+	require.Equal(t, request.Complete, r.State())
+	_, err := r.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+}
+
+// TestLostByTheRailItComesBy: a peer is sent to by one rail and comes by another one.
+func TestLostByTheRailItComesBy(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	w.pmls[1].Isend(c[1], pattern(10, 1), 0, 1, Standard, "send").Abandon()
+	w.settle()
+	otherRail(w, true)
+	p.Isend(c[0], pattern(10, 1), 1, 1, Standard, "send").Abandon()
+	r := p.Irecv(c[0], nil, 1, 1, 2, "recv")
+	w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath})
+	require.Equal(t, request.Complete, r.State())
+	_, err := r.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+}
+
+// TestEndpointIsDown: an endpoint refuses for good, and no event has said so. The answer that
+// a receive would wait for is never sent.
+func TestEndpointIsDown(t *testing.T) {
+	for _, cause := range []error{btl.ErrFailed, btl.ErrClosed} {
+		for _, queued := range []bool{false, true} {
+			w, c := newWire(t, 2, nil)
+			p := w.pmls[0]
+			announced := w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 1, Standard, "send")
+			w.settle()
+			require.Equal(t, request.Active, announced.State())
+			if queued {
+				w.refuse = 1
+			} else {
+				w.modules[0].down[1] = cause
+			}
+			r := p.Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+			other := p.Irecv(c[0], nil, 1, 1, 2, "recv")
+			if queued {
+				require.Equal(t, 3, len(p.Pending()))
+				w.modules[0].down[1] = cause
+				p.Progress()
+			}
+			p.Progress()
+			for _, o := range []ended{r, s, other} {
+				require.Equal(t, request.Complete, o.State())
+				_, err := o.Take()
+				require.ErrorIs(t, err, request.ErrUnreachable)
+				require.ErrorIs(t, err, cause)
+			}
+			require.Zero(t, p.Busy())
+			require.Empty(t, p.Pending())
+		}
+	}
+}
+
+// TestLosingOneBlocksAnother: to retry a peer's operations finds that peer lost, which lets
+// a context go, whose messages are answered to another peer, who refuses.
+func TestLosingOneBlocksAnother(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	id := p.NewContextID()
+	mine := p.AddContext(id, c[0].group, 0, testCaller{})
+	theirs := w.pmls[2].AddContext(id, c[2].group, 2, testCaller{})
+	announced := w.pmls[2].Isend(theirs, pattern(1000, 1), 0, 1, Standard, "send")
+	w.settle()
+	p.Irecv(mine, nil, 1, 1, 1, "recv").Abandon()
+	p.RemoveContext(mine)
+	w.refuse = 1
+	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon()
+	w.modules[0].down[1] = btl.ErrFailed
+	w.refuse = 2
+	// The endpoint that is down does not count as a refusal; the answer to rank 2 is refused, twice.
+	p.Progress()
+	require.Equal(t, 2, w.refuse, "the endpoint is to be failed first")
+	p.Progress()
+	require.Zero(t, w.refuse)
+	require.Equal(t, 1, p.Busy(), "the answer is still to be posted")
+	w.settle()
+	require.Equal(t, request.Complete, announced.State())
+	require.Zero(t, p.Busy())
+}
+
+// TestErrorsSayWhatWasAskedFor: a request of the pool has had another life.
+func TestErrorsSayWhatWasAskedFor(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	told := new(describer)
+	ctx := p.AddContext(p.NewContextID(), c[0].group, 0, told)
+	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 7, Standard, "send").Abandon()
+	w.settle()
+	first := p.Irecv(c[0], make([]byte, 100), 1, 2, 7, "recv")
+	_, err := first.Take()
+	require.NoError(t, err)
+	w.modules[0].lose(1, gone)
+	again := p.Irecv(ctx, nil, 1, 1, 33, "recv")
+	require.Same(t, first, again)
+	_, err = again.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+	require.Equal(t, describer{"recv", 1, 33}, *told)
+	// After a match, the peer and the tag of the message.
+	c[0].caller = told
+	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 8, Standard, "send").Abandon()
+	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 9, Standard, "send").Abandon()
+	w.settle()
+	_, err = p.Irecv(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "short").Take()
+	require.ErrorIs(t, err, request.ErrTruncate)
+	require.Equal(t, describer{"short", 2, 8}, *told)
+	// A persistent one begins anew.
+	r := p.RecvInit(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "again")
+	start(r)
+	_, err = r.Take()
+	require.ErrorIs(t, err, request.ErrTruncate)
+	require.Equal(t, describer{"again", 2, 9}, *told)
+	start(r)
+	_, err = r.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+	require.Equal(t, describer{"again", request.AnySource, request.AnyTag}, *told)
+}
+
+// describer keeps what an error was about.
+type describer struct {
+	op        string
+	peer, tag int
+}
+
+func (d *describer) Describe(op string, peer, tag int, err error) error {
+	*d = describer{op, peer, tag}
+	return err
+}
+
+// start starts a persistent request, which must be inactive.
+func start(r interface{ Handle() request.Request }) {
+	if err := r.Handle().Start(); err != nil {
+		panic(err)
+	}
+}
+
+// TestBufferedToLostPeer: a copy that cannot be sent is not a success.
+func TestBufferedToLostPeer(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	w.modules[0].lose(1, gone)
+	for _, n := range []int{8, 1000} {
+		_, err := p.Isend(c[0], pattern(n, 1), 1, 1, Buffered, "bsend").Take()
+		require.ErrorIs(t, err, request.ErrProcFailed)
+	}
+}
+
+// TestErrorOfAnOperation: a rail completes an operation with an error of its own.
+func TestErrorOfAnOperation(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	op := w.flying[0].op
+	op.Done(op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected})
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.ErrorIs(t, err, btl.ErrInjected)
+	require.Zero(t, p.Busy())
+}
+
+// TestBufferUntilCalledBack: the buffer of a send to a lost peer belongs to the rail until it
+// has called the operation back (C4).
+func TestBufferUntilCalledBack(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	p := w.pmls[0]
+	for _, n := range []int{100, 1000} {
+		s := p.Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
+		if n == 1000 {
+			r := w.pmls[1].Irecv(c[1], make([]byte, n), 1, 0, 1, "recv")
+			for len(w.flying) < pipelineDepth {
+				w.step(0)
+			}
+			require.Equal(t, request.Active, r.State())
+		}
+		p.Failed(w.modules[0], 1, gone)
+		for i, f := range w.flying {
+			require.Equal(t, request.Active, s.State(), "%d bytes, %d called back", n, i)
+			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassFlushed})
+		}
+		require.Equal(t, request.Active, s.State(), "%d bytes, all called back", n)
+		w.modules[0].drain(1)
+		_, err := s.Take()
+		require.ErrorIs(t, err, request.ErrProcFailed, "and not that it was flushed")
+		require.Zero(t, p.Busy())
+		w, c = newWire(t, 2, func(w *wire) { w.async = true })
+		p = w.pmls[0]
+	}
+}
+
+// TestWholeMessageOfLostPeer: what is here is received, also if its sender waits for an answer.
+func TestWholeMessageOfLostPeer(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	w.pmls[1].Isend(c[1], pattern(50, 1), 0, 1, Synchronous, "ssend").Abandon()
+	w.settle()
+	p := w.pmls[0]
+	w.modules[0].lose(1, gone)
+	out := make([]byte, 50)
+	st, err := p.Irecv(c[0], out, 1, 1, 1, "recv").Take()
+	require.NoError(t, err)
+	require.EqualValues(t, 50, st.Bytes)
+	require.Equal(t, pattern(50, 1), out)
+	require.Zero(t, p.Busy())
+}
+
+func TestTooSmallRail(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = btl.MaxHeaderBytes - 1 })
+	_, err := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send").Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.ErrorContains(t, err, "rail wire takes no more than 63 bytes at a time")
+}
+
+// ended is what all kinds of requests have in common here.
+type ended interface {
+	State() request.State
+	Take() (request.Status, error)
+}

@@ -1,0 +1,370 @@
+package pml
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// Matching is by (source, tag) within a context, oldest first, and its cost does not depend
+// on how much is posted or waits under other keys: every pair of source and tag, wildcards
+// included, has a queue of its own. A posted receive stands in the one queue of what it
+// asks for, so an arrival looks at four of them and takes the receive that was posted first.
+// An unexpected message stands in the four queues of what can ask for it, so a receive looks at one.
+
+// matchKey is a source (world rank) and a tag, either of which may be a wildcard.
+type matchKey uint64
+
+func keyOf(source, tag int) matchKey {
+	return matchKey(uint32(int32(source)))<<32 | matchKey(uint32(int32(tag)))
+}
+
+var anyKey = keyOf(request.AnySource, request.AnyTag)
+
+// node is an element's place in one queue.
+type node[T any] struct {
+	item       *T
+	next, prev *node[T]
+	in         *queue[T] // nil if in none
+}
+
+// queue is first in, first out; elements may leave from anywhere. It is in its table while
+// it holds something.
+type queue[T any] struct {
+	key        matchKey
+	head, tail *node[T]
+	chain      *queue[T] // the next one in the same bucket, or among the spare ones
+}
+
+// queueTable has a queue for each key under which there is something: a hash table with
+// chains. To make and to drop a queue costs a few nanoseconds, so keys may change all the time, as
+// the tags of collectives do.
+type queueTable[T any] struct {
+	buckets []*queue[T] // a power of two of them
+	shift   uint8       // 64 less the logarithm of that
+	live    int         // queues
+	spare   *queue[T]
+	spares  int
+}
+
+const minBuckets = 16
+
+func (t *queueTable[T]) init() { t.resize(minBuckets) }
+
+// bucket of a key: the upper bits of its product with 2⁶⁴ divided by the golden ratio, its halves
+// mixed first so that sources do not only shift what tags give.
+func (t *queueTable[T]) bucket(key matchKey) **queue[T] {
+	k := uint64(key)
+	k = (k ^ k>>32) * 0x9e3779b97f4a7c15
+	return &t.buckets[(k^k>>29)*0xbf58476d1ce4e5b9>>(t.shift&63)]
+}
+
+// find is the queue of key, or nil.
+func (t *queueTable[T]) find(key matchKey) *queue[T] {
+	q := *t.bucket(key)
+	for q != nil && q.key != key {
+		q = q.chain
+	}
+	return q
+}
+
+// first is the oldest element under key, or nil.
+func (t *queueTable[T]) first(key matchKey) *T {
+	if q := t.find(key); q != nil {
+		return q.head.item
+	}
+	return nil
+}
+
+// push appends n, whose item is item, to the queue of key.
+func (t *queueTable[T]) push(key matchKey, n *node[T], item *T) {
+	q := t.find(key)
+	if q == nil {
+		q = t.newQueue(key)
+	}
+	n.item, n.in, n.prev, n.next = item, q, q.tail, nil
+	if q.tail == nil {
+		q.head = n
+	} else {
+		q.tail.next = n
+	}
+	q.tail = n
+}
+
+func (t *queueTable[T]) newQueue(key matchKey) *queue[T] {
+	if t.live >= len(t.buckets) {
+		t.resize(2 * len(t.buckets))
+	}
+	q := t.spare
+	if q != nil {
+		t.spare = q.chain
+		t.spares--
+	} else {
+		q = new(queue[T])
+	}
+	at := t.bucket(key)
+	q.key, q.chain = key, *at
+	*at = q
+	t.live++
+	return q
+}
+
+// drop takes an empty queue out.
+func (t *queueTable[T]) drop(q *queue[T]) {
+	at := t.bucket(q.key)
+	for *at != q {
+		at = &(*at).chain
+	}
+	*at = q.chain
+	t.live--
+	if t.spares < len(t.buckets) {
+		q.chain = t.spare
+		t.spare = q
+		t.spares++
+	}
+	if t.live < len(t.buckets)/8 && len(t.buckets) > minBuckets {
+		t.resize(len(t.buckets) / 2)
+	}
+}
+
+// resize changes the number of buckets.
+func (t *queueTable[T]) resize(buckets int) {
+	old := t.buckets
+	t.buckets, t.shift = make([]*queue[T], buckets), uint8(64-bits.TrailingZeros(uint(buckets)))
+	for _, q := range old {
+		for q != nil {
+			next := q.chain
+			at := t.bucket(q.key)
+			q.chain = *at
+			*at = q
+			q = next
+		}
+	}
+	for t.spares > buckets {
+		t.spare = t.spare.chain
+		t.spares--
+	}
+}
+
+// remove takes n out of the queue that it is in.
+func (t *queueTable[T]) remove(n *node[T]) {
+	q := n.in
+	if n.prev == nil {
+		q.head = n.next
+	} else {
+		n.prev.next = n.next
+	}
+	if n.next == nil {
+		q.tail = n.prev
+	} else {
+		n.next.prev = n.prev
+	}
+	if q.head == nil {
+		t.drop(q)
+	}
+	*n = node[T]{}
+}
+
+// posted is the receives of a context that have not matched yet.
+type posted struct {
+	table queueTable[RecvRequest]
+	// How many there are of each kind of wildcard, so that an arrival only looks where
+	// something can be.
+	anyTag, anySource, anyBoth int
+	count                      int
+	order                      uint64 // of the latest one posted
+}
+
+func (q *posted) init() { q.table.init() }
+
+// kind is the counter of the wildcards of r, nil if it has none.
+func (q *posted) kind(r *RecvRequest) *int {
+	switch {
+	case r.world != request.AnySource && r.tag != request.AnyTag:
+		return nil
+	case r.world != request.AnySource:
+		return &q.anyTag
+	case r.tag != request.AnyTag:
+		return &q.anySource
+	}
+	return &q.anyBoth
+}
+
+func (q *posted) add(r *RecvRequest) {
+	q.order++
+	r.order = q.order
+	q.table.push(keyOf(r.world, r.tag), &r.node, r)
+	q.count++
+	if n := q.kind(r); n != nil {
+		*n++
+	}
+}
+
+func (q *posted) remove(r *RecvRequest) {
+	q.table.remove(&r.node)
+	q.count--
+	if n := q.kind(r); n != nil {
+		*n--
+	}
+}
+
+// first is the receive that was posted first of those that a message from world rank
+// source with this tag can go to, or nil.
+func (q *posted) first(source, tag int) *RecvRequest {
+	r := q.table.first(keyOf(source, tag))
+	if q.anyTag > 0 {
+		r = older(r, q.table.first(keyOf(source, request.AnyTag)))
+	}
+	if q.anySource > 0 {
+		r = older(r, q.table.first(keyOf(request.AnySource, tag)))
+	}
+	if q.anyBoth > 0 {
+		r = older(r, q.table.first(anyKey))
+	}
+	return r
+}
+
+func older(a, b *RecvRequest) *RecvRequest {
+	if a == nil || b != nil && b.order < a.order {
+		return b
+	}
+	return a
+}
+
+// awaits reports whether some receive could take a message of a source.
+func (q *posted) awaits(source int) bool {
+	for _, queue := range q.table.buckets {
+		for ; queue != nil; queue = queue.chain {
+			if world := queue.head.item.world; world == source || world == request.AnySource {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inOrder lists the receives in the order in which they were posted.
+func (q *posted) inOrder() []*RecvRequest {
+	all := make([]*RecvRequest, 0, q.count)
+	for _, queue := range q.table.buckets {
+		for ; queue != nil; queue = queue.chain {
+			for n := queue.head; n != nil; n = n.next {
+				all = append(all, n.item)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *RecvRequest) int {
+		if a.order < b.order {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// message is one that has arrived and not been received.
+type message struct {
+	nodes  [4]node[message] // exact, any tag, any source, any of both
+	source int              // world rank
+	tag    int
+	announcement
+	data []byte // what came along, ours
+}
+
+// unexpected is the messages of a context that no receive has matched yet.
+type unexpected struct {
+	table queueTable[message]
+	count int
+}
+
+func (q *unexpected) init() { q.table.init() }
+
+func (q *unexpected) add(m *message) {
+	q.table.push(keyOf(m.source, request.AnyTag), &m.nodes[1], m)
+	q.table.push(keyOf(request.AnySource, m.tag), &m.nodes[2], m)
+	q.table.push(anyKey, &m.nodes[3], m)
+	q.table.push(keyOf(m.source, m.tag), &m.nodes[0], m)
+	q.count++
+}
+
+func (q *unexpected) remove(m *message) {
+	for i := range m.nodes {
+		q.table.remove(&m.nodes[i])
+	}
+	q.count--
+}
+
+// oldest is the message that came first of those that a receive of key can take, or nil.
+func (q *unexpected) oldest(key matchKey) *message {
+	if q.count == 0 {
+		return nil
+	}
+	return q.table.first(key)
+}
+
+// messagePool keeps messages, and their memory by size, for the next ones.
+type messagePool struct {
+	messages []*message
+	// buffers[i] holds slices of capacity minBuffer << i.
+	buffers [16][][]byte
+	bytes   int // in buffers
+}
+
+const (
+	minBuffer = 64
+	// A burst of unexpected messages must not cost its memory for ever.
+	maxPoolBytes    = 4 << 20
+	maxPoolMessages = 1 << 14
+)
+
+// get makes a message with room for n bytes of data.
+func (pool *messagePool) get(n int) *message {
+	var m *message
+	if last := len(pool.messages) - 1; last >= 0 {
+		m = pool.messages[last]
+		pool.messages = pool.messages[:last]
+	} else {
+		m = new(message)
+	}
+	m.data = pool.buffer(n)
+	return m
+}
+
+func (pool *messagePool) buffer(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	size := minBuffer
+	for i := range pool.buffers {
+		if n <= size {
+			if last := len(pool.buffers[i]) - 1; last >= 0 {
+				b := pool.buffers[i][last]
+				pool.buffers[i][last] = nil
+				pool.buffers[i] = pool.buffers[i][:last]
+				pool.bytes -= size
+				return b[:n]
+			}
+			return make([]byte, n, size)
+		}
+		size *= 2
+	}
+	return make([]byte, n)
+}
+
+// put takes back a message that is in no queue.
+func (pool *messagePool) put(m *message) {
+	size := minBuffer
+	for i := range pool.buffers {
+		if cap(m.data) == size && pool.bytes+size <= maxPoolBytes {
+			pool.buffers[i] = append(pool.buffers[i], m.data)
+			pool.bytes += size
+			break
+		}
+		size *= 2
+	}
+	*m = message{}
+	if len(pool.messages) < maxPoolMessages {
+		pool.messages = append(pool.messages, m)
+	}
+}

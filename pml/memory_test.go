@@ -1,0 +1,306 @@
+package pml
+
+import (
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// newQuiet makes two ranks on a transport without memory, which reads and writes remotely from 10,000
+// bytes on.
+func newQuiet(t wireT, protocol Protocol) (*wire, []*Context) {
+	w, c := newWire(t, 2, func(w *wire) { w.config = Config{Protocol: protocol, RDMABytes: 10_000} })
+	m := &quiet{}
+	for r, p := range w.pmls {
+		p.cfg.Resolve = func(peer int) ([]Route, error) {
+			return []Route{{Module: m, Endpoint: &quietEndpoint{m: m, to: w.pmls[peer], from: r}}}, nil
+		}
+	}
+	return w, c
+}
+
+func TestNothingAllocated(t *testing.T) {
+	runs := 100
+	if raced { // there is one goroutine, and so nothing for the detector to find
+		runs = 5
+	}
+	for _, protocol := range []Protocol{Copy, Get, Put} {
+		w, c := newQuiet(t, protocol)
+		for _, n := range []int{8, 100, 1000, 100_000, 4 * rdmaPieceBytes} {
+			in, out := pattern(n, 1), make([]byte, n)
+			message := func() {
+				r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
+				if s := w.pmls[0].Send(c[0], in, 1, 3, Standard, "send"); s != nil {
+					_, _ = s.Take()
+				}
+				_, _ = r.Take()
+			}
+			unexpected := func() {
+				s := w.pmls[0].Isend(c[0], in, 1, 3, Standard, "send")
+				r := w.pmls[1].Irecv(c[1], out, 1, request.AnySource, 3, "recv")
+				_, _ = s.Take()
+				_, _ = r.Take()
+			}
+			again := w.pmls[0].SendInit(c[0], in, 1, 3, Standard, "send init")
+			takes := w.pmls[1].RecvInit(c[1], out, 1, 0, 3, "recv init")
+			persistent := func() {
+				start(takes)
+				start(again)
+				_, _ = again.Take()
+				_, _ = takes.Take()
+			}
+			hold := func(what string, f func()) {
+				clear(out)
+				f()
+				require.Equal(t, in, out)
+				require.Zero(t, testing.AllocsPerRun(runs, f), "%v of %d bytes, %s", protocol, n, what)
+			}
+			hold("expected", message)
+			hold("unexpected", unexpected)
+			hold("persistent", persistent)
+			again.Abandon()
+			takes.Abandon()
+			w.pmls[0].AddMemory(in)
+			w.pmls[1].AddMemory(out)
+			hold("in added memory", message)
+			w.pmls[0].RemoveMemory(in)
+			w.pmls[1].RemoveMemory(out)
+		}
+		require.Equal(t, protocol == Get, w.pmls[1].Stats().ReceivedGet > 0)
+		require.Equal(t, protocol == Put, w.pmls[0].Stats().SentPut > 0)
+		require.Zero(t, w.pmls[1].Stats().Unread+w.pmls[0].Stats().Unwritten)
+	}
+}
+
+// quiet is a transport without memory: a fragment arrives inside Send.
+type quiet struct {
+	wireModule
+	regions []*quietRegion // by key
+	spare   []*quietRegion
+}
+
+var quietAttrs = btl.Attrs{
+	Name: "quiet", EagerBytes: 256, MaxSendBytes: 256, InlineBytes: 48,
+	Caps: btl.CapInline | btl.CapGet | btl.CapPut,
+}
+
+func (*quiet) Attrs() *btl.Attrs { return &quietAttrs }
+
+// quietRegion is one of its regions, which are used again.
+type quietRegion struct {
+	m   *quiet
+	mem []byte
+	key btl.Key
+}
+
+func (m *quiet) Register(mem []byte, _ btl.Access) (btl.Region, error) {
+	if len(m.spare) == 0 {
+		r := &quietRegion{m: m}
+		r.key[0] = byte(len(m.regions))
+		m.regions = append(m.regions, r)
+		m.spare = append(m.spare, r)
+	}
+	r := m.spare[len(m.spare)-1]
+	m.spare = m.spare[:len(m.spare)-1]
+	r.mem = mem
+	return r, nil
+}
+
+func (r *quietRegion) Key() btl.Key { return r.key }
+
+func (r *quietRegion) Release() error {
+	r.mem = nil
+	r.m.spare = append(r.m.spare, r)
+	return nil
+}
+
+type quietEndpoint struct {
+	wireEndpoint
+	m     *quiet
+	to    *PML
+	from  int
+	frag  [256]byte
+	depth int
+	more  [8]quietFrag
+}
+
+type quietFrag struct {
+	n    int
+	data [256]byte
+}
+
+func (e *quietEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	n := copy(e.frag[:], hdr)
+	n += copy(e.frag[n:], payload)
+	e.to.Arrived(nil, e.from, tag, e.frag[:n])
+	return true
+}
+
+func (e *quietEndpoint) Send(op *btl.Op) error {
+	if e.depth == len(e.more) {
+		return btl.ErrResource
+	}
+	f := &e.more[e.depth]
+	e.depth++
+	f.n = copy(f.data[:], op.Header())
+	f.n += copy(f.data[f.n:], op.Payload)
+	tag := op.Tag // the operation is used again
+	op.Done(op, nil)
+	e.to.Arrived(nil, e.from, tag, f.data[:f.n])
+	e.depth--
+	return nil
+}
+
+func (e *quietEndpoint) Get(op *btl.Op) error {
+	copy(op.Payload, e.m.regions[op.Remote[0]].mem[op.RemoteOffset:])
+	op.Done(op, nil)
+	return nil
+}
+
+func (e *quietEndpoint) Put(op *btl.Op) error {
+	copy(e.m.regions[op.Remote[0]].mem[op.RemoteOffset:], op.Payload)
+	op.Done(op, nil)
+	return nil
+}
+
+// TestBuffersAreLetGo: what is pooled does not keep users' memory alive.
+func TestBuffersAreLetGo(t *testing.T) {
+	for _, protocol := range []Protocol{Copy, Get, Put} {
+		t.Run(protocol.String(), func(t *testing.T) { letGo(t, protocol) })
+	}
+}
+
+func letGo(t *testing.T, protocol Protocol) {
+	w, c := newWire(t, 2, func(w *wire) {
+		w.async = true
+		withRemote(getPut)(w)
+		w.config.Protocol = protocol
+	})
+	var kept []weak.Pointer[[5000]byte]
+	buffer := func() []byte {
+		b := new([5000]byte)
+		kept = append(kept, weak.Make(b))
+		return b[:]
+	}
+	a, b := w.pmls[0], w.pmls[1]
+	for _, n := range []int{8, 90, 5000} {
+		for _, mode := range []Mode{Standard, Synchronous, Buffered} {
+			for _, expected := range []bool{true, false} {
+				w.refuse = 2
+				s := a.Isend(c[0], buffer()[:n], 1, 1, mode, "send")
+				if !expected {
+					w.settle()
+				}
+				r := b.Irecv(c[1], buffer(), 1, request.AnySource, 1, "recv")
+				w.settle()
+				for _, o := range []ended{s, r} {
+					_, err := o.Take()
+					require.NoError(t, err)
+				}
+			}
+		}
+	}
+	cancelled := b.Irecv(c[1], buffer(), 1, 0, 1, "recv")
+	cancelled.Cancel()
+	_, err := cancelled.Take()
+	require.NoError(t, err)
+	// A queue that was not empty, and operations under way, when the peer was lost.
+	sends := []*SendRequest{a.Isend(c[0], buffer(), 1, 1, Standard, "send")}
+	w.refuse = 1
+	sends = append(sends, a.Isend(c[0], buffer(), 1, 1, Standard, "send"), a.Isend(c[0], buffer()[:90], 1, 1, Standard, "send"))
+	receive := a.Irecv(c[0], buffer(), 1, 1, 1, "recv")
+	a.Failed(w.modules[0], 1, gone)
+	for _, f := range w.flying {
+		f.op.Done(f.op, gone)
+	}
+	w.flying = nil
+	w.modules[0].drain(1)
+	for _, s := range sends {
+		_, err := s.Take()
+		require.ErrorIs(t, err, request.ErrProcFailed)
+	}
+	_, err = receive.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+	sends, receive = nil, nil
+
+	runtime.GC()
+	for i, p := range kept {
+		require.Nil(t, p.Value(), "buffer %d of %d", i, len(kept))
+	}
+	require.Empty(t, w.regions)
+	require.NotEmpty(t, a.freeSends)
+	require.NotEmpty(t, append(a.freeOps, b.freeOps...))
+	require.NotEmpty(t, b.freeRecvs)
+}
+
+// TestPoolOfMessagesIsBounded: a burst of unexpected messages does not cost its memory for ever.
+func TestPoolOfMessagesIsBounded(t *testing.T) {
+	var pool messagePool
+	var all []*message
+	for range 100 {
+		for _, n := range []int{0, 1, 64, 65, 8 << 10, 1 << 20, 3 << 20} {
+			m := pool.get(n)
+			require.Len(t, m.data, n)
+			all = append(all, m)
+		}
+	}
+	for range maxPoolMessages {
+		all = append(all, pool.get(0))
+	}
+	for _, m := range all {
+		pool.put(m)
+	}
+	held := 0
+	for i, list := range pool.buffers {
+		for _, b := range list {
+			require.Equal(t, minBuffer<<i, cap(b))
+			held += cap(b)
+		}
+	}
+	require.Equal(t, held, pool.bytes)
+	require.LessOrEqual(t, held, maxPoolBytes)
+	require.LessOrEqual(t, len(pool.messages), maxPoolMessages)
+	require.NotEmpty(t, pool.buffers[0])
+	b := pool.get(3).data
+	require.Equal(t, minBuffer, cap(b))
+	require.Equal(t, held-minBuffer, pool.bytes)
+}
+
+// TestManyKeys: after many different tags a table is as small, and as quick to look through,
+// as before.
+func TestManyKeys(t *testing.T) {
+	var q queueTable[message]
+	q.init()
+	const n = 100_000
+	messages := make([]message, n)
+	for i := range messages {
+		q.push(matchKey(i), &messages[i].nodes[0], &messages[i])
+	}
+	require.Equal(t, n, q.live)
+	for i := range messages {
+		require.Same(t, &messages[i], q.first(matchKey(i)))
+		q.remove(&messages[i].nodes[0])
+	}
+	require.Zero(t, q.live)
+	for i := range 1000 {
+		q.push(matchKey(n+i), &messages[i].nodes[0], &messages[i])
+		require.Same(t, &messages[i], q.first(matchKey(n+i)))
+		q.remove(&messages[i].nodes[0])
+		require.Nil(t, q.first(matchKey(n+i)))
+	}
+	require.Less(t, len(q.buckets), 100)
+	require.Less(t, q.spares, 100)
+	push := func() {
+		for i := range 500 {
+			q.push(matchKey(2*n+i), &messages[i].nodes[0], &messages[i])
+			q.remove(&messages[i].nodes[0])
+		}
+	}
+	push()
+	require.Zero(t, testing.AllocsPerRun(10, push), "queues are used again")
+}

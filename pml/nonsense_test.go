@@ -1,0 +1,377 @@
+package pml
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+func matchOf(h matchHdr, data ...byte) []byte {
+	b := make([]byte, matchBytes)
+	h.encode(b)
+	return append(b, data...)
+}
+
+func rndvOf(h rndvHdr, data ...byte) []byte {
+	b := make([]byte, rndvBytes)
+	h.encode(b)
+	return append(b, data...)
+}
+
+func ackOf(h ackHdr) []byte {
+	b := make([]byte, ackBytes)
+	h.encode(b)
+	return b
+}
+
+func fragOf(h fragHdr, data ...byte) []byte {
+	b := make([]byte, fragBytes)
+	h.encode(b)
+	return append(b, data...)
+}
+
+func putOf(h ackHdr, list ...byte) []byte { return append(ackOf(h), list...) }
+
+func finOf(h finHdr) []byte {
+	b := make([]byte, finBytes)
+	h.encode(b)
+	return b
+}
+
+func exposuresOf(all ...exposure) []byte {
+	b := make([]byte, len(all)*exposureBytes)
+	for i := range all {
+		all[i].encode(b[i*exposureBytes:])
+	}
+	return b
+}
+
+// TestNonsenseEndsInAnError: what cannot be right leaves a hole, in the sequence or in a
+// message, that nobody must wait for.
+func TestNonsenseEndsInAnError(t *testing.T) {
+	wrongVersion := matchOf(matchHdr{})
+	wrongVersion[7]++
+	negativeLength := rndvOf(rndvHdr{length: 5})
+	binary.LittleEndian.PutUint64(negativeLength[16:], 1<<63)
+	for name, f := range map[string]struct {
+		tag  btl.Tag
+		frag func(send, recv handle) []byte
+	}{
+		"short match":         {tagMatch, func(_, _ handle) []byte { return []byte{1, 2} }},
+		"wrong version":       {tagMatch, func(_, _ handle) []byte { return wrongVersion }},
+		"negative tag":        {tagMatch, func(_, _ handle) []byte { return matchOf(matchHdr{tag: -1}) }},
+		"more than announced": {tagRndv, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 1}, 1, 2) }},
+		"negative length":     {tagRndv, func(_, _ handle) []byte { return negativeLength }},
+		"short ack":           {tagAck, func(_, _ handle) []byte { return []byte{0} }},
+		"ack of too much":     {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, to: 1001}) }},
+		"piece of too much":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: 999}, 1, 2) }},
+		"piece of negative":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: -1}, 1) }},
+		"half an exposure":    {tagRget, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 100}, make([]byte, exposureBytes-1)...) }},
+		"many exposures": {tagRget, func(_, _ handle) []byte {
+			return rndvOf(rndvHdr{length: 100}, make([]byte, (maxRails+1)*exposureBytes)...)
+		}},
+		"short put":          {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1})[:ackBytes-1] }},
+		"backwards put":      {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: 2, to: 1}) }},
+		"put that refuses":   {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: refusal, to: refusal}) }},
+		"put of too much":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1001}, exposuresOf(exposure{})...) }},
+		"put, half exposure": {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1}, make([]byte, exposureBytes-1)...) }},
+		"short end":          {tagFin, func(s, _ handle) []byte { return finOf(finHdr{handle: s})[:finBytes-1] }},
+		"end of what":        {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s})[:8], 2, 0, 0, 0, 0, 0, 0, 0) }},
+		"long credit":        {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
+		"negative credit":    {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
+		"negative window":    {tagCredit, func(_, _ handle) []byte { return []byte{15: 0x80} }},
+		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
+		"no kind":            {0, func(_, _ handle) []byte { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWire(t, 3, nil)
+			p := w.pmls[0]
+			w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
+			w.settle()
+			streaming := p.Irecv(c[0], make([]byte, 1000), 1, 1, 9, "recv")
+			send := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+			waiting := p.Irecv(c[0], nil, 1, 1, 1, "recv")
+			other := p.Irecv(c[0], nil, 1, 2, 1, "recv")
+			// In the sequence, so that only the nonsense is wrong with it.
+			frag := f.frag(send.name, streaming.name)
+			if isMatched(f.tag) && f.tag > 0 {
+				if len(frag) >= matchBytes {
+					binary.LittleEndian.PutUint32(frag[12:], 1)
+				}
+			}
+			p.Arrived(w.modules[0], 1, f.tag, frag)
+			for _, r := range []ended{streaming, send, waiting} {
+				require.Equal(t, request.Complete, r.State())
+				_, err := r.Take()
+				require.ErrorIs(t, err, request.ErrUnreachable)
+				require.ErrorIs(t, err, errMalformed)
+				require.ErrorContains(t, err, "rank 1 sent nonsense")
+			}
+			require.Equal(t, request.Active, other.State())
+			require.EqualValues(t, 1, p.Stats().Malformed)
+			require.Zero(t, p.Busy())
+		})
+	}
+}
+
+// TestLateFragments: handles of what is over find nothing, and do no harm.
+func TestLateFragments(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+	var ack flight
+	for r.State() != request.Complete {
+		if w.flying[0].tag == tagAck {
+			ack = w.flying[0]
+		}
+		w.step(0)
+	}
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	p.Arrived(nil, 1, tagAck, ack.frag)
+	again := p.Isend(c[0], pattern(1000, 2), 1, 1, Standard, "send") // takes the same slot
+	p.Arrived(nil, 1, tagAck, ack.frag)
+	p.Arrived(nil, 1, tagFrag, fragOf(fragHdr{recv: 0}))
+	p.Arrived(nil, 1, tagFrag, fragOf(fragHdr{recv: 1<<63 | 1<<20}))
+	p.Arrived(nil, 1, tagPut, ack.frag)
+	for _, ofReceive := range []bool{false, true} {
+		p.Arrived(nil, 1, tagFin, finOf(finHdr{handle: 0, ofReceive: ofReceive}))
+		p.Arrived(nil, 1, tagFin, finOf(finHdr{handle: 1<<63 | 1<<20, ofReceive: ofReceive}))
+	}
+	require.EqualValues(t, 9, p.Stats().Malformed)
+	require.Equal(t, request.Active, again.State())
+	require.NoError(t, p.Lost(c[0], 1))
+}
+
+// TestForeignHandles: the handle of one peer's transfer does not serve another peer.
+func TestForeignHandles(t *testing.T) {
+	w, c := newWire(t, 3, nil)
+	p := w.pmls[0]
+	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
+	w.settle()
+	out := make([]byte, 1000)
+	r := p.Irecv(c[0], out, 1, 1, 9, "recv")
+	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	p.Arrived(nil, 2, tagFrag, fragOf(fragHdr{recv: r.name}, 1, 2, 3))
+	p.Arrived(nil, 2, tagAck, ackOf(ackHdr{send: s.name, recv: 1, to: 1000}))
+	p.Arrived(nil, 2, tagPut, putOf(ackHdr{send: s.name, recv: 1, to: 1000}, exposuresOf(exposure{})...))
+	p.Arrived(nil, 2, tagFin, finOf(finHdr{handle: s.name}))
+	p.Arrived(nil, 2, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
+	require.EqualValues(t, 5, p.Stats().Malformed)
+	require.Equal(t, request.Active, r.State())
+	require.Equal(t, make([]byte, 1000), out)
+	require.Equal(t, sendAnnounced, s.state)
+}
+
+// TestForgedExposures: keys, rails and offsets that lead nowhere make a message go in fragments, and
+// nothing else.
+func TestForgedExposures(t *testing.T) {
+	for name, list := range map[string][]byte{
+		"none":         nil,
+		"unknown rail": exposuresOf(exposure{rail: 77}),
+		"unknown key":  exposuresOf(exposure{key: btl.Key{1, 2, 3}}),
+		"offset":       exposuresOf(exposure{key: btl.Key{1}, offset: 1<<64 - 500}),
+		"the same rail many times": exposuresOf(exposure{}, exposure{key: btl.Key{1}}, exposure{key: btl.Key{9}}, exposure{},
+			exposure{}, exposure{}, exposure{}, exposure{}),
+		"all rails": exposuresOf(exposure{rail: 0}, exposure{rail: 1}, exposure{rail: 2}, exposure{rail: 255}),
+	} {
+		for _, async := range []bool{false, true} {
+			w, c := newWire(t, 2, func(w *wire) {
+				withRails(1, 1)(w)
+				w.async = async
+				w.config.Protocol = Put
+			})
+			// Of a PUT. The first key that the wire has given is of memory that may not be written.
+			secret := pattern(5000, 9)
+			_, err := w.modules[1].Register(secret, btl.AccessRemoteRead)
+			require.NoError(t, err)
+			p := w.pmls[0]
+			s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+			p.Arrived(w.modules[0], 1, tagPut, putOf(ackHdr{send: s.name, recv: 1<<32 | 7, to: 1000}, list...))
+			var frags int
+			w.log = func(what string, f *flight) {
+				if f.tag == tagFrag && what == "arrives" {
+					frags++
+				}
+			}
+			w.settle()
+			_, err = s.Take()
+			require.NoError(t, err, name)
+			require.Positive(t, frags, name)
+			require.Equal(t, pattern(5000, 9), secret)
+			require.Zero(t, p.Busy())
+			require.Len(t, w.regions, 1)
+
+			// Of a RGET.
+			speak(w, Get)
+			p = w.pmls[1]
+			out := make([]byte, 900)
+			r := p.Irecv(c[1], out, 1, 0, 7, "recv")
+			p.Arrived(w.modules[1], 0, tagRget, rndvOf(rndvHdr{matchHdr: matchHdr{tag: 7, seq: 1}, length: 1 << 40, send: 5}, list...))
+			w.settle()
+			require.Equal(t, "receiving", r.state.String(), name)
+			require.Equal(t, make([]byte, 900), out)
+			p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name}, pattern(900, 1)...))
+			_, err = r.Take()
+			require.ErrorIs(t, err, request.ErrTruncate)
+			require.Equal(t, pattern(900, 1), out)
+			require.Len(t, w.regions, 1)
+		}
+	}
+}
+
+// TestForgedEnds: an end that comes too early harms only the message that it is of, and the memory
+// that was exposed for it is out of reach afterwards.
+func TestForgedEnds(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		withRemote(getPut)(w)
+		w.async = true
+	})
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	p.Arrived(w.modules[0], 1, tagFin, finOf(finHdr{handle: s.name})) // RGET is still under way
+	require.Equal(t, request.Active, s.State())
+	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+	w.step(0)
+	_, err := s.Take()
+	require.NoError(t, err)
+	require.Len(t, w.regions, 1, "only the receiver's")
+	w.settle()
+	require.Equal(t, request.Active, r.State(), "it has read nothing, and waits for fragments")
+	require.Equal(t, "receiving", r.state.String())
+
+	w, c = newWire(t, 2, func(w *wire) {
+		withRemote(btl.CapPut)(w)
+		w.async = true
+	})
+	out := make([]byte, 1000)
+	r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+	s = w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	w.step(0)
+	w.step(0)
+	require.Equal(t, opPut, w.flying[0].tag)
+	w.pmls[1].Arrived(w.modules[1], 0, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
+	require.Equal(t, request.Complete, r.State())
+	w.settle()
+	require.Equal(t, make([]byte, 1000), out, "it was the user's again")
+	_, err = s.Take()
+	require.NoError(t, err)
+	require.Empty(t, w.regions)
+
+	// The end of what does not wait for one.
+	w, c = newWire(t, 2, nil)
+	s, r, in, out := oneWay(w, c, 1000)
+	w.step(0)
+	w.pmls[1].Arrived(w.modules[1], 0, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
+	require.Equal(t, request.Active, r.State())
+	arrived(t, w, s, r, in, out)
+}
+
+// TestStrangersMessage: a rank that is not in a communicator sends in it.
+func TestStrangersMessage(t *testing.T) {
+	for name, kept := range map[string]bool{"posted": false, "parked": true} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWire(t, 3, nil)
+			p := w.pmls[0]
+			id := p.NewContextID()
+			frag := matchOf(matchHdr{context: id, tag: 1}, 7)
+			if kept {
+				p.Arrived(nil, 2, tagMatch, frag)
+				require.EqualValues(t, 1, p.Stats().UnexpectedBytes)
+			}
+			pair := p.AddContext(id, NewGroup([]int{0, 1}), 0, testCaller{})
+			out := make([]byte, 1)
+			r := p.Irecv(pair, out, 1, request.AnySource, request.AnyTag, "recv")
+			if !kept {
+				p.Arrived(nil, 2, tagMatch, frag)
+			}
+			require.Equal(t, request.Active, r.State())
+			require.Zero(t, out[0])
+			require.ErrorIs(t, p.Lost(c[0], 2), errNotMember)
+			require.NoError(t, p.Lost(c[0], 1))
+			require.Zero(t, p.Stats().UnexpectedBytes)
+		})
+	}
+}
+
+// TestTooManyEarlyFragments: memory for fragments whose turn does not come is bounded, and the
+// end is an error.
+func TestTooManyEarlyFragments(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
+	h := matchHdr{tag: 1}
+	frag := matchOf(h, 1, 2)
+	most := int(p.peer(1).credit.window / (fragmentCost + 2))
+	for i := range most + 1 {
+		require.Equal(t, request.Active, r.State())
+		require.EqualValues(t, 2*i, p.Stats().UnexpectedBytes)
+		h.seq = uint32(i) + 1
+		h.encode(frag)
+		p.Arrived(nil, 1, tagMatch, frag)
+		p.Arrived(nil, 1, tagMatch, frag) // also a duplicate
+	}
+	_, err := r.Take()
+	require.ErrorIs(t, err, errWindow)
+	require.Zero(t, p.Stats().UnexpectedBytes)
+	require.Nil(t, p.peers[1].early)
+	require.EqualValues(t, most, p.Stats().Duplicates)
+}
+
+// TestCopiesOfEarlyFragments: the memory of a fragment is the rail's when Arrived returns.
+func TestCopiesOfEarlyFragments(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	id := p.NewContextID()
+	second := matchOf(matchHdr{context: id, tag: 1, seq: 1}, 22)
+	p.Arrived(nil, 1, tagMatch, second)
+	clear(second)
+	first := matchOf(matchHdr{context: id, tag: 1, seq: 0}, 11)
+	p.Arrived(nil, 1, tagMatch, first)
+	clear(first)
+	ctx := p.AddContext(id, c[0].group, 0, testCaller{})
+	for _, want := range []byte{11, 22} {
+		out := []byte{0}
+		_, err := p.Irecv(ctx, out, 1, 1, 1, "recv").Take()
+		require.NoError(t, err)
+		require.Equal(t, want, out[0])
+	}
+	require.Zero(t, p.Stats().UnexpectedBytes)
+}
+
+// TestSequenceWrapsAround: the header has the low half of the count.
+func TestSequenceWrapsAround(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	const near = 1<<32 - 3
+	w.pmls[0].peer(1).sendSeq, w.pmls[1].peer(0).recvSeq = near, near
+	for i := range 6 {
+		w.pmls[0].Isend(c[0], []byte{byte(i)}, 1, 1, Standard, "send").Abandon()
+	}
+	for len(w.flying) > 0 { // the other way round
+		w.step(len(w.flying) - 1)
+	}
+	for i := range 6 {
+		out := []byte{99}
+		_, err := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv").Take()
+		require.NoError(t, err)
+		require.EqualValues(t, i, out[0])
+	}
+	require.EqualValues(t, near+6, w.pmls[1].peer(0).recvSeq)
+}
+
+// TestFromNobody: events that name no rank of the job, or come after the end.
+func TestFromNobody(t *testing.T) {
+	w, _ := newWire(t, 2, nil)
+	p := w.pmls[0]
+	p.Arrived(nil, -1, tagMatch, matchOf(matchHdr{}))
+	p.Arrived(nil, 2, tagMatch, matchOf(matchHdr{}))
+	require.NoError(t, p.Close(nil))
+	p.Arrived(nil, 1, tagMatch, matchOf(matchHdr{}))
+	require.EqualValues(t, 3, p.Stats().Malformed)
+	require.Zero(t, p.Stats().UnexpectedBytes)
+}

@@ -1,0 +1,56 @@
+package pml
+
+import "github.com/mpigo/mpigo/btl"
+
+// peer is what is known of one other rank, or of this rank as its own peer.
+type peer struct {
+	rank int
+
+	// The ways there, from the first time that something is sent. first is the one for all but
+	// large messages; of it are:
+	rails       []rail
+	first       *rail
+	inliner     btl.Inliner // nil if its endpoint is none
+	inlineBytes int         // longest fragment to go inline
+	eagerBytes  int         // longest message to go with its MATCH
+	// rdmaBytes is the shortest message that remote access moves better; 0 if no rail has it.
+	rdmaBytes int
+	// getters and putters are the rails that read and write remotely, in either direction.
+	getters, putters railSet
+
+	// via is the rail by which fragments of the peer arrive; nil before the first.
+	via btl.Module
+
+	// barred says that sends do not go at once: the peer is failing or lost, or others are held.
+	barred bool
+	// failing is why nothing is posted to this peer any more; draining, by which of its rails
+	// something may still come. lost is why nothing comes either.
+	failing  error
+	draining []btl.Module
+	lost     error
+
+	// sendSeq counts the fragments sent that are matched, recvSeq those handed on here.
+	sendSeq, recvSeq uint64
+	// early holds fragments with a sequence number above recvSeq.
+	early map[uint64]*earlyFrag
+
+	credit credit
+	// held are sends that wait to be announced, in order.
+	held sendQueue
+}
+
+// earlyFrag is a fragment that came before its turn.
+type earlyFrag struct {
+	in   incoming
+	data []byte // a copy
+}
+
+func (p *PML) peer(rank int) *peer {
+	if pr := p.peers[rank]; pr != nil {
+		return pr
+	}
+	pr := &peer{rank: rank}
+	pr.credit.init(p.cfg.WindowBytes)
+	p.peers[rank] = pr
+	return pr
+}

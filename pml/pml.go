@@ -1,0 +1,323 @@
+// Package pml is the point-to-point layer: it matches messages with receives, picks the
+// protocol that moves the bytes, and keeps order whatever the transports do.
+//
+// It is a machine: no goroutine, clock, input or output, or randomness of its own. It moves only when
+// it is called: by the user's operations, and by the BTLs' events. The same calls and
+// events in the same order give the same actions. Everything in it is guarded by
+// the lock of the rank's progress engine, which every caller holds.
+//
+// # Protocols
+//
+//	eager        sender ── MATCH ──▶ receiver
+//	rendezvous   sender ── RNDV ───▶  ◀── ACK ──  ── FRAG… ──▶
+//	remote read  sender ── RGET ───▶  ◀══ get ══  ◀── FIN ──
+//	remote write sender ── RNDV ───▶  ◀── PUT ──  ══ put ══▶ ── FIN ──▶
+//
+// A message that fits the rail's eager limit goes with its MATCH. A longer one, and every
+// synchronous one, announces itself by RNDV; the receiver answers with ACK when it
+// has matched, and says from which byte to which the data is still wanted. Where rails can read
+// from memory of the sender's, or write into that of the receiver's, they do so for messages that
+// are long enough; what cannot be reached that way goes in fragments.
+//
+// What is matched, and every answer, goes by the rail of the lowest latency to the peer. The
+// pieces of long messages are spread over all rails.
+//
+// # Files
+//
+//	hdr.go       what goes over the wire
+//	context.go   matching spaces, one for each communicator and kind of traffic
+//	match.go     posted receives and unexpected messages
+//	peer.go      what is known of each peer
+//	rail.go      the rails to it, and what waits to be posted
+//	credit.go    how much may go to it before it is received
+//	held.go      sends that wait until it may
+//	protocol.go  which protocol a message takes
+//	stripes.go   the pieces of a long message, and who carries them
+//	memory.go    registered memory
+//	spoil.go     collectives that a rank has given up, and who waits for whom in one
+//	lost.go      peers and rails that are gone, and who hears of it
+//	arrive.go    fragments coming in
+//	sendreq.go   the life of a send
+//	recvreq.go   the life of a receive
+//	probe.go     probes and matched probes
+//	handle.go    slot-and-generation names for requests, that travel in headers
+//	observe.go   what has arrived and was never received, for reports
+package pml
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Config of a PML.
+type Config struct {
+	// Rank in the job of Size ranks.
+	Rank, Size int
+	Engine     *progress.Engine
+	// EagerBytes is the longest message, without header, that is sent eagerly;
+	// 0 leaves it to each rail.
+	EagerBytes int
+	// Protocol for longer ones, and the length from which on it may be remote access; 0 leaves
+	// that to each rail.
+	Protocol  Protocol
+	RDMABytes int
+	// WindowBytes bounds what one rank keeps of what another has sent before it is received, and
+	// again what it needs to remember messages that are only announced; 0 means 4 MiB. All ranks
+	// have the same.
+	WindowBytes int64
+	// Resolve makes the endpoints to a peer, the best rail first, when it is first needed.
+	Resolve func(peer int) ([]Route, error)
+	// OnIllegal, if set, hears of a transition that the tables of states do not allow,
+	// which is a bug. For tests.
+	OnIllegal func(what string)
+}
+
+// Stats counts what a PML did.
+type Stats struct {
+	// Messages sent, by how they began, and those of the announced that were then written.
+	SentInline, SentEager, SentRendezvous, SentGet, SentPut uint64
+	Received                                                uint64
+	// Held counts messages that were announced though small, because the window was used up.
+	Held uint64
+	// Deferred counts sends that were not even announced at once, because too many were, or the
+	// peer was failing.
+	Deferred uint64
+	// Of the received, those that were read from where the sender had them, those that it was
+	// invited to write, and those that could not be read after all, and came in fragments.
+	ReceivedGet, ReceivedPut, Unread uint64
+	// Unwritten counts those of SentPut that could not be written after all, and went in fragments.
+	Unwritten uint64
+	// Unregistered counts buffers that a rail could not register.
+	Unregistered uint64
+	// Unexpected counts messages that arrived before their receive. UnexpectedBytes is what
+	// they hold now, with what came before its turn or before its communicator was made;
+	// UnexpectedPeakBytes is the most that they ever held.
+	Unexpected          uint64
+	UnexpectedBytes     int64
+	UnexpectedPeakBytes int64
+	// Early counts fragments that came before one of a lower sequence number.
+	Early uint64
+	// Duplicates counts fragments that had come before, and were dropped.
+	Duplicates uint64
+	// Retries counts operations that had to wait because a rail had no room.
+	Retries uint64
+	// Malformed counts fragments that made no sense, or came for what is over, and were dropped.
+	Malformed uint64
+	// Illegal counts transitions that should be impossible.
+	Illegal uint64
+}
+
+// PML is the point-to-point layer of one rank. It implements btl.Events,
+// progress.Poller and progress.Idler. Use New.
+type PML struct {
+	cfg   Config
+	eng   *progress.Engine
+	peers []*peer // by world rank, nil until first needed
+
+	contexts map[ContextID]*Context
+	recent   [16]*Context // by the low bits of the id
+	strays   map[ContextID][]stray
+	graves   graves
+	nextID   uint64
+
+	sends handleTable[SendRequest]
+	recvs handleTable[RecvRequest]
+
+	freeSends []*SendRequest
+	freeRecvs []*RecvRequest
+	freeProbe []*ProbeRequest
+	freeOps   []*btl.Op
+	messages  messagePool
+	direct    direct
+
+	blocks        []*block // by address
+	revoked       int      // regions of blocks so far
+	freeTransfers []*transfer
+
+	blocked   []*rail // that have refused operations
+	retried   []*rail // the other half of a pair of lists with blocked
+	lostPeers []*peer
+	condemned []*peer // failing or lost, their endpoints still to be failed
+	fallen    []fallenRail
+	full      int  // peers, not lost, whose announcements are used up
+	doubtful  bool // a rail has fallen since the last turn
+	patience  int  // turns until wonder
+
+	// Callbacks of operations, made once.
+	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone func(op *btl.Op, err error)
+
+	busy    int // sends not finished, and acknowledgements not posted
+	closed  error
+	leaving error // set by Leave
+	stats   Stats
+
+	// scratch is where headers are encoded that are copied before the call they are
+	// for returns.
+	scratch [btl.MaxHeaderBytes]byte
+
+	// onMove, if set, hears of every transition of a request. For tests.
+	onMove func(r request.Operation, from, to fmt.Stringer)
+}
+
+var (
+	_ btl.Events      = (*PML)(nil)
+	_ progress.Poller = (*PML)(nil)
+	_ progress.Idler  = (*PML)(nil)
+)
+
+// New makes the point-to-point layer of one rank.
+func New(cfg Config) *PML {
+	p := &PML{
+		cfg:      cfg,
+		eng:      cfg.Engine,
+		peers:    make([]*peer, cfg.Size),
+		contexts: make(map[ContextID]*Context),
+		strays:   make(map[ContextID][]stray),
+		patience: patienceTurns,
+	}
+	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
+	p.recvPieceDone, p.inviteDone, p.answerDone = p.onRecvPieceDone, p.onInviteDone, p.onAnswerDone
+	return p
+}
+
+// Progress posts again what rails have refused. It returns the number of operations that
+// were taken.
+func (p *PML) Progress() int {
+	if p.doubtful {
+		p.doubtful = false
+		p.verifyAwaited()
+	}
+	if p.patience--; p.patience < 0 {
+		p.wonder()
+	}
+	p.execute()
+	if len(p.blocked) == 0 {
+		return 0
+	}
+	n := 0
+	// The list is made anew, because what ends here may block further peers.
+	list := p.blocked
+	p.blocked = p.retried[:0]
+	for _, rl := range list {
+		n += p.retry(rl)
+		if rl.queue.empty() {
+			rl.isBlocked = false
+		} else {
+			p.blocked = append(p.blocked, rl)
+		}
+	}
+	clear(list)
+	p.retried = list
+	return n
+}
+
+// Arm implements progress.Idler. A rail that has refused something rings when it has room.
+func (p *PML) Arm() bool {
+	p.patience = 0
+	return true
+}
+
+// Disarm implements progress.Idler.
+func (p *PML) Disarm() {}
+
+// Busy is the number of sends that are not finished, those of freed requests included, and of
+// answers that are still to be posted.
+func (p *PML) Busy() int { return p.busy }
+
+// Stats returns what was counted so far.
+func (p *PML) Stats() Stats { return p.stats }
+
+// Pending says what an active operation is, for reports.
+type Pending struct {
+	// Op is the name of the call.
+	Op string
+	// Sends says that it is a send.
+	Sends bool
+	// Context that it belongs to, and whom that was made for.
+	Context ContextID
+	Caller  Caller
+	// Peer in the communicator, or AnySource; Tag, or AnyTag.
+	Peer, Tag int
+	Bytes     int64
+	// Phase of its protocol.
+	Phase string
+}
+
+func (d Pending) String() string {
+	return fmt.Sprintf("%s peer %s tag %s of %d bytes: %s", d.Op, orAny(d.Peer), orAny(d.Tag), d.Bytes, d.Phase)
+}
+
+func orAny(n int) string {
+	if n == request.AnySource { // or AnyTag, which is the same number
+		return "any"
+	}
+	return strconv.Itoa(n)
+}
+
+// Pending lists the operations that are active: sends, receives whose message is arriving,
+// and then, oldest first within each context, receives and probes that wait for one.
+func (p *PML) Pending() []Pending {
+	var out []Pending
+	p.sends.each(func(s *SendRequest) { out = append(out, s.pending()) })
+	p.recvs.each(func(r *RecvRequest) { out = append(out, r.pending()) })
+	for _, c := range p.sortedContexts() {
+		for _, r := range c.posted.inOrder() {
+			out = append(out, r.pending())
+		}
+		for _, r := range c.probes {
+			out = append(out, Pending{Op: r.op, Context: c.id, Caller: c.caller, Peer: r.source, Tag: r.tag, Phase: "probing"})
+		}
+	}
+	return out
+}
+
+// Close ends every active operation, and every later one, with cause, or with an error that
+// Is btl.ErrClosed if that is nil. Endpoints and modules are closed by who made them, before.
+func (p *PML) Close(cause error) error {
+	if p.closed != nil {
+		return nil
+	}
+	if cause == nil {
+		cause = fmt.Errorf("rank %d: point-to-point layer: %w", p.cfg.Rank, btl.ErrClosed)
+	}
+	p.closed = cause
+	for rank := range p.peers {
+		if p.peers[rank] != nil {
+			p.lose(p.peers[rank], p.closed)
+		}
+	}
+	for _, c := range p.sortedContexts() {
+		for _, r := range c.posted.inOrder() {
+			c.posted.remove(r)
+			r.finish(p.closed)
+		}
+		c.failProbes(p.closed)
+	}
+	return nil
+}
+
+func (p *PML) illegal(what string) {
+	p.stats.Illegal++
+	if p.cfg.OnIllegal != nil {
+		p.cfg.OnIllegal(what)
+	}
+}
+
+// getOp gives an operation from the pool.
+func (p *PML) getOp() *btl.Op {
+	if last := len(p.freeOps) - 1; last >= 0 {
+		op := p.freeOps[last]
+		p.freeOps = p.freeOps[:last]
+		return op
+	}
+	return new(btl.Op)
+}
+
+func (p *PML) putOp(op *btl.Op) {
+	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
+	p.freeOps = append(p.freeOps, op)
+}

@@ -1,0 +1,177 @@
+package pml
+
+import (
+	"slices"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// Envelope is what a probe tells of a message.
+type Envelope struct {
+	Source, Tag int // rank in the communicator
+	Bytes       int64
+}
+
+// Message is one that was taken out of matching (MPI 4.1, section 3.8.2). It is
+// received once, by Imrecv.
+type Message struct {
+	ctx *Context
+	msg *message // nil once received
+	env Envelope
+}
+
+// Envelope of the message.
+func (m *Message) Envelope() Envelope { return m.env }
+
+// Used reports whether the message was received.
+func (m *Message) Used() bool { return m.msg == nil }
+
+func (c *Context) envelope(m *message) Envelope {
+	source, _ := c.group.Rank(m.source)
+	return Envelope{Source: source, Tag: m.tag, Bytes: m.length}
+}
+
+func (c *Context) key(source, tag int) matchKey { return keyOf(c.world(source), tag) }
+
+// take removes m from matching.
+func (c *Context) take(m *message) *Message {
+	c.unexpected.remove(m)
+	return &Message{ctx: c, msg: m, env: c.envelope(m)}
+}
+
+// Iprobe looks for a message that a receive of source and tag could take now.
+func (p *PML) Iprobe(c *Context, source, tag int) (Envelope, bool) {
+	m := c.unexpected.oldest(c.key(source, tag))
+	if m == nil {
+		p.demand(c, c.world(source))
+		return Envelope{}, false
+	}
+	return c.envelope(m), true
+}
+
+// Improbe is Iprobe that takes the message out of matching.
+func (p *PML) Improbe(c *Context, source, tag int) (*Message, Envelope, bool) {
+	m := c.unexpected.oldest(c.key(source, tag))
+	if m == nil {
+		p.demand(c, c.world(source))
+		return nil, Envelope{}, false
+	}
+	env := c.envelope(m)
+	return c.take(m), env, true
+}
+
+// ProbeRequest waits for a message without receiving it.
+type ProbeRequest struct {
+	request.Object
+	p           *PML
+	ctx         *Context
+	source, tag int
+	key         matchKey
+	matched     bool
+	message     *Message
+	op          string
+}
+
+// Probe starts to wait for a message that a receive of source and tag could take. Its status
+// has Source, Tag and Bytes. If matched, the message is taken out of matching.
+func (p *PML) Probe(c *Context, source, tag int, matched bool, op string) *ProbeRequest {
+	var r *ProbeRequest
+	if last := len(p.freeProbe) - 1; last >= 0 {
+		r = p.freeProbe[last]
+		p.freeProbe = p.freeProbe[:last]
+	} else {
+		r = &ProbeRequest{p: p}
+		r.Bind(p.eng, r)
+	}
+	r.ctx, r.source, r.tag, r.matched, r.op = c, source, tag, matched, op
+	r.key = c.key(source, tag)
+	r.Activate()
+	if m := c.unexpected.oldest(r.key); m != nil {
+		r.found(m)
+	} else if err := p.expect(c, c.world(source)); err != nil {
+		r.Complete(request.Empty(), err)
+	} else {
+		c.probes = append(c.probes, r)
+		p.demand(c, c.world(source))
+	}
+	return r
+}
+
+// Message is what a matched probe that is complete has taken out of matching.
+func (r *ProbeRequest) Message() *Message { return r.message }
+
+func (r *ProbeRequest) found(m *message) {
+	env := r.ctx.envelope(m)
+	if r.matched {
+		r.message = r.ctx.take(m)
+	}
+	r.Complete(request.Status{Source: env.Source, Tag: env.Tag, Bytes: env.Bytes}, nil)
+}
+
+// offerProbes shows a new unexpected message to the probes that wait.
+func (c *Context) offerProbes(m *message) {
+	if len(c.probes) == 0 {
+		return
+	}
+	taken := false
+	c.probes = slices.DeleteFunc(c.probes, func(r *ProbeRequest) bool {
+		if taken || !r.key.covers(m.source, m.tag) {
+			return false
+		}
+		r.found(m)
+		taken = r.matched
+		return true
+	})
+}
+
+// covers reports whether a receive of key k can take a message of this source and tag.
+func (k matchKey) covers(source, tag int) bool {
+	s, t := int(int32(uint32(k>>32))), int(int32(uint32(k)))
+	return (s == source || s == request.AnySource) && (t == tag || t == request.AnyTag)
+}
+
+// failProbes ends every probe of the context.
+func (c *Context) failProbes(err error) {
+	probes := c.probes
+	c.probes = nil
+	for _, r := range probes {
+		r.Complete(request.Empty(), err)
+	}
+}
+
+// loseProbes ends the probes that a lost peer, given by its world rank, could have answered.
+func (c *Context) loseProbes(world int, err error) {
+	c.probes = slices.DeleteFunc(c.probes, func(r *ProbeRequest) bool {
+		if r.source != request.AnySource && c.group.world[r.source] != world {
+			return false
+		}
+		r.Complete(request.Empty(), err)
+		return true
+	})
+}
+
+// Start implements request.Operation; probes are not persistent.
+func (r *ProbeRequest) Start() {}
+
+// Cancel implements request.Operation.
+func (r *ProbeRequest) Cancel() {
+	i := slices.Index(r.ctx.probes, r)
+	if i < 0 {
+		return
+	}
+	r.ctx.probes = slices.Delete(r.ctx.probes, i, i+1)
+	st := request.Empty()
+	st.Cancelled = true
+	r.Complete(st, nil)
+}
+
+// Release implements request.Operation.
+func (r *ProbeRequest) Release() {
+	r.ctx, r.message = nil, nil
+	r.p.freeProbe = append(r.p.freeProbe, r)
+}
+
+// Describe implements request.Operation.
+func (r *ProbeRequest) Describe(err error) error {
+	return r.ctx.caller.Describe(r.op, r.source, r.tag, err)
+}

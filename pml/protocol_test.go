@@ -1,0 +1,315 @@
+package pml
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// exchange sends n bytes from rank 0 to rank 1 and holds both ends to it.
+func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expected bool) {
+	t.Helper()
+	in, out := pattern(n, n), make([]byte, room)
+	var s *SendRequest
+	var r *RecvRequest
+	if expected {
+		r = w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+	}
+	s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
+	w.settle()
+	if !expected {
+		if mode == Synchronous {
+			require.Equal(t, request.Active, s.State(), "nothing has matched it")
+		}
+		r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
+		w.settle()
+	}
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+	_, err := s.Take()
+	require.NoError(t, err)
+	st, err := r.Take()
+	if n > room {
+		require.ErrorIs(t, err, request.ErrTruncate)
+	} else {
+		require.NoError(t, err)
+	}
+	fits := min(n, room)
+	require.Equal(t, request.Status{Source: 0, Tag: 7, Count: fits, Bytes: int64(fits)}, st)
+	require.Equal(t, in[:fits], out[:fits])
+	for _, p := range w.pmls {
+		require.Zero(t, p.Busy())
+		require.Empty(t, p.Pending())
+		require.Zero(t, p.Stats().UnexpectedBytes)
+		require.Zero(t, p.Stats().Malformed)
+	}
+}
+
+// TestLimits sends messages of exactly, one below and one above each limit, over rails whose
+// figures make more or less sense. wire checks that no fragment is too long for it.
+func TestLimits(t *testing.T) {
+	for _, attrs := range []btl.Attrs{
+		{EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40},
+		{EagerBytes: 128, MaxSendBytes: 256, InlineBytes: 128},
+		{EagerBytes: 64, MaxSendBytes: 64, InlineBytes: 0},
+		{EagerBytes: 0, MaxSendBytes: 64, InlineBytes: 64},
+		{EagerBytes: -9, MaxSendBytes: 100, InlineBytes: -9},
+		{EagerBytes: 20, MaxSendBytes: 100, InlineBytes: 16},
+		{EagerBytes: 1 << 30, MaxSendBytes: 100, InlineBytes: 1 << 30},
+	} {
+		for _, eagerBytes := range []int{0, -1, 1, 50, 1 << 40} {
+			name := fmt.Sprintf("eager %d of %d max %d inline %d", eagerBytes, attrs.EagerBytes, attrs.MaxSendBytes, attrs.InlineBytes)
+			t.Run(name, func(t *testing.T) {
+				w, c := newWire(t, 2, func(w *wire) {
+					w.attrs = attrs
+					w.attrs.Name, w.attrs.Caps = "wire", btl.CapInline
+					// What a rail offers is its own affair, but wire's check has to hold.
+					w.attrs.InlineBytes = min(attrs.InlineBytes, attrs.MaxSendBytes)
+				})
+				w.pmls[0].cfg.EagerBytes = eagerBytes
+				sizes := map[int]bool{0: true, 1: true, 1000: true}
+				piece := attrs.MaxSendBytes - fragBytes
+				for _, edge := range []int{
+					attrs.EagerBytes - rndvBytes, attrs.EagerBytes - matchBytes, attrs.InlineBytes - matchBytes,
+					attrs.MaxSendBytes - rndvBytes, attrs.MaxSendBytes - matchBytes, eagerBytes,
+					piece, pipelineDepth * piece, (pipelineDepth + 1) * piece,
+				} {
+					if edge < 1<<20 {
+						for n := max(edge-1, 0); n <= edge+1; n++ {
+							sizes[n] = true
+						}
+					}
+				}
+				for n := range sizes {
+					for _, mode := range []Mode{Standard, Synchronous, Buffered} {
+						for _, expected := range []bool{true, false} {
+							exchange(t, w, c, n, n, mode, expected)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestEagerBytes: 0 and less leave it to the rail.
+func TestEagerBytes(t *testing.T) {
+	for set, want := range map[int]int{0: 128 - rndvBytes, -1: 128 - rndvBytes, 1: 1, 50: 50, 200: 200, 1 << 40: 300 - rndvBytes} {
+		w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = 300 })
+		w.pmls[0].cfg.EagerBytes = set
+		for n, eager := range map[int]bool{want: true, want + 1: false} {
+			s := w.pmls[0].Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
+			require.Equal(t, !eager, s.state == sendAnnounced, "%d bytes, limit %d", n, set)
+		}
+	}
+}
+
+// TestTruncation: the buffer holds what fits, in every protocol, and the sender has succeeded.
+func TestTruncation(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		w, c := newWire(t, 2, func(w *wire) { w.async = async })
+		for _, n := range []int{1, 24, 96, 97, 1000} {
+			for _, room := range []int{0, n / 2, n - 1} {
+				for _, mode := range []Mode{Standard, Synchronous, Buffered} {
+					exchange(t, w, c, n, room, mode, true)
+					exchange(t, w, c, n, room, mode, false)
+				}
+			}
+		}
+	}
+}
+
+// TestOrderOfQueuedOperations: what a rail refuses is posted later in the order of the sends,
+// and what could have gone inline does not overtake it.
+func TestOrderOfQueuedOperations(t *testing.T) {
+	for refusals := range 12 {
+		w, c := newWire(t, 2, nil)
+		w.refuse = refusals
+		sizes := []int{100, 8, 1000, 0, 50, 8}
+		var sends []*SendRequest
+		for i, n := range sizes {
+			b := pattern(n, i)
+			if s := w.pmls[0].Send(c[0], b, 1, 3, Standard, "send"); s != nil {
+				sends = append(sends, s)
+			}
+			if i == 3 {
+				w.pmls[0].Progress()
+			}
+		}
+		w.settle()
+		for i, n := range sizes {
+			out := make([]byte, n)
+			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
+			w.settle()
+			st, err := r.Take()
+			require.NoError(t, err)
+			require.EqualValues(t, n, st.Bytes, "message %d after %d refusals", i, refusals)
+			require.Equal(t, pattern(n, i), out)
+		}
+		for _, s := range sends {
+			_, err := s.Take()
+			require.NoError(t, err)
+		}
+		require.Zero(t, w.pmls[1].Stats().Early, "a number belongs to what was taken")
+		require.Zero(t, w.pmls[0].Busy())
+	}
+}
+
+// TestPersistent: the same requests again and again, however a start ends.
+func TestPersistent(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	a, b := w.pmls[0], w.pmls[1]
+	for _, n := range []int{0, 10, 90, 1000} {
+		for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
+			in, out := make([]byte, n), make([]byte, n)
+			s := a.SendInit(c[0], in, 1, 1, mode, "send init")
+			r := b.RecvInit(c[1], out, 1, request.AnySource, request.AnyTag, "recv init")
+			for i := range 6 {
+				copy(in, pattern(n, i))
+				if i == 2 { // one start of the receive is cancelled
+					start(r)
+					r.Cancel()
+					st, err := r.Take()
+					require.NoError(t, err)
+					require.True(t, st.Cancelled)
+				}
+				if i%2 == 0 {
+					start(r)
+					start(s)
+				} else {
+					start(s)
+					w.settle()
+					start(r)
+				}
+				if mode == Buffered {
+					require.Equal(t, request.Complete, s.State())
+					clear(in) // it is the user's again
+				}
+				r.Cancel() // too late if the message is there
+				if r.State() == request.Complete {
+					if st, _ := r.Take(); st.Cancelled {
+						start(r)
+					} else {
+						start(r)
+						r.Cancel()
+					}
+				}
+				w.settle()
+				if mode == Buffered {
+					copy(in, pattern(n, i))
+				}
+				_, err := s.Take()
+				require.NoError(t, err)
+				st, err := r.Take()
+				require.NoError(t, err)
+				if !st.Cancelled {
+					require.Equal(t, request.Status{Source: 0, Tag: 1, Count: n, Bytes: int64(n)}, st)
+				}
+				require.Equal(t, in, out)
+			}
+			s.Abandon()
+			r.Abandon()
+			require.Zero(t, a.Busy()+b.Busy())
+			require.Empty(t, b.Pending())
+		}
+	}
+}
+
+// TestMessageIsReceivedOnce: Imrecv of what was received is an error.
+func TestMessageIsReceivedOnce(t *testing.T) {
+	w, c := newWire(t, 1, nil)
+	p := w.pmls[0]
+	p.Isend(c[0], pattern(1000, 1), 0, 4, Standard, "send").Abandon()
+	w.settle()
+	m, env, found := p.Improbe(c[0], request.AnySource, 4)
+	require.True(t, found)
+	require.Equal(t, Envelope{0, 4, 1000}, env)
+	require.Equal(t, env, m.Envelope())
+	require.False(t, m.Used())
+	_, found = p.Iprobe(c[0], 0, 4)
+	require.False(t, found, "it is out of matching")
+	out := make([]byte, 1000)
+	r := p.Imrecv(m, out, 1, "imrecv")
+	require.True(t, m.Used())
+	w.settle()
+	_, err := r.Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(1000, 1), out)
+	_, err = p.Imrecv(m, out, 1, "imrecv").Take()
+	require.ErrorIs(t, err, request.ErrRequest)
+}
+
+// TestProbes: each sees the oldest message that it could; a matched one takes it away from
+// those after it.
+func TestProbes(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[1]
+	first := p.Probe(c[1], 0, 1, false, "probe")
+	taker := p.Probe(c[1], request.AnySource, 1, true, "mprobe")
+	late := p.Probe(c[1], 0, request.AnyTag, false, "probe")
+	other := p.Probe(c[1], 0, 2, false, "probe")
+	gone := p.Probe(c[1], 0, 1, false, "probe")
+	gone.Cancel()
+	st, err := gone.Take()
+	require.NoError(t, err)
+	require.True(t, st.Cancelled)
+	require.Len(t, p.Pending(), 4)
+
+	w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send").Abandon()
+	w.settle()
+	require.Equal(t, request.Complete, first.State())
+	require.Equal(t, request.Complete, taker.State())
+	require.Equal(t, request.Active, late.State())
+	w.pmls[0].Isend(c[0], pattern(5, 2), 1, 3, Standard, "send").Abandon()
+	w.settle()
+	require.Equal(t, request.Complete, late.State())
+	require.Equal(t, request.Active, other.State())
+	for _, probe := range []struct {
+		r     *ProbeRequest
+		tag   int
+		bytes int64
+	}{{first, 1, 1000}, {late, 3, 5}} {
+		require.Nil(t, probe.r.Message())
+		st, err := probe.r.Take()
+		require.NoError(t, err)
+		require.Equal(t, 0, st.Source)
+		require.Equal(t, probe.tag, st.Tag)
+		require.Equal(t, probe.bytes, st.Bytes)
+	}
+	m := taker.Message()
+	_, err = taker.Take()
+	require.NoError(t, err)
+	out := make([]byte, 1000)
+	r := p.Imrecv(m, out, 1, "imrecv")
+	w.settle()
+	_, err = r.Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(1000, 1), out)
+	// One that finds its message at once.
+	now := p.Probe(c[1], request.AnySource, request.AnyTag, true, "mprobe")
+	require.Equal(t, request.Complete, now.State())
+	require.NotNil(t, now.Message())
+	other.Abandon()
+}
+
+// TestNobody: ProcNull is done at once.
+func TestNobody(t *testing.T) {
+	w, c := newWire(t, 1, nil)
+	p := w.pmls[0]
+	require.Nil(t, p.Send(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "send"))
+	st, err := p.Isend(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "isend").Take()
+	require.NoError(t, err)
+	require.Equal(t, request.Empty(), st)
+	r := p.RecvInit(c[0], make([]byte, 8), 1, request.ProcNull, request.AnyTag, "recv")
+	for range 2 {
+		start(r)
+		st, err = r.Take()
+		require.NoError(t, err)
+		require.Equal(t, request.Status{Source: request.ProcNull, Tag: request.AnyTag}, st)
+	}
+	require.Empty(t, w.flying)
+}

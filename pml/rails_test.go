@@ -1,0 +1,220 @@
+package pml
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// timed is two ranks on a virtual fabric, whose rails are counted.
+type timed struct {
+	t       *testing.T
+	fabric  *loop.Fabric
+	pmls    []*PML
+	ctxs    []*Context
+	modules [][]btl.Module // by rank, then rail
+	moved   []int64        // bytes posted by rail
+	sends   []int64        // operations posted by rail
+	told    map[int]int64  // what rails say of their bandwidth, if not the truth
+}
+
+// counted is an endpoint whose traffic is counted.
+type counted struct {
+	btl.Endpoint
+	w    *timed
+	rail int
+}
+
+func (e *counted) count(op *btl.Op, err error) error {
+	if err == nil {
+		e.w.moved[e.rail] += int64(len(op.Payload))
+		e.w.sends[e.rail]++
+	}
+	return err
+}
+
+func (e *counted) Send(op *btl.Op) error { return e.count(op, e.Endpoint.Send(op)) }
+func (e *counted) Get(op *btl.Op) error  { return e.count(op, e.Endpoint.(btl.Getter).Get(op)) }
+func (e *counted) Put(op *btl.Op) error  { return e.count(op, e.Endpoint.(btl.Putter).Put(op)) }
+
+// boaster is a module that tells a bandwidth which it has not.
+type boaster struct {
+	btl.Module
+	told int64
+}
+
+func (b boaster) Attrs() *btl.Attrs {
+	a := *b.Module.Attrs()
+	a.BandwidthMBps = b.told
+	return &a
+}
+
+func (b boaster) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	return b.Module.(btl.Registrar).Register(mem, access)
+}
+
+func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed {
+	for i := range rails {
+		rails[i].JitterNanos = -1
+	}
+	w := &timed{t: t, moved: make([]int64, len(rails)), sends: make([]int64, len(rails)), told: map[int]int64{}}
+	var err error
+	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: len(rails), Rail: rails, Virtual: true, Seed: 1})
+	require.NoError(t, err)
+	group := NewGroup([]int{0, 1})
+	w.modules = make([][]btl.Module, 2)
+	for rank := range 2 {
+		p := New(Config{
+			Rank: rank, Size: 2, Engine: progress.New(progress.Config{}), Protocol: protocol,
+			Resolve: func(peer int) (routes []Route, err error) {
+				for rail, m := range w.modules[rank] {
+					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
+					require.NoError(t, err)
+					if told, ok := w.told[rail]; ok {
+						m = boaster{m, told}
+					}
+					routes = append(routes, Route{Module: m, Endpoint: &counted{ep, w, rail}, Local: rail, Remote: rail})
+				}
+				return routes, nil
+			},
+			OnIllegal: func(what string) { t.Errorf("illegal transition: %s", what) },
+		})
+		for rail := range rails {
+			m, err := w.fabric.Module(rank, rail, p, nil)
+			require.NoError(t, err)
+			w.modules[rank] = append(w.modules[rank], m)
+		}
+		w.pmls = append(w.pmls, p)
+		w.ctxs = append(w.ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
+	}
+	return w
+}
+
+func (w *timed) settle() {
+	for quiet := 0; quiet < 3; quiet++ {
+		events := 0
+		for rank, p := range w.pmls {
+			for _, m := range w.modules[rank] {
+				events += m.Progress()
+			}
+			events += p.Progress() + len(p.blocked)
+		}
+		if events > 0 || w.fabric.Advance() {
+			quiet = -1
+		}
+	}
+}
+
+// send moves a message of n bytes, and returns how many nanoseconds that took.
+func (w *timed) send(n int) int64 {
+	clear(w.moved)
+	clear(w.sends)
+	in, out := pattern(n, n), make([]byte, n)
+	r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 1, "recv")
+	begin := w.fabric.Now()
+	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 1, Standard, "send")
+	w.settle()
+	for _, o := range []ended{s, r} {
+		_, err := o.Take()
+		require.NoError(w.t, err)
+	}
+	require.Equal(w.t, in, out)
+	return w.fabric.Now() - begin
+}
+
+// TestTwoRails: two equal rails carry a long message nearly twice as fast as one.
+func TestTwoRails(t *testing.T) {
+	const n = 8 << 20
+	rail := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
+	for _, protocol := range []Protocol{Copy, Get, Put} {
+		one := newTimed(t, protocol, rail).send(n)
+		w := newTimed(t, protocol, rail, rail)
+		two := w.send(n)
+		require.GreaterOrEqual(t, float64(one)/float64(two), 1.9, "%v: %d and %d ns, %v", protocol, one, two, w.moved)
+	}
+}
+
+// TestWeights: rails share a long message by their weights.
+func TestWeights(t *testing.T) {
+	const n = 8 << 20
+	for _, protocol := range []Protocol{Copy, Get, Put} {
+		w := newTimed(t, protocol, loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 3000}, loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 9000})
+		w.send(n)
+		require.InDelta(t, 3, float64(w.moved[1])/float64(w.moved[0]), 0.2, "%v: %v", protocol, w.moved)
+	}
+}
+
+// TestRailSlowerThanItShouldBe: a rail that has not the bandwidth that it tells gets less.
+func TestRailSlowerThanItShouldBe(t *testing.T) {
+	rail := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
+	slow := rail
+	slow.BandwidthMBps = 1000
+	for _, protocol := range []Protocol{Copy, Put} {
+		w := newTimed(t, protocol, rail, slow)
+		w.told[1] = 10_000
+		w.send(32 << 20)
+		require.Greater(t, w.moved[0], 5*w.moved[1], "%v", protocol)
+	}
+}
+
+// TestOtherRailsDoNotHoldUp: whatever other rails there are, a message of any length takes no
+// longer than by the best alone.
+func TestOtherRailsDoNotHoldUp(t *testing.T) {
+	best := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
+	for _, protocol := range []Protocol{Copy, Put} { // reads of a virtual fabric do not share bandwidth
+		for n := 16 << 10; n <= 2<<20; n *= 2 {
+			alone := newTimed(t, protocol, best).send(n)
+			for _, other := range []loop.RailConfig{
+				{LatencyNanos: 1000, BandwidthMBps: 9000},
+				{LatencyNanos: 1000, BandwidthMBps: 3000},
+				{LatencyNanos: 1000, BandwidthMBps: 100},
+				{LatencyNanos: 100_000, BandwidthMBps: 10_000},
+				{LatencyNanos: 1_000_000, BandwidthMBps: 100_000},
+			} {
+				w := newTimed(t, protocol, best, other)
+				both := w.send(n)
+				require.Less(t, float64(both), 1.02*float64(alone), "%v of %d bytes with %+v: %v", protocol, n, other, w.moved)
+			}
+		}
+	}
+}
+
+// TestSmallMessagesAndLatency: only what is long uses a rail of much higher latency, and all arrives
+// in the order in which it was sent.
+func TestSmallMessagesAndLatency(t *testing.T) {
+	const long = 8 << 20
+	for _, protocol := range []Protocol{Copy, Get, Put} {
+		w := newTimed(t, protocol,
+			loop.RailConfig{LatencyNanos: 100_000, BandwidthMBps: 20_000},
+			loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000})
+		for n := 1; n <= 256<<10; n *= 4 {
+			w.send(n)
+			require.Zero(t, w.sends[0], "%v of %d bytes", protocol, n)
+		}
+		w.send(long)
+		require.NotZero(t, w.sends[0], "%v", protocol)
+
+		var sends []*SendRequest
+		sizes := []int{0, 100, long, 1, 9000, 1 << 20, long, 0, 10}
+		buf := pattern(long, 1)
+		for _, n := range sizes {
+			sends = append(sends, w.pmls[0].Isend(w.ctxs[0], buf[:n], 1, 1, Standard, "send"))
+		}
+		out := make([]byte, len(buf))
+		for _, n := range sizes {
+			r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 1, "recv")
+			w.settle()
+			st, err := r.Take()
+			require.NoError(t, err)
+			require.EqualValues(t, n, st.Bytes)
+		}
+		for _, s := range sends {
+			_, err := s.Take()
+			require.NoError(t, err)
+		}
+	}
+}

@@ -1,0 +1,540 @@
+package pml
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Mode of a send (MPI 4.1, section 3.4).
+type Mode uint8
+
+const (
+	Standard Mode = iota
+	// Synchronous completes only once the receive has matched.
+	Synchronous
+	// Ready is treated as Standard.
+	Ready
+	// Buffered sends from a copy and completes at once.
+	Buffered
+)
+
+// sendState is where a send stands. One that goes inline, to nobody or from a copy, and one that
+// fails before anything was posted, is done without leaving idle.
+type sendState uint8
+
+const (
+	sendIdle      sendState = iota // not started, or done
+	sendHeld                       // waits until it may be announced
+	sendEager                      // MATCH is on its way
+	sendAnnounced                  // RNDV is on its way or there; waits for ACK
+	sendStreaming                  // FRAGs are on their way
+	sendPutting                    // remote writes are, and then FIN
+)
+
+var sendNames = [...]string{"idle", "held", "eager", "waiting for the receiver", "sending", "writing"}
+
+func (s sendState) String() string { return sendNames[s] }
+
+// sendLegal is the table of transitions.
+//
+//	idle       eager      Start: MATCH is posted, or queued, with the whole message
+//	           announced  Start of any other: RNDV or RGET is posted, or queued
+//	           held       Start: the peer has no room even for that, or is failing
+//	held       eager      the peer has room
+//	           announced  the peer has room for the announcement
+//	           idle       the peer was lost
+//	eager      idle       MATCH was called back
+//	announced  streaming  ACK came, or FIN; it may want nothing
+//	           putting    PUT came
+//	           idle       the peer was lost, or has refused it, and what was posted called back
+//	streaming  idle       everything was sent and called back, RNDV too; or the peer was lost,
+//	                      and everything outstanding called back
+//	putting    streaming  it cannot be written where the receiver wants it, and what was posted
+//	                      is called back
+//	           idle       as for streaming; FIN too
+var sendLegal = [6][6]bool{
+	sendIdle:      {sendHeld: true, sendEager: true, sendAnnounced: true},
+	sendHeld:      {sendIdle: true, sendEager: true, sendAnnounced: true},
+	sendEager:     {sendIdle: true},
+	sendAnnounced: {sendStreaming: true, sendPutting: true, sendIdle: true},
+	sendStreaming: {sendIdle: true},
+	sendPutting:   {sendStreaming: true, sendIdle: true},
+}
+
+// SendRequest is a send. The PML makes and keeps them.
+type SendRequest struct {
+	request.Object
+	p   *PML
+	ctx *Context
+
+	// What is asked for.
+	buf  []byte
+	dest int // rank in the communicator, or ProcNull
+	tag  int
+	mode Mode
+	op   string
+
+	// What has become of it. From launch to finish:
+	state       sendState
+	peer        *peer
+	name        handle
+	head        btl.Op // MATCH, RNDV or RGET
+	outstanding int    // operations posted or queued and not called back
+	recv        handle // the receiver's, from its ACK or PUT
+	t           *transfer
+	ended       bool         // FIN is posted
+	behind      *SendRequest // the next one in peer.held
+	pumping     bool
+	err         error
+}
+
+// Send starts a send that the caller will wait for. It returns nil if the send is complete already.
+func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
+	if mode != Synchronous && p.SendNow(c, buf, dest, tag) {
+		return nil
+	}
+	if dest == request.ProcNull {
+		return nil
+	}
+	return p.Isend(c, buf, dest, tag, mode, op)
+}
+
+// SendNow sends what can be sent at once, with nothing left to wait for, and reports whether it
+// did.
+func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
+	return dest == request.ProcNull || p.sendInline(c, p.peer(c.group.world[dest]), buf, tag)
+}
+
+// sendInline sends a small message with nothing to remember, if that can be done now.
+func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
+	if len(buf)+matchBytes > pr.inlineBytes || pr.barred || !pr.first.queue.empty() || !pr.credit.covers(len(buf)) {
+		return false
+	}
+	h := matchHdr{context: c.id, tag: int32(tag), seq: uint32(pr.sendSeq)}
+	h.encode(p.scratch[:])
+	pr.credit.spend(len(buf)) // before it goes: no CREDIT may say more than was counted
+	if !pr.inliner.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
+		pr.credit.unspend(len(buf))
+		return false
+	}
+	pr.sendSeq++
+	p.stats.SentInline++
+	return true
+}
+
+// Isend starts a send. The buffer is the library's until the request is complete.
+func (p *PML) Isend(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
+	s := p.newSend(c, buf, dest, tag, mode, op)
+	s.Activate()
+	s.Start()
+	return s
+}
+
+// SendInit makes a persistent send, not started.
+func (p *PML) SendInit(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
+	s := p.newSend(c, buf, dest, tag, mode, op)
+	s.InitPersistent()
+	return s
+}
+
+func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
+	var s *SendRequest
+	if last := len(p.freeSends) - 1; last >= 0 {
+		s = p.freeSends[last]
+		p.freeSends = p.freeSends[:last]
+	} else {
+		s = &SendRequest{p: p}
+		s.Bind(p.eng, s)
+		s.head.Owner = s
+		s.head.Done = p.headDone
+	}
+	s.ctx, s.buf, s.dest, s.tag, s.mode, s.op = c, buf, dest, tag, mode, op
+	return s
+}
+
+// Start implements request.Operation.
+func (s *SendRequest) Start() {
+	p := s.p
+	if s.dest == request.ProcNull {
+		s.Complete(request.Empty(), nil)
+		return
+	}
+	pr := p.peer(s.ctx.group.world[s.dest])
+	if err := p.route(pr); err != nil && !pr.isFailing() {
+		s.Complete(request.Empty(), err)
+		return
+	}
+	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
+		s.Complete(request.Empty(), nil)
+		return
+	}
+	if s.mode == Buffered {
+		p.Isend(s.ctx, slices.Clone(s.buf), s.dest, s.tag, Standard, s.op).Abandon()
+		s.Complete(request.Empty(), nil)
+		return
+	}
+	s.peer, s.err, s.ended = pr, nil, false
+	s.name = p.sends.add(s)
+	p.busy++
+	if pr.barred || !s.launch() {
+		p.stats.Deferred++
+		s.move(sendHeld)
+		pr.hold(s)
+	}
+}
+
+// launch sends the message, or announces it. It reports false if it may not.
+func (s *SendRequest) launch() bool {
+	p, pr := s.p, s.peer
+	small := len(s.buf) <= pr.eagerBytes
+	eagerly := small && pr.credit.covers(len(s.buf))
+	exposed := !eagerly && s.expose()
+	if brings := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !brings {
+		if !pr.credit.mayAnnounce() {
+			return false
+		}
+		pr.credit.announced++
+	}
+	if small && !eagerly {
+		p.stats.Held++
+	}
+	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
+	s.head.Payload = nil
+	if eagerly {
+		s.head.Payload = s.buf
+	}
+	switch {
+	case eagerly && s.mode != Synchronous:
+		s.move(sendEager)
+		p.stats.SentEager++
+		s.head.Tag, s.head.HdrLen = tagMatch, matchBytes
+		h.matchHdr.encode(s.head.Hdr[:])
+	case exposed:
+		s.move(sendAnnounced)
+		p.stats.SentGet++
+		s.head.Payload = s.t.list
+		s.announce(tagRget, &h)
+	default:
+		s.move(sendAnnounced)
+		p.stats.SentRendezvous++
+		s.announce(tagRndv, &h)
+	}
+	if counts(s.head.Tag, len(s.head.Payload)) {
+		pr.credit.spend(len(s.head.Payload))
+	}
+	s.outstanding = 1
+	p.send(pr, &s.head)
+	return true
+}
+
+// announce fills in the header of a RNDV or RGET.
+func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
+	if s.peer.remote(h.length) && s.peer.putters != 0 {
+		h.flags |= flagPut
+	}
+	s.head.Tag, s.head.HdrLen = tag, rndvBytes
+	h.encode(s.head.Hdr[:])
+}
+
+// expose makes the message readable for the receiver, if that is how it is best moved.
+func (s *SendRequest) expose() bool {
+	pr := s.peer
+	if pr.getters == 0 || !pr.remote(int64(len(s.buf))) || !pr.credit.covers(len(pr.rails)*exposureBytes) {
+		return false
+	}
+	t := s.transfer()
+	s.p.register(&t.mine, pr, pr.getters, s.buf, btl.AccessRemoteRead)
+	if t.mine.set == 0 {
+		return false
+	}
+	t.list = t.mine.expose(t.list[:0], pr.rails)
+	return true
+}
+
+// transfer is what the send needs to move a long message.
+func (s *SendRequest) transfer() *transfer {
+	if s.t == nil {
+		s.t = s.p.getTransfer()
+	}
+	return s.t
+}
+
+// onHeadDone is called when a MATCH or RNDV was delivered, or not.
+func (p *PML) onHeadDone(op *btl.Op, err error) {
+	op.Owner.(*SendRequest).called(err)
+}
+
+// onSendPieceDone is called when a piece of a message was delivered, or not.
+func (p *PML) onSendPieceDone(op *btl.Op, err error) {
+	s := op.Owner.(*SendRequest)
+	s.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
+	p.putOp(op)
+	s.called(err)
+}
+
+// onFinDone is called when the FIN of a send was delivered, or not.
+func (p *PML) onFinDone(op *btl.Op, err error) {
+	s := op.Owner.(*SendRequest)
+	p.putOp(op)
+	s.called(err)
+}
+
+func (s *SendRequest) called(err error) {
+	s.outstanding--
+	if err != nil && s.err == nil {
+		s.err = causeOf(err)
+		if s.peer.failing != nil {
+			s.err = s.peer.failing // and not what followed from it
+		}
+	}
+	s.advance()
+}
+
+// answered is the send that an answer from a peer is for; nil if that is over.
+func (p *PML) answered(pr *peer, send handle) *SendRequest {
+	s := p.sends.get(send)
+	if s == nil || s.peer != pr || s.state != sendAnnounced {
+		p.stats.Malformed++
+		return nil
+	}
+	return s
+}
+
+var errFreed = fmt.Errorf("%w: the receiver has freed it", request.ErrComm)
+
+// acknowledged takes an ACK: what the receiver wants is to come in fragments, or it will never want it.
+func (p *PML) acknowledged(pr *peer, h *ackHdr) error {
+	s := p.answered(pr, h.send)
+	if s == nil {
+		return nil
+	}
+	if h.refuses() {
+		s.fail(errFreed)
+		return nil
+	}
+	if h.to > int64(len(s.buf)) {
+		return fmt.Errorf("%w: acknowledgement up to %d of %d bytes", errMalformed, h.to, len(s.buf))
+	}
+	s.stream(h)
+	return nil
+}
+
+func (s *SendRequest) stream(h *ackHdr) {
+	s.move(sendStreaming)
+	s.recv = h.recv
+	s.transfer().begin(h.from, h.to)
+	s.advance()
+}
+
+// invited takes a PUT: what the receiver wants is to be written to where it says.
+func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
+	s := p.answered(pr, h.send)
+	if s == nil {
+		return nil
+	}
+	if h.to > int64(len(s.buf)) {
+		return fmt.Errorf("%w: put up to %d of %d bytes", errMalformed, h.to, len(s.buf))
+	}
+	t := s.transfer()
+	t.theirs.decode(pr, list, pr.putters)
+	p.register(&t.mine, pr, t.theirs.set, s.buf, btl.AccessLocal)
+	if t.mine.set == 0 {
+		s.stream(h) // the receiver takes either
+		return nil
+	}
+	p.stats.SentPut++
+	s.move(sendPutting)
+	s.recv = h.recv
+	t.begin(h.from, h.to)
+	s.advance()
+	return nil
+}
+
+// read takes the FIN of a receiver that has read the message.
+func (p *PML) read(pr *peer, send handle) {
+	if s := p.answered(pr, send); s != nil {
+		s.stream(&ackHdr{})
+	}
+}
+
+// fail ends the send with err as soon as its buffer is its own again.
+func (s *SendRequest) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+	s.advance()
+}
+
+// advance sends what may be sent now, and finishes when all is done. Operations that
+// complete while being posted come back here, which is why the loop is not entered twice.
+func (s *SendRequest) advance() {
+	if s.pumping {
+		return
+	}
+	s.pumping = true
+	s.pump()
+	s.pumping = false
+	if s.outstanding > 0 {
+		return
+	}
+	switch {
+	case s.err != nil && s.peer.isFailing(): // it ends when the peer is lost
+		return
+	case s.state == sendPutting && !s.ended && misused(s.err):
+		s.p.stats.Unwritten++
+		s.err = nil
+		s.stream(&ackHdr{recv: s.recv, from: s.t.from, to: s.t.end}) // the receiver takes either
+		return
+	case s.err != nil, s.state == sendEager:
+	case s.state == sendStreaming && s.t.next == s.t.end:
+	case s.state == sendPutting && s.ended:
+	default:
+		return
+	}
+	s.finish()
+}
+
+// pump posts pieces while rails have room for them, and FIN after the last one was written.
+func (s *SendRequest) pump() {
+	p, pr, t := s.p, s.peer, s.t
+	set := allRails(len(pr.rails))
+	switch s.state {
+	case sendStreaming:
+	case sendPutting:
+		set = t.theirs.set & t.mine.set
+	default:
+		return
+	}
+	for s.err == nil && t.next < t.end {
+		i, from, to := t.take(pr.rails, set, s.state == sendPutting)
+		if i < 0 {
+			return
+		}
+		rl := &pr.rails[i]
+		op := p.pieceOp(s, i, p.sendPieceDone)
+		if s.state == sendStreaming {
+			h := fragHdr{recv: s.recv, offset: from}
+			op.Tag, op.HdrLen = tagFrag, fragBytes
+			h.encode(op.Hdr[:])
+			op.Payload = s.buf[from:to]
+		} else {
+			op.Tag, op.HdrLen, op.Payload = opPut, 0, s.buf[from:to]
+			op.Local, op.Remote, op.RemoteOffset = t.mine.regions[i], t.theirs.key[i], t.theirs.offset[i]+uint64(from)
+		}
+		s.outstanding++
+		p.post(rl, op)
+	}
+	if s.state == sendPutting && s.err == nil && t.under == 0 && !s.ended {
+		s.ended = true
+		s.outstanding++
+		p.end(pr, &finHdr{handle: s.recv, ofReceive: true}, s, p.finDone)
+	}
+}
+
+// end sends a FIN.
+func (p *PML) end(pr *peer, h *finHdr, owner any, done func(*btl.Op, error)) {
+	op := p.getOp()
+	op.Tag, op.HdrLen, op.Owner, op.Done = tagFin, finBytes, owner, done
+	h.encode(op.Hdr[:])
+	p.send(pr, op)
+}
+
+func (s *SendRequest) finish() {
+	s.move(sendIdle)
+	s.p.sends.remove(s.name)
+	s.p.busy--
+	s.head.Payload = nil
+	s.p.retire(&s.t, s.Persistent(), s.err != nil)
+	s.peer, s.name = nil, 0
+	err := s.err
+	s.err = nil
+	s.Complete(request.Empty(), err)
+}
+
+func (s *SendRequest) move(to sendState) {
+	if !sendLegal[s.state][to] {
+		s.p.illegal("send: " + s.state.String() + " → " + to.String())
+	}
+	if s.p.onMove != nil {
+		s.p.onMove(s, s.state, to)
+	}
+	s.state = to
+}
+
+// Detach gives the buffer back before the send is complete: what is still to be sent goes on from a
+// copy. Operations that a rail has accepted, and not copied, use the buffer until they are called back.
+// The send is not persistent.
+func (s *SendRequest) Detach() {
+	if s.State() != request.Active || len(s.buf) == 0 {
+		return
+	}
+	old := s.buf
+	s.buf = slices.Clone(old)
+	var regions *[maxRails]btl.Region
+	if s.t != nil && s.t.mine.set != 0 {
+		switch {
+		case s.state == sendPutting:
+			// Writes that a rail has accepted still use the old registration.
+			s.t.retired = append(s.t.retired, s.t.mine)
+			s.t.mine = registration{}
+			s.p.register(&s.t.mine, s.peer, s.t.theirs.set, s.buf, btl.AccessLocal)
+			regions = &s.t.mine.regions
+		case s.state == sendAnnounced && s.head.Tag == tagRget:
+			// Who comes to read finds nothing any more, and asks for fragments.
+			s.p.revoke(&s.t.mine)
+		default:
+			s.t.mine.release()
+		}
+	}
+	for i := range s.peer.rails {
+		for op := s.peer.rails[i].queue.head; op != nil; op = op.Next {
+			if op.Owner != any(s) || !holds(old, op.Payload) {
+				continue
+			}
+			if op.Tag == opPut {
+				if regions[i] == nil {
+					continue // it goes as it is, and again in fragments
+				}
+				op.Local = regions[i]
+			}
+			at := uintptr(unsafe.Pointer(&op.Payload[0])) - uintptr(unsafe.Pointer(&old[0]))
+			op.Payload = s.buf[at:][:len(op.Payload)]
+		}
+	}
+	if regions != nil && !s.ended && s.t.mine.set != s.t.retired[len(s.t.retired)-1].set {
+		s.fail(errUnregistered)
+	}
+}
+
+// holds reports whether b is a part of whole that is not empty.
+func holds(whole, b []byte) bool {
+	if len(b) == 0 {
+		return false
+	}
+	at, base := uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&whole[0]))
+	return at >= base && at < base+uintptr(len(whole))
+}
+
+// Cancel implements request.Operation. Sends are not cancelled (MPI 4.1, section 3.8.4,
+// deprecates it, and lets it fail).
+func (s *SendRequest) Cancel() {}
+
+// Release implements request.Operation.
+func (s *SendRequest) Release() {
+	s.p.retire(&s.t, false, false)
+	s.ctx, s.buf = nil, nil
+	s.p.freeSends = append(s.p.freeSends, s)
+}
+
+// Describe implements request.Operation.
+func (s *SendRequest) Describe(err error) error {
+	return s.ctx.caller.Describe(s.op, s.dest, s.tag, err)
+}
+
+func (s *SendRequest) pending() Pending {
+	return Pending{Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)), Phase: s.state.String()}
+}

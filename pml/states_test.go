@@ -1,0 +1,231 @@
+package pml
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// speak makes the ranks move long messages by a protocol. Nothing was sent yet.
+func speak(w *wire, protocol Protocol) {
+	for _, p := range w.pmls {
+		p.cfg.Protocol = protocol
+	}
+}
+
+// hold sends from rank 0 to rank 1 until the window, of so many bytes, is used up, and then one message more
+// that has n bytes, under another tag.
+func hold(w *wire, c []*Context, n int, window int64) {
+	for _, p := range w.pmls {
+		for _, pr := range []*peer{p.peer(0), p.peer(1)} {
+			pr.credit.init(max(window, 1))
+		}
+	}
+	for range max(window/fragmentCost, 1) {
+		w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+	}
+	w.settle()
+	w.pmls[0].Isend(c[0], pattern(n, 0), 1, 2, Standard, "send")
+}
+
+// Each legal transition, and the shortest way to it. Long messages go in fragments unless
+// the way says otherwise.
+var (
+	sendWays = map[[2]sendState]func(w *wire, c []*Context){
+		{sendIdle, sendEager}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
+		},
+		{sendIdle, sendHeld}: func(w *wire, c []*Context) {
+			hold(w, c, 90, 0)
+		},
+		{sendHeld, sendEager}: func(w *wire, c []*Context) {
+			hold(w, c, 1000, 500)
+			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 3, Standard, "send") // waits behind it
+			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // asks for it
+			w.settle()
+		},
+		{sendHeld, sendAnnounced}: func(w *wire, c []*Context) {
+			hold(w, c, 1000, 0)
+			w.pmls[1].Irecv(c[1], nil, 1, 0, 2, "recv")
+			w.settle()
+		},
+		{sendHeld, sendIdle}: func(w *wire, c []*Context) {
+			hold(w, c, 90, 0)
+			w.modules[0].lose(1, gone)
+		},
+		{sendEager, sendIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
+			w.settle()
+		},
+		{sendIdle, sendAnnounced}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+		},
+		{sendAnnounced, sendStreaming}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+			w.step(0)
+			w.step(0)
+		},
+		{sendAnnounced, sendIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.settle()
+			w.modules[0].lose(1, gone)
+		},
+		{sendStreaming, sendIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+			w.settle()
+		},
+		{sendAnnounced, sendPutting}: func(w *wire, c []*Context) {
+			speak(w, Put)
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+			w.step(0)
+			w.step(0)
+		},
+		{sendPutting, sendIdle}: func(w *wire, c []*Context) {
+			speak(w, Put)
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+			w.settle()
+		},
+		{sendPutting, sendStreaming}: func(w *wire, c []*Context) {
+			speak(w, Put)
+			w.mishap = func(*flight) error { return usage("no") }
+			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
+			for range 3 {
+				w.step(0)
+			}
+		},
+	}
+	recvWays = map[[2]recvState]func(w *wire, c []*Context){
+		{recvIdle, recvPosted}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+		},
+		{recvIdle, recvMatched}: func(w *wire, c []*Context) {
+			w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
+			w.settle()
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+		},
+		{recvIdle, recvIdle}: func(w *wire, c []*Context) {
+			w.modules[0].lose(1, gone)
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+		},
+		{recvPosted, recvMatched}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
+			w.settle()
+		},
+		{recvPosted, recvIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv").Cancel()
+		},
+		{recvMatched, recvStreaming}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+			w.step(0)
+		},
+		{recvMatched, recvIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send") // of which nothing fits
+			w.step(0)
+		},
+		{recvStreaming, recvIdle}: func(w *wire, c []*Context) {
+			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+			w.settle()
+		},
+		{recvMatched, recvGetting}: func(w *wire, c []*Context) {
+			speak(w, Get)
+			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+			w.step(0)
+		},
+		{recvGetting, recvIdle}: func(w *wire, c []*Context) {
+			speak(w, Get)
+			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+			w.settle()
+		},
+		{recvGetting, recvStreaming}: func(w *wire, c []*Context) {
+			speak(w, Get)
+			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			s := w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
+			w.step(0)
+			s.Detach()
+			w.step(0)
+		},
+	}
+)
+
+// TestLegalTransitions: each one in the tables can happen.
+func TestLegalTransitions(t *testing.T) {
+	hold := func(t *testing.T, way func(w *wire, c []*Context), from, to fmt.Stringer) {
+		require.NotNil(t, way, "%v → %v", from, to)
+		w, c := newWire(t, 2, func(w *wire) {
+			w.async = true
+			withRemote(btl.CapGet | btl.CapPut)(w)
+		})
+		speak(w, Copy)
+		seen := false
+		w.pmls[0].onMove = func(_ request.Operation, f, t fmt.Stringer) { seen = seen || f == from && t == to }
+		way(w, c)
+		require.True(t, seen, "%v → %v", from, to)
+	}
+	for from := range sendLegal {
+		for to, legal := range sendLegal[from] {
+			pair := [2]sendState{sendState(from), sendState(to)}
+			require.Equal(t, legal, sendWays[pair] != nil, "send %v", pair)
+			if legal {
+				hold(t, sendWays[pair], pair[0], pair[1])
+			}
+		}
+	}
+	for from := range recvLegal {
+		for to, legal := range recvLegal[from] {
+			pair := [2]recvState{recvState(from), recvState(to)}
+			require.Equal(t, legal, recvWays[pair] != nil, "receive %v", pair)
+			if legal {
+				hold(t, recvWays[pair], pair[0], pair[1])
+			}
+		}
+	}
+}
+
+// TestIllegalTransitions: each one that is not in the tables is reported.
+func TestIllegalTransitions(t *testing.T) {
+	var told []string
+	p := New(Config{Rank: 0, Size: 1, OnIllegal: func(what string) { told = append(told, what) }})
+	want := []string{}
+	for from := range sendLegal {
+		for to, legal := range sendLegal[from] {
+			s := &SendRequest{p: p, state: sendState(from)}
+			s.move(sendState(to))
+			require.Equal(t, sendState(to), s.state)
+			if !legal {
+				want = append(want, fmt.Sprintf("send: %v → %v", sendState(from), sendState(to)))
+			}
+		}
+	}
+	for from := range recvLegal {
+		for to, legal := range recvLegal[from] {
+			r := &RecvRequest{p: p, state: recvState(from)}
+			r.move(recvState(to))
+			require.Equal(t, recvState(to), r.state)
+			if !legal {
+				want = append(want, fmt.Sprintf("receive: %v → %v", recvState(from), recvState(to)))
+			}
+		}
+	}
+	require.Equal(t, want, told)
+	require.EqualValues(t, len(want), p.Stats().Illegal)
+	require.Greater(t, len(want), 10)
+
+	p = New(Config{Rank: 0, Size: 1})
+	(&SendRequest{p: p}).move(sendStreaming)
+	require.EqualValues(t, 1, p.Stats().Illegal, "also when nobody listens")
+}

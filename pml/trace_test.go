@@ -1,0 +1,492 @@
+package pml
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// TestTraces runs the scripts of testdata, which are the protocols case by case. What a
+// command prints is the fragments that it has posted or let through, the transitions of
+// requests, and those that are complete, with their status. After a change, look at what
+// -args -rewrite makes of them.
+func TestTraces(t *testing.T) {
+	datadriven.Walk(t, "testdata/traces", func(t *testing.T, path string) {
+		s := &script{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			return s.run(d)
+		})
+	})
+}
+
+// script is a script that is being run. Operations of its wire are called back when the
+// fragment has arrived, so that these are two events.
+type script struct {
+	t     *testing.T
+	w     *wire
+	ctxs  map[string][]*Context // by name, then rank; nil where it is not made
+	group map[string]*Group
+
+	names    map[any]string // of requests
+	order    []string
+	requests map[string]tracked
+	messages map[string]*Message
+
+	// out is made into text at the end of a command, when what it has begun has its name.
+	out []func() string
+	// late is what is still to be called back.
+	late []flight
+}
+
+var accessWords = map[string]btl.Access{"": 0, "local": btl.AccessLocal, "read": btl.AccessRemoteRead, "write": btl.AccessRemoteWrite}
+
+type tracked struct {
+	rank int
+	r    anyRequest
+}
+
+type anyRequest interface {
+	ended
+	request.Operation
+	Persistent() bool
+	Abandon()
+	Handle() request.Request
+}
+
+func (s *script) run(d *datadriven.TestData) string {
+	s.out = nil
+	if d.Cmd == "world" {
+		s.world(d)
+		return s.text()
+	}
+	switch d.Cmd {
+	// send NAME rank=R to=R tag=N bytes=N [mode=sync|ready|buffered] [context=NAME]
+	// starts a send. With persistent it is only made; start starts it. With added its buffer is in
+	// memory that was added.
+	case "send":
+		c, p := s.ctx(d), s.pml(d)
+		mode := map[string]Mode{"": Standard, "sync": Synchronous, "ready": Ready, "buffered": Buffered}[s.word(d, "mode")]
+		buf := pattern(s.num(d, "bytes"), 1)
+		if d.HasArg("added") {
+			p.AddMemory(buf)
+		}
+		if d.HasArg("persistent") {
+			s.add(d, p.SendInit(c, buf, s.num(d, "to"), s.num(d, "tag"), mode, "send"))
+		} else {
+			s.add(d, p.Isend(c, buf, s.num(d, "to"), s.num(d, "tag"), mode, "send"))
+		}
+
+	// recv NAME rank=R from=R|any tag=N|any room=N [context=NAME] [persistent] [added]
+	// starts a receive.
+	case "recv":
+		c, p := s.ctx(d), s.pml(d)
+		buf := make([]byte, s.num(d, "room"))
+		if d.HasArg("added") {
+			p.AddMemory(buf)
+		}
+		if d.HasArg("persistent") {
+			s.add(d, p.RecvInit(c, buf, 1, s.num(d, "from"), s.num(d, "tag"), "recv"))
+		} else {
+			s.add(d, p.Irecv(c, buf, 1, s.num(d, "from"), s.num(d, "tag"), "recv"))
+		}
+
+	// probe NAME rank=R from=R|any tag=N|any [take]
+	// starts a probe that waits. With take it takes the message out of matching, under the same name.
+	case "probe":
+		s.add(d, s.pml(d).Probe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"), d.HasArg("take"), "probe"))
+
+	// iprobe rank=R from=R|any tag=N|any [take=NAME]
+	// looks whether a message is there, and may take it out of matching.
+	case "iprobe":
+		var env Envelope
+		var found bool
+		if name := s.word(d, "take"); name != "" {
+			s.messages[name], env, found = s.pml(d).Improbe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"))
+		} else {
+			env, found = s.pml(d).Iprobe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"))
+		}
+		if found {
+			s.print("there is one: source %d tag %d, %d bytes", env.Source, env.Tag, env.Bytes)
+		} else {
+			s.print("nothing is there")
+		}
+
+	// mrecv NAME rank=R of=NAME room=N
+	// receives a message that was taken out of matching.
+	case "mrecv":
+		s.add(d, s.pml(d).Imrecv(s.messages[s.word(d, "of")], make([]byte, s.num(d, "room")), 1, "mrecv"))
+
+	// start NAME: starts a persistent request.
+	// cancel NAME, free NAME: as the user does. detach NAME: a send gives its buffer back.
+	case "start":
+		start(s.request(d).r)
+	case "detach":
+		r := s.request(d).r.(*SendRequest)
+		buf := r.buf
+		r.Detach()
+		// It is the user's again, but for what is being written.
+		if !slices.ContainsFunc(s.w.flying, func(f flight) bool { return f.op != nil && holds(buf, f.op.Payload) }) {
+			clear(buf)
+		}
+	case "cancel":
+		s.request(d).r.Cancel()
+	case "free":
+		s.request(d).r.Abandon()
+		delete(s.requests, d.CmdArgs[0].Key)
+
+	// settle: lets everything through, in order, until nothing is in flight.
+	case "settle":
+		for len(s.w.flying) > 0 {
+			s.w.step(0)
+		}
+
+	// back: what was delivered alone is called back.
+	case "back":
+		late := s.late
+		s.late = nil
+		for _, f := range late {
+			f.op.Done(f.op, nil)
+		}
+
+	// deliver [N|all] [nth=I] [alone]
+	// lets N fragments, reads or writes through, or one out of order. Each is then called back, or
+	// with alone only when told to.
+	case "deliver":
+		n := 1
+		if len(d.CmdArgs) > 0 && d.CmdArgs[0].Key != "nth" && d.CmdArgs[0].Key != "alone" {
+			if n = len(s.w.flying); d.CmdArgs[0].Key != "all" {
+				var err error
+				n, err = strconv.Atoi(d.CmdArgs[0].Key)
+				require.NoError(s.t, err)
+			}
+		}
+		for range n {
+			i := s.num(d, "nth")
+			if d.HasArg("alone") {
+				s.late = append(s.late, s.w.flying[i])
+				s.w.flying[i].op = nil
+			}
+			s.w.step(i)
+		}
+
+	// refuse N: the rails have no room for the next N posts, nor for anything inline until then.
+	case "refuse":
+		var err error
+		s.w.refuse, err = strconv.Atoi(d.CmdArgs[0].Key)
+		require.NoError(s.t, err)
+
+	// misuse N: the next N reads and writes are told that they are wrong in themselves.
+	case "misuse":
+		n, err := strconv.Atoi(d.CmdArgs[0].Key)
+		require.NoError(s.t, err)
+		s.w.mishap = func(*flight) error {
+			if n--; n < 0 {
+				return nil
+			}
+			return usage("no")
+		}
+
+	// registering refused or broken rank=R [access=local|read|write] [rail=I]: the rank's rails, or one,
+	// cannot expose its memory from now on, or cannot register it now, for that use or any.
+	// registering works: nothing is in the way any more.
+	case "registering":
+		how, rank, access, rail := d.CmdArgs[0].Key, s.num(d, "rank"), accessWords[s.word(d, "access")], -1
+		if d.HasArg("rail") {
+			rail = s.num(d, "rail")
+		}
+		before := s.w.unregistrable
+		if how == "works" {
+			s.w.unregistrable = nil
+			break
+		}
+		s.w.unregistrable = func(m *wireModule, of btl.Access) error {
+			switch {
+			case m.rank != rank || access != 0 && access != of || rail >= 0 && m.rail != rail:
+				if before != nil {
+					return before(m, of)
+				}
+				return nil
+			case how == "refused":
+				return btl.ErrMemory
+			}
+			return btl.ErrResource
+		}
+
+	// progress rank=R: the rank posts again what was refused.
+	case "progress":
+		s.print("%d taken", s.pml(d).Progress())
+
+	// context NAME rank=R [of=R,R…]: the rank has made the communicator NAME of the given ranks.
+	// remove NAME rank=R: it has freed it.
+	case "context":
+		name, rank := d.CmdArgs[0].Key, s.num(d, "rank")
+		if s.ctxs[name] == nil {
+			s.ctxs[name] = make([]*Context, len(s.w.pmls))
+			group := s.ctxs["world"][0].group
+			if arg, ok := d.Arg("of"); ok {
+				var ranks []int
+				for _, v := range arg.Vals {
+					r, err := strconv.Atoi(v)
+					require.NoError(s.t, err)
+					ranks = append(ranks, r)
+				}
+				group = NewGroup(ranks)
+			}
+			s.group[name] = group
+		}
+		member, ok := s.group[name].Rank(rank)
+		require.True(s.t, ok)
+		id := ContextID(2 * (len(s.ctxs) - 1))
+		s.ctxs[name][rank] = s.pml(d).AddContext(id, s.group[name], member, testCaller{})
+	case "remove":
+		name, rank := d.CmdArgs[0].Key, s.num(d, "rank")
+		s.pml(d).RemoveContext(s.ctxs[name][rank])
+
+	// flush [N]: the next N that are still to be called back are, or all.
+	case "flush":
+		n := len(s.late)
+		if len(d.CmdArgs) > 0 {
+			var err error
+			n, err = strconv.Atoi(d.CmdArgs[0].Key)
+			require.NoError(s.t, err)
+		}
+		late := s.late[:n]
+		s.late = s.late[n:]
+		for _, f := range late {
+			s.fragment("is lost", &f)
+			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassFlushed})
+		}
+
+	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail says that the peer's process is gone,
+	// or with all that it is broken itself, calls back what it has under way, and says that it is drained;
+	// or with later does that when told to. What is in flight to and from there is lost; with halfopen
+	// the peer knows of nothing, and what comes from there is not.
+	// drain rank=R peer=R|all: the rank's rail says that it is drained.
+	case "fail":
+		rank, peer := s.num(d, "rank"), s.num(d, "peer")
+		class := btl.ClassPeerGone
+		if peer == btl.AllPeers {
+			class = btl.ClassDevice
+		}
+		s.pml(d).Failed(s.w.modules[rank], peer, &btl.Error{Rail: "wire", Peer: peer, Class: class})
+		for other := range s.w.pmls {
+			if peer == btl.AllPeers || peer == other {
+				s.w.modules[rank].down[other] = btl.ErrFailed
+			}
+		}
+		var others []flight
+		for _, f := range s.w.flying {
+			from, to := f.from == rank, f.to == rank
+			if peer != btl.AllPeers {
+				from, to = from && f.to == peer, to && f.from == peer
+			}
+			switch {
+			case !from && (!to || d.HasArg("halfopen")):
+				others = append(others, f)
+			case from && f.op != nil && d.HasArg("later"):
+				s.late = append(s.late, f)
+			case from && f.op != nil:
+				f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassFlushed})
+			}
+		}
+		s.w.flying = others
+		if !d.HasArg("later") {
+			s.w.modules[rank].drain(peer)
+		}
+	case "drain":
+		s.w.modules[s.num(d, "rank")].drain(s.num(d, "peer"))
+
+	// inject rank=R peer=R kind=N bytes=HEX: a fragment of any content arrives.
+	case "inject":
+		var frag []byte
+		_, err := fmt.Sscanf(s.word(d, "bytes"), "%x", &frag)
+		require.NoError(s.t, err)
+		rank := s.num(d, "rank")
+		s.pml(d).Arrived(s.w.modules[rank], s.num(d, "peer"), btl.Tag(s.num(d, "kind")), frag)
+
+	// show: what is active, in flight and held.
+	case "show":
+		for _, f := range s.w.flying {
+			s.fragment("in flight", &f)
+		}
+		for rank, p := range s.w.pmls {
+			for _, a := range p.Pending() {
+				s.print("%d: %v", rank, a)
+			}
+			st := p.Stats()
+			s.print("%d: busy %d, unexpected bytes %d, early %d, duplicates %d, malformed %d", rank, p.Busy(), st.UnexpectedBytes, st.Early, st.Duplicates, st.Malformed)
+		}
+
+	// memory: what is registered.
+	case "memory":
+		var all []uint64
+		for number := range s.w.regions {
+			all = append(all, number)
+		}
+		slices.Sort(all)
+		for _, number := range all {
+			s.region("has", s.w.regions[number])
+		}
+	default:
+		d.Fatalf(s.t, "no such command: %s", d.Cmd)
+	}
+	s.completions()
+	return s.text()
+}
+
+// world ranks=N [protocol=NAME] [window=N] [rdma=N] [longest=N] [weights=(N,N…)] makes N ranks on a new wire. A rail
+// takes 64 bytes inline, best sends 256 eagerly, and takes 512, or longest, at a time, headers included.
+// With a protocol it reads and writes remotely, from so many bytes on. There is one rail for each weight.
+func (s *script) world(d *datadriven.TestData) {
+	var ctxs []*Context
+	s.w, ctxs = newWire(s.t, s.num(d, "ranks"), func(w *wire) {
+		w.async = true
+		w.attrs.InlineBytes, w.attrs.EagerBytes, w.attrs.MaxSendBytes = 64, 256, 512
+		if n := s.num(d, "longest"); n > 0 {
+			w.attrs.MaxSendBytes = n
+		}
+		w.log = s.fragment
+		w.memory = s.region
+		if name := s.word(d, "protocol"); name != "" {
+			weights := []int64{1}
+			if arg, ok := d.Arg("weights"); ok {
+				weights = nil
+				for _, v := range arg.Vals {
+					weight, err := strconv.Atoi(v)
+					require.NoError(s.t, err)
+					weights = append(weights, int64(weight))
+				}
+			}
+			withRails(weights...)(w)
+			var err error
+			w.config.Protocol, err = ParseProtocol(name)
+			require.NoError(s.t, err)
+		}
+		w.config.RDMABytes = s.num(d, "rdma")
+		w.config.WindowBytes = int64(s.num(d, "window"))
+	})
+	s.ctxs = map[string][]*Context{"world": ctxs}
+	s.group = map[string]*Group{"world": ctxs[0].group}
+	s.names, s.requests, s.messages = map[any]string{}, map[string]tracked{}, map[string]*Message{}
+	s.order = nil
+	for rank, p := range s.w.pmls {
+		p.onMove = func(r request.Operation, from, to fmt.Stringer) {
+			kind := "receive"
+			if _, ok := r.(*SendRequest); ok {
+				kind = "send"
+			}
+			s.out = append(s.out, func() string {
+				return fmt.Sprintf("%d: %s %s: %v → %v", rank, kind, s.name(r), from, to)
+			})
+		}
+	}
+}
+
+func (s *script) print(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.out = append(s.out, func() string { return text })
+}
+
+func (s *script) text() string {
+	var b strings.Builder
+	for _, line := range s.out {
+		b.WriteString(line())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (s *script) add(d *datadriven.TestData, r anyRequest) {
+	name := d.CmdArgs[0].Key
+	s.names[r] = name
+	s.order = append(s.order, name)
+	s.requests[name] = tracked{s.num(d, "rank"), r}
+}
+
+func (s *script) request(d *datadriven.TestData) tracked {
+	name := d.CmdArgs[0].Key
+	r, ok := s.requests[name]
+	require.True(s.t, ok, "no request is named %s", name)
+	return r
+}
+
+// completions observes what is complete.
+func (s *script) completions() {
+	for _, name := range s.order {
+		tr, ok := s.requests[name]
+		if !ok || tr.r.State() != request.Complete {
+			continue
+		}
+		if probe, ok := tr.r.(*ProbeRequest); ok && probe.Message() != nil {
+			s.messages[name] = probe.Message()
+		}
+		if !tr.r.Persistent() {
+			delete(s.requests, name)
+		}
+		var got []byte
+		if recv, ok := tr.r.(*RecvRequest); ok {
+			got = recv.buf
+		}
+		st, err := tr.r.Take()
+		if !st.Cancelled && got != nil {
+			got = got[:st.Bytes]
+			require.Equal(s.t, pattern(len(got), 1), got, "what %s has got", name)
+		}
+		line := fmt.Sprintf("%d: %s is complete", tr.rank, name)
+		switch _, send := tr.r.(*SendRequest); {
+		case st.Cancelled:
+			line += ": cancelled"
+		case !send:
+			line += fmt.Sprintf(": source %d tag %d, %d bytes", st.Source, st.Tag, st.Bytes)
+		}
+		if err != nil {
+			line += ": " + err.Error()
+		}
+		s.print("%s", line)
+	}
+}
+
+func (s *script) pml(d *datadriven.TestData) *PML { return s.w.pmls[s.num(d, "rank")] }
+
+func (s *script) ctx(d *datadriven.TestData) *Context {
+	name := s.word(d, "context")
+	if name == "" {
+		name = "world"
+	}
+	c := s.ctxs[name][s.num(d, "rank")]
+	require.NotNil(s.t, c, "context %s at this rank", name)
+	return c
+}
+
+// word is a named argument, "" if there is none.
+func (s *script) word(d *datadriven.TestData, key string) string {
+	if arg, ok := d.Arg(key); ok {
+		return arg.SingleVal(s.t)
+	}
+	return ""
+}
+
+// num is a named number, 0 if there is none, −1 for "any".
+func (s *script) num(d *datadriven.TestData, key string) int {
+	word := s.word(d, key)
+	switch word {
+	case "":
+		return 0
+	case "any", "all":
+		return -1
+	}
+	n, err := strconv.Atoi(word)
+	if errors.Is(err, strconv.ErrSyntax) {
+		d.Fatalf(s.t, "%s=%s is no number", key, word)
+	}
+	return n
+}

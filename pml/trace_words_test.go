@@ -1,0 +1,150 @@
+package pml
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// What scripts say of fragments and of registered memory.
+
+// name of a request; one that no command has made is the copy of a buffered send.
+func (s *script) name(r any) string {
+	if name, ok := s.names[r]; ok {
+		return name
+	}
+	if r == any((*SendRequest)(nil)) || r == any((*RecvRequest)(nil)) {
+		return "what is over"
+	}
+	return "(a copy)"
+}
+
+// fragment tells of one, in words.
+func (s *script) fragment(what string, f *flight) {
+	kind, detail := "?", func() string { return "" }
+	switch f.tag {
+	case tagMatch, tagRndv, tagRget:
+		var in incoming
+		data, err := in.decode(f.tag, f.frag)
+		require.NoError(s.t, err)
+		kind = "MATCH"
+		text := fmt.Sprintf("number %d, context %d, tag %d, with %d bytes", in.seq, in.context, in.tag, len(data))
+		detail = func() string { return text }
+		if in.kind == tagRndv {
+			kind = "RNDV "
+			send := s.w.pmls[f.from].sends.get(in.send)
+			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, with %d", in.seq, in.context, in.tag, in.length, len(data))
+			if in.announcement.flags&flagPut != 0 {
+				text += ", or to be written"
+			}
+			detail = func() string { return text + ", for " + s.name(send) }
+		}
+		if in.kind == tagRget {
+			kind = "RGET "
+			send := s.w.pmls[f.from].sends.get(in.send)
+			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, to be read", in.seq, in.context, in.tag, in.length)
+			if in.announcement.flags&flagPut != 0 {
+				text += " or written"
+			}
+			text += s.exposed(data)
+			detail = func() string { return text + ", for " + s.name(send) }
+		}
+	case tagAck:
+		var h ackHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "ACK  "
+		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
+		detail = func() string {
+			switch {
+			case h.refuses():
+				return fmt.Sprintf("for %s, it is refused", s.name(send))
+			case h.recv == 0:
+				return fmt.Sprintf("for %s, nothing more is wanted", s.name(send))
+			case recv == nil:
+				return fmt.Sprintf("for %s, of a receive that is over", s.name(send))
+			}
+			return fmt.Sprintf("for %s, %s wants bytes %d to %d", s.name(send), s.name(recv), h.from, h.to)
+		}
+	case tagFrag:
+		var h fragHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "FRAG "
+		recv := s.w.pmls[f.to].recvs.get(h.recv)
+		detail = func() string {
+			return fmt.Sprintf("for %s, bytes %d to %d", s.name(recv), h.offset, h.offset+int64(len(f.frag)-fragBytes))
+		}
+	case tagPut:
+		var h ackHdr
+		require.NoError(s.t, h.decode(f.frag[:ackBytes]))
+		kind = "PUT  "
+		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
+		where := s.exposed(f.frag[ackBytes:])
+		detail = func() string {
+			return fmt.Sprintf("for %s, %s wants bytes %d to %d written%s", s.name(send), s.name(recv), h.from, h.to, where)
+		}
+	case tagFin:
+		var h finHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "FIN  "
+		if h.ofReceive {
+			recv := s.w.pmls[f.to].recvs.get(h.handle)
+			detail = func() string { return fmt.Sprintf("for %s, it is written", s.name(recv)) }
+		} else {
+			send := s.w.pmls[f.to].sends.get(h.handle)
+			detail = func() string { return fmt.Sprintf("for %s, it is read", s.name(send)) }
+		}
+	case tagCredit:
+		var h creditHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "CREDIT"
+		detail = func() string {
+			return fmt.Sprintf("%d bytes are taken, %d announcements may come", h.taken, h.announceable)
+		}
+	case opGet, opPut:
+		kind = "READ "
+		var t *transfer
+		switch r := f.op.Owner.(type) {
+		case *RecvRequest:
+			t = r.t
+		case *SendRequest:
+			kind, t = "WRITE", r.t
+		}
+		at := f.op.RemoteOffset - t.theirs.offset[f.op.Hdr[pieceRail]]
+		owner, end := f.op.Owner, at+uint64(len(f.op.Payload))
+		detail = func() string { return fmt.Sprintf("for %s, bytes %d to %d", s.name(owner), at, end) }
+	}
+	if len(s.w.others) > 0 {
+		kind = fmt.Sprintf("rail %d %s", f.rail, kind)
+	}
+	from, to := f.from, f.to
+	s.out = append(s.out, func() string { return fmt.Sprintf("%d→%d %s %s: %s", from, to, kind, what, detail()) })
+}
+
+// exposed says by which rails, where there are several.
+func (s *script) exposed(list []byte) string {
+	if len(s.w.others) == 0 {
+		return ""
+	}
+	var rails []string
+	for ; len(list) > 0; list = list[exposureBytes:] {
+		rails = append(rails, strconv.Itoa(int(list[0])))
+	}
+	return " by rail " + strings.Join(rails, " and ")
+}
+
+// region tells of registered memory.
+func (s *script) region(what string, r *wireRegion) {
+	use := map[btl.Access]string{
+		btl.AccessLocal:       "for its own use",
+		btl.AccessRemoteRead:  "to be read",
+		btl.AccessRemoteWrite: "to be written",
+	}[r.access]
+	if len(s.w.others) > 0 {
+		use += fmt.Sprintf(" by rail %d", r.m.rail)
+	}
+	s.print("%d: %s %d bytes %s", r.m.rank, what, len(r.mem), use)
+}

@@ -1,0 +1,268 @@
+package pml
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// flood is what rank 0 sends to rank 1, which takes its time.
+type flood struct {
+	t     *testing.T
+	w     *wire
+	c     []*Context
+	sends []*SendRequest // under way
+	bufs  [][]byte
+}
+
+// send starts to send a message of n bytes, and holds the window to what is under way.
+func (f *flood) send(n int) {
+	b := pattern(n, len(f.bufs))
+	f.bufs = append(f.bufs, b)
+	if s := f.w.pmls[0].Send(f.c[0], b, 1, 1, Standard, "send"); s != nil {
+		f.sends = append(f.sends, s)
+	}
+	f.hold()
+}
+
+// hold looks at the counts of both ends.
+func (f *flood) hold() {
+	from, to := &f.w.pmls[0].peer(1).credit, &f.w.pmls[1].peer(0).credit
+	if from.sent-from.taken > from.window || from.taken > to.told || to.told > to.received || to.received > from.sent {
+		require.FailNow(f.t, "counts", "%+v and %+v", *from, *to)
+	}
+	if to.received-to.told > to.window/2 {
+		require.FailNow(f.t, "the sender is not told", "%+v", *to)
+	}
+	if st := f.w.pmls[1].Stats(); st.UnexpectedPeakBytes > from.window {
+		require.FailNow(f.t, "memory", "%+v", st)
+	}
+}
+
+// receive takes all messages from the nth on, which come in the order in which they were sent.
+func (f *flood) receive(nth int) {
+	for i := nth; i < len(f.bufs); i++ {
+		out := make([]byte, len(f.bufs[i])+1)
+		r := f.w.pmls[1].Irecv(f.c[1], out, 1, request.AnySource, 1, "recv")
+		f.w.settle()
+		if r.State() != request.Complete {
+			require.FailNow(f.t, "not received", "message %d", i)
+		}
+		st, err := r.Take()
+		require.NoError(f.t, err)
+		if !bytes.Equal(f.bufs[i], out[:st.Bytes]) {
+			require.Equal(f.t, f.bufs[i], out[:st.Bytes], "message %d", i)
+		}
+		f.hold()
+	}
+	for _, s := range f.sends {
+		_, err := s.Take()
+		require.NoError(f.t, err)
+	}
+	f.sends = nil
+	for _, p := range f.w.pmls {
+		require.Zero(f.t, p.Busy())
+		require.Zero(f.t, p.Stats().UnexpectedBytes)
+	}
+}
+
+// TestUnexpectedMemoryIsBounded: a sender does not stop, and a receiver receives nothing. What it
+// keeps stays below the window; the sender keeps the rest, and nothing is lost.
+func TestUnexpectedMemoryIsBounded(t *testing.T) {
+	for protocol, messages := range map[Protocol]int{Copy: 5000, Get: 100_000, Put: 5000} {
+		if raced { // there is one goroutine, and so nothing for the detector to find
+			messages = 5000
+		}
+		w, c := newWire(t, 2, func(w *wire) {
+			withRemote(getPut)(w)
+			w.config = Config{Protocol: protocol, WindowBytes: 100_000, RDMABytes: 1000}
+		})
+		f := &flood{t: t, w: w, c: c}
+		rng := rand.New(rand.NewPCG(1, 1))
+		for i := range messages {
+			n := rng.IntN(120)
+			if i%100 == 0 {
+				n = 3000
+			}
+			f.send(n)
+			w.settle()
+		}
+		st := w.pmls[1].Stats()
+		require.Greater(t, st.UnexpectedBytes, int64(20_000), "the window is there to be used")
+		require.NotZero(t, w.pmls[0].Stats().Held)
+		require.Greater(t, len(f.sends), messages-1500)
+		last := f.sends[len(f.sends)-1]
+		require.Equal(t, request.Active, last.State(), "the sender waits")
+		f.receive(0)
+		if protocol == Get {
+			require.NotZero(t, w.pmls[1].Stats().ReceivedGet)
+		}
+
+		// Afterwards the window is open again.
+		held := w.pmls[0].Stats().Held
+		for range 100 {
+			f.send(100)
+		}
+		require.Equal(t, held, w.pmls[0].Stats().Held)
+		w.settle()
+		f.receive(len(f.bufs) - 100)
+	}
+}
+
+// TestManyAnnouncedReads: where messages are is remembered too, and counted.
+func TestManyAnnouncedReads(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		withRails(1, 1)(w)
+		w.attrs.MaxSendBytes = 256
+		w.config = Config{Protocol: Get, WindowBytes: 10_000}
+	})
+	f := &flood{t: t, w: w, c: c}
+	for range 1000 {
+		f.send(1000)
+		w.settle()
+	}
+	st := w.pmls[0].Stats()
+	require.EqualValues(t, 10_000/(fragmentCost+2*exposureBytes), st.SentGet)
+	require.EqualValues(t, 10_000/fragmentCost, st.SentRendezvous)
+	require.EqualValues(t, 1000, st.SentGet+st.SentRendezvous+st.Deferred)
+	require.Zero(t, st.Held, "none of them was small")
+	f.receive(0)
+	require.Empty(t, w.regions)
+}
+
+// TestWindowIsKeptOpen: a receiver that keeps up tells so before its sender has to wait, and
+// not more often than it must.
+func TestWindowIsKeptOpen(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		w, c := newWire(t, 2, func(w *wire) {
+			w.async = async
+			w.config.WindowBytes = 20_000
+		})
+		credits := 0
+		w.log = func(what string, f *flight) {
+			if f.tag == tagCredit && what == "arrives" {
+				credits++
+			}
+		}
+		f := &flood{t: t, w: w, c: c}
+		for i := range 1000 {
+			f.send(i % 90)
+			f.receive(i)
+		}
+		require.Zero(t, w.pmls[0].Stats().Held)
+		sent := w.pmls[0].peer(1).credit.sent
+		require.Positive(t, credits)
+		require.LessOrEqual(t, int64(credits), sent/10_000)
+	}
+}
+
+// TestTinyWindow: one that nothing fits into makes every message wait for its receive.
+func TestTinyWindow(t *testing.T) {
+	for _, window := range []int64{1, fragmentCost, fragmentCost + 50, 200} {
+		w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
+		for _, n := range []int{0, 1, 50, 51, 96, 97, 1000} {
+			for _, mode := range []Mode{Standard, Synchronous, Buffered} {
+				for _, expected := range []bool{true, false} {
+					exchange(t, w, c, n, n, mode, expected)
+				}
+			}
+		}
+		st := w.pmls[0].Stats()
+		require.Equal(t, window < fragmentCost+96, st.Held > 0)
+		require.Equal(t, window >= fragmentCost, st.SentInline > 0)
+		from := &w.pmls[0].peer(1).credit
+		require.LessOrEqual(t, from.sent-from.taken, window)
+	}
+}
+
+// TestDroppedCounts: what nobody will receive counts as taken, or the window would close for good.
+func TestDroppedCounts(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 2000 })
+	a, b := w.pmls[0], w.pmls[1]
+	flow := func() (sent, taken int64) { return a.peer(1).credit.sent, b.peer(0).credit.received }
+	send := func(c *Context, n int, mode Mode) {
+		if s := a.Send(c, pattern(n, 1), 1, 1, mode, "send"); s != nil {
+			s.Abandon()
+		}
+		w.settle()
+	}
+	id := a.NewContextID()
+	from, to := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	for _, n := range []int{0, 20, 90} {
+		send(from, n, Standard)
+		send(from, n, Synchronous)
+	}
+	m, _, found := b.Improbe(to, 0, 1) // taken out, and received later
+	require.True(t, found)
+	b.RemoveContext(to)
+	for _, n := range []int{0, 20, 90} { // to what is not there any more
+		send(from, n, Standard)
+		send(from, n, Synchronous)
+	}
+	sent, taken := flow()
+	require.EqualValues(t, fragmentCost, sent-taken, "what was taken out of matching")
+	_, err := b.Imrecv(m, nil, 1, "mrecv").Take()
+	require.NoError(t, err)
+
+	later := a.NewContextID() // what comes before its context is made counts when it is received
+	from = a.AddContext(later, c[0].group, 0, testCaller{})
+	send(from, 20, Standard)
+	sent, taken = flow()
+	require.EqualValues(t, fragmentCost+20, sent-taken)
+	to = b.AddContext(later, c[1].group, 1, testCaller{})
+	_, err = b.Irecv(to, make([]byte, 20), 1, 0, 1, "recv").Take()
+	require.NoError(t, err)
+	sent, taken = flow()
+	require.Equal(t, sent, taken)
+	require.Zero(t, a.Busy()+b.Busy())
+}
+
+// TestForgedCredit: to have taken more than was sent is nonsense; an old number is only old.
+func TestForgedCredit(t *testing.T) {
+	creditOf := func(taken int64) []byte {
+		b := make([]byte, creditBytes)
+		creditHdr{taken: taken}.encode(b)
+		return b
+	}
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	for range 3 {
+		p.Isend(c[0], pattern(20, 1), 1, 1, Standard, "send").Abandon()
+	}
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(200))
+	require.EqualValues(t, 200, p.peer(1).credit.taken)
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(100))
+	require.EqualValues(t, 200, p.peer(1).credit.taken)
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCost)))
+	require.NoError(t, p.Lost(c[0], 1))
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCost)+1))
+	require.ErrorIs(t, p.Lost(c[0], 1), errCredit)
+	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
+	require.EqualValues(t, 1, p.Stats().Malformed)
+}
+
+// A message counts before it goes: on a transport that delivers inside the call, a CREDIT for it can
+// come before the call returns.
+func TestCountedBeforeItGoes(t *testing.T) {
+	w, c := newQuiet(t, Auto)
+	in, out := pattern(8, 1), make([]byte, 8)
+	window := w.pmls[0].peer(1).credit.window
+	for sent := int64(0); sent < 2*window; sent += 1 << 10 { // several windows' worth of 8 bytes and their cost
+		for range 1 << 10 / (8 + fragmentCost) {
+			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
+			require.True(t, w.pmls[0].SendNow(c[0], in, 1, 3) || sent == 0)
+			if r.State() != request.Complete { // the first one has to find the way
+				_, err := w.pmls[0].Isend(c[0], in, 1, 3, Standard, "send").Take()
+				require.NoError(t, err)
+			}
+			_, err := r.Take()
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, w.pmls[0].peer(1).lost)
+	require.Positive(t, w.pmls[0].peer(1).credit.taken)
+}

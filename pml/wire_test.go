@@ -1,0 +1,301 @@
+package pml
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// wire is a transport for tests of this package: what is posted waits in one queue until
+// the test lets it through, so every order and every moment can be had.
+type wire struct {
+	t       wireT
+	pmls    []*PML
+	modules []*wireModule   // by rank, of the first rail
+	rails   [][]*wireModule // by rail, then rank
+	attrs   btl.Attrs       // of the first rail
+	others  []btl.Attrs     // of further ones
+	config  Config          // what the ranks have in common
+	async   bool            // operations complete only when delivered
+	refuse  int             // how many posts to refuse
+	flying  []flight
+	// log, if set, hears of every post: what became of it, and what was posted.
+	log func(what string, f *flight)
+
+	wireMemory
+}
+
+// flight is a fragment, or a remote read or write, under way.
+type flight struct {
+	from, to int
+	rail     int
+	tag      btl.Tag
+	frag     []byte  // nil of a read or write
+	op       *btl.Op // to be called back, if any
+	failed   error   // what a read or write that failed when it was posted is to be told
+}
+
+// isRemote reports whether it is a read or a write.
+func (f *flight) isRemote() bool { return f.tag == opGet || f.tag == opPut }
+
+type wireModule struct {
+	w          *wire
+	rank, rail int
+	attrs      *btl.Attrs
+	down       map[int]error // by peer: what every post returns
+	failed     []int         // peers whose endpoints were told to fail
+}
+
+// lose has the rail say that the way to a peer, or to all, has failed, and that it is drained.
+func (m *wireModule) lose(peer int, err *btl.Error) {
+	m.w.pmls[m.rank].Failed(m, peer, err)
+	m.drain(peer)
+}
+
+// drain has it say that it is drained.
+func (m *wireModule) drain(peer int) {
+	p := m.w.pmls[m.rank]
+	p.Drained(m, peer)
+	p.Progress()
+}
+
+type wireEndpoint struct {
+	m  *wireModule
+	to int
+}
+
+func (w *wire) newModule(rank, rail int) *wireModule {
+	m := &wireModule{w: w, rank: rank, rail: rail, attrs: &w.attrs, down: map[int]error{}}
+	if rail > 0 {
+		m.attrs = &w.others[rail-1]
+	}
+	return m
+}
+
+func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
+func (m *wireModule) Card() []byte                                  { return nil }
+func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
+func (m *wireModule) Progress() int                                 { return 0 }
+func (m *wireModule) Fail(error)                                    {}
+func (m *wireModule) Close() error                                  { return nil }
+
+func (e *wireEndpoint) Peer() int        { return e.to }
+func (e *wireEndpoint) Epoch() uint32    { return 1 }
+func (e *wireEndpoint) State() btl.State { return btl.Up }
+func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }
+
+func (e *wireEndpoint) Send(op *btl.Op) error {
+	w := e.m.w
+	f := flight{from: e.m.rank, to: e.to, rail: e.m.rail, tag: op.Tag, frag: append(append([]byte(nil), op.Header()...), op.Payload...)}
+	if err := e.refuses(&f); err != nil {
+		return err
+	}
+	if n := op.Len(); n > e.m.attrs.MaxSendBytes {
+		w.t.Errorf("a fragment of %d bytes", n)
+	}
+	if w.async {
+		f.op = op
+	}
+	w.note("posted", &f)
+	w.flying = append(w.flying, f)
+	if !w.async {
+		op.Done(op, nil)
+	}
+	return nil
+}
+
+// refuses is why a post is not taken, if it is not.
+func (e *wireEndpoint) refuses(f *flight) error {
+	w := e.m.w
+	if err := e.m.down[e.to]; err != nil {
+		return err
+	}
+	if w.refuse > 0 {
+		w.refuse--
+		w.note("refused", f)
+		return btl.ErrResource
+	}
+	return nil
+}
+
+func (e *wireEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	w := e.m.w
+	if e.m.down[e.to] != nil || w.refuse > 0 {
+		return false
+	}
+	if n := len(hdr) + len(payload); n > e.m.attrs.InlineBytes {
+		w.t.Errorf("an inline fragment of %d bytes", n)
+	}
+	f := flight{from: e.m.rank, to: e.to, rail: e.m.rail, tag: tag, frag: append(append([]byte(nil), hdr...), payload...)}
+	w.note("posted inline", &f)
+	w.flying = append(w.flying, f)
+	return true
+}
+
+func (w *wire) note(what string, f *flight) {
+	if w.log != nil {
+		w.log(what, f)
+	}
+}
+
+type testCaller struct{}
+
+func (testCaller) Describe(_ string, _, _ int, err error) error { return err }
+
+// newWire makes n ranks that share a world context.
+func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
+	w := &wire{t: t, attrs: btl.Attrs{Name: "wire", EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40, Caps: btl.CapInline}}
+	if change != nil {
+		change(w)
+	}
+	world := make([]int, n)
+	for i := range world {
+		world[i] = i
+	}
+	group := NewGroup(world)
+	w.rails = make([][]*wireModule, 1+len(w.others))
+	var ctxs []*Context
+	for rank := range n {
+		for rail := range w.rails {
+			w.rails[rail] = append(w.rails[rail], w.newModule(rank, rail))
+		}
+		cfg := w.config
+		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{})
+		cfg.Resolve = func(peer int) ([]Route, error) {
+			var routes []Route
+			for rail := range w.rails {
+				m := w.rails[rail][rank]
+				routes = append(routes, Route{Module: m, Endpoint: &wireEndpoint{m, peer}, Local: rail, Remote: rail})
+			}
+			return routes, nil
+		}
+		cfg.OnIllegal = func(what string) { t.Errorf("illegal transition: %s", what) }
+		p := New(cfg)
+		w.pmls = append(w.pmls, p)
+		ctxs = append(ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
+	}
+	w.modules = w.rails[0]
+	return w, ctxs
+}
+
+// withRemote gives the first rail remote reads and writes, from the first byte that does not go
+// eagerly.
+func withRemote(caps btl.Caps) func(w *wire) {
+	return func(w *wire) {
+		w.attrs.Caps |= caps
+		w.attrs.RDMABytes = 1
+	}
+}
+
+// withRails gives each pair of ranks a rail for each weight, all with remote reads and writes.
+func withRails(weights ...int64) func(w *wire) {
+	return func(w *wire) {
+		withRemote(btl.CapGet | btl.CapPut)(w)
+		w.attrs.BandwidthMBps = weights[0]
+		for i, weight := range weights[1:] {
+			a := w.attrs
+			a.Name, a.BandwidthMBps, a.LatencyNanos = fmt.Sprintf("wire%d", i+1), weight, int64(i+1)
+			w.others = append(w.others, a)
+		}
+	}
+}
+
+// step lets the i-th fragment, read or write in flight through.
+func (w *wire) step(i int) {
+	f := w.flying[i]
+	if i == 0 {
+		w.flying = w.flying[1:]
+	} else {
+		w.flying = append(w.flying[:i:i], w.flying[i+1:]...)
+	}
+	if f.isRemote() {
+		err := w.reach(&f)
+		if err != nil {
+			w.note("fails", &f)
+		} else {
+			w.note("is done", &f)
+		}
+		f.op.Done(f.op, err)
+		return
+	}
+	w.note("arrives", &f)
+	w.pmls[f.to].Arrived(w.rails[f.rail][f.to], f.from, f.tag, f.frag)
+	if f.op != nil {
+		f.op.Done(f.op, nil)
+	}
+}
+
+// settle lets everything through, in order.
+func (w *wire) settle() {
+	for {
+		n := 0
+		for _, p := range w.pmls {
+			n += p.Progress()
+		}
+		if len(w.flying) > 0 {
+			w.step(0)
+			n++
+		}
+		if n == 0 && !anyBlocked(w) {
+			return
+		}
+	}
+}
+
+func pattern(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i/251 + seed)
+	}
+	return b
+}
+
+func TestEverySizeArrives(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		for _, n := range []int{0, 1, 24, 25, 96, 97, 112, 113, 1000, 100_000} {
+			for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
+				for _, expected := range []bool{true, false} {
+					w, c := newWire(t, 2, func(w *wire) { w.async = async })
+					in, out := pattern(n, 1), make([]byte, n)
+					var s *SendRequest
+					var r *RecvRequest
+					if expected {
+						r = w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+						w.settle()
+						s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
+						w.settle()
+					} else {
+						s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
+						w.settle()
+						if mode == Synchronous {
+							require.Equal(t, request.Active, s.State(), "synchronous completes only at the match")
+						}
+						r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
+						w.settle()
+					}
+					require.Equal(t, request.Complete, s.State())
+					require.Equal(t, request.Complete, r.State())
+					_, err := s.Take()
+					require.NoError(t, err)
+					st, err := r.Take()
+					require.NoError(t, err)
+					require.Equal(t, request.Status{Source: 0, Tag: 7, Count: n, Bytes: int64(n)}, st)
+					require.Equal(t, in, out)
+					require.Zero(t, w.pmls[0].Busy()+w.pmls[1].Busy())
+					require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
+				}
+			}
+		}
+	}
+}
+
+// wireT is what newWire needs of a test, or of a property under test.
+type wireT interface {
+	require.TestingT
+	Errorf(format string, args ...any)
+}

@@ -1,0 +1,588 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// parkedBehind starts a driver and n goroutines that park behind it, in order. The
+// channels say how each wait ended, the driver's first.
+func parkedBehind(ctx context.Context, t *testing.T, e *Engine, n int) ([]*Waiter, []<-chan error) {
+	var ws []*Waiter
+	var dones []<-chan error
+	for i := range n + 1 {
+		w := waiter(1)
+		ws = append(ws, w)
+		dones = append(dones, spawn(func() error {
+			e.Lock()
+			defer e.Unlock()
+			return e.Wait(ctx, w)
+		}))
+		if i == 0 {
+			eventually(t, e, func() bool { return e.driver == w }, "the first drives")
+		} else {
+			eventually(t, e, func() bool { return w.parked }, "the next one parks")
+		}
+	}
+	return ws, dones
+}
+
+func TestWaitIsOverBeforeItBegins(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		name string
+		ctx  context.Context
+		need int
+		stop bool
+		want error
+	}{
+		{"done", nil, 0, false, nil},
+		{"done, context ended", ended, 0, false, nil},
+		{"done, stopped", nil, 0, true, nil},
+		{"context ended", ended, 1, false, context.Canceled},
+		{"context ended, stopped", ended, 1, true, context.Canceled},
+		{"stopped", t.Context(), 1, true, ErrStopped},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := New(Config{})
+			if test.stop {
+				e.Stop(nil)
+			}
+			e.Lock()
+			defer e.Unlock()
+			assert.Equal(t, test.want, e.Wait(test.ctx, waiter(test.need)))
+			assert.Equal(t, Counters{}, e.Counters(), "it does not poll")
+		})
+	}
+}
+
+func TestContextEndsDuringTheWait(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"spinning", Config{SpinTurns: 1 << 40}},
+		{"yielding", Config{NoSleep: true}},
+		{"asleep", Config{}},
+		{"idle", Config{Idle: runtime.Gosched}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := New(test.cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			ws, dones := parkedBehind(ctx, t, e, 2)
+			eventually(t, e, func() bool { return e.Counters().Turns > 50 || e.Counters().Sleeps > 0 }, "it turns")
+			cancel()
+			for i, done := range dones {
+				assert.Equal(t, context.Canceled, within(t, done, "the wait"))
+				locked(e, func() { assert.False(t, ws[i].Done()) })
+			}
+			assert.Nil(t, e.driver)
+			assert.Empty(t, e.parked)
+			// The same waiter does for another wait, without the old context's end.
+			locked(e, func() {
+				e.AddHigh(&pollFunc{after(3, ws[0].Signal)})
+				assert.NoError(t, e.Wait(context.Background(), ws[0]))
+			})
+		})
+	}
+}
+
+// The end of one's context is nothing to the others.
+func TestContextOfOneAmongSeveral(t *testing.T) {
+	e := New(Config{})
+	driver, stopDriver := context.WithCancel(t.Context())
+	parked, stopParked := context.WithCancel(t.Context())
+	ws, dones := parkedBehind(driver, t, e, 0)
+	ws2 := []*Waiter{waiter(1), waiter(1)}
+	var dones2 []<-chan error
+	for i, ctx := range []context.Context{parked, nil} {
+		dones2 = append(dones2, spawn(func() error {
+			e.Lock()
+			defer e.Unlock()
+			return e.Wait(ctx, ws2[i])
+		}))
+		eventually(t, e, func() bool { return ws2[i].parked }, "it parks")
+	}
+	stopParked()
+	assert.Equal(t, context.Canceled, within(t, dones2[0], "the parked one"))
+	locked(e, func() { assert.Same(t, ws[0], e.driver) })
+	stopDriver()
+	assert.Equal(t, context.Canceled, within(t, dones[0], "the driver"))
+	eventually(t, e, func() bool { return e.driver == ws2[1] }, "the last one drives")
+	locked(e, ws2[1].Signal)
+	assert.NoError(t, within(t, dones2[1], "the last one"))
+}
+
+// A context that ends when the wait is over already must not harm who uses the waiter next.
+// With one processor, what the context's end has set off does not run before the next wait.
+func TestContextThatEndsLate(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e := New(Config{NoSleep: true})
+	e.Lock()
+	defer e.Unlock()
+	w := waiter(1)
+	for range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		end := &pollFunc{after(3, func() { w.Signal(); cancel() })}
+		e.AddHigh(end)
+		assert.NoError(t, e.Wait(ctx, w))
+		e.Remove(end)
+		w.Reset(1)
+		next := &pollFunc{after(100, w.Signal)}
+		e.AddHigh(next)
+		assert.NoError(t, e.Wait(context.Background(), w))
+		e.Remove(next)
+		w.Reset(1)
+	}
+}
+
+// Contexts that end at any moment, with waiters from the pool.
+func TestContextsThatEndAtAnyMoment(t *testing.T) {
+	e := New(Config{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				ctx, cancel := context.WithCancel(t.Context())
+				e.Lock()
+				w := e.GetWaiter(1)
+				e.After(0, w.Signal)
+				go cancel()
+				if err := e.Wait(ctx, w); err == nil {
+					assert.True(t, w.Done())
+					e.PutWaiter(w)
+				} else { // the timer still has it: not to be used again
+					assert.Equal(t, context.Canceled, err)
+				}
+				w = e.GetWaiter(1)
+				e.After(0, w.Signal)
+				assert.NoError(t, e.Wait(context.Background(), w))
+				e.PutWaiter(w)
+				e.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestStopEndsAllWaits(t *testing.T) {
+	for _, cause := range []error{nil, assert.AnError} {
+		want := cause
+		if want == nil {
+			want = ErrStopped
+		}
+		e := New(Config{})
+		locked(e, func() { assert.NoError(t, e.Stopped()) })
+		_, dones := parkedBehind(context.Background(), t, e, 3)
+		e.Stop(cause)
+		for _, done := range dones {
+			assert.Equal(t, want, within(t, done, "the wait"))
+		}
+		e.Stop(errors.New("a second cause"))
+		assert.Equal(t, want, wait(e, waiter(1)))
+		locked(e, func() { assert.Equal(t, want, e.Stopped()) })
+		assert.Nil(t, e.driver)
+		assert.Empty(t, e.parked)
+	}
+}
+
+// They need not wait for the driver, which may be in its idle function.
+func TestStopEndsParkedWaitsAtOnce(t *testing.T) {
+	idling, release := make(chan struct{}, 1), make(chan struct{})
+	e := New(Config{Idle: func() { idling <- struct{}{}; <-release }})
+	driver := spawn(func() error { return wait(e, waiter(1)) })
+	<-idling
+	w := waiter(1)
+	parked := spawn(func() error { return wait(e, w) })
+	eventually(t, e, func() bool { return w.parked }, "it parks")
+	e.Stop(nil)
+	assert.Equal(t, ErrStopped, within(t, parked, "the parked one"))
+	close(release)
+	assert.Equal(t, ErrStopped, within(t, driver, "the driver"))
+}
+
+// What has happened before the stop has happened.
+func TestStopAndDoneTogether(t *testing.T) {
+	e := New(Config{})
+	ws, dones := parkedBehind(context.Background(), t, e, 3)
+	locked(e, func() {
+		ws[0].Signal()
+		ws[2].Signal()
+		e.stopErr = assert.AnError // as Stop does, in one step with the signals
+		for _, w := range e.parked {
+			e.wake(w)
+		}
+		e.Ring()
+	})
+	assert.NoError(t, within(t, dones[0], "the driver"))
+	assert.Equal(t, assert.AnError, within(t, dones[1], "not done"))
+	assert.NoError(t, within(t, dones[2], "done"))
+	assert.Equal(t, assert.AnError, within(t, dones[3], "not done"))
+}
+
+func TestHandOver(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		ended []int // whose waits end at once; 0 drives, the others are parked in order
+	}{
+		{"the driver leaves", []int{0}},
+		{"a parked one leaves", []int{1}},
+		{"the driver and the next one leave", []int{0, 1}},
+		{"the driver and the last one leave", []int{0, 3}},
+		{"only the last one stays", []int{0, 1, 2}},
+		{"all leave", []int{0, 1, 2, 3}},
+		{"all, in the reverse order", []int{3, 2, 1, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := New(Config{YieldNanos: 1000})
+			ws, dones := parkedBehind(context.Background(), t, e, 3)
+			locked(e, func() { assert.EqualValues(t, 3, e.Counters().Parks) })
+			stays := map[int]bool{0: true, 1: true, 2: true, 3: true}
+			locked(e, func() {
+				for _, i := range test.ended {
+					delete(stays, i)
+					ws[i].Signal()
+				}
+			})
+			for _, i := range test.ended {
+				assert.NoError(t, within(t, dones[i], "the wait"))
+			}
+			for len(stays) > 0 {
+				// One of the others drives now: the engine turns.
+				driver := -1
+				var turns uint64
+				eventually(t, e, func() bool {
+					for i := range stays {
+						if e.driver == ws[i] {
+							driver, turns = i, e.Counters().Turns
+						}
+					}
+					return driver >= 0
+				}, "somebody drives")
+				e.Ring()
+				eventually(t, e, func() bool { return e.Counters().Turns > turns }, "and turns")
+				locked(e, ws[driver].Signal)
+				assert.NoError(t, within(t, dones[driver], "the driver's wait"))
+				delete(stays, driver)
+			}
+			eventually(t, e, func() bool { return e.coming == 0 }, "nobody is on the way")
+			assert.Nil(t, e.driver)
+			assert.Empty(t, e.parked)
+		})
+	}
+}
+
+// What panics inside a wait ends the driver's, not the others'.
+func TestPanicWhileDriving(t *testing.T) {
+	for _, where := range []string{"poller", "timer", "idle"} {
+		t.Run(where, func(t *testing.T) {
+			var cfg Config
+			var armed atomic.Bool
+			boom := func() {
+				if armed.Swap(false) {
+					panic("boom")
+				}
+			}
+			if where == "idle" {
+				cfg.Idle = boom
+			}
+			e := New(cfg)
+			ws := []*Waiter{waiter(1), waiter(1), waiter(1)}
+			first := spawn(func() (err error) {
+				defer func() { err = fmt.Errorf("recovered: %v", recover()) }()
+				return wait(e, ws[0])
+			})
+			eventually(t, e, func() bool { return e.driver == ws[0] }, "it drives")
+			others := []<-chan error{
+				spawn(func() error { return wait(e, ws[1]) }),
+				spawn(func() error { return wait(e, ws[2]) }),
+			}
+			eventually(t, e, func() bool { return len(e.parked) == 2 }, "the others park")
+			armed.Store(true)
+			switch where {
+			case "poller":
+				locked(e, func() { e.AddHigh(&pollFunc{func() int { boom(); return 0 }}) })
+			case "timer":
+				locked(e, func() { e.After(0, boom) })
+			}
+			assert.EqualError(t, within(t, first, "the panic"), "recovered: boom")
+			eventually(t, e, func() bool { return e.driver == ws[1] || e.driver == ws[2] }, "another one drives")
+			locked(e, func() { ws[1].Signal(); ws[2].Signal() })
+			for _, done := range others {
+				assert.NoError(t, within(t, done, "the others"))
+			}
+		})
+	}
+}
+
+// network is a poller that completes what was posted to it in any order, a few at a turn.
+// Guarded by the engine's lock.
+type network struct {
+	random *rand.Rand
+	posted []*Waiter
+}
+
+func (n *network) Progress() int {
+	events := 0
+	for len(n.posted) > 0 && n.random.IntN(3) == 0 {
+		i := n.random.IntN(len(n.posted))
+		w := n.posted[i]
+		n.posted = append(n.posted[:i], n.posted[i+1:]...)
+		w.Signal()
+		events++
+	}
+	return events
+}
+
+// Arm: only what is posted can happen, so an empty network can promise to ring.
+func (n *network) Arm() bool { return len(n.posted) == 0 }
+func (n *network) Disarm()   {}
+
+// Many goroutines post and wait at once, and one at a time drives: each gets its own wake.
+func TestManyGoroutinesWait(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		cfg   Config
+		procs int
+	}{
+		{"the zero configuration", Config{}, 2},
+		{"the zero configuration, one processor", Config{}, 1},
+		{"spinning", Config{SpinTurns: 100, YieldNanos: 1000}, 2},
+		{"yielding for ever, also the process", Config{NoSleep: true, YieldProcess: true}, 2},
+		{"own idle function", Config{Idle: runtime.Gosched}, 2},
+		{"four processors", Config{SpinTurns: 10}, 4},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const goroutines, rounds = 8, 1500
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(test.procs))
+			e := New(test.cfg)
+			net := &network{random: rand.New(rand.NewPCG(1, 2))}
+			locked(e, func() { e.AddHigh(net) })
+			var wg sync.WaitGroup
+			for g := range goroutines {
+				wg.Go(func() {
+					random := rand.New(rand.NewPCG(3, uint64(g)))
+					for range rounds {
+						e.Lock()
+						need := 1 + random.IntN(3)
+						w := e.GetWaiter(need)
+						for range need {
+							net.posted = append(net.posted, w)
+						}
+						e.Nudge()
+						switch random.IntN(8) {
+						case 0: // somebody else may have to finish it first
+							e.Unlock()
+							runtime.Gosched()
+							e.Lock()
+						case 1:
+							e.Poll()
+						}
+						err := e.Wait(context.Background(), w)
+						if err != nil || !w.Done() || need > 0 && w.need != 0 {
+							assert.Fail(t, "woken for nothing", "%v, %d signals missing", err, w.need)
+						}
+						e.PutWaiter(w)
+						e.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			locked(e, func() {
+				assert.Nil(t, e.driver)
+				assert.Empty(t, e.parked)
+				assert.Zero(t, e.coming)
+				assert.Zero(t, e.wanted.Load())
+				assert.Empty(t, net.posted)
+				assert.LessOrEqual(t, len(e.waiters), goroutines, "waiters are used again")
+			})
+		})
+	}
+}
+
+// Goroutines whose work only others' posts complete: each round is a hand-over. Two
+// teams play ping-pong with signals; nothing is ever polled for.
+func TestHandOverUnderLoad(t *testing.T) {
+	const teams, rounds = 4, 1000
+	for _, cfg := range []Config{{}, {SpinTurns: 1000}, {NoSleep: true}} {
+		e := New(cfg)
+		var wg sync.WaitGroup
+		for range teams {
+			balls := [2]*Waiter{waiter(1), waiter(1)}
+			for side := range balls {
+				wg.Go(func() {
+					for round := range rounds {
+						e.Lock()
+						if round%2 == side {
+							balls[1-side].Signal()
+						} else {
+							if err := e.Wait(context.Background(), balls[side]); err != nil {
+								assert.NoError(t, err)
+							}
+							balls[side].Reset(1)
+						}
+						e.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+		assert.Zero(t, e.coming)
+		assert.Nil(t, e.driver)
+	}
+}
+
+// A goroutine that only posts is let in while another one drives: without that, a driver
+// that spins or always finds something would keep the lock for ever.
+func TestPosterIsServedPromptly(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		cfg    Config
+		events int // found at every turn
+	}{
+		{"driver spins", Config{SpinTurns: 1 << 40}, 0},
+		{"driver always finds something", Config{}, 1},
+		{"driver yields", Config{NoSleep: true}, 0},
+		{"driver sleeps", Config{}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const posts = 2000
+			e := New(test.cfg)
+			kept := 0 // turns made while somebody wanted the lock
+			locked(e, func() {
+				e.AddHigh(&idler{rings: true, pollFunc: pollFunc{func() int {
+					if e.wanted.Load() != 0 {
+						kept++
+					}
+					return test.events
+				}}})
+			})
+			w := waiter(1)
+			done := spawn(func() error { return wait(e, w) })
+			eventually(t, e, func() bool { return e.driver == w }, "it drives")
+			for range posts {
+				e.Lock()
+				//lint:ignore SA2001 to get the lock is all
+				e.Unlock()
+			}
+			locked(e, w.Finish)
+			require.NoError(t, within(t, done, "the driver"))
+			assert.Less(t, kept, 50*posts, "turns before the poster got the lock")
+		})
+	}
+}
+
+// Woken for its event, a goroutine runs soon, although the only processor is the driver's
+// and the driver never stops finding something.
+func TestWokenRunsSoonOnOneProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e := New(Config{SpinTurns: 1 << 40})
+	driver, parked := waiter(1), waiter(1)
+	drives := spawn(func() error { return wait(e, driver) })
+	eventually(t, e, func() bool { return e.driver == driver }, "one drives")
+	var signalled, served uint64 // in turns
+	parks := spawn(func() error {
+		e.Lock()
+		defer e.Unlock()
+		err := e.Wait(context.Background(), parked)
+		served = e.Counters().Turns
+		driver.Signal()
+		return err
+	})
+	eventually(t, e, func() bool { return parked.parked }, "the other parks")
+	locked(e, func() {
+		e.AddHigh(&pollFunc{func() int {
+			if !parked.Done() {
+				signalled = e.Counters().Turns
+				parked.Signal()
+			}
+			return 1
+		}})
+	})
+	require.NoError(t, within(t, parks, "the parked one"))
+	require.NoError(t, within(t, drives, "the driver"))
+	assert.Less(t, served-signalled, uint64(1000), "turns from the signal to the end of the wait")
+}
+
+// Turns of several goroutines: whoever polls may complete what another one sleeps for.
+func TestTestersAndWaiters(t *testing.T) {
+	const rounds = 500
+	e := New(Config{})
+	net := &network{random: rand.New(rand.NewPCG(5, 6))}
+	locked(e, func() { e.AddHigh(net) })
+	var wg sync.WaitGroup
+	var finished atomic.Int32
+	for range 3 {
+		wg.Go(func() {
+			defer finished.Add(1)
+			for range rounds {
+				locked(e, func() {
+					w := e.GetWaiter(1)
+					net.posted = append(net.posted, w)
+					if err := e.Wait(context.Background(), w); err != nil {
+						assert.NoError(t, err)
+					}
+					e.PutWaiter(w)
+				})
+			}
+		})
+		wg.Go(func() {
+			for finished.Load() < 3 {
+				locked(e, func() { e.Poll() })
+			}
+		})
+	}
+	wg.Wait()
+	assert.Nil(t, e.driver)
+}
+
+// A deadline given by a context holds to the instant, asleep or parked.
+func TestDeadlineIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{})
+		var wg sync.WaitGroup
+		for i := range 4 {
+			patience := time.Duration(i+1) * 12345678 * time.Nanosecond
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				start := time.Now()
+				e.Lock()
+				defer e.Unlock()
+				assert.Equal(t, context.DeadlineExceeded, e.Wait(ctx, waiter(1)))
+				assert.Equal(t, patience, time.Since(start))
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// A context ends a wait also while there are events at every turn.
+func TestContextEndsABusyWait(t *testing.T) {
+	for _, spin := range []int{0, 100} {
+		e := New(Config{SpinTurns: spin})
+		locked(e, func() { e.AddHigh(always{}) })
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		var w Waiter
+		w.Reset(1)
+		locked(e, func() { assert.ErrorIs(t, e.Wait(ctx, &w), context.DeadlineExceeded) })
+		cancel()
+	}
+}
+
+// always has an event.
+type always struct{}
+
+func (always) Progress() int { return 1 }

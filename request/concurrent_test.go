@@ -1,0 +1,450 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/progress"
+)
+
+// Several goroutines wait for one request: all return, one of them with its status.
+func TestCrowd(t *testing.T) {
+	const crowd, rounds = 5, 150
+	for _, persistent := range []bool{false, true} {
+		r := newRank()
+		o, h := r.persistent("")
+		for range rounds {
+			if persistent {
+				require.NoError(t, h.Start())
+			} else {
+				o, h = r.active("")
+			}
+			var got [crowd]string
+			var wg sync.WaitGroup
+			for i := range crowd {
+				wg.Go(func() {
+					switch i {
+					case 0, 1, 2:
+						got[i] = say(h.Wait())
+					case 3:
+						_, st, err := WaitAny(Request{}, h)
+						got[i] = say(st, err)
+					case 4:
+						sts := make([]Status, 2)
+						err := WaitAllStatus([]Request{h, h}, sts)
+						if got[i] = say(sts[0], err); sts[0] == Empty() {
+							got[i] = say(sts[1], err)
+						}
+					}
+				})
+			}
+			if rand.IntN(2) == 0 {
+				runtime.Gosched()
+			}
+			o.complete(message, nil)
+			wg.Wait()
+			served := 0
+			for _, s := range got {
+				switch s {
+				case "message":
+					served++
+				case "empty":
+				default:
+					assert.Fail(t, "one of the crowd got "+s)
+				}
+			}
+			assert.Equal(t, 1, served)
+		}
+	}
+}
+
+// The end of one waiter's context leaves the others of the crowd where they are.
+func TestContextOfOneOfTheCrowd(t *testing.T) {
+	for leaver := range 3 {
+		r := newRank()
+		o, h := r.active("")
+		ctx, cancel := context.WithCancel(t.Context())
+		var dones []<-chan string
+		for i := range 3 {
+			waits := context.Background()
+			if i == leaver {
+				waits = ctx
+			}
+			dones = append(dones, spawn(func() string { return say(h.WaitContext(waits)) }))
+			r.waiting(t, o, i+1)
+		}
+		cancel()
+		assert.Equal(t, "canceled", within(t, dones[leaver], "the one whose context ended"))
+		r.waiting(t, o, 2)
+		o.complete(message, nil)
+		count := map[string]int{}
+		for i, done := range dones {
+			if i != leaver {
+				count[within(t, done, "the others")]++
+			}
+		}
+		assert.Equal(t, map[string]int{"message": 1, "empty": 1}, count)
+	}
+}
+
+// What takes a request away from those who wait for it ends their waits.
+func TestTakenAwayDuringTheWait(t *testing.T) {
+	waits := map[string]string{ // with what they return
+		"Wait":          "empty",
+		"WaitAny":       "-3 empty",
+		"WaitAllStatus": "ok [empty]",
+		"WaitSome":      "-3 ok",
+		"Completed":     "",
+	}
+	for wait, want := range waits {
+		for _, row := range []struct {
+			name, state string
+			do          func(o *op, h Request) error
+		}{
+			{"Free", "active", func(_ *op, h Request) error { return h.Free() }},
+			{"Free of a persistent one", "p-active", func(_ *op, h Request) error { return h.Free() }},
+			{"its owner abandons it", "active", func(o *op, _ Request) error {
+				o.rank.locked(o.Abandon)
+				return nil
+			}},
+			{"its owner takes its completion", "active", func(o *op, _ Request) error {
+				o.rank.Lock()
+				defer o.rank.Unlock()
+				o.Complete(message, nil)
+				_, err := o.Take()
+				return err
+			}},
+			{"so of a persistent one", "p-active", func(o *op, _ Request) error {
+				o.rank.Lock()
+				defer o.rank.Unlock()
+				o.Complete(message, nil)
+				_, err := o.Take()
+				return err
+			}},
+			{"it completes and is freed", "active", func(o *op, h Request) error {
+				o.rank.Lock()
+				defer o.rank.Unlock()
+				o.Complete(message, nil)
+				o.Abandon()
+				return nil
+			}},
+		} {
+			t.Run(wait+"/"+row.name, func(t *testing.T) {
+				r := newRank()
+				reqs := []Request{r.make(t, row.state)}
+				o := reqs[0].o.op.(*op)
+				first := spawn(func() string { return calls[wait](t, r, reqs) })
+				r.waiting(t, o, 1)
+				second := spawn(func() string { return calls[wait](t, r, reqs) })
+				r.waiting(t, o, 2)
+				require.NoError(t, row.do(o, reqs[0]))
+				assert.Equal(t, want, within(t, first, wait))
+				assert.Equal(t, want, within(t, second, wait))
+				// Nobody is left to hear of the object's next life.
+				r.locked(func() {
+					if o.State() == Active {
+						o.Complete(message, nil)
+					}
+					assert.Nil(t, o.waiter)
+					assert.Empty(t, o.crowd)
+				})
+			})
+		}
+	}
+}
+
+// become ends an operation without a word to its user, and makes its object another one that
+// is complete. Lock held.
+func (o *op) become(t *testing.T) Request {
+	o.Abandon()
+	o.Complete(message, nil)
+	again := o.rank.get("another")
+	assert.Same(t, o, again)
+	again.Activate()
+	again.Complete(message, errBang)
+	return again.Handle()
+}
+
+// The object of a handle may have become another operation, complete, when the wait for it
+// ends: that is none of the handle's business.
+func TestObjectBecomesAnotherDuringTheWait(t *testing.T) {
+	for wait, want := range map[string]string{
+		"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok", "Completed": "",
+	} {
+		t.Run(wait, func(t *testing.T) {
+			r := newRank()
+			o, h := r.active("")
+			done := spawn(func() string { return calls[wait](t, r, []Request{h}) })
+			r.waiting(t, o, 1)
+			var another Request
+			r.locked(func() { another = o.become(t) })
+			assert.Equal(t, want, within(t, done, wait))
+			assert.Equal(t, "complete", stateOf(t, another))
+		})
+	}
+}
+
+// The same while a call that tests gives up the lock to yield.
+func TestObjectBecomesAnotherDuringATest(t *testing.T) {
+	for test, want := range map[string]string{
+		"Test": "done empty", "GetStatus": "done empty", "TestAny": "true -3 empty", "TestAll": "true ok [empty]", "TestSome": "-3 ok",
+	} {
+		t.Run(test, func(t *testing.T) {
+			r := newRank()
+			var o *op
+			var another Request
+			r.Engine = progress.New(progress.Config{Idle: func() { r.locked(func() { another = o.become(t) }) }})
+			o, h := r.active("")
+			assert.Equal(t, want, calls[test](t, r, []Request{h}))
+			assert.Equal(t, "complete", stateOf(t, another))
+			assert.True(t, h.IsNull())
+		})
+	}
+}
+
+// Cancelled, freed or failed while several wait for several: those who wait for others too
+// go on waiting, or not, as the table says.
+func TestOneOfSeveralGoesDuringTheWait(t *testing.T) {
+	cancelIt := func(o *op, h Request) { o.onCancel = func() { o.Complete(cancelled, nil) }; _ = h.Cancel() }
+	freeIt := func(_ *op, h Request) { _ = h.Free() }
+	failIt := func(o *op, _ Request) { o.complete(message, errBoom) }
+	testIt := func(o *op, h Request) {
+		o.rank.Lock()
+		o.Complete(message, nil)
+		_, _ = o.Take() // as Test does on another goroutine
+		o.rank.Unlock()
+	}
+	for _, row := range []struct {
+		name, wait string
+		do         func(o *op, h Request)
+		waitsOn    bool // until the other one is complete too
+		want       string
+	}{
+		{"cancelled", "WaitAllStatus", cancelIt, true, "ok [cancelled message]"},
+		{"freed", "WaitAllStatus", freeIt, true, "ok [empty message]"},
+		{"failed", "WaitAllStatus", failIt, false, "instatus+boom [message/boom pending]"},
+		{"observed by another", "WaitAllStatus", testIt, true, "ok [empty message]"},
+		{"cancelled", "WaitAny", cancelIt, false, "0 cancelled"},
+		{"freed", "WaitAny", freeIt, true, "1 message"},
+		{"failed", "WaitAny", failIt, false, "0 message/boom"},
+		{"observed by another", "WaitAny", testIt, true, "1 message"},
+		{"cancelled", "WaitSome", cancelIt, false, "1 ok 0:cancelled"},
+		{"freed", "WaitSome", freeIt, true, "1 ok 1:message"},
+		{"failed", "WaitSome", failIt, false, "1 instatus+boom 0:message/boom"},
+		{"observed by another", "WaitSome", testIt, true, "1 ok 1:message"},
+		{"cancelled", "Completed", cancelIt, true, "0:cancelled 1:message"},
+		{"freed", "Completed", freeIt, true, "1:message"},
+		{"failed", "Completed", failIt, true, "0:message/boom 1:message"},
+		{"observed by another", "Completed", testIt, true, "1:message"},
+	} {
+		t.Run(row.wait+" "+row.name, func(t *testing.T) {
+			r := newRank()
+			reqs := r.makeAll(t, "active active")
+			a, b := reqs[0].o.op.(*op), reqs[1].o.op.(*op)
+			done := spawn(func() string { return calls[row.wait](t, r, reqs) })
+			r.waiting(t, b, 1)
+			row.do(a, reqs[0])
+			if row.waitsOn {
+				turns := r.turns()
+				r.eventually(t, func() bool { return r.Counters().Turns > turns+10 }, "it goes on turning")
+				r.waiting(t, b, 1)
+				b.complete(message, nil)
+			}
+			assert.Equal(t, row.want, within(t, done, row.wait))
+			r.waiting(t, b, 0)
+		})
+	}
+}
+
+// Goroutines share a list of persistent requests that never stop: each completion is
+// observed by exactly one of them.
+func TestEachCompletionIsObservedOnce(t *testing.T) {
+	const requests, rounds = 6, 2000
+	r := newRank()
+	var completions, observed atomic.Int64
+	var reqs []Request
+	for range requests {
+		o, h := r.persistent("")
+		o.onStart = func() {
+			r.due = append(r.due, func() {
+				completions.Add(1)
+				o.Complete(message, nil)
+			})
+		}
+		reqs = append(reqs, h)
+	}
+	require.NoError(t, StartAll(reqs...))
+	saw := func(i int) {
+		if observed.Add(1) <= rounds {
+			if err := reqs[i].Start(); err != nil {
+				assert.NoError(t, err)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for _, loop := range []func() bool{
+		func() bool {
+			i, _, err := WaitAny(reqs...)
+			if i != Undefined {
+				saw(i)
+			}
+			return i != Undefined && err == nil
+		},
+		func() bool {
+			i, _, flag, err := TestAny(reqs...)
+			if flag && i != Undefined {
+				saw(i)
+			}
+			return i != Undefined && err == nil || !flag
+		},
+		func() bool {
+			indices := make([]int, requests)
+			n, err := WaitSome(reqs, indices, nil)
+			for _, i := range indices[:max(n, 0)] {
+				saw(i)
+			}
+			return n != Undefined && err == nil
+		},
+		func() bool {
+			for i := range reqs {
+				if st, err := reqs[i].Wait(); err == nil && st == message {
+					saw(i)
+				}
+			}
+			active := false
+			for _, h := range reqs {
+				active = active || h.IsActive()
+			}
+			return active
+		},
+		func() bool {
+			for i, st := range Completed(context.Background(), reqs...) {
+				if st == message {
+					saw(i)
+				}
+			}
+			return false
+		},
+	} {
+		wg.Go(func() {
+			for loop() {
+			}
+		})
+	}
+	wg.Wait()
+	// Somebody may have started one when the others had seen nothing active.
+	for {
+		i, _, _ := WaitAny(reqs...)
+		if i == Undefined {
+			break
+		}
+		saw(i)
+	}
+	assert.Equal(t, completions.Load(), observed.Load())
+	assert.GreaterOrEqual(t, observed.Load(), int64(rounds))
+	for _, h := range reqs {
+		assert.Equal(t, "inactive", stateOf(t, h))
+	}
+}
+
+// Random calls of several goroutines about the same requests, which come and go: nothing
+// hangs, nothing is released twice or while it is active.
+func TestAnythingGoes(t *testing.T) {
+	const goroutines, rounds = 6, 600
+	r := newRank()
+	var mu sync.Mutex
+	shared := make([]Request, 8)
+	pick := func(random *rand.Rand) (int, []Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		var list []Request
+		for range 1 + random.IntN(4) {
+			list = append(list, shared[random.IntN(len(shared))])
+		}
+		return random.IntN(len(shared)), list
+	}
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(7, uint64(g)))
+			for range rounds {
+				i, list := pick(random)
+				h := list[0]
+				var err error
+				switch random.IntN(12) {
+				case 0, 1, 2: // a new one in an old one's place
+					var o *op
+					r.Lock()
+					o = r.get("")
+					result := error(nil)
+					if random.IntN(4) == 0 {
+						result = errBoom
+					}
+					bring := func() { o.Complete(message, result) }
+					if random.IntN(2) == 0 {
+						o.Activate()
+						r.due = append(r.due, bring)
+					} else {
+						o.InitPersistent()
+						o.onStart = func() { r.due = append(r.due, bring) }
+					}
+					fresh := o.Handle()
+					r.Unlock()
+					mu.Lock()
+					old := shared[i]
+					shared[i] = fresh
+					mu.Unlock()
+					_ = old.Free()
+				case 3:
+					_ = h.Start()
+				case 4:
+					_ = StartAll(list...)
+				case 5:
+					_, err = h.Wait()
+				case 6:
+					_, _, err = h.Test()
+				case 7:
+					err = WaitAll(list...)
+				case 8:
+					_, _, err = WaitAny(list...)
+				case 9:
+					_, err = WaitSome(list, make([]int, len(list)), nil)
+				case 10:
+					_, err = TestAll(list, make([]Status, len(list)))
+				case 11:
+					ctx, cancel := context.WithCancel(context.Background())
+					go cancel()
+					_, err = h.WaitContext(ctx)
+				}
+				if err != nil && !errors.Is(err, errBoom) && !errors.Is(err, context.Canceled) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, h := range shared {
+		_ = h.Free()
+	}
+	r.Lock()
+	defer r.Unlock()
+	for len(r.due) > 0 {
+		r.Turn()
+	}
+	pool := map[*op]bool{}
+	for _, o := range r.free {
+		assert.False(t, pool[o], "released twice")
+		assert.Equal(t, Idle, o.State())
+		assert.Nil(t, o.waiter)
+		assert.Empty(t, o.crowd)
+		pool[o] = true
+	}
+}

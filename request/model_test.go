@@ -1,0 +1,439 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// model is one request as MPI's table tells of it, naively: nothing is shared or used again.
+type model struct {
+	persistent bool
+	state      string // null, inactive, active, complete
+	err        error  // of the completion
+	cancelled  bool
+	when       int // it completed
+}
+
+// world is a rank and what the model knows of it. Handles and models have the same index.
+type world struct {
+	rank    *rank
+	ops     []*op // behind the handles, while these are valid
+	handles []Request
+	models  []*model
+	due     []func() // what the next turns do to the models
+	clock   int
+}
+
+func (w *world) complete(m *model, err error, cancelled bool) {
+	w.clock++
+	m.state, m.err, m.cancelled, m.when = "complete", err, cancelled, w.clock
+}
+
+// turn is a turn of progress.
+func (w *world) turn() {
+	if len(w.due) > 0 {
+		next := w.due[0]
+		w.due = w.due[1:]
+		next()
+	}
+}
+
+// observe is what Wait and Test do to a complete request, and say.
+func (w *world) observe(i int) (string, error) {
+	m := w.models[i]
+	if m.persistent {
+		m.state = "inactive"
+	} else {
+		m.state = "null"
+	}
+	return w.outcome(m), m.err
+}
+
+func (w *world) outcome(m *model) string {
+	st := message
+	if m.cancelled {
+		st = cancelled
+	}
+	return say(st, m.err)
+}
+
+// in lists those of a list that are in a state, in list order and each once.
+func (w *world) in(list []int, state string) []int {
+	var found []int
+	for _, i := range list {
+		if w.models[i].state == state && !slices.Contains(found, i) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// comes reports whether all, or one, of the active requests of a list will complete.
+func (w *world) comes(list []int, all bool) bool {
+	coming := 0
+	active := w.in(list, "active")
+	for _, i := range active {
+		if w.ops[i].isComing() {
+			coming++
+		}
+	}
+	return coming == len(active) || !all && coming > 0
+}
+
+func (w *world) reqs(list []int) []Request {
+	var reqs []Request
+	for _, i := range list {
+		reqs = append(reqs, w.handles[i])
+	}
+	return reqs
+}
+
+// agree checks every handle, also those that have long been stale, against the model.
+func (w *world) agree(t *rapid.T) {
+	for i, m := range w.models {
+		h := w.handles[i]
+		require.Equal(t, m.state == "null", h.IsNull(), "request %d is null", i)
+		require.Equal(t, m.state == "active" || m.state == "complete", h.IsActive(), "request %d is active", i)
+		require.Equal(t, m.persistent && m.state != "null", h.IsPersistent(), "request %d is persistent", i)
+		if m.state != "null" {
+			w.rank.locked(func() { require.Equal(t, m.state, h.o.State().String(), "request %d", i) })
+		}
+	}
+}
+
+// TestModel plays random calls on a rank and on the model. Completions come by turns of
+// progress, in the order in which they were made due, one a turn.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{rank: newRank(), handles: []Request{{}}, models: []*model{{state: "null"}}, ops: []*op{nil}}
+		one := func(t *rapid.T) int { return rapid.IntRange(0, len(w.models)-1).Draw(t, "request") }
+		some := func(t *rapid.T) []int {
+			return rapid.SliceOfN(rapid.IntRange(0, len(w.models)-1), 0, 6).Draw(t, "list")
+		}
+		add := func(o *op, h Request, m *model) {
+			w.ops, w.handles, w.models = append(w.ops, o), append(w.handles, h), append(w.models, m)
+			o.onCancel = nil
+		}
+		startErr := func(list []int) string {
+			for n, i := range list {
+				if w.models[i].state != "inactive" || slices.Contains(list[:n], i) {
+					return "ErrRequest"
+				}
+			}
+			return "ok"
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": w.agree,
+			"new": func(*rapid.T) {
+				o, h := w.rank.active("")
+				add(o, h, &model{state: "active"})
+			},
+			"newPersistent": func(*rapid.T) {
+				o, h := w.rank.persistent("")
+				add(o, h, &model{state: "inactive", persistent: true})
+			},
+			"start": func(t *rapid.T) {
+				i := one(t)
+				require.Equal(t, startErr([]int{i}), sayError(w.handles[i].Start()))
+				if w.models[i].state == "inactive" {
+					w.models[i].state = "active"
+				}
+			},
+			"startAll": func(t *rapid.T) {
+				list := some(t)
+				want := startErr(list)
+				require.Equal(t, want, sayError(StartAll(w.reqs(list)...)))
+				if want == "ok" {
+					for _, i := range list {
+						w.models[i].state = "active"
+					}
+				}
+			},
+			"due": func(t *rapid.T) {
+				i := one(t)
+				m, o := w.models[i], w.ops[i]
+				if m.state != "active" || o.isComing() {
+					return
+				}
+				err := rapid.SampledFrom([]error{nil, nil, nil, errBoom}).Draw(t, "error")
+				o.comes(message, err)
+				w.due = append(w.due, func() {
+					if m.state == "active" {
+						w.complete(m, err, false)
+					}
+				})
+			},
+			"completeNow": func(t *rapid.T) {
+				i := one(t)
+				m, o := w.models[i], w.ops[i]
+				if m.state != "active" || o.isComing() {
+					return
+				}
+				o.complete(message, errBang)
+				w.complete(m, errBang, false)
+			},
+			"cancel": func(t *rapid.T) {
+				i := one(t)
+				m, o := w.models[i], w.ops[i]
+				want := "ok"
+				if m.state == "null" || m.state == "inactive" {
+					want = "ErrRequest"
+				}
+				if m.state == "active" && !o.isComing() && rapid.Bool().Draw(t, "obeys") {
+					o.onCancel = func() { o.Complete(cancelled, nil) }
+					w.complete(m, nil, true)
+				}
+				require.Equal(t, want, sayError(w.handles[i].Cancel()))
+				if o != nil {
+					o.onCancel = nil
+				}
+			},
+			"free": func(t *rapid.T) {
+				i := one(t)
+				want := "ok"
+				if w.models[i].state == "null" {
+					want = "ErrRequest"
+				}
+				require.Equal(t, want, sayError(w.handles[i].Free()))
+				w.models[i].state = "null"
+			},
+			"wait": func(t *rapid.T) {
+				i := one(t)
+				if !w.comes([]int{i}, true) {
+					return
+				}
+				for w.models[i].state == "active" {
+					w.turn()
+				}
+				want := "empty"
+				if w.models[i].state == "complete" {
+					want, _ = w.observe(i)
+				}
+				require.Equal(t, want, say(w.handles[i].Wait()))
+			},
+			"waitEndedContext": func(t *rapid.T) {
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				i := one(t)
+				want := "empty"
+				switch w.models[i].state {
+				case "active":
+					want = "canceled"
+				case "complete":
+					want, _ = w.observe(i)
+				}
+				require.Equal(t, want, say(w.handles[i].WaitContext(ctx)))
+			},
+			"test": func(t *rapid.T) {
+				i := one(t)
+				if w.models[i].state == "active" {
+					w.turn()
+				}
+				want := "done empty"
+				switch w.models[i].state {
+				case "active":
+					want = "pending empty"
+				case "complete":
+					want, _ = w.observe(i)
+					want = "done " + want
+				}
+				st, done, err := w.handles[i].Test()
+				require.Equal(t, want, sayDone(done, st, err))
+			},
+			"getStatus": func(t *rapid.T) {
+				i := one(t)
+				if w.models[i].state == "active" {
+					w.turn()
+				}
+				want := "done empty"
+				switch w.models[i].state {
+				case "active":
+					want = "pending empty"
+				case "complete":
+					want = "done " + w.outcome(w.models[i])
+				}
+				st, done, err := w.handles[i].GetStatus()
+				require.Equal(t, want, sayDone(done, st, err))
+			},
+			"waitAny": func(t *rapid.T) {
+				list := some(t)
+				if len(w.in(list, "complete")) == 0 && !w.comes(list, false) {
+					return
+				}
+				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				require.Equal(t, w.any(list), func() string {
+					i, st, err := WaitAny(w.reqs(list)...)
+					return fmt.Sprint(i, " ", say(st, err))
+				}())
+			},
+			"testAny": func(t *rapid.T) {
+				list := some(t)
+				if len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				flag := len(w.in(list, "complete")) > 0 || len(w.in(list, "active")) == 0
+				want := fmt.Sprint(flag, " ", w.any(list))
+				i, st, got, err := TestAny(w.reqs(list)...)
+				require.Equal(t, want, fmt.Sprint(got, " ", i, " ", say(st, err)))
+			},
+			"waitAll": func(t *rapid.T) {
+				list := some(t)
+				if !w.failed(list) && !w.comes(list, true) {
+					return
+				}
+				for !w.failed(list) && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				if w.failed(list) && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				want, wantErr := w.all(list)
+				sts := statuses(len(list))
+				err := WaitAllStatus(w.reqs(list), sts)
+				require.Equal(t, want, sayAll(sts))
+				require.Equal(t, wantErr, sayError(err))
+			},
+			"testAll": func(t *rapid.T) {
+				list := some(t)
+				if len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				sts := statuses(len(list))
+				flag, err := TestAll(w.reqs(list), sts)
+				require.Equal(t, len(w.in(list, "active")) == 0, flag)
+				want, wantErr := sayAll(statuses(len(list))), "ok"
+				if flag {
+					want, wantErr = w.all(list)
+				}
+				require.Equal(t, want, sayAll(sts))
+				require.Equal(t, wantErr, sayError(err))
+			},
+			"waitSome": func(t *rapid.T) {
+				list := some(t)
+				if len(w.in(list, "complete")) == 0 && !w.comes(list, false) {
+					return
+				}
+				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				want := w.some(list)
+				require.Equal(t, want, saySome(WaitSome, w.reqs(list), true))
+			},
+			"testSome": func(t *rapid.T) {
+				list := some(t)
+				if len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+					w.turn()
+				}
+				want := w.some(list)
+				require.Equal(t, want, saySome(TestSome, w.reqs(list), true))
+			},
+			"completed": func(t *rapid.T) {
+				list := some(t)
+				if !w.comes(list, true) {
+					return
+				}
+				var want, got []string
+				for n, i := range list {
+					if w.models[i].state == "complete" {
+						said, _ := w.observe(i)
+						want = append(want, fmt.Sprint(n, " ", said))
+					}
+				}
+				for len(w.in(list, "active")) > 0 {
+					w.turn()
+					if len(w.in(list, "complete")) > 0 {
+						want = append(want, w.any(list))
+					}
+				}
+				for n, st := range Completed(context.Background(), w.reqs(list)...) {
+					got = append(got, fmt.Sprint(n, " ", say(st, nil)))
+				}
+				require.Equal(t, want, got)
+			},
+		})
+	})
+}
+
+// failed reports whether one of a list is complete with an error.
+func (w *world) failed(list []int) bool {
+	return slices.ContainsFunc(w.in(list, "complete"), func(i int) bool { return w.models[i].err != nil })
+}
+
+// any observes the one of a list that completed first, and says so as WaitAny does.
+func (w *world) any(list []int) string {
+	first := -1
+	for _, i := range w.in(list, "complete") {
+		if first < 0 || w.models[i].when < w.models[first].when {
+			first = i
+		}
+	}
+	if first < 0 {
+		return "-3 empty"
+	}
+	said, _ := w.observe(first)
+	return fmt.Sprint(slices.Index(list, first), " ", said)
+}
+
+// all observes all of a list that is complete, and says so as WaitAllStatus does.
+func (w *world) all(list []int) (statuses, err string) {
+	var sts []Status
+	errs := map[error]bool{}
+	for _, i := range list {
+		st := Empty()
+		switch m := w.models[i]; m.state {
+		case "active":
+			st.Err = ErrPending
+		case "complete":
+			if st = message; m.cancelled {
+				st = cancelled
+			}
+			_, st.Err = w.observe(i)
+			if st.Err != nil {
+				errs[st.Err] = true
+			}
+		}
+		sts = append(sts, st)
+	}
+	return sayAll(sts), sayFailures(errs)
+}
+
+// some observes all of a list that is complete, and says so as WaitSome does.
+func (w *world) some(list []int) string {
+	if len(w.in(list, "complete"))+len(w.in(list, "active")) == 0 {
+		return "-3 ok"
+	}
+	said := ""
+	n := 0
+	errs := map[error]bool{}
+	for at, i := range list {
+		if m := w.models[i]; m.state == "complete" {
+			what, err := w.observe(i)
+			if err != nil {
+				errs[err] = true
+			}
+			said += fmt.Sprint(" ", at, ":", what)
+			n++
+		}
+	}
+	return fmt.Sprint(n, " ", sayFailures(errs), said)
+}
+
+func sayFailures(errs map[error]bool) string {
+	said := "ok"
+	if len(errs) > 0 {
+		said = "instatus"
+	}
+	for _, err := range []error{errBoom, errBang} {
+		if errs[err] {
+			said += "+" + err.Error()
+		}
+	}
+	return said
+}

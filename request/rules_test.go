@@ -1,0 +1,492 @@
+package request
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/progress"
+)
+
+// The legal transitions are these and no others. What would make another one is a bug of
+// its caller; it changes nothing.
+func TestTransitions(t *testing.T) {
+	legal := map[[2]State]bool{
+		{Idle, Inactive}: true, {Idle, Active}: true,
+		{Inactive, Active}: true, {Inactive, Idle}: true,
+		{Active, Complete}:   true,
+		{Complete, Inactive}: true, {Complete, Idle}: true,
+	}
+	move := func(o *op, to State) {
+		switch {
+		case to == Inactive && o.state == Complete:
+			_, _ = o.Take()
+		case to == Inactive:
+			o.InitPersistent()
+		case to == Active && o.state == Inactive:
+			o.start()
+		case to == Active:
+			o.Activate()
+		case to == Complete:
+			o.Complete(message, nil)
+		case to == Idle:
+			o.retire()
+		}
+	}
+	for from := Idle; from <= Complete; from++ {
+		for to := Idle; to <= Complete; to++ {
+			t.Run(from.String()+" to "+to.String(), func(t *testing.T) {
+				r := newRank()
+				r.Lock()
+				defer r.Unlock()
+				o := r.get("")
+				for _, step := range []State{Inactive, Active, Complete}[:from] {
+					move(o, step)
+				}
+				require.Equal(t, from, o.State())
+				if legal[[2]State{from, to}] {
+					move(o, to)
+					assert.Equal(t, to, o.State())
+					return
+				}
+				assert.PanicsWithValue(t, "request: illegal transition "+from.String()+" → "+to.String(),
+					func() { move(o, to) })
+				assert.Equal(t, from, o.State())
+			})
+		}
+	}
+}
+
+// R1: a persistent request that was never started is nothing to wait for, however often.
+func TestR1InactiveNeverHangs(t *testing.T) {
+	r := newRank()
+	o, h := r.persistent("p")
+	for range 3 {
+		for _, name := range []string{"Wait", "Test", "GetStatus", "WaitAny", "TestAny", "WaitAllStatus", "TestAll", "WaitSome", "TestSome", "Completed"} {
+			calls[name](t, r, []Request{h})
+			assert.Equal(t, "inactive", stateOf(t, h), name)
+		}
+		require.NoError(t, h.Start())
+		o.complete(message, nil)
+		st, err := h.Wait()
+		assert.NoError(t, err)
+		assert.Equal(t, message, st)
+	}
+	assert.Equal(t, []string{"start p", "start p", "start p"}, r.calls)
+}
+
+// R3: StartAll starts all, in order, or none; an operation may complete inside its start.
+func TestR3StartAll(t *testing.T) {
+	r := newRank()
+	a, ha := r.persistent("a")
+	_, hb := r.persistent("b")
+	a.onStart = a.deliver
+	require.ErrorIs(t, StartAll(ha, hb, Request{}), ErrRequest)
+	require.ErrorIs(t, StartAll(ha, hb, ha), ErrRequest)
+	assert.Empty(t, r.calls)
+	require.NoError(t, StartAll(hb, ha), "what failed before has left no trace")
+	assert.Equal(t, []string{"start b", "start a"}, r.calls)
+	assert.Equal(t, "p-active p-complete", statesOf(t, []Request{hb, ha}))
+}
+
+// R4 and R5: freed, an active operation goes on, and is released, with its buffer, when it
+// has completed and not before.
+func TestR4FreeOfActive(t *testing.T) {
+	for _, err := range []error{nil, errBoom} {
+		for _, persistent := range []bool{false, true} {
+			r := newRank()
+			var o *op
+			var h Request
+			if persistent {
+				o, h = r.persistent("x")
+				require.NoError(t, h.Start())
+			} else {
+				o, h = r.active("x")
+			}
+			copied := h
+			require.NoError(t, h.Free())
+			assert.Equal(t, "null null", statesOf(t, []Request{h, copied}))
+			assert.ErrorIs(t, copied.Free(), ErrRequest)
+			assert.NotContains(t, r.calls, "release x")
+			r.locked(func() {
+				assert.False(t, o.Outstanding(), "the user need not wait for it")
+				assert.Equal(t, Active, o.State())
+			})
+			o.complete(message, err)
+			assert.Contains(t, r.calls, "release x")
+			r.locked(func() { assert.Equal(t, Idle, o.State()) })
+			assert.True(t, h.IsNull())
+		}
+	}
+}
+
+// Free of what is not active releases it at once.
+func TestFreeReleases(t *testing.T) {
+	for _, state := range []string{"inactive", "complete", "p-complete", "failed", "p-cancelled"} {
+		r := newRank()
+		h := r.make(t, state)
+		o := h.o.op.(*op)
+		require.NoError(t, h.Free())
+		assert.Equal(t, "release "+o.name, r.calls[len(r.calls)-1])
+		assert.Len(t, r.free, 1)
+	}
+}
+
+// R5: the buffer's owner hears that it may let go of it once, and only after completion.
+func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := newRank()
+	o, h := r.active("x")
+	_, err := h.WaitContext(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, h.Cancel()) // which it does not permit
+	_, done, err := h.Test()
+	require.NoError(t, err)
+	require.False(t, done)
+	_, err = TestAll([]Request{h}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cancel x"}, r.calls)
+	o.complete(message, nil)
+	_, done, err = h.GetStatus()
+	require.NoError(t, err)
+	require.True(t, done)
+	assert.Equal(t, []string{"cancel x"}, r.calls, "not observed yet")
+	_, err = h.Wait()
+	require.NoError(t, err)
+	_, err = h.Wait()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cancel x", "release x"}, r.calls)
+}
+
+// R6: the end of a context ends the wait and not the operation, with an error that says
+// what was waited for; and the wait leaves nothing behind.
+func TestR6ContextEnds(t *testing.T) {
+	r := newRank()
+	o, h := r.active("x")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := spawn(func() error {
+		_, err := h.WaitContext(ctx)
+		return err
+	})
+	r.waiting(t, o, 1)
+	cancel()
+	err := within(t, done, "the wait")
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.EqualError(t, err, "op x: context canceled")
+	assert.Equal(t, "active", stateOf(t, h))
+	r.waiting(t, o, 0)
+	o.complete(message, nil)
+	st, err := h.WaitContext(ctx)
+	assert.NoError(t, err, "complete, it needs no wait")
+	assert.Equal(t, message, st)
+}
+
+// R7: what comes late from one start of a persistent request has nothing to complete.
+func TestR7LateCompletion(t *testing.T) {
+	r := newRank()
+	o, h := r.persistent("p")
+	require.NoError(t, h.Start())
+	o.complete(message, errBoom)
+	_, err := h.Wait()
+	require.ErrorIs(t, err, errBoom)
+	r.locked(func() {
+		assert.Panics(t, func() { o.Complete(message, nil) })
+	})
+	assert.Equal(t, "inactive", stateOf(t, h))
+	require.NoError(t, h.Start())
+	assert.Equal(t, "p-active", stateOf(t, h))
+	o.complete(cancelled, nil)
+	st, err := h.Wait()
+	assert.NoError(t, err, "the last start's error is forgotten")
+	assert.Equal(t, cancelled, st)
+}
+
+// R7: nor does a wait of one start hear of the next.
+func TestR7WaitOfTheLastStart(t *testing.T) {
+	r := newRank()
+	o, h := r.persistent("p")
+	w := new(progress.Waiter)
+	for range 3 {
+		require.NoError(t, h.Start())
+		r.locked(func() {
+			w.Reset(2)
+			o.watch(w)
+		})
+		o.complete(message, nil)
+		_, err := h.Wait()
+		require.NoError(t, err)
+		require.NoError(t, h.Start())
+		o.complete(message, nil)
+		_, err = h.Wait()
+		require.NoError(t, err)
+		r.locked(func() { assert.False(t, w.Done(), "one signal, not two") })
+	}
+}
+
+// A stale handle is null also when its object has become another operation, which it
+// must not touch.
+func TestStaleHandleTouchesNothing(t *testing.T) {
+	for name := range calls {
+		t.Run(name, func(t *testing.T) {
+			r := newRank()
+			o, h := r.active("old")
+			o.complete(message, nil)
+			_, err := h.Wait()
+			require.NoError(t, err)
+			again, fresh := r.persistent("new")
+			require.Same(t, o, again)
+			for range 2 {
+				got := calls[name](t, r, []Request{h})
+				assert.Equal(t, calls[name](t, newRank(), []Request{{}}), got)
+				assert.False(t, fresh.IsNull())
+				if !fresh.IsActive() {
+					require.NoError(t, fresh.Start())
+				}
+			}
+			assert.Equal(t, []string{"release old", "start new"}, r.calls)
+		})
+	}
+}
+
+func TestHandlesAreComparable(t *testing.T) {
+	r := newRank()
+	o, h := r.active("x")
+	_, other := r.active("y")
+	assert.Equal(t, h, o.Handle())
+	assert.NotEqual(t, h, other)
+	assert.NotEqual(t, h, Request{})
+	require.NoError(t, h.Free())
+	assert.NotEqual(t, h, o.Handle(), "a later handle of the same object is another one")
+}
+
+// Cancel: the operation decides, and the wait tells.
+func TestCancel(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		persistent bool
+		obeys      bool
+		want       Status
+		after      string
+	}{
+		{"it is cancelled", false, true, cancelled, "null"},
+		{"it completes all the same", false, false, message, "null"},
+		{"persistent: this start is cancelled", true, true, cancelled, "inactive"},
+		{"persistent: this start completes all the same", true, false, message, "inactive"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRank()
+			o, h := r.active("x")
+			if row.persistent {
+				require.NoError(t, h.Free())
+				o.complete(message, nil)
+				o, h = r.persistent("x")
+				require.NoError(t, h.Start())
+			}
+			if row.obeys {
+				o.onCancel = func() { o.Complete(cancelled, nil) }
+			}
+			require.NoError(t, h.Cancel())
+			if row.obeys {
+				require.NoError(t, h.Cancel(), "complete, it stays as it is")
+			} else {
+				o.complete(message, nil)
+			}
+			st, err := h.Wait()
+			assert.NoError(t, err)
+			assert.Equal(t, row.want, st)
+			assert.Equal(t, row.after, stateOf(t, h))
+			if row.persistent {
+				require.NoError(t, h.Start(), "it can be started again")
+				o.complete(message, nil)
+				st, err := h.Wait()
+				assert.NoError(t, err)
+				assert.Equal(t, message, st)
+			}
+		})
+	}
+}
+
+// What owners of operations do without a handle.
+func TestOwnersCalls(t *testing.T) {
+	r := newRank()
+	o := r.get("x")
+	assert.Same(t, r.Engine, o.Engine())
+	assert.Equal(t, Idle, o.State())
+	r.Lock()
+	defer r.Unlock()
+	assert.False(t, o.Outstanding())
+
+	o.Activate()
+	assert.True(t, o.Outstanding())
+	assert.False(t, o.Persistent())
+	r.due = append(r.due, o.deliver)
+	assert.NoError(t, o.Await(context.Background()))
+	assert.True(t, o.Outstanding(), "complete, but not observed")
+	assert.NoError(t, o.Await(context.Background()), "complete already")
+	st, err := o.Take()
+	assert.NoError(t, err)
+	assert.Equal(t, message, st)
+	assert.Equal(t, []string{"release x"}, r.calls)
+	assert.False(t, o.Outstanding())
+
+	o = r.get("y")
+	o.InitPersistent()
+	assert.False(t, o.Outstanding())
+	assert.True(t, o.Persistent())
+	assert.NoError(t, o.Await(context.Background()), "inactive")
+	o.Abandon()
+	assert.Equal(t, Idle, o.State())
+
+	o = r.get("z")
+	o.Activate()
+	o.Complete(message, errBoom)
+	_, err = o.Take()
+	assert.EqualError(t, err, "op z: boom")
+	assert.EqualError(t, o.About(errBang), "op z: bang")
+}
+
+// A harness hears of every object once, when it is bound.
+func TestOnBound(t *testing.T) {
+	r := newRank()
+	r.get("before")
+	var bound []any
+	r.OnBound(func(obj any) { bound = append(bound, obj) })
+	a, b := r.get("a"), r.get("b")
+	assert.Equal(t, []any{&a.Object, &b.Object}, bound)
+	a.Activate()
+	a.Complete(message, nil)
+	_, _ = a.Take()
+	assert.Same(t, a, r.get("again"))
+	assert.Len(t, bound, 2)
+}
+
+// Operations that complete by a turn of progress cost no allocation to wait for.
+func TestAllocations(t *testing.T) {
+	r := newRank()
+	const n = 8
+	var ops [n]*op
+	var persistent [n]Request
+	for i := range ops {
+		o, h := r.persistent("")
+		o.onStart = func() { r.due = append(r.due, o.deliver) }
+		ops[i], persistent[i] = o, h
+	}
+	activate := func() Request { // as Isend does
+		r.Lock()
+		defer r.Unlock()
+		o := r.get("")
+		o.Activate()
+		r.due = append(r.due, o.deliver)
+		return o.Handle()
+	}
+	var reqs [n]Request
+	var sts [n]Status
+	var indices [n]int
+	check := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	for _, row := range []struct {
+		name string
+		run  func()
+	}{
+		{"Start and Wait", func() {
+			check(persistent[0].Start())
+			_, err := persistent[0].Wait()
+			check(err)
+		}},
+		{"Wait", func() {
+			_, err := activate().Wait()
+			check(err)
+		}},
+		{"WaitContext without an end", func() {
+			_, err := activate().WaitContext(context.Background())
+			check(err)
+		}},
+		{"Test", func() {
+			h := activate()
+			for done := false; !done; {
+				var err error
+				_, done, err = h.Test()
+				check(err)
+			}
+		}},
+		{"GetStatus and Free", func() {
+			h := activate()
+			for done := false; !done; {
+				_, done, _ = h.GetStatus()
+			}
+			check(h.Free())
+		}},
+		{"StartAll and WaitAll of 8", func() {
+			check(StartAll(persistent[:]...))
+			check(WaitAll(persistent[:]...))
+		}},
+		{"WaitAll of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			check(WaitAll(reqs[:]...))
+		}},
+		{"WaitAllStatus of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			check(WaitAllStatus(reqs[:], sts[:]))
+		}},
+		{"WaitAny of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			for i := 0; i != Undefined; {
+				var err error
+				i, _, err = WaitAny(reqs[:]...)
+				check(err)
+			}
+		}},
+		{"TestAny of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			for i, flag := 0, false; !flag || i != Undefined; {
+				i, _, flag, _ = TestAny(reqs[:]...)
+			}
+		}},
+		{"WaitSome of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			for i := 0; i != Undefined; {
+				i, _ = WaitSome(reqs[:], indices[:], sts[:])
+			}
+		}},
+		{"TestSome of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			for i := 0; i != Undefined; {
+				i, _ = TestSome(reqs[:], indices[:], sts[:])
+			}
+		}},
+		{"TestAll of 8", func() {
+			for i := range reqs {
+				reqs[i] = activate()
+			}
+			for flag := false; !flag; {
+				flag, _ = TestAll(reqs[:], sts[:])
+			}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for range 10 {
+				row.run() // warm-up
+			}
+			assert.Zero(t, testing.AllocsPerRun(200, row.run))
+		})
+	}
+	assert.LessOrEqual(t, len(r.free), n, "objects are used again")
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The examples as real processes: few ranks, many, more than the machine has cores.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
+go build -o "$out/mpirun-go" ./mpirun-go
+for e in ring wordcount pi heat2d; do go build -o "$out/$e" "./examples/$e"; done
+run() { echo "\$ mpirun-go $*"; "$out/mpirun-go" "$@"; }
+cd "$out"
+run -n 2 ./ring
+run -n 16 --oversubscribe ./ring
+run -n 4 ./heat2d -o four.png | tee four.txt
+run -n 1 ./heat2d -o one.png | tee one.txt
+run -n 16 --oversubscribe ./heat2d -o sixteen.png
+cmp one.png four.png
+cmp one.png sixteen.png
+run -n 4 ./pi
+run -n 16 --oversubscribe ./pi
+run -n 16 --oversubscribe ./wordcount "$(go env GOROOT)/src/net" >words.16
+run -n 1 ./wordcount "$(go env GOROOT)/src/net" >words.1
+cmp <(sed 1d words.16) <(sed 1d words.1)
+echo "examples: outputs are equal for every number of ranks"

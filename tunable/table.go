@@ -1,0 +1,60 @@
+package tunable
+
+import "time"
+
+// table is every tunable there is. It is a function, so that nobody can change
+// it for another rank of the same process.
+func table() []Tunable {
+	return []Tunable{
+		{
+			Key: "btl", Kind: List, Default: "self,sm",
+			Allowed: []string{"self", "sm"}, Later: []string{"tcp", "ibverbs"},
+			Doc: "transports that may be used, in order of preference",
+		},
+		{
+			Key: "sm.ring.slots", Kind: Int, Default: "256", Min: 2, Max: 1 << 20,
+			Doc: "fragments that may be in flight to one peer of the same machine",
+		},
+		{
+			Key: "sm.ring.bytes", Kind: Bytes, Default: "1M", Min: 4 << 10, Max: 1 << 32,
+			Doc: "shared memory for the payload in flight to one peer of the same machine",
+		},
+		{
+			Key: "sm.frag.bytes", Kind: Bytes, Default: "32K", Min: 256, Max: 1 << 30,
+			Doc: "largest payload of one fragment through shared memory",
+		},
+		{
+			Key: "pml.eager.bytes", Kind: Bytes, Default: "8K", Min: 0, Max: 1 << 30,
+			Doc: "messages up to this size are sent without asking the receiver first; unless set, each rail's own limit",
+		},
+		{
+			Key: "pml.protocol", Kind: String, Default: "auto",
+			Allowed: []string{"auto", "copy", "get", "put"},
+			Doc:     "how longer messages move: by the receiver's reads, by the sender's writes, or in fragments where neither is possible",
+		},
+		{
+			Key: "pml.rdma.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 40,
+			Doc: "messages from this size on move by remote reads or writes; unless set, each rail's own limit",
+		},
+		{
+			Key: "pml.unexpected.bytes", Kind: Bytes, Default: "64M", Min: 0, Max: 1 << 40,
+			Doc: "what a rank keeps of messages before they are received, its peers together, but at least 64K for each; beyond, senders wait",
+		},
+		{
+			Key: "progress.spin", Kind: Int, Default: "-1", Min: -1, Max: 1 << 40,
+			Doc: "turns that a waiting rank polls before it gives way to others; -1 adapts to the load",
+		},
+		{
+			Key: "progress.yield", Kind: Duration, Default: "100us", Min: 0, Max: int64(time.Hour),
+			Doc: "how long a waiting rank goes on polling while it gives way, before it sleeps",
+		},
+		{
+			Key: "progress.sleep", Kind: Bool, Default: "true",
+			Doc: "whether a rank that waits for long sleeps until a peer wakes it",
+		},
+		{
+			Key: "stats", Kind: Bool, Default: "false",
+			Doc: "print each rank's counters at Finalize",
+		},
+	}
+}

@@ -1,0 +1,243 @@
+package tunable_test
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/mpigo/mpigo/tunable"
+)
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for _, p := range pairs {
+			if n, v, _ := strings.Cut(p, "="); n == name {
+				return v
+			}
+		}
+		return ""
+	}
+}
+
+// Names that the launcher gives to ranks, which no tunable may take.
+var reserved = []string{"MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_SECRET", "MPIGO_OVERSUBSCRIBED"}
+
+func TestTableIsSound(t *testing.T) {
+	all := tunable.All()
+	require.NotEmpty(t, all)
+	word := regexp.MustCompile(`^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*$`)
+	for i, row := range all {
+		assert.Regexp(t, word, row.Key)
+		assert.NotEmpty(t, row.Doc, row.Key)
+		assert.NotContains(t, row.Doc, "\n", row.Key)
+		assert.NotContains(t, reserved, row.Env())
+		if i > 0 {
+			assert.Less(t, all[i-1].Key, row.Key, "sorted, each key once")
+		}
+		_, err := tunable.Set{}.With(row.Key, row.Default, tunable.FromCommandLine)
+		assert.NoError(t, err, "the default must be a value that the tunable takes")
+	}
+}
+
+func TestZeroSetIsDefaults(t *testing.T) {
+	var set tunable.Set
+	assert.Equal(t, []string{"self", "sm"}, set.List("btl"))
+	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
+	assert.Equal(t, int64(-1), set.Int("progress.spin"))
+	assert.True(t, set.Bool("progress.sleep"))
+	assert.Positive(t, set.Duration("progress.yield"))
+	assert.Empty(t, set.Environ())
+	text, origin := set.Text("stats")
+	assert.Equal(t, "false", text)
+	assert.Equal(t, tunable.FromDefault, origin)
+}
+
+func TestFromEnv(t *testing.T) {
+	set, err := tunable.FromEnv(env(
+		"MPIGO_SM_RING_BYTES=64K", "MPIGO_BTL= sm , self", "MPIGO_PROGRESS_YIELD=2ms", "MPIGO_STATS=yes", "MPIGO_PROGRESS_SPIN="))
+	require.NoError(t, err)
+	assert.Equal(t, int64(64<<10), set.Bytes("sm.ring.bytes"))
+	assert.Equal(t, []string{"sm", "self"}, set.List("btl"))
+	assert.Equal(t, 2*time.Millisecond, set.Duration("progress.yield"))
+	assert.True(t, set.Bool("stats"))
+	assert.Equal(t, int64(-1), set.Int("progress.spin"), "an empty variable is not set")
+	text, origin := set.Text("sm.ring.bytes")
+	assert.Equal(t, "64K", text)
+	assert.Equal(t, tunable.FromEnvironment, origin)
+}
+
+func TestFromEnvNamesEveryBadValue(t *testing.T) {
+	set, err := tunable.FromEnv(env("MPIGO_SM_RING_BYTES=lots", "MPIGO_BTL=sm,warp", "MPIGO_STATS=1"))
+	require.ErrorIs(t, err, tunable.ErrValue)
+	assert.ErrorContains(t, err, `sm.ring.bytes="lots" (from MPIGO_SM_RING_BYTES): bad value: want a size such as 4096, 64K or 1M from 4K to 4G`)
+	assert.ErrorContains(t, err, `btl="sm,warp" (from MPIGO_BTL): bad value: want a comma-separated list, each once, of self, sm`)
+	assert.True(t, set.Bool("stats"), "the good ones are kept")
+	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
+}
+
+func TestValues(t *testing.T) {
+	for _, c := range []struct {
+		key, text string
+		ok        bool
+	}{
+		{"sm.ring.bytes", "4095", false},
+		{"sm.ring.bytes", "4096", true},
+		{"sm.ring.bytes", "4G", true},
+		{"sm.ring.bytes", "5G", false},
+		{"sm.ring.bytes", "-4K", false},
+		{"progress.spin", "-1", true},
+		{"progress.spin", "-2", false},
+		{"progress.spin", "1.5", false},
+		{"progress.spin", "many", false},
+		{"progress.yield", "100us", true},
+		{"progress.yield", "0", true},
+		{"progress.yield", "100", false},
+		{"progress.yield", "-1s", false},
+		{"stats", "on", true},
+		{"stats", "Off", true},
+		{"stats", "perhaps", false},
+		{"btl", "sm", true},
+		{"btl", "self,tcp", true}, // no mistake in writing; who makes transports refuses it
+		{"btl", "self,loop", false},
+		{"btl", "sm,sm", false},
+		{"btl", "sm,", false},
+		{"btl", "", false},
+	} {
+		set, err := tunable.Set{}.With(c.key, c.text, tunable.FromCommandLine)
+		if !c.ok {
+			var bad *tunable.ValueError
+			require.ErrorAs(t, err, &bad, "%s=%s", c.key, c.text)
+			assert.ErrorIs(t, err, tunable.ErrValue)
+			assert.Equal(t, c.key, bad.Key)
+			assert.Equal(t, c.text, bad.Value)
+			assert.Empty(t, set.Environ())
+			continue
+		}
+		require.NoError(t, err, "%s=%s", c.key, c.text)
+		assert.Equal(t, []string{tunable.EnvName(c.key) + "=" + c.text}, set.Environ())
+	}
+}
+
+func TestUnknownKeyNamesTheNearest(t *testing.T) {
+	_, err := tunable.Set{}.With("sm.ring.byte", "1M", tunable.FromCommandLine)
+	require.ErrorIs(t, err, tunable.ErrUnknown)
+	assert.EqualError(t, err, `unknown tunable "sm.ring.byte": did you mean sm.ring.bytes?`)
+
+	_, err = tunable.Set{}.With("SM.ring.bytes", "1M", tunable.FromCommandLine)
+	assert.ErrorContains(t, err, "did you mean sm.ring.bytes?")
+
+	_, err = tunable.Set{}.With("completely-different-thing", "1", tunable.FromCommandLine)
+	assert.EqualError(t, err, `unknown tunable "completely-different-thing"`)
+}
+
+func TestWithLeavesTheOriginal(t *testing.T) {
+	first, err := tunable.FromEnv(env("MPIGO_STATS=1"))
+	require.NoError(t, err)
+	second, err := first.With("stats", "0", tunable.FromCommandLine)
+	require.NoError(t, err)
+	assert.True(t, first.Bool("stats"))
+	assert.False(t, second.Bool("stats"))
+	_, origin := second.Text("stats")
+	assert.Equal(t, tunable.FromCommandLine, origin)
+	assert.Equal(t, "command line", origin.String())
+}
+
+func TestCallersOwnLists(t *testing.T) {
+	set, err := tunable.Set{}.With("btl", "sm,self", tunable.FromCommandLine)
+	require.NoError(t, err)
+	set.List("btl")[0] = "broken"
+	assert.Equal(t, []string{"sm", "self"}, set.List("btl"))
+	tunable.All()[0].Key = "broken"
+	_, found := tunable.Find("broken")
+	assert.False(t, found)
+}
+
+func TestMisuseInProgramTextPanics(t *testing.T) {
+	assert.Panics(t, func() { tunable.Set{}.Bytes("no.such.key") })
+	assert.Panics(t, func() { tunable.Set{}.Bytes("stats") })
+	assert.Panics(t, func() { tunable.Set{}.Text("no.such.key") })
+}
+
+func TestEnvironTravels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var set tunable.Set
+		var err error
+		for _, row := range tunable.All() {
+			if row.Kind != tunable.Bytes || !rapid.Bool().Draw(t, "set "+row.Key) {
+				continue
+			}
+			n := rapid.Int64Range(row.Min, row.Max).Draw(t, row.Key)
+			set, err = set.With(row.Key, tunable.FormatBytes(n), tunable.FromCommandLine)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := tunable.FromEnv(env(set.Environ()...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Environ(), set.Environ()) {
+			t.Fatalf("sent %q, got %q", set.Environ(), got.Environ())
+		}
+	})
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "1": 1, "64k": 64 << 10, "64KiB": 64 << 10, "64KB": 64 << 10, "1M": 1 << 20, "3G": 3 << 30, "2T": 2 << 40, "7B": 7,
+		"9223372036854775807": 1<<63 - 1,
+	} {
+		got, err := tunable.ParseBytes(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "K", "-1", "+1", "1.5M", "1 M", "1MM", "0x10", "9223372036854775808", "8388608T", "1_000", "１"} {
+		_, err := tunable.ParseBytes(text)
+		assert.Error(t, err, text)
+	}
+}
+
+func FuzzParseBytes(f *testing.F) {
+	for _, s := range []string{"", "64K", "1M", "9223372036854775807", "8388607T", "KIB", "-1", "ıK"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := tunable.ParseBytes(text)
+		if err != nil {
+			return
+		}
+		if n < 0 {
+			t.Fatalf("%q is %d", text, n)
+		}
+		again, err := tunable.ParseBytes(tunable.FormatBytes(n))
+		if err != nil || again != n {
+			t.Fatalf("%q is %d, written %q, read %d, %v", text, n, tunable.FormatBytes(n), again, err)
+		}
+	})
+}
+
+func FuzzWith(f *testing.F) {
+	f.Add("btl", "sm,self")
+	f.Add("sm.ring.bytes", "1M")
+	f.Add("progress.yield", "1h")
+	f.Add("sm.rings", "\x00")
+	f.Fuzz(func(t *testing.T, key, text string) {
+		set, err := tunable.Set{}.With(key, text, tunable.FromCommandLine)
+		if err != nil {
+			if !errors.Is(err, tunable.ErrUnknown) && !errors.Is(err, tunable.ErrValue) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		if _, err := tunable.FromEnv(env(set.Environ()...)); err != nil {
+			t.Fatalf("%s=%q is taken by With, not by FromEnv: %v", key, text, err)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package wireup
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Card is a rank's business card: what other ranks need to know to reach it.
+type Card struct {
+	Version uint8  // of the encoding; Encode takes 0 for CardVersion
+	Host    string // HostID; ranks with equal Host may share memory
+	PID     int
+	Rails   []Rail // in the order in which the sender likes them
+}
+
+// Rail is where one transport of a rank can be reached.
+type Rail struct {
+	BTL     string // name of the transport
+	Address []byte // for the same transport at the peer, which must not trust it
+}
+
+// CardVersion is the encoding that this package writes and reads.
+const CardVersion = 1
+
+// Bounds of a card. All cards within them fit in one Put.
+const (
+	maxHostBytes    = 255
+	maxRails        = 64
+	maxBTLBytes     = 32
+	maxAddressBytes = 512
+)
+
+// Encode returns the card's bytes, or an error that Is ErrCard if it is over a
+// bound: host 255 bytes, 64 rails, transport name 1 to 32 bytes, address 512 bytes.
+//
+// The form, with numbers as unsigned varints and each text behind its length:
+//
+//	version (1 byte), host, PID, number of rails, then for each: name, address
+func (c Card) Encode() ([]byte, error) {
+	if c.Version == 0 {
+		c.Version = CardVersion
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	b := []byte{c.Version}
+	b = appendText(b, c.Host)
+	b = binary.AppendUvarint(b, uint64(c.PID))
+	b = binary.AppendUvarint(b, uint64(len(c.Rails)))
+	for _, r := range c.Rails {
+		b = appendText(b, r.BTL)
+		b = appendText(b, r.Address)
+	}
+	return b, nil
+}
+
+func (c Card) check() error {
+	if c.Version != CardVersion {
+		return cardError("version %d, this program knows %d", c.Version, CardVersion)
+	}
+	if len(c.Host) > maxHostBytes {
+		return cardError("host has %d bytes", len(c.Host))
+	}
+	if c.PID < 0 || c.PID > maxPID {
+		return cardError("PID %d", c.PID)
+	}
+	if len(c.Rails) > maxRails {
+		return cardError("%d rails", len(c.Rails))
+	}
+	for i, r := range c.Rails {
+		if r.BTL == "" || len(r.BTL) > maxBTLBytes {
+			return cardError("rail %d: transport name %q", i, clip(r.BTL))
+		}
+		if len(r.Address) > maxAddressBytes {
+			return cardError("rail %d: address has %d bytes", i, len(r.Address))
+		}
+	}
+	return nil
+}
+
+// maxPID is what a pid_t holds.
+const maxPID = 1<<31 - 1
+
+func cardError(format string, args ...any) error {
+	return fmt.Errorf("wireup: %s: %w", fmt.Sprintf(format, args...), ErrCard)
+}
+
+func appendText[T string | []byte](b []byte, text T) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// DecodeCard reads what Encode wrote. It trusts nothing: any other input is an
+// error that Is ErrCard. The card keeps no reference to b.
+func DecodeCard(b []byte) (Card, error) {
+	if len(b) == 0 {
+		return Card{}, cardError("empty")
+	}
+	if b[0] != CardVersion {
+		return Card{}, cardError("version %d, this program knows %d", b[0], CardVersion)
+	}
+	d := cardReader{rest: b[1:]}
+	c := Card{Version: b[0]}
+	c.Host = string(d.text(maxHostBytes))
+	c.PID = d.number(maxPID)
+	if n := d.number(maxRails); n > 0 && !d.bad {
+		c.Rails = make([]Rail, 0, n)
+		for range n {
+			r := Rail{BTL: string(d.text(maxBTLBytes))}
+			r.Address = append([]byte(nil), d.text(maxAddressBytes)...)
+			c.Rails = append(c.Rails, r)
+		}
+	}
+	if d.bad {
+		return Card{}, cardError("%d bytes, damaged", len(b))
+	}
+	if len(d.rest) > 0 {
+		return Card{}, cardError("%d bytes too many", len(d.rest))
+	}
+	if err := c.check(); err != nil {
+		return Card{}, err
+	}
+	return c, nil
+}
+
+// cardReader takes a card apart; after the first thing wrong it is bad and gives zeros.
+type cardReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *cardReader) number(most int) int {
+	if d.bad {
+		return 0
+	}
+	v, n := binary.Uvarint(d.rest)
+	// One value has one encoding: a final zero byte would only make it longer.
+	if n <= 0 || v > uint64(most) || (n > 1 && d.rest[n-1] == 0) {
+		d.bad = true
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return int(v)
+}
+
+func (d *cardReader) text(mostBytes int) []byte {
+	n := d.number(mostBytes)
+	if d.bad || n > len(d.rest) {
+		d.bad = true
+		return nil
+	}
+	text := d.rest[:n]
+	d.rest = d.rest[n:]
+	return text
+}
+
+// CardKey is the key under which rank's card is Put.
+func CardKey(rank int) string { return "mpigo-card-" + strconv.Itoa(rank) }
+
+// PutCard publishes this rank's card. Errors as Put, and ErrCard.
+func (c *Client) PutCard(card Card) error {
+	b, err := card.Encode()
+	if err != nil {
+		return err
+	}
+	return c.Put(CardKey(c.rank), b)
+}
+
+// GetCard returns the card that rank published before the last Barrier. Errors
+// as Get, ErrRank, and ErrCard.
+func (c *Client) GetCard(rank int) (Card, error) {
+	if err := checkRank(rank, c.size); err != nil {
+		return Card{}, fmt.Errorf("wireup: card: %w", err)
+	}
+	b, err := c.Get(CardKey(rank))
+	if err != nil {
+		return Card{}, err
+	}
+	card, err := DecodeCard(b)
+	if err != nil {
+		return Card{}, fmt.Errorf("wireup: card of rank %d: %w", rank, err)
+	}
+	return card, nil
+}
+
+// HostID identifies this boot of this machine, this process's PID namespace and
+// its user: two processes with the same HostID can name each other by PID and
+// open each other's descriptors and shared memory.
+func HostID() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("wireup: host identity: %w", err)
+	}
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", fmt.Errorf("wireup: host identity: %w", err)
+	}
+	return hostID(strings.TrimSpace(string(boot)), pids, os.Getuid()), nil
+}
+
+func hostID(boot, pids string, uid int) string {
+	sum := sha256.Sum256([]byte(boot + "\n" + pids + "\n" + strconv.Itoa(uid)))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,162 @@
+package wireup
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func sampleCard() Card {
+	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Rails: []Rail{
+		{BTL: "sm", Address: []byte{1, 2, 3}},
+		{BTL: "tcp", Address: []byte("192.0.2.1:4000")},
+		{BTL: "self"},
+	}}
+}
+
+func TestCardRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := Card{
+			Version: CardVersion,
+			Host:    rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
+			PID:     rapid.IntRange(0, maxPID).Draw(t, "pid"),
+		}
+		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
+			want.Rails = append(want.Rails, Rail{
+				BTL:     rapid.StringN(1, 8, maxBTLBytes).Draw(t, "btl"),
+				Address: append([]byte(nil), rapid.SliceOfN(rapid.Byte(), 0, maxAddressBytes).Draw(t, "address")...),
+			})
+		}
+		b, err := want.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeCard(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		assert.Equal(t, want, got)
+	})
+}
+
+// The encoding is a contract between versions of the library: these bytes stay.
+func TestCardBytes(t *testing.T) {
+	b, err := sampleCard().Encode()
+	require.NoError(t, err)
+	assert.Equal(t, "\x01\x044f2a\xe7\x24\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
+}
+
+func TestCardEncodeFillsVersion(t *testing.T) {
+	b, err := Card{Host: "h"}.Encode()
+	require.NoError(t, err)
+	got, err := DecodeCard(b)
+	require.NoError(t, err)
+	assert.Equal(t, Card{Version: CardVersion, Host: "h"}, got)
+}
+
+func TestCardKeepsNoReference(t *testing.T) {
+	b, err := sampleCard().Encode()
+	require.NoError(t, err)
+	got, err := DecodeCard(b)
+	require.NoError(t, err)
+	clear(b)
+	assert.Equal(t, sampleCard(), got)
+}
+
+// The largest card fits in one Put.
+func TestCardFitsInValue(t *testing.T) {
+	c := Card{Host: strings.Repeat("h", maxHostBytes), PID: maxPID}
+	for range maxRails {
+		c.Rails = append(c.Rails, Rail{BTL: strings.Repeat("b", maxBTLBytes), Address: make([]byte, maxAddressBytes)})
+	}
+	b, err := c.Encode()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(b), MaxValueBytes)
+}
+
+func TestCardEncodeBounds(t *testing.T) {
+	for name, spoil := range map[string]func(*Card){
+		"version":      func(c *Card) { c.Version = 2 },
+		"host":         func(c *Card) { c.Host = strings.Repeat("h", maxHostBytes+1) },
+		"negative PID": func(c *Card) { c.PID = -1 },
+		"large PID":    func(c *Card) { c.PID = maxPID + 1 },
+		"rails":        func(c *Card) { c.Rails = make([]Rail, maxRails+1) },
+		"no name":      func(c *Card) { c.Rails[0].BTL = "" },
+		"long name":    func(c *Card) { c.Rails[0].BTL = strings.Repeat("b", maxBTLBytes+1) },
+		"long address": func(c *Card) { c.Rails[0].Address = make([]byte, maxAddressBytes+1) },
+	} {
+		c := sampleCard()
+		spoil(&c)
+		_, err := c.Encode()
+		assert.ErrorIs(t, err, ErrCard, name)
+	}
+}
+
+func TestDecodeCardRefuses(t *testing.T) {
+	good, err := sampleCard().Encode()
+	require.NoError(t, err)
+	for n := range good {
+		_, err := DecodeCard(good[:n])
+		assert.ErrorIs(t, err, ErrCard, "cut to %d bytes", n)
+	}
+	_, err = DecodeCard(append(bytes.Clone(good), 0))
+	assert.ErrorIs(t, err, ErrCard)
+	other := bytes.Clone(good)
+	other[0] = 9
+	_, err = DecodeCard(other)
+	assert.ErrorContains(t, err, "version 9, this program knows 1")
+	for name, b := range map[string]string{
+		"more rails than a card may have": "\x01\x00\x00\x41",
+		"length of 2^63":                  "\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+		"endless number":                  "\x01" + strings.Repeat("\xff", 20),
+		"number longer than needed":       "\x01\x00\x80\x00\x00",
+		"rail without name":               "\x01\x00\x00\x01\x00\x00",
+	} {
+		_, err := DecodeCard([]byte(b))
+		assert.ErrorIs(t, err, ErrCard, name)
+	}
+}
+
+func FuzzDecodeCard(f *testing.F) {
+	good, err := sampleCard().Encode()
+	require.NoError(f, err)
+	f.Add(good)
+	f.Add([]byte{})
+	f.Add([]byte("\x01\x00\x00\x40\x01a\x00"))
+	f.Add([]byte("\x01\xff\xff\xff\xff\x0f"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeCard(b)
+		if err != nil {
+			require.ErrorIs(t, err, ErrCard)
+			return
+		}
+		again, err := c.Encode()
+		require.NoError(t, err)
+		require.Equal(t, b, again) // one card has one encoding
+	})
+}
+
+func TestHostID(t *testing.T) {
+	id, err := HostID()
+	require.NoError(t, err)
+	again, err := HostID()
+	require.NoError(t, err)
+	assert.Equal(t, id, again)
+	assert.Len(t, id, 32)
+
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	base := hostID(strings.TrimSpace(string(boot)), "pid:[1]", 1000)
+	for _, other := range []string{
+		hostID("another boot", "pid:[1]", 1000),
+		hostID(strings.TrimSpace(string(boot)), "pid:[2]", 1000),
+		hostID(strings.TrimSpace(string(boot)), "pid:[1]", 1001),
+	} {
+		assert.NotEqual(t, base, other)
+	}
+}

@@ -1,0 +1,311 @@
+package wireup
+
+import (
+	"bufio"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// manager is a process manager that answers what a table says.
+type manager map[string]string
+
+func regular() manager {
+	return manager{
+		"init":              "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+		"get_maxes":         "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
+		"get_my_kvsname":    "cmd=my_kvsname rc=0 kvsname=12.0",
+		"get_appnum":        "cmd=appnum rc=0 appnum=-1",
+		"get_universe_size": "cmd=universe_size rc=0 size=2",
+		"put":               "cmd=put_result rc=0",
+		"get":               "cmd=get_result rc=1",
+		"barrier_in":        "cmd=barrier_out rc=0",
+		"finalize":          "cmd=finalize_ack rc=0",
+	}
+}
+
+// with returns the table with one answer changed.
+func (m manager) with(cmd, answer string) manager {
+	m[cmd] = answer
+	return m
+}
+
+// serve answers on conn until it ends. No entry: no answer.
+func (m manager) serve(conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewScanner(conn)
+	for in.Scan() {
+		request, err := parseLine(in.Text())
+		if err != nil {
+			return
+		}
+		if a, ok := m[request.cmd]; ok {
+			if _, err := conn.Write([]byte(a + "\n")); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// start connects a client of rank 1 of 2.
+func (m manager) start(t *testing.T, opts ...Option) (*Client, error) {
+	ours, theirs := net.Pipe()
+	done := make(chan struct{})
+	go func() { defer close(done); m.serve(ours) }()
+	c, err := NewClient(theirs, 1, 2, opts...)
+	t.Cleanup(func() {
+		if c != nil {
+			c.Close()
+		}
+		<-done
+	})
+	return c, err
+}
+
+// Slurm's answers differ from Hydra's in order and in extra words.
+func TestClientUnderstandsSlurm(t *testing.T) {
+	c, err := regular().start(t)
+	require.NoError(t, err)
+	assert.Equal(t, "12.0", c.KVSName())
+	require.NoError(t, c.Put("k", []byte("v")))
+	require.NoError(t, c.Barrier())
+	_, err = c.Get("k")
+	assert.ErrorIs(t, err, ErrNotFound)
+	app, err := c.AppNum()
+	require.NoError(t, err)
+	assert.Equal(t, -1, app)
+	nodeOf, err := c.NodeOf()
+	require.NoError(t, err)
+	assert.Nil(t, nodeOf)
+	require.NoError(t, c.Finalize())
+}
+
+func TestHandshakeRefusesNonsense(t *testing.T) {
+	for _, tc := range []struct {
+		cmd, answer string
+		want        error
+	}{
+		{"init", "cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0", ErrRefused},
+		{"init", "cmd=response_to_init", ErrProtocol},
+		{"init", "cmd=response_to_init rc=zero", ErrProtocol},
+		{"init", "cmd=maxes rc=0", ErrProtocol},
+		{"init", "", ErrProtocol},
+		{"init", "\x00\xff", ErrProtocol},
+		{"init", "SSH-2.0-OpenSSH_9.2", ErrProtocol},
+		{"init", strings.Repeat("x", 3*maxLineBytes), ErrProtocol},
+		{"get_maxes", "cmd=maxes", ErrProtocol},
+		{"get_maxes", "cmd=maxes kvsname_max=0 keylen_max=64 vallen_max=1024", ErrProtocol},
+		{"get_maxes", "cmd=maxes kvsname_max=256 keylen_max=-1 vallen_max=1024", ErrProtocol},
+		{"get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1", ErrProtocol},
+		{"get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=99999999999999999999", ErrProtocol},
+		{"get_my_kvsname", "cmd=my_kvsname", ErrProtocol},
+		{"get_my_kvsname", "cmd=my_kvsname kvsname=", ErrProtocol},
+		{"get_my_kvsname", "cmd=my_kvsname kvsname=" + strings.Repeat("k", 257), ErrProtocol},
+	} {
+		_, err := regular().with(tc.cmd, tc.answer).start(t)
+		require.ErrorIs(t, err, tc.want, "%s %q", tc.cmd, clip(tc.answer))
+		assert.Less(t, len(err.Error()), 400)
+	}
+}
+
+func TestErrorsQuoteTheAnswer(t *testing.T) {
+	c, err := regular().with("get", "cmd=put_result rc=0").start(t)
+	require.NoError(t, err)
+	_, err = c.Get("k")
+	assert.EqualError(t, err, `wireup: process manager answered "cmd=put_result rc=0" to get: not get_result: breach of the PMI protocol`)
+}
+
+// What the manager says to a get is not believed either.
+func TestGetRefusesNonsense(t *testing.T) {
+	for _, answer := range []string{
+		"cmd=get_result",
+		"cmd=get_result rc=0",
+		"cmd=get_result rc=0 value=",
+		"cmd=get_result rc=0 value=3",
+		"cmd=get_result rc=0 value=.AAAA",
+		"cmd=get_result rc=0 value=x.AAAA",
+		"cmd=get_result rc=0 value=-3.AAAA",
+		"cmd=get_result rc=0 value=3.A=AA",
+		"cmd=get_result rc=0 value=2.AAAA",            // more than it says
+		"cmd=get_result rc=0 value=1.AB",              // bits that mean nothing
+		"cmd=get_result rc=0 value=6.AAAA",            // pieces that do not go together
+		"cmd=get_result rc=0 value=999999999999.AAAA", // more than a value may have
+		"cmd=get_result rc=0 value=65537.AAAA",
+	} {
+		c, err := regular().with("get", answer).start(t)
+		require.NoError(t, err)
+		_, err = c.Get("k")
+		assert.ErrorIs(t, err, ErrProtocol, answer)
+	}
+}
+
+// An answer that makes no sense is final: nobody knows what the next one would answer.
+func TestProtocolErrorIsFinal(t *testing.T) {
+	c, err := regular().with("put", "cmd=barrier_out").start(t)
+	require.NoError(t, err)
+	first := c.Put("k", nil)
+	assert.ErrorIs(t, first, ErrProtocol)
+	assert.ErrorIs(t, c.Barrier(), ErrProtocol)
+	_, err = c.Get("k")
+	assert.ErrorContains(t, err, "to put")
+	assert.NoError(t, c.Abort(1, "no use going on")) // the job can still be ended
+}
+
+func TestRefusalIsNotFinal(t *testing.T) {
+	m := regular().with("put", "cmd=put_result rc=-1 msg=no_room")
+	c, err := m.start(t)
+	require.NoError(t, err)
+	err = c.Put("k", nil)
+	assert.ErrorIs(t, err, ErrRefused)
+	assert.ErrorContains(t, err, "no_room")
+	assert.NoError(t, c.Barrier())
+}
+
+// Slurm tells of its trouble in barrier_out.
+func TestBarrierRefused(t *testing.T) {
+	c, err := regular().with("barrier_in", "cmd=barrier_out rc=-1 msg=failed_to_send_temp_kvs").start(t)
+	require.NoError(t, err)
+	assert.ErrorIs(t, c.Barrier(), ErrRefused)
+}
+
+func TestNodeOfRefusesNonsense(t *testing.T) {
+	c, err := regular().with("get", "cmd=get_result rc=0 value=(vector,(0,0,0))").start(t)
+	require.NoError(t, err)
+	_, err = c.NodeOf()
+	assert.ErrorIs(t, err, ErrProtocol)
+}
+
+// The manager's limits decide how a value is cut up.
+func TestPutKeepsToTheLimits(t *testing.T) {
+	ours, theirs := net.Pipe()
+	longest := make(chan int, 1)
+	go func() {
+		most := 0
+		defer func() { longest <- most }()
+		m := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=4096").
+			with("get_my_kvsname", "cmd=my_kvsname kvsname="+strings.Repeat("n", 255))
+		in := bufio.NewReader(ours)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			most = max(most, len(line))
+			request, err := parseLine(strings.TrimSuffix(line, "\n"))
+			if err != nil {
+				return
+			}
+			if _, err := ours.Write([]byte(m[request.cmd] + "\n")); err != nil {
+				return
+			}
+		}
+	}()
+	c, err := NewClient(theirs, 0, 1)
+	require.NoError(t, err)
+	require.NoError(t, c.Put(strings.Repeat("k", MaxKeyBytes), make([]byte, 20_000)))
+	require.NoError(t, c.Close())
+	assert.Equal(t, maxRequestBytes, <-longest)
+}
+
+func TestPutKeyLongerThanManagerTakes(t *testing.T) {
+	c, err := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=16 vallen_max=1024").start(t)
+	require.NoError(t, err)
+	require.NoError(t, c.Put("123456789012345", nil))
+	assert.ErrorIs(t, c.Put("1234567890123456", nil), ErrKey)
+}
+
+func TestNewClientChecksRank(t *testing.T) {
+	for _, tc := range [][2]int{{0, 0}, {-1, 1}, {1, 1}, {0, -1}, {0, maxRanks + 1}} {
+		ours, theirs := net.Pipe()
+		_, err := NewClient(theirs, tc[0], tc[1])
+		assert.ErrorIs(t, err, ErrRank)
+		_, err = ours.Write([]byte("x"))
+		assert.Error(t, err, "the connection is closed")
+	}
+}
+
+// A silent manager: each exchange has its end, and the time is what was asked for.
+func TestTimeouts(t *testing.T) {
+	for _, silent := range []string{"init", "get_maxes", "get_my_kvsname"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := regular()
+			delete(m, silent)
+			begin := time.Now()
+			_, err := m.start(t)
+			assert.ErrorIs(t, err, ErrTimeout)
+			assert.ErrorContains(t, err, "no answer to "+silent)
+			assert.Equal(t, 30*time.Second, time.Since(begin))
+		})
+	}
+	for cmd, call := range map[string]func(*Client) error{
+		"put":               func(c *Client) error { return c.Put("k", nil) },
+		"get":               func(c *Client) error { _, err := c.Get("k"); return err },
+		"finalize":          (*Client).Finalize,
+		"get_appnum":        func(c *Client) error { _, err := c.AppNum(); return err },
+		"get_universe_size": func(c *Client) error { _, err := c.UniverseSize(); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := regular()
+			delete(m, cmd)
+			c, err := m.start(t, WithTimeout(3*time.Second))
+			require.NoError(t, err)
+			begin := time.Now()
+			assert.ErrorIs(t, call(c), ErrTimeout, cmd)
+			assert.Equal(t, 3*time.Second, time.Since(begin))
+			if cmd != "finalize" {
+				assert.ErrorIs(t, c.Barrier(), ErrTimeout, "final")
+			}
+		})
+	}
+}
+
+// A manager that does not read either.
+func TestTimeoutOfWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		_, err := NewClient(theirs, 0, 1)
+		assert.ErrorIs(t, err, ErrTimeout)
+	})
+}
+
+// A barrier waits for the slowest rank, however long that takes.
+func TestBarrierHasNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, ServerConfig{Size: 2}, pipePair)
+		done := make(chan error, 1)
+		go func() { done <- j.clients[0].Barrier() }()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, StateInBarrier, j.server.State(0))
+		require.NoError(t, j.clients[1].Barrier())
+		require.NoError(t, <-done)
+		require.NoError(t, j.clients[0].Put("k", nil), "deadlines of the barrier are gone")
+		for rank, c := range j.clients {
+			require.NoError(t, c.Finalize())
+			require.NoError(t, <-j.served[rank])
+		}
+	})
+}
+
+// A process that does not read its answers ends its own connection, nothing else.
+func TestServerWriteTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", WriteTimeout: 5 * time.Second})
+		require.NoError(t, err)
+		ours, theirs := net.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(0, ours) }()
+		_, err = theirs.Write([]byte("cmd=init pmi_version=1 pmi_subversion=1\n"))
+		require.NoError(t, err)
+		begin := time.Now()
+		assert.ErrorIs(t, <-done, ErrTimeout)
+		assert.Equal(t, 5*time.Second, time.Since(begin))
+		theirs.Close()
+	})
+}

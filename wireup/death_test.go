@@ -1,0 +1,208 @@
+package wireup
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What happens to the others when one rank goes: nobody hangs.
+
+// waitState waits for a state that another goroutine is about to bring.
+func waitState(t testing.TB, s *Server, rank int, want State) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.State(rank) == want }, 20*time.Second, 100*time.Microsecond)
+}
+
+func TestDeathEndsBarrier(t *testing.T) {
+	const n = 4
+	j := newJob(t, ServerConfig{Size: n}, socketPair)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for rank := 1; rank < n; rank++ {
+		wg.Go(func() { errs[rank] = j.clients[rank].Barrier() })
+	}
+	for rank := 1; rank < n; rank++ {
+		waitState(t, j.server, rank, StateInBarrier)
+	}
+	j.clients[0].Close()
+	wg.Wait()
+	assert.ErrorIs(t, <-j.served[0], ErrNotFinalized)
+	assert.Equal(t, StateGone, j.server.State(0))
+	for rank := 1; rank < n; rank++ {
+		assert.EqualError(t, errs[rank], "wireup: rank 0 is gone: barrier cannot complete")
+		assert.ErrorIs(t, errs[rank], ErrBarrier)
+		err := <-j.served[rank]
+		assert.ErrorIs(t, err, ErrBarrier)
+		assert.ErrorContains(t, err, "rank 0 is gone")
+		// The connection is broken for good, and says why at every call.
+		assert.ErrorIs(t, j.clients[rank].Put("k", nil), ErrBarrier)
+	}
+}
+
+func TestBarrierAfterDeath(t *testing.T) {
+	for name, leave := range map[string]func(*Client) error{"has finalized": (*Client).Finalize, "is gone": (*Client).Close} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(t, ServerConfig{Size: 2}, pipePair)
+			require.NoError(t, leave(j.clients[0]))
+			<-j.served[0]
+			err := j.clients[1].Barrier()
+			assert.ErrorIs(t, err, ErrBarrier)
+			assert.ErrorContains(t, err, "rank 0 "+name)
+			err = <-j.served[1]
+			assert.ErrorIs(t, err, ErrBarrier)
+			assert.ErrorContains(t, err, "rank 0 "+name)
+		})
+	}
+}
+
+// Who has its answer to finalize may end at once, and has left in order.
+func TestFinalizedBeforeTheAnswer(t *testing.T) {
+	for range 200 {
+		j := newJob(t, ServerConfig{Size: 1}, pipePair)
+		require.NoError(t, j.clients[0].Finalize())
+		require.Equal(t, StateFinalized, j.server.State(0))
+		require.NoError(t, <-j.served[0])
+	}
+}
+
+// A rank that runs an ordinary program never comes to a barrier either.
+func TestBarrierWithOrdinaryProgram(t *testing.T) {
+	s, err := NewServer(ServerConfig{Size: 2, JobID: "j"})
+	require.NoError(t, err)
+	ours, theirs := net.Pipe()
+	theirs.Close()
+	require.NoError(t, s.Serve(1, ours))
+	assert.Equal(t, StateNeverInited, s.State(1))
+
+	ours, theirs = net.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(0, ours) }()
+	c, err := NewClient(theirs, 0, 2)
+	require.NoError(t, err)
+	defer c.Close()
+	var left *BarrierError
+	require.ErrorAs(t, c.Barrier(), &left)
+	assert.Equal(t, BarrierError{Rank: 1, State: StateNeverInited}, *left)
+	err = <-done
+	assert.ErrorIs(t, err, ErrBarrier)
+	assert.ErrorContains(t, err, "rank 1 ended without Init")
+}
+
+func TestDeathInsideBarrier(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 3}, pipePair)
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		wg.Go(func() { errs[rank] = j.clients[rank].Barrier() })
+		waitState(t, j.server, rank, StateInBarrier)
+	}
+	j.clients[0].Close()
+	wg.Wait()
+	assert.ErrorIs(t, errs[0], ErrClosed)
+	assert.ErrorIs(t, <-j.served[0], ErrNotFinalized)
+	assert.ErrorIs(t, errs[1], ErrBarrier)
+	assert.ErrorIs(t, <-j.served[1], ErrBarrier)
+	assert.Equal(t, StateInited, j.server.State(2))
+}
+
+func TestAbort(t *testing.T) {
+	type abort struct {
+		rank, code int
+		message    string
+	}
+	got := make(chan abort, 1)
+	j := newJob(t, ServerConfig{Size: 3, OnAbort: func(rank, code int, message string) { got <- abort{rank, code, message} }}, socketPair)
+	var wg sync.WaitGroup
+	// Abort gets through although another goroutine of the rank waits in a barrier.
+	wg.Go(func() { assert.ErrorIs(t, j.clients[1].Barrier(), ErrClosed) })
+	wg.Go(func() { assert.ErrorContains(t, j.clients[0].Barrier(), "rank 1 has aborted the job") })
+	waitState(t, j.server, 0, StateInBarrier)
+	waitState(t, j.server, 1, StateInBarrier)
+	require.NoError(t, j.clients[1].Abort(-7, "disk full: 100%+\n=;ä"))
+	assert.Equal(t, abort{1, -7, "disk full: 100%+\n=;ä"}, <-got)
+	// Until the launcher has killed the process, nothing else happens.
+	assert.Equal(t, StateAborted, j.server.State(1))
+	assert.Equal(t, StateInBarrier, j.server.State(0))
+	require.NoError(t, j.clients[1].Abort(8, "heard once only"))
+	j.clients[1].Close() // now it has
+	wg.Wait()
+	assert.ErrorIs(t, <-j.served[1], ErrAborted)
+	assert.Equal(t, StateAborted, j.server.State(1))
+	err := <-j.served[0]
+	assert.ErrorIs(t, err, ErrBarrier)
+	assert.ErrorContains(t, err, "rank 1 has aborted the job")
+	assert.Empty(t, got)
+}
+
+func TestAbortWithoutLauncher(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	require.NoError(t, j.clients[0].Abort(1, ""))
+	assert.ErrorIs(t, <-j.served[0], ErrAborted)
+	assert.ErrorIs(t, j.clients[0].Barrier(), ErrLost)
+}
+
+// Fail ends an aborted rank's connection too, and what it said still counts.
+func TestFailAfterAbort(t *testing.T) {
+	told := make(chan struct{})
+	j := newJob(t, ServerConfig{Size: 1, OnAbort: func(int, int, string) { close(told) }}, pipePair)
+	require.NoError(t, j.clients[0].Abort(1, ""))
+	<-told
+	j.server.Fail(nil)
+	assert.ErrorIs(t, <-j.served[0], ErrAborted)
+	assert.Equal(t, StateAborted, j.server.State(0))
+}
+
+func TestFail(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 3}, pipePair)
+	require.NoError(t, j.clients[2].Finalize())
+	require.NoError(t, <-j.served[2])
+	errBoom := errors.New("boom")
+	j.server.Fail(errBoom)
+	j.server.Fail(errors.New("second"))
+	for rank := range 2 {
+		assert.ErrorIs(t, <-j.served[rank], errBoom)
+		assert.ErrorIs(t, j.clients[rank].Barrier(), ErrLost)
+		assert.Equal(t, StateGone, j.server.State(rank))
+	}
+	assert.Equal(t, StateFinalized, j.server.State(2))
+}
+
+// A launcher that fails the job with one rank's error does not make the others look like it.
+func TestFailWithErrorOfAnotherRank(t *testing.T) {
+	for _, cause := range []error{ErrAborted, ErrLost, ErrNotFinalized} {
+		j := newJob(t, ServerConfig{Size: 1}, pipePair)
+		j.server.Fail(cause)
+		assert.ErrorIs(t, <-j.served[0], cause)
+		assert.Equal(t, StateGone, j.server.State(0))
+	}
+}
+
+func TestServeAfterFail(t *testing.T) {
+	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
+	require.NoError(t, err)
+	s.Fail(nil)
+	ours, theirs := net.Pipe()
+	assert.ErrorIs(t, s.Serve(0, ours), ErrClosed)
+	_, err = theirs.Read(make([]byte, 1))
+	assert.Error(t, err)
+}
+
+// Close ends whatever waits, with an error that says that it was us.
+func TestCloseEndsBarrier(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, socketPair)
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.ErrorIs(t, j.clients[0].Barrier(), ErrClosed) })
+	waitState(t, j.server, 0, StateInBarrier)
+	wg.Go(func() { // waits for its turn behind the barrier
+		_, err := j.clients[0].Get("k")
+		assert.ErrorIs(t, err, ErrClosed)
+	})
+	require.NoError(t, j.clients[0].Close())
+	wg.Wait()
+}

@@ -1,0 +1,84 @@
+package wireup
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cannedConn reads what it was given, then the end; it takes all that is written.
+type cannedConn struct {
+	io.Reader
+	written bytes.Buffer
+}
+
+func (c *cannedConn) Write(b []byte) (int, error)        { return c.written.Write(b) }
+func (c *cannedConn) Close() error                       { return nil }
+func (c *cannedConn) LocalAddr() net.Addr                { return nil }
+func (c *cannedConn) RemoteAddr() net.Addr               { return nil }
+func (c *cannedConn) SetDeadline(time.Time) error        { return nil }
+func (c *cannedConn) SetReadDeadline(time.Time) error    { return nil }
+func (c *cannedConn) SetWriteDeadline(t time.Time) error { return nil }
+
+// Whatever a process says, the server answers in whole lines that a client can
+// parse, keeps its bounds, and ends when the connection does.
+func FuzzServerLine(f *testing.F) {
+	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=j key=a value=b\ncmd=barrier_in\ncmd=get kvsname=j key=a\ncmd=finalize\n", 0)
+	f.Add("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=3 message=%41+b\n", AnyRank)
+	f.Add("cmd=init pmi_version=1\nmcmd=spawn\ntotspawns=1\nspawnssofar=1\nendcmd\ncmd=lookup_name service=x\n", 0)
+	f.Add("cmd=init\x00pmi_version=1\n", 0)
+	f.Add("cmd=barrier_in\ncmd=", 0)
+	f.Fuzz(func(t *testing.T, said string, rank int) {
+		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", MaxKeys: 8, MaxBytes: 256, OnAbort: func(int, int, string) {}})
+		require.NoError(t, err)
+		conn := &cannedConn{Reader: strings.NewReader(said)}
+		_ = s.Serve(rank, conn)
+		require.LessOrEqual(t, s.kvs.keys, 8)
+		require.LessOrEqual(t, s.kvs.bytes, 256)
+		out := conn.written.String()
+		for line := range strings.Lines(out) {
+			require.True(t, strings.HasSuffix(line, "\n"))
+			require.LessOrEqual(t, len(line), maxRequestBytes, "an MPICH client takes no longer line")
+			_, err := parseLine(strings.TrimSuffix(line, "\n"))
+			require.NoError(t, err, "%q", line)
+		}
+	})
+}
+
+// Whatever a manager says, a client's calls end, with answers within bounds.
+func FuzzClientReply(f *testing.F) {
+	const hello = "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=j\n"
+	f.Add("")
+	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result rc=0 value=3.AAAA\ncmd=get_result rc=0 value=(vector,(0,1,4))\ncmd=finalize_ack\n")
+	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=-1 msg=no\ncmd=barrier_out rc=1\ncmd=get_result rc=0 value=9.AAAA\ncmd=get_result rc=0 value=AAAA\ncmd=get_result rc=0 value=AAAA\n")
+	f.Add(hello + "cmd=put_result\ncmd=get_result value=\x00\n")
+	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=2 state=5\n")
+	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=3 state=6\n")
+	f.Fuzz(func(t *testing.T, said string) {
+		c, err := NewClient(&cannedConn{Reader: strings.NewReader(said)}, 0, 3)
+		if err != nil {
+			return
+		}
+		require.NotEmpty(t, c.KVSName())
+		_ = c.Put("k", []byte("v"))
+		_ = c.Barrier()
+		if v, err := c.Get("k"); err == nil {
+			require.LessOrEqual(t, len(v), MaxValueBytes)
+		}
+		if nodeOf, err := c.NodeOf(); err == nil && nodeOf != nil {
+			require.Len(t, nodeOf, 3)
+		}
+		if secret, err := c.Secret(); err == nil {
+			require.Len(t, secret, SecretBytes)
+		}
+		_, _ = c.GetCard(1)
+		_, _ = c.AppNum()
+		_ = c.Abort(1, said)
+		_ = c.Finalize()
+	})
+}

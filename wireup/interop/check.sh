@@ -1,0 +1,35 @@
+# For run.sh and slurm.sh, which source it: a directory for what they build, and check.
+work=$(mktemp -d "${TMPDIR:-/tmp}/wireup-interop.XXXXXX") || exit 2
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+# check NAME STATUS COUNT PATTERN COMMAND…: COMMAND must end within a minute with STATUS
+# ("-": any but 0, "any": any), and with COUNT lines of output that match PATTERN.
+check() {
+    local name=$1 status=$2 count=$3 pattern=$4 got lines
+    shift 4
+    timeout 60 "$@" >"$work/out" 2>&1 </dev/null
+    got=$?
+    lines=$(grep -c -e "$pattern" "$work/out")
+    local good=$got # the status that would have been right
+    case $status in
+    any) ;;
+    -) [ "$got" = 0 ] && good="not 0" ;;
+    *) good=$status ;;
+    esac
+    [ "$got" = 124 ] && good="no time-out"
+    if [ "$got" = "$good" ] && [ "$lines" = "$count" ]; then
+        passed=$((passed + 1))
+        printf '  ok    %s\n' "$name"
+    else
+        failed=$((failed + 1))
+        printf '  FAIL  %s: status %s, wanted %s; %s lines with "%s", wanted %s: %s\n' \
+            "$name" "$got" "$good" "$lines" "$pattern" "$count" "$*"
+        sed 's/^/        /' "$work/out" | head -n 40
+    fi
+}
+
+verdict() {
+    echo "$passed checks passed, $failed failed"
+    [ "$failed" -eq 0 ]
+}

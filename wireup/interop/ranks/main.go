@@ -1,0 +1,147 @@
+// Ranks is a job that uses all of wireup's client and checks what comes back,
+// for run.sh to start under process managers that are not ours.
+//
+//	ranks            the whole life of a job; "rank R of N ok" if all was right
+//	ranks abort      rank 1 (or 0 if alone) aborts with code 7, the others wait in a barrier
+//	ranks die        rank 1 (or 0 if alone) exits with code 5 before a barrier
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mpigo/mpigo/wireup"
+)
+
+func main() {
+	c, err := wireup.FromEnv(nil)
+	if errors.Is(err, wireup.ErrNoLauncher) {
+		fmt.Println("no launcher")
+		os.Exit(3)
+	}
+	if err == nil {
+		switch mode(); {
+		case mode() == "":
+			err = life(c)
+		case c.Rank() != min(1, c.Size()-1):
+			err = c.Barrier()
+		case mode() == "abort":
+			if err = c.Abort(7, "as asked for"); err == nil {
+				err = c.Barrier() // has no chance; waits for the end
+			}
+		case mode() == "die":
+			os.Exit(5)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ranks:", err)
+		os.Exit(1)
+	}
+}
+
+func mode() string {
+	if len(os.Args) > 1 {
+		return os.Args[1]
+	}
+	return ""
+}
+
+// longValue needs many pieces, and differs from rank to rank and byte to byte.
+func longValue(rank int) []byte {
+	b := make([]byte, 20_000)
+	for i := range b {
+		b[i] = byte(i*7 + i/256 + rank)
+	}
+	return b
+}
+
+func longKey(rank int) string {
+	return fmt.Sprintf("a-key-of-all-the-forty-eight-bytes-allowed_%05d", rank)
+}
+
+func life(c *wireup.Client) error {
+	host, err := wireup.HostID()
+	if err != nil {
+		return err
+	}
+	card := wireup.Card{Host: host, PID: os.Getpid(), Rails: []wireup.Rail{{BTL: "tcp", Address: []byte{0, 10, '=', ' ', ';', byte(c.Rank())}}}}
+	if err := c.PutCard(card); err != nil {
+		return err
+	}
+	if err := c.Put(longKey(c.Rank()), longValue(c.Rank())); err != nil {
+		return err
+	}
+	if err := c.Put(fmt.Sprint("empty", c.Rank()), nil); err != nil {
+		return err
+	}
+	if err := c.Barrier(); err != nil {
+		return err
+	}
+	secret, err := c.Secret()
+	if err != nil {
+		return err
+	}
+	for rank := range c.Size() {
+		got, err := c.GetCard(rank)
+		if err != nil {
+			return err
+		}
+		if a := got.Rails[0].Address; got.Host != host || got.PID <= 0 || len(a) != 6 || a[5] != byte(rank) {
+			return fmt.Errorf("card of rank %d is %+v", rank, got)
+		}
+		long, err := c.Get(longKey(rank))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(long, longValue(rank)) {
+			return fmt.Errorf("long value of rank %d is wrong", rank)
+		}
+		empty, err := c.Get(fmt.Sprint("empty", rank))
+		if err != nil {
+			return err
+		}
+		if len(empty) != 0 {
+			return fmt.Errorf("empty value of rank %d is %q", rank, empty)
+		}
+	}
+	if _, err := c.Get("never-put"); !errors.Is(err, wireup.ErrNotFound) {
+		return fmt.Errorf("get of what is not there: %w", err)
+	}
+	// The secret is the same everywhere.
+	if err := c.Put(fmt.Sprint("secret", c.Rank()), secret); err != nil {
+		return err
+	}
+	if err := c.Barrier(); err != nil {
+		return err
+	}
+	for rank := range c.Size() {
+		other, err := c.Get(fmt.Sprint("secret", rank))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(secret, other) {
+			return fmt.Errorf("secret of rank %d differs", rank)
+		}
+	}
+	nodeOf, err := c.NodeOf()
+	if err != nil {
+		return err
+	}
+	app, err := c.AppNum()
+	if err != nil {
+		return err
+	}
+	universe, err := c.UniverseSize()
+	if err != nil {
+		return err
+	}
+	for range 20 {
+		if err := c.Barrier(); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("rank %d of %d ok, job %s, nodes %v, app %d, universe %d\n", c.Rank(), c.Size(), c.KVSName(), nodeOf, app, universe)
+	return c.Finalize()
+}

@@ -1,0 +1,336 @@
+package wireup
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// job is a server and the clients of all its ranks.
+type job struct {
+	server  *Server
+	clients []*Client
+	served  []chan error // what Serve returned, one a rank
+}
+
+// newJob connects size clients to a server. Those that the test leaves open are
+// closed at its end.
+func newJob(t testing.TB, cfg ServerConfig, pair func(testing.TB) (net.Conn, net.Conn)) *job {
+	t.Helper()
+	if cfg.JobID == "" {
+		cfg.JobID = "test.0"
+	}
+	server, err := NewServer(cfg)
+	require.NoError(t, err)
+	j := &job{server: server, clients: make([]*Client, cfg.Size)}
+	for rank := range cfg.Size {
+		ours, theirs := pair(t)
+		done := make(chan error, 1)
+		j.served = append(j.served, done)
+		go func() { done <- server.Serve(rank, ours) }()
+		j.clients[rank], err = NewClient(theirs, rank, cfg.Size)
+		require.NoError(t, err)
+		t.Cleanup(func() { j.clients[rank].Close() })
+	}
+	return j
+}
+
+// all runs body for each rank at once and returns the errors by rank.
+func (j *job) all(body func(c *Client) error) []error {
+	errs := make([]error, len(j.clients))
+	var wg sync.WaitGroup
+	for rank, c := range j.clients {
+		wg.Go(func() { errs[rank] = body(c) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func (j *job) allOK(t testing.TB, body func(c *Client) error) {
+	t.Helper()
+	for rank, err := range j.all(body) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+}
+
+func pipePair(testing.TB) (net.Conn, net.Conn) { return net.Pipe() }
+
+func socketPair(t testing.TB) (net.Conn, net.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var conns [2]net.Conn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		conns[i], err = net.FileConn(f)
+		require.NoError(t, err)
+		f.Close()
+	}
+	return conns[0], conns[1]
+}
+
+// The whole life of a job, as doc.go tells it, over both kinds of connection.
+func TestJobLife(t *testing.T) {
+	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"pipe": pipePair, "socket": socketPair} {
+		t.Run(name, func(t *testing.T) {
+			const n = 7
+			j := newJob(t, ServerConfig{Size: n, NodeOf: []int{4, 4, 4, 9, 9, 9, 4}, AppNum: []int{0, 0, 0, 0, 1, 1, 1}, UniverseSize: 20}, pair)
+			secrets := make([][]byte, n)
+			j.allOK(t, func(c *Client) error {
+				card := Card{Host: fmt.Sprint("host", c.Rank()), PID: 100 + c.Rank(), Rails: []Rail{{BTL: "tcp", Address: []byte{0, ' ', '=', '\n', byte(c.Rank())}}}}
+				if err := c.PutCard(card); err != nil {
+					return err
+				}
+				if err := c.Barrier(); err != nil {
+					return err
+				}
+				var err error
+				secrets[c.Rank()], err = c.Secret()
+				return err
+			})
+			j.allOK(t, func(c *Client) error {
+				for rank := range n {
+					card, err := c.GetCard(rank)
+					if err != nil {
+						return err
+					}
+					if card.PID != 100+rank || card.Host != fmt.Sprint("host", rank) || card.Rails[0].Address[4] != byte(rank) {
+						return fmt.Errorf("card of rank %d is %+v", rank, card)
+					}
+				}
+				return nil
+			})
+			assert.Len(t, secrets[0], SecretBytes)
+			assert.NotEqual(t, make([]byte, SecretBytes), secrets[0])
+			for rank, c := range j.clients {
+				assert.Equal(t, secrets[0], secrets[rank])
+				assert.Equal(t, rank, c.Rank())
+				assert.Equal(t, n, c.Size())
+				assert.Equal(t, "test.0", c.KVSName())
+				nodeOf, err := c.NodeOf()
+				require.NoError(t, err)
+				assert.Equal(t, []int{0, 0, 0, 1, 1, 1, 0}, nodeOf)
+				app, err := c.AppNum()
+				require.NoError(t, err)
+				assert.Equal(t, rank/4, app)
+				universe, err := c.UniverseSize()
+				require.NoError(t, err)
+				assert.Equal(t, 20, universe)
+				assert.Equal(t, StateInited, j.server.State(rank))
+			}
+			j.allOK(t, (*Client).Finalize)
+			for rank := range n {
+				assert.NoError(t, <-j.served[rank])
+				assert.Equal(t, StateFinalized, j.server.State(rank))
+				assert.ErrorIs(t, j.clients[rank].Put("k", nil), ErrClosed)
+				assert.ErrorIs(t, j.clients[rank].Barrier(), ErrClosed)
+				assert.ErrorIs(t, j.clients[rank].Finalize(), ErrClosed)
+				assert.ErrorIs(t, j.clients[rank].Abort(1, ""), ErrClosed)
+				assert.NoError(t, j.clients[rank].Close())
+			}
+		})
+	}
+}
+
+func TestValuesOfAllKinds(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	values := map[string][]byte{
+		"empty":      {},
+		"nul":        {0},
+		"line":       []byte("cmd=finalize\ncmd=abort exitcode=3\n"),
+		"every-byte": every,
+		"a":          []byte("a's own"), // keys of pieces and keys of users never meet
+		"a-1":        []byte("not a piece of a"),
+		"long":       bytes.Repeat(every, 40),
+		"longest":    bytes.Repeat(every, MaxValueBytes/len(every)),
+		string(bytes.Repeat([]byte("k"), MaxKeyBytes)): bytes.Repeat([]byte("v"), 3000),
+	}
+	for n := range 20 { // around the end of the first piece
+		values[fmt.Sprint("edge", n)] = bytes.Repeat([]byte{byte(n)}, valLenMax*3/4-n)
+	}
+	for key, value := range values {
+		require.NoError(t, j.clients[0].Put(key, value), key)
+	}
+	j.allOK(t, (*Client).Barrier)
+	for key, value := range values {
+		got, err := j.clients[1].Get(key)
+		require.NoError(t, err, key)
+		assert.True(t, bytes.Equal(value, got), key)
+	}
+}
+
+func TestPutChecksItsArguments(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 1}, pipePair)
+	c := j.clients[0]
+	for _, key := range []string{"", "with space", "a=b", "a;b", "a/1", "a.b", "ä", "new\nline", string(make([]byte, 3)), string(bytes.Repeat([]byte("k"), MaxKeyBytes+1))} {
+		assert.ErrorIs(t, c.Put(key, nil), ErrKey, "%q", key)
+		_, err := c.Get(key)
+		assert.ErrorIs(t, err, ErrKey, "%q", key)
+	}
+	assert.ErrorIs(t, c.Put("k", make([]byte, MaxValueBytes+1)), ErrTooLarge)
+	_, err := c.GetCard(1)
+	assert.ErrorIs(t, err, ErrRank)
+	_, err = c.GetCard(-1)
+	assert.ErrorIs(t, err, ErrRank)
+	assert.ErrorIs(t, c.PutCard(Card{PID: -1}), ErrCard)
+	require.NoError(t, c.Put("mpigo-card-0", []byte("not a card")))
+	require.NoError(t, c.Barrier())
+	_, err = c.GetCard(0)
+	assert.ErrorIs(t, err, ErrCard)
+}
+
+// What is put is visible after the barrier and not before, also to who put it.
+func TestPutIsVisibleAfterBarrier(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	require.NoError(t, j.clients[0].Put("k", []byte("v")))
+	for _, c := range j.clients {
+		_, err := c.Get("k")
+		assert.ErrorIs(t, err, ErrNotFound)
+	}
+	j.allOK(t, (*Client).Barrier)
+	for _, c := range j.clients {
+		v, err := c.Get("k")
+		require.NoError(t, err)
+		assert.Equal(t, "v", string(v))
+		_, err = c.Get("other")
+		assert.ErrorIs(t, err, ErrNotFound)
+	}
+}
+
+// In each round every rank reads what every rank has written in that round:
+// wrong if any is let go early.
+func TestBarrierOverManyRanksRepeatedly(t *testing.T) {
+	const n, rounds = 24, 12
+	j := newJob(t, ServerConfig{Size: n}, pipePair)
+	j.allOK(t, func(c *Client) error {
+		for round := range rounds {
+			if err := c.Put(fmt.Sprintf("r%d-%d", round, c.Rank()), []byte{byte(round)}); err != nil {
+				return err
+			}
+			if err := c.Barrier(); err != nil {
+				return err
+			}
+			for rank := range n {
+				if _, err := c.Get(fmt.Sprintf("r%d-%d", round, rank)); err != nil {
+					return err
+				}
+			}
+		}
+		return c.Finalize()
+	})
+}
+
+// Goroutines of one rank share the client; none sees another's answer.
+func TestClientIsShared(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, socketPair)
+	c := j.clients[0]
+	const n = 16
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = c.Put(fmt.Sprint("k", i), bytes.Repeat([]byte{byte(i)}, 100*i)) })
+	}
+	wg.Wait()
+	require.Empty(t, slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
+	j.allOK(t, (*Client).Barrier)
+	bad := make([]bool, n)
+	for i := range n {
+		wg.Go(func() {
+			v, err := c.Get(fmt.Sprint("k", i))
+			bad[i] = err != nil || !bytes.Equal(v, bytes.Repeat([]byte{byte(i)}, 100*i))
+		})
+	}
+	wg.Wait()
+	assert.NotContains(t, bad, true)
+}
+
+// Secret asks the manager while a Barrier of another goroutine is under way and
+// both get through: neither may hold what the other needs.
+func TestSecretDuringBarrier(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	j.allOK(t, (*Client).Barrier)
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, j.clients[1].Barrier()) })
+	waitState(t, j.server, 1, StateInBarrier)
+	wg.Go(func() {
+		_, err := j.clients[1].Secret()
+		assert.NoError(t, err)
+	})
+	wg.Go(func() { assert.NoError(t, j.clients[0].Barrier()) })
+	wg.Wait()
+}
+
+func TestSecretBeforeBarrier(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	for _, c := range j.clients {
+		_, err := c.Secret()
+		assert.ErrorIs(t, err, ErrSecret)
+	}
+}
+
+// Rank 0 was given a secret and does not publish it: rank 1, which was not, says so.
+func TestSecretGivenToSomeOnly(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 2}, pipePair)
+	given := bytes.Repeat([]byte{7}, SecretBytes)
+	j.clients[0].secret.given(given)
+	j.allOK(t, (*Client).Barrier)
+	secret, err := j.clients[0].Secret()
+	require.NoError(t, err)
+	assert.Equal(t, given, secret)
+	clear(secret) // the caller's copy
+	secret, err = j.clients[0].Secret()
+	require.NoError(t, err)
+	assert.Equal(t, given, secret)
+	_, err = j.clients[1].Secret()
+	assert.ErrorIs(t, err, ErrSecret)
+	assert.ErrorContains(t, err, EnvSecret)
+}
+
+func TestSecretOfWrongLength(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 1}, pipePair)
+	require.NoError(t, j.clients[0].Put(secretKey, []byte("short")))
+	j.clients[0].secret.barrier = true // as if rank 0 were another program
+	j.allOK(t, (*Client).Barrier)
+	_, err := j.clients[0].Secret()
+	assert.ErrorIs(t, err, ErrSecret)
+}
+
+func TestNewSecret(t *testing.T) {
+	a, err := NewSecret()
+	require.NoError(t, err)
+	b, err := NewSecret()
+	require.NoError(t, err)
+	assert.Len(t, a, SecretBytes)
+	assert.NotEqual(t, a, b)
+}
+
+func TestNodeOfNotSupplied(t *testing.T) {
+	nodeOf := make([]int, 4000)
+	for i := range nodeOf {
+		nodeOf[i] = i * i % 17
+	}
+	server, err := NewServer(ServerConfig{Size: len(nodeOf), JobID: "j", NodeOf: nodeOf})
+	require.NoError(t, err)
+	ours, theirs := net.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(0, ours) }()
+	c, err := NewClient(theirs, 0, len(nodeOf))
+	require.NoError(t, err)
+	got, err := c.NodeOf()
+	require.NoError(t, err)
+	assert.Nil(t, got)
+	require.NoError(t, c.Finalize())
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,372 @@
+package wireup
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// peer is the server's side of one process's connection. It belongs to the
+// goroutine that runs it.
+type peer struct {
+	s    *Server
+	conn net.Conn
+	rank int // AnyRank until initack tells
+
+	joined    bool // init was accepted
+	inBarrier bool
+	spawn     *spawnBlock // inside a spawn request
+
+	// How it ended, for Serve to tell. An error alone does not: Fail may have
+	// been given the error of another rank.
+	finalized bool
+	aborted   error // what it aborted with; its lines are not heeded any more
+	lost      bool  // the connection ended
+}
+
+// errDone ends run in the regular way.
+var errDone = errors.New("done")
+
+// run answers until there is a reason to end. It reads on while the process
+// waits in a barrier, or nobody would notice an abort or a death there.
+func (p *peer) run() error {
+	lines := make(chan received)
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.receive(lines, stop)
+	}()
+	defer func() {
+		close(stop)
+		p.conn.Close()
+		<-ended
+	}()
+	for {
+		var barrier chan error
+		if p.inBarrier {
+			barrier = p.s.ranks[p.rank].out
+		}
+		var err error
+		select {
+		case <-p.s.failed:
+			err = p.s.failure
+		case outcome := <-barrier:
+			p.inBarrier = false
+			if err = outcome; err == nil {
+				err = p.answer("barrier_out")
+			} else {
+				p.barrierFailed(err)
+			}
+		case r := <-lines:
+			if err = r.err; err == nil {
+				err = p.line(r.line)
+			} else {
+				p.lost = errors.Is(err, ErrLost)
+			}
+		}
+		if errors.Is(err, errDone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+type received struct {
+	line string
+	err  error
+}
+
+func (p *peer) receive(lines chan<- received, stop <-chan struct{}) {
+	in := newLineReader(p.conn)
+	for {
+		line, err := in.readLine()
+		r := received{line: line}
+		if err != nil {
+			r.err = connError(err)
+		}
+		select {
+		case lines <- r:
+		case <-stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wrap puts the rank in front of an error, if there is one.
+func (p *peer) wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case p.rank == AnyRank:
+		return fmt.Errorf("wireup: process unknown: %w", err)
+	default:
+		return fmt.Errorf("wireup: rank %d: %w", p.rank, err)
+	}
+}
+
+// line acts on one line of the process.
+func (p *peer) line(line string) error {
+	if p.aborted != nil {
+		return nil
+	}
+	if p.spawn != nil {
+		return p.spawnLine(line)
+	}
+	m, err := parseLine(line)
+	if err != nil {
+		return nonsense(line, err)
+	}
+	switch {
+	case p.rank == AnyRank && m.cmd != "initack":
+		return nonsense(line, errors.New("initack has to be first"))
+	case !p.joined && m.cmd != "initack" && m.cmd != "init" && m.cmd != "abort":
+		return nonsense(line, errors.New("init has to be first"))
+	case p.inBarrier && m.cmd != "abort":
+		return nonsense(line, errors.New("in barrier"))
+	}
+	switch m.cmd {
+	case "initack":
+		return p.initack(line, m)
+	case "init":
+		return p.init(m)
+	case "get_maxes":
+		return p.answer("maxes", "kvsname_max", strconv.Itoa(kvsNameMax),
+			"keylen_max", strconv.Itoa(keyLenMax), "vallen_max", strconv.Itoa(valLenMax))
+	case "get_appnum":
+		app := 0
+		if p.s.cfg.AppNum != nil {
+			app = p.s.cfg.AppNum[p.rank]
+		}
+		return p.answer("appnum", "appnum", strconv.Itoa(app))
+	case "get_universe_size":
+		return p.answer("universe_size", "size", strconv.Itoa(p.s.cfg.UniverseSize))
+	case "get_my_kvsname":
+		return p.answer("my_kvsname", "kvsname", p.s.cfg.JobID)
+	case "put":
+		return p.put(m)
+	case "get":
+		return p.get(m)
+	case "barrier_in":
+		p.inBarrier = true
+		p.s.enterBarrier(p.rank)
+		return nil
+	case "finalize":
+		p.finalized = true
+		p.s.leave(p.rank, StateFinalized) // before the process knows, and can end
+		// Whether the process still waits for the answer is its own affair.
+		_ = p.answer("finalize_ack")
+		return errDone
+	case "abort":
+		return p.abort(m)
+	case "spawn":
+		p.spawn = &spawnBlock{}
+		return nil
+	default:
+		return p.answer(resultOf(m.cmd), "rc", "-1", "msg", "not_supported")
+	}
+}
+
+// resultOf is what clients expect as the answer to a command. Those that are
+// not in the list are not PMI-1's; an answer all the same lets them go on.
+func resultOf(cmd string) string {
+	switch cmd {
+	case "publish_name":
+		return "publish_result"
+	case "unpublish_name":
+		return "unpublish_result"
+	case "lookup_name":
+		return "lookup_result"
+	case "create_kvs":
+		return "newkvs"
+	case "destroy_kvs":
+		return "kvs_destroyed"
+	case "getbyidx":
+		return "getbyidx_results"
+	default:
+		return cmd + "_result"
+	}
+}
+
+func nonsense(line string, why error) error {
+	return fmt.Errorf("said %q: %w: %w", clip(line), why, ErrProtocol)
+}
+
+func (p *peer) initack(line string, m message) error {
+	id, err := m.number("pmiid", 0, maxRanks)
+	if err != nil {
+		return nonsense(line, err)
+	}
+	switch {
+	case p.rank == AnyRank:
+		if err := p.s.claim(id); err != nil {
+			return err
+		}
+		p.rank = id
+	case p.rank != id:
+		return nonsense(line, errors.New("not its rank"))
+	}
+	return p.write(formatLine("initack") +
+		formatLine("set", "size", strconv.Itoa(p.s.cfg.Size)) +
+		formatLine("set", "rank", strconv.Itoa(p.rank)) +
+		formatLine("set", "debug", "0"))
+}
+
+// init accepts PMI 1.0 and 1.1; others learn what they could have.
+func (p *peer) init(m message) error {
+	rc := "0"
+	if _, err := m.number("pmi_version", 1, 1); err != nil {
+		rc = "-1"
+	} else if !p.joined {
+		p.joined = true
+		p.s.inited(p.rank)
+	}
+	return p.answer("response_to_init", "pmi_version", "1", "pmi_subversion", "1", "rc", rc)
+}
+
+// barrierFailed tells the process why its barrier does not end well; Client turns it into
+// the same error there. MPICH's client takes an answer that it does not know for a failure.
+func (p *peer) barrierFailed(why error) {
+	var left *BarrierError
+	if errors.As(why, &left) {
+		// Whether it arrives changes nothing: the connection ends next.
+		_ = p.send(formatLine(barrierFailed, "rank", strconv.Itoa(left.Rank), "state", strconv.Itoa(int(left.State))))
+	}
+}
+
+func (p *peer) put(m message) error {
+	key, value, why := p.keyOf(m)
+	if why == "" {
+		p.s.mu.Lock()
+		// Clones, or a key would hold on to the whole line.
+		if !p.s.kvs.put(strings.Clone(key), strings.Clone(value)) {
+			why = "no_room"
+		}
+		p.s.mu.Unlock()
+	}
+	if why != "" {
+		return p.answer("put_result", "rc", "-1", "msg", why)
+	}
+	return p.answer("put_result", "rc", "0", "msg", "success")
+}
+
+func (p *peer) get(m message) error {
+	key, _, why := p.keyOf(m)
+	var value string
+	var found bool
+	switch {
+	case why != "":
+	case key == mappingKey:
+		value, found = p.s.mapping, p.s.mapping != ""
+	default:
+		p.s.mu.Lock()
+		value, found = p.s.kvs.get(key)
+		p.s.mu.Unlock()
+	}
+	switch {
+	case found:
+		return p.answer("get_result", "rc", "0", "msg", "success", "value", value)
+	case why == "":
+		why = "key_not_found"
+	}
+	// A value all the same, as Hydra gives one.
+	return p.answer("get_result", "rc", "-1", "msg", why, "value", "unknown")
+}
+
+// keyOf takes a put or get apart; why says what is wrong with it.
+func (p *peer) keyOf(m message) (key, value, why string) {
+	key, _ = m.get("key")
+	value, _ = m.get("value")
+	name, _ := m.get("kvsname")
+	switch {
+	case name != p.s.cfg.JobID:
+		why = "no_such_kvs"
+	case key == "" || len(key) > keyLenMax:
+		why = "bad_key"
+	case len(value) > valLenMax:
+		why = "value_too_long"
+	}
+	return key, value, why
+}
+
+// abort tells the launcher. The connection stays open until the process is dead
+// if there is a launcher to kill it: MPICH's client waits here for an answer that
+// never comes, and spins if the connection ends instead.
+func (p *peer) abort(m message) error {
+	code, err := m.number("exitcode", -1<<31, 1<<31-1)
+	if err != nil {
+		code = 1
+	}
+	text, _ := m.get("message")
+	if plain, err := url.QueryUnescape(text); err == nil {
+		text = plain
+	}
+	p.aborted = fmt.Errorf("%w: exit code %d: %q", ErrAborted, code, clip(text))
+	p.inBarrier = false
+	p.s.aborted(p.rank)
+	if p.s.cfg.OnAbort == nil {
+		return p.aborted
+	}
+	p.s.cfg.OnAbort(p.rank, code, text)
+	return nil
+}
+
+// spawnBlock is a request to start more processes: lines from mcmd=spawn to
+// endcmd, once for each program, with one answer after the last block.
+type spawnBlock struct {
+	lines int
+	total string // totspawns=
+	sofar string // spawnssofar=
+}
+
+const maxSpawnLines = 1 << 14
+
+// spawnLine reads over a spawn request and says no at its end, for otherwise
+// MPI_Comm_spawn would wait for ever.
+func (p *peer) spawnLine(line string) error {
+	b := p.spawn
+	if b.lines++; b.lines > maxSpawnLines {
+		return nonsense(line, errors.New("endless spawn"))
+	}
+	key, value, _ := strings.Cut(line, "=")
+	switch key {
+	case "totspawns":
+		b.total = value
+	case "spawnssofar":
+		b.sofar = value
+	case "endcmd":
+		p.spawn = nil
+		if b.sofar == b.total {
+			return p.answer("spawn_result", "rc", "-1", "msg", "not_supported")
+		}
+	}
+	return nil
+}
+
+func (p *peer) answer(cmd string, pairs ...string) error { return p.write(formatLine(cmd, pairs...)) }
+
+func (p *peer) write(text string) error {
+	if err := p.send(text); err != nil {
+		err = connError(err)
+		p.lost = errors.Is(err, ErrLost)
+		return err
+	}
+	return nil
+}
+
+func (p *peer) send(text string) error {
+	if err := p.conn.SetWriteDeadline(time.Now().Add(p.s.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	_, err := p.conn.Write([]byte(text))
+	return err
+}

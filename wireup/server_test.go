@@ -1,0 +1,77 @@
+package wireup
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The server's behaviour on the wire is in trace_test.go, that at deaths in death_test.go.
+
+func TestNewServerChecksItsConfig(t *testing.T) {
+	good := ServerConfig{Size: 2, JobID: "a-b_c.d:3", NodeOf: []int{0, 1}, AppNum: []int{0, 1}}
+	_, err := NewServer(good)
+	require.NoError(t, err)
+	for name, spoil := range map[string]func(*ServerConfig){
+		"no ranks":        func(c *ServerConfig) { c.Size = 0 },
+		"too many ranks":  func(c *ServerConfig) { c.Size = maxRanks + 1 },
+		"no job ID":       func(c *ServerConfig) { c.JobID = "" },
+		"space in job ID": func(c *ServerConfig) { c.JobID = "a b" },
+		"long job ID":     func(c *ServerConfig) { c.JobID = string(make([]byte, maxJobIDBytes+1)) },
+		"nodes":           func(c *ServerConfig) { c.NodeOf = c.NodeOf[:1] },
+		"programs":        func(c *ServerConfig) { c.AppNum = []int{} },
+		"keys":            func(c *ServerConfig) { c.MaxKeys = -1 },
+		"bytes":           func(c *ServerConfig) { c.MaxBytes = -1 },
+		"universe":        func(c *ServerConfig) { c.UniverseSize = -1 },
+		"timeout":         func(c *ServerConfig) { c.WriteTimeout = -1 },
+	} {
+		cfg := good
+		spoil(&cfg)
+		_, err := NewServer(cfg)
+		assert.ErrorIs(t, err, ErrConfig, name)
+	}
+}
+
+func TestStateOfNoRank(t *testing.T) {
+	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
+	require.NoError(t, err)
+	assert.Equal(t, StateNeverInited, s.State(-1))
+	assert.Equal(t, StateNeverInited, s.State(1))
+	assert.Equal(t, "State(17)", State(17).String())
+}
+
+func TestServeClosesTheConnectionItRefuses(t *testing.T) {
+	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
+	require.NoError(t, err)
+	ours, theirs := net.Pipe()
+	assert.ErrorIs(t, s.Serve(1, ours), ErrRank)
+	_, err = theirs.Write([]byte("x"))
+	assert.Error(t, err)
+}
+
+// A process that sends spawn lines without end is not listened to for ever.
+func TestEndlessSpawn(t *testing.T) {
+	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
+	require.NoError(t, err)
+	said := "cmd=init pmi_version=1\nmcmd=spawn\n"
+	n := 0
+	conn := &cannedConn{Reader: readerFunc(func(p []byte) (int, error) {
+		k := copy(p, said)
+		if said = said[k:]; said == "" {
+			said = "arg=x\n"
+		}
+		n += k
+		return k, nil
+	})}
+	assert.ErrorIs(t, s.Serve(0, conn), ErrProtocol)
+	assert.Less(t, n, 2*maxSpawnLines*len("arg=x\n"))
+}
+
+// The longest values and keys that the server takes give lines that MPICH's client can read.
+func TestServerLinesFitMPICH(t *testing.T) {
+	longest := "cmd=put kvsname=" + string(make([]byte, maxJobIDBytes)) + " key=" + string(make([]byte, keyLenMax)) + " value=" + string(make([]byte, valLenMax)) + "\n"
+	assert.LessOrEqual(t, len(longest), maxRequestBytes)
+	assert.LessOrEqual(t, len(formatLine("get_result", "rc", "0", "msg", "success", "value", string(make([]byte, valLenMax)))), maxRequestBytes)
+}
