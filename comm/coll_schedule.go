@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
 )
 
 // A collective is a schedule: a list of steps, made by a builder (coll_barrier.go,
@@ -154,7 +155,8 @@ func (s *schedule) post() (waiting bool, err error) {
 				break
 			}
 			// The only one, and nothing to do before it is here.
-			got, r := p.Recv(s.coll, st.a, 1, peer, s.tag, s.call)
+			var got request.Status
+			r := p.Recv(&got, s.coll, st.a, 1, peer, s.tag, s.call)
 			if recv := (collRecv{r, peer, len(st.a)}); r != nil {
 				s.recvs = append(s.recvs, recv)
 			} else if got.Bytes != int64(len(st.a)) {

@@ -20,20 +20,28 @@ func sizeOf[T any]() uintptr {
 	return unsafe.Sizeof(zero)
 }
 
+// elemType says what a buffer's elements are: it is a nil *T.
+type elemType any
+
+func elemOf[T any]() elemType { return (*T)(nil) }
+
+// wordOf is what an interface says of the type of what it holds: one word, different for each type.
+func wordOf(e elemType) uintptr { return *(*uintptr)(unsafe.Pointer(&e)) }
+
 // checkElem is nil if values of type T hold no pointers, so that their bytes are all
 // there is to send. Otherwise it is an ErrType that names the field. c may be nil. No
 // lock needed.
-func checkElem[T any](c *Comm) error {
+func checkElem[T any](c *Comm) error { return c.checkElem(elemOf[T]()) }
+
+func (c *Comm) checkElem(e elemType) error {
 	if c.isNull() {
-		return elemError(reflect.TypeFor[T]())
+		return elemError(reflect.TypeOf(e).Elem())
 	}
-	// What an interface that holds a *T says of its type: one word, different for each type.
-	var p any = (*T)(nil)
-	word := *(*uintptr)(unsafe.Pointer(&p))
+	word := wordOf(e)
 	if c.job.elems.isGood(word) {
 		return nil
 	}
-	return c.job.elems.check(word, reflect.TypeFor[T]())
+	return c.job.elems.check(word, reflect.TypeOf(e).Elem())
 }
 
 // elemCache remembers which types are good to send. Goroutines may share it.

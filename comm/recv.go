@@ -17,18 +17,26 @@ import (
 // library's until the call returns or the request is complete. Errors: ErrType,
 // ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed for the
 // peer; ErrFinalized.
-func Recv[T any](c *Comm, buf []T, source, tag int) (request.Status, error) {
-	return c.recv(checkElem[T](c), bytesOf(buf), int(sizeOf[T]()), source, tag, "recv")
+func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
+	err = c.recv(&st, elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
+	return st, err
 }
 
 // Irecv begins to receive into buf. Arguments and errors as for Recv.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
+	return c.irecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
+}
+
+func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
 	const op = "irecv"
-	if err := c.enterRecv(checkElem[T](c), source, tag); err != nil {
-		return request.Request{}, c.fail(op, source, tag, err)
+	if !c.enterNow(elem, source, tag) {
+		if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
+			return request.Request{}, c.fail(op, source, tag, err)
+		}
 	}
-	defer c.leave()
-	return c.job.pml.Irecv(c.p2p, bytesOf(buf), int(sizeOf[T]()), source, tag, op).Handle(), nil
+	r := c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle()
+	c.leave()
+	return r, nil
 }
 
 // enterRecv checks what all receives and probes have in common, and holds the lock if all
@@ -53,16 +61,20 @@ func (c *Comm) enterRecv(bad error, source, tag int) error {
 	return err
 }
 
-func (c *Comm) recv(bad error, buf []byte, elem, source, tag int, op string) (request.Status, error) {
-	if err := c.enterRecv(bad, source, tag); err != nil {
-		return request.Empty(), c.fail(op, source, tag, err)
+// recv fills in st, which is zero.
+func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source, tag int) (err error) {
+	const op = "recv"
+	if !c.enterNow(elem, source, tag) {
+		if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
+			*st = request.Empty()
+			return c.fail(op, source, tag, err)
+		}
 	}
 	defer c.leave()
-	st, r := c.job.pml.Recv(c.p2p, buf, elem, source, tag, op)
-	if r == nil {
-		return st, nil
+	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, op); r != nil {
+		*st, err = awaitRecv(c.ctx, r)
 	}
-	return awaitRecv(c.ctx, r)
+	return err
 }
 
 // awaitRecv finishes a blocking receive. If ctx ends, the receive is withdrawn; if it

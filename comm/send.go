@@ -17,44 +17,79 @@ import (
 // and ErrProcFailed for the peer; ErrComm also if the peer has freed the communicator
 // without receiving the message; ErrFinalized.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
-	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "send")
+	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
 
 // Ssend is Send that returns when the message has been matched by a receive.
 func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
-	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "ssend")
+	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
 // Bsend is Send from a copy: it does not wait for anything. Memory for copies is not
 // bounded: there is no buffer to attach.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
-	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "bsend")
+	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
 }
 
 // Rsend is Send for a receive that the caller knows is posted.
 func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
-	return c.send(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "rsend")
+	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendReady)
 }
 
 // Isend begins to send buf to dest under tag. buf may be used again when the request is
 // complete. Arguments and errors as for Send.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "isend")
+	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
 
 // Issend is Isend that completes when the message has been matched by a receive.
 func Issend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "issend")
+	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
 // Ibsend is Isend from a copy: the request is complete at once.
 func Ibsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "ibsend")
+	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
 }
 
 // Irsend is Isend for a receive that the caller knows is posted.
 func Irsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.isend(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "irsend")
+	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendReady)
+}
+
+// sendKind is which of the sends a call is.
+type sendKind uint8
+
+const (
+	sendStandard sendKind = iota
+	sendSynchronous
+	sendBuffered
+	sendReady
+)
+
+var sendModes = [...]pml.Mode{pml.Standard, pml.Synchronous, pml.Buffered, pml.Ready} // never written
+
+// Names of the calls by kind, never written.
+var (
+	sendOps  = [...]string{"send", "ssend", "bsend", "rsend"}
+	isendOps = [...]string{"isend", "issend", "ibsend", "irsend"}
+)
+
+// enterNow takes the lock for a call to or from a peer, if that is free and there is nothing to find fault
+// with in what all such calls have in common. It reports whether it did.
+func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
+	if c.isNull() || c.done != nil || uint(peer) >= uint(len(c.group)) || uint(tag) > tagUB {
+		return false
+	}
+	j := c.job
+	if !j.elems.isGood(wordOf(elem)) || !j.eng.TryLock() {
+		return false
+	}
+	if j.ended == nil && !c.freed {
+		return true
+	}
+	j.eng.Unlock()
+	return false
 }
 
 // enterSend checks what all sends have in common, and holds the lock if all is well.
@@ -79,10 +114,21 @@ func (c *Comm) enterSend(bad error, dest, tag int) error {
 	return err
 }
 
-func (c *Comm) send(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) error {
-	if err := c.enterSend(bad, dest, tag); err != nil {
-		return c.fail(op, dest, tag, err)
+func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) error {
+	if !c.enterNow(elem, dest, tag) {
+		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
+			return c.fail(sendOps[kind], dest, tag, err)
+		}
 	}
+	if kind != sendSynchronous && c.job.pml.SendNow(c.p2p, buf, dest, tag) {
+		c.leave()
+		return nil
+	}
+	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
+}
+
+// sendEntered is a blocking send after the checks; it gives the lock back.
+func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
 	defer c.leave()
 	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
 		return awaitSend(c.ctx, r)
@@ -90,12 +136,15 @@ func (c *Comm) send(bad error, buf []byte, dest, tag int, mode pml.Mode, op stri
 	return nil
 }
 
-func (c *Comm) isend(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) (request.Request, error) {
-	if err := c.enterSend(bad, dest, tag); err != nil {
-		return request.Request{}, c.fail(op, dest, tag, err)
+func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (request.Request, error) {
+	if !c.enterNow(elem, dest, tag) {
+		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
+			return request.Request{}, c.fail(isendOps[kind], dest, tag, err)
+		}
 	}
-	defer c.leave()
-	return c.job.pml.Isend(c.p2p, buf, dest, tag, mode, op).Handle(), nil
+	r := c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
+	c.leave()
+	return r, nil
 }
 
 // awaitSend finishes a blocking send. If ctx ends, the send goes on in the background.
@@ -157,9 +206,9 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		}
 		s = c.job.pml.Isend(c.p2p, send, dest, sendtag, pml.Standard, op)
 	}
-	st, r := c.job.pml.Recv(c.p2p, recv, elem, source, recvtag, op)
+	var st request.Status
 	var err error
-	if r != nil {
+	if r := c.job.pml.Recv(&st, c.p2p, recv, elem, source, recvtag, op); r != nil {
 		st, err = awaitRecv(c.ctx, r)
 	}
 	if s != nil {

@@ -27,7 +27,10 @@ type valueBox[T any] struct{ V T }
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	const op = "send value"
 	b, bad := encodeValue(v)
-	return c.send(bad, b, dest, tag, pml.Standard, op)
+	if err := c.enterSend(bad, dest, tag); err != nil {
+		return c.fail(op, dest, tag, err)
+	}
+	return c.sendEntered(b, dest, tag, pml.Standard, op)
 }
 
 // RecvValue receives what SendValue sent with the same T. A message that is not such

@@ -62,6 +62,16 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 
 // Arrived implements btl.Events.
 func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
+	if tag == tagMatch && uint(rank) < uint(len(p.peers)) {
+		if pr := p.peers[rank]; pr != nil && pr.via != nil && pr.lost == nil && p.expected(pr, frag) {
+			return
+		}
+	}
+	p.arrived(m, rank, tag, frag)
+}
+
+// arrived is Arrived for all but the plainest case.
+func (p *PML) arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	if rank < 0 || rank >= len(p.peers) || p.closed != nil {
 		p.stats.Malformed++
 		return
@@ -72,9 +82,6 @@ func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	}
 	if pr.via == nil {
 		pr.via = m
-	}
-	if tag == tagMatch && p.expected(pr, frag) {
-		return
 	}
 	var err error
 	switch tag {

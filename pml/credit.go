@@ -147,7 +147,7 @@ func (p *PML) letGo(pr *peer, kind btl.Tag, bytes int) {
 func (p *PML) took(pr *peer, bytes int) {
 	c := &pr.credit
 	c.received += int64(bytes) + fragmentCost
-	if c.received-c.told > c.window/2 {
+	if 2*(c.received-c.told) > c.window {
 		p.tell(pr, false)
 	}
 }

@@ -22,26 +22,39 @@ type direct struct {
 }
 
 // Recv is Irecv for a caller that will wait at once. It returns a nil request if the receive is
-// complete, without error, and its status.
-func (p *PML) Recv(c *Context, buf []byte, elem, source, tag int, op string) (st request.Status, r *RecvRequest) {
+// complete, without error, and then fills in its status, which was zero.
+func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
 	d := &p.direct
-	world := c.world(source)
-	if world < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.spoiled(tag) != nil || p.expect(c, world) != nil {
-		return request.Status{}, p.Irecv(c, buf, elem, source, tag, op)
+	if source < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.spoiled(tag) != nil {
+		return p.Irecv(c, buf, elem, source, tag, op)
+	}
+	world := c.group.world[source]
+	if !p.isExpected(world) && p.expect(c, world) != nil {
+		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	d.need, d.ctx, d.buf, d.world, d.tag = 1, c, buf, world, tag
 	d.elem, d.source, d.op = elem, source, op
-	p.demand(c, world)
+	if p.full > 0 {
+		p.demand(c, world)
+	}
 	p.eng.Spin(&d.need)
 	if d.ctx != nil && d.need > 0 {
 		p.settleDirect()
 	}
 	d.ctx, d.buf = nil, nil
-	if r = d.made; r != nil {
+	if r := d.made; r != nil {
 		d.made = nil
-		return request.Status{}, r
+		return r
 	}
-	return request.Status{Source: source, Tag: d.gotTag, Count: request.Wholes(int64(d.bytes), elem), Bytes: int64(d.bytes)}, nil
+	st.Source, st.Tag, st.Bytes = source, d.gotTag, int64(d.bytes)
+	st.Count = request.Wholes(st.Bytes, elem)
+	return nil
+}
+
+// isExpected reports whether expect has nothing to do, and nothing against waiting for a rank of the job.
+func (p *PML) isExpected(world int) bool {
+	pr := p.peers[world]
+	return pr != nil && pr.first != nil && pr.lost == nil && p.closed == nil && len(p.fallen) == 0
 }
 
 // takes receives a message that is all there, and reports whether it did.

@@ -30,7 +30,7 @@ type node[T any] struct {
 }
 
 // queue is first in, first out; elements may leave from anywhere. It is in its table while
-// it holds something.
+// it holds something, and the one that was emptied last stays until another one is.
 type queue[T any] struct {
 	key        matchKey
 	head, tail *node[T]
@@ -43,7 +43,8 @@ type queue[T any] struct {
 type queueTable[T any] struct {
 	buckets []*queue[T] // a power of two of them
 	shift   uint8       // 64 less the logarithm of that
-	live    int         // queues
+	live    int         // queues that hold something
+	last    *queue[T]   // the one that was emptied last; it may have been filled again
 	spare   *queue[T]
 	spares  int
 }
@@ -60,8 +61,15 @@ func (t *queueTable[T]) bucket(key matchKey) **queue[T] {
 	return &t.buckets[(k^k>>29)*0xbf58476d1ce4e5b9>>(t.shift&63)]
 }
 
-// find is the queue of key, or nil.
+// find is the queue of key, which may be empty, or nil.
 func (t *queueTable[T]) find(key matchKey) *queue[T] {
+	if q := t.last; q != nil && q.key == key {
+		return q
+	}
+	return t.search(key)
+}
+
+func (t *queueTable[T]) search(key matchKey) *queue[T] {
 	q := *t.bucket(key)
 	for q != nil && q.key != key {
 		q = q.chain
@@ -71,7 +79,7 @@ func (t *queueTable[T]) find(key matchKey) *queue[T] {
 
 // first is the oldest element under key, or nil.
 func (t *queueTable[T]) first(key matchKey) *T {
-	if q := t.find(key); q != nil {
+	if q := t.find(key); q != nil && q.head != nil {
 		return q.head.item
 	}
 	return nil
@@ -86,6 +94,7 @@ func (t *queueTable[T]) push(key matchKey, n *node[T], item *T) {
 	n.item, n.in, n.prev, n.next = item, q, q.tail, nil
 	if q.tail == nil {
 		q.head = n
+		t.live++
 	} else {
 		q.tail.next = n
 	}
@@ -106,8 +115,18 @@ func (t *queueTable[T]) newQueue(key matchKey) *queue[T] {
 	at := t.bucket(key)
 	q.key, q.chain = key, *at
 	*at = q
-	t.live++
 	return q
+}
+
+// emptied keeps a queue that has nothing left for what is likely to come next, in place of the last one.
+func (t *queueTable[T]) emptied(q *queue[T]) {
+	t.live--
+	if last := t.last; last != q {
+		t.last = q
+		if last != nil && last.head == nil {
+			t.drop(last)
+		}
+	}
 }
 
 // drop takes an empty queue out.
@@ -117,7 +136,6 @@ func (t *queueTable[T]) drop(q *queue[T]) {
 		at = &(*at).chain
 	}
 	*at = q.chain
-	t.live--
 	if t.spares < len(t.buckets) {
 		q.chain = t.spare
 		t.spare = q
@@ -161,7 +179,7 @@ func (t *queueTable[T]) remove(n *node[T]) {
 		n.next.prev = n.prev
 	}
 	if q.head == nil {
-		t.drop(q)
+		t.emptied(q)
 	}
 	*n = node[T]{}
 }
@@ -236,6 +254,9 @@ func older(a, b *RecvRequest) *RecvRequest {
 func (q *posted) awaits(source int) bool {
 	for _, queue := range q.table.buckets {
 		for ; queue != nil; queue = queue.chain {
+			if queue.head == nil {
+				continue
+			}
 			if world := queue.head.item.world; world == source || world == request.AnySource {
 				return true
 			}

@@ -134,7 +134,7 @@ func (r *RecvRequest) Start() {
 		return
 	}
 	err := r.ctx.spoiled(r.tag)
-	if err == nil {
+	if err == nil && (r.world < 0 || !r.p.isExpected(r.world)) {
 		err = r.p.expect(r.ctx, r.world)
 	}
 	if err != nil {
@@ -143,7 +143,9 @@ func (r *RecvRequest) Start() {
 	}
 	r.move(recvPosted)
 	r.ctx.posted.add(r)
-	r.p.demand(r.ctx, r.world)
+	if r.p.full > 0 {
+		r.p.demand(r.ctx, r.world)
+	}
 }
 
 // accept receives a message that was unexpected.
@@ -446,13 +448,19 @@ func (r *RecvRequest) finish(err error) {
 }
 
 func (r *RecvRequest) move(to recvState) {
+	if !recvLegal[r.state][to] || r.p.onMove != nil {
+		r.moving(to)
+	}
+	r.state = to
+}
+
+func (r *RecvRequest) moving(to recvState) {
 	if !recvLegal[r.state][to] {
 		r.p.illegal("receive: " + r.state.String() + " → " + to.String())
 	}
 	if r.p.onMove != nil {
 		r.p.onMove(r, r.state, to)
 	}
-	r.state = to
 }
 
 // Cancel implements request.Operation: a receive that has not matched is withdrawn.

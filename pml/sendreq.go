@@ -106,7 +106,11 @@ func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) 
 // SendNow sends what can be sent at once, with nothing left to wait for, and reports whether it
 // did.
 func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
-	return dest == request.ProcNull || p.sendInline(c, p.peer(c.group.world[dest]), buf, tag)
+	if dest == request.ProcNull {
+		return true
+	}
+	pr := p.peers[c.group.world[dest]]
+	return pr != nil && p.sendInline(c, pr, buf, tag)
 }
 
 // sendInline sends a small message with nothing to remember, if that can be done now.
@@ -164,13 +168,19 @@ func (s *SendRequest) Start() {
 		return
 	}
 	pr := p.peer(s.ctx.group.world[s.dest])
-	if err := p.route(pr); err != nil && !pr.isFailing() {
-		s.Complete(request.Empty(), err)
+	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
+		s.CompleteEmpty()
 		return
 	}
-	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
-		s.Complete(request.Empty(), nil)
-		return
+	if pr.first == nil || pr.lost != nil {
+		if err := p.route(pr); err != nil && !pr.isFailing() {
+			s.Complete(request.Empty(), err)
+			return
+		}
+		if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
+			s.CompleteEmpty()
+			return
+		}
 	}
 	if s.mode == Buffered {
 		p.Isend(s.ctx, slices.Clone(s.buf), s.dest, s.tag, Standard, s.op).Abandon()
@@ -456,13 +466,19 @@ func (s *SendRequest) finish() {
 }
 
 func (s *SendRequest) move(to sendState) {
+	if !sendLegal[s.state][to] || s.p.onMove != nil {
+		s.moving(to)
+	}
+	s.state = to
+}
+
+func (s *SendRequest) moving(to sendState) {
 	if !sendLegal[s.state][to] {
 		s.p.illegal("send: " + s.state.String() + " → " + to.String())
 	}
 	if s.p.onMove != nil {
 		s.p.onMove(s, s.state, to)
 	}
-	s.state = to
 }
 
 // Detach gives the buffer back before the send is complete: what is still to be sent goes on from a

@@ -11,11 +11,9 @@ import (
 var ErrStopped = errors.New("progress engine stopped")
 
 const (
-	// lowEvery: pollers of low priority and timers run at every lowEvery-th turn.
+	// lowEvery: pollers of low priority and timers run at every lowEvery-th turn. In Spin, that is
+	// also the only one at which all of high priority do.
 	lowEvery = 8
-	// allEvery: all pollers of high priority run at every allEvery-th quick turn. It
-	// divides lowEvery.
-	allEvery = 4
 	// pollsPerSpin: a call that comes back by itself takes about this many spins' time.
 	pollsPerSpin = 4
 )
@@ -104,6 +102,9 @@ func (e *Engine) Lock() {
 	e.wanted.Add(-1)
 }
 
+// TryLock takes the rank's lock if that is free.
+func (e *Engine) TryLock() bool { return e.mu.TryLock() }
+
 // Unlock releases the rank's lock.
 func (e *Engine) Unlock() { e.mu.Unlock() }
 
@@ -148,18 +149,6 @@ func (e *Engine) Turn() int {
 	if e.turn%lowEvery == 0 {
 		n += e.lowTurn()
 	}
-	return n
-}
-
-// quickTurn is a Turn that mostly polls only the poller that has had something last: with
-// others that have nothing, a look at a line that is about to change comes later.
-func (e *Engine) quickTurn() int {
-	if e.turn%allEvery == allEvery-1 || e.hot >= len(e.high) {
-		return e.Turn()
-	}
-	n := e.high[e.hot].Progress()
-	e.turn++
-	e.events += uint64(n)
 	return n
 }
 

@@ -67,6 +67,23 @@ func (l list) count() (active, complete, failed int) {
 	return
 }
 
+// spin polls for the active requests, one after the other, until it has polled in vain for one, or one has
+// failed. Most often that is all there is to wait, and nothing had to be noted at every request.
+func (l list) spin() {
+	for i := range l.reqs {
+		o := l.at(i)
+		if o == nil {
+			continue
+		}
+		if o.state == Active {
+			l.eng.Spin(&o.active)
+		}
+		if o.state == Active || o.err != nil {
+			return
+		}
+	}
+}
+
 // await waits until need of the active requests have completed, or one has failed.
 func (l list) await(ctx context.Context, need int) error {
 	w := l.eng.GetWaiter(need)
@@ -86,21 +103,47 @@ func (l list) await(ctx context.Context, need int) error {
 	return err
 }
 
-// take observes all that is complete and calls each for every request, in list order, with
-// the state that it was found in: Complete, Active, or Inactive for null ones too. The error
-// of an active one is why it will never complete, if the engine was stopped.
-func (l list) take(each func(i int, was State, st Status, err error)) {
-	for i := range l.reqs {
-		switch o := l.at(i); {
-		case o == nil:
-			each(i, Inactive, Empty(), nil)
-		case o.state == Complete:
-			st, err := o.Take()
-			each(i, Complete, st, err)
-		default:
-			each(i, Active, Empty(), o.stoppedError())
-		}
+// take observes the i-th request if it is complete. It fills in the status, and returns the state that
+// the request was found in: Complete, Active, or Inactive for a null one too. The error of an active
+// one is why it will never complete, if the engine was stopped.
+func (l list) take(i int, st *Status) (was State, err error) {
+	switch o := l.at(i); {
+	case o == nil:
+		*st = Empty()
+		return Inactive, nil
+	case o.state == Complete:
+		return Complete, o.take(st)
+	default:
+		*st = Empty()
+		return Active, o.stoppedError()
 	}
+}
+
+// takeAll takes every request, and fills in the statuses, if there are any, with their errors.
+func (l list) takeAll(sts []Status) error {
+	var failure *statusError
+	var unseen Status
+	for i := range l.reqs {
+		st := &unseen
+		if sts != nil {
+			st = &sts[i]
+		} else if o := l.at(i); o != nil && o.state == Complete && o.err == nil {
+			o.observe()
+			continue
+		}
+		was, err := l.take(i, st)
+		switch {
+		case err != nil:
+			failure = failure.add(i, err)
+		case was == Active:
+			err = ErrPending
+		}
+		st.Err = err
+	}
+	if failure != nil {
+		return failure
+	}
+	return nil
 }
 
 // stopped is the reason why nothing will come any more, or nil.
@@ -197,6 +240,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 		return err
 	}
 	defer l.unlock()
+	l.spin()
 	active, _, failed := l.count()
 	for active > 0 && failed == 0 && err == nil {
 		err = l.await(context.Background(), active) // an error is that of every active request
@@ -205,23 +249,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	if active > 0 && failed > 0 {
 		l.eng.Turn()
 	}
-	var failure *statusError
-	l.take(func(i int, was State, st Status, err error) {
-		switch {
-		case err != nil:
-			failure = failure.add(i, err)
-		case was == Active:
-			err = ErrPending
-		}
-		if sts != nil {
-			st.Err = err
-			sts[i] = st
-		}
-	})
-	if failure != nil {
-		return failure
-	}
-	return nil
+	return l.takeAll(sts)
 }
 
 // WaitAny returns when one of the requests is complete, with its index, status and own
@@ -302,9 +330,11 @@ func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (
 	}
 	n := 0
 	var failure *statusError
-	l.take(func(i int, was State, st Status, err error) {
+	for i := range reqs {
+		var st Status
+		was, err := l.take(i, &st)
 		if was != Complete {
-			return
+			continue
 		}
 		if err != nil {
 			failure = failure.add(i, err)
@@ -315,7 +345,7 @@ func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (
 			sts[n] = st
 		}
 		n++
-	})
+	}
 	switch {
 	case failure != nil:
 		return n, failure
@@ -344,20 +374,7 @@ func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 	if active > 0 {
 		return false, l.stopped("test all")
 	}
-	var failure *statusError
-	l.take(func(i int, _ State, st Status, err error) {
-		if err != nil {
-			failure = failure.add(i, err)
-		}
-		if sts != nil {
-			st.Err = err
-			sts[i] = st
-		}
-	})
-	if failure != nil {
-		return true, failure
-	}
-	return true, nil
+	return true, l.takeAll(sts)
 }
 
 // TestAny makes progress and reports whether one of the requests is complete, with its

@@ -7,25 +7,39 @@ import (
 
 // Wait returns when the operation is complete, with its status and its own error. Null and
 // inactive requests give the empty status at once.
-func (r Request) Wait() (Status, error) { return r.WaitContext(context.Background()) }
+func (r Request) Wait() (st Status, err error) {
+	err = r.wait(nil, &st)
+	return st, err
+}
 
 // WaitContext is Wait that gives up when ctx ends, with ctx's error. The operation goes
 // on and its buffer stays the library's until it is complete. Of several goroutines that
 // wait for one request, one gets its status and the others the empty one.
-func (r Request) WaitContext(ctx context.Context) (Status, error) {
+func (r Request) WaitContext(ctx context.Context) (st Status, err error) {
+	err = r.wait(ctx, &st)
+	return st, err
+}
+
+// wait is WaitContext. A nil ctx never ends.
+func (r Request) wait(ctx context.Context, st *Status) error {
 	o := r.enter()
 	if o == nil {
-		return Empty(), nil
+		*st = Empty()
+		return nil
 	}
 	defer o.eng.Unlock()
-	if err := o.Await(ctx); err != nil {
-		return Empty(), err
+	if o.state == Active {
+		if err := o.Await(ctx); err != nil {
+			*st = Empty()
+			return err
+		}
 	}
 	if o.gen != r.gen || o.state != Complete {
 		// Inactive, or another goroutine has observed or freed it meanwhile.
-		return Empty(), nil
+		*st = Empty()
+		return nil
 	}
-	return o.Take()
+	return o.take(st)
 }
 
 // Await drives the engine until o is not active any more. It returns ctx's error or the
@@ -67,7 +81,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 	case settledPending:
 		return Empty(), false, o.stoppedError()
 	}
-	st, err = o.Take()
+	err = o.take(&st)
 	return st, true, err
 }
 
@@ -84,7 +98,7 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 	case settledPending:
 		return Empty(), false, o.stoppedError()
 	}
-	st, err = o.outcome()
+	err = o.outcome(&st)
 	return st, true, err
 }
 

@@ -169,6 +169,9 @@ func (o *Object) Complete(st Status, err error) {
 	o.CompleteTransfer(st.Source, st.Tag, st.Bytes, err)
 }
 
+// CompleteEmpty is Complete with the empty status, and without an error.
+func (o *Object) CompleteEmpty() { o.CompleteTransfer(AnySource, AnyTag, 0, nil) }
+
 // CompleteTransfer is Complete of what was not cancelled.
 func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 	o.move(Complete)
@@ -220,15 +223,27 @@ func (o *Object) Handle() Request { return Request{o, o.gen} }
 
 // Take observes the completion of an object without a handle: status and error are
 // returned and the object is inactive again or released. Complete, lock held.
-func (o *Object) Take() (Status, error) {
-	st, err := o.outcome()
-	o.cancelled = false
+func (o *Object) Take() (st Status, err error) {
+	err = o.take(&st)
+	return st, err
+}
+
+// take is Take. A status is too long to be handed on by value from call to call: each time it would be
+// copied in pieces of other sizes than it was written in, for which a processor waits.
+func (o *Object) take(st *Status) error {
+	err := o.outcome(st)
+	o.observe()
+	return err
+}
+
+// observe ends the life of a complete object, or that of this round of a persistent one.
+func (o *Object) observe() {
 	if o.persistent {
+		o.cancelled = false
 		o.move(Inactive)
 	} else {
 		o.retire()
 	}
-	return st, err
 }
 
 // Abandon lets an active object finish in the background, or releases it if it is
@@ -243,21 +258,21 @@ func (o *Object) Abandon() {
 	o.notify(true) // nobody will hear of its end
 }
 
-// outcome is the status and the described error of a complete object.
-func (o *Object) outcome() (Status, error) {
-	st, err := Status{Source: o.source, Tag: o.tag, Bytes: o.bytes, Cancelled: o.cancelled}, o.err
+// outcome fills in the status, and returns the described error, of a complete object.
+func (o *Object) outcome(st *Status) error {
+	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = o.source, o.tag, o.bytes, o.cancelled, nil
 	switch {
 	case o.ElemBytes > 0:
-		st.Count = Wholes(st.Bytes, o.ElemBytes)
-	case st.Bytes > 0:
+		st.Count = Wholes(o.bytes, o.ElemBytes)
+	case o.bytes > 0:
 		st.Count = -1
 	default:
 		st.Count = 0
 	}
-	if err != nil {
-		err = o.op.Describe(err)
+	if o.err != nil {
+		return o.op.Describe(o.err)
 	}
-	return st, err
+	return nil
 }
 
 // Wholes is how many elements of a size, which is positive, are whole in so many bytes. To divide
@@ -278,10 +293,14 @@ func (o *Object) retire() {
 }
 
 func (o *Object) move(to State) {
-	if !legal[o.state][to] {
-		panic("request: illegal transition " + o.state.String() + " → " + to.String())
+	if !legal[o.state&3][to&3] {
+		o.illegal(to)
 	}
 	o.state = to
+}
+
+func (o *Object) illegal(to State) {
+	panic("request: illegal transition " + o.state.String() + " → " + to.String())
 }
 
 // watch has w signalled at completion. The object is active.

@@ -20,11 +20,11 @@ func table() []Tunable {
 			Doc: "shared memory for the payload in flight to one peer of the same machine",
 		},
 		{
-			Key: "sm.frag.bytes", Kind: Bytes, Default: "32K", Min: 256, Max: 1 << 30,
+			Key: "sm.frag.bytes", Kind: Bytes, Default: "64K", Min: 256, Max: 1 << 30,
 			Doc: "largest payload of one fragment through shared memory",
 		},
 		{
-			Key: "pml.eager.bytes", Kind: Bytes, Default: "8K", Min: 0, Max: 1 << 30,
+			Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,
 			Doc: "messages up to this size are sent without asking the receiver first; unless set, each rail's own limit",
 		},
 		{

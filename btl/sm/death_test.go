@@ -50,7 +50,7 @@ func spinRole(conn *net.UnixConn) error {
 // TestPeerKilled: what a process has sent before its end is handed up, and then the end is
 // reported, whether or not we had connected to it. It may be more than a turn hands up.
 func TestPeerKilled(t *testing.T) {
-	const count = 3 * budget
+	const count = 3 * mostBurst
 	for _, connects := range []bool{false, true} {
 		a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
 		c := start(t, "spin")

@@ -157,7 +157,8 @@ func TestLitmusRoom(t *testing.T) {
 			sent = eb.SendInline(1, nil, long)
 		}, func(round int64) {
 			delay(round & 511)
-			a.Progress()
+			for a.Progress() > 0 {
+			}
 		}, func() bool {
 			lost := !sent && atomic.LoadUint32(b.own.attention)&asleep != 0
 			b.Disarm()

@@ -142,7 +142,7 @@ const (
 	// the bandwidth, with four times as many it has no more.
 	defaultSlots     = 256
 	defaultRingBytes = 1 << 20
-	defaultFragBytes = 32 << 10
+	defaultFragBytes = 64 << 10
 )
 
 // newSegment makes a rank's segment.

@@ -1,0 +1,147 @@
+package comm
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/sm"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// sharedPair makes two ranks of this process that shared memory joins.
+func sharedPair(tb testing.TB) [2]*Comm {
+	tb.Helper()
+	_, settings, err := makeOptions(nil)
+	require.NoError(tb, err)
+	var jobs [2]*job
+	for rank := range jobs {
+		j := newJob(rank, 2, settings, idlePolicy(settings, 2, 2), "here")
+		j.others = localRank{nil, rank}
+		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
+			ep, err := j.modules[0].Connect(peer, jobs[peer].modules[0].Card())
+			if err != nil {
+				return nil, err
+			}
+			return []pml.Route{{Module: j.modules[0], Endpoint: ep}}, nil
+		}))
+		bell, err := progress.NewPipeBell()
+		require.NoError(tb, err)
+		tb.Cleanup(func() { require.NoError(tb, bell.Close()) })
+		m, err := sm.New(sm.Config{Rank: rank, Size: 2, Events: j.pml, Bell: bell})
+		require.NoError(tb, err)
+		j.addModule(m)
+		j.eng.AddHigh(j.pml)
+		j.makeWorld()
+		jobs[rank] = j
+		tb.Cleanup(func() {
+			j.eng.Lock()
+			defer j.eng.Unlock()
+			require.NoError(tb, j.close(ErrFinalized))
+		})
+	}
+	return [2]*Comm{jobs[0].world, jobs[1].world}
+}
+
+// BenchmarkPath is what a message of 8 bytes between two ranks takes of a processor, at the sender
+// and at the receiver together, without its way from one processor to another.
+func BenchmarkPath(b *testing.B) {
+	setUp := func(b *testing.B) (here, there *Comm, buf []byte) {
+		pair := sharedPair(b)
+		here, there = pair[0], pair[1]
+		buf = make([]byte, 8)
+		for range 4 {
+			sent := make(chan error)
+			go func() { sent <- Send(here, buf, 1, 0) }() // the first one waits until both have met
+			_, err := Recv(there, make([]byte, 8), 0, 0)
+			require.NoError(b, errors.Join(err, <-sent))
+		}
+		b.ReportAllocs()
+		return
+	}
+	// The sender has to hear now and then what was received.
+	hear := func(c *Comm, i int) {
+		if i%1024 == 0 {
+			c.job.eng.Lock()
+			c.job.eng.Turn()
+			c.job.eng.Unlock()
+		}
+	}
+	b.Run("blocking", func(b *testing.B) {
+		here, there, buf := setUp(b)
+		for i := 0; b.Loop(); i++ {
+			hear(here, i)
+			if Send(here, buf, 1, 0) != nil {
+				b.Fatal()
+			}
+			if _, err := Recv(there, buf, 0, 0); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("nonblocking", func(b *testing.B) {
+		here, there, buf := setUp(b)
+		for i := 0; b.Loop(); i++ {
+			hear(here, i)
+			s, _ := Isend(here, buf, 1, 0)
+			if _, err := s.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			r, _ := Irecv(there, buf, 0, 0)
+			if _, err := r.Wait(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("persistent", func(b *testing.B) {
+		here, there, buf := setUp(b)
+		s, err := SendInit(here, buf, 1, 0)
+		require.NoError(b, err)
+		r, err := RecvInit(there, buf, 0, 0)
+		require.NoError(b, err)
+		for i := 0; b.Loop(); i++ {
+			hear(here, i)
+			_ = s.Start()
+			if _, err := s.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			_ = r.Start()
+			if _, err := r.Wait(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		require.NoError(b, s.Free())
+		require.NoError(b, r.Free())
+	})
+	b.Run("window", func(b *testing.B) {
+		here, there, buf := setUp(b)
+		const window = 64
+		reqs := make([]request.Request, window)
+		send := func() {
+			for i := range reqs {
+				reqs[i], _ = Isend(here, buf, 1, 0)
+			}
+			if err := request.WaitAll(reqs...); err != nil {
+				b.Fatal(err)
+			}
+		}
+		recv := func() {
+			for i := range reqs {
+				reqs[i], _ = Irecv(there, buf, 0, 0)
+			}
+			if err := request.WaitAll(reqs...); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := 0; b.Loop(); i++ {
+			hear(here, i)
+			if i%window == 0 {
+				send()
+				recv()
+			}
+		}
+	})
+}
