@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
@@ -18,7 +20,24 @@ type windows struct {
 func openOneWay(j *job) (exercise, error)   { return openWindows(j, false) }
 func openBothWays(j *job) (exercise, error) { return openWindows(j, true) }
 
-func openWindows(j *job, both bool) (exercise, error) {
+// openTeams is one way by several goroutines of each rank at once, if they are wanted.
+func openTeams(j *job) (exercise, error) {
+	if j.cfg.goroutines == 1 {
+		return openOneWay(j)
+	}
+	e := &teams{all: make([]*windows, j.cfg.goroutines)}
+	for i := range e.all {
+		w, err := openWindows(j, false)
+		if err != nil {
+			return nil, err
+		}
+		w.lane = i
+		e.all[i] = w
+	}
+	return e, nil
+}
+
+func openWindows(j *job, both bool) (*windows, error) {
 	p, err := newPair(j)
 	if err != nil {
 		return nil, err
@@ -57,7 +76,7 @@ func (e *windows) sendWindow() error {
 	if err := request.WaitAll(e.sends...); err != nil {
 		return err
 	}
-	_, err := comm.Recv(e.j.world, e.done, e.peer, tagDone)
+	_, err := comm.Recv(e.j.world, e.done, e.peer, e.tag(tagDone))
 	return err
 }
 
@@ -72,7 +91,7 @@ func (e *windows) recvWindow() error {
 	if err != nil {
 		return err
 	}
-	return comm.Send(e.j.world, e.done, e.peer, tagDone)
+	return comm.Send(e.j.world, e.done, e.peer, e.tag(tagDone))
 }
 
 func (e *windows) exchange() error {
@@ -96,12 +115,12 @@ func (e *windows) exchange() error {
 }
 
 func (e *windows) isends() error {
-	c, out, tag := e.j.world, e.send.now, tagData
+	c, out, tag := e.j.world, e.send.now, e.tag(tagData)
 	for k := range e.sends {
 		if e.varied {
-			c, out, tag = e.next(), e.send.take(), tagData
+			c, out, tag = e.next(), e.send.take(), e.tag(tagData)
 			if e.late.due() {
-				c, tag = e.j.world, tagLate
+				c, tag = e.j.world, e.tag(tagLate)
 			}
 		}
 		var err error
@@ -124,7 +143,7 @@ func (e *windows) irecvs() (late int, err error) {
 			}
 			in = e.recv.take()
 		}
-		r, err := comm.Irecv(c, in, e.peer, tagData)
+		r, err := comm.Irecv(c, in, e.peer, e.tag(tagData))
 		if err != nil {
 			return 0, err
 		}
@@ -137,11 +156,11 @@ func (e *windows) irecvs() (late int, err error) {
 // irecvs has left.
 func (e *windows) irecvsLate(n int) error {
 	for k := len(e.recvs) - n; k < len(e.recvs); k++ {
-		if _, err := e.j.world.Probe(e.peer, tagLate); err != nil {
+		if _, err := e.j.world.Probe(e.peer, e.tag(tagLate)); err != nil {
 			return err
 		}
 		var err error
-		if e.recvs[k], err = comm.Irecv(e.j.world, e.recv.take(), e.peer, tagLate); err != nil {
+		if e.recvs[k], err = comm.Irecv(e.j.world, e.recv.take(), e.peer, e.tag(tagLate)); err != nil {
 			return err
 		}
 	}
@@ -167,6 +186,47 @@ func (m measured) micros() float64 {
 	return float64(m.elapsed.Nanoseconds()) / float64(m.iterations) / 1000
 }
 
+// teams is windows by several goroutines at once, each of which has a partner of its own in the
+// other rank.
+type teams struct{ all []*windows }
+
+func (e *teams) each(f func(w *windows) error) error {
+	errs := make([]error, len(e.all))
+	var running sync.WaitGroup
+	for i, w := range e.all {
+		running.Go(func() { errs[i] = f(w) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+func (e *teams) run(n int) (time.Duration, error) {
+	began := time.Now()
+	err := e.each(func(w *windows) error {
+		_, err := w.run(n)
+		return err
+	})
+	return time.Since(began), err
+}
+
+func (e *teams) resize(bytes int) error {
+	return e.each(func(w *windows) error { return w.resize(bytes) })
+}
+
+func (e *teams) fill(seed int) {
+	for _, w := range e.all {
+		w.fill(seed)
+	}
+}
+
+func (e *teams) check(seed int) error {
+	return e.each(func(w *windows) error { return w.check(seed) })
+}
+
+func (e *teams) close() error {
+	return e.each(func(w *windows) error { return w.close() })
+}
+
 func reportBandwidth(j *job, m measured) ([]float64, error) {
 	return []float64{m.perSecond(j.cfg.window) * float64(m.bytes) / 1e6}, nil
 }
@@ -185,6 +245,6 @@ func reportRate(j *job, m measured) ([]float64, error) {
 	if err := comm.Reduce(j.world, seconds, sum, comm.Sum, 0); err != nil || j.world.Rank() != 0 {
 		return nil, err
 	}
-	rate := float64(pairs) * float64(m.iterations) * float64(j.cfg.window) / (sum[0] / float64(pairs))
+	rate := float64(pairs) * float64(j.cfg.goroutines) * float64(m.iterations) * float64(j.cfg.window) / (sum[0] / float64(pairs))
 	return []float64{rate * float64(m.bytes) / 1e6, rate}, nil
 }

@@ -75,6 +75,9 @@ func TestEveryBenchmark(t *testing.T) {
 				case "fresh":
 					check(b.ranks.min, large+"--fresh --pool 64K", 1)
 					check(b.ranks.min, sizes+"--fresh --pool 0 --alloc", one)
+				case "goroutines":
+					check(b.ranks.min, large+"--goroutines 4", 1)
+					check(b.ranks.min, sizes+"--goroutines 3 --unexpected 30 --two-comms --fresh", one)
 				case "alloc", "two-comms", "isend":
 					check(b.ranks.min, large+spell(f), 1)
 				}

@@ -18,6 +18,7 @@ type config struct {
 	window     int // messages under way at one time
 	poolBytes  int // that fresh buffers are taken from
 	unexpected int // percent of the messages
+	goroutines int // of each rank, at once
 	local      int // ranks as goroutines; 0: the ranks of the job
 
 	alloc, fresh, twoComms, isend, validate bool
@@ -31,6 +32,7 @@ const (
 	maxIterations = 1 << 40
 	maxWindow     = 1 << 16
 	maxLocal      = 1 << 10
+	maxGoroutines = 1 << 10
 )
 
 var errHelp = errors.New("help is wanted")
@@ -72,6 +74,7 @@ func (cfg *config) parseFlags(args []string) error {
 	flags.BoolVar(&cfg.fresh, "fresh", false, "")
 	flags.StringVar(&pool, "pool", "", "")
 	flags.IntVar(&cfg.unexpected, "unexpected", 0, "")
+	flags.IntVar(&cfg.goroutines, "goroutines", 1, "")
 	flags.BoolVar(&cfg.twoComms, "two-comms", false, "")
 	flags.BoolVar(&cfg.isend, "isend", false, "")
 	flags.BoolVar(&cfg.validate, "validate", false, "")
@@ -114,6 +117,7 @@ func (cfg *config) check(given map[string]bool) error {
 		{"x", cfg.warmUp, 0, maxIterations},
 		{"W", cfg.window, 1, maxWindow},
 		{"unexpected", cfg.unexpected, 0, 100},
+		{"goroutines", cfg.goroutines, 1, maxGoroutines},
 		{"local", cfg.local, 1, maxLocal},
 	} {
 		if given[f.name] && (f.value < f.min || f.value > f.most) {
@@ -210,6 +214,7 @@ What is measured less often:
   --fresh         another buffer for each message, from a pool larger than the cache
   --pool SIZE     of that pool (default 128M)
   --unexpected P  P percent of the messages arrive before they are asked for
+  --goroutines G  of each rank, all at once, each to its like; of mbw_mr
   --two-comms     two communicators in turn
   --isend         latency by Isend, Irecv and Wait
   --validate      check what has arrived, in iterations of their own after the measured ones

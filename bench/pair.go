@@ -11,6 +11,7 @@ const (
 	tagData = 1
 	tagLate = 2 // of messages in a window that are asked for after all others
 	tagDone = 3
+	tags    = 4
 )
 
 // pair is what a rank has in all benchmarks of messages between two: its partner, and memory.
@@ -19,6 +20,7 @@ type pair struct {
 	j          *job
 	peer       int
 	leads      bool // this rank sends first
+	lane       int  // of several goroutines, which one this is
 	send, recv *pool[byte]
 	late       every
 	turn       int  // messages so far, for communicators in turn
@@ -44,6 +46,9 @@ func (p *pair) resize(bytes int) error {
 }
 
 func (p *pair) close() error { return errors.Join(p.send.free(), p.recv.free()) }
+
+// tag is a tag that no other goroutine uses.
+func (p *pair) tag(kind int) int { return kind + p.lane*tags }
 
 // next is the communicator of the next message.
 func (p *pair) next() *comm.Comm {

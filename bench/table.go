@@ -68,6 +68,7 @@ var (
 	ofCollectives = append(slices.Clone(ofPersistent), "fresh", "pool", "two-comms")
 	ofLatency     = append(slices.Clone(ofCollectives), "unexpected", "isend")
 	ofBandwidth   = append(slices.Clone(ofCollectives), "unexpected", "W")
+	ofRate        = append(slices.Clone(ofBandwidth), "goroutines")
 )
 
 var (
@@ -91,7 +92,7 @@ func table() []benchmark {
 		{"multi_lat", pairs, 1, pairBytes, latencyCounts, ofLatency, latencyColumns, openPingPong, reportPairsLatency},
 		{"bw", two, 1, pairBytes, bandwidthCounts, ofBandwidth, bandwidthColumns, openOneWay, reportBandwidth},
 		{"bibw", two, 1, pairBytes, bandwidthCounts, ofBandwidth, bandwidthColumns, openBothWays, reportBothWays},
-		{"mbw_mr", pairs, 1, pairBytes, bandwidthCounts, ofBandwidth, rateColumns, openOneWay, reportRate},
+		{"mbw_mr", pairs, 1, pairBytes, bandwidthCounts, ofRate, rateColumns, openTeams, reportRate},
 		{"barrier", several, 0, 0, collectiveCounts, ofBarrier, collectiveColumns, openBarrier, reportCollective},
 	}
 	for _, c := range collectives() {

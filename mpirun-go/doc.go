@@ -3,10 +3,14 @@
 //
 //	mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
 //	mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
+//	mpirun-go bench [flags] NAME [ARG...]
 //
 // PROGRAM is a binary, the name of a command, or a Go package (./examples/ring, an
 // import path, a .go file), which is built first with the user's go. Several
 // programs, separated by ":", make up one job.
+//
+// bench is the program github.com/mpigo/mpigo/bench, which measures the library, with two ranks if
+// -n does not say otherwise.
 //
 // Of each PROGRAM:
 //

@@ -2,9 +2,11 @@ package main
 
 const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
        mpirun-go info [--json]
+       mpirun-go bench [flags] NAME [ARG...]
 
 Runs PROGRAM as the ranks of one job on this machine. PROGRAM is a binary, the
-name of a command, or a Go package (./examples/ring), which is built first.
+name of a command, or a Go package (./examples/ring), which is built first. bench measures the library: it is the Go package
+github.com/mpigo/mpigo/bench with 2 ranks (mpirun-go bench latency -m 8).
 
 Of each PROGRAM:
   -n, -np N               number of ranks (default 1)

@@ -30,9 +30,8 @@ func (e *statusError) Unwrap() error { return e.err }
 
 func usage(err error) error { return &statusError{statusUsage, err} }
 
-// launch is mpirun-go PROGRAM.
-func launch(args []string) int {
-	cmd, err := cli.Parse(args)
+// launch runs what a command line asks for, or says what is wrong with it. It returns the exit status.
+func launch(cmd *cli.Command, err error) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		fmt.Print(help)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
@@ -34,7 +35,10 @@ func run(args []string) int {
 	if len(args) > 0 && args[0] == "info" {
 		return runInfo(args[1:])
 	}
-	return launch(args)
+	if len(args) > 0 && args[0] == "bench" {
+		return launch(parseBench(args[1:]))
+	}
+	return launch(cli.Parse(args))
 }
 
 // complain prints one line of the launcher's own.

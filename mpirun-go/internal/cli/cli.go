@@ -23,6 +23,9 @@ var (
 	ErrVersion = errors.New("the version is wanted")
 )
 
+// ErrNoProgram: there are flags only.
+var ErrNoProgram = errors.New("no PROGRAM given")
+
 // Values of Command.Stdin that are not a rank.
 const (
 	StdinAll  = -1
@@ -134,7 +137,7 @@ func missingProgram(groups int, colon bool) error {
 	case colon:
 		return errors.New("no PROGRAM before ':'")
 	}
-	return errors.New("no PROGRAM given")
+	return ErrNoProgram
 }
 
 // parseGroup reads one group's flags and returns what follows them.
