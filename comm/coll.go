@@ -26,6 +26,9 @@ type collTuning struct {
 	reduceTreeBytes int
 	// allreduceDoublingBytes: a longer vector is not exchanged whole.
 	allreduceDoublingBytes int
+	// flatRanks: among so many ranks, and flatBytes: with no more than that of them all, everything goes
+	// to rank 0 and from there.
+	flatRanks, flatBytes int
 	// scanDoublingBytes: a longer vector goes from rank to rank, in pieces.
 	scanDoublingBytes int
 	// gatherTreeBytes: a longer piece of one rank goes straight to the root, or from it.
@@ -58,9 +61,21 @@ var defaultTuning = collTuning{ // never written
 	pieceBytes:             128 << 10,
 }
 
+// crowdedTuning is for ranks that share cores. They take turns, and one that waits has to be given a core
+// before it can go on: what counts then is not how many messages follow on each other, but how often
+// each rank has to run.
+var crowdedTuning = func() collTuning { // never written
+	t := defaultTuning
+	t.flatRanks, t.flatBytes = 64, 8<<10
+	return t
+}()
+
 func (s *state) collTuning() *collTuning {
-	if s.colls.tuning != nil {
+	switch {
+	case s.colls.tuning != nil:
 		return s.colls.tuning
+	case s.job.crowded:
+		return &crowdedTuning
 	}
 	return &defaultTuning
 }

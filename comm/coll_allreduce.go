@@ -6,6 +6,8 @@ func (s *schedule) allreduce(in, out []byte) {
 	switch {
 	case n == 1:
 		s.copy(out[:len(in)], in)
+	case s.flat(len(out)):
+		s.allreduceFlat(in, out)
 	case len(out) <= s.collTuning().allreduceDoublingBytes:
 		s.allreduceDoubling(in, out)
 	case s.commutes && powerBelow(n) != n:

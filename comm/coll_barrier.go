@@ -15,6 +15,10 @@ func (c *Comm) Barrier() error {
 // in the last, and is told by one, that as many ranks as that have come.
 func (s *schedule) barrier() {
 	n := len(s.group)
+	if s.flat(0) {
+		s.barrierFlat()
+		return
+	}
 	for d := 1; d < n; d *= 2 {
 		s.send(up(s.rank, d, n), nil)
 		s.recv(down(s.rank, d, n), nil)

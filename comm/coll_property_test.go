@@ -282,6 +282,8 @@ func TestCollectivesProperty(t *testing.T) {
 		tuning := &collTuning{
 			bcastTreeBytes:         limit.Draw(t, "bcast tree"),
 			reduceTreeBytes:        limit.Draw(t, "reduce tree"),
+			flatRanks:              ranks.Draw(t, "flat ranks"),
+			flatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
 			scanDoublingBytes:      limit.Draw(t, "scan doubling"),
 			allreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
 			gatherTreeBytes:        limit.Draw(t, "gather tree"),

@@ -225,7 +225,7 @@ func spoilables() []spoilable {
 var spoilTuning = &collTuning{
 	bcastTreeBytes: 64, reduceTreeBytes: 64, allreduceDoublingBytes: 64, scanDoublingBytes: 64,
 	gatherTreeBytes: 64, gatherTreeRanks: 3, allgatherBruckBytes: 128, alltoallBruckBytes: 32, alltoallBruckRanks: 3,
-	alltoallFlightBytes: 1000, pieceBytes: 128,
+	alltoallFlightBytes: 1000, pieceBytes: 128, flatRanks: 5, flatBytes: 256,
 }
 
 // spoilSizes are lengths in elements on both sides of each limit of spoilTuning, for some number of ranks.

@@ -25,6 +25,7 @@ var collTunings = map[string]*collTuning{
 		gatherTreeBytes: 1 << 40, allgatherBruckBytes: 1 << 40, alltoallBruckBytes: 1 << 40,
 		alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40,
 	},
+	"flat": {flatRanks: 100, flatBytes: 1 << 40, alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40},
 	"parts": { // everything counts as long, but fits in one piece
 		bcastTreeBytes: -1, reduceTreeBytes: -1, allreduceDoublingBytes: -1, scanDoublingBytes: -1,
 		gatherTreeBytes: -1, allgatherBruckBytes: -1, alltoallBruckBytes: -1,

@@ -118,9 +118,11 @@ func join(client *wireup.Client, settings tunable.Set) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine := idlePolicy(settings, local, coresOfProcesses())
+	cores := coresOfProcesses()
+	engine := idlePolicy(settings, local, cores)
 	engine.Bell, engine.YieldProcess = bell, true
 	j := newJob(rank, size, settings, engine, host)
+	j.crowded = local > cores // all ranks will agree in readCards
 	j.others = alone{}
 	if client != nil {
 		j.others = manager{client}

@@ -28,6 +28,7 @@ type job struct {
 	settings   tunable.Set
 	elems      elemCache          // has its own synchronisation
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
+	crowded    bool               // some machine has more ranks of the job than cores for them; the same at all ranks
 	ended      error              // why no call may begin any more: ErrFinalized, or what brought the job down
 	allocs     map[*byte]allocation
 	closed     bool

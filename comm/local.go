@@ -87,6 +87,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	engine.Bell = bell
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
+	j.crowded = len(l.jobs) > runtime.GOMAXPROCS(0)
 	j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) }))
 	j.eng.Lock()
 	defer j.eng.Unlock()

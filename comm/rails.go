@@ -75,7 +75,7 @@ func (r *rails) open(bell *progress.PipeBell) error {
 
 // card is what the other ranks need to know.
 func (r *rails) card() wireup.Card {
-	card := wireup.Card{Host: r.host, PID: os.Getpid()}
+	card := wireup.Card{Host: r.host, PID: os.Getpid(), Crowded: r.job.crowded}
 	for _, l := range r.list {
 		card.Rails = append(card.Rails, wireup.Rail{BTL: l.name, Address: l.module.Card()})
 	}
@@ -90,6 +90,7 @@ func (r *rails) card() wireup.Card {
 // which does not wait, or while the connection to the manager waits in a barrier.
 func (r *rails) readCards() error {
 	r.cards = make([]wireup.Card, r.job.size)
+	crowded := r.job.crowded
 	for rank := range r.cards {
 		if rank == r.job.rank {
 			continue
@@ -99,7 +100,11 @@ func (r *rails) readCards() error {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
 		r.cards[rank] = card
+		crowded = crowded || card.Crowded
 	}
+	r.job.eng.Lock()
+	r.job.crowded = crowded
+	r.job.eng.Unlock()
 	return nil
 }
 

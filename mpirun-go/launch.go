@@ -93,7 +93,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		return 0, err
 	}
 	places := slots.Map(id.Size, here, machine, cmd.BindToCore)
-	specs, appNum, err := plan(cmd, places, id, set)
+	specs, appNum, err := plan(cmd, places, id, set, id.Size > machine.CPUs())
 	if err != nil {
 		return 0, err
 	}

@@ -56,9 +56,14 @@ func newIdentity(size int, here slots.Host, m slots.Machine) (job.Identity, erro
 }
 
 // plan makes the Spec of each rank, as yet without Path and Args, and the index
-// of each rank's group.
-func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set) ([]procs.Spec, []int, error) {
+// of each rank's group. crowded says that there are more ranks than processors.
+func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, crowded bool) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
+	base := os.Environ()
+	if crowded {
+		// Threads of a rank that look for work keep other ranks from working. What the user has set holds.
+		base = append([]string{"GOMAXPROCS=1"}, base...)
+	}
 	var specs []procs.Spec
 	var appNum []int
 	for index, g := range cmd.Groups {
@@ -84,7 +89,7 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 			at := places[len(specs)]
 			specs = append(specs, procs.Spec{
 				Rank:  at.Rank,
-				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, os.Environ(), changes),
+				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, base, changes),
 				Dir:   dir,
 				Stdin: inputs[at.Rank],
 				CPUs:  at.CPUs,

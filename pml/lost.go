@@ -222,9 +222,11 @@ func (p *PML) nonsense(pr *peer, err error) {
 // Lost is the reason why no further message can come from source, a rank of c or
 // AnySource, or nil. A message that has arrived can still be received. From anyone, it is
 // that of the first member of the communicator that was lost.
-func (p *PML) Lost(c *Context, source int) error { return p.lostWorld(c, c.world(source)) }
+//
+// Whoever asks, and asks again, waits for source too, so the way there is found as for a receive.
+func (p *PML) Lost(c *Context, source int) error { return p.expect(c, c.world(source)) }
 
-// lostWorld is Lost of a rank of the job.
+// lostWorld is Lost of a rank of the job, but only what is known by now.
 func (p *PML) lostWorld(c *Context, source int) error {
 	if p.closed != nil {
 		return p.closed

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -422,4 +423,21 @@ func TestTooSmallRail(t *testing.T) {
 type ended interface {
 	State() request.State
 	Take() (request.Status, error)
+}
+
+// TestLostUnmet: whoever only looks, again and again, for a message of a rank that it was never in touch with,
+// hears that there is no way to it.
+func TestLostUnmet(t *testing.T) {
+	gone := errors.New("gone")
+	asked := 0
+	p := New(Config{Rank: 0, Size: 2, Engine: progress.New(progress.Config{}), Resolve: func(int) ([]Route, error) {
+		asked++
+		return nil, gone
+	}})
+	c := p.AddContext(WorldContext, NewGroup([]int{0, 1}), 0, new(describer))
+	require.NoError(t, p.Lost(c, request.AnySource))
+	require.Zero(t, asked)
+	require.ErrorIs(t, p.Lost(c, 1), gone)
+	require.ErrorIs(t, p.Lost(c, 1), gone)
+	require.Equal(t, 1, asked)
 }

@@ -15,6 +15,7 @@ type Card struct {
 	Version uint8  // of the encoding; Encode takes 0 for CardVersion
 	Host    string // HostID; ranks with equal Host may share memory
 	PID     int
+	Crowded bool   // on its machine there are more ranks of the job than cores for them
 	Rails   []Rail // in the order in which the sender likes them
 }
 
@@ -40,7 +41,7 @@ const (
 //
 // The form, with numbers as unsigned varints and each text behind its length:
 //
-//	version (1 byte), host, PID, number of rails, then for each: name, address
+//	version (1 byte), host, PID, crowded (0 or 1), number of rails, then for each: name, address
 func (c Card) Encode() ([]byte, error) {
 	if c.Version == 0 {
 		c.Version = CardVersion
@@ -51,6 +52,11 @@ func (c Card) Encode() ([]byte, error) {
 	b := []byte{c.Version}
 	b = appendText(b, c.Host)
 	b = binary.AppendUvarint(b, uint64(c.PID))
+	crowded := byte(0)
+	if c.Crowded {
+		crowded = 1
+	}
+	b = append(b, crowded)
 	b = binary.AppendUvarint(b, uint64(len(c.Rails)))
 	for _, r := range c.Rails {
 		b = appendText(b, r.BTL)
@@ -108,6 +114,7 @@ func DecodeCard(b []byte) (Card, error) {
 	c := Card{Version: b[0]}
 	c.Host = string(d.text(maxHostBytes))
 	c.PID = d.number(maxPID)
+	c.Crowded = d.number(1) == 1
 	if n := d.number(maxRails); n > 0 && !d.bad {
 		c.Rails = make([]Rail, 0, n)
 		for range n {

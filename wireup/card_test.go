@@ -12,7 +12,7 @@ import (
 )
 
 func sampleCard() Card {
-	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Rails: []Rail{
+	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Crowded: true, Rails: []Rail{
 		{BTL: "sm", Address: []byte{1, 2, 3}},
 		{BTL: "tcp", Address: []byte("192.0.2.1:4000")},
 		{BTL: "self"},
@@ -25,6 +25,7 @@ func TestCardRoundTrip(t *testing.T) {
 			Version: CardVersion,
 			Host:    rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
 			PID:     rapid.IntRange(0, maxPID).Draw(t, "pid"),
+			Crowded: rapid.Bool().Draw(t, "crowded"),
 		}
 		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
 			want.Rails = append(want.Rails, Rail{
@@ -48,7 +49,7 @@ func TestCardRoundTrip(t *testing.T) {
 func TestCardBytes(t *testing.T) {
 	b, err := sampleCard().Encode()
 	require.NoError(t, err)
-	assert.Equal(t, "\x01\x044f2a\xe7\x24\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
+	assert.Equal(t, "\x01\x044f2a\xe7\x24\x01\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
 }
 
 func TestCardEncodeFillsVersion(t *testing.T) {
@@ -127,7 +128,7 @@ func FuzzDecodeCard(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(good)
 	f.Add([]byte{})
-	f.Add([]byte("\x01\x00\x00\x40\x01a\x00"))
+	f.Add([]byte("\x01\x00\x00\x00\x40\x01a\x00"))
 	f.Add([]byte("\x01\xff\xff\xff\xff\x0f"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeCard(b)
