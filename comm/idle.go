@@ -16,8 +16,9 @@ const (
 	// microseconds, what an answer takes) and then yields for this long.
 	spinTurns  = 2000
 	yieldNanos = int64(time.Millisecond)
-	// With fewer cores whoever spins keeps the one it waits for from running.
-	crowdedSpinTurns = 4
+	// With fewer cores whoever spins keeps the one it waits for from running. Measured with two and
+	// four ranks a core, even one turn more than the first is one too many.
+	crowdedSpinTurns = 0
 )
 
 // idlePolicy decides what a waiting rank does, when ranks of the job share cores. Settings
