@@ -59,7 +59,7 @@ func (r *rails) open(bell *progress.PipeBell) error {
 				Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,
 				RingSlots: int(set.Int("sm.ring.slots")),
 				RingBytes: set.Bytes("sm.ring.bytes"),
-				FragBytes: set.Bytes("sm.frag.bytes"),
+				FragBytes: set.Bytes("sm.frag.bytes") + btl.MaxHeaderBytes,
 			})
 			if err != nil {
 				return fmt.Errorf("rail sm: %w", err)

@@ -20,7 +20,7 @@ func table() []Tunable {
 			Doc: "shared memory for the payload in flight to one peer of the same machine",
 		},
 		{
-			Key: "sm.frag.bytes", Kind: Bytes, Default: "64K", Min: 256, Max: 1 << 30,
+			Key: "sm.frag.bytes", Kind: Bytes, Default: "32K", Min: 256, Max: 1 << 30,
 			Doc: "largest payload of one fragment through shared memory",
 		},
 		{

@@ -61,13 +61,13 @@ func TestCommands(t *testing.T) {
 		command(t, ours, "latency", 2, bindCore, false))
 	assert.Equal(t, "/d/mpirun-go -n 2 /d/bench bw -m 8,8K,64K,1M --json --alloc",
 		command(t, oursAlloc, "bw", 2, bindDefault, true))
-	assert.Equal(t, "/d/mpirun-go -n 8 --oversubscribe /d/bench barrier --json -i 500 -x 50",
+	assert.Equal(t, "/d/mpirun-go -n 8 --oversubscribe /d/bench barrier --json -i 500 -x 1000",
 		command(t, ours, "barrier", 8, bindCore, true))
 	assert.Equal(t, "mpirun.openmpi -n 2 --mca btl_vader_single_copy_mechanism none --allow-run-as-root --bind-to core "+
 		"/d/peer-openmpi latency --fresh -m 8,1K,8K,64K,1M --json",
 		command(t, openMPITwo, "latency, fresh buffers", 2, bindCore, false))
 	assert.Equal(t, "mpirun.openmpi -n 8 --mca btl_vader_single_copy_mechanism cma --allow-run-as-root --oversubscribe "+
-		"--bind-to none --mca mpi_yield_when_idle 1 /d/peer-openmpi allreduce -m 8,64K,1M --json -i 500 -x 50",
+		"--bind-to none --mca mpi_yield_when_idle 1 /d/peer-openmpi allreduce -m 8,64K,1M --json -i 500 -x 1000",
 		command(t, openMPISingle, "allreduce", 8, bindCore, false))
 	assert.Equal(t, "UCX_TLS=posix,self mpiexec.hydra -n 4 /d/peer-mpich allreduce -m 8,64K,1M --json -i 10 -x 2",
 		command(t, mpichTwo, "allreduce", 4, bindCore, false))

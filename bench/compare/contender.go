@@ -122,9 +122,10 @@ func (c contender) takesPart(e experiment) bool {
 	return true
 }
 
-// Iterations where ranks share cores: what a rank waits for may come after a time slice.
+// Iterations where ranks share cores: what a rank waits for may come after a time slice. In the first
+// milliseconds of a process the scheduler has not found a place for it yet, and Go's runtime looks at it often.
 const (
-	crowdedIterations, crowdedWarmUp = 500, 50
+	crowdedIterations, crowdedWarmUp = 500, 1000
 	// MPICH never yields: each wait takes time slices.
 	spinningIterations, spinningWarmUp = 10, 2
 )

@@ -184,9 +184,9 @@ of their two configurations, at that size.
 		b.WriteString("Every launcher binds the ranks as it does by default. ")
 	}
 	fmt.Fprintf(b, `With more ranks than cores, nobody is bound, Open MPI yields when idle, and
-there are %d iterations; of MPICH, which does not yield, %d.
+there are %d iterations after %d; of MPICH, which does not yield, %d after %d.
 
-`, crowdedIterations, spinningIterations)
+`, crowdedIterations, crowdedWarmUp, spinningIterations, spinningWarmUp)
 	b.WriteString("| contender | for example |\n| --- | --- |\n")
 	for _, c := range r.Contenders {
 		fmt.Fprintf(b, "| %s | `%s` |\n", c.Name, c.Example)

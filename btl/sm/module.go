@@ -48,7 +48,7 @@ type Config struct {
 	// RingBytes is how many bytes of fragments that are too long for a slot can (1 MiB).
 	// Both are rounded up to powers of two. All ranks must have the same.
 	RingBytes int64
-	// FragBytes is the longest fragment, header and payload (64 KiB); RingBytes is raised
+	// FragBytes is the longest fragment, header and payload (32 KiB and a header); RingBytes is raised
 	// to four of these if it is less.
 	FragBytes int64
 }

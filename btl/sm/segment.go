@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
 )
 
 // A segment is the memory in which one rank receives. It is an anonymous file (memfd), so
@@ -142,7 +144,7 @@ const (
 	// the bandwidth, with four times as many it has no more.
 	defaultSlots     = 256
 	defaultRingBytes = 1 << 20
-	defaultFragBytes = 64 << 10
+	defaultFragBytes = 32<<10 + btl.MaxHeaderBytes
 )
 
 // newSegment makes a rank's segment.
