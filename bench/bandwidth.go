@@ -26,6 +26,9 @@ func openTeams(j *job) (exercise, error) {
 		return openOneWay(j)
 	}
 	e := &teams{all: make([]*windows, j.cfg.goroutines)}
+	share := *j
+	share.cfg.poolBytes /= j.cfg.goroutines // all of them together have no more than one
+	j = &share
 	for i := range e.all {
 		w, err := openWindows(j, false)
 		if err != nil {
@@ -167,13 +170,13 @@ func (e *windows) irecvsLate(n int) error {
 	return nil
 }
 
-func (e *windows) fill(seed int) { e.fillMessages(len(e.sends), seed) }
+func (e *windows) fill(seed int) { e.fillMessages(len(e.sends), seed+e.lane) }
 
 func (e *windows) check(seed int) error {
 	if e.leads && !e.both {
 		return nil
 	}
-	return e.checkMessages(len(e.recvs), seed)
+	return e.checkMessages(len(e.recvs), seed+e.lane)
 }
 
 // perSecond is how many of something there were in a second, n in each iteration.

@@ -98,7 +98,11 @@ func TestValidateNotices(t *testing.T) {
 		if !b.takes("validate") {
 			continue
 		}
-		cfg, err := parse([]string{b.name, "-m", "4K:4K"})
+		args := []string{b.name, "-m", "4K:4K"}
+		if b.takes("goroutines") {
+			args = append(args, "--goroutines", "2")
+		}
+		cfg, err := parse(args)
 		require.NoError(t, err)
 		var mu sync.Mutex
 		noticed := 0

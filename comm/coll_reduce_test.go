@@ -238,22 +238,25 @@ func bits(x []float32) []uint32 {
 
 // An operation that panics, or ends its goroutine, fails its rank and nobody hangs.
 func TestOperationThatPanics(t *testing.T) {
-	for _, n := range []int{2, 5} {
-		runColl(t, n, func(w *Comm) error {
+	for _, c := range []struct {
+		ranks, panics int
+		tuning        *collTuning
+	}{{2, 1, &defaultTuning}, {5, 1, &defaultTuning}, {5, 0, &crowdedTuning}} {
+		runColl(t, c.ranks, func(w *Comm) error {
 			d, err := w.Dup()
 			if err != nil {
 				return err
 			}
-			d.colls.tuning = &defaultTuning // every rank combines
+			d.colls.tuning = c.tuning
 			boom := func() (recovered any) {
 				defer func() { recovered = recover() }()
 				return Allreduce(d, []int{1}, []int{0}, func(in, inout []int) {
-					if w.Rank() == 1 {
+					if w.Rank() == c.panics {
 						panic("boom")
 					}
 				})
 			}()
-			if w.Rank() == 1 {
+			if w.Rank() == c.panics {
 				if boom != "boom" {
 					return fmt.Errorf("recovered %v", boom)
 				}

@@ -40,7 +40,8 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 
 // local is a job whose ranks are goroutines.
 type local struct {
-	jobs []*job
+	jobs    []*job
+	crowded bool // there are more of them than processors
 
 	mu      sync.Mutex
 	arrived int           // at the barrier; guarded by mu
@@ -65,11 +66,12 @@ func newLocal(n int, opts []Option) (*local, error) {
 		return nil, err
 	}
 	l := &local{
-		jobs:   make([]*job, n),
-		gate:   make(chan struct{}),
-		failed: -1,
-		broken: make(chan struct{}),
-		aborts: make([]error, n),
+		jobs:    make([]*job, n),
+		gate:    make(chan struct{}),
+		failed:  -1,
+		crowded: n > runtime.GOMAXPROCS(0),
+		broken:  make(chan struct{}),
+		aborts:  make([]error, n),
 	}
 	// A module's card is needed by all before the first of them sends.
 	for rank := range n {
@@ -87,7 +89,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	engine.Bell = bell
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
-	j.crowded = len(l.jobs) > runtime.GOMAXPROCS(0)
+	j.crowded = l.crowded
 	j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) }))
 	j.eng.Lock()
 	defer j.eng.Unlock()

@@ -90,7 +90,6 @@ func (r *rails) card() wireup.Card {
 // which does not wait, or while the connection to the manager waits in a barrier.
 func (r *rails) readCards() error {
 	r.cards = make([]wireup.Card, r.job.size)
-	crowded := r.job.crowded
 	for rank := range r.cards {
 		if rank == r.job.rank {
 			continue
@@ -100,12 +99,16 @@ func (r *rails) readCards() error {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
 		r.cards[rank] = card
-		crowded = crowded || card.Crowded
 	}
 	r.job.eng.Lock()
-	r.job.crowded = crowded
+	r.job.crowded = anyCrowded(r.cards, r.job.crowded)
 	r.job.eng.Unlock()
 	return nil
+}
+
+// anyCrowded reports whether some rank's machine is crowded, our own included: all ranks have to agree on that.
+func anyCrowded(others []wireup.Card, own bool) bool {
+	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Crowded })
 }
 
 // resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong

@@ -16,6 +16,13 @@ func cardOf(name string) wireup.Card {
 }
 
 // What a peer says its machine is called is printed only as far as it is a name.
+func TestAnyCrowded(t *testing.T) {
+	roomy, crowded := wireup.Card{}, wireup.Card{Crowded: true}
+	assert.False(t, anyCrowded([]wireup.Card{roomy, roomy}, false))
+	assert.True(t, anyCrowded([]wireup.Card{roomy, roomy}, true))
+	assert.True(t, anyCrowded([]wireup.Card{roomy, crowded}, false))
+}
+
 func TestHostName(t *testing.T) {
 	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
 	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))

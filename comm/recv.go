@@ -34,9 +34,8 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 			return request.Request{}, c.fail(op, source, tag, err)
 		}
 	}
-	r := c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle()
-	c.leave()
-	return r, nil
+	defer c.leave()
+	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle(), nil
 }
 
 // enterRecv checks what all receives and probes have in common, and holds the lock if all

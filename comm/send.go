@@ -120,10 +120,6 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 			return c.fail(sendOps[kind], dest, tag, err)
 		}
 	}
-	if kind != sendSynchronous && c.job.pml.SendNow(c.p2p, buf, dest, tag) {
-		c.leave()
-		return nil
-	}
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
 }
 
@@ -142,9 +138,8 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 			return request.Request{}, c.fail(isendOps[kind], dest, tag, err)
 		}
 	}
-	r := c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
-	c.leave()
-	return r, nil
+	defer c.leave()
+	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle(), nil
 }
 
 // awaitSend finishes a blocking send. If ctx ends, the send goes on in the background.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
@@ -59,11 +61,7 @@ func newIdentity(size int, here slots.Host, m slots.Machine) (job.Identity, erro
 // of each rank's group. crowded says that there are more ranks than processors.
 func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, crowded bool) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
-	base := os.Environ()
-	if crowded {
-		// Threads of a rank that look for work keep other ranks from working. What the user has set holds.
-		base = append([]string{"GOMAXPROCS=1"}, base...)
-	}
+	base := rankEnviron(os.Environ(), crowded)
 	var specs []procs.Spec
 	var appNum []int
 	for index, g := range cmd.Groups {
@@ -98,6 +96,22 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 		}
 	}
 	return specs, appNum, nil
+}
+
+// ownProcs says that GOMAXPROCS was set by a launcher, which this one may be a rank of.
+const ownProcs = "MPIGO_OWN_GOMAXPROCS=1"
+
+// rankEnviron is environ with GOMAXPROCS=1 if crowded: threads of a rank that look for work keep other
+// ranks from working. What the user has set holds, what another launcher has set does not.
+func rankEnviron(environ []string, crowded bool) []string {
+	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
+	if slices.Contains(environ, ownProcs) {
+		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == ownProcs || isProcs(pair) })
+	}
+	if !crowded || slices.ContainsFunc(environ, isProcs) {
+		return environ
+	}
+	return slices.Concat(environ, []string{"GOMAXPROCS=1", ownProcs})
 }
 
 func workDir(dir string) (string, error) {

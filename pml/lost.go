@@ -223,8 +223,14 @@ func (p *PML) nonsense(pr *peer, err error) {
 // AnySource, or nil. A message that has arrived can still be received. From anyone, it is
 // that of the first member of the communicator that was lost.
 //
-// Whoever asks, and asks again, waits for source too, so the way there is found as for a receive.
-func (p *PML) Lost(c *Context, source int) error { return p.expect(c, c.world(source)) }
+// Whoever asks, and asks again, waits for source too, so the way to another rank is found as for a receive.
+func (p *PML) Lost(c *Context, source int) error {
+	world := c.world(source)
+	if world == p.cfg.Rank {
+		return p.lostWorld(c, world)
+	}
+	return p.expect(c, world)
+}
 
 // lostWorld is Lost of a rank of the job, but only what is known by now.
 func (p *PML) lostWorld(c *Context, source int) error {

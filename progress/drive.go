@@ -12,8 +12,11 @@ const (
 	// yields looks only this often whether it has yielded long enough.
 	yieldsPerLook = 16
 	// goschedEvery: Gosched wakes further threads of the process, which look for work on
-	// processors that other ranks could use. A driver that yields to these does it only so often.
-	goschedEvery = 32
+	// processors that other ranks could use. A driver that yields to these does it only so often. Where
+	// the process runs one thread at a time there are none to wake, and its other goroutines have
+	// nobody else to run them.
+	goschedEvery      = 32
+	goschedEveryAlone = 4
 	// letGoYields bounds how long a driver stays away for those who want the lock.
 	letGoYields = 100
 	// napNanos bounds a sleep when some poller cannot ring the bell.
@@ -181,7 +184,7 @@ func (e *Engine) idle() {
 // yield lets other goroutines, and other processes, run.
 func (e *Engine) yield() {
 	e.cYields++
-	own := !e.cfg.YieldProcess || e.cYields%goschedEvery == 0
+	own := !e.cfg.YieldProcess || e.cYields%e.goschedEvery == 0
 	e.mu.Unlock()
 	if e.cfg.YieldProcess {
 		yieldProcess()

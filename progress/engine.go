@@ -2,6 +2,7 @@ package progress
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,35 +50,36 @@ type Counters struct {
 	Done   uint64 // operations completed
 }
 
-// Engine drives one rank. All methods but Lock, Unlock, Ring, Stop and Wake need the
+// Engine drives one rank. All methods but Lock, TryLock, Unlock, Ring and Stop need the
 // lock; the doc comment of each says so. Use New.
 type Engine struct {
 	mu     sync.Mutex
 	wanted atomic.Int32 // goroutines in Lock that did not get mu at once
 
 	// Guarded by mu, all below.
-	cfg      Config
-	high     []Poller
-	low      []Poller
-	hot      int // of high, the poller that had an event last
-	turn     uint64
-	events   uint64
-	driver   *Waiter   // who drives, nil if nobody
-	parked   []*Waiter // who waits for the driver to hand over, oldest first
-	coming   int       // wakes of parked goroutines that do not have the lock yet
-	sleeping bool      // the driver is in bell.Sleep or on its way there
-	armed    []Idler   // to be disarmed after the driver's sleep
-	stopErr  error
-	closed   bool
-	timers   timerHeap
-	timerSeq uint64        // timers made so far
-	waiters  []*Waiter     // not in use
-	polls    int           // Polls without an event, in a row
-	done     uint64        // completions counted
-	bound    func(obj any) // see OnBound; nil but under a test harness
-	cYields  uint64
-	cSleeps  uint64
-	cParks   uint64
+	cfg          Config
+	high         []Poller
+	low          []Poller
+	hot          int // of high, the poller that had an event last
+	turn         uint64
+	events       uint64
+	driver       *Waiter   // who drives, nil if nobody
+	parked       []*Waiter // who waits for the driver to hand over, oldest first
+	coming       int       // wakes of parked goroutines that do not have the lock yet
+	sleeping     bool      // the driver is in bell.Sleep or on its way there
+	armed        []Idler   // to be disarmed after the driver's sleep
+	stopErr      error
+	closed       bool
+	timers       timerHeap
+	timerSeq     uint64        // timers made so far
+	waiters      []*Waiter     // not in use
+	polls        int           // Polls without an event, in a row
+	done         uint64        // completions counted
+	bound        func(obj any) // see OnBound; nil but under a test harness
+	cYields      uint64
+	goschedEvery uint64
+	cSleeps      uint64
+	cParks       uint64
 }
 
 // New makes an engine.
@@ -89,7 +91,11 @@ func New(cfg Config) *Engine {
 		cfg.Bell = NewChanBell()
 	}
 	cfg.SpinTurns = max(cfg.SpinTurns, 0)
-	return &Engine{cfg: cfg}
+	e := &Engine{cfg: cfg, goschedEvery: goschedEvery}
+	if runtime.GOMAXPROCS(0) == 1 {
+		e.goschedEvery = goschedEveryAlone
+	}
+	return e
 }
 
 // Lock takes the rank's lock. If a driver holds it, the driver lets go soon.

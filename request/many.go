@@ -67,23 +67,6 @@ func (l list) count() (active, complete, failed int) {
 	return
 }
 
-// spin polls for the active requests, one after the other, until it has polled in vain for one, or one has
-// failed. Most often that is all there is to wait, and nothing had to be noted at every request.
-func (l list) spin() {
-	for i := range l.reqs {
-		o := l.at(i)
-		if o == nil {
-			continue
-		}
-		if o.state == Active {
-			l.eng.Spin(&o.active)
-		}
-		if o.state == Active || o.err != nil {
-			return
-		}
-	}
-}
-
 // await waits until need of the active requests have completed, or one has failed.
 func (l list) await(ctx context.Context, need int) error {
 	w := l.eng.GetWaiter(need)
@@ -240,7 +223,6 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 		return err
 	}
 	defer l.unlock()
-	l.spin()
 	active, _, failed := l.count()
 	for active > 0 && failed == 0 && err == nil {
 		err = l.await(context.Background(), active) // an error is that of every active request

@@ -26,7 +26,7 @@ type Rail struct {
 }
 
 // CardVersion is the encoding that this package writes and reads.
-const CardVersion = 1
+const CardVersion = 2
 
 // Bounds of a card. All cards within them fit in one Put.
 const (

@@ -49,7 +49,7 @@ func TestCardRoundTrip(t *testing.T) {
 func TestCardBytes(t *testing.T) {
 	b, err := sampleCard().Encode()
 	require.NoError(t, err)
-	assert.Equal(t, "\x01\x044f2a\xe7\x24\x01\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
+	assert.Equal(t, "\x02\x044f2a\xe7\x24\x01\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
 }
 
 func TestCardEncodeFillsVersion(t *testing.T) {
@@ -82,7 +82,7 @@ func TestCardFitsInValue(t *testing.T) {
 
 func TestCardEncodeBounds(t *testing.T) {
 	for name, spoil := range map[string]func(*Card){
-		"version":      func(c *Card) { c.Version = 2 },
+		"version":      func(c *Card) { c.Version = CardVersion + 1 },
 		"host":         func(c *Card) { c.Host = strings.Repeat("h", maxHostBytes+1) },
 		"negative PID": func(c *Card) { c.PID = -1 },
 		"large PID":    func(c *Card) { c.PID = maxPID + 1 },
@@ -110,13 +110,14 @@ func TestDecodeCardRefuses(t *testing.T) {
 	other := bytes.Clone(good)
 	other[0] = 9
 	_, err = DecodeCard(other)
-	assert.ErrorContains(t, err, "version 9, this program knows 1")
+	assert.ErrorContains(t, err, "version 9, this program knows 2")
 	for name, b := range map[string]string{
-		"more rails than a card may have": "\x01\x00\x00\x41",
-		"length of 2^63":                  "\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-		"endless number":                  "\x01" + strings.Repeat("\xff", 20),
-		"number longer than needed":       "\x01\x00\x80\x00\x00",
-		"rail without name":               "\x01\x00\x00\x01\x00\x00",
+		"more rails than a card may have": "\x02\x00\x00\x00\x41",
+		"length of 2^63":                  "\x02\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+		"endless number":                  "\x02" + strings.Repeat("\xff", 20),
+		"number longer than needed":       "\x02\x00\x80\x00\x00\x00",
+		"rail without name":               "\x02\x00\x00\x00\x01\x00\x00",
+		"neither crowded nor not":         "\x02\x00\x00\x02\x00",
 	} {
 		_, err := DecodeCard([]byte(b))
 		assert.ErrorIs(t, err, ErrCard, name)
@@ -128,8 +129,8 @@ func FuzzDecodeCard(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(good)
 	f.Add([]byte{})
-	f.Add([]byte("\x01\x00\x00\x00\x40\x01a\x00"))
-	f.Add([]byte("\x01\xff\xff\xff\xff\x0f"))
+	f.Add([]byte("\x02\x00\x00\x00\x40\x01a\x00"))
+	f.Add([]byte("\x02\xff\xff\xff\xff\x0f"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeCard(b)
 		if err != nil {

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestRankEnviron(t *testing.T) {
+	for _, c := range []struct {
+		environ []string
+		crowded bool
+		want    []string
+	}{
+		{[]string{"A=1"}, false, []string{"A=1"}},
+		{[]string{"A=1"}, true, []string{"A=1", "GOMAXPROCS=1", ownProcs}},
+		{[]string{"GOMAXPROCS=3"}, false, []string{"GOMAXPROCS=3"}},
+		{[]string{"GOMAXPROCS=3"}, true, []string{"GOMAXPROCS=3"}},
+		{[]string{"GOMAXPROCS="}, true, []string{"GOMAXPROCS=", "GOMAXPROCS=1", ownProcs}}, // the last one holds
+		// This launcher is a rank of another job.
+		{[]string{"A=1", "GOMAXPROCS=1", ownProcs}, false, []string{"A=1"}},
+		{[]string{"A=1", "GOMAXPROCS=1", ownProcs}, true, []string{"A=1", "GOMAXPROCS=1", ownProcs}},
+	} {
+		assert.Equal(t, c.want, rankEnviron(c.environ, c.crowded), "%v, crowded: %v", c.environ, c.crowded)
+	}
+}
