@@ -8,7 +8,7 @@ import (
 // Wait returns when the operation is complete, with its status and its own error. Null and
 // inactive requests give the empty status at once.
 func (r Request) Wait() (st Status, err error) {
-	err = r.wait(nil, &st)
+	err = r.wait(context.Background(), &st)
 	return st, err
 }
 
@@ -20,7 +20,7 @@ func (r Request) WaitContext(ctx context.Context) (st Status, err error) {
 	return st, err
 }
 
-// wait is WaitContext. A nil ctx never ends.
+// wait is WaitContext.
 func (r Request) wait(ctx context.Context, st *Status) error {
 	o := r.enter()
 	if o == nil {
