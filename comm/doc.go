@@ -52,7 +52,8 @@
 // error that Is [ErrComm] and says which rank gave up, and why; it also Is [ErrCount] if the lengths
 // differ, and [ErrProcFailed] if a rank is gone. No call waits for a rank that has given up, or that has made another call:
 // ranks that have waited for some tenths of a second without hearing anything ask each other what they are doing.
-// Differences that leave no rank waiting may go unnoticed.
+// Differences that leave no rank waiting may go unnoticed. Finalize is no such call: who waits for a rank that is in it
+// is not told.
 //
 // If it was only arguments, the communicator is as good as before. After any other failure it is unfit for
 // collectives at the ranks where something failed: they refuse all further ones (ErrComm), and so those end
