@@ -25,17 +25,17 @@ func openTeams(j *job) (exercise, error) {
 	if j.cfg.goroutines == 1 {
 		return openOneWay(j)
 	}
-	e := &teams{all: make([]*windows, j.cfg.goroutines)}
+	e := new(teams)
 	share := *j
 	share.cfg.poolBytes /= j.cfg.goroutines // all of them together have no more than one
 	j = &share
-	for i := range e.all {
+	for lane := range j.cfg.goroutines {
 		w, err := openWindows(j, false)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, e.close())
 		}
-		w.lane = i
-		e.all[i] = w
+		w.lane = lane
+		e.all = append(e.all, w)
 	}
 	return e, nil
 }

@@ -70,12 +70,20 @@ func BenchmarkPath(b *testing.B) {
 			c.job.eng.Unlock()
 		}
 	}
+	finish := func(r request.Request, err error) {
+		if err == nil {
+			_, err = r.Wait()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
 	b.Run("blocking", func(b *testing.B) {
 		here, there, buf := setUp(b)
 		for i := 0; b.Loop(); i++ {
 			hear(here, i)
-			if Send(here, buf, 1, 0) != nil {
-				b.Fatal()
+			if err := Send(here, buf, 1, 0); err != nil {
+				b.Fatal(err)
 			}
 			if _, err := Recv(there, buf, 0, 0); err != nil {
 				b.Fatal(err)
@@ -86,14 +94,8 @@ func BenchmarkPath(b *testing.B) {
 		here, there, buf := setUp(b)
 		for i := 0; b.Loop(); i++ {
 			hear(here, i)
-			s, _ := Isend(here, buf, 1, 0)
-			if _, err := s.Wait(); err != nil {
-				b.Fatal(err)
-			}
-			r, _ := Irecv(there, buf, 0, 0)
-			if _, err := r.Wait(); err != nil {
-				b.Fatal(err)
-			}
+			finish(Isend(here, buf, 1, 0))
+			finish(Irecv(there, buf, 0, 0))
 		}
 	})
 	b.Run("persistent", func(b *testing.B) {
@@ -104,14 +106,8 @@ func BenchmarkPath(b *testing.B) {
 		require.NoError(b, err)
 		for i := 0; b.Loop(); i++ {
 			hear(here, i)
-			_ = s.Start()
-			if _, err := s.Wait(); err != nil {
-				b.Fatal(err)
-			}
-			_ = r.Start()
-			if _, err := r.Wait(); err != nil {
-				b.Fatal(err)
-			}
+			finish(s, s.Start())
+			finish(r, r.Start())
 		}
 		require.NoError(b, s.Free())
 		require.NoError(b, r.Free())
@@ -122,7 +118,10 @@ func BenchmarkPath(b *testing.B) {
 		reqs := make([]request.Request, window)
 		send := func() {
 			for i := range reqs {
-				reqs[i], _ = Isend(here, buf, 1, 0)
+				var err error
+				if reqs[i], err = Isend(here, buf, 1, 0); err != nil {
+					b.Fatal(err)
+				}
 			}
 			if err := request.WaitAll(reqs...); err != nil {
 				b.Fatal(err)
@@ -130,7 +129,10 @@ func BenchmarkPath(b *testing.B) {
 		}
 		recv := func() {
 			for i := range reqs {
-				reqs[i], _ = Irecv(there, buf, 0, 0)
+				var err error
+				if reqs[i], err = Irecv(there, buf, 0, 0); err != nil {
+					b.Fatal(err)
+				}
 			}
 			if err := request.WaitAll(reqs...); err != nil {
 				b.Fatal(err)

@@ -15,7 +15,6 @@ func cardOf(name string) wireup.Card {
 	return wireup.Card{Host: "x", Rails: []wireup.Rail{{BTL: "sm", Address: []byte{1}}, {BTL: hostNameRail, Address: []byte(name)}}}
 }
 
-// What a peer says its machine is called is printed only as far as it is a name.
 func TestAnyCrowded(t *testing.T) {
 	roomy, crowded := wireup.Card{}, wireup.Card{Crowded: true}
 	assert.False(t, anyCrowded([]wireup.Card{roomy, roomy}, false))
@@ -23,6 +22,7 @@ func TestAnyCrowded(t *testing.T) {
 	assert.True(t, anyCrowded([]wireup.Card{roomy, crowded}, false))
 }
 
+// What a peer says its machine is called is printed only as far as it is a name.
 func TestHostName(t *testing.T) {
 	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
 	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))

@@ -106,7 +106,7 @@ const ownProcs = "MPIGO_OWN_GOMAXPROCS=1"
 func rankEnviron(environ []string, crowded bool) []string {
 	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
 	if slices.Contains(environ, ownProcs) {
-		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == ownProcs || isProcs(pair) })
+		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == ownProcs || pair == "GOMAXPROCS=1" })
 	}
 	if !crowded || slices.ContainsFunc(environ, isProcs) {
 		return environ

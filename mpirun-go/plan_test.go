@@ -19,6 +19,7 @@ func TestRankEnviron(t *testing.T) {
 		{[]string{"GOMAXPROCS="}, true, []string{"GOMAXPROCS=", "GOMAXPROCS=1", ownProcs}}, // the last one holds
 		// This launcher is a rank of another job.
 		{[]string{"A=1", "GOMAXPROCS=1", ownProcs}, false, []string{"A=1"}},
+		{[]string{"GOMAXPROCS=4", ownProcs}, true, []string{"GOMAXPROCS=4"}}, // by its -x
 		{[]string{"A=1", "GOMAXPROCS=1", ownProcs}, true, []string{"A=1", "GOMAXPROCS=1", ownProcs}},
 	} {
 		assert.Equal(t, c.want, rankEnviron(c.environ, c.crowded), "%v, crowded: %v", c.environ, c.crowded)

@@ -203,9 +203,13 @@ func (p *PML) credited(pr *peer, h creditHdr) error {
 // demand is called when an operation waits for a message of source, a rank of the job or AnySource,
 // in c, or has looked for one and found nothing. It may be among those that are held.
 func (p *PML) demand(c *Context, source int) {
-	if p.full == 0 {
-		return
+	if p.full > 0 {
+		p.openFor(c, source)
 	}
+}
+
+// openFor is demand, when there are peers that may hold something back.
+func (p *PML) openFor(c *Context, source int) {
 	if source != request.AnySource {
 		p.demandOf(source)
 		return

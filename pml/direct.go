@@ -29,14 +29,12 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	world := c.group.world[source]
-	if !p.isExpected(world) && p.expect(c, world) != nil {
+	if p.expect(c, world) != nil {
 		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	d.need, d.ctx, d.buf, d.world, d.tag = 1, c, buf, world, tag
 	d.elem, d.source, d.op = elem, source, op
-	if p.full > 0 {
-		p.demand(c, world)
-	}
+	p.demand(c, world)
 	p.eng.Spin(&d.need)
 	if d.ctx != nil && d.need > 0 {
 		p.settleDirect()
@@ -49,12 +47,6 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 	st.Source, st.Tag, st.Bytes = source, d.gotTag, int64(d.bytes)
 	st.Count = request.Wholes(st.Bytes, elem)
 	return nil
-}
-
-// isExpected reports whether expect has nothing to do, and nothing against waiting for a rank of the job.
-func (p *PML) isExpected(world int) bool {
-	pr := p.peers[world]
-	return pr != nil && pr.first != nil && pr.lost == nil && p.closed == nil && len(p.fallen) == 0
 }
 
 // takes receives a message that is all there, and reports whether it did.

@@ -255,6 +255,20 @@ func (p *PML) lostWorld(c *Context, source int) error {
 // there, if that is a single rank, because only an endpoint notices that a peer has died.
 // From anyone, the death of a rank that was never in touch goes unnoticed here.
 func (p *PML) expect(c *Context, source int) error {
+	if source >= 0 && p.isMet(source) {
+		return nil
+	}
+	return p.meet(c, source)
+}
+
+// isMet reports whether the way to a rank of the job is known, and there is nothing against waiting for it.
+func (p *PML) isMet(world int) bool {
+	pr := p.peers[world]
+	return pr != nil && pr.first != nil && pr.lost == nil && p.closed == nil && len(p.fallen) == 0
+}
+
+// meet is expect for all but the plainest case.
+func (p *PML) meet(c *Context, source int) error {
 	if err := p.lostWorld(c, source); err != nil || source < 0 {
 		return err
 	}

@@ -134,7 +134,7 @@ func (r *RecvRequest) Start() {
 		return
 	}
 	err := r.ctx.spoiled(r.tag)
-	if err == nil && (r.world < 0 || !r.p.isExpected(r.world)) {
+	if err == nil {
 		err = r.p.expect(r.ctx, r.world)
 	}
 	if err != nil {
@@ -143,9 +143,7 @@ func (r *RecvRequest) Start() {
 	}
 	r.move(recvPosted)
 	r.ctx.posted.add(r)
-	if r.p.full > 0 {
-		r.p.demand(r.ctx, r.world)
-	}
+	r.p.demand(r.ctx, r.world)
 }
 
 // accept receives a message that was unexpected.

@@ -168,23 +168,19 @@ func (s *SendRequest) Start() {
 		return
 	}
 	pr := p.peer(s.ctx.group.world[s.dest])
-	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
-		s.CompleteEmpty()
-		return
-	}
-	if pr.first == nil || pr.lost != nil {
+	if pr.first == nil || pr.lost != nil { // else route, too, has nothing to say
 		if err := p.route(pr); err != nil && !pr.isFailing() {
 			s.Complete(request.Empty(), err)
 			return
 		}
-		if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
-			s.CompleteEmpty()
-			return
-		}
+	}
+	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
+		s.CompleteEmpty()
+		return
 	}
 	if s.mode == Buffered {
 		p.Isend(s.ctx, slices.Clone(s.buf), s.dest, s.tag, Standard, s.op).Abandon()
-		s.Complete(request.Empty(), nil)
+		s.CompleteEmpty()
 		return
 	}
 	s.peer, s.err, s.ended = pr, nil, false

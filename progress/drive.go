@@ -184,7 +184,7 @@ func (e *Engine) idle() {
 // yield lets other goroutines, and other processes, run.
 func (e *Engine) yield() {
 	e.cYields++
-	own := !e.cfg.YieldProcess || e.cYields%e.goschedEvery == 0
+	own := !e.cfg.YieldProcess || e.cYields%e.ownEvery == 0
 	e.mu.Unlock()
 	if e.cfg.YieldProcess {
 		yieldProcess()

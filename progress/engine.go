@@ -56,30 +56,33 @@ type Engine struct {
 	mu     sync.Mutex
 	wanted atomic.Int32 // goroutines in Lock that did not get mu at once
 
+	// ownEvery: of yields to other processes, every so many-th is one to our own goroutines, too. It does
+	// not change.
+	ownEvery uint64
+
 	// Guarded by mu, all below.
-	cfg          Config
-	high         []Poller
-	low          []Poller
-	hot          int // of high, the poller that had an event last
-	turn         uint64
-	events       uint64
-	driver       *Waiter   // who drives, nil if nobody
-	parked       []*Waiter // who waits for the driver to hand over, oldest first
-	coming       int       // wakes of parked goroutines that do not have the lock yet
-	sleeping     bool      // the driver is in bell.Sleep or on its way there
-	armed        []Idler   // to be disarmed after the driver's sleep
-	stopErr      error
-	closed       bool
-	timers       timerHeap
-	timerSeq     uint64        // timers made so far
-	waiters      []*Waiter     // not in use
-	polls        int           // Polls without an event, in a row
-	done         uint64        // completions counted
-	bound        func(obj any) // see OnBound; nil but under a test harness
-	cYields      uint64
-	goschedEvery uint64
-	cSleeps      uint64
-	cParks       uint64
+	cfg      Config
+	high     []Poller
+	low      []Poller
+	hot      int // of high, the poller that had an event last
+	turn     uint64
+	events   uint64
+	driver   *Waiter   // who drives, nil if nobody
+	parked   []*Waiter // who waits for the driver to hand over, oldest first
+	coming   int       // wakes of parked goroutines that do not have the lock yet
+	sleeping bool      // the driver is in bell.Sleep or on its way there
+	armed    []Idler   // to be disarmed after the driver's sleep
+	stopErr  error
+	closed   bool
+	timers   timerHeap
+	timerSeq uint64        // timers made so far
+	waiters  []*Waiter     // not in use
+	polls    int           // Polls without an event, in a row
+	done     uint64        // completions counted
+	bound    func(obj any) // see OnBound; nil but under a test harness
+	cYields  uint64
+	cSleeps  uint64
+	cParks   uint64
 }
 
 // New makes an engine.
@@ -91,9 +94,9 @@ func New(cfg Config) *Engine {
 		cfg.Bell = NewChanBell()
 	}
 	cfg.SpinTurns = max(cfg.SpinTurns, 0)
-	e := &Engine{cfg: cfg, goschedEvery: goschedEvery}
+	e := &Engine{cfg: cfg, ownEvery: goschedEvery}
 	if runtime.GOMAXPROCS(0) == 1 {
-		e.goschedEvery = goschedEveryAlone
+		e.ownEvery = goschedEveryAlone
 	}
 	return e
 }

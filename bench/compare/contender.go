@@ -123,7 +123,7 @@ func (c contender) takesPart(e experiment) bool {
 }
 
 // Iterations where ranks share cores: what a rank waits for may come after a time slice. In the first
-// milliseconds of a process the scheduler has not found a place for it yet, and Go's runtime looks at it often.
+// milliseconds of a job calls take up to twice as long as later: hence the warm-up.
 const (
 	crowdedIterations, crowdedWarmUp = 500, 1000
 	// MPICH never yields: each wait takes time slices.
