@@ -1,0 +1,125 @@
+package simhca
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbstest"
+)
+
+// machines is a provider of the devices of two machines, by the machines' and devices' names.
+type machines map[string]*Node
+
+func (m machines) Devices() (names []string, err error) {
+	for name := range m {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (m machines) Open(name string) (verbs.Device, error) {
+	n, ok := m[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", verbs.ErrNoDevice, name)
+	}
+	return n.Open(name)
+}
+
+func (m machines) hca(dev verbs.Device) *HCA { return m[dev.Name()].HCA(dev.Name()) }
+
+// conformance makes pairs of a fabric's devices, one on each of two machines.
+func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
+	return func(t testing.TB) *verbstest.Pair {
+		f := NewFabric(cfg)
+		m := machines{}
+		p := &verbstest.Pair{PortA: 1, PortB: 1, Provider: m, Patience: 10 * time.Second, Close: f.Close}
+		if device.Link == verbs.LinkEthernet {
+			p.GIDA, p.GIDB = 1, 1
+		}
+		if cfg.Virtual {
+			p.Step = func() { f.Advance() }
+		}
+		var err error
+		for name, dev := range map[string]*verbs.Device{"sim0": &p.A, "sim1": &p.B} {
+			d := device
+			d.Name = name
+			m[name] = f.NewNode(d)
+			*dev, err = m[name].Open(name)
+			require.NoError(t, err)
+		}
+		m["sim0"].HCA("sim0").ChangePKey(1, 1, 0x8123) // another partition than any of the peer's
+		for ev, ok, _ := p.A.NextEvent(); ok; ev, ok, _ = p.A.NextEvent() {
+			p.A.AckEvent(ev)
+		}
+		fault := func(f Fault) func(dev verbs.Device, qp verbs.QP) {
+			return func(dev verbs.Device, qp verbs.QP) {
+				f.QPN = qp.Num()
+				m.hca(dev).Inject(f)
+			}
+		}
+		p.Injector = verbstest.Injector{
+			Link: func(dev verbs.Device, port int, up bool) { m.hca(dev).SetLink(port, up) },
+			Address: func(dev verbs.Device, port int) {
+				m.hca(dev).ChangeGID(port, 5, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 9, 14: 9, 15: 9})
+				m.hca(dev).ChangeGID(port, 5, verbs.GID{})
+			},
+			Raise: func(dev verbs.Device, ev verbs.AsyncEvent) {
+				if ev.QP != nil {
+					require.True(t, m.hca(dev).RaiseQP(ev.QP.Num(), ev.Type))
+				} else {
+					m.hca(dev).Raise(ev.Type, ev.Port)
+				}
+			},
+			BreakSendCQ: func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakCQ(qp.Num())) },
+			BreakRecvCQ: func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakRecvCQ(qp.Num())) },
+			BreakSRQ:    func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakSRQ(qp.Num())) },
+			SendStatus: func(dev verbs.Device, qp verbs.QP, status verbs.Status, executed bool) {
+				kind := FaultSendStatus
+				if executed {
+					kind = FaultSendStatusExecuted
+				}
+				fault(Fault{Kind: kind, Status: status})(dev, qp)
+			},
+			RecvStatus: func(dev verbs.Device, qp verbs.QP, status verbs.Status) {
+				fault(Fault{Kind: FaultRecvStatus, Status: status})(dev, qp)
+			},
+			Mistake: func(dev verbs.Device, qp verbs.QP, mistake verbs.Mistake) {
+				fault(Fault{Kind: FaultMistake, Mistake: mistake})(dev, qp)
+			},
+			LosePackets: func(dev verbs.Device, qp verbs.QP, n int) {
+				fault(Fault{Kind: FaultPacketLost, Count: n})(dev, qp)
+			},
+			LoseAcks: fault(Fault{Kind: FaultAckLost}),
+			Silence:  fault(Fault{Kind: FaultSilence}),
+			Stale:    fault(Fault{Kind: FaultStale}),
+		}
+		return p
+	}
+}
+
+var small = DeviceConfig{Link: verbs.LinkEthernet, MaxMsgBytes: 1 << 20}
+
+func TestConformanceVirtual(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			verbstest.Test(t, conformance(Config{Seed: seed, Virtual: true, Jitter: time.Duration(seed) * 5 * time.Microsecond}, small))
+		})
+	}
+}
+
+func TestConformanceRealTime(t *testing.T) {
+	verbstest.Test(t, conformance(Config{}, small)).Table(t, "../../../docs/verbs.md", "simhca")
+}
+
+func TestConformanceLatency(t *testing.T) {
+	verbstest.Test(t, conformance(Config{Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond}, small))
+}
+
+// TestConformanceInfiniBand: addresses by LID, the smallest packets.
+func TestConformanceInfiniBand(t *testing.T) {
+	verbstest.Test(t, conformance(Config{Virtual: true}, DeviceConfig{Link: verbs.LinkInfiniBand, MTU: verbs.MTU256}))
+}

@@ -1,0 +1,189 @@
+package simhca
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// context is a device that was opened: what it makes, and the events that concern it.
+type context struct {
+	f      *Fabric
+	hca    *HCA
+	gone   bool // by DEVICE_FATAL
+	closed bool
+
+	pds, cqs, channels int
+
+	events []verbs.AsyncEvent
+	notify func()
+}
+
+// goneError is of objects that were destroyed and devices that broke.
+func goneError(call string) error { return verbs.Fail(call, syscall.EIO, "") }
+
+func invalid(call, note string) error {
+	e := verbs.Fail(call, syscall.EINVAL, note)
+	return e
+}
+
+func busy(call string) error { return verbs.Fail(call, syscall.EBUSY, "") }
+
+func noMemory(call, note string) error { return verbs.Fail(call, syscall.ENOMEM, note) }
+
+func (c *context) dead() bool { return c.gone || c.closed }
+
+func (c *context) Name() string { return c.hca.cfg.Name }
+
+func (c *context) Query() (verbs.DeviceAttr, error) {
+	c.f.enter()
+	defer c.f.leave()
+	if c.dead() {
+		return verbs.DeviceAttr{}, goneError("ibv_query_device")
+	}
+	g := &c.hca.cfg
+	return verbs.DeviceAttr{
+		Ports: g.Ports, MaxQP: g.MaxQP, MaxQPWR: g.MaxQPWR, MaxSGE: g.MaxSGE, MaxCQ: g.MaxCQ, MaxCQE: g.MaxCQE, MaxMR: g.MaxMR,
+		MaxPD: g.MaxPD, MaxSRQ: g.MaxSRQ, MaxSRQWR: g.MaxSRQWR, MaxQPRdAtom: g.MaxQPRdAtom, MaxQPInitRdAtom: g.MaxQPInitRdAtom,
+		Atomics: !g.NoAtomics,
+	}, nil
+}
+
+// usable gives a port of a device that works.
+func (c *context) usable(call string, port int) (*port, error) {
+	if c.dead() {
+		return nil, goneError(call)
+	}
+	p := c.hca.port(port)
+	if p == nil {
+		return nil, invalid(call, "no such port")
+	}
+	return p, nil
+}
+
+func (c *context) QueryPort(port int) (verbs.PortAttr, error) {
+	c.f.enter()
+	defer c.f.leave()
+	p, err := c.usable("ibv_query_port", port)
+	if err != nil {
+		return verbs.PortAttr{}, err
+	}
+	return p.attr(), nil
+}
+
+func (c *context) GIDs(port int) ([]verbs.GIDEntry, error) {
+	c.f.enter()
+	defer c.f.leave()
+	p, err := c.usable("ibv_query_gid", port)
+	if err != nil {
+		return nil, err
+	}
+	var used []verbs.GIDEntry
+	for i, g := range p.gids {
+		if !g.IsZero() {
+			used = append(used, verbs.GIDEntry{Index: i, GID: g, Type: p.gidType()})
+		}
+	}
+	return used, nil
+}
+
+func (c *context) PKey(port, index int) (uint16, error) {
+	c.f.enter()
+	defer c.f.leave()
+	p, err := c.usable("ibv_query_pkey", port)
+	if err != nil {
+		return 0, err
+	}
+	if index < 0 || index >= len(p.pkeys) {
+		return 0, invalid("ibv_query_pkey", "no such entry")
+	}
+	return p.pkeys[index], nil
+}
+
+func (c *context) AllocPD() (verbs.PD, error) {
+	c.f.enter()
+	defer c.f.leave()
+	if c.dead() {
+		return nil, goneError("ibv_alloc_pd")
+	}
+	if c.hca.count.pd >= c.hca.cfg.MaxPD {
+		return nil, noMemory("ibv_alloc_pd", "too many protection domains")
+	}
+	c.hca.count.pd++
+	c.pds++
+	return &domain{c: c}, nil
+}
+
+// tell puts an event where NextEvent takes it.
+func (c *context) tell(ev verbs.AsyncEvent) {
+	c.events = append(c.events, ev)
+	c.f.note(c.notify)
+}
+
+func (c *context) NextEvent() (verbs.AsyncEvent, bool, error) {
+	c.f.enter()
+	defer c.f.leave()
+	if c.closed {
+		return verbs.AsyncEvent{}, false, goneError("ibv_get_async_event")
+	}
+	// A broken device still says that it is.
+	if len(c.events) == 0 {
+		return verbs.AsyncEvent{}, false, nil
+	}
+	ev := c.events[0]
+	c.events = slices.Delete(c.events, 0, 1)
+	if n := pending(ev); n != nil {
+		*n++
+	}
+	return ev, true, nil
+}
+
+// pending counts the events of an event's object that were taken and not acknowledged; nil for those of ports and devices.
+func pending(ev verbs.AsyncEvent) *int {
+	switch {
+	case ev.QP != nil:
+		return &ev.QP.(*queuePair).unacked
+	case ev.CQ != nil:
+		return &ev.CQ.(*completionQueue).unackedAsync
+	case ev.SRQ != nil:
+		return &ev.SRQ.(*sharedQueue).unacked
+	}
+	return nil
+}
+
+func (c *context) AckEvent(ev verbs.AsyncEvent) {
+	c.f.enter()
+	defer c.f.leave()
+	if n := pending(ev); n != nil && *n > 0 {
+		*n--
+	}
+}
+
+// forget takes the events back that are of an object that is destroyed and that nobody took.
+func (c *context) forget(of func(verbs.AsyncEvent) bool) {
+	c.events = slices.DeleteFunc(c.events, of)
+}
+
+func (c *context) Notify(fn func()) {
+	c.f.enter()
+	defer c.f.leave()
+	c.notify = fn
+	if len(c.events) > 0 {
+		c.f.note(fn)
+	}
+}
+
+func (c *context) Close() error {
+	c.f.enter()
+	defer c.f.leave()
+	if c.closed {
+		return goneError("ibv_close_device")
+	}
+	if c.pds+c.cqs+c.channels > 0 {
+		return busy("ibv_close_device")
+	}
+	c.closed, c.notify, c.events = true, nil, nil
+	c.hca.contexts = slices.DeleteFunc(c.hca.contexts, func(o *context) bool { return o == c })
+	return nil
+}

@@ -1,0 +1,264 @@
+package simhca
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// cqe is an entry of a completion queue: the completion, and which place of which work queue becomes free when it is polled.
+type cqe struct {
+	wc    verbs.WC
+	qp    *queuePair
+	srq   *sharedQueue // of a receive from one
+	index uint64       // of the request in its queue
+	send  bool
+}
+
+type arming uint8
+
+const (
+	disarmed arming = iota
+	armedSolicited
+	armedAny
+)
+
+type completionQueue struct {
+	c       *context
+	channel *compChannel
+	ring    []cqe
+	head    uint64
+	tail    uint64
+	armed   arming
+	qps     []*queuePair // in the order in which they were made
+	broken  bool
+	gone    bool
+
+	unacked      int // of the channel
+	unackedAsync int
+}
+
+// atLeast rounds a size up as devices do: a power of two.
+func atLeast(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, error) {
+	c.f.enter()
+	defer c.f.leave()
+	const call = "ibv_create_cq"
+	if c.dead() {
+		return nil, goneError(call)
+	}
+	if entries < 1 || entries > c.hca.cfg.MaxCQE {
+		return nil, invalid(call, "number of entries out of range")
+	}
+	var ch *compChannel
+	if channel != nil {
+		var ok bool
+		if ch, ok = channel.(*compChannel); !ok || ch.c != c || ch.gone {
+			return nil, invalid(call, "completion channel of another device")
+		}
+	}
+	if c.hca.count.cq >= c.hca.cfg.MaxCQ {
+		return nil, noMemory(call, "too many completion queues")
+	}
+	q := &completionQueue{c: c, channel: ch, ring: make([]cqe, atLeast(entries))}
+	c.hca.count.cq++
+	c.cqs++
+	if ch != nil {
+		ch.cqs++
+	}
+	return q, nil
+}
+
+func (q *completionQueue) Entries() int { return len(q.ring) }
+
+func (q *completionQueue) at(i uint64) *cqe { return &q.ring[i&uint64(len(q.ring)-1)] }
+
+// place gives the next free entry to fill in, or nil if the queue overran or is broken.
+func (q *completionQueue) place() *cqe {
+	if q.broken {
+		return nil
+	}
+	if q.tail-q.head == uint64(len(q.ring)) {
+		q.breakDown()
+		return nil
+	}
+	e := q.at(q.tail)
+	q.tail++
+	return e
+}
+
+// announce tells the channel of a completion, if somebody asked to be told. One that failed counts as solicited.
+func (q *completionQueue) announce(solicited bool) {
+	if q.armed == disarmed || q.armed == armedSolicited && !solicited {
+		return
+	}
+	q.armed = disarmed
+	if ch := q.channel; ch != nil {
+		ch.events = append(ch.events, q)
+		q.c.f.note(ch.notify)
+	}
+}
+
+// breakDown is CQ_ERR: nothing gets into the queue or out of it any more, and each of its queue pairs breaks too (InfiniBand
+// error model, 3.1.2).
+func (q *completionQueue) breakDown() {
+	if q.broken {
+		return
+	}
+	q.broken = true
+	q.c.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: q})
+	for _, p := range q.qps {
+		p.breakDown()
+	}
+}
+
+func (q *completionQueue) Poll(wcs []verbs.WC) (int, error) {
+	f := q.c.f
+	f.enter()
+	defer f.leave()
+	if q.gone || q.broken || q.c.dead() {
+		return 0, goneError("ibv_poll_cq")
+	}
+	n := 0
+	for n < len(wcs) && q.head < q.tail {
+		e := q.at(q.head)
+		q.head++
+		wcs[n] = e.wc
+		n++
+		e.release()
+	}
+	return n, nil
+}
+
+// release frees the place in the work queue: of a send queue also those of the unsignaled requests before it.
+func (e *cqe) release() {
+	switch {
+	case e.send:
+		e.qp.sq.freed = max(e.qp.sq.freed, e.index+1)
+	case e.srq != nil:
+		e.srq.inUse--
+	default:
+		e.qp.rq.freed = max(e.qp.rq.freed, e.index+1)
+	}
+	*e = cqe{}
+}
+
+// purge takes a queue pair's completions out of the midst of the queue (queue pair states, 5.2).
+func (q *completionQueue) purge(p *queuePair) {
+	to := q.head
+	for i := q.head; i < q.tail; i++ {
+		e := q.at(i)
+		if e.qp == p {
+			if e.srq != nil {
+				e.srq.inUse--
+			}
+			continue
+		}
+		*q.at(to) = *e
+		to++
+	}
+	for i := to; i < q.tail; i++ {
+		*q.at(i) = cqe{}
+	}
+	q.tail = to
+}
+
+func (q *completionQueue) ReqNotify(solicitedOnly bool) error {
+	q.c.f.enter()
+	defer q.c.f.leave()
+	switch {
+	case q.gone || q.broken || q.c.dead():
+		return goneError("ibv_req_notify_cq")
+	case !solicitedOnly:
+		q.armed = armedAny
+	case q.armed == disarmed:
+		q.armed = armedSolicited
+	}
+	return nil
+}
+
+func (q *completionQueue) AckEvents(n int) {
+	q.c.f.enter()
+	defer q.c.f.leave()
+	q.unacked = max(q.unacked-n, 0)
+}
+
+func (q *completionQueue) Destroy() error {
+	c := q.c
+	c.f.enter()
+	defer c.f.leave()
+	if q.gone {
+		return goneError("ibv_destroy_cq")
+	}
+	if len(q.qps) > 0 || q.unacked > 0 || q.unackedAsync > 0 {
+		return busy("ibv_destroy_cq")
+	}
+	q.gone = true
+	c.hca.count.cq--
+	c.cqs--
+	if ch := q.channel; ch != nil {
+		ch.cqs--
+		ch.events = slices.DeleteFunc(ch.events, func(o *completionQueue) bool { return o == q })
+	}
+	c.forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == verbs.CQ(q) })
+	return nil
+}
+
+// compChannel carries the events of armed queues.
+type compChannel struct {
+	c      *context
+	events []*completionQueue
+	notify func()
+	cqs    int
+	gone   bool
+}
+
+func (c *context) CreateCompChannel() (verbs.CompChannel, error) {
+	c.f.enter()
+	defer c.f.leave()
+	if c.dead() {
+		return nil, goneError("ibv_create_comp_channel")
+	}
+	c.channels++
+	return &compChannel{c: c}, nil
+}
+
+func (ch *compChannel) NextEvent() (verbs.CQ, bool, error) {
+	ch.c.f.enter()
+	defer ch.c.f.leave()
+	if ch.gone || ch.c.dead() {
+		return nil, false, goneError("ibv_get_cq_event")
+	}
+	if len(ch.events) == 0 {
+		return nil, false, nil
+	}
+	q := ch.events[0]
+	ch.events = slices.Delete(ch.events, 0, 1)
+	q.unacked++
+	return q, true, nil
+}
+
+func (ch *compChannel) Notify(fn func()) {
+	ch.c.f.enter()
+	defer ch.c.f.leave()
+	ch.notify = fn
+	if len(ch.events) > 0 {
+		ch.c.f.note(fn)
+	}
+}
+
+func (ch *compChannel) Destroy() error {
+	ch.c.f.enter()
+	defer ch.c.f.leave()
+	if ch.gone {
+		return goneError("ibv_destroy_comp_channel")
+	}
+	if ch.cqs > 0 {
+		return busy("ibv_destroy_comp_channel")
+	}
+	ch.gone, ch.notify = true, nil
+	ch.c.channels--
+	return nil
+}

@@ -1,0 +1,200 @@
+package simhca
+
+import (
+	"syscall"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// domain is a protection domain.
+type domain struct {
+	c       *context
+	objects int // made in it
+	gone    bool
+}
+
+func (d *domain) dead() bool { return d.gone || d.c.dead() }
+
+func (d *domain) Dealloc() error {
+	d.c.f.enter()
+	defer d.c.f.leave()
+	if d.gone {
+		return goneError("ibv_dealloc_pd")
+	}
+	if d.objects > 0 {
+		return busy("ibv_dealloc_pd")
+	}
+	d.gone = true
+	d.c.pds--
+	d.c.hca.count.pd--
+	return nil
+}
+
+// address is a way to a port: an address handle.
+type address struct {
+	d      *domain
+	attr   verbs.AHAttr
+	handle uint64
+	gone   bool
+}
+
+// checkAH refuses what is no way from a port of the device.
+func (h *HCA) checkAH(call string, a *verbs.AHAttr) error {
+	p := h.port(a.Port)
+	switch {
+	case p == nil:
+		return invalid(call, "no such port")
+	case !a.IsGlobal && p.link() == verbs.LinkEthernet:
+		return invalid(call, "RoCE needs a global route")
+	case a.IsGlobal && p.gid(a.SGIDIndex).IsZero():
+		return invalid(call, "no GID at that index")
+	}
+	return nil
+}
+
+func (d *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
+	c := d.c
+	c.f.enter()
+	defer c.f.leave()
+	if d.dead() {
+		return nil, goneError("ibv_create_ah")
+	}
+	if err := c.hca.checkAH("ibv_create_ah", &attr); err != nil {
+		return nil, err
+	}
+	c.hca.lastAH += 16
+	a := &address{d: d, attr: attr, handle: c.hca.lastAH}
+	c.hca.ahs[a.handle] = a
+	d.objects++
+	return a, nil
+}
+
+func (a *address) Handle() uint64 { return a.handle }
+
+func (a *address) Destroy() error {
+	a.d.c.f.enter()
+	defer a.d.c.f.leave()
+	if a.gone {
+		return goneError("ibv_destroy_ah")
+	}
+	a.gone = true
+	a.d.objects--
+	delete(a.d.c.hca.ahs, a.handle)
+	return nil
+}
+
+// region is registered memory.
+type region struct {
+	d      *domain
+	mem    []byte
+	addr   uint64
+	access verbs.Access
+	slot   uint32
+	key    uint32 // the L_Key; the R_Key is the one after it
+}
+
+// Keys name a slot of the device's table and the how-many-eth registration in it, so that a key is not taken any more once its
+// registration is over (InfiniBand error model, 5.1). The lowest bit tells L_Keys from R_Keys, for a program that confuses them.
+const (
+	maxRegions = 1<<16 - 1
+	remoteKey  = 1
+	slotShift  = 16
+	genStep    = 2
+	// freshSlots are tried before one is used again, which keeps an old key refused for long.
+	freshSlots = 64
+)
+
+type regionTable struct {
+	slots []slot
+	free  []uint32 // in the order in which they became so
+	used  int
+}
+
+type slot struct {
+	r   *region
+	gen uint32
+}
+
+func (t *regionTable) add(r *region) {
+	i := uint32(len(t.slots))
+	if len(t.free) > freshSlots || len(t.slots) == maxRegions {
+		i = t.free[0]
+		t.free = append(t.free[:0], t.free[1:]...)
+	} else {
+		t.slots = append(t.slots, slot{})
+	}
+	s := &t.slots[i]
+	s.r = r
+	s.gen = (s.gen + genStep) & (1<<slotShift - 1)
+	r.slot, r.key = i, (i+1)<<slotShift|s.gen
+	t.used++
+}
+
+func (t *regionTable) remove(r *region) {
+	t.slots[r.slot].r = nil
+	t.free = append(t.free, r.slot)
+	t.used--
+}
+
+// find gives n bytes at an address if a region of that key, domain, extent and access covers them, else nil. Nothing that is no
+// region can be reached through it, whatever the numbers.
+func (t *regionTable) find(d *domain, key, kind uint32, addr uint64, n uint32, access verbs.Access) []byte {
+	i := key>>slotShift - 1
+	if key&1 != kind || i >= uint32(len(t.slots)) {
+		return nil
+	}
+	r := t.slots[i].r
+	if r == nil || r.key != key&^1 || r.d != d || r.access&access != access {
+		return nil
+	}
+	off := addr - r.addr
+	if addr < r.addr || off > uint64(len(r.mem)) || uint64(n) > uint64(len(r.mem))-off {
+		return nil
+	}
+	return r.mem[off : off+uint64(n) : off+uint64(n)]
+}
+
+func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	c := d.c
+	c.f.enter()
+	defer c.f.leave()
+	const call = "ibv_reg_mr"
+	const known = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	switch {
+	case d.dead():
+		return nil, goneError(call)
+	case len(mem) == 0:
+		return nil, invalid(call, "no memory given")
+	case access&^known != 0:
+		return nil, invalid(call, "unknown access")
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, invalid(call, "remote write or atomic access needs local write access")
+	case c.hca.regions.used >= c.hca.cfg.MaxMR:
+		return nil, noMemory(call, "too many memory regions")
+	case c.hca.cfg.MaxLocked > 0 && c.hca.locked+int64(len(mem)) > c.hca.cfg.MaxLocked:
+		return nil, verbs.Fail(call, syscall.ENOMEM, "")
+	}
+	r := &region{d: d, mem: mem, addr: addressOf(mem), access: access}
+	c.hca.regions.add(r)
+	c.hca.locked += int64(len(mem))
+	d.objects++
+	return r, nil
+}
+
+func (r *region) LKey() uint32 { return r.key }
+func (r *region) RKey() uint32 { return r.key | remoteKey }
+func (r *region) Addr() uint64 { return r.addr }
+
+func (r *region) Dereg() error {
+	c := r.d.c
+	c.f.enter()
+	defer c.f.leave()
+	if r.mem == nil {
+		return goneError("ibv_dereg_mr")
+	}
+	c.hca.regions.remove(r)
+	c.hca.locked -= int64(len(r.mem))
+	r.mem = nil
+	r.d.objects--
+	return nil
+}

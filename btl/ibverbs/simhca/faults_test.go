@@ -1,0 +1,140 @@
+package simhca
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+func TestLate(t *testing.T) {
+	a, b := pair(t, setup{})
+	a.hca.Inject(Fault{Kind: FaultLate, After: 1, Delay: time.Millisecond})
+	for i := range 3 {
+		a.post(a.wr(uint64(i), verbs.WRRDMAWrite, b, 0, 8))
+	}
+	a.runFor(time.Microsecond * 900)
+	require.Equal(t, []string{"0 SUCCESS"}, a.results())
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results(), "in order")
+	// A flush waits behind it too; a reset takes it along.
+	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	a.post(a.wr(4, verbs.WRRDMAWrite, b, 0, 8))
+	a.runFor(time.Microsecond * 100)
+	a.post(a.wr(5, verbs.WRRDMAWrite, b, 0, 8))
+	a.modify(verbs.StateErr)
+	require.Empty(t, a.poll())
+	a.runFor(2 * time.Millisecond)
+	require.Equal(t, []string{"4 SUCCESS", "5 WR_FLUSH_ERR"}, a.results())
+	a.modify(verbs.StateReset)
+	b.modify(verbs.StateReset)
+	connect(t, a, b)
+	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	a.post(a.wr(6, verbs.WRRDMAWrite, b, 0, 8))
+	a.runFor(time.Microsecond * 100)
+	a.modify(verbs.StateReset)
+	a.run()
+	require.Empty(t, a.poll())
+}
+
+func TestSilence(t *testing.T) {
+	a, b := pair(t, setup{})
+	a.hca.Inject(Fault{Kind: FaultSilence, After: 1})
+	for i := range 3 {
+		b.recv(uint64(i), 0, 8)
+		a.post(a.wr(uint64(i), verbs.WRSend, b, 0, 8))
+	}
+	a.run()
+	require.Equal(t, []string{"0 SUCCESS"}, a.results())
+	require.Len(t, b.results(), 1)
+	require.Equal(t, verbs.StateRTS, a.state())
+	require.Empty(t, a.events())
+	a.post(a.wr(3, verbs.WRSend, b, 0, 8))
+	a.run()
+	a.modify(verbs.StateErr)
+	require.Equal(t, []string{"1 WR_FLUSH_ERR", "2 WR_FLUSH_ERR", "3 WR_FLUSH_ERR"}, a.results())
+	require.Equal(t, 1, a.hca.Fired())
+}
+
+// A fault with no number is for RC queue pairs only.
+func TestFaultsOfAnyQueuePair(t *testing.T) {
+	a, b := pair(t, setup{service: verbs.ServiceUD})
+	a.hca.Inject(Fault{Kind: FaultSendStatus, Status: verbs.StatusGeneralErr})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	require.Zero(t, a.hca.Fired())
+	a.hca.ClearFaults()
+}
+
+// A packet from before meets a queue pair that got the number: with another sequence number it is dropped, with the same one it is
+// taken, for nothing in it says to which of the two it belongs.
+func TestStale(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		psn  uint32
+		got  int
+	}{{"other sequence", 0x123456, 0}, {"same sequence", 0xfffff0, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := pair(t, setup{})
+			b.recv(1, 0, 100)
+			a.hca.Inject(Fault{Kind: FaultStale})
+			a.fill(0, 8, 5)
+			a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+			a.run()
+			require.Equal(t, []string{"1 SUCCESS"}, b.results())
+			require.Equal(t, 1, a.hca.Fired())
+			num := b.qp.Num()
+			for _, e := range []*end{a, b} {
+				e.poll()
+				require.NoError(t, e.qp.Destroy())
+				e.newQP(verbs.ServiceRC, verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8})
+			}
+			a.run()
+			require.Equal(t, num, b.qp.Num())
+			a.psn = c.psn
+			a.toInit()
+			b.toInit()
+			b.recv(2, 0, 100)
+			b.toRTR(a)
+			a.run()
+			require.Len(t, b.results(), c.got)
+			a.toRTR(b)
+			a.toRTS()
+			b.toRTS()
+			b.recv(3, 0, 100)
+			a.post(a.wr(9, verbs.WRSend, b, 0, 8))
+			a.run()
+			if c.got == 0 {
+				require.Equal(t, []string{"9 SUCCESS"}, a.results())
+				require.Equal(t, []string{"2 SUCCESS"}, b.results())
+			} else {
+				// The true first message is taken for one that came again: it is answered, and lost.
+				require.Equal(t, []string{"9 SUCCESS"}, a.results())
+				require.Empty(t, b.results())
+			}
+		})
+	}
+}
+
+// A stale write must not reach memory by a key that is not there any more.
+func TestStaleWrite(t *testing.T) {
+	a, b := pair(t, setup{})
+	a.hca.Inject(Fault{Kind: FaultStale})
+	a.fill(0, 3000, 5)
+	a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 3000))
+	a.run()
+	require.NoError(t, b.mr.Dereg())
+	clear(b.mem)
+	var err error
+	b.mr, err = b.pd.RegMR(b.mem, allAccess)
+	require.NoError(t, err)
+	b.modify(verbs.StateReset)
+	b.toInit()
+	b.toRTR(a)
+	a.run()
+	require.Zero(t, b.mem[0])
+	require.Equal(t, []verbs.EventType{verbs.EventCommEst, verbs.EventQPAccessErr}, b.events())
+}

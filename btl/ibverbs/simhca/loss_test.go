@@ -1,0 +1,345 @@
+package simhca
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+func TestRetries(t *testing.T) {
+	for lost := 1; lost <= 5; lost++ {
+		a, b := pair(t, setup{})
+		a.hca.Inject(Fault{Kind: FaultPacketLost, QPN: a.qp.Num(), Count: lost})
+		b.recv(9, 0, 100)
+		a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+		a.run()
+		if lost <= 3 {
+			require.Equal(t, []string{"1 SUCCESS"}, a.results())
+			require.Equal(t, []string{"9 SUCCESS"}, b.results())
+			require.Equal(t, time.Duration(lost)*verbs.AckTimeout(8)+2*time.Microsecond, a.f.Now())
+			continue
+		}
+		require.Equal(t, []string{"1 RETRY_EXC_ERR"}, a.results())
+		require.Empty(t, b.results())
+		require.Equal(t, 4*verbs.AckTimeout(8), a.f.Now(), "once and three times more")
+	}
+}
+
+// Progress gives the retries back.
+func TestRetriesCountAnewAfterProgress(t *testing.T) {
+	a, b := pair(t, setup{})
+	for i := range 5 {
+		b.recv(uint64(i), 0, 100)
+	}
+	a.hca.Inject(Fault{Kind: FaultPacketLost, Count: 3})
+	a.hca.Inject(Fault{Kind: FaultPacketLost, Count: 3})
+	a.hca.Inject(Fault{Kind: FaultPacketLost, Count: 3})
+	for i := range 3 {
+		a.post(a.wr(uint64(i), verbs.WRSend, b, 0, 8))
+	}
+	a.run()
+	require.Equal(t, []string{"0 SUCCESS", "1 SUCCESS", "2 SUCCESS"}, a.results())
+	require.Len(t, b.results(), 3)
+	require.Equal(t, 3, a.hca.Fired())
+}
+
+// A gap is told by the responder at once: the next packet does not wait for the timer.
+func TestGapIsTold(t *testing.T) {
+	a, b := pair(t, setup{})
+	b.recv(8, 0, 9000)
+	b.recv(9, 0, 9000)
+	want := a.fill(0, 9000, 1)
+	a.hca.Inject(Fault{Kind: FaultPacketLost})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 9000), a.wr(2, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results())
+	require.Equal(t, []string{"8 SUCCESS", "9 SUCCESS"}, b.results())
+	require.Equal(t, want, b.mem[:9000])
+	require.Less(t, a.f.Now(), verbs.AckTimeout(8))
+}
+
+// The answer is lost: the request is executed once.
+func TestAckLost(t *testing.T) {
+	for _, op := range []verbs.Opcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd} {
+		a, b := pair(t, setup{})
+		b.recv(9, 1000, 100)
+		b.recv(10, 1000, 100)
+		a.hca.Inject(Fault{Kind: FaultAckLost})
+		wr := a.wr(1, op, b, 0, 8)
+		wr.CompareAdd = 5
+		a.post(wr, a.wr(2, verbs.WRRDMAWrite, b, 0, 8))
+		a.run()
+		require.Equal(t, []string{"1 RETRY_EXC_ERR", "2 WR_FLUSH_ERR"}, a.results())
+		if op == verbs.WRSend {
+			require.Equal(t, []string{"9 SUCCESS"}, b.results())
+		}
+		require.Equal(t, verbs.StateRTS, b.state())
+		require.Equal(t, 4*verbs.AckTimeout(8), a.f.Now())
+	}
+}
+
+// Some answers are lost: the request is sent again, and executed once.
+func TestAnswerLost(t *testing.T) {
+	a, b := pair(t, setup{})
+	b.recv(9, 1000, 100)
+	b.recv(10, 1000, 100)
+	a.hca.Inject(Fault{Kind: FaultAnswerLost, Count: 3})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	require.Equal(t, []string{"9 SUCCESS"}, b.results())
+	require.Equal(t, 3, a.hca.Fired())
+	require.Equal(t, 3*verbs.AckTimeout(8)+2*time.Microsecond, a.f.Now())
+}
+
+// An atomic asked for again is answered with what it found, not done again.
+func TestAtomicIsDoneOnce(t *testing.T) {
+	a, b := pair(t, setup{})
+	a.f.Partition(b.gid, a.gid, false)
+	wr := a.wr(1, verbs.WRAtomicFetchAndAdd, b, 0, 8)
+	wr.CompareAdd = 5
+	a.post(wr)
+	a.runFor(2 * verbs.AckTimeout(8))
+	require.Equal(t, byte(5), b.mem[0])
+	a.f.Heal(a.gid, b.gid)
+	a.mem[0] = 77
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	require.Equal(t, byte(5), b.mem[0])
+	require.Zero(t, a.mem[0])
+}
+
+// A read whose answer breaks off goes on where it was.
+func TestReadGoesOn(t *testing.T) {
+	a, b := pair(t, setup{})
+	want := b.fill(0, 60_000, 8)
+	a.post(a.wr(1, verbs.WRRDMARead, b, 0, 60_000), a.wr(2, verbs.WRRDMARead, b, 0, 10))
+	for range 20 {
+		a.f.Advance()
+	}
+	a.f.Partition(b.gid, a.gid, false)
+	a.runFor(verbs.AckTimeout(8) / 2)
+	a.f.Heal(b.gid, a.gid)
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results())
+	require.Equal(t, want, a.mem[:60_000])
+}
+
+func TestRNR(t *testing.T) {
+	// rnr_retry tries, each after the time that the receiver asks for (code 1: 10 µs).
+	a, b := pair(t, setup{})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 RNR_RETRY_EXC_ERR"}, a.results())
+	require.Equal(t, verbs.StateErr, a.state())
+	require.Equal(t, verbs.StateRTS, b.state())
+	require.Equal(t, 3*10*time.Microsecond+4*2*time.Microsecond, a.f.Now())
+
+	// Seven is for ever.
+	a, b = pair(t, setup{change: func(e *end) { e.rnr = 7 }})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 5000), a.wr(2, verbs.WRRDMAWriteWithImm, b, 8, 5000))
+	a.runFor(20 * time.Millisecond)
+	require.Empty(t, a.poll())
+	b.recv(8, 0, 5000)
+	a.runFor(20 * time.Millisecond)
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	b.recv(9, 0, 0)
+	a.run()
+	require.Equal(t, []string{"2 SUCCESS"}, a.results())
+	require.Equal(t, []string{"8 SUCCESS", "9 SUCCESS"}, b.results())
+
+	// None.
+	a, b = pair(t, setup{change: func(e *end) { e.rnr = 0 }})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 RNR_RETRY_EXC_ERR"}, a.results())
+	require.Equal(t, 2*time.Microsecond, a.f.Now())
+}
+
+// A request that was sent again in the meantime is done while the requester still waits as it was asked to: nothing is left to send then.
+func TestRNRWaitThatIsOutOfDate(t *testing.T) {
+	a, b := pair(t, setup{cfg: Config{Latency: 5 * time.Microsecond}, change: func(e *end) { e.timeout, e.retries = 1, 7 }})
+	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
+	a.runFor(7 * time.Microsecond) // the NAK is on its way
+	b.recv(9, 0, 100)
+	b.recv(10, 0, 100)
+	a.runFor(14 * time.Microsecond)
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	a.run()
+	a.post(a.wr(2, verbs.WRSend, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"2 SUCCESS"}, a.results())
+	require.Equal(t, []string{"9 SUCCESS", "10 SUCCESS"}, b.results())
+}
+
+// A timeout of 0 waits for ever.
+func TestNoTimeout(t *testing.T) {
+	a, b := pair(t, setup{change: func(e *end) { e.timeout = 0 }})
+	a.hca.Inject(Fault{Kind: FaultPacketLost})
+	a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 8))
+	a.run()
+	require.Empty(t, a.poll())
+	require.Equal(t, verbs.StateRTS, a.state())
+}
+
+// UC loses a message with one packet; its receive is for the next.
+func TestUCLoss(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		srq    bool
+		abort  bool
+		result []string
+	}{
+		{"own queue", false, false, []string{"8 SUCCESS"}},
+		{"shared queue", true, false, []string{"8 SUCCESS"}},
+		{"shared queue that aborts", true, true, []string{"8 REM_ABORT_ERR", "9 SUCCESS"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := pair(t, setup{service: verbs.ServiceUC, srq: c.srq, device: DeviceConfig{SRQAbort: c.abort}})
+			b.recv(8, 0, 5000)
+			b.recv(9, 0, 5000)
+			a.post(a.wr(1, verbs.WRSend, b, 0, 5000))
+			a.f.Advance()
+			a.f.Advance()
+			a.f.Partition(a.gid, b.gid, false)
+			a.f.Advance()
+			a.f.Heal(a.gid, b.gid)
+			a.run()
+			got := b.results()
+			want := a.fill(0, 4000, 99)
+			a.post(a.wr(2, verbs.WRSend, b, 0, 4000))
+			a.run()
+			require.Equal(t, c.result, append(got, b.results()...))
+			require.Equal(t, want, b.mem[:4000])
+			require.Equal(t, verbs.StateRTS, b.state())
+			require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results())
+		})
+	}
+}
+
+// Packets that are not for the queue pair are dropped, and nobody hears of it (InfiniBand error model, 4.3).
+func TestDroppedInSilence(t *testing.T) {
+	for name, change := range map[string]func(a, b *end, wr *verbs.SendWR){
+		"queue pair":    func(_, _ *end, wr *verbs.SendWR) { wr.RemoteQPN++ },
+		"other service": func(_, b *end, wr *verbs.SendWR) { b.newQP(verbs.ServiceRC, b.qp.Cap()); wr.RemoteQPN = b.qp.Num() },
+		"Q_Key":         func(_, _ *end, wr *verbs.SendWR) { wr.RemoteQKey++ },
+		"P_Key":         func(a, _ *end, _ *verbs.SendWR) { a.hca.ChangePKey(1, 0, 0x8001) },
+		"state":         func(_, b *end, _ *verbs.SendWR) { b.modify(verbs.StateErr) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, setup{service: verbs.ServiceUD})
+			wr := a.wr(1, verbs.WRSend, b, 0, 8)
+			change(a, b, &wr)
+			b.events()
+			if b.qp.Service() == verbs.ServiceUD {
+				b.recv(9, 0, 100)
+				b.poll()
+			}
+			a.post(wr)
+			a.run()
+			require.Equal(t, []string{"1 SUCCESS"}, a.results())
+			require.Empty(t, b.poll())
+			require.Empty(t, b.events())
+		})
+	}
+}
+
+// A Q_Key with the high bit stands for the queue pair's own.
+func TestControlledQKey(t *testing.T) {
+	a, b := pair(t, setup{service: verbs.ServiceUD})
+	b.recv(9, 0, 100)
+	wr := a.wr(1, verbs.WRSend, b, 0, 8)
+	wr.RemoteQKey = 1 << 31
+	a.post(wr)
+	a.run()
+	require.Equal(t, []string{"9 SUCCESS"}, b.results())
+}
+
+// RC with another partition key: as if nobody were there.
+func TestOtherPartition(t *testing.T) {
+	a, b := pair(t, setup{})
+	a.hca.ChangePKey(1, 0, 0x7fff) // a limited member, with the full one there
+	a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	b.hca.ChangePKey(1, 0, 0x7fff) // two of them do not talk
+	a.post(a.wr(2, verbs.WRRDMAWrite, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"2 RETRY_EXC_ERR"}, a.results())
+	require.Equal(t, []verbs.EventType{verbs.EventPKeyChange}, a.events())
+}
+
+// max_rd_atomic: the requester waits; it never asks for more at once than it may.
+func TestReadsWait(t *testing.T) {
+	a, b := pair(t, setup{change: func(e *end) { e.initRdAtomic, e.destRdAtomic = 2, 2 }})
+	want := b.fill(0, 8000, 1)
+	for i := range 8 {
+		a.post(a.wr(uint64(i), verbs.WRRDMARead, b, 1000*i, 1000))
+	}
+	a.run()
+	require.Len(t, a.results(), 8)
+	require.Equal(t, want, a.mem[:8000])
+	require.Equal(t, verbs.StateRTS, b.state())
+}
+
+// A send passes a read that it does not need to wait for; with a fence it waits.
+func TestFence(t *testing.T) {
+	for _, fence := range []bool{false, true} {
+		a, b := pair(t, setup{})
+		b.recv(9, 60_000, 100)
+		wr := a.wr(2, verbs.WRSend, b, 60_000, 8)
+		if fence {
+			wr.Flags |= verbs.SendFence
+		}
+		a.post(a.wr(1, verbs.WRRDMARead, b, 0, 50_000), wr)
+		var arrived, read time.Duration
+		for a.f.Advance() {
+			if arrived == 0 && len(b.poll()) > 0 {
+				arrived = a.f.Now()
+			}
+			if read == 0 && len(a.poll()) > 0 {
+				read = a.f.Now()
+			}
+		}
+		require.Equal(t, fence, arrived > read)
+	}
+}
+
+// An unsignaled request keeps its place until a later completion was polled.
+func TestQueueFull(t *testing.T) {
+	a, b := pair(t, setup{cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}})
+	quiet := a.wr(0, verbs.WRRDMAWrite, b, 0, 8)
+	quiet.Flags = 0
+	for range 7 {
+		a.post(quiet)
+		a.run()
+	}
+	n, err := a.qp.PostSend([]verbs.SendWR{a.wr(1, verbs.WRRDMAWrite, b, 0, 8), quiet})
+	require.Equal(t, 1, n)
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	a.run()
+	n, err = a.qp.PostSend([]verbs.SendWR{quiet})
+	require.Zero(t, n)
+	require.ErrorIs(t, err, verbs.ErrQueueFull, "its completion was not polled")
+	require.Equal(t, []string{"1 SUCCESS"}, a.results())
+	for range 7 {
+		a.post(quiet)
+	}
+	for i := range 8 {
+		a.recv(uint64(i), 0, 8)
+	}
+	_, err = a.qp.PostRecv([]verbs.RecvWR{{}})
+	require.ErrorIs(t, err, verbs.ErrQueueFull)
+	// A malformed request in the midst: those before it are taken.
+	bad := quiet
+	bad.NumSGE = 2
+	a.modify(verbs.StateErr)
+	a.poll()
+	n, err = a.qp.PostSend([]verbs.SendWR{quiet, bad, quiet})
+	require.Equal(t, 1, n)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	require.Len(t, a.results(), 1)
+}

@@ -1,0 +1,237 @@
+package simhca
+
+import (
+	"slices"
+	"time"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// firstQPN is where queue pairs' numbers begin: 0 and 1 are the subnet's. A number is given again as soon as it is free, later than
+// devices do, so that what belongs to the queue pair that had it before is met.
+const firstQPN = 0x40
+
+// queuePair is a queue pair: its requester (requester.go) and its responder (responder.go).
+type queuePair struct {
+	f         *Fabric
+	dev       *context
+	hca       *HCA
+	d         *domain
+	num       uint32
+	service   verbs.Services
+	cap       verbs.QPCap
+	signalAll bool
+	sendCQ    *completionQueue
+	recvCQ    *completionQueue
+	srq       *sharedQueue
+
+	attr      verbs.QPAttr
+	gen       uint32 // counts resets
+	fatal     bool   // QP_FATAL
+	destroyed bool
+	unacked   int // events
+
+	sq   sendQueue
+	rq   recvQueue
+	req  requester
+	resp responder
+
+	ackTimer  event
+	rnrTimer  event
+	lateTimer event
+	held      []heldCompletion // by FaultLate
+
+	lastArrival time.Duration // of a packet from here
+}
+
+// recvQueue: freed ≤ taken ≤ posted. A place is free again when its completion was polled.
+type recvQueue struct {
+	ring   []verbs.RecvWR
+	freed  uint64
+	taken  uint64
+	posted uint64
+}
+
+func (r *recvQueue) at(i uint64) *verbs.RecvWR { return &r.ring[i&uint64(len(r.ring)-1)] }
+
+func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
+	c := d.c
+	c.f.enter()
+	defer c.f.leave()
+	const call = "ibv_create_qp"
+	if d.dead() {
+		return nil, goneError(call)
+	}
+	q := &queuePair{f: c.f, dev: c, hca: c.hca, d: d, service: init.Service, signalAll: init.SignalAll}
+	var okSend, okRecv bool
+	q.sendCQ, okSend = init.SendCQ.(*completionQueue)
+	q.recvCQ, okRecv = init.RecvCQ.(*completionQueue)
+	if !okSend || !okRecv || q.sendCQ.c != c || q.recvCQ.c != c || q.sendCQ.gone || q.recvCQ.gone {
+		return nil, invalid(call, "no completion queue of this device")
+	}
+	if init.SRQ != nil {
+		s, ok := init.SRQ.(*sharedQueue)
+		if !ok || s.d.c != c || s.gone {
+			return nil, invalid(call, "no shared receive queue of this device")
+		}
+		if s.d != d {
+			return nil, invalid(call, "shared receive queue of another protection domain")
+		}
+		q.srq = s
+	}
+	if q.service != verbs.ServiceRC && q.service != verbs.ServiceUC && q.service != verbs.ServiceUD {
+		return nil, invalid(call, "no such service")
+	}
+	if err := q.grant(call, init.Cap); err != nil {
+		return nil, err
+	}
+	if !c.hca.number(q) {
+		return nil, noMemory(call, "too many queue pairs")
+	}
+	q.ackTimer = event{kind: evAck, qp: q}
+	q.rnrTimer = event{kind: evRNR, qp: q}
+	q.lateTimer = event{kind: evLate, qp: q}
+	q.clear()
+	q.sendCQ.qps = append(q.sendCQ.qps, q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.qps = append(q.recvCQ.qps, q)
+	}
+	if q.srq != nil {
+		q.srq.qps = append(q.srq.qps, q)
+	}
+	d.objects++
+	if q.sendCQ.broken || q.recvCQ.broken || q.srq != nil && q.srq.broken {
+		q.breakDown() // as those that were there before
+	}
+	return q, nil
+}
+
+// grant sizes the queues: at least what was asked for.
+func (q *queuePair) grant(call string, ask verbs.QPCap) error {
+	g := &q.hca.cfg
+	if q.srq != nil {
+		ask.MaxRecvWR, ask.MaxRecvSGE = 0, 0
+	}
+	switch {
+	case ask.MaxSendWR < 0 || ask.MaxSendWR > g.MaxQPWR, ask.MaxRecvWR < 0 || ask.MaxRecvWR > g.MaxQPWR:
+		return invalid(call, "more work requests than the device has")
+	case ask.MaxSendSGE < 0 || ask.MaxSendSGE > g.MaxSGE, ask.MaxRecvSGE < 0 || ask.MaxRecvSGE > g.MaxSGE:
+		return invalid(call, "more pieces to a request than the device has")
+	case ask.MaxInlineData < 0 || ask.MaxInlineData > g.MaxInline:
+		return invalid(call, "more inline data than the device has")
+	}
+	q.cap = ask
+	q.cap.MaxSendSGE = max(ask.MaxSendSGE, 1)
+	if ask.MaxSendWR > 0 {
+		q.cap.MaxSendWR = min(atLeast(ask.MaxSendWR), g.MaxQPWR)
+		q.sq.ring, q.sq.size = make([]sendEntry, atLeast(q.cap.MaxSendWR)), uint64(q.cap.MaxSendWR)
+	}
+	if ask.MaxRecvWR > 0 {
+		q.cap.MaxRecvWR = min(atLeast(ask.MaxRecvWR), g.MaxQPWR)
+		q.cap.MaxRecvSGE = max(ask.MaxRecvSGE, 1)
+		q.rq.ring = make([]verbs.RecvWR, atLeast(q.cap.MaxRecvWR))
+	}
+	return nil
+}
+
+// number gives a queue pair its number.
+func (h *HCA) number(q *queuePair) bool {
+	if h.count.qp >= h.cfg.MaxQP {
+		return false
+	}
+	h.count.qp++
+	if n := len(h.freeQPN); n > 0 {
+		q.num = h.freeQPN[n-1]
+		h.freeQPN = h.freeQPN[:n-1]
+		h.qps[q.num-firstQPN] = q
+		return true
+	}
+	q.num = firstQPN + uint32(len(h.qps))
+	h.qps = append(h.qps, q)
+	return true
+}
+
+func (h *HCA) lookupQP(num uint32) *queuePair {
+	if i := num - firstQPN; num >= firstQPN && i < uint32(len(h.qps)) {
+		return h.qps[i]
+	}
+	return nil
+}
+
+func (q *queuePair) Num() uint32             { return q.num }
+func (q *queuePair) Service() verbs.Services { return q.service }
+func (q *queuePair) Cap() verbs.QPCap        { return q.cap }
+
+// port is the one that it is bound to from INIT on.
+func (q *queuePair) port() *port { return q.hca.ports[max(q.attr.Port, 1)-1] }
+
+func (q *queuePair) mtu() int { return q.attr.PathMTU.Bytes() }
+
+func (q *queuePair) dead() bool { return q.destroyed || q.dev.dead() }
+
+func (q *queuePair) Query() (verbs.QPAttr, error) {
+	q.f.enter()
+	defer q.f.leave()
+	if q.dead() {
+		return verbs.QPAttr{}, goneError("ibv_query_qp")
+	}
+	a := q.attr
+	a.CurState, a.Cap = a.State, q.cap
+	return a, nil
+}
+
+// clear brings a queue pair into RESET: its requests vanish (queue pair states, 5.2).
+func (q *queuePair) clear() {
+	q.gen++
+	q.attr = verbs.QPAttr{State: verbs.StateReset}
+	q.stopTimers()
+	q.f.agenda.cancel(&q.lateTimer)
+	for i := range q.held {
+		if s := q.held[i].srq; s != nil {
+			s.inUse--
+		}
+	}
+	q.held = nil
+	q.sq.reset()
+	q.rq.freed, q.rq.taken, q.rq.posted = 0, 0, 0
+	q.req = requester{}
+	if q.resp.hasCur && q.srq != nil {
+		q.srq.inUse--
+	}
+	q.resp.reset()
+}
+
+func (q *queuePair) stopTimers() {
+	q.f.agenda.cancel(&q.ackTimer)
+	q.f.agenda.cancel(&q.rnrTimer)
+}
+
+// Destroy implements verbs.QP.
+func (q *queuePair) Destroy() error {
+	c := q.dev
+	c.f.enter()
+	defer c.f.leave()
+	if q.destroyed {
+		return goneError("ibv_destroy_qp")
+	}
+	if q.unacked > 0 {
+		return busy("ibv_destroy_qp")
+	}
+	q.destroyed = true
+	q.clear()
+	mine := func(o *queuePair) bool { return o == q }
+	q.sendCQ.purge(q)
+	q.sendCQ.qps = slices.DeleteFunc(q.sendCQ.qps, mine)
+	q.recvCQ.purge(q)
+	q.recvCQ.qps = slices.DeleteFunc(q.recvCQ.qps, mine)
+	if q.srq != nil {
+		q.srq.qps = slices.DeleteFunc(q.srq.qps, mine)
+	}
+	q.hca.qps[q.num-firstQPN] = nil
+	q.hca.freeQPN = append(q.hca.freeQPN, q.num)
+	q.hca.count.qp--
+	q.d.objects--
+	c.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
+	q.f.haunt(q, true)
+	return nil
+}

@@ -1,0 +1,293 @@
+package simhca
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+const (
+	modelSlot  = 12 << 10 // of memory, for each message
+	modelCount = 40
+)
+
+// model is a connection with a naive idea of what it has to do: messages in order, each once, and fetches that find what the writes
+// before them put there.
+type model struct {
+	t        *rapid.T
+	a, b     *end
+	sent     [][]byte // by sends, in order
+	received int      // of them
+	wrs      int      // posted
+	done     int      // completed
+	recvs    int      // posted
+	checks   map[uint64]func()
+	counter  uint64 // what the atomics add up to
+	failed   bool
+	canFail  bool
+	lossy    bool // UC: messages may be missing
+	atomics  bool
+}
+
+func (m *model) bytes(n int, seed int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(seed*31 + i*7 + i>>8)
+	}
+	return data
+}
+
+// postSend posts a request of some kind.
+func (m *model) postSend() {
+	if m.wrs == modelCount || m.wrs-m.done >= 60 {
+		return
+	}
+	i := m.wrs
+	off := i * modelSlot
+	n := rapid.OneOf(rapid.IntRange(0, 64), rapid.IntRange(0, modelSlot)).Draw(m.t, "length")
+	ops := []verbs.Opcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite}
+	if m.atomics {
+		ops = append(ops, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd)
+	}
+	op := rapid.SampledFrom(ops).Draw(m.t, "operation")
+	if op == verbs.WRAtomicFetchAndAdd {
+		n = 8
+	}
+	data := m.bytes(n, i)
+	copy(m.a.mem[off:], data)
+	wr := m.a.wr(uint64(i), op, m.b, off, n)
+	if rapid.Bool().Draw(m.t, "fence") {
+		wr.Flags |= verbs.SendFence
+	}
+	half := modelCount * modelSlot // b's: first where receives go, then what is written and read
+	wr.RemoteAddr += uint64(half)
+	m.wrs++
+	switch op {
+	case verbs.WRSend, verbs.WRSendWithImm:
+		m.sent = append(m.sent, data)
+	case verbs.WRRDMAWrite:
+		if !m.lossy {
+			m.checks[uint64(i)] = func() { m.same(data, m.b.mem[half+off:half+off+n], "write %d", i) }
+		}
+	case verbs.WRRDMARead:
+		want := m.bytes(n, 1000+i)
+		copy(m.b.mem[half+off:], want)
+		m.checks[uint64(i)] = func() { m.same(want, m.a.mem[off:off+n], "read %d", i) }
+	case verbs.WRAtomicFetchAndAdd:
+		want := m.counter
+		wr.RemoteAddr = m.b.mr.Addr() + uint64(2*half)
+		wr.CompareAdd = uint64(i) + 1
+		m.counter += wr.CompareAdd
+		m.checks[uint64(i)] = func() {
+			if got := binary.NativeEndian.Uint64(m.a.mem[off:]); got != want {
+				m.t.Fatalf("atomic %d found %d, not %d", i, got, want)
+			}
+		}
+	}
+	if _, err := m.a.qp.PostSend([]verbs.SendWR{wr}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) same(want, got []byte, format string, args ...any) {
+	if !bytes.Equal(want, got) {
+		m.t.Fatalf("%s: other bytes", fmt.Sprintf(format, args...))
+	}
+}
+
+func (m *model) postRecv() {
+	if m.recvs == modelCount || m.recvs-m.received >= 60 {
+		return
+	}
+	wr := verbs.RecvWR{ID: uint64(m.recvs), NumSGE: 1}
+	wr.SGE[0] = m.b.sge(m.recvs*modelSlot, modelSlot)
+	m.recvs++
+	if _, err := m.b.qp.PostRecv([]verbs.RecvWR{wr}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// poll takes what completed on both sides, and compares.
+func (m *model) poll() {
+	for _, wc := range m.a.poll() {
+		if wc.ID != uint64(m.done) {
+			m.t.Fatalf("request %d completed, not %d", wc.ID, m.done)
+		}
+		m.done++
+		switch {
+		case wc.Status != verbs.StatusSuccess:
+			cause := wc.Status == verbs.StatusRetryExcErr || wc.Status == verbs.StatusGeneralErr
+			if !m.canFail || cause == m.failed || !cause && wc.Status != verbs.StatusWRFlushErr {
+				m.t.Fatalf("request %d: %v", wc.ID, wc.Status)
+			}
+			m.failed = true
+		case m.failed:
+			m.t.Fatalf("request %d succeeded after a failure", wc.ID)
+		case m.checks[wc.ID] != nil:
+			m.checks[wc.ID]()
+		}
+	}
+	for _, wc := range m.b.poll() {
+		if wc.Status != verbs.StatusSuccess {
+			m.t.Fatalf("receive %d: %v", wc.ID, wc.Status)
+		}
+		off := int(wc.ID) * modelSlot
+		got := m.b.mem[off : off+int(wc.ByteLen)]
+		for m.lossy && m.received < len(m.sent) && !bytes.Equal(m.sent[m.received], got) {
+			m.received++
+		}
+		if m.received >= len(m.sent) {
+			m.t.Fatalf("a message arrived that was not sent, or out of order")
+		}
+		m.same(m.sent[m.received], got, "message %d", m.received)
+		m.received++
+	}
+}
+
+// RC: through losses, links that flap and receivers that are slow, everything arrives once and in order. If the retries do not do, what
+// arrived is the front of what was sent, and all that succeeded is among it.
+func TestRandomRC(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		canFail := rapid.Bool().Draw(rt, "may fail")
+		m := newModel(t, rt, verbs.ServiceRC, canFail)
+		rt.Repeat(map[string]func(*rapid.T){
+			"send":    func(*rapid.T) { m.postSend() },
+			"receive": func(*rapid.T) { m.postRecv() },
+			"time": func(rt *rapid.T) {
+				for range rapid.IntRange(1, 200).Draw(rt, "steps") {
+					m.a.f.Advance()
+				}
+			},
+			"link": func(rt *rapid.T) {
+				h := rapid.SampledFrom([]*HCA{m.a.hca, m.b.hca}).Draw(rt, "device")
+				h.SetLink(1, false)
+				m.a.runFor(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "µs")) * time.Microsecond)
+				h.SetLink(1, true)
+			},
+			"drain": func(*rapid.T) {
+				if m.a.state() != verbs.StateRTS {
+					return
+				}
+				m.a.modify(verbs.StateSQD)
+				for m.a.state() == verbs.StateSQD && m.a.qp.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState) != nil {
+					if !m.a.f.Advance() {
+						rt.Fatal("never drained")
+					}
+					if m.recvs < modelCount {
+						m.postRecv()
+					}
+				}
+			},
+			"break": func(rt *rapid.T) {
+				if !canFail {
+					return
+				}
+				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLate}).Draw(rt, "fault")
+				m.a.hca.Inject(Fault{Kind: kind, Count: rapid.IntRange(1, 9).Draw(rt, "count"), Status: verbs.StatusGeneralErr, Delay: time.Millisecond})
+			},
+			"": func(*rapid.T) { m.poll() },
+		})
+		m.a.f.cfg.Loss = 0
+		for m.recvs < modelCount {
+			m.postRecv()
+			m.a.runFor(time.Millisecond) // a message that no receive is posted for tries for ever
+			m.poll()
+		}
+		m.a.run()
+		m.poll()
+		if m.done != m.wrs {
+			rt.Fatalf("%d of %d requests completed", m.done, m.wrs)
+		}
+		if !m.failed && m.received != len(m.sent) {
+			rt.Fatalf("%d of %d messages arrived", m.received, len(m.sent))
+		}
+		if got := binary.NativeEndian.Uint64(m.b.mem[2*modelCount*modelSlot:]); !m.failed && got != m.counter {
+			rt.Fatalf("the atomics made %d, not %d", got, m.counter)
+		}
+		if len(m.a.f.agenda.heap) > 0 {
+			rt.Fatal("something is still to happen")
+		}
+	})
+}
+
+func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *model {
+	cfg := Config{
+		Seed:    rapid.Uint64().Draw(rt, "seed"),
+		Latency: time.Duration(rapid.IntRange(1, 5000).Draw(rt, "latency")),
+		Jitter:  time.Duration(rapid.SampledFrom([]int{0, 10, 3000}).Draw(rt, "jitter")),
+		Loss:    rapid.SampledFrom([]float64{0, 0.01, 0.1}).Draw(rt, "loss"),
+	}
+	mtu := rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}).Draw(rt, "mtu")
+	// The shortest ones are over before an answer can be there: everything is sent again and again.
+	timeout := rapid.SampledFrom([]uint8{1, 2, 3, 8}).Draw(rt, "timeout")
+	atomics := uint8(rapid.IntRange(1, 4).Draw(rt, "reads at once"))
+	a, b := pair(t, setup{service: service, cfg: cfg, memory: 2*modelCount*modelSlot + 8, change: func(e *end) {
+		e.mtu, e.initRdAtomic, e.destRdAtomic, e.rnr = mtu, atomics, atomics, 7
+		e.retries, e.timeout = 7, timeout
+		if !canFail {
+			e.timeout = 13 // 8 tries at least outlast every link that is down; what is lost at random is too much for few
+		}
+	}})
+	if !canFail && cfg.Loss > 0.01 {
+		a.f.cfg.Loss = 0.01
+	}
+	return &model{t: rt, a: a, b: b, checks: map[uint64]func(){}, canFail: canFail, lossy: service == verbs.ServiceUC, atomics: service == verbs.ServiceRC}
+}
+
+// UC: what arrives is whole, and in order; the rest is lost.
+func TestRandomUC(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(t, rt, verbs.ServiceUC, false)
+		rt.Repeat(map[string]func(*rapid.T){
+			"send":    func(*rapid.T) { m.postSend() },
+			"receive": func(*rapid.T) { m.postRecv() },
+			"time": func(rt *rapid.T) {
+				for range rapid.IntRange(1, 200).Draw(rt, "steps") {
+					m.a.f.Advance()
+				}
+			},
+			"": func(*rapid.T) { m.poll() },
+		})
+		m.a.run()
+		m.poll()
+		if m.done != m.wrs {
+			rt.Fatalf("%d of %d requests completed", m.done, m.wrs)
+		}
+	})
+}
+
+// The same seed and calls give the same trace; another seed another one.
+func TestSameSeedSameTrace(t *testing.T) {
+	run := func(seed uint64) string {
+		var trace bytes.Buffer
+		a, b := pair(t, setup{srq: true, cfg: Config{Seed: seed, Jitter: time.Microsecond, Loss: 0.05, Trace: &trace}})
+		c, d := newEnd(t, a.f, setup{service: verbs.ServiceUC}), newEnd(t, a.f, setup{service: verbs.ServiceUC})
+		connect(t, c, d)
+		a.hca.Inject(Fault{Kind: FaultLate, After: 3, Delay: time.Millisecond})
+		for i := range 30 {
+			b.recv(uint64(i), 0, 9000)
+			d.recv(uint64(i), 0, 9000)
+			a.post(a.wr(uint64(i), verbs.WRSend, b, 0, 300*i))
+			c.post(c.wr(uint64(i), verbs.WRSend, d, 0, 300*i))
+			b.post(b.wr(uint64(i), verbs.WRRDMARead, a, 0, 100*i))
+			for range i {
+				a.f.Advance()
+			}
+		}
+		a.hca.SetLink(1, false)
+		a.run()
+		fmt.Fprint(&trace, a.poll(), b.poll(), d.poll())
+		return trace.String()
+	}
+	one := run(1)
+	require.Greater(t, len(one), 10_000)
+	require.Equal(t, one, run(1))
+	require.NotEqual(t, one, run(2))
+}

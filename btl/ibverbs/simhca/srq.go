@@ -1,0 +1,125 @@
+package simhca
+
+import (
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// sharedQueue is a receive queue that queue pairs share.
+type sharedQueue struct {
+	d      *domain
+	ring   []verbs.RecvWR
+	head   uint64 // the next to be taken
+	tail   uint64
+	inUse  int // posted, and completion not polled yet
+	maxSGE int
+	limit  int
+	qps    []*queuePair
+	broken bool
+	gone   bool
+
+	unacked int
+}
+
+func (d *domain) CreateSRQ(init verbs.SRQInit) (verbs.SRQ, error) {
+	c := d.c
+	c.f.enter()
+	defer c.f.leave()
+	const call = "ibv_create_srq"
+	g := &c.hca.cfg
+	switch {
+	case d.dead():
+		return nil, goneError(call)
+	case init.MaxWR < 1 || init.MaxWR > g.MaxSRQWR, init.MaxSGE < 0 || init.MaxSGE > g.MaxSGE:
+		return nil, invalid(call, "size out of range")
+	case init.Limit < 0 || init.Limit > init.MaxWR:
+		return nil, invalid(call, "limit out of range")
+	case c.hca.count.srq >= g.MaxSRQ:
+		return nil, noMemory(call, "too many shared receive queues")
+	}
+	c.hca.count.srq++
+	d.objects++
+	return &sharedQueue{d: d, ring: make([]verbs.RecvWR, atLeast(init.MaxWR)), maxSGE: max(init.MaxSGE, 1), limit: init.Limit}, nil
+}
+
+func (s *sharedQueue) at(i uint64) *verbs.RecvWR { return &s.ring[i&uint64(len(s.ring)-1)] }
+
+func (s *sharedQueue) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	f := s.d.c.f
+	f.enter()
+	defer f.leave()
+	const call = "ibv_post_srq_recv"
+	if s.gone || s.broken || s.d.dead() {
+		return 0, goneError(call)
+	}
+	for i := range wrs {
+		if int(wrs[i].NumSGE) > s.maxSGE {
+			return i, invalid(call, "too many pieces")
+		}
+		if s.inUse == len(s.ring) {
+			return i, noMemory(call, "")
+		}
+		*s.at(s.tail) = wrs[i]
+		s.tail++
+		s.inUse++
+	}
+	return len(wrs), nil
+}
+
+// take gives the next receive to a queue pair. Once the queue holds less than its limit it says so, one time (InfiniBand
+// error model, 3.3.4).
+func (s *sharedQueue) take(wr *verbs.RecvWR) bool {
+	if s.broken || s.head == s.tail {
+		return false
+	}
+	*wr = *s.at(s.head)
+	s.head++
+	if s.limit > 0 && int(s.tail-s.head) < s.limit {
+		s.limit = 0
+		s.d.c.raise(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
+	}
+	return true
+}
+
+func (s *sharedQueue) SetLimit(limit int) error {
+	f := s.d.c.f
+	f.enter()
+	defer f.leave()
+	if s.gone || s.broken || s.d.dead() {
+		return goneError("ibv_modify_srq")
+	}
+	if limit < 0 || limit > len(s.ring) {
+		return invalid("ibv_modify_srq", "limit out of range")
+	}
+	s.limit = limit
+	return nil
+}
+
+// breakDown is SRQ_ERR: nothing gets into the queue or out of it any more, and each of its queue pairs breaks too (InfiniBand
+// error model, 3.1.3).
+func (s *sharedQueue) breakDown() {
+	if s.broken {
+		return
+	}
+	s.broken = true
+	s.d.c.raise(verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: s})
+	for _, q := range s.qps {
+		q.breakDown()
+	}
+}
+
+func (s *sharedQueue) Destroy() error {
+	c := s.d.c
+	c.f.enter()
+	defer c.f.leave()
+	if s.gone {
+		return goneError("ibv_destroy_srq")
+	}
+	if len(s.qps) > 0 || s.unacked > 0 {
+		return busy("ibv_destroy_srq")
+	}
+	s.gone = true
+	c.hca.count.srq--
+	s.d.objects--
+	c.forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == verbs.SRQ(s) })
+	return nil
+}

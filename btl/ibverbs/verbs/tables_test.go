@@ -1,0 +1,370 @@
+package verbs_test
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// The tables are held against testdata, which was written from the sources and not from the code.
+
+// rows reads a table of testdata: cells between bars, comments after #.
+func rows(t *testing.T, file string, cells int) [][]string {
+	text, err := os.ReadFile("testdata/" + file)
+	require.NoError(t, err)
+	var all [][]string
+	for _, line := range strings.Split(string(text), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		row := strings.Split(line, "|")
+		require.Len(t, row, cells, line)
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+func services(t *testing.T, s string) (set Services) {
+	for _, word := range strings.Fields(s) {
+		switch word {
+		case "All":
+			set |= AllServices
+		case "RC":
+			set |= ServiceRC
+		case "UC":
+			set |= ServiceUC
+		case "UD":
+			set |= ServiceUD
+		case "RD": // not in verbs
+		default:
+			t.Fatalf("service %q", word)
+		}
+	}
+	return set
+}
+
+func TestStatuses(t *testing.T) {
+	sides := map[string]Side{"Both": BothSides, "Unknown": BothSides, "Requester": Requester, "Responder": Responder, "-": NoSide}
+	afters := map[string]After{"None": AfterNone, "-": AfterNone, "Error": AfterError, "Error or SQE": AfterErrorOrSQE}
+	type row struct {
+		side     Side
+		services Services
+		after    After
+	}
+	var order []string
+	want := map[string]row{}
+	for _, r := range rows(t, "statuses.txt", 4) {
+		side, ok := sides[r[1]]
+		require.True(t, ok, r)
+		after, ok := afters[r[3]]
+		require.True(t, ok, r)
+		have, again := want[r[0]]
+		if !again {
+			order = append(order, r[0])
+		}
+		// A status of two rows has the union; that a receive goes to Error is part of AfterErrorOrSQE.
+		want[r[0]] = row{have.side | side, have.services | services(t, r[2]), max(have.after, after)}
+	}
+	require.Len(t, order, StatusCount)
+	require.Len(t, Statuses(), StatusCount)
+	for i, name := range order {
+		t.Run("IBV_WC_"+name, func(t *testing.T) {
+			s := Status(i)
+			in := s.Info()
+			require.Equal(t, Statuses()[i], in)
+			require.Equal(t, s, in.Status)
+			require.Equal(t, name, s.String())
+			require.Equal(t, "IBV_WC_"+name, s.Native())
+			require.Equal(t, want[name], row{in.Sides, in.Services, in.After})
+			require.NotEmpty(t, in.Text)
+			require.Equal(t, in.Class, s.Class())
+			require.Equal(t, in.Services == 0, in.Class == ClassUnused, "unused is what only RD has")
+			require.NotContains(t, in.Class.String(), "class ")
+			if in.Class != ClassSuccess && in.Class != ClassFlushed && in.Class != ClassAborted && in.Class != ClassUnused {
+				require.NotEqual(t, AfterNone, in.After, "only these leave the queue pair as it is")
+			}
+		})
+	}
+	for _, s := range []Status{StatusCount, 23, 1 << 31} {
+		require.Equal(t, StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status", Class: ClassUnused}, s.Info())
+	}
+}
+
+func TestEvents(t *testing.T) {
+	places := map[string]Affiliation{"QP": OfQP, "CQ": OfCQ, "SRQ": OfSRQ, "Port": OfPort, "CA": OfDevice}
+	catastrophes := map[string]bool{"QP_FATAL": true, "CQ_ERR": true, "SRQ_ERR": true, "DEVICE_FATAL": true}
+	byName := map[string]EventInfo{}
+	for i, in := range EventTypes() {
+		require.Equal(t, EventType(i), in.Type)
+		require.Equal(t, in, EventType(i).Info())
+		byName[in.Name] = in
+	}
+	table := rows(t, "events.txt", 5)
+	require.Len(t, table, EventCount)
+	require.Len(t, byName, EventCount)
+	for _, r := range table {
+		t.Run("IBV_EVENT_"+r[1], func(t *testing.T) {
+			in, ok := byName[r[1]]
+			require.True(t, ok)
+			require.Equal(t, r[1], in.Type.String())
+			require.Equal(t, "IBV_EVENT_"+r[1], in.Type.Native())
+			require.Equal(t, places[r[0]], in.Of)
+			require.Equal(t, r[3] == "Affiliated", in.Of != OfPort && in.Of != OfDevice)
+			if r[2] == "" {
+				r[2] = "All"
+			}
+			require.Equal(t, services(t, r[2]), in.Services)
+			want := map[string]Severity{"Event": Notice, "Error": Fault}[r[4]]
+			if catastrophes[r[1]] {
+				want = Catastrophe
+			}
+			require.Equal(t, want, in.Severity)
+			require.NotEmpty(t, in.Text)
+		})
+	}
+	require.Equal(t, "19", EventType(EventCount).String())
+	require.Equal(t, EventInfo{Type: 77, Name: "77", Text: "unknown event", Of: OfDevice, Severity: Notice}, EventType(77).Info())
+}
+
+func TestPosting(t *testing.T) {
+	table := rows(t, "posting.txt", 4)
+	require.Len(t, table, StateCount)
+	for i, r := range table {
+		t.Run("IBV_QPS_"+r[0], func(t *testing.T) {
+			s := QPState(i)
+			require.Equal(t, r[0], s.String())
+			require.Equal(t, r[1], s.SendPosting().String(), "send")
+			require.Equal(t, r[2], s.RecvPosting().String(), "receive")
+			require.Equal(t, r[3] == "taken", s.Receives())
+			require.Equal(t, r[1] == "taken", s.Sends())
+		})
+	}
+	for _, s := range []QPState{StateCount, 1 << 31} {
+		require.Equal(t, PostRefused, s.SendPosting())
+		require.Equal(t, PostRefused, s.RecvPosting())
+		require.False(t, s.Receives() || s.Sends())
+	}
+	require.Equal(t, "state 7", QPState(StateCount).String())
+}
+
+func TestSights(t *testing.T) {
+	table := rows(t, "sights.txt", 5)
+	require.Len(t, Sights(), len(table))
+	dash := func(s string, none string) string {
+		if s == "-" {
+			return none
+		}
+		return s
+	}
+	for i, r := range table {
+		t.Run(strings.ReplaceAll(r[0]+"/"+r[1], " ", "-"), func(t *testing.T) {
+			s := Sights()[i]
+			require.Equal(t, r[0], s.Op.String())
+			require.Equal(t, r[1], s.Mistake.String())
+			require.Equal(t, dash(r[2], "SUCCESS"), s.Completion.String())
+			require.Equal(t, r[3] != "-", s.HasEvent)
+			if s.HasEvent {
+				require.Equal(t, r[3], s.Event.String())
+				require.Equal(t, OfQP, s.Event.Info().Of)
+			}
+			require.Equal(t, r[4], s.Requester.String())
+			require.NotZero(t, s.Requester.Info().Sides&Requester)
+			if s.Completion != StatusSuccess {
+				require.NotZero(t, s.Completion.Info().Sides&Responder)
+			}
+			found, ok := FindSight(s.Op, s.Mistake)
+			require.True(t, ok)
+			require.Equal(t, s, found)
+		})
+	}
+	for op := OpSend; op <= OpAtomic; op++ {
+		for m := BadKey; m <= OtherMistake; m++ {
+			_, ok := FindSight(op, m)
+			listed := false
+			for _, r := range table {
+				listed = listed || r[0] == op.String() && r[1] == m.String()
+			}
+			require.Equal(t, listed, ok, "%v, %v", op, m)
+		}
+	}
+}
+
+// enums reads the enumerations of a C header: name to number.
+func enums(t *testing.T, text string) map[string]uint64 {
+	text = regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(text, "")
+	values := map[string]uint64{}
+	number := regexp.MustCompile(`^\(?(\d+)(?:\s*<<\s*(\d+))?\)?$`)
+	for _, body := range regexp.MustCompile(`(?s)\benum\s+\w*\s*\{(.*?)\}`).FindAllStringSubmatch(text, -1) {
+		next, known := uint64(0), true
+		for _, item := range strings.Split(body[1], ",") {
+			name, value, given := strings.Cut(strings.TrimSpace(item), "=")
+			name = strings.TrimSpace(name)
+			if name == "" {
+				continue
+			}
+			if given {
+				m := number.FindStringSubmatch(strings.TrimSpace(value))
+				if known = m != nil; known {
+					next, _ = strconv.ParseUint(m[1], 10, 64)
+					if m[2] != "" {
+						shift, err := strconv.Atoi(m[2])
+						require.NoError(t, err)
+						next <<= shift
+					}
+				}
+			}
+			if known {
+				values[name] = next
+				next++
+			}
+		}
+	}
+	return values
+}
+
+// TestNumbers: every constant that stands for one of verbs.h has its number.
+func TestNumbers(t *testing.T) {
+	text, err := os.ReadFile("testdata/numbers.h")
+	require.NoError(t, err)
+	native := enums(t, string(text))
+
+	here := map[string]uint64{
+		"IBV_MTU_256": uint64(MTU256), "IBV_MTU_512": uint64(MTU512), "IBV_MTU_1024": uint64(MTU1024),
+		"IBV_MTU_2048": uint64(MTU2048), "IBV_MTU_4096": uint64(MTU4096),
+		"IBV_LINK_LAYER_UNSPECIFIED": uint64(LinkUnspecified), "IBV_LINK_LAYER_INFINIBAND": uint64(LinkInfiniBand),
+		"IBV_LINK_LAYER_ETHERNET": uint64(LinkEthernet),
+		"IBV_WR_RDMA_WRITE":       uint64(WRRDMAWrite), "IBV_WR_RDMA_WRITE_WITH_IMM": uint64(WRRDMAWriteWithImm),
+		"IBV_WR_SEND": uint64(WRSend), "IBV_WR_SEND_WITH_IMM": uint64(WRSendWithImm), "IBV_WR_RDMA_READ": uint64(WRRDMARead),
+		"IBV_WR_ATOMIC_CMP_AND_SWP": uint64(WRAtomicCmpAndSwp), "IBV_WR_ATOMIC_FETCH_AND_ADD": uint64(WRAtomicFetchAndAdd),
+		"IBV_SEND_FENCE": uint64(SendFence), "IBV_SEND_SIGNALED": uint64(SendSignaled),
+		"IBV_SEND_SOLICITED": uint64(SendSolicited), "IBV_SEND_INLINE": uint64(SendInline),
+		"IBV_WC_SEND": uint64(WCSend), "IBV_WC_RDMA_WRITE": uint64(WCRDMAWrite), "IBV_WC_RDMA_READ": uint64(WCRDMARead),
+		"IBV_WC_COMP_SWAP": uint64(WCCompSwap), "IBV_WC_FETCH_ADD": uint64(WCFetchAdd), "IBV_WC_RECV": uint64(WCRecv),
+		"IBV_WC_RECV_RDMA_WITH_IMM": uint64(WCRecvRDMAWithImm),
+		"IBV_WC_GRH":                uint64(WCGRH), "IBV_WC_WITH_IMM": uint64(WCWithImm),
+		"IBV_ACCESS_LOCAL_WRITE": uint64(AccessLocalWrite), "IBV_ACCESS_REMOTE_WRITE": uint64(AccessRemoteWrite),
+		"IBV_ACCESS_REMOTE_READ": uint64(AccessRemoteRead), "IBV_ACCESS_REMOTE_ATOMIC": uint64(AccessRemoteAtomic),
+		"IBV_QP_STATE": uint64(AttrState), "IBV_QP_CUR_STATE": uint64(AttrCurState),
+		"IBV_QP_EN_SQD_ASYNC_NOTIFY": uint64(AttrEnSQDAsyncNotify), "IBV_QP_ACCESS_FLAGS": uint64(AttrAccessFlags),
+		"IBV_QP_PKEY_INDEX": uint64(AttrPKeyIndex), "IBV_QP_PORT": uint64(AttrPort), "IBV_QP_QKEY": uint64(AttrQKey),
+		"IBV_QP_AV": uint64(AttrAV), "IBV_QP_PATH_MTU": uint64(AttrPathMTU), "IBV_QP_TIMEOUT": uint64(AttrTimeout),
+		"IBV_QP_RETRY_CNT": uint64(AttrRetryCnt), "IBV_QP_RNR_RETRY": uint64(AttrRNRRetry), "IBV_QP_RQ_PSN": uint64(AttrRQPSN),
+		"IBV_QP_MAX_QP_RD_ATOMIC": uint64(AttrMaxQPRdAtomic), "IBV_QP_ALT_PATH": uint64(AttrAltPath),
+		"IBV_QP_MIN_RNR_TIMER": uint64(AttrMinRNRTimer), "IBV_QP_SQ_PSN": uint64(AttrSQPSN),
+		"IBV_QP_MAX_DEST_RD_ATOMIC": uint64(AttrMaxDestRdAtomic), "IBV_QP_PATH_MIG_STATE": uint64(AttrPathMigState),
+		"IBV_QP_CAP": uint64(AttrCap), "IBV_QP_DEST_QPN": uint64(AttrDestQPN),
+	}
+	for _, in := range Statuses() {
+		here[in.Status.Native()] = uint64(in.Status)
+	}
+	for _, in := range EventTypes() {
+		here[in.Type.Native()] = uint64(in.Type)
+	}
+	for s := range QPState(StateCount) {
+		here["IBV_QPS_"+s.String()] = uint64(s)
+	}
+	for s := PortNop; s <= PortActiveDefer; s++ {
+		here["IBV_PORT_"+s.String()] = uint64(s)
+	}
+	for m := AttrState; m <= AttrDestQPN; m <<= 1 {
+		require.Equal(t, uint64(m), here["IBV_QP_"+m.String()], "name of %#x", uint32(m))
+	}
+
+	// What verbs.h has and this package does not.
+	without := map[string]bool{"IBV_EVENT_WQ_FATAL": true, "IBV_WC_TM_ERR": true, "IBV_WC_TM_RNDV_INCOMPLETE": true,
+		"IBV_WC_BIND_MW": true, "IBV_WC_LOCAL_INV": true, "IBV_WC_TSO": true, "IBV_WC_ATOMIC_WRITE": true,
+		"IBV_WC_TM_ADD": true, "IBV_WC_TM_DEL": true, "IBV_WC_TM_SYNC": true, "IBV_WC_TM_RECV": true, "IBV_WC_TM_NO_TAG": true,
+		"IBV_WC_DRIVER1": true, "IBV_WC_DRIVER2": true, "IBV_WC_DRIVER3": true,
+		"IBV_WC_WITH_INV": true, "IBV_WC_TM_SYNC_REQ": true, "IBV_WC_TM_MATCH": true, "IBV_WC_TM_DATA_VALID": true,
+		"IBV_ACCESS_MW_BIND": true, "IBV_ACCESS_ZERO_BASED": true, "IBV_ACCESS_ON_DEMAND": true, "IBV_ACCESS_HUGETLB": true,
+		"IBV_QP_RATE_LIMIT": true, "IBV_QPS_UNKNOWN": true, "IBV_WR_LOCAL_INV": true, "IBV_WR_BIND_MW": true,
+		"IBV_WR_SEND_WITH_INV": true, "IBV_WR_TSO": true, "IBV_WR_DRIVER1": true, "IBV_WR_ATOMIC_WRITE": true, "IBV_SEND_IP_CSUM": true}
+	for name, n := range native {
+		if without[name] {
+			require.NotContains(t, here, name)
+			continue
+		}
+		require.Contains(t, here, name)
+		t.Run(name, func(t *testing.T) { require.Equal(t, n, here[name]) })
+	}
+	for name := range here {
+		require.Contains(t, native, name, "not in verbs.h")
+	}
+
+	if header, err := os.ReadFile("/usr/include/infiniband/verbs.h"); err == nil {
+		installed := enums(t, string(header))
+		for name, n := range here {
+			require.Equal(t, n, installed[name], "%s of the header that is installed", name)
+		}
+	}
+}
+
+// TestLayout: WC and SGE are ibv_wc and ibv_sge; SendWR and RecvWR have no holes that a compiler of C would make elsewhere.
+func TestLayout(t *testing.T) {
+	var wc WC
+	require.EqualValues(t, 48, unsafe.Sizeof(wc))
+	for name, at := range map[string][2]uintptr{
+		"wr_id": {0, unsafe.Offsetof(wc.ID)}, "status": {8, unsafe.Offsetof(wc.Status)}, "opcode": {12, unsafe.Offsetof(wc.Opcode)},
+		"vendor_err": {16, unsafe.Offsetof(wc.VendorErr)}, "byte_len": {20, unsafe.Offsetof(wc.ByteLen)},
+		"imm_data": {24, unsafe.Offsetof(wc.Imm)}, "qp_num": {28, unsafe.Offsetof(wc.QPNum)}, "src_qp": {32, unsafe.Offsetof(wc.SrcQP)},
+		"wc_flags": {36, unsafe.Offsetof(wc.Flags)}, "pkey_index": {40, unsafe.Offsetof(wc.PKeyIndex)},
+		"slid": {42, unsafe.Offsetof(wc.SLID)}, "sl": {44, unsafe.Offsetof(wc.SL)}, "dlid_path_bits": {45, unsafe.Offsetof(wc.DLIDPathBits)},
+	} {
+		require.Equal(t, at[0], at[1], name)
+	}
+	var sge SGE
+	require.EqualValues(t, 16, unsafe.Sizeof(sge))
+	require.EqualValues(t, 8, unsafe.Offsetof(sge.Length))
+	require.EqualValues(t, 12, unsafe.Offsetof(sge.LKey))
+	var send SendWR
+	require.EqualValues(t, 8+4*4+8+4*4+8+2*8+MaxSGE*16, unsafe.Sizeof(send))
+	require.EqualValues(t, 24, unsafe.Offsetof(send.RemoteAddr))
+	require.EqualValues(t, 48, unsafe.Offsetof(send.AH))
+	require.EqualValues(t, 56, unsafe.Offsetof(send.CompareAdd))
+	require.EqualValues(t, 72, unsafe.Offsetof(send.SGE))
+	var recv RecvWR
+	require.EqualValues(t, 16+MaxSGE*16, unsafe.Sizeof(recv))
+	require.EqualValues(t, 16, unsafe.Offsetof(recv.SGE))
+}
+
+// TestTimers: table 45 of the InfiniBand Architecture Specification, volume 1, in milliseconds; and the timeout of 9.7.6.1.3.
+func TestTimers(t *testing.T) {
+	for code, ms := range []float64{655.36, .01, .02, .03, .04, .06, .08, .12, .16, .24, .32, .48, .64, .96, 1.28, 1.92, 2.56, 3.84,
+		5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52} {
+		require.InDelta(t, ms, float64(RNRTimer(uint8(code)))/1e6, 1e-9, "code %d", code)
+	}
+	require.Zero(t, AckTimeout(0))
+	require.EqualValues(t, 8192, AckTimeout(1))
+	require.EqualValues(t, 67108864, AckTimeout(14))
+	require.EqualValues(t, 4096<<31, AckTimeout(31))
+}
+
+func TestNames(t *testing.T) {
+	require.Equal(t, "RC|UC|UD", AllServices.String())
+	require.Equal(t, "PKEY_INDEX|PORT", (AttrPKeyIndex | AttrPort).String())
+	require.Equal(t, "STATE|0x2000000", (AttrState | 1<<25).String())
+	require.Equal(t, "QP", OfQP.String())
+	require.Equal(t, "catastrophe", Catastrophe.String())
+	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Class(99).String(), Posting(9).String(),
+		Operation(9).String(), Mistake(9).String(), PortState(9).String(), GIDType(9).String()} {
+		require.Contains(t, name, "9", "a number that has no name")
+	}
+	require.True(t, PortActive.Up() && PortActiveDefer.Up())
+	require.False(t, PortNop.Up() || PortDown.Up() || PortInit.Up() || PortArmed.Up())
+	for m, n := range map[MTU]int{0: 0, MTU256: 256, MTU512: 512, MTU1024: 1024, MTU2048: 2048, MTU4096: 4096, 6: 0} {
+		require.Equal(t, n, m.Bytes())
+	}
+	require.True(t, GID{}.IsZero())
+	require.Equal(t, "::ffff:10.10.0.1", GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}.String())
+}
