@@ -8,8 +8,8 @@ func table() []Tunable {
 	return []Tunable{
 		{
 			Key: "btl", Kind: List, Default: "self,sm",
-			Allowed: []string{"self", "sm"}, Later: []string{"tcp", "ibverbs"},
-			Doc: "transports that may be used, in order of preference",
+			Allowed: []string{"self", "sm", "ibverbs"}, Later: []string{"tcp"},
+			Doc: "transports that may be used; ranks of one machine use sm if it is among them",
 		},
 		{
 			Key: "sm.ring.slots", Kind: Int, Default: "256", Min: 2, Max: 1 << 20,
@@ -22,6 +22,42 @@ func table() []Tunable {
 		{
 			Key: "sm.frag.bytes", Kind: Bytes, Default: "32K", Min: 256, Max: 1 << 30,
 			Doc: "largest payload of one fragment through shared memory",
+		},
+		{
+			Key: "ibverbs.devices", Kind: List, Default: "all",
+			Doc: "RDMA rails, as mlx5_0,mlx5_1:2 (port 2); a|b is one rail for which the ranks of a machine take a and b in turn; all: every port that is up, and nothing else beside it",
+		},
+		{
+			Key: "ibverbs.gid", Kind: Int, Default: "0", Min: 0, Max: 255,
+			Doc: "entry of the port's table of GIDs; 0 chooses one (RoCE v2, IPv4 if there is one)",
+		},
+		{
+			Key: "ibverbs.frag.bytes", Kind: Bytes, Default: "8K", Min: 256, Max: 512 << 10,
+			Doc: "largest payload of one fragment over verbs",
+		},
+		{
+			Key: "ibverbs.recv.depth", Kind: Int, Default: "64", Min: 8, Max: 4096,
+			Doc: "fragments that one peer may send over verbs before this rank looks",
+		},
+		{
+			Key: "ibverbs.send.depth", Kind: Int, Default: "128", Min: 4, Max: 4096,
+			Doc: "operations that may be under way to one peer over verbs",
+		},
+		{
+			Key: "ibverbs.timeout", Kind: Int, Default: "14", Min: 1, Max: 31,
+			Doc: "a device waits 4.096 us * 2^this for a peer's answer before it tries again",
+		},
+		{
+			Key: "ibverbs.retry", Kind: Int, Default: "6", Min: 1, Max: 7,
+			Doc: "how often it tries again before the connection fails",
+		},
+		{
+			Key: "ibverbs.deadline", Kind: Duration, Default: "10s", Min: int64(time.Millisecond), Max: int64(time.Hour),
+			Doc: "how long operations to a peer may take over verbs without any of them completing",
+		},
+		{
+			Key: "ibverbs.port.grace", Kind: Duration, Default: "20ms", Min: int64(time.Millisecond), Max: int64(time.Hour),
+			Doc: "how long a port may be down before its connections are given up",
 		},
 		{
 			Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,

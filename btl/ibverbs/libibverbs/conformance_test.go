@@ -1,0 +1,140 @@
+//go:build ibverbs && cgo && linux
+
+package libibverbs
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbstest"
+	"github.com/mpigo/mpigo/internal/rdma"
+)
+
+// tableEnv names a table and a column, with a comma between, that has to say what came of statuses and events.
+const tableEnv = "MPIGO_TEST_VERBS_TABLE"
+
+// TestDeviceConformance holds the two devices to the tables of package verbs. scripts/verbs.sh runs it. Only root takes
+// links down and changes addresses.
+func TestDeviceConformance(t *testing.T) {
+	p, err := New()
+	require.NoError(t, err)
+	names := strings.Split(os.Getenv(devicesEnv), ",")
+	require.Len(t, names, 2, devicesEnv)
+	result := verbstest.Test(t, func(t testing.TB) *verbstest.Pair {
+		pair := &verbstest.Pair{PortA: 1, PortB: 1, Provider: p, Patience: patience}
+		if strings.HasPrefix(names[0], "rxe") {
+			pair.Differs = rxeDiffers
+		}
+		var err error
+		pair.A, err = p.Open(names[0])
+		require.NoError(t, err)
+		pair.B, err = p.Open(names[1])
+		require.NoError(t, err)
+		pair.GIDA, pair.GIDB = roce(t, pair.A), roce(t, pair.B)
+		if os.Geteuid() == 0 {
+			pair.Injector = verbstest.Injector{
+				Link: func(dev verbs.Device, port int, up bool) {
+					ipCommand(t, "link", "set", netdev(t, dev, port), map[bool]string{true: "up", false: "down"}[up])
+				},
+				Address: func(dev verbs.Device, port int) {
+					for _, do := range []string{"add", "del"} {
+						ipCommand(t, "address", do, "10.10.77.1/32", "dev", netdev(t, dev, port))
+					}
+				},
+			}
+		}
+		return pair
+	})
+	t.Logf("what came:\n%v", result)
+	if table := os.Getenv(tableEnv); table != "" {
+		file, column, _ := strings.Cut(table, ",")
+		result.Table(t, file, column)
+	}
+}
+
+// roce is the index of the last GID of RoCE v2, or of the first there is.
+func roce(t testing.TB, dev verbs.Device) int {
+	gids, err := dev.GIDs(1)
+	require.NoError(t, err)
+	require.NotEmpty(t, gids, "%s has no GID", dev.Name())
+	index := gids[0].Index
+	for _, g := range gids {
+		if g.Type == verbs.GIDTypeRoCEv2 {
+			index = g.Index
+		}
+	}
+	return index
+}
+
+func netdev(t testing.TB, dev verbs.Device, port int) string {
+	netdevs := rdma.ReadPort("/", dev.Name(), port).NetDevs
+	require.NotEmpty(t, netdevs)
+	return netdevs[0]
+}
+
+func ipCommand(t testing.TB, args ...string) {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	require.NoError(t, err, "ip %v: %s", args, out)
+}
+
+// rxeDiffers is what soft-RoCE (rdma_rxe of Linux 6.1) is known to do otherwise. Each was seen.
+var rxeDiffers = map[string]string{
+	"Transitions/*/RESET-to-ERR":             "Linux has no such transition",
+	"Transitions/UC/SQD-to-SQD-with-options": "Linux adds PORT to AV, which UC does not take",
+	"Transitions/U[CD]/SQE-to-*":             noSQE,
+	"Posting/U[CD]/SQE/*":                    noSQE,
+	"Queues/SQE/receives-and-recovers/*":     noSQE,
+	"Posting/*/SQD/send":                     "what was held is not begun when the queue pair is RTS again",
+	"Posting/*/ERR/recv":                     noFlush,
+	"Queues/flush/marker/receive":            noFlush,
+	"Queues/reset/drops-own-completions":     "completions stay in the queue when their queue pair is reset",
+
+	"Statuses/LOC_LEN_ERR/short-receive/*":              shortReceive,
+	"Statuses/REM_INV_REQ_ERR/short-receive":            shortReceive,
+	"SharedReceive/short-receive":                       shortReceive,
+	"Sights/SEND/too-long":                              shortReceive,
+	"Dropped/UD/longer-than-the-receive":                "the receive completes with LOC_QP_OP_ERR",
+	"Statuses/LOC_LEN_ERR/over-the-maximum/*":           "max_msg_sz is not looked at, the message is carried",
+	"Statuses/LOC_QP_OP_ERR/opcode/UC":                  noSQE,
+	"Statuses/LOC_PROT_ERR/send/*/wrong-key":            badLKey,
+	"Statuses/LOC_PROT_ERR/send/*/no-longer-registered": badLKey,
+	"Statuses/LOC_PROT_ERR/send/*/other-domain":         badLKey,
+	"Statuses/LOC_PROT_ERR/send/U[CD]/be*":              noSQE,
+	"Statuses/LOC_PROT_ERR/receive/*/*":                 badLKey,
+	"Sights/SEND/bad-key":                               badLKey,
+	"Statuses/LOC_ACCESS_ERR/write-with-immediate":      writeImm,
+	"Sights/WRITE_WITH_IMM/bad-key":                     writeImm,
+	"Sights/WRITE_WITH_IMM/bad-key/*-*":                 writeImm,
+
+	"Events/CQ_ERR/overrun":                     "completions can still be taken",
+	"Events/QP_FATAL/by-CQ_ERR":                 "queue pairs of a queue that broke go on",
+	"Events/COMM_EST/[RU]C":                     "COMM_EST is not raised",
+	"Events/QP_LAST_WQE_REACHED/*-*":            "QP_LAST_WQE_REACHED is not raised",
+	"Events/SQ_DRAINED/behind-a-send":           "a send that waits for a receive counts as done",
+	"Events/QP_ACCESS_ERR/WRITE":                noAccessErr,
+	"Sights/WRITE/bad-key":                      noAccessErr,
+	"Sights/WRITE/bad-key/*-*":                  noAccessErr,
+	"Sights/READ/bad-key":                       noAccessErr,
+	"Sights/READ/bad-key/*-*":                   noAccessErr,
+	"Sights/ATOMIC/bad-key":                     noAccessErr,
+	"Sights/ATOMIC/bad-key/*-*":                 noAccessErr,
+	"Sights/READ/too-many":                      tooMany,
+	"Sights/ATOMIC/too-many":                    tooMany,
+	"Objects/QP/more-reads-than-the-device-has": "max_qp_rd_atom is not looked at",
+	"Sights/ATOMIC/misaligned":                  "the library refuses the post",
+}
+
+const (
+	noSQE        = "a failed send brings UC and UD to ERR"
+	noFlush      = "a receive that is posted in ERR does not complete"
+	shortReceive = "the receive completes with LOC_QP_OP_ERR, so that the requester sees REM_OP_ERR"
+	badLKey      = "a key that does not fit gives LOC_QP_OP_ERR"
+	writeImm     = "the responder's receive completes with REM_ACCESS_ERR"
+	noAccessErr  = "QP_ACCESS_ERR is not raised"
+	tooMany      = "the responder does not count; all succeed"
+)

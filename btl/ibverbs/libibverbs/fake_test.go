@@ -1,0 +1,552 @@
+//go:build ibverbs && cgo && linux
+
+package libibverbs
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// These tests run against a library of their own, testdata/fake.c, which needs no device and fails when it is told to.
+
+func buildFake(t testing.TB, flags ...string) string {
+	t.Helper()
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	file := filepath.Join(t.TempDir(), "libfake.so")
+	args := append(flags, "-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-Wl,--version-script=testdata/fake.map", "-o", file, "testdata/fake.c")
+	said, err := exec.Command(cc, args...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return file
+}
+
+func fakeDevice(t testing.TB) *device {
+	t.Helper()
+	if t, ok := t.(*testing.T); ok {
+		t.Cleanup(func() { goleak.VerifyNone(t) })
+	}
+	p, err := load(buildFake(t))
+	require.NoError(t, err)
+	names, err := p.Devices()
+	require.NoError(t, err)
+	require.Equal(t, []string{"fake0"}, names)
+	d, err := p.Open("fake0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	return d.(*device)
+}
+
+// Commands of the fake: see its ibv_query_pkey.
+const (
+	fakeEvent = 1000
+	fakeBreak = 2000
+	fakeStyle = 2100
+	fakeHold  = 2200
+	fakeState = 2300
+)
+
+func tell(t testing.TB, d *device, command int) {
+	t.Helper()
+	_, err := d.PKey(1, command)
+	require.NoError(t, err)
+}
+
+// fakeObjects makes one of each, and has them destroyed.
+func fakeObjects(t testing.TB, d *device, service verbs.Services) (*pd, *cq, *channel, *srq, *qp) {
+	t.Helper()
+	p, err := d.AllocPD()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.Dealloc()) })
+	ch, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, ch.Destroy()) })
+	c, err := d.CreateCQ(9, ch)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Destroy()) })
+	s, err := p.CreateSRQ(verbs.SRQInit{MaxWR: 40, MaxSGE: 4})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Destroy()) })
+	q, err := p.CreateQP(verbs.QPInit{Service: service, SendCQ: c, RecvCQ: c, Cap: verbs.QPCap{MaxSendWR: 40, MaxRecvWR: 40, MaxSendSGE: 3, MaxRecvSGE: 2}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, q.Destroy()) })
+	return p.(*pd), c.(*cq), ch.(*channel), s.(*srq), q.(*qp)
+}
+
+func (q *qp) run(t testing.TB) {
+	t.Helper()
+	attr := verbs.QPAttr{Port: 1, AH: verbs.AHAttr{Port: 1}}
+	for _, state := range []verbs.QPState{verbs.StateInit, verbs.StateRTR, verbs.StateRTS} {
+		row, ok := verbs.FindTransition(q.service, state-1, state)
+		require.True(t, ok)
+		attr.State = state
+		require.NoError(t, q.Modify(&attr, row.Required|verbs.AttrState))
+	}
+}
+
+func TestNoLibrary(t *testing.T) {
+	for file, why := range map[string]string{
+		"libnone-at-all.so.7":        "libnone-at-all.so.7",
+		"libc.so.6":                  "libc.so.6 has no ibv_get_device_list of version IBVERBS_1.1",
+		buildFake(t, "-DINCOMPLETE"): "has no ibv_destroy_ah of version IBVERBS_1.1",
+	} {
+		_, err := load(file)
+		assert.ErrorIs(t, err, ErrNoLibrary)
+		assert.ErrorContains(t, err, why)
+		assert.ErrorContains(t, err, "install")
+		assert.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// With the real library, if this machine has it.
+func TestNew(t *testing.T) {
+	p, err := New()
+	if err != nil {
+		assert.ErrorIs(t, err, ErrNoLibrary)
+		return
+	}
+	names, err := p.Devices()
+	require.NoError(t, err, "a kernel without RDMA is no failure")
+	_, err = p.Open("no such device")
+	assert.ErrorIs(t, err, verbs.ErrNoDevice)
+	assert.NotContains(t, names, "no such device")
+}
+
+// The program itself must start where there is no libibverbs.
+func TestNothingIsLinked(t *testing.T) {
+	file, err := elf.Open("/proc/self/exe")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	libraries, err := file.ImportedLibraries()
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(libraries, " "), "ibverbs")
+	symbols, err := file.ImportedSymbols()
+	require.NoError(t, err)
+	for _, s := range symbols {
+		assert.False(t, strings.HasPrefix(s.Name, "ibv_"), s.Name)
+	}
+}
+
+func TestFakeAttributes(t *testing.T) {
+	d := fakeDevice(t)
+	attr, err := d.Query()
+	require.NoError(t, err)
+	assert.Equal(t, verbs.DeviceAttr{Ports: 2, MaxQP: 11, MaxQPRdAtom: 3, MaxQPInitRdAtom: 4, Atomics: true}, attr)
+	port, err := d.QueryPort(2)
+	require.NoError(t, err)
+	assert.Equal(t, verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU2048, GIDs: 3, PKeys: 7, MaxMsg: 1 << 30,
+		LID: 0x1234, SMLID: 0x4321, Link: verbs.LinkInfiniBand, Mbps: 100000}, port)
+	gids, err := d.GIDs(2)
+	require.NoError(t, err)
+	assert.Equal(t, []verbs.GIDEntry{
+		{Index: 0, GID: verbs.GID{0: 0xfe, 14: 2}, Type: verbs.GIDTypeIB}, {Index: 2, GID: verbs.GID{0: 0xfe, 14: 2, 15: 2}, Type: verbs.GIDTypeIB},
+	}, gids)
+	key, err := d.PKey(1, 0)
+	require.NoError(t, err)
+	assert.Equal(t, uint16(0x8001), key)
+	// Whichever way a failure comes back.
+	for style := range 3 {
+		tell(t, d, fakeStyle+style)
+		_, err = d.PKey(1, 500)
+		assert.ErrorIs(t, err, unix.EINVAL)
+		_, err = d.QueryPort(3)
+		assert.ErrorIs(t, err, unix.EINVAL)
+		assert.ErrorIs(t, err, verbs.ErrInvalid)
+	}
+}
+
+func TestSpeed(t *testing.T) {
+	for want, in := range map[int][2]uint32{2500: {1, 1}, 10000: {1, 4}, 56000: {2, 16}, 100000: {2, 32}, 200000: {2, 64}, 400000: {2, 128}, 800000: {2, 256}, 0: {3, 5}} {
+		assert.Equal(t, want, mbps(in[0], in[1]))
+	}
+}
+
+// Every member of a request arrives at the library, at its place in the chain and in its byte order.
+func TestFakePosting(t *testing.T) {
+	d := fakeDevice(t)
+	_, c, _, s, q := fakeObjects(t, d, verbs.ServiceRC)
+	q.run(t)
+	sge := [4]verbs.SGE{{Addr: 1, Length: 10, LKey: 100}, {Addr: 2, Length: 20, LKey: 200}, {Addr: 3, Length: 30, LKey: 300}, {Length: 1 << 20}}
+	wrs := make([]verbs.SendWR, 70) // three chunks
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{ID: uint64(i) << 40, Opcode: verbs.WRSendWithImm, Flags: verbs.SendSignaled, NumSGE: 3, Imm: 0x01020304, SGE: sge, RKey: uint32(i), RemoteAddr: 7}
+	}
+	wrs[68].Opcode, wrs[68].CompareAdd, wrs[68].Swap = verbs.WRAtomicCmpAndSwp, 50, 500
+	wrs[69].NumSGE, wrs[69].Opcode = 0, verbs.WRRDMARead
+	n, err := q.PostSend(wrs)
+	require.NoError(t, err)
+	require.Equal(t, 70, n)
+	wcs := make([]verbs.WC, 100)
+	n, err = c.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 70, n)
+	for i, wc := range wcs[:70] {
+		want := verbs.WC{ID: uint64(i) << 40, Opcode: verbs.WCOpcode(verbs.WRSendWithImm), Imm: 0x01020304, QPNum: q.Num(), Flags: verbs.WCWithImm,
+			PKeyIndex: 3, SL: 2, ByteLen: 666, SrcQP: 7, VendorErr: uint32(i), DLIDPathBits: 1}
+		if i == 31 || i == 63 || i == 69 {
+			want.DLIDPathBits = 0 // the last of its chain
+		}
+		if i >= 68 {
+			want.Opcode, want.Flags, want.Imm = verbs.WCOpcode(wrs[i].Opcode), 0, 0x04030201 // not looked at
+		}
+		if i == 68 {
+			want.SrcQP = 557
+		}
+		if i == 69 {
+			want.PKeyIndex, want.ByteLen = 0, 0
+		}
+		require.Equal(t, want, wc, i)
+	}
+	// Inline data is held to the granted size, whatever the library would do.
+	inline := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, NumSGE: 2, SGE: [4]verbs.SGE{{Length: 50}, {Length: 50}}}
+	over := inline
+	over.SGE[1].Length = 1<<32 - 1
+	n, err = q.PostSend([]verbs.SendWR{inline, over})
+	assert.Equal(t, 1, n)
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+
+	// A queue that fills up says how far it came, in every style.
+	_, err = c.Poll(wcs)
+	require.NoError(t, err)
+	tell(t, d, fakeHold)
+	for style, taken := range []int{40, 0, 0} {
+		tell(t, d, fakeStyle+style)
+		n, err = q.PostSend(wrs[:50])
+		assert.Equal(t, taken, n)
+		assert.ErrorIs(t, err, verbs.ErrQueueFull)
+		assert.ErrorIs(t, err, unix.ENOMEM)
+	}
+
+	// Completions of receives; a failed one's immediate data is left alone.
+	n, err = q.PostRecv([]verbs.RecvWR{{ID: 5, NumSGE: 2, SGE: sge}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	n, err = c.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	assert.Equal(t, verbs.WC{ID: 5, Status: verbs.StatusWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.Num(), PKeyIndex: 2, ByteLen: 30, Flags: verbs.WCWithImm, Imm: 0x11223344}, wcs[0])
+	n, err = q.PostRecv([]verbs.RecvWR{{NumSGE: 3}})
+	assert.Zero(t, n)
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+
+	// The fake's shared receive queue does not say which request was the bad one: none of its chain counts.
+	n, err = s.PostRecv(make([]verbs.RecvWR, 64))
+	assert.Equal(t, 32, n)
+	assert.ErrorIs(t, err, verbs.ErrQueueFull)
+
+	tell(t, d, fakeBreak)
+	_, err = c.Poll(wcs)
+	assert.ErrorIs(t, err, verbs.ErrGone)
+}
+
+func TestFakeDatagrams(t *testing.T) {
+	d := fakeDevice(t)
+	p, c, _, _, q := fakeObjects(t, d, verbs.ServiceUD)
+	q.run(t)
+	way, err := p.CreateAH(verbs.AHAttr{Port: 1, DLID: 0x77})
+	require.NoError(t, err)
+	n, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: way.Handle(), RemoteQPN: 5, RemoteQKey: 6}, {Opcode: verbs.WRRDMAWrite, AH: way.Handle()}})
+	assert.Equal(t, 1, n)
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+	wcs := make([]verbs.WC, 1)
+	_, err = c.Poll(wcs)
+	require.NoError(t, err)
+	assert.Equal(t, []any{uint16(0x77), uint32(5), uint32(6)}, []any{wcs[0].SLID, wcs[0].SrcQP, wcs[0].VendorErr})
+	assert.ErrorIs(t, p.Dealloc(), verbs.ErrBusy)
+	require.NoError(t, way.Destroy())
+	_, err = q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: way.Handle()}})
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+}
+
+// Every event finds its object, and holds it until it is acknowledged.
+func TestFakeEvents(t *testing.T) {
+	d := fakeDevice(t)
+	_, c, _, s, q := fakeObjects(t, d, verbs.ServiceRC)
+	for _, info := range verbs.EventTypes() {
+		_, ok, err := d.NextEvent()
+		require.NoError(t, err)
+		require.False(t, ok)
+		tell(t, d, fakeEvent+int(info.Type))
+		ev, ok, err := d.NextEvent()
+		require.NoError(t, err)
+		require.True(t, ok)
+		want := verbs.AsyncEvent{Type: info.Type}
+		var destroy func() error
+		switch info.Of {
+		case verbs.OfQP:
+			want.QP, destroy = q, q.Destroy
+		case verbs.OfCQ:
+			want.CQ, destroy = c, c.Destroy
+		case verbs.OfSRQ:
+			want.SRQ, destroy = s, s.Destroy
+		case verbs.OfPort:
+			want.Port = 2
+		}
+		require.Equal(t, want, ev)
+		if destroy != nil { // the fake ends the process where the library would hang
+			assert.ErrorIs(t, destroy(), verbs.ErrBusy)
+		}
+		d.AckEvent(ev)
+		d.AckEvent(ev)
+	}
+	d.AckEvent(verbs.AsyncEvent{})
+	tell(t, d, fakeEvent+999) // a kind of the future
+	ev, ok, err := d.NextEvent()
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, verbs.AsyncEvent{Type: 999}, ev)
+	d.AckEvent(ev)
+}
+
+// An event is told whenever one comes after NextEvent has found none, and nothing is told over and over.
+func TestFakeNotify(t *testing.T) {
+	d := fakeDevice(t)
+	told := make(chan struct{}, 10000)
+	wait := func() {
+		t.Helper()
+		select {
+		case <-told:
+		case <-time.After(patience):
+			require.FailNow(t, "nobody was told")
+		}
+	}
+	drain := func() (n int) {
+		for {
+			ev, ok, err := d.NextEvent()
+			require.NoError(t, err)
+			if !ok {
+				return n
+			}
+			d.AckEvent(ev)
+			n++
+		}
+	}
+	const one = fakeEvent + int(verbs.EventPortErr)
+	tell(t, d, one)
+	d.Notify(func() { told <- struct{}{} })
+	wait() // of what was there before
+	require.Equal(t, 1, drain())
+	for range 2000 {
+		tell(t, d, one)
+		wait()
+		for drain() == 0 { // told of one that was taken before
+			wait()
+		}
+	}
+	// Events that nobody reads are told once each at most, not for ever.
+	for len(told) > 0 {
+		<-told
+	}
+	for range 5 {
+		tell(t, d, one)
+	}
+	wait()
+	time.Sleep(50 * time.Millisecond)
+	assert.LessOrEqual(t, len(told), 5)
+	// Another function learns of what is there; after nil nothing is told.
+	d.Notify(nil)
+	for len(told) > 0 {
+		<-told
+	}
+	other := make(chan struct{}, 10000)
+	d.Notify(func() { other <- struct{}{} })
+	assert.NotEmpty(t, other)
+	d.Notify(nil)
+	for len(other) > 0 {
+		<-other
+	}
+	assert.Equal(t, 5, drain())
+	tell(t, d, one)
+	time.Sleep(20 * time.Millisecond)
+	assert.Empty(t, told)
+	assert.Empty(t, other)
+}
+
+func TestFakeCompletionEvents(t *testing.T) {
+	d := fakeDevice(t)
+	_, c, ch, _, _ := fakeObjects(t, d, verbs.ServiceRC)
+	told := make(chan struct{}, 100)
+	ch.Notify(func() { told <- struct{}{} })
+	for range 10 {
+		require.NoError(t, c.ReqNotify(false))
+		<-told
+		got, ok, err := ch.NextEvent()
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Same(t, c, got)
+	}
+	c.AckEvents(4)
+	c.AckEvents(1 << 40)
+}
+
+// What a queue pair's state is judged by.
+func TestFakeStates(t *testing.T) {
+	d := fakeDevice(t)
+	_, _, _, _, q := fakeObjects(t, d, verbs.ServiceUC)
+	q.run(t)
+	// To SQE by itself: that is found out when RTS says no, and one can go back from there.
+	tell(t, d, fakeState+int(verbs.StateSQE))
+	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
+	require.NoError(t, q.Modify(&attr, verbs.AttrState|verbs.AttrCurState))
+	// To ERR, with an event: the state is asked for before anything is judged.
+	tell(t, d, fakeState+int(verbs.StateErr))
+	tell(t, d, fakeEvent+int(verbs.EventQPFatal))
+	ev, ok, err := d.NextEvent()
+	require.NoError(t, err)
+	require.True(t, ok)
+	d.AckEvent(ev)
+	var te *verbs.TransitionError
+	require.ErrorAs(t, q.Modify(&verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState), &te)
+	assert.Equal(t, verbs.StateErr, te.From)
+	// A state that is none.
+	tell(t, d, fakeState+7)
+	_, err = q.Query()
+	assert.ErrorIs(t, err, verbs.ErrGone)
+	// The device's own no.
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState))
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1}, toInit))
+	attr = verbs.QPAttr{State: verbs.StateRTR, RQPSN: 0xbad, AH: verbs.AHAttr{Port: 1}}
+	for style := range 3 {
+		tell(t, d, fakeStyle+style)
+		err = q.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN)
+		assert.ErrorIs(t, err, verbs.ErrInvalid)
+		assert.ErrorContains(t, err, "from INIT to RTR")
+	}
+}
+
+// All attributes go over, and come back.
+func TestFakeQPAttributes(t *testing.T) {
+	d := fakeDevice(t)
+	_, _, _, _, q := fakeObjects(t, d, verbs.ServiceRC)
+	ah := verbs.AHAttr{Port: 1, DLID: 0x1234, SL: 5, IsGlobal: true, DGID: verbs.GID{1, 2, 15: 3}, SGIDIndex: 255, HopLimit: 7, TrafficClass: 8}
+	alt := ah
+	alt.Port = 2
+	want := verbs.QPAttr{State: verbs.StateInit, CurState: verbs.StateReset, PathMTU: verbs.MTU1024, QKey: 1 << 31, RQPSN: 2, SQPSN: 3, DestQPN: 4,
+		Access: verbs.AccessRemoteRead, PKeyIndex: 5, EnSQDAsyncNotify: true, MaxRdAtomic: 6, MaxDestRdAtomic: 7, MinRNRTimer: 8, Port: 9, Timeout: 10,
+		RetryCnt: 11, RNRRetry: 12}
+	require.NoError(t, q.Modify(&want, toInit))
+	got, err := q.Query()
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	want.State, want.AH, want.AltAH = verbs.StateRTR, ah, alt
+	require.NoError(t, q.Modify(&want, toRTR|verbs.AttrAltPath))
+	got, err = q.Query()
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
+func TestFakeMemory(t *testing.T) {
+	d := fakeDevice(t)
+	p, c, _, _, _ := fakeObjects(t, d, verbs.ServiceRC)
+	for length, errno := range map[int]unix.Errno{101: unix.ENOMEM, 102: unix.EAGAIN, 103: unix.EPERM} {
+		_, err := p.RegMR(make([]byte, length), 0)
+		assert.ErrorIs(t, err, errno)
+		assert.ErrorIs(t, err, verbs.ErrNoMemory)
+	}
+	_, err := p.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: c, RecvCQ: c, Cap: verbs.QPCap{MaxSendWR: 2000}})
+	assert.ErrorIs(t, err, verbs.ErrNoMemory)
+	assert.ErrorContains(t, err, "MaxSendWR:2000")
+	_, err = p.RegMR(make([]byte, 104), 0)
+	assert.ErrorIs(t, err, unix.EFAULT)
+	assert.NotErrorIs(t, err, verbs.ErrNoMemory)
+	mem := make([]byte, 4096)
+	freed := make(chan struct{})
+	runtime.AddCleanup(&mem[0], func(struct{}) { close(freed) }, struct{}{})
+	m, err := p.RegMR(mem, 3)
+	require.NoError(t, err)
+	assert.Equal(t, []uint32{0x103, 0x203}, []uint32{m.LKey(), m.RKey()})
+	runtime.GC()
+	select {
+	case <-freed:
+		assert.Fail(t, "the memory went")
+	case <-time.After(10 * time.Millisecond):
+	}
+	require.NoError(t, m.Dereg())
+	assert.ErrorIs(t, m.Dereg(), verbs.ErrGone)
+	runtime.GC()
+	select {
+	case <-freed:
+	case <-time.After(patience):
+		assert.Fail(t, "the region holds the memory still")
+	}
+}
+
+func TestHandles(t *testing.T) {
+	var h handles
+	a := h.put("a")
+	b := h.put("b")
+	assert.Equal(t, []any{"a", "b", nil, nil}, []any{h.get(a), h.get(b), h.get(0), h.get(1 << 40)})
+	h.drop(a)
+	h.drop(a)
+	c := h.put("c")
+	assert.Equal(t, uint32(a), uint32(c), "the slot is used again")
+	assert.Equal(t, []any{nil, "b", "c"}, []any{h.get(a), h.get(b), h.get(c)})
+	d := h.put("d")
+	assert.Equal(t, []any{"c", "d"}, []any{h.get(c), h.get(d)})
+}
+
+func TestFakeHotCallsAllocateNothing(t *testing.T) {
+	d := fakeDevice(t)
+	_, c, ch, s, q := fakeObjects(t, d, verbs.ServiceRC)
+	q.run(t)
+	wcs, send, recv := make([]verbs.WC, 16), make([]verbs.SendWR, 1), make([]verbs.RecvWR, 1)
+	assert.Zero(t, testing.AllocsPerRun(30, func() {
+		_, err1 := q.PostSend(send)
+		_, err2 := q.PostRecv(recv)
+		_, err3 := s.PostRecv(recv)
+		_, err4 := c.Poll(wcs)
+		err5 := c.ReqNotify(false)
+		got, ok, err6 := ch.NextEvent()
+		if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil || err6 != nil || !ok {
+			panic("failed")
+		}
+		got.AckEvents(1)
+	}))
+}
+
+// What marshalling costs beside the crossing: the fake's device does next to nothing.
+func benchmarkFakePost(b *testing.B, batch int) {
+	d := fakeDevice(b)
+	_, c, _, _, q := fakeObjects(b, d, verbs.ServiceRC)
+	q.run(b)
+	wrs, wcs := make([]verbs.SendWR, batch), make([]verbs.WC, batch)
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, NumSGE: 1}
+	}
+	for b.Loop() {
+		if n, err := q.PostSend(wrs); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+		if n, err := c.Poll(wcs); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+}
+
+func BenchmarkFakePostAndPoll1(b *testing.B)  { benchmarkFakePost(b, 1) }
+func BenchmarkFakePostAndPoll16(b *testing.B) { benchmarkFakePost(b, 16) }
+
+func BenchmarkFakePollEmpty(b *testing.B) {
+	d := fakeDevice(b)
+	_, c, _, _, _ := fakeObjects(b, d, verbs.ServiceRC)
+	wcs := make([]verbs.WC, 16)
+	for b.Loop() {
+		if n, err := c.Poll(wcs); n != 0 || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+//go:build !ibverbs || !cgo || !linux
+
+package libibverbs
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// Provider opens devices of libibverbs.
+type Provider struct{}
+
+// New opens the library. The error Is ErrNotBuilt or ErrNoLibrary.
+func New() (*Provider, error) { return nil, notBuilt() }
+
+// Devices are the names of the RDMA devices of this machine.
+func (*Provider) Devices() ([]string, error) { return nil, notBuilt() }
+
+// Open opens a device by name.
+func (*Provider) Open(string) (verbs.Device, error) { return nil, notBuilt() }
+
+func notBuilt() error {
+	return fmt.Errorf("%w: build the program on Linux with cgo, rdma-core's headers (libibverbs-dev) and -tags ibverbs", ErrNotBuilt)
+}
