@@ -22,6 +22,16 @@ func (q *Queue) Push(op *Op) {
 	q.n++
 }
 
+// PushFront puts an operation back at the front.
+func (q *Queue) PushFront(op *Op) {
+	op.Next = q.head
+	q.head = op
+	if q.tail == nil {
+		q.tail = op
+	}
+	q.n++
+}
+
 // Pop takes the first operation out; nil if there is none.
 func (q *Queue) Pop() *Op {
 	op := q.head

@@ -1,0 +1,144 @@
+package ibverbs
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// readEvents takes all asynchronous events there are.
+func (m *module) readEvents() int {
+	m.news.And(^uint32(newsEvents)) // first: what comes meanwhile sets it again
+	n := 0
+	for m.h != nil && !m.closed {
+		ev, ok, err := m.h.dev.NextEvent()
+		if err != nil {
+			m.loseDevice(verbs.EventDeviceFatal.Native(), err)
+			return n + 1
+		}
+		if !ok {
+			return n
+		}
+		m.react(&ev)
+		// Acknowledged before what it names can be destroyed, which is in drain.
+		m.h.dev.AckEvent(ev)
+		n++
+	}
+	return n
+}
+
+// react does what the table of responses says.
+func (m *module) react(ev *verbs.AsyncEvent) {
+	r := respond(ev.Type)
+	info := ev.Type.Info()
+	if info.Of == verbs.OfPort && ev.Port != m.cfg.Port {
+		return
+	}
+	err := m.errorf(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
+	switch r.reaction {
+	case established, failEndpoint:
+		e := m.endpointOf(ev.QP)
+		switch {
+		case e == nil:
+			if r.reaction == failEndpoint && ev.QP != nil && ev.QP == m.h.ud {
+				m.loseDevice(err.Native, err.Err)
+			}
+		case r.reaction == established:
+			e.established()
+		default:
+			err.Peer = e.p.rank
+			e.broken = info.Severity == verbs.Catastrophe
+			e.fail(err)
+		}
+	case failRail:
+		m.loseQueue(ev, err)
+	case failDevice:
+		m.loseDevice(err.Native, err.Err)
+	case portDown:
+		if m.portUp {
+			m.setPort(false)
+			m.downAt = m.cfg.Clock.Now() // m.now may be long ago, if a completion made us look here
+			m.unsettled = true
+		}
+	case portUp, lookAgain:
+		m.lookAgain(err)
+	}
+}
+
+// endpointOf finds the endpoint that has a queue pair.
+func (m *module) endpointOf(qp verbs.QP) *endpoint {
+	for _, e := range m.eps {
+		if e != nil && e.qp == qp {
+			return e
+		}
+	}
+	return nil
+}
+
+// setPort notes whether the port carries traffic.
+func (m *module) setPort(up bool) {
+	m.portUp = up
+	for _, e := range m.eps {
+		if e == nil {
+			continue
+		}
+		e.update()
+		if up {
+			e.list() // it may owe credits that could not be sent
+		}
+	}
+}
+
+// lookAgain finds out how the port is, and which address it has. Connections from an address that it has no more are of no
+// more use.
+func (m *module) lookAgain(err *btl.Error) {
+	h := m.h
+	gid, lid := h.gid.GID, h.port.LID
+	failed := h.look(&m.cfg)
+	up := failed == nil && h.port.State.Up()
+	if up && !m.portUp {
+		m.downAt = 0
+		m.setPort(true)
+	}
+	if failed != nil || h.gid.GID != gid || h.port.LID != lid {
+		for _, p := range m.peers {
+			if p != nil && p.ah != nil {
+				_ = p.ah.Destroy()
+				p.ah = nil
+			}
+		}
+		err.Class, err.Side = btl.ClassPath, btl.SideLocal
+		if failed != nil {
+			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
+			m.setPort(false)
+		}
+		m.failRail(err)
+	}
+}
+
+// loseQueue deals with a completion queue that broke: the endpoints on it are dead, and so the rail is, for all its connections
+// may be on it. New ones get a new queue.
+func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
+	if ev.CQ != nil && ev.CQ == m.h.udCQ {
+		m.loseDevice(err.Native, err.Err)
+		return
+	}
+	for _, g := range m.h.groups {
+		if ev.CQ != nil && g.cq == ev.CQ {
+			g.broken = true
+		}
+	}
+	m.failRail(err)
+}
+
+// loseDevice fails the rail, whose device is to be opened anew.
+func (m *module) loseDevice(native string, cause error) {
+	if m.h == nil || m.h.lost {
+		return
+	}
+	m.h.lost = true
+	m.reopen = true
+	m.unsettled = true
+	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
+}

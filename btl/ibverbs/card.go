@@ -1,0 +1,88 @@
+package ibverbs
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// address is where a module's datagram queue pair can be reached.
+type address struct {
+	gid  verbs.GID
+	lid  uint16
+	qpn  uint32 // 24 bits
+	qkey uint32
+	roce bool
+}
+
+// nonce marks one module: messages for another one are none of ours.
+type nonce [8]byte
+
+// card is what a module publishes.
+type card struct {
+	rank, size uint32
+	nonce      nonce
+	address    address
+	frag       uint32 // FragBytes
+}
+
+const (
+	cardVersion = 1
+	cardBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + 4
+	// addressBytes: GID, LID, QPN, Q_Key, link layer
+	addressBytes = 16 + 2 + 4 + 4 + 1
+)
+
+func appendAddress(b []byte, a *address) []byte {
+	b = append(b, a.gid[:]...)
+	b = binary.LittleEndian.AppendUint16(b, a.lid)
+	b = binary.LittleEndian.AppendUint32(b, a.qpn)
+	b = binary.LittleEndian.AppendUint32(b, a.qkey)
+	if a.roce {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// readAddress reads addressBytes; ok is false for what no module would say.
+func readAddress(b []byte) (a address, ok bool) {
+	copy(a.gid[:], b)
+	a.lid = binary.LittleEndian.Uint16(b[16:])
+	a.qpn = binary.LittleEndian.Uint32(b[18:])
+	a.qkey = binary.LittleEndian.Uint32(b[22:])
+	a.roce = b[26] == 1
+	ok = b[26] <= 1 && a.qpn > 0 && a.qpn < 1<<24 && (a.roce && !a.gid.IsZero() || !a.roce && a.lid != 0)
+	return a, ok
+}
+
+// encode ends with a checksum: what was damaged on its way is told from what leads nowhere.
+func (c *card) encode() []byte {
+	b := make([]byte, 0, cardBytes)
+	b = append(b, cardVersion)
+	b = binary.LittleEndian.AppendUint32(b, c.rank)
+	b = binary.LittleEndian.AppendUint32(b, c.size)
+	b = append(b, c.nonce[:]...)
+	b = appendAddress(b, &c.address)
+	b = binary.LittleEndian.AppendUint32(b, c.frag)
+	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+// parseCard trusts nothing.
+func parseCard(b []byte) (c card, ok bool) {
+	if len(b) != cardBytes || b[0] != cardVersion {
+		return card{}, false
+	}
+	body, sum := b[:cardBytes-4], binary.LittleEndian.Uint32(b[cardBytes-4:])
+	if crc32.ChecksumIEEE(body) != sum {
+		return card{}, false
+	}
+	c.rank = binary.LittleEndian.Uint32(b[1:])
+	c.size = binary.LittleEndian.Uint32(b[5:])
+	copy(c.nonce[:], b[9:])
+	if c.address, ok = readAddress(b[17:]); !ok {
+		return card{}, false
+	}
+	c.frag = binary.LittleEndian.Uint32(b[17+addressBytes:])
+	return c, c.rank < c.size && c.size <= mostRanks && c.frag <= mostFragBytes
+}

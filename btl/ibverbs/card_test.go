@@ -1,0 +1,60 @@
+package ibverbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+func sampleAddress(roce bool) address {
+	return address{gid: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}, lid: 7, qpn: 0xfffffe, qkey: 0x7fffffff, roce: roce}
+}
+
+func TestCard(t *testing.T) {
+	for _, roce := range []bool{false, true} {
+		want := card{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(roce), frag: 8256}
+		b := want.encode()
+		require.Len(t, b, cardBytes)
+		got, ok := parseCard(b)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+		for i := range b {
+			bad := append([]byte(nil), b...)
+			bad[i] ^= 0x10
+			_, ok := parseCard(bad)
+			require.False(t, ok, "byte %d damaged", i)
+		}
+	}
+}
+
+// TestCardThatNobodyWrites: the checksum is right, what it says is not.
+func TestCardThatNobodyWrites(t *testing.T) {
+	good := card{rank: 3, size: 9, address: sampleAddress(true), frag: 8256}
+	for name, spoil := range map[string]func(*card){
+		"rank":            func(c *card) { c.rank = 9 },
+		"size":            func(c *card) { c.size = mostRanks + 1 },
+		"no queue pair":   func(c *card) { c.address.qpn = 0 },
+		"25 bits":         func(c *card) { c.address.qpn = 1 << 24 },
+		"no GID":          func(c *card) { c.address.gid = verbs.GID{} },
+		"no LID":          func(c *card) { c.address.roce, c.address.lid = false, 0 },
+		"fragment length": func(c *card) { c.frag = mostFragBytes + 1 },
+	} {
+		c := good
+		spoil(&c)
+		_, ok := parseCard(c.encode())
+		require.False(t, ok, name)
+	}
+}
+
+func FuzzCard(f *testing.F) {
+	c := card{rank: 3, size: 9, address: sampleAddress(true), frag: 8256}
+	f.Add(c.encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, ok := parseCard(b); ok {
+			require.Equal(t, b, c.encode(), "one card has one encoding")
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+var (
+	errPeerClosed = errors.New("the peer has closed its end")
+	errFlushed    = errors.New("the queue pair has failed, and nothing says why")
+)
+
+// complete deals with one completion of an endpoint.
+func (m *module) complete(wc *verbs.WC) {
+	id := wrID(wc.ID)
+	e := m.owner(id, wc.QPNum)
+	if e == nil {
+		m.stale++
+		return
+	}
+	kind, entry := id.kind(), id.entry()
+	if kind == wrRecv {
+		e.posted--
+		m.unsettled = m.unsettled || e.phase == phaseDraining
+	}
+	if wc.Status == verbs.StatusSuccess {
+		switch kind {
+		case wrSend:
+			e.awaited--
+			e.finish(entry)
+			if e.early.Len() > 0 {
+				e.catchUp()
+			}
+		case wrRecv:
+			e.received(entry, int(wc.ByteLen))
+		}
+		return
+	}
+	v := judge(wc.Status, m.portUp)
+	if v.goesOn {
+		if kind == wrRecv {
+			e.again(entry, wireFrag)
+			return
+		}
+		v = nonsense // only a receive can be given up
+	}
+	if e.state == btl.Up && e.doom == nil {
+		e.failed(wc, v)
+	}
+	if e.doom != nil {
+		e.fail(e.doom) // before any operation ends in an error
+	}
+	switch kind {
+	case wrSend:
+		e.spoil(entry, wc, v)
+	case wrMarker:
+		e.marked = false
+		m.unsettled = true
+	}
+}
+
+// owner is the endpoint that a completion is of; nil if that is over, or the completion is nonsense.
+func (m *module) owner(id wrID, qpn uint32) *endpoint {
+	n := id.endpoint()
+	if n >= uint32(len(m.eps)) {
+		return nil
+	}
+	e := m.eps[n]
+	if e == nil || uint16(e.made) != id.made() || e.qpn != qpn {
+		return nil
+	}
+	switch id.kind() {
+	case wrSend:
+		if (id.entry()-e.sqTail)&e.sqMask >= e.sqHead-e.sqTail {
+			return nil
+		}
+	case wrRecv:
+		if id.entry() >= uint32(e.recvs.count) {
+			return nil
+		}
+	case wrMarker:
+		if e.phase != phaseDraining {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return e
+}
+
+// failed fails the endpoint for its first failed completion. What is a flush, or is said of requests while the port is down, is a
+// symptom: if the device has an event that says why, that is the cause.
+func (e *endpoint) failed(wc *verbs.WC, v verdict) {
+	m := e.m
+	native, cause := wc.Status.Native(), vendorError(wc)
+	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
+		m.readEvents()
+		if e.state != btl.Up || e.doom != nil {
+			return
+		}
+		if !m.portUp {
+			v = verdict{class: btl.ClassPath, side: btl.SideLocal}
+			cause = fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device)
+		}
+	}
+	e.fail(m.errorf(e.p.rank, v.class, v.side, native, cause))
+}
+
+// finish completes the work request in entry, and all before it, which were not signaled: requests complete in order.
+func (e *endpoint) finish(entry uint32) {
+	for more := true; more; {
+		i := e.sqTail & e.sqMask
+		more = i != entry
+		done := e.sq[i]
+		e.sq[i] = sqEntry{}
+		e.sqTail++
+		e.m.h.giveBack(&done)
+		if done.op == nil {
+			continue
+		}
+		if done.struck {
+			e.strikeLate(&done)
+			continue
+		}
+		done.op.Done(done.op, nil)
+	}
+}
+
+// spoil ends the work request in entry with the error of its completion. What was before it and not signaled may have been done or
+// not.
+func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
+	for more := true; more; {
+		i := e.sqTail & e.sqMask
+		more = i != entry
+		done := e.sq[i]
+		e.sq[i] = sqEntry{}
+		e.sqTail++
+		e.m.h.giveBack(&done)
+		if done.op == nil {
+			continue
+		}
+		err := e.flushed()
+		if !more && v.class != btl.ClassFlushed {
+			err = e.m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
+		}
+		done.op.Done(done.op, err)
+	}
+}
+
+// flushed is the error of an operation that ends because its endpoint has failed.
+func (e *endpoint) flushed() *btl.Error {
+	err := &btl.Error{Rail: e.m.cfg.Rail, Peer: e.p.rank, Class: btl.ClassFlushed, Native: verbs.StatusWRFlushErr.Native(), Err: errFlushed}
+	if e.cause != nil {
+		err.Err = e.cause
+	}
+	return err
+}
+
+// strikeLate is what becomes of an operation that a fault was to strike after it was delivered.
+func (e *endpoint) strikeLate(done *sqEntry) {
+	m := e.m
+	if e.state != btl.Up {
+		done.op.Done(done.op, e.flushed())
+		return
+	}
+	e.held.Push(done.op)
+	if done.fault == btl.FaultLate {
+		m.late = append(m.late, faults.Late[*endpoint]{Endpoint: e, Op: done.op, Turns: done.turns})
+		m.unsettled = true
+		return
+	}
+	e.condemn(m.injected(e.p.rank), done.op)
+}

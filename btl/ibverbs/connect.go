@@ -1,0 +1,347 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+const (
+	// A request that is not answered is repeated after askFirst, and then each time after twice as long, up to askMost.
+	askFirst = 5e6
+	askMost  = 200e6
+	// noticeTries is how often a failure is told. A peer that does not hear of it finds out by itself when it sends.
+	noticeTries = 10
+
+	minRNRTimer = 12 // 0.64 ms; credits see to it that it is not needed
+	rnrRetry    = 6
+	mostReads   = 4 // at a time: with pieces of a quarter MiB more than any path holds
+)
+
+var (
+	errPeerFailed = errors.New("the peer's end failed")
+	errNoAnswer   = errors.New("the peer does not answer")
+)
+
+// notice is word of a failure that the peer has not acknowledged.
+type notice struct {
+	p     *peer
+	epoch uint32
+	tries int
+	at    int64
+}
+
+// ask asks the peer for a connection, for the first time.
+func (e *endpoint) ask() {
+	m := e.m
+	now := m.cfg.Clock.Now()
+	e.asked, e.askWait, e.askAt, e.askUntil = now, askFirst, now+askFirst, now+int64(m.cfg.ConnectTimeout)
+	m.asking = append(m.asking, e)
+	m.unsettled = true
+	m.tell(e.p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+}
+
+// excuse gives peers the time in which nobody looked for their answers, which may be there, behind those of others: of one such gap no more than
+// a quarter of the time that they have counts.
+func (m *module) excuse(since int64) {
+	for _, e := range m.asking {
+		if gap := m.now - max(since, e.asked) - int64(m.cfg.ConnectTimeout)/4; gap > 0 {
+			e.askUntil += gap
+		}
+	}
+}
+
+// askAgain repeats what was not answered, and gives up what never will be.
+func (m *module) askAgain() int {
+	n := 0
+	m.asking = slices.DeleteFunc(m.asking, func(e *endpoint) bool {
+		if e.state != btl.Up || e.phase == phaseReady {
+			return true
+		}
+		if m.now >= e.askUntil {
+			e.condemn(m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errNoAnswer), nil)
+			n++
+			return true
+		}
+		if e.phase == phaseAsking && m.now >= e.askAt {
+			e.askWait = min(2*e.askWait, askMost)
+			e.askAt = m.now + e.askWait
+			m.tell(e.p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+		}
+		return false
+	})
+	m.notices = slices.DeleteFunc(m.notices, func(o *notice) bool {
+		if m.now >= o.at {
+			o.tries++
+			o.at = m.now + askFirst<<o.tries
+			m.tell(o.p, &message{kind: msgDOWN, epoch: o.epoch})
+		}
+		return o.tries >= noticeTries
+	})
+	return n
+}
+
+// announce tells the peer that our end of this incarnation has failed.
+func (m *module) announce(e *endpoint) {
+	m.tell(e.p, &message{kind: msgDOWN, epoch: e.epoch})
+	m.notices = append(m.notices, &notice{p: e.p, epoch: e.epoch, at: m.cfg.Clock.Now() + askFirst})
+}
+
+// end is what the peer has to know of our end.
+func (e *endpoint) end() qpEnd {
+	m := e.m
+	return qpEnd{
+		qpn: e.qpn, psn: e.psn, mtu: m.h.port.ActiveMTU, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)),
+		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
+	}
+}
+
+// tell sends a datagram to a peer, once. It may be lost, here too.
+func (m *module) tell(p *peer, msg *message) {
+	h := m.h
+	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
+		return
+	}
+	if p.ah != nil && (p.ahOf != h || p.ahTo != p.address) {
+		_ = p.ah.Destroy()
+		p.ah = nil
+	}
+	if p.ah == nil {
+		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
+		if err != nil {
+			return // no way there now: it is tried again
+		}
+		p.ah, p.ahOf, p.ahTo = ah, h, p.address
+	}
+	msg.from, msg.to = uint32(m.cfg.Rank), uint32(p.rank)
+	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, h.address()
+	i := h.free[len(h.free)-1]
+	buf := h.asks.buffer(int(i))
+	m.codec.append(buf[:0], msg)
+	wr := [1]verbs.SendWR{{
+		ID: uint64(makeID(wrAsk, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
+		AH: p.ah.Handle(), RemoteQPN: p.address.qpn, RemoteQKey: p.address.qkey,
+	}}
+	wr[0].SGE[0] = h.asks.sge(int(i), messageBytes)
+	if _, err := h.ud.PostSend(wr[:]); err == nil {
+		h.free = h.free[:len(h.free)-1]
+	}
+}
+
+// hearPeers takes datagrams.
+func (m *module) hearPeers() int {
+	h := m.h
+	if h.lost {
+		return 0
+	}
+	n, err := h.udCQ.Poll(m.wcs[:])
+	for i := range n {
+		wc := m.wcs[i]
+		id := wrID(wc.ID)
+		entry := id.entry()
+		switch {
+		case id.kind() == wrAsk && entry < askDepth:
+			h.free = append(h.free, int32(entry))
+			if wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr {
+				h.recoverUD()
+			}
+		case id.kind() == wrHear && entry < hearDepth && wc.Status == verbs.StatusSuccess:
+			if wc.ByteLen == verbs.GRHBytes+messageBytes {
+				if msg, ok := m.codec.parse(h.hears.buffer(int(entry))[verbs.GRHBytes : verbs.GRHBytes+messageBytes]); ok {
+					m.heard(&msg)
+				}
+			}
+			if h.hear(int(entry)) != nil {
+				m.loseDevice(verbs.EventQPFatal.Native(), errors.New("datagram queue pair"))
+				return n
+			}
+		case id.kind() == wrHear && wc.Status == verbs.StatusWRFlushErr:
+			m.loseDevice(wc.Status.Native(), errors.New("datagram queue pair"))
+			return n
+		}
+	}
+	if err != nil {
+		m.readEvents() // which may say why
+		m.loseDevice(verbs.EventCQErr.Native(), err)
+		return n + 1
+	}
+	if n > 0 || m.armUD() {
+		m.unsettled = true // there may be more
+	}
+	return n
+}
+
+// asking reports whether datagrams are still to be sent.
+func (h *hca) asking() bool { return !h.lost && len(h.free) < askDepth }
+
+// takeAsked takes completions of datagrams that were sent, while the module closes.
+func (h *hca) takeAsked(wcs []verbs.WC) {
+	if h.lost {
+		return
+	}
+	n, err := h.udCQ.Poll(wcs)
+	h.lost = err != nil
+	for i := range n {
+		if id := wrID(wcs[i].ID); id.kind() == wrAsk && id.entry() < askDepth {
+			h.free = append(h.free, int32(id.entry()))
+			if wcs[i].Status != verbs.StatusSuccess && wcs[i].Status != verbs.StatusWRFlushErr {
+				h.recoverUD()
+			}
+		}
+	}
+}
+
+// recoverUD brings the datagram queue pair back from SQE, to which a send that failed has taken it.
+func (h *hca) recoverUD() {
+	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
+	_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState) // if it is not in SQE, nothing need be done
+}
+
+// heard acts on a message that a module of this job has sent, at some time.
+func (m *module) heard(msg *message) {
+	if msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
+		return
+	}
+	p := m.peer(int(msg.from))
+	if p.met && p.nonce != msg.fromNonce {
+		return
+	}
+	p.met, p.nonce = true, msg.fromNonce
+	e := p.ep
+	alive := e != nil && e.state == btl.Up
+	switch msg.kind {
+	case msgREQ:
+		p.address = msg.address
+		m.hearREQ(p, msg)
+	case msgREP:
+		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+			p.address = msg.address
+			e.answered(msg)
+		}
+	case msgNAK:
+		if alive && e.phase == phaseAsking && msg.epoch >= e.epoch && msg.epoch+1 != 0 {
+			e.epoch, p.epoch = msg.epoch+1, msg.epoch+1
+			m.tell(p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+		}
+	case msgDOWN, msgBYE:
+		// Of a later epoch: the peer has begun anew since, so there is nothing of this one either; who still asks is told by a NAK.
+		if alive && (msg.epoch == e.epoch || msg.epoch > e.epoch && e.phase != phaseAsking) {
+			err := m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed)
+			if msg.kind == msgBYE {
+				err.Class, err.Err = btl.ClassClosed, errPeerClosed
+			}
+			e.fail(err)
+		}
+		p.epoch = max(p.epoch, msg.epoch)
+		m.tell(p, &message{kind: msgDOWNACK, epoch: msg.epoch})
+	case msgDOWNACK:
+		m.notices = slices.DeleteFunc(m.notices, func(o *notice) bool { return o.p == p && o.epoch <= msg.epoch })
+	}
+}
+
+// hearREQ answers a request for a connection. What cannot be answered now is not: the peer asks again.
+func (m *module) hearREQ(p *peer, msg *message) {
+	e := p.ep
+	if e == nil || e.state == btl.Drained {
+		switch {
+		case msg.epoch <= p.epoch:
+			m.tell(p, &message{kind: msgNAK, epoch: p.epoch})
+		case m.railErr != nil || m.reopen || !m.portUp || int(msg.end.frag) != m.cfg.FragBytes:
+		default:
+			if e, err := m.newEndpoint(p, msg.epoch); err == nil {
+				e.accept(msg)
+			}
+		}
+		return
+	}
+	switch {
+	case e.state != btl.Up:
+	case e.phase == phaseAsking:
+		// Both have asked. The later epoch counts, else the lower rank.
+		if msg.epoch > e.epoch || msg.epoch == e.epoch && p.rank < m.cfg.Rank {
+			e.epoch, p.epoch = msg.epoch, msg.epoch
+			e.accept(msg)
+		}
+	case msg.epoch > e.epoch:
+		e.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))
+	case msg.epoch == e.epoch && msg.end.qpn == e.remote.qpn:
+		m.tell(p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: e.remote.qpn}) // the first was lost
+	}
+}
+
+// accept takes the passive part: ready to receive, and an answer.
+func (e *endpoint) accept(msg *message) {
+	m := e.m
+	if !e.toRTR(&msg.end) {
+		return
+	}
+	if e.askUntil == 0 {
+		e.asked = m.cfg.Clock.Now()
+		e.askUntil = e.asked + int64(m.cfg.ConnectTimeout)
+		m.asking = append(m.asking, e)
+	}
+	e.enter(phaseAccepted)
+	m.unsettled = true
+	m.tell(e.p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: msg.end.qpn})
+}
+
+// answered takes the active part: the first message on the connection is ours.
+func (e *endpoint) answered(msg *message) {
+	if !e.toRTR(&msg.end) || !e.toRTS() {
+		return
+	}
+	e.enter(phaseReady)
+	if !e.note(wireHello) {
+		e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")), nil)
+		return
+	}
+	e.haunt()
+	e.catchUp()
+}
+
+// established is told on the passive side, by COMM_EST or the first receive (queue pair states, 4).
+func (e *endpoint) established() {
+	if e.state != btl.Up || e.phase != phaseAccepted || !e.toRTS() {
+		return
+	}
+	e.enter(phaseReady)
+	e.haunt()
+	e.catchUp()
+	e.list()
+}
+
+// toRTR makes the queue pair ready to receive from the peer's.
+func (e *endpoint) toRTR(remote *qpEnd) bool {
+	m := e.m
+	e.remote = *remote
+	attr := verbs.QPAttr{
+		State: verbs.StateRTR, PathMTU: min(m.h.port.ActiveMTU, remote.mtu), DestQPN: remote.qpn, RQPSN: remote.psn,
+		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
+	}
+	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
+		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
+	if err != nil {
+		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		return false
+	}
+	e.credits, e.notes = int(remote.recvDepth), noteDepth
+	return true
+}
+
+// toRTS makes it ready to send.
+func (e *endpoint) toRTS() bool {
+	m := e.m
+	attr := verbs.QPAttr{
+		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
+		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), mostReads)),
+	}
+	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
+	if err != nil {
+		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		return false
+	}
+	return true
+}

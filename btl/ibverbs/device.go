@@ -1,0 +1,301 @@
+package ibverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+const (
+	// askDepth is how many datagrams can be under way, hearDepth how many can come before we look: each peer
+	// repeats itself, so what finds no room is not lost.
+	askDepth  = 32
+	hearDepth = 256
+	// groupEntries is how long a completion queue is made, if one endpoint does not need more.
+	groupEntries = 1 << 14
+	// bounceBuffers are for fragments on their way that the device did not take inline.
+	bounceBuffers = 256
+	// ownQKeyMask: a Q_Key with the highest bit is privileged.
+	ownQKeyMask = 1<<31 - 1
+)
+
+// hca is an open device, and what all connections of a rail share.
+type hca struct {
+	dev   verbs.Device
+	attr  verbs.DeviceAttr
+	port  verbs.PortAttr
+	gid   verbs.GIDEntry
+	roce  bool
+	pd    verbs.PD
+	wakes verbs.CompChannel // of all queues
+
+	// The datagram queue pair.
+	ud      verbs.QP
+	udCQ    verbs.CQ
+	qkey    uint32
+	hears   *slab
+	asks    *slab
+	free    []int32 // of asks
+	udArmed bool    // udCQ's next completion makes an event
+	lost    bool    // its queue broke: it neither asks nor hears any more
+	groups  []*group
+
+	regions    map[*region]struct{}
+	registered uint64 // regions so far
+
+	bounce     *slab
+	scratch    []byte // outside of Go's heap: for what goes inline
+	bounceFree []int32
+}
+
+// group is a completion queue with room for all that its endpoints can have in it at a time, so that it
+// never overruns.
+type group struct {
+	cq       verbs.CQ
+	room     int // entries that no endpoint has reserved
+	reserved int
+	broken   bool // by CQ_ERR: there is nothing more to poll
+}
+
+var errNoGID = errors.New("it has no GID")
+
+// openHCA opens the device and makes what is shared.
+func openHCA(cfg *Config) (_ *hca, err error) {
+	h := new(hca)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	if h.dev, err = cfg.Provider.Open(cfg.Device); err != nil {
+		return nil, err // it names the device
+	}
+	if h.attr, err = h.dev.Query(); err != nil {
+		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+	}
+	if cfg.Port > h.attr.Ports {
+		return nil, fmt.Errorf("device %s has no port %d, the last is %d: %w", cfg.Device, cfg.Port, h.attr.Ports, verbs.ErrInvalid)
+	}
+	if err := h.look(cfg); err != nil {
+		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+	}
+	if h.pd, err = h.dev.AllocPD(); err != nil {
+		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+	}
+	if h.wakes, err = h.dev.CreateCompChannel(); err != nil {
+		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+	}
+	if h.bounce, err = newSlab(h.pd, bounceBuffers+1, headBytes+cfg.FragBytes); err != nil {
+		return nil, fmt.Errorf("device %s: send buffers: %w", cfg.Device, err)
+	}
+	h.scratch = h.bounce.buffer(bounceBuffers)
+	for i := range int32(bounceBuffers) {
+		h.bounceFree = append(h.bounceFree, i)
+	}
+	if err := h.openUD(cfg); err != nil {
+		return nil, fmt.Errorf("device %s: datagrams: %w", cfg.Device, err)
+	}
+	return h, nil
+}
+
+// look finds out how the port is and which address it has now.
+func (h *hca) look(cfg *Config) error {
+	port, err := h.dev.QueryPort(cfg.Port)
+	if err != nil {
+		return err
+	}
+	h.port, h.roce = port, port.Link == verbs.LinkEthernet
+	gids, err := h.dev.GIDs(cfg.Port)
+	if err != nil {
+		return err
+	}
+	gid, ok := chooseGID(gids, cfg.GIDIndex, h.roce)
+	switch {
+	case ok:
+		h.gid = gid
+	case cfg.GIDIndex != 0:
+		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
+	case h.roce:
+		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
+	}
+	return nil
+}
+
+// entries lists the entries of a table of GIDs that are used.
+func entries(gids []verbs.GIDEntry) string {
+	if len(gids) == 0 {
+		return "none"
+	}
+	var list []string
+	for _, g := range gids {
+		list = append(list, fmt.Sprintf("%d (%v, %v)", g.Index, g.GID, g.Type))
+	}
+	return strings.Join(list, ", ")
+}
+
+// chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched networks alike, then an
+// IPv6 address that is not only the link's, then any of version 2, then any.
+func chooseGID(gids []verbs.GIDEntry, index int, roce bool) (best verbs.GIDEntry, ok bool) {
+	bestScore := -1
+	for _, g := range gids {
+		if index != 0 {
+			if g.Index == index {
+				return g, true
+			}
+			continue
+		}
+		score := 0
+		if roce && g.Type == verbs.GIDTypeRoCEv2 {
+			ip := g.GID.Addr()
+			switch {
+			case ip.Is4In6():
+				score = 3
+			case !ip.IsLinkLocalUnicast():
+				score = 2
+			default:
+				score = 1
+			}
+		}
+		if score > bestScore {
+			best, bestScore, ok = g, score, true
+		}
+	}
+	return best, ok
+}
+
+// openUD makes the datagram queue pair and posts its receives.
+func (h *hca) openUD(cfg *Config) (err error) {
+	var random [4]byte
+	if _, err := io.ReadFull(cfg.Random, random[:]); err != nil {
+		return err
+	}
+	h.qkey = binary.LittleEndian.Uint32(random[:]) & ownQKeyMask
+	if h.udCQ, err = h.dev.CreateCQ(askDepth+hearDepth, h.wakes); err != nil {
+		return err
+	}
+	h.ud, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: h.udCQ, RecvCQ: h.udCQ,
+		Cap: verbs.QPCap{MaxSendWR: askDepth, MaxRecvWR: hearDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return err
+	}
+	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+messageBytes); err != nil {
+		return err
+	}
+	if h.asks, err = newSlab(h.pd, askDepth, messageBytes); err != nil {
+		return err
+	}
+	for i := range int32(askDepth) {
+		h.free = append(h.free, i)
+	}
+	attr := verbs.QPAttr{State: verbs.StateInit, Port: cfg.Port, QKey: h.qkey}
+	if err := h.ud.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrQKey); err != nil {
+		return err
+	}
+	for i := range hearDepth {
+		if err := h.hear(i); err != nil {
+			return err
+		}
+	}
+	attr.State = verbs.StateRTR
+	if err := h.ud.Modify(&attr, verbs.AttrState); err != nil {
+		return err
+	}
+	attr.State = verbs.StateRTS
+	return h.ud.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN)
+}
+
+// hear posts a buffer for a datagram.
+func (h *hca) hear(i int) error {
+	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrHear, 0, 0, uint32(i))), NumSGE: 1}}
+	wr[0].SGE[0] = h.hears.sge(i, verbs.GRHBytes+messageBytes)
+	_, err := h.ud.PostRecv(wr[:])
+	return err
+}
+
+// address is where datagrams reach us now.
+func (h *hca) address() address {
+	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, roce: h.roce}
+}
+
+// path is the way to an address.
+func (h *hca) path(port int, to *address) verbs.AHAttr {
+	a := verbs.AHAttr{Port: port, DLID: to.lid}
+	if h.roce || to.lid == 0 {
+		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, to.gid, h.gid.Index, 64
+	}
+	return a
+}
+
+// reserve finds a completion queue with room for so many entries, or makes one.
+func (h *hca) reserve(entries int) (*group, error) {
+	for _, g := range h.groups {
+		if !g.broken && g.room >= entries {
+			g.room -= entries
+			g.reserved += entries
+			return g, nil
+		}
+	}
+	size := max(min(groupEntries, h.attr.MaxCQE), entries)
+	cq, err := h.dev.CreateCQ(size, h.wakes)
+	if err != nil {
+		return nil, err
+	}
+	g := &group{cq: cq, room: size - entries, reserved: entries}
+	h.groups = append(h.groups, g)
+	return g, nil
+}
+
+// release gives back what was reserved. A queue that broke and is empty is destroyed.
+func (h *hca) release(g *group, entries int) error {
+	g.room += entries
+	g.reserved -= entries
+	if !g.broken || g.reserved > 0 {
+		return nil
+	}
+	for i, other := range h.groups {
+		if other == g {
+			h.groups = append(h.groups[:i:i], h.groups[i+1:]...)
+			return g.cq.Destroy()
+		}
+	}
+	return nil
+}
+
+// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more.
+func (h *hca) close() error {
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	if h.ud != nil {
+		keep(h.ud.Destroy())
+	}
+	for r := range h.regions {
+		keep(r.revoke())
+	}
+	for _, s := range []*slab{h.hears, h.asks, h.bounce} {
+		if s != nil {
+			keep(s.close())
+		}
+	}
+	if h.udCQ != nil {
+		keep(h.udCQ.Destroy())
+	}
+	for _, g := range h.groups {
+		keep(g.cq.Destroy())
+	}
+	if h.wakes != nil {
+		h.wakes.Notify(nil)
+		keep(h.wakes.Destroy())
+	}
+	if h.pd != nil {
+		keep(h.pd.Dealloc())
+	}
+	if h.dev != nil {
+		h.dev.Notify(nil)
+		keep(h.dev.Close())
+	}
+	return errors.Join(errs...)
+}

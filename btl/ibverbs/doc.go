@@ -1,0 +1,35 @@
+// Package ibverbs is the BTL over InfiniBand and RoCE: one module for each port.
+//
+// # Connections
+//
+// Each module has an unreliable-datagram queue pair, whose address is its card. By it ranks ask
+// each other for connections and say when one has failed; each such message proves the job's
+// secret. Fragments, puts and gets go over a reliable connection, a queue pair for each peer that is made when
+// one of the two first connects, and anew for each incarnation:
+//
+//	asker                                    peer
+//	queue pair, INIT, receives posted
+//	                  ── REQ ──▶             queue pair, receives posted, RTR
+//	RTR, RTS          ◀── REP ──
+//	                  ══ HELLO ══▶           COMM_EST, or the receive: RTS
+//
+// HELLO is the first message on the connection itself, so a connection is in use only if the path carries
+// it. Requests are repeated until they are answered. If both ask at once, the lower rank's request counts.
+//
+// # Sending
+//
+// A fragment takes one of the peer's posted receives; there is a credit for each, so no sender ever finds the receiver not
+// ready. Credits come back with fragments the other way, or by a message of their own. A fragment is copied: into the work
+// request if the device takes so much inline, else into a registered buffer. Success of an operation is the
+// completion of its work request: the peer's device has acknowledged it.
+//
+// # Failing
+//
+// The first completion that failed and is not a flush, an event, or a deadline fails the endpoint (reactions.go).
+// Its queue pair goes to Error, behind all that was posted, and when that has come back, or a deadline is over,
+// it is destroyed: nothing of that incarnation can reach memory after that, and what is left is called back.
+//
+// The parts: module.go, device.go (what is opened once), connect.go and message.go (connections), endpoint.go (posting), receive.go
+// (receiving and credits), complete.go (completions), drain.go (the end of an endpoint), reactions.go and
+// async.go (what errors and events mean), region.go (puts and gets), idle.go (sleeping), inject.go (faults on request).
+package ibverbs

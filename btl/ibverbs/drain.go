@@ -1,0 +1,229 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+const (
+	// drainNanos bounds the wait for what a queue pair in Error flushes. A device that is well flushes at once; of one that is
+	// not, no completion is promised.
+	drainNanos = 100e6
+	// checkNanos is how often deadlines are looked at.
+	checkNanos = 10e6
+)
+
+// vendorError tells what only the maker of the device understands.
+func vendorError(wc *verbs.WC) error {
+	if wc.VendorErr == 0 {
+		return errors.New(wc.Status.Info().Text)
+	}
+	return fmt.Errorf("%s (vendor's error %#x)", wc.Status.Info().Text, wc.VendorErr)
+}
+
+// fail is the first half of an endpoint's end; drain does the other.
+func (e *endpoint) fail(err *btl.Error) {
+	if e.state != btl.Up {
+		return
+	}
+	e.begin(err)
+	e.report()
+}
+
+// report says that the endpoint has failed, once, to whoever knows of it.
+func (e *endpoint) report() {
+	if e.wanted && !e.reported && !e.byRail {
+		e.reported = true
+		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
+	}
+}
+
+// begin takes the endpoint down: its queue pair goes to Error. Behind all sends, of which not all are signaled, comes a marker; the receives
+// are counted, for of one that is posted in Error some devices never say that it was flushed.
+func (e *endpoint) begin(cause *btl.Error) {
+	m := e.m
+	e.state, e.cause = btl.Failed, cause
+	e.update()
+	m.dying = append(m.dying, e)
+	m.unsettled = true
+	if cause.Class != btl.ClassClosed || cause.Side != btl.SideRemote {
+		m.announce(e)
+	}
+	e.enter(phaseDraining)
+	if e.broken {
+		return // no completion is promised
+	}
+	e.drainUntil = m.cfg.Clock.Now() + drainNanos
+	attr := verbs.QPAttr{State: verbs.StateErr}
+	if e.qp.Modify(&attr, verbs.AttrState) != nil {
+		e.broken = true // so is the device: nothing comes any more
+		return
+	}
+	m.sendWR[0] = verbs.SendWR{ID: uint64(makeID(wrMarker, e.made, e.number, 0)), Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
+	_, err := e.qp.PostSend(m.sendWR[:])
+	e.marked = err == nil
+}
+
+// flushedOut reports whether everything that was posted has come back.
+func (e *endpoint) flushedOut() bool { return e.broken || !e.marked && e.posted == 0 }
+
+// drain goes on with all endpoints that are on their way to Drained, and tells of those that are there.
+func (m *module) drain() int {
+	n := 0
+	dying := m.dying
+	m.dying = nil
+	for _, e := range dying {
+		if e.state != btl.Failed {
+			continue
+		}
+		e.report() // if Connect gave it out only after it had failed
+		if !e.flushedOut() && m.now < e.drainUntil && !e.group.broken {
+			m.dying = append(m.dying, e)
+			continue
+		}
+		// Whatever went wrong with destroying it is the device's affair: nothing can be done about it, and the memory stays
+		// registered then.
+		_ = e.tearDown()
+		n++
+		if e.wanted && !e.byRail {
+			m.cfg.Events.Drained(m, e.p.rank)
+		}
+	}
+	if m.railErr != nil && len(m.dying) == 0 {
+		m.railErr = nil
+		m.cfg.Events.Drained(m, btl.AllPeers)
+		n++
+	}
+	if m.reopen && len(m.dying) == 0 {
+		m.abandon()
+	}
+	return n
+}
+
+// abandon gives the device up; the next Connect opens it anew.
+func (m *module) abandon() {
+	m.reopen = false
+	m.downAt = 0 // it is not known any more
+	for _, p := range m.peers {
+		if p != nil && p.ah != nil {
+			_ = p.ah.Destroy()
+			p.ah = nil
+		}
+	}
+	_ = m.h.close()
+	m.h = nil
+}
+
+// tearDown destroys the queue pair, after which nothing of this incarnation reaches memory, and calls back what is left.
+func (e *endpoint) tearDown() error {
+	m := e.m
+	if e.phase == phaseOver {
+		return nil
+	}
+	if e.phase == phaseDraining && !e.flushedOut() && !m.closed {
+		// Not all has come in time. What is in the queue is of use all the same, but for a module that closes, which hands nothing up.
+		m.pollOut(e.group)
+	}
+	err := e.qp.Destroy()
+	if err == nil {
+		err = errors.Join(e.recvs.close(), m.h.release(e.group, m.queueEntries()))
+	}
+	m.forget(e)
+	for e.sqTail != e.sqHead {
+		done := e.sq[e.sqTail&e.sqMask]
+		e.sq[e.sqTail&e.sqMask] = sqEntry{}
+		e.sqTail++
+		m.h.giveBack(&done)
+		if done.op != nil {
+			done.op.Done(done.op, e.flushed())
+		}
+	}
+	for op := e.early.Pop(); op != nil; op = e.early.Pop() {
+		op.Done(op, e.flushed())
+	}
+	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
+		err := e.flushed()
+		if op == e.culprit && e.doom != nil {
+			err = e.doom
+		}
+		op.Done(op, err)
+	}
+	e.culprit = nil
+	e.enter(phaseOver)
+	e.state = btl.Drained
+	return err
+}
+
+// pollOut takes what one queue has, all of it that can be there.
+func (m *module) pollOut(g *group) {
+	for left := g.cq.Entries(); left > 0 && !g.broken; {
+		n := m.poll(g)
+		if n == 0 {
+			return
+		}
+		left -= n
+	}
+}
+
+// pollQuietly takes completions of sends while the module closes: nothing is handed up any more.
+func (m *module) pollQuietly(g *group) {
+	if g.broken {
+		return
+	}
+	n, err := g.cq.Poll(m.wcs[:])
+	if err != nil {
+		g.broken = true
+	}
+	for i := range n {
+		wc := &m.wcs[i]
+		e := m.owner(wrID(wc.ID), wc.QPNum)
+		switch {
+		case e == nil:
+		case wc.Status != verbs.StatusSuccess:
+			e.leave = heardGoodbye // there is nobody to wait for
+		case wrID(wc.ID).kind() == wrSend:
+			e.awaited--
+			e.finish(wrID(wc.ID).entry())
+		case wrID(wc.ID).kind() == wrRecv && wireType(e.recvs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
+			e.leave = heardGoodbye
+		}
+	}
+}
+
+// breakGroup deals with a queue that cannot be polled any more: all that was in it is lost.
+func (m *module) breakGroup(g *group, cause error) {
+	m.readEvents() // which may say why
+	if g.broken || m.reopen {
+		return
+	}
+	g.broken = true
+	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
+}
+
+// checkDeadlines fails endpoints of which nothing has completed for too long: a device may never say that it lost a request. Time in which
+// nobody looked is no evidence: however long, it counts for a quarter of the deadline at most.
+func (m *module) checkDeadlines() int {
+	if m.now < m.checkAt {
+		return 0
+	}
+	gap := min(m.now-m.checked, int64(m.cfg.Deadline)/4)
+	m.checkAt, m.checked = m.now+checkNanos, m.now
+	n := 0
+	for _, e := range m.eps {
+		if e == nil || e.state != btl.Up || e.phase != phaseReady {
+			continue
+		}
+		if e.awaited == 0 || !e.watched || e.sqTail != e.seenTail {
+			e.watched, e.seenTail, e.waited = e.awaited > 0, e.sqTail, 0
+			continue
+		}
+		if e.waited += gap; e.waited > int64(m.cfg.Deadline) {
+			e.fail(m.errorf(e.p.rank, btl.ClassTimeout, btl.SideBoth, "", fmt.Errorf("no completion for %v", m.cfg.Deadline)))
+			n++
+		}
+	}
+	return n
+}

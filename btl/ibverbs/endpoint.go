@@ -1,0 +1,449 @@
+package ibverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+var (
+	_ btl.Endpoint = (*endpoint)(nil)
+	_ btl.Putter   = (*endpoint)(nil)
+	_ btl.Getter   = (*endpoint)(nil)
+)
+
+// phase is how far the connection of an endpoint is.
+type phase uint8
+
+const (
+	phaseAsking   phase = iota // REQ sent; the queue pair is in INIT
+	phaseAccepted              // REP sent; RTR, until the peer's first packet
+	phaseReady                 // RTS
+	phaseDraining              // ERR, until all is flushed
+	phaseOver                  // the queue pair is gone
+)
+
+// nextPhases are the legal transitions.
+var nextPhases = [...][]phase{
+	phaseAsking:   {phaseAccepted, phaseReady, phaseDraining, phaseOver},
+	phaseAccepted: {phaseReady, phaseDraining, phaseOver},
+	phaseReady:    {phaseDraining, phaseOver},
+	phaseDraining: {phaseOver},
+	phaseOver:     {},
+}
+
+// endpoint is our end of one incarnation of the connection to a peer.
+type endpoint struct {
+	// What a post reads, together. plain: nothing stands against the short way.
+	plain          bool
+	credits        int    // fragments that the peer still has receives for
+	sqHead         uint32 // work requests posted; the ring's next entry
+	sqTail         uint32 // of them, completed
+	sqMask         uint32
+	mostInline     int
+	sq             []sqEntry
+	qp             verbs.QP
+	m              *module
+	p              *peer
+	owed           int // credits to give back: receives that are posted again
+	owedNotes      int
+	reposting      int // what will be owed once they are
+	repostingNotes int
+	notes          int // messages about credits and such that the peer still has receives for
+	unsignaled     int // work requests posted since the last signaled one
+	awaited        int // signaled work requests under way
+
+	state    btl.State
+	phase    phase
+	wanted   bool // Connect gave it out; till then nobody is to be told of its end
+	byRail   bool // failed with the whole rail, whose Drained covers it
+	listed   bool // in m.owing
+	behind   bool // in m.behind
+	leave    farewell
+	reported bool // Events.Failed was called for it
+
+	epoch  uint32
+	number uint32 // in m.eps
+	made   uint32 // how many endpoints the module had made before: its completions bear it
+	qpn    uint32
+	psn    uint32
+	group  *group
+	remote qpEnd
+
+	recvs  *slab
+	repost []int32 // receives to be posted again
+
+	// doom is set when something is found out where it cannot be said; the next turn of progress says it.
+	doom  *btl.Error
+	cause *btl.Error // of the failure, once Failed
+	// culprit is the operation that met an injected error; it gets that, not a flush.
+	culprit *btl.Op
+	held    btl.Queue // operations that an injected fault keeps
+	// early are sends from before the connection was there, in order. Nothing overtakes them.
+	early btl.Queue
+
+	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
+	asked, askAt, askWait, askUntil int64
+	posted                          int // receives that the device has
+	// Draining: whether the queue pair is beyond that, whether the marker is still to come, and when to wait no longer.
+	broken     bool
+	marked     bool
+	drainUntil int64
+	// Deadlines: as of the last look, whether a completion was awaited, how much was completed, and how long it has been looked for since
+	// that has changed.
+	watched  bool
+	seenTail uint32
+	waited   int64
+}
+
+// farewell is whether a good-bye was said on the connection.
+type farewell uint8
+
+const (
+	staying farewell = iota
+	saidGoodbye
+	heardGoodbye
+)
+
+// sqEntry is what a posted work request was for.
+type sqEntry struct {
+	op     *btl.Op // nil for messages of our own
+	bounce int32   // buffer that it was copied into, or -1
+	fault  btl.FaultKind
+	struck bool // fault is meant
+	turns  int  // of FaultLate
+}
+
+// noteDepth is how many messages about credits and such the peer has receives for, beside those for fragments. One is kept for
+// GOODBYE.
+const noteDepth = 4
+
+// Fragments on the wire begin with a head: type, tag, credits (2 bytes), epoch (4), notes, and 7 bytes of zeros.
+const headBytes = 16
+
+type wireType uint8
+
+const (
+	wireFrag    wireType = 1 + iota
+	wireHello            // the first on a connection, from who asked for it
+	wireCredit           // nothing but the credits in its head
+	wireGoodbye          // the sender closes
+	wireEnd
+)
+
+// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted.
+func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
+	if epoch == 0 {
+		return nil, errors.New("no epoch is left")
+	}
+	h := m.h
+	m.made++
+	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made}
+	entries := m.queueEntries()
+	g, err := h.reserve(entries)
+	if err != nil {
+		return nil, err
+	}
+	e.group = g
+	depth := m.cfg.RecvDepth + noteDepth
+	undo := func(err error) (*endpoint, error) {
+		if e.qp != nil {
+			err = errors.Join(err, e.qp.Destroy())
+		}
+		if e.recvs != nil {
+			err = errors.Join(err, e.recvs.close())
+		}
+		return nil, errors.Join(err, h.release(g, entries))
+	}
+	e.qp, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
+		MaxSendWR: m.cfg.SendDepth + noteDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: wantInline,
+	}})
+	if err != nil {
+		return undo(err)
+	}
+	e.qpn, e.mostInline = e.qp.Num(), min(e.qp.Cap().MaxInlineData, headBytes+m.cfg.FragBytes)
+	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+noteDepth))
+	e.sq, e.sqMask = make([]sqEntry, ring), ring-1
+	e.psn = m.random.Uint32() & (1<<24 - 1)
+	if e.recvs, err = newSlab(h.pd, depth, headBytes+m.cfg.FragBytes); err != nil {
+		return undo(err)
+	}
+	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
+	if err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
+		return undo(err)
+	}
+	m.number(e)
+	for i := range int32(depth) {
+		e.repost = append(e.repost, i)
+	}
+	if err := e.postReceives(); err != nil {
+		m.forget(e)
+		return undo(err)
+	}
+	e.owed = 0 // the peer counts them from the start
+	p.ep, p.epoch = e, epoch
+	return e, nil
+}
+
+// wantInline is what a small message is at most; devices may grant more.
+const wantInline = 128
+
+// queueEntries is how many completions an endpoint can have in its queue: of all that can be posted, and the marker.
+func (m *module) queueEntries() int {
+	return m.cfg.SendDepth + noteDepth + m.cfg.RecvDepth + noteDepth + 2
+}
+
+// number gives the endpoint its place in m.eps, by which completions find it.
+func (m *module) number(e *endpoint) {
+	if n := len(m.freeSlots); n > 0 {
+		e.number = m.freeSlots[n-1]
+		m.freeSlots = m.freeSlots[:n-1]
+		m.eps[e.number] = e
+		return
+	}
+	e.number = uint32(len(m.eps))
+	m.eps = append(m.eps, e)
+}
+
+func (m *module) forget(e *endpoint) {
+	m.eps[e.number] = nil
+	m.freeSlots = append(m.freeSlots, e.number)
+}
+
+// enter moves to another phase.
+func (e *endpoint) enter(next phase) {
+	for _, p := range nextPhases[e.phase] {
+		if p == next {
+			e.phase = next
+			e.update()
+			return
+		}
+	}
+	panic("ibverbs: illegal transition of a connection") // a bug of this package
+}
+
+// update finds out which way posts take.
+func (e *endpoint) update() {
+	e.plain = e.state == btl.Up && e.phase == phaseReady && e.doom == nil && e.m.portUp && len(e.m.injector.faults) == 0 && e.early.Len() == 0
+}
+
+// Peer implements btl.Endpoint.
+func (e *endpoint) Peer() int { return e.p.rank }
+
+// Epoch implements btl.Endpoint. If both ends had begun anew at once, the first message settles which of two it is.
+func (e *endpoint) Epoch() uint32 { return e.epoch }
+
+// State implements btl.Endpoint.
+func (e *endpoint) State() btl.State { return e.state }
+
+// Send implements btl.Endpoint.
+func (e *endpoint) Send(op *btl.Op) error {
+	if e.state != btl.Up {
+		return btl.ErrFailed
+	}
+	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.cfg.FragBytes {
+		return btl.ErrTooLong
+	}
+	if !e.plain {
+		if e.mayWait() {
+			e.early.Push(op)
+			return nil
+		}
+		return e.postSlowly(op, true, (*endpoint).send)
+	}
+	return e.send(op, sqEntry{op: op, bounce: -1})
+}
+
+// Put implements btl.Putter.
+func (e *endpoint) Put(op *btl.Op) error { return e.remoteAccess(op, true) }
+
+// Get implements btl.Getter.
+func (e *endpoint) Get(op *btl.Op) error { return e.remoteAccess(op, false) }
+
+// mayWait reports whether a send can be taken though there is no connection yet.
+func (e *endpoint) mayWait() bool {
+	return e.phase < phaseReady && e.doom == nil && e.early.Len() < e.m.cfg.SendDepth && len(e.m.injector.faults) == 0
+}
+
+// catchUp posts sends from before the connection was there, as far as there is room.
+func (e *endpoint) catchUp() {
+	for e.early.Len() > 0 && e.mayNote() && e.credits > 0 && !e.full() {
+		op := e.early.Pop()
+		if e.send(op, sqEntry{op: op, bounce: -1}) != nil {
+			e.early.PushFront(op)
+			break
+		}
+	}
+	if e.early.Len() > 0 && !e.behind {
+		e.behind = true
+		e.m.behind = append(e.m.behind, e)
+	}
+	e.update()
+}
+
+// catchUpAll goes on with all that could not send everything, for reasons that no completion or message of their own need end: the port
+// was down, or other endpoints had all buffers.
+func (m *module) catchUpAll() {
+	list := m.behind
+	m.behind = nil
+	for _, e := range list {
+		e.behind = false
+		if e.state == btl.Up {
+			e.catchUp()
+		}
+	}
+}
+
+// full reports whether another operation finds no room in the send queue.
+func (e *endpoint) full() bool { return int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth }
+
+// send posts a fragment.
+func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
+	if e.credits == 0 || e.full() {
+		return btl.ErrResource
+	}
+	m := e.m
+	n := headBytes + op.Len()
+	wr := &m.sendWR[0]
+	buf := m.h.staging(&entry, n, e.mostInline)
+	if buf == nil {
+		return btl.ErrResource
+	}
+	e.writeHead(buf, wireFrag, op.Tag, e.epoch)
+	copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
+	m.h.name(wr, &entry, n)
+	if err := e.post(wr, entry); err != nil {
+		return err
+	}
+	e.credits--
+	return nil
+}
+
+// note posts a message of our own. It reports whether it was taken.
+func (e *endpoint) note(t wireType) bool {
+	if int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth+noteDepth {
+		return false // the peer has answered faster than its device has acknowledged
+	}
+	entry := sqEntry{bounce: -1}
+	buf := e.m.h.staging(&entry, headBytes, e.mostInline)
+	if buf == nil {
+		return false
+	}
+	e.writeHead(buf, t, 0, e.epoch)
+	wr := &e.m.sendWR[0]
+	e.m.h.name(wr, &entry, headBytes)
+	if e.post(wr, entry) != nil {
+		return false
+	}
+	e.notes--
+	return true
+}
+
+// writeHead takes along all credits that are owed.
+func (e *endpoint) writeHead(b []byte, t wireType, tag btl.Tag, epoch uint32) {
+	b[0], b[1] = byte(t), byte(tag)
+	binary.LittleEndian.PutUint16(b[2:], uint16(e.owed))
+	binary.LittleEndian.PutUint32(b[4:], epoch)
+	binary.LittleEndian.PutUint64(b[8:], uint64(e.owedNotes))
+}
+
+// post hands the work request in m.sendWR to the device, whose ID and signal it sets. After an error nothing was sent.
+func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
+	i := e.sqHead & e.sqMask
+	wr.ID = uint64(makeID(wrSend, e.made, e.number, i))
+	// Operations complete by their own completion; of our own messages every eighth is enough.
+	if entry.op != nil || e.unsignaled+1 >= signalEvery {
+		wr.Flags |= verbs.SendSignaled
+	}
+	if _, err := e.qp.PostSend(e.m.sendWR[:]); err != nil {
+		e.m.h.giveBack(&entry)
+		if !errors.Is(err, verbs.ErrQueueFull) {
+			e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+		}
+		return btl.ErrResource
+	}
+	if wr.Flags&verbs.SendSignaled != 0 {
+		e.unsignaled = 0
+		e.awaited++
+	} else {
+		e.unsignaled++
+	}
+	e.sq[i] = entry
+	e.sqHead++
+	if wr.Opcode == verbs.WRSend { // the head has gone
+		e.owed, e.owedNotes = 0, 0
+	}
+	return nil
+}
+
+// signalEvery: of work requests that nobody waits for, so many share a completion. Less than noteDepth, so that their room
+// comes back.
+const signalEvery = 2
+
+// staging gives the memory in which a message of n bytes is to be put together: scratch if the device takes it
+// inline, else a buffer, which the entry then names; nil if none is free.
+func (h *hca) staging(entry *sqEntry, n, mostInline int) []byte {
+	if n <= mostInline {
+		return h.scratch
+	}
+	last := len(h.bounceFree) - 1
+	if last < 0 {
+		return nil
+	}
+	entry.bounce = h.bounceFree[last]
+	h.bounceFree = h.bounceFree[:last]
+	return h.bounce.buffer(int(entry.bounce))
+}
+
+// name makes wr the send of n bytes from where staging was.
+func (h *hca) name(wr *verbs.SendWR, entry *sqEntry, n int) {
+	*wr = verbs.SendWR{Opcode: verbs.WRSend, NumSGE: 1}
+	if entry.bounce < 0 {
+		wr.Flags = verbs.SendInline
+		wr.SGE[0] = verbs.SGE{Addr: addressOf(h.scratch), Length: uint32(n)}
+	} else {
+		wr.SGE[0] = h.bounce.sge(int(entry.bounce), n)
+	}
+}
+
+// giveBack frees the buffer of an entry.
+func (h *hca) giveBack(entry *sqEntry) {
+	if entry.bounce >= 0 {
+		h.bounceFree = append(h.bounceFree, entry.bounce)
+		entry.bounce = -1
+	}
+}
+
+// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
+func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
+	if e.doom != nil || e.state != btl.Up {
+		return
+	}
+	e.doom, e.culprit = err, op
+	e.update()
+	e.m.doomed = append(e.m.doomed, e)
+	e.m.unsettled = true
+}
+
+// Fail implements btl.Endpoint.
+func (e *endpoint) Fail(cause error) {
+	if e.state == btl.Up {
+		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
+	}
+}
+
+// sayGoodbye posts the last message, if there is a connection to do so on.
+func (e *endpoint) sayGoodbye() bool {
+	if e.phase != phaseReady || e.notes == 0 || !e.m.portUp {
+		return false
+	}
+	e.unsignaled = signalEvery // it is waited for
+	if !e.note(wireGoodbye) {
+		return false
+	}
+	e.leave = saidGoodbye
+	return true
+}

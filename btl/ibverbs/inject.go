@@ -1,0 +1,113 @@
+package ibverbs
+
+import (
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
+)
+
+var _ btl.Injector = (*module)(nil)
+
+// injector is the faults that tests have asked for. Those of the device itself are the simulated device's.
+type injector struct {
+	faults faults.Rules
+	fired  int
+}
+
+// ghost is a fragment of an incarnation that is over, to be sent in the next one.
+type ghost struct {
+	epoch uint32
+	tag   btl.Tag
+	bytes []byte
+}
+
+// Inject implements btl.Injector.
+func (m *module) Inject(f btl.Fault) {
+	m.injector.faults.Add(f)
+	for _, e := range m.eps {
+		if e != nil {
+			e.update()
+		}
+	}
+}
+
+// Fired implements btl.Injector.
+func (m *module) Fired() int { return m.injector.fired }
+
+// injected is the error of an operation that was struck.
+func (m *module) injected(peer int) *btl.Error {
+	return m.errorf(peer, btl.ClassPath, btl.SideNone, "injected", btl.ErrInjected)
+}
+
+// postSlowly posts where something stands against the short way. arrives says whether the operation brings the peer a fragment.
+func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl.Op, sqEntry) error) error {
+	m := e.m
+	if e.phase != phaseReady || e.doom != nil || !m.portUp || e.early.Len() > 0 || e.full() || arrives && e.credits == 0 {
+		return btl.ErrResource
+	}
+	entry := sqEntry{op: op, bounce: -1}
+	if len(m.injector.faults) == 0 {
+		return how(e, op, entry)
+	}
+	hit, struck := m.injector.faults.Strike(e.p.rank, arrives)
+	if len(m.injector.faults) == 0 {
+		for _, other := range m.eps {
+			if other != nil {
+				other.update()
+			}
+		}
+	}
+	if !struck {
+		return how(e, op, entry)
+	}
+	switch hit.Kind {
+	case btl.FaultRefuse:
+		m.injector.fired++
+		return btl.ErrResource
+	case btl.FaultErrorLost:
+		m.injector.fired++
+		e.held.Push(op)
+		e.condemn(m.injected(e.p.rank), op)
+		return nil
+	case btl.FaultSilence:
+		m.injector.fired++
+		e.held.Push(op)
+		return nil
+	case btl.FaultErrorDelivered, btl.FaultLate:
+		entry.struck, entry.fault, entry.turns = true, hit.Kind, hit.Count
+	case btl.FaultStale:
+		e.p.ghosts = append(e.p.ghosts, ghost{e.epoch, op.Tag, append(append([]byte(nil), op.Header()...), op.Payload...)})
+		return how(e, op, entry)
+	}
+	err := how(e, op, entry)
+	if err == nil {
+		m.injector.fired++
+	}
+	return err
+}
+
+// haunt sends what is left of incarnations before this one.
+func (e *endpoint) haunt() {
+	m := e.m
+	var left []ghost
+	for _, g := range e.p.ghosts {
+		if g.epoch >= e.epoch || e.credits == 0 || e.full() {
+			left = append(left, g)
+			continue
+		}
+		n := headBytes + len(g.bytes)
+		entry := sqEntry{bounce: -1}
+		buf := m.h.staging(&entry, n, e.mostInline)
+		if buf == nil {
+			left = append(left, g)
+			continue
+		}
+		e.writeHead(buf, wireFrag, g.tag, g.epoch)
+		copy(buf[headBytes:], g.bytes)
+		m.h.name(&m.sendWR[0], &entry, n)
+		if e.post(&m.sendWR[0], entry) == nil {
+			e.credits--
+			m.injector.fired++
+		}
+	}
+	e.p.ghosts = left
+}

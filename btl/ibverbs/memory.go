@@ -1,0 +1,51 @@
+package ibverbs
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// slab is registered memory outside of Go's heap, cut into buffers of equal size.
+type slab struct {
+	mem    []byte
+	mr     verbs.MR
+	stride int
+	count  int
+}
+
+// newSlab makes count buffers of at least bytes, which begin at multiples of 64.
+func newSlab(pd verbs.PD, count, bytes int) (*slab, error) {
+	s := &slab{stride: (bytes + 63) &^ 63, count: count}
+	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of buffers: %w", s.stride*count, err)
+	}
+	s.mem = mem
+	if s.mr, err = pd.RegMR(mem, verbs.AccessLocalWrite); err != nil {
+		_ = unix.Munmap(mem)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *slab) buffer(i int) []byte { return s.mem[i*s.stride : (i+1)*s.stride : (i+1)*s.stride] }
+
+// sge names the first n bytes of a buffer.
+func (s *slab) sge(i, n int) verbs.SGE {
+	return verbs.SGE{Addr: s.mr.Addr() + uint64(i*s.stride), Length: uint32(n), LKey: s.mr.LKey()}
+}
+
+// close gives the memory back. If the registration cannot be ended, the memory stays: a device may still write to it.
+func (s *slab) close() error {
+	if err := s.mr.Dereg(); err != nil {
+		return err
+	}
+	return unix.Munmap(s.mem)
+}
+
+// addressOf is where a slice begins, as work requests count.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

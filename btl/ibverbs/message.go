@@ -1,0 +1,138 @@
+package ibverbs
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// kind of a message about a connection.
+type kind uint8
+
+const (
+	msgREQ     kind = 1 + iota // asks for a connection
+	msgREP                     // answers with the other end of it
+	msgNAK                     // that epoch is over: ask for a later one
+	msgDOWN                    // the sender's end of that epoch has failed
+	msgBYE                     // likewise, because it has closed its rail
+	msgDOWNACK                 // the answer to both: ours has failed too, or there is none
+	kindEnd
+)
+
+var kindNames = [...]string{"", "REQ", "REP", "NAK", "DOWN", "BYE", "DOWNACK"}
+
+func (k kind) String() string {
+	if k < kindEnd {
+		return kindNames[k]
+	}
+	return "?"
+}
+
+// message is what modules tell each other by datagrams. Each is at most repeated, so all are idempotent.
+type message struct {
+	kind     kind
+	from, to uint32 // ranks
+	// fromNonce and toNonce are of the two modules' cards: with the epoch they make a message good for this connection
+	// only, so one that is replayed says nothing new.
+	fromNonce, toNonce nonce
+	epoch              uint32
+	address            address // of the sender's datagram queue pair as it is now, not as it was when its card was made
+	end                qpEnd   // of REQ and REP
+	toQPN              uint32  // of REP: the queue pair that asked; of the others 0
+}
+
+// qpEnd is one end of a connection.
+type qpEnd struct {
+	qpn, psn  uint32 // 24 bits
+	mtu       verbs.MTU
+	rdAtomic  uint8  // reads that it answers at a time
+	recvDepth uint16 // its receives for fragments
+	frag      uint32 // longest fragment that they take
+}
+
+const (
+	endBytes     = 4 + 4 + 1 + 1 + 2 + 4
+	macBytes     = 16
+	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
+	protocol     = 1
+)
+
+// codec encodes and decodes the messages of a job. It is not for several goroutines.
+type codec struct {
+	mac hash.Hash
+	sum [sha256.Size]byte
+}
+
+// newCodec takes the job's secret. The key is derived, so that the same secret can be used elsewhere.
+func newCodec(secret []byte) *codec {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte("ibverbs connections"))
+	return &codec{mac: hmac.New(sha256.New, h.Sum(nil))}
+}
+
+func (c *codec) seal(body []byte) []byte {
+	c.mac.Reset()
+	c.mac.Write(body)
+	return c.mac.Sum(c.sum[:0])[:macBytes]
+}
+
+// append appends messageBytes.
+func (c *codec) append(b []byte, m *message) []byte {
+	start := len(b)
+	b = append(b, protocol, byte(m.kind))
+	b = binary.LittleEndian.AppendUint32(b, m.from)
+	b = binary.LittleEndian.AppendUint32(b, m.to)
+	b = append(b, m.fromNonce[:]...)
+	b = append(b, m.toNonce[:]...)
+	b = binary.LittleEndian.AppendUint32(b, m.epoch)
+	b = appendAddress(b, &m.address)
+	e := &m.end
+	b = binary.LittleEndian.AppendUint32(b, e.qpn)
+	b = binary.LittleEndian.AppendUint32(b, e.psn)
+	b = append(b, byte(e.mtu), e.rdAtomic)
+	b = binary.LittleEndian.AppendUint16(b, e.recvDepth)
+	b = binary.LittleEndian.AppendUint32(b, e.frag)
+	b = binary.LittleEndian.AppendUint32(b, m.toQPN)
+	return append(b, c.seal(b[start:])...)
+}
+
+// parse reads a message, first of all its seal. ok is false for whatever this job's modules would not say.
+func (c *codec) parse(b []byte) (m message, ok bool) {
+	if len(b) != messageBytes || b[0] != protocol {
+		return message{}, false
+	}
+	body, mac := b[:messageBytes-macBytes], b[messageBytes-macBytes:]
+	if !hmac.Equal(c.seal(body), mac) {
+		return message{}, false
+	}
+	m.kind = kind(b[1])
+	m.from = binary.LittleEndian.Uint32(b[2:])
+	m.to = binary.LittleEndian.Uint32(b[6:])
+	copy(m.fromNonce[:], b[10:])
+	copy(m.toNonce[:], b[18:])
+	m.epoch = binary.LittleEndian.Uint32(b[26:])
+	if m.address, ok = readAddress(b[30:]); !ok {
+		return message{}, false
+	}
+	b = b[30+addressBytes:]
+	e := &m.end
+	e.qpn = binary.LittleEndian.Uint32(b)
+	e.psn = binary.LittleEndian.Uint32(b[4:])
+	e.mtu = verbs.MTU(b[8])
+	e.rdAtomic = b[9]
+	e.recvDepth = binary.LittleEndian.Uint16(b[10:])
+	e.frag = binary.LittleEndian.Uint32(b[12:])
+	m.toQPN = binary.LittleEndian.Uint32(b[16:])
+	switch m.kind {
+	case msgREQ, msgREP:
+		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= leastRecvDepth && e.recvDepth <= mostDepth
+	case msgNAK, msgDOWN, msgBYE, msgDOWNACK:
+		ok = true
+	default:
+		ok = false
+	}
+	return m, ok && m.epoch != 0 && m.toQPN < 1<<24
+}

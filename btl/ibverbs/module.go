@@ -1,0 +1,451 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+const (
+	// pollBatch is how many completions of a queue one turn takes.
+	pollBatch = 16
+	// lookEvery: the datagrams, the clock, and what else is not for every turn.
+	lookEvery = 64
+
+	// giveWayNanos is how long a goroutine that polls goes without passing Go's scheduler. After 10 ms of that the runtime takes the
+	// processor away from the next call of the device that it meets, and watches closely for a while: on soft-RoCE under emulation
+	// that was half of a message's time.
+	giveWayNanos = 4e6
+
+	latencyNanos = 1500
+	// rdmaBytes: from here on a read or write is there before fragments are.
+	rdmaBytes = 8 << 10
+	// mbpsUnknown is for ports that do not say how fast they are.
+	mbpsUnknown = 10000
+)
+
+// module is the rail of one rank on one port.
+type module struct {
+	// What every turn reads, together.
+	h         *hca // nil after the device was lost, until it is opened again
+	turns     uint64
+	unsettled bool          // there is work for settle
+	news      atomic.Uint32 // what the device may have to tell; set from anywhere
+	closed    bool
+	portUp    bool
+	owing     []*endpoint // with receives to post, or credits to give back
+	wcs       [pollBatch]verbs.WC
+
+	sendWR [1]verbs.SendWR
+	recvWR [repostBatch]verbs.RecvWR
+
+	cfg    Config
+	attrs  btl.Attrs
+	card   []byte
+	me     nonce
+	codec  *codec // nil until the secret is known
+	random *rand.Rand
+	now    int64 // as of the last look at the clock
+
+	peers     []*peer     // by rank; nil for whom nothing is known of
+	eps       []*endpoint // by number
+	freeSlots []uint32
+
+	asking  []*endpoint // whose connection is not there yet
+	notices []*notice   // to be repeated until they are acknowledged
+	doomed  []*endpoint // Up, but found broken where that could not be said
+	dying   []*endpoint // Failed, not yet Drained
+	behind  []*endpoint // Ready, with sends from before that which are still to be posted
+	railErr *btl.Error  // the whole rail is Failed, not yet Drained
+	reopen  bool        // the device is to be opened anew once the rail is drained
+	downAt  int64       // when the port went down
+	checkAt int64       // when deadlines are due to be looked at
+	checked int64       // when they were last
+	made    uint32      // endpoints
+
+	gaveWayAt int64 // when this goroutine last went through Go's scheduler here
+
+	wrong    []wrongOp
+	injector injector
+	late     []faults.Late[*endpoint]
+	stale    int // completions and fragments that were dropped
+}
+
+// peer is what a module knows of another rank's.
+type peer struct {
+	rank    int
+	met     bool // its card was seen, or a message of it that holds
+	nonce   nonce
+	address address
+	ah      verbs.AH
+	ahOf    *hca    // that ah was made with
+	ahTo    address // that it leads to
+	epoch   uint32  // the latest of any incarnation, ours or its
+	ep      *endpoint
+	ghosts  []ghost
+}
+
+// New opens the device and makes the rail of a rank. The errors say in one line what the rail lacks.
+func New(cfg Config) (btl.Module, error) {
+	m, err := newModule(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rail %s: %w", cfg.Rail, err)
+	}
+	return m, nil
+}
+
+func newModule(cfg Config) (*module, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	h, err := openHCA(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	if !h.port.State.Up() {
+		return nil, errors.Join(fmt.Errorf("device %s: port %d is %v", cfg.Device, cfg.Port, h.port.State), h.close())
+	}
+	m := &module{cfg: cfg, h: h, portUp: true, peers: make([]*peer, cfg.Size), now: cfg.Clock.Now()}
+	var seed [32]byte
+	_, err = io.ReadFull(cfg.Random, seed[:])
+	if err == nil {
+		_, err = io.ReadFull(cfg.Random, m.me[:])
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	m.random = rand.New(rand.NewChaCha8(seed))
+	if cfg.Secret != nil {
+		m.codec = newCodec(cfg.Secret)
+	}
+	m.listen()
+	c := card{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
+	m.card = c.encode()
+	mbps := h.port.Mbps
+	if mbps == 0 {
+		mbps = mbpsUnknown
+	}
+	m.attrs = btl.Attrs{
+		Name: cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
+		EagerBytes: cfg.FragBytes, MaxSendBytes: cfg.FragBytes, RDMABytes: rdmaBytes,
+		Caps: btl.CapPut | btl.CapGet,
+	}
+	return m, nil
+}
+
+// What a device may have to tell.
+const (
+	newsEvents = 1 << iota // asynchronous events
+	newsWakes              // completions in a queue that was armed
+)
+
+// listen has the device tell of its news.
+func (m *module) listen() {
+	m.h.dev.Notify(func() { m.rouse(newsEvents) })
+	m.h.wakes.Notify(func() { m.rouse(newsWakes) })
+	m.news.Store(newsEvents | newsWakes)
+}
+
+// rouse has a turn made soon. It is called from anywhere.
+func (m *module) rouse(what uint32) {
+	m.news.Or(what)
+	if m.cfg.Bell != nil {
+		m.cfg.Bell.Ring()
+	}
+	if m.cfg.Kick != nil {
+		m.cfg.Kick()
+	}
+}
+
+// SetSecret gives the job's secret to a module that was made without it.
+func (m *module) SetSecret(secret []byte) {
+	m.codec = newCodec(secret)
+	m.unsettled = true
+}
+
+// Attrs implements btl.Module.
+func (m *module) Attrs() *btl.Attrs { return &m.attrs }
+
+// Card implements btl.Module.
+func (m *module) Card() []byte { return m.card }
+
+// Connect implements btl.Module.
+func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
+	if m.closed {
+		return nil, btl.ErrClosed
+	}
+	c, ok := parseCard(theirs)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("rail %s: %w: that is no card of such a rail", m.cfg.Rail, btl.ErrUnreachable)
+	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
+		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.cfg.Rail, btl.ErrUnreachable, c.rank, rank)
+	case c.size != uint32(m.cfg.Size):
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+	case int(c.frag) != m.cfg.FragBytes:
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+	case m.codec == nil:
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errors.New("the job's secret is not known yet"))
+	}
+	p := m.peer(rank)
+	if p.ep != nil && p.ep.state != btl.Drained {
+		p.ep.wanted = true
+		return p.ep, nil
+	}
+	if m.reopen {
+		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
+	}
+	if m.railErr != nil {
+		return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	}
+	if err := m.revive(); err != nil {
+		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+	}
+	if !m.portUp && m.h.look(&m.cfg) == nil && m.h.port.State.Up() {
+		m.downAt = 0 // its event is still to come, or there is none: it could not be asked when it went
+		m.setPort(true)
+	}
+	if !m.portUp {
+		return nil, m.errorf(rank, btl.ClassPath, btl.SideLocal, verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
+	}
+	if c.address.roce != m.h.roce {
+		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
+	}
+	if !p.met {
+		p.met, p.nonce, p.address = true, c.nonce, c.address
+	}
+	e, err := m.newEndpoint(p, p.epoch+1)
+	if err != nil {
+		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+	}
+	e.wanted = true
+	e.ask()
+	return e, nil
+}
+
+// revive opens the device anew if it was lost, and finds out how the port is.
+func (m *module) revive() error {
+	if m.h != nil {
+		return nil
+	}
+	h, err := openHCA(&m.cfg)
+	if err != nil {
+		return err
+	}
+	m.h, m.portUp = h, h.port.State.Up()
+	m.listen()
+	return nil
+}
+
+func (m *module) peer(rank int) *peer {
+	p := m.peers[rank]
+	if p == nil {
+		p = &peer{rank: rank}
+		m.peers[rank] = p
+	}
+	return p
+}
+
+// Progress implements btl.Module.
+func (m *module) Progress() int {
+	n := 0
+	if m.h != nil {
+		for _, g := range m.h.groups {
+			n += m.poll(g)
+		}
+	}
+	if len(m.owing) > 0 {
+		m.settleDebts()
+	}
+	m.turns++
+	if m.unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
+		n += m.attend()
+	}
+	return n
+}
+
+// poll takes what one queue has, a batch at most.
+func (m *module) poll(g *group) int {
+	if g.broken {
+		return 0
+	}
+	n, err := g.cq.Poll(m.wcs[:])
+	for i := range n {
+		m.complete(&m.wcs[i])
+	}
+	if err != nil && !m.reopen {
+		m.breakGroup(g, err)
+		n++
+	}
+	return n
+}
+
+// attend does what is not for every turn.
+func (m *module) attend() int {
+	if m.closed {
+		return 0
+	}
+	n := 0
+	before := m.now
+	m.now = m.cfg.Clock.Now()
+	m.excuse(before)
+	if m.now-m.gaveWayAt >= giveWayNanos {
+		m.gaveWayAt = m.now
+		runtime.Gosched()
+	}
+	m.unsettled = false
+	news := m.news.Load()
+	if news&newsWakes != 0 {
+		m.takeWakes()
+	}
+	if news&newsEvents != 0 {
+		n += m.readEvents()
+	}
+	if m.h != nil && m.codec != nil {
+		n += m.hearPeers()
+	}
+	n += m.settle()
+	m.unsettled = m.unsettled || len(m.asking)+len(m.notices)+len(m.doomed)+len(m.dying)+len(m.late)+len(m.wrong) > 0 || m.railErr != nil || m.downAt != 0
+	return n
+}
+
+// settle does what could not be done where it came up, and what is due by the clock.
+func (m *module) settle() int {
+	n := faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
+		e.held.Remove(op)
+		op.Done(op, nil)
+	})
+	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
+		m.downAt = 0
+		m.failRail(m.errorf(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventPortErr.Native(),
+			fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device)))
+		n++
+	}
+	doomed := m.doomed
+	m.doomed = nil
+	for _, e := range doomed {
+		if e.state == btl.Up {
+			e.fail(e.doom)
+			n++
+		}
+	}
+	n += m.settleWrong()
+	m.catchUpAll()
+	n += m.askAgain()
+	n += m.checkDeadlines()
+	n += m.drain()
+	return n
+}
+
+// Fail implements btl.Module.
+func (m *module) Fail(cause error) {
+	if !m.closed {
+		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
+	}
+}
+
+// failRail fails all endpoints at once.
+func (m *module) failRail(err *btl.Error) {
+	if m.railErr != nil {
+		return
+	}
+	m.railErr = err
+	m.unsettled = true
+	for _, p := range m.peers {
+		if p != nil && p.ep != nil && p.ep.state == btl.Up {
+			p.ep.byRail = true
+			p.ep.begin(err)
+		}
+	}
+	m.cfg.Events.Failed(m, btl.AllPeers, err)
+}
+
+// errorf makes an error of this rail.
+func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
+	return &btl.Error{Rail: m.cfg.Rail, Peer: peer, Class: class, Side: side, Native: native, Err: err}
+}
+
+// because is the error of a failure that the layer above asked for.
+func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
+	var be *btl.Error
+	if errors.As(cause, &be) {
+		return m.errorf(peer, be.Class, be.Side, be.Native, cause)
+	}
+	return m.errorf(peer, class, btl.SideLocal, "", cause)
+}
+
+// goodbyeNanos bounds how long Close waits for peers' devices to have taken the good-byes.
+const goodbyeNanos = 100e6
+
+// Close implements btl.Module.
+func (m *module) Close() error {
+	if m.closed {
+		return nil
+	}
+	m.sayGoodbye()
+	m.closed = true
+	var errs []error
+	for _, p := range m.peers {
+		if p == nil {
+			continue
+		}
+		if e := p.ep; e != nil && e.state != btl.Drained {
+			if e.state == btl.Up {
+				e.state = btl.Failed
+				e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
+			}
+			errs = append(errs, e.tearDown())
+		}
+		if p.ah != nil && p.ahOf == m.h {
+			errs = append(errs, p.ah.Destroy())
+		}
+		p.ah = nil
+	}
+	m.asking, m.notices, m.doomed, m.dying, m.owing, m.late, m.behind = nil, nil, nil, nil, nil, nil, nil
+	m.railErr, m.unsettled = nil, false
+	if m.h != nil {
+		errs = append(errs, m.h.close())
+		m.h = nil
+	}
+	return errors.Join(errs...)
+}
+
+// sayGoodbye tells every peer, over the connection to it, and waits until their devices have acknowledged that, so that it
+// comes after all that was sent, and cannot be lost. Where there is no connection, a datagram has to do, which has to be on
+// its way before its queue pair is destroyed.
+func (m *module) sayGoodbye() {
+	if m.h == nil {
+		return
+	}
+	waiting := 0
+	for _, p := range m.peers {
+		if p == nil || p.ep == nil || p.ep.state != btl.Up {
+			continue
+		}
+		if p.ep.sayGoodbye() {
+			waiting++
+		} else {
+			m.tell(p, &message{kind: msgBYE, epoch: p.ep.epoch})
+		}
+	}
+	for deadline := m.cfg.Clock.Now() + goodbyeNanos; (waiting > 0 || m.h.asking()) && m.cfg.Clock.Now() < deadline; {
+		waiting = 0
+		m.h.takeAsked(m.wcs[:])
+		for _, g := range m.h.groups {
+			m.pollQuietly(g)
+		}
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && p.ep.state == btl.Up && p.ep.leave == saidGoodbye && p.ep.awaited > 0 {
+				waiting++
+			}
+		}
+		m.cfg.Pass()
+	}
+}

@@ -1,0 +1,201 @@
+package ibverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+var _ btl.Registrar = (*module)(nil)
+
+var (
+	errKey     = errors.New("bad or stale key")
+	errBounds  = errors.New("out of the region's bounds")
+	errLong    = errors.New("longer than a message of this port can be")
+	errLocal   = errors.New("local memory is not registered")
+	errRelease = errors.New("region was released")
+)
+
+// region is registered memory.
+type region struct {
+	h   *hca
+	mem []byte
+	mr  verbs.MR // nil once released, or when the device was given up
+	key btl.Key  // zero, which leads nowhere, if peers may not reach it
+}
+
+// key is what a btl.Key holds: where the memory is, as the device counts, how long it is, and the remote key. The number tells apart what
+// has the same remote key at different times.
+type key struct {
+	addr, length, number uint64
+	rkey                 uint32
+	access               btl.Access
+}
+
+// keyMark is in each key that leads somewhere.
+const keyMark = 0xa5
+
+func (k key) encode() (b btl.Key) {
+	binary.LittleEndian.PutUint64(b[0:], k.addr)
+	binary.LittleEndian.PutUint64(b[8:], k.length)
+	binary.LittleEndian.PutUint64(b[16:], k.number)
+	binary.LittleEndian.PutUint32(b[24:], k.rkey)
+	b[28], b[29] = byte(k.access), keyMark
+	return b
+}
+
+// parseKey trusts nothing: that the key is good the peer's device finds out.
+func parseKey(b *btl.Key) (k key, ok bool) {
+	k.addr = binary.LittleEndian.Uint64(b[0:])
+	k.length = binary.LittleEndian.Uint64(b[8:])
+	k.number = binary.LittleEndian.Uint64(b[16:])
+	k.rkey = binary.LittleEndian.Uint32(b[24:])
+	k.access = btl.Access(b[28])
+	return k, b[29] == keyMark && b[30] == 0 && b[31] == 0 && k.addr+k.length >= k.addr
+}
+
+// Register implements btl.Registrar. The registration pins the memory's pages: mem must stay alive until Release.
+// btl.ErrResource (wrapped) says that there is no room for it now: too much is locked already, or registered.
+func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	if m.closed {
+		return nil, btl.ErrClosed
+	}
+	if m.h == nil || m.reopen {
+		return nil, fmt.Errorf("rail %s: %w: the device is gone", m.cfg.Rail, btl.ErrResource)
+	}
+	r := &region{h: m.h, mem: mem}
+	if len(mem) == 0 {
+		return r, nil
+	}
+	rights := verbs.AccessLocalWrite
+	if access&btl.AccessRemoteRead != 0 {
+		rights |= verbs.AccessRemoteRead
+	}
+	if access&btl.AccessRemoteWrite != 0 {
+		rights |= verbs.AccessRemoteWrite
+	}
+	mr, err := m.h.pd.RegMR(mem, rights)
+	if err != nil {
+		return nil, fmt.Errorf("rail %s: %w: %w", m.cfg.Rail, btl.ErrResource, err)
+	}
+	r.mr = mr
+	m.h.registered++
+	if m.h.regions == nil {
+		m.h.regions = map[*region]struct{}{}
+	}
+	m.h.regions[r] = struct{}{}
+	if access&(btl.AccessRemoteRead|btl.AccessRemoteWrite) != 0 {
+		r.key = key{mr.Addr(), uint64(len(mem)), m.h.registered, mr.RKey(), access}.encode()
+	}
+	return r, nil
+}
+
+// Key implements btl.Region.
+func (r *region) Key() btl.Key { return r.key }
+
+// Release implements btl.Region. A second one is an error.
+func (r *region) Release() error {
+	if r.mem == nil {
+		return errRelease
+	}
+	r.mem = nil
+	return r.revoke()
+}
+
+// revoke ends the registration.
+func (r *region) revoke() error {
+	if r.mr == nil {
+		return nil
+	}
+	mr := r.mr
+	r.mr = nil
+	delete(r.h.regions, r)
+	return mr.Dereg()
+}
+
+// remoteAccess posts a Put or a Get.
+func (e *endpoint) remoteAccess(op *btl.Op, put bool) error {
+	if e.state != btl.Up {
+		return btl.ErrFailed
+	}
+	how := (*endpoint).get
+	if put {
+		how = (*endpoint).put
+	}
+	if !e.plain {
+		return e.postSlowly(op, put, how)
+	}
+	return how(e, op, sqEntry{op: op, bounce: -1})
+}
+
+func (e *endpoint) put(op *btl.Op, entry sqEntry) error {
+	return e.move(op, entry, verbs.WRRDMAWrite, btl.AccessRemoteWrite)
+}
+
+func (e *endpoint) get(op *btl.Op, entry sqEntry) error {
+	return e.move(op, entry, verbs.WRRDMARead, btl.AccessRemoteRead)
+}
+
+// move posts a read or a write. What is wrong in itself never gets to the device, where it would cost the connection: it ends
+// alone, at the next turn.
+func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl.Access) error {
+	if e.full() {
+		return btl.ErrResource
+	}
+	local, _ := op.Local.(*region)
+	n := len(op.Payload)
+	remote, ok := parseKey(&op.Remote)
+	var wrong error
+	switch {
+	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || n > 0 && !within(op.Payload, local.mem):
+		wrong = errLocal
+	case !ok || remote.access&need == 0:
+		wrong = errKey
+	case op.RemoteOffset > remote.length || uint64(n) > remote.length-op.RemoteOffset:
+		wrong = errBounds
+	case uint64(n) > uint64(e.m.h.port.MaxMsg):
+		wrong = errLong
+	}
+	if wrong != nil {
+		e.held.Push(op)
+		e.m.wrong = append(e.m.wrong, wrongOp{e, op, e.m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong)})
+		e.m.unsettled = true
+		return nil
+	}
+	wr := &e.m.sendWR[0]
+	*wr = verbs.SendWR{Opcode: opcode, RemoteAddr: remote.addr + op.RemoteOffset, RKey: remote.rkey}
+	if n > 0 {
+		wr.NumSGE = 1
+		wr.SGE[0] = verbs.SGE{Addr: addressOf(op.Payload), Length: uint32(n), LKey: local.mr.LKey()}
+	}
+	return e.post(wr, entry)
+}
+
+// within reports whether a slice lies in another.
+func within(inner, outer []byte) bool {
+	a, b := addressOf(inner), addressOf(outer)
+	return a >= b && a-b <= uint64(len(outer)) && uint64(len(inner)) <= uint64(len(outer))-(a-b)
+}
+
+// wrongOp is an operation that ends alone in an error of use.
+type wrongOp struct {
+	e   *endpoint
+	op  *btl.Op
+	err *btl.Error
+}
+
+// settleWrong ends those that are wrong in themselves. Those of endpoints that have failed meanwhile end with these.
+func (m *module) settleWrong() int {
+	list := m.wrong
+	m.wrong = nil
+	for _, w := range list {
+		if w.e.state == btl.Up {
+			w.e.held.Remove(w.op)
+			w.op.Done(w.op, w.err)
+		}
+	}
+	return len(list)
+}
