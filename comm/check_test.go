@@ -3,6 +3,7 @@ package comm_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -218,6 +219,15 @@ func TestErrorText(t *testing.T) {
 		assert.EqualError(t, err, "world: recv (peer 7, tag any): invalid rank: 7 is not in 0…0")
 		_, err = w.Probe(comm.AnySource, 1<<40)
 		assert.EqualError(t, err, "world: probe (peer any, tag 1099511627776): invalid tag: 1099511627776 is not in 0…1073741823")
+		// What a caller has given is named, though Undefined is the same number.
+		assert.EqualError(t, comm.Send(w, []int{1}, -3, -3), "world: send (peer -3, tag -3): invalid rank: -3 is not in 0…0")
+		_, err = comm.Irecv(w, []int{1}, 0, -3)
+		assert.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
+		assert.EqualError(t, comm.Bcast(w, []int{1}, -3), "world: bcast (peer -3): invalid root: -3 is not in 0…0")
+		assert.ErrorIs(t, comm.Bcast(w, []int{1}, math.MinInt), comm.ErrRoot)
+		var e *comm.Error
+		require.ErrorAs(t, w.Free(), &e)
+		assert.Equal(t, [2]int{comm.Undefined, comm.Undefined}, [2]int{e.Peer, e.Tag})
 		w.SetName("grid")
 		assert.EqualError(t, comm.Send(w, []string{"x"}, comm.ProcNull, 3),
 			"grid: send (peer null, tag 3): invalid type string: it holds a pointer")

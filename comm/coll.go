@@ -80,28 +80,18 @@ func (s *state) collTuning() *collTuning {
 	return &defaultTuning
 }
 
-// begin opens a collective: it checks the communicator and the root (Undefined if the call
-// has none) and gives an empty schedule, with the engine's lock held, until leave. err is what
-// was found wrong before. What begin returned goes to either refuse or run. A call that begin refuses because
-// of its root counts; any other does not.
-func (c *Comm) begin(call string, root int, err error) (*schedule, error) {
-	if err == nil {
-		err = c.enter()
-	}
+// begin opens a collective that has no root: it checks the communicator and gives an empty schedule, with the engine's
+// lock held, until leave. err is what was found wrong before. What begin returned goes to either refuse or run. A
+// call that is refused here does not count.
+func (c *Comm) begin(call string, err error) (*schedule, error) { return c.open(call, none, err) }
+
+// beginRooted is begin of one that has a root, which it checks. A call that is refused because of that counts.
+func (c *Comm) beginRooted(call string, root int, err error) (*schedule, error) {
+	s, err := c.open(call, root, err)
 	if err != nil {
-		return nil, c.fail(call, root, Undefined, err)
+		return nil, err
 	}
-	if c.colls.running != nil {
-		c.leave()
-		return nil, c.fail(call, root, Undefined,
-			fmt.Errorf("%w: another goroutine is in a collective of it", ErrComm))
-	}
-	s := c.newSchedule(call, root)
-	c.colls.running = s
-	if root != Undefined {
-		err = c.checkRoot(root)
-	}
-	if err == nil {
+	if err = c.checkRoot(root); err == nil {
 		return s, nil
 	}
 	if c.collErr != nil {
@@ -109,6 +99,23 @@ func (c *Comm) begin(call string, root int, err error) (*schedule, error) {
 	}
 	defer s.leave()
 	return nil, s.refuse(err)
+}
+
+func (c *Comm) open(call string, root int, err error) (*schedule, error) {
+	if err == nil {
+		err = c.enter()
+	}
+	if err != nil {
+		return nil, c.fail(call, root, none, err)
+	}
+	if c.colls.running != nil {
+		c.leave()
+		return nil, c.fail(call, root, none,
+			fmt.Errorf("%w: another goroutine is in a collective of it", ErrComm))
+	}
+	s := c.newSchedule(call, root)
+	c.colls.running = s
+	return s, nil
 }
 
 // newSchedule gives an idle schedule the next tag.
@@ -129,7 +136,7 @@ func (s *state) newSchedule(call string, root int) *schedule {
 // same, so that the next one meets the next one of the other ranks, who are told.
 func (s *schedule) refuse(err error) error {
 	s.job.pml.Spoil(s.coll, pml.Refused)
-	return s.Describe(s.call, s.root, Undefined, err)
+	return s.Describe(s.call, s.root, none, err)
 }
 
 // run does the schedule.
@@ -137,12 +144,12 @@ func (s *schedule) run(c *Comm) error {
 	p := s.job.pml
 	if s.collErr != nil {
 		p.Spoil(s.coll, pml.Unfit)
-		return s.Describe(s.call, s.root, Undefined, s.collErr)
+		return s.Describe(s.call, s.root, none, s.collErr)
 	}
 	if err := c.contextErr(); err != nil {
 		// As if the call had not been made.
 		s.collTag = s.tag
-		return s.Describe(s.call, s.root, Undefined, err)
+		return s.Describe(s.call, s.root, none, err)
 	}
 	err := p.Enter(s.coll)
 	for waiting := true; err == nil && waiting; {
@@ -173,7 +180,7 @@ func (s *schedule) leave() {
 		s.words = make([]uint64, s.want)
 	}
 	s.used, s.want = 0, 0
-	s.agreed, s.inPlace = 0, false
+	s.agreed, s.inPlace, s.bare = 0, false, false
 	s.job.pml.Pass(s.coll, s.collTag)
 	s.colls.running = nil
 	if s.freed {

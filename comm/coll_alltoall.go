@@ -8,7 +8,7 @@ func Alltoall[T any](c *Comm, in, out []T) error {
 }
 
 func (c *Comm) alltoall(in, out []byte, elem int, err error) error {
-	s, err := c.begin("alltoall", Undefined, err)
+	s, err := c.begin("alltoall", err)
 	if err != nil {
 		return err
 	}

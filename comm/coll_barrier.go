@@ -2,11 +2,12 @@ package comm
 
 // Barrier returns when every rank of the communicator has called it.
 func (c *Comm) Barrier() error {
-	s, err := c.begin("barrier", Undefined, nil)
+	s, err := c.begin("barrier", nil)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
+	s.bare = true
 	s.barrier()
 	return s.run(c)
 }

@@ -6,7 +6,7 @@ func Bcast[T any](c *Comm, buf []T, root int) error {
 }
 
 func (c *Comm) bcast(buf []byte, root int, err error) error {
-	s, err := c.begin("bcast", root, err)
+	s, err := c.beginRooted("bcast", root, err)
 	if err != nil {
 		return err
 	}

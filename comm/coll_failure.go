@@ -17,43 +17,55 @@ import (
 // badMessage is the error for a receive that failed with err, or got too little.
 func (s *schedule) badMessage(r collRecv, st request.Status, err error) error {
 	switch {
+	case s.bare && (err == nil || errors.Is(err, ErrTruncate)):
+		ours, _ := s.colls.Signature()
+		err = &spoiledError{s.call, true, &pml.SpoiledError{Rank: r.peer, Why: pml.Differs, Theirs: &pml.Signature{}, Ours: &ours}}
 	case errors.Is(err, ErrTruncate):
-		err = fmt.Errorf("%w: rank %d sent more than the %d bytes that are due: its arguments differ", ErrTruncate, r.peer, r.room)
+		err = fmt.Errorf("%w: rank %d sent more than the %d bytes that are due: its arguments differ (%w)", ErrCount, r.peer, r.room, ErrTruncate)
 	case err == nil:
 		err = fmt.Errorf("%w: rank %d sent %d bytes where %d are due: its arguments differ", ErrCount, r.peer, st.Bytes, r.room)
 	}
-	return s.Describe(s.call, r.peer, Undefined, err)
+	return s.Describe(s.call, r.peer, none, err)
 }
 
 // explain makes an *Error for the user of what has ended the collective.
 func (s *schedule) explain(err error) error {
 	if spoiled := (*pml.SpoiledError)(nil); errors.As(err, &spoiled) {
-		return s.Describe(s.call, s.root, Undefined, &spoiledError{s.call, spoiled})
+		return s.Describe(s.call, s.root, none, &spoiledError{s.call, s.bare, spoiled})
 	}
 	if e := (*Error)(nil); errors.As(err, &e) {
 		e.Tag = Undefined // that of the schedule is no user's
 		return e
 	}
-	return s.Describe(s.call, s.root, Undefined, err)
+	return s.Describe(s.call, s.root, none, err)
 }
 
 // spoiledError is why a collective ended that another rank has given up, or called otherwise.
 type spoiledError struct {
 	call  string
+	bare  bool // as of its schedule
 	cause *pml.SpoiledError
+}
+
+// why is the reason as it is for this call.
+func (e *spoiledError) why() pml.Why {
+	if e.bare && e.cause.Why == pml.Lengths {
+		return pml.Differs // it is the other call that has lengths
+	}
+	return e.cause.Why
 }
 
 func (e *spoiledError) Error() string {
 	if e.cause.Theirs != nil {
 		return fmt.Sprintf("the arguments differ: %s", e.difference())
 	}
-	switch e.cause.Why {
+	switch e.why() {
 	case pml.Over:
 		return fmt.Sprintf("rank %d has done with this %s, and sends nothing more: the arguments differ", e.cause.Rank, e.call)
 	case pml.Unwanted:
 		return fmt.Sprintf("rank %d has done with this %s without what this rank sends it: the arguments differ", e.cause.Rank, e.call)
 	}
-	return fmt.Sprintf("rank %d gave up on this %s: %v", e.cause.Rank, e.call, e.cause.Why)
+	return fmt.Sprintf("rank %d gave up on this %s: %v", e.cause.Rank, e.call, e.why())
 }
 
 // difference says what another rank has called otherwise.
@@ -75,7 +87,7 @@ func (e *spoiledError) Is(target error) bool {
 	case ErrComm:
 		return true
 	case ErrCount:
-		return e.cause.Why == pml.Lengths
+		return e.why() == pml.Lengths
 	case ErrProcFailed:
 		return e.cause.Why == pml.Lost
 	case ErrRoot:
@@ -92,7 +104,11 @@ func (s *schedule) giveUp(cause error) {
 	spoiled := (*spoiledError)(nil)
 	switch {
 	case errors.Is(cause, ErrCount), errors.Is(cause, ErrTruncate), errors.As(cause, &spoiled):
-		s.job.pml.Spoil(s.coll, pml.Lengths)
+		why := pml.Lengths
+		if s.bare {
+			why = pml.Differs
+		}
+		s.job.pml.Spoil(s.coll, why)
 	default:
 		why := pml.Failed
 		if errors.Is(cause, ErrProcFailed) || errors.Is(cause, ErrUnreachable) {

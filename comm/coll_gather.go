@@ -22,7 +22,7 @@ func Allgather[T any](c *Comm, in, out []T) error {
 }
 
 func (c *Comm) gather(in, out []byte, elem, root int, err error) error {
-	s, err := c.begin("gather", root, err)
+	s, err := c.beginRooted("gather", root, err)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *Comm) gather(in, out []byte, elem, root int, err error) error {
 }
 
 func (c *Comm) scatter(in, out []byte, elem, root int, err error) error {
-	s, err := c.begin("scatter", root, err)
+	s, err := c.beginRooted("scatter", root, err)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *Comm) scatter(in, out []byte, elem, root int, err error) error {
 }
 
 func (c *Comm) allgather(call string, in, out []byte, elem int, err error) error {
-	s, err := c.begin(call, Undefined, err)
+	s, err := c.begin(call, err)
 	if err != nil {
 		return err
 	}

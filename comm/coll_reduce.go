@@ -30,7 +30,7 @@ func reductionOf[T any](op Op[T], opts []CollOption) reduction {
 }
 
 func (c *Comm) reduce(in, out []byte, op reduction, root int, err error) error {
-	s, err := c.begin("reduce", root, err)
+	s, err := c.beginRooted("reduce", root, err)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (c *Comm) reduce(in, out []byte, op reduction, root int, err error) error {
 }
 
 func (c *Comm) allreduce(in, out []byte, op reduction, err error) error {
-	s, err := c.begin("allreduce", Undefined, err)
+	s, err := c.begin("allreduce", err)
 	if err != nil {
 		return err
 	}

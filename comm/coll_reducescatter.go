@@ -21,7 +21,7 @@ func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOptio
 }
 
 func (c *Comm) reduceScatter(in, out []byte, counts []int, op reduction, err error) error {
-	s, err := c.begin("reducescatter", Undefined, err)
+	s, err := c.begin("reducescatter", err)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *Comm) reduceScatter(in, out []byte, counts []int, op reduction, err err
 }
 
 func (c *Comm) reduceScatterBlock(in, out []byte, op reduction, err error) error {
-	s, err := c.begin("reducescatterblock", Undefined, err)
+	s, err := c.begin("reducescatterblock", err)
 	if err != nil {
 		return err
 	}

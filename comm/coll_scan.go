@@ -14,7 +14,7 @@ func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 }
 
 func (c *Comm) scan(call string, in, out []byte, op reduction, err error) error {
-	s, err := c.begin(call, Undefined, err)
+	s, err := c.begin(call, err)
 	if err != nil {
 		return err
 	}

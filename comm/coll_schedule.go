@@ -23,11 +23,12 @@ type schedule struct {
 	*state
 	call string // the name of the call
 	tag  int
-	root int // Undefined if the call has none
+	root int // none if the call has none
 	// agreed is the length, in bytes, that decides what the schedule is, and that all ranks agree
 	// on; 0 if there is none.
 	agreed  int
 	inPlace bool // the schedule is another one then, and all ranks agree on that too
+	bare    bool // the call has no slices: whoever sends other lengths is in another one
 	reduction
 
 	steps []step

@@ -84,7 +84,7 @@ func checkOwn(what string, own, place []byte, elem int) error {
 }
 
 func (c *Comm) gatherv(in, out []byte, l layout, root int, err error) error {
-	s, err := c.begin("gatherv", root, err)
+	s, err := c.beginRooted("gatherv", root, err)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (c *Comm) gatherv(in, out []byte, l layout, root int, err error) error {
 }
 
 func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
-	s, err := c.begin("scatterv", root, err)
+	s, err := c.beginRooted("scatterv", root, err)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
 }
 
 func (c *Comm) allgatherv(in, out []byte, l layout, err error) error {
-	s, err := c.begin("allgatherv", Undefined, err)
+	s, err := c.begin("allgatherv", err)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (s *schedule) allgatherv(in []byte, parts [][]byte) {
 }
 
 func (c *Comm) alltoallv(in []byte, sl layout, out []byte, rl layout, err error) error {
-	s, err := c.begin("alltoallv", Undefined, err)
+	s, err := c.begin("alltoallv", err)
 	if err != nil {
 		return err
 	}

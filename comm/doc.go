@@ -37,7 +37,7 @@
 // which call failed on which communicator with which peer and tag; errors.Is finds the kind.
 // Of several things wrong with the arguments the first counts of: type, communicator,
 // rank, tag, root, counts and lengths. Calls that wait for a rank that is gone end with
-// ErrProcFailed or ErrUnreachable. One case is the launcher's to end: a receive or probe
+// ErrProcFailed or ErrUnreachable, and so do calls that wait for one that is in Finalize, a second after it came there. One case is the launcher's to end: a receive or probe
 // from AnySource does not notice the death of a rank that this one was never in touch with.
 //
 // # Collectives
@@ -52,8 +52,8 @@
 // error that Is [ErrComm] and says which rank gave up, and why; it also Is [ErrCount] if the lengths
 // differ, and [ErrProcFailed] if a rank is gone. No call waits for a rank that has given up, or that has made another call:
 // ranks that have waited for some tenths of a second without hearing anything ask each other what they are doing.
-// Differences that leave no rank waiting may go unnoticed. Finalize is no such call: who waits for a rank that is in it
-// is not told.
+// Differences that leave no rank waiting may go unnoticed. Who waits for a rank that is in Finalize
+// gets [ErrProcFailed].
 //
 // If it was only arguments, the communicator is as good as before. After any other failure it is unfit for
 // collectives at the ranks where something failed: they refuse all further ones (ErrComm), and so those end

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -37,7 +38,7 @@ var (
 	ErrBuffer = errors.New("invalid buffer")
 	// ErrUnreachable: no rail leads to the peer.
 	ErrUnreachable = request.ErrUnreachable
-	// ErrProcFailed: the peer's process has ended or failed.
+	// ErrProcFailed: the peer's process has ended or failed, or is in Finalize and does no more.
 	ErrProcFailed = request.ErrProcFailed
 	// ErrNotSupported: not possible in this place.
 	ErrNotSupported = errors.New("not supported")
@@ -54,7 +55,8 @@ var (
 )
 
 // Error is what the calls of this package, and those on the requests that they make,
-// return: which call failed, where and why.
+// return: which call failed, where and why. Those on a null handle, which belongs to no communicator, and on
+// several requests return other errors, and so does RunLocal; errors.As finds the *Error of a request in them.
 type Error struct {
 	Op   string // the call: "send", "irecv", "allreduce"
 	Comm string // the communicator's name
@@ -62,17 +64,23 @@ type Error struct {
 	// collective's peer is its root. Undefined if the call has none.
 	Peer, Tag int
 	Err       error // the cause
+
+	// oddPeer and oddTag say that a Peer or Tag that looks like Undefined is what was asked for.
+	oddPeer, oddTag bool
 }
+
+// none is, within this package, the peer or tag of a call that has none: Undefined may be what was asked for.
+const none = math.MinInt
 
 // Error is one line: communicator, call, peer and tag, cause.
 func (e *Error) Error() string {
 	s := e.Comm + ": " + e.Op
 	sep := " ("
-	if e.Peer != Undefined {
+	if e.Peer != Undefined || e.oddPeer {
 		s += sep + "peer " + rankName(e.Peer, e.receives() && !errors.Is(e.Err, ErrRank))
 		sep = ", "
 	}
-	if e.Tag != Undefined {
+	if e.Tag != Undefined || e.oddTag {
 		s += sep + "tag " + tagName(e.Tag, e.receives() && !errors.Is(e.Err, ErrTag))
 		sep = ", "
 	}
@@ -109,7 +117,7 @@ func tagName(tag int, wild bool) string {
 }
 
 // fail wraps err, unless that is nil or an *Error already, with what the call was
-// about. peer and tag are Undefined if the call has none. With or without the lock.
+// about. peer and tag are none if the call has none. With or without the lock.
 func (c *Comm) fail(op string, peer, tag int, err error) error {
 	if err == nil {
 		return nil
@@ -129,5 +137,12 @@ func wrap(op, comm string, peer, tag int, err error) error {
 	if e, ok := err.(*Error); ok {
 		return e
 	}
-	return &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err}
+	e := &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err, oddPeer: peer == Undefined, oddTag: tag == Undefined}
+	if peer == none {
+		e.Peer = Undefined
+	}
+	if tag == none {
+		e.Tag = Undefined
+	}
+	return e
 }

@@ -57,7 +57,7 @@ func TestForgedContext(t *testing.T) {
 			return w.Barrier()
 		}
 		forge := func() error {
-			s, err := w.begin("split", Undefined, nil)
+			s, err := w.begin("split", nil)
 			if err != nil {
 				return err
 			}

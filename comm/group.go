@@ -68,7 +68,7 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 		return nil, err
 	}
 	if err := c.enterFreed(); err != nil {
-		return nil, c.fail(op, Undefined, Undefined, err)
+		return nil, c.fail(op, none, none, err)
 	}
 	defer c.leave()
 	if me.color == Undefined {
@@ -91,7 +91,7 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	}
 	id := members[0].id
 	if err := c.job.pml.CheckNewContext(id, group[0]); err != nil {
-		return nil, c.fail(op, Undefined, Undefined, fmt.Errorf("%w: %w", ErrComm, err))
+		return nil, c.fail(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
 	}
 	pmlGroup := c.members
 	if !slices.Equal(group, c.group) {
@@ -102,7 +102,7 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 
 // gatherMembers completes me, and tells every rank what all are, encoded.
 func (c *Comm) gatherMembers(me *splitMember, op string) ([]byte, error) {
-	s, err := c.begin(op, Undefined, nil)
+	s, err := c.begin(op, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +110,7 @@ func (c *Comm) gatherMembers(me *splitMember, op string) ([]byte, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
+	s.bare = true
 	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
 	all := make([]byte, len(c.group)*splitMemberBytes)
 	s.allgather(me.encode(), all)
@@ -131,11 +132,11 @@ func derivedName(parent, suffix string) string {
 func (c *Comm) Free() error {
 	const op = "free"
 	if err := c.enter(); err != nil {
-		return c.fail(op, Undefined, Undefined, err)
+		return c.fail(op, none, none, err)
 	}
 	defer c.leave()
 	if c.state == c.job.world.state {
-		return c.fail(op, Undefined, Undefined, fmt.Errorf("%w: the world is not freed", ErrComm))
+		return c.fail(op, none, none, fmt.Errorf("%w: the world is not freed", ErrComm))
 	}
 	c.freed = true
 	c.job.pml.RemoveContext(c.p2p)

@@ -31,6 +31,7 @@ type job struct {
 	crowded    bool               // some machine has more ranks of the job than cores for them; the same at all ranks
 	ended      error              // why no call may begin any more: ErrFinalized, or what brought the job down
 	allocs     map[*byte]allocation
+	kicker     *kicker // nil unless a rail wants it
 	closed     bool
 }
 
@@ -39,6 +40,10 @@ const hostKeyBytes = 16
 // finalizeGrace is how long Finalize goes on without any event, once every rank is in it,
 // while there are sends that are not done: no receive will be posted any more.
 const finalizeGrace = 2 * time.Second
+
+// leaveGrace is how long Finalize waits for the other ranks before it tells them that it does: where all end at about
+// the same time nobody has to know.
+const leaveGrace = time.Second
 
 // others is how a rank meets the other ones beside the message path: the process
 // manager, or RunLocal. Its methods may be called from any goroutine, without the lock.
@@ -93,9 +98,10 @@ func (j *job) stop(cause error) {
 // Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the
 // sends of freed requests too, as long as the other ranks receive them; once all
 // ranks are in Finalize, sends that nobody receives are given up and reported
-// (ErrPending). Then the ranks disconnect. Every later use of any communicator or active
-// request is ErrFinalized. When a rank has failed Finalize does not wait for it, and
-// returns an error.
+// (ErrPending). Then the ranks disconnect. Another rank that does not come, because it waits
+// for a message of this one or for this one to receive, gets ErrProcFailed for that, a second
+// after this call. Every later use of any communicator or active request is ErrFinalized. When
+// a rank has failed Finalize does not wait for it, and returns an error.
 //
 // Deferred, as in defer world.Finalize(), it does not leave the other ranks waiting for one that
 // panics: it prints the panic and ends the whole job, as Run does. (A rank of RunLocal goes on panicking.)
@@ -105,18 +111,20 @@ func (c *Comm) Finalize() error {
 	}
 	const op = "finalize"
 	if err := c.enter(); err != nil {
-		return c.fail(op, Undefined, Undefined, err)
+		return c.fail(op, none, none, err)
 	}
 	j := c.job
 	defer j.eng.Unlock()
 	if c.state != j.world.state {
-		return c.fail(op, Undefined, Undefined, fmt.Errorf("%w: only the world is finalized", ErrComm))
+		return c.fail(op, none, none, fmt.Errorf("%w: only the world is finalized", ErrComm))
 	}
 	j.ended = ErrFinalized
 	j.pml.Leave(ErrFinalized)
 	// All ranks are in Finalize after the first barrier: no receive will be posted any
 	// more. After the second nobody needs anybody.
+	tell := j.eng.After(int64(leaveGrace), j.pml.TellLeft)
 	err := j.driveDuring(j.others.barrier)
+	j.eng.StopTimer(tell)
 	if err == nil {
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
@@ -125,7 +133,7 @@ func (c *Comm) Finalize() error {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
 	}
 	err = errors.Join(err, j.close(ErrFinalized), j.others.leave())
-	return c.fail(op, Undefined, Undefined, err)
+	return c.fail(op, none, none, err)
 }
 
 // crash ends the job because the rank panics.
@@ -221,6 +229,9 @@ func (j *job) close(cause error) error {
 	}
 	errs = append(errs, j.pml.Close(cause))
 	j.eng.Unlock() // which Stop and Close take themselves
+	if j.kicker != nil {
+		j.kicker.stop()
+	}
 	j.eng.Stop(cause)
 	errs = append(errs, j.eng.Close())
 	j.eng.Lock()

@@ -246,3 +246,36 @@ func TestCancel(t *testing.T) {
 		assert.Equal(t, []int{7}, got)
 	})
 }
+
+// What cannot be started or cancelled is an *Error that says which request it is, as the other errors of requests.
+func TestErrorsOfStart(t *testing.T) {
+	run(t, 1, func(t rank, w *comm.Comm) {
+		p, err := comm.RecvInit(w, []int{0}, 0, 5)
+		require.NoError(t, err)
+		inactive, err := comm.RecvInit(w, []int{0}, 0, 6)
+		require.NoError(t, err)
+		once, err := comm.Irecv(w, []int{0}, 0, 5)
+		require.NoError(t, err)
+		require.NoError(t, p.Start())
+		for _, row := range []struct {
+			err  error
+			want string
+		}{
+			{p.Start(), "world: recv init (peer 0, tag 5): start: invalid request: the request is active"},
+			{once.Start(), "world: irecv (peer 0, tag 5): start: invalid request: the request is not persistent"},
+			{inactive.Cancel(), "world: recv init (peer 0, tag 6): cancel: invalid request: the request is inactive"},
+			{request.StartAll(inactive, p), "request 1: world: recv init (peer 0, tag 5): start: invalid request: the request is active"},
+			{request.StartAll(inactive, inactive), "request 1: world: recv init (peer 0, tag 6): start: invalid request: the request is in the list twice"},
+		} {
+			assert.EqualError(t, row.err, row.want)
+			assert.ErrorIs(t, row.err, comm.ErrRequest)
+			var e *comm.Error
+			assert.ErrorAs(t, row.err, &e)
+		}
+		for _, r := range []request.Request{p, once} {
+			require.NoError(t, r.Cancel())
+			require.NoError(t, r.Free())
+		}
+		require.NoError(t, inactive.Free())
+	})
+}

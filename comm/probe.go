@@ -168,11 +168,11 @@ func (m *Message) receive(bad error, buf []byte, elem int, op string) (*pml.Recv
 		bad = c.enterFreed()
 	}
 	if bad != nil {
-		return nil, c.fail(op, Undefined, Undefined, bad)
+		return nil, c.fail(op, none, none, bad)
 	}
 	if m.used {
 		c.leave()
-		return nil, c.fail(op, Undefined, Undefined, errUsedMessage)
+		return nil, c.fail(op, none, none, errUsedMessage)
 	}
 	m.used = true
 	if m.m == nil {

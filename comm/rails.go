@@ -21,6 +21,7 @@ const hostNameRail = "hostname"
 // rail is one transport of this rank.
 type rail struct {
 	name   string // of its transport
+	nth    int    // of the rails of that transport, from 0: it leads to the peer's nth
 	module btl.Module
 	// reaches reports whether it may lead to the peer with that card.
 	reaches func(peer int, card wireup.Card) bool
@@ -65,7 +66,14 @@ func (r *rails) open(bell *progress.PipeBell) error {
 				return fmt.Errorf("rail sm: %w", err)
 			}
 			r.job.addModule(m)
-			r.list = append(r.list, rail{"sm", m, func(_ int, card wireup.Card) bool { return card.Host == r.host }})
+			r.list = append(r.list, rail{name: "sm", module: m, reaches: func(_ int, card wireup.Card) bool { return card.Host == r.host }})
+		case "ibverbs":
+			if r.job.size == 1 {
+				continue
+			}
+			if err := r.openVerbs(bell); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("transport %q: %w", name, ErrNotSupported)
 		}
@@ -100,6 +108,9 @@ func (r *rails) readCards() error {
 		}
 		r.cards[rank] = card
 	}
+	if err := r.shareSecret(); err != nil {
+		return err
+	}
 	r.job.eng.Lock()
 	r.job.crowded = anyCrowded(r.cards, r.job.crowded)
 	r.job.eng.Unlock()
@@ -121,7 +132,7 @@ func (r *rails) resolve(peer int) ([]pml.Route, error) {
 	var routes []pml.Route
 	var refused []error
 	for i, l := range r.list {
-		number, ok := railOf(card, l.name)
+		number, ok := railOf(card, l.name, l.nth)
 		if !ok || !l.reaches(peer, card) {
 			continue
 		}
@@ -167,16 +178,23 @@ func (r *rails) unreachable(peer int, card wireup.Card, refused []error) error {
 	return err
 }
 
-// railOf is the number, in a card, of the first rail of a transport.
-func railOf(card wireup.Card, name string) (number int, ok bool) {
-	number = slices.IndexFunc(card.Rails, func(r wireup.Rail) bool { return r.BTL == name })
-	return number, number >= 0
+// railOf is the number, in a card, of the nth rail of a transport, from 0.
+func railOf(card wireup.Card, name string, nth int) (number int, ok bool) {
+	for number, r := range card.Rails {
+		if r.BTL == name {
+			if nth == 0 {
+				return number, true
+			}
+			nth--
+		}
+	}
+	return 0, false
 }
 
 // hostName is the name in a card, which may be nonsense, as it can be printed.
 func hostName(card wireup.Card) string {
 	var address []byte
-	if number, ok := railOf(card, hostNameRail); ok {
+	if number, ok := railOf(card, hostNameRail, 0); ok {
 		address = card.Rails[number].Address
 	}
 	name := strings.Map(func(c rune) rune {

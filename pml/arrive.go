@@ -41,7 +41,7 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 		in.length = int64(len(data))
 		return data, nil
 	}
-	if isOfRound(tag) {
+	if isNotice(tag) {
 		return frag[min(len(frag), matchBytes):], in.matchHdr.decode(frag)
 	}
 	var h rndvHdr
@@ -85,7 +85,7 @@ func (p *PML) arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	}
 	var err error
 	switch tag {
-	case tagMatch, tagRndv, tagRget, tagSpoil, tagAsk:
+	case tagMatch, tagRndv, tagRget, tagSpoil, tagAsk, tagLeft:
 		err = p.sequenced(pr, tag, frag)
 		if p.full > 0 {
 			p.demanded(pr)
@@ -226,6 +226,9 @@ func (p *PML) keepEarly(pr *peer, seq uint64, in *incoming, data []byte) error {
 
 // deliver matches a fragment whose turn it is.
 func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
+	if in.kind == tagLeft {
+		return p.peerLeft(pr, in, data)
+	}
 	c := p.context(in.context)
 	if c == nil {
 		return p.keepStray(pr, in, data)

@@ -34,9 +34,9 @@ const (
 	fragmentCost = 64
 	// defaultWindowBytes is the window from one rank to another.
 	defaultWindowBytes = 4 << 20
-	// maxOfRounds bounds the SPOILs and ASKs of one peer that are kept before their turn, or before their
+	// maxNotices bounds the SPOILs, ASKs and LEFTs of one peer that are kept before their turn, or before their
 	// communicator is made. They go without credit, because they are few.
-	maxOfRounds = 1 << 12
+	maxNotices = 1 << 12
 )
 
 var (
@@ -57,9 +57,9 @@ type credit struct {
 	// Announcements that have come from the peer, those of them that were matched or dropped, and how many the
 	// peer was told may come.
 	heard, answered, allowed int64
-	// What is here of the peer's and not received: bytes, and SPOILs and ASKs.
-	kept     int64
-	ofRounds int
+	// What is here of the peer's and not received: bytes, and notices.
+	kept    int64
+	notices int
 }
 
 func (c *credit) init(window int64) {
@@ -97,7 +97,7 @@ func counts(kind btl.Tag, bytes int) bool { return kind == tagMatch || bytes > 0
 // hear counts a fragment that has come and was not here before, if it is an announcement.
 func (p *PML) hear(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
-	if isOfRound(kind) || counts(kind, bytes) {
+	if isNotice(kind) || counts(kind, bytes) {
 		return nil
 	}
 	if c.isFull() {
@@ -114,11 +114,11 @@ func (p *PML) hear(pr *peer, kind btl.Tag, bytes int) error {
 func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
 	switch {
-	case isOfRound(kind):
-		if c.ofRounds == maxOfRounds {
+	case isNotice(kind):
+		if c.notices == maxNotices {
 			return errWindow
 		}
-		c.ofRounds++
+		c.notices++
 	case counts(kind, bytes):
 		cost := int64(bytes) + fragmentCost
 		if c.kept+cost > c.window {
@@ -135,8 +135,8 @@ func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
 func (p *PML) letGo(pr *peer, kind btl.Tag, bytes int) {
 	c := &pr.credit
 	switch {
-	case isOfRound(kind):
-		c.ofRounds--
+	case isNotice(kind):
+		c.notices--
 	case counts(kind, bytes):
 		c.kept -= int64(bytes) + fragmentCost
 	}

@@ -29,7 +29,7 @@ func FuzzHeaders(f *testing.F) {
 		}
 		length := 0
 		switch btl.Tag(tag) {
-		case tagMatch:
+		case tagMatch, tagLeft:
 			h, length = new(matchHdr), matchBytes
 		case tagRndv, tagRget:
 			h, length = new(rndvHdr), rndvBytes

@@ -23,10 +23,11 @@ const Version = 1
 //	CREDIT 16   bytes taken 8, announcements that may be sent 8
 //	SPOIL  24   as MATCH, then rank 4, why 1, zero 3
 //	ASK    48   as MATCH, then signature 32
+//	LEFT   16   as MATCH, with tag 1, or 0 if it may still match what comes
 //
 //	exposure 48  rail 1, zero 7, offset 8, key 32
 //
-// The sequence is the low half of a 64-bit number that counts the MATCH, RNDV, RGET, SPOIL and ASK
+// The sequence is the low half of a 64-bit number that counts the MATCH, RNDV, RGET, SPOIL, ASK and LEFT
 // fragments from one rank to another, whatever their communicator.
 const (
 	tagMatch btl.Tag = 1 + iota
@@ -39,12 +40,16 @@ const (
 	tagCredit
 	tagSpoil
 	tagAsk
+	tagLeft
 )
 
-// isMatched reports whether fragments of a kind are numbered, and belong to a context.
-func isMatched(tag btl.Tag) bool { return tag <= tagRndv || tag == tagRget || isOfRound(tag) }
+// isMatched reports whether fragments of a kind are numbered.
+func isMatched(tag btl.Tag) bool { return tag <= tagRndv || tag == tagRget || isNotice(tag) }
 
-// isOfRound reports whether fragments of a kind are about a collective, and are no messages.
+// isNotice reports whether fragments of a kind are numbered, and are no messages.
+func isNotice(tag btl.Tag) bool { return isOfRound(tag) || tag == tagLeft }
+
+// isOfRound reports whether fragments of a kind are about a collective.
 func isOfRound(tag btl.Tag) bool { return tag == tagSpoil || tag == tagAsk }
 
 // Flags of a MATCH, RNDV or RGET.

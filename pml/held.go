@@ -33,6 +33,17 @@ func (q *sendQueue) pop() *SendRequest {
 	return s
 }
 
+// remove takes out of the queue what is so.
+func (q *sendQueue) remove(isSo func(s *SendRequest) bool) {
+	all := *q
+	*q = sendQueue{}
+	for all.head != nil {
+		if s := all.pop(); !isSo(s) {
+			q.push(s)
+		}
+	}
+}
+
 // has reports whether a send in a context under a tag is in the queue.
 func (q *sendQueue) has(c *Context, tag int) bool {
 	for s := q.head; s != nil; s = s.behind {
@@ -61,4 +72,5 @@ func (p *PML) release(pr *peer) {
 		}
 	}
 	pr.barred = pr.failing != nil || pr.lost != nil
+	p.tellLeft(pr)
 }

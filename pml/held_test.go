@@ -33,7 +33,7 @@ func TestWindowIsEnforced(t *testing.T) {
 			b := append(matchOf(h), make([]byte, spoilBytes-matchBytes)...)
 			(&spoilHdr{rank: 1, why: Failed}).encode(b[matchBytes:])
 			return b
-		}, maxOfRounds},
+		}, maxNotices},
 	} {
 		for _, where := range []string{"unexpected", "early", "parked"} {
 			if f.kind == tagSpoil && where == "unexpected" {
@@ -55,7 +55,7 @@ func TestWindowIsEnforced(t *testing.T) {
 			require.NoError(t, p.Lost(c[0], 1), "%s %s: the window is used up", where, name)
 			p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
 			require.ErrorIs(t, p.Lost(c[0], 1), errWindow, "%s %s", where, name)
-			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxOfRounds*spoilBytes)
+			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*spoilBytes)
 			require.Zero(t, p.full)
 		}
 	}

@@ -200,15 +200,7 @@ func (p *PML) lose(pr *peer, err error) {
 		if _, member := c.group.Rank(pr.rank); !member {
 			continue
 		}
-		for _, r := range c.posted.inOrder() {
-			// A receive from anyone might wait for this one.
-			if r.world == pr.rank || r.world == request.AnySource {
-				c.posted.remove(r)
-				r.finish(err)
-			}
-		}
-		c.loseProbes(pr.rank, err)
-		c.settle()
+		c.endWaits(pr.rank, true, err) // a receive from anyone might wait for this one
 	}
 }
 
@@ -248,6 +240,9 @@ func (p *PML) lostWorld(c *Context, source int) error {
 			return pr.lost
 		}
 	}
+	if source >= 0 && p.peers[source] != nil {
+		return p.peers[source].left
+	}
 	return nil
 }
 
@@ -264,7 +259,7 @@ func (p *PML) expect(c *Context, source int) error {
 // isMet reports whether the way to a rank of the job is known, and there is nothing against waiting for it.
 func (p *PML) isMet(world int) bool {
 	pr := p.peers[world]
-	return pr != nil && pr.first != nil && pr.lost == nil && p.closed == nil && len(p.fallen) == 0
+	return pr != nil && pr.first != nil && pr.lost == nil && pr.left == nil && p.closed == nil && len(p.fallen) == 0
 }
 
 // meet is expect for all but the plainest case.

@@ -84,6 +84,9 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"long credit":        {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
 		"negative credit":    {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
 		"negative window":    {tagCredit, func(_, _ handle) []byte { return []byte{15: 0x80} }},
+		"short left":         {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
+		"long left":          {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
+		"left as what":       {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{tag: leftKinds}) }},
 		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {

@@ -28,6 +28,10 @@ type peer struct {
 	failing  error
 	draining []btl.Module
 	lost     error
+	// left is why the peer sends nothing any more though it is not lost, nil if it has not said so; deaf, that it
+	// matches nothing either. toldLeft says that this rank has told it the same of itself.
+	left           error
+	deaf, toldLeft bool
 
 	// sendSeq counts the fragments sent that are matched, recvSeq those handed on here.
 	sendSeq, recvSeq uint64

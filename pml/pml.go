@@ -36,6 +36,7 @@
 //	memory.go    registered memory
 //	spoil.go     collectives that a rank has given up, and who waits for whom in one
 //	lost.go      peers and rails that are gone, and who hears of it
+//	left.go      ranks that are in Finalize, and who hears of it
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
 //	recvreq.go   the life of a receive
@@ -153,6 +154,8 @@ type PML struct {
 	busy    int // sends not finished, and acknowledgements not posted
 	closed  error
 	leaving error // set by Leave
+	hasLeft bool  // set by TellLeft
+	leftAs  int
 	stats   Stats
 
 	// scratch is where headers are encoded that are copied before the call they are

@@ -139,17 +139,6 @@ func (c *Context) failProbes(err error) {
 	}
 }
 
-// loseProbes ends the probes that a lost peer, given by its world rank, could have answered.
-func (c *Context) loseProbes(world int, err error) {
-	c.probes = slices.DeleteFunc(c.probes, func(r *ProbeRequest) bool {
-		if r.source != request.AnySource && c.group.world[r.source] != world {
-			return false
-		}
-		r.Complete(request.Empty(), err)
-		return true
-	})
-}
-
 // Start implements request.Operation; probes are not persistent.
 func (r *ProbeRequest) Start() {}
 

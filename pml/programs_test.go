@@ -485,7 +485,7 @@ func (w *program) drain() {
 		for _, pr := range n.p.peers {
 			if pr != nil {
 				c := pr.credit
-				w.check(c.kept == 0 && c.ofRounds == 0 && c.heard == c.answered && pr.held == sendQueue{} && !pr.barred, "rank %d: %+v of %d", n.rank, c, pr.rank)
+				w.check(c.kept == 0 && c.notices == 0 && c.heard == c.answered && pr.held == sendQueue{} && !pr.barred, "rank %d: %+v of %d", n.rank, c, pr.rank)
 			}
 		}
 		w.check(n.p.full == 0, "rank %d: %d peers have no room", n.rank, n.p.full)

@@ -46,11 +46,11 @@ func (s sendState) String() string { return sendNames[s] }
 //	           held       Start: the peer has no room even for that, or is failing
 //	held       eager      the peer has room
 //	           announced  the peer has room for the announcement
-//	           idle       the peer was lost
+//	           idle       the peer was lost or has left
 //	eager      idle       MATCH was called back
 //	announced  streaming  ACK came, or FIN; it may want nothing
 //	           putting    PUT came
-//	           idle       the peer was lost, or has refused it, and what was posted called back
+//	           idle       the peer was lost, has left or has refused it, and what was posted called back
 //	streaming  idle       everything was sent and called back, RNDV too; or the peer was lost,
 //	                      and everything outstanding called back
 //	putting    streaming  it cannot be written where the receiver wants it, and what was posted
@@ -176,6 +176,10 @@ func (s *SendRequest) Start() {
 	}
 	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
 		s.CompleteEmpty()
+		return
+	}
+	if pr.deaf && s.needsAnswer(pr) {
+		s.Complete(request.Empty(), pr.left)
 		return
 	}
 	if s.mode == Buffered {

@@ -168,9 +168,9 @@ func TestErrorTexts(t *testing.T) {
 		want string
 	}{
 		{Request{}.Start(), "start: invalid request: the handle is null"},
-		{hb.Start(), "start: invalid request: the request is not persistent"},
-		{StartAll(hp, hp), "request 1: start: invalid request: the request is in the list twice"},
-		{hp.Cancel(), "cancel: invalid request: the request is inactive"},
+		{hb.Start(), "op b: start: invalid request: the request is not persistent"},
+		{StartAll(hp, hp), "request 1: op p: start: invalid request: the request is in the list twice"},
+		{hp.Cancel(), "op p: cancel: invalid request: the request is inactive"},
 		{Request{}.Cancel(), "cancel: invalid request: the handle is null"},
 		{Request{}.Free(), "free: invalid request: the handle is null"},
 		{WaitAll(hp, newRank().make(t, "inactive")), "wait all: invalid request: the requests belong to several ranks"},

@@ -183,7 +183,7 @@ func StartAll(reqs ...Request) error {
 		case r.o == nil || r.o.gen != r.gen:
 			err = fault("start", nullHandle)
 		case r.o.marked:
-			err = fault("start", "the request is in the list twice")
+			err = r.o.fault("start", "the request is in the list twice")
 		default:
 			err = r.o.startable()
 		}

@@ -45,7 +45,7 @@ var (
 	ErrComm = errors.New("invalid communicator")
 	// ErrUnreachable: no rail leads to the peer.
 	ErrUnreachable = errors.New("peer unreachable")
-	// ErrProcFailed: the peer's process is gone.
+	// ErrProcFailed: the peer's process is gone, or about to leave.
 	ErrProcFailed = errors.New("peer process failed")
 )
 
@@ -258,6 +258,9 @@ func (o *Object) Abandon() {
 	o.notify(true) // nobody will hear of its end
 }
 
+// Abandoned reports whether the object was abandoned and is still active. Lock held.
+func (o *Object) Abandoned() bool { return o.orphan }
+
 // outcome fills in the status, and returns the described error, of a complete object.
 func (o *Object) outcome(st *Status) error {
 	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = o.source, o.tag, o.bytes, o.cancelled, nil
@@ -398,9 +401,9 @@ func (r Request) Start() error {
 func (o *Object) startable() error {
 	switch {
 	case !o.persistent:
-		return fault("start", "the request is not persistent")
+		return o.fault("start", "the request is not persistent")
 	case o.state != Inactive:
-		return fault("start", "the request is active")
+		return o.fault("start", "the request is active")
 	}
 	return nil
 }
@@ -426,7 +429,7 @@ func (r Request) Cancel() error {
 	defer o.eng.Unlock()
 	switch o.state {
 	case Inactive:
-		return fault("cancel", "the request is inactive")
+		return o.fault("cancel", "the request is inactive")
 	case Active:
 		o.op.Cancel()
 	}
@@ -456,3 +459,6 @@ func (f *Fault) Unwrap() error { return ErrRequest }
 const nullHandle = "the handle is null"
 
 func fault(call, reason string) error { return &Fault{call, reason} }
+
+// fault is one that says which operation it is about.
+func (o *Object) fault(call, reason string) error { return o.op.Describe(fault(call, reason)) }

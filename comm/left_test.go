@@ -1,0 +1,232 @@
+package comm_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
+)
+
+// leaver is the rank that calls Finalize while the others of these tests go on.
+const leaver = 2
+
+// callAllWithout makes every collective call at all ranks but one, which calls Finalize instead.
+func callAllWithout(w *comm.Comm) error {
+	var left error
+	err := comm.CallAll(w, func() {
+		if w.Rank() == leaver {
+			left = w.Finalize()
+		}
+	})
+	if w.Rank() == leaver {
+		return left
+	}
+	return err
+}
+
+// callLeft makes every call that waits for a rank that has left, and wants ErrProcFailed.
+func callLeft(w *comm.Comm) error {
+	buf, long := []int{0}, make([]int, 1<<17)
+	wait := func(r request.Request, err error) error {
+		if err == nil {
+			_, err = r.Wait()
+		}
+		return err
+	}
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"recv", func() error { _, err := comm.Recv(w, buf, leaver, 0); return err }},
+		{"recv again", func() error { _, err := comm.Recv(w, buf, leaver, 0); return err }},
+		{"recv of any tag", func() error { _, err := comm.Recv(w, buf, leaver, comm.AnyTag); return err }},
+		{"irecv", func() error { return wait(comm.Irecv(w, buf, leaver, 0)) }},
+		{"probe", func() error { _, err := w.Probe(leaver, 0); return err }},
+		{"mprobe", func() error { _, _, err := w.Mprobe(leaver, 0); return err }},
+		{"iprobe", func() error { _, _, err := w.Iprobe(leaver, 0); return err }},
+		{"ssend", func() error { return comm.Ssend(w, buf, leaver, 0) }},
+		{"send", func() error { return comm.Send(w, long, leaver, 0) }},
+		{"issend", func() error { return wait(comm.Issend(w, long, leaver, 0)) }},
+		{"bsend", func() error { return comm.Bsend(w, long, leaver, 0) }},
+		{"persistent", func() error {
+			r, err := comm.RecvInit(w, buf, leaver, 0)
+			if err != nil {
+				return err
+			}
+			if err := r.Start(); err != nil {
+				return err
+			}
+			return errors.Join(wait(r, nil), r.Free())
+		}},
+		{"barrier", w.Barrier},
+	}
+	for _, c := range calls {
+		if err := c.call(); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// leftProgram: whoever waits for the rank that is in Finalize is told. All ranks get to the end.
+func leftProgram(w *comm.Comm) error {
+	if w.Rank() != leaver {
+		if err := callLeft(w); err != nil {
+			return err
+		}
+		fmt.Println("told")
+	}
+	return nil
+}
+
+// leftCollectivesProgram is the same with each collective.
+func leftCollectivesProgram(w *comm.Comm) error {
+	err := callAllWithout(w)
+	if err == nil {
+		fmt.Println("told")
+	}
+	return err
+}
+
+// Nobody waits for ever for a rank that has called Finalize, or has returned.
+func TestWaitsForWhoHasLeft(t *testing.T) {
+	for name, body := range map[string]func(w *comm.Comm) error{
+		"point-to-point": func(w *comm.Comm) error {
+			if w.Rank() == leaver {
+				return nil
+			}
+			return callLeft(w)
+		},
+		"collectives": callAllWithout,
+		"waiting already": func(w *comm.Comm) error {
+			if w.Rank() == leaver {
+				return nil
+			}
+			// A receive and a send that were posted long before.
+			r, err := comm.Irecv(w, []int{0}, leaver, 0)
+			if err != nil {
+				return err
+			}
+			s, err := comm.Issend(w, []int{0}, leaver, 0)
+			if err != nil {
+				return err
+			}
+			for _, r := range []request.Request{r, s} {
+				_, err := r.Wait()
+				if e := (*comm.Error)(nil); !errors.As(err, &e) || e.Peer != leaver || !errors.Is(err, comm.ErrProcFailed) {
+					return fmt.Errorf("waiting: %w", err)
+				}
+				if want := "peer process failed: it has called Finalize, or returned"; errors.Unwrap(err).Error() != want {
+					return fmt.Errorf("%q, not %q", errors.Unwrap(err), want)
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, comm.RunLocal(4, body))
+		})
+	}
+	t.Run("processes", func(t *testing.T) {
+		launch := launcher(t)
+		assert.Equal(t, outcome{0, "told\ntold\n", ""}, launch(3, "left"))
+		assert.Equal(t, outcome{0, "told\ntold\ntold\n", ""}, launch(3, "left collectives"))
+	})
+}
+
+// What a rank has sent before Finalize is received however late, and nobody else is disturbed.
+func TestLeftLongBefore(t *testing.T) {
+	const many, late = 5000, 1500 * time.Millisecond // the window does not hold them all
+	var finalizing atomic.Bool
+	run(t, 4, func(t rank, w *comm.Comm) {
+		d, err := w.Dup()
+		require.NoError(t, err)
+		if w.Rank() == leaver {
+			for i := range many {
+				r, err := comm.Isend(w, []int{0: i, 99: 0}, 0, 1)
+				require.NoError(t, err)
+				require.NoError(t, r.Free())
+			}
+			for _, n := range []int{0, 100, 1 << 20} {
+				r, err := comm.Isend(d, pattern(n, n), 0, 2)
+				require.NoError(t, err)
+				require.NoError(t, r.Free())
+			}
+			time.AfterFunc(late, func() { finalizing.Store(true) })
+			require.NoError(t, w.Finalize())
+			return
+		}
+		for !finalizing.Load() { // the others go on meanwhile
+			require.NoError(t, comm.SendValue(w, "on", w.Rank(), 3))
+			_, _, err := comm.RecvValue[string](w, comm.AnySource, 3)
+			require.NoError(t, err)
+		}
+		if w.Rank() != 0 {
+			require.NoError(t, comm.Ssend(w, []int{w.Rank()}, 0, 4))
+			return
+		}
+		for range 2 {
+			_, err := comm.Recv(w, []int{0}, comm.AnySource, 4)
+			require.NoError(t, err)
+		}
+		for _, n := range []int{0, 100, 1 << 20} { // which are held behind the others
+			buf := make([]byte, n)
+			_, err := comm.Recv(d, buf, leaver, 2)
+			require.NoError(t, err)
+			require.Equal(t, pattern(n, n), buf)
+		}
+		for i := range many {
+			buf := make([]int, 100)
+			_, err := comm.Recv(w, buf, leaver, 1)
+			require.NoError(t, err)
+			require.Equal(t, i, buf[0])
+		}
+		_, err = comm.Recv(w, []int{0}, leaver, 1)
+		require.ErrorIs(t, err, comm.ErrProcFailed)
+		_, err = comm.Recv(d, []int{0}, leaver, comm.AnyTag)
+		require.ErrorIs(t, err, comm.ErrProcFailed)
+	}, comm.WithSetting("pml.unexpected.bytes", "64K"))
+}
+
+// A send that nobody waits for, to a rank that has left, is reported by Finalize as ever.
+func TestUnreceivedByWhoHasLeft(t *testing.T) {
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		if w.Rank() == 1 {
+			return nil
+		}
+		if r, err := comm.Issend(w, []int{0}, 1, 7); err != nil {
+			return err
+		} else if err := r.Free(); err != nil {
+			return err
+		}
+		if _, err := comm.Recv(w, []int{0}, 1, 0); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("recv: %w", err)
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, comm.ErrPending)
+	require.ErrorContains(t, err, "nobody receives issend peer 1 tag 7")
+}
+
+// A receive that was freed takes its message in Finalize too.
+func TestLeftWithReceive(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 1 {
+			r, err := comm.Irecv(w, []int{0}, 0, 7)
+			require.NoError(t, err)
+			require.NoError(t, r.Free())
+			return
+		}
+		_, err := comm.Recv(w, []int{0}, 1, 0)
+		require.ErrorIs(t, err, comm.ErrProcFailed)
+		require.NoError(t, comm.Ssend(w, []int{0}, 1, 7))
+	})
+}

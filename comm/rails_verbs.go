@@ -1,0 +1,107 @@
+package comm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/libibverbs"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// openVerbs makes a rail of each port that the user has named, or that is up. Lock held.
+func (r *rails) openVerbs(bell *progress.PipeBell) error {
+	provider, err := libibverbs.New()
+	if err != nil {
+		return fmt.Errorf("rail ibverbs: %w", err)
+	}
+	set := r.job.settings
+	var ports []ibverbs.PortName
+	if list := set.List("ibverbs.devices"); !slices.Equal(list, []string{"all"}) {
+		ports, err = ibverbs.ParsePorts(list, localRankOf(r.client))
+	} else {
+		ports, err = ibverbs.AllPorts(provider)
+	}
+	if err != nil {
+		return fmt.Errorf("rail ibverbs: %w", err)
+	}
+	r.job.kicker = newKicker(r.job.eng)
+	for i, p := range ports {
+		cfg := verbsConfig(set)
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.job.kicker.kick
+		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs%d", i), provider, p.Device, p.Port
+		m, err := ibverbs.New(cfg)
+		if err != nil {
+			return err
+		}
+		r.job.addModule(m)
+		r.list = append(r.list, rail{name: "ibverbs", nth: i, module: m, reaches: func(_ int, card wireup.Card) bool {
+			// Ranks of one machine that share memory use that.
+			return card.Host != r.host || !r.has("sm")
+		}})
+	}
+	return nil
+}
+
+// verbsConfig is what the user's settings mean to the rails over verbs.
+func verbsConfig(set tunable.Set) ibverbs.Config {
+	return ibverbs.Config{
+		GIDIndex:   int(set.Int("ibverbs.gid")),
+		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
+		RecvDepth:  int(set.Int("ibverbs.recv.depth")),
+		SendDepth:  int(set.Int("ibverbs.send.depth")),
+		AckTimeout: uint8(set.Int("ibverbs.timeout")),
+		RetryCount: uint8(set.Int("ibverbs.retry")),
+		Deadline:   set.Duration("ibverbs.deadline"),
+		PortGrace:  set.Duration("ibverbs.port.grace"),
+	}
+}
+
+// has reports whether a transport is among the rank's rails.
+func (r *rails) has(name string) bool {
+	for _, l := range r.list {
+		if l.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// shareSecret gives the job's secret to the rails that prove it. The manager has told it in the first barrier.
+func (r *rails) shareSecret() error {
+	var secret []byte
+	for _, l := range r.list {
+		m, wants := l.module.(interface{ SetSecret(secret []byte) })
+		if !wants {
+			continue
+		}
+		if secret == nil {
+			var err error
+			if secret, err = r.client.Secret(); err != nil {
+				return err
+			}
+		}
+		r.job.eng.Lock()
+		m.SetSecret(secret)
+		r.job.eng.Unlock()
+	}
+	return nil
+}
+
+// localRankOf is how many-th of the ranks of its machine a rank is, from 0.
+func localRankOf(client *wireup.Client) int {
+	nodeOf, err := client.NodeOf()
+	if err != nil || len(nodeOf) != client.Size() {
+		return client.Rank() // the manager does not say: as if all were on one machine
+	}
+	n := 0
+	for rank := range client.Rank() {
+		if nodeOf[rank] == nodeOf[client.Rank()] {
+			n++
+		}
+	}
+	return n
+}
