@@ -17,25 +17,31 @@ const module = "github.com/mpigo/mpigo/"
 // down only. A folder not named here is covered by the longest prefix that is. Tests may
 // import what they like.
 var mayImport = map[string][]string{
-	"progress":         {},
-	"tunable":          {},
-	"request":          {"progress"},
-	"btl":              {"progress"},
-	"btl/btltest":      {"btl", "progress"},
-	"btl/faults":       {"btl"},
-	"btl/loop":         {"btl", "btl/faults", "progress"},
-	"btl/sm":           {"btl", "btl/faults", "progress"},
-	"pml":              {"btl", "request", "progress"},
-	"wireup":           {},
-	"comm":             {"pml", "btl", "btl/loop", "btl/sm", "request", "progress", "wireup", "tunable", "internal/observe"},
-	"internal/observe": {}, // what mpitest sees of comm's ranks
-	"mpitest":          {"comm", "request", "internal/observe"},
-	"mpirun-go":        {"wireup", "tunable", "mpirun-go"},
-	"examples":         {"comm", "request", "examples"},
-	"scripts":          {"comm", "request"}, // programs that the scripts run
-	"bench":            {"comm", "request", "tunable"},
-	"bench/compare":    {}, // it runs programs
-	"wireup/interop":   {"wireup"},
+	"progress":               {},
+	"tunable":                {},
+	"request":                {"progress"},
+	"btl":                    {"progress"},
+	"btl/btltest":            {"btl", "progress"},
+	"btl/faults":             {"btl"},
+	"btl/ibverbs":            {"btl", "btl/faults", "btl/ibverbs/verbs", "progress"},
+	"btl/ibverbs/libibverbs": {"btl/ibverbs/verbs", "internal/rdma"},
+	"btl/ibverbs/simhca":     {"btl/ibverbs/verbs"},
+	"btl/ibverbs/verbs":      {},
+	"btl/ibverbs/verbstest":  {"btl/ibverbs/verbs"},
+	"btl/loop":               {"btl", "btl/faults", "progress"},
+	"btl/sm":                 {"btl", "btl/faults", "progress"},
+	"pml":                    {"btl", "request", "progress"},
+	"wireup":                 {},
+	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/ibverbs", "btl/ibverbs/libibverbs", "request", "progress", "wireup", "tunable", "internal/observe"},
+	"internal/observe":       {}, // what mpitest sees of comm's ranks
+	"mpitest":                {"comm", "request", "internal/observe"},
+	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},
+	"examples":               {"comm", "request", "examples"},
+	"scripts":                {"comm", "request"}, // programs that the scripts run
+	"bench":                  {"comm", "request", "tunable"},
+	"bench/compare":          {}, // it runs programs
+	"wireup/interop":         {"wireup"},
+	"internal/rdma":          {}, // what the kernel tells of RDMA devices
 }
 
 func TestImportsGoDown(t *testing.T) {

@@ -40,7 +40,7 @@ var errHelp = errors.New("help is wanted")
 // parse reads the command line: the name of a benchmark, then flags.
 func parse(args []string) (config, error) {
 	if len(args) == 0 {
-		return config{}, fmt.Errorf("which benchmark? %s", strings.Join(names(), " "))
+		return config{}, errors.New("no NAME given: mpirun-go bench latency, for example")
 	}
 	name, args := args[0], args[1:]
 	if slices.Contains([]string{"-h", "-help", "--help"}, name) {
@@ -48,7 +48,7 @@ func parse(args []string) (config, error) {
 	}
 	b, ok := find(name)
 	if !ok {
-		return config{}, fmt.Errorf("there is no benchmark %q: %s", name, strings.Join(names(), " "))
+		return config{}, fmt.Errorf("there is no benchmark %q, but %s", name, strings.Join(names(), " "))
 	}
 	cfg := config{bench: b, window: defaultWindow, poolBytes: defaultPoolBytes}
 	if err := cfg.parseFlags(args); err != nil {
@@ -80,17 +80,17 @@ func (cfg *config) parseFlags(args []string) error {
 	flags.BoolVar(&cfg.validate, "validate", false, "")
 	flags.IntVar(&cfg.local, "local", 0, "")
 	if err := flags.Parse(args); err != nil {
-		return oneLine(err)
+		return reword(err)
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return fmt.Errorf("%q is no flag, and there is one NAME only", flags.Arg(0))
 	}
 	given := map[string]bool{}
 	var err error
 	flags.Visit(func(f *flag.Flag) {
 		given[f.Name] = true
 		if err == nil && !cfg.bench.takes(f.Name) {
-			err = fmt.Errorf("%s is not for it", spell(f.Name))
+			err = fmt.Errorf("%s is not for it, but for %s", spell(f.Name), strings.Join(takers(f.Name), " "))
 		}
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (cfg *config) check(given map[string]bool) error {
 		}
 	}
 	if given["pool"] && !cfg.fresh {
-		return errors.New("--pool goes with --fresh")
+		return errors.New("--pool is the size of what --fresh takes from, and that is not given")
 	}
 	return nil
 }
@@ -149,18 +149,18 @@ func (cfg *config) setSizes(text string, given bool) error {
 // checkRanks says whether the benchmark can be run by the ranks that there are.
 func (cfg *config) checkRanks(ranks int) error {
 	b := cfg.bench
-	how := fmt.Sprintf("mpirun-go -n %d ./bench %s", max(b.ranks.min, 2), b.name)
+	how := fmt.Sprintf("mpirun-go bench -n %d %s", max(b.ranks.min, 2), b.name)
 	if cfg.local > 0 {
 		if ranks > 1 {
-			return fmt.Errorf("%s: --local goes without a launcher, or with one rank", b.name)
+			return fmt.Errorf("%s: --local makes all ranks of one process, and there are %d: mpirun-go bench -n 1 %s --local %d", b.name, ranks, b.name, cfg.local)
 		}
-		ranks, how = cfg.local, fmt.Sprintf("--local %d", max(b.ranks.min, 2))
+		ranks, how = cfg.local, fmt.Sprintf("mpirun-go bench -n 1 %s --local %d", b.name, max(b.ranks.min, 2))
 	}
 	switch r := b.ranks; {
 	case ranks < r.min || r.max > 0 && ranks > r.max:
 		return fmt.Errorf("%s: it takes %s, not %d: %s", b.name, r, ranks, how)
 	case r.even && ranks%2 != 0:
-		return fmt.Errorf("%s: it takes an even number of ranks, not %d", b.name, ranks)
+		return fmt.Errorf("%s: it takes an even number of ranks, not %d: %s", b.name, ranks, how)
 	}
 	return nil
 }
@@ -189,15 +189,38 @@ func spell(name string) string {
 	return "--" + name
 }
 
-func oneLine(err error) error {
+// reword says what package flag has found wrong as all other mistakes are told.
+func reword(err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err
 	}
-	return errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	if name, unknown := strings.CutPrefix(text, "flag provided but not defined: -"); unknown {
+		if name == "n" || name == "np" {
+			return fmt.Errorf("-%s is a flag of mpirun-go, before NAME: mpirun-go bench -n 4 barrier", name)
+		}
+		return fmt.Errorf("no such flag: %s", spell(name))
+	}
+	if name, bare := strings.CutPrefix(text, "flag needs an argument: -"); bare {
+		return fmt.Errorf("%s needs a value", spell(name))
+	}
+	for _, kind := range []struct{ before, between, want string }{
+		{"invalid value ", " for flag -", "a number"},
+		{"invalid boolean value ", " for -", "true or false"},
+	} {
+		value, rest, is := strings.Cut(text, kind.between)
+		if is && strings.HasPrefix(value, kind.before) {
+			name, _, _ := strings.Cut(rest, ":")
+			return fmt.Errorf("%s %s: want %s", spell(name), value[len(kind.before):], kind.want)
+		}
+	}
+	return errors.New(text)
 }
 
 func helpText() string {
-	return `Usage: mpirun-go -n RANKS bench NAME [flags]
+	return `Usage: mpirun-go bench [-n RANKS] NAME [flags]
+
+RANKS is 2 if it is not given; other flags of mpirun-go go there too.
 
 NAME: ` + strings.Join(names(), " ") + `
 

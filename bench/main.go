@@ -1,9 +1,11 @@
 // Bench measures what the library takes: latencies, bandwidths, message rates and
 // collectives, by the method of the OSU micro-benchmarks, and prints them in their format.
 //
-//	mpirun-go -n 2 ./bench latency
-//	mpirun-go -n 4 ./bench allreduce -m 8:1M --json
-//	bench latency --local 2
+//	mpirun-go bench latency
+//	mpirun-go bench -n 4 allreduce -m 8:1M --json
+//	go run ./bench latency --local 2
+//
+// Any launcher starts it as other programs (mpirun-go -n 2 ./bench latency).
 //
 // The programs in peers/ do the same in C, for other MPI libraries; compare/ runs both.
 package main
@@ -45,7 +47,7 @@ func start(world *comm.Comm, args []string, stdout, stderr io.Writer) (status in
 		err = cfg.checkRanks(world.Size())
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "bench: %v\n", err)
+		fmt.Fprintf(stderr, "bench: %v (mpirun-go bench --help)\n", err)
 		return statusUsage, nil
 	}
 	if cfg.local > 0 {

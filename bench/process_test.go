@@ -47,8 +47,8 @@ func TestProcesses(t *testing.T) {
 	assert.Equal(t, []any{0, "", ""}, []any{status, stdout, stderr})
 
 	for args, want := range map[string]string{
-		"latency -m 8:4": "bench: latency: -m \"8:4\": from 8 to 4 bytes is no range\n",
-		"latency":        "bench: latency: it takes 2 ranks, not 3: mpirun-go -n 2 ./bench latency\n",
+		"latency -m 8:4": "bench: latency: -m \"8:4\": from 8 to 4 bytes is no range (mpirun-go bench --help)\n",
+		"latency":        "bench: latency: it takes 2 ranks, not 3: mpirun-go bench -n 2 latency (mpirun-go bench --help)\n",
 	} {
 		status, stdout, stderr = launch(with("3", args)...)
 		assert.Equal(t, statusUsage, status)

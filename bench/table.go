@@ -120,6 +120,17 @@ func find(name string) (benchmark, bool) {
 	return all[i], true
 }
 
+// takers are the benchmarks that take a flag.
+func takers(flag string) []string {
+	var all []string
+	for _, b := range table() {
+		if b.takes(flag) {
+			all = append(all, b.name)
+		}
+	}
+	return all
+}
+
 func (b benchmark) takes(flag string) bool {
 	return slices.Contains(b.flags, flag)
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/build"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
@@ -21,10 +24,10 @@ func TestParseBench(t *testing.T) {
 		require.Equal(t, []cli.Group{want}, cmd.Groups, line)
 	}
 	for line, want := range map[string]string{
-		"":              "bench: which benchmark?",
-		"-n 4":          "bench: which benchmark?",
+		"":              "bench: no NAME given",
+		"-n 4":          "bench: no NAME given",
 		"-n x latency":  "-n x:",
-		"latency : bw":  "bench: it is one program",
+		"latency : bw":  "bench: ':' is for jobs of several",
 		"--nonsense bw": "no such flag: --nonsense",
 	} {
 		_, err := parseBench(strings.Fields(line))
@@ -33,4 +36,14 @@ func TestParseBench(t *testing.T) {
 	cmd, err := parseBench([]string{"--help"})
 	require.NoError(t, err)
 	require.Equal(t, []cli.Group{{Ranks: 1, Program: benchPackage, Args: []string{"--help"}}}, cmd.Groups)
+}
+
+func TestExplainBench(t *testing.T) {
+	why := "no required module provides package " + benchPackage
+	err := explainBench(fmt.Errorf("%s: %w: neither a file nor a Go package: %s: go.mod file not found", benchPackage, build.ErrNotFound, why))
+	require.ErrorIs(t, err, build.ErrNotFound)
+	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: go to that of mpigo, or to one that requires it")
+	for _, other := range []error{errors.New(why), fmt.Errorf("%w: no go", build.ErrNotFound)} {
+		require.Equal(t, other, explainBench(other))
+	}
 }

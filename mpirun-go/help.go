@@ -5,8 +5,9 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
        mpirun-go bench [flags] NAME [ARG...]
 
 Runs PROGRAM as the ranks of one job on this machine. PROGRAM is a binary, the
-name of a command, or a Go package (./examples/ring), which is built first. bench measures the library: it is the Go package
-github.com/mpigo/mpigo/bench with 2 ranks (mpirun-go bench latency -m 8).
+name of a command, or a Go package (./examples/ring), which is built first.
+bench measures the library (mpirun-go bench latency -m 8): it is the Go package
+github.com/mpigo/mpigo/bench, with 2 ranks if -n does not say otherwise.
 
 Of each PROGRAM:
   -n, -np N               number of ranks (default 1)
@@ -17,9 +18,10 @@ Of each PROGRAM:
 Of the job, before the first PROGRAM:
   -H, --host LIST         host[:slots],... (this machine only, so far)
   --hostfile FILE         the same as lines "host slots=4"
-  --btl LIST              transports allowed, in order of preference; mpirun-go
+  --btl LIST              transports allowed; mpirun-go
                           info lists them
   --set KEY=VALUE         a tunable; mpirun-go info lists them
+  --tags LIST             build tags for PROGRAMs that are Go packages: ibverbs, ...
   --bind-to core|none     bind each rank to a core (default none)
   --oversubscribe         more ranks than slots are meant
   --tag-output            begin each line with its rank: "[3] "

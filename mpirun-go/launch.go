@@ -30,8 +30,9 @@ func (e *statusError) Unwrap() error { return e.err }
 
 func usage(err error) error { return &statusError{statusUsage, err} }
 
-// launch runs what a command line asks for, or says what is wrong with it. It returns the exit status.
-func launch(cmd *cli.Command, err error) int {
+// launch runs what a command line asks for, or says what is wrong with it, and who says more. It returns the exit
+// status.
+func launch(cmd *cli.Command, err error, helper string) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		fmt.Print(help)
@@ -40,7 +41,7 @@ func launch(cmd *cli.Command, err error) int {
 		printVersion()
 		return 0
 	case err != nil:
-		complain("%v (mpirun-go --help)", err)
+		complain("%v (%s)", err, helper)
 		return statusUsage
 	}
 	signals := notify()

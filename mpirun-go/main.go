@@ -36,9 +36,11 @@ func run(args []string) int {
 		return runInfo(args[1:])
 	}
 	if len(args) > 0 && args[0] == "bench" {
-		return launch(parseBench(args[1:]))
+		cmd, err := parseBench(args[1:])
+		return launch(cmd, err, "mpirun-go bench --help")
 	}
-	return launch(cli.Parse(args))
+	cmd, err := cli.Parse(args)
+	return launch(cmd, err, "mpirun-go --help")
 }
 
 // complain prints one line of the launcher's own.

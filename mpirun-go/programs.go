@@ -24,7 +24,7 @@ func (e *interruptedError) Error() string {
 // into a temporary directory, each once; it completes the specs. The caller calls
 // cleanUp when the programs are no longer needed, also on error.
 func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
-	b := builder{jobID: jobID, host: host, signals: signals, built: map[string]string{}}
+	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, built: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
 	for i, g := range cmd.Groups {
 		if paths[i], err = b.resolve(g.Program); err != nil {
@@ -47,6 +47,7 @@ type builder struct {
 	jobID   string
 	host    *procs.Local
 	signals <-chan os.Signal
+	tags    string            // of --tags
 	dir     string            // temporary, "" as long as nothing was built
 	built   map[string]string // binary of a package
 }
@@ -80,6 +81,9 @@ func (b *builder) resolve(name string) (string, error) {
 		return "", err
 	}
 	path, err := b.build(program.Package, into)
+	if err != nil && name == benchPackage {
+		err = explainBench(err)
+	}
 	if err != nil {
 		return "", programError(err)
 	}
@@ -128,7 +132,7 @@ func (b *builder) build(pkg, into string) (string, error) {
 	// Should the launcher be killed, the guard takes the compilers for a part of the job
 	// and ends them, and removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
-	return build.Build(ctx, pkg, into, env, os.Stderr)
+	return build.Build(ctx, pkg, b.tags, into, env, os.Stderr)
 }
 
 // programError adds the exit status that is due for an error of package build.

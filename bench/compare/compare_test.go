@@ -41,6 +41,35 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestOthers(t *testing.T) {
+	const stat = "cpu  100 50 150 600 100 10 20 70 5 5\ncpu0 1 2 3 4 5 6 7 8\n"
+	u, err := parseStat(stat)
+	require.NoError(t, err)
+	assert.InDelta(t, 11, u.all, 1e-9)
+	assert.InDelta(t, 7, u.idle, 1e-9)
+	for _, text := range []string{"", "cpu 1 2 3 4 5 6 7\n", "intr 1 2 3 4 5 6 7 8\n", "cpu 1 2 3 4 5 6 7 x\n", "cpu 1 2 3 4 5 6 7 -8\n"} {
+		_, err := parseStat(text)
+		assert.Error(t, err, text)
+	}
+	before := usage{all: 100, idle: 50, own: 20}
+	assert.InDelta(t, 0.3, usage{all: 110, idle: 52, own: 25}.othersSince(before), 1e-9)
+	assert.Zero(t, usage{all: 110, idle: 55, own: 26}.othersSince(before), "ours is counted finer")
+	assert.Zero(t, before.othersSince(before))
+
+	assert.Empty(t, busy(0.05, "in round 1"))
+	assert.Equal(t, "the machine is busy: others took 42 % of its cores' time in round 2, which makes figures worse and scatter; "+
+		"measure when nothing else runs", busy(0.42, "in round 2"))
+	s := &session{res: &results{}}
+	s.lookBack(1, 0.05)
+	s.lookBack(2, 0.42)
+	assert.Equal(t, []string{"5 %", "42 %"}, s.res.Machine.OthersDuring)
+
+	// This machine: what this process does is its own.
+	share, known := watchOthers(func() { time.Sleep(20 * time.Millisecond) })
+	assert.True(t, known)
+	assert.True(t, share >= 0 && share <= 1, share)
+}
+
 // command is what a contender runs for an experiment on two cores.
 func command(t *testing.T, who, what string, ranks int, bind string, quick bool) string {
 	t.Helper()
@@ -280,6 +309,8 @@ func TestMeasure(t *testing.T) {
 	res, err := readResults(filepath.Join(opts.out, "results.json"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, res.Rounds)
+	assert.NotEmpty(t, res.Machine.OthersBefore)
+	assert.Len(t, res.Machine.OthersDuring, 1)
 	assert.Equal(t, len(allowedCPUs()) < 2, len(res.Problems) > 0, "%v", res.Problems)
 	seen := map[string]bool{}
 	for _, s := range res.Series {

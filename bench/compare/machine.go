@@ -23,6 +23,9 @@ type machine struct {
 	MPICH       string `json:"mpich,omitempty"`
 	LoadAtStart string `json:"loadAtStart"` // processes that want to run: averages of 1, 5 and 15 minutes
 	LoadAtEnd   string `json:"loadAtEnd"`
+	// The share of the cores' time that others took, the host among them: before anything was measured, and in each round.
+	OthersBefore string   `json:"othersBefore,omitempty"`
+	OthersDuring []string `json:"othersDuring,omitempty"`
 }
 
 func describeMachine(ctx context.Context) machine {

@@ -47,12 +47,18 @@ func measure(ctx context.Context, opts options) (*results, error) {
 		return nil, err
 	}
 	s.res.Machine = describeMachine(ctx)
+	s.lookAround()
 	s.began = time.Now()
 	for round := 1; round <= opts.rounds && ctx.Err() == nil; round++ {
-		s.limits()
-		s.round(ctx, round)
+		share, known := watchOthers(func() {
+			s.limits()
+			s.round(ctx, round)
+		})
 		if ctx.Err() == nil {
 			s.res.Rounds = round
+			if known {
+				s.lookBack(round, share)
+			}
 		}
 	}
 	s.say("")
@@ -164,6 +170,14 @@ func (s *session) one(ctx context.Context, e experiment, c contender) error {
 func (s *session) problem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.res.Problems = append(s.res.Problems, text)
+	s.warn(text)
+}
+
+// warn tells what is no problem of a contender, if it is something.
+func (s *session) warn(text string) {
+	if text == "" {
+		return
+	}
 	s.say("")
 	fmt.Fprintf(os.Stderr, "compare: %s\n", text)
 }

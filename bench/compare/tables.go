@@ -39,6 +39,9 @@ func writeMachine(b *strings.Builder, r *results) {
 	row("MPICH", m.MPICH)
 	row("rounds", fmt.Sprintf("%d, interleaved, in %v", r.Rounds, r.Ended.Sub(r.Begun)))
 	row("load", fmt.Sprintf("%s before, %s after", m.LoadAtStart, m.LoadAtEnd))
+	if m.OthersBefore != "" {
+		row("taken by others", fmt.Sprintf("%s of the cores' time before, %s in the rounds", m.OthersBefore, strings.Join(m.OthersDuring, ", ")))
+	}
 	for _, p := range r.Problems {
 		row("problem", strings.ReplaceAll(p, "|", "/"))
 	}

@@ -95,14 +95,14 @@ func isImportPath(name string) bool {
 		!strings.HasSuffix(name, ".go")
 }
 
-// Build builds pkg with the user's go (GOFLAGS and all) into the directory
+// Build builds pkg with the user's go (GOFLAGS and all) and tags, unless these are "", into the directory
 // into, and returns the binary's path. What the compiler says goes to output
 // after one line that says what failed; then the error Is ErrCompile. It Is
 // ErrNotFound if there is no such package or no go, and the context's if that ended.
 //
 // env, NAME=VALUE, changes the environment of go and of what go starts. The kernel ends
 // go with this process, but not the compilers: env is what one can find these by.
-func Build(ctx context.Context, pkg, into string, env []string, output io.Writer) (string, error) {
+func Build(ctx context.Context, pkg, tags, into string, env []string, output io.Writer) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "", fmt.Errorf("%s: %w: it is no file, and there is no go command to build it with", pkg, ErrNotFound)
 	}
@@ -111,7 +111,7 @@ func Build(ctx context.Context, pkg, into string, env []string, output io.Writer
 	dir, target := where(pkg)
 	if dir == "" && target == pkg && isImportPath(pkg) {
 		if _, err := os.Stat(pkg); err != nil {
-			said, err := goCommand(ctx, "", env, "list", "--", target).CombinedOutput()
+			said, err := goCommand(ctx, "", env, withTags(tags, "list", "--", target)...).CombinedOutput()
 			if ctx.Err() != nil {
 				return "", context.Cause(ctx)
 			}
@@ -120,7 +120,7 @@ func Build(ctx context.Context, pkg, into string, env []string, output io.Writer
 			}
 		}
 	}
-	said, err := goCommand(ctx, dir, env, "build", "-o", into+"/", "--", target).CombinedOutput()
+	said, err := goCommand(ctx, dir, env, withTags(tags, "build", "-o", into+"/", "--", target)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
@@ -131,6 +131,14 @@ func Build(ctx context.Context, pkg, into string, env []string, output io.Writer
 		_, _ = output.Write(said)
 	}
 	return onlyFile(pkg, into)
+}
+
+// withTags puts the flag -tags after go's subcommand.
+func withTags(tags, subcommand string, args ...string) []string {
+	if tags == "" {
+		return append([]string{subcommand}, args...)
+	}
+	return append([]string{subcommand, "-tags=" + tags}, args...)
 }
 
 // inOneLine is why go has failed: in its own words, if it said any.

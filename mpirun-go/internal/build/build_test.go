@@ -96,18 +96,23 @@ func TestBuildSaysWhatGoSays(t *testing.T) {
 
 	fakeGo(t, `echo "$@" in $PWD; echo warned >&2; echo >$3/prog`)
 	var said bytes.Buffer
-	path, err := Build(context.Background(), "./prog", into, nil, &said)
+	path, err := Build(context.Background(), "./prog", "", into, nil, &said)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(into, "prog"), path)
 	assert.Equal(t, "build -o "+into+"/ -- . in "+dir+"/prog\nwarned\n", said.String())
 
+	fakeGo(t, `echo "$@" >&2; echo >$4/prog`)
+	said.Reset()
+	_, err = Build(context.Background(), "./prog", "a,b -x", t.TempDir(), nil, &said)
+	require.NoError(t, err)
+	assert.Contains(t, said.String(), "build -tags=a,b -x -o ")
 	fakeGo(t, "echo main.go:1: wrong; exit 1")
-	_, err = Build(context.Background(), "./prog", into, nil, &said)
+	_, err = Build(context.Background(), "./prog", "", into, nil, &said)
 	require.ErrorIs(t, err, ErrCompile)
 	assert.EqualError(t, err, "./prog: the Go package does not build\nmain.go:1: wrong")
 
 	fakeGo(t, "exit 0")
-	_, err = Build(context.Background(), "./prog", t.TempDir(), nil, &said)
+	_, err = Build(context.Background(), "./prog", "", t.TempDir(), nil, &said)
 	assert.ErrorContains(t, err, "it is not a package main")
 
 	for script, why := range map[string]string{
@@ -115,7 +120,7 @@ func TestBuildSaysWhatGoSays(t *testing.T) {
 		"echo 'go: no required module;' >&2; printf '\tgo get it\n' >&2; exit 1": "go: no required module; go get it",
 	} {
 		fakeGo(t, script)
-		_, err = Build(context.Background(), "no/such", into, nil, &said)
+		_, err = Build(context.Background(), "no/such", "", into, nil, &said)
 		assert.ErrorIs(t, err, ErrNotFound)
 		assert.EqualError(t, err, "no/such: not found: neither a file nor a Go package: "+why)
 	}
@@ -135,6 +140,6 @@ func TestBuildEndsWithItsContext(t *testing.T) {
 			}
 		}
 	}()
-	_, err := Build(ctx, "./prog", t.TempDir(), nil, &bytes.Buffer{})
+	_, err := Build(ctx, "./prog", "", t.TempDir(), nil, &bytes.Buffer{})
 	assert.Equal(t, interrupted, err)
 }

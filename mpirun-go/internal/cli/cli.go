@@ -39,6 +39,7 @@ type Command struct {
 	Hosts         string // as given to --host
 	Hostfile      string
 	Settings      []Setting // --set and --btl, in order
+	Tags          string    // --tags: for building programs
 	BindToCore    bool
 	Oversubscribe bool
 
@@ -203,6 +204,10 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		setting, err := ParseSetting(s)
 		c.Settings = append(c.Settings, setting)
 		return err
+	})
+	flags.Func("tags", "", func(s string) error {
+		c.Tags = s
+		return notEmpty(s)
 	})
 	flags.Func("bind-to", "", func(s string) error {
 		c.BindToCore = s == "core"

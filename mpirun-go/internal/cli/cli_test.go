@@ -14,7 +14,7 @@ import (
 
 func TestEveryFlag(t *testing.T) {
 	cmd, err := cli.Parse(strings.Fields(
-		"-n 3 -x A=1 -x B --wdir /tmp -H localhost:4 --hostfile hosts --btl sm,self --set stats=1 --set stats=0 " +
+		"-n 3 -x A=1 -x B --wdir /tmp -H localhost:4 --hostfile hosts --btl sm,self --set stats=1 --set stats=0 --tags a,b " +
 			"--bind-to core --oversubscribe --tag-output --timestamp-output --output-dir out --stdin all --timeout 90s prog -n x"))
 	require.NoError(t, err)
 	assert.Equal(t, &cli.Command{
@@ -24,6 +24,7 @@ func TestEveryFlag(t *testing.T) {
 		}},
 		Hosts: "localhost:4", Hostfile: "hosts",
 		Settings:   []cli.Setting{{Key: "btl", Value: "sm,self"}, {Key: "stats", Value: "1"}, {Key: "stats", Value: "0"}},
+		Tags:       "a,b",
 		BindToCore: true, Oversubscribe: true, TagOutput: true, TimestampOutput: true,
 		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second,
 	}, cmd)
@@ -65,6 +66,7 @@ func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
 		"--set =1 p":                 "--set =1: want KEY=VALUE",
 		"--timeout -3s p":            "--timeout -3s: want a duration",
 		"--wdir= p":                  "--wdir : is empty",
+		"--tags= p":                  "--tags : is empty",
 		"--launcher slurm p":         "--launcher slurm: several hosts are not supported yet",
 		"--btl for_flag_-n:_,self p": "--btl for_flag_-n:_,self: ",
 	} {

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"math"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/tunable"
 )
@@ -41,6 +42,9 @@ type Machine struct {
 	ShmFree     int64    `json:"shm_free_bytes"` // of it, free
 	Libibverbs  string   `json:"libibverbs"`     // path of the library, "" if it is not installed
 	RDMADevices []string `json:"rdma_devices"`
+	// LockedBytes is how much memory a process may lock, and so register with RDMA devices; -1: any amount.
+	LockedBytes int64         `json:"locked_memory_bytes"`
+	RDMA        []rdma.Device `json:"rdma"` // the same devices, with their ports
 }
 
 // Tunable is one tunable with its value.
@@ -110,9 +114,16 @@ func thisMachine(root string) Machine {
 		m.ShmBytes = int64(fs.Blocks) * int64(fs.Bsize)
 		m.ShmFree = int64(fs.Bavail) * int64(fs.Bsize)
 	}
-	devices, _ := os.ReadDir(filepath.Join(root, "sys/class/infiniband"))
-	for _, d := range devices {
-		m.RDMADevices = append(m.RDMADevices, d.Name())
+	var locked unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked) == nil {
+		m.LockedBytes = -1
+		if locked.Cur <= math.MaxInt64 { // RLIM_INFINITY is more
+			m.LockedBytes = int64(locked.Cur)
+		}
+	}
+	m.RDMA = rdma.Devices(root)
+	for _, d := range m.RDMA {
+		m.RDMADevices = append(m.RDMADevices, d.Name)
 	}
 	return m
 }
@@ -143,15 +154,23 @@ func (r Report) Text(w io.Writer) error {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
 	fmt.Fprintln(table, "Built in")
-	row("transports", strings.Join(r.BTLs, ", "))
+	row("transports", strings.Join(r.BTLs, ", ")+" (ibverbs in programs built with -tags ibverbs)")
 	fmt.Fprintln(table, "\nThis machine")
 	row("host", m.Host)
 	row("kernel", m.Kernel+" "+m.Arch)
 	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
 	row("memory", size(m.MemoryBytes))
 	row("/dev/shm", size(m.ShmBytes)+", "+size(m.ShmFree)+" free")
-	row("libibverbs", orElse(m.Libibverbs, "not installed"))
+	row("libibverbs", orElse(m.Libibverbs, "not installed")+"; locked memory: "+locked(m.LockedBytes))
 	row("RDMA devices", orElse(strings.Join(m.RDMADevices, ", "), "none"))
+	for _, d := range m.RDMA {
+		for _, p := range d.Ports {
+			row("  "+d.Name, port(p))
+			for _, g := range p.GIDs {
+				row("", fmt.Sprintf("  GID %d: %v, %s", g.Index, g.Addr, g.Type))
+			}
+		}
+	}
 	_ = table.Flush()
 
 	b.WriteString("\nTunables: --set KEY=VALUE, or the environment\n")
@@ -162,6 +181,34 @@ func (r Report) Text(w io.Writer) error {
 	_ = table.Flush()
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// port is a port in one line.
+func port(p rdma.Port) string {
+	words := []string{fmt.Sprintf("port %d: %s", p.Number, orElse(p.State, "state unknown"))}
+	for _, word := range []string{p.LinkLayer, p.Rate} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	if p.LID != 0 {
+		words = append(words, fmt.Sprintf("LID %d", p.LID))
+	}
+	if len(p.NetDevs) > 0 {
+		words = append(words, "on "+strings.Join(p.NetDevs, " "))
+	}
+	if p.MTU > 0 {
+		words = append(words, fmt.Sprintf("MTU %d", p.MTU))
+	}
+	return strings.Join(words, ", ")
+}
+
+// locked is a limit of locked memory.
+func locked(n int64) string {
+	if n < 0 {
+		return "unlimited"
+	}
+	return size(n) + " at most"
 }
 
 // size writes bytes in the largest unit that is at least 1, to a tenth.

@@ -3,6 +3,7 @@ package info
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/tunable"
 )
 
@@ -57,6 +59,30 @@ func TestThisMachine(t *testing.T) {
 	assert.Equal(t, library, m.Libibverbs)
 	assert.Equal(t, []string{"mlx5_0"}, m.RDMADevices)
 	assert.Positive(t, m.ShmBytes)
+	assert.Equal(t, []rdma.Device{{Name: "mlx5_0", Ports: []rdma.Port{}}}, m.RDMA)
+	assert.NotZero(t, m.LockedBytes)
+}
+
+func TestDevicesInText(t *testing.T) {
+	r := Report{Machine: Machine{
+		LockedBytes: 8 << 20, RDMADevices: []string{"mlx5_0", "rxe0"},
+		RDMA: []rdma.Device{{Name: "mlx5_0", Ports: []rdma.Port{{Number: 1}}}, {Name: "rxe0", Ports: []rdma.Port{{
+			Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)", LID: 3, NetDevs: []string{"eth0"}, MTU: 1500,
+			GIDs: []rdma.GID{{Index: 1, Addr: netip.MustParseAddr("10.0.0.1"), Type: rdma.RoCEv2}},
+		}}}},
+	}}
+	var text bytes.Buffer
+	require.NoError(t, r.Text(&text))
+	assert.Regexp(t, `(?m)^  libibverbs    not installed; locked memory: 8.0 MiB at most
+  RDMA devices  mlx5_0, rxe0
+    mlx5_0      port 1: state unknown
+    rxe0        port 1: ACTIVE, Ethernet, 2.5 Gb/sec \(1X SDR\), LID 3, on eth0, MTU 1500
+                  GID 1: 10.0.0.1, RoCE v2
+$`, text.String())
+	r.Machine.LockedBytes = -1
+	text.Reset()
+	require.NoError(t, r.Text(&text))
+	assert.Contains(t, text.String(), "locked memory: unlimited\n")
 }
 
 func TestSize(t *testing.T) {

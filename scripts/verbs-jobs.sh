@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# The transport over verbs, on soft-RoCE in the guest of btl/ibverbs/softroce: its contract on two real devices, and
+# jobs whose ranks have nothing but verbs between them, on one rail and on two, beside Debian's benchmarks in the same boot.
+# The figures are for people: nothing fails by a figure.
+# Usage: verbs-jobs.sh [CHECK…]   contract, jobs, figures; with none: all of them.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
+job=$out/job
+mkdir "$job"
+
+# in_guest SECONDS: runs $job/main.
+in_guest() { btl/ibverbs/softroce/run -t "$1" -d "$job" 'sh ./main'; }
+
+contract() {
+    go test -tags ibverbs -c -o "$job/ibverbs.test" ./btl/ibverbs
+    cat >"$job/main" <<'SH'
+MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 exec ./ibverbs.test -test.v -test.timeout=14m -test.run=TestDevice
+SH
+    if ! in_guest 900 >"$out/log" 2>&1; then
+        grep -vE '^(=== RUN| *--- PASS)' "$out/log" | tail -n 100
+        return 1
+    fi
+    grep -cE '^ *--- PASS' "$out/log" | sed 's/$/ tests of the contract hold on rxe/'
+}
+
+programs() {
+    go build -tags ibverbs -o "$job/" ./mpirun-go ./examples/ring ./examples/heat2d ./bench
+    # Emulated, everything takes long: the devices wait longer for an answer than they would on a wire.
+    cat >"$job/lib" <<'SH'
+run() { timeout 100 ./mpirun-go --oversubscribe --btl self,ibverbs --set ibverbs.timeout=18 "$@"; }
+one='rxe0|prx0' two='rxe0|prx0,rxe1|prx1'
+SH
+}
+
+# With two and four ranks the programs print the same as over shared memory.
+jobs() {
+    programs
+    cat >"$job/main" <<'SH'
+. ./lib
+set -e
+for n in 2 4; do
+    for program in ./ring './heat2d -size 90x180 -steps 200'; do
+        timeout 100 ./mpirun-go --oversubscribe -n $n $program >want
+        for rails in "$one" "$two"; do
+            run -n $n --set "ibverbs.devices=$rails" $program >got
+            cmp want got
+            echo "$program, $n ranks, $rails: as over shared memory"
+        done
+    done
+done
+# What cannot work is one line, and status 1.
+bad() {
+    want=$1; shift
+    if run "$@" ./ring >got 2>&1; then echo "no error: $*"; exit 1; fi
+    grep -q "$want" got || { echo "not what is wrong, with $*:"; cat got; exit 1; }
+    echo "refused: $(grep -m1 "$want" got)"
+}
+bad 'no such RDMA device' -n 2 --set ibverbs.devices=nowhere
+bad 'has no port 7' -n 2 --set ibverbs.devices=rxe0:7
+bad 'nothing in entry 99' -n 2 --set ibverbs.devices=rxe0 --set ibverbs.gid=99
+ip link set r1 down
+bad 'port 1 is DOWN' -n 2 --set ibverbs.devices=rxe1
+ip link set r1 up
+SH
+    in_guest 600
+}
+
+figures() {
+    programs
+    cat >"$job/main" <<'SH'
+. ./lib
+# perftest PROGRAM SIZE N: the figure that it prints last in its line, between the ends of rail 0.
+perftest() {
+    $1 -d rxe${4:-0} -p 1851${4:-0} -x 1 -s $2 -n $3 >server 2>&1 &
+    for i in $(seq 100); do netstat -tln | grep -q ":1851${4:-0} " && break; sleep 0.1; done
+    $1 -d prx${4:-0} -p 1851${4:-0} -x 1 -s $2 -n $3 10.10.${4:-0}.1 2>/dev/null | grep "^ *$2 "
+    wait $!
+}
+lat() { perftest ib_send_lat 8 5000 | awk '{print $6}'; }
+# ours RAILS BENCH SIZE FLAG…: a rank on each processor. A rank that is bound to one would have GOMAXPROCS=1, with which Go's
+# scheduler watches long system calls closely; here each post is one.
+ours() { rails=$1 bench=$2 size=$3; shift 3; run -n 2 --bind-to core -x GOMAXPROCS=3 --set "ibverbs.devices=$rails" ./bench $bench -m "$size:$size" "$@" | awk '/^[0-9]/ {print $2}'; }
+bandwidth() { perftest "$1" 1048576 50 "${2:-0}" | awk '{print $4}'; }
+# In turns, so that all meet the same minutes; then the median.
+median() { sort -n | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
+for i in 1 2 3 4 5; do
+    lat >>lat.perftest; ours "$one" latency 8 -i 5000 -x 1000 >>lat.ours
+done
+for i in 1 2 3; do
+    bandwidth ib_read_bw >>bw.read; bandwidth ib_write_bw >>bw.write
+    (bandwidth ib_read_bw 0 >both.0 & bandwidth ib_read_bw 1 >both.1; wait)
+    cat both.0 both.1 | awk '{s+=$1} END {print s}' >>bw.both
+    ours "$one" bw 1048576 -i 2 -x 1 >>bw.one; ours "$two" bw 1048576 -i 2 -x 1 >>bw.two
+done
+for f in lat.perftest lat.ours bw.read bw.write bw.both bw.one bw.two; do echo "$f $(median <$f) of $(echo $(cat $f))"; done
+SH
+    in_guest 900 | tee "$out/figures"
+    awk '{ f[$1] = $2 } END {
+        printf "8 B latency: %.0f us, ib_send_lat %.0f: ratio %.2f\n", f["lat.ours"], f["lat.perftest"], f["lat.ours"] / f["lat.perftest"]
+        best = f["bw.read"] > f["bw.write"] ? f["bw.read"] : f["bw.write"]
+        best *= 1.048576 # it prints MiB/s
+        printf "1 MiB bandwidth: %.1f MB/s, best of ib_read_bw and ib_write_bw %.1f: ratio %.2f\n", f["bw.one"], best, f["bw.one"] / best
+        printf "two rails: %.2f of one; ib_read_bw on both at once: %.2f of one\n", f["bw.two"] / f["bw.one"], f["bw.both"] / f["bw.read"]
+    }' "$out/figures"
+}
+
+checks=("$@")
+[ ${#checks[@]} -gt 0 ] || checks=(contract jobs figures)
+for check in "${checks[@]}"; do
+    case $check in contract | jobs | figures) ;; *) echo "no check $check" >&2; exit 2 ;; esac
+    "$check"
+done
