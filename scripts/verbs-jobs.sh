@@ -57,7 +57,7 @@ bad() {
     echo "refused: $(grep -m1 "$want" got)"
 }
 bad 'no such RDMA device' -n 2 --set ibverbs.devices=nowhere
-bad 'has no port 7' -n 2 --set ibverbs.devices=rxe0:7
+bad 'it has no port 7' -n 2 --set ibverbs.devices=rxe0:7
 bad 'nothing in entry 99' -n 2 --set ibverbs.devices=rxe0 --set ibverbs.gid=99
 ip link set r1 down
 bad 'port 1 is DOWN' -n 2 --set ibverbs.devices=rxe1

@@ -110,15 +110,21 @@ func (e *endpoint) failed(wc *verbs.WC, v verdict) {
 	e.fail(m.errorf(e.p.rank, v.class, v.side, native, cause))
 }
 
+// pop takes the oldest work request out of the ring, and gives its buffer back.
+func (e *endpoint) pop() sqEntry {
+	i := e.sqTail & e.sqMask
+	entry := e.sq[i]
+	e.sq[i] = sqEntry{}
+	e.sqTail++
+	e.m.h.giveBack(&entry)
+	return entry
+}
+
 // finish completes the work request in entry, and all before it, which were not signaled: requests complete in order.
 func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
-		i := e.sqTail & e.sqMask
-		more = i != entry
-		done := e.sq[i]
-		e.sq[i] = sqEntry{}
-		e.sqTail++
-		e.m.h.giveBack(&done)
+		more = e.sqTail&e.sqMask != entry
+		done := e.pop()
 		if done.op == nil {
 			continue
 		}
@@ -134,12 +140,8 @@ func (e *endpoint) finish(entry uint32) {
 // not.
 func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
 	for more := true; more; {
-		i := e.sqTail & e.sqMask
-		more = i != entry
-		done := e.sq[i]
-		e.sq[i] = sqEntry{}
-		e.sqTail++
-		e.m.h.giveBack(&done)
+		more = e.sqTail&e.sqMask != entry
+		done := e.pop()
 		if done.op == nil {
 			continue
 		}

@@ -64,42 +64,46 @@ type group struct {
 var errNoGID = errors.New("it has no GID")
 
 // openHCA opens the device and makes what is shared.
-func openHCA(cfg *Config) (_ *hca, err error) {
+func openHCA(cfg *Config) (*hca, error) {
+	var err error
 	h := new(hca)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.close())
-		}
-	}()
 	if h.dev, err = cfg.Provider.Open(cfg.Device); err != nil {
 		return nil, err // it names the device
 	}
+	if err := h.equip(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("device %s: %w", cfg.Device, err), h.close())
+	}
+	return h, nil
+}
+
+// equip makes what connections share. What there is of it after an error, close destroys.
+func (h *hca) equip(cfg *Config) (err error) {
 	if h.attr, err = h.dev.Query(); err != nil {
-		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+		return err
 	}
 	if cfg.Port > h.attr.Ports {
-		return nil, fmt.Errorf("device %s has no port %d, the last is %d: %w", cfg.Device, cfg.Port, h.attr.Ports, verbs.ErrInvalid)
+		return fmt.Errorf("it has no port %d, the last is %d: %w", cfg.Port, h.attr.Ports, verbs.ErrInvalid)
 	}
 	if err := h.look(cfg); err != nil {
-		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+		return err
 	}
 	if h.pd, err = h.dev.AllocPD(); err != nil {
-		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+		return err
 	}
 	if h.wakes, err = h.dev.CreateCompChannel(); err != nil {
-		return nil, fmt.Errorf("device %s: %w", cfg.Device, err)
+		return err
 	}
 	if h.bounce, err = newSlab(h.pd, bounceBuffers+1, headBytes+cfg.FragBytes); err != nil {
-		return nil, fmt.Errorf("device %s: send buffers: %w", cfg.Device, err)
+		return fmt.Errorf("send buffers: %w", err)
 	}
 	h.scratch = h.bounce.buffer(bounceBuffers)
 	for i := range int32(bounceBuffers) {
 		h.bounceFree = append(h.bounceFree, i)
 	}
 	if err := h.openUD(cfg); err != nil {
-		return nil, fmt.Errorf("device %s: datagrams: %w", cfg.Device, err)
+		return fmt.Errorf("datagrams: %w", err)
 	}
-	return h, nil
+	return nil
 }
 
 // look finds out how the port is and which address it has now.

@@ -133,11 +133,7 @@ func (e *endpoint) tearDown() error {
 	}
 	m.forget(e)
 	for e.sqTail != e.sqHead {
-		done := e.sq[e.sqTail&e.sqMask]
-		e.sq[e.sqTail&e.sqMask] = sqEntry{}
-		e.sqTail++
-		m.h.giveBack(&done)
-		if done.op != nil {
+		if done := e.pop(); done.op != nil {
 			done.op.Done(done.op, e.flushed())
 		}
 	}
