@@ -107,19 +107,14 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 
 // resolve joins two ranks by every rail.
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
-	var routes []pml.Route
+	var all ways
 	for rail, m := range l.jobs[rank].modules {
-		ep, err := m.Connect(peer, l.jobs[peer].modules[rail].Card())
-		if errors.Is(err, btl.ErrUnreachable) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		routes = append(routes, pml.Route{Module: m, Endpoint: ep, Local: rail, Remote: rail})
+		card := l.jobs[peer].modules[rail].Card()
+		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
+	routes, errs := all.routes()
 	if len(routes) == 0 {
-		return nil, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer)
+		return nil, errors.Join(append(errs, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
 	}
 	return routes, nil
 }

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -129,24 +130,52 @@ func (r *rails) resolve(peer int) ([]pml.Route, error) {
 		return r.toSelf()
 	}
 	card := r.cards[peer]
-	var routes []pml.Route
-	var refused []error
+	var all ways
 	for i, l := range r.list {
 		number, ok := railOf(card, l.name, l.nth)
 		if !ok || !l.reaches(peer, card) {
 			continue
 		}
-		ep, err := l.module.Connect(peer, card.Rails[number].Address)
-		if err != nil {
-			refused = append(refused, err)
-			continue
-		}
-		routes = append(routes, pml.Route{Module: l.module, Endpoint: ep, Local: i, Remote: number})
+		address := card.Rails[number].Address
+		all.add(pml.Route{Module: l.module, Local: i, Remote: number}, func() (btl.Endpoint, error) { return l.module.Connect(peer, address) })
 	}
+	routes, refused := all.routes()
 	if len(routes) > 0 {
 		return routes, nil
 	}
 	return nil, r.unreachable(peer, card, refused)
+}
+
+// ways collects the routes to a peer.
+type ways struct {
+	list    []pml.Route
+	isUp    bool
+	refused []error
+}
+
+// add makes an endpoint for a route, and notes how to make the next ones. A rail that does not lead to the peer
+// at all is none; one that cannot now may later.
+func (w *ways) add(route pml.Route, connect func() (btl.Endpoint, error)) {
+	ep, err := connect()
+	switch {
+	case err == nil:
+		route.Endpoint, w.isUp = ep, true
+	default:
+		w.refused = append(w.refused, err)
+		if errors.Is(err, btl.ErrUnreachable) {
+			return
+		}
+	}
+	route.Reopen = connect
+	w.list = append(w.list, route)
+}
+
+// routes is all of them, if one can be used now; else why none can.
+func (w *ways) routes() ([]pml.Route, []error) {
+	if !w.isUp {
+		return nil, w.refused
+	}
+	return w.list, nil
 }
 
 func (r *rails) toSelf() ([]pml.Route, error) {

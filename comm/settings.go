@@ -16,6 +16,8 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 		EagerBytes:  bytesIfSet(j.settings, "pml.eager.bytes"),
 		Protocol:    protocol,
 		RDMABytes:   bytesIfSet(j.settings, "pml.rdma.bytes"),
+		GraceNanos:  int64(j.settings.Duration("pml.grace")),
+		OnRail:      j.onRail,
 		WindowBytes: max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),
 	}
 }

@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +13,7 @@ var (
 	errNotMember = errors.New("a message for a communicator that it is not in")
 )
 
-// incoming is the header of a fragment that is matched. It is decoded once: a fragment may lie
+// incoming is the header of a numbered fragment. It is decoded once: a fragment may lie
 // in memory that the peer can still write.
 type incoming struct {
 	matchHdr
@@ -23,14 +22,14 @@ type incoming struct {
 
 // announcement is what a fragment that was matched says of its message.
 type announcement struct {
-	kind   btl.Tag // MATCH, RNDV or RGET; after the last two the sender waits for an answer
+	kind   btl.Tag // after RNDV and RGET the sender waits for an answer
 	flags  uint8
 	length int64  // of the message
 	send   handle // of the send, if it waits
 }
 
 // decode checks the header of such a fragment and returns what comes along: the message or its
-// beginning, or exposures.
+// beginning, or exposures. Of an answer it reads no more than the number, and returns it whole.
 func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 	in.kind = tag
 	if tag == tagMatch {
@@ -41,7 +40,14 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 		in.length = int64(len(data))
 		return data, nil
 	}
-	if isNotice(tag) {
+	if isAnswer(tag) {
+		if len(frag) < finBytes { // the shortest
+			return nil, fmt.Errorf("%w: an answer of %d bytes", errMalformed, len(frag))
+		}
+		in.seq = sequenceOf(frag)
+		return frag, nil
+	}
+	if !isMessage(tag) {
 		return frag[min(len(frag), matchBytes):], in.matchHdr.decode(frag)
 	}
 	var h rndvHdr
@@ -84,33 +90,26 @@ func (p *PML) arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 		pr.via = m
 	}
 	var err error
-	switch tag {
-	case tagMatch, tagRndv, tagRget, tagSpoil, tagAsk, tagLeft:
+	switch {
+	case isNumbered(tag):
 		err = p.sequenced(pr, tag, frag)
 		if p.full > 0 {
 			p.demanded(pr)
 		}
-	case tagAck:
-		var h ackHdr
-		if err = h.decode(frag); err == nil {
-			err = p.acknowledged(pr, &h)
-		}
-	case tagFrag:
+	case tag == tagFrag:
 		var h fragHdr
 		if err = h.decode(frag); err == nil {
 			err = p.fragment(pr, &h, frag[fragBytes:])
 		}
-	case tagPut:
-		err = p.invitation(pr, frag)
-	case tagFin:
-		var h finHdr
-		if err = h.decode(frag); err == nil {
-			p.finished(pr, &h)
-		}
-	case tagCredit:
+	case tag == tagCredit:
 		var h creditHdr
 		if err = h.decode(frag); err == nil {
 			err = p.credited(pr, h)
+		}
+	case isAboutRail(tag):
+		var h railHdr
+		if err = h.decode(frag); err == nil {
+			p.aboutRail(pr, m, tag, h)
 		}
 	default:
 		err = fmt.Errorf("%w: of kind %d", errMalformed, tag)
@@ -224,10 +223,44 @@ func (p *PML) keepEarly(pr *peer, seq uint64, in *incoming, data []byte) error {
 	return nil
 }
 
-// deliver matches a fragment whose turn it is.
+// answer takes a fragment that names a request of this rank, and whose turn it is.
+func (p *PML) answer(pr *peer, kind btl.Tag, frag []byte) error {
+	switch kind {
+	case tagPut:
+		return p.invitation(pr, frag)
+	case tagFin:
+		var h finHdr
+		err := h.decode(frag)
+		if err == nil {
+			p.finished(pr, &h)
+		}
+		return err
+	case tagRestartNotify, tagRestartNack:
+		var h restartHdr
+		err := h.decode(frag)
+		switch {
+		case err != nil:
+		case kind == tagRestartNotify:
+			p.restartAsked(pr, &h)
+		default:
+			p.restartNeedless(pr, &h)
+		}
+		return err
+	}
+	var h ackHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
+	return p.acknowledged(pr, kind, &h)
+}
+
+// deliver takes a fragment whose turn it is: it matches it, if it is a message.
 func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
-	if in.kind == tagLeft {
+	switch {
+	case in.kind == tagLeft:
 		return p.peerLeft(pr, in, data)
+	case isAnswer(in.kind):
+		return p.answer(pr, in.kind, data)
 	}
 	c := p.context(in.context)
 	if c == nil {
@@ -323,18 +356,30 @@ func (p *PML) dropMessage(m *message) {
 
 // sendAck answers a RNDV or RGET.
 func (p *PML) sendAck(pr *peer, h ackHdr) {
-	op := p.getOp()
-	op.Tag, op.HdrLen, op.Done = tagAck, ackBytes, p.answerDone
+	p.answerWith(pr, tagAck, h)
+}
+
+// answerWith posts an ACK or RNDVRESTARTACK.
+func (p *PML) answerWith(pr *peer, kind btl.Tag, h ackHdr) {
+	op := p.answerOp(pr, kind, ackBytes)
 	h.encode(op.Hdr[:])
-	p.busy++
 	p.send(pr, op)
 }
 
-// onAnswerDone: if the answer did not get through, the peer is lost, and that is told to
+// answerOp makes an operation that belongs to no request.
+func (p *PML) answerOp(pr *peer, kind btl.Tag, bytes int) *btl.Op {
+	op := p.getOp()
+	op.Tag, op.HdrLen, op.Owner, op.Done = kind, uint8(bytes), pr, p.answerDone
+	p.busy++
+	return op
+}
+
+// onAnswerDone: if the answer did not get through at all, the peer is lost, and that is told to
 // whoever waits for it.
-func (p *PML) onAnswerDone(op *btl.Op, _ error) {
+func (p *PML) onAnswerDone(op *btl.Op, err error) {
+	if err != nil && p.saves(op.Owner.(*peer), op, err) {
+		return
+	}
 	p.busy--
 	p.putOp(op)
 }
-
-func setSequence(op *btl.Op, seq uint32) { binary.LittleEndian.PutUint32(op.Hdr[12:], seq) }

@@ -37,6 +37,8 @@ const (
 	// maxNotices bounds the SPOILs, ASKs and LEFTs of one peer that are kept before their turn, or before their
 	// communicator is made. They go without credit, because they are few.
 	maxNotices = 1 << 12
+	// answersEach is how many answers to one of our requests can be on their way, at most.
+	answersEach = 4
 )
 
 var (
@@ -57,7 +59,7 @@ type credit struct {
 	// Announcements that have come from the peer, those of them that were matched or dropped, and how many the
 	// peer was told may come.
 	heard, answered, allowed int64
-	// What is here of the peer's and not received: bytes, and notices.
+	// What is here of the peer's and not received: bytes, and notices and answers.
 	kept    int64
 	notices int
 }
@@ -97,7 +99,7 @@ func counts(kind btl.Tag, bytes int) bool { return kind == tagMatch || bytes > 0
 // hear counts a fragment that has come and was not here before, if it is an announcement.
 func (p *PML) hear(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
-	if isNotice(kind) || counts(kind, bytes) {
+	if !isMessage(kind) || counts(kind, bytes) {
 		return nil
 	}
 	if c.isFull() {
@@ -114,8 +116,8 @@ func (p *PML) hear(pr *peer, kind btl.Tag, bytes int) error {
 func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
 	switch {
-	case isNotice(kind):
-		if c.notices == maxNotices {
+	case !isMessage(kind):
+		if c.notices >= p.mostNotices() {
 			return errWindow
 		}
 		c.notices++
@@ -131,11 +133,16 @@ func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
 	return nil
 }
 
+// mostNotices is how many fragments of a peer that are no messages can have to be kept, if it does as it should.
+func (p *PML) mostNotices() int {
+	return maxNotices + answersEach*(p.sends.inUse()+p.recvs.inUse())
+}
+
 // letGo takes keep back.
 func (p *PML) letGo(pr *peer, kind btl.Tag, bytes int) {
 	c := &pr.credit
 	switch {
-	case isNotice(kind):
+	case !isMessage(kind):
 		c.notices--
 	case counts(kind, bytes):
 		c.kept -= int64(bytes) + fragmentCost
@@ -180,10 +187,8 @@ func (p *PML) tell(pr *peer, more bool) {
 	if wasFull && !c.isFull() {
 		p.full--
 	}
-	op := p.getOp()
-	op.Tag, op.HdrLen, op.Done = tagCredit, creditBytes, p.answerDone
+	op := p.answerOp(pr, tagCredit, creditBytes)
 	creditHdr{taken: c.told, announceable: c.allowed}.encode(op.Hdr[:])
-	p.busy++
 	p.send(pr, op)
 }
 

@@ -54,6 +54,9 @@ func (t *handleTable[T]) remove(h handle) {
 	t.free = append(t.free, h.slot())
 }
 
+// inUse is the number of items.
+func (t *handleTable[T]) inUse() int { return len(t.entries) - len(t.free) }
+
 // each calls f for every item, by slot. f may remove the item.
 func (t *handleTable[T]) each(f func(*T)) {
 	for i := range t.entries {

@@ -9,26 +9,35 @@ import (
 )
 
 // Version of the wire format. It is in every fragment that can be the first from a peer.
-const Version = 1
+const Version = 2
 
 // The fragments. Numbers are little-endian.
 //
-//	MATCH  16   context 6, flags 1, version 1, tag 4, sequence 4      then the message
-//	RNDV   32   as MATCH, then length 8, send handle 8                then its first bytes, if any
-//	ACK    32   send handle 8, receive handle 8, from 8, to 8; both all ones: it is refused
-//	FRAG   16   receive handle 8, offset 8                            then a piece of the message
-//	RGET   32   as RNDV                                               then exposures of the message
-//	PUT    32   as ACK                                                then exposures of the buffer
-//	FIN    16   handle 8, whose 1 (0 the sender's, 1 the receiver's), zero 7
-//	CREDIT 16   bytes taken 8, announcements that may be sent 8
-//	SPOIL  24   as MATCH, then rank 4, why 1, zero 3
-//	ASK    48   as MATCH, then signature 32
-//	LEFT   16   as MATCH, with tag 1, or 0 if it may still match what comes
+//	MATCH            16   context 6, flags 1, version 1, tag 4, sequence 4      then the message
+//	RNDV             32   as MATCH, then length 8, send handle 8                then its first bytes, if any
+//	RGET             32   as RNDV                                               then exposures of the message
+//	ACK              40   send handle 8, zero 4, sequence 4, receive handle 8, from 8, to 8; the last two all ones: it is refused
+//	PUT              40   as ACK                                                then exposures of the buffer
+//	FIN              16   handle 8, whose 1 (0 the sender's, 1 the receiver's), zero 3, sequence 4
+//	RNDVRESTARTNOTIFY 24  send handle 8, zero 4, sequence 4, receive handle 8
+//	RNDVRESTARTACK   40   as ACK
+//	RNDVRESTARTNACK  24   as RNDVRESTARTNOTIFY
+//	SPOIL            24   as MATCH, then rank 4, why 1, zero 3
+//	ASK              48   as MATCH, then signature 32
+//	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
 //
-//	exposure 48  rail 1, zero 7, offset 8, key 32
+//	FRAG             16   receive handle 8, offset 8                            then a piece of the message
+//	CREDIT           16   bytes taken 8, announcements that may be sent 8
+//	RAILDOWN         16   rail 1, version 1, zero 2, epoch 4, zero 8
+//	RAILDOWNACK      16   as RAILDOWN
+//	PROBE            16   as RAILDOWN
+//	PROBEACK         16   as RAILDOWN
 //
-// The sequence is the low half of a 64-bit number that counts the MATCH, RNDV, RGET, SPOIL, ASK and LEFT
-// fragments from one rank to another, whatever their communicator.
+//	exposure         48   rail 1, zero 7, offset 8, key 32
+//
+// Those of the first group are numbered: the sequence is the low half of a 64-bit number that counts them
+// from one rank to another, whatever their communicator. So each arrives once and in order, whatever rails fail
+// (failover.go). The others may come twice, or late, or not at all, and do no harm then.
 const (
 	tagMatch btl.Tag = 1 + iota
 	tagRndv
@@ -41,16 +50,37 @@ const (
 	tagSpoil
 	tagAsk
 	tagLeft
+	tagRestartNotify
+	tagRestartAck
+	tagRestartNack
+	tagRailDown
+	tagRailDownAck
+	tagProbe
+	tagProbeAck
 )
 
-// isMatched reports whether fragments of a kind are numbered.
-func isMatched(tag btl.Tag) bool { return tag <= tagRndv || tag == tagRget || isNotice(tag) }
+// Kinds of fragments, as sets of tags.
+const (
+	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
+	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack
+	roundKinds    = 1<<tagSpoil | 1<<tagAsk
+	numberedKinds = messageKinds | answerKinds | roundKinds | 1<<tagLeft
+)
 
-// isNotice reports whether fragments of a kind are numbered, and are no messages.
-func isNotice(tag btl.Tag) bool { return isOfRound(tag) || tag == tagLeft }
+// isNumbered reports whether fragments of a kind have a sequence number.
+func isNumbered(tag btl.Tag) bool { return uint64(numberedKinds)>>tag&1 != 0 }
+
+// isMessage reports whether fragments of a kind are matched with receives.
+func isMessage(tag btl.Tag) bool { return uint64(messageKinds)>>tag&1 != 0 }
+
+// isAnswer reports whether fragments of a kind name a request of whom they go to.
+func isAnswer(tag btl.Tag) bool { return uint64(answerKinds)>>tag&1 != 0 }
+
+// isAboutRail reports whether fragments of a kind are about a rail.
+func isAboutRail(tag btl.Tag) bool { return tag >= tagRailDown && tag <= tagProbeAck }
 
 // isOfRound reports whether fragments of a kind are about a collective.
-func isOfRound(tag btl.Tag) bool { return tag == tagSpoil || tag == tagAsk }
+func isOfRound(tag btl.Tag) bool { return uint64(roundKinds)>>tag&1 != 0 }
 
 // Flags of a MATCH, RNDV or RGET.
 const (
@@ -59,11 +89,13 @@ const (
 )
 
 const (
-	matchBytes = 16
-	rndvBytes  = 32
-	ackBytes   = 32
-	fragBytes  = 16
-	finBytes   = 16
+	matchBytes   = 16
+	rndvBytes    = 32
+	ackBytes     = 40
+	fragBytes    = 16
+	finBytes     = 16
+	restartBytes = 24
+	railBytes    = 16
 
 	creditBytes   = 16
 	exposureBytes = 48
@@ -153,9 +185,10 @@ func (h *ackHdr) refuses() bool { return h.from == refusal && h.to == refusal }
 
 func (h *ackHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.send))
-	binary.LittleEndian.PutUint64(b[8:], uint64(h.recv))
-	binary.LittleEndian.PutUint64(b[16:], uint64(h.from))
-	binary.LittleEndian.PutUint64(b[24:], uint64(h.to))
+	binary.LittleEndian.PutUint64(b[8:], 0) // and the sequence, when it is posted
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.recv))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.from))
+	binary.LittleEndian.PutUint64(b[32:], uint64(h.to))
 }
 
 func (h *ackHdr) decode(b []byte) error {
@@ -163,14 +196,58 @@ func (h *ackHdr) decode(b []byte) error {
 		return fmt.Errorf("%w: acknowledgement of %d bytes", errMalformed, len(b))
 	}
 	h.send = handle(binary.LittleEndian.Uint64(b))
-	h.recv = handle(binary.LittleEndian.Uint64(b[8:]))
-	h.from = int64(binary.LittleEndian.Uint64(b[16:]))
-	h.to = int64(binary.LittleEndian.Uint64(b[24:]))
+	h.recv = handle(binary.LittleEndian.Uint64(b[16:]))
+	h.from = int64(binary.LittleEndian.Uint64(b[24:]))
+	h.to = int64(binary.LittleEndian.Uint64(b[32:]))
 	if (h.from < 0 || h.to < h.from) && !h.refuses() {
 		return fmt.Errorf("%w: acknowledgement from %d to %d", errMalformed, h.from, h.to)
 	}
 	return nil
 }
+
+// restartHdr is of a RNDVRESTARTNOTIFY or RNDVRESTARTNACK.
+type restartHdr struct{ send, recv handle }
+
+func (h *restartHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.send))
+	binary.LittleEndian.PutUint64(b[8:], 0)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.recv))
+}
+
+func (h *restartHdr) decode(b []byte) error {
+	if len(b) != restartBytes {
+		return fmt.Errorf("%w: restart of %d bytes", errMalformed, len(b))
+	}
+	h.send = handle(binary.LittleEndian.Uint64(b))
+	h.recv = handle(binary.LittleEndian.Uint64(b[16:]))
+	return nil
+}
+
+// railHdr is of a message about a rail: its number at whoever sends this, and the incarnation that is meant.
+type railHdr struct {
+	rail  uint8
+	epoch uint32
+}
+
+func (h *railHdr) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b, uint64(h.rail)|Version<<8|uint64(h.epoch)<<32)
+	binary.LittleEndian.PutUint64(b[8:], 0)
+}
+
+func (h *railHdr) decode(b []byte) error {
+	if len(b) != railBytes {
+		return fmt.Errorf("%w: %d bytes about a rail", errMalformed, len(b))
+	}
+	first := binary.LittleEndian.Uint64(b)
+	h.rail, h.epoch = uint8(first), uint32(first>>32)
+	if v := uint8(first >> 8); v != Version {
+		return fmt.Errorf("%w: wire format version %d, not %d", errMalformed, v, Version)
+	}
+	return nil
+}
+
+// sequenceOf is the number of a numbered fragment, which is long enough.
+func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }
 
 type fragHdr struct {
 	recv   handle
@@ -206,7 +283,7 @@ func (h *finHdr) encode(b []byte) {
 	if h.ofReceive {
 		whose = 1
 	}
-	binary.LittleEndian.PutUint64(b[8:], whose)
+	binary.LittleEndian.PutUint64(b[8:], whose) // and the sequence, when it is posted
 }
 
 func (h *finHdr) decode(b []byte) error {
@@ -214,7 +291,7 @@ func (h *finHdr) decode(b []byte) error {
 		return fmt.Errorf("%w: end of %d bytes", errMalformed, len(b))
 	}
 	h.handle = handle(binary.LittleEndian.Uint64(b))
-	whose := binary.LittleEndian.Uint64(b[8:])
+	whose := binary.LittleEndian.Uint32(b[8:])
 	if whose > 1 {
 		return fmt.Errorf("%w: end of kind %d", errMalformed, whose)
 	}

@@ -63,7 +63,7 @@ func (pr *peer) hold(s *SendRequest) {
 
 // release sends what is held, in order, as far as the peer has room now.
 func (p *PML) release(pr *peer) {
-	for pr.failing == nil && pr.held.head != nil {
+	for pr.failing == nil && pr.stranded == nil && pr.held.head != nil {
 		// It leaves the queue first: it may be complete, and begin again, before launch returns.
 		s := pr.held.pop()
 		if !s.launch() {
@@ -71,6 +71,6 @@ func (p *PML) release(pr *peer) {
 			return
 		}
 	}
-	pr.barred = pr.failing != nil || pr.lost != nil
+	pr.barred = pr.failing != nil || pr.stranded != nil || pr.lost != nil
 	p.tellLeft(pr)
 }

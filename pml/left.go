@@ -57,7 +57,7 @@ func (p *PML) tellLeft(pr *peer) {
 		return
 	}
 	pr.toldLeft = true
-	p.send(pr, p.noticeOp(tagLeft, matchBytes, WorldContext, p.leftAs))
+	p.send(pr, p.noticeOp(pr, tagLeft, matchBytes, WorldContext, p.leftAs))
 }
 
 // peerLeft takes a LEFT.

@@ -97,12 +97,20 @@ func (w *losses) run() {
 		p := New(Config{
 			Rank: rank, Size: n, Engine: progress.New(progress.Config{}), Protocol: protocol, WindowBytes: window,
 			Resolve: func(peer int) (routes []Route, err error) {
+				var failed error
+				up := false
 				for rail, m := range w.modules[rank] {
 					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
 					if err != nil {
-						return nil, err
+						failed = err
+						routes = append(routes, Route{Module: countedModule{m, &w.regions}, Local: rail, Remote: rail})
+						continue
 					}
+					up = true
 					routes = append(routes, Route{Module: countedModule{m, &w.regions}, Endpoint: countedEndpoint{ep, &w.regions}, Local: rail, Remote: rail})
+				}
+				if !up {
+					return nil, failed
 				}
 				return routes, nil
 			},

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// The first error of a rail to a peer is the end of the peer: there is no going on by another rail. But
-// success means delivered, so what the peer's side was told of has to be here: the BTL hands that up, and
-// calls back what is under way, until it says that the rail is Drained. Until then the peer is failing:
+// A peer whose process has ended, or to whom the last rail has failed without one that may come back, is the end of
+// what this rank has to do with it. But success means delivered, so what the peer's side was told of has to be here:
+// the BTL hands that up, and calls back what is under way, until it says that the rail is Drained. Until then the peer is failing:
 //
 //   - what comes from it is taken as ever;
 //   - nothing is posted to it any more; what would be waits in the queue of its rail, and sends are held;
@@ -21,16 +21,31 @@ import (
 // Its other rails are failed too. When the last one is drained nothing can come any more, and nothing
 // touches memory: the peer is lost, and whatever needs it ends.
 
-// fallenRail is a rail of this rank that has failed as a whole.
+// fallenRail is a rail of this rank that has failed as a whole, and has not led anywhere since.
 type fallenRail struct {
 	module  btl.Module
 	cause   error
 	drained bool
 }
 
-// uses reports whether m is the rail that leads to the peer, or the one that it comes by.
-func (pr *peer) uses(m btl.Module) bool {
-	return pr.via == m || slices.ContainsFunc(pr.rails, func(rl rail) bool { return rl.module == m })
+// risen forgets that a rail has failed as a whole.
+func (p *PML) risen(m btl.Module) {
+	if len(p.fallen) > 0 {
+		p.fallen = slices.DeleteFunc(p.fallen, func(f fallenRail) bool { return f.module == m })
+	}
+}
+
+// uses reports whether m is a rail that leads to the peer, or the one that it comes by.
+func (pr *peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m) != nil }
+
+// by is the rail to the peer by a module; nil if there is none.
+func (pr *peer) by(m btl.Module) *rail {
+	for i := range pr.rails {
+		if pr.rails[i].module == m {
+			return &pr.rails[i]
+		}
+	}
+	return nil
 }
 
 // unknown reports whether no rail to or from the peer is known.
@@ -42,26 +57,50 @@ func (pr *peer) isFailing() bool { return pr.failing != nil && pr.lost == nil }
 // Failed implements btl.Events. A rail that a peer does not use concerns it only if that
 // says that its process has ended.
 func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) {
-	cause := causeOf(err)
-	if err.Class == btl.ClassClosed && p.leaving != nil {
-		cause = p.leaving
-	}
 	if rank != btl.AllPeers {
 		if rank < 0 || rank >= len(p.peers) {
 			return
 		}
 		if pr := p.peer(rank); err.Class == btl.ClassPeerGone || pr.uses(m) || pr.unknown() {
-			p.fail(pr, cause, m)
+			p.failedFor(pr, m, err)
 		}
 		return
 	}
-	p.fallen = slices.DeleteFunc(p.fallen, func(f fallenRail) bool { return f.module == m })
-	p.fallen = append(p.fallen, fallenRail{module: m, cause: cause})
+	p.risen(m)
+	p.fallen = append(p.fallen, fallenRail{module: m, cause: p.causeOf(err)})
 	for _, pr := range p.peers {
 		if pr != nil && pr.uses(m) {
-			p.fail(pr, cause, m)
+			p.failedFor(pr, m, err)
 		}
 	}
+}
+
+// failedFor takes the failure of a rail for one peer.
+func (p *PML) failedFor(pr *peer, m btl.Module, err *btl.Error) {
+	if pr.lost != nil || p.closed != nil {
+		return
+	}
+	if pr.failing == nil && err.Class != btl.ClassPeerGone {
+		pr.drains(m)
+		if len(pr.rails) == 0 && p.route(pr) != nil {
+			p.fail(pr, p.causeOf(err), m)
+			return
+		}
+		if rl := pr.by(m); rl != nil {
+			p.railFailed(rl, err)
+			return
+		}
+	}
+	p.fail(pr, p.causeOf(err), m)
+}
+
+// causeOf is causeOf, but for what all ranks' leaving explains.
+func (p *PML) causeOf(err error) error {
+	var be *btl.Error
+	if p.leaving != nil && errors.As(err, &be) && be.Class == btl.ClassClosed {
+		return p.leaving
+	}
+	return causeOf(err)
 }
 
 // fail makes a peer failing, because of its rail m, or nil if that has not said so.
@@ -74,6 +113,7 @@ func (p *PML) fail(pr *peer, cause error, m btl.Module) {
 	}
 	if pr.failing == nil {
 		pr.failing, pr.barred = cause, true
+		p.endGrace(pr)
 		p.condemn(pr)
 	}
 }
@@ -97,6 +137,9 @@ func (p *PML) execute() {
 		pr := p.condemned[0]
 		for i := range pr.rails {
 			rl := &pr.rails[i]
+			if rl.endpoint == nil {
+				continue
+			}
 			rl.endpoint.Fail(cmp.Or(pr.lost, pr.failing))
 			if rl.endpoint.State() == btl.Failed {
 				pr.drains(rl.module) // also if it was down before it was known of
@@ -133,6 +176,9 @@ func (p *PML) Drained(m btl.Module, rank int) {
 
 func (p *PML) drained(pr *peer, m btl.Module) {
 	pr.draining = slices.DeleteFunc(pr.draining, func(d btl.Module) bool { return d == m })
+	if rl := pr.by(m); rl != nil && rl.state == railFailing {
+		p.railDrained(rl)
+	}
 	p.loseDrained(pr)
 }
 
@@ -168,6 +214,7 @@ func (p *PML) lose(pr *peer, err error) {
 		err = p.closed
 	}
 	pr.lost, pr.draining = err, nil
+	p.endGrace(pr)
 	p.settleDirect()
 	p.lostPeers = append(p.lostPeers, pr)
 	if pr.failing == nil && len(pr.rails) > 0 {
@@ -180,8 +227,8 @@ func (p *PML) lose(pr *peer, err error) {
 	if pr.credit.isFull() {
 		p.full--
 	}
-	for i := range pr.rails {
-		for q := &pr.rails[i].queue; !q.empty(); {
+	for _, q := range pr.queues() {
+		for !q.empty() {
 			op := q.pop()
 			op.Done(op, err)
 		}
@@ -290,8 +337,8 @@ func (p *PML) verifyAwaited() {
 	}
 }
 
-// verify loses source, a rank of the job, or each member of c if it is AnySource, if
-// nothing has come from there, and no rail leads there but one that has fallen.
+// verify finds the way to source, a rank of the job, or to each member of c if it is AnySource, if nothing has
+// come from there and none is known: who finds none loses it.
 func (p *PML) verify(c *Context, source int) {
 	if source == request.AnySource {
 		for _, world := range c.group.world {
@@ -302,13 +349,7 @@ func (p *PML) verify(c *Context, source int) {
 	if source < 0 {
 		return
 	}
-	pr := p.peer(source)
-	if !pr.unknown() || p.route(pr) != nil {
-		return
-	}
-	for _, f := range p.fallen {
-		if f.drained && slices.ContainsFunc(pr.rails, func(rl rail) bool { return rl.module == f.module }) {
-			p.lose(pr, f.cause)
-		}
+	if pr := p.peer(source); pr.unknown() {
+		_ = p.route(pr)
 	}
 }

@@ -226,7 +226,7 @@ func TestLostByTheRailItComesBy(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestEndpointIsDown: an endpoint refuses for good, and no event has said so. The answer that
+// TestEndpointIsDown: an endpoint refuses for good, before an event says so. The answer that
 // a receive would wait for is never sent.
 func TestEndpointIsDown(t *testing.T) {
 	for _, cause := range []error{btl.ErrFailed, btl.ErrClosed} {
@@ -250,6 +250,12 @@ func TestEndpointIsDown(t *testing.T) {
 				p.Progress()
 			}
 			p.Progress()
+			if cause == btl.ErrFailed {
+				for _, o := range []ended{r, s, other} {
+					require.Equal(t, request.Active, o.State(), "something may still come")
+				}
+				w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: cause})
+			}
 			for _, o := range []ended{r, s, other} {
 				require.Equal(t, request.Complete, o.State())
 				_, err := o.Take()
@@ -276,7 +282,7 @@ func TestLosingOneBlocksAnother(t *testing.T) {
 	p.RemoveContext(mine)
 	w.refuse = 1
 	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon()
-	w.modules[0].down[1] = btl.ErrFailed
+	w.modules[0].down[1] = btl.ErrClosed
 	w.refuse = 2
 	// The endpoint that is down does not count as a refusal; the answer to rank 2 is refused, twice.
 	p.Progress()
@@ -355,16 +361,26 @@ func TestBufferedToLostPeer(t *testing.T) {
 	}
 }
 
-// TestErrorOfAnOperation: a rail completes an operation with an error of its own.
+// TestErrorOfAnOperation: a rail completes an operation with an error of its own, and lives. It is posted again, under
+// its number, and not from inside.
 func TestErrorOfAnOperation(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 	op := w.flying[0].op
+	w.flying[0].op = nil
 	op.Done(op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected})
+	require.Len(t, w.flying, 1)
+	p.Progress()
+	require.Len(t, w.flying, 2)
+	w.settle()
+	require.EqualValues(t, 1, w.pmls[1].Stats().Duplicates)
+	require.EqualValues(t, 1, p.Stats().Resent)
 	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
-	require.ErrorIs(t, err, btl.ErrInjected)
+	require.NoError(t, err)
+	_, err = r.Take()
+	require.NoError(t, err)
 	require.Zero(t, p.Busy())
 }
 

@@ -165,11 +165,11 @@ func TestMatchingAgainstModel(t *testing.T) {
 		// matches.
 		deliver := func(t *rapid.T, i int) {
 			f := w.flying[i]
-			if isMatched(f.tag) {
+			if isMessage(f.tag) {
 				var in incoming
 				_, err := in.decode(f.tag, f.frag)
 				require.NoError(t, err)
-				models[f.to].arrive(sent[[2]int{f.from, f.to}][in.seq])
+				models[f.to].arrive(sent[[2]int{f.from, f.to}][w.order.of(f.from, f.to, in.seq)])
 			}
 			w.step(i)
 		}

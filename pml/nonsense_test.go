@@ -2,6 +2,7 @@ package pml
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,25 @@ func finOf(h finHdr) []byte {
 	b := make([]byte, finBytes)
 	h.encode(b)
 	return b
+}
+
+func restartOf(h restartHdr) []byte {
+	b := make([]byte, restartBytes)
+	h.encode(b)
+	return b
+}
+
+func railOf(h railHdr) []byte {
+	b := make([]byte, railBytes)
+	h.encode(b)
+	return b
+}
+
+// inSequence is a numbered fragment with that number.
+func inSequence(frag []byte, seq uint32) []byte {
+	frag = slices.Clone(frag)
+	binary.LittleEndian.PutUint32(frag[12:], seq)
+	return frag
 }
 
 func exposuresOf(all ...exposure) []byte {
@@ -87,6 +107,12 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"short left":         {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
 		"long left":          {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
 		"left as what":       {tagLeft, func(_, _ handle) []byte { return matchOf(matchHdr{tag: leftKinds}) }},
+		"long restart":       {tagRestartNotify, func(s, r handle) []byte { return append(restartOf(restartHdr{s, r}), 0) }},
+		"short needlessness": {tagRestartNack, func(s, r handle) []byte { return restartOf(restartHdr{s, r})[:restartBytes-1] }},
+		"anew and too much":  {tagRestartAck, func(s, r handle) []byte { return ackOf(ackHdr{send: s, to: 1001})[:ackBytes-1] }},
+		"short rail down":    {tagRailDown, func(_, _ handle) []byte { return railOf(railHdr{})[:railBytes-1] }},
+		"long probe":         {tagProbe, func(_, _ handle) []byte { return append(railOf(railHdr{}), 0) }},
+		"probe of another":   {tagProbeAck, func(_, _ handle) []byte { b := railOf(railHdr{}); b[1]++; return b }},
 		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {
@@ -101,7 +127,7 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 			other := p.Irecv(c[0], nil, 1, 2, 1, "recv")
 			// In the sequence, so that only the nonsense is wrong with it.
 			frag := f.frag(send.name, streaming.name)
-			if isMatched(f.tag) && f.tag > 0 {
+			if isNumbered(f.tag) {
 				if len(frag) >= matchBytes {
 					binary.LittleEndian.PutUint32(frag[12:], 1)
 				}
@@ -137,16 +163,25 @@ func TestLateFragments(t *testing.T) {
 	w.settle()
 	require.Equal(t, request.Complete, s.State())
 	p.Arrived(nil, 1, tagAck, ack.frag)
+	require.EqualValues(t, 1, p.Stats().Duplicates)
 	again := p.Isend(c[0], pattern(1000, 2), 1, 1, Standard, "send") // takes the same slot
-	p.Arrived(nil, 1, tagAck, ack.frag)
+	seq := uint32(0)
+	next := func(frag []byte) []byte {
+		seq++
+		return inSequence(frag, seq)
+	}
+	p.Arrived(nil, 1, tagAck, next(ack.frag))
 	p.Arrived(nil, 1, tagFrag, fragOf(fragHdr{recv: 0}))
 	p.Arrived(nil, 1, tagFrag, fragOf(fragHdr{recv: 1<<63 | 1<<20}))
-	p.Arrived(nil, 1, tagPut, ack.frag)
+	require.EqualValues(t, 2, p.Stats().StaleFragments)
+	p.Arrived(nil, 1, tagPut, next(ack.frag))
 	for _, ofReceive := range []bool{false, true} {
-		p.Arrived(nil, 1, tagFin, finOf(finHdr{handle: 0, ofReceive: ofReceive}))
-		p.Arrived(nil, 1, tagFin, finOf(finHdr{handle: 1<<63 | 1<<20, ofReceive: ofReceive}))
+		p.Arrived(nil, 1, tagFin, next(finOf(finHdr{handle: 0, ofReceive: ofReceive})))
+		p.Arrived(nil, 1, tagFin, next(finOf(finHdr{handle: 1<<63 | 1<<20, ofReceive: ofReceive})))
 	}
-	require.EqualValues(t, 9, p.Stats().Malformed)
+	p.Arrived(nil, 1, tagRestartAck, next(ackOf(ackHdr{send: again.name, recv: 1, to: 1000})))
+	p.Arrived(nil, 1, tagRestartNack, next(restartOf(restartHdr{send: again.name})))
+	require.EqualValues(t, 8, p.Stats().Malformed)
 	require.Equal(t, request.Active, again.State())
 	require.NoError(t, p.Lost(c[0], 1))
 }
@@ -161,11 +196,21 @@ func TestForeignHandles(t *testing.T) {
 	r := p.Irecv(c[0], out, 1, 1, 9, "recv")
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	p.Arrived(nil, 2, tagFrag, fragOf(fragHdr{recv: r.name}, 1, 2, 3))
-	p.Arrived(nil, 2, tagAck, ackOf(ackHdr{send: s.name, recv: 1, to: 1000}))
-	p.Arrived(nil, 2, tagPut, putOf(ackHdr{send: s.name, recv: 1, to: 1000}, exposuresOf(exposure{})...))
-	p.Arrived(nil, 2, tagFin, finOf(finHdr{handle: s.name}))
-	p.Arrived(nil, 2, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
-	require.EqualValues(t, 5, p.Stats().Malformed)
+	for i, f := range []struct {
+		tag  btl.Tag
+		frag []byte
+	}{
+		{tagAck, ackOf(ackHdr{send: s.name, recv: 1, to: 1000})},
+		{tagPut, putOf(ackHdr{send: s.name, recv: 1, to: 1000}, exposuresOf(exposure{})...)},
+		{tagFin, finOf(finHdr{handle: s.name})},
+		{tagFin, finOf(finHdr{handle: r.name, ofReceive: true})},
+		{tagRestartNotify, restartOf(restartHdr{send: r.send, recv: r.name})},
+	} {
+		p.Arrived(nil, 2, f.tag, inSequence(f.frag, uint32(i)))
+	}
+	require.EqualValues(t, 4, p.Stats().Malformed)
+	require.EqualValues(t, 1, p.Stats().StaleFragments)
+	require.False(t, r.restart)
 	require.Equal(t, request.Active, r.State())
 	require.Equal(t, make([]byte, 1000), out)
 	require.Equal(t, sendAnnounced, s.state)
@@ -258,7 +303,7 @@ func TestForgedEnds(t *testing.T) {
 	w.step(0)
 	w.step(0)
 	require.Equal(t, opPut, w.flying[0].tag)
-	w.pmls[1].Arrived(w.modules[1], 0, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
+	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
 	require.Equal(t, request.Complete, r.State())
 	w.settle()
 	require.Equal(t, make([]byte, 1000), out, "it was the user's again")
@@ -270,7 +315,7 @@ func TestForgedEnds(t *testing.T) {
 	w, c = newWire(t, 2, nil)
 	s, r, in, out := oneWay(w, c, 1000)
 	w.step(0)
-	w.pmls[1].Arrived(w.modules[1], 0, tagFin, finOf(finHdr{handle: r.name, ofReceive: true}))
+	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
 	require.Equal(t, request.Active, r.State())
 	arrived(t, w, s, r, in, out)
 }

@@ -1,6 +1,9 @@
 package pml
 
-import "github.com/mpigo/mpigo/btl"
+import (
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
 
 // peer is what is known of one other rank, or of this rank as its own peer.
 type peer struct {
@@ -15,14 +18,25 @@ type peer struct {
 	eagerBytes  int         // longest message to go with its MATCH
 	// rdmaBytes is the shortest message that remote access moves better; 0 if no rail has it.
 	rdmaBytes int
-	// getters and putters are the rails that read and write remotely, in either direction.
-	getters, putters railSet
+	// getters and putters are the rails that read and write remotely, in either direction; up are those
+	// that take traffic. first is one of these, if there is one.
+	getters, putters, up railSet
 
 	// via is the rail by which fragments of the peer arrive; nil before the first.
 	via btl.Module
 
-	// barred says that sends do not go at once: the peer is failing or lost, or others are held.
+	// barred says that sends do not go at once: the peer is stranded, failing or lost, or others are held.
 	barred bool
+	// stranded is why no rail is up, while one may come back before grace ends; extended is how often
+	// that was put off. waiting is what is to be posted then.
+	stranded error
+	grace    *progress.Timer
+	extended int
+	waiting  opQueue
+	// limbo holds operations whose delivery is unknown since their rail failed, until it is drained.
+	limbo opQueue
+	// unfenced is how many rails have failed of which it is not known that both halves are drained.
+	unfenced int
 	// failing is why nothing is posted to this peer any more; draining, by which of its rails
 	// something may still come. lost is why nothing comes either.
 	failing  error

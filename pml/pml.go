@@ -35,7 +35,9 @@
 //	stripes.go   the pieces of a long message, and who carries them
 //	memory.go    registered memory
 //	spoil.go     collectives that a rank has given up, and who waits for whom in one
-//	lost.go      peers and rails that are gone, and who hears of it
+//	failover.go  rails that fail, what was under way on them, and what is sent anew
+//	health.go    how well rails are, and how they come back
+//	lost.go      peers that are gone, and who hears of it
 //	left.go      ranks that are in Finalize, and who hears of it
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
@@ -72,6 +74,10 @@ type Config struct {
 	WindowBytes int64
 	// Resolve makes the endpoints to a peer, the best rail first, when it is first needed.
 	Resolve func(peer int) ([]Route, error)
+	// GraceNanos is how long requests wait for a rail to come back when none is left; 0: not at all.
+	GraceNanos int64
+	// OnRail, if set, hears of each rail to a peer that fails or comes back.
+	OnRail func(RailEvent)
 	// OnIllegal, if set, hears of a transition that the tables of states do not allow,
 	// which is a bug. For tests.
 	OnIllegal func(what string)
@@ -106,6 +112,12 @@ type Stats struct {
 	Duplicates uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
+	// RailsFailed and RailsReturned count the ways to peers that failed and came back; Resent the fragments that
+	// were sent again because of that, Restarts the messages that were sent or read anew from their beginning, and
+	// StaleFragments the pieces of earlier attempts that were dropped.
+	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
+	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was posted again.
+	SwitchNanos int64
 	// Malformed counts fragments that made no sense, or came for what is over, and were dropped.
 	Malformed uint64
 	// Illegal counts transitions that should be impossible.
@@ -144,12 +156,13 @@ type PML struct {
 	lostPeers []*peer
 	condemned []*peer // failing or lost, their endpoints still to be failed
 	fallen    []fallenRail
-	full      int  // peers, not lost, whose announcements are used up
-	doubtful  bool // a rail has fallen since the last turn
-	patience  int  // turns until wonder
+	broken    []*peer // with something in limbo and no rail to be drained
+	full      int     // peers, not lost, whose announcements are used up
+	doubtful  bool    // a rail has fallen since the last turn
+	patience  int     // turns until wonder
 
 	// Callbacks of operations, made once.
-	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone func(op *btl.Op, err error)
+	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeAckDone func(op *btl.Op, err error)
 
 	busy    int // sends not finished, and acknowledgements not posted
 	closed  error
@@ -184,6 +197,7 @@ func New(cfg Config) *PML {
 	}
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.recvPieceDone, p.inviteDone, p.answerDone = p.onRecvPieceDone, p.onInviteDone, p.onAnswerDone
+	p.railDone, p.probeAckDone = p.onRailDone, p.onProbeAckDone
 	return p
 }
 
@@ -198,6 +212,7 @@ func (p *PML) Progress() int {
 		p.wonder()
 	}
 	p.execute()
+	p.mend()
 	if len(p.blocked) == 0 {
 		return 0
 	}
@@ -321,6 +336,7 @@ func (p *PML) getOp() *btl.Op {
 }
 
 func (p *PML) putOp(op *btl.Op) {
+	op.Hdr[opNumbered], op.Hdr[opTries] = 0, 0
 	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
 	p.freeOps = append(p.freeOps, op)
 }

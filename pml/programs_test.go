@@ -72,6 +72,7 @@ type program struct {
 	edges   []int
 	window  int64
 	regions ledger
+	order   messageOrder
 
 	nextID int
 	sent   map[[2]int][]modelMsg // by sender and receiver, in the order of their starts
@@ -133,6 +134,32 @@ type taken struct {
 	modelMsg
 }
 
+// orderedEndpoint tells which messages are posted.
+type orderedEndpoint struct {
+	countedEndpoint
+	rank  int
+	order *messageOrder
+}
+
+func (e orderedEndpoint) Send(op *btl.Op) error {
+	tag, hdr := op.Tag, slices.Clone(op.Header())
+	e.order.posted(e.rank, e.Peer(), tag, hdr) // before others are posted from inside
+	err := e.countedEndpoint.Send(op)
+	if err != nil {
+		e.order.refused(e.rank, e.Peer(), tag, hdr)
+	}
+	return err
+}
+
+func (e orderedEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	e.order.posted(e.rank, e.Peer(), tag, hdr)
+	taken := e.countedEndpoint.SendInline(tag, hdr, payload)
+	if !taken {
+		e.order.refused(e.rank, e.Peer(), tag, hdr)
+	}
+	return taken
+}
+
 // ear is between the fabric and a rank.
 type ear struct{ *player }
 
@@ -145,12 +172,12 @@ func (e ear) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 	if tag == tagCredit {
 		e.w.did["credits"]++
 	}
-	if isMatched(tag) {
+	if isMessage(tag) {
 		var in incoming
 		if _, err := in.decode(tag, frag); err != nil {
 			e.w.fail("%v", err)
 		}
-		e.model.arrive(e.w.sent[[2]int{peer, e.rank}][in.seq])
+		e.model.arrive(e.w.sent[[2]int{peer, e.rank}][e.w.order.of(peer, e.rank, in.seq)])
 	}
 	e.p.Arrived(countedModule{m, &e.w.regions}, peer, tag, frag)
 }
@@ -264,7 +291,7 @@ func (w *program) build() {
 				for _, rail := range rails[peer] {
 					m := nd.modules[rail]
 					ep, cerr := m.Connect(peer, w.players[peer].modules[rail].Card())
-					routes = append(routes, Route{Module: countedModule{m, &w.regions}, Endpoint: countedEndpoint{ep, &w.regions}, Local: rail, Remote: rail})
+					routes = append(routes, Route{Module: countedModule{m, &w.regions}, Endpoint: orderedEndpoint{countedEndpoint{ep, &w.regions}, rank, &w.order}, Local: rail, Remote: rail})
 					err = errors.Join(err, cerr)
 				}
 				if len(routes) > 1 {

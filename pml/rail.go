@@ -2,6 +2,7 @@ package pml
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,9 @@ type Route struct {
 	// Local and Remote are the numbers of the rail on this side and on the peer's: what Local is
 	// here is Remote there. They name rails in headers. At most 255.
 	Local, Remote int
+	// Reopen makes the next incarnation of the endpoint, when the last one is drained. nil: a rail that
+	// has failed does not come back. With it, Endpoint may be nil: the rail is down to begin with.
+	Reopen func() (btl.Endpoint, error)
 }
 
 // maxRails bounds the rails to one peer that are used.
@@ -26,16 +30,22 @@ const maxRails = 8
 type rail struct {
 	peer     *peer
 	module   btl.Module
-	endpoint btl.Endpoint
+	endpoint btl.Endpoint // nil before the first, of a rail that is down
 	// What can be done beyond Send, and is not forbidden; else nil.
 	getter    btl.Getter
 	putter    btl.Putter
 	registrar btl.Registrar
 
 	local, remote uint8
+	index         uint8 // in peer.rails
 	sendBytes     int   // longest fragment
-	weight        int64 // its share of large messages, in 10⁶ bytes a second
+	weight        int64 // its share of large messages, in 10⁶ bytes a second, as its health is now
 	latencyNanos  int64
+
+	state   railState
+	reopen  func() (btl.Endpoint, error)
+	mending mending
+	health  health
 
 	// queue holds operations in the order in which they are to be posted, while the rail
 	// refuses them. What comes later queues behind.
@@ -95,15 +105,20 @@ func (p *PML) route(pr *peer) error {
 	if err == nil {
 		err = p.useRoutes(pr, routes)
 	}
+	if err == nil {
+		p.findFallen(pr)
+		return nil
+	}
 	for _, f := range p.fallen { // also by a rail that is no way any more, something may still come
-		if !f.drained && (err != nil || pr.uses(f.module)) {
+		if !f.drained {
 			p.fail(pr, f.cause, f.module)
 		}
 	}
-	if err == nil {
-		return nil
-	}
-	if pr.failing == nil {
+	switch {
+	case pr.failing != nil:
+	case len(pr.draining) > 0: // something may still come
+		return err
+	default:
 		p.lose(pr, causeOf(err))
 	}
 	return cmp.Or(pr.lost, pr.failing)
@@ -131,16 +146,21 @@ func (p *PML) useRoutes(pr *peer, routes []Route) error {
 	pr.rails = make([]rail, len(routes))
 	for i, r := range routes {
 		pr.rails[i] = p.newRail(pr, r)
+		pr.rails[i].index = uint8(i)
+		pr.up |= 1 << i
 	}
-	p.preferFirst(pr)
+	p.preferFirst(pr, 0)
 	// What is exposed has to fit into the fragment that says where.
-	n := min((pr.first.sendBytes-rndvBytes)/exposureBytes, len(pr.rails))
+	n := min((pr.leastSendBytes()-ackBytes)/exposureBytes, len(pr.rails))
 	for i := range pr.rails[:n] {
-		if pr.rails[i].getter != nil {
-			pr.getters |= 1 << i
-		}
-		if pr.rails[i].putter != nil {
-			pr.putters |= 1 << i
+		if rl := &pr.rails[i]; rl.registrar != nil {
+			caps := rl.module.Attrs().Caps & p.cfg.Protocol.caps()
+			if caps&btl.CapGet != 0 {
+				pr.getters |= 1 << i
+			}
+			if caps&btl.CapPut != 0 {
+				pr.putters |= 1 << i
+			}
 		}
 	}
 	return nil
@@ -149,21 +169,10 @@ func (p *PML) useRoutes(pr *peer, routes []Route) error {
 func (p *PML) newRail(pr *peer, r Route) rail {
 	a := r.Module.Attrs()
 	rl := rail{
-		peer: pr, module: r.Module, endpoint: r.Endpoint, local: uint8(r.Local), remote: uint8(r.Remote),
-		sendBytes: a.MaxSendBytes, weight: max(a.BandwidthMBps, 1), latencyNanos: max(a.LatencyNanos, 0),
+		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), reopen: r.Reopen,
+		sendBytes: a.MaxSendBytes, weight: max(a.BandwidthMBps, 1), latencyNanos: max(a.LatencyNanos, 0), health: fullHealth,
 	}
-	caps := a.Caps & p.cfg.Protocol.caps()
-	registrar, ok := r.Module.(btl.Registrar)
-	if !ok || caps == 0 {
-		return rl
-	}
-	if caps&btl.CapGet != 0 {
-		rl.getter, _ = r.Endpoint.(btl.Getter)
-	}
-	if caps&btl.CapPut != 0 {
-		rl.putter, _ = r.Endpoint.(btl.Putter)
-	}
-	if rl.getter != nil || rl.putter != nil {
+	if registrar, ok := r.Module.(btl.Registrar); ok && a.Caps&p.cfg.Protocol.caps() != 0 {
 		rl.registrar = registrar
 		if least := a.RDMABytes; pr.rdmaBytes == 0 || least < pr.rdmaBytes {
 			pr.rdmaBytes = max(least, 1)
@@ -172,17 +181,49 @@ func (p *PML) newRail(pr *peer, r Route) rail {
 			pr.rdmaBytes = p.cfg.RDMABytes
 		}
 	}
+	if r.Endpoint != nil {
+		p.adopt(&rl, r.Endpoint)
+	}
 	return rl
 }
 
-// preferFirst takes over what is to be known of the first rail.
-func (p *PML) preferFirst(pr *peer) {
-	first := &pr.rails[0]
+// adopt takes an incarnation of a rail's endpoint in use.
+func (p *PML) adopt(rl *rail, ep btl.Endpoint) {
+	rl.endpoint, rl.getter, rl.putter = ep, nil, nil
+	if ep.State() == btl.Up {
+		p.risen(rl.module)
+	}
+	if rl.registrar == nil {
+		return
+	}
+	caps := rl.module.Attrs().Caps & p.cfg.Protocol.caps()
+	if caps&btl.CapGet != 0 {
+		rl.getter, _ = ep.(btl.Getter)
+	}
+	if caps&btl.CapPut != 0 {
+		rl.putter, _ = ep.(btl.Putter)
+	}
+}
+
+// leastSendBytes is the longest fragment that each of the peer's rails takes: what one did not deliver another
+// has to.
+func (pr *peer) leastSendBytes() int {
+	least := pr.rails[0].sendBytes
+	for i := range pr.rails {
+		least = min(least, pr.rails[i].sendBytes)
+	}
+	return least
+}
+
+// preferFirst makes a rail the first, and takes over what is to be known of it.
+func (p *PML) preferFirst(pr *peer, index int) {
+	first := &pr.rails[index]
 	a := first.module.Attrs()
 	pr.first = first
-	pr.eagerBytes = min(a.EagerBytes, a.MaxSendBytes) - rndvBytes
+	most := pr.leastSendBytes()
+	pr.eagerBytes = min(a.EagerBytes, most) - rndvBytes
 	if p.cfg.EagerBytes > 0 {
-		pr.eagerBytes = min(p.cfg.EagerBytes, a.MaxSendBytes-rndvBytes)
+		pr.eagerBytes = min(p.cfg.EagerBytes, most-rndvBytes)
 	}
 	pr.inliner, pr.inlineBytes = nil, 0
 	if a.Caps&btl.CapInline != 0 {
@@ -203,11 +244,15 @@ func (pr *peer) numbered(number uint8) int {
 	return -1
 }
 
-// send posts op by the peer's first rail. Its Done may be called inside, with an error if the
-// peer is lost.
+// send posts op by the peer's first rail, or when one comes up if none is. Its Done may be called inside, with an
+// error if the peer is lost.
 func (p *PML) send(pr *peer, op *btl.Op) {
 	if err := p.route(pr); err != nil {
 		op.Done(op, err)
+		return
+	}
+	if pr.stranded != nil && pr.lost == nil {
+		pr.waiting.push(op)
 		return
 	}
 	p.post(pr.first, op)
@@ -222,8 +267,14 @@ func (p *PML) post(rl *rail, op *btl.Op) {
 		op.Done(op, pr.lost)
 		return
 	}
-	if pr.failing == nil && rl.queue.empty() && p.tryPost(rl, op) {
-		return
+	if pr.failing == nil && rl.queue.empty() {
+		switch p.tryPost(rl, op) {
+		case accepted:
+			return
+		case railIsDown:
+			p.divert(rl, op, rl.mending.cause)
+			return
+		}
 	}
 	p.stats.Retries++
 	rl.queue.push(op)
@@ -240,9 +291,27 @@ const (
 	opPut btl.Tag = 0xff
 )
 
-// tryPost posts op once, and reports whether it was taken. If it never will be, the peer is failing.
-func (p *PML) tryPost(rl *rail, op *btl.Op) bool {
-	p.number(rl.peer, op)
+// isBound reports whether operations of a kind are made for the rail that they are posted on, so that no other can
+// take them.
+func isBound(tag btl.Tag) bool {
+	return tag == tagFrag || tag == opGet || tag == opPut || tag == tagProbe || tag == tagProbeAck
+}
+
+// outcome is what became of a post.
+type outcome uint8
+
+const (
+	accepted outcome = iota
+	refused
+	railIsDown
+)
+
+// tryPost posts op once. A rail that takes nothing any more has failed.
+func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
+	if rl.state == railFailing || rl.state == railDown {
+		return railIsDown
+	}
+	fresh := p.number(rl.peer, op)
 	var err error
 	switch op.Tag {
 	case opGet:
@@ -253,30 +322,48 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) bool {
 		err = rl.endpoint.Send(op)
 	}
 	if err == nil {
-		return true
+		return accepted
 	}
-	p.unnumber(rl.peer, op)
-	if !errors.Is(err, btl.ErrResource) {
-		// The endpoint is down, and whoever waits for an answer by it must not wait for ever.
+	if fresh {
+		p.unnumber(rl.peer, op)
+	}
+	switch {
+	case errors.Is(err, btl.ErrResource):
+		return refused
+	case errors.Is(err, btl.ErrFailed):
+		p.railFailed(rl, err)
+		if rl.peer.failing == nil {
+			return railIsDown
+		}
+	default: // no rail would take that, and whoever waits for it must not wait for ever
 		p.fail(rl.peer, causeOf(err), nil)
 	}
-	return false
+	return refused
 }
 
-// number gives a fragment that is matched the next sequence number, and unnumber takes it back:
-// a number belongs to a fragment only once the rail has taken it, or there would be gaps.
-func (p *PML) number(pr *peer, op *btl.Op) {
-	if isMatched(op.Tag) {
-		setSequence(op, uint32(pr.sendSeq))
-		pr.sendSeq++
+// number gives a fragment the next sequence number, if it is of a kind that has one and was not posted before.
+// unnumber takes it back: a number belongs to a fragment only once a rail has taken it, or there would be gaps.
+func (p *PML) number(pr *peer, op *btl.Op) (fresh bool) {
+	if !isNumbered(op.Tag) || op.Hdr[opNumbered] != 0 {
+		return false
 	}
+	binary.LittleEndian.PutUint32(op.Hdr[12:], uint32(pr.sendSeq))
+	op.Hdr[opNumbered] = 1
+	pr.sendSeq++
+	return true
 }
 
 func (p *PML) unnumber(pr *peer, op *btl.Op) {
-	if isMatched(op.Tag) {
-		pr.sendSeq--
-	}
+	op.Hdr[opNumbered] = 0
+	pr.sendSeq--
 }
+
+// Places in an operation's header, past all that is sent.
+const (
+	pieceRail  = btl.MaxHeaderBytes - 1 - iota // of a piece, the index of its rail
+	opNumbered                                 // not 0: it has its sequence number
+	opTries                                    // how often it was posted again
+)
 
 // retry posts what a rail has refused, until it refuses again.
 func (p *PML) retry(rl *rail) int {
@@ -284,9 +371,12 @@ func (p *PML) retry(rl *rail) int {
 	for rl.peer.failing == nil && !rl.queue.empty() {
 		// It leaves the queue first: once posted, it is the BTL's to link.
 		op := rl.queue.pop()
-		if !p.tryPost(rl, op) {
+		switch p.tryPost(rl, op) {
+		case refused:
 			rl.queue.pushFront(op)
-			break
+			return n
+		case railIsDown:
+			p.divert(rl, op, rl.mending.cause)
 		}
 		n++
 	}

@@ -33,7 +33,7 @@ func (s recvState) String() string { return recvNames[s] }
 //	matched    streaming  it has answered by ACK or PUT, and pieces are still to come
 //	           getting    RGET came, and there is something to read
 //	           idle       all of the message that fits was there
-//	getting    streaming  it cannot be read, and ACK asks for fragments
+//	getting    streaming  it cannot be read, or not any more, and ACK asks for fragments
 //	           idle       all was read; or the peer was lost, and all reads called back
 //	streaming  idle       the last piece arrived, or FIN; or the peer was lost; and PUT was called back
 var recvLegal = [5][5]bool{
@@ -72,6 +72,8 @@ type RecvRequest struct {
 	t         *transfer
 	waits     int // operations posted or queued and not called back
 	pumping   bool
+	broken    bool // a rail has failed with a read: all is to be read anew
+	restart   bool // the sender has asked to begin anew
 	err       error
 }
 
@@ -266,8 +268,11 @@ func (r *RecvRequest) invite() bool {
 }
 
 // onInviteDone is called when a PUT was delivered, or not.
-func (p *PML) onInviteDone(op *btl.Op, _ error) {
+func (p *PML) onInviteDone(op *btl.Op, err error) {
 	r := op.Owner.(*RecvRequest)
+	if err != nil && p.saves(r.from, op, err) {
+		return
+	}
 	p.putOp(op)
 	r.waits--
 	r.advance()
@@ -311,8 +316,12 @@ func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
 	r.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
 	if err == nil {
 		r.got += int64(len(op.Payload))
-	} else if r.err == nil {
-		r.err = err
+	} else if misused(err) || r.from.failing != nil || r.from.lost != nil {
+		if r.err == nil {
+			r.err = err
+		}
+	} else {
+		r.broken = true
 	}
 	p.putOp(op)
 	r.waits--
@@ -332,8 +341,8 @@ func (r *RecvRequest) advance() {
 		return
 	}
 	r.pumping = true
-	for r.state == recvGetting && r.err == nil && r.t.next < r.t.end {
-		i, from, to := r.t.take(r.from.rails, r.t.theirs.set&r.t.mine.set, true)
+	for r.state == recvGetting && r.err == nil && !r.broken && r.t.next < r.t.end {
+		i, from, to := r.t.take(r.from.rails, r.readers(), true)
 		if i < 0 {
 			break
 		}
@@ -352,9 +361,13 @@ func (r *RecvRequest) advance() {
 		// It is over before FIN is posted: that may find the rail down, which ends what is not.
 		p, pr, h := r.p, r.from, finHdr{handle: r.send}
 		r.finish(nil)
-		p.busy++
-		p.end(pr, &h, nil, p.answerDone)
+		op := p.answerOp(pr, tagFin, finBytes)
+		h.encode(op.Hdr[:])
+		p.send(pr, op)
 	case r.got == r.want && r.state == recvStreaming:
+		if r.restart {
+			r.p.tellNeedless(r.from, restartHdr{r.send, r.name})
+		}
 		r.finish(nil)
 	case r.from.lost != nil:
 		r.finish(r.from.lost)
@@ -362,11 +375,28 @@ func (r *RecvRequest) advance() {
 	case misused(r.err):
 		// The sender has taken the message away from there, or cannot have it read.
 		r.p.stats.Unread++
-		r.err, r.got = nil, 0
-		r.ask()
+		r.askAnew()
 	case r.err != nil:
 		r.finish(causeOf(r.err))
+	case r.broken:
+		if !r.from.isUnsettled() {
+			r.readAnew()
+		}
+	case r.state == recvGetting && r.readers() == 0 && r.from.up != 0:
+		r.p.stats.Unread++
+		r.askAnew()
+	case r.restart:
+		r.receiveAnew()
 	}
+}
+
+// readers is the rails that can read the message now.
+func (r *RecvRequest) readers() railSet { return r.t.theirs.set & r.t.mine.set & r.from.up }
+
+// askAnew wants all of the message in fragments, though it was to be read.
+func (r *RecvRequest) askAnew() {
+	r.err, r.broken, r.got = nil, false, 0
+	r.ask()
 }
 
 // misused reports whether an error is of a remote access, and not of the rail.
@@ -382,6 +412,7 @@ func misused(err error) bool {
 func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
 	r := p.awaiting(pr, h.recv)
 	if r == nil {
+		p.stats.StaleFragments++ // of an attempt that is over
 		return nil
 	}
 	if h.offset+int64(len(data)) > r.want || r.got+int64(len(data)) > r.want {
@@ -399,7 +430,6 @@ func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
 func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	r := p.recvs.get(name)
 	if r == nil || r.from != pr || r.state != recvStreaming {
-		p.stats.Malformed++
 		return nil
 	}
 	return r
@@ -411,7 +441,10 @@ func (p *PML) finished(pr *peer, h *finHdr) {
 		p.read(pr, h.handle)
 		return
 	}
-	if r := p.awaiting(pr, h.handle); r != nil && r.t != nil {
+	switch r := p.awaiting(pr, h.handle); {
+	case r == nil:
+		p.stats.Malformed++
+	case r.t != nil: // else it waits for no end
 		r.got = r.want
 		r.advance()
 	}
@@ -436,7 +469,7 @@ func (r *RecvRequest) finish(err error) {
 	if r.t != nil {
 		r.p.retire(&r.t, r.Persistent(), failed)
 	}
-	r.from, r.err = nil, nil
+	r.from, r.err, r.broken, r.restart = nil, nil, false, false
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)

@@ -27,15 +27,16 @@ const (
 type sendState uint8
 
 const (
-	sendIdle      sendState = iota // not started, or done
-	sendHeld                       // waits until it may be announced
-	sendEager                      // MATCH is on its way
-	sendAnnounced                  // RNDV is on its way or there; waits for ACK
-	sendStreaming                  // FRAGs are on their way
-	sendPutting                    // remote writes are, and then FIN
+	sendIdle       sendState = iota // not started, or done
+	sendHeld                        // waits until it may be announced
+	sendEager                       // MATCH is on its way
+	sendAnnounced                   // RNDV is on its way or there; waits for ACK
+	sendStreaming                   // FRAGs are on their way
+	sendPutting                     // remote writes are, and then FIN
+	sendRestarting                  // RNDVRESTARTNOTIFY is on its way or there; waits for what the receiver says
 )
 
-var sendNames = [...]string{"idle", "held", "eager", "waiting for the receiver", "sending", "writing"}
+var sendNames = [...]string{"idle", "held", "eager", "waiting for the receiver", "sending", "writing", "restarting"}
 
 func (s sendState) String() string { return sendNames[s] }
 
@@ -56,13 +57,19 @@ func (s sendState) String() string { return sendNames[s] }
 //	putting    streaming  it cannot be written where the receiver wants it, and what was posted
 //	                      is called back
 //	           idle       as for streaming; FIN too
-var sendLegal = [6][6]bool{
+//	streaming, restarting a rail failed with a piece; everything was called back, and both halves of the rail
+//	putting               are drained
+//	restarting streaming  RNDVRESTARTACK came, or RNDVRESTARTNACK; then nothing is wanted
+//	           idle       the peer was lost, and everything outstanding called back
+var sendLegal = [7][7]bool{
 	sendIdle:      {sendHeld: true, sendEager: true, sendAnnounced: true},
 	sendHeld:      {sendIdle: true, sendEager: true, sendAnnounced: true},
 	sendEager:     {sendIdle: true},
 	sendAnnounced: {sendStreaming: true, sendPutting: true, sendIdle: true},
-	sendStreaming: {sendIdle: true},
-	sendPutting:   {sendStreaming: true, sendIdle: true},
+	sendStreaming: {sendIdle: true, sendRestarting: true},
+	sendPutting:   {sendStreaming: true, sendIdle: true, sendRestarting: true},
+
+	sendRestarting: {sendStreaming: true, sendIdle: true},
 }
 
 // SendRequest is a send. The PML makes and keeps them.
@@ -87,6 +94,7 @@ type SendRequest struct {
 	recv        handle // the receiver's, from its ACK or PUT
 	t           *transfer
 	ended       bool         // FIN is posted
+	broken      bool         // a rail has failed with a piece: all is to be sent anew
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -187,7 +195,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended = pr, nil, false
+	s.peer, s.err, s.ended, s.broken = pr, nil, false, false
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -214,6 +222,7 @@ func (s *SendRequest) launch() bool {
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
 	s.head.Payload = nil
+	s.head.Hdr[opNumbered], s.head.Hdr[opTries] = 0, 0
 	if eagerly {
 		s.head.Payload = s.buf
 	}
@@ -273,9 +282,13 @@ func (s *SendRequest) transfer() *transfer {
 	return s.t
 }
 
-// onHeadDone is called when a MATCH or RNDV was delivered, or not.
+// onHeadDone is called when a MATCH, RNDV or RGET was delivered, or not.
 func (p *PML) onHeadDone(op *btl.Op, err error) {
-	op.Owner.(*SendRequest).called(err)
+	s := op.Owner.(*SendRequest)
+	if err != nil && p.saves(s.peer, op, err) {
+		return
+	}
+	s.called(err)
 }
 
 // onSendPieceDone is called when a piece of a message was delivered, or not.
@@ -283,12 +296,18 @@ func (p *PML) onSendPieceDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
 	s.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
 	p.putOp(op)
+	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
+		s.broken, err = true, nil
+	}
 	s.called(err)
 }
 
 // onFinDone is called when the FIN of a send was delivered, or not.
 func (p *PML) onFinDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
+	if err != nil && p.saves(s.peer, op, err) {
+		return
+	}
 	p.putOp(op)
 	s.called(err)
 }
@@ -304,10 +323,10 @@ func (s *SendRequest) called(err error) {
 	s.advance()
 }
 
-// answered is the send that an answer from a peer is for; nil if that is over.
-func (p *PML) answered(pr *peer, send handle) *SendRequest {
+// answered is the send, in a state, that an answer from a peer is for; nil if that is over.
+func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	s := p.sends.get(send)
-	if s == nil || s.peer != pr || s.state != sendAnnounced {
+	if s == nil || s.peer != pr || s.state != in {
 		p.stats.Malformed++
 		return nil
 	}
@@ -316,9 +335,14 @@ func (p *PML) answered(pr *peer, send handle) *SendRequest {
 
 var errFreed = fmt.Errorf("%w: the receiver has freed it", request.ErrComm)
 
-// acknowledged takes an ACK: what the receiver wants is to come in fragments, or it will never want it.
-func (p *PML) acknowledged(pr *peer, h *ackHdr) error {
-	s := p.answered(pr, h.send)
+// acknowledged takes an ACK or RNDVRESTARTACK: what the receiver wants is to come in fragments, or, of an
+// ACK, it will never want it.
+func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
+	in := sendAnnounced
+	if kind == tagRestartAck {
+		in = sendRestarting
+	}
+	s := p.answered(pr, h.send, in)
 	if s == nil {
 		return nil
 	}
@@ -342,7 +366,7 @@ func (s *SendRequest) stream(h *ackHdr) {
 
 // invited takes a PUT: what the receiver wants is to be written to where it says.
 func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
-	s := p.answered(pr, h.send)
+	s := p.answered(pr, h.send, sendAnnounced)
 	if s == nil {
 		return nil
 	}
@@ -366,7 +390,7 @@ func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
 
 // read takes the FIN of a receiver that has read the message.
 func (p *PML) read(pr *peer, send handle) {
-	if s := p.answered(pr, send); s != nil {
+	if s := p.answered(pr, send, sendAnnounced); s != nil {
 		s.stream(&ackHdr{})
 	}
 }
@@ -394,6 +418,11 @@ func (s *SendRequest) advance() {
 	switch {
 	case s.err != nil && s.peer.isFailing(): // it ends when the peer is lost
 		return
+	case s.broken && s.err == nil:
+		if !s.peer.isUnsettled() {
+			s.restart()
+		}
+		return
 	case s.state == sendPutting && !s.ended && misused(s.err):
 		s.p.stats.Unwritten++
 		s.err = nil
@@ -411,15 +440,18 @@ func (s *SendRequest) advance() {
 // pump posts pieces while rails have room for them, and FIN after the last one was written.
 func (s *SendRequest) pump() {
 	p, pr, t := s.p, s.peer, s.t
-	set := allRails(len(pr.rails))
+	set := pr.up
 	switch s.state {
 	case sendStreaming:
 	case sendPutting:
-		set = t.theirs.set & t.mine.set
+		set &= t.theirs.set & t.mine.set
+		if set == 0 && pr.up != 0 && t.next < t.end {
+			s.broken = true // no rail that is left can write
+		}
 	default:
 		return
 	}
-	for s.err == nil && t.next < t.end {
+	for s.err == nil && !s.broken && t.next < t.end {
 		i, from, to := t.take(pr.rails, set, s.state == sendPutting)
 		if i < 0 {
 			return
@@ -438,7 +470,7 @@ func (s *SendRequest) pump() {
 		s.outstanding++
 		p.post(rl, op)
 	}
-	if s.state == sendPutting && s.err == nil && t.under == 0 && !s.ended {
+	if s.state == sendPutting && s.err == nil && !s.broken && t.next == t.end && t.under == 0 && !s.ended {
 		s.ended = true
 		s.outstanding++
 		p.end(pr, &finHdr{handle: s.recv, ofReceive: true}, s, p.finDone)
@@ -461,7 +493,7 @@ func (s *SendRequest) finish() {
 	s.p.retire(&s.t, s.Persistent(), s.err != nil)
 	s.peer, s.name = nil, 0
 	err := s.err
-	s.err = nil
+	s.err, s.broken = nil, false
 	s.Complete(request.Empty(), err)
 }
 
@@ -506,20 +538,19 @@ func (s *SendRequest) Detach() {
 			s.t.mine.release()
 		}
 	}
-	for i := range s.peer.rails {
-		for op := s.peer.rails[i].queue.head; op != nil; op = op.Next {
-			if op.Owner != any(s) || !holds(old, op.Payload) {
-				continue
-			}
-			if op.Tag == opPut {
-				if regions[i] == nil {
-					continue // it goes as it is, and again in fragments
-				}
-				op.Local = regions[i]
-			}
-			at := uintptr(unsafe.Pointer(&op.Payload[0])) - uintptr(unsafe.Pointer(&old[0]))
-			op.Payload = s.buf[at:][:len(op.Payload)]
+	for op := range s.peer.posting() {
+		if op.Owner != any(s) || !holds(old, op.Payload) {
+			continue
 		}
+		if op.Tag == opPut {
+			region := regions[op.Hdr[pieceRail]]
+			if region == nil {
+				continue // it goes as it is, and again in fragments
+			}
+			op.Local = region
+		}
+		at := uintptr(unsafe.Pointer(&op.Payload[0])) - uintptr(unsafe.Pointer(&old[0]))
+		op.Payload = s.buf[at:][:len(op.Payload)]
 	}
 	if regions != nil && !s.ended && s.t.mine.set != s.t.retired[len(s.t.retired)-1].set {
 		s.fail(errUnregistered)

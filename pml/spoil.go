@@ -460,7 +460,7 @@ func (p *PML) askAround(c *Context) {
 		}
 		r.asked = append(r.asked, world)
 		h := signHdr{sign: ours}
-		op := p.noticeOp(tagAsk, askBytes, c.id, r.now)
+		op := p.noticeOp(p.peer(world), tagAsk, askBytes, c.id, r.now)
 		h.encode(op.Hdr[matchBytes:])
 		p.send(p.peer(world), op)
 	}
@@ -472,18 +472,16 @@ func (p *PML) sendSpoil(pr *peer, id ContextID, tag int, err *SpoiledError) {
 		return
 	}
 	h := spoilHdr{rank: err.Rank, why: err.Why}
-	op := p.noticeOp(tagSpoil, spoilBytes, id, tag)
+	op := p.noticeOp(pr, tagSpoil, spoilBytes, id, tag)
 	h.encode(op.Hdr[matchBytes:])
 	p.send(pr, op)
 }
 
 // noticeOp makes a numbered fragment that is no message.
-func (p *PML) noticeOp(kind btl.Tag, bytes int, id ContextID, tag int) *btl.Op {
-	op := p.getOp()
-	op.Tag, op.HdrLen, op.Done = kind, uint8(bytes), p.answerDone
+func (p *PML) noticeOp(pr *peer, kind btl.Tag, bytes int, id ContextID, tag int) *btl.Op {
+	op := p.answerOp(pr, kind, bytes)
 	h := matchHdr{context: id, tag: int32(tag)}
 	h.encode(op.Hdr[:])
-	p.busy++
 	return op
 }
 

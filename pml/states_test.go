@@ -102,6 +102,19 @@ var (
 				w.step(0)
 			}
 		},
+		{sendStreaming, sendRestarting}: func(w *wire, c []*Context) { breakStreaming(w, c, 0) },
+		{sendPutting, sendRestarting}: func(w *wire, c []*Context) {
+			speak(w, Put)
+			breakStreaming(w, c, 0)
+		},
+		{sendRestarting, sendStreaming}: func(w *wire, c []*Context) {
+			breakStreaming(w, c, 0)
+			w.settle()
+		},
+		{sendRestarting, sendIdle}: func(w *wire, c []*Context) {
+			breakStreaming(w, c, 0)
+			w.modules[0].lose(1, gone)
+		},
 	}
 	recvWays = map[[2]recvState]func(w *wire, c []*Context){
 		{recvIdle, recvPosted}: func(w *wire, c []*Context) {
@@ -161,6 +174,16 @@ var (
 		},
 	}
 )
+
+// breakStreaming sends a message from a rank to the other one, and has the rail fail with its pieces.
+func breakStreaming(w *wire, c []*Context, from int) {
+	w.pmls[from].Isend(c[from], pattern(1000, 0), 1-from, 1, Standard, "send")
+	w.pmls[1-from].Irecv(c[1-from], make([]byte, 1000), 1, from, 1, "recv")
+	for !isBound(w.flying[0].tag) {
+		w.step(0)
+	}
+	w.failPieces()
+}
 
 // TestLegalTransitions: each one in the tables can happen.
 func TestLegalTransitions(t *testing.T) {

@@ -108,9 +108,6 @@ type railSet uint8
 
 func (s railSet) has(i int) bool { return s>>i&1 != 0 }
 
-// allRails is the set of the first n.
-func allRails(n int) railSet { return railSet(1<<n - 1) }
-
 // pieceOp gives an operation for a piece of a transfer of owner's, by the rail with an index.
 func (p *PML) pieceOp(owner any, index int, done func(*btl.Op, error)) *btl.Op {
 	op := p.getOp()
@@ -118,7 +115,3 @@ func (p *PML) pieceOp(owner any, index int, done func(*btl.Op, error)) *btl.Op {
 	op.Hdr[pieceRail] = byte(index)
 	return op
 }
-
-// pieceRail is the place in an operation's header, past all that is sent, where the index of its
-// rail is kept.
-const pieceRail = btl.MaxHeaderBytes - 1

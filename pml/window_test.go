@@ -117,7 +117,7 @@ func TestUnexpectedMemoryIsBounded(t *testing.T) {
 func TestManyAnnouncedReads(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)
-		w.attrs.MaxSendBytes = 256
+		w.attrs.MaxSendBytes, w.others[0].MaxSendBytes = 256, 256
 		w.config = Config{Protocol: Get, WindowBytes: 10_000}
 	})
 	f := &flood{t: t, w: w, c: c}

@@ -2,6 +2,7 @@ package pml
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,7 @@ type wire struct {
 	async   bool            // operations complete only when delivered
 	refuse  int             // how many posts to refuse
 	flying  []flight
+	order   messageOrder
 	// log, if set, hears of every post: what became of it, and what was posted.
 	log func(what string, f *flight)
 
@@ -49,10 +51,14 @@ type wireModule struct {
 	attrs      *btl.Attrs
 	down       map[int]error // by peer: what every post returns
 	failed     []int         // peers whose endpoints were told to fail
+	fallen     error         // why the whole rail has failed
 }
 
 // lose has the rail say that the way to a peer, or to all, has failed, and that it is drained.
 func (m *wireModule) lose(peer int, err *btl.Error) {
+	if peer == btl.AllPeers {
+		m.fallen = err
+	}
 	m.w.pmls[m.rank].Failed(m, peer, err)
 	m.drain(peer)
 }
@@ -101,6 +107,7 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	if w.async {
 		f.op = op
 	}
+	w.order.posted(f.from, f.to, f.tag, f.frag)
 	w.note("posted", &f)
 	w.flying = append(w.flying, f)
 	if !w.async {
@@ -132,6 +139,7 @@ func (e *wireEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 		w.t.Errorf("an inline fragment of %d bytes", n)
 	}
 	f := flight{from: e.m.rank, to: e.to, rail: e.m.rail, tag: tag, frag: append(append([]byte(nil), hdr...), payload...)}
+	w.order.posted(f.from, f.to, f.tag, f.frag)
 	w.note("posted inline", &f)
 	w.flying = append(w.flying, f)
 	return true
@@ -170,6 +178,9 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 			var routes []Route
 			for rail := range w.rails {
 				m := w.rails[rail][rank]
+				if m.fallen != nil && len(w.rails) == 1 {
+					return nil, m.fallen
+				}
 				routes = append(routes, Route{Module: m, Endpoint: &wireEndpoint{m, peer}, Local: rail, Remote: rail})
 			}
 			return routes, nil
@@ -230,6 +241,20 @@ func (w *wire) step(i int) {
 	}
 }
 
+// failPieces has every piece of a message that is in flight be lost, and called back.
+func (w *wire) failPieces() {
+	var pieces []flight
+	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
+		if isBound(f.tag) {
+			pieces = append(pieces, f)
+		}
+		return isBound(f.tag)
+	})
+	for _, f := range pieces {
+		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassPath, Err: btl.ErrInjected})
+	}
+}
+
 // settle lets everything through, in order.
 func (w *wire) settle() {
 	for {
@@ -246,6 +271,40 @@ func (w *wire) settle() {
 		}
 	}
 }
+
+// messageOrder tells how many-th message a numbered fragment is: answers have numbers too.
+type messageOrder struct {
+	count map[[2]int]int            // by sender and receiver
+	nth   map[[2]int]map[uint32]int // of the number, from 0
+}
+
+// posted is told of every fragment that is posted, refused of those that were not taken.
+func (o *messageOrder) posted(from, to int, tag btl.Tag, frag []byte) {
+	if !isMessage(tag) {
+		return
+	}
+	if o.count == nil {
+		o.count, o.nth = map[[2]int]int{}, map[[2]int]map[uint32]int{}
+	}
+	pair, seq := [2]int{from, to}, sequenceOf(frag)
+	if o.nth[pair] == nil {
+		o.nth[pair] = map[uint32]int{}
+	}
+	if _, again := o.nth[pair][seq]; !again {
+		o.nth[pair][seq] = o.count[pair]
+		o.count[pair]++
+	}
+}
+
+func (o *messageOrder) refused(from, to int, tag btl.Tag, frag []byte) {
+	if pair := [2]int{from, to}; isMessage(tag) && o.of(from, to, sequenceOf(frag)) == o.count[pair]-1 {
+		delete(o.nth[pair], sequenceOf(frag))
+		o.count[pair]--
+	}
+}
+
+// of is how many-th message of its pair a fragment is.
+func (o *messageOrder) of(from, to int, seq uint32) int { return o.nth[[2]int{from, to}][seq] }
 
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)

@@ -64,6 +64,14 @@ func table() []Tunable {
 			Doc: "messages up to this size are sent without asking the receiver first; unless set, each rail's own limit",
 		},
 		{
+			Key: "pml.grace", Kind: Duration, Default: "10s", Min: 0, Max: int64(time.Hour),
+			Doc: "how long what is under way to a rank waits for a rail to come back when none leads there any more; 0: not at all",
+		},
+		{
+			Key: "pml.notices", Kind: Bool, Default: "true",
+			Doc: "tell on standard error of each rail that fails or comes back",
+		},
+		{
 			Key: "pml.protocol", Kind: String, Default: "auto",
 			Allowed: []string{"auto", "copy", "get", "put"},
 			Doc:     "how longer messages move: by the receiver's reads, by the sender's writes, or in fragments where neither is possible",

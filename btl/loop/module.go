@@ -234,7 +234,7 @@ func (m *module) advance(p *peer) int {
 		l := p.next[0]
 		if p.ep != nil && p.ep.epoch < l.inc.epoch && p.ep.state != btl.Drained {
 			if p.ep.state == btl.Up {
-				p.ep.fail(m.errorf(p.rank, btl.ClassClosed, btl.SideRemote, "new incarnation", nil))
+				p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 				n++
 			}
 			return n // goes on when that is Drained

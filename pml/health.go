@@ -1,0 +1,355 @@
+package pml
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// health says how far a rail to a peer is to be trusted, from 0 to fullHealth. A failure takes from it, by what it is evidence
+// of; time without one gives back. A rail that has come back begins with little, and so with a small share of long messages.
+type health int
+
+const (
+	fullHealth health = 1000
+	// trusted is what a rail needs so that it is the first of those that are up, by its latency.
+	trusted health = 500
+	// convalescent is what one that comes back has at most.
+	convalescent health = 125
+
+	failureDebit = 400
+
+	recoverEvery = 100 * time.Millisecond
+	recoverStep  = 125
+
+	// firstRetry is how soon the next incarnation is tried. It doubles with each attempt in vain, up to mostRetry, and with each failure
+	// of a rail that had come back, up to mostHold; that is forgotten by one in calmPeriod.
+	firstRetry = 5 * time.Millisecond
+	mostRetry  = 500 * time.Millisecond
+	mostHold   = 30 * time.Second
+	calmPeriod = 10 * time.Second
+
+	// probeEvery: a PROBE without an answer is sent again, and after so many of them the incarnation is given up.
+	probeEvery = 200 * time.Millisecond
+	mostProbes = 10
+
+	// leastAttempts is how often a rail has to have been tried before the grace time ends, as far as mostExtended times
+	// its length: a program that was away for long has not tried.
+	leastAttempts = 2
+	mostExtended  = 4
+)
+
+// mending is what is known of a rail since it failed.
+type mending struct {
+	cause error
+	epoch uint32 // of the incarnation that failed last
+	since int64  // when; 0 once all was posted again
+
+	unfenced bool // the peer's half may not be Drained yet; counted in peer.unfenced
+	untold   bool // the peer was not told, because no rail was up
+	// isAsked: the peer wants to know when our half of an incarnation is Drained.
+	isAsked    bool
+	askedEpoch uint32
+
+	timer    *progress.Timer // of whatever comes next; nil if nothing does
+	attempts int             // to make the next incarnation, since the last one was up
+	probes   int             // sent by this incarnation
+	flaps    int             // failures that are not forgotten
+	upSince  int64
+}
+
+// RailEvent says that a way to a peer has failed, or has come back.
+type RailEvent struct {
+	Rail string
+	Peer int
+	Up   bool
+	// Cause of the failure.
+	Cause error
+	// Left is how many rails to the peer are up now.
+	Left int
+}
+
+func (p *PML) tellRail(rl *rail, cause error) {
+	if p.cfg.OnRail == nil {
+		return
+	}
+	left := 0
+	for i := range rl.peer.rails {
+		if rl.peer.up.has(i) {
+			left++
+		}
+	}
+	p.cfg.OnRail(RailEvent{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Up: cause == nil, Cause: cause, Left: left})
+}
+
+// later has f run after a time, in place of whatever was to come next for the rail.
+func (p *PML) later(rl *rail, after time.Duration, f func(rl *rail)) {
+	m := &rl.mending
+	if m.timer != nil {
+		p.eng.StopTimer(m.timer)
+	}
+	m.timer = p.eng.After(int64(after), func() {
+		m.timer = nil
+		if pr := rl.peer; pr.lost == nil && pr.failing == nil && p.closed == nil {
+			f(rl)
+		}
+	})
+}
+
+// hurt takes from the health of a rail that has failed.
+func (p *PML) hurt(rl *rail, err error, wasUp bool) {
+	m := &rl.mending
+	var be *btl.Error
+	if errors.As(err, &be) && (be.Class == btl.ClassUsage || be.Class == btl.ClassClosed) {
+		return // no evidence against the rail
+	}
+	rl.setHealth(max(rl.health-failureDebit, 0))
+	if wasUp {
+		m.flaps = max(m.flaps-int((p.eng.Now()-m.upSince)/int64(calmPeriod)), 0) + 1
+	}
+}
+
+func (rl *rail) setHealth(h health) {
+	rl.health = h
+	full := max(rl.module.Attrs().BandwidthMBps, 1)
+	rl.weight = max(full*int64(max(h, 1))/int64(fullHealth), 1)
+}
+
+// recover gives health back to a rail that is up.
+func (p *PML) recover(rl *rail) {
+	if rl.state != railUp {
+		return
+	}
+	rl.setHealth(min(rl.health+recoverStep, fullHealth))
+	p.prefer(rl.peer)
+	if rl.health < fullHealth {
+		p.later(rl, recoverEvery, p.recover)
+	}
+}
+
+// plan has the next incarnation of a rail that is down made after a while.
+func (p *PML) plan(rl *rail) {
+	m := &rl.mending
+	if rl.reopen == nil {
+		return
+	}
+	wait := min(firstRetry<<min(m.attempts, 10), mostRetry)
+	if m.attempts == 0 && m.flaps > 1 && rl.peer.up != 0 {
+		wait = min(firstRetry<<min(m.flaps, 20), mostHold)
+	}
+	p.later(rl, wait, p.tryReopen)
+}
+
+// tryReopen makes the next incarnation, and asks the peer whether it works.
+func (p *PML) tryReopen(rl *rail) {
+	if rl.state != railDown || !p.opens(rl) {
+		return
+	}
+	p.ask(rl)
+}
+
+// opens makes the next incarnation. It reports false if that cannot be now; it is tried again later.
+func (p *PML) opens(rl *rail) bool {
+	rl.mending.attempts++
+	ep, err := rl.reopen()
+	if err != nil || ep.State() != btl.Up {
+		p.plan(rl)
+		return false
+	}
+	p.moveRail(rl, railProbing)
+	p.adopt(rl, ep)
+	rl.mending.probes = 0
+	return true
+}
+
+// ask sends a PROBE by the new incarnation, and again until there is an answer.
+func (p *PML) ask(rl *rail) {
+	m := &rl.mending
+	if rl.state != railProbing {
+		return
+	}
+	if m.probes++; m.probes > mostProbes {
+		p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
+		return
+	}
+	p.later(rl, probeEvery, p.ask)
+	p.postProbe(rl, tagProbe, p.railDone)
+}
+
+func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
+	op := p.getOp()
+	op.Tag, op.HdrLen, op.Owner, op.Done = tag, railBytes, rl, done
+	h := railHdr{rl.local, rl.endpoint.Epoch()}
+	h.encode(op.Hdr[:])
+	p.post(rl, op)
+}
+
+// probed takes a PROBE, which has come by an incarnation that the peer has begun or joined.
+func (p *PML) probed(rl *rail, h railHdr) {
+	if h.epoch > rl.mending.epoch {
+		p.fence(rl)
+	}
+	if rl.state == railDown && !p.opens(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
+		return // it asks again
+	}
+	p.postProbe(rl, tagProbeAck, p.probeAckDone)
+}
+
+// onProbeAckDone is called when a PROBEACK was delivered, or not. If it was, the rail works both ways.
+func (p *PML) onProbeAckDone(op *btl.Op, err error) {
+	rl := op.Owner.(*rail)
+	var h railHdr
+	_ = h.decode(op.Header()) // it is our own
+	p.putOp(op)
+	if err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+		p.railReturned(rl)
+	}
+}
+
+// probeAnswered takes a PROBEACK.
+func (p *PML) probeAnswered(rl *rail, h railHdr) {
+	if rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+		p.fence(rl)
+		p.railReturned(rl)
+	}
+}
+
+// railReturned puts a rail in use again.
+func (p *PML) railReturned(rl *rail) {
+	pr, m := rl.peer, &rl.mending
+	p.moveRail(rl, railUp)
+	p.stats.RailsReturned++
+	m.attempts, m.upSince = 0, p.eng.Now()
+	rl.setHealth(min(rl.health, convalescent))
+	pr.up |= 1 << rl.index
+	p.prefer(pr)
+	p.tellRail(rl, nil)
+	p.later(rl, recoverEvery, p.recover)
+	for i := range pr.rails {
+		if other := &pr.rails[i]; other.mending.untold && other.state != railUp {
+			p.tellDown(other)
+		}
+	}
+	if pr.stranded != nil {
+		p.rescue(pr)
+	}
+}
+
+// prefer finds the first rail: of those that are up and trusted the one of the lowest latency, else the healthiest.
+func (p *PML) prefer(pr *peer) {
+	best := -1
+	for i := range pr.rails {
+		if !pr.up.has(i) {
+			continue
+		}
+		if pr.rails[i].health >= trusted {
+			best = i
+			break // they are in the order of their latencies
+		}
+		if best < 0 || pr.rails[i].health > pr.rails[best].health {
+			best = i
+		}
+	}
+	if best >= 0 && (pr.first != &pr.rails[best] || pr.inliner != nil) {
+		p.preferFirst(pr, best)
+	}
+}
+
+// strand is called when no rail to a peer is up any more. What is to be sent waits for one to come back.
+func (p *PML) strand(rl *rail, err error) {
+	pr := rl.peer
+	var be *btl.Error
+	isOver := errors.As(err, &be) && be.Class == btl.ClassClosed && be.Side == btl.SideRemote
+	mayReturn := false
+	for i := range pr.rails {
+		mayReturn = mayReturn || pr.rails[i].reopen != nil
+	}
+	if isOver || !mayReturn || p.cfg.GraceNanos <= 0 {
+		p.fail(pr, p.causeOf(err), nil)
+		return
+	}
+	pr.stranded, pr.barred, pr.extended = err, true, 0
+	p.startGrace(pr)
+	for i := range pr.rails {
+		if other := &pr.rails[i]; other.state == railDown {
+			p.plan(other) // one that flaps is better than none
+		}
+	}
+}
+
+func (p *PML) startGrace(pr *peer) {
+	pr.grace = p.eng.After(p.cfg.GraceNanos, func() {
+		pr.grace = nil
+		p.graceOver(pr)
+	})
+}
+
+func (p *PML) endGrace(pr *peer) {
+	if pr.grace != nil {
+		p.eng.StopTimer(pr.grace)
+		pr.grace = nil
+	}
+}
+
+// graceOver gives a peer up.
+func (p *PML) graceOver(pr *peer) {
+	if pr.stranded == nil || pr.failing != nil || pr.lost != nil || p.closed != nil {
+		return
+	}
+	tried := true
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		tried = tried && (rl.reopen == nil || rl.mending.attempts >= leastAttempts)
+	}
+	if !tried && pr.extended < mostExtended {
+		pr.extended++
+		p.startGrace(pr)
+		return
+	}
+	p.fail(pr, p.causeOf(pr.stranded), nil)
+}
+
+// rescue goes on with a peer to whom a rail leads again.
+func (p *PML) rescue(pr *peer) {
+	pr.stranded = nil
+	p.endGrace(pr)
+	q := pr.waiting
+	pr.waiting = opQueue{}
+	for !q.empty() {
+		p.send(pr, q.pop())
+	}
+	p.release(pr)
+	p.settled(pr)
+}
+
+// findFallen finds the rails of a peer, just found, that are down already.
+func (p *PML) findFallen(pr *peer) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.endpoint == nil {
+			rl.state = railDown
+			pr.up &^= 1 << i
+			p.plan(rl)
+		}
+	}
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.endpoint != nil && rl.endpoint.State() != btl.Up {
+			p.railFailed(rl, p.whyFallen(rl.module))
+		}
+	}
+	p.prefer(pr)
+	if pr.up == 0 && pr.stranded == nil && pr.failing == nil {
+		p.strand(&pr.rails[0], p.whyFallen(pr.rails[0].module))
+	}
+}
+
+// whyFallen is why an endpoint was down before anything was posted by it.
+func (p *PML) whyFallen(m btl.Module) error {
+	for _, f := range p.fallen {
+		if f.module == m {
+			return f.cause
+		}
+	}
+	return btl.ErrFailed
+}
