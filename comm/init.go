@@ -25,6 +25,7 @@ type Option func(*options)
 type options struct {
 	settings []setting
 	fabric   loop.Config
+	onFabric func(*loop.Fabric)
 	hook     observe.Hook
 }
 
@@ -40,6 +41,12 @@ func WithSetting(key, value string) Option {
 // ErrNotSupported there. Init does not heed it.
 func WithFabric(cfg loop.Config) Option {
 	return func(o *options) { o.fabric = cfg }
+}
+
+// OnFabric has f called with what joins the ranks of RunLocal, before their bodies run: the methods of a fabric that make
+// rails fail, and mend them, may be called from any goroutine while they do. Init does not heed it.
+func OnFabric(f func(*loop.Fabric)) Option {
+	return func(o *options) { o.onFabric = f }
 }
 
 // makeOptions reads the environment and applies opts.

@@ -80,6 +80,9 @@ func newLocal(n int, opts []Option) (*local, error) {
 		}
 	}
 	attach(o.hook, l.jobs)
+	if o.onFabric != nil {
+		o.onFabric(fabric)
+	}
 	return l, nil
 }
 

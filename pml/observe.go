@@ -24,3 +24,31 @@ func (p *PML) Unreceived() []Unreceived {
 	}
 	return out
 }
+
+// RailStatus is how a way to a peer is.
+type RailStatus struct {
+	// Peer is a rank of the job, Rail the name of the rail.
+	Peer int
+	Rail string
+	// State is "up", "failing", "down" or "probing", and First that small messages go by it.
+	State string
+	First bool
+	// Health is from 0 to 1000: how far it is trusted since it last failed, and so its share of long messages.
+	Health int
+	// Cause of its last failure; nil if there was none.
+	Cause error
+}
+
+// Rails lists the ways to all peers that are known, by peer.
+func (p *PML) Rails() []RailStatus {
+	var out []RailStatus
+	for _, pr := range p.peers {
+		for i := 0; pr != nil && i < len(pr.rails); i++ {
+			rl := &pr.rails[i]
+			out = append(out, RailStatus{
+				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: rl.state.String(), First: rl == pr.first, Health: int(rl.health), Cause: rl.mending.cause,
+			})
+		}
+	}
+	return out
+}

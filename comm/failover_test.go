@@ -1,0 +1,192 @@
+package comm_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/comm"
+)
+
+// TestRailsDie: programs of all kinds of calls go on, and notice nothing, while rails die and come back.
+func TestRailsDie(t *testing.T) {
+	const ranks, rails, rounds = 3, 2, 60
+	var fabric *loop.Fabric
+	over := make(chan struct{})
+	var killer sync.WaitGroup
+	opts := []comm.Option{
+		comm.WithFabric(loop.Config{Rails: rails, Slots: 8, Rail: []loop.RailConfig{{MaxSendBytes: 4096}, {LatencyNanos: 300, MaxSendBytes: 4096}}}),
+		comm.WithSetting("pml.notices", "false"),
+		comm.OnFabric(func(f *loop.Fabric) {
+			fabric = f
+			killer.Go(func() { disturb(t, f, over) })
+		}),
+	}
+	var mu sync.Mutex
+	var sum comm.Stats
+	run(t, ranks, func(t rank, w *comm.Comm) {
+		me := w.Rank()
+		next, prev := (me+1)%ranks, (me+ranks-1)%ranks
+		big := make([]byte, 300_000)
+		psend, err := comm.SendInit(w, big, next, 5)
+		require.NoError(t, err)
+		got := make([]byte, len(big))
+		precv, err := comm.RecvInit(w, got, prev, 5)
+		require.NoError(t, err)
+		for round := range rounds {
+			for _, n := range []int{0, 8, 200, 3000, 40_000} {
+				b := pattern(n, me+round)
+				st, err := comm.SendrecvReplace(w, b, next, n, prev, n)
+				require.NoError(t, err)
+				require.EqualValues(t, n, st.Bytes)
+				require.Equal(t, pattern(n, prev+round), b)
+			}
+			copy(big, pattern(len(big), me+round))
+			require.NoError(t, precv.Start())
+			require.NoError(t, psend.Start())
+			_, err := psend.Wait()
+			require.NoError(t, err)
+			_, err = precv.Wait()
+			require.NoError(t, err)
+			require.Equal(t, pattern(len(big), prev+round), got)
+			sum := []int{me + round}
+			require.NoError(t, comm.Allreduce(w, nil, sum, comm.Sum))
+			require.Equal(t, ranks*(ranks-1)/2+ranks*round, sum[0])
+			b := make([]byte, 10_000)
+			if me == round%ranks {
+				b = pattern(len(b), round)
+			}
+			require.NoError(t, comm.Bcast(w, b, round%ranks))
+			require.Equal(t, pattern(len(b), round), b)
+		}
+		require.NoError(t, psend.Free())
+		require.NoError(t, precv.Free())
+		require.NoError(t, w.Barrier())
+		if me == 0 {
+			close(over)
+			killer.Wait()
+		}
+		require.NoError(t, w.Barrier())
+		mu.Lock()
+		defer mu.Unlock()
+		st := w.Stats()
+		sum.RailsFailed += st.RailsFailed
+		sum.RailsReturned += st.RailsReturned
+		assert.Zero(t, st.Malformed)
+		assert.Zero(t, st.Illegal)
+		assert.NotEmpty(t, w.Rails())
+	}, opts...)
+	require.NotNil(t, fabric)
+	t.Logf("%d failures, %d returns", sum.RailsFailed, sum.RailsReturned)
+	require.Positive(t, sum.RailsFailed)
+	require.Positive(t, sum.RailsReturned)
+}
+
+// disturb breaks and mends links, ports and rails until over is closed, and then mends all.
+func disturb(t *testing.T, f *loop.Fabric, over chan struct{}) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	mend := func() {
+		for rail := range f.Rails() {
+			assert.NoError(t, f.ReviveRail(rail))
+			for a := range f.Ranks() {
+				for b := range a {
+					assert.NoError(t, f.ReviveLane(a, b, rail))
+				}
+			}
+		}
+	}
+	defer mend()
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Duration(rng.IntN(3)) * time.Millisecond):
+		}
+		a, rail := rng.IntN(f.Ranks()), rng.IntN(f.Rails())
+		b := (a + 1 + rng.IntN(f.Ranks()-1)) % f.Ranks()
+		switch rng.IntN(5) {
+		case 0, 1:
+			assert.NoError(t, f.FailLane(a, b, rail, loop.Cut{HalfOpen: rng.IntN(2) == 0}))
+		case 2:
+			assert.NoError(t, f.FailPort(a, rail, loop.Lose))
+		default:
+			mend()
+		}
+	}
+}
+
+// TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once the time is over that a rail
+// has to come back; and the program goes on with the other ranks.
+func TestNoRailIsLeft(t *testing.T) {
+	calls := map[string]func(w *comm.Comm) error{
+		"send":    func(w *comm.Comm) error { return comm.Send(w, make([]byte, 100_000), 1, 0) },
+		"small":   func(w *comm.Comm) error { return comm.Ssend(w, []byte{1}, 1, 0) },
+		"recv":    func(w *comm.Comm) error { _, err := comm.Recv(w, make([]byte, 1), 1, 0); return err },
+		"probe":   func(w *comm.Comm) error { _, err := w.Probe(1, 0); return err },
+		"barrier": func(w *comm.Comm) error { return w.Barrier() },
+		"persistent": func(w *comm.Comm) error {
+			r, err := comm.SendInit(w, make([]byte, 100_000), 1, 0)
+			if err != nil {
+				return err
+			}
+			err = r.Start()
+			if err == nil {
+				_, err = r.Wait()
+			}
+			return errors.Join(err, r.Free())
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			var fabric *loop.Fabric
+			met, done := make(chan struct{}), make(chan struct{})
+			err := comm.RunLocal(3, func(w *comm.Comm) error {
+				if err := w.Barrier(); err != nil {
+					return err
+				}
+				switch w.Rank() {
+				case 1: // is there, and unreachable
+					close(met)
+					<-done
+					return nil
+				case 2:
+					if name != "barrier" {
+						_, err := comm.Recv(w, make([]byte, 10), 0, 7)
+						return err
+					}
+					<-met
+					err := w.Barrier()
+					if !errors.Is(err, comm.ErrUnreachable) && !errors.Is(err, comm.ErrProcFailed) {
+						return fmt.Errorf("barrier: %w", err)
+					}
+					return nil
+				}
+				<-met
+				assert.NoError(t, fabric.FailLane(0, 1, 0, loop.Cut{}))
+				err := call(w)
+				close(done)
+				assert.ErrorIs(t, err, comm.ErrUnreachable)
+				assert.ErrorIs(t, err, btl.ErrInjected)
+				var e *comm.Error
+				if assert.ErrorAs(t, err, &e) && name != "barrier" {
+					assert.Equal(t, 1, e.Peer)
+				}
+				if name == "barrier" {
+					return nil
+				}
+				return comm.Send(w, make([]byte, 10), 2, 7)
+			}, comm.WithSetting("pml.grace", "30ms"), comm.WithSetting("pml.notices", "false"), comm.OnFabric(func(f *loop.Fabric) { fabric = f }))
+			if name != "barrier" { // it leaves rank 1 behind, which nobody can tell
+				assert.NoError(t, err)
+			}
+		})
+	}
+}
