@@ -14,8 +14,8 @@ var (
 	errFlushed    = errors.New("the queue pair has failed, and nothing says why")
 )
 
-// complete deals with one completion of an endpoint.
-func (m *module) complete(wc *verbs.WC) {
+// complete deals with one completion of an endpoint. rest came with it and are dealt with next.
+func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	id := wrID(wc.ID)
 	e := m.owner(id, wc.QPNum)
 	if e == nil {
@@ -48,10 +48,10 @@ func (m *module) complete(wc *verbs.WC) {
 		}
 		v = nonsense // only a receive can be given up
 	}
-	if e.state == btl.Up && e.doom == nil {
-		e.failed(wc, v)
+	if e.state == btl.Up && !e.certain() {
+		e.failed(wc, v, rest)
 	}
-	if e.doom != nil {
+	if e.certain() {
 		e.fail(e.doom) // before any operation ends in an error
 	}
 	switch kind {
@@ -93,21 +93,81 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 }
 
 // failed fails the endpoint for its first failed completion. What is a flush, or is said of requests while the port is down, is a
-// symptom: if the device has an event that says why, that is the cause.
-func (e *endpoint) failed(wc *verbs.WC, v verdict) {
+// symptom: if the device has an event that says why, or one of rest does, that is the cause. A receive may be flushed long before
+// either is here, and ends no operation, so it waits for them a while.
+func (e *endpoint) failed(wc *verbs.WC, v verdict, rest []verbs.WC) {
 	m := e.m
-	native, cause := wc.Status.Native(), vendorError(wc)
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
 		m.readEvents()
-		if e.state != btl.Up || e.doom != nil {
+		if e.state != btl.Up || e.certain() {
 			return
 		}
 		if !m.portUp {
-			v = verdict{class: btl.ClassPath, side: btl.SideLocal}
-			cause = fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device)
+			e.fail(m.portIsDown(e.p.rank, wc.Status.Native()))
+			return
 		}
 	}
-	e.fail(m.errorf(e.p.rank, v.class, v.side, native, cause))
+	if v.class == btl.ClassFlushed {
+		if other := e.evidence(rest); other != nil {
+			wc, v = other, judge(other.Status, true)
+		} else if wrID(wc.ID).kind() == wrRecv {
+			e.doubt(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+			return
+		}
+	}
+	e.fail(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+}
+
+// evidence is the first of these completions that says why the endpoint failed; nil if none does.
+func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
+	for i := range wcs {
+		wc := &wcs[i]
+		if v := judge(wc.Status, true); !v.goesOn && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
+			return wc
+		}
+	}
+	return nil
+}
+
+// doubtNanos is how long the cause of a flushed receive is waited for. The peer's failed send, or the event, is under way then.
+const doubtNanos = 10e6
+
+// doubt fails the endpoint in a while, unless something better comes first. Nothing is posted meanwhile.
+func (e *endpoint) doubt(err *btl.Error) {
+	if e.doom != nil {
+		return
+	}
+	e.condemn(err, nil)
+	e.doubtUntil = e.m.cfg.Clock.Now() + doubtNanos
+}
+
+// certain reports whether the endpoint is doomed for a reason that is no symptom.
+func (e *endpoint) certain() bool { return e.doom != nil && e.doubtUntil == 0 }
+
+// failDoomed fails those that are doomed, as far as nothing better is waited for.
+func (m *module) failDoomed() int {
+	n := 0
+	doomed := m.doomed
+	m.doomed = nil
+	for _, e := range doomed {
+		switch {
+		case e.state != btl.Up:
+			continue
+		case m.now < e.doubtUntil:
+			m.doomed = append(m.doomed, e)
+			continue
+		case e.doubtUntil != 0 && !m.portUp:
+			e.doom = m.portIsDown(e.p.rank, e.doom.Native)
+		}
+		e.fail(e.doom)
+		n++
+	}
+	return n
+}
+
+// portIsDown is the error of what fails for that.
+func (m *module) portIsDown(peer int, native string) *btl.Error {
+	return m.errorf(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
 }
 
 // pop takes the oldest work request out of the ring, and gives its buffer back.

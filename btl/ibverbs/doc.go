@@ -26,6 +26,7 @@
 // # Failing
 //
 // The first completion that failed and is not a flush, an event, or a deadline fails the endpoint (reactions.go).
+// A flush fails it too, but looks for what led to it first.
 // Its queue pair goes to Error, behind all that was posted, and when that has come back, or a deadline is over,
 // it is destroyed: nothing of that incarnation can reach memory after that, and what is left is called back.
 //

@@ -213,7 +213,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		m.setPort(true)
 	}
 	if !m.portUp {
-		return nil, m.errorf(rank, btl.ClassPath, btl.SideLocal, verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
+		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
 	if c.address.roce != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
@@ -278,7 +278,7 @@ func (m *module) poll(g *group) int {
 	}
 	n, err := g.cq.Poll(m.wcs[:])
 	for i := range n {
-		m.complete(&m.wcs[i])
+		m.complete(&m.wcs[i], m.wcs[i+1:n])
 	}
 	if err != nil && !m.reopen {
 		m.breakGroup(g, err)
@@ -324,18 +324,10 @@ func (m *module) settle() int {
 	})
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
 		m.downAt = 0
-		m.failRail(m.errorf(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventPortErr.Native(),
-			fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device)))
+		m.failRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
 	}
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		if e.state == btl.Up {
-			e.fail(e.doom)
-			n++
-		}
-	}
+	n += m.failDoomed()
 	n += m.settleWrong()
 	m.catchUpAll()
 	n += m.askAgain()

@@ -20,7 +20,7 @@ var verdicts = [verbs.StatusCount]verdict{
 	// LOC_QP_OP_ERR is also what some devices say when the own port is down: see judge.
 	verbs.StatusLocQPOpErr: {class: btl.ClassUsage},
 	verbs.StatusLocProtErr: {class: btl.ClassUsage},
-	// A symptom. The endpoint fails all the same, for its queue pair is in Error; the event that tells why may come later.
+	// A symptom. The endpoint fails all the same, for its queue pair is in Error, once what tells why had time to come.
 	verbs.StatusWRFlushErr:     {class: btl.ClassFlushed},
 	verbs.StatusMWBindErr:      {class: btl.ClassUsage},
 	verbs.StatusBadRespErr:     {class: btl.ClassProtocol, side: btl.SideRemote},

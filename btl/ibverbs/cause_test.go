@@ -1,0 +1,90 @@
+package ibverbs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// flushReceive has a receive of b flushed, with nothing that says why, and drives b alone until it knows.
+func (w *world) flushReceive() (b *rankOf, at int64) {
+	a, b := w.ranks[0], w.ranks[1]
+	b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: verbs.StatusWRFlushErr})
+	require.NoError(w.t, a.send("x"))
+	w.deliver()
+	at = w.clock.Now()
+	for range 2 * lookEvery {
+		b.m.Progress()
+	}
+	require.Empty(w.t, b.failed, "a receive was flushed, and what led to it may be on its way")
+	require.ErrorIs(w.t, b.send("y"), btl.ErrResource)
+	return b, at
+}
+
+// TestFlushBeforeItsEvent: an event that comes after the receives that it has flushed is the cause.
+func TestFlushBeforeItsEvent(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	b, _ := w.flushReceive()
+	require.True(t, b.hca.RaiseQP(b.end().qpn, verbs.EventQPAccessErr))
+	b.fails(0, btl.ClassUsage, btl.SideNone, verbs.EventQPAccessErr.Native())
+	w.mend()
+}
+
+// TestFlushOfNothing: if nothing comes, the flush is all that is known, after a while.
+func TestFlushOfNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	b, at := w.flushReceive()
+	for len(b.failed) == 0 {
+		b.m.Progress()
+		*w.clock.extra += int64(100 * time.Microsecond)
+	}
+	require.InDelta(t, doubtNanos, w.clock.Now()-at, 8e6)
+	require.Equal(t, []any{btl.ClassFlushed, verbs.StatusWRFlushErr.Native()}, []any{b.failed[0].Class, b.failed[0].Native})
+	w.mend()
+}
+
+// TestFlushWhileThePortGoes: a port that goes down meanwhile is the cause.
+func TestFlushWhileThePortGoes(t *testing.T) {
+	w := newWorld(t, Config{PortGrace: time.Hour})
+	w.connect()
+	w.works()
+	b, _ := w.flushReceive()
+	b.hca.SetLink(1, false)
+	b.fails(0, btl.ClassPath, btl.SideLocal, verbs.StatusWRFlushErr.Native())
+	require.ErrorContains(t, b.failed[0], "port 1 of sim0 is down")
+	b.hca.SetLink(1, true)
+	w.turns(100)
+	w.mend()
+}
+
+// TestFirstThatIsNoFlush: of failed completions that come together only one that is no flush is evidence, wherever it stands.
+func TestFirstThatIsNoFlush(t *testing.T) {
+	for _, flushed := range []wrType{wrSend, wrRecv} {
+		w := newWorld(t, Config{})
+		w.connect()
+		w.works()
+		a := w.ranks[0]
+		e := a.end()
+		require.NoError(t, a.send("x"))
+		wcs := []verbs.WC{
+			{ID: uint64(makeID(flushed, e.made, e.number, e.sqTail&e.sqMask)), QPNum: e.qpn, Status: verbs.StatusWRFlushErr},
+			{ID: uint64(makeID(wrRecv, e.made, e.number, 1)), QPNum: e.qpn + 1, Status: verbs.StatusLocAccessErr}, // another's
+			{ID: uint64(makeID(wrRecv, e.made, e.number, 1)), QPNum: e.qpn, Status: verbs.StatusRemAbortErr},
+			{ID: uint64(makeID(wrRecv, e.made, e.number, 2)), QPNum: e.qpn, Status: verbs.StatusLocLenErr},
+			{ID: uint64(makeID(wrRecv, e.made, e.number, 3)), QPNum: e.qpn, Status: verbs.StatusBadRespErr},
+		}
+		for i := range wcs {
+			a.m.complete(&wcs[i], wcs[i+1:])
+		}
+		a.fails(1, btl.ClassUsage, btl.SideNone, verbs.StatusLocLenErr.Native())
+	}
+}
