@@ -209,12 +209,16 @@ func (m *module) heard(msg *message) {
 	if p.met && p.nonce != msg.fromNonce {
 		return
 	}
-	p.met, p.nonce = true, msg.fromNonce
+	if !p.met {
+		p.met, p.nonce, p.address = true, msg.fromNonce, msg.address
+	}
 	e := p.ep
 	alive := e != nil && e.state == btl.Up
 	switch msg.kind {
 	case msgREQ:
-		p.address = msg.address
+		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.epoch {
+			p.address = msg.address // of any other epoch it may be a replay
+		}
 		m.hearREQ(p, msg)
 	case msgREP:
 		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
@@ -248,7 +252,7 @@ func (m *module) hearREQ(p *peer, msg *message) {
 	if e == nil || e.state == btl.Drained {
 		switch {
 		case msg.epoch <= p.epoch:
-			m.tell(p, &message{kind: msgNAK, epoch: p.epoch})
+			m.refuse(p, msg)
 		case m.railErr != nil || m.reopen || !m.portUp || int(msg.end.frag) != m.cfg.FragBytes:
 		default:
 			if e, err := m.newEndpoint(p, msg.epoch); err == nil {
@@ -270,6 +274,15 @@ func (m *module) hearREQ(p *peer, msg *message) {
 	case msg.epoch == e.epoch && msg.end.qpn == e.remote.qpn:
 		m.tell(p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: e.remote.qpn}) // the first was lost
 	}
+}
+
+// refuse says that the epoch of a request is over, where it came from: the peer may be there now. As it may as well be a replay, that is not
+// remembered.
+func (m *module) refuse(p *peer, msg *message) {
+	known := p.address
+	p.address = msg.address
+	m.tell(p, &message{kind: msgNAK, epoch: p.epoch})
+	p.address = known
 }
 
 // accept takes the passive part: ready to receive, and an answer.
