@@ -160,6 +160,7 @@ func (m *module) pollOut(g *group) {
 		if n == 0 {
 			return
 		}
+		m.settleDebts() // other endpoints on the queue go on
 		left -= n
 	}
 }

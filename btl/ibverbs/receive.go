@@ -84,8 +84,12 @@ func (e *endpoint) list() {
 // repostAt is how many receives are worth a call of the device; no more than the peer can do without.
 func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/4), 1) }
 
-// owesMuch reports whether the peer should be told of credits now. The last note is kept for GOODBYE.
-func (e *endpoint) owesMuch() bool { return e.owed >= max(e.m.cfg.RecvDepth/2, 1) && e.notes > 1 }
+// owesMuch reports whether the peer should be told of credits now: of many, or when it has but its last note, which is kept for GOODBYE, so that
+// it could not tell us of ours. No more than two notes of credits come between two turns of settleDebts, as each is of half of what we
+// can use up, and HELLO before them: so never are both ends without.
+func (e *endpoint) owesMuch() bool {
+	return e.notes > 1 && (e.owed >= max(e.m.cfg.RecvDepth/2, 1) || e.owedNotes >= noteDepth-1)
+}
 
 // settleDebts posts receives, and gives credits back where there has been no message to take them along.
 func (m *module) settleDebts() {
