@@ -288,7 +288,7 @@ func (m *module) refuse(p *peer, msg *message) {
 // accept takes the passive part: ready to receive, and an answer.
 func (e *endpoint) accept(msg *message) {
 	m := e.m
-	if !e.toRTR(&msg.end) {
+	if !e.toRTR(msg) {
 		return
 	}
 	if e.askUntil == 0 {
@@ -303,7 +303,7 @@ func (e *endpoint) accept(msg *message) {
 
 // answered takes the active part: the first message on the connection is ours.
 func (e *endpoint) answered(msg *message) {
-	if !e.toRTR(&msg.end) || !e.toRTS() {
+	if !e.toRTR(msg) || !e.toRTS() {
 		return
 	}
 	e.enter(phaseReady)
@@ -326,10 +326,11 @@ func (e *endpoint) established() {
 	e.list()
 }
 
-// toRTR makes the queue pair ready to receive from the peer's.
-func (e *endpoint) toRTR(remote *qpEnd) bool {
+// toRTR makes the queue pair ready to receive from the peer's, which has asked or answered.
+func (e *endpoint) toRTR(msg *message) bool {
 	m := e.m
-	e.remote = *remote
+	e.remote, e.device = msg.end, msg.address.qkey
+	remote := &e.remote
 	attr := verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: min(m.h.port.ActiveMTU, remote.mtu), DestQPN: remote.qpn, RQPSN: remote.psn,
 		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),

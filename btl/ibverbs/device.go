@@ -45,7 +45,7 @@ type hca struct {
 	groups  []*group
 
 	regions    map[*region]struct{}
-	registered uint64 // regions so far
+	registered uint32 // regions so far
 
 	bounce     *slab
 	scratch    []byte // outside of Go's heap: for what goes inline

@@ -72,6 +72,7 @@ type endpoint struct {
 	psn    uint32
 	group  *group
 	remote qpEnd
+	device uint32 // the peer's, as its keys name it
 
 	recvs  *slab
 	repost []int32 // receives to be posted again

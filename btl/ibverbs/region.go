@@ -12,27 +12,33 @@ import (
 var _ btl.Registrar = (*module)(nil)
 
 var (
-	errKey     = errors.New("bad or stale key")
-	errBounds  = errors.New("out of the region's bounds")
-	errLong    = errors.New("longer than a message of this port can be")
-	errLocal   = errors.New("local memory is not registered")
-	errRelease = errors.New("region was released")
+	errKey      = errors.New("bad or stale key")
+	errReopened = errors.New("stale key: the peer has lost its device since, and opened it anew")
+	errBounds   = errors.New("out of the region's bounds")
+	errLong     = errors.New("longer than a message of this port can be")
+	errLocal    = errors.New("local memory is not registered")
+	errRelease  = errors.New("region was released")
 )
 
-// region is registered memory.
+// region is registered memory. It outlives the device: if that is lost and opened anew, the memory, which is there until Release, is registered
+// again when it is next used here or shown to a peer. Keys that peers have from before are stale.
 type region struct {
-	h   *hca
-	mem []byte
-	mr  verbs.MR // nil once released, or when the device was given up
-	key btl.Key  // zero, which leads nowhere, if peers may not reach it
+	m      *module
+	h      *hca // that it is registered with
+	mem    []byte
+	access btl.Access
+	mr     verbs.MR // nil once released, or when the device was given up
+	key    btl.Key  // zero, which leads nowhere, if peers may not reach it
 }
 
 // key is what a btl.Key holds: where the memory is, as the device counts, how long it is, and the remote key. The number tells apart what
-// has the same remote key at different times.
+// has the same remote key at different times; device, the Q_Key of the datagram queue pair, which is new at each opening, tells of which
+// opening both are: remote keys may come again on a device that was opened anew.
 type key struct {
-	addr, length, number uint64
-	rkey                 uint32
-	access               btl.Access
+	addr, length   uint64
+	number, device uint32
+	rkey           uint32
+	access         btl.Access
 }
 
 // keyMark is in each key that leads somewhere.
@@ -41,7 +47,8 @@ const keyMark = 0xa5
 func (k key) encode() (b btl.Key) {
 	binary.LittleEndian.PutUint64(b[0:], k.addr)
 	binary.LittleEndian.PutUint64(b[8:], k.length)
-	binary.LittleEndian.PutUint64(b[16:], k.number)
+	binary.LittleEndian.PutUint32(b[16:], k.number)
+	binary.LittleEndian.PutUint32(b[20:], k.device)
 	binary.LittleEndian.PutUint32(b[24:], k.rkey)
 	b[28], b[29] = byte(k.access), keyMark
 	return b
@@ -51,7 +58,8 @@ func (k key) encode() (b btl.Key) {
 func parseKey(b *btl.Key) (k key, ok bool) {
 	k.addr = binary.LittleEndian.Uint64(b[0:])
 	k.length = binary.LittleEndian.Uint64(b[8:])
-	k.number = binary.LittleEndian.Uint64(b[16:])
+	k.number = binary.LittleEndian.Uint32(b[16:])
+	k.device = binary.LittleEndian.Uint32(b[20:])
 	k.rkey = binary.LittleEndian.Uint32(b[24:])
 	k.access = btl.Access(b[28])
 	return k, b[29] == keyMark && b[30] == 0 && b[31] == 0 && k.addr+k.length >= k.addr
@@ -66,35 +74,56 @@ func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	if m.h == nil || m.reopen {
 		return nil, fmt.Errorf("rail %s: %w: the device is gone", m.cfg.Rail, btl.ErrResource)
 	}
-	r := &region{h: m.h, mem: mem}
-	if len(mem) == 0 {
-		return r, nil
-	}
-	rights := verbs.AccessLocalWrite
-	if access&btl.AccessRemoteRead != 0 {
-		rights |= verbs.AccessRemoteRead
-	}
-	if access&btl.AccessRemoteWrite != 0 {
-		rights |= verbs.AccessRemoteWrite
-	}
-	mr, err := m.h.pd.RegMR(mem, rights)
-	if err != nil {
+	r := &region{m: m, mem: mem, access: access}
+	if err := r.enroll(); err != nil {
 		return nil, fmt.Errorf("rail %s: %w: %w", m.cfg.Rail, btl.ErrResource, err)
-	}
-	r.mr = mr
-	m.h.registered++
-	if m.h.regions == nil {
-		m.h.regions = map[*region]struct{}{}
-	}
-	m.h.regions[r] = struct{}{}
-	if access&(btl.AccessRemoteRead|btl.AccessRemoteWrite) != 0 {
-		r.key = key{mr.Addr(), uint64(len(mem)), m.h.registered, mr.RKey(), access}.encode()
 	}
 	return r, nil
 }
 
+// enroll registers the memory with the device that is open.
+func (r *region) enroll() error {
+	h := r.m.h
+	r.h, r.key = h, btl.Key{}
+	if len(r.mem) == 0 {
+		return nil
+	}
+	rights := verbs.AccessLocalWrite
+	if r.access&btl.AccessRemoteRead != 0 {
+		rights |= verbs.AccessRemoteRead
+	}
+	if r.access&btl.AccessRemoteWrite != 0 {
+		rights |= verbs.AccessRemoteWrite
+	}
+	mr, err := h.pd.RegMR(r.mem, rights)
+	if err != nil {
+		return err
+	}
+	r.mr = mr
+	h.registered++
+	if h.regions == nil {
+		h.regions = map[*region]struct{}{}
+	}
+	h.regions[r] = struct{}{}
+	if r.access&(btl.AccessRemoteRead|btl.AccessRemoteWrite) != 0 {
+		r.key = key{mr.Addr(), uint64(len(r.mem)), h.registered, h.qkey, mr.RKey(), r.access}.encode()
+	}
+	return nil
+}
+
+// renew sees to it that the memory is registered with the device that is open. If it cannot be it has no key, and accesses end alone:
+// there are other ways for what is in it.
+func (r *region) renew() {
+	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.closed && r.mem != nil {
+		_ = r.enroll()
+	}
+}
+
 // Key implements btl.Region.
-func (r *region) Key() btl.Key { return r.key }
+func (r *region) Key() btl.Key {
+	r.renew()
+	return r.key
+}
 
 // Release implements btl.Region. A second one is an error.
 func (r *region) Release() error {
@@ -148,12 +177,17 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 	local, _ := op.Local.(*region)
 	n := len(op.Payload)
 	remote, ok := parseKey(&op.Remote)
+	if local != nil && local.m == e.m {
+		local.renew()
+	}
 	var wrong error
 	switch {
 	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || n > 0 && !within(op.Payload, local.mem):
 		wrong = errLocal
 	case !ok || remote.access&need == 0:
 		wrong = errKey
+	case remote.device != e.device:
+		wrong = errReopened
 	case op.RemoteOffset > remote.length || uint64(n) > remote.length-op.RemoteOffset:
 		wrong = errBounds
 	case uint64(n) > uint64(e.m.h.port.MaxMsg):
