@@ -269,15 +269,25 @@ func (h *hca) release(g *group, entries int) error {
 	return nil
 }
 
-// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more.
+// revoke ends all registrations of the user's memory, after which no queue pair reaches it.
+func (h *hca) revoke() error {
+	var errs []error
+	for r := range h.regions {
+		errs = append(errs, r.revoke())
+	}
+	return errors.Join(errs...)
+}
+
+// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more that could be destroyed.
 func (h *hca) close() error {
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }
 	if h.ud != nil {
 		keep(h.ud.Destroy())
 	}
+	keep(h.revoke())
 	for r := range h.regions {
-		keep(r.revoke())
+		r.mr = nil // it goes with the device
 	}
 	for _, s := range []*slab{h.hears, h.asks, h.bounce} {
 		if s != nil {

@@ -28,7 +28,8 @@
 // The first completion that failed and is not a flush, an event, or a deadline fails the endpoint (reactions.go).
 // A flush fails it too, but looks for what led to it first.
 // Its queue pair goes to Error, behind all that was posted, and when that has come back, or a deadline is over,
-// it is destroyed: nothing of that incarnation can reach memory after that, and what is left is called back.
+// it is destroyed: nothing of that incarnation can reach memory after that, and what is left is called back. If it cannot be destroyed the device
+// is given up, and with it the registrations by which it could.
 //
 // The parts: module.go, device.go (what is opened once), connect.go and message.go (connections), endpoint.go (posting), receive.go
 // (receiving and credits), complete.go (completions), drain.go (the end of an endpoint), reactions.go and

@@ -70,9 +70,16 @@ func (e *endpoint) begin(cause *btl.Error) {
 // flushedOut reports whether everything that was posted has come back.
 func (e *endpoint) flushedOut() bool { return e.broken || !e.marked && e.posted == 0 }
 
+// A queue pair that cannot be destroyed may still write where a Get was to read to. So its endpoint is not Drained; it is tried again, after
+// destroyFirst, and each time after twice as long. After destroyTries the device is taken for broken.
+const (
+	destroyFirst = int64(1e6)
+	destroyTries = 8
+)
+
 // drain goes on with all endpoints that are on their way to Drained, and tells of those that are there.
 func (m *module) drain() int {
-	n := 0
+	n, stuck, tried := 0, 0, false
 	dying := m.dying
 	m.dying = nil
 	for _, e := range dying {
@@ -84,27 +91,47 @@ func (m *module) drain() int {
 			m.dying = append(m.dying, e)
 			continue
 		}
-		// Whatever went wrong with destroying it is the device's affair: nothing can be done about it, and the memory stays
-		// registered then.
-		_ = e.tearDown()
-		n++
-		if e.wanted && !e.byRail {
-			m.cfg.Events.Drained(m, e.p.rank)
+		if m.now >= e.destroyAt {
+			tried = true
+			if err := e.destroy(); err == nil {
+				n += e.drained()
+				continue
+			} else if e.destroyTries++; e.destroyTries == destroyTries {
+				m.loseDevice("", fmt.Errorf("the connection to rank %d cannot be destroyed: %w", e.p.rank, err))
+			}
+			e.destroyAt = m.now + destroyFirst<<min(e.destroyTries, destroyTries)
 		}
+		if e.destroyTries >= destroyTries {
+			stuck++
+		}
+		m.dying = append(m.dying, e)
+	}
+	if m.reopen && len(m.dying) == stuck && (tried || stuck == 0) {
+		n += m.abandon()
 	}
 	if m.railErr != nil && len(m.dying) == 0 {
 		m.railErr = nil
 		m.cfg.Events.Drained(m, btl.AllPeers)
 		n++
 	}
-	if m.reopen && len(m.dying) == 0 {
-		m.abandon()
-	}
 	return n
 }
 
-// abandon gives the device up; the next Connect opens it anew.
-func (m *module) abandon() {
+// drained calls back what is left, and tells that this is all.
+func (e *endpoint) drained() int {
+	e.callBack()
+	if e.wanted && !e.byRail {
+		e.m.cfg.Events.Drained(e.m, e.p.rank)
+	}
+	return 1
+}
+
+// abandon gives the device up; the next Connect opens it anew. Endpoints that are left have queue pairs that cannot be destroyed: these reach no memory
+// once it is registered no more, and are left to themselves then. Till then the endpoints wait.
+func (m *module) abandon() int {
+	if m.h.revoke() != nil && len(m.dying) > 0 {
+		return 0
+	}
 	m.reopen = false
 	m.downAt = 0 // it is not known any more
 	for _, p := range m.peers {
@@ -114,24 +141,34 @@ func (m *module) abandon() {
 		}
 	}
 	_ = m.h.close()
+	n := 0
+	stuck := m.dying
+	m.dying = nil
+	for _, e := range stuck {
+		n += e.drained()
+	}
 	m.h = nil
+	return n
 }
 
-// tearDown destroys the queue pair, after which nothing of this incarnation reaches memory, and calls back what is left.
-func (e *endpoint) tearDown() error {
+// destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an error it is there as before.
+func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase == phaseOver {
-		return nil
-	}
 	if e.phase == phaseDraining && !e.flushedOut() && !m.closed {
 		// Not all has come in time. What is in the queue is of use all the same, but for a module that closes, which hands nothing up.
 		m.pollOut(e.group)
 	}
-	err := e.qp.Destroy()
-	if err == nil {
-		err = errors.Join(e.recvs.close(), m.h.release(e.group, m.queueEntries()))
+	if err := e.qp.Destroy(); err != nil {
+		return err
 	}
-	m.forget(e)
+	// What cannot be given back now stays as it is: there is no harm in it but the loss of room.
+	_ = errors.Join(e.recvs.close(), m.h.release(e.group, m.queueEntries()))
+	return nil
+}
+
+// callBack ends what is left, once nothing of this incarnation reaches memory.
+func (e *endpoint) callBack() {
+	e.m.forget(e)
 	for e.sqTail != e.sqHead {
 		if done := e.pop(); done.op != nil {
 			done.op.Done(done.op, e.flushed())
@@ -150,7 +187,6 @@ func (e *endpoint) tearDown() error {
 	e.culprit = nil
 	e.enter(phaseOver)
 	e.state = btl.Drained
-	return err
 }
 
 // pollOut takes what one queue has, all of it that can be there.

@@ -95,6 +95,9 @@ type endpoint struct {
 	broken     bool
 	marked     bool
 	drainUntil int64
+	// When its queue pair, which could not be destroyed, is tried again, and how often it was.
+	destroyAt    int64
+	destroyTries int
 	// Deadlines: as of the last look, whether a completion was awaited, how much was completed, and how long it has been looked for since
 	// that has changed.
 	watched  bool

@@ -384,6 +384,7 @@ func (m *module) Close() error {
 	m.sayGoodbye()
 	m.closed = true
 	var errs []error
+	var ending []*endpoint
 	for _, p := range m.peers {
 		if p == nil {
 			continue
@@ -393,7 +394,8 @@ func (m *module) Close() error {
 				e.state = btl.Failed
 				e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
 			}
-			errs = append(errs, e.tearDown())
+			errs = append(errs, e.destroy())
+			ending = append(ending, e)
 		}
 		if p.ah != nil && p.ahOf == m.h {
 			errs = append(errs, p.ah.Destroy())
@@ -404,8 +406,11 @@ func (m *module) Close() error {
 	m.railErr, m.unsettled = nil, false
 	if m.h != nil {
 		errs = append(errs, m.h.close())
-		m.h = nil
 	}
+	for _, e := range ending { // also those whose queue pairs could not be destroyed: their memory is registered no more
+		e.callBack()
+	}
+	m.h = nil
 	return errors.Join(errs...)
 }
 

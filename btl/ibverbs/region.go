@@ -139,10 +139,12 @@ func (r *region) revoke() error {
 	if r.mr == nil {
 		return nil
 	}
-	mr := r.mr
+	if err := r.mr.Dereg(); err != nil {
+		return err // it is tried again when the device is given up
+	}
 	r.mr = nil
 	delete(r.h.regions, r)
-	return mr.Dereg()
+	return nil
 }
 
 // remoteAccess posts a Put or a Get.
