@@ -25,6 +25,7 @@ func table() []Tunable {
 		},
 		{
 			Key: "ibverbs.devices", Kind: List, Default: "all",
+			wellFormed: wellFormedPorts, form: "all, or a list such as mlx5_0,mlx5_1:2 or a|b,c|d of devices and their ports, from 1 to 255, none twice for one rank",
 			Doc: "RDMA rails, as mlx5_0,mlx5_1:2 (port 2); a|b is one rail for which the ranks of a machine take a and b in turn; all: every port that is up, and nothing else beside it",
 		},
 		{

@@ -65,6 +65,10 @@ type Tunable struct {
 	// Later are words that have a meaning, but nothing to stand for it yet. They are no bad
 	// values, and not offered to anybody; what acts on the tunable refuses them.
 	Later []string
+
+	// wellFormed, if not nil, says whether a List that has no Allowed words is written as form says.
+	wellFormed func(words []string) bool
+	form       string
 }
 
 // Env is the name of the environment variable that carries the tunable.

@@ -109,6 +109,21 @@ func TestValues(t *testing.T) {
 		{"btl", "sm,sm", false},
 		{"btl", "sm,", false},
 		{"btl", "", false},
+		{"ibverbs.devices", "all", true},
+		{"ibverbs.devices", "all,mlx5_0", false},
+		{"ibverbs.devices", "mlx5_0, mlx5_1:2", true},
+		{"ibverbs.devices", "a|b:2,c|d", true},
+		{"ibverbs.devices", "a|b,b|a", true},
+		{"ibverbs.devices", "a|b,c|b", false},
+		{"ibverbs.devices", "a,b|c|a", false},
+		{"ibverbs.devices", "a,a:1", false},
+		{"ibverbs.devices", "a:0", false},
+		{"ibverbs.devices", "a:256", false},
+		{"ibverbs.devices", "a:x", false},
+		{"ibverbs.devices", "a:", false},
+		{"ibverbs.devices", ":1", false},
+		{"ibverbs.devices", "a|", false},
+		{"ibverbs.devices", "a:1:2", false},
 	} {
 		set, err := tunable.Set{}.With(c.key, c.text, tunable.FromCommandLine)
 		if !c.ok {

@@ -81,7 +81,7 @@ func (t Tunable) read(text string) (v value, ok bool) {
 				return value{}, false
 			}
 		}
-		return value{words: words}, true
+		return value{words: words}, t.wellFormed == nil || t.wellFormed(words)
 	}
 	return value{}, false
 }
@@ -118,6 +118,9 @@ func (t Tunable) allowed() string {
 	case List:
 		if len(t.Allowed) > 0 {
 			return "a comma-separated list, each once, of " + strings.Join(t.Allowed, ", ")
+		}
+		if t.form != "" {
+			return t.form
 		}
 		return "a comma-separated list of words, each once"
 	}

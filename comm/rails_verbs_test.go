@@ -1,0 +1,31 @@
+package comm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/btl/ibverbs"
+	"github.com/mpigo/mpigo/tunable"
+)
+
+// The launcher, which cannot ask the transport, finds the same lists of ports wrong.
+func TestPortsAreReadAlike(t *testing.T) {
+	for _, list := range []string{"a", "a:2", "a,b", "a|b:2,c|d", "a|b,b|a", "a|b,c|b", "a,b|c|a", "a,a:1", "a:0", "a:x", "a:", ":1", "a|", "a:1:2", "a:+1", "a:01"} {
+		set, err := tunable.Set{}.With("ibverbs.devices", list, tunable.FromCommandLine)
+		if err == nil {
+			for local := range 6 {
+				_, err := ibverbs.ParsePorts(set.List("ibverbs.devices"), local)
+				assert.NoError(t, err, list)
+			}
+			continue
+		}
+		refused := false
+		for local := range 6 {
+			_, err := ibverbs.ParsePorts(strings.Split(list, ","), local)
+			refused = refused || err != nil
+		}
+		assert.True(t, refused, list)
+	}
+}
