@@ -48,8 +48,7 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 
 // verbsConfig is what the user's settings mean to the rails over verbs.
 func verbsConfig(set tunable.Set) ibverbs.Config {
-	return ibverbs.Config{
-		GIDIndex:   int(set.Int("ibverbs.gid")),
+	cfg := ibverbs.Config{
 		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
 		RecvDepth:  int(set.Int("ibverbs.recv.depth")),
 		SendDepth:  int(set.Int("ibverbs.send.depth")),
@@ -58,6 +57,10 @@ func verbsConfig(set tunable.Set) ibverbs.Config {
 		Deadline:   set.Duration("ibverbs.deadline"),
 		PortGrace:  set.Duration("ibverbs.port.grace"),
 	}
+	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
+		cfg.GIDIndex = &gid
+	}
+	return cfg
 }
 
 // has reports whether a transport is among the rank's rails.

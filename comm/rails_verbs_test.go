@@ -10,6 +10,12 @@ import (
 	"github.com/mpigo/mpigo/tunable"
 )
 
+// Entry 0 of a port's GIDs can be asked for; unless set, one is chosen.
+func TestGIDSetting(t *testing.T) {
+	assert.Nil(t, verbsConfig(settings(t)).GIDIndex)
+	assert.Equal(t, new(0), verbsConfig(settings(t, "ibverbs.gid", "0")).GIDIndex)
+}
+
 // The launcher, which cannot ask the transport, finds the same lists of ports wrong.
 func TestPortsAreReadAlike(t *testing.T) {
 	for _, list := range []string{"a", "a:2", "a,b", "a|b:2,c|d", "a|b,b|a", "a|b,c|b", "a,b|c|a", "a,a:1", "a:0", "a:x", "a:", ":1", "a|", "a:1:2", "a:+1", "a:01"} {

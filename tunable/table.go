@@ -29,8 +29,8 @@ func table() []Tunable {
 			Doc: "RDMA rails, as mlx5_0,mlx5_1:2 (port 2); a|b is one rail for which the ranks of a machine take a and b in turn; all: every port that is up, and nothing else beside it",
 		},
 		{
-			Key: "ibverbs.gid", Kind: Int, Default: "0", Min: 0, Max: 255,
-			Doc: "entry of the port's table of GIDs; 0 chooses one (RoCE v2, IPv4 if there is one)",
+			Key: "ibverbs.gid", Kind: Int, Default: "-1", Min: -1, Max: 255,
+			Doc: "entry of the port's table of GIDs; -1 chooses one (RoCE v2, IPv4 if there is one)",
 		},
 		{
 			Key: "ibverbs.frag.bytes", Kind: Bytes, Default: "8K", Min: 256, Max: 512 << 10,

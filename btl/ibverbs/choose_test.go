@@ -47,17 +47,19 @@ func TestChooseGID(t *testing.T) {
 		{Index: 4, GID: ipv4, Type: verbs.GIDTypeRoCEv2},
 	}
 	for n, want := range []int{-1, 0, 1, 1, 3, 4} {
-		g, ok := chooseGID(table[:n], 0, true)
+		g, ok := chooseGID(table[:n], nil, true)
 		require.Equal(t, want >= 0, ok)
 		if ok {
 			require.Equal(t, want, g.Index, "of the first %d", n)
 		}
 	}
-	g, ok := chooseGID(table, 2, true)
-	require.True(t, ok)
-	require.Equal(t, 2, g.Index, "as was asked for")
-	_, ok = chooseGID(table, 9, true)
+	for _, index := range []int{0, 2} {
+		g, ok := chooseGID(table, &index, true)
+		require.True(t, ok)
+		require.Equal(t, index, g.Index, "as was asked for")
+	}
+	_, ok := chooseGID(table, new(9), true)
 	require.False(t, ok)
-	g, _ = chooseGID(table, 0, false)
+	g, _ := chooseGID(table, nil, false)
 	require.Equal(t, 0, g.Index, "InfiniBand: the port's first")
 }

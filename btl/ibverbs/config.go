@@ -25,9 +25,8 @@ type Config struct {
 	Provider verbs.Provider
 	Device   string
 	Port     int
-	// GIDIndex of the port's table; 0 chooses: for RoCE an entry of version 2, with an IPv4 address if there is one.
-	// For entry 0 itself, which the choice prefers for InfiniBand, there is no need to ask.
-	GIDIndex int
+	// GIDIndex of the port's table; nil chooses: for RoCE an entry of version 2, with an IPv4 address if there is one.
+	GIDIndex *int
 
 	// Clock, nil for the system's.
 	Clock progress.Clock
@@ -113,6 +112,10 @@ func (c *Config) fill() error {
 	if c.PortGrace == 0 {
 		c.PortGrace = 20 * time.Millisecond
 	}
+	gid := 0
+	if c.GIDIndex != nil {
+		gid = *c.GIDIndex
+	}
 	for _, check := range []struct {
 		ok   bool
 		what string
@@ -123,7 +126,7 @@ func (c *Config) fill() error {
 		{c.Events != nil, "events", c.Events},
 		{c.Provider != nil, "provider", c.Provider},
 		{c.Port >= 1 && c.Port <= 255, "port", c.Port},
-		{c.GIDIndex >= 0 && c.GIDIndex <= 255, "GID index", c.GIDIndex},
+		{gid >= 0 && gid <= 255, "GID index", gid},
 		{c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes},
 		{c.RecvDepth >= leastRecvDepth && c.RecvDepth <= mostDepth, "receive depth", c.RecvDepth},
 		{c.SendDepth >= 4 && c.SendDepth <= mostDepth, "send depth", c.SendDepth},

@@ -121,8 +121,8 @@ func (h *hca) look(cfg *Config) error {
 	switch {
 	case ok:
 		h.gid = gid
-	case cfg.GIDIndex != 0:
-		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
+	case cfg.GIDIndex != nil:
+		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, *cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
 	}
@@ -143,11 +143,11 @@ func entries(gids []verbs.GIDEntry) string {
 
 // chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched networks alike, then an
 // IPv6 address that is not only the link's, then any of version 2, then any.
-func chooseGID(gids []verbs.GIDEntry, index int, roce bool) (best verbs.GIDEntry, ok bool) {
+func chooseGID(gids []verbs.GIDEntry, index *int, roce bool) (best verbs.GIDEntry, ok bool) {
 	bestScore := -1
 	for _, g := range gids {
-		if index != 0 {
-			if g.Index == index {
+		if index != nil {
+			if g.Index == *index {
 				return g, true
 			}
 			continue
