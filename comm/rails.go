@@ -28,7 +28,7 @@ type rail struct {
 	reaches func(peer int, card wireup.Card) bool
 }
 
-// rails is every transport of a rank of a launched job, the preferred one first.
+// rails is every transport of a rank of a launched job, in the order of the tunable btl.
 type rails struct {
 	job     *job
 	allowed []string // the tunable btl
@@ -123,6 +123,10 @@ func anyCrowded(others []wireup.Card, own bool) bool {
 	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Crowded })
 }
 
+// enough decides by how many of the transports in btl a peer is reached: by the first one that leads there, with all its rails. The others
+// are ways to go on if that one fails, and nothing is opened for them before.
+func enough(routes int) bool { return routes > 0 }
+
 // resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong
 // makes the peer unreachable.
 func (r *rails) resolve(peer int) ([]pml.Route, error) {
@@ -131,39 +135,41 @@ func (r *rails) resolve(peer int) ([]pml.Route, error) {
 	}
 	card := r.cards[peer]
 	var all ways
-	for i, l := range r.list {
-		number, ok := railOf(card, l.name, l.nth)
-		if !ok || !l.reaches(peer, card) {
-			continue
+	for tier, transport := range r.allowed {
+		now := !enough(all.up) // the others only when they are needed
+		for _, w := range r.waysTo(peer, transport) {
+			m, address := r.list[w.local].module, card.Rails[w.remote].Address
+			all.add(pml.Route{Module: m, Local: w.local, Remote: w.remote, Tier: tier}, now, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
 		}
-		address := card.Rails[number].Address
-		all.add(pml.Route{Module: l.module, Local: i, Remote: number}, func() (btl.Endpoint, error) { return l.module.Connect(peer, address) })
 	}
-	routes, refused := all.routes()
-	if len(routes) > 0 {
+	if routes, refused := all.routes(); refused != nil {
+		return nil, r.unreachable(peer, card, refused)
+	} else {
 		return routes, nil
 	}
-	return nil, r.unreachable(peer, card, refused)
 }
 
 // ways collects the routes to a peer.
 type ways struct {
 	list    []pml.Route
-	isUp    bool
+	up      int // of them, those that can be used now
 	refused []error
 }
 
-// add makes an endpoint for a route, and notes how to make the next ones. A rail that does not lead to the peer
-// at all is none; one that cannot now may later.
-func (w *ways) add(route pml.Route, connect func() (btl.Endpoint, error)) {
-	ep, err := connect()
-	switch {
-	case err == nil:
-		route.Endpoint, w.isUp = ep, true
-	default:
-		w.refused = append(w.refused, err)
-		if errors.Is(err, btl.ErrUnreachable) {
-			return
+// add notes a route, and how to make its endpoint. It does so now, or leaves it to the PML. A rail that does not
+// lead to the peer at all is none; one that cannot now may later.
+func (w *ways) add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
+	if now {
+		ep, err := connect()
+		switch {
+		case err == nil:
+			route.Endpoint = ep
+			w.up++
+		default:
+			w.refused = append(w.refused, err)
+			if errors.Is(err, btl.ErrUnreachable) {
+				return
+			}
 		}
 	}
 	route.Reopen = connect
@@ -172,10 +178,28 @@ func (w *ways) add(route pml.Route, connect func() (btl.Endpoint, error)) {
 
 // routes is all of them, if one can be used now; else why none can.
 func (w *ways) routes() ([]pml.Route, []error) {
-	if !w.isUp {
+	if w.up == 0 {
 		return nil, w.refused
 	}
 	return w.list, nil
+}
+
+// way is a rail of ours that leads to a peer, and the number of its other end in the peer's card.
+type way struct{ local, remote int }
+
+// waysTo are the rails of a transport that lead to a peer, as its card says.
+func (r *rails) waysTo(peer int, transport string) []way {
+	var ways []way
+	card := r.cards[peer]
+	for i, l := range r.list {
+		if l.name != transport {
+			continue
+		}
+		if number, ok := railOf(card, l.name, l.nth); ok && l.reaches(peer, card) {
+			ways = append(ways, way{i, number})
+		}
+	}
+	return ways
 }
 
 func (r *rails) toSelf() ([]pml.Route, error) {

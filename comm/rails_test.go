@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/wireup"
 )
 
@@ -80,4 +82,58 @@ func TestWorldWithoutSelf(t *testing.T) {
 
 func TestOneLine(t *testing.T) {
 	assert.Equal(t, "a; b; c", oneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
+}
+
+// stubModule is a rail that connects, unless it is told not to.
+type stubModule struct {
+	btl.Module
+	refuses  error
+	connects int
+}
+
+func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
+	m.connects++
+	return nil, m.refuses
+}
+
+// A peer is reached by the first transport of the list that leads there, with all its rails, and by no other.
+func TestOrderOfTransports(t *testing.T) {
+	always := func(int, wireup.Card) bool { return true }
+	sameHost := func(_ int, card wireup.Card) bool { return card.Host == "here" }
+	both := []wireup.Rail{{BTL: "sm"}, {BTL: hostNameRail}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
+	sm, verbs0, verbs1 := new(stubModule), new(stubModule), new(stubModule)
+	r := &rails{
+		job: &job{rank: 0}, host: "here",
+		list: []rail{
+			{name: "ibverbs", module: verbs0, reaches: always}, {name: "ibverbs", nth: 1, module: verbs1, reaches: always},
+			{name: "sm", module: sm, reaches: sameHost},
+		},
+		cards: []wireup.Card{{}, {Host: "here", Rails: both}, {Host: "there", Rails: both}, {Host: "here", Rails: both[2:3]}},
+	}
+	for _, c := range []struct {
+		allowed []string
+		peer    int
+		want    []pml.Route
+	}{
+		{[]string{"self", "sm", "ibverbs"}, 1, []pml.Route{{Module: sm, Local: 2, Remote: 0}}},
+		{[]string{"self", "ibverbs", "sm"}, 1, []pml.Route{{Module: verbs0, Local: 0, Remote: 2}, {Module: verbs1, Local: 1, Remote: 3}}},
+		{[]string{"sm", "ibverbs"}, 2, []pml.Route{{Module: verbs0, Local: 0, Remote: 2}, {Module: verbs1, Local: 1, Remote: 3}}},
+		{[]string{"sm", "ibverbs"}, 3, []pml.Route{{Module: verbs0, Local: 0, Remote: 0}}},
+	} {
+		r.allowed = c.allowed
+		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
+		got, err := r.resolve(c.peer)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got, "%v to %d", c.allowed, c.peer)
+		assert.Equal(t, len(c.want), sm.connects+verbs0.connects+verbs1.connects, "no other is connected")
+	}
+
+	r.allowed = []string{"sm", "ibverbs"}
+	sm.refuses = errors.New("it is shy")
+	got, err := r.resolve(1)
+	require.NoError(t, err)
+	assert.Len(t, got, 2, "one that refuses does not lead there")
+	verbs0.refuses, verbs1.refuses = sm.refuses, sm.refuses
+	_, err = r.resolve(1)
+	assert.ErrorIs(t, err, sm.refuses)
 }

@@ -38,10 +38,7 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 			return err
 		}
 		r.job.addModule(m)
-		r.list = append(r.list, rail{name: "ibverbs", nth: i, module: m, reaches: func(_ int, card wireup.Card) bool {
-			// Ranks of one machine that share memory use that.
-			return card.Host != r.host || !r.has("sm")
-		}})
+		r.list = append(r.list, rail{name: "ibverbs", nth: i, module: m, reaches: func(int, wireup.Card) bool { return true }})
 	}
 	return nil
 }
@@ -61,16 +58,6 @@ func verbsConfig(set tunable.Set) ibverbs.Config {
 		cfg.GIDIndex = &gid
 	}
 	return cfg
-}
-
-// has reports whether a transport is among the rank's rails.
-func (r *rails) has(name string) bool {
-	for _, l := range r.list {
-		if l.name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // shareSecret gives the job's secret to the rails that prove it. The manager has told it in the first barrier.

@@ -22,7 +22,7 @@
 //
 //	-H, --host LIST         host[:slots],... (this machine only, so far)
 //	--hostfile FILE         the same as lines "host slots=4"
-//	--btl LIST              transports allowed
+//	--btl LIST              transports allowed, in order of preference
 //	--set KEY=VALUE         a tunable; mpirun-go info lists them
 //	--bind-to core|none     bind each rank to a core (default none)
 //	--oversubscribe         more ranks than slots are meant

@@ -18,8 +18,8 @@ Of each PROGRAM:
 Of the job, before the first PROGRAM:
   -H, --host LIST         host[:slots],... (this machine only, so far)
   --hostfile FILE         the same as lines "host slots=4"
-  --btl LIST              transports allowed; mpirun-go
-                          info lists them
+  --btl LIST              transports allowed, in order of preference: the first
+                          that leads to a rank is used; mpirun-go info lists them
   --set KEY=VALUE         a tunable; mpirun-go info lists them
   --tags LIST             build tags for PROGRAMs that are Go packages: ibverbs, ...
   --bind-to core|none     bind each rank to a core (default none)

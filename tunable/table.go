@@ -9,7 +9,7 @@ func table() []Tunable {
 		{
 			Key: "btl", Kind: List, Default: "self,sm",
 			Allowed: []string{"self", "sm", "ibverbs"}, Later: []string{"tcp"},
-			Doc: "transports that may be used; ranks of one machine use sm if it is among them",
+			Doc: "transports that may be used, in order of preference: a rank is reached by the first that leads there",
 		},
 		{
 			Key: "sm.ring.slots", Kind: Int, Default: "256", Min: 2, Max: 1 << 20,
