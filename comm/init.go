@@ -162,7 +162,11 @@ func (j *job) connect(r *rails, bell *progress.PipeBell) error {
 	if err := r.client.Barrier(); err != nil {
 		return err
 	}
-	return r.readCards()
+	if err := r.readCards(); err != nil {
+		return err
+	}
+	r.warn()
+	return nil
 }
 
 // manager is the others by way of the process manager.

@@ -123,6 +123,16 @@ func TestProcesses(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, got.stdout, "no rail leads from rank 0 on "+host+" to rank 1 on "+host+" (btl=self)")
 	})
+	t.Run("without a transport", func(t *testing.T) {
+		got := launch(3, "calls", "--btl", "self,ibverbs,sm", "--set", "ibverbs.devices=nowhere")
+		assert.Equal(t, 0, got.status, got.stderr)
+		assert.Equal(t, "calls done\n", got.stdout)
+		assert.Regexp(t, `^mpigo: rank 0: warning: without ibverbs \(btl=self,ibverbs,sm\): rail ibverbs.*: .*\n$`, got.stderr, "one line")
+		got = launch(3, "calls", "--btl", "self,ibverbs", "--set", "ibverbs.devices=nowhere")
+		assert.Equal(t, 1, got.status)
+		assert.Contains(t, got.stderr, "mpigo: world: init: rail ibverbs: ")
+		assert.NotContains(t, got.stderr, "warning")
+	})
 	t.Run("bad settings", func(t *testing.T) {
 		self, err := os.Executable()
 		require.NoError(t, err)

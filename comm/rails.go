@@ -33,6 +33,7 @@ type rails struct {
 	job     *job
 	allowed []string // the tunable btl
 	list    []rail
+	missing []missing      // allowed, but not there
 	client  *wireup.Client // nil in a world of one
 	host    string         // wireup.HostID
 	cards   []wireup.Card  // of all ranks, so that nothing is asked of the manager later
@@ -40,45 +41,54 @@ type rails struct {
 	polled  bool           // self is
 }
 
-// open makes the modules, each for peers at its kind of distance. Lock held.
+// open makes the modules of all transports that are allowed. One that cannot be made is left out, if the others lead to every rank all the
+// same. Lock held.
 func (r *rails) open(bell *progress.PipeBell) error {
 	for _, name := range r.allowed {
-		switch name {
-		case "self":
-			fabric, err := loop.NewFabric(loop.Config{Ranks: r.job.size})
-			if err != nil {
-				return fmt.Errorf("rail self: %w", err)
-			}
-			if r.self, err = fabric.Module(r.job.rank, 0, r.job.pml, bell); err != nil {
-				return fmt.Errorf("rail self: %w", err)
-			}
-		case "sm":
-			if r.job.size == 1 {
-				continue
-			}
-			set := r.job.settings
-			m, err := sm.New(sm.Config{
-				Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,
-				RingSlots: int(set.Int("sm.ring.slots")),
-				RingBytes: set.Bytes("sm.ring.bytes"),
-				FragBytes: set.Bytes("sm.frag.bytes") + btl.MaxHeaderBytes,
-			})
-			if err != nil {
-				return fmt.Errorf("rail sm: %w", err)
-			}
-			r.job.addModule(m)
-			r.list = append(r.list, rail{name: "sm", module: m, reaches: func(_ int, card wireup.Card) bool { return card.Host == r.host }})
-		case "ibverbs":
-			if r.job.size == 1 {
-				continue
-			}
-			if err := r.openVerbs(bell); err != nil {
-				return err
-			}
-		default:
+		var err error
+		switch {
+		case name == "self":
+			err = r.openSelf(bell)
+		case name != "sm" && name != "ibverbs":
 			return fmt.Errorf("transport %q: %w", name, ErrNotSupported)
+		case r.job.size == 1:
+		case name == "sm":
+			err = r.openShared(bell)
+		default:
+			err = r.openVerbs(bell)
+		}
+		if err != nil {
+			r.missing = append(r.missing, missing{name, err})
 		}
 	}
+	return r.mustSuffice()
+}
+
+func (r *rails) openSelf(bell *progress.PipeBell) error {
+	fabric, err := loop.NewFabric(loop.Config{Ranks: r.job.size})
+	if err == nil {
+		r.self, err = fabric.Module(r.job.rank, 0, r.job.pml, bell)
+	}
+	if err != nil {
+		return fmt.Errorf("rail self: %w", err)
+	}
+	return nil
+}
+
+// openShared makes the rail to ranks of this machine. Lock held.
+func (r *rails) openShared(bell *progress.PipeBell) error {
+	set := r.job.settings
+	m, err := sm.New(sm.Config{
+		Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,
+		RingSlots: int(set.Int("sm.ring.slots")),
+		RingBytes: set.Bytes("sm.ring.bytes"),
+		FragBytes: set.Bytes("sm.frag.bytes") + btl.MaxHeaderBytes,
+	})
+	if err != nil {
+		return fmt.Errorf("rail sm: %w", err)
+	}
+	r.job.addModule(m)
+	r.list = append(r.list, rail{name: "sm", module: m, reaches: func(_ int, card wireup.Card) bool { return card.Host == r.host }})
 	return nil
 }
 

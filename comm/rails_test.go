@@ -137,3 +137,21 @@ func TestOrderOfTransports(t *testing.T) {
 	_, err = r.resolve(1)
 	assert.ErrorIs(t, err, sm.refuses)
 }
+
+// One rank of a machine says what it has to do without: the first of those that have to.
+func TestFirstWithout(t *testing.T) {
+	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}
+	r := &rails{job: &job{rank: 2}, host: "here"}
+	for _, c := range []struct {
+		before []wireup.Card
+		first  bool
+	}{
+		{[]wireup.Card{verbs, verbs}, true},
+		{[]wireup.Card{verbs, none}, false},
+		{[]wireup.Card{none, verbs}, false},
+		{[]wireup.Card{{Host: "there"}, verbs}, true},
+	} {
+		r.cards = append(c.before, wireup.Card{})
+		assert.Equal(t, c.first, r.firstWithout("ibverbs"))
+	}
+}

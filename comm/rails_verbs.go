@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,18 +29,29 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
 	}
-	r.job.kicker = newKicker(r.job.eng)
+	kicker := newKicker(r.job.eng)
+	var made []rail
 	for i, p := range ports {
 		cfg := verbsConfig(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.job.kicker.kick
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, kicker.kick
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs%d", i), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)
-		if err != nil {
+		if err != nil { // all of them or none: the nth of one rank leads to the nth of the other
+			for _, l := range made {
+				err = errors.Join(err, l.module.Close())
+			}
+			r.job.eng.Unlock() // which the kicker may want
+			kicker.stop()
+			r.job.eng.Lock()
 			return err
 		}
-		r.job.addModule(m)
-		r.list = append(r.list, rail{name: "ibverbs", nth: i, module: m, reaches: func(int, wireup.Card) bool { return true }})
+		made = append(made, rail{name: "ibverbs", nth: i, module: m, reaches: func(int, wireup.Card) bool { return true }})
 	}
+	r.job.kicker = kicker
+	for _, l := range made {
+		r.job.addModule(l.module)
+	}
+	r.list = append(r.list, made...)
 	return nil
 }
 

@@ -1,0 +1,56 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// missing is a transport that is allowed and could not be made.
+type missing struct {
+	name string
+	why  error
+}
+
+// mustSuffice is why the job cannot go on without what is missing; nil if what is there leads to every other rank, as far as that is known
+// before their cards are.
+func (r *rails) mustSuffice() error {
+	if len(r.missing) == 0 {
+		return nil
+	}
+	self := r.self != nil || !slices.Contains(r.allowed, "self")
+	if self && (r.job.size == 1 || r.has("ibverbs") || r.has("sm") && localRanks(r.client) == r.job.size) {
+		return nil
+	}
+	errs := make([]error, len(r.missing))
+	for i, m := range r.missing {
+		errs[i] = m.why
+	}
+	return errors.Join(errs...)
+}
+
+// warn says on standard error what is missing, in a line for each transport, at one rank of a machine: the first of those that miss it.
+func (r *rails) warn() {
+	for _, m := range r.missing {
+		if r.firstWithout(m.name) {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.job.rank, m.name, strings.Join(r.allowed, ","), oneLine(m.why))
+		}
+	}
+}
+
+// firstWithout reports whether all lower ranks of this machine have a transport.
+func (r *rails) firstWithout(transport string) bool {
+	return !slices.ContainsFunc(r.cards[:r.job.rank], func(card wireup.Card) bool {
+		_, has := railOf(card, transport, 0)
+		return card.Host == r.host && !has
+	})
+}
+
+// has reports whether a transport is among the rank's rails.
+func (r *rails) has(transport string) bool {
+	return slices.ContainsFunc(r.list, func(l rail) bool { return l.name == transport })
+}
