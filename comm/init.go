@@ -153,8 +153,12 @@ func (j *job) connect(r *rails, bell *progress.PipeBell) error {
 		j.makeWorld()
 	}
 	j.eng.Unlock()
-	if err != nil || r.client == nil {
+	if err != nil {
 		return err
+	}
+	if r.client == nil {
+		r.tell()
+		return nil
 	}
 	if err := r.client.PutCard(r.card()); err != nil {
 		return err
@@ -166,6 +170,7 @@ func (j *job) connect(r *rails, bell *progress.PipeBell) error {
 		return err
 	}
 	r.warn()
+	r.tell()
 	return nil
 }
 

@@ -123,6 +123,13 @@ func TestProcesses(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, got.stdout, "no rail leads from rank 0 on "+host+" to rank 1 on "+host+" (btl=self)")
 	})
+	t.Run("verbose", func(t *testing.T) {
+		got := launch(3, "calls", "-v")
+		assert.Equal(t, outcome{0, "calls done\n", got.stderr}, got)
+		lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+		assert.ElementsMatch(t, []string{"mpigo: rank 0: sm to 1-2", "mpigo: rank 1: sm to 0,2", "mpigo: rank 2: sm to 0-1"}, lines)
+		assert.Equal(t, "mpigo: rank 0: there are no other ranks\n", launch(1, "calls", "-v").stderr)
+	})
 	t.Run("without a transport", func(t *testing.T) {
 		got := launch(3, "calls", "--btl", "self,ibverbs,sm", "--set", "ibverbs.devices=nowhere")
 		assert.Equal(t, 0, got.status, got.stderr)

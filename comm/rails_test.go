@@ -155,3 +155,20 @@ func TestFirstWithout(t *testing.T) {
 		assert.Equal(t, c.first, r.firstWithout("ibverbs"))
 	}
 }
+
+func TestReach(t *testing.T) {
+	always := func(int, wireup.Card) bool { return true }
+	sameHost := func(_ int, card wireup.Card) bool { return card.Host == "here" }
+	sm, verbs := wireup.Rail{BTL: "sm"}, wireup.Rail{BTL: "ibverbs"}
+	here := wireup.Card{Host: "here", Rails: []wireup.Rail{sm, verbs, verbs}}
+	r := &rails{
+		job: &job{rank: 2, size: 8}, allowed: []string{"self", "sm", "ibverbs"},
+		list:  []rail{{name: "sm", reaches: sameHost}, {name: "ibverbs", port: "rxe0/1", reaches: always}, {name: "ibverbs", nth: 1, port: "rxe1/1", reaches: always}},
+		cards: []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here},
+	}
+	assert.Equal(t, "sm to 0-1,3,7; ibverbs(rxe0/1,rxe1/1) to 4; ibverbs(rxe0/1) to 5; nothing to 6", r.reach())
+	r.allowed = []string{"ibverbs", "sm"}
+	assert.Equal(t, "ibverbs(rxe0/1,rxe1/1) to 0-1,3-4,7; ibverbs(rxe0/1) to 5; nothing to 6", r.reach())
+	r.job.size, r.job.rank = 1, 0
+	assert.Equal(t, "there are no other ranks", r.reach())
+}

@@ -34,7 +34,7 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	for i, p := range ports {
 		cfg := verbsConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, kicker.kick
-		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs%d", i), provider, p.Device, p.Port
+		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs:%s/%d", p.Device, p.Port), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)
 		if err != nil { // all of them or none: the nth of one rank leads to the nth of the other
 			for _, l := range made {
@@ -45,7 +45,7 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 			r.job.eng.Lock()
 			return err
 		}
-		made = append(made, rail{name: "ibverbs", nth: i, module: m, reaches: func(int, wireup.Card) bool { return true }})
+		made = append(made, rail{name: "ibverbs", nth: i, port: fmt.Sprintf("%s/%d", p.Device, p.Port), module: m, reaches: func(int, wireup.Card) bool { return true }})
 	}
 	r.job.kicker = kicker
 	for _, l := range made {

@@ -31,7 +31,8 @@
 //	--output-dir DIR        write DIR/rank.N.stdout and DIR/rank.N.stderr instead
 //	--stdin RANK|all|none   who reads the standard input (default 0)
 //	--timeout DURATION      end the job after this time
-//	-v, --version, -h, --help
+//	-v, --verbose           say at start which transports lead from rank to rank
+//	--version (or -v alone), -h, --help
 //
 // # Exit status
 //

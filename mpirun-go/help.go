@@ -30,7 +30,8 @@ Of the job, before the first PROGRAM:
   --stdin RANK|all|none   who reads the standard input (default 0)
   --timeout DURATION      end the job after this time: 30s, 5m, 1h30m
   --launcher, --agent     for several hosts: not supported yet
-  -v, --version           print the version
+  -v, --verbose           say at start which transports lead from rank to rank
+  --version               print the version; so does -v alone
   -h, --help              print this
 
 Exit status: 0 if every rank ended with 0; else the first failing rank's, 128+N if

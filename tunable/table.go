@@ -101,5 +101,9 @@ func table() []Tunable {
 			Key: "stats", Kind: Bool, Default: "false",
 			Doc: "print each rank's counters at Finalize",
 		},
+		{
+			Key: "verbose", Kind: Bool, Default: "false",
+			Doc: "print how each rank reaches the others, at Init",
+		},
 	}
 }

@@ -38,7 +38,7 @@ type Command struct {
 
 	Hosts         string // as given to --host
 	Hostfile      string
-	Settings      []Setting // --set and --btl, in order
+	Settings      []Setting // --set, --btl and --verbose, in order
 	Tags          string    // --tags: for building programs
 	BindToCore    bool
 	Oversubscribe bool
@@ -160,12 +160,10 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 		group.Dir = s
 		return notEmpty(s)
 	})
-	help, version := false, false
+	help, version := false, len(args) == 1 && args[0] == "-v"
 	if len(c.Groups) == 0 {
 		c.jobFlags(flags)
-		for _, name := range []string{"v", "version"} {
-			flags.BoolVar(&version, name, false, "")
-		}
+		flags.BoolVar(&version, "version", version, "")
 		for _, name := range []string{"h", "help"} {
 			flags.BoolVar(&help, name, false, "")
 		}
@@ -205,6 +203,13 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		c.Settings = append(c.Settings, setting)
 		return err
 	})
+	for _, name := range []string{"v", "verbose"} {
+		flags.BoolFunc(name, "", func(s string) error {
+			on, err := strconv.ParseBool(s)
+			c.Settings = append(c.Settings, Setting{"verbose", strconv.FormatBool(on)})
+			return err
+		})
+	}
 	flags.Func("tags", "", func(s string) error {
 		c.Tags = s
 		return notEmpty(s)

@@ -90,10 +90,17 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 	_, err := cli.Parse(strings.Fields("a : --help b"))
 	assert.ErrorIs(t, err, cli.ErrHelp)
-	for _, flag := range []string{"-v", "--version"} {
-		_, err := cli.Parse([]string{flag, "prog"})
+	for _, line := range []string{"--version", "--version prog", "-v"} {
+		_, err := cli.Parse(strings.Fields(line))
 		assert.ErrorIs(t, err, cli.ErrVersion)
 	}
+	for _, flag := range []string{"-v", "--verbose"} {
+		cmd, err := cli.Parse([]string{flag, "prog"})
+		require.NoError(t, err)
+		assert.Equal(t, []cli.Setting{{Key: "verbose", Value: "true"}}, cmd.Settings)
+	}
+	_, err = cli.Parse([]string{"a", ":", "-v"})
+	assert.ErrorContains(t, err, "-v holds for the whole job")
 }
 
 func TestTimeoutWithoutUnitIsSeconds(t *testing.T) {
