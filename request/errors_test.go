@@ -159,8 +159,16 @@ func TestErrorTexts(t *testing.T) {
 		o.complete(message, errBoom)
 		many = append(many, h)
 	}
-	assert.EqualError(t, WaitAll(many...), "error in status; request 0: op 0: boom; request 1: op 1: boom; "+
-		"request 2: op 2: boom; request 3: op 3: boom; and 6 more")
+	assert.EqualError(t, WaitAll(many...), "error in status; 10 requests, first of them request 0: op 0: boom")
+
+	many = nil
+	for i := range 10 {
+		o, h := r.active(fmt.Sprint(i))
+		o.complete(message, fmt.Errorf("reason %d", max(i-1, 0)))
+		many = append(many, h)
+	}
+	assert.EqualError(t, WaitAll(many...), "error in status; 2 requests, first of them request 0: op 0: reason 0; request 2: op 2: reason 1; "+
+		"request 3: op 3: reason 2; request 4: op 4: reason 3; and 5 more")
 
 	_, hp := r.persistent("p")
 	for _, row := range []struct {

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -145,18 +146,44 @@ type statusError struct {
 	failed []error // each with the index of its request
 }
 
+// mostReasons is how many different reasons an error tells.
+const mostReasons = 4
+
+// Error tells each reason once, with the first request that failed for it.
 func (e *statusError) Error() string {
+	var reasons []string
+	firsts, counts := map[string]error{}, map[string]int{}
+	for _, err := range e.failed {
+		why := reason(err)
+		if counts[why]++; counts[why] == 1 {
+			firsts[why] = err
+			reasons = append(reasons, why)
+		}
+	}
 	var b strings.Builder
 	b.WriteString(ErrInStatus.Error())
-	for i, err := range e.failed {
-		if i == 4 {
-			fmt.Fprintf(&b, "; and %d more", len(e.failed)-i)
-			break
-		}
+	untold := len(e.failed)
+	for _, why := range reasons[:min(len(reasons), mostReasons)] {
 		b.WriteString("; ")
-		b.WriteString(err.Error())
+		if n := counts[why]; n > 1 {
+			fmt.Fprintf(&b, "%d requests, first of them ", n)
+		}
+		b.WriteString(firsts[why].Error())
+		untold -= counts[why]
+	}
+	if untold > 0 {
+		fmt.Fprintf(&b, "; and %d more", untold)
 	}
 	return b.String()
+}
+
+// reason is why a request failed, without which one it was: what the error that describes it wraps.
+func reason(err error) string {
+	described := errors.Unwrap(err) // that with the index
+	if why := errors.Unwrap(described); why != nil && strings.HasSuffix(described.Error(), ": "+why.Error()) {
+		return why.Error()
+	}
+	return described.Error()
 }
 
 func (e *statusError) Unwrap() []error { return append([]error{ErrInStatus}, e.failed...) }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,7 +196,20 @@ func (c *Client) Abort(code int, message string) error {
 // maxMessageBytes bounds an abort message before it is escaped to at most three times that.
 const maxMessageBytes = 256
 
-func escapeMessage(s string) string { return url.QueryEscape(s[:min(len(s), maxMessageBytes)]) }
+func escapeMessage(s string) string { return url.QueryEscape(shorten(s, maxMessageBytes)) }
+
+// shorten cuts what is longer than most bytes behind a word, if there is one that does not take up all of the second half, and says so.
+func shorten(s string, most int) string {
+	const mark = " ..."
+	if len(s) <= most {
+		return s
+	}
+	s = s[:most-len(mark)+1]
+	if end := strings.LastIndexByte(s, ' '); end > len(s)/2 {
+		return s[:end] + mark
+	}
+	return strings.ToValidUTF8(s[:len(s)-1], "") + mark
+}
 
 // Finalize tells the manager that this process leaves in order, and closes the
 // connection whatever the answer. All other calls end with ErrClosed from then on.

@@ -309,3 +309,17 @@ func TestServerWriteTimeout(t *testing.T) {
 		theirs.Close()
 	})
 }
+
+// What is too long is cut behind a word.
+func TestShorten(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"short", "short"},
+		{"exactly twenty bytes", "exactly twenty bytes"},
+		{"some more than twenty bytes", "some more than ..."},
+		{"twelve bytes and more", "twelve bytes and ..."},
+		{"aaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa ..."},
+		{"aaaaaaaaaaaaaaaää aaaaaaaaaa", "aaaaaaaaaaaaaaa ..."},
+	} {
+		assert.Equal(t, c.want, shorten(c.text, 20))
+	}
+}

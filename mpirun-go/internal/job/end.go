@@ -80,12 +80,13 @@ func (r *run) describe(k *rank) string {
 	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.cfg.Host.Name())
 }
 
-// onAbort deals with a rank that asks for the end of the job.
+// onAbort deals with a rank that asks for the end of the job. Why is in the rank's own last line on its standard error, so it is repeated only if
+// that is not where ours is.
 func (r *run) onAbort(number, code int, message string) {
 	k := r.rank(number)
 	k.aborted = true
 	line := fmt.Sprintf("%s aborted the job with code %d", r.describe(k), code)
-	if message = oneLine(message); message != "" {
+	if message = oneLine(message); message != "" && r.cfg.Files != nil {
 		line += ": " + message
 	}
 	status := code & 0xff // what the system keeps of it
