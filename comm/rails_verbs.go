@@ -64,7 +64,9 @@ func verbsConfig(set tunable.Set) ibverbs.Config {
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),
-		PortGrace:  set.Duration("ibverbs.port.grace"),
+		// One bound on silence, whether of a peer that is asked for a connection or of one that there is.
+		ConnectTimeout: set.Duration("ibverbs.deadline"),
+		PortGrace:      set.Duration("ibverbs.port.grace"),
 	}
 	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
 		cfg.GIDIndex = &gid

@@ -54,7 +54,7 @@ func table() []Tunable {
 		},
 		{
 			Key: "ibverbs.deadline", Kind: Duration, Default: "10s", Min: int64(time.Millisecond), Max: int64(time.Hour),
-			Doc: "how long operations to a peer may take over verbs without any of them completing",
+			Doc: "how long a peer may be silent over verbs: asked for a connection, or with operations under way of which none completes",
 		},
 		{
 			Key: "ibverbs.port.grace", Kind: Duration, Default: "20ms", Min: int64(time.Millisecond), Max: int64(time.Hour),

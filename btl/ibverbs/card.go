@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -14,6 +15,14 @@ type address struct {
 	qpn  uint32 // 24 bits
 	qkey uint32
 	roce bool
+}
+
+// String is for messages: where the port is, as people know it.
+func (a address) String() string {
+	if a.roce {
+		return a.gid.Addr().Unmap().String()
+	}
+	return fmt.Sprintf("LID %d", a.lid)
 }
 
 // nonce marks one module: messages for another one are none of ours.

@@ -15,6 +15,10 @@ const (
 	askMost  = 200e6
 	// noticeTries is how often a failure is told. A peer that does not hear of it finds out by itself when it sends.
 	noticeTries = 10
+	// A peer to which the network has no way, as the system says each time, is given up after noWayNanos and noWayTries: nothing has
+	// been asked that it could answer.
+	noWayNanos = 1e9
+	noWayTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; credits see to it that it is not needed
 	rnrRetry    = 6
@@ -24,6 +28,7 @@ const (
 var (
 	errPeerFailed = errors.New("the peer's end failed")
 	errNoAnswer   = errors.New("the peer does not answer")
+	errNoWay      = errors.New("there is no way to the peer")
 )
 
 // notice is word of a failure that the peer has not acknowledged.
@@ -61,8 +66,9 @@ func (m *module) askAgain() int {
 		if e.state != btl.Up || e.phase == phaseReady {
 			return true
 		}
-		if m.now >= e.askUntil {
-			e.condemn(m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errNoAnswer), nil)
+		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
+		if noWay || m.now >= e.askUntil {
+			e.condemn(m.unanswered(e), nil)
 			n++
 			return true
 		}
@@ -82,6 +88,16 @@ func (m *module) askAgain() int {
 		return o.tries >= noticeTries
 	})
 	return n
+}
+
+// unanswered is the error of a request for a connection that nobody answers: what is wrong is as a rule that the two ports are not on one network.
+func (m *module) unanswered(e *endpoint) *btl.Error {
+	p := e.p
+	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
+	if p.noWayTries > 0 {
+		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
+	}
+	return m.errorf(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports are not on one network, choose others)", err))
 }
 
 // announce tells the peer that our end of this incarnation has failed.
@@ -111,10 +127,13 @@ func (m *module) tell(p *peer, msg *message) {
 	}
 	if p.ah == nil {
 		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
-		if err != nil {
-			return // no way there now: it is tried again
+		if err != nil { // no way there now: it is tried again
+			p.noWay = err
+			p.noWayTries++
+			return
 		}
 		p.ah, p.ahOf, p.ahTo = ah, h, p.address
+		p.noWay, p.noWayTries = nil, 0
 	}
 	msg.from, msg.to = uint32(m.cfg.Rank), uint32(p.rank)
 	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, h.address()

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -284,6 +285,35 @@ func TestPutTooLong(t *testing.T) {
 	for _, r := range regions {
 		require.NoError(t, r.Release())
 	}
+}
+
+// noWayPD is what the system says of addresses on no network of ours.
+type noWayPD struct{ verbs.PD }
+
+var errUnreachableNet = errors.New("network is unreachable")
+
+func (noWayPD) CreateAH(verbs.AHAttr) (verbs.AH, error) { return nil, errUnreachableNet }
+
+// TestNoWay: a peer to which the system knows no way is given up soon; a way that is there in time is taken.
+func TestNoWay(t *testing.T) {
+	w := newWorld(t, Config{})
+	a, b := w.ranks[0], w.ranks[1]
+	pd := a.m.h.pd
+	a.m.h.pd = noWayPD{pd}
+	a.connect()
+	at := w.clock.Now()
+	a.fails(1, btl.ClassPath, btl.SideLocal, "")
+	require.ErrorIs(t, a.failed[0], errUnreachableNet)
+	require.ErrorContains(t, a.failed[0], "from 10.1.0.1 to 10.1.0.2")
+	require.InDelta(t, noWayNanos, w.clock.Now()-at, 0.5e9)
+
+	a.connect()
+	w.turns(2 * lookEvery)
+	require.Empty(t, a.failed[1:])
+	a.m.h.pd = pd
+	b.connect()
+	w.connect()
+	w.works()
 }
 
 // TestAbortOfASend: a status that only receives can have is a device's nonsense; the operation does not wait for its deadline.

@@ -88,8 +88,11 @@ type peer struct {
 	ahOf    *hca    // that ah was made with
 	ahTo    address // that it leads to
 	epoch   uint32  // the latest of any incarnation, ours or its
-	ep      *endpoint
-	ghosts  []ghost
+	// noWay is why no datagram could be sent there when it was last tried, noWayTries how often in a row.
+	noWay      error
+	noWayTries int
+	ep         *endpoint
+	ghosts     []ghost
 }
 
 // New opens the device and makes the rail of a rank. The errors say in one line what the rail lacks.

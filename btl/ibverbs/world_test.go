@@ -371,6 +371,7 @@ func TestNobodyAnswers(t *testing.T) {
 	require.NoError(t, a.send("waits for the connection"))
 	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errNoAnswer)
+	require.ErrorContains(t, a.failed[0], "none from 10.1.0.2 to 10.1.0.1 for 300ms")
 	w.f.Heal(a.m.h.gid.GID, b.m.h.gid.GID)
 	b.connect()
 	w.mend()
