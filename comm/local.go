@@ -113,13 +113,12 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	var all ways
 	for rail, m := range l.jobs[rank].modules {
 		card := l.jobs[peer].modules[rail].Card()
-		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
-	routes, errs := all.routes()
-	if len(routes) == 0 {
-		return nil, errors.Join(append(errs, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
+	if all.up == 0 {
+		return nil, errors.Join(append(all.refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
 	}
-	return routes, nil
+	return all.list, nil
 }
 
 // done takes the outcome of a rank's body, and returns the rank's error.

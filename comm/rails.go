@@ -153,11 +153,10 @@ func (r *rails) resolve(peer int) ([]pml.Route, error) {
 			all.add(pml.Route{Module: m, Local: w.local, Remote: w.remote, Tier: tier}, now, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
 		}
 	}
-	if routes, refused := all.routes(); refused != nil {
-		return nil, r.unreachable(peer, card, refused)
-	} else {
-		return routes, nil
+	if all.up == 0 {
+		return nil, r.unreachable(peer, card, all.refused)
 	}
+	return all.list, nil
 }
 
 // ways collects the routes to a peer.
@@ -185,14 +184,6 @@ func (w *ways) add(route pml.Route, now bool, connect func() (btl.Endpoint, erro
 	}
 	route.Reopen = connect
 	w.list = append(w.list, route)
-}
-
-// routes is all of them, if one can be used now; else why none can.
-func (w *ways) routes() ([]pml.Route, []error) {
-	if w.up == 0 {
-		return nil, w.refused
-	}
-	return w.list, nil
 }
 
 // way is a rail of ours that leads to a peer, and the number of its other end in the peer's card.

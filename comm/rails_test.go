@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/wireup"
 )
 
@@ -91,12 +91,18 @@ type stubModule struct {
 	connects int
 }
 
+type stubEndpoint struct{ btl.Endpoint }
+
 func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
 	m.connects++
-	return nil, m.refuses
+	if m.refuses != nil {
+		return nil, m.refuses
+	}
+	return stubEndpoint{}, nil
 }
 
-// A peer is reached by the first transport of the list that leads there, with all its rails, and by no other.
+// A peer is reached by the first transport of the list that leads there, with all its rails. Those of the others are
+// known, and nothing is opened for them.
 func TestOrderOfTransports(t *testing.T) {
 	always := func(int, wireup.Card) bool { return true }
 	sameHost := func(_ int, card wireup.Card) bool { return card.Host == "here" }
@@ -110,29 +116,48 @@ func TestOrderOfTransports(t *testing.T) {
 		},
 		cards: []wireup.Card{{}, {Host: "here", Rails: both}, {Host: "there", Rails: both}, {Host: "here", Rails: both[2:3]}},
 	}
+	type route struct {
+		module              *stubModule
+		tier, local, remote int
+		connected           bool
+	}
 	for _, c := range []struct {
 		allowed []string
 		peer    int
-		want    []pml.Route
+		want    []route
 	}{
-		{[]string{"self", "sm", "ibverbs"}, 1, []pml.Route{{Module: sm, Local: 2, Remote: 0}}},
-		{[]string{"self", "ibverbs", "sm"}, 1, []pml.Route{{Module: verbs0, Local: 0, Remote: 2}, {Module: verbs1, Local: 1, Remote: 3}}},
-		{[]string{"sm", "ibverbs"}, 2, []pml.Route{{Module: verbs0, Local: 0, Remote: 2}, {Module: verbs1, Local: 1, Remote: 3}}},
-		{[]string{"sm", "ibverbs"}, 3, []pml.Route{{Module: verbs0, Local: 0, Remote: 0}}},
+		{[]string{"self", "sm", "ibverbs"}, 1, []route{{sm, 1, 2, 0, true}, {verbs0, 2, 0, 2, false}, {verbs1, 2, 1, 3, false}}},
+		{[]string{"self", "ibverbs", "sm"}, 1, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}, {sm, 2, 2, 0, false}}},
+		{[]string{"sm", "ibverbs"}, 2, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}}},
+		{[]string{"sm", "ibverbs"}, 3, []route{{verbs0, 1, 0, 0, true}}},
 	} {
 		r.allowed = c.allowed
 		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
-		got, err := r.resolve(c.peer)
+		list, err := r.resolve(c.peer)
 		require.NoError(t, err)
+		var got []route
+		for _, l := range list {
+			m := l.Module.(*stubModule)
+			got = append(got, route{m, l.Tier, l.Local, l.Remote, l.Endpoint != nil})
+			assert.Equal(t, l.Endpoint != nil, m.connects == 1)
+			_, err := l.Reopen()
+			require.NoError(t, err)
+		}
 		assert.Equal(t, c.want, got, "%v to %d", c.allowed, c.peer)
-		assert.Equal(t, len(c.want), sm.connects+verbs0.connects+verbs1.connects, "no other is connected")
 	}
 
+	// One that refuses may lead there later, and the next transport does now.
 	r.allowed = []string{"sm", "ibverbs"}
 	sm.refuses = errors.New("it is shy")
 	got, err := r.resolve(1)
 	require.NoError(t, err)
-	assert.Len(t, got, 2, "one that refuses does not lead there")
+	require.Len(t, got, 3)
+	assert.Nil(t, got[0].Endpoint)
+	assert.NotNil(t, got[1].Endpoint)
+	sm.refuses = fmt.Errorf("%w: never", btl.ErrUnreachable)
+	got, err = r.resolve(1)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
 	verbs0.refuses, verbs1.refuses = sm.refuses, sm.refuses
 	_, err = r.resolve(1)
 	assert.ErrorIs(t, err, sm.refuses)

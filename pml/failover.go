@@ -77,7 +77,6 @@ func (p *PML) railFailed(rl *rail, err error) {
 		pr.unfenced++
 	}
 	pr.drains(rl.module)
-	pr.up &^= 1 << rl.index
 	p.hurt(rl, err, wasUp)
 	p.prefer(pr)
 	if pr.up == 0 && pr.stranded == nil {

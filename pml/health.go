@@ -223,7 +223,6 @@ func (p *PML) railReturned(rl *rail) {
 	p.stats.RailsReturned++
 	m.attempts, m.upSince = 0, p.eng.Now()
 	rl.setHealth(min(rl.health, convalescent))
-	pr.up |= 1 << rl.index
 	p.prefer(pr)
 	p.tellRail(rl, nil)
 	p.later(rl, recoverEvery, p.recover)
@@ -237,18 +236,18 @@ func (p *PML) railReturned(rl *rail) {
 	}
 }
 
-// prefer finds the first rail: of those that are up and trusted the one of the lowest latency, else the healthiest.
+// prefer finds the rails that take traffic, those of the lowest tier that has one which is up, and the first of them: of
+// the trusted ones that of the lowest latency, else the healthiest.
 func (p *PML) prefer(pr *peer) {
 	best := -1
+	pr.up = 0
 	for i := range pr.rails {
-		if !pr.up.has(i) {
+		rl := &pr.rails[i]
+		if rl.state != railUp || best >= 0 && rl.tier > pr.rails[best].tier {
 			continue
 		}
-		if pr.rails[i].health >= trusted {
-			best = i
-			break // they are in the order of their latencies
-		}
-		if best < 0 || pr.rails[i].health > pr.rails[best].health {
+		pr.up |= 1 << i
+		if best < 0 || pr.rails[best].health < trusted && rl.health > pr.rails[best].health {
 			best = i
 		}
 	}
@@ -329,20 +328,26 @@ func (p *PML) findFallen(pr *peer) {
 	for i := range pr.rails {
 		if rl := &pr.rails[i]; rl.endpoint == nil {
 			rl.state = railDown
-			pr.up &^= 1 << i
-			p.plan(rl)
 		}
 	}
+	p.prefer(pr)
 	for i := range pr.rails {
 		if rl := &pr.rails[i]; rl.endpoint != nil && rl.endpoint.State() != btl.Up {
 			p.railFailed(rl, p.whyFallen(rl.module))
 		}
 	}
-	p.prefer(pr)
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.state == railDown && !pr.isSpare(rl) {
+			p.plan(rl)
+		}
+	}
 	if pr.up == 0 && pr.stranded == nil && pr.failing == nil {
 		p.strand(&pr.rails[0], p.whyFallen(pr.rails[0].module))
 	}
 }
+
+// isSpare reports whether a rail would take no traffic if it were up.
+func (pr *peer) isSpare(rl *rail) bool { return pr.up != 0 && rl.tier > pr.first.tier }
 
 // whyFallen is why an endpoint was down before anything was posted by it.
 func (p *PML) whyFallen(m btl.Module) error {

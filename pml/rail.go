@@ -18,6 +18,8 @@ type Route struct {
 	// Local and Remote are the numbers of the rail on this side and on the peer's: what Local is
 	// here is Remote there. They name rails in headers. At most 255.
 	Local, Remote int
+	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are spare.
+	Tier int
 	// Reopen makes the next incarnation of the endpoint, when the last one is drained. nil: a rail that
 	// has failed does not come back. With it, Endpoint may be nil: the rail is down to begin with.
 	Reopen func() (btl.Endpoint, error)
@@ -38,6 +40,7 @@ type rail struct {
 
 	local, remote uint8
 	index         uint8 // in peer.rails
+	tier          int
 	sendBytes     int   // longest fragment
 	weight        int64 // its share of large messages, in 10⁶ bytes a second, as its health is now
 	latencyNanos  int64
@@ -124,8 +127,8 @@ func (p *PML) route(pr *peer) error {
 	return cmp.Or(pr.lost, pr.failing)
 }
 
-// useRoutes makes rails of routes, that of the lowest latency first: it takes all but large
-// messages, whose pieces go by all of them.
+// useRoutes makes rails of routes, by tier and then that of the lowest latency first: it takes all but large
+// messages, whose pieces go by all of its tier.
 func (p *PML) useRoutes(pr *peer, routes []Route) error {
 	err := errors.New("no rail leads there")
 	routes = slices.DeleteFunc(slices.Clone(routes), func(r Route) bool {
@@ -140,14 +143,13 @@ func (p *PML) useRoutes(pr *peer, routes []Route) error {
 		return err
 	}
 	slices.SortStableFunc(routes, func(a, b Route) int {
-		return int(a.Module.Attrs().LatencyNanos - b.Module.Attrs().LatencyNanos)
+		return cmp.Or(a.Tier-b.Tier, cmp.Compare(a.Module.Attrs().LatencyNanos, b.Module.Attrs().LatencyNanos))
 	})
 	routes = routes[:min(len(routes), maxRails)]
 	pr.rails = make([]rail, len(routes))
 	for i, r := range routes {
 		pr.rails[i] = p.newRail(pr, r)
 		pr.rails[i].index = uint8(i)
-		pr.up |= 1 << i
 	}
 	p.preferFirst(pr, 0)
 	// What is exposed has to fit into the fragment that says where.
@@ -169,7 +171,7 @@ func (p *PML) useRoutes(pr *peer, routes []Route) error {
 func (p *PML) newRail(pr *peer, r Route) rail {
 	a := r.Module.Attrs()
 	rl := rail{
-		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), reopen: r.Reopen,
+		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, weight: max(a.BandwidthMBps, 1), latencyNanos: max(a.LatencyNanos, 0), health: fullHealth,
 	}
 	if registrar, ok := r.Module.(btl.Registrar); ok && a.Caps&p.cfg.Protocol.caps() != 0 {

@@ -245,11 +245,11 @@ func (r *RecvRequest) settle() {
 // the buffer cannot be written to from there.
 func (r *RecvRequest) invite() bool {
 	p, pr := r.p, r.from
-	if p.route(pr) != nil || pr.putters == 0 || !pr.remote(r.want-r.got) {
+	if p.route(pr) != nil || pr.putters&pr.up == 0 || !pr.remote(r.want-r.got) {
 		return false
 	}
 	t := r.transfer()
-	p.register(&t.mine, pr, pr.putters, r.buf[:r.want], btl.AccessRemoteWrite)
+	p.register(&t.mine, pr, pr.putters&pr.up, r.buf[:r.want], btl.AccessRemoteWrite)
 	if t.mine.set == 0 {
 		return false
 	}
@@ -290,7 +290,7 @@ func (r *RecvRequest) fetch(list []byte) bool {
 	if t.theirs.set == 0 {
 		return false
 	}
-	p.register(&t.mine, pr, t.theirs.set, r.buf[:r.want], btl.AccessLocal)
+	p.register(&t.mine, pr, t.theirs.set&pr.up, r.buf[:r.want], btl.AccessLocal)
 	if t.mine.set == 0 {
 		return false
 	}

@@ -252,7 +252,7 @@ func (s *SendRequest) launch() bool {
 
 // announce fills in the header of a RNDV or RGET.
 func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
-	if s.peer.remote(h.length) && s.peer.putters != 0 {
+	if s.peer.remote(h.length) && s.peer.putters&s.peer.up != 0 {
 		h.flags |= flagPut
 	}
 	s.head.Tag, s.head.HdrLen = tag, rndvBytes
@@ -262,11 +262,11 @@ func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
 // expose makes the message readable for the receiver, if that is how it is best moved.
 func (s *SendRequest) expose() bool {
 	pr := s.peer
-	if pr.getters == 0 || !pr.remote(int64(len(s.buf))) || !pr.credit.covers(len(pr.rails)*exposureBytes) {
+	if pr.getters&pr.up == 0 || !pr.remote(int64(len(s.buf))) || !pr.credit.covers(len(pr.rails)*exposureBytes) {
 		return false
 	}
 	t := s.transfer()
-	s.p.register(&t.mine, pr, pr.getters, s.buf, btl.AccessRemoteRead)
+	s.p.register(&t.mine, pr, pr.getters&pr.up, s.buf, btl.AccessRemoteRead)
 	if t.mine.set == 0 {
 		return false
 	}
@@ -375,7 +375,7 @@ func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
 	}
 	t := s.transfer()
 	t.theirs.decode(pr, list, pr.putters)
-	p.register(&t.mine, pr, t.theirs.set, s.buf, btl.AccessLocal)
+	p.register(&t.mine, pr, t.theirs.set&pr.up, s.buf, btl.AccessLocal)
 	if t.mine.set == 0 {
 		s.stream(h) // the receiver takes either
 		return nil
@@ -529,7 +529,7 @@ func (s *SendRequest) Detach() {
 			// Writes that a rail has accepted still use the old registration.
 			s.t.retired = append(s.t.retired, s.t.mine)
 			s.t.mine = registration{}
-			s.p.register(&s.t.mine, s.peer, s.t.theirs.set, s.buf, btl.AccessLocal)
+			s.p.register(&s.t.mine, s.peer, s.t.theirs.set&s.peer.up, s.buf, btl.AccessLocal)
 			regions = &s.t.mine.regions
 		case s.state == sendAnnounced && s.head.Tag == tagRget:
 			// Who comes to read finds nothing any more, and asks for fragments.
