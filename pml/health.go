@@ -8,8 +8,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// health says how far a rail to a peer is to be trusted, from 0 to fullHealth. A failure takes from it, by what it is evidence
-// of; time without one gives back. A rail that has come back begins with little, and so with a small share of long messages.
+// health says how far a rail to a peer, or a rail of this rank as a whole, is to be trusted, from 0 to fullHealth. A failure
+// takes from it, by what it is evidence of; time without one gives back. A rail that has come back begins with little, and so
+// with a small share of long messages.
 type health int
 
 const (
@@ -98,23 +99,80 @@ func (p *PML) later(rl *rail, after time.Duration, f func(rl *rail)) {
 	})
 }
 
-// hurt takes from the health of a rail that has failed.
+// device is a rail of this rank, to whomever it leads: what fails at this end of it says something about all its ways.
+type device struct {
+	module btl.Module
+	health health
+	timer  *progress.Timer // while it recovers
+}
+
+// deviceOf is the device of a module, which it makes known.
+func (p *PML) deviceOf(m btl.Module) *device {
+	for _, d := range p.devices {
+		if d.module == m {
+			return d
+		}
+	}
+	d := &device{module: m, health: fullHealth}
+	p.devices = append(p.devices, d)
+	return d
+}
+
+// trust is how far a rail to a peer is to be trusted: no more than its device.
+func (rl *rail) trust() health { return min(rl.health, rl.device.health) }
+
+// hurt takes from the health of a rail that has failed, of its device, or of both: by which end the error is evidence against.
 func (p *PML) hurt(rl *rail, err error, wasUp bool) {
 	m := &rl.mending
+	side := btl.SideRemote
 	var be *btl.Error
-	if errors.As(err, &be) && (be.Class == btl.ClassUsage || be.Class == btl.ClassClosed) {
-		return // no evidence against the rail
+	if errors.As(err, &be) {
+		if be.Class == btl.ClassUsage || be.Class == btl.ClassClosed || be.Class == btl.ClassFlushed {
+			return // no evidence
+		}
+		side = be.Side
 	}
-	rl.setHealth(max(rl.health-failureDebit, 0))
+	if side == btl.SideLocal || side == btl.SideBoth {
+		rl.device.health = max(rl.device.health-failureDebit, 0)
+		p.weigh(rl.device)
+		p.nurse(rl.device)
+	}
+	rl.health = max(rl.health-failureDebit, 0) // it has failed, whosever fault that is
+	rl.weigh()
 	if wasUp {
 		m.flaps = max(m.flaps-int((p.eng.Now()-m.upSince)/int64(calmPeriod)), 0) + 1
 	}
 }
 
-func (rl *rail) setHealth(h health) {
-	rl.health = h
+// nurse gives a device its health back, with time.
+func (p *PML) nurse(d *device) {
+	if d.timer != nil || d.health == fullHealth {
+		return
+	}
+	d.timer = p.eng.After(int64(recoverEvery), func() {
+		d.timer = nil
+		d.health = min(d.health+recoverStep, fullHealth)
+		p.weigh(d)
+		p.nurse(d)
+	})
+}
+
+// weigh gives all ways by a device the share that they have at its health.
+func (p *PML) weigh(d *device) {
+	for _, pr := range p.peers {
+		for i := 0; pr != nil && i < len(pr.rails); i++ {
+			if rl := &pr.rails[i]; rl.device == d {
+				rl.weigh()
+				p.prefer(pr)
+			}
+		}
+	}
+}
+
+// weigh gives a rail the share of long messages that it has at its health.
+func (rl *rail) weigh() {
 	full := max(rl.module.Attrs().BandwidthMBps, 1)
-	rl.weight = max(full*int64(max(h, 1))/int64(fullHealth), 1)
+	rl.weight = max(full*int64(rl.trust())/int64(fullHealth), 1)
 }
 
 // recover gives health back to a rail that is up.
@@ -122,7 +180,8 @@ func (p *PML) recover(rl *rail) {
 	if rl.state != railUp {
 		return
 	}
-	rl.setHealth(min(rl.health+recoverStep, fullHealth))
+	rl.health = min(rl.health+recoverStep, fullHealth)
+	rl.weigh()
 	p.prefer(rl.peer)
 	if rl.health < fullHealth {
 		p.later(rl, recoverEvery, p.recover)
@@ -222,7 +281,8 @@ func (p *PML) railReturned(rl *rail) {
 	p.moveRail(rl, railUp)
 	p.stats.RailsReturned++
 	m.attempts, m.upSince = 0, p.eng.Now()
-	rl.setHealth(min(rl.health, convalescent))
+	rl.health = min(rl.health, convalescent)
+	rl.weigh()
 	p.prefer(pr)
 	p.tellRail(rl, nil)
 	p.later(rl, recoverEvery, p.recover)
@@ -247,7 +307,7 @@ func (p *PML) prefer(pr *peer) {
 			continue
 		}
 		pr.up |= 1 << i
-		if best < 0 || pr.rails[best].health < trusted && rl.health > pr.rails[best].health {
+		if best < 0 || pr.rails[best].trust() < trusted && rl.trust() > pr.rails[best].trust() {
 			best = i
 		}
 	}

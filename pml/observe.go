@@ -46,7 +46,7 @@ func (p *PML) Rails() []RailStatus {
 		for i := 0; pr != nil && i < len(pr.rails); i++ {
 			rl := &pr.rails[i]
 			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: rl.state.String(), First: rl == pr.first, Health: int(rl.health), Cause: rl.mending.cause,
+				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: rl.state.String(), First: rl == pr.first, Health: int(rl.trust()), Cause: rl.mending.cause,
 			})
 		}
 	}

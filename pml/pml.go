@@ -156,6 +156,7 @@ type PML struct {
 	lostPeers []*peer
 	condemned []*peer // failing or lost, their endpoints still to be failed
 	fallen    []fallenRail
+	devices   []*device
 	broken    []*peer // with something in limbo and no rail to be drained
 	full      int     // peers, not lost, whose announcements are used up
 	doubtful  bool    // a rail has fallen since the last turn

@@ -49,6 +49,7 @@ type rail struct {
 	reopen  func() (btl.Endpoint, error)
 	mending mending
 	health  health
+	device  *device
 
 	// queue holds operations in the order in which they are to be posted, while the rail
 	// refuses them. What comes later queues behind.
@@ -172,7 +173,7 @@ func (p *PML) newRail(pr *peer, r Route) rail {
 	a := r.Module.Attrs()
 	rl := rail{
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
-		sendBytes: a.MaxSendBytes, weight: max(a.BandwidthMBps, 1), latencyNanos: max(a.LatencyNanos, 0), health: fullHealth,
+		sendBytes: a.MaxSendBytes, weight: max(a.BandwidthMBps, 1), latencyNanos: max(a.LatencyNanos, 0), health: fullHealth, device: p.deviceOf(r.Module),
 	}
 	if registrar, ok := r.Module.(btl.Registrar); ok && a.Caps&p.cfg.Protocol.caps() != 0 {
 		rl.registrar = registrar
