@@ -47,7 +47,7 @@
 //	    Between Failed and Drained operations may still complete with nil, and what the peer's
 //	    BTL had taken before may still arrive.
 //	C5  Every incarnation of an endpoint has an epoch, the same on both sides. What bears an
-//	    old epoch is dropped.
+//	    old epoch is dropped. An end that learns of a newer incarnation than its own fails.
 //	C6  ErrResource means not taken, nothing sent: the caller keeps the operation and
 //	    posts it again after a later turn of progress.
 //	C7  Errors are *Error: rail, peer, class of cause, native status, and which side the

@@ -346,9 +346,10 @@ func (p *PML) aboutRail(pr *peer, m btl.Module, tag btl.Tag, h railHdr) {
 	}
 }
 
-// peerRailDown takes a RAILDOWN: our half of that incarnation ends too.
+// peerRailDown takes a RAILDOWN: our half of that incarnation ends too, and so does one of an earlier incarnation, whose failure we
+// may not hear of by itself.
 func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
-	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() == h.epoch && rl.state != railDown {
+	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
 		rl.mending.isAsked, rl.mending.askedEpoch = true, h.epoch
 		if rl.state != railFailing {
 			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN"})

@@ -429,3 +429,37 @@ func (w *failovers) drain() {
 		}
 	}
 }
+
+// TestRailDownOfLaterIncarnation: the peer's half has failed twice, and its word of the first time is still on its way. Our half
+// of the first is up, and ends before the second is said to be over.
+func TestRailDownOfLaterIncarnation(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	p := w.pmls[0]
+	p.Isend(c[0], nil, 1, 1, Standard, "send").Abandon()
+	w.settle()
+	p.Arrived(w.rails[0][0], 1, tagRailDown, railOf(railHdr{rail: 1, epoch: 2}))
+	require.Equal(t, railFailing, p.peer(1).rails[1].state)
+	require.Empty(t, answersAbout(w, 1), "it is not Drained")
+	p.Drained(w.rails[1][0], 1)
+	require.Equal(t, []railHdr{{rail: 1, epoch: 2}}, answersAbout(w, 1))
+
+	// Of what is over, or was never known, nothing can come.
+	for _, h := range []railHdr{{rail: 1, epoch: 1}, {rail: 9, epoch: 1}} {
+		w.flying = nil
+		p.Arrived(w.rails[0][0], 1, tagRailDown, railOf(h))
+		require.Equal(t, []railHdr{h}, answersAbout(w, 1))
+	}
+}
+
+// answersAbout are the RAILDOWNACKs on their way to a rank.
+func answersAbout(w *wire, to int) []railHdr {
+	var all []railHdr
+	for _, f := range w.flying {
+		if f.tag == tagRailDownAck && f.to == to {
+			var h railHdr
+			require.NoError(w.t, h.decode(f.frag))
+			all = append(all, h)
+		}
+	}
+	return all
+}
