@@ -108,7 +108,7 @@ var broken = &btl.Error{Rail: "wire", Peer: btl.AllPeers, Class: btl.ClassDevice
 func otherRail(w *wire, leads bool) *wireModule {
 	m := w.newModule(0, 0)
 	if leads {
-		w.pmls[0].cfg.Resolve = func(peer int) ([]Route, error) { return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer}}}, nil }
+		w.pmls[0].cfg.Resolve = func(peer int) ([]Route, error) { return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}}}, nil }
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
@@ -270,7 +271,50 @@ func (s *script) run(d *datadriven.TestData) string {
 	// or with all that it is broken itself, calls back what it has under way, and says that it is drained;
 	// or with later does that when told to. What is in flight to and from there is lost; with halfopen
 	// the peer knows of nothing, and what comes from there is not.
-	// drain rank=R peer=R|all: the rank's rail says that it is drained.
+	// drain rank=R peer=R|all [rail=I]: the rank's rail says that it is drained.
+	// cut rank=R peer=R rail=I [delivered]: that end of the rail finds that there is no way to the peer any more. What it
+	// has under way is lost, or with delivered arrives, and is called back with an error.
+	case "cut":
+		rank, peer, rail := s.num(d, "rank"), s.num(d, "peer"), s.num(d, "rail")
+		m := s.w.rails[rail][rank]
+		m.down[peer] = btl.ErrFailed
+		var struck []flight
+		s.w.flying = slices.DeleteFunc(s.w.flying, func(f flight) bool {
+			its := f.from == rank && f.to == peer && f.rail == rail
+			if its {
+				struck = append(struck, f)
+			}
+			return its
+		})
+		for _, f := range struck {
+			if d.HasArg("delivered") && !f.isRemote() {
+				s.fragment("arrives", &f)
+				s.w.pmls[f.to].Arrived(s.w.rails[f.rail][f.to], f.from, f.tag, f.frag)
+			} else {
+				s.fragment("is lost", &f)
+			}
+		}
+		s.pml(d).Failed(m, peer, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPath, Side: btl.SideBoth})
+		for _, f := range struck {
+			if f.op != nil {
+				f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassFlushed})
+			}
+		}
+
+	// mend: rails that have failed can be opened again.
+	// time N: so many milliseconds pass.
+	case "mend":
+		s.w.mended = true
+	case "time":
+		n, err := strconv.Atoi(d.CmdArgs[0].Key)
+		require.NoError(s.t, err)
+		s.w.now += int64(n) * int64(time.Millisecond)
+		for _, p := range s.w.pmls {
+			for range 8 { // of which one looks at timers
+				p.eng.Turn()
+			}
+		}
+
 	case "fail":
 		rank, peer := s.num(d, "rank"), s.num(d, "peer")
 		class := btl.ClassPeerGone
@@ -303,7 +347,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.w.modules[rank].drain(peer)
 		}
 	case "drain":
-		s.w.modules[s.num(d, "rank")].drain(s.num(d, "peer"))
+		s.w.rails[s.num(d, "rail")][s.num(d, "rank")].drain(s.num(d, "peer"))
 
 	// inject rank=R peer=R kind=N bytes=HEX: a fragment of any content arrives.
 	case "inject":
@@ -370,6 +414,10 @@ func (s *script) world(d *datadriven.TestData) {
 			var err error
 			w.config.Protocol, err = ParseProtocol(name)
 			require.NoError(s.t, err)
+		}
+		w.config.GraceNanos = int64(s.num(d, "grace")) * int64(time.Millisecond)
+		w.config.OnRail = func(e RailEvent) {
+			s.print("rail %s to %d: up %v, %d left", e.Rail, e.Peer, e.Up, e.Left)
 		}
 		w.config.RDMABytes = s.num(d, "rdma")
 		w.config.WindowBytes = int64(s.num(d, "window"))

@@ -97,6 +97,30 @@ func (s *script) fragment(what string, f *flight) {
 			send := s.w.pmls[f.to].sends.get(h.handle)
 			detail = func() string { return fmt.Sprintf("for %s, it is read", s.name(send)) }
 		}
+	case tagRestartNotify, tagRestartNack:
+		var h restartHdr
+		require.NoError(s.t, h.decode(f.frag))
+		if kind = "RNDVRESTARTNOTIFY"; f.tag == tagRestartNotify {
+			send, recv := s.w.pmls[f.from].sends.get(h.send), s.w.pmls[f.to].recvs.get(h.recv)
+			detail = func() string { return fmt.Sprintf("%s is to be sent anew to %s", s.name(send), s.name(recv)) }
+		} else {
+			kind = "RNDVRESTARTNACK"
+			send := s.w.pmls[f.to].sends.get(h.send)
+			detail = func() string { return fmt.Sprintf("for %s, it is all here", s.name(send)) }
+		}
+	case tagRestartAck:
+		var h ackHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "RNDVRESTARTACK"
+		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
+		detail = func() string {
+			return fmt.Sprintf("for %s, %s wants bytes %d to %d again", s.name(send), s.name(recv), h.from, h.to)
+		}
+	case tagRailDown, tagRailDownAck, tagProbe, tagProbeAck:
+		var h railHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = map[btl.Tag]string{tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK"}[f.tag]
+		detail = func() string { return fmt.Sprintf("rail %d, epoch %d", h.rail, h.epoch) }
 	case tagCredit:
 		var h creditHdr
 		require.NoError(s.t, h.decode(f.frag))

@@ -26,6 +26,8 @@ type wire struct {
 	refuse  int             // how many posts to refuse
 	flying  []flight
 	order   messageOrder
+	now     int64 // the engines' time
+	mended  bool  // rails that have failed can be opened again
 	// log, if set, hears of every post: what became of it, and what was posted.
 	log func(what string, f *flight)
 
@@ -52,6 +54,7 @@ type wireModule struct {
 	down       map[int]error // by peer: what every post returns
 	failed     []int         // peers whose endpoints were told to fail
 	fallen     error         // why the whole rail has failed
+	epochs     map[int]uint32
 }
 
 // lose has the rail say that the way to a peer, or to all, has failed, and that it is drained.
@@ -71,12 +74,28 @@ func (m *wireModule) drain(peer int) {
 }
 
 type wireEndpoint struct {
-	m  *wireModule
-	to int
+	m     *wireModule
+	to    int
+	epoch uint32
+}
+
+// wireClock is the time of a wire.
+type wireClock struct{ w *wire }
+
+func (c wireClock) Now() int64 { return c.w.now }
+
+// reopen makes the next incarnation of a rail that has failed, if the wire is mended.
+func (m *wireModule) reopen(peer int) (btl.Endpoint, error) {
+	if !m.w.mended {
+		return nil, btl.ErrFailed
+	}
+	delete(m.down, peer)
+	m.epochs[peer]++
+	return &wireEndpoint{m, peer, m.epochs[peer]}, nil
 }
 
 func (w *wire) newModule(rank, rail int) *wireModule {
-	m := &wireModule{w: w, rank: rank, rail: rail, attrs: &w.attrs, down: map[int]error{}}
+	m := &wireModule{w: w, rank: rank, rail: rail, attrs: &w.attrs, down: map[int]error{}, epochs: map[int]uint32{}}
 	if rail > 0 {
 		m.attrs = &w.others[rail-1]
 	}
@@ -91,7 +110,7 @@ func (m *wireModule) Fail(error)                                    {}
 func (m *wireModule) Close() error                                  { return nil }
 
 func (e *wireEndpoint) Peer() int        { return e.to }
-func (e *wireEndpoint) Epoch() uint32    { return 1 }
+func (e *wireEndpoint) Epoch() uint32    { return e.epoch }
 func (e *wireEndpoint) State() btl.State { return btl.Up }
 func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }
 
@@ -173,7 +192,7 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 			w.rails[rail] = append(w.rails[rail], w.newModule(rank, rail))
 		}
 		cfg := w.config
-		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{})
+		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{Clock: wireClock{w}})
 		cfg.Resolve = func(peer int) ([]Route, error) {
 			var routes []Route
 			for rail := range w.rails {
@@ -181,7 +200,12 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 				if m.fallen != nil && len(w.rails) == 1 {
 					return nil, m.fallen
 				}
-				routes = append(routes, Route{Module: m, Endpoint: &wireEndpoint{m, peer}, Local: rail, Remote: rail})
+				m.epochs[peer] = 1
+				r := Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: rail, Remote: rail}
+				if cfg.GraceNanos > 0 {
+					r.Reopen = func() (btl.Endpoint, error) { return m.reopen(peer) }
+				}
+				routes = append(routes, r)
 			}
 			return routes, nil
 		}
