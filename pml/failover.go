@@ -88,7 +88,9 @@ func (p *PML) railFailed(rl *rail, err error) {
 	}
 	if wasUp {
 		p.stats.RailsFailed++
-		p.tellRail(rl, err)
+		if pr.failing == nil {
+			p.tellRail(rl, err)
+		}
 	}
 	p.tellDown(rl)
 }
