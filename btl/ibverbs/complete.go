@@ -36,13 +36,22 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 				e.catchUp()
 			}
 		case wrRecv:
-			e.received(entry, int(wc.ByteLen))
+			if wc.Opcode == verbs.WCRecvRDMAWithImm {
+				e.written(entry, wc)
+			} else {
+				e.received(entry, int(wc.ByteLen))
+			}
 		}
 		return
 	}
 	v := judge(wc.Status, m.portUp)
 	if v.goesOn {
 		if kind == wrRecv {
+			if e.ahead > 0 {
+				e.ahead--
+			} else {
+				e.turnOver()
+			}
 			e.again(entry, wireFrag)
 			return
 		}

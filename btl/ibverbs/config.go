@@ -47,6 +47,9 @@ type Config struct {
 	// RecvDepth is how many fragments a peer may send before we look (64), SendDepth how many operations to a peer
 	// can be under way (128).
 	RecvDepth, SendDepth int
+	// EagerPeers is how many peers may write small fragments into memory of this rank (0), EagerAfter how many a peer has sent
+	// before it may (16).
+	EagerPeers, EagerAfter int
 	// AckTimeout and RetryCount: an answer is waited for 4.096 µs · 2^AckTimeout (14) long, RetryCount times (6) more.
 	AckTimeout, RetryCount uint8
 	// ConnectTimeout is how long a peer may take to answer a request for a connection (10 s).
@@ -64,6 +67,7 @@ const (
 	leastRecvDepth    = 8 // so that credits can come back while others are used
 	defaultSendDepth  = 128
 	mostDepth         = 4096
+	defaultEagerAfter = 16
 	defaultAckTimeout = 14
 	defaultRetryCount = 6
 	mostRanks         = 1 << 20
@@ -96,6 +100,9 @@ func (c *Config) fill() error {
 	}
 	if c.SendDepth == 0 {
 		c.SendDepth = defaultSendDepth
+	}
+	if c.EagerAfter == 0 {
+		c.EagerAfter = defaultEagerAfter
 	}
 	if c.AckTimeout == 0 {
 		c.AckTimeout = defaultAckTimeout
@@ -130,6 +137,8 @@ func (c *Config) fill() error {
 		{c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes},
 		{c.RecvDepth >= leastRecvDepth && c.RecvDepth <= mostDepth, "receive depth", c.RecvDepth},
 		{c.SendDepth >= 4 && c.SendDepth <= mostDepth, "send depth", c.SendDepth},
+		{c.EagerPeers >= 0, "peers with rings", c.EagerPeers},
+		{c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter},
 		{c.AckTimeout <= 31, "acknowledgement timeout", c.AckTimeout},
 		{c.RetryCount <= 7, "retry count", c.RetryCount},
 		{c.ConnectTimeout > 0, "connect timeout", c.ConnectTimeout},

@@ -82,3 +82,33 @@ func TestConformanceVirtual(t *testing.T) {
 		})
 	}
 }
+
+// TestConformanceRings: with small fragments by remote writes, from the first on.
+func TestConformanceRings(t *testing.T) {
+	rings := Config{EagerPeers: 1, EagerAfter: 1}
+	narrow := Config{FragBytes: 300, RecvDepth: 8, SendDepth: 4, EagerPeers: 1, EagerAfter: 1}
+	for _, c := range []struct {
+		name string
+		net  simhca.Config
+		cfg  Config
+	}{
+		{"real", simhca.Config{}, rings},
+		{"late", simhca.Config{Latency: 20 * time.Microsecond}, rings},
+		{"narrow", simhca.Config{}, narrow},
+		{"virtual", simhca.Config{Virtual: true, Jitter: 3 * time.Microsecond}, rings},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var modules []*module
+			btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+				p := simPair(t, c.net, c.cfg, evA, evB)
+				modules = append(modules, p.A.(*module), p.B.(*module))
+				return p
+			})
+			n := 0
+			for _, m := range modules {
+				n += m.ahead
+			}
+			require.Positive(t, n, "nothing was found in memory")
+		})
+	}
+}

@@ -93,7 +93,7 @@ func (h *hca) equip(cfg *Config) (err error) {
 	if h.wakes, err = h.dev.CreateCompChannel(); err != nil {
 		return err
 	}
-	if h.bounce, err = newSlab(h.pd, bounceBuffers+1, headBytes+cfg.FragBytes); err != nil {
+	if h.bounce, err = newSlab(h.pd, bounceBuffers+1, headBytes+cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
 		return fmt.Errorf("send buffers: %w", err)
 	}
 	h.scratch = h.bounce.buffer(bounceBuffers)
@@ -186,10 +186,10 @@ func (h *hca) openUD(cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+messageBytes); err != nil {
+	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+messageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	if h.asks, err = newSlab(h.pd, askDepth, messageBytes); err != nil {
+	if h.asks, err = newSlab(h.pd, askDepth, messageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
 	for i := range int32(askDepth) {

@@ -48,12 +48,22 @@ func realDevices(t testing.TB) (p verbs.Provider, a, b string) {
 }
 
 // TestDeviceConformance holds the BTL to its contract on real devices.
-func TestDeviceConformance(t *testing.T) {
+func TestDeviceConformance(t *testing.T) { deviceConformance(t, Config{}) }
+
+// TestDeviceConformanceRings: with small fragments by remote writes.
+func TestDeviceConformanceRings(t *testing.T) {
+	deviceConformance(t, Config{EagerPeers: 1, EagerAfter: 1})
+}
+
+func deviceConformance(t *testing.T, cfg Config) {
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		provider, a, b := realDevices(t)
 		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanBell(), BellB: progress.NewChanBell()}
 		mk := func(rank int, device string, ev btl.Events, bell progress.Bell) btl.Module {
-			m, err := New(Config{Rank: rank, Size: 2, Events: ev, Provider: provider, Device: device, Bell: bell, Secret: testSecret})
+			cfg := cfg
+			cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Secret = rank, 2, ev, bell, testSecret
+			cfg.Provider, cfg.Device = provider, device
+			m, err := New(cfg)
 			require.NoError(t, err)
 			return m
 		}

@@ -23,6 +23,9 @@
 // request if the device takes so much inline, else into a registered buffer. Success of an operation is the
 // completion of its work request: the peer's device has acknowledged it.
 //
+// A peer that sends much gets a ring, of which a note of ours tells it: memory into which it writes its small fragments, where we find them
+// without asking the device (ring.go). Each of these writes takes a receive too, so credits, order, failing and sleeping are those of sends.
+//
 // # Failing
 //
 // The first completion that failed and is not a flush, an event, or a deadline fails the endpoint (reactions.go).
@@ -32,6 +35,6 @@
 // is given up, and with it the registrations by which it could.
 //
 // The parts: module.go, device.go (what is opened once), connect.go and message.go (connections), endpoint.go (posting), receive.go
-// (receiving and credits), complete.go (completions), drain.go (the end of an endpoint), reactions.go and
+// (receiving and credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the end of an endpoint), reactions.go and
 // async.go (what errors and events mean), region.go (puts and gets), idle.go (sleeping), inject.go (faults on request).
 package ibverbs

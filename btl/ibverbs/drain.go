@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -48,6 +49,9 @@ func (e *endpoint) begin(cause *btl.Error) {
 	e.state, e.cause = btl.Failed, cause
 	e.update()
 	m.dying = append(m.dying, e)
+	if i := slices.Index(m.rings, e); i >= 0 {
+		m.rings = slices.Delete(m.rings, i, i+1)
+	}
 	m.unsettled = true
 	if cause.Class != btl.ClassClosed || cause.Side != btl.SideRemote {
 		m.announce(e)
@@ -154,15 +158,17 @@ func (m *module) abandon() int {
 // destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an error it is there as before.
 func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase == phaseDraining && !e.flushedOut() && !m.closed {
-		// Not all has come in time. What is in the queue is of use all the same, but for a module that closes, which hands nothing up.
-		m.pollOut(e.group)
+	if e.phase == phaseDraining && !m.closed { // a module that closes hands nothing up
+		if e.broken || !e.flushedOut() {
+			m.pollOut(e.group) // not all has come in time, but what is there is of use
+		}
+		e.takeRest()
 	}
 	if err := e.qp.Destroy(); err != nil {
 		return err
 	}
 	// What cannot be given back now stays as it is: there is no harm in it but the loss of room.
-	_ = errors.Join(e.recvs.close(), m.h.release(e.group, m.queueEntries()))
+	_ = errors.Join(e.recvs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
 	return nil
 }
 
@@ -220,7 +226,7 @@ func (m *module) pollQuietly(g *group) {
 		case wrID(wc.ID).kind() == wrSend:
 			e.awaited--
 			e.finish(wrID(wc.ID).entry())
-		case wrID(wc.ID).kind() == wrRecv && wireType(e.recvs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
+		case wrID(wc.ID).kind() == wrRecv && wc.Opcode == verbs.WCRecv && wireType(e.recvs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
 			e.leave = heardGoodbye
 		}
 	}

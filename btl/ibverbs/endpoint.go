@@ -77,6 +77,18 @@ type endpoint struct {
 	recvs  *slab
 	repost []int32 // receives to be posted again
 
+	// Small fragments by remote writes (ring.go): where the peer's ring is, how many messages it was sent; our ring, the number of the peer's next
+	// message and where in the ring that would show, how many were taken before their completions, and small fragments that came
+	// without a ring.
+	out   outRing
+	said  uint64
+	in    *slab // nil if there is none
+	next  uint64
+	slot  []byte
+	word  *uint64
+	ahead int
+	small int
+
 	// doom is set when something is found out where it cannot be said; the next turn of progress says it.
 	doom  *btl.Error
 	cause *btl.Error // of the failure, once Failed
@@ -127,7 +139,7 @@ type sqEntry struct {
 // GOODBYE.
 const noteDepth = 4
 
-// Fragments on the wire begin with a head: type, tag, credits (2 bytes), epoch (4), notes, and 7 bytes of zeros.
+// Fragments on the wire, but for those in rings, begin with a head: type, tag, credits (2 bytes), epoch (4), notes, and 7 bytes of zeros.
 const headBytes = 16
 
 type wireType uint8
@@ -137,6 +149,7 @@ const (
 	wireHello            // the first on a connection, from who asked for it
 	wireCredit           // nothing but the credits in its head
 	wireGoodbye          // the sender closes
+	wireRing             // where the sender's ring is
 	wireEnd
 )
 
@@ -147,7 +160,7 @@ func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	}
 	h := m.h
 	m.made++
-	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made}
+	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {
@@ -174,7 +187,7 @@ func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+noteDepth))
 	e.sq, e.sqMask = make([]sqEntry, ring), ring-1
 	e.psn = m.random.Uint32() & (1<<24 - 1)
-	if e.recvs, err = newSlab(h.pd, depth, headBytes+m.cfg.FragBytes); err != nil {
+	if e.recvs, err = newSlab(h.pd, depth, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
 		return undo(err)
 	}
 	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
@@ -318,9 +331,15 @@ func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
 	if buf == nil {
 		return btl.ErrResource
 	}
-	e.writeHead(buf, wireFrag, op.Tag, e.epoch)
-	copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
 	m.h.name(wr, &entry, n)
+	if e.writes(n) {
+		copy(buf[copy(buf, op.Header()):], op.Payload)
+		writeTail(buf[:n], tail{length: op.Len(), credits: e.owed, tag: op.Tag, notes: e.owedNotes}, e.said+1)
+		e.nameWrite(wr, n)
+	} else {
+		e.writeHead(buf, wireFrag, op.Tag, e.epoch)
+		copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
+	}
 	if err := e.post(wr, entry); err != nil {
 		return err
 	}
@@ -334,13 +353,20 @@ func (e *endpoint) note(t wireType) bool {
 		return false // the peer has answered faster than its device has acknowledged
 	}
 	entry := sqEntry{bounce: -1}
-	buf := e.m.h.staging(&entry, headBytes, e.mostInline)
+	n := headBytes
+	if t == wireRing {
+		n += ringBodyBytes
+	}
+	buf := e.m.h.staging(&entry, n, e.mostInline)
 	if buf == nil {
 		return false
 	}
 	e.writeHead(buf, t, 0, e.epoch)
+	if t == wireRing {
+		outRing{addr: e.in.mr.Addr(), rkey: e.in.mr.RKey(), slotBytes: uint32(e.in.stride)}.appendTo(buf[:headBytes])
+	}
 	wr := &e.m.sendWR[0]
-	e.m.h.name(wr, &entry, headBytes)
+	e.m.h.name(wr, &entry, n)
 	if e.post(wr, entry) != nil {
 		return false
 	}
@@ -379,8 +405,9 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	}
 	e.sq[i] = entry
 	e.sqHead++
-	if wr.Opcode == verbs.WRSend { // the head has gone
+	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm { // the head, or tail, has gone
 		e.owed, e.owedNotes = 0, 0
+		e.said++
 	}
 	return nil
 }

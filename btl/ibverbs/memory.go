@@ -17,15 +17,15 @@ type slab struct {
 	count  int
 }
 
-// newSlab makes count buffers of at least bytes, which begin at multiples of 64.
-func newSlab(pd verbs.PD, count, bytes int) (*slab, error) {
+// newSlab makes count buffers of at least bytes, which begin at multiples of 64. access is what its registration permits.
+func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) {
 	s := &slab{stride: (bytes + 63) &^ 63, count: count}
 	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of buffers: %w", s.stride*count, err)
 	}
 	s.mem = mem
-	if s.mr, err = pd.RegMR(mem, verbs.AccessLocalWrite); err != nil {
+	if s.mr, err = pd.RegMR(mem, access); err != nil {
 		_ = unix.Munmap(mem)
 		return nil, err
 	}

@@ -21,6 +21,11 @@ func (e *endpoint) received(i uint32, n int) {
 		e.nonsense("a message of %d bytes", n)
 		return
 	}
+	if e.ahead > 0 {
+		e.nonsense("message %d after %d", e.next-uint64(e.ahead), e.next-1)
+		return
+	}
+	e.turnOver()
 	t, tag := wireType(buf[0]), btl.Tag(buf[1])
 	credits, notes := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
 	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.epoch {
@@ -28,27 +33,45 @@ func (e *endpoint) received(i uint32, n int) {
 		e.again(i, t)
 		return
 	}
-	if e.credits+credits > int(e.remote.recvDepth) || notes > noteDepth || e.notes+int(notes) > noteDepth {
-		e.nonsense("%d credits and %d notes too many", credits, notes)
+	if !e.credit(credits, int(min(notes, noteDepth+1))) {
 		return
-	}
-	e.credits += credits
-	e.notes += int(notes)
-	if e.early.Len() > 0 {
-		e.catchUp()
 	}
 	switch t {
 	case wireFrag:
+		if n <= slotBytes {
+			e.small++
+		}
 		m.cfg.Events.Arrived(m, e.p.rank, tag, buf[headBytes:n])
 	case wireHello, wireCredit:
 	case wireGoodbye:
 		e.leave = heardGoodbye
 		e.fail(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed))
+	case wireRing:
+		r, ok := parseRing(buf[headBytes:n], int(e.remote.recvDepth)+noteDepth)
+		if !ok || e.out != (outRing{}) {
+			e.nonsense("a ring that cannot be")
+			return
+		}
+		e.out = r
 	default:
 		e.nonsense("a message of type %d", t)
 		return
 	}
 	e.again(i, t)
+}
+
+// credit takes the credits that came with a message. It reports whether they can be right.
+func (e *endpoint) credit(credits, notes int) bool {
+	if e.credits+credits > int(e.remote.recvDepth) || e.notes+notes > noteDepth {
+		e.nonsense("%d credits and %d notes too many", credits, notes)
+		return false
+	}
+	e.credits += credits
+	e.notes += notes
+	if e.early.Len() > 0 {
+		e.catchUp()
+	}
+	return true
 }
 
 // nonsense fails the endpoint for what no peer of ours would send.
@@ -68,7 +91,7 @@ func (e *endpoint) again(i uint32, t wireType) {
 		e.repostingNotes++
 	}
 	// The few receives for notes are not to wait for others.
-	if t != wireFrag || len(e.repost) >= e.m.repostAt() || e.owesMuch() {
+	if t != wireFrag || len(e.repost) >= e.m.repostAt() || e.owesMuch() || e.wantsRing() {
 		e.list()
 	}
 }
@@ -106,6 +129,9 @@ func (m *module) settleDebts() {
 		}
 		if e.mayNote() && e.owesMuch() && !e.note(wireCredit) {
 			e.list() // there was no room: the peer may wait for just that
+		}
+		if e.wantsRing() && e.mayNote() {
+			e.offerRing()
 		}
 	}
 }

@@ -197,12 +197,13 @@ func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) 
 
 // TestEveryStatus: each status, as the end of a send, is the typed error that the table of verdicts has; everything is called back, and
 // the next incarnation works.
-func TestEveryStatus(t *testing.T) {
+func TestEveryStatus(t *testing.T) { eachWay(t, testEveryStatus) }
+
+func testEveryStatus(t *testing.T, way func(Config) Config) {
 	for _, info := range verbs.Statuses() {
 		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, Config{})
-			w.connect()
-			w.works()
+			w := newWorld(t, way(Config{}))
+			w.begin()
 			a := w.ranks[0]
 			v := judge(info.Status, true)
 			if info.Status == verbs.StatusRemAbortErr {
@@ -237,12 +238,13 @@ func TestEveryStatus(t *testing.T) {
 }
 
 // TestEveryStatusOfAReceive: likewise, at the end that receives.
-func TestEveryStatusOfAReceive(t *testing.T) {
+func TestEveryStatusOfAReceive(t *testing.T) { eachWay(t, testEveryStatusOfAReceive) }
+
+func testEveryStatusOfAReceive(t *testing.T, way func(Config) Config) {
 	for _, info := range verbs.Statuses()[1:] {
 		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, Config{})
-			w.connect()
-			w.works()
+			w := newWorld(t, way(Config{}))
+			w.begin()
 			a, b := w.ranks[0], w.ranks[1]
 			v := judge(info.Status, true)
 			b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: info.Status})
@@ -262,12 +264,13 @@ func TestEveryStatusOfAReceive(t *testing.T) {
 }
 
 // TestEveryEvent: each event makes happen what the table of responses says.
-func TestEveryEvent(t *testing.T) {
+func TestEveryEvent(t *testing.T) { eachWay(t, testEveryEvent) }
+
+func testEveryEvent(t *testing.T, way func(Config) Config) {
 	for _, info := range verbs.EventTypes() {
 		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, Config{})
-			w.connect()
-			w.works()
+			w := newWorld(t, way(Config{}))
+			w.begin()
 			a := w.ranks[0]
 			r := respond(info.Type)
 			for range 3 {
@@ -322,10 +325,11 @@ func TestEveryEvent(t *testing.T) {
 }
 
 // TestGIDMoves: connections from an address that the port has no more are given up, and new ones are from the new address.
-func TestGIDMoves(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.connect()
-	w.works()
+func TestGIDMoves(t *testing.T) { eachWay(t, testGIDMoves) }
+
+func testGIDMoves(t *testing.T, way func(Config) Config) {
+	w := newWorld(t, way(Config{}))
+	w.begin()
 	a := w.ranks[0]
 	gid := a.m.h.gid
 	moved := gid.GID
@@ -337,10 +341,11 @@ func TestGIDMoves(t *testing.T) {
 }
 
 // TestDeadline: a request that never completes, of which nothing is told, fails the endpoint when its time is over.
-func TestDeadline(t *testing.T) {
-	w := newWorld(t, Config{Deadline: 50 * time.Millisecond})
-	w.connect()
-	w.works()
+func TestDeadline(t *testing.T) { eachWay(t, testDeadline) }
+
+func testDeadline(t *testing.T, way func(Config) Config) {
+	w := newWorld(t, way(Config{Deadline: 50 * time.Millisecond}))
+	w.begin()
 	a := w.ranks[0]
 	a.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: a.end().qpn})
 	require.NoError(t, a.send("never"))
@@ -349,10 +354,11 @@ func TestDeadline(t *testing.T) {
 }
 
 // TestHalfOpen: packets get through one way only. Who sends finds out by its retries, and the other end is told.
-func TestHalfOpen(t *testing.T) {
-	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2})
-	w.connect()
-	w.works()
+func TestHalfOpen(t *testing.T) { eachWay(t, testHalfOpen) }
+
+func testHalfOpen(t *testing.T, way func(Config) Config) {
+	w := newWorld(t, way(Config{AckTimeout: 10, RetryCount: 2}))
+	w.begin()
 	a, b := w.ranks[0], w.ranks[1]
 	require.True(t, w.f.Partition(b.m.h.gid.GID, a.m.h.gid.GID, false), "answers are lost")
 	require.NoError(t, a.send("is executed, and nobody says so"))
@@ -392,9 +398,11 @@ func TestLostDatagrams(t *testing.T) {
 }
 
 // TestMakeAndBreak: incarnation after incarnation leaves nothing behind.
-func TestMakeAndBreak(t *testing.T) {
-	w := newWorld(t, Config{RecvDepth: 8, SendDepth: 4})
-	w.connect()
+func TestMakeAndBreak(t *testing.T) { eachWay(t, testMakeAndBreak) }
+
+func testMakeAndBreak(t *testing.T, way func(Config) Config) {
+	w := newWorld(t, way(Config{RecvDepth: 8, SendDepth: 4}))
+	w.begin()
 	a := w.ranks[0]
 	room, eps := a.m.h.groups[0].room, len(a.m.eps)
 	for i := range 500 {
@@ -428,12 +436,13 @@ func TestManyPeersManyQueues(t *testing.T) {
 }
 
 // TestPortDownIsTheCause: what devices say of requests while the port is down is told as what it is.
-func TestPortDownIsTheCause(t *testing.T) {
+func TestPortDownIsTheCause(t *testing.T) { eachWay(t, testPortDownIsTheCause) }
+
+func testPortDownIsTheCause(t *testing.T, way func(Config) Config) {
 	for _, status := range []verbs.Status{verbs.StatusLocQPOpErr, verbs.StatusWRFlushErr} {
 		t.Run(status.String(), func(t *testing.T) {
-			w := newWorld(t, Config{PortGrace: time.Hour})
-			w.connect()
-			w.works()
+			w := newWorld(t, way(Config{PortGrace: time.Hour}))
+			w.begin()
 			a := w.ranks[0]
 			a.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: a.end().qpn, Status: status})
 			require.NoError(t, a.send("x"))
