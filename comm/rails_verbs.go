@@ -61,6 +61,8 @@ func verbsConfig(set tunable.Set) ibverbs.Config {
 		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
 		RecvDepth:  int(set.Int("ibverbs.recv.depth")),
 		SendDepth:  int(set.Int("ibverbs.send.depth")),
+		EagerPeers: int(set.Int("ibverbs.eager.peers")),
+		EagerAfter: int(set.Int("ibverbs.eager.after")),
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),

@@ -45,6 +45,14 @@ func table() []Tunable {
 			Doc: "operations that may be under way to one peer over verbs",
 		},
 		{
+			Key: "ibverbs.eager.peers", Kind: Int, Default: "8", Min: 0, Max: 4096,
+			Doc: "peers that may write small fragments into this rank's memory over verbs; 0: none may",
+		},
+		{
+			Key: "ibverbs.eager.after", Kind: Int, Default: "16", Min: 1, Max: 1 << 30,
+			Doc: "small fragments after which a peer may do that, one of the first",
+		},
+		{
 			Key: "ibverbs.timeout", Kind: Int, Default: "14", Min: 1, Max: 31,
 			Doc: "a device waits 4.096 us * 2^this for a peer's answer before it tries again",
 		},
