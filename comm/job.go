@@ -180,21 +180,18 @@ func (j *job) driveDuring(f func() error) error {
 // Lock held.
 func (j *job) drain() error {
 	const lookNanos = int64(20 * time.Microsecond)
-	var events, looks uint64 // the timers below are events too
+	var moved uint64
 	var deadline int64
 	for j.pml.Busy() > 0 {
 		now := j.eng.Now()
-		switch n := j.eng.Counters().Events - looks; {
-		case n != events || deadline == 0:
-			events, deadline = n, now+int64(finalizeGrace)
+		switch n := j.pml.Moved(); { // not the engine's events, among which are attempts to bring rails back
+		case n != moved || deadline == 0:
+			moved, deadline = n, now+int64(finalizeGrace)
 		case now >= deadline:
 			return fmt.Errorf("%w: nobody receives %s", ErrPending, describePending(j.pml.Pending()))
 		}
 		w := j.eng.GetWaiter(1)
-		t := j.eng.After(lookNanos, func() {
-			looks++
-			w.Signal()
-		})
+		t := j.eng.After(lookNanos, w.Signal)
 		err := j.eng.Wait(context.Background(), w)
 		j.eng.StopTimer(t)
 		j.eng.PutWaiter(w)

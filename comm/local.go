@@ -115,7 +115,7 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 		card := l.jobs[peer].modules[rail].Card()
 		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
-	if all.up == 0 {
+	if len(all.list) == 0 {
 		return nil, errors.Join(append(all.refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
 	}
 	return all.list, nil

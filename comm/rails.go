@@ -153,7 +153,7 @@ func (r *rails) resolve(peer int) ([]pml.Route, error) {
 			all.add(pml.Route{Module: m, Local: w.local, Remote: w.remote, Tier: tier}, now, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
 		}
 	}
-	if all.up == 0 {
+	if len(all.list) == 0 {
 		return nil, r.unreachable(peer, card, all.refused)
 	}
 	return all.list, nil
@@ -177,6 +177,7 @@ func (w *ways) add(route pml.Route, now bool, connect func() (btl.Endpoint, erro
 			w.up++
 		default:
 			w.refused = append(w.refused, err)
+			route.Down = err
 			if errors.Is(err, btl.ErrUnreachable) {
 				return
 			}

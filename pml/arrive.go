@@ -41,7 +41,7 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 		return data, nil
 	}
 	if isAnswer(tag) {
-		if len(frag) < finBytes { // the shortest
+		if len(frag) < finBytes || len(frag) > ackBytes+maxRails*exposureBytes { // the shortest, and the longest
 			return nil, fmt.Errorf("%w: an answer of %d bytes", errMalformed, len(frag))
 		}
 		in.seq = sequenceOf(frag)

@@ -2,9 +2,11 @@ package pml
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
 )
 
 // A rail to a peer may fail while others lead there, or while it may come back. Then the program is to notice
@@ -71,12 +73,15 @@ func (p *PML) railFailed(rl *rail, err error) {
 	}
 	wasUp := rl.state == railUp
 	p.moveRail(rl, railFailing)
-	m.cause, m.epoch, m.since = err, rl.endpoint.Epoch(), p.eng.Now()
-	if !m.unfenced {
-		m.unfenced = true
-		pr.unfenced++
+	m.cause, m.epoch = err, rl.endpoint.Epoch()
+	if wasUp { // else nothing was posted by it that matters
+		m.since = p.eng.Now()
+		pr.drains(rl.module)
+		if !m.unfenced {
+			m.unfenced = true
+			pr.unfenced++
+		}
 	}
-	pr.drains(rl.module)
 	p.hurt(rl, err, wasUp)
 	p.prefer(pr)
 	if pr.up == 0 && pr.stranded == nil {
@@ -117,7 +122,7 @@ func (p *PML) railDrained(rl *rail) {
 	p.moveRail(rl, railDown)
 	if m.isAsked {
 		m.isAsked = false
-		p.sendAboutRail(pr, tagRailDownAck, railHdr{rl.local, m.askedEpoch})
+		p.sendAboutRail(pr, tagRailDownAck, railHdr{rl.remote, m.askedEpoch})
 	}
 	if pr.isFailing() || pr.lost != nil {
 		return
@@ -161,8 +166,12 @@ func (p *PML) settled(pr *peer) {
 	})
 }
 
-// mostTries is how often an operation is posted again: one that brings down every rail it is tried on is at fault itself.
-const mostTries = 100
+// An operation is posted again, and a message begun anew, only so often: what brings down every rail that it is tried on is at fault
+// itself. Sooner if a rail says that the operation is wrong.
+const (
+	mostTries    = 100
+	mostMistakes = 3
+)
 
 // saves keeps an operation, which a rail has called back with an error, to be posted again. It reports false if that is of
 // no use any more; then the operation is the caller's.
@@ -170,7 +179,7 @@ func (p *PML) saves(pr *peer, op *btl.Op, err error) bool {
 	if pr.failing != nil || pr.lost != nil || p.closed != nil {
 		return false
 	}
-	if op.Hdr[opTries]++; op.Hdr[opTries] > mostTries {
+	if op.Hdr[opTries]++; op.Hdr[opTries] > mostTries || op.Hdr[opTries] > mostMistakes && misused(err) {
 		p.fail(pr, causeOf(err), nil)
 		return false
 	}
@@ -198,6 +207,9 @@ func (p *PML) resend(pr *peer) {
 	for !q.empty() {
 		p.stats.Resent++
 		p.send(pr, q.pop())
+	}
+	if pr.stranded != nil {
+		return
 	}
 	for i := range pr.rails {
 		if m := &pr.rails[i].mending; m.since != 0 {
@@ -232,6 +244,10 @@ func (pr *peer) posting() iter.Seq[*btl.Op] {
 // restart asks the receiver to begin anew.
 func (s *SendRequest) restart() {
 	p := s.p
+	if s.restarts++; s.restarts > mostTries {
+		p.fail(s.peer, fmt.Errorf("%w: no rail delivers a message whole, though it begins anew %d times", request.ErrUnreachable, mostTries), nil)
+		return
+	}
 	s.move(sendRestarting)
 	s.broken = false
 	p.stats.Restarts++
@@ -285,7 +301,7 @@ func (r *RecvRequest) receiveAnew() {
 // readAnew reads the whole message again, by rails that are up, or asks for fragments if none can.
 func (r *RecvRequest) readAnew() {
 	r.p.stats.Restarts++
-	if r.readers() == 0 {
+	if r.restarts++; r.readers() == 0 || r.restarts > mostTries {
 		r.askAnew()
 		return
 	}
@@ -324,8 +340,12 @@ func (p *PML) aboutRail(pr *peer, m btl.Module, tag btl.Tag, h railHdr) {
 	if p.route(pr) != nil || pr.failing != nil {
 		return
 	}
+	i := pr.numbered(h.rail)
+	if tag == tagRailDownAck {
+		i = pr.ours(h.rail)
+	}
 	var rl *rail
-	if i := pr.numbered(h.rail); i >= 0 {
+	if i >= 0 {
 		rl = &pr.rails[i]
 	}
 	switch tag {
@@ -337,8 +357,7 @@ func (p *PML) aboutRail(pr *peer, m btl.Module, tag btl.Tag, h railHdr) {
 		}
 	case tagProbe, tagProbeAck:
 		if rl == nil || rl.module != m {
-			p.stats.Malformed++ // of a rail that this rank does not know
-			return
+			return // of a rail that this rank does not use
 		}
 		if tag == tagProbe {
 			p.probed(rl, h)
@@ -358,11 +377,7 @@ func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
 		}
 		return
 	}
-	number := h.rail // of a rail that we do not know, by the peer's own number
-	if rl != nil {
-		number = rl.local
-	}
-	p.sendAboutRail(pr, tagRailDownAck, railHdr{number, h.epoch})
+	p.sendAboutRail(pr, tagRailDownAck, h) // by the peer's own number, of a rail that we may not know
 }
 
 // bringDown fails our half of a rail. The endpoint is failed at the next turn, because this may be inside a call of it.

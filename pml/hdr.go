@@ -29,7 +29,7 @@ const Version = 2
 //	FRAG             16   receive handle 8, offset 8                            then a piece of the message
 //	CREDIT           16   bytes taken 8, announcements that may be sent 8
 //	RAILDOWN         16   rail 1, version 1, zero 2, epoch 4, zero 8
-//	RAILDOWNACK      16   as RAILDOWN
+//	RAILDOWNACK      16   as RAILDOWN, of which it returns the rail
 //	PROBE            16   as RAILDOWN
 //	PROBEACK         16   as RAILDOWN
 //
@@ -223,7 +223,8 @@ func (h *restartHdr) decode(b []byte) error {
 	return nil
 }
 
-// railHdr is of a message about a rail: its number at whoever sends this, and the incarnation that is meant.
+// railHdr is of a message about a rail: its number at whoever sends this, or of a RAILDOWNACK at whom it goes to, and the
+// incarnation that is meant.
 type railHdr struct {
 	rail  uint8
 	epoch uint32

@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -17,10 +18,10 @@ const (
 	fullHealth health = 1000
 	// trusted is what a rail needs so that it is the first of those that are up, by its latency.
 	trusted health = 500
-	// convalescent is what one that comes back has at most.
-	convalescent health = 125
 
-	failureDebit = 400
+	// deviceDebit is what the failure of a way takes from its device, if it is evidence against that. The way itself has
+	// nothing left.
+	deviceDebit = 400
 
 	recoverEvery = 100 * time.Millisecond
 	recoverStep  = 125
@@ -32,14 +33,14 @@ const (
 	mostHold   = 30 * time.Second
 	calmPeriod = 10 * time.Second
 
-	// probeEvery: a PROBE without an answer is sent again, and after so many of them the incarnation is given up.
-	probeEvery = 200 * time.Millisecond
-	mostProbes = 10
+	// probeEvery: a PROBE that was not delivered is sent again, and after so many of them the incarnation is given up. One that
+	// was, and is not answered, is sent again more seldom: the peer may be busy, or was not able to answer then.
+	probeEvery     = 200 * time.Millisecond
+	mostProbes     = 10
+	reminderPeriod = 2 * time.Second
 
-	// leastAttempts is how often a rail has to have been tried before the grace time ends, as far as mostExtended times
-	// its length: a program that was away for long has not tried.
-	leastAttempts = 2
-	mostExtended  = 4
+	// graceSlices is how many parts the grace time has: a program that was away for long, and has not tried, loses no more than one.
+	graceSlices = 10
 )
 
 // mending is what is known of a rail since it failed.
@@ -56,7 +57,8 @@ type mending struct {
 
 	timer    *progress.Timer // of whatever comes next; nil if nothing does
 	attempts int             // to make the next incarnation, since the last one was up
-	probes   int             // sent by this incarnation
+	probes   int             // sent by this incarnation, and not delivered
+	works    bool            // a PROBE was delivered: it is only that the peer is busy elsewhere
 	flaps    int             // failures that are not forgotten
 	upSince  int64
 }
@@ -124,24 +126,25 @@ func (rl *rail) trust() health { return min(rl.health, rl.device.health) }
 // hurt takes from the health of a rail that has failed, of its device, or of both: by which end the error is evidence against.
 func (p *PML) hurt(rl *rail, err error, wasUp bool) {
 	m := &rl.mending
-	side := btl.SideRemote
 	var be *btl.Error
-	if errors.As(err, &be) {
+	isOurs := errors.As(err, &be)
+	if wasUp && !(isOurs && be.Class == btl.ClassClosed) {
+		m.flaps = max(m.flaps-int((p.eng.Now()-m.upSince)/int64(calmPeriod)), 0) + 1
+	}
+	side := btl.SideRemote
+	if isOurs {
 		if be.Class == btl.ClassUsage || be.Class == btl.ClassClosed || be.Class == btl.ClassFlushed {
 			return // no evidence
 		}
 		side = be.Side
 	}
 	if side == btl.SideLocal || side == btl.SideBoth {
-		rl.device.health = max(rl.device.health-failureDebit, 0)
+		rl.device.health = max(rl.device.health-deviceDebit, 0)
 		p.weigh(rl.device)
 		p.nurse(rl.device)
 	}
-	rl.health = max(rl.health-failureDebit, 0) // it has failed, whosever fault that is
+	rl.health = 0 // it has failed, whosever fault that is
 	rl.weigh()
-	if wasUp {
-		m.flaps = max(m.flaps-int((p.eng.Now()-m.upSince)/int64(calmPeriod)), 0) + 1
-	}
 }
 
 // nurse gives a device its health back, with time.
@@ -213,13 +216,19 @@ func (p *PML) tryReopen(rl *rail) {
 func (p *PML) opens(rl *rail) bool {
 	rl.mending.attempts++
 	ep, err := rl.reopen()
-	if err != nil || ep.State() != btl.Up {
+	var be *btl.Error
+	switch {
+	case errors.As(err, &be) && be.Class == btl.ClassPeerGone:
+		p.fail(rl.peer, p.causeOf(err), nil)
+		return false
+	case err != nil || ep.State() != btl.Up:
 		p.plan(rl)
 		return false
 	}
 	p.moveRail(rl, railProbing)
 	p.adopt(rl, ep)
-	rl.mending.probes = 0
+	rl.mending.probes, rl.mending.works = 0, false
+	p.later(rl, probeEvery, p.ask)
 	return true
 }
 
@@ -229,12 +238,19 @@ func (p *PML) ask(rl *rail) {
 	if rl.state != railProbing {
 		return
 	}
+	if m.works {
+		p.later(rl, reminderPeriod, p.ask)
+		if rl.queue.empty() {
+			p.postProbe(rl, tagProbe, p.probeDone)
+		}
+		return
+	}
 	if m.probes++; m.probes > mostProbes {
 		p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
 		return
 	}
 	p.later(rl, probeEvery, p.ask)
-	p.postProbe(rl, tagProbe, p.railDone)
+	p.postProbe(rl, tagProbe, p.probeDone)
 }
 
 func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
@@ -243,6 +259,17 @@ func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 	h := railHdr{rl.local, rl.endpoint.Epoch()}
 	h.encode(op.Hdr[:])
 	p.post(rl, op)
+}
+
+// onProbeDone is called when a PROBE was delivered, or not.
+func (p *PML) onProbeDone(op *btl.Op, err error) {
+	rl := op.Owner.(*rail)
+	var h railHdr
+	_ = h.decode(op.Header()) // it is our own
+	p.putOp(op)
+	if err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+		rl.mending.probes, rl.mending.works = 0, true
+	}
 }
 
 // probed takes a PROBE, which has come by an incarnation that the peer has begun or joined.
@@ -281,8 +308,6 @@ func (p *PML) railReturned(rl *rail) {
 	p.moveRail(rl, railUp)
 	p.stats.RailsReturned++
 	m.attempts, m.upSince = 0, p.eng.Now()
-	rl.health = min(rl.health, convalescent)
-	rl.weigh()
 	p.prefer(pr)
 	p.tellRail(rl, nil)
 	p.later(rl, recoverEvery, p.recover)
@@ -329,7 +354,7 @@ func (p *PML) strand(rl *rail, err error) {
 		p.fail(pr, p.causeOf(err), nil)
 		return
 	}
-	pr.stranded, pr.barred, pr.extended = err, true, 0
+	pr.stranded, pr.barred, pr.graceLeft = err, true, graceSlices
 	p.startGrace(pr)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.state == railDown {
@@ -339,7 +364,7 @@ func (p *PML) strand(rl *rail, err error) {
 }
 
 func (p *PML) startGrace(pr *peer) {
-	pr.grace = p.eng.After(p.cfg.GraceNanos, func() {
+	pr.grace = p.eng.After(p.cfg.GraceNanos/graceSlices, func() {
 		pr.grace = nil
 		p.graceOver(pr)
 	})
@@ -352,18 +377,21 @@ func (p *PML) endGrace(pr *peer) {
 	}
 }
 
-// graceOver gives a peer up.
+// graceOver is called when a part of the grace time is over. At its end the peer is given up. While what is sent there is delivered, and only
+// not answered, it does not run.
 func (p *PML) graceOver(pr *peer) {
 	if pr.stranded == nil || pr.failing != nil || pr.lost != nil || p.closed != nil {
 		return
 	}
-	tried := true
+	works := false
 	for i := range pr.rails {
 		rl := &pr.rails[i]
-		tried = tried && (rl.reopen == nil || rl.mending.attempts >= leastAttempts)
+		works = works || rl.state == railProbing && rl.mending.works
 	}
-	if !tried && pr.extended < mostExtended {
-		pr.extended++
+	if !works {
+		pr.graceLeft--
+	}
+	if pr.graceLeft > 0 {
 		p.startGrace(pr)
 		return
 	}
@@ -402,7 +430,7 @@ func (p *PML) findFallen(pr *peer) {
 		}
 	}
 	if pr.up == 0 && pr.stranded == nil && pr.failing == nil {
-		p.strand(&pr.rails[0], p.whyFallen(pr.rails[0].module))
+		p.strand(&pr.rails[0], cmp.Or(pr.rails[0].mending.cause, p.whyFallen(pr.rails[0].module)))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // Its other rails are failed too. When the last one is drained nothing can come any more, and nothing
 // touches memory: the peer is lost, and whatever needs it ends.
 
-// fallenRail is a rail of this rank that has failed as a whole, and has not led anywhere since.
+// fallenRail is a rail of this rank that has failed as a whole, and by which no endpoint was made since.
 type fallenRail struct {
 	module  btl.Module
 	cause   error
@@ -81,6 +81,10 @@ func (p *PML) failedFor(pr *peer, m btl.Module, err *btl.Error) {
 		return
 	}
 	if pr.failing == nil && err.Class != btl.ClassPeerGone {
+		if rl := pr.by(m); rl != nil {
+			p.railFailed(rl, err)
+			return
+		}
 		pr.drains(m)
 		if len(pr.rails) == 0 && p.route(pr) != nil {
 			p.fail(pr, p.causeOf(err), m)
@@ -88,6 +92,10 @@ func (p *PML) failedFor(pr *peer, m btl.Module, err *btl.Error) {
 		}
 		if rl := pr.by(m); rl != nil {
 			p.railFailed(rl, err)
+			return
+		}
+		if pr.up != 0 { // it has come by that one, and has others
+			pr.via = nil
 			return
 		}
 	}
@@ -178,6 +186,8 @@ func (p *PML) drained(pr *peer, m btl.Module) {
 	pr.draining = slices.DeleteFunc(pr.draining, func(d btl.Module) bool { return d == m })
 	if rl := pr.by(m); rl != nil && rl.state == railFailing {
 		p.railDrained(rl)
+	} else {
+		p.settled(pr)
 	}
 	p.loseDrained(pr)
 }

@@ -27,12 +27,12 @@ type peer struct {
 
 	// barred says that sends do not go at once: the peer is stranded, failing or lost, or others are held.
 	barred bool
-	// stranded is why no rail is up, while one may come back before grace ends; extended is how often
-	// that was put off. waiting is what is to be posted then.
-	stranded error
-	grace    *progress.Timer
-	extended int
-	waiting  opQueue
+	// stranded is why no rail is up, while one may come back before the grace time ends, of which graceLeft parts are
+	// left. waiting is what is to be posted then.
+	stranded  error
+	grace     *progress.Timer
+	graceLeft int
+	waiting   opQueue
 	// limbo holds operations whose delivery is unknown since their rail failed, until it is drained.
 	limbo opQueue
 	// unfenced is how many rails have failed of which it is not known that both halves are drained.

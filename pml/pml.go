@@ -163,9 +163,10 @@ type PML struct {
 	patience  int     // turns until wonder
 
 	// Callbacks of operations, made once.
-	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeAckDone func(op *btl.Op, err error)
+	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeDone, probeAckDone func(op *btl.Op, err error)
 
-	busy    int // sends not finished, and acknowledgements not posted
+	pieces  uint64 // of long messages, that have come, or were called back
+	busy    int    // sends not finished, and acknowledgements not posted
 	closed  error
 	leaving error // set by Leave
 	hasLeft bool  // set by TellLeft
@@ -198,7 +199,7 @@ func New(cfg Config) *PML {
 	}
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.recvPieceDone, p.inviteDone, p.answerDone = p.onRecvPieceDone, p.onInviteDone, p.onAnswerDone
-	p.railDone, p.probeAckDone = p.onRailDone, p.onProbeAckDone
+	p.railDone, p.probeDone, p.probeAckDone = p.onRailDone, p.onProbeDone, p.onProbeAckDone
 	return p
 }
 
@@ -246,6 +247,12 @@ func (p *PML) Disarm() {}
 // Busy is the number of sends that are not finished, those of freed requests included, and of
 // answers that are still to be posted.
 func (p *PML) Busy() int { return p.busy }
+
+// Moved is a number that changes when a message begins to move, goes on, or is complete.
+func (p *PML) Moved() uint64 {
+	st := &p.stats
+	return st.SentInline + st.SentEager + st.SentRendezvous + st.SentGet + st.SentPut + st.Received + st.Unexpected + p.pieces + p.eng.Counters().Done
+}
 
 // Stats returns what was counted so far.
 func (p *PML) Stats() Stats { return p.stats }

@@ -21,8 +21,9 @@ type Route struct {
 	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are spare.
 	Tier int
 	// Reopen makes the next incarnation of the endpoint, when the last one is drained. nil: a rail that
-	// has failed does not come back. With it, Endpoint may be nil: the rail is down to begin with.
+	// has failed does not come back. With it, Endpoint may be nil: the rail is down to begin with, for the reason in Down.
 	Reopen func() (btl.Endpoint, error)
+	Down   error
 }
 
 // maxRails bounds the rails to one peer that are used.
@@ -186,6 +187,8 @@ func (p *PML) newRail(pr *peer, r Route) rail {
 	}
 	if r.Endpoint != nil {
 		p.adopt(&rl, r.Endpoint)
+	} else {
+		rl.mending.cause = r.Down
 	}
 	return rl
 }
@@ -247,6 +250,16 @@ func (pr *peer) numbered(number uint8) int {
 	return -1
 }
 
+// ours is the index of the rail that this rank calls number, or −1.
+func (pr *peer) ours(number uint8) int {
+	for i := range pr.rails {
+		if pr.rails[i].local == number {
+			return i
+		}
+	}
+	return -1
+}
+
 // send posts op by the peer's first rail, or when one comes up if none is. Its Done may be called inside, with an
 // error if the peer is lost.
 func (p *PML) send(pr *peer, op *btl.Op) {
@@ -255,6 +268,7 @@ func (p *PML) send(pr *peer, op *btl.Op) {
 		return
 	}
 	if pr.stranded != nil && pr.lost == nil {
+		p.number(pr, op)
 		pr.waiting.push(op)
 		return
 	}
@@ -270,6 +284,7 @@ func (p *PML) post(rl *rail, op *btl.Op) {
 		op.Done(op, pr.lost)
 		return
 	}
+	p.number(pr, op)
 	if pr.failing == nil && rl.queue.empty() {
 		switch p.tryPost(rl, op) {
 		case accepted:
@@ -314,7 +329,6 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown
 	}
-	fresh := p.number(rl.peer, op)
 	var err error
 	switch op.Tag {
 	case opGet:
@@ -326,9 +340,6 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	}
 	if err == nil {
 		return accepted
-	}
-	if fresh {
-		p.unnumber(rl.peer, op)
 	}
 	switch {
 	case errors.Is(err, btl.ErrResource):
@@ -344,21 +355,15 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	return refused
 }
 
-// number gives a fragment the next sequence number, if it is of a kind that has one and was not posted before.
-// unnumber takes it back: a number belongs to a fragment only once a rail has taken it, or there would be gaps.
-func (p *PML) number(pr *peer, op *btl.Op) (fresh bool) {
+// number gives a fragment the next sequence number, if it is of a kind that has one and was not posted before: in the order in
+// which they are posted, whatever rails they wait for then.
+func (p *PML) number(pr *peer, op *btl.Op) {
 	if !isNumbered(op.Tag) || op.Hdr[opNumbered] != 0 {
-		return false
+		return
 	}
 	binary.LittleEndian.PutUint32(op.Hdr[12:], uint32(pr.sendSeq))
 	op.Hdr[opNumbered] = 1
 	pr.sendSeq++
-	return true
-}
-
-func (p *PML) unnumber(pr *peer, op *btl.Op) {
-	op.Hdr[opNumbered] = 0
-	pr.sendSeq--
 }
 
 // Places in an operation's header, past all that is sent.

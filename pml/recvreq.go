@@ -74,6 +74,7 @@ type RecvRequest struct {
 	pumping   bool
 	broken    bool // a rail has failed with a read: all is to be read anew
 	restart   bool // the sender has asked to begin anew
+	restarts  int  // how often it was read anew
 	err       error
 }
 
@@ -314,6 +315,7 @@ func (r *RecvRequest) transfer() *transfer {
 func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
 	r := op.Owner.(*RecvRequest)
 	r.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
+	p.pieces++
 	if err == nil {
 		r.got += int64(len(op.Payload))
 	} else if misused(err) || r.from.failing != nil || r.from.lost != nil {
@@ -372,6 +374,7 @@ func (r *RecvRequest) advance() {
 	case r.from.lost != nil:
 		r.finish(r.from.lost)
 	case r.from.failing != nil: // it ends when the peer is lost
+	case (misused(r.err) || r.broken) && r.from.isUnsettled():
 	case misused(r.err):
 		// The sender has taken the message away from there, or cannot have it read.
 		r.p.stats.Unread++
@@ -419,6 +422,7 @@ func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
 		return fmt.Errorf("%w: %d bytes at %d, after %d of %d bytes", errMalformed, len(data), h.offset, r.got, r.want)
 	}
 	copy(r.buf[h.offset:], data)
+	p.pieces++
 	r.got += int64(len(data))
 	if r.got == r.want {
 		r.advance()
@@ -469,7 +473,7 @@ func (r *RecvRequest) finish(err error) {
 	if r.t != nil {
 		r.p.retire(&r.t, r.Persistent(), failed)
 	}
-	r.from, r.err, r.broken, r.restart = nil, nil, false, false
+	r.from, r.err, r.broken, r.restart, r.restarts = nil, nil, false, false, 0
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)

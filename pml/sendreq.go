@@ -93,8 +93,9 @@ type SendRequest struct {
 	outstanding int    // operations posted or queued and not called back
 	recv        handle // the receiver's, from its ACK or PUT
 	t           *transfer
-	ended       bool         // FIN is posted
-	broken      bool         // a rail has failed with a piece: all is to be sent anew
+	ended       bool // FIN is posted
+	broken      bool // a rail has failed with a piece: all is to be sent anew
+	restarts    int
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -195,7 +196,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.broken = pr, nil, false, false
+	s.peer, s.err, s.ended, s.broken, s.restarts = pr, nil, false, false, 0
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -285,6 +286,9 @@ func (s *SendRequest) transfer() *transfer {
 // onHeadDone is called when a MATCH, RNDV or RGET was delivered, or not.
 func (p *PML) onHeadDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
+	if err != nil && len(op.Payload) > 0 && op.Tag != tagRget {
+		op.Payload = s.buf // which Detach may have replaced
+	}
 	if err != nil && p.saves(s.peer, op, err) {
 		return
 	}
@@ -295,6 +299,7 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 func (p *PML) onSendPieceDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
 	s.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
+	p.pieces++
 	p.putOp(op)
 	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
 		s.broken, err = true, nil

@@ -302,16 +302,18 @@ func (s *script) run(d *datadriven.TestData) string {
 		}
 
 	// mend: rails that have failed can be opened again.
-	// time N: so many milliseconds pass.
+	// time N [times=M]: so many milliseconds pass, M times.
 	case "mend":
 		s.w.mended = true
 	case "time":
 		n, err := strconv.Atoi(d.CmdArgs[0].Key)
 		require.NoError(s.t, err)
-		s.w.now += int64(n) * int64(time.Millisecond)
-		for _, p := range s.w.pmls {
-			for range 8 { // of which one looks at timers
-				p.eng.Turn()
+		for range max(s.num(d, "times"), 1) {
+			s.w.now += int64(n) * int64(time.Millisecond)
+			for _, p := range s.w.pmls {
+				for range 8 { // of which one looks at timers
+					p.eng.Turn()
+				}
 			}
 		}
 
