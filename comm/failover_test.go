@@ -123,6 +123,26 @@ func disturb(t *testing.T, f *loop.Fabric, over chan struct{}) {
 	}
 }
 
+// TestFinalizeWithADeadRail: attempts to bring a rail back do not keep Finalize from giving up what nobody receives.
+func TestFinalizeWithADeadRail(t *testing.T) {
+	var fabric *loop.Fabric
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		if err := w.Barrier(); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			assert.NoError(t, fabric.FailLane(0, 1, 0, loop.Cut{}))
+			r, err := comm.Isend(w, make([]byte, 1<<20), 1, 7)
+			if err != nil {
+				return err
+			}
+			assert.NoError(t, r.Free())
+		}
+		return w.Finalize()
+	}, comm.WithFabric(loop.Config{Rails: 2}), comm.WithSetting("pml.notices", "false"), comm.OnFabric(func(f *loop.Fabric) { fabric = f }))
+	assert.ErrorIs(t, err, comm.ErrPending)
+}
+
 // TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once the time is over that a rail
 // has to come back; and the program goes on with the other ranks.
 func TestNoRailIsLeft(t *testing.T) {

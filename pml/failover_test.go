@@ -187,7 +187,7 @@ func (w *failovers) fail(format string, args ...any) {
 
 func (w *failovers) run() {
 	n := len(w.pmls)
-	for range 30 + w.rng.IntN(100) {
+	for range 30 + w.rng.IntN(200) {
 		switch rank := w.rng.IntN(n); w.rng.IntN(12) {
 		case 0, 1:
 			w.send(rank, w.rng.IntN(n), w.rng.IntN(2))
@@ -198,7 +198,8 @@ func (w *failovers) run() {
 		case 7:
 			w.disturb()
 		case 8:
-			w.fabric.AdvanceTo(w.fabric.Now() + int64(w.rng.IntN(20_000_000)))
+			// Rails recover in between, or do not.
+			w.fabric.AdvanceTo(w.fabric.Now() + int64(w.rng.IntN([]int{20_000_000, 400_000_000}[w.rng.IntN(2)])))
 		default:
 			w.fabric.Advance()
 		}
@@ -215,7 +216,15 @@ func (w *failovers) disturb() {
 	b := (a + 1 + w.rng.IntN(n-1)) % n
 	fate := loop.Fate(w.rng.IntN(3))
 	var err error
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(12) {
+	case 10:
+		if w.rng.IntN(3) == 0 {
+			w.modules[a][rail].Fail(&btl.Error{Rail: "loop", Peer: btl.AllPeers, Class: btl.ClassDevice, Side: btl.SideLocal})
+		}
+	case 11:
+		if pr := w.pmls[a].peers[b]; pr != nil && len(pr.rails) > rail && pr.rails[rail].endpoint != nil {
+			pr.rails[rail].endpoint.Fail(&btl.Error{Rail: "loop", Peer: b, Class: btl.ClassPath, Side: btl.SideBoth})
+		}
 	case 0, 1:
 		err = w.fabric.FailLane(a, b, rail, loop.Cut{Fate: fate, HalfOpen: w.rng.IntN(2) == 0})
 	case 2:

@@ -1,0 +1,243 @@
+package pml
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Single cases of failover that random programs seldom meet.
+
+var pathErr = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected}
+
+func twoRecv(w *wire, c []*Context, a, b []byte) {
+	ra := w.pmls[1].Irecv(c[1], a, 1, 0, 7, "recv")
+	rb := w.pmls[1].Irecv(c[1], b, 1, 0, 7, "recv")
+	w.settle()
+	ra.Take()
+	rb.Take()
+}
+
+// TestOrderWhenARailRefusesForGood: of what waits for a rail that takes nothing any more, the first stays the first.
+func TestOrderWhenARailRefusesForGood(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	w.refuse = 2
+	w.pmls[0].Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send")
+	w.pmls[0].Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
+	w.refuse = 0
+	w.rails[0][0].down[1] = btl.ErrFailed
+	a, b := make([]byte, 3), make([]byte, 3)
+	twoRecv(w, c, a, b)
+	require.Equal(t, []byte{1, 1, 1}, a)
+	require.Equal(t, []byte{2, 2, 2}, b)
+}
+
+// TestOrderWhenTheFirstRailChanges: a message that waits for one rail is not overtaken when another one becomes the first.
+func TestOrderWhenTheFirstRailChanges(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	p := w.pmls[0]
+	pr := p.peer(1)
+	require.NoError(t, p.route(pr))
+	pr.rails[0].health = 0 // it has just come back
+	p.prefer(pr)
+	w.refuse = 1
+	p.Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send") // waits for rail 1
+	pr.rails[0].health = trusted
+	p.recover(&pr.rails[0]) // as its timer does
+	p.Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
+	a, b := make([]byte, 3), make([]byte, 3)
+	twoRecv(w, c, a, b)
+	require.Equal(t, []byte{1, 1, 1}, a)
+	require.Equal(t, []byte{2, 2, 2}, b)
+}
+
+// TestDeviceOfADownRailFails: the link of a rail fails, and then its device, while another rail fails too.
+func TestDeviceOfADownRailFails(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1, 1)(w); w.async = true; w.attrs.Caps &^= btl.CapInline })
+	for i := range w.others {
+		w.others[i].Caps &^= btl.CapInline
+	}
+	p := w.pmls[0]
+	pr := p.peer(1)
+	require.NoError(t, p.route(pr))
+	w.rails[0][0].lose(1, pathErr) // the link: rail 0 is down, and drained
+	w.settle()
+	s := p.Isend(c[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
+	require.Len(t, w.flying, 1)
+	require.Equal(t, 1, w.flying[0].rail)
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // then its device
+	p.Failed(w.rails[1][0], 1, pathErr)
+	f.op.Done(f.op, pathErr)
+	w.rails[1][0].drain(1)
+	w.rails[0][0].drain(btl.AllPeers)
+	r := w.pmls[1].Irecv(c[1], make([]byte, 3), 1, 0, 7, "recv")
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+}
+
+// TestDetachBeforeItIsPostedAgain: a send gives its buffer back, and then its rail fails: what is posted again is the copy.
+func TestDetachBeforeItIsPostedAgain(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	p := w.pmls[0]
+	buf := make([]byte, 90)
+	for i := range buf {
+		buf[i] = 1
+	}
+	s := p.Isend(c[0], buf, 1, 7, Standard, "send")
+	require.Len(t, w.flying, 1)
+	s.Detach()
+	for i := range buf {
+		buf[i] = 0xEE // the user's again
+	}
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], 1, pathErr)
+	f.op.Done(f.op, pathErr)
+	w.rails[0][0].drain(1)
+	in := make([]byte, 90)
+	w.pmls[1].Irecv(c[1], in, 1, 0, 7, "recv")
+	w.settle()
+	require.Equal(t, byte(1), in[0])
+}
+
+// TestReadsRefusedAndFailed: one read is told that it is wrong, another is on a rail that fails. The message does not go on before that one is drained.
+func TestReadsRefusedAndFailed(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	in, out := pattern(rdmaPieceBytes*3, 1), make([]byte, rdmaPieceBytes*3)
+	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+	w.step(0) // RGET
+	var reads []flight
+	for _, f := range w.flying {
+		if f.tag == opGet {
+			reads = append(reads, f)
+		}
+	}
+	w.flying = nil
+	require.GreaterOrEqual(t, len(reads), 2)
+	p := w.pmls[1]
+	p.Failed(w.rails[1][1], 0, pathErr) // rail 1 fails at the receiver
+	for _, f := range reads {
+		if f.rail == 1 {
+			f.op.Done(f.op, pathErr) // called back, but rail 1 is not Drained
+		} else {
+			f.op.Done(f.op, usage("stale key"))
+		}
+	}
+	w.settle()
+	require.NotEmpty(t, p.peer(0).draining)
+	require.Equal(t, request.Active, r.State(), "complete although rail 1 is not Drained: what was read by it may still be written")
+}
+
+// TestRestartsHaveAnEnd: a rail on which every piece fails, and nothing else.
+func TestRestartsHaveAnEnd(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
+	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
+	for range 2000 {
+		w.failPieces()
+		for _, p := range w.pmls {
+			p.Progress()
+		}
+		if len(w.flying) > 0 && !isBound(w.flying[0].tag) {
+			w.step(0)
+		}
+	}
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.ErrorContains(t, err, "begins anew 100 times")
+}
+
+// TestRailThatThePeerDoesNotUse: the answer about a rail that the peer does not know is understood.
+func TestRailThatThePeerDoesNotUse(t *testing.T) {
+	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	a, b := w.pmls[0], w.pmls[1]
+	b.cfg.Resolve = func(peer int) ([]Route, error) {
+		m := w.rails[0][1]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}}, nil
+	}
+	a.cfg.Resolve = func(peer int) ([]Route, error) {
+		m, n := w.rails[0][0], w.rails[1][0]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}, {Module: n, Endpoint: &wireEndpoint{n, peer, 1}, Local: 1, Remote: 5}}, nil
+	}
+	require.NoError(t, a.route(a.peer(1)))
+	w.rails[1][0].lose(1, pathErr)
+	w.settle()
+	require.Zero(t, a.peer(1).unfenced, "RAILDOWNACK bears a number that A does not find")
+}
+
+// TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.
+func TestRailThatDoesNotLeadBack(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	b := w.pmls[1]
+	b.cfg.Resolve = func(peer int) ([]Route, error) {
+		m := w.rails[1][1]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 1, Remote: 1}}, nil
+	}
+	w.pmls[0].Isend(c[0], []byte{1}, 1, 7, Standard, "send") // by rail 0
+	w.settle()
+	require.NoError(t, b.route(b.peer(0)))
+	w.rails[0][1].lose(0, &btl.Error{Rail: "wire", Peer: 0, Class: btl.ClassPath})
+	require.NoError(t, b.peer(0).lost, "rail 1 leads there and is up")
+}
+
+// TestDeviceOfADownRailFailsDuringARestart: the link of a rail fails, and then its device, while a message waits to begin anew.
+func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		w.async = true
+		w.others = []btl.Attrs{w.attrs}
+		w.others[0].Name = "wire1"
+		w.others[0].LatencyNanos = 1
+	})
+	p := w.pmls[0]
+	out := make([]byte, 2000)
+	s := p.Isend(c[0], pattern(2000, 1), 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+	w.step(0)                        // RNDV
+	for w.flying[0].tag != tagFrag { // ACK
+		w.step(0)
+	}
+	p.Failed(w.rails[0][0], 1, pathErr) // the link
+	w.failPieces()
+	w.rails[0][0].drain(1)
+	for i := range w.flying {
+		if w.flying[i].tag == tagRailDown {
+			w.step(i)
+			break
+		}
+	}
+	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // its device
+	w.pmls[1].Failed(w.rails[0][1], 0, pathErr)    // the peer's half
+	w.rails[0][1].drain(0)                         // and RAILDOWNACK
+	w.settle()
+	w.rails[0][0].drain(btl.AllPeers)
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+}
+
+// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever.
+func TestMistakesHaveAnEnd(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
+	n := 0
+	for range 1000 {
+		fl := w.flying
+		w.flying = nil
+		for _, f := range fl {
+			n++
+			f.op.Done(f.op, usage("LOC_PROT"))
+		}
+		w.pmls[0].Progress()
+	}
+	require.LessOrEqual(t, n, mostMistakes+1)
+	w.modules[0].lose(1, pathErr) // which the peer is
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+}

@@ -1,0 +1,119 @@
+package pml
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// pair is two ranks over a virtual fabric, each of which makes progress only when told to.
+type pair struct {
+	fabric  *loop.Fabric
+	engines []*progress.Engine
+	pmls    []*PML
+	ctxs    []*Context
+	modules [][]btl.Module
+}
+
+func newPair(t *testing.T, rails int, grace int64) *pair {
+	w := &pair{}
+	var err error
+	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: rails, Virtual: true, Seed: 1})
+	require.NoError(t, err)
+	group := NewGroup([]int{0, 1})
+	w.modules = make([][]btl.Module, 2)
+	for rank := range 2 {
+		eng := progress.New(progress.Config{Clock: fabricClock{w.fabric}})
+		p := New(Config{Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Resolve: func(peer int) (routes []Route, err error) {
+			for rail, m := range w.modules[rank] {
+				card := w.modules[peer][rail].Card()
+				open := func() (btl.Endpoint, error) { return m.Connect(peer, card) }
+				r := Route{Module: m, Local: rail, Remote: rail, Reopen: open}
+				if ep, err := open(); err == nil {
+					r.Endpoint = ep
+				}
+				routes = append(routes, r)
+			}
+			return routes, nil
+		}})
+		eng.Lock()
+		for rail := range rails {
+			m, err := w.fabric.Module(rank, rail, p, nil)
+			require.NoError(t, err)
+			w.modules[rank] = append(w.modules[rank], m)
+			eng.AddHigh(m)
+		}
+		eng.AddHigh(p)
+		w.engines, w.pmls = append(w.engines, eng), append(w.pmls, p)
+		w.ctxs = append(w.ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
+	}
+	return w
+}
+
+// run lets time pass, with the ranks of a set at work.
+func (w *pair) run(nanos int64, ranks ...int) {
+	for end := w.fabric.Now() + nanos; w.fabric.Now() < end; {
+		for range 8 {
+			for _, r := range ranks {
+				w.engines[r].Turn()
+			}
+		}
+		w.fabric.AdvanceTo(w.fabric.Now() + 1_000_000)
+	}
+}
+
+const sec = int64(1e9)
+
+// TestGraceOfBothAway: both ranks are busy elsewhere for longer than the grace time, and the rail has been back for long.
+func TestGraceOfBothAway(t *testing.T) {
+	w := newPair(t, 1, 10*sec)
+	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
+	w.engines[0].Turn()
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
+	w.run(sec/2, 0, 1)
+	require.Equal(t, request.Active, s.State())
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0)) // after half a second
+	w.fabric.AdvanceTo(w.fabric.Now() + 12*sec)      // both compute
+	w.run(2*sec, 0, 1)
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+	_, err := s.Take()
+	require.NoError(t, err)
+}
+
+// TestGraceOfAPeerAway: one rank is busy elsewhere for longer than the grace time, and the rail is back.
+func TestGraceOfAPeerAway(t *testing.T) {
+	w := newPair(t, 1, 10*sec)
+	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
+	w.run(sec/10, 0, 1)
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
+	w.run(sec/2, 0, 1)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	// rank 1 has seen it; now it computes
+	w.run(13*sec, 0)
+	w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
+	w.run(2*sec, 0, 1)
+	_, err := s.Take()
+	require.NoError(t, err)
+}
+
+// TestGraceOfAPeerThatWasAway: the same, of one that was away when the rail failed.
+func TestGraceOfAPeerThatWasAway(t *testing.T) {
+	w := newPair(t, 1, 10*sec)
+	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
+	w.run(sec/10, 0, 1)
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
+	w.run(sec/100, 0)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(13*sec, 0)
+	w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
+	w.run(2*sec, 0, 1)
+	_, err := s.Take()
+	require.NoError(t, err)
+}
