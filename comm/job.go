@@ -32,6 +32,7 @@ type job struct {
 	ended      error              // why no call may begin any more: ErrFinalized, or what brought the job down
 	allocs     map[*byte]allocation
 	kicker     *kicker // nil unless a rail wants it
+	notices    notices
 	closed     bool
 }
 

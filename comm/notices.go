@@ -3,29 +3,61 @@ package comm
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/mpigo/mpigo/pml"
 )
 
-// onRail tells the user of a rail that has failed or come back. Called with the lock held.
+const (
+	// mostNotices lines are told at once, and one more each noticeEvery: many ways fail with one device.
+	mostNotices = 20
+	noticeEvery = int64(1e9)
+)
+
+// notices tells the user of rails that fail or come back. Guarded by the engine's lock.
+type notices struct {
+	told     int   // lines, less one for each noticeEvery since
+	last     int64 // when told was brought up to date
+	withheld int
+}
+
+// onRail tells the user of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", j.rank, describeRail(e))
+	n := &j.notices
+	if passed := int((j.eng.Now() - n.last) / noticeEvery); passed > 0 {
+		n.told, n.last = max(n.told-passed, 0), j.eng.Now()
+	}
+	if n.told >= mostNotices {
+		n.withheld++
+		return
+	}
+	n.told++
+	more := ""
+	if n.withheld > 0 {
+		more = fmt.Sprintf(" (%d such lines before this one are left out)", n.withheld)
+		n.withheld = 0
+	}
+	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, describeRail(e), more)
 }
 
 // describeRail says in one line what happened to which rail, and what happens now.
 func describeRail(e pml.RailEvent) string {
-	left := "no other rail leads there: waiting for one to come back"
+	if e.Up {
+		return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
+	}
+	now := "no other rail leads there: waiting for one to come back"
 	switch {
 	case e.Left == 1:
-		left = "going on by the one that is left"
+		now = "going on by the one that is left"
 	case e.Left > 1:
-		left = fmt.Sprintf("going on by the %d that are left", e.Left)
+		now = fmt.Sprintf("going on by the %d that are left", e.Left)
 	}
-	if !e.Up {
-		return fmt.Sprintf("rail %s to rank %d failed (%s); %s", e.Rail, e.Peer, oneLine(e.Cause), left)
+	why := oneLine(e.Cause)
+	for _, known := range []string{"rail " + e.Rail, fmt.Sprintf(" to rank %d", e.Peer), ": "} {
+		why = strings.TrimPrefix(why, known)
 	}
-	return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
+	return fmt.Sprintf("rail %s to rank %d failed: %s; %s", e.Rail, e.Peer, why, now)
 }
