@@ -42,6 +42,18 @@ func TestHeadersRoundTrip(t *testing.T) {
 		require.Equal(t, e, e2)
 	}
 
+	s := restartHdr{send: 1<<63 | 7, recv: 9}
+	s.encode(b[:])
+	var s2 restartHdr
+	require.NoError(t, s2.decode(b[:restartBytes]))
+	require.Equal(t, s, s2)
+
+	l := railHdr{rail: 255, epoch: 1<<32 - 1}
+	l.encode(b[:])
+	var l2 railHdr
+	require.NoError(t, l2.decode(b[:railBytes]))
+	require.Equal(t, l, l2)
+
 	c := creditHdr{taken: 1<<62 + 3, announceable: 1<<61 + 5}
 	c.encode(b[:])
 	var c2 creditHdr
