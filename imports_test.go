@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/observe":       {}, // what mpitest sees of comm's ranks
 	"mpitest":                {"comm", "request", "internal/observe"},
 	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},
-	"examples":               {"comm", "request", "examples"},
+	"examples":               {"comm", "request", "examples", "btl/loop"},
 	"scripts":                {"comm", "request"}, // programs that the scripts run
 	"bench":                  {"comm", "request", "tunable"},
 	"bench/compare":          {}, // it runs programs

@@ -5,6 +5,7 @@ package examples_test
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ func build(t *testing.T) programs {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
-		"../mpirun-go", "./ring", "./pi", "./wordcount", "./heat2d")
+		"../mpirun-go", "./ring", "./pi", "./wordcount", "./heat2d", "./failover")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return programs{dir}
@@ -113,6 +114,28 @@ func TestExamples(t *testing.T) {
 		assert.True(t, bytes.Equal(picture, same))
 	})
 
+	t.Run("failover", func(t *testing.T) {
+		// By itself it cuts seven cables, of which each end tells twice.
+		picture := filepath.Join(t.TempDir(), "one.svg")
+		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50", "-o", picture)
+		require.NoError(t, err, stderr)
+		assert.Contains(t, stdout, "every byte checked\nrails      failed 7 times, came back 7 times\npicture    "+picture+"\n")
+		for _, what := range []string{"failed: ", "is back\n"} {
+			assert.Equal(t, 2*7, strings.Count(stderr, what), stderr)
+		}
+		assert.Equal(t, 2*2*7, strings.Count(stderr, "\n"), stderr)
+		svg := readSVG(t, picture)
+		assert.Contains(t, svg, "cut by this program")
+		assert.Contains(t, svg, ">loop2<")
+
+		// As a job it cuts nothing.
+		picture = filepath.Join(t.TempDir(), "two.svg")
+		stdout = p.mustRun(t, 2, "failover", "-time", "300ms", "-o", picture)
+		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times\npicture    "+picture+"\n")
+		svg = readSVG(t, picture)
+		assert.NotContains(t, svg, "cut by this program")
+	})
+
 	t.Run("errors", func(t *testing.T) {
 		for _, c := range []struct {
 			n    int
@@ -128,6 +151,10 @@ func TestExamples(t *testing.T) {
 			{2, []string{"heat2d", "-size", "100"}, "rank 0: -size: \"100\" is not of the form ROWSxCOLUMNS, like 360x720\n"},
 			{2, []string{"heat2d", "-grid", "2x2"}, "a grid of 2x2 needs 4 ranks, and there are 2\n"},
 			{2, []string{"heat2d", "-size", "20x20", "-steps", "1", "-o", "no/such/folder.png"}, "no such file or directory\n"},
+			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it has to be more than nothing\n"},
+			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it cannot be less than 10ms\n"},
+			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it cannot be negative\n"},
+			{3, []string{"failover"}, "it takes 2 ranks, or 1, which makes 2 of its own; there are 3\n"},
 		} {
 			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
 			assert.Error(t, err, c.args)
@@ -140,8 +167,20 @@ func TestExamples(t *testing.T) {
 	})
 
 	t.Run("help", func(t *testing.T) {
-		for _, example := range []string{"ring", "pi", "wordcount", "heat2d"} {
+		for _, example := range []string{"ring", "pi", "wordcount", "heat2d", "failover"} {
 			assert.Equal(t, 1, strings.Count(p.mustRun(t, 4, example, "-help"), "Usage"), example)
 		}
 	})
+}
+
+// readSVG reads a picture, which has to be XML.
+func readSVG(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	var root struct {
+		XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`
+	}
+	require.NoError(t, xml.Unmarshal(data, &root))
+	return string(data)
 }

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 go build -o "$out/mpirun-go" ./mpirun-go
-for e in ring wordcount pi heat2d; do go build -o "$out/$e" "./examples/$e"; done
+for e in ring wordcount pi heat2d failover; do go build -o "$out/$e" "./examples/$e"; done
 run() { echo "\$ mpirun-go $*"; "$out/mpirun-go" "$@"; }
 cd "$out"
 run -n 2 ./ring
@@ -19,4 +19,7 @@ run -n 16 --oversubscribe ./pi
 run -n 16 --oversubscribe ./wordcount "$(go env GOROOT)/src/net" >words.16
 run -n 1 ./wordcount "$(go env GOROOT)/src/net" >words.1
 cmp <(sed 1d words.16) <(sed 1d words.1)
+run -n 2 ./failover -time 1s
+run -n 1 ./failover -time 2s | tee failover.txt
+grep -q 'failed 7 times, came back 7 times' failover.txt
 echo "examples: outputs are equal for every number of ranks"
