@@ -31,6 +31,8 @@ var mayImport = map[string][]string{
 	"btl/loop":               {"btl", "btl/faults", "progress"},
 	"btl/sm":                 {"btl", "btl/faults", "progress"},
 	"pml":                    {"btl", "request", "progress"},
+	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "request", "progress"}, // a harness
+	"pml/simulate":           {"pml/simulation"},
 	"wireup":                 {},
 	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/ibverbs", "btl/ibverbs/libibverbs", "request", "progress", "wireup", "tunable", "internal/observe"},
 	"internal/observe":       {}, // what mpitest sees of comm's ranks

@@ -84,7 +84,11 @@ func (p *PML) arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	}
 	pr := p.peer(rank)
 	if pr.lost != nil {
-		return // who waited for it was told so
+		p.repel(pr, m) // who waited for it was told so; the peer may not know
+		return
+	}
+	if pr.failing != nil {
+		pr.heard = m
 	}
 	if pr.via == nil {
 		pr.via = m

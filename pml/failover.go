@@ -371,7 +371,9 @@ func (p *PML) aboutRail(pr *peer, m btl.Module, tag btl.Tag, h railHdr) {
 // may not hear of by itself.
 func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
 	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
-		rl.mending.isAsked, rl.mending.askedEpoch = true, h.epoch
+		if !rl.mending.isAsked || rl.mending.askedEpoch < h.epoch {
+			rl.mending.isAsked, rl.mending.askedEpoch = true, h.epoch
+		}
 		if rl.state != railFailing {
 			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN"})
 		}

@@ -1,442 +1,245 @@
 package pml
 
 import (
-	"bytes"
-	"encoding/binary"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/loop"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestRandomFailover breaks and mends rails at random moments of random programs over a virtual btl/loop, and heals all in the
-// end. Then every request is complete, without an error; each message was received once, in order, with its bytes; no
-// buffer was touched after its request was complete; and nothing is left.
-func TestRandomFailover(t *testing.T) {
-	seeds := uint64(1000)
-	if raced { // there is one goroutine, and so nothing for the detector to find
-		seeds = 100
-	}
-	if *onlySeed != 0 {
-		var trace bytes.Buffer
-		defer func() { t.Logf("trace:\n%s", trace.String()) }()
-		newFailovers(t, *onlySeed, &trace).run()
-		return
-	}
-	var sum Stats
-	for seed := uint64(1); seed <= seeds; seed++ {
-		w := newFailovers(t, seed, nil)
-		w.run()
-		for _, p := range w.pmls {
-			st := p.Stats()
-			sum.RailsFailed += st.RailsFailed
-			sum.RailsReturned += st.RailsReturned
-			sum.Resent += st.Resent
-			sum.Restarts += st.Restarts
-			sum.StaleFragments += st.StaleFragments
-			sum.Duplicates += st.Duplicates
-			sum.Unread += st.Unread
-		}
-	}
-	t.Logf("%+v", sum)
-	require.Greater(t, sum.RailsFailed, seeds)
-	require.Greater(t, sum.RailsReturned, seeds)
-	require.Greater(t, sum.Resent, seeds/2)
-	require.Greater(t, sum.Restarts, seeds/4)
-	require.Greater(t, sum.Duplicates, seeds/10)
-}
+// Single cases of failover that random programs seldom meet.
 
-type failovers struct {
-	t       *testing.T
-	seed    uint64
-	rng     *rand.Rand
-	fabric  *loop.Fabric
-	engines []*progress.Engine
-	pmls    []*PML
-	ctxs    []*Context
-	modules [][]btl.Module // by rank, then rail
-	regions ledger
-	trace   *bytes.Buffer
-	sends   []lossSend
-	recvs   []lossRecv
-	over    []overRecv
-	silent  bool // an operation may never be called back by itself
-	nextID  uint64
-	got     map[uint64]bool
-	last    map[[3]int]uint64 // message received last of short ones, by receiver, sender and tag
-}
+var pathErr = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected}
 
-// overRecv is a receive that is complete: its buffer, and what it has to hold.
-type overRecv struct{ buf, want []byte }
-
-func newFailovers(t *testing.T, seed uint64, trace *bytes.Buffer) *failovers {
-	w := &failovers{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), trace: trace, got: map[uint64]bool{}, last: map[[3]int]uint64{}}
-	n, rails := 2+w.rng.IntN(2), 1+w.rng.IntN(3)
-	most := []int{256, 300, 1000}[w.rng.IntN(3)]
-	var err error
-	w.fabric, err = loop.NewFabric(loop.Config{
-		Ranks: n, Rails: rails, Slots: 1 << w.rng.IntN(6), Seed: seed, Virtual: true,
-		Rail: []loop.RailConfig{{LatencyNanos: 1000, JitterNanos: 10_000, BandwidthMBps: 100, MaxSendBytes: most, EagerBytes: 128}},
-	})
-	require.NoError(t, err)
-	if trace != nil {
-		w.fabric.Trace(trace)
-	}
-	world := make([]int, n)
-	for rank := range world {
-		world[rank] = rank
-	}
-	group := NewGroup(world)
-	protocol := Protocol(w.rng.IntN(4))
-	window := []int64{0, 1000}[w.rng.IntN(2)]
-	w.modules = make([][]btl.Module, n)
-	for rank := range n {
-		eng := progress.New(progress.Config{Clock: fabricClock{w.fabric}})
-		p := New(Config{
-			Rank: rank, Size: n, Engine: eng, Protocol: protocol, WindowBytes: window, RDMABytes: 200, GraceNanos: 1 << 60,
-			Resolve: func(peer int) (routes []Route, err error) {
-				for rail, m := range w.modules[rank] {
-					card := w.modules[peer][rail].Card()
-					open := func() (btl.Endpoint, error) {
-						ep, err := m.Connect(peer, card)
-						if err != nil {
-							return nil, err
-						}
-						return countedEndpoint{ep, &w.regions}, nil
-					}
-					r := Route{Module: countedModule{m, &w.regions}, Local: rail, Remote: rail, Reopen: open}
-					if ep, err := open(); err == nil {
-						r.Endpoint = ep
-					}
-					routes = append(routes, r)
-				}
-				return routes, nil
-			},
-			OnIllegal: func(what string) { w.fail("illegal transition: %s", what) },
-			OnRail: func(e RailEvent) {
-				w.note("rank %d: %s to %d up %v, %d left: %v", rank, e.Rail, e.Peer, e.Up, e.Left, e.Cause)
-			},
-		})
-		eng.Lock()
-		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, failoverEvents{w, countedEvents{p, &w.regions}, rank}, nil)
-			require.NoError(w.t, err)
-			w.modules[rank] = append(w.modules[rank], m)
-			eng.AddHigh(m)
-		}
-		eng.AddHigh(p)
-		w.engines, w.pmls = append(w.engines, eng), append(w.pmls, p)
-		w.ctxs = append(w.ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
-	}
-	return w
-}
-
-type fabricClock struct{ f *loop.Fabric }
-
-func (c fabricClock) Now() int64 { return c.f.Now() }
-
-// failoverEvents writes a trace of what arrives.
-type failoverEvents struct {
-	w *failovers
-	countedEvents
-	rank int
-}
-
-func (e failoverEvents) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
-	if e.w.trace != nil {
-		seq := ""
-		if isNumbered(tag) {
-			seq = fmt.Sprint(" number ", sequenceOf(frag))
-		}
-		e.w.note("  %d<%d %s kind %d%s of %d bytes", e.rank, peer, m.Attrs().Name, tag, seq, len(frag))
-	}
-	e.countedEvents.Arrived(m, peer, tag, frag)
-}
-
-func (w *failovers) note(format string, args ...any) {
-	if w.trace != nil {
-		fmt.Fprintf(w.trace, "%d "+format+"\n", append([]any{w.fabric.Now()}, args...)...)
-	}
-}
-
-func (w *failovers) fail(format string, args ...any) {
-	w.t.Helper()
-	for rank, p := range w.pmls {
-		w.note("rank %d: %v %+v", rank, p.Pending(), p.Stats())
-		for _, pr := range p.peers {
-			if pr == nil {
-				continue
-			}
-			w.note(" peer %d up %b stranded %v failing %v lost %v sent %d got %d early %d limbo %v waiting %v unfenced %d draining %d", pr.rank, pr.up, pr.stranded, pr.failing, pr.lost,
-				pr.sendSeq, pr.recvSeq, len(pr.early), !pr.limbo.empty(), !pr.waiting.empty(), pr.unfenced, len(pr.draining))
-			for i := range pr.rails {
-				rl := &pr.rails[i]
-				w.note("  rail %d %v %+v", i, rl.state, rl.mending)
-			}
-		}
-	}
-	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
-}
-
-func (w *failovers) run() {
-	n := len(w.pmls)
-	for range 30 + w.rng.IntN(200) {
-		switch rank := w.rng.IntN(n); w.rng.IntN(12) {
-		case 0, 1:
-			w.send(rank, w.rng.IntN(n), w.rng.IntN(2))
-		case 2, 3:
-			w.receive(rank, w.rng.IntN(n+1)-1, w.rng.IntN(2))
-		case 4, 5, 6:
-			w.engines[rank].Turn()
-		case 7:
-			w.disturb()
-		case 8:
-			// Rails recover in between, or do not.
-			w.fabric.AdvanceTo(w.fabric.Now() + int64(w.rng.IntN([]int{20_000_000, 400_000_000}[w.rng.IntN(2)])))
-		default:
-			w.fabric.Advance()
-		}
-		w.observe()
-	}
-	w.heal()
-	w.drain()
-}
-
-// disturb breaks or mends something.
-func (w *failovers) disturb() {
-	n := len(w.pmls)
-	a, rail := w.rng.IntN(n), w.rng.IntN(w.fabric.Rails())
-	b := (a + 1 + w.rng.IntN(n-1)) % n
-	fate := loop.Fate(w.rng.IntN(3))
-	var err error
-	switch w.rng.IntN(12) {
-	case 10:
-		if w.rng.IntN(3) == 0 {
-			w.modules[a][rail].Fail(&btl.Error{Rail: "loop", Peer: btl.AllPeers, Class: btl.ClassDevice, Side: btl.SideLocal})
-		}
-	case 11:
-		if pr := w.pmls[a].peers[b]; pr != nil && len(pr.rails) > rail && pr.rails[rail].endpoint != nil {
-			pr.rails[rail].endpoint.Fail(&btl.Error{Rail: "loop", Peer: b, Class: btl.ClassPath, Side: btl.SideBoth})
-		}
-	case 0, 1:
-		err = w.fabric.FailLane(a, b, rail, loop.Cut{Fate: fate, HalfOpen: w.rng.IntN(2) == 0})
-	case 2:
-		err = w.fabric.FailPort(a, rail, fate)
-	case 3:
-		if w.rng.IntN(3) == 0 {
-			err = w.fabric.FailRail(rail, fate)
-		}
-	case 4, 5:
-		err = w.fabric.ReviveLane(a, b, rail)
-	case 6:
-		err = w.fabric.RevivePort(a, rail)
-	default:
-		kind := btl.FaultKind(w.rng.IntN(6))
-		count := 1 + w.rng.IntN(2)
-		if kind == btl.FaultSilence {
-			w.silent = true
-		}
-		w.modules[a][rail].(btl.Injector).Inject(btl.Fault{Kind: kind, Peer: b, After: w.rng.IntN(4), Count: count})
-	}
-	require.NoError(w.t, err)
-}
-
-// heal mends everything.
-func (w *failovers) heal() {
-	w.note("heal")
-	for rail := range w.fabric.Rails() {
-		require.NoError(w.t, w.fabric.ReviveRail(rail))
-		for a := range w.pmls {
-			for b := range a {
-				require.NoError(w.t, w.fabric.ReviveLane(a, b, rail))
-			}
-		}
-	}
-}
-
-// message is one that has its id in its first bytes, and a length and a content that follow from it.
-func failoverMessage(id uint64) []byte {
-	n := 8 + int(id*37%1500)
-	if id%3 == 0 {
-		n = 8 + int(id%80)
-	}
-	b := pattern(n, int(id))
-	binary.LittleEndian.PutUint64(b, id)
-	return b
-}
-
-func (w *failovers) send(from, to, tag int) {
-	w.nextID++
-	s := lossSend{from: from, to: to, buf: failoverMessage(w.nextID)}
-	w.note("rank %d sends %d of %d bytes to %d", from, w.nextID, len(s.buf), to)
-	s.r = w.pmls[from].Isend(w.ctxs[from], s.buf, to, tag, Mode(w.rng.IntN(4)), "send")
-	w.sends = append(w.sends, s)
-}
-
-func (w *failovers) receive(rank, source, tag int) {
-	r := lossRecv{rank: rank, source: source, buf: make([]byte, 2000)}
-	r.r = w.pmls[rank].Irecv(w.ctxs[rank], r.buf, 1, source, tag, "recv")
-	w.recvs = append(w.recvs, r)
-}
-
-func (w *failovers) observe() {
-	w.sends = slices.DeleteFunc(w.sends, func(s lossSend) bool {
-		if s.r.State() != request.Complete {
-			return false
-		}
-		if _, err := s.r.Take(); err != nil {
-			w.fail("rank %d: a send to %d: %v", s.from, s.to, err)
-		}
-		clear(s.buf) // it is the user's again
-		return true
-	})
-	w.recvs = slices.DeleteFunc(w.recvs, func(r lossRecv) bool {
-		if r.r.State() != request.Complete {
-			return false
-		}
-		st, err := r.r.Take()
-		if err != nil {
-			w.fail("rank %d: a receive from %d: %v", r.rank, r.source, err)
-		}
-		if st.Cancelled {
-			return true
-		}
-		id := binary.LittleEndian.Uint64(r.buf)
-		w.note("rank %d has got %d", r.rank, id)
-		if !bytes.Equal(failoverMessage(id), r.buf[:st.Bytes]) {
-			w.fail("rank %d received %d bytes from %d that nobody sent", r.rank, st.Bytes, st.Source)
-		}
-		if w.got[id] {
-			w.fail("rank %d received message %d twice", r.rank, id)
-		}
-		w.got[id] = true
-		// Long ones may be complete out of order if receives compete for them.
-		if way := [3]int{r.rank, st.Source, st.Tag}; st.Bytes < 97 && r.source >= 0 {
-			if id <= w.last[way] {
-				w.fail("rank %d received %d after %d", r.rank, id, w.last[way])
-			}
-			w.last[way] = id
-		}
-		for i := range r.buf {
-			r.buf[i] ^= 0x5a // as a user would, who has it again
-		}
-		w.over = append(w.over, overRecv{r.buf, slices.Clone(r.buf)})
-		return true
-	})
-}
-
-// settle lets time pass until nothing changes any more.
-func (w *failovers) settle() {
-	deadlines := 0
-	for quiet := 0; quiet < 300; quiet++ {
-		before := len(w.sends) + len(w.recvs)
-		for range 8 {
-			for _, e := range w.engines {
-				e.Turn()
-			}
-		}
-		if !w.fabric.Advance() || quiet > 100 {
-			w.fabric.AdvanceTo(w.fabric.Now() + 20_000_000)
-		}
-		w.observe()
-		if len(w.sends)+len(w.recvs) != before {
-			quiet = 0
-		}
-		if w.silent && quiet == 200 && deadlines < 2 { // as the deadline of a transport does
-			deadlines++
-			for _, p := range w.pmls {
-				for _, pr := range p.peers {
-					for i := 0; pr != nil && i < len(pr.rails); i++ {
-						if ep := pr.rails[i].endpoint; ep != nil {
-							ep.Fail(&btl.Error{Rail: "loop", Peer: pr.rank, Class: btl.ClassTimeout, Side: btl.SideBoth})
-						}
-					}
-				}
-			}
-			quiet = 0
-		}
-	}
-}
-
-func (w *failovers) allUp() bool {
-	for _, p := range w.pmls {
-		for _, pr := range p.peers {
-			if pr != nil && int(pr.up) != 1<<len(pr.rails)-1 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// drain receives what is there, withdraws what waits, and looks at what is left.
-func (w *failovers) drain() {
+func twoRecv(w *wire, c []*Context, a, b []byte) {
+	ra := w.pmls[1].Irecv(c[1], a, 1, 0, 7, "recv")
+	rb := w.pmls[1].Irecv(c[1], b, 1, 0, 7, "recv")
 	w.settle()
-	for again := true; again; {
-		again = false
-		for rank, p := range w.pmls {
-			for source := range w.pmls {
-				if env, found := p.Iprobe(w.ctxs[rank], source, request.AnyTag); found {
-					w.receive(rank, source, env.Tag)
-					again = true
-				}
-			}
+	ra.Take()
+	rb.Take()
+}
+
+// TestOrderWhenARailRefusesForGood: of what waits for a rail that takes nothing any more, the first stays the first.
+func TestOrderWhenARailRefusesForGood(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	w.refuse = 2
+	w.pmls[0].Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send")
+	w.pmls[0].Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
+	w.refuse = 0
+	w.rails[0][0].down[1] = btl.ErrFailed
+	a, b := make([]byte, 3), make([]byte, 3)
+	twoRecv(w, c, a, b)
+	require.Equal(t, []byte{1, 1, 1}, a)
+	require.Equal(t, []byte{2, 2, 2}, b)
+}
+
+// TestOrderWhenTheFirstRailChanges: a message that waits for one rail is not overtaken when another one becomes the first.
+func TestOrderWhenTheFirstRailChanges(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	p := w.pmls[0]
+	pr := p.peer(1)
+	require.NoError(t, p.route(pr))
+	pr.rails[0].health = 0 // it has just come back
+	p.prefer(pr)
+	w.refuse = 1
+	p.Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send") // waits for rail 1
+	pr.rails[0].health = trusted
+	p.recover(&pr.rails[0]) // as its timer does
+	p.Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
+	a, b := make([]byte, 3), make([]byte, 3)
+	twoRecv(w, c, a, b)
+	require.Equal(t, []byte{1, 1, 1}, a)
+	require.Equal(t, []byte{2, 2, 2}, b)
+}
+
+// TestDeviceOfADownRailFails: the link of a rail fails, and then its device, while another rail fails too.
+func TestDeviceOfADownRailFails(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1, 1)(w); w.async = true; w.attrs.Caps &^= btl.CapInline })
+	for i := range w.others {
+		w.others[i].Caps &^= btl.CapInline
+	}
+	p := w.pmls[0]
+	pr := p.peer(1)
+	require.NoError(t, p.route(pr))
+	w.rails[0][0].lose(1, pathErr) // the link: rail 0 is down, and drained
+	w.settle()
+	s := p.Isend(c[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
+	require.Len(t, w.flying, 1)
+	require.Equal(t, 1, w.flying[0].rail)
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // then its device
+	p.Failed(w.rails[1][0], 1, pathErr)
+	f.op.Done(f.op, pathErr)
+	w.rails[1][0].drain(1)
+	w.rails[0][0].drain(btl.AllPeers)
+	r := w.pmls[1].Irecv(c[1], make([]byte, 3), 1, 0, 7, "recv")
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+}
+
+// TestDetachBeforeItIsPostedAgain: a send gives its buffer back, and then its rail fails: what is posted again is the copy.
+func TestDetachBeforeItIsPostedAgain(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	p := w.pmls[0]
+	buf := make([]byte, 90)
+	for i := range buf {
+		buf[i] = 1
+	}
+	s := p.Isend(c[0], buf, 1, 7, Standard, "send")
+	require.Len(t, w.flying, 1)
+	s.Detach()
+	for i := range buf {
+		buf[i] = 0xEE // the user's again
+	}
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], 1, pathErr)
+	f.op.Done(f.op, pathErr)
+	w.rails[0][0].drain(1)
+	in := make([]byte, 90)
+	w.pmls[1].Irecv(c[1], in, 1, 0, 7, "recv")
+	w.settle()
+	require.Equal(t, byte(1), in[0])
+}
+
+// TestReadsRefusedAndFailed: one read is told that it is wrong, another is on a rail that fails. The message does not go on before that one is drained.
+func TestReadsRefusedAndFailed(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	in, out := pattern(rdmaPieceBytes*3, 1), make([]byte, rdmaPieceBytes*3)
+	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+	w.step(0) // RGET
+	var reads []flight
+	for _, f := range w.flying {
+		if f.tag == opGet {
+			reads = append(reads, f)
 		}
-		if again {
-			w.settle()
+	}
+	w.flying = nil
+	require.GreaterOrEqual(t, len(reads), 2)
+	p := w.pmls[1]
+	p.Failed(w.rails[1][1], 0, pathErr) // rail 1 fails at the receiver
+	for _, f := range reads {
+		if f.rail == 1 {
+			f.op.Done(f.op, pathErr) // called back, but rail 1 is not Drained
+		} else {
+			f.op.Done(f.op, usage("stale key"))
 		}
 	}
-	for _, r := range w.recvs {
-		if r.r.Cancel(); r.r.State() != request.Complete {
-			w.fail("rank %d: a receive from %d is %v, and nothing happens any more", r.rank, r.source, r.r.state)
+	w.settle()
+	require.NotEmpty(t, p.peer(0).draining)
+	require.Equal(t, request.Active, r.State(), "complete although rail 1 is not Drained: what was read by it may still be written")
+}
+
+// TestRestartsHaveAnEnd: a rail on which every piece fails, and nothing else.
+func TestRestartsHaveAnEnd(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
+	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
+	for range 2000 {
+		w.failPieces()
+		for _, p := range w.pmls {
+			p.Progress()
+		}
+		if len(w.flying) > 0 && !isBound(w.flying[0].tag) {
+			w.step(0)
 		}
 	}
-	w.observe()
-	for _, s := range w.sends {
-		w.fail("rank %d: a send to %d is %v, and nothing happens any more", s.from, s.to, s.r.state)
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	require.ErrorContains(t, err, "begins anew 100 times")
+}
+
+// TestRailThatThePeerDoesNotUse: the answer about a rail that the peer does not know is understood.
+func TestRailThatThePeerDoesNotUse(t *testing.T) {
+	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	a, b := w.pmls[0], w.pmls[1]
+	b.cfg.Resolve = func(peer int) ([]Route, error) {
+		m := w.rails[0][1]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}}, nil
 	}
-	for id := uint64(1); id <= w.nextID; id++ {
-		if !w.got[id] {
-			w.fail("message %d was lost", id)
+	a.cfg.Resolve = func(peer int) ([]Route, error) {
+		m, n := w.rails[0][0], w.rails[1][0]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}, {Module: n, Endpoint: &wireEndpoint{n, peer, 1}, Local: 1, Remote: 5}}, nil
+	}
+	require.NoError(t, a.route(a.peer(1)))
+	w.rails[1][0].lose(1, pathErr)
+	w.settle()
+	require.Zero(t, a.peer(1).unfenced, "RAILDOWNACK bears a number that A does not find")
+}
+
+// TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.
+func TestRailThatDoesNotLeadBack(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1))
+	b := w.pmls[1]
+	b.cfg.Resolve = func(peer int) ([]Route, error) {
+		m := w.rails[1][1]
+		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 1, Remote: 1}}, nil
+	}
+	w.pmls[0].Isend(c[0], []byte{1}, 1, 7, Standard, "send") // by rail 0
+	w.settle()
+	require.NoError(t, b.route(b.peer(0)))
+	w.rails[0][1].lose(0, &btl.Error{Rail: "wire", Peer: 0, Class: btl.ClassPath})
+	require.NoError(t, b.peer(0).lost, "rail 1 leads there and is up")
+}
+
+// TestDeviceOfADownRailFailsDuringARestart: the link of a rail fails, and then its device, while a message waits to begin anew.
+func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		w.async = true
+		w.others = []btl.Attrs{w.attrs}
+		w.others[0].Name = "wire1"
+		w.others[0].LatencyNanos = 1
+	})
+	p := w.pmls[0]
+	out := make([]byte, 2000)
+	s := p.Isend(c[0], pattern(2000, 1), 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
+	w.step(0)                        // RNDV
+	for w.flying[0].tag != tagFrag { // ACK
+		w.step(0)
+	}
+	p.Failed(w.rails[0][0], 1, pathErr) // the link
+	w.failPieces()
+	w.rails[0][0].drain(1)
+	for i := range w.flying {
+		if w.flying[i].tag == tagRailDown {
+			w.step(i)
+			break
 		}
 	}
-	for end := w.fabric.Now() + int64(mostHold); !w.allUp() && w.fabric.Now() < end; {
-		w.settle()
-	}
-	for rank, p := range w.pmls {
-		st := p.Stats()
-		if p.Busy() != 0 || len(p.Pending()) != 0 || st.UnexpectedBytes != 0 || st.Malformed != 0 || st.Illegal != 0 {
-			w.fail("rank %d: busy %d, pending %v, %+v", rank, p.Busy(), p.Pending(), st)
+	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // its device
+	w.pmls[1].Failed(w.rails[0][1], 0, pathErr)    // the peer's half
+	w.rails[0][1].drain(0)                         // and RAILDOWNACK
+	w.settle()
+	w.rails[0][0].drain(btl.AllPeers)
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+}
+
+// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever.
+func TestMistakesHaveAnEnd(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
+	n := 0
+	for range 1000 {
+		fl := w.flying
+		w.flying = nil
+		for _, f := range fl {
+			n++
+			f.op.Done(f.op, usage("LOC_PROT"))
 		}
-		for _, pr := range p.peers {
-			if pr == nil {
-				continue
-			}
-			for i := range pr.rails {
-				if s := pr.rails[i].state; s != railUp {
-					w.fail("rank %d: rail %d to %d is %v", rank, i, pr.rank, s)
-				}
-			}
-			if !pr.limbo.empty() || !pr.waiting.empty() || pr.unfenced != 0 || len(pr.draining) != 0 || len(pr.early) != 0 || pr.credit.kept != 0 || pr.credit.notices != 0 {
-				w.fail("rank %d: something is left of %d: %+v", rank, pr.rank, pr)
-			}
-		}
+		w.pmls[0].Progress()
 	}
-	if w.regions.live != 0 || w.regions.twice != 0 {
-		w.fail("regions: %+v", w.regions)
-	}
-	for _, o := range w.over {
-		if !bytes.Equal(o.buf, o.want) {
-			w.fail("a buffer was written after its receive was complete")
-		}
-	}
+	require.LessOrEqual(t, n, mostMistakes+1)
+	w.modules[0].lose(1, pathErr) // which the peer is
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
 // TestRailDownOfLaterIncarnation: the peer's half has failed twice, and its word of the first time is still on its way. Our half

@@ -117,3 +117,8 @@ func TestGraceOfAPeerThatWasAway(t *testing.T) {
 	_, err := s.Take()
 	require.NoError(t, err)
 }
+
+// fabricClock is the time of a virtual fabric.
+type fabricClock struct{ f *loop.Fabric }
+
+func (c fabricClock) Now() int64 { return c.f.Now() }

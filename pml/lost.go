@@ -187,7 +187,7 @@ func (p *PML) drained(pr *peer, m btl.Module) {
 	if rl := pr.by(m); rl != nil && rl.state == railFailing {
 		p.railDrained(rl)
 	} else {
-		p.settled(pr)
+		p.settled(pr) // a rail that was down before may have been the last that others waited for
 	}
 	p.loseDrained(pr)
 }
@@ -232,6 +232,9 @@ func (p *PML) lose(pr *peer, err error) {
 	}
 	for _, f := range pr.early {
 		p.letGo(pr, f.in.kind, len(f.data))
+	}
+	if pr.heard != nil && !errors.Is(err, request.ErrProcFailed) {
+		p.repel(pr, pr.heard) // its half was up then, and may still be
 	}
 	pr.early, pr.held, pr.barred = nil, sendQueue{}, true
 	if pr.credit.isFull() {

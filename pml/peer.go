@@ -42,6 +42,8 @@ type peer struct {
 	failing  error
 	draining []btl.Module
 	lost     error
+	// heard is by which rail something came while failing.
+	heard btl.Module
 	// left is why the peer sends nothing any more though it is not lost, nil if it has not said so; deaf, that it
 	// matches nothing either. toldLeft says that this rank has told it the same of itself.
 	left           error

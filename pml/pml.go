@@ -36,6 +36,7 @@
 //	memory.go    registered memory
 //	spoil.go     collectives that a rank has given up, and who waits for whom in one
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
+//	repel.go     peers that were lost, and do not know it
 //	health.go    how well rails are, and how they come back
 //	lost.go      peers that are gone, and who hears of it
 //	left.go      ranks that are in Finalize, and who hears of it
@@ -45,6 +46,7 @@
 //	probe.go     probes and matched probes
 //	handle.go    slot-and-generation names for requests, that travel in headers
 //	observe.go   what has arrived and was never received, for reports
+//	sights.go    what a simulation sees
 package pml
 
 import (

@@ -46,6 +46,8 @@ type rail struct {
 	weight        int64 // its share of large messages, in 10⁶ bytes a second, as its health is now
 	latencyNanos  int64
 
+	repelling bool // see repel
+
 	state   railState
 	reopen  func() (btl.Endpoint, error)
 	mending mending

@@ -137,6 +137,7 @@ func (m *module) abandon() int {
 		return 0
 	}
 	m.reopen = false
+	m.reviveAt, m.reviveWait = m.now+reviveFirst, 2*reviveFirst
 	m.downAt = 0 // it is not known any more
 	for _, p := range m.peers {
 		if p != nil && p.ah != nil {
@@ -255,8 +256,9 @@ func (m *module) checkDeadlines() int {
 		if e == nil || e.state != btl.Up || e.phase != phaseReady {
 			continue
 		}
-		if e.awaited == 0 || !e.watched || e.sqTail != e.seenTail {
-			e.watched, e.seenTail, e.waited = e.awaited > 0, e.sqTail, 0
+		awaited := e.awaited+e.muted > 0
+		if !awaited || !e.watched || e.sqTail != e.seenTail {
+			e.watched, e.seenTail, e.waited = awaited, e.sqTail, 0
 			continue
 		}
 		if e.waited += gap; e.waited > int64(m.cfg.Deadline) {

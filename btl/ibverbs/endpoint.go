@@ -55,6 +55,7 @@ type endpoint struct {
 	notes          int // messages about credits and such that the peer still has receives for
 	unsignaled     int // work requests posted since the last signaled one
 	awaited        int // signaled work requests under way
+	muted          int // operations that an injected fault keeps, as if they were under way
 
 	state    btl.State
 	phase    phase

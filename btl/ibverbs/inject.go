@@ -70,6 +70,7 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 		return nil
 	case btl.FaultSilence:
 		m.injector.fired++
+		e.muted++
 		e.held.Push(op)
 		return nil
 	case btl.FaultErrorDelivered, btl.FaultLate:

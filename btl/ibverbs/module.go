@@ -70,9 +70,11 @@ type module struct {
 	railErr *btl.Error  // the whole rail is Failed, not yet Drained
 	reopen  bool        // the device is to be opened anew once the rail is drained
 	downAt  int64       // when the port went down
-	checkAt int64       // when deadlines are due to be looked at
-	checked int64       // when they were last
-	made    uint32      // endpoints
+	// When to open a device anew that was lost, if nobody connects before, and how long to wait after that.
+	reviveAt, reviveWait int64
+	checkAt              int64  // when deadlines are due to be looked at
+	checked              int64  // when they were last
+	made                 uint32 // endpoints
 
 	gaveWayAt int64 // when this goroutine last went through Go's scheduler here
 
@@ -238,6 +240,21 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	return e, nil
 }
 
+const (
+	reviveFirst = 10e6
+	reviveMost  = 1e9
+)
+
+// reviveInTime opens the device anew that was lost though nobody here connects: peers may ask for connections.
+func (m *module) reviveInTime() {
+	if m.h != nil || m.reopen || m.now < m.reviveAt {
+		return
+	}
+	if m.revive() != nil { // it is not back yet
+		m.reviveAt, m.reviveWait = m.now+m.reviveWait, min(2*m.reviveWait, reviveMost)
+	}
+}
+
 // revive opens the device anew if it was lost, and finds out how the port is.
 func (m *module) revive() error {
 	if m.h != nil {
@@ -312,6 +329,7 @@ func (m *module) attend() int {
 		runtime.Gosched()
 	}
 	m.unsettled = false
+	m.reviveInTime()
 	news := m.news.Load()
 	if news&newsWakes != 0 {
 		m.takeWakes()

@@ -80,6 +80,9 @@ type RailConfig struct {
 	// RetryNanos is how long a virtual rail tries before it reports that a peer does
 	// not answer.
 	RetryNanos int64
+	// DeadlineNanos is after how long a virtual rail fails an endpoint of which an operation never completes
+	// (btl.FaultSilence); 0: it does not.
+	DeadlineNanos int64
 	// BandwidthMBps is that of each lane. Free-running, it is only told, not kept.
 	BandwidthMBps int64
 	// EagerBytes, MaxSendBytes and InlineBytes as in btl.Attrs.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"container/heap"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -78,6 +79,18 @@ func (f *Fabric) Next() (at int64, ok bool) {
 	return f.sim.events[0].at, true
 }
 
+// SetLatency changes the latency of a rail of a virtual fabric, for what is posted from now on. What was posted before still comes first.
+func (f *Fabric) SetLatency(rail int, nanos int64) error {
+	if err := f.checkFault(rail); err != nil {
+		return err
+	}
+	if f.sim == nil || nanos < 0 {
+		return fmt.Errorf("%w: latency of %d ns", ErrConfig, nanos)
+	}
+	f.cfg.Rail[rail].LatencyNanos = nanos
+	return nil
+}
+
 // flight is an operation of a virtual fabric under way.
 type flight struct {
 	e      *endpoint // that posted it
@@ -123,6 +136,7 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	e.held.Push(op)
 	switch {
 	case struck && hit.Kind == btl.FaultSilence:
+		e.await(op)
 		return nil
 	case struck && hit.Kind == btl.FaultErrorLost:
 		e.giveUp(op, m.injected(e.peer, hit.Kind))
@@ -160,6 +174,19 @@ func (e *endpoint) giveUp(op *btl.Op, err *btl.Error) {
 	e.m.f.sim.after(e.m.rail().RetryNanos, func() {
 		e.condemn(err, op)
 		e.m.port.wake()
+	})
+}
+
+// await fails the endpoint when the deadline of an operation that never completes is over.
+func (e *endpoint) await(op *btl.Op) {
+	if e.m.rail().DeadlineNanos == 0 {
+		return
+	}
+	e.m.f.sim.after(e.m.rail().DeadlineNanos, func() {
+		if e.state == btl.Up { // else it was called back
+			e.condemn(e.m.errorf(e.peer, btl.ClassTimeout, btl.SideBoth, "", nil), op)
+			e.m.port.wake()
+		}
 	})
 }
 

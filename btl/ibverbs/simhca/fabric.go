@@ -174,6 +174,27 @@ func (f *Fabric) Advance() bool {
 	return true
 }
 
+// AdvanceTo moves a virtual fabric's time to at, if that is in the future, and does all that is to happen until then.
+func (f *Fabric) AdvanceTo(at time.Duration) {
+	f.enter()
+	defer f.leave()
+	if !f.cfg.Virtual {
+		return
+	}
+	for e := f.agenda.first(); e != nil && e.at <= at; e = f.agenda.first() {
+		f.clock = max(f.clock, e.at)
+		f.happen(e)
+	}
+	f.clock = max(f.clock, at)
+}
+
+// SetLatency changes the latency of packets that are sent from now on. Those from one queue pair stay in order.
+func (f *Fabric) SetLatency(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cfg.Latency = max(d, 1)
+}
+
 // Next is the time of the next thing that is to happen, if there is one.
 func (f *Fabric) Next() (at time.Duration, ok bool) {
 	f.mu.Lock()

@@ -1,0 +1,211 @@
+// Command simulate runs simulations of the point-to-point layer (package simulation), seed after seed, until one fails or all are done.
+//
+//	go run ./pml/simulate -seeds 100000 -first 1
+//	go run ./pml/simulate -seed 4711 -transport verbs -trace
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mpigo/mpigo/pml/simulation"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "simulate:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	seeds := flag.Uint64("seeds", 1000, "how many seeds to run over each transport")
+	first := flag.Uint64("first", 1, "the first of them")
+	workers := flag.Int("j", runtime.NumCPU(), "how many to run at a time")
+	only := flag.Uint64("seed", 0, "run only this one")
+	trace := flag.Bool("trace", false, "with -seed: draw what happens")
+	shrink := flag.Bool("shrink", true, "find the least of a seed that fails")
+	meetings := flag.Bool("meetings", false, "list the states in which fragments met both sides")
+	keep := flag.Bool("keep-going", false, "go on after a failure, and count them")
+	on := flag.String("transport", "both", "loop, verbs or both")
+	flag.Parse()
+	var transports []simulation.Transport
+	for t := range simulation.Transports {
+		if *on == "both" || *on == t.String() {
+			transports = append(transports, t)
+		}
+	}
+	if len(transports) == 0 {
+		return fmt.Errorf("no transport %q", *on)
+	}
+	if *only != 0 {
+		return replay(*only, transports, *trace, *shrink)
+	}
+	s := &sweep{first: *first, seeds: *seeds, transports: transports, keep: *keep, start: time.Now(), failures: map[string]int{}}
+	s.run(max(*workers, 1))
+	s.report(os.Stdout, *meetings)
+	if s.failed == nil {
+		return nil
+	}
+	if *shrink {
+		simulation.Shrink(s.failed.seed, s.failed.on).Write(os.Stdout)
+	}
+	return fmt.Errorf("seed %d over %v: %w", s.failed.seed, s.failed.on, s.failed.why)
+}
+
+// replay runs one seed.
+func replay(seed uint64, transports []simulation.Transport, trace, shrink bool) error {
+	var to io.Writer
+	if trace {
+		to = os.Stdout
+	}
+	var failure error
+	for _, t := range transports {
+		r := simulation.RunTraced(seed, t, to)
+		if r.Failure == nil {
+			fmt.Printf("seed %d over %v: %d events, %d messages, trace %016x\n", seed, t, r.Events, r.Messages, r.Trace)
+			continue
+		}
+		failure = fmt.Errorf("seed %d over %v: %w", seed, t, r.Failure)
+		if shrink {
+			simulation.Shrink(seed, t).Write(os.Stdout)
+		}
+	}
+	return failure
+}
+
+type failure struct {
+	seed uint64
+	on   simulation.Transport
+	why  *simulation.Failure
+}
+
+// sweep is seeds under way.
+type sweep struct {
+	first, seeds uint64
+	transports   []simulation.Transport
+	keep         bool
+	start        time.Time
+
+	mu       sync.Mutex
+	next     uint64 // guarded by mu, as all below
+	done     uint64
+	shown    time.Time
+	sum      simulation.Result
+	failed   *failure // of the lowest seed
+	failures map[string]int
+}
+
+func (s *sweep) run(workers int) {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				seed, t, ok := s.take()
+				if !ok {
+					return
+				}
+				s.put(seed, t, simulation.Run(seed, t))
+			}
+		})
+	}
+	wg.Wait()
+	s.show(true)
+}
+
+func (s *sweep) total() uint64 { return s.seeds * uint64(len(s.transports)) }
+
+func (s *sweep) take() (seed uint64, t simulation.Transport, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == s.total() || s.failed != nil && !s.keep {
+		return 0, 0, false
+	}
+	n := uint64(len(s.transports))
+	seed, t = s.first+s.next/n, s.transports[s.next%n]
+	s.next++
+	return seed, t, true
+}
+
+func (s *sweep) put(seed uint64, t simulation.Transport, r *simulation.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done++
+	s.sum.Add(r)
+	if r.Failure != nil {
+		s.failures[r.Failure.Invariant]++
+		if s.keep {
+			fmt.Fprintf(os.Stderr, "\r\x1b[Kseed %d over %v: %.200v\n", seed, t, r.Failure)
+		}
+		if s.failed == nil || seed < s.failed.seed {
+			s.failed = &failure{seed, t, r.Failure}
+		}
+	}
+	if now := time.Now(); now.Sub(s.shown) > 200*time.Millisecond {
+		s.shown = now
+		s.show(false)
+	}
+}
+
+func (s *sweep) show(last bool) {
+	seconds := time.Since(s.start).Seconds()
+	fmt.Fprintf(os.Stderr, "\r%d of %d simulations, %.0f a second, %d messages, %d rails failed or returned, %d restarts, %d invariants broken ", s.done, s.total(),
+		float64(s.done)/seconds, s.sum.Messages, s.sum.Rails, s.sum.Stats.Restarts, len(s.failures))
+	if last {
+		fmt.Fprintln(os.Stderr)
+	}
+}
+
+// report says what was seen.
+func (s *sweep) report(to io.Writer, meetings bool) {
+	st := s.sum.Stats
+	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults struck %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
+	fmt.Fprintf(to, "failed %d, returned %d, resent %d, restarts %d, duplicates %d, stale fragments %d, early %d\n",
+		st.RailsFailed, st.RailsReturned, st.Resent, st.Restarts, st.Duplicates, st.StaleFragments, st.Early)
+	fmt.Fprintln(to, "endings", s.sum.Endings, "failures", s.failures)
+	fmt.Fprintln(to, "harms", s.sum.Harms)
+	hits := slices.SortedFunc(maps.Keys(s.sum.Struck), func(a, b simulation.Hit) int {
+		if a.Name != b.Name {
+			return cmp.Compare(a.Name, b.Name)
+		}
+		return cmp.Compare(a.Fault, b.Fault)
+	})
+	for _, h := range hits {
+		fmt.Fprintf(to, "struck %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Struck[h])
+	}
+	s.reportMeetings(to, meetings)
+}
+
+// reportMeetings says in which states fragments met both sides, beside those that are listed as possible.
+func (s *sweep) reportMeetings(to io.Writer, all bool) {
+	known := map[simulation.Meeting]bool{}
+	for i, list := range [][]simulation.Meeting{simulation.Possible(), simulation.Rare()} {
+		seen := 0
+		for _, m := range list {
+			known[m] = true
+			if s.sum.Meetings[m] > 0 {
+				seen++
+			} else if i == 0 {
+				fmt.Fprintf(to, "not seen: %v\n", m)
+			}
+		}
+		fmt.Fprintf(to, "of %d %s meetings of a fragment of failover's with states of both sides %d were seen\n", len(list), [...]string{"frequent", "rare"}[i], seen)
+	}
+	sorted := slices.SortedFunc(maps.Keys(s.sum.Meetings), func(a, b simulation.Meeting) int { return cmp.Compare(a.String(), b.String()) })
+	for _, m := range sorted {
+		switch {
+		case all:
+			fmt.Fprintf(to, "%9d %v\n", s.sum.Meetings[m], m)
+		case !known[m] && simulation.IsOfFailover(m.Name):
+			fmt.Fprintf(to, "%9d %v, which is in neither list\n", s.sum.Meetings[m], m)
+		}
+	}
+}

@@ -1,0 +1,425 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// act does one action.
+func (w *world) act(a action) {
+	r := w.ranks[a.rank%len(w.ranks)]
+	if a.isFault() {
+		w.harm(r, a)
+		return
+	}
+	if r.dead {
+		return
+	}
+	switch a.kind {
+	case doSend, doSendInit:
+		r.send(a)
+	case doReceive, doReceiveInit:
+		r.receive(a)
+	case doStart:
+		r.start(a)
+	case doCancel:
+		if rc := at(r.recvs, a.a); rc != nil && rc.active {
+			r.cancel(rc)
+		}
+	case doFree:
+		if i := a.a; len(r.sends) > 0 {
+			r.free(i % len(r.sends))
+		}
+	case doDetach:
+		r.detach(a)
+	case doIprobe, doImprobe:
+		r.look(a)
+	case doProbe:
+		r.probe(a)
+	case doImrecv:
+		r.receiveTaken(a.a)
+	case doTest:
+		r.test(a)
+	case doTurn:
+		r.turn()
+	case doPoll:
+		r.eng.Lock()
+		at(r.taps, a.a).Progress()
+		r.eng.Unlock()
+	case doSleep:
+		at(r.taps, a.a).sleep(a.b % 26)
+	case doNext:
+		w.next()
+	case doPass:
+		w.pass(int64(a.a) * 20) // 20 ms at most
+	}
+}
+
+// at is the element that a number means, nil if there is none.
+func at[T any](of []*T, i int) *T {
+	if len(of) == 0 {
+		return nil
+	}
+	return of[i%len(of)]
+}
+
+// buffer is memory for a message.
+func (r *rank) buffer(bytes, choice int) []byte {
+	if r.lent != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.lent) {
+		b := r.lent[r.used+8:][:bytes:bytes]
+		r.used += bytes + 16
+		return b
+	}
+	return make([]byte, bytes)
+}
+
+func (r *rank) send(a action) {
+	w := r.w
+	ctx := a.a % len(w.groups)
+	dest := a.b % w.plan.setup.ranks
+	size := w.size(a.c)
+	if a.kind == doSendInit {
+		size = max(size, idBytes) // the tag stays the same
+	}
+	s := &send{
+		ctx: ctx, dest: dest, tag: a.c % 3, mode: pml.Mode(a.a >> 4 & 3), buf: r.buffer(size, a.b>>8), persistent: a.kind == doSendInit,
+		to: w.groups[ctx].World(dest),
+	}
+	if size < idBytes {
+		s.tag = uniqueTags + len(w.messages)
+	}
+	r.sends = append(r.sends, s)
+	r.begin(s)
+	r.call(func(p *pml.PML) {
+		switch {
+		case s.persistent:
+			s.r = p.SendInit(r.ctxs[ctx], s.buf, dest, s.tag, s.mode, "send init")
+			s.handle = s.r.Handle()
+		case a.b>>9&3 == 0:
+			s.r = p.Send(r.ctxs[ctx], s.buf, dest, s.tag, s.mode, "send")
+		default:
+			s.r = p.Isend(r.ctxs[ctx], s.buf, dest, s.tag, s.mode, "isend")
+		}
+		if s.r != nil {
+			s.handle = s.r.Handle()
+		}
+	})
+	if s.persistent {
+		r.must(s.handle.Start())
+	}
+	if s.r == nil {
+		r.done(s, nil)
+		r.sends = r.sends[:len(r.sends)-1]
+	}
+}
+
+func (r *rank) must(err error) {
+	if err != nil {
+		r.w.fail("request", "rank %d: %v", r.rank, err)
+	}
+}
+
+func (r *rank) receive(a action) {
+	w := r.w
+	rc := &receive{rank: r.rank, ctx: a.a % len(w.groups), tag: a.b%4 - 1, persistent: a.kind == doReceiveInit}
+	rc.source = a.c%(w.plan.setup.ranks+1) - 1
+	room := w.plan.setup.most
+	if a.a>>8&3 == 0 {
+		room = max(w.size(a.b), idBytes)
+	}
+	rc.whole = r.buffer(room+guard, a.c>>8)
+	rc.buf = rc.whole[:room:room]
+	r.post(rc)
+	r.call(func(p *pml.PML) {
+		if rc.persistent {
+			rc.r = p.RecvInit(r.ctxs[rc.ctx], rc.buf, 1, rc.source, rc.tag, "recv init")
+		} else {
+			rc.r = p.Irecv(r.ctxs[rc.ctx], rc.buf, 1, rc.source, rc.tag, "irecv")
+		}
+		rc.handle = rc.r.Handle()
+	})
+	if rc.persistent {
+		r.must(rc.handle.Start())
+	}
+	r.recvs = append(r.recvs, rc)
+}
+
+// start starts persistent requests that are inactive, one alone or all at once.
+func (r *rank) start(a action) {
+	var all []request.Request
+	for _, s := range r.sends {
+		if s.persistent && !s.active {
+			r.begin(s)
+			all = append(all, s.handle)
+		}
+	}
+	for i, rc := range r.recvs {
+		if rc.persistent && !rc.active {
+			// What it has got before is remembered under the round before.
+			again := *rc
+			again.message = nil
+			r.unchanged(rc)
+			r.recvs[i] = &again
+			r.post(&again)
+			all = append(all, again.handle)
+		}
+	}
+	r.must(request.StartAll(all...))
+}
+
+func (r *rank) cancel(rc *receive) {
+	r.must(rc.handle.Cancel())
+	st, done, err := rc.handle.Test()
+	if !done {
+		return // it has matched
+	}
+	if !st.Cancelled {
+		r.got(rc, st, err)
+	} else if err != nil {
+		r.w.fail("outcome", "rank %d: a cancelled receive: %v", r.rank, err)
+	}
+	rc.active = false
+	r.forget(rc)
+}
+
+// free frees a send, which goes on.
+func (r *rank) free(i int) {
+	s := r.sends[i]
+	if err := s.handle.Free(); err != nil {
+		r.w.fail("request", "rank %d frees a send: %v", r.rank, err)
+	}
+	r.sends = append(r.sends[:i], r.sends[i+1:]...)
+}
+
+// detach takes the buffer of a send back, as when the context of a call ends.
+func (r *rank) detach(a action) {
+	s := at(r.sends, a.a)
+	if s == nil || s.persistent {
+		return
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if _, err := s.handle.WaitContext(ended); err == nil {
+		r.done(s, nil)
+	} else if !errors.Is(err, context.Canceled) {
+		r.done(s, err)
+	} else {
+		r.call(func(*pml.PML) { s.r.Detach() })
+		r.must(s.handle.Free())
+		r.w.tellOf(r.rank, "takes the buffer of %d back", s.m.id)
+		if r.w.plan.transport == Loop { // which has copied what it has accepted
+			clear(s.buf)
+		}
+	}
+	r.dropSend(s)
+}
+
+func (r *rank) look(a action) {
+	w := r.w
+	ctx, source, tag := a.a%len(w.groups), a.b%(w.plan.setup.ranks+1)-1, a.c%4-1
+	r.call(func(p *pml.PML) {
+		if a.kind == doIprobe {
+			if env, found := p.Iprobe(r.ctxs[ctx], source, tag); found && !(pattern{ctx, source, tag}).covers(ctx, env.Source, env.Tag) {
+				w.fail("match", "rank %d: a probe of %d tag %d finds one of %d tag %d", r.rank, source, tag, env.Source, env.Tag)
+			}
+			return
+		}
+		if m, env, found := p.Improbe(r.ctxs[ctx], source, tag); found {
+			w.order++
+			r.taken = append(r.taken, &taken{m: m, env: env, pattern: pattern{ctx, source, tag}, order: w.order})
+		}
+	})
+}
+
+func (r *rank) probe(a action) {
+	w := r.w
+	w.order++
+	pr := &probe{pattern: pattern{a.a % len(w.groups), a.b%(w.plan.setup.ranks+1) - 1, a.c%4 - 1}, order: w.order, matched: a.a>>8&1 == 0}
+	r.call(func(p *pml.PML) {
+		pr.r = p.Probe(r.ctxs[pr.ctx], pr.source, pr.tag, pr.matched, "probe")
+	})
+	r.probes = append(r.probes, pr)
+}
+
+// receiveTaken receives a message that a matched probe took.
+func (r *rank) receiveTaken(i int) {
+	t := at(r.taken, i)
+	if t == nil {
+		return
+	}
+	for i, o := range r.taken {
+		if o == t {
+			r.taken = append(r.taken[:i], r.taken[i+1:]...)
+			break
+		}
+	}
+	room := max(int(t.env.Bytes), idBytes)
+	rc := &receive{rank: r.rank, ctx: t.ctx, source: t.env.Source, tag: t.env.Tag, whole: r.buffer(room+guard, i), byProbe: true, waited: t.waited}
+	rc.buf = rc.whole[:room:room]
+	r.post(rc)
+	rc.pattern, rc.order = t.pattern, t.order
+	r.call(func(p *pml.PML) {
+		rc.r = p.Imrecv(t.m, rc.buf, 1, "imrecv")
+		rc.handle = rc.r.Handle()
+	})
+	r.recvs = append(r.recvs, rc)
+}
+
+// harm does what is a fault, or mends one.
+func (w *world) harm(r *rank, a action) {
+	s := &w.plan.setup
+	other := (r.rank + 1 + a.a%(s.ranks-1)) % s.ranks
+	rail := a.b % len(s.rails)
+	w.tell("%v", a)
+	w.result.Harms[kindNames[a.kind]]++
+	switch a.kind {
+	case doInject:
+		f := btl.Fault{Kind: faultKinds[a.c%len(faultKinds)], Peer: other, After: a.c >> 4 % 4, Count: 1 + a.c>>8%2}
+		if f.Kind == btl.FaultLate {
+			f.Count = a.c >> 8 % 20
+		}
+		r.taps[rail].Module.(btl.Injector).Inject(f)
+	case doAim:
+		kind := []btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered}[a.c&1]
+		ghost := a.c>>16&3 == 0
+		r.aims = append(r.aims, &aim{name: a.name, fault: kind, ghost: ghost, left: a.c >> 4 % 6 / 3})
+		of, ok := causes[a.name]
+		for _, o := range w.ranks {
+			if !ok {
+				break
+			}
+			if o != r {
+				o.aims = append(o.aims, &aim{name: a.name, fault: kind, ghost: ghost})
+			}
+			// What has to happen first.
+			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, ghost: a.c>>18&1 == 0, left: a.c >> 12 % 3})
+		}
+	case doCut:
+		w.net.cut(r.rank, other, rail, a.c, a.c>>4&1 == 0)
+	case doPort:
+		w.net.port(r.rank, rail, false, a.c)
+	case doRail:
+		for rank := range w.ranks {
+			w.net.port(rank, rail, false, a.c)
+		}
+	case doAllRails:
+		for rail := range s.rails {
+			w.net.cut(r.rank, other, rail, a.c+rail, a.c>>4&1 == 0)
+			if a.c>>5&1 == 0 { // in sequence
+				w.next()
+				r.turn()
+				w.ranks[other].turn()
+			}
+		}
+	case doDevice:
+		w.breakDevice(r, rail, a)
+	case doMend:
+		w.net.mend(r.rank, other, rail)
+	case doMendPort:
+		w.net.port(r.rank, rail, true, 0)
+	case doSlow:
+		w.setLatency(rail, 1<<(a.c%25))
+	case doFlap:
+		for i := range 2 + a.c%4 {
+			w.net.cut(r.rank, other, rail, a.c>>2+i, a.c>>i&1 == 0)
+			w.some(2)
+			w.net.mend(r.rank, other, rail)
+			w.pass(int64(a.a) * int64(i+1) * 10)
+			w.some(4)
+		}
+	case doDie:
+		w.die(w.ranks[s.victims[0]])
+	case doPart:
+		w.parted = true
+	}
+	if a.a>>10&3 == 0 { // what comes by another rail comes late
+		w.ranks[other].taps[a.a>>12%len(s.rails)].sleep(a.b >> 8 % 26)
+	}
+	if w.parted {
+		w.part() // whatever was mended
+	}
+}
+
+// breakDevice has a device go wrong. Two things no protocol of ours survives, and so they do not happen: that the device of a rank is lost while
+// messages that it has acknowledged were not looked at; and that it is lost at both ends, which then do not know each other's address.
+func (w *world) breakDevice(r *rank, rail int, a action) {
+	if w.net.losesDevice(a.c) {
+		if w.mover == nil {
+			w.mover = r
+		}
+		if r != w.mover || r.dead {
+			return
+		}
+		r.eng.Lock()
+		for r.taps[rail].Progress() > 0 {
+		}
+		r.eng.Unlock()
+	}
+	w.net.device(r.rank, rail, a.c, a.a>>4)
+}
+
+// causes are faults at other fragments that have to strike before there are those of a kind.
+var causes = map[string][]string{
+	"RNDVRESTARTNOTIFY": {"FRAG", remoteWrite}, "RNDVRESTARTACK": {"FRAG", remoteWrite}, "RNDVRESTARTNACK": {"FRAG"},
+	"RAILDOWN": {"MATCH", "RNDV"}, "RAILDOWNACK": {"MATCH", "RNDV"}, "PROBE": {"MATCH", "RNDV"}, "PROBEACK": {"MATCH", "RNDV"},
+}
+
+// some lets a little happen.
+func (w *world) some(turns int) {
+	for range turns {
+		for _, r := range w.ranks {
+			r.turn()
+		}
+		w.next()
+	}
+}
+
+func (w *world) setLatency(rail int, nanos int64) {
+	w.latency[rail] = nanos
+	w.net.slow(rail, nanos)
+}
+
+func (w *world) part() {
+	a, b := w.plan.setup.victims[0], w.plan.setup.victims[1]
+	for rail := range w.plan.setup.rails {
+		w.net.cut(a, b, rail, rail, false)
+	}
+}
+
+// die ends a rank's process.
+func (w *world) die(r *rank) {
+	r.dead = true
+	for rail := range w.plan.setup.rails {
+		w.net.port(r.rank, rail, false, 2)
+	}
+	w.tellOfDeath()
+}
+
+// tellOfDeath tells whoever has not heard of it yet that a process has ended, as the launcher does, by whichever rail it finds.
+func (w *world) tellOfDeath() {
+	if w.plan.setup.ending != Dies {
+		return
+	}
+	for _, r := range w.ranks {
+		for _, o := range w.ranks {
+			if !r.dead || o.dead || o.p.PeerStands(r.rank) == "lost" || o.p.PeerStands(r.rank) == "failing" {
+				continue
+			}
+			o.eng.Lock()
+			for rail := range w.plan.setup.rails {
+				ep, err := o.taps[rail].Connect(r.rank, r.taps[rail].Card())
+				if err == nil && ep.State() == btl.Up {
+					ep.Fail(&btl.Error{Peer: r.rank, Class: btl.ClassPeerGone, Side: btl.SideRemote, Err: errDied})
+					break
+				}
+			}
+			o.eng.Unlock()
+		}
+	}
+}
+
+var errDied = errors.New("the process has ended")

@@ -1,0 +1,79 @@
+package simulation
+
+import (
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+)
+
+// network joins the ranks. It has its own time, and breaks on request. Rails have numbers.
+type network interface {
+	Now() int64
+	Next() (at int64, ok bool)
+	AdvanceTo(at int64)
+
+	// module makes the rail of a rank, once.
+	module(rank, rail int, ev btl.Events) (btl.Module, error)
+	// ownRail is the number of one more rail of each rank, that leads to itself, if the others do not.
+	ownRail() (rail int, ok bool)
+
+	// cut breaks the link of two ranks until mend; half: only one of them may notice.
+	cut(a, b, rail int, fate int, half bool)
+	mend(a, b, rail int)
+	// port breaks or mends the port of a rank.
+	port(rank, rail int, up bool, fate int)
+	// device has something happen that only this kind of network knows. losesDevice says whether that is the loss of a device.
+	device(rank, rail, what, after int)
+	losesDevice(what int) bool
+	// slow has what is posted on a rail from now on take so long.
+	slow(rail int, nanos int64)
+	// fired is how many faults of device have struck.
+	fired() int
+	close()
+}
+
+// loopNet is btl/loop.
+type loopNet struct{ *loop.Fabric }
+
+func newLoopNet(seed uint64, s *setup) (network, error) {
+	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed, Virtual: true}
+	for _, r := range s.rails {
+		cfg.Rail = append(cfg.Rail, loop.RailConfig{
+			LatencyNanos: r.latency, JitterNanos: r.jitter, BandwidthMBps: r.mbps, MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2,
+			DeadlineNanos: deadlineNanos,
+		})
+	}
+	f, err := loop.NewFabric(cfg)
+	return loopNet{f}, err
+}
+
+func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
+	return n.Module(rank, rail, ev, nil)
+}
+
+func (n loopNet) ownRail() (int, bool) { return 0, false }
+
+// The numbers are of ranks and rails that there are, so these cannot fail.
+
+func (n loopNet) cut(a, b, rail, fate int, half bool) {
+	_ = n.FailLane(a, b, rail, loop.Cut{Fate: loop.Fate(fate % 3), HalfOpen: half})
+}
+
+func (n loopNet) mend(a, b, rail int) { _ = n.ReviveLane(a, b, rail) }
+
+func (n loopNet) port(rank, rail int, up bool, fate int) {
+	if up {
+		_ = n.RevivePort(rank, rail)
+	} else {
+		_ = n.FailPort(rank, rail, loop.Fate(fate%3))
+	}
+}
+
+func (n loopNet) device(int, int, int, int) {}
+
+func (n loopNet) losesDevice(int) bool { return false }
+
+func (n loopNet) slow(rail int, nanos int64) { _ = n.SetLatency(rail, nanos) }
+
+func (n loopNet) fired() int { return 0 }
+
+func (n loopNet) close() {}

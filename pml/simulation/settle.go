@@ -1,0 +1,460 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+const (
+	// quietRounds without any change are the end; from idleRounds on time passes in longer steps.
+	quietRounds = 260
+	idleRounds  = 60
+	longStep    = 20_000_000
+	// mostWaits is how often a wait may find nothing before it is taken for one without an end.
+	mostWaits = 20_000
+	// comesBack is how long rails may take to be up again when all is mended.
+	comesBack = 60_000_000_000
+)
+
+// heal mends everything that is ever to be mended.
+func (w *world) heal() {
+	w.tell("heal")
+	w.healing = true
+	for rail, setup := range w.plan.setup.rails {
+		w.setLatency(rail, setup.latency)
+		for a, r := range w.ranks {
+			if !r.dead {
+				w.net.port(a, rail, true, 0)
+			}
+			for b := range a {
+				w.net.mend(a, b, rail)
+			}
+		}
+	}
+	if w.parted {
+		w.part()
+	}
+	if s := &w.plan.setup; s.scar >= 0 {
+		w.net.cut(s.victims[0], s.victims[1], s.scar, 0, true)
+	}
+	if w.mover != nil && !w.mover.dead {
+		w.mover.greet()
+	}
+}
+
+// greet has a rank find the ways to all others. One whose device was lost has another address, which only they hear of to whom it
+// speaks.
+func (r *rank) greet() {
+	r.call(func(p *pml.PML) {
+		for source := range r.w.ranks {
+			_ = p.Lost(r.ctxs[0], source)
+		}
+	})
+}
+
+// round gives every rank turns, and lets time pass.
+func (w *world) round(quiet int) {
+	turns := 4
+	if quiet > idleRounds {
+		turns = 12
+	}
+	for range turns {
+		for _, r := range w.ranks {
+			r.turn()
+		}
+	}
+	w.tellOfDeath()
+	switch {
+	case quiet > idleRounds:
+		w.pass(longStep)
+	case !w.next():
+		w.pass(1_000_000)
+	}
+	w.observe()
+}
+
+func (w *world) underway() int {
+	n := 0
+	for _, r := range w.ranks {
+		n += len(r.probes)
+		for _, s := range r.sends {
+			if s.active {
+				n++
+			}
+		}
+		for _, rc := range r.recvs {
+			if rc.active {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// settle lets time pass until nothing changes any more.
+func (w *world) settle() {
+	before := w.underway()
+	for quiet := 0; quiet < quietRounds; quiet++ {
+		events := w.result.Rails
+		w.round(quiet)
+		if now := w.underway(); now != before {
+			before, quiet = now, 0
+		}
+		if w.result.Rails != events {
+			quiet = min(quiet, idleRounds)
+		}
+	}
+}
+
+// collect receives what has arrived at a rank, and reports whether there was something.
+func (w *world) collect(r *rank) (any bool) {
+	if r.dead {
+		return false
+	}
+	for len(r.taken) > 0 {
+		r.receiveTaken(0)
+		any = true
+	}
+	for ctx := range w.groups {
+		for source := range w.plan.setup.ranks {
+			var found bool
+			var env pml.Envelope
+			r.call(func(p *pml.PML) { env, found = p.Iprobe(r.ctxs[ctx], source, request.AnyTag) })
+			if !found {
+				continue
+			}
+			any = true
+			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
+			rc.buf = rc.whole[: int(env.Bytes)+idBytes : int(env.Bytes)+idBytes]
+			r.post(rc)
+			r.call(func(p *pml.PML) {
+				rc.r = p.Irecv(r.ctxs[ctx], rc.buf, 1, source, env.Tag, "irecv")
+				rc.handle = rc.r.Handle()
+			})
+			r.recvs = append(r.recvs, rc)
+		}
+	}
+	return any
+}
+
+func (w *world) collectAll() (any bool) {
+	for _, r := range w.ranks {
+		any = w.collect(r) || any
+	}
+	return any
+}
+
+// waits is what happens while a rank waits for requests and finds nothing to do: the others go on.
+func (r *rank) waits() {
+	w := r.w
+	if !r.waiting {
+		return // a call that tests
+	}
+	if r.idle++; r.idle > mostWaits {
+		w.fail("bounded", "rank %d waits, and nothing happens any more", r.rank)
+	}
+	for range 4 {
+		for _, o := range w.ranks {
+			if o != r {
+				o.turn()
+			}
+		}
+	}
+	if r.idle%16 == 1 {
+		w.tellOfDeath()
+	}
+	switch {
+	case r.idle > mostWaits/10 && r.idle%4 == 0:
+		w.pass(longStep)
+	case r.idle%4 == 0 && !w.next() || r.idle%64 == 0:
+		w.pass(5_000_000)
+	}
+	if r.idle%16 == 0 {
+		w.collectAll()
+	}
+	for _, o := range w.ranks {
+		if !o.dead {
+			o.observeReceives()
+		}
+		if o != r && !o.dead {
+			o.observeSends()
+		}
+	}
+}
+
+// waitAll waits for all sends of a rank, by one call or another.
+func (r *rank) waitAll() {
+	var all []request.Request
+	for _, s := range r.sends {
+		if s.active {
+			all = append(all, s.handle)
+		}
+	}
+	if len(all) == 0 || r.dead {
+		return
+	}
+	r.w.tellOf(r.rank, "waits for %d sends", len(all))
+	r.waiting = true
+	defer func() { r.waiting = false }()
+	switch r.w.plan.seed % 4 {
+	case 0:
+		for len(all) > 0 {
+			sts := make([]request.Status, len(all))
+			err := request.WaitAllStatus(all, sts)
+			if err != nil && !errors.Is(err, request.ErrInStatus) {
+				r.must(err)
+			}
+			var pending []request.Request
+			for i, h := range all {
+				if errors.Is(sts[i].Err, request.ErrPending) {
+					pending = append(pending, h)
+				} else {
+					r.ended(h, sts[i].Err)
+				}
+			}
+			all = pending
+		}
+	case 1:
+		for range all {
+			i, _, err := request.WaitAny(all...)
+			if i < 0 {
+				break
+			}
+			r.ended(all[i], err)
+		}
+	case 2:
+		for _, h := range all {
+			_, err := h.Wait()
+			r.ended(h, err)
+		}
+	default:
+		sts, indices := make([]request.Status, len(all)), make([]int, len(all))
+		for left := len(all); left > 0; {
+			n, err := request.WaitSome(all, indices, sts)
+			if n <= 0 {
+				break
+			}
+			left -= n
+			for i := range n {
+				e := sts[i].Err
+				if err == nil {
+					e = nil
+				}
+				r.ended(all[indices[i]], e)
+			}
+		}
+	}
+}
+
+// drain ends everything in an orderly way, and looks at what is left.
+func (w *world) drain() {
+	if w.plan.setup.ending == Parts { // who waits and sends nothing does not find out by itself
+		w.settle()
+		w.hearOfLoss()
+	}
+	for _, r := range w.ranks {
+		r.waitAll()
+	}
+	w.settle()
+	for w.collectAll() {
+		w.settle()
+	}
+	if w.plan.setup.ending != Heals {
+		w.hearOfLoss()
+	}
+	for _, r := range w.ranks {
+		if !r.dead {
+			r.finish()
+		}
+	}
+	w.observe()
+	w.lookForMessages()
+	for end := w.net.Now() + comesBack; !w.allUp() && w.net.Now() < end; {
+		w.round(quietRounds)
+	}
+	for i := 0; i < quietRounds && w.isBusy(); i++ { // answers may still be under way
+		w.round(i)
+	}
+	for _, r := range w.ranks {
+		if !r.dead {
+			r.lookForLeftovers()
+		}
+	}
+	for _, k := range w.over {
+		if !w.ranks[k.rank].dead {
+			k.check(w)
+		}
+	}
+	w.ordered()
+}
+
+// hearOfLoss has ranks that were given up by another one find out: nothing tells them but that they send.
+func (w *world) hearOfLoss() {
+	for again := true; again; {
+		again = false
+		var asked []*send
+		for _, r := range w.ranks {
+			for _, o := range w.ranks {
+				if !r.dead && !o.dead && o.p.PeerStands(r.rank) == "lost" && r.p.PeerStands(o.rank) != "lost" {
+					again = true
+					s := &send{ctx: 0, dest: o.rank, to: o.rank, tag: 1, mode: pml.Synchronous, buf: make([]byte, idBytes)}
+					r.begin(s)
+					r.sends, asked = append(r.sends, s), append(asked, s)
+					r.call(func(p *pml.PML) {
+						s.r = p.Isend(r.ctxs[0], s.buf, o.rank, 1, s.mode, "isend")
+						s.handle = s.r.Handle()
+					})
+				}
+			}
+		}
+		if again {
+			w.settle()
+			for _, s := range asked {
+				if s.active {
+					w.fail("bounded", "rank %d: send %d to %d, which has given it up, does not end", s.m.from, s.m.id, s.to)
+				}
+			}
+		}
+	}
+}
+
+// finish withdraws what waits for what nobody sends, and frees what is persistent.
+func (r *rank) finish() {
+	w := r.w
+	for _, rc := range append([]*receive(nil), r.recvs...) {
+		if rc.active {
+			r.cancel(rc)
+		}
+		if rc.active {
+			w.fail("bounded", "rank %d: a receive from %d tag %d does not end: %v", r.rank, rc.source, rc.tag, r.p.Pending())
+		}
+	}
+	for _, pr := range r.probes {
+		r.call(func(*pml.PML) { pr.r.Cancel() })
+	}
+	r.observe()
+	for _, s := range r.sends {
+		if s.active {
+			w.fail("bounded", "rank %d: send %d to %d does not end: %v", r.rank, s.m.id, s.to, r.p.Pending())
+		}
+	}
+	for _, s := range r.sends {
+		r.must(s.handle.Free())
+	}
+	for _, rc := range r.recvs {
+		r.must(rc.handle.Free())
+	}
+	r.sends, r.recvs = nil, nil
+}
+
+// isLost reports whether what one rank has sent to another may be missing.
+func (w *world) isLost(a, b int) bool {
+	if w.ranks[a].dead || w.ranks[b].dead {
+		return true
+	}
+	return w.ranks[a].p.PeerStands(b) == "lost" || w.ranks[b].p.PeerStands(a) == "lost"
+}
+
+func (w *world) lookForMessages() {
+	for _, m := range w.messages {
+		if !m.got && !w.isLost(m.from, m.to) {
+			w.fail("lost", "message %d of %d bytes from %d to %d was lost", m.id, m.size, m.from, m.to)
+		}
+		w.result.Messages++
+	}
+	s := &w.plan.setup
+	for a := range w.ranks {
+		for b := range a {
+			parted := s.ending == Parts && s.grace > 0
+			died := s.ending == Dies && (w.ranks[a].dead || w.ranks[b].dead)
+			if w.isLost(a, b) && !parted && !died {
+				w.fail("outcome", "ranks %d and %d have lost each other", a, b)
+			}
+			if w.isLost(a, b) {
+				w.result.Lost++
+			}
+		}
+	}
+}
+
+func (w *world) allUp() bool {
+	for a, r := range w.ranks {
+		for b, o := range w.ranks {
+			if r.dead || o.dead || w.isLost(a, b) {
+				continue
+			}
+			if up, all := r.p.RailsUp(b); up < all-w.scars(a, b) && !w.cutForGood(a, b) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *world) isBusy() bool {
+	for _, r := range w.ranks {
+		if !r.dead && r.p.Busy() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// areVictims reports whether it is between these two that a rail never comes back, or none does.
+func (w *world) areVictims(a, b int) bool {
+	v := w.plan.setup.victims
+	return a == v[0] && b == v[1] || a == v[1] && b == v[0]
+}
+
+func (w *world) cutForGood(a, b int) bool { return w.parted && w.areVictims(a, b) }
+
+// scars is how many rails between two ranks never come back.
+func (w *world) scars(a, b int) int {
+	if w.plan.setup.scar >= 0 && w.areVictims(a, b) {
+		return 1
+	}
+	return 0
+}
+
+func (r *rank) lookForLeftovers() {
+	w := r.w
+	whole := true
+	for peer := range w.ranks {
+		whole = whole && (!w.isLost(r.rank, peer) && !w.cutForGood(r.rank, peer))
+	}
+	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
+		for peer := range w.ranks { // one that never comes back is tried again and again
+			if w.scars(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
+				return true
+			}
+		}
+		return false
+	})
+	if whole && len(left) > 0 {
+		w.fail("leak", "rank %d: %v", r.rank, left)
+	}
+	st := r.p.Stats()
+	if whole && st.Malformed != 0 {
+		w.fail("nonsense", "rank %d was sent %d fragments that made no sense", r.rank, st.Malformed)
+	}
+	r.call(func(p *pml.PML) {
+		for _, c := range r.ctxs {
+			p.RemoveContext(c)
+		}
+		if r.lent != nil {
+			p.RemoveMemory(r.lent)
+		}
+	})
+	if busy := r.p.Busy(); busy != 0 {
+		w.fail("leak", "rank %d: %d sends or answers are left", r.rank, busy)
+	}
+	if r.regions != 0 {
+		w.fail("leak", "rank %d: %d regions are left", r.rank, r.regions)
+	}
+	w.result.add(st)
+}

@@ -1,0 +1,99 @@
+package simulation
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Shrunk is the least of a plan that still fails.
+type Shrunk struct {
+	plan    *plan
+	Failure *Failure
+	// Actions are what is left, Faults how many of them are.
+	Actions, Faults int
+	// Runs is how many simulations that took.
+	Runs int
+
+	fails func(*plan) *Failure
+}
+
+// mostRuns bounds shrinking.
+const mostRuns = 3000
+
+// Shrink takes actions out of the plan of a seed as long as the same invariant fails: faults first.
+func Shrink(seed uint64, t Transport) *Shrunk {
+	return shrink(draw(seed, t), func(p *plan) *Failure { return p.run(nil).Failure })
+}
+
+func shrink(p *plan, fails func(*plan) *Failure) *Shrunk {
+	s := &Shrunk{plan: p, Failure: fails(p), fails: fails}
+	if s.Failure == nil {
+		return s
+	}
+	for before := -1; before != len(s.plan.actions); {
+		before = len(s.plan.actions)
+		s.without(action.isFault)
+		s.without(func(a action) bool { return !a.isFault() })
+	}
+	s.Actions = len(s.plan.actions)
+	for _, a := range s.plan.actions {
+		if a.isFault() {
+			s.Faults++
+		}
+	}
+	return s
+}
+
+// without leaves out actions of a sort, many at a time and then fewer.
+func (s *Shrunk) without(is func(action) bool) {
+	which := s.those(is)
+	for n := len(which); n > 0; n /= 2 {
+		for at := 0; at+n <= len(which) && s.Runs < mostRuns; {
+			if s.try(which[at : at+n]) {
+				which = s.those(is)
+			} else {
+				at += n
+			}
+		}
+	}
+}
+
+func (s *Shrunk) those(are func(action) bool) (which []int) {
+	for i, a := range s.plan.actions {
+		if are(a) {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// try leaves actions out if it still fails without them.
+func (s *Shrunk) try(out []int) bool {
+	q := *s.plan
+	q.actions = nil
+	for i, a := range s.plan.actions {
+		if !slices.Contains(out, i) {
+			q.actions = append(q.actions, a)
+		}
+	}
+	s.Runs++
+	f := s.fails(&q)
+	if f == nil || f.Invariant != s.Failure.Invariant {
+		return false
+	}
+	s.plan, s.Failure = &q, f
+	return true
+}
+
+// Write writes what is left: the actions, and the ladder of what happens.
+func (s *Shrunk) Write(to io.Writer) {
+	if s.Failure == nil {
+		return
+	}
+	fmt.Fprintf(to, "shrunk in %d runs to %d actions, of which %d are faults:\n", s.Runs, s.Actions, s.Faults)
+	for _, a := range s.plan.actions {
+		fmt.Fprintln(to, " ", a)
+	}
+	s.plan.run(to)
+}

@@ -1,0 +1,159 @@
+package simulation
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var onlySeed = flag.Uint64("seed", 0, "run only this seed, over both transports, and draw what happens")
+
+// thousand is how many seeds each transport gets. That over verbs takes longer.
+var thousand = [Transports]uint64{Loop: 700, Verbs: 300}
+
+// TestThousandSeeds: whatever fails, and comes back, everything is as if nothing had happened. Every fault fired, and every meeting that is
+// listed was seen.
+func TestThousandSeeds(t *testing.T) {
+	if *onlySeed != 0 {
+		for on := range Transports {
+			r := RunTraced(*onlySeed, on, os.Stdout)
+			require.Nil(t, r.Failure, "%v", on)
+		}
+		return
+	}
+	sum := sweep(t, raced)
+	if raced { // there is one goroutine a simulation, and so nothing for the detector to find
+		return
+	}
+	st := sum.Stats
+	t.Logf("%d messages, %d events, %d pairs lost, endings %v, %+v", sum.Messages, sum.Events, sum.Lost, sum.Endings, st)
+	for what, n := range map[string]uint64{
+		"failed": st.RailsFailed / 1000, "returned": st.RailsReturned / 1000, "resent": st.Resent / 500, "restarts": st.Restarts / 500,
+		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
+		"held": st.Held / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
+	} {
+		require.NotZero(t, n, "%s: %+v", what, st)
+	}
+	for _, name := range Aims() {
+		for _, fault := range []string{"error-lost", "error-delivered"} {
+			require.NotZero(t, sum.Struck[Hit{name, fault}], "%s was never struck by %s", name, fault)
+		}
+	}
+	for k := doInject; k < kinds; k++ {
+		require.NotZero(t, sum.Harms[kindNames[k]], kindNames[k])
+	}
+	var missing []string
+	for _, m := range Possible() {
+		if sum.Meetings[m] == 0 {
+			missing = append(missing, m.String())
+		}
+	}
+	require.Empty(t, missing, "of %d meetings these were not seen", len(Possible()))
+}
+
+// sweep runs the thousand seeds.
+func sweep(t *testing.T, few bool) *Result {
+	type job struct {
+		seed uint64
+		on   Transport
+	}
+	jobs := make(chan job)
+	sum := &Result{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for j := range jobs {
+				r := Run(j.seed, j.on)
+				if r.Failure != nil {
+					t.Errorf("seed %d over %v: %v", j.seed, j.on, r.Failure)
+				}
+				mu.Lock()
+				sum.Add(r)
+				mu.Unlock()
+			}
+		})
+	}
+	for on := range Transports {
+		seeds := thousand[on]
+		if few {
+			seeds /= 20
+		}
+		for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
+			jobs <- job{seed, on}
+		}
+	}
+	close(jobs)
+	wg.Wait()
+	require.False(t, t.Failed(), "see -seed")
+	return sum
+}
+
+// TestSameSeedSameTrace: also if what happens is drawn.
+func TestSameSeedSameTrace(t *testing.T) {
+	for on := range Transports {
+		for seed := uint64(1); seed <= 20; seed++ {
+			first, second := Run(seed, on), RunTraced(seed, on, io.Discard)
+			require.NotZero(t, first.Events)
+			require.Equal(t, [2]uint64{first.Trace, first.Events}, [2]uint64{second.Trace, second.Events}, "seed %d over %v", seed, on)
+		}
+	}
+}
+
+func TestLadder(t *testing.T) {
+	var b bytes.Buffer
+	for seed := uint64(1); seed <= 5; seed++ {
+		require.Nil(t, RunTraced(seed, Loop, &b).Failure)
+	}
+	for _, what := range []string{"rank 0", "rank 1", "──▶", "◀──", "PROBEACK of rail", "RNDV #", "○ ", "heal"} {
+		require.Contains(t, b.String(), what)
+	}
+	for line := range strings.Lines(b.String()) {
+		require.Less(t, len([]rune(line)), 400)
+	}
+}
+
+// TestShrink: what has nothing to do with the failure is left out.
+func TestShrink(t *testing.T) {
+	p := draw(1, Loop)
+	sends := func(p *plan) *Failure {
+		n, cuts := 0, 0
+		for _, a := range p.actions {
+			switch a.kind {
+			case doSend:
+				n++
+			case doCut, doAim, doInject:
+				cuts++
+			}
+		}
+		if n < 2 || cuts < 1 {
+			return nil
+		}
+		return &Failure{"bytes", "two sends and a fault"}
+	}
+	s := shrink(p, sends)
+	require.NotNil(t, s.Failure)
+	require.Equal(t, []int{3, 1}, []int{s.Actions, s.Faults})
+	var b bytes.Buffer
+	s.Write(&b)
+	require.Contains(t, b.String(), "to 3 actions, of which 1 are faults")
+	require.Nil(t, shrink(p, func(*plan) *Failure { return nil }).Failure)
+}
+
+// TestFindsWhatIsWrong: a world whose messages are not what was sent does not pass.
+func TestFindsWhatIsWrong(t *testing.T) {
+	w, err := newWorld(draw(1, Loop), false)
+	require.NoError(t, err)
+	defer w.close()
+	r := w.ranks[0]
+	r.send(action{kind: doSend, a: 0, b: 0, c: 6 + 10*100})
+	w.messages[0].size--
+	require.PanicsWithValue(t, failed{"bytes", "rank 0: the buffer of send 0 was written"}, func() { r.done(r.sends[0], nil) })
+}

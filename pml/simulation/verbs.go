@@ -1,0 +1,218 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/loop"
+)
+
+// verbsNet is btl/ibverbs on simulated devices: one network for each rail, so that each has its own speed.
+type verbsNet struct {
+	setup   *setup
+	now     int64
+	rails   []*simhca.Fabric
+	hcas    [][]*simhca.HCA // by rail, then rank
+	nodes   [][]*simhca.Node
+	addr    [][]verbs.GID
+	own     []*loop.Fabric // by rank: the way to itself
+	randoms byte
+}
+
+const (
+	deviceName = "sim0"
+	// deadlineNanos is how long an operation takes at most, before its rail fails.
+	deadlineNanos = 60_000_000
+)
+
+func newVerbsNet(seed uint64, s *setup) (network, error) {
+	n := &verbsNet{setup: s}
+	for i, r := range s.rails {
+		f := simhca.NewFabric(simhca.Config{
+			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
+		})
+		n.rails = append(n.rails, f)
+		var nodes []*simhca.Node
+		var hcas []*simhca.HCA
+		var addr []verbs.GID
+		for range s.ranks {
+			node := f.NewNode(simhca.DeviceConfig{Name: deviceName})
+			gid, err := gidOf(node)
+			if err != nil {
+				return nil, err
+			}
+			nodes, hcas, addr = append(nodes, node), append(hcas, node.HCA(deviceName)), append(addr, gid)
+		}
+		n.nodes, n.hcas, n.addr = append(n.nodes, nodes), append(n.hcas, hcas), append(n.addr, addr)
+	}
+	for range s.ranks {
+		f, err := loop.NewFabric(loop.Config{Seed: seed, Virtual: true, Rail: []loop.RailConfig{{Name: "own", MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2}}})
+		if err != nil {
+			return nil, err
+		}
+		n.own = append(n.own, f)
+	}
+	return n, nil
+}
+
+// gidOf is the address of a node's device, any of its port's.
+func gidOf(node *simhca.Node) (verbs.GID, error) {
+	dev, err := node.Open(deviceName)
+	if err != nil {
+		return verbs.GID{}, err
+	}
+	defer dev.Close()
+	all, err := dev.GIDs(1)
+	if err != nil {
+		return verbs.GID{}, err
+	}
+	return all[0].GID, nil
+}
+
+func (n *verbsNet) Now() int64 { return n.now }
+
+func (n *verbsNet) Next() (at int64, ok bool) {
+	for _, f := range n.rails {
+		if t, is := f.Next(); is && (!ok || int64(t) < at) {
+			at, ok = int64(t), true
+		}
+	}
+	for _, f := range n.own {
+		if t, is := f.Next(); is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
+
+func (n *verbsNet) AdvanceTo(at int64) {
+	n.now = max(n.now, at)
+	for _, f := range n.rails {
+		f.AdvanceTo(time.Duration(n.now))
+	}
+	for _, f := range n.own {
+		f.AdvanceTo(n.now)
+	}
+}
+
+// pass is for what little waiting a module does when it is closed.
+func (n *verbsNet) pass() { n.AdvanceTo(n.now + 1_000_000) }
+
+// counting is a source of randomness that is the same each time.
+type counting struct{ next byte }
+
+func (c *counting) Read(b []byte) (int, error) {
+	for i := range b {
+		c.next = c.next*13 + 7
+		b[i] = c.next
+	}
+	return len(b), nil
+}
+
+func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
+	if rail == len(n.rails) {
+		return n.own[rank].Module(0, 0, ownEvents{ev, rank}, nil)
+	}
+	n.randoms++
+	return ibverbs.New(ibverbs.Config{
+		Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.nodes[rail][rank], Device: deviceName,
+		Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
+		FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
+		AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
+	})
+}
+
+func (n *verbsNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
+
+// ownEvents is for a fabric of a single rank, which calls it 0.
+type ownEvents struct {
+	btl.Events
+	rank int
+}
+
+func (e ownEvents) Arrived(m btl.Module, _ int, tag btl.Tag, frag []byte) {
+	e.Events.Arrived(m, e.rank, tag, frag)
+}
+
+func (e ownEvents) Failed(m btl.Module, peer int, err *btl.Error) {
+	e.Events.Failed(m, e.peer(peer), err)
+}
+
+func (e ownEvents) Drained(m btl.Module, peer int) { e.Events.Drained(m, e.peer(peer)) }
+
+func (e ownEvents) peer(peer int) int {
+	if peer == btl.AllPeers {
+		return peer
+	}
+	return e.rank
+}
+
+func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
+	if fate&1 != 0 {
+		a, b = b, a
+	}
+	n.rails[rail].Partition(n.addr[rail][a], n.addr[rail][b], !half)
+}
+
+func (n *verbsNet) mend(a, b, rail int) { n.rails[rail].Heal(n.addr[rail][a], n.addr[rail][b]) }
+
+func (n *verbsNet) port(rank, rail int, up bool, _ int) {
+	h := n.hcas[rail][rank]
+	h.SetLink(1, up)
+	if up {
+		h.Revive()
+	}
+}
+
+// device has a request of any connection of a device end as devices end them, or the device break.
+func (n *verbsNet) device(rank, rail, what, after int) {
+	h := n.hcas[rail][rank]
+	f := simhca.Fault{After: after % 4, Count: 1}
+	switch what % 12 {
+	case 0:
+		h.Raise(verbs.EventDeviceFatal, 1)
+		return
+	case 1:
+		f.Kind, f.Status = simhca.FaultSendStatus, verbs.StatusRetryExcErr
+	case 2, 3:
+		f.Kind, f.Status = simhca.FaultSendStatusExecuted, verbs.StatusRetryExcErr
+	case 4:
+		f.Kind, f.Status = simhca.FaultRecvStatus, verbs.StatusLocProtErr
+	case 5, 6:
+		f.Kind = simhca.FaultAckLost
+	case 7:
+		f.Kind = simhca.FaultAnswerLost
+	case 8:
+		f.Kind, f.Count = simhca.FaultPacketLost, 1+after%5
+	case 9:
+		f.Kind, f.Delay = simhca.FaultLate, time.Duration(1+after%30)*time.Millisecond
+	case 10:
+		f.Kind = simhca.FaultSilence
+	case 11:
+		f.Kind = simhca.FaultStale
+	}
+	h.Inject(f)
+}
+
+func (n *verbsNet) losesDevice(what int) bool { return what%12 == 0 }
+
+func (n *verbsNet) slow(rail int, nanos int64) { n.rails[rail].SetLatency(time.Duration(nanos)) }
+
+func (n *verbsNet) fired() int {
+	sum := 0
+	for _, rail := range n.hcas {
+		for _, h := range rail {
+			sum += h.Fired()
+		}
+	}
+	return sum
+}
+
+func (n *verbsNet) close() {
+	for _, f := range n.rails {
+		f.Close()
+	}
+}
