@@ -34,12 +34,12 @@ var mayImport = map[string][]string{
 	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "request", "progress"}, // a harness
 	"pml/simulate":           {"pml/simulation"},
 	"wireup":                 {},
-	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/ibverbs", "btl/ibverbs/libibverbs", "request", "progress", "wireup", "tunable", "internal/observe"},
-	"internal/observe":       {}, // what mpitest sees of comm's ranks
+	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},
+	"internal/observe":       {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
 	"mpitest":                {"comm", "request", "internal/observe"},
 	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},
 	"examples":               {"comm", "request", "examples", "btl/loop"},
-	"scripts":                {"comm", "request"}, // programs that the scripts run
+	"scripts":                {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
 	"bench":                  {"comm", "request", "tunable"},
 	"bench/compare":          {}, // it runs programs
 	"wireup/interop":         {"wireup"},

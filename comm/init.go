@@ -80,7 +80,7 @@ func Init(opts ...Option) (*Comm, error) {
 }
 
 func initialize(opts []Option) (*Comm, error) {
-	_, settings, err := makeOptions(opts)
+	o, settings, err := makeOptions(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func initialize(opts []Option) (*Comm, error) {
 	if err != nil && !errors.Is(err, wireup.ErrNoLauncher) {
 		return nil, err
 	}
-	world, err := join(client, settings)
+	world, err := join(client, settings, o.hook)
 	if err != nil && client != nil {
 		err = errors.Join(err, client.Close())
 	}
@@ -112,7 +112,7 @@ func claimProcess() error {
 }
 
 // join makes the rank that client, nil for a world of one, says this process is.
-func join(client *wireup.Client, settings tunable.Set) (*Comm, error) {
+func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm, error) {
 	host, err := wireup.HostID()
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func join(client *wireup.Client, settings tunable.Set) (*Comm, error) {
 	if client != nil {
 		j.others = manager{client}
 	}
-	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host}
+	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host, hook: hook}
 	j.pml = pml.New(pmlConfig(j, r.resolve))
 	if err := j.connect(r, bell); err != nil {
 		j.eng.Lock()

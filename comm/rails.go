@@ -10,6 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/sm"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/wireup"
@@ -37,9 +38,10 @@ type rails struct {
 	missing []missing      // allowed, but not there
 	client  *wireup.Client // nil in a world of one
 	host    string         // wireup.HostID
-	cards   []wireup.Card  // of all ranks, so that nothing is asked of the manager later
-	self    btl.Module     // the rail to itself, polled only once it is used; nil if not allowed
-	polled  bool           // self is
+	hook    observe.Hook
+	cards   []wireup.Card // of all ranks, so that nothing is asked of the manager later
+	self    btl.Module    // the rail to itself, polled only once it is used; nil if not allowed
+	polled  bool          // self is
 }
 
 // open makes the modules of all transports that are allowed. One that cannot be made is left out, if the others lead to every rank all the

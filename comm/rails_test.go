@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/wireup"
 )
 
@@ -49,7 +50,7 @@ func TestUnreachable(t *testing.T) {
 
 // A world of one reaches itself, and has nobody else to reach.
 func TestWorldOfOne(t *testing.T) {
-	w, err := join(nil, settings(t))
+	w, err := join(nil, settings(t), observe.Hook{})
 	require.NoError(t, err)
 	assert.Equal(t, 0, w.Rank())
 	assert.Equal(t, 1, w.Size())
@@ -68,14 +69,14 @@ func TestWorldOfOne(t *testing.T) {
 
 // Without the self rail a rank cannot reach itself, and is told so.
 func TestWorldWithoutSelf(t *testing.T) {
-	w, err := join(nil, settings(t, "btl", "sm"))
+	w, err := join(nil, settings(t, "btl", "sm"), observe.Hook{})
 	require.NoError(t, err)
 	err = Send(w, []int{42}, 0, 0)
 	assert.ErrorIs(t, err, ErrUnreachable)
 	assert.ErrorContains(t, err, "btl=sm has no self")
 	require.NoError(t, w.Finalize())
 
-	_, err = join(nil, settings(t, "btl", "self,tcp"))
+	_, err = join(nil, settings(t, "btl", "self,tcp"), observe.Hook{})
 	assert.ErrorIs(t, err, ErrNotSupported)
 	assert.ErrorContains(t, err, `transport "tcp"`)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/libibverbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/tunable"
 	"github.com/mpigo/mpigo/wireup"
@@ -15,9 +16,13 @@ import (
 
 // openVerbs makes a rail of each port that the user has named, or that is up. Lock held.
 func (r *rails) openVerbs(bell *progress.PipeBell) error {
-	provider, err := libibverbs.New()
+	library, err := libibverbs.New()
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
+	}
+	var provider verbs.Provider = library
+	if r.hook.Verbs != nil {
+		provider = r.hook.Verbs(provider)
 	}
 	set := r.job.settings
 	var ports []ibverbs.PortName
@@ -29,11 +34,12 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
 	}
-	kicker := newKicker(r.job.eng)
+	kicker, siblings := newKicker(r.job.eng), new(ibverbs.Siblings)
 	var made []rail
 	for i, p := range ports {
 		cfg := verbsConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, kicker.kick
+		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs:%s/%d", p.Device, p.Port), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)
 		if err != nil { // all of them or none: the nth of one rank leads to the nth of the other

@@ -109,9 +109,10 @@ func (m *module) lookAgain(err *btl.Error) {
 			}
 		}
 		err.Class, err.Side = btl.ClassPath, btl.SideLocal
-		if failed != nil {
+		if failed != nil { // it may be about to go, for which it waits until it is closed
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
+			h.lost, m.reopen = true, true
 		}
 		m.failRail(err)
 	}

@@ -68,6 +68,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 		e.spoil(entry, wc, v)
 	case wrMarker:
 		e.marked = false
+		e.drainUntil = min(e.drainUntil, m.cfg.Clock.Now()+flushNanos)
 		m.unsettled = true
 	}
 }

@@ -39,6 +39,8 @@ type Config struct {
 	Pass func()
 	// Secret of the job; nil if SetSecret is to give it. No message of a peer is looked at before that.
 	Secret []byte
+	// Siblings, if not nil, is of all modules of this rank.
+	Siblings *Siblings
 	// Random gives packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 

@@ -75,7 +75,11 @@ func (m *module) askAgain() int {
 		if e.phase == phaseAsking && m.now >= e.askAt {
 			e.askWait = min(2*e.askWait, askMost)
 			e.askAt = m.now + e.askWait
-			m.tell(e.p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+			msg := message{kind: msgREQ, epoch: e.epoch, end: e.end()}
+			m.tell(e.p, &msg)
+			if here := m.h; here != nil && here.address() != m.cardAddress && e.p.reached != here.address() {
+				m.tellAround(e.p, &msg)
+			}
 		}
 		return false
 	})
@@ -117,6 +121,21 @@ func (e *endpoint) end() qpEnd {
 
 // tell sends a datagram to a peer, once. It may be lost, here too.
 func (m *module) tell(p *peer, msg *message) {
+	if m.h == nil {
+		return
+	}
+	m.sign(p, msg)
+	m.carry(p, msg)
+}
+
+// sign says whom a message is from and to.
+func (m *module) sign(p *peer, msg *message) {
+	msg.from, msg.to = uint32(m.cfg.Rank), uint32(p.rank)
+	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, m.h.address()
+}
+
+// carry sends a message, which may be a sibling's, to a peer.
+func (m *module) carry(p *peer, msg *message) {
 	h := m.h
 	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
 		return
@@ -135,8 +154,6 @@ func (m *module) tell(p *peer, msg *message) {
 		p.ah, p.ahOf, p.ahTo = ah, h, p.address
 		p.noWay, p.noWayTries = nil, 0
 	}
-	msg.from, msg.to = uint32(m.cfg.Rank), uint32(p.rank)
-	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, h.address()
 	i := h.free[len(h.free)-1]
 	buf := h.asks.buffer(int(i))
 	m.codec.append(buf[:0], msg)
@@ -170,7 +187,7 @@ func (m *module) hearPeers() int {
 		case id.kind() == wrHear && entry < hearDepth && wc.Status == verbs.StatusSuccess:
 			if wc.ByteLen == verbs.GRHBytes+messageBytes {
 				if msg, ok := m.codec.parse(h.hears.buffer(int(entry))[verbs.GRHBytes : verbs.GRHBytes+messageBytes]); ok {
-					m.heard(&msg)
+					m.cfg.Siblings.whom(m, &msg).heard(&msg)
 				}
 			}
 			if h.hear(int(entry)) != nil {
@@ -221,7 +238,7 @@ func (h *hca) recoverUD() {
 
 // heard acts on a message that a module of this job has sent, at some time.
 func (m *module) heard(msg *message) {
-	if msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
+	if m.h == nil || msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
 		return
 	}
 	p := m.peer(int(msg.from))
@@ -326,6 +343,7 @@ func (e *endpoint) answered(msg *message) {
 		return
 	}
 	e.enter(phaseReady)
+	e.p.reached = e.m.h.address()
 	if !e.note(wireHello) {
 		e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")), nil)
 		return
@@ -340,6 +358,7 @@ func (e *endpoint) established() {
 		return
 	}
 	e.enter(phaseReady)
+	e.p.reached = e.m.h.address()
 	e.haunt()
 	e.catchUp()
 	e.list()

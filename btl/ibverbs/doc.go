@@ -34,6 +34,10 @@
 // it is destroyed: nothing of that incarnation can reach memory after that, and what is left is called back. If it cannot be destroyed the device
 // is given up, and with it the registrations by which it could.
 //
+// After a failure of the path the endpoint is Drained as soon as its sends have come back, and its queue pair destroyed later (drain.go): that may
+// take seconds, in which nothing else would move. A device whose port has no address any more is closed, for its driver may wait for that, and
+// opened anew by the next Connect; how two ends find each other after that is in siblings.go.
+//
 // The parts: module.go, device.go (what is opened once), connect.go and message.go (connections), endpoint.go (posting), receive.go
 // (receiving and credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the end of an endpoint), reactions.go and
 // async.go (what errors and events mean), region.go (puts and gets), idle.go (sleeping), inject.go (faults on request).

@@ -13,6 +13,8 @@ const (
 	// drainNanos bounds the wait for what a queue pair in Error flushes. A device that is well flushes at once; of one that is
 	// not, no completion is promised.
 	drainNanos = 100e6
+	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may keep them. They are of this package's own buffers.
+	flushNanos = 10e6
 	// checkNanos is how often deadlines are looked at.
 	checkNanos = 10e6
 )
@@ -81,9 +83,37 @@ const (
 	destroyTries = 8
 )
 
+// restNanos is how long a queue pair whose sends have all come back after its path failed is left as it is, in Error: on soft-RoCE a packet
+// that waits for the address of a peer which is gone keeps it for three seconds, and so keeps who destroys it.
+const restNanos = 3.5e9
+
+// bury destroys the queue pairs that are at rest, if they have been long enough, or all.
+func (m *module) bury(all bool) {
+	m.buried = slices.DeleteFunc(m.buried, func(e *endpoint) bool {
+		if !all && m.now < e.destroyAt {
+			return false
+		}
+		if e.destroy() != nil && !all && !m.reopen {
+			e.destroyAt = m.now + restNanos
+			return false
+		}
+		return true
+	})
+}
+
+// rests reports whether the endpoint needs not wait for the end of its queue pair: that is in Error, and all that was sent has come back, so
+// it reaches no memory any more but the buffers of receives.
+func (e *endpoint) rests() bool {
+	mayKeep := e.cause.Class == btl.ClassPath || e.cause.Class == btl.ClassTimeout || e.cause.Class == btl.ClassFlushed
+	return mayKeep && !e.broken && !e.group.broken && !e.marked
+}
+
 // drain goes on with all endpoints that are on their way to Drained, and tells of those that are there.
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
+	if len(m.buried) > 0 && m.h != nil {
+		m.bury(false)
+	}
 	dying := m.dying
 	m.dying = nil
 	for _, e := range dying {
@@ -93,6 +123,16 @@ func (m *module) drain() int {
 		e.report() // if Connect gave it out only after it had failed
 		if !e.flushedOut() && m.now < e.drainUntil && !e.group.broken {
 			m.dying = append(m.dying, e)
+			continue
+		}
+		if e.rests() {
+			if e.posted > 0 {
+				m.pollOut(e.group)
+			}
+			e.takeRest()
+			e.destroyAt = m.now + restNanos
+			m.buried = append(m.buried, e)
+			n += e.drained()
 			continue
 		}
 		if m.now >= e.destroyAt {
@@ -110,7 +150,7 @@ func (m *module) drain() int {
 		}
 		m.dying = append(m.dying, e)
 	}
-	if m.reopen && len(m.dying) == stuck && (tried || stuck == 0) {
+	if m.reopen && len(m.buried) == 0 && len(m.dying) == stuck && (tried || stuck == 0) {
 		n += m.abandon()
 	}
 	if m.railErr != nil && len(m.dying) == 0 {

@@ -50,13 +50,15 @@ type module struct {
 	sendWR [1]verbs.SendWR
 	recvWR [repostBatch]verbs.RecvWR
 
-	cfg    Config
-	attrs  btl.Attrs
-	card   []byte
-	me     nonce
-	codec  *codec // nil until the secret is known
-	random *rand.Rand
-	now    int64 // as of the last look at the clock
+	cfg   Config
+	attrs btl.Attrs
+	card  []byte
+	// cardAddress is where the card says that we are.
+	cardAddress address
+	me          nonce
+	codec       *codec // nil until the secret is known
+	random      *rand.Rand
+	now         int64 // as of the last look at the clock
 
 	peers     []*peer     // by rank; nil for whom nothing is known of
 	eps       []*endpoint // by number
@@ -66,6 +68,7 @@ type module struct {
 	notices []*notice   // to be repeated until they are acknowledged
 	doomed  []*endpoint // Up, but found broken where that could not be said
 	dying   []*endpoint // Failed, not yet Drained
+	buried  []*endpoint // Drained, and their queue pairs are still to be destroyed
 	behind  []*endpoint // Ready, with sends from before that which are still to be posted
 	railErr *btl.Error  // the whole rail is Failed, not yet Drained
 	reopen  bool        // the device is to be opened anew once the rail is drained
@@ -94,6 +97,7 @@ type peer struct {
 	ah      verbs.AH
 	ahOf    *hca    // that ah was made with
 	ahTo    address // that it leads to
+	reached address // of ours, from which it was reached last
 	epoch   uint32  // the latest of any incarnation, ours or its
 	// noWay is why no datagram could be sent there when it was last tried, noWayTries how often in a row.
 	noWay      error
@@ -136,6 +140,8 @@ func newModule(cfg Config) (*module, error) {
 		m.codec = newCodec(cfg.Secret)
 	}
 	m.listen()
+	m.cfg.Siblings.add(m)
+	m.cardAddress = h.address()
 	c := card{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
 	m.card = c.encode()
 	mbps := h.port.Mbps
@@ -412,8 +418,12 @@ func (m *module) Close() error {
 	}
 	m.sayGoodbye()
 	m.closed = true
+	m.cfg.Siblings.remove(m)
 	var errs []error
 	var ending []*endpoint
+	if m.h != nil {
+		m.bury(true)
+	}
 	for _, p := range m.peers {
 		if p == nil {
 			continue

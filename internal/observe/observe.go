@@ -2,14 +2,20 @@
 // internal, so that nothing of this is anybody else's business.
 package observe
 
-import "time"
+import (
+	"time"
 
-// Hook is what a test harness asks of RunLocal.
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// Hook is what a test harness asks of RunLocal and Init.
 type Hook struct {
 	// HangAfter is for the harness alone: how long no progress is a hang.
 	HangAfter time.Duration
 	// Attach is called with the ranks, before their bodies run.
 	Attach func(hook Hook, ranks []Rank)
+	// Verbs, if not nil, gives what Init takes in place of the devices that are there: for whoever has one fail.
+	Verbs func(verbs.Provider) verbs.Provider
 }
 
 // Rank is one rank of a job. Its methods may be called from any goroutine; they take the

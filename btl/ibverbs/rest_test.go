@@ -1,0 +1,64 @@
+package ibverbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// countedQP counts the attempts to destroy it.
+type countedQP struct {
+	verbs.QP
+	destroyed int
+}
+
+func (q *countedQP) Destroy() error {
+	q.destroyed++
+	return q.QP.Destroy()
+}
+
+// TestRest: whose path has failed is Drained as soon as all has come back. Its queue pair, which may keep who destroys it, is destroyed
+// when it has rested, or with the module.
+func TestRest(t *testing.T) {
+	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	w.connect()
+	w.works()
+	a, b := w.ranks[0], w.ranks[1]
+	e := a.end()
+	qp := &countedQP{QP: e.qp}
+	e.qp = qp
+	room := a.m.h.groups[0].room
+	require.True(t, w.f.Partition(a.m.h.gid.GID, b.m.h.gid.GID, true))
+	require.NoError(t, a.send("lost"))
+	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+	require.Zero(t, qp.destroyed)
+	since := w.clock.Now()
+	w.f.Heal(a.m.h.gid.GID, b.m.h.gid.GID)
+	w.mend()
+	require.Zero(t, qp.destroyed)
+	w.until("the end of the queue pair", func() bool { return qp.destroyed > 0 })
+	require.GreaterOrEqual(t, w.clock.Now()-since, int64(3e9))
+	require.Empty(t, a.m.buried)
+	require.Equal(t, room, a.m.h.groups[0].room)
+	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
+	require.Len(t, a.m.buried, 1)
+	require.NoError(t, a.m.Close())
+	require.Empty(t, a.m.buried)
+}
+
+// TestKeptReceive: a receive that a device keeps in Error does not keep the drain for long.
+func TestKeptReceive(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a := w.ranks[0]
+	a.end().posted++ // one more than ever comes back
+	since := w.clock.Now()
+	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
+	require.Less(t, w.clock.Now()-since, int64(50e6))
+}

@@ -1,0 +1,71 @@
+package ibverbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// TestBothEndsLost: both ends of a rail lose their devices, and open them anew, at other addresses than their cards say. By
+// another rail they find each other.
+func TestBothEndsLost(t *testing.T) {
+	w, other := newWorld(t, Config{}), newWorld(t, Config{})
+	for rank, r := range w.ranks {
+		m, second := r.m, other.ranks[rank].m
+		second.me[0] ^= 0x80 // another module, and not another's twin
+		c, ok := parseCard(second.card)
+		require.True(t, ok)
+		c.nonce = second.me
+		second.card = c.encode()
+		s := new(Siblings)
+		for _, of := range []*module{m, second} {
+			of.cfg.Siblings = s
+			s.add(of)
+		}
+	}
+	w.connect()
+	w.works()
+	other.connect()
+	for _, r := range w.ranks {
+		r.hca.Raise(verbs.EventDeviceFatal, 0)
+	}
+	w.until("both to have closed their devices", func() bool {
+		return w.ranks[0].ep.State() == btl.Drained && w.ranks[1].ep.State() == btl.Drained && w.ranks[0].m.h == nil && w.ranks[1].m.h == nil
+	})
+	for _, r := range w.ranks {
+		r.hca.Revive()
+		r.ended = nil
+		r.connect()
+	}
+	w.until("a connection", func() bool {
+		other.turn()
+		return w.ranks[0].end().phase == phaseReady && w.ranks[1].end().phase == phaseReady
+	})
+	w.works()
+	other.works()
+}
+
+// TestAddressIsGone: a device whose port has no address any more may be about to be taken away, which waits for whoever has it open.
+func TestAddressIsGone(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a := w.ranks[0]
+	gids, err := a.m.h.dev.GIDs(1)
+	require.NoError(t, err)
+	for i := range gids { // the best last
+		a.hca.ChangeGID(1, gids[len(gids)-1-i].Index, verbs.GID{})
+	}
+	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
+	require.NotNil(t, a.m.h, "Drained does not wait for that")
+	w.until("the device to be closed", func() bool { return a.m.h == nil })
+	_, err = a.m.Connect(1, w.ranks[1].m.Card())
+	require.ErrorIs(t, err, errNoGID)
+	for _, gid := range gids {
+		a.hca.ChangeGID(1, gid.Index, gid.GID)
+	}
+	w.mend()
+}
