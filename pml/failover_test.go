@@ -242,6 +242,31 @@ func TestMistakesHaveAnEnd(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
+// TestDetachWhileThePeerFails: a send that is being written gives its buffer back, and the copy cannot be registered. There is no
+// other way to a peer whose process has ended meanwhile.
+func TestDetachWhileThePeerFails(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		withRails(1, 1)(w)
+		w.async, w.config.Protocol = true, Put
+	})
+	p := w.pmls[0]
+	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv").Abandon()
+	s := p.Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
+	w.step(0)
+	w.step(0)
+	require.Equal(t, sendPutting, s.state)
+	p.Failed(w.rails[0][0], 1, pathErr)
+	w.failPieces()
+	w.rails[0][0].drain(1)
+	p.Failed(w.rails[1][0], 1, gone)
+	w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrResource }
+	s.Detach()
+	w.rails[1][0].drain(1)
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+	require.Zero(t, p.Busy())
+}
+
 // TestRailDownOfLaterIncarnation: the peer's half has failed twice, and its word of the first time is still on its way. Our half
 // of the first is up, and ends before the second is said to be over.
 func TestRailDownOfLaterIncarnation(t *testing.T) {

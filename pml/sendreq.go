@@ -402,7 +402,7 @@ func (p *PML) read(pr *peer, send handle) {
 
 // fail ends the send with err as soon as its buffer is its own again.
 func (s *SendRequest) fail(err error) {
-	if s.err == nil {
+	if s.err == nil || misused(s.err) { // for which there would have been another way
 		s.err = err
 	}
 	s.advance()
@@ -557,7 +557,7 @@ func (s *SendRequest) Detach() {
 		at := uintptr(unsafe.Pointer(&op.Payload[0])) - uintptr(unsafe.Pointer(&old[0]))
 		op.Payload = s.buf[at:][:len(op.Payload)]
 	}
-	if regions != nil && !s.ended && s.t.mine.set != s.t.retired[len(s.t.retired)-1].set {
+	if regions != nil && !s.ended && s.t.mine.set != s.t.retired[len(s.t.retired)-1].set&s.peer.up {
 		s.fail(errUnregistered)
 	}
 }

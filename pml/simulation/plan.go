@@ -39,7 +39,6 @@ func (e Ending) String() string { return [...]string{"heals", "dies", "parts"}[e
 // railSetup is what a rail is like.
 type railSetup struct {
 	latency, jitter, mbps int64
-	inline                int
 }
 
 // setup is what a plan's ranks and rails are like. It is a function of the seed.
