@@ -567,7 +567,7 @@ func (r *run) report(f *fault, well time.Time, before map[string]int64) (string,
 		Failed: st.RailsFailed, Returned: st.RailsReturned, Resent: st.Resent, Restarts: st.Restarts, Malformed: st.Malformed, Illegal: st.Illegal,
 		Switch:   time.Duration(st.SwitchNanos),
 		Stall:    r.stall(began, allWell),
-		Detected: micros(r.news.after(began, "failed (", false)), Back: micros(r.news.after(began, "is back", true)),
+		Detected: micros(r.news.after(began, " failed: ", false)), Back: micros(r.news.after(began, "is back", true)),
 		Quiet: r.quiet(began), Gap: r.gap(began, allWell),
 		Before: r.rate(r.begin.Add(*calm/3), began), During: r.rate(began, mended), After: r.rate(allWell, time.UnixMicro(t.End)),
 	}
