@@ -10,7 +10,7 @@ import (
 
 const (
 	// mostNotices lines are told at once, and one more each noticeEvery: many ways fail with one device.
-	mostNotices = 20
+	mostNotices = 50
 	noticeEvery = int64(1e9)
 )
 
