@@ -1,5 +1,7 @@
 package btl
 
+import "iter"
+
 // Queue holds operations in order, linked by their Next: an operation can be in one queue at a
 // time. The zero value is an empty one.
 type Queue struct {
@@ -9,6 +11,17 @@ type Queue struct {
 
 // Len is the number of operations.
 func (q *Queue) Len() int { return q.n }
+
+// Empty reports whether there is none.
+func (q *Queue) Empty() bool { return q.head == nil }
+
+// All is the operations in order. None is to be taken out meanwhile.
+func (q *Queue) All() iter.Seq[*Op] {
+	return func(yield func(*Op) bool) {
+		for op := q.head; op != nil && yield(op); op = op.Next {
+		}
+	}
+}
 
 // Push adds an operation at the end.
 func (q *Queue) Push(op *Op) {
@@ -35,9 +48,14 @@ func (q *Queue) PushFront(op *Op) {
 // Pop takes the first operation out; nil if there is none.
 func (q *Queue) Pop() *Op {
 	op := q.head
-	if op != nil {
-		q.Remove(op)
+	if op == nil {
+		return nil
 	}
+	if q.head = op.Next; q.head == nil {
+		q.tail = nil
+	}
+	op.Next = nil
+	q.n--
 	return op
 }
 

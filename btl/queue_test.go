@@ -41,9 +41,10 @@ func TestQueue(t *testing.T) {
 			"": func(t *rapid.T) {
 				require.Equal(t, len(want), q.Len())
 				var have []*Op
-				for op := q.head; op != nil; op = op.Next {
+				for op := range q.All() {
 					have = append(have, op)
 				}
+				require.Equal(t, len(want) == 0, q.Empty())
 				require.True(t, slices.Equal(want, have))
 			},
 		})

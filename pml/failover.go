@@ -13,7 +13,7 @@ import (
 // nothing. Nothing is kept for that while all is well: a rail tells what became of every operation, and what did not
 // succeed is done again.
 //
-// Numbered fragments (hdr.go) whose delivery is unknown wait in limbo until their rail is Drained here, and then go again, under
+// Numbered fragments (hdr.go) whose delivery is unknown wait in limbo until all rails to the peer that have failed are Drained here, and then go again, under
 // their number, by a rail that is up. The peer drops what it has had. So they arrive once, and in order.
 //
 // Pieces of a long message are not sent again one by one. Whoever has an error of one posts no more of that message, waits
@@ -87,8 +87,8 @@ func (p *PML) railFailed(rl *rail, err error) {
 	if pr.up == 0 && pr.stranded == nil {
 		p.strand(rl, err)
 	}
-	for q := rl.takeQueue(); !q.empty(); {
-		op := q.pop()
+	for q := rl.takeQueue(); !q.Empty(); {
+		op := q.Pop()
 		p.divert(rl, op, err)
 	}
 	if wasUp {
@@ -110,9 +110,9 @@ func (p *PML) divert(rl *rail, op *btl.Op, err error) {
 }
 
 // takeQueue empties a rail's queue.
-func (rl *rail) takeQueue() opQueue {
+func (rl *rail) takeQueue() btl.Queue {
 	q := rl.queue
-	rl.queue = opQueue{}
+	rl.queue = btl.Queue{}
 	return q
 }
 
@@ -183,7 +183,7 @@ func (p *PML) saves(pr *peer, op *btl.Op, err error) bool {
 		p.fail(pr, causeOf(err), nil)
 		return false
 	}
-	pr.limbo.push(op)
+	pr.limbo.Push(op)
 	if len(pr.draining) == 0 { // the rail has told the end of all before that of this one: not from in here
 		p.broken = append(p.broken, pr)
 		p.eng.Nudge()
@@ -203,10 +203,10 @@ func (p *PML) mend() {
 // resend posts what is in limbo.
 func (p *PML) resend(pr *peer) {
 	q := pr.limbo
-	pr.limbo = opQueue{}
-	for !q.empty() {
+	pr.limbo = btl.Queue{}
+	for !q.Empty() {
 		p.stats.Resent++
-		p.send(pr, q.pop())
+		p.send(pr, q.Pop())
 	}
 	if pr.stranded != nil {
 		return
@@ -220,8 +220,8 @@ func (p *PML) resend(pr *peer) {
 }
 
 // queues is where operations to a peer wait.
-func (pr *peer) queues() []*opQueue {
-	all := []*opQueue{&pr.limbo, &pr.waiting}
+func (pr *peer) queues() []*btl.Queue {
+	all := []*btl.Queue{&pr.limbo, &pr.waiting}
 	for i := range pr.rails {
 		all = append(all, &pr.rails[i].queue)
 	}
@@ -232,7 +232,7 @@ func (pr *peer) queues() []*opQueue {
 func (pr *peer) posting() iter.Seq[*btl.Op] {
 	return func(yield func(*btl.Op) bool) {
 		for _, q := range pr.queues() {
-			for op := q.head; op != nil; op = op.Next {
+			for op := range q.All() {
 				if !yield(op) {
 					return
 				}

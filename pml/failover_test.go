@@ -170,6 +170,15 @@ func TestRailThatThePeerDoesNotUse(t *testing.T) {
 	w.rails[1][0].lose(1, pathErr)
 	w.settle()
 	require.Zero(t, a.peer(1).unfenced, "RAILDOWNACK bears a number that A does not find")
+	about := func(tag btl.Tag, rail uint8) Fragment {
+		f, err := Look(tag, railOf(railHdr{rail: rail, epoch: 1}))
+		require.NoError(t, err)
+		return f
+	}
+	require.Equal(t, "down", a.Stands(1, about(tagRailDown, 1), true), "its own number")
+	require.Equal(t, "down", a.Stands(1, about(tagRailDownAck, 1), false), "the same comes back")
+	require.Equal(t, "down", a.Stands(1, about(tagRailDown, 5), false), "the peer's number")
+	require.Equal(t, Gone, a.Stands(1, about(tagRailDownAck, 5), false))
 }
 
 // TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.

@@ -240,7 +240,7 @@ func (p *PML) ask(rl *rail) {
 	}
 	if m.works {
 		p.later(rl, reminderPeriod, p.ask)
-		if rl.queue.empty() {
+		if rl.queue.Empty() {
 			p.postProbe(rl, tagProbe, p.probeDone)
 		}
 		return
@@ -261,13 +261,19 @@ func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 	p.post(rl, op)
 }
 
-// onProbeDone is called when a PROBE was delivered, or not.
-func (p *PML) onProbeDone(op *btl.Op, err error) {
-	rl := op.Owner.(*rail)
+// probeDelivered takes back the operation of a PROBE or PROBEACK. It reports whether that was delivered by the incarnation that is
+// being probed now.
+func (p *PML) probeDelivered(op *btl.Op, err error) (rl *rail, delivered bool) {
+	rl = op.Owner.(*rail)
 	var h railHdr
 	_ = h.decode(op.Header()) // it is our own
 	p.putOp(op)
-	if err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+	return rl, err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch()
+}
+
+// onProbeDone is called when a PROBE was delivered, or not.
+func (p *PML) onProbeDone(op *btl.Op, err error) {
+	if rl, delivered := p.probeDelivered(op, err); delivered {
 		rl.mending.probes, rl.mending.works = 0, true
 	}
 }
@@ -285,11 +291,7 @@ func (p *PML) probed(rl *rail, h railHdr) {
 
 // onProbeAckDone is called when a PROBEACK was delivered, or not. If it was, the rail works both ways.
 func (p *PML) onProbeAckDone(op *btl.Op, err error) {
-	rl := op.Owner.(*rail)
-	var h railHdr
-	_ = h.decode(op.Header()) // it is our own
-	p.putOp(op)
-	if err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+	if rl, delivered := p.probeDelivered(op, err); delivered {
 		p.railReturned(rl)
 	}
 }
@@ -403,9 +405,9 @@ func (p *PML) rescue(pr *peer) {
 	pr.stranded = nil
 	p.endGrace(pr)
 	q := pr.waiting
-	pr.waiting = opQueue{}
-	for !q.empty() {
-		p.send(pr, q.pop())
+	pr.waiting = btl.Queue{}
+	for !q.Empty() {
+		p.send(pr, q.Pop())
 	}
 	p.release(pr)
 	p.settled(pr)

@@ -241,8 +241,8 @@ func (p *PML) lose(pr *peer, err error) {
 		p.full--
 	}
 	for _, q := range pr.queues() {
-		for !q.empty() {
-			op := q.pop()
+		for !q.Empty() {
+			op := q.Pop()
 			op.Done(op, err)
 		}
 	}

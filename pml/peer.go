@@ -32,9 +32,9 @@ type peer struct {
 	stranded  error
 	grace     *progress.Timer
 	graceLeft int
-	waiting   opQueue
-	// limbo holds operations whose delivery is unknown since their rail failed, until it is drained.
-	limbo opQueue
+	waiting   btl.Queue
+	// limbo holds operations whose delivery is unknown since their rail failed, until no rail is draining.
+	limbo btl.Queue
 	// unfenced is how many rails have failed of which it is not known that both halves are drained.
 	unfenced int
 	// failing is why nothing is posted to this peer any more; draining, by which of its rails

@@ -226,7 +226,7 @@ func (p *PML) Progress() int {
 	p.blocked = p.retried[:0]
 	for _, rl := range list {
 		n += p.retry(rl)
-		if rl.queue.empty() {
+		if rl.queue.Empty() {
 			rl.isBlocked = false
 		} else {
 			p.blocked = append(p.blocked, rl)

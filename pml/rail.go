@@ -56,43 +56,8 @@ type rail struct {
 
 	// queue holds operations in the order in which they are to be posted, while the rail
 	// refuses them. What comes later queues behind.
-	queue     opQueue
+	queue     btl.Queue
 	isBlocked bool // is in PML.blocked
-}
-
-// opQueue is a queue of operations, linked through them.
-type opQueue struct {
-	head, tail *btl.Op
-}
-
-func (q *opQueue) empty() bool { return q.head == nil }
-
-func (q *opQueue) push(op *btl.Op) {
-	op.Next = nil
-	if q.tail == nil {
-		q.head = op
-	} else {
-		q.tail.Next = op
-	}
-	q.tail = op
-}
-
-func (q *opQueue) pushFront(op *btl.Op) {
-	op.Next = q.head
-	q.head = op
-	if q.tail == nil {
-		q.tail = op
-	}
-}
-
-func (q *opQueue) pop() *btl.Op {
-	op := q.head
-	q.head = op.Next
-	if q.head == nil {
-		q.tail = nil
-	}
-	op.Next = nil
-	return op
 }
 
 // route finds the ways to a peer if they are not known yet. A failure is for good. While the peer is
@@ -271,7 +236,7 @@ func (p *PML) send(pr *peer, op *btl.Op) {
 	}
 	if pr.stranded != nil && pr.lost == nil {
 		p.number(pr, op)
-		pr.waiting.push(op)
+		pr.waiting.Push(op)
 		return
 	}
 	p.post(pr.first, op)
@@ -287,7 +252,7 @@ func (p *PML) post(rl *rail, op *btl.Op) {
 		return
 	}
 	p.number(pr, op)
-	if pr.failing == nil && rl.queue.empty() {
+	if pr.failing == nil && rl.queue.Empty() {
 		switch p.tryPost(rl, op) {
 		case accepted:
 			return
@@ -297,7 +262,7 @@ func (p *PML) post(rl *rail, op *btl.Op) {
 		}
 	}
 	p.stats.Retries++
-	rl.queue.push(op)
+	rl.queue.Push(op)
 	if pr.failing == nil && !rl.isBlocked {
 		rl.isBlocked = true
 		p.blocked = append(p.blocked, rl)
@@ -378,12 +343,12 @@ const (
 // retry posts what a rail has refused, until it refuses again.
 func (p *PML) retry(rl *rail) int {
 	n := 0
-	for rl.peer.failing == nil && !rl.queue.empty() {
+	for rl.peer.failing == nil && !rl.queue.Empty() {
 		// It leaves the queue first: once posted, it is the BTL's to link.
-		op := rl.queue.pop()
+		op := rl.queue.Pop()
 		switch p.tryPost(rl, op) {
 		case refused:
-			rl.queue.pushFront(op)
+			rl.queue.PushFront(op)
 			return n
 		case railIsDown:
 			p.divert(rl, op, rl.mending.cause)

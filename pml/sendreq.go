@@ -124,7 +124,7 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 
 // sendInline sends a small message with nothing to remember, if that can be done now.
 func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
-	if len(buf)+matchBytes > pr.inlineBytes || pr.barred || !pr.first.queue.empty() || !pr.credit.covers(len(buf)) {
+	if len(buf)+matchBytes > pr.inlineBytes || pr.barred || !pr.first.queue.Empty() || !pr.credit.covers(len(buf)) {
 		return false
 	}
 	h := matchHdr{context: c.id, tag: int32(tag), seq: uint32(pr.sendSeq)}

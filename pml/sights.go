@@ -21,7 +21,7 @@ type Fragment struct {
 	Numbered bool
 	// Send and Recv are the names of the requests that it is for, where it says; 0 else.
 	Send, Recv uint64
-	// Rail is its number at whoever has sent the fragment, and Epoch the incarnation, if AboutRail.
+	// Rail is its number at whoever has sent the fragment, of a RAILDOWNACK at whom it goes to, and Epoch the incarnation, if AboutRail.
 	AboutRail bool
 	Rail      int
 	Epoch     uint32
@@ -106,10 +106,12 @@ func (p *PML) Stands(peer int, f Fragment, sent bool) string {
 	}
 	switch {
 	case f.AboutRail:
-		for i := range pr.rails {
-			if rl := &pr.rails[i]; sent && int(rl.local) == f.Rail || !sent && int(rl.remote) == f.Rail {
-				return rl.stands(f.Epoch)
-			}
+		i := pr.numbered(uint8(f.Rail))
+		if sent != (f.tag == tagRailDownAck) { // which names the rail of whom it goes to
+			i = pr.ours(uint8(f.Rail))
+		}
+		if i >= 0 {
+			return pr.rails[i].stands(f.Epoch)
 		}
 		return Gone
 	case f.tag == tagRndv || f.tag == tagRget:
@@ -200,10 +202,8 @@ func (p *PML) RailsUp(peer int) (up, all int) {
 // RailStands says where the rail to a peer of that number here stands.
 func (p *PML) RailStands(peer, local int) string {
 	if pr := p.peers[peer]; pr != nil {
-		for i := range pr.rails {
-			if rl := &pr.rails[i]; int(rl.local) == local {
-				return rl.state.String()
-			}
+		if i := pr.ours(uint8(local)); i >= 0 {
+			return pr.rails[i].state.String()
 		}
 	}
 	return Gone
@@ -234,7 +234,7 @@ func (p *PML) Leftovers() []string {
 			is   bool
 			what string
 		}{
-			{!pr.limbo.empty(), "limbo"}, {!pr.waiting.empty(), "operations that wait for a rail"}, {pr.unfenced != 0, "rails that are not fenced"},
+			{!pr.limbo.Empty(), "limbo"}, {!pr.waiting.Empty(), "operations that wait for a rail"}, {pr.unfenced != 0, "rails that are not fenced"},
 			{len(pr.draining) != 0, "rails to be drained"}, {len(pr.early) != 0, "early fragments"}, {pr.held.head != nil, "held sends"},
 			{pr.credit.kept != 0, "kept bytes"}, {pr.credit.notices != 0, "kept notices"}, {pr.grace != nil, "a grace timer"},
 			{pr.stranded != nil, "being stranded"}, {pr.failing != nil, "failing"}, {pr.barred, "a bar"},
@@ -244,7 +244,7 @@ func (p *PML) Leftovers() []string {
 		for i := range pr.rails {
 			rl := &pr.rails[i]
 			add(rl.state != railUp, "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
-			add(!rl.queue.empty(), "rank %d: rail %d has a queue", pr.rank, rl.local)
+			add(!rl.queue.Empty(), "rank %d: rail %d has a queue", pr.rank, rl.local)
 		}
 	}
 	return out

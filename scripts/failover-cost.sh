@@ -4,7 +4,7 @@
 # Usage: failover-cost.sh [COMMIT [ROUNDS]]   by default the last commit before there was failover, 20 rounds
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-commit=${1:-c67944e} rounds=${2:-20}
+commit=${1:-$(git log --diff-filter=A --format=%H -- pml/failover.go | tail -n 1)^} rounds=${2:-20}
 out=$(mktemp -d)
 trap 'git worktree remove --force "$out/tree" 2>/dev/null; rm -rf "$out"' EXIT
 git worktree add -q --detach "$out/tree" "$commit"
