@@ -190,6 +190,15 @@ type Inliner interface {
 	SendInline(tag Tag, hdr, payload []byte) bool
 }
 
+// Tallier is an endpoint of a rail whose device acknowledges what this rank has yet to look at, and may break in between. What
+// both ends have counted tells then whether anything was lost.
+type Tallier interface {
+	// Tally is how many messages of this incarnation the peer's device has acknowledged, and how many of the peer's were
+	// taken here. What a message is, and which count, is the BTL's; both ends count alike. Both numbers are final once the endpoint
+	// is Drained.
+	Tally() (delivered, taken uint32)
+}
+
 // Registrar is a module that can expose memory to its peers.
 type Registrar interface {
 	// Register makes mem reachable for this rail with the given access. mem must stay

@@ -120,10 +120,12 @@ func (rl *rail) takeQueue() btl.Queue {
 func (p *PML) railDrained(rl *rail) {
 	pr, m := rl.peer, &rl.mending
 	p.moveRail(rl, railDown)
+	m.count(rl.endpoint)
 	if m.isAsked {
 		m.isAsked = false
-		p.sendAboutRail(pr, tagRailDownAck, railHdr{rl.remote, m.askedEpoch})
+		p.sendAboutRail(pr, tagRailDownAck, railHdr{rl.remote, m.askedEpoch, m.ours})
 	}
+	p.reckon(rl)
 	if pr.isFailing() || pr.lost != nil {
 		return
 	}
@@ -316,7 +318,7 @@ func (p *PML) tellDown(rl *rail) {
 	if m.untold = rl.peer.up == 0; m.untold {
 		return
 	}
-	p.sendAboutRail(rl.peer, tagRailDown, railHdr{rl.local, m.epoch})
+	p.sendAboutRail(rl.peer, tagRailDown, railHdr{rail: rl.local, epoch: m.epoch})
 }
 
 // sendAboutRail posts a message about a rail by whichever is the first.
@@ -348,6 +350,11 @@ func (p *PML) aboutRail(pr *peer, m btl.Module, tag btl.Tag, h railHdr) {
 	if i >= 0 {
 		rl = &pr.rails[i]
 	}
+	if rl != nil && h.tally.epoch != 0 {
+		if rl.mending.theirs = h.tally; p.reckon(rl) {
+			return
+		}
+	}
 	switch tag {
 	case tagRailDown:
 		p.peerRailDown(pr, rl, h)
@@ -378,6 +385,10 @@ func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
 			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN"})
 		}
 		return
+	}
+	h.tally = tally{}
+	if rl != nil {
+		h.tally = rl.mending.ours
 	}
 	p.sendAboutRail(pr, tagRailDownAck, h) // by the peer's own number, of a rail that we may not know
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Version of the wire format. It is in every fragment that can be the first from a peer.
-const Version = 2
+const Version = 3
 
 // The fragments. Numbers are little-endian.
 //
@@ -95,7 +95,7 @@ const (
 	fragBytes    = 16
 	finBytes     = 16
 	restartBytes = 24
-	railBytes    = 16
+	railBytes    = 24
 
 	creditBytes   = 16
 	exposureBytes = 48
@@ -228,11 +228,19 @@ func (h *restartHdr) decode(b []byte) error {
 type railHdr struct {
 	rail  uint8
 	epoch uint32
+	tally tally
+}
+
+// tally is what the sender has counted of an incarnation that is Drained at its end; the zero value if it has not.
+type tally struct {
+	epoch            uint32
+	delivered, taken uint32 // as btl.Tallier says
 }
 
 func (h *railHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.rail)|Version<<8|uint64(h.epoch)<<32)
-	binary.LittleEndian.PutUint64(b[8:], 0)
+	binary.LittleEndian.PutUint64(b[8:], uint64(h.tally.epoch)|uint64(h.tally.delivered)<<32)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.tally.taken))
 }
 
 func (h *railHdr) decode(b []byte) error {
@@ -241,6 +249,8 @@ func (h *railHdr) decode(b []byte) error {
 	}
 	first := binary.LittleEndian.Uint64(b)
 	h.rail, h.epoch = uint8(first), uint32(first>>32)
+	second := binary.LittleEndian.Uint64(b[8:])
+	h.tally = tally{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(b[16:])}
 	if v := uint8(first >> 8); v != Version {
 		return fmt.Errorf("%w: wire format version %d, not %d", errMalformed, v, Version)
 	}

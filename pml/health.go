@@ -51,6 +51,8 @@ type mending struct {
 
 	unfenced bool // the peer's half may not be Drained yet; counted in peer.unfenced
 	untold   bool // the peer was not told, because no rail was up
+	// What was counted of the last incarnation that has carried anything, when that was Drained, here and there.
+	ours, theirs tally
 	// isAsked: the peer wants to know when our half of an incarnation is Drained.
 	isAsked    bool
 	askedEpoch uint32
@@ -256,7 +258,7 @@ func (p *PML) ask(rl *rail) {
 func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 	op := p.getOp()
 	op.Tag, op.HdrLen, op.Owner, op.Done = tag, railBytes, rl, done
-	h := railHdr{rl.local, rl.endpoint.Epoch()}
+	h := railHdr{rl.local, rl.endpoint.Epoch(), rl.mending.ours}
 	h.encode(op.Hdr[:])
 	p.post(rl, op)
 }

@@ -42,7 +42,7 @@ func (p *PML) sayLost(rl *rail, ep btl.Endpoint, tries int) {
 	}
 	op := p.getOp()
 	op.Tag, op.HdrLen = tagRailDown, railBytes
-	h := railHdr{rl.local, ep.Epoch()}
+	h := railHdr{rail: rl.local, epoch: ep.Epoch()}
 	h.encode(op.Hdr[:])
 	op.Done = func(op *btl.Op, err error) {
 		p.putOp(op)

@@ -195,6 +195,9 @@ func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry
 		done := e.pop()
+		if done.said {
+			e.heard++
+		}
 		if done.op == nil {
 			continue
 		}

@@ -304,6 +304,8 @@ func (m *module) hearREQ(p *peer, msg *message) {
 		if msg.epoch > e.epoch || msg.epoch == e.epoch && p.rank < m.cfg.Rank {
 			e.epoch, p.epoch = msg.epoch, msg.epoch
 			e.accept(msg)
+		} else if msg.address != p.address {
+			m.refuse(p, msg) // it does not hear ours where that goes
 		}
 	case msg.epoch > e.epoch:
 		e.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))

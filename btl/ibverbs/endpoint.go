@@ -13,6 +13,7 @@ var (
 	_ btl.Endpoint = (*endpoint)(nil)
 	_ btl.Putter   = (*endpoint)(nil)
 	_ btl.Getter   = (*endpoint)(nil)
+	_ btl.Tallier  = (*endpoint)(nil)
 )
 
 // phase is how far the connection of an endpoint is.
@@ -78,6 +79,8 @@ type endpoint struct {
 	recvs  *slab
 	repost []int32 // receives to be posted again
 
+	heard uint32 // messages of ours that the peer's device has acknowledged
+
 	// Small fragments by remote writes (ring.go): where the peer's ring is, how many messages it was sent; our ring, the number of the peer's next
 	// message and where in the ring that would show, how many were taken before their completions, and small fragments that came
 	// without a ring.
@@ -132,6 +135,7 @@ type sqEntry struct {
 	op     *btl.Op // nil for messages of our own
 	bounce int32   // buffer that it was copied into, or -1
 	fault  btl.FaultKind
+	said   bool // a message, which takes a receive of the peer's
 	struck bool // fault is meant
 	turns  int  // of FaultLate
 }
@@ -255,6 +259,9 @@ func (e *endpoint) Peer() int { return e.p.rank }
 
 // Epoch implements btl.Endpoint. If both ends had begun anew at once, the first message settles which of two it is.
 func (e *endpoint) Epoch() uint32 { return e.epoch }
+
+// Tally implements btl.Tallier. Notes count as fragments do.
+func (e *endpoint) Tally() (delivered, taken uint32) { return e.heard, uint32(e.next - 1) }
 
 // State implements btl.Endpoint.
 func (e *endpoint) State() btl.State { return e.state }
@@ -404,12 +411,13 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	} else {
 		e.unsignaled++
 	}
-	e.sq[i] = entry
-	e.sqHead++
 	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm { // the head, or tail, has gone
 		e.owed, e.owedNotes = 0, 0
 		e.said++
+		entry.said = true
 	}
+	e.sq[i] = entry
+	e.sqHead++
 	return nil
 }
 
