@@ -131,6 +131,14 @@ func (e *end) Get(op *btl.Op) error {
 	return err
 }
 
+// Tally implements btl.Tallier. What counts nothing has carried nothing.
+func (e *end) Tally() (delivered, taken uint32) {
+	if t, ok := e.Endpoint.(btl.Tallier); ok {
+		return t.Tally()
+	}
+	return 0, 0
+}
+
 func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	local := op.Local
 	if r, ok := local.(*region); ok {
