@@ -76,6 +76,9 @@ func verbsConfig(set tunable.Set) ibverbs.Config {
 		ConnectTimeout: set.Duration("ibverbs.deadline"),
 		PortGrace:      set.Duration("ibverbs.port.grace"),
 	}
+	if cfg.KeepAlive = set.Duration("ibverbs.keepalive"); cfg.KeepAlive == 0 {
+		cfg.KeepAlive = -1 // which is what a module calls never
+	}
 	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
 		cfg.GIDIndex = &gid
 	}

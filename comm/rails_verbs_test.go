@@ -3,6 +3,7 @@ package comm
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -14,6 +15,13 @@ import (
 func TestGIDSetting(t *testing.T) {
 	assert.Nil(t, verbsConfig(settings(t)).GIDIndex)
 	assert.Equal(t, new(0), verbsConfig(settings(t, "ibverbs.gid", "0")).GIDIndex)
+}
+
+// Without a keep-alive, which a user writes as 0, is not with the default of it, which a module takes 0 for.
+func TestKeepAliveSetting(t *testing.T) {
+	assert.Equal(t, 2*time.Second, verbsConfig(settings(t)).KeepAlive)
+	assert.Equal(t, 30*time.Millisecond, verbsConfig(settings(t, "ibverbs.keepalive", "30ms")).KeepAlive)
+	assert.Negative(t, verbsConfig(settings(t, "ibverbs.keepalive", "0")).KeepAlive)
 }
 
 // The launcher, which cannot ask the transport, finds the same lists of ports wrong.

@@ -14,7 +14,7 @@ cp scripts/failover/fault "$out/"
 
 cases=("$@")
 [ ${#cases[@]} -gt 0 ] || cases=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway silence flap alternate
-    rkey error address delete both both-drop gone down:copy down:get down:put drop:copy drop:get drop:put)
+    rkey error address delete both both-drop gone drop-mute both-mute gone-mute down:copy down:get down:put drop:copy drop:get drop:put)
 
 # With 2^16 · 4.096 µs = 268 ms and 4 more tries a device gives up a peer after some 1.4 s; emulated ones need the patience.
 cat >"$out/main" <<'SH'
@@ -24,9 +24,10 @@ for arg in $CASES; do
     [ "$case" = "$arg" ] || protocol=${arg#*:}
     set -- --set pml.protocol=$protocol --set pml.grace=10s
     case $case in
-    gone) set -- "$@" --set pml.grace=3s; flags='-lost -grace 3s' ;;
+    gone*) set -- "$@" --set pml.grace=3s; flags='-lost -grace 3s' ;;
     none) flags=-unhurt ;;
     esac
+    case $case in *-mute) flags="$flags -mute" ;; esac
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl self,ibverbs --set 'ibverbs.devices=rxe0|prx0,rxe1|prx1' \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s "$@" \
         ./failover -case $case -label $arg -retry 1500ms $MARKS $flags >line 2>errors

@@ -65,6 +65,10 @@ func table() []Tunable {
 			Doc: "how long a peer may be silent over verbs: asked for a connection, or with operations under way of which none completes",
 		},
 		{
+			Key: "ibverbs.keepalive", Kind: Duration, Default: "2s", Min: 0, Max: int64(time.Hour),
+			Doc: "how long nothing may be heard of a peer, with nothing under way to it, before it is found out whether a way leads there; 0: for ever",
+		},
+		{
 			Key: "ibverbs.port.grace", Kind: Duration, Default: "20ms", Min: int64(time.Millisecond), Max: int64(time.Hour),
 			Doc: "how long a port may be down before its connections are given up",
 		},

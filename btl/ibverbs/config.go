@@ -58,6 +58,9 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// Deadline is how long an operation may take without anything to a peer completing (10 s).
 	Deadline time.Duration
+	// KeepAlive is how long nothing may be heard of a peer to which nothing is under way, before it is found out whether a way leads
+	// there (2 s); negative: for ever.
+	KeepAlive time.Duration
 	// PortGrace is how long a port may be down before its connections are given up (20 ms).
 	PortGrace time.Duration
 }
@@ -117,6 +120,9 @@ func (c *Config) fill() error {
 	}
 	if c.Deadline == 0 {
 		c.Deadline = 10 * time.Second
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 2 * time.Second
 	}
 	if c.PortGrace == 0 {
 		c.PortGrace = 20 * time.Millisecond

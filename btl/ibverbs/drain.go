@@ -296,6 +296,7 @@ func (m *module) checkDeadlines() int {
 		if e == nil || e.state != btl.Up || e.phase != phaseReady {
 			continue
 		}
+		e.keepAlive()
 		awaited := e.awaited+e.muted > 0
 		if !awaited || !e.watched || e.sqTail != e.seenTail {
 			e.watched, e.seenTail, e.waited = awaited, e.sqTail, 0

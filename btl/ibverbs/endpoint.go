@@ -119,6 +119,7 @@ type endpoint struct {
 	watched  bool
 	seenTail uint32
 	waited   int64
+	sign     sign
 }
 
 // farewell is whether a good-bye was said on the connection.

@@ -26,6 +26,8 @@ const (
 	deviceName = "sim0"
 	// deadlineNanos is how long an operation takes at most, before its rail fails.
 	deadlineNanos = 60_000_000
+	// keepAliveNanos is after what silence a connection is tried. Within a plan that is seldom; in the end, when it settles, it is often.
+	keepAliveNanos = 25_000_000
 )
 
 func newVerbsNet(seed uint64, s *setup) (network, error) {
@@ -122,6 +124,7 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 		Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
 		FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
 		AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
+		KeepAlive: keepAliveNanos,
 	})
 }
 

@@ -29,6 +29,7 @@ var (
 	lost    = flag.Bool("lost", false, "the peer is to be lost for good")
 	grace   = flag.Duration("grace", 10*time.Second, "pml.grace, within which that has to be said")
 	unhurt  = flag.Bool("unhurt", false, "no rail need fail")
+	mute    = flag.Bool("mute", false, "rank 0 sends nothing while the fault is there, and rank 1 only waits for it")
 	strict  = flag.Bool("marks", false, "over a mark, the case has failed; else that is only told: a busy machine is slow")
 	devices = flag.String("netdevs", "r0,r1", "network devices of the rails, whose counters tell whether they are used")
 )
@@ -198,6 +199,9 @@ func (r *run) run() (string, error) {
 			if f, err = start(r.news); err != nil {
 				return "", err
 			}
+			if err := r.sendNothing(f); err != nil {
+				return r.isLost(err, f)
+			}
 		}
 		up := []uint64{0}
 		if r.me == 1 || f != nil && f.isOver() {
@@ -231,6 +235,19 @@ func (r *run) run() (string, error) {
 			return r.report(f, well, before)
 		}
 	}
+}
+
+// sendNothing has the other rank wait for this one with nothing under way, while the fault comes and goes. Of one that does not go this one
+// waits for the other as well.
+func (r *run) sendNothing(f *fault) error {
+	if *mute && *lost {
+		_, err := comm.Recv(r.world, make([]uint64, 1), r.peer, 3000)
+		return err
+	}
+	for *mute && !f.isOver() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
 }
 
 // allUp is 1 if every rail to the peer is up.

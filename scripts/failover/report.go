@@ -169,7 +169,7 @@ func judge(a, b *figures, t times, used []string) (string, error) {
 	bad(!*unhurt && a.Failed+b.Failed == 0, "no rail has failed")
 	// It takes both ranks some turns.
 	over(swap > 50*time.Millisecond+2*stall, "switched after %v", swap)
-	over(gap > quiet+*retry+100*time.Millisecond+stall && !strings.HasPrefix(*name, "both"), "a gap of %v", gap)
+	over(gap > quiet+*retry+100*time.Millisecond+stall && !strings.HasPrefix(*name, "both") && !*mute, "a gap of %v", gap)
 	over(returned != 0 && returned-t.Mended > 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
 	verdict := " ok, " + strings.Join(used, ", ")
 	switch {

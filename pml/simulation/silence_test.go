@@ -1,0 +1,111 @@
+package simulation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// quietWorld is two ranks that have exchanged a message by each way, and have nothing under way.
+func quietWorld(t *testing.T, rails int, grace int64) *world {
+	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, most: 1500, lazy: 8, groups: [][]int{{0, 1}, {1, 0}}, scar: -1, victims: [2]int{0, 1}, grace: grace}
+	for range rails {
+		s.rails = append(s.rails, railSetup{latency: 1000, jitter: 1, mbps: 100})
+	}
+	w, err := newWorld(&plan{seed: 1, transport: Verbs, setup: s}, false)
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	for from := range 2 {
+		got := w.waitFor(1-from, from)
+		w.say(from)
+		w.until(t, "a message", func() bool { return got() != nil })
+		require.NoError(t, *got())
+	}
+	w.until(t, "quiet", func() bool { return !w.isBusy() && w.allUp() })
+	return w
+}
+
+// waitFor posts a receive, and gives how it ended, once it has.
+func (w *world) waitFor(rank, source int) func() *error {
+	var h request.Request
+	r := w.ranks[rank]
+	r.call(func(p *pml.PML) { h = p.Irecv(r.ctxs[0], make([]byte, 8), 1, source, 1, "irecv").Handle() })
+	var end *error
+	return func() *error {
+		if end == nil {
+			if _, done, err := h.Test(); done {
+				end = &err
+			}
+		}
+		return end
+	}
+}
+
+// say sends the other rank a message, and frees the request.
+func (w *world) say(rank int) {
+	r := w.ranks[rank]
+	var h request.Request
+	r.call(func(p *pml.PML) { h = p.Isend(r.ctxs[0], make([]byte, 8), 1-rank, 1, pml.Standard, "isend").Handle() })
+	r.must(h.Free())
+}
+
+// until lets time pass, at most two seconds of it.
+func (w *world) until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := w.net.Now() + 2_000_000_000; !cond(); {
+		require.Less(t, w.net.Now(), end, "waited too long for "+what)
+		for range 12 {
+			for _, r := range w.ranks {
+				r.turn()
+			}
+		}
+		if !w.next() {
+			w.pass(1_000_000)
+		}
+	}
+}
+
+// TestSilentCutOfWhoWaits: a rank that only waits for a message, and has nothing under way, finds out that no way is left though no port
+// says so, and its receive ends when the grace has.
+func TestSilentCutOfWhoWaits(t *testing.T) {
+	const grace = 300_000_000
+	for rails := 1; rails <= 2; rails++ {
+		t.Run(fmt.Sprint(rails), func(t *testing.T) {
+			w := quietWorld(t, rails, grace)
+			got := w.waitFor(1, 0)
+			at := w.net.Now()
+			w.part()
+			w.until(t, "the receive's end", func() bool { return got() != nil })
+			require.ErrorIs(t, *got(), request.ErrUnreachable)
+			require.Greater(t, w.net.Now()-at, int64(grace))
+			require.Less(t, w.net.Now()-at, int64(grace+200_000_000))
+		})
+	}
+}
+
+// TestSilentCutOfOneRail: the receive goes on by the rail that is left, and takes what comes there; and by the only one, when it is mended within
+// the grace.
+func TestSilentCutOfOneRail(t *testing.T) {
+	for rails := 1; rails <= 2; rails++ {
+		t.Run(fmt.Sprint(rails), func(t *testing.T) {
+			w := quietWorld(t, rails, 1_000_000_000)
+			got := w.waitFor(1, 0)
+			w.net.cut(0, 1, 0, 0, false)
+			for rank, r := range w.ranks {
+				w.until(t, "the failure", func() bool { up, _ := r.p.RailsUp(1 - rank); return up == rails-1 })
+			}
+			require.Nil(t, got())
+			if rails == 1 {
+				w.net.mend(0, 1, 0)
+				w.until(t, "the rail", w.allUp)
+			}
+			w.say(0)
+			w.until(t, "the message", func() bool { return got() != nil })
+			require.NoError(t, *got())
+		})
+	}
+}
