@@ -88,3 +88,45 @@ func TestFirstThatIsNoFlush(t *testing.T) {
 		a.fails(1, btl.ClassUsage, btl.SideNone, verbs.StatusLocLenErr.Native())
 	}
 }
+
+// TestRefusalAfterItsNews: the peer's end fails for a request of ours, and word of that overtakes the refusal. The request ends as what it is: wrong in
+// itself, and not for the path.
+func TestRefusalAfterItsNews(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		w := newWorld(t, Config{})
+		w.connect()
+		w.works()
+		a, b := w.ranks[0], w.ranks[1]
+		a.ended = nil
+		from, err := a.m.Register(make([]byte, 8), btl.AccessLocal)
+		require.NoError(t, err)
+		to, err := b.m.Register(make([]byte, 8), btl.AccessRemoteWrite)
+		require.NoError(t, err)
+		k, ok := parseKey(new(to.Key()))
+		require.True(t, ok)
+		k.rkey ^= 1 << 31
+		op := a.newOp()
+		op.Payload, op.Local, op.Remote = from.(*region).mem, from, k.encode()
+		if !refused {
+			a.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: a.end().qpn})
+		}
+		a.under++
+		require.NoError(t, a.end().Put(op))
+		since := w.clock.Now()
+		a.m.heard(&message{kind: msgDOWN, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: a.end().epoch, address: b.m.h.address()})
+		want := []any{btl.ClassPath, btl.SideRemote, ""}
+		if refused {
+			want = []any{btl.ClassUsage, btl.SideNone, verbs.StatusRemAccessErr.Native()}
+		}
+		a.fails(1, want[0].(btl.Class), want[1].(btl.Side), want[2].(string))
+		require.Less(t, w.clock.Now()-since, int64(2*doubtNanos))
+		require.Len(t, a.ended, 1)
+		if refused {
+			var be *btl.Error
+			require.ErrorAs(t, a.ended[0], &be)
+			require.Equal(t, btl.ClassUsage, be.Class)
+		}
+		b.ep.Fail(nil)
+		w.mend()
+	}
+}

@@ -139,7 +139,8 @@ func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 	return nil
 }
 
-// doubtNanos is how long the cause of a flushed receive is waited for. The peer's failed send, or the event, is under way then.
+// doubtNanos is how long the cause of a flushed receive is waited for, or of the peer's failure while requests are under way. The peer's failed send, the
+// event, or the refusal of one of the requests, is under way then.
 const doubtNanos = 10e6
 
 // doubt fails the endpoint in a while, unless something better comes first. Nothing is posted meanwhile.

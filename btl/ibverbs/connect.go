@@ -270,10 +270,15 @@ func (m *module) heard(msg *message) {
 		// Of a later epoch: the peer has begun anew since, so there is nothing of this one either; who still asks is told by a NAK.
 		if alive && (msg.epoch == e.epoch || msg.epoch > e.epoch && e.phase != phaseAsking) {
 			err := m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed)
-			if msg.kind == msgBYE {
+			switch {
+			case msg.kind == msgBYE:
 				err.Class, err.Err = btl.ClassClosed, errPeerClosed
+				e.fail(err)
+			case e.awaited > 0:
+				e.doubt(err) // it may have failed for one of our requests, whose refusal this has overtaken
+			default:
+				e.fail(err)
 			}
-			e.fail(err)
 		}
 		p.epoch = max(p.epoch, msg.epoch)
 		m.tell(p, &message{kind: msgDOWNACK, epoch: msg.epoch})

@@ -96,7 +96,7 @@ type endpoint struct {
 	// doom is set when something is found out where it cannot be said; the next turn of progress says it.
 	doom  *btl.Error
 	cause *btl.Error // of the failure, once Failed
-	// doubtUntil: doom is a flush, and till then what led to it may still be found. 0: doom is certain.
+	// doubtUntil: doom is a symptom, and till then what led to it may still be found. 0: doom is certain.
 	doubtUntil int64
 	// culprit is the operation that met an injected error; it gets that, not a flush.
 	culprit *btl.Op
