@@ -141,9 +141,9 @@ type sqEntry struct {
 	turns  int  // of FaultLate
 }
 
-// noteDepth is how many messages about credits and such the peer has receives for, beside those for fragments. One is kept for
-// GOODBYE.
-const noteDepth = 4
+// noteDepth is how many messages about credits and such the peer has receives for, beside those for fragments: HELLO, the note of a ring, two of
+// credits (owesMuch), and one that is kept for GOODBYE.
+const noteDepth = 5
 
 // Fragments on the wire, but for those in rings, begin with a head: type, tag, credits (2 bytes), epoch (4), notes, and 7 bytes of zeros.
 const headBytes = 16

@@ -109,7 +109,7 @@ func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/
 
 // owesMuch reports whether the peer should be told of credits now: of many, or when it has but its last note, which is kept for GOODBYE, so that
 // it could not tell us of ours. No more than two notes of credits come between two turns of settleDebts, as each is of half of what we
-// can use up, and HELLO before them: so never are both ends without.
+// can use up, and that of a ring, and from one of the ends HELLO before them: so never are both ends without.
 func (e *endpoint) owesMuch() bool {
 	return e.notes > 1 && (e.owed >= max(e.m.cfg.RecvDepth/2, 1) || e.owedNotes >= noteDepth-1)
 }

@@ -358,7 +358,7 @@ func TestNumbersComeAgain(t *testing.T) {
 	require.Equal(t, before+60, w.ranks[1].m.ahead)
 	// What was taken before is not found again, by a number of which the same half is on the wire.
 	b := w.ranks[1].end()
-	const around = 3 << 32 // a multiple of the slots
+	const around = (8 + noteDepth) << 32 // a multiple of the slots
 	require.Zero(t, around%b.in.count)
 	b.next += around - 1
 	b.aim()
