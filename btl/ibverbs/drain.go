@@ -71,6 +71,7 @@ func (e *endpoint) begin(cause *btl.Error) {
 	m.sendWR[0] = verbs.SendWR{ID: uint64(makeID(wrMarker, e.made, e.number, 0)), Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
 	_, err := e.qp.PostSend(m.sendWR[:])
 	e.marked = err == nil
+	e.broken = err != nil // nothing will say that its sends have come back
 }
 
 // flushedOut reports whether everything that was posted has come back.

@@ -1,11 +1,13 @@
 package ibverbs
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -61,4 +63,54 @@ func TestKeptReceive(t *testing.T) {
 	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
 	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
 	require.Less(t, w.clock.Now()-since, int64(50e6))
+}
+
+// unmarkedQP takes no send in Error, as devices do that look at the state first, and is slow to flush.
+type unmarkedQP struct {
+	countedQP
+	inError bool
+}
+
+func (q *unmarkedQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+	if attr.State == verbs.StateErr {
+		q.inError = true
+		return nil
+	}
+	return q.QP.Modify(attr, mask)
+}
+
+func (q *unmarkedQP) PostSend(wrs []verbs.SendWR) (int, error) {
+	if q.inError {
+		return 0, errors.New("not in this state")
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// TestNoMarker: an endpoint that could not mark the end of its sends does not rest, for nothing says that they have come back.
+func TestNoMarker(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a, b := w.ranks[0], w.ranks[1]
+	into, err := a.m.Register(make([]byte, 100), btl.AccessLocal)
+	require.NoError(t, err)
+	from, err := b.m.Register(make([]byte, 100), btl.AccessRemoteRead)
+	require.NoError(t, err)
+	e := a.end()
+	qp := &unmarkedQP{countedQP: countedQP{QP: e.qp}}
+	e.qp = qp
+	op := a.newOp()
+	count := op.Done
+	op.Done = func(op *btl.Op, err error) {
+		require.Positive(t, qp.destroyed, "it may still read into memory")
+		count(op, err)
+	}
+	op.Payload, op.Local, op.Remote = into.(*region).mem, into, from.Key()
+	a.under++
+	a.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: e.qpn})
+	require.NoError(t, e.Get(op))
+	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
+	require.Zero(t, a.under)
+	w.mend()
 }
