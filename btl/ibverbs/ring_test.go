@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -493,4 +495,33 @@ func FuzzSlot(f *testing.F) {
 		writeTail(again, tl, number)
 		require.Equal(t, slot[len(slot)-len(again):], again, "a fragment has one encoding")
 	})
+}
+
+// TestTailIsReadOnce: what is taken for a fragment's tail is what its check was made of, though a device stores the tail meanwhile.
+func TestTailIsReadOnce(t *testing.T) {
+	const number, length = 7, slotBytes - tailBytes
+	slot := make([]byte, slotBytes)
+	at := (*uint64)(unsafe.Pointer(&slot[length]))
+	good := tail{length: length, credits: 1}
+	writeTail(slot, tail{length: length, credits: 2}, number)
+	other := atomic.LoadUint64(at)
+	writeTail(slot, good, number)
+	right, word := atomic.LoadUint64(at), binary.LittleEndian.Uint64(slot[slotBytes-8:])
+	var over atomic.Bool
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for !over.Load() {
+			atomic.StoreUint64(at, other)
+			atomic.StoreUint64(at, right)
+		}
+	}()
+	for range 200000 {
+		if _, got, ok := readSlot(slot, word, number); ok && got != good {
+			t.Errorf("%+v", got)
+			break
+		}
+	}
+	over.Store(true)
+	<-stopped
 }
