@@ -35,6 +35,9 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	if info.Of == verbs.OfPort && ev.Port != m.cfg.Port {
 		return
 	}
+	if m.reopen && r.reaction >= failRail {
+		return // the device is given up, which the rail failed for
+	}
 	err := m.errorf(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
 	switch r.reaction {
 	case established, failEndpoint:
@@ -112,7 +115,7 @@ func (m *module) lookAgain(err *btl.Error) {
 		if failed != nil { // it may be about to go, for which it waits until it is closed
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
-			h.lost, m.reopen = true, true
+			h.lost, m.reopen, m.downAt = true, true, 0
 		}
 		m.failRail(err)
 	}
@@ -139,7 +142,7 @@ func (m *module) loseDevice(native string, cause error) {
 		return
 	}
 	m.h.lost = true
-	m.reopen = true
+	m.reopen, m.downAt = true, 0
 	m.unsettled = true
 	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
 }

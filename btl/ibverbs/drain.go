@@ -179,7 +179,6 @@ func (m *module) abandon() int {
 	}
 	m.reopen = false
 	m.reviveAt, m.reviveWait = m.now+reviveFirst, 2*reviveFirst
-	m.downAt = 0 // it is not known any more
 	for _, p := range m.peers {
 		if p != nil && p.ah != nil {
 			_ = p.ah.Destroy()

@@ -69,3 +69,29 @@ func TestAddressIsGone(t *testing.T) {
 	}
 	w.mend()
 }
+
+// TestAddressIsGoneOnce: what happens to a device that is to be closed fails the rail no second time.
+func TestAddressIsGoneOnce(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a := w.ranks[0]
+	gids, err := a.m.h.dev.GIDs(1)
+	require.NoError(t, err)
+	a.hca.SetLink(1, false)
+	for i := range gids { // the best last
+		a.hca.ChangeGID(1, gids[len(gids)-1-i].Index, verbs.GID{})
+	}
+	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
+	a.hca.SetLink(1, true)
+	a.hca.Raise(verbs.EventSMChange, 1)
+	a.hca.SetLink(1, false)
+	w.until("the device to be closed", func() bool { return a.m.h == nil })
+	require.Len(t, a.failed, 1)
+	require.Len(t, a.drained, 1)
+	a.hca.SetLink(1, true)
+	for _, gid := range gids {
+		a.hca.ChangeGID(1, gid.Index, gid.GID)
+	}
+	w.mend()
+}
