@@ -94,7 +94,7 @@ func (m *module) bury(all bool) {
 		if !all && m.now < e.destroyAt {
 			return false
 		}
-		if e.destroy() != nil && !all && !m.reopen {
+		if e.destroy() != nil && !m.closed && !m.reopen {
 			e.destroyAt = m.now + restNanos
 			return false
 		}
@@ -132,8 +132,8 @@ func (m *module) drain() int {
 			}
 			e.takeRest()
 			e.destroyAt = m.now + restNanos
-			m.buried = append(m.buried, e)
 			n += e.drained()
+			m.buried = append(m.buried, e)
 			continue
 		}
 		if m.now >= e.destroyAt {

@@ -159,8 +159,18 @@ const (
 	wireEnd
 )
 
-// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted.
+// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If there is no room for it, queue pairs that rest make
+// room, though it may take long.
 func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
+	e, err := m.tryEndpoint(p, epoch)
+	if err != nil && len(m.buried) > 0 {
+		m.bury(true)
+		e, err = m.tryEndpoint(p, epoch)
+	}
+	return e, err
+}
+
+func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	if epoch == 0 {
 		return nil, errors.New("no epoch is left")
 	}

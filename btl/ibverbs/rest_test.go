@@ -114,3 +114,31 @@ func TestNoMarker(t *testing.T) {
 	require.Zero(t, a.under)
 	w.mend()
 }
+
+// crampedPD has no room for a queue pair beside those that rest.
+type crampedPD struct {
+	verbs.PD
+	m *module
+}
+
+func (d crampedPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
+	if len(d.m.buried) > 0 {
+		return nil, verbs.ErrNoMemory
+	}
+	return d.PD.CreateQP(init)
+}
+
+// TestRestMakesRoom: queue pairs that rest, and their buffers, do not keep a new one from being made.
+func TestRestMakesRoom(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a := w.ranks[0]
+	a.m.h.pd = crampedPD{a.m.h.pd, a.m}
+	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
+	require.Len(t, a.m.buried, 1)
+	w.mend()
+	require.Empty(t, a.m.buried)
+	a.m.h.pd = a.m.h.pd.(crampedPD).PD
+}
