@@ -310,7 +310,7 @@ func (m *module) hearREQ(p *peer, msg *message) {
 			e.epoch, p.epoch = msg.epoch, msg.epoch
 			e.accept(msg)
 		} else if msg.address != p.address {
-			m.refuse(p, msg) // it does not hear ours where that goes
+			m.refuse(p, msg) // it may be there now, and then hears nothing of what we ask
 		}
 	case msg.epoch > e.epoch:
 		e.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))

@@ -48,6 +48,30 @@ func TestBothEndsLost(t *testing.T) {
 	other.works()
 }
 
+// TestMovedAndBehind: a rank is at another address since its device was lost, and asks for an earlier epoch than the other one does, which asks
+// where it was. They find each other without further rails.
+func TestMovedAndBehind(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.connect()
+	w.works()
+	a, b := w.ranks[0], w.ranks[1]
+	b.hca.Raise(verbs.EventDeviceFatal, 0)
+	w.until("the device to be closed", func() bool { return b.ep.State() == btl.Drained && b.m.h == nil })
+	for range 3 { // so much has been asked by then
+		a.ep.Fail(nil)
+		w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
+		a.connect()
+	}
+	b.hca.Revive()
+	b.connect()
+	require.Less(t, b.ep.Epoch(), a.ep.Epoch())
+	w.until("a connection", func() bool { return a.end().phase == phaseReady && b.end().phase == phaseReady })
+	for _, r := range w.ranks {
+		r.ended = nil
+	}
+	w.works()
+}
+
 // TestAddressIsGone: a device whose port has no address any more may be about to be taken away, which waits for whoever has it open.
 func TestAddressIsGone(t *testing.T) {
 	w := newWorld(t, Config{})
