@@ -143,6 +143,40 @@ func TestFinalizeWithADeadRail(t *testing.T) {
 	assert.ErrorIs(t, err, comm.ErrPending)
 }
 
+// TestFinalizeWhileNoRailIsUp: what was sent, and is in nobody's hand any more, has all of the grace time in Finalize too.
+func TestFinalizeWhileNoRailIsUp(t *testing.T) {
+	away := func(t *testing.T, mendAfter time.Duration, grace string) error {
+		t.Parallel()
+		var fabric *loop.Fabric
+		return comm.RunLocal(2, func(w *comm.Comm) error {
+			if err := w.Barrier(); err != nil || w.Rank() == 0 {
+				return err
+			}
+			assert.NoError(t, fabric.FailLane(0, 1, 0, loop.Cut{}))
+			for w.Rails()[0].State == "up" {
+				if _, _, err := w.Iprobe(0, 1); err != nil {
+					return err
+				}
+			}
+			if mendAfter > 0 {
+				time.AfterFunc(mendAfter, func() { assert.NoError(t, fabric.ReviveLane(0, 1, 0)) })
+			}
+			r, err := comm.Isend(w, make([]byte, 3000), 0, 7)
+			if err != nil {
+				return err
+			}
+			return r.Free()
+		}, comm.WithSetting("pml.notices", "false"), comm.WithSetting("pml.grace", grace), comm.OnFabric(func(f *loop.Fabric) { fabric = f }))
+	}
+	t.Run("it comes back", func(t *testing.T) { assert.NoError(t, away(t, 2500*time.Millisecond, "10s")) })
+	t.Run("it does not", func(t *testing.T) {
+		err := away(t, 0, "2500ms")
+		assert.ErrorIs(t, err, comm.ErrUnreachable)
+		assert.ErrorIs(t, err, btl.ErrInjected)
+		assert.NotErrorIs(t, err, comm.ErrPending)
+	})
+}
+
 // TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once the time is over that a rail
 // has to come back; and the program goes on with the other ranks.
 func TestNoRailIsLeft(t *testing.T) {

@@ -99,7 +99,7 @@ func (j *job) stop(cause error) {
 // Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the
 // sends of freed requests too, as long as the other ranks receive them; once all
 // ranks are in Finalize, sends that nobody receives are given up and reported
-// (ErrPending). Then the ranks disconnect. Another rank that does not come, because it waits
+// (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable). Then the ranks disconnect. Another rank that does not come, because it waits
 // for a message of this one or for this one to receive, gets ErrProcFailed for that, a second
 // after this call. Every later use of any communicator or active request is ErrFinalized. When
 // a rank has failed Finalize does not wait for it, and returns an error.
@@ -177,16 +177,21 @@ func (j *job) driveDuring(f func() error) error {
 	return err
 }
 
-// drain makes progress until all sends are done, or nothing has happened for too long.
+// drain makes progress until all sends are done, or nothing has happened for too long. What waits for a rail to come back
+// has the time for that.
 // Lock held.
 func (j *job) drain() error {
 	const lookNanos = int64(20 * time.Microsecond)
 	var moved uint64
 	var deadline int64
+	stranded := -1
 	for j.pml.Busy() > 0 {
-		now := j.eng.Now()
+		now, without := j.eng.Now(), j.pml.Stranded()
+		if without >= 0 {
+			stranded = without
+		}
 		switch n := j.pml.Moved(); { // not the engine's events, among which are attempts to bring rails back
-		case n != moved || deadline == 0:
+		case n != moved || deadline == 0 || without >= 0:
 			moved, deadline = n, now+int64(finalizeGrace)
 		case now >= deadline:
 			return fmt.Errorf("%w: nobody receives %s", ErrPending, describePending(j.pml.Pending()))
@@ -199,6 +204,9 @@ func (j *job) drain() error {
 		if err != nil {
 			return err
 		}
+	}
+	if stranded >= 0 {
+		return j.pml.WhyLost(stranded) // which nobody else would tell
 	}
 	return nil
 }
