@@ -66,10 +66,10 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 	return data, nil
 }
 
-// Arrived implements btl.Events.
+// Arrived implements btl.Events. That a peer which is failing was heard has to be noted, so there the plainest case is none.
 func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	if tag == tagMatch && uint(rank) < uint(len(p.peers)) {
-		if pr := p.peers[rank]; pr != nil && pr.via != nil && pr.lost == nil && p.expected(pr, frag) {
+		if pr := p.peers[rank]; pr != nil && pr.via != nil && pr.failing == nil && pr.lost == nil && p.expected(pr, frag) {
 			return
 		}
 	}

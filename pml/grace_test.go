@@ -122,3 +122,24 @@ func TestGraceOfAPeerThatWasAway(t *testing.T) {
 type fabricClock struct{ f *loop.Fabric }
 
 func (c fabricClock) Now() int64 { return c.f.Now() }
+
+// TestGivenUpWhileAMessageComes: a rank gives another one up that has just sent the message it waits for, and waits for an answer now.
+func TestGivenUpWhileAMessageComes(t *testing.T) {
+	w := newPair(t, 1, sec)
+	greeting := w.pmls[1].Irecv(w.ctxs[1], nil, 1, 0, 6, "recv")
+	w.pmls[0].Isend(w.ctxs[0], nil, 1, 6, Standard, "send").Abandon()
+	w.run(sec/10, 0, 1)
+	require.Equal(t, request.Complete, greeting.State())
+
+	asked := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100), 1, 0, 7, "recv")
+	answer := w.pmls[0].Irecv(w.ctxs[0], make([]byte, 100), 1, 1, 8, "recv")
+	w.pmls[0].Isend(w.ctxs[0], pattern(100, 1), 1, 7, Standard, "send").Abandon()
+	w.fabric.AdvanceTo(w.fabric.Now() + sec/10) // it is there
+	w.pmls[1].fail(w.pmls[1].peer(0), request.ErrUnreachable, nil)
+	w.run(5*sec, 0, 1)
+	require.Equal(t, request.Complete, asked.State())
+	require.Error(t, w.pmls[1].peer(0).lost)
+	require.Equal(t, request.Complete, answer.State(), "nobody has told it that there will be none")
+	_, err := answer.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+}
