@@ -153,19 +153,42 @@ func (p *PML) settled(pr *peer) {
 		return
 	}
 	p.resend(pr)
-	if pr.unfenced > 0 {
+	if pr.unfenced == 0 {
+		p.sends.each(func(s *SendRequest) {
+			if s.peer == pr {
+				s.advance()
+			}
+		})
+		p.recvs.each(func(r *RecvRequest) {
+			if r.from == pr {
+				r.advance()
+			}
+		})
+	} else if p.beginsAnew(pr) {
 		return
 	}
-	p.sends.each(func(s *SendRequest) {
-		if s.peer == pr {
-			s.advance()
+	p.switched(pr)
+}
+
+// beginsAnew reports whether a message to or from a peer is to begin anew.
+func (p *PML) beginsAnew(pr *peer) bool {
+	any := false
+	p.sends.each(func(s *SendRequest) { any = any || s.peer == pr && s.broken })
+	p.recvs.each(func(r *RecvRequest) { any = any || r.from == pr && r.broken })
+	return any
+}
+
+// switched notes how long it took to go on without the rails that have failed.
+func (p *PML) switched(pr *peer) {
+	if pr.stranded != nil {
+		return
+	}
+	for i := range pr.rails {
+		if m := &pr.rails[i].mending; m.since != 0 {
+			p.stats.SwitchNanos = max(p.stats.SwitchNanos, p.eng.Now()-m.since)
+			m.since = 0
 		}
-	})
-	p.recvs.each(func(r *RecvRequest) {
-		if r.from == pr {
-			r.advance()
-		}
-	})
+	}
 }
 
 // An operation is posted again, and a message begun anew, only so often: what brings down every rail that it is tried on is at fault
@@ -209,15 +232,6 @@ func (p *PML) resend(pr *peer) {
 	for !q.Empty() {
 		p.stats.Resent++
 		p.send(pr, q.Pop())
-	}
-	if pr.stranded != nil {
-		return
-	}
-	for i := range pr.rails {
-		if m := &pr.rails[i].mending; m.since != 0 {
-			p.stats.SwitchNanos = max(p.stats.SwitchNanos, p.eng.Now()-m.since)
-			m.since = 0
-		}
 	}
 }
 

@@ -231,6 +231,36 @@ func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
 	require.Equal(t, request.Complete, r.State())
 }
 
+// TestTimeToBeginAnew: the time to switch is also that of a message that begins anew, for which the peer's half has to be drained.
+func TestTimeToBeginAnew(t *testing.T) {
+	const one, two = int64(1e6), int64(2e6)
+	w, c := newWire(t, 2, func(w *wire) {
+		w.async = true
+		w.others = []btl.Attrs{w.attrs}
+		w.others[0].Name = "wire1"
+		w.others[0].LatencyNanos = 1
+	})
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(2000, 1), 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(c[1], make([]byte, 2000), 1, 0, 7, "recv")
+	for w.flying[0].tag != tagFrag {
+		w.step(0)
+	}
+	w.now = one
+	p.Failed(w.rails[0][0], 1, pathErr)
+	w.failPieces()
+	w.now += one
+	w.rails[0][0].drain(1)
+	require.Zero(t, p.Stats().SwitchNanos, "the peer's half is still there")
+	w.now += two
+	w.settle() // RAILDOWN
+	w.rails[0][1].drain(0)
+	w.settle()
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+	require.Equal(t, one+two, p.Stats().SwitchNanos)
+}
+
 // TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever.
 func TestMistakesHaveAnEnd(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })

@@ -118,7 +118,8 @@ type Stats struct {
 	// were sent again because of that, Restarts the messages that were sent or read anew from their beginning, and
 	// StaleFragments the pieces of earlier attempts that were dropped.
 	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
-	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was posted again.
+	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was posted again, or may begin
+	// anew.
 	SwitchNanos int64
 	// Malformed counts fragments that made no sense, or came for what is over, and were dropped.
 	Malformed uint64
