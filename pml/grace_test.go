@@ -143,3 +143,71 @@ func TestGivenUpWhileAMessageComes(t *testing.T) {
 	_, err := answer.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
+
+// TestSpareRail: a rail of a later tier is opened when none of an earlier one is up, and left alone when one is again.
+func TestSpareRail(t *testing.T) {
+	w := newPair(t, 2, 10*sec)
+	opened := 0 // the spare rail, at rank 0
+	for rank, p := range w.pmls {
+		resolve := p.cfg.Resolve
+		p.cfg.Resolve = func(peer int) ([]Route, error) {
+			routes, err := resolve(peer)
+			spare := w.modules[rank][1]
+			routes[1].Tier, routes[1].Endpoint = 1, nil
+			routes[1].Reopen = func() (btl.Endpoint, error) {
+				if rank == 0 {
+					opened++
+				}
+				return spare.Connect(peer, w.modules[peer][1].Card())
+			}
+			return routes, err
+		}
+	}
+	goes := func() {
+		t.Helper()
+		in, out := pattern(100_000, 1), make([]byte, 100_000)
+		s := w.pmls[0].Isend(w.ctxs[0], in, 1, 7, Standard, "send")
+		r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 7, "recv")
+		w.run(sec, 0, 1)
+		for _, end := range []interface {
+			Take() (request.Status, error)
+		}{s, r} {
+			_, err := end.Take()
+			require.NoError(t, err)
+		}
+		require.Equal(t, in, out)
+	}
+	states := func() (all []string) {
+		for _, r := range w.pmls[0].Rails() {
+			all = append(all, r.State)
+		}
+		return all
+	}
+	goes()
+	w.run(sec, 0, 1)
+	require.Equal(t, []string{"up", "down"}, states())
+	require.Zero(t, opened)
+
+	// The spare one cannot be opened to the end, and then is not needed any more.
+	require.NoError(t, w.fabric.FailLane(0, 1, 1, loop.Cut{}))
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	w.run(sec, 0, 1)
+	require.Positive(t, opened)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(2*sec, 0, 1)
+	require.Equal(t, "up", states()[0])
+	opened = 0
+	w.run(5*sec, 0, 1)
+	require.Zero(t, opened, "it is tried though it is not needed")
+
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 1))
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	goes()
+	require.Equal(t, "up", states()[1])
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(2*sec, 0, 1)
+	goes()
+	require.Equal(t, []string{"up", "up"}, states())
+	require.True(t, w.pmls[0].Rails()[0].First)
+	require.False(t, w.pmls[0].peer(1).up.has(1), "it takes no traffic")
+}

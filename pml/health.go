@@ -193,10 +193,11 @@ func (p *PML) recover(rl *rail) {
 	}
 }
 
-// plan has the next incarnation of a rail that is down made after a while.
+// plan has the next incarnation of a rail that is down made after a while. That of a spare one, which nobody needs now, is made when it is
+// needed.
 func (p *PML) plan(rl *rail) {
 	m := &rl.mending
-	if rl.reopen == nil {
+	if rl.reopen == nil || rl.peer.isSpare(rl) {
 		return
 	}
 	wait := min(firstRetry<<min(m.attempts, 10), mostRetry)
@@ -429,7 +430,7 @@ func (p *PML) findFallen(pr *peer) {
 		}
 	}
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state == railDown && !pr.isSpare(rl) {
+		if rl := &pr.rails[i]; rl.state == railDown {
 			p.plan(rl)
 		}
 	}
