@@ -181,10 +181,48 @@ func TestFinalizeWhileNoRailIsUp(t *testing.T) {
 // has to come back; and the program goes on with the other ranks.
 func TestNoRailIsLeft(t *testing.T) {
 	calls := map[string]func(w *comm.Comm) error{
-		"send":    func(w *comm.Comm) error { return comm.Send(w, make([]byte, 100_000), 1, 0) },
-		"small":   func(w *comm.Comm) error { return comm.Ssend(w, []byte{1}, 1, 0) },
-		"recv":    func(w *comm.Comm) error { _, err := comm.Recv(w, make([]byte, 1), 1, 0); return err },
-		"probe":   func(w *comm.Comm) error { _, err := w.Probe(1, 0); return err },
+		"send":   func(w *comm.Comm) error { return comm.Send(w, make([]byte, 100_000), 1, 0) },
+		"small":  func(w *comm.Comm) error { return comm.Ssend(w, []byte{1}, 1, 0) },
+		"recv":   func(w *comm.Comm) error { _, err := comm.Recv(w, make([]byte, 1), 1, 0); return err },
+		"probe":  func(w *comm.Comm) error { _, err := w.Probe(1, 0); return err },
+		"mprobe": func(w *comm.Comm) error { _, _, err := w.Mprobe(1, 0); return err },
+		"iprobe": func(w *comm.Comm) error {
+			for {
+				if _, _, err := w.Iprobe(1, 0); err != nil {
+					return err
+				}
+			}
+		},
+		"sendrecv": func(w *comm.Comm) error {
+			_, err := comm.Sendrecv(w, make([]byte, 100_000), 1, 0, make([]byte, 1), 1, 0)
+			return err
+		},
+		"isend": func(w *comm.Comm) error {
+			r, err := comm.Isend(w, make([]byte, 100_000), 1, 0)
+			if err == nil {
+				_, err = r.Wait()
+			}
+			return err
+		},
+		"irecv": func(w *comm.Comm) error {
+			r, err := comm.Irecv(w, make([]byte, 1), 1, 0)
+			for err == nil {
+				_, _, err = r.Test()
+			}
+			return err
+		},
+		"persistent receive": func(w *comm.Comm) error {
+			r, err := comm.RecvInit(w, make([]byte, 1), 1, 0)
+			if err != nil {
+				return err
+			}
+			for range 2 { // also once the rank is lost
+				assert.NoError(t, r.Start())
+				_, err = r.Wait()
+				assert.ErrorIs(t, err, comm.ErrUnreachable)
+			}
+			return errors.Join(err, r.Free())
+		},
 		"barrier": func(w *comm.Comm) error { return w.Barrier() },
 		"persistent": func(w *comm.Comm) error {
 			r, err := comm.SendInit(w, make([]byte, 100_000), 1, 0)
