@@ -92,8 +92,8 @@ type Stats struct {
 	Received                                                uint64
 	// Held counts messages that were announced though small, because the window was used up.
 	Held uint64
-	// Deferred counts sends that were not even announced at once, because too many were, or the
-	// peer was failing.
+	// Deferred counts sends that were not even announced at once, because too many were, no rail to the peer was
+	// up, or it was failing.
 	Deferred uint64
 	// Of the received, those that were read from where the sender had them, those that it was
 	// invited to write, and those that could not be read after all, and came in fragments.

@@ -44,7 +44,7 @@ func (s sendState) String() string { return sendNames[s] }
 //
 //	idle       eager      Start: MATCH is posted, or queued, with the whole message
 //	           announced  Start of any other: RNDV or RGET is posted, or queued
-//	           held       Start: the peer has no room even for that, or is failing
+//	           held       Start: the peer has no room even for that, no rail to it is up, or it is failing
 //	held       eager      the peer has room
 //	           announced  the peer has room for the announcement
 //	           idle       the peer was lost or has left
