@@ -45,10 +45,13 @@ func (j *job) onRail(e pml.RailEvent) {
 
 // describeRail says in one line what happened to which rail, and what happens now.
 func describeRail(e pml.RailEvent) string {
-	if e.Up {
+	switch {
+	case e.Up && e.Anew:
 		return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
+	case e.Up:
+		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.Rail, e.Peer)
 	}
-	now := "no other rail leads there: waiting for one to come back"
+	now := "no other rail there is up: waiting for one that is"
 	switch {
 	case e.Left == 1:
 		now = "going on by the one that is left"

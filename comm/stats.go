@@ -3,10 +3,10 @@ package comm
 import "github.com/mpigo/mpigo/pml"
 
 // Stats counts what a rank's message layer did since the job began. With the setting stats=true each rank prints its own at
-// Finalize.
+// Finalize. Package pml has its fields: go doc github.com/mpigo/mpigo/pml.Stats.
 type Stats = pml.Stats
 
-// RailStatus is how a way to another rank is.
+// RailStatus is how a way to another rank is. Package pml has its fields: go doc github.com/mpigo/mpigo/pml.RailStatus.
 type RailStatus = pml.RailStatus
 
 // Stats returns the counters of this rank, whatever the communicator. It answers for ever.

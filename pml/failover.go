@@ -2,6 +2,7 @@ package pml
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -73,7 +74,10 @@ func (p *PML) railFailed(rl *rail, err error) {
 	}
 	wasUp := rl.state == railUp
 	p.moveRail(rl, railFailing)
-	m.cause, m.epoch = err, rl.endpoint.Epoch()
+	m.epoch = rl.endpoint.Epoch()
+	if wasUp || m.cause == nil {
+		m.cause = err // that it does not come back yet says nothing new
+	}
 	if wasUp { // else nothing was posted by it that matters
 		m.since = p.eng.Now()
 		pr.drains(rl.module)
@@ -91,13 +95,19 @@ func (p *PML) railFailed(rl *rail, err error) {
 		op := q.Pop()
 		p.divert(rl, op, err)
 	}
-	if wasUp {
+	if wasUp && !isClosed(err) {
 		p.stats.RailsFailed++
 		if pr.failing == nil {
 			p.tellRail(rl, err)
 		}
 	}
 	p.tellDown(rl)
+}
+
+// isClosed reports whether a rail has ended because one end, which has left, closed it.
+func isClosed(err error) bool {
+	var be *btl.Error
+	return errors.As(err, &be) && be.Class == btl.ClassClosed
 }
 
 // divert finds another way for an operation that a rail which has failed did not take.
@@ -396,7 +406,7 @@ func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
 			rl.mending.isAsked, rl.mending.askedEpoch = true, h.epoch
 		}
 		if rl.state != railFailing {
-			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN"})
+			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errOtherEnd})
 		}
 		return
 	}
@@ -406,6 +416,8 @@ func (p *PML) peerRailDown(pr *peer, rl *rail, h railHdr) {
 	}
 	p.sendAboutRail(pr, tagRailDownAck, h) // by the peer's own number, of a rail that we may not know
 }
+
+var errOtherEnd = errors.New("its other end has failed, and says so")
 
 // bringDown fails our half of a rail. The endpoint is failed at the next turn, because this may be inside a call of it.
 func (p *PML) bringDown(rl *rail, err *btl.Error) {

@@ -202,12 +202,66 @@ func TestSpareRail(t *testing.T) {
 
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 1))
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	before := w.pmls[0].Stats()
 	goes()
 	require.Equal(t, "up", states()[1])
+	require.Equal(t, before.RailsReturned, w.pmls[0].Stats().RailsReturned, "it was never there before")
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 	w.run(2*sec, 0, 1)
 	goes()
 	require.Equal(t, []string{"up", "up"}, states())
 	require.True(t, w.pmls[0].Rails()[0].First)
 	require.False(t, w.pmls[0].peer(1).up.has(1), "it takes no traffic")
+}
+
+// TestSpareRailWithoutGrace: a rail that waits to be needed gets the time that it takes, also where one that has failed gets none to return.
+func TestSpareRailWithoutGrace(t *testing.T) {
+	for _, works := range []bool{true, false} {
+		w := newPair(t, 2, 0)
+		for rank, p := range w.pmls {
+			resolve := p.cfg.Resolve
+			p.cfg.Resolve = func(peer int) ([]Route, error) {
+				routes, err := resolve(peer)
+				spare := w.modules[rank][1]
+				routes[1].Tier, routes[1].Endpoint = 1, nil
+				routes[1].Reopen = func() (btl.Endpoint, error) { return spare.Connect(peer, w.modules[peer][1].Card()) }
+				return routes, err
+			}
+		}
+		if !works {
+			require.NoError(t, w.fabric.FailLane(0, 1, 1, loop.Cut{}))
+		}
+		r := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 3), 1, 0, 7, "recv")
+		w.run(sec/10, 0, 1)
+		require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+		w.run(sec/10, 0, 1)
+		s := w.pmls[0].Isend(w.ctxs[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
+		w.run(3*sec, 0, 1)
+		require.Equal(t, request.Complete, s.State())
+		require.Equal(t, request.Complete, r.State())
+		_, err := r.Take()
+		if works {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, request.ErrUnreachable)
+		}
+	}
+}
+
+// TestClosedRails: a peer that has left in order is no failure, and its rails are closed.
+func TestClosedRails(t *testing.T) {
+	w := newPair(t, 2, sec)
+	s := w.pmls[0].Isend(w.ctxs[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 3), 1, 0, 7, "recv")
+	w.run(sec/10, 0, 1)
+	require.Equal(t, request.Complete, s.State())
+	require.Equal(t, request.Complete, r.State())
+	for _, m := range w.modules[1] {
+		require.NoError(t, m.Close())
+	}
+	w.run(sec, 0)
+	require.Zero(t, w.pmls[0].Stats().RailsFailed)
+	for _, r := range w.pmls[0].Rails() {
+		require.Equal(t, "closed", r.State)
+	}
 }

@@ -39,13 +39,17 @@ const (
 	mostProbes     = 10
 	reminderPeriod = 2 * time.Second
 
+	// untriedGrace is the least that the grace time is if there is a rail that was never needed, and has to be opened first.
+	untriedGrace = int64(2 * time.Second)
+
 	// graceSlices is how many parts the grace time has: a program that was away for long, and has not tried, loses no more than one.
 	graceSlices = 10
 )
 
 // mending is what is known of a rail since it failed.
 type mending struct {
-	cause error
+	cause error  // of the last failure of what was up, or why it never was; nil if there is none
+	wasUp bool   // it has been up, at some time
 	epoch uint32 // of the incarnation that failed last
 	since int64  // when; 0 once all was posted again
 
@@ -70,6 +74,8 @@ type RailEvent struct {
 	Rail string
 	Peer int
 	Up   bool
+	// Anew says that it had been up before.
+	Anew bool
 	// Cause of the failure.
 	Cause error
 	// Left is how many rails to the peer are up now.
@@ -86,7 +92,7 @@ func (p *PML) tellRail(rl *rail, cause error) {
 			left++
 		}
 	}
-	p.cfg.OnRail(RailEvent{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Up: cause == nil, Cause: cause, Left: left})
+	p.cfg.OnRail(RailEvent{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Up: cause == nil, Anew: rl.mending.wasUp, Cause: cause, Left: left})
 }
 
 // later has f run after a time, in place of whatever was to come next for the rail.
@@ -311,10 +317,13 @@ func (p *PML) probeAnswered(rl *rail, h railHdr) {
 func (p *PML) railReturned(rl *rail) {
 	pr, m := rl.peer, &rl.mending
 	p.moveRail(rl, railUp)
-	p.stats.RailsReturned++
+	if m.wasUp {
+		p.stats.RailsReturned++
+	}
 	m.attempts, m.upSince = 0, p.eng.Now()
 	p.prefer(pr)
 	p.tellRail(rl, nil)
+	m.wasUp = true
 	p.later(rl, recoverEvery, p.recover)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.mending.untold && other.state != railUp {
@@ -355,11 +364,15 @@ func (p *PML) strand(rl *rail, err error) {
 	for i := range pr.rails {
 		mayReturn = mayReturn || pr.rails[i].reopen != nil
 	}
-	if isOver || !mayReturn || p.cfg.GraceNanos <= 0 {
+	grace := p.cfg.GraceNanos
+	if pr.hasUntried() {
+		grace = max(grace, untriedGrace)
+	}
+	if isOver || !mayReturn || grace <= 0 {
 		p.fail(pr, p.causeOf(err), nil)
 		return
 	}
-	pr.stranded, pr.barred, pr.graceLeft = err, true, graceSlices
+	pr.stranded, pr.barred, pr.graceLeft, pr.graceSlice = err, true, graceSlices, grace/graceSlices
 	p.startGrace(pr)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.state == railDown {
@@ -368,8 +381,18 @@ func (p *PML) strand(rl *rail, err error) {
 	}
 }
 
+// hasUntried reports whether a rail leads to the peer that was never up, because it was not needed.
+func (pr *peer) hasUntried() bool {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.reopen != nil && !rl.mending.wasUp && rl.tier > pr.rails[0].tier {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *PML) startGrace(pr *peer) {
-	pr.grace = p.eng.After(p.cfg.GraceNanos/graceSlices, func() {
+	pr.grace = p.eng.After(pr.graceSlice, func() {
 		pr.grace = nil
 		p.graceOver(pr)
 	})

@@ -67,7 +67,7 @@ func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) {
 		return
 	}
 	p.risen(m)
-	p.fallen = append(p.fallen, fallenRail{module: m, cause: p.causeOf(err)})
+	p.fallen = append(p.fallen, fallenRail{module: m, cause: err})
 	for _, pr := range p.peers {
 		if pr != nil && pr.uses(m) {
 			p.failedFor(pr, m, err)

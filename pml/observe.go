@@ -30,12 +30,14 @@ type RailStatus struct {
 	// Peer is a rank of the job, Rail the name of the rail.
 	Peer int
 	Rail string
-	// State is "up", "failing", "down" or "probing", and First that small messages go by it.
+	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or this rank has. First says that small
+	// messages go by it.
 	State string
 	First bool
-	// Health is from 0 to 1000: how far it is trusted since it last failed, and so its share of long messages.
+	// Health is from 0 to 1000: how far it, and its device at this end, are trusted since they last failed, and so its share of long
+	// messages.
 	Health int
-	// Cause of its last failure; nil if there was none.
+	// Cause of its last failure while it was up, or why it was down from the start; nil if there was none.
 	Cause error
 }
 
@@ -45,8 +47,12 @@ func (p *PML) Rails() []RailStatus {
 	for _, pr := range p.peers {
 		for i := 0; pr != nil && i < len(pr.rails); i++ {
 			rl := &pr.rails[i]
+			state := rl.state.String()
+			if pr.lost != nil || p.closed != nil {
+				state = "closed"
+			}
 			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: rl.state.String(), First: rl == pr.first, Health: int(rl.trust()), Cause: rl.mending.cause,
+				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.mending.cause,
 			})
 		}
 	}

@@ -83,7 +83,7 @@ func (p *PML) route(pr *peer) error {
 	}
 	for _, f := range p.fallen { // also by a rail that is no way any more, something may still come
 		if !f.drained {
-			p.fail(pr, f.cause, f.module)
+			p.fail(pr, p.causeOf(f.cause), f.module)
 		}
 	}
 	switch {
@@ -154,6 +154,7 @@ func (p *PML) newRail(pr *peer, r Route) rail {
 	}
 	if r.Endpoint != nil {
 		p.adopt(&rl, r.Endpoint)
+		rl.mending.wasUp = true
 	} else {
 		rl.mending.cause = r.Down
 	}

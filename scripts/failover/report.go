@@ -191,7 +191,7 @@ func (r *run) isLost(err error, f *fault) (string, error) {
 	if !errors.Is(err, comm.ErrUnreachable) || !errors.As(err, &e) {
 		return "", fmt.Errorf("not ErrUnreachable: %w", err)
 	}
-	failed := r.news.after(r.begin, "no other rail leads there", false)
+	failed := r.news.after(r.begin, "no other rail there is up", false)
 	took := at.Sub(failed)
 	if failed.IsZero() || took > *grace+time.Second {
 		return "", fmt.Errorf("told only %v after the last rail had failed: %w", took, err)
