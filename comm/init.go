@@ -44,7 +44,7 @@ func WithFabric(cfg loop.Config) Option {
 }
 
 // OnFabric has f called with what joins the ranks of RunLocal, before their bodies run: the methods of a fabric that make
-// rails fail, and mend them, may be called from any goroutine while they do. Init does not heed it.
+// rails fail, and mend them, may be called from any goroutine while they do. Of several the last counts, and nil is none. Init does not heed it.
 func OnFabric(f func(*loop.Fabric)) Option {
 	return func(o *options) { o.onFabric = f }
 }
@@ -93,7 +93,7 @@ func initialize(opts []Option) (*Comm, error) {
 	}
 	world, err := join(client, settings, o.hook)
 	if err != nil && client != nil {
-		err = errors.Join(err, client.Close())
+		err = errors.Join(fmt.Errorf("rank %d: %w", client.Rank(), err), client.Close())
 	}
 	return world, err
 }

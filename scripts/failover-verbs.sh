@@ -5,16 +5,24 @@
 # with -marks a case that is slower than it should be has failed.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-verbose= marks=
+verbose="" marks=""
+all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway silence flap alternate
+    rkey error address delete both both-drop gone drop-mute both-mute gone-mute down:copy down:get down:put drop:copy drop:get drop:put)
+usage() { echo "usage: failover-verbs.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}, and others with :copy, :get or :put"; }
+if [ "${1:-}" = -h ]; then usage; exit; fi
 if [ "${1:-}" = -v ]; then verbose=1; shift; fi
 if [ "${1:-}" = -marks ]; then marks=-marks; shift; fi
+
+cases=("$@")
+[ ${#cases[@]} -gt 0 ] || cases=("${all[@]}")
+for arg in "${cases[@]}"; do
+    case " ${all[*]} " in *" ${arg%%:*} "*) ;; *) arg=: ;; esac
+    [[ $arg =~ ^[a-z-]+(:(copy|get|put))?$ ]] || { usage >&2; exit 2; }
+done
+
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 go build -tags ibverbs -o "$out/" ./mpirun-go ./scripts/failover
 cp scripts/failover/fault "$out/"
-
-cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway silence flap alternate
-    rkey error address delete both both-drop gone drop-mute both-mute gone-mute down:copy down:get down:put drop:copy drop:get drop:put)
 
 # With 2^16 · 4.096 µs = 268 ms and 4 more tries a device gives up a peer after some 1.4 s; emulated ones need the patience.
 cat >"$out/main" <<'SH'

@@ -101,7 +101,7 @@ func (m *module) unanswered(e *endpoint) *btl.Error {
 	if p.noWayTries > 0 {
 		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
 	}
-	return m.errorf(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports are not on one network, choose others)", err))
+	return m.errorf(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
 
 // announce tells the peer that our end of this incarnation has failed.
@@ -195,6 +195,10 @@ func (m *module) hearPeers() int {
 				return n
 			}
 		case id.kind() == wrHear && wc.Status == verbs.StatusWRFlushErr:
+			m.readEvents() // which may say why
+			if !m.portUp {
+				m.loseDevice(verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down, and its datagram queue pair has failed", m.cfg.Port, m.cfg.Device))
+			}
 			m.loseDevice(wc.Status.Native(), errors.New("datagram queue pair"))
 			return n
 		}

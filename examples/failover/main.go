@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/mpigo/mpigo/btl/loop"
@@ -55,6 +56,8 @@ func main() {
 			return fmt.Errorf("-time is %v: it has to be more than nothing", cfg.time)
 		case cfg.every < minEvery:
 			return fmt.Errorf("-every is %v: it cannot be less than %v", cfg.every, minEvery)
+		case cfg.picture != "" && !isDir(filepath.Dir(cfg.picture)):
+			return fmt.Errorf("-o is %s: there is no such directory", cfg.picture)
 		case !(*rate >= 0):
 			return fmt.Errorf("-rate is %v: it cannot be negative", *rate)
 		}
@@ -68,6 +71,11 @@ func main() {
 		}
 		return run(world, cfg, os.Stdout)
 	})
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // run is the program of one rank. Only the receiver, or the one rank that there is, writes to out.

@@ -6,6 +6,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -37,6 +38,18 @@ func run() error {
 	keep := flag.Bool("keep-going", false, "go on after a failure, and count them")
 	on := flag.String("transport", "both", "loop, verbs or both")
 	flag.Parse()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case *seeds == 0:
+		return errors.New("-seeds 0: nothing is to be run")
+	case *workers < 1:
+		return fmt.Errorf("-j %d: there has to be one at least", *workers)
+	case *trace && !given["seed"]:
+		return errors.New("-trace draws what one seed does: say which by -seed")
+	}
 	var transports []simulation.Transport
 	for t := range simulation.Transports {
 		if *on == "both" || *on == t.String() {
@@ -46,11 +59,11 @@ func run() error {
 	if len(transports) == 0 {
 		return fmt.Errorf("no transport %q", *on)
 	}
-	if *only != 0 {
+	if given["seed"] {
 		return replay(*only, transports, *trace, *shrink)
 	}
 	s := &sweep{first: *first, seeds: *seeds, transports: transports, keep: *keep, start: time.Now(), failures: map[string]int{}}
-	s.run(max(*workers, 1))
+	s.run(*workers)
 	s.report(os.Stdout, *meetings)
 	if s.failed == nil {
 		return nil

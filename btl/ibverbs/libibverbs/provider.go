@@ -11,10 +11,13 @@ import "C"
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
@@ -112,11 +115,18 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	return d, nil
 }
 
+// openNote says more about a device that cannot be opened. The library says of one which this user may not open that it is not there.
 func openNote(name string, errno syscall.Errno) string {
-	if errno == syscall.EACCES || errno == syscall.EPERM {
+	if errno == syscall.EACCES || errno == syscall.EPERM || errno == syscall.ENOENT && !mayOpen("/dev/infiniband/uverbs*") {
 		return name + ": the user must be able to write to /dev/infiniband/uverbs*, also in a container (--device)"
 	}
 	return name
+}
+
+// mayOpen reports whether this user can write to one of the files.
+func mayOpen(pattern string) bool {
+	files, _ := filepath.Glob(pattern) // the pattern is right
+	return slices.ContainsFunc(files, func(f string) bool { return unix.Access(f, unix.W_OK) == nil })
 }
 
 // call makes the error of a call that returned an error number, or nil.
