@@ -103,10 +103,22 @@ func (m *module) bury(all bool) {
 }
 
 // rests reports whether the endpoint needs not wait for the end of its queue pair: that is in Error, and all that was sent has come back, so
-// it reaches no memory any more but the buffers of receives.
+// it reaches no memory any more but the buffers of receives; or its time is up, and it could be taken to RESET.
 func (e *endpoint) rests() bool {
 	mayKeep := e.cause.Class == btl.ClassPath || e.cause.Class == btl.ClassTimeout || e.cause.Class == btl.ClassFlushed
-	return mayKeep && !e.broken && !e.group.broken && !e.marked
+	return mayKeep && !e.broken && !e.group.broken && (!e.marked || e.reset())
+}
+
+// reset takes a queue pair whose sends have not all come back to RESET, where it reaches no memory at all and forgets what was posted. To destroy it
+// would do the same, and may keep who does it for seconds (restNanos). Mostly they have come back, and it is nobody who has looked: a rank
+// may be busy for longer than a drain takes, and a turn polls no more than a batch, in which receives come first.
+func (e *endpoint) reset() bool {
+	e.m.pollOut(e.group) // also because some devices take along what is there
+	if !e.marked {
+		return true
+	}
+	attr := verbs.QPAttr{State: verbs.StateReset}
+	return e.qp.Modify(&attr, verbs.AttrState) == nil
 }
 
 // drain goes on with all endpoints that are on their way to Drained, and tells of those that are there.
