@@ -153,6 +153,16 @@ func memoryCases() []kase {
 				w.a.scq.one(id, verbs.StatusSuccess)
 			}
 		}},
+		{"nothing-needs-no-key", func(c *c) { // as a keep-alive is
+			w := c.wire(opts{service: verbs.ServiceRC})
+			for _, key := range []uint32{0, 0xdeadbeef} {
+				w.a.scq.one(w.a.send(func(_ *qp, wr *verbs.SendWR) {
+					wr.Opcode, wr.RemoteAddr, wr.RKey, wr.NumSGE = verbs.WRRDMAWrite, 0, key, 0
+				}), verbs.StatusSuccess)
+			}
+			w.a.carry()
+			w.b.carry()
+		}},
 		{"address-wraps", func(c *c) {
 			w := c.wire(opts{service: verbs.ServiceRC})
 			id := w.a.send(remote(verbs.WRRDMAWrite), func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr = ^uint64(0) - 31 })
