@@ -125,7 +125,7 @@ func (e *endpoint) reset() bool {
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
 	if len(m.buried) > 0 && m.h != nil {
-		m.bury(false)
+		m.bury(m.reopen) // a device that is to be opened anew waits for no one
 	}
 	dying := m.dying
 	m.dying = nil

@@ -142,3 +142,19 @@ func TestRestMakesRoom(t *testing.T) {
 	require.Empty(t, a.m.buried)
 	a.m.h.pd = a.m.h.pd.(crampedPD).PD
 }
+
+// TestRestHoldsNoDeviceUp: a device that is lost while queue pairs of it rest is opened anew as soon as it is there.
+func TestRestHoldsNoDeviceUp(t *testing.T) {
+	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	w.connect()
+	w.works()
+	a := w.ranks[0]
+	w.silence()
+	require.NoError(t, a.send("lost"))
+	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+	require.NotEmpty(t, a.m.buried)
+	at := w.clock.Now()
+	a.hca.Raise(verbs.EventDeviceFatal, 0)
+	w.until("the device to be closed", func() bool { return a.m.h == nil })
+	require.Less(t, w.clock.Now()-at, int64(restNanos)/2)
+}
