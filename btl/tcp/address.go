@@ -1,0 +1,228 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Interface is a network interface of this machine and one of its addresses.
+type Interface struct {
+	Name    string
+	Address netip.Addr
+}
+
+// virtual are the beginnings of names of interfaces that lead to containers and virtual machines of this machine only.
+var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxdbr", "vnet", "tunl", "kube-", "nerdctl"}
+
+// Addresses are the local addresses over which ranks may reach each other, in the order of the interfaces, IPv4 first.
+//
+// include and exclude are names of interfaces, addresses, or networks ("10.0.0.0/8"). With include, only what it names counts. Without
+// it, interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
+// Link-local addresses have to be included by address or network. Interfaces that are down never count. A word that fits nothing is an error.
+func Addresses(include, exclude []string) ([]Interface, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	var found []candidate
+	for _, i := range list {
+		addrs, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of interface %s: %w", i.Name, err)
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue // no address that IP knows
+			}
+			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
+		}
+	}
+	return choose(found, include, exclude)
+}
+
+// candidate is an address that a machine has.
+type candidate struct {
+	index    int
+	name     string
+	addr     netip.Addr
+	up       bool
+	loopback bool
+}
+
+// choose is Addresses, of a given machine.
+func choose(found []candidate, include, exclude []string) ([]Interface, error) {
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		switch {
+		case a.index != b.index:
+			return a.index - b.index
+		case a.addr.Is4() != b.addr.Is4():
+			if a.addr.Is4() {
+				return -1
+			}
+			return 1
+		}
+		return a.addr.Compare(b.addr)
+	})
+	in, err := parseWords(included, include, found)
+	if err != nil {
+		return nil, err
+	}
+	out, err := parseWords(excluded, exclude, found)
+	if err != nil {
+		return nil, err
+	}
+	var chosen, loopback []Interface
+	for _, c := range found {
+		if !c.up || out.names(c) != byNothing {
+			continue
+		}
+		how := in.names(c)
+		if c.addr.IsLinkLocalUnicast() && how != byAddress || len(in) > 0 && how == byNothing {
+			continue
+		}
+		i := Interface{c.name, c.addr}
+		if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
+			i.Address = c.addr.WithZone(c.name)
+		}
+		switch {
+		case len(in) > 0:
+			chosen = append(chosen, i)
+		case c.loopback:
+			loopback = append(loopback, i)
+		case !isVirtual(c.name):
+			chosen = append(chosen, i)
+		}
+	}
+	if len(chosen) == 0 {
+		chosen = loopback
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no address is left that ranks could use: this machine has %s", describe(found))
+	}
+	return chosen, nil
+}
+
+func isVirtual(name string) bool {
+	return slices.ContainsFunc(virtual[:], func(v string) bool { return strings.HasPrefix(name, v) })
+}
+
+// word names interfaces by name, or addresses by their network.
+type word struct {
+	name   string
+	prefix netip.Prefix
+}
+
+type words []word
+
+// how a word names an address.
+type how uint8
+
+const (
+	byNothing how = iota
+	byName
+	byAddress
+)
+
+func (w word) names(c candidate) how {
+	switch {
+	case w.prefix.IsValid() && w.prefix.Contains(c.addr.WithZone("")):
+		return byAddress
+	case w.name != "" && w.name == c.name:
+		return byName
+	}
+	return byNothing
+}
+
+func (ws words) names(c candidate) how {
+	best := byNothing
+	for _, w := range ws {
+		best = max(best, w.names(c))
+	}
+	return best
+}
+
+// What the words are for, as errors say it.
+const (
+	included = "included"
+	excluded = "excluded"
+)
+
+// parseWords refuses what means nothing on this machine: a word misspelt would have the job run elsewhere, or not at all.
+func parseWords(what string, list []string, found []candidate) (words, error) {
+	var ws words
+	for _, s := range list {
+		var w word
+		if prefix, err := netip.ParsePrefix(s); err == nil {
+			w.prefix = prefix.Masked()
+		} else if addr, err := netip.ParseAddr(s); err == nil {
+			addr = addr.Unmap().WithZone("")
+			w.prefix = netip.PrefixFrom(addr, addr.BitLen())
+		} else if strings.Contains(s, "/") {
+			return nil, fmt.Errorf("%s network %q: %w", what, s, err)
+		} else {
+			w.name = s
+		}
+		i := slices.IndexFunc(found, func(c candidate) bool { return w.names(c) != byNothing })
+		switch {
+		case i < 0 && w.name != "":
+			return nil, fmt.Errorf("%s interface %q: this machine has none of that name with an address, but %s", what, s, describe(found))
+		case i < 0:
+			return nil, fmt.Errorf("%s network %q: this machine has no address in it, but %s", what, s, describe(found))
+		}
+		if what == included && !slices.ContainsFunc(found, func(c candidate) bool { return c.up && w.names(c) != byNothing }) {
+			return nil, fmt.Errorf("%s interface %q is down", what, s)
+		}
+		ws = append(ws, w)
+	}
+	return ws, nil
+}
+
+// describe lists what a machine has.
+func describe(found []candidate) string {
+	var s []string
+	for _, c := range found {
+		text := c.name + " " + c.addr.String()
+		if !c.up {
+			text += " (down)"
+		}
+		s = append(s, text)
+	}
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+// speedOf is the bandwidth, in 10^6 bytes a second, that the interface of an address says it has.
+func speedOf(addr netip.Addr) int64 {
+	list, err := net.Interfaces()
+	if err != nil {
+		return mbpsUnknown / 8
+	}
+	for _, i := range list {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil || prefix.Addr().Unmap().WithZone("") != addr.WithZone("") {
+				continue
+			}
+			text, err := os.ReadFile("/sys/class/net/" + i.Name + "/speed")
+			if err != nil {
+				return mbpsUnknown / 8
+			}
+			if mbps, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && mbps > 0 {
+				return max(mbps/8, 1)
+			}
+		}
+	}
+	return mbpsUnknown / 8
+}

@@ -1,0 +1,90 @@
+package tcp
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/progress"
+)
+
+func newBell(t testing.TB) *progress.PipeBell {
+	bell, err := progress.NewPipeBell()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = bell.Close() })
+	return bell
+}
+
+var (
+	loopback4 = netip.MustParseAddr("127.0.0.1")
+	loopback6 = netip.MustParseAddr("::1")
+	secret    = []byte("of the job")
+)
+
+// pairs makes pairs of modules of one process.
+func pairs(cfg Config) btltest.Maker {
+	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+		a, b := cfg, cfg
+		a.Rank, a.Size, a.Events, a.Bell = 0, 3, evA, newBell(t)
+		b.Rank, b.Size, b.Events, b.Bell = 2, 3, evB, newBell(t)
+		ma, err := New(a)
+		require.NoError(t, err)
+		mb, err := New(b)
+		require.NoError(t, err)
+		return &btltest.Pair{A: ma, B: mb, RankA: 0, RankB: 2, BellA: a.Bell, BellB: b.Bell}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	btltest.TestBTL(t, pairs(Config{Local: loopback4, Secret: secret}))
+}
+
+func TestConformanceIPv6(t *testing.T) {
+	needs(t, loopback6)
+	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret}))
+}
+
+// So small that windows and sockets are full, and buffers at their end, all the time.
+func TestConformanceSmall(t *testing.T) {
+	btltest.TestBTL(t, pairs(Config{
+		Local: loopback4, Secret: secret,
+		FragBytes: 4096, WindowFrags: 3, WindowBytes: 8192, BufferBytes: 4096 + headBytes, SendBuffer: 1, ReceiveBuffer: 1,
+	}))
+}
+
+// needs skips a test for want of an address.
+func needs(t testing.TB, addr netip.Addr) {
+	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
+	if err != nil {
+		t.Skipf("this machine does not have %v: %v", addr, err)
+	}
+	require.NoError(t, l.Close())
+}
+
+// serveRole is the other process of a remote pair.
+func serveRole(conn *net.UnixConn) error {
+	bell, err := progress.NewPipeBell()
+	if err != nil {
+		return err
+	}
+	defer bell.Close()
+	return btltest.Serve(conn, func(ev btl.Events) (btl.Module, error) {
+		return New(Config{Rank: 1, Size: 2, Events: ev, Bell: bell, Local: loopback4, Secret: secret})
+	})
+}
+
+func TestConformanceTwoProcesses(t *testing.T) {
+	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+		bell := newBell(t)
+		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Bell: bell, Local: loopback4, Secret: secret})
+		require.NoError(t, err)
+		c := start(t, "serve")
+		b, err := btltest.Dial(c, evB)
+		require.NoError(t, err)
+		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, BellA: bell, Remote: true, Close: func() { _ = c.Close() }}
+	})
+}

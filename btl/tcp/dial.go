@@ -1,0 +1,256 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+const (
+	// An attempt that came to nothing is followed by another after pauseFirst, and then each time after twice as long, up to pauseMost.
+	pauseFirst = 1e6
+	pauseMost  = 100e6
+	// mostRefusals in a row mean that nobody listens there any more: it has listened before there was a card.
+	mostRefusals = 5
+	// yieldAfter: when both ends ask at once the lower rank's attempt counts, unless it is that old, for there may be a way only from
+	// the other end.
+	yieldAfter = 250e6
+)
+
+// stage of an attempt.
+type stage uint8
+
+const (
+	stageChallenge stage = iota // the acceptor's nonce is to come
+	stageAnswer                 // the hello was sent, its answer is to come
+)
+
+// attempt is a connection that we have begun and that has not been answered yet.
+type attempt struct {
+	e         *endpoint
+	fd        int
+	stage     stage
+	until     int64
+	challenge nonce
+	said      [helloBytes]byte
+	buf       [max(nonceBytes, answerBytes)]byte
+	n         int // of buf
+}
+
+// pause is what there is between attempts.
+type pause struct {
+	since    int64 // when the first attempt began
+	deadline int64
+	at       int64 // when the next may begin
+	wait     int64 // that came before it
+	failures int   // attempts that came to nothing
+	refusals int   // the last so many were refused
+	why      *btl.Error
+}
+
+// ask begins to look for a connection.
+func (e *endpoint) ask() {
+	m := e.m
+	now := m.cfg.Clock.Now()
+	e.pause = pause{since: now, at: now, deadline: now + int64(m.cfg.ConnectTimeout)}
+	m.dialing = append(m.dialing, e)
+	m.unsettled = true
+	e.tryOnce(now)
+}
+
+// tryOnce begins an attempt.
+func (e *endpoint) tryOnce(now int64) {
+	m := e.m
+	fd, local, errno := m.dial(e.p.address)
+	if errno != 0 {
+		if local && errno == unix.EADDRNOTAVAIL {
+			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
+				fmt.Errorf("this machine no longer has the address %v: %w", m.cfg.Local, errno))
+			m.unsettled = true
+		}
+		e.missed(now, errno, m.pathError(e.p.rank, errno, e.to()))
+		return
+	}
+	a := &attempt{e: e, fd: fd, until: now + int64(m.cfg.HandshakeTimeout)}
+	if err := m.watchDoor(fd, a); err != nil {
+		_ = unix.Close(fd)
+		e.missed(now, 0, m.pathError(e.p.rank, asErrno(err), e.to()))
+		return
+	}
+	e.attempt = a
+}
+
+// to is what an error of connecting is about.
+func (e *endpoint) to() string {
+	return fmt.Sprintf("connect from %v to %v", e.m.cfg.Local, e.p.address)
+}
+
+// missed notes that an attempt has come to nothing.
+func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
+	p := &e.pause
+	p.failures++
+	p.why = why
+	p.wait = min(max(2*p.wait, pauseFirst), pauseMost)
+	p.at = now + p.wait
+	if errno != unix.ECONNREFUSED {
+		p.refusals = 0
+	} else if p.refusals++; p.refusals >= mostRefusals {
+		e.condemn(why, nil)
+	}
+	e.m.unsettled = true
+}
+
+// abandon ends the attempt that is under way, if any.
+func (e *endpoint) abandon() {
+	if a := e.attempt; a != nil {
+		e.attempt = nil
+		delete(e.m.door, a.fd)
+		_ = unix.Close(a.fd)
+	}
+}
+
+// failed ends the attempt, which may be followed by another.
+func (a *attempt) failed(errno unix.Errno, why *btl.Error) {
+	a.e.abandon()
+	a.e.missed(a.e.m.now, errno, why)
+}
+
+// step goes on with the attempt as far as it gets.
+func (a *attempt) step() int {
+	e := a.e
+	m := e.m
+	for e.attempt == a {
+		want := nonceBytes
+		if a.stage == stageAnswer {
+			want = answerBytes
+		}
+		got, errno := recv(a.fd, a.buf[a.n:want])
+		switch {
+		case errno == unix.EAGAIN || errno == unix.EINTR:
+			return 0
+		case errno != 0:
+			a.failed(errno, m.pathError(e.p.rank, errno, e.to()))
+			return 0
+		case got == 0:
+			a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+			return 0
+		}
+		if a.n += got; a.n < want {
+			continue
+		}
+		a.n = 0
+		if a.stage == stageAnswer {
+			return a.answered()
+		}
+		copy(a.challenge[:], a.buf[:])
+		a.hello()
+	}
+	return 0
+}
+
+// hello proves that we know the secret.
+func (a *attempt) hello() {
+	e := a.e
+	m := e.m
+	h := hello{
+		from: uint32(m.cfg.Rank), to: uint32(e.p.rank), size: uint32(m.cfg.Size), epoch: e.epoch, frag: uint32(m.cfg.FragBytes),
+		fromNonce: m.nonce, toNonce: e.p.nonce, nonce: m.draw(),
+	}
+	m.codec.appendHello(a.said[:0], &a.challenge, &h)
+	if sent, errno := send(a.fd, a.said[:]); sent != len(a.said) {
+		if errno == 0 {
+			errno = unix.EAGAIN // a socket just made that takes less than this is of no use
+		}
+		a.failed(errno, m.pathError(e.p.rank, errno, e.to()))
+		return
+	}
+	a.stage = stageAnswer
+}
+
+// answered does what the acceptor says.
+func (a *attempt) answered() int {
+	e := a.e
+	m := e.m
+	ans, ok := m.codec.parseAnswer(a.buf[:answerBytes], &a.challenge, a.said[:])
+	if !ok {
+		a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errStranger)))
+		return 0
+	}
+	switch ans.verdict {
+	case verdictAccept:
+		if ans.epoch != e.epoch {
+			a.failed(0, m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs))
+			return 0
+		}
+		fd := a.fd
+		delete(m.door, fd)
+		m.unwatchDoor(fd)
+		e.attempt = nil
+		if err := e.open(fd); err != nil {
+			_ = unix.Close(fd)
+			e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+		}
+		return 1
+	case verdictStale:
+		e.p.least = max(e.p.least, ans.epoch)
+		e.abandon()
+		e.condemn(m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed), nil)
+		return 0
+	case verdictClosed:
+		e.abandon()
+		e.condemn(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed), nil)
+		return 0
+	}
+	a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+	return 0
+}
+
+// excuse gives peers the time in which nobody looked for their answers: however long, it counts for a quarter of the time that they have.
+func (m *module) excuse(since int64) {
+	gap := m.now - since
+	for _, e := range m.dialing {
+		if more := gap - int64(m.cfg.ConnectTimeout)/4; more > 0 {
+			e.pause.deadline += more
+		}
+		if more := gap - int64(m.cfg.HandshakeTimeout)/4; more > 0 && e.attempt != nil {
+			e.attempt.until += more
+		}
+	}
+}
+
+// dialAgain begins attempts whose time has come, and gives up those, and endpoints, whose time is over.
+func (m *module) dialAgain() int {
+	n := 0
+	m.dialing = slices.DeleteFunc(m.dialing, func(e *endpoint) bool {
+		if e.state != btl.Up || e.phase != phaseDialing || e.doom != nil {
+			return true
+		}
+		p := &e.pause
+		switch a := e.attempt; {
+		case m.now >= p.deadline:
+			e.abandon()
+			e.condemn(m.unanswered(e), nil)
+			n++
+			return true
+		case a != nil && m.now >= a.until:
+			a.failed(unix.ETIMEDOUT, m.pathError(e.p.rank, unix.ETIMEDOUT, e.to()))
+		case a == nil && m.now >= p.at && m.railErr == nil && m.railDoom == nil:
+			e.tryOnce(m.now)
+		}
+		return e.doom != nil
+	})
+	return n
+}
+
+// unanswered is the error of an endpoint that has found no connection in time.
+func (m *module) unanswered(e *endpoint) *btl.Error {
+	if why := e.pause.why; why != nil && !errors.Is(why, errNoAnswer) {
+		return why
+	}
+	return m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+		fmt.Errorf("%s: %w for %v", e.to(), errNoAnswer, m.cfg.ConnectTimeout))
+}

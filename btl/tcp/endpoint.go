@@ -1,0 +1,283 @@
+package tcp
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+var _ btl.Endpoint = (*endpoint)(nil)
+
+// phase is how far the connection of an endpoint is.
+type phase uint8
+
+const (
+	phaseDialing phase = iota // there is none yet: an attempt is under way, or the pause before the next
+	phaseReady                // both ends have proved the secret
+	phaseOver                 // the socket is closed
+)
+
+var phaseNames = [...]string{"dialing", "ready", "over"}
+
+func (p phase) String() string {
+	if int(p) < len(phaseNames) {
+		return phaseNames[p]
+	}
+	return "invalid"
+}
+
+// nextPhases are the legal transitions.
+var nextPhases = [...][]phase{
+	phaseDialing: {phaseReady, phaseOver},
+	phaseReady:   {phaseOver},
+	phaseOver:    {},
+}
+
+// endpoint is our end of one incarnation of the connection to a peer.
+type endpoint struct {
+	// What a post and a turn read, together.
+	plain   bool // nothing stands against the short way
+	phase   phase
+	state   btl.State
+	blocked bool // the socket took no more, and there is more
+	dirty   bool // in module.dirty
+	owing   bool // in module.owing
+	more    bool // in module.leftover: there are frames in buf that were not looked at
+	chatty  bool // what goes the other way carries our acknowledgements; see ack.go
+	fd      int  // -1 if there is no connection
+	m       *module
+	p       *peer
+	epoch   uint32
+
+	// Receiving: buf[r:w] was read and not looked at.
+	buf       []byte // off-heap; nil without a connection
+	r, w      int
+	taken     uint32 // fragments that were handed up
+	told      uint32 // of those, what the peer knows of
+	owedBytes int    // of the fragments that it does not know of
+	quiet     int    // turns without anything, since the last fragment
+	loneTurn  uint64 // in which the last acknowledgement of its own was sent
+
+	// Sending, in this order: rest, what is left of current's payload, and what is unsent.
+	rest     []byte
+	current  *btl.Op
+	offset   int // of current's payload, up to which it is sent
+	unsent   btl.Queue
+	unacked  btl.Queue
+	acked    uint32 // fragments that the peer has acknowledged
+	inFlight int    // fragments that were accepted and not acknowledged
+	bytes    int    // of those
+	bye      bool   // the last frame is due
+	wantsOut bool   // the poller looks whether there is room in the socket
+	writeErr unix.Errno
+
+	wanted   bool // Connect gave it out; nobody else is told anything
+	reported bool // Failed was called
+	byRail   bool // failed with the whole rail, whose Drained covers it
+
+	attempt *attempt // nil but while dialing
+	pause   pause
+
+	// doom is set when something finds out that the endpoint is to fail where that cannot be said; the next turn does.
+	doom    *btl.Error
+	cause   *btl.Error // of the failure, once Failed
+	culprit *btl.Op    // the operation that it is of, if any
+	held    btl.Queue  // operations that a fault keeps from completing
+	health  health
+}
+
+// newEndpoint makes the next incarnation for a peer.
+func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
+	e := &endpoint{m: m, p: p, epoch: epoch, fd: -1}
+	p.ep, p.epoch = e, epoch
+	e.update()
+	return e
+}
+
+// enter moves to another phase.
+func (e *endpoint) enter(next phase) {
+	if !slices.Contains(nextPhases[e.phase], next) {
+		panic(fmt.Sprintf("tcp: a connection cannot go from %v to %v", e.phase, next)) // a bug of this package
+	}
+	e.phase = next
+	e.update()
+}
+
+// update finds out which way posts take.
+func (e *endpoint) update() {
+	e.plain = e.state == btl.Up && e.doom == nil && len(e.m.injector.faults) == 0
+}
+
+// Peer implements btl.Endpoint.
+func (e *endpoint) Peer() int { return e.p.rank }
+
+// Epoch implements btl.Endpoint.
+func (e *endpoint) Epoch() uint32 { return e.epoch }
+
+// State implements btl.Endpoint.
+func (e *endpoint) State() btl.State { return e.state }
+
+// Send implements btl.Endpoint.
+func (e *endpoint) Send(op *btl.Op) error {
+	if e.state != btl.Up {
+		return btl.ErrFailed
+	}
+	n := op.Len()
+	if op.HdrLen > btl.MaxHeaderBytes || n > e.m.cfg.FragBytes {
+		return btl.ErrTooLong
+	}
+	if e.inFlight >= e.m.cfg.WindowFrags || e.bytes+n > e.m.cfg.WindowBytes {
+		return btl.ErrResource
+	}
+	if !e.plain {
+		return e.post(op)
+	}
+	op.Cookie = 0
+	e.accept(op, n)
+	return nil
+}
+
+// accept takes an operation, and sends it unless it has to wait.
+func (e *endpoint) accept(op *btl.Op, n int) {
+	e.inFlight++
+	e.bytes += n
+	m := e.m
+	switch {
+	case e.phase != phaseReady || e.blocked || e.writeErr != 0:
+		e.unsent.Push(op)
+	case m.inside:
+		// What is posted from inside of what this turn hands up goes out together, at the turn's end.
+		e.unsent.Push(op)
+		m.soil(e)
+	case n <= mostPacked && e.unsent.Empty() && e.current == nil && len(e.rest) == 0:
+		e.sendPacked(op)
+	default:
+		e.unsent.Push(op)
+		e.flush()
+	}
+}
+
+// open begins to use a connection whose two ends have proved the secret.
+func (e *endpoint) open(fd int) error {
+	m := e.m
+	e.abandon()
+	buf, err := m.takeBuffer()
+	if err != nil {
+		return err
+	}
+	if err := m.watchTraffic(fd, e); err != nil {
+		m.giveBuffer(buf)
+		return err
+	}
+	e.fd, e.buf = fd, buf
+	e.enter(phaseReady)
+	m.ready = append(m.ready, e)
+	if m.hot == nil {
+		m.hot = e
+	}
+	m.look = true
+	e.p.haunt(e)
+	m.soil(e)
+	return nil
+}
+
+// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
+func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
+	if e.doom != nil || e.state != btl.Up {
+		return
+	}
+	e.doom, e.culprit = err, op
+	e.update()
+	e.m.doomed = append(e.m.doomed, e)
+	e.m.unsettled = true
+}
+
+// Fail implements btl.Endpoint.
+func (e *endpoint) Fail(cause error) {
+	if e.state == btl.Up {
+		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
+	}
+}
+
+// fail is the first half of a failure; drain does the other.
+func (e *endpoint) fail(err *btl.Error) {
+	if e.state != btl.Up {
+		return
+	}
+	e.begin(err)
+	e.report()
+}
+
+// report says that the endpoint has failed, once, to whoever knows of it.
+func (e *endpoint) report() {
+	if e.wanted && !e.reported && !e.byRail {
+		e.reported = true
+		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
+	}
+}
+
+// begin takes the endpoint down, and tells nobody.
+func (e *endpoint) begin(cause *btl.Error) {
+	m := e.m
+	e.state, e.cause = btl.Failed, cause
+	e.update()
+	m.dying = append(m.dying, e)
+	m.unsettled = true
+	m.forget(e)
+	e.abandon()
+}
+
+// tearDown brings a Failed endpoint to Drained, but for saying so. The system has copied what was written, so once the socket is closed
+// nothing of this incarnation reaches memory.
+func (e *endpoint) tearDown() int {
+	e.disconnect()
+	n := e.flushOut()
+	e.state = btl.Drained
+	return n
+}
+
+// disconnect closes the socket. If the peer has sent what we have not read the system resets the connection, else it ends it.
+func (e *endpoint) disconnect() {
+	if e.phase == phaseOver {
+		return
+	}
+	if e.fd >= 0 {
+		e.m.byFD[e.fd] = nil
+		_ = unix.Close(e.fd) // which also takes it out of the poller
+		e.fd = -1
+		e.m.giveBuffer(e.buf)
+		e.buf = nil
+	}
+	e.enter(phaseOver)
+}
+
+// flushOut calls back what is outstanding, in the order in which it was accepted.
+func (e *endpoint) flushOut() int {
+	n := 0
+	end := func(op *btl.Op) {
+		err := e.m.errorf(e.p.rank, btl.ClassFlushed, btl.SideNone, "", e.cause)
+		if op == e.culprit && e.doom != nil {
+			err = e.doom
+		}
+		op.Done(op, err)
+		n++
+	}
+	for op := e.unacked.Pop(); op != nil; op = e.unacked.Pop() {
+		end(op)
+	}
+	if op := e.current; op != nil {
+		e.current = nil
+		end(op)
+	}
+	for op := e.unsent.Pop(); op != nil; op = e.unsent.Pop() {
+		end(op)
+	}
+	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
+		end(op)
+	}
+	e.culprit = nil
+	return n
+}

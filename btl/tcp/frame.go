@@ -1,0 +1,53 @@
+package tcp
+
+import (
+	"encoding/binary"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// kind of a frame.
+type kind uint8
+
+const (
+	frameFrag kind = 1 + iota // a fragment
+	frameAck                  // nothing but the acknowledgement that every frame carries
+	frameBye                  // the last frame: the sender closes its rail
+	kindEnd
+)
+
+// head precedes what is in each frame.
+type head struct {
+	length uint32 // of what follows
+	ack    uint32 // how many fragments of this incarnation the sender's BTL has taken, modulo 2^32
+	epoch  uint32
+	kind   kind
+	tag    btl.Tag
+}
+
+const headBytes = 16
+
+// put writes headBytes.
+func (h *head) put(b []byte) {
+	_ = b[headBytes-1]
+	binary.LittleEndian.PutUint32(b, h.length)
+	binary.LittleEndian.PutUint32(b[4:], h.ack)
+	binary.LittleEndian.PutUint32(b[8:], h.epoch)
+	b[12], b[13], b[14], b[15] = byte(h.kind), byte(h.tag), 0, 0
+}
+
+// parseHead reads headBytes. ok is false for what no module would send; longest is the longest fragment.
+func parseHead(b []byte, longest uint32) (h head, ok bool) {
+	_ = b[headBytes-1]
+	h.length = binary.LittleEndian.Uint32(b)
+	h.ack = binary.LittleEndian.Uint32(b[4:])
+	h.epoch = binary.LittleEndian.Uint32(b[8:])
+	h.kind, h.tag = kind(b[12]), btl.Tag(b[13])
+	switch {
+	case b[14]|b[15] != 0 || h.epoch == 0:
+		return h, false
+	case h.kind == frameFrag:
+		return h, h.length <= longest
+	}
+	return h, h.kind > frameFrag && h.kind < kindEnd && h.length == 0 && h.tag == 0
+}

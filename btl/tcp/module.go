@@ -1,0 +1,511 @@
+package tcp
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
+)
+
+const (
+	// attendEvery: a turn looks at the clock, the listener and handshakes only so often, as long as there is nothing to be seen to.
+	attendEvery = 64
+	// aroundEvery: a turn looks at other connections than the one that has spoken last only so often. If that has been silent for
+	// coldTurns, each turn looks at all.
+	aroundEvery = 4
+	coldTurns   = 64
+	// blockedEvery: a full socket is tried again only so often.
+	blockedEvery = 8
+
+	latencyNanos = 6000
+	// mbpsUnknown is for interfaces that do not say how fast they are, as loopback does not.
+	mbpsUnknown = 25000
+	rdmaBytes   = math.MaxInt32 // there is no Put and no Get
+)
+
+// module is the rail of one rank at one local address.
+type module struct {
+	// What every turn reads, together.
+	hot       *endpoint // whose connection has spoken last
+	silent    int       // turns in which it has not
+	turns     uint64
+	ready     []*endpoint // that have a connection
+	dirty     []*endpoint // with something to be sent that was posted inside of a turn
+	blocked   []*endpoint // with something to be sent, whose sockets are full
+	owing     []*endpoint // that owe acknowledgements
+	leftover  []*endpoint // with frames that the last turn has not looked at
+	spare     []*endpoint // for leftover
+	inside    bool        // of Progress
+	look      bool        // the next turn is to look everywhere
+	unsettled bool        // there is work for attend
+	closed    bool
+
+	out sending
+
+	cfg   Config
+	attrs btl.Attrs
+	card  []byte
+	nonce lifeNonce
+	host  [16]byte
+	zone  uint32
+	port  uint16
+	codec *codec // nil until the secret is known
+	now   int64  // as of the last look at the clock
+
+	peers    []*peer // by rank; nil for whom nothing is known of
+	listener int     // -1 if it is broken
+	byFD     []*endpoint
+	door     map[int]guest // by socket
+	traffic  *poller       // of connections that are ready
+	entrance *poller       // of the listener, and of handshakes
+	alarm    *alarm        // nil if there is nobody to wake
+
+	strangers []*stranger // oldest first
+	greeted   int         // ever
+	crowd     bool        // more connections may be waiting than were let in
+	dialing   []*endpoint // whose connection is not there yet
+
+	unwritable []*endpoint // whose sockets have refused for good
+	doomed     []*endpoint // Up, but found broken where that could not be said
+	dying      []*endpoint // Failed, not yet Drained
+	railErr    *btl.Error  // the whole rail is Failed, not yet Drained
+	railDoom   *btl.Error  // the next turn fails it
+	buffers    [][]byte    // that connections do not use any more
+	info       unix.TCPInfo
+	checkAt    int64 // when health is due to be looked at
+	checked    int64 // when it was last
+
+	outs []*endpoint // whose sockets are polled for room
+
+	injector injector
+	late     []faults.Late[*endpoint]
+	stale    int // frames that were dropped
+}
+
+// guest is a connection in its handshake.
+type guest interface{ step() int }
+
+// peer is what a module knows of another rank's.
+type peer struct {
+	rank    int
+	met     bool // its card was seen, or a hello of it that holds
+	nonce   lifeNonce
+	address netip.AddrPort
+	epoch   uint32 // of our latest incarnation
+	least   uint32 // the first that is not over at the peer's, as far as we know
+	ep      *endpoint
+	ghosts  []ghost
+}
+
+// New makes the rail of a rank at cfg.Local, and listens there.
+func New(cfg Config) (btl.Module, error) {
+	m, err := newModule(cfg)
+	if err != nil {
+		name := cfg.Rail
+		if name == "" {
+			name = "tcp:" + cfg.Local.String()
+		}
+		return nil, fmt.Errorf("rail %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func newModule(cfg Config) (_ *module, err error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	m := &module{cfg: cfg, listener: -1, peers: make([]*peer, cfg.Size), door: map[int]guest{}, now: cfg.Clock.Now()}
+	defer func() {
+		if err != nil {
+			m.closeAll()
+		}
+	}()
+	if m.zone, err = zoneOf(cfg.Local); err != nil {
+		return nil, err
+	}
+	if m.host, err = hostID(); err != nil {
+		return nil, err
+	}
+	_, _ = rand.Read(m.nonce[:]) // it never fails
+	if cfg.Secret != nil {
+		m.codec = newCodec(cfg.Secret)
+	}
+	if m.traffic, err = newPoller(); err != nil {
+		return nil, err
+	}
+	if m.entrance, err = newPoller(); err != nil {
+		return nil, err
+	}
+	if m.listener, m.port, err = m.listen(); err != nil {
+		return nil, err
+	}
+	if err = m.entrance.add(m.listener); err != nil {
+		return nil, err
+	}
+	if cfg.Bell != nil || cfg.Kick != nil {
+		if m.alarm, err = newAlarm(&m.cfg, m.traffic.fd, m.entrance.fd); err != nil {
+			return nil, err
+		}
+	}
+	c := card{
+		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
+		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), frag: uint32(cfg.FragBytes),
+	}
+	m.card = c.encode()
+	speed := cfg.BandwidthMBps
+	if speed == 0 {
+		speed = speedOf(cfg.Local)
+	}
+	m.attrs = btl.Attrs{
+		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speed,
+		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes, RDMABytes: rdmaBytes,
+	}
+	return m, nil
+}
+
+// SetSecret gives the job's secret to a module that was made without it.
+func (m *module) SetSecret(secret []byte) {
+	m.codec = newCodec(secret)
+	m.unsettled = true
+}
+
+// draw makes a nonce.
+func (m *module) draw() (n nonce) {
+	_, _ = rand.Read(n[:]) // it never fails
+	return n
+}
+
+// Attrs implements btl.Module.
+func (m *module) Attrs() *btl.Attrs { return &m.attrs }
+
+// Card implements btl.Module.
+func (m *module) Card() []byte { return m.card }
+
+// Connect implements btl.Module.
+func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
+	if m.closed {
+		return nil, btl.ErrClosed
+	}
+	c, ok := parseCard(theirs)
+	local := m.cfg.Local
+	switch {
+	case !ok:
+		return nil, m.unreachable("that is no card of such a rail")
+	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
+		return nil, m.unreachable(fmt.Sprintf("card of rank %d for rank %d", c.rank, rank))
+	case c.size != uint32(m.cfg.Size):
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+	case int(c.frag) != m.cfg.FragBytes:
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+	case c.address.Addr().Is4() != local.Is4():
+		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, c.address.Addr()))
+	case c.address.Addr().IsLoopback() != local.IsLoopback():
+		return nil, m.unreachable(fmt.Sprintf("%v does not lead to %v", local, c.address.Addr()))
+	case local.IsLoopback() && c.host != m.host:
+		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", c.address.Addr()))
+	case m.codec == nil:
+		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errNoSecret)
+	}
+	p := m.peer(rank)
+	if p.met && p.nonce != c.nonce {
+		return nil, m.errorf(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
+	}
+	p.met, p.nonce, p.address = true, c.nonce, c.address
+	if e := p.ep; e != nil && e.state == btl.Failed && !e.wanted {
+		m.bury(e) // nobody was told of it
+	}
+	if e := p.ep; e != nil && e.state != btl.Drained {
+		e.wanted = true
+		return e, nil
+	}
+	if err := m.railErr; err != nil {
+		return nil, m.errorf(rank, err.Class, err.Side, err.Native, btl.ErrFailed)
+	}
+	if err := m.revive(); err != nil {
+		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
+	}
+	if i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return s.known && int(s.hello.from) == rank }); i >= 0 {
+		m.consider(m.strangers[i], p) // the peer was first
+		if p.ep != nil && p.ep.state == btl.Up {
+			p.ep.wanted = true
+			return p.ep, nil
+		}
+	}
+	epoch := p.nextEpoch()
+	if epoch == 0 {
+		return nil, m.errorf(rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs)
+	}
+	e := m.newEndpoint(p, epoch)
+	e.wanted = true
+	e.ask()
+	return e, nil
+}
+
+// bury ends an endpoint of which nobody knows.
+func (m *module) bury(e *endpoint) {
+	e.tearDown()
+	m.dying = slices.DeleteFunc(m.dying, func(d *endpoint) bool { return d == e })
+}
+
+func (m *module) unreachable(why string) error {
+	return fmt.Errorf("rail %s: %w: %s", m.cfg.Rail, btl.ErrUnreachable, why)
+}
+
+// nextEpoch is the epoch of our next incarnation; 0 if there is none left.
+func (p *peer) nextEpoch() uint32 {
+	if p.epoch == math.MaxUint32 {
+		return 0
+	}
+	return max(p.least, p.epoch+1)
+}
+
+// revive makes the listener anew if it has broken, at the port that the card says.
+func (m *module) revive() error {
+	if m.listener >= 0 {
+		return nil
+	}
+	fd, _, err := m.listenAt(m.port)
+	if err != nil {
+		return err
+	}
+	if err := m.entrance.add(fd); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	m.listener = fd
+	return nil
+}
+
+func (m *module) peer(rank int) *peer {
+	p := m.peers[rank]
+	if p == nil {
+		p = &peer{rank: rank}
+		m.peers[rank] = p
+	}
+	return p
+}
+
+// watchTraffic adds the connection of an endpoint to those that are polled.
+func (m *module) watchTraffic(fd int, e *endpoint) error {
+	if err := m.traffic.add(fd); err != nil {
+		return err
+	}
+	for len(m.byFD) <= fd {
+		m.byFD = append(m.byFD, nil)
+	}
+	m.byFD[fd] = e
+	return nil
+}
+
+// watchDoor adds a connection in its handshake.
+func (m *module) watchDoor(fd int, g guest) error {
+	if err := m.entrance.add(fd); err != nil {
+		return err
+	}
+	m.door[fd] = g
+	return nil
+}
+
+// unwatchDoor takes it out; its owner has forgotten it already.
+func (m *module) unwatchDoor(fd int) { m.entrance.remove(fd) }
+
+// forget takes an endpoint out of what turns look at.
+func (m *module) forget(e *endpoint) {
+	if i := slices.Index(m.ready, e); i >= 0 {
+		m.ready = slices.Delete(m.ready, i, i+1)
+	}
+	if m.hot == e {
+		m.hot = nil
+		if len(m.ready) > 0 {
+			m.hot = m.ready[0]
+		}
+		m.look = true
+	}
+}
+
+// Progress implements btl.Module.
+func (m *module) Progress() int {
+	m.inside = true
+	n := 0
+	if len(m.leftover) > 0 {
+		n += m.takeLeftovers()
+	}
+	if h := m.hot; h != nil {
+		if got := h.receive(); got > 0 {
+			n += got
+			m.silent = 0
+		} else {
+			m.silent++
+		}
+	}
+	m.turns++
+	if m.look || len(m.ready) > 1 && (m.turns%aroundEvery == 0 || m.silent > coldTurns) {
+		n += m.lookAround()
+	}
+	if len(m.blocked) > 0 && m.turns%blockedEvery == 0 {
+		m.flushBlocked()
+	}
+	if m.unsettled || m.turns%attendEvery == 0 {
+		n += m.attend()
+	}
+	if len(m.dirty) > 0 {
+		m.flushDirty()
+	}
+	if len(m.owing) > 0 {
+		m.settleDebts(false)
+	}
+	m.inside = false
+	if a := m.alarm; a != nil {
+		a.turned(len(m.owing) > 0 || m.unsettled)
+	}
+	return n
+}
+
+// lookAround reads all connections that have something.
+func (m *module) lookAround() int {
+	m.look = false
+	n := 0
+	for _, ev := range m.traffic.poll() {
+		e := m.byFD[ev.Fd]
+		if e == nil || e.state != btl.Up {
+			continue // closed by what was handed up in this turn
+		}
+		if got := e.receive(); got > 0 {
+			n += got
+			if m.hot != e && e.state == btl.Up {
+				m.hot, m.silent = e, 0
+			}
+		}
+	}
+	return n
+}
+
+// attend does what is not for every turn.
+func (m *module) attend() int {
+	if m.closed {
+		return 0
+	}
+	before := m.now
+	m.now = m.cfg.Clock.Now()
+	m.unsettled, m.crowd = false, false
+	m.excuse(before)
+	n := 0
+	for _, ev := range m.entrance.poll() {
+		if fd := int(ev.Fd); fd == m.listener {
+			m.letIn()
+		} else if g := m.door[fd]; g != nil {
+			n += g.step()
+		}
+	}
+	n += m.attendStrangers()
+	n += m.dialAgain()
+	n += m.readUnwritable()
+	n += faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
+		e.held.Remove(op)
+		op.Done(op, nil)
+	})
+	n += m.failDoomed()
+	n += m.checkHealth()
+	n += m.drain()
+	m.freeBuffers(mostBuffers)
+	m.unsettled = m.unsettled || m.crowd || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying)+len(m.dirty) > 0 ||
+		m.railErr != nil || m.railDoom != nil
+	return n
+}
+
+// failDoomed fails what was found broken where that could not be said. What comes up meanwhile is for the next turn.
+func (m *module) failDoomed() int {
+	n := 0
+	if err := m.railDoom; err != nil {
+		m.railDoom = nil
+		m.failRail(err)
+		n++
+	}
+	doomed := m.doomed
+	m.doomed = nil
+	for _, e := range doomed {
+		if e.state == btl.Up {
+			e.fail(e.doom)
+			n++
+		}
+	}
+	return n
+}
+
+// drain ends what has failed.
+func (m *module) drain() int {
+	n := 0
+	dying := m.dying
+	m.dying = nil
+	for _, e := range dying {
+		e.report() // if Connect gave it out only after it had failed
+		n += e.tearDown() + 1
+		if e.wanted && !e.byRail {
+			m.cfg.Events.Drained(m, e.p.rank)
+		}
+	}
+	if m.railErr != nil && len(m.dying) == 0 {
+		m.railErr = nil
+		m.cfg.Events.Drained(m, btl.AllPeers)
+		n++
+	}
+	return n
+}
+
+// Fail implements btl.Module.
+func (m *module) Fail(cause error) {
+	if !m.closed {
+		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
+	}
+}
+
+// failRail fails all endpoints at once. The listener stays if it can: the rail may come back, and its card is known.
+func (m *module) failRail(err *btl.Error) {
+	if m.railErr != nil {
+		return
+	}
+	m.railErr = err
+	m.unsettled = true
+	for _, p := range m.peers {
+		if p != nil && p.ep != nil && p.ep.state == btl.Up {
+			p.ep.byRail = true
+			p.ep.begin(err)
+		}
+	}
+	if m.listener >= 0 && !listens(m.listener) {
+		_ = unix.Close(m.listener)
+		m.listener = -1
+	}
+	m.cfg.Events.Failed(m, btl.AllPeers, err)
+}
+
+// listens reports whether a listener works.
+func listens(fd int) bool {
+	v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && v != 0
+}
+
+// closeAll closes what the module itself holds.
+func (m *module) closeAll() error {
+	var errs []error
+	if m.alarm != nil {
+		errs = append(errs, m.alarm.close())
+	}
+	for _, p := range []*poller{m.traffic, m.entrance} {
+		if p != nil {
+			errs = append(errs, p.close())
+		}
+	}
+	if m.listener >= 0 {
+		errs = append(errs, unix.Close(m.listener))
+		m.listener = -1
+	}
+	m.freeBuffers(0)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,231 @@
+package tcp
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+const (
+	// mostPacked is the longest fragment that is copied next to its head; what is longer is sent from where it lies. Below it the
+	// copy is cheaper than a further piece for the system to gather.
+	mostPacked = 2048
+	// mostBatch bounds the fragments, mostBatchBytes the bytes that go to the system at once.
+	mostBatch      = 32
+	mostBatchBytes = 512 << 10
+	// packedBytes is room for the heads of a batch, its headers and its short fragments.
+	packedBytes = mostBatch * (headBytes + btl.MaxHeaderBytes + mostPacked)
+)
+
+// sending is a module's room for putting a batch together.
+type sending struct {
+	packed  [packedBytes]byte
+	vectors [2*mostBatch + 3]unix.Iovec
+	msg     unix.Msghdr
+	ops     [mostBatch]*btl.Op
+	inline  [mostBatch]int // of each operation's frame, how much is packed
+}
+
+// putHead writes the head of a frame of ours, with an acknowledgement of all that was taken.
+func (e *endpoint) putHead(b []byte, k kind, tag btl.Tag, length int) {
+	h := head{length: uint32(length), ack: e.taken, epoch: e.epoch, kind: k, tag: tag}
+	h.put(b)
+}
+
+// sendPacked sends a short fragment at once, before which there is nothing to be sent.
+func (e *endpoint) sendPacked(op *btl.Op) {
+	n := op.Len()
+	b := e.m.out.packed[:headBytes+n]
+	e.putHead(b, frameFrag, op.Tag, n)
+	copy(b[headBytes:], op.Hdr[:op.HdrLen])
+	copy(b[headBytes+int(op.HdrLen):], op.Payload)
+	sent, errno := send(e.fd, b)
+	if sent == len(b) {
+		e.unacked.Push(op)
+		e.carried()
+		return
+	}
+	if errno != 0 {
+		e.unsent.Push(op)
+		e.refused(errno)
+		return
+	}
+	e.rest = append(e.rest[:0], b[sent:]...)
+	e.unacked.Push(op)
+	e.carried()
+	e.refused(unix.EAGAIN)
+}
+
+// refused notes that the socket has not taken everything.
+func (e *endpoint) refused(errno unix.Errno) {
+	m := e.m
+	if isTransient(errno) {
+		if !e.blocked {
+			e.blocked = true
+			m.blocked = append(m.blocked, e)
+		}
+		return
+	}
+	// What the peer has sent before may still be there to be read, and say more.
+	if e.writeErr == 0 {
+		e.writeErr = errno
+		m.unwritable = append(m.unwritable, e)
+		m.unsettled = true
+	}
+}
+
+// flush sends as much as the socket takes.
+func (e *endpoint) flush() {
+	for e.phase == phaseReady && e.state == btl.Up && e.writeErr == 0 && e.hasToSend() {
+		if !e.flushBatch() {
+			return
+		}
+	}
+}
+
+func (e *endpoint) hasToSend() bool {
+	return !e.unsent.Empty() || e.current != nil || len(e.rest) > 0 || e.bye
+}
+
+// flushBatch sends a batch, and reports whether the socket took all of it.
+func (e *endpoint) flushBatch() bool {
+	s := &e.m.out
+	vectors := s.vectors[:0]
+	total := 0
+	add := func(b []byte) {
+		if len(b) > 0 {
+			v := unix.Iovec{Base: &b[0]}
+			v.SetLen(len(b))
+			vectors = append(vectors, v)
+			total += len(b)
+		}
+	}
+	add(e.rest)
+	if e.current != nil {
+		add(e.current.Payload[e.offset:])
+	}
+	before := total
+	used, from, n := 0, 0, 0 // packed[from:used] is not in vectors yet
+	for n < mostBatch && total < mostBatchBytes {
+		op := e.unsent.Pop()
+		if op == nil {
+			break
+		}
+		size := op.Len()
+		start := used
+		e.putHead(s.packed[used:used+headBytes], frameFrag, op.Tag, size)
+		used += headBytes
+		used += copy(s.packed[used:], op.Hdr[:op.HdrLen])
+		if size <= mostPacked {
+			used += copy(s.packed[used:], op.Payload)
+		} else {
+			add(s.packed[from:used])
+			from = used
+			add(op.Payload)
+		}
+		s.ops[n], s.inline[n] = op, used-start
+		n++
+	}
+	bye := e.bye && e.unsent.Empty()
+	if bye {
+		e.putHead(s.packed[used:used+headBytes], frameBye, 0, 0)
+		used += headBytes
+	}
+	add(s.packed[from:used])
+	s.msg = unix.Msghdr{Iov: &vectors[0]}
+	s.msg.SetIovlen(len(vectors))
+	sent, errno := sendVectors(e.fd, &s.msg)
+	if errno != 0 {
+		sent = 0
+	}
+	if sent > before {
+		e.carried() // the first of these frames was begun, so it will be finished
+	}
+	e.settleBatch(sent, n, bye)
+	clear(vectors)
+	clear(s.ops[:n])
+	if sent == total {
+		e.blocked = false
+		return true
+	}
+	if errno == 0 {
+		errno = unix.EAGAIN
+	}
+	e.refused(errno)
+	return false
+}
+
+// settleBatch books what was sent of a batch of n operations.
+func (e *endpoint) settleBatch(sent, n int, bye bool) {
+	s := &e.m.out
+	k := min(sent, len(e.rest))
+	e.rest = e.rest[:copy(e.rest, e.rest[k:])]
+	sent -= k
+	if op := e.current; op != nil {
+		k := min(sent, len(op.Payload)-e.offset)
+		e.offset += k
+		sent -= k
+		if e.offset == len(op.Payload) {
+			e.current = nil
+			e.unacked.Push(op)
+		}
+	}
+	at, i := 0, 0
+	for ; i < n && sent > 0; i++ {
+		op, inline := s.ops[i], s.inline[i]
+		if sent < inline {
+			e.rest = append(e.rest, s.packed[at+sent:at+inline]...)
+		}
+		at += inline
+		sent = max(sent-inline, 0)
+		outside := 0
+		if op.Len() > mostPacked {
+			outside = len(op.Payload)
+		}
+		if sent < outside || len(e.rest) > 0 && outside > 0 {
+			e.current, e.offset = op, sent
+			sent = 0
+		} else {
+			sent -= outside
+			e.unacked.Push(op)
+		}
+	}
+	for j := n - 1; j >= i; j-- {
+		e.unsent.PushFront(s.ops[j])
+	}
+	if bye && i == n && sent > 0 {
+		e.rest = append(e.rest, s.packed[at+sent:at+headBytes]...)
+		e.bye = false
+	}
+}
+
+// soil has an endpoint flushed at the end of this turn, or of the next.
+func (m *module) soil(e *endpoint) {
+	if !e.dirty {
+		e.dirty = true
+		m.dirty = append(m.dirty, e)
+		m.unsettled = true
+	}
+}
+
+// flushDirty sends what was posted from inside of what the turn has handed up.
+func (m *module) flushDirty() {
+	for i := 0; i < len(m.dirty); i++ {
+		e := m.dirty[i]
+		e.dirty = false
+		if !e.blocked {
+			e.flush()
+		}
+	}
+	m.dirty = m.dirty[:0]
+}
+
+// flushBlocked tries those again whose sockets were full.
+func (m *module) flushBlocked() {
+	list := m.blocked
+	m.blocked = m.blocked[:0]
+	for _, e := range list {
+		e.blocked = false
+		e.flush()
+	}
+}

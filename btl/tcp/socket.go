@@ -1,0 +1,214 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls that every turn makes do not pass through Go's scheduler (RawSyscall): none of them blocks, for all sockets are
+// non-blocking, and none takes longer than it takes to copy what it moves.
+
+// recv reads what there is, at most len(b).
+func recv(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+	return int(n), errno
+}
+
+// send writes what fits.
+func send(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	return int(n), errno
+}
+
+// sendVectors writes what fits.
+func sendVectors(fd int, msg *unix.Msghdr) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)), unix.MSG_NOSIGNAL)
+	return int(n), errno
+}
+
+// isTransient says of an error that it may be over soon.
+func isTransient(errno unix.Errno) bool {
+	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
+}
+
+// sockaddr is an address as the system wants it.
+func sockaddr(a netip.AddrPort, zone uint32) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone}
+}
+
+// zoneOf is the number of the interface that a link-local address is good on.
+func zoneOf(a netip.Addr) (uint32, error) {
+	if a.Zone() == "" {
+		return 0, nil
+	}
+	i, err := net.InterfaceByName(a.Zone())
+	if err != nil {
+		return 0, fmt.Errorf("interface of %v: %w", a, err)
+	}
+	return uint32(i.Index), nil
+}
+
+// socket makes a socket of the rail's family.
+func (m *module) socket() (int, error) {
+	family := unix.AF_INET6
+	if m.cfg.Local.Is4() {
+		family = unix.AF_INET
+	}
+	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+}
+
+// backlog is how many connections the system keeps for us, if its own bound (somaxconn) lets it.
+const backlog = 4096
+
+// listen makes the listener, at a port that is free.
+func (m *module) listen() (fd int, port uint16, err error) {
+	first, last := m.cfg.FirstPort, m.cfg.LastPort
+	for port := int(first); port <= int(last); port++ {
+		fd, got, err := m.listenAt(uint16(port))
+		if err == nil {
+			return fd, got, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return -1, 0, err
+		}
+	}
+	if first == 0 {
+		return -1, 0, fmt.Errorf("listen on %v: no port is free: %w", m.cfg.Local, unix.EADDRINUSE)
+	}
+	return -1, 0, fmt.Errorf("listen on %v: none of ports %d to %d is free: %w", m.cfg.Local, first, last, unix.EADDRINUSE)
+}
+
+func (m *module) listenAt(port uint16) (int, uint16, error) {
+	fd, err := m.socket()
+	if err != nil {
+		return -1, 0, fmt.Errorf("make a socket: %w", err)
+	}
+	fail := func(what string, err error) (int, uint16, error) {
+		_ = unix.Close(fd)
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			return -1, 0, fmt.Errorf("%s %v: this machine has no such address: %w", what, m.cfg.Local, err)
+		}
+		return -1, 0, fmt.Errorf("%s %v: %w", what, m.cfg.Local, err)
+	}
+	// So that a port of the range whose old connections linger can be had again.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return fail("prepare to listen on", err)
+	}
+	if err := m.sizeBuffers(fd); err != nil { // accepted sockets inherit them
+		return fail("prepare to listen on", err)
+	}
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, port), m.zone)); err != nil {
+		return fail("listen on", err)
+	}
+	if err := unix.Listen(fd, backlog); err != nil {
+		return fail("listen on", err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return fail("port of the listener on", err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		port = uint16(sa.Port)
+	case *unix.SockaddrInet6:
+		port = uint16(sa.Port)
+	}
+	return fd, port, nil
+}
+
+func (m *module) sizeBuffers(fd int) error {
+	for _, o := range [...]struct{ option, bytes int }{{unix.SO_SNDBUF, m.cfg.SendBuffer}, {unix.SO_RCVBUF, m.cfg.ReceiveBuffer}} {
+		if o.bytes > 0 {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.bytes); err != nil {
+				return fmt.Errorf("size a socket's buffer: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// keepAliveProbes is how many times the system asks a silent peer's machine, each a third of KeepAlive after the last.
+const keepAliveProbes = 3
+
+// tune sets what a connection needs. TCP_USER_TIMEOUT is not set: it would also end connections to peers that are well but do not read
+// for so long, because they compute, once their windows are full. What it is good for is done in health.go.
+func (m *module) tune(fd int) error {
+	idle := int((m.cfg.KeepAlive + time.Second - 1) / time.Second)
+	for _, o := range [...]struct{ level, option, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, max(1, idle/keepAliveProbes)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveProbes},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.option, o.value); err != nil {
+			return fmt.Errorf("prepare a socket: %w", err)
+		}
+	}
+	return nil
+}
+
+// bindAddressNoPort (IP_BIND_ADDRESS_NO_PORT): the port is chosen when the peer is known, so that the same one serves for several peers.
+const bindAddressNoPort = 24
+
+// dial begins a connection. The errno is that of the step that failed; local says that it was the binding to our own address.
+func (m *module) dial(to netip.AddrPort) (fd int, local bool, errno unix.Errno) {
+	fd, err := m.socket()
+	if err != nil {
+		return -1, false, asErrno(err)
+	}
+	err = errors.Join(m.sizeBuffers(fd), m.tune(fd))
+	if err == nil {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, bindAddressNoPort, 1) // without it there are only fewer ports
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, 0), m.zone))
+		local = err != nil
+	}
+	if err == nil {
+		err = unix.Connect(fd, sockaddr(to, m.zone))
+		if errors.Is(err, unix.EINPROGRESS) {
+			err = nil
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, local, asErrno(err)
+	}
+	return fd, false, 0
+}
+
+// asErrno is the errno in an error; EIO if there is none.
+func asErrno(err error) unix.Errno {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return unix.EIO
+	}
+	return errno
+}
+
+// The ioctls of tcp(7) that tell how much of what was written is not acknowledged, and how much not even sent.
+const (
+	unacknowledged = 0x5411 // SIOCOUTQ
+	unsentBytes    = 0x894b // SIOCOUTQNSD
+)
+
+// left is how many bytes the system still has to bring to the peer's machine. On one machine what is sent is there.
+func left(fd int, sameMachine bool) int {
+	request := uint(unacknowledged)
+	if sameMachine {
+		request = unsentBytes
+	}
+	n, err := unix.IoctlGetInt(fd, request)
+	if err != nil {
+		return 0
+	}
+	return n
+}
