@@ -52,7 +52,7 @@ func TestConformanceIPv6(t *testing.T) {
 func TestConformanceSmall(t *testing.T) {
 	btltest.TestBTL(t, pairs(Config{
 		Local: loopback4, Secret: secret,
-		FragBytes: 4096, WindowFrags: 3, WindowBytes: 8192, BufferBytes: 4096 + headBytes, SendBuffer: 1, ReceiveBuffer: 1,
+		FragBytes: 4096, WindowFrags: 3, WindowBytes: 8192, BufferBytes: 4096 + headBytes, SendBuffer: 8192,
 	}))
 }
 

@@ -112,12 +112,17 @@ func (e *endpoint) struck(op *btl.Op) {
 
 // haunt sends, first of all, what is left of incarnations before this one.
 func (p *peer) haunt(e *endpoint) {
+	var left []ghost
 	for _, g := range p.ghosts {
+		if g.epoch >= e.epoch {
+			left = append(left, g)
+			continue
+		}
 		var b [headBytes]byte
 		h := head{length: uint32(len(g.bytes)), epoch: g.epoch, kind: frameFrag, tag: g.tag}
 		h.put(b[:])
 		e.rest = append(append(e.rest, b[:]...), g.bytes...)
 		e.m.injector.fired++
 	}
-	p.ghosts = nil
+	p.ghosts = left
 }
