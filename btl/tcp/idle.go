@@ -43,10 +43,17 @@ type alarm struct {
 	timer   *time.Timer
 	running atomic.Bool
 	care    atomic.Bool   // something is owed
+	news    atomic.Uint32 // for the next turn
 	stamp   atomic.Uint32 // changes with each turn in which something is owed
 	seen    uint32        // the timer's
 	shut    atomic.Bool
 }
+
+// What a turn may have to see to that nothing else tells it of.
+const (
+	newsDoor    = 1 << iota // somebody has come, or said something
+	newsStalled             // what is owed has waited long enough
+)
 
 // The epoll's two events.
 const (
@@ -97,13 +104,16 @@ func (a *alarm) run() {
 		if err != nil || a.shut.Load() {
 			return
 		}
+		for _, ev := range a.events[:n] {
+			if ev.Fd == wakeEntrance {
+				a.news.Or(newsDoor)
+				if a.kick != nil {
+					a.kick()
+				}
+			}
+		}
 		if a.bell != nil {
 			a.bell.Ring()
-		}
-		for _, ev := range a.events[:max(n, 0)] {
-			if ev.Fd == wakeEntrance && a.kick != nil {
-				a.kick()
-			}
 		}
 	}
 }
@@ -145,6 +155,7 @@ func (a *alarm) expired() {
 	if now := a.stamp.Load(); now != a.seen {
 		a.seen = now
 	} else {
+		a.news.Or(newsStalled)
 		a.kick()
 	}
 	a.timer.Reset(stallNanos)

@@ -351,14 +351,18 @@ func (m *module) Progress() int {
 	if len(m.blocked) > 0 && m.turns%blockedEvery == 0 {
 		m.flushBlocked()
 	}
-	if m.unsettled || m.turns%attendEvery == 0 {
+	news := uint32(0)
+	if a := m.alarm; a != nil && a.news.Load() != 0 {
+		news = a.news.Swap(0)
+	}
+	if m.unsettled || news != 0 || m.turns%attendEvery == 0 {
 		n += m.attend()
 	}
 	if len(m.dirty) > 0 {
 		m.flushDirty()
 	}
 	if len(m.owing) > 0 {
-		m.settleDebts(false)
+		m.settleDebts(news&newsStalled != 0)
 	}
 	m.inside = false
 	if a := m.alarm; a != nil {

@@ -1,0 +1,357 @@
+package tcp
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Next to each figure is that of bare sockets, which two goroutines poll in the same way, without heads, acknowledgements or epochs: less than
+// that no transport over TCP takes.
+
+// mate is Events that count.
+type mate struct {
+	arrived atomic.Int64
+	bytes   int
+	last    byte
+	done    int
+	failed  *btl.Error
+	drained int
+}
+
+func (c *mate) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+	c.arrived.Add(1)
+	c.bytes += len(frag)
+	if len(frag) > 0 {
+		c.last = frag[len(frag)-1]
+	}
+}
+func (c *mate) Failed(_ btl.Module, _ int, err *btl.Error) { c.failed = err }
+func (c *mate) Drained(btl.Module, int)                    { c.drained++ }
+
+// couple is two modules that are connected.
+type couple struct {
+	a, b   *module
+	ea, eb btl.Endpoint
+	va, vb *mate
+}
+
+func newCouple(t testing.TB, cfg Config) *couple {
+	c := &couple{va: &mate{}, vb: &mate{}}
+	cfg.Secret, cfg.Size = secret, 2
+	if !cfg.Local.IsValid() {
+		cfg.Local = loopback4
+	}
+	c.a, c.b = newAt(t, cfg, 0, c.va), newAt(t, cfg, 1, c.vb)
+	c.connect(t)
+	return c
+}
+
+func newAt(t testing.TB, cfg Config, rank int, ev btl.Events) *module {
+	cfg.Rank, cfg.Events = rank, ev
+	m, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m.(*module)
+}
+
+// connect connects both ends, and waits until they are.
+func (c *couple) connect(t testing.TB) {
+	var err error
+	c.ea, err = c.a.Connect(1, c.b.Card())
+	require.NoError(t, err)
+	c.eb, err = c.b.Connect(0, c.a.Card())
+	require.NoError(t, err)
+	c.until(t, "a connection", func() bool {
+		return c.ea.(*endpoint).phase == phaseReady && c.eb.(*endpoint).phase == phaseReady
+	})
+}
+
+// until polls both ends until cond holds.
+func (c *couple) until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	until(t, what, cond, c.a, c.b)
+}
+
+func until(t testing.TB, what string, cond func() bool, ms ...*module) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for i := 1; !cond(); i++ {
+		n := 0
+		for _, m := range ms {
+			n += m.Progress()
+		}
+		if n == 0 && i%64 == 0 {
+			time.Sleep(20 * time.Microsecond)
+			require.True(t, time.Now().Before(deadline), "waited too long for %s", what)
+		}
+	}
+}
+
+// bareSockets is a connection over loopback.
+func bareSockets(t testing.TB) (a, b int) {
+	m := newAt(t, Config{Size: 1, Local: loopback4}, 0, &mate{})
+	c, err := parseCard(m.Card())
+	require.True(t, err)
+	a, _, errno := m.dial(c.address)
+	require.Zero(t, errno)
+	for b = -1; b < 0; {
+		b, _, _ = unix.Accept4(m.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	}
+	require.NoError(t, m.tune(b))
+	t.Cleanup(func() { _, _ = unix.Close(a), unix.Close(b) })
+	return a, b
+}
+
+// move moves all of b one way.
+func move(fd int, b []byte, call func(int, []byte) (int, unix.Errno), stop *atomic.Bool) {
+	for len(b) > 0 && !stop.Load() {
+		if n, errno := call(fd, b); errno == 0 {
+			b = b[n:]
+		}
+	}
+}
+
+// beside runs a function on a goroutine of its own until the benchmark is over.
+func beside(b *testing.B, f func(stop *atomic.Bool)) (over func()) {
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		f(&stop)
+	}()
+	return func() {
+		stop.Store(true)
+		wg.Wait()
+	}
+}
+
+func BenchmarkPingPong(b *testing.B) {
+	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) { barePingPong(b, size) })
+		b.Run(fmt.Sprintf("btl-%d", size), func(b *testing.B) { pingPong(b, size) })
+	}
+}
+
+func barePingPong(b *testing.B, size int) {
+	x, y := bareSockets(b)
+	over := beside(b, func(stop *atomic.Bool) {
+		buf := make([]byte, size)
+		for !stop.Load() {
+			move(y, buf, recv, stop)
+			move(y, buf, send, stop)
+		}
+	})
+	buf := make([]byte, size)
+	var never atomic.Bool
+	once := func() {
+		move(x, buf, send, &never)
+		move(x, buf, recv, &never)
+	}
+	for range 100 {
+		once()
+	}
+	b.ResetTimer()
+	for range b.N {
+		once()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/way")
+	over()
+}
+
+// message is what goes to and fro: as many fragments as it takes.
+type message struct {
+	ops  []btl.Op
+	done int
+}
+
+func newMessage(m *module, size int) *message {
+	msg := &message{}
+	longest := m.Attrs().MaxSendBytes - 16
+	buf := make([]byte, size)
+	for len(buf) > 0 {
+		n := min(len(buf), longest)
+		msg.ops = append(msg.ops, btl.Op{Payload: buf[:n:n], HdrLen: 16, Done: func(*btl.Op, error) { msg.done++ }})
+		buf = buf[n:]
+	}
+	return msg
+}
+
+// post sends it, and waits as MPI_Send does if it was sent before.
+func (msg *message) post(m *module, e btl.Endpoint, stop *atomic.Bool) {
+	for msg.done%len(msg.ops) != 0 && !stop.Load() {
+		m.Progress()
+	}
+	for i := range msg.ops {
+		for e.Send(&msg.ops[i]) != nil && !stop.Load() {
+			m.Progress()
+		}
+	}
+}
+
+func pingPong(b *testing.B, size int) {
+	c := newCouple(b, Config{})
+	over := beside(b, func(stop *atomic.Bool) {
+		msg := newMessage(c.b, size)
+		for want := int64(0); !stop.Load(); {
+			want += int64(len(msg.ops))
+			for c.vb.arrived.Load() < want && !stop.Load() {
+				c.b.Progress()
+			}
+			if !stop.Load() {
+				msg.post(c.b, c.eb, stop)
+			}
+		}
+	})
+	msg := newMessage(c.a, size)
+	var never atomic.Bool
+	want := int64(0)
+	once := func() {
+		msg.post(c.a, c.ea, &never)
+		want += int64(len(msg.ops))
+		for c.va.arrived.Load() < want {
+			c.a.Progress()
+		}
+	}
+	for range 100 {
+		once()
+	}
+	b.ResetTimer()
+	for range b.N {
+		once()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/way")
+	over()
+}
+
+func BenchmarkStream(b *testing.B) {
+	for _, size := range []int{8, 64 << 10, 1 << 20} {
+		if size > 8 {
+			b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) { bareStream(b, size) })
+		}
+		b.Run(fmt.Sprintf("btl-%d", size), func(b *testing.B) { stream(b, size) })
+	}
+}
+
+func bareStream(b *testing.B, size int) {
+	x, y := bareSockets(b)
+	var got atomic.Int64
+	over := beside(b, func(stop *atomic.Bool) {
+		buf := make([]byte, 512<<10)
+		for !stop.Load() {
+			if n, errno := recv(y, buf); errno == 0 {
+				got.Add(int64(n))
+			}
+		}
+	})
+	b.SetBytes(int64(size))
+	buf := make([]byte, size)
+	var never atomic.Bool
+	b.ResetTimer()
+	for range b.N {
+		move(x, buf, send, &never)
+	}
+	for got.Load() < int64(b.N)*int64(size) {
+		runtime.Gosched()
+	}
+	b.StopTimer()
+	over()
+}
+
+func stream(b *testing.B, size int) {
+	c := newCouple(b, Config{})
+	over := beside(b, func(stop *atomic.Bool) {
+		for !stop.Load() {
+			c.b.Progress()
+		}
+	})
+	b.SetBytes(int64(size))
+	var msgs [8]*message
+	for i := range msgs {
+		msgs[i] = newMessage(c.a, size)
+	}
+	var never atomic.Bool
+	b.ResetTimer()
+	for i := range b.N {
+		msgs[i%len(msgs)].post(c.a, c.ea, &never)
+	}
+	for i, msg := range msgs {
+		for i < b.N && msg.done%len(msg.ops) != 0 {
+			c.a.Progress()
+		}
+	}
+	for c.vb.arrived.Load() < int64(b.N*len(msgs[0].ops)) {
+		runtime.Gosched()
+	}
+	b.StopTimer()
+	over()
+}
+
+// BenchmarkSerial has one goroutine play both ends, so that it shows what a message costs and not how the machine shares out its processors.
+// Of many short runs the shortest counts.
+func BenchmarkSerial(b *testing.B) {
+	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) {
+			x, y := bareSockets(b)
+			from, to := make([]byte, size), make([]byte, size)
+			b.SetBytes(int64(size))
+			shortest(b, func() {
+				for sent, got := 0, 0; got < size; {
+					if n, errno := send(x, from[sent:]); errno == 0 && sent < size {
+						sent += n
+					}
+					if n, errno := recv(y, to[got:]); errno == 0 {
+						got += n
+					}
+				}
+				x, y = y, x
+			})
+		})
+		b.Run(fmt.Sprintf("btl-%d", size), func(b *testing.B) {
+			c := newCouple(b, Config{})
+			x, y := newMessage(c.a, size), newMessage(c.b, size)
+			var never atomic.Bool
+			b.SetBytes(int64(size))
+			shortest(b, func() {
+				want := c.vb.arrived.Load() + int64(len(x.ops))
+				x.post(c.a, c.ea, &never)
+				for c.vb.arrived.Load() < want {
+					c.b.Progress()
+					if len(x.ops) > 1 {
+						c.a.Progress()
+					}
+				}
+				c.a, c.b, c.ea, c.eb, c.va, c.vb, x, y = c.b, c.a, c.eb, c.ea, c.vb, c.va, y, x
+			})
+		})
+	}
+}
+
+// shortest runs once in groups, and reports the time of one in the fastest.
+func shortest(b *testing.B, once func()) {
+	const group = 20
+	for range 2 * group {
+		once()
+	}
+	best := time.Duration(1 << 62)
+	b.ResetTimer()
+	for done := 0; done < b.N; done += group {
+		start := time.Now()
+		for range group {
+			once()
+		}
+		best = min(best, time.Since(start))
+	}
+	b.ReportMetric(float64(best.Nanoseconds())/group, "best-ns")
+}

@@ -1,0 +1,204 @@
+package tcp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func someCards() []card {
+	return []card{
+		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
+		{rank: 7, size: 9, nonce: lifeNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: mostFragBytes},
+		{rank: 1, size: mostRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
+	}
+}
+
+// FuzzCard: what is taken for a card is one, and no other bytes mean the same.
+func FuzzCard(f *testing.F) {
+	for _, c := range someCards() {
+		f.Add(c.encode())
+	}
+	f.Add(make([]byte, cardBytes))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, ok := parseCard(b)
+		if !ok {
+			return
+		}
+		require.Equal(t, b, c.encode())
+		require.Less(t, c.rank, c.size)
+		require.True(t, c.address.IsValid())
+	})
+}
+
+func TestCard(t *testing.T) {
+	for _, c := range someCards() {
+		got, ok := parseCard(c.encode())
+		require.True(t, ok)
+		require.Equal(t, c, got)
+	}
+	bad := someCards()
+	bad[0].address = netip.MustParseAddrPort("0.0.0.0:1")
+	bad[1].rank = bad[1].size
+	bad[2].address = netip.MustParseAddrPort("[2001:db8::1]:0")
+	for _, c := range bad {
+		_, ok := parseCard(c.encode())
+		require.False(t, ok, "%+v", c)
+	}
+}
+
+var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: lifeNonce{6}, toNonce: lifeNonce{7}, nonce: nonce{8}}
+
+// FuzzHello: nothing but what the peer has said in answer to this challenge is taken for it.
+func FuzzHello(f *testing.F) {
+	c := newCodec(secret)
+	challenge := nonce{1, 2, 3}
+	said := c.appendHello(nil, &challenge, &someHello)
+	f.Add(said, byte(1))
+	f.Add(said[:helloBytes-1], byte(1))
+	f.Add(append(said[:helloBytes:helloBytes], 0), byte(1))
+	f.Add(newCodec([]byte("another")).appendHello(nil, &challenge, &someHello), byte(1))
+	f.Add(make([]byte, helloBytes), byte(0))
+	f.Fuzz(func(t *testing.T, b []byte, first byte) {
+		h, ok := c.parseHello(b, &nonce{first, 2, 3})
+		if string(b) == string(said) && first == 1 {
+			require.True(t, ok)
+			require.Equal(t, someHello, h)
+			return
+		}
+		require.False(t, ok)
+	})
+}
+
+// FuzzAnswer: likewise, of what the acceptor says.
+func FuzzAnswer(f *testing.F) {
+	c := newCodec(secret)
+	challenge := nonce{1, 2, 3}
+	hi := c.appendHello(nil, &challenge, &someHello)
+	said := c.appendAnswer(nil, &challenge, hi, answer{verdictAccept, 9})
+	f.Add(said)
+	f.Add(c.appendAnswer(nil, &challenge, hi[1:], answer{verdictAccept, 9}))
+	f.Add(hi[helloBytes-answerBytes:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, ok := c.parseAnswer(b, &challenge, hi)
+		require.Equal(t, string(b) == string(said), ok)
+		if ok {
+			require.Equal(t, answer{verdictAccept, 9}, a)
+		}
+	})
+}
+
+// TestRoles: what one end has said does not do as the other's.
+func TestRoles(t *testing.T) {
+	c := newCodec(secret)
+	challenge := nonce{1}
+	require.NotEqual(t, append([]byte(nil), c.seal(roleConnector, &challenge, []byte("x"))...), c.seal(roleAcceptor, &challenge, []byte("x")))
+	for _, a := range []answer{{0, 1}, {verdictEnd, 1}, {verdictAccept, 0}} {
+		_, ok := c.parseAnswer(c.appendAnswer(nil, &challenge, nil, a), &challenge, nil)
+		require.False(t, ok, "%+v", a)
+	}
+	for _, change := range []func(*hello){
+		func(h *hello) { h.from = h.to }, func(h *hello) { h.from = h.size }, func(h *hello) { h.to = h.size }, func(h *hello) { h.epoch = 0 },
+	} {
+		h := someHello
+		change(&h)
+		_, ok := c.parseHello(c.appendHello(nil, &challenge, &h), &challenge)
+		require.False(t, ok, "%+v", h)
+	}
+}
+
+// FuzzHead: what is taken for a head is one, and no other bytes mean the same.
+func FuzzHead(f *testing.F) {
+	for _, h := range []head{
+		{length: 100, ack: 1, epoch: 2, kind: frameFrag, tag: 3},
+		{length: 1000, ack: 1<<32 - 1, epoch: 1, kind: frameFrag},
+		{ack: 7, epoch: 8, kind: frameAck},
+		{epoch: 8, kind: frameBye},
+		{length: 1001, epoch: 1, kind: frameFrag},
+		{length: 1, epoch: 1, kind: frameAck},
+		{epoch: 1, kind: kindEnd},
+	} {
+		var b [headBytes]byte
+		h.put(b[:])
+		f.Add(b[:])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < headBytes {
+			return
+		}
+		h, ok := parseHead(b, 1000)
+		if !ok {
+			return
+		}
+		require.LessOrEqual(t, h.length, uint32(1000))
+		var again [headBytes]byte
+		h.put(again[:])
+		require.Equal(t, b[:headBytes], again[:])
+	})
+}
+
+// recorder is Events that keep what arrives.
+type recorder struct {
+	mate
+	frags []string
+}
+
+func (r *recorder) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
+	r.mate.Arrived(m, peer, tag, frag)
+	r.frags = append(r.frags, string(frag))
+}
+
+// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once and in order, or fails the endpoint
+// for what it is.
+func FuzzStream(f *testing.F) {
+	frame := func(h head, body string) []byte {
+		b := make([]byte, headBytes)
+		h.length = uint32(len(body))
+		h.put(b)
+		return append(b, body...)
+	}
+	one := frame(head{epoch: 1, kind: frameFrag, tag: 1}, "one")
+	f.Add(append(one, frame(head{epoch: 1, kind: frameFrag}, "")...), byte(3))
+	f.Add(append(one, frame(head{epoch: 1, kind: frameBye}, "")...), byte(1))
+	f.Add(append(one, frame(head{epoch: 1, kind: frameAck, ack: 1}, "")...), byte(255))
+	f.Add(append(one, frame(head{epoch: 2, kind: frameFrag}, "from the future")...), byte(16))
+	m := newAt(f, Config{Size: 2, Local: loopback4, Secret: secret, FragBytes: 64, BufferBytes: 128}, 0, &mate{})
+	f.Fuzz(func(t *testing.T, b []byte, step byte) {
+		ev := &recorder{}
+		m.cfg.Events = ev
+		e := m.newEndpoint(&peer{rank: 1}, 1)
+		e.wanted = true
+		e.phase, e.buf = phaseReady, make([]byte, m.cfg.BufferBytes)
+		fed := 0
+		for e.state == btl.Up && fed < len(b) {
+			n := copy(e.buf[e.w:], b[fed:min(len(b), fed+int(step)+1)])
+			require.Positive(t, n, "no room to read into")
+			fed += n
+			e.w += n
+			for e.parse(); e.more; e.parse() {
+			}
+		}
+		// The same by a plain reader.
+		var want []string
+		failed := false
+		for rest := b[:fed]; !failed && len(rest) >= headBytes; {
+			h, ok := parseHead(rest, 64)
+			if failed = !ok || h.ack != 0 || h.epoch > 1; failed || len(rest) < headBytes+int(h.length) {
+				break
+			}
+			if h.kind == frameFrag {
+				want = append(want, string(rest[headBytes:headBytes+int(h.length)]))
+			}
+			failed = h.kind == frameBye
+			rest = rest[headBytes+int(h.length):]
+		}
+		require.Equal(t, want, ev.frags)
+		if e.state != btl.Up {
+			require.True(t, ev.failed.Class == btl.ClassProtocol || ev.failed.Class == btl.ClassClosed)
+		}
+		m.leftover, m.owing, m.dying, m.dirty = nil, nil, nil, nil
+	})
+}

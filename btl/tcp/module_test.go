@@ -1,0 +1,289 @@
+package tcp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+func TestConfigOutOfRange(t *testing.T) {
+	good := Config{Size: 2, Local: loopback4, Events: &mate{}}
+	for name, change := range map[string]func(*Config){
+		"size":           func(c *Config) { c.Size = 0 },
+		"rank":           func(c *Config) { c.Rank = 2 },
+		"negative rank":  func(c *Config) { c.Rank = -1 },
+		"events":         func(c *Config) { c.Events = nil },
+		"no address":     func(c *Config) { c.Local = netip.Addr{} },
+		"any address":    func(c *Config) { c.Local = netip.IPv4Unspecified() },
+		"multicast":      func(c *Config) { c.Local = netip.MustParseAddr("224.0.0.1") },
+		"ports":          func(c *Config) { c.FirstPort, c.LastPort = 20, 10 },
+		"first port":     func(c *Config) { c.LastPort = 10 },
+		"fragment":       func(c *Config) { c.FragBytes = btl.MaxHeaderBytes - 1 },
+		"long fragment":  func(c *Config) { c.FragBytes = mostFragBytes + 1 },
+		"eager":          func(c *Config) { c.EagerBytes = mostFragBytes },
+		"window":         func(c *Config) { c.WindowFrags = -1 },
+		"window's bytes": func(c *Config) { c.WindowBytes = 10 },
+		"buffer":         func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
+		"send buffer":    func(c *Config) { c.SendBuffer = -1 },
+		"receive buffer": func(c *Config) { c.ReceiveBuffer = -1 },
+		"bandwidth":      func(c *Config) { c.BandwidthMBps = -1 },
+		"connect":        func(c *Config) { c.ConnectTimeout = -time.Second },
+		"handshake":      func(c *Config) { c.HandshakeTimeout = time.Microsecond },
+		"keep-alive":     func(c *Config) { c.KeepAlive = time.Millisecond },
+		"user timeout":   func(c *Config) { c.UserTimeout = 2 * mostTime },
+		"strangers":      func(c *Config) { c.Strangers = -1 },
+	} {
+		c := good
+		change(&c)
+		_, err := New(c)
+		require.ErrorIs(t, err, errConfig, name)
+	}
+	m, err := New(good)
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+}
+
+func TestAddressNotLocal(t *testing.T) {
+	_, err := New(Config{Size: 2, Local: netip.MustParseAddr("203.0.113.77"), Events: &mate{}})
+	require.ErrorIs(t, err, unix.EADDRNOTAVAIL)
+	require.ErrorContains(t, err, "rail tcp:203.0.113.77: listen on 203.0.113.77: this machine has no such address")
+}
+
+// TestPorts: a module listens at a port of its range, and says so if none is free.
+func TestPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	taken := uint16(l.Addr().(*net.TCPAddr).Port)
+	_, err = New(Config{Size: 2, Local: loopback4, Events: &mate{}, FirstPort: taken, LastPort: taken})
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.ErrorContains(t, err, "is free")
+	m := newAt(t, Config{Size: 2, Local: loopback4, FirstPort: taken, LastPort: taken + 50}, 0, &mate{})
+	require.Greater(t, m.port, taken)
+	require.LessOrEqual(t, m.port, taken+50)
+}
+
+func TestCardsThatLeadNowhere(t *testing.T) {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
+	c := card{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
+	for name, change := range map[string]func(*card){
+		"family":       func(c *card) { c.address = netip.MustParseAddrPort("[::1]:9") },
+		"no loopback":  func(c *card) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
+		"another host": func(c *card) { c.host[0]++ },
+	} {
+		d := c
+		change(&d)
+		_, err := m.Connect(1, d.encode())
+		require.ErrorIs(t, err, btl.ErrUnreachable, name)
+	}
+	for name, change := range map[string]func(*card){
+		"size":      func(c *card) { c.size = 3 },
+		"fragments": func(c *card) { c.frag-- },
+	} {
+		d := c
+		change(&d)
+		_, err := m.Connect(1, d.encode())
+		var be *btl.Error
+		require.ErrorAs(t, err, &be, name)
+		require.Equal(t, btl.ClassUsage, be.Class)
+	}
+}
+
+// TestSecretLater: without the job's secret nobody is let in and nobody asked.
+func TestSecretLater(t *testing.T) {
+	va, vb := &mate{}, &mate{}
+	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
+	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
+	_, err := a.Connect(1, b.Card())
+	require.ErrorIs(t, err, errNoSecret)
+	e, err := b.Connect(0, a.Card())
+	require.NoError(t, err)
+	for range 200 {
+		a.Progress()
+		b.Progress()
+	}
+	require.Zero(t, a.greeted)
+	a.SetSecret(secret)
+	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
+	require.NoError(t, e.Send(&op))
+	until(t, "the fragment", func() bool { return va.arrived.Load() == 1 && vb.done == 1 }, a, b)
+}
+
+// TestRefused: nobody listens any more where the card leads.
+func TestRefused(t *testing.T) {
+	va := &mate{}
+	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
+	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, &mate{})
+	require.NoError(t, b.Close())
+	e, err := a.Connect(1, b.Card())
+	require.NoError(t, err)
+	until(t, "the refusal", func() bool { return e.State() == btl.Drained }, a)
+	require.Equal(t, btl.ClassPath, va.failed.Class)
+	require.Equal(t, "ECONNREFUSED", va.failed.Native)
+	require.Equal(t, btl.SideRemote, va.failed.Side)
+}
+
+// TestNoAnswer: somebody listens there who does not answer.
+func TestNoAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	va := &mate{}
+	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}, 0, va)
+	c := card{rank: 1, size: 2, host: a.host, address: netip.MustParseAddrPort(l.Addr().String()), frag: uint32(a.cfg.FragBytes)}
+	e, err := a.Connect(1, c.encode())
+	require.NoError(t, err)
+	until(t, "the deadline", func() bool { return e.State() == btl.Drained }, a)
+	require.Equal(t, btl.ClassPath, va.failed.Class)
+	require.Equal(t, "ETIMEDOUT", va.failed.Native)
+}
+
+// TestListenerBreaks: that is the end of the whole rail, which can come back, at the same port.
+func TestListenerBreaks(t *testing.T) {
+	c := newCouple(t, Config{})
+	require.NoError(t, unix.Shutdown(c.a.listener, unix.SHUT_RD)) // which ends listening
+	c.a.Fail(errors.New("to see"))
+	require.Equal(t, -1, c.a.listener)
+	c.until(t, "the rail to be drained", func() bool { return c.va.drained == 1 && c.eb.State() == btl.Drained })
+	require.Equal(t, btl.AllPeers, c.va.failed.Peer)
+	c.connect(t)
+	require.GreaterOrEqual(t, c.a.listener, 0)
+	require.Equal(t, c.ea.Epoch(), c.eb.Epoch())
+}
+
+// TestKick: a rank that computes lets a peer in all the same, and acknowledges what it has taken.
+func TestKick(t *testing.T) {
+	var mu sync.Mutex // the engine's of rank 0
+	var a *module
+	kicks := make(chan struct{}, 1)
+	over := make(chan struct{})
+	defer func() { close(kicks); <-over }()
+	va, vb := &mate{}, &mate{}
+	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Kick: func() {
+		select {
+		case kicks <- struct{}{}:
+		default:
+		}
+	}})
+	require.NoError(t, err)
+	a = m.(*module)
+	go func() {
+		defer close(over)
+		for range kicks {
+			mu.Lock()
+			a.Progress()
+			mu.Unlock()
+		}
+	}()
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		require.NoError(t, a.Close())
+	}()
+	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
+	e, err := b.Connect(0, a.Card())
+	require.NoError(t, err)
+	until(t, "rank 0 to let rank 1 in", func() bool { return e.(*endpoint).phase == phaseReady }, b)
+
+	// Its program takes a fragment, which would be answered as a rule, and turns to something else.
+	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
+	mu.Lock()
+	a.peers[1].ep.chatty = true
+	require.NoError(t, e.Send(&op))
+	for va.arrived.Load() == 0 {
+		a.Progress()
+	}
+	owed := len(a.owing)
+	mu.Unlock()
+	require.Equal(t, 1, owed)
+	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
+}
+
+// TestAcknowledgementsRide: while two ranks answer each other there is no acknowledgement of its own.
+func TestAcknowledgementsRide(t *testing.T) {
+	c := newCouple(t, Config{})
+	var ops [2]btl.Op
+	ends := []struct {
+		e *endpoint
+		v *mate
+	}{{c.ea.(*endpoint), c.vb}, {c.eb.(*endpoint), c.va}}
+	var lone [2]uint64
+	for round := range 100 {
+		for i, end := range ends {
+			ops[i] = btl.Op{Payload: make([]byte, 8), Done: func(*btl.Op, error) {}}
+			before := end.v.arrived.Load()
+			require.NoError(t, end.e.Send(&ops[i]))
+			c.until(t, "the fragment", func() bool { return end.v.arrived.Load() > before })
+		}
+		for i, end := range ends {
+			if round == 10 {
+				lone[i] = end.e.loneTurn
+			}
+			if round > 10 {
+				require.Equal(t, lone[i], end.e.loneTurn, "an acknowledgement of its own")
+			}
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	all, err := Addresses(nil, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	again, err := Addresses(nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, all, again)
+	lo, err := Addresses([]string{"127.0.0.0/8"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, loopback4, lo[0].Address)
+
+	ip := netip.MustParseAddr
+	found := []candidate{
+		{3, "docker0", ip("172.17.0.1"), true, false},
+		{2, "eth0", ip("fe80::1"), true, false},
+		{2, "eth0", ip("2001:db8::2"), true, false},
+		{2, "eth0", ip("10.0.0.2"), true, false},
+		{1, "lo", ip("::1"), true, true},
+		{1, "lo", ip("127.0.0.1"), true, true},
+		{4, "eth1", ip("10.1.0.2"), false, false},
+		{5, "ib0", ip("10.2.0.2"), true, false},
+	}
+	for _, c := range []struct {
+		include, exclude []string
+		want             []string
+		err              string
+	}{
+		{nil, nil, []string{"10.0.0.2", "2001:db8::2", "10.2.0.2"}, ""},
+		{nil, []string{"eth0", "ib0"}, []string{"127.0.0.1", "::1"}, ""},
+		{nil, []string{"10.2.0.0/16", "eth1"}, []string{"10.0.0.2", "2001:db8::2"}, ""},
+		{[]string{"eth0"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
+		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.2.0.2"}, ""},
+		{[]string{"docker0", "lo"}, []string{"::1"}, []string{"127.0.0.1", "172.17.0.1"}, ""},
+		{[]string{"fe80::1"}, nil, []string{"fe80::1%eth0"}, ""},
+		{[]string{"eht0"}, nil, nil, `included interface "eht0": this machine has none`},
+		{nil, []string{"192.168.0.0/16"}, nil, `excluded network "192.168.0.0/16": this machine has no address in it`},
+		{[]string{"10.0.0.0/99"}, nil, nil, `included network "10.0.0.0/99"`},
+		{[]string{"eth1"}, nil, nil, `included interface "eth1" is down`},
+		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left"},
+	} {
+		got, err := choose(found, c.include, c.exclude)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		var names []string
+		for _, i := range got {
+			names = append(names, i.Address.String())
+		}
+		require.Equal(t, c.want, names, "include %v, exclude %v", c.include, c.exclude)
+	}
+}
