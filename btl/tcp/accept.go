@@ -9,15 +9,20 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// mostAccepts bounds how many connections one turn lets in.
-const mostAccepts = 8
+const (
+	// mostAccepts bounds how many connections one turn lets in.
+	mostAccepts = 8
+	// graceNanos is how long a stranger can stay even if others wait to be let in. A peer needs less. Those others wait in the system's
+	// queue, so that however many there are a peer among them has its turn.
+	graceNanos = 10e6
+)
 
 // stranger is a connection that somebody has begun. It has been sent a challenge, and nothing else until it proves that it knows the
 // secret. It costs this much memory, a socket, and HandshakeTimeout.
 type stranger struct {
 	m         *module
 	fd        int
-	until     int64
+	since     int64
 	challenge nonce
 	buf       [helloBytes + 1]byte // one more than anybody may say
 	n         int
@@ -31,6 +36,9 @@ func (m *module) letIn() {
 		return
 	}
 	for range mostAccepts {
+		if !m.hasRoom() {
+			break
+		}
 		r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(m.listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
@@ -47,14 +55,22 @@ func (m *module) letIn() {
 	m.crowd = true // there may be more
 }
 
-// greet sends a stranger its challenge. If there are too many of them the oldest has to go: a peer comes again.
-func (m *module) greet(fd int) {
-	if len(m.strangers) >= m.cfg.Strangers {
-		if i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return !s.known }); i >= 0 {
-			m.drop(m.strangers[i])
-		}
+// hasRoom reports whether another stranger can be let in. If there are too many of them the oldest has to go; was it a peer, it comes again.
+func (m *module) hasRoom() bool {
+	if len(m.strangers)-m.waiting < m.cfg.Strangers {
+		return true
 	}
-	s := &stranger{m: m, fd: fd, until: m.now + int64(m.cfg.HandshakeTimeout), challenge: m.draw()}
+	i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return !s.known })
+	if m.now-m.strangers[i].since < graceNanos {
+		return false
+	}
+	m.drop(m.strangers[i])
+	return true
+}
+
+// greet sends a stranger its challenge.
+func (m *module) greet(fd int) {
+	s := &stranger{m: m, fd: fd, since: m.now, challenge: m.draw()}
 	if m.tune(fd) != nil {
 		_ = unix.Close(fd)
 		return
@@ -78,6 +94,9 @@ func (m *module) release(s *stranger) {
 	delete(m.door, s.fd)
 	if i := slices.Index(m.strangers, s); i >= 0 {
 		m.strangers = slices.Delete(m.strangers, i, i+1)
+		if s.known {
+			m.waiting--
+		}
 	}
 }
 
@@ -121,6 +140,7 @@ func (s *stranger) step() int {
 		}
 	}
 	s.known = true
+	m.waiting++
 	return m.consider(s, p)
 }
 
@@ -209,7 +229,7 @@ func (m *module) attendStrangers() int {
 		switch {
 		case s.known:
 			n += m.consider(s, m.peer(int(s.hello.from)))
-		case m.now >= s.until:
+		case m.now-s.since >= int64(m.cfg.HandshakeTimeout):
 			m.drop(s)
 		}
 		if i < len(m.strangers) && m.strangers[i] == s {

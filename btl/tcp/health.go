@@ -14,12 +14,14 @@ import (
 // A connection on which nothing is sent is kept alive by the system (SO_KEEPALIVE). One on which something is sent and not acknowledged by
 // the peer's machine the system would give up after a quarter of an hour, or after TCP_USER_TIMEOUT, which however
 // also ends connections whose peer is well but has not read for so long, because its program computes, so that its window is full:
-// Linux counts the time for which it probes a closed window, answered or not. So the system is asked (TCP_INFO) what it waits for. A
-// probe of a closed window that the peer's machine answers is a sign of life, and while none is under way nothing is waited for.
+// Linux counts the time for which it probes a closed window, answered or not. So the system is asked (TCP_INFO) what it waits for: a
+// probe of a closed window, or what was sent, or sent again, last. If the peer's machine has answered that, be it that it has no room, it is
+// there, and until the next is sent nothing is waited for. One probe may go unanswered: Linux does not answer more than two a second.
 
 // health is how long a connection's machine has been waited for.
 type health struct {
 	waited int64
+	acked  uint64 // bytes, as of the last look
 }
 
 const (
@@ -41,7 +43,7 @@ func (m *module) checkHealth() int {
 			continue
 		}
 		e := p.ep
-		if !m.awaits(e.fd, gap) {
+		if !e.awaits(gap) {
 			e.health.waited = 0
 			continue
 		}
@@ -56,10 +58,23 @@ func (m *module) checkHealth() int {
 }
 
 // awaits reports whether the system waits for an acknowledgement on a connection, and has had none in the last so many nanoseconds.
-func (m *module) awaits(fd int, nanos int64) bool {
-	info := &m.info
+func (e *endpoint) awaits(nanos int64) bool {
+	info := &e.m.info
 	size := uint32(unsafe.Sizeof(*info))
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(e.fd), unix.IPPROTO_TCP, unix.TCP_INFO,
 		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&size)), 0)
-	return errno == 0 && (info.Unacked > 0 || info.Probes > 0) && int64(info.Last_ack_recv)*1e6 >= nanos
+	if errno != 0 {
+		return false
+	}
+	moved := info.Bytes_acked != e.health.acked
+	e.health.acked = info.Bytes_acked
+	switch {
+	case moved:
+		return false
+	case info.Unacked > 0 && info.Retransmits > 1 && info.Snd_wnd > 0:
+		return true // whatever comes from there: ours does not get there
+	case info.Probes > 1, info.Unacked > 0 && info.Last_ack_recv > info.Last_data_sent:
+		return int64(info.Last_ack_recv)*1e6 >= nanos
+	}
+	return false
 }

@@ -68,6 +68,7 @@ type module struct {
 	alarm    *alarm        // nil if there is nobody to wake
 
 	strangers []*stranger // oldest first
+	waiting   int         // of those, who are none: peers whom we cannot answer yet
 	greeted   int         // ever
 	crowd     bool        // more connections may be waiting than were let in
 	dialing   []*endpoint // whose connection is not there yet
@@ -399,15 +400,18 @@ func (m *module) attend() int {
 	m.now = m.cfg.Clock.Now()
 	m.unsettled, m.crowd = false, false
 	m.excuse(before)
-	n := 0
+	n, come := 0, false
 	for _, ev := range m.entrance.poll() {
 		if fd := int(ev.Fd); fd == m.listener {
-			m.letIn()
+			come = true
 		} else if g := m.door[fd]; g != nil {
 			n += g.step()
 		}
 	}
 	n += m.attendStrangers()
+	if come { // last, so that those who were here before have had their say
+		m.letIn()
+	}
 	n += m.dialAgain()
 	n += m.readUnwritable()
 	n += faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {

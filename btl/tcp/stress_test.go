@@ -1,0 +1,444 @@
+package tcp
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	mrand "math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// descriptors is how many this process has open.
+func descriptors(t testing.TB) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// leavesNothing checks that what is made after it is gone at the end of the test.
+func leavesNothing(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	before := descriptors(t)
+	t.Cleanup(func() {
+		goleak.VerifyNone(t, ignore)
+		require.LessOrEqual(t, descriptors(t), before, "descriptors left open")
+	})
+}
+
+// TestOpenAtOnce: both ends connect at the same time, again and again, in any order of turns, and always get one connection of one epoch.
+func TestOpenAtOnce(t *testing.T) {
+	leavesNothing(t)
+	va, vb := &mate{}, &mate{}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t)}
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
+	rng := mrand.New(mrand.NewPCG(1, 1))
+	var ops [2]btl.Op
+	for round := range 1000 {
+		ea, err := a.Connect(1, b.Card())
+		require.NoError(t, err)
+		for range rng.IntN(4) {
+			a.Progress()
+		}
+		eb, err := b.Connect(0, a.Card())
+		require.NoError(t, err)
+		done := 0
+		gotA, gotB := va.arrived.Load(), vb.arrived.Load()
+		for i, e := range []btl.Endpoint{ea, eb} {
+			ops[i] = btl.Op{Payload: []byte{1, 2, 3}, Done: func(_ *btl.Op, err error) {
+				require.NoError(t, err)
+				done++
+			}}
+			require.NoError(t, e.Send(&ops[i]))
+		}
+		until(t, "both fragments", func() bool {
+			for range rng.IntN(3) {
+				a.Progress()
+			}
+			return done == 2 && va.arrived.Load() == gotA+1 && vb.arrived.Load() == gotB+1
+		}, a, b)
+		require.Equal(t, uint32(round+1), ea.Epoch())
+		require.Equal(t, uint32(round+1), eb.Epoch())
+		ea.Fail(errors.New("enough"))
+		eb.Fail(errors.New("enough"))
+		until(t, "the end", func() bool { return ea.State() == btl.Drained && eb.State() == btl.Drained }, a, b)
+	}
+	require.Equal(t, 1000, va.drained)
+	require.Equal(t, 1000, vb.drained)
+	require.Empty(t, a.strangers)
+	require.Empty(t, a.door)
+}
+
+// end is one end of a stream of numbered fragments that goes on whatever happens to connections.
+type end struct {
+	mate
+	t    *testing.T
+	m    *module
+	peer *end
+	rank int
+	e    btl.Endpoint
+
+	next  uint64 // to be sent: all below are known to have arrived, or are under way
+	under int
+	want  uint64 // to arrive: all below have
+	again uint64 // fragments that came twice, after their first acknowledgement was lost
+	ops   [16]btl.Op
+	free  []*btl.Op
+	retry []uint64
+}
+
+// Arrived checks bytes and order. A fragment whose fate its sender did not know comes again.
+func (x *end) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+	n := binary.LittleEndian.Uint64(frag)
+	require.LessOrEqual(x.t, n, x.want, "a gap")
+	require.Equal(x.t, pattern(n), frag)
+	if n == x.want {
+		x.want++
+	} else {
+		x.again++
+	}
+}
+
+// Drained has those sent again that did not succeed.
+func (x *end) Drained(m btl.Module, peer int) { x.mate.Drained(m, peer) }
+
+// pattern is the fragment of a number.
+func pattern(n uint64) []byte {
+	size := 8 + int(n*2654435761%3000)
+	if n%50 == 0 {
+		size += 100 << 10
+	}
+	b := make([]byte, 8, size)
+	binary.LittleEndian.PutUint64(b, n)
+	for len(b) < size {
+		b = append(b, byte(uint64(len(b))*n>>3))
+	}
+	return b
+}
+
+func (x *end) pump() {
+	if x.e == nil || x.e.State() == btl.Drained {
+		if len(x.free) < len(x.ops) {
+			return
+		}
+		if len(x.retry) > 0 { // the oldest that did not succeed, and all after it
+			x.next = x.retry[0]
+			for _, n := range x.retry {
+				x.next = min(x.next, n)
+			}
+			x.retry = nil
+		}
+		e, err := x.m.Connect(x.peer.rank, x.peer.m.Card())
+		require.NoError(x.t, err)
+		x.e = e
+	}
+	for x.e.State() == btl.Up && len(x.free) > 0 {
+		op := x.free[len(x.free)-1]
+		n := x.next
+		*op = btl.Op{Payload: pattern(n), Done: func(op *btl.Op, err error) {
+			if err != nil {
+				x.retry = append(x.retry, n)
+			}
+			x.free = append(x.free, op)
+		}}
+		if x.e.Send(op) != nil {
+			return
+		}
+		x.free = x.free[:len(x.free)-1]
+		x.next++
+	}
+}
+
+// TestConnectionsBreak: connections are cut at any time in traffic both ways, by either end, as the network would and as the layer above does. Every byte
+// arrives, and nothing is left behind.
+func TestConnectionsBreak(t *testing.T) {
+	leavesNothing(t)
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Kick: func() {}}
+	var x [2]*end
+	for i := range x {
+		x[i] = &end{t: t, rank: i}
+		x[i].m = newAt(t, cfg, i, x[i])
+		for j := range x[i].ops {
+			x[i].free = append(x[i].free, &x[i].ops[j])
+		}
+	}
+	x[0].peer, x[1].peer = x[1], x[0]
+	rng := mrand.New(mrand.NewPCG(2, 2))
+	turn := func() {
+		for _, e := range x {
+			e.pump()
+			e.m.Progress()
+		}
+	}
+	breaks := 0
+	for round := 0; breaks < 100; round++ {
+		goal := [2]uint64{x[0].want + 1 + rng.Uint64N(60), x[1].want + 1}
+		for i := 0; x[0].want < goal[0] || x[1].want < goal[1]; i++ {
+			turn()
+			require.Less(t, i, 1<<20, "nothing moves any more")
+			if i%256 == 255 {
+				time.Sleep(50 * time.Microsecond) // pauses between attempts are by the clock
+			}
+		}
+		at := x[rng.IntN(2)]
+		switch rng.IntN(4) {
+		case 0:
+			at.e.Fail(errors.New("the layer above has had enough"))
+			breaks++
+		case 1:
+			at.m.Fail(errors.New("the rail was pulled"))
+			breaks++
+		default:
+			if at.m.Break(at.peer.rank) {
+				breaks++
+			}
+		}
+	}
+	last := [2]uint64{x[0].next + 20, x[1].next + 20}
+	for i := 0; x[0].want < last[1] || x[1].want < last[0]; i++ {
+		turn()
+		require.Less(t, i, 1<<20, "nothing moves any more")
+		if i%256 == 255 {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	t.Logf("%d and %d fragments, of which %d and %d came again", x[0].want, x[1].want, x[0].again, x[1].again)
+}
+
+// TestStrangers: ten thousand connections of people who do not know the secret, while two ranks talk. Nothing of them reaches Events, and their
+// number is bounded.
+func TestStrangers(t *testing.T) {
+	leavesNothing(t)
+	c := newCouple(t, Config{Bell: newBell(t), Kick: func() {}})
+	card, ok := parseCard(c.b.Card())
+	require.True(t, ok)
+	known := newCodec(secret)
+	other := newCodec([]byte("guessed"))
+	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: card.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
+	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was listened to
+	var said [][]byte
+	garbage := make([]byte, helloBytes)
+	_, _ = rand.Read(garbage)
+	said = append(said, recorded, garbage, garbage[:50], nil, append(recorded[:len(recorded):len(recorded)], 1), make([]byte, 4096))
+
+	var op btl.Op
+	rounds, strange, most := 0, 0, 0
+	var open []int
+	pingPong := func() {
+		before := c.vb.arrived.Load()
+		done := false
+		op = btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) {
+			require.NoError(t, err)
+			done = true
+		}}
+		require.NoError(t, c.ea.Send(&op))
+		c.until(t, "a fragment", func() bool { return done && c.vb.arrived.Load() == before+1 })
+		rounds++
+		most = max(most, len(c.b.strangers))
+	}
+	const total = 10000
+	for strange < total {
+		for range 50 {
+			fd, _, errno := c.a.dial(card.address)
+			if errno == unix.EADDRNOTAVAIL {
+				break // no port is left: those of strangers that have gone linger
+			}
+			require.Zero(t, errno)
+			open = append(open, fd)
+			strange++
+			b := said[strange%len(said)]
+			if strange%7 == 0 { // who waits for the challenge, and does not know the secret
+				var ch nonce
+				pingPong()
+				if n, _ := recv(fd, ch[:]); n == nonceBytes {
+					b = other.appendHello(nil, &ch, &hi)
+				}
+			}
+			if len(b) > 0 {
+				_, _ = send(fd, b)
+			}
+		}
+		pingPong()
+		for len(open) > 200 { // some are silent for longer than they may
+			// A reset, so that ports do not linger.
+			_ = unix.SetsockoptLinger(open[0], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(open[0])
+			open = open[1:]
+		}
+	}
+	for _, fd := range open {
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Close(fd)
+	}
+	c.until(t, "all to have gone", func() bool { return len(c.b.strangers) == 0 })
+	require.LessOrEqual(t, most, defaultStrangers)
+	require.EqualValues(t, rounds, c.vb.arrived.Load())
+	require.Zero(t, c.va.arrived.Load())
+	require.Nil(t, c.va.failed)
+	require.Nil(t, c.vb.failed)
+	require.Greater(t, c.b.greeted, total/2)
+	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.greeted, strange, most)
+}
+
+// TestPeersGetInBetweenStrangers: a crowd that fills the table again and again does not keep a peer out.
+func TestPeersGetInBetweenStrangers(t *testing.T) {
+	va, vb := &mate{}, &mate{}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Strangers: 8}
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
+	card, _ := parseCard(b.Card())
+	var open []int
+	crowd := func() {
+		for range 10 {
+			if fd, _, errno := a.dial(card.address); errno == 0 {
+				open = append(open, fd)
+			}
+		}
+		for len(open) > 50 {
+			_ = unix.Close(open[0])
+			open = open[1:]
+		}
+	}
+	crowd()
+	e, err := a.Connect(1, b.Card())
+	require.NoError(t, err)
+	i := 0
+	until(t, "a way in", func() bool {
+		if i++; i%3 == 0 {
+			crowd()
+		}
+		return e.(*endpoint).phase == phaseReady
+	}, a, b)
+	for _, fd := range open {
+		_ = unix.Close(fd)
+	}
+	require.Equal(t, btl.Up, e.State())
+}
+
+// deafen has the system drop whatever comes for a socket, as if its machine were gone.
+func deafen(t testing.TB, fd int) {
+	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+	require.NoError(t, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop}))
+}
+
+// TestMachineGone: what is sent to a machine that is not there any more fails in time, though the system would try on.
+func TestMachineGone(t *testing.T) {
+	c := newCouple(t, Config{UserTimeout: 300 * time.Millisecond})
+	deafen(t, c.eb.(*endpoint).fd)
+	var err error
+	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
+	require.NoError(t, c.ea.Send(&op))
+	until(t, "the timeout", func() bool { return err != nil }, c.a)
+	require.Equal(t, "ETIMEDOUT", c.va.failed.Native)
+	require.Equal(t, btl.ClassPath, c.va.failed.Class)
+	require.ErrorIs(t, err, unix.ETIMEDOUT)
+	until(t, "the end", func() bool { return c.va.drained == 1 }, c.a)
+}
+
+// TestPeerComputes: a peer that does not read for longer than that, so that its window is full, is none that is gone.
+func TestPeerComputes(t *testing.T) {
+	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})
+	buf := make([]byte, 64<<10)
+	ops := make([]btl.Op, 400)
+	done := 0
+	for i := range ops {
+		ops[i] = btl.Op{Payload: buf, Done: func(_ *btl.Op, err error) {
+			require.NoError(t, err)
+			done++
+		}}
+		require.NoError(t, c.ea.Send(&ops[i]))
+	}
+	require.True(t, c.ea.(*endpoint).blocked, "the socket takes it all")
+	info := func() *unix.TCPInfo {
+		v, err := unix.GetsockoptTCPInfo(c.ea.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		require.NoError(t, err)
+		return v
+	}
+	// A probe has been answered, and more than the timeout has passed since.
+	start := time.Now()
+	until(t, "time", func() bool { return time.Since(start) > 900*time.Millisecond && info().Probes == 0 }, c.a)
+	require.Equal(t, btl.Up, c.ea.State())
+	c.until(t, "all to arrive", func() bool { return done == len(ops) && c.vb.arrived.Load() == int64(len(ops)) })
+}
+
+// TestNonsense: a peer that knows the secret and sends what makes no sense is found out (C8).
+func TestNonsense(t *testing.T) {
+	put := func(h head) []byte {
+		b := make([]byte, headBytes)
+		h.put(b)
+		return b
+	}
+	random := make([]byte, 100)
+	_, _ = rand.Read(random)
+	random[15] = 1
+	for name, bytes := range map[string][]byte{
+		"random":                  random,
+		"long":                    put(head{length: defaultFragBytes + 1, epoch: 1, kind: frameFrag}),
+		"acknowledges too much":   put(head{ack: 1, epoch: 1, kind: frameAck}),
+		"acknowledges the past":   put(head{ack: 1<<32 - 1, epoch: 1, kind: frameAck}),
+		"epoch to come":           put(head{epoch: 2, kind: frameAck}),
+		"no epoch":                put(head{kind: frameAck}),
+		"unknown":                 put(head{epoch: 1, kind: kindEnd}),
+		"acknowledgement of size": put(head{length: 1, epoch: 1, kind: frameAck}),
+	} {
+		c := newCouple(t, Config{})
+		_, errno := send(c.ea.(*endpoint).fd, bytes)
+		require.Zero(t, errno)
+		c.until(t, name, func() bool { return c.vb.drained == 1 })
+		require.Equal(t, btl.ClassProtocol, c.vb.failed.Class, name)
+		require.Equal(t, btl.SideRemote, c.vb.failed.Side)
+		require.Zero(t, c.vb.arrived.Load())
+	}
+}
+
+// TestGoodbye: what was sent before Close arrives, and the peer is told that it was on purpose.
+func TestGoodbye(t *testing.T) {
+	leavesNothing(t)
+	c := newCouple(t, Config{})
+	buf := make([]byte, 50<<10)
+	var ops [40]btl.Op
+	ended := 0
+	for i := range ops {
+		ops[i] = btl.Op{Payload: buf, Done: func(*btl.Op, error) { ended++ }}
+		require.NoError(t, c.ea.Send(&ops[i]))
+	}
+	op := btl.Op{Payload: buf, Done: func(*btl.Op, error) {}}
+	require.NoError(t, c.eb.Send(&op)) // lies unread at the other end
+	require.NoError(t, c.a.Close())
+	require.Equal(t, len(ops), ended)
+	until(t, "the good-bye", func() bool { return c.vb.drained == 1 }, c.b)
+	require.EqualValues(t, len(ops), c.vb.arrived.Load())
+	require.Equal(t, btl.ClassClosed, c.vb.failed.Class)
+	require.Equal(t, btl.SideRemote, c.vb.failed.Side)
+}
+
+// TestProcessEnds: the connection of a process that is killed says so, but not why.
+func TestProcessEnds(t *testing.T) {
+	c := newCouple(t, Config{})
+	for _, breaks := range []func(fd int){
+		func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },
+		func(fd int) { // what is not read when a process ends has the system send a reset
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			require.NoError(t, unix.Dup3(null, fd, unix.O_CLOEXEC))
+			require.NoError(t, unix.Close(null))
+		},
+	} {
+		before := c.vb.drained
+		breaks(c.ea.(*endpoint).fd)
+		until(t, "the end of the other end", func() bool { return c.vb.drained == before+1 }, c.b)
+		require.Equal(t, btl.ClassPath, c.vb.failed.Class)
+		require.Contains(t, []string{"EOF", "ECONNRESET"}, c.vb.failed.Native)
+		require.Equal(t, btl.SideRemote, c.vb.failed.Side)
+		c.ea.Fail(errors.New("its end"))
+		c.until(t, "our end", func() bool { return c.ea.State() == btl.Drained })
+		c.connect(t)
+	}
+}
