@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"btl":                    {"progress"},
 	"btl/btltest":            {"btl", "progress"},
 	"btl/faults":             {"btl"},
+	"btl/tcp":                {"btl", "btl/faults", "progress"},
 	"btl/ibverbs":            {"btl", "btl/faults", "btl/ibverbs/verbs", "progress"},
 	"btl/ibverbs/libibverbs": {"btl/ibverbs/verbs", "internal/rdma"},
 	"btl/ibverbs/simhca":     {"btl/ibverbs/verbs"},
@@ -34,7 +35,7 @@ var mayImport = map[string][]string{
 	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "request", "progress"}, // a harness
 	"pml/simulate":           {"pml/simulation"},
 	"wireup":                 {},
-	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},
+	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},
 	"internal/observe":       {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
 	"mpitest":                {"comm", "request", "internal/observe"},
 	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},

@@ -52,19 +52,30 @@ func (r *rails) open(bell *progress.PipeBell) error {
 		switch {
 		case name == "self":
 			err = r.openSelf(bell)
-		case name != "sm" && name != "ibverbs":
-			return fmt.Errorf("transport %q: %w", name, ErrNotSupported)
-		case r.job.size == 1:
+		case r.job.size == 1 || r.sharedSuffices():
 		case name == "sm":
 			err = r.openShared(bell)
-		default:
+		case name == "ibverbs":
 			err = r.openVerbs(bell)
+		default:
+			err = r.openTCP(bell)
 		}
 		if err != nil {
 			r.missing = append(r.missing, missing{name, err})
 		}
 	}
 	return r.mustSuffice()
+}
+
+// sharedSuffices reports whether every rank is reached by shared memory, which does not fail: what comes after it in the list is not needed.
+func (r *rails) sharedSuffices() bool { return r.has("sm") && localRanks(r.client) == r.job.size }
+
+// kick is what a rail calls that has news while the rank may be busy elsewhere.
+func (r *rails) kick() func() {
+	if r.job.kicker == nil {
+		r.job.kicker = newKicker(r.job.eng)
+	}
+	return r.job.kicker.kick
 }
 
 func (r *rails) openSelf(bell *progress.PipeBell) error {
@@ -196,6 +207,9 @@ type way struct{ local, remote int }
 func (r *rails) waysTo(peer int, transport string) []way {
 	var ways []way
 	card := r.cards[peer]
+	if transport == "tcp" {
+		return r.tcpWays(peer, card)
+	}
 	for i, l := range r.list {
 		if l.name != transport {
 			continue

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/tunable"
 	"github.com/mpigo/mpigo/wireup"
 )
 
@@ -23,7 +24,7 @@ func (r *rails) mustSuffice() error {
 		return nil
 	}
 	self := r.self != nil || !slices.Contains(r.allowed, "self")
-	if self && (r.job.size == 1 || r.has("ibverbs") || r.has("sm") && localRanks(r.client) == r.job.size) {
+	if self && (r.job.size == 1 || r.has("ibverbs") || r.has("tcp") || r.has("sm") && localRanks(r.client) == r.job.size) {
 		return nil
 	}
 	errs := make([]error, len(r.missing))
@@ -33,8 +34,12 @@ func (r *rails) mustSuffice() error {
 	return errors.Join(errs...)
 }
 
-// warn says on standard error what is missing, in a line for each transport, at one rank of a machine: the first of those that miss it.
+// warn says on standard error what is missing that the user has asked for, in a line for each transport, at one rank of a machine: the first of those
+// that miss it.
 func (r *rails) warn() {
+	if _, origin := r.job.settings.Text("btl"); origin == tunable.FromDefault {
+		return
+	}
 	for _, m := range r.missing {
 		if r.firstWithout(m.name) {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.job.rank, m.name, strings.Join(r.allowed, ","), oneLine(m.why))

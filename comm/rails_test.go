@@ -75,10 +75,6 @@ func TestWorldWithoutSelf(t *testing.T) {
 	assert.ErrorIs(t, err, ErrUnreachable)
 	assert.ErrorContains(t, err, "btl=sm has no self")
 	require.NoError(t, w.Finalize())
-
-	_, err = join(nil, settings(t, "btl", "self,tcp"), observe.Hook{})
-	assert.ErrorIs(t, err, ErrNotSupported)
-	assert.ErrorContains(t, err, `transport "tcp"`)
 }
 
 func TestOneLine(t *testing.T) {

@@ -34,11 +34,11 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
 	}
-	kicker, siblings := newKicker(r.job.eng), new(ibverbs.Siblings)
+	siblings := new(ibverbs.Siblings)
 	var made []rail
 	for i, p := range ports {
 		cfg := verbsConfig(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, kicker.kick
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs:%s/%d", p.Device, p.Port), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)
@@ -46,14 +46,10 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 			for _, l := range made {
 				err = errors.Join(err, l.module.Close())
 			}
-			r.job.eng.Unlock() // which the kicker may want
-			kicker.stop()
-			r.job.eng.Lock()
 			return err
 		}
 		made = append(made, rail{name: "ibverbs", nth: i, port: fmt.Sprintf("%s/%d", p.Device, p.Port), module: m, reaches: func(int, wireup.Card) bool { return true }})
 	}
-	r.job.kicker = kicker
 	for _, l := range made {
 		r.job.addModule(l.module)
 	}

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
-	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
@@ -81,9 +79,6 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, usage(oneLine(err))
 	}
-	if err := checkTransports(set); err != nil {
-		return 0, usage(err)
-	}
 	machine := slots.ThisMachine()
 	here, err := findHost(cmd, machine)
 	if err != nil {
@@ -153,18 +148,6 @@ func tunables(settings []cli.Setting) (tunable.Set, error) {
 		}
 	}
 	return set, nil
-}
-
-// checkTransports refuses a transport that has a name but is not there yet, which all
-// ranks would complain about.
-func checkTransports(set tunable.Set) error {
-	for _, name := range set.List("btl") {
-		if !slices.Contains(info.BuiltIn(), name) {
-			list, origin := set.Text("btl")
-			return fmt.Errorf("btl=%s (%v): transport %s is not built in: there are %s", list, origin, name, strings.Join(info.BuiltIn(), ", "))
-		}
-	}
-	return nil
 }
 
 // oneLine joins the lines of an error that joins several.

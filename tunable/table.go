@@ -7,9 +7,9 @@ import "time"
 func table() []Tunable {
 	return []Tunable{
 		{
-			Key: "btl", Kind: List, Default: "self,sm",
-			Allowed: []string{"self", "sm", "ibverbs"}, Later: []string{"tcp"},
-			Doc: "transports that may be used, in order of preference: a rank is reached by the first that leads there",
+			Key: "btl", Kind: List, Default: "self,sm,ibverbs,tcp",
+			Allowed: []string{"self", "sm", "ibverbs", "tcp"},
+			Doc:     "transports that may be used, in order of preference: a rank is reached by the first that leads there",
 		},
 		{
 			Key: "sm.ring.slots", Kind: Int, Default: "256", Min: 2, Max: 1 << 20,
@@ -71,6 +71,30 @@ func table() []Tunable {
 		{
 			Key: "ibverbs.port.grace", Kind: Duration, Default: "20ms", Min: int64(time.Millisecond), Max: int64(time.Hour),
 			Doc: "how long a port may be down before its connections are given up",
+		},
+		{
+			Key: "tcp.include", Kind: List, Default: "all",
+			Doc: "interfaces (eth0), addresses or networks (10.0.0.0/8) that are rails over TCP, of each machine those it has; all: one address of each interface, without those of containers and virtual machines, and loopback only where there is nothing else",
+		},
+		{
+			Key: "tcp.exclude", Kind: List, Default: "none",
+			Doc: "interfaces, addresses or networks that are not",
+		},
+		{
+			Key: "tcp.frag.bytes", Kind: Bytes, Default: "128K", Min: 256, Max: 2 << 20,
+			Doc: "largest payload of one fragment over TCP",
+		},
+		{
+			Key: "tcp.eager.bytes", Kind: Bytes, Default: "64K", Min: 256, Max: 2 << 20,
+			Doc: "largest payload of a message over TCP that the receiver is not asked about first",
+		},
+		{
+			Key: "tcp.deadline", Kind: Duration, Default: "10s", Min: int64(time.Millisecond), Max: int64(time.Hour),
+			Doc: "how long a peer's machine may be silent over TCP: asked for a connection, or with data under way",
+		},
+		{
+			Key: "tcp.keepalive", Kind: Duration, Default: "10s", Min: int64(time.Second), Max: int64(time.Hour),
+			Doc: "how long a connection may be silent before the system asks whether the peer's machine is there",
 		},
 		{
 			Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,

@@ -62,10 +62,6 @@ type Tunable struct {
 	// Allowed are the words that a String or a List may have; empty means any.
 	Allowed []string
 
-	// Later are words that have a meaning, but nothing to stand for it yet. They are no bad
-	// values, and not offered to anybody; what acts on the tunable refuses them.
-	Later []string
-
 	// wellFormed, if not nil, says whether a List that has no Allowed words is written as form says.
 	wellFormed func(words []string) bool
 	form       string

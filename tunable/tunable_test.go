@@ -48,7 +48,7 @@ func TestTableIsSound(t *testing.T) {
 
 func TestZeroSetIsDefaults(t *testing.T) {
 	var set tunable.Set
-	assert.Equal(t, []string{"self", "sm"}, set.List("btl"))
+	assert.Equal(t, []string{"self", "sm", "ibverbs", "tcp"}, set.List("btl"))
 	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
 	assert.Equal(t, int64(-1), set.Int("progress.spin"))
 	assert.True(t, set.Bool("progress.sleep"))

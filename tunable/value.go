@@ -93,7 +93,7 @@ func (t Tunable) inRange(n int64) bool {
 // isWord refuses what could not travel in the environment or in a list.
 func (t Tunable) isWord(w string) bool {
 	if len(t.Allowed) > 0 {
-		return slices.Contains(t.Allowed, w) || slices.Contains(t.Later, w)
+		return slices.Contains(t.Allowed, w)
 	}
 	return w != "" && !strings.ContainsAny(w, ",\x00\n")
 }

@@ -14,6 +14,8 @@ import (
 type Interface struct {
 	Name    string
 	Address netip.Addr
+	// Bits of the address that are its network's.
+	Bits int
 }
 
 // virtual are the beginnings of names of interfaces that lead to containers and virtual machines of this machine only.
@@ -22,8 +24,8 @@ var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "c
 // Addresses are the local addresses over which ranks may reach each other, in the order of the interfaces, IPv4 first.
 //
 // include and exclude are names of interfaces, addresses, or networks ("10.0.0.0/8"). With include, only what it names counts. Without
-// it, interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
-// Link-local addresses have to be included by address or network. Interfaces that are down never count. A word that fits nothing is an error.
+// it, an interface is used by its first address of IPv4, or of IPv6 if it has none; interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
+// Link-local addresses have to be included by address or network. Interfaces that are down never count. That no word of include fits is an error.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -40,7 +42,7 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 			if err != nil {
 				continue // no address that IP knows
 			}
-			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
+			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
 		}
 	}
 	return choose(found, include, exclude)
@@ -51,6 +53,7 @@ type candidate struct {
 	index    int
 	name     string
 	addr     netip.Addr
+	bits     int
 	up       bool
 	loopback bool
 }
@@ -69,12 +72,16 @@ func choose(found []candidate, include, exclude []string) ([]Interface, error) {
 		}
 		return a.addr.Compare(b.addr)
 	})
-	in, err := parseWords(included, include, found)
+	found = append(found, loopbacks(include, found)...)
+	in, err := parseWords("included", include)
 	if err != nil {
 		return nil, err
 	}
-	out, err := parseWords(excluded, exclude, found)
+	out, err := parseWords("excluded", exclude)
 	if err != nil {
+		return nil, err
+	}
+	if err := in.mustName(found); err != nil {
 		return nil, err
 	}
 	var chosen, loopback []Interface
@@ -86,7 +93,10 @@ func choose(found []candidate, include, exclude []string) ([]Interface, error) {
 		if c.addr.IsLinkLocalUnicast() && how != byAddress || len(in) > 0 && how == byNothing {
 			continue
 		}
-		i := Interface{c.name, c.addr}
+		if how != byAddress && slices.ContainsFunc(append(chosen, loopback...), func(i Interface) bool { return i.Name == c.name }) {
+			continue
+		}
+		i := Interface{c.name, c.addr, c.bits}
 		if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
 			i.Address = c.addr.WithZone(c.name)
 		}
@@ -106,6 +116,26 @@ func choose(found []candidate, include, exclude []string) ([]Interface, error) {
 		return nil, fmt.Errorf("no address is left that ranks could use: this machine has %s", describe(found))
 	}
 	return chosen, nil
+}
+
+// loopbacks are addresses of the loopback network that are asked for by themselves: a machine has them all, and lists but one.
+func loopbacks(include []string, found []candidate) []candidate {
+	var more []candidate
+	for _, s := range include {
+		text, _, _ := strings.Cut(s, "/")
+		addr, err := netip.ParseAddr(text)
+		if prefix, e := netip.ParsePrefix(s); err != nil || e == nil && !prefix.IsSingleIP() {
+			continue
+		}
+		for _, c := range found {
+			if c.loopback && addr.Is4() && c.addr.Is4() && c.addr != addr && contains(c.addr, uint8(c.bits), addr) {
+				c.addr = addr
+				more = append(more, c)
+				break
+			}
+		}
+	}
+	return more
 }
 
 func isVirtual(name string) bool {
@@ -147,14 +177,8 @@ func (ws words) names(c candidate) how {
 	return best
 }
 
-// What the words are for, as errors say it.
-const (
-	included = "included"
-	excluded = "excluded"
-)
-
-// parseWords refuses what means nothing on this machine: a word misspelt would have the job run elsewhere, or not at all.
-func parseWords(what string, list []string, found []candidate) (words, error) {
+// parseWords reads what is named for something, as errors say.
+func parseWords(what string, list []string) (words, error) {
 	var ws words
 	for _, s := range list {
 		var w word
@@ -168,19 +192,18 @@ func parseWords(what string, list []string, found []candidate) (words, error) {
 		} else {
 			w.name = s
 		}
-		i := slices.IndexFunc(found, func(c candidate) bool { return w.names(c) != byNothing })
-		switch {
-		case i < 0 && w.name != "":
-			return nil, fmt.Errorf("%s interface %q: this machine has none of that name with an address, but %s", what, s, describe(found))
-		case i < 0:
-			return nil, fmt.Errorf("%s network %q: this machine has no address in it, but %s", what, s, describe(found))
-		}
-		if what == included && !slices.ContainsFunc(found, func(c candidate) bool { return c.up && w.names(c) != byNothing }) {
-			return nil, fmt.Errorf("%s interface %q is down", what, s)
-		}
 		ws = append(ws, w)
 	}
 	return ws, nil
+}
+
+// mustName refuses words of which none fits this machine: the job would run elsewhere than was meant. That some do not is no error, as machines
+// of one job may differ.
+func (ws words) mustName(found []candidate) error {
+	if len(ws) == 0 || slices.ContainsFunc(found, func(c candidate) bool { return ws.names(c) != byNothing }) {
+		return nil
+	}
+	return fmt.Errorf("this machine has no interface or address that is included, but %s", describe(found))
 }
 
 // describe lists what a machine has.

@@ -18,13 +18,14 @@ type card struct {
 	nonce      lifeNonce
 	host       [16]byte // what loopback addresses are good for
 	address    netip.AddrPort
+	bits       uint8  // of the address that are its network's
 	frag       uint32 // FragBytes
 }
 
 const (
 	cardVersion = 1
-	// version, rank, size, nonce, host, family, address, port, fragment, checksum
-	cardBytes = 1 + 4 + 4 + 16 + 16 + 1 + 16 + 2 + 4 + 4
+	// version, rank, size, nonce, host, family, address, port, bits, fragment, checksum
+	cardBytes = 1 + 4 + 4 + 16 + 16 + 1 + 16 + 2 + 1 + 4 + 4
 )
 
 // encode ends with a checksum: what was damaged on its way is told from what leads nowhere.
@@ -43,6 +44,7 @@ func (c *card) encode() []byte {
 	a := c.address.Addr().As16()
 	b = append(b, a[:]...)
 	b = binary.LittleEndian.AppendUint16(b, c.address.Port())
+	b = append(b, c.bits)
 	b = binary.LittleEndian.AppendUint32(b, c.frag)
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
@@ -69,8 +71,9 @@ func parseCard(b []byte) (c card, ok bool) {
 		return card{}, false
 	}
 	c.address = netip.AddrPortFrom(addr, binary.LittleEndian.Uint16(b[58:]))
-	c.frag = binary.LittleEndian.Uint32(b[60:])
-	ok = !addr.IsUnspecified() && !addr.IsMulticast() && c.address.Port() != 0 &&
+	c.bits = b[60]
+	c.frag = binary.LittleEndian.Uint32(b[61:])
+	ok = int(c.bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && c.address.Port() != 0 &&
 		c.rank < c.size && c.size <= mostRanks && c.frag <= mostFragBytes
 	return c, ok
 }

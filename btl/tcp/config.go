@@ -20,6 +20,8 @@ type Config struct {
 	Rail string
 	// Local is the address to listen on and to connect from: one module for each is one rail.
 	Local netip.Addr
+	// LocalBits of it are its network's (all): who is in the same network is reached by it.
+	LocalBits int
 	// FirstPort to LastPort are where the module may listen, for machines behind a firewall (any port that is free).
 	FirstPort, LastPort uint16
 
@@ -81,6 +83,9 @@ var errConfig = errors.New("bad configuration")
 // fill checks, and sets what was left at zero.
 func (c *Config) fill() error {
 	c.Local = c.Local.Unmap()
+	if c.LocalBits == 0 {
+		c.LocalBits = c.Local.BitLen()
+	}
 	if c.Rail == "" {
 		c.Rail = "tcp:" + c.Local.String()
 	}
@@ -130,6 +135,7 @@ func (c *Config) fill() error {
 		{c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank},
 		{c.Events != nil, "events", c.Events},
 		{c.Local.IsValid() && !c.Local.IsUnspecified() && !c.Local.IsMulticast(), "local address", c.Local},
+		{c.LocalBits >= 0 && c.LocalBits <= c.Local.BitLen(), "bits of the local network", c.LocalBits},
 		{c.LastPort == 0 && c.FirstPort == 0 || c.FirstPort > 0 && c.LastPort >= c.FirstPort, "ports", fmt.Sprintf("%d to %d", c.FirstPort, c.LastPort)},
 		{c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes},
 		{c.EagerBytes >= btl.MaxHeaderBytes && c.EagerBytes <= c.FragBytes, "eager bytes", c.EagerBytes},

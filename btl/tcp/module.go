@@ -157,7 +157,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	}
 	c := card{
 		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
-		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), frag: uint32(cfg.FragBytes),
+		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), bits: uint8(m.cfg.LocalBits), frag: uint32(cfg.FragBytes),
 	}
 	m.card = c.encode()
 	speed := cfg.BandwidthMBps

@@ -247,31 +247,34 @@ func TestAddresses(t *testing.T) {
 
 	ip := netip.MustParseAddr
 	found := []candidate{
-		{3, "docker0", ip("172.17.0.1"), true, false},
-		{2, "eth0", ip("fe80::1"), true, false},
-		{2, "eth0", ip("2001:db8::2"), true, false},
-		{2, "eth0", ip("10.0.0.2"), true, false},
-		{1, "lo", ip("::1"), true, true},
-		{1, "lo", ip("127.0.0.1"), true, true},
-		{4, "eth1", ip("10.1.0.2"), false, false},
-		{5, "ib0", ip("10.2.0.2"), true, false},
+		{3, "docker0", ip("172.17.0.1"), 16, true, false},
+		{2, "eth0", ip("fe80::1"), 64, true, false},
+		{2, "eth0", ip("2001:db8::2"), 64, true, false},
+		{2, "eth0", ip("10.0.0.2"), 16, true, false},
+		{1, "lo", ip("::1"), 128, true, true},
+		{1, "lo", ip("127.0.0.1"), 8, true, true},
+		{4, "eth1", ip("10.1.0.2"), 16, false, false},
+		{5, "ib0", ip("10.2.0.2"), 16, true, false},
+		{6, "six", ip("2001:db8:6::2"), 64, true, false},
 	}
 	for _, c := range []struct {
 		include, exclude []string
 		want             []string
 		err              string
 	}{
-		{nil, nil, []string{"10.0.0.2", "2001:db8::2", "10.2.0.2"}, ""},
-		{nil, []string{"eth0", "ib0"}, []string{"127.0.0.1", "::1"}, ""},
-		{nil, []string{"10.2.0.0/16", "eth1"}, []string{"10.0.0.2", "2001:db8::2"}, ""},
-		{[]string{"eth0"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
+		{nil, nil, []string{"10.0.0.2", "10.2.0.2", "2001:db8:6::2"}, ""},
+		{nil, []string{"eth0", "ib0", "six"}, []string{"127.0.0.1"}, ""},
+		{nil, []string{"10.2.0.0/16", "eth1", "six", "there is none"}, []string{"10.0.0.2"}, ""},
+		{nil, []string{"10.0.0.2", "10.2.0.0/16", "six"}, []string{"2001:db8::2"}, ""},
+		{[]string{"eth0"}, nil, []string{"10.0.0.2"}, ""},
+		{[]string{"eth0", "2001:db8::2", "ens7"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
 		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.2.0.2"}, ""},
-		{[]string{"docker0", "lo"}, []string{"::1"}, []string{"127.0.0.1", "172.17.0.1"}, ""},
+		{[]string{"docker0", "lo"}, []string{"127.0.0.1"}, []string{"::1", "172.17.0.1"}, ""},
 		{[]string{"fe80::1"}, nil, []string{"fe80::1%eth0"}, ""},
-		{[]string{"eht0"}, nil, nil, `included interface "eht0": this machine has none`},
-		{nil, []string{"192.168.0.0/16"}, nil, `excluded network "192.168.0.0/16": this machine has no address in it`},
+		{[]string{"127.0.0.1", "127.0.0.2/32", "127.1.2.3"}, nil, []string{"127.0.0.1", "127.0.0.2", "127.1.2.3"}, ""},
+		{[]string{"eht0"}, nil, nil, "this machine has no interface or address that is included, but lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},
 		{[]string{"10.0.0.0/99"}, nil, nil, `included network "10.0.0.0/99"`},
-		{[]string{"eth1"}, nil, nil, `included interface "eth1" is down`},
+		{[]string{"eth1"}, nil, nil, "no address is left"},
 		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left"},
 	} {
 		got, err := choose(found, c.include, c.exclude)

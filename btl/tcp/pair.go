@@ -1,0 +1,88 @@
+package tcp
+
+import "net/netip"
+
+// Pair is an address of one rank and that of another to which it leads, by their places in the lists of both.
+type Pair struct{ Ours, Theirs int }
+
+// Pairs says which of a rank's rails lead to which of another's, given the cards of both: one to one, so that each is a rail of its own. Both
+// ranks find the same pairs if one of them says that it is the lower. Where two addresses are in one network, only such pairs are made;
+// else, of networks that may be joined by routers, the first of each kind with the first, and so on. Loopback leads
+// to those alone who share it.
+func Pairs(ours, theirs [][]byte, weAreLower bool) []Pair {
+	if !weAreLower {
+		pairs := Pairs(theirs, ours, true)
+		for i, p := range pairs {
+			pairs[i] = Pair{p.Theirs, p.Ours}
+		}
+		return pairs
+	}
+	a, b := parseCards(ours), parseCards(theirs)
+	for kind := sameNetwork; kind > unrelated; kind-- {
+		var pairs []Pair
+		taken := make([]bool, len(b))
+		for i := range a {
+			for j := range b {
+				if !taken[j] && relate(a[i], b[j]) == kind {
+					taken[j] = true
+					pairs = append(pairs, Pair{i, j})
+					break
+				}
+			}
+		}
+		if len(pairs) > 0 {
+			return pairs
+		}
+	}
+	return nil
+}
+
+// parseCards gives nil for what is none.
+func parseCards(cards [][]byte) []*card {
+	list := make([]*card, len(cards))
+	for i, b := range cards {
+		if c, ok := parseCard(b); ok {
+			list[i] = &c
+		}
+	}
+	return list
+}
+
+// relation of two addresses: how likely one leads to the other.
+type relation uint8
+
+const (
+	unrelated   relation = iota
+	otherScope           // one is private, the other is not
+	sameScope            // both are private, or neither
+	sameNetwork          // of one of the two
+)
+
+func relate(a, b *card) relation {
+	if a == nil || b == nil {
+		return unrelated
+	}
+	x, y := a.address.Addr().WithZone(""), b.address.Addr().WithZone("")
+	switch {
+	case x.Is4() != y.Is4(), x.IsLoopback() != y.IsLoopback():
+		return unrelated
+	case x.IsLoopback():
+		if a.host != b.host {
+			return unrelated
+		}
+		return sameNetwork
+	case contains(x, a.bits, y), contains(y, b.bits, x):
+		return sameNetwork
+	case x.IsLinkLocalUnicast() || y.IsLinkLocalUnicast():
+		return unrelated
+	case x.IsPrivate() == y.IsPrivate():
+		return sameScope
+	}
+	return otherScope
+}
+
+// contains reports whether the network that an address is in has another one.
+func contains(of netip.Addr, bits uint8, other netip.Addr) bool {
+	p, err := of.Prefix(int(bits))
+	return err == nil && p.Contains(other)
+}

@@ -1,0 +1,86 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/tcp"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/wireup"
+)
+
+// openTCP makes a rail of each address of this machine that the user has named, or that others may reach. Lock held.
+func (r *rails) openTCP(bell *progress.PipeBell) error {
+	set := r.job.settings
+	addresses, err := tcp.Addresses(words(set, "tcp.include", "all"), words(set, "tcp.exclude", "none"))
+	if err != nil {
+		return fmt.Errorf("rail tcp: %w", err)
+	}
+	var made []rail
+	for i, a := range addresses {
+		cfg := tcpConfig(set)
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
+		cfg.Local, cfg.LocalBits = a.Address, a.Bits
+		port := a.Name
+		if slices.ContainsFunc(addresses, func(o tcp.Interface) bool { return o != a && o.Name == a.Name }) {
+			port = a.Address.String()
+		}
+		cfg.Rail = "tcp:" + port
+		m, err := tcp.New(cfg)
+		if err != nil {
+			for _, l := range made {
+				err = errors.Join(err, l.module.Close())
+			}
+			return err
+		}
+		made = append(made, rail{name: "tcp", nth: i, port: port, module: m})
+	}
+	for _, l := range made {
+		r.job.addModule(l.module)
+	}
+	r.list = append(r.list, made...)
+	return nil
+}
+
+// words is a list of the user's, without the word that stands for none.
+func words(set tunable.Set, key, nothing string) []string {
+	if list := set.List(key); !slices.Equal(list, []string{nothing}) {
+		return list
+	}
+	return nil
+}
+
+// tcpConfig is what the user's settings mean to the rails over TCP.
+func tcpConfig(set tunable.Set) tcp.Config {
+	return tcp.Config{
+		FragBytes:      int(set.Bytes("tcp.frag.bytes")) + btl.MaxHeaderBytes,
+		EagerBytes:     int(min(set.Bytes("tcp.eager.bytes"), set.Bytes("tcp.frag.bytes"))) + btl.MaxHeaderBytes,
+		ConnectTimeout: set.Duration("tcp.deadline"),
+		UserTimeout:    set.Duration("tcp.deadline"),
+		KeepAlive:      set.Duration("tcp.keepalive"),
+	}
+}
+
+// tcpWays are the rails over TCP that lead to a peer: both find the same pairs of addresses.
+func (r *rails) tcpWays(peer int, card wireup.Card) []way {
+	var ours, theirs [][]byte
+	var local, remote []int
+	for i, l := range r.list {
+		if l.name == "tcp" {
+			ours, local = append(ours, l.module.Card()), append(local, i)
+		}
+	}
+	for number, l := range card.Rails {
+		if l.BTL == "tcp" {
+			theirs, remote = append(theirs, l.Address), append(remote, number)
+		}
+	}
+	var ways []way
+	for _, p := range tcp.Pairs(ours, theirs, r.job.rank < peer) {
+		ways = append(ways, way{local[p.Ours], remote[p.Theirs]})
+	}
+	return ways
+}
