@@ -30,7 +30,7 @@ type Config struct {
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
 	Bell progress.Bell
 	// Kick, if not nil, is called from any goroutine when a peer asks for a connection or waits for an acknowledgement,
-	// and perhaps nobody makes progress: it should have a turn of progress made soon, and not block.
+	// and perhaps nobody makes progress: it should have a turn of progress made soon, and not block. Without it those have to wait until somebody does.
 	Kick func()
 	// Pass, if not nil, is called in what little waiting Close does.
 	Pass func()
@@ -42,7 +42,7 @@ type Config struct {
 	FragBytes, EagerBytes int
 	// WindowFrags and WindowBytes bound what a peer may have been sent without its having acknowledged that (1024, 4 MiB).
 	WindowFrags, WindowBytes int
-	// BufferBytes is the memory into which a connection is read (512 KiB).
+	// BufferBytes is the memory into which a connection is read (two of the longest fragments).
 	BufferBytes int
 	// SendBuffer and ReceiveBuffer of the sockets; 0 leaves them to the system, which adapts them.
 	SendBuffer, ReceiveBuffer int
@@ -69,7 +69,7 @@ const (
 	mostWindowFrags    = 1 << 20
 	defaultWindowBytes = 4 << 20
 	mostWindowBytes    = 1 << 30
-	defaultBufferBytes = 512 << 10
+	defaultBufferBytes = 256 << 10
 	mostBufferBytes    = 64 << 20
 	mostSocketBuffer   = 1 << 30
 	defaultStrangers   = 64

@@ -14,7 +14,8 @@ const (
 	// An attempt that came to nothing is followed by another after pauseFirst, and then each time after twice as long, up to pauseMost.
 	pauseFirst = 1e6
 	pauseMost  = 100e6
-	// mostRefusals in a row mean that nobody listens there any more: it has listened before there was a card.
+	// mostRefusals in a row mean that nobody listens there any more, for it has listened before there was a card, or that there is no
+	// way there: whoever has another one is not to wait for the deadline.
 	mostRefusals = 5
 	// yieldAfter: when both ends ask at once the lower rank's attempt counts, unless it is that old, for there may be a way only from
 	// the other end.
@@ -96,10 +97,13 @@ func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
 	p.why = why
 	p.wait = min(max(2*p.wait, pauseFirst), pauseMost)
 	p.at = now + p.wait
-	if errno != unix.ECONNREFUSED {
+	switch errno {
+	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
+		if p.refusals++; p.refusals >= mostRefusals {
+			e.condemn(why, nil)
+		}
+	default:
 		p.refusals = 0
-	} else if p.refusals++; p.refusals >= mostRefusals {
-		e.condemn(why, nil)
 	}
 	e.m.unsettled = true
 }

@@ -422,7 +422,7 @@ func (m *module) attend() int {
 	n += m.checkHealth()
 	n += m.drain()
 	m.freeBuffers(mostBuffers)
-	m.unsettled = m.unsettled || m.crowd || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying)+len(m.dirty) > 0 ||
+	m.unsettled = m.unsettled || m.crowd || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying) > 0 ||
 		m.railErr != nil || m.railDoom != nil
 	return n
 }

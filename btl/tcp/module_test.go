@@ -146,6 +146,21 @@ func TestNoAnswer(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
+// TestAddressGoes: without its address the whole rail is of no use.
+func TestAddressGoes(t *testing.T) {
+	va := &mate{}
+	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
+	a.cfg.Local = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
+	c := card{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
+	e, err := a.Connect(1, c.encode())
+	require.NoError(t, err)
+	until(t, "the end of the rail", func() bool { return va.drained == 1 }, a)
+	require.Equal(t, btl.Drained, e.State())
+	require.Equal(t, btl.AllPeers, va.failed.Peer)
+	require.Equal(t, btl.SideLocal, va.failed.Side)
+	require.Equal(t, "EADDRNOTAVAIL", va.failed.Native)
+}
+
 // TestListenerBreaks: that is the end of the whole rail, which can come back, at the same port.
 func TestListenerBreaks(t *testing.T) {
 	c := newCouple(t, Config{})

@@ -115,30 +115,20 @@ func (e *endpoint) ended() {
 	e.fail(e.m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", errPeerFailed))
 }
 
-// readOut takes what is there of a connection that cannot be written to any more, which says best why, and fails it.
-func (e *endpoint) readOut() int {
-	n := 0
-	for e.state == btl.Up {
-		if e.more {
-			return n // in a later turn
-		}
-		got := e.receive()
-		n += got
-		if got == 0 && e.state == btl.Up {
-			e.lost(e.writeErr)
-			n++
-		}
-	}
-	return n
-}
-
-// readUnwritable does so for all of these.
+// readUnwritable goes on reading connections that cannot be written to any more, for what the peer has sent says best why, and fails them
+// when there is nothing left.
 func (m *module) readUnwritable() int {
 	n := 0
 	list := m.unwritable
 	m.unwritable = nil
 	for _, e := range list {
-		n += e.readOut()
+		if e.state == btl.Up && !e.more {
+			got := e.receive()
+			if n += got; got == 0 {
+				e.lost(e.writeErr)
+				n++
+			}
+		}
 		if e.state == btl.Up {
 			m.unwritable = append(m.unwritable, e)
 		}

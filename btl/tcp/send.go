@@ -204,7 +204,6 @@ func (m *module) soil(e *endpoint) {
 	if !e.dirty {
 		e.dirty = true
 		m.dirty = append(m.dirty, e)
-		m.unsettled = true
 	}
 }
 

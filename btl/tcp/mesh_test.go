@@ -1,0 +1,243 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// counts is Events that count by peer.
+type counts struct {
+	mate
+	from map[int]int
+}
+
+func (c *counts) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
+	if int(frag[0]) != peer {
+		panic("a fragment of another peer")
+	}
+	c.from[peer]++
+}
+
+// TestMesh: every rank talks to every other one, though each turn reads only some connections.
+func TestMesh(t *testing.T) {
+	leavesNothing(t)
+	const ranks, frags = 7, 150
+	var ms [ranks]*module
+	var evs [ranks]*counts
+	for i := range ms {
+		evs[i] = &counts{from: map[int]int{}}
+		ms[i] = newAt(t, Config{Size: ranks, Local: loopback4, Secret: secret}, i, evs[i])
+	}
+	type stream struct {
+		e    btl.Endpoint
+		ops  [4]btl.Op
+		free []*btl.Op
+		left int
+	}
+	var streams []*stream
+	for i := range ms {
+		for j := range ms {
+			if i == j {
+				continue
+			}
+			e, err := ms[i].Connect(j, ms[j].Card())
+			require.NoError(t, err)
+			s := &stream{e: e, left: frags}
+			for k := range s.ops {
+				s.ops[k] = btl.Op{Payload: append([]byte{byte(i)}, make([]byte, 1+k*3000)...), Done: func(op *btl.Op, err error) {
+					require.NoError(t, err)
+					s.free = append(s.free, op)
+				}}
+				s.free = append(s.free, &s.ops[k])
+			}
+			streams = append(streams, s)
+		}
+	}
+	until(t, "all fragments", func() bool {
+		busy := false
+		for _, s := range streams {
+			for s.left > 0 && len(s.free) > 0 {
+				op := s.free[len(s.free)-1]
+				s.free = s.free[:len(s.free)-1]
+				require.NoError(t, s.e.Send(op))
+				s.left--
+			}
+			busy = busy || s.left > 0 || len(s.free) < len(s.ops)
+		}
+		return !busy
+	}, ms[:]...)
+	for i := range evs {
+		require.Len(t, evs[i].from, ranks-1)
+		for peer, n := range evs[i].from {
+			require.Equal(t, frags, n, "from %d to %d", peer, i)
+		}
+	}
+	// One that leaves is missed by all.
+	require.NoError(t, ms[0].Close())
+	until(t, "all others to know", func() bool {
+		for _, ev := range evs[1:] {
+			if ev.drained == 0 {
+				return false
+			}
+		}
+		return true
+	}, ms[1:]...)
+	for _, ev := range evs[1:] {
+		require.Equal(t, btl.ClassClosed, ev.failed.Class)
+	}
+}
+
+// waiting is Events that end a wait.
+type waiting struct {
+	mate
+	w   *progress.Waiter
+	got int
+}
+
+func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
+	e.got++
+	if e.w != nil {
+		w := e.w
+		e.w = nil
+		w.Signal()
+	}
+}
+
+// kicker gives what makes a turn of an engine soon.
+func kicker(t *testing.T, e *progress.Engine) func() {
+	wake, over := make(chan struct{}, 1), make(chan struct{})
+	end := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-wake:
+				e.Lock()
+				e.Turn()
+				e.Unlock()
+			case <-end:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(end)
+		<-over
+	})
+	return func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play ping-pong. A ring that is missed costs a tenth of a second.
+func TestSleepingRanks(t *testing.T) {
+	leavesNothing(t)
+	var engines [2]*progress.Engine
+	var ms [2]*module
+	var evs [2]*waiting
+	var eps [2]btl.Endpoint
+	for i := range ms {
+		bell := newBell(t)
+		engines[i] = progress.New(progress.Config{Bell: bell})
+		evs[i] = &waiting{}
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
+		require.NoError(t, err)
+		ms[i] = m.(*module)
+		engines[i].AddHigh(m)
+	}
+	defer func() {
+		for i, m := range ms {
+			engines[i].Lock()
+			engines[i].Remove(m)
+			require.NoError(t, m.Close())
+			engines[i].Unlock()
+			require.NoError(t, engines[i].Close())
+		}
+	}()
+	const rounds = 200
+	play := func(i int) error {
+		e := engines[i]
+		e.Lock()
+		defer e.Unlock()
+		var err error
+		if eps[i], err = ms[i].Connect(1-i, ms[1-i].Card()); err != nil {
+			return err
+		}
+		for round := range rounds {
+			w := e.GetWaiter(2)
+			op := &btl.Op{Payload: []byte{byte(round)}, Done: func(_ *btl.Op, failed error) {
+				err = failed
+				w.Signal()
+			}}
+			if evs[i].got > round {
+				w.Signal()
+			} else {
+				evs[i].w = w
+			}
+			if refused := eps[i].Send(op); refused != nil {
+				return refused
+			}
+			if failed := e.Wait(context.Background(), w); failed != nil || err != nil {
+				return fmt.Errorf("round %d: %v, %v", round, failed, err)
+			}
+			e.PutWaiter(w)
+		}
+		return nil
+	}
+	start := time.Now()
+	results := make(chan error, 2)
+	for i := range ms {
+		go func() { results <- play(i) }()
+	}
+	for range ms {
+		require.NoError(t, <-results)
+	}
+	t.Logf("%d rounds in %v", rounds, time.Since(start))
+	require.Less(t, time.Since(start), 8*time.Second, "rings are missed")
+	sleeps := uint64(0)
+	for _, e := range engines {
+		e.Lock()
+		sleeps += e.Counters().Sleeps
+		e.Unlock()
+	}
+	require.Positive(t, sleeps)
+}
+
+// TestNoAllocations of long fragments, and of those posted from inside of a turn.
+func TestNoAllocations(t *testing.T) {
+	c := newCouple(t, Config{})
+	for _, size := range []int{100, 8 << 10, 128 << 10} {
+		done := 0
+		var first, second btl.Op
+		first = btl.Op{HdrLen: 16, Payload: make([]byte, size), Done: func(*btl.Op, error) {
+			if err := c.ea.Send(&second); err != nil {
+				panic(err)
+			}
+		}}
+		second = btl.Op{HdrLen: 16, Payload: make([]byte, size), Done: func(*btl.Op, error) { done++ }}
+		once := func() {
+			done = 0
+			if c.ea.Send(&first) != nil {
+				panic("refused")
+			}
+			for done == 0 {
+				c.a.Progress()
+				c.b.Progress()
+			}
+		}
+		for range 50 {
+			once()
+		}
+		require.Zero(t, testing.AllocsPerRun(100, once), "%d bytes", size)
+	}
+}
