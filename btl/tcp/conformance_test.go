@@ -40,19 +40,16 @@ func pairs(cfg Config) btltest.Maker {
 }
 
 func TestConformance(t *testing.T) {
-	t.Parallel()
 	btltest.TestBTL(t, pairs(Config{Local: loopback4, Secret: secret}))
 }
 
 func TestConformanceIPv6(t *testing.T) {
-	t.Parallel()
 	needs(t, loopback6)
 	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret}))
 }
 
 // So small that windows and sockets are full, and buffers at their end, all the time.
 func TestConformanceSmall(t *testing.T) {
-	t.Parallel()
 	btltest.TestBTL(t, pairs(Config{
 		Local: loopback4, Secret: secret,
 		FragBytes: 4096, WindowFrags: 3, WindowBytes: 8192, BufferBytes: 4096 + headBytes, SendBuffer: 8192,
@@ -81,7 +78,6 @@ func serveRole(conn *net.UnixConn) error {
 }
 
 func TestConformanceTwoProcesses(t *testing.T) {
-	t.Parallel()
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		bell := newBell(t)
 		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Bell: bell, Local: loopback4, Secret: secret})
