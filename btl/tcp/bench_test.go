@@ -1,7 +1,9 @@
 package tcp
 
 import (
+	"encoding/gob"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -171,15 +173,7 @@ func barePingPong(b *testing.B, size int) {
 		move(x, buf, send, &never)
 		move(x, buf, recv, &never)
 	}
-	for range 100 {
-		once()
-	}
-	b.ResetTimer()
-	for range b.N {
-		once()
-	}
-	b.StopTimer()
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/way")
+	shortest(b, once)
 	over()
 }
 
@@ -216,40 +210,90 @@ func (msg *message) post(m *module, e btl.Endpoint, stop *atomic.Bool) {
 
 func pingPong(b *testing.B, size int) {
 	c := newCouple(b, Config{})
-	over := beside(b, func(stop *atomic.Bool) {
-		msg := newMessage(c.b, size)
-		var idle idler
-		for want := int64(0); !stop.Load(); {
-			want += int64(len(msg.ops))
-			for c.vb.arrived.Load() < want && !stop.Load() {
-				idle.saw(c.b.Progress())
-			}
-			if !stop.Load() {
-				msg.post(c.b, c.eb, stop)
-			}
+	over := beside(b, func(stop *atomic.Bool) { echo(c.b, c.eb, c.vb, size, stop) })
+	ping(b, c.a, c.ea, c.va, size)
+	over()
+}
+
+// echo sends back what arrives, message by message.
+func echo(m *module, e btl.Endpoint, v *mate, size int, stop *atomic.Bool) {
+	msg := newMessage(m, size)
+	var idle idler
+	for want := int64(0); !stop.Load(); {
+		want += int64(len(msg.ops))
+		for v.arrived.Load() < want && !stop.Load() {
+			idle.saw(m.Progress())
 		}
-	})
-	msg := newMessage(c.a, size)
+		if !stop.Load() {
+			msg.post(m, e, stop)
+		}
+	}
+}
+
+// ping plays with an echo.
+func ping(b *testing.B, m *module, e btl.Endpoint, v *mate, size int) {
+	msg := newMessage(m, size)
 	var never atomic.Bool
 	want := int64(0)
 	once := func() {
-		msg.post(c.a, c.ea, &never)
+		msg.post(m, e, &never)
 		want += int64(len(msg.ops))
 		var idle idler
-		for c.va.arrived.Load() < want {
-			idle.saw(c.a.Progress())
+		for v.arrived.Load() < want {
+			idle.saw(m.Progress())
 		}
 	}
-	for range 100 {
-		once()
+	shortest(b, once)
+}
+
+// echoPlan is what an echo in another process has to know.
+type echoPlan struct {
+	Card []byte
+	Size int
+}
+
+func echoRole(conn *net.UnixConn) error {
+	var plan echoPlan
+	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	if err := dec.Decode(&plan); err != nil {
+		return err
 	}
-	b.ResetTimer()
-	for range b.N {
-		once()
+	v := &mate{}
+	m, err := New(Config{Rank: 1, Size: 2, Events: v, Local: loopback4, Secret: secret})
+	if err != nil {
+		return err
 	}
-	b.StopTimer()
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/way")
-	over()
+	e, err := m.Connect(0, plan.Card)
+	if err != nil {
+		return err
+	}
+	if err := enc.Encode(m.Card()); err != nil {
+		return err
+	}
+	var stop atomic.Bool
+	go func() {
+		_ = dec.Decode(&plan) // until the parent is done
+		stop.Store(true)
+	}()
+	echo(m.(*module), e, v, plan.Size, &stop)
+	return m.Close()
+}
+
+// BenchmarkProcesses is BenchmarkPingPong between two processes.
+func BenchmarkProcesses(b *testing.B) {
+	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			v := &mate{}
+			m := newAt(b, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
+			c := start(b, "echo")
+			c.tell(b, echoPlan{m.Card(), size})
+			var theirs []byte
+			c.ask(b, &theirs)
+			e, err := m.Connect(1, theirs)
+			require.NoError(b, err)
+			ping(b, m, e, v, size)
+		})
+	}
 }
 
 func BenchmarkStream(b *testing.B) {
@@ -374,5 +418,37 @@ func shortest(b *testing.B, once func()) {
 		}
 		best = min(best, time.Since(start))
 	}
+	b.StopTimer()
 	b.ReportMetric(float64(best.Nanoseconds())/group, "best-ns")
+}
+
+// BenchmarkRate is of short fragments posted one after the other, by one goroutine that plays both ends.
+func BenchmarkRate(b *testing.B) {
+	const window = 64
+	for _, kicked := range []bool{false, true} {
+		b.Run(fmt.Sprintf("kick-%v", kicked), func(b *testing.B) {
+			cfg := Config{}
+			if kicked {
+				cfg.Kick = func() {}
+			}
+			c := newCouple(b, cfg)
+			done := 0
+			var ops [window]btl.Op
+			for i := range ops {
+				ops[i] = btl.Op{HdrLen: 16, Payload: make([]byte, 8), Done: func(*btl.Op, error) { done++ }}
+			}
+			shortest(b, func() {
+				done = 0
+				for i := range ops {
+					if c.ea.Send(&ops[i]) != nil {
+						b.Fatal("refused")
+					}
+				}
+				for done < window {
+					c.a.Progress()
+					c.b.Progress()
+				}
+			})
+		})
+	}
 }

@@ -70,6 +70,8 @@ type endpoint struct {
 	acked    uint32 // fragments that the peer has acknowledged
 	inFlight int    // fragments that were accepted and not acknowledged
 	bytes    int    // of those
+	posts    int    // short ones, since the turn
+	postTurn uint64 // of this number
 	bye      bool   // the last frame is due
 	wantsOut bool   // the poller looks whether there is room in the socket
 	writeErr unix.Errno
@@ -152,12 +154,33 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 		// What is posted from inside of what this turn hands up goes out together, at the turn's end.
 		e.unsent.Push(op)
 		m.soil(e)
+	case n <= mostPacked && m.alarm != nil && m.alarm.kick != nil && e.mayWait():
+		e.unsent.Push(op)
+		if e.unsent.Len() >= mostBatch {
+			e.flush()
+		} else if !e.dirty {
+			m.soil(e)
+			m.alarm.turned(true)
+		}
 	case n <= mostPacked && e.unsent.Empty() && e.current == nil && len(e.rest) == 0:
 		e.sendPacked(op)
 	default:
 		e.unsent.Push(op)
 		e.flush()
 	}
+}
+
+// promptPosts is how many short fragments to a peer that are posted between two turns go out at once, each by itself.
+const promptPosts = 4
+
+// mayWait reports whether a short fragment is one of many, which cost the system less together: it then waits for the others, for the next turn, or,
+// if the program turns to something else, for the timer (idle.go).
+func (e *endpoint) mayWait() bool {
+	if e.postTurn != e.m.turns {
+		e.postTurn, e.posts = e.m.turns, 0
+	}
+	e.posts++
+	return e.posts > promptPosts
 }
 
 // open begins to use a connection whose two ends have proved the secret.

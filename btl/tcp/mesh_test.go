@@ -153,7 +153,9 @@ func TestSleepingRanks(t *testing.T) {
 		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
 		require.NoError(t, err)
 		ms[i] = m.(*module)
+		engines[i].Lock()
 		engines[i].AddHigh(m)
+		engines[i].Unlock()
 	}
 	defer func() {
 		for i, m := range ms {

@@ -220,6 +220,19 @@ func TestKick(t *testing.T) {
 	mu.Unlock()
 	require.Equal(t, 1, owed)
 	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
+
+	// It posts many short fragments, some of which wait for the next turn, and turns to something else.
+	var ops [20]btl.Op
+	mu.Lock()
+	back := a.peers[1].ep
+	for i := range ops {
+		ops[i] = btl.Op{Payload: []byte{byte(i)}, Done: func(*btl.Op, error) {}}
+		require.NoError(t, back.Send(&ops[i]))
+	}
+	waiting := back.unsent.Len()
+	mu.Unlock()
+	require.Equal(t, len(ops)-promptPosts, waiting)
+	until(t, "all of them", func() bool { return vb.arrived.Load() == int64(len(ops)) }, b)
 }
 
 // TestAcknowledgementsRide: while two ranks answer each other there is no acknowledgement of its own.

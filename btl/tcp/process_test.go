@@ -22,6 +22,7 @@ const roleVariable = "MPIGO_TCP_TEST_ROLE"
 func roles() map[string]func(conn *net.UnixConn) error {
 	return map[string]func(conn *net.UnixConn) error{
 		"serve": serveRole,
+		"echo":  echoRole,
 	}
 }
 

@@ -86,7 +86,6 @@ type end struct {
 	e    btl.Endpoint
 
 	next  uint64 // to be sent: all below are known to have arrived, or are under way
-	under int
 	want  uint64 // to arrive: all below have
 	again uint64 // fragments that came twice, after their first acknowledgement was lost
 	ops   [16]btl.Op
