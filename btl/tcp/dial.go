@@ -215,8 +215,8 @@ func (a *attempt) answered() int {
 
 // excuse gives peers the time in which nobody looked for their answers: however long, it counts for a quarter of the time that they have.
 func (m *module) excuse(since int64) {
-	gap := m.now - since
 	for _, e := range m.dialing {
+		gap := m.now - max(since, e.pause.since)
 		if more := gap - int64(m.cfg.ConnectTimeout)/4; more > 0 {
 			e.pause.deadline += more
 		}

@@ -33,6 +33,12 @@
 // endpoint; if the connection breaks it ends in an error. The system copies what it takes, so nothing reaches memory once a socket is closed.
 // What an endpoint has under way is bounded; beyond that posts are refused.
 //
+// # Sending
+//
+// A short fragment is copied next to its head and goes to the system at once; a long one is gathered from where it lies. What is posted from inside of what
+// a turn hands up goes out together at the turn's end, and so do short fragments from the fifth on that are posted between two turns: a system call
+// for each would take ten times as long. If no turn comes, a timer has one made.
+//
 // # Polling
 //
 // A turn reads the connection that has spoken last, without asking whether there is anything: one system call, that does not pass through

@@ -161,6 +161,41 @@ func TestAddressGoes(t *testing.T) {
 	require.Equal(t, "EADDRNOTAVAIL", va.failed.Native)
 }
 
+// fakeClock stands still until it is moved.
+type fakeClock int64
+
+func (c *fakeClock) Now() int64 { return int64(*c) }
+
+// TestTimeNobodyLooked: a rank that computes for long does not take its own absence for its peers'.
+func TestTimeNobodyLooked(t *testing.T) {
+	clock := fakeClock(1)
+	minute := fakeClock(time.Minute)
+	va := &mate{}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Clock: &clock}
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
+	a.Progress()
+	clock += minute
+	e, err := a.Connect(1, b.Card())
+	require.NoError(t, err)
+	a.Progress()
+	// What came before is not counted for it, either.
+	require.EqualValues(t, int64(clock)+int64(a.cfg.ConnectTimeout), e.(*endpoint).pause.deadline)
+	clock += minute
+	until(t, "a connection", func() bool { return e.(*endpoint).phase == phaseReady }, a, b)
+	require.Equal(t, btl.Up, e.State())
+
+	e.Fail(errors.New("again"))
+	until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
+	e, err = a.Connect(1, b.Card())
+	require.NoError(t, err)
+	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a all the time
+		require.Less(t, i, 1000)
+		clock += fakeClock(100 * time.Millisecond)
+		a.Progress()
+	}
+	require.Equal(t, "ETIMEDOUT", va.failed.Native)
+}
+
 // TestListenerBreaks: that is the end of the whole rail, which can come back, at the same port.
 func TestListenerBreaks(t *testing.T) {
 	c := newCouple(t, Config{})
