@@ -27,7 +27,6 @@ const (
 	latencyNanos = 6000
 	// mbpsUnknown is for interfaces that do not say how fast they are, as loopback does not.
 	mbpsUnknown = 25000
-	rdmaBytes   = math.MaxInt32 // there is no Put and no Get
 )
 
 // module is the rail of one rank at one local address.
@@ -166,7 +165,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	}
 	m.attrs = btl.Attrs{
 		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speed,
-		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes, RDMABytes: rdmaBytes,
+		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes,
 	}
 	return m, nil
 }
