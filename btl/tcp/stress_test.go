@@ -441,3 +441,37 @@ func TestProcessEnds(t *testing.T) {
 		c.connect(t)
 	}
 }
+
+// TestProcessKilled: a process that is killed in the middle of traffic.
+func TestProcessKilled(t *testing.T) {
+	v := &mate{}
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
+	c := start(t, "echo")
+	c.tell(t, echoPlan{m.Card(), 8})
+	var theirs []byte
+	c.ask(t, &theirs)
+	e, err := m.Connect(1, theirs)
+	require.NoError(t, err)
+	var op btl.Op
+	failed, outstanding := error(nil), false
+	for round := int64(1); failed == nil; round++ {
+		op = btl.Op{Payload: make([]byte, 8), Done: func(_ *btl.Op, err error) { failed, outstanding = err, false }}
+		if e.Send(&op) == nil {
+			outstanding = true
+		}
+		until(t, "an answer, or the end", func() bool { return v.failed != nil || v.arrived.Load() == round && !outstanding }, m)
+		if v.failed != nil {
+			break
+		}
+		if round == 100 {
+			require.NoError(t, c.cmd.Process.Kill())
+		}
+	}
+	until(t, "the end", func() bool { return v.drained == 1 && !outstanding }, m)
+	require.Equal(t, btl.ClassPath, v.failed.Class)
+	require.Equal(t, btl.SideRemote, v.failed.Side)
+	e, err = m.Connect(1, theirs)
+	require.NoError(t, err)
+	until(t, "the refusal", func() bool { return e.State() == btl.Drained }, m)
+	require.Equal(t, "ECONNREFUSED", v.failed.Native)
+}
