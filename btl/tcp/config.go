@@ -40,7 +40,7 @@ type Config struct {
 	// FragBytes is the longest fragment, header and payload (128 KiB and a header), the same in all ranks. EagerBytes is the
 	// longest that is best sent without asking (64 KiB and a header).
 	FragBytes, EagerBytes int
-	// WindowFrags and WindowBytes bound what a peer may have been sent without its having acknowledged that (1024, 4 MiB).
+	// WindowFrags and WindowBytes bound what a peer may have been sent without its having acknowledged that (1024, 2 MiB).
 	WindowFrags, WindowBytes int
 	// BufferBytes is the memory into which a connection is read (two of the longest fragments).
 	BufferBytes int
@@ -67,7 +67,7 @@ const (
 	defaultEagerBytes  = 64<<10 + btl.MaxHeaderBytes
 	defaultWindowFrags = 1024
 	mostWindowFrags    = 1 << 20
-	defaultWindowBytes = 4 << 20
+	defaultWindowBytes = 2 << 20
 	mostWindowBytes    = 1 << 30
 	defaultBufferBytes = 256 << 10
 	mostBufferBytes    = 64 << 20
