@@ -31,7 +31,6 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/verbstest":  {"btl/ibverbs/verbs"},
 	"btl/loop":               {"btl", "btl/faults", "progress"},
 	"btl/sm":                 {"btl", "btl/faults", "progress"},
-	"btl/tcp":                {"btl", "btl/faults", "progress"},
 	"pml":                    {"btl", "request", "progress"},
 	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "request", "progress"}, // a harness
 	"pml/simulate":           {"pml/simulation"},
