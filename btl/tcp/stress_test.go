@@ -401,7 +401,7 @@ func TestGoodbye(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{})
 	buf := make([]byte, 50<<10)
-	var ops [40]btl.Op
+	var ops [8]btl.Op // which the system holds, whoever reads
 	ended := 0
 	for i := range ops {
 		ops[i] = btl.Op{Payload: buf, Done: func(*btl.Op, error) { ended++ }}
