@@ -48,7 +48,7 @@ func readerGone() *verdict { return &verdict{status: statusSignal + int(syscall.
 
 // copyOut passes on one stream of a rank until it ends. One that somebody keeps
 // open ends when finishOutput gives it a deadline, with what it holds by then.
-func (r *run) copyOut(from *os.File, to *output.Stream) {
+func (r *run) copyOut(from procs.Output, to *output.Stream) {
 	r.outputs.Go(func() {
 		defer from.Close()
 		err := to.Copy(from)

@@ -16,6 +16,7 @@ package procs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -55,14 +57,31 @@ type Spec struct {
 // who closes them. Goroutines may share it.
 type Proc struct {
 	Rank   int
-	PID    int
+	PID    int // on its host
 	PMI    net.Conn
-	Stdin  *os.File // nil unless it is a pipe
-	Stdout *os.File // the reading end, which takes deadlines
-	Stderr *os.File
+	Stdin  io.WriteCloser // nil unless it is a pipe
+	Stdout Output
+	Stderr Output
+
+	// Elsewhere answers for a process of another machine; nil: it is one of this.
+	Elsewhere Control
 
 	ended chan struct{} // closed when the process has ended
 	place int           // written before
+}
+
+// Output is the reading end of one of a process's outputs. A deadline that has passed ends it,
+// with what it holds by then (Tail).
+type Output interface {
+	io.ReadCloser
+	SetReadDeadline(time.Time) error
+}
+
+// Control is what a Proc can be asked, other than for its streams.
+type Control interface {
+	Wait() (exit Exit, place int, err error)
+	Ending() bool
+	Signal(syscall.Signal)
 }
 
 // Exit is how a process ended: a status, or a signal if that is not 0.
@@ -235,13 +254,18 @@ func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
 	case StdinInherit:
 		child[0] = 0
 	case StdinPipe:
-		child[0], p.Stdin, err = pipe(reading)
+		var ours *os.File
+		if child[0], ours, err = pipe(reading); err == nil {
+			p.Stdin = ours
+		}
 	}
-	if err == nil {
-		child[1], p.Stdout, err = pipe(writing)
-	}
-	if err == nil {
-		child[2], p.Stderr, err = pipe(writing)
+	for i, output := range []*Output{&p.Stdout, &p.Stderr} {
+		if err == nil {
+			var ours *os.File
+			if child[1+i], ours, err = pipe(writing); err == nil {
+				*output = ours
+			}
+		}
 	}
 	if err == nil {
 		child[PMIFD], p.PMI, err = socketpair()
@@ -292,9 +316,12 @@ func socketpair() (int, net.Conn, error) {
 
 // Close closes the streams that are still open.
 func (p *Proc) Close() {
-	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
-		if f != nil {
-			_ = f.Close()
+	if p.Stdin != nil {
+		_ = p.Stdin.Close()
+	}
+	for _, output := range []Output{p.Stdout, p.Stderr} {
+		if output != nil {
+			_ = output.Close()
 		}
 	}
 	if p.PMI != nil {
@@ -324,6 +351,9 @@ const (
 // Local's processes that have ended, from 1. It leaves the zombie, so several may wait.
 // It is not to be called once the Local is closed.
 func (p *Proc) Wait() (exit Exit, place int, err error) {
+	if p.Elsewhere != nil {
+		return p.Elsewhere.Wait()
+	}
 	<-p.ended
 	exit, err = p.status()
 	return exit, p.place, err
@@ -351,6 +381,9 @@ func (p *Proc) status() (Exit, error) {
 // Ending is whether the process has ended or is about to, whatever it still does: the
 // kernel has begun to take it down. It is so before any other process can notice.
 func (p *Proc) Ending() bool {
+	if p.Elsewhere != nil {
+		return p.Elsewhere.Ending()
+	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 	return err == nil && isEnding(string(stat))
 }
@@ -373,7 +406,13 @@ func isEnding(stat string) bool {
 }
 
 // Signal sends sig to the rank's process alone.
-func (p *Proc) Signal(sig syscall.Signal) { _ = unix.Kill(p.PID, sig) }
+func (p *Proc) Signal(sig syscall.Signal) {
+	if p.Elsewhere != nil {
+		p.Elsewhere.Signal(sig)
+		return
+	}
+	_ = unix.Kill(p.PID, sig)
+}
 
 // SignalGroups sends sig to every rank and what it has started, as far as that
 // is in its process group.

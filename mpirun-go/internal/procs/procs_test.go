@@ -110,7 +110,7 @@ func TestStreamsAndPMI(t *testing.T) {
 	spec.Stdin = StdinPipe
 	p, err := l.Start(spec)
 	require.NoError(t, err)
-	_, err = p.Stdin.WriteString("in\n")
+	_, err = io.WriteString(p.Stdin, "in\n")
 	require.NoError(t, err)
 	hello := make([]byte, 6)
 	_, err = io.ReadFull(p.PMI, hello)

@@ -1,0 +1,363 @@
+package remote
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Form is how an agent is told the host and what to run there.
+type Form string
+
+// The forms of agents.
+const (
+	FormShell Form = "shell" // HOST and one argument, a line for the user's shell there: as ssh takes them
+	FormSlurm Form = "slurm" // -w HOST and the words of a command: as srun takes them
+	FormLocal Form = "local" // the words of a command: every host is this machine
+)
+
+// Agent is the command by which something is run on another host, with this process's standard input,
+// output and error.
+type Agent struct {
+	Words []string
+	Form  Form
+}
+
+// command is what is executed to run a script of sh on a host.
+func (a Agent) command(host, script string) []string {
+	words := append([]string{}, a.Words...)
+	switch a.Form {
+	case FormSlurm:
+		return append(words, "-w", host, "/bin/sh", "-c", script)
+	case FormLocal:
+		return append(words, "/bin/sh", "-c", script)
+	}
+	// The user's shell there need not be one of Bourne's. The script has no single quotes.
+	return append(words, host, "exec /bin/sh -c '"+script+"'")
+}
+
+// describe is the command as a user would type it to try it.
+func (a Agent) describe(host string) string {
+	words := append([]string{}, a.Words...)
+	switch a.Form {
+	case FormSlurm:
+		words = append(words, "-w", host)
+	case FormShell:
+		words = append(words, host)
+	}
+	return strings.Join(append(words, "true"), " ")
+}
+
+// Self is this program's own file, for hosts that do not have it.
+type Self struct {
+	path, hash string
+	size       int64
+}
+
+// NewSelf reads the program that runs.
+func NewSelf() (*Self, error) {
+	const path = "/proc/self/exe"
+	hash, size, err := hashFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("mpirun-go's own file: %w", err)
+	}
+	return &Self{path: path, hash: hash, size: size}, nil
+}
+
+func hashFile(path string) (hash string, size int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if size, err = io.Copy(sum, file); err != nil {
+		return "", 0, err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), size, nil
+}
+
+// What is said on the standard output before frames begin, each in a line of its own. The user's shell may
+// have said something before.
+const (
+	wantLine   = "mpigo-agent want " // and the hash: this program is to be sent
+	daemonLine = "mpigo-daemon "     // and the version: frames follow
+)
+
+// DaemonArg is the first argument by which mpirun-go is told to be a host's daemon.
+const DaemonArg = "--mpigo-daemon"
+
+// script makes sure that the program is in the user's cache, and executes it. It has to do with any POSIX sh.
+// The program has its name in a directory that is called by its hash; another start may put it there at the same time.
+func (s *Self) script() string {
+	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg).Replace(
+		`umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
+			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit 73; }; ` +
+			`[ -x "$f" ] || { printf "\nWANT\n"; ` +
+			`head -c SIZE >"$f.$$" && [ $(wc -c <"$f.$$") -eq SIZE ] && chmod 700 "$f.$$" && mv -f "$f.$$" "$f" || ` +
+			`{ rm -f "$f.$$"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
+			`exec "$f" DAEMON`)
+}
+
+// process is an agent that runs.
+type process struct {
+	agent  Agent
+	host   string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended
+	status error         // written before
+
+	mu     sync.Mutex
+	said   []string     // lines of its standard error that were not passed on
+	notice func(string) // passes them on; nil: not yet
+}
+
+// maxSaid bounds what is kept of what an agent says before there is a channel.
+const (
+	maxSaid     = 20
+	maxSaidLine = 400
+)
+
+// startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
+// not for it to know, and it asks nothing of the user.
+func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, io.Reader, error) {
+	words := agent.command(host, script)
+	p := &process{agent: agent, host: host, exited: make(chan struct{})}
+	p.cmd = exec.Command(words[0], words[1:]...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p.cmd.WaitDelay = time.Second
+	if agent.Form == FormSlurm {
+		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // as --overlap, which older ones do not know
+	}
+	// Pipes of our own: Wait is not to close them while they are read.
+	childIn, in, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	out, childOut, err := os.Pipe()
+	if err != nil {
+		_, _ = in.Close(), childIn.Close()
+		return nil, nil, nil, err
+	}
+	stderr := &lineWriter{line: p.say}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
+	err = p.cmd.Start()
+	_, _ = childIn.Close(), childOut.Close()
+	if err != nil {
+		_, _ = in.Close(), out.Close()
+		return nil, nil, nil, err
+	}
+	go func() {
+		p.status = p.cmd.Wait()
+		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
+		close(p.exited)
+	}()
+	return p, in, out, nil
+}
+
+// say deals with one line of the agent's standard error.
+func (p *process) say(line string) {
+	p.mu.Lock()
+	notice := p.notice
+	if notice == nil {
+		if p.said = append(p.said, line); len(p.said) > maxSaid {
+			p.said = p.said[1:]
+		}
+	}
+	p.mu.Unlock()
+	if notice != nil {
+		notice(line)
+	}
+}
+
+// passOn gives to notice what the agent has said, and will say. Notice does not wait.
+func (p *process) passOn(notice func(string)) {
+	p.mu.Lock()
+	said := p.said
+	p.said, p.notice = nil, notice
+	p.mu.Unlock()
+	for _, line := range said {
+		notice(line)
+	}
+}
+
+// lastWords are what the agent said that was not passed on.
+func (p *process) lastWords() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.said, "; ")
+}
+
+func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+
+// endGrace is how long an agent may take to end when its channel has.
+const endGrace = time.Second
+
+// how tells how the agent ended, or that it has not.
+func (p *process) how() string {
+	select {
+	case <-p.exited:
+	case <-time.After(endGrace):
+		return "the agent closed the connection"
+	}
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case p.status == nil:
+		return "the agent ended"
+	case errors.As(p.status, &exit) && exit.ExitCode() >= 0:
+		return fmt.Sprintf("the agent ended with status %d", exit.ExitCode())
+	}
+	return fmt.Sprintf("the agent ended: %v", p.status)
+}
+
+// lineWriter cuts what is written into lines.
+type lineWriter struct {
+	line func(string)
+	rest []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	for {
+		end := bytes.IndexByte(w.rest, '\n')
+		if end < 0 && len(w.rest) < maxSaidLine {
+			return len(p), nil
+		}
+		next := end + 1
+		if end < 0 || end > maxSaidLine {
+			end = maxSaidLine
+			next = max(next, end)
+		}
+		if line := printable(w.rest[:end]); line != "" {
+			w.line(line)
+		}
+		w.rest = append(w.rest[:0], w.rest[next:]...)
+	}
+}
+
+// printable makes of what came from elsewhere a line of text.
+func printable(p []byte) string {
+	line := strings.Map(func(c rune) rune {
+		if c < ' ' || c >= 0x7f && c < 0xa0 || c == '\ufffd' {
+			return ' '
+		}
+		return c
+	}, string(p[:min(len(p), maxSaidLine)]))
+	return strings.TrimSpace(line)
+}
+
+// HostError says that a host could not be reached, or not be used.
+type HostError struct {
+	Host string
+	Why  string
+}
+
+func (e *HostError) Error() string { return fmt.Sprintf("host %s %s", e.Host, e.Why) }
+
+// dial starts a daemon on a host, and returns when frames can go there and come from there. The error is a *HostError.
+func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}) (*process, *bufio.Reader, io.WriteCloser, error) {
+	p, in, out, err := startAgent(agent, host, self.script())
+	if err != nil {
+		return nil, nil, nil, &HostError{host, fmt.Sprintf("cannot be reached: start the agent: %v", err)}
+	}
+	settled := make(chan struct{})
+	late := make(chan bool, 1) // gets one value: whether it took too long
+	go func() {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			p.kill()
+			late <- true
+		case <-stop:
+			p.kill()
+			late <- false
+		case <-settled:
+			late <- false
+		}
+	}()
+	reader := bufio.NewReaderSize(out, 64<<10)
+	why := greet(p, self, reader, in)
+	close(settled)
+	switch {
+	case <-late:
+		why = "did not answer within " + timeout.String() + " (--connect-timeout)" + quoted(p.lastWords()) + p.hint()
+	case why == "":
+		return p, reader, in, nil
+	}
+	_ = in.Close()
+	p.kill()
+	return nil, nil, nil, &HostError{host, why}
+}
+
+// maxPreamble bounds what the user's shell may say before.
+const maxPreamble = 64 << 10
+
+// greet leads the conversation until frames begin. It returns what is wrong.
+func greet(p *process, self *Self, out *bufio.Reader, in io.Writer) string {
+	var said []string
+	for taken := 0; taken < maxPreamble; {
+		raw, err := out.ReadSlice('\n')
+		taken += len(raw)
+		line := printable(raw)
+		version_, isDaemon := strings.CutPrefix(line, daemonLine)
+		switch {
+		case isDaemon && err == nil:
+			if version_ != fmt.Sprint(version) {
+				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", version_, version)
+			}
+			return ""
+		case line == wantLine+self.hash && err == nil:
+			if err := self.send(in); err == nil {
+				continue
+			}
+		case line != "" && len(said) < maxSaid:
+			said = append(said, line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			how := p.how() // by then all that it said has come
+			words := p.lastWords()
+			if words == "" {
+				words = strings.Join(said, "; ")
+			}
+			return "cannot be reached: " + how + quoted(words) + p.hint()
+		}
+	}
+	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(strings.Join(said, "; ")) + p.hint()
+}
+
+func quoted(said string) string {
+	if said == "" {
+		return ""
+	}
+	if len(said) > maxSaidLine {
+		said = said[:maxSaidLine] + "…"
+	}
+	return ", having said: " + said
+}
+
+// hint says what the user can try.
+func (p *process) hint() string {
+	return fmt.Sprintf("; does this work: %s", p.agent.describe(p.host))
+}
+
+// send sends this program.
+func (s *Self) send(to io.Writer) error {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.CopyN(to, file, s.size)
+	return err
+}

@@ -1,0 +1,240 @@
+package remote
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Config is what Connect needs to know of a job and its hosts.
+type Config struct {
+	Agent   Agent
+	Names   []string // of the hosts, as the user calls them, each once
+	Secret  []byte
+	JobID   string
+	Timeout time.Duration // until a host has to have answered
+	// Notice gets what agents say, a line at a time, from several goroutines. It does not wait.
+	Notice func(host, line string)
+}
+
+// Cluster is the hosts of a job that are reached by an agent, each through its daemon.
+type Cluster struct {
+	cfg      Config
+	self     *Self
+	hosts    []*Host
+	branches []*branch
+	running  sync.WaitGroup
+	stop     chan struct{} // closed when all is over
+	failed   chan error    // the first error before all hosts have answered
+	welcomed chan struct{} // gets a value for each host that has answered
+
+	mu      sync.Mutex
+	closing bool // the ends of channels are as they should be
+}
+
+// Connect starts the daemons of all hosts. The error is one line; if it is about a host, a *HostError. When ctx ends, so does the
+// attempt, with the context's cause.
+func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
+	if len(cfg.Names) > maxHosts {
+		return nil, fmt.Errorf("%d hosts are more than %d", len(cfg.Names), maxHosts)
+	}
+	self, err := NewSelf()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		cfg: cfg, self: self, stop: make(chan struct{}),
+		failed: make(chan error, 1), welcomed: make(chan struct{}, len(cfg.Names)),
+	}
+	numbers := make([]int, len(cfg.Names))
+	for i, name := range cfg.Names {
+		numbers[i] = i
+		c.hosts = append(c.hosts, newHost(c, uint16(i), name))
+	}
+	for _, child := range grow(numbers, cfg.Names) {
+		b := newBranch(child)
+		c.branches = append(c.branches, b)
+		c.take(child, b.link)
+		c.running.Go(func() { c.run(b) })
+	}
+	for range c.hosts {
+		select {
+		case <-c.welcomed:
+			continue
+		case err = <-c.failed:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		c.abandon()
+		return nil, err
+	}
+	c.running.Go(c.listen)
+	return c, nil
+}
+
+// Hosts are the hosts, in the order of their names.
+func (c *Cluster) Hosts() []*Host { return c.hosts }
+
+// take makes a branch's hosts reachable by its link, and greets the first one.
+func (c *Cluster) take(top child, link *link) {
+	for _, number := range append([]int{top.host}, top.through...) {
+		c.hosts[number].link = link
+	}
+	c.greet(top)
+}
+
+func (c *Cluster) greet(to child) {
+	h := c.hosts[to.host]
+	h.through = to.through
+	nonce := make([]byte, 16)
+	_, _ = rand.Read(nonce) // never fails
+	h.hello = hello{secret: string(c.cfg.Secret), nonce: string(nonce), job: c.cfg.JobID, name: h.name}
+	h.post(kindHello, 0, 0, h.hello.encode())
+	// The agent has its time, and then the daemon.
+	h.patience = time.AfterFunc(2*c.cfg.Timeout, func() {
+		c.fail(&HostError{h.name, fmt.Sprintf("did not answer within %v (--connect-timeout): its agent started something that is silent", c.cfg.Timeout)})
+	})
+}
+
+// fail ends the attempt to connect.
+func (c *Cluster) fail(err error) {
+	select {
+	case c.failed <- err:
+	default:
+	}
+}
+
+// run lives as long as a branch's channel.
+func (c *Cluster) run(b *branch) {
+	top := c.hosts[b.host]
+	notice := func(line string) { c.cfg.Notice(top.name, line) }
+	err := b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, notice, func(f frame) error {
+		return c.hosts[f.host].take(f)
+	})
+	c.lose(top, err)
+}
+
+// lose deals with the end of a host's channel, which is that of those behind it too.
+func (c *Cluster) lose(h *Host, err error) {
+	c.mu.Lock()
+	closing := c.closing
+	c.mu.Unlock()
+	if closing {
+		err = errors.New("the job is over")
+	}
+	failed := (*HostError)(nil)
+	if errors.As(err, &failed) {
+		c.fail(failed)
+	} else {
+		c.fail(&HostError{h.name, "was lost: " + err.Error()})
+	}
+	h.lose(err)
+	for _, number := range h.through {
+		c.hosts[number].lose(fmt.Errorf("it was reached by way of %s, which was lost: %w", h.name, err))
+	}
+}
+
+// welcome deals with a host's first answer, and has it reach those behind it.
+func (c *Cluster) welcome(h *Host, payload []byte) error {
+	w, err := decodeWelcome(payload)
+	switch {
+	case err != nil:
+		return err
+	case !hmac.Equal(w.proof, prove(h.hello, h.number)):
+		return errors.New("what answers does not know the job's secret")
+	case h.Cores != nil || len(w.cores) == 0:
+		return fmt.Errorf("%w: not a welcome", ErrProtocol)
+	}
+	h.patience.Stop()
+	h.Cores = w.cores
+	if len(h.through) > 0 {
+		a := adopt{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: grow(h.through, c.cfg.Names)}
+		h.post(kindAdopt, 0, 0, a.encode())
+		for _, child := range a.children {
+			c.greet(child)
+		}
+	}
+	c.welcomed <- struct{}{} // has room
+	return nil
+}
+
+// A host is asked whether it is there every pulse, and lost if it has said nothing for silence of these. Pulses are counted, so that a
+// launcher that was stopped for a while does not take its own silence for that of others.
+const (
+	pulse   = 5 * time.Second
+	silence = 6
+)
+
+func (c *Cluster) listen() {
+	ticker := time.NewTicker(pulse)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-ticker.C:
+		}
+		for _, h := range c.hosts {
+			if h.quiet.Add(1) > silence {
+				c.lose(h, fmt.Errorf("it has not answered for %v", silence*pulse))
+			}
+			h.post(kindPing, 0, 0, nil)
+		}
+	}
+}
+
+// abandon gives all hosts up. Their daemons see the end of their channels.
+func (c *Cluster) abandon() {
+	c.setClosing()
+	close(c.stop)
+	for _, h := range c.hosts {
+		if h.patience != nil {
+			h.patience.Stop()
+		}
+	}
+	for _, b := range c.branches {
+		b.link.close()
+	}
+	c.running.Wait() // agents get endGrace to end
+}
+
+func (c *Cluster) setClosing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closing = true
+}
+
+// closeGrace is how long daemons may take to end after a goodbye.
+const closeGrace = 3 * time.Second
+
+// Close dismisses the daemons, of whose ranks none is left, and waits for them to end.
+func (c *Cluster) Close() {
+	c.setClosing()
+	for _, h := range slices.Backward(c.hosts) { // who passes on hears it last
+		h.post(kindBye, 0, 0, nil)
+	}
+	for _, b := range c.branches {
+		b.link.finish()
+	}
+	close(c.stop)
+	ended := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return
+	case <-time.After(closeGrace):
+	}
+	for _, b := range c.branches {
+		b.link.close()
+		b.end()
+	}
+	<-ended
+}

@@ -1,0 +1,369 @@
+package remote
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+)
+
+// daemon is what runs on each host: it starts ranks there, and passes on what is for other hosts. All that
+// comes from the launcher is dealt with on one goroutine, which never waits for a stream.
+type daemon struct {
+	up     *link
+	number uint16
+	local  *procs.Local
+	jobID  string
+	cache  cache
+	cached error // why there is no cache
+
+	ranks    map[uint32]*hosted
+	files    map[uint32]*inbox
+	branches []*branch
+	reached  sync.WaitGroup // branches that run
+	stop     chan struct{}  // closed at the end
+}
+
+// helloGrace is how long a daemon waits to be told who it is.
+const helloGrace = time.Minute
+
+// errBye is the launcher's regular goodbye.
+var errBye = errors.New("bye")
+
+// Daemon is the body of a daemon process, whose standard input and output are the channel from the launcher. guardArgv is as procs.NewLocal
+// has it. It returns the exit status, with everything of the job on this host ended.
+func Daemon(guardArgv []string) int {
+	// A write to a launcher that is no more is an error, and not the end.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ends := make(chan os.Signal, 4)
+	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Ignore(syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+
+	in, out, err := takeChannel()
+	if err == nil {
+		err = checkSelf()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
+		return 1
+	}
+	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
+		return 1
+	}
+	d := &daemon{up: newLink(), ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
+	d.cache, d.cached = userCache()
+	frames, readErr := make(chan frame), error(nil)
+	go func() {
+		defer close(frames)
+		reader := bufio.NewReaderSize(in, 64<<10)
+		for {
+			f, err := readFrame(reader)
+			if err != nil {
+				readErr = err
+				return
+			}
+			select {
+			case frames <- f:
+			case <-d.stop:
+				return
+			}
+		}
+	}()
+	d.up.start(out)
+	var helloLimit = time.After(helloGrace)
+	for {
+		select {
+		case f, more := <-frames:
+			err = readErr
+			if more {
+				err = d.take(f, guardArgv)
+			}
+		case <-helloLimit:
+			if d.local == nil {
+				err = errors.New("no launcher has said hello")
+			}
+		case sig := <-ends:
+			err = fmt.Errorf("got signal %v", sig)
+		}
+		if err != nil {
+			return d.end(err)
+		}
+	}
+}
+
+// takeChannel makes the standard input and output the channel's alone: what is started here, or printed by mistake, is not to get
+// into it.
+func takeChannel() (in, out *os.File, err error) {
+	var fds [2]int
+	for i := range fds {
+		if fds[i], err = unix.FcntlInt(uintptr(i), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return nil, nil, os.NewSyscallError("fcntl", err)
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer null.Close()
+	if err := unix.Dup2(int(null.Fd()), 0); err != nil {
+		return nil, nil, os.NewSyscallError("dup2", err)
+	}
+	if err := unix.Dup2(2, 1); err != nil {
+		return nil, nil, os.NewSyscallError("dup2", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "from the launcher"), os.NewFile(uintptr(fds[1]), "to the launcher"), nil
+}
+
+// checkSelf removes a copy of this program that is damaged: the next start brings a new one.
+func checkSelf() error {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	want := filepath.Base(filepath.Dir(exe))
+	if !isHash(want) {
+		return nil // not from the cache
+	}
+	hash, _, err := hashFile(exe)
+	if err != nil || hash == want {
+		return nil // it may have been removed meanwhile
+	}
+	_ = os.Remove(exe)
+	return fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))
+}
+
+// end ends all that is of the job on this host.
+func (d *daemon) end(why error) int {
+	status := 0
+	close(d.stop)
+	if why != errBye {
+		status = 1
+		if d.local != nil {
+			d.local.Kill()
+		}
+		for _, b := range d.branches {
+			b.link.close()
+		}
+	}
+	for _, b := range d.branches {
+		b.link.finish() // each has got a goodbye of its own
+	}
+	d.waitBranches()
+	if d.local != nil {
+		d.local.Close()
+	}
+	d.up.finish()
+	d.up.flush(endGrace)
+	return status
+}
+
+// waitBranches waits until the agents have ended, for a moment.
+func (d *daemon) waitBranches() {
+	ended := make(chan struct{})
+	go func() {
+		d.reached.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(2 * endGrace):
+	}
+}
+
+// post sends a frame of this host's.
+func (d *daemon) post(k kind, s stream, rank uint32, payload []byte) {
+	d.up.post(frame{kind: k, stream: s, host: d.number, rank: rank, payload: payload})
+}
+
+// take deals with one frame. An error ends the daemon.
+func (d *daemon) take(f frame, guardArgv []string) error {
+	if d.local == nil {
+		if f.kind != kindHello {
+			return fmt.Errorf("%w: no hello", ErrProtocol)
+		}
+		return d.greet(f, guardArgv)
+	}
+	if f.host != d.number {
+		for _, b := range d.branches {
+			if b.has(f.host) {
+				b.link.post(f)
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: no host %d here", ErrProtocol, f.host)
+	}
+	switch f.kind {
+	case kindAdopt:
+		return d.adopt(f.payload)
+	case kindOffer:
+		return d.offered(f)
+	case kindStart:
+		return d.start(f)
+	case kindSignal:
+		number, err := decodeNumber(f.payload, 127)
+		if err != nil {
+			return err
+		}
+		d.signal(f.rank, syscall.Signal(number))
+	case kindKill:
+		if f.rank == allRanks {
+			d.local.Kill()
+		} else {
+			d.local.KillGroups()
+		}
+	case kindCut:
+		if h := d.ranks[f.rank]; h != nil {
+			_ = h.proc.Stdout.SetReadDeadline(time.Unix(1, 0))
+			_ = h.proc.Stderr.SetReadDeadline(time.Unix(1, 0))
+		}
+	case kindData, kindEnd, kindCredit:
+		return d.flow(f)
+	case kindPing:
+		d.post(kindPong, 0, 0, nil)
+	case kindBye:
+		return errBye
+	default:
+		return fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
+	}
+	return nil
+}
+
+func (d *daemon) greet(f frame, guardArgv []string) error {
+	h, err := decodeHello(f.payload)
+	if err != nil {
+		return err
+	}
+	d.number, d.jobID = f.host, h.job
+	machine := slots.ThisMachine()
+	if d.local, err = procs.NewLocal(h.name, h.job, guardArgv); err != nil {
+		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
+		return err
+	}
+	d.post(kindWelcome, 0, 0, welcome{proof: prove(h, f.host), cores: machine.Cores}.encode())
+	return nil
+}
+
+func (d *daemon) signal(rank uint32, sig syscall.Signal) {
+	if rank == allRanks {
+		d.local.SignalGroups(sig)
+	} else if h := d.ranks[rank]; h != nil {
+		h.proc.Signal(sig)
+	}
+}
+
+// adopt begins to reach other hosts. What is for them waits until they are reached.
+func (d *daemon) adopt(payload []byte) error {
+	a, err := decodeAdopt(payload)
+	if err != nil {
+		return err
+	}
+	if len(a.agent.Words) == 0 && a.agent.Form != FormLocal || len(a.children) > fanOut || len(d.branches) > 0 {
+		return fmt.Errorf("%w: not a part of a tree", ErrProtocol)
+	}
+	self, err := NewSelf()
+	if err != nil {
+		return err
+	}
+	for _, c := range a.children {
+		b := newBranch(c)
+		d.branches = append(d.branches, b)
+		host := uint16(c.host)
+		d.reached.Go(func() {
+			notice := func(line string) {
+				d.up.post(frame{kind: kindNotice, host: host, payload: []byte(line)})
+			}
+			err := b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, notice, func(f frame) error {
+				d.up.post(f)
+				return nil
+			})
+			why := err.Error()
+			if failed := (*HostError)(nil); errors.As(err, &failed) {
+				why = failed.Why
+			}
+			d.up.post(frame{kind: kindLost, host: host, payload: []byte(why)})
+		})
+	}
+	return nil
+}
+
+// offered answers an offer: where the file is, or first that it is wanted.
+func (d *daemon) offered(f frame) error {
+	o, err := decodeOffer(f.payload)
+	if err != nil {
+		return err
+	}
+	number := f.rank
+	if d.files[number] != nil {
+		return fmt.Errorf("%w: file %d comes again", ErrProtocol, number)
+	}
+	box := d.inbox(streamFile, number)
+	d.files[number] = box
+	go func() {
+		answered := func(a answer) { d.post(kindAnswer, 0, number, a.encode()) }
+		defer box.drop()
+		if path := d.cache.find(o); path != "" {
+			answered(answer{path: path})
+			return
+		}
+		if d.cached != nil {
+			answered(answer{problem: d.cached.Error()})
+			return
+		}
+		answered(answer{wanted: true})
+		path, err := d.cache.receive(o, box)
+		if err != nil {
+			answered(answer{problem: strings.ReplaceAll(err.Error(), "\n", "; ")})
+			return
+		}
+		answered(answer{path: path})
+	}()
+	return nil
+}
+
+// inbox is the receiving end of a stream from the launcher.
+func (d *daemon) inbox(s stream, number uint32) *inbox {
+	return newInbox(s.window(), func(n int) { d.post(kindCredit, s, number, appendNumber(nil, n)) })
+}
+
+// outbox is the sending end of a stream to the launcher.
+func (d *daemon) outbox(s stream, number uint32) *outbox {
+	return newOutbox(s.window(),
+		func(p []byte) { d.post(kindData, s, number, append([]byte(nil), p...)) },
+		func() { d.post(kindEnd, s, number, nil) })
+}
+
+// flow deals with a frame of a stream.
+func (d *daemon) flow(f frame) error {
+	var in *inbox
+	var out *outbox
+	if h := d.ranks[f.rank]; h != nil && f.stream != streamFile {
+		in, out = h.in[f.stream], h.out[f.stream]
+	} else if f.stream == streamFile {
+		in = d.files[f.rank]
+	}
+	switch {
+	case f.kind == kindCredit && out != nil:
+		n, err := decodeNumber(f.payload, maxInt)
+		if err != nil {
+			return err
+		}
+		return out.grant(n)
+	case f.kind == kindData && in != nil:
+		return in.put(f.payload)
+	case f.kind == kindEnd && in != nil:
+		in.finish(io.EOF)
+	}
+	return nil // of a rank that was not started
+}

@@ -1,0 +1,255 @@
+package remote
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// inbox is the receiving end of a stream. What has arrived waits in it, at most a window's worth,
+// so that who takes frames from the channel never waits for who reads the stream.
+type inbox struct {
+	window int
+	credit func(n int) // tells the sender that it may send so much more
+
+	mu      sync.Mutex
+	arrived sync.Cond
+	buf     []byte
+	owed    int   // read, and the sender not told yet
+	err     error // what Read gives once buf is empty; nil: there may come more
+	dropped bool  // nobody reads any more
+}
+
+func newInbox(window int, credit func(int)) *inbox {
+	b := &inbox{window: window, credit: credit}
+	b.arrived.L = &b.mu
+	return b
+}
+
+// put adds what has arrived. A sender that sends more than it may breaks the protocol.
+func (b *inbox) put(p []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.dropped:
+		b.credit(len(p))
+		return nil
+	case b.err != nil:
+		return nil // late, behind the end
+	case len(b.buf)+b.owed+len(p) > b.window:
+		return fmt.Errorf("%w: more of a stream than its window", ErrProtocol)
+	}
+	b.buf = append(b.buf, p...)
+	b.arrived.Broadcast()
+	return nil
+}
+
+// finish ends the stream: err, once what has arrived is read. Only the first counts.
+func (b *inbox) finish(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+	}
+	b.arrived.Broadcast()
+}
+
+// Read is io.Reader's.
+func (b *inbox) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.buf) == 0 && b.err == nil && !b.dropped {
+		b.arrived.Wait()
+	}
+	switch {
+	case b.dropped:
+		return 0, os.ErrClosed
+	case len(b.buf) == 0:
+		return 0, b.err
+	}
+	n := copy(p, b.buf)
+	if b.buf = b.buf[n:]; len(b.buf) == 0 {
+		b.buf = nil
+	}
+	b.owe(n)
+	return n, nil
+}
+
+// owe counts what the sender may send again, and tells it now and then. The caller holds mu.
+func (b *inbox) owe(n int) {
+	b.owed += n
+	if b.owed >= b.window/2 && b.err == nil {
+		b.credit(b.owed)
+		b.owed = 0
+	}
+}
+
+// drop ends the reading: what comes is thrown away, so that the sender does not wait.
+func (b *inbox) drop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dropped {
+		return
+	}
+	b.dropped = true
+	if n := len(b.buf) + b.owed; n > 0 && b.err == nil {
+		b.credit(n)
+	}
+	b.buf = nil
+	b.arrived.Broadcast()
+}
+
+// outbox is the sending end of a stream. Write waits as long as the receiver has no room.
+type outbox struct {
+	window int
+	data   func(p []byte) // sends; p is the caller's again when it returns
+	end    func()
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	room     int
+	err      error // what Write gives from now on
+	deadline time.Time
+	timer    *time.Timer
+}
+
+func newOutbox(window int, data func([]byte), end func()) *outbox {
+	o := &outbox{window: window, data: data, end: end, room: window}
+	o.changed.L = &o.mu
+	return o
+}
+
+// Write is io.Writer's.
+func (o *outbox) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	written := 0
+	for len(p) > 0 {
+		for o.room == 0 && o.err == nil && !o.late() {
+			o.changed.Wait()
+		}
+		switch {
+		case o.err != nil:
+			return written, o.err
+		case o.late():
+			return written, os.ErrDeadlineExceeded
+		}
+		n := min(len(p), o.room, dataBytes)
+		o.data(p[:n])
+		o.room -= n
+		p = p[n:]
+		written += n
+	}
+	return written, nil
+}
+
+func (o *outbox) late() bool { return !o.deadline.IsZero() && !time.Now().Before(o.deadline) }
+
+// SetWriteDeadline is net.Conn's.
+func (o *outbox) SetWriteDeadline(t time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deadline = t
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+	if !t.IsZero() && o.err == nil {
+		o.timer = time.AfterFunc(time.Until(t)+time.Millisecond, o.wake) // who waits by then
+	}
+	o.changed.Broadcast()
+	return nil
+}
+
+func (o *outbox) wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed.Broadcast()
+}
+
+// grant lets more be sent.
+func (o *outbox) grant(n int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n > o.window-o.room {
+		return fmt.Errorf("%w: more credit than was used", ErrProtocol)
+	}
+	o.room += n
+	o.changed.Broadcast()
+	return nil
+}
+
+// fail ends the stream without a word to the receiver.
+func (o *outbox) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stop(err)
+}
+
+func (o *outbox) stop(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+	o.changed.Broadcast()
+}
+
+// Close tells the receiver that no more comes, once.
+func (o *outbox) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		o.end()
+		o.stop(os.ErrClosed)
+	}
+	return nil
+}
+
+// conn is a rank's PMI connection, at the launcher's end.
+type conn struct {
+	*inbox
+	*outbox
+}
+
+func (c conn) Close() error {
+	err := c.outbox.Close()
+	c.drop()
+	return err
+}
+
+func (c conn) LocalAddr() net.Addr             { return addr{} }
+func (c conn) RemoteAddr() net.Addr            { return addr{} }
+func (c conn) SetReadDeadline(time.Time) error { return nil }
+func (c conn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
+
+type addr struct{}
+
+func (addr) Network() string { return "daemon" }
+func (addr) String() string  { return "daemon" }
+
+// output is one of a rank's outputs, at the launcher's end. It has no deadlines of its own: one in the past has
+// the daemon, which holds the pipe, end the stream with what is in it.
+type output struct {
+	*inbox
+	cut func()
+}
+
+func (o output) Close() error {
+	o.drop()
+	return nil
+}
+
+func (o output) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() && !time.Now().Before(t) {
+		o.cut()
+	}
+	return nil
+}
+
+var _ io.WriteCloser = (*outbox)(nil)

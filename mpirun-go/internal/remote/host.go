@@ -1,0 +1,399 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/atomic"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// Host is another machine as a place where ranks run. Goroutines may share it.
+type Host struct {
+	Cores [][]int // as slots.Machine has them
+
+	cluster  *Cluster
+	number   uint16
+	name     string
+	link     *link
+	through  []int // hosts that are reached through it
+	hello    hello
+	patience *time.Timer
+	quiet    atomic.Int32 // pulses since it was heard of
+
+	mu    sync.Mutex
+	ranks map[uint32]*far
+	files map[uint32]*sending
+	watch func(error)
+	lost  error
+	gone  chan struct{} // closed when lost is set
+}
+
+func newHost(c *Cluster, number uint16, name string) *Host {
+	return &Host{
+		cluster: c, number: number, name: name, gone: make(chan struct{}),
+		ranks: map[uint32]*far{}, files: map[uint32]*sending{},
+	}
+}
+
+// far is a rank of another machine.
+type far struct {
+	host    *Host
+	rank    uint32
+	pmi     conn
+	stdin   *outbox // nil unless it is a pipe
+	outputs [2]output
+	started chan started // buffered, one place
+	ended   chan struct{}
+	ending  ending // written before ended is closed
+}
+
+type started struct {
+	pid int
+	err error
+}
+
+// sending is a file on its way.
+type sending struct {
+	out     *outbox
+	answers chan answer // buffered, two places: as many as there are
+	count   int
+}
+
+// Name is the host's, as the user calls it.
+func (h *Host) Name() string { return h.name }
+
+func (h *Host) post(k kind, s stream, rank uint32, payload []byte) {
+	h.link.post(frame{kind: k, stream: s, host: h.number, rank: rank, payload: payload})
+}
+
+func (h *Host) inbox(s stream, rank uint32) *inbox {
+	return newInbox(s.window(), func(n int) { h.post(kindCredit, s, rank, appendNumber(nil, n)) })
+}
+
+func (h *Host) outbox(s stream, rank uint32) *outbox {
+	return newOutbox(s.window(),
+		func(p []byte) { h.post(kindData, s, rank, append([]byte(nil), p...)) },
+		func() { h.post(kindEnd, s, rank, nil) })
+}
+
+// Start starts one rank. The error is a *procs.StartError, or says what else is in the way.
+func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
+	rank := uint32(spec.Rank)
+	cut := sync.OnceFunc(func() { h.post(kindCut, 0, rank, nil) })
+	k := &far{
+		host: h, rank: rank,
+		pmi:     conn{h.inbox(streamPMI, rank), h.outbox(streamPMI, rank)},
+		outputs: [2]output{{h.inbox(streamStdout, rank), cut}, {h.inbox(streamStderr, rank), cut}},
+		started: make(chan started, 1), ended: make(chan struct{}),
+	}
+	if spec.Stdin != procs.StdinNull {
+		spec.Stdin = procs.StdinPipe
+		k.stdin = h.outbox(streamStdin, rank)
+	}
+	h.mu.Lock()
+	if h.lost != nil {
+		h.mu.Unlock()
+		return nil, h.lost
+	}
+	h.ranks[rank] = k
+	h.mu.Unlock()
+	h.post(kindStart, 0, rank, encodeSpec(spec))
+
+	var s started
+	select {
+	case s = <-k.started:
+	case <-h.gone:
+		s.err = h.lost
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	p := &procs.Proc{Rank: spec.Rank, PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Elsewhere: k}
+	if k.stdin != nil {
+		p.Stdin = k.stdin
+	}
+	return p, nil
+}
+
+// ErrLost is in the error about a rank whose host was lost.
+var ErrLost = errors.New("its host was lost")
+
+// Wait is procs.Proc's.
+func (k *far) Wait() (procs.Exit, int, error) {
+	select {
+	case <-k.ended:
+	case <-k.host.gone:
+		select {
+		case <-k.ended: // before
+		default:
+			return procs.Exit{}, 0, ErrLost
+		}
+	}
+	if k.ending.problem != "" {
+		return procs.Exit{}, 0, errors.New(printable([]byte(k.ending.problem)))
+	}
+	return k.ending.exit, k.ending.place, nil
+}
+
+// Ending is procs.Proc's. What the process is about to do, nobody knows here.
+func (k *far) Ending() bool {
+	select {
+	case <-k.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Signal is procs.Proc's.
+func (k *far) Signal(sig syscall.Signal) {
+	k.host.post(kindSignal, 0, k.rank, appendNumber(nil, int(sig)))
+}
+
+// stopGrace is how long a launcher that is about to be stopped waits for what it has to say before.
+const stopGrace = 500 * time.Millisecond
+
+// SignalGroups sends sig to every rank of the host and what it has started, as far as that is in its
+// process group.
+func (h *Host) SignalGroups(sig syscall.Signal) {
+	h.post(kindSignal, 0, allRanks, appendNumber(nil, int(sig)))
+	if sig == syscall.SIGTSTP {
+		h.link.flush(stopGrace)
+	}
+}
+
+// KillGroups ends what is left of the ranks' process groups.
+func (h *Host) KillGroups() { h.post(kindKill, 0, 0, nil) }
+
+// Kill ends everything that belongs to the job there.
+func (h *Host) Kill() { h.post(kindKill, 0, allRanks, nil) }
+
+// Watch has lost called when the host is lost, once.
+func (h *Host) Watch(lost func(error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watch = lost; h.lost != nil {
+		go lost(h.lost)
+	}
+}
+
+// lose ends all that goes on with the host, the first time.
+func (h *Host) lose(err error) {
+	h.mu.Lock()
+	if h.lost != nil {
+		h.mu.Unlock()
+		return
+	}
+	h.lost = err
+	watch := h.watch
+	close(h.gone)
+	for _, k := range h.ranks {
+		k.pmi.finish(io.EOF)
+		k.pmi.fail(syscall.EPIPE)
+		for _, o := range k.outputs {
+			o.finish(io.EOF)
+		}
+		if k.stdin != nil {
+			k.stdin.fail(syscall.EPIPE)
+		}
+	}
+	for _, s := range h.files {
+		s.out.fail(syscall.EPIPE)
+	}
+	h.mu.Unlock()
+	if watch != nil {
+		watch(err)
+	}
+}
+
+// Provide sees to it that the host has a program, and returns its path there. Number tells the job's programs apart.
+func (h *Host) Provide(number int, program Program) (string, error) {
+	file := uint32(number)
+	s := &sending{out: h.outbox(streamFile, file), answers: make(chan answer, 2)}
+	h.mu.Lock()
+	if h.lost != nil {
+		h.mu.Unlock()
+		return "", &HostError{h.name, "was lost: " + h.lost.Error()}
+	}
+	h.files[file] = s
+	h.mu.Unlock()
+	h.post(kindOffer, 0, file, offer{path: program.Path, hash: program.hash, size: int(program.size)}.encode())
+	a, err := h.answer(s)
+	if err == nil && a.wanted {
+		if err := s.send(program); err != nil && !errors.Is(err, syscall.EPIPE) {
+			return "", err
+		}
+		a, err = h.answer(s)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case a.problem != "":
+		return "", &HostError{h.name, fmt.Sprintf("cannot have a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
+	case a.wanted || a.path == "":
+		return "", &HostError{h.name, "wants a program twice"}
+	}
+	return a.path, nil
+}
+
+func (h *Host) answer(s *sending) (answer, error) {
+	select {
+	case a := <-s.answers:
+		return a, nil
+	case <-h.gone:
+		return answer{}, &HostError{h.name, "was lost: " + h.lost.Error()}
+	}
+}
+
+func (s *sending) send(program Program) error {
+	file, err := os.Open(program.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := io.CopyN(struct{ io.Writer }{s.out}, file, program.size); err != nil {
+		return fmt.Errorf("%s: %w", program.Path, err)
+	}
+	return s.out.Close()
+}
+
+// Program is a file that ranks execute.
+type Program struct {
+	Path string
+	hash string
+	size int64
+}
+
+// NewProgram reads a program's file.
+func NewProgram(path string) (Program, error) {
+	hash, size, err := hashFile(path)
+	if err != nil {
+		return Program{}, err
+	}
+	return Program{Path: path, hash: hash, size: size}, nil
+}
+
+// take deals with a frame from the host. It does not wait. An error ends the channel.
+func (h *Host) take(f frame) error {
+	h.quiet.Store(0)
+	switch f.kind {
+	case kindWelcome:
+		return h.cluster.welcome(h, f.payload)
+	case kindNotice:
+		h.cluster.cfg.Notice(h.name, printable(f.payload))
+		return nil
+	case kindLost:
+		why := errors.New(printable(f.payload))
+		if h.Cores == nil {
+			why = &HostError{h.name, why.Error()}
+		}
+		h.cluster.lose(h, why)
+		return nil
+	case kindPong:
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.kind == kindAnswer || f.stream == streamFile {
+		return h.takeFile(f)
+	}
+	k := h.ranks[f.rank]
+	if k == nil {
+		return fmt.Errorf("%w: of rank %d, which is not there", ErrProtocol, f.rank)
+	}
+	return k.take(f)
+}
+
+func (h *Host) takeFile(f frame) error {
+	s := h.files[f.rank]
+	switch {
+	case s == nil:
+		return fmt.Errorf("%w: of a file that was not offered", ErrProtocol)
+	case f.kind == kindCredit:
+		n, err := decodeNumber(f.payload, maxInt)
+		if err != nil {
+			return err
+		}
+		return s.out.grant(n)
+	case f.kind != kindAnswer || s.count == cap(s.answers):
+		return fmt.Errorf("%w: not an answer", ErrProtocol)
+	}
+	a, err := decodeAnswer(f.payload)
+	if err != nil {
+		return err
+	}
+	s.count++
+	s.answers <- a
+	return nil
+}
+
+// take deals with a frame about the rank. Its host's mu is held.
+func (k *far) take(f frame) error {
+	switch f.kind {
+	case kindStarted, kindFailed:
+		var s started
+		var err error
+		if f.kind == kindStarted {
+			s.pid, err = decodeNumber(f.payload, maxInt)
+		} else {
+			var e failure
+			e, err = decodeFailure(f.payload)
+			s.err = e.startError()
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case k.started <- s:
+			return nil
+		default:
+			return fmt.Errorf("%w: rank %d was started twice", ErrProtocol, k.rank)
+		}
+	case kindExit:
+		select {
+		case <-k.ended:
+			return fmt.Errorf("%w: rank %d ended twice", ErrProtocol, k.rank)
+		default:
+		}
+		e, err := decodeEnding(f.payload)
+		if err != nil {
+			return err
+		}
+		k.ending = e
+		close(k.ended)
+		return nil
+	case kindData, kindEnd, kindCredit:
+		return k.flow(f)
+	}
+	return fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
+}
+
+// flow deals with a frame of one of the rank's streams.
+func (k *far) flow(f frame) error {
+	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
+	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
+	switch {
+	case f.kind == kindCredit && out != nil:
+		n, err := decodeNumber(f.payload, maxInt)
+		if err != nil {
+			return err
+		}
+		return out.grant(n)
+	case f.kind == kindData && in != nil:
+		return in.put(f.payload)
+	case f.kind == kindEnd && in != nil:
+		in.finish(io.EOF)
+		return nil
+	case f.kind == kindEnd && out != nil:
+		out.fail(syscall.EPIPE)
+		return nil
+	}
+	return fmt.Errorf("%w: stream %d", ErrProtocol, f.stream)
+}

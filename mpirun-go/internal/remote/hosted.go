@@ -1,0 +1,134 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// hosted is a rank of this host, with its streams to and from the launcher.
+type hosted struct {
+	proc *procs.Proc
+	in   [streamsEnd]*inbox  // from the launcher: PMI, stdin
+	out  [streamsEnd]*outbox // to it: PMI, stdout, stderr
+}
+
+// start starts a rank.
+func (d *daemon) start(f frame) error {
+	spec, err := decodeSpec(f.payload)
+	if err != nil {
+		return err
+	}
+	if d.ranks[f.rank] != nil {
+		return fmt.Errorf("%w: rank %d comes again", ErrProtocol, f.rank)
+	}
+	spec.Rank = int(f.rank)
+	spec.Env = hereBound(spec.Env, os.Environ())
+	proc, fail := d.fork(spec)
+	if fail != nil {
+		d.post(kindFailed, 0, f.rank, fail.encode())
+		return nil
+	}
+	h := &hosted{proc: proc}
+	d.ranks[f.rank] = h
+	h.in[streamPMI], h.out[streamPMI] = d.inbox(streamPMI, f.rank), d.outbox(streamPMI, f.rank)
+	h.out[streamStdout], h.out[streamStderr] = d.outbox(streamStdout, f.rank), d.outbox(streamStderr, f.rank)
+	d.post(kindStarted, 0, f.rank, appendNumber(nil, proc.PID))
+
+	go h.sendPMI()
+	go h.takePMI()
+	go send(proc.Stdout, h.out[streamStdout])
+	go send(proc.Stderr, h.out[streamStderr])
+	if proc.Stdin != nil {
+		in := d.inbox(streamStdin, f.rank)
+		h.in[streamStdin] = in
+		go func() {
+			_, err := io.Copy(proc.Stdin, in)
+			_ = proc.Stdin.Close()
+			in.drop()
+			if err != nil { // the rank reads no more: the launcher need not send
+				d.post(kindEnd, streamStdin, f.rank, nil)
+			}
+		}()
+	}
+	go func() {
+		exit, place, err := proc.Wait()
+		e := ending{exit: exit, place: place}
+		if err != nil {
+			e.problem = err.Error()
+		}
+		d.post(kindExit, 0, f.rank, e.encode())
+	}()
+	return nil
+}
+
+// fork starts the process, if its directory is there.
+func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
+	if info, err := os.Stat(spec.Dir); spec.Dir != "" && (err != nil || !info.IsDir()) {
+		why := "not a directory"
+		if path := (*os.PathError)(nil); errors.As(err, &path) {
+			why = path.Err.Error()
+		}
+		return nil, &failure{text: fmt.Sprintf("working directory %s: %s", spec.Dir, why)}
+	}
+	proc, err := d.local.Start(spec)
+	if err == nil {
+		return proc, nil
+	}
+	fail := &failure{path: spec.Path, text: err.Error()}
+	if failed := (*procs.StartError)(nil); errors.As(err, &failed) {
+		fail.text = failed.Err.Error()
+	}
+	errors.As(err, &fail.errno)
+	return nil, fail
+}
+
+// sendPMI passes on what the rank says to the wire-up.
+func (h *hosted) sendPMI() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := h.proc.PMI.Read(buf)
+		if n > 0 {
+			if _, err := h.out[streamPMI].Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			_ = h.out[streamPMI].Close()
+			return
+		}
+	}
+}
+
+// takePMI passes on the answers. When the launcher closes the connection, it closes.
+func (h *hosted) takePMI() {
+	_, _ = io.Copy(h.proc.PMI, h.in[streamPMI])
+	h.in[streamPMI].drop()
+	_ = h.proc.PMI.Close()
+}
+
+// send passes on one of the rank's outputs until it ends, or until a deadline says that what is in it now is all.
+func send(from procs.Output, to *outbox) {
+	defer from.Close()
+	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_, _ = io.Copy(struct{ io.Writer }{to}, procs.Tail(from))
+	}
+	_ = to.Close()
+}
+
+// startError is the error of the system's at the other end.
+func (e failure) startError() error {
+	if e.path == "" {
+		return errors.New(printable([]byte(e.text)))
+	}
+	err := error(syscall.Errno(e.errno))
+	if e.errno == 0 {
+		err = errors.New(printable([]byte(e.text)))
+	}
+	return &procs.StartError{Path: e.path, Err: err}
+}

@@ -1,0 +1,316 @@
+package remote
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// fields reads the values that a payload is made of, in order. After the first that is not there, all are
+// zero, and err says so.
+type fields struct {
+	rest []byte
+	err  error
+}
+
+func (f *fields) bad(what string) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s", ErrProtocol, what)
+	}
+	f.rest = nil
+}
+
+func (f *fields) number() uint64 {
+	v, n := binary.Uvarint(f.rest)
+	if n <= 0 {
+		f.bad("a number is missing")
+		return 0
+	}
+	f.rest = f.rest[n:]
+	return v
+}
+
+// upTo is a number that is at most limit.
+func (f *fields) upTo(limit int) int {
+	v := f.number()
+	if v > uint64(limit) {
+		f.bad("a number is too large")
+		return 0
+	}
+	return int(v)
+}
+
+func (f *fields) text() string {
+	n := f.number()
+	if n > uint64(len(f.rest)) {
+		f.bad("a text is cut off")
+		return ""
+	}
+	text := string(f.rest[:n])
+	f.rest = f.rest[n:]
+	return text
+}
+
+// count is a number of things of which each takes a byte at least.
+func (f *fields) count() int {
+	n := f.number()
+	if n > uint64(len(f.rest)) {
+		f.bad("a list is cut off")
+		return 0
+	}
+	return int(n)
+}
+
+func (f *fields) texts() []string {
+	n := f.count()
+	var list []string
+	for range n {
+		list = append(list, f.text())
+	}
+	return list
+}
+
+func (f *fields) numbers(limit int) []int {
+	n := f.count()
+	var list []int
+	for range n {
+		list = append(list, f.upTo(limit))
+	}
+	return list
+}
+
+// end is the error of what was read; what is left over is one too.
+func (f *fields) end() error {
+	if f.err == nil && len(f.rest) > 0 {
+		f.bad("bytes are left over")
+	}
+	return f.err
+}
+
+func appendNumber(b []byte, v int) []byte { return binary.AppendUvarint(b, uint64(v)) }
+
+func appendText(b []byte, s string) []byte { return append(appendNumber(b, len(s)), s...) }
+
+func appendTexts(b []byte, list []string) []byte {
+	b = appendNumber(b, len(list))
+	for _, s := range list {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+func appendNumbers(b []byte, list []int) []byte {
+	b = appendNumber(b, len(list))
+	for _, v := range list {
+		b = appendNumber(b, v)
+	}
+	return b
+}
+
+// Bounds of numbers in messages.
+const (
+	maxHosts = 1 << 16
+	maxCPU   = 1 << 20
+	maxInt   = 1<<31 - 1
+)
+
+// hello tells a daemon who it is.
+type hello struct {
+	secret, nonce string
+	job, name     string // of the job, and of the host as the user calls it
+}
+
+func (h hello) encode() []byte {
+	return appendText(appendText(appendText(appendText(nil, h.secret), h.nonce), h.job), h.name)
+}
+
+func decodeHello(p []byte) (hello, error) {
+	f := fields{rest: p}
+	h := hello{secret: f.text(), nonce: f.text(), job: f.text(), name: f.text()}
+	return h, f.end()
+}
+
+// welcome proves that the daemon got the hello, and says what the host has.
+type welcome struct {
+	proof []byte
+	cores [][]int // as slots.Machine has them
+}
+
+func (w welcome) encode() []byte {
+	b := appendNumber(appendText(nil, string(w.proof)), len(w.cores))
+	for _, core := range w.cores {
+		b = appendNumbers(b, core)
+	}
+	return b
+}
+
+func decodeWelcome(p []byte) (welcome, error) {
+	f := fields{rest: p}
+	w := welcome{proof: []byte(f.text())}
+	n := f.count()
+	for range n {
+		w.cores = append(w.cores, f.numbers(maxCPU))
+	}
+	return w, f.end()
+}
+
+// prove is what only who was told the secret can say of a nonce and a host.
+func prove(h hello, host uint16) []byte {
+	mac := hmac.New(sha256.New, []byte(h.secret))
+	mac.Write(fmt.Appendf(nil, "mpirun-go daemon %d %d %q %q ", version, host, h.job, h.nonce))
+	return mac.Sum(nil)
+}
+
+// adopt has a daemon reach other hosts.
+type adopt struct {
+	agent    Agent
+	timeout  int // milliseconds
+	children []child
+}
+
+// child is a host that is reached from here, with all those that are reached through it.
+type child struct {
+	host    int
+	name    string
+	through []int
+}
+
+func (a adopt) encode() []byte {
+	b := appendTexts(nil, a.agent.Words)
+	b = appendText(b, string(a.agent.Form))
+	b = appendNumber(b, a.timeout)
+	b = appendNumber(b, len(a.children))
+	for _, c := range a.children {
+		b = appendNumbers(appendText(appendNumber(b, c.host), c.name), c.through)
+	}
+	return b
+}
+
+func decodeAdopt(p []byte) (adopt, error) {
+	f := fields{rest: p}
+	a := adopt{agent: Agent{Words: f.texts(), Form: Form(f.text())}, timeout: f.upTo(maxInt)}
+	n := f.count()
+	for range n {
+		a.children = append(a.children, child{host: f.upTo(maxHosts - 1), name: f.text(), through: f.numbers(maxHosts - 1)})
+	}
+	return a, f.end()
+}
+
+// offer is a file that the launcher has.
+type offer struct {
+	path, hash string
+	size       int
+}
+
+func (o offer) encode() []byte {
+	return appendNumber(appendText(appendText(nil, o.path), o.hash), o.size)
+}
+
+func decodeOffer(p []byte) (offer, error) {
+	f := fields{rest: p}
+	o := offer{path: f.text(), hash: f.text(), size: f.upTo(1 << 40)}
+	if f.err == nil && !isHash(o.hash) {
+		f.bad("not a hash")
+	}
+	return o, f.end()
+}
+
+// answer says what becomes of an offer: the file is wanted, or there under a path, or cannot be had.
+type answer struct {
+	wanted        bool
+	path, problem string
+}
+
+func (a answer) encode() []byte {
+	wanted := 0
+	if a.wanted {
+		wanted = 1
+	}
+	return appendText(appendText(appendNumber(nil, wanted), a.path), a.problem)
+}
+
+func decodeAnswer(p []byte) (answer, error) {
+	f := fields{rest: p}
+	a := answer{wanted: f.upTo(1) == 1, path: f.text(), problem: f.text()}
+	return a, f.end()
+}
+
+// A rank's Spec; its number is the frame's.
+func encodeSpec(s procs.Spec) []byte {
+	b := appendText(nil, s.Path)
+	b = appendTexts(b, s.Args)
+	b = appendTexts(b, s.Env)
+	b = appendText(b, s.Dir)
+	b = appendNumber(b, int(s.Stdin))
+	return appendNumbers(b, s.CPUs)
+}
+
+func decodeSpec(p []byte) (procs.Spec, error) {
+	f := fields{rest: p}
+	s := procs.Spec{
+		Path: f.text(), Args: f.texts(), Env: f.texts(), Dir: f.text(),
+		Stdin: procs.Stdin(f.upTo(int(procs.StdinPipe))), CPUs: f.numbers(maxCPU),
+	}
+	if f.err == nil && (s.Stdin == procs.StdinInherit || len(s.Args) == 0) {
+		f.bad("not a rank")
+	}
+	return s, f.end()
+}
+
+// failure is why a rank could not be started.
+type failure struct {
+	path, text string
+	errno      syscall.Errno // 0: none
+}
+
+func (e failure) encode() []byte {
+	return appendNumber(appendText(appendText(nil, e.path), e.text), int(e.errno))
+}
+
+func decodeFailure(p []byte) (failure, error) {
+	f := fields{rest: p}
+	e := failure{path: f.text(), text: f.text(), errno: syscall.Errno(f.upTo(4095))}
+	return e, f.end()
+}
+
+// ending is how a rank's process ended.
+type ending struct {
+	exit    procs.Exit
+	place   int
+	problem string // why that is not known
+}
+
+func (e ending) encode() []byte {
+	b := appendNumber(appendNumber(nil, e.exit.Code&0xff), int(e.exit.Signal))
+	return appendText(appendNumber(b, e.place), e.problem)
+}
+
+func decodeEnding(p []byte) (ending, error) {
+	f := fields{rest: p}
+	e := ending{exit: procs.Exit{Code: f.upTo(255), Signal: syscall.Signal(f.upTo(127))}, place: f.upTo(maxInt), problem: f.text()}
+	return e, f.end()
+}
+
+// decodeNumber reads a payload that is one number.
+func decodeNumber(p []byte, limit int) (int, error) {
+	f := fields{rest: p}
+	v := f.upTo(limit)
+	return v, f.end()
+}
+
+// isHash is whether s is a SHA-256 in hex, and so can be the name of a file.
+func isHash(s string) bool {
+	if len(s) != 2*sha256.Size {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
