@@ -11,7 +11,6 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 	"github.com/mpigo/mpigo/tunable"
@@ -80,27 +79,33 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		return 0, usage(oneLine(err))
 	}
 	machine := slots.ThisMachine()
-	here, err := findHost(cmd, machine)
+	asked, agent, err := askedHosts(cmd, machine)
 	if err != nil {
 		return 0, usage(err)
 	}
-	id, err := newIdentity(cmd.Size(), here, machine)
+	id, err := newIdentity(cmd.Size())
 	if err != nil {
 		return 0, err
 	}
-	places := slots.Map(id.Size, here, machine, cmd.BindToCore)
-	specs, appNum, err := plan(cmd, places, id, set, id.Size > machine.CPUs())
+	p, err := openHosts(cmd, asked, agent, id, machine, signals)
+	defer p.close()
 	if err != nil {
 		return 0, err
 	}
-	host, err := procs.NewLocal(here.Name, id.JobID, []string{guardName})
+	where, err := slots.Map(id.Size, p.asked, p.machines, cmd.MapBy, cmd.BindToCore)
+	if err != nil {
+		return 0, usage(err)
+	}
+	specs, appNum, err := plan(cmd, where, id, set, p)
 	if err != nil {
 		return 0, err
 	}
-	defer host.Close()
-	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, host, signals)
+	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, p.local, signals)
 	defer cleanUp()
 	if err != nil {
+		return 0, err
+	}
+	if err := p.provide(specs, signals); err != nil {
 		return 0, err
 	}
 	var files []output.Files
@@ -109,16 +114,16 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 			return 0, usage(err)
 		}
 	}
-	if id.Size > here.Slots && !cmd.Oversubscribe {
-		complain("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
-			id.Size, here.Name, slotsInWords(here.Slots))
+	if !cmd.Oversubscribe {
+		p.warn(where)
 	}
 	return job.Run(job.Config{
-		Host:     host,
+		Hosts:    p.hosts,
+		Remote:   p.cluster != nil,
 		Specs:    specs,
 		AppNum:   appNum,
 		JobID:    id.JobID,
-		Universe: max(id.Size, here.Slots),
+		Universe: max(id.Size, p.universe()),
 		Timeout:  cmd.Timeout,
 		Signals:  signals,
 		Input:    stdin.Source(os.Stdin),
@@ -126,14 +131,29 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Stderr:   os.Stderr,
 		Files:    files,
 		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
+		Notices:  p.notices,
 	}), nil
 }
 
-func slotsInWords(n int) string {
-	if n == 1 {
-		return "1 slot"
+// warn says which host has more ranks than slots, the first of them.
+func (p *places) warn(where []slots.Place) {
+	for i, h := range p.asked {
+		ranks, room := ranksOn(where, i), h.Room(p.machines[i].CPUs())
+		if ranks > room {
+			complain("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
+				ranks, h.Name, slots.Count(room, "slot"))
+			return
+		}
 	}
-	return fmt.Sprintf("%d slots", n)
+}
+
+func ranksOn(where []slots.Place, host int) int {
+	for _, at := range where {
+		if at.Host == host {
+			return at.LocalSize
+		}
+	}
+	return 0
 }
 
 // tunables are the environment's, changed by the command line's.

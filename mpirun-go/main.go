@@ -8,6 +8,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 )
 
 // guardName is the name that the launcher gives itself when it starts its guard
@@ -26,6 +27,9 @@ func main() {
 	if os.Args[0] == guardName {
 		procs.Guard()
 		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == remote.DaemonArg {
+		os.Exit(remote.Daemon([]string{guardName}))
 	}
 	os.Exit(run(os.Args[1:]))
 }

@@ -12,37 +12,15 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 	"github.com/mpigo/mpigo/tunable"
 	"github.com/mpigo/mpigo/wireup"
 )
 
-// findHost is the host that the command line names: this machine, so far.
-func findHost(cmd *cli.Command, m slots.Machine) (slots.Host, error) {
-	var hosts []slots.Host
-	if cmd.Hostfile != "" {
-		f, err := os.Open(cmd.Hostfile)
-		if err != nil {
-			return slots.Host{}, fmt.Errorf("host file: %w", err)
-		}
-		defer f.Close()
-		if hosts, err = slots.ParseFile(cmd.Hostfile, f); err != nil {
-			return slots.Host{}, err
-		}
-	}
-	if cmd.Hosts != "" {
-		listed, err := slots.ParseList(cmd.Hosts)
-		if err != nil {
-			return slots.Host{}, err
-		}
-		hosts = append(hosts, listed...)
-	}
-	return slots.Here(m, hosts)
-}
-
 // newIdentity names the job. The name is not secret, but no other job has it.
-func newIdentity(size int, here slots.Host, m slots.Machine) (job.Identity, error) {
+func newIdentity(size int) (job.Identity, error) {
 	secret, err := wireup.NewSecret()
 	if err != nil {
 		return job.Identity{}, err
@@ -50,18 +28,26 @@ func newIdentity(size int, here slots.Host, m slots.Machine) (job.Identity, erro
 	unique := make([]byte, 8)
 	_, _ = rand.Read(unique) // never fails
 	return job.Identity{
-		JobID:          fmt.Sprintf("mpigo-%d-%s", os.Getpid(), hex.EncodeToString(unique)),
-		Secret:         secret,
-		Size:           size,
-		Oversubscribed: size > here.Slots || size > m.CPUs(),
+		JobID:  fmt.Sprintf("mpigo-%d-%s", os.Getpid(), hex.EncodeToString(unique)),
+		Secret: secret,
+		Size:   size,
 	}, nil
 }
 
 // plan makes the Spec of each rank, as yet without Path and Args, and the index
-// of each rank's group. crowded says that there are more ranks than processors.
-func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, crowded bool) ([]procs.Spec, []int, error) {
+// of each rank's group.
+func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *places) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
-	base := rankEnviron(os.Environ(), crowded)
+	bases, oversubscribed := make([][]string, len(p.hosts)), make([]bool, len(p.hosts))
+	for i, h := range p.asked {
+		ranks, cpus := ranksOn(where, i), p.machines[i].CPUs()
+		environ := os.Environ()
+		if !h.Here {
+			environ = remote.Environ(environ)
+		}
+		bases[i] = rankEnviron(environ, ranks > cpus)
+		oversubscribed[i] = ranks > h.Room(cpus) || ranks > cpus
+	}
 	var specs []procs.Spec
 	var appNum []int
 	for index, g := range cmd.Groups {
@@ -76,18 +62,21 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 			}
 			changes = append(changes, v.Name+"="+v.Value)
 		}
-		dir, err := workDir(g.Dir)
+		dirs, err := p.workDirs(g.Dir, where[len(specs):len(specs)+g.Ranks])
 		if err != nil {
 			return nil, nil, usage(err)
 		}
-		if dir != "" {
-			changes = append(changes, "PWD="+dir)
-		}
 		for range g.Ranks {
-			at := places[len(specs)]
+			at := where[len(specs)]
+			id.Oversubscribed = oversubscribed[at.Host]
+			dir, changes := dirs[!p.asked[at.Host].Here], changes
+			if dir != "" {
+				changes = append(slices.Clip(changes), "PWD="+dir)
+			}
 			specs = append(specs, procs.Spec{
 				Rank:  at.Rank,
-				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, base, changes),
+				Host:  at.Host,
+				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, bases[at.Host], changes),
 				Dir:   dir,
 				Stdin: inputs[at.Rank],
 				CPUs:  at.CPUs,
@@ -112,6 +101,25 @@ func rankEnviron(environ []string, crowded bool) []string {
 		return environ
 	}
 	return slices.Concat(environ, []string{"GOMAXPROCS=1", ownProcs})
+}
+
+// workDirs is the directory of a group's ranks here (false), "" for the launcher's own, and on other hosts (true), where
+// whether it exists is seen later.
+func (p *places) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
+	dirs := map[bool]string{}
+	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.asked[at.Host].Here }) {
+		here, err := workDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		dirs[false] = here
+	}
+	if p.cluster == nil {
+		return dirs, nil
+	}
+	there, err := filepath.Abs(dir)
+	dirs[true] = there
+	return dirs, err
 }
 
 func workDir(dir string) (string, error) {

@@ -107,32 +107,15 @@ func tempDir() (string, error) {
 
 // build builds a package until it is done or a signal comes that ends the launcher.
 func (b *builder) build(pkg, into string) (string, error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	watched := make(chan struct{})
-	defer func() { <-watched }()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		defer close(watched)
-		for {
-			select {
-			case sig := <-b.signals:
-				switch s, _ := sig.(syscall.Signal); s {
-				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-					cancel(&interruptedError{s})
-				case syscall.SIGTSTP:
-					_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
 	// Should the launcher be killed, the guard takes the compilers for a part of the job
 	// and ends them, and removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
-	return build.Build(ctx, pkg, b.tags, into, env, os.Stderr)
+	path := ""
+	err := interruptible(b.signals, func(ctx context.Context) (err error) {
+		path, err = build.Build(ctx, pkg, b.tags, into, env, os.Stderr)
+		return err
+	})
+	return path, err
 }
 
 // programError adds the exit status that is due for an error of package build.

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/tunable"
 )
 
@@ -38,8 +39,12 @@ type Command struct {
 
 	Hosts         string // as given to --host
 	Hostfile      string
-	Settings      []Setting // --set, --btl and --verbose, in order
-	Tags          string    // --tags: for building programs
+	MapBy         slots.By
+	Launcher      string        // ssh, slurm or local; "": not said
+	Agent         []string      // --agent, as words; nil: not said
+	ConnectLimit  time.Duration // --connect-timeout
+	Settings      []Setting     // --set, --btl and --verbose, in order
+	Tags          string        // --tags: for building programs
 	BindToCore    bool
 	Oversubscribe bool
 
@@ -81,6 +86,9 @@ func (c *Command) Size() int {
 // fill the machine.
 const MaxRanks = 1 << 16
 
+// maxConnectLimit bounds --connect-timeout: a host that takes longer is as good as lost.
+const maxConnectLimit = time.Hour
+
 // Parse reads the words after the command's name. Programs are separated by ":",
 // and each has flags of its own before it. Errors are one line; ErrHelp and
 // ErrVersion are given back as they are.
@@ -102,7 +110,7 @@ func visible(c rune) rune {
 }
 
 func parse(args []string) (*Command, error) {
-	cmd := &Command{}
+	cmd := &Command{ConnectLimit: 30 * time.Second}
 	for {
 		group, rest, err := cmd.parseGroup(args)
 		if err != nil {
@@ -193,6 +201,25 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		c.Hostfile = s
 		return notEmpty(s)
 	})
+	flags.Func("map-by", "", func(s string) (err error) {
+		c.MapBy, err = slots.ParseBy(s)
+		return err
+	})
+	flags.Func("launcher", "", func(s string) error {
+		c.Launcher = s
+		return oneOf(s, "ssh", "slurm", "local")
+	})
+	flags.Func("agent", "", func(s string) (err error) {
+		c.Agent, err = splitWords(s)
+		return err
+	})
+	flags.Func("connect-timeout", "", func(s string) (err error) {
+		c.ConnectLimit, err = parseTimeout(s)
+		if err == nil && c.ConnectLimit > maxConnectLimit {
+			err = fmt.Errorf("want at most %v", maxConnectLimit)
+		}
+		return err
+	})
 	flags.Func("btl", "", func(s string) error {
 		c.Settings = append(c.Settings, Setting{"btl", s})
 		_, err := tunable.Set{}.With("btl", s, tunable.FromCommandLine)
@@ -233,11 +260,6 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		c.Timeout, err = parseTimeout(s)
 		return err
 	})
-	for _, name := range []string{"launcher", "agent"} {
-		flags.Func(name, "", func(string) error {
-			return errors.New("several hosts are not supported yet: ranks run on this machine only")
-		})
-	}
 }
 
 // explain words the flag package's errors as the rest of mpirun-go's. taken are the

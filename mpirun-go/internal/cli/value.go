@@ -75,3 +75,41 @@ func notEmpty(s string) error {
 	}
 	return nil
 }
+
+// splitWords takes a command apart as a shell does, as far as quotes and backslashes go.
+func splitWords(s string) ([]string, error) {
+	var words []string
+	var word []byte
+	inWord, quote := false, byte(0)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word, inWord = append(word, s[i]), true
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word = append(word, c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case strings.IndexByte(" \t\n", c) >= 0:
+			if inWord {
+				words = append(words, string(word))
+			}
+			word, inWord = nil, false
+		default:
+			word, inWord = append(word, c), true
+		}
+	}
+	if quote != 0 {
+		return nil, errors.New("a quote is not closed")
+	}
+	if inWord {
+		words = append(words, string(word))
+	}
+	if len(words) == 0 || words[0] == "" {
+		return nil, errors.New("is empty")
+	}
+	return words, nil
+}

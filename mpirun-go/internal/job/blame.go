@@ -29,6 +29,7 @@ const (
 	leftWaiting weight = iota // it ended because another rank has left a barrier
 	abort                     // it asked for the end of the job
 	death                     // it ended without a word
+	hostLost                  // its host was lost: no rank's fault
 )
 
 // failed is whether the job fails, be it that the verdict is still open.
@@ -45,6 +46,14 @@ func (r *run) blame(v *verdict) {
 	if r.verdict != nil {
 		return
 	}
+	if r.cfg.Remote {
+		r.holdForAll(v)
+		return
+	}
+	if v.rank == nil {
+		r.fail(v)
+		return
+	}
 	apart := !v.rank.ended && !v.rank.Ending()
 	if len(r.held) == 0 {
 		r.after(culpritGrace, r.choose)
@@ -53,6 +62,16 @@ func (r *run) blame(v *verdict) {
 	v.follows = apart && r.othersEnd(v.rank)
 	r.held = append(r.held, v)
 	r.settle()
+}
+
+// holdForAll holds v for as long as it takes to hear of what happens on other hosts at the same time: which ranks
+// are ending there cannot be seen from here.
+func (r *run) holdForAll(v *verdict) {
+	if len(r.held) == 0 {
+		r.after(culpritGrace, r.choose)
+	}
+	r.held = append(r.held, v)
+	r.passOn(v)
 }
 
 // ending lists the ranks that are ending and have not been heard of, with the given one only if
@@ -90,7 +109,7 @@ func (r *run) settle() {
 		r.passOn(v)
 	}
 	r.suspects = slices.DeleteFunc(r.suspects, func(k *rank) bool { return k.ended })
-	if len(r.suspects) == 0 && slices.ContainsFunc(r.held, func(v *verdict) bool { return v.weight > leftWaiting }) {
+	if !r.cfg.Remote && len(r.suspects) == 0 && slices.ContainsFunc(r.held, func(v *verdict) bool { return v.weight > leftWaiting }) {
 		r.choose()
 	}
 }
@@ -153,12 +172,20 @@ func nearer(v, w *verdict) int {
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(w.weight, v.weight), cmp.Compare(order(v.rank), order(w.rank)))
+	return cmp.Or(cmp.Compare(w.weight, v.weight), compareEnds(v.rank, w.rank))
+}
+
+// compareEnds orders ranks as they have ended. Of one host the order is known; of several it is that in which they were heard of.
+func compareEnds(k, l *rank) int {
+	if k != nil && l != nil && k.ended && l.ended && k.node != l.node {
+		return cmp.Compare(k.seen, l.seen)
+	}
+	return cmp.Compare(order(k), order(l))
 }
 
 // order is a rank's place among those that have ended; those that have not come last.
 func order(k *rank) int {
-	if k.ended {
+	if k != nil && k.ended {
 		return k.place
 	}
 	return math.MaxInt

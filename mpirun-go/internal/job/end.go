@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,11 @@ const (
 func (r *run) onExit(k *rank, exit procs.Exit, place int, err error) {
 	k.ended, k.place, k.exit = true, place, exit
 	r.alive--
+	k.seen = len(r.ranks) - r.alive
 	defer r.settle()
+	if k.lost = errors.Is(err, procs.ErrLost); k.lost {
+		return // onLost says why
+	}
 	how, status := r.judge(k, exit, err)
 	if status == 0 || k.aborted {
 		return
@@ -77,7 +82,7 @@ func (k *rank) brokenBy() error {
 
 // describe names a rank in messages.
 func (r *run) describe(k *rank) string {
-	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.cfg.Host.Name())
+	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.host(k).Name())
 }
 
 // onAbort deals with a rank that asks for the end of the job. Why is in the rank's own last line on its standard error, so it is repeated only if
@@ -118,12 +123,36 @@ func (r *run) onBroken(k *rank) {
 }
 
 func (r *run) onStartError(number int, err error) {
+	if errors.Is(err, procs.ErrLost) {
+		return // onLost says why
+	}
 	status := 1
 	var failed *procs.StartError
 	if errors.As(err, &failed) {
 		status = failed.Status()
 	}
-	r.fail(&verdict{status: status, line: fmt.Sprintf("rank %d on %s: %v", number, r.cfg.Host.Name(), err)})
+	r.fail(&verdict{status: status, line: fmt.Sprintf("rank %d on %s: %v", number, r.cfg.Hosts[r.cfg.Specs[number].Host].Name(), err)})
+}
+
+// onLost deals with the loss of a host, and so of its ranks.
+func (r *run) onLost(host int, why error) {
+	if !slices.ContainsFunc(r.cfg.Specs, func(s procs.Spec) bool { return s.Host == host }) {
+		return // the job does not need it
+	}
+	ranks := 0
+	for _, k := range r.ranks {
+		if k.node == host && !k.ended {
+			ranks++
+		}
+	}
+	line := fmt.Sprintf("host %s was lost", r.cfg.Hosts[host].Name())
+	switch {
+	case ranks == 1:
+		line += " with a rank"
+	case ranks > 1:
+		line += fmt.Sprintf(" with %d ranks", ranks)
+	}
+	r.blame(&verdict{status: 1, line: line + ": " + why.Error(), weight: hostLost})
 }
 
 func (r *run) onTimeout() {
@@ -167,11 +196,12 @@ func (r *run) endWith(v *verdict, sig syscall.Signal, grace time.Duration) {
 		return
 	}
 	r.verdict, r.held = v, nil
+	close(r.noMore)
 	for _, k := range r.ranks {
 		k.signalled = !k.ended && !k.Ending()
 	}
-	r.cfg.Host.SignalGroups(sig)
-	r.cfg.Host.SignalGroups(syscall.SIGCONT) // what is stopped could not end
+	r.signalGroups(sig)
+	r.signalGroups(syscall.SIGCONT) // what is stopped could not end
 	r.after(grace, r.kill)
 }
 
@@ -181,8 +211,22 @@ func (r *run) kill() {
 		return
 	}
 	r.killed = true
-	r.cfg.Host.Kill()
+	r.killAll()
 	r.after(abandonGrace, func() { r.gaveUp = true })
+}
+
+// signalGroups sends sig to every rank and what it has started, on all hosts.
+func (r *run) signalGroups(sig syscall.Signal) {
+	for _, h := range r.cfg.Hosts {
+		h.SignalGroups(sig)
+	}
+}
+
+// killAll ends everything of the job, on all hosts.
+func (r *run) killAll() {
+	for _, h := range r.cfg.Hosts {
+		h.Kill()
+	}
 }
 
 // report says what went wrong, and returns the exit status.
@@ -229,7 +273,7 @@ func (r *run) say(line string) {
 func (r *run) others() string {
 	which, all, ended := "its", 0, 0
 	for _, k := range r.ranks {
-		if k == r.verdict.rank {
+		if k == r.verdict.rank || k.lost {
 			which = "the job's other"
 			continue
 		}

@@ -22,19 +22,21 @@ import (
 	"github.com/mpigo/mpigo/wireup"
 )
 
-// A Host is a place where ranks are started: this machine (procs.Local).
+// A Host is a place where ranks are started: this machine (procs.Local), or another one (remote.Host).
 type Host interface {
 	Name() string
 	Start(procs.Spec) (*procs.Proc, error)
 	SignalGroups(syscall.Signal) // to every rank and what it started
 	KillGroups()                 // the same with SIGKILL
 	Kill()                       // and to what has left the ranks' process groups
+	Watch(lost func(error))      // has lost called, on another goroutine, if the host cannot be reached any more
 }
 
 // Config is a job that is ready to start.
 type Config struct {
-	Host     Host
-	Specs    []procs.Spec // in order of ranks
+	Hosts    []Host
+	Remote   bool         // some of them are other machines: of their ranks one hears late
+	Specs    []procs.Spec // in order of ranks; each says which of the hosts it is for
 	AppNum   []int        // index of each rank's program
 	JobID    string
 	Universe int // processes that there is room for
@@ -46,6 +48,7 @@ type Config struct {
 	Stdout, Stderr io.Writer
 	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
 	Style          output.Style
+	Notices        <-chan string // lines of others, for Stderr; nil: none
 }
 
 // run is the state of Run. Only Run's goroutine touches it, save for what is
@@ -55,6 +58,9 @@ type run struct {
 	server *wireup.Server // for all
 	ranks  []*rank        // those that were started
 	alive  int            // of them, not known to have ended
+
+	starting int           // hosts on which more ranks are to be started
+	noMore   chan struct{} // for all: closed when none is to be started any more
 
 	calls chan func()   // for all, by post
 	done  chan struct{} // for all: closed when no call will be made any more
@@ -76,10 +82,13 @@ type run struct {
 // rank is one rank as Run sees it.
 type rank struct {
 	*procs.Proc
+	node      int           // its host's number
 	served    chan struct{} // closed when its connection is over
 	serveErr  error         // what Serve returned; written before served is closed
 	ended     bool
-	place     int        // if it has ended: among the ranks that have, from 1
+	place     int        // if it has ended: among the ranks of its host that have, from 1
+	seen      int        // the same among all ranks, as it was heard of here
+	lost      bool       // it counts as ended, because its host was lost
 	exit      procs.Exit // if it has ended: how
 	aborted   bool
 	signalled bool // was well when the job's end began, and was told to end
@@ -92,6 +101,7 @@ func Run(cfg Config) int {
 		cfg:        cfg,
 		calls:      make(chan func(), 64),
 		done:       make(chan struct{}),
+		noMore:     make(chan struct{}),
 		outputDone: make(chan struct{}),
 	}
 	defer close(r.done)
@@ -100,6 +110,7 @@ func Run(cfg Config) int {
 	server, err := wireup.NewServer(wireup.ServerConfig{
 		Size:         len(cfg.Specs),
 		JobID:        cfg.JobID,
+		NodeOf:       nodes(cfg.Specs),
 		AppNum:       cfg.AppNum,
 		UniverseSize: cfg.Universe,
 		OnAbort: func(rank, code int, message string) {
@@ -116,8 +127,12 @@ func Run(cfg Config) int {
 		r.after(cfg.Timeout, r.onTimeout)
 	}
 	defer r.watchReader()()
+	for i, h := range cfg.Hosts {
+		h.Watch(func(err error) { r.post(func() { r.onLost(i, err) }) })
+	}
+	r.passNotices()
 	r.start()
-	for r.alive > 0 && !r.gaveUp {
+	for (r.alive > 0 || r.starting > 0) && !r.gaveUp {
 		r.turn()
 	}
 	r.server.Fail(nil)
@@ -148,10 +163,29 @@ func (r *run) turn() {
 	}
 }
 
-// start starts rank after rank, until all run or something has gone wrong.
+// nodes is the host of each rank.
+func nodes(specs []procs.Spec) []int {
+	nodeOf := make([]int, len(specs))
+	for i, spec := range specs {
+		nodeOf[i] = spec.Host
+	}
+	return nodeOf
+}
+
+// start starts the ranks.
 func (r *run) start() {
+	if r.cfg.Remote {
+		r.startAll()
+		return
+	}
+	r.startHere()
+	r.allStarted()
+}
+
+// startHere starts rank after rank, until all run or something has gone wrong.
+func (r *run) startHere() {
 	for i := 0; i < len(r.cfg.Specs) && !r.failed(); i++ {
-		proc, err := r.cfg.Host.Start(r.cfg.Specs[i])
+		proc, err := r.cfg.Hosts[0].Start(r.cfg.Specs[i])
 		if err != nil {
 			r.onStartError(i, err)
 			break
@@ -168,6 +202,52 @@ func (r *run) start() {
 			}
 		}
 	}
+}
+
+// startAll starts the ranks of all hosts at once, on each host one after another, until all run or something has gone wrong.
+func (r *run) startAll() {
+	specs := make([][]procs.Spec, len(r.cfg.Hosts))
+	for _, spec := range r.cfg.Specs {
+		specs[spec.Host] = append(specs[spec.Host], spec)
+	}
+	r.starting = len(specs)
+	for i, host := range r.cfg.Hosts {
+		go func() {
+			defer r.post(func() {
+				if r.starting--; r.starting == 0 {
+					r.allStarted()
+				}
+			})
+			for _, spec := range specs[i] {
+				select {
+				case <-r.noMore:
+					return
+				default:
+				}
+				proc, err := host.Start(spec)
+				if err != nil {
+					r.post(func() { r.onStartError(spec.Rank, err) })
+					return
+				}
+				r.post(func() { r.late(r.watch(proc)) })
+			}
+		}()
+	}
+}
+
+// late deals with a rank that was being started when the job's end began.
+func (r *run) late(k *rank) {
+	if r.verdict == nil {
+		return
+	}
+	k.signalled = true
+	if r.killed {
+		r.host(k).Kill()
+	}
+}
+
+// allStarted begins what takes all ranks that there will be.
+func (r *run) allStarted() {
 	r.feed()
 	go func() {
 		r.outputs.Wait()
@@ -175,9 +255,12 @@ func (r *run) start() {
 	}()
 }
 
+// host is where a rank runs.
+func (r *run) host(k *rank) Host { return r.cfg.Hosts[k.node] }
+
 // watch begins to serve a rank that has just been started.
-func (r *run) watch(proc *procs.Proc) {
-	k := &rank{Proc: proc, served: make(chan struct{})}
+func (r *run) watch(proc *procs.Proc) *rank {
+	k := &rank{Proc: proc, node: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
 	r.ranks = append(r.ranks, k)
 	r.alive++
 
@@ -208,4 +291,5 @@ func (r *run) watch(proc *procs.Proc) {
 	}
 	r.copyOut(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
 	r.copyOut(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
+	return k
 }

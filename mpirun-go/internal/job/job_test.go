@@ -54,7 +54,7 @@ func shells(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *locked
 	require.NoError(t, err)
 	t.Cleanup(local.Close)
 	stdout, stderr = &lockedBuffer{}, &lockedBuffer{}
-	cfg = Config{Host: local, JobID: jobID, Stdout: stdout, Stderr: stderr, Signals: make(chan os.Signal)}
+	cfg = Config{Hosts: []Host{local}, JobID: jobID, Stdout: stdout, Stderr: stderr, Signals: make(chan os.Signal)}
 	id := Identity{JobID: jobID, Size: len(scripts)}
 	dir := t.TempDir()
 	for rank, script := range scripts {

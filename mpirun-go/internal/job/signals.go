@@ -31,10 +31,10 @@ func (r *run) onSignal(sig os.Signal) {
 			k.Signal(s)
 		}
 	case syscall.SIGTSTP:
-		r.cfg.Host.SignalGroups(syscall.SIGTSTP)
+		r.signalGroups(syscall.SIGTSTP)
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
-		r.cfg.Host.SignalGroups(syscall.SIGCONT)
+		r.signalGroups(syscall.SIGCONT)
 	}
 }
 

@@ -24,7 +24,7 @@ func (h *recorder) Kill()                         { h.kills++ }
 func still(ranks ...*rank) (*run, *recorder) {
 	host, done := &recorder{}, make(chan struct{})
 	close(done)
-	return &run{cfg: Config{Host: host}, done: done, ranks: ranks}, host
+	return &run{cfg: Config{Hosts: []Host{host}}, done: done, noMore: make(chan struct{}), ranks: ranks}, host
 }
 
 // gone is a process that is there no longer.

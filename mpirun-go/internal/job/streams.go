@@ -59,6 +59,20 @@ func (r *run) copyOut(from procs.Output, to *output.Stream) {
 	})
 }
 
+// passNotices writes lines that others have for the user.
+func (r *run) passNotices() {
+	go func() {
+		for {
+			select {
+			case line := <-r.cfg.Notices:
+				r.stderr.Line(line)
+			case <-r.done:
+				return
+			}
+		}
+	}()
+}
+
 // feed passes the launcher's input on to the ranks that have a pipe for it.
 func (r *run) feed() {
 	var targets []io.WriteCloser
@@ -82,10 +96,12 @@ func (r *run) feed() {
 func (r *run) finishOutput() {
 	closed := !r.failed() && r.awaitOutput(outputGrace)
 	if closed {
-		r.cfg.Host.KillGroups()
+		for _, h := range r.cfg.Hosts {
+			h.KillGroups()
+		}
 		return
 	}
-	r.cfg.Host.Kill()
+	r.killAll()
 	if !r.awaitOutput(outputGrace) {
 		for _, k := range r.ranks {
 			_ = k.Stdout.SetReadDeadline(time.Unix(1, 0))

@@ -45,6 +45,7 @@ const PMIFD = 3
 // Spec describes one rank's process.
 type Spec struct {
 	Rank  int
+	Host  int      // which of the job's hosts it runs on
 	Path  string   // what to execute
 	Args  []string // argv, with the name at its head
 	Env   []string
@@ -83,6 +84,9 @@ type Control interface {
 	Ending() bool
 	Signal(syscall.Signal)
 }
+
+// ErrLost is in the error about a rank whose host cannot be reached any more: what became of it is not known.
+var ErrLost = errors.New("its host was lost")
 
 // Exit is how a process ended: a status, or a signal if that is not 0.
 type Exit struct {
@@ -152,6 +156,9 @@ func NewLocal(name, jobID string, guardArgv []string) (*Local, error) {
 
 // Name is the machine's name.
 func (l *Local) Name() string { return l.name }
+
+// Watch would call lost if this machine were lost.
+func (l *Local) Watch(lost func(error)) {}
 
 // forkLoop starts every process from one thread that lives as long as l:
 // PR_SET_PDEATHSIG means the death of the thread that forked. The thread is never

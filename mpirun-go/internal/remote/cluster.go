@@ -96,6 +96,11 @@ func (c *Cluster) greet(to child) {
 	h.hello = hello{secret: string(c.cfg.Secret), nonce: string(nonce), job: c.cfg.JobID, name: h.name}
 	h.post(kindHello, 0, 0, h.hello.encode())
 	// The agent has its time, and then the daemon.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return
+	}
 	h.patience = time.AfterFunc(2*c.cfg.Timeout, func() {
 		c.fail(&HostError{h.name, fmt.Sprintf("did not answer within %v (--connect-timeout): its agent started something that is silent", c.cfg.Timeout)})
 	})
@@ -150,7 +155,11 @@ func (c *Cluster) welcome(h *Host, payload []byte) error {
 	case h.Cores != nil || len(w.cores) == 0:
 		return fmt.Errorf("%w: not a welcome", ErrProtocol)
 	}
-	h.patience.Stop()
+	c.mu.Lock()
+	if h.patience != nil {
+		h.patience.Stop()
+	}
+	c.mu.Unlock()
 	h.Cores = w.cores
 	if len(h.through) > 0 {
 		a := adopt{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: grow(h.through, c.cfg.Names)}
@@ -192,11 +201,13 @@ func (c *Cluster) listen() {
 func (c *Cluster) abandon() {
 	c.setClosing()
 	close(c.stop)
+	c.mu.Lock()
 	for _, h := range c.hosts {
 		if h.patience != nil {
 			h.patience.Stop()
 		}
 	}
+	c.mu.Unlock()
 	for _, b := range c.branches {
 		b.link.close()
 	}

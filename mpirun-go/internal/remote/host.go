@@ -83,7 +83,7 @@ func (h *Host) outbox(s stream, rank uint32) *outbox {
 		func() { h.post(kindEnd, s, rank, nil) })
 }
 
-// Start starts one rank. The error is a *procs.StartError, or says what else is in the way.
+// Start starts one rank. The error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
 func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 	rank := uint32(spec.Rank)
 	cut := sync.OnceFunc(func() { h.post(kindCut, 0, rank, nil) })
@@ -100,7 +100,7 @@ func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
-		return nil, h.lost
+		return nil, procs.ErrLost
 	}
 	h.ranks[rank] = k
 	h.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 	select {
 	case s = <-k.started:
 	case <-h.gone:
-		s.err = h.lost
+		s.err = procs.ErrLost
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -122,9 +122,6 @@ func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 	return p, nil
 }
 
-// ErrLost is in the error about a rank whose host was lost.
-var ErrLost = errors.New("its host was lost")
-
 // Wait is procs.Proc's.
 func (k *far) Wait() (procs.Exit, int, error) {
 	select {
@@ -133,7 +130,7 @@ func (k *far) Wait() (procs.Exit, int, error) {
 		select {
 		case <-k.ended: // before
 		default:
-			return procs.Exit{}, 0, ErrLost
+			return procs.Exit{}, 0, procs.ErrLost
 		}
 	}
 	if k.ending.problem != "" {

@@ -3,29 +3,24 @@
 package slots
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// ErrHosts is in the error about a host that is not this machine.
-var ErrHosts = errors.New("several hosts are not supported yet")
-
-// Host is a place where ranks are started.
+// Host is a place where ranks are started, as the user asked for it.
 type Host struct {
 	Name  string
 	Slots int // ranks that it has room for
+	Whole int // times that it was named without a number: each is as many slots more as it has processors
+	Max   int // more ranks than this it does not get; 0: as many as there are
+	Here  bool
 }
 
-// request is one mention of a host by the user; Slots 0 means that no number
-// was given.
-type request = Host
+// Room is how many slots a host with so many processors has.
+func (h Host) Room(cpus int) int { return h.Slots + h.Whole*cpus }
 
-// Machine is what the mapping has to know about the machine it runs on.
+// Machine is what the mapping has to know about a host.
 type Machine struct {
 	Name  string
 	Cores [][]int // the processors of each core that this process may use
@@ -40,95 +35,37 @@ func (m Machine) CPUs() int {
 	return n
 }
 
-// ParseList reads the value of --host: names separated by commas, each with an
-// optional ":slots". A name given several times adds up.
-func ParseList(list string) ([]Host, error) {
-	var hosts []request
-	for _, word := range strings.Split(list, ",") {
-		word = strings.TrimSpace(word)
-		name, count, counted := word, "", false
-		if i := strings.LastIndexByte(word, ':'); i >= 0 && strings.Count(word, ":") == 1 {
-			name, count, counted = word[:i], word[i+1:], true
+// Merge adds up what is asked for of the same host, in the order in which hosts are first named. All of this machine's
+// names are one host, unless only the names count. Without any request it is this machine, with a slot for each processor.
+func Merge(m Machine, requests []Host, onlyNames bool) []Host {
+	var hosts []Host
+	for _, r := range requests {
+		if r.Here = !onlyNames && m.isCalled(r.Name); r.Here {
+			r.Name = m.Name
 		}
-		if name == "" {
-			return nil, fmt.Errorf("%q: a host has no name", list)
-		}
-		h := request{Name: name}
-		if counted {
-			n, err := parseSlots(count)
-			if err != nil {
-				return nil, fmt.Errorf("host %s: %w", name, err)
-			}
-			h.Slots = n
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts, nil
-}
-
-// ParseFile reads a host file: a line is "host" or "host slots=N", "#" begins a
-// comment. name is for messages.
-func ParseFile(name string, r io.Reader) ([]Host, error) {
-	var hosts []request
-	lines := bufio.NewScanner(r)
-	for number := 1; lines.Scan(); number++ {
-		text, _, _ := strings.Cut(lines.Text(), "#")
-		words := strings.Fields(text)
-		if len(words) == 0 {
+		i := slices.IndexFunc(hosts, func(h Host) bool { return h.Name == r.Name })
+		if i < 0 {
+			hosts = append(hosts, r)
 			continue
 		}
-		h := request{Name: words[0]}
-		for _, word := range words[1:] {
-			count, ok := strings.CutPrefix(word, "slots=")
-			if !ok {
-				return nil, fmt.Errorf("%s:%d: %q: want a line such as \"host slots=4\"", name, number, word)
-			}
-			n, err := parseSlots(count)
-			if err != nil {
-				return nil, fmt.Errorf("%s:%d: host %s: %w", name, number, h.Name, err)
-			}
-			h.Slots = n
+		h := &hosts[i]
+		h.Slots += r.Slots
+		h.Whole += r.Whole
+		if h.Max == 0 || r.Max == 0 {
+			h.Max = 0
+		} else {
+			h.Max += r.Max
 		}
-		hosts = append(hosts, h)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("%s: names no host", name)
+		return []Host{{Name: m.Name, Whole: 1, Here: true}}
 	}
-	return hosts, nil
+	return hosts
 }
 
-// MaxSlots bounds what a user may say that a host has room for.
-const MaxSlots = 1 << 16
-
-func parseSlots(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > MaxSlots {
-		return 0, fmt.Errorf("%q is not a number of slots from 1 to %d", s, MaxSlots)
-	}
-	return n, nil
-}
-
-// Here reduces what the user asked for to the one host that is supported, this
-// machine. Without any request it has a slot for each processor; so has a
-// mention without a number. An error about another host Is ErrHosts.
-func Here(m Machine, requests []Host) (Host, error) {
-	here := Host{Name: m.Name}
-	for _, r := range requests {
-		if !m.isCalled(r.Name) {
-			return Host{}, fmt.Errorf("host %s: %w: only this machine (localhost or %s)", r.Name, ErrHosts, m.Name)
-		}
-		if r.Slots == 0 {
-			r.Slots = m.CPUs()
-		}
-		here.Slots += r.Slots
-	}
-	if here.Slots == 0 {
-		here.Slots = m.CPUs()
-	}
-	return here, nil
+// AllHere is whether no host but this machine is named.
+func AllHere(m Machine, requests []Host) bool {
+	return !slices.ContainsFunc(requests, func(h Host) bool { return !m.isCalled(h.Name) })
 }
 
 func (m Machine) isCalled(name string) bool {
@@ -142,21 +79,125 @@ func (m Machine) isCalled(name string) bool {
 // Place is where one rank runs.
 type Place struct {
 	Rank      int
-	Host      string
+	Host      int // its number among the hosts
 	LocalRank int // among the ranks of its host
 	LocalSize int
 	CPUs      []int // bound to these; nil: not bound
 }
 
-// Map gives each rank its place on the host. With bind, the ranks get a core
-// each in turn, beginning again when all are taken.
-func Map(size int, host Host, m Machine, bind bool) []Place {
+// Map gives each rank its place. With bind, the ranks of a host get a core each in turn, beginning again when all are
+// taken. machines are the hosts', in the same order.
+func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place, error) {
+	rooms := make([]int, len(hosts))
+	for i, h := range hosts {
+		rooms[i] = h.Room(machines[i].CPUs())
+	}
+	hostOf, err := by.assign(size, hosts, rooms)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int, len(hosts))
 	places := make([]Place, size)
-	for rank := range places {
-		places[rank] = Place{Rank: rank, Host: host.Name, LocalRank: rank, LocalSize: size}
-		if bind && len(m.Cores) > 0 {
-			places[rank].CPUs = m.Cores[rank%len(m.Cores)]
+	for rank, host := range hostOf {
+		places[rank] = Place{Rank: rank, Host: host, LocalRank: counts[host]}
+		if cores := machines[host].Cores; bind && len(cores) > 0 {
+			places[rank].CPUs = cores[counts[host]%len(cores)]
+		}
+		counts[host]++
+	}
+	for i := range places {
+		places[i].LocalSize = counts[places[i].Host]
+	}
+	return places, nil
+}
+
+// Needed says which hosts get ranks, if that can be said without asking any for its processors.
+func Needed(size int, hosts []Host, by By) (needed []bool, known bool) {
+	rooms := make([]int, len(hosts))
+	for i, h := range hosts {
+		if h.Whole > 0 && by.PerNode == 0 {
+			return nil, false
+		}
+		rooms[i] = h.Slots
+	}
+	hostOf, err := by.assign(size, hosts, rooms)
+	if err != nil {
+		return nil, false
+	}
+	needed = make([]bool, len(hosts))
+	for _, host := range hostOf {
+		needed[host] = true
+	}
+	return needed, true
+}
+
+// By is how ranks are dealt out to hosts. The zero value fills the slots of one host after another.
+type By struct {
+	Node    bool // in turn, one to each host
+	PerNode int  // so many to each host, whatever slots it has; 0: not so
+}
+
+// ParseBy reads slot, node or ppr:N:node.
+func ParseBy(s string) (By, error) {
+	switch s {
+	case "slot":
+		return By{}, nil
+	case "node":
+		return By{Node: true}, nil
+	}
+	if number, ok := strings.CutPrefix(s, "ppr:"); ok {
+		if number, ok = strings.CutSuffix(number, ":node"); ok {
+			if n, err := parseSlots(number); err == nil {
+				return By{PerNode: n}, nil
+			}
 		}
 	}
-	return places
+	return By{}, fmt.Errorf("want slot, node or ppr:N:node")
+}
+
+// assign gives each rank its host. When all slots are taken, it begins again.
+func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
+	if by.PerNode > 0 {
+		if size > by.PerNode*len(hosts) {
+			return nil, fmt.Errorf("--map-by ppr:%d:node has room for %d ranks on %s, not for %d", by.PerNode, by.PerNode*len(hosts), Count(len(hosts), "host"), size)
+		}
+		rooms = slices.Repeat([]int{by.PerNode}, len(hosts))
+	}
+	hostOf := make([]int, 0, size)
+	taken := make([]int, len(hosts)) // of each host in all
+	for len(hostOf) < size {
+		before := len(hostOf)
+		free := slices.Clone(rooms) // in this round
+		for more := true; more && len(hostOf) < size; {
+			more = false
+			for i, h := range hosts {
+				n := free[i]
+				if by.Node {
+					n = min(n, 1)
+				}
+				if n = min(n, size-len(hostOf)); h.Max > 0 {
+					n = min(n, h.Max-taken[i])
+				}
+				if n <= 0 {
+					continue
+				}
+				hostOf = append(hostOf, slices.Repeat([]int{i}, n)...)
+				taken[i] += n
+				free[i] -= n
+				more = true
+			}
+		}
+		if len(hostOf) == before {
+			return nil, fmt.Errorf("%s are more than the %d that the hosts' max-slots allow", Count(size, "rank"), len(hostOf))
+		}
+	}
+	return hostOf, nil
+}
+
+// Count is a number of things in words: 1 slot, 2 slots.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/job"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+)
+
+// askedHosts are the hosts that the command line names, or else the Slurm allocation that this runs in, and the agent that reaches those that
+// are not this machine.
+func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
+	requests, err := namedHosts(cmd)
+	if err != nil {
+		return nil, remote.Agent{}, err
+	}
+	launcher := cmd.Launcher
+	if len(requests) == 0 && launcher != "local" && os.Getenv("SLURM_JOB_ID") != "" && os.Getenv("SLURM_JOB_NODELIST") != "" {
+		requests, err = slots.Slurm(os.Getenv("SLURM_JOB_NODELIST"), os.Getenv("SLURM_TASKS_PER_NODE"), os.Getenv("SLURM_JOB_CPUS_PER_NODE"))
+		if err != nil {
+			return nil, remote.Agent{}, err
+		}
+		if launcher == "" && cmd.Agent == nil {
+			launcher = "slurm"
+		}
+	}
+	// Who names only this machine and all the same an agent wants to see it at work.
+	onlyNames := len(requests) > 0 && slots.AllHere(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
+	return slots.Merge(m, requests, onlyNames), agent(launcher, cmd.Agent), nil
+}
+
+func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
+	var requests []slots.Host
+	if cmd.Hostfile != "" {
+		f, err := os.Open(cmd.Hostfile)
+		if err != nil {
+			return nil, fmt.Errorf("host file: %w", err)
+		}
+		defer f.Close()
+		if requests, err = slots.ParseFile(cmd.Hostfile, f); err != nil {
+			return nil, err
+		}
+	}
+	if cmd.Hosts != "" {
+		listed, err := slots.ParseList(cmd.Hosts)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, listed...)
+	}
+	return requests, nil
+}
+
+// agent is the command of a launcher, or the user's own.
+func agent(launcher string, words []string) remote.Agent {
+	switch {
+	case launcher == "slurm":
+		if words == nil {
+			words = []string{"srun"}
+		}
+		// One daemon on each node, bound to nothing, with its output as it comes.
+		return remote.Agent{Form: remote.FormSlurm, Words: slices.Concat(words, []string{
+			"--nodes=1", "--ntasks=1", "--mpi=none", "--input=all", "--unbuffered", "--cpu-bind=none", "--quiet",
+		})}
+	case launcher == "local":
+		return remote.Agent{Form: remote.FormLocal, Words: words}
+	case words == nil:
+		words = []string{"ssh", "-o", "BatchMode=yes"}
+	}
+	return remote.Agent{Form: remote.FormShell, Words: words}
+}
+
+// places is where a job runs: its hosts, those that were asked for and are needed, in order.
+type places struct {
+	asked    []slots.Host
+	machines []slots.Machine
+	hosts    []job.Host
+	local    *procs.Local // this machine, also if it has no ranks
+	cluster  *remote.Cluster
+	remotes  map[int]*remote.Host // by number
+	notices  chan string
+}
+
+// openHosts makes ready what the ranks will run on. The caller calls close, also on error.
+func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.Identity, here slots.Machine, signals <-chan os.Signal) (*places, error) {
+	if needed, known := slots.Needed(id.Size, asked, cmd.MapBy); known {
+		kept := 0
+		for i, h := range asked {
+			if needed[i] {
+				asked[kept] = h
+				kept++
+			}
+		}
+		asked = asked[:kept]
+	}
+	p := &places{asked: asked, remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+	var err error
+	if p.local, err = procs.NewLocal(here.Name, id.JobID, []string{guardName}); err != nil {
+		return p, err
+	}
+	var names []string
+	for _, h := range asked {
+		if !h.Here {
+			names = append(names, h.Name)
+		}
+	}
+	var reached []*remote.Host
+	if len(names) > 0 {
+		p.cluster, err = connect(remote.Config{
+			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectLimit,
+			Notice: func(host, line string) {
+				select {
+				case p.notices <- host + ": " + line:
+				default: // nobody reads; the agent is not to wait
+				}
+			},
+		}, signals)
+		if err != nil {
+			return p, err
+		}
+		reached = p.cluster.Hosts()
+	}
+	for i, h := range asked {
+		if h.Here {
+			p.hosts, p.machines = append(p.hosts, p.local), append(p.machines, here)
+			continue
+		}
+		p.hosts = append(p.hosts, reached[0])
+		p.machines = append(p.machines, slots.Machine{Name: h.Name, Cores: reached[0].Cores})
+		p.remotes[i] = reached[0]
+		reached = reached[1:]
+	}
+	return p, nil
+}
+
+func (p *places) close() {
+	if p.cluster != nil {
+		p.cluster.Close()
+	}
+	if p.local != nil {
+		p.local.Close()
+	}
+	for {
+		select {
+		case line := <-p.notices:
+			fmt.Fprintln(os.Stderr, line)
+		default:
+			return
+		}
+	}
+}
+
+// universe is how many ranks there is room for.
+func (p *places) universe() int {
+	n := 0
+	for i, h := range p.asked {
+		n += h.Room(p.machines[i].CPUs())
+	}
+	return n
+}
+
+// connect reaches the hosts, until that is done or a signal comes that ends the launcher.
+func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, error) {
+	var cluster *remote.Cluster
+	err := interruptible(signals, func(ctx context.Context) (err error) {
+		cluster, err = remote.Connect(ctx, cfg)
+		return err
+	})
+	return cluster, err
+}
+
+// interruptible calls f with a context that ends, with an *interruptedError, when a signal comes that ends the launcher.
+func interruptible(signals <-chan os.Signal, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	watched := make(chan struct{})
+	defer func() { <-watched }()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case sig := <-signals:
+				switch s, _ := sig.(syscall.Signal); s {
+				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+					cancel(&interruptedError{s})
+				case syscall.SIGTSTP:
+					_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return f(ctx)
+}
+
+// provide sees to it that every remote host has the programs of its ranks, and says in the specs where.
+func (p *places) provide(specs []procs.Spec, signals <-chan os.Signal) error {
+	if p.cluster == nil {
+		return nil
+	}
+	return interruptible(signals, func(ctx context.Context) error {
+		programs := map[string]int{} // the number of each path
+		var all []remote.Program
+		wanted := map[int]map[int]bool{} // of each host, the numbers
+		for _, spec := range specs {
+			if p.remotes[spec.Host] == nil {
+				continue
+			}
+			number, known := programs[spec.Path]
+			if !known {
+				program, err := remote.NewProgram(spec.Path)
+				if err != nil {
+					return &statusError{statusNotExecutable, err}
+				}
+				number = len(all)
+				programs[spec.Path] = number
+				all = append(all, program)
+			}
+			if wanted[spec.Host] == nil {
+				wanted[spec.Host] = map[int]bool{}
+			}
+			wanted[spec.Host][number] = true
+		}
+		type provided struct {
+			host, number int
+			path         string
+			err          error
+		}
+		count := 0
+		results := make(chan provided)
+		for host, numbers := range wanted {
+			for number := range numbers {
+				count++
+				go func() {
+					path, err := p.remotes[host].Provide(number, all[number])
+					select {
+					case results <- provided{host, number, path, err}:
+					case <-ctx.Done():
+					}
+				}()
+			}
+		}
+		paths := map[[2]int]string{}
+		var first error
+		for range count {
+			select {
+			case r := <-results:
+				paths[[2]int{r.host, r.number}] = r.path
+				if first == nil {
+					first = r.err
+				}
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		for i := range specs {
+			if p.remotes[specs[i].Host] != nil && first == nil {
+				specs[i].Path = paths[[2]int{specs[i].Host, programs[specs[i].Path]}]
+			}
+		}
+		return first
+	})
+}

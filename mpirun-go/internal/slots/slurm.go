@@ -1,0 +1,73 @@
+package slots
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Slurm reads the hosts of an allocation from what Slurm says of it in the environment: SLURM_JOB_NODELIST, and the slots from
+// SLURM_TASKS_PER_NODE or else SLURM_JOB_CPUS_PER_NODE, of which either may be empty.
+func Slurm(nodes, tasks, cpus string) ([]Host, error) {
+	words, err := split(nodes)
+	if err != nil {
+		return nil, fmt.Errorf("SLURM_JOB_NODELIST=%.100q: %w", nodes, err)
+	}
+	var hosts []Host
+	for _, word := range words {
+		names, err := Expand(word)
+		if err != nil {
+			return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", err)
+		}
+		for _, name := range names {
+			hosts = append(hosts, Host{Name: name, Whole: 1})
+		}
+		if len(hosts) > MaxHosts {
+			return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", errTooMany)
+		}
+	}
+	variable, counts := "SLURM_TASKS_PER_NODE", tasks
+	if counts == "" {
+		variable, counts = "SLURM_JOB_CPUS_PER_NODE", cpus
+	}
+	if counts == "" {
+		return hosts, nil
+	}
+	numbers, err := perNode(counts)
+	if err != nil {
+		return nil, fmt.Errorf("%s=%.100q: %w", variable, counts, err)
+	}
+	if len(numbers) != len(hosts) {
+		return nil, fmt.Errorf("%s=%.100q is for %s, and SLURM_JOB_NODELIST=%.100q names %d", variable, counts, Count(len(numbers), "node"), nodes, len(hosts))
+	}
+	for i, n := range numbers {
+		hosts[i].Slots, hosts[i].Whole = n, 0
+	}
+	return hosts, nil
+}
+
+// perNode reads Slurm's short form of a number for each node, 4(x2),1.
+func perNode(text string) ([]int, error) {
+	var all []int
+	for _, part := range strings.Split(text, ",") {
+		number, times, repeated := strings.Cut(part, "(x")
+		n, err := parseSlots(number)
+		count := 1
+		if repeated && err == nil {
+			var closed bool
+			if times, closed = strings.CutSuffix(times, ")"); !closed {
+				return nil, fmt.Errorf("%q is not a number such as 4(x2)", part)
+			}
+			count, err = parseNumber(times)
+		}
+		if err != nil || count < 1 {
+			return nil, fmt.Errorf("%q is not a number such as 4(x2)", part)
+		}
+		if count > MaxHosts || len(all)+count > MaxHosts {
+			return nil, errTooMany
+		}
+		for range count {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
