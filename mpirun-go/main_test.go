@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +43,10 @@ func TestScripts(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	cache := goEnv("GOCACHE")
+	// An agent for which all hosts are this machine, and the cache that they share.
+	agents := t.TempDir()
+	agent := filepath.Join(agents, "agent")
+	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -57,6 +62,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GOCACHE", cache)
 			env.Setenv("GOFLAGS", "-mod=mod")
 			env.Setenv("GOPROXY", "off")
+			env.Setenv("AGENT", agent)
+			env.Setenv("XDG_CACHE_HOME", filepath.Join(agents, "cache"))
 			// With -race, each process would take a second longer to exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return err

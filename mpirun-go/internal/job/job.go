@@ -59,8 +59,9 @@ type run struct {
 	ranks  []*rank        // those that were started
 	alive  int            // of them, not known to have ended
 
-	starting int           // hosts on which more ranks are to be started
-	noMore   chan struct{} // for all: closed when none is to be started any more
+	starting  int           // hosts on which more ranks are to be started
+	noMore    chan struct{} // for all: closed when none is to be started any more
+	postponed []os.Signal   // for the ranks, when all are started
 
 	calls chan func()   // for all, by post
 	done  chan struct{} // for all: closed when no call will be made any more
@@ -249,6 +250,10 @@ func (r *run) late(k *rank) {
 // allStarted begins what takes all ranks that there will be.
 func (r *run) allStarted() {
 	r.feed()
+	for _, s := range r.postponed {
+		r.onSignal(s)
+	}
+	r.postponed = nil
 	go func() {
 		r.outputs.Wait()
 		close(r.outputDone)

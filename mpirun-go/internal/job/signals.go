@@ -27,6 +27,10 @@ func (r *run) onSignal(sig os.Signal) {
 		}
 		r.endWith(v, s, signalGrace)
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
+		if r.starting > 0 { // a rank may run of which one has not heard yet
+			r.postponed = append(r.postponed, s)
+			return
+		}
 		for _, k := range r.ranks {
 			k.Signal(s)
 		}
