@@ -49,7 +49,7 @@ func Daemon(guardArgv []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Ignore(syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP) // not ignored, which ranks would inherit
 
 	in, out, err := takeChannel()
 	if err == nil {

@@ -83,9 +83,7 @@ func (h *Host) outbox(s stream, rank uint32) *outbox {
 		func() { h.post(kindEnd, s, rank, nil) })
 }
 
-// Start starts one rank. The error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
-func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
-	rank := uint32(spec.Rank)
+func newFar(h *Host, rank uint32, stdin bool) *far {
 	cut := sync.OnceFunc(func() { h.post(kindCut, 0, rank, nil) })
 	k := &far{
 		host: h, rank: rank,
@@ -93,9 +91,18 @@ func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 		outputs: [2]output{{h.inbox(streamStdout, rank), cut}, {h.inbox(streamStderr, rank), cut}},
 		started: make(chan started, 1), ended: make(chan struct{}),
 	}
-	if spec.Stdin != procs.StdinNull {
-		spec.Stdin = procs.StdinPipe
+	if stdin {
 		k.stdin = h.outbox(streamStdin, rank)
+	}
+	return k
+}
+
+// Start starts one rank. The error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
+func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
+	rank := uint32(spec.Rank)
+	k := newFar(h, rank, spec.Stdin != procs.StdinNull)
+	if k.stdin != nil {
+		spec.Stdin = procs.StdinPipe // the launcher's own is not there
 	}
 	h.mu.Lock()
 	if h.lost != nil {

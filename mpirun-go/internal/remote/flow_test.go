@@ -1,0 +1,111 @@
+package remote
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// joined is a stream whose two ends are in this process.
+func joined(window int) (*outbox, *inbox, chan error) {
+	broken := make(chan error, 100)
+	note := func(err error) {
+		if err != nil {
+			broken <- err
+		}
+	}
+	var out *outbox
+	in := newInbox(window, func(n int) { go func() { note(out.grant(n)) }() })
+	out = newOutbox(window, func(p []byte) { note(in.put(bytes.Clone(p))) }, func() { in.finish(io.EOF) })
+	return out, in, broken
+}
+
+func TestStream(t *testing.T) {
+	const size = 1 << 20
+	sent := make([]byte, size)
+	for i := range sent {
+		sent[i] = byte(rand.Uint32())
+	}
+	out, in, broken := joined(1000)
+	go func() {
+		for rest := sent; len(rest) > 0; {
+			n, err := out.Write(rest[:min(len(rest), 1+rand.IntN(5000))])
+			assert.NoError(t, err)
+			rest = rest[n:]
+		}
+		assert.NoError(t, out.Close())
+	}()
+	got, err := io.ReadAll(in)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(sent, got))
+	assert.Empty(t, broken)
+}
+
+func TestStreamThatNobodyReads(t *testing.T) {
+	out, in, broken := joined(100)
+	require.NoError(t, out.SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
+	n, err := out.Write(make([]byte, 101))
+	assert.Equal(t, 100, n)
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, out.SetWriteDeadline(time.Time{}))
+
+	in.drop() // from now on all is thrown away
+	n, err = out.Write(make([]byte, 1000))
+	assert.Equal(t, 1000, n)
+	require.NoError(t, err)
+	_, err = in.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrClosed)
+	assert.Empty(t, broken)
+
+	out.fail(syscall.EPIPE)
+	_, err = out.Write(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.EPIPE)
+}
+
+func TestStreamThatBreaksTheProtocol(t *testing.T) {
+	in := newInbox(10, func(int) {})
+	require.NoError(t, in.put(make([]byte, 10)))
+	assert.ErrorIs(t, in.put(make([]byte, 1)), ErrProtocol)
+	out := newOutbox(10, func([]byte) {}, func() {})
+	assert.ErrorIs(t, out.grant(1), ErrProtocol)
+	_, _ = out.Write(make([]byte, 4))
+	assert.ErrorIs(t, out.grant(5), ErrProtocol)
+	require.NoError(t, out.grant(4))
+}
+
+// What has arrived is read before the end is.
+func TestStreamEnds(t *testing.T) {
+	in := newInbox(10, func(int) {})
+	require.NoError(t, in.put([]byte("text")))
+	in.finish(io.EOF)
+	require.NoError(t, in.put([]byte("late")))
+	got, err := io.ReadAll(in)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(got))
+}
+
+// What is urgent passes what is bulk.
+func TestLinkOrder(t *testing.T) {
+	r, w := io.Pipe()
+	l := newLink()
+	for range 10 {
+		l.post(frame{kind: kindData, stream: streamStdout, payload: make([]byte, dataBytes)})
+	}
+	l.post(frame{kind: kindExit})
+	l.post(frame{kind: kindEnd, stream: streamStdout})
+	l.start(w)
+	l.finish()
+	b, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, byte(kindExit), b[0])
+	assert.Equal(t, byte(kindEnd), b[len(b)-headerBytes])
+	l.post(frame{kind: kindPing}) // nothing happens any more
+	l.flush(time.Minute)
+}

@@ -1,0 +1,207 @@
+package remote
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestFrames(t *testing.T) {
+	frames := []frame{
+		{kind: kindPing},
+		{kind: kindData, stream: streamStderr, host: 65535, rank: 1<<32 - 1, payload: []byte("text")},
+		{kind: kindStart, payload: make([]byte, 300_000)},
+	}
+	var b []byte
+	for _, f := range frames {
+		b = appendFrame(b, f)
+	}
+	in := bufio.NewReader(bytes.NewReader(b))
+	for _, want := range frames {
+		f, err := readFrame(in)
+		require.NoError(t, err)
+		assert.Equal(t, want, f)
+	}
+	_, err := readFrame(in)
+	assert.Equal(t, io.EOF, err)
+	_, err = readFrame(bufio.NewReader(bytes.NewReader(b[:len(b)-1])))
+	require.NoError(t, err)
+}
+
+func TestBadFrames(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"kind 0":       make([]byte, headerBytes),
+		"unknown kind": appendFrame(nil, frame{kind: kindsEnd}),
+		"stream":       appendFrame(nil, frame{kind: kindData, stream: streamsEnd}),
+		"too long":     appendFrame(nil, frame{kind: kindData, payload: make([]byte, dataBytes+1)}),
+		"not empty":    appendFrame(nil, frame{kind: kindPing, payload: []byte{0}}),
+	} {
+		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
+		assert.ErrorIs(t, err, ErrProtocol, name)
+	}
+	b := appendFrame(nil, frame{kind: kindData, payload: []byte("cut")})
+	_, err := readFrame(bufio.NewReader(bytes.NewReader(b[:len(b)-1])))
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// A length that only the header knows of takes no memory.
+func TestFrameThatDoesNotCome(t *testing.T) {
+	b := appendFrame(nil, frame{kind: kindStart, payload: make([]byte, 8<<20)})[:headerBytes]
+	allocated := testing.AllocsPerRun(1, func() {
+		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	})
+	assert.Less(t, allocated, 20.0)
+}
+
+func messages() map[kind][]byte {
+	return map[kind][]byte{
+		kindHello:   hello{secret: "s", nonce: "n", job: "j", name: "host"}.encode(),
+		kindWelcome: welcome{proof: []byte("p"), cores: [][]int{{0, 4}, {1}}}.encode(),
+		kindAdopt: adopt{agent: Agent{Words: []string{"ssh", "-q"}, Form: FormShell}, timeout: 30000,
+			children: []child{{host: 3, name: "n3", through: []int{4, 5}}, {host: 6, name: "n6"}}}.encode(),
+		kindOffer:  offer{path: "/bin/x", hash: string(bytes.Repeat([]byte("a0"), 32)), size: 9}.encode(),
+		kindAnswer: answer{wanted: true, path: "/p", problem: "no"}.encode(),
+		kindStart: encodeSpec(procs.Spec{Path: "/p", Args: []string{"a", "\xff"}, Env: []string{"A=\x01"}, Dir: "/",
+			Stdin: procs.StdinPipe, CPUs: []int{1, 5}}),
+		kindFailed: failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
+		kindExit:   ending{exit: procs.Exit{Code: 3}, place: 7, problem: "x"}.encode(),
+	}
+}
+
+// reencode decodes a message, and encodes what it is.
+func reencode(k kind, p []byte) ([]byte, error) {
+	switch k {
+	case kindHello:
+		m, err := decodeHello(p)
+		return m.encode(), err
+	case kindWelcome:
+		m, err := decodeWelcome(p)
+		return m.encode(), err
+	case kindAdopt:
+		m, err := decodeAdopt(p)
+		return m.encode(), err
+	case kindOffer:
+		m, err := decodeOffer(p)
+		return m.encode(), err
+	case kindAnswer:
+		m, err := decodeAnswer(p)
+		return m.encode(), err
+	case kindStart:
+		m, err := decodeSpec(p)
+		return encodeSpec(m), err
+	case kindFailed:
+		m, err := decodeFailure(p)
+		_ = m.startError().Error()
+		return m.encode(), err
+	case kindExit:
+		m, err := decodeEnding(p)
+		return m.encode(), err
+	case kindSignal, kindCredit, kindStarted:
+		n, err := decodeNumber(p, maxInt)
+		return appendNumber(nil, n), err
+	}
+	return nil, errors.New("no message")
+}
+
+func TestMessages(t *testing.T) {
+	for k, p := range messages() {
+		again, err := reencode(k, p)
+		require.NoError(t, err, "%d", k)
+		assert.Equal(t, p, again, "%d", k)
+		for cut := range p {
+			_, err := reencode(k, p[:cut])
+			assert.ErrorIs(t, err, ErrProtocol, "%d cut at %d", k, cut)
+		}
+		_, err = reencode(k, append(p, 0))
+		assert.ErrorIs(t, err, ErrProtocol, "%d", k)
+	}
+	_, err := decodeSpec(encodeSpec(procs.Spec{Path: "/p", Args: []string{"p"}, Stdin: procs.StdinInherit}))
+	assert.ErrorIs(t, err, ErrProtocol)
+	_, err = decodeOffer(offer{path: "/p", hash: "../../etc"}.encode())
+	assert.ErrorIs(t, err, ErrProtocol)
+	_, err = decodeNumber(appendNumber(nil, 128), 127)
+	assert.ErrorIs(t, err, ErrProtocol)
+}
+
+// Whatever arrives, a frame is within its bounds, or an error.
+func FuzzFrame(f *testing.F) {
+	for k, p := range messages() {
+		f.Add(appendFrame(nil, frame{kind: k, payload: p}))
+	}
+	f.Add(appendFrame(nil, frame{kind: kindData, stream: streamPMI, payload: []byte("cmd=init\n")}))
+	f.Add([]byte{byte(kindData), 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in := bufio.NewReader(bytes.NewReader(b))
+		for {
+			got, err := readFrame(in)
+			if err != nil {
+				return
+			}
+			require.LessOrEqual(t, len(got.payload), got.kind.maxPayload())
+			require.True(t, got.kind > 0 && got.kind < kindsEnd && got.stream < streamsEnd)
+		}
+	})
+}
+
+// What is read of a payload is the same when it is written and read again.
+func FuzzMessage(f *testing.F) {
+	for k, p := range messages() {
+		f.Add(byte(k), p)
+	}
+	f.Add(byte(kindWelcome), []byte{0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, k byte, p []byte) {
+		once, err := reencode(kind(k), p)
+		if err != nil {
+			return
+		}
+		twice, err := reencode(kind(k), once)
+		require.NoError(t, err)
+		require.Equal(t, once, twice)
+	})
+}
+
+// Whatever comes from a host, it is dealt with without a panic, and what breaks the protocol is an error.
+func FuzzHost(f *testing.F) {
+	add := func(frames ...frame) {
+		var b []byte
+		for _, frame := range frames {
+			b = appendFrame(b, frame)
+		}
+		f.Add(b)
+	}
+	add(frame{kind: kindStarted, payload: []byte{5}}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
+		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: ending{place: 1}.encode()})
+	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
+	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("said\x1b")})
+	add(frame{kind: kindWelcome, payload: welcome{proof: []byte("x"), cores: [][]int{{0}}}.encode()})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &Cluster{cfg: Config{Notice: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
+		h := newHost(c, 0, "n1")
+		h.link = newLink()
+		c.hosts = []*Host{h}
+		h.ranks[0] = newFar(h, 0, true)
+		h.files[0] = &sending{out: h.outbox(streamFile, 0), answers: make(chan answer, 2)}
+		in := bufio.NewReader(bytes.NewReader(b))
+		for {
+			got, err := readFrame(in)
+			if err != nil || got.host != 0 || h.take(got) != nil {
+				break
+			}
+		}
+		h.lose(errors.New("over"))
+		_, _, _ = h.ranks[0].Wait()
+		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.window())
+	})
+}
