@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
@@ -26,14 +28,14 @@ func TestEveryFlag(t *testing.T) {
 		Settings:   []cli.Setting{{Key: "btl", Value: "sm,self"}, {Key: "stats", Value: "1"}, {Key: "stats", Value: "0"}},
 		Tags:       "a,b",
 		BindToCore: true, Oversubscribe: true, TagOutput: true, TimestampOutput: true,
-		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second,
+		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second, ConnectLimit: 30 * time.Second,
 	}, cmd)
 }
 
 func TestDefaults(t *testing.T) {
 	cmd, err := cli.Parse([]string{"prog"})
 	require.NoError(t, err)
-	assert.Equal(t, &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}}, cmd)
+	assert.Equal(t, &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}, ConnectLimit: 30 * time.Second}, cmd)
 }
 
 func TestGroups(t *testing.T) {
@@ -67,7 +69,10 @@ func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
 		"--timeout -3s p":            "--timeout -3s: want a duration",
 		"--wdir= p":                  "--wdir : is empty",
 		"--tags= p":                  "--tags : is empty",
-		"--launcher slurm p":         "--launcher slurm: several hosts are not supported yet",
+		"--launcher telnet p":        "--launcher telnet: want ssh or slurm or local",
+		"--map-by ppr:x:node p":      "--map-by ppr:x:node: want slot, node or ppr:N:node",
+		"--connect-timeout 2h p":     "--connect-timeout 2h: want at most 1h",
+		"--agent \"ssh p":            "--agent \"ssh: a quote is not closed",
 		"--btl for_flag_-n:_,self p": "--btl for_flag_-n:_,self: ",
 	} {
 		_, err := cli.Parse(strings.Fields(args))
@@ -133,4 +138,13 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestHosts(t *testing.T) {
+	cmd, err := cli.Parse([]string{"--agent", `ssh -F "my config" it\'s ''`, "--map-by", "ppr:2:node", "--launcher", "slurm", "--connect-timeout", "5", "p"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ssh", "-F", "my config", "it's", ""}, cmd.Agent)
+	assert.Equal(t, slots.By{PerNode: 2}, cmd.MapBy)
+	assert.Equal(t, "slurm", cmd.Launcher)
+	assert.Equal(t, 5*time.Second, cmd.ConnectLimit)
 }

@@ -141,7 +141,7 @@ func (r *run) onLost(host int, why error) {
 	}
 	ranks := 0
 	for _, k := range r.ranks {
-		if k.node == host && !k.ended {
+		if k.node == host && (k.lost || !k.ended) {
 			ranks++
 		}
 	}

@@ -11,24 +11,35 @@ import (
 )
 
 func TestParseList(t *testing.T) {
-	hosts, err := ParseList("localhost, node-1.example.org:16,::1")
+	hosts, err := ParseList("localhost, node-1.example.org:16,::1,[fe80::1]:4,c[08-10]:2,r[1,3]n[0-1]")
 	require.NoError(t, err)
-	assert.Equal(t, []Host{{"localhost", 0}, {"node-1.example.org", 16}, {"::1", 0}}, hosts)
-	for _, bad := range []string{"", ",", "a,,b", ":4", "a:", "a:0", "a:-1", "a:x", "a:65537"} {
+	assert.Equal(t, []Host{
+		{Name: "localhost", Whole: 1}, {Name: "node-1.example.org", Slots: 16}, {Name: "::1", Whole: 1}, {Name: "fe80::1", Slots: 4},
+		{Name: "c08", Slots: 2}, {Name: "c09", Slots: 2}, {Name: "c10", Slots: 2},
+		{Name: "r1n0", Whole: 1}, {Name: "r1n1", Whole: 1}, {Name: "r3n0", Whole: 1}, {Name: "r3n1", Whole: 1},
+	}, hosts)
+	for _, bad := range []string{
+		"", ",", "a,,b", ":4", "a:", "a:0", "a:-1", "a:x", "a:65537", "n[", "n]", "n[]", "n[3-1]", "n[1-x]", "n[1", "n[[1]]", "n[1-9999]", "n[0-99]m[0-99]",
+		"-oProxyCommand=x", "a b", "a;b", "$(a)", "[::1]4", strings.Repeat("x", 300),
+	} {
 		_, err := ParseList(bad)
 		assert.Error(t, err, "%q", bad)
 	}
 }
 
 func TestParseFile(t *testing.T) {
-	hosts, err := ParseFile("f", strings.NewReader("# all\n\nlocalhost slots=4 # four\n\tother\n"))
+	hosts, err := ParseFile("f", strings.NewReader("# all\n\nlocalhost slots=4 # four\n\tother\r\nm[1-2] slots=2 max-slots=3\nn:5\n::1 max_slots=1\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []Host{{"localhost", 4}, {"other", 0}}, hosts)
+	assert.Equal(t, []Host{
+		{Name: "localhost", Slots: 4}, {Name: "other", Whole: 1}, {Name: "m1", Slots: 2, Max: 3}, {Name: "m2", Slots: 2, Max: 3},
+		{Name: "n", Slots: 5}, {Name: "::1", Whole: 1, Max: 1},
+	}, hosts)
 	for text, want := range map[string]string{
 		"":                       "f: names no host",
 		"# nobody":               "f: names no host",
 		"a\nb slots":             `f:2: "slots": want a line such as "host slots=4"`,
 		"a slots=0":              `f:1: host a: "0" is not a number of slots from 1 to 65536`,
+		"a\n\nn[1-":              `f:3: host "n[1-": brackets do not match`,
 		strings.Repeat("x", 1e6): "f: bufio.Scanner: token too long",
 	} {
 		_, err := ParseFile("f", strings.NewReader(text))
@@ -36,36 +47,98 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
+func TestSlurm(t *testing.T) {
+	hosts, err := Slurm("n[1-2],m07", "2(x2),1", "8(x3)")
+	require.NoError(t, err)
+	assert.Equal(t, []Host{{Name: "n1", Slots: 2}, {Name: "n2", Slots: 2}, {Name: "m07", Slots: 1}}, hosts)
+	hosts, err = Slurm("n[1-2]", "", "4,2")
+	require.NoError(t, err)
+	assert.Equal(t, []Host{{Name: "n1", Slots: 4}, {Name: "n2", Slots: 2}}, hosts)
+	hosts, err = Slurm("n1", "", "")
+	require.NoError(t, err)
+	assert.Equal(t, []Host{{Name: "n1", Whole: 1}}, hosts)
+	for _, bad := range [][2]string{{"", ""}, {"n[1-", ""}, {"n1,", ""}, {"n[1-2]", "1"}, {"n1", "1(x2)"}, {"n1", "x"}, {"n1", "1(x1"}, {"n1", "1(x)"}, {"n1", "1(x999999999)"}, {"n1", "0"}} {
+		_, err := Slurm(bad[0], bad[1], "")
+		assert.Error(t, err, "%q", bad)
+	}
+}
+
 func machine() Machine {
 	return Machine{Name: "n1.example.org", Cores: [][]int{{0, 4}, {1, 5}, {2, 6}}}
 }
 
-func TestHere(t *testing.T) {
-	for _, c := range []struct {
-		requests []Host
-		want     int
-	}{
-		{nil, 6},
-		{[]Host{{"localhost", 0}}, 6},
-		{[]Host{{"n1", 2}, {"n1.example.org", 3}, {"127.0.0.1", 1}}, 6},
-		{[]Host{{"::1", 1}}, 1},
-	} {
-		here, err := Here(machine(), c.requests)
-		require.NoError(t, err)
-		assert.Equal(t, Host{"n1.example.org", c.want}, here)
-	}
-	_, err := Here(machine(), []Host{{"localhost", 1}, {"n2", 1}})
-	require.ErrorIs(t, err, ErrHosts)
-	assert.EqualError(t, err, "host n2: several hosts are not supported yet: only this machine (localhost or n1.example.org)")
+func TestMerge(t *testing.T) {
+	m := machine()
+	assert.Equal(t, []Host{{Name: "n1.example.org", Whole: 1, Here: true}}, Merge(m, nil, false))
+	asked := []Host{{Name: "n2", Slots: 1}, {Name: "n1", Slots: 2}, {Name: "n1.example.org", Whole: 1}, {Name: "n2", Slots: 3, Max: 4}, {Name: "127.0.0.1", Slots: 1}}
+	assert.Equal(t, []Host{{Name: "n2", Slots: 4}, {Name: "n1.example.org", Slots: 3, Whole: 1, Here: true}}, Merge(m, asked, false))
+	assert.Equal(t, 9, Merge(m, asked, false)[1].Room(m.CPUs()))
+	assert.False(t, AllHere(m, asked))
+	own := []Host{{Name: "localhost", Slots: 1, Max: 1}, {Name: "n1", Slots: 2}, {Name: "localhost", Slots: 1, Max: 2}}
+	assert.True(t, AllHere(m, own))
+	assert.Equal(t, []Host{{Name: "localhost", Slots: 2, Max: 3}, {Name: "n1", Slots: 2}}, Merge(m, own, true))
 }
 
 func TestMap(t *testing.T) {
-	places := Map(4, Host{Name: "h", Slots: 2}, machine(), true)
+	places, err := Map(4, []Host{{Name: "h", Slots: 2, Here: true}}, []Machine{machine()}, By{}, true)
+	require.NoError(t, err)
 	require.Len(t, places, 4)
-	assert.Equal(t, Place{Rank: 2, Host: "h", LocalRank: 2, LocalSize: 4, CPUs: []int{2, 6}}, places[2])
+	assert.Equal(t, Place{Rank: 2, Host: 0, LocalRank: 2, LocalSize: 4, CPUs: []int{2, 6}}, places[2])
 	assert.Equal(t, []int{0, 4}, places[3].CPUs, "round again")
-	for _, p := range Map(4, Host{Name: "h"}, machine(), false) {
-		assert.Nil(t, p.CPUs)
+
+	// The second host has six processors.
+	hosts := []Host{{Name: "a", Slots: 2}, {Name: "b", Whole: 1}, {Name: "c", Slots: 1, Max: 2}}
+	machines := []Machine{machine(), machine(), machine()}
+	for _, c := range []struct {
+		size int
+		by   By
+		want []int
+	}{
+		{3, By{}, []int{0, 0, 1}},
+		{12, By{}, []int{0, 0, 1, 1, 1, 1, 1, 1, 2, 0, 0, 1}},
+		{12, By{Node: true}, []int{0, 1, 2, 0, 1, 1, 1, 1, 1, 0, 1, 2}},
+		{14, By{Node: true}, []int{0, 1, 2, 0, 1, 1, 1, 1, 1, 0, 1, 2, 0, 1}},
+		{5, By{PerNode: 2}, []int{0, 0, 1, 1, 2}},
+	} {
+		places, err := Map(c.size, hosts, machines, c.by, false)
+		require.NoError(t, err)
+		var got []int
+		counts := map[int]int{}
+		for rank, p := range places {
+			assert.Equal(t, rank, p.Rank)
+			assert.Equal(t, counts[p.Host], p.LocalRank)
+			assert.Nil(t, p.CPUs)
+			counts[p.Host]++
+			got = append(got, p.Host)
+		}
+		assert.Equal(t, c.want, got, "%+v", c)
+		assert.Equal(t, counts[0], places[0].LocalSize)
+	}
+	_, err = Map(7, hosts, machines, By{PerNode: 2}, false)
+	assert.EqualError(t, err, "--map-by ppr:2:node has room for 6 ranks on 3 hosts, not for 7")
+	_, err = Map(3, []Host{{Name: "a", Slots: 1, Max: 2}}, machines[:1], By{}, false)
+	assert.EqualError(t, err, "3 ranks are more than the 2 that the hosts' max-slots allow")
+}
+
+func TestNeeded(t *testing.T) {
+	needed, known := Needed(3, []Host{{Slots: 2}, {Slots: 2}, {Slots: 2}}, By{})
+	assert.True(t, known)
+	assert.Equal(t, []bool{true, true, false}, needed)
+	_, known = Needed(3, []Host{{Slots: 2}, {Whole: 1}}, By{})
+	assert.False(t, known)
+	_, known = Needed(3, []Host{{Whole: 1}, {Whole: 1}, {Whole: 1}}, By{PerNode: 1})
+	assert.True(t, known)
+}
+
+func TestParseBy(t *testing.T) {
+	for text, want := range map[string]By{"slot": {}, "node": {Node: true}, "ppr:12:node": {PerNode: 12}} {
+		by, err := ParseBy(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, by)
+	}
+	for _, bad := range []string{"", "core", "ppr:0:node", "ppr:1:socket", "ppr:node", "ppr:-1:node"} {
+		_, err := ParseBy(bad)
+		assert.Error(t, err, bad)
 	}
 }
 
@@ -95,21 +168,45 @@ func TestParseCPUList(t *testing.T) {
 }
 
 func FuzzParseList(f *testing.F) {
-	for _, s := range []string{"localhost", "a:1,b:2", "::1", ",", "a:999999999999"} {
+	for _, s := range []string{"localhost", "a:1,b:2", "::1", ",", "a:999999999999", "n[1-3,07]:4,m", "[::1]:4", "r[0-1]n[00-11]", "[[", "]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
 		hosts, err := ParseList(list)
-		for _, h := range hosts {
-			if err == nil && (h.Name == "" || h.Slots < 0 || h.Slots > MaxSlots) {
-				t.Fatalf("%q gives %+v", list, h)
+		if err == nil {
+			checkHosts(t, list, hosts)
+		}
+	})
+}
+
+// checkHosts fails if an agent could take one of the names for something else, or if a number is out of bounds.
+func checkHosts(t *testing.T, text string, hosts []Host) {
+	if len(hosts) > MaxHosts {
+		t.Fatalf("%q gives %d hosts", text, len(hosts))
+	}
+	for _, h := range hosts {
+		if checkName(h.Name) != nil || h.Slots < 0 || h.Slots > MaxSlots || h.Max < 0 || h.Max > MaxSlots || h.Room(1) < 1 {
+			t.Fatalf("%q gives %+v", text, h)
+		}
+	}
+}
+
+func FuzzSlurm(f *testing.F) {
+	f.Add("n[1-2],m7", "1(x2),2", "")
+	f.Add("n[01-10]", "", "8(x10)")
+	f.Add("n", "(x", "")
+	f.Fuzz(func(t *testing.T, nodes, tasks, cpus string) {
+		if hosts, err := Slurm(nodes, tasks, cpus); err == nil {
+			if len(hosts) == 0 {
+				t.Fatal("no host and no error")
 			}
+			checkHosts(t, nodes, hosts)
 		}
 	})
 }
 
 func FuzzParseFile(f *testing.F) {
-	for _, s := range []string{"localhost slots=4\n", "#\na # b\n", "a slots=", "a\x00b", "\r\n"} {
+	for _, s := range []string{"localhost slots=4\n", "#\na # b\n", "a slots=", "a\x00b", "\r\n", "n[1-4] slots=2 max-slots=3\nm:5\n::1\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -117,11 +214,7 @@ func FuzzParseFile(f *testing.F) {
 		if err == nil && len(hosts) == 0 {
 			t.Fatal("no host and no error")
 		}
-		for _, h := range hosts {
-			if h.Name == "" || h.Slots < 0 || h.Slots > MaxSlots {
-				t.Fatalf("%q gives %+v", text, h)
-			}
-		}
+		checkHosts(t, text, hosts)
 	})
 }
 
