@@ -1,5 +1,5 @@
-// Mpirun-go starts the ranks of a job on this machine, carries their input and
-// output, and ends all of them when one fails.
+// Mpirun-go starts the ranks of a job on this machine or on several hosts, carries
+// their input and output, and ends all of them when one fails.
 //
 //	mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
 //	mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
@@ -20,8 +20,11 @@
 //
 // Of the job, before the first PROGRAM:
 //
-//	-H, --host LIST         host[:slots],... (this machine only, so far)
+//	-H, --host LIST         host[:slots],...
 //	--hostfile FILE         the same as lines "host slots=4"
+//	--map-by slot|node|ppr:N:node  how ranks are dealt out to hosts (default slot)
+//	--launcher ssh|slurm|local, --agent COMMAND  what reaches other hosts (default ssh)
+//	--connect-timeout DURATION  for a host to answer (default 30s)
 //	--btl LIST              transports allowed, in order of preference
 //	--set KEY=VALUE         a tunable; mpirun-go info lists them
 //	--bind-to core|none     bind each rank to a core (default none)
@@ -48,5 +51,6 @@
 // The command line is read by internal/cli, PROGRAM found or built by
 // internal/build, ranks are placed by internal/slots, and internal/job runs the
 // job: it starts ranks through internal/procs, copies streams with internal/output and
-// internal/stdin, and serves each rank's PMI connection with package wireup.
+// internal/stdin, and serves each rank's PMI connection with package wireup. Ranks of other
+// hosts it starts through internal/remote, which is also what runs there.
 package main

@@ -82,13 +82,14 @@ func Daemon(guardArgv []string) int {
 		}
 	}()
 	d.up.start(out)
-	var helloLimit = time.After(helloGrace)
+	helloLimit := time.After(helloGrace)
 	for {
 		select {
 		case f, more := <-frames:
-			err = readErr
 			if more {
 				err = d.take(f, guardArgv)
+			} else {
+				err = readErr
 			}
 		case <-helloLimit:
 			if d.local == nil {

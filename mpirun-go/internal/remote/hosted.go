@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
@@ -66,6 +67,12 @@ func (d *daemon) start(f frame) error {
 	return nil
 }
 
+// A program that has just arrived may still be open for writing in a process that is about to execute another.
+const (
+	busyTries  = 20
+	busyMoment = 10 * time.Millisecond
+)
+
 // fork starts the process, if its directory is there.
 func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
 	if info, err := os.Stat(spec.Dir); spec.Dir != "" && (err != nil || !info.IsDir()) {
@@ -76,6 +83,10 @@ func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
 		return nil, &failure{text: fmt.Sprintf("working directory %s: %s", spec.Dir, why)}
 	}
 	proc, err := d.local.Start(spec)
+	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < busyTries; tries++ {
+		time.Sleep(busyMoment)
+		proc, err = d.local.Start(spec)
+	}
 	if err == nil {
 		return proc, nil
 	}
