@@ -1,10 +1,16 @@
 package job
 
 import (
+	"errors"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/wireup"
 )
 
 func TestNearestToTheCause(t *testing.T) {
@@ -81,4 +87,55 @@ func TestRankThatNeverJoined(t *testing.T) {
 	assert.Regexp(t, `^mpirun-go: rank 1 .* exited with status 5`, stderr.String())
 	cfg, _, stderr = shells(t, "exit 0", "exit 0")
 	assert.Equal(t, 0, Run(cfg), stderr)
+}
+
+// farHost is another machine that is lost when a test says so.
+type farHost struct {
+	recorder
+	name string
+}
+
+func (h *farHost) Name() string { return h.name }
+
+// The loss of a host is the verdict, although its ranks, and those that talked to them, were heard of before.
+func TestHostLost(t *testing.T) {
+	stderr := &lockedBuffer{}
+	near, far := &farHost{name: "n1"}, &farHost{name: "n2"}
+	r := &run{
+		cfg:    Config{Hosts: []Host{near, far, &farHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
+		noMore: make(chan struct{}), done: make(chan struct{}),
+	}
+	close(r.done)
+	r.stderr = r.newSink("standard error", stderr)
+	for i, spec := range r.cfg.Specs {
+		served := make(chan struct{})
+		close(served)
+		r.ranks = append(r.ranks, &rank{Proc: &procs.Proc{Rank: i, PID: 1 << 30}, node: spec.Host, served: served})
+	}
+	r.alive = len(r.ranks)
+	server, err := wireup.NewServer(wireup.ServerConfig{Size: 3, JobID: "j"})
+	require.NoError(t, err)
+	r.server = server
+
+	r.onLost(2, errors.New("it has no ranks, so it does not matter"))
+	assert.False(t, r.failed())
+	r.onExit(r.ranks[1], procs.Exit{}, 0, procs.ErrLost)
+	assert.False(t, r.failed())
+	r.onExit(r.ranks[0], procs.Exit{Code: 1}, 1, nil)
+	assert.Nil(t, r.verdict, "held")
+	r.onLost(1, errors.New("its plug was pulled"))
+	r.onExit(r.ranks[2], procs.Exit{}, 0, procs.ErrLost)
+	assert.Equal(t, 1, r.report())
+	assert.Equal(t, "mpirun-go: host n2 was lost with 2 ranks: its plug was pulled\n", stderr.String())
+	assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, near.signals)
+	assert.Equal(t, near.signals, far.signals)
+}
+
+// Of ranks of different hosts the one that was heard of first is to blame, of one host the one that ended first.
+func TestNearestOnSeveralHosts(t *testing.T) {
+	end := func(node, place, seen int) *rank { return &rank{ended: true, node: node, place: place, seen: seen} }
+	assert.Negative(t, compareEnds(end(0, 5, 1), end(1, 1, 2)))
+	assert.Negative(t, compareEnds(end(0, 1, 2), end(0, 2, 1)))
+	assert.Negative(t, compareEnds(end(0, 9, 2), &rank{node: 1}))
+	assert.Zero(t, compareEnds(nil, nil))
 }

@@ -310,11 +310,11 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer) string {
 		raw, err := out.ReadSlice('\n')
 		taken += len(raw)
 		line := printable(raw)
-		version_, isDaemon := strings.CutPrefix(line, daemonLine)
+		theirs, isDaemon := strings.CutPrefix(line, daemonLine)
 		switch {
 		case isDaemon && err == nil:
-			if version_ != fmt.Sprint(version) {
-				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", version_, version)
+			if theirs != fmt.Sprint(version) {
+				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", theirs, version)
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:

@@ -172,6 +172,40 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// Whatever comes from the launcher about streams, the daemon deals with it without a panic and without waiting.
+func FuzzDaemon(f *testing.F) {
+	add := func(frames ...frame) {
+		var b []byte
+		for _, frame := range frames {
+			b = appendFrame(b, frame)
+		}
+		f.Add(b)
+	}
+	add(frame{kind: kindData, payload: []byte("cmd=x\n")}, frame{kind: kindCredit, stream: streamStdout, payload: []byte{9}}, frame{kind: kindEnd})
+	add(frame{kind: kindData, stream: streamFile, rank: 1, payload: []byte("ELF")}, frame{kind: kindEnd, stream: streamFile, rank: 1})
+	add(frame{kind: kindCredit, stream: streamStdout, payload: []byte{1}}, frame{kind: kindPing}, frame{kind: kindBye})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}}
+		h := &hosted{}
+		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = d.inbox(streamPMI, 0), d.outbox(streamPMI, 0), d.outbox(streamStdout, 0)
+		d.ranks[0] = h
+		d.files[1] = d.inbox(streamFile, 1)
+		in := bufio.NewReader(bytes.NewReader(b))
+		for {
+			got, err := readFrame(in)
+			switch got.kind {
+			case kindData, kindEnd, kindCredit, kindPing, kindBye, kindWelcome, kindExit:
+			default:
+				return // these act on processes
+			}
+			if err != nil || d.take(got, nil) != nil {
+				break
+			}
+		}
+		require.LessOrEqual(t, len(h.in[streamPMI].buf), streamPMI.window())
+	})
+}
+
 // Whatever comes from a host, it is dealt with without a panic, and what breaks the protocol is an error.
 func FuzzHost(f *testing.F) {
 	add := func(frames ...frame) {

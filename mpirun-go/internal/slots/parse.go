@@ -100,8 +100,9 @@ func parseWord(word string) ([]Host, error) {
 	name, count, counted := word, "", false
 	switch i := strings.LastIndexByte(word, ':'); {
 	case strings.HasPrefix(word, "[") && strings.Contains(word, "]") && strings.Count(word, ":") > 1: // [::1]:4
-		name, count, counted = strings.Cut(word[1:], "]")
-		if count, counted = strings.CutPrefix(count, ":"); !counted && count != "" {
+		var behind string
+		name, behind, _ = strings.Cut(word[1:], "]")
+		if count, counted = strings.CutPrefix(behind, ":"); !counted && behind != "" {
 			return nil, fmt.Errorf("host %s: want [address]:slots", word)
 		}
 	case i >= 0 && strings.Count(word, ":") == 1:
