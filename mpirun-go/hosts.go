@@ -90,7 +90,12 @@ type places struct {
 
 // openHosts makes ready what the ranks will run on. The caller calls close, also on error.
 func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.Identity, here slots.Machine, signals <-chan os.Signal) (*places, error) {
-	if needed, known := slots.Needed(id.Size, asked, cmd.MapBy); known {
+	p := &places{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+	needed, err := slots.Needed(id.Size, asked, cmd.MapBy)
+	if err != nil {
+		return p, usage(err)
+	}
+	if needed != nil {
 		kept := 0
 		for i, h := range asked {
 			if needed[i] {
@@ -100,8 +105,7 @@ func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.
 		}
 		asked = asked[:kept]
 	}
-	p := &places{asked: asked, remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
-	var err error
+	p.asked = asked
 	if p.local, err = procs.NewLocal(here.Name, id.JobID, []string{guardName}); err != nil {
 		return p, err
 	}

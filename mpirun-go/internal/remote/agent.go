@@ -104,8 +104,9 @@ func (s *Self) script() string {
 		`umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
 			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit 73; }; ` +
 			`[ -x "$f" ] || { printf "\nWANT\n"; ` +
-			`head -c SIZE >"$f.$$" && [ $(wc -c <"$f.$$") -eq SIZE ] && chmod 700 "$f.$$" && mv -f "$f.$$" "$f" || ` +
-			`{ rm -f "$f.$$"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
+			`t="$f.$(uname -n).$$"; ` + // the directory may be that of several hosts
+			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && mv -f "$t" "$f" || ` +
+			`{ rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
 			`exec "$f" DAEMON`)
 }
 

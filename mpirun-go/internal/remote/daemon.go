@@ -138,8 +138,12 @@ func checkSelf() error {
 		return nil // not from the cache
 	}
 	hash, _, err := hashFile(exe)
-	if err != nil || hash == want {
-		return nil // it may have been removed meanwhile
+	if err != nil {
+		return nil // it was removed meanwhile
+	}
+	if hash == want {
+		cache{dir: filepath.Dir(filepath.Dir(exe))}.use(hash)
+		return nil
 	}
 	_ = os.Remove(exe)
 	return fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))

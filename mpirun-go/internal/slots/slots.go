@@ -111,24 +111,24 @@ func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place,
 	return places, nil
 }
 
-// Needed says which hosts get ranks, if that can be said without asking any for its processors.
-func Needed(size int, hosts []Host, by By) (needed []bool, known bool) {
+// Needed says which hosts get ranks, or nil if that cannot be said without asking for processors.
+func Needed(size int, hosts []Host, by By) ([]bool, error) {
 	rooms := make([]int, len(hosts))
 	for i, h := range hosts {
 		if h.Whole > 0 && by.PerNode == 0 {
-			return nil, false
+			return nil, nil
 		}
 		rooms[i] = h.Slots
 	}
 	hostOf, err := by.assign(size, hosts, rooms)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
-	needed = make([]bool, len(hosts))
+	needed := make([]bool, len(hosts))
 	for _, host := range hostOf {
 		needed[host] = true
 	}
-	return needed, true
+	return needed, nil
 }
 
 // By is how ranks are dealt out to hosts. The zero value fills the slots of one host after another.

@@ -121,13 +121,17 @@ func TestMap(t *testing.T) {
 }
 
 func TestNeeded(t *testing.T) {
-	needed, known := Needed(3, []Host{{Slots: 2}, {Slots: 2}, {Slots: 2}}, By{})
-	assert.True(t, known)
+	needed, err := Needed(3, []Host{{Slots: 2}, {Slots: 2}, {Slots: 2}}, By{})
+	require.NoError(t, err)
 	assert.Equal(t, []bool{true, true, false}, needed)
-	_, known = Needed(3, []Host{{Slots: 2}, {Whole: 1}}, By{})
-	assert.False(t, known)
-	_, known = Needed(3, []Host{{Whole: 1}, {Whole: 1}, {Whole: 1}}, By{PerNode: 1})
-	assert.True(t, known)
+	needed, err = Needed(3, []Host{{Slots: 2}, {Whole: 1}}, By{})
+	require.NoError(t, err)
+	assert.Nil(t, needed)
+	needed, err = Needed(2, []Host{{Whole: 1}, {Whole: 1}, {Whole: 1}}, By{PerNode: 1})
+	require.NoError(t, err)
+	assert.Equal(t, []bool{true, true, false}, needed)
+	_, err = Needed(4, []Host{{Whole: 1}, {Whole: 1}, {Whole: 1}}, By{PerNode: 1})
+	require.Error(t, err)
 }
 
 func TestParseBy(t *testing.T) {
