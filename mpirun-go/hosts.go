@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
@@ -60,6 +62,11 @@ func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
 
 // agent is the command of a launcher, or the user's own.
 func agent(launcher string, words []string) remote.Agent {
+	if len(words) > 0 && strings.ContainsRune(words[0], '/') {
+		if path, err := filepath.Abs(words[0]); err == nil { // where other hosts are to use it, the directory is another one
+			words = slices.Concat([]string{path}, words[1:])
+		}
+	}
 	switch {
 	case launcher == "slurm":
 		if words == nil {

@@ -172,13 +172,7 @@ func (c *Cluster) welcome(h *Host, payload []byte) error {
 	return nil
 }
 
-// A host is asked whether it is there every pulse, and lost if it has said nothing for silence of these. Pulses are counted, so that a
-// launcher that was stopped for a while does not take its own silence for that of others.
-const (
-	pulse   = 5 * time.Second
-	silence = 6
-)
-
+// listen asks the hosts whether they are there.
 func (c *Cluster) listen() {
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()

@@ -31,6 +31,7 @@ type daemon struct {
 
 	ranks    map[uint32]*hosted
 	files    map[uint32]*inbox
+	launcher attention
 	branches []*branch
 	reached  sync.WaitGroup // branches that run
 	stop     chan struct{}  // closed at the end
@@ -83,10 +84,13 @@ func Daemon(guardArgv []string) int {
 	}()
 	d.up.start(out)
 	helloLimit := time.After(helloGrace)
+	pulses := time.NewTicker(pulse)
+	defer pulses.Stop()
 	for {
 		select {
 		case f, more := <-frames:
 			if more {
+				d.launcher.heard()
 				err = d.take(f, guardArgv)
 			} else {
 				err = readErr
@@ -94,6 +98,10 @@ func Daemon(guardArgv []string) int {
 		case <-helloLimit:
 			if d.local == nil {
 				err = errors.New("no launcher has said hello")
+			}
+		case <-pulses.C:
+			if d.launcher.missing() {
+				err = errors.New("the launcher is silent")
 			}
 		case sig := <-ends:
 			err = fmt.Errorf("got signal %v", sig)
@@ -262,6 +270,7 @@ func (d *daemon) greet(f frame, guardArgv []string) error {
 
 func (d *daemon) signal(rank uint32, sig syscall.Signal) {
 	if rank == allRanks {
+		d.launcher.passes(sig)
 		d.local.SignalGroups(sig)
 	} else if h := d.ranks[rank]; h != nil {
 		h.proc.Signal(sig)

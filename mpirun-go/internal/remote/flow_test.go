@@ -112,3 +112,16 @@ func TestLinkOrder(t *testing.T) {
 	l.post(frame{kind: kindPing}) // nothing happens any more
 	l.flush(time.Minute)
 }
+
+func TestAttention(t *testing.T) {
+	var a attention
+	for range patience {
+		assert.False(t, a.missing())
+	}
+	assert.True(t, a.missing())
+	a.passes(syscall.SIGTSTP)
+	assert.False(t, a.missing())
+	a.heard()
+	a.passes(syscall.SIGCONT)
+	assert.False(t, a.missing())
+}

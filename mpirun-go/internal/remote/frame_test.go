@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -237,5 +238,24 @@ func FuzzHost(f *testing.F) {
 		h.lose(errors.New("over"))
 		_, _, _ = h.ranks[0].Wait()
 		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.window())
+	})
+}
+
+// Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
+func FuzzGreet(f *testing.F) {
+	self := &Self{path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
+	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", ""} {
+		f.Add(said)
+	}
+	f.Fuzz(func(t *testing.T, said string) {
+		p := &process{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
+		close(p.exited)
+		why := greet(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard)
+		if why == "" {
+			require.Contains(t, said, daemonLine+"1")
+		}
+		require.NotContains(t, why, "\n")
+		require.NotContains(t, why, "\x1b")
+		require.Less(t, len(why), 2000)
 	})
 }
