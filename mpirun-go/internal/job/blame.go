@@ -14,6 +14,7 @@ import (
 type verdict struct {
 	status  int
 	line    string // without "mpirun-go: "; "" says nothing
+	why     error  // for the end of line, asked late; nil: nothing
 	rank    *rank  // whose fault it is, nil: no rank's
 	weight  weight
 	follows bool                 // when it was passed, the rank was not ending, but another one was

@@ -152,7 +152,7 @@ func (r *run) onLost(host int, why error) {
 	case ranks > 1:
 		line += fmt.Sprintf(" with %d ranks", ranks)
 	}
-	r.blame(&verdict{status: 1, line: line + ": " + why.Error(), weight: hostLost})
+	r.blame(&verdict{status: 1, line: line, why: why, weight: hostLost})
 }
 
 func (r *run) onTimeout() {
@@ -246,7 +246,11 @@ func (r *run) report() int {
 		}
 	}
 	if v.line != "" {
-		r.say(v.line + r.others())
+		line := v.line
+		if v.why != nil {
+			line += ": " + v.why.Error()
+		}
+		r.say(line + r.others())
 	}
 	return v.status
 }

@@ -257,19 +257,25 @@ func printable(p []byte) string {
 	return strings.TrimSpace(line)
 }
 
-// HostError says that a host could not be reached, or not be used.
+// HostError says that a host could not be reached, or not be used, or that it was lost.
 type HostError struct {
 	Host string
 	Why  string
+	Lost error // instead of Why
 }
 
-func (e *HostError) Error() string { return fmt.Sprintf("host %s %s", e.Host, e.Why) }
+func (e *HostError) Error() string {
+	if e.Lost != nil {
+		return fmt.Sprintf("host %s was lost: %v", e.Host, e.Lost)
+	}
+	return fmt.Sprintf("host %s %s", e.Host, e.Why)
+}
 
 // dial starts a daemon on a host, and returns when frames can go there and come from there. The error is a *HostError.
 func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}) (*process, *bufio.Reader, io.WriteCloser, error) {
 	p, in, out, err := startAgent(agent, host, self.script())
 	if err != nil {
-		return nil, nil, nil, &HostError{host, fmt.Sprintf("cannot be reached: start the agent: %v", err)}
+		return nil, nil, nil, &HostError{Host: host, Why: fmt.Sprintf("cannot be reached: start the agent: %v", err)}
 	}
 	settled := make(chan struct{})
 	late := make(chan bool, 1) // gets one value: whether it took too long
@@ -298,7 +304,7 @@ func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-ch
 	}
 	_ = in.Close()
 	p.kill()
-	return nil, nil, nil, &HostError{host, why}
+	return nil, nil, nil, &HostError{Host: host, Why: why}
 }
 
 // maxPreamble bounds what the user's shell may say before.

@@ -25,13 +25,14 @@ func (b *branch) has(host uint16) bool {
 	return int(host) == b.host || slices.Contains(b.through, int(host))
 }
 
-// run reaches the host, and gives what comes from there to take, until that or the channel ends with an error,
-// which says why.
-func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, notice func(string), take func(frame) error) error {
+// run reaches the host, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
+// lost at once, and returns when the agent has ended.
+func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, notice func(string), take func(frame) error, lost func(error)) {
 	process, in, out, err := dial(agent, self, b.name, timeout, stop)
 	if err != nil {
 		b.link.close()
-		return err
+		lost(err)
+		return
 	}
 	b.mu.Lock()
 	b.process = process
@@ -51,13 +52,32 @@ func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan
 		}
 		b.link.close()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New(process.how())
+			err = &endError{process}
 		}
-		process.kill() // if it has not ended
+		lost(err)
+		_ = process.how() // it has its time to end
+		process.kill()
 		<-process.exited
-		return err
+		return
 	}
 }
+
+// endError is the end of a channel. How it came to that can be said a moment later: that is when Error returns.
+type endError struct{ process *process }
+
+func (e *endError) Error() string { return e.process.how() }
+
+// behindError is the loss of a host that was reached by way of another one.
+type behindError struct {
+	via string
+	err error
+}
+
+func (e *behindError) Error() string {
+	return fmt.Sprintf("it was reached by way of %s, which was lost: %v", e.via, e.err)
+}
+
+func (e *behindError) Unwrap() error { return e.err }
 
 // end ends the agent, whatever it does.
 func (b *branch) end() {

@@ -102,7 +102,7 @@ func (c *Cluster) greet(to child) {
 		return
 	}
 	h.patience = time.AfterFunc(2*c.cfg.Timeout, func() {
-		c.fail(&HostError{h.name, fmt.Sprintf("did not answer within %v (--connect-timeout): its agent started something that is silent", c.cfg.Timeout)})
+		c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (--connect-timeout): its agent started something that is silent", c.cfg.Timeout)})
 	})
 }
 
@@ -118,10 +118,8 @@ func (c *Cluster) fail(err error) {
 func (c *Cluster) run(b *branch) {
 	top := c.hosts[b.host]
 	notice := func(line string) { c.cfg.Notice(top.name, line) }
-	err := b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, notice, func(f frame) error {
-		return c.hosts[f.host].take(f)
-	})
-	c.lose(top, err)
+	take := func(f frame) error { return c.hosts[f.host].take(f) }
+	b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, notice, take, func(err error) { c.lose(top, err) })
 }
 
 // lose deals with the end of a host's channel, which is that of those behind it too.
@@ -136,11 +134,11 @@ func (c *Cluster) lose(h *Host, err error) {
 	if errors.As(err, &failed) {
 		c.fail(failed)
 	} else {
-		c.fail(&HostError{h.name, "was lost: " + err.Error()})
+		c.fail(&HostError{Host: h.name, Lost: err})
 	}
 	h.lose(err)
 	for _, number := range h.through {
-		c.hosts[number].lose(fmt.Errorf("it was reached by way of %s, which was lost: %w", h.name, err))
+		c.hosts[number].lose(&behindError{h.name, err})
 	}
 }
 

@@ -298,15 +298,17 @@ func (d *daemon) adopt(payload []byte) error {
 			notice := func(line string) {
 				d.up.post(frame{kind: kindNotice, host: host, payload: []byte(line)})
 			}
-			err := b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, notice, func(f frame) error {
+			take := func(f frame) error {
 				d.up.post(f)
 				return nil
-			})
-			why := err.Error()
-			if failed := (*HostError)(nil); errors.As(err, &failed) {
-				why = failed.Why
 			}
-			d.up.post(frame{kind: kindLost, host: host, payload: []byte(why)})
+			b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, notice, take, func(err error) {
+				why := err.Error()
+				if failed := (*HostError)(nil); errors.As(err, &failed) {
+					why = failed.Why
+				}
+				d.up.post(frame{kind: kindLost, host: host, payload: []byte(why)})
+			})
 		})
 	}
 	return nil

@@ -224,7 +224,7 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
-		return "", &HostError{h.name, "was lost: " + h.lost.Error()}
+		return "", &HostError{Host: h.name, Lost: h.lost}
 	}
 	h.files[file] = s
 	h.mu.Unlock()
@@ -240,9 +240,9 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	case err != nil:
 		return "", err
 	case a.problem != "":
-		return "", &HostError{h.name, fmt.Sprintf("cannot have a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
+		return "", &HostError{Host: h.name, Why: fmt.Sprintf("cannot have a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
 	case a.wanted || a.path == "":
-		return "", &HostError{h.name, "wants a program twice"}
+		return "", &HostError{Host: h.name, Why: "wants a program twice"}
 	}
 	return a.path, nil
 }
@@ -252,7 +252,7 @@ func (h *Host) answer(s *sending) (answer, error) {
 	case a := <-s.answers:
 		return a, nil
 	case <-h.gone:
-		return answer{}, &HostError{h.name, "was lost: " + h.lost.Error()}
+		return answer{}, &HostError{Host: h.name, Lost: h.lost}
 	}
 }
 
@@ -296,7 +296,7 @@ func (h *Host) take(f frame) error {
 	case kindLost:
 		why := errors.New(printable(f.payload))
 		if h.Cores == nil {
-			why = &HostError{h.name, why.Error()}
+			why = &HostError{Host: h.name, Why: why.Error()}
 		}
 		h.cluster.lose(h, why)
 		return nil
