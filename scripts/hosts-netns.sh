@@ -81,7 +81,10 @@ run() { timeout 60 "$out/mpirun-go" --agent "$AGENT" -H "$list" "$@"; }
 same() { [ "$1" = "$2" ] || { echo "FAIL: $3: $1, and not $2"; exit 1; }; echo "ok: $3"; }
 same "$(run -n "$ranks" --oversubscribe hostname | sort -u | wc -l)" "$hosts" "ranks on $hosts hosts"
 same "$(run -n "$ranks" --oversubscribe --map-by node "$out/ring" | tail -n 1)" "$(timeout 60 "$out/mpirun-go" -n "$ranks" --oversubscribe "$out/ring" | tail -n 1)" "a ring"
+same "$(run -n "$ranks" --oversubscribe --map-by node --btl self,tcp -v "$out/ring" 2>"$out/said" | tail -n 1)" "$(timeout 60 "$out/mpirun-go" -n "$ranks" --oversubscribe "$out/ring" | tail -n 1)" "a ring over TCP"
+grep -q '^mpigo: rank 0: tcp(eth0) to ' "$out/said" || { cat "$out/said"; exit 1; }
 status=0
+# shellcheck disable=SC2016 # for the rank's shell
 run -n "$ranks" --oversubscribe sh -c '[ $MPIGO_RANK = 1 ] && exit 7; sleep 1000' 2>"$out/said" || status=$?
 same "$status" 7 "the status of a failing rank"
 grep -q 'rank 1 (pid [0-9]*) on n1 exited with status 7' "$out/said" || { cat "$out/said"; exit 1; }
