@@ -68,7 +68,7 @@ func (r *rails) open(bell *progress.PipeBell) error {
 }
 
 // sharedSuffices reports whether every rank is reached by shared memory, which does not fail: what comes after it in the list is not needed.
-func (r *rails) sharedSuffices() bool { return r.has("sm") && localRanks(r.client) == r.job.size }
+func (r *rails) sharedSuffices() bool { return r.has("sm") && onOneMachine(r.client) }
 
 // kick is what a rail calls that has news while the rank may be busy elsewhere.
 func (r *rails) kick() func() {
@@ -279,6 +279,12 @@ func hostName(card wireup.Card) string {
 		return "?"
 	}
 	return name[:min(len(name), 64)]
+}
+
+// onOneMachine reports whether the manager says that all ranks are on one machine.
+func onOneMachine(client *wireup.Client) bool {
+	nodeOf, err := client.NodeOf()
+	return err == nil && len(nodeOf) == client.Size() && !slices.ContainsFunc(nodeOf, func(n int) bool { return n != nodeOf[0] })
 }
 
 // localRanks is how many ranks of the job are on this rank's machine.
