@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/tunable"
 )
 
 // column is one of a table, or a part of an object.
@@ -50,30 +49,28 @@ type printer struct {
 	btl   string
 }
 
+// newPrinter is called by all ranks: they meet, so that it is known what leads from one to another.
 func newPrinter(out io.Writer, cfg config, world *comm.Comm) (*printer, error) {
-	btl, err := transports(cfg, world.Size(), os.Getenv)
-	return &printer{out: out, cfg: cfg, ranks: world.Size(), btl: btl}, err
+	if err := world.Barrier(); err != nil {
+		return nil, err
+	}
+	return &printer{out: out, cfg: cfg, ranks: world.Size(), btl: transports(world.Rank(), world.Rails())}, nil
 }
 
-// transports names what may carry messages between the ranks.
-func transports(cfg config, ranks int, getenv func(string) string) (string, error) {
-	if cfg.local > 0 {
-		return "loop", nil
-	}
-	set, err := tunable.FromEnv(getenv)
-	if err != nil {
-		return "", err
-	}
-	var others []string
-	for _, name := range set.List("btl") {
-		if name != "self" {
-			others = append(others, name)
+// transports names what carries messages between this rank and others, as its rails say: "sm", "tcp", "loop".
+func transports(rank int, rails []comm.RailStatus) string {
+	var names []string
+	for _, r := range rails {
+		name, _, _ := strings.Cut(r.Rail, ":")
+		name = strings.TrimRight(name, "0123456789")
+		if r.Peer != rank && r.State == "up" && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	if ranks == 1 || len(others) == 0 {
-		return "self", nil
+	if len(names) == 0 {
+		return "self"
 	}
-	return strings.Join(others, ","), nil
+	return strings.Join(names, ",")
 }
 
 // header is what stands above a table.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
 )
 
 func printed(t *testing.T, args string, values ...float64) string {
@@ -50,24 +52,10 @@ func TestObjects(t *testing.T) {
 }
 
 func TestTransports(t *testing.T) {
-	for _, c := range []struct {
-		local, ranks int
-		setting      string
-		want         string
-	}{
-		{2, 2, "", "loop"},
-		{0, 1, "", "self"},
-		{0, 2, "", "sm"},
-		{0, 2, "self,tcp,sm", "tcp,sm"},
-	} {
-		getenv := func(name string) string {
-			if name == "MPIGO_BTL" {
-				return c.setting
-			}
-			return ""
-		}
-		got, err := transports(config{local: c.local}, c.ranks, getenv)
-		require.NoError(t, err)
-		assert.Equal(t, c.want, got)
-	}
+	assert.Equal(t, "self", transports(0, nil))
+	assert.Equal(t, "self", transports(0, []comm.RailStatus{{Peer: 0, Rail: "loop0", State: "up"}}))
+	assert.Equal(t, "loop", transports(0, []comm.RailStatus{{Peer: 1, Rail: "loop0", State: "up"}, {Peer: 1, Rail: "loop1", State: "up"}}))
+	assert.Equal(t, "ibverbs,sm", transports(1, []comm.RailStatus{
+		{Peer: 0, Rail: "ibverbs:rxe0/1", State: "up"}, {Peer: 0, Rail: "tcp:eth0", State: "down"}, {Peer: 1, Rail: "loop0", State: "up"}, {Peer: 2, Rail: "sm", State: "up"},
+	}))
 }

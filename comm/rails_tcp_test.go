@@ -42,6 +42,7 @@ func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 			return all.list, nil
 		}))
 		j.kicker = newKicker(j.eng)
+		j.eng.Lock() // which a turn that is kicked takes
 		for _, a := range addresses {
 			m, err := tcp.New(tcp.Config{Rank: rank, Size: ranks, Events: j.pml, Bell: bell, Kick: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
 			require.NoError(t, err)
@@ -49,6 +50,7 @@ func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 		}
 		j.eng.AddHigh(j.pml)
 		j.makeWorld()
+		j.eng.Unlock()
 		jobs[rank] = j
 		t.Cleanup(func() {
 			j.eng.Lock()
