@@ -73,26 +73,6 @@ func TestRefusedWhereItIs(t *testing.T) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
-// TestBothAskAndOneHasMoved: who asks for the later epoch asks where the peer is no more. The peer, whose own request does not count for
-// that, is answered where it is, and asks for a later one.
-func TestBothAskAndOneHasMoved(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.connect()
-	w.works()
-	a, b := w.ranks[0], w.ranks[1]
-	a.hca.Raise(verbs.EventDeviceFatal, 0)
-	w.until("Drained", func() bool { return a.ep.State() == btl.Drained && a.m.h == nil })
-	a.hca.Revive()
-	b.ep.Fail(nil)
-	w.until("Drained", func() bool { return b.ep.State() == btl.Drained })
-	b.m.peers[0].epoch = 9 // a has missed some
-	b.connect()
-	a.connect()
-	w.until("a connection", func() bool { return a.end().phase == phaseReady && b.end().phase == phaseReady })
-	require.Equal(t, uint32(11), a.ep.Epoch())
-	w.works()
-}
-
 // TestFirstHeardOfByItsEnd: a peer that is first heard of by something that asks for no connection can be asked for one.
 func TestFirstHeardOfByItsEnd(t *testing.T) {
 	w := newWorld(t, Config{})
