@@ -6,44 +6,65 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/sm"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
-// sharedPair makes two ranks of this process that shared memory joins.
-func sharedPair(tb testing.TB) [2]*Comm {
+// hereWorld makes ranks of this process, which the modules that open gives to each join: every rank's nth leads to the nth of the others.
+func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBell) []btl.Module, opts ...Option) []*Comm {
 	tb.Helper()
-	_, settings, err := makeOptions(nil)
+	_, settings, err := makeOptions(opts)
 	require.NoError(tb, err)
-	var jobs [2]*job
+	jobs, worlds := make([]*job, ranks), make([]*Comm, ranks)
 	for rank := range jobs {
-		j := newJob(rank, 2, settings, idlePolicy(settings, 2, 2), "here")
-		j.others = localRank{nil, rank}
-		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
-			ep, err := j.modules[0].Connect(peer, jobs[peer].modules[0].Card())
-			if err != nil {
-				return nil, err
-			}
-			return []pml.Route{{Module: j.modules[0], Endpoint: ep}}, nil
-		}))
 		bell, err := progress.NewPipeBell()
 		require.NoError(tb, err)
 		tb.Cleanup(func() { require.NoError(tb, bell.Close()) })
-		m, err := sm.New(sm.Config{Rank: rank, Size: 2, Events: j.pml, Bell: bell})
-		require.NoError(tb, err)
-		j.addModule(m)
+		idle := idlePolicy(settings, ranks, 2)
+		idle.Bell = bell
+		j := newJob(rank, ranks, settings, idle, "here")
+		j.others = localRank{nil, rank}
+		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
+			var all ways
+			for i, m := range j.modules {
+				card := jobs[peer].modules[i].Card()
+				all.add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+			}
+			if len(all.list) == 0 {
+				return nil, errors.Join(append(all.refused, ErrUnreachable)...)
+			}
+			return all.list, nil
+		}))
+		modules := open(j, bell)
+		j.eng.Lock() // which a turn that is kicked takes
+		for _, m := range modules {
+			j.addModule(m)
+		}
 		j.eng.AddHigh(j.pml)
 		j.makeWorld()
-		jobs[rank] = j
+		j.eng.Unlock()
+		jobs[rank], worlds[rank] = j, j.world
 		tb.Cleanup(func() {
 			j.eng.Lock()
 			defer j.eng.Unlock()
 			require.NoError(tb, j.close(ErrFinalized))
 		})
 	}
-	return [2]*Comm{jobs[0].world, jobs[1].world}
+	return worlds
+}
+
+// sharedPair makes two ranks of this process that shared memory joins.
+func sharedPair(tb testing.TB) [2]*Comm {
+	tb.Helper()
+	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeBell) []btl.Module {
+		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell})
+		require.NoError(tb, err)
+		return []btl.Module{m}
+	})
+	return [2]*Comm(worlds)
 }
 
 // BenchmarkPath is what a message of 8 bytes between two ranks takes of a processor, at the sender

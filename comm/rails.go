@@ -23,10 +23,10 @@ const hostNameRail = "hostname"
 // rail is one transport of this rank.
 type rail struct {
 	name   string // of its transport
-	nth    int    // of the rails of that transport, from 0: it leads to the peer's nth
+	nth    int    // of the rails of that transport, from 0: it leads to the peer's nth (of TCP see tcpWays)
 	port   string // "rxe0/1"; "" where there are none
 	module btl.Module
-	// reaches reports whether it may lead to the peer with that card.
+	// reaches reports whether it may lead to the peer with that card; nil of TCP, whose cards say so themselves.
 	reaches func(peer int, card wireup.Card) bool
 }
 

@@ -20,7 +20,7 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 		return fmt.Errorf("rail tcp: %w", err)
 	}
 	var made []rail
-	for i, a := range addresses {
+	for _, a := range addresses {
 		cfg := tcpConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Local, cfg.LocalBits = a.Address, a.Bits
@@ -36,7 +36,7 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 			}
 			return err
 		}
-		made = append(made, rail{name: "tcp", nth: i, port: port, module: m})
+		made = append(made, rail{name: "tcp", port: port, module: m})
 	}
 	for _, l := range made {
 		r.job.addModule(l.module)

@@ -1,68 +1,35 @@
 package comm
 
 import (
+	"context"
 	"crypto/sha256"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
-	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
 
 // tcpWorld makes ranks of this process that rails over TCP join, one for each address.
 func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
-	_, settings, err := makeOptions([]Option{WithSetting("pml.notices", "false")})
-	require.NoError(t, err)
 	secret := sha256.Sum256([]byte("a secret"))
-	jobs := make([]*job, ranks)
-	for rank := range jobs {
-		bell, err := progress.NewPipeBell()
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, bell.Close()) })
-		idle := idlePolicy(settings, ranks, 1)
-		idle.Bell = bell
-		j := newJob(rank, ranks, settings, idle, "here")
-		j.others = localRank{nil, rank}
-		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
-			if peer == rank {
-				return nil, ErrUnreachable
-			}
-			var all ways
-			for i, m := range j.modules {
-				card := jobs[peer].modules[i].Card()
-				all.add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
-			}
-			return all.list, nil
-		}))
+	return hereWorld(t, ranks, func(j *job, bell *progress.PipeBell) (modules []btl.Module) {
 		j.kicker = newKicker(j.eng)
-		j.eng.Lock() // which a turn that is kicked takes
 		for _, a := range addresses {
-			m, err := tcp.New(tcp.Config{Rank: rank, Size: ranks, Events: j.pml, Bell: bell, Kick: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
+			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Bell: bell, Kick: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
 			require.NoError(t, err)
-			j.addModule(m)
+			modules = append(modules, m)
 		}
-		j.eng.AddHigh(j.pml)
-		j.makeWorld()
-		j.eng.Unlock()
-		jobs[rank] = j
-		t.Cleanup(func() {
-			j.eng.Lock()
-			defer j.eng.Unlock()
-			require.NoError(t, j.close(ErrFinalized))
-		})
-	}
-	worlds := make([]*Comm, ranks)
-	for rank, j := range jobs {
-		worlds[rank] = j.world
-	}
-	return worlds
+		return modules
+	}, WithSetting("pml.notices", "false"))
 }
 
 func openDescriptors(t *testing.T) int {
@@ -76,16 +43,25 @@ func openDescriptors(t *testing.T) int {
 func TestConnectionsDie(t *testing.T) {
 	const ranks, cuts = 3, 100
 	worlds := tcpWorld(t, ranks, "127.0.0.1", "127.0.0.2")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // and the first error ends the calls of all
+	defer cancel()
 	over := make(chan struct{})
 	var traffic, all sync.WaitGroup
 	for _, w := range worlds {
 		traffic.Add(1) // until it has met the others
-		all.Go(func() { exchangeUntil(t, w, over, traffic.Done) })
+		met := sync.OnceFunc(traffic.Done)
+		all.Go(func() {
+			defer met()
+			if err := exchangeUntil(ctx, w, over, met); err != nil {
+				t.Errorf("rank %d: %v", w.Rank(), err)
+				cancel()
+			}
+		})
 	}
 	traffic.Wait()
 	before := openDescriptors(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for n := 0; n < cuts; {
+	for n := 0; n < cuts && ctx.Err() == nil; {
 		j := worlds[rng.IntN(ranks)].job
 		m := j.modules[rng.IntN(len(j.modules))]
 		j.eng.Lock()
@@ -98,7 +74,7 @@ func TestConnectionsDie(t *testing.T) {
 		}
 		moved := j.pml.Moved()
 		j.eng.Unlock()
-		for target := moved + uint64(rng.IntN(40)); moved < target && !t.Failed(); { // traffic goes on meanwhile
+		for target := moved + uint64(rng.IntN(40)); moved < target && ctx.Err() == nil; { // traffic goes on meanwhile
 			j.eng.Lock()
 			moved = j.pml.Moved()
 			j.eng.Unlock()
@@ -119,11 +95,13 @@ func TestConnectionsDie(t *testing.T) {
 	t.Logf("%d failures, %d returns", st.RailsFailed, st.RailsReturned)
 }
 
-// exchangeUntil exchanges messages of all sizes with both neighbours in a ring until over is closed, and all ranks know.
-func exchangeUntil(t *testing.T, w *Comm, over <-chan struct{}, met func()) {
+// exchangeUntil exchanges messages of all sizes with both neighbours in a ring until over is closed, and all ranks know, or ctx ends. It calls
+// met when it has exchanged some.
+func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func()) error {
 	me, n := w.Rank(), w.Size()
 	next, prev := (me+1)%n, (me+n-1)%n
 	sizes := []int{1, 100, 5000, 70_000, 300_000}
+	w = w.WithContext(ctx)
 	for round := 0; ; round++ {
 		size := sizes[round%len(sizes)]
 		in, out := make([]byte, size), make([]byte, size)
@@ -131,16 +109,18 @@ func exchangeUntil(t *testing.T, w *Comm, over <-chan struct{}, met func()) {
 			in[i] = byte(i*7 + me + round)
 		}
 		r, err := Irecv(w, out, prev, 1)
-		if !check(t, err) || !check(t, Send(w, in, next, 1)) {
-			return
+		if err != nil {
+			return err
 		}
-		if _, err := r.Wait(); !check(t, err) {
-			return
+		if err := Send(w, in, next, 1); err != nil {
+			return err
+		}
+		if _, err := r.WaitContext(ctx); err != nil {
+			return err
 		}
 		for i := range out {
 			if out[i] != byte(i*7+prev+round) {
-				t.Errorf("rank %d round %d: byte %d of %d is %d", me, round, i, size, out[i])
-				return
+				return fmt.Errorf("round %d: byte %d of %d is %d", round, i, size, out[i])
 			}
 		}
 		stop := []int{0}
@@ -151,38 +131,37 @@ func exchangeUntil(t *testing.T, w *Comm, over <-chan struct{}, met func()) {
 			default:
 			}
 		}
-		if !check(t, Bcast(w, stop, 0)) {
-			return
+		if err := Bcast(w, stop, 0); err != nil {
+			return err
 		}
 		if round == len(sizes) {
 			met()
 		}
 		if stop[0] == 1 {
-			return
+			return nil
 		}
 	}
-}
-
-func check(t *testing.T, err error) bool {
-	if err != nil {
-		t.Errorf("%v", err)
-	}
-	return err == nil
 }
 
 // TestOneAddressGoes: the connections by one address fail again and again at once, and a rank that only waits goes on by the other.
 func TestOneAddressGoes(t *testing.T) {
 	worlds := tcpWorld(t, 2, "127.0.0.1", "127.0.0.2")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sender, receiver := worlds[0].WithContext(ctx), worlds[1].WithContext(ctx)
 	done := make(chan error, 1)
 	go func() {
-		var err error
-		for i := 0; i < 200 && err == nil; i++ {
-			_, err = Recv(worlds[1], make([]int, 1), 0, 0)
+		for i := range 200 {
+			got := make([]int, 1)
+			if _, err := Recv(receiver, got, 0, 0); err != nil || got[0] != i {
+				done <- fmt.Errorf("message %d is %d: %w", i, got[0], err)
+				return
+			}
 		}
-		done <- err
+		done <- nil
 	}()
 	for i := range 200 {
-		require.NoError(t, Send(worlds[0], []int{i}, 1, 0))
+		require.NoError(t, Send(sender, []int{i}, 1, 0))
 		if i%20 == 10 {
 			j := worlds[0].job
 			j.eng.Lock()

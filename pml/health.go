@@ -136,7 +136,7 @@ func (p *PML) hurt(rl *rail, err error, wasUp bool) {
 	m := &rl.mending
 	var be *btl.Error
 	isOurs := errors.As(err, &be)
-	if wasUp && !(isOurs && be.Class == btl.ClassClosed) {
+	if wasUp && !isClosed(err) {
 		m.flaps = max(m.flaps-int((p.eng.Now()-m.upSince)/int64(calmPeriod)), 0) + 1
 	}
 	side := btl.SideRemote

@@ -104,8 +104,7 @@ func (p *PML) failedFor(pr *peer, m btl.Module, err *btl.Error) {
 
 // causeOf is causeOf, but for what all ranks' leaving explains.
 func (p *PML) causeOf(err error) error {
-	var be *btl.Error
-	if p.leaving != nil && errors.As(err, &be) && be.Class == btl.ClassClosed {
+	if p.leaving != nil && isClosed(err) {
 		return p.leaving
 	}
 	return causeOf(err)

@@ -118,7 +118,7 @@ type process struct {
 	exited chan struct{} // closed when it has ended
 	status error         // written before
 
-	mu     sync.Mutex
+	mu     sync.Mutex   // guards said and notice
 	said   []string     // lines of its standard error that were not passed on
 	notice func(string) // passes them on; nil: not yet
 }

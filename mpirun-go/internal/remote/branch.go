@@ -14,8 +14,8 @@ type branch struct {
 	child
 	link *link
 
-	mu      sync.Mutex
-	process *process // nil before there is a channel
+	mu      sync.Mutex // guards process
+	process *process   // nil before there is a channel
 }
 
 func newBranch(c child) *branch { return &branch{child: c, link: newLink()} }

@@ -33,8 +33,8 @@ type Cluster struct {
 	failed   chan error    // the first error before all hosts have answered
 	welcomed chan struct{} // gets a value for each host that has answered
 
-	mu      sync.Mutex
-	closing bool // the ends of channels are as they should be
+	mu      sync.Mutex // guards closing, and each host's patience
+	closing bool       // the ends of channels are as they should be
 }
 
 // Connect starts the daemons of all hosts. The error is one line; if it is about a host, a *HostError. When ctx ends, so does the
@@ -101,8 +101,9 @@ func (c *Cluster) greet(to child) {
 	if c.closing {
 		return
 	}
-	h.patience = time.AfterFunc(2*c.cfg.Timeout, func() {
-		c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (--connect-timeout): its agent started something that is silent", c.cfg.Timeout)})
+	limit := 2 * c.cfg.Timeout
+	h.patience = time.AfterFunc(limit, func() {
+		c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", limit)})
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -369,17 +368,6 @@ func (d *daemon) flow(f frame) error {
 	} else if f.stream == streamFile {
 		in = d.files[f.rank]
 	}
-	switch {
-	case f.kind == kindCredit && out != nil:
-		n, err := decodeNumber(f.payload, maxInt)
-		if err != nil {
-			return err
-		}
-		return out.grant(n)
-	case f.kind == kindData && in != nil:
-		return in.put(f.payload)
-	case f.kind == kindEnd && in != nil:
-		in.finish(io.EOF)
-	}
-	return nil // of a rank that was not started
+	_, err := passTo(in, out, f)
+	return err // what was not taken is of a rank that was not started
 }

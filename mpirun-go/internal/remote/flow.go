@@ -15,7 +15,7 @@ type inbox struct {
 	window int
 	credit func(n int) // tells the sender that it may send so much more
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards all below
 	arrived sync.Cond
 	buf     []byte
 	owed    int   // read, and the sender not told yet
@@ -108,7 +108,7 @@ type outbox struct {
 	data   func(p []byte) // sends; p is the caller's again when it returns
 	end    func()
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards all below
 	changed  sync.Cond
 	room     int
 	err      error // what Write gives from now on
@@ -253,3 +253,21 @@ func (o output) SetReadDeadline(t time.Time) error {
 }
 
 var _ io.WriteCloser = (*outbox)(nil)
+
+// passTo gives a frame to the half of a stream that it is for: in takes bytes and their end, out takes credit. Either may be nil.
+func passTo(in *inbox, out *outbox, f frame) (taken bool, err error) {
+	switch {
+	case f.kind == kindCredit && out != nil:
+		n, err := decodeNumber(f.payload, maxInt)
+		if err != nil {
+			return true, err
+		}
+		return true, out.grant(n)
+	case f.kind == kindData && in != nil:
+		return true, in.put(f.payload)
+	case f.kind == kindEnd && in != nil:
+		in.finish(io.EOF)
+		return true, nil
+	}
+	return false, nil
+}

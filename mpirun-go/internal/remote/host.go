@@ -27,7 +27,7 @@ type Host struct {
 	patience *time.Timer
 	quiet    atomic.Int32 // pulses since it was heard of
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all below
 	ranks map[uint32]*far
 	files map[uint32]*sending
 	watch func(error)
@@ -383,18 +383,10 @@ func (k *far) take(f frame) error {
 func (k *far) flow(f frame) error {
 	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
 	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
+	taken, err := passTo(in, out, f)
 	switch {
-	case f.kind == kindCredit && out != nil:
-		n, err := decodeNumber(f.payload, maxInt)
-		if err != nil {
-			return err
-		}
-		return out.grant(n)
-	case f.kind == kindData && in != nil:
-		return in.put(f.payload)
-	case f.kind == kindEnd && in != nil:
-		in.finish(io.EOF)
-		return nil
+	case taken || err != nil:
+		return err
 	case f.kind == kindEnd && out != nil:
 		out.fail(syscall.EPIPE)
 		return nil

@@ -9,7 +9,7 @@ import (
 // link is one end of a channel. Post never waits: what is queued is bounded by the streams' windows and by how
 // many ranks there are, and what is urgent passes what is bulk.
 type link struct {
-	mu           sync.Mutex
+	mu           sync.Mutex // guards all of it
 	changed      sync.Cond
 	out          io.WriteCloser // nil before start
 	urgent, bulk []frame
