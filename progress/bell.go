@@ -37,9 +37,9 @@ func (b *ChanBell) Ring() {
 }
 
 // Sleep implements Bell.
-func (b *ChanBell) Sleep(nanos int64) {
+func (b *ChanBell) Sleep(nanos int64) (rung bool) {
 	if b.shut.Load() {
-		return
+		return false
 	}
 	if b.timer == nil {
 		b.timer = time.NewTimer(time.Duration(nanos))
@@ -49,7 +49,9 @@ func (b *ChanBell) Sleep(nanos int64) {
 	select {
 	case <-b.rung:
 		b.timer.Stop()
+		return true
 	case <-b.timer.C:
+		return false
 	}
 }
 
@@ -113,14 +115,15 @@ func (b *PipeBell) Ring() {
 }
 
 // Sleep implements Bell.
-func (b *PipeBell) Sleep(nanos int64) {
+func (b *PipeBell) Sleep(nanos int64) (rung bool) {
 	if b.shut.Load() {
-		return
+		return false
 	}
 	if err := b.r.SetReadDeadline(time.Now().Add(time.Duration(nanos))); err != nil {
-		return // closed; without a deadline a read might never return
+		return false // closed; without a deadline a read might never return
 	}
-	_, _ = b.r.Read(b.buf[:]) // a time-out and a closed pipe both end the sleep
+	n, _ := b.r.Read(b.buf[:]) // a time-out and a closed pipe both end the sleep
+	return n > 0
 }
 
 // Close implements Bell.

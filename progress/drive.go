@@ -19,7 +19,7 @@ const (
 	goschedEveryAlone = 4
 	// letGoYields bounds how long a driver stays away for those who want the lock.
 	letGoYields = 100
-	// napNanos bounds a sleep when some poller cannot ring the bell.
+	// napNanos bounds a sleep when some poller cannot ring the bell, and the first part of any.
 	napNanos = int64(time.Millisecond)
 	// sleepNanos bounds every sleep, so that even a lost ring only costs this much, and
 	// so that low-frequency checks (is the peer alive?) still run.
@@ -221,11 +221,24 @@ func (e *Engine) sleep(w *Waiter) bool {
 	}
 	e.cSleeps++
 	e.sleeping = true
-	e.mu.Unlock()
-	e.cfg.Bell.Sleep(nanos)
-	e.Lock()
-	e.sleeping = false
+	defer func() { e.sleeping = false }()
+	// The flags may have come too late for somebody whose event that turn came too early for: where
+	// neither side fences for sure, that is seen after a nap.
+	if e.blockFor(min(nanos, napNanos)) || nanos <= napNanos {
+		return e.fullTurn() > 0
+	}
+	if n := e.fullTurn(); n > 0 || w.over() {
+		return n > 0
+	}
+	e.blockFor(nanos - napNanos)
 	return e.fullTurn() > 0
+}
+
+// blockFor blocks on the bell without the lock. It reports whether the bell was rung.
+func (e *Engine) blockFor(nanos int64) (rung bool) {
+	e.mu.Unlock()
+	defer e.Lock()
+	return e.cfg.Bell.Sleep(nanos)
 }
 
 // fullTurn is a turn that leaves nothing out.

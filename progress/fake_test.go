@@ -58,13 +58,17 @@ func (b *logBell) Ring() {
 	b.rings++
 }
 
-func (b *logBell) Sleep(nanos int64) {
+func (b *logBell) Sleep(nanos int64) (rung bool) {
 	b.mu.Lock()
 	b.sleeps = append(b.sleeps, nanos)
+	before := b.rings
 	b.mu.Unlock()
 	if b.onSleep != nil {
 		b.onSleep()
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rings > before
 }
 
 func (b *logBell) Close() error {

@@ -129,24 +129,27 @@ func TestIdleFunctionReplacesThePolicy(t *testing.T) {
 
 func TestHowLongItSleeps(t *testing.T) {
 	const nap, whole = int64(time.Millisecond), int64(100 * time.Millisecond)
+	long := []int64{nap, whole - nap} // with a look in between
+	short := []int64{nap}
 	cannot, can, wont := new(pollFunc), &idler{rings: true}, &idler{rings: false}
 	for _, test := range []struct {
 		name  string
 		high  []Poller
 		low   []Poller
 		timer int64 // nanoseconds from now, 0 for none
-		want  int64
+		want  []int64
 	}{
-		{"nothing to poll", nil, nil, 0, whole},
-		{"all promise to ring", []Poller{can}, []Poller{can}, 0, whole},
-		{"one cannot", []Poller{can, cannot}, nil, 0, nap},
-		{"one of low priority cannot", []Poller{can}, []Poller{cannot}, 0, nap},
-		{"one will not now", []Poller{can, wont, can}, nil, 0, nap},
-		{"one of low priority will not now", nil, []Poller{wont, can}, 0, nap},
-		{"a timer before that", []Poller{can}, nil, 5000, 5000},
-		{"a timer before the nap's end", []Poller{cannot}, nil, 5000, 5000},
-		{"a timer after that", []Poller{can}, nil, whole + 5000, whole},
-		{"a timer after the nap", []Poller{cannot}, nil, whole, nap},
+		{"nothing to poll", nil, nil, 0, long},
+		{"all promise to ring", []Poller{can}, []Poller{can}, 0, long},
+		{"one cannot", []Poller{can, cannot}, nil, 0, short},
+		{"one of low priority cannot", []Poller{can}, []Poller{cannot}, 0, short},
+		{"one will not now", []Poller{can, wont, can}, nil, 0, short},
+		{"one of low priority will not now", nil, []Poller{wont, can}, 0, short},
+		{"a timer before that", []Poller{can}, nil, nap + 5000, []int64{nap, 5000}},
+		{"a timer before the nap's end", []Poller{cannot}, nil, 5000, []int64{5000}},
+		{"a timer before the first part's end", []Poller{can}, nil, 5000, []int64{5000}},
+		{"a timer after that", []Poller{can}, nil, whole + 5000, long},
+		{"a timer after the nap", []Poller{cannot}, nil, whole, short},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bell := new(logBell)
@@ -163,9 +166,13 @@ func TestHowLongItSleeps(t *testing.T) {
 				e.After(test.timer, func() { assert.Fail(t, "ran") })
 			}
 			w := waiter(1)
-			bell.onSleep = func() { locked(e, w.Finish) }
+			bell.onSleep = func() {
+				if len(bell.sleeps) == len(test.want) {
+					locked(e, w.Finish)
+				}
+			}
 			require.NoError(t, e.Wait(context.Background(), w))
-			assert.Equal(t, []int64{test.want}, bell.sleeps)
+			assert.Equal(t, test.want, bell.sleeps)
 		})
 	}
 	for _, p := range []*idler{can, wont} {
@@ -200,6 +207,20 @@ func TestEventBeforeTheFlagIsUp(t *testing.T) {
 		assert.Equal(t, 1, p.disarms)
 		assert.EqualValues(t, 1, e.Counters().Events)
 	}
+}
+
+// An event before the flag is up may be seen late, because its sender's store and our flag's
+// crossed. It costs a nap, not a sleep.
+func TestEventThatIsSeenLate(t *testing.T) {
+	bell := new(logBell)
+	e := New(Config{Bell: bell})
+	w := waiter(1)
+	p := &idler{rings: true}
+	bell.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
+	e.AddHigh(p)
+	require.NoError(t, wait(e, w))
+	assert.Equal(t, []int64{int64(time.Millisecond)}, bell.sleeps)
+	assert.Equal(t, [2]int{1, 1}, [2]int{p.arms, p.disarms})
 }
 
 // What happens while the driver sleeps, its arms being watched.
@@ -362,7 +383,7 @@ func TestAWaitingEngineSleeps(t *testing.T) {
 				assert.Equal(t, context.DeadlineExceeded, e.Wait(ctx, waiter(1)))
 				c := e.Counters()
 				assert.InDelta(t, patience/test.perSleep, c.Sleeps, 1)
-				assert.LessOrEqual(t, c.Turns, spin+yieldsPerLook+3*c.Sleeps+3)
+				assert.LessOrEqual(t, c.Turns, spin+yieldsPerLook+4*c.Sleeps+4)
 				assert.LessOrEqual(t, c.Yields, uint64(yieldsPerLook+1))
 			})
 		})
@@ -382,7 +403,7 @@ func TestAWaitingEngineSleepsOnAPipe(t *testing.T) {
 	eventually(t, e, func() bool { return e.Counters().Sleeps > before.Sleeps+2 }, "it sleeps on")
 	locked(e, func() {
 		c := e.Counters()
-		assert.LessOrEqual(t, c.Turns-before.Turns, 3*(c.Sleeps-before.Sleeps))
+		assert.LessOrEqual(t, c.Turns-before.Turns, 4*(c.Sleeps-before.Sleeps))
 		assert.Equal(t, before.Yields, c.Yields, "from sleep to sleep it does not yield")
 		w.Signal()
 	})

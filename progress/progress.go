@@ -39,9 +39,9 @@ type Clock interface {
 // returned for it, so no ring is lost.
 type Bell interface {
 	Ring()
-	// Sleep returns when the bell was rung, or after at most nanos nanoseconds. One
-	// goroutine at a time sleeps.
-	Sleep(nanos int64)
+	// Sleep returns when the bell was rung, and reports that, or after at most nanos
+	// nanoseconds. One goroutine at a time sleeps.
+	Sleep(nanos int64) (rung bool)
 	// Close releases the bell. Sleep and Ring after it return at once.
 	Close() error
 }

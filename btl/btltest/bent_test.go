@@ -100,9 +100,9 @@ func bentPair(rule string) btltest.Maker {
 // mute is a bell that does not ring.
 type mute struct{}
 
-func (mute) Ring()        {}
-func (mute) Sleep(int64)  {}
-func (mute) Close() error { return nil }
+func (mute) Ring()            {}
+func (mute) Sleep(int64) bool { return false }
+func (mute) Close() error     { return nil }
 
 // bent passes on what it is asked to a module of package loop and what that tells, and
 // breaks one rule.

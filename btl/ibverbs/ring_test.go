@@ -165,9 +165,9 @@ func TestRingWakesASleeper(t *testing.T) {
 // countingBell counts.
 type countingBell struct{ rung int }
 
-func (b *countingBell) Ring()        { b.rung++ }
-func (b *countingBell) Sleep(int64)  {}
-func (b *countingBell) Close() error { return nil }
+func (b *countingBell) Ring()            { b.rung++ }
+func (b *countingBell) Sleep(int64) bool { return false }
+func (b *countingBell) Close() error     { return nil }
 
 var _ progress.Bell = (*countingBell)(nil)
 

@@ -232,9 +232,9 @@ func TestWakeByMany(t *testing.T) {
 
 type ringCounter struct{ rings int }
 
-func (b *ringCounter) Ring()        { b.rings++ }
-func (b *ringCounter) Sleep(int64)  {}
-func (b *ringCounter) Close() error { return nil }
+func (b *ringCounter) Ring()            { b.rings++ }
+func (b *ringCounter) Sleep(int64) bool { return false }
+func (b *ringCounter) Close() error     { return nil }
 
 // TestArmWithoutBell: who cannot be rung says so; the engine then only naps.
 func TestArmWithoutBell(t *testing.T) {

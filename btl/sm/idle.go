@@ -22,12 +22,23 @@ import (
 // kernel has no membarrier, or forbids it, the receiver's card says so or the sender knows,
 // and the sender publishes with a fence.
 //
-// The same goes for a receiver that closes a channel, and then looks for what is in it.
+// Kernels do not keep quite what membarrier promises. A processor is left out, until it has run
+// another process, if what it ran last for this one was a thread that ended, or if it was idle,
+// with our memory still in place, when the process was registered (seen with Linux 6.18: exit_mm and
+// sync_runqueues_membarrier_state, and membarrier_switch_mm, which does nothing between two
+// threads of one process). Then a sleeper may miss a fragment whose sender missed the flag. It
+// sees it a moment later, when the sender's store has reached memory; so the engine first
+// takes a nap, and looks again (progress.Idler).
+//
+// A receiver that closes a channel, and then looks for what is in it, has no second look. It
+// waits until every processor has been through the scheduler.
 
 var _ progress.Idler = (*module)(nil)
 
-// Commands of membarrier(2): MEMBARRIER_CMD_GLOBAL_EXPEDITED and its registration.
+// Commands of membarrier(2): MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_GLOBAL_EXPEDITED and the
+// latter's registration.
 const (
+	membarrierSlow     = 1 << 0
 	membarrierGlobal   = 1 << 1
 	membarrierRegister = 1 << 2
 )
@@ -43,9 +54,17 @@ func registerBarrier() bool {
 }
 
 // barrier orders what this thread did before it, and what it does after it, against the
-// threads of all registered processes.
+// threads of all registered processes, within microseconds, but for those that the kernel
+// forgets.
 func barrier() {
 	_, _, _ = unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
+}
+
+// slowBarrier is barrier without exception. It takes some 10 ms.
+func slowBarrier() {
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierSlow, 0, 0); errno != 0 {
+		barrier() // there are processors without a scheduler's tick (nohz_full), which it cannot wait for
+	}
 }
 
 const asleep = 1 // bit of hdrAttention

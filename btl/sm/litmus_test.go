@@ -3,10 +3,13 @@ package sm
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -24,10 +27,13 @@ const litmusVariable = "MPIGO_SM_LITMUS"
 // then after, while neither runs. A result of false ends it.
 func meet(t *testing.T, one func(), other func(round int64), after func() bool) {
 	cpus := allowedCPUs(t)
-	require.NoError(t, pin(cpus[0]))
+	defer keep(t, cpus[0])()
 	var begun, done atomic.Int64
+	gone := make(chan bool)
+	defer func() { <-gone }()
 	go func() {
-		_ = pin(cpus[len(cpus)-1])
+		defer close(gone)
+		defer keep(t, cpus[len(cpus)-1])()
 		for round := int64(1); ; round++ {
 			for begun.Load() != round {
 				if begun.Load() < 0 {
@@ -52,6 +58,22 @@ func meet(t *testing.T, one func(), other func(round int64), after func() bool) 
 			t.Logf("%d rounds", round)
 			return
 		}
+	}
+}
+
+// keep binds the calling goroutine to a processor until the function that it returns is called. The
+// thread then lives on, and a process runs there first: so membarrier leaves neither out, see
+// idle.go.
+func keep(t *testing.T, cpu int) (release func()) {
+	runtime.LockOSThread()
+	var before unix.CPUSet
+	assert.NoError(t, unix.SchedGetaffinity(0, &before))
+	assert.NoError(t, pin(cpu))
+	assert.NoError(t, exec.Command("true").Run())
+	return func() {
+		assert.NoError(t, unix.SchedSetaffinity(0, &before))
+		runtime.UnlockOSThread() // of pin
+		runtime.UnlockOSThread()
 	}
 }
 
@@ -231,37 +253,41 @@ func (c *ending) begin(t *testing.T) {
 // TestLitmusLook stops a sender anywhere in its look at the attention word, on a processor
 // that it shares with the receiver, whose end fails meanwhile: that is not missed.
 func TestLitmusLook(t *testing.T) {
-	cpus := allowedCPUs(t)
-	require.NoError(t, pin(cpus[0]))
-	a, ja := newTest(t, Config{Rank: 0, Size: 2})
-	b, _ := newTest(t, Config{Rank: 1, Size: 2})
-	c := ending{a: a, b: b, ja: ja}
-	var looks, over atomic.Bool
-	rounds, taken := make(chan bool), make(chan bool)
-	defer close(rounds)
-	go func() {
-		_ = pin(cpus[0])
-		for range rounds {
-			looks.Store(true)
-			for !over.Load() {
-				c.eb.attend()
+	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja, _ *journal) {
+		cpu := allowedCPUs(t)[0]
+		defer keep(t, cpu)()
+		c := ending{a: a, b: b, ja: ja}
+		var looks, over atomic.Bool
+		rounds, taken := make(chan bool), make(chan bool)
+		defer func() {
+			close(rounds)
+			<-taken
+		}()
+		go func() {
+			defer close(taken)
+			defer keep(t, cpu)()
+			for range rounds {
+				looks.Store(true)
+				for !over.Load() {
+					c.eb.attend()
+				}
+				taken <- c.eb.SendInline(1, nil, []byte("x"))
 			}
-			taken <- c.eb.SendInline(1, nil, []byte("x"))
+		}()
+		for end := time.Now().Add(litmusTime(t)); time.Now().Before(end); {
+			c.begin(t)
+			looks.Store(false)
+			over.Store(false)
+			rounds <- true
+			for !looks.Load() {
+				time.Sleep(time.Microsecond) // gives the processor up, and takes it at any time
+			}
+			c.ea.Fail(errEnough)
+			a.Progress()
+			over.Store(true)
+			require.False(t, <-taken)
 		}
-	}()
-	for end := time.Now().Add(litmusTime(t)); time.Now().Before(end); {
-		c.begin(t)
-		looks.Store(false)
-		over.Store(false)
-		rounds <- true
-		for !looks.Load() {
-			time.Sleep(time.Microsecond) // gives the processor up, and takes it at any time
-		}
-		c.ea.Fail(errEnough)
-		a.Progress()
-		over.Store(true)
-		require.False(t, <-taken)
-	}
+	})
 }
 
 // TestLitmusNotice: no notice gets lost.

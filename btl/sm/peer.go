@@ -201,11 +201,12 @@ func (m *module) finish(p *peer, epoch uint32) int {
 	in.keepLast()
 	storeSession(in.reader, sessionOf(epoch, closing))
 	atomic.AddUint32(m.own.attention, asleep<<1)
-	if m.fences {
-		barrier()
+	s := loadSession(in.session)
+	if m.fences && s.state() == open && !p.dead && !p.departed {
+		slowBarrier()
 	}
 	reads := in.reads
-	if s := loadSession(in.session); reads == 0 && s.epoch() > in.ended && s.epoch() <= epoch {
+	if s = loadSession(in.session); reads == 0 && s.epoch() > in.ended && s.epoch() <= epoch {
 		reads = s.epoch() // has begun, but was not noticed before
 	}
 	n := 0
