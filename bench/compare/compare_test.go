@@ -102,6 +102,13 @@ func TestCommands(t *testing.T) {
 		command(t, mpichTwo, "allreduce", 4, bindCore, false))
 	assert.Equal(t, "mpiexec.hydra -n 2 -bind-to core /d/peer-mpich empty",
 		command(t, mpichSingle, startName, 2, bindCore, true))
+	assert.Equal(t, "/d/mpirun-go -n 2 --btl self,tcp --set tcp.include=lo --bind-to core /d/bench latency -m 8,1K,64K,1M --json",
+		command(t, oursTCP, latencyTCP, 2, bindCore, true))
+	assert.Equal(t, "mpirun.openmpi -n 2 --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo --allow-run-as-root --bind-to core "+
+		"/d/peer-openmpi bw -m 64K,1M --json",
+		command(t, openMPITCP, bwTCP, 2, bindCore, true))
+	assert.Equal(t, "UCX_TLS=tcp,self UCX_NET_DEVICES=lo mpiexec.hydra -n 2 -bind-to core /d/peer-mpich bw -m 64K,1M --json",
+		command(t, mpichTCP, bwTCP, 2, bindCore, true))
 	assert.Equal(t, "/d/bench latency -m 8 --local 2 --json",
 		command(t, ours, goroutinesName, 2, bindCore, true))
 }
@@ -224,6 +231,9 @@ func some() *results {
 			res.add(point{"latency", 2, size, "us"}, oursAlloc, f/2000)
 			res.add(point{"latency", 2, size, "us"}, openMPITwo, f/1500)
 			res.add(point{"bw", 2, size, "MB/s"}, ours, 5*f)
+			res.add(point{latencyTCP, 2, size, "us"}, oursTCP, f/100)
+			res.add(point{latencyTCP, 2, size, "us"}, mpichTCP, f/200)
+			res.add(point{bwTCP, 2, size, "MB/s"}, oursTCP, f)
 		}
 	}
 	res.add(point{limitsName, 2, 64, "ns"}, lineName, 47)
@@ -238,7 +248,8 @@ func TestTables(t *testing.T) {
 		"| processor | CPU, 2 cores, cache  |\n",
 		"| rounds | 2, interleaved, in 1m30s |\n",
 		"| problem | MPICH / is left out |\n",
-		"0 of 6 reached.",
+		"0 of 10 reached.",
+		"## latency, TCP, 2 ranks (us)\n\n| size | mpigo, TCP | MPICH, TCP | ours to best peer |\n",
 		"| latency 8 B | 0.012 (0.008) us | 0.008 (0.005) us | Open MPI, two copies | 1.50 (1.50) | ≤ 0.5 | **no** |\n",
 		"| a cache line to another core | 47.0 ns | 47.0 ns |\n",
 		"## latency, 2 ranks (us)\n\n| size | mpigo | mpigo, Alloc memory | Open MPI, two copies | ours to best peer |\n",
@@ -272,7 +283,7 @@ func TestPlots(t *testing.T) {
 				}
 			}
 		}
-		assert.Equal(t, map[string]int{"latency": 3, "bw": 1}[p.experiment], polylines)
+		assert.Equal(t, map[string]int{"latency": 3, "bw": 1, latencyTCP: 2, bwTCP: 1}[p.experiment], polylines)
 		_, ok = p.draw(&results{})
 		assert.False(t, ok)
 	}

@@ -21,6 +21,7 @@ type contender struct {
 	program string
 	flags   []string // of the program, where it measures messages
 	env     []string
+	tcp     bool // messages go by TCP
 	// launch is what stands before the program.
 	launch func(ranks int, at place) []string
 }
@@ -34,6 +35,9 @@ const (
 	mpichSingle   = "MPICH, single copy"
 	mpichTwo      = "MPICH, two copies"
 	channel       = "Go channel"
+	oursTCP       = "mpigo, TCP"
+	openMPITCP    = "Open MPI, TCP"
+	mpichTCP      = "MPICH, TCP"
 )
 
 // place is where ranks run.
@@ -54,28 +58,41 @@ func (p place) bound(ranks int) bool   { return p.bind == bindCore && !p.crowded
 
 // contenders is all of them; dir holds the programs. By default both peers copy larger messages
 // once, from the other process by process_vm_readv (CMA); without that they copy them twice, by
-// way of shared memory.
+// way of shared memory. Over TCP all use the loopback interface, and nothing else.
 func contenders(dir string) []contender {
 	prog := func(name string) string { return filepath.Join(dir, name) }
-	open := func(name, mechanism string) contender {
-		return contender{name: name, library: openMPI, program: prog("peer-openmpi"),
-			launch: func(ranks int, at place) []string {
-				return launchOpenMPI(ranks, at, mechanism)
-			}}
+	mine := func(name string, options ...string) contender {
+		return contender{name: name, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go"), options...)}
 	}
+	open := func(name string, options ...string) contender {
+		return contender{name: name, library: openMPI, program: prog("peer-openmpi"), launch: launchOpenMPI(options...)}
+	}
+	mpich := func(name string, env ...string) contender {
+		return contender{name: name, library: mpich, program: prog("peer-mpich"), launch: launchMPICH, env: env}
+	}
+	alloc := mine(oursAlloc)
+	alloc.flags = []string{"--alloc"}
 	return []contender{
-		{name: ours, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go"))},
-		{name: oursAlloc, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go")), flags: []string{"--alloc"}},
-		open(openMPISingle, "cma"),
-		open(openMPITwo, "none"),
-		{name: mpichSingle, library: mpich, program: prog("peer-mpich"), launch: launchMPICH},
-		{name: mpichTwo, library: mpich, program: prog("peer-mpich"), launch: launchMPICH, env: []string{"UCX_TLS=posix,self"}},
+		mine(ours),
+		alloc,
+		open(openMPISingle, "--mca", "btl_vader_single_copy_mechanism", "cma"),
+		open(openMPITwo, "--mca", "btl_vader_single_copy_mechanism", "none"),
+		mpich(mpichSingle),
+		mpich(mpichTwo, "UCX_TLS=posix,self"),
+		overTCP(mine(oursTCP, "--btl", "self,tcp", "--set", "tcp.include=lo")),
+		overTCP(open(openMPITCP, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")),
+		overTCP(mpich(mpichTCP, "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo")),
 	}
 }
 
-func launchMpigo(mpirun string) func(ranks int, at place) []string {
+func overTCP(c contender) contender {
+	c.tcp = true
+	return c
+}
+
+func launchMpigo(mpirun string, options ...string) func(ranks int, at place) []string {
 	return func(ranks int, at place) []string {
-		args := []string{mpirun, "-n", strconv.Itoa(ranks)}
+		args := append([]string{mpirun, "-n", strconv.Itoa(ranks)}, options...)
 		if at.bound(ranks) {
 			args = append(args, "--bind-to", "core")
 		}
@@ -86,18 +103,20 @@ func launchMpigo(mpirun string) func(ranks int, at place) []string {
 	}
 }
 
-func launchOpenMPI(ranks int, at place, mechanism string) []string {
-	args := []string{"mpirun.openmpi", "-n", strconv.Itoa(ranks), "--mca", "btl_vader_single_copy_mechanism", mechanism}
-	if at.root {
-		args = append(args, "--allow-run-as-root")
+func launchOpenMPI(options ...string) func(ranks int, at place) []string {
+	return func(ranks int, at place) []string {
+		args := append([]string{"mpirun.openmpi", "-n", strconv.Itoa(ranks)}, options...)
+		if at.root {
+			args = append(args, "--allow-run-as-root")
+		}
+		if at.bound(ranks) {
+			args = append(args, "--bind-to", "core")
+		}
+		if at.crowded(ranks) {
+			args = append(args, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
+		}
+		return args
 	}
-	if at.bound(ranks) {
-		args = append(args, "--bind-to", "core")
-	}
-	if at.crowded(ranks) {
-		args = append(args, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
-	}
-	return args
 }
 
 func launchMPICH(ranks int, at place) []string {
@@ -112,6 +131,8 @@ func launchMPICH(ranks int, at place) []string {
 // or how they are copied makes no difference, each library has one.
 func (c contender) takesPart(e experiment) bool {
 	switch {
+	case c.tcp != e.tcp:
+		return false
 	case e.kind == goroutines:
 		return c.name == ours
 	case e.kind == wholeJob, e.sizes == "":

@@ -9,6 +9,7 @@ type experiment struct {
 	args  []string // of the program: the benchmark's name and flags
 	sizes string   // as -m takes them; none if empty
 	quick string   // likewise, in a quick run; it is left out if this is empty
+	tcp   bool     // messages go by TCP
 	kind  kind
 }
 
@@ -40,6 +41,13 @@ func experiments() []experiment {
 		{name: "latency, two communicators", ranks: 2, args: []string{"latency", "--two-comms"}, sizes: some},
 		{name: "bw, two communicators", ranks: 2, args: []string{"bw", "--two-comms"}, sizes: some},
 	}
+	for _, e := range []experiment{
+		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M"},
+		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "64K,1M"},
+	} {
+		e.tcp = true
+		all = append(all, e)
+	}
 	for _, ranks := range []int{2, 4, 8} {
 		quick, quickSizes := "", ""
 		if ranks != 4 {
@@ -60,6 +68,8 @@ const (
 	isendName      = "latency, Isend and Irecv"
 	startName      = "start to end of an empty job"
 	goroutinesName = "latency between goroutines"
+	latencyTCP     = "latency, TCP"
+	bwTCP          = "bw, TCP"
 )
 
 // command is what follows the program's name.

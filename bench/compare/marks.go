@@ -21,7 +21,7 @@ type others struct {
 	at   *point // where; nil: at the same point
 }
 
-var peers = []string{openMPISingle, openMPITwo, mpichSingle, mpichTwo} // never written
+var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP} // never written
 
 // marks is all of them.
 func marks() []mark {
@@ -53,6 +53,8 @@ func marks() []mark {
 	add("bw", 2, "MB/s", ours, anyPeer, 1.5, 8)
 	add("bw", 2, "MB/s", ours, anyPeer, 1.0, 8*k, 64*k, m, 4*m)
 	add("bw", 2, "MB/s", oursAlloc, anyPeer, 1.3, 64*k, m, 4*m)
+	add(latencyTCP, 2, "us", oursTCP, anyPeer, 0.9, 8, k, 64*k, m)
+	add(bwTCP, 2, "MB/s", oursTCP, anyPeer, 1.0, 64*k, m, 4*m)
 	for _, ranks := range []int{4, 8} {
 		add("barrier", ranks, "us", ours, yielding, 0.8, 0)
 		add("allreduce", ranks, "us", ours, yielding, 0.8, 8)
@@ -102,6 +104,9 @@ func judge(r *results, all []mark) []outcome {
 	}
 	return out
 }
+
+// isOurs says whether a contender is us, where peers take part.
+func isOurs(name string) bool { return name == ours || name == oursTCP }
 
 // isPeer says whether a contender is one that we are to be better than.
 func isPeer(name string) bool { return slices.Contains(peers, name) }

@@ -16,6 +16,8 @@ func plots() []plot {
 	return []plot{
 		{"latency.svg", "One-way latency between two processes", "latency", "us", "microseconds"},
 		{"bandwidth.svg", "Bandwidth between two processes, window 64", "bw", "MB/s", "MB/s"},
+		{"latency-tcp.svg", "One-way latency between two processes, TCP over loopback", latencyTCP, "us", "microseconds"},
+		{"bandwidth-tcp.svg", "Bandwidth between two processes, TCP over loopback, window 64", bwTCP, "MB/s", "MB/s"},
 	}
 }
 
@@ -28,10 +30,10 @@ type line struct {
 
 func plotLines() []line {
 	return []line{
-		{name: "MPICH", colour: "#7b5ea7", who: []string{mpichSingle, mpichTwo}},
-		{name: "Open MPI", colour: "#d9731a", who: []string{openMPISingle, openMPITwo}},
+		{name: "MPICH", colour: "#7b5ea7", who: []string{mpichSingle, mpichTwo, mpichTCP}},
+		{name: "Open MPI", colour: "#d9731a", who: []string{openMPISingle, openMPITwo, openMPITCP}},
 		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", who: []string{oursAlloc}},
-		{name: "mpigo", colour: "#1764c0", who: []string{ours}},
+		{name: "mpigo", colour: "#1764c0", who: []string{ours, oursTCP}},
 	}
 }
 

@@ -120,7 +120,7 @@ func writeExperiment(b *strings.Builder, r *results, g group) {
 	for _, name := range who {
 		fmt.Fprintf(b, " %s |", name)
 	}
-	ratios := slices.ContainsFunc(who, isPeer) && slices.Contains(who, ours)
+	ratios := slices.ContainsFunc(who, isPeer) && slices.ContainsFunc(who, isOurs)
 	if ratios {
 		b.WriteString(" ours to best peer |")
 	}
@@ -156,7 +156,7 @@ func writeExperiment(b *strings.Builder, r *results, g group) {
 func ratioCell(r *results, p point) string {
 	peer, ok := r.bestOf(p, peers)
 	var parts []string
-	for _, name := range []string{ours, oursAlloc} {
+	for _, name := range []string{ours, oursAlloc, oursTCP} {
 		if mine, known := r.at(p, name); ok && known {
 			parts = append(parts, fmt.Sprintf("%.2f (%.2f)", mine.median/peer.median, mine.best/peer.best))
 		}
@@ -166,7 +166,7 @@ func ratioCell(r *results, p point) string {
 
 // order is that of columns.
 func order(name string) int {
-	return slices.Index([]string{ours, oursAlloc, openMPISingle, openMPITwo, mpichSingle, mpichTwo, channel}, name)
+	return slices.Index([]string{ours, oursAlloc, oursTCP, openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP, channel}, name)
 }
 
 func writeMethod(b *strings.Builder, r *results) {
@@ -178,7 +178,7 @@ windows of 64 messages, each window answered once; each size after a warm-up, wi
 of collectives, the time of a call with a barrier between calls, averaged over the ranks. Ours is in Go, that of the peers
 in C, with the same numbers of iterations. In each round every contender runs every experiment once, one after the
 other. Tables give the median of the rounds, and in brackets the best. The best peer is the better of both, in the better
-of their two configurations, at that size.
+of its configurations, at that size. Over TCP all use the loopback interface.
 
 `)
 	if r.Bind == bindCore {
