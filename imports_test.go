@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"btl/loop":               {"btl", "btl/faults", "progress"},
 	"btl/sm":                 {"btl", "btl/faults", "progress"},
 	"pml":                    {"btl", "request", "progress"},
-	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "request", "progress"}, // a harness
+	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a harness
 	"pml/simulate":           {"pml/simulation"},
 	"wireup":                 {},
 	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},

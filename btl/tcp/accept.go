@@ -128,7 +128,7 @@ func (s *stranger) step() int {
 		return 0
 	}
 	p := m.peer(int(h.from))
-	if p.met && p.nonce != h.fromNonce {
+	if p.met && p.nonce != h.fromNonce || m.injector.cut[p.rank] {
 		m.drop(s)
 		return 0
 	}

@@ -66,6 +66,10 @@ func (e *endpoint) ask() {
 // tryOnce begins an attempt.
 func (e *endpoint) tryOnce(now int64) {
 	m := e.m
+	if m.injector.cut[e.p.rank] {
+		e.missed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.to()))
+		return
+	}
 	fd, local, errno := m.dial(e.p.address)
 	if errno != 0 {
 		if local && errno == unix.EADDRNOTAVAIL {

@@ -15,6 +15,7 @@ var _ btl.Injector = (*module)(nil)
 type injector struct {
 	faults faults.Rules
 	fired  int
+	cut    map[int]bool // peers to whom there is no way
 }
 
 // ghost is a fragment of an incarnation that is over, to be sent in the next one.
@@ -41,6 +42,19 @@ func (m *module) Break(rank int) bool {
 	}
 	e := m.peers[rank].ep
 	return e != nil && e.phase == phaseReady && unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil
+}
+
+// Cut breaks the connection to a peer, and lets none be made, until it is mended. It is for tests.
+func (m *module) Cut(rank int, cut bool) {
+	if !cut {
+		delete(m.injector.cut, rank)
+		return
+	}
+	if m.injector.cut == nil {
+		m.injector.cut = map[int]bool{}
+	}
+	m.injector.cut[rank] = true
+	m.Break(rank)
 }
 
 // updateAll makes endpoints take the long way while faults are armed, and only then.

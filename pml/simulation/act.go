@@ -279,8 +279,11 @@ func (w *world) harm(r *rank, a action) {
 	switch a.kind {
 	case doInject:
 		f := btl.Fault{Kind: faultKinds[a.c%len(faultKinds)], Peer: other, After: a.c >> 4 % 4, Count: 1 + a.c>>8%2}
-		if f.Kind == btl.FaultLate {
+		switch {
+		case f.Kind == btl.FaultLate:
 			f.Count = a.c >> 8 % 20
+		case f.Kind == btl.FaultSilence && w.plan.transport == TCP:
+			f.Kind = btl.FaultErrorLost // a connection that says nothing is one to a peer that computes, and left alone
 		}
 		r.taps[rail].Module.(btl.Injector).Inject(f)
 	case doAim:

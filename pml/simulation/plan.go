@@ -16,10 +16,11 @@ type Transport int
 const (
 	Loop  Transport = iota // btl/loop
 	Verbs                  // btl/ibverbs on simhca
+	TCP                    // btl/tcp over loopback
 	Transports
 )
 
-func (t Transport) String() string { return [...]string{"loop", "verbs"}[t] }
+func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp"}[t] }
 
 // Ending is how the rails of a plan end.
 type Ending int

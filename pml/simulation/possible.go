@@ -209,6 +209,7 @@ RAILDOWN | down, newer | failing, older
 RAILDOWN | down, newer | gone
 RAILDOWN | down, newer | probing
 RAILDOWN | down, newer | up
+RAILDOWN | down, newer | unknown
 RAILDOWN | down, newer | up, older
 RAILDOWN | failing | failing, newer
 RAILDOWN | failing | failing, older

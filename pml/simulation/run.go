@@ -1,8 +1,9 @@
 // Package simulation runs the production code of package pml, with that of a transport and of package request, under a virtual
-// clock: random programs, random faults, healing, and then everything has to be as if nothing had happened. Same seed, same trace.
+// clock: random programs, random faults, healing, and then everything has to be as if nothing had happened. Same seed, same trace;
+// over TCP nearly, as the system has a say in it.
 //
 // A seed makes a plan (plan.go): what the ranks and rails are like, and a list of actions, some of which are faults. A world (world.go) does
-// them (act.go) on a network (network.go, verbs.go), and looks at every outcome (check.go). In the end all is mended, and what is left has
+// them (act.go) on a network (network.go, verbs.go, tcp.go), and looks at every outcome (check.go). In the end all is mended, and what is left has
 // to end and be gone (settle.go). A plan that fails can be shrunk (shrink.go) and drawn as a ladder between the ranks (ladder.go).
 //
 // # Invariants

@@ -7,7 +7,6 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/btl/loop"
 )
 
 // verbsNet is btl/ibverbs on simulated devices: one network for each rail, so that each has its own speed.
@@ -18,7 +17,7 @@ type verbsNet struct {
 	hcas    [][]*simhca.HCA // by rail, then rank
 	nodes   [][]*simhca.Node
 	addr    [][]verbs.GID
-	own     []*loop.Fabric // by rank: the way to itself
+	own     ownWays
 	randoms byte
 }
 
@@ -50,14 +49,9 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 		}
 		n.nodes, n.hcas, n.addr = append(n.nodes, nodes), append(n.hcas, hcas), append(n.addr, addr)
 	}
-	for range s.ranks {
-		f, err := loop.NewFabric(loop.Config{Seed: seed, Virtual: true, Rail: []loop.RailConfig{{Name: "own", MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2}}})
-		if err != nil {
-			return nil, err
-		}
-		n.own = append(n.own, f)
-	}
-	return n, nil
+	var err error
+	n.own, err = newOwnWays(seed, s)
+	return n, err
 }
 
 // gidOf is the address of a node's device, any of its port's.
@@ -82,10 +76,8 @@ func (n *verbsNet) Next() (at int64, ok bool) {
 			at, ok = int64(t), true
 		}
 	}
-	for _, f := range n.own {
-		if t, is := f.Next(); is && (!ok || t < at) {
-			at, ok = t, true
-		}
+	if t, is := n.own.next(); is && (!ok || t < at) {
+		at, ok = t, true
 	}
 	return at, ok
 }
@@ -95,9 +87,7 @@ func (n *verbsNet) AdvanceTo(at int64) {
 	for _, f := range n.rails {
 		f.AdvanceTo(time.Duration(n.now))
 	}
-	for _, f := range n.own {
-		f.AdvanceTo(n.now)
-	}
+	n.own.advanceTo(n.now)
 }
 
 // pass is for what little waiting a module does when it is closed.
@@ -116,7 +106,7 @@ func (c *counting) Read(b []byte) (int, error) {
 
 func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 	if rail == len(n.rails) {
-		return n.own[rank].Module(0, 0, ownEvents{ev, rank}, nil)
+		return n.own.module(rank, ev)
 	}
 	n.randoms++
 	return ibverbs.New(ibverbs.Config{
@@ -129,29 +119,6 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 }
 
 func (n *verbsNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
-
-// ownEvents is for a fabric of a single rank, which calls it 0.
-type ownEvents struct {
-	btl.Events
-	rank int
-}
-
-func (e ownEvents) Arrived(m btl.Module, _ int, tag btl.Tag, frag []byte) {
-	e.Events.Arrived(m, e.rank, tag, frag)
-}
-
-func (e ownEvents) Failed(m btl.Module, peer int, err *btl.Error) {
-	e.Events.Failed(m, e.peer(peer), err)
-}
-
-func (e ownEvents) Drained(m btl.Module, peer int) { e.Events.Drained(m, e.peer(peer)) }
-
-func (e ownEvents) peer(peer int) int {
-	if peer == btl.AllPeers {
-		return peer
-	}
-	return e.rank
-}
 
 func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
 	if fate&1 != 0 {

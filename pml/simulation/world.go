@@ -79,11 +79,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		w.ladder = newLadder(w)
 	}
 	var err error
-	if p.transport == Verbs {
-		w.net, err = newVerbsNet(p.seed, s)
-	} else {
-		w.net, err = newLoopNet(p.seed, s)
-	}
+	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet}[p.transport](p.seed, s)
 	if err != nil {
 		return nil, err
 	}

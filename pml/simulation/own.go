@@ -1,0 +1,62 @@
+package simulation
+
+import (
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+)
+
+// ownWays is the way of each rank to itself, where the network has none.
+type ownWays []*loop.Fabric
+
+func newOwnWays(seed uint64, s *setup) (ways ownWays, err error) {
+	for range s.ranks {
+		f, err := loop.NewFabric(loop.Config{Seed: seed, Virtual: true, Rail: []loop.RailConfig{{Name: "own", MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2}}})
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, f)
+	}
+	return ways, nil
+}
+
+func (o ownWays) next() (at int64, ok bool) {
+	for _, f := range o {
+		if t, is := f.Next(); is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
+
+func (o ownWays) advanceTo(at int64) {
+	for _, f := range o {
+		f.AdvanceTo(at)
+	}
+}
+
+func (o ownWays) module(rank int, ev btl.Events) (btl.Module, error) {
+	return o[rank].Module(0, 0, ownEvents{ev, rank}, nil)
+}
+
+// ownEvents is for a fabric of a single rank, which calls it 0.
+type ownEvents struct {
+	btl.Events
+	rank int
+}
+
+func (e ownEvents) Arrived(m btl.Module, _ int, tag btl.Tag, frag []byte) {
+	e.Events.Arrived(m, e.rank, tag, frag)
+}
+
+func (e ownEvents) Failed(m btl.Module, peer int, err *btl.Error) {
+	e.Events.Failed(m, e.peer(peer), err)
+}
+
+func (e ownEvents) Drained(m btl.Module, peer int) { e.Events.Drained(m, e.peer(peer)) }
+
+func (e ownEvents) peer(peer int) int {
+	if peer == btl.AllPeers {
+		return peer
+	}
+	return e.rank
+}

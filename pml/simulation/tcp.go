@@ -1,0 +1,133 @@
+package simulation
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/tcp"
+)
+
+// tcpNet is btl/tcp over loopback. Its time is virtual, but what is sent is there when the system has brought it; so the
+// same seed does not quite do the same again.
+type tcpNet struct {
+	setup *setup
+	now   int64
+	rails [][]tcpModule // by rail, then rank
+	own   ownWays
+	harms int
+}
+
+// tcpModule is what btl/tcp has for tests.
+type tcpModule interface {
+	btl.Module
+	Break(rank int) bool
+	Cut(rank int, cut bool)
+}
+
+func newTCPNet(seed uint64, s *setup) (network, error) {
+	n := &tcpNet{setup: s, rails: make([][]tcpModule, len(s.rails))}
+	for i := range n.rails {
+		n.rails[i] = make([]tcpModule, s.ranks)
+	}
+	var err error
+	n.own, err = newOwnWays(seed, s)
+	return n, err
+}
+
+func (n *tcpNet) Now() int64 { return n.now }
+
+func (n *tcpNet) Next() (at int64, ok bool) { return n.own.next() }
+
+// waitNanos is how much virtual time is worth a moment of the system's, in which it brings what is under way.
+const waitNanos = 1_000_000
+
+func (n *tcpNet) AdvanceTo(at int64) {
+	if at-n.now >= waitNanos {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+	n.now = max(n.now, at)
+	n.own.advanceTo(n.now)
+}
+
+// pass is for what little waiting a module does when it is closed.
+func (n *tcpNet) pass() { n.AdvanceTo(n.now + waitNanos) }
+
+func (n *tcpNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
+	if rail == len(n.rails) {
+		return n.own.module(rank, ev)
+	}
+	s := n.setup
+	m, err := tcp.New(tcp.Config{
+		Rank: rank, Size: s.ranks, Events: ev, Rail: "tcp" + string(rune('0'+rail)), Local: netip.MustParseAddr("127.0.0.1"),
+		Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"),
+		FragBytes: s.fragBytes, EagerBytes: s.fragBytes / 2, WindowFrags: s.slots, WindowBytes: max(4096, s.fragBytes*s.slots),
+		ConnectTimeout: time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.rails[rail][rank] = m.(tcpModule)
+	return m, nil
+}
+
+func (n *tcpNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
+
+// cut ends the connection of two ranks, or keeps one from being made. Of a connection both ends see the end.
+func (n *tcpNet) cut(a, b, rail, fate int, _ bool) {
+	if fate&1 != 0 {
+		a, b = b, a
+	}
+	n.rails[rail][a].Cut(b, true)
+	if fate&2 != 0 {
+		n.rails[rail][b].Cut(a, true)
+	}
+}
+
+func (n *tcpNet) mend(a, b, rail int) {
+	n.rails[rail][a].Cut(b, false)
+	n.rails[rail][b].Cut(a, false)
+}
+
+func (n *tcpNet) port(rank, rail int, up bool, _ int) {
+	for other, m := range n.rails[rail] {
+		if other != rank {
+			m.Cut(rank, !up)
+			n.rails[rail][rank].Cut(other, !up)
+		}
+	}
+}
+
+var errHarm = errors.New("the simulation has it fail")
+
+// device has a connection of a rank end, all of them, or the rail fail.
+func (n *tcpNet) device(rank, rail, what, after int) {
+	m := n.rails[rail][rank]
+	switch what % 3 {
+	case 0:
+		if m.Break((rank + 1 + after%(n.setup.ranks-1)) % n.setup.ranks) {
+			n.harms++
+		}
+	case 1:
+		for other := range n.setup.ranks {
+			if other != rank && m.Break(other) {
+				n.harms++
+			}
+		}
+	case 2:
+		m.Fail(errHarm)
+		n.harms++
+	}
+}
+
+func (n *tcpNet) losesDevice(int) bool { return false }
+
+// slow does nothing: what is late over TCP is what nobody looks at.
+func (n *tcpNet) slow(int, int64) {}
+
+func (n *tcpNet) fired() int { return n.harms }
+
+func (n *tcpNet) close() {}
