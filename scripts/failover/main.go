@@ -29,6 +29,7 @@ var (
 	lost    = flag.Bool("lost", false, "the peer is to be lost for good")
 	grace   = flag.Duration("grace", 10*time.Second, "pml.grace, within which that has to be said")
 	unhurt  = flag.Bool("unhurt", false, "no rail need fail")
+	goesOn  = flag.Bool("goes-on", false, "there is traffic while the fault is there")
 	mute    = flag.Bool("mute", false, "rank 0 sends nothing while the fault is there, and rank 1 only waits for it")
 	strict  = flag.Bool("marks", false, "over a mark, the case has failed; else that is only told: a busy machine is slow")
 	devices = flag.String("netdevs", "r0,r1", "network devices of the rails, whose counters tell whether they are used")

@@ -170,6 +170,7 @@ func judge(a, b *figures, t times, used []string) (string, error) {
 	bad(a.Malformed+b.Malformed+a.Illegal+b.Illegal > 0, "malformed or illegal")
 	over(a.Failed != a.Returned || b.Failed != b.Returned, "not as many returned as failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
 	bad(!*unhurt && a.Failed+b.Failed == 0, "no rail has failed")
+	bad(*goesOn && a.During+b.During == 0, "no traffic meanwhile")
 	// It takes both ranks some turns, which a mute one does not make.
 	over(swap > 50*time.Millisecond+2*stall && !*mute, "switched after %v", swap)
 	over(gap > quiet+*retry+100*time.Millisecond+stall && !strings.HasPrefix(*name, "both") && !*mute, "a gap of %v", gap)
