@@ -122,16 +122,9 @@ func (r *rails) card() wireup.Card {
 // late: a peer is first needed at any time, also in the middle of a turn of the engine,
 // which does not wait, or while the connection to the manager waits in a barrier.
 func (r *rails) readCards() error {
-	r.cards = make([]wireup.Card, r.job.size)
-	for rank := range r.cards {
-		if rank == r.job.rank {
-			continue
-		}
-		card, err := r.client.GetCard(rank)
-		if err != nil {
-			return fmt.Errorf("rank %d: %w", rank, err)
-		}
-		r.cards[rank] = card
+	var err error
+	if r.cards, err = r.client.GetCards(); err != nil {
+		return err
 	}
 	if err := r.shareSecret(); err != nil {
 		return err

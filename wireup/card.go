@@ -167,7 +167,12 @@ func (d *cardReader) text(mostBytes int) []byte {
 }
 
 // CardKey is the key under which rank's card is Put.
-func CardKey(rank int) string { return "mpigo-card-" + strconv.Itoa(rank) }
+func CardKey(rank int) string { return cardPrefix + strconv.Itoa(rank) }
+
+const cardPrefix = "mpigo-card-"
+
+// maxCardWords bounds the pieces of one card, which are of valLenMax bytes at our own manager, and have "/N" behind their keys.
+const maxCardWords = (MaxValueBytes/3+1)*4/(valLenMax/2) + 1
 
 // PutCard publishes this rank's card. Errors as Put, and ErrCard.
 func (c *Client) PutCard(card Card) error {
@@ -184,7 +189,41 @@ func (c *Client) GetCard(rank int) (Card, error) {
 	if err := checkRank(rank, c.size); err != nil {
 		return Card{}, fmt.Errorf("wireup: card: %w", err)
 	}
-	b, err := c.Get(CardKey(rank))
+	return cardOf(rank, c.getWord)
+}
+
+// GetCards returns the cards that the other ranks published before the last Barrier, by rank; the
+// own place is empty. Our own manager is asked once for all of them. Errors as GetCard.
+func (c *Client) GetCards() ([]Card, error) {
+	word := c.getWord
+	if c.getsAll {
+		words, err := c.getWords(cardPrefix, c.size*maxCardWords)
+		if err != nil {
+			return nil, err
+		}
+		word = func(name string) (string, error) {
+			text, found := words[name]
+			if !found {
+				return "", notFound(name)
+			}
+			return text, nil
+		}
+	}
+	cards := make([]Card, c.size)
+	for rank := range cards {
+		if rank == c.rank {
+			continue
+		}
+		var err error
+		if cards[rank], err = cardOf(rank, word); err != nil {
+			return nil, err
+		}
+	}
+	return cards, nil
+}
+
+func cardOf(rank int, word func(name string) (string, error)) (Card, error) {
+	b, err := assemble(CardKey(rank), word)
 	if err != nil {
 		return Card{}, err
 	}

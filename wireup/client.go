@@ -45,6 +45,7 @@ type Client struct {
 	size    int
 	kvsName string
 	limits  limits
+	getsAll bool // the manager knows getAll
 
 	// turn is held for a whole exchange, request and answer.
 	turn   sync.Mutex
@@ -57,6 +58,7 @@ type Client struct {
 	closed atomic.Bool
 
 	secret secretState
+	nodes  nodesState
 }
 
 // limits are what the manager takes, from its answer to get_maxes.
@@ -114,6 +116,7 @@ func (c *Client) handshake() error {
 	if c.limits.valueBytes, err = maxes.number("vallen_max", minPieceBytes+1, math.MaxInt32); err != nil {
 		return maxes.nonsense("get_maxes", err)
 	}
+	_, c.getsAll = maxes.get(getAll)
 	name, err := c.exchange("get_my_kvsname", "my_kvsname")
 	if err != nil {
 		return err
@@ -262,6 +265,11 @@ func (c *Client) exchange(cmd, wantCmd string, pairs ...string) (answer, error) 
 func (c *Client) exchangeWithin(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
+	return c.ask(timeout, cmd, wantCmd, pairs...)
+}
+
+// ask is exchangeWithin for who holds turn.
+func (c *Client) ask(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
 	if c.broken != nil {
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(c.broken))
 	}
@@ -269,6 +277,11 @@ func (c *Client) exchangeWithin(timeout time.Duration, cmd, wantCmd string, pair
 		c.broken = err
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(err))
 	}
+	return c.hear(timeout, cmd, wantCmd)
+}
+
+// hear takes one line of the answer to cmd, whose command has to be wantCmd. The caller holds turn.
+func (c *Client) hear(timeout time.Duration, cmd, wantCmd string) (answer, error) {
 	line, err := c.read(timeout)
 	if err != nil {
 		c.broken = err

@@ -13,7 +13,7 @@
 //	client.Barrier()                   // 2. from here on every card can be read
 //	secret, err := client.Secret()     // 3. the first Barrier has agreed on it
 //	…
-//	client.GetCard(peer)               // whenever a peer is first talked to
+//	client.GetCards()                  // or GetCard(peer), whenever a peer is first talked to
 //	…
 //	client.Barrier()                   // nobody needs anybody any more
 //	client.Finalize()                  // leave in order
@@ -46,6 +46,16 @@
 // With PMI_PORT and PMI_ID in place of PMI_FD, PMI_RANK and PMI_SIZE the process
 // connects by itself and says cmd=initack pmiid=1 before anything else; the
 // manager answers cmd=initack, cmd=set size=2, cmd=set rank=1, cmd=set debug=0.
+//
+// Our own manager also knows a request of ours, for what would otherwise be a get for each rank by each rank. It says so, for our own
+// client, in a word of its answer to get_maxes, and no other manager is ever asked:
+//
+//	cmd=get_maxes →
+//	                                           ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
+//	cmd=mpigo_get_all kvsname=job prefix=mpigo-card- →
+//	                                           ← cmd=mpigo_get_all_result rc=0 count=2
+//	                                           ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
+//	                                           ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
 //
 // # The life of a job at its launcher
 //

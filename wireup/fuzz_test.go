@@ -31,6 +31,7 @@ func FuzzServerLine(f *testing.F) {
 	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=j key=a value=b\ncmd=barrier_in\ncmd=get kvsname=j key=a\ncmd=finalize\n", 0)
 	f.Add("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=3 message=%41+b\n", AnyRank)
 	f.Add("cmd=init pmi_version=1\nmcmd=spawn\ntotspawns=1\nspawnssofar=1\nendcmd\ncmd=lookup_name service=x\n", 0)
+	f.Add("cmd=init pmi_version=1\ncmd=put kvsname=j key=ab value=b\ncmd=put kvsname=j key=aa value=\ncmd=barrier_in\ncmd=mpigo_get_all kvsname=j prefix=a\ncmd=mpigo_get_all kvsname=j\n", 0)
 	f.Add("cmd=init\x00pmi_version=1\n", 0)
 	f.Add("cmd=barrier_in\ncmd=", 0)
 	f.Fuzz(func(t *testing.T, said string, rank int) {
@@ -59,6 +60,11 @@ func FuzzClientReply(f *testing.F) {
 	f.Add(hello + "cmd=put_result\ncmd=get_result value=\x00\n")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=2 state=5\n")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=3 state=6\n")
+	const ours = "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 mpigo_get_all=1\ncmd=my_kvsname kvsname=j\n" +
+		"cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result rc=1\ncmd=get_result rc=1\ncmd=get_result rc=1\ncmd=get_result rc=1\n"
+	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.AgAAAAA\ncmd=mpigo_word key=mpigo-card-2 value=5.AgAAAAA\n")
+	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.Ag\ncmd=mpigo_word key=mpigo-card-1 value=AAA\n")
+	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=99999999\ncmd=mpigo_word\n")
 	f.Fuzz(func(t *testing.T, said string) {
 		c, err := NewClient(&cannedConn{Reader: strings.NewReader(said)}, 0, 3)
 		if err != nil {
@@ -77,6 +83,9 @@ func FuzzClientReply(f *testing.F) {
 			require.Len(t, secret, SecretBytes)
 		}
 		_, _ = c.GetCard(1)
+		if cards, err := c.GetCards(); err == nil {
+			require.Len(t, cards, 3)
+		}
 		_, _ = c.AppNum()
 		_ = c.Abort(1, said)
 		_ = c.Finalize()

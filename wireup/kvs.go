@@ -3,8 +3,10 @@ package wireup
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // How a value of any bytes fits in a key-value space of short words: it is
@@ -60,7 +62,12 @@ func (c *Client) Get(key string) ([]byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	first, err := c.getWord(pieceKey(key, 0))
+	return assemble(key, c.getWord)
+}
+
+// assemble puts together the value of a key from its pieces, which word gets by their names.
+func assemble(key string, word func(name string) (string, error)) ([]byte, error) {
+	first, err := word(pieceKey(key, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +78,7 @@ func (c *Client) Get(key string) ([]byte, error) {
 	}
 	want := wordEncoding.EncodedLen(size)
 	for i := 1; len(text) < want; i++ {
-		piece, err := c.getWord(pieceKey(key, i))
+		piece, err := word(pieceKey(key, i))
 		if err != nil {
 			return nil, err
 		}
@@ -87,9 +94,30 @@ func (c *Client) Get(key string) ([]byte, error) {
 	return value, nil
 }
 
+// nodesState is what the manager has said of nodes, once it was asked. Who holds mu may
+// wait for the client's turn, never the other way round.
+type nodesState struct {
+	mu    sync.Mutex
+	known bool
+	of    []int
+}
+
 // NodeOf returns the node of each rank as an index, nil if the manager does not
-// say. The indices are the manager's; equal means the same node.
+// say. The indices are the manager's; equal means the same node. The manager is asked once. The slice is the caller's.
 func (c *Client) NodeOf() ([]int, error) {
+	c.nodes.mu.Lock()
+	defer c.nodes.mu.Unlock()
+	if !c.nodes.known {
+		nodeOf, err := c.askNodes()
+		if err != nil {
+			return nil, err
+		}
+		c.nodes.of, c.nodes.known = nodeOf, true
+	}
+	return slices.Clone(c.nodes.of), nil
+}
+
+func (c *Client) askNodes() ([]int, error) {
 	a, found, err := c.lookUp(mappingKey)
 	if err != nil || !found {
 		return nil, err
@@ -145,10 +173,44 @@ func (c *Client) getWord(name string) (string, error) {
 		return "", err
 	}
 	if !found {
-		return "", fmt.Errorf("wireup: get %s: %w", name, ErrNotFound)
+		return "", notFound(name)
 	}
 	value, _ := a.get("value")
 	return value, nil
+}
+
+func notFound(name string) error { return fmt.Errorf("wireup: get %s: %w", name, ErrNotFound) }
+
+// getWords asks for all that is visible under keys that begin with prefix, at most that many.
+func (c *Client) getWords(prefix string, most int) (map[string]string, error) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	a, err := c.ask(c.timeout, getAll, getAllResult, "kvsname", c.kvsName, "prefix", prefix)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.refusal(getAll); err != nil {
+		return nil, err
+	}
+	count, err := a.number("count", 0, most)
+	words := make(map[string]string)
+	for range count {
+		if a, err = c.hear(c.timeout, getAll, getAllWord); err != nil {
+			return nil, err
+		}
+		key, _ := a.get("key")
+		value, _ := a.get("value")
+		if _, again := words[key]; again || !strings.HasPrefix(key, prefix) {
+			err = fmt.Errorf("key %q", clip(key))
+			break
+		}
+		words[key] = value
+	}
+	if err != nil {
+		c.broken = a.nonsense(getAll, err)
+		return nil, c.broken
+	}
+	return words, nil
 }
 
 // lookUp asks for one key. Managers say no in their own ways: rc=-1, rc=1, with

@@ -1,5 +1,11 @@
 package wireup
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // kvs is the key-value space of one job. What is put becomes visible with
 // commit, at the barrier, for a program must not come to rely on more than other
 // process managers give. Its server's lock guards it.
@@ -10,6 +16,13 @@ type kvs struct {
 	bytes    int // of keys and values in both
 	maxKeys  int
 	maxBytes int
+
+	told listing // the last that was asked for: every rank asks for the same
+}
+
+// listing is what is visible under keys with a prefix, as getAll's answer.
+type listing struct {
+	prefix, text string // text "": not made, or something else has become visible
 }
 
 func newKVS(maxKeys, maxBytes int) kvs {
@@ -36,7 +49,31 @@ func (k *kvs) get(key string) (string, bool) {
 	return value, ok
 }
 
+// list is the answer to getAll, in order of keys.
+func (k *kvs) list(prefix string) string {
+	if k.told.text != "" && k.told.prefix == prefix {
+		return k.told.text
+	}
+	var keys []string
+	for key := range k.visible {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	var b strings.Builder
+	b.WriteString(formatLine(getAllResult, "rc", "0", "count", strconv.Itoa(len(keys))))
+	for _, key := range keys {
+		b.WriteString(formatLine(getAllWord, "key", key, "value", k.visible[key]))
+	}
+	k.told = listing{strings.Clone(prefix), b.String()}
+	return k.told.text
+}
+
 func (k *kvs) commit() {
+	if len(k.staged) > 0 {
+		k.told = listing{}
+	}
 	for key, value := range k.staged {
 		if old, again := k.visible[key]; again {
 			k.keys--

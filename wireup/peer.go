@@ -141,7 +141,7 @@ func (p *peer) line(line string) error {
 		return p.init(m)
 	case "get_maxes":
 		return p.answer("maxes", "kvsname_max", strconv.Itoa(kvsNameMax),
-			"keylen_max", strconv.Itoa(keyLenMax), "vallen_max", strconv.Itoa(valLenMax))
+			"keylen_max", strconv.Itoa(keyLenMax), "vallen_max", strconv.Itoa(valLenMax), getAll, "1")
 	case "get_appnum":
 		app := 0
 		if p.s.cfg.AppNum != nil {
@@ -156,6 +156,8 @@ func (p *peer) line(line string) error {
 		return p.put(m)
 	case "get":
 		return p.get(m)
+	case getAll:
+		return p.getAll(m)
 	case "barrier_in":
 		p.inBarrier = true
 		p.s.enterBarrier(p.rank)
@@ -282,6 +284,21 @@ func (p *peer) get(m message) error {
 	return p.answer("get_result", "rc", "-1", "msg", why, "value", "unknown")
 }
 
+// getAll answers with all that is visible under keys with a prefix.
+func (p *peer) getAll(m message) error {
+	prefix, _ := m.get("prefix")
+	if name, _ := m.get("kvsname"); name != p.s.cfg.JobID {
+		return p.answer(getAllResult, "rc", "-1", "msg", "no_such_kvs")
+	}
+	if len(prefix) > keyLenMax {
+		return p.answer(getAllResult, "rc", "-1", "msg", "bad_key")
+	}
+	p.s.mu.Lock()
+	text := p.s.kvs.list(prefix)
+	p.s.mu.Unlock()
+	return p.write(text)
+}
+
 // keyOf takes a put or get apart; why says what is wrong with it.
 func (p *peer) keyOf(m message) (key, value, why string) {
 	key, _ = m.get("key")
@@ -363,10 +380,20 @@ func (p *peer) write(text string) error {
 	return nil
 }
 
+// send writes one answer. A long one takes its time, as long as the process reads on.
 func (p *peer) send(text string) error {
-	if err := p.conn.SetWriteDeadline(time.Now().Add(p.s.cfg.WriteTimeout)); err != nil {
-		return err
+	for text != "" {
+		if err := p.conn.SetWriteDeadline(time.Now().Add(p.s.cfg.WriteTimeout)); err != nil {
+			return err
+		}
+		n := min(len(text), sendBytes)
+		if _, err := p.conn.Write([]byte(text[:n])); err != nil {
+			return err
+		}
+		text = text[n:]
 	}
-	_, err := p.conn.Write([]byte(text))
-	return err
+	return nil
 }
+
+// sendBytes is how much a process has to read within the time for a write.
+const sendBytes = 32 << 10

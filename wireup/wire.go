@@ -39,6 +39,14 @@ const (
 // state=N, its State. It is not PMI-1's, which knows no such answer.
 const barrierFailed = "barrier_failed"
 
+// getAll asks our server for all that is visible under keys that begin with prefix=. The answer says count=N, and N lines follow, each with one
+// key= and its value=. It is not PMI-1's: only a manager that has this word in its answer to get_maxes is asked.
+const (
+	getAll       = "mpigo_get_all"
+	getAllResult = "mpigo_get_all_result"
+	getAllWord   = "mpigo_word"
+)
+
 // mappingKey is where a process manager says which rank is on which node.
 const mappingKey = "PMI_process_mapping"
 
