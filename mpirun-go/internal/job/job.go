@@ -25,7 +25,9 @@ import (
 // A Host is a place where ranks are started: this machine (procs.Local), or another one (remote.Host).
 type Host interface {
 	Name() string
-	Start(procs.Spec) (*procs.Proc, error)
+	// StartAll starts ranks in order, until one cannot be started. It calls started for each, with an error if there is one. When that
+	// says no, those that are on their way to another machine are started all the same.
+	StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool))
 	SignalGroups(syscall.Signal) // to every rank and what it started
 	KillGroups()                 // the same with SIGKILL
 	Kill()                       // and to what has left the ranks' process groups
@@ -185,27 +187,26 @@ func (r *run) start() {
 
 // startHere starts rank after rank, until all run or something has gone wrong.
 func (r *run) startHere() {
-	for i := 0; i < len(r.cfg.Specs) && !r.failed(); i++ {
-		proc, err := r.cfg.Hosts[0].Start(r.cfg.Specs[i])
+	r.cfg.Hosts[0].StartAll(r.cfg.Specs, func(spec procs.Spec, proc *procs.Proc, err error) bool {
 		if err != nil {
-			r.onStartError(i, err)
-			break
+			r.onStartError(spec.Rank, err)
+			return false
 		}
 		r.watch(proc)
-		for quiet := false; !quiet; {
+		for {
 			select {
 			case f := <-r.calls:
 				f()
 			case sig := <-r.cfg.Signals:
 				r.onSignal(sig)
 			default:
-				quiet = true
+				return !r.failed()
 			}
 		}
-	}
+	})
 }
 
-// startAll starts the ranks of all hosts at once, on each host one after another, until all run or something has gone wrong.
+// startAll starts the ranks of all hosts at once, until all run or something has gone wrong.
 func (r *run) startAll() {
 	specs := make([][]procs.Spec, len(r.cfg.Hosts))
 	for _, spec := range r.cfg.Specs {
@@ -219,20 +220,28 @@ func (r *run) startAll() {
 					r.allStarted()
 				}
 			})
-			for _, spec := range specs[i] {
-				select {
-				case <-r.noMore:
-					return
-				default:
-				}
-				proc, err := host.Start(spec)
+			if r.enough() {
+				return
+			}
+			host.StartAll(specs[i], func(spec procs.Spec, proc *procs.Proc, err error) bool {
 				if err != nil {
 					r.post(func() { r.onStartError(spec.Rank, err) })
-					return
+					return false
 				}
 				r.post(func() { r.late(r.watch(proc)) })
-			}
+				return !r.enough()
+			})
 		}()
+	}
+}
+
+// enough is whether no more ranks are to be started. It is for all.
+func (r *run) enough() bool {
+	select {
+	case <-r.noMore:
+		return true
+	default:
+		return false
 	}
 }
 

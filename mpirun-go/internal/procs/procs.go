@@ -200,6 +200,16 @@ func fork(spec Spec, files descriptors, pidfd *int, all *unix.CPUSet, allErr err
 	})
 }
 
+// StartAll starts ranks one after another, and calls started for each, until one cannot be started or started says no. An error is a *StartError.
+func (l *Local) StartAll(specs []Spec, started func(Spec, *Proc, error) (goOn bool)) {
+	for _, spec := range specs {
+		proc, err := l.Start(spec)
+		if !started(spec, proc, err) || err != nil {
+			return
+		}
+	}
+}
+
 // Start starts one rank. The error is a *StartError.
 func (l *Local) Start(spec Spec) (*Proc, error) {
 	p := &Proc{Rank: spec.Rank, ended: make(chan struct{})}

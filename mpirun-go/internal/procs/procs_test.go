@@ -154,6 +154,41 @@ func TestStartErrors(t *testing.T) {
 	assert.Equal(t, 1, (&StartError{Err: errors.New("other")}).Status())
 }
 
+// Ranks are started in order, until one cannot be or enough are.
+func TestStartAll(t *testing.T) {
+	l := newLocal(t)
+	start := func(enough int, scripts ...string) (ranks []int, last error) {
+		var specs []Spec
+		for rank, script := range scripts {
+			spec := shell(l, script)
+			spec.Rank = rank
+			if script == "" {
+				spec.Path = filepath.Join(t.TempDir(), "missing")
+			}
+			specs = append(specs, spec)
+		}
+		l.StartAll(specs, func(spec Spec, p *Proc, err error) bool {
+			ranks, last = append(ranks, spec.Rank), err
+			if err == nil {
+				assert.Equal(t, spec.Rank, p.Rank)
+				assert.True(t, wait(t, p).OK())
+			}
+			return len(ranks) < enough
+		})
+		return ranks, last
+	}
+	ranks, err := start(9, "exit 0", "exit 0", "exit 0")
+	require.NoError(t, err)
+	assert.Equal(t, []int{0, 1, 2}, ranks)
+	ranks, err = start(2, "exit 0", "exit 0", "exit 0")
+	require.NoError(t, err)
+	assert.Equal(t, []int{0, 1}, ranks)
+	ranks, err = start(9, "exit 0", "", "exit 0")
+	var failed *StartError
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, []int{0, 1}, ranks)
+}
+
 func descriptorsOpen(t *testing.T) int {
 	fds, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)

@@ -29,6 +29,7 @@ type daemon struct {
 	cached error // why there is no cache
 
 	ranks    map[uint32]*hosted
+	refused  *failure // why a rank could not be started: none is any more
 	files    map[uint32]*inbox
 	launcher attention
 	branches []*branch

@@ -97,8 +97,21 @@ func newFar(h *Host, rank uint32, stdin bool) *far {
 	return k
 }
 
-// Start starts one rank. The error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
-func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
+// StartAll asks for all ranks at once, and calls started for each, in order, when it is known what has come of it. The daemon starts one after another, until one
+// cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
+func (h *Host) StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool)) {
+	asked := make([]*far, len(specs))
+	for i, spec := range specs {
+		asked[i] = h.ask(spec)
+	}
+	for i, spec := range specs {
+		proc, err := asked[i].await()
+		started(spec, proc, err)
+	}
+}
+
+// ask asks for a rank. It returns nil if the host is lost.
+func (h *Host) ask(spec procs.Spec) *far {
 	rank := uint32(spec.Rank)
 	k := newFar(h, rank, spec.Stdin != procs.StdinNull)
 	if k.stdin != nil {
@@ -107,22 +120,29 @@ func (h *Host) Start(spec procs.Spec) (*procs.Proc, error) {
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
-		return nil, procs.ErrLost
+		return nil
 	}
 	h.ranks[rank] = k
 	h.mu.Unlock()
 	h.post(kindStart, 0, rank, encodeSpec(spec))
+	return k
+}
 
+// await waits until the rank has been started, or has not.
+func (k *far) await() (*procs.Proc, error) {
+	if k == nil {
+		return nil, procs.ErrLost
+	}
 	var s started
 	select {
 	case s = <-k.started:
-	case <-h.gone:
+	case <-k.host.gone:
 		s.err = procs.ErrLost
 	}
 	if s.err != nil {
 		return nil, s.err
 	}
-	p := &procs.Proc{Rank: spec.Rank, PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Elsewhere: k}
+	p := &procs.Proc{Rank: int(k.rank), PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Elsewhere: k}
 	if k.stdin != nil {
 		p.Stdin = k.stdin
 	}

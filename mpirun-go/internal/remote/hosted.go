@@ -27,10 +27,15 @@ func (d *daemon) start(f frame) error {
 	if d.ranks[f.rank] != nil {
 		return fmt.Errorf("%w: rank %d comes again", ErrProtocol, f.rank)
 	}
+	if d.refused != nil { // the launcher asks for many at once, and the job has failed
+		d.post(kindFailed, 0, f.rank, d.refused.encode())
+		return nil
+	}
 	spec.Rank = int(f.rank)
 	spec.Env = hereBound(spec.Env, os.Environ())
 	proc, fail := d.fork(spec)
 	if fail != nil {
+		d.refused = fail
 		d.post(kindFailed, 0, f.rank, fail.encode())
 		return nil
 	}

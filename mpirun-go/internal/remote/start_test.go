@@ -1,0 +1,97 @@
+package remote
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+)
+
+// taken are the frames that were posted and not written yet.
+func taken(l *link) []frame {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames := l.urgent
+	l.urgent = nil
+	return frames
+}
+
+// All ranks of a host are asked for before the first one has answered, and what comes of each is told in order.
+func TestStartAll(t *testing.T) {
+	h := newHost(&Cluster{}, 3, "n1")
+	h.link = newLink()
+	specs := []procs.Spec{{Rank: 4, Path: "/a", Args: []string{"a"}}, {Rank: 5, Path: "/b", Args: []string{"b"}}, {Rank: 7, Path: "/c", Args: []string{"c"}}}
+	type outcome struct {
+		rank, pid int
+		err       error
+	}
+	told := make(chan outcome)
+	go func() {
+		defer close(told)
+		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
+			o := outcome{rank: spec.Rank, err: err}
+			if err == nil {
+				assert.Equal(t, spec.Rank, p.Rank)
+				o.pid = p.PID
+			}
+			told <- o
+			return false // they are on their way all the same
+		})
+	}()
+	var asked []frame
+	require.Eventually(t, func() bool { asked = append(asked, taken(h.link)...); return len(asked) == len(specs) }, time.Minute, time.Millisecond)
+	for i, f := range asked {
+		assert.Equal(t, kindStart, f.kind)
+		assert.Equal(t, uint16(3), f.host)
+		assert.Equal(t, uint32(specs[i].Rank), f.rank)
+	}
+	require.NoError(t, h.take(frame{kind: kindFailed, rank: 5, payload: failure{path: "/b", errno: 2}.encode()}))
+	require.NoError(t, h.take(frame{kind: kindStarted, rank: 4, payload: appendNumber(nil, 44)}))
+	assert.Equal(t, outcome{rank: 4, pid: 44}, <-told)
+	second := <-told
+	var failed *procs.StartError
+	require.ErrorAs(t, second.err, &failed)
+	assert.Equal(t, 5, second.rank)
+	h.lose(errors.New("gone"))
+	third := <-told
+	assert.Equal(t, 7, third.rank)
+	assert.ErrorIs(t, third.err, procs.ErrLost)
+	_, more := <-told
+	assert.False(t, more)
+
+	h.StartAll(specs[:1], func(_ procs.Spec, _ *procs.Proc, err error) bool {
+		assert.ErrorIs(t, err, procs.ErrLost)
+		return true
+	})
+}
+
+// A daemon that cannot start a rank starts none of those that were asked for with it.
+func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
+	local, err := procs.NewLocal("n1", "test", nil)
+	require.NoError(t, err)
+	defer local.Close()
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}}
+	missing, mark := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "mark")
+	for rank, spec := range []procs.Spec{
+		{Path: missing, Args: []string{"missing"}},
+		{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}},
+	} {
+		require.NoError(t, d.take(frame{kind: kindStart, rank: uint32(rank), payload: encodeSpec(spec)}, nil))
+	}
+	answers := taken(d.up)
+	require.Len(t, answers, 2)
+	for rank, f := range answers {
+		assert.Equal(t, kindFailed, f.kind)
+		assert.Equal(t, uint32(rank), f.rank)
+		e, err := decodeFailure(f.payload)
+		require.NoError(t, err)
+		assert.Equal(t, missing, e.path)
+	}
+	assert.Empty(t, d.ranks)
+	assert.NoFileExists(t, mark)
+}
