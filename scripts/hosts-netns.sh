@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes N hosts of this machine: network namespaces n1 to nN on a bridge, each with its own address, host name and
-# sshd, with keys and configuration that nobody else uses; and takes all of it away again.
+# sshd and home directory, with keys and configuration that nobody else uses; and takes all of it away again.
 # Usage: hosts-netns.sh N [COMMAND…]   runs COMMAND with AGENT in its environment, for mpirun-go --agent "$AGENT" -H n1,n2;
 # without COMMAND: a few jobs, which have to go well. Needs root, openssh-server and iproute2.
 set -euo pipefail
@@ -30,6 +30,7 @@ ip link set "$net" up
 ip addr add 10.77.255.254/16 dev "$net"
 for i in $(seq "$hosts"); do
     ns=$net-n$i address=10.77.$((i / 200)).$((i % 200 + 1))
+    mkdir "$out/home.$i"
     ip netns add "$ns"
     ip link add "$net.$i" type veth peer name eth0 netns "$ns"
     ip link set "$net.$i" master "$net" up
@@ -47,7 +48,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 PidFile none
-SetEnv XDG_CACHE_HOME=$out/cache.$i
+SetEnv HOME=$out/home.$i XDG_CACHE_HOME=$out/home.$i/.cache
 CONF
     ip netns exec "$ns" unshare --uts sh -c "hostname n$i; exec /usr/sbin/sshd -D -e -f $out/sshd.$i" 2>"$out/log.$i" &
     pids+=($!)
