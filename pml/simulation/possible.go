@@ -159,6 +159,7 @@ RNDVRESTARTNOTIFY | restarting | receiving
 `
 
 const rare = `
+CREDIT | failing | failing
 CREDIT | reachable | stranded
 FIN | eager | receiving
 FIN | waiting for the receiver | receiving
@@ -191,6 +192,7 @@ PROBE | probing, newer | gone
 PROBE | probing, newer | probing
 PROBE | probing, newer | probing, newer
 PROBE | probing, newer | unknown
+PROBE | probing, newer | up
 PROBE | up | failing
 PROBE | up | up
 PROBE | up, newer | failing, newer
@@ -208,8 +210,9 @@ RAILDOWN | down, newer | failing
 RAILDOWN | down, newer | failing, older
 RAILDOWN | down, newer | gone
 RAILDOWN | down, newer | probing
-RAILDOWN | down, newer | up
+RAILDOWN | down, newer | probing, older
 RAILDOWN | down, newer | unknown
+RAILDOWN | down, newer | up
 RAILDOWN | down, newer | up, older
 RAILDOWN | failing | failing, newer
 RAILDOWN | failing | failing, older
@@ -237,8 +240,21 @@ RAILDOWN | up, newer | failing, newer
 RAILDOWNACK | down | failing, newer
 RAILDOWNACK | down, older | down, newer
 RAILDOWNACK | down, older | failing, newer
+RAILDOWNACK | failing | down
+RAILDOWNACK | failing | down, newer
+RAILDOWNACK | failing | failing, newer
+RAILDOWNACK | failing | probing, newer
 RAILDOWNACK | failing, newer | failing
+RAILDOWNACK | failing, older | down
+RAILDOWNACK | failing, older | down, newer
 RAILDOWNACK | probing | down
+RAILDOWNACK | probing | down, newer
 RAILDOWNACK | probing | failing
+RAILDOWNACK | probing | probing, newer
+RAILDOWNACK | probing, older | down
+RAILDOWNACK | probing, older | down, newer
+RAILDOWNACK | probing, older | failing
+RAILDOWNACK | probing, older | probing, newer
 RAILDOWNACK | up, newer | failing
+RNDVRESTARTNOTIFY | gone | receiving
 `
