@@ -3,6 +3,8 @@ package comm_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,6 +144,20 @@ func TestProcesses(t *testing.T) {
 		got = launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1")
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, `mpigo: world: init: rank \d: rail tcp: this machine has no interface or address that is included, but lo `, got.stderr)
+	})
+	t.Run("ports", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		taken := l.Addr().(*net.TCPAddr).Port
+		ports := func(last int) string { return fmt.Sprintf("tcp.ports=%d-%d", taken, last) }
+		flags := []string{"--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set"}
+		got := launch(3, "calls", append(flags, ports(min(taken+200, 65535)))...)
+		assert.Equal(t, outcome{0, "calls done\n", ""}, got)
+		got = launch(2, "calls", append(flags, ports(taken))...)
+		assert.Equal(t, 1, got.status)
+		assert.Regexp(t, fmt.Sprintf(`(?m)^mpigo: world: init: rank \d: rail tcp:lo: listen on 127.0.0.1: none of ports %d to %d is free: `+
+			`address already in use \(%s: each rank of a machine takes one\)$`, taken, taken, ports(taken)), got.stderr)
 	})
 	t.Run("without a transport", func(t *testing.T) {
 		got := launch(3, "calls", "--btl", "self,ibverbs,sm", "--set", "ibverbs.devices=nowhere")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
@@ -34,6 +35,9 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 			for _, l := range made {
 				err = errors.Join(err, l.module.Close())
 			}
+			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one)", err, set.String("tcp.ports"))
+			}
 			return err
 		}
 		made = append(made, rail{name: "tcp", port: port, module: m})
@@ -55,7 +59,10 @@ func words(set tunable.Set, key, nothing string) []string {
 
 // tcpConfig is what the user's settings mean to the rails over TCP.
 func tcpConfig(set tunable.Set) tcp.Config {
+	first, last, _ := tunable.ParseRange(set.String("tcp.ports")) // tunables permit no other
 	return tcp.Config{
+		FirstPort:      first,
+		LastPort:       last,
 		FragBytes:      int(set.Bytes("tcp.frag.bytes")) + btl.MaxHeaderBytes,
 		EagerBytes:     int(min(set.Bytes("tcp.eager.bytes"), set.Bytes("tcp.frag.bytes"))) + btl.MaxHeaderBytes,
 		ConnectTimeout: set.Duration("tcp.deadline"),

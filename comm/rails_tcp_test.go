@@ -16,6 +16,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
 	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/tunable"
 )
 
 // tcpWorld makes ranks of this process that rails over TCP join, one for each address.
@@ -30,6 +31,16 @@ func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 		}
 		return modules
 	}, WithSetting("pml.notices", "false"))
+}
+
+func TestPortsOfTCP(t *testing.T) {
+	var set tunable.Set
+	require.Zero(t, tcpConfig(set).FirstPort)
+	require.Zero(t, tcpConfig(set).LastPort)
+	set, err := set.With("tcp.ports", "50000-50099", tunable.FromCommandLine)
+	require.NoError(t, err)
+	require.EqualValues(t, 50000, tcpConfig(set).FirstPort)
+	require.EqualValues(t, 50099, tcpConfig(set).LastPort)
 }
 
 func openDescriptors(t *testing.T) int {

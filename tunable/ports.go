@@ -6,6 +6,25 @@ import (
 	"strings"
 )
 
+// ParseRange reads a range of ports, FIRST-LAST; any is 0 and 0.
+func ParseRange(text string) (first, last uint16, ok bool) {
+	if text == "any" {
+		return 0, 0, true
+	}
+	a, b, _ := strings.Cut(text, "-")
+	from, err1 := strconv.ParseUint(strings.TrimSpace(a), 10, 16)
+	to, err2 := strconv.ParseUint(strings.TrimSpace(b), 10, 16)
+	if err1 != nil || err2 != nil || from == 0 || to < from {
+		return 0, 0, false
+	}
+	return uint16(from), uint16(to), true
+}
+
+func wellFormedRange(words []string) bool {
+	_, _, ok := ParseRange(words[0])
+	return ok
+}
+
 // wellFormedPorts reports whether words are rails over verbs as ibverbs.ParsePorts reads them. It is looked at here too, so that a slip of the
 // keyboard is found before there is any rank, and also if none opens a device.
 func wellFormedPorts(words []string) bool {

@@ -81,6 +81,11 @@ func table() []Tunable {
 			Doc: "interfaces, addresses or networks that are not",
 		},
 		{
+			Key: "tcp.ports", Kind: String, Default: "any",
+			wellFormed: wellFormedRange, form: "any, or FIRST-LAST with ports from 1 to 65535, such as 50000-50099",
+			Doc: "ports that a rank may listen at, for firewalls: one of them is taken for each rail over TCP, by each rank of a machine; any: what the system gives",
+		},
+		{
 			Key: "tcp.frag.bytes", Kind: Bytes, Default: "128K", Min: 256, Max: 2 << 20,
 			Doc: "largest payload of one fragment over TCP",
 		},

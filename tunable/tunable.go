@@ -62,7 +62,7 @@ type Tunable struct {
 	// Allowed are the words that a String or a List may have; empty means any.
 	Allowed []string
 
-	// wellFormed, if not nil, says whether a List that has no Allowed words is written as form says.
+	// wellFormed, if not nil, says whether a String or a List that has no Allowed words is written as form says.
 	wellFormed func(words []string) bool
 	form       string
 }

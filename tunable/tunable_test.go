@@ -124,6 +124,19 @@ func TestValues(t *testing.T) {
 		{"ibverbs.devices", ":1", false},
 		{"ibverbs.devices", "a|", false},
 		{"ibverbs.devices", "a:1:2", false},
+		{"tcp.ports", "any", true},
+		{"tcp.ports", "1-65535", true},
+		{"tcp.ports", " 50000 - 50099", true},
+		{"tcp.ports", "5000-5000", true},
+		{"tcp.ports", "5000", false},
+		{"tcp.ports", "0-100", false},
+		{"tcp.ports", "5001-5000", false},
+		{"tcp.ports", "5000-65536", false},
+		{"tcp.ports", "5000-", false},
+		{"tcp.ports", "-5000", false},
+		{"tcp.ports", "5000-5010-5020", false},
+		{"tcp.ports", "5000-5010,6000-6010", false},
+		{"tcp.ports", "a-b", false},
 	} {
 		set, err := tunable.Set{}.With(c.key, c.text, tunable.FromCommandLine)
 		if !c.ok {

@@ -72,7 +72,8 @@ func (t Tunable) read(text string) (v value, ok bool) {
 			return value{number: 0}, true
 		}
 	case String:
-		return value{words: []string{text}}, t.isWord(text)
+		words := []string{text}
+		return value{words: words}, t.isWord(text) && (t.wellFormed == nil || t.wellFormed(words))
 	case List:
 		words := strings.Split(text, ",")
 		for i, w := range words {
@@ -113,6 +114,9 @@ func (t Tunable) allowed() string {
 	case String:
 		if len(t.Allowed) > 0 {
 			return "one of " + strings.Join(t.Allowed, ", ")
+		}
+		if t.form != "" {
+			return t.form
 		}
 		return "one word"
 	case List:

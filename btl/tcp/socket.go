@@ -94,8 +94,11 @@ func (m *module) listenAt(port uint16) (int, uint16, error) {
 	}
 	fail := func(what string, err error) (int, uint16, error) {
 		_ = unix.Close(fd)
-		if errors.Is(err, unix.EADDRNOTAVAIL) {
+		switch {
+		case errors.Is(err, unix.EADDRNOTAVAIL):
 			return -1, 0, fmt.Errorf("%s %v: this machine has no such address: %w", what, m.cfg.Local, err)
+		case errors.Is(err, unix.EACCES):
+			return -1, 0, fmt.Errorf("%s %v: port %d: %w", what, m.cfg.Local, port, err)
 		}
 		return -1, 0, fmt.Errorf("%s %v: %w", what, m.cfg.Local, err)
 	}
