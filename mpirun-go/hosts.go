@@ -17,7 +17,7 @@ import (
 )
 
 // askedHosts are the hosts that the command line names, or else the Slurm allocation that this runs in, and the agent that reaches those that
-// are not this machine.
+// are not this machine. Of an allocation there are to be no more ranks than slots, unless that is asked for: others may have the rest of its nodes.
 func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
 	requests, err := namedHosts(cmd)
 	if err != nil {
@@ -28,6 +28,10 @@ func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, 
 		requests, err = slots.Slurm(os.Getenv("SLURM_JOB_NODELIST"), os.Getenv("SLURM_TASKS_PER_NODE"), os.Getenv("SLURM_JOB_CPUS_PER_NODE"))
 		if err != nil {
 			return nil, remote.Agent{}, err
+		}
+		if total, known := slots.Total(requests); known && cmd.Size() > total && !cmd.Oversubscribe {
+			return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
+				slots.Count(cmd.Size(), "rank"), slots.Count(total, "slot"))
 		}
 		if launcher == "" && cmd.Agent == nil {
 			launcher = "slurm"

@@ -166,8 +166,14 @@ func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, io.
 	return p, in, out, nil
 }
 
+// noBinding is what srun says of --cpu-bind=none where it could not bind anyway.
+const noBinding = "srun: cluster configuration lacks support for cpu binding"
+
 // say deals with one line of the agent's standard error.
 func (p *process) say(line string) {
+	if p.agent.Form == FormSlurm && line == noBinding {
+		return
+	}
 	p.mu.Lock()
 	notice := p.notice
 	if notice == nil {

@@ -20,6 +20,17 @@ type Host struct {
 // Room is how many slots a host with so many processors has.
 func (h Host) Room(cpus int) int { return h.Slots + h.Whole*cpus }
 
+// Total is how many slots there are, if that is known of all hosts without asking for processors.
+func Total(hosts []Host) (n int, known bool) {
+	for _, h := range hosts {
+		if h.Whole > 0 {
+			return 0, false
+		}
+		n += h.Slots
+	}
+	return n, true
+}
+
 // Machine is what the mapping has to know about a host.
 type Machine struct {
 	Name  string

@@ -63,6 +63,14 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
+func TestTotal(t *testing.T) {
+	n, known := Total([]Host{{Name: "n1", Slots: 2}, {Name: "n2", Slots: 3}})
+	assert.True(t, known)
+	assert.Equal(t, 5, n)
+	_, known = Total([]Host{{Name: "n1", Slots: 2}, {Name: "n2", Whole: 1}})
+	assert.False(t, known)
+}
+
 func machine() Machine {
 	return Machine{Name: "n1.example.org", Cores: [][]int{{0, 4}, {1, 5}, {2, 6}}}
 }
