@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 hosts=${1:-8} ranks=${2:-64} runs=${3:-5}
-[ -n "${AGENT:-}" ] || exec scripts/hosts-netns.sh "$hosts" scripts/hosts-start.sh "$hosts" "$ranks" "$runs"
+[ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh "$hosts" scripts/hosts-start.sh "$hosts" "$ranks" "$runs"
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 go build -o "$out/" ./mpirun-go ./scripts/start
 
@@ -23,14 +23,13 @@ job() {
 agent() {
     local begin=${EPOCHREALTIME/./} pids=()
     for i in $(seq "$hosts"); do
-        # shellcheck disable=SC2086 # words
-        setsid --wait $AGENT "n$i" true &
+        setsid --wait ssh "n$i" true &
         pids+=($!)
     done
     wait "${pids[@]}"
     echo "agent $((${EPOCHREALTIME/./} - begin))"
 }
-several=(--agent "$AGENT" -H "$(seq -s, -f "n%g:$(((ranks + hosts - 1) / hosts))" "$hosts")")
+several=(-H "$(seq -s, -f "n%g:$(((ranks + hosts - 1) / hosts))" "$hosts")")
 job first "${several[@]}" >"$out/first" # brings the files
 for _ in $(seq "$runs"); do
     job hosts "${several[@]}"

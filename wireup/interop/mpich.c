@@ -1,6 +1,7 @@
 /* A program of MPICH, for run.sh to start under the wireup server.
  *
  *   mpich        hello, a ring of small and large messages, an allreduce
+ *   mpich leave  the same, and then rank 0 aborts with code 3 instead of an MPI_Finalize by all
  *   mpich abort  rank 1 (or 0 if alone) aborts with code 7
  *   mpich die    rank 1 (or 0 if alone) exits without a word after MPI_Init
  *   mpich spawn  MPI_Comm_spawn has to end with an error, not hang
@@ -67,6 +68,13 @@ int main(int argc, char **argv)
     MPI_Comm_size(host, &hostsize);
     MPI_Comm_free(&host);
     printf("rank %d of %d ok, %d on its node\n", rank, size, hostsize);
+    fflush(stdout);
+    if (!strcmp(mode, "leave")) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        pause();
+    }
     MPI_Finalize();
     return 0;
 }
