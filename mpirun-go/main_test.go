@@ -47,6 +47,8 @@ func TestScripts(t *testing.T) {
 	agents := t.TempDir()
 	agent := filepath.Join(agents, "agent")
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
+	kubexec, err := filepath.Abs("../docs/kubernetes/kubexec.sh")
+	require.NoError(t, err)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -63,6 +65,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GOFLAGS", "-mod=mod")
 			env.Setenv("GOPROXY", "off")
 			env.Setenv("AGENT", agent)
+			env.Setenv("KUBEXEC", kubexec)
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(agents, "cache"))
 			// With -race, each process would take a second longer to exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")

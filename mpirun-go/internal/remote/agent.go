@@ -106,7 +106,8 @@ func (s *Self) script() string {
 			`[ -x "$f" ] || { printf "\nWANT\n"; ` +
 			`t="$f.$(uname -n).$$"; ` + // the directory may be that of several hosts
 			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && mv -f "$t" "$f" || ` +
-			`{ rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
+			`{ [ -s "$t" ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
+			`rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
 			`exec "$f" DAEMON`)
 }
 

@@ -54,6 +54,9 @@ func Daemon(guardArgv []string) int {
 
 	in, out, err := takeChannel()
 	if err == nil {
+		err = checkInput(in)
+	}
+	if err == nil {
 		err = checkSelf()
 	}
 	if err != nil {
@@ -110,6 +113,18 @@ func Daemon(guardArgv []string) int {
 			return d.end(err)
 		}
 	}
+}
+
+// checkInput notices an agent that does not connect the standard input, as kubectl exec without -i.
+func checkInput(in *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3) {
+		return errors.New("standard input is /dev/null: the agent has to connect it")
+	}
+	return nil
 }
 
 // takeChannel makes the standard input and output the channel's alone: what is started here, or printed by mistake, is not to get
