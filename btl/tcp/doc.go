@@ -48,10 +48,10 @@
 // # Failing
 //
 // An error of the system, the end of a connection without a good-bye, or a frame that makes no sense fails the endpoint; a listener or an address that is
-// gone fails the rail. That a connection has ended is no proof that a process has, so no peer is ever said to be gone: its connections are refused
+// gone fails the rail, and an interface that is down, or has no link, the connections to other machines (link.go). That a connection has ended is no proof that a process has, so no peer is ever said to be gone: its connections are refused
 // then, which looks the same as a firewall. A machine that does not answer is noticed by the system if nothing is being sent to it, and else
 // by asking the system what it waits for (health.go).
 //
 // The parts: module.go, config.go, card.go, address.go (local addresses), pair.go (which lead to which), socket.go and poller.go (the system), handshake.go, dial.go and
-// accept.go (connections), endpoint.go, frame.go, send.go, receive.go, ack.go, health.go, close.go, idle.go (sleeping), faults.go (faults on request).
+// accept.go (connections), endpoint.go, frame.go, send.go, receive.go, ack.go, health.go, link.go, close.go, idle.go (sleeping), faults.go (faults on request).
 package tcp

@@ -25,8 +25,10 @@ type health struct {
 }
 
 const (
-	mostCheckNanos  = 1e9
+	checks          = 16 // looks within UserTimeout
+	mostCheckNanos  = 500e6
 	leastCheckNanos = 10e6
+	mostSleepNanos  = 100e6 // by which a rank that sleeps looks late
 )
 
 // checkHealth fails endpoints whose peers' machines have not acknowledged anything for UserTimeout, though they should have.
@@ -34,7 +36,7 @@ func (m *module) checkHealth() int {
 	if m.now < m.checkAt {
 		return 0
 	}
-	every := min(max(int64(m.cfg.UserTimeout)/8, leastCheckNanos), mostCheckNanos)
+	every := min(max(int64(m.cfg.UserTimeout)/checks, leastCheckNanos), mostCheckNanos)
 	gap := m.now - m.checked
 	m.checkAt, m.checked = m.now+every, m.now
 	n := 0
@@ -47,8 +49,8 @@ func (m *module) checkHealth() int {
 			e.health.waited = 0
 			continue
 		}
-		// Time in which nobody looked counts no more than that between two looks.
-		if e.health.waited += min(gap, every); e.health.waited > int64(m.cfg.UserTimeout) {
+		// Of time in which nobody looked no more counts than that of a rank that sleeps.
+		if e.health.waited += min(gap, every+mostSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
 			e.fail(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 				fmt.Errorf("the peer's machine has acknowledged nothing for %v: %w", m.cfg.UserTimeout, unix.ETIMEDOUT)))
 			n++

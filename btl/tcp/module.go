@@ -65,6 +65,7 @@ type module struct {
 	traffic  *poller       // of connections that are ready
 	entrance *poller       // of the listener, and of handshakes
 	alarm    *alarm        // nil if there is nobody to wake
+	link     link
 
 	strangers []*stranger // oldest first
 	waiting   int         // of those, who are none: peers whom we cannot answer yet
@@ -98,10 +99,12 @@ type peer struct {
 	met     bool // its card was seen, or a hello of it that holds
 	nonce   lifeNonce
 	address netip.AddrPort
-	epoch   uint32 // of our latest incarnation
-	least   uint32 // the first that is not over at the peer's, as far as we know
-	ep      *endpoint
-	ghosts  []ghost
+	// elsewhere: it is on another machine, or in another network namespace, as its card says.
+	elsewhere bool
+	epoch     uint32 // of our latest incarnation
+	least     uint32 // the first that is not over at the peer's, as far as we know
+	ep        *endpoint
+	ghosts    []ghost
 }
 
 // New makes the rail of a rank at cfg.Local, and listens there.
@@ -121,7 +124,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, listener: -1, peers: make([]*peer, cfg.Size), door: map[int]guest{}, now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: make([]*peer, cfg.Size), door: map[int]guest{}, now: cfg.Clock.Now()}
 	defer func() {
 		if err != nil {
 			m.closeAll()
@@ -149,6 +152,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if err = m.entrance.add(m.listener); err != nil {
 		return nil, err
 	}
+	m.watchLink()
 	if cfg.Bell != nil || cfg.Kick != nil {
 		if m.alarm, err = newAlarm(&m.cfg, m.traffic.fd, m.entrance.fd); err != nil {
 			return nil, err
@@ -217,7 +221,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if p.met && p.nonce != c.nonce {
 		return nil, m.errorf(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
 	}
-	p.met, p.nonce, p.address = true, c.nonce, c.address
+	p.met, p.nonce, p.address, p.elsewhere = true, c.nonce, c.address, c.host != m.host
 	if e := p.ep; e != nil && e.state == btl.Failed && !e.wanted {
 		m.bury(e) // nobody was told of it
 	}
@@ -227,6 +231,9 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	}
 	if err := m.railErr; err != nil {
 		return nil, m.errorf(rank, err.Class, err.Side, err.Native, btl.ErrFailed)
+	}
+	if err := m.cannotReach(p); err != nil {
+		return nil, err
 	}
 	if err := m.revive(); err != nil {
 		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
@@ -403,6 +410,8 @@ func (m *module) attend() int {
 	for _, ev := range m.entrance.poll() {
 		if fd := int(ev.Fd); fd == m.listener {
 			come = true
+		} else if fd == m.link.fd {
+			m.hearLink()
 		} else if g := m.door[fd]; g != nil {
 			n += g.step()
 		}
@@ -508,6 +517,10 @@ func (m *module) closeAll() error {
 		if p != nil {
 			errs = append(errs, p.close())
 		}
+	}
+	if m.link.fd >= 0 {
+		errs = append(errs, unix.Close(m.link.fd))
+		m.link.fd = -1
 	}
 	if m.listener >= 0 {
 		errs = append(errs, unix.Close(m.listener))

@@ -340,6 +340,31 @@ func TestMachineGone(t *testing.T) {
 	until(t, "the end", func() bool { return c.va.drained == 1 }, c.a)
 }
 
+// TestMachineGoneInTime: a rank that sleeps, and looks now and then, gives the machine no more than its time and that between two looks.
+func TestMachineGoneInTime(t *testing.T) {
+	clock := fakeClock(time.Second)
+	c := newCouple(t, Config{Clock: &clock, Pass: func() { clock += fakeClock(time.Millisecond) }})
+	deafen(t, c.eb.(*endpoint).fd)
+	var err error
+	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
+	require.NoError(t, c.ea.Send(&op))
+	until(t, "what was sent to be sent again", func() bool {
+		v, err := unix.GetsockoptTCPInfo(c.ea.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		require.NoError(t, err)
+		return v.Retransmits > 1
+	}, c.a)
+	begin, most := clock, c.a.cfg.UserTimeout+2*(mostCheckNanos+mostSleepNanos)
+	for c.ea.State() == btl.Up {
+		clock += fakeClock(99 * time.Millisecond)
+		for range attendEvery {
+			c.a.Progress()
+		}
+		require.LessOrEqual(t, clock-begin, fakeClock(most))
+	}
+	until(t, "the end", func() bool { return err != nil }, c.a)
+	require.GreaterOrEqual(t, clock-begin, fakeClock(c.a.cfg.UserTimeout-mostCheckNanos))
+}
+
 // TestPeerComputes: a peer that does not read for longer than that, so that its window is full, is none that is gone.
 func TestPeerComputes(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})

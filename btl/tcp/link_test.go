@@ -1,0 +1,158 @@
+package tcp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// cable stands for the interface of a module: what is said of it is as a test wants.
+type cable struct {
+	state interfaceState
+	tell  int // news are written here
+}
+
+var well = interfaceState{name: "eth7", up: true, carrier: true}
+
+// plug gives a module a cable.
+func plug(t *testing.T, m *module) *cable {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fds[1]) })
+	c := &cable{well, fds[1]}
+	m.link = link{fd: fds[0], carrier: true, state: func() (interfaceState, error) { return c.state, nil }}
+	require.NoError(t, m.entrance.add(fds[0]))
+	return c
+}
+
+// is says that something has changed, and how it is now.
+func (c *cable) is(t *testing.T, s interfaceState) {
+	c.state = s
+	_, err := unix.Write(c.tell, []byte("news"))
+	require.NoError(t, err)
+}
+
+// TestLinkGoes: when the interface goes down, or loses its link, connections to other machines fail at once. Until it is back no more are made.
+func TestLinkGoes(t *testing.T) {
+	for _, broken := range []struct {
+		state interfaceState
+		why   error
+	}{
+		{interfaceState{name: "eth7", up: false}, errLinkDown},
+		{interfaceState{name: "eth7", up: true}, errNoCarrier},
+	} {
+		c := newCouple(t, Config{})
+		cable := plug(t, c.a)
+		c.a.peers[1].elsewhere = true
+		var err error
+		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
+		require.NoError(t, c.ea.Send(&op))
+		cable.is(t, broken.state)
+		until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
+		require.ErrorIs(t, c.va.failed, broken.why)
+		require.ErrorContains(t, c.va.failed, "eth7")
+		require.Equal(t, []any{1, btl.ClassPath, btl.SideLocal, "ENETDOWN"}, []any{c.va.failed.Peer, c.va.failed.Class, c.va.failed.Side, c.va.failed.Native})
+		require.Error(t, err)
+
+		c.a.cfg.Local = netip.MustParseAddr("203.0.113.77")
+		_, err = c.a.Connect(1, elsewhere(t, c.b.Card()))
+		c.a.cfg.Local = loopback4
+		require.ErrorIs(t, err, broken.why)
+		var be *btl.Error
+		require.ErrorAs(t, err, &be)
+		require.NotErrorIs(t, err, btl.ErrUnreachable, "it may be back")
+		cable.is(t, well)
+		until(t, "the link to be back", func() bool { return c.a.link.down == nil }, c.a)
+		c.until(t, "the peer's end to fail", func() bool { return c.eb.State() == btl.Drained })
+		c.connect(t)
+	}
+}
+
+// elsewhere is a card as another machine would have it.
+func elsewhere(t *testing.T, b []byte) []byte {
+	c, ok := parseCard(b)
+	require.True(t, ok)
+	c.host[0]++
+	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
+	return c.encode()
+}
+
+// TestLinkOfNeighbours: peers on this machine are reached whatever becomes of the interface.
+func TestLinkOfNeighbours(t *testing.T) {
+	c := newCouple(t, Config{})
+	cable := plug(t, c.a)
+	cable.is(t, interfaceState{name: "eth7"})
+	until(t, "the news to be heard", func() bool { return c.a.link.down != nil }, c.a)
+	done := false
+	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) { done = err == nil }}
+	require.NoError(t, c.ea.Send(&op))
+	c.until(t, "a message", func() bool { return done })
+	c.ea.Fail(errors.New("again"))
+	c.until(t, "both ends to fail", func() bool { return c.ea.State() == btl.Drained && c.eb.State() == btl.Drained })
+	c.connect(t)
+}
+
+// TestAddressTaken: without its address the rail is of no use to anybody, until it has it again.
+func TestAddressTaken(t *testing.T) {
+	c := newCouple(t, Config{})
+	cable := plug(t, c.a)
+	cable.is(t, interfaceState{})
+	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
+	require.Equal(t, []any{btl.AllPeers, btl.ClassDevice, btl.SideLocal, "EADDRNOTAVAIL"}, []any{c.va.failed.Peer, c.va.failed.Class, c.va.failed.Side, c.va.failed.Native})
+	require.ErrorIs(t, c.va.failed, errNoAddress)
+	_, err := c.a.Connect(1, c.b.Card())
+	require.ErrorIs(t, err, errNoAddress)
+	cable.is(t, interfaceState{}) // of something else
+	until(t, "the news to be heard", func() bool { return !c.a.unsettled }, c.a)
+	require.Equal(t, 1, c.va.drained)
+	cable.is(t, well)
+	until(t, "the address to be back", func() bool { return c.a.link.down == nil }, c.a)
+	c.until(t, "the peer's end to fail", func() bool { return c.eb.State() == btl.Drained })
+	c.connect(t)
+}
+
+// TestNoCarrierEver: an interface that never says that it has a link is not taken to have lost it.
+func TestNoCarrierEver(t *testing.T) {
+	c := newCouple(t, Config{})
+	cable := plug(t, c.a)
+	c.a.peers[1].elsewhere = true
+	c.a.link.carrier = false
+	heard := false
+	c.a.link.state = func() (interfaceState, error) {
+		heard = true
+		return cable.state, nil
+	}
+	cable.is(t, interfaceState{name: "eth7", up: true})
+	until(t, "the news to be heard", func() bool { return heard }, c.a)
+	require.NoError(t, c.a.link.down)
+	require.Equal(t, btl.Up, c.ea.State())
+}
+
+// TestStateOfInterfaces: each address of this machine is found on its interface.
+func TestStateOfInterfaces(t *testing.T) {
+	list, err := net.Interfaces()
+	require.NoError(t, err)
+	for _, i := range list {
+		addrs, err := i.Addrs()
+		require.NoError(t, err)
+		for _, a := range addrs {
+			addr := netip.MustParsePrefix(a.String()).Addr()
+			if addr.IsLinkLocalUnicast() {
+				addr = addr.WithZone(i.Name)
+			}
+			s, err := stateOf(addr)
+			require.NoError(t, err)
+			require.Equal(t, i.Flags&net.FlagUp != 0, s.up, "%v: %+v", addr, s)
+			require.NotEmpty(t, s.name)
+		}
+	}
+	s, err := stateOf(netip.MustParseAddr("203.0.113.77"))
+	require.NoError(t, err)
+	require.Equal(t, interfaceState{}, s)
+}
