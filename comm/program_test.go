@@ -60,6 +60,7 @@ func programs() map[string]func(w *comm.Comm) error {
 		"left":             leftProgram,
 		"left collectives": leftCollectivesProgram,
 		"alloc":            allocProgram,
+		"cut":              cutProgram,
 	}
 }
 

@@ -1,0 +1,149 @@
+package comm_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// TestConnectionsOfProcessesDie: three processes with two rails, each of which ends connections of its own a good thirty times under traffic. All
+// bytes are right, and nothing that was open for a connection stays so.
+func TestConnectionsOfProcessesDie(t *testing.T) {
+	launch := launcher(t)
+	got := launch(3, "cut", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2", "--set", "pml.notices=false")
+	require.Equal(t, 0, got.status, got.stderr)
+	require.Empty(t, got.stderr)
+	require.Contains(t, got.stdout, " cuts, ")
+	t.Log(strings.TrimSpace(got.stdout))
+}
+
+// cutsEach is how many connections each of the ranks of cutProgram ends.
+const cutsEach = 34
+
+// cutProgram exchanges messages of all sizes around a ring while connections die.
+func cutProgram(w *comm.Comm) error {
+	var rounds, cuts atomic.Int64
+	for range 10 { // all connections are made
+		if err := ringRound(w, int(rounds.Add(1))); err != nil {
+			return err
+		}
+	}
+	descriptors, goroutines := openFiles(), runtime.NumGoroutine()
+	go cutConnections(uint64(w.Rank()), &rounds, &cuts)
+	for done := []int{0}; done[0] == 0; {
+		if err := ringRound(w, int(rounds.Add(1))); err != nil {
+			return err
+		}
+		if cuts.Load() == cutsEach {
+			done[0] = 1
+		}
+		if err := comm.Allreduce(w, nil, done, comm.Min); err != nil {
+			return err
+		}
+	}
+	// A rail to a peer may be up now at one end and not at the other, or be tried: that is a connection, and a timer, more.
+	rails := len(w.Rails())
+	if now := openFiles(); now > descriptors+2*rails {
+		return fmt.Errorf("%d descriptors are open, %d were before %d cuts", now, descriptors, cutsEach)
+	}
+	for begin := time.Now(); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			return fmt.Errorf("%d goroutines, %d were before %d cuts", runtime.NumGoroutine(), goroutines, cutsEach)
+		}
+	}
+	st := w.Stats()
+	sum := []uint64{st.RailsFailed, st.RailsReturned, st.Malformed + st.Illegal}
+	if err := comm.Allreduce(w, nil, sum, comm.Sum); err != nil {
+		return err
+	}
+	if sum[0] < cutsEach || sum[1] == 0 || sum[2] != 0 {
+		return fmt.Errorf("%d failures, %d returns, %d malformed or illegal", sum[0], sum[1], sum[2])
+	}
+	if w.Rank() == 0 {
+		fmt.Printf("%d cuts, %d failures of rails, %d returns\n", cutsEach*w.Size(), sum[0], sum[1])
+	}
+	return nil
+}
+
+// ringRound sends a message of some size to the next rank, and compares every byte of the one that comes.
+func ringRound(w *comm.Comm, round int) error {
+	me, n := w.Rank(), w.Size()
+	size := []int{1, 100, 5000, 70_000, 300_000, 3_000_000}[round%6]
+	out, in := pattern(size, round*n+me), make([]byte, size)
+	if _, err := comm.Sendrecv(w, out, (me+1)%n, 1, in, (me+n-1)%n, 1); err != nil {
+		return err
+	}
+	if want := pattern(size, round*n+(me+n-1)%n); string(in) != string(want) {
+		return fmt.Errorf("round %d: %d bytes differ", round, size)
+	}
+	return nil
+}
+
+// cutConnections ends connections of this process, any of them, in one of the ways in which the system may.
+func cutConnections(seed uint64, rounds, cuts *atomic.Int64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	for cuts.Load() < cutsEach {
+		list := connections()
+		if len(list) == 0 {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		fd := list[rng.IntN(len(list))]
+		var err error
+		if rng.IntN(2) == 0 {
+			err = unix.Shutdown(fd, []int{unix.SHUT_RD, unix.SHUT_WR, unix.SHUT_RDWR}[rng.IntN(3)])
+		} else { // a reset
+			var nobody unix.RawSockaddrInet4 // of the family that is none
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody))
+			if errno != 0 {
+				err = errno
+			}
+		}
+		if err == nil {
+			cuts.Add(1)
+		}
+		for until := rounds.Load() + rng.Int64N(3); rounds.Load() < until && cuts.Load() < cutsEach; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// openFiles counts the descriptors of this process.
+func openFiles() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(list)
+}
+
+// connections lists the sockets of this process by which it is joined to another one over TCP.
+func connections() (list []int) {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	for _, f := range files {
+		fd, err := strconv.Atoi(f.Name())
+		if err != nil {
+			continue
+		}
+		peer, err := unix.Getpeername(fd)
+		if _, isIP := peer.(*unix.SockaddrInet4); err == nil && isIP {
+			list = append(list, fd)
+		}
+	}
+	return list
+}
