@@ -1,10 +1,12 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +16,7 @@ import (
 // Whether this end of the rail is there.
 //
 // The system does not end connections whose interface goes down, loses its cable or its address: TCP waits for better times, and the health
-// check (health.go) for UserTimeout. So the kernel is asked to tell of such changes (rtnetlink(7)). What it says is not read: whatever has changed, the module
+// check (health.go) for UserTimeout. So the kernel is asked to tell of such changes (rtnetlink(7)). What has changed is not read of that, only on which interface: if it is the module's it
 // looks how its address is now. Without it, peers on this machine, who share its network, are out of reach too; without the link
 // they are not, for what is sent to them does not leave the machine.
 
@@ -28,6 +30,7 @@ var (
 type link struct {
 	fd      int // of the news; -1 if there are none
 	state   func() (interfaceState, error)
+	index   int   // of the interface that had the address when last looked for
 	carrier bool  // it has said once that it had a link; some may never say so
 	down    error // nil while all is well
 }
@@ -35,6 +38,7 @@ type link struct {
 // interfaceState is how an address is.
 type interfaceState struct {
 	name        string // "": no interface has it
+	index       int
 	up, carrier bool
 }
 
@@ -46,7 +50,7 @@ func (m *module) watchLink() {
 	if local.IsLoopback() || err != nil || s.name == "" {
 		return
 	}
-	m.link.carrier = s.carrier
+	m.link.carrier, m.link.index = s.carrier, s.index
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return
@@ -75,25 +79,57 @@ func stateOf(addr netip.Addr) (interfaceState, error) {
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == addr.WithZone("") {
-				return interfaceState{i.Name, i.Flags&net.FlagUp != 0, i.Flags&net.FlagRunning != 0}, nil
+				return interfaceState{i.Name, i.Index, i.Flags&net.FlagUp != 0, i.Flags&net.FlagRunning != 0}, nil
 			}
 		}
 	}
 	return interfaceState{}, nil
 }
 
-// hearLink looks how the link is, for something has changed, and fails what it leads to if it is down.
+// hears takes what the kernel has told, and reports whether it may be about the module's address.
+func (l *link) hears() bool {
+	var b [8192]byte
+	ours := false
+	for {
+		n, errno := recv(l.fd, b[:])
+		switch errno {
+		case 0:
+			ours = ours || l.isAbout(b[:n])
+		case unix.EINTR:
+		case unix.ENOBUFS: // there was more than the system keeps
+			ours = true
+		default:
+			return ours
+		}
+	}
+}
+
+// isAbout reports whether news may be about the module's address. On a machine with many containers most are not.
+func (l *link) isAbout(b []byte) bool {
+	list, err := syscall.ParseNetlinkMessage(b)
+	if err != nil || len(list) == 0 || l.down != nil {
+		return true // without the address, any interface may get it
+	}
+	for _, msg := range list { // of links and of addresses alike, the index is the second word
+		if len(msg.Data) < 8 || int(binary.NativeEndian.Uint32(msg.Data[4:])) == l.index {
+			return true
+		}
+	}
+	return false
+}
+
+// hearLink takes news, and fails what the link leads to if it is down now.
 func (m *module) hearLink() {
 	l := &m.link
-	var b [4096]byte
-	for {
-		if _, errno := recv(l.fd, b[:]); errno != 0 && errno != unix.EINTR && errno != unix.ENOBUFS {
-			break // ENOBUFS: there was more than the system keeps
-		}
+	if !l.hears() {
+		return
 	}
 	s, err := l.state()
 	if err != nil {
 		return
+	}
+	if s.name != "" {
+		l.index = s.index
 	}
 	l.carrier = l.carrier || s.carrier
 	before := l.down

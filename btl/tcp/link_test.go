@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -132,6 +133,26 @@ func TestNoCarrierEver(t *testing.T) {
 	until(t, "the news to be heard", func() bool { return heard }, c.a)
 	require.NoError(t, c.a.link.down)
 	require.Equal(t, btl.Up, c.ea.State())
+}
+
+// TestNewsOfOthers: what is told of other interfaces is of no interest, as long as all is well.
+func TestNewsOfOthers(t *testing.T) {
+	about := func(kind uint16, index uint32) []byte {
+		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(b, uint32(len(b)))
+		binary.NativeEndian.PutUint16(b[4:], kind)
+		binary.NativeEndian.PutUint32(b[unix.SizeofNlMsghdr+4:], index)
+		return b
+	}
+	l := link{index: 7}
+	for _, kind := range []uint16{unix.RTM_NEWLINK, unix.RTM_DELLINK, unix.RTM_NEWADDR, unix.RTM_DELADDR} {
+		require.True(t, l.isAbout(about(kind, 7)))
+		require.False(t, l.isAbout(about(kind, 8)))
+		require.True(t, l.isAbout(append(about(kind, 8), about(kind, 7)...)))
+	}
+	require.True(t, l.isAbout([]byte("what is this")))
+	l.down = errNoAddress
+	require.True(t, l.isAbout(about(unix.RTM_NEWADDR, 8)), "it may have another interface now")
 }
 
 // TestStateOfInterfaces: each address of this machine is found on its interface.
