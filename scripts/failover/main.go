@@ -1,5 +1,6 @@
 // Command failover is a job of two ranks that keeps two rails busy with messages of all kinds and sizes, checks every word of
-// them, and measures what a fault does to it: ./fault CASE, run by rank 0, breaks rails and mends them, and says when.
+// them, and measures what a fault does to it: a program, run by rank 0 with the name of the case and the process ids of both ranks,
+// breaks rails and mends them, and says when.
 // Rank 0 prints one line of figures; what is not as it should be is an error.
 package main
 
@@ -21,7 +22,8 @@ import (
 )
 
 var (
-	name    = flag.String("case", "none", "what ./fault is to do")
+	name    = flag.String("case", "none", "what the fault is to be")
+	breaker = flag.String("fault", "./fault", "the program that does it")
 	label   = flag.String("label", "", "what the case is called")
 	calm    = flag.Duration("calm", 3*time.Second, "traffic before the fault, and after all is well again")
 	retry   = flag.Duration("retry", 500*time.Millisecond, "how long the devices try again before a connection fails")
@@ -186,6 +188,10 @@ func (r *run) run() (string, error) {
 	if r.recv, err = comm.RecvInit(r.world, r.in, r.peer, 1000); err != nil {
 		return "", err
 	}
+	pids := make([]int, 2)
+	if err := comm.Allgather(r.world, []int{os.Getpid()}, pids); err != nil {
+		return "", err
+	}
 	var f *fault
 	var well time.Time // since when all has been
 	var before map[string]int64
@@ -197,7 +203,7 @@ func (r *run) run() (string, error) {
 			return "", err
 		}
 		if r.me == 0 && f == nil && time.Since(r.begin) > *calm {
-			if f, err = start(r.news); err != nil {
+			if f, err = start(r.news, pids); err != nil {
 				return "", err
 			}
 			if err := r.sendNothing(f); err != nil {
@@ -230,6 +236,9 @@ func (r *run) run() (string, error) {
 			}
 		}
 		if err := comm.Bcast(r.world, say, 0); err != nil {
+			if *lost {
+				return r.isLost(err, f)
+			}
 			return "", err
 		}
 		if say[0] == stop {
@@ -269,8 +278,8 @@ type fault struct {
 	err        error
 }
 
-func start(n *news) (*fault, error) {
-	cmd := exec.Command("./fault", *name)
+func start(n *news, pids []int) (*fault, error) {
+	cmd := exec.Command(*breaker, *name, strconv.Itoa(pids[0]), strconv.Itoa(pids[1]))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
