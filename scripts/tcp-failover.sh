@@ -8,9 +8,9 @@ set -euo pipefail
 here=$(readlink -f "$0")
 cd "$(dirname "$here")/.."
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway reject flap alternate address both both-drop
-    drop-mute both-mute loss loss-much slow delay stop stop-both kills strangers gone gone-mute gone-unheeded kill-rank kill-daemon kill-launcher)
+    drop-mute both-mute loss loss-much slow delay stop kills strangers gone gone-mute gone-unheeded kill-rank kill-daemon kill-launcher)
 [ "${1:-}" != -h ] || { echo "usage: tcp-failover.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}"; exit; }
-[ -n "${NETNS:-}" ] || exec scripts/hosts-netns.sh 2 "$here" "$@"
+[ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$here" "$@"
 
 verbose="" marks=""
 if [ "${1:-}" = -v ]; then verbose=1; shift; fi
@@ -20,7 +20,7 @@ cases=("$@")
 for c in "${cases[@]}"; do
     case " ${all[*]} " in *" $c "*) ;; *) echo "no case $c; there are ${all[*]}" >&2; exit 2 ;; esac
 done
-a=$NETNS-n1 b=$NETNS-n2 out=$(mktemp -d)
+a=n1 b=n2 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 for n in 0 1; do
     ip link add "r$n" netns "$a" type veth peer name "r$n" netns "$b"
@@ -36,7 +36,7 @@ cd "$out"
 has_netem() { tc -n "$a" qdisc add dev r0 root netem delay 1ms 2>/dev/null && tc -n "$a" qdisc del dev r0 root; }
 
 deadline=2s
-job=(./mpirun-go --agent "$AGENT" -H n1:1,n2:1 -n 2 --timeout 90s --btl self,tcp --set tcp.include=r0,r1 --set tcp.deadline=$deadline --set tcp.keepalive=1s)
+job=(./mpirun-go -H n1:1,n2:1 -n 2 --timeout 90s --btl self,tcp --set tcp.include=r0,r1 --set tcp.deadline=$deadline --set tcp.keepalive=1s)
 carried() { ip netns exec "$a" cat /sys/class/net/r0/statistics/tx_bytes; }
 
 # killed CASE: kills a part of a job that is busy. The job ends with one line of the launcher that says who, and nothing is left of it.
@@ -59,7 +59,7 @@ killed() {
     ms=$(((${EPOCHREALTIME/./} - begin) / 1000))
     left=1
     for _ in $(seq 200); do
-        left=$(for ns in "$a" "$b"; do ip netns pids "$ns"; done | xargs -r ps -o comm= -p | grep -cv sshd || true)
+        left=$(for ns in "$a" "$b"; do ip netns pids "$ns"; done | xargs -r ps -o comm= -p | grep -cE '^(failover|mpirun-go|exe)$' || true)
         [ "$left" = 0 ] && break
         sleep 0.05
     done

@@ -156,7 +156,7 @@ func crowd() error {
 	}
 	all.Wait()
 	after := watch()
-	fmt.Printf("%d strangers in %.1f s, %d were asked, %d hung up on at once; descriptors of the ranks before, at most and after: %v, %v, %v; resident MB: %v, %v, %v\n",
+	fmt.Printf("%d strangers in %.1f s, %d were asked, %d hung up on at once; descriptors of the watched ranks before, at most and after: %v, %v, %v; resident MB: %v, %v, %v\n",
 		*total, time.Since(begin).Seconds(), asked.Load(), refused.Load(), before.files, most.files, after.files, before.megabytes, most.megabytes, after.megabytes)
 	return errors.Join(wrong...)
 }
