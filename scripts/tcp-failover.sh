@@ -36,12 +36,12 @@ cd "$out"
 has_netem() { tc -n "$a" qdisc add dev r0 root netem delay 1ms 2>/dev/null && tc -n "$a" qdisc del dev r0 root; }
 
 deadline=2s
-job=(./mpirun-go -H n1:1,n2:1 -n 2 --timeout 90s --btl self,tcp --set tcp.include=r0,r1 --set tcp.deadline=$deadline --set tcp.keepalive=1s)
+job=(./mpirun-go -H "n1:1,n2:1" -n 2 --timeout 90s --btl "self,tcp" --set "tcp.include=r0,r1" --set "tcp.deadline=$deadline" --set tcp.keepalive=1s)
 carried() { ip netns exec "$a" cat /sys/class/net/r0/statistics/tx_bytes; }
 
 # killed CASE: kills a part of a job that is busy. The job ends with one line of the launcher that says who, and nothing is left of it.
 killed() {
-    local victim begin ms left launcher status=0 before
+    local victim begin ms left launcher status=0 before wrong=
     before=$(carried)
     "${job[@]}" ./failover -calm 80s >line 2>errors &
     launcher=$!
@@ -66,9 +66,14 @@ killed() {
     echo "| $1 | ended after $ms ms, status $status, nothing left after $(((${EPOCHREALTIME/./} - begin) / 1000)) ms: $(grep '^mpirun-go: ' errors) |"
     if [ "$left" != 0 ]; then echo "| $1 | FAIL: $left processes are left |"; return 1; fi
     case $1 in # what can be said by whoever is left
-    kill-rank) [ $status = 137 ] && grep -q '^mpirun-go: rank 1 .* on n2 was killed by signal 9' errors ;;
-    kill-daemon) [ $status = 1 ] && grep -q '^mpirun-go: host n2 was lost' errors ;;
-    esac && [ "$(grep -c '^mpirun-go: ' errors)" -le 1 ] || { echo "| $1 | FAIL |"; cat errors; return 1; }
+    kill-rank) [ $status = 137 ] && grep -q '^mpirun-go: rank 1 .* on n2 was killed by signal 9' errors || wrong=1 ;;
+    kill-daemon) [ $status = 1 ] && grep -q '^mpirun-go: host n2 was lost' errors || wrong=1 ;;
+    esac
+    if [ -n "$wrong" ] || [ "$(grep -c '^mpirun-go: ' errors)" -gt 1 ]; then
+        echo "| $1 | FAIL |"
+        cat errors
+        return 1
+    fi
 }
 
 echo '| case | detected after, ms | switch, ms | longest stall, ms | longest gap before, ms | and then | MB/s before | during | after | back after, ms | failures | sent again | begun anew | |'
@@ -84,7 +89,6 @@ for case in "${cases[@]}"; do
     esac
     if [ "$case" = strangers ]; then
         ip netns exec "$b" ./strangers -record recorded -on r0 &
-        pids=$!
     fi
     case $case in *-mute) flags="$flags -mute" ;; esac
     if [ "$case" = delay ] && ! has_netem; then
@@ -101,7 +105,10 @@ for case in "${cases[@]}"; do
     if [ "$case" = gone-unheeded ]; then # the program ends with its error, and so the job
         said=$(grep '^case ' errors | head -n 1)
         echo "| $case | $said; $(grep '^mpirun-go: ' errors) |"
-        [ $s = 1 ] && [ "$(grep -c '^mpirun-go: ' errors)" = 1 ] && [[ $said =~ peer\ [01].*peer\ unreachable:\ rail\ tcp:r ]] || { echo "| $case | FAIL: status $s |"; status=1; }
+        if [ $s != 1 ] || [ "$(grep -c '^mpirun-go: ' errors)" != 1 ] || ! [[ $said =~ peer\ [01].*peer\ unreachable:\ rail\ tcp:r ]]; then
+            echo "| $case | FAIL: status $s |"
+            status=1
+        fi
         continue
     fi
     if [ $s -ne 0 ] || ! grep -q ' ok' line || grep -q FAIL line; then
