@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -351,5 +352,15 @@ func TestAddresses(t *testing.T) {
 			names = append(names, i.Address.String())
 		}
 		require.Equal(t, c.want, names, "include %v, exclude %v", c.include, c.exclude)
+	}
+}
+
+// TestNothingIsPacedOnThisMachine: whatever the system's congestion control is, between ranks of one machine it is one that holds nothing back.
+func TestNothingIsPacedOnThisMachine(t *testing.T) {
+	c := newCouple(t, Config{})
+	for _, e := range []btl.Endpoint{c.ea, c.eb} {
+		name, err := unix.GetsockoptString(e.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		require.NoError(t, err)
+		require.Equal(t, "reno", strings.TrimRight(name, "\x00"))
 	}
 }
