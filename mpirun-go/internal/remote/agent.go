@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -116,6 +117,7 @@ type process struct {
 	agent  Agent
 	host   string
 	cmd    *exec.Cmd
+	out    *os.File      // our end of its standard output
 	exited chan struct{} // closed when it has ended
 	status error         // written before
 
@@ -131,40 +133,52 @@ const (
 )
 
 // startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
-// not for it to know, and it asks nothing of the user.
-func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, io.Reader, error) {
+// not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
+func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, error) {
 	words := agent.command(host, script)
 	p := &process{agent: agent, host: host, exited: make(chan struct{})}
 	p.cmd = exec.Command(words[0], words[1:]...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.WaitDelay = endGrace
 	if agent.Form == FormSlurm {
 		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // as --overlap, which older ones do not know
 	}
 	// Pipes of our own: Wait is not to close them while they are read.
 	childIn, in, err := os.Pipe()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	out, childOut, err := os.Pipe()
 	if err != nil {
 		_, _ = in.Close(), childIn.Close()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
+	p.out = out
 	stderr := &lineWriter{line: p.say}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
-	err = p.cmd.Start()
+	started := make(chan error)
+	go func() {
+		// The signal at our death is one at the death of the thread that forks: this one is kept until the agent has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.status = p.cmd.Wait()
+		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
+		// What the agent has left may hold the pipe open. The end of the agent is that of the channel all the same.
+		_ = out.SetReadDeadline(time.Now().Add(endGrace))
+		close(p.exited)
+	}()
+	err = <-started
 	_, _ = childIn.Close(), childOut.Close()
 	if err != nil {
 		_, _ = in.Close(), out.Close()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	go func() {
-		p.status = p.cmd.Wait()
-		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
-		close(p.exited)
-	}()
-	return p, in, out, nil
+	return p, in, nil
 }
 
 // noBinding is what srun says of --cpu-bind=none where it could not bind anyway.
@@ -206,7 +220,21 @@ func (p *process) lastWords() string {
 	return strings.Join(p.said, "; ")
 }
 
-func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+// kill ends the agent, and the reading of what comes from it.
+func (p *process) kill() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	_ = p.out.SetReadDeadline(time.Unix(1, 0))
+}
+
+// discard ends what is left of an agent whose channel is over, and waits for its end.
+func (p *process) discard() {
+	p.kill()
+	_ = p.out.Close()
+	select {
+	case <-p.exited:
+	case <-time.After(2 * endGrace): // it is another user's, or the kernel holds it
+	}
+}
 
 // endGrace is how long an agent may take to end when its channel has.
 const endGrace = time.Second
@@ -220,7 +248,7 @@ func (p *process) how() string {
 	}
 	exit := (*exec.ExitError)(nil)
 	switch {
-	case p.status == nil:
+	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay): // the latter if something that it has left holds its standard error
 		return "the agent ended"
 	case errors.As(p.status, &exit) && exit.ExitCode() >= 0:
 		return fmt.Sprintf("the agent ended with status %d", exit.ExitCode())
@@ -280,7 +308,7 @@ func (e *HostError) Error() string {
 
 // dial starts a daemon on a host, and returns when frames can go there and come from there. The error is a *HostError.
 func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}) (*process, *bufio.Reader, io.WriteCloser, error) {
-	p, in, out, err := startAgent(agent, host, self.script())
+	p, in, err := startAgent(agent, host, self.script())
 	if err != nil {
 		return nil, nil, nil, &HostError{Host: host, Why: fmt.Sprintf("cannot be reached: start the agent: %v", err)}
 	}
@@ -300,7 +328,7 @@ func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-ch
 			late <- false
 		}
 	}()
-	reader := bufio.NewReaderSize(out, 64<<10)
+	reader := bufio.NewReaderSize(p.out, 64<<10)
 	why := greet(p, self, reader, in)
 	close(settled)
 	switch {
@@ -311,6 +339,7 @@ func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-ch
 	}
 	_ = in.Close()
 	p.kill()
+	_ = p.out.Close()
 	return nil, nil, nil, &HostError{Host: host, Why: why}
 }
 

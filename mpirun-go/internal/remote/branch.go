@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -51,13 +52,12 @@ func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan
 			continue
 		}
 		b.link.close()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 			err = &endError{process}
 		}
 		lost(err)
 		_ = process.how() // it has its time to end
-		process.kill()
-		<-process.exited
+		process.discard()
 		return
 	}
 }

@@ -204,7 +204,7 @@ func (c *Cluster) abandon() {
 	for _, b := range c.branches {
 		b.link.close()
 	}
-	c.running.Wait() // agents get endGrace to end
+	c.end()
 }
 
 func (c *Cluster) setClosing() {
@@ -226,6 +226,11 @@ func (c *Cluster) Close() {
 		b.link.finish()
 	}
 	close(c.stop)
+	c.end()
+}
+
+// end waits until all agents have ended, and ends those that do not.
+func (c *Cluster) end() {
 	ended := make(chan struct{})
 	go func() {
 		c.running.Wait()
