@@ -98,18 +98,21 @@ const (
 // DaemonArg is the first argument by which mpirun-go is told to be a host's daemon.
 const DaemonArg = "--mpigo-daemon"
 
-// script makes sure that the program is in the user's cache, and executes it. It has to do with any POSIX sh.
-// The program has its name in a directory that is called by its hash; another start may put it there at the same time.
+// script makes sure that the program is in the user's cache, and executes it with the umask that it found. It has to do with any
+// POSIX sh. The program has its name in a directory that is called by its hash. Another start may put it there at the same time, and
+// another host may run it from there, so a good one is never replaced. One that was cut short is told by its size; the daemon
+// looks at the rest of it.
 func (s *Self) script() string {
 	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg).Replace(
-		`umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
+		`u=$(umask); umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
 			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit 73; }; ` +
-			`[ -x "$f" ] || { printf "\nWANT\n"; ` +
+			`whole() { [ -x "$f" ] && [ $(wc -c <"$f") -eq SIZE ]; }; ` +
+			`whole || { printf "\nWANT\n"; ` +
 			`t="$f.$(uname -n).$$"; ` + // the directory may be that of several hosts
-			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && mv -f "$t" "$f" || ` +
+			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && { ln "$t" "$f" 2>/dev/null || whole || mv -f "$t" "$f"; } && rm -f "$t" || ` +
 			`{ [ -s "$t" ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
 			`rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
-			`exec "$f" DAEMON`)
+			`umask "$u"; exec "$f" DAEMON`)
 }
 
 // process is an agent that runs.

@@ -1,10 +1,13 @@
 package remote
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -126,6 +129,55 @@ func TestScript(t *testing.T) {
 	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON"} {
 		assert.NotContains(t, script, placeholder)
 	}
+}
+
+// Two starts put the program into the cache at the same time: the second finds that of the first, which may run by then, and leaves it.
+func TestScriptLeavesAGoodCopy(t *testing.T) {
+	program := "#!/bin/sh\necho runs $1\n"
+	sum := sha256.Sum256([]byte(program))
+	self := &Self{hash: hex.EncodeToString(sum[:]), size: int64(len(program))}
+	home := t.TempDir()
+	file := filepath.Join(home, "mpigo", self.hash, "mpirun-go")
+	type start struct {
+		cmd *exec.Cmd
+		in  io.WriteCloser
+		out *bufio.Reader
+	}
+	var starts []start
+	for range 2 {
+		cmd := exec.Command("/bin/sh", "-c", self.script())
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		s := start{cmd, in, bufio.NewReader(out)}
+		for _, want := range []string{"\n", wantLine + self.hash + "\n"} {
+			line, err := s.out.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, want, line)
+		}
+		starts = append(starts, s)
+	}
+	var first os.FileInfo
+	for _, s := range starts {
+		_, err := io.WriteString(s.in, program)
+		require.NoError(t, err)
+		line, err := s.out.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "runs "+DaemonArg+"\n", line)
+		require.NoError(t, s.cmd.Wait())
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		if first == nil {
+			first = info
+		}
+		assert.True(t, os.SameFile(first, info), "it is the first one still")
+	}
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
 }
 
 func TestLineWriter(t *testing.T) {
