@@ -20,11 +20,13 @@ import (
 // and in that the file with its own name.
 type cache struct {
 	dir   string
-	bound int64 // bytes of all files, beyond which the ones that were not used for longest are removed
+	bound int64 // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
 }
 
-// cacheBytes bounds the cache on each host.
-const cacheBytes = 1 << 30
+const (
+	cacheBytes = 1 << 30   // bounds the cache on each host
+	unusedFor  = time.Hour // what was used since is kept beyond that: a job that is being started may be about to execute it
+)
 
 func userCache() (cache, error) {
 	dir, err := os.UserCacheDir()
@@ -38,18 +40,25 @@ func userCache() (cache, error) {
 func (c cache) find(o offer) string {
 	inCache := c.path(o)
 	for _, path := range []string{o.path, inCache} {
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Size() != int64(o.size) || unix.Access(path, unix.X_OK) != nil {
+		if !o.isAt(path) {
 			continue
 		}
-		if hash, _, err := hashFile(path); err == nil && hash == o.hash {
-			if path == inCache {
-				c.use(o.hash)
-			}
-			return path
+		if path == inCache {
+			c.use(o.hash)
 		}
+		return path
 	}
 	return ""
+}
+
+// isAt is whether a file is what is offered.
+func (o offer) isAt(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(o.size) || unix.Access(path, unix.X_OK) != nil {
+		return false
+	}
+	hash, _, err := hashFile(path)
+	return err == nil && hash == o.hash
 }
 
 func (c cache) path(o offer) string {
@@ -94,11 +103,15 @@ func (c cache) receive(o offer, from io.Reader) (string, error) {
 	case n != int64(o.size) || hex.EncodeToString(sum.Sum(nil)) != o.hash:
 		return "", fmt.Errorf("%s: what arrived is not what was sent", o.path)
 	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
-		return "", err
+	// A good file that is there by now stays: other hosts may run it, if they have the same home.
+	if os.Link(temporary.Name(), path) != nil && !o.isAt(path) {
+		if err := os.Rename(temporary.Name(), path); err != nil {
+			return "", err
+		}
 	}
+	_ = os.Remove(temporary.Name()) // not to be counted twice
 	c.use(o.hash)
-	c.evict(o.hash)
+	c.evict()
 	return path, nil
 }
 
@@ -118,8 +131,8 @@ func checkOwn(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// evict removes what was not used for longest, save for the given one, until the rest is within the bound. What runs goes on.
-func (c cache) evict(keep string) {
+// evict removes what was not used for longest, until the rest is within the bound or was used of late. What runs goes on.
+func (c cache) evict() {
 	type kept struct {
 		hash string
 		size int64
@@ -145,10 +158,10 @@ func (c cache) evict(keep string) {
 	}
 	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.hash, b.hash)) })
 	for _, k := range all {
-		if total <= c.bound {
+		if total <= c.bound || time.Since(k.used) < unusedFor {
 			return
 		}
-		if k.hash != keep && os.RemoveAll(filepath.Join(c.dir, k.hash)) == nil {
+		if os.RemoveAll(filepath.Join(c.dir, k.hash)) == nil {
 			total -= k.size
 		}
 	}

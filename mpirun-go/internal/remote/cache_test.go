@@ -59,25 +59,58 @@ func TestFileThatIsThere(t *testing.T) {
 func TestEviction(t *testing.T) {
 	c := cache{dir: t.TempDir(), bound: 250}
 	paths := map[string]string{}
-	for i, name := range []string{"a", "b", "c"} {
+	unused := func(name string, hours int) {
+		then := time.Now().Add(-time.Duration(hours) * time.Hour)
+		require.NoError(t, os.Chtimes(filepath.Dir(paths[name]), then, then))
+	}
+	receive := func(name string) {
 		o := offerOf("/nowhere/"+name, strings.Repeat(name, 100))
 		path, err := c.receive(o, strings.NewReader(strings.Repeat(name, 100)))
 		require.NoError(t, err)
 		paths[name] = path
-		old := time.Now().Add(time.Duration(i-10) * time.Hour)
-		if name == "a" {
-			old = time.Now() // used last
-		}
-		require.NoError(t, os.Chtimes(filepath.Dir(path), old, old))
 	}
-	assert.FileExists(t, paths["a"], "used last")
+	receive("a")
+	receive("b")
+	unused("a", 2)
+	unused("b", 10)
+	receive("c")
+	assert.FileExists(t, paths["a"], "used after b")
 	assert.NoFileExists(t, paths["b"])
 	assert.FileExists(t, paths["c"])
 	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "not ours"), 0o700))
+	old := time.Now().Add(-2 * time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "not ours"), old, old))
 	c.bound = 0
-	c.evict("")
+	c.evict()
 	assert.DirExists(t, filepath.Join(c.dir, "not ours"))
 	assert.NoFileExists(t, paths["a"])
+
+	// The programs of one job do not drive each other out, however large they are.
+	receive("d")
+	assert.FileExists(t, paths["c"])
+	assert.FileExists(t, paths["d"])
+}
+
+// A file that has come there meanwhile and is good stays as it is; one that is not is replaced.
+func TestReceiveWhatIsThere(t *testing.T) {
+	c := cache{dir: t.TempDir(), bound: 1000}
+	o := offerOf("/nowhere/solver", "program")
+	path, err := c.receive(o, strings.NewReader("program"))
+	require.NoError(t, err)
+	first, err := os.Stat(path)
+	require.NoError(t, err)
+	_, err = c.receive(o, strings.NewReader("program"))
+	require.NoError(t, err)
+	second, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(first, second))
+	require.NoError(t, os.WriteFile(path, []byte("PROGRAM"), 0o700))
+	_, err = c.receive(o, strings.NewReader("program"))
+	require.NoError(t, err)
+	assert.Equal(t, path, c.find(o))
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
 }
 
 func TestCacheOfSomebodyElse(t *testing.T) {

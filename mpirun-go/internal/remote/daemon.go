@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,7 +34,7 @@ type daemon struct {
 	files    map[uint32]*inbox
 	launcher attention
 	branches []*branch
-	reached  sync.WaitGroup // branches that run
+	busy     sync.WaitGroup // branches that run, and files that are being received
 	stop     chan struct{}  // closed at the end
 }
 
@@ -188,7 +189,10 @@ func (d *daemon) end(why error) int {
 	for _, b := range d.branches {
 		b.link.finish() // each has got a goodbye of its own
 	}
-	d.waitBranches()
+	for _, box := range d.files {
+		box.finish(io.ErrUnexpectedEOF)
+	}
+	d.wait()
 	if d.local != nil {
 		d.local.Close()
 	}
@@ -197,11 +201,11 @@ func (d *daemon) end(why error) int {
 	return status
 }
 
-// waitBranches waits until the agents have ended, for a moment.
-func (d *daemon) waitBranches() {
+// wait waits until the agents have ended, and what was received in part is removed, for a moment.
+func (d *daemon) wait() {
 	ended := make(chan struct{})
 	go func() {
-		d.reached.Wait()
+		d.busy.Wait()
 		close(ended)
 	}()
 	select {
@@ -309,7 +313,7 @@ func (d *daemon) adopt(payload []byte) error {
 		b := newBranch(c)
 		d.branches = append(d.branches, b)
 		host := uint16(c.host)
-		d.reached.Go(func() {
+		d.busy.Go(func() {
 			notice := func(line string) {
 				d.up.post(frame{kind: kindNotice, host: host, payload: []byte(line)})
 			}
@@ -341,7 +345,7 @@ func (d *daemon) offered(f frame) error {
 	}
 	box := d.inbox(streamFile, number)
 	d.files[number] = box
-	go func() {
+	d.busy.Go(func() {
 		answered := func(a answer) { d.post(kindAnswer, 0, number, a.encode()) }
 		defer box.drop()
 		if path := d.cache.find(o); path != "" {
@@ -359,7 +363,7 @@ func (d *daemon) offered(f frame) error {
 			return
 		}
 		answered(answer{path: path})
-	}()
+	})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -94,4 +95,22 @@ func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
 	}
 	assert.Empty(t, d.ranks)
 	assert.NoFileExists(t, mark)
+}
+
+// A transfer that is cut off leaves nothing in the cache.
+func TestDaemonEndsWhileAFileComes(t *testing.T) {
+	local, err := procs.NewLocal("n1", "test", nil)
+	require.NoError(t, err)
+	o := offerOf("/nowhere/solver", "program")
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{}),
+		cache: cache{dir: t.TempDir(), bound: 1000}}
+	require.NoError(t, d.take(frame{kind: kindOffer, payload: o.encode()}, nil))
+	require.NoError(t, d.take(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
+	coming := func() []os.DirEntry {
+		files, _ := os.ReadDir(filepath.Dir(d.cache.path(o)))
+		return files
+	}
+	require.Eventually(t, func() bool { return len(coming()) == 1 }, time.Minute, time.Millisecond)
+	assert.Equal(t, 1, d.end(errors.New("the launcher is gone")))
+	assert.Empty(t, coming())
 }
