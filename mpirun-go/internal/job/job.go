@@ -30,7 +30,7 @@ type Host interface {
 	StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool))
 	SignalGroups(syscall.Signal) // to every rank and what it started
 	KillGroups()                 // the same with SIGKILL
-	Kill()                       // and to what has left the ranks' process groups
+	Kill()                       // and to what has left the ranks' process groups; another machine starts no rank after it
 	Watch(lost func(error))      // has lost called, on another goroutine, if the host cannot be reached any more
 }
 
@@ -251,7 +251,7 @@ func (r *run) late(k *rank) {
 		return
 	}
 	k.signalled = true
-	if r.killed {
+	if r.killed && k.Elsewhere == nil { // another machine has heard of the end in its turn, after this start
 		r.host(k).Kill()
 	}
 }

@@ -68,3 +68,14 @@ func TestRepeated(t *testing.T) {
 	assert.False(t, p.is(syscall.SIGINT, t0.Add(repeatGrace)), "a user who insists")
 	assert.False(t, p.is(syscall.SIGTERM, t0.Add(repeatGrace)), "another signal")
 }
+
+// A rank that was being started when all was killed is killed too, unless it is of another machine: that has started it before
+// it heard of the end, and to kill all again for each of many takes long.
+func TestLateRank(t *testing.T) {
+	r, host := still()
+	r.verdict, r.killed = &verdict{}, true
+	r.late(&rank{Proc: &procs.Proc{Elsewhere: struct{ procs.Control }{}}})
+	assert.Zero(t, host.kills)
+	r.late(&rank{Proc: gone()})
+	assert.Equal(t, 1, host.kills)
+}

@@ -30,7 +30,7 @@ type daemon struct {
 	cached error // why there is no cache
 
 	ranks    map[uint32]*hosted
-	refused  *failure // why a rank could not be started: none is any more
+	refused  *failure // why no rank is started any more: one could not be, or all have been killed
 	files    map[uint32]*inbox
 	launcher attention
 	branches []*branch
@@ -251,6 +251,9 @@ func (d *daemon) take(f frame, guardArgv []string) error {
 		d.signal(f.rank, syscall.Signal(number))
 	case kindKill:
 		if f.rank == allRanks {
+			if d.refused == nil {
+				d.refused = &failure{text: "the job has ended"}
+			}
 			d.local.Kill()
 		} else {
 			d.local.KillGroups()

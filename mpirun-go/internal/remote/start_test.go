@@ -97,6 +97,22 @@ func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
 	assert.NoFileExists(t, mark)
 }
 
+// Nor does it when the job has been killed.
+func TestDaemonStartsNoneAfterTheEnd(t *testing.T) {
+	local, err := procs.NewLocal("n1", "", nil)
+	require.NoError(t, err)
+	defer local.Close()
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}}
+	mark := filepath.Join(t.TempDir(), "mark")
+	require.NoError(t, d.take(frame{kind: kindKill, rank: allRanks}, nil))
+	require.NoError(t, d.take(frame{kind: kindStart, payload: encodeSpec(procs.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}})}, nil))
+	answers := taken(d.up)
+	require.Len(t, answers, 1)
+	assert.Equal(t, kindFailed, answers[0].kind)
+	assert.Empty(t, d.ranks)
+	assert.NoFileExists(t, mark)
+}
+
 // A transfer that is cut off leaves nothing in the cache.
 func TestDaemonEndsWhileAFileComes(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
