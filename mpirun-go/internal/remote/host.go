@@ -97,16 +97,21 @@ func newFar(h *Host, rank uint32, stdin bool) *far {
 	return k
 }
 
-// StartAll asks for all ranks at once, and calls started for each, in order, when it is known what has come of it. The daemon starts one after another, until one
-// cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what else is in the way.
+// startsAhead is how many ranks are asked for before it is known what has come of the first of them. Those are started whatever
+// happens meanwhile, and a daemon that starts thousands hears of nothing else.
+const startsAhead = 64
+
+// StartAll asks for ranks, many ahead, and calls started for each that was asked for, in order, when it is known what has come of it. It asks for no more
+// when started says so. The daemon starts one after another, until one cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what
+// else is in the way.
 func (h *Host) StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool)) {
-	asked := make([]*far, len(specs))
-	for i, spec := range specs {
-		asked[i] = h.ask(spec)
-	}
-	for i, spec := range specs {
+	var asked []*far
+	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(asked)); i++ {
+		for goOn && len(asked) < min(i+startsAhead, len(specs)) {
+			asked = append(asked, h.ask(specs[len(asked)]))
+		}
 		proc, err := asked[i].await()
-		started(spec, proc, err)
+		goOn = started(specs[i], proc, err) && goOn
 	}
 }
 

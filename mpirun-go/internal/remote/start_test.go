@@ -71,6 +71,42 @@ func TestStartAll(t *testing.T) {
 	})
 }
 
+// When enough have been started, no more are asked for than are on their way.
+func TestStartAllStops(t *testing.T) {
+	h := newHost(&Cluster{}, 3, "n1")
+	h.link = newLink()
+	specs := make([]procs.Spec, 2*startsAhead+10)
+	for i := range specs {
+		specs[i].Rank = i
+	}
+	told := 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
+			assert.NoError(t, err)
+			assert.Equal(t, told, spec.Rank)
+			told++
+			return told < 20
+		})
+	}()
+	asked := 0
+	require.Eventually(t, func() bool {
+		for _, f := range taken(h.link) {
+			asked++
+			assert.NoError(t, h.take(frame{kind: kindStarted, rank: f.rank, payload: appendNumber(nil, 1)}))
+		}
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}, time.Minute, time.Millisecond)
+	assert.Equal(t, startsAhead+19, told)
+	assert.Equal(t, told, asked)
+}
+
 // A daemon that cannot start a rank starts none of those that were asked for with it.
 func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
