@@ -117,7 +117,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if !cmd.Oversubscribe {
 		p.warn(where)
 	}
-	return job.Run(job.Config{
+	cfg := job.Config{
 		Hosts:    p.hosts,
 		Remote:   p.cluster != nil,
 		Specs:    specs,
@@ -132,7 +132,11 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Files:    files,
 		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
 		Notices:  p.notices,
-	}), nil
+	}
+	if p.cluster != nil {
+		cfg.Flush = p.cluster.Flush
+	}
+	return job.Run(cfg), nil
 }
 
 // warn says which host has more ranks than slots, the first of them.

@@ -51,6 +51,7 @@ type Config struct {
 	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
 	Style          output.Style
 	Notices        <-chan string // lines of others, for Stderr; nil: none
+	Flush          func()        // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
 }
 
 // run is the state of Run. Only Run's goroutine touches it, save for what is

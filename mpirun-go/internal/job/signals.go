@@ -36,6 +36,9 @@ func (r *run) onSignal(sig os.Signal) {
 		}
 	case syscall.SIGTSTP:
 		r.signalGroups(syscall.SIGTSTP)
+		if r.cfg.Flush != nil {
+			r.cfg.Flush()
+		}
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
 		r.signalGroups(syscall.SIGCONT)

@@ -207,6 +207,17 @@ func (c *Cluster) abandon() {
 	c.end()
 }
 
+// flushGrace is how long a launcher that is about to be stopped waits for what it has to say before.
+const flushGrace = 500 * time.Millisecond
+
+// Flush waits until all that the hosts were told is on its way, for a moment: one that does not listen does not hold up the others.
+func (c *Cluster) Flush() {
+	limit := time.Now().Add(flushGrace)
+	for _, b := range c.branches {
+		b.link.flush(time.Until(limit))
+	}
+}
+
 func (c *Cluster) setClosing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -186,16 +186,10 @@ func (k *far) Signal(sig syscall.Signal) {
 	k.host.post(kindSignal, 0, k.rank, appendNumber(nil, int(sig)))
 }
 
-// stopGrace is how long a launcher that is about to be stopped waits for what it has to say before.
-const stopGrace = 500 * time.Millisecond
-
 // SignalGroups sends sig to every rank of the host and what it has started, as far as that is in its
 // process group.
 func (h *Host) SignalGroups(sig syscall.Signal) {
 	h.post(kindSignal, 0, allRanks, appendNumber(nil, int(sig)))
-	if sig == syscall.SIGTSTP {
-		h.link.flush(stopGrace)
-	}
 }
 
 // KillGroups ends what is left of the ranks' process groups.

@@ -98,10 +98,13 @@ func parseLine(words []string) ([]Host, error) {
 // parseWord reads a name, or names, with an optional ":slots".
 func parseWord(word string) ([]Host, error) {
 	name, count, counted := word, "", false
+	host := word[strings.LastIndexByte(word, '@')+1:]
+	user := strings.TrimSuffix(word, host)
 	switch i := strings.LastIndexByte(word, ':'); {
-	case strings.HasPrefix(word, "[") && strings.Contains(word, "]") && strings.Count(word, ":") > 1: // [::1]:4
+	case isBracketed(host) && strings.Count(host, ":") > 1: // [::1]:4
 		var behind string
-		name, behind, _ = strings.Cut(word[1:], "]")
+		name, behind, _ = strings.Cut(host[1:], "]")
+		name = user + name
 		if count, counted = strings.CutPrefix(behind, ":"); !counted && behind != "" {
 			return nil, fmt.Errorf("host %s: want [address]:slots", word)
 		}
@@ -126,6 +129,10 @@ func parseWord(word string) ([]Host, error) {
 		hosts[i].Name = name
 	}
 	return hosts, nil
+}
+
+func isBracketed(host string) bool {
+	return strings.HasPrefix(host, "[") && strings.Contains(host, "]")
 }
 
 func parseSlots(s string) (int, error) {
@@ -211,7 +218,7 @@ func checkName(name string) error {
 	if name == "" {
 		return errors.New("a host has no name")
 	}
-	if name[0] == '-' || len(name) > 255 {
+	if name[0] == '-' || strings.Contains(name, "@-") || strings.HasSuffix(name, "@") || len(name) > 255 {
 		return errors.New("not the name of a host")
 	}
 	for _, c := range []byte(name) {

@@ -46,7 +46,7 @@ func (m Machine) CPUs() int {
 	return n
 }
 
-// Merge adds up what is asked for of the same host, in the order in which hosts are first named. All of this machine's
+// Merge adds up what is asked for of the same host, in the order in which hosts are first named. Capital letters make no difference. All of this machine's
 // names are one host, unless only the names count. Without any request it is this machine, with a slot for each processor.
 func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 	var hosts []Host
@@ -54,7 +54,7 @@ func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 		if r.Here = !onlyNames && m.isCalled(r.Name); r.Here {
 			r.Name = m.Name
 		}
-		i := slices.IndexFunc(hosts, func(h Host) bool { return h.Name == r.Name })
+		i := slices.IndexFunc(hosts, func(h Host) bool { return sameName(h.Name, r.Name) })
 		if i < 0 {
 			hosts = append(hosts, r)
 			continue
@@ -84,7 +84,13 @@ func (m Machine) isCalled(name string) bool {
 		first, _, _ := strings.Cut(s, ".")
 		return first
 	}
-	return slices.Contains([]string{"localhost", "127.0.0.1", "::1", m.Name, short(m.Name)}, name)
+	return slices.ContainsFunc([]string{"localhost", "127.0.0.1", "::1", m.Name, short(m.Name)}, func(own string) bool { return sameName(own, name) })
+}
+
+// sameName compares names of hosts, with the users before them if there are such.
+func sameName(a, b string) bool {
+	i, j := strings.LastIndexByte(a, '@')+1, strings.LastIndexByte(b, '@')+1
+	return a[:i] == b[:j] && strings.EqualFold(a[i:], b[j:])
 }
 
 // Place is where one rank runs.

@@ -18,9 +18,15 @@ func TestParseList(t *testing.T) {
 		{Name: "c08", Slots: 2}, {Name: "c09", Slots: 2}, {Name: "c10", Slots: 2},
 		{Name: "r1n0", Whole: 1}, {Name: "r1n1", Whole: 1}, {Name: "r3n0", Whole: 1}, {Name: "r3n1", Whole: 1},
 	}, hosts)
+	hosts, err = ParseList("u@[::1]:4,u@[fe80::1],u@::1,u@n1:2,u@n[1-2]:3")
+	require.NoError(t, err)
+	assert.Equal(t, []Host{
+		{Name: "u@::1", Slots: 4}, {Name: "u@fe80::1", Whole: 1}, {Name: "u@::1", Whole: 1}, {Name: "u@n1", Slots: 2},
+		{Name: "u@n1", Slots: 3}, {Name: "u@n2", Slots: 3},
+	}, hosts)
 	for _, bad := range []string{
 		"", ",", "a,,b", ":4", "a:", "a:0", "a:-1", "a:x", "a:65537", "n[", "n]", "n[]", "n[3-1]", "n[1-x]", "n[1", "n[[1]]", "n[1-9999]", "n[0-99]m[0-99]",
-		"-oProxyCommand=x", "a b", "a;b", "$(a)", "[::1]4", strings.Repeat("x", 300),
+		"-oProxyCommand=x", "u@-oProxyCommand=x", "u@", "[::1]4", "u@[::1]x", "a b", "a;b", "$(a)", strings.Repeat("x", 300),
 	} {
 		_, err := ParseList(bad)
 		assert.Error(t, err, "%q", bad)
@@ -80,6 +86,8 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, []Host{{Name: "n1.example.org", Whole: 1, Here: true}}, Merge(m, nil, false))
 	asked := []Host{{Name: "n2", Slots: 1}, {Name: "n1", Slots: 2}, {Name: "n1.example.org", Whole: 1}, {Name: "n2", Slots: 3, Max: 4}, {Name: "127.0.0.1", Slots: 1}}
 	assert.Equal(t, []Host{{Name: "n2", Slots: 4}, {Name: "n1.example.org", Slots: 3, Whole: 1, Here: true}}, Merge(m, asked, false))
+	assert.Equal(t, []Host{{Name: "N2", Slots: 3}, {Name: "n1.example.org", Slots: 1, Here: true}, {Name: "U@n2", Slots: 1}, {Name: "u@N2", Slots: 1}},
+		Merge(m, []Host{{Name: "N2", Slots: 1}, {Name: "n2", Slots: 2}, {Name: "N1", Slots: 1}, {Name: "U@n2", Slots: 1}, {Name: "u@N2", Slots: 1}}, false))
 	assert.Equal(t, 9, Merge(m, asked, false)[1].Room(m.CPUs()))
 	assert.False(t, AllHere(m, asked))
 	own := []Host{{Name: "localhost", Slots: 1, Max: 1}, {Name: "n1", Slots: 2}, {Name: "localhost", Slots: 1, Max: 2}}
