@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,15 +104,16 @@ const DaemonArg = "--mpigo-daemon"
 // another host may run it from there, so a good one is never replaced. One that was cut short is told by its size; the daemon
 // looks at the rest of it.
 func (s *Self) script() string {
-	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg).Replace(
+	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg,
+		"NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
 		`u=$(umask); umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
-			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit 73; }; ` +
+			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit NO_CACHE; }; ` +
 			`whole() { [ -x "$f" ] && [ $(wc -c <"$f") -eq SIZE ]; }; ` +
 			`whole || { printf "\nWANT\n"; ` +
 			`t="$f.$(uname -n).$$"; ` + // the directory may be that of several hosts
 			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && { ln "$t" "$f" 2>/dev/null || whole || mv -f "$t" "$f"; } && rm -f "$t" || ` +
 			`{ [ -s "$t" ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
-			`rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit 74; }; }; ` +
+			`rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit NO_COPY; }; }; ` +
 			`umask "$u"; exec "$f" DAEMON`)
 }
 
@@ -259,6 +261,24 @@ func (p *process) how() string {
 	return fmt.Sprintf("the agent ended: %v", p.status)
 }
 
+// Exit statuses of the script, and of a shell that cannot execute what is there.
+const (
+	statusNoCache       = 73
+	statusNoCopy        = 74
+	statusNotExecutable = 126
+)
+
+// reached is whether the agent has ended with one of these: it has come as far as the host.
+func (p *process) reached() bool {
+	select {
+	case <-p.exited:
+	default:
+		return false
+	}
+	exit := (*exec.ExitError)(nil)
+	return errors.As(p.status, &exit) && slices.Contains([]int{statusNoCache, statusNoCopy, statusNotExecutable}, exit.ExitCode())
+}
+
 // lineWriter cuts what is written into lines.
 type lineWriter struct {
 	line func(string)
@@ -375,6 +395,9 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer) string {
 			words := p.lastWords()
 			if words == "" {
 				words = strings.Join(said, "; ")
+			}
+			if p.reached() {
+				return "cannot be used: " + how + quoted(words)
 			}
 			return "cannot be reached: " + how + quoted(words) + p.hint()
 		}

@@ -159,7 +159,7 @@ func TestScript(t *testing.T) {
 	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
 	assert.NotContains(t, script, "'", "it is quoted so")
 	assert.NotContains(t, script, "\n")
-	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON"} {
+	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON", "NO_"} {
 		assert.NotContains(t, script, placeholder)
 	}
 }
