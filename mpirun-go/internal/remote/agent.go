@@ -122,7 +122,8 @@ type process struct {
 	agent  Agent
 	host   string
 	cmd    *exec.Cmd
-	out    *os.File      // our end of its standard output
+	in     *os.File      // our end of its standard input
+	out    *os.File      // and of its standard output
 	exited chan struct{} // closed when it has ended
 	status error         // written before
 
@@ -139,7 +140,7 @@ const (
 
 // startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
 // not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
-func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, error) {
+func startAgent(agent Agent, host, script string) (*process, error) {
 	words := agent.command(host, script)
 	p := &process{agent: agent, host: host, exited: make(chan struct{})}
 	p.cmd = exec.Command(words[0], words[1:]...)
@@ -151,14 +152,14 @@ func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, err
 	// Pipes of our own: Wait is not to close them while they are read.
 	childIn, in, err := os.Pipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	out, childOut, err := os.Pipe()
 	if err != nil {
 		_, _ = in.Close(), childIn.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	p.out = out
+	p.in, p.out = in, out
 	stderr := &lineWriter{line: p.say}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
 	started := make(chan error)
@@ -173,17 +174,22 @@ func startAgent(agent Agent, host, script string) (*process, io.WriteCloser, err
 		}
 		p.status = p.cmd.Wait()
 		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
-		// What the agent has left may hold the pipe open. The end of the agent is that of the channel all the same.
-		_ = out.SetReadDeadline(time.Now().Add(endGrace))
+		// What the agent has left may hold the pipes open. The end of the agent is that of the channel all the same.
+		p.limit(time.Now().Add(endGrace))
 		close(p.exited)
 	}()
 	err = <-started
 	_, _ = childIn.Close(), childOut.Close()
 	if err != nil {
 		_, _ = in.Close(), out.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return p, in, nil
+	return p, nil
+}
+
+// limit is when reading from the agent and writing to it end.
+func (p *process) limit(t time.Time) {
+	_, _ = p.in.SetWriteDeadline(t), p.out.SetReadDeadline(t)
 }
 
 // noBinding is what srun says of --cpu-bind=none where it could not bind anyway.
@@ -225,10 +231,10 @@ func (p *process) lastWords() string {
 	return strings.Join(p.said, "; ")
 }
 
-// kill ends the agent, and the reading of what comes from it.
+// kill ends the agent, and what waits for it.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	_ = p.out.SetReadDeadline(time.Unix(1, 0))
+	p.limit(time.Unix(1, 0))
 }
 
 // discard ends what is left of an agent whose channel is over, and waits for its end.
@@ -329,48 +335,60 @@ func (e *HostError) Error() string {
 	return fmt.Sprintf("host %s %s", e.Host, e.Why)
 }
 
-// dial starts a daemon on a host, and returns when frames can go there and come from there. The error is a *HostError.
-func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}) (*process, *bufio.Reader, io.WriteCloser, error) {
-	p, in, err := startAgent(agent, host, self.script())
+// dial starts a daemon on a host, and returns when frames can go there and come from there. Progress is called whenever something has
+// come of it; the host has its timeout anew then. The error is a *HostError.
+func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*process, *bufio.Reader, error) {
+	p, err := startAgent(agent, host, self.script())
 	if err != nil {
-		return nil, nil, nil, &HostError{Host: host, Why: fmt.Sprintf("cannot be reached: start the agent: %v", err)}
+		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("cannot be reached: start the agent: %v", err)}
 	}
 	settled := make(chan struct{})
 	late := make(chan bool, 1) // gets one value: whether it took too long
+	var answer wait
+	moved := func() {
+		answer.heard.Store(true)
+		progress()
+	}
 	go func() {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			p.kill()
-			late <- true
-		case <-stop:
-			p.kill()
-			late <- false
-		case <-settled:
-			late <- false
+		ticker := time.NewTicker(waitPart(timeout))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if !answer.over(1) {
+					continue
+				}
+				p.kill()
+				late <- true
+			case <-stop:
+				p.kill()
+				late <- false
+			case <-settled:
+				late <- false
+			}
+			return
 		}
 	}()
 	reader := bufio.NewReaderSize(p.out, 64<<10)
-	why := greet(p, self, reader, in)
+	why := greet(p, self, reader, p.in, moved)
 	close(settled)
 	switch {
 	case <-late:
 		why = "did not answer within " + timeout.String() + " (--connect-timeout)" + quoted(p.lastWords()) + p.hint()
 	case why == "":
-		return p, reader, in, nil
+		moved()
+		return p, reader, nil
 	}
-	_ = in.Close()
 	p.kill()
-	_ = p.out.Close()
-	return nil, nil, nil, &HostError{Host: host, Why: why}
+	_, _ = p.in.Close(), p.out.Close()
+	return nil, nil, &HostError{Host: host, Why: why}
 }
 
 // maxPreamble bounds what the user's shell may say before.
 const maxPreamble = 64 << 10
 
-// greet leads the conversation until frames begin. It returns what is wrong.
-func greet(p *process, self *Self, out *bufio.Reader, in io.Writer) string {
+// greet leads the conversation until frames begin, and calls moved as this program is sent. It returns what is wrong.
+func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()) string {
 	var said []string
 	for taken := 0; taken < maxPreamble; {
 		raw, err := out.ReadSlice('\n')
@@ -384,7 +402,7 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer) string {
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:
-			if err := self.send(in); err == nil {
+			if err := self.send(movingWriter{in, moved}); err == nil {
 				continue
 			}
 		case line != "" && len(said) < maxSaid:
@@ -418,6 +436,18 @@ func quoted(said string) string {
 // hint says what the user can try.
 func (p *process) hint() string {
 	return fmt.Sprintf("; does this work: %s", p.agent.describe(p.host))
+}
+
+// movingWriter tells whenever something was written.
+type movingWriter struct {
+	io.Writer
+	moved func()
+}
+
+func (w movingWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.moved()
+	return n, err
 }
 
 // send sends this program.

@@ -3,6 +3,8 @@ package remote
 import (
 	"syscall"
 	"time"
+
+	"go.uber.org/atomic"
 )
 
 // A host is asked whether it is there every pulse, and lost if it has said nothing for silence of these. Pulses are counted, so that a
@@ -37,4 +39,26 @@ func (a *attention) passes(sig syscall.Signal) {
 func (a *attention) missing() bool {
 	a.quiet++
 	return a.quiet > patience && !a.stopped
+}
+
+// waitParts is how many parts a limit on waiting has. They are counted, for the same reason as pulses.
+const waitParts = 20
+
+// waitPart is how long one of them is.
+func waitPart(limit time.Duration) time.Duration { return max(limit/waitParts, time.Millisecond) }
+
+// wait is for somebody who may take so long to show a sign of life, and then the same again. The zero value begins to wait.
+type wait struct {
+	heard atomic.Bool // for all: there was a sign
+	parts int         // that went by without
+}
+
+// over is to be asked every part: whether limits, so many, have passed without a sign.
+func (w *wait) over(limits int) bool {
+	if w.heard.Swap(false) {
+		w.parts = 0
+		return false
+	}
+	w.parts++
+	return w.parts >= limits*waitParts
 }

@@ -27,9 +27,9 @@ func (b *branch) has(host uint16) bool {
 }
 
 // run reaches the host, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
-// lost at once, and returns when the agent has ended.
-func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, notice func(string), take func(frame) error, lost func(error)) {
-	process, in, out, err := dial(agent, self, b.name, timeout, stop)
+// lost at once, and returns when the agent has ended. Progress is dial's.
+func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
+	process, in, err := dial(agent, self, b.name, timeout, stop, progress)
 	if err != nil {
 		b.link.close()
 		lost(err)
@@ -39,7 +39,7 @@ func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan
 	b.process = process
 	b.mu.Unlock()
 	process.passOn(notice)
-	b.link.start(out)
+	b.link.start(process.in)
 	for {
 		f, err := readFrame(in)
 		if err == nil && !b.has(f.host) {

@@ -229,7 +229,9 @@ func TestNewSelf(t *testing.T) {
 	self, err := NewSelf()
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, self.send(&b))
+	pieces := 0
+	require.NoError(t, self.send(movingWriter{&b, func() { pieces++ }}))
+	assert.Greater(t, pieces, 1, "it is told of its progress")
 	sum := sha256.Sum256(b.Bytes())
 	assert.Equal(t, hex.EncodeToString(sum[:]), self.hash)
 }

@@ -33,7 +33,7 @@ type Cluster struct {
 	failed   chan error    // the first error before all hosts have answered
 	welcomed chan struct{} // gets a value for each host that has answered
 
-	mu      sync.Mutex // guards closing, and each host's patience
+	mu      sync.Mutex // guards closing
 	closing bool       // the ends of channels are as they should be
 }
 
@@ -62,6 +62,11 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.take(child, b.link)
 		c.running.Go(func() { c.run(b) })
 	}
+	connected := make(chan struct{})
+	c.running.Go(func() {
+		c.await(connected)
+		c.listen()
+	})
 	for range c.hosts {
 		select {
 		case <-c.welcomed:
@@ -73,7 +78,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.abandon()
 		return nil, err
 	}
-	c.running.Go(c.listen)
+	close(connected)
 	return c, nil
 }
 
@@ -95,16 +100,27 @@ func (c *Cluster) greet(to child) {
 	_, _ = rand.Read(nonce) // never fails
 	h.hello = hello{secret: string(c.cfg.Secret), nonce: string(nonce), job: c.cfg.JobID, name: h.name}
 	h.post(kindHello, 0, 0, h.hello.encode())
-	// The agent has its time, and then the daemon.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
-		return
+	h.awaited.Store(true)
+}
+
+// await ends the attempt to connect when a host does not answer. The agent has its time, and then the daemon.
+func (c *Cluster) await(connected <-chan struct{}) {
+	ticker := time.NewTicker(waitPart(c.cfg.Timeout))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-connected:
+			return
+		case <-c.stop:
+			return
+		case <-ticker.C:
+		}
+		for _, h := range c.hosts {
+			if h.awaited.Load() && h.answer.over(2) {
+				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", 2*c.cfg.Timeout)})
+			}
+		}
 	}
-	limit := 2 * c.cfg.Timeout
-	h.patience = time.AfterFunc(limit, func() {
-		c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", limit)})
-	})
 }
 
 // fail ends the attempt to connect.
@@ -120,7 +136,8 @@ func (c *Cluster) run(b *branch) {
 	top := c.hosts[b.host]
 	notice := func(line string) { c.cfg.Notice(top.name, line) }
 	take := func(f frame) error { return c.hosts[f.host].take(f) }
-	b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, notice, take, func(err error) { c.lose(top, err) })
+	progress := func() { top.answer.heard.Store(true) }
+	b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.lose(top, err) })
 }
 
 // lose deals with the end of a host's channel, which is that of those behind it too.
@@ -154,11 +171,7 @@ func (c *Cluster) welcome(h *Host, payload []byte) error {
 	case h.Cores != nil || len(w.cores) == 0:
 		return fmt.Errorf("%w: not a welcome", ErrProtocol)
 	}
-	c.mu.Lock()
-	if h.patience != nil {
-		h.patience.Stop()
-	}
-	c.mu.Unlock()
+	h.awaited.Store(false)
 	h.Cores = w.cores
 	if len(h.through) > 0 {
 		a := adopt{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: grow(h.through, c.cfg.Names)}
@@ -194,13 +207,6 @@ func (c *Cluster) listen() {
 func (c *Cluster) abandon() {
 	c.setClosing()
 	close(c.stop)
-	c.mu.Lock()
-	for _, h := range c.hosts {
-		if h.patience != nil {
-			h.patience.Stop()
-		}
-	}
-	c.mu.Unlock()
 	for _, b := range c.branches {
 		b.link.close()
 	}

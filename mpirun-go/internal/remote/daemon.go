@@ -324,7 +324,9 @@ func (d *daemon) adopt(payload []byte) error {
 				d.up.post(f)
 				return nil
 			}
-			b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, notice, take, func(err error) {
+			// The launcher, which waits for the host's daemon, is told that it goes on.
+			progress := func() { d.up.post(frame{kind: kindPong, host: host}) }
+			b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
 				why := err.Error()
 				if failed := (*HostError)(nil); errors.As(err, &failed) {
 					why = failed.Why

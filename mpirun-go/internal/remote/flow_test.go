@@ -125,3 +125,28 @@ func TestAttention(t *testing.T) {
 	a.passes(syscall.SIGCONT)
 	assert.False(t, a.missing())
 }
+
+// A sign of life gives a host its time anew.
+func TestWait(t *testing.T) {
+	for _, limits := range []int{1, 2} {
+		var w wait
+		for range 3 {
+			for range limits*waitParts - 1 {
+				assert.False(t, w.over(limits))
+			}
+			w.heard.Store(true)
+			assert.False(t, w.over(limits))
+		}
+		for range limits*waitParts - 1 {
+			assert.False(t, w.over(limits))
+		}
+		assert.True(t, w.over(limits))
+	}
+}
+
+// A daemon that reaches other hosts tells of its progress by a sign of life of theirs.
+func TestProgressIsHeard(t *testing.T) {
+	h := newHost(&Cluster{}, 3, "n1")
+	require.NoError(t, h.take(frame{kind: kindPong, host: 3}))
+	assert.True(t, h.answer.heard.Load())
+}

@@ -250,7 +250,7 @@ func FuzzGreet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said string) {
 		p := &process{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
 		close(p.exited)
-		why := greet(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard)
+		why := greet(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard, func() {})
 		if why == "" {
 			require.Contains(t, said, daemonLine+"1")
 		}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"go.uber.org/atomic"
 
@@ -18,14 +17,15 @@ import (
 type Host struct {
 	Cores [][]int // as slots.Machine has them
 
-	cluster  *Cluster
-	number   uint16
-	name     string
-	link     *link
-	through  []int // hosts that are reached through it
-	hello    hello
-	patience *time.Timer
-	quiet    atomic.Int32 // pulses since it was heard of
+	cluster *Cluster
+	number  uint16
+	name    string
+	link    *link
+	through []int // hosts that are reached through it
+	hello   hello
+	awaited atomic.Bool  // its first answer has not come, and is waited for
+	answer  wait         // for that
+	quiet   atomic.Int32 // pulses since it was heard of
 
 	mu    sync.Mutex // guards all below
 	ranks map[uint32]*far
@@ -248,12 +248,12 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	h.files[file] = s
 	h.mu.Unlock()
 	h.post(kindOffer, 0, file, offer{path: program.Path, hash: program.hash, size: int(program.size)}.encode())
-	a, err := h.answer(s)
+	a, err := h.answered(s)
 	if err == nil && a.wanted {
 		if err := s.send(program); err != nil && !errors.Is(err, syscall.EPIPE) {
 			return "", err
 		}
-		a, err = h.answer(s)
+		a, err = h.answered(s)
 	}
 	switch {
 	case err != nil:
@@ -266,7 +266,7 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	return a.path, nil
 }
 
-func (h *Host) answer(s *sending) (answer, error) {
+func (h *Host) answered(s *sending) (answer, error) {
 	select {
 	case a := <-s.answers:
 		return a, nil
@@ -320,6 +320,7 @@ func (h *Host) take(f frame) error {
 		h.cluster.lose(h, why)
 		return nil
 	case kindPong:
+		h.answer.heard.Store(true)
 		return nil
 	}
 	h.mu.Lock()
