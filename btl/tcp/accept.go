@@ -173,6 +173,10 @@ func (m *module) consider(s *stranger, p *peer) int {
 		return m.turnAway(s, verdictStale, e.epoch-1)
 	case p.rank > m.cfg.Rank && e.pause.failures == 0 && m.now-e.pause.since < yieldAfter:
 		return m.turnAway(s, verdictBusy, 0)
+	case p.rank > m.cfg.Rank && e.attempt != nil && e.attempt.stage == stageAnswer:
+		// The peer accepts what we have asked, if it gets there, and gives up its own: to accept that now would leave neither.
+		m.unsettled = true
+		return 0
 	default: // both have asked, and the peer's attempt counts
 		if !m.reply(s, answer{verdictAccept, e.epoch}) {
 			return 0

@@ -1,0 +1,62 @@
+package tcp
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// TestHellosCross: if both ends have asked, and the lower rank does not insist because an attempt has failed before, they do not take
+// each other's, by which both would be lost.
+func TestHellosCross(t *testing.T) {
+	leavesNothing(t)
+	va, vb := &mate{}, &mate{}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
+	connect := func(m *module, rank int, to *module) *endpoint {
+		e, err := m.Connect(rank, to.Card())
+		require.NoError(t, err)
+		return e.(*endpoint)
+	}
+	for range 3 {
+		ea, eb := connect(a, 1, b), connect(b, 0, a)
+		ea.pause.failures = 1
+		for _, m := range []*module{a, b} {
+			until(t, "a stranger", func() bool {
+				m.letIn()
+				return len(m.strangers) == 1
+			})
+		}
+		for _, e := range []*endpoint{ea, eb} {
+			until(t, "its hello", func() bool {
+				e.attempt.step()
+				return e.attempt.stage == stageAnswer
+			})
+		}
+		for _, m := range []*module{a, b} {
+			m.railDoom = &btl.Error{} // so that the hello waits
+			until(t, "the peer's hello", func() bool {
+				m.strangers[0].step()
+				return m.waiting == 1
+			})
+			m.railDoom = nil
+		}
+		for i, m := range []*module{a, b} { // at the same time
+			m.consider(m.strangers[0], m.peers[1-i])
+		}
+		until(t, "a connection", func() bool {
+			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.state, eb.state})
+			return ea.phase == phaseReady && eb.phase == phaseReady
+		}, a, b)
+		arrived := false
+		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) { arrived = err == nil }}
+		require.NoError(t, ea.Send(&op))
+		until(t, "a fragment", func() bool { return arrived }, a, b)
+		ea.Fail(errors.New("enough"))
+		eb.Fail(errors.New("enough"))
+		until(t, "the end", func() bool { return ea.state == btl.Drained && eb.state == btl.Drained }, a, b)
+	}
+}
