@@ -43,8 +43,11 @@ func (m *module) letIn() {
 		switch errno {
 		case 0:
 			m.greet(int(r))
-		case unix.EAGAIN, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			return // later
+		case unix.EAGAIN:
+			return
+		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+			m.crowd = true // nobody tells when there is room
+			return
 		case unix.EBADF, unix.EINVAL, unix.ENOTSOCK, unix.EOPNOTSUPP, unix.EFAULT:
 			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
 			m.unsettled = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,8 +22,8 @@ import (
 // this rank's program next calls, and that of traffic only while the rank sleeps (Arm), for one event. A goroutine waits for it in Go's
 // network poller, which so has nothing to do with traffic while somebody polls.
 //
-// A timer runs while something is owed, such as an acknowledgement that waits for an answer to go with. If no turn was
-// made since it was last set, the program is busy with something else, and a turn is asked for.
+// A timer runs while something is owed, such as an acknowledgement that waits for an answer to go with, what a full socket has not taken,
+// or a stranger's end. If no turn was made since it was last set, the program is busy with something else, and a turn is asked for.
 
 var _ progress.Idler = (*module)(nil)
 
@@ -47,6 +48,7 @@ type alarm struct {
 	stamp   atomic.Uint32 // changes with each turn in which something is owed
 	seen    uint32        // the timer's
 	shut    atomic.Bool
+	ringing sync.Mutex // held while the timer's function runs
 }
 
 // What a turn may have to see to that nothing else tells it of.
@@ -140,17 +142,24 @@ func (a *alarm) turned(owed bool) {
 	}
 	a.stamp.Add(1)
 	a.care.Store(true)
-	if !a.running.Load() {
-		a.running.Store(true)
+	if !a.running.Load() && a.running.CompareAndSwap(false, true) {
 		a.timer.Reset(stallNanos)
 	}
 }
 
 // expired is the timer's.
 func (a *alarm) expired() {
-	if a.shut.Load() || !a.care.Load() {
-		a.running.Store(false)
+	a.ringing.Lock()
+	defer a.ringing.Unlock()
+	if a.shut.Load() {
 		return
+	}
+	if !a.care.Load() {
+		a.running.Store(false)
+		// A turn that has come to care meanwhile has left it to us, or has set the timer anew.
+		if !a.care.Load() || !a.running.CompareAndSwap(false, true) {
+			return
+		}
 	}
 	if now := a.stamp.Load(); now != a.seen {
 		a.seen = now
@@ -163,7 +172,9 @@ func (a *alarm) expired() {
 
 func (a *alarm) close() error {
 	a.shut.Store(true)
+	a.ringing.Lock() // after this nobody is kicked
 	a.timer.Stop()
+	a.ringing.Unlock()
 	err := a.file.Close()
 	<-a.over
 	return err
@@ -185,7 +196,7 @@ func (m *module) Arm() bool {
 	// by turns, and the next attempt to connect, cannot.
 	m.look, m.unsettled = true, true
 	pausing := slices.ContainsFunc(m.dialing, func(e *endpoint) bool { return e.attempt == nil && e.phase == phaseDialing })
-	return m.alarm.arm() && !pausing && len(m.late)+len(m.doomed)+len(m.dying) == 0
+	return m.alarm.arm() && !pausing && len(m.leftover)+len(m.late)+len(m.doomed)+len(m.dying) == 0
 }
 
 // Disarm implements progress.Idler.

@@ -355,12 +355,12 @@ func (m *module) Progress() int {
 	if m.look || len(m.ready) > 1 && (m.turns%aroundEvery == 0 || m.silent > coldTurns) {
 		n += m.lookAround()
 	}
-	if len(m.blocked) > 0 && m.turns%blockedEvery == 0 {
-		m.flushBlocked()
-	}
 	news := uint32(0)
 	if a := m.alarm; a != nil && a.news.Load() != 0 {
 		news = a.news.Swap(0)
+	}
+	if len(m.blocked) > 0 && (m.turns%blockedEvery == 0 || news != 0) {
+		m.flushBlocked()
 	}
 	if m.unsettled || news != 0 || m.turns%attendEvery == 0 {
 		n += m.attend()
@@ -373,7 +373,8 @@ func (m *module) Progress() int {
 	}
 	m.inside = false
 	if a := m.alarm; a != nil {
-		a.turned(len(m.owing) > 0 || m.unsettled)
+		// While the rank sleeps the poller tells of room in full sockets (outs).
+		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.unsettled)
 	}
 	return n
 }

@@ -59,6 +59,9 @@ func (e *endpoint) sendPacked(op *btl.Op) {
 // refused notes that the socket has not taken everything.
 func (e *endpoint) refused(errno unix.Errno) {
 	m := e.m
+	if !m.inside && m.alarm != nil {
+		m.alarm.turned(true) // the program may turn to something else
+	}
 	if isTransient(errno) {
 		if !e.blocked {
 			e.blocked = true

@@ -1,0 +1,196 @@
+package tcp
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// busy is a rank whose program computes: turns are made only if the module asks for them.
+type busy struct {
+	sync.Mutex // the engine's
+	m          *module
+	v          mate
+}
+
+func newBusy(t *testing.T, cfg Config) *busy {
+	r := &busy{}
+	kicks, over := make(chan struct{}, 1), make(chan struct{})
+	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
+	cfg.Kick = func() {
+		select {
+		case kicks <- struct{}{}:
+		default:
+		}
+	}
+	m, err := New(cfg)
+	require.NoError(t, err)
+	r.m = m.(*module)
+	go func() {
+		defer close(over)
+		for range kicks {
+			r.Lock()
+			r.m.Progress()
+			r.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		r.Lock()
+		err := r.m.Close()
+		r.Unlock()
+		require.NoError(t, err)
+		close(kicks) // which a kick after Close would find out
+		<-over
+	})
+	return r
+}
+
+// has reports, under the lock, whether something is so.
+func (r *busy) has(cond func() bool) bool {
+	r.Lock()
+	defer r.Unlock()
+	return cond()
+}
+
+// TestFullSocketOfBusyRank: what a full socket has not taken goes when there is room, though the program computes.
+func TestFullSocketOfBusyRank(t *testing.T) {
+	leavesNothing(t)
+	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
+	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, SendBuffer: 4096, ReceiveBuffer: 4096}, 1, v)
+	r.Lock()
+	ep, err := r.m.Connect(1, b.Card())
+	r.Unlock()
+	require.NoError(t, err)
+	e := ep.(*endpoint)
+	until(t, "a connection", func() bool { return r.has(func() bool { return e.phase == phaseReady }) }, b)
+	var ops [16]btl.Op
+	r.Lock()
+	for i := range ops {
+		ops[i] = btl.Op{Payload: make([]byte, 60000), Done: func(*btl.Op, error) {}}
+		require.NoError(t, e.Send(&ops[i]))
+	}
+	blocked := e.blocked
+	r.Unlock()
+	require.True(t, blocked)
+	until(t, "all fragments", func() bool { return v.arrived.Load() == int64(len(ops)) }, b)
+}
+
+// TestSilentStrangerOfBusyRank: who says nothing has to go after a while, though the program computes.
+func TestSilentStrangerOfBusyRank(t *testing.T) {
+	leavesNothing(t)
+	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
+	card, ok := parseCard(r.m.Card())
+	require.True(t, ok)
+	fd, _, errno := r.m.dial(card.address)
+	require.Zero(t, errno)
+	defer unix.Close(fd)
+	until(t, "the stranger to come", func() bool { return r.has(func() bool { return r.m.greeted == 1 }) })
+	until(t, "the stranger to go", func() bool { return r.has(func() bool { return len(r.m.strangers) == 0 }) })
+}
+
+// TestNoDescriptorsLeft: who could not be let in as there was no descriptor is let in when there is one, though nothing else happens.
+func TestNoDescriptorsLeft(t *testing.T) {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
+	card, ok := parseCard(m.Card())
+	require.True(t, ok)
+	fd, _, errno := m.dial(card.address)
+	require.Zero(t, errno)
+	defer unix.Close(fd)
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	for range attendEvery {
+		m.Progress()
+	}
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	require.NoError(t, err)
+	require.Zero(t, m.greeted)
+	require.True(t, m.unsettled, "a rank that computes is not asked for a turn")
+	until(t, "the stranger to come", func() bool { return m.greeted == 1 }, m)
+}
+
+// await waits for a count, as quickly as there are processors for it.
+func await(n *atomic.Int64, atLeast int64) {
+	for i := 1; n.Load() < atLeast; i++ {
+		if i%10_000 == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// TestTimerGoesOn: a turn that comes to care for something while the timer expires is not forgotten.
+func TestTimerGoesOn(t *testing.T) {
+	a := &alarm{kick: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
+	defer a.timer.Stop()
+	var begun, ended atomic.Int64
+	const rounds = 50_000
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for i := int64(1); i <= rounds; i++ {
+			await(&begun, i)
+			a.expired()
+			ended.Store(i)
+		}
+	}()
+	lost := 0
+	for i := int64(1); i <= rounds; i++ {
+		a.care.Store(false)
+		a.running.Store(true) // the timer was set, and expires now
+		begun.Store(i)
+		for range i % 512 {
+			_ = a.shut.Load()
+		}
+		a.turned(true)
+		await(&ended, i)
+		if !a.running.Load() {
+			lost++
+		}
+	}
+	<-over
+	require.Zero(t, lost)
+}
+
+// TestNoKickAfterClose: Close waits for a kick that is under way.
+func TestNoKickAfterClose(t *testing.T) {
+	leavesNothing(t)
+	begun := make(chan struct{})
+	var a *alarm
+	var ended atomic.Bool
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Kick: func() {
+		close(begun)
+		for !a.shut.Load() {
+			runtime.Gosched()
+		}
+		time.Sleep(10 * time.Millisecond) // in which Close would be over
+		ended.Store(true)
+	}}, 0, &mate{})
+	a = m.alarm
+	a.turned(true)
+	<-begun
+	require.NoError(t, m.Close())
+	require.True(t, ended.Load())
+}
+
+// TestLeftoversKeepAwake: a rank does not go to sleep over frames that it has read and not looked at.
+func TestLeftoversKeepAwake(t *testing.T) {
+	c := newCouple(t, Config{Bell: newBell(t)})
+	var ops [2 * mostBurst]btl.Op
+	for i := range ops {
+		ops[i] = btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}
+		require.NoError(t, c.ea.Send(&ops[i]))
+	}
+	until(t, "leftovers", func() bool { return len(c.b.leftover) > 0 }, c.b)
+	require.False(t, c.b.Arm())
+	c.b.Disarm()
+	c.until(t, "all of them", func() bool { return c.vb.arrived.Load() == int64(len(ops)) })
+	require.True(t, c.b.Arm())
+	c.b.Disarm()
+}
