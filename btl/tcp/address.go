@@ -19,7 +19,7 @@ type Interface struct {
 }
 
 // virtual are the beginnings of names of interfaces that lead to containers and virtual machines of this machine only.
-var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxdbr", "vnet", "tunl", "kube-", "nerdctl"}
+var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxd", "incus", "vnet", "vboxnet", "vmnet", "tunl", "kube-", "nerdctl"}
 
 // Addresses are the local addresses over which ranks may reach each other, in the order of the interfaces, IPv4 first.
 //

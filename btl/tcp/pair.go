@@ -18,6 +18,7 @@ func Pairs(ours, theirs [][]byte, weAreLower bool) []Pair {
 		return pairs
 	}
 	a, b := parseCards(ours), parseCards(theirs)
+	leaveOutShared(a, b)
 	for kind := sameNetwork; kind > unrelated; kind-- {
 		var pairs []Pair
 		taken := make([]bool, len(b))
@@ -46,6 +47,18 @@ func parseCards(cards [][]byte) []*card {
 		}
 	}
 	return list
+}
+
+// leaveOutShared drops addresses that both of two machines have, as bridges to virtual machines have the same everywhere: what either sends
+// there comes to itself.
+func leaveOutShared(a, b []*card) {
+	for i, x := range a {
+		for j, y := range b {
+			if x != nil && y != nil && x.host != y.host && x.address.Addr() == y.address.Addr() {
+				a[i], b[j] = nil, nil
+			}
+		}
+	}
 }
 
 // relation of two addresses: how likely one leads to the other.

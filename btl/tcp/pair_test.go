@@ -31,6 +31,11 @@ func TestPairs(t *testing.T) {
 		"loopback of two machines": {cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), nil},
 		"loopback and another":     {cards(1, "127.0.0.1/8"), cards(1, "10.0.0.1/24"), nil},
 		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), []Pair{{0, 0}}},
+		"one address of both": {
+			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), []Pair{{1, 1}},
+		},
+		"only one address of both": {cards(1, "192.168.56.1/24"), cards(2, "192.168.56.1/24"), nil},
+		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), []Pair{{0, 0}}},
 		"nonsense":                 {[][]byte{{1, 2, 3}, nil}, cards(2, "10.0.0.1/24"), nil},
 	} {
 		require.Equal(t, c.want, Pairs(c.a, c.b, true), what)
