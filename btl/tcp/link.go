@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ var (
 	errNoAddress = errors.New("this machine no longer has the address")
 	errLinkDown  = errors.New("the interface is down")
 	errNoCarrier = errors.New("the interface has no link")
+	errChanging  = errors.New("they are changing")
 )
 
 // link is what the kernel tells of the interface that a module's address is on.
@@ -31,8 +33,9 @@ type link struct {
 	fd      int // of the news; -1 if there are none
 	state   func() (interfaceState, error)
 	index   int   // of the interface that had the address when last looked for
-	carrier bool  // it has said once that it had a link; some may never say so
+	carrier bool  // that has said once that it had a link; some may never say so
 	down    error // nil while all is well
+	unsure  bool  // there were news, and how it is now could not be found out yet
 }
 
 // interfaceState is how an address is.
@@ -45,61 +48,107 @@ type interfaceState struct {
 // watchLink has the kernel tell of changes. Where it does not, or the address is none that comes and goes, nothing is known.
 func (m *module) watchLink() {
 	local := m.cfg.Local
-	m.link = link{fd: -1, state: func() (interfaceState, error) { return stateOf(local) }}
-	s, err := m.link.state()
-	if local.IsLoopback() || err != nil || s.name == "" {
+	if local.IsLoopback() {
 		return
 	}
-	m.link.carrier, m.link.index = s.carrier, s.index
+	m.link.state = func() (interfaceState, error) { return stateOf(local) }
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return
 	}
 	groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}
-	if unix.Bind(fd, groups) != nil || m.entrance.add(fd) != nil {
+	if unix.Bind(fd, groups) != nil {
 		_ = unix.Close(fd)
 		return
 	}
-	m.link.fd = fd
+	// What changes after this look has been told by then.
+	s, err := m.link.state()
+	if err != nil || s.name == "" || m.entrance.add(fd) != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	m.link.fd, m.link.carrier, m.link.index = fd, s.carrier, s.index
 }
 
-// stateOf finds the interface of an address.
+// stateOf finds the interface of an address. If several have it, one that is up counts. It asks the kernel for all addresses once, for there may
+// be hundreds of interfaces, and the engine's lock is held.
 func stateOf(addr netip.Addr) (interfaceState, error) {
-	list, err := net.Interfaces()
+	indices, err := interfacesOf(addr.Unmap().WithZone(""))
 	if err != nil {
-		return interfaceState{}, fmt.Errorf("list network interfaces: %w", err)
+		return interfaceState{}, err
 	}
-	for _, i := range list {
-		if addr.Zone() != "" && addr.Zone() != i.Name {
+	var found interfaceState
+	for _, index := range indices {
+		i, err := net.InterfaceByIndex(index)
+		if err != nil {
+			return interfaceState{}, fmt.Errorf("interface %d: %w", index, err)
+		}
+		s := interfaceState{i.Name, i.Index, i.Flags&net.FlagUp != 0, i.Flags&net.FlagRunning != 0}
+		if (found.name == "" || s.up && !found.up) && (addr.Zone() == "" || addr.Zone() == i.Name) {
+			found = s
+		}
+	}
+	return found, nil
+}
+
+// interfacesOf are the indices of interfaces that have an address.
+func interfacesOf(addr netip.Addr) ([]int, error) {
+	family := unix.AF_INET6
+	if addr.Is4() {
+		family = unix.AF_INET
+	}
+	b, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, family)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	list, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	var indices []int
+	for _, msg := range list {
+		if msg.Header.Flags&unix.NLM_F_DUMP_INTR != 0 {
+			return nil, fmt.Errorf("list the addresses of this machine: %w", errChanging)
+		}
+		if msg.Header.Type != syscall.RTM_NEWADDR || len(msg.Data) < unix.SizeofIfAddrmsg {
 			continue
 		}
-		addrs, err := i.Addrs()
+		attrs, err := syscall.ParseNetlinkRouteAttr(&msg)
 		if err != nil {
-			continue // it has just gone
+			return nil, fmt.Errorf("list the addresses of this machine: %w", err)
 		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == addr.WithZone("") {
-				return interfaceState{i.Name, i.Index, i.Flags&net.FlagUp != 0, i.Flags&net.FlagRunning != 0}, nil
+		if index := int(binary.NativeEndian.Uint32(msg.Data[4:])); localOf(attrs) == addr && !slices.Contains(indices, index) {
+			indices = append(indices, index)
+		}
+	}
+	return indices, nil
+}
+
+// localOf is the address that attributes tell of: its own end, where it leads to one peer only.
+func localOf(attrs []syscall.NetlinkRouteAttr) (addr netip.Addr) {
+	for _, a := range attrs {
+		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !addr.IsValid() {
+			if got, ok := netip.AddrFromSlice(a.Value); ok {
+				addr = got
 			}
 		}
 	}
-	return interfaceState{}, nil
+	return addr
 }
 
-// hears takes what the kernel has told, and reports whether it may be about the module's address.
-func (l *link) hears() bool {
+// hear takes what the kernel has told, which may be about the module's address.
+func (l *link) hear() {
 	var b [8192]byte
-	ours := false
 	for {
 		n, errno := recv(l.fd, b[:])
 		switch errno {
 		case 0:
-			ours = ours || l.isAbout(b[:n])
+			l.unsure = l.unsure || l.isAbout(b[:n])
 		case unix.EINTR:
 		case unix.ENOBUFS: // there was more than the system keeps
-			ours = true
+			l.unsure = true
 		default:
-			return ours
+			return
 		}
 	}
 }
@@ -107,10 +156,13 @@ func (l *link) hears() bool {
 // isAbout reports whether news may be about the module's address. On a machine with many containers most are not.
 func (l *link) isAbout(b []byte) bool {
 	list, err := syscall.ParseNetlinkMessage(b)
-	if err != nil || len(list) == 0 || l.down != nil {
-		return true // without the address, any interface may get it
+	if err != nil || len(list) == 0 {
+		return true
 	}
 	for _, msg := range list { // of links and of addresses alike, the index is the second word
+		if l.down != nil && msg.Header.Type == unix.RTM_NEWADDR {
+			return true // another interface may have the address now
+		}
 		if len(msg.Data) < 8 || int(binary.NativeEndian.Uint32(msg.Data[4:])) == l.index {
 			return true
 		}
@@ -118,18 +170,16 @@ func (l *link) isAbout(b []byte) bool {
 	return false
 }
 
-// hearLink takes news, and fails what the link leads to if it is down now.
-func (m *module) hearLink() {
+// lookAtLink finds out what the news mean, and fails what the link leads to if it is down now. If it cannot it looks again in the next turn.
+func (m *module) lookAtLink() {
 	l := &m.link
-	if !l.hears() {
-		return
-	}
 	s, err := l.state()
 	if err != nil {
 		return
 	}
-	if s.name != "" {
-		l.index = s.index
+	l.unsure = false
+	if s.name != "" && s.index != l.index {
+		l.index, l.carrier = s.index, false
 	}
 	l.carrier = l.carrier || s.carrier
 	before := l.down

@@ -151,8 +151,65 @@ func TestNewsOfOthers(t *testing.T) {
 		require.True(t, l.isAbout(append(about(kind, 8), about(kind, 7)...)))
 	}
 	require.True(t, l.isAbout([]byte("what is this")))
-	l.down = errNoAddress
-	require.True(t, l.isAbout(about(unix.RTM_NEWADDR, 8)), "it may have another interface now")
+	for _, down := range []error{errNoAddress, errLinkDown} {
+		l.down = down
+		require.True(t, l.isAbout(about(unix.RTM_NEWADDR, 8)), "another interface may have it now")
+		require.True(t, l.isAbout(about(unix.RTM_NEWLINK, 7)))
+		require.False(t, l.isAbout(about(unix.RTM_NEWLINK, 8)))
+	}
+}
+
+// TestLinkCannotBeSeen: if it cannot be found out what has changed, that is tried again.
+func TestLinkCannotBeSeen(t *testing.T) {
+	c := newCouple(t, Config{})
+	cable := plug(t, c.a)
+	c.a.peers[1].elsewhere = true
+	cable.is(t, interfaceState{name: "eth7"})
+	until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
+	looked := 0
+	c.a.link.state = func() (interfaceState, error) {
+		if looked++; looked < 3 {
+			require.Error(t, c.a.link.down)
+			return interfaceState{}, unix.EMFILE
+		}
+		return cable.state, nil
+	}
+	cable.is(t, well)
+	until(t, "the link to be back", func() bool { return c.a.link.down == nil }, c.a)
+	require.Equal(t, 3, looked)
+	require.False(t, c.a.link.unsure)
+}
+
+// TestLinkOfAnotherInterface: that an interface has said that it had a link says nothing of the next one that gets the address.
+func TestLinkOfAnotherInterface(t *testing.T) {
+	c := newCouple(t, Config{})
+	cable := plug(t, c.a)
+	c.a.peers[1].elsewhere = true
+	cable.is(t, interfaceState{})
+	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
+	cable.is(t, interfaceState{name: "tun0", index: 9, up: true})
+	until(t, "the address to be back", func() bool { return !errors.Is(c.a.link.down, errNoAddress) }, c.a)
+	require.NoError(t, c.a.link.down)
+}
+
+// TestLinkGoesBeforeConnect: a connection that a peer has made is not given out if its link has gone since.
+func TestLinkGoesBeforeConnect(t *testing.T) {
+	leavesNothing(t)
+	va, vb := &mate{}, &mate{}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
+	eb, err := b.Connect(0, a.Card())
+	require.NoError(t, err)
+	until(t, "a connection", func() bool { return eb.(*endpoint).phase == phaseReady }, a, b)
+	cable := plug(t, a)
+	cable.is(t, interfaceState{name: "eth7"})
+	until(t, "the news to be heard", func() bool { return a.link.down != nil }, a)
+	a.cfg.Local = netip.MustParseAddr("203.0.113.77")
+	_, err = a.Connect(1, elsewhere(t, b.Card()))
+	a.cfg.Local = loopback4
+	require.ErrorIs(t, err, errLinkDown)
+	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)
+	require.Zero(t, va.drained, "nobody knew of it")
 }
 
 // TestStateOfInterfaces: each address of this machine is found on its interface.

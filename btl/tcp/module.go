@@ -222,6 +222,9 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.errorf(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
 	}
 	p.met, p.nonce, p.address, p.elsewhere = true, c.nonce, c.address, c.host != m.host
+	if e := p.ep; e != nil && e.state == btl.Up && !e.wanted && m.cannotReach(p) != nil {
+		e.fail(m.linkError(p)) // the peer has made it, and only its card says where it is
+	}
 	if e := p.ep; e != nil && e.state == btl.Failed && !e.wanted {
 		m.bury(e) // nobody was told of it
 	}
@@ -412,10 +415,13 @@ func (m *module) attend() int {
 		if fd := int(ev.Fd); fd == m.listener {
 			come = true
 		} else if fd == m.link.fd {
-			m.hearLink()
+			m.link.hear()
 		} else if g := m.door[fd]; g != nil {
 			n += g.step()
 		}
+	}
+	if m.link.unsure {
+		m.lookAtLink()
 	}
 	n += m.attendStrangers()
 	if come { // last, so that those who were here before have had their say
@@ -431,7 +437,7 @@ func (m *module) attend() int {
 	n += m.checkHealth()
 	n += m.drain()
 	m.freeBuffers(mostBuffers)
-	m.unsettled = m.unsettled || m.crowd || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying) > 0 ||
+	m.unsettled = m.unsettled || m.crowd || m.link.unsure || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying) > 0 ||
 		m.railErr != nil || m.railDoom != nil
 	return n
 }
