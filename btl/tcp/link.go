@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -79,16 +78,38 @@ func stateOf(addr netip.Addr) (interfaceState, error) {
 	}
 	var found interfaceState
 	for _, index := range indices {
-		i, err := net.InterfaceByIndex(index)
+		s, err := stateAt(index)
 		if err != nil {
 			return interfaceState{}, fmt.Errorf("interface %d: %w", index, err)
 		}
-		s := interfaceState{i.Name, i.Index, i.Flags&net.FlagUp != 0, i.Flags&net.FlagRunning != 0}
-		if (found.name == "" || s.up && !found.up) && (addr.Zone() == "" || addr.Zone() == i.Name) {
+		if (found.name == "" || s.up && !found.up) && (addr.Zone() == "" || addr.Zone() == s.name) {
 			found = s
 		}
 	}
 	return found, nil
+}
+
+// stateAt asks for one interface (netdevice(7)): Go's InterfaceByIndex would ask for all.
+func stateAt(index int) (s interfaceState, err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return s, err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return s, err
+	}
+	request.SetUint32(uint32(index))
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request); err != nil {
+		return s, err
+	}
+	name := request.Name()
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, request); err != nil {
+		return s, err
+	}
+	flags := request.Uint16()
+	return interfaceState{name, index, flags&unix.IFF_UP != 0, flags&unix.IFF_RUNNING != 0}, nil
 }
 
 // interfacesOf are the indices of interfaces that have an address.
