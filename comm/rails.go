@@ -36,6 +36,7 @@ type rails struct {
 	allowed []string // the tunable btl
 	list    []rail
 	missing []missing      // allowed, but not there
+	refused []error        // why addresses are no rails over TCP, though others are
 	client  *wireup.Client // nil in a world of one
 	host    string         // wireup.HostID
 	hook    observe.Hook

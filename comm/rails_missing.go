@@ -34,9 +34,15 @@ func (r *rails) mustSuffice() error {
 	return errors.Join(errs...)
 }
 
-// warn says on standard error what is missing that the user has asked for, in a line for each transport, at one rank of a machine: the first of those
+// warn says on standard error what is missing that the user has asked for, in a line for each transport or address, at one rank of a machine: the first of those
 // that miss it.
 func (r *rails) warn() {
+	verbose := r.job.settings.Bool("verbose") // then it is told of all ranks
+	if _, origin := r.job.settings.Text("tcp.include"); origin != tunable.FromDefault && !verbose && r.firstWithAsFew("tcp") {
+		for _, why := range r.refused {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.job.rank, oneLine(why))
+		}
+	}
 	if _, origin := r.job.settings.Text("btl"); origin == tunable.FromDefault {
 		return
 	}
@@ -52,6 +58,20 @@ func (r *rails) firstWithout(transport string) bool {
 	return !slices.ContainsFunc(r.cards[:r.job.rank], func(card wireup.Card) bool {
 		_, has := railOf(card, transport, 0)
 		return card.Host == r.host && !has
+	})
+}
+
+// firstWithAsFew reports whether all lower ranks of this machine have more rails of a transport.
+func (r *rails) firstWithAsFew(transport string) bool {
+	own := 0
+	for _, l := range r.list {
+		if l.name == transport {
+			own++
+		}
+	}
+	return !slices.ContainsFunc(r.cards[:r.job.rank], func(card wireup.Card) bool {
+		_, more := railOf(card, transport, own)
+		return card.Host == r.host && !more
 	})
 }
 

@@ -13,14 +13,15 @@ import (
 	"github.com/mpigo/mpigo/wireup"
 )
 
-// openTCP makes a rail of each address of this machine that the user has named, or that others may reach. Lock held.
+// openTCP makes a rail of each address of this machine that the user has named, or that others may reach. Those that cannot be had are left
+// out, as long as there is another. Lock held.
 func (r *rails) openTCP(bell *progress.PipeBell) error {
 	set := r.job.settings
 	addresses, err := tcp.Addresses(words(set, "tcp.include", "all"), words(set, "tcp.exclude", "none"))
 	if err != nil {
 		return fmt.Errorf("rail tcp: %w", err)
 	}
-	var made []rail
+	var refused []error
 	for _, a := range addresses {
 		cfg := tcpConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
@@ -32,20 +33,19 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 		cfg.Rail = "tcp:" + port
 		m, err := tcp.New(cfg)
 		if err != nil {
-			for _, l := range made {
-				err = errors.Join(err, l.module.Close())
-			}
 			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
 				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one)", err, set.String("tcp.ports"))
 			}
-			return err
+			refused = append(refused, err)
+			continue
 		}
-		made = append(made, rail{name: "tcp", port: port, module: m})
+		r.job.addModule(m)
+		r.list = append(r.list, rail{name: "tcp", port: port, module: m})
 	}
-	for _, l := range made {
-		r.job.addModule(l.module)
+	if !r.has("tcp") {
+		return errors.Join(refused...)
 	}
-	r.list = append(r.list, made...)
+	r.refused = refused
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -41,6 +42,37 @@ func TestPortsOfTCP(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 50000, tcpConfig(set).FirstPort)
 	require.EqualValues(t, 50099, tcpConfig(set).LastPort)
+}
+
+// TestAddressRefused: an address at which no port is free is left out, and that is said; that there is none is an error.
+func TestAddressRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
+		hereWorld(t, 1, func(j *job, bell *progress.PipeBell) []btl.Module {
+			j.eng.Lock()
+			defer j.eng.Unlock()
+			r := &rails{job: j}
+			err := r.openTCP(bell)
+			var ports []string
+			for _, l := range r.list {
+				ports = append(ports, l.port)
+			}
+			require.Equal(t, want, ports)
+			why := fmt.Sprintf("listen on 127.0.0.1: none of ports %[1]d to %[1]d is free", port)
+			if want == nil {
+				require.ErrorContains(t, err, why)
+				return nil
+			}
+			require.NoError(t, err)
+			require.Len(t, r.refused, 1)
+			require.ErrorContains(t, r.refused[0], why)
+			require.True(t, r.firstWithAsFew("tcp"))
+			return nil
+		}, WithSetting("tcp.include", include), WithSetting("tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port)))
+	}
 }
 
 func openDescriptors(t *testing.T) int {

@@ -11,6 +11,9 @@ import (
 func (r *rails) tell() {
 	if r.job.settings.Bool("verbose") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", r.job.rank, r.reach())
+		for _, why := range r.refused {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", r.job.rank, oneLine(why))
+		}
 	}
 }
 

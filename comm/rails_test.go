@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +176,26 @@ func TestFirstWithout(t *testing.T) {
 	} {
 		r.cards = append(c.before, wireup.Card{})
 		assert.Equal(t, c.first, r.firstWithout("ibverbs"))
+	}
+}
+
+// One rank of a machine says which addresses it has to do without: the first of those that have as few.
+func TestFirstWithAsFew(t *testing.T) {
+	with := func(host string, n int) wireup.Card {
+		return wireup.Card{Host: host, Rails: slices.Repeat([]wireup.Rail{{BTL: "tcp"}}, n)}
+	}
+	r := &rails{job: &job{rank: 2}, host: "here", list: []rail{{name: "sm"}, {name: "tcp"}}}
+	for _, c := range []struct {
+		before []wireup.Card
+		first  bool
+	}{
+		{[]wireup.Card{with("here", 2), with("here", 3)}, true},
+		{[]wireup.Card{with("here", 2), with("here", 1)}, false},
+		{[]wireup.Card{with("here", 0), with("here", 2)}, false},
+		{[]wireup.Card{with("there", 1), with("here", 2)}, true},
+	} {
+		r.cards = append(c.before, wireup.Card{})
+		assert.Equal(t, c.first, r.firstWithAsFew("tcp"))
 	}
 }
 
