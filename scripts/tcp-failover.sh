@@ -79,7 +79,7 @@ killed() {
 echo '| case | detected after, ms | switch, ms | longest stall, ms | longest gap before, ms | and then | MB/s before | during | after | back after, ms | failures | sent again | begun anew | |'
 status=0
 for case in "${cases[@]}"; do
-    grace=10s flags=
+    grace=10s flags='' recorder=
     case $case in
     kill-*) killed "$case" || status=1; continue ;;
     gone-unheeded) grace=3s ;;
@@ -89,6 +89,7 @@ for case in "${cases[@]}"; do
     esac
     if [ "$case" = strangers ]; then
         ip netns exec "$b" ./strangers -record recorded -on r0 &
+        recorder=$!
     fi
     case $case in *-mute) flags="$flags -mute" ;; esac
     if [ "$case" = delay ] && ! has_netem; then
@@ -99,6 +100,10 @@ for case in "${cases[@]}"; do
     # shellcheck disable=SC2086 # words
     FAILOVER_VERBOSE=$verbose "${job[@]}" --set pml.grace=$grace ./failover -fault ./fault-tcp -case "$case" -label "$case" -calm 1500ms -retry $deadline $marks $flags >line 2>errors || s=$?
     ./fault-tcp heal
+    if [ -n "$recorder" ]; then # it may still wait for a greeting
+        kill "$recorder" 2>/dev/null || true
+        wait "$recorder" || true
+    fi
     cat line
     [ "$case" != strangers ] || cat said
     [ -z "$verbose" ] || cat errors

@@ -33,6 +33,7 @@ var (
 const (
 	challengeBytes = 32 // what a rank says to somebody whom it does not know
 	greetingBytes  = 117
+	greetingBegins = 1 // a frame of as many bytes begins with its length
 	atOnce         = 500
 	patience       = 10 * time.Second
 )
@@ -70,7 +71,7 @@ func listen(file string) error {
 		if err != nil {
 			return fmt.Errorf("listen to the network: %w", err)
 		}
-		if said := payload(b[:n]); len(said) == greetingBytes {
+		if said := payload(b[:n]); len(said) == greetingBytes && said[0] == greetingBegins {
 			return os.WriteFile(file, said, 0o600)
 		}
 	}
