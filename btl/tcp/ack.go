@@ -111,7 +111,7 @@ func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 	for ; d > 0; d-- {
 		op := e.unacked.Pop()
 		if op == nil {
-			break // what was called back has failed the endpoint, and that all the others
+			break // what was called back has closed the module, and so all the others were
 		}
 		e.acked++
 		e.inFlight--
