@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -18,7 +19,7 @@ type model struct {
 	posted   []modelRecv
 	probes   []modelRecv
 	arrived  []modelMsg
-	expected map[int]int        // next message of a sender
+	expected map[int]int        // number of a sender's next message or answer
 	early    map[int][]modelMsg // of a sender, not in order
 	matched  map[int]int        // receive or probe → message
 }
@@ -27,7 +28,11 @@ func newModel() *model {
 	return &model{expected: map[int]int{}, early: map[int][]modelMsg{}, matched: map[int]int{}}
 }
 
-type modelMsg struct{ id, source, nth, context, tag int }
+// modelMsg is a message; or an answer, which matches nothing, but what its sender sent after it waits for it.
+type modelMsg struct {
+	id, source, number, context, tag int
+	isAnswer                         bool
+}
 
 // modelRecv is a receive, or a probe; taking says that it takes the message out of matching.
 type modelRecv struct {
@@ -65,15 +70,35 @@ func (mo *model) wait(r modelRecv) {
 	}
 }
 
+// hear takes a fragment, if it is one that has to wait for its turn. message finds the one that has a number.
+func (mo *model) hear(source int, tag btl.Tag, frag []byte, message func(number uint32) modelMsg) error {
+	if !isNumbered(tag) {
+		return nil
+	}
+	var in incoming
+	if _, err := in.decode(tag, frag); err != nil {
+		return err
+	}
+	m := modelMsg{source: source, isAnswer: true}
+	if isMessage(tag) {
+		m = message(in.seq)
+	}
+	m.number = int(in.seq)
+	mo.arrive(m)
+	return nil
+}
+
 func (mo *model) arrive(m modelMsg) {
 	mo.early[m.source] = append(mo.early[m.source], m)
 	for again := true; again; {
 		again = false
 		for i, e := range mo.early[m.source] {
-			if e.nth == mo.expected[m.source] {
+			if e.number == mo.expected[m.source] {
 				mo.expected[m.source]++
 				mo.early[m.source] = slices.Delete(mo.early[m.source], i, i+1)
-				mo.inOrder(e)
+				if !e.isAnswer {
+					mo.inOrder(e)
+				}
 				again = true
 				break
 			}
@@ -161,16 +186,12 @@ func TestMatchingAgainstModel(t *testing.T) {
 		nextID := 1
 		tagGen, sizeGen := rapid.IntRange(0, 3), rapid.SampledFrom([]int{8, 16, 40, 100, 130, 700})
 
-		// deliver lets one fragment through, and tells the receiver's model if it is one that
-		// matches.
+		// deliver lets one fragment through, and tells the receiver's model.
 		deliver := func(t *rapid.T, i int) {
 			f := w.flying[i]
-			if isMessage(f.tag) {
-				var in incoming
-				_, err := in.decode(f.tag, f.frag)
-				require.NoError(t, err)
-				models[f.to].arrive(sent[[2]int{f.from, f.to}][w.order.of(f.from, f.to, in.seq)])
-			}
+			require.NoError(t, models[f.to].hear(f.from, f.tag, f.frag, func(number uint32) modelMsg {
+				return sent[[2]int{f.from, f.to}][w.order.of(f.from, f.to, number)]
+			}))
 			w.step(i)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -182,7 +203,7 @@ func TestMatchingAgainstModel(t *testing.T) {
 				buf := pattern(size, id)
 				binary.LittleEndian.PutUint64(buf, uint64(id))
 				pair := [2]int{from, to}
-				sent[pair] = append(sent[pair], modelMsg{id: id, source: from, nth: len(sent[pair]), context: c, tag: tag})
+				sent[pair] = append(sent[pair], modelMsg{id: id, source: from, context: c, tag: tag})
 
 				sizes[id] = size
 				mode := rapid.SampledFrom([]Mode{Standard, Standard, Synchronous, Buffered}).Draw(t, "mode")

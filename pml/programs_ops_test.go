@@ -69,7 +69,7 @@ func (n *player) begin(s *sending) {
 	}
 	w.sizes[s.id] = len(s.buf)
 	w.largest = max(w.largest, len(s.buf))
-	w.sent[pair] = append(w.sent[pair], modelMsg{id: s.id, source: n.rank, nth: len(w.sent[pair]), context: s.ctx, tag: s.tag})
+	w.sent[pair] = append(w.sent[pair], modelMsg{id: s.id, source: n.rank, context: s.ctx, tag: s.tag})
 	w.note("%d>%d message %d context %d tag %d bytes %d mode %d", n.rank, world, s.id, s.ctx, s.tag, len(s.buf), s.mode)
 }
 

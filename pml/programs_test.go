@@ -172,12 +172,11 @@ func (e ear) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 	if tag == tagCredit {
 		e.w.did["credits"]++
 	}
-	if isMessage(tag) {
-		var in incoming
-		if _, err := in.decode(tag, frag); err != nil {
-			e.w.fail("%v", err)
-		}
-		e.model.arrive(e.w.sent[[2]int{peer, e.rank}][e.w.order.of(peer, e.rank, in.seq)])
+	err := e.model.hear(peer, tag, frag, func(number uint32) modelMsg {
+		return e.w.sent[[2]int{peer, e.rank}][e.w.order.of(peer, e.rank, number)]
+	})
+	if err != nil {
+		e.w.fail("%v", err)
 	}
 	e.p.Arrived(countedModule{m, &e.w.regions}, peer, tag, frag)
 }
