@@ -393,20 +393,22 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()
 	for taken := 0; taken < maxPreamble; {
 		raw, err := out.ReadSlice('\n')
 		taken += len(raw)
-		line := printable(raw)
+		line := strings.TrimRight(string(raw), "\r\n")
 		theirs, isDaemon := strings.CutPrefix(line, daemonLine)
 		switch {
 		case isDaemon && err == nil:
 			if theirs != fmt.Sprint(version) {
-				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", theirs, version)
+				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", printable([]byte(theirs)), version)
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:
 			if err := self.send(movingWriter{in, moved}); err == nil {
 				continue
 			}
-		case line != "" && len(said) < maxSaid:
-			said = append(said, line)
+		case len(said) < maxSaid:
+			if words := printable(raw); words != "" {
+				said = append(said, words)
+			}
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			how := p.how() // by then all that it said has come

@@ -244,7 +244,7 @@ func FuzzHost(f *testing.F) {
 // Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
 func FuzzGreet(f *testing.F) {
 	self := &Self{path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
-	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", ""} {
+	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
 		f.Add(said)
 	}
 	f.Fuzz(func(t *testing.T, said string) {
