@@ -122,7 +122,8 @@ func TestValidateNotices(t *testing.T) {
 	}
 }
 
-// The timed loops allocate nothing: 100 more iterations do not allocate once each.
+// The timed loops allocate nothing: 100 more iterations do not allocate once each. What Go's scheduler allocates where goroutines wait is
+// counted too, more of it at one time than at another; a loop that allocates does so each time.
 func TestLoopsDoNotAllocate(t *testing.T) {
 	mallocs := func(args string, iterations int) uint64 {
 		cfg, err := parse(strings.Fields(fmt.Sprintf("%s -i %d -x 20", args, iterations)))
@@ -150,8 +151,13 @@ func TestLoopsDoNotAllocate(t *testing.T) {
 				continue
 			}
 			const more = 100
-			few := mallocs(b.name+v, 1)
-			many := mallocs(b.name+v, 1+more)
+			var few, many uint64
+			for range 10 {
+				few, many = mallocs(b.name+v, 1), mallocs(b.name+v, 1+more)
+				if many < few+more {
+					break
+				}
+			}
 			assert.Less(t, many, few+more, "%s%s", b.name, v)
 		}
 	}
