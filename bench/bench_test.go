@@ -122,9 +122,10 @@ func TestValidateNotices(t *testing.T) {
 	}
 }
 
-// The timed loops allocate nothing: 100 more iterations do not allocate once each. What Go's scheduler allocates where goroutines wait is
-// counted too, more of it at one time than at another; a loop that allocates does so each time.
+// The timed loops allocate nothing: 100 more iterations do not allocate once each. A rank that is about to go to sleep twice in one collective
+// asks the others whether they are in it, which does allocate: on a machine that is busy with other things that would be counted, so nobody sleeps.
 func TestLoopsDoNotAllocate(t *testing.T) {
+	t.Setenv("MPIGO_PROGRESS_SLEEP", "false")
 	mallocs := func(args string, iterations int) uint64 {
 		cfg, err := parse(strings.Fields(fmt.Sprintf("%s -i %d -x 20", args, iterations)))
 		require.NoError(t, err)
@@ -151,13 +152,8 @@ func TestLoopsDoNotAllocate(t *testing.T) {
 				continue
 			}
 			const more = 100
-			var few, many uint64
-			for range 10 {
-				few, many = mallocs(b.name+v, 1), mallocs(b.name+v, 1+more)
-				if many < few+more {
-					break
-				}
-			}
+			few := mallocs(b.name+v, 1)
+			many := mallocs(b.name+v, 1+more)
 			assert.Less(t, many, few+more, "%s%s", b.name, v)
 		}
 	}
