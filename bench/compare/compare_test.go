@@ -33,12 +33,34 @@ func TestParse(t *testing.T) {
 		"-only (":       "-only: ",
 		"-who [":        "-who: ",
 		"-quick -o a b": `unexpected argument "b"`,
+		"-sizes 8,,1K":  `-sizes 8,,1K: "" is no size, such as 8, 64K or 1M`,
+		"-sizes 8:1K":   `"8:1K" is no size`,
+		"-sizes 0":      `"0" is no size`,
+
+		"-quick -sizes 8": "leave out one of -quick and -sizes",
 	} {
 		_, err := parse(strings.Fields(args))
 		require.Error(t, err, args)
 		assert.Contains(t, err.Error(), want)
 		assert.NotContains(t, err.Error(), "\n")
 	}
+}
+
+func TestSplit(t *testing.T) {
+	opts, err := parse(strings.Fields("-sizes 8,64K"))
+	require.NoError(t, err)
+	var commands []string
+	for _, e := range []experiment{
+		{args: []string{"latency"}, sizes: "1:4M"},
+		{args: []string{"barrier"}},
+		{args: []string{"latency"}, sizes: "8", kind: goroutines, ranks: 2},
+	} {
+		for _, one := range e.split(opts.sizes) {
+			commands = append(commands, strings.Join(one.command(false), " "))
+		}
+	}
+	assert.Equal(t, []string{"latency -m 8 --json", "latency -m 64K --json", "barrier --json", "latency -m 8 --local 2 --json"}, commands)
+	assert.Len(t, experiment{sizes: "1:4M"}.split(nil), 1)
 }
 
 func TestOthers(t *testing.T) {
@@ -159,11 +181,16 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, mpichTwo, out[0].who, "the best median")
 	assert.InDelta(t, 0.05/0.14, out[0].ratio, 1e-9)
 	assert.InDelta(t, 0.04/0.12, out[0].best, 1e-9, "the best of all is another one's")
+	assert.InDelta(t, 0.05/0.14, out[0].paired, 1e-9, "the ratios are 0.36, 0.31 and 0.56")
 	assert.True(t, out[0].reached)
 	assert.Equal(t, "bw 8 B", out[1].what)
 	assert.Equal(t, openMPITwo, out[1].who)
 	assert.InDelta(t, 200.0/160, out[1].ratio, 1e-9)
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
+	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
+
+	res.add(bw, openMPITwo, 170)
+	assert.Zero(t, judge(res, marks())[1].paired, "of other rounds")
 }
 
 func TestSummarize(t *testing.T) {
@@ -250,7 +277,7 @@ func TestTables(t *testing.T) {
 		"| problem | MPICH / is left out |\n",
 		"0 of 10 reached.",
 		"## latency, TCP, 2 ranks (us)\n\n| size | mpigo, TCP | MPICH, TCP | ours to best peer |\n",
-		"| latency 8 B | 0.012 (0.008) us | 0.008 (0.005) us | Open MPI, two copies | 1.50 (1.50) | ≤ 0.5 | **no** |\n",
+		"| latency 8 B | 0.012 (0.008) us | 0.008 (0.005) us | Open MPI, two copies | 1.50 (1.50) | 1.50 | ≤ 0.5 | **no** |\n",
 		"| a cache line to another core | 47.0 ns | 47.0 ns |\n",
 		"## latency, 2 ranks (us)\n\n| size | mpigo | mpigo, Alloc memory | Open MPI, two copies | ours to best peer |\n",
 		"| 1 KiB | 1.54 (1.02) | 0.768 (0.512) | 1.02 (0.683) | 1.50 (1.50), Alloc 0.75 (0.75) |\n",

@@ -63,6 +63,18 @@ func experiments() []experiment {
 		experiment{name: goroutinesName, ranks: 2, args: []string{"latency"}, sizes: few, quick: "8", kind: goroutines})
 }
 
+// split gives an experiment for each of some sizes; itself if there are none, or it has none, or no contenders who take turns.
+func (e experiment) split(sizes []string) []experiment {
+	if len(sizes) == 0 || e.sizes == "" || e.kind == goroutines {
+		return []experiment{e}
+	}
+	var all []experiment
+	for _, e.sizes = range sizes {
+		all = append(all, e)
+	}
+	return all
+}
+
 // Names that are used in several places.
 const (
 	isendName      = "latency, Isend and Irecv"

@@ -5,6 +5,7 @@
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
+//	go run ./bench/compare -rounds 30 -only TCP -sizes 8,1K,64K,1M
 //	go run ./bench/compare -from docs/performance/results.json -o docs/performance
 //
 // It needs Go and, for what is to be compared, Debian's openmpi-bin and libopenmpi-dev, mpich
@@ -20,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,6 +36,7 @@ type options struct {
 	from    string
 	bind    string
 	timeout time.Duration
+	sizes   []string
 }
 
 func main() {
@@ -52,12 +55,13 @@ func main() {
 
 func parse(args []string) (options, error) {
 	opts := options{}
-	var only, who string
+	var only, who, sizes string
 	flags := flag.NewFlagSet("compare", flag.ExitOnError)
 	flags.IntVar(&opts.rounds, "rounds", 0, "how often everything is measured (default 5; 1 if -quick)")
 	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
 	flags.StringVar(&only, "only", "", "run experiments whose names match this regular expression: 'latency|bw'")
 	flags.StringVar(&who, "who", "", "run contenders whose names match: 'mpigo|MPICH'")
+	flags.StringVar(&sizes, "sizes", "", "measure these sizes, each in a run of its own, so that all contenders meet the same moments: '8,1K,64K'")
 	flags.StringVar(&opts.out, "o", "", "directory for results.json, tables.md and plots; without it, tables are printed")
 	flags.StringVar(&opts.from, "from", "", "measure nothing: tables and plots of this results.json")
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: every launcher binds ranks to cores, if there are enough; default: as they do by default")
@@ -80,6 +84,17 @@ func parse(args []string) (options, error) {
 	}
 	if !slices.Contains([]string{bindCore, bindDefault}, opts.bind) {
 		return opts, fmt.Errorf("-bind %q: core or default", opts.bind)
+	}
+	if sizes != "" {
+		opts.sizes = strings.Split(sizes, ",")
+	}
+	for _, size := range opts.sizes {
+		if !regexp.MustCompile(`^[1-9][0-9]*[KM]?$`).MatchString(size) {
+			return opts, fmt.Errorf("-sizes %s: %q is no size, such as 8, 64K or 1M", sizes, size)
+		}
+	}
+	if opts.quick && sizes != "" {
+		return opts, fmt.Errorf("-quick has sizes of its own: leave out one of -quick and -sizes")
 	}
 	var err error
 	if opts.only, err = regexp.Compile(only); err != nil {

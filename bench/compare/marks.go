@@ -75,6 +75,7 @@ type outcome struct {
 	ours, others summary
 	who          string
 	ratio, best  float64 // of medians, and of the best values
+	paired       float64 // the median of the ratios in each round, to who; 0 if there is none
 	reached      bool    // by medians
 }
 
@@ -92,7 +93,7 @@ func judge(r *results, all []mark) []outcome {
 			continue
 		}
 		o := outcome{mark: m, ours: mine, others: theirs.summary, who: m.others.name,
-			ratio: mine.median / theirs.median, best: mine.best / theirs.best}
+			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.who)}
 		if o.who == "" {
 			o.who = theirs.who
 		}

@@ -101,7 +101,7 @@ func (s *session) choose(ctx context.Context, dir string) error {
 	}
 	for _, e := range experiments() {
 		if s.opts.only.MatchString(e.name) && (!s.opts.quick || e.quick != "") {
-			s.what = append(s.what, e)
+			s.what = append(s.what, e.split(s.opts.sizes)...)
 		}
 	}
 	if len(s.who) == 0 || len(s.what) == 0 {

@@ -56,12 +56,33 @@ func (r *results) add(p point, contender string, value float64) {
 
 // at gives the values of a contender at a point.
 func (r *results) at(p point, contender string) (summary, bool) {
+	v := r.values(p, contender)
+	if len(v) == 0 {
+		return summary{}, false
+	}
+	return summarize(series{point: p, Values: v}), true
+}
+
+// paired is the median of the ratios, round by round, of what two contenders have reached; 0 if one of them lacks a round.
+func (r *results) paired(p point, contender string, q point, other string) float64 {
+	ratios := series{point: p}
+	a, b := r.values(p, contender), r.values(q, other)
+	if len(a) != len(b) || len(a) == 0 {
+		return 0
+	}
+	for i := range a {
+		ratios.Values = append(ratios.Values, a[i]/b[i])
+	}
+	return summarize(ratios).median
+}
+
+func (r *results) values(p point, contender string) []float64 {
 	for _, s := range r.Series {
-		if s.point == p && s.Contender == contender && len(s.Values) > 0 {
-			return summarize(s), true
+		if s.point == p && s.Contender == contender {
+			return s.Values
 		}
 	}
-	return summary{}, false
+	return nil
 }
 
 // points are those of an experiment, in order.

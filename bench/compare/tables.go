@@ -58,8 +58,8 @@ func writeMarks(b *strings.Builder, r *results) {
 			reached++
 		}
 	}
-	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Medians; in brackets the best of all rounds. The ratio is ours to theirs.\n\n", reached, len(out))
-	b.WriteString("| what | ours | theirs | who | ratio | mark | |\n| --- | ---: | ---: | --- | ---: | ---: | --- |\n")
+	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Medians; in brackets the best of all rounds. The ratio is ours to theirs;\nround by round: the median of its values in each round.\n\n", reached, len(out))
+	b.WriteString("| what | ours | theirs | who | ratio | round by round | mark | |\n| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
 	for _, o := range out {
 		relation, verdict := "≤", "**no**"
 		if o.mark.at.higherIsBetter() {
@@ -68,8 +68,12 @@ func writeMarks(b *strings.Builder, r *results) {
 		if o.reached {
 			verdict = "yes"
 		}
-		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s %.1f | %s |\n", o.what,
-			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.who, o.ratio, o.best, relation, o.limit, verdict)
+		paired := ""
+		if o.paired > 0 {
+			paired = fmt.Sprintf("%.2f", o.paired)
+		}
+		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.what,
+			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.who, o.ratio, o.best, paired, relation, o.limit, verdict)
 	}
 }
 
