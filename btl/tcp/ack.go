@@ -25,6 +25,7 @@ const (
 // owe notes that a fragment was taken.
 func (e *endpoint) owe(n int) {
 	e.taken++
+	e.hear()
 	e.owedBytes += n + headBytes
 	e.quiet = 0
 	if !e.owing {

@@ -36,8 +36,8 @@
 // # Sending
 //
 // A short fragment is copied next to its head and goes to the system at once; a long one is gathered from where it lies. What is posted from inside of what
-// a turn hands up goes out together at the turn's end, and so do short fragments from the fifth on that are posted between two turns: a system call
-// for each would take ten times as long. If no turn comes, a timer has one made.
+// a turn hands up goes out together at the turn's end, and so do fragments from the fifth on that are posted between two turns, up to 256 KiB together: a system call
+// for each, and a segment or two, would take three to ten times as long. If no turn comes, a timer has one made.
 //
 // # Polling
 //

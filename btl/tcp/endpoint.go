@@ -47,6 +47,7 @@ type endpoint struct {
 	owing   bool // in module.owing
 	more    bool // in module.leftover: there are frames in buf that were not looked at
 	chatty  bool // what goes the other way carries our acknowledgements; see ack.go
+	unheard bool // in module.unheard
 	fd      int  // -1 if there is no connection
 	m       *module
 	p       *peer
@@ -70,7 +71,8 @@ type endpoint struct {
 	acked    uint32 // fragments that the peer has acknowledged
 	inFlight int    // fragments that were accepted and not acknowledged
 	bytes    int    // of those
-	posts    int    // short ones, since the turn
+	posts    int    // that could wait for others, since the turn
+	gathered int    // bytes of those that do
 	postTurn uint64 // of this number
 	bye      bool   // the last frame is due
 	wantsOut bool   // the poller looks whether there is room in the socket
@@ -154,9 +156,9 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 		// What is posted from inside of what this turn hands up goes out together, at the turn's end.
 		e.unsent.Push(op)
 		m.soil(e)
-	case n <= mostPacked && m.alarm != nil && m.alarm.kick != nil && e.mayWait():
+	case n < gatherBytes && m.alarm != nil && m.alarm.kick != nil && e.mayWait():
 		e.unsent.Push(op)
-		if e.unsent.Len() >= mostBatch {
+		if e.gathered += n; e.unsent.Len() >= mostBatch || e.gathered >= gatherBytes {
 			e.flush()
 		} else if !e.dirty {
 			m.soil(e)
@@ -170,10 +172,14 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 	}
 }
 
-// promptPosts is how many short fragments to a peer that are posted between two turns go out at once, each by itself.
-const promptPosts = 4
+const (
+	// promptPosts is how many fragments to a peer that are posted between two turns go out at once, each by itself.
+	promptPosts = 4
+	// gatherBytes: so much goes out at once, and fragments of that length do not wait.
+	gatherBytes = 256 << 10
+)
 
-// mayWait reports whether a short fragment is one of many, which cost the system less together: it then waits for the others, for the next turn, or,
+// mayWait reports whether a fragment is one of many, which cost the system less together: it then waits for the others, for the next turn, or,
 // if the program turns to something else, for the timer (idle.go).
 func (e *endpoint) mayWait() bool {
 	if e.postTurn != e.m.turns {
@@ -198,6 +204,10 @@ func (e *endpoint) open(fd int) error {
 	e.fd, e.buf = fd, buf
 	e.enter(phaseReady)
 	m.ready = append(m.ready, e)
+	if e.epoch > 1 {
+		e.unheard = true
+		m.unheard++
+	}
 	if m.hot == nil {
 		m.hot = e
 	}
@@ -274,7 +284,17 @@ func (e *endpoint) disconnect() {
 		e.m.giveBuffer(e.buf)
 		e.buf = nil
 	}
+	e.hear()
 	e.enter(phaseOver)
+}
+
+// hear notes that something has come, or that nothing will. Until then turns are asked for even if the program computes: what comes first by a
+// connection in place of one that failed is the layer above trying it, and what was under way waits for the answer.
+func (e *endpoint) hear() {
+	if e.unheard {
+		e.unheard = false
+		e.m.unheard--
+	}
 }
 
 // flushOut calls back what is outstanding, in the order in which it was accepted.

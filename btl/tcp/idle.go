@@ -23,7 +23,7 @@ import (
 // network poller, which so has nothing to do with traffic while somebody polls.
 //
 // A timer runs while something is owed, such as an acknowledgement that waits for an answer to go with, what a full socket has not taken,
-// or a stranger's end. If no turn was made since it was last set, the program is busy with something else, and a turn is asked for.
+// a stranger's end, or what the peer tries a new connection with. If no turn was made since it was last set, the program is busy with something else, and a turn is asked for.
 
 var _ progress.Idler = (*module)(nil)
 
@@ -186,6 +186,8 @@ func (m *module) Arm() bool {
 		return false
 	}
 	m.settleDebts(true)
+	m.pollHot()
+	m.armed = true
 	for _, e := range m.blocked {
 		if !e.wantsOut && e.phase == phaseReady && e.state == btl.Up {
 			e.wantsOut = m.traffic.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN|unix.EPOLLOUT) == nil
@@ -205,6 +207,7 @@ func (m *module) Disarm() {
 		return
 	}
 	m.alarm.disarm()
+	m.armed = false
 	for _, e := range m.outs {
 		e.wantsOut = false
 		if e.phase == phaseReady {

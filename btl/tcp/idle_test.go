@@ -194,3 +194,62 @@ func TestLeftoversKeepAwake(t *testing.T) {
 	require.True(t, c.b.Arm())
 	c.b.Disarm()
 }
+
+// TestConnectionThatIsNotPolled: one by which alone much has come is read but not polled. Others are heard all the same, and so is it
+// when it is not read every turn any more, or the rank sleeps.
+func TestConnectionThatIsNotPolled(t *testing.T) {
+	var ms [3]*module
+	var heard mate
+	bell := newBell(t)
+	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Bell: bell}, 0, &heard)
+	var eps [3]*endpoint // to rank 0
+	for i := 1; i < 3; i++ {
+		ms[i] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret}, i, &mate{})
+		e, err := ms[i].Connect(0, ms[0].Card())
+		require.NoError(t, err)
+		eps[i] = e.(*endpoint)
+		until(t, "a connection", func() bool { return eps[i].phase == phaseReady && ms[0].peers[i].ep != nil }, ms[0], ms[i])
+	}
+	say := func(from int) {
+		require.NoError(t, eps[from].Send(&btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}))
+	}
+	listen := func(from, times int) {
+		for range times {
+			before := heard.arrived.Load()
+			say(from)
+			until(t, "a fragment", func() bool { return heard.arrived.Load() > before }, ms[:]...)
+		}
+	}
+	isPolled := func() bool { return len(ms[0].traffic.poll()) > 0 }
+
+	listen(1, unpollAfter/2)
+	say(1)
+	until(t, "the poller to tell", isPolled)
+	listen(1, 2*unpollAfter)
+	say(1)
+	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].hot.fd) > 0 })
+	require.False(t, isPolled())
+	listen(2, 3)
+	require.Equal(t, 2, ms[0].hot.p.rank)
+	listen(1, 2*unpollAfter)
+
+	require.True(t, ms[0].Arm())
+	ms[0].Progress()                               // which looks everywhere, as the engine does before it sleeps
+	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for what was before
+	}
+	say(1)
+	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
+	ms[0].Disarm()
+	listen(1, 2*unpollAfter)
+	ms[0].hot.Fail(errPeerFailed)
+	listen(2, 3)
+}
+
+// unread is how many bytes a socket has for whoever reads it.
+func unread(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil {
+		return -1
+	}
+	return n
+}

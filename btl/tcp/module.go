@@ -21,6 +21,8 @@ const (
 	// coldTurns, each turn looks at all.
 	aroundEvery = 4
 	coldTurns   = 64
+	// unpollAfter: a connection that has spoken so often, and no other meanwhile, is not polled any more but only read.
+	unpollAfter = 64
 	// blockedEvery: a full socket is tried again only so often.
 	blockedEvery = 8
 
@@ -34,6 +36,7 @@ type module struct {
 	// What every turn reads, together.
 	hot       *endpoint // whose connection has spoken last
 	silent    int       // turns in which it has not
+	spoken    int       // turns in which it has, and no other; from unpollAfter on it is not polled
 	turns     uint64
 	ready     []*endpoint // that have a connection
 	dirty     []*endpoint // with something to be sent that was posted inside of a turn
@@ -43,6 +46,7 @@ type module struct {
 	spare     []*endpoint // for leftover
 	inside    bool        // of Progress
 	look      bool        // the next turn is to look everywhere
+	armed     bool        // between Arm and Disarm
 	unsettled bool        // there is work for attend
 	closed    bool
 
@@ -72,6 +76,7 @@ type module struct {
 	greeted   int         // ever
 	crowd     bool        // more connections may be waiting than were let in
 	dialing   []*endpoint // whose connection is not there yet
+	unheard   int         // endpoints with a connection in place of one that failed, by which nothing has come yet
 
 	unwritable []*endpoint // whose sockets have refused for good
 	doomed     []*endpoint // Up, but found broken where that could not be said
@@ -331,6 +336,7 @@ func (m *module) forget(e *endpoint) {
 		m.ready = slices.Delete(m.ready, i, i+1)
 	}
 	if m.hot == e {
+		m.pollHot()
 		m.hot = nil
 		if len(m.ready) > 0 {
 			m.hot = m.ready[0]
@@ -350,6 +356,9 @@ func (m *module) Progress() int {
 		if got := h.receive(); got > 0 {
 			n += got
 			m.silent = 0
+			if m.spoken++; m.spoken == unpollAfter {
+				m.unpollHot()
+			}
 		} else {
 			m.silent++
 		}
@@ -377,7 +386,7 @@ func (m *module) Progress() int {
 	m.inside = false
 	if a := m.alarm; a != nil {
 		// While the rank sleeps the poller tells of room in full sockets (outs).
-		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.unsettled)
+		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.unsettled || m.unheard > 0)
 	}
 	return n
 }
@@ -394,11 +403,30 @@ func (m *module) lookAround() int {
 		if got := e.receive(); got > 0 {
 			n += got
 			if m.hot != e && e.state == btl.Up {
+				m.pollHot()
 				m.hot, m.silent = e, 0
 			}
 		}
 	}
 	return n
+}
+
+// unpollHot takes the connection that has spoken last out of what the poller looks for: each turn reads it anyway, and to tell the poller takes
+// whoever sends about a thirtieth of a short message's time.
+func (m *module) unpollHot() {
+	if m.armed {
+		m.spoken = 0 // some goroutine makes turns while the rank's driver sleeps
+		return
+	}
+	_ = m.traffic.control(unix.EPOLL_CTL_MOD, m.hot.fd, 0)
+}
+
+// pollHot takes that back, before another connection takes its place or the rank sleeps.
+func (m *module) pollHot() {
+	if m.spoken >= unpollAfter {
+		_ = m.traffic.control(unix.EPOLL_CTL_MOD, m.hot.fd, unix.EPOLLIN)
+	}
+	m.spoken = 0
 }
 
 // attend does what is not for every turn.

@@ -257,18 +257,26 @@ func TestKick(t *testing.T) {
 	require.Equal(t, 1, owed)
 	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
 
-	// It posts many short fragments, some of which wait for the next turn, and turns to something else.
-	var ops [20]btl.Op
-	mu.Lock()
+	// It posts many fragments, some of which wait for the next turn, and turns to something else.
 	back := a.peers[1].ep
-	for i := range ops {
-		ops[i] = btl.Op{Payload: []byte{byte(i)}, Done: func(*btl.Op, error) {}}
-		require.NoError(t, back.Send(&ops[i]))
+	for _, c := range []struct{ posts, bytes, wait int }{
+		{20, 1, 20 - promptPosts},
+		{mostBatch + promptPosts + 1, 1, 1},
+		{promptPosts + 3, gatherBytes/4 + 1, 3},
+		{promptPosts + 5, gatherBytes/4 + 1, 1}, // what is long enough together goes
+	} {
+		ops := make([]btl.Op, c.posts)
+		before := vb.arrived.Load()
+		mu.Lock()
+		for i := range ops {
+			ops[i] = btl.Op{Payload: make([]byte, c.bytes), Done: func(*btl.Op, error) {}}
+			require.NoError(t, back.Send(&ops[i]))
+		}
+		waiting := back.unsent.Len()
+		mu.Unlock()
+		require.Equal(t, c.wait, waiting, "of %d of %d bytes", c.posts, c.bytes)
+		until(t, "all of them", func() bool { return vb.arrived.Load() == before+int64(c.posts) }, b)
 	}
-	waiting := back.unsent.Len()
-	mu.Unlock()
-	require.Equal(t, len(ops)-promptPosts, waiting)
-	until(t, "all of them", func() bool { return vb.arrived.Load() == int64(len(ops)) }, b)
 }
 
 // TestAcknowledgementsRide: while two ranks answer each other there is no acknowledgement of its own.

@@ -10,9 +10,8 @@ const (
 	// mostPacked is the longest fragment that is copied next to its head; what is longer is sent from where it lies. Below it the
 	// copy is cheaper than a further piece for the system to gather.
 	mostPacked = 2048
-	// mostBatch bounds the fragments, mostBatchBytes the bytes that go to the system at once.
-	mostBatch      = 32
-	mostBatchBytes = 512 << 10
+	// mostBatch bounds the fragments that go to the system at once. Of long ones it takes what its buffer has room for.
+	mostBatch = 32
 	// packedBytes is room for the heads of a batch, its headers and its short fragments.
 	packedBytes = mostBatch * (headBytes + btl.MaxHeaderBytes + mostPacked)
 )
@@ -79,6 +78,7 @@ func (e *endpoint) refused(errno unix.Errno) {
 
 // flush sends as much as the socket takes.
 func (e *endpoint) flush() {
+	e.gathered = 0
 	for e.phase == phaseReady && e.state == btl.Up && e.writeErr == 0 && e.hasToSend() {
 		if !e.flushBatch() {
 			return
@@ -109,7 +109,7 @@ func (e *endpoint) flushBatch() bool {
 	}
 	before := total
 	used, from, n := 0, 0, 0 // packed[from:used] is not in vectors yet
-	for n < mostBatch && total < mostBatchBytes {
+	for n < mostBatch {
 		op := e.unsent.Pop()
 		if op == nil {
 			break
