@@ -99,7 +99,8 @@ func (j *job) stop(cause error) {
 // Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the
 // sends of freed requests too, as long as the other ranks receive them; once all
 // ranks are in Finalize, sends that nobody receives are given up and reported
-// (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable). Then the ranks disconnect. Another rank that does not come, because it waits
+// (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable), also if
+// the call of Send had returned before. Then the ranks disconnect. Another rank that does not come, because it waits
 // for a message of this one or for this one to receive, gets ErrProcFailed for that, a second
 // after this call. Every later use of any communicator or active request is ErrFinalized. When
 // a rank has failed Finalize does not wait for it, and returns an error.
@@ -208,7 +209,7 @@ func (j *job) drain() error {
 	if stranded >= 0 {
 		return j.pml.WhyLost(stranded) // which nobody else would tell
 	}
-	return nil
+	return j.pml.Undelivered()
 }
 
 func describePending(list []pml.Pending) string {

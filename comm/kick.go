@@ -1,18 +1,27 @@
 package comm
 
-import "github.com/mpigo/mpigo/progress"
+import (
+	"time"
+
+	"github.com/mpigo/mpigo/progress"
+)
 
 // kicker makes a turn of progress when a rail has news and the rank may be busy with something else: a peer that asks for
-// a connection is answered though nobody waits for anything.
+// a connection is answered though nobody waits for anything. While messages are on their way whose sends have returned it
+// goes on with that, for they may have to be sent again.
 type kicker struct {
 	eng  *progress.Engine
+	more func() bool // whether there are such; under the engine's lock
 	wake chan struct{}
 	end  chan struct{}
 	over chan struct{}
 }
 
-func newKicker(eng *progress.Engine) *kicker {
-	k := &kicker{eng: eng, wake: make(chan struct{}, 1), end: make(chan struct{}), over: make(chan struct{})}
+// againAfter is how long after a turn the next one is made while there is more to be done.
+const againAfter = time.Millisecond
+
+func newKicker(eng *progress.Engine, more func() bool) *kicker {
+	k := &kicker{eng: eng, more: more, wake: make(chan struct{}, 1), end: make(chan struct{}), over: make(chan struct{})}
 	go k.run()
 	return k
 }
@@ -27,14 +36,21 @@ func (k *kicker) kick() {
 
 func (k *kicker) run() {
 	defer close(k.over)
+	again := time.NewTimer(againAfter)
+	defer again.Stop()
 	for {
 		select {
 		case <-k.wake:
-			k.eng.Lock()
-			k.eng.Turn()
-			k.eng.Unlock()
+		case <-again.C:
 		case <-k.end:
 			return
+		}
+		k.eng.Lock()
+		k.eng.Turn()
+		more := k.more()
+		k.eng.Unlock()
+		if more {
+			again.Reset(againAfter)
 		}
 	}
 }

@@ -11,6 +11,10 @@ import (
 // Send sends buf to dest under tag and returns when buf may be used again, which says
 // nothing about the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
 //
+// A short message may still be on its way then, and go on from a copy. If it can never be
+// delivered, calls to dest that follow fail, and so does Finalize; a process that ends without
+// Finalize may take it along.
+//
 // All sends: T is any type without pointers; goroutines may share c; the slice is the
 // library's until the call returns or the request is complete, and is not to be written
 // to before. Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable
@@ -195,11 +199,11 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
 	var s *pml.SendRequest
-	if !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
+	if !replace || !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
 		if replace {
 			send = bytes.Clone(send)
 		}
-		s = c.job.pml.Isend(c.p2p, send, dest, sendtag, pml.Standard, op)
+		s = c.job.pml.Send(c.p2p, send, dest, sendtag, pml.Standard, op)
 	}
 	var st request.Status
 	var err error

@@ -147,8 +147,12 @@ type PML struct {
 	freeRecvs []*RecvRequest
 	freeProbe []*ProbeRequest
 	freeOps   []*btl.Op
-	messages  messagePool
-	direct    direct
+	// copied counts sends under way from copies of ours; freeCopies are copies that are not used, no more than that ever was.
+	copied      int
+	freeCopies  [][]byte
+	undelivered error
+	messages    messagePool
+	direct      direct
 
 	blocks        []*block // by address
 	revoked       int      // regions of blocks so far

@@ -84,6 +84,8 @@ type SendRequest struct {
 	tag  int
 	mode Mode
 	op   string
+	// copied: buf is a copy of ours.
+	copied bool
 
 	// What has become of it. From launch to finish:
 	state       sendState
@@ -108,6 +110,9 @@ func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) 
 	}
 	if dest == request.ProcNull {
 		return nil
+	}
+	if (mode == Standard || mode == Ready) && p.mayCopy(c, len(buf), dest) {
+		return p.sendCopied(c, buf, dest, tag, op)
 	}
 	return p.Isend(c, buf, dest, tag, mode, op)
 }
@@ -137,6 +142,53 @@ func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
 	pr.sendSeq++
 	p.stats.SentInline++
 	return true
+}
+
+const (
+	// copiedBytes is the longest message that is copied so that its send need not wait.
+	copiedBytes = 8 << 10
+	// mostCopied bounds those that are under way.
+	mostCopied = 64
+)
+
+// mayCopy reports whether a message of so many bytes is worth a copy: it is small, and can go now, by a rail that takes nothing inline. There it takes a
+// while until something is delivered, and the caller need not wait for that to have its buffer back.
+func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
+	pr := p.peers[c.group.world[dest]]
+	return pr != nil && pr.first != nil && pr.inliner == nil && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
+		bytes <= min(copiedBytes, pr.eagerBytes) && pr.credit.covers(bytes)
+}
+
+// sendCopied sends a message from a copy. It returns nil if a rail has accepted it, after which nobody need wait; if it cannot be delivered after all,
+// Undelivered tells. Whoever only sends has to make progress now and then, so there is a turn.
+func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
+	p.copied++
+	s := p.newSend(c, append(p.getCopy(), buf...), dest, tag, Standard, op)
+	s.copied = true
+	s.Activate()
+	s.Start()
+	if pr := s.peer; pr != nil && (pr.barred || !pr.first.queue.Empty()) {
+		return s
+	}
+	s.Abandon()
+	p.eng.Turn()
+	return nil
+}
+
+// HasCopies reports whether messages are under way that go from a copy.
+func (p *PML) HasCopies() bool { return p.copied > 0 }
+
+// Undelivered is what became of the first message that went from a copy, after its send had returned, and could not be delivered; nil if there is none.
+func (p *PML) Undelivered() error { return p.undelivered }
+
+// getCopy gives room for a copy, empty.
+func (p *PML) getCopy() []byte {
+	if last := len(p.freeCopies) - 1; last >= 0 {
+		b := p.freeCopies[last]
+		p.freeCopies = p.freeCopies[:last]
+		return b
+	}
+	return make([]byte, 0, copiedBytes)
 }
 
 // Isend starts a send. The buffer is the library's until the request is complete.
@@ -499,6 +551,9 @@ func (s *SendRequest) finish() {
 	s.peer, s.name = nil, 0
 	err := s.err
 	s.err, s.broken = nil, false
+	if err != nil && s.copied && s.Abandoned() && s.p.undelivered == nil {
+		s.p.undelivered = s.Describe(err)
+	}
 	s.Complete(request.Empty(), err)
 }
 
@@ -519,10 +574,10 @@ func (s *SendRequest) moving(to sendState) {
 }
 
 // Detach gives the buffer back before the send is complete: what is still to be sent goes on from a
-// copy. Operations that a rail has accepted, and not copied, use the buffer until they are called back.
+// copy, unless it does already. Operations that a rail has accepted, and not copied, use the buffer until they are called back.
 // The send is not persistent.
 func (s *SendRequest) Detach() {
-	if s.State() != request.Active || len(s.buf) == 0 {
+	if s.State() != request.Active || len(s.buf) == 0 || s.copied {
 		return
 	}
 	old := s.buf
@@ -578,6 +633,11 @@ func (s *SendRequest) Cancel() {}
 // Release implements request.Operation.
 func (s *SendRequest) Release() {
 	s.p.retire(&s.t, false, false)
+	if s.copied {
+		s.copied = false
+		s.p.copied--
+		s.p.freeCopies = append(s.p.freeCopies, s.buf[:0])
+	}
 	s.ctx, s.buf = nil, nil
 	s.p.freeSends = append(s.p.freeSends, s)
 }

@@ -4,7 +4,7 @@ import "github.com/mpigo/mpigo/btl"
 
 const (
 	// pipelineDepth is how many pieces of one message may be under way on one rail.
-	pipelineDepth = 4
+	pipelineDepth = 8
 	// rdmaPieceBytes is the longest piece of a transfer by remote access: long enough that its
 	// cost does not count, short enough that rails share what is not very long.
 	rdmaPieceBytes = 256 << 10
