@@ -98,25 +98,111 @@ func TestWhatIsNotCopied(t *testing.T) {
 	_, err := s.Take()
 	require.NoError(t, err)
 	require.Zero(t, p.copied)
+	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "it has a copy of its own, and waits for nothing")
+	require.Zero(t, p.copied)
 	p.peer(1).barred = true
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"))
+	require.Zero(t, p.copied)
+
+	w, c = newWire(t, 2, func(w *wire) { w.async = true })
+	require.NoError(t, w.pmls[0].route(w.pmls[0].peer(1)))
+	require.NotNil(t, w.pmls[0].Send(c[0], pattern(90, 1), 1, 7, Standard, "send"), "what is too long to go inline")
 }
 
-// TestACopyIsSentAgain: the rail fails on which a copy was under way, when its send has long been over.
-func TestACopyIsSentAgain(t *testing.T) {
-	w, c := newCopying(t, 2)
+// TestBufferedDoesNotWait: if the rail has no room either.
+func TestBufferedDoesNotWait(t *testing.T) {
+	w, c := newCopying(t, 1)
+	w.refuse = 1
+	s := w.pmls[0].Send(c[0], pattern(8, 2), 1, 7, Buffered, "bsend")
+	require.Equal(t, request.Complete, s.State())
+}
+
+// TestNoRailTakesACopy: the rail is found down. With a grace time the send waits for it, else for its own end.
+func TestNoRailTakesACopy(t *testing.T) {
+	for _, grace := range []int64{0, 1e9} {
+		w, c := newWire(t, 2, func(w *wire) { withoutInline(1)(w); w.config.GraceNanos = grace })
+		p := w.pmls[0]
+		require.NoError(t, p.route(p.peer(1)))
+		w.rails[0][0].down[1] = btl.ErrFailed
+		require.NotNil(t, p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send"))
+	}
+}
+
+// TestUndelivered: who sent from a copy is told by Undelivered if the peer is lost, once, and only of what nobody waits for.
+func TestUndelivered(t *testing.T) {
+	w, c := newCopying(t, 1)
 	p := w.pmls[0]
-	sendCopied(t, w, c[0], pattern(90, 3), 7)
-	require.Len(t, w.flying, 1)
-	f := w.flying[0]
+	waited := p.Isend(c[0], pattern(8, 1), 1, 7, Standard, "isend")
+	sendCopied(t, w, c[0], pattern(8, 2), 7)
+	sendCopied(t, w, c[0], pattern(8, 3), 8)
+	flying := w.flying
 	w.flying = nil
+	require.NoError(t, p.Undelivered())
+	require.True(t, p.HasCopies())
 	p.Failed(w.rails[0][0], 1, pathErr)
-	f.op.Done(f.op, pathErr)
+	for _, f := range flying {
+		f.op.Done(f.op, pathErr)
+	}
 	w.rails[0][0].drain(1)
-	out := make([]byte, 90)
-	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
 	w.settle()
-	require.Equal(t, request.Complete, r.State())
-	require.Equal(t, pattern(90, 3), out)
-	require.Zero(t, p.copied)
+	require.False(t, p.HasCopies())
+	require.Equal(t, request.Complete, waited.State())
+	require.ErrorIs(t, p.Undelivered(), request.ErrUnreachable)
+}
+
+// TestCopiesAreNotDetached: the caller's buffer is not in use, and room for copies stays as large as it is.
+func TestCopiesAreNotDetached(t *testing.T) {
+	w, c := newCopying(t, 1)
+	p := w.pmls[0]
+	w.refuse = 1
+	s := p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send")
+	s.Detach()
+	s.Abandon()
+	w.settle()
+	require.Len(t, p.freeCopies, 1)
+	require.Equal(t, copiedBytes, cap(p.freeCopies[0]))
+}
+
+// turns counts turns of progress.
+type turns int
+
+func (n *turns) Progress() int { *n++; return 0 }
+
+// TestSendsMakeProgress: a rank that does nothing but send makes turns.
+func TestSendsMakeProgress(t *testing.T) {
+	w, c := newCopying(t, 1)
+	var n turns
+	w.pmls[0].eng.AddHigh(&n)
+	for range 10 {
+		sendCopied(t, w, c[0], pattern(8, 2), 7)
+	}
+	require.EqualValues(t, 10, n)
+}
+
+// TestCopiesAllocateNothing that a send which is waited for does not, whose fragment the wire allocates.
+func TestCopiesAllocateNothing(t *testing.T) {
+	w, c := newCopying(t, 1)
+	p, buf := w.pmls[0], pattern(90, 1)
+	p.peer(1).credit.window = 1 << 40
+	deliver := func() {
+		f := w.flying[0]
+		w.flying = w.flying[:0]
+		f.op.Done(f.op, nil)
+	}
+	waited := func() {
+		s := p.Isend(c[0], buf, 1, 7, Standard, "isend")
+		deliver()
+		if _, err := s.Take(); err != nil {
+			t.Error(err)
+		}
+	}
+	copied := func() {
+		if p.Send(c[0], buf, 1, 7, Standard, "send") != nil {
+			t.Error("it waits")
+		}
+		deliver()
+	}
+	waited()
+	copied()
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, copied), testing.AllocsPerRun(1000, waited))
 }

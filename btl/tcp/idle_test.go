@@ -237,6 +237,10 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	ms[0].Progress()                               // which looks everywhere, as the engine does before it sleeps
 	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for what was before
 	}
+	listen(1, 2*unpollAfter) // by turns of others, while it sleeps
+	for bell.Sleep(int64(10 * time.Millisecond)) {
+	}
+	require.NoError(t, ms[0].alarm.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
 	say(1)
 	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
 	ms[0].Disarm()
