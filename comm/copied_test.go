@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/netip"
 	"testing"
@@ -82,9 +83,14 @@ func TestRailIsMendedWhileTheSenderComputes(t *testing.T) {
 	with(worlds[0], func(m breakable) {
 		require.True(t, m.Break(1))
 		require.Nil(t, worlds[0].job.pml.Send(worlds[0].p2p, []byte{42}, 1, 7, pml.Standard, "send"))
+		for worlds[0].job.pml.Stats().RailsFailed == 0 {
+			worlds[0].job.eng.Turn()
+		}
 	})
 	b := make([]byte, 1)
-	_, err := Recv(worlds[1], b, 0, 7)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	_, err := Recv(worlds[1].WithContext(ctx), b, 0, 7)
 	require.NoError(t, err)
 	require.EqualValues(t, 42, b[0])
 }
