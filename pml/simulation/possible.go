@@ -182,6 +182,7 @@ PROBE | failing | probing, newer
 PROBE | failing | unknown
 PROBE | failing | up
 PROBE | failing, newer | down, older
+PROBE | failing, newer | probing, newer
 PROBE | probing | probing, newer
 PROBE | probing | probing, older
 PROBE | probing | up, older
