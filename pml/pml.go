@@ -147,8 +147,10 @@ type PML struct {
 	freeRecvs []*RecvRequest
 	freeProbe []*ProbeRequest
 	freeOps   []*btl.Op
-	// copied counts sends under way from copies of ours; freeCopies are copies that are not used, no more than that ever was.
+	// copied counts sends under way from copies of ours, turnless those since one made a turn; freeCopies are copies that are not used, no more than
+	// ever were under way; undelivered is what Undelivered tells.
 	copied      int
+	turnless    int
 	freeCopies  [][]byte
 	undelivered error
 	messages    messagePool

@@ -149,6 +149,10 @@ const (
 	copiedBytes = 8 << 10
 	// mostCopied bounds those that are under way.
 	mostCopied = 64
+	// A send from a copy makes a turn of progress, as a rank may do nothing but send; of those that follow each other while more than fewCopies
+	// are under way only every streamTurns-th does: a rail may send them together.
+	fewCopies   = 4
+	streamTurns = 16
 )
 
 // mayCopy reports whether a message of so many bytes is worth a copy: it is small, and can go now, by a rail that takes nothing inline. There it takes a
@@ -160,7 +164,7 @@ func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
 }
 
 // sendCopied sends a message from a copy. It returns nil if a rail has accepted it, after which nobody need wait; if it cannot be delivered after all,
-// Undelivered tells. Whoever only sends has to make progress now and then, so there is a turn.
+// Undelivered tells.
 func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
 	p.copied++
 	s := p.newSend(c, append(p.getCopy(), buf...), dest, tag, Standard, op)
@@ -171,7 +175,10 @@ func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *Send
 		return s
 	}
 	s.Abandon()
-	p.eng.Turn()
+	if p.turnless++; p.copied <= fewCopies || p.turnless >= streamTurns {
+		p.turnless = 0
+		p.eng.Turn()
+	}
 	return nil
 }
 
