@@ -230,7 +230,7 @@ func (r *rails) toSelf() ([]pml.Route, error) {
 	return []pml.Route{{Module: r.self, Endpoint: ep}}, nil
 }
 
-// unreachable says in one line who cannot reach whom.
+// unreachable says in one line who cannot reach whom, and why TCP, which leads nearly everywhere, does not.
 func (r *rails) unreachable(peer int, card wireup.Card, refused []error) error {
 	here, err := os.Hostname()
 	if err != nil {
@@ -238,6 +238,9 @@ func (r *rails) unreachable(peer int, card wireup.Card, refused []error) error {
 	}
 	err = fmt.Errorf("no rail leads from rank %d on %s to rank %d on %s (btl=%s)",
 		r.job.rank, here, peer, hostName(card), strings.Join(r.allowed, ","))
+	if why := r.tcpApart(peer, card); why != "" {
+		err = fmt.Errorf("%w; %s", err, why)
+	}
 	for _, e := range refused {
 		err = fmt.Errorf("%w: %w", err, e)
 	}

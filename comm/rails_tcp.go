@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/mpigo/mpigo/btl"
@@ -71,10 +72,8 @@ func tcpConfig(set tunable.Set) tcp.Config {
 	}
 }
 
-// tcpWays are the rails over TCP that lead to a peer: both find the same pairs of addresses.
-func (r *rails) tcpWays(peer int, card wireup.Card) []way {
-	var ours, theirs [][]byte
-	var local, remote []int
+// tcpCards are those of our rails over TCP and of the peer's, and their numbers among all.
+func (r *rails) tcpCards(card wireup.Card) (ours, theirs [][]byte, local, remote []int) {
 	for i, l := range r.list {
 		if l.name == "tcp" {
 			ours, local = append(ours, l.module.Card()), append(local, i)
@@ -85,9 +84,42 @@ func (r *rails) tcpWays(peer int, card wireup.Card) []way {
 			theirs, remote = append(theirs, l.Address), append(remote, number)
 		}
 	}
+	return ours, theirs, local, remote
+}
+
+// tcpWays are the rails over TCP that lead to a peer: both find the same pairs of addresses.
+func (r *rails) tcpWays(peer int, card wireup.Card) []way {
+	ours, theirs, local, remote := r.tcpCards(card)
 	var ways []way
 	for _, p := range tcp.Pairs(ours, theirs, r.job.rank < peer) {
 		ways = append(ways, way{local[p.Ours], remote[p.Theirs]})
 	}
 	return ways
+}
+
+// tcpApart is why no rail over TCP leads to a peer; "" if one does, or none is allowed.
+func (r *rails) tcpApart(peer int, card wireup.Card) string {
+	if !slices.Contains(r.allowed, "tcp") || len(r.tcpWays(peer, card)) > 0 {
+		return ""
+	}
+	ours, theirs, _, _ := r.tcpCards(card)
+	why := "tcp: " + tcp.Apart(ours, theirs)
+	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.name == "tcp" }); i >= 0 {
+		why = oneLine(r.missing[i].why)
+	}
+	if set := tcpChosen(r.job.settings); set != "" {
+		why += " (" + set + " here)"
+	}
+	return why
+}
+
+// tcpChosen is what the user has set of which addresses are rails: "tcp.include=eth0, tcp.exclude=10.0.0.0/8"; "" if nothing.
+func tcpChosen(set tunable.Set) string {
+	var chosen []string
+	for _, key := range []string{"tcp.include", "tcp.exclude"} {
+		if text, origin := set.Text(key); origin != tunable.FromDefault {
+			chosen = append(chosen, key+"="+text)
+		}
+	}
+	return strings.Join(chosen, ", ")
 }

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/mpigo/mpigo/btl/tcp"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/wireup"
 )
 
 // tcpWorld makes ranks of this process that rails over TCP join, one for each address.
@@ -43,6 +45,39 @@ func TestPortsOfTCP(t *testing.T) {
 	require.EqualValues(t, 50000, tcpConfig(set).FirstPort)
 	require.EqualValues(t, 50099, tcpConfig(set).LastPort)
 }
+
+// tcpCardOf is what a rank says of a rail at an address.
+func tcpCardOf(t *testing.T, rank int, address string) wireup.Rail {
+	w := tcpWorld(t, 2, address)
+	return wireup.Rail{BTL: "tcp", Address: w[rank].job.modules[0].Card()}
+}
+
+// TestUnreachableByTCP: what both ends have, why that does not do, and what the user has set, in one line.
+func TestUnreachableByTCP(t *testing.T) {
+	four, six := tcpCardOf(t, 0, "127.0.0.1"), tcpCardOf(t, 1, "::1")
+	r := &rails{
+		job: &job{rank: 0, settings: settings(t, "tcp.include", "lo")}, allowed: []string{"self", "sm", "tcp"},
+		list: []rail{{name: "tcp", module: cardModule{card: four.Address}}},
+	}
+	far := cardOf("far")
+	require.ErrorContains(t, r.unreachable(1, far, nil), " to rank 1 on far (btl=self,sm,tcp); tcp: 127.0.0.1 here and no address there: ")
+	far.Rails = append(far.Rails, six)
+	err := r.unreachable(1, far, nil)
+	require.ErrorContains(t, err, " on far (btl=self,sm,tcp); tcp: 127.0.0.1 here and ::1 there: no family in common (tcp.include=lo here)")
+	require.NotContains(t, err.Error(), "\n")
+	r.list, r.missing = nil, []missing{{"tcp", errors.New("rail tcp: all is dust")}}
+	require.ErrorContains(t, r.unreachable(1, far, nil), " on far (btl=self,sm,tcp); rail tcp: all is dust (tcp.include=lo here)")
+	r.allowed = []string{"sm"}
+	require.NotContains(t, r.unreachable(1, far, nil).Error(), "tcp")
+}
+
+// cardModule has nothing but a card.
+type cardModule struct {
+	btl.Module
+	card []byte
+}
+
+func (m cardModule) Card() []byte { return m.card }
 
 // TestAddressRefused: an address at which no port is free is left out, and that is said; that there is none is an error.
 func TestAddressRefused(t *testing.T) {
