@@ -27,9 +27,17 @@ func (r *rails) mustSuffice() error {
 	if self && (r.job.size == 1 || r.has("ibverbs") || r.has("tcp") || r.has("sm") && localRanks(r.client) == r.job.size) {
 		return nil
 	}
-	errs := make([]error, len(r.missing))
-	for i, m := range r.missing {
-		errs[i] = m.why
+	var errs []error
+	var verbs error // last, and only if they were asked for: most machines have none, and the cause is another one
+	for _, m := range r.missing {
+		if m.name == "ibverbs" {
+			verbs = m.why
+			continue
+		}
+		errs = append(errs, m.why)
+	}
+	if len(errs) == 0 || chosen(r.job.settings, "btl", "ibverbs.devices") != "" {
+		errs = append(errs, verbs)
 	}
 	return errors.Join(errs...)
 }

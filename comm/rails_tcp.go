@@ -20,6 +20,13 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 	set := r.job.settings
 	addresses, err := tcp.Addresses(words(set, "tcp.include", "all"), words(set, "tcp.exclude", "none"))
 	if err != nil {
+		keys := []string{"tcp.include", "tcp.exclude"}
+		if errors.Is(err, tcp.ErrNoSuch) {
+			keys = keys[:1]
+		}
+		if chosen := chosen(set, keys...); chosen != "" {
+			err = fmt.Errorf("%s: %w", chosen, err)
+		}
 		return fmt.Errorf("rail tcp: %w", err)
 	}
 	var refused []error
@@ -105,21 +112,21 @@ func (r *rails) tcpApart(peer int, card wireup.Card) string {
 	ours, theirs, _, _ := r.tcpCards(card)
 	why := "tcp: " + tcp.Apart(ours, theirs)
 	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.name == "tcp" }); i >= 0 {
-		why = oneLine(r.missing[i].why)
+		return oneLine(r.missing[i].why) // which says what is set
 	}
-	if set := tcpChosen(r.job.settings); set != "" {
+	if set := chosen(r.job.settings, "tcp.include", "tcp.exclude"); set != "" {
 		why += " (" + set + " here)"
 	}
 	return why
 }
 
-// tcpChosen is what the user has set of which addresses are rails: "tcp.include=eth0, tcp.exclude=10.0.0.0/8"; "" if nothing.
-func tcpChosen(set tunable.Set) string {
-	var chosen []string
-	for _, key := range []string{"tcp.include", "tcp.exclude"} {
+// chosen is what the user has set of some tunables: "tcp.include=eth0, tcp.exclude=10.0.0.0/8"; "" if nothing.
+func chosen(set tunable.Set, keys ...string) string {
+	var list []string
+	for _, key := range keys {
 		if text, origin := set.Text(key); origin != tunable.FromDefault {
-			chosen = append(chosen, key+"="+text)
+			list = append(list, key+"="+text)
 		}
 	}
-	return strings.Join(chosen, ", ")
+	return strings.Join(list, ", ")
 }

@@ -66,7 +66,7 @@ func TestUnreachableByTCP(t *testing.T) {
 	require.ErrorContains(t, err, " on far (btl=self,sm,tcp); tcp: 127.0.0.1 here and ::1 there: no family in common (tcp.include=lo here)")
 	require.NotContains(t, err.Error(), "\n")
 	r.list, r.missing = nil, []missing{{"tcp", errors.New("rail tcp: all is dust")}}
-	require.ErrorContains(t, r.unreachable(1, far, nil), " on far (btl=self,sm,tcp); rail tcp: all is dust (tcp.include=lo here)")
+	require.ErrorContains(t, r.unreachable(1, far, nil), " on far (btl=self,sm,tcp); rail tcp: all is dust")
 	r.allowed = []string{"sm"}
 	require.NotContains(t, r.unreachable(1, far, nil).Error(), "tcp")
 }
@@ -107,6 +107,42 @@ func TestAddressRefused(t *testing.T) {
 			require.True(t, r.firstWithAsFew("tcp"))
 			return nil
 		}, WithSetting("tcp.include", include), WithSetting("tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port)))
+	}
+}
+
+// TestNoAddress: that none is left is told with what the user has set, and without what has nothing to do with it.
+func TestNoAddress(t *testing.T) {
+	for _, c := range []struct {
+		settings []string
+		want     string
+	}{
+		{[]string{"tcp.include", "nonsense"}, `^rail tcp: tcp.include=nonsense: no such interface or address on .*, which has lo 127.0.0.1`},
+		{[]string{"tcp.include", "nonsense", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=nonsense: no such`},
+		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
+		{[]string{"tcp.include", "lo", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=lo, tcp.exclude=lo: no address is left on `},
+	} {
+		r := &rails{job: &job{settings: settings(t, c.settings...)}}
+		err := r.openTCP(nil)
+		require.Error(t, err)
+		require.Regexp(t, c.want, err.Error())
+	}
+}
+
+// TestMissingInOrder: that verbs are not to be had here is nothing that a user who has not asked for them should read first, or at all.
+func TestMissingInOrder(t *testing.T) {
+	verbs, address := errors.New("rail ibverbs: there is no device"), errors.New("rail tcp: all is dust")
+	for _, c := range []struct {
+		settings []string
+		missing  []missing
+		want     string
+	}{
+		{nil, []missing{{"ibverbs", verbs}, {"tcp", address}}, address.Error()},
+		{nil, []missing{{"ibverbs", verbs}}, verbs.Error()},
+		{[]string{"btl", "self,ibverbs,tcp"}, []missing{{"ibverbs", verbs}, {"tcp", address}}, address.Error() + "\n" + verbs.Error()},
+		{[]string{"ibverbs.devices", "rxe0"}, []missing{{"ibverbs", verbs}, {"tcp", address}}, address.Error() + "\n" + verbs.Error()},
+	} {
+		r := &rails{job: &job{settings: settings(t, c.settings...), size: 2}, missing: c.missing}
+		require.EqualError(t, r.mustSuffice(), c.want, "%v", c.settings)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,7 +26,7 @@ var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "c
 //
 // include and exclude are names of interfaces, addresses, or networks ("10.0.0.0/8"). With include, only what it names counts. Without
 // it, an interface is used by its first address of IPv4, or of IPv6 if it has none; interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
-// Link-local addresses have to be included by address or network. Interfaces that are down never count. That no word of include fits is an error.
+// Link-local addresses have to be included by address or network. Interfaces that are down never count. That no word of include fits is ErrNoSuch.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -45,8 +46,15 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
 		}
 	}
-	return choose(found, include, exclude)
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	return choose(host, found, include, exclude)
 }
+
+// ErrNoSuch: no word of what is to be included fits an address of this machine.
+var ErrNoSuch = errors.New("no such interface or address")
 
 // candidate is an address that a machine has.
 type candidate struct {
@@ -58,8 +66,8 @@ type candidate struct {
 	loopback bool
 }
 
-// choose is Addresses, of a given machine.
-func choose(found []candidate, include, exclude []string) ([]Interface, error) {
+// choose is Addresses, of a given machine of that name.
+func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		switch {
 		case a.index != b.index:
@@ -81,8 +89,9 @@ func choose(found []candidate, include, exclude []string) ([]Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.mustName(found); err != nil {
-		return nil, err
+	// The job would run elsewhere than was meant. That some words do not fit is no error, as machines of one job may differ.
+	if len(in) > 0 && !slices.ContainsFunc(found, func(c candidate) bool { return in.names(c) != byNothing }) {
+		return nil, fmt.Errorf("%w on %s, which has %s", ErrNoSuch, host, describe(found))
 	}
 	var chosen, loopback []Interface
 	for _, c := range found {
@@ -113,7 +122,7 @@ func choose(found []candidate, include, exclude []string) ([]Interface, error) {
 		chosen = loopback
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no address is left that ranks could use: this machine has %s", describe(found))
+		return nil, fmt.Errorf("no address is left on %s that ranks could use: it has %s", host, describe(found))
 	}
 	return chosen, nil
 }
@@ -195,15 +204,6 @@ func parseWords(what string, list []string) (words, error) {
 		ws = append(ws, w)
 	}
 	return ws, nil
-}
-
-// mustName refuses words of which none fits this machine: the job would run elsewhere than was meant. That some do not is no error, as machines
-// of one job may differ.
-func (ws words) mustName(found []candidate) error {
-	if len(ws) == 0 || slices.ContainsFunc(found, func(c candidate) bool { return ws.names(c) != byNothing }) {
-		return nil
-	}
-	return fmt.Errorf("this machine has no interface or address that is included, but %s", describe(found))
 }
 
 // describe lists what a machine has.

@@ -344,12 +344,12 @@ func TestAddresses(t *testing.T) {
 		{[]string{"docker0", "lo"}, []string{"127.0.0.1"}, []string{"::1", "172.17.0.1"}, ""},
 		{[]string{"fe80::1"}, nil, []string{"fe80::1%eth0"}, ""},
 		{[]string{"127.0.0.1", "127.0.0.2/32", "127.1.2.3"}, nil, []string{"127.0.0.1", "127.0.0.2", "127.1.2.3"}, ""},
-		{[]string{"eht0"}, nil, nil, "this machine has no interface or address that is included, but lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},
+		{[]string{"eht0"}, nil, nil, "no such interface or address on n2, which has lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},
 		{[]string{"10.0.0.0/99"}, nil, nil, `included network "10.0.0.0/99"`},
-		{[]string{"eth1"}, nil, nil, "no address is left"},
-		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left"},
+		{[]string{"eth1"}, nil, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
+		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
 	} {
-		got, err := choose(found, c.include, c.exclude)
+		got, err := choose("n2", found, c.include, c.exclude)
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 			continue
