@@ -61,6 +61,11 @@ func (r *rails) warn() {
 	}
 }
 
+// firstHere reports whether no lower rank is on this machine.
+func (r *rails) firstHere() bool {
+	return !slices.ContainsFunc(r.cards[:r.job.rank], func(card wireup.Card) bool { return card.Host == r.host })
+}
+
 // firstWithout reports whether all lower ranks of this machine have a transport.
 func (r *rails) firstWithout(transport string) bool {
 	return !slices.ContainsFunc(r.cards[:r.job.rank], func(card wireup.Card) bool {

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,12 +58,38 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 	return nil
 }
 
-// words is a list of the user's, without the word that stands for none.
+// words is a list of the user's of interfaces, addresses and networks, without the word that stands for none, as package tcp reads it.
 func words(set tunable.Set, key, nothing string) []string {
-	if list := set.List(key); !slices.Equal(list, []string{nothing}) {
-		return list
+	list := set.List(key)
+	if slices.Equal(list, []string{nothing}) {
+		return nil
 	}
-	return nil
+	for i, w := range list {
+		network, ok := tunable.ParseNetwork(w)
+		switch {
+		case ok && network.IsSingleIP():
+			list[i] = network.Addr().String()
+		case ok:
+			list[i] = network.String()
+		}
+	}
+	return list
+}
+
+// strangeWords is what tcp.include and tcp.exclude name that this machine does not have: a slip of the keyboard, or what another machine has. A line for each.
+func strangeWords(set tunable.Set) (lines []string) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	for key, nothing := range map[string]string{"tcp.include": "all", "tcp.exclude": "none"} {
+		strange, err := tcp.Strange(words(set, key, nothing))
+		if err == nil && len(strange) > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %s has no interface or address %s", chosen(set, key), host, strings.Join(strange, ", ")))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // tcpConfig is what the user's settings mean to the rails over TCP.

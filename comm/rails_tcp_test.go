@@ -116,6 +116,7 @@ func TestNoAddress(t *testing.T) {
 		settings []string
 		want     string
 	}{
+		{[]string{"tcp.include", "[2001:db8::77]"}, `^rail tcp: tcp.include=\[2001:db8::77\]: no such`},
 		{[]string{"tcp.include", "nonsense"}, `^rail tcp: tcp.include=nonsense: no such interface or address on .*, which has lo 127.0.0.1`},
 		{[]string{"tcp.include", "nonsense", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=nonsense: no such`},
 		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
@@ -126,6 +127,18 @@ func TestNoAddress(t *testing.T) {
 		require.Error(t, err)
 		require.Regexp(t, c.want, err.Error())
 	}
+}
+
+// TestStrangeWords: what fits nothing of this machine is named, and what fits is not.
+func TestStrangeWords(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Empty(t, strangeWords(settings(t)))
+	require.Empty(t, strangeWords(settings(t, "tcp.include", "lo,127.0.0.1,127.0.0.2,127.0.0.0/8")))
+	require.Equal(t, []string{
+		"tcp.exclude=none-such: " + host + " has no interface or address none-such",
+		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, 2001:db8::77",
+	}, strangeWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
 }
 
 // TestMissingInOrder: that verbs are not to be had here is nothing that a user who has not asked for them should read first, or at all.

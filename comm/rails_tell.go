@@ -14,6 +14,11 @@ func (r *rails) tell() {
 		for _, why := range r.refused {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", r.job.rank, oneLine(why))
 		}
+		if r.has("tcp") && r.firstHere() {
+			for _, line := range strangeWords(r.job.settings) {
+				fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", r.job.rank, line)
+			}
+		}
 	}
 }
 

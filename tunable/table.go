@@ -74,10 +74,12 @@ func table() []Tunable {
 		},
 		{
 			Key: "tcp.include", Kind: List, Default: "all",
+			wellFormed: wellFormedAddresses("all"), form: "all, or a list such as eth0,10.0.0.1,10.0.0.0/8,fd00::/8 of interfaces, addresses and networks",
 			Doc: "interfaces (eth0), addresses or networks (10.0.0.0/8) that are rails over TCP, of each machine those it has; all: one address of each interface, without those of containers and virtual machines, and loopback only where there is nothing else",
 		},
 		{
 			Key: "tcp.exclude", Kind: List, Default: "none",
+			wellFormed: wellFormedAddresses("none"), form: "none, or a list such as eth0,10.0.0.1,10.0.0.0/8,fd00::/8 of interfaces, addresses and networks",
 			Doc: "interfaces, addresses or networks that are not",
 		},
 		{

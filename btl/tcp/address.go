@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// ErrNoSuch: no word of what is to be included fits an address of this machine.
+var ErrNoSuch = errors.New("no such interface or address")
+
 // Interface is a network interface of this machine and one of its addresses.
 type Interface struct {
 	Name    string
@@ -28,6 +31,44 @@ var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "c
 // it, an interface is used by its first address of IPv4, or of IPv6 if it has none; interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
 // Link-local addresses have to be included by address or network. Interfaces that are down never count. That no word of include fits is ErrNoSuch.
 func Addresses(include, exclude []string) ([]Interface, error) {
+	found, err := candidates()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	return choose(host, found, include, exclude)
+}
+
+// Strange are the words, of a list for Addresses, that fit no interface and no address of this machine.
+func Strange(list []string) ([]string, error) {
+	found, err := candidates()
+	if err != nil {
+		return nil, err
+	}
+	return strange(found, list)
+}
+
+// strange is Strange, of a given machine.
+func strange(found []candidate, list []string) ([]string, error) {
+	ws, err := parseWords("listed", list)
+	if err != nil {
+		return nil, err
+	}
+	found = slices.Concat(found, loopbacks(list, found))
+	var none []string
+	for i, w := range ws {
+		if !slices.ContainsFunc(found, func(c candidate) bool { return w.names(c) != byNothing }) {
+			none = append(none, list[i])
+		}
+	}
+	return none, nil
+}
+
+// candidates are the addresses that this machine has.
+func candidates() ([]candidate, error) {
 	list, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
@@ -46,15 +87,8 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
 		}
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "this machine"
-	}
-	return choose(host, found, include, exclude)
+	return found, nil
 }
-
-// ErrNoSuch: no word of what is to be included fits an address of this machine.
-var ErrNoSuch = errors.New("no such interface or address")
 
 // candidate is an address that a machine has.
 type candidate struct {

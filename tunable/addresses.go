@@ -1,0 +1,45 @@
+package tunable
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ParseNetwork reads an address ("10.0.0.1", "::1", "[::1]", "fe80::1%eth0", whose zone does not matter) or a network ("10.0.0.0/8") as the network that it is.
+func ParseNetwork(word string) (netip.Prefix, bool) {
+	text := word
+	if inside, ok := strings.CutPrefix(text, "["); ok { // as addresses are written before ports
+		before, after, closed := strings.Cut(inside, "]")
+		if !closed || !strings.Contains(before, ":") || after != "" && after[0] != '/' {
+			return netip.Prefix{}, false
+		}
+		text = before + after
+	}
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return prefix.Masked(), true
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addr = addr.Unmap().WithZone("")
+	return netip.PrefixFrom(addr, addr.BitLen()), true
+}
+
+// wellFormedAddresses is for lists of interfaces, addresses and networks, or the one word that stands for itself. What is no address and cannot
+// be an interface's name either is a slip of the keyboard, which is found here before there is any rank.
+func wellFormedAddresses(alone string) func(words []string) bool {
+	return func(words []string) bool {
+		if slices.Equal(words, []string{alone}) {
+			return true
+		}
+		return !slices.ContainsFunc(words, func(w string) bool {
+			if w == "all" || w == "none" {
+				return true
+			}
+			_, ok := ParseNetwork(w)
+			return !ok && (strings.ContainsAny(w, "/:[] \t") || strings.Count(w, ".") == 3 && strings.Trim(w, "0123456789.") == "")
+		})
+	}
+}
