@@ -148,6 +148,7 @@ func TestProcesses(t *testing.T) {
 		host, err := os.Hostname()
 		require.NoError(t, err)
 		assert.Contains(t, lines, "mpigo: rank 0: tcp.exclude=etho: "+host+" has no interface or address etho")
+		assert.Contains(t, lines, "mpigo: rank 0: tcp(lo 127.0.0.1) to 1")
 		got = launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1")
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, `mpigo: world: init: rank \d: rail tcp: tcp.include=192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)

@@ -24,7 +24,7 @@ const hostNameRail = "hostname"
 type rail struct {
 	name   string // of its transport
 	nth    int    // of the rails of that transport, from 0: it leads to the peer's nth (of TCP see tcpWays)
-	port   string // "rxe0/1"; "" where there are none
+	port   string // "rxe0/1", "eth0 10.0.0.1"; "" where there are none
 	module btl.Module
 	// reaches reports whether it may lead to the peer with that card; nil of TCP, whose cards say so themselves.
 	reaches func(peer int, card wireup.Card) bool

@@ -35,11 +35,12 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 		cfg := tcpConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Local, cfg.LocalBits = a.Address, a.Bits
-		port := a.Name
+		cfg.Rail = "tcp:" + a.Name
+		port := a.Name + " " + a.Address.WithZone("").String()
 		if slices.ContainsFunc(addresses, func(o tcp.Interface) bool { return o != a && o.Name == a.Name }) {
 			port = a.Address.String()
+			cfg.Rail = "tcp:" + port
 		}
-		cfg.Rail = "tcp:" + port
 		m, err := tcp.New(cfg)
 		if err != nil {
 			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {

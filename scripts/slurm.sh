@@ -60,7 +60,7 @@ cd "$out"
 pmi() { timeout 60 srun --mpi=pmi2 -N 2 "$@"; }
 want=$(timeout 60 ./mpirun-go -n 4 --oversubscribe ./ring)
 same "$(MPIGO_VERBOSE=true pmi -m cyclic --ntasks-per-node 2 ./ring 2>said)" "$want" "srun: a ring on two nodes"
-told '^mpigo: rank 0: tcp(eth0) to 1,3; sm to 2$'
+told '^mpigo: rank 0: tcp(eth0 10\.77\.[0-9.]*) to 1,3; sm to 2$'
 same "$(MPIGO_BTL=self,tcp pmi --ntasks-per-node 2 ./ring)" "$want" "srun: a ring over TCP"
 same "$(pmi --ntasks-per-node 2 ./bytes)" "$(right 4)" "srun: every byte"
 same "$(pmi -O -n 16 ./ring | wc -l)" 4 "srun: more ranks than processors"
@@ -89,7 +89,7 @@ eventually ready || fail "a job is left: $(squeue)"
 # mpirun-go in an allocation: hosts and slots are Slurm's, and srun is the agent.
 within() { timeout 60 salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go "$@"; }
 same "$(within -n 4 --map-by node -v ./ring 2>said)" "$want" "salloc: a ring on two nodes"
-told '^mpigo: rank 0: .*tcp(eth0) to '
+told '^mpigo: rank 0: .*tcp(eth0 10\.77\.[0-9.]*) to '
 told '' 4 # and nothing else
 same "$(within -n 4 hostname | sort -u | xargs)" "n1 n2" "salloc: both nodes have ranks"
 same "$(within -n 4 ./bytes)" "$(right 4)" "salloc: every byte"
