@@ -40,10 +40,10 @@ func TestPortsOfTCP(t *testing.T) {
 	var set tunable.Set
 	require.Zero(t, tcpConfig(set).FirstPort)
 	require.Zero(t, tcpConfig(set).LastPort)
-	set, err := set.With("tcp.ports", "50000-50099", tunable.FromCommandLine)
+	set, err := set.With("tcp.ports", "20000-20099", tunable.FromCommandLine)
 	require.NoError(t, err)
-	require.EqualValues(t, 50000, tcpConfig(set).FirstPort)
-	require.EqualValues(t, 50099, tcpConfig(set).LastPort)
+	require.EqualValues(t, 20000, tcpConfig(set).FirstPort)
+	require.EqualValues(t, 20099, tcpConfig(set).LastPort)
 }
 
 // tcpCardOf is what a rank says of a rail at an address.

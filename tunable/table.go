@@ -84,7 +84,7 @@ func table() []Tunable {
 		},
 		{
 			Key: "tcp.ports", Kind: String, Default: "any",
-			wellFormed: wellFormedRange, form: "any, or FIRST-LAST with ports from 1 to 65535, such as 50000-50099",
+			wellFormed: wellFormedRange, form: "any, or FIRST-LAST with ports from 1 to 65535, such as 20000-20099",
 			Doc: "ports that a rank may listen at, for firewalls: one of them is taken for each rail over TCP, by each rank of a machine; any: what the system gives",
 		},
 		{

@@ -145,7 +145,7 @@ func TestValues(t *testing.T) {
 		{"tcp.exclude", "10.0.0.1/99", false},
 		{"tcp.ports", "any", true},
 		{"tcp.ports", "1-65535", true},
-		{"tcp.ports", " 50000 - 50099", true},
+		{"tcp.ports", " 20000 - 20099", true},
 		{"tcp.ports", "5000-5000", true},
 		{"tcp.ports", "5000", false},
 		{"tcp.ports", "0-100", false},
