@@ -104,7 +104,7 @@ func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
 		if p.refusals++; p.refusals >= mostRefusals {
-			e.condemn(why, nil)
+			e.condemn(e.walled(why), nil)
 		}
 	default:
 		p.refusals = 0
@@ -257,8 +257,22 @@ func (m *module) dialAgain() int {
 // unanswered is the error of an endpoint that has found no connection in time.
 func (m *module) unanswered(e *endpoint) *btl.Error {
 	if why := e.pause.why; why != nil && !errors.Is(why, errNoAnswer) {
+		return e.walled(why)
+	}
+	return e.walled(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+		fmt.Errorf("%s: %w for %v", e.to(), errNoAnswer, m.cfg.ConnectTimeout)))
+}
+
+// walled adds to the error of an endpoint that has found no connection what it looks like if there never was one to the other machine.
+func (e *endpoint) walled(why *btl.Error) *btl.Error {
+	if e.p.reached || !e.p.elsewhere {
 		return why
 	}
-	return m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
-		fmt.Errorf("%s: %w for %v", e.to(), errNoAnswer, m.cfg.ConnectTimeout))
+	switch why.Native {
+	case nativeOf(unix.ETIMEDOUT), nativeOf(unix.ECONNREFUSED), nativeOf(unix.EHOSTUNREACH):
+		more := *why
+		more.Err = fmt.Errorf("%w (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)", why.Err)
+		return &more
+	}
+	return why
 }

@@ -203,6 +203,7 @@ func (e *endpoint) open(fd int) error {
 	}
 	e.fd, e.buf = fd, buf
 	e.enter(phaseReady)
+	e.p.reached = true
 	m.ready = append(m.ready, e)
 	if e.epoch > 1 {
 		e.unheard = true

@@ -106,6 +106,7 @@ type peer struct {
 	address netip.AddrPort
 	// elsewhere: it is on another machine, or in another network namespace, as its card says.
 	elsewhere bool
+	reached   bool   // there was a connection, ever
 	epoch     uint32 // of our latest incarnation
 	least     uint32 // the first that is not over at the peer's, as far as we know
 	ep        *endpoint

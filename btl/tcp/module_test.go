@@ -147,6 +147,50 @@ func TestNoAnswer(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
+// TestNeverReached: what may be a firewall is called so, if there never was a connection to that machine.
+func TestNeverReached(t *testing.T) {
+	const hint = " (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	silent := netip.MustParseAddrPort(l.Addr().String())
+	defer l.Close()
+	for _, c := range []struct {
+		native             string
+		elsewhere, reached bool
+		want               bool
+	}{
+		{"ETIMEDOUT", true, false, true},
+		{"ETIMEDOUT", false, false, false},
+		{"ETIMEDOUT", true, true, false},
+		{"ECONNREFUSED", true, false, true},
+		{"ECONNREFUSED", false, false, false},
+		{"ECONNREFUSED", true, true, false},
+	} {
+		va := &mate{}
+		cfg := Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}
+		a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
+		if c.reached {
+			e, err := a.Connect(1, b.Card())
+			require.NoError(t, err)
+			until(t, "a connection", func() bool { return e.(*endpoint).phase == phaseReady }, a, b)
+			e.Fail(errors.New("again"))
+			until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
+		}
+		require.NoError(t, b.Close())
+		theirs, ok := parseCard(b.Card())
+		require.True(t, ok)
+		if c.native == "ETIMEDOUT" {
+			theirs.address = silent
+		}
+		e, err := a.Connect(1, theirs.encode())
+		require.NoError(t, err)
+		a.peers[1].elsewhere = c.elsewhere
+		until(t, "the end", func() bool { return e.State() == btl.Drained }, a)
+		require.Equal(t, c.native, va.failed.Native)
+		require.Equal(t, c.want, strings.HasSuffix(va.failed.Error(), hint), "%v", va.failed)
+	}
+}
+
 // TestAddressGoes: without its address the whole rail is of no use.
 func TestAddressGoes(t *testing.T) {
 	va := &mate{}
