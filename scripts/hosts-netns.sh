@@ -3,7 +3,12 @@
 # Usage: hosts-netns.sh N [COMMAND…]   runs COMMAND where ssh reaches them, for mpirun-go -H n1,n2;
 # without COMMAND: a few jobs, which have to go well. Needs root, openssh-server and iproute2.
 set -euo pipefail
-hosts=${1:?usage: hosts-netns.sh N [COMMAND…]}
+usage="usage: hosts-netns.sh N [COMMAND…]; it runs COMMAND, or else a few jobs, where ssh reaches the hosts n1 to nN"
+case "${1:-}" in
+    -h | --help) echo "$usage"; exit ;;
+    "" | *[!0-9]*) echo "$usage" >&2; exit 2 ;;
+esac
+hosts=$1
 . "$(dirname "$(readlink -f "$0")")/netns.sh"
 alone "$0" "$@"
 shift
@@ -33,4 +38,5 @@ grep -q 'rank 1 (pid [0-9]*) on n1 exited with status 7' "$out/said" || fail "$(
 launcher=$!
 eventually lines "$out/up" "$ranks" pid || fail "$(cat "$out/said")"
 kill -KILL "$launcher"
+wait "$launcher" 2>/dev/null || true # the shell is not to tell of it
 eventually gone "^$out/endless" && echo "ok: nothing is left of a launcher that was killed"

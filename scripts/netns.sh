@@ -61,6 +61,19 @@ sshds() {
     ssh-keygen -q -t ed25519 -N '' -f "$out/hostkey"
     cp "$out/key.pub" "$out/authorized"
     for i in $(seq "$1"); do
+        echo "n$i $(cut -d' ' -f1,2 "$out/hostkey.pub")"
+    done >"$out/known"
+    # Before the sshds, whose mounts are their own from then on: with many hosts, some reach others.
+    cat >"$out/config" <<CONF
+Host *
+    IdentityFile $out/key
+    IdentitiesOnly yes
+    UserKnownHostsFile $out/known
+    BatchMode yes
+    CheckHostIP no
+CONF
+    mount --bind "$out/config" /etc/ssh/ssh_config
+    for i in $(seq "$1"); do
         mkdir "$out/home.$i"
         cat >"$out/sshd.$i" <<CONF
 HostKey $out/hostkey
@@ -74,17 +87,7 @@ PidFile none
 SetEnv HOME=$out/home.$i XDG_CACHE_HOME=$out/home.$i/.cache
 CONF
         on "n$i" /usr/sbin/sshd -D -e -f "$out/sshd.$i" 2>"$out/log.$i" &
-        echo "n$i $(cut -d' ' -f1,2 "$out/hostkey.pub")" >>"$out/known"
     done
-    cat >"$out/config" <<CONF
-Host *
-    IdentityFile $out/key
-    IdentitiesOnly yes
-    UserKnownHostsFile $out/known
-    BatchMode yes
-    CheckHostIP no
-CONF
-    mount --bind "$out/config" /etc/ssh/ssh_config
     for i in $(seq "$1"); do
         eventually ssh "n$i" true || { cat "$out/log.$i"; exit 1; }
     done

@@ -9,7 +9,9 @@ here=$(readlink -f "$0")
 cd "$(dirname "$here")/.."
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway reject flap alternate address both both-drop
     drop-mute both-mute loss loss-much slow delay stop kills strangers gone gone-mute gone-unheeded kill-rank kill-daemon kill-launcher)
-[ "${1:-}" != -h ] || { echo "usage: tcp-failover.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}"; exit; }
+case "${1:-}" in
+    -h | --help) echo "usage: tcp-failover.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}"; exit ;;
+esac
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$here" "$@"
 
 verbose="" marks=""
