@@ -134,7 +134,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Notices:  p.notices,
 	}
 	if p.cluster != nil {
-		cfg.Flush = p.cluster.Flush
+		cfg.Flush, cfg.Patience = p.cluster.Flush, p.cluster.Patience
 	}
 	return job.Run(cfg), nil
 }

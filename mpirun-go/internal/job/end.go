@@ -24,6 +24,8 @@ const (
 	culpritGrace   = 200 * time.Millisecond // to find whose death a rank's failure follows from
 	brokenGrace    = 500 * time.Millisecond // for a rank to exit by itself when its wire-up has failed
 	abandonGrace   = 5 * time.Second        // for the kernel to end what was killed
+	answerGrace    = 3 * time.Second        // for a host to show that it is there, once the job's end has begun
+	insistGrace    = 500 * time.Millisecond // the same, when the user insists on the end
 )
 
 // Exit statuses that are not a rank's.
@@ -39,6 +41,7 @@ func (r *run) onExit(k *rank, exit procs.Exit, place int, err error) {
 	k.seen = len(r.ranks) - r.alive
 	defer r.settle()
 	if k.lost = errors.Is(err, procs.ErrLost); k.lost {
+		k.silent = errors.Is(err, procs.ErrSilent)
 		return // onLost says why
 	}
 	how, status := r.judge(k, exit, err)
@@ -197,6 +200,7 @@ func (r *run) endWith(v *verdict, sig syscall.Signal, grace time.Duration) {
 	}
 	r.verdict, r.held = v, nil
 	close(r.noMore)
+	r.patience(answerGrace)
 	for _, k := range r.ranks {
 		k.signalled = !k.ended && !k.Ending()
 	}
@@ -213,6 +217,13 @@ func (r *run) kill() {
 	r.killed = true
 	r.killAll()
 	r.after(abandonGrace, func() { r.gaveUp = true })
+}
+
+// patience is how long a host may say nothing from now on.
+func (r *run) patience(d time.Duration) {
+	if r.cfg.Patience != nil {
+		r.cfg.Patience(d)
+	}
 }
 
 // signalGroups sends sig to every rank and what it has started, on all hosts.
@@ -238,6 +249,7 @@ func (r *run) report() int {
 	if v == nil {
 		return 0
 	}
+	r.tellCutOff()
 	if r.gaveUp {
 		for _, k := range r.ranks {
 			if !k.ended {
@@ -253,6 +265,26 @@ func (r *run) report() int {
 		r.say(line + r.others())
 	}
 	return v.status
+}
+
+// tellCutOff tells of hosts that do not answer what may go on there: a daemon ends it when it has missed the launcher for five minutes.
+func (r *run) tellCutOff() {
+	for host, h := range r.cfg.Hosts {
+		var left []*rank
+		for _, k := range r.ranks {
+			if k.node == host && k.silent {
+				left = append(left, k)
+			}
+		}
+		which := fmt.Sprintf("%d ranks", len(left))
+		switch len(left) {
+		case 0:
+			continue
+		case 1:
+			which = fmt.Sprintf("rank %d (pid %d)", left[0].Rank, left[0].PID)
+		}
+		r.say(fmt.Sprintf("host %s does not answer: its %s may still run there, for at most five minutes", h.Name(), which))
+	}
 }
 
 // say writes a line of the launcher's own. It does not wait for a reader that

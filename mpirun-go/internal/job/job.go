@@ -50,8 +50,9 @@ type Config struct {
 	Stdout, Stderr io.Writer
 	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
 	Style          output.Style
-	Notices        <-chan string // lines of others, for Stderr; nil: none
-	Flush          func()        // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
+	Notices        <-chan string       // lines of others, for Stderr; nil: none
+	Patience       func(time.Duration) // from now on a host is lost that says nothing for so long; nil: none is another machine
+	Flush          func()              // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
 }
 
 // run is the state of Run. Only Run's goroutine touches it, save for what is
@@ -93,6 +94,7 @@ type rank struct {
 	place     int        // if it has ended: among the ranks of its host that have, from 1
 	seen      int        // the same among all ranks, as it was heard of here
 	lost      bool       // it counts as ended, because its host was lost
+	silent    bool       // in the way that leaves it open whether it still runs
 	exit      procs.Exit // if it has ended: how
 	aborted   bool
 	signalled bool // was well when the job's end began, and was told to end

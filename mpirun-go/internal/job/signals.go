@@ -18,6 +18,7 @@ func (r *run) onSignal(sig os.Signal) {
 		r.impatient = true
 		if r.verdict != nil {
 			r.kill()
+			r.patience(insistGrace)
 			return
 		}
 		// What has gone wrong before the signal stays the reason, be it that it was held.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +16,12 @@ type recorder struct {
 	Host    // nil: starts nothing
 	signals []syscall.Signal
 	kills   int
+	name    string
 }
 
 func (h *recorder) SignalGroups(s syscall.Signal) { h.signals = append(h.signals, s) }
 func (h *recorder) Kill()                         { h.kills++ }
+func (h *recorder) Name() string                  { return h.name }
 
 // still is a run without processes, for which nothing happens later.
 func still(ranks ...*rank) (*run, *recorder) {
@@ -78,4 +81,27 @@ func TestLateRank(t *testing.T) {
 	assert.Zero(t, host.kills)
 	r.late(&rank{Proc: gone()})
 	assert.Equal(t, 1, host.kills)
+}
+
+// A host that is silent at the end is told of, and a user who insists waits less for it.
+func TestHostThatDoesNotAnswer(t *testing.T) {
+	silent := errors.Join(procs.ErrLost, procs.ErrSilent)
+	r, host := still(&rank{Proc: &procs.Proc{Rank: 0, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 4, PID: 44}, node: 1})
+	host.name = "n1"
+	r.cfg.Hosts = append(r.cfg.Hosts, &recorder{name: "n2"})
+	said := &lockedBuffer{}
+	r.stderr = r.newSink("standard error", said)
+	var limits []time.Duration
+	r.cfg.Patience = func(d time.Duration) { limits = append(limits, d) }
+	r.onSignal(syscall.SIGINT)
+	r.onSignal(syscall.SIGTERM)
+	assert.Equal(t, []time.Duration{answerGrace, insistGrace}, limits)
+
+	r.onExit(r.ranks[0], procs.Exit{}, 0, silent)
+	r.onExit(r.ranks[1], procs.Exit{}, 0, silent)
+	r.onExit(r.ranks[2], procs.Exit{}, 0, silent)
+	assert.Equal(t, 130, r.report())
+	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there, for at most five minutes\n"+
+		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there, for at most five minutes\n"+
+		"mpirun-go: got signal 2 (interrupt)\n", said.String())
 }

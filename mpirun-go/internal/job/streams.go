@@ -102,6 +102,7 @@ func (r *run) finishOutput() {
 		return
 	}
 	r.killAll()
+	r.patience(answerGrace) // or an output of a host that is cut off would not end
 	if !r.awaitOutput(outputGrace) {
 		for _, k := range r.ranks {
 			_ = k.Stdout.SetReadDeadline(time.Unix(1, 0))

@@ -88,6 +88,9 @@ type Control interface {
 // ErrLost is in the error about a rank whose host cannot be reached any more: what became of it is not known.
 var ErrLost = errors.New("its host was lost")
 
+// ErrSilent is beside ErrLost if nothing is heard of the host: what runs there may go on until its daemon misses the launcher.
+var ErrSilent = errors.New("it does not answer")
+
 // Exit is how a process ended: a status, or a signal if that is not 0.
 type Exit struct {
 	Code   int

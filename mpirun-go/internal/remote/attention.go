@@ -16,6 +16,10 @@ const (
 	patience = 60
 )
 
+// From the job's end on, hosts are asked more often: one that does not answer is not waited for. The end of its channel has the same effect there as
+// the order to end the job's processes.
+const endPulse = 250 * time.Millisecond
+
 // attention is a daemon's to its launcher, whose machine may vanish without the end of the channel being seen. A launcher that
 // was stopped by Ctrl-Z is waited for without a limit. The zero value begins to listen.
 type attention struct {

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/atomic"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // Config is what Connect needs to know of a job and its hosts.
@@ -35,6 +39,9 @@ type Cluster struct {
 
 	mu      sync.Mutex // guards closing
 	closing bool       // the ends of channels are as they should be
+
+	limit   atomic.Int32  // endPulses of silence until a host is lost; 0: the job's end has not begun
+	changed chan struct{} // gets a value, for which there is room, when limit has changed
 }
 
 // Connect starts the daemons of all hosts. The error is one line; if it is about a host, a *HostError. When ctx ends, so does the
@@ -49,7 +56,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		cfg: cfg, self: self, stop: make(chan struct{}),
-		failed: make(chan error, 1), welcomed: make(chan struct{}, len(cfg.Names)),
+		failed: make(chan error, 1), changed: make(chan struct{}, 1), welcomed: make(chan struct{}, len(cfg.Names)),
 	}
 	numbers := make([]int, len(cfg.Names))
 	for i, name := range cfg.Names {
@@ -188,18 +195,59 @@ func (c *Cluster) welcome(h *Host, payload []byte) error {
 func (c *Cluster) listen() {
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()
+	every, limit := pulse, int32(silence)
 	for {
 		select {
 		case <-c.stop:
 			return
-		case <-ticker.C:
-		}
-		for _, h := range c.hosts {
-			if h.quiet.Add(1) > silence {
-				c.lose(h, fmt.Errorf("it has not answered for %v", silence*pulse))
+		case <-c.changed:
+			if limit = c.limit.Load(); every != endPulse {
+				every = endPulse
+				ticker.Reset(every)
+				for _, h := range c.hosts {
+					h.quiet.Store(0) // what was counted until now were longer ones
+				}
 			}
-			h.post(kindPing, 0, 0, nil)
+		case <-ticker.C:
+			for _, h := range c.hosts {
+				h.quiet.Add(1)
+			}
 		}
+		c.ask(every, limit)
+	}
+}
+
+// ask asks the hosts once, and loses those that have said nothing for more pulses than the limit.
+func (c *Cluster) ask(every time.Duration, limit int32) {
+	for _, h := range c.hosts {
+		if h.quiet.Load() > limit {
+			c.lose(h, &silentError{time.Duration(limit) * every})
+		}
+		h.post(kindPing, 0, 0, nil)
+	}
+}
+
+// silentError is a procs.ErrSilent.
+type silentError struct{ limit time.Duration }
+
+func (e *silentError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
+func (e *silentError) Unwrap() error { return procs.ErrSilent }
+
+// Patience says that the job's end has begun: from now on, a host is lost that says nothing for so long. It can be shortened.
+func (c *Cluster) Patience(limit time.Duration) {
+	pulses := max(1, int32(limit/endPulse))
+	for {
+		old := c.limit.Load()
+		if old != 0 && old <= pulses {
+			return
+		}
+		if c.limit.CompareAndSwap(old, pulses) {
+			break
+		}
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default: // it will be seen
 	}
 }
 
@@ -240,6 +288,11 @@ func (c *Cluster) Close() {
 		h.post(kindBye, 0, 0, nil)
 	}
 	for _, b := range c.branches {
+		if c.hosts[b.host].isLost() { // it is not waited for
+			b.link.close()
+			b.end()
+			continue
+		}
 		b.link.finish()
 	}
 	close(c.stop)

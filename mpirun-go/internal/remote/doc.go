@@ -36,6 +36,7 @@
 // # The end
 //
 // When the channel ends, the daemon ends all that the job has on its host, and its own children see the end of theirs. When a daemon dies, its guard does the same.
-// To the launcher the end of a channel before its goodbye is the loss of the host, and of those behind it. So is a host that is silent for long.
+// To the launcher the end of a channel before its goodbye is the loss of the host, and of those behind it. So is a host that is silent for long,
+// or for a moment once the job is being ended.
 // The end of an agent is that of its channel, even if something that it has started holds the pipes open.
 package remote

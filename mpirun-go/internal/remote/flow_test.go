@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // joined is a stream whose two ends are in this process.
@@ -149,4 +151,34 @@ func TestProgressIsHeard(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	require.NoError(t, h.take(frame{kind: kindPong, host: 3}))
 	assert.True(t, h.answer.heard.Load())
+}
+
+// At the job's end a host that says nothing is soon lost, one that answers is not, and who insists waits less.
+func TestPatience(t *testing.T) {
+	c := &Cluster{stop: make(chan struct{}), changed: make(chan struct{}, 1), failed: make(chan error, 1)}
+	for i, name := range []string{"n1", "n2"} {
+		h := newHost(c, uint16(i), name)
+		h.link = newLink()
+		c.hosts = append(c.hosts, h)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.listen()
+	}()
+	begin := time.Now()
+	c.Patience(time.Hour)
+	c.Patience(2 * endPulse)
+	c.Patience(time.Hour) // is no shorter
+	for !c.hosts[1].isLost() {
+		require.Less(t, time.Since(begin), time.Minute)
+		require.NoError(t, c.hosts[0].take(frame{kind: kindPong}))
+		time.Sleep(time.Millisecond)
+	}
+	assert.ErrorIs(t, c.hosts[1].lost, procs.ErrSilent)
+	assert.False(t, c.hosts[0].isLost())
+	assert.GreaterOrEqual(t, time.Since(begin), 2*endPulse)
+	assert.NotEmpty(t, taken(c.hosts[1].link), "it was asked")
+	close(c.stop)
+	<-ended
 }

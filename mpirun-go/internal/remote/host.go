@@ -162,7 +162,7 @@ func (k *far) Wait() (procs.Exit, int, error) {
 		select {
 		case <-k.ended: // before
 		default:
-			return procs.Exit{}, 0, procs.ErrLost
+			return procs.Exit{}, 0, errors.Join(procs.ErrLost, k.host.lost)
 		}
 	}
 	if k.ending.problem != "" {
@@ -233,6 +233,15 @@ func (h *Host) lose(err error) {
 	h.mu.Unlock()
 	if watch != nil {
 		watch(err)
+	}
+}
+
+func (h *Host) isLost() bool {
+	select {
+	case <-h.gone:
+		return true
+	default:
+		return false
 	}
 }
 
