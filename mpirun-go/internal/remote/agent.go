@@ -119,6 +119,7 @@ func (s *Self) script() string {
 
 // process is an agent that runs.
 type process struct {
+	from   string // the host whose daemon has started it; "": this is the launcher
 	agent  Agent
 	host   string
 	cmd    *exec.Cmd
@@ -140,9 +141,9 @@ const (
 
 // startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
 // not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
-func startAgent(agent Agent, host, script string) (*process, error) {
+func startAgent(from string, agent Agent, host, script string) (*process, error) {
 	words := agent.command(host, script)
-	p := &process{agent: agent, host: host, exited: make(chan struct{})}
+	p := &process{from: from, agent: agent, host: host, exited: make(chan struct{})}
 	p.cmd = exec.Command(words[0], words[1:]...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = endGrace
@@ -335,12 +336,12 @@ func (e *HostError) Error() string {
 	return fmt.Sprintf("host %s %s", e.Host, e.Why)
 }
 
-// dial starts a daemon on a host, and returns when frames can go there and come from there. Progress is called whenever something has
+// dial starts a daemon on a host, from that with the name from ("" is the launcher's), and returns when frames can go there and come from there. Progress is called whenever something has
 // come of it; the host has its timeout anew then. The error is a *HostError.
-func dial(agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*process, *bufio.Reader, error) {
-	p, err := startAgent(agent, host, self.script())
+func dial(from string, agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*process, *bufio.Reader, error) {
+	p, err := startAgent(from, agent, host, self.script())
 	if err != nil {
-		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("cannot be reached: start the agent: %v", err)}
+		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
 	}
 	settled := make(chan struct{})
 	late := make(chan bool, 1) // gets one value: whether it took too long
@@ -419,7 +420,7 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()
 			if p.reached() {
 				return "cannot be used: " + how + quoted(words)
 			}
-			return "cannot be reached: " + how + quoted(words) + p.hint()
+			return unreachable(p.from) + ": " + how + quoted(words) + p.hint()
 		}
 	}
 	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(strings.Join(said, "; ")) + p.hint()
@@ -435,9 +436,21 @@ func quoted(said string) string {
 	return ", having said: " + said
 }
 
-// hint says what the user can try.
+// unreachable says that a host cannot be reached, and from which one, if that is not the launcher's.
+func unreachable(from string) string {
+	if from == "" {
+		return "cannot be reached"
+	}
+	return "cannot be reached from " + from
+}
+
+// hint says what the user can try, and where.
 func (p *process) hint() string {
-	return fmt.Sprintf("; does this work: %s", p.agent.describe(p.host))
+	where := ""
+	if p.from != "" {
+		where = " on " + p.from
+	}
+	return fmt.Sprintf("; does this work%s: %s", where, p.agent.describe(p.host))
 }
 
 // movingWriter tells whenever something was written.

@@ -26,10 +26,10 @@ func (b *branch) has(host uint16) bool {
 	return int(host) == b.host || slices.Contains(b.through, int(host))
 }
 
-// run reaches the host, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
+// run reaches the host, as dial does, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
 // lost at once, and returns when the agent has ended. Progress is dial's.
-func (b *branch) run(agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
-	process, in, err := dial(agent, self, b.name, timeout, stop, progress)
+func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
+	process, in, err := dial(from, agent, self, b.name, timeout, stop, progress)
 	if err != nil {
 		b.link.close()
 		lost(err)

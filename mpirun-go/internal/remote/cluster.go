@@ -144,7 +144,7 @@ func (c *Cluster) run(b *branch) {
 	notice := func(line string) { c.cfg.Notice(top.name, line) }
 	take := func(f frame) error { return c.hosts[f.host].take(f) }
 	progress := func() { top.answer.heard.Store(true) }
-	b.run(c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.lose(top, err) })
+	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.lose(top, err) })
 }
 
 // lose deals with the end of a host's channel, which is that of those behind it too.

@@ -326,7 +326,7 @@ func (d *daemon) adopt(payload []byte) error {
 			}
 			// The launcher, which waits for the host's daemon, is told that it goes on.
 			progress := func() { d.up.post(frame{kind: kindPong, host: host}) }
-			b.run(a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
+			b.run(d.local.Name(), a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
 				why := err.Error()
 				if failed := (*HostError)(nil); errors.As(err, &failed) {
 					why = failed.Why
