@@ -14,7 +14,7 @@
 //
 // Of each PROGRAM:
 //
-//	-n, -np N               number of ranks (default 1)
+//	-n, -np N               number of ranks (default 1; with --map-by ppr:N:node, N on each host)
 //	-x NAME[=VALUE]         set an environment variable; NAME alone: it must be set
 //	--wdir DIR              directory to run in
 //

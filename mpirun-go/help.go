@@ -11,7 +11,8 @@ bench measures the library (mpirun-go bench latency -m 8): it is the Go package
 github.com/mpigo/mpigo/bench, with 2 ranks if -n does not say otherwise.
 
 Of each PROGRAM:
-  -n, -np N               number of ranks (default 1)
+  -n, -np N               number of ranks (default 1; with --map-by ppr:N:node
+                          and one PROGRAM: N on each host)
   -x NAME[=VALUE]         set an environment variable; NAME alone: it must be set
                           (all of the environment is passed on anyway)
   --wdir DIR              directory to run in

@@ -23,23 +23,28 @@ func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, 
 	if err != nil {
 		return nil, remote.Agent{}, err
 	}
-	launcher := cmd.Launcher
+	launcher, allocated := cmd.Launcher, false
 	if len(requests) == 0 && launcher != "local" && os.Getenv("SLURM_JOB_ID") != "" && os.Getenv("SLURM_JOB_NODELIST") != "" {
 		requests, err = slots.Slurm(os.Getenv("SLURM_JOB_NODELIST"), os.Getenv("SLURM_TASKS_PER_NODE"), os.Getenv("SLURM_JOB_CPUS_PER_NODE"))
 		if err != nil {
 			return nil, remote.Agent{}, err
 		}
-		if total, known := slots.Total(requests); known && cmd.Size() > total && !cmd.Oversubscribe {
-			return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
-				slots.Count(cmd.Size(), "rank"), slots.Count(total, "slot"))
-		}
+		allocated = true
 		if launcher == "" && cmd.Agent == nil {
 			launcher = "slurm"
 		}
 	}
 	// Who names only this machine and all the same an agent wants to see it at work.
 	onlyNames := len(requests) > 0 && slots.AllHere(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
-	return slots.Merge(m, requests, onlyNames), agent(launcher, cmd.Agent), nil
+	hosts := slots.Merge(m, requests, onlyNames)
+	if err := cmd.FillHosts(len(hosts)); err != nil {
+		return nil, remote.Agent{}, err
+	}
+	if total, known := slots.Total(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
+		return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
+			slots.Count(cmd.Size(), "rank"), slots.Count(total, "slot"))
+	}
+	return hosts, agent(launcher, cmd.Agent), nil
 }
 
 func namedHosts(cmd *cli.Command) ([]slots.Host, error) {

@@ -57,7 +57,7 @@ type Command struct {
 
 // Group is one PROGRAM and the ranks that run it.
 type Group struct {
-	Ranks   int
+	Ranks   int // 0: as many as the hosts make it (FillHosts)
 	Program string
 	Args    []string // without the program's name
 	Env     []Var    // -x, in order
@@ -130,13 +130,34 @@ func parse(args []string) (*Command, error) {
 		}
 		args = rest[end+1:]
 	}
-	if size := cmd.Size(); size > MaxRanks {
-		return nil, fmt.Errorf("%d ranks are more than the %d that a job may have", size, MaxRanks)
+	if len(cmd.Groups) == 1 && cmd.Groups[0].Ranks == 0 && cmd.MapBy.PerNode > 0 {
+		return cmd, nil
 	}
-	if cmd.Stdin >= cmd.Size() {
-		return nil, fmt.Errorf("--stdin %d: there is no such rank among the job's %d", cmd.Stdin, cmd.Size())
+	for i := range cmd.Groups {
+		cmd.Groups[i].Ranks = max(1, cmd.Groups[i].Ranks)
+	}
+	if err := cmd.checkSize(); err != nil {
+		return nil, err
 	}
 	return cmd, nil
+}
+
+// FillHosts makes of a number of ranks that was left open, with --map-by ppr:N:node, N for each of so many hosts.
+func (c *Command) FillHosts(hosts int) error {
+	if c.Groups[0].Ranks == 0 {
+		c.Groups[0].Ranks = c.MapBy.PerNode * hosts
+	}
+	return c.checkSize()
+}
+
+func (c *Command) checkSize() error {
+	if size := c.Size(); size > MaxRanks {
+		return fmt.Errorf("%d ranks are more than the %d that a job may have", size, MaxRanks)
+	}
+	if c.Stdin >= c.Size() {
+		return fmt.Errorf("--stdin %d: there is no such rank among the job's %d", c.Stdin, c.Size())
+	}
+	return nil
 }
 
 func missingProgram(groups int, colon bool) error {
@@ -151,7 +172,7 @@ func missingProgram(groups int, colon bool) error {
 
 // parseGroup reads one group's flags and returns what follows them.
 func (c *Command) parseGroup(args []string) (Group, []string, error) {
-	group := Group{Ranks: 1}
+	var group Group
 	flags := flag.NewFlagSet("mpirun-go", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

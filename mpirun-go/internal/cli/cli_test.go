@@ -148,3 +148,25 @@ func TestHosts(t *testing.T) {
 	assert.Equal(t, "slurm", cmd.Launcher)
 	assert.Equal(t, 5*time.Second, cmd.ConnectLimit)
 }
+
+// Without -n, --map-by ppr:N:node is N ranks on each host.
+func TestFillHosts(t *testing.T) {
+	for line, want := range map[string]int{
+		"--map-by ppr:2:node a":       6,
+		"--map-by ppr:2:node -n 5 a":  5,
+		"--map-by node a":             1,
+		"--map-by ppr:2:node a : b":   2,
+		"--map-by ppr:2:node -n 1 a ": 1,
+	} {
+		cmd, err := cli.Parse(strings.Fields(line))
+		require.NoError(t, err, line)
+		require.NoError(t, cmd.FillHosts(3), line)
+		require.Equal(t, want, cmd.Size(), line)
+	}
+	cmd, err := cli.Parse(strings.Fields("--stdin 6 --map-by ppr:2:node a"))
+	require.NoError(t, err)
+	require.ErrorContains(t, cmd.FillHosts(3), "--stdin 6: there is no such rank among the job's 6")
+	cmd, err = cli.Parse(strings.Fields("--map-by ppr:40000:node a"))
+	require.NoError(t, err)
+	require.ErrorContains(t, cmd.FillHosts(3), "120000 ranks are more than")
+}
