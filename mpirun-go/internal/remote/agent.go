@@ -128,14 +128,16 @@ type process struct {
 	exited chan struct{} // closed when it has ended
 	status error         // written before
 
-	mu     sync.Mutex   // guards said and notice
-	said   []string     // lines of its standard error that were not passed on
-	notice func(string) // passes them on; nil: not yet
+	mu      sync.Mutex   // guards all below
+	said    []string     // lines of its standard error that were not passed on
+	printed []string     // the first ones of its standard output, before there is a channel
+	notice  func(string) // passes on what it says; nil: not yet
 }
 
 // maxSaid bounds what is kept of what an agent says before there is a channel.
 const (
 	maxSaid     = 20
+	maxPrinted  = 3
 	maxSaidLine = 400
 )
 
@@ -225,11 +227,25 @@ func (p *process) passOn(notice func(string)) {
 	}
 }
 
+// print keeps one line of the agent's standard output that is no frame: what refuses a login may say so there.
+func (p *process) print(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if line != "" && !isScript(line) && len(p.printed) < maxPrinted {
+		p.printed = append(p.printed, line)
+	}
+}
+
 // lastWords are what the agent said that was not passed on.
 func (p *process) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.said, "; ")
+	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.said), isScript), p.printed...), "; ")
+}
+
+// isScript is whether a line is a part of the script, said again by something that is no agent, echo for example. It would tell the user nothing.
+func isScript(line string) bool {
+	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `$(umask)`, `"$u"`, DaemonArg}, func(mark string) bool { return strings.Contains(line, mark) })
 }
 
 // kill ends the agent, and what waits for it.
@@ -390,7 +406,6 @@ const maxPreamble = 64 << 10
 
 // greet leads the conversation until frames begin, and calls moved as this program is sent. It returns what is wrong.
 func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()) string {
-	var said []string
 	for taken := 0; taken < maxPreamble; {
 		raw, err := out.ReadSlice('\n')
 		taken += len(raw)
@@ -406,24 +421,18 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()
 			if err := self.send(movingWriter{in, moved}); err == nil {
 				continue
 			}
-		case len(said) < maxSaid:
-			if words := printable(raw); words != "" {
-				said = append(said, words)
-			}
+		default:
+			p.print(printable(raw))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			how := p.how() // by then all that it said has come
-			words := p.lastWords()
-			if words == "" {
-				words = strings.Join(said, "; ")
-			}
 			if p.reached() {
-				return "cannot be used: " + how + quoted(words)
+				return "cannot be used: " + how + quoted(p.lastWords())
 			}
-			return unreachable(p.from) + ": " + how + quoted(words) + p.hint()
+			return unreachable(p.from) + ": " + how + quoted(p.lastWords()) + p.hint()
 		}
 	}
-	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(strings.Join(said, "; ")) + p.hint()
+	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(p.lastWords()) + p.hint()
 }
 
 func quoted(said string) string {
