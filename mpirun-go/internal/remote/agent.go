@@ -48,18 +48,6 @@ func (a Agent) command(host, script string) []string {
 	return append(words, host, "exec /bin/sh -c '"+script+"'")
 }
 
-// describe is the command as a user would type it to try it.
-func (a Agent) describe(host string) string {
-	words := append([]string{}, a.Words...)
-	switch a.Form {
-	case FormSlurm:
-		words = append(words, "-w", host)
-	case FormShell:
-		words = append(words, host)
-	}
-	return strings.Join(append(words, "true"), " ")
-}
-
 // Self is this program's own file, for hosts that do not have it.
 type Self struct {
 	path, hash string
@@ -227,27 +215,6 @@ func (p *process) passOn(notice func(string)) {
 	}
 }
 
-// print keeps one line of the agent's standard output that is no frame: what refuses a login may say so there.
-func (p *process) print(line string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if line != "" && !isScript(line) && len(p.printed) < maxPrinted {
-		p.printed = append(p.printed, line)
-	}
-}
-
-// lastWords are what the agent said that was not passed on.
-func (p *process) lastWords() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.said), isScript), p.printed...), "; ")
-}
-
-// isScript is whether a line is a part of the script, said again by something that is no agent, echo for example. It would tell the user nothing.
-func isScript(line string) bool {
-	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `$(umask)`, `"$u"`, DaemonArg}, func(mark string) bool { return strings.Contains(line, mark) })
-}
-
 // kill ends the agent, and what waits for it.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
@@ -293,13 +260,17 @@ const (
 
 // reached is whether the agent has ended with one of these: it has come as far as the host.
 func (p *process) reached() bool {
+	return p.endedWith(statusNoCache, statusNoCopy, statusNotExecutable)
+}
+
+func (p *process) endedWith(statuses ...int) bool {
 	select {
 	case <-p.exited:
 	default:
 		return false
 	}
 	exit := (*exec.ExitError)(nil)
-	return errors.As(p.status, &exit) && slices.Contains([]int{statusNoCache, statusNoCopy, statusNotExecutable}, exit.ExitCode())
+	return errors.As(p.status, &exit) && slices.Contains(statuses, exit.ExitCode())
 }
 
 // lineWriter cuts what is written into lines.
@@ -427,39 +398,12 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			how := p.how() // by then all that it said has come
 			if p.reached() {
-				return "cannot be used: " + how + quoted(p.lastWords())
+				return "cannot be used: " + how + quoted(p.lastWords()) + p.noexec()
 			}
 			return unreachable(p.from) + ": " + how + quoted(p.lastWords()) + p.hint()
 		}
 	}
 	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(p.lastWords()) + p.hint()
-}
-
-func quoted(said string) string {
-	if said == "" {
-		return ""
-	}
-	if len(said) > maxSaidLine {
-		said = said[:maxSaidLine] + "…"
-	}
-	return ", having said: " + said
-}
-
-// unreachable says that a host cannot be reached, and from which one, if that is not the launcher's.
-func unreachable(from string) string {
-	if from == "" {
-		return "cannot be reached"
-	}
-	return "cannot be reached from " + from
-}
-
-// hint says what the user can try, and where.
-func (p *process) hint() string {
-	where := ""
-	if p.from != "" {
-		where = " on " + p.from
-	}
-	return fmt.Sprintf("; does this work%s: %s", where, p.agent.describe(p.host))
 }
 
 // movingWriter tells whenever something was written.

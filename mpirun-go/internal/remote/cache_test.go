@@ -235,3 +235,12 @@ func TestNewSelf(t *testing.T) {
 	sum := sha256.Sum256(b.Bytes())
 	assert.Equal(t, hex.EncodeToString(sum[:]), self.hash)
 }
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"ssh": "ssh", "BatchMode=yes": "BatchMode=yes", "/a/b.c": "/a/b.c", "me@[::1]": "'me@[::1]'", "": "''",
+		"sleep 100": "'sleep 100'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "ä": "ä",
+	} {
+		assert.Equal(t, want, shellWord(word))
+	}
+}
