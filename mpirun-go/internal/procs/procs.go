@@ -227,7 +227,7 @@ func (l *Local) Start(spec Spec) (*Proc, error) {
 	child.close()
 	if err != nil {
 		p.Close()
-		return nil, &StartError{Path: spec.Path, Err: err}
+		return nil, &StartError{Path: spec.Path, Err: explain(spec.Path, err)}
 	}
 	l.ends.watch(p, pidfd)
 	l.mu.Lock()

@@ -399,3 +399,26 @@ func TestProcessesOf(t *testing.T) {
 	_, unclear = processesOf(proc, "j")
 	assert.Equal(t, 1, unclear)
 }
+
+// Of a program that is there, what is said to be missing is what executes it.
+func TestMissingInterpreter(t *testing.T) {
+	l := newLocal(t)
+	dir := t.TempDir()
+	start := func(name, text string) error {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
+		_, err := l.Start(Spec{Path: path, Args: []string{path}})
+		require.ErrorIs(t, err, syscall.ENOENT)
+		return err
+	}
+	assert.EqualError(t, start("script", "#! /nowhere/sh -e\n"), "start "+dir+`/script: the file is there, but its interpreter "/nowhere/sh" is not`)
+	assert.ErrorContains(t, start("dos", "#!/bin/sh\r\necho\r\n"), `its interpreter "/bin/sh\r" is not`)
+	sh, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	if name := interpreterOf("/bin/sh"); name != "" { // else it is linked statically
+		other := strings.Repeat("/", len(name)-1) + "x"
+		assert.ErrorContains(t, start("binary", strings.Replace(string(sh), name, other, 1)), `its interpreter "`+other+`" is not`)
+	}
+	assert.Empty(t, interpreterOf(filepath.Join(dir, "missing")))
+	assert.Empty(t, interpreterOf(dir))
+}

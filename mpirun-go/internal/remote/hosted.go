@@ -142,9 +142,12 @@ func (e failure) startError() error {
 	if e.path == "" {
 		return errors.New(printable([]byte(e.text)))
 	}
-	err := error(syscall.Errno(e.errno))
-	if e.errno == 0 {
-		err = errors.New(printable([]byte(e.text)))
+	err, text := error(e.errno), printable([]byte(e.text))
+	switch {
+	case e.errno == 0:
+		err = errors.New(text)
+	case text != "" && text != err.Error():
+		err = &procs.Reason{Text: text, Err: err}
 	}
 	return &procs.StartError{Path: e.path, Err: err}
 }
