@@ -2,6 +2,8 @@ package slots
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +20,20 @@ func ThisMachine() Machine {
 	if err != nil || name == "" {
 		name = "localhost"
 	}
-	return Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu")}
+	return Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu"), Addrs: ownAddrs()}
+}
+
+// ownAddrs are the addresses of this machine's interfaces. A link-local one may be another machine's on another link.
+func ownAddrs() []netip.Addr {
+	nets, _ := net.InterfaceAddrs()
+	var addrs []netip.Addr
+	for _, n := range nets {
+		prefix, err := netip.ParsePrefix(n.String())
+		if addr := prefix.Addr().Unmap(); err == nil && !addr.IsLinkLocalUnicast() {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
 }
 
 // allowedCPUs are the processors that this process may run on: fewer than the

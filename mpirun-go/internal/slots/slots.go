@@ -4,6 +4,7 @@ package slots
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -34,7 +35,8 @@ func Total(hosts []Host) (n int, known bool) {
 // Machine is what the mapping has to know about a host.
 type Machine struct {
 	Name  string
-	Cores [][]int // the processors of each core that this process may use
+	Cores [][]int      // the processors of each core that this process may use
+	Addrs []netip.Addr // of its interfaces, save for those that count on one link only
 }
 
 // CPUs is the number of processors that this process may use.
@@ -47,7 +49,7 @@ func (m Machine) CPUs() int {
 }
 
 // Merge adds up what is asked for of the same host, in the order in which hosts are first named. Capital letters make no difference. All of this machine's
-// names are one host, unless only the names count. Without any request it is this machine, with a slot for each processor.
+// names and addresses are one host, unless only the names count. Without any request it is this machine, with a slot for each processor.
 func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 	var hosts []Host
 	for _, r := range requests {
@@ -83,6 +85,9 @@ func (m Machine) isCalled(name string) bool {
 	short := func(s string) string {
 		first, _, _ := strings.Cut(s, ".")
 		return first
+	}
+	if addr, err := netip.ParseAddr(name); err == nil && slices.Contains(m.Addrs, addr.Unmap()) {
+		return true
 	}
 	return slices.ContainsFunc([]string{"localhost", "127.0.0.1", "::1", m.Name, short(m.Name)}, func(own string) bool { return sameName(own, name) })
 }

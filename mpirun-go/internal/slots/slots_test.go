@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +93,10 @@ func TestMerge(t *testing.T) {
 	assert.False(t, AllHere(m, asked))
 	own := []Host{{Name: "localhost", Slots: 1, Max: 1}, {Name: "n1", Slots: 2}, {Name: "localhost", Slots: 1, Max: 2}}
 	assert.True(t, AllHere(m, own))
+	m.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")}
+	for name, here := range map[string]bool{"10.0.0.1": true, "2001:DB8:0::1": true, "::ffff:10.0.0.1": true, "10.0.0.2": false, "me@10.0.0.1": false, "10.0.0.1.example.org": false} {
+		assert.Equal(t, here, AllHere(m, []Host{{Name: name}}), name)
+	}
 	assert.Equal(t, []Host{{Name: "localhost", Slots: 2, Max: 3}, {Name: "n1", Slots: 2}}, Merge(m, own, true))
 }
 
@@ -249,4 +254,11 @@ func FuzzParseCPUList(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestOwnAddrs(t *testing.T) {
+	for _, addr := range ownAddrs() {
+		assert.True(t, addr.IsValid() && !addr.Is4In6() && !addr.IsLinkLocalUnicast(), addr)
+	}
+	assert.NotEmpty(t, ownAddrs())
 }
