@@ -36,12 +36,11 @@ func (k *kicker) kick() {
 
 func (k *kicker) run() {
 	defer close(k.over)
-	again := time.NewTimer(againAfter)
-	defer again.Stop()
+	var again <-chan time.Time // nil: there is no more to be done
 	for {
 		select {
 		case <-k.wake:
-		case <-again.C:
+		case <-again:
 		case <-k.end:
 			return
 		}
@@ -49,8 +48,9 @@ func (k *kicker) run() {
 		k.eng.Turn()
 		more := k.more()
 		k.eng.Unlock()
+		again = nil
 		if more {
-			again.Reset(againAfter)
+			again = time.After(againAfter)
 		}
 	}
 }

@@ -199,6 +199,7 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
 	var s *pml.SendRequest
+	// What is sent must not be overwritten before it is: only what goes at once needs no clone.
 	if !replace || !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
 		if replace {
 			send = bytes.Clone(send)

@@ -42,6 +42,8 @@
 //	left.go      ranks that are in Finalize, and who hears of it
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
+//	copied.go    short sends that do not wait for delivery
+//	detach.go    sends that give their buffer back before they are complete
 //	recvreq.go   the life of a receive
 //	probe.go     probes and matched probes
 //	handle.go    slot-and-generation names for requests, that travel in headers

@@ -3,7 +3,6 @@ package pml
 import (
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
@@ -142,60 +141,6 @@ func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
 	pr.sendSeq++
 	p.stats.SentInline++
 	return true
-}
-
-const (
-	// copiedBytes is the longest message that is copied so that its send need not wait.
-	copiedBytes = 8 << 10
-	// mostCopied bounds those that are under way.
-	mostCopied = 64
-	// A send from a copy makes a turn of progress, as a rank may do nothing but send; of those that follow each other while more than fewCopies
-	// are under way only every streamTurns-th does: a rail may send them together.
-	fewCopies   = 4
-	streamTurns = 16
-)
-
-// mayCopy reports whether a message of so many bytes is worth a copy: it is small, and can go now, by a rail that takes nothing inline. There it takes a
-// while until something is delivered, and the caller need not wait for that to have its buffer back.
-func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
-	pr := p.peers[c.group.world[dest]]
-	return pr != nil && pr.first != nil && pr.inliner == nil && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
-		bytes <= min(copiedBytes, pr.eagerBytes) && pr.credit.covers(bytes)
-}
-
-// sendCopied sends a message from a copy. It returns nil if a rail has accepted it, after which nobody need wait; if it cannot be delivered after all,
-// Undelivered tells.
-func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
-	p.copied++
-	s := p.newSend(c, append(p.getCopy(), buf...), dest, tag, Standard, op)
-	s.copied = true
-	s.Activate()
-	s.Start()
-	if pr := s.peer; pr != nil && (pr.barred || !pr.first.queue.Empty()) {
-		return s
-	}
-	s.Abandon()
-	if p.turnless++; p.copied <= fewCopies || p.turnless >= streamTurns {
-		p.turnless = 0
-		p.eng.Turn()
-	}
-	return nil
-}
-
-// HasCopies reports whether messages are under way that go from a copy.
-func (p *PML) HasCopies() bool { return p.copied > 0 }
-
-// Undelivered is what became of the first message that went from a copy, after its send had returned, and could not be delivered; nil if there is none.
-func (p *PML) Undelivered() error { return p.undelivered }
-
-// getCopy gives room for a copy, empty.
-func (p *PML) getCopy() []byte {
-	if last := len(p.freeCopies) - 1; last >= 0 {
-		b := p.freeCopies[last]
-		p.freeCopies = p.freeCopies[:last]
-		return b
-	}
-	return make([]byte, 0, copiedBytes)
 }
 
 // Isend starts a send. The buffer is the library's until the request is complete.
@@ -578,59 +523,6 @@ func (s *SendRequest) moving(to sendState) {
 	if s.p.onMove != nil {
 		s.p.onMove(s, s.state, to)
 	}
-}
-
-// Detach gives the buffer back before the send is complete: what is still to be sent goes on from a
-// copy, unless it does already. Operations that a rail has accepted, and not copied, use the buffer until they are called back.
-// The send is not persistent.
-func (s *SendRequest) Detach() {
-	if s.State() != request.Active || len(s.buf) == 0 || s.copied {
-		return
-	}
-	old := s.buf
-	s.buf = slices.Clone(old)
-	var regions *[maxRails]btl.Region
-	if s.t != nil && s.t.mine.set != 0 {
-		switch {
-		case s.state == sendPutting:
-			// Writes that a rail has accepted still use the old registration.
-			s.t.retired = append(s.t.retired, s.t.mine)
-			s.t.mine = registration{}
-			s.p.register(&s.t.mine, s.peer, s.t.theirs.set&s.peer.up, s.buf, btl.AccessLocal)
-			regions = &s.t.mine.regions
-		case s.state == sendAnnounced && s.head.Tag == tagRget:
-			// Who comes to read finds nothing any more, and asks for fragments.
-			s.p.revoke(&s.t.mine)
-		default:
-			s.t.mine.release()
-		}
-	}
-	for op := range s.peer.posting() {
-		if op.Owner != any(s) || !holds(old, op.Payload) {
-			continue
-		}
-		if op.Tag == opPut {
-			region := regions[op.Hdr[pieceRail]]
-			if region == nil {
-				continue // it goes as it is, and again in fragments
-			}
-			op.Local = region
-		}
-		at := uintptr(unsafe.Pointer(&op.Payload[0])) - uintptr(unsafe.Pointer(&old[0]))
-		op.Payload = s.buf[at:][:len(op.Payload)]
-	}
-	if regions != nil && !s.ended && s.t.mine.set != s.t.retired[len(s.t.retired)-1].set&s.peer.up {
-		s.fail(errUnregistered)
-	}
-}
-
-// holds reports whether b is a part of whole that is not empty.
-func holds(whole, b []byte) bool {
-	if len(b) == 0 {
-		return false
-	}
-	at, base := uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&whole[0]))
-	return at >= base && at < base+uintptr(len(whole))
 }
 
 // Cancel implements request.Operation. Sends are not cancelled (MPI 4.1, section 3.8.4,

@@ -88,8 +88,9 @@ func parse(args []string) (options, error) {
 	if sizes != "" {
 		opts.sizes = strings.Split(sizes, ",")
 	}
+	isSize := regexp.MustCompile(`^[1-9][0-9]*[KM]?$`).MatchString
 	for _, size := range opts.sizes {
-		if !regexp.MustCompile(`^[1-9][0-9]*[KM]?$`).MatchString(size) {
+		if !isSize(size) {
 			return opts, fmt.Errorf("-sizes %s: %q is no size, such as 8, 64K or 1M", sizes, size)
 		}
 	}

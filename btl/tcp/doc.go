@@ -52,6 +52,6 @@
 // then, which looks the same as a firewall. A machine that does not answer is noticed by the system if nothing is being sent to it, and else
 // by asking the system what it waits for (health.go).
 //
-// The parts: module.go, config.go, card.go, address.go (local addresses), pair.go (which lead to which), socket.go and poller.go (the system), handshake.go, dial.go and
+// The parts: module.go, config.go, card.go, address.go (local addresses), pair.go and apart.go (which lead to which, and why none does), socket.go and poller.go (the system), handshake.go, dial.go and
 // accept.go (connections), endpoint.go, frame.go, send.go, receive.go, ack.go, health.go, link.go, close.go, idle.go (sleeping), faults.go (faults on request).
 package tcp

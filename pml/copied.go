@@ -1,0 +1,57 @@
+package pml
+
+// Short messages whose sends do not wait for delivery.
+
+const (
+	// copiedBytes is the longest message that is copied so that its send need not wait.
+	copiedBytes = 8 << 10
+	// mostCopied bounds those that are under way.
+	mostCopied = 64
+	// A send from a copy makes a turn of progress, as a rank may do nothing but send; of those that follow each other while more than fewCopies
+	// are under way only every streamTurns-th does: a rail may send them together.
+	fewCopies   = 4
+	streamTurns = 16
+)
+
+// mayCopy reports whether a message of so many bytes is worth a copy: it is small, and can go now, by a rail that takes nothing inline. There it takes a
+// while until something is delivered, and the caller need not wait for that to have its buffer back.
+func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
+	pr := p.peers[c.group.world[dest]]
+	return pr != nil && pr.first != nil && pr.inliner == nil && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
+		bytes <= min(copiedBytes, pr.eagerBytes) && pr.credit.covers(bytes)
+}
+
+// sendCopied sends a message from a copy. It returns nil if a rail has accepted it, after which nobody need wait; if it cannot be delivered after all,
+// Undelivered tells.
+func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
+	p.copied++
+	s := p.newSend(c, append(p.getCopy(), buf...), dest, tag, Standard, op)
+	s.copied = true
+	s.Activate()
+	s.Start()
+	if pr := s.peer; pr != nil && (pr.barred || !pr.first.queue.Empty()) {
+		return s
+	}
+	s.Abandon()
+	if p.turnless++; p.copied <= fewCopies || p.turnless >= streamTurns {
+		p.turnless = 0
+		p.eng.Turn()
+	}
+	return nil
+}
+
+// HasCopies reports whether messages are under way that go from a copy.
+func (p *PML) HasCopies() bool { return p.copied > 0 }
+
+// Undelivered is what became of the first message that went from a copy, after its send had returned, and could not be delivered; nil if there is none.
+func (p *PML) Undelivered() error { return p.undelivered }
+
+// getCopy gives room for a copy, empty.
+func (p *PML) getCopy() []byte {
+	if last := len(p.freeCopies) - 1; last >= 0 {
+		b := p.freeCopies[last]
+		p.freeCopies = p.freeCopies[:last]
+		return b
+	}
+	return make([]byte, 0, copiedBytes)
+}
