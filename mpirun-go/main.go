@@ -31,6 +31,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == remote.DaemonArg {
 		os.Exit(remote.Daemon([]string{guardName}))
 	}
+	if len(os.Args) == 4 && os.Args[1] == remote.InstallArg {
+		os.Exit(remote.Install(os.Args[2], os.Args[3]))
+	}
 	os.Exit(run(os.Args[1:]))
 }
 

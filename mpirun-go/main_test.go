@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,9 +16,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == remote.InstallArg {
+		main() // the script has executed a descriptor, so the name says nothing
+	}
 	testscript.Main(m, map[string]func(){
 		"mpirun-go": main,
 		guardName:   main,     // the launcher's guard, which is this binary under another name
@@ -45,6 +51,7 @@ func TestScripts(t *testing.T) {
 	cache := goEnv("GOCACHE")
 	// An agent for which all hosts are this machine, and the cache that they share.
 	agents := t.TempDir()
+	require.NoError(t, os.Chmod(agents, 0o755)) // whatever the umask is: hosts run nothing that others may write to
 	agent := filepath.Join(agents, "agent")
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
 	kubexec, err := filepath.Abs("../docs/kubernetes/kubexec.sh")
@@ -60,6 +67,7 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			host, err := os.Hostname()
+			err = errors.Join(err, os.Chmod(env.WorkDir, 0o755))
 			env.Setenv("HOST", host)
 			env.Setenv("GOCACHE", cache)
 			env.Setenv("GOFLAGS", "-mod=mod")

@@ -70,6 +70,10 @@ func hashFile(path string) (hash string, size int64, err error) {
 		return "", 0, err
 	}
 	defer file.Close()
+	return hashOf(file)
+}
+
+func hashOf(file io.Reader) (hash string, size int64, err error) {
 	sum := sha256.New()
 	if size, err = io.Copy(sum, file); err != nil {
 		return "", 0, err
@@ -83,27 +87,6 @@ const (
 	wantLine   = "mpigo-agent want " // and the hash: this program is to be sent
 	daemonLine = "mpigo-daemon "     // and the version: frames follow
 )
-
-// DaemonArg is the first argument by which mpirun-go is told to be a host's daemon.
-const DaemonArg = "--mpigo-daemon"
-
-// script makes sure that the program is in the user's cache, and executes it with the umask that it found. It has to do with any
-// POSIX sh. The program has its name in a directory that is called by its hash. Another start may put it there at the same time, and
-// another host may run it from there, so a good one is never replaced. One that was cut short is told by its size; the daemon
-// looks at the rest of it.
-func (s *Self) script() string {
-	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg,
-		"NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
-		`u=$(umask); umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; f="$d/HASH/mpirun-go"; ` +
-			`mkdir -p "$d/HASH" && chmod 700 "$d" "$d/HASH" && [ -O "$d" ] || { echo "cannot use $d, which is to be a directory of the user" >&2; exit NO_CACHE; }; ` +
-			`whole() { [ -x "$f" ] && [ $(wc -c <"$f") -eq SIZE ]; }; ` +
-			`whole || { printf "\nWANT\n"; ` +
-			`t="$f.$(uname -n).$$"; ` + // the directory may be that of several hosts
-			`head -c SIZE >"$t" && [ $(wc -c <"$t") -eq SIZE ] && chmod 700 "$t" && { ln "$t" "$f" 2>/dev/null || whole || mv -f "$t" "$f"; } && rm -f "$t" || ` +
-			`{ [ -s "$t" ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
-			`rm -f "$t"; echo "cannot put mpirun-go into $d" >&2; exit NO_COPY; }; }; ` +
-			`umask "$u"; exec "$f" DAEMON`)
-}
 
 // process is an agent that runs.
 type process struct {
@@ -250,13 +233,6 @@ func (p *process) how() string {
 	}
 	return fmt.Sprintf("the agent ended: %v", p.status)
 }
-
-// Exit statuses of the script, and of a shell that cannot execute what is there.
-const (
-	statusNoCache       = 73
-	statusNoCopy        = 74
-	statusNotExecutable = 126
-)
 
 // reached is whether the agent has ended with one of these: it has come as far as the host.
 func (p *process) reached() bool {

@@ -17,10 +17,13 @@ import (
 )
 
 // cache is the user's directory of programs that came over a channel: in it a directory for each, called by its SHA-256,
-// and in that the file with its own name.
+// and in that the file with its own name. Nobody but root and the user can change what is in it (checkTrusted). Dir may be reached over symbolic
+// links; below it there are none.
 type cache struct {
-	dir   string
-	bound int64 // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
+	dir   string // without symbolic links
+	uid   uint32 // of the user
+	bound int64  // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
+	named bool   // never use O_TMPFILE
 }
 
 const (
@@ -28,36 +31,63 @@ const (
 	unusedFor  = time.Hour // what was used since is kept beyond that: a job that is being started may be about to execute it
 )
 
-func userCache() (cache, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return cache{}, err
+// openCache returns the cache in dir, and removes what killed starts have left there.
+func openCache(dir string) (cache, error) {
+	c := cache{uid: uint32(os.Geteuid()), bound: cacheBytes}
+	err := checkTrusted(dir, c.uid)
+	if err == nil {
+		c.dir, err = filepath.EvalSymlinks(dir)
 	}
-	return cache{dir: filepath.Join(dir, "mpigo"), bound: cacheBytes}, nil
+	if err != nil {
+		return cache{}, fmt.Errorf("cannot use %s: %w", dir, err)
+	}
+	c.removeStale()
+	return c, nil
 }
 
 // find looks for a file under its own path and in the cache. "" says that it has to be sent.
 func (c cache) find(o offer) string {
-	inCache := c.path(o)
-	for _, path := range []string{o.path, inCache} {
-		if !o.isAt(path) {
-			continue
-		}
-		if path == inCache {
-			c.use(o.hash)
-		}
-		return path
+	switch {
+	case c.isAt(o, o.path):
+		return o.path
+	case c.has(o):
+		c.use(o.hash)
+		return c.path(o)
 	}
 	return ""
 }
 
-// isAt is whether a file is what is offered.
-func (o offer) isAt(path string) bool {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(o.size) || unix.Access(path, unix.X_OK) != nil {
+// has reports whether the cache has the offered file.
+func (c cache) has(o offer) bool {
+	path := c.path(o)
+	return checkNoLinks(path) == nil && c.isAt(o, path)
+}
+
+// checkNoLinks returns an error if path leads over a symbolic link.
+func checkNoLinks(path string) error {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err == nil && resolved != path {
+		err = fmt.Errorf("%s is reached over a symbolic link", path)
+	}
+	return err
+}
+
+// isAt reports whether the offered file is at path and may be run there: only root and the user can change it afterwards.
+func (c cache) isAt(o offer, path string) bool {
+	if checkTrusted(path, c.uid) != nil || unix.Access(path, unix.X_OK) != nil {
 		return false
 	}
-	hash, _, err := hashFile(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // to open a FIFO blocks otherwise
+	if err != nil {
+		return false
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(o.size) {
+		return false
+	}
+	hash, _, err := hashOf(file)
 	return err == nil && hash == o.hash
 }
 
@@ -77,58 +107,56 @@ func (c cache) use(hash string) {
 
 // receive takes a file from the channel into the cache. It is there as a whole, and is what it was said to be, or not at all.
 func (c cache) receive(o offer, from io.Reader) (string, error) {
-	path := c.path(o)
-	for _, dir := range []string{c.dir, filepath.Dir(path)} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return "", err
-		}
-		if err := checkOwn(dir); err != nil {
-			return "", err
-		}
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".coming-*")
+	p, err := c.newPart()
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(temporary.Name())
+	defer p.drop()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(temporary, sum), io.LimitReader(from, int64(o.size)))
+	n, err := io.Copy(io.MultiWriter(p.file, sum), io.LimitReader(from, int64(o.size)))
 	if err == nil {
-		err = temporary.Chmod(0o700)
+		err = p.file.Chmod(0o700)
 	}
-	err = errors.Join(err, temporary.Close())
 	switch {
 	case err != nil:
 		return "", err
 	case n != int64(o.size) || hex.EncodeToString(sum.Sum(nil)) != o.hash:
 		return "", fmt.Errorf("%s: what arrived is not what was sent", o.path)
 	}
-	// A good file that is there by now stays: other hosts may run it, if they have the same home.
-	if os.Link(temporary.Name(), path) != nil && !o.isAt(path) {
-		if err := os.Rename(temporary.Name(), path); err != nil {
-			return "", err
-		}
+	if err := c.place(o, p); err != nil {
+		return "", err
 	}
-	_ = os.Remove(temporary.Name()) // not to be counted twice
 	c.use(o.hash)
 	c.evict()
-	return path, nil
+	return c.path(o), nil
 }
 
-// checkOwn refuses a directory that somebody else could put programs into.
-func checkOwn(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
+// placeTries bounds the attempts to place a file that other starts place or remove at the same time.
+const placeTries = 10
+
+// place gives a complete part its name in the cache. It keeps a good file that is already there: hosts that share the
+// home may be running it.
+func (c cache) place(o offer, p *part) error {
+	var err error
+	path := c.path(o)
+	dir := filepath.Dir(path)
+	for range placeTries {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := errors.Join(checkNoLinks(dir), checkTrusted(dir, c.uid)); err != nil {
+			return err
+		}
+		if err = p.appear(path); err == nil || c.has(o) {
+			return nil
+		}
+		if errors.Is(err, fs.ErrExist) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
 	}
-	var stat unix.Stat_t
-	if err := unix.Lstat(dir, &stat); err != nil {
-		return &fs.PathError{Op: "stat", Path: dir, Err: err}
-	}
-	if !info.IsDir() || int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a directory of the user's own", dir)
-	}
-	return os.Chmod(dir, 0o700)
+	return err
 }
 
 // evict removes what was not used for longest, until the rest is within the bound or was used of late. What runs goes on.

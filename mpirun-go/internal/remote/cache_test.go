@@ -1,13 +1,11 @@
 package remote
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func offerOf(path, text string) offer {
@@ -22,8 +21,24 @@ func offerOf(path, text string) offer {
 	return offer{path: path, hash: hex.EncodeToString(sum[:]), size: len(text)}
 }
 
+// ownDir is a directory that only the user can write to, whatever the umask is.
+func ownDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	return dir
+}
+
+func testCache(t *testing.T) cache {
+	t.Helper()
+	c, err := openCache(ownDir(t))
+	require.NoError(t, err)
+	c.bound = 1000
+	return c
+}
+
 func TestCache(t *testing.T) {
-	c := cache{dir: filepath.Join(t.TempDir(), "cache"), bound: 1000}
+	c := testCache(t)
 	o := offerOf("/nowhere/solver", "program")
 	assert.Empty(t, c.find(o))
 	path, err := c.receive(o, strings.NewReader("program and more"))
@@ -33,7 +48,7 @@ func TestCache(t *testing.T) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode())
-	info, err = os.Stat(c.dir)
+	info, err = os.Stat(filepath.Dir(path))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 
@@ -48,16 +63,91 @@ func TestCache(t *testing.T) {
 }
 
 func TestFileThatIsThere(t *testing.T) {
-	c := cache{dir: filepath.Join(t.TempDir(), "cache"), bound: 1000}
-	o := offerOf(filepath.Join(t.TempDir(), "prog"), "text")
+	c := testCache(t)
+	o := offerOf(filepath.Join(ownDir(t), "prog"), "text")
 	require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o600))
 	assert.Empty(t, c.find(o), "not executable")
 	require.NoError(t, os.Chmod(o.path, 0o700))
 	assert.Equal(t, o.path, c.find(o))
 }
 
+// A file with the right content is not run where somebody else could change it afterwards. It is sent instead.
+func TestFindLeavesFilesThatOthersControl(t *testing.T) {
+	for name, spoil := range map[string]func(c *cache, path string) error{
+		"world-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o777) },
+		"group-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o770) },
+		"world-writable parent":    func(_ *cache, path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) },
+		"world-writable file":      func(_ *cache, path string) error { return os.Chmod(path, 0o702) },
+		"group-writable file":      func(_ *cache, path string) error { return os.Chmod(path, 0o720) },
+		"file of another user":     func(c *cache, path string) (err error) { c.uid, err = disown(path); return err },
+		"directory of another user": func(c *cache, path string) (err error) {
+			c.uid, err = disown(filepath.Dir(path))
+			return err
+		},
+		"not a regular file": func(_ *cache, path string) error {
+			return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o700))
+		},
+	} {
+		c := testCache(t)
+		dir := filepath.Join(ownDir(t), "bin")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		o := offerOf(filepath.Join(dir, "prog"), "text")
+		require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o700))
+		require.Equal(t, o.path, c.find(o), name)
+		before := c.uid
+		require.NoError(t, spoil(&c, o.path), name)
+		assert.Empty(t, c.find(o), name)
+
+		c.uid = before
+		path, err := c.receive(o, strings.NewReader("text"))
+		require.NoError(t, err, name)
+		assert.Equal(t, filepath.Join(c.dir, o.hash, "prog"), path)
+		assert.NotEqual(t, "", c.find(o), name)
+	}
+}
+
+// The same holds for a file in the cache: it is sent again, and replaced.
+func TestFindLeavesFilesInTheCacheThatOthersControl(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"world-writable": func(path string) error { return os.Chmod(path, 0o777) },
+		"a symbolic link": func(path string) error {
+			elsewhere := filepath.Join(ownDir(t), "solver")
+			return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path))
+		},
+	} {
+		c := testCache(t)
+		o := offerOf("/nowhere/solver", "program")
+		path, err := c.receive(o, strings.NewReader("program"))
+		require.NoError(t, err)
+		require.NoError(t, spoil(path), name)
+		assert.Empty(t, c.find(o), name)
+		again, err := c.receive(o, strings.NewReader("program"))
+		require.NoError(t, err, name)
+		assert.Equal(t, path, again)
+		assert.Equal(t, path, c.find(o), name)
+	}
+}
+
+// A directory in the cache that others may write to is not used.
+func TestReceiveIntoDirectoryOfOthersFails(t *testing.T) {
+	c := testCache(t)
+	o := offerOf("/nowhere/solver", "program")
+	dir := filepath.Dir(c.path(o))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, err := c.receive(o, strings.NewReader("program"))
+	assert.EqualError(t, err, "others may write to "+dir)
+	assert.Empty(t, c.find(o))
+
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Symlink(ownDir(t), dir))
+	_, err = c.receive(o, strings.NewReader("program"))
+	assert.EqualError(t, err, dir+" is reached over a symbolic link")
+}
+
 func TestEviction(t *testing.T) {
-	c := cache{dir: t.TempDir(), bound: 250}
+	c := testCache(t)
+	c.bound = 250
 	paths := map[string]string{}
 	unused := func(name string, hours int) {
 		then := time.Now().Add(-time.Duration(hours) * time.Hour)
@@ -93,32 +183,30 @@ func TestEviction(t *testing.T) {
 
 // A file that has come there meanwhile and is good stays as it is; one that is not is replaced.
 func TestReceiveWhatIsThere(t *testing.T) {
-	c := cache{dir: t.TempDir(), bound: 1000}
-	o := offerOf("/nowhere/solver", "program")
-	path, err := c.receive(o, strings.NewReader("program"))
-	require.NoError(t, err)
-	first, err := os.Stat(path)
-	require.NoError(t, err)
-	_, err = c.receive(o, strings.NewReader("program"))
-	require.NoError(t, err)
-	second, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.True(t, os.SameFile(first, second))
-	require.NoError(t, os.WriteFile(path, []byte("PROGRAM"), 0o700))
-	_, err = c.receive(o, strings.NewReader("program"))
-	require.NoError(t, err)
-	assert.Equal(t, path, c.find(o))
-	left, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	assert.Len(t, left, 1)
-}
-
-func TestCacheOfSomebodyElse(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "cache")))
-	c := cache{dir: filepath.Join(dir, "cache"), bound: 1000}
-	_, err := c.receive(offerOf("/nowhere/x", "x"), strings.NewReader("x"))
-	assert.ErrorContains(t, err, "is not a directory of the user's own")
+	for _, named := range []bool{false, true} {
+		c := testCache(t)
+		c.named = named
+		o := offerOf("/nowhere/solver", "program")
+		path, err := c.receive(o, strings.NewReader("program"))
+		require.NoError(t, err)
+		first, err := os.Stat(path)
+		require.NoError(t, err)
+		_, err = c.receive(o, strings.NewReader("program"))
+		require.NoError(t, err)
+		second, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.True(t, os.SameFile(first, second))
+		require.NoError(t, os.WriteFile(path, []byte("PROGRAM"), 0o700))
+		_, err = c.receive(o, strings.NewReader("program"))
+		require.NoError(t, err)
+		assert.Equal(t, path, c.find(o))
+		left, err := os.ReadDir(filepath.Dir(path))
+		require.NoError(t, err)
+		assert.Len(t, left, 1)
+		left, err = os.ReadDir(c.dir)
+		require.NoError(t, err)
+		assert.Len(t, left, 1)
+	}
 }
 
 func TestHostBound(t *testing.T) {
@@ -153,64 +241,6 @@ func TestGrow(t *testing.T) {
 		visit(hosts, 0)
 		assert.NotContains(t, seen, false)
 	}
-}
-
-func TestScript(t *testing.T) {
-	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
-	assert.NotContains(t, script, "'", "it is quoted so")
-	assert.NotContains(t, script, "\n")
-	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON", "NO_"} {
-		assert.NotContains(t, script, placeholder)
-	}
-}
-
-// Two starts put the program into the cache at the same time: the second finds that of the first, which may run by then, and leaves it.
-func TestScriptLeavesAGoodCopy(t *testing.T) {
-	program := "#!/bin/sh\necho runs $1\n"
-	sum := sha256.Sum256([]byte(program))
-	self := &Self{hash: hex.EncodeToString(sum[:]), size: int64(len(program))}
-	home := t.TempDir()
-	file := filepath.Join(home, "mpigo", self.hash, "mpirun-go")
-	type start struct {
-		cmd *exec.Cmd
-		in  io.WriteCloser
-		out *bufio.Reader
-	}
-	var starts []start
-	for range 2 {
-		cmd := exec.Command("/bin/sh", "-c", self.script())
-		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
-		in, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		s := start{cmd, in, bufio.NewReader(out)}
-		for _, want := range []string{"\n", wantLine + self.hash + "\n"} {
-			line, err := s.out.ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, want, line)
-		}
-		starts = append(starts, s)
-	}
-	var first os.FileInfo
-	for _, s := range starts {
-		_, err := io.WriteString(s.in, program)
-		require.NoError(t, err)
-		line, err := s.out.ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "runs "+DaemonArg+"\n", line)
-		require.NoError(t, s.cmd.Wait())
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		if first == nil {
-			first = info
-		}
-		assert.True(t, os.SameFile(first, info), "it is the first one still")
-	}
-	left, err := os.ReadDir(filepath.Dir(file))
-	require.NoError(t, err)
-	assert.Len(t, left, 1)
 }
 
 func TestLineWriter(t *testing.T) {

@@ -27,7 +27,6 @@ type daemon struct {
 	local  *procs.Local
 	jobID  string
 	cache  cache
-	cached error // why there is no cache
 
 	ranks    map[uint32]*hosted
 	refused  *failure // why no rank is started any more: one could not be, or all have been killed
@@ -57,8 +56,9 @@ func Daemon(guardArgv []string) int {
 	if err == nil {
 		err = checkInput(in)
 	}
+	var own cache
 	if err == nil {
-		err = checkSelf()
+		own, err = ownCache()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
@@ -67,8 +67,7 @@ func Daemon(guardArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
-	d := &daemon{up: newLink(), ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
-	d.cache, d.cached = userCache()
+	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
 	frames, readErr := make(chan frame), error(nil)
 	go func() {
 		defer close(frames)
@@ -151,26 +150,28 @@ func takeChannel() (in, out *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "from the launcher"), os.NewFile(uintptr(fds[1]), "to the launcher"), nil
 }
 
-// checkSelf removes a copy of this program that is damaged: the next start brings a new one.
-func checkSelf() error {
+// ownCache returns the cache that this program runs from; the script has decided where that is. It removes a damaged
+// copy of this program, so that the next start sends a new one.
+func ownCache() (cache, error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return err
+		return cache{}, err
 	}
-	want := filepath.Base(filepath.Dir(exe))
+	dir, want := filepath.Dir(filepath.Dir(exe)), filepath.Base(filepath.Dir(exe))
 	if !isHash(want) {
-		return nil // not from the cache
+		return cache{}, fmt.Errorf("%s is not in a cache", exe)
+	}
+	c, err := openCache(dir)
+	if err != nil {
+		return cache{}, err
 	}
 	hash, _, err := hashFile(exe)
-	if err != nil {
-		return nil // it was removed meanwhile
-	}
-	if hash == want {
-		cache{dir: filepath.Dir(filepath.Dir(exe))}.use(hash)
-		return nil
+	if err != nil || hash == want { // or it was removed meanwhile
+		c.use(want)
+		return c, nil
 	}
 	_ = os.Remove(exe)
-	return fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))
+	return cache{}, fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))
 }
 
 // end ends all that is of the job on this host.
@@ -355,10 +356,6 @@ func (d *daemon) offered(f frame) error {
 		defer box.drop()
 		if path := d.cache.find(o); path != "" {
 			answered(answer{path: path})
-			return
-		}
-		if d.cached != nil {
-			answered(answer{problem: d.cached.Error()})
 			return
 		}
 		answered(answer{wanted: true})

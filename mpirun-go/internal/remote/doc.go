@@ -8,7 +8,7 @@
 //	launcher                                     host
 //	starts the agent →
 //	                                           ← "mpigo-agent want HASH", if mpirun-go is not in the user's cache
-//	mpirun-go's file →
+//	mpirun-go's file →                         (into a file without a name; executed, it puts itself into the cache)
 //	                                           ← "mpigo-daemon VERSION", and from here on frames
 //	hello: the job's secret, a nonce →
 //	                                           ← welcome: an HMAC of the nonce with the secret; the host's processors

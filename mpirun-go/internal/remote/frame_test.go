@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +18,19 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// This binary is also what the script starts, and what is killed while it receives a file.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 4 && os.Args[1] == InstallArg:
+		os.Exit(Install(os.Args[2], os.Args[3]))
+	case len(os.Args) == 2 && os.Args[1] == DaemonArg:
+		fmt.Println("runs", os.Args[1])
+	case len(os.Args) == 3 && os.Args[1] == receiverArg:
+		receiveForever(os.Args[2])
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
 
 func TestFrames(t *testing.T) {
 	frames := []frame{

@@ -24,7 +24,7 @@ func (p *process) lastWords() string {
 
 // isScript is whether a line is a part of the script, said again by something that is no agent, echo for example. It would tell the user nothing.
 func isScript(line string) bool {
-	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `$(umask)`, `"$u"`, DaemonArg}, func(mark string) bool { return strings.Contains(line, mark) })
+	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `"$p`, `$(umask)`, `"$u"`, DaemonArg, InstallArg}, func(mark string) bool { return strings.Contains(line, mark) })
 }
 
 // describe is the command as a user would type it to try it, quotes included.

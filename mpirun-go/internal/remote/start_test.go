@@ -155,11 +155,12 @@ func TestDaemonEndsWhileAFileComes(t *testing.T) {
 	require.NoError(t, err)
 	o := offerOf("/nowhere/solver", "program")
 	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{}),
-		cache: cache{dir: t.TempDir(), bound: 1000}}
+		cache: testCache(t)}
+	d.cache.named = true
 	require.NoError(t, d.take(frame{kind: kindOffer, payload: o.encode()}, nil))
 	require.NoError(t, d.take(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
 	coming := func() []os.DirEntry {
-		files, _ := os.ReadDir(filepath.Dir(d.cache.path(o)))
+		files, _ := os.ReadDir(d.cache.dir)
 		return files
 	}
 	require.Eventually(t, func() bool { return len(coming()) == 1 }, time.Minute, time.Millisecond)

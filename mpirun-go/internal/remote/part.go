@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A part is a file of the cache that is being written. It has no name (O_TMPFILE), so the kernel removes it however its
+// writer ends. On a file system without such files (NFS) it has a name, and its writer holds a lock on it. The kernel
+// drops the lock when the writer ends, and the next start removes the file.
+type part struct {
+	file *os.File
+	name string // "": it has none
+}
+
+// partPrefix begins the names of parts, in the cache's own directory.
+const partPrefix = ".coming-"
+
+// partTries bounds the attempts to lock a new part before another start takes it for a stale one.
+const partTries = 10
+
+func (c cache) newPart() (*part, error) {
+	if !c.named {
+		if fd, err := unix.Open(c.dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o700); err == nil {
+			return &part{file: os.NewFile(uintptr(fd), filepath.Join(c.dir, partPrefix))}, nil
+		}
+	}
+	for range partTries {
+		file, err := os.CreateTemp(c.dir, partPrefix+"*")
+		if err != nil {
+			return nil, err
+		}
+		p := &part{file: file, name: file.Name()}
+		// On a file system without locks, no start can lock the part, so none removes it.
+		if err := lockFile(file); !errors.Is(err, unix.EWOULDBLOCK) && p.isThere() {
+			return p, nil
+		}
+		p.drop() // another start has locked it first, to remove it
+	}
+	return nil, fmt.Errorf("%s: other starts remove what is written there", c.dir)
+}
+
+func lockFile(file *os.File) error {
+	return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// isThere is whether the part still has its name.
+func (p *part) isThere() bool {
+	named, err := os.Lstat(p.name)
+	if err != nil {
+		return false
+	}
+	own, err := p.file.Stat()
+	return err == nil && os.SameFile(own, named)
+}
+
+// appear gives the part its final name, in the same file system. It fails if path exists.
+func (p *part) appear(path string) error {
+	if p.name == "" {
+		own := fmt.Sprintf("/proc/self/fd/%d", p.file.Fd())
+		return os.NewSyscallError("linkat", unix.Linkat(unix.AT_FDCWD, own, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW))
+	}
+	err := os.Link(p.name, path)
+	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(p.name, path) // for file systems without hard links
+}
+
+// drop closes the part, and removes it unless it has appeared.
+func (p *part) drop() {
+	if p.name != "" {
+		_ = os.Remove(p.name)
+	}
+	_ = p.file.Close()
+}
+
+// Bounds of the work that one start does on stale parts.
+const (
+	maxStaleLooks = 10_000 // entries of the cache's directory
+	maxStale      = 100    // parts
+)
+
+// removeStale removes the parts of writers that were killed. A live writer holds a lock on its part.
+func (c cache) removeStale() {
+	dir, err := os.Open(c.dir)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxStaleLooks)
+	looked := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, partPrefix) || looked == maxStale {
+			continue
+		}
+		looked++
+		path := filepath.Join(c.dir, name)
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		file := os.NewFile(uintptr(fd), path)
+		if lockFile(file) == nil {
+			_ = os.Remove(path)
+		}
+		_ = file.Close()
+	}
+}

@@ -1,0 +1,121 @@
+package remote
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// receiverArg makes this binary a process that receives a file into the cache in the directory that follows. With "named:"
+// before the directory, it does not use O_TMPFILE.
+const receiverArg = "--test-receiver"
+
+const endlessSize = 1 << 40
+
+func receiveForever(dir string) {
+	dir, named := strings.CutPrefix(dir, "named:")
+	c, err := openCache(dir)
+	if err == nil {
+		c.named = named
+		_, err = c.receive(offer{path: "/nowhere/solver", hash: strings.Repeat("a0", 32), size: endlessSize}, os.Stdin)
+	}
+	_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
+	os.Exit(1)
+}
+
+// receiver starts such a process, and returns when it has received something.
+func receiver(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe, receiverArg, dir)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds
+	require.NoError(t, err)
+	return cmd
+}
+
+func kill(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Kill())
+	require.ErrorContains(t, cmd.Wait(), "signal: killed")
+}
+
+func partsIn(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestKilledReceiverLeavesNothing(t *testing.T) {
+	dir := ownDir(t)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o700)
+	hasNameless := err == nil // the file system of the tests' directories supports O_TMPFILE
+	if hasNameless {
+		require.NoError(t, unix.Close(fd))
+	}
+	cmd := receiver(t, dir)
+	kill(t, cmd)
+	if hasNameless {
+		assert.Zero(t, partsIn(t, dir))
+	}
+	_, err = openCache(dir)
+	require.NoError(t, err)
+	assert.Zero(t, partsIn(t, dir))
+}
+
+// The next start removes the named part of a receiver that was killed, and no other.
+func TestStartRemovesPartsOfTheDeadOnly(t *testing.T) {
+	dir := ownDir(t)
+	lives, dies := receiver(t, "named:"+dir), receiver(t, "named:"+dir)
+	require.Equal(t, 2, partsIn(t, dir))
+	open := func() {
+		_, err := openCache(dir)
+		require.NoError(t, err)
+	}
+	open()
+	assert.Equal(t, 2, partsIn(t, dir), "both are being written")
+	kill(t, dies)
+	assert.Equal(t, 2, partsIn(t, dir))
+	open()
+	assert.Equal(t, 1, partsIn(t, dir), "one is being written")
+	kill(t, lives)
+	open()
+	assert.Zero(t, partsIn(t, dir))
+}
+
+// A start neither removes nor waits for files that are no parts, and looks at a bounded number of parts.
+func TestRemoveStaleIsBounded(t *testing.T) {
+	c := testCache(t)
+	require.NoError(t, os.WriteFile(c.dir+"/other", nil, 0o600))
+	require.NoError(t, unix.Mkfifo(c.dir+"/fifo", 0o600))
+	for range maxStale + 10 {
+		file, err := os.CreateTemp(c.dir, partPrefix+"*")
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+	}
+	done := make(chan struct{})
+	go func() {
+		c.removeStale()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("it waits")
+	}
+	assert.Equal(t, 2+10, partsIn(t, c.dir))
+	c.removeStale()
+	assert.Equal(t, 2, partsIn(t, c.dir))
+}

@@ -1,0 +1,88 @@
+package remote
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// First arguments by which mpirun-go is told to be something else on a host.
+const (
+	DaemonArg  = "--mpigo-daemon"
+	InstallArg = "--mpigo-install" // the next ones are those of Install
+)
+
+// Exit statuses of the script, and of a shell that cannot execute what is there.
+const (
+	statusNoCache       = 73
+	statusNoCopy        = 74
+	statusNotExecutable = 126
+)
+
+// script finds the program in the user's cache, and executes it with the umask that the script was started with. It runs
+// in any POSIX sh.
+//
+// The script decides where the cache is: it resolves symbolic links, and the daemon uses the directory that it is
+// executed from. Every directory down to the program's has to pass the rule of checkTrusted. The program's file has to
+// belong to the user or root, to have the right size, and not to be writable by others. The daemon checks its hash.
+//
+// The script receives a missing program into a file whose name it removes before the first byte arrives, so an
+// interrupted start leaves nothing. It executes the program from there, which puts itself into the cache (Install).
+func (s *Self) script() string {
+	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg, "INSTALL", InstallArg,
+		"PART", partPrefix, "NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
+		`u=$(umask); umask 077; i=$(id -u); c="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; ` +
+			`safe() { p="$1"; while :; do set -- $(ls -ldn "$p"); ` +
+			`case "$3" in 0|"$i") ;; *) w=": $p belongs to another user"; return 1;; esac; ` +
+			`case "$1" in d????-??-*|d????????[tT]*) ;; *) w=": others may write to $p"; return 1;; esac; ` +
+			`[ "$p" = / ] && return; p="${p%/*}"; p="${p:-/}"; done; }; ` +
+			`w=", which is to be a directory of the user"; ` +
+			`mkdir -p "$c" && d=$(cd -P "$c" && pwd -P) && safe "$d" || { echo "cannot use $c$w" >&2; exit NO_CACHE; }; ` +
+			`f="$d/HASH/mpirun-go"; ` +
+			`good() { [ -x "$f" ] && safe "$d/HASH" && set -- $(ls -ldn "$f") && [ "$5" = SIZE ] && ` +
+			`case "$3" in 0|"$i") ;; *) return 1;; esac && case "$1" in -????-??-*) ;; *) return 1;; esac; }; ` +
+			`good && umask "$u" && exec "$f" DAEMON; ` +
+			`printf "\nWANT\n"; ` +
+			`t=$(mktemp "$d/PARTXXXXXX") && exec 8<>"$t" && rm -f "$t" && { head -c SIZE >&8; exec 9</proc/self/fd/8 8>&-; ` +
+			`[ -s /proc/self/fd/9 ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
+			`[ $(wc -c <&9) -eq SIZE ]; } && chmod 700 /proc/self/fd/9 && umask "$u" && exec /proc/self/fd/9 INSTALL HASH "$d"; ` +
+			`echo "cannot put mpirun-go into $d" >&2; exit NO_COPY`)
+}
+
+// installFD is the descriptor on which the script has the received program open.
+const installFD = 9
+
+// Install puts this program into the cache in dir and executes it there as the daemon. Hash is that of the program
+// that was sent. Install returns only if it fails, with an exit status.
+func Install(hash, dir string) int {
+	fmt.Fprintf(os.Stderr, "mpirun-go: cannot put mpirun-go into %s: %v\n", dir, install(hash, dir))
+	return statusNoCopy
+}
+
+func install(hash, dir string) error {
+	unix.CloseOnExec(installFD)
+	if !isHash(hash) {
+		return fmt.Errorf("%.70q is not a hash", hash)
+	}
+	c, err := openCache(dir)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	path, err := c.receive(offer{path: "mpirun-go", hash: hash, size: int(info.Size())}, io.Reader(file))
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("execve", unix.Exec(path, []string{path, DaemonArg}, os.Environ()))
+}

@@ -1,0 +1,172 @@
+package remote
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestScript(t *testing.T) {
+	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
+	assert.NotContains(t, script, "'", "it is quoted so")
+	assert.NotContains(t, script, "\n")
+	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON", "INSTALL", "PART", "NO_"} {
+		assert.NotContains(t, script, placeholder)
+	}
+	for i := range script {
+		piece := script[i:min(i+maxSaidLine, len(script))]
+		assert.True(t, isScript(piece) || len(piece) < maxSaidLine, "not known again: %s", piece)
+	}
+}
+
+// scriptRun is a start of this binary by the script.
+type scriptRun struct {
+	self *Self
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+}
+
+func runScript(t *testing.T, home string) *scriptRun {
+	t.Helper()
+	self, err := NewSelf()
+	require.NoError(t, err)
+	s := &scriptRun{self: self, cmd: exec.Command("/bin/sh", "-c", self.script())}
+	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
+	s.cmd.Stderr = os.Stderr
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.in, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	s.out = bufio.NewReader(out)
+	require.NoError(t, s.cmd.Start())
+	return s
+}
+
+func (s *scriptRun) says(t *testing.T, want string) {
+	t.Helper()
+	line, err := s.out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, want+"\n", line)
+}
+
+func (s *scriptRun) wants(t *testing.T) {
+	t.Helper()
+	s.says(t, "")
+	s.says(t, wantLine+s.self.hash)
+}
+
+func (s *scriptRun) runs(t *testing.T) {
+	t.Helper()
+	s.says(t, "runs "+DaemonArg)
+	require.NoError(t, s.cmd.Wait())
+}
+
+func (s *scriptRun) copyIn(home string) string {
+	return filepath.Join(home, "mpigo", s.self.hash, "mpirun-go")
+}
+
+// Two starts put the program into the cache at the same time: the second finds that of the first, which may run by then, and leaves it.
+func TestScriptLeavesAGoodCopy(t *testing.T) {
+	home := ownDir(t)
+	starts := []*scriptRun{runScript(t, home), runScript(t, home)}
+	for _, s := range starts {
+		s.wants(t)
+	}
+	var first os.FileInfo
+	for _, s := range starts {
+		require.NoError(t, s.self.send(s.in))
+		s.runs(t)
+		info, err := os.Stat(s.copyIn(home))
+		require.NoError(t, err)
+		if first == nil {
+			first = info
+		}
+		assert.True(t, os.SameFile(first, info), "it is the first one still")
+	}
+	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyIn(home))} {
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, left, 1)
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	}
+	again := runScript(t, home)
+	again.runs(t)
+}
+
+// The script does not execute a copy that somebody else controls, even if its content is right.
+func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
+	home := ownDir(t)
+	s := runScript(t, home)
+	s.wants(t)
+	require.NoError(t, s.self.send(s.in))
+	s.runs(t)
+	file := s.copyIn(home)
+	spoils := map[string]func() error{
+		"writable by others":    func() error { return os.Chmod(file, 0o702) },
+		"writable by its group": func() error { return os.Chmod(file, 0o720) },
+		"a symbolic link": func() error {
+			if err := os.Rename(file, filepath.Join(home, "other")); err != nil {
+				return err
+			}
+			return os.Symlink(filepath.Join(home, "other"), file)
+		},
+	}
+	if os.Geteuid() == 0 {
+		spoils["another user's"] = func() error { return os.Chown(file, 65534, 65534) }
+	}
+	for name, spoil := range spoils {
+		require.NoError(t, spoil(), name)
+		s := runScript(t, home)
+		s.wants(t)
+		require.NoError(t, s.self.send(s.in))
+		s.runs(t)
+		info, err := os.Lstat(file)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o700), info.Mode(), name)
+	}
+}
+
+// A start that ends while it receives the program leaves nothing, whatever ends it.
+func TestInterruptedScriptLeavesNothing(t *testing.T) {
+	for name, interrupt := range map[string]func(s *scriptRun) error{
+		"killed":         func(s *scriptRun) error { return unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL) },
+		"terminated":     func(s *scriptRun) error { return unix.Kill(-s.cmd.Process.Pid, unix.SIGTERM) },
+		"connection cut": func(s *scriptRun) error { return s.in.Close() },
+	} {
+		home := ownDir(t)
+		s := runScript(t, home)
+		s.wants(t)
+		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds: some of it has been written
+		require.NoError(t, err)
+		require.NoError(t, interrupt(s), name)
+		require.Error(t, s.cmd.Wait(), name)
+		// What the shell has started may end after it.
+		require.Eventually(t, func() bool { return unix.Kill(-s.cmd.Process.Pid, 0) == unix.ESRCH }, time.Minute, time.Millisecond)
+		left, err := os.ReadDir(filepath.Join(home, "mpigo"))
+		require.NoError(t, err)
+		assert.Empty(t, left, name)
+	}
+}
+
+func TestInstallOfSomethingElse(t *testing.T) {
+	dir := ownDir(t)
+	assert.ErrorContains(t, install("x", dir), "is not a hash")
+	assert.ErrorContains(t, install(strings.Repeat("a0", 32), dir), "what arrived is not what was sent")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
