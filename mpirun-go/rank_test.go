@@ -97,6 +97,9 @@ func act(verb string, args []string, me string) {
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getpid()), 0o666))
 	case "parent": // writes its parent's number to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getppid()), 0o666))
+	case "spin": // for ever, on a processor
+		for {
+		}
 	case "wait": // for ever
 		for {
 			time.Sleep(time.Hour)

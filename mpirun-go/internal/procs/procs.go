@@ -4,7 +4,9 @@
 // Each rank leads a process group of its own. Three things end what a rank has
 // started:
 //
-//   - the kernel ends a rank when the launcher dies (PR_SET_PDEATHSIG);
+//   - the kernel ends a rank when the launcher dies (PR_SET_PDEATHSIG). By the time that
+//     the launcher can be waited for, its ranks have SIGKILL and run no further, even
+//     those that are stopped, and whatever has become of the guard;
 //   - a guard process, which outlives a launcher that was killed, ends the groups
 //     and whatever left them (guard.go);
 //   - the launcher itself does the same at the end of a job (Kill).
@@ -163,9 +165,11 @@ func (l *Local) Name() string { return l.name }
 // Watch would call lost if this machine were lost.
 func (l *Local) Watch(lost func(error)) {}
 
-// forkLoop starts every process from one thread that lives as long as l:
-// PR_SET_PDEATHSIG means the death of the thread that forked. The thread is never
-// unlocked, so that one whose affinity was changed serves nobody else.
+// forkLoop starts every process from one thread that lives as long as l: the kernel
+// sends a process its PR_SET_PDEATHSIG when the thread that forked it dies. Package
+// syscall sets the signal in the child and then looks at the child's parent, so a child
+// whose parent died in between ends too. The thread is never unlocked, so that one
+// whose affinity was changed serves nobody else.
 func (l *Local) forkLoop() {
 	runtime.LockOSThread()
 	var all unix.CPUSet
