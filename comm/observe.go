@@ -16,7 +16,7 @@ func Observe(change func(*observe.Hook)) Option {
 // observed is a rank as its observer sees it.
 type observed struct {
 	job     *job
-	objects []*request.Object // every one that was ever made; guarded by the engine's lock
+	objects map[*request.Object]struct{} // that are or may be used; guarded by the engine's lock
 }
 
 // attach shows the ranks to whoever observes, before anything has happened.
@@ -26,9 +26,12 @@ func attach(hook observe.Hook, jobs []*job) {
 	}
 	ranks := make([]observe.Rank, len(jobs))
 	for rank, j := range jobs {
-		o := &observed{job: j}
+		o := &observed{job: j, objects: make(map[*request.Object]struct{})}
 		j.eng.Lock()
-		j.eng.OnBound(func(obj any) { o.objects = append(o.objects, obj.(*request.Object)) })
+		j.eng.OnBound(
+			func(obj any) { o.objects[obj.(*request.Object)] = struct{}{} },
+			func(obj any) { delete(o.objects, obj.(*request.Object)) },
+		)
 		j.eng.Unlock()
 		ranks[rank] = o
 	}
@@ -68,7 +71,7 @@ func (o *observed) Leaks() observe.Leaks {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
 	var l observe.Leaks
-	for _, obj := range o.objects {
+	for obj := range o.objects {
 		switch {
 		case !obj.Outstanding():
 		case obj.State() == request.Active:
@@ -77,6 +80,7 @@ func (o *observed) Leaks() observe.Leaks {
 			l.Requests = append(l.Requests, obj.About(errUnobserved).Error())
 		}
 	}
+	slices.Sort(l.Requests)
 	for _, a := range o.job.allocs {
 		l.Blocks = append(l.Blocks, int64(a.n)*int64(a.elemBytes))
 	}

@@ -292,6 +292,9 @@ func (e *Engine) park(w *Waiter) {
 	w.parked = false
 	i := slices.Index(e.parked, w)
 	e.parked = slices.Delete(e.parked, i, i+1)
+	if len(e.parked) == 0 && cap(e.parked) > maxWaiters {
+		e.parked = nil
+	}
 	select {
 	case <-w.ch: // woken again on the way here
 		e.coming--

@@ -75,14 +75,15 @@ type Engine struct {
 	stopErr  error
 	closed   bool
 	timers   timerHeap
-	timerSeq uint64        // timers made so far
-	waiters  []*Waiter     // not in use
-	polls    int           // Polls without an event, in a row
-	done     uint64        // completions counted
-	bound    func(obj any) // see OnBound; nil but under a test harness
-	cYields  uint64
-	cSleeps  uint64
-	cParks   uint64
+	timerSeq uint64    // timers made so far
+	waiters  []*Waiter // not in use
+	polls    int       // Polls without an event, in a row
+	done     uint64    // completions counted
+	// See OnBound; nil except under a test harness.
+	bound, unbound func(obj any)
+	cYields        uint64
+	cSleeps        uint64
+	cParks         uint64
 }
 
 // New makes an engine.
@@ -214,8 +215,16 @@ func (e *Engine) GetWaiter(need int) *Waiter {
 	return w
 }
 
+// maxWaiters bounds the Waiters that are kept, and room for those that park: many goroutines that
+// wait at one time must not cost their memory for ever.
+const maxWaiters = 1024
+
 // PutWaiter takes back a Waiter that nobody will signal any more. Lock held.
-func (e *Engine) PutWaiter(w *Waiter) { e.waiters = append(e.waiters, w) }
+func (e *Engine) PutWaiter(w *Waiter) {
+	if len(e.waiters) < maxWaiters {
+		e.waiters = append(e.waiters, w)
+	}
+}
 
 // Counters returns what was counted so far. Lock held.
 func (e *Engine) Counters() Counters {

@@ -1,13 +1,21 @@
 package progress
 
-// OnBound has f called with every request.Object that is bound to the engine from now
-// on, when it is first made. So a test harness knows the objects of a rank, which are
-// used again and again, at no cost to the operations themselves. Lock held.
-func (e *Engine) OnBound(f func(obj any)) { e.bound = f }
+// OnBound has bound called with every request.Object that is bound to the engine from now
+// on, when it is first made, and unbound when it is not used any more. So a test harness knows the
+// objects of a rank, which are used again and again, at no cost to the operations themselves. Lock
+// held.
+func (e *Engine) OnBound(bound, unbound func(obj any)) { e.bound, e.unbound = bound, unbound }
 
 // Bound says that an object was bound to the engine. Lock held.
 func (e *Engine) Bound(obj any) {
 	if e.bound != nil {
 		e.bound(obj)
+	}
+}
+
+// Unbound takes Bound back. Lock held.
+func (e *Engine) Unbound(obj any) {
+	if e.unbound != nil {
+		e.unbound(obj)
 	}
 }

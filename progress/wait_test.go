@@ -586,3 +586,25 @@ func TestContextEndsABusyWait(t *testing.T) {
 type always struct{}
 
 func (always) Progress() int { return 1 }
+
+// Many goroutines that wait at one time do not cost their memory for ever.
+func TestWaitersKeptAreBounded(t *testing.T) {
+	const n = 2 * maxWaiters
+	e := New(Config{})
+	ws, done := parkedBehind(context.Background(), t, e, n)
+	locked(e, func() {
+		for _, w := range ws {
+			w.Signal()
+		}
+	})
+	for _, d := range done {
+		require.NoError(t, within(t, d, "a wait"))
+	}
+	locked(e, func() {
+		assert.LessOrEqual(t, cap(e.parked), maxWaiters)
+		for range n {
+			e.PutWaiter(new(Waiter))
+		}
+		assert.Equal(t, maxWaiters, len(e.waiters))
+	})
+}

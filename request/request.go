@@ -149,6 +149,9 @@ func (o *Object) Bind(eng *progress.Engine, op Operation) {
 	eng.Bound(o)
 }
 
+// Unbind says that the object, which is idle, is not used again. Lock held.
+func (o *Object) Unbind() { o.eng.Unbound(o) }
+
 // Activate makes an idle object an active non-persistent request. Lock held.
 func (o *Object) Activate() {
 	o.move(Active)

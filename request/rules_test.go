@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -348,12 +349,13 @@ func TestOwnersCalls(t *testing.T) {
 	assert.EqualError(t, o.About(errBang), "op z: bang")
 }
 
-// A harness hears of every object once, when it is bound.
+// A harness hears of every object once, when it is bound, and when it is not used any more.
 func TestOnBound(t *testing.T) {
 	r := newRank()
 	r.get("before")
 	var bound []any
-	r.OnBound(func(obj any) { bound = append(bound, obj) })
+	r.OnBound(func(obj any) { bound = append(bound, obj) },
+		func(obj any) { bound = slices.DeleteFunc(bound, func(b any) bool { return b == obj }) })
 	a, b := r.get("a"), r.get("b")
 	assert.Equal(t, []any{&a.Object, &b.Object}, bound)
 	a.Activate()
@@ -361,6 +363,8 @@ func TestOnBound(t *testing.T) {
 	_, _ = a.Take()
 	assert.Same(t, a, r.get("again"))
 	assert.Len(t, bound, 2)
+	a.Unbind()
+	assert.Equal(t, []any{&b.Object}, bound)
 }
 
 // Operations that complete by a turn of progress cost no allocation to wait for.
