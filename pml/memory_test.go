@@ -233,9 +233,9 @@ func letGo(t *testing.T, protocol Protocol) {
 		require.Nil(t, p.Value(), "buffer %d of %d", i, len(kept))
 	}
 	require.Empty(t, w.regions)
-	require.NotEmpty(t, a.freeSends)
-	require.NotEmpty(t, append(a.freeOps, b.freeOps...))
-	require.NotEmpty(t, b.freeRecvs)
+	require.NotEmpty(t, a.freeSends.free)
+	require.NotEmpty(t, append(a.freeOps.free, b.freeOps.free...))
+	require.NotEmpty(t, b.freeRecvs.free)
 }
 
 // TestPoolOfMessagesIsBounded: a burst of unexpected messages does not cost its memory for ever.

@@ -46,6 +46,7 @@
 //	detach.go    sends that give their buffer back before they are complete
 //	recvreq.go   the life of a receive
 //	probe.go     probes and matched probes
+//	pool.go      objects that are kept for the next use
 //	handle.go    slot-and-generation names for requests, that travel in headers
 //	observe.go   what has arrived and was never received, for reports
 //	sights.go    what a simulation sees
@@ -145,10 +146,10 @@ type PML struct {
 	sends handleTable[SendRequest]
 	recvs handleTable[RecvRequest]
 
-	freeSends []*SendRequest
-	freeRecvs []*RecvRequest
-	freeProbe []*ProbeRequest
-	freeOps   []*btl.Op
+	freeSends pool[SendRequest]
+	freeRecvs pool[RecvRequest]
+	freeProbe pool[ProbeRequest]
+	freeOps   pool[btl.Op]
 	// copied counts sends under way from copies of ours, turnless those since one made a turn; freeCopies are copies that are not used, no more than
 	// ever were under way; undelivered is what Undelivered tells.
 	copied      int
@@ -160,7 +161,7 @@ type PML struct {
 
 	blocks        []*block // by address
 	revoked       int      // regions of blocks so far
-	freeTransfers []*transfer
+	freeTransfers pool[transfer]
 
 	blocked   []*rail // that have refused operations
 	retried   []*rail // the other half of a pair of lists with blocked
@@ -346,9 +347,7 @@ func (p *PML) illegal(what string) {
 
 // getOp gives an operation from the pool.
 func (p *PML) getOp() *btl.Op {
-	if last := len(p.freeOps) - 1; last >= 0 {
-		op := p.freeOps[last]
-		p.freeOps = p.freeOps[:last]
+	if op := p.freeOps.get(); op != nil {
 		return op
 	}
 	return new(btl.Op)
@@ -357,5 +356,5 @@ func (p *PML) getOp() *btl.Op {
 func (p *PML) putOp(op *btl.Op) {
 	op.Hdr[opNumbered], op.Hdr[opTries] = 0, 0
 	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
-	p.freeOps = append(p.freeOps, op)
+	p.freeOps.put(op)
 }

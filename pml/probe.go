@@ -75,11 +75,8 @@ type ProbeRequest struct {
 // Probe starts to wait for a message that a receive of source and tag could take. Its status
 // has Source, Tag and Bytes. If matched, the message is taken out of matching.
 func (p *PML) Probe(c *Context, source, tag int, matched bool, op string) *ProbeRequest {
-	var r *ProbeRequest
-	if last := len(p.freeProbe) - 1; last >= 0 {
-		r = p.freeProbe[last]
-		p.freeProbe = p.freeProbe[:last]
-	} else {
+	r := p.freeProbe.get()
+	if r == nil {
 		r = &ProbeRequest{p: p}
 		r.Bind(p.eng, r)
 	}
@@ -157,7 +154,9 @@ func (r *ProbeRequest) Cancel() {
 // Release implements request.Operation.
 func (r *ProbeRequest) Release() {
 	r.ctx, r.message = nil, nil
-	r.p.freeProbe = append(r.p.freeProbe, r)
+	if !r.p.freeProbe.put(r) {
+		r.Unbind()
+	}
 }
 
 // Describe implements request.Operation.

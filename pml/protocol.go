@@ -67,9 +67,7 @@ type transfer struct {
 }
 
 func (p *PML) getTransfer() *transfer {
-	if last := len(p.freeTransfers) - 1; last >= 0 {
-		t := p.freeTransfers[last]
-		p.freeTransfers = p.freeTransfers[:last]
+	if t := p.freeTransfers.get(); t != nil {
 		return t
 	}
 	return new(transfer)
@@ -93,6 +91,6 @@ func (p *PML) retire(t **transfer, keep, failed bool) {
 		return
 	}
 	(*t).mine.release()
-	p.freeTransfers = append(p.freeTransfers, *t)
+	p.freeTransfers.put(*t)
 	*t = nil
 }

@@ -109,11 +109,8 @@ func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 }
 
 func (p *PML) newRecv(c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
-	var r *RecvRequest
-	if last := len(p.freeRecvs) - 1; last >= 0 {
-		r = p.freeRecvs[last]
-		p.freeRecvs = p.freeRecvs[:last]
-	} else {
+	r := p.freeRecvs.get()
+	if r == nil {
 		r = &RecvRequest{p: p}
 		r.Bind(p.eng, r)
 	}
@@ -524,7 +521,9 @@ func (r *RecvRequest) Release() {
 		r.p.retire(&r.t, false, false)
 	}
 	r.ctx, r.buf = nil, nil
-	r.p.freeRecvs = append(r.p.freeRecvs, r)
+	if !r.p.freeRecvs.put(r) {
+		r.Unbind()
+	}
 }
 
 // Describe implements request.Operation.

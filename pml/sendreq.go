@@ -159,11 +159,8 @@ func (p *PML) SendInit(c *Context, buf []byte, dest, tag int, mode Mode, op stri
 }
 
 func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
-	var s *SendRequest
-	if last := len(p.freeSends) - 1; last >= 0 {
-		s = p.freeSends[last]
-		p.freeSends = p.freeSends[:last]
-	} else {
+	s := p.freeSends.get()
+	if s == nil {
 		s = &SendRequest{p: p}
 		s.Bind(p.eng, s)
 		s.head.Owner = s
@@ -538,7 +535,9 @@ func (s *SendRequest) Release() {
 		s.p.freeCopies = append(s.p.freeCopies, s.buf[:0])
 	}
 	s.ctx, s.buf = nil, nil
-	s.p.freeSends = append(s.p.freeSends, s)
+	if !s.p.freeSends.put(s) {
+		s.Unbind()
+	}
 }
 
 // Describe implements request.Operation.
