@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"wireup":                 {},
 	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},
 	"internal/observe":       {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
-	"mpitest":                {"comm", "request", "internal/observe"},
+	"mpitest":                {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph":     {}, // deadlocks, from who waits for whom
 	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},
 	"examples":               {"comm", "request", "examples", "btl/loop"},
 	"scripts":                {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run

@@ -1,0 +1,189 @@
+// Package waitgraph finds deadlocks among the ranks of a job, from who waits for whom.
+//
+// A rank has goroutines, each of which runs or waits in a call. A call waits for some or all of a
+// number of operations, and an operation for a call of one rank, or of any of several. So the
+// graph has AND arcs (a blocking call, WaitAll, a collective) and OR arcs (a receive from any
+// source, WaitAny, WaitSome, and the goroutines of a rank, any of which may make the call). A
+// cycle in such a graph is no deadlock yet. What is deadlocked is found by reduction: whoever can
+// go on is taken out, and with that others can, until nobody is left or nobody can go on.
+//
+// A report that is right says of nobody that it is deadlocked who is not. So whatever is not known
+// to wait for a call of a rank counts as going on by itself.
+package waitgraph
+
+import "slices"
+
+// Rank is where the goroutines of one rank stand.
+type Rank struct {
+	// Ended says that the rank makes no call any more.
+	Ended bool
+	// Runs says that some goroutine of the rank does not wait in a call, or that this is not known.
+	Runs bool
+	// Waits are those of its goroutines that do.
+	Waits []Wait
+}
+
+// Wait is one call that waits.
+type Wait struct {
+	// Need is how many of Ops have to complete for the call to return: all of them, or one, or any
+	// number in between. More than there are will never do.
+	Need int
+	Ops  []Op
+}
+
+// Op is an operation that is waited for.
+type Op struct {
+	// By are the ranks of the job any of which may, by a call, let the operation complete.
+	By []int
+	// Itself says that it may complete without that.
+	Itself bool
+}
+
+// Deadlock is what Find has found.
+type Deadlock struct {
+	// Ranks that nothing releases, in order. It is empty if there is no deadlock.
+	Ranks []int
+	// Cycle is a shortest ring of ranks among these, each of which waits for the next one, and the
+	// last for the first. It is empty if there is none: if all wait for ranks that have ended.
+	Cycle []int
+}
+
+// Find looks for a deadlock among the ranks of a job. Ranks that are no index of the list can
+// always make a call.
+func Find(ranks []Rank) Deadlock {
+	free := release(ranks)
+	var d Deadlock
+	for i := range ranks {
+		if !free[i] && !ranks[i].Ended {
+			d.Ranks = append(d.Ranks, i)
+		}
+	}
+	if len(d.Ranks) > 0 {
+		d.Cycle = shortestCycle(arcs(ranks, free))
+	}
+	return d
+}
+
+// release reports, of each rank, whether it can make a call sooner or later.
+func release(ranks []Rank) []bool {
+	// waiting is a call that waits, and op one of its operations that no rank has been found for.
+	type waiting struct{ rank, need int }
+	type op struct {
+		wait *waiting
+		done bool
+	}
+	free := make([]bool, len(ranks))
+	by := make([][]*op, len(ranks)) // what a rank, once it is free, lets complete
+	var list []int                  // free ranks that are still to be looked at
+	set := func(rank int) {
+		if !free[rank] && !ranks[rank].Ended {
+			free[rank] = true
+			list = append(list, rank)
+		}
+	}
+	for i := range ranks {
+		if ranks[i].Runs {
+			set(i)
+		}
+		for _, w := range ranks[i].Waits {
+			wait := &waiting{rank: i, need: w.Need}
+			for _, o := range w.Ops {
+				if o.Itself || slices.ContainsFunc(o.By, func(r int) bool { return !inside(ranks, r) }) {
+					wait.need--
+					continue
+				}
+				x := &op{wait: wait}
+				for _, r := range o.By {
+					by[r] = append(by[r], x)
+				}
+			}
+			if wait.need <= 0 {
+				set(i)
+			}
+		}
+	}
+	for len(list) > 0 {
+		rank := list[len(list)-1]
+		list = list[:len(list)-1]
+		for _, x := range by[rank] {
+			if x.done {
+				continue
+			}
+			x.done = true
+			if x.wait.need--; x.wait.need == 0 {
+				set(x.wait.rank)
+			}
+		}
+	}
+	return free
+}
+
+func inside(ranks []Rank, r int) bool { return r >= 0 && r < len(ranks) }
+
+// arcs are, of each deadlocked rank, the deadlocked ranks that it waits for.
+func arcs(ranks []Rank, free []bool) [][]int {
+	out := make([][]int, len(ranks))
+	for i := range ranks {
+		if free[i] || ranks[i].Ended {
+			continue
+		}
+		for _, w := range ranks[i].Waits {
+			for _, o := range w.Ops {
+				if o.Itself || slices.ContainsFunc(o.By, func(r int) bool { return !inside(ranks, r) || free[r] }) {
+					continue // it may complete: others of the call do not
+				}
+				for _, r := range o.By {
+					// That a receive from any source may be from the rank itself explains nothing.
+					if !ranks[r].Ended && (r != i || len(o.By) == 1) {
+						out[i] = append(out[i], r)
+					}
+				}
+			}
+		}
+		slices.Sort(out[i])
+		out[i] = slices.Compact(out[i])
+	}
+	return out
+}
+
+// shortestCycle is a shortest cycle of a graph, from its lowest node on; nil if there is none.
+func shortestCycle(arcs [][]int) []int {
+	var best []int
+	from := make([]int, len(arcs)) // by which node a node was reached, plus one
+	for start := range arcs {
+		clear(from)
+		queue := []int{start}
+	search:
+		for len(queue) > 0 {
+			node := queue[0]
+			queue = queue[1:]
+			for _, next := range arcs[node] {
+				if next == start {
+					if c := path(from, start, node); best == nil || len(c) < len(best) {
+						best = c
+					}
+					break search
+				}
+				if from[next] == 0 {
+					from[next] = node + 1
+					queue = append(queue, next)
+				}
+			}
+		}
+		if len(best) == 1 {
+			break
+		}
+	}
+	return best
+}
+
+// path is the nodes by which the last was reached from the first.
+func path(from []int, first, last int) []int {
+	var out []int
+	for node := last; node != first; node = from[node] - 1 {
+		out = append(out, node)
+	}
+	out = append(out, first)
+	slices.Reverse(out)
+	return out
+}
