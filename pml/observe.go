@@ -1,5 +1,11 @@
 package pml
 
+import (
+	"slices"
+
+	"github.com/mpigo/mpigo/request"
+)
+
 // Unreceived is a message that has arrived and that no receive has matched.
 type Unreceived struct {
 	Envelope
@@ -54,6 +60,27 @@ func (p *PML) Rails() []RailStatus {
 			out = append(out, RailStatus{
 				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.mending.cause,
 			})
+		}
+	}
+	return out
+}
+
+// mayFail reports whether what waits for a rank of the job, or for any rank of the context, may fail
+// because all rails there are down.
+func (c *Context) mayFail(world int) bool {
+	if world != request.AnySource {
+		pr := c.p.peers[world]
+		return pr != nil && (pr.stranded != nil || pr.isFailing())
+	}
+	return slices.ContainsFunc(c.group.world, c.mayFail)
+}
+
+// Contexts lists whom the contexts were made for that are not removed.
+func (p *PML) Contexts() []Caller {
+	var out []Caller
+	for _, c := range p.sortedContexts() {
+		if !c.removed {
+			out = append(out, c.caller)
 		}
 	}
 	return out

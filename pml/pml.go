@@ -283,6 +283,10 @@ type Pending struct {
 	Bytes     int64
 	// Phase of its protocol.
 	Phase string
+	// GoesOn says that it completes, or fails, without a further call of the peer.
+	GoesOn bool
+	// Request that it is.
+	Request *request.Object
 }
 
 func (d Pending) String() string {
@@ -307,7 +311,10 @@ func (p *PML) Pending() []Pending {
 			out = append(out, r.pending())
 		}
 		for _, r := range c.probes {
-			out = append(out, Pending{Op: r.op, Context: c.id, Caller: c.caller, Peer: r.source, Tag: r.tag, Phase: "probing"})
+			out = append(out, Pending{
+				Op: r.op, Context: c.id, Caller: c.caller, Peer: r.source, Tag: r.tag, Phase: "probing",
+				GoesOn: c.mayFail(c.world(r.source)), Request: &r.Object,
+			})
 		}
 	}
 	return out

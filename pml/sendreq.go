@@ -546,5 +546,8 @@ func (s *SendRequest) Describe(err error) error {
 }
 
 func (s *SendRequest) pending() Pending {
-	return Pending{Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)), Phase: s.state.String()}
+	return Pending{
+		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)), Phase: s.state.String(),
+		GoesOn: s.state != sendHeld && s.state != sendAnnounced || s.ctx.mayFail(s.peer.rank), Request: &s.Object,
+	}
 }

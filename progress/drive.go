@@ -48,7 +48,7 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 		return nil
 	}
 	w.eng, w.ctxErr = e, nil
-	if ctx != nil && ctx.Done() != nil {
+	if w.mayGiveUp = ctx != nil && ctx.Done() != nil; w.mayGiveUp {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

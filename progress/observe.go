@@ -19,3 +19,9 @@ func (e *Engine) Unbound(obj any) {
 		e.unbound(obj)
 	}
 }
+
+// Need is how many signals w is still to get. Lock held.
+func (w *Waiter) Need() int { return int(w.need) }
+
+// MayGiveUp reports whether the wait may also end because its context does. Lock held.
+func (w *Waiter) MayGiveUp() bool { return w.mayGiveUp }

@@ -9,6 +9,8 @@ type Waiter struct {
 	ctxErr error
 	ch     chan struct{} // made when first parked, empty when not parked
 	parked bool
+	// mayGiveUp: its context may end. For reports; set once the wait has not ended by spinning.
+	mayGiveUp bool
 }
 
 // Reset prepares w to wait for need signals.

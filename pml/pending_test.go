@@ -1,0 +1,57 @@
+package pml
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// What waits for a call of the peer, and what does not.
+func TestPendingSaysWhatGoesOnByItself(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	w.async = true
+	a := w.pmls[0]
+	ops := map[string]*request.Object{
+		"issend":    &a.Isend(c[0], make([]byte, 8), 1, 1, Synchronous, "issend").Object,
+		"isend":     &a.Isend(c[0], make([]byte, 50), 1, 2, Standard, "isend").Object,
+		"irecv":     &a.Irecv(c[0], make([]byte, 8), 1, 1, 3, "irecv").Object,
+		"irecv any": &a.Irecv(c[0], make([]byte, 8), 1, request.AnySource, 4, "irecv any").Object,
+		"probe":     &a.Probe(c[0], 1, 5, false, "probe").Object,
+		"mprobe":    &a.Probe(c[0], request.AnySource, request.AnyTag, true, "mprobe").Object,
+	}
+	goesOn := func() map[string]bool {
+		got := map[string]bool{}
+		for _, p := range a.Pending() {
+			require.Same(t, ops[p.Op], p.Request)
+			got[p.Op] = p.GoesOn
+		}
+		return got
+	}
+	require.Equal(t, map[string]bool{
+		"issend": false, "isend": true, "irecv": false, "irecv any": false, "probe": false, "mprobe": false,
+	}, goesOn(), "an eager message only has to arrive")
+
+	// What waits for a rail to come back fails if none does.
+	a.peer(1).stranded = assert.AnError
+	require.Equal(t, map[string]bool{
+		"issend": true, "isend": true, "irecv": true, "irecv any": true, "probe": true, "mprobe": true,
+	}, goesOn())
+	a.peer(1).stranded = nil
+}
+
+// Whom contexts were made for is told as long as they are not removed.
+func TestContextsUntilTheyAreRemoved(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	p := w.pmls[0]
+	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
+	more := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})
+	require.Len(t, p.Contexts(), 2)
+	r := p.RecvInit(more, nil, 1, 1, 1, "recv init")
+	p.RemoveContext(more)
+	require.NotNil(t, p.contexts[more.id], "it waits for the persistent receive")
+	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
+	r.Abandon()
+}
