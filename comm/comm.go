@@ -38,6 +38,7 @@ type Comm struct {
 // state is a communicator at one rank. What changes is guarded by the engine's lock.
 type state struct {
 	job       *job
+	id        pml.ContextID
 	name      atomic.Pointer[string] // read without the lock too
 	rank      int
 	group     []int      // world rank by communicator rank; never changed
@@ -52,7 +53,7 @@ type state struct {
 // newComm makes a communicator of the given group, in which this process has the given
 // rank. Lock held.
 func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
-	s := &state{job: j, rank: rank, group: group, members: members}
+	s := &state{job: j, id: id, rank: rank, group: group, members: members}
 	s.name.Store(&name)
 	s.p2p = j.pml.AddContext(id, members, rank, s)
 	s.coll = j.pml.AddCollectiveContext(id.Collective(), members, rank, s, &s.colls)

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -43,25 +45,109 @@ func attach(hook observe.Hook, jobs []*job) {
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
+	return o.progress()
+}
+
+func (o *observed) progress() uint64 {
 	s := o.job.pml.Stats()
 	return o.job.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
 }
 
-// Pending implements observe.Rank.
-func (o *observed) Pending() []observe.Pending {
+// Snapshot implements observe.Rank.
+func (o *observed) Snapshot() observe.Snapshot {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	var out []observe.Pending
-	for _, p := range o.job.pml.Pending() {
+	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
+	var order []*progress.Waiter
+	ops := make(map[*progress.Waiter][]int)
+	comms := make(map[*progress.Waiter]*state) // of those that are in a collective
+	pending := o.job.pml.Pending()
+	for i, p := range pending {
 		s := p.Caller.(*state)
-		peer := p.Peer
-		if peer >= 0 {
-			peer = s.group[peer]
+		isCollective := p.Context == p.Context.Collective()
+		out := observe.Pending{
+			Op: p.Op, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
+			Collective: isCollective,
 		}
-		out = append(out, observe.Pending{
-			Op: p.Op, Comm: *s.name.Load(), Peer: peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
-			Collective: p.Context == p.Context.Collective(),
-		})
+		if p.Peer >= 0 {
+			out.Peer = s.group[p.Peer]
+		}
+		switch {
+		case p.GoesOn:
+		case p.Peer >= 0:
+			out.By = []int{out.Peer}
+		default:
+			out.By = s.group
+		}
+		snap.Pending = append(snap.Pending, out)
+		for _, w := range p.Request.Waiters() {
+			if ops[w] == nil {
+				order = append(order, w)
+			}
+			ops[w] = append(ops[w], i)
+			if isCollective {
+				comms[w] = s
+			}
+		}
+	}
+	for _, w := range order {
+		if w.Done() {
+			continue // it is about to return
+		}
+		wait := observe.Wait{Ops: ops[w], Need: w.Need(), MayGiveUp: w.MayGiveUp()}
+		if s := comms[w]; s != nil {
+			s.awaited(&wait, pending)
+		}
+		snap.Waits = append(snap.Waits, wait)
+	}
+	for _, s := range o.comms() {
+		at := observe.Collective{Comm: uint64(s.id), Next: s.collTag}
+		if s.colls.running != nil {
+			at.In, at.Next = true, s.colls.running.tag
+		}
+		snap.Collectives = append(snap.Collectives, at)
+	}
+	return snap
+}
+
+// awaited fills in what a wait in the collective that is running waits for: it is of one of the
+// operations that are posted, but the collective needs all of them.
+func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
+	run := s.colls.running
+	if run == nil {
+		return
+	}
+	wait.Ops = nil
+	for i, p := range pending {
+		if p.Caller == pml.Caller(s) && p.Context == s.id.Collective() && p.Tag == run.tag {
+			wait.Ops = append(wait.Ops, i)
+		}
+	}
+	wait.Need = len(wait.Ops)
+	if run.needsAll() {
+		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.tag, In: true}
+		wait.Members = s.group
+	}
+}
+
+// needsAll reports whether no rank can return from the collective before all have called it,
+// whatever the schedule is: what it gives depends on what each rank contributes.
+func (s *schedule) needsAll() bool {
+	switch s.call {
+	case "allreduce", "allgather", "alltoall", "reducescatterblock":
+		return s.agreed > 0
+	}
+	return s.bare
+}
+
+// comms lists the communicators of the rank that are not freed.
+func (o *observed) comms() []*state {
+	var out []*state
+	for _, caller := range o.job.pml.Contexts() {
+		s := caller.(*state) // of two contexts in a row
+		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
+			out = append(out, s)
+		}
 	}
 	return out
 }

@@ -37,7 +37,7 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 		}
 	}
 
-	r.t.Error(r.hangReport())
+	r.t.Error(r.hangReport(last))
 	r.stop(fmt.Errorf("mpitest: no rank has made progress for %v", r.hangAfter))
 	grace := min(max(r.hangAfter, minEndGrace), maxEndGrace)
 	select {
@@ -71,58 +71,43 @@ func (r *run) progress() []uint64 {
 
 // unreturned names the ranks whose bodies have not returned.
 func (r *run) unreturned() string {
-	var names []string
+	var left []int
 	for i := range r.states {
 		if !r.states[i].returned.Load() {
-			names = append(names, fmt.Sprint(i))
+			left = append(left, i)
 		}
 	}
-	switch len(names) {
+	switch len(left) {
 	case 0:
 		return "ranks that are being finalized are"
 	case 1:
-		return "rank " + names[0] + " is"
+		return rankList(left) + " is"
 	}
-	return "ranks " + strings.Join(names, ", ") + " are"
+	return rankList(left) + " are"
 }
 
-// hangReport says what every rank is doing.
-func (r *run) hangReport() string {
+// hangReport says what every rank is doing. last is the progress of the ranks when nothing moved
+// any more.
+func (r *run) hangReport(last []uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
-	waits := make([][]int, len(r.ranks)) // for which ranks each waits
-	for i, rank := range r.ranks {
-		where := "in its body"
-		if r.states[i].returned.Load() {
-			where = "its body has returned"
-		}
-		pending, ok := r.pending(rank)
-		switch {
-		case !ok:
-			fmt.Fprintf(&b, "rank %d: %s; its lock is held, so what is pending cannot be told\n", i, where)
-		case len(pending) == 0:
-			fmt.Fprintf(&b, "rank %d: %s; nothing pending\n", i, where)
-		default:
-			fmt.Fprintf(&b, "rank %d: %s\n", i, where)
-		}
-		for _, p := range pending {
-			fmt.Fprintf(&b, "    %s\n", r.describe(p))
-			if p.Peer >= 0 {
-				waits[i] = append(waits[i], p.Peer)
-			}
-		}
-	}
-	if c := cycle(waits); c != nil {
-		fmt.Fprintf(&b, "a cycle: rank %d", c[0])
-		for _, rank := range append(c[1:], c[0]) {
-			fmt.Fprintf(&b, " waits for rank %d", rank)
-			if rank != c[0] {
-				b.WriteString(", which")
-			}
-		}
-		b.WriteByte('\n')
-	}
+	// Before the snapshots: who runs now and waits then counts as running.
 	stacks := goroutines(r.id)
+	views := make([]view, len(r.ranks))
+	quiet := true
+	for i := range r.ranks {
+		v := &views[i]
+		v.returned = r.states[i].returned.Load()
+		v.Snapshot, v.known = r.snapshot(r.ranks[i])
+		v.busy = isBusy(stacks, i, len(v.Waits))
+		quiet = quiet && (!v.known || v.progress() == last[i])
+	}
+	for i := range views {
+		r.describeRank(&b, views, i)
+	}
+	if quiet {
+		describeDeadlock(&b, findDeadlock(views))
+	}
 	for i := range r.ranks {
 		for _, s := range stacks {
 			if s.rank == fmt.Sprint(i) {
@@ -133,16 +118,78 @@ func (r *run) hangReport() string {
 	return b.String()
 }
 
-// pending asks a rank what is under way there; ok is false if it does not answer.
-func (r *run) pending(rank observe.Rank) (list []observe.Pending, ok bool) {
-	answer := make(chan []observe.Pending, 1)
-	go func() { answer <- rank.Pending() }()
+// snapshot asks a rank where it stands; ok is false if it does not answer.
+func (r *run) snapshot(rank observe.Rank) (snap observe.Snapshot, ok bool) {
+	answer := make(chan observe.Snapshot, 1)
+	go func() { answer <- rank.Snapshot() }()
 	select {
-	case list := <-answer:
-		return list, true
+	case snap := <-answer:
+		return snap, true
 	case <-time.After(time.Second):
-		return nil, false
+		return observe.Snapshot{}, false
 	}
+}
+
+// describeRank says what one rank is doing.
+func (r *run) describeRank(b *strings.Builder, views []view, rank int) {
+	v := &views[rank]
+	fmt.Fprintf(b, "rank %d: ", rank)
+	if v.returned {
+		b.WriteString("its body has returned")
+	} else {
+		b.WriteString("in its body")
+	}
+	switch {
+	case !v.known:
+		b.WriteString("; its lock is held, so what is pending cannot be told\n")
+		return
+	case len(v.Pending) == 0:
+		b.WriteString("; nothing pending\n")
+	default:
+		b.WriteByte('\n')
+	}
+	waited := make([]bool, len(v.Pending))
+	for _, w := range v.Waits {
+		indent := "    "
+		switch n := len(w.Ops); {
+		case n > 1 && w.Need == n:
+			b.WriteString("    all of:\n")
+			indent += indent
+		case n > 1 && w.Need == 1:
+			b.WriteString("    any of:\n")
+			indent += indent
+		case n > 1:
+			fmt.Fprintf(b, "    %d of:\n", w.Need)
+			indent += indent
+		}
+		for _, op := range w.Ops {
+			waited[op] = true
+			fmt.Fprintf(b, "%s%s\n", indent, r.describe(v.Pending[op]))
+		}
+		if missing := missingMembers(views, w); len(missing) > 0 {
+			fmt.Fprintf(b, "        not called yet by %s\n", rankList(missing))
+		}
+	}
+	for op, p := range v.Pending {
+		if !waited[op] {
+			fmt.Fprintf(b, "    %s; no call waits for it\n", r.describe(p))
+		}
+	}
+	if len(v.Waits) > 0 && v.busy && !v.returned {
+		b.WriteString("    a goroutine of the rank is in no call that waits, and may go on\n")
+	}
+}
+
+// rankList names ranks.
+func rankList(ranks []int) string {
+	names := make([]string, len(ranks))
+	for i, rank := range ranks {
+		names[i] = fmt.Sprint(rank)
+	}
+	if len(names) == 1 {
+		return "rank " + names[0]
+	}
+	return "ranks " + strings.Join(names, ", ")
 }
 
 func (r *run) describe(p observe.Pending) string {
@@ -178,41 +225,4 @@ func (r *run) describe(p observe.Pending) string {
 	}
 	fmt.Fprintf(&b, ": %s", p.Phase)
 	return b.String()
-}
-
-// cycle finds ranks that wait for each other in a ring, or returns nil.
-func cycle(waits [][]int) []int {
-	const (
-		unseen = iota
-		onPath
-		done
-	)
-	seen := make([]int, len(waits))
-	var path []int
-	var visit func(rank int) []int
-	visit = func(rank int) []int {
-		seen[rank] = onPath
-		path = append(path, rank)
-		for _, next := range waits[rank] {
-			switch seen[next] {
-			case onPath:
-				return path[slices.Index(path, next):]
-			case unseen:
-				if c := visit(next); c != nil {
-					return c
-				}
-			}
-		}
-		seen[rank] = done
-		path = path[:len(path)-1]
-		return nil
-	}
-	for rank := range waits {
-		if seen[rank] == unseen {
-			if c := visit(rank); c != nil {
-				return c
-			}
-		}
-	}
-	return nil
 }

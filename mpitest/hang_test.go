@@ -22,7 +22,7 @@ type fakeRank struct {
 }
 
 func (f *fakeRank) Progress() uint64              { return f.progress.Load() }
-func (f *fakeRank) Pending() []observe.Pending    { return nil }
+func (f *fakeRank) Snapshot() observe.Snapshot    { return observe.Snapshot{Progress: f.Progress()} }
 func (f *fakeRank) Leaks() observe.Leaks          { return observe.Leaks{} }
 func (f *fakeRank) Unreceived() []observe.Message { return nil }
 
@@ -85,22 +85,6 @@ func TestProgressOfOneRankIsNoHang(t *testing.T) {
 		assert.InDelta(t, 310, hung.Seconds(), 5)
 		assert.True(t, strings.HasPrefix(q.text, "hang: no rank has made progress for 30s\n"), q.text)
 	})
-}
-
-func TestCycle(t *testing.T) {
-	for _, c := range []struct {
-		waits [][]int
-		want  []int
-	}{
-		{nil, nil},
-		{[][]int{{1}, {2}, nil}, nil},
-		{[][]int{{1, 2}, {2}, nil}, nil},
-		{[][]int{{0}}, []int{0}},
-		{[][]int{{1}, {2, 3}, nil, {1}}, []int{1, 3}},
-		{[][]int{{1}, {2}, {0}}, []int{0, 1, 2}},
-	} {
-		assert.Equal(t, c.want, cycle(c.waits), "%v", c.waits)
-	}
 }
 
 func TestParseGoroutines(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -97,6 +98,11 @@ func (s stack) inLibrary() bool {
 		}
 	}
 	return false
+}
+
+// waits reports whether it is in the call by which all others of the library wait.
+func (s stack) waits() bool {
+	return slices.ContainsFunc(s.frames, func(f frame) bool { return f.function == module+"progress.(*Engine).WaitOn" })
 }
 
 func (s stack) String() string {

@@ -24,8 +24,8 @@ type Rank interface {
 	// Progress is a number that changes when a message was sent or has come, or an
 	// operation has completed.
 	Progress() uint64
-	// Pending lists what is under way.
-	Pending() []Pending
+	// Snapshot says what is under way, and who waits for it.
+	Snapshot() Snapshot
 	// Leaks lists what the rank's body should have finished or given back.
 	Leaks() Leaks
 	// Unreceived lists the messages that have arrived and that nobody has received. It is
@@ -34,6 +34,51 @@ type Rank interface {
 	// Stop ends every call of the rank, present and future, with an error that
 	// wraps cause.
 	Stop(cause error)
+}
+
+// Snapshot is where a rank stands at one moment.
+type Snapshot struct {
+	// Progress as the method gives it.
+	Progress uint64
+	// Ended says that no call of the rank can begin any more: it is in Finalize, or was stopped.
+	Ended bool
+	// Pending lists what is under way.
+	Pending []Pending
+	// Waits are the calls that wait for some of that. Others, that have not waited for long or that wait
+	// for what is no operation, are not among them.
+	Waits []Wait
+	// Collectives says where the rank stands in each communicator that is not freed.
+	Collectives []Collective
+}
+
+// Wait is a call that waits.
+type Wait struct {
+	// Ops are what it waits for, as indices into Pending, and Need is how many of them have to complete.
+	Ops  []int
+	Need int
+	// MayGiveUp says that it may end without that, since it has a context that may.
+	MayGiveUp bool
+	// Collective, if not nil, says that it is one that no rank leaves before all of Members, ranks in the
+	// job, have called it.
+	Collective *Collective
+	Members    []int
+}
+
+// Collective is a place in the sequence of collectives of a communicator.
+type Collective struct {
+	Comm uint64 // its id in the job
+	Next int    // sequence number of the one that the rank is in, or comes to next
+	In   bool   // it is in it
+}
+
+// sequenceNumbers is how many collectives later a sequence number comes again.
+const sequenceNumbers = 1 << 30
+
+// Reached reports whether a rank that stands at c has called the collective with a sequence
+// number.
+func (c Collective) Reached(number int) bool {
+	ahead := (c.Next - number) & (sequenceNumbers - 1)
+	return ahead == 0 && c.In || ahead > 0 && ahead < sequenceNumbers/2
 }
 
 // Pending is an operation that is under way.
@@ -47,6 +92,9 @@ type Pending struct {
 	Bytes      int64
 	Phase      string // of the protocol
 	Collective bool
+	// By are the ranks in the job any of which may, by a call, let it complete. It is empty if it completes
+	// or fails without.
+	By []int
 	// Comm is the communicator, if it is not the world.
 	Comm string
 }

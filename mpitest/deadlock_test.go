@@ -1,0 +1,202 @@
+package mpitest_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/mpitest"
+	"github.com/mpigo/mpigo/request"
+)
+
+// poll calls the library until that says that the calls have been ended. Such a rank runs: it might
+// send at any time.
+func poll(world *comm.Comm) {
+	for {
+		if _, _, err := world.Iprobe(0, 99); err != nil {
+			return
+		}
+	}
+}
+
+// irecv is a receive that is under way.
+func irecv(t testing.TB, world *comm.Comm, source, tag int) request.Request {
+	r, err := comm.Irecv(world, make([]byte, 8), source, tag)
+	require.NoError(t, err)
+	return r
+}
+
+// What a report says of who waits for whom: a deadlock where there is one, and nowhere else.
+func TestDeadlockInReportOfHang(t *testing.T) {
+	recv := func(source int) func(testing.TB, *comm.Comm) error {
+		return func(_ testing.TB, w *comm.Comm) error {
+			_, err := comm.Recv(w, make([]byte, 8), source, 1)
+			return err
+		}
+	}
+	runs := func(_ testing.TB, w *comm.Comm) error {
+		poll(w)
+		return assert.AnError
+	}
+	returns := func(testing.TB, *comm.Comm) error { return nil }
+	barrier := func(_ testing.TB, w *comm.Comm) error { return w.Barrier() }
+	waitAny := func(t testing.TB, w *comm.Comm) error {
+		_, _, err := request.WaitAny(irecv(t, w, 1, 1), irecv(t, w, 2, 1))
+		return err
+	}
+
+	for name, c := range map[string]struct {
+		ranks    []func(t testing.TB, w *comm.Comm) error
+		deadlock string // empty if there is none
+		cycle    string
+		want     []string
+	}{
+		"two that receive": {
+			ranks:    []func(testing.TB, *comm.Comm) error{recv(1), recv(0), runs},
+			deadlock: "ranks 0, 1", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+		},
+		"two that send": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(_ testing.TB, w *comm.Comm) error { return comm.Ssend(w, []byte{1}, 1, 1) },
+				func(_ testing.TB, w *comm.Comm) error { return comm.Send(w, make([]byte, 1<<20), 0, 1) },
+			},
+			deadlock: "ranks 0, 1", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+		},
+		"a receive that nobody waits for": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					irecv(t, w, 1, 5)
+					return recv(2)(t, w)
+				},
+				recv(0), runs,
+			},
+			want: []string{
+				"    irecv from rank 1, tag 5, 8 bytes: waiting for a message; no call waits for it\n",
+				"    recv from rank 2, tag 1, 8 bytes: waiting for a message\n",
+			},
+		},
+		"any of two, one of which runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{waitAny, recv(0), runs},
+			want: []string{"rank 0: in its body\n    any of:\n" +
+				"        irecv from rank 1, tag 1, 8 bytes: waiting for a message\n" +
+				"        irecv from rank 2, tag 1, 8 bytes: waiting for a message\n"},
+		},
+		"some of two, one of which runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					_, err := request.WaitSome([]request.Request{irecv(t, w, 1, 1), irecv(t, w, 2, 1)}, make([]int, 2), nil)
+					return err
+				},
+				recv(0), runs,
+			},
+			want: []string{"    any of:\n"},
+		},
+		"any of two that wait": {
+			ranks:    []func(testing.TB, *comm.Comm) error{waitAny, recv(0), recv(0)},
+			deadlock: "ranks 0, 1, 2", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+		},
+		"all of two, one of which runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					return request.WaitAll(irecv(t, w, 1, 1), irecv(t, w, 2, 1))
+				},
+				recv(0), runs,
+			},
+			deadlock: "ranks 0, 1", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+			want: []string{"rank 0: in its body\n    all of:\n        irecv from rank 1, tag 1"},
+		},
+		"any source, one runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{recv(comm.AnySource), recv(0), runs},
+		},
+		"any source, one has returned": {
+			ranks:    []func(testing.TB, *comm.Comm) error{recv(comm.AnySource), recv(0), returns},
+			deadlock: "ranks 0, 1", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+		},
+		"any source, all others have returned": {
+			ranks:    []func(testing.TB, *comm.Comm) error{recv(comm.AnySource), returns},
+			deadlock: "rank 0",
+		},
+		"another goroutine runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					received := make(chan error, 1)
+					go func() { received <- recv(1)(t, w) }()
+					poll(w)
+					return <-received
+				},
+				recv(0),
+			},
+			want: []string{
+				"    recv from rank 1, tag 1, 8 bytes: waiting for a message\n" +
+					"    a goroutine of the rank is in no call that waits, and may go on\n",
+			},
+		},
+		"all goroutines wait": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					received := make(chan error, 1)
+					go func() { received <- recv(1)(t, w) }()
+					_, err := w.Probe(1, 2)
+					assert.Error(t, <-received)
+					return err
+				},
+				recv(0),
+			},
+			deadlock: "ranks 0, 1", cycle: "rank 0 waits for rank 1, which waits for rank 0",
+		},
+		"a context may end": {
+			ranks: []func(testing.TB, *comm.Comm) error{
+				func(t testing.TB, w *comm.Comm) error {
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					return recv(1)(t, w.WithContext(ctx))
+				},
+				recv(0),
+			},
+		},
+		"one is not in the barrier": {
+			ranks:    []func(testing.TB, *comm.Comm) error{barrier, barrier, recv(0), barrier},
+			deadlock: "ranks 0, 1, 2, 3", cycle: "rank 0 waits for rank 2, which waits for rank 0",
+			want: []string{"        not called yet by rank 2\n"},
+		},
+		"one that is not in the barrier runs": {
+			ranks: []func(testing.TB, *comm.Comm) error{barrier, barrier, runs, barrier},
+			want:  []string{"        not called yet by rank 2\n"},
+		},
+		"the root of a broadcast runs": { // the others do not wait for each other
+			ranks: []func(testing.TB, *comm.Comm) error{
+				runs,
+				func(_ testing.TB, w *comm.Comm) error { return comm.Bcast(w, []int{1}, 0) },
+				recv(1),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, log := run(t, len(c.ranks), func(t testing.TB, w *comm.Comm) {
+				if err := c.ranks[w.Rank()](t, w); err != nil {
+					return
+				}
+				assert.Contains(t, name, "returned")
+			}, mpitest.HangAfter(soon))
+			assert.True(t, f.failed)
+			assert.Contains(t, log, "hang: ")
+			for _, want := range c.want {
+				assert.Contains(t, log, want)
+			}
+			if c.deadlock == "" {
+				assert.NotContains(t, log, "a deadlock")
+			} else {
+				assert.Contains(t, log, "\na deadlock: nothing can release "+c.deadlock+"\n")
+			}
+			if c.cycle == "" {
+				assert.NotContains(t, log, "a cycle")
+			} else {
+				assert.Contains(t, log, "\na cycle: "+c.cycle+"\n")
+			}
+		})
+	}
+}
