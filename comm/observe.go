@@ -167,6 +167,11 @@ func (o *observed) Leaks() observe.Leaks {
 		}
 	}
 	slices.Sort(l.Requests)
+	for _, s := range o.comms() {
+		if s != o.job.world.state {
+			l.Comms = append(l.Comms, *s.name.Load())
+		}
+	}
 	for _, a := range o.job.allocs {
 		l.Blocks = append(l.Blocks, int64(a.n)*int64(a.elemBytes))
 	}

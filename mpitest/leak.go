@@ -14,6 +14,9 @@ func (t *rankTB) reportLeaks(l observe.Leaks) {
 		t.report("leak: %s active after the body:\n    %s", count(len(l.Requests), "request is", "requests are"),
 			strings.Join(l.Requests, "\n    "))
 	}
+	if len(l.Comms) > 0 {
+		t.report("leak: %s not freed: %s", count(len(l.Comms), "communicator was", "communicators were"), strings.Join(l.Comms, ", "))
+	}
 	if len(l.Blocks) > 0 {
 		sum := int64(0)
 		for _, n := range l.Blocks {

@@ -16,11 +16,12 @@
 //   - an error of a rank: a panic, or a send that is not finished because nobody receives
 //     it (a synchronous one, or one that is too long to be sent before it is received);
 //   - a hang: no rank has sent, received or completed anything for 30 seconds
-//     ([HangAfter]). The report says which operations are under way at each rank, who
-//     waits for whom, and where the goroutines of each rank are;
+//     ([HangAfter]). The report says which operations are under way at each rank, which of
+//     them its calls wait for, and where the goroutines of each rank are. It names ranks that
+//     are deadlocked: each of their goroutines waits in a call that no rank can end any more;
 //   - a leak: when a rank's body returns, a request that is still active (started and not
-//     waited for, tested to completion or freed) or memory of comm.Alloc that was not
-//     given back; when all have returned, a message that was sent and not received, in a
+//     waited for, tested to completion or freed), memory of comm.Alloc that was not given
+//     back, or a communicator, other than the world, that was not freed; when all have returned, a message that was sent and not received, in a
 //     communicator that was not freed, and a goroutine that is left in the library.
 //
 // Failures that no line of the body reports are at the line that calls Run.

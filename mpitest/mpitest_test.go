@@ -520,6 +520,32 @@ func TestLeakOfMemory(t *testing.T) {
 	assert.Equal(t, "rank 0: leak: 1 block of comm.Alloc, of 400 bytes in all, not given back with comm.FreeAlloc\n", log)
 }
 
+func TestLeakOfCommunicators(t *testing.T) {
+	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
+		kept, err := world.Dup()
+		require.NoError(t, err)
+		color := comm.Undefined // for rank 2, which gets no communicator
+		if world.Rank() < 2 {
+			color = 0
+		}
+		pair, err := world.Split(color, 0)
+		require.NoError(t, err)
+		gone, err := world.Dup()
+		require.NoError(t, err)
+		require.NoError(t, gone.Free())
+		if world.Rank() == 0 {
+			pair.SetName("pair")
+			require.NoError(t, kept.Free())
+		}
+	})
+	assert.True(t, f.failed)
+	assert.ElementsMatch(t, []string{
+		"rank 0: leak: 1 communicator was not freed: pair",
+		"rank 1: leak: 2 communicators were not freed: world/dup, world/split0",
+		"rank 2: leak: 1 communicator was not freed: world/dup",
+	}, strings.Split(strings.TrimSuffix(log, "\n"), "\n"))
+}
+
 func TestLeakOfMessages(t *testing.T) {
 	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
 		half, err := world.Split(world.Rank()%2, 0)
@@ -539,12 +565,20 @@ func TestLeakOfMessages(t *testing.T) {
 		}
 	})
 	assert.True(t, f.failed)
+	// The communicators are leaks too: freed ones would have dropped their messages.
+	begin := strings.Index(log, "rank 1: leak: 13 messages")
+	require.Positive(t, begin, log)
+	assert.ElementsMatch(t, []string{
+		"rank 0: leak: 1 communicator was not freed: half",
+		"rank 1: leak: 1 communicator was not freed: half",
+		"rank 2: leak: 1 communicator was not freed: half",
+	}, strings.Split(strings.TrimSuffix(log[:begin], "\n"), "\n"))
 	assert.Equal(t, "rank 1: leak: 13 messages were sent here and not received:\n"+
 		"    from rank 0, tag 5, 8 bytes\n"+
 		strings.Repeat("    from rank 1, tag 8, 0 bytes\n", 9)+
 		"    and 3 more\n"+
 		"rank 2: leak: 1 message was sent here and not received:\n"+
-		"    from rank 0, tag 7, 2 bytes, in half\n", log)
+		"    from rank 0, tag 7, 2 bytes, in half\n", log[begin:])
 }
 
 // One that is too long to go without its receiver is the sender's error.

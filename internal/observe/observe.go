@@ -111,6 +111,8 @@ type Message struct {
 type Leaks struct {
 	// Requests that are active: each described by what its call was about.
 	Requests []string
+	// Comms are the names of communicators that were not freed.
+	Comms []string
 	// Blocks are the sizes in bytes of what Alloc gave and FreeAlloc has not taken back.
 	Blocks []int64
 }
