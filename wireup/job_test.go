@@ -216,15 +216,20 @@ func TestBarrierOverManyRanksRepeatedly(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: n}, pipePair)
 	j.allOK(t, func(c *Client) error {
 		for round := range rounds {
-			if err := c.Put(fmt.Sprintf("r%d-%d", round, c.Rank()), []byte{byte(round)}); err != nil {
+			value := func(rank int) []byte { return []byte{byte(round), byte(rank)} }
+			if err := c.Put(fmt.Sprintf("r%d-%d", round, c.Rank()), value(c.Rank())); err != nil {
 				return err
 			}
 			if err := c.Barrier(); err != nil {
 				return err
 			}
 			for rank := range n {
-				if _, err := c.Get(fmt.Sprintf("r%d-%d", round, rank)); err != nil {
+				got, err := c.Get(fmt.Sprintf("r%d-%d", round, rank))
+				if err != nil {
 					return err
+				}
+				if want := value(rank); !bytes.Equal(got, want) {
+					return fmt.Errorf("round %d: rank %d gets %v of rank %d, which put %v", round, c.Rank(), got, rank, want)
 				}
 			}
 		}
