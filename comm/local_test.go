@@ -376,13 +376,17 @@ func TestSleepingRankWakes(t *testing.T) {
 		if w.Rank() == 0 {
 			time.Sleep(20 * time.Millisecond) // right whatever it is; long enough to sleep
 			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
-			_, err := comm.Recv(w, []int{1}, 1, 0)
+			got := []int{0}
+			_, err := comm.Recv(w, got, 1, 0)
 			require.NoError(t, err)
+			require.Equal(t, []int{2}, got)
 			return
 		}
-		_, err := comm.Recv(w, []int{1}, 0, 0)
+		got := []int{0}
+		_, err := comm.Recv(w, got, 0, 0)
 		require.NoError(t, err)
-		require.NoError(t, comm.Send(w, []int{1}, 0, 0))
+		require.Equal(t, []int{1}, got)
+		require.NoError(t, comm.Send(w, []int{2}, 0, 0))
 	})
 }
 

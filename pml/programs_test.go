@@ -477,8 +477,8 @@ func (w *program) drain() {
 		for _, pr := range n.probes {
 			pr.r.Cancel()
 			w.check(n.model.cancel(pr.id) && pr.r.State() == request.Complete, "probe %d was not cancelled", pr.id)
-			st, _ := pr.r.Take()
-			w.check(st.Cancelled, "probe %d was not cancelled", pr.id)
+			st, err := pr.r.Take()
+			w.check(err == nil && st.Cancelled, "probe %d was not cancelled: %v", pr.id, err)
 		}
 		n.probes = nil
 	}

@@ -191,7 +191,9 @@ func TestPersistent(t *testing.T) {
 				}
 				r.Cancel() // too late if the message is there
 				if r.State() == request.Complete {
-					if st, _ := r.Take(); st.Cancelled {
+					st, err := r.Take()
+					require.NoError(t, err)
+					if st.Cancelled {
 						start(r)
 					} else {
 						start(r)

@@ -40,7 +40,9 @@ func driveStages(cfg Config, turns, nanosPerTurn int, event func(turn int) bool)
 		}
 		return 0
 	}})
-	_ = e.Wait(context.Background(), w)
+	if err := e.Wait(context.Background(), w); err != nil {
+		panic(err)
+	}
 	return seen
 }
 

@@ -422,7 +422,9 @@ func TestAllocations(t *testing.T) {
 		{"GetStatus and Free", func() {
 			h := activate()
 			for done := false; !done; {
-				_, done, _ = h.GetStatus()
+				var err error
+				_, done, err = h.GetStatus()
+				check(err)
 			}
 			check(h.Free())
 		}},
@@ -457,7 +459,9 @@ func TestAllocations(t *testing.T) {
 				reqs[i] = activate()
 			}
 			for i, flag := 0, false; !flag || i != Undefined; {
-				i, _, flag, _ = TestAny(reqs[:]...)
+				var err error
+				i, _, flag, err = TestAny(reqs[:]...)
+				check(err)
 			}
 		}},
 		{"WaitSome of 8", func() {
@@ -465,7 +469,9 @@ func TestAllocations(t *testing.T) {
 				reqs[i] = activate()
 			}
 			for i := 0; i != Undefined; {
-				i, _ = WaitSome(reqs[:], indices[:], sts[:])
+				var err error
+				i, err = WaitSome(reqs[:], indices[:], sts[:])
+				check(err)
 			}
 		}},
 		{"TestSome of 8", func() {
@@ -473,7 +479,9 @@ func TestAllocations(t *testing.T) {
 				reqs[i] = activate()
 			}
 			for i := 0; i != Undefined; {
-				i, _ = TestSome(reqs[:], indices[:], sts[:])
+				var err error
+				i, err = TestSome(reqs[:], indices[:], sts[:])
+				check(err)
 			}
 		}},
 		{"TestAll of 8", func() {
@@ -481,7 +489,9 @@ func TestAllocations(t *testing.T) {
 				reqs[i] = activate()
 			}
 			for flag := false; !flag; {
-				flag, _ = TestAll(reqs[:], sts[:])
+				var err error
+				flag, err = TestAll(reqs[:], sts[:])
+				check(err)
 			}
 		}},
 	} {

@@ -359,11 +359,17 @@ func TestOrderOfCompletion(t *testing.T) {
 	}
 	for n, want := range order {
 		var i int
+		var st Status
+		var err error
 		if n%2 == 0 {
-			i, _, _ = WaitAny(reqs...)
+			i, st, err = WaitAny(reqs...)
 		} else {
-			i, _, _, _ = TestAny(reqs...)
+			var flag bool
+			i, st, flag, err = TestAny(reqs...)
+			assert.True(t, flag)
 		}
+		assert.NoError(t, err)
+		assert.Equal(t, message, st)
 		assert.Equal(t, want, i)
 	}
 }

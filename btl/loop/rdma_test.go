@@ -179,6 +179,7 @@ func TestReleaseRacesWithPut(t *testing.T) {
 			require.NoError(t, err)
 			var wg sync.WaitGroup
 			started := make(chan struct{})
+			written := 0
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
@@ -186,14 +187,16 @@ func TestReleaseRacesWithPut(t *testing.T) {
 				op := &btl.Op{Payload: src, Local: local, Remote: key, Done: func(_ *btl.Op, err error) {
 					if err != nil {
 						failed++
-					}
-				}}
-				for i := 0; ep.State() == btl.Up && failed < 100; i++ {
-					_ = ep.(btl.Putter).Put(op) // until it fails
-					if i == 10 {
+					} else if written++; written == 10 {
 						close(started)
 					}
+				}}
+				for ep.State() == btl.Up && failed < 100 {
+					_ = ep.(btl.Putter).Put(op) // until it fails
 					from.Progress()
+				}
+				if written < 10 {
+					close(started) // the test fails
 				}
 			}()
 			<-started
@@ -212,6 +215,7 @@ func TestReleaseRacesWithPut(t *testing.T) {
 			clear(dst)
 			runtime.Gosched()
 			wg.Wait()
+			require.GreaterOrEqual(t, written, 10, "writes before the %s", how)
 			require.Equal(t, make([]byte, len(dst)), dst)
 			require.NoError(t, from.Close())
 			require.NoError(t, to.Close())

@@ -82,7 +82,7 @@ func TestWokenByAnotherProcess(t *testing.T) {
 		var card []byte
 		c.ask(t, &card)
 		waitFor(t, eng, j, wakes)
-		t.Logf("slept %d times", eng.Counters().Sleeps)
+		require.NotZero(t, eng.Counters().Sleeps)
 		eng.Unlock()
 		c.kill()
 	}
