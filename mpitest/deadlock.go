@@ -25,8 +25,8 @@ func (v *view) progress() uint64 {
 	return v.Progress
 }
 
-// isBusy reports whether a goroutine of a rank may do something of its own: unless each is in one of
-// the calls that are known to wait, it may.
+// isBusy reports whether some goroutine of a rank may do something of its own. None may only if each
+// is in one of the calls that are known to wait.
 func isBusy(stacks []stack, rank, waits int) bool {
 	waiting := 0
 	for _, s := range stacks {

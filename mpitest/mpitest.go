@@ -21,8 +21,9 @@
 //     are deadlocked: each of their goroutines waits in a call that no rank can end any more;
 //   - a leak: when a rank's body returns, a request that is still active (started and not
 //     waited for, tested to completion or freed), memory of comm.Alloc that was not given
-//     back, or a communicator, other than the world, that was not freed; when all have returned, a message that was sent and not received, in a
-//     communicator that was not freed, and a goroutine that is left in the library.
+//     back, or a communicator, other than the world, that was not freed; when all have
+//     returned, a message that was sent and not received, in a communicator that was not
+//     freed, and a goroutine that is left in the library.
 //
 // Failures that no line of the body reports are at the line that calls Run.
 package mpitest

@@ -65,8 +65,8 @@ func (p *PML) Rails() []RailStatus {
 	return out
 }
 
-// mayFail reports whether what waits for a rank of the job, or for any rank of the context, may fail
-// because all rails there are down.
+// mayFail reports whether what waits for a rank of the job, or for any rank of the context, may
+// fail because all rails there are down.
 func (c *Context) mayFail(world int) bool {
 	if world != request.AnySource {
 		pr := c.p.peers[world]

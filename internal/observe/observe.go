@@ -44,8 +44,8 @@ type Snapshot struct {
 	Ended bool
 	// Pending lists what is under way.
 	Pending []Pending
-	// Waits are the calls that wait for some of that. Others, that have not waited for long or that wait
-	// for what is no operation, are not among them.
+	// Waits are the calls that wait for some of that. Calls that wait for something else are not
+	// among them.
 	Waits []Wait
 	// Collectives says where the rank stands in each communicator that is not freed.
 	Collectives []Collective
@@ -53,13 +53,13 @@ type Snapshot struct {
 
 // Wait is a call that waits.
 type Wait struct {
-	// Ops are what it waits for, as indices into Pending, and Need is how many of them have to complete.
+	// Ops are what it waits for, as indices into Pending. Need is how many of them have to complete.
 	Ops  []int
 	Need int
 	// MayGiveUp says that it may end without that, since it has a context that may.
 	MayGiveUp bool
-	// Collective, if not nil, says that it is one that no rank leaves before all of Members, ranks in the
-	// job, have called it.
+	// Collective, if not nil, is one that no rank leaves before all of Members, which are ranks in
+	// the job, have called it.
 	Collective *Collective
 	Members    []int
 }
@@ -92,8 +92,8 @@ type Pending struct {
 	Bytes      int64
 	Phase      string // of the protocol
 	Collective bool
-	// By are the ranks in the job any of which may, by a call, let it complete. It is empty if it completes
-	// or fails without.
+	// By are the ranks in the job any of which may, by a call, let it complete. It is empty if it
+	// completes or fails without.
 	By []int
 	// Comm is the communicator, if it is not the world.
 	Comm string
