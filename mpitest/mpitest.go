@@ -18,7 +18,8 @@
 //   - a hang: no rank has sent, received or completed anything for 30 seconds
 //     ([HangAfter]). The report says which operations are under way at each rank, which of
 //     them its calls wait for, and where the goroutines of each rank are. It names ranks that
-//     are deadlocked: each of their goroutines waits in a call that no rank can end any more;
+//     are deadlocked: each of their goroutines waits in a call that no rank can end any more.
+//     Goroutines that were not started from the body of a rank are not looked at;
 //   - a leak: when a rank's body returns, a request that is still active (started and not
 //     waited for, tested to completion or freed), memory of comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed; when all have
