@@ -60,61 +60,76 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 	}
 }
 
-// split makes communicators of c's ranks. Every rank proposes a context id, and each new
-// communicator takes that of its rank 0, who alone knows that it is not in use.
+// split makes communicators of c's ranks. Every rank proposes a context id, and each new communicator
+// takes that of its rank 0, who alone knows that it is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
-	all, err := c.gatherMembers(&me, op)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.enterFreed(); err != nil {
-		return nil, c.fail(op, none, none, err)
-	}
-	defer c.leave()
-	if me.color == Undefined {
-		return nil, nil
-	}
-	var members []splitMember
-	for r := range c.group {
-		m := decodeSplitMember(all[r*splitMemberBytes:], r)
-		if m.color == me.color && (!me.byHost || m.host == me.host) {
-			members = append(members, m)
-		}
-	}
-	slices.SortStableFunc(members, func(a, b splitMember) int { return cmp.Compare(a.key, b.key) })
-	group, rank := make([]int, len(members)), 0
-	for r, m := range members {
-		group[r] = c.group[m.rank]
-		if m.rank == c.rank {
-			rank = r
-		}
-	}
-	id := members[0].id
-	if err := c.job.pml.CheckNewContext(id, group[0]); err != nil {
-		return nil, c.fail(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
-	}
-	pmlGroup := c.members
-	if !slices.Equal(group, c.group) {
-		pmlGroup = pml.NewGroup(group)
-	}
-	return c.job.newComm(id, derivedName(c.Name(), suffix), group, pmlGroup, rank), nil
-}
-
-// gatherMembers completes me, and tells every rank what all are, encoded.
-func (c *Comm) gatherMembers(me *splitMember, op string) ([]byte, error) {
 	s, err := c.begin(op, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer s.leave()
+	all, err := s.gatherMembers(c, me)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.makeComm(all, me, suffix)
+	if err != nil {
+		return nil, s.Describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+	}
+	return made, nil
+}
+
+// gatherMembers tells every rank what all are. It fills in what of me the caller does not choose.
+func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
 	s.bare = true
-	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
-	all := make([]byte, len(c.group)*splitMemberBytes)
-	s.allgather(me.encode(), all)
-	return all, s.run(c)
+	me.id, me.host = s.job.pml.NewContextID(), s.job.hostKey
+	b := make([]byte, len(s.group)*splitMemberBytes)
+	s.allgather(me.encode(), b)
+	if err := s.run(c); err != nil {
+		return nil, err
+	}
+	all := make([]splitMember, len(s.group))
+	for r := range all {
+		all[r] = decodeSplitMember(b[r*splitMemberBytes:], r)
+	}
+	return all, nil
+}
+
+// makeComm makes the communicator of this rank, given what all are; nil if it has none.
+func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*Comm, error) {
+	p := s.job.pml
+	var members []splitMember
+	for _, m := range all {
+		if m.id == pml.NoContext {
+			return nil, p.CheckNewContext(m.id, s.group[m.rank]) // at every rank alike
+		}
+		if m.color == me.color && (!me.byHost || m.host == s.job.hostKey) {
+			members = append(members, m)
+		}
+	}
+	if me.color == Undefined {
+		return nil, nil
+	}
+	slices.SortStableFunc(members, func(a, b splitMember) int { return cmp.Compare(a.key, b.key) })
+	group, rank := make([]int, len(members)), 0
+	for r, m := range members {
+		group[r] = s.group[m.rank]
+		if m.rank == s.rank {
+			rank = r
+		}
+	}
+	id := members[0].id
+	if err := p.CheckNewContext(id, group[0]); err != nil {
+		return nil, err
+	}
+	pmlGroup := s.members
+	if !slices.Equal(group, s.group) {
+		pmlGroup = pml.NewGroup(group)
+	}
+	return s.job.newComm(id, derivedName(*s.name.Load(), suffix), group, pmlGroup, rank), nil
 }
 
 // derivedName is the first name of a communicator made from one named parent.

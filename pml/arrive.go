@@ -310,7 +310,7 @@ type stray struct {
 }
 
 func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
-	if p.graves.has(in.context) {
+	if p.recentlyFreed.has(in.context) {
 		if isOfRound(in.kind) {
 			p.ofLateRound(pr, in)
 			return nil

@@ -134,15 +134,6 @@ func TestMessagesForARemovedContext(t *testing.T) {
 	require.Zero(t, b.Stats().UnexpectedBytes)
 	require.Empty(t, b.strays)
 	require.Zero(t, a.Busy()+b.Busy())
-
-	// The same id, much later, is another communicator.
-	c1 = b.AddContext(id, c[1].group, 1, testCaller{})
-	a.Isend(c0, pattern(10, 2), 1, 1, Standard, "send").Abandon()
-	w.settle()
-	out := make([]byte, 10)
-	_, err = b.Irecv(c1, out, 1, 0, 1, "recv").Take()
-	require.NoError(t, err)
-	require.Equal(t, pattern(10, 2), out)
 }
 
 // TestManyContexts: 100,000 in a row leave nothing behind.
@@ -157,31 +148,37 @@ func TestManyContexts(t *testing.T) {
 		p.RemoveContext(p.AddContext(id, c[0].group, 0, testCaller{}))
 	}
 	require.Len(t, p.contexts, 1)
-	require.LessOrEqual(t, len(p.graves.ids), maxGraves)
-	require.LessOrEqual(t, len(p.graves.oldest), maxGraves)
+	require.LessOrEqual(t, len(p.recentlyFreed.ids), maxRecentlyFreed)
+	require.LessOrEqual(t, len(p.recentlyFreed.oldest), maxRecentlyFreed)
 }
 
-// TestContextIDsAreRecycled: the counter goes round, past what is in use.
-func TestContextIDsAreRecycled(t *testing.T) {
-	for rank, want := range map[int][]ContextID{
-		0: {1<<28 - 2, 4, 6},                                    // 0 is the world, 2 in use
-		3: {3<<28 | (1<<28 - 2), 3 << 28, 3<<28 | 4},            // 2 in use
-		9: {9<<28 | (1<<28 - 2), 9 << 28, 9<<28 | 2, 9<<28 | 4}, // nothing in use
+// TestContextIDsAreNeverReused: the counter takes all the bits that the number of ranks leaves, and ends.
+func TestContextIDsAreNeverReused(t *testing.T) {
+	for _, f := range []struct {
+		size, rank  int
+		first, last ContextID
+	}{
+		{1, 0, 2, 1<<48 - 2},
+		{2, 0, 2, 1<<47 - 2},
+		{2, 1, 1<<47 | 2, 1<<48 - 2},
+		{3, 2, 2<<46 | 2, 3<<46 - 2},
+		{1024, 1023, 1023<<38 | 2, 1<<48 - 2},
+		{1025, 1024, 1024<<37 | 2, 1025<<37 - 2},
 	} {
-		p := New(Config{Rank: rank, Size: 10})
-		g := NewGroup([]int{0})
-		p.AddContext(WorldContext, g, 0, testCaller{})
-		if rank < 9 {
-			p.AddContext((ContextID(rank)<<28 | 2).Collective(), g, 0, testCaller{})
-		}
-		p.nextID = 1<<27 - 2
-		for _, id := range want {
-			require.Equal(t, id, p.NewContextID(), "rank %d", rank)
+		p := New(Config{Rank: f.rank, Size: f.size})
+		require.Equal(t, f.first, p.NewContextID(), "rank %d of %d", f.rank, f.size)
+		p.lastID = 1<<counterBits(f.size) - 2
+		id := p.NewContextID()
+		require.Equal(t, f.last, id, "rank %d of %d", f.rank, f.size)
+		require.NoError(t, p.CheckNewContext(id, f.rank))
+		for range 2 {
+			require.Equal(t, NoContext, p.NewContextID(), "rank %d of %d", f.rank, f.size)
 		}
 	}
+	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all of its 70368744177663")
 }
 
-// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and not in use.
+// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and was never used.
 func TestCheckNewContext(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
@@ -191,17 +188,23 @@ func TestCheckNewContext(t *testing.T) {
 	p.AddContext(used, c[0].group, 0, testCaller{})
 	twin := w.pmls[1].NewContextID()
 	p.AddContext(twin.Collective(), c[0].group, 0, testCaller{})
+	freed := w.pmls[1].NewContextID()
+	p.RemoveContext(p.AddContext(freed, c[0].group, 0, testCaller{}))
+	freedTwin := w.pmls[1].NewContextID()
+	p.RemoveContext(p.AddContext(freedTwin.Collective(), c[0].group, 0, testCaller{}))
 	for _, bad := range []struct {
 		id    ContextID
 		maker int
 		why   string
 	}{
-		{id, 2, "0x10000002: not of rank 2"},
-		{id | 1<<48, 1, "0x1000010000002: not of rank 1"},
-		{id.Collective(), 1, "0x10000003 of rank 1: for collectives"},
+		{id, 2, "0x400000000002: not of rank 2"},
+		{id | 1<<48, 1, "0x1400000000002: not of rank 1"},
+		{id.Collective(), 1, "0x400000000003 of rank 1: for collectives"},
 		{WorldContext, 0, "0x0 of rank 0: in use"},
-		{used, 1, "0x10000004 of rank 1: in use"},
-		{twin, 1, "0x10000006 of rank 1: in use"},
+		{used, 1, "0x400000000004 of rank 1: in use"},
+		{twin, 1, "0x400000000006 of rank 1: in use"},
+		{freed, 1, "0x400000000008 of rank 1: used before"},
+		{freedTwin, 1, "0x40000000000a of rank 1: used before"},
 	} {
 		require.EqualError(t, p.CheckNewContext(bad.id, bad.maker), "invalid context id "+bad.why)
 	}

@@ -13,7 +13,7 @@ import (
 // wherever that has to be kept; one that uses it up is not.
 func TestWindowIsEnforced(t *testing.T) {
 	const window = 10_000
-	parked := ContextID(1<<contextCounterBits | 2)
+	parked := ContextID(1<<(counterBits(2)+1) | 2)
 	head := func(h matchHdr) []byte { return matchOf(h) }
 	rndv := func(length int64, data ...byte) func(matchHdr) []byte {
 		return func(h matchHdr) []byte { return rndvOf(rndvHdr{matchHdr: h, length: length, send: 1}, data...) }

@@ -140,8 +140,9 @@ type PML struct {
 	contexts map[ContextID]*Context
 	recent   [16]*Context // by the low bits of the id
 	strays   map[ContextID][]stray
-	graves   graves
-	nextID   uint64
+	lastID   uint64 // the counter of the last id from NewContextID
+
+	recentlyFreed recentlyFreed
 
 	sends handleTable[SendRequest]
 	recvs handleTable[RecvRequest]
