@@ -62,6 +62,10 @@ func (e *spoiledError) Error() string {
 	switch e.why() {
 	case pml.Over:
 		return fmt.Sprintf("rank %d has done with this %s, and sends nothing more: the arguments differ", e.cause.Rank, e.call)
+	case pml.Freed:
+		return fmt.Sprintf("rank %d has freed the communicator, without this %s", e.cause.Rank, e.call)
+	case pml.Finalized:
+		return fmt.Sprintf("rank %d is in Finalize, without this %s", e.cause.Rank, e.call)
 	case pml.Unwanted:
 		return fmt.Sprintf("rank %d has done with this %s without what this rank sends it: the arguments differ", e.cause.Rank, e.call)
 	}
@@ -89,7 +93,7 @@ func (e *spoiledError) Is(target error) bool {
 	case ErrCount:
 		return e.why() == pml.Lengths
 	case ErrProcFailed:
-		return e.cause.Why == pml.Lost
+		return e.cause.Why == pml.Lost || e.cause.Why == pml.Finalized
 	case ErrRoot:
 		return theirs != nil && theirs.Call == ours.Call && theirs.Root != ours.Root
 	}

@@ -101,8 +101,8 @@ func (j *job) stop(cause error) {
 // ranks are in Finalize, sends that nobody receives are given up and reported
 // (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable), also if
 // the call of Send had returned before. Then the ranks disconnect. Another rank that does not come, because it waits
-// for a message of this one or for this one to receive, gets ErrProcFailed for that, a second
-// after this call. Every later use of any communicator or active request is ErrFinalized. When
+// for a message of this one or for this one to receive, gets ErrProcFailed for that, within a
+// second of this call. Every later use of any communicator or active request is ErrFinalized. When
 // a rank has failed Finalize does not wait for it, and returns an error.
 //
 // Deferred, as in defer world.Finalize(), it does not leave the other ranks waiting for one that

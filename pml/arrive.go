@@ -311,11 +311,7 @@ type stray struct {
 
 func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
 	if p.recentlyFreed.has(in.context) {
-		if isOfRound(in.kind) {
-			p.ofLateRound(pr, in)
-			return nil
-		}
-		p.discard(pr, &in.announcement, len(data), true)
+		p.decline(pr, in, len(data))
 		return nil
 	}
 	if err := p.keep(pr, in.kind, len(data)); err != nil {
@@ -323,6 +319,16 @@ func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
 	}
 	p.strays[in.context] = append(p.strays[in.context], stray{pr, *in, slices.Clone(data)})
 	return nil
+}
+
+// decline answers a fragment for a communicator that this rank has freed.
+func (p *PML) decline(pr *peer, in *incoming, bytes int) {
+	switch {
+	case isMessage(in.kind):
+		p.discard(pr, &in.announcement, bytes, true)
+	case in.kind == tagAsk:
+		p.sendSpoil(pr, in.context, int(in.tag), &SpoiledError{Why: Freed})
+	}
 }
 
 func (p *PML) adoptStrays(c *Context) {

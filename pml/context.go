@@ -183,10 +183,12 @@ func (p *PML) addContext(c *Context) *Context {
 
 // RemoveContext forgets a matching space once no receive is posted in it any more, and
 // no persistent one could be. Messages that nobody has received are then dropped, and so are
-// those that still come. Who waits for them to be received is told that they never will be.
+// those that still come. Who waits for them to be received is told that they never will be, and so is
+// a rank that has asked for a collective to which this rank has not come.
 func (p *PML) RemoveContext(c *Context) {
 	c.removed = true
 	c.failProbes(request.ErrRequest)
+	p.declineAsks(c, Freed)
 	c.settle()
 }
 

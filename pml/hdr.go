@@ -22,7 +22,7 @@ const Version = 3
 //	RNDVRESTARTNOTIFY 24  send handle 8, zero 4, sequence 4, receive handle 8
 //	RNDVRESTARTACK   40   as ACK
 //	RNDVRESTARTNACK  24   as RNDVRESTARTNOTIFY
-//	SPOIL            24   as MATCH, then rank 4, why 1, zero 3
+//	SPOIL            24   as MATCH, then rank 4 (not looked at in an answer to one rank), why 1, zero 3
 //	ASK              48   as MATCH, then signature 32
 //	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
 //

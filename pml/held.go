@@ -44,16 +44,6 @@ func (q *sendQueue) remove(isSo func(s *SendRequest) bool) {
 	}
 }
 
-// has reports whether a send in a context under a tag is in the queue.
-func (q *sendQueue) has(c *Context, tag int) bool {
-	for s := q.head; s != nil; s = s.behind {
-		if s.ctx == c && s.tag == tag {
-			return true
-		}
-	}
-	return false
-}
-
 // hold has a send wait until the peer has room for its announcement, and all that is sent to the
 // peer later wait behind it.
 func (pr *peer) hold(s *SendRequest) {

@@ -199,8 +199,14 @@ func (p *PML) loseDrained(pr *peer) {
 }
 
 // Leave says that all ranks are about to close: what ends because a peer does so first, ends with
-// cause, as what Close ends.
-func (p *PML) Leave(cause error) { p.leaving = cause }
+// cause, as what Close ends. This rank comes to no further collective, and answers the ranks that have
+// asked for one.
+func (p *PML) Leave(cause error) {
+	p.leaving = cause
+	for _, c := range p.sortedContexts() {
+		p.declineAsks(c, Finalized)
+	}
+}
 
 // causeOf is what a rail's error means to the operations that it ends.
 func causeOf(err error) error {

@@ -34,7 +34,8 @@
 //	protocol.go  which protocol a message takes
 //	stripes.go   the pieces of a long message, and who carries them
 //	memory.go    registered memory
-//	spoil.go     collectives that a rank has given up, and who waits for whom in one
+//	spoil.go     collectives that a rank has given up
+//	ask.go       ranks that wait for each other in collectives that do not belong together
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
 //	repel.go     peers that were lost, and do not know it
 //	health.go    how well rails are, and how they come back

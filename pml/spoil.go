@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,15 +21,6 @@ import (
 // whose message is arriving already ends as ever, when it is here: until then its buffer is not
 // the user's. A SPOIL is numbered as messages are: it does not overtake what was sent before it, it is kept for
 // a communicator that is still being made, and whatever resends messages resends it.
-//
-// Ranks whose calls do not belong together may also wait for each other without any of them
-// noticing: two that each take the other for the root of a broadcast both receive, and nothing is sent. So a rank
-// that is about to fall asleep for the second time without having received anything asks each rank that it waits
-// for, once a round, by an ASK with the signature of its call. If that rank is in the round
-// with another signature, it spoils it; if it has done with the round, it answers that; else it keeps
-// the question until it comes to the round. If all those who wait for each other have the same signature, they follow one
-// schedule, in which nobody waits in a circle; so each wait that would have no end has somebody
-// in it who is asked and knows better.
 //
 // A round is over at a rank once it has gone on to the next one. Nothing of it is remembered: that its tag is lower
 // says all, since nobody will receive anything under it again. Messages for it that are here, or still
@@ -83,6 +73,10 @@ const (
 	Unwanted
 	// Over: the round was finished there, and nothing more is sent.
 	Over
+	// Freed: the communicator was freed there.
+	Freed
+	// Finalized: the rank is in Finalize.
+	Finalized
 )
 
 var whyNames = [...]string{
@@ -94,6 +88,9 @@ var whyNames = [...]string{
 	Unfit:    "the communicator is unfit there",
 	Unwanted: "it was finished there without a message for it",
 	Over:     "it was finished there before",
+
+	Freed:     "the communicator was freed there",
+	Finalized: "it has called Finalize",
 }
 
 func (w Why) String() string {
@@ -103,7 +100,15 @@ func (w Why) String() string {
 	return fmt.Sprintf("reason %d", uint8(w))
 }
 
-func (w Why) known() bool { return w >= Failed && w <= Over }
+func (w Why) known() bool { return w >= Failed && w <= Finalized }
+
+// isGivenUp reports whether the sender of a SPOIL has given the round up. Any other SPOIL is an answer to
+// one rank, and says what the round is to its sender.
+func (w Why) isGivenUp() bool { return w <= Unfit }
+
+// isDone reports whether the sender of a SPOIL sends and receives nothing more in the round. That
+// matters only to a rank that still waits for it.
+func (w Why) isDone() bool { return w >= Over && w <= Finalized }
 
 // SpoiledError is what the receives of a dead round end with.
 type SpoiledError struct {
@@ -133,12 +138,6 @@ type deadRound struct {
 	first, last int
 	err         *SpoiledError
 	told        bool // to all, by this rank
-}
-
-type ask struct {
-	rank int
-	tag  int
-	sign Signature
 }
 
 // AddCollectiveContext is AddContext of a context for collectives. The first round has tag 0.
@@ -208,8 +207,8 @@ func (r *rounds) cause(tag int) error {
 	return nil
 }
 
-// Enter begins the round now. Its error, a *SpoiledError, says that there is no use in that; the caller spoils
-// it then.
+// Enter begins the round now. Its error, a *SpoiledError, says that there is no use in that; the caller
+// spoils it then.
 func (p *PML) Enter(c *Context) error {
 	if len(c.rounds.asks)|len(c.rounds.dead) == 0 {
 		return nil
@@ -243,16 +242,21 @@ func (p *PML) spoil(c *Context, err *SpoiledError) {
 		d.told = true
 	}
 	tell := *d.err
-	if tell.Why == Over || tell.Why == Unwanted {
+	switch tell.Why {
+	case Over, Unwanted:
 		tell.Why = Differs
+	case Freed:
+		tell.Why = Unfit
+	case Finalized:
+		tell.Why, tell.Rank = Lost, c.rank
 	}
 	if tell.Theirs != nil {
 		tell.Rank = c.rank // who has noticed
 	}
 	dead := d.err
-	for rank := range c.group.Size() {
+	for rank, world := range c.group.world {
 		if rank != c.rank {
-			p.sendSpoil(p.peer(c.group.World(rank)), c.id, tag, &tell)
+			p.sendSpoil(p.peer(world), c.id, tag, &tell)
 		}
 	}
 	// After that, so that whoever learns that its message is not wanted knows why.
@@ -296,7 +300,7 @@ func (p *PML) tidy(c *Context, over int) {
 	r.dead = slices.DeleteFunc(r.dead, func(d deadRound) bool { return r.ahead(d.last) < 0 })
 	key := keyOf(request.AnySource, over)
 	for m := c.unexpected.oldest(key); m != nil; m = c.unexpected.oldest(key) {
-		p.sendSpoil(p.peer(m.source), c.id, over, &SpoiledError{Rank: c.rank, Why: Unwanted})
+		p.answerRound(c, p.peer(m.source), over, Unwanted)
 		c.refuse(m)
 	}
 }
@@ -307,7 +311,7 @@ func (p *PML) turnAway(c *Context, pr *peer, in *incoming, bytes int) error {
 		return fmt.Errorf("%w: tag %d of a collective", errMalformed, in.tag)
 	}
 	if c.rounds.ahead(int(in.tag)) < 0 {
-		p.sendSpoil(pr, c.id, int(in.tag), &SpoiledError{Rank: c.rank, Why: Unwanted})
+		p.answerRound(c, pr, int(in.tag), Unwanted)
 	}
 	p.discard(pr, &in.announcement, bytes, false)
 	return nil
@@ -338,10 +342,13 @@ func (p *PML) ofRound(c *Context, pr *peer, in *incoming, data []byte) error {
 	if err := h.decode(data); err != nil {
 		return err
 	}
-	if h.rank >= c.group.Size() {
+	switch {
+	case h.rank >= c.group.Size():
 		return fmt.Errorf("%w: given up by rank %d of %d", errMalformed, h.rank, c.group.Size())
+	case !h.why.isGivenUp():
+		h.rank = rank
 	}
-	if r.ahead(tag) < 0 || h.why == Over && !p.stillAwaits(c, pr, tag) {
+	if r.ahead(tag) < 0 || h.why.isDone() && !p.stillAwaits(c, pr, tag) {
 		return nil
 	}
 	if d, isNew := r.kill(tag, &SpoiledError{Rank: h.rank, Why: h.why}); isNew {
@@ -350,120 +357,9 @@ func (p *PML) ofRound(c *Context, pr *peer, in *incoming, data []byte) error {
 	return nil
 }
 
-// stillAwaits reports whether a message of the peer is missing, or one to it is held. If not, what the
-// peer was asked is not so any more, and it may be asked again.
-func (p *PML) stillAwaits(c *Context, pr *peer, tag int) bool {
-	r := c.rounds
-	if r.now == tag && (c.posted.table.first(keyOf(pr.rank, tag)) != nil || pr.held.has(c, tag)) {
-		return true
-	}
-	r.asked = slices.DeleteFunc(r.asked, func(world int) bool { return world == pr.rank })
-	return false
-}
-
-// ofLateRound takes one for a communicator that is gone.
-func (p *PML) ofLateRound(pr *peer, in *incoming) {
-	if in.kind == tagAsk {
-		p.sendSpoil(pr, in.context, int(in.tag), &SpoiledError{Why: Over})
-	}
-}
-
-// wasAsked answers an ASK, or keeps it.
-func (p *PML) wasAsked(c *Context, pr *peer, a ask) {
-	r := c.rounds
-	switch ahead := r.ahead(a.tag); {
-	case ahead < 0:
-		p.sendSpoil(pr, c.id, a.tag, &SpoiledError{Rank: c.rank, Why: Over})
-		return
-	case ahead == 0:
-		if ours, in := r.collective.Signature(); in {
-			p.compare(c, a, ours)
-			return
-		}
-	}
-	if i := slices.IndexFunc(r.asks, func(old ask) bool { return old.rank == a.rank }); i >= 0 {
-		r.asks[i] = a
-	} else {
-		r.asks = append(r.asks, a)
-	}
-}
-
-// answerAsks compares this rank's call with those of whoever has asked before it came.
-func (p *PML) answerAsks(c *Context) {
-	r := c.rounds
-	ours, _ := r.collective.Signature()
-	for _, a := range r.asks {
-		if a.tag == r.now {
-			p.compare(c, a, ours)
-		}
-	}
-	r.asks = slices.DeleteFunc(r.asks, func(a ask) bool { return r.ahead(a.tag) <= 0 })
-}
-
-// compare spoils the round now if another rank, which is in it, has made another call.
-func (p *PML) compare(c *Context, a ask, ours Signature) {
-	if a.sign == ours {
-		return
-	}
-	why := Differs
-	if a.sign.Call == ours.Call && a.sign.Root == ours.Root {
-		why = Lengths
-	}
-	p.spoil(c, &SpoiledError{Rank: a.rank, Why: why, Theirs: &a.sign, Ours: &ours})
-}
-
-// patienceTurns is how many turns a rank that does not sleep takes for idle.
-const patienceTurns = 1 << 18
-
-// wonder is called when the rank is about to sleep. Whom it waits for in a round, without having
-// received anything since it was about to sleep before, it asks.
-func (p *PML) wonder() {
-	p.patience = patienceTurns
-	var stuck []*Context
-	for _, c := range p.contexts {
-		r := c.rounds
-		if r == nil {
-			continue
-		}
-		if _, in := r.collective.Signature(); !in {
-			continue
-		}
-		if r.idleIn == r.now && r.idleReceived == p.stats.Received {
-			stuck = append(stuck, c)
-		}
-		r.idleIn, r.idleReceived = r.now, p.stats.Received
-	}
-	slices.SortFunc(stuck, func(a, b *Context) int { return cmp.Compare(a.id, b.id) })
-	for _, c := range stuck {
-		p.askAround(c)
-	}
-}
-
-// askAround asks each rank that this one waits for, once a round.
-func (p *PML) askAround(c *Context) {
-	r := c.rounds
-	var awaited []int
-	for _, recv := range c.posted.inOrder() {
-		if recv.tag == r.now {
-			awaited = append(awaited, recv.world)
-		}
-	}
-	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.tag == r.now && (s.state == sendAnnounced || s.state == sendHeld) {
-			awaited = append(awaited, s.peer.rank)
-		}
-	})
-	ours, _ := r.collective.Signature()
-	for _, world := range awaited {
-		if world == p.cfg.Rank || slices.Contains(r.asked, world) {
-			continue
-		}
-		r.asked = append(r.asked, world)
-		h := signHdr{sign: ours}
-		op := p.noticeOp(p.peer(world), tagAsk, askBytes, c.id, r.now)
-		h.encode(op.Hdr[matchBytes:])
-		p.send(p.peer(world), op)
-	}
+// answerRound tells one rank what a round is to this one.
+func (p *PML) answerRound(c *Context, pr *peer, tag int, why Why) {
+	p.sendSpoil(pr, c.id, tag, &SpoiledError{Rank: c.rank, Why: why})
 }
 
 // sendSpoil tells one rank, unless the whole job has ended, which says why itself.
@@ -493,7 +389,9 @@ const (
 )
 
 // spoilHdr is what follows the MATCH header in a SPOIL. The rank is that of the context that gave up first,
-// as far as the sender knows, so that all ranks name the same one.
+// as far as the sender knows, so that all ranks name the same one. An answer to one rank is about its
+// sender, and its rank is not looked at: for a communicator that it has freed the sender does not
+// know it.
 type spoilHdr struct {
 	rank int
 	why  Why
@@ -511,29 +409,6 @@ func (h *spoilHdr) decode(b []byte) error {
 	h.rank, h.why = int(uint32(v)), Why(v>>32)
 	if !h.why.known() || v>>40 != 0 || h.rank > math.MaxInt32 {
 		return fmt.Errorf("%w: spoil %#x", errMalformed, v)
-	}
-	return nil
-}
-
-// signHdr is what follows it in an ASK.
-type signHdr struct{ sign Signature }
-
-func (h *signHdr) encode(b []byte) {
-	binary.LittleEndian.PutUint64(b, h.sign.Call)
-	binary.LittleEndian.PutUint64(b[8:], uint64(h.sign.Root))
-	binary.LittleEndian.PutUint64(b[16:], h.sign.Bytes)
-	binary.LittleEndian.PutUint64(b[24:], h.sign.Kind)
-}
-
-func (h *signHdr) decode(b []byte) error {
-	if len(b) != askBytes-matchBytes {
-		return fmt.Errorf("%w: ask of %d bytes", errMalformed, matchBytes+len(b))
-	}
-	h.sign = Signature{
-		Call:  binary.LittleEndian.Uint64(b),
-		Root:  int64(binary.LittleEndian.Uint64(b[8:])),
-		Bytes: binary.LittleEndian.Uint64(b[16:]),
-		Kind:  binary.LittleEndian.Uint64(b[24:]),
 	}
 	return nil
 }

@@ -334,11 +334,87 @@ func TestAskOfWhatIsOver(t *testing.T) {
 				require.NoError(t, w.pmls[1].Spoiled(c[1]))
 				require.Empty(t, c[1].rounds.asked, "it may be asked for more")
 			} else {
-				requireSpoiled(t, r, 0, Over)
+				why := Over
+				if removed {
+					why = Freed
+				}
+				requireSpoiled(t, r, 0, why)
 			}
 			requireClean(t, w)
 		}
 	}
+}
+
+// TestAskIsAnsweredAtTheEnd: a rank that has kept the question of another one answers when it frees the
+// communicator or begins to finalize, and so does one that is asked after that.
+func TestAskIsAnsweredAtTheEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		why  Why
+		told Why // by the rank that asked, to the others
+		end  func(p *PML, c *Context)
+	}{
+		"freed":     {Freed, Unfit, func(p *PML, c *Context) { p.RemoveContext(c) }},
+		"finalized": {Finalized, Lost, func(p *PML, c *Context) { p.Leave(request.ErrProcFailed) }},
+	} {
+		for _, sends := range []bool{false, true} {
+			for _, before := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s sends=%v before=%v", name, sends, before), func(t *testing.T) {
+					w, c, calls := newRounds(t, 3, nil)
+					calls[2].in = false
+					var waits ended
+					if sends && end.why == Finalized {
+						waits = w.pmls[1].Isend(c[1], pattern(1000, 1), 2, 0, Standard, "send")
+					} else {
+						waits = w.pmls[1].Irecv(c[1], make([]byte, 10), 1, 2, 0, "recv")
+					}
+					w.settle()
+					if !before {
+						end.end(w.pmls[2], c[2])
+					}
+					sleepy(w.pmls[1])
+					sleepy(w.pmls[1])
+					w.settle()
+					if before {
+						require.Len(t, c[2].rounds.asks, 1)
+						require.Equal(t, request.Active, waits.State())
+						end.end(w.pmls[2], c[2])
+						require.Empty(t, c[2].rounds.asks)
+						w.settle()
+					}
+					requireSpoiledError(t, w.pmls[1].Spoiled(c[1]), 2, end.why)
+					require.Equal(t, 1, calls[1].givenUp)
+					w.pmls[1].Spoil(c[1], Failed)
+					w.settle()
+					rank := 2
+					if end.told == Lost {
+						rank = 1
+					}
+					requireSpoiledError(t, w.pmls[0].Spoiled(c[0]), rank, end.told)
+					if r, ok := waits.(*RecvRequest); ok {
+						requireSpoiled(t, r, 2, end.why)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAskOfRemovedContext: a context may be removed and still be there because receives are posted in it.
+// No round begins there any more.
+func TestAskOfRemovedContext(t *testing.T) {
+	w, c, calls := newRounds(t, 2, nil)
+	calls[0].in = false
+	kept := w.pmls[0].Irecv(c[0], make([]byte, 10), 1, 1, 7, "recv")
+	w.pmls[0].RemoveContext(c[0])
+	require.NotNil(t, w.pmls[0].contexts[roundsContext])
+	r := w.pmls[1].Irecv(c[1], make([]byte, 10), 1, 0, 0, "recv")
+	sleepy(w.pmls[1])
+	sleepy(w.pmls[1])
+	w.settle()
+	requireSpoiled(t, r, 0, Freed)
+	kept.Cancel()
+	require.Nil(t, w.pmls[0].contexts[roundsContext])
+	requireClean(t, w)
 }
 
 // TestSpoilAfterTheContext: one for a communicator that is gone changes nothing.
@@ -464,7 +540,7 @@ func TestForgedSpoil(t *testing.T) {
 		"no header":             {1, tagSpoil, good[:3], errMalformed},
 		"padding":               {1, tagSpoil, padded, errMalformed},
 		"no reason":             {1, tagSpoil, spoilOf(in, spoilHdr{}), errMalformed},
-		"unknown reason":        {1, tagSpoil, spoilOf(in, spoilHdr{why: Over + 1}), errMalformed},
+		"unknown reason":        {1, tagSpoil, spoilOf(in, spoilHdr{why: Finalized + 1}), errMalformed},
 		"given up by nobody":    {1, tagSpoil, spoilOf(in, spoilHdr{rank: 2, why: Failed}), errMalformed},
 		"negative rank":         {1, tagSpoil, spoilOf(in, spoilHdr{rank: -1, why: Failed}), errMalformed},
 		"tag too high":          {1, tagSpoil, spoilOf(matchHdr{context: roundsContext, tag: CollectiveTags}, spoilHdr{why: Failed}), errMalformed},
@@ -505,7 +581,7 @@ func FuzzRounds(f *testing.F) {
 		f.Add(uint8(fl.tag), fl.frag, uint8(tagAsk), fl.frag)
 	}
 	f.Add(uint8(tagLeft), matchOf(matchHdr{tag: leftDeaf}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext, seq: 1}))
-	for why := range Over + 1 {
+	for why := range Finalized + 1 {
 		f.Add(uint8(tagSpoil), spoilOf(matchHdr{context: roundsContext}, spoilHdr{rank: 1, why: why}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext}))
 	}
 	f.Fuzz(func(t *testing.T, tag1 uint8, frag1 []byte, tag2 uint8, frag2 []byte) {
