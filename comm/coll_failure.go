@@ -12,7 +12,8 @@ import (
 // A rank that cannot go on with a collective (its arguments are bad, a message has not the length that is
 // due, a peer is gone, the context has ended) spoils it, which the point-to-point layer tells every
 // other rank: their calls end too, or will when they come to it (pml/spoil.go). Calls that do not
-// belong together, and so could wait for ever, are found by their signatures.
+// belong together, and so could wait for ever, are found by their signatures. A rank that gives up a Dup
+// or Split after others have got their communicator has that one revoked (pml/revoke.go).
 
 // badMessage is the error for a receive that failed with err, or got too little.
 func (s *schedule) badMessage(r collRecv, st request.Status, err error) error {
@@ -105,8 +106,10 @@ func (e *spoiledError) Is(target error) bool {
 // arriving already are waited for, as by a receive that gives up. What is the matter with more than the arguments makes
 // the communicator unfit for collectives.
 func (s *schedule) giveUp(cause error) {
-	spoiled := (*spoiledError)(nil)
+	spoiled, revoked := (*spoiledError)(nil), (*pml.RevokedError)(nil)
 	switch {
+	case errors.As(cause, &revoked):
+		s.job.pml.Spoil(s.coll, pml.Unfit)
 	case errors.Is(cause, ErrCount), errors.Is(cause, ErrTruncate), errors.As(cause, &spoiled):
 		why := pml.Lengths
 		if s.bare {

@@ -55,6 +55,35 @@ func TestSpoiledCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "spoiled", "--set", "pml.eager.bytes=1"))
 }
 
+// splitsGivenUpProgram: a rank gives up a Split that the others have finished, and then some do at random
+// moments.
+func splitsGivenUpProgram(w *comm.Comm) error {
+	for _, freeParent := range []bool{false, true} {
+		for _, deep := range []bool{false, true} {
+			if err := comm.CheckRevoked(w, freeParent, deep); err != nil {
+				return err
+			}
+		}
+	}
+	unequal, err := comm.SplitsGivenUp(w, comm.SplitRounds(150), 11)
+	if err == nil && w.Rank() == 0 {
+		fmt.Println("all have ended")
+		fmt.Fprintln(os.Stderr, unequal, "of them unequally")
+	}
+	return err
+}
+
+func TestSplitsGivenUpOfProcesses(t *testing.T) {
+	launch := launcher(t)
+	for _, n := range []int{2, 4} {
+		for _, transport := range []string{"self,sm", "self,tcp"} {
+			got := launch(n, "splits given up", "--btl", transport)
+			assert.Equal(t, outcome{0, "all have ended\n", got.stderr}, got, "%d ranks, %s", n, transport)
+			t.Logf("%d ranks, %s: %s", n, transport, got.stderr)
+		}
+	}
+}
+
 // desertedProgram: rank 2 dies once all have met; the others make every collective call, in vain.
 func desertedProgram(w *comm.Comm) error {
 	err := comm.CallAll(w, func() {

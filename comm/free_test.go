@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestForgedContext(t *testing.T) {
 			s.allgather(me.encode(), make([]byte, 2*splitMemberBytes))
 			return s.run(w.WithContext(context.Background()))
 		}
-		if err := forge(); err != nil {
+		if err := forge(); err != nil && !errors.Is(err, ErrComm) { // rank 1 may give up in time to end it
 			return err
 		}
 		return w.Barrier()

@@ -22,6 +22,11 @@ func (c *Comm) Dup() (*Comm, error) {
 // order of key, ties in the order of c (MPI 4.1, section 7.4.2). All ranks of c call it, as
 // they do a collective; those with colour Undefined get nil. Errors: ErrCount for
 // another negative colour, ErrComm, ErrFinalized, and those of the peers.
+//
+// A rank whose call gives up, because the context of its view ends, gets no communicator. Another rank
+// may have got it by then. That communicator is revoked: its collectives fail with ErrComm, and so do
+// sends to the rank that gave up, receives from it, and receives from AnySource. Messages between the
+// other ranks go on.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
 }
@@ -98,7 +103,9 @@ func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error)
 	return all, nil
 }
 
-// makeComm makes the communicator of this rank, given what all are; nil if it has none.
+// makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of a
+// rank that has given the call up may come as soon as the lock is given back, and must find the
+// communicator.
 func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*Comm, error) {
 	p := s.job.pml
 	var members []splitMember
@@ -123,13 +130,17 @@ func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*
 	}
 	id := members[0].id
 	if err := p.CheckNewContext(id, group[0]); err != nil {
+		p.Spoil(s.coll, pml.Failed) // the others of the communicator may find nothing wrong
 		return nil, err
 	}
 	pmlGroup := s.members
 	if !slices.Equal(group, s.group) {
 		pmlGroup = pml.NewGroup(group)
 	}
-	return s.job.newComm(id, derivedName(*s.name.Load(), suffix), group, pmlGroup, rank), nil
+	made := s.job.newComm(id, derivedName(*s.name.Load(), suffix), group, pmlGroup, rank)
+	made.p2p.SetOrigin(s.coll, s.tag)
+	made.state.coll.SetOrigin(s.coll, s.tag)
+	return made, nil
 }
 
 // derivedName is the first name of a communicator made from one named parent.

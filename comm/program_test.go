@@ -61,6 +61,7 @@ func programs() map[string]func(w *comm.Comm) error {
 		"left collectives": leftCollectivesProgram,
 		"alloc":            allocProgram,
 		"cut":              cutProgram,
+		"splits given up":  splitsGivenUpProgram,
 	}
 }
 

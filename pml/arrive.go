@@ -287,7 +287,7 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 		r.begin(&in.announcement, data)
 		return nil
 	}
-	if c.rounds != nil && !c.rounds.open(int(in.tag)) {
+	if !c.isOpen(int(in.tag)) {
 		return p.turnAway(c, pr, in, len(data))
 	}
 	if err := p.keep(pr, in.kind, len(data)); err != nil {
@@ -310,6 +310,11 @@ type stray struct {
 }
 
 func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
+	if in.kind == tagSpoil {
+		if done, err := p.ofUnknown(pr, in, data); done || err != nil {
+			return err
+		}
+	}
 	if p.recentlyFreed.has(in.context) {
 		p.decline(pr, in, len(data))
 		return nil
@@ -321,7 +326,7 @@ func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
 	return nil
 }
 
-// decline answers a fragment for a communicator that this rank has freed.
+// decline answers a fragment for a communicator that this rank has freed, or never got.
 func (p *PML) decline(pr *peer, in *incoming, bytes int) {
 	switch {
 	case isMessage(in.kind):

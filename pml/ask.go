@@ -14,7 +14,7 @@ import (
 //
 //   - spoils the round if it is in it with another signature;
 //   - answers if it has done with the round, or will never come to it because it has freed the
-//     communicator, or is in Finalize;
+//     communicator, or is in Finalize, or knows the communicator to be revoked;
 //   - keeps the question until one of these is so, or until it is in the round with the same signature.
 //
 // If all those who wait for each other have the same signature, they follow one schedule, in which nobody
@@ -62,6 +62,8 @@ func (p *PML) wasAsked(c *Context, pr *peer, a ask) {
 	}
 	var why Why
 	switch {
+	case len(c.revoked) > 0:
+		why = Unfit
 	case c.removed:
 		why = Freed
 	case p.leaving != nil:

@@ -127,6 +127,9 @@ type Context struct {
 	group  *Group
 	rank   int
 	caller Caller
+	// revoked lists the ranks that gave up the collective that made the communicator (revoke.go).
+	revoked []revocation
+	origin  origin
 
 	posted     posted
 	unexpected unexpected
@@ -136,19 +139,23 @@ type Context struct {
 	rounds     *rounds         // of a context for collectives, else nil
 }
 
-// recentlyFreed remembers the contexts that were freed last. What comes for one of them is answered, and
-// not kept as it would be for a communicator that is still being made.
+// recentlyFreed remembers the contexts that were freed last, and where they came from, and those that
+// this rank gave up before it had them. What comes for one of them is answered, and not kept as it
+// would be for a communicator that is still being made.
 type recentlyFreed struct {
-	ids    map[ContextID]struct{}
+	ids    map[ContextID]origin
 	oldest []ContextID // the same, a ring from next on
 	next   int
 }
 
 const maxRecentlyFreed = 1024
 
-func (f *recentlyFreed) add(id ContextID) {
+func (f *recentlyFreed) add(id ContextID, o origin) {
+	if f.has(id) {
+		return
+	}
 	if f.ids == nil {
-		f.ids = make(map[ContextID]struct{})
+		f.ids = make(map[ContextID]origin)
 	}
 	if len(f.oldest) < maxRecentlyFreed {
 		f.oldest = append(f.oldest, id)
@@ -157,7 +164,7 @@ func (f *recentlyFreed) add(id ContextID) {
 		f.oldest[f.next] = id
 		f.next = (f.next + 1) % maxRecentlyFreed
 	}
-	f.ids[id] = struct{}{}
+	f.ids[id] = o
 }
 
 func (f *recentlyFreed) has(id ContextID) bool {
@@ -198,7 +205,7 @@ func (c *Context) settle() {
 		return
 	}
 	delete(c.p.contexts, c.id)
-	c.p.recentlyFreed.add(c.id)
+	c.p.recentlyFreed.add(c.id, c.origin)
 	if slot := &c.p.recent[c.id%16]; *slot == c {
 		*slot = nil
 	}

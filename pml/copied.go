@@ -17,7 +17,7 @@ const (
 // while until something is delivered, and the caller need not wait for that to have its buffer back.
 func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
 	pr := p.peers[c.group.world[dest]]
-	return pr != nil && pr.first != nil && pr.inliner == nil && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
+	return pr != nil && pr.first != nil && pr.inliner == nil && len(c.revoked) == 0 && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
 		bytes <= min(copiedBytes, pr.eagerBytes) && pr.credit.covers(bytes)
 }
 

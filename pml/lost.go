@@ -312,6 +312,9 @@ func (p *PML) lostWorld(c *Context, source int) error {
 	if p.closed != nil {
 		return p.closed
 	}
+	if err := c.revokedFor(source); err != nil {
+		return err
+	}
 	if len(p.fallen) > 0 {
 		p.verify(c, source)
 	}
@@ -333,7 +336,7 @@ func (p *PML) lostWorld(c *Context, source int) error {
 // there, if that is a single rank, because only an endpoint notices that a peer has died.
 // From anyone, the death of a rank that was never in touch goes unnoticed here.
 func (p *PML) expect(c *Context, source int) error {
-	if source >= 0 && p.isMet(source) {
+	if source >= 0 && len(c.revoked) == 0 && p.isMet(source) {
 		return nil
 	}
 	return p.meet(c, source)

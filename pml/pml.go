@@ -36,6 +36,7 @@
 //	memory.go    registered memory
 //	spoil.go     collectives that a rank has given up
 //	ask.go       ranks that wait for each other in collectives that do not belong together
+//	revoke.go    communicators that a member never got, because it gave up the call that made them
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
 //	repel.go     peers that were lost, and do not know it
 //	health.go    how well rails are, and how they come back

@@ -29,7 +29,8 @@ func (s recvState) String() string { return recvNames[s] }
 //	           matched    Start, and one is; or Imrecv
 //	           idle       Start, and nothing can come from there any more
 //	posted     matched    a message arrived
-//	           idle       it was cancelled, or whom it waits for was lost or has left
+//	           idle       it was cancelled, whom it waits for was lost or has left, or the
+//	                      communicator was revoked
 //	matched    streaming  it has answered by ACK or PUT, and pieces are still to come
 //	           getting    RGET came, and there is something to read
 //	           idle       all of the message that fits was there

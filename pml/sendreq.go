@@ -46,11 +46,12 @@ func (s sendState) String() string { return sendNames[s] }
 //	           held       Start: the peer has no room even for that, no rail to it is up, or it is failing
 //	held       eager      the peer has room
 //	           announced  the peer has room for the announcement
-//	           idle       the peer was lost or has left
+//	           idle       the peer was lost or has left, or the communicator was revoked
 //	eager      idle       MATCH was called back
 //	announced  streaming  ACK came, or FIN; it may want nothing
 //	           putting    PUT came
-//	           idle       the peer was lost, has left or has refused it, and what was posted called back
+//	           idle       the peer was lost, has left or has refused it, or the communicator was
+//	                      revoked, and what was posted called back
 //	streaming  idle       everything was sent and called back, RNDV too; or the peer was lost,
 //	                      and everything outstanding called back
 //	putting    streaming  it cannot be written where the receiver wants it, and what was posted
@@ -128,7 +129,7 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 
 // sendInline sends a small message with nothing to remember, if that can be done now.
 func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
-	if len(buf)+matchBytes > pr.inlineBytes || pr.barred || !pr.first.queue.Empty() || !pr.credit.covers(len(buf)) {
+	if len(buf)+matchBytes > pr.inlineBytes || len(c.revoked) > 0 || pr.barred || !pr.first.queue.Empty() || !pr.credit.covers(len(buf)) {
 		return false
 	}
 	h := matchHdr{context: c.id, tag: int32(tag), seq: uint32(pr.sendSeq)}
@@ -178,6 +179,10 @@ func (s *SendRequest) Start() {
 		return
 	}
 	pr := p.peer(s.ctx.group.world[s.dest])
+	if err := s.ctx.revokedFor(pr.rank); err != nil {
+		s.Complete(request.Empty(), err)
+		return
+	}
 	if pr.first == nil || pr.lost != nil { // else route, too, has nothing to say
 		if err := p.route(pr); err != nil && !pr.isFailing() {
 			s.Complete(request.Empty(), err)
@@ -348,12 +353,15 @@ func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
 	if kind == tagRestartAck {
 		in = sendRestarting
 	}
-	s := p.answered(pr, h.send, in)
-	if s == nil {
+	if h.refuses() {
+		// A send whose communicator was revoked meanwhile has ended before.
+		if s := p.sends.get(h.send); s != nil && s.peer == pr && s.state == in {
+			s.fail(errFreed)
+		}
 		return nil
 	}
-	if h.refuses() {
-		s.fail(errFreed)
+	s := p.answered(pr, h.send, in)
+	if s == nil {
 		return nil
 	}
 	if h.to > int64(len(s.buf)) {

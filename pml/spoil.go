@@ -25,7 +25,8 @@ import (
 // A round is over at a rank once it has gone on to the next one. Nothing of it is remembered: that its tag is lower
 // says all, since nobody will receive anything under it again. Messages for it that are here, or still
 // come, are discarded, and their sender is told. So only rounds to come have to be remembered
-// as dead, and there is a bound on them.
+// as dead, and there is a bound on them. The communicator that a round made remembers it, in case
+// another rank gives the round up later (revoke.go).
 
 // CollectiveTags is how many rounds later a tag comes again. A tag is behind another one if it is
 // so by less than half of that.
@@ -77,6 +78,8 @@ const (
 	Freed
 	// Finalized: the rank is in Finalize.
 	Finalized
+	// Revoked is about the whole communicator: this rank gave up the collective that made it.
+	Revoked
 )
 
 var whyNames = [...]string{
@@ -91,6 +94,7 @@ var whyNames = [...]string{
 
 	Freed:     "the communicator was freed there",
 	Finalized: "it has called Finalize",
+	Revoked:   "the communicator was never made there",
 }
 
 func (w Why) String() string {
@@ -100,10 +104,11 @@ func (w Why) String() string {
 	return fmt.Sprintf("reason %d", uint8(w))
 }
 
-func (w Why) known() bool { return w >= Failed && w <= Finalized }
+func (w Why) known() bool { return w >= Failed && w <= Revoked }
 
-// isGivenUp reports whether the sender of a SPOIL has given the round up. Any other SPOIL is an answer to
-// one rank, and says what the round is to its sender.
+// isGivenUp reports whether the sender of a SPOIL has given the round up, and has nothing of what it was
+// to make. Any other SPOIL is an answer to one rank, and says what the round, or the communicator, is
+// to its sender.
 func (w Why) isGivenUp() bool { return w <= Unfit }
 
 // isDone reports whether the sender of a SPOIL sends and receives nothing more in the round. That
@@ -193,10 +198,23 @@ func (r *rounds) kill(tag int, err *SpoiledError) (d *deadRound, isNew bool) {
 
 // spoiled is why receives with a tag must fail, or nil.
 func (c *Context) spoiled(tag int) error {
-	if c.rounds == nil || len(c.rounds.dead) == 0 {
+	if c.rounds == nil || len(c.rounds.dead)|len(c.revoked) == 0 {
 		return nil
 	}
+	return c.cause(tag)
+}
+
+// cause is the error of the round with a tag of a context for collectives, nil if it may go on.
+func (c *Context) cause(tag int) error {
+	if len(c.revoked) > 0 {
+		return c.revoked[0].err
+	}
 	return c.rounds.cause(tag)
+}
+
+// isOpen reports whether a message under a tag may still be received.
+func (c *Context) isOpen(tag int) bool {
+	return c.rounds == nil || len(c.revoked) == 0 && c.rounds.open(tag)
 }
 
 // cause is the error of the round with a tag, nil if it is not dead.
@@ -207,10 +225,10 @@ func (r *rounds) cause(tag int) error {
 	return nil
 }
 
-// Enter begins the round now. Its error, a *SpoiledError, says that there is no use in that; the caller
-// spoils it then.
+// Enter begins the round now. Its error, a *SpoiledError or a *RevokedError, says that there is no use in
+// that; the caller spoils it then.
 func (p *PML) Enter(c *Context) error {
-	if len(c.rounds.asks)|len(c.rounds.dead) == 0 {
+	if len(c.rounds.asks)|len(c.rounds.dead)|len(c.revoked) == 0 {
 		return nil
 	}
 	return p.enter(c)
@@ -221,12 +239,13 @@ func (p *PML) enter(c *Context) error {
 	return p.Spoiled(c)
 }
 
-// Spoiled is the *SpoiledError of the round now, nil if it is not dead.
+// Spoiled is the *SpoiledError of the round now, or the *RevokedError of the context; nil if the round
+// may go on.
 func (p *PML) Spoiled(c *Context) error {
-	if len(c.rounds.dead) == 0 {
+	if len(c.rounds.dead)|len(c.revoked) == 0 {
 		return nil
 	}
-	return c.rounds.cause(c.rounds.now)
+	return c.cause(c.rounds.now)
 }
 
 // Spoil gives the round now up. Its sends are the caller's to give up.
@@ -255,7 +274,7 @@ func (p *PML) spoil(c *Context, err *SpoiledError) {
 	}
 	dead := d.err
 	for rank, world := range c.group.world {
-		if rank != c.rank {
+		if rank != c.rank && (len(c.revoked) == 0 || c.revokedFor(world) == nil) {
 			p.sendSpoil(p.peer(world), c.id, tag, &tell)
 		}
 	}
@@ -285,6 +304,9 @@ func (p *PML) bury(c *Context, tag int, err *SpoiledError) {
 func (p *PML) Pass(c *Context, tag int) {
 	over := c.rounds.now
 	c.rounds.now = tag
+	if tag%originSpan == 0 {
+		p.expireOrigins(c)
+	}
 	if c.unexpected.count|len(c.rounds.dead)|len(c.rounds.asked) != 0 {
 		p.tidy(c, over)
 	}
@@ -345,7 +367,11 @@ func (p *PML) ofRound(c *Context, pr *peer, in *incoming, data []byte) error {
 	switch {
 	case h.rank >= c.group.Size():
 		return fmt.Errorf("%w: given up by rank %d of %d", errMalformed, h.rank, c.group.Size())
-	case !h.why.isGivenUp():
+	case h.why == Revoked: // as for disown
+		return nil
+	case h.why.isGivenUp():
+		p.revokeMade(origin{c.id, tag}, pr)
+	default:
 		h.rank = rank
 	}
 	if r.ahead(tag) < 0 || h.why.isDone() && !p.stillAwaits(c, pr, tag) {
@@ -355,6 +381,22 @@ func (p *PML) ofRound(c *Context, pr *peer, in *incoming, data []byte) error {
 		p.bury(c, tag, d.err)
 	}
 	return nil
+}
+
+// ofUnknown takes a SPOIL for a context that this rank does not have, and reports whether there is
+// nothing more to do about it.
+func (p *PML) ofUnknown(pr *peer, in *incoming, data []byte) (done bool, err error) {
+	var h spoilHdr
+	if err := h.decode(data); err != nil {
+		return false, err
+	}
+	switch {
+	case in.tag >= CollectiveTags:
+		return false, fmt.Errorf("%w: tag %d of a collective", errMalformed, in.tag)
+	case h.why == Revoked:
+		return true, p.disown(in.context)
+	}
+	return h.why.isGivenUp() && p.revokeMade(origin{in.context, int(in.tag)}, pr), nil
 }
 
 // answerRound tells one rank what a round is to this one.

@@ -540,7 +540,7 @@ func TestForgedSpoil(t *testing.T) {
 		"no header":             {1, tagSpoil, good[:3], errMalformed},
 		"padding":               {1, tagSpoil, padded, errMalformed},
 		"no reason":             {1, tagSpoil, spoilOf(in, spoilHdr{}), errMalformed},
-		"unknown reason":        {1, tagSpoil, spoilOf(in, spoilHdr{why: Finalized + 1}), errMalformed},
+		"unknown reason":        {1, tagSpoil, spoilOf(in, spoilHdr{why: Revoked + 1}), errMalformed},
 		"given up by nobody":    {1, tagSpoil, spoilOf(in, spoilHdr{rank: 2, why: Failed}), errMalformed},
 		"negative rank":         {1, tagSpoil, spoilOf(in, spoilHdr{rank: -1, why: Failed}), errMalformed},
 		"tag too high":          {1, tagSpoil, spoilOf(matchHdr{context: roundsContext, tag: CollectiveTags}, spoilHdr{why: Failed}), errMalformed},
@@ -581,7 +581,7 @@ func FuzzRounds(f *testing.F) {
 		f.Add(uint8(fl.tag), fl.frag, uint8(tagAsk), fl.frag)
 	}
 	f.Add(uint8(tagLeft), matchOf(matchHdr{tag: leftDeaf}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext, seq: 1}))
-	for why := range Finalized + 1 {
+	for why := range Revoked + 1 {
 		f.Add(uint8(tagSpoil), spoilOf(matchHdr{context: roundsContext}, spoilHdr{rank: 1, why: why}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext}))
 	}
 	f.Fuzz(func(t *testing.T, tag1 uint8, frag1 []byte, tag2 uint8, frag2 []byte) {
