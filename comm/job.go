@@ -42,8 +42,8 @@ const hostKeyBytes = 16
 // while there are sends that are not done: no receive will be posted any more.
 const finalizeGrace = 2 * time.Second
 
-// leaveGrace is how long Finalize waits for the other ranks before it tells them that it does: where all end at about
-// the same time nobody has to know.
+// leaveGrace is how long Finalize waits for the other ranks before it tells those that it is in touch with: where all end
+// at about the same time nobody has to know.
 const leaveGrace = time.Second
 
 // others is how a rank meets the other ones beside the message path: the process
@@ -101,8 +101,8 @@ func (j *job) stop(cause error) {
 // ranks are in Finalize, sends that nobody receives are given up and reported
 // (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable), also if
 // the call of Send had returned before. Then the ranks disconnect. Another rank that does not come, because it waits
-// for a message of this one or for this one to receive, gets ErrProcFailed for that, within a
-// second of this call. Every later use of any communicator or active request is ErrFinalized. When
+// for a message of this one or for this one to receive, gets ErrProcFailed for that, about a second
+// after this call. Every later use of any communicator or active request is ErrFinalized. When
 // a rank has failed Finalize does not wait for it, and returns an error.
 //
 // Deferred, as in defer world.Finalize(), it does not leave the other ranks waiting for one that

@@ -3,6 +3,8 @@ package comm_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -229,4 +231,70 @@ func TestLeftWithReceive(t *testing.T) {
 		require.ErrorIs(t, err, comm.ErrProcFailed)
 		require.NoError(t, comm.Ssend(w, []int{0}, 1, 7))
 	})
+}
+
+// finalizedStarProgram: all ranks but the first call Finalize, without having sent anything. That one waits for each, in a way of
+// its own, and gets an error each time. The others meet nobody else.
+func finalizedStarProgram(w *comm.Comm) error {
+	if w.Rank() != 0 {
+		if err := w.Finalize(); err != nil {
+			return err
+		}
+		peers := map[int]bool{}
+		for _, r := range w.Rails() {
+			peers[r.Peer] = true
+		}
+		fmt.Printf("%d peers\n", len(peers))
+		return nil
+	}
+	buf := []int{0}
+	waits := []func(rank int) error{
+		func(rank int) error { _, err := comm.Recv(w, buf, rank, 0); return err },
+		func(rank int) error { return comm.Ssend(w, buf, rank, 0) },
+		func(rank int) error { return comm.Send(w, make([]int, 1<<17), rank, 0) },
+		func(rank int) error {
+			for { // seldom, and without sleeping in the library
+				if _, _, err := w.Iprobe(rank, 0); err != nil {
+					return err
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		},
+		func(rank int) error {
+			r, err := comm.Irecv(w, buf, rank, 0)
+			for err == nil {
+				var done bool
+				_, done, err = r.Test()
+				if done && err == nil {
+					return errors.New("received")
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			return err
+		},
+		func(int) error { return w.Barrier() },
+	}
+	for i, wait := range waits {
+		if err := wait(i + 1); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("rank %d: %w", i+1, err)
+		}
+	}
+	fmt.Println("told")
+	return nil
+}
+
+// A rank gets its error from ranks that it has never talked to, which are in Finalize and do not connect to each other.
+func TestFinalizedRanksConnectToNobody(t *testing.T) {
+	launch := launcher(t)
+	const ranks = 7
+	for _, flags := range [][]string{
+		{"--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2"},
+		{"--btl", "self,sm"},
+	} {
+		got := launch(ranks, "finalized star", flags...)
+		assert.Equal(t, 0, got.status, got.stderr)
+		lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+		want := append([]string{"told"}, slices.Repeat([]string{"1 peers"}, ranks-1)...)
+		assert.ElementsMatch(t, want, lines, "%v", flags)
+	}
 }

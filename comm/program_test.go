@@ -59,6 +59,7 @@ func programs() map[string]func(w *comm.Comm) error {
 		"deserted":         desertedProgram,
 		"left":             leftProgram,
 		"left collectives": leftCollectivesProgram,
+		"finalized star":   finalizedStarProgram,
 		"alloc":            allocProgram,
 		"cut":              cutProgram,
 		"splits given up":  splitsGivenUpProgram,

@@ -121,6 +121,7 @@ func (p *PML) arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	if err != nil {
 		p.nonsense(pr, err)
 	}
+	p.tellLeft(pr)
 }
 
 // expected hands a MATCH to its receive in the plainest case, which is to be quick: it is the next
@@ -263,6 +264,8 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	switch {
 	case in.kind == tagLeft:
 		return p.peerLeft(pr, in, data)
+	case in.kind == tagWaiting:
+		return peerWaits(in, data)
 	case isAnswer(in.kind):
 		return p.answer(pr, in.kind, data)
 	}

@@ -33,7 +33,7 @@ func FuzzHeaders(f *testing.F) {
 		length := 0
 		var unread [][2]int // of the number, which is read elsewhere, or of no meaning
 		switch btl.Tag(tag) {
-		case tagMatch, tagLeft:
+		case tagMatch, tagLeft, tagWaiting:
 			h, length = new(matchHdr), matchBytes
 		case tagRndv, tagRget:
 			h, length = new(rndvHdr), rndvBytes

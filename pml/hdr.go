@@ -25,6 +25,7 @@ const Version = 3
 //	SPOIL            24   as MATCH, then rank 4 (not looked at in an answer to one rank), why 1, zero 3
 //	ASK              48   as MATCH, then signature 32
 //	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
+//	WAITING          16   as MATCH, with tag 0
 //
 //	FRAG             16   receive handle 8, offset 8                            then a piece of the message
 //	CREDIT           16   bytes taken 8, announcements that may be sent 8
@@ -57,6 +58,7 @@ const (
 	tagRailDownAck
 	tagProbe
 	tagProbeAck
+	tagWaiting
 )
 
 // Kinds of fragments, as sets of tags.
@@ -64,7 +66,7 @@ const (
 	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
 	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack
 	roundKinds    = 1<<tagSpoil | 1<<tagAsk
-	numberedKinds = messageKinds | answerKinds | roundKinds | 1<<tagLeft
+	numberedKinds = messageKinds | answerKinds | roundKinds | 1<<tagLeft | 1<<tagWaiting
 )
 
 // isNumbered reports whether fragments of a kind have a sequence number.

@@ -8,7 +8,8 @@ import (
 )
 
 // A rank that has left makes no call any more, but is still there: it waits, in Finalize, until all have left. It
-// tells so by a LEFT, which is numbered as messages are and goes behind those that are held, so it is
+// tells so each peer that it is in touch with, and each that gets in touch later, once. It opens no connection for that: a
+// rank that waits for it has opened one (waiting.go). It tells by a LEFT, which is numbered as messages are and goes behind those that are held, so it is
 // the last that comes of that rank's sends. Who waits for another message of that rank, for itself or in a collective, would
 // wait until the job ends; it gets ErrProcFailed instead. So does who sends to it what has to be matched before it is done, unless
 // that rank has receives under way that nobody waits for there. What needs no answer goes as ever, and is dropped.
@@ -24,7 +25,8 @@ const (
 	leftKinds
 )
 
-// TellLeft tells all other ranks, once, that this one begins no operation any more.
+// TellLeft tells each other rank, now if it is in touch and else as soon as it is, that this one begins no operation any
+// more.
 func (p *PML) TellLeft() {
 	if p.hasLeft || p.closed != nil || p.eng.Stopped() != nil {
 		return
@@ -33,9 +35,9 @@ func (p *PML) TellLeft() {
 	if p.isReceiving() {
 		p.leftAs = leftReceiving
 	}
-	for rank := range p.peers {
-		if rank != p.cfg.Rank {
-			p.tellLeft(p.peer(rank))
+	for _, pr := range p.peers {
+		if pr != nil && !pr.unknown() {
+			p.tellLeft(pr)
 		}
 	}
 }
@@ -53,7 +55,7 @@ func (p *PML) isReceiving() bool {
 
 // tellLeft tells one rank, unless something for it is held: then release does.
 func (p *PML) tellLeft(pr *peer) {
-	if !p.hasLeft || pr.toldLeft || pr.held.head != nil {
+	if !p.hasLeft || pr.toldLeft || pr.held.head != nil || pr.failing != nil || pr.lost != nil || pr.rank == p.cfg.Rank {
 		return
 	}
 	pr.toldLeft = true

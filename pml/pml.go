@@ -42,6 +42,7 @@
 //	health.go    how well rails are, and how they come back
 //	lost.go      peers that are gone, and who hears of it
 //	left.go      ranks that are in Finalize, and who hears of it
+//	waiting.go   peers that this rank waits for, and that do not know it
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
 //	copied.go    short sends that do not wait for delivery
@@ -186,7 +187,9 @@ type PML struct {
 	leaving error // set by Leave
 	hasLeft bool  // set by TellLeft
 	leftAs  int
-	stats   Stats
+	// met and silent are peers to which a way was found, lately and longer ago (waiting.go).
+	met, silent []*peer
+	stats       Stats
 
 	// scratch is where headers are encoded that are copied before the call they are
 	// for returns.

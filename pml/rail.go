@@ -79,6 +79,7 @@ func (p *PML) route(pr *peer) error {
 	}
 	if err == nil {
 		p.findFallen(pr)
+		p.noteContact(pr)
 		return nil
 	}
 	for _, f := range p.fallen { // also by a rail that is no way any more, something may still come

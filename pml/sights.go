@@ -34,7 +34,7 @@ var fragmentNames = [...]string{
 	tagMatch: "MATCH", tagRndv: "RNDV", tagAck: "ACK", tagFrag: "FRAG", tagRget: "RGET", tagPut: "PUT", tagFin: "FIN", tagCredit: "CREDIT",
 	tagSpoil: "SPOIL", tagAsk: "ASK", tagLeft: "LEFT",
 	tagRestartNotify: "RNDVRESTARTNOTIFY", tagRestartAck: "RNDVRESTARTACK", tagRestartNack: "RNDVRESTARTNACK",
-	tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK",
+	tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK", tagWaiting: "WAITING",
 }
 
 // FragmentName is the name of a kind of fragments.

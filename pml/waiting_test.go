@@ -1,0 +1,188 @@
+package pml
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/request"
+)
+
+// pass lets time pass for all ranks, and everything through.
+func (w *wire) pass(d time.Duration) {
+	w.now += int64(d)
+	for _, p := range w.pmls {
+		for range 8 {
+			p.eng.Turn()
+		}
+	}
+	w.settle()
+}
+
+// TestFinalizingMakesNoEndpoint: a finalized rank tells the ranks that it is in touch with, and finds no way to any other.
+func TestFinalizingMakesNoEndpoint(t *testing.T) {
+	w, c := newWire(t, 4, nil)
+	p := w.pmls[0]
+	p.Isend(c[0], nil, 1, 1, Standard, "send")
+	w.pmls[2].Isend(c[2], nil, 0, 1, Standard, "send")
+	w.settle()
+	p.TellLeft()
+	w.settle()
+	w.pass(time.Second)
+	require.Nil(t, p.peers[3])
+	require.Nil(t, w.pmls[3].peers[0])
+	for _, told := range []int{1, 2} {
+		require.ErrorIs(t, w.pmls[told].Lost(c[told], 0), request.ErrProcFailed)
+	}
+}
+
+// TestFinalizingDoesNotTellLostPeers: nothing is sent to a peer that is lost.
+func TestFinalizingDoesNotTellLostPeers(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
+	w.settle()
+	w.modules[1].lose(0, gone)
+	w.pmls[1].TellLeft()
+	require.Empty(t, w.flying)
+	require.False(t, w.pmls[1].peers[0].toldLeft)
+}
+
+// finalizedWaits are the ways to wait for rank 1; the result is the error, nil while there is none.
+var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
+	"receive": func(p *PML, c *Context) func() error {
+		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv"))
+	},
+	"receive of any tag": func(p *PML, c *Context) func() error {
+		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv"))
+	},
+	"probe": func(p *PML, c *Context) func() error {
+		return errorOf(p.Probe(c, 1, 2, false, "probe"))
+	},
+	"matched probe": func(p *PML, c *Context) func() error {
+		return errorOf(p.Probe(c, 1, 2, true, "mprobe"))
+	},
+	"looks": func(p *PML, c *Context) func() error {
+		return func() error {
+			p.Iprobe(c, 1, 2)
+			return p.Lost(c, 1)
+		}
+	},
+	"synchronous send": func(p *PML, c *Context) func() error {
+		return errorOf(p.Isend(c, nil, 1, 2, Synchronous, "ssend"))
+	},
+	"long send": func(p *PML, c *Context) func() error {
+		return errorOf(p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send"))
+	},
+}
+
+func errorOf(r ended) func() error {
+	return func() error {
+		if r.State() != request.Complete {
+			return nil
+		}
+		_, err := r.Take()
+		return err
+	}
+}
+
+// TestWaitForFinalizedPeerNeverTalkedTo: a rank that waits for a finalized peer to which it has never sent anything gets its
+// error, whether it begins to wait before that tells the others or after. It may make a turn seldom, and never sleep.
+func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
+	for name, wait := range finalizedWaits {
+		for _, first := range []bool{false, true} {
+			w, c := newWire(t, 2, nil)
+			if first {
+				w.pmls[1].TellLeft()
+			}
+			failed := wait(w.pmls[0], c[0])
+			w.settle()
+			if !first {
+				w.pmls[1].TellLeft()
+				w.settle()
+			}
+			for turns := 0; ; turns++ {
+				if err := failed(); err != nil {
+					require.ErrorIs(t, err, request.ErrProcFailed, name)
+					break
+				}
+				require.Less(t, turns, 4, "%s, told first: %v", name, first)
+				w.pass(100 * time.Millisecond)
+			}
+			w.pass(time.Second)
+			require.Empty(t, w.flying)
+			require.Zero(t, w.pmls[0].peers[1].recvSeq-1, "it is told once")
+		}
+	}
+}
+
+// TestWaitingIsSentOnce: a rank that waits sends WAITING once, and only to a peer with which nothing was exchanged; the peer
+// that is not finalized does not answer.
+func TestWaitingIsSentOnce(t *testing.T) {
+	w, c := newWire(t, 4, nil)
+	p := w.pmls[0]
+	sent := map[int]int{}
+	w.log = func(what string, f *flight) {
+		if what == "posted" && f.tag == tagWaiting {
+			require.Zero(t, f.from)
+			sent[f.to]++
+		}
+	}
+	for source := range 4 {
+		p.Irecv(c[0], nil, 1, source, 1, "recv")
+	}
+	p.Isend(c[0], nil, 2, 1, Standard, "send")
+	w.pmls[3].Isend(c[3], nil, 0, 2, Standard, "send")
+	w.settle()
+	require.Empty(t, sent)
+	w.pass(waitingPeriod - 1)
+	require.Empty(t, sent)
+	for range 10 {
+		w.pass(time.Second)
+	}
+	require.Equal(t, map[int]int{1: 1}, sent)
+	require.Empty(t, p.met)
+	require.Empty(t, p.silent)
+	require.NoError(t, p.Lost(c[0], 1))
+}
+
+// TestFinalizedPeerBehindFailedRail: what the two tell each other arrives though the only rail fails in between, and comes back.
+func TestFinalizedPeerBehindFailedRail(t *testing.T) {
+	for name, cutWhen := range map[string]func(w *pair) bool{
+		"before WAITING": func(*pair) bool { return true },
+		"before LEFT":    func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].toldLeft },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPair(t, 1, 10*sec)
+			w.pmls[1].TellLeft()
+			r := w.pmls[0].Irecv(w.ctxs[0], make([]byte, 1), 1, 1, 7, "recv")
+			for n := 0; !cutWhen(w); n++ {
+				require.Less(t, n, 1000)
+				w.engines[n%2].Turn()
+				if n%16 == 0 {
+					w.fabric.AdvanceTo(w.fabric.Now() + int64(waitingPeriod)/8)
+				}
+			}
+			require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+			w.run(sec, 0, 1)
+			require.Equal(t, request.Active, r.State())
+			require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+			w.run(2*sec, 0, 1)
+			_, err := r.Take()
+			require.ErrorIs(t, err, errLeft)
+		})
+	}
+}
+
+// TestWaitingToLostPeer: a peer that is lost before it could be told is not tried again.
+func TestWaitingToLostPeer(t *testing.T) {
+	w, c := newWire(t, 2, nil)
+	r := w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
+	w.modules[0].lose(1, gone)
+	_, err := r.Take()
+	require.ErrorIs(t, err, request.ErrProcFailed)
+	w.pass(time.Second)
+	require.Empty(t, w.flying)
+	require.Zero(t, w.pmls[0].Busy())
+}
