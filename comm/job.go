@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -37,10 +36,6 @@ type job struct {
 }
 
 const hostKeyBytes = 16
-
-// finalizeGrace is how long Finalize goes on without any event, once every rank is in it,
-// while there are sends that are not done: no receive will be posted any more.
-const finalizeGrace = 2 * time.Second
 
 // leaveGrace is how long Finalize waits for the other ranks before it tells those that it is in touch with: where all end
 // at about the same time nobody has to know.
@@ -97,8 +92,8 @@ func (j *job) stop(cause error) {
 }
 
 // Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the
-// sends of freed requests too, as long as the other ranks receive them; once all
-// ranks are in Finalize, sends that nobody receives are given up and reported
+// sends of freed requests too, as long as the other ranks receive them, however long that takes. Once all
+// ranks are in Finalize, sends that no receive matches are given up and reported
 // (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable), also if
 // the call of Send had returned before. Then the ranks disconnect. Another rank that does not come, because it waits
 // for a message of this one or for this one to receive, gets ErrProcFailed for that, about a second
@@ -178,27 +173,16 @@ func (j *job) driveDuring(f func() error) error {
 	return err
 }
 
-// drain makes progress until all sends are done, or nothing has happened for too long. What waits for a rail to come back
-// has the time for that.
-// Lock held.
+// drain makes progress until every send is delivered, has failed, or will never be received. Each of them ends by itself:
+// no receive is posted any more, so the receiver rejects what it has not matched; and a peer that cannot be reached is lost
+// when its time is over. So there is no deadline here, and a machine that is slow only takes longer. Fragments that the
+// library sends of itself are not waited for. Lock held.
 func (j *job) drain() error {
-	const lookNanos = int64(20 * time.Microsecond)
-	var moved uint64
-	var deadline int64
-	stranded := -1
-	for j.pml.Busy() > 0 {
-		now, without := j.eng.Now(), j.pml.Stranded()
-		if without >= 0 {
-			stranded = without
-		}
-		switch n := j.pml.Moved(); { // not the engine's events, among which are attempts to bring rails back
-		case n != moved || deadline == 0 || without >= 0:
-			moved, deadline = n, now+int64(finalizeGrace)
-		case now >= deadline:
-			return fmt.Errorf("%w: nobody receives %s", ErrPending, describePending(j.pml.Pending()))
-		}
+	const firstLook, lastLook = int64(20 * time.Microsecond), int64(5 * time.Millisecond)
+	j.pml.RejectUnmatched()
+	for look := firstLook; j.pml.Unfinished() > 0; look = min(2*look, lastLook) {
 		w := j.eng.GetWaiter(1)
-		t := j.eng.After(lookNanos, w.Signal)
+		t := j.eng.After(look, w.Signal)
 		err := j.eng.Wait(context.Background(), w)
 		j.eng.StopTimer(t)
 		j.eng.PutWaiter(w)
@@ -206,18 +190,14 @@ func (j *job) drain() error {
 			return err
 		}
 	}
-	if stranded >= 0 {
-		return j.pml.WhyLost(stranded) // which nobody else would tell
+	if list := j.pml.Unmatched(); len(list) > 0 {
+		return fmt.Errorf("%w: nobody receives %s", ErrPending, describePending(list))
 	}
 	return j.pml.Undelivered()
 }
 
 func describePending(list []pml.Pending) string {
-	list = slices.DeleteFunc(list, func(p pml.Pending) bool { return !p.Sends })
-	switch len(list) {
-	case 0:
-		return "what was sent"
-	case 1:
+	if len(list) == 1 {
 		return list[0].String()
 	}
 	return fmt.Sprintf("%v, and %d more", list[0], len(list)-1)

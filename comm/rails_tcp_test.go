@@ -199,12 +199,9 @@ func TestConnectionsDie(t *testing.T) {
 		case m.(interface{ Break(peer int) bool }).Break((j.rank + 1 + rng.IntN(ranks-1)) % ranks):
 			n++
 		}
-		moved := j.pml.Moved()
 		j.eng.Unlock()
-		for target := moved + uint64(rng.IntN(40)); moved < target && ctx.Err() == nil; { // traffic goes on meanwhile
-			j.eng.Lock()
-			moved = j.pml.Moved()
-			j.eng.Unlock()
+		moved := (&observed{job: j}).Progress
+		for target := moved() + uint64(rng.IntN(40)); moved() < target && ctx.Err() == nil; { // traffic goes on meanwhile
 		}
 	}
 	close(over)

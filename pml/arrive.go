@@ -293,6 +293,10 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	if !c.isOpen(int(in.tag)) {
 		return p.turnAway(c, pr, in, len(data))
 	}
+	if p.rejects(in.kind) {
+		p.reject(pr, &in.announcement, len(data))
+		return nil
+	}
 	if err := p.keep(pr, in.kind, len(data)); err != nil {
 		return err
 	}
@@ -320,6 +324,10 @@ func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
 	}
 	if p.recentlyFreed.has(in.context) {
 		p.decline(pr, in, len(data))
+		return nil
+	}
+	if p.rejects(in.kind) {
+		p.reject(pr, &in.announcement, len(data))
 		return nil
 	}
 	if err := p.keep(pr, in.kind, len(data)); err != nil {

@@ -43,8 +43,19 @@ func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *Send
 // HasCopies reports whether messages are under way that go from a copy.
 func (p *PML) HasCopies() bool { return p.copied > 0 }
 
-// Undelivered is what became of the first message that went from a copy, after its send had returned, and could not be delivered; nil if there is none.
+// Undelivered is the error of the first send that failed when no caller could get its error any more; nil if there is none.
 func (p *PML) Undelivered() error { return p.undelivered }
+
+// noteUndelivered keeps the error of a send for Undelivered if no caller gets it: that of a send from a copy, and in Finalize that of any
+// send of the user's whose peer was lost.
+func (s *SendRequest) noteUndelivered(err error) {
+	p := s.p
+	isOurs := s.copied && s.Abandoned()
+	inFinalize := p.leaving != nil && p.closed == nil && s.peer.lost != nil && s.ctx.rounds == nil
+	if (isOurs || inFinalize) && p.undelivered == nil {
+		p.undelivered = s.Describe(err)
+	}
+}
 
 // getCopy gives room for a copy, empty.
 func (p *PML) getCopy() []byte {

@@ -19,6 +19,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagRndv), b[:rndvBytes])
 	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, recv: 2, from: 3, to: 4}))
 	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: refusal, to: refusal}))
+	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: unmatched, to: unmatched}))
 	f.Add(uint8(tagFrag), fragOf(fragHdr{recv: 1, offset: 1 << 40}))
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})

@@ -16,7 +16,7 @@ const Version = 3
 //	MATCH            16   context 6, flags 1, version 1, tag 4, sequence 4      then the message
 //	RNDV             32   as MATCH, then length 8, send handle 8                then its first bytes, if any
 //	RGET             32   as RNDV                                               then exposures of the message
-//	ACK              40   send handle 8, zero 4, sequence 4, receive handle 8, from 8, to 8; the last two all ones: it is refused
+//	ACK              40   send handle 8, zero 4, sequence 4, receive handle 8, from 8, to 8; the last two a rejection: nobody will receive it
 //	PUT              40   as ACK                                                then exposures of the buffer
 //	FIN              16   handle 8, whose 1 (0 the sender's, 1 the receiver's), zero 3, sequence 4
 //	RNDVRESTARTNOTIFY 24  send handle 8, zero 4, sequence 4, receive handle 8
@@ -177,13 +177,18 @@ func (h *rndvHdr) decode(b []byte) error {
 
 type ackHdr struct {
 	send, recv handle
-	from, to   int64 // what is still wanted of the message; both refusal if it never will be
+	from, to   int64 // what is still wanted of the message; both the same rejection if it never will be
 }
 
-// refusal in an ACK says that nobody will receive the message: the receiver has freed the communicator.
-const refusal = -1
+// A rejection in an ACK says that nobody will receive the message.
+const (
+	refusal   = -1 // the receiver has freed the communicator
+	unmatched = -2 // all ranks are finalized, and no receive there matches it
+)
 
-func (h *ackHdr) refuses() bool { return h.from == refusal && h.to == refusal }
+func (h *ackHdr) refuses() bool {
+	return h.from == h.to && (h.from == refusal || h.from == unmatched)
+}
 
 func (h *ackHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.send))

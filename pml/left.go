@@ -53,9 +53,10 @@ func (p *PML) isReceiving() bool {
 	return under
 }
 
-// tellLeft tells one rank, unless something for it is held: then release does.
+// tellLeft tells one rank, unless something for it is held: then release does. Nobody waits any more when all ranks are
+// finalized.
 func (p *PML) tellLeft(pr *peer) {
-	if !p.hasLeft || pr.toldLeft || pr.held.head != nil || pr.failing != nil || pr.lost != nil || pr.rank == p.cfg.Rank {
+	if !p.hasLeft || pr.toldLeft || pr.held.head != nil || p.rejecting || pr.failing != nil || pr.lost != nil || pr.rank == p.cfg.Rank {
 		return
 	}
 	pr.toldLeft = true
@@ -75,7 +76,7 @@ func (p *PML) peerLeft(pr *peer, in *incoming, data []byte) error {
 	for _, c := range p.sortedContexts() {
 		c.endWaits(pr.rank, false, pr.left)
 	}
-	if pr.deaf {
+	if pr.deaf && p.leaving == nil { // else nobody waits here
 		pr.held.remove(func(s *SendRequest) bool { return !s.Abandoned() })
 		p.sends.each(func(s *SendRequest) {
 			if s.peer == pr && (s.state == sendAnnounced || s.state == sendHeld) && !s.Abandoned() {

@@ -289,24 +289,6 @@ func (p *PML) Lost(c *Context, source int) error {
 	return p.expect(c, world)
 }
 
-// Stranded is a rank of the job to which no rail is up, while one may come back; −1 if there is none.
-func (p *PML) Stranded() int {
-	for rank, pr := range p.peers {
-		if pr != nil && pr.stranded != nil && pr.lost == nil {
-			return rank
-		}
-	}
-	return -1
-}
-
-// WhyLost is why a rank of the job was lost; nil if it was not.
-func (p *PML) WhyLost(rank int) error {
-	if pr := p.peers[rank]; pr != nil {
-		return pr.lost
-	}
-	return nil
-}
-
 // lostWorld is Lost of a rank of the job, but only what is known by now.
 func (p *PML) lostWorld(c *Context, source int) error {
 	if p.closed != nil {

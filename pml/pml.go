@@ -43,6 +43,7 @@
 //	lost.go      peers that are gone, and who hears of it
 //	left.go      ranks that are in Finalize, and who hears of it
 //	waiting.go   peers that this rank waits for, and that do not know it
+//	unmatched.go sends that are not received by the time that all ranks are in Finalize
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
 //	copied.go    short sends that do not wait for delivery
@@ -181,15 +182,19 @@ type PML struct {
 	// Callbacks of operations, made once.
 	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeDone, probeAckDone func(op *btl.Op, err error)
 
-	pieces  uint64 // of long messages, that have come, or were called back
-	busy    int    // sends not finished, and acknowledgements not posted
+	busy    int // sends not finished, and acknowledgements not posted
 	closed  error
 	leaving error // set by Leave
 	hasLeft bool  // set by TellLeft
 	leftAs  int
 	// met and silent are peers to which a way was found, lately and longer ago (waiting.go).
 	met, silent []*peer
-	stats       Stats
+	// rejecting is set by RejectUnmatched; rejected counts sends of ours that peers have rejected. taken is what probes
+	// have taken out of matching, and nobody has received.
+	rejecting bool
+	rejected  int
+	taken     unexpected
+	stats     Stats
 
 	// scratch is where headers are encoded that are copied before the call they are
 	// for returns.
@@ -216,6 +221,7 @@ func New(cfg Config) *PML {
 		patience: patienceTurns,
 	}
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
+	p.taken.init()
 	p.recvPieceDone, p.inviteDone, p.answerDone = p.onRecvPieceDone, p.onInviteDone, p.onAnswerDone
 	p.railDone, p.probeDone, p.probeAckDone = p.onRailDone, p.onProbeDone, p.onProbeAckDone
 	return p
@@ -265,12 +271,6 @@ func (p *PML) Disarm() {}
 // Busy is the number of sends that are not finished, those of freed requests included, and of
 // answers that are still to be posted.
 func (p *PML) Busy() int { return p.busy }
-
-// Moved is a number that changes when a message begins to move, goes on, or is complete.
-func (p *PML) Moved() uint64 {
-	st := &p.stats
-	return st.SentInline + st.SentEager + st.SentRendezvous + st.SentGet + st.SentPut + st.Received + st.Unexpected + p.pieces + p.eng.Counters().Done
-}
 
 // Stats returns what was counted so far.
 func (p *PML) Stats() Stats { return p.stats }

@@ -36,6 +36,7 @@ func (c *Context) key(source, tag int) matchKey { return keyOf(c.world(source), 
 // take removes m from matching.
 func (c *Context) take(m *message) *Message {
 	c.unexpected.remove(m)
+	c.p.taken.add(m)
 	return &Message{ctx: c, msg: m, env: c.envelope(m)}
 }
 

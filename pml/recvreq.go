@@ -102,6 +102,7 @@ func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 	r.Activate()
 	if msg := m.msg; msg != nil {
 		m.msg = nil
+		p.taken.remove(msg)
 		r.accept(msg)
 	} else {
 		r.finish(request.ErrRequest)
@@ -313,7 +314,6 @@ func (r *RecvRequest) transfer() *transfer {
 func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
 	r := op.Owner.(*RecvRequest)
 	r.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
-	p.pieces++
 	if err == nil {
 		r.got += int64(len(op.Payload))
 	} else if misused(err) || r.from.failing != nil || r.from.lost != nil {
@@ -420,7 +420,6 @@ func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
 		return fmt.Errorf("%w: %d bytes at %d, after %d of %d bytes", errMalformed, len(data), h.offset, r.got, r.want)
 	}
 	copy(r.buf[h.offset:], data)
-	p.pieces++
 	r.got += int64(len(data))
 	if r.got == r.want {
 		r.advance()

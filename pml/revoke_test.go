@@ -365,7 +365,7 @@ func TestForgedRevocation(t *testing.T) {
 		p := w.pmls[0]
 		p.AddContext(8, c[0].group, 0, testCaller{})
 		p.Arrived(w.modules[0], 1, tagSpoil, spoilOf(matchHdr{context: f.id}, spoilHdr{why: Revoked}))
-		require.ErrorIs(t, p.WhyLost(1), f.want, name)
+		require.ErrorIs(t, p.peer(1).lost, f.want, name)
 		require.Len(t, p.contexts, 3, name)
 		require.False(t, p.recentlyFreed.has(8), name)
 		require.NoError(t, p.Spoiled(c[0]), name)

@@ -98,6 +98,7 @@ type SendRequest struct {
 	ended       bool // FIN is posted
 	broken      bool // a rail has failed with a piece: all is to be sent anew
 	restarts    int
+	rejected    bool         // nobody will receive it; it stays active until Close
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -202,7 +203,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.broken, s.restarts = pr, nil, false, false, 0
+	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected = pr, nil, false, false, 0, false
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -305,7 +306,6 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 func (p *PML) onSendPieceDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
 	s.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
-	p.pieces++
 	p.putOp(op)
 	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
 		s.broken, err = true, nil
@@ -344,8 +344,6 @@ func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	return s
 }
 
-var errFreed = fmt.Errorf("%w: the receiver has freed it", request.ErrComm)
-
 // acknowledged takes an ACK or RNDVRESTARTACK: what the receiver wants is to come in fragments, or, of an
 // ACK, it will never want it.
 func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
@@ -356,7 +354,7 @@ func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
 	if h.refuses() {
 		// A send whose communicator was revoked meanwhile has ended before.
 		if s := p.sends.get(h.send); s != nil && s.peer == pr && s.state == in {
-			s.fail(errFreed)
+			s.refused(h)
 		}
 		return nil
 	}
@@ -505,12 +503,15 @@ func (s *SendRequest) finish() {
 	s.p.busy--
 	s.head.Payload = nil
 	s.p.retire(&s.t, s.Persistent(), s.err != nil)
-	s.peer, s.name = nil, 0
 	err := s.err
-	s.err, s.broken = nil, false
-	if err != nil && s.copied && s.Abandoned() && s.p.undelivered == nil {
-		s.p.undelivered = s.Describe(err)
+	if err != nil {
+		s.noteUndelivered(err)
 	}
+	if s.rejected {
+		s.p.rejected--
+	}
+	s.peer, s.name = nil, 0
+	s.err, s.broken = nil, false
 	s.Complete(request.Empty(), err)
 }
 
