@@ -283,7 +283,7 @@ func TestFinalizeCompletes(t *testing.T) {
 
 // Sends that nobody receives do not keep Finalize for ever.
 func TestFinalizeUnreceived(t *testing.T) {
-	t.Parallel() // it takes as long as Finalize is patient
+	t.Parallel()
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 0 {
 			for tag := range 3 { // these wait too, and are no sends

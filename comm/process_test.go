@@ -111,7 +111,7 @@ func TestProcesses(t *testing.T) {
 		assert.Contains(t, got.stderr, "rank 1")
 	})
 	t.Run("unreceived", func(t *testing.T) {
-		t.Parallel() // it takes as long as Finalize is patient
+		t.Parallel()
 		got := launch(2, "unreceived")
 		assert.Equal(t, 1, got.status)
 		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: nobody receives isend")
