@@ -402,6 +402,15 @@ func TestFakeStates(t *testing.T) {
 	tell(t, d, fakeState+int(verbs.StateSQE))
 	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
 	require.NoError(t, q.Modify(&attr, verbs.AttrState|verbs.AttrCurState))
+	// In SQD the library says whether the send queue is drained.
+	got, err := q.Query()
+	require.NoError(t, err)
+	assert.False(t, got.SQDraining)
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState))
+	got, err = q.Query()
+	require.NoError(t, err)
+	assert.True(t, got.SQDraining, "the fake never says that it is done")
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState))
 	// To ERR, with an event: the state is asked for before anything is judged.
 	tell(t, d, fakeState+int(verbs.StateErr))
 	tell(t, d, fakeEvent+int(verbs.EventQPFatal))

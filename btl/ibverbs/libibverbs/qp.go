@@ -209,7 +209,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 		State: verbs.QPState(a.state), CurState: verbs.QPState(a.cur_state), PathMTU: verbs.MTU(a.path_mtu), QKey: uint32(a.qkey),
 		RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn), DestQPN: uint32(a.dest_qpn), Access: verbs.Access(a.access),
 		AH: ahAttrBack(&a.ah), AltAH: ahAttrBack(&a.alt_ah), PKeyIndex: uint16(a.pkey_index), EnSQDAsyncNotify: a.en_sqd_async_notify != 0,
-		MaxRdAtomic: uint8(a.max_rd_atomic), MaxDestRdAtomic: uint8(a.max_dest_rd_atomic), MinRNRTimer: uint8(a.min_rnr_timer),
+		SQDraining: a.sq_draining != 0, MaxRdAtomic: uint8(a.max_rd_atomic), MaxDestRdAtomic: uint8(a.max_dest_rd_atomic), MinRNRTimer: uint8(a.min_rnr_timer),
 		Port: int(a.port), Timeout: uint8(a.timeout), RetryCnt: uint8(a.retry_cnt), RNRRetry: uint8(a.rnr_retry),
 		Cap: capBack(&a.cap),
 	}, nil

@@ -631,6 +631,7 @@ int mpigo_query_qp(const struct mpigo_lib *lib, uint64_t qp, struct mpigo_qp_att
 		.cap = {attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_send_sge, attr.cap.max_recv_sge, attr.cap.max_inline_data},
 		.pkey_index = attr.pkey_index,
 		.en_sqd_async_notify = attr.en_sqd_async_notify,
+		.sq_draining = attr.sq_draining,
 		.max_rd_atomic = attr.max_rd_atomic,
 		.max_dest_rd_atomic = attr.max_dest_rd_atomic,
 		.min_rnr_timer = attr.min_rnr_timer,

@@ -96,7 +96,7 @@ struct mpigo_qp_attr {
 	struct mpigo_cap cap;
 	uint16_t pkey_index;
 	uint8_t en_sqd_async_notify, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port, timeout, retry_cnt, rnr_retry;
-	uint8_t pad[2];
+	uint8_t sq_draining, pad;
 };
 
 // mpigo_event: context is what the object was made with; it is 0 of port and device events.

@@ -177,6 +177,7 @@ func (q *queuePair) Query() (verbs.QPAttr, error) {
 	}
 	a := q.attr
 	a.CurState, a.Cap = a.State, q.cap
+	a.SQDraining = a.State == verbs.StateSQD && !q.drained()
 	return a, nil
 }
 

@@ -153,10 +153,16 @@ func TestDrain(t *testing.T) {
 			a.post(a.wr(2, verbs.WRSend, b, 0, 100))
 			if service == verbs.ServiceRC {
 				require.Empty(t, a.events(), "the first is under way")
+				have, err := a.qp.Query()
+				require.NoError(t, err)
+				require.True(t, have.SQDraining)
 				require.ErrorIs(t, a.qp.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState), verbs.ErrInvalid)
 			}
 			a.run()
 			require.Equal(t, []verbs.EventType{verbs.EventSQDrained}, a.events())
+			have, err := a.qp.Query()
+			require.NoError(t, err)
+			require.False(t, have.SQDraining)
 			require.Equal(t, []string{"1 SUCCESS"}, a.results())
 			require.Len(t, b.poll(), 1)
 			// Receiving goes on.

@@ -169,14 +169,17 @@ type QPAttr struct {
 	AH, AltAH        AHAttr
 	PKeyIndex        uint16
 	EnSQDAsyncNotify bool
-	MaxRdAtomic      uint8 // as requester
-	MaxDestRdAtomic  uint8 // as responder
-	MinRNRTimer      uint8 // 5 bits: what an RNR NAK asks to wait, RNRTimer
-	Port             int
-	Timeout          uint8 // 5 bits: 4.096 µs · 2^Timeout for an answer; 0: for ever
-	RetryCnt         uint8 // 3 bits
-	RNRRetry         uint8 // 3 bits; 7: for ever
-	Cap              QPCap // of Query
+	// SQDraining, of Query: the queue pair is in SQD and its send queue is not drained yet. Until
+	// then Modify refuses every state but RESET and ERR; some devices refuse RESET too.
+	SQDraining      bool
+	MaxRdAtomic     uint8 // as requester
+	MaxDestRdAtomic uint8 // as responder
+	MinRNRTimer     uint8 // 5 bits: what an RNR NAK asks to wait, RNRTimer
+	Port            int
+	Timeout         uint8 // 5 bits: 4.096 µs · 2^Timeout for an answer; 0: for ever
+	RetryCnt        uint8 // 3 bits
+	RNRRetry        uint8 // 3 bits; 7: for ever
+	Cap             QPCap // of Query
 }
 
 // SRQInit is what a shared receive queue is made from.

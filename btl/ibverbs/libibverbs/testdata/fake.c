@@ -463,6 +463,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, struct ibv_
 	(void)mask;
 	memset(init, 0, sizeof *init);
 	*a = ((struct fake_qp *)qp)->attr;
+	a->sq_draining = a->qp_state == IBV_QPS_SQD;
 	return 0;
 }
 
