@@ -15,7 +15,7 @@ func queueCases() []kase {
 	all := []kase{
 		{"flush/behind-SQD", func(c *c) {
 			w := c.wire(opts{service: rc})
-			require.NoError(c, w.a.move(verbs.StateSQD))
+			w.a.hold()
 			var sends, recvs []uint64
 			for i := range 5 {
 				if i%2 == 0 {
@@ -33,7 +33,7 @@ func queueCases() []kase {
 		// What is posted last comes last: then all are there.
 		{"flush/marker/send", func(c *c) {
 			w := c.wire(opts{service: rc})
-			require.NoError(c, w.a.move(verbs.StateSQD))
+			w.a.hold()
 			ids := []uint64{w.a.send(), w.a.send()}
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.flushed(append(ids, w.a.send())...)
@@ -59,7 +59,7 @@ func queueCases() []kase {
 		{"reset/drops-requests", func(c *c) {
 			w := c.wire(opts{service: rc})
 			w.a.recvs(3)
-			require.NoError(c, w.a.move(verbs.StateSQD))
+			w.a.hold()
 			w.a.send()
 			require.NoError(c, w.a.move(verbs.StateReset))
 			w.a.bring(verbs.StateSQD)
@@ -140,7 +140,7 @@ func queueCases() []kase {
 		{"order/many", func(c *c) { many(c, rc, 500) }},
 		{"full/send", func(c *c) {
 			w := c.wire(opts{service: rc, depth: 6, cqEntries: 64})
-			require.NoError(c, w.a.move(verbs.StateSQD)) // so that they stay
+			w.a.hold() // so that they stay
 			ids := fill(c, w.a.Cap().MaxSendWR, func(n int) (int, []uint64, error) {
 				wrs := make([]verbs.SendWR, n)
 				ids := make([]uint64, n)

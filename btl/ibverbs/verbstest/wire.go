@@ -159,6 +159,7 @@ func (r *region) sge(off, n int) verbs.SGE {
 type cq struct {
 	verbs.CQ
 	c    *c
+	name string
 	got  []verbs.WC
 	gone bool
 }
@@ -167,7 +168,7 @@ func (e *end) cq(entries int, channel verbs.CompChannel) *cq {
 	inner, err := e.dev.CreateCQ(entries, channel)
 	require.NoError(e.c, err)
 	require.GreaterOrEqual(e.c, inner.Entries(), entries)
-	q := &cq{CQ: inner, c: e.c}
+	q := &cq{CQ: inner, c: e.c, name: e.name + "'s queue"}
 	e.c.cleanup = append(e.c.cleanup, q.Destroy)
 	return q
 }
@@ -200,7 +201,7 @@ func (q *cq) poll() {
 
 // await takes the next n completions.
 func (q *cq) await(n int) []verbs.WC {
-	q.c.wait(fmt.Sprintf("%d completions", n), func() bool {
+	q.c.wait(fmt.Sprintf("%d completions of %s", n, q.name), func() bool {
 		q.poll()
 		return len(q.got) >= n
 	})
@@ -280,9 +281,11 @@ func (e *end) qp(o opts) *qp {
 	q := &qp{c: c, e: e, o: o, scq: o.scq, rcq: o.rcq, psn: o.psn}
 	if q.scq == nil {
 		q.scq = e.cq(o.cqEntries, nil)
+		q.scq.name = e.name + "'s send queue"
 	}
 	if q.rcq == nil {
 		q.rcq = e.cq(o.cqEntries, nil)
+		q.rcq.name = e.name + "'s receive queue"
 	}
 	init := verbs.QPInit{Service: o.service, SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, SRQ: o.srq, SignalAll: o.signalAll,
 		Cap: verbs.QPCap{MaxSendWR: o.depth, MaxRecvWR: o.depth, MaxSendSGE: o.sge, MaxRecvSGE: o.sge, MaxInlineData: o.inline}}
@@ -360,18 +363,30 @@ func (q *qp) bring(to verbs.QPState) {
 		path = nil
 	case verbs.StateInit, verbs.StateRTR, verbs.StateRTS:
 		path = path[:to]
-	case verbs.StateSQD:
-		path = append(path, verbs.StateSQD)
 	case verbs.StateErr:
 		path = []verbs.QPState{verbs.StateInit, verbs.StateErr}
 	}
 	for _, s := range path {
 		require.NoError(q.c, q.move(s), "%s to %v", q.e.name, s)
 	}
-	if to == verbs.StateSQE {
+	switch to {
+	case verbs.StateSQE:
 		q.failSend()
+	case verbs.StateSQD:
+		q.hold()
 	}
 	require.Equal(q.c, to.String(), q.state().String())
+}
+
+// hold goes from RTS to SQD and waits until the send queue is drained. Devices drain asynchronously,
+// even a queue that has nothing under way, and refuse to leave SQD until they are done.
+func (q *qp) hold() {
+	require.NoError(q.c, q.move(verbs.StateSQD), "%s to SQD", q.e.name)
+	q.c.wait("the send queue of "+q.e.name+" to drain", func() bool {
+		attr, err := q.Query()
+		require.NoError(q.c, err)
+		return !attr.SQDraining
+	})
 }
 
 // failSend brings UC or UD to SQE by a send that fails here; how it fails is another case's matter.
