@@ -1,10 +1,12 @@
 package verbstest_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +43,7 @@ var bentRules = []struct {
 	{"event lost", "Sights/WRITE/bad-key", "waited too long"},
 	{"event twice", "Events/COMM_EST/RC", "how often it was told"},
 	{"event without object", "Events/SQ_DRAINED/idle", "waited too long"},
+	{"draining not told", "Events/SQ_DRAINED/behind-a-send", "as Query tells it"},
 	{"event of another port", "Events/PORT_ERR/link", "waited too long"},
 	{"length", "Data/RC/MTU-1024/SEND", "bytes received"},
 	{"immediate", "Data/RC/MTU-1024/SEND_WITH_IMM", "Not equal"},
@@ -57,6 +60,10 @@ var bentRules = []struct {
 	{"opens anything", "Objects/provider/names", "Expected error with"},
 	{"listed but passes", "Statuses/SUCCESS/RC", "listed as one that differs"},
 	{"listed but no case", "", "is no case"},
+	{"listed but fails otherwise", "Statuses/REM_ACCESS_ERR/key/WRITE", `in another way\n +listed: "IBV_WC_REM_OP_ERR"\n +seen: .*actual : "IBV_WC_REM_INV_REQ_ERR"`},
+	{"listed but fails before", "Events/COMM_EST/RC", `in another way\n.*IBV_EVENT_QP_FATAL of A\n +seen: .*events\.go:\d+: waited too long for IBV_EVENT_COMM_EST of B`},
+	{"listed without a result", "Statuses/SUCCESS/RC", "does not say why, or what is seen"},
+	{"listed twice", "Statuses/REM_ACCESS_ERR/key/WRITE", "listed twice"},
 }
 
 func TestBent(t *testing.T) {
@@ -68,21 +75,20 @@ func TestBent(t *testing.T) {
 // TestStraight: what only passes on is no fault.
 func TestStraight(t *testing.T) { verbstest.Test(t, bentPair("")) }
 
+// slowDrain is no fault: the send queue drains after Modify has returned, also if nothing is under way.
+const slowDrain = "drains slowly"
+
+func TestConformanceOfSlowDrain(t *testing.T) { verbstest.Test(t, bentPair(slowDrain)) }
+
 func TestSuiteNotices(t *testing.T) {
 	for _, r := range bentRules {
 		t.Run(r.rule+"/"+r.test, func(t *testing.T) {
 			t.Parallel()
-			pattern := "^TestBent$"
-			if r.test != "" {
-				pattern += "/^" + string(bytes.ReplaceAll([]byte(r.test), []byte("/"), []byte("$/^"))) + "$"
-			}
-			cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=60s")
-			cmd.Env = append(os.Environ(), envBent+"="+r.rule)
-			out, err := cmd.CombinedOutput()
+			out, err := runBent(r.rule, r.test)
 			var exit *exec.ExitError
 			require.True(t, errors.As(err, &exit), "the suite did not notice: %v\n%s", err, out)
-			require.Contains(t, string(out), "--- FAIL: TestBent")
-			require.Regexp(t, r.says, string(out))
+			require.Contains(t, out, "--- FAIL: TestBent")
+			require.Regexp(t, r.says, out)
 		})
 	}
 }
@@ -97,12 +103,7 @@ func bentPair(rule string) verbstest.Maker {
 		if rule != "" {
 			p.Patience = 300 * time.Millisecond
 		}
-		switch rule {
-		case "listed but passes":
-			p.Differs = map[string]string{"Statuses/SUCCESS/*": "it is said to"}
-		case "listed but no case":
-			p.Differs = map[string]string{"Statuses/SUCCESS/XRC": "it is said to"}
-		}
+		p.Differs = listed(rule)
 		p.Injector.Link = func(dev verbs.Device, port int, up bool) { n.HCA(dev.Name()).SetLink(port, up) }
 		var err error
 		p.A, err = b.Open("sim0")
@@ -111,6 +112,65 @@ func bentPair(rule string) verbstest.Maker {
 		require.NoError(t, err)
 		return p
 	}
+}
+
+// Rules whose names begin with "listed" have a list of what differs. All but the first two are wrong.
+const (
+	listedStatus = "listed, status"
+	listedEvent  = "listed, event lost"
+)
+
+// listed is the list that a rule has.
+func listed(rule string) map[string]verbstest.Difference {
+	status := verbstest.Difference{Why: "it is said to", Seen: `expected: "IBV_WC_REM_ACCESS_ERR" actual : "IBV_WC_REM_INV_REQ_ERR"`}
+	switch rule {
+	case listedStatus:
+		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status}
+	case listedEvent:
+		return map[string]verbstest.Difference{"Events/COMM_EST/[RU]C": {Why: "it is said to",
+			Seen: "waited too long for IBV_EVENT_COMM_EST of B; A is RTS, B is RTR; events of A [], of B []"}}
+	case "listed but passes":
+		return map[string]verbstest.Difference{"Statuses/SUCCESS/*": status}
+	case "listed but no case":
+		return map[string]verbstest.Difference{"Statuses/SUCCESS/XRC": status}
+	case "listed but fails otherwise":
+		status.Seen = `"IBV_WC_REM_OP_ERR"`
+		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status}
+	case "listed but fails before":
+		return map[string]verbstest.Difference{"Events/COMM_EST/*": {Why: "it is said to", Seen: "waited too long for IBV_EVENT_QP_FATAL of A"}}
+	case "listed without a result":
+		return map[string]verbstest.Difference{"Statuses/SUCCESS/*": {Why: "it is said to"}}
+	case "listed twice":
+		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status, "Statuses/REM_ACCESS_ERR/*/WRITE": status}
+	}
+	return nil
+}
+
+// TestListed: a case that fails as the list says is no failure of the suite.
+func TestListed(t *testing.T) {
+	for _, r := range []struct{ rule, test string }{
+		{listedStatus, "Statuses/REM_ACCESS_ERR/key/WRITE"}, {listedEvent, "Events/COMM_EST/RC"},
+	} {
+		t.Run(r.rule, func(t *testing.T) {
+			t.Parallel()
+			out, err := runBent(r.rule, r.test)
+			require.NoError(t, err, "%s", out)
+			require.Regexp(t, "--- PASS: TestBent/"+r.test, out)
+			require.Contains(t, out, "differs: it is said to")
+		})
+	}
+}
+
+// runBent runs a case of TestBent, or all if test is empty, in a process of its own.
+func runBent(rule, test string) (string, error) {
+	pattern := "^TestBent$"
+	if test != "" {
+		pattern += "/^" + strings.ReplaceAll(test, "/", "$/^") + "$"
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run="+pattern, "-test.timeout=60s")
+	cmd.Env = append(os.Environ(), envBent+"="+rule)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 type bentProvider struct {
@@ -127,6 +187,11 @@ func (b *bentProvider) Open(name string) (verbs.Device, error) {
 		return nil, err
 	}
 	return &bentDevice{Device: inner, rule: b.rule, cqs: map[verbs.CQ]*bentCQ{}, qps: map[verbs.QP]*bentQP{}}, nil
+}
+
+// badStatus says whether REM_ACCESS_ERR is told as another status.
+func (d *bentDevice) badStatus() bool {
+	return slices.Contains([]string{"status", listedStatus, "listed but fails otherwise", "listed twice"}, d.rule)
 }
 
 // bentDevice wraps queue pairs and completion queues; what takes or names one is passed on with what is inside.
@@ -151,12 +216,15 @@ func (d *bentDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 	}
 	if q := d.qps[ev.QP]; q != nil {
 		ev.QP = q
+		if ev.Type == verbs.EventSQDrained {
+			q.draining = 0
+		}
 	}
 	if q := d.cqs[ev.CQ]; q != nil {
 		ev.CQ = q
 	}
 	switch d.rule {
-	case "event lost":
+	case "event lost", listedEvent, "listed but fails before":
 		d.AckEvent(ev)
 		return d.NextEvent()
 	case "event twice":
@@ -250,7 +318,7 @@ func (p *bentPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &bentQP{inner, p.d}
+	q := &bentQP{QP: inner, d: p.d}
 	p.d.qps[inner] = q
 	return q, nil
 }
@@ -289,7 +357,7 @@ func (q *bentCQ) Poll(wcs []verbs.WC) (int, error) {
 			continue
 		case q.d.rule == "flush as failure" && wc.Status == verbs.StatusWRFlushErr:
 			wc.Status = verbs.StatusGeneralErr
-		case q.d.rule == "status" && wc.Status == verbs.StatusRemAccessErr:
+		case q.d.badStatus() && wc.Status == verbs.StatusRemAccessErr:
 			wc.Status = verbs.StatusRemInvReqErr
 		case q.d.rule == "length" && wc.Opcode == verbs.WCRecv:
 			wc.ByteLen++
@@ -315,11 +383,22 @@ func (q *bentCQ) Poll(wcs []verbs.WC) (int, error) {
 
 type bentQP struct {
 	verbs.QP
-	d *bentDevice
+	d        *bentDevice
+	draining int // so many times Query still says so
 }
 
 func (q *bentQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+	if q.draining > 0 && mask&verbs.AttrState != 0 && attr.State != verbs.StateErr {
+		if _, err := verbs.CheckModify(q.Service(), verbs.StateSQD, attr, mask); err != nil {
+			return err
+		}
+		return verbs.Fail("ibv_modify_qp", syscall.EINVAL, "the send queue is draining")
+	}
+	q.draining = 0
 	err := q.QP.Modify(attr, mask)
+	if q.d.rule == slowDrain && err == nil && mask&verbs.AttrState != 0 && attr.State == verbs.StateSQD {
+		q.draining = 3
+	}
 	var e *verbs.TransitionError
 	if errors.As(err, &e) {
 		if q.d.rule == "illegal transition" && e.NoSuch || q.d.rule == "attribute missing" && e.Missing != 0 {
@@ -336,6 +415,11 @@ func (q *bentQP) Query() (verbs.QPAttr, error) {
 		attr.State = verbs.StateRTR
 	case q.d.rule == "attribute changed":
 		attr.Timeout++
+	case q.d.rule == "draining not told":
+		attr.SQDraining = false
+	case q.draining > 0:
+		attr.SQDraining = true
+		q.draining--
 	}
 	return attr, err
 }

@@ -8,8 +8,9 @@
 //
 // A case that passes is a rule that the provider keeps, unless it logs something else: "cannot" means that nothing
 // provokes it there and the provider has nothing to inject it with; "differs" that the provider is known to do
-// something else, with the reason and what was seen. What is known to differ has to differ: if such a case passes, the suite
-// fails, so that the list in [Pair] says how things are. [Result] tells which statuses and events were seen.
+// something else, with the reason and what was seen. [Pair] lists what is known to differ and how. The suite fails
+// if a listed case passes or fails in another way, so that the list stays true. [Result] tells which statuses and
+// events were seen.
 //
 // No case judges by time. Each wait is for a condition and ends after Patience. That something does not happen is
 // shown by something later that does.
@@ -47,12 +48,22 @@ type Pair struct {
 	// Injector is what the provider can be made to do that a program cannot provoke.
 	Injector Injector
 
-	// Differs says in which cases the provider is known not to do what the tables say, and why. The keys are names of
-	// cases, or patterns as path.Match knows them. Each of them must fail.
-	Differs map[string]string
+	// Differs lists the cases in which the provider is known not to do what the tables say. The keys
+	// are names of cases, or patterns as path.Match knows them; no two may match the same case.
+	Differs map[string]Difference
 
 	// Close, if not nil, is called once both devices are closed.
 	Close func()
+}
+
+// Difference is what a provider is known to do in a case instead of what the tables say.
+type Difference struct {
+	// Why is what the provider does, for people.
+	Why string
+	// Seen is how the case fails: a part of the text of its first failed assertion that names the
+	// wrong result. It must not be empty. A wait whose failure it begins with takes a tenth of
+	// Patience.
+	Seen string
 }
 
 // Injector is what a simulator can do beyond what a program can provoke. What is nil it cannot do.
@@ -124,7 +135,7 @@ func groups() []group {
 func Test(t *testing.T, mk Maker) *Result {
 	res := &Result{how: map[string]string{}, complete: true}
 	var names []string
-	var differs map[string]string
+	var differs map[string]Difference
 	ran := 0
 	for _, g := range groups() {
 		for _, k := range g.cases {
@@ -140,8 +151,11 @@ func Test(t *testing.T, mk Maker) *Result {
 		})
 	}
 	res.complete = ran == len(names) && !t.Failed()
-	for pattern, reason := range differs {
+	for pattern, d := range differs {
 		n := 0
+		if d.Why == "" || d.Seen == "" {
+			t.Errorf("Differs: %q does not say why, or what is seen: %+v", pattern, d)
+		}
 		for _, name := range names {
 			if ok, err := path.Match(pattern, name); err != nil {
 				t.Errorf("Differs: %q: %v", pattern, err)
@@ -150,27 +164,26 @@ func Test(t *testing.T, mk Maker) *Result {
 			}
 		}
 		if n == 0 {
-			t.Errorf("Differs: %q (%s) is no case", pattern, reason)
+			t.Errorf("Differs: %q (%s) is no case", pattern, d.Why)
 		}
 	}
 	return res
 }
 
 // runCase runs a case on a pair of its own. It gives the pair's Differs.
-func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[string]string {
+func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[string]Difference {
 	c := &c{t: t, res: res}
 	c.Pair = mk(t)
 	if c.Patience == 0 {
 		c.Patience = 20 * time.Second
 	}
-	var reasons []string
-	for pattern, reason := range c.Differs {
+	for pattern, d := range c.Differs {
 		if ok, _ := path.Match(pattern, name); ok {
-			reasons = append(reasons, reason)
+			if c.known != nil {
+				t.Errorf("listed twice as one that differs: %q is a second pattern", pattern)
+			}
+			c.known = &d
 		}
-	}
-	if len(reasons) > 0 {
-		c.Patience /= 10 // it is going to fail, and much of that is waiting
 	}
 	done := make(chan struct{})
 	go func() { // so that FailNow ends the case and not the test
@@ -183,26 +196,19 @@ func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[strin
 	}()
 	<-done
 
-	said := strings.Join(c.failures, "\n")
 	switch {
-	case len(reasons) > 0 && len(c.failures) > 0:
-		t.Logf("differs: %s\nseen: %s", strings.Join(reasons, "; "), firstLines(said))
-	case len(reasons) > 0:
-		t.Errorf("listed as one that differs (%s), but it passes, or is skipped: %q", strings.Join(reasons, "; "), c.skipped)
+	case c.known != nil && len(c.failures) == 0:
+		t.Errorf("listed as one that differs (%s), but it passes, or is skipped: %q", c.known.Why, c.skipped)
+	case c.known != nil && !strings.Contains(c.failures[0].what, c.known.Seen):
+		t.Errorf("listed as one that differs (%s), but it fails in another way\nlisted: %s\nseen: %s", c.known.Why, c.known.Seen, c.said())
+	case c.known != nil:
+		t.Logf("differs: %s\nseen: %s", c.known.Why, c.said())
 	case len(c.failures) > 0:
-		t.Errorf("%s", said)
+		t.Errorf("%s", c.said())
 	case c.skipped != "":
 		t.Logf("cannot: %s", c.skipped)
 	}
 	return c.Differs
-}
-
-func firstLines(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	if len(lines) > 12 {
-		lines = append(lines[:12], "…")
-	}
-	return strings.Join(lines, "\n")
 }
 
 // c is a case as it runs. It is a require.TestingT.
@@ -211,46 +217,73 @@ type c struct {
 	t        testing.TB
 	res      *Result
 	a, b     *end
-	injected bool // what comes now was injected
+	injected bool        // what comes now was injected
+	known    *Difference // nil: none
 
-	failures []string
+	failures []failure
 	skipped  string
 	qps      []*qp          // to destroy first of all
 	cleanup  []func() error // then these, the last one first
 	serial   uint64         // of work requests
 }
 
-func (c *c) Errorf(format string, args ...any) {
-	c.failures = append(c.failures, terse(fmt.Sprintf(format, args...)))
+// failure is a failed assertion.
+type failure struct {
+	where string // files and lines of the suite, the innermost first
+	what  string // one line: what was expected, what came
 }
 
-// terse makes one line of what require says: where in the suite, what was wanted, what came.
+// said is all failed assertions, one a line.
+func (c *c) said() string {
+	lines := make([]string, len(c.failures))
+	for i, f := range c.failures {
+		lines[i] = f.what
+		if f.where != "" {
+			lines[i] = f.where + ": " + f.what
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (c *c) Errorf(format string, args ...any) {
+	c.failures = append(c.failures, failure{callers(), terse(fmt.Sprintf(format, args...))})
+}
+
+// callers is where in the cases of the suite this is.
+func callers() string {
+	var where []string
+	pcs := make([]uintptr, 50)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		file := path.Base(f.File)
+		if strings.Contains(f.Function, "/verbstest.") && file != "verbstest.go" {
+			where = append(where, fmt.Sprintf("%s:%d", file, f.Line))
+		}
+	}
+	return strings.Join(where, " < ")
+}
+
+// terse makes one line of what require says, without the trace and the name of the test.
 func terse(s string) string {
-	var where, what []string
+	var what []string
 	part := ""
 	for _, line := range strings.Split(s, "\n") {
 		line = strings.TrimSpace(line)
-		for _, label := range []string{"Error Trace", "Error", "Test", "Messages"} {
+		for _, label := range []string{"Error Trace", "Error", "Test", "Messages", "Diff"} {
 			if rest, ok := strings.CutPrefix(line, label+":"); ok {
 				part, line = label, strings.TrimSpace(rest)
 			}
 		}
-		switch {
-		case line == "" || part == "Test":
-		case part == "Error Trace":
-			if i := strings.Index(line, "verbstest/"); i >= 0 && !strings.Contains(line, "verbstest.go:") {
-				where = append(where, line[i+len("verbstest/"):])
-			}
-		case strings.HasPrefix(line, "Diff:"):
-			part = "Test"
-		default:
+		if part == "" {
+			part = "Error" // not of require
+		}
+		if line != "" && (part == "Error" || part == "Messages") {
 			what = append(what, strings.Join(strings.Fields(line), " "))
 		}
 	}
-	if where == nil {
-		return strings.TrimSpace(s)
-	}
-	return strings.Join(where, " < ") + ": " + strings.Join(what, " ")
+	return strings.Join(what, " ")
 }
 
 func (c *c) FailNow() { runtime.Goexit() }
@@ -268,21 +301,29 @@ func (c *c) skip(reason string) {
 
 func (c *c) recover() {
 	if r := recover(); r != nil {
-		c.Errorf("panic: %v\n%s", r, debug.Stack())
+		c.failures = append(c.failures, failure{callers(), fmt.Sprintf("panic: %v\n%s", r, debug.Stack())})
 	}
 }
 
-// wait steps until done holds.
+// wait steps until done holds. A wait that is known to fail here does so sooner.
 func (c *c) wait(what string, done func() bool) {
-	for until := time.Now().Add(c.Patience); !done(); c.step() {
+	what = "waited too long for " + what
+	patience := c.Patience
+	if c.known != nil && strings.HasPrefix(c.known.Seen, what) {
+		patience /= 10
+	}
+	for until := time.Now().Add(patience); !done(); c.step() {
 		if time.Now().After(until) {
 			var states []string
 			for _, q := range c.qps {
 				attr, err := q.Query()
-				states = append(states, fmt.Sprintf("%s %v queue pair is %v (%v)", q.e.name, q.Service(), attr.State, err))
+				state := attr.State.String()
+				if err != nil {
+					state = err.Error()
+				}
+				states = append(states, q.e.name+" is "+state)
 			}
-			c.Fatalf("waited too long for %s; %s; events of A %v, of B %v", what, strings.Join(states, "; "),
-				c.a.eventNames(), c.b.eventNames())
+			c.Fatalf("%s; %s; events of A %v, of B %v", what, strings.Join(states, ", "), c.a.eventNames(), c.b.eventNames())
 		}
 	}
 }
