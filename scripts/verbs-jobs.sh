@@ -5,6 +5,7 @@
 # Usage: verbs-jobs.sh [CHECK…]   contract, jobs, figures; with none: all of them.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+. scripts/failures.sh
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 job=$out/job
 mkdir "$job"
@@ -18,7 +19,7 @@ contract() {
 MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 exec ./ibverbs.test -test.v -test.timeout=14m -test.run=TestDevice
 SH
     if ! in_guest 900 >"$out/log" 2>&1; then
-        grep -vE '^(=== RUN| *--- PASS)' "$out/log" | tail -n 100
+        failures "$out/log"
         return 1
     fi
     grep -cE '^ *--- PASS' "$out/log" | sed 's/$/ tests of the contract hold on rxe/'

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Real verbs held to the tables: builds the tests of btl/ibverbs/libibverbs and runs them on soft-RoCE, in the
-# guest of btl/ibverbs/softroce. What came there has to be what docs/verbs.md says. Prints what differs or cannot be had, and why.
+# guest of btl/ibverbs/softroce. What came there has to be what docs/verbs.md says. Prints what differs or cannot be had, and why;
+# if tests fail, only what these said.
 # Usage: verbs.sh [PATTERN]   of tests; with none: all that need devices.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+. scripts/failures.sh
 pattern=${1:-TestDevice}
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 
@@ -18,7 +20,7 @@ printf '%s' "$pattern" >"$out/job/pattern"
 status=0
 btl/ibverbs/softroce/run -t 900 -d "$out/job" 'sh ./run' >"$out/log" 2>&1 || status=$?
 if [ "$status" != 0 ]; then
-    grep -vE '^(=== RUN| *--- PASS)' "$out/log" | tail -n 200
+    failures "$out/log"
     echo "FAIL: exit status $status"
     exit 1
 fi
