@@ -189,6 +189,10 @@ func TestJudge(t *testing.T) {
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
 	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
 
+	assert.EqualError(t, missed(out), "1 of 2 marks missed: bw 8 B: 1.25, mark 1.5")
+	assert.NoError(t, missed(out[:1]))
+	assert.ErrorContains(t, missed(nil), "no mark was measured")
+
 	res.add(bw, openMPITwo, 170)
 	assert.Zero(t, judge(res, marks())[1].paired, "of other rounds")
 }

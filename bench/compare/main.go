@@ -5,6 +5,7 @@
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
+//	go run ./bench/compare -marks
 //	go run ./bench/compare -rounds 30 -only TCP -sizes 8,1K,64K,1M
 //	go run ./bench/compare -from docs/performance/results.json -o docs/performance
 //
@@ -37,6 +38,7 @@ type options struct {
 	bind    string
 	timeout time.Duration
 	sizes   []string
+	marks   bool
 }
 
 func main() {
@@ -66,6 +68,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.from, "from", "", "measure nothing: tables and plots of this results.json")
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: every launcher binds ranks to cores, if there are enough; default: as they do by default")
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "of one run")
+	flags.BoolVar(&opts.marks, "marks", false, "fail if a mark is missed, or none was measured")
 	_ = flags.Parse(args) // it exits
 	if flags.NArg() > 0 {
 		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -119,9 +122,14 @@ func run(ctx context.Context, opts options) error {
 		return err
 	}
 	if opts.out == "" {
-		return writeTables(os.Stdout, res)
+		err = writeTables(os.Stdout, res)
+	} else {
+		err = write(opts.out, res)
 	}
-	return write(opts.out, res)
+	if err == nil && opts.marks {
+		err = missed(judge(res, marks()))
+	}
+	return err
 }
 
 // write puts everything into a directory.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // mark is what is to be reached at a point: our value divided by that of others.
@@ -104,6 +106,23 @@ func judge(r *results, all []mark) []outcome {
 		out = append(out, o)
 	}
 	return out
+}
+
+// missed is an error if a mark was not reached, or there is none.
+func missed(all []outcome) error {
+	if len(all) == 0 {
+		return errors.New("no mark was measured: is a peer installed?")
+	}
+	var what []string
+	for _, o := range all {
+		if !o.reached {
+			what = append(what, fmt.Sprintf("%s: %.2f, mark %.1f", o.what, o.ratio, o.limit))
+		}
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d marks missed: %s", len(what), len(all), strings.Join(what, "; "))
 }
 
 // isOurs says whether a contender is us, where peers take part.
