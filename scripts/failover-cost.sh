@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # What failover costs while all is well: small messages between two ranks of a process, both together on one core, beside those of a commit
 # without it. What is executed for each message is counted, in a virtual machine whose time that is, so the figures are the same each time.
-# Prints how they compare; the mark is 1.01.
-# Usage: failover-cost.sh [COMMIT [ROUNDS]]   by default the last commit before there was failover. With ROUNDS it is timed instead, on this
+# Prints how they compare; the mark is 1.01. With -marks a benchmark over it fails.
+# Usage: failover-cost.sh [-marks] [COMMIT [ROUNDS]]   by default the last commit before there was failover. With ROUNDS it is timed instead, on this
 # machine: so many rounds of two turns each, of which the fastest and the median are compared. A noisy machine needs many.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+marks=0
+if [ "${1:-}" = -marks ]; then marks=1; shift; fi
 commit=${1:-$(git log --diff-filter=A --format=%H -- pml/failover.go | tail -n 1)^} rounds=${2:-}
 out=$(mktemp -d)
 trap 'git worktree remove --force "$out/tree" 2>/dev/null; rm -rf "$out"' EXIT
@@ -26,13 +28,17 @@ turns() {
         for v in with without without with; do taskset -c 0 "$out/job/$v" $bench 40ms | sed "s/^/$v /"; done
     done
 }
-turns | awk '$2 ~ /^Benchmark/ { print $2, $1, $4 }' | sort -k1,2 -k3n | awk -v unit="$([ -z "$rounds" ] && echo instructions || echo ns)" '
+turns | awk '$2 ~ /^Benchmark/ { print $2, $1, $4 }' | sort -k1,2 -k3n | awk -v marks=$marks -v unit="$([ -z "$rounds" ] && echo instructions || echo ns)" '
     { k = $1 SUBSEP $2; a[k, ++n[k]] = $3; names[$1] }
     END {
         for (b in names) {
             i = b SUBSEP "with"; o = b SUBSEP "without"; h = int((n[i] + 1) / 2)
             printf "%-26s %.1f %s with, %.1f without: %.3f", b, a[i, 1], unit, a[o, 1], a[i, 1] / a[o, 1]
             if (n[i] > 1) printf "; median %.1f, %.1f: %.3f", a[i, h], a[o, h], a[i, h] / a[o, h]
-            print ""
+            over = a[i, 1] > 1.01 * a[o, 1]
+            print over ? "; over the mark" : ""
+            failed = failed || marks && over
+            count++
         }
+        exit failed || !count
     }' | sort
