@@ -51,7 +51,9 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 			e.established()
 		default:
 			err.Peer = e.p.rank
-			e.broken = info.Severity == verbs.Catastrophe
+			if info.Severity == verbs.Catastrophe {
+				e.giveUp()
+			}
 			e.fail(err)
 		}
 	case failRail:

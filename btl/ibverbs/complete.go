@@ -25,7 +25,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	kind, entry := id.kind(), id.entry()
 	if kind == wrRecv {
 		e.posted--
-		m.unsettled = m.unsettled || e.phase == phaseDraining
+		m.unsettled = m.unsettled || e.state != btl.Up
 	}
 	if wc.Status == verbs.StatusSuccess {
 		switch kind {
@@ -67,7 +67,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	case wrSend:
 		e.spoil(entry, wc, v)
 	case wrMarker:
-		e.marked = false
+		e.enter(phaseFlushed)
 		e.drainUntil = min(e.drainUntil, m.cfg.Clock.Now()+flushNanos)
 		m.unsettled = true
 	}
@@ -93,7 +93,7 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 			return nil
 		}
 	case wrMarker:
-		if e.phase != phaseDraining {
+		if e.phase != phaseFlushing {
 			return nil
 		}
 	default:

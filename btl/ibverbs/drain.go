@@ -58,24 +58,34 @@ func (e *endpoint) begin(cause *btl.Error) {
 	if cause.Class != btl.ClassClosed || cause.Side != btl.SideRemote {
 		m.announce(e)
 	}
-	e.enter(phaseDraining)
-	if e.broken {
-		return // no completion is promised
+	if e.phase == phaseBroken {
+		return
 	}
+	e.enter(phaseFlushing)
 	e.drainUntil = m.cfg.Clock.Now() + drainNanos
 	attr := verbs.QPAttr{State: verbs.StateErr}
 	if e.qp.Modify(&attr, verbs.AttrState) != nil {
-		e.broken = true // so is the device: nothing comes any more
+		e.giveUp() // the device is broken: nothing comes any more
 		return
 	}
 	m.sendWR[0] = verbs.SendWR{ID: uint64(makeID(wrMarker, e.made, e.number, 0)), Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
-	_, err := e.qp.PostSend(m.sendWR[:])
-	e.marked = err == nil
-	e.broken = err != nil // nothing will say that its sends have come back
+	if _, err := e.qp.PostSend(m.sendWR[:]); err != nil {
+		e.giveUp() // nothing will say that its sends have come back
+	}
 }
 
-// flushedOut reports whether everything that was posted has come back.
-func (e *endpoint) flushedOut() bool { return e.broken || !e.marked && e.posted == 0 }
+// giveUp notes that no completion of this queue pair is promised any more.
+func (e *endpoint) giveUp() {
+	if e.phase != phaseBroken {
+		e.enter(phaseBroken)
+	}
+}
+
+// flushedOut reports whether nothing more is worth waiting for: everything that was posted has come back,
+// or nothing is promised.
+func (e *endpoint) flushedOut() bool {
+	return e.phase == phaseBroken || e.phase == phaseFlushed && e.posted == 0
+}
 
 // A queue pair that cannot be destroyed may still write where a Get was to read to. So its endpoint is not Drained; it is tried again, after
 // destroyFirst, and each time after twice as long. After destroyTries the device is taken for broken.
@@ -106,7 +116,7 @@ func (m *module) bury(all bool) {
 // it reaches no memory any more but the buffers of receives; or its time is up, and it could be taken to RESET.
 func (e *endpoint) rests() bool {
 	mayKeep := e.cause.Class == btl.ClassPath || e.cause.Class == btl.ClassTimeout || e.cause.Class == btl.ClassFlushed
-	return mayKeep && !e.broken && !e.group.broken && (!e.marked || e.reset())
+	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
 // reset takes a queue pair whose sends have not all come back to RESET, where it reaches no memory at all and forgets what was posted. To destroy it
@@ -114,8 +124,8 @@ func (e *endpoint) rests() bool {
 // may be busy for longer than a drain takes, and a turn polls no more than a batch, in which receives come first.
 func (e *endpoint) reset() bool {
 	e.m.pollOut(e.group) // also because some devices take along what is there
-	if !e.marked {
-		return true
+	if e.phase != phaseFlushing {
+		return e.phase == phaseFlushed
 	}
 	attr := verbs.QPAttr{State: verbs.StateReset}
 	return e.qp.Modify(&attr, verbs.AttrState) == nil
@@ -211,8 +221,8 @@ func (m *module) abandon() int {
 // destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an error it is there as before.
 func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase == phaseDraining && !m.closed { // a module that closes hands nothing up
-		if e.broken || !e.flushedOut() {
+	if e.phase != phaseOver && !m.closed { // a module that closes hands nothing up
+		if e.phase == phaseBroken || !e.flushedOut() {
 			m.pollOut(e.group) // not all has come in time, but what is there is of use
 		}
 		e.takeRest()

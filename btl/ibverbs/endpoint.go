@@ -23,16 +23,25 @@ const (
 	phaseAsking   phase = iota // REQ sent; the queue pair is in INIT
 	phaseAccepted              // REP sent; RTR, until the peer's first packet
 	phaseReady                 // RTS
-	phaseDraining              // ERR, until all is flushed
-	phaseOver                  // the queue pair is gone
+	// phaseFlushing: in Error; sends may still be under way, the marker is behind them.
+	phaseFlushing
+	// phaseFlushed: in Error, and the marker has come back, so no send of it reaches memory any more.
+	phaseFlushed
+	// phaseBroken: the device promises no completion, and the queue pair may even be in RTS still. It may
+	// reach memory until it is destroyed, or no memory is registered any more. No event takes that back.
+	phaseBroken
+	// phaseOver: everything was called back, and the queue pair reaches no memory of operations.
+	phaseOver
 )
 
 // nextPhases are the legal transitions.
 var nextPhases = [...][]phase{
-	phaseAsking:   {phaseAccepted, phaseReady, phaseDraining, phaseOver},
-	phaseAccepted: {phaseReady, phaseDraining, phaseOver},
-	phaseReady:    {phaseDraining, phaseOver},
-	phaseDraining: {phaseOver},
+	phaseAsking:   {phaseAccepted, phaseReady, phaseFlushing, phaseBroken, phaseOver},
+	phaseAccepted: {phaseReady, phaseFlushing, phaseBroken, phaseOver},
+	phaseReady:    {phaseFlushing, phaseBroken, phaseOver},
+	phaseFlushing: {phaseFlushed, phaseBroken, phaseOver},
+	phaseFlushed:  {phaseBroken, phaseOver},
+	phaseBroken:   {phaseOver},
 	phaseOver:     {},
 }
 
@@ -107,9 +116,7 @@ type endpoint struct {
 	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
 	asked, askAt, askWait, askUntil int64
 	posted                          int // receives that the device has
-	// Draining: whether the queue pair is beyond that, whether the marker is still to come, and when to wait no longer.
-	broken     bool
-	marked     bool
+	// drainUntil is when a queue pair in Error is waited for no longer.
 	drainUntil int64
 	// When its queue pair, which could not be destroyed, is tried again, and how often it was.
 	destroyAt    int64
