@@ -114,7 +114,7 @@ func (m *module) announce(e *endpoint) {
 func (e *endpoint) end() qpEnd {
 	m := e.m
 	return qpEnd{
-		qpn: e.qpn, psn: e.psn, mtu: m.h.port.ActiveMTU, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)),
+		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)),
 		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
 	}
 }
@@ -350,6 +350,10 @@ func (e *endpoint) accept(msg *message) {
 
 // answered takes the active part: the first message on the connection is ours.
 func (e *endpoint) answered(msg *message) {
+	if msg.end.mtu > e.mtu {
+		e.nonsense("an MTU of %d bytes, where %d were offered", msg.end.mtu.Bytes(), e.mtu.Bytes())
+		return
+	}
 	if !e.toRTR(msg) || !e.toRTS() {
 		return
 	}
@@ -380,8 +384,9 @@ func (e *endpoint) toRTR(msg *message) bool {
 	m := e.m
 	e.remote, e.device = msg.end, msg.address.qkey
 	remote := &e.remote
+	e.mtu = min(e.mtu, remote.mtu)
 	attr := verbs.QPAttr{
-		State: verbs.StateRTR, PathMTU: min(m.h.port.ActiveMTU, remote.mtu), DestQPN: remote.qpn, RQPSN: remote.psn,
+		State: verbs.StateRTR, PathMTU: e.mtu, DestQPN: remote.qpn, RQPSN: remote.psn,
 		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
 	}
 	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|

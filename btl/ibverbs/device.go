@@ -129,6 +129,16 @@ func (h *hca) look(cfg *Config) error {
 	return nil
 }
 
+// lookAtMTU finds out how long the port's packets may be now. That changes with the MTU of its network
+// interface, of which no event tells. What else may change has events (lookAgain).
+func (h *hca) lookAtMTU(cfg *Config) error {
+	port, err := h.dev.QueryPort(cfg.Port)
+	if err == nil {
+		h.port.ActiveMTU = port.ActiveMTU
+	}
+	return err
+}
+
 // entries lists the entries of a table of GIDs that are used.
 func entries(gids []verbs.GIDEntry) string {
 	if len(gids) == 0 {

@@ -83,7 +83,8 @@ type endpoint struct {
 	psn    uint32
 	group  *group
 	remote qpEnd
-	device uint32 // the peer's, as its keys name it
+	mtu    verbs.MTU // the port's when the endpoint was made; from RTR on the path's, which both ends use
+	device uint32    // the peer's, as its keys name it
 
 	recvs  *slab
 	repost []int32 // receives to be posted again
@@ -182,8 +183,11 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, errors.New("no epoch is left")
 	}
 	h := m.h
+	if err := h.lookAtMTU(&m.cfg); err != nil {
+		return nil, err
+	}
 	m.made++
-	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1}
+	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {

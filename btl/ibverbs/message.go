@@ -46,18 +46,18 @@ type message struct {
 
 // qpEnd is one end of a connection.
 type qpEnd struct {
-	qpn, psn  uint32 // 24 bits
-	mtu       verbs.MTU
-	rdAtomic  uint8  // reads that it answers at a time
-	recvDepth uint16 // its receives for fragments
-	frag      uint32 // longest fragment that they take
+	qpn, psn  uint32    // 24 bits
+	mtu       verbs.MTU // of REQ: what its sender's port carries; of REP: what both ends use, the smaller one
+	rdAtomic  uint8     // reads that it answers at a time
+	recvDepth uint16    // its receives for fragments
+	frag      uint32    // longest fragment that they take
 }
 
 const (
 	endBytes     = 4 + 4 + 1 + 1 + 2 + 4
 	macBytes     = 16
 	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
-	protocol     = 1
+	protocol     = 2
 )
 
 // codec encodes and decodes the messages of a job. It is not for several goroutines.

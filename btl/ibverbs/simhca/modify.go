@@ -84,7 +84,7 @@ func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask)
 	switch {
 	case has(verbs.AttrPKeyIndex) && int(a.PKeyIndex) >= len(p.pkeys):
 		return invalid(call, "no such partition key")
-	case has(verbs.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > p.mtu):
+	case has(verbs.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > g.MTU):
 		return invalid(call, "MTU out of range")
 	case has(verbs.AttrAccessFlags) && a.Access&^access != 0:
 		return invalid(call, "unknown access")

@@ -208,7 +208,7 @@ func (f *Fabric) arrive(p *packet) {
 	case !to.up || to.hca.dead:
 		f.lose(p, "port down")
 		return
-	case len(p.data) > to.mtu.Bytes():
+	case len(p.data) > min(p.from.mtu, to.mtu).Bytes():
 		f.lose(p, "longer than the port's MTU")
 		return
 	}

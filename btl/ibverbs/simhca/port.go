@@ -7,7 +7,7 @@ type port struct {
 	hca   *HCA
 	num   int // from 1
 	up    bool
-	mtu   verbs.MTU
+	mtu   verbs.MTU // the active one, at most the device's
 	gids  []verbs.GID
 	pkeys []uint16
 	lid   uint16
@@ -61,7 +61,7 @@ func (p *port) gidType() verbs.GIDType {
 
 func (p *port) attr() verbs.PortAttr {
 	a := verbs.PortAttr{
-		State: verbs.PortDown, MaxMTU: p.mtu, ActiveMTU: p.mtu, GIDs: len(p.gids), PKeys: len(p.pkeys),
+		State: verbs.PortDown, MaxMTU: p.hca.cfg.MTU, ActiveMTU: p.mtu, GIDs: len(p.gids), PKeys: len(p.pkeys),
 		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, SMLID: p.smlid, Link: p.link(), Mbps: p.hca.cfg.Mbps,
 	}
 	if p.up {
@@ -88,6 +88,17 @@ func (h *HCA) setLink(num int, up bool) {
 		h.tellAll(verbs.EventPortActive, num)
 	} else {
 		h.tellAll(verbs.EventPortErr, num)
+	}
+}
+
+// SetMTU sets a port's active MTU, at most the device's, as a link does whose network interface gets
+// another one: nothing is told. Packets that are longer get lost, on their way out and on their way in;
+// queue pairs keep the path MTU that they have.
+func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
+	h.f.enter()
+	defer h.f.leave()
+	if p := h.port(port); p != nil && mtu.Bytes() != 0 {
+		p.mtu = min(mtu, h.cfg.MTU)
 	}
 }
 
