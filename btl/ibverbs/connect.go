@@ -53,8 +53,10 @@ func (e *endpoint) ask() {
 // a quarter of the time that they have counts.
 func (m *module) excuse(since int64) {
 	for _, e := range m.asking {
-		if gap := m.now - max(since, e.asked) - int64(m.cfg.ConnectTimeout)/4; gap > 0 {
-			e.askUntil += gap
+		gap := m.now - max(since, e.asked)
+		e.askUntil += max(gap-int64(m.cfg.ConnectTimeout)/4, 0)
+		if e.rejection != nil {
+			e.rejectUntil += max(gap-rejectNanos/4, 0)
 		}
 	}
 }
@@ -67,7 +69,8 @@ func (m *module) askAgain() int {
 			return true
 		}
 		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
-		if noWay || m.now >= e.askUntil {
+		rejected := e.rejection != nil && m.now >= e.rejectUntil
+		if noWay || rejected || m.now >= e.askUntil {
 			e.condemn(m.unanswered(e), nil)
 			n++
 			return true
@@ -94,8 +97,12 @@ func (m *module) askAgain() int {
 	return n
 }
 
-// unanswered is the error of a request for a connection that nobody answers: what is wrong is as a rule that the two ports are not on one network.
+// unanswered is the error of a request for a connection that ends without one. If nobody answers, the two ports
+// are as a rule not on one network.
 func (m *module) unanswered(e *endpoint) *btl.Error {
+	if e.rejection != nil {
+		return e.rejection
+	}
 	p := e.p
 	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
 	if p.noWayTries > 0 {
@@ -156,12 +163,12 @@ func (m *module) carry(p *peer, msg *message) {
 	}
 	i := h.free[len(h.free)-1]
 	buf := h.asks.buffer(int(i))
-	m.codec.append(buf[:0], msg)
+	n := len(m.codec.append(buf[:0], msg))
 	wr := [1]verbs.SendWR{{
 		ID: uint64(makeID(wrAsk, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
 		AH: p.ah.Handle(), RemoteQPN: p.address.qpn, RemoteQKey: p.address.qkey,
 	}}
-	wr[0].SGE[0] = h.asks.sge(int(i), messageBytes)
+	wr[0].SGE[0] = h.asks.sge(int(i), n)
 	if _, err := h.ud.PostSend(wr[:]); err == nil {
 		h.free = h.free[:len(h.free)-1]
 	}
@@ -185,8 +192,8 @@ func (m *module) hearPeers() int {
 				h.recoverUD()
 			}
 		case id.kind() == wrHear && entry < hearDepth && wc.Status == verbs.StatusSuccess:
-			if wc.ByteLen == verbs.GRHBytes+messageBytes {
-				if msg, ok := m.codec.parse(h.hears.buffer(int(entry))[verbs.GRHBytes : verbs.GRHBytes+messageBytes]); ok {
+			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+mostMessageBytes {
+				if msg, ok := m.codec.parse(h.hears.buffer(int(entry))[verbs.GRHBytes:n]); ok {
 					m.cfg.Siblings.whom(m, &msg).heard(&msg)
 				}
 			}
@@ -265,6 +272,10 @@ func (m *module) heard(msg *message) {
 			p.address = msg.address
 			e.answered(msg)
 		}
+	case msgREJ:
+		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+			e.rejected(&msg.why)
+		}
 	case msgNAK:
 		if alive && e.phase == phaseAsking && msg.epoch >= e.epoch && msg.epoch+1 != 0 {
 			e.epoch, p.epoch = msg.epoch+1, msg.epoch+1
@@ -291,18 +302,24 @@ func (m *module) heard(msg *message) {
 	}
 }
 
-// hearREQ answers a request for a connection. What cannot be answered now is not: the peer asks again.
+// hearREQ answers a request for a connection. While the rail fails, or its port is down, it does not: the
+// peer asks again.
 func (m *module) hearREQ(p *peer, msg *message) {
 	e := p.ep
 	if e == nil || e.state == btl.Drained {
 		switch {
 		case msg.epoch <= p.epoch:
 			m.refuse(p, msg)
-		case m.railErr != nil || m.reopen || !m.portUp || int(msg.end.frag) != m.cfg.FragBytes:
+		case m.railErr != nil || m.reopen || !m.portUp:
+		case int(msg.end.frag) != m.cfg.FragBytes:
+			m.reject(p, msg, rejectionFor(fmt.Errorf("fragments of %d bytes here, of %d there", m.cfg.FragBytes, msg.end.frag)))
 		default:
-			if e, err := m.newEndpoint(p, msg.epoch); err == nil {
-				e.accept(msg)
+			e, err := m.newEndpoint(p, msg.epoch)
+			if err != nil {
+				m.reject(p, msg, rejectionFor(err))
+				return
 			}
+			e.accept(msg)
 		}
 		return
 	}
@@ -336,6 +353,10 @@ func (m *module) refuse(p *peer, msg *message) {
 func (e *endpoint) accept(msg *message) {
 	m := e.m
 	if !e.toRTR(msg) {
+		// This end fails now, of which DOWN tells as well, so there is nothing to ask again for.
+		why := rejectionFor(e.doom.Err)
+		why.retry = false
+		m.reject(e.p, msg, why)
 		return
 	}
 	if e.askUntil == 0 {

@@ -196,10 +196,10 @@ func (h *hca) openUD(cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+messageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+mostMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	if h.asks, err = newSlab(h.pd, askDepth, messageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.asks, err = newSlab(h.pd, askDepth, mostMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
 	for i := range int32(askDepth) {
@@ -225,7 +225,7 @@ func (h *hca) openUD(cfg *Config) (err error) {
 // hear posts a buffer for a datagram.
 func (h *hca) hear(i int) error {
 	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrHear, 0, 0, uint32(i))), NumSGE: 1}}
-	wr[0].SGE[0] = h.hears.sge(i, verbs.GRHBytes+messageBytes)
+	wr[0].SGE[0] = h.hears.sge(i, verbs.GRHBytes+mostMessageBytes)
 	_, err := h.ud.PostRecv(wr[:])
 	return err
 }

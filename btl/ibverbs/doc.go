@@ -15,6 +15,10 @@
 //
 // HELLO is the first message on the connection itself, so a connection is in use only if the path carries
 // it. Requests are repeated until they are answered. If both ask at once, the lower rank's request counts.
+// A peer that cannot make its end, for lack of memory say, answers each request by REJ, which says why: the
+// asker's endpoint fails for that, at once or, if the cause may pass, after a second of asking again (reject.go).
+// REQ offers the MTU that the port has at that moment, REP says the smaller one of both ports', and both ends
+// use that.
 //
 // # Sending
 //
@@ -38,7 +42,7 @@
 // take seconds, in which nothing else would move. A device whose port has no address any more is closed, for its driver may wait for that, and
 // opened anew by the next Connect; how two ends find each other after that is in siblings.go.
 //
-// The parts: module.go, device.go (what is opened once), connect.go and message.go (connections), endpoint.go (posting), receive.go
+// The parts: module.go, device.go (what is opened once), connect.go, reject.go and message.go (connections), endpoint.go (posting), receive.go
 // (receiving and credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the end of an endpoint), reactions.go and
 // async.go (what errors and events mean), region.go (puts and gets), idle.go (sleeping), inject.go (faults on request).
 package ibverbs

@@ -116,7 +116,11 @@ type endpoint struct {
 
 	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
 	asked, askAt, askWait, askUntil int64
-	posted                          int // receives that the device has
+	// rejection is the last one that the peer answered with for a cause that may pass; it is asked again
+	// until rejectUntil. nil and 0 if there was none.
+	rejection   *btl.Error
+	rejectUntil int64
+	posted      int // receives that the device has
 	// drainUntil is when a queue pair in Error is waited for no longer.
 	drainUntil int64
 	// When its queue pair, which could not be destroyed, is tried again, and how often it was.

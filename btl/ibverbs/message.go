@@ -19,16 +19,25 @@ const (
 	msgDOWN                    // the sender's end of that epoch has failed
 	msgBYE                     // likewise, because it has closed its rail
 	msgDOWNACK                 // the answer to both: ours has failed too, or there is none
+	msgREJ                     // answers REQ: the sender cannot make its end of the connection
 	kindEnd
 )
 
-var kindNames = [...]string{"", "REQ", "REP", "NAK", "DOWN", "BYE", "DOWNACK"}
+var kindNames = [...]string{"", "REQ", "REP", "NAK", "DOWN", "BYE", "DOWNACK", "REJ"}
 
 func (k kind) String() string {
 	if k < kindEnd {
 		return kindNames[k]
 	}
 	return "?"
+}
+
+// bytes is how long a message of that kind is.
+func (k kind) bytes() int {
+	if k == msgREJ {
+		return mostMessageBytes
+	}
+	return messageBytes
 }
 
 // message is what modules tell each other by datagrams. Each is at most repeated, so all are idempotent.
@@ -39,9 +48,10 @@ type message struct {
 	// only, so one that is replayed says nothing new.
 	fromNonce, toNonce nonce
 	epoch              uint32
-	address            address // of the sender's datagram queue pair as it is now, not as it was when its card was made
-	end                qpEnd   // of REQ and REP
-	toQPN              uint32  // of REP: the queue pair that asked; of the others 0
+	address            address   // of the sender's datagram queue pair as it is now, not as it was when its card was made
+	end                qpEnd     // of REQ and REP
+	toQPN              uint32    // of REP and REJ: the queue pair that asked; of the others 0
+	why                rejection // of REJ
 }
 
 // qpEnd is one end of a connection.
@@ -57,7 +67,9 @@ const (
 	endBytes     = 4 + 4 + 1 + 1 + 2 + 4
 	macBytes     = 16
 	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
-	protocol     = 2
+	// mostMessageBytes is the length of REJ, the longest.
+	mostMessageBytes = messageBytes + rejectionBytes
+	protocol         = 2
 )
 
 // codec encodes and decodes the messages of a job. It is not for several goroutines.
@@ -79,7 +91,7 @@ func (c *codec) seal(body []byte) []byte {
 	return c.mac.Sum(c.sum[:0])[:macBytes]
 }
 
-// append appends messageBytes.
+// append appends as many bytes as a message of that kind has.
 func (c *codec) append(b []byte, m *message) []byte {
 	start := len(b)
 	b = append(b, protocol, byte(m.kind))
@@ -96,15 +108,18 @@ func (c *codec) append(b []byte, m *message) []byte {
 	b = binary.LittleEndian.AppendUint16(b, e.recvDepth)
 	b = binary.LittleEndian.AppendUint32(b, e.frag)
 	b = binary.LittleEndian.AppendUint32(b, m.toQPN)
+	if m.kind == msgREJ {
+		b = m.why.append(b)
+	}
 	return append(b, c.seal(b[start:])...)
 }
 
 // parse reads a message, first of all its seal. ok is false for whatever this job's modules would not say.
 func (c *codec) parse(b []byte) (m message, ok bool) {
-	if len(b) != messageBytes || b[0] != protocol {
+	if len(b) < messageBytes || b[0] != protocol || len(b) != kind(b[1]).bytes() {
 		return message{}, false
 	}
-	body, mac := b[:messageBytes-macBytes], b[messageBytes-macBytes:]
+	body, mac := b[:len(b)-macBytes], b[len(b)-macBytes:]
 	if !hmac.Equal(c.seal(body), mac) {
 		return message{}, false
 	}
@@ -131,6 +146,8 @@ func (c *codec) parse(b []byte) (m message, ok bool) {
 		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= leastRecvDepth && e.recvDepth <= mostDepth
 	case msgNAK, msgDOWN, msgBYE, msgDOWNACK:
 		ok = true
+	case msgREJ:
+		m.why, ok = parseRejection(b[20:])
 	default:
 		ok = false
 	}

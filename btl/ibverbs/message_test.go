@@ -1,6 +1,10 @@
 package ibverbs
 
 import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,12 +22,21 @@ func sampleMessage(k kind) message {
 	}
 }
 
+func sampleRejection() message {
+	m := sampleMessage(msgREJ)
+	m.why = rejection{retry: true, errno: 12, text: "ibv_reg_mr: cannot allocate memory"}
+	return m
+}
+
 func TestMessage(t *testing.T) {
 	c := newCodec(testSecret)
 	for k := msgREQ; k < kindEnd; k++ {
 		want := sampleMessage(k)
+		if k == msgREJ {
+			want = sampleRejection()
+		}
 		b := c.append(nil, &want)
-		require.Len(t, b, messageBytes)
+		require.Len(t, b, k.bytes())
 		got, ok := c.parse(b)
 		require.True(t, ok, k)
 		require.Equal(t, want, got)
@@ -70,6 +83,34 @@ func TestMessageThatNobodySends(t *testing.T) {
 		_, ok := c.parse(c.append(nil, &m))
 		require.False(t, ok, name)
 	}
+	for name, spoil := range map[string]func(*rejection){
+		"text of control bytes": func(r *rejection) { r.text = "a\x1b[2J" },
+		"a hole in the text":    func(r *rejection) { r.text = "a\x00b" },
+	} {
+		m := sampleRejection()
+		spoil(&m.why)
+		_, ok := c.parse(c.append(nil, &m))
+		require.False(t, ok, name)
+	}
+}
+
+// TestRejectionOfAnyError: whatever an error says, the peer can read it, and it fits a datagram.
+func TestRejectionOfAnyError(t *testing.T) {
+	require.LessOrEqual(t, mostMessageBytes, verbs.MTU256.Bytes())
+	c := newCodec(testSecret)
+	for _, err := range []error{
+		errors.New(""), errors.New(strings.Repeat("long ", 100)), errors.New("µs, \x00\x1b and\nlines"), errors.Join(errStuck, errStuck),
+		verbs.Fail("ibv_create_qp", syscall.ENOMEM, "no room"), fmt.Errorf("receive buffers: %w", syscall.EAGAIN),
+	} {
+		m := sampleMessage(msgREJ)
+		m.why = rejectionFor(err)
+		got, ok := c.parse(c.append(nil, &m))
+		require.True(t, ok, "%q", err)
+		require.Equal(t, m, got)
+	}
+	require.Equal(t, rejection{true, uint16(syscall.ENOMEM), "ibv_create_qp: cannot allocate memory: no room"},
+		rejectionFor(verbs.Fail("ibv_create_qp", syscall.ENOMEM, "no room")))
+	require.False(t, rejectionFor(verbs.Fail("ibv_create_qp", syscall.EINVAL, "")).retry)
 }
 
 // FuzzMessage gives the parser bodies with a good seal, as only a member of the job could make them, and without.
@@ -79,14 +120,16 @@ func FuzzMessage(f *testing.F) {
 		m := sampleMessage(k)
 		f.Add(c.append(nil, &m))
 	}
+	m := sampleRejection()
+	f.Add(c.append(nil, &m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, ok := c.parse(b); ok {
 			require.Equal(t, b, c.append(nil, &m))
 		}
-		if len(b) != messageBytes {
+		if len(b) < macBytes {
 			return
 		}
-		sealed := append([]byte(nil), b[:messageBytes-macBytes]...)
+		sealed := append([]byte(nil), b[:len(b)-macBytes]...)
 		sealed = append(sealed, c.seal(sealed)...)
 		if m, ok := c.parse(sealed); ok {
 			require.Equal(t, sealed, c.append(nil, &m), "one message has one encoding")

@@ -43,11 +43,15 @@ func (r *rankOf) Failed(_ btl.Module, _ int, err *btl.Error) { r.failed = append
 
 func (r *rankOf) Drained(_ btl.Module, peer int) { r.drained = append(r.drained, peer) }
 
-func newWorld(t *testing.T, cfg Config) *world {
+func newWorld(t *testing.T, cfg Config) *world { return newWorldOf(t, cfg, [2]simhca.DeviceConfig{}) }
+
+// newWorldOf is newWorld with devices of a kind.
+func newWorldOf(t *testing.T, cfg Config, devices [2]simhca.DeviceConfig) *world {
 	w := &world{t: t, f: simhca.NewFabric(simhca.Config{Virtual: true})}
 	w.clock = fabricClock{w.f, new(int64)}
-	for rank := range w.ranks {
-		r := &rankOf{w: w, rank: rank, node: w.f.NewNode(simhca.DeviceConfig{Name: "sim0"})}
+	for rank, device := range devices {
+		device.Name = "sim0"
+		r := &rankOf{w: w, rank: rank, node: w.f.NewNode(device)}
 		w.ranks[rank] = r
 		r.hca = r.node.HCA("sim0")
 		c := cfg
