@@ -43,6 +43,7 @@ type hca struct {
 	udArmed bool    // udCQ's next completion makes an event
 	lost    bool    // its queue broke: it neither asks nor hears any more
 	groups  []*group
+	inline  int // of inlineSizes, the first that the device has not refused
 
 	regions    map[*region]struct{}
 	registered uint32 // regions so far
@@ -104,6 +105,31 @@ func (h *hca) equip(cfg *Config) (err error) {
 		return fmt.Errorf("datagrams: %w", err)
 	}
 	return nil
+}
+
+// inlineSizes are how many bytes a queue pair is to take inline: what a small message has, and less for
+// devices that refuse so much. No device tells its limit. What is granted may be more.
+var inlineSizes = [...]int{128, 96, 64, 32, headBytes, 0}
+
+// createQP makes a queue pair that takes as much inline as the device permits, up to the first of inlineSizes.
+func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
+	var first error
+	for i := h.inline; i < len(inlineSizes); i++ {
+		init.Cap.MaxInlineData = inlineSizes[i]
+		qp, err := h.pd.CreateQP(init)
+		if err == nil {
+			h.inline = i
+			return qp, nil
+		}
+		if first == nil {
+			first = err // of the others inline data may be only a part of the cause
+		}
+		// Over its limit a device says that the size is wrong, or that a work request of that size is too much.
+		if !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, verbs.ErrNoMemory) {
+			break
+		}
+	}
+	return nil, first
 }
 
 // look finds out how the port is and which address it has now.

@@ -208,8 +208,8 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		}
 		return nil, errors.Join(err, h.release(g, entries))
 	}
-	e.qp, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
-		MaxSendWR: m.cfg.SendDepth + noteDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: wantInline,
+	e.qp, err = h.createQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
+		MaxSendWR: m.cfg.SendDepth + noteDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
 	}})
 	if err != nil {
 		return undo(err)
@@ -237,9 +237,6 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	p.ep, p.epoch = e, epoch
 	return e, nil
 }
-
-// wantInline is what a small message is at most; devices may grant more.
-const wantInline = 128
 
 // queueEntries is how many completions an endpoint can have in its queue: of all that can be posted, and the marker.
 func (m *module) queueEntries() int {

@@ -29,6 +29,8 @@ type DeviceConfig struct {
 	MaxQPInitRdAtom int // 16
 	NoAtomics       bool
 	MaxInline       int // 256; negative: none
+	// InlineUnit: what is granted of inline data is a multiple of it, as far as MaxInline goes (1).
+	InlineUnit int
 
 	// MaxMsgBytes is the longest message, if it is not the fabric's. A responder with a shorter one than the requester's refuses.
 	MaxMsgBytes uint32
@@ -70,6 +72,7 @@ func (c *DeviceConfig) setDefaults(fabric *Config, place int) {
 	setDefault(&c.MaxQPInitRdAtom, 16)
 	setDefault(&c.MaxInline, 256)
 	c.MaxInline = max(c.MaxInline, 0)
+	setDefault(&c.InlineUnit, 1)
 	setDefault(&c.MaxMsgBytes, fabric.MaxMsgBytes)
 }
 

@@ -121,6 +121,7 @@ func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 		return invalid(call, "more inline data than the device has")
 	}
 	q.cap = ask
+	q.cap.MaxInlineData = min((ask.MaxInlineData+g.InlineUnit-1)/g.InlineUnit*g.InlineUnit, g.MaxInline)
 	q.cap.MaxSendSGE = max(ask.MaxSendSGE, 1)
 	if ask.MaxSendWR > 0 {
 		q.cap.MaxSendWR = min(atLeast(ask.MaxSendWR), g.MaxQPWR)
