@@ -89,7 +89,7 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 			return nil
 		}
 	case wrRecv:
-		if id.entry() >= uint32(e.recvs.count) {
+		if id.entry() >= uint32(e.m.receives()) {
 			return nil
 		}
 	case wrMarker:
@@ -187,7 +187,7 @@ func (e *endpoint) pop() sqEntry {
 	entry := e.sq[i]
 	e.sq[i] = sqEntry{}
 	e.sqTail++
-	e.m.h.giveBack(&entry)
+	e.giveBack(&entry)
 	return entry
 }
 

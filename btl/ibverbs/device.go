@@ -17,8 +17,6 @@ const (
 	hearDepth = 256
 	// groupEntries is how long a completion queue is made, if one endpoint does not need more.
 	groupEntries = 1 << 14
-	// bounceBuffers are for fragments on their way that the device did not take inline.
-	bounceBuffers = 256
 	// ownQKeyMask: a Q_Key with the highest bit is privileged.
 	ownQKeyMask = 1<<31 - 1
 )

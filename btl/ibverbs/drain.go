@@ -231,7 +231,7 @@ func (e *endpoint) destroy() error {
 		return err
 	}
 	// What cannot be given back now stays as it is: there is no harm in it but the loss of room.
-	_ = errors.Join(e.recvs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
+	_ = errors.Join(e.bufs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
 	return nil
 }
 
@@ -289,7 +289,7 @@ func (m *module) pollQuietly(g *group) {
 		case wrID(wc.ID).kind() == wrSend:
 			e.awaited--
 			e.finish(wrID(wc.ID).entry())
-		case wrID(wc.ID).kind() == wrRecv && wc.Opcode == verbs.WCRecv && wireType(e.recvs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
+		case wrID(wc.ID).kind() == wrRecv && wc.Opcode == verbs.WCRecv && wireType(e.bufs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
 			e.leave = heardGoodbye
 		}
 	}

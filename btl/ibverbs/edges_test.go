@@ -27,12 +27,11 @@ func TestEarlySendsWithoutBuffers(t *testing.T) {
 	a, b := w.ranks[0], w.ranks[1]
 	a.connect()
 	require.NoError(t, a.send(strings.Repeat("x", 1000)))
-	free := a.m.h.bounceFree
-	a.m.h.bounceFree = nil // connections to others have them all
+	free := a.end().withoutBuffers()
 	w.until("a connection", func() bool { return a.end().phase == phaseReady })
 	w.turns(50)
 	require.Empty(t, b.arrived)
-	a.m.h.bounceFree = free
+	free()
 	w.until("the fragment", func() bool { return len(b.arrived) == 1 })
 	w.until("its completion", func() bool { return a.under == 0 })
 	require.NoError(t, a.send("and what comes later"))
@@ -210,15 +209,15 @@ func TestCreditsWithoutBuffers(t *testing.T) {
 	w := newWorld(t, Config{RecvDepth: 8})
 	w.connect()
 	a, b := w.ranks[0], w.ranks[1]
-	free := b.m.h.bounceFree
-	b.m.h.bounceFree, b.end().mostInline = nil, 0 // a device that takes nothing inline, and other connections have all buffers
+	b.end().mostInline = 0 // a device that takes nothing inline
+	free := b.end().withoutBuffers()
 	for range 8 {
 		require.NoError(t, a.send("x"))
 	}
 	w.until("fragments", func() bool { return len(b.arrived) == 8 && a.under == 0 })
 	w.turns(50)
 	require.ErrorIs(t, a.send("x"), btl.ErrResource)
-	b.m.h.bounceFree = free
+	free()
 	w.until("credits", func() bool { return a.end().credits >= 4 })
 	w.works()
 }

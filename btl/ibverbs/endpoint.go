@@ -86,7 +86,8 @@ type endpoint struct {
 	mtu    verbs.MTU // the port's when the endpoint was made; from RTR on the path's, which both ends use
 	device uint32    // the peer's, as its keys name it
 
-	recvs  *slab
+	bufs   *slab // its receives' buffers, then its own ones for sending (bounce.go)
+	share  bounceShare
 	repost []int32 // receives to be posted again
 
 	heard uint32 // messages of ours that the peer's device has acknowledged
@@ -146,7 +147,7 @@ const (
 // sqEntry is what a posted work request was for.
 type sqEntry struct {
 	op     *btl.Op // nil for messages of our own
-	bounce int32   // buffer that it was copied into, or -1
+	bounce int32   // buffer that it was copied into, or noBuffer
 	fault  btl.FaultKind
 	said   bool // a message, which takes a receive of the peer's
 	struck bool // fault is meant
@@ -191,20 +192,20 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, err
 	}
 	m.made++
-	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU}
+	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {
 		return nil, err
 	}
 	e.group = g
-	depth := m.cfg.RecvDepth + noteDepth
+	depth := m.receives()
 	undo := func(err error) (*endpoint, error) {
 		if e.qp != nil {
 			err = errors.Join(err, e.qp.Destroy())
 		}
-		if e.recvs != nil {
-			err = errors.Join(err, e.recvs.close())
+		if e.bufs != nil {
+			err = errors.Join(err, e.bufs.close())
 		}
 		return nil, errors.Join(err, h.release(g, entries))
 	}
@@ -218,7 +219,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+noteDepth))
 	e.sq, e.sqMask = make([]sqEntry, ring), ring-1
 	e.psn = m.random.Uint32() & (1<<24 - 1)
-	if e.recvs, err = newSlab(h.pd, depth, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
+	if e.bufs, err = newSlab(h.pd, depth+ownBuffers, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
 		return undo(err)
 	}
 	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
@@ -238,9 +239,12 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	return e, nil
 }
 
+// receives is how many receives an endpoint has.
+func (m *module) receives() int { return m.cfg.RecvDepth + noteDepth }
+
 // queueEntries is how many completions an endpoint can have in its queue: of all that can be posted, and the marker.
 func (m *module) queueEntries() int {
-	return m.cfg.SendDepth + noteDepth + m.cfg.RecvDepth + noteDepth + 2
+	return m.cfg.SendDepth + noteDepth + m.receives() + 2
 }
 
 // number gives the endpoint its place in m.eps, by which completions find it.
@@ -304,7 +308,7 @@ func (e *endpoint) Send(op *btl.Op) error {
 		}
 		return e.postSlowly(op, true, (*endpoint).send)
 	}
-	return e.send(op, sqEntry{op: op, bounce: -1})
+	return e.send(op, sqEntry{op: op, bounce: noBuffer})
 }
 
 // Put implements btl.Putter.
@@ -322,7 +326,7 @@ func (e *endpoint) mayWait() bool {
 func (e *endpoint) catchUp() {
 	for e.early.Len() > 0 && e.mayNote() && e.credits > 0 && !e.full() {
 		op := e.early.Pop()
-		if e.send(op, sqEntry{op: op, bounce: -1}) != nil {
+		if e.send(op, sqEntry{op: op, bounce: noBuffer}) != nil {
 			e.early.PushFront(op)
 			break
 		}
@@ -358,11 +362,11 @@ func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
 	m := e.m
 	n := headBytes + op.Len()
 	wr := &m.sendWR[0]
-	buf := m.h.staging(&entry, n, e.mostInline)
+	buf := e.staging(&entry, n)
 	if buf == nil {
 		return btl.ErrResource
 	}
-	m.h.name(wr, &entry, n)
+	e.name(wr, &entry, n)
 	if e.writes(n) {
 		copy(buf[copy(buf, op.Header()):], op.Payload)
 		writeTail(buf[:n], tail{length: op.Len(), credits: e.owed, tag: op.Tag, notes: e.owedNotes}, e.said+1)
@@ -383,12 +387,12 @@ func (e *endpoint) note(t wireType) bool {
 	if int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth+noteDepth {
 		return false // the peer has answered faster than its device has acknowledged
 	}
-	entry := sqEntry{bounce: -1}
+	entry := sqEntry{bounce: noBuffer}
 	n := headBytes
 	if t == wireRing {
 		n += ringBodyBytes
 	}
-	buf := e.m.h.staging(&entry, n, e.mostInline)
+	buf := e.staging(&entry, n)
 	if buf == nil {
 		return false
 	}
@@ -397,7 +401,7 @@ func (e *endpoint) note(t wireType) bool {
 		outRing{addr: e.in.mr.Addr(), rkey: e.in.mr.RKey(), slotBytes: uint32(e.in.stride)}.appendTo(buf[:headBytes])
 	}
 	wr := &e.m.sendWR[0]
-	e.m.h.name(wr, &entry, n)
+	e.name(wr, &entry, n)
 	if e.post(wr, entry) != nil {
 		return false
 	}
@@ -422,7 +426,7 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 		wr.Flags |= verbs.SendSignaled
 	}
 	if _, err := e.qp.PostSend(e.m.sendWR[:]); err != nil {
-		e.m.h.giveBack(&entry)
+		e.giveBack(&entry)
 		if !errors.Is(err, verbs.ErrQueueFull) {
 			e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
 		}
@@ -447,40 +451,6 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 // signalEvery: of work requests that nobody waits for, so many share a completion. Less than noteDepth, so that their room
 // comes back.
 const signalEvery = 2
-
-// staging gives the memory in which a message of n bytes is to be put together: scratch if the device takes it
-// inline, else a buffer, which the entry then names; nil if none is free.
-func (h *hca) staging(entry *sqEntry, n, mostInline int) []byte {
-	if n <= mostInline {
-		return h.scratch
-	}
-	last := len(h.bounceFree) - 1
-	if last < 0 {
-		return nil
-	}
-	entry.bounce = h.bounceFree[last]
-	h.bounceFree = h.bounceFree[:last]
-	return h.bounce.buffer(int(entry.bounce))
-}
-
-// name makes wr the send of n bytes from where staging was.
-func (h *hca) name(wr *verbs.SendWR, entry *sqEntry, n int) {
-	*wr = verbs.SendWR{Opcode: verbs.WRSend, NumSGE: 1}
-	if entry.bounce < 0 {
-		wr.Flags = verbs.SendInline
-		wr.SGE[0] = verbs.SGE{Addr: addressOf(h.scratch), Length: uint32(n)}
-	} else {
-		wr.SGE[0] = h.bounce.sge(int(entry.bounce), n)
-	}
-}
-
-// giveBack frees the buffer of an entry.
-func (h *hca) giveBack(entry *sqEntry) {
-	if entry.bounce >= 0 {
-		h.bounceFree = append(h.bounceFree, entry.bounce)
-		entry.bounce = -1
-	}
-}
 
 // condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
 func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {

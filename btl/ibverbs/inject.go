@@ -44,7 +44,7 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 	if e.phase != phaseReady || e.doom != nil || !m.portUp || e.early.Len() > 0 || e.full() || arrives && e.credits == 0 {
 		return btl.ErrResource
 	}
-	entry := sqEntry{op: op, bounce: -1}
+	entry := sqEntry{op: op, bounce: noBuffer}
 	if len(m.injector.faults) == 0 {
 		return how(e, op, entry)
 	}
@@ -96,15 +96,15 @@ func (e *endpoint) haunt() {
 			continue
 		}
 		n := headBytes + len(g.bytes)
-		entry := sqEntry{bounce: -1}
-		buf := m.h.staging(&entry, n, e.mostInline)
+		entry := sqEntry{bounce: noBuffer}
+		buf := e.staging(&entry, n)
 		if buf == nil {
 			left = append(left, g)
 			continue
 		}
 		e.writeHead(buf, wireFrag, g.tag, g.epoch)
 		copy(buf[headBytes:], g.bytes)
-		m.h.name(&m.sendWR[0], &entry, n)
+		e.name(&m.sendWR[0], &entry, n)
 		if e.post(&m.sendWR[0], entry) == nil {
 			e.credits--
 			m.injector.fired++

@@ -26,5 +26,5 @@ func (e *endpoint) keepAlive() {
 	}
 	wr := &m.sendWR[0]
 	*wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
-	_ = e.post(wr, sqEntry{bounce: -1}) // if the device does not take it, the endpoint is doomed, or it is tried again
+	_ = e.post(wr, sqEntry{bounce: noBuffer}) // if the device does not take it, the endpoint is doomed, or it is tried again
 }

@@ -13,7 +13,7 @@ const repostBatch = 16
 // received takes a message out of receive buffer i.
 func (e *endpoint) received(i uint32, n int) {
 	m := e.m
-	buf := e.recvs.buffer(int(i))
+	buf := e.bufs.buffer(int(i))
 	if e.phase == phaseAccepted {
 		e.established()
 	}
@@ -149,7 +149,7 @@ func (e *endpoint) postReceives() error {
 			i := e.repost[k]
 			wrs[k].ID = uint64(makeID(wrRecv, e.made, e.number, uint32(i)))
 			wrs[k].NumSGE = 1
-			wrs[k].SGE[0] = e.recvs.sge(int(i), headBytes+e.m.cfg.FragBytes)
+			wrs[k].SGE[0] = e.bufs.sge(int(i), headBytes+e.m.cfg.FragBytes)
 		}
 		n, err := e.qp.PostRecv(wrs)
 		e.posted += n

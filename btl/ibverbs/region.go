@@ -159,7 +159,7 @@ func (e *endpoint) remoteAccess(op *btl.Op, put bool) error {
 	if !e.plain {
 		return e.postSlowly(op, put, how)
 	}
-	return how(e, op, sqEntry{op: op, bounce: -1})
+	return how(e, op, sqEntry{op: op, bounce: noBuffer})
 }
 
 func (e *endpoint) put(op *btl.Op, entry sqEntry) error {

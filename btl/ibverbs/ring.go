@@ -114,9 +114,6 @@ func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 	return slot[at-t.length : at : at], t, true
 }
 
-// slots is how many a ring has: as many as there are receives.
-func (m *module) slots() int { return m.cfg.RecvDepth + noteDepth }
-
 // writes reports whether a fragment, n bytes with its head or tail, goes into the peer's ring.
 func (e *endpoint) writes(n int) bool { return n <= int(e.out.slotBytes) }
 
@@ -140,7 +137,7 @@ func (e *endpoint) offerRing() {
 	if e.notes <= 1 || e.full() {
 		return // the peer's next fragments remind of it
 	}
-	in, err := newSlab(m.h.pd, m.slots(), slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	in, err := newSlab(m.h.pd, m.receives(), slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
 		e.small = math.MinInt // no memory can be registered: not for this connection
 		return

@@ -315,7 +315,7 @@ func TestWriteWithoutARing(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.begin()
 	a, b := w.ranks[0], w.ranks[1]
-	mem := make([]byte, (b.m.slots()+1)*slotBytes)
+	mem := make([]byte, (b.m.receives()+1)*slotBytes)
 	region, err := b.m.Register(mem, btl.AccessRemoteWrite)
 	require.NoError(t, err)
 	k, ok := parseKey(new(region.Key()))

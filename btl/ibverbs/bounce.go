@@ -1,0 +1,102 @@
+package ibverbs
+
+import (
+	"math/bits"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// What a device does not take inline is copied into a registered buffer, which is free again once the peer's
+// device has acknowledged the message. One that does not keeps the buffers of its messages until its
+// connection fails, so no peer may get all of them:
+//
+//   - Each endpoint has ownBuffers, which nobody else gets. With them alone there is progress to every peer
+//     that acknowledges, whatever the others do.
+//   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has less than a
+//     third of what is free. So each gets a quarter at most of what those before it have left: one alone has
+//     as many as it has credits by default, and beside four that keep all they get 20 are left to a fifth.
+//
+// A fragment for which there is none is not taken (btl.ErrResource).
+const (
+	bounceBuffers = 256
+	ownBuffers    = 4
+	noBuffer      = -1
+)
+
+// bounceShare is what one endpoint has of the buffers. Its own ones are numbered from bounceBuffers on.
+type bounceShare struct {
+	own    uint8 // bits of its own buffers that are free
+	common int   // of the common ones, how many it has
+}
+
+// wholeShare is that of an endpoint with nothing under way.
+var wholeShare = bounceShare{own: 1<<ownBuffers - 1}
+
+// take finds a free buffer; noBuffer if there is none for this endpoint now.
+func (s *bounceShare) take(h *hca) int32 {
+	if s.own != 0 {
+		i := bits.TrailingZeros8(s.own)
+		s.own &^= 1 << i
+		return int32(bounceBuffers + i)
+	}
+	n := len(h.bounceFree)
+	if 3*s.common >= n {
+		return noBuffer
+	}
+	s.common++
+	i := h.bounceFree[n-1]
+	h.bounceFree = h.bounceFree[:n-1]
+	return i
+}
+
+// giveBack frees a buffer.
+func (s *bounceShare) giveBack(h *hca, i int32) {
+	if i >= bounceBuffers {
+		s.own |= 1 << (i - bounceBuffers)
+		return
+	}
+	s.common--
+	h.bounceFree = append(h.bounceFree, i)
+}
+
+// buffer is where a buffer is: in which slab, and which of that.
+func (e *endpoint) buffer(i int32) (*slab, int) {
+	if i >= bounceBuffers {
+		return e.bufs, e.m.receives() + int(i) - bounceBuffers
+	}
+	return e.m.h.bounce, int(i)
+}
+
+// staging gives the memory in which a message of n bytes is to be put together: scratch if the device takes it
+// inline, else a buffer, which the entry then names; nil if there is none.
+func (e *endpoint) staging(entry *sqEntry, n int) []byte {
+	h := e.m.h
+	if n <= e.mostInline {
+		return h.scratch
+	}
+	if entry.bounce = e.share.take(h); entry.bounce == noBuffer {
+		return nil
+	}
+	s, i := e.buffer(entry.bounce)
+	return s.buffer(i)
+}
+
+// name makes wr the send of n bytes from where staging was.
+func (e *endpoint) name(wr *verbs.SendWR, entry *sqEntry, n int) {
+	*wr = verbs.SendWR{Opcode: verbs.WRSend, NumSGE: 1}
+	if entry.bounce == noBuffer {
+		wr.Flags = verbs.SendInline
+		wr.SGE[0] = verbs.SGE{Addr: addressOf(e.m.h.scratch), Length: uint32(n)}
+		return
+	}
+	s, i := e.buffer(entry.bounce)
+	wr.SGE[0] = s.sge(i, n)
+}
+
+// giveBack frees the buffer of an entry.
+func (e *endpoint) giveBack(entry *sqEntry) {
+	if entry.bounce != noBuffer {
+		e.share.giveBack(e.m.h, entry.bounce)
+		entry.bounce = noBuffer
+	}
+}
