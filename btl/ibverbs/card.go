@@ -14,12 +14,22 @@ type address struct {
 	lid  uint16
 	qpn  uint32 // 24 bits
 	qkey uint32
-	roce bool
+	link linkKind
 }
+
+// linkKind is how a port is addressed.
+type linkKind uint8
+
+const (
+	linkInfiniBand linkKind = iota // by its LID
+	linkRoCE                       // by its GID
+	linkGlobal                     // InfiniBand, by its LID and its GID
+	linkEnd
+)
 
 // String is for messages: where the port is, as people know it.
 func (a address) String() string {
-	if a.roce {
+	if a.link != linkInfiniBand {
 		return a.gid.Addr().Unmap().String()
 	}
 	return fmt.Sprintf("LID %d", a.lid)
@@ -37,7 +47,7 @@ type card struct {
 }
 
 const (
-	cardVersion = 1
+	cardVersion = 2
 	cardBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + 4
 	// addressBytes: GID, LID, QPN, Q_Key, link layer
 	addressBytes = 16 + 2 + 4 + 4 + 1
@@ -48,10 +58,7 @@ func appendAddress(b []byte, a *address) []byte {
 	b = binary.LittleEndian.AppendUint16(b, a.lid)
 	b = binary.LittleEndian.AppendUint32(b, a.qpn)
 	b = binary.LittleEndian.AppendUint32(b, a.qkey)
-	if a.roce {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return append(b, byte(a.link))
 }
 
 // readAddress reads addressBytes; ok is false for what no module would say.
@@ -60,8 +67,9 @@ func readAddress(b []byte) (a address, ok bool) {
 	a.lid = binary.LittleEndian.Uint16(b[16:])
 	a.qpn = binary.LittleEndian.Uint32(b[18:])
 	a.qkey = binary.LittleEndian.Uint32(b[22:])
-	a.roce = b[26] == 1
-	ok = b[26] <= 1 && a.qpn > 0 && a.qpn < 1<<24 && (a.roce && !a.gid.IsZero() || !a.roce && a.lid != 0)
+	a.link = linkKind(b[26])
+	ok = a.link < linkEnd && a.qpn > 0 && a.qpn < 1<<24 &&
+		(a.link == linkInfiniBand && a.lid != 0 || a.link != linkInfiniBand && !a.gid.IsZero())
 	return a, ok
 }
 

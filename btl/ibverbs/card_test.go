@@ -8,13 +8,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func sampleAddress(roce bool) address {
-	return address{gid: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}, lid: 7, qpn: 0xfffffe, qkey: 0x7fffffff, roce: roce}
+func sampleAddress(link linkKind) address {
+	return address{gid: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}, lid: 7, qpn: 0xfffffe, qkey: 0x7fffffff, link: link}
 }
 
 func TestCard(t *testing.T) {
-	for _, roce := range []bool{false, true} {
-		want := card{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(roce), frag: 8256}
+	for link := range linkEnd {
+		want := card{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(link), frag: 8256}
 		b := want.encode()
 		require.Len(t, b, cardBytes)
 		got, ok := parseCard(b)
@@ -31,14 +31,16 @@ func TestCard(t *testing.T) {
 
 // TestCardThatNobodyWrites: the checksum is right, what it says is not.
 func TestCardThatNobodyWrites(t *testing.T) {
-	good := card{rank: 3, size: 9, address: sampleAddress(true), frag: 8256}
+	good := card{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
 	for name, spoil := range map[string]func(*card){
 		"rank":            func(c *card) { c.rank = 9 },
 		"size":            func(c *card) { c.size = mostRanks + 1 },
 		"no queue pair":   func(c *card) { c.address.qpn = 0 },
 		"25 bits":         func(c *card) { c.address.qpn = 1 << 24 },
 		"no GID":          func(c *card) { c.address.gid = verbs.GID{} },
-		"no LID":          func(c *card) { c.address.roce, c.address.lid = false, 0 },
+		"no LID":          func(c *card) { c.address.link, c.address.lid = linkInfiniBand, 0 },
+		"no global GID":   func(c *card) { c.address.link, c.address.gid = linkGlobal, verbs.GID{} },
+		"unknown link":    func(c *card) { c.address.link = linkEnd },
 		"fragment length": func(c *card) { c.frag = mostFragBytes + 1 },
 	} {
 		c := good
@@ -49,7 +51,7 @@ func TestCardThatNobodyWrites(t *testing.T) {
 }
 
 func FuzzCard(f *testing.F) {
-	c := card{rank: 3, size: 9, address: sampleAddress(true), frag: 8256}
+	c := card{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
 	f.Add(c.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

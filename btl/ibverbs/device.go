@@ -149,6 +149,8 @@ func (h *hca) look(cfg *Config) error {
 		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, *cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
+	case port.GRHRequired:
+		return fmt.Errorf("port %d: %w, and requires a global route", cfg.Port, errNoGID)
 	}
 	return nil
 }
@@ -256,13 +258,23 @@ func (h *hca) hear(i int) error {
 
 // address is where datagrams reach us now.
 func (h *hca) address() address {
-	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, roce: h.roce}
+	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, link: h.link()}
 }
 
-// path is the way to an address.
+func (h *hca) link() linkKind {
+	switch {
+	case h.roce:
+		return linkRoCE
+	case h.port.GRHRequired:
+		return linkGlobal
+	}
+	return linkInfiniBand
+}
+
+// path is the way to an address. It is global if one of the two ports needs that.
 func (h *hca) path(port int, to *address) verbs.AHAttr {
 	a := verbs.AHAttr{Port: port, DLID: to.lid}
-	if h.roce || to.lid == 0 {
+	if h.link() != linkInfiniBand || to.link != linkInfiniBand {
 		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, to.gid, h.gid.Index, 64
 	}
 	return a

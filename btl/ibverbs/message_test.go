@@ -16,7 +16,7 @@ var testSecret = []byte("0123456789abcdef0123456789abcdef")
 
 func sampleMessage(k kind) message {
 	return message{
-		kind: k, from: 1, to: 2, fromNonce: nonce{1}, toNonce: nonce{2}, epoch: 7, address: sampleAddress(true),
+		kind: k, from: 1, to: 2, fromNonce: nonce{1}, toNonce: nonce{2}, epoch: 7, address: sampleAddress(linkRoCE),
 		end:   qpEnd{qpn: 77, psn: 1<<24 - 1, mtu: verbs.MTU4096, rdAtomic: 16, recvDepth: 64, frag: 8256},
 		toQPN: 78,
 	}

@@ -231,7 +231,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if !m.portUp {
 		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
-	if c.address.roce != m.h.roce {
+	if (c.address.link == linkRoCE) != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
 	}
 	if !p.met {

@@ -70,7 +70,7 @@ func (d *device) QueryPort(port int) (verbs.PortAttr, error) {
 	return verbs.PortAttr{
 		State: verbs.PortState(a.state), MaxMTU: verbs.MTU(a.max_mtu), ActiveMTU: verbs.MTU(a.active_mtu),
 		GIDs: int(a.gids), PKeys: int(a.pkeys), MaxMsg: uint32(a.max_msg), LID: uint16(a.lid), SMLID: uint16(a.sm_lid),
-		Link: verbs.LinkLayer(a.link), Mbps: mbps(uint32(a.width), uint32(a.speed)),
+		Link: verbs.LinkLayer(a.link), GRHRequired: a.grh_required != 0, Mbps: mbps(uint32(a.width), uint32(a.speed)),
 	}, nil
 }
 

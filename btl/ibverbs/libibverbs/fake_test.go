@@ -149,7 +149,10 @@ func TestFakeAttributes(t *testing.T) {
 	port, err := d.QueryPort(2)
 	require.NoError(t, err)
 	assert.Equal(t, verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU2048, GIDs: 3, PKeys: 7, MaxMsg: 1 << 30,
-		LID: 0x1234, SMLID: 0x4321, Link: verbs.LinkInfiniBand, Mbps: 100000}, port)
+		LID: 0x1234, SMLID: 0x4321, Link: verbs.LinkInfiniBand, GRHRequired: true, Mbps: 100000}, port)
+	port, err = d.QueryPort(1)
+	require.NoError(t, err)
+	assert.False(t, port.GRHRequired)
 	gids, err := d.GIDs(2)
 	require.NoError(t, err)
 	assert.Equal(t, []verbs.GIDEntry{

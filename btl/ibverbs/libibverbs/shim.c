@@ -390,6 +390,7 @@ int mpigo_query_port(const struct mpigo_lib *lib, uint64_t number, uint32_t port
 		.lid = p.attr.lid,
 		.sm_lid = p.attr.sm_lid,
 		.link = p.attr.link_layer,
+		.grh_required = (p.attr.flags & IBV_QPF_GRH_REQUIRED) != 0,
 	};
 	return 0;
 }

@@ -72,7 +72,7 @@ struct mpigo_device_attr {
 struct mpigo_port_attr {
 	uint32_t state, max_mtu, active_mtu, gids, pkeys, max_msg, width, speed;
 	uint16_t lid, sm_lid;
-	uint8_t link, pad[3];
+	uint8_t link, grh_required, pad[2];
 };
 
 struct mpigo_gid {

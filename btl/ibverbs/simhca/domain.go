@@ -46,6 +46,8 @@ func (h *HCA) checkAH(call string, a *verbs.AHAttr) error {
 		return invalid(call, "no such port")
 	case !a.IsGlobal && p.link() == verbs.LinkEthernet:
 		return invalid(call, "RoCE needs a global route")
+	case !a.IsGlobal && h.cfg.GRHRequired:
+		return invalid(call, "the port requires a global route")
 	case a.IsGlobal && p.gid(a.SGIDIndex).IsZero():
 		return invalid(call, "no GID at that index")
 	}

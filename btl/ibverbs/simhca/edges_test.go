@@ -336,3 +336,39 @@ func TestClose(t *testing.T) {
 	a.close()
 	b.close()
 }
+
+// A port that requires a global route refuses another one, in address handles and in queue pairs.
+func TestGlobalRouteRequired(t *testing.T) {
+	a, _ := pair(t, setup{device: DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: true}, idle: true})
+	port, err := a.dev.QueryPort(1)
+	require.NoError(t, err)
+	require.True(t, port.GRHRequired)
+	way := verbs.AHAttr{Port: 1, DLID: port.LID}
+	_, err = a.pd.CreateAH(way)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	way.IsGlobal, way.DGID = true, a.gid
+	ah, err := a.pd.CreateAH(way)
+	require.NoError(t, err)
+	require.NoError(t, ah.Destroy())
+}
+
+// A port's MTU gets smaller: packets that are longer get lost, whichever end of the path it is.
+func TestMTUOfThePath(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		a, b := pair(t, setup{memory: 4000, change: func(e *end) { e.mtu = verbs.MTU4096 }})
+		short := b
+		if own {
+			short = a
+		}
+		short.hca.SetMTU(1, verbs.MTU1024)
+		port, err := short.dev.QueryPort(1)
+		require.NoError(t, err)
+		require.Equal(t, []verbs.MTU{verbs.MTU1024, verbs.MTU4096}, []verbs.MTU{port.ActiveMTU, port.MaxMTU})
+		a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 1000))
+		a.run()
+		require.Equal(t, []string{"1 SUCCESS"}, a.results())
+		a.post(a.wr(2, verbs.WRRDMAWrite, b, 0, 4000))
+		a.run()
+		require.Equal(t, []string{"2 RETRY_EXC_ERR"}, a.results())
+	}
+}

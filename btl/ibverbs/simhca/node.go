@@ -28,7 +28,9 @@ type DeviceConfig struct {
 	MaxQPRdAtom     int // 16
 	MaxQPInitRdAtom int // 16
 	NoAtomics       bool
-	MaxInline       int // 256; negative: none
+	// GRHRequired: ports of InfiniBand take and send nothing without a global route.
+	GRHRequired bool
+	MaxInline   int // 256; negative: none
 	// InlineUnit: what is granted of inline data is a multiple of it, as far as MaxInline goes (1).
 	InlineUnit int
 

@@ -212,6 +212,10 @@ func (f *Fabric) arrive(p *packet) {
 		f.lose(p, "longer than the port's MTU")
 		return
 	}
+	if to.hca.cfg.GRHRequired && !p.global {
+		f.lose(p, "the port requires a global route")
+		return
+	}
 	if _, cut := f.cut[lane{p.from, to}]; cut {
 		f.lose(p, "partition")
 		return

@@ -63,6 +63,7 @@ func (p *port) attr() verbs.PortAttr {
 	a := verbs.PortAttr{
 		State: verbs.PortDown, MaxMTU: p.hca.cfg.MTU, ActiveMTU: p.mtu, GIDs: len(p.gids), PKeys: len(p.pkeys),
 		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, SMLID: p.smlid, Link: p.link(), Mbps: p.hca.cfg.Mbps,
+		GRHRequired: p.hca.cfg.GRHRequired,
 	}
 	if p.up {
 		a.State = verbs.PortActive

@@ -268,6 +268,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_por
 	p->active_width = 2;
 	p->active_speed = 32;
 	p->link_layer = IBV_LINK_LAYER_INFINIBAND;
+	p->flags = port == 2 ? IBV_QPF_GRH_REQUIRED : 0;
 	return 0;
 }
 
