@@ -35,8 +35,9 @@ type rails struct {
 	job     *job
 	allowed []string // the tunable btl
 	list    []rail
-	missing []missing      // allowed, but not there
-	refused []error        // why addresses are no rails over TCP, though others are
+	missing []missing // allowed, but not there
+	// refused is, by transport, why addresses or ports of this machine are no rails, though others are.
+	refused map[string][]error
 	client  *wireup.Client // nil in a world of one
 	host    string         // wireup.HostID
 	hook    observe.Hook

@@ -45,9 +45,11 @@ func (r *rails) mustSuffice() error {
 // warn says on standard error what is missing that the user has asked for, in a line for each transport or address, at one rank of a machine: the first of those
 // that miss it.
 func (r *rails) warn() {
-	verbose := r.job.settings.Bool("verbose") // then it is told of all ranks
-	if _, origin := r.job.settings.Text("tcp.include"); origin != tunable.FromDefault && !verbose && r.firstWithAsFew("tcp") {
-		for _, why := range r.refused {
+	for _, transport := range r.allowed {
+		if !r.warnsOfRefused(transport) {
+			continue
+		}
+		for _, why := range r.refused[transport] {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.job.rank, oneLine(why))
 		}
 	}
@@ -59,6 +61,31 @@ func (r *rails) warn() {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.job.rank, m.name, strings.Join(r.allowed, ","), oneLine(m.why))
 		}
 	}
+}
+
+// warnsOfRefused reports whether this rank says which rails of a transport it has left out. With verbose
+// every rank does, as part of what it tells then. Of addresses that the user has not named nothing is said: a
+// machine has many of no use. RDMA ports that are up are few, and one that cannot be used is a fault.
+func (r *rails) warnsOfRefused(transport string) bool {
+	if r.job.settings.Bool("verbose") || len(r.refused[transport]) == 0 || !r.firstWithAsFew(transport) {
+		return false
+	}
+	if transport == "tcp" {
+		_, origin := r.job.settings.Text("tcp.include")
+		return origin != tunable.FromDefault
+	}
+	return true
+}
+
+// leaveOut notes why rails of a transport, of which there are others, were not made.
+func (r *rails) leaveOut(transport string, why []error) {
+	if len(why) == 0 {
+		return
+	}
+	if r.refused == nil {
+		r.refused = map[string][]error{}
+	}
+	r.refused[transport] = why
 }
 
 // firstHere reports whether no lower rank is on this machine.

@@ -55,7 +55,7 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 	if !r.has("tcp") {
 		return errors.Join(refused...)
 	}
-	r.refused = refused
+	r.leaveOut("tcp", refused)
 	return nil
 }
 

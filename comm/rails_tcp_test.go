@@ -102,8 +102,8 @@ func TestAddressRefused(t *testing.T) {
 				return nil
 			}
 			require.NoError(t, err)
-			require.Len(t, r.refused, 1)
-			require.ErrorContains(t, r.refused[0], why)
+			require.Len(t, r.refused["tcp"], 1)
+			require.ErrorContains(t, r.refused["tcp"][0], why)
 			require.True(t, r.firstWithAsFew("tcp"))
 			return nil
 		}, WithSetting("tcp.include", include), WithSetting("tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port)))

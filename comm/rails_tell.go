@@ -11,8 +11,10 @@ import (
 func (r *rails) tell() {
 	if r.job.settings.Bool("verbose") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", r.job.rank, r.reach())
-		for _, why := range r.refused {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", r.job.rank, oneLine(why))
+		for _, transport := range r.allowed {
+			for _, why := range r.refused[transport] {
+				fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", r.job.rank, oneLine(why))
+			}
 		}
 		if r.has("tcp") && r.firstHere() {
 			for _, line := range strangeWords(r.job.settings) {

@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/wireup"
 )
 
-// openVerbs makes a rail of each port that the user has named, or that is up. Lock held.
+// openVerbs makes the rails over the devices of this machine. Lock held.
 func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	library, err := libibverbs.New()
 	if err != nil {
@@ -24,37 +24,65 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	if r.hook.Verbs != nil {
 		provider = r.hook.Verbs(provider)
 	}
+	return r.openPorts(provider, localRankOf(r.client), bell)
+}
+
+// openPorts makes a rail of each port that the user has named, which has to work, or of each that is up. Of the
+// latter those that cannot be used are left out, as long as there is another. local is as ParsePorts takes it. Lock
+// held.
+func (r *rails) openPorts(provider verbs.Provider, local int, bell *progress.PipeBell) error {
 	set := r.job.settings
 	var ports []ibverbs.PortName
-	if list := set.List("ibverbs.devices"); !slices.Equal(list, []string{"all"}) {
-		ports, err = ibverbs.ParsePorts(list, localRankOf(r.client))
+	var refused []error
+	var err error
+	list := set.List("ibverbs.devices")
+	all := slices.Equal(list, []string{"all"})
+	if all {
+		ports, refused, err = ibverbs.AllPorts(provider)
 	} else {
-		ports, err = ibverbs.AllPorts(provider)
+		ports, err = ibverbs.ParsePorts(list, local)
 	}
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
 	}
 	siblings := new(ibverbs.Siblings)
 	var made []rail
-	for i, p := range ports {
+	for _, p := range ports {
 		cfg := verbsConfig(set)
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs:%s/%d", p.Device, p.Port), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)
+		if err != nil && all {
+			refused = append(refused, err)
+			continue
+		}
 		if err != nil { // all of them or none: the nth of one rank leads to the nth of the other
 			for _, l := range made {
 				err = errors.Join(err, l.module.Close())
 			}
 			return err
 		}
-		made = append(made, rail{name: "ibverbs", nth: i, port: fmt.Sprintf("%s/%d", p.Device, p.Port), module: m, reaches: func(int, wireup.Card) bool { return true }})
+		made = append(made, rail{name: "ibverbs", nth: len(made), port: fmt.Sprintf("%s/%d", p.Device, p.Port), module: m, reaches: func(int, wireup.Card) bool { return true }})
 	}
+	if len(made) == 0 {
+		return noUsablePort(refused)
+	}
+	r.leaveOut("ibverbs", refused)
 	for _, l := range made {
 		r.job.addModule(l.module)
 	}
 	r.list = append(r.list, made...)
 	return nil
+}
+
+// noUsablePort says in one line why none of the ports that are up is a rail.
+func noUsablePort(refused []error) error {
+	err := fmt.Errorf("rail ibverbs: no RDMA port can be used: %w", refused[0])
+	for _, why := range refused[1:] {
+		err = fmt.Errorf("%w; %w", err, why)
+	}
+	return err
 }
 
 // verbsConfig is what the user's settings mean to the rails over verbs.

@@ -48,47 +48,60 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 	return ports, nil
 }
 
-// AllPorts are the ports of all devices that are up and have an address, in the devices' order. ErrNoPort (wrapped) if there are none: the
-// error says what is wrong with each.
-func AllPorts(provider verbs.Provider) ([]PortName, error) {
+// AllPorts are the ports of all devices that are up and have an address, in the devices' order. unusable says of
+// devices that cannot be opened, and of ports that are up without an address, what is wrong with them; a port that
+// is down is no fault. ErrNoPort (wrapped) if there are none: the error says what is wrong with each.
+func AllPorts(provider verbs.Provider) (ports []PortName, unusable []error, err error) {
 	names, err := provider.Devices()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var ports []PortName
 	var why []string
 	for _, name := range names {
 		more, problems := portsOf(provider, name)
 		ports = append(ports, more...)
-		why = append(why, problems...)
+		for _, err := range problems {
+			why = append(why, err.Error())
+			if !errors.As(err, new(notUp)) {
+				unusable = append(unusable, err)
+			}
+		}
 	}
 	switch {
 	case len(ports) > 0:
-		return ports, nil
+		return ports, unusable, nil
 	case len(names) == 0:
-		return nil, fmt.Errorf("%w: there is no RDMA device", ErrNoPort)
+		return nil, nil, fmt.Errorf("%w: there is no RDMA device", ErrNoPort)
 	}
-	return nil, fmt.Errorf("%w: %s", ErrNoPort, strings.Join(why, "; "))
+	return nil, nil, fmt.Errorf("%w: %s", ErrNoPort, strings.Join(why, "; "))
 }
 
-func portsOf(provider verbs.Provider, name string) (ports []PortName, problems []string) {
+// notUp is the error of a port that is not up.
+type notUp struct {
+	port  PortName
+	state verbs.PortState
+}
+
+func (e notUp) Error() string { return fmt.Sprintf("%v is %v", e.port, e.state) }
+
+func portsOf(provider verbs.Provider, name string) (ports []PortName, problems []error) {
 	dev, err := provider.Open(name)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("%s: %v", name, err)}
+		return nil, []error{fmt.Errorf("%s: %w", name, err)}
 	}
 	defer dev.Close()
 	attr, err := dev.Query()
 	if err != nil {
-		return nil, []string{fmt.Sprintf("%s: %v", name, err)}
+		return nil, []error{fmt.Errorf("%s: %w", name, err)}
 	}
 	for port := 1; port <= attr.Ports; port++ {
 		p := PortName{name, port}
 		h := hca{dev: dev}
 		switch err := h.look(&Config{Device: name, Port: port}); {
 		case err != nil:
-			problems = append(problems, fmt.Sprintf("%v: %v", p, err))
+			problems = append(problems, fmt.Errorf("%v: %w", p, err))
 		case !h.port.State.Up():
-			problems = append(problems, fmt.Sprintf("%v is %v", p, h.port.State))
+			problems = append(problems, notUp{p, h.port.State})
 		default:
 			ports = append(ports, p)
 		}

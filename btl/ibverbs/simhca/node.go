@@ -28,6 +28,7 @@ type DeviceConfig struct {
 	MaxQPRdAtom     int // 16
 	MaxQPInitRdAtom int // 16
 	NoAtomics       bool
+	NoDatagrams     bool // no UD, as with iWARP
 	// GRHRequired: ports of InfiniBand take and send nothing without a global route.
 	GRHRequired bool
 	MaxInline   int // 256; negative: none

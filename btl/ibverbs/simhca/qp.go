@@ -2,6 +2,7 @@ package simhca
 
 import (
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -81,6 +82,9 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	}
 	if q.service != verbs.ServiceRC && q.service != verbs.ServiceUC && q.service != verbs.ServiceUD {
 		return nil, invalid(call, "no such service")
+	}
+	if q.service == verbs.ServiceUD && c.hca.cfg.NoDatagrams {
+		return nil, verbs.Fail(call, syscall.EOPNOTSUPP, "the device has no datagrams")
 	}
 	if err := q.grant(call, init.Cap); err != nil {
 		return nil, err
