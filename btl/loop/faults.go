@@ -73,7 +73,29 @@ func (f *Fabric) FailLane(a, b, rail int, how Cut) error {
 	return nil
 }
 
-// ReviveLane mends what FailLane cut.
+// Packet is what a lossy path decides about: a fragment, or a remote read or write.
+type Packet struct {
+	From, To int // ranks
+	Bytes    int
+	Remote   bool
+}
+
+// SetLoss makes the link of ranks a and b on a rail of a virtual fabric one that loses every packet that loses
+// says, until ReviveLane. As with a cut, the endpoint that has posted a lost packet fails once the rail has
+// tried for long enough; what is not lost passes, also in the endpoint's next incarnation.
+func (f *Fabric) SetLoss(a, b, rail int, loses func(p Packet) bool) error {
+	if err := f.checkFault(rail, a, b); err != nil {
+		return err
+	}
+	if f.sim == nil {
+		return fmt.Errorf("%w: loss on a fabric that is not virtual", ErrConfig)
+	}
+	f.tracef("loss %s %d-%d", f.cfg.Rail[rail].Name, a, b)
+	f.link(rail, a, b).loses = loses
+	return nil
+}
+
+// ReviveLane mends what FailLane cut, and what SetLoss made lossy.
 func (f *Fabric) ReviveLane(a, b, rail int) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err
@@ -81,7 +103,7 @@ func (f *Fabric) ReviveLane(a, b, rail int) error {
 	f.tracef("mend %s %d-%d", f.cfg.Rail[rail].Name, a, b)
 	l := f.link(rail, a, b)
 	l.mu.Lock()
-	l.cut = false
+	l.cut, l.loses = false, nil
 	l.mu.Unlock()
 	return nil
 }

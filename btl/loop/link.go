@@ -19,10 +19,11 @@ type link struct {
 	ports [2]*port // of low and high
 
 	mu      sync.Mutex
-	epoch   uint32       // of the newest incarnation; 0 before the first
-	cur     *incarnation // the newest
-	cut     bool         // by FailLane
-	flights []*flight    // of a virtual fabric: what is under way, oldest first
+	epoch   uint32              // of the newest incarnation; 0 before the first
+	cur     *incarnation        // the newest
+	cut     bool                // by FailLane
+	loses   func(p Packet) bool // by SetLoss, of a virtual fabric; nil: nothing
+	flights []*flight           // of a virtual fabric: what is under way, oldest first
 }
 
 // incarnation is one life of a link. An end's number is that of its port in the link.

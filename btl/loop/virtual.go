@@ -216,7 +216,7 @@ func (f *flight) depart() {
 // deliver ends a flight at the peer, unless there is nobody to take it.
 func (f *flight) deliver() {
 	m, l := f.e.m, f.e.out
-	if l.inc.link.cut || l.to.trouble() != nil || l.from.trouble() != nil {
+	if l.inc.link.cut || l.to.trouble() != nil || l.from.trouble() != nil || f.isLost() {
 		f.lose()
 		return
 	}
@@ -235,6 +235,12 @@ func (f *flight) deliver() {
 			f.acknowledge(err)
 		}
 	})
+}
+
+// isLost reports whether the path loses it.
+func (f *flight) isLost() bool {
+	l := f.e.out
+	return l.inc.link.loses != nil && l.inc.link.loses(Packet{From: l.from.rank, To: l.to.rank, Bytes: len(f.data), Remote: f.v != send})
 }
 
 // arrive does at the peer what the flight is for. It reports false if the peer's end is

@@ -177,6 +177,68 @@ func TestVirtualNoAnswer(t *testing.T) {
 	require.Equal(t, uint64(1), w.f.Stale())
 }
 
+// TestSetLoss: what the path loses does not arrive, and fails the endpoint when the rail has tried; what it does not lose passes, also
+// in the next incarnation.
+func TestSetLoss(t *testing.T) {
+	w := newWorld(t, exact())
+	a, b := w.nodes[0][0], w.nodes[1][0]
+	require.NotNil(t, b.connect(0))
+	var asked []Packet
+	require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool {
+		asked = append(asked, p)
+		return p.Bytes > 100
+	}))
+	require.True(t, a.send(1, 100))
+	require.True(t, a.send(1, 101))
+	w.f.AdvanceTo(5300) // 100 + 101 + 100 + 5000 − 1
+	w.turn()
+	require.Equal(t, 1, b.arrived)
+	require.Equal(t, btl.Up, a.eps[1].State())
+	w.f.AdvanceTo(5301)
+	w.turn()
+	require.Equal(t, btl.Drained, a.eps[1].State())
+	require.Equal(t, []Packet{{From: 0, To: 1, Bytes: 100}, {From: 0, To: 1, Bytes: 101}}, asked)
+
+	b.eps[0].Fail(errTest)
+	w.settle()
+	require.True(t, a.send(1, 100))
+	w.settle()
+	require.Equal(t, 2, b.arrived)
+	require.NoError(t, w.f.ReviveLane(0, 1, 0))
+	require.True(t, a.send(1, 101))
+	w.settle()
+	require.Equal(t, 3, b.arrived)
+	require.Len(t, asked, 3, "a link that is mended loses nothing")
+}
+
+// TestSetLossOfRemote: reads and writes are told apart from fragments.
+func TestSetLossOfRemote(t *testing.T) {
+	for _, v := range []verb{put, get} {
+		w := newWorld(t, exact())
+		a, b := w.nodes[0][0], w.nodes[1][0]
+		local, err := a.m.(btl.Registrar).Register([]byte("mine"), btl.AccessLocal)
+		require.NoError(t, err)
+		theirs := []byte("them")
+		remote, err := b.m.(btl.Registrar).Register(theirs, btl.AccessRemoteRead|btl.AccessRemoteWrite)
+		require.NoError(t, err)
+		require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool { return p.Remote }))
+		require.True(t, a.send(1, 100))
+		var ended error
+		mine := []byte("mine")
+		op := &btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(_ *btl.Op, err error) { ended = err }}
+		ep := a.connect(1)
+		if v == put {
+			require.NoError(t, ep.(btl.Putter).Put(op))
+		} else {
+			require.NoError(t, ep.(btl.Getter).Get(op))
+		}
+		w.settle()
+		require.Equal(t, 1, b.arrived)
+		require.Error(t, ended)
+		require.Equal(t, []string{"mine", "them"}, []string{string(mine), string(theirs)})
+	}
+}
+
 // TestAcknowledgedTooLate: once the endpoint is Failed, what is outstanding ends with an
 // error, whatever has been heard of it (C4).
 func TestAcknowledgedTooLate(t *testing.T) {
