@@ -133,7 +133,7 @@ func (p *PML) railDrained(rl *rail) {
 	m.count(rl.endpoint)
 	if m.isAsked {
 		m.isAsked = false
-		p.sendAboutRail(pr, tagRailDownAck, railHdr{rl.remote, m.askedEpoch, m.ours})
+		p.sendAboutRail(pr, tagRailDownAck, railHdr{rail: rl.remote, epoch: m.askedEpoch, tally: m.ours})
 	}
 	p.reckon(rl)
 	if pr.isFailing() || pr.lost != nil {
@@ -211,7 +211,7 @@ const (
 // saves keeps an operation, which a rail has called back with an error, to be posted again. It reports false if that is of
 // no use any more; then the operation is the caller's.
 func (p *PML) saves(pr *peer, op *btl.Op, err error) bool {
-	if pr.failing != nil || pr.lost != nil || p.closed != nil {
+	if pr.failing != nil || pr.lost != nil || p.closed != nil || !p.mayPostAgain(pr, op, err) {
 		return false
 	}
 	if op.Hdr[opTries]++; op.Hdr[opTries] > mostTries || op.Hdr[opTries] > mostMistakes && misused(err) {

@@ -25,6 +25,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
 	f.Add(uint8(tagProbe), railOf(railHdr{rail: 3, epoch: 7, tally: tally{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
+	f.Add(uint8(tagProbeAck), append(railOf(railHdr{rail: 3, epoch: 7, padding: 2}), 0, 0))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
 		var h interface {
@@ -43,7 +44,7 @@ func FuzzHeaders(f *testing.F) {
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
 		case tagRailDown, tagRailDownAck, tagProbe, tagProbeAck:
-			h, length, unread = new(railHdr), railBytes, [][2]int{{2, 4}, {20, 24}}
+			h, length, unread = new(railHdr), railBytes, [][2]int{{2, 4}}
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:

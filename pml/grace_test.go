@@ -21,9 +21,14 @@ type pair struct {
 }
 
 func newPair(t *testing.T, rails int, grace int64) *pair {
+	return newPairBy(t, grace, make([]loop.RailConfig, rails)...)
+}
+
+// newPairBy is newPair with these rails.
+func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 	w := &pair{}
 	var err error
-	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: rails, Virtual: true, Seed: 1})
+	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: len(rails), Rail: rails, Virtual: true, Seed: 1})
 	require.NoError(t, err)
 	group := NewGroup([]int{0, 1})
 	w.modules = make([][]btl.Module, 2)
@@ -116,6 +121,26 @@ func TestGraceOfAPeerThatWasAway(t *testing.T) {
 	w.run(2*sec, 0, 1)
 	_, err := s.Take()
 	require.NoError(t, err)
+}
+
+// TestGraceIsNotCutShort: a grace time that begins while the clock runs, within a part, is no shorter for that.
+func TestGraceIsNotCutShort(t *testing.T) {
+	const grace = 10 * sec
+	w := newPair(t, 1, grace)
+	p := w.pmls[0]
+	pr := p.peer(1)
+	require.NoError(t, p.route(pr))
+	pr.grace.until = p.graceEnd(pr, grace)
+	w.run(sec/2, 0)
+	begin := w.fabric.Now()
+	end := p.graceEnd(pr, grace)
+	pr.grace.until = end
+	for pr.grace.parts < end {
+		w.run(sec/100, 0)
+	}
+	require.GreaterOrEqual(t, w.fabric.Now()-begin, grace)
+	require.Less(t, w.fabric.Now()-begin, grace+grace/graceParts)
+	require.Nil(t, pr.grace.timer, "nothing is wrong any more")
 }
 
 // fabricClock is the time of a virtual fabric.

@@ -9,7 +9,7 @@ import (
 )
 
 // Version of the wire format. It is in every fragment that can be the first from a peer.
-const Version = 3
+const Version = 4
 
 // The fragments. Numbers are little-endian.
 //
@@ -29,10 +29,10 @@ const Version = 3
 //
 //	FRAG             16   receive handle 8, offset 8                            then a piece of the message
 //	CREDIT           16   bytes taken 8, announcements that may be sent 8
-//	RAILDOWN         16   rail 1, version 1, zero 2, epoch 4, zero 8
-//	RAILDOWNACK      16   as RAILDOWN, of which it returns the rail
-//	PROBE            16   as RAILDOWN
-//	PROBEACK         16   as RAILDOWN
+//	RAILDOWN         24   rail 1, version 1, zero 2, epoch 4, tally 12, zero 4
+//	RAILDOWNACK      24   as RAILDOWN, of which it returns the rail
+//	PROBE            24   as RAILDOWN, but instead of the last zero the length of the padding that follows
+//	PROBEACK         24   as PROBE
 //
 //	exposure         48   rail 1, zero 7, offset 8, key 32
 //
@@ -236,6 +236,8 @@ type railHdr struct {
 	rail  uint8
 	epoch uint32
 	tally tally
+	// padding is how many bytes follow that mean nothing: a probe is as long as what it is to find out about.
+	padding uint32
 }
 
 // tally is what the sender has counted of an incarnation that is Drained at its end; the zero value if it has not.
@@ -247,22 +249,29 @@ type tally struct {
 func (h *railHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.rail)|Version<<8|uint64(h.epoch)<<32)
 	binary.LittleEndian.PutUint64(b[8:], uint64(h.tally.epoch)|uint64(h.tally.delivered)<<32)
-	binary.LittleEndian.PutUint64(b[16:], uint64(h.tally.taken))
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.tally.taken)|uint64(h.padding)<<32)
 }
 
 func (h *railHdr) decode(b []byte) error {
-	if len(b) != railBytes {
+	if len(b) < railBytes {
 		return fmt.Errorf("%w: %d bytes about a rail", errMalformed, len(b))
 	}
 	first := binary.LittleEndian.Uint64(b)
 	h.rail, h.epoch = uint8(first), uint32(first>>32)
 	second := binary.LittleEndian.Uint64(b[8:])
 	h.tally = tally{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(b[16:])}
+	h.padding = binary.LittleEndian.Uint32(b[20:])
 	if v := uint8(first >> 8); v != Version {
 		return fmt.Errorf("%w: wire format version %d, not %d", errMalformed, v, Version)
 	}
+	if uint64(len(b)) != railBytes+uint64(h.padding) {
+		return fmt.Errorf("%w: %d bytes about a rail, with %d of padding", errMalformed, len(b), h.padding)
+	}
 	return nil
 }
+
+// epochOf is the incarnation that a message about a rail means.
+func epochOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[4:]) }
 
 // sequenceOf is the number of a numbered fragment, which is long enough.
 func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }

@@ -48,10 +48,10 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.NoError(t, s2.decode(b[:restartBytes]))
 	require.Equal(t, s, s2)
 
-	l := railHdr{rail: 255, epoch: 1<<32 - 1}
+	l := railHdr{rail: 255, epoch: 1<<32 - 1, tally: tally{1<<32 - 2, 1<<32 - 3, 1<<32 - 4}, padding: 3}
 	l.encode(b[:])
 	var l2 railHdr
-	require.NoError(t, l2.decode(b[:railBytes]))
+	require.NoError(t, l2.decode(b[:railBytes+3]))
 	require.Equal(t, l, l2)
 
 	c := creditHdr{taken: 1<<62 + 3, announceable: 1<<61 + 5}
@@ -94,6 +94,9 @@ func TestHeadersRefuseNonsense(t *testing.T) {
 		"long ack":            (&ackHdr{}).decode(b[:ackBytes+1]),
 		"backwards ack":       (&ackHdr{}).decode(backwards[:ackBytes]),
 		"half a refusal":      (&ackHdr{}).decode(half[:ackBytes]),
+		"short rail":          (&railHdr{}).decode(make([]byte, railBytes-1)),
+		"long padding":        (&railHdr{}).decode(append(railOf(railHdr{padding: 1}), 0, 0)),
+		"short padding":       (&railHdr{}).decode(railOf(railHdr{padding: 1<<32 - 1})),
 		"short fragment":      (&fragHdr{}).decode(b[:fragBytes-1]),
 	} {
 		require.ErrorIs(t, err, errMalformed, name)

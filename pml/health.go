@@ -39,11 +39,9 @@ const (
 	mostProbes     = 10
 	reminderPeriod = 2 * time.Second
 
-	// untriedGrace is the least that the grace time is if there is a rail that was never needed, and has to be opened first.
-	untriedGrace = int64(2 * time.Second)
-
-	// graceSlices is how many parts the grace time has: a program that was away for long, and has not tried, loses no more than one.
-	graceSlices = 10
+	// mostProbing is how many PROBEs one device has under way: each is as long as a fragment can be, and
+	// takes room that other peers' fragments need.
+	mostProbing = 32
 )
 
 // mending is what is known of a rail since it failed.
@@ -63,7 +61,8 @@ type mending struct {
 
 	timer    *progress.Timer // of whatever comes next; nil if nothing does
 	attempts int             // to make the next incarnation, since the last one was up
-	probes   int             // sent by this incarnation, and not delivered
+	probes   int             // periods in which this incarnation has not delivered one
+	asking   bool            // a PROBE is under way
 	works    bool            // a PROBE was delivered: it is only that the peer is busy elsewhere
 	flaps    int             // failures that are not forgotten
 	upSince  int64
@@ -114,6 +113,7 @@ type device struct {
 	module btl.Module
 	health health
 	timer  *progress.Timer // while it recovers
+	probes int             // under way
 }
 
 // deviceOf is the device of a module, which it makes known.
@@ -247,25 +247,37 @@ func (p *PML) ask(rl *rail) {
 	if rl.state != railProbing {
 		return
 	}
-	if m.works {
-		p.later(rl, reminderPeriod, p.ask)
-		if rl.queue.Empty() {
-			p.postProbe(rl, tagProbe, p.probeDone)
+	hasRoom := m.asking || rl.device.probes < mostProbing
+	every := probeEvery
+	switch {
+	case m.works:
+		every = reminderPeriod
+	case !hasRoom: // it has not been tried
+	default:
+		if m.probes++; m.probes > mostProbes {
+			p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
+			return
 		}
-		return
 	}
-	if m.probes++; m.probes > mostProbes {
-		p.bringDown(rl, &btl.Error{Rail: rl.module.Attrs().Name, Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
-		return
+	p.later(rl, every, p.ask)
+	if hasRoom && !m.asking {
+		m.asking = true
+		rl.device.probes++
+		p.postProbe(rl, tagProbe, p.probeDone)
 	}
-	p.later(rl, probeEvery, p.ask)
-	p.postProbe(rl, tagProbe, p.probeDone)
 }
 
+// postProbe posts a PROBE or PROBEACK. It is as long as the longest fragment that the rail takes: a path that loses
+// those, and no short ones, is one that does not work.
 func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 	op := p.getOp()
 	op.Tag, op.HdrLen, op.Owner, op.Done = tag, railBytes, rl, done
-	h := railHdr{rl.local, rl.endpoint.Epoch(), rl.mending.ours}
+	n := rl.sendBytes - railBytes
+	if len(p.padding) < n {
+		p.padding = make([]byte, n)
+	}
+	op.Payload = p.padding[:n]
+	h := railHdr{rail: rl.local, epoch: rl.endpoint.Epoch(), tally: rl.mending.ours, padding: uint32(n)}
 	h.encode(op.Hdr[:])
 	p.post(rl, op)
 }
@@ -274,15 +286,17 @@ func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 // being probed now.
 func (p *PML) probeDelivered(op *btl.Op, err error) (rl *rail, delivered bool) {
 	rl = op.Owner.(*rail)
-	var h railHdr
-	_ = h.decode(op.Header()) // it is our own
+	epoch := epochOf(op.Header())
 	p.putOp(op)
-	return rl, err == nil && rl.state == railProbing && h.epoch == rl.endpoint.Epoch()
+	return rl, err == nil && rl.state == railProbing && epoch == rl.endpoint.Epoch()
 }
 
 // onProbeDone is called when a PROBE was delivered, or not.
 func (p *PML) onProbeDone(op *btl.Op, err error) {
-	if rl, delivered := p.probeDelivered(op, err); delivered {
+	rl, delivered := p.probeDelivered(op, err)
+	rl.mending.asking = false
+	rl.device.probes--
+	if delivered {
 		rl.mending.probes, rl.mending.works = 0, true
 	}
 }
@@ -353,90 +367,6 @@ func (p *PML) prefer(pr *peer) {
 	if best >= 0 && (pr.first != &pr.rails[best] || pr.inliner != nil) {
 		p.preferFirst(pr, best)
 	}
-}
-
-// strand is called when no rail to a peer is up any more. What is to be sent waits for one to come back.
-func (p *PML) strand(rl *rail, err error) {
-	pr := rl.peer
-	var be *btl.Error
-	isOver := errors.As(err, &be) && be.Class == btl.ClassClosed && be.Side == btl.SideRemote
-	mayReturn := false
-	for i := range pr.rails {
-		mayReturn = mayReturn || pr.rails[i].reopen != nil
-	}
-	grace := p.cfg.GraceNanos
-	if pr.hasUntried() {
-		grace = max(grace, untriedGrace)
-	}
-	if isOver || !mayReturn || grace <= 0 {
-		p.fail(pr, p.causeOf(err), nil)
-		return
-	}
-	pr.stranded, pr.barred, pr.graceLeft, pr.graceSlice = err, true, graceSlices, grace/graceSlices
-	p.startGrace(pr)
-	for i := range pr.rails {
-		if other := &pr.rails[i]; other.state == railDown {
-			p.plan(other) // one that flaps is better than none
-		}
-	}
-}
-
-// hasUntried reports whether a rail leads to the peer that was never up, because it was not needed.
-func (pr *peer) hasUntried() bool {
-	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.reopen != nil && !rl.mending.wasUp && rl.tier > pr.rails[0].tier {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *PML) startGrace(pr *peer) {
-	pr.grace = p.eng.After(pr.graceSlice, func() {
-		pr.grace = nil
-		p.graceOver(pr)
-	})
-}
-
-func (p *PML) endGrace(pr *peer) {
-	if pr.grace != nil {
-		p.eng.StopTimer(pr.grace)
-		pr.grace = nil
-	}
-}
-
-// graceOver is called when a part of the grace time is over. At its end the peer is given up. While what is sent there is delivered, and only
-// not answered, it does not run.
-func (p *PML) graceOver(pr *peer) {
-	if pr.stranded == nil || pr.failing != nil || pr.lost != nil || p.closed != nil {
-		return
-	}
-	works := false
-	for i := range pr.rails {
-		rl := &pr.rails[i]
-		works = works || rl.state == railProbing && rl.mending.works
-	}
-	if !works {
-		pr.graceLeft--
-	}
-	if pr.graceLeft > 0 {
-		p.startGrace(pr)
-		return
-	}
-	p.fail(pr, p.causeOf(pr.stranded), nil)
-}
-
-// rescue goes on with a peer to whom a rail leads again.
-func (p *PML) rescue(pr *peer) {
-	pr.stranded = nil
-	p.endGrace(pr)
-	q := pr.waiting
-	pr.waiting = btl.Queue{}
-	for !q.Empty() {
-		p.send(pr, q.Pop())
-	}
-	p.release(pr)
-	p.settled(pr)
 }
 
 // findFallen finds the rails of a peer, just found, that are down already.

@@ -116,6 +116,7 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"anew and too much":  {tagRestartAck, func(s, r handle) []byte { return ackOf(ackHdr{send: s, to: 1001})[:ackBytes-1] }},
 		"short rail down":    {tagRailDown, func(_, _ handle) []byte { return railOf(railHdr{})[:railBytes-1] }},
 		"long probe":         {tagProbe, func(_, _ handle) []byte { return append(railOf(railHdr{}), 0) }},
+		"short probe":        {tagProbe, func(_, _ handle) []byte { return append(railOf(railHdr{padding: 2}), 0) }},
 		"probe of another":   {tagProbeAck, func(_, _ handle) []byte { b := railOf(railHdr{}); b[1]++; return b }},
 		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},

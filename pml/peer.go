@@ -1,9 +1,6 @@
 package pml
 
-import (
-	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/progress"
-)
+import "github.com/mpigo/mpigo/btl"
 
 // peer is what is known of one other rank, or of this rank as its own peer.
 type peer struct {
@@ -27,13 +24,12 @@ type peer struct {
 
 	// barred says that sends do not go at once: the peer is stranded, failing or lost, or others are held.
 	barred bool
-	// stranded is why no rail is up, while one may come back before the grace time ends, of which graceLeft parts, of graceSlice ns each, are
-	// left. waiting is what is to be posted then.
-	stranded   error
-	grace      *progress.Timer
-	graceLeft  int
-	graceSlice int64
-	waiting    btl.Queue
+	// stranded is why no rail is up, while one may come back: until the grace clock says strandedUntil. waiting
+	// is what is to be posted then.
+	stranded      error
+	strandedUntil uint32
+	grace         graceClock
+	waiting       btl.Queue
 	// limbo holds operations whose delivery is unknown since their rail failed, until no rail is draining.
 	limbo btl.Queue
 	// unfenced is how many rails have failed of which it is not known that both halves are drained.

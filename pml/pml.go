@@ -40,6 +40,7 @@
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
 //	repel.go     peers that were lost, and do not know it
 //	health.go    how well rails are, and how they come back
+//	grace.go     how long requests wait for a rail that delivers
 //	lost.go      peers that are gone, and who hears of it
 //	left.go      ranks that are in Finalize, and who hears of it
 //	waiting.go   peers that this rank waits for, and that do not know it
@@ -177,6 +178,7 @@ type PML struct {
 	broken    []*peer // with something in limbo and no rail to be drained
 	full      int     // peers, not lost, whose announcements are used up
 	doubtful  bool    // a rail has fallen since the last turn
+	padding   []byte  // of probes
 	patience  int     // turns until wonder
 
 	// Callbacks of operations, made once.
@@ -367,7 +369,7 @@ func (p *PML) getOp() *btl.Op {
 }
 
 func (p *PML) putOp(op *btl.Op) {
-	op.Hdr[opNumbered], op.Hdr[opTries] = 0, 0
+	op.Hdr[opNumbered], op.Hdr[opTries], op.Hdr[opTrouble] = 0, 0, 0
 	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
 	p.freeOps.put(op)
 }

@@ -340,7 +340,13 @@ const (
 	pieceRail  = btl.MaxHeaderBytes - 1 - iota // of a piece, the index of its rail
 	opNumbered                                 // not 0: it has its sequence number
 	opTries                                    // how often it was posted again
+	opTrouble                                  // by which rails it failed: trouble.by
+
+	opUntil = opTrouble - 4 // trouble.until, 4 bytes
 )
+
+// Every header leaves these places free.
+const _ = uint(opUntil - askBytes)
 
 // retry posts what a rail has refused, until it refuses again.
 func (p *PML) retry(rl *rail) int {

@@ -76,6 +76,7 @@ type RecvRequest struct {
 	broken    bool // a rail has failed with a read: all is to be read anew
 	restart   bool // the sender has asked to begin anew
 	restarts  int  // how often it was read anew
+	trouble   trouble
 	err       error
 }
 
@@ -312,11 +313,11 @@ func (r *RecvRequest) transfer() *transfer {
 
 // onRecvPieceDone is called when a piece of a message was read, or not.
 func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
-	r := op.Owner.(*RecvRequest)
-	r.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
+	r, rail := op.Owner.(*RecvRequest), int(op.Hdr[pieceRail])
+	r.t.done(rail, len(op.Payload))
 	if err == nil {
 		r.got += int64(len(op.Payload))
-	} else if misused(err) || r.from.failing != nil || r.from.lost != nil {
+	} else if misused(err) || r.from.failing != nil || r.from.lost != nil || !p.mayTryAgain(r.from, &r.trouble, 1<<rail, err) {
 		if r.err == nil {
 			r.err = err
 		}
@@ -470,7 +471,7 @@ func (r *RecvRequest) finish(err error) {
 	if r.t != nil {
 		r.p.retire(&r.t, r.Persistent(), failed)
 	}
-	r.from, r.err, r.broken, r.restart, r.restarts = nil, nil, false, false, 0
+	r.from, r.err, r.broken, r.restart, r.restarts, r.trouble = nil, nil, false, false, 0, trouble{}
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)

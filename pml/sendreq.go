@@ -98,7 +98,8 @@ type SendRequest struct {
 	ended       bool // FIN is posted
 	broken      bool // a rail has failed with a piece: all is to be sent anew
 	restarts    int
-	rejected    bool         // nobody will receive it; it stays active until Close
+	rejected    bool // nobody will receive it; it stays active until Close
+	trouble     trouble
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -203,7 +204,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected = pr, nil, false, false, 0, false
+	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble = pr, nil, false, false, 0, false, trouble{}
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -230,7 +231,7 @@ func (s *SendRequest) launch() bool {
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
 	s.head.Payload = nil
-	s.head.Hdr[opNumbered], s.head.Hdr[opTries] = 0, 0
+	s.head.Hdr[opNumbered], s.head.Hdr[opTries], s.head.Hdr[opTrouble] = 0, 0, 0
 	if eagerly {
 		s.head.Payload = s.buf
 	}
@@ -304,10 +305,11 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 
 // onSendPieceDone is called when a piece of a message was delivered, or not.
 func (p *PML) onSendPieceDone(op *btl.Op, err error) {
-	s := op.Owner.(*SendRequest)
-	s.t.done(int(op.Hdr[pieceRail]), len(op.Payload))
+	s, rail := op.Owner.(*SendRequest), int(op.Hdr[pieceRail])
+	s.t.done(rail, len(op.Payload))
 	p.putOp(op)
-	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
+	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) &&
+		p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
 		s.broken, err = true, nil
 	}
 	s.called(err)

@@ -236,7 +236,7 @@ func (p *PML) Leftovers() []string {
 		}{
 			{!pr.limbo.Empty(), "limbo"}, {!pr.waiting.Empty(), "operations that wait for a rail"}, {pr.unfenced != 0, "rails that are not fenced"},
 			{len(pr.draining) != 0, "rails to be drained"}, {len(pr.early) != 0, "early fragments"}, {pr.held.head != nil, "held sends"},
-			{pr.credit.kept != 0, "kept bytes"}, {pr.credit.notices != 0, "kept notices"}, {pr.grace != nil, "a grace timer"},
+			{pr.credit.kept != 0, "kept bytes"}, {pr.credit.notices != 0, "kept notices"}, {pr.grace.timer != nil && !pr.grace.isNeeded(), "a grace timer"},
 			{pr.stranded != nil, "being stranded"}, {pr.failing != nil, "failing"}, {pr.barred, "a bar"},
 		} {
 			add(q.is, "rank %d: %s", pr.rank, q.what)

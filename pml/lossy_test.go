@@ -1,0 +1,176 @@
+package pml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/request"
+)
+
+// lossyPaths are paths that deliver some packets, and never others. Each call makes a path of its own.
+var lossyPaths = map[string]func(w *pair) func(p loop.Packet) bool{
+	"long packets": func(*pair) func(loop.Packet) bool {
+		return func(p loop.Packet) bool { return p.Bytes > shortBytes }
+	},
+	"long packets one way": func(*pair) func(loop.Packet) bool {
+		return func(p loop.Packet) bool { return p.Bytes > shortBytes && p.From == 0 }
+	},
+	"the second of two long packets": func(w *pair) func(loop.Packet) bool {
+		var last [2]int64
+		return func(p loop.Packet) bool {
+			if p.Bytes <= shortBytes {
+				return false
+			}
+			since := w.fabric.Now() - last[p.From]
+			last[p.From] = w.fabric.Now()
+			return since < sec/1000
+		}
+	},
+	"middling packets": func(*pair) func(loop.Packet) bool {
+		return func(p loop.Packet) bool { return p.Bytes > shortBytes && p.Bytes < middlingBytes }
+	},
+	"remote accesses": func(*pair) func(loop.Packet) bool {
+		return func(p loop.Packet) bool { return p.Remote }
+	},
+}
+
+const (
+	// patience is how long a rail of these tests tries to deliver, before it fails.
+	patience = sec / 10
+	// shortBytes is what every lossy path delivers.
+	shortBytes = 1000
+	// middlingBytes is less than what probes have, and more than what goes eagerly.
+	middlingBytes = 10_000
+	// lossyBytes is a message of many pieces.
+	lossyBytes = 2 << 20
+)
+
+// newLossyPair is two ranks that have exchanged a message by rails of which the first so many then are lossy.
+func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grace int64, rails ...loop.RailConfig) *pair {
+	for i := range rails {
+		rails[i].RetryNanos = patience
+	}
+	w := newPairBy(t, grace, rails...)
+	for _, p := range w.pmls {
+		p.cfg.Protocol = protocol
+	}
+	r := w.pmls[1].Irecv(w.ctxs[1], nil, 1, 0, 6, "recv")
+	w.pmls[0].Isend(w.ctxs[0], nil, 1, 6, Standard, "send").Abandon()
+	w.run(sec/10, 0, 1)
+	require.Equal(t, request.Complete, r.State())
+	for rail := range broken {
+		require.NoError(t, w.fabric.SetLoss(0, 1, rail, lossyPaths[path](w)))
+	}
+	return w
+}
+
+// exchange has both ranks send each other n bytes, and gives how the operations end, and after what time the last has. Of those
+// that have not ended in time, errHangs says so.
+func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after int64) {
+	var all []ended
+	var ins [][]byte
+	for rank, p := range w.pmls {
+		ins = append(ins, make([]byte, n))
+		all = append(all, p.Irecv(w.ctxs[rank], ins[rank], 1, 1-rank, 7, "recv"))
+		all = append(all, p.Isend(w.ctxs[rank], pattern(n, 1), 1-rank, 7, Standard, "send"))
+	}
+	isOver := func() bool {
+		return !slices.ContainsFunc(all, func(r ended) bool { return r.State() != request.Complete })
+	}
+	begin := w.fabric.Now()
+	for !isOver() && w.fabric.Now() < begin+within {
+		w.run(sec/100, 0, 1)
+	}
+	for i, r := range all {
+		err := errHangs
+		if r.State() == request.Complete {
+			_, err = r.Take()
+		}
+		if err == nil && i%2 == 0 {
+			require.True(t, bytes.Equal(pattern(n, 1), ins[i/2]))
+		}
+		errs = append(errs, err)
+	}
+	return errs, w.fabric.Now() - begin
+}
+
+var errHangs = errors.New("it does not end")
+
+// TestLossyRailsEndWithinGrace: whatever the paths of all rails lose, nobody waits for ever. A rank that has met errors gives the
+// other one up when the grace time is over, though rails come back in between, and that one does so in the grace time after.
+func TestLossyRailsEndWithinGrace(t *testing.T) {
+	const grace = 2 * sec
+	for path := range lossyPaths {
+		for rails := 1; rails <= 2; rails++ {
+			for _, protocol := range []Protocol{Copy, Get, Put} {
+				t.Run(fmt.Sprintf("%s/%d rails/%v", path, rails, protocol), func(t *testing.T) {
+					w := newLossyPair(t, path, protocol, rails, grace, make([]loop.RailConfig, rails)...)
+					n := lossyBytes
+					if path == "middling packets" {
+						n = 6000
+					}
+					errs, after := w.exchange(t, n, 60*sec)
+					require.NotContains(t, errs, errHangs)
+					require.LessOrEqual(t, after, 2*(grace+10*patience))
+					st := w.pmls[0].Stats()
+					switch path {
+					case "long packets":
+						require.Zero(t, st.RailsReturned, "a rail comes back that cannot carry what failed")
+					case "long packets one way":
+						require.ErrorIs(t, errors.Join(errs...), request.ErrUnreachable)
+						require.Zero(t, st.RailsReturned)
+						return
+					case "remote accesses":
+						require.Equal(t, make([]error, 4), errs, "fragments get through")
+						return
+					default:
+						require.NotZero(t, st.RailsReturned, "this path is to deliver probes")
+					}
+					for _, err := range errs {
+						require.ErrorIs(t, err, request.ErrUnreachable)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLossyFirstRail: whatever the path of one rail loses, messages arrive by the other one, also those that take
+// it longer than the grace time.
+func TestLossyFirstRail(t *testing.T) {
+	for path := range lossyPaths {
+		for _, protocol := range []Protocol{Copy, Get, Put} {
+			t.Run(fmt.Sprintf("%s/%v", path, protocol), func(t *testing.T) {
+				w := newLossyPair(t, path, protocol, 1, sec, loop.RailConfig{MaxSendBytes: 16_000, BandwidthMBps: 100}, loop.RailConfig{MaxSendBytes: 16_000, BandwidthMBps: 1})
+				for _, n := range []int{10, 6000, 3_000_000, lossyBytes} {
+					errs, after := w.exchange(t, n, 300*sec)
+					require.Equal(t, make([]error, 4), errs, "%d bytes, after %d ns", n, after)
+				}
+				if strings.HasPrefix(path, "long") {
+					require.NotZero(t, w.pmls[0].Stats().RailsFailed)
+				}
+			})
+		}
+	}
+}
+
+// TestLossyRailIsUsedWhenMended: a rail that was down because probes did not get through comes back.
+func TestLossyRailIsUsedWhenMended(t *testing.T) {
+	w := newLossyPair(t, "long packets", Copy, 1, 10*sec, make([]loop.RailConfig, 2)...)
+	errs, _ := w.exchange(t, lossyBytes, 20*sec)
+	require.Equal(t, make([]error, 4), errs)
+	w.run(5*sec, 0, 1)
+	require.Zero(t, w.pmls[0].Stats().RailsReturned)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(3*sec, 0, 1)
+	for _, p := range w.pmls {
+		require.EqualValues(t, 1, p.Stats().RailsReturned)
+	}
+}
