@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/request"
 )
 
 // Every rule of health.go, one by one, on real rails in virtual time.
@@ -307,6 +309,23 @@ func TestHoldDownAfterFailedAttempts(t *testing.T) {
 	require.InDelta(t, 20, w.breaks(t, 0)/msec, 3)
 }
 
+// TestRetriesAfterHoldDown: when it cannot be opened once it was held down, it is tried as soon again as any other.
+func TestRetriesAfterHoldDown(t *testing.T) {
+	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
+	for range 8 {
+		w.breaks(t, 0)
+		w.until(t, "the rail", w.isUp, 0, 1)
+	}
+	w.shut = true
+	pauses := []int64{w.breaks(t, 0)}
+	for range 3 {
+		n := len(w.opens)
+		pauses = append(pauses, w.until(t, "a try", func() bool { return len(w.opens) > n }, 0, 1))
+	}
+	require.InDelta(t, 2560, pauses[0]/msec, 3)
+	require.Equal(t, []int64{20, 40}, millis(pauses[2:]), "in between the peer asks")
+}
+
 // TestHoldDownOfTheLastRail: nobody holds down a rail while no other one is up.
 func TestHoldDownOfTheLastRail(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
@@ -439,4 +458,37 @@ func TestProbesOfOneDevice(t *testing.T) {
 		require.Equal(t, railProbing, p.peer(rank).rails[0].state)
 		require.EqualValues(t, 2, p.peer(rank).rails[0].endpoint.Epoch(), "given up though it waited for its turn")
 	}
+}
+
+// TestRailThatStaysDownIsFenced: all rails have failed with pieces of a message, and one is back. By that the peer learns that the
+// others have failed, and so the message can begin anew.
+func TestRailThatStaysDownIsFenced(t *testing.T) {
+	w := newPair(t, 2, 10*sec)
+	for _, p := range w.pmls {
+		p.cfg.Protocol = Copy
+	}
+	in, out := pattern(2<<20, 1), make([]byte, 2<<20)
+	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 7, Standard, "send")
+	r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 7, "recv")
+	streaming := func() bool { return s.t != nil && s.t.lanes[0].pieces > 0 && s.t.lanes[1].pieces > 0 }
+	for !streaming() {
+		w.engines[0].Turn()
+		w.engines[1].Turn()
+		w.fabric.Advance()
+	}
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	require.NoError(t, w.fabric.FailRail(1, loop.Lose)) // which cannot be opened again
+	w.run(100*msec, 0, 1)
+	require.Positive(t, w.pmls[0].peer(1).unfenced)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(2*sec, 0, 1)
+	for _, end := range []ended{s, r} {
+		require.Equal(t, request.Complete, end.State())
+		_, err := end.Take()
+		require.NoError(t, err)
+	}
+	require.True(t, bytes.Equal(in, out))
+	require.Equal(t, railUp, w.pmls[0].peer(1).rails[0].state)
+	require.NotEqual(t, railUp, w.pmls[0].peer(1).rails[1].state)
+	require.NotZero(t, w.pmls[0].Stats().Restarts)
 }

@@ -2,6 +2,7 @@ package pml
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,7 +56,7 @@ const (
 // newLossyPair is two ranks that have exchanged a message by rails of which the first so many then are lossy.
 func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grace int64, rails ...loop.RailConfig) *pair {
 	for i := range rails {
-		rails[i].RetryNanos = patience
+		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, patience)
 	}
 	w := newPairBy(t, grace, rails...)
 	for _, p := range w.pmls {
@@ -173,4 +174,23 @@ func TestLossyRailIsUsedWhenMended(t *testing.T) {
 	for _, p := range w.pmls {
 		require.EqualValues(t, 1, p.Stats().RailsReturned)
 	}
+}
+
+// TestLossyRailsWithoutGrace: without a grace time a message that other rails may still deliver has two seconds.
+func TestLossyRailsWithoutGrace(t *testing.T) {
+	const retry = 4 * patience
+	w := newLossyPair(t, "middling packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})
+	in, out := pattern(6000, 1), make([]byte, 6000)
+	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 7, Standard, "send")
+	w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 7, "recv").Abandon()
+	begin := w.fabric.Now()
+	for s.State() != request.Complete && w.fabric.Now() < begin+60*sec {
+		w.run(sec/100, 0, 1)
+	}
+	_, err := s.Take()
+	require.ErrorIs(t, err, request.ErrUnreachable)
+	since := w.fabric.Now() - begin - retry // the first failure
+	require.GreaterOrEqual(t, since, 2*sec)
+	require.LessOrEqual(t, since, 2*sec+retry+patience)
+	require.NotZero(t, w.pmls[0].Stats().RailsReturned)
 }
