@@ -334,6 +334,12 @@ func (w *world) harm(r *rank, a action) {
 			w.pass(int64(a.a) * int64(i+1) * 10)
 			w.some(4)
 		}
+	case doNarrow:
+		bytes := 0
+		if a.c&3 != 0 { // more than any header, and less than a probe
+			bytes = leastNarrow + a.c>>2%(s.fragBytes-leastNarrow)
+		}
+		w.net.narrow(r.rank, other, rail, bytes)
 	case doDie:
 		w.die(w.ranks[s.victims[0]])
 	case doPart:
@@ -389,9 +395,16 @@ func (w *world) setLatency(rail int, nanos int64) {
 func (w *world) part() {
 	a, b := w.plan.setup.victims[0], w.plan.setup.victims[1]
 	for rail := range w.plan.setup.rails {
-		w.net.cut(a, b, rail, rail, false)
+		if w.plan.setup.narrow {
+			w.net.narrow(a, b, rail, leastNarrow)
+		} else {
+			w.net.cut(a, b, rail, rail, false)
+		}
 	}
 }
+
+// leastNarrow is the longest packet that a narrow link delivers at least.
+const leastNarrow = 64
 
 // die ends a rank's process.
 func (w *world) die(r *rank) {

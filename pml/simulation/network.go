@@ -19,6 +19,8 @@ type network interface {
 	// cut breaks the link of two ranks until mend; half: only one of them may notice.
 	cut(a, b, rail int, fate int, half bool)
 	mend(a, b, rail int)
+	// narrow has the link of two ranks lose packets of more than so many bytes until mend; 0: remote accesses.
+	narrow(a, b, rail, bytes int)
 	// port breaks or mends the port of a rank.
 	port(rank, rail int, up bool, fate int)
 	// device has something happen that only this kind of network knows. losesDevice says whether that is the loss of a device.
@@ -59,6 +61,10 @@ func (n loopNet) cut(a, b, rail, fate int, half bool) {
 }
 
 func (n loopNet) mend(a, b, rail int) { _ = n.ReviveLane(a, b, rail) }
+
+func (n loopNet) narrow(a, b, rail, bytes int) {
+	_ = n.SetLoss(a, b, rail, func(p loop.Packet) bool { return p.Remote && bytes == 0 || bytes > 0 && p.Bytes > bytes })
+}
 
 func (n loopNet) port(rank, rail int, up bool, fate int) {
 	if up {

@@ -58,6 +58,7 @@ type setup struct {
 	ending    Ending
 	victims   [2]int // of whom one dies, or who part
 	grace     int64  // 0: for ever
+	narrow    bool   // who part exchange short packets still, if the network can do that
 	scar      int    // a rail between the victims that is never mended; -1: none
 	most      int    // bytes in a message
 	lazy      int    // one in so many looks at a rail does not happen
@@ -94,8 +95,9 @@ const (
 	doDevice   // a device is lost, or its queue pair goes wrong
 	doMend     // a link
 	doMendPort
-	doSlow // a rail is slow
-	doFlap // a link is cut and mended, again and again
+	doSlow   // a rail is slow
+	doFlap   // a link is cut and mended, again and again
+	doNarrow // a link loses what is long, or remote accesses
 	doDie
 	doPart
 	kinds
@@ -105,7 +107,7 @@ const (
 
 var kindNames = [...]string{
 	"send", "send init", "receive", "receive init", "start", "cancel", "free", "detach", "iprobe", "improbe", "probe", "imrecv", "test",
-	"turn", "poll", "sleep", "next", "pass", "inject", "aim", "cut", "break port", "break rail", "cut all", "device", "mend", "mend port", "slow", "flap", "die", "part",
+	"turn", "poll", "sleep", "next", "pass", "inject", "aim", "cut", "break port", "break rail", "cut all", "device", "mend", "mend port", "slow", "flap", "narrow", "die", "part",
 }
 
 // action is one thing that is done. What its numbers mean is up to its kind; they are taken modulo what there is, so that an action means
@@ -175,6 +177,7 @@ func draw(seed uint64, t Transport) *plan {
 	case 1:
 		s.ending = Parts
 		s.grace = int64(pick(1, 30, 300)) * 1_000_000
+		s.narrow = t == Loop && rng.IntN(2) == 0
 	}
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)
@@ -190,7 +193,7 @@ var weights = [firstFault]int{
 // faultWeights likewise, of those that are.
 var faultWeights = [kinds - firstFault]int{
 	doInject - firstFault: 12, doAim - firstFault: 14, doCut - firstFault: 5, doPort - firstFault: 3, doRail - firstFault: 1,
-	doAllRails - firstFault: 2, doDevice - firstFault: 4, doMend - firstFault: 7, doMendPort - firstFault: 4, doFlap - firstFault: 1, doSlow - firstFault: 2,
+	doAllRails - firstFault: 2, doDevice - firstFault: 4, doMend - firstFault: 7, doMendPort - firstFault: 4, doFlap - firstFault: 1, doSlow - firstFault: 2, doNarrow - firstFault: 3,
 }
 
 func (p *plan) drawActions(rng *rand.Rand) {

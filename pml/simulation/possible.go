@@ -160,6 +160,7 @@ RNDVRESTARTNOTIFY | restarting | receiving
 
 const rare = `
 CREDIT | failing | failing
+CREDIT | reachable | failing
 CREDIT | reachable | stranded
 FIN | eager | receiving
 FIN | waiting for the receiver | receiving
@@ -237,6 +238,7 @@ RAILDOWN | probing, newer | gone
 RAILDOWN | probing, newer | probing, older
 RAILDOWN | probing, newer | unknown
 RAILDOWN | probing, newer | up, older
+RAILDOWN | up | probing
 RAILDOWN | up, newer | failing, newer
 RAILDOWNACK | down | failing, newer
 RAILDOWNACK | down, older | down, newer

@@ -92,6 +92,9 @@ func (n *tcpNet) mend(a, b, rail int) {
 	n.rails[rail][b].Cut(a, false)
 }
 
+// narrow does nothing: the bytes of a connection are one stream.
+func (n *tcpNet) narrow(int, int, int, int) {}
+
 func (n *tcpNet) port(rank, rail int, up bool, _ int) {
 	for other, m := range n.rails[rail] {
 		if other != rank {

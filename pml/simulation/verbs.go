@@ -129,6 +129,9 @@ func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
 
 func (n *verbsNet) mend(a, b, rail int) { n.rails[rail].Heal(n.addr[rail][a], n.addr[rail][b]) }
 
+// narrow does nothing: simulated devices do not know how long a packet is.
+func (n *verbsNet) narrow(int, int, int, int) {}
+
 func (n *verbsNet) port(rank, rail int, up bool, _ int) {
 	h := n.hcas[rail][rank]
 	h.SetLink(1, up)
