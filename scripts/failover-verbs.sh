@@ -6,8 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 verbose="" marks=""
-all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway silence flap alternate
-    rkey error address mtu delete both both-drop gone drop-mute both-mute gone-mute down:copy down:get down:put drop:copy drop:get drop:put
+all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large silence flap alternate
+    rkey error address mtu delete both both-drop gone gone-large gone-middling drop-mute both-mute gone-mute down:copy down:get down:put drop:copy drop:get drop:put
     both:tcp both-drop:tcp)
 usage() { echo "usage: failover-verbs.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}, and others with :copy, :get, :put, or :tcp"; }
 if [ "${1:-}" = -h ]; then usage; exit; fi

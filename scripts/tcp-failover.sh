@@ -7,8 +7,8 @@
 set -euo pipefail
 here=$(readlink -f "$0")
 cd "$(dirname "$here")/.."
-all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway reject flap alternate address both both-drop
-    drop-mute both-mute loss loss-much slow delay stop kills strangers gone gone-mute gone-unheeded kill-rank kill-daemon kill-launcher)
+all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate address both both-drop
+    drop-mute both-mute loss loss-much slow delay stop kills strangers gone gone-mute gone-large gone-unheeded kill-rank kill-daemon kill-launcher)
 case "${1:-}" in
     -h | --help) echo "usage: tcp-failover.sh [-v] [-marks] [CASE…]; the cases are ${all[*]}"; exit ;;
 esac
