@@ -27,7 +27,7 @@
 //   - A Done with nil may come from inside Send, Put or Get as well: callers count
 //     an operation before they post it.
 //   - From inside any of these calls the layer above may post further operations
-//     (Send, Put, Get), Connect and Fail, but never call Progress or Close.
+//     (Send, Put, Get), Rebind, Connect and Fail, but never call Progress or Close.
 //
 // # The contract
 //
@@ -55,6 +55,10 @@
 //	C8  Nothing that arrives from a peer is trusted: lengths, handles (slot and
 //	    generation, never pointers) and epochs are checked before use.
 //	C9  Faults are a call, not a patch: a module that tests use is an Injector.
+//	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). Where the BTL
+//	    cannot let go of it at once, because a device was given its address, the operation is
+//	    called back within the BTL's own deadline for operations that do not complete, and in
+//	    any case before Drained.
 //
 // Fragments of one endpoint arrive in the order in which they were accepted, as long
 // as the endpoint lives. Nothing is promised between endpoints. A peer may connect first: its
@@ -176,6 +180,19 @@ type Endpoint interface {
 	// nil: accepted (C1). ErrResource: not taken (C6). ErrFailed: not taken, the
 	// endpoint is down. ErrTooLong: not taken, over MaxSendBytes.
 	Send(op *Op) error
+
+	// Rebind makes payload the payload of op in place of the memory that it was posted with, and
+	// reports whether the BTL is done with that memory (C10). op is a Send or a Put that this
+	// endpoint has accepted, in this incarnation, and has not called back; payload is a copy of
+	// op.Payload, of the same length.
+	//
+	// true: op.Payload is payload. What the BTL still reads it reads there, also for the rest of a
+	// fragment that is half sent and for an operation that an injected fault holds. The old
+	// memory is not touched again: it may be overwritten or unmapped.
+	//
+	// false: nothing has changed, since a device that was given the address of the old memory may
+	// still read it. The caller waits for op's Done.
+	Rebind(op *Op, payload []byte) bool
 
 	// Fail brings this endpoint down as if the transport had reported cause (C4).
 	// It does nothing if the endpoint is not Up.

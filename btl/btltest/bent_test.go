@@ -70,6 +70,9 @@ var bentRules = []struct {
 	{"fault ignored", "Inject/refuse", "Not equal"},
 	{"fault of fewer", "Inject/refuse", "Not equal"},
 	{"fired ahead", "Inject/stale", "Fired|Not equal|waited"},
+	{"rebind without effect", "Rebind/before-contact", "unexpected fault address|that was not sent"},
+	{"rebind fails", "Rebind/before-contact", "Rebind of a Send of .* fails"},
+	{"rebind keeps payload", "Rebind/before-contact", "leaves another payload"},
 	{"stale taken", "Inject/stale", "arrives twice or out of order"},
 }
 
@@ -113,12 +116,14 @@ type bent struct {
 	peer   int
 	closed bool
 
-	held   []byte // "order": a fragment that is kept back
-	heldAs btl.Tag
-	last   []byte // "arrival after drained", "stale taken"
-	lastAs btl.Tag
-	late   []func() // "done ...": what is called later
-	refuse int
+	held    []byte // "order": a fragment that is kept back
+	heldAs  btl.Tag
+	last    []byte // "arrival after drained", "stale taken"
+	lastAs  btl.Tag
+	late    []func() // "done ...": what is called later
+	refuse  int
+	kept    *btl.Op // "rebind ...": an operation that goes once it was rebound
+	rebound bool
 }
 
 var errBent = errors.New("bent")
@@ -365,12 +370,40 @@ func (e bentEndpoint) Send(op *btl.Op) error {
 			done(op, nil)
 			return e.Endpoint.Send(&early)
 		}
+	case "rebind without effect", "rebind fails", "rebind keeps payload":
+		if m.rebound {
+			return e.Endpoint.Send(op)
+		}
+		if up && fits && m.kept == nil {
+			kept := *op
+			kept.Done = func(*btl.Op, error) { done(op, nil) }
+			m.kept = &kept
+			return nil
+		}
+		return btl.ErrResource
 	case "allocates":
 		m.last = make([]byte, 64)
 	case "owner changed":
 		op.Owner = m
 	}
 	return e.Endpoint.Send(op)
+}
+
+// Rebind implements btl.Endpoint.
+func (e bentEndpoint) Rebind(op *btl.Op, payload []byte) bool {
+	m := e.m
+	m.rebound = true
+	switch m.rule {
+	case "rebind without effect":
+		op.Payload = payload
+		m.late = append(m.late, func() { _ = e.Endpoint.Send(m.kept) })
+		return true
+	case "rebind fails":
+		return false
+	case "rebind keeps payload":
+		return true
+	}
+	return e.Endpoint.Rebind(op, payload)
 }
 
 // SendInline implements btl.Inliner.

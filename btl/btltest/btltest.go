@@ -1,5 +1,5 @@
 // Package btltest is the suite that every byte transfer layer has to pass: the contract
-// of package btl (C1 to C9) as tests.
+// of package btl (C1 to C10) as tests.
 //
 // A BTL's own test calls [TestBTL] with a function that makes two connected modules. The
 // two may live in one process, or the second in another one: see [Serve] and [Dial].
@@ -43,6 +43,10 @@ type Pair struct {
 	// to be said; the tests of the failures that it stands for are then left out.
 	NoInjector bool
 
+	// ReadsInPlace says that a device reads fragments from the caller's memory; otherwise Rebind of
+	// a Send that was accepted has to succeed.
+	ReadsInPlace bool
+
 	// Patience bounds each wait of the suite; 0 stands for 30 s.
 	Patience time.Duration
 
@@ -70,6 +74,7 @@ func TestBTL(t *testing.T, mk func(t testing.TB, evA, evB btl.Events) *Pair) {
 		{"Remote", remoteTests()},
 		{"Idle", idleTests()},
 		{"Inject", injectTests()},
+		{"Rebind", rebindTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

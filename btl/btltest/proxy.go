@@ -191,6 +191,17 @@ func (e *proxyEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	return e.p.call(&request{Call: callInline, Ep: e.number, Tag: tag, Hdr: hdr, Data: payload}).OK
 }
 
+// Rebind implements btl.Endpoint. The other process spoils its own copy of the old memory.
+func (e *proxyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
+	for id, posted := range e.p.ops {
+		if posted == op && e.p.call(&request{Call: callRebind, Ep: e.number, ID: id, Data: payload}).OK {
+			op.Payload = payload
+			return true
+		}
+	}
+	return false
+}
+
 func (e *proxyEndpoint) post(c call, op *btl.Op) error {
 	p := e.p
 	p.lastID++

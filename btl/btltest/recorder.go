@@ -14,6 +14,7 @@ type tracked struct {
 	verb       string
 	entry      *entry // of a Send
 	buf        []byte // the payload's memory, if it is to be spoilt once it is ours again
+	pages      []byte // that the payload lies on, if they are its own
 	generation int
 
 	// Guarded by the harness's mu.

@@ -146,9 +146,27 @@ func (s *server) do(req *request) {
 		r.Err = toWire(s.regions[req.Local].Release())
 	case callInject:
 		s.m.(btl.Injector).Inject(req.Fault)
+	case callRebind:
+		r.OK = s.rebind(req)
 	case callFired:
 		r.N = s.m.(btl.Injector).Fired()
 	}
+}
+
+// rebind takes the memory of an operation back, and spoils it.
+func (s *server) rebind(req *request) bool {
+	for op, sv := range s.ops {
+		if sv.id != req.ID {
+			continue
+		}
+		old := op.Payload
+		if !s.eps[req.Ep].Rebind(op, req.Data) {
+			return false
+		}
+		spoil(old)
+		return true
+	}
+	return false
 }
 
 // endpoint is the number of an endpoint.

@@ -34,6 +34,7 @@ const (
 	callRelease
 	callInject
 	callFired
+	callRebind
 )
 
 type request struct {

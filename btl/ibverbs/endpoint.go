@@ -463,6 +463,19 @@ func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
 	e.m.unsettled = true
 }
 
+// Rebind implements btl.Endpoint. The device reads fragments from buffers of ours, or got them with
+// the work request; a Put it reads where the caller has it, until that completes. What is not posted
+// yet, or is held by an injected fault, it does not know.
+func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
+	for i := e.sqTail; i != e.sqHead; i++ {
+		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.said {
+			return false
+		}
+	}
+	op.Payload = payload
+	return true
+}
+
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) {
 	if e.state == btl.Up {

@@ -219,6 +219,18 @@ func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
 	e.m.unsettled = true
 }
 
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted. A Put on its way through
+// a virtual fabric is not: as by a device, its bytes are read when they arrive.
+func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
+	for _, f := range e.flights {
+		if f.op == op && f.v == put && !f.over {
+			return false
+		}
+	}
+	op.Payload = payload
+	return true
+}
+
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) {
 	if e.state == btl.Up {
@@ -238,6 +250,9 @@ func (e *endpoint) fail(err *btl.Error) {
 // flush calls back what is outstanding.
 func (e *endpoint) flush() int {
 	for _, f := range e.flights {
+		if !f.over {
+			f.readPut()
+		}
 		f.op = nil // what becomes of it is of no interest any more
 	}
 	e.flights = nil

@@ -152,9 +152,7 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	switch v {
 	case send:
 		f.data = append(append(f.data, op.Header()...), op.Payload...)
-	case put:
-		f.data = append(f.data, op.Payload...)
-	case get:
+	case put, get: // whose bytes are read at the end of the way
 		f.data = make([]byte, len(op.Payload))
 	}
 	e.flights = append(e.flights, f)
@@ -255,12 +253,21 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	}
 	m.f.tracef("deliver %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
 	if f.v != send {
+		f.readPut()
 		return true, e.touch(f.v, f.key, f.offset, f.data)
 	}
 	l.queue = append(l.queue, arrival{f.epoch, f.tag, f.data})
 	l.to.flag(l.fromRank)
 	l.to.wake()
 	return true, nil
+}
+
+// readPut reads what a Put is to write, as a device does: while the operation is under way, from the
+// memory that it was posted with.
+func (f *flight) readPut() {
+	if f.v == put && f.op != nil {
+		copy(f.data, f.op.Payload)
+	}
 }
 
 // lose ends a flight that its sender will hear nothing of.

@@ -273,6 +273,13 @@ func (e *endpoint) breakAt(op *btl.Op, err *btl.Error) {
 	e.condemn(err, op)
 }
 
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted; an injected fault may
+// hold its operation, but does not read it.
+func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
+	op.Payload = payload
+	return true
+}
+
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) {
 	if e.state == btl.Up {

@@ -229,6 +229,13 @@ func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
 	e.m.unsettled = true
 }
 
+// Rebind implements btl.Endpoint. The system copies what it takes, so payloads are read only by
+// calls that write to the socket: also the rest of a fragment that is half sent (current).
+func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
+	op.Payload = payload
+	return true
+}
+
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) {
 	if e.state == btl.Up {

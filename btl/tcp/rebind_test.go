@@ -1,0 +1,62 @@
+package tcp
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// sink keeps the first fragment that arrives.
+type sink struct {
+	mate
+	frag []byte
+}
+
+// Arrived implements btl.Events.
+func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+	if s.frag == nil {
+		s.frag = bytes.Clone(frag)
+	}
+}
+
+// TestRebindHalfWritten: of a fragment that is longer than the sockets' buffers a part is written when
+// its memory is taken back. The rest comes from the copy.
+func TestRebindHalfWritten(t *testing.T) {
+	const length = mostFragBytes - 64
+	for name, end := range map[string]func(mem []byte) error{
+		"overwritten": func(mem []byte) error { clear(mem); return nil },
+		"unmapped":    func(mem []byte) error { return unix.Mprotect(mem, unix.PROT_NONE) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := &sink{}
+			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), FragBytes: mostFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
+			a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, got)
+			mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+			require.NoError(t, err)
+			defer unix.Munmap(mem)
+			for i := range mem {
+				mem[i] = byte(i * 7 >> 3)
+			}
+			ep, err := a.Connect(1, b.Card())
+			require.NoError(t, err)
+			e := ep.(*endpoint)
+			until(t, "a connection", func() bool { return e.phase == phaseReady }, a, b)
+
+			done := false
+			op := btl.Op{Payload: mem, Done: func(_ *btl.Op, err error) { require.NoError(t, err); done = true }}
+			require.NoError(t, e.Send(&op))
+			until(t, "the socket to be full", func() bool { return e.current == &op && e.offset > 0 && e.blocked }, a)
+			require.Less(t, e.offset, length)
+
+			want := bytes.Clone(mem)
+			require.True(t, e.Rebind(&op, bytes.Clone(mem)))
+			require.NoError(t, end(mem))
+			until(t, "the fragment", func() bool { return done && got.frag != nil }, a, b)
+			require.True(t, bytes.Equal(want, got.frag), "the bytes as they were sent")
+		})
+	}
+}
