@@ -90,9 +90,9 @@ func (j *job) allocate(size int) (allocation, error) {
 }
 
 // FreeAlloc gives memory back to the system. It takes exactly what Alloc gave to a
-// communicator of this rank, once; anything else is ErrBuffer and changes nothing. No
-// request that uses the memory may be active, and no use of it may follow. It also works
-// after Finalize.
+// communicator of this rank, once; anything else is ErrBuffer and changes nothing. While a
+// request or a collective uses the memory it is ErrPending, and ErrBuffer too, and changes nothing. No
+// use of the memory may follow. It also works after Finalize.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail("free alloc", none, none, err)
@@ -117,6 +117,9 @@ func (c *Comm) freeAlloc(bad error, first *byte, n int, elemBytes uintptr) error
 		return fmt.Errorf("%w: not from Alloc, or freed before", ErrBuffer)
 	case a.n != n || a.elemBytes != elemBytes:
 		return fmt.Errorf("%w: %d elements of %d bytes, Alloc gave %d of %d", ErrBuffer, n, elemBytes, a.n, a.elemBytes)
+	}
+	if user, found := j.pml.User(a.pages); found {
+		return fmt.Errorf("%w: it is in use: %w: %v", ErrBuffer, ErrPending, user)
 	}
 	delete(j.allocs, first)
 	j.pml.RemoveMemory(a.pages)

@@ -71,6 +71,45 @@ func TestFreeAlloc(t *testing.T) {
 	})
 }
 
+// FreeAlloc of memory that a request or a collective uses is refused, and changes nothing.
+func TestFreeAllocOfMemoryInUse(t *testing.T) {
+	run(t, 2, func(t rank, w *comm.Comm) {
+		other := 1 - w.Rank()
+		mem, err := comm.Alloc[byte](w, 1<<20)
+		require.NoError(t, err)
+		inUse := func(by string) {
+			t.Helper()
+			err := comm.FreeAlloc(w, mem)
+			require.ErrorIs(t, err, comm.ErrPending)
+			require.ErrorIs(t, err, comm.ErrBuffer)
+			require.ErrorContains(t, err, by)
+		}
+		recv, err := comm.Irecv(w, mem[100:200], other, 1)
+		require.NoError(t, err)
+		inUse("irecv peer")
+		send, err := comm.Issend(w, mem[300_000:700_000], other, 2)
+		require.NoError(t, err)
+		require.NoError(t, recv.Cancel())
+		_, err = recv.Wait()
+		require.NoError(t, err)
+		inUse("issend peer")
+		_, err = comm.Recv(w, make([]byte, 400_000), other, 2)
+		require.NoError(t, err)
+		_, err = send.Wait()
+		require.NoError(t, err)
+
+		// Inside of a collective, which takes up the rank's operation.
+		refused := false
+		err = comm.Allreduce(w, mem[:100], mem[100:200], func(in, inout []byte) {
+			inUse("collective")
+			refused = true
+		})
+		require.NoError(t, err)
+		require.True(t, refused)
+		require.NoError(t, comm.FreeAlloc(w, mem))
+	})
+}
+
 // Finalize leaves what was allocated, and FreeAlloc takes it back after that.
 func TestAllocAfterFinalize(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {

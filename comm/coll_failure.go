@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -102,9 +103,10 @@ func (e *spoiledError) Is(target error) bool {
 }
 
 // giveUp ends a collective that has failed: all other ranks are told. The user's buffers are the
-// user's again afterwards: sends go on in the background, from copies, and messages that are
-// arriving already are waited for, as by a receive that gives up. What is the matter with more than the arguments makes
-// the communicator unfit for collectives.
+// user's again afterwards: sends go on in the background, from copies. Messages that are arriving already
+// are waited for, as by a receive that gives up, and so are devices that read a buffer: until they have
+// done so, or their rail gives them up by its own deadline. What is the matter with more than the
+// arguments makes the communicator unfit for collectives.
 func (s *schedule) giveUp(cause error) {
 	spoiled, revoked := (*spoiledError)(nil), (*pml.RevokedError)(nil)
 	switch {
@@ -132,18 +134,36 @@ func (s *schedule) giveUp(cause error) {
 		r.req.Abandon()
 	}
 	s.recvs = s.recvs[:0]
+	for _, d := range s.lent {
+		_ = d.Await(context.Background()) // ends when the rail calls back, or with the job
+		d.Abandon()
+	}
+	clear(s.lent)
+	s.lent = s.lent[:0]
 }
 
+// abandonSends lets the sends go on in the background. What devices still read of their buffers is in
+// s.lent then.
 func (s *schedule) abandonSends() {
 	for _, r := range s.sends {
-		r.Detach()
+		if d := r.Detach(); d != nil {
+			s.lent = append(s.lent, d)
+		}
 		r.Abandon()
 	}
 	s.sends = s.sends[:0]
 }
 
+// Uses implements pml.Collective.
+func (k *collectives) Uses(mem []byte) bool {
+	return k.running != nil && slices.ContainsFunc(k.running.steps, func(st step) bool {
+		return checkApart(mem, st.a) != nil || checkApart(mem, st.b) != nil
+	})
+}
+
 // GivenUp implements pml.Collective: another rank has spoiled what this one does. Its
-// receives have ended, but for those whose message is arriving.
+// receives have ended, but for those whose message is arriving. The goroutine that is in the collective waits for
+// these, and for what devices still read, when it comes to give up itself.
 func (k *collectives) GivenUp() {
 	if s := k.running; s != nil {
 		s.abandonSends()

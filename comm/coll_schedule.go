@@ -37,6 +37,7 @@ type schedule struct {
 
 	recvs []collRecv // posted since the last wait
 	sends []*pml.SendRequest
+	lent  []*pml.Detachment // buffers of sends that were given up, while devices read them
 
 	// Temporary memory: words, so that it is aligned for every type.
 	words []uint64

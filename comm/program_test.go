@@ -63,6 +63,7 @@ func programs() map[string]func(w *comm.Comm) error {
 		"alloc":            allocProgram,
 		"cut":              cutProgram,
 		"splits given up":  splitsGivenUpProgram,
+		"stopped":          stoppedProgram,
 	}
 }
 

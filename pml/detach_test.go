@@ -4,32 +4,122 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/request"
 )
 
 // TestDetach: after Detach the buffer is the caller's, and the message arrives as it was, from
 // every state that a send can wait in.
 func TestDetach(t *testing.T) {
-	for _, n := range []int{20, 90, 5000} {
-		for _, refuse := range []int{0, 1, 2, 3} {
-			for _, steps := range []int{0, 1, 2, 3} {
-				w, c := newWire(t, 2, nil)
-				out := make([]byte, n)
-				r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
-				w.refuse = refuse
-				buf := pattern(n, 1)
-				s := w.pmls[0].Isend(c[0], buf, 1, 1, Standard, "send")
-				for range min(steps, len(w.flying)) {
-					w.step(0)
+	for _, keeps := range []bool{false, true} {
+		for _, n := range []int{20, 90, 5000} {
+			for _, refuse := range []int{0, 1, 2, 3} {
+				for _, steps := range []int{0, 1, 2, 3} {
+					w, c := newWire(t, 2, func(w *wire) { w.keeps = keeps })
+					out := make([]byte, n)
+					r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+					w.refuse = refuse
+					buf := pattern(n, 1)
+					s := w.pmls[0].Isend(c[0], buf, 1, 1, Standard, "send")
+					for range min(steps, len(w.flying)) {
+						w.step(0)
+					}
+					require.Nil(t, s.Detach())
+					require.Nil(t, s.Detach(), "it changes nothing more")
+					_, used := w.pmls[0].User(buf)
+					require.False(t, used)
+					s.Abandon()
+					clear(buf)
+					w.settle()
+					_, err := r.Take()
+					require.NoError(t, err)
+					require.Equal(t, pattern(n, 1), out, "%d bytes, %d refused, after %d steps, kept %v", n, refuse, steps, keeps)
+					require.Zero(t, w.pmls[0].Busy())
 				}
-				s.Detach()
-				s.Abandon()
-				clear(buf)
-				w.settle()
-				_, err := r.Take()
-				require.NoError(t, err)
-				require.Equal(t, pattern(n, 1), out, "%d bytes, %d refused, after %d steps", n, refuse, steps)
-				require.Zero(t, w.pmls[0].Busy())
 			}
 		}
 	}
+}
+
+// TestDetachWhileItIsWritten: devices read the buffer. It is given back, and its registration released, when they have done so;
+// what they were not given goes from the copy.
+func TestDetachWhileItIsWritten(t *testing.T) {
+	const n = 20 * rdmaPieceBytes
+	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
+	p := w.pmls[0]
+	out, buf := make([]byte, n), pattern(n, 1)
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+	s := p.Isend(c[0], buf, 1, 1, Standard, "send")
+	w.step(0)
+	w.step(0)
+	require.Equal(t, sendPutting, s.state)
+	writing := len(w.flying)
+	require.Greater(t, writing, 1)
+
+	d := s.Detach()
+	require.NotNil(t, d)
+	require.True(t, d == s.Detach(), "it is the same")
+	s.Abandon()
+	for range writing {
+		require.Equal(t, request.Active, d.State())
+		user, used := p.User(buf[5:6])
+		require.True(t, used)
+		require.Equal(t, "send peer 1 tag 1 of 5242880 bytes: given up, with a device", user.String())
+		w.step(0)
+	}
+	require.Equal(t, request.Complete, d.State())
+	require.Equal(t, sendPutting, p.sends.get(1<<32).state, "it goes on")
+	_, used := p.User(buf)
+	require.False(t, used)
+	for _, region := range w.regions {
+		require.False(t, overlap(region.mem, buf), "it is registered")
+	}
+	clear(buf)
+	w.settle()
+	_, err := r.Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(n, 1), out)
+	require.Zero(t, p.Busy())
+	require.Empty(t, w.regions)
+	require.Empty(t, p.Leftovers())
+}
+
+// TestDetachWhileTheRailFails: whoever waits for a device is done when the rail has called back what it was given, though the send
+// goes on, or waits for other rails.
+func TestDetachWhileTheRailFails(t *testing.T) {
+	const n = 4 * rdmaPieceBytes
+	w, c := newWire(t, 2, func(w *wire) {
+		withRails(1, 1)(w)
+		w.async = true
+		w.config.Protocol, w.config.GraceNanos = Put, 1e9
+	})
+	p := w.pmls[0]
+	out, buf := make([]byte, n), pattern(n, 1)
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+	s := p.Isend(c[0], buf, 1, 1, Standard, "send")
+	w.step(0)
+	w.step(0)
+	d := s.Detach()
+	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[1][0], 1, pathErr)
+	require.Equal(t, request.Active, d.State())
+	w.failPieces()
+	require.Equal(t, request.Complete, d.State())
+	require.Equal(t, request.Active, s.State(), "a rail may come back")
+	clear(buf)
+	w.mended = true
+	for i := range w.rails {
+		w.rails[i][0].drain(1)
+		w.rails[i][1].lose(0, pathErr)
+	}
+	for range 50 {
+		w.now += 100e6
+		for _, p := range w.pmls {
+			p.eng.Turn()
+		}
+		w.settle()
+	}
+	_, err := r.Take()
+	require.NoError(t, err)
+	require.Equal(t, pattern(n, 1), out)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
@@ -252,19 +251,6 @@ func (pr *peer) queues() []*btl.Queue {
 		all = append(all, &pr.rails[i].queue)
 	}
 	return all
-}
-
-// posting is all operations to a peer that wait to be posted.
-func (pr *peer) posting() iter.Seq[*btl.Op] {
-	return func(yield func(*btl.Op) bool) {
-		for _, q := range pr.queues() {
-			for op := range q.All() {
-				if !yield(op) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // restart asks the receiver to begin anew.

@@ -156,6 +156,7 @@ type PML struct {
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
 	freeOps   pool[btl.Op]
+	detached  []*Detachment // that are not complete
 	// copied counts sends under way from copies of ours, turnless those since one made a turn; freeCopies are copies that are not used, no more than
 	// ever were under way; undelivered is what Undelivered tells.
 	copied      int

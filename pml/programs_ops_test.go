@@ -304,8 +304,28 @@ func (n *player) detach() {
 	s := active[n.w.rng.IntN(len(active))]
 	n.w.note("%d detach send %d", n.rank, s.id)
 	n.w.did["detached"]++
-	s.r.Detach()
-	clear(s.buf) // a fabric has copied what it has accepted
+	d := s.r.Detach()
+	_, used := n.p.User(s.buf)
+	n.w.check(used == (d != nil), "send %d has its buffer in use: %v", s.id, used)
+	n.detached = append(n.detached, detached{d, s.buf})
+	n.reuse()
+}
+
+// detached is a buffer that was given back, or has to be waited for.
+type detached struct {
+	d   *Detachment
+	buf []byte
+}
+
+// reuse overwrites buffers that are free.
+func (n *player) reuse() {
+	n.detached = slices.DeleteFunc(n.detached, func(b detached) bool {
+		if b.d != nil && b.d.State() != request.Complete {
+			return false
+		}
+		clear(b.buf)
+		return true
+	})
 }
 
 func (n *player) envelope(ctx int, m modelMsg) Envelope {

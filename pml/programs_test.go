@@ -97,6 +97,7 @@ type player struct {
 	recvs    []*receiving
 	probes   []*probing
 	messages []*taken
+	detached []detached
 }
 
 type sending struct {
@@ -383,6 +384,7 @@ func (n *player) poll() int {
 		events += m.Progress()
 	}
 	events += n.p.Progress()
+	n.reuse()
 	n.observe()
 	return events
 }

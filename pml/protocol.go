@@ -2,6 +2,7 @@ package pml
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 )
@@ -62,8 +63,16 @@ type transfer struct {
 	mine   registration // of our buffer
 	theirs remotes
 	list   []byte // exposures to be sent, kept until they are
-	// retired are registrations of a buffer that was replaced while operations use it.
-	retired []registration
+	// pieces of a send that are queued or accepted, and not called back: few, see pipelineDepth.
+	pieces []*btl.Op
+}
+
+// forget takes a piece of a send that was called back out of the list.
+func (t *transfer) forget(op *btl.Op) {
+	last := len(t.pieces) - 1
+	t.pieces[slices.Index(t.pieces, op)] = t.pieces[last]
+	t.pieces[last] = nil
+	t.pieces = t.pieces[:last]
 }
 
 func (p *PML) getTransfer() *transfer {
@@ -80,10 +89,6 @@ func (p *PML) retire(t **transfer, keep, failed bool) {
 	if *t == nil {
 		return
 	}
-	for i := range (*t).retired {
-		(*t).retired[i].release()
-	}
-	(*t).retired = (*t).retired[:0]
 	switch {
 	case failed && (*t).mine.access != btl.AccessLocal:
 		p.revoke(&(*t).mine)

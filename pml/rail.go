@@ -298,6 +298,7 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown
 	}
+	op.Hdr[opRail] = rl.index
 	var err error
 	switch op.Tag {
 	case opGet:
@@ -337,7 +338,7 @@ func (p *PML) number(pr *peer, op *btl.Op) {
 
 // Places in an operation's header, past all that is sent.
 const (
-	pieceRail  = btl.MaxHeaderBytes - 1 - iota // of a piece, the index of its rail
+	opRail     = btl.MaxHeaderBytes - 1 - iota // the index of the rail that it was posted by; of a piece, before that too
 	opNumbered                                 // not 0: it has its sequence number
 	opTries                                    // how often it was posted again
 	opTrouble                                  // by which rails it failed: trouble.by

@@ -313,7 +313,7 @@ func (r *RecvRequest) transfer() *transfer {
 
 // onRecvPieceDone is called when a piece of a message was read, or not.
 func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
-	r, rail := op.Owner.(*RecvRequest), int(op.Hdr[pieceRail])
+	r, rail := op.Owner.(*RecvRequest), int(op.Hdr[opRail])
 	r.t.done(rail, len(op.Payload))
 	if err == nil {
 		r.got += int64(len(op.Payload))

@@ -86,6 +86,9 @@ type SendRequest struct {
 	op   string
 	// copied: buf is a copy of ours.
 	copied bool
+	// detached: buf is a copy, made by Detach; lent is what devices still read of the buffer before it.
+	detached bool
+	lent     *Detachment
 
 	// What has become of it. From launch to finish:
 	state       sendState
@@ -170,6 +173,7 @@ func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op strin
 		s.head.Done = p.headDone
 	}
 	s.ctx, s.buf, s.dest, s.tag, s.mode, s.op = c, buf, dest, tag, mode, op
+	s.detached = false
 	return s
 }
 
@@ -294,6 +298,9 @@ func (s *SendRequest) transfer() *transfer {
 // onHeadDone is called when a MATCH, RNDV or RGET was delivered, or not.
 func (p *PML) onHeadDone(op *btl.Op, err error) {
 	s := op.Owner.(*SendRequest)
+	if s.lent != nil {
+		s.lent.calledBack(s, op)
+	}
 	if err != nil && len(op.Payload) > 0 && op.Tag != tagRget {
 		op.Payload = s.buf // which Detach may have replaced
 	}
@@ -305,8 +312,12 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 
 // onSendPieceDone is called when a piece of a message was delivered, or not.
 func (p *PML) onSendPieceDone(op *btl.Op, err error) {
-	s, rail := op.Owner.(*SendRequest), int(op.Hdr[pieceRail])
+	s, rail := op.Owner.(*SendRequest), int(op.Hdr[opRail])
+	if s.lent != nil {
+		s.lent.calledBack(s, op)
+	}
 	s.t.done(rail, len(op.Payload))
+	s.t.forget(op)
 	p.putOp(op)
 	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) &&
 		p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
@@ -482,6 +493,7 @@ func (s *SendRequest) pump() {
 			op.Local, op.Remote, op.RemoteOffset = t.mine.regions[i], t.theirs.key[i], t.theirs.offset[i]+uint64(from)
 		}
 		s.outstanding++
+		t.pieces = append(t.pieces, op)
 		p.post(rl, op)
 	}
 	if s.state == sendPutting && s.err == nil && !s.broken && t.next == t.end && t.under == 0 && !s.ended {

@@ -218,6 +218,7 @@ func (p *PML) Leftovers() []string {
 		}
 	}
 	add(p.busy != 0, "%d sends and answers", p.busy)
+	add(len(p.detached) != 0, "%d buffers with devices", len(p.detached))
 	for _, op := range p.Pending() {
 		add(true, "%v", op)
 	}

@@ -50,6 +50,8 @@ type Signature struct {
 type Collective interface {
 	// Signature of the one that this rank is in; false if it is in none.
 	Signature() (Signature, bool)
+	// Uses reports whether it uses some of mem.
+	Uses(mem []byte) bool
 	// GivenUp says that the one that this rank is in is dead.
 	GivenUp()
 }

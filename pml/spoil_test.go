@@ -18,6 +18,7 @@ type testCollective struct {
 }
 
 func (c *testCollective) Signature() (Signature, bool) { return c.sign, c.in }
+func (c *testCollective) Uses([]byte) bool             { return false }
 func (c *testCollective) GivenUp()                     { c.givenUp++ }
 
 const roundsContext ContextID = 1

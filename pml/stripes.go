@@ -112,6 +112,6 @@ func (s railSet) has(i int) bool { return s>>i&1 != 0 }
 func (p *PML) pieceOp(owner any, index int, done func(*btl.Op, error)) *btl.Op {
 	op := p.getOp()
 	op.Owner, op.Done = owner, done
-	op.Hdr[pieceRail] = byte(index)
+	op.Hdr[opRail] = byte(index)
 	return op
 }

@@ -137,7 +137,7 @@ func (s *script) fragment(what string, f *flight) {
 		case *SendRequest:
 			kind, t = "WRITE", r.t
 		}
-		at := f.op.RemoteOffset - t.theirs.offset[f.op.Hdr[pieceRail]]
+		at := f.op.RemoteOffset - t.theirs.offset[f.op.Hdr[opRail]]
 		owner, end := f.op.Owner, at+uint64(len(f.op.Payload))
 		detail = func() string { return fmt.Sprintf("for %s, bytes %d to %d", s.name(owner), at, end) }
 	}

@@ -23,6 +23,7 @@ type wire struct {
 	others  []btl.Attrs     // of further ones
 	config  Config          // what the ranks have in common
 	async   bool            // operations complete only when delivered
+	keeps   bool            // so, and what is sent is read only then
 	refuse  int             // how many posts to refuse
 	flying  []flight
 	order   messageOrder
@@ -114,6 +115,16 @@ func (e *wireEndpoint) Epoch() uint32    { return e.epoch }
 func (e *wireEndpoint) State() btl.State { return btl.Up }
 func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }
 
+// Rebind lets go of fragments, which are copied when they are posted. What is to be written is read when it
+// goes through, as by a device.
+func (e *wireEndpoint) Rebind(op *btl.Op, payload []byte) bool {
+	if slices.ContainsFunc(e.m.w.flying, func(f flight) bool { return f.op == op && f.tag == opPut }) {
+		return false
+	}
+	op.Payload = payload
+	return true
+}
+
 func (e *wireEndpoint) Send(op *btl.Op) error {
 	w := e.m.w
 	f := flight{from: e.m.rank, to: e.to, rail: e.m.rail, tag: op.Tag, frag: append(append([]byte(nil), op.Header()...), op.Payload...)}
@@ -123,13 +134,13 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	if n := op.Len(); n > e.m.attrs.MaxSendBytes {
 		w.t.Errorf("a fragment of %d bytes", n)
 	}
-	if w.async {
+	if w.async || w.keeps {
 		f.op = op
 	}
 	w.order.posted(f.from, f.to, f.tag, f.frag)
 	w.note("posted", &f)
 	w.flying = append(w.flying, f)
-	if !w.async {
+	if f.op == nil {
 		op.Done(op, nil)
 	}
 	return nil
@@ -257,6 +268,9 @@ func (w *wire) step(i int) {
 		}
 		f.op.Done(f.op, err)
 		return
+	}
+	if w.keeps && f.op != nil {
+		f.frag = append(append(f.frag[:0:0], f.op.Header()...), f.op.Payload...)
 	}
 	w.note("arrives", &f)
 	w.pmls[f.to].Arrived(w.rails[f.rail][f.to], f.from, f.tag, f.frag)

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/pml"
@@ -208,14 +209,39 @@ func (r *rank) detach(a action) {
 	} else if !errors.Is(err, context.Canceled) {
 		r.done(s, err)
 	} else {
-		r.call(func(*pml.PML) { s.r.Detach() })
+		var d *pml.Detachment
+		r.call(func(p *pml.PML) {
+			d = s.r.Detach()
+			if _, found := p.User(s.buf); found != (d != nil) {
+				r.w.fail("buffer", "rank %d: message %d is in use: %v, and to be waited for: %v", r.rank, s.m.id, found, d != nil)
+			}
+		})
 		r.must(s.handle.Free())
 		r.w.tellOf(r.rank, "takes the buffer of %d back", s.m.id)
-		if r.w.plan.transport == Loop { // which has copied what it has accepted
-			clear(s.buf)
-		}
+		r.detached = append(r.detached, detached{d, s.buf})
+		r.reuse()
 	}
 	r.dropSend(s)
+}
+
+// detached is the buffer of a send that gives it back, or has to wait before it can.
+type detached struct {
+	d   *pml.Detachment // nil if it was free at once
+	buf []byte
+}
+
+// reuse overwrites the buffers that are free.
+func (r *rank) reuse() {
+	r.detached = slices.DeleteFunc(r.detached, func(b detached) bool {
+		if b.d != nil && b.d.State() != request.Complete {
+			return false
+		}
+		if b.d != nil {
+			r.w.result.Lent++
+		}
+		clear(b.buf)
+		return true
+	})
 }
 
 func (r *rank) look(a action) {

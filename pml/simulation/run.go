@@ -59,9 +59,11 @@ type Result struct {
 	// Rails counts rails that failed or came back, Lost pairs of ranks that lost each other.
 	Rails, Lost int
 	// Struck counts faults at kinds of fragments, Harms the actions that were faults, Fired what struck at all.
-	Struck   map[Hit]int
-	Harms    map[string]int
-	Fired    int
+	Struck map[Hit]int
+	Harms  map[string]int
+	Fired  int
+	// Lent counts the buffers of sends that had to be waited for when they were taken back.
+	Lent     int
 	Meetings map[Meeting]int
 	Ends     map[string]int
 	Endings  map[Ending]int
@@ -102,6 +104,7 @@ func (r *Result) Add(o *Result) {
 	r.Rails += o.Rails
 	r.Lost += o.Lost
 	r.Fired += o.Fired
+	r.Lent += o.Lent
 	addTo(&r.Struck, o.Struck)
 	addTo(&r.Harms, o.Harms)
 	addTo(&r.Meetings, o.Meetings)

@@ -438,6 +438,9 @@ func (r *rank) lookForLeftovers() {
 	if whole && len(left) > 0 {
 		w.fail("leak", "rank %d: %v", r.rank, left)
 	}
+	if len(r.detached) > 0 {
+		w.fail("bounded", "rank %d: %d buffers are waited for that nothing will give back", r.rank, len(r.detached))
+	}
 	st := r.p.Stats()
 	if whole && st.Malformed != 0 {
 		w.fail("nonsense", "rank %d was sent %d fragments that made no sense", r.rank, st.Malformed)

@@ -56,6 +56,8 @@ type rank struct {
 	recvs  []*receive
 	probes []*probe
 	taken  []*taken
+	// detached are buffers of sends that have given them back, and that devices still read.
+	detached []detached
 }
 
 // failed is what a simulation panics with when an invariant does not hold.
@@ -190,6 +192,7 @@ func (r *rank) turn() {
 	r.eng.Lock()
 	defer r.eng.Unlock()
 	r.eng.Turn()
+	r.reuse()
 }
 
 // call calls the rank's PML.

@@ -1,0 +1,160 @@
+package comm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+// What stoppedProgram reads in the environment: where to leave files, how many bytes to send, and from
+// memory of comm.Alloc or of the heap.
+const (
+	stoppedDirVariable    = "COMM_TEST_STOPPED_DIR"
+	stoppedBytesVariable  = "COMM_TEST_STOPPED_BYTES"
+	stoppedMemoryVariable = "COMM_TEST_STOPPED_MEMORY"
+)
+
+// stoppedProgram: rank 1 stops before anything has come to it. Rank 0 gives up a broadcast to it, uses its buffer for something
+// else, and lets rank 1 go on, which gets the bytes as they were.
+func stoppedProgram(w *comm.Comm) error {
+	n, err := strconv.Atoi(os.Getenv(stoppedBytesVariable))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(os.Getenv(stoppedDirVariable), "pid")
+	want := pattern(n, 3)
+	if w.Rank() == 1 {
+		if err := stopSelf(file); err != nil {
+			return err
+		}
+		got := make([]byte, n)
+		if err := comm.Bcast(w, got, 0); err != nil && !errors.Is(err, comm.ErrComm) {
+			return fmt.Errorf("broadcast that the root has given up: %w", err)
+		}
+		// What is announced is not sent any more once the root has given up.
+		if !bytes.Equal(got, want) && !bytes.Equal(got, make([]byte, n)) {
+			return errors.New("bytes came that were not sent")
+		}
+		if n <= 6000 && !bytes.Equal(got, want) {
+			return errors.New("nothing came")
+		}
+	} else {
+		pid, err := stoppedProcess(file)
+		if err != nil {
+			return err
+		}
+		if err := giveUpBcast(w, want); err != nil {
+			return err
+		}
+		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+			return err
+		}
+	}
+	// The rails are as good as before.
+	other, in := 1-w.Rank(), []int{0}
+	if _, err := comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1); err != nil || in[0] != other {
+		return fmt.Errorf("%d from rank %d: %w", in[0], other, err)
+	}
+	if st := w.Stats(); st.RailsFailed != 0 {
+		return fmt.Errorf("%d rails failed", st.RailsFailed)
+	}
+	if w.Rank() == 1 {
+		fmt.Println("as it was")
+	}
+	return nil
+}
+
+// stopSelf leaves the number of this process in a file and stops it.
+func stopSelf(file string) error {
+	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	return unix.Kill(os.Getpid(), unix.SIGSTOP)
+}
+
+// stoppedProcess waits until there is one in the file, and it is stopped.
+func stoppedProcess(file string) (pid int, err error) {
+	for ; ; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if pid, err = strconv.Atoi(string(text)); err != nil {
+			return 0, err
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "T") {
+			return pid, nil
+		}
+	}
+}
+
+// giveUpBcast broadcasts until something was posted, and no longer. Then the buffer is the caller's: it is given back to the
+// system, or overwritten.
+func giveUpBcast(w *comm.Comm, want []byte) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for st := (comm.Stats{}); st.SentEager+st.SentRendezvous == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			st = w.Stats()
+		}
+		cancel()
+	}()
+	buf := bytes.Clone(want)
+	fromAlloc := os.Getenv(stoppedMemoryVariable) == "alloc"
+	if fromAlloc {
+		var err error
+		if buf, err = comm.Alloc[byte](w, len(want)); err != nil {
+			return err
+		}
+		copy(buf, want)
+	}
+	if err := comm.Bcast(w.WithContext(ctx), buf, 0); !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("broadcast that is given up: %w", err)
+	}
+	if fromAlloc {
+		return comm.FreeAlloc(w, buf)
+	}
+	for i := range buf {
+		buf[i] = 0xee
+	}
+	return nil
+}
+
+// TestBufferOfABcastGivenUp: a peer that is stopped at the first contact gets what was sent to it when it goes on, whatever has
+// become of the buffer; and the sender lives.
+func TestBufferOfABcastGivenUp(t *testing.T) {
+	launch := launcher(t)
+	for _, memory := range []string{"alloc", "heap"} {
+		for _, n := range []int{100, 6000, 60_000, 3 << 20} {
+			t.Run(fmt.Sprintf("%d bytes of %s", n, memory), func(t *testing.T) {
+				t.Setenv(stoppedDirVariable, t.TempDir())
+				t.Setenv(stoppedBytesVariable, strconv.Itoa(n))
+				t.Setenv(stoppedMemoryVariable, memory)
+				got := launch(2, "stopped", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1")
+				assert.Equal(t, outcome{0, "as it was\n", ""}, got)
+			})
+		}
+	}
+}
