@@ -20,9 +20,12 @@ const (
 	// FaultStale: after the endpoint's tear-down, a fragment of its old epoch arrives
 	// at the peer (which must drop it, C5).
 	FaultStale
+	// FaultWrong: the operation is called wrong in itself, and the peer gets nothing: Send returns
+	// ErrTooLong; a Put or Get ends alone, with an error of ClassUsage.
+	FaultWrong
 )
 
-var faultNames = [...]string{"refuse", "error-delivered", "error-lost", "silence", "late", "stale"}
+var faultNames = [...]string{"refuse", "error-delivered", "error-lost", "silence", "late", "stale", "wrong"}
 
 func (k FaultKind) String() string {
 	if int(k) < len(faultNames) {

@@ -19,6 +19,7 @@ func injectTests() []namedTest {
 		{"late", injected(testLate)},
 		{"late-then-failure", injected(testLateThenFailure)},
 		{"stale", injected(testStale)},
+		{"wrong", injected(testWrong)},
 		{"inline", injected(testInjectInline)},
 		{"remote", injected(testInjectRemote)},
 		{"peer", injected(testInjectPeer)},
@@ -158,6 +159,29 @@ func testStale(h *harness, from, to *side, in btl.Injector) {
 	}
 	require.Equal(h.t, btl.Up, from.state())
 	require.Equal(h.t, btl.Up, to.state())
+}
+
+// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint goes on.
+func testWrong(h *harness, from, to *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultWrong, Peer: from.peer, After: 1, Count: 2})
+	for i, want := range []error{nil, btl.ErrTooLong, btl.ErrTooLong, nil} {
+		require.Equal(h.t, want, from.send(from.newSend(8, 50)), "post %d", i)
+		h.settle()
+	}
+	require.Equal(h.t, 2, in.Fired())
+	for i, verb := range h.verbs(from) {
+		mine, theirs := h.register(from, 64, forUs, rand.New(rand.NewPCG(1, 1))), h.register(to, 64, forPeers, nil)
+		before := append([]byte(nil), mine.mem...)
+		in.Inject(btl.Fault{Kind: btl.FaultWrong, Peer: from.peer})
+		h.usageError(mine.access(verb, 0, 64, theirs.region.Key(), 0), verb)
+		require.Equal(h.t, 3+i, in.Fired())
+		require.Equal(h.t, make([]byte, 64), theirs.fetch(), "memory was written")
+		require.Equal(h.t, before, mine.mem, "memory was read")
+		mine.release()
+		theirs.release()
+	}
+	require.Equal(h.t, btl.Up, from.state())
+	require.Equal(h.t, 2, h.arrived(from))
 }
 
 // testInjectInline: a fault also reaches those who prefer SendInline.

@@ -63,6 +63,13 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 	case btl.FaultRefuse:
 		m.injector.fired++
 		return btl.ErrResource
+	case btl.FaultWrong:
+		m.injector.fired++
+		if op.Local == nil { // a Send
+			return btl.ErrTooLong
+		}
+		e.endAlone(op, btl.ErrInjected)
+		return nil
 	case btl.FaultErrorLost:
 		m.injector.fired++
 		e.held.Push(op)

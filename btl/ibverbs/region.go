@@ -196,9 +196,7 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 		wrong = errLong
 	}
 	if wrong != nil {
-		e.held.Push(op)
-		e.m.wrong = append(e.m.wrong, wrongOp{e, op, e.m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong)})
-		e.m.unsettled = true
+		e.endAlone(op, wrong)
 		return nil
 	}
 	wr := &e.m.sendWR[0]
@@ -208,6 +206,13 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 		wr.SGE[0] = verbs.SGE{Addr: addressOf(op.Payload), Length: uint32(n), LKey: local.mr.LKey()}
 	}
 	return e.post(wr, entry)
+}
+
+// endAlone has an operation end in an error of use at the next turn.
+func (e *endpoint) endAlone(op *btl.Op, wrong error) {
+	e.held.Push(op)
+	e.m.wrong = append(e.m.wrong, wrongOp{e, op, e.m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong)})
+	e.m.unsettled = true
 }
 
 // within reports whether a slice lies in another.

@@ -140,6 +140,8 @@ func (e *endpoint) post(v verb, op *btl.Op) error {
 		switch hit.Kind {
 		case btl.FaultRefuse:
 			return btl.ErrResource
+		case btl.FaultWrong:
+			return e.callWrong(v, op)
 		case btl.FaultSilence:
 			e.held.Push(op)
 			return nil
@@ -174,6 +176,16 @@ func (e *endpoint) post(v verb, op *btl.Op) error {
 		}
 	}
 	op.Done(op, nil)
+	return nil
+}
+
+// callWrong does what btl.FaultWrong wants.
+func (e *endpoint) callWrong(v verb, op *btl.Op) error {
+	if v == send {
+		return btl.ErrTooLong
+	}
+	e.held.Push(op)
+	e.refuse(op, e.m.errorf(e.peer, btl.ClassUsage, btl.SideBoth, btl.FaultWrong.String(), btl.ErrInjected))
 	return nil
 }
 

@@ -129,8 +129,11 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 		}
 	}
 	hit, struck := m.injector.strike(e.peer, v)
-	if struck && hit.Kind == btl.FaultRefuse {
+	switch {
+	case struck && hit.Kind == btl.FaultRefuse:
 		return btl.ErrResource
+	case struck && hit.Kind == btl.FaultWrong:
+		return e.callWrong(v, op)
 	}
 	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.attrs.Name, m.port.rank, e.peer, e.epoch, v, op.Tag, op.Len())
 	e.held.Push(op)

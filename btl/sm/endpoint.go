@@ -217,7 +217,7 @@ func (e *endpoint) post(op *btl.Op) error {
 		return btl.ErrResource
 	}
 	if hit, struck := e.m.injector.strike(e.p.rank, true); struck {
-		return e.strike(hit, op, e.sendOp)
+		return e.strike(hit, op, false, e.sendOp)
 	}
 	if err := e.sendOp(op); err != nil {
 		return err

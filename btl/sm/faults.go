@@ -50,14 +50,20 @@ func (in *injector) strike(peer int, arrives bool) (hit btl.Fault, struck bool) 
 // passes counts a fragment that no fault strikes, or reports that one would.
 func (in *injector) passes(peer int) bool { return in.faults.Passes(peer) }
 
-// strike lets a fault strike an operation, which do does. The error of do is
-// btl.ErrResource or, of a Get, a *btl.Error.
-func (e *endpoint) strike(hit btl.Fault, op *btl.Op, do func(op *btl.Op) error) error {
+// strike lets a fault strike an operation, which do does; reads says that it is a Get. The error of
+// do is btl.ErrResource or, of a Get, a *btl.Error.
+func (e *endpoint) strike(hit btl.Fault, op *btl.Op, reads bool, do func(op *btl.Op) error) error {
 	m := e.m
 	defer m.updateAll() // perhaps it was the last fault
 	switch hit.Kind {
 	case btl.FaultRefuse:
 		return btl.ErrResource
+	case btl.FaultWrong:
+		if !reads {
+			return btl.ErrTooLong
+		}
+		e.endGet(op, m.errorf(e.p.rank, btl.ClassUsage, btl.SideBoth, hit.Kind.String(), btl.ErrInjected))
+		return nil
 	case btl.FaultSilence:
 		e.held.Push(op)
 		return nil

@@ -40,7 +40,7 @@ func (e *endpoint) Get(op *btl.Op) error {
 			return btl.ErrResource
 		}
 		if hit, struck := e.m.injector.strike(e.p.rank, false); struck {
-			return e.strike(hit, op, e.readAll)
+			return e.strike(hit, op, true, e.readAll)
 		}
 	}
 	m := e.m

@@ -96,6 +96,8 @@ func (e *endpoint) post(op *btl.Op) error {
 	switch hit.Kind {
 	case btl.FaultRefuse:
 		return btl.ErrResource
+	case btl.FaultWrong:
+		return btl.ErrTooLong
 	case btl.FaultErrorLost:
 		e.held.Push(op)
 		e.condemn(m.injected(e.p.rank, hit.Kind), op)
