@@ -26,6 +26,8 @@ type announcement struct {
 	flags  uint8
 	length int64  // of the message
 	send   handle // of the send, if it waits
+	// withdrawn: no rail takes the message, and this stands for it.
+	withdrawn bool
 }
 
 // decode checks the header of such a fragment and returns what comes along: the message or its
@@ -179,7 +181,13 @@ func (p *PML) invitation(pr *peer, frag []byte) error {
 // is.
 func (p *PML) sequenced(pr *peer, tag btl.Tag, frag []byte) error {
 	var in incoming
-	data, err := in.decode(tag, frag)
+	var data []byte
+	var err error
+	if tag == tagNack {
+		data, err = p.decodeNack(pr, &in, frag)
+	} else {
+		data, err = in.decode(tag, frag)
+	}
 	if err != nil {
 		return err
 	}
@@ -191,7 +199,7 @@ func (p *PML) sequenced(pr *peer, tag btl.Tag, frag []byte) error {
 	case ahead > 0:
 		return p.keepEarly(pr, pr.recvSeq+uint64(ahead), &in, data)
 	}
-	if err := p.hear(pr, tag, len(data)); err != nil {
+	if err := p.hear(pr, in.kind, len(data)); err != nil {
 		return err
 	}
 	pr.recvSeq++
@@ -251,6 +259,8 @@ func (p *PML) answer(pr *peer, kind btl.Tag, frag []byte) error {
 			p.restartNeedless(pr, &h)
 		}
 		return err
+	case tagNack:
+		return p.nacked(pr, frag)
 	}
 	var h ackHdr
 	if err := h.decode(frag); err != nil {
@@ -362,7 +372,7 @@ func (p *PML) adoptStrays(c *Context) {
 // discard drops a message that nobody will receive, and answers it, so that its sender does not wait
 // for ever. That fails there if the communicator is freed; else the sender learns of it by a SPOIL.
 func (p *PML) discard(pr *peer, a *announcement, bytes int, freed bool) {
-	if a.kind != tagMatch {
+	if a.kind != tagMatch && !a.withdrawn {
 		h := ackHdr{send: a.send}
 		if freed {
 			h.from, h.to = refusal, refusal

@@ -200,20 +200,25 @@ func (p *PML) switched(pr *peer) {
 	}
 }
 
-// An operation is posted again, and a message begun anew, only so often: what brings down every rail that it is tried on is at fault
-// itself. Sooner if a rail says that the operation is wrong.
-const (
-	mostTries    = 100
-	mostMistakes = 3
-)
+// mostTries is how often an operation is posted again, and a message begun anew: what brings down every rail that it is tried on is
+// at fault itself.
+const mostTries = 100
 
 // saves keeps an operation, which a rail has called back with an error, to be posted again. It reports false if that is of
 // no use any more; then the operation is the caller's.
 func (p *PML) saves(pr *peer, op *btl.Op, err error) bool {
-	if pr.failing != nil || pr.lost != nil || p.closed != nil || !p.mayPostAgain(pr, op, err) {
+	if pr.failing != nil || pr.lost != nil || p.closed != nil {
 		return false
 	}
-	if op.Hdr[opTries]++; op.Hdr[opTries] > mostTries || op.Hdr[opTries] > mostMistakes && misused(err) {
+	if misused(err) { // no evidence against the path
+		if op.Hdr[opMistakes]++; pr.isHopeless(int(op.Hdr[opMistakes])) {
+			p.withdraw(pr, op, err)
+			return false
+		}
+	} else if !p.mayPostAgain(pr, op, err) {
+		return false
+	}
+	if op.Hdr[opTries]++; op.Hdr[opTries] > mostTries {
 		p.fail(pr, causeOf(err), nil)
 		return false
 	}
@@ -240,7 +245,11 @@ func (p *PML) resend(pr *peer) {
 	pr.limbo = btl.Queue{}
 	for !q.Empty() {
 		p.stats.Resent++
-		p.send(pr, q.Pop())
+		if op := q.Pop(); op.Hdr[opMistakes] > 0 && pr.up != 0 {
+			p.post(pr.next(op.Hdr[opRail]), op)
+		} else {
+			p.send(pr, op)
+		}
 	}
 }
 

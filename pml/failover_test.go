@@ -261,23 +261,27 @@ func TestTimeToBeginAnew(t *testing.T) {
 	require.Equal(t, one+two, p.Stats().SwitchNanos)
 }
 
-// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever.
+// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever, and neither is the NACK in its place: a rail that
+// takes nothing carries nothing.
 func TestMistakesHaveAnEnd(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
-	n := 0
+	n := map[btl.Tag]int{}
 	for range 1000 {
 		fl := w.flying
 		w.flying = nil
 		for _, f := range fl {
-			n++
+			n[f.tag]++
 			f.op.Done(f.op, usage("LOC_PROT"))
 		}
 		w.pmls[0].Progress()
 	}
-	require.LessOrEqual(t, n, mostMistakes+1)
-	w.modules[0].lose(1, pathErr) // which the peer is
+	require.Equal(t, map[btl.Tag]int{tagMatch: mostMistakes + 1, tagNack: mostMistakes + 1}, n)
 	_, err := s.Take()
+	require.ErrorContains(t, err, "no rail takes it: rail wire: usage: LOC_PROT")
+	another := w.pmls[0].Isend(c[0], nil, 1, 7, Synchronous, "send")
+	w.modules[0].lose(1, pathErr) // which the peer is
+	_, err = another.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 

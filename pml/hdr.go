@@ -27,6 +27,10 @@ const Version = 4
 //	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
 //	WAITING          16   as MATCH, with tag 0
 //
+//	NACK             32   the first 24 bytes of the fragment in whose place it comes, zero where that has none, but behind a
+//	                      MATCH length 8; then kind 1, zero 3, bytes that would have come along 4. Of kind FRAG, in
+//	                      no fragment's place: receive handle 8, zero 4, sequence 4, zero 8
+//
 //	FRAG             16   receive handle 8, offset 8                            then a piece of the message
 //	CREDIT           16   bytes taken 8, announcements that may be sent 8
 //	RAILDOWN         24   rail 1, version 1, zero 2, epoch 4, tally 12, zero 4
@@ -59,12 +63,13 @@ const (
 	tagProbe
 	tagProbeAck
 	tagWaiting
+	tagNack
 )
 
 // Kinds of fragments, as sets of tags.
 const (
 	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
-	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack
+	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack | 1<<tagNack
 	roundKinds    = 1<<tagSpoil | 1<<tagAsk
 	numberedKinds = messageKinds | answerKinds | roundKinds | 1<<tagLeft | 1<<tagWaiting
 )

@@ -60,6 +60,12 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.NoError(t, c2.decode(b[:creditBytes]))
 	require.Equal(t, c, c2)
 
+	n := nackHdr{head: [nackHead]byte{0: 1, 23: 9}, kind: tagMatch, bytes: 1<<32 - 1}
+	n.encode(b[:])
+	var n2 nackHdr
+	require.NoError(t, n2.decode(b[:nackBytes]))
+	require.Equal(t, n, n2)
+
 	x := exposure{rail: 255, offset: 1<<64 - 1, key: btl.Key{0: 1, 31: 2}}
 	x.encode(b[:])
 	var x2 exposure

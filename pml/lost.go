@@ -210,7 +210,7 @@ func (p *PML) Leave(cause error) {
 
 // causeOf is what a rail's error means to the operations that it ends.
 func causeOf(err error) error {
-	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) {
+	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) || errors.Is(err, errWithdrawn) || isRefused(err) {
 		return err
 	}
 	var be *btl.Error

@@ -49,6 +49,19 @@ func restartOf(h restartHdr) []byte {
 	return b
 }
 
+func nackOf(h nackHdr) []byte {
+	b := make([]byte, nackBytes)
+	h.encode(b)
+	return b
+}
+
+// nackFor is a NACK in place of a fragment.
+func nackFor(kind btl.Tag, frag []byte, bytes uint32) []byte {
+	h := nackHdr{kind: kind, bytes: bytes}
+	copy(h.head[:], frag)
+	return nackOf(h)
+}
+
 func railOf(h railHdr) []byte {
 	b := make([]byte, railBytes)
 	h.encode(b)
@@ -118,6 +131,13 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"long probe":         {tagProbe, func(_, _ handle) []byte { return append(railOf(railHdr{}), 0) }},
 		"short probe":        {tagProbe, func(_, _ handle) []byte { return append(railOf(railHdr{padding: 2}), 0) }},
 		"probe of another":   {tagProbeAck, func(_, _ handle) []byte { b := railOf(railHdr{}); b[1]++; return b }},
+		"short nack":         {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 0)[:nackBytes-1] }},
+		"nack of a nack":     {tagNack, func(_, _ handle) []byte { return nackFor(tagNack, nil, 0) }},
+		"nack of a credit":   {tagNack, func(_, _ handle) []byte { return nackFor(tagCredit, nil, 0) }},
+		"nack of much":       {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, matchOf(matchHdr{}), defaultWindowBytes+1) }},
+		"nack of version 0":  {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, nil, 0) }},
+		"long answer nacked": {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 1000) }},
+		"left as what, nack": {tagNack, func(_, _ handle) []byte { return nackFor(tagLeft, matchOf(matchHdr{tag: leftKinds}), 0) }},
 		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {
@@ -210,6 +230,10 @@ func TestForeignHandles(t *testing.T) {
 		{tagFin, finOf(finHdr{handle: s.name})},
 		{tagFin, finOf(finHdr{handle: r.name, ofReceive: true})},
 		{tagRestartNotify, restartOf(restartHdr{send: r.send, recv: r.name})},
+		{tagNack, nackFor(tagAck, ackOf(ackHdr{send: s.name}), 0)},
+		{tagNack, nackFor(tagFrag, fragOf(fragHdr{recv: r.name}), 0)},
+		{tagNack, nackFor(tagRestartNotify, restartOf(restartHdr{recv: r.name}), 0)},
+		{tagNack, nackFor(tagFin, finOf(finHdr{handle: s.name}), 0)},
 	} {
 		p.Arrived(nil, 2, f.tag, inSequence(f.frag, uint32(i)))
 	}

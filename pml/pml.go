@@ -38,6 +38,7 @@
 //	ask.go       ranks that wait for each other in collectives that do not belong together
 //	revoke.go    communicators that a member never got, because it gave up the call that made them
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
+//	withdraw.go  operations that every rail calls wrong, and who hears of it
 //	repel.go     peers that were lost, and do not know it
 //	health.go    how well rails are, and how they come back
 //	grace.go     how long requests wait for a rail that delivers
@@ -126,6 +127,8 @@ type Stats struct {
 	// were sent again because of that, Restarts the messages that were sent or read anew from their beginning, and
 	// StaleFragments the pieces of earlier attempts that were dropped.
 	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
+	// Withdrawn counts operations that were given up because each rail says that they are wrong, and with them a message.
+	Withdrawn uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was posted again, or may begin
 	// anew.
 	SwitchNanos int64
@@ -370,7 +373,7 @@ func (p *PML) getOp() *btl.Op {
 }
 
 func (p *PML) putOp(op *btl.Op) {
-	op.Hdr[opNumbered], op.Hdr[opTries], op.Hdr[opTrouble] = 0, 0, 0
+	op.Hdr[opNumbered], op.Hdr[opTries], op.Hdr[opMistakes], op.Hdr[opTrouble] = 0, 0, 0, 0
 	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
 	p.freeOps.put(op)
 }

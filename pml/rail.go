@@ -293,7 +293,8 @@ const (
 	railIsDown
 )
 
-// tryPost posts op once. A rail that takes nothing any more has failed.
+// tryPost posts op once. A rail that takes nothing any more has failed. What it calls wrong was called back with an error, and counts as
+// accepted.
 func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown
@@ -319,6 +320,9 @@ func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 		if rl.peer.failing == nil {
 			return railIsDown
 		}
+	case errors.Is(err, btl.ErrTooLong), misused(err):
+		rl.callsWrong(op, err)
+		return accepted
 	default: // no rail would take that, and whoever waits for it must not wait for ever
 		p.fail(rl.peer, causeOf(err), nil)
 	}
@@ -341,6 +345,7 @@ const (
 	opRail     = btl.MaxHeaderBytes - 1 - iota // the index of the rail that it was posted by; of a piece, before that too
 	opNumbered                                 // not 0: it has its sequence number
 	opTries                                    // how often it was posted again
+	opMistakes                                 // how often a rail called it wrong
 	opTrouble                                  // by which rails it failed: trouble.by
 
 	opUntil = opTrouble - 4 // trouble.until, 4 bytes

@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
@@ -36,7 +35,8 @@ func (s recvState) String() string { return recvNames[s] }
 //	           idle       all of the message that fits was there
 //	getting    streaming  it cannot be read, or not any more, and ACK asks for fragments
 //	           idle       all was read; or the peer was lost, and all reads called back
-//	streaming  idle       the last piece arrived, or FIN; or the peer was lost; and PUT was called back
+//	streaming  idle       the last piece arrived, or FIN; or the peer was lost; or no rail takes our answer, or
+//	                      what the sender has; and PUT was called back
 var recvLegal = [5][5]bool{
 	recvIdle:      {recvPosted: true, recvMatched: true, recvIdle: true},
 	recvPosted:    {recvMatched: true, recvIdle: true},
@@ -196,6 +196,10 @@ func truncated(length int64, room int) error {
 
 // begin takes what has come of the message: all of it, or its beginning, or where it is.
 func (r *RecvRequest) begin(a *announcement, data []byte) {
+	if a.withdrawn {
+		r.finish(errWithdrawn)
+		return
+	}
 	if a.kind == tagMatch {
 		r.complete(data)
 		return
@@ -373,7 +377,7 @@ func (r *RecvRequest) advance() {
 	case r.from.lost != nil:
 		r.finish(r.from.lost)
 	case r.from.failing != nil: // it ends when the peer is lost
-	case (misused(r.err) || r.broken) && r.from.isUnsettled():
+	case (r.err != nil || r.broken) && r.from.isUnsettled():
 	case misused(r.err):
 		// The sender has taken the message away from there, or cannot have it read.
 		r.p.stats.Unread++
@@ -399,15 +403,6 @@ func (r *RecvRequest) readers() railSet { return r.t.theirs.set & r.t.mine.set &
 func (r *RecvRequest) askAnew() {
 	r.err, r.broken, r.got = nil, false, 0
 	r.ask()
-}
-
-// misused reports whether an error is of a remote access, and not of the rail.
-func misused(err error) bool {
-	if err == nil {
-		return false
-	}
-	var be *btl.Error
-	return errors.Is(err, errUnregistered) || errors.As(err, &be) && be.Class == btl.ClassUsage
 }
 
 // fragment takes a piece of a message.

@@ -47,20 +47,22 @@ func (s sendState) String() string { return sendNames[s] }
 //	held       eager      the peer has room
 //	           announced  the peer has room for the announcement
 //	           idle       the peer was lost or has left, or the communicator was revoked
-//	eager      idle       MATCH was called back
+//	eager      idle       MATCH was called back, or no rail takes it
 //	announced  streaming  ACK came, or FIN; it may want nothing
 //	           putting    PUT came
 //	           idle       the peer was lost, has left or has refused it, or the communicator was
-//	                      revoked, and what was posted called back
+//	                      revoked, or no rail takes the announcement or its answer; and what was posted
+//	                      called back
 //	streaming  idle       everything was sent and called back, RNDV too; or the peer was lost,
-//	                      and everything outstanding called back
+//	                      and everything outstanding called back; or no rail takes the pieces
 //	putting    streaming  it cannot be written where the receiver wants it, and what was posted
 //	                      is called back
 //	           idle       as for streaming; FIN too
 //	streaming, restarting a rail failed with a piece; everything was called back, and both halves of the rail
 //	putting               are drained
 //	restarting streaming  RNDVRESTARTACK came, or RNDVRESTARTNACK; then nothing is wanted
-//	           idle       the peer was lost, and everything outstanding called back
+//	           idle       the peer was lost, and everything outstanding called back; or no rail takes
+//	                      RNDVRESTARTNOTIFY, or its answer
 var sendLegal = [7][7]bool{
 	sendIdle:      {sendHeld: true, sendEager: true, sendAnnounced: true},
 	sendHeld:      {sendIdle: true, sendEager: true, sendAnnounced: true},
@@ -103,6 +105,9 @@ type SendRequest struct {
 	restarts    int
 	rejected    bool // nobody will receive it; it stays active until Close
 	trouble     trouble
+	mistakes    int          // attempts of which a rail has called a piece wrong
+	avoid       railSet      // rails that have
+	wrong       error        // the last one's
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -209,6 +214,7 @@ func (s *SendRequest) Start() {
 		return
 	}
 	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble = pr, nil, false, false, 0, false, trouble{}
+	s.mistakes, s.avoid, s.wrong = 0, 0, nil
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -235,7 +241,7 @@ func (s *SendRequest) launch() bool {
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
 	s.head.Payload = nil
-	s.head.Hdr[opNumbered], s.head.Hdr[opTries], s.head.Hdr[opTrouble] = 0, 0, 0
+	s.head.Hdr[opNumbered], s.head.Hdr[opTries], s.head.Hdr[opMistakes], s.head.Hdr[opTrouble] = 0, 0, 0, 0
 	if eagerly {
 		s.head.Payload = s.buf
 	}
@@ -319,9 +325,17 @@ func (p *PML) onSendPieceDone(op *btl.Op, err error) {
 	s.t.done(rail, len(op.Payload))
 	s.t.forget(op)
 	p.putOp(op)
-	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) &&
-		p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
-		s.broken, err = true, nil
+	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
+		if misused(err) {
+			if !s.broken {
+				s.mistakes++
+			}
+			s.avoid |= 1 << rail
+			s.wrong = err
+			s.broken, err = true, nil
+		} else if p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
+			s.broken, err = true, nil
+		}
 	}
 	s.called(err)
 }
@@ -373,6 +387,7 @@ func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
 	}
 	s := p.answered(pr, h.send, in)
 	if s == nil {
+		p.answersNobody(pr, h)
 		return nil
 	}
 	if h.to > int64(len(s.buf)) {
@@ -393,6 +408,7 @@ func (s *SendRequest) stream(h *ackHdr) {
 func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
 	s := p.answered(pr, h.send, sendAnnounced)
 	if s == nil {
+		p.answersNobody(pr, h)
 		return nil
 	}
 	if h.to > int64(len(s.buf)) {
@@ -444,10 +460,14 @@ func (s *SendRequest) advance() {
 	case s.err != nil && s.peer.isFailing(): // it ends when the peer is lost
 		return
 	case s.broken && s.err == nil:
-		if !s.peer.isUnsettled() {
-			s.restart()
+		if s.peer.isUnsettled() {
+			return
 		}
-		return
+		if !s.peer.isHopeless(s.mistakes) {
+			s.restart()
+			return
+		}
+		s.withdraw()
 	case s.state == sendPutting && !s.ended && misused(s.err):
 		s.p.stats.Unwritten++
 		s.err = nil
@@ -468,6 +488,9 @@ func (s *SendRequest) pump() {
 	set := pr.up
 	switch s.state {
 	case sendStreaming:
+		if others := set &^ s.avoid; others != 0 {
+			set = others
+		}
 	case sendPutting:
 		set &= t.theirs.set & t.mine.set
 		if set == 0 && pr.up != 0 && t.next < t.end {

@@ -34,7 +34,7 @@ var fragmentNames = [...]string{
 	tagMatch: "MATCH", tagRndv: "RNDV", tagAck: "ACK", tagFrag: "FRAG", tagRget: "RGET", tagPut: "PUT", tagFin: "FIN", tagCredit: "CREDIT",
 	tagSpoil: "SPOIL", tagAsk: "ASK", tagLeft: "LEFT",
 	tagRestartNotify: "RNDVRESTARTNOTIFY", tagRestartAck: "RNDVRESTARTACK", tagRestartNack: "RNDVRESTARTNACK",
-	tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK", tagWaiting: "WAITING",
+	tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK", tagWaiting: "WAITING", tagNack: "NACK",
 }
 
 // FragmentName is the name of a kind of fragments.
@@ -74,6 +74,9 @@ func Look(tag btl.Tag, frag []byte) (Fragment, error) {
 		var h fragHdr
 		err = h.decode(frag)
 		f.Recv = uint64(h.recv)
+	case tag == tagNack:
+		var h nackHdr
+		err = h.decode(frag)
 	case isAboutRail(tag):
 		var h railHdr
 		err = h.decode(frag)

@@ -108,6 +108,16 @@ func (s *script) fragment(what string, f *flight) {
 			send := s.w.pmls[f.to].sends.get(h.send)
 			detail = func() string { return fmt.Sprintf("for %s, it is all here", s.name(send)) }
 		}
+	case tagNack:
+		var h nackHdr
+		require.NoError(s.t, h.decode(f.frag))
+		kind = "NACK "
+		detail = func() string {
+			if h.kind == tagFrag {
+				return "the rest of a message will not come"
+			}
+			return "no rail takes the " + FragmentName(h.kind)
+		}
 	case tagRestartAck:
 		var h ackHdr
 		require.NoError(s.t, h.decode(f.frag))

@@ -25,10 +25,15 @@ type wire struct {
 	async   bool            // operations complete only when delivered
 	keeps   bool            // so, and what is sent is read only then
 	refuse  int             // how many posts to refuse
-	flying  []flight
-	order   messageOrder
-	now     int64 // the engines' time
-	mended  bool  // rails that have failed can be opened again
+	// wrong, if set, says which posts are called wrong: at once, or later, when they are called back.
+	wrong func(f *flight) bool
+	later bool
+	// delivered: what is called wrong later has arrived all the same.
+	delivered bool
+	flying    []flight
+	order     messageOrder
+	now       int64 // the engines' time
+	mended    bool  // rails that have failed can be opened again
 	// log, if set, hears of every post: what became of it, and what was posted.
 	log func(what string, f *flight)
 
@@ -157,6 +162,9 @@ func (e *wireEndpoint) refuses(f *flight) error {
 		w.note("refused", f)
 		return btl.ErrResource
 	}
+	if !w.later && w.wrong != nil && w.wrong(f) {
+		return btl.ErrTooLong
+	}
 	return nil
 }
 
@@ -258,6 +266,14 @@ func (w *wire) step(i int) {
 		w.flying = w.flying[1:]
 	} else {
 		w.flying = append(w.flying[:i:i], w.flying[i+1:]...)
+	}
+	if w.later && w.wrong != nil && w.wrong(&f) {
+		w.note("is wrong", &f)
+		if w.delivered && !f.isRemote() {
+			w.pmls[f.to].Arrived(w.rails[f.rail][f.to], f.from, f.tag, f.frag)
+		}
+		f.op.Done(f.op, usage("fragment too long"))
+		return
 	}
 	if f.isRemote() {
 		err := w.reach(&f)

@@ -308,6 +308,8 @@ func (w *world) harm(r *rank, a action) {
 		switch {
 		case f.Kind == btl.FaultLate:
 			f.Count = a.c >> 8 % 20
+		case f.Kind == btl.FaultWrong:
+			f.Count = 1 // what is called wrong again and again is given up
 		case f.Kind == btl.FaultSilence && w.plan.transport == TCP:
 			f.Kind = btl.FaultErrorLost // a connection that says nothing is one to a peer that computes, and left alone
 		}

@@ -242,4 +242,4 @@ func weighted(rng *rand.Rand, weights []int) int {
 }
 
 // faultKinds are what operations meet.
-var faultKinds = [...]btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered, btl.FaultSilence, btl.FaultLate, btl.FaultStale, btl.FaultRefuse}
+var faultKinds = [...]btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered, btl.FaultSilence, btl.FaultLate, btl.FaultStale, btl.FaultRefuse, btl.FaultWrong}
