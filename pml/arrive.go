@@ -22,12 +22,13 @@ type incoming struct {
 
 // announcement is what a fragment that was matched says of its message.
 type announcement struct {
-	kind   btl.Tag // after RNDV and RGET the sender waits for an answer
-	flags  uint8
-	length int64  // of the message
-	send   handle // of the send, if it waits
+	kind  btl.Tag // after RNDV and RGET the sender waits for an answer
+	flags uint8
 	// withdrawn: no rail takes the message, and this stands for it.
 	withdrawn bool
+
+	length int64  // of the message
+	send   handle // of the send, if it waits
 }
 
 // decode checks the header of such a fragment and returns what comes along: the message or its

@@ -65,6 +65,10 @@ type transfer struct {
 	list   []byte // exposures to be sent, kept until they are
 	// pieces of a send that are queued or accepted, and not called back: few, see pipelineDepth.
 	pieces []*btl.Op
+	// Of a send: in how many attempts a rail has called a piece wrong, which rails have, and the last one's error.
+	mistakes int
+	avoid    railSet
+	wrong    error
 }
 
 // forget takes a piece of a send that was called back out of the list.
@@ -89,6 +93,7 @@ func (p *PML) retire(t **transfer, keep, failed bool) {
 	if *t == nil {
 		return
 	}
+	(*t).mistakes, (*t).avoid, (*t).wrong = 0, 0, nil
 	switch {
 	case failed && (*t).mine.access != btl.AccessLocal:
 		p.revoke(&(*t).mine)

@@ -105,9 +105,6 @@ type SendRequest struct {
 	restarts    int
 	rejected    bool // nobody will receive it; it stays active until Close
 	trouble     trouble
-	mistakes    int          // attempts of which a rail has called a piece wrong
-	avoid       railSet      // rails that have
-	wrong       error        // the last one's
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
@@ -214,7 +211,6 @@ func (s *SendRequest) Start() {
 		return
 	}
 	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble = pr, nil, false, false, 0, false, trouble{}
-	s.mistakes, s.avoid, s.wrong = 0, 0, nil
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
@@ -328,10 +324,10 @@ func (p *PML) onSendPieceDone(op *btl.Op, err error) {
 	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
 		if misused(err) {
 			if !s.broken {
-				s.mistakes++
+				s.t.mistakes++
 			}
-			s.avoid |= 1 << rail
-			s.wrong = err
+			s.t.avoid |= 1 << rail
+			s.t.wrong = err
 			s.broken, err = true, nil
 		} else if p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
 			s.broken, err = true, nil
@@ -463,7 +459,7 @@ func (s *SendRequest) advance() {
 		if s.peer.isUnsettled() {
 			return
 		}
-		if !s.peer.isHopeless(s.mistakes) {
+		if !s.peer.isHopeless(s.t.mistakes) {
 			s.restart()
 			return
 		}
@@ -488,7 +484,7 @@ func (s *SendRequest) pump() {
 	set := pr.up
 	switch s.state {
 	case sendStreaming:
-		if others := set &^ s.avoid; others != 0 {
+		if others := set &^ t.avoid; others != 0 {
 			set = others
 		}
 	case sendPutting:

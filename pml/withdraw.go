@@ -115,7 +115,7 @@ func (p *PML) endLocal(pr *peer, kind btl.Tag, h *nackHdr, err error) {
 // withdraw ends a send whose pieces no rail takes, and tells the receive. Nothing of it is under way.
 func (s *SendRequest) withdraw() {
 	s.p.stats.Withdrawn++
-	s.err = &refusedError{s.wrong}
+	s.err = &refusedError{s.t.wrong}
 	s.p.nackRecv(s.peer, s.recv)
 }
 
