@@ -98,7 +98,7 @@ func act(verb string, args []string, me string) {
 	case "parent": // writes its parent's number to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getppid()), 0o666))
 	case "spin": // for ever, on a processor
-		for {
+		for n := 0; ; n++ {
 		}
 	case "wait": // for ever
 		for {
