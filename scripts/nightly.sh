@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for .ci/run, or judges by speed: every case of the failover scripts against its
 # marks, what failover costs, the simulation with seeds that have not run yet, every fuzz target for
-# longer, and the benchmarks beside Open MPI and MPICH. Takes 2 to 3 hours on two cores. Needs what
+# longer, and the benchmarks beside Open MPI and MPICH. Takes about an hour on two cores. Needs what
 # .ci/run needs, and installs it likewise. The marks are of a machine that does nothing else.
 # Usage: nightly.sh [SEEDS] [STEP…]   SEEDS of the simulation over each transport (20000); with no STEP: all of them.
 set -u
@@ -11,7 +11,7 @@ seeds=20000
 if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then seeds=$1; shift; fi
 . scripts/steps.sh
 
-# simulate: seeds are below 2^32; one that fails is named, and can be run again by its number.
+# simulate: from a random seed on. A seed that fails is named, and can be run again by its number.
 simulate() {
     local first
     first=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
