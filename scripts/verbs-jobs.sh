@@ -53,7 +53,7 @@ done
 # What cannot work is one line, and status 1.
 bad() {
     want=$1; shift
-    if run "$@" ./ring >got 2>&1; then echo "no error: $*"; exit 1; fi
+    if run "$@" ${program:-./ring} >got 2>&1; then echo "no error: $*"; exit 1; fi
     grep -q "$want" got || { echo "not what is wrong, with $*:"; cat got; exit 1; }
     echo "refused: $(grep -m1 "$want" got)"
 }
@@ -63,6 +63,21 @@ bad 'nothing in entry 99' -n 2 --set ibverbs.devices=rxe0 --set ibverbs.gid=99
 ip link set r1 down
 bad 'port 1 is DOWN' -n 2 --set ibverbs.devices=rxe1
 ip link set r1 up
+# Rank 1 opens its device, but may not lock the memory of a connection: rank 0, which asks for one, is told.
+cat >short <<'RANK'
+[ "$PMI_RANK" = 1 ] || exec ./ring
+ulimit -l 2600
+MPIGO_PML_GRACE=60s exec unshare -U -r ./ring
+RANK
+program='sh ./short' bad 'rank 0: .* the peer cannot make the connection: ibv_reg_mr: ' -n 2 --set "ibverbs.devices=$one" --set pml.grace=2s
+# Of all ports one that is up and cannot be used is left out.
+./mpirun-go --oversubscribe -n 2 ./ring >want
+ip address del 10.10.1.1/24 dev r1
+run -n 2 --set ibverbs.devices=all --set ibverbs.gid=1 ./ring >got 2>errors
+ip address add 10.10.1.1/24 dev r1
+cmp want got
+[ "$(grep -c 'warning: left out: rail ibverbs:rxe1/1: ' errors)" = 1 ] || { echo "no such warning:"; cat errors; exit 1; }
+grep 'warning: left out' errors
 SH
     in_guest 600
 }
