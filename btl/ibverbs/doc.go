@@ -24,7 +24,7 @@
 //
 // A fragment takes one of the peer's posted receives; there is a credit for each, so no sender ever finds the receiver not
 // ready. Credits come back with fragments the other way, or by a message of their own. A fragment is copied: into the work
-// request if the device takes so much inline, else into a registered buffer. Success of an operation is the
+// request if the device takes so much inline, else into a registered buffer (bounce.go). Success of an operation is the
 // completion of its work request: the peer's device has acknowledged it.
 //
 // A peer that sends much gets a ring, of which a note of ours tells it: memory into which it writes its small fragments, where we find them
