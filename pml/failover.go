@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/request"
 )
 
 // A rail to a peer may fail while others lead there, or while it may come back. Then the program is to notice
@@ -266,7 +265,11 @@ func (pr *peer) queues() []*btl.Queue {
 func (s *SendRequest) restart() {
 	p := s.p
 	if s.restarts++; s.restarts > mostTries {
-		p.fail(s.peer, fmt.Errorf("%w: no rail delivers a message whole, though it begins anew %d times", request.ErrUnreachable, mostTries), nil)
+		err := btl.ErrFailed // no rail could write it
+		if s.trouble.by != 0 {
+			err = s.trouble.last
+		}
+		p.fail(s.peer, fmt.Errorf("no rail delivers a message whole, though it begins anew %d times: %w", mostTries, p.causeOf(err)), nil)
 		return
 	}
 	s.move(sendRestarting)

@@ -152,6 +152,7 @@ func TestRestartsHaveAnEnd(t *testing.T) {
 	_, err := s.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 	require.ErrorContains(t, err, "begins anew 100 times")
+	require.ErrorIs(t, err, btl.ErrInjected, "why the last attempt has failed")
 }
 
 // TestRailThatThePeerDoesNotUse: the answer about a rail that the peer does not know is understood.

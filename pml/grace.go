@@ -46,6 +46,7 @@ func (g *graceClock) isNeeded() bool { return g.parts < g.until }
 type trouble struct {
 	by    railSet // the rails that have failed with it; 0: none
 	until uint32  // when its grace time is over, by the peer's clock
+	last  error   // why the last one has
 }
 
 // gracePart is the length of a part.
@@ -111,15 +112,16 @@ func (p *PML) mayTryAgain(pr *peer, t *trouble, by railSet, err error) bool {
 		pr.grace.until = max(pr.grace.until, t.until)
 	}
 	t.by |= by
+	t.last = err
+	for i := range pr.rails { // a flush says less than what it is of
+		if by == 1<<i {
+			t.last = cmp.Or(pr.rails[i].mending.cause, err)
+		}
+	}
 	if pr.grace.parts < t.until || pr.up&^t.by != 0 {
 		return true
 	}
-	for i := range pr.rails { // a flush says less than what it is of
-		if by == 1<<i {
-			err = cmp.Or(pr.rails[i].mending.cause, err)
-		}
-	}
-	p.fail(pr, fmt.Errorf("every rail fails with the same message for longer than the grace time: %w", p.causeOf(err)), nil)
+	p.fail(pr, fmt.Errorf("every rail fails with the same message for longer than the grace time: %w", p.causeOf(t.last)), nil)
 	return false
 }
 
@@ -134,7 +136,7 @@ func (p *PML) mayPostAgain(pr *peer, op *btl.Op, err error) bool {
 			}
 		}
 	}
-	t := trouble{railSet(op.Hdr[opTrouble]), binary.LittleEndian.Uint32(op.Hdr[opUntil:])}
+	t := trouble{by: railSet(op.Hdr[opTrouble]), until: binary.LittleEndian.Uint32(op.Hdr[opUntil:])}
 	may := p.mayTryAgain(pr, &t, by, err)
 	op.Hdr[opTrouble] = byte(t.by)
 	binary.LittleEndian.PutUint32(op.Hdr[opUntil:], t.until)

@@ -466,7 +466,7 @@ func (r *RecvRequest) finish(err error) {
 	if r.t != nil {
 		r.p.retire(&r.t, r.Persistent(), failed)
 	}
-	r.from, r.err, r.broken, r.restart, r.restarts, r.trouble = nil, nil, false, false, 0, trouble{}
+	r.from, r.err, r.broken, r.restart, r.restarts, r.trouble.by = nil, nil, false, false, 0, 0
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)

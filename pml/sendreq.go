@@ -210,7 +210,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble = pr, nil, false, false, 0, false, trouble{}
+	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble.by = pr, nil, false, false, 0, false, 0
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.barred || !s.launch() {
