@@ -159,7 +159,6 @@ type PML struct {
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
 	freeOps   pool[btl.Op]
-	detached  []*Detachment // that are not complete
 	// copied counts sends under way from copies of ours, turnless those since one made a turn; freeCopies are copies that are not used, no more than
 	// ever were under way; undelivered is what Undelivered tells.
 	copied      int
@@ -205,6 +204,8 @@ type PML struct {
 	// scratch is where headers are encoded that are copied before the call they are
 	// for returns.
 	scratch [btl.MaxHeaderBytes]byte
+
+	detached []*Detachment // that are not complete
 
 	// onMove, if set, hears of every transition of a request. For tests.
 	onMove func(r request.Operation, from, to fmt.Stringer)

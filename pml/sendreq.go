@@ -88,9 +88,8 @@ type SendRequest struct {
 	op   string
 	// copied: buf is a copy of ours.
 	copied bool
-	// detached: buf is a copy, made by Detach; lent is what devices still read of the buffer before it.
+	// detached: buf is a copy, made by Detach.
 	detached bool
-	lent     *Detachment
 
 	// What has become of it. From launch to finish:
 	state       sendState
@@ -108,6 +107,8 @@ type SendRequest struct {
 	behind      *SendRequest // the next one in peer.held
 	pumping     bool
 	err         error
+	// lent is what devices still read of the buffer before Detach.
+	lent *Detachment
 }
 
 // Send starts a send that the caller will wait for. It returns nil if the send is complete already.
