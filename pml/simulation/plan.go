@@ -192,7 +192,7 @@ var weights = [firstFault]int{
 
 // faultWeights likewise, of those that are.
 var faultWeights = [kinds - firstFault]int{
-	doInject - firstFault: 12, doAim - firstFault: 14, doCut - firstFault: 5, doPort - firstFault: 3, doRail - firstFault: 1,
+	doInject - firstFault: 12, doAim - firstFault: 17, doCut - firstFault: 5, doPort - firstFault: 3, doRail - firstFault: 1,
 	doAllRails - firstFault: 2, doDevice - firstFault: 4, doMend - firstFault: 7, doMendPort - firstFault: 4, doFlap - firstFault: 1, doSlow - firstFault: 2, doNarrow - firstFault: 3,
 }
 
