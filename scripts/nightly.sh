@@ -33,7 +33,6 @@ step failover     scripts/failover-verbs.sh -marks
 step tcp-failover hosts scripts/tcp-failover.sh -marks
 step cost         scripts/failover-cost.sh -marks
 step simulate     simulate
-step litmus       env MPIGO_SM_LITMUS=60s go test -count=1 -run Litmus ./btl/sm
 step fuzz         env FUZZTIME="${FUZZTIME:-500000x}" scripts/fuzz.sh
 step compare      compare
 
