@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -193,4 +194,43 @@ func TestLossyRailsWithoutGrace(t *testing.T) {
 	require.GreaterOrEqual(t, since, 2*sec)
 	require.LessOrEqual(t, since, 2*sec+retry+patience)
 	require.NotZero(t, w.pmls[0].Stats().RailsReturned)
+}
+
+// TestManyCutsEndNothing: rails that are cut and mended for many times the grace time, and deliver in between, end nothing.
+func TestManyCutsEndNothing(t *testing.T) {
+	const grace = sec
+	for rails := 1; rails <= 2; rails++ {
+		for _, protocol := range []Protocol{Copy, Get, Put} {
+			t.Run(fmt.Sprintf("%d rails/%v", rails, protocol), func(t *testing.T) {
+				w := newLossyPair(t, "long packets", protocol, 0, grace, make([]loop.RailConfig, rails)...)
+				rng := rand.New(rand.NewPCG(1, uint64(protocol)))
+				p := w.pmls[0]
+				for end := w.fabric.Now() + 30*grace; w.fabric.Now() < end; {
+					var all []ended
+					for rank, p := range w.pmls {
+						for _, n := range []int{10, 6000, 300_000} {
+							all = append(all, p.Irecv(w.ctxs[rank], make([]byte, n), 1, 1-rank, n, "recv"))
+							all = append(all, p.Isend(w.ctxs[rank], pattern(n, 1), 1-rank, n, Standard, "send"))
+						}
+					}
+					for isOver := false; !isOver; {
+						rail := rng.IntN(rails)
+						w.run(rng.Int64N(sec/100), 0, 1)
+						require.NoError(t, w.fabric.FailLane(0, 1, rail, loop.Cut{Fate: loop.Fate(rng.IntN(3)), HalfOpen: rng.IntN(2) == 0}))
+						w.run(rng.Int64N(sec/50), 0, 1)
+						require.NoError(t, w.fabric.ReviveLane(0, 1, rail))
+						w.run(rng.Int64N(sec/10), 0, 1)
+						isOver = !slices.ContainsFunc(all, func(r ended) bool { return r.State() != request.Complete })
+						require.NoError(t, p.peer(1).lost)
+					}
+					for _, r := range all {
+						_, err := r.Take()
+						require.NoError(t, err)
+					}
+				}
+				require.Greater(t, p.Stats().RailsFailed, uint64(50))
+				require.Greater(t, p.Stats().Resent+p.Stats().Restarts, uint64(50))
+			})
+		}
+	}
 }
