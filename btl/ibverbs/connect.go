@@ -365,6 +365,7 @@ func (e *endpoint) accept(msg *message) {
 		m.asking = append(m.asking, e)
 	}
 	e.enter(phaseAccepted)
+	e.rejection, e.rejectUntil = nil, 0 // the peer can make its end now, for it asks
 	m.unsettled = true
 	m.tell(e.p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: msg.end.qpn})
 }

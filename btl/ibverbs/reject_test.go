@@ -11,12 +11,14 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// shortOfMemory is a world whose rank 1 has no memory left that it could register for a connection, until
-// it releases the regions.
-func shortOfMemory(t *testing.T) (w *world, regions []btl.Region) {
-	w = newWorldOf(t, Config{}, [2]simhca.DeviceConfig{1: {MaxLocked: 4 << 20}})
+// shortOfMemory is a world one of whose ranks has no memory left that it could register for a connection,
+// until it releases the regions.
+func shortOfMemory(t *testing.T, rank int) (w *world, regions []btl.Region) {
+	var devices [2]simhca.DeviceConfig
+	devices[rank].MaxLocked = 4 << 20
+	w = newWorldOf(t, Config{}, devices)
 	for {
-		r, err := w.ranks[1].m.Register(make([]byte, 64<<10), btl.AccessLocal)
+		r, err := w.ranks[rank].m.Register(make([]byte, 64<<10), btl.AccessLocal)
 		if err != nil {
 			require.NotEmpty(t, regions)
 			return w, regions
@@ -40,7 +42,7 @@ func (w *world) rejected(native, why string) {
 // TestConnectToPeerShortOfMemoryFails: the asker is told of it, though one of the answers is lost, once it has
 // asked for a while; long before it would take the peer for one that does not answer.
 func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
-	w, regions := shortOfMemory(t)
+	w, regions := shortOfMemory(t, 1)
 	a, b := w.ranks[0], w.ranks[1]
 	b.hca.Inject(simhca.Fault{Kind: simhca.FaultPacketLost, QPN: b.m.h.ud.Num()})
 	at := w.clock.Now()
@@ -60,7 +62,7 @@ func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 
 // TestConnectToPeerShortOfMemoryForAWhile: once the peer has memory the same incarnation comes about.
 func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
-	w, regions := shortOfMemory(t)
+	w, regions := shortOfMemory(t, 1)
 	a := w.ranks[0]
 	a.connect()
 	w.until("a rejection", func() bool { return a.end().rejection != nil })
@@ -74,10 +76,30 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w.works()
 }
 
+// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for it itself when it has
+// memory. How slowly it goes on after that is no matter of the rejection.
+func TestRejectionEndsWithTheConnection(t *testing.T) {
+	w, regions := shortOfMemory(t, 0)
+	b, a := w.ranks[0], w.ranks[1]
+	a.connect()
+	w.until("a rejection", func() bool { return a.end().rejection != nil })
+	for _, r := range regions {
+		require.NoError(t, r.Release())
+	}
+	b.connect()
+	for end := w.clock.Now() + 2*rejectNanos; w.clock.Now() < end; w.clock.pass() {
+		a.m.Progress() // and b does not
+	}
+	require.Equal(t, phaseAccepted, a.end().phase)
+	require.Empty(t, a.failed)
+	w.connect()
+	w.works()
+}
+
 // TestRejectionAfterAbsence: of the time for which the peer is asked again none counts in which nobody looked
 // for its answer.
 func TestRejectionAfterAbsence(t *testing.T) {
-	w, regions := shortOfMemory(t)
+	w, regions := shortOfMemory(t, 1)
 	a := w.ranks[0]
 	a.connect()
 	w.until("a rejection", func() bool { return a.end().rejection != nil })
