@@ -32,18 +32,21 @@ type bounceShare struct {
 // wholeShare is that of an endpoint with nothing under way.
 var wholeShare = bounceShare{own: 1<<ownBuffers - 1}
 
+// spent reports whether there is no buffer for this endpoint now.
+func (s *bounceShare) spent(h *hca) bool { return s.own == 0 && 3*s.common >= len(h.bounceFree) }
+
 // take finds a free buffer; noBuffer if there is none for this endpoint now.
 func (s *bounceShare) take(h *hca) int32 {
+	if s.spent(h) {
+		return noBuffer
+	}
 	if s.own != 0 {
 		i := bits.TrailingZeros8(s.own)
 		s.own &^= 1 << i
 		return int32(bounceBuffers + i)
 	}
-	n := len(h.bounceFree)
-	if 3*s.common >= n {
-		return noBuffer
-	}
 	s.common++
+	n := len(h.bounceFree)
 	i := h.bounceFree[n-1]
 	h.bounceFree = h.bounceFree[:n-1]
 	return i

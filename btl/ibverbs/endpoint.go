@@ -306,16 +306,16 @@ func (e *endpoint) Send(op *btl.Op) error {
 			e.early.Push(op)
 			return nil
 		}
-		return e.postSlowly(op, true, (*endpoint).send)
+		return e.postSlowly(op, doSend)
 	}
 	return e.send(op, sqEntry{op: op, bounce: noBuffer})
 }
 
 // Put implements btl.Putter.
-func (e *endpoint) Put(op *btl.Op) error { return e.remoteAccess(op, true) }
+func (e *endpoint) Put(op *btl.Op) error { return e.remoteAccess(op, doPut) }
 
 // Get implements btl.Getter.
-func (e *endpoint) Get(op *btl.Op) error { return e.remoteAccess(op, false) }
+func (e *endpoint) Get(op *btl.Op) error { return e.remoteAccess(op, doGet) }
 
 // mayWait reports whether a send can be taken though there is no connection yet.
 func (e *endpoint) mayWait() bool {

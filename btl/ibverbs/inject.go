@@ -38,15 +38,39 @@ func (m *module) injected(peer int) *btl.Error {
 	return m.errorf(peer, btl.ClassPath, btl.SideNone, "injected", btl.ErrInjected)
 }
 
-// postSlowly posts where something stands against the short way. arrives says whether the operation brings the peer a fragment.
-func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl.Op, sqEntry) error) error {
+// verb is what an operation does.
+type verb uint8
+
+const (
+	doSend verb = iota
+	doPut
+	doGet
+)
+
+// do posts an operation, to which nothing stands in the way.
+func (e *endpoint) do(v verb, op *btl.Op, entry sqEntry) error {
+	switch v {
+	case doSend:
+		return e.send(op, entry)
+	case doPut:
+		return e.put(op, entry)
+	}
+	return e.get(op, entry)
+}
+
+// postSlowly posts where something stands against the short way.
+func (e *endpoint) postSlowly(op *btl.Op, v verb) error {
 	m := e.m
+	arrives := v != doGet
 	if e.phase != phaseReady || e.doom != nil || !m.portUp || e.early.Len() > 0 || e.full() || arrives && e.credits == 0 {
+		return btl.ErrResource
+	}
+	if v == doSend && headBytes+op.Len() > e.mostInline && e.share.spent(m.h) {
 		return btl.ErrResource
 	}
 	entry := sqEntry{op: op, bounce: noBuffer}
 	if len(m.injector.faults) == 0 {
-		return how(e, op, entry)
+		return e.do(v, op, entry)
 	}
 	hit, struck := m.injector.faults.Strike(e.p.rank, arrives)
 	if len(m.injector.faults) == 0 {
@@ -57,7 +81,7 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 		}
 	}
 	if !struck {
-		return how(e, op, entry)
+		return e.do(v, op, entry)
 	}
 	switch hit.Kind {
 	case btl.FaultRefuse:
@@ -65,7 +89,7 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 		return btl.ErrResource
 	case btl.FaultWrong:
 		m.injector.fired++
-		if op.Local == nil { // a Send
+		if v == doSend {
 			return btl.ErrTooLong
 		}
 		e.endAlone(op, btl.ErrInjected)
@@ -84,9 +108,9 @@ func (e *endpoint) postSlowly(op *btl.Op, arrives bool, how func(*endpoint, *btl
 		entry.struck, entry.fault, entry.turns = true, hit.Kind, hit.Count
 	case btl.FaultStale:
 		e.p.ghosts = append(e.p.ghosts, ghost{e.epoch, op.Tag, append(append([]byte(nil), op.Header()...), op.Payload...)})
-		return how(e, op, entry)
+		return e.do(v, op, entry)
 	}
-	err := how(e, op, entry)
+	err := e.do(v, op, entry)
 	if err == nil {
 		m.injector.fired++
 	}

@@ -148,18 +148,14 @@ func (r *region) revoke() error {
 }
 
 // remoteAccess posts a Put or a Get.
-func (e *endpoint) remoteAccess(op *btl.Op, put bool) error {
+func (e *endpoint) remoteAccess(op *btl.Op, v verb) error {
 	if e.state != btl.Up {
 		return btl.ErrFailed
 	}
-	how := (*endpoint).get
-	if put {
-		how = (*endpoint).put
-	}
 	if !e.plain {
-		return e.postSlowly(op, put, how)
+		return e.postSlowly(op, v)
 	}
-	return how(e, op, sqEntry{op: op, bounce: noBuffer})
+	return e.do(v, op, sqEntry{op: op, bounce: noBuffer})
 }
 
 func (e *endpoint) put(op *btl.Op, entry sqEntry) error {
