@@ -2,12 +2,11 @@
 # one line each how they went. $self is the script that sources it, and its arguments are the wanted
 # steps; with none: all.
 
-logs=$(mktemp -d "${TMPDIR:-/tmp}/mpigo-$(basename "$self" .sh).XXXXXX")
 passed=0 failed=0 wanted=("$@")
-
 for name in "${wanted[@]}"; do
     grep -qE "^step $name( |$)" "$self" || { echo "no step $name" >&2; exit 2; }
 done
+logs=$(mktemp -d "${TMPDIR:-/tmp}/mpigo-$(basename "$self" .sh).XXXXXX")
 
 # step NAME COMMAND…: runs it if it is wanted, and shows the end of its output if it fails.
 step() {
