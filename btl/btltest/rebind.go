@@ -36,7 +36,7 @@ func (h *harness) sendFromPages(s *side, hdr, size int) (*tracked, error) {
 }
 
 // takeBack has a Send that was accepted read a copy of its payload, if it is not over, and makes
-// the old memory inaccessible: who still reads it dies, and the system answers EFAULT.
+// the old memory inaccessible: a BTL that still reads it dies, and a system call returns EFAULT.
 func (h *harness) takeBack(tr *tracked) {
 	h.t.Helper()
 	tr.side.mu.Lock()
