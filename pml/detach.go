@@ -52,7 +52,7 @@ func (s *SendRequest) Detach() *Detachment {
 	for op := unregistered.Pop(); op != nil; op = unregistered.Pop() {
 		op.Done(op, errUnregistered)
 	}
-	if isShort {
+	if isShort && s.state == sendPutting { // else all writes were unregistered, and it goes on already
 		s.fail(errUnregistered) // it goes on in fragments
 	}
 	return d

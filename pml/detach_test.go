@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -122,4 +123,48 @@ func TestDetachWhileTheRailFails(t *testing.T) {
 	_, err := r.Take()
 	require.NoError(t, err)
 	require.Equal(t, pattern(n, 1), out)
+}
+
+// TestDetachWhenTheCopyCannotBeRegistered: the message goes on in fragments, however many of its writes a rail has accepted
+// by then.
+func TestDetachWhenTheCopyCannotBeRegistered(t *testing.T) {
+	for _, n := range []int{1000, 4 * rdmaPieceBytes} {
+		for accepted := range 3 {
+			w, c := newWire(t, 2, func(w *wire) {
+				withRemote(btl.CapPut)(w)
+				w.async = true
+				w.config.Protocol = Put
+			})
+			out, buf := make([]byte, n), pattern(n, 1)
+			r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+			s := w.pmls[0].Isend(c[0], buf, 1, 1, Standard, "send")
+			w.step(0)
+			left := accepted
+			w.log = func(string, *flight) {
+				if left--; left == 0 {
+					w.refuse = 1000
+				}
+			}
+			if accepted == 0 {
+				w.refuse = 1000
+			}
+			w.step(0)
+			w.log = nil
+			require.Equal(t, sendPutting, s.state)
+			w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrMemory }
+			d := s.Detach()
+			w.refuse = 0
+			if d == nil {
+				clear(buf)
+			}
+			w.settle()
+			for _, o := range []ended{s, r} {
+				require.Equal(t, request.Complete, o.State(), "%d bytes, %d accepted", n, accepted)
+				_, err := o.Take()
+				require.NoError(t, err, "%d bytes, %d accepted", n, accepted)
+			}
+			require.Equal(t, pattern(n, 1), out)
+			require.Empty(t, w.regions)
+		}
+	}
 }
