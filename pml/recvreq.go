@@ -275,7 +275,8 @@ func (r *RecvRequest) invite() bool {
 // onInviteDone is called when a PUT was delivered, or not.
 func (p *PML) onInviteDone(op *btl.Op, err error) {
 	r := op.Owner.(*RecvRequest)
-	if err != nil && p.saves(r.from, op, err) {
+	isAnswered := r.restart || r.got == r.want // so it was delivered, whatever the rail says
+	if err != nil && !isAnswered && p.saves(r.from, op, err) {
 		return
 	}
 	p.putOp(op)

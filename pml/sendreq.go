@@ -304,6 +304,9 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 	if s.lent != nil {
 		s.lent.calledBack(s, op)
 	}
+	if err != nil && s.isAnswered() {
+		err = nil // the answer says that it was delivered
+	}
 	if err != nil && len(op.Payload) > 0 && op.Tag != tagRget {
 		op.Payload = s.buf // which Detach may have replaced
 	}
@@ -311,6 +314,11 @@ func (p *PML) onHeadDone(op *btl.Op, err error) {
 		return
 	}
 	s.called(err)
+}
+
+// isAnswered reports whether the receiver has answered the announcement.
+func (s *SendRequest) isAnswered() bool {
+	return s.rejected || s.state == sendStreaming || s.state == sendPutting || s.state == sendRestarting
 }
 
 // onSendPieceDone is called when a piece of a message was delivered, or not.

@@ -18,6 +18,9 @@ import (
 //   - A send whose FRAGs no rail takes ends, and tells the receive by a NACK of its own.
 //   - Remote reads and writes that are wrong are replaced by fragments (recvreq.go, sendreq.go).
 //
+// An operation that is called wrong may have been delivered all the same. Its NACK is then a duplicate, and is dropped. So what
+// was answered counts as delivered, whatever a rail says; and a receive that asks for the data of a send that is over gets a NACK.
+//
 // A rail that takes neither a fragment nor its NACK, or refuses what is not numbered, carries nothing. If all do the peer is
 // failed.
 
@@ -106,7 +109,8 @@ func (p *PML) endLocal(pr *peer, kind btl.Tag, h *nackHdr, err error) {
 			r.fail(err)
 		}
 	case tagRestartNotify:
-		if s := p.sends.get(h.first()); s != nil && s.peer == pr {
+		// In any other state it is answered: it was delivered all the same.
+		if s := p.sends.get(h.first()); s != nil && s.peer == pr && s.state == sendRestarting {
 			s.fail(err)
 		}
 	}

@@ -218,6 +218,55 @@ func TestRefusedThoughDelivered(t *testing.T) {
 	})
 }
 
+// TestRefusedThoughAnswered: what is called wrong, always, has arrived, and is answered before it is given up. The message is
+// long enough that most of it is still to be sent then. It arrives.
+func TestRefusedThoughAnswered(t *testing.T) {
+	const n = 10_000
+	for _, tc := range []struct {
+		kind     btl.Tag
+		from     int
+		protocol Protocol
+	}{
+		{tagRndv, 0, Copy},
+		{tagRndv, 0, Put},
+		{tagPut, 1, Put},
+		{tagRestartNotify, 0, Copy},
+		{tagRestartNotify, 0, Put},
+	} {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %v, a rail fails with pieces %v", FragmentName(tc.kind), tc.protocol, fails), func(t *testing.T) {
+				w, c := newWire(t, 2, func(w *wire) {
+					withRemote(btl.CapPut)(w)
+					w.async, w.later, w.delivered = true, true, true
+					w.config.Protocol = tc.protocol
+				})
+				w.wrong = func(f *flight) bool { return f.tag == tc.kind && f.from == tc.from }
+				s, r, in, out := oneWay(w, c, n)
+				if fails || tc.kind == tagRestartNotify {
+					for !isBound(w.flying[0].tag) {
+						w.step(0)
+					}
+					w.failPieces()
+					if tc.kind == tagPut {
+						require.Equal(t, tagRestartNotify, w.flying[0].tag)
+						w.step(0) // before PUT is posted again
+					}
+				}
+				w.settle()
+				d := withdrawal{}
+				d.check(t, s, "")
+				d.check(t, r, "")
+				require.Equal(t, in, out)
+				for rank, p := range w.pmls {
+					require.Equal(t, "reachable", p.PeerStands(1-rank))
+					require.Empty(t, p.Leftovers())
+				}
+				require.Empty(t, w.regions)
+			})
+		}
+	}
+}
+
 // TestRestartThatNoRailTakes: the fragments of the dance are not taken, after a rail has failed with a piece.
 func TestRestartThatNoRailTakes(t *testing.T) {
 	for _, kind := range []btl.Tag{tagRestartNotify, tagRestartAck, tagRestartNack} {
