@@ -53,12 +53,25 @@ func findDeadlock(views []view) waitgraph.Deadlock {
 			r.Waits = append(r.Waits, waitOf(views, v, w))
 		}
 	}
+	for i := range views {
+		for _, p := range views[i].Pending {
+			if len(p.By) > 0 {
+				continue
+			}
+			// Something is on its way, or fails before long. It may release a call at either end, also one
+			// that is not known to wait for it.
+			ranks[i].Runs = true
+			if p.Peer >= 0 {
+				ranks[p.Peer].Runs = true
+			}
+		}
+	}
 	return waitgraph.Find(ranks)
 }
 
 func waitOf(views []view, v *view, w observe.Wait) waitgraph.Wait {
-	out := waitgraph.Wait{Need: w.Need}
-	if w.MayGiveUp {
+	out := waitgraph.Wait{Need: w.Need, EndedBy: w.Members}
+	if w.MayGiveUp || w.Need > len(w.Ops) { // it waits for something that is not known
 		out.Need = 0
 	}
 	for _, op := range w.Ops {
@@ -67,7 +80,7 @@ func waitOf(views []view, v *view, w observe.Wait) waitgraph.Wait {
 	}
 	for _, rank := range missingMembers(views, w) {
 		out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
-		if !w.MayGiveUp {
+		if out.Need > 0 {
 			out.Need++
 		}
 	}

@@ -48,6 +48,8 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 	const n = 20 * rdmaPieceBytes
 	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
 	p := w.pmls[0]
+	bound := map[any]bool{}
+	p.eng.OnBound(func(obj any) { bound[obj] = true }, func(obj any) { delete(bound, obj) })
 	out, buf := make([]byte, n), pattern(n, 1)
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
 	s := p.Isend(c[0], buf, 1, 1, Standard, "send")
@@ -69,6 +71,8 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 		w.step(0)
 	}
 	require.Equal(t, request.Complete, d.State())
+	d.Abandon()
+	require.Len(t, bound, 1, "the send: a harness does not keep what is not used again")
 	require.Equal(t, sendPutting, p.sends.get(1<<32).state, "it goes on")
 	_, used := p.User(buf)
 	require.False(t, used)
