@@ -37,7 +37,8 @@
 // which call failed on which communicator with which peer and tag; errors.Is finds the kind.
 // Of several things wrong with the arguments the first counts of: type, communicator,
 // rank, tag, root, counts and lengths. Calls that wait for a rank that is gone end with
-// ErrProcFailed or ErrUnreachable, and so do calls that wait for one that is in Finalize, within a second of its coming there. One case is the launcher's to end: a receive or probe
+// ErrProcFailed or ErrUnreachable, and so do calls that wait for one that is in Finalize, within about
+// a second. One case is the launcher's to end: a receive or probe
 // from AnySource does not notice the death of a rank that this one was never in touch with.
 //
 // # Collectives
