@@ -21,7 +21,7 @@ import (
 // links; below it there are none.
 type cache struct {
 	dir   string // without symbolic links
-	uid   uint32 // of the user
+	user  user   // it is the cache of
 	bound int64  // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
 	named bool   // never use O_TMPFILE
 }
@@ -33,8 +33,8 @@ const (
 
 // openCache returns the cache in dir, and removes what killed starts have left there.
 func openCache(dir string) (cache, error) {
-	c := cache{uid: uint32(os.Geteuid()), bound: cacheBytes}
-	err := checkTrusted(dir, c.uid)
+	c := cache{user: thisUser(), bound: cacheBytes}
+	err := checkTrusted(dir, c.user)
 	if err == nil {
 		c.dir, err = filepath.EvalSymlinks(dir)
 	}
@@ -74,7 +74,7 @@ func checkNoLinks(path string) error {
 
 // isAt reports whether the offered file is at path and may be run there: only root and the user can change it afterwards.
 func (c cache) isAt(o offer, path string) bool {
-	if checkTrusted(path, c.uid) != nil || unix.Access(path, unix.X_OK) != nil {
+	if checkTrusted(path, c.user) != nil || unix.Access(path, unix.X_OK) != nil {
 		return false
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // to open a FIFO blocks otherwise
@@ -144,7 +144,7 @@ func (c cache) place(o offer, p *part) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		if err := errors.Join(checkNoLinks(dir), checkTrusted(dir, c.uid)); err != nil {
+		if err := errors.Join(checkNoLinks(dir), checkTrusted(dir, c.user)); err != nil {
 			return err
 		}
 		if err = p.appear(path); err == nil || c.has(o) {

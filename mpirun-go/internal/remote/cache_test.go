@@ -75,13 +75,16 @@ func TestFileThatIsThere(t *testing.T) {
 func TestFindLeavesFilesThatOthersControl(t *testing.T) {
 	for name, spoil := range map[string]func(c *cache, path string) error{
 		"world-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o777) },
-		"group-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o770) },
-		"world-writable parent":    func(_ *cache, path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) },
-		"world-writable file":      func(_ *cache, path string) error { return os.Chmod(path, 0o702) },
-		"group-writable file":      func(_ *cache, path string) error { return os.Chmod(path, 0o720) },
-		"file of another user":     func(c *cache, path string) (err error) { c.uid, err = disown(path); return err },
+		"group-writable directory": func(c *cache, path string) (err error) {
+			c.user, err = groupShares(filepath.Dir(path), 0o770)
+			return err
+		},
+		"world-writable parent": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) },
+		"world-writable file":   func(_ *cache, path string) error { return os.Chmod(path, 0o702) },
+		"group-writable file":   func(c *cache, path string) (err error) { c.user, err = groupShares(path, 0o720); return err },
+		"file of another user":  func(c *cache, path string) (err error) { c.user, err = disown(path); return err },
 		"directory of another user": func(c *cache, path string) (err error) {
-			c.uid, err = disown(filepath.Dir(path))
+			c.user, err = disown(filepath.Dir(path))
 			return err
 		},
 		"not a regular file": func(_ *cache, path string) error {
@@ -94,11 +97,11 @@ func TestFindLeavesFilesThatOthersControl(t *testing.T) {
 		o := offerOf(filepath.Join(dir, "prog"), "text")
 		require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o700))
 		require.Equal(t, o.path, c.find(o), name)
-		before := c.uid
+		before := c.user
 		require.NoError(t, spoil(&c, o.path), name)
 		assert.Empty(t, c.find(o), name)
 
-		c.uid = before
+		c.user = before
 		path, err := c.receive(o, strings.NewReader("text"))
 		require.NoError(t, err, name)
 		assert.Equal(t, filepath.Join(c.dir, o.hash, "prog"), path)

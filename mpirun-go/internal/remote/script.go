@@ -22,33 +22,37 @@ const (
 	statusNotExecutable = 126
 )
 
-// script finds the program in the user's cache, and executes it with the umask that the script was started with. It runs
-// in any POSIX sh.
+// script finds the program in the user's cache, and executes it with the umask that the script was
+// started with. It runs in any POSIX sh.
 //
-// The script decides where the cache is: it resolves symbolic links, and the daemon uses the directory that it is
-// executed from. Every directory down to the program's has to pass the rule of checkTrusted. The program's file has to
-// belong to the user or root, to have the right size, and not to be writable by others. The daemon checks its hash.
+// The script decides where the cache is: it resolves symbolic links, and the daemon uses the
+// directory that it is executed from. Every directory down to the program's and the program's file
+// have to pass the rule of checkTrusted. The file also has to have the right size. The daemon checks
+// its hash. Only the ls of coreutils is known to show which files have access control lists, so with
+// any other one (busybox) no group may write.
 //
-// The script receives a missing program into a file whose name it removes before the first byte arrives, so an
-// interrupted start leaves nothing. It executes the program from there, which puts itself into the cache (Install).
+// The script receives a missing program into a file whose name it removes before the first byte
+// arrives, so an interrupted start leaves nothing. It executes the program from there, which puts
+// itself into the cache (Install). In some shells (ksh), no command inherits descriptors 8 and 9.
 func (s *Self) script() string {
 	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg, "INSTALL", InstallArg,
 		"PART", partPrefix, "NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
-		`u=$(umask); umask 077; i=$(id -u); c="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; ` +
-			`safe() { p="$1"; while :; do set -- $(ls -ldn "$p"); ` +
+		`u=$(umask); umask 077; i=$(id -u); g=$(id -g); z=0; c="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; ` +
+			`[ "$g" = "$i" ] || g=none; case "$(ls --version 2>&1)" in *coreutils*) ;; *) g=none; z=none;; esac; ` +
+			`ours() { p="$1"; set -- $(ls -ldn "$p"); s="$5"; ` +
 			`case "$3" in 0|"$i") ;; *) w=": $p belongs to another user"; return 1;; esac; ` +
-			`case "$1" in d????-??-*|d????????[tT]*) ;; *) w=": others may write to $p"; return 1;; esac; ` +
-			`[ "$p" = / ] && return; p="${p%/*}"; p="${p:-/}"; done; }; ` +
+			`case "${1%.} $3 $4" in [d-]????-??-*|d????????[tT]*) ;; [d-]???????-?" 0 $z"|[d-]???????-?" $3 $g") ;; ` +
+			`*) w=": others may write to $p"; return 1;; esac; }; ` +
+			`safe() { p="$1"; while ours "$p"; do [ "$p" = / ] && return; p="${p%/*}"; p="${p:-/}"; done; return 1; }; ` +
 			`w=", which is to be a directory of the user"; ` +
 			`mkdir -p "$c" && d=$(cd -P "$c" && pwd -P) && safe "$d" || { echo "cannot use $c$w" >&2; exit NO_CACHE; }; ` +
 			`f="$d/HASH/mpirun-go"; ` +
-			`good() { [ -x "$f" ] && safe "$d/HASH" && set -- $(ls -ldn "$f") && [ "$5" = SIZE ] && ` +
-			`case "$3" in 0|"$i") ;; *) return 1;; esac && case "$1" in -????-??-*) ;; *) return 1;; esac; }; ` +
+			`good() { [ -f "$f" ] && [ -x "$f" ] && safe "$d/HASH" && ours "$f" && [ "$s" = SIZE ]; }; ` +
 			`good && umask "$u" && exec "$f" DAEMON; ` +
 			`printf "\nWANT\n"; ` +
-			`t=$(mktemp "$d/PARTXXXXXX") && exec 8<>"$t" && rm -f "$t" && { head -c SIZE >&8; exec 9</proc/self/fd/8 8>&-; ` +
+			`t=$(mktemp "$d/PARTXXXXXX") && chmod 700 "$t" && exec 8<>"$t" && rm -f "$t" && { head -c SIZE >&8; exec 9</proc/self/fd/8 8>&-; ` +
 			`[ -s /proc/self/fd/9 ] || echo "nothing came on standard input: the agent has to connect it" >&2; ` +
-			`[ $(wc -c <&9) -eq SIZE ]; } && chmod 700 /proc/self/fd/9 && umask "$u" && exec /proc/self/fd/9 INSTALL HASH "$d"; ` +
+			`[ $(wc -c <&9) -eq SIZE ]; } && umask "$u" && exec /proc/self/fd/9 INSTALL HASH "$d"; ` +
 			`echo "cannot put mpirun-go into $d" >&2; exit NO_COPY`)
 }
 

@@ -39,9 +39,14 @@ type scriptRun struct {
 
 func runScript(t *testing.T, home string) *scriptRun {
 	t.Helper()
+	return runScriptIn(t, home, "/bin/sh")
+}
+
+func runScriptIn(t *testing.T, home string, shell ...string) *scriptRun {
+	t.Helper()
 	self, err := NewSelf()
 	require.NoError(t, err)
-	s := &scriptRun{self: self, cmd: exec.Command("/bin/sh", "-c", self.script())}
+	s := &scriptRun{self: self, cmd: exec.Command(shell[0], append(shell[1:], "-c", self.script())...)}
 	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
 	s.cmd.Stderr = os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -107,6 +112,23 @@ func TestScriptLeavesAGoodCopy(t *testing.T) {
 	again.runs(t)
 }
 
+// The script runs in all shells of POSIX that are installed, with a path that has to be quoted.
+func TestScriptInEveryShell(t *testing.T) {
+	for _, shell := range [][]string{
+		{"/bin/sh"}, {"/bin/sh", "-u"}, {"dash"}, {"bash", "--posix"}, {"busybox", "sh"}, {"ksh"}, {"ksh93"}, {"mksh"}, {"yash"},
+	} {
+		if _, err := exec.LookPath(shell[0]); err != nil {
+			continue
+		}
+		home := ownDir(t) + "/a b\n* $(c)"
+		s := runScriptIn(t, home, shell...)
+		s.wants(t)
+		require.NoError(t, s.self.send(s.in))
+		s.runs(t)
+		runScriptIn(t, home, shell...).runs(t)
+	}
+}
+
 // The script does not execute a copy that somebody else controls, even if its content is right.
 func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
 	home := ownDir(t)
@@ -116,8 +138,7 @@ func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
 	s.runs(t)
 	file := s.copyIn(home)
 	spoils := map[string]func() error{
-		"writable by others":    func() error { return os.Chmod(file, 0o702) },
-		"writable by its group": func() error { return os.Chmod(file, 0o720) },
+		"writable by others": func() error { return os.Chmod(file, 0o702) },
 		"a symbolic link": func() error {
 			if err := os.Rename(file, filepath.Join(home, "other")); err != nil {
 				return err
@@ -127,6 +148,7 @@ func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
 	}
 	if os.Geteuid() == 0 {
 		spoils["another user's"] = func() error { return os.Chown(file, 65534, 65534) }
+		spoils["writable by its group"] = func() error { _, err := groupShares(file, 0o720); return err }
 	}
 	for name, spoil := range spoils {
 		require.NoError(t, spoil(), name)

@@ -13,19 +13,26 @@ import (
 // maxLinks bounds the symbolic links that a path leads over, as the kernel does.
 const maxLinks = 40
 
-// writableByOthers are the permissions that let somebody other than the owner write. With an access control list, the
-// group's bits bound what any entry of the list grants.
-const writableByOthers = unix.S_IWGRP | unix.S_IWOTH
+// user is whom the files that may be run belong to.
+type user struct {
+	uid, gid uint32 // gid is the primary group
+}
 
-// checkTrusted returns an error unless root and the user uid alone control what path, a file or a directory, names:
+// thisUser returns the user of this process.
+func thisUser() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
+
+// checkTrusted returns an error unless root and the user u alone control what path, a file or a
+// directory, names:
 //
 //   - Everything on the way, symbolic links included, belongs to root or to the user.
-//   - Nobody else may write to it. A directory may be sticky instead, as /tmp is: others can add entries to it, but
-//     cannot replace those of root and the user.
+//   - Nobody else may write to it. A directory may be sticky instead, as /tmp is: others can add
+//     entries to it, but cannot replace those of root and the user.
 //
-// The check goes from / downwards. Others cannot change a part of the way after it has passed, so the caller
-// can use the path afterwards. Self.script applies the same rule to directories.
-func checkTrusted(path string, uid uint32) error {
+// A group that may write counts as somebody else, unless it is private (othersMayWrite).
+//
+// The check goes from / downwards. Others cannot change a part of the way after it has passed, so
+// the caller can use the path afterwards. Self.script applies the same rule.
+func checkTrusted(path string, u user) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%s is not an absolute path", path)
 	}
@@ -42,10 +49,10 @@ func checkTrusted(path string, uid uint32) error {
 		if err := unix.Lstat(next, &stat); err != nil {
 			return &fs.PathError{Op: "lstat", Path: next, Err: err}
 		}
-		if stat.Uid != 0 && stat.Uid != uid {
+		if stat.Uid != 0 && stat.Uid != u.uid {
 			return fmt.Errorf("%s belongs to another user", next)
 		}
-		kind, openToAll := stat.Mode&unix.S_IFMT, stat.Mode&writableByOthers != 0
+		kind := stat.Mode & unix.S_IFMT
 		switch {
 		case kind == unix.S_IFLNK:
 			target, err := os.Readlink(next)
@@ -59,11 +66,36 @@ func checkTrusted(path string, uid uint32) error {
 				at = "/"
 			}
 			names = append(strings.Split(target, "/"), names...)
-		case openToAll && (kind != unix.S_IFDIR || stat.Mode&unix.S_ISVTX == 0):
+		case (kind != unix.S_IFDIR || stat.Mode&unix.S_ISVTX == 0) && u.othersMayWrite(next, &stat):
 			return fmt.Errorf("others may write to %s", next)
 		default:
 			at = next
 		}
 	}
 	return nil
+}
+
+// othersMayWrite reports whether the permissions of path let somebody other than root and the user
+// write. The group is nobody else if it is the user's private one, whose number is that of the user,
+// or, for what belongs to root, root's own. With an access control list, the group's bits bound what
+// any entry of the list grants, so they say nothing about the group.
+func (u user) othersMayWrite(path string, stat *unix.Stat_t) bool {
+	switch {
+	case stat.Mode&unix.S_IWOTH != 0:
+		return true
+	case stat.Mode&unix.S_IWGRP == 0:
+		return false
+	}
+	private := stat.Gid == u.gid && u.gid == u.uid || stat.Gid == 0 && stat.Uid == 0
+	return !private || hasACL(path)
+}
+
+// hasACL reports whether path, which is no symbolic link, has an access control list, or may have.
+func hasACL(path string) bool {
+	for _, name := range [...]string{"system.posix_acl_access", "system.posix_acl_default"} {
+		if _, err := unix.Lgetxattr(path, name, nil); err != unix.ENODATA && err != unix.EOPNOTSUPP {
+			return true
+		}
+	}
+	return false
 }

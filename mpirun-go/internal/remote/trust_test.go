@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,13 +14,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disown makes path belong to another user, and returns the user id to check it as. Only root can give files away, so
-// anybody else checks as a different user.
-func disown(path string) (uid uint32, err error) {
+// disown makes path belong to another user, and returns the user to check it as. Only root can give
+// files away, so anybody else checks as a different user.
+func disown(path string) (user, error) {
 	if os.Geteuid() == 0 {
-		return 0, os.Lchown(path, 65534, 65534)
+		return thisUser(), os.Lchown(path, 65534, 65534)
 	}
-	return uint32(os.Geteuid()) + 1, nil
+	return user{uint32(os.Geteuid()) + 1, uint32(os.Getegid())}, nil
+}
+
+// groupShares sets the mode of path and makes its group none that is private to the user to check it
+// as, whom it returns.
+func groupShares(path string, mode os.FileMode) (user, error) {
+	u := thisUser()
+	if u.uid == 0 {
+		if err := os.Lchown(path, -1, 65534); err != nil {
+			return u, err
+		}
+	} else {
+		u.gid++
+	}
+	return u, os.Chmod(path, mode)
+}
+
+// grant gives another user the right to write to path, by an access control list that leaves the
+// owner, the group and the mode 0770. It returns false if the file system has no such lists.
+func grant(t *testing.T, path string) bool {
+	t.Helper()
+	require.NoError(t, os.Chmod(path, 0o770))
+	const all = 7
+	list := binary.LittleEndian.AppendUint32(nil, 2) // version
+	for _, e := range []struct {
+		tag, permissions uint16
+		id               uint32
+	}{{0x01, all, ^uint32(0)}, {0x02, all, 65534}, {0x04, all, ^uint32(0)}, {0x10, all, ^uint32(0)}, {0x20, 0, ^uint32(0)}} {
+		list = binary.LittleEndian.AppendUint16(list, e.tag)
+		list = binary.LittleEndian.AppendUint16(list, e.permissions)
+		list = binary.LittleEndian.AppendUint32(list, e.id)
+	}
+	err := unix.Setxattr(path, "system.posix_acl_access", list, 0)
+	if err == unix.EOPNOTSUPP {
+		return false
+	}
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o770), info.Mode().Perm())
+	return true
+}
+
+// runScriptAs runs the script with an id(1) that prints the numbers of u, and without input.
+func runScriptAs(t *testing.T, u user, home, path string) (said string, status int) {
+	t.Helper()
+	fake := ownDir(t)
+	id := fmt.Sprintf("#!/bin/sh\ncase $1 in -u) echo %d;; -g) echo %d;; esac\n", u.uid, u.gid)
+	require.NoError(t, os.WriteFile(fake+"/id", []byte(id), 0o700))
+	cmd := exec.Command("/bin/sh", "-c", (&Self{hash: strings.Repeat("a0", 32), size: 100}).script())
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "PATH="+fake+":"+path)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // The script and checkTrusted decide alike whether a directory can be the cache.
@@ -28,71 +82,123 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		require.NoError(t, os.MkdirAll(path, 0o700))
 		require.NoError(t, os.Chmod(path, mode))
 	}
-	me := uint32(os.Geteuid())
-	for name, c := range map[string]struct {
-		arrange func(home, elsewhere string) (uid uint32)
-		why     string // "": it can
-	}{
-		"a new one":              {func(string, string) uint32 { return me }, ""},
-		"one for others to read": {func(home, _ string) uint32 { mkdir(0o755, home+"/mpigo"); return me }, ""},
-		"one for others to write": {
-			func(home, _ string) uint32 { mkdir(0o777, home+"/mpigo"); return me }, "others may write to HOME/mpigo"},
-		"one for its group to write": {
-			func(home, _ string) uint32 { mkdir(0o770, home+"/mpigo"); return me }, "others may write to HOME/mpigo"},
-		"a parent for others to write":                   {func(home, _ string) uint32 { mkdir(0o777, home); return me }, "others may write to HOME"},
-		"a sticky parent":                                {func(home, _ string) uint32 { mkdir(0o777|os.ModeSticky, home); return me }, ""},
-		"a sticky parent that is not searched by others": {func(home, _ string) uint32 { mkdir(0o776|os.ModeSticky, home); return me }, ""},
-		"another user's": {func(home, _ string) uint32 {
+	me := thisUser()
+	// arrangeGroup makes the cache writable for its group, and has it checked as that user.
+	arrangeGroup := func(mode os.FileMode, owner, group int, u user) func(home, _ string) user {
+		return func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
-			uid, err := disown(home + "/mpigo")
+			require.NoError(t, os.Chown(home+"/mpigo", owner, group))
+			require.NoError(t, os.Chmod(home+"/mpigo", mode))
+			return u
+		}
+	}
+	type testCase struct {
+		arrange func(home, elsewhere string) user
+		why     string // "": it can
+	}
+	cases := map[string]testCase{
+		"a new one":              {func(string, string) user { return me }, ""},
+		"one for others to read": {func(home, _ string) user { mkdir(0o755, home+"/mpigo"); return me }, ""},
+		"one for others to write": {
+			func(home, _ string) user { mkdir(0o777, home+"/mpigo"); return me }, "others may write to HOME/mpigo"},
+		"one for its group to write": {
+			func(home, _ string) user {
+				mkdir(0o700, home+"/mpigo")
+				u, err := groupShares(home+"/mpigo", 0o770)
+				require.NoError(t, err)
+				return u
+			}, "others may write to HOME/mpigo"},
+		"a parent for others to write":                   {func(home, _ string) user { mkdir(0o777, home); return me }, "others may write to HOME"},
+		"a sticky parent":                                {func(home, _ string) user { mkdir(0o777|os.ModeSticky, home); return me }, ""},
+		"a sticky parent that is not searched by others": {func(home, _ string) user { mkdir(0o776|os.ModeSticky, home); return me }, ""},
+		"another user's": {func(home, _ string) user {
+			mkdir(0o700, home+"/mpigo")
+			u, err := disown(home + "/mpigo")
 			require.NoError(t, err)
-			return uid
+			return u
 		}, "HOME/mpigo belongs to another user"},
-		"a symbolic link": {func(home, elsewhere string) uint32 {
+		"a symbolic link": {func(home, elsewhere string) user {
 			require.NoError(t, os.Symlink(elsewhere, home+"/mpigo"))
 			return me
 		}, ""},
-		"a symbolic link to what others may write": {func(home, elsewhere string) uint32 {
+		"a symbolic link to what others may write": {func(home, elsewhere string) user {
 			mkdir(0o777, elsewhere+"/open")
 			require.NoError(t, os.Symlink(elsewhere+"/open", home+"/mpigo"))
 			return me
 		}, "others may write to ELSEWHERE/open"},
-		"a symbolic link to what another can replace": {func(home, elsewhere string) uint32 {
+		"a symbolic link to what another can replace": {func(home, elsewhere string) user {
 			mkdir(0o777, elsewhere)
 			mkdir(0o700, elsewhere+"/shut")
 			require.NoError(t, os.Symlink(elsewhere+"/shut", home+"/mpigo"))
 			return me
 		}, "others may write to ELSEWHERE"},
-	} {
+	}
+	version, _ := exec.Command("ls", "--version").Output()
+	if me.uid == 0 && strings.Contains(string(version), "coreutils") { // else the script trusts no group
+		const other = "others may write to HOME/mpigo"
+		for name, c := range map[string]testCase{
+			"one for root's group to write":                   {arrangeGroup(0o770, 0, 0, me), ""},
+			"one for the user's private group to write":       {arrangeGroup(0o775, 1000, 1000, user{1000, 1000}), ""},
+			"one of root's for the private group to write":    {arrangeGroup(0o770, 0, 1000, user{1000, 1000}), ""},
+			"one of the user's for root's group to write":     {arrangeGroup(0o770, 1000, 0, user{1000, 1000}), other},
+			"one for another user's private group to write":   {arrangeGroup(0o770, 1000, 1001, user{1000, 1000}), other},
+			"one for a primary group that is not private":     {arrangeGroup(0o770, 1000, 100, user{1000, 100}), other},
+			"one for a group with the number of the user":     {arrangeGroup(0o770, 1000, 1000, user{1000, 100}), other},
+			"one for the private group and others to write":   {arrangeGroup(0o777, 1000, 1000, user{1000, 1000}), other},
+			"a set-group-id one for the private group":        {arrangeGroup(0o770|os.ModeSetgid, 1000, 1000, user{1000, 1000}), ""},
+			"a sticky one for a group that is not the user's": {arrangeGroup(0o770|os.ModeSticky, 1000, 100, user{1000, 1000}), ""},
+		} {
+			cases[name] = c
+		}
+	}
+	if me.gid == me.uid && grant(t, ownDir(t)) {
+		cases["one that a list lets another user write"] = testCase{func(home, _ string) user {
+			mkdir(0o700, home+"/mpigo")
+			grant(t, home+"/mpigo")
+			return me
+		}, "others may write to HOME/mpigo"}
+	}
+	for name, c := range cases {
 		home, elsewhere := ownDir(t), ownDir(t)
-		uid := c.arrange(home, elsewhere)
+		u := c.arrange(home, elsewhere)
 		why := strings.NewReplacer("HOME", home, "ELSEWHERE", elsewhere).Replace(c.why)
-
-		fake := ownDir(t) // has an id(1) that prints the user to check as
-		require.NoError(t, os.WriteFile(fake+"/id", fmt.Appendf(nil, "#!/bin/sh\necho %d\n", uid), 0o700))
-		cmd := exec.Command("/bin/sh", "-c", (&Self{hash: strings.Repeat("a0", 32), size: 100}).script())
-		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "PATH="+fake+":"+os.Getenv("PATH"))
-		said, err := cmd.CombinedOutput()
-		require.Error(t, err, name)
-		checked := checkTrusted(home+"/mpigo", uid)
+		said, status := runScriptAs(t, u, home, os.Getenv("PATH"))
+		checked := checkTrusted(home+"/mpigo", u)
 		if why == "" {
-			assert.Equal(t, statusNoCopy, cmd.ProcessState.ExitCode(), "%s: %s", name, said) // it goes on, and nothing is sent
+			assert.Equal(t, statusNoCopy, status, "%s: %s", name, said) // it goes on, and nothing is sent
 			assert.NoError(t, checked, name)
 			continue
 		}
-		assert.Equal(t, statusNoCache, cmd.ProcessState.ExitCode(), "%s: %s", name, said)
-		if uid == me {
-			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", string(said), name)
+		assert.Equal(t, statusNoCache, status, "%s: %s", name, said)
+		if u.uid == me.uid || !strings.Contains(why, "belongs") {
+			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", said, name)
 			assert.EqualError(t, checked, why, name)
 		} else { // it looks from the other end, at what is all another user's
-			assert.Contains(t, string(said), "belongs to another user", name)
+			assert.Contains(t, said, "belongs to another user", name)
 			assert.ErrorContains(t, checked, "belongs to another user", name)
 		}
 	}
 }
 
+// An ls that does not show access control lists says nothing about what a private group may write.
+func TestScriptTrustsNoGroupWithoutALsThatShowsLists(t *testing.T) {
+	fake := ownDir(t)
+	ls, err := exec.LookPath("ls")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(fake+"/ls", []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 1; exec "+ls+" \"$@\"\n"), 0o700))
+	home := ownDir(t)
+	require.NoError(t, os.Mkdir(home+"/mpigo", 0o700))
+	u := thisUser()
+	_, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
+	require.Equal(t, statusNoCopy, status)
+	require.NoError(t, os.Chmod(home+"/mpigo", 0o770))
+	said, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
+	require.Equal(t, statusNoCache, status)
+	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", said)
+}
+
 func TestCheckTrusted(t *testing.T) {
-	me := uint32(os.Geteuid())
+	me := thisUser()
 	dir := ownDir(t)
 	require.NoError(t, os.Mkdir(dir+"/sub", 0o700))
 	require.NoError(t, os.WriteFile(dir+"/sub/file", nil, 0o755))
@@ -115,7 +221,7 @@ func TestCheckTrusted(t *testing.T) {
 	assert.EqualError(t, checkTrusted(dir+"/open/link", me), "others may write to "+dir+"/open")
 	require.NoError(t, os.Chmod(dir+"/open", 0o777|os.ModeSticky))
 	require.NoError(t, checkTrusted(dir+"/open/link", me))
-	uid, err := disown(dir + "/open/link")
+	u, err := disown(dir + "/open/link")
 	require.NoError(t, err)
-	assert.ErrorContains(t, checkTrusted(dir+"/open/link", uid), "belongs to another user")
+	assert.ErrorContains(t, checkTrusted(dir+"/open/link", u), "belongs to another user")
 }
