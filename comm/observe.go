@@ -124,9 +124,9 @@ func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
 		}
 	}
 	wait.Need = len(wait.Ops)
+	wait.Members = s.group
 	if run.needsAll() && s.job.pml.Spoiled(s.coll) == nil { // else it ends without them
 		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.tag, In: true}
-		wait.Members = s.group
 	}
 }
 

@@ -58,8 +58,8 @@ func findDeadlock(views []view) waitgraph.Deadlock {
 			if len(p.By) > 0 {
 				continue
 			}
-			// Something is on its way, or fails before long. It may release a call at either end, also one
-			// that is not known to wait for it.
+			// Something is on its way, or fails before long. It may release a call at either end, also
+			// one that is not known to wait for it: a WaitAll ends when one of its requests fails.
 			ranks[i].Runs = true
 			if p.Peer >= 0 {
 				ranks[p.Peer].Runs = true

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/mpitest"
 	"github.com/mpigo/mpigo/request"
@@ -157,6 +158,25 @@ func TestDeadlockInReportOfHang(t *testing.T) {
 				recv(0),
 			},
 		},
+		"a member may give the barrier up": { // at which it ends at the others too
+			ranks: []func(testing.TB, *comm.Comm) error{
+				barrier,
+				func(_ testing.TB, w *comm.Comm) error {
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					return w.WithContext(ctx).Barrier()
+				},
+				recv(0),
+			},
+			want: []string{"        not called yet by rank 2\n"},
+		},
+		"a member of the broadcast runs": { // and may free the communicator, at which the others' calls end
+			ranks: []func(testing.TB, *comm.Comm) error{
+				recv(1),
+				func(_ testing.TB, w *comm.Comm) error { return comm.Bcast(w, []int{1}, 0) },
+				runs,
+			},
+		},
 		"one is not in the barrier": {
 			ranks:    []func(testing.TB, *comm.Comm) error{barrier, barrier, recv(0), barrier},
 			deadlock: "ranks 0, 1, 2, 3", cycle: "rank 0 waits for rank 2, which waits for rank 0",
@@ -199,4 +219,24 @@ func TestDeadlockInReportOfHang(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A receive from a rank that no rail leads to ends with an error if none comes back, and so does the
+// WaitAll that waits for it: it is no deadlock that another receive of the WaitAll will never complete.
+func TestReportNamesNoRankWhoseRailsAreDown(t *testing.T) {
+	var fabric *loop.Fabric
+	f, log := run(t, 3, func(t testing.TB, w *comm.Comm) {
+		require.NoError(t, w.Barrier())
+		if w.Rank() != 0 {
+			_, err := comm.Recv(w, make([]byte, 8), 0, 1)
+			require.Error(t, err)
+			return
+		}
+		require.NoError(t, fabric.FailLane(0, 2, 0, loop.Cut{}))
+		require.Error(t, request.WaitAll(irecv(t, w, 1, 1), irecv(t, w, 2, 1)))
+	}, mpitest.HangAfter(soon), comm.OnFabric(func(f *loop.Fabric) { fabric = f }),
+		comm.WithSetting("pml.grace", "1h"), comm.WithSetting("pml.notices", "false"))
+	assert.True(t, f.failed)
+	assert.Contains(t, log, "hang: ")
+	assert.NotContains(t, log, "a deadlock")
 }

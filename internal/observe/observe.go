@@ -58,10 +58,12 @@ type Wait struct {
 	Need int
 	// MayGiveUp says that it may end without that, since it has a context that may.
 	MayGiveUp bool
-	// Collective, if not nil, is one that no rank leaves before all of Members, which are ranks in
-	// the job, have called it.
+	// Members, if it waits in a collective, are the ranks in the job of its communicator. Each of
+	// them may end it with an error, by giving the collective up.
+	Members []int
+	// Collective, if not nil, is that one, and no rank leaves it before all of Members have called
+	// it.
 	Collective *Collective
-	Members    []int
 }
 
 // Collective is a place in the sequence of collectives of a communicator.

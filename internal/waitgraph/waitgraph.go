@@ -29,6 +29,9 @@ type Wait struct {
 	// number in between. More than there are will never do.
 	Need int
 	Ops  []Op
+	// EndedBy are ranks any of which may, by a call, end this one with an error, whatever becomes of
+	// Ops. They are no part of a cycle: no rank waits for an error.
+	EndedBy []int
 }
 
 // Op is an operation that is waited for.
@@ -73,8 +76,9 @@ func release(ranks []Rank) []bool {
 		done bool
 	}
 	free := make([]bool, len(ranks))
-	by := make([][]*op, len(ranks)) // what a rank, once it is free, lets complete
-	var list []int                  // free ranks that are still to be looked at
+	by := make([][]*op, len(ranks))      // what a rank, once it is free, lets complete
+	endedBy := make([][]int, len(ranks)) // the ranks that have a call that it may end
+	var list []int                       // free ranks that are still to be looked at
 	set := func(rank int) {
 		if !free[rank] && !ranks[rank].Ended {
 			free[rank] = true
@@ -97,7 +101,12 @@ func release(ranks []Rank) []bool {
 					by[r] = append(by[r], x)
 				}
 			}
-			if wait.need <= 0 {
+			for _, r := range w.EndedBy {
+				if inside(ranks, r) {
+					endedBy[r] = append(endedBy[r], i)
+				}
+			}
+			if wait.need <= 0 || slices.ContainsFunc(w.EndedBy, func(r int) bool { return !inside(ranks, r) }) {
 				set(i)
 			}
 		}
@@ -105,6 +114,9 @@ func release(ranks []Rank) []bool {
 	for len(list) > 0 {
 		rank := list[len(list)-1]
 		list = list[:len(list)-1]
+		for _, r := range endedBy[rank] {
+			set(r)
+		}
 		for _, x := range by[rank] {
 			if x.done {
 				continue

@@ -68,6 +68,16 @@ func TestFind(t *testing.T) {
 		"what goes on by itself": {
 			[]Rank{{Waits: []Wait{{Need: 1, Ops: []Op{{By: []int{1}, Itself: true}}}}}, on(0)}, Deadlock{},
 		},
+		"one that another may end": {
+			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{0, 1, 2}}}}, on(0), runs}, Deadlock{},
+		},
+		"one that only those may end who wait for it": {
+			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{0, 1, 2}}}}, on(0), ended},
+			Deadlock{[]int{0, 1}, []int{0, 1}},
+		},
+		"one that an unknown rank may end": {
+			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{7}}}}, on(0)}, Deadlock{},
+		},
 		"need of none":           {[]Rank{several(0, 1), on(0)}, Deadlock{}},
 		"a rank that is unknown": {[]Rank{on(1), on(7)}, Deadlock{}},
 	} {
@@ -90,7 +100,7 @@ func naive(ranks []Rank) []int {
 					done++
 				}
 			}
-			if done >= w.Need {
+			if done >= w.Need || slices.ContainsFunc(w.EndedBy, func(by int) bool { return free[by] }) {
 				return true
 			}
 		}
@@ -148,6 +158,9 @@ func TestFindAgainstNaiveModel(t *testing.T) {
 					w.Ops = append(w.Ops, Op{By: some(), Itself: rng.IntN(20) == 0})
 				}
 				w.Need = 1 + rng.IntN(len(w.Ops))
+				if rng.IntN(8) == 0 {
+					w.EndedBy = some()
+				}
 				r.Waits = append(r.Waits, w)
 			}
 		}
