@@ -22,6 +22,7 @@ import (
 type cache struct {
 	dir   string // without symbolic links
 	user  user   // it is the cache of
+	host  string // boot id
 	bound int64  // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
 	named bool   // never use O_TMPFILE
 }
@@ -33,7 +34,7 @@ const (
 
 // openCache returns the cache in dir, and removes what killed starts have left there.
 func openCache(dir string) (cache, error) {
-	c := cache{user: thisUser(), bound: cacheBytes}
+	c := cache{user: thisUser(), host: bootID(), bound: cacheBytes}
 	err := checkTrusted(dir, c.user)
 	if err == nil {
 		c.dir, err = filepath.EvalSymlinks(dir)

@@ -7,13 +7,18 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A part is a file of the cache that is being written. It has no name (O_TMPFILE), so the kernel removes it however its
-// writer ends. On a file system without such files (NFS) it has a name, and its writer holds a lock on it. The kernel
-// drops the lock when the writer ends, and the next start removes the file.
+// A part is a file of the cache that is being written. It has no name (O_TMPFILE), so the kernel
+// removes it however its writer ends. On a file system without such files (NFS) it has a name, and
+// its writer holds a lock on it. The kernel drops the lock when the writer ends, and the next start
+// on the host removes the file.
+//
+// Hosts may share the file system and not see each other's locks (NFS with nolock). So the name of a
+// part has the boot id of its host, and a start removes those of other hosts only when they are old.
 type part struct {
 	file *os.File
 	name string // "": it has none
@@ -21,6 +26,16 @@ type part struct {
 
 // partPrefix begins the names of parts, in the cache's own directory.
 const partPrefix = ".coming-"
+
+// bootID returns the kernel's random number of this boot, which containers of one host share; "" if
+// it is not known.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
 
 // partTries bounds the attempts to lock a new part before another start takes it for a stale one.
 const partTries = 10
@@ -32,7 +47,7 @@ func (c cache) newPart() (*part, error) {
 		}
 	}
 	for range partTries {
-		file, err := os.CreateTemp(c.dir, partPrefix+"*")
+		file, err := os.CreateTemp(c.dir, partPrefix+c.host+"-*")
 		if err != nil {
 			return nil, err
 		}
@@ -88,6 +103,7 @@ const (
 )
 
 // removeStale removes the parts of writers that were killed. A live writer holds a lock on its part.
+// The parts of the script have no host in their names, since they lose them at once.
 func (c cache) removeStale() {
 	dir, err := os.Open(c.dir)
 	if err != nil {
@@ -107,7 +123,8 @@ func (c cache) removeStale() {
 			continue
 		}
 		file := os.NewFile(uintptr(fd), path)
-		if lockFile(file) == nil {
+		foreign := strings.Contains(name[len(partPrefix):], "-") && !strings.HasPrefix(name, partPrefix+c.host+"-")
+		if info, err := file.Stat(); err == nil && !(foreign && time.Since(info.ModTime()) < unusedFor) && lockFile(file) == nil {
 			_ = os.Remove(path)
 		}
 		_ = file.Close()

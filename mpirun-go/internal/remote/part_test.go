@@ -95,6 +95,28 @@ func TestStartRemovesPartsOfTheDeadOnly(t *testing.T) {
 	assert.Zero(t, partsIn(t, dir))
 }
 
+// A start cannot rely on the locks of other hosts, so it removes their parts only when they are old.
+func TestStartLeavesFreshPartsOfOtherHosts(t *testing.T) {
+	c := testCache(t)
+	require.NotEmpty(t, c.host)
+	other := c
+	other.host, other.named = "11111111-2222-3333-4444-555555555555", true
+	p, err := other.newPart()
+	require.NoError(t, err)
+	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN)) // as this host sees it
+	defer p.drop()
+	open := func() {
+		_, err := openCache(c.dir)
+		require.NoError(t, err)
+	}
+	open()
+	assert.True(t, p.isThere(), "it may be being written")
+	old := time.Now().Add(-2 * unusedFor)
+	require.NoError(t, os.Chtimes(p.name, old, old))
+	open()
+	assert.False(t, p.isThere())
+}
+
 // A start neither removes nor waits for files that are no parts, and looks at a bounded number of parts.
 func TestRemoveStaleIsBounded(t *testing.T) {
 	c := testCache(t)
