@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When the launcher or a host's daemon is killed, the kernel has sent SIGKILL to its ranks before its end can be seen. In this test, the
-// guard cannot help, all processors are busy, and one rank is stopped.
+// When the launcher or a host's daemon is killed, the kernel has sent SIGKILL to its ranks before
+// its end can be seen. In this test, the guard cannot help, all processors are busy, and one rank
+// is stopped.
 func TestKernelEndsRanksOfKilledParent(t *testing.T) {
 	for name, flags := range map[string][]string{"launcher": nil, "daemon": {"--launcher", "local", "-H", "n1"}} {
 		for _, guardGets := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
@@ -118,7 +119,8 @@ func hasEnded(pid int) bool {
 	return err != nil || len(threads) == 0 || len(threads) == 1 && state(pid) == "Z"
 }
 
-// isKilled is whether a process has ended, or has SIGKILL, after which it executes no more of its program.
+// isKilled is whether a process has ended, or has SIGKILL, after which it executes no more of its
+// program.
 func isKilled(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil || state(pid) == "Z" {

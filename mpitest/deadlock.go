@@ -25,8 +25,8 @@ func (v *view) progress() uint64 {
 	return v.Progress
 }
 
-// isBusy reports whether some goroutine of a rank may do something of its own. None may only if each
-// is in one of the calls that are known to wait.
+// isBusy reports whether some goroutine of a rank may do something of its own. None may only if
+// each is in one of the calls that are known to wait.
 func isBusy(stacks []stack, rank, waits int) bool {
 	waiting := 0
 	for _, s := range stacks {
@@ -58,8 +58,9 @@ func findDeadlock(views []view) waitgraph.Deadlock {
 			if len(p.By) > 0 {
 				continue
 			}
-			// Something is on its way, or fails before long. It may release a call at either end, also
-			// one that is not known to wait for it: a WaitAll ends when one of its requests fails.
+			// Something is on its way, or fails before long. It may release a call at either end,
+			// also one that is not known to wait for it: a WaitAll ends when one of its requests
+			// fails.
 			ranks[i].Runs = true
 			if p.Peer >= 0 {
 				ranks[p.Peer].Runs = true

@@ -221,8 +221,9 @@ func TestDeadlockInReportOfHang(t *testing.T) {
 	}
 }
 
-// A receive from a rank that no rail leads to ends with an error if none comes back, and so does the
-// WaitAll that waits for it: it is no deadlock that another receive of the WaitAll will never complete.
+// A receive from a rank that no rail leads to ends with an error if none comes back, and so does
+// the WaitAll that waits for it: it is no deadlock that another receive of the WaitAll will never
+// complete.
 func TestReportNamesNoRankWhoseRailsAreDown(t *testing.T) {
 	var fabric *loop.Fabric
 	f, log := run(t, 3, func(t testing.TB, w *comm.Comm) {

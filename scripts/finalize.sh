@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Correct programs whose rank 0 calls Finalize later than the others end well, although the others have told by then that they are finalized:
-#   - 128 ranks over TCP on one machine, rank 0 1.02 s late, RUNS times; they connect for the barrier before that, and no more;
-#   - a master and two workers on three hosts, with a firewall between the workers, the master 1.5 s late;
+# Correct programs whose rank 0 calls Finalize later than the others end well, although the others
+# have told by then that they are finalized:
+#   - 128 ranks over TCP on one machine, rank 0 1.02 s late, RUNS times; they connect for the barrier
+#     before that, and no more;
+#   - a master and two workers on three hosts, with a firewall between the workers, the master 1.5 s
+#     late;
 #   - 80 ranks over TCP that may have 64 files open, rank 0 1.02 s late.
-# Each job has to end with status 0 and without a word. The hosts are network namespaces of this machine (netns.sh).
-# Usage: finalize.sh [RUNS]   5 by default. Needs root, openssh-server, iproute2 and nftables. Takes about half a minute.
+# Each job has to end with status 0 and without a word. The hosts are network namespaces of this
+# machine (netns.sh).
+# Usage: finalize.sh [RUNS]   5 by default. Needs root, openssh-server, iproute2 and nftables. Takes
+# about half a minute.
 set -euo pipefail
 case "${1:-5}" in
-    -h | --help) sed -n '2,7s/^# //p' "$0"; exit ;;
+    -h | --help) sed -n '2,12s/^# //p' "$0"; exit ;;
     0* | *[!0-9]*) echo "usage: finalize.sh [RUNS]" >&2; exit 2 ;;
 esac
 . "$(dirname "$(readlink -f "$0")")/netns.sh"

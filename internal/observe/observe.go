@@ -53,7 +53,8 @@ type Snapshot struct {
 
 // Wait is a call that waits.
 type Wait struct {
-	// Ops are what it waits for, as indices into Pending. Need is how many of them have to complete.
+	// Ops are what it waits for, as indices into Pending. Need is how many of them have to
+	// complete.
 	Ops  []int
 	Need int
 	// MayGiveUp says that it may end without that, since it has a context that may.

@@ -29,8 +29,8 @@ type Wait struct {
 	// number in between. More than there are will never do.
 	Need int
 	Ops  []Op
-	// EndedBy are ranks any of which may, by a call, end this one with an error, whatever becomes of
-	// Ops. They are no part of a cycle: no rank waits for an error.
+	// EndedBy are ranks any of which may, by a call, end this one with an error, whatever becomes
+	// of Ops. They are no part of a cycle: no rank waits for an error.
 	EndedBy []int
 }
 

@@ -1,4 +1,5 @@
-// Finalize is a correct program whose rank 0 is late: the others call Finalize, and rank 0 does some time after them.
+// Finalize is a correct program whose rank 0 is late: the others call Finalize, and rank 0 does
+// some time after them.
 package main
 
 import (

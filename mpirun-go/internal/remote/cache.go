@@ -16,20 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cache is the user's directory of programs that came over a channel: in it a directory for each, called by its SHA-256,
-// and in that the file with its own name. Nobody but root and the user can change what is in it (checkTrusted). Dir may be reached over symbolic
-// links; below it there are none.
+// cache is the user's directory of programs that came over a channel: in it a directory for each,
+// called by its SHA-256, and in that the file with its own name. Nobody but root and the user can
+// change what is in it (checkTrusted). Dir may be reached over symbolic links; below it there are
+// none.
 type cache struct {
 	dir   string // without symbolic links
 	user  user   // it is the cache of
 	host  string // boot id
-	bound int64  // bytes of all files, beyond which the ones that were not used for longest are removed, and not for unusedFor
+	bound int64  // bytes of all files, beyond which evict removes some
 	named bool   // never use O_TMPFILE
 }
 
 const (
-	cacheBytes = 1 << 30   // bounds the cache on each host
-	unusedFor  = time.Hour // what was used since is kept beyond that: a job that is being started may be about to execute it
+	cacheBytes = 1 << 30 // bounds the cache on each host
+	// unusedFor is how long files are kept whatever the bound: a job that is being started may be
+	// about to execute them.
+	unusedFor = time.Hour
 )
 
 // openCache returns the cache in dir, and removes what killed starts have left there.
@@ -73,12 +76,14 @@ func checkNoLinks(path string) error {
 	return err
 }
 
-// isAt reports whether the offered file is at path and may be run there: only root and the user can change it afterwards.
+// isAt reports whether the offered file is at path and may be run there: only root and the user can
+// change it afterwards.
 func (c cache) isAt(o offer, path string) bool {
 	if checkTrusted(path, c.user) != nil || unix.Access(path, unix.X_OK) != nil {
 		return false
 	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // to open a FIFO blocks otherwise
+	// To open a FIFO blocks without O_NONBLOCK.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
@@ -132,11 +137,12 @@ func (c cache) receive(o offer, from io.Reader) (string, error) {
 	return c.path(o), nil
 }
 
-// placeTries bounds the attempts to place a file that other starts place or remove at the same time.
+// placeTries bounds the attempts to place a file that other starts place or remove at the same
+// time.
 const placeTries = 10
 
-// place gives a complete part its name in the cache. It keeps a good file that is already there: hosts that share the
-// home may be running it.
+// place gives a complete part its name in the cache. It keeps a good file that is already there:
+// hosts that share the home may be running it.
 func (c cache) place(o offer, p *part) error {
 	var err error
 	path := c.path(o)

@@ -71,7 +71,8 @@ func TestFileThatIsThere(t *testing.T) {
 	assert.Equal(t, o.path, c.find(o))
 }
 
-// A file with the right content is not run where somebody else could change it afterwards. It is sent instead.
+// A file with the right content is not run where somebody else could change it afterwards. It is
+// sent instead.
 func TestFindLeavesFilesThatOthersControl(t *testing.T) {
 	for name, spoil := range map[string]func(c *cache, path string) error{
 		"world-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o777) },

@@ -150,8 +150,8 @@ func takeChannel() (in, out *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "from the launcher"), os.NewFile(uintptr(fds[1]), "to the launcher"), nil
 }
 
-// ownCache returns the cache that this program runs from; the script has decided where that is. It removes a damaged
-// copy of this program, so that the next start sends a new one.
+// ownCache returns the cache that this program runs from; the script has decided where that is. It
+// removes a damaged copy of this program, so that the next start sends a new one.
 func ownCache() (cache, error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 // its writer holds a lock on it. The kernel drops the lock when the writer ends, and the next start
 // on the host removes the file.
 //
-// Hosts may share the file system and not see each other's locks (NFS with nolock). So the name of a
-// part has the boot id of its host, and a start removes those of other hosts only when they are old.
+// Hosts may share the file system and not see each other's locks (NFS with nolock). So the name of
+// a part has the boot id of its host, and a start removes those of other hosts only when they are
+// old.
 type part struct {
 	file *os.File
 	name string // "": it has none
@@ -102,8 +103,8 @@ const (
 	maxStale      = 100    // parts
 )
 
-// removeStale removes the parts of writers that were killed. A live writer holds a lock on its part.
-// The parts of the script have no host in their names, since they lose them at once.
+// removeStale removes the parts of writers that were killed. A live writer holds a lock on its
+// part. The parts of the script have no host in their names, since they lose them at once.
 func (c cache) removeStale() {
 	dir, err := os.Open(c.dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiverArg makes this binary a process that receives a file into the cache in the directory that follows. With "named:"
-// before the directory, it does not use O_TMPFILE.
+// receiverArg makes this binary a process that receives a file into the cache in the directory that
+// follows. With "named:" before the directory, it does not use O_TMPFILE.
 const receiverArg = "--test-receiver"
 
 const endlessSize = 1 << 40
@@ -95,7 +95,8 @@ func TestStartRemovesPartsOfTheDeadOnly(t *testing.T) {
 	assert.Zero(t, partsIn(t, dir))
 }
 
-// A start cannot rely on the locks of other hosts, so it removes their parts only when they are old.
+// A start cannot rely on the locks of other hosts, so it removes their parts only when they are
+// old.
 func TestStartLeavesFreshPartsOfOtherHosts(t *testing.T) {
 	c := testCache(t)
 	require.NotEmpty(t, c.host)
@@ -117,7 +118,8 @@ func TestStartLeavesFreshPartsOfOtherHosts(t *testing.T) {
 	assert.False(t, p.isThere())
 }
 
-// A start neither removes nor waits for files that are no parts, and looks at a bounded number of parts.
+// A start neither removes nor waits for files that are no parts, and looks at a bounded number of
+// parts.
 func TestRemoveStaleIsBounded(t *testing.T) {
 	c := testCache(t)
 	require.NoError(t, os.WriteFile(c.dir+"/other", nil, 0o600))

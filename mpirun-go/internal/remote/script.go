@@ -27,9 +27,9 @@ const (
 //
 // The script decides where the cache is: it resolves symbolic links, and the daemon uses the
 // directory that it is executed from. Every directory down to the program's and the program's file
-// have to pass the rule of checkTrusted. The file also has to have the right size. The daemon checks
-// its hash. Only the ls of coreutils is known to show which files have access control lists, so with
-// any other one (busybox) no group may write.
+// have to pass the rule of checkTrusted. The file also has to have the right size. The daemon
+// checks its hash. Only the ls of coreutils is known to show which files have access control lists,
+// so with any other one (busybox) no group may write.
 //
 // The script receives a missing program into a file whose name it removes before the first byte
 // arrives, so an interrupted start leaves nothing. It executes the program from there, which puts
@@ -59,8 +59,8 @@ func (s *Self) script() string {
 // installFD is the descriptor on which the script has the received program open.
 const installFD = 9
 
-// Install puts this program into the cache in dir and executes it there as the daemon. Hash is that of the program
-// that was sent. Install returns only if it fails, with an exit status.
+// Install puts this program into the cache in dir and executes it there as the daemon. Hash is that
+// of the program that was sent. Install returns only if it fails, with an exit status.
 func Install(hash, dir string) int {
 	fmt.Fprintf(os.Stderr, "mpirun-go: cannot put mpirun-go into %s: %v\n", dir, install(hash, dir))
 	return statusNoCopy

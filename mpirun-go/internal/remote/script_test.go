@@ -82,7 +82,8 @@ func (s *scriptRun) copyIn(home string) string {
 	return filepath.Join(home, "mpigo", s.self.hash, "mpirun-go")
 }
 
-// Two starts put the program into the cache at the same time: the second finds that of the first, which may run by then, and leaves it.
+// Two starts put the program into the cache at the same time: the second finds that of the first,
+// which may run by then, and leaves it.
 func TestScriptLeavesAGoodCopy(t *testing.T) {
 	home := ownDir(t)
 	starts := []*scriptRun{runScript(t, home), runScript(t, home)}
@@ -172,7 +173,8 @@ func TestInterruptedScriptLeavesNothing(t *testing.T) {
 		home := ownDir(t)
 		s := runScript(t, home)
 		s.wants(t)
-		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds: some of it has been written
+		// More than a pipe holds: some of it has been written.
+		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
 		require.NoError(t, err)
 		require.NoError(t, interrupt(s), name)
 		require.Error(t, s.cmd.Wait(), name)

@@ -76,9 +76,9 @@ func checkTrusted(path string, u user) error {
 }
 
 // othersMayWrite reports whether the permissions of path let somebody other than root and the user
-// write. The group is nobody else if it is the user's private one, whose number is that of the user,
-// or, for what belongs to root, root's own. With an access control list, the group's bits bound what
-// any entry of the list grants, so they say nothing about the group.
+// write. The group is nobody else if it is the user's private one, whose number is that of the
+// user, or, for what belongs to root, root's own. With an access control list, the group's bits
+// bound what any entry of the list grants, so they say nothing about the group.
 func (u user) othersMayWrite(path string, stat *unix.Stat_t) bool {
 	switch {
 	case stat.Mode&unix.S_IWOTH != 0:

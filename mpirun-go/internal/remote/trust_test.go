@@ -23,8 +23,8 @@ func disown(path string) (user, error) {
 	return user{uint32(os.Geteuid()) + 1, uint32(os.Getegid())}, nil
 }
 
-// groupShares sets the mode of path and makes its group none that is private to the user to check it
-// as, whom it returns.
+// groupShares sets the mode of path and makes its group none that is private to the user to check
+// it as, whom it returns.
 func groupShares(path string, mode os.FileMode) (user, error) {
 	u := thisUser()
 	if u.uid == 0 {
