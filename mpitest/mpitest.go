@@ -19,7 +19,8 @@
 //     ([HangAfter]). The report says which operations are under way at each rank, which of
 //     them its calls wait for, and where the goroutines of each rank are. It names ranks that
 //     are deadlocked: each of their goroutines waits in a call that no rank can end any more.
-//     Goroutines that were not started from the body of a rank are not looked at;
+//     Goroutines that were not started from the body of a rank, or that have set pprof labels of
+//     their own, are not looked at;
 //   - a leak: when a rank's body returns, a request that is still active (started and not
 //     waited for, tested to completion or freed), memory of comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed; when all have
@@ -56,7 +57,9 @@ const (
 )
 
 // HangAfter sets how long it takes, without progress of any rank, until Run calls that a
-// hang: 30 seconds if d is not positive. Only Run heeds it.
+// hang: 30 seconds if d is not positive. Only Run heeds it. A report after less than two seconds may
+// name ranks as deadlocked whose calls would soon have ended with an error: those in collectives that
+// do not match, or that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {
 	return comm.Observe(func(h *observe.Hook) { h.HangAfter = d })
 }
