@@ -141,7 +141,7 @@ func (d *Detachment) Start() {}
 func (d *Detachment) Cancel() {}
 
 // Release implements request.Operation.
-func (d *Detachment) Release() {}
+func (d *Detachment) Release() { d.Unbind() }
 
 // Describe implements request.Operation.
 func (d *Detachment) Describe(err error) error {
