@@ -126,6 +126,7 @@ func (s *schedule) giveUp(cause error) {
 		s.job.pml.Spoil(s.coll, why)
 		if s.collErr == nil {
 			s.collErr = fmt.Errorf("%w: unfit for collectives since a %s failed: %w", ErrComm, s.call, cause)
+			s.job.pml.MarkUnfit(s.coll)
 		}
 	}
 	s.abandonSends()

@@ -116,8 +116,10 @@ func (c *Comm) Wtime() float64 {
 //   - A send that gives up goes on in the background, and its buffer stays the
 //     library's until it is done, which nothing tells. Use Isend and WaitContext where
 //     that matters.
-//   - A collective that gives up leaves the communicator unfit for collectives. A Split that gives up
-//     has the communicator revoked that other ranks got from it: see [Comm.Split].
+//   - A collective that gives up leaves the communicator unfit for collectives. It returns when its
+//     buffers are the caller's again. So it waits for messages that are arriving in them already,
+//     however long a sender takes that is stopped in the middle of one. A Split that gives up has
+//     the communicator revoked that other ranks got from it: see [Comm.Split].
 //
 // Free and Dup act on the communicator and do not heed ctx. Requests that were made
 // through the view are independent of ctx once they are made. A nil ctx is the background.

@@ -12,8 +12,8 @@ import (
 )
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. All
-// ranks of c call it, as they do a collective. Errors: ErrComm, ErrFinalized, and those
-// of the peers.
+// ranks of c call it, as they do a collective. It does not heed the context of a view of c.
+// Errors: ErrComm, ErrFinalized, and those of the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
 }

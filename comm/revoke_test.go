@@ -135,7 +135,7 @@ func CheckRevoked(w *Comm, freeParent, deep bool) error {
 		func() error { begin(started, started.Start()); return waiting[len(waiting)-1]() },
 	)
 	for i, call := range slices.Clone(waiting) {
-		if err := call(); !errors.Is(err, ErrComm) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d gave up the call that made it", gone)) {
+		if err := call(); !errors.Is(err, ErrComm) || !strings.Contains(err.Error(), fmt.Sprintf("the call that made it failed at rank %d", gone)) {
 			return fmt.Errorf("call %d: %w", i, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestSplitGivenUpAndFreed(t *testing.T) {
 		}
 		_, err = s.Wait()
 		assert.ErrorIs(t, err, ErrComm)
-		assert.ErrorContains(t, err, "rank 2 gave up the call that made it")
+		assert.ErrorContains(t, err, "the call that made it failed at rank 2")
 		return nil
 	}))
 }

@@ -14,7 +14,7 @@ import (
 //
 //   - spoils the round if it is in it with another signature;
 //   - answers if it has done with the round, or will never come to it because it has freed the
-//     communicator, or is in Finalize, or knows the communicator to be revoked;
+//     communicator, or is in Finalize, or knows the communicator to be revoked or unfit;
 //   - keeps the question until one of these is so, or until it is in the round with the same signature.
 //
 // If all those who wait for each other have the same signature, they follow one schedule, in which nobody
@@ -62,7 +62,7 @@ func (p *PML) wasAsked(c *Context, pr *peer, a ask) {
 	}
 	var why Why
 	switch {
-	case len(c.revoked) > 0:
+	case len(c.revoked) > 0, r.unfit:
 		why = Unfit
 	case c.removed:
 		why = Freed
@@ -78,6 +78,13 @@ func (p *PML) wasAsked(c *Context, pr *peer, a ask) {
 	} else {
 		r.asks = append(r.asks, a)
 	}
+}
+
+// MarkUnfit says that this rank will refuse every later collective of c. A rank that waits for it in one
+// is told when it asks: this rank may make no further call there.
+func (p *PML) MarkUnfit(c *Context) {
+	c.rounds.unfit = true
+	p.declineAsks(c, Unfit)
 }
 
 // declineAsks answers whoever has asked for a round to which this rank will not come.

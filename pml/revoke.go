@@ -40,12 +40,12 @@ type revocation struct {
 
 // RevokedError is why operations of a communicator fail that one of its ranks never got.
 type RevokedError struct {
-	// Rank in the communicator that gave up the call that made it.
+	// Rank in the communicator at which the call that made it failed.
 	Rank int
 }
 
 func (e *RevokedError) Error() string {
-	return fmt.Sprintf("%v: rank %d gave up the call that made it", request.ErrComm, e.Rank)
+	return fmt.Sprintf("%v: the call that made it failed at rank %d", request.ErrComm, e.Rank)
 }
 
 // Is says that the communicator does not permit the call.

@@ -135,6 +135,7 @@ type rounds struct {
 	dead       []deadRound // none behind now
 	asks       []ask       // of ranks that were there before this one, one a rank at most
 	asked      []int       // in the round now, by world rank
+	unfit      bool        // set by MarkUnfit
 	// Where this rank stood when it was idle last.
 	idleIn       int
 	idleReceived uint64
