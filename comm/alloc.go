@@ -89,10 +89,10 @@ func (j *job) allocate(size int) (allocation, error) {
 	return allocation{pages: mem}, nil
 }
 
-// FreeAlloc gives memory back to the system. It takes exactly what Alloc gave to a
-// communicator of this rank, once; anything else is ErrBuffer and changes nothing. While a
-// request or a collective uses the memory it is ErrPending, and ErrBuffer too, and changes nothing. No
-// use of the memory may follow. It also works after Finalize.
+// FreeAlloc gives memory back to the system. It takes exactly what Alloc gave to a communicator of
+// this rank, once; anything else is ErrBuffer and changes nothing. While a request or a collective
+// uses the memory it is ErrPending, and ErrBuffer too, and changes nothing. No use of the memory
+// may follow. It also works after Finalize.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail("free alloc", none, none, err)

@@ -27,8 +27,8 @@ func wasAsked(c *Comm) bool {
 	return reflect.ValueOf(c.coll).Elem().FieldByName("rounds").Elem().FieldByName("asks").Len() > 0
 }
 
-// TestFreeAnswersBarrier: a rank that gives up a barrier before it has begun, and frees the communicator,
-// does not leave another one waiting that has asked it by then.
+// TestFreeAnswersBarrier: a rank that gives up a barrier before it has begun, and frees the
+// communicator, does not leave another one waiting that has asked it by then.
 func TestFreeAnswersBarrier(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		require.NoError(t, RunLocal(3, func(w *Comm) error {

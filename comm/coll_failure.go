@@ -10,11 +10,12 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A rank that cannot go on with a collective (its arguments are bad, a message has not the length that is
-// due, a peer is gone, the context has ended) spoils it, which the point-to-point layer tells every
-// other rank: their calls end too, or will when they come to it (pml/spoil.go). Calls that do not
-// belong together, and so could wait for ever, are found by their signatures. A rank that gives up a Dup
-// or Split after others have got their communicator has that one revoked (pml/revoke.go).
+// A rank that cannot go on with a collective (its arguments are bad, a message has not the length
+// that is due, a peer is gone, the context has ended) spoils it, which the point-to-point layer
+// tells every other rank: their calls end too, or will when they come to it (pml/spoil.go). Calls
+// that do not belong together, and so could wait for ever, are found by their signatures. A rank
+// that gives up a Dup or Split after others have got their communicator has that one revoked
+// (pml/revoke.go).
 
 // badMessage is the error for a receive that failed with err, or got too little.
 func (s *schedule) badMessage(r collRecv, st request.Status, err error) error {
@@ -103,10 +104,10 @@ func (e *spoiledError) Is(target error) bool {
 }
 
 // giveUp ends a collective that has failed: all other ranks are told. The user's buffers are the
-// user's again afterwards: sends go on in the background, from copies. Messages that are arriving already
-// are waited for, as by a receive that gives up, and so are devices that read a buffer: until they have
-// done so, or their rail gives them up by its own deadline. What is the matter with more than the
-// arguments makes the communicator unfit for collectives.
+// user's again afterwards: sends go on in the background, from copies. Messages that are arriving
+// already are waited for, as by a receive that gives up, and so are devices that read a buffer:
+// until they have done so, or their rail gives them up by its own deadline. What is the matter with
+// more than the arguments makes the communicator unfit for collectives.
 func (s *schedule) giveUp(cause error) {
 	spoiled, revoked := (*spoiledError)(nil), (*pml.RevokedError)(nil)
 	switch {
@@ -143,8 +144,8 @@ func (s *schedule) giveUp(cause error) {
 	s.lent = s.lent[:0]
 }
 
-// abandonSends lets the sends go on in the background. What devices still read of their buffers is in
-// s.lent then.
+// abandonSends lets the sends go on in the background. What devices still read of their buffers is
+// in s.lent then.
 func (s *schedule) abandonSends() {
 	for _, r := range s.sends {
 		if d := r.Detach(); d != nil {
@@ -162,8 +163,8 @@ func (k *collectives) Uses(mem []byte) bool {
 	})
 }
 
-// GivenUp implements pml.Collective: another rank has spoiled what this one does. Its
-// receives have ended, but for those whose message is arriving. The goroutine that is in the collective waits for
+// GivenUp implements pml.Collective: another rank has spoiled what this one does. Its receives have
+// ended, but for those whose message is arriving. The goroutine that is in the collective waits for
 // these, and for what devices still read, when it comes to give up itself.
 func (k *collectives) GivenUp() {
 	if s := k.running; s != nil {

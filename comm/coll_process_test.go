@@ -55,8 +55,8 @@ func TestSpoiledCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "spoiled", "--set", "pml.eager.bytes=1"))
 }
 
-// splitsGivenUpProgram: a rank gives up a Split that the others have finished, and then some do at random
-// moments.
+// splitsGivenUpProgram: a rank gives up a Split that the others have finished, and then some do at
+// random moments.
 func splitsGivenUpProgram(w *comm.Comm) error {
 	for _, freeParent := range []bool{false, true} {
 		for _, deep := range []bool{false, true} {

@@ -18,8 +18,8 @@ func setLastID(w *Comm, counter uint64) {
 	*(*uint64)(unsafe.Pointer(last.UnsafeAddr())) = counter
 }
 
-// TestContextIDsExhausted: when one rank has no ids left, Dup and Split fail at all ranks, also where
-// another rank would have given the id.
+// TestContextIDsExhausted: when one rank has no ids left, Dup and Split fail at all ranks, also
+// where another rank would have given the id.
 func TestContextIDsExhausted(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 1 {

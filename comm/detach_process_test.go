@@ -18,16 +18,16 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// What stoppedProgram reads in the environment: where to leave files, how many bytes to send, and from
-// memory of comm.Alloc or of the heap.
+// What stoppedProgram reads in the environment: where to leave files, how many bytes to send, and
+// from memory of comm.Alloc or of the heap.
 const (
 	stoppedDirVariable    = "COMM_TEST_STOPPED_DIR"
 	stoppedBytesVariable  = "COMM_TEST_STOPPED_BYTES"
 	stoppedMemoryVariable = "COMM_TEST_STOPPED_MEMORY"
 )
 
-// stoppedProgram: rank 1 stops before anything has come to it. Rank 0 gives up a broadcast to it, uses its buffer for something
-// else, and lets rank 1 go on, which gets the bytes as they were.
+// stoppedProgram: rank 1 stops before anything has come to it. Rank 0 gives up a broadcast to it,
+// uses its buffer for something else, and lets rank 1 go on, which gets the bytes as they were.
 func stoppedProgram(w *comm.Comm) error {
 	n, err := strconv.Atoi(os.Getenv(stoppedBytesVariable))
 	if err != nil {
@@ -110,8 +110,8 @@ func stoppedProcess(file string) (pid int, err error) {
 	}
 }
 
-// giveUpBcast broadcasts until something was posted, and no longer. Then the buffer is the caller's: it is given back to the
-// system, or overwritten.
+// giveUpBcast broadcasts until something was posted, and no longer. Then the buffer is the
+// caller's: it is given back to the system, or overwritten.
 func giveUpBcast(w *comm.Comm, want []byte) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -142,8 +142,8 @@ func giveUpBcast(w *comm.Comm, want []byte) error {
 	return nil
 }
 
-// TestBufferOfABcastGivenUp: a peer that is stopped at the first contact gets what was sent to it when it goes on, whatever has
-// become of the buffer; and the sender lives.
+// TestBufferOfABcastGivenUp: a peer that is stopped at the first contact gets what was sent to it
+// when it goes on, whatever has become of the buffer; and the sender lives.
 func TestBufferOfABcastGivenUp(t *testing.T) {
 	launch := launcher(t)
 	for _, memory := range []string{"alloc", "heap"} {

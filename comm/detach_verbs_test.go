@@ -31,9 +31,9 @@ func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	return [2]*Comm(worlds)
 }
 
-// TestBcastGivenUpWhileADeviceReads: the root gives up while its device reads the buffer, to write it where the other rank wants it.
-// The call returns when the device has done so; then the memory can be given back, and the other rank has all
-// bytes as they were.
+// TestBcastGivenUpWhileADeviceReads: the root gives up while its device reads the buffer, to write
+// it where the other rank wants it. The call returns when the device has done so; then the memory
+// can be given back, and the other rank has all bytes as they were.
 func TestBcastGivenUpWhileADeviceReads(t *testing.T) {
 	const length = 2 << 20
 	for _, free := range []bool{false, true} {

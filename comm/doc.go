@@ -33,32 +33,33 @@
 //
 // # Errors
 //
-// Errors are returned, and never fatal. What the calls return are [*Error] values, which say
-// which call failed on which communicator with which peer and tag; errors.Is finds the kind.
-// Of several things wrong with the arguments the first counts of: type, communicator,
-// rank, tag, root, counts and lengths. Calls that wait for a rank that is gone end with
-// ErrProcFailed or ErrUnreachable, and so do calls that wait for one that is in Finalize, within about
-// a second. One case is the launcher's to end: a receive or probe
-// from AnySource does not notice the death of a rank that this one was never in touch with.
+// Errors are returned, and never fatal. What the calls return are [*Error] values, which say which
+// call failed on which communicator with which peer and tag; errors.Is finds the kind. Of several
+// things wrong with the arguments the first counts of: type, communicator, rank, tag, root, counts
+// and lengths. Calls that wait for a rank that is gone end with ErrProcFailed or ErrUnreachable,
+// and so do calls that wait for one that is in Finalize, within about a second. One case is the
+// launcher's to end: a receive or probe from AnySource does not notice the death of a rank that
+// this one was never in touch with.
 //
 // # Collectives
 //
-// All ranks of a communicator call the same collectives in the same order, with roots and lengths that fit. What
-// counts as a call is the same at every rank: a call that is refused because of its root, its operation, its
-// lengths or its buffers counts as made, and the next one meets the others' next one. It does not count, and is as
-// if it had not been made, when the type of the elements or the communicator is wrong, when another goroutine is
-// in a collective of the communicator, or when the view's context had ended.
+// All ranks of a communicator call the same collectives in the same order, with roots and lengths
+// that fit. What counts as a call is the same at every rank: a call that is refused because of its
+// root, its operation, its lengths or its buffers counts as made, and the next one meets the
+// others' next one. It does not count, and is as if it had not been made, when the type of the
+// elements or the communicator is wrong, when another goroutine is in a collective of the
+// communicator, or when the view's context had ended.
 //
-// When a collective is refused or fails at one rank, it ends at all: those that are not done with it get an
-// error that Is [ErrComm] and says which rank gave up, and why; it also Is [ErrCount] if the lengths
-// differ, and [ErrProcFailed] if a rank is gone. No call waits for a rank that has given up, or that has made another call:
-// ranks that have waited for some tenths of a second without hearing anything ask each other what they are doing.
-// Differences that leave no rank waiting may go unnoticed. Who waits for a rank that is in Finalize
-// gets [ErrProcFailed].
+// When a collective is refused or fails at one rank, it ends at all: those that are not done with
+// it get an error that Is [ErrComm] and says which rank gave up, and why; it also Is [ErrCount] if
+// the lengths differ, and [ErrProcFailed] if a rank is gone. No call waits for a rank that has
+// given up, or that has made another call: ranks that have waited for some tenths of a second
+// without hearing anything ask each other what they are doing. Differences that leave no rank
+// waiting may go unnoticed. Who waits for a rank that is in Finalize gets [ErrProcFailed].
 //
-// If it was only arguments, the communicator is as good as before. After any other failure it is unfit for
-// collectives at the ranks where something failed: they refuse all further ones (ErrComm), and so those end
-// at the other ranks too.
+// If it was only arguments, the communicator is as good as before. After any other failure it is
+// unfit for collectives at the ranks where something failed: they refuse all further ones
+// (ErrComm), and so those end at the other ranks too.
 //
 // # Memory
 //

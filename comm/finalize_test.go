@@ -23,7 +23,8 @@ func knownPeers(w *Comm) []int {
 	return peers
 }
 
-// TestFinalizeConnectsToNobody: ranks that are in Finalize for long meet only those that wait for them, and these get their error.
+// TestFinalizeConnectsToNobody: ranks that are in Finalize for long meet only those that wait for
+// them, and these get their error.
 func TestFinalizeConnectsToNobody(t *testing.T) {
 	t.Parallel() // Finalize tells nobody for a second
 	const ranks = 5
@@ -45,7 +46,8 @@ func TestFinalizeConnectsToNobody(t *testing.T) {
 	}
 }
 
-// TestFinalizeOfRanksThatCannotReachEachOther: two ranks with no way between them end well, however long they wait for the third.
+// TestFinalizeOfRanksThatCannotReachEachOther: two ranks with no way between them end well, however
+// long they wait for the third.
 func TestFinalizeOfRanksThatCannotReachEachOther(t *testing.T) {
 	t.Parallel()
 	var fabric *loop.Fabric
@@ -76,8 +78,8 @@ func (h halt) Progress() int {
 	return 0
 }
 
-// TestFinalizeWaitsForSlowReceiver: a rank that gets no processor for seconds while all are in Finalize receives what it has a receive
-// for, and nobody gives up before.
+// TestFinalizeWaitsForSlowReceiver: a rank that gets no processor for seconds while all are in
+// Finalize receives what it has a receive for, and nobody gives up before.
 func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 	t.Parallel()
 	const long = 2500 * time.Millisecond

@@ -23,10 +23,10 @@ func (c *Comm) Dup() (*Comm, error) {
 // they do a collective; those with colour Undefined get nil. Errors: ErrCount for
 // another negative colour, ErrComm, ErrFinalized, and those of the peers.
 //
-// A rank whose call gives up, because the context of its view ends, gets no communicator. Another rank
-// may have got it by then. That communicator is revoked: its collectives fail with ErrComm, and so do
-// sends to the rank that gave up, receives from it, and receives from AnySource. Messages between the
-// other ranks go on.
+// A rank whose call gives up, because the context of its view ends, gets no communicator. Another
+// rank may have got it by then. That communicator is revoked: its collectives fail with ErrComm,
+// and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
+// between the other ranks go on.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
 }
@@ -65,8 +65,8 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 	}
 }
 
-// split makes communicators of c's ranks. Every rank proposes a context id, and each new communicator
-// takes that of its rank 0, who alone knows that it is new.
+// split makes communicators of c's ranks. Every rank proposes a context id, and each new
+// communicator takes that of its rank 0, who alone knows that it is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	s, err := c.begin(op, nil)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error)
 	return all, nil
 }
 
-// makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of a
-// rank that has given the call up may come as soon as the lock is given back, and must find the
+// makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of
+// a rank that has given the call up may come as soon as the lock is given back, and must find the
 // communicator.
 func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*Comm, error) {
 	p := s.job.pml

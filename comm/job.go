@@ -37,8 +37,8 @@ type job struct {
 
 const hostKeyBytes = 16
 
-// leaveGrace is how long Finalize waits for the other ranks before it tells those that it is in touch with: where all end
-// at about the same time nobody has to know.
+// leaveGrace is how long Finalize waits for the other ranks before it tells those that it is in
+// touch with: where all end at about the same time nobody has to know.
 const leaveGrace = time.Second
 
 // others is how a rank meets the other ones beside the message path: the process
@@ -91,17 +91,18 @@ func (j *job) stop(cause error) {
 	j.eng.Stop(cause)
 }
 
-// Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the
-// sends of freed requests too, as long as the other ranks receive them, however long that takes. Once all
-// ranks are in Finalize, sends that no receive matches are given up and reported
-// (ErrPending), and so are those to a rank to which no rail comes back in time (ErrUnreachable), also if
-// the call of Send had returned before. Then the ranks disconnect. Another rank that does not come, because it waits
-// for a message of this one or for this one to receive, gets ErrProcFailed for that, about a second
-// after this call. Every later use of any communicator or active request is ErrFinalized. When
-// a rank has failed Finalize does not wait for it, and returns an error.
+// Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the sends
+// of freed requests too, as long as the other ranks receive them, however long that takes. Once all
+// ranks are in Finalize, sends that no receive matches are given up and reported (ErrPending), and
+// so are those to a rank to which no rail comes back in time (ErrUnreachable), also if the call of
+// Send had returned before. Then the ranks disconnect. Another rank that does not come, because it
+// waits for a message of this one or for this one to receive, gets ErrProcFailed for that, about a
+// second after this call. Every later use of any communicator or active request is ErrFinalized.
+// When a rank has failed Finalize does not wait for it, and returns an error.
 //
 // Deferred, as in defer world.Finalize(), it does not leave the other ranks waiting for one that
-// panics: it prints the panic and ends the whole job, as Run does. (A rank of RunLocal goes on panicking.)
+// panics: it prints the panic and ends the whole job, as Run does. (A rank of RunLocal goes on
+// panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
 		c.crash(&panicError{p, debug.Stack()})
@@ -173,10 +174,11 @@ func (j *job) driveDuring(f func() error) error {
 	return err
 }
 
-// drain makes progress until every send is delivered, has failed, or will never be received. Each of them ends by itself:
-// no receive is posted any more, so the receiver rejects what it has not matched; and a peer that cannot be reached is lost
-// when its time is over. So there is no deadline here, and a machine that is slow only takes longer. Fragments that the
-// library sends of itself are not waited for. Lock held.
+// drain makes progress until every send is delivered, has failed, or will never be received. Each
+// of them ends by itself: no receive is posted any more, so the receiver rejects what it has not
+// matched; and a peer that cannot be reached is lost when its time is over. So there is no deadline
+// here, and a machine that is slow only takes longer. Fragments that the library sends of itself
+// are not waited for. Lock held.
 func (j *job) drain() error {
 	const firstLook, lastLook = int64(20 * time.Microsecond), int64(5 * time.Millisecond)
 	j.pml.RejectUnmatched()

@@ -233,8 +233,9 @@ func TestLeftWithReceive(t *testing.T) {
 	})
 }
 
-// finalizedStarProgram: all ranks but the first call Finalize, without having sent anything. That one waits for each, in a way of
-// its own, and gets an error each time. The others meet nobody else.
+// finalizedStarProgram: all ranks but the first call Finalize, without having sent anything. That
+// one waits for each, in a way of its own, and gets an error each time. The others meet nobody
+// else.
 func finalizedStarProgram(w *comm.Comm) error {
 	if w.Rank() != 0 {
 		if err := w.Finalize(); err != nil {
@@ -283,7 +284,8 @@ func finalizedStarProgram(w *comm.Comm) error {
 	return nil
 }
 
-// A rank gets its error from ranks that it has never talked to, which are in Finalize and do not connect to each other.
+// A rank gets its error from ranks that it has never talked to, which are in Finalize and do not
+// connect to each other.
 func TestFinalizedRanksConnectToNobody(t *testing.T) {
 	launch := launcher(t)
 	const ranks = 7

@@ -36,7 +36,8 @@ type rails struct {
 	allowed []string // the tunable btl
 	list    []rail
 	missing []missing // allowed, but not there
-	// refused is, by transport, why addresses or ports of this machine are no rails, though others are.
+	// refused is, by transport, why addresses or ports of this machine are no rails, though others
+	// are.
 	refused map[string][]error
 	client  *wireup.Client // nil in a world of one
 	host    string         // wireup.HostID

@@ -63,9 +63,10 @@ func (r *rails) warn() {
 	}
 }
 
-// warnsOfRefused reports whether this rank says which rails of a transport it has left out. With verbose
-// every rank does, as part of what it tells then. Of addresses that the user has not named nothing is said: a
-// machine has many of no use. RDMA ports that are up are few, and one that cannot be used is a fault.
+// warnsOfRefused reports whether this rank says which rails of a transport it has left out. With
+// verbose every rank does, as part of what it tells then. Of addresses that the user has not named
+// nothing is said: a machine has many of no use. RDMA ports that are up are few, and one that
+// cannot be used is a fault.
 func (r *rails) warnsOfRefused(transport string) bool {
 	if r.job.settings.Bool("verbose") || len(r.refused[transport]) == 0 || !r.firstWithAsFew(transport) {
 		return false

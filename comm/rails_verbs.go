@@ -27,9 +27,9 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 	return r.openPorts(provider, localRankOf(r.client), bell)
 }
 
-// openPorts makes a rail of each port that the user has named, which has to work, or of each that is up. Of the
-// latter those that cannot be used are left out, as long as there is another. local is as ParsePorts takes it. Lock
-// held.
+// openPorts makes a rail of each port that the user has named, which has to work, or of each that
+// is up. Of the latter those that cannot be used are left out, as long as there is another. local
+// is as ParsePorts takes it. Lock held.
 func (r *rails) openPorts(provider verbs.Provider, local int, bell *progress.PipeBell) error {
 	set := r.job.settings
 	var ports []ibverbs.PortName

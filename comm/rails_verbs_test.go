@@ -33,8 +33,8 @@ func (n oneLocked) Open(name string) (verbs.Device, error) {
 	return n.Node.Open(name)
 }
 
-// verbsPorts opens the ports of a node with two good devices, one with a port that is down, one without
-// datagrams, and one that cannot be opened.
+// verbsPorts opens the ports of a node with two good devices, one with a port that is down, one
+// without datagrams, and one that cannot be opened.
 func verbsPorts(t *testing.T, devices string, good bool) (r *rails, err error) {
 	f := simhca.NewFabric(simhca.Config{})
 	t.Cleanup(f.Close)
@@ -53,8 +53,8 @@ func verbsPorts(t *testing.T, devices string, good bool) (r *rails, err error) {
 	return r, err
 }
 
-// TestVerbsWithUnusablePorts: those are left out, the others are rails without a gap in their numbers, and what
-// was left out is told, but for a port that is merely down.
+// TestVerbsWithUnusablePorts: those are left out, the others are rails without a gap in their
+// numbers, and what was left out is told, but for a port that is merely down.
 func TestVerbsWithUnusablePorts(t *testing.T) {
 	r, err := verbsPorts(t, "all", true)
 	require.NoError(t, err)

@@ -21,8 +21,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// giveUpSplit calls Split at a rank that gives up once it has all that it needs, and so has every other
-// rank. Before that it calls meanwhile.
+// giveUpSplit calls Split at a rank that gives up once it has all that it needs, and so has every
+// other rank. Before that it calls meanwhile.
 func giveUpSplit(c *Comm, color int, meanwhile func() error) error {
 	s, err := c.begin("split", nil)
 	if err != nil {
@@ -51,9 +51,9 @@ func strays(w *Comm) (found string) {
 	return found
 }
 
-// CheckRevoked has the last rank of w give up a Split by which the others have got a communicator, and
-// looks at every call there. parent is freed before that is known, or not; deep makes it of a Dup of a
-// Dup. All ranks that were waiting are told, and nothing stays at the rank that gave up.
+// CheckRevoked has the last rank of w give up a Split by which the others have got a communicator,
+// and looks at every call there. parent is freed before that is known, or not; deep makes it of a
+// Dup of a Dup. All ranks that were waiting are told, and nothing stays at the rank that gave up.
 func CheckRevoked(w *Comm, freeParent, deep bool) error {
 	parent, err := w.Dup()
 	if err != nil {
@@ -165,8 +165,8 @@ func TestSplitGivenUpByOneRank(t *testing.T) {
 	}
 }
 
-// TestSplitGivenUpAndFreed: the others have freed the communicator before they hear of it, but for sends
-// that are under way.
+// TestSplitGivenUpAndFreed: the others have freed the communicator before they hear of it, but for
+// sends that are under way.
 func TestSplitGivenUpAndFreed(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 2 {
@@ -200,8 +200,8 @@ func TestSplitGivenUpAndFreed(t *testing.T) {
 	}))
 }
 
-// TestSplitGivenUpBeforeFinalize: the rank that gives up calls Finalize at once, and so do the others, some
-// with sends under way that nobody waits for.
+// TestSplitGivenUpBeforeFinalize: the rank that gives up calls Finalize at once, and so do the
+// others, some with sends under way that nobody waits for.
 func TestSplitGivenUpBeforeFinalize(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 2 {
@@ -232,9 +232,10 @@ func TestSplitGivenUpBeforeFinalize(t *testing.T) {
 	}))
 }
 
-// SplitsGivenUp makes so many Splits, in which the contexts of some ranks end at random moments, and has
-// every rank use what it got: a barrier, and a message to and from each other member. It returns how many
-// ended unequally. Each call ends, with an error if and only if it needs a rank that has no communicator.
+// SplitsGivenUp makes so many Splits, in which the contexts of some ranks end at random moments,
+// and has every rank use what it got: a barrier, and a message to and from each other member. It
+// returns how many ended unequally. Each call ends, with an error if and only if it needs a rank
+// that has no communicator.
 func SplitsGivenUp(w *Comm, rounds int, seed uint64) (unequal int, err error) {
 	rng := rand.New(rand.NewPCG(seed, uint64(w.Rank())))
 	for i := range rounds {
@@ -373,8 +374,8 @@ func useSplit(n *Comm, barrierFirst bool) *splitUse {
 	return u
 }
 
-// TestSplitsGivenUp: Splits whose contexts end at random moments, while another goroutine of each rank
-// makes progress or not.
+// TestSplitsGivenUp: Splits whose contexts end at random moments, while another goroutine of each
+// rank makes progress or not.
 func TestSplitsGivenUp(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		for _, driven := range []bool{false, true} {

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWaitForUnfitRankEnds: a rank gives up a collective, which makes the communicator unfit there, and
-// calls no further one. A rank that is already in the next one, and sends or receives there, does not
-// wait for it for ever.
+// TestWaitForUnfitRankEnds: a rank gives up a collective, which makes the communicator unfit there,
+// and calls no further one. A rank that is already in the next one, and sends or receives there,
+// does not wait for it for ever.
 func TestWaitForUnfitRankEnds(t *testing.T) {
 	for name, next := range map[string]func(w *Comm) error{
 		"gather":  func(w *Comm) error { return Gather(w, make([]byte, 1<<20), nil, 0) },

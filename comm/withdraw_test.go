@@ -11,8 +11,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 )
 
-// TestMessageThatNoRailTakes: over simulated verbs, a message that the rail calls wrong ends with an error at both ends, and
-// nothing else does; a collective ends at every rank, and the communicator goes on.
+// TestMessageThatNoRailTakes: over simulated verbs, a message that the rail calls wrong ends with
+// an error at both ends, and nothing else does; a collective ends at every rank, and the
+// communicator goes on.
 func TestMessageThatNoRailTakes(t *testing.T) {
 	const often = 4 // after which it is given up
 	for _, n := range []int{10, 5000, 200_000} {

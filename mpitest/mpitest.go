@@ -56,10 +56,10 @@ const (
 	exitGrace = 2 * time.Second
 )
 
-// HangAfter sets how long it takes, without progress of any rank, until Run calls that a
-// hang: 30 seconds if d is not positive. Only Run heeds it. A report after less than two seconds may
-// name ranks as deadlocked whose calls would soon have ended with an error: those in collectives that
-// do not match, or that wait for a rank whose body has returned.
+// HangAfter sets how long it takes, without progress of any rank, until Run calls that a hang: 30
+// seconds if d is not positive. Only Run heeds it. A report after less than two seconds may name
+// ranks as deadlocked whose calls would soon have ended with an error: those in collectives that do
+// not match, or that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {
 	return comm.Observe(func(h *observe.Hook) { h.HangAfter = d })
 }

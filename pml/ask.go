@@ -7,18 +7,20 @@ import (
 	"slices"
 )
 
-// Ranks whose calls do not belong together may wait for each other without any of them noticing: two
-// that each take the other for the root of a broadcast both receive, and nothing is sent. So a rank that
-// is about to fall asleep for the second time without having received anything asks each rank that it
-// waits for, once a round, by an ASK with the signature of its call. The rank that is asked
+// Ranks whose calls do not belong together may wait for each other without any of them noticing:
+// two that each take the other for the root of a broadcast both receive, and nothing is sent. So a
+// rank that is about to fall asleep for the second time without having received anything asks each
+// rank that it waits for, once a round, by an ASK with the signature of its call. The rank that is
+// asked
 //
 //   - spoils the round if it is in it with another signature;
 //   - answers if it has done with the round, or will never come to it because it has freed the
 //     communicator, or is in Finalize, or knows the communicator to be revoked or unfit;
 //   - keeps the question until one of these is so, or until it is in the round with the same signature.
 //
-// If all those who wait for each other have the same signature, they follow one schedule, in which nobody
-// waits in a circle. So each wait that would have no end has somebody in it who is asked and knows better.
+// If all those who wait for each other have the same signature, they follow one schedule, in which
+// nobody waits in a circle. So each wait that would have no end has somebody in it who is asked and
+// knows better.
 
 // ask is a question that this rank keeps.
 type ask struct {
@@ -27,8 +29,8 @@ type ask struct {
 	sign Signature
 }
 
-// stillAwaits reports whether a message of the peer is missing, or one to it is not matched. If not, what the
-// peer was asked is not so any more, and it may be asked again.
+// stillAwaits reports whether a message of the peer is missing, or one to it is not matched. If
+// not, what the peer was asked is not so any more, and it may be asked again.
 func (p *PML) stillAwaits(c *Context, pr *peer, tag int) bool {
 	r := c.rounds
 	if r.now == tag && (c.posted.table.first(keyOf(pr.rank, tag)) != nil || p.awaitsMatch(c, pr, tag)) {
@@ -80,8 +82,8 @@ func (p *PML) wasAsked(c *Context, pr *peer, a ask) {
 	}
 }
 
-// MarkUnfit says that this rank will refuse every later collective of c. A rank that waits for it in one
-// is told when it asks: this rank may make no further call there.
+// MarkUnfit says that this rank will refuse every later collective of c. A rank that waits for it
+// in one is told when it asks: this rank may make no further call there.
 func (p *PML) MarkUnfit(c *Context) {
 	c.rounds.unfit = true
 	p.declineAsks(c, Unfit)

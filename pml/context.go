@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ContextID names a matching space in the whole job. It has 48 bits: at the top the world rank of its
-// maker, in as many bits as the size of the job needs, then a counter of that rank, and in the lowest
-// bit whether it is for collective traffic. No rank gives an id twice, so whatever arrives for an id
-// belongs to the one communicator that ever had it.
+// ContextID names a matching space in the whole job. It has 48 bits: at the top the world rank of
+// its maker, in as many bits as the size of the job needs, then a counter of that rank, and in the
+// lowest bit whether it is for collective traffic. No rank gives an id twice, so whatever arrives
+// for an id belongs to the one communicator that ever had it.
 //
 // A rank takes one id for each Dup and Split that it calls, and fails them when it has none left. A
 // Dup gathers 40 bytes from each rank. At 10 GB/s and 1 µs a step of the exchange, a job that does
@@ -46,8 +46,8 @@ var (
 // Collective is the twin of id that collective operations use.
 func (id ContextID) Collective() ContextID { return id | 1 }
 
-// NewContextID gives an id that no communicator of the job has had or will have, or NoContext if this
-// rank has none left.
+// NewContextID gives an id that no communicator of the job has had or will have, or NoContext if
+// this rank has none left.
 func (p *PML) NewContextID() ContextID {
 	n := counterBits(p.cfg.Size)
 	if p.lastID == 1<<n-1 {
@@ -139,9 +139,9 @@ type Context struct {
 	rounds     *rounds         // of a context for collectives, else nil
 }
 
-// recentlyFreed remembers the contexts that were freed last, and where they came from, and those that
-// this rank gave up before it had them. What comes for one of them is answered, and not kept as it
-// would be for a communicator that is still being made.
+// recentlyFreed remembers the contexts that were freed last, and where they came from, and those
+// that this rank gave up before it had them. What comes for one of them is answered, and not kept
+// as it would be for a communicator that is still being made.
 type recentlyFreed struct {
 	ids    map[ContextID]origin
 	oldest []ContextID // the same, a ring from next on
@@ -188,10 +188,10 @@ func (p *PML) addContext(c *Context) *Context {
 	return c
 }
 
-// RemoveContext forgets a matching space once no receive is posted in it any more, and
-// no persistent one could be. Messages that nobody has received are then dropped, and so are
-// those that still come. Who waits for them to be received is told that they never will be, and so is
-// a rank that has asked for a collective to which this rank has not come.
+// RemoveContext forgets a matching space once no receive is posted in it any more, and no
+// persistent one could be. Messages that nobody has received are then dropped, and so are those
+// that still come. Who waits for them to be received is told that they never will be, and so is a
+// rank that has asked for a collective to which this rank has not come.
 func (p *PML) RemoveContext(c *Context) {
 	c.removed = true
 	c.failProbes(request.ErrRequest)

@@ -152,7 +152,8 @@ func TestManyContexts(t *testing.T) {
 	require.LessOrEqual(t, len(p.recentlyFreed.oldest), maxRecentlyFreed)
 }
 
-// TestContextIDsAreNeverReused: the counter takes all the bits that the number of ranks leaves, and ends.
+// TestContextIDsAreNeverReused: the counter takes all the bits that the number of ranks leaves, and
+// ends.
 func TestContextIDsAreNeverReused(t *testing.T) {
 	for _, f := range []struct {
 		size, rank  int
@@ -178,7 +179,8 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all of its 70368744177663")
 }
 
-// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and was never used.
+// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and was never
+// used.
 func TestCheckNewContext(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]

@@ -43,11 +43,12 @@ func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *Send
 // HasCopies reports whether messages are under way that go from a copy.
 func (p *PML) HasCopies() bool { return p.copied > 0 }
 
-// Undelivered is the error of the first send that failed when no caller could get its error any more; nil if there is none.
+// Undelivered is the error of the first send that failed when no caller could get its error any
+// more; nil if there is none.
 func (p *PML) Undelivered() error { return p.undelivered }
 
-// noteUndelivered keeps the error of a send for Undelivered if no caller gets it: that of a send from a copy, and in Finalize that of any
-// send of the user's whose peer was lost.
+// noteUndelivered keeps the error of a send for Undelivered if no caller gets it: that of a send
+// from a copy, and in Finalize that of any send of the user's whose peer was lost.
 func (s *SendRequest) noteUndelivered(err error) {
 	p := s.p
 	isOurs := s.copied && s.Abandoned()

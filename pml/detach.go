@@ -9,9 +9,9 @@ import (
 )
 
 // Detach gives the buffer back before the send is complete: what is still to be sent goes on from a
-// copy, unless it does already, and no peer can read the buffer remotely any more. It returns nil if
-// nothing uses the buffer now. Otherwise rails have given its address to their devices: the buffer is the
-// caller's when the Detachment is complete. The send is not persistent.
+// copy, unless it does already, and no peer can read the buffer remotely any more. It returns nil
+// if nothing uses the buffer now. Otherwise rails have given its address to their devices: the
+// buffer is the caller's when the Detachment is complete. The send is not persistent.
 func (s *SendRequest) Detach() *Detachment {
 	if s.State() != request.Active || len(s.buf) == 0 || s.copied {
 		return nil
@@ -58,8 +58,8 @@ func (s *SendRequest) Detach() *Detachment {
 	return d
 }
 
-// swapQueued has what no rail has accepted yet go from the new buffer. It takes out, and returns, writes by
-// rails for which that could not be registered.
+// swapQueued has what no rail has accepted yet go from the new buffer. It takes out, and returns,
+// writes by rails for which that could not be registered.
 func (s *SendRequest) swapQueued(old []byte) (unregistered btl.Queue) {
 	for _, q := range s.peer.queues() {
 		all := *q
@@ -80,8 +80,8 @@ func (s *SendRequest) swapQueued(old []byte) (unregistered btl.Queue) {
 	return unregistered
 }
 
-// swapAccepted has rails go on from the new buffer with what they have accepted, and counts in d what
-// they cannot.
+// swapAccepted has rails go on from the new buffer with what they have accepted, and counts in d
+// what they cannot.
 func (s *SendRequest) swapAccepted(d *Detachment) {
 	swap := func(op *btl.Op) {
 		if op.Owner != any(s) || !holds(d.buf, op.Payload) {
@@ -105,9 +105,10 @@ func (s *SendRequest) moved(old, part []byte) []byte {
 	return s.buf[at:][:len(part)]
 }
 
-// Detachment is a buffer that a send no longer needs, and that devices may still read. It is complete
-// when every operation that they were given with it was called back. A rail does so within its own
-// deadline for operations that do not complete, at the latest when it is Drained (btl, C10).
+// Detachment is a buffer that a send no longer needs, and that devices may still read. It is
+// complete when every operation that they were given with it was called back. A rail does so within
+// its own deadline for operations that do not complete, at the latest when it is Drained (btl,
+// C10).
 type Detachment struct {
 	request.Object
 	p         *PML

@@ -42,8 +42,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// TestDetachWhileItIsWritten: devices read the buffer. It is given back, and its registration released, when they have done so;
-// what they were not given goes from the copy.
+// TestDetachWhileItIsWritten: devices read the buffer. It is given back, and its registration
+// released, when they have done so; what they were not given goes from the copy.
 func TestDetachWhileItIsWritten(t *testing.T) {
 	const n = 20 * rdmaPieceBytes
 	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
@@ -89,8 +89,8 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 	require.Empty(t, p.Leftovers())
 }
 
-// TestDetachWhileTheRailFails: whoever waits for a device is done when the rail has called back what it was given, though the send
-// goes on, or waits for other rails.
+// TestDetachWhileTheRailFails: whoever waits for a device is done when the rail has called back
+// what it was given, though the send goes on, or waits for other rails.
 func TestDetachWhileTheRailFails(t *testing.T) {
 	const n = 4 * rdmaPieceBytes
 	w, c := newWire(t, 2, func(w *wire) {
@@ -129,8 +129,8 @@ func TestDetachWhileTheRailFails(t *testing.T) {
 	require.Equal(t, pattern(n, 1), out)
 }
 
-// TestDetachWhenTheCopyCannotBeRegistered: the message goes on in fragments, however many of its writes a rail has accepted
-// by then.
+// TestDetachWhenTheCopyCannotBeRegistered: the message goes on in fragments, however many of its
+// writes a rail has accepted by then.
 func TestDetachWhenTheCopyCannotBeRegistered(t *testing.T) {
 	for _, n := range []int{1000, 4 * rdmaPieceBytes} {
 		for accepted := range 3 {

@@ -199,8 +199,8 @@ func (p *PML) switched(pr *peer) {
 	}
 }
 
-// mostTries is how often an operation is posted again, and a message begun anew: what brings down every rail that it is tried on is
-// at fault itself.
+// mostTries is how often an operation is posted again, and a message begun anew: what brings down
+// every rail that it is tried on is at fault itself.
 const mostTries = 100
 
 // saves keeps an operation, which a rail has called back with an error, to be posted again. It reports false if that is of

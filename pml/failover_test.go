@@ -262,8 +262,8 @@ func TestTimeToBeginAnew(t *testing.T) {
 	require.Equal(t, one+two, p.Stats().SwitchNanos)
 }
 
-// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever, and neither is the NACK in its place: a rail that
-// takes nothing carries nothing.
+// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever, and neither
+// is the NACK in its place: a rail that takes nothing carries nothing.
 func TestMistakesHaveAnEnd(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")

@@ -11,28 +11,30 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The grace time bounds how long requests wait for a rail that delivers. It ends in one of two ways.
+// The grace time bounds how long requests wait for a rail that delivers. It ends in one of two
+// ways.
 //
 //   - No rail to the peer is up, and none has come back for that long.
 //   - A fragment, or a message that goes in pieces, has failed, is tried again, and fails once more when the
 //     grace time since its first failure is over and no rail is up that has not failed with it.
 //
-// The second is for paths that deliver probes, and not what follows them. A rail that comes back does not stop
-// that time; only the delivery of what had failed does.
+// The second is for paths that deliver probes, and not what follows them. A rail that comes back
+// does not stop that time; only the delivery of what had failed does.
 //
-// Time is counted in parts, by a timer for each, so a rank that makes no calls for long, and so tries nothing,
-// loses one part at most.
+// Time is counted in parts, by a timer for each, so a rank that makes no calls for long, and so
+// tries nothing, loses one part at most.
 
 const (
-	// leastGrace is the least grace time of what may be tried on another rail at once, and that for a rail
-	// which was never needed, and has to be opened first.
+	// leastGrace is the least grace time of what may be tried on another rail at once, and that for
+	// a rail which was never needed, and has to be opened first.
 	leastGrace = int64(2 * time.Second)
 
 	// graceParts is how many parts the grace time has.
 	graceParts = 10
 )
 
-// graceClock counts the parts of the grace time that pass while something is wrong with the rails to a peer.
+// graceClock counts the parts of the grace time that pass while something is wrong with the rails
+// to a peer.
 type graceClock struct {
 	timer *progress.Timer // of the part that runs; nil if the clock stands
 	parts uint32          // so far
@@ -82,8 +84,8 @@ func (p *PML) endGrace(pr *peer) {
 	}
 }
 
-// gracePartOver is called when a part of the grace time is over. While a PROBE was delivered, and only not answered, the
-// peer is busy elsewhere, and the part does not count.
+// gracePartOver is called when a part of the grace time is over. While a PROBE was delivered, and
+// only not answered, the peer is busy elsewhere, and the part does not count.
 func (p *PML) gracePartOver(pr *peer) {
 	if pr.failing != nil || pr.lost != nil || p.closed != nil {
 		return
@@ -104,8 +106,8 @@ func (p *PML) gracePartOver(pr *peer) {
 	}
 }
 
-// mayTryAgain notes that rails have failed with a fragment or a message. If it is to be given up, the peer fails,
-// and it reports false.
+// mayTryAgain notes that rails have failed with a fragment or a message. If it is to be given up,
+// the peer fails, and it reports false.
 func (p *PML) mayTryAgain(pr *peer, t *trouble, by railSet, err error) bool {
 	if t.by == 0 {
 		t.until = p.graceEnd(pr, p.gracePart()*graceParts)
@@ -143,7 +145,8 @@ func (p *PML) mayPostAgain(pr *peer, op *btl.Op, err error) bool {
 	return may
 }
 
-// strand is called when no rail to a peer is up any more. What is to be sent waits for one to come back.
+// strand is called when no rail to a peer is up any more. What is to be sent waits for one to come
+// back.
 func (p *PML) strand(rl *rail, err error) {
 	pr := rl.peer
 	var be *btl.Error

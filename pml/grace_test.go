@@ -123,7 +123,8 @@ func TestGraceOfAPeerThatWasAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGraceIsNotCutShort: a grace time that begins while the clock runs, within a part, is no shorter for that.
+// TestGraceIsNotCutShort: a grace time that begins while the clock runs, within a part, is no
+// shorter for that.
 func TestGraceIsNotCutShort(t *testing.T) {
 	const grace = 10 * sec
 	w := newPair(t, 1, grace)

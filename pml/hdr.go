@@ -40,9 +40,10 @@ const Version = 4
 //
 //	exposure         48   rail 1, zero 7, offset 8, key 32
 //
-// Those of the first group are numbered: the sequence is the low half of a 64-bit number that counts them
-// from one rank to another, whatever their communicator. So each arrives once and in order, whatever rails fail
-// (failover.go). The others may come twice, or late, or not at all, and do no harm then.
+// Those of the first group are numbered: the sequence is the low half of a 64-bit number that
+// counts them from one rank to another, whatever their communicator. So each arrives once and in
+// order, whatever rails fail (failover.go). The others may come twice, or late, or not at all, and
+// do no harm then.
 const (
 	tagMatch btl.Tag = 1 + iota
 	tagRndv
@@ -241,7 +242,8 @@ type railHdr struct {
 	rail  uint8
 	epoch uint32
 	tally tally
-	// padding is how many bytes follow that mean nothing: a probe is as long as what it is to find out about.
+	// padding is how many bytes follow that mean nothing: a probe is as long as what it is to find
+	// out about.
 	padding uint32
 }
 

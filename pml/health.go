@@ -39,8 +39,8 @@ const (
 	mostProbes     = 10
 	reminderPeriod = 2 * time.Second
 
-	// mostProbing is how many PROBEs one device has under way: each is as long as a fragment can be, and
-	// takes room that other peers' fragments need.
+	// mostProbing is how many PROBEs one device has under way: each is as long as a fragment can
+	// be, and takes room that other peers' fragments need.
 	mostProbing = 32
 )
 
@@ -267,8 +267,8 @@ func (p *PML) ask(rl *rail) {
 	}
 }
 
-// postProbe posts a PROBE or PROBEACK. It is as long as the longest fragment that the rail takes: a path that loses
-// those, and no short ones, is one that does not work.
+// postProbe posts a PROBE or PROBEACK. It is as long as the longest fragment that the rail takes: a
+// path that loses those, and no short ones, is one that does not work.
 func (p *PML) postProbe(rl *rail, tag btl.Tag, done func(*btl.Op, error)) {
 	op := p.getOp()
 	op.Tag, op.HdrLen, op.Owner, op.Done = tag, railBytes, rl, done

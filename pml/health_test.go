@@ -84,7 +84,8 @@ func (w *watched) until(t *testing.T, what string, holds func() bool, ranks ...i
 	return w.fabric.Now() - begin
 }
 
-// breaks has rank 0's half of a rail fail, and gives how long it takes until the next incarnation is tried.
+// breaks has rank 0's half of a rail fail, and gives how long it takes until the next incarnation
+// is tried.
 func (w *watched) breaks(t *testing.T, rail int) int64 {
 	t.Helper()
 	n := len(w.opens)
@@ -168,8 +169,8 @@ func TestDeviceHealthReturns(t *testing.T) {
 	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
 }
 
-// TestDeviceHealthBoundsAllItsWays: what fails at this end of a rail to one peer takes from the shares of the device's
-// ways to all others, and from their rank among the rails there.
+// TestDeviceHealthBoundsAllItsWays: what fails at this end of a rail to one peer takes from the
+// shares of the device's ways to all others, and from their rank among the rails there.
 func TestDeviceHealthBoundsAllItsWays(t *testing.T) {
 	w, _ := newWire(t, 3, func(w *wire) {
 		withRails(1000, 1000)(w)
@@ -204,7 +205,8 @@ func TestWeightOfHealth(t *testing.T) {
 	}
 }
 
-// TestShareRampsUp: a rail that is back begins with the least share, and has all of it after eight steps of a tenth of a second.
+// TestShareRampsUp: a rail that is back begins with the least share, and has all of it after eight
+// steps of a tenth of a second.
 func TestShareRampsUp(t *testing.T) {
 	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000}, loop.RailConfig{BandwidthMBps: 8000})
 	rl := &w.pr.rails[0]
@@ -253,8 +255,8 @@ func TestHealthNotBeyondFull(t *testing.T) {
 	require.Equal(t, fullHealth, w.pr.rails[0].health)
 }
 
-// TestRetries: a rail that is down is tried again after 5 ms, and then after twice as long each time, up to half a second; and
-// after 5 ms again once it was up.
+// TestRetries: a rail that is down is tried again after 5 ms, and then after twice as long each
+// time, up to half a second; and after 5 ms again once it was up.
 func TestRetries(t *testing.T) {
 	w := newWatched(t, 100*sec, loop.RailConfig{})
 	w.shut = true
@@ -270,8 +272,9 @@ func TestRetries(t *testing.T) {
 	require.EqualValues(t, 6, w.breaks(t, 0)/msec)
 }
 
-// TestHoldDown: a rail that fails again each time it was back is left alone for longer each time, up to half a minute, while
-// another one is up. Ten seconds without a failure take one of them away.
+// TestHoldDown: a rail that fails again each time it was back is left alone for longer each time,
+// up to half a minute, while another one is up. Ten seconds without a failure take one of them
+// away.
 func TestHoldDown(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	back := func() { w.until(t, "the rail", w.isUp, 0, 1) }
@@ -298,7 +301,8 @@ func TestHoldDown(t *testing.T) {
 	}
 }
 
-// TestHoldDownAfterFailedAttempts: attempts in vain to come back are no failures that hold a rail down.
+// TestHoldDownAfterFailedAttempts: attempts in vain to come back are no failures that hold a rail
+// down.
 func TestHoldDownAfterFailedAttempts(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
@@ -309,7 +313,8 @@ func TestHoldDownAfterFailedAttempts(t *testing.T) {
 	require.InDelta(t, 20, w.breaks(t, 0)/msec, 3)
 }
 
-// TestRetriesAfterHoldDown: when it cannot be opened once it was held down, it is tried as soon again as any other.
+// TestRetriesAfterHoldDown: when it cannot be opened once it was held down, it is tried as soon
+// again as any other.
 func TestRetriesAfterHoldDown(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	for range 8 {
@@ -342,8 +347,8 @@ func TestHoldDownOfTheLastRail(t *testing.T) {
 	require.EqualValues(t, 6, pause/msec)
 }
 
-// TestPreferredRail: the first rail is that of the lowest latency of those that are trusted, else the healthiest; of the lowest tier
-// that has one which is up.
+// TestPreferredRail: the first rail is that of the lowest latency of those that are trusted, else
+// the healthiest; of the lowest tier that has one which is up.
 func TestPreferredRail(t *testing.T) {
 	type rails struct {
 		health []health // −1: it is down
@@ -384,7 +389,8 @@ func TestPreferredRail(t *testing.T) {
 	}
 }
 
-// TestProbeNotDelivered: an incarnation whose PROBE is not delivered in two seconds is given up. Meanwhile that is the only one.
+// TestProbeNotDelivered: an incarnation whose PROBE is not delivered in two seconds is given up.
+// Meanwhile that is the only one.
 func TestProbeNotDelivered(t *testing.T) {
 	w := newWatched(t, 100*sec, loop.RailConfig{})
 	w.breaks(t, 0)
@@ -401,8 +407,8 @@ func TestProbeNotDelivered(t *testing.T) {
 	require.Zero(t, rl.device.probes)
 }
 
-// TestProbeNotAnswered: a PROBE that was delivered is sent again every two seconds while the peer is busy elsewhere, and the incarnation
-// is kept.
+// TestProbeNotAnswered: a PROBE that was delivered is sent again every two seconds while the peer
+// is busy elsewhere, and the incarnation is kept.
 func TestProbeNotAnswered(t *testing.T) {
 	w := newWatched(t, 5*sec, loop.RailConfig{})
 	w.pr.rails[0].endpoint.Fail(sideErr(btl.SideRemote))
@@ -418,8 +424,8 @@ func TestProbeNotAnswered(t *testing.T) {
 	w.until(t, "the rail", w.isUp, 0, 1)
 }
 
-// TestProbesOfOneDevice: when a device is back no more than so many of its rails are probed at once. The others have their turn, and
-// nobody is given up for having waited.
+// TestProbesOfOneDevice: when a device is back no more than so many of its rails are probed at
+// once. The others have their turn, and nobody is given up for having waited.
 func TestProbesOfOneDevice(t *testing.T) {
 	const most, n = 32, 96
 	w, _ := newWire(t, n+1, func(w *wire) {
@@ -460,8 +466,8 @@ func TestProbesOfOneDevice(t *testing.T) {
 	}
 }
 
-// TestRailThatStaysDownIsFenced: all rails have failed with pieces of a message, and one is back. By that the peer learns that the
-// others have failed, and so the message can begin anew.
+// TestRailThatStaysDownIsFenced: all rails have failed with pieces of a message, and one is back.
+// By that the peer learns that the others have failed, and so the message can begin anew.
 func TestRailThatStaysDownIsFenced(t *testing.T) {
 	w := newPair(t, 2, 10*sec)
 	for _, p := range w.pmls {

@@ -7,14 +7,17 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A rank that has left makes no call any more, but is still there: it waits, in Finalize, until all have left. It
-// tells so each peer that it is in touch with, and each that gets in touch later, once. It opens no connection for that: a
-// rank that waits for it has opened one (waiting.go). It tells by a LEFT, which is numbered as messages are and goes behind those that are held, so it is
-// the last that comes of that rank's sends. Who waits for another message of that rank, for itself or in a collective, would
-// wait until the job ends; it gets ErrProcFailed instead. So does who sends to it what has to be matched before it is done, unless
-// that rank has receives under way that nobody waits for there. What needs no answer goes as ever, and is dropped.
+// A rank that has left makes no call any more, but is still there: it waits, in Finalize, until all
+// have left. It tells so each peer that it is in touch with, and each that gets in touch later,
+// once. It opens no connection for that: a rank that waits for it has opened one (waiting.go). It
+// tells by a LEFT, which is numbered as messages are and goes behind those that are held, so it is
+// the last that comes of that rank's sends. Who waits for another message of that rank, for itself
+// or in a collective, would wait until the job ends; it gets ErrProcFailed instead. So does who
+// sends to it what has to be matched before it is done, unless that rank has receives under way
+// that nobody waits for there. What needs no answer goes as ever, and is dropped.
 //
-// A receive or probe from anyone waits on: this rank is of its communicator too, and may send to itself.
+// A receive or probe from anyone waits on: this rank is of its communicator too, and may send to
+// itself.
 //
 // A send that nobody waits for is left to Finalize, which reports it.
 
@@ -25,8 +28,8 @@ const (
 	leftKinds
 )
 
-// TellLeft tells each other rank, now if it is in touch and else as soon as it is, that this one begins no operation any
-// more.
+// TellLeft tells each other rank, now if it is in touch and else as soon as it is, that this one
+// begins no operation any more.
 func (p *PML) TellLeft() {
 	if p.hasLeft || p.closed != nil || p.eng.Stopped() != nil {
 		return
@@ -53,8 +56,8 @@ func (p *PML) isReceiving() bool {
 	return under
 }
 
-// tellLeft tells one rank, unless something for it is held: then release does. Nobody waits any more when all ranks are
-// finalized.
+// tellLeft tells one rank, unless something for it is held: then release does. Nobody waits any
+// more when all ranks are finalized.
 func (p *PML) tellLeft(pr *peer) {
 	if !p.hasLeft || pr.toldLeft || pr.held.head != nil || p.rejecting || pr.failing != nil || pr.lost != nil || pr.rank == p.cfg.Rank {
 		return

@@ -16,7 +16,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// lossyPaths are paths that deliver some packets, and never others. Each call makes a path of its own.
+// lossyPaths are paths that deliver some packets, and never others. Each call makes a path of its
+// own.
 var lossyPaths = map[string]func(w *pair) func(p loop.Packet) bool{
 	"long packets": func(*pair) func(loop.Packet) bool {
 		return func(p loop.Packet) bool { return p.Bytes > shortBytes }
@@ -54,7 +55,8 @@ const (
 	lossyBytes = 2 << 20
 )
 
-// newLossyPair is two ranks that have exchanged a message by rails of which the first so many then are lossy.
+// newLossyPair is two ranks that have exchanged a message by rails of which the first so many then
+// are lossy.
 func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grace int64, rails ...loop.RailConfig) *pair {
 	for i := range rails {
 		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, patience)
@@ -73,8 +75,8 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	return w
 }
 
-// exchange has both ranks send each other n bytes, and gives how the operations end, and after what time the last has. Of those
-// that have not ended in time, errHangs says so.
+// exchange has both ranks send each other n bytes, and gives how the operations end, and after what
+// time the last has. Of those that have not ended in time, errHangs says so.
 func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after int64) {
 	var all []ended
 	var ins [][]byte
@@ -105,8 +107,9 @@ func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after 
 
 var errHangs = errors.New("it does not end")
 
-// TestLossyRailsEndWithinGrace: whatever the paths of all rails lose, nobody waits for ever. A rank that has met errors gives the
-// other one up when the grace time is over, though rails come back in between, and that one does so in the grace time after.
+// TestLossyRailsEndWithinGrace: whatever the paths of all rails lose, nobody waits for ever. A rank
+// that has met errors gives the other one up when the grace time is over, though rails come back in
+// between, and that one does so in the grace time after.
 func TestLossyRailsEndWithinGrace(t *testing.T) {
 	const grace = 2 * sec
 	for path := range lossyPaths {
@@ -144,8 +147,8 @@ func TestLossyRailsEndWithinGrace(t *testing.T) {
 	}
 }
 
-// TestLossyFirstRail: whatever the path of one rail loses, messages arrive by the other one, also those that take
-// it longer than the grace time.
+// TestLossyFirstRail: whatever the path of one rail loses, messages arrive by the other one, also
+// those that take it longer than the grace time.
 func TestLossyFirstRail(t *testing.T) {
 	for path := range lossyPaths {
 		for _, protocol := range []Protocol{Copy, Get, Put} {
@@ -163,7 +166,8 @@ func TestLossyFirstRail(t *testing.T) {
 	}
 }
 
-// TestLossyRailIsUsedWhenMended: a rail that was down because probes did not get through comes back.
+// TestLossyRailIsUsedWhenMended: a rail that was down because probes did not get through comes
+// back.
 func TestLossyRailIsUsedWhenMended(t *testing.T) {
 	w := newLossyPair(t, "long packets", Copy, 1, 10*sec, make([]loop.RailConfig, 2)...)
 	errs, _ := w.exchange(t, lossyBytes, 20*sec)
@@ -177,7 +181,8 @@ func TestLossyRailIsUsedWhenMended(t *testing.T) {
 	}
 }
 
-// TestLossyRailsWithoutGrace: without a grace time a message that other rails may still deliver has two seconds.
+// TestLossyRailsWithoutGrace: without a grace time a message that other rails may still deliver has
+// two seconds.
 func TestLossyRailsWithoutGrace(t *testing.T) {
 	const retry = 4 * patience
 	w := newLossyPair(t, "middling packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})
@@ -196,7 +201,8 @@ func TestLossyRailsWithoutGrace(t *testing.T) {
 	require.NotZero(t, w.pmls[0].Stats().RailsReturned)
 }
 
-// TestManyCutsEndNothing: rails that are cut and mended for many times the grace time, and deliver in between, end nothing.
+// TestManyCutsEndNothing: rails that are cut and mended for many times the grace time, and deliver
+// in between, end nothing.
 func TestManyCutsEndNothing(t *testing.T) {
 	const grace = sec
 	for rails := 1; rails <= 2; rails++ {

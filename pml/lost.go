@@ -199,8 +199,8 @@ func (p *PML) loseDrained(pr *peer) {
 }
 
 // Leave says that all ranks are about to close: what ends because a peer does so first, ends with
-// cause, as what Close ends. This rank comes to no further collective, and answers the ranks that have
-// asked for one.
+// cause, as what Close ends. This rank comes to no further collective, and answers the ranks that
+// have asked for one.
 func (p *PML) Leave(cause error) {
 	p.leaving = cause
 	for _, c := range p.sortedContexts() {

@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// mixed is messages from rank 0 to rank 1 over rails that call operations wrong, always or now and then,
-// and fail with others. What a rail ends with an error may have been delivered.
+// mixed is messages from rank 0 to rank 1 over rails that call operations wrong, always or now and
+// then, and fail with others. What a rail ends with an error may have been delivered.
 type mixed struct {
 	w        *wire
 	c        []*Context
@@ -166,8 +166,8 @@ func (x *mixed) run(t *testing.T) {
 	}
 }
 
-// TestMistakesAndFailuresMixed: every request ends, in Finalize at the latest. A receive without an error
-// has its message. Nothing is left over, and the peers stay reachable.
+// TestMistakesAndFailuresMixed: every request ends, in Finalize at the latest. A receive without an
+// error has its message. Nothing is left over, and the peers stay reachable.
 func TestMistakesAndFailuresMixed(t *testing.T) {
 	for seed := range uint64(2000) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

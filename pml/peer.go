@@ -24,8 +24,8 @@ type peer struct {
 
 	// barred says that sends do not go at once: the peer is stranded, failing or lost, or others are held.
 	barred bool
-	// stranded is why no rail is up, while one may come back: until the grace clock says strandedUntil. waiting
-	// is what is to be posted then.
+	// stranded is why no rail is up, while one may come back: until the grace clock says
+	// strandedUntil. waiting is what is to be posted then.
 	stranded      error
 	strandedUntil uint32
 	grace         graceClock

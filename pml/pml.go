@@ -127,7 +127,8 @@ type Stats struct {
 	// were sent again because of that, Restarts the messages that were sent or read anew from their beginning, and
 	// StaleFragments the pieces of earlier attempts that were dropped.
 	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
-	// Withdrawn counts operations that were given up because each rail says that they are wrong, and with them a message.
+	// Withdrawn counts operations that were given up because each rail says that they are wrong,
+	// and with them a message.
 	Withdrawn uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was posted again, or may begin
 	// anew.
@@ -194,8 +195,8 @@ type PML struct {
 	leftAs  int
 	// met and silent are peers to which a way was found, lately and longer ago (waiting.go).
 	met, silent []*peer
-	// rejecting is set by RejectUnmatched; rejected counts sends of ours that peers have rejected. taken is what probes
-	// have taken out of matching, and nobody has received.
+	// rejecting is set by RejectUnmatched; rejected counts sends of ours that peers have rejected.
+	// taken is what probes have taken out of matching, and nobody has received.
 	rejecting bool
 	rejected  int
 	taken     unexpected

@@ -65,7 +65,8 @@ type transfer struct {
 	list   []byte // exposures to be sent, kept until they are
 	// pieces of a send that are queued or accepted, and not called back: few, see pipelineDepth.
 	pieces []*btl.Op
-	// Of a send: in how many attempts a rail has called a piece wrong, which rails have, and the last one's error.
+	// Of a send: in how many attempts a rail has called a piece wrong, which rails have, and the
+	// last one's error.
 	mistakes int
 	avoid    railSet
 	wrong    error

@@ -293,8 +293,8 @@ const (
 	railIsDown
 )
 
-// tryPost posts op once. A rail that takes nothing any more has failed. What it calls wrong was called back with an error, and counts as
-// accepted.
+// tryPost posts op once. A rail that takes nothing any more has failed. What it calls wrong was
+// called back with an error, and counts as accepted.
 func (p *PML) tryPost(rl *rail, op *btl.Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown

@@ -6,11 +6,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A collective that makes a communicator may end unequally: one rank has all that it needs and gets the
-// communicator, another one gives up, because its context ends, and never learns the id. The rank that
-// gives up sends a SPOIL to every rank of the parent, as for any collective. Each context remembers
-// which collective made it, its origin. So a rank that has finished the collective finds the
-// communicator that came of it, and revokes it for the rank that gave up:
+// A collective that makes a communicator may end unequally: one rank has all that it needs and gets
+// the communicator, another one gives up, because its context ends, and never learns the id. The
+// rank that gives up sends a SPOIL to every rank of the parent, as for any collective. Each context
+// remembers which collective made it, its origin. So a rank that has finished the collective finds
+// the communicator that came of it, and revokes it for the rank that gave up:
 //
 //   - Collectives there fail, those under way and those to come.
 //   - Receives from that rank, and from anyone, fail, and so do sends to it, also those that wait for
@@ -19,11 +19,11 @@ import (
 //     it the id, by a SPOIL of that id with the reason Revoked. Its receiver then drops the strays and
 //     answers their senders, as it does for a communicator that it has freed.
 //
-// Each member hears of it from the rank that gave up, and tells that rank the id behind all that it has
-// sent to it, so no order of events leaves a stray or a wait behind. That the parent or the
-// communicator was freed meanwhile changes nothing: recentlyFreed remembers origins too. Nothing here
-// depends on how the communicator was made, only on the origin being set before the next SPOIL is
-// taken.
+// Each member hears of it from the rank that gave up, and tells that rank the id behind all that it
+// has sent to it, so no order of events leaves a stray or a wait behind. That the parent or the
+// communicator was freed meanwhile changes nothing: recentlyFreed remembers origins too. Nothing
+// here depends on how the communicator was made, only on the origin being set before the next SPOIL
+// is taken.
 
 // origin is the collective that made a communicator. The zero value is none, as context 0 has no
 // collectives.
@@ -55,7 +55,8 @@ func (e *RevokedError) Is(target error) bool { return target == request.ErrComm 
 // collective not to be given up, and has held the lock since then.
 func (c *Context) SetOrigin(parent *Context, tag int) { c.origin = origin{parent.id, tag} }
 
-// revokedFor is why nothing goes between this rank and one of the job, or anyone, in c; nil if it does.
+// revokedFor is why nothing goes between this rank and one of the job, or anyone, in c; nil if it
+// does.
 func (c *Context) revokedFor(world int) error {
 	for i := range c.revoked {
 		if r := &c.revoked[i]; r.world == world || world == request.AnySource {
@@ -125,8 +126,8 @@ func (p *PML) endRounds(c *Context, err error) {
 	c.drop(anyKey)
 }
 
-// failSends ends the sends of a context to a peer that will never receive them. What needs no answer
-// goes as ever, and is dropped there.
+// failSends ends the sends of a context to a peer that will never receive them. What needs no
+// answer goes as ever, and is dropped there.
 func (p *PML) failSends(c *Context, pr *peer, err error) {
 	pr.held.remove(func(s *SendRequest) bool { return s.ctx == c })
 	p.sends.each(func(s *SendRequest) {
@@ -140,8 +141,8 @@ func (p *PML) failSends(c *Context, pr *peer, err error) {
 }
 
 // disown takes the id of a communicator that this rank gave up before it had it, from a member that
-// has it: what has come for it, and still comes, is answered. A communicator that this rank has stays,
-// as it may have given the other one up because the id is taken.
+// has it: what has come for it, and still comes, is answered. A communicator that this rank has
+// stays, as it may have given the other one up because the id is taken.
 func (p *PML) disown(id ContextID) error {
 	twin := id ^ 1
 	switch {
@@ -163,9 +164,9 @@ func (p *PML) disown(id ContextID) error {
 	return nil
 }
 
-// originSpan is how many collectives of its parent a communicator remembers its origin for: then the
-// tag is about to come again. No rank is so far behind with a collective, since the window to it would
-// be used up long before.
+// originSpan is how many collectives of its parent a communicator remembers its origin for: then
+// the tag is about to come again. No rank is so far behind with a collective, since the window to
+// it would be used up long before.
 const originSpan = CollectiveTags / 4
 
 // expireOrigins forgets what collectives of a context made long ago.

@@ -17,8 +17,8 @@ type made struct {
 	calls     []*testCollective
 }
 
-// makeOf makes a communicator of the given ranks, in that order, at all of them but those that never
-// get it. All ranks that have it, and those of done, have finished the round.
+// makeOf makes a communicator of the given ranks, in that order, at all of them but those that
+// never get it. All ranks that have it, and those of done, have finished the round.
 func makeOf(w *wire, c []*Context, ranks []int, without ...int) *made {
 	id := w.pmls[ranks[0]].NewContextID()
 	g := NewGroup(ranks)
@@ -54,8 +54,9 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 	require.ErrorIs(t, err, request.ErrComm, name)
 }
 
-// TestRevokeAfterUnequalEnd: rank 2 gives up the round that made a communicator at ranks 0 and 1. There
-// everything ends that needs rank 2, and nothing else does; and what they have sent to it is gone there.
+// TestRevokeAfterUnequalEnd: rank 2 gives up the round that made a communicator at ranks 0 and 1.
+// There everything ends that needs rank 2, and nothing else does; and what they have sent to it is
+// gone there.
 func TestRevokeAfterUnequalEnd(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, _ := newRounds(t, 3, func(w *wire) {
@@ -163,9 +164,9 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 	}
 }
 
-// TestRevokeWhateverIsFreed: the parent, the communicator or both are freed by the time that a rank hears
-// that another one has given up, also so long ago that this is forgotten. Who waits for that rank is told,
-// and nothing stays there.
+// TestRevokeWhateverIsFreed: the parent, the communicator or both are freed by the time that a rank
+// hears that another one has given up, also so long ago that this is forgotten. Who waits for that
+// rank is told, and nothing stays there.
 func TestRevokeWhateverIsFreed(t *testing.T) {
 	for _, parent := range []bool{false, true} {
 		for _, child := range []bool{false, true} {
@@ -225,8 +226,8 @@ func TestRevokeFreedOfNobody(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeByTwo: two ranks give up, one of them because the other one did. The two that are left can
-// still talk to each other.
+// TestRevokeByTwo: two ranks give up, one of them because the other one did. The two that are left
+// can still talk to each other.
 func TestRevokeByTwo(t *testing.T) {
 	w, c, _ := newRounds(t, 4, nil)
 	m := makeOf(w, c, []int{3, 2, 1, 0}, 1, 2)
@@ -253,8 +254,8 @@ func TestRevokeByTwo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRevokeOfNoMember: a rank that is not in the communicator may give up what made it, and so may one
-// that answers.
+// TestRevokeOfNoMember: a rank that is not in the communicator may give up what made it, and so may
+// one that answers.
 func TestRevokeOfNoMember(t *testing.T) {
 	w, c, _ := newRounds(t, 3, nil)
 	m := makeOf(w, c, []int{0, 1})
@@ -274,8 +275,8 @@ func TestRevokeOfNoMember(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeAnswersAsks: a rank that waits for another one, which knows already that the communicator is
-// revoked, is told.
+// TestRevokeAnswersAsks: a rank that waits for another one, which knows already that the
+// communicator is revoked, is told.
 func TestRevokeAnswersAsks(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, c, _ := newRounds(t, 3, nil)
@@ -302,8 +303,8 @@ func TestRevokeAnswersAsks(t *testing.T) {
 	}
 }
 
-// TestStraysOfHeldSends: messages that are held, because the rank that gave up has no room for them, end
-// too, and those behind them go.
+// TestStraysOfHeldSends: messages that are held, because the rank that gave up has no room for
+// them, end too, and those behind them go.
 func TestStraysOfHeldSends(t *testing.T) {
 	w, c, _ := newRounds(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
 	m := makeOf(w, c, []int{0, 1}, 1)
@@ -373,8 +374,8 @@ func TestForgedRevocation(t *testing.T) {
 	}
 }
 
-// TestOriginExpires: when the tags of the parent's collectives come again, a communicator that one of
-// them made long ago is not meant.
+// TestOriginExpires: when the tags of the parent's collectives come again, a communicator that one
+// of them made long ago is not meant.
 func TestOriginExpires(t *testing.T) {
 	w, c, _ := newRounds(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1})

@@ -108,9 +108,9 @@ func (w Why) String() string {
 
 func (w Why) known() bool { return w >= Failed && w <= Revoked }
 
-// isGivenUp reports whether the sender of a SPOIL has given the round up, and has nothing of what it was
-// to make. Any other SPOIL is an answer to one rank, and says what the round, or the communicator, is
-// to its sender.
+// isGivenUp reports whether the sender of a SPOIL has given the round up, and has nothing of what
+// it was to make. Any other SPOIL is an answer to one rank, and says what the round, or the
+// communicator, is to its sender.
 func (w Why) isGivenUp() bool { return w <= Unfit }
 
 // isDone reports whether the sender of a SPOIL sends and receives nothing more in the round. That
@@ -228,8 +228,8 @@ func (r *rounds) cause(tag int) error {
 	return nil
 }
 
-// Enter begins the round now. Its error, a *SpoiledError or a *RevokedError, says that there is no use in
-// that; the caller spoils it then.
+// Enter begins the round now. Its error, a *SpoiledError or a *RevokedError, says that there is no
+// use in that; the caller spoils it then.
 func (p *PML) Enter(c *Context) error {
 	if len(c.rounds.asks)|len(c.rounds.dead)|len(c.revoked) == 0 {
 		return nil
@@ -242,8 +242,8 @@ func (p *PML) enter(c *Context) error {
 	return p.Spoiled(c)
 }
 
-// Spoiled is the *SpoiledError of the round now, or the *RevokedError of the context; nil if the round
-// may go on.
+// Spoiled is the *SpoiledError of the round now, or the *RevokedError of the context; nil if the
+// round may go on.
 func (p *PML) Spoiled(c *Context) error {
 	if len(c.rounds.dead)|len(c.revoked) == 0 {
 		return nil
@@ -433,10 +433,10 @@ const (
 	askBytes   = matchBytes + 32
 )
 
-// spoilHdr is what follows the MATCH header in a SPOIL. The rank is that of the context that gave up first,
-// as far as the sender knows, so that all ranks name the same one. An answer to one rank is about its
-// sender, and its rank is not looked at: for a communicator that it has freed the sender does not
-// know it.
+// spoilHdr is what follows the MATCH header in a SPOIL. The rank is that of the context that gave
+// up first, as far as the sender knows, so that all ranks name the same one. An answer to one rank
+// is about its sender, and its rank is not looked at: for a communicator that it has freed the
+// sender does not know it.
 type spoilHdr struct {
 	rank int
 	why  Why

@@ -346,8 +346,8 @@ func TestAskOfWhatIsOver(t *testing.T) {
 	}
 }
 
-// TestAskIsAnsweredAtTheEnd: a rank that has kept the question of another one answers when it frees the
-// communicator or begins to finalize, and so does one that is asked after that.
+// TestAskIsAnsweredAtTheEnd: a rank that has kept the question of another one answers when it frees
+// the communicator or begins to finalize, and so does one that is asked after that.
 func TestAskIsAnsweredAtTheEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		why  Why
@@ -400,8 +400,8 @@ func TestAskIsAnsweredAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestAskOfRemovedContext: a context may be removed and still be there because receives are posted in it.
-// No round begins there any more.
+// TestAskOfRemovedContext: a context may be removed and still be there because receives are posted
+// in it. No round begins there any more.
 func TestAskOfRemovedContext(t *testing.T) {
 	w, c, calls := newRounds(t, 2, nil)
 	calls[0].in = false

@@ -9,10 +9,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Once all ranks are finalized no receive is posted any more. An announced message that matches none of the receives that
-// are posted will never be received, and its sender would wait for ever. So each rank then rejects such messages, those
-// that are here and those that still come. A rejected send stays active, so that its buffer and its request are as before,
-// but its rank does not wait for it. Every other send ends by itself: it is delivered, or its peer is lost.
+// Once all ranks are finalized no receive is posted any more. An announced message that matches
+// none of the receives that are posted will never be received, and its sender would wait for ever.
+// So each rank then rejects such messages, those that are here and those that still come. A
+// rejected send stays active, so that its buffer and its request are as before, but its rank does
+// not wait for it. Every other send ends by itself: it is delivered, or its peer is lost.
 
 // RejectUnmatched is called when all ranks of the job are finalized.
 func (p *PML) RejectUnmatched() {
@@ -89,8 +90,8 @@ func (s *SendRequest) refused(h *ackHdr) {
 	}
 }
 
-// Unfinished is the number of sends that are not finished, those of freed requests included, without those that will
-// never be received.
+// Unfinished is the number of sends that are not finished, those of freed requests included,
+// without those that will never be received.
 func (p *PML) Unfinished() int { return p.sends.inUse() - p.rejected }
 
 // Unmatched lists the sends that will never be received.

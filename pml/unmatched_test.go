@@ -19,8 +19,9 @@ func finalized(w *wire) {
 	}
 }
 
-// TestSendsThatNobodyReceivesAreRejected: those that have arrived, that come later, that a probe has taken out of matching, that are held
-// behind others, or are for a communicator that is not there. They stay active, and hold nothing up; all others are delivered.
+// TestSendsThatNobodyReceivesAreRejected: those that have arrived, that come later, that a probe
+// has taken out of matching, that are held behind others, or are for a communicator that is not
+// there. They stay active, and hold nothing up; all others are delivered.
 func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 	for name, arrivesLater := range map[string]bool{"they are here": false, "they still come": true} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +83,8 @@ func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 	}
 }
 
-// TestHeldSendsAreRejected: the window opens for those that are held, so that each is delivered, received or rejected.
+// TestHeldSendsAreRejected: the window opens for those that are held, so that each is delivered,
+// received or rejected.
 func TestHeldSendsAreRejected(t *testing.T) {
 	f := flooded(t, 1000, false)
 	a, b := f.w.pmls[0], f.w.pmls[1]
@@ -100,7 +102,8 @@ func TestHeldSendsAreRejected(t *testing.T) {
 	require.Nil(t, a.peers[1].held.head)
 }
 
-// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a LEFT does not end what a receive of the peer, or its rejection, is to end.
+// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a LEFT does not end what a receive of the
+// peer, or its rejection, is to end.
 func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
@@ -116,7 +119,8 @@ func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 	require.Equal(t, request.Active, s.State())
 }
 
-// TestRejectedCollectiveIsNotReported: what a collective that was given up has sent is over when it is rejected.
+// TestRejectedCollectiveIsNotReported: what a collective that was given up has sent is over when it
+// is rejected.
 func TestRejectedCollectiveIsNotReported(t *testing.T) {
 	w, c, _ := newRounds(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 0, Standard, "bcast")
@@ -130,7 +134,8 @@ func TestRejectedCollectiveIsNotReported(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRejectionOutsideFinalize: a peer that rejects a message though not all ranks are finalized ends the send.
+// TestRejectionOutsideFinalize: a peer that rejects a message though not all ranks are finalized
+// ends the send.
 func TestRejectionOutsideFinalize(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
@@ -154,7 +159,8 @@ func TestNoticesAreNoUnfinishedWork(t *testing.T) {
 	require.Zero(t, p.Unfinished())
 }
 
-// TestSendThatFailsInFinalizeIsReported: nobody else would learn that the peer was lost. What failed before was the caller's to look at.
+// TestSendThatFailsInFinalizeIsReported: nobody else would learn that the peer was lost. What
+// failed before was the caller's to look at.
 func TestSendThatFailsInFinalizeIsReported(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = true })

@@ -6,18 +6,20 @@ import (
 	"time"
 )
 
-// A finalized rank tells only the peers that it is in touch with (left.go). A rank may wait for a peer that does not know of
-// it: to post a receive opens a connection, and sends nothing. So a rank sends one WAITING to each peer to which it has found
-// a way but with which it has exchanged nothing for a while. A peer that is finalized answers with its LEFT; any other
-// peer is in touch from then on. A WAITING is numbered, so it arrives whatever rails fail.
+// A finalized rank tells only the peers that it is in touch with (left.go). A rank may wait for a
+// peer that does not know of it: to post a receive opens a connection, and sends nothing. So a rank
+// sends one WAITING to each peer to which it has found a way but with which it has exchanged
+// nothing for a while. A peer that is finalized answers with its LEFT; any other peer is in touch
+// from then on. A WAITING is numbered, so it arrives whatever rails fail.
 //
-// A timer sends it, not the idle policy: a program that only calls Test or Iprobe may never sleep, and may make few turns.
+// A timer sends it, not the idle policy: a program that only calls Test or Iprobe may never sleep,
+// and may make few turns.
 
 // waitingPeriod: a WAITING goes between one and two of these after the way to the peer was found.
 const waitingPeriod = 150 * time.Millisecond
 
-// inTouch reports whether a numbered fragment was posted to the peer, which it gets unless it is lost, or something has
-// come from it.
+// inTouch reports whether a numbered fragment was posted to the peer, which it gets unless it is
+// lost, or something has come from it.
 func (pr *peer) inTouch() bool { return pr.sendSeq > 0 || pr.via != nil }
 
 // noteContact notes that a way to a peer was found.

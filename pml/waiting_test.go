@@ -21,7 +21,8 @@ func (w *wire) pass(d time.Duration) {
 	w.settle()
 }
 
-// TestFinalizingMakesNoEndpoint: a finalized rank tells the ranks that it is in touch with, and finds no way to any other.
+// TestFinalizingMakesNoEndpoint: a finalized rank tells the ranks that it is in touch with, and
+// finds no way to any other.
 func TestFinalizingMakesNoEndpoint(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
@@ -87,8 +88,9 @@ func errorOf(r ended) func() error {
 	}
 }
 
-// TestWaitForFinalizedPeerNeverTalkedTo: a rank that waits for a finalized peer to which it has never sent anything gets its
-// error, whether it begins to wait before that tells the others or after. It may make a turn seldom, and never sleep.
+// TestWaitForFinalizedPeerNeverTalkedTo: a rank that waits for a finalized peer to which it has
+// never sent anything gets its error, whether it begins to wait before that tells the others or
+// after. It may make a turn seldom, and never sleep.
 func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
 	for name, wait := range finalizedWaits {
 		for _, first := range []bool{false, true} {
@@ -117,8 +119,8 @@ func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
 	}
 }
 
-// TestWaitingIsSentOnce: a rank that waits sends WAITING once, and only to a peer with which nothing was exchanged; the peer
-// that is not finalized does not answer.
+// TestWaitingIsSentOnce: a rank that waits sends WAITING once, and only to a peer with which
+// nothing was exchanged; the peer that is not finalized does not answer.
 func TestWaitingIsSentOnce(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
@@ -147,7 +149,8 @@ func TestWaitingIsSentOnce(t *testing.T) {
 	require.NoError(t, p.Lost(c[0], 1))
 }
 
-// TestFinalizedPeerBehindFailedRail: what the two tell each other arrives though the only rail fails in between, and comes back.
+// TestFinalizedPeerBehindFailedRail: what the two tell each other arrives though the only rail
+// fails in between, and comes back.
 func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
 		"before WAITING": func(*pair) bool { return true },

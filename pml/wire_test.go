@@ -25,7 +25,8 @@ type wire struct {
 	async   bool            // operations complete only when delivered
 	keeps   bool            // so, and what is sent is read only then
 	refuse  int             // how many posts to refuse
-	// wrong, if set, says which posts are called wrong: at once, or later, when they are called back.
+	// wrong, if set, says which posts are called wrong: at once, or later, when they are called
+	// back.
 	wrong func(f *flight) bool
 	later bool
 	// delivered: what is called wrong later has arrived all the same.
@@ -120,8 +121,8 @@ func (e *wireEndpoint) Epoch() uint32    { return e.epoch }
 func (e *wireEndpoint) State() btl.State { return btl.Up }
 func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }
 
-// Rebind lets go of fragments, which are copied when they are posted. What is to be written is read when it
-// goes through, as by a device.
+// Rebind lets go of fragments, which are copied when they are posted. What is to be written is read
+// when it goes through, as by a device.
 func (e *wireEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	if slices.ContainsFunc(e.m.w.flying, func(f flight) bool { return f.op == op && f.tag == opPut }) {
 		return false

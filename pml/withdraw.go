@@ -8,9 +8,9 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A rail may call an operation wrong in itself: it refuses it for its length, or ends it with an error of
-// ClassUsage. That says nothing of the path. The operation is tried by other rails. When none takes it,
-// the one request that it belongs to ends with an error, at both ends:
+// A rail may call an operation wrong in itself: it refuses it for its length, or ends it with an
+// error of ClassUsage. That says nothing of the path. The operation is tried by other rails. When
+// none takes it, the one request that it belongs to ends with an error, at both ends:
 //
 //   - A numbered fragment is replaced by a NACK, which has its number and the beginning of its header,
 //     so that the sequence has no gap. The receiver matches the NACK of a message as the message, and the receive ends with
@@ -18,13 +18,15 @@ import (
 //   - A send whose FRAGs no rail takes ends, and tells the receive by a NACK of its own.
 //   - Remote reads and writes that are wrong are replaced by fragments (recvreq.go, sendreq.go).
 //
-// An operation that is called wrong may have been delivered all the same. Its NACK is then a duplicate, and is dropped. So what
-// was answered counts as delivered, whatever a rail says; and a receive that asks for the data of a send that is over gets a NACK.
+// An operation that is called wrong may have been delivered all the same. Its NACK is then a
+// duplicate, and is dropped. So what was answered counts as delivered, whatever a rail says; and a
+// receive that asks for the data of a send that is over gets a NACK.
 //
-// A rail that takes neither a fragment nor its NACK, or refuses what is not numbered, carries nothing. If all do the peer is
-// failed.
+// A rail that takes neither a fragment nor its NACK, or refuses what is not numbered, carries
+// nothing. If all do the peer is failed.
 
-// mostMistakes is how often an operation is called wrong before it is given up; at least once by each rail.
+// mostMistakes is how often an operation is called wrong before it is given up; at least once by
+// each rail.
 const mostMistakes = 3
 
 // refusedError ends a request that all is well with, but that no rail takes an operation of.
@@ -50,7 +52,8 @@ func misused(err error) bool {
 	return errors.Is(err, errUnregistered) || errors.As(err, &be) && be.Class == btl.ClassUsage
 }
 
-// callsWrong ends an operation that a rail has refused when it was posted, as if it had been taken and ended as wrong.
+// callsWrong ends an operation that a rail has refused when it was posted, as if it had been taken
+// and ended as wrong.
 func (rl *rail) callsWrong(op *btl.Op, err error) {
 	var be *btl.Error
 	if !errors.As(err, &be) || be.Class != btl.ClassUsage {
@@ -62,7 +65,8 @@ func (rl *rail) callsWrong(op *btl.Op, err error) {
 // isHopeless reports whether so many mistakes are enough to give up what was tried.
 func (pr *peer) isHopeless(mistakes int) bool { return mistakes > max(mostMistakes, len(pr.rails)) }
 
-// next is the rail for an operation that was called wrong: the one that is up after the last that it was tried on.
+// next is the rail for an operation that was called wrong: the one that is up after the last that
+// it was tried on.
 func (pr *peer) next(last uint8) *rail {
 	n := len(pr.rails)
 	for i := 1; i <= n; i++ {
@@ -73,8 +77,8 @@ func (pr *peer) next(last uint8) *rail {
 	return pr.first
 }
 
-// withdraw gives up an operation that no rail takes, and ends the request that it belongs to. The operation
-// is its owner's.
+// withdraw gives up an operation that no rail takes, and ends the request that it belongs to. The
+// operation is its owner's.
 func (p *PML) withdraw(pr *peer, op *btl.Op, err error) {
 	if !isNumbered(op.Tag) || op.Tag == tagNack {
 		p.fail(pr, causeOf(err), nil)
@@ -116,7 +120,8 @@ func (p *PML) endLocal(pr *peer, kind btl.Tag, h *nackHdr, err error) {
 	}
 }
 
-// withdraw ends a send whose pieces no rail takes, and tells the receive. Nothing of it is under way.
+// withdraw ends a send whose pieces no rail takes, and tells the receive. Nothing of it is under
+// way.
 func (s *SendRequest) withdraw() {
 	s.p.stats.Withdrawn++
 	s.err = &refusedError{s.t.wrong}
@@ -132,8 +137,9 @@ func (p *PML) nackRecv(pr *peer, recv handle) {
 	p.send(pr, op)
 }
 
-// answersNobody is called when a receive asks for the data of a send that is over. An announcement that
-// was given up, and replaced, may have been delivered all the same: then the receive would wait for ever.
+// answersNobody is called when a receive asks for the data of a send that is over. An announcement
+// that was given up, and replaced, may have been delivered all the same: then the receive would
+// wait for ever.
 func (p *PML) answersNobody(pr *peer, h *ackHdr) {
 	if h.recv != 0 && p.sends.get(h.send) == nil {
 		p.nackRecv(pr, h.recv)
@@ -148,7 +154,8 @@ const (
 
 // nackHdr is a NACK.
 type nackHdr struct {
-	// head is how the fragment begins in whose place it comes; behind a MATCH the length of the message.
+	// head is how the fragment begins in whose place it comes; behind a MATCH the length of the
+	// message.
 	head  [nackHead]byte
 	kind  btl.Tag // of that
 	bytes uint32  // that would have come along
@@ -176,7 +183,8 @@ func (h *nackHdr) decode(b []byte) error {
 	return nil
 }
 
-// decodeNack reads a NACK as what it replaces, if that is a message, which is as long then as what would have come along; else whole.
+// decodeNack reads a NACK as what it replaces, if that is a message, which is as long then as what
+// would have come along; else whole.
 func (p *PML) decodeNack(pr *peer, in *incoming, frag []byte) (data []byte, err error) {
 	var h nackHdr
 	if err := h.decode(frag); err != nil {

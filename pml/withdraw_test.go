@@ -46,8 +46,8 @@ func (d *withdrawal) String() string {
 	return fmt.Sprintf("%s of %d bytes by %v, mode %d", FragmentName(d.kind), d.bytes, d.protocol, d.mode)
 }
 
-// eachWithdrawal runs a test of each, with fragments that are refused when they are posted, and that fail
-// later; and with receives that come first, and last.
+// eachWithdrawal runs a test of each, with fragments that are refused when they are posted, and
+// that fail later; and with receives that come first, and last.
 func eachWithdrawal(t *testing.T, run func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool)) {
 	for _, later := range []bool{false, true} {
 		for _, expected := range []bool{false, true} {
@@ -80,8 +80,9 @@ func (d *withdrawal) check(t *testing.T, o ended, want string) {
 	require.NotErrorIs(t, err, request.ErrProcFailed)
 }
 
-// TestRefusedByEveryRail: what every rail calls wrong ends the one message that it belongs to, at both ends, and nothing else: those before and
-// behind it arrive, in order, and the peer is as well as before.
+// TestRefusedByEveryRail: what every rail calls wrong ends the one message that it belongs to, at
+// both ends, and nothing else: those before and behind it arrive, in order, and the peer is as well
+// as before.
 func TestRefusedByEveryRail(t *testing.T) {
 	eachWithdrawal(t, func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool) {
 		in := [3][]byte{pattern(50, 1), pattern(d.bytes, 2), pattern(50, 3)}
@@ -188,7 +189,8 @@ func TestRefusedByOneRail(t *testing.T) {
 	})
 }
 
-// TestRefusedThoughDelivered: what is called wrong had arrived all the same, so the NACK comes in vain. Nobody waits for ever.
+// TestRefusedThoughDelivered: what is called wrong had arrived all the same, so the NACK comes in
+// vain. Nobody waits for ever.
 func TestRefusedThoughDelivered(t *testing.T) {
 	eachWithdrawal(t, func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool) {
 		w.later, w.delivered = true, true
@@ -218,8 +220,8 @@ func TestRefusedThoughDelivered(t *testing.T) {
 	})
 }
 
-// TestRefusedThoughAnswered: what is called wrong, always, has arrived, and is answered before it is given up. The message is
-// long enough that most of it is still to be sent then. It arrives.
+// TestRefusedThoughAnswered: what is called wrong, always, has arrived, and is answered before it
+// is given up. The message is long enough that most of it is still to be sent then. It arrives.
 func TestRefusedThoughAnswered(t *testing.T) {
 	const n = 10_000
 	for _, tc := range []struct {
@@ -267,7 +269,8 @@ func TestRefusedThoughAnswered(t *testing.T) {
 	}
 }
 
-// TestRestartThatNoRailTakes: the fragments of the dance are not taken, after a rail has failed with a piece.
+// TestRestartThatNoRailTakes: the fragments of the dance are not taken, after a rail has failed
+// with a piece.
 func TestRestartThatNoRailTakes(t *testing.T) {
 	for _, kind := range []btl.Tag{tagRestartNotify, tagRestartAck, tagRestartNack} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = true })
@@ -309,7 +312,8 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 	}
 }
 
-// TestSpoilThatNoRailTakes: a rank that gives a collective up, and cannot say so as it should, is heard all the same.
+// TestSpoilThatNoRailTakes: a rank that gives a collective up, and cannot say so as it should, is
+// heard all the same.
 func TestSpoilThatNoRailTakes(t *testing.T) {
 	w, c, _ := newRounds(t, 2, nil)
 	w.wrong = func(f *flight) bool { return f.tag == tagSpoil }
@@ -322,7 +326,8 @@ func TestSpoilThatNoRailTakes(t *testing.T) {
 	require.Equal(t, SpoiledError{Rank: 0, Why: Refused}, *spoiled)
 }
 
-// wrong has the modules of a rank call the next operation to the other one wrong, until it is given up.
+// wrong has the modules of a rank call the next operation to the other one wrong, until it is given
+// up.
 func (w *pair) wrong(rank int) {
 	rails := w.modules[rank]
 	for _, m := range rails {
@@ -330,7 +335,8 @@ func (w *pair) wrong(rank int) {
 	}
 }
 
-// TestRefusedOverLoop: of the first message no rail takes anything, whatever its length; those behind it arrive.
+// TestRefusedOverLoop: of the first message no rail takes anything, whatever its length; those
+// behind it arrive.
 func TestRefusedOverLoop(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		for _, n := range []int{0, 8, 500, 100_000} {

@@ -161,7 +161,8 @@ func testStale(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, btl.Up, to.state())
 }
 
-// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint goes on.
+// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint goes
+// on.
 func testWrong(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultWrong, Peer: from.peer, After: 1, Count: 2})
 	for i, want := range []error{nil, btl.ErrTooLong, btl.ErrTooLong, nil} {

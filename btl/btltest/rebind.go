@@ -116,8 +116,8 @@ func testRebindBeforeContact(h *harness, from, to *side) {
 	h.mustSend(to, 8, 100)
 }
 
-// testRebindBackedUp: there is a connection, and the peer takes nothing out of it. Some are taken back at
-// once, others when more has been accepted.
+// testRebindBackedUp: there is a connection, and the peer takes nothing out of it. Some are taken
+// back at once, others when more has been accepted.
 func testRebindBackedUp(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
@@ -214,7 +214,8 @@ func testRebindPut(h *harness, from, to *side) {
 	dst.release()
 }
 
-// takePutBack overwrites the memory of a Put once that is permitted: at once, or when it is called back.
+// takePutBack overwrites the memory of a Put once that is permitted: at once, or when it is called
+// back.
 func (h *harness) takePutBack(tr *tracked, src *memory) {
 	h.t.Helper()
 	tr.side.mu.Lock()
@@ -224,8 +225,8 @@ func (h *harness) takePutBack(tr *tracked, src *memory) {
 	}
 }
 
-// testRebindPutFaults: a Put for which Rebind fails is called back, at the latest when its endpoint is
-// drained.
+// testRebindPutFaults: a Put for which Rebind fails is called back, at the latest when its endpoint
+// is drained.
 func testRebindPutFaults(h *harness, from, to *side, in btl.Injector) {
 	if h.lacks(from, btl.CapPut) {
 		return

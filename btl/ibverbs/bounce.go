@@ -6,9 +6,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// What a device does not take inline is copied into a registered buffer, which is free again once the peer's
-// device has acknowledged the message. One that does not keeps the buffers of its messages until its
-// connection fails, so no peer may get all of them:
+// What a device does not take inline is copied into a registered buffer, which is free again once
+// the peer's device has acknowledged the message. One that does not keeps the buffers of its
+// messages until its connection fails, so no peer may get all of them:
 //
 //   - Each endpoint has ownBuffers, which nobody else gets. With them alone there is progress to every peer
 //     that acknowledges, whatever the others do.
@@ -23,7 +23,8 @@ const (
 	noBuffer      = -1
 )
 
-// bounceShare is what one endpoint has of the buffers. Its own ones are numbered from bounceBuffers on.
+// bounceShare is what one endpoint has of the buffers. Its own ones are numbered from bounceBuffers
+// on.
 type bounceShare struct {
 	own    uint8 // bits of its own buffers that are free
 	common int   // of the common ones, how many it has
@@ -70,8 +71,8 @@ func (e *endpoint) buffer(i int32) (*slab, int) {
 	return e.m.h.bounce, int(i)
 }
 
-// staging gives the memory in which a message of n bytes is to be put together: scratch if the device takes it
-// inline, else a buffer, which the entry then names; nil if there is none.
+// staging gives the memory in which a message of n bytes is to be put together: scratch if the
+// device takes it inline, else a buffer, which the entry then names; nil if there is none.
 func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	h := e.m.h
 	if n <= e.mostInline {

@@ -11,15 +11,16 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 )
 
-// withoutBuffers leaves the endpoint without buffers for sending, as if other connections had the common
-// ones and its own messages the rest, until free is called.
+// withoutBuffers leaves the endpoint without buffers for sending, as if other connections had the
+// common ones and its own messages the rest, until free is called.
 func (e *endpoint) withoutBuffers() (free func()) {
 	own, common := e.share.own, e.m.h.bounceFree
 	e.share.own, e.m.h.bounceFree = 0, nil
 	return func() { e.share.own, e.m.h.bounceFree = own, common }
 }
 
-// TestBounceShares: what an endpoint may take is bounded by what is free, and it always has its own.
+// TestBounceShares: what an endpoint may take is bounded by what is free, and it always has its
+// own.
 func TestBounceShares(t *testing.T) {
 	h := new(hca)
 	for i := range int32(bounceBuffers) {
@@ -148,8 +149,9 @@ func (r *crowdRank) send() error {
 	return err
 }
 
-// TestSendBesideSilentPeers: peers whose devices do not acknowledge keep what they have got of the buffers,
-// however much is sent to them. Sends to another peer go on, in bursts if there are few of the former.
+// TestSendBesideSilentPeers: peers whose devices do not acknowledge keep what they have got of the
+// buffers, however much is sent to them. Sends to another peer go on, in bursts if there are few of
+// the former.
 func TestSendBesideSilentPeers(t *testing.T) {
 	for _, silent := range []int{1, 4, 40} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
@@ -200,7 +202,8 @@ func TestSendBesideSilentPeers(t *testing.T) {
 	}
 }
 
-// TestSendWithOwnBuffersAlone: others have all of the common buffers. An endpoint goes on with its own.
+// TestSendWithOwnBuffersAlone: others have all of the common buffers. An endpoint goes on with its
+// own.
 func TestSendWithOwnBuffersAlone(t *testing.T) {
 	c := newCrowd(t, 2, Config{})
 	peer, h := c.ranks[1], c.ranks[0].m.h
@@ -224,8 +227,8 @@ func TestSendWithOwnBuffersAlone(t *testing.T) {
 	require.Equal(t, wholeShare, peer.ep.(*endpoint).share)
 }
 
-// TestFaultWithoutBuffers: what is not taken for want of a buffer meets no fault, and leaves nothing that
-// could turn up later. The fault strikes what is taken.
+// TestFaultWithoutBuffers: what is not taken for want of a buffer meets no fault, and leaves
+// nothing that could turn up later. The fault strikes what is taken.
 func TestFaultWithoutBuffers(t *testing.T) {
 	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultLate, btl.FaultStale} {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -48,9 +48,10 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 	return ports, nil
 }
 
-// AllPorts are the ports of all devices that are up and have an address, in the devices' order. unusable says of
-// devices that cannot be opened, and of ports that are up without an address, what is wrong with them; a port that
-// is down is no fault. ErrNoPort (wrapped) if there are none: the error says what is wrong with each.
+// AllPorts are the ports of all devices that are up and have an address, in the devices' order.
+// unusable says of devices that cannot be opened, and of ports that are up without an address, what
+// is wrong with them; a port that is down is no fault. ErrNoPort (wrapped) if there are none: the
+// error says what is wrong with each.
 func AllPorts(provider verbs.Provider) (ports []PortName, unusable []error, err error) {
 	names, err := provider.Devices()
 	if err != nil {

@@ -97,8 +97,8 @@ func (m *module) askAgain() int {
 	return n
 }
 
-// unanswered is the error of a request for a connection that ends without one. If nobody answers, the two ports
-// are as a rule not on one network.
+// unanswered is the error of a request for a connection that ends without one. If nobody answers,
+// the two ports are as a rule not on one network.
 func (m *module) unanswered(e *endpoint) *btl.Error {
 	if e.rejection != nil {
 		return e.rejection
@@ -302,8 +302,8 @@ func (m *module) heard(msg *message) {
 	}
 }
 
-// hearREQ answers a request for a connection. While the rail fails, or its port is down, it does not: the
-// peer asks again.
+// hearREQ answers a request for a connection. While the rail fails, or its port is down, it does
+// not: the peer asks again.
 func (m *module) hearREQ(p *peer, msg *message) {
 	e := p.ep
 	if e == nil || e.state == btl.Drained {

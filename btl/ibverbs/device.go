@@ -105,11 +105,12 @@ func (h *hca) equip(cfg *Config) (err error) {
 	return nil
 }
 
-// inlineSizes are how many bytes a queue pair is to take inline: what a small message has, and less for
-// devices that refuse so much. No device tells its limit. What is granted may be more.
+// inlineSizes are how many bytes a queue pair is to take inline: what a small message has, and less
+// for devices that refuse so much. No device tells its limit. What is granted may be more.
 var inlineSizes = [...]int{128, 96, 64, 32, headBytes, 0}
 
-// createQP makes a queue pair that takes as much inline as the device permits, up to the first of inlineSizes.
+// createQP makes a queue pair that takes as much inline as the device permits, up to the first of
+// inlineSizes.
 func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	var first error
 	for i := h.inline; i < len(inlineSizes); i++ {
@@ -122,7 +123,8 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 		if first == nil {
 			first = err // of the others inline data may be only a part of the cause
 		}
-		// Over its limit a device says that the size is wrong, or that a work request of that size is too much.
+		// Over its limit a device says that the size is wrong, or that a work request of that size
+		// is too much.
 		if !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, verbs.ErrNoMemory) {
 			break
 		}
@@ -155,8 +157,8 @@ func (h *hca) look(cfg *Config) error {
 	return nil
 }
 
-// lookAtMTU finds out how long the port's packets may be now. That changes with the MTU of its network
-// interface, of which no event tells. What else may change has events (lookAgain).
+// lookAtMTU finds out how long the port's packets may be now. That changes with the MTU of its
+// network interface, of which no event tells. What else may change has events (lookAgain).
 func (h *hca) lookAtMTU(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err == nil {

@@ -81,8 +81,8 @@ func (e *endpoint) giveUp() {
 	}
 }
 
-// flushedOut reports whether nothing more is worth waiting for: everything that was posted has come back,
-// or nothing is promised.
+// flushedOut reports whether nothing more is worth waiting for: everything that was posted has come
+// back, or nothing is promised.
 func (e *endpoint) flushedOut() bool {
 	return e.phase == phaseBroken || e.phase == phaseFlushed && e.posted == 0
 }

@@ -25,10 +25,12 @@ const (
 	phaseReady                 // RTS
 	// phaseFlushing: in Error; sends may still be under way, the marker is behind them.
 	phaseFlushing
-	// phaseFlushed: in Error, and the marker has come back, so no send of it reaches memory any more.
+	// phaseFlushed: in Error, and the marker has come back, so no send of it reaches memory any
+	// more.
 	phaseFlushed
-	// phaseBroken: the device promises no completion, and the queue pair may even be in RTS still. It may
-	// reach memory until it is destroyed, or no memory is registered any more. No event takes that back.
+	// phaseBroken: the device promises no completion, and the queue pair may even be in RTS still.
+	// It may reach memory until it is destroyed, or no memory is registered any more. No event
+	// takes that back.
 	phaseBroken
 	// phaseOver: everything was called back, and the queue pair reaches no memory of operations.
 	phaseOver
@@ -117,8 +119,8 @@ type endpoint struct {
 
 	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
 	asked, askAt, askWait, askUntil int64
-	// rejection is the last one that the peer answered with for a cause that may pass; it is asked again
-	// until rejectUntil. nil and 0 if there was none.
+	// rejection is the last one that the peer answered with for a cause that may pass; it is asked
+	// again until rejectUntil. nil and 0 if there was none.
 	rejection   *btl.Error
 	rejectUntil int64
 	posted      int // receives that the device has
@@ -464,8 +466,8 @@ func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
 }
 
 // Rebind implements btl.Endpoint. The device reads fragments from buffers of ours, or got them with
-// the work request; a Put it reads where the caller has it, until that completes. What is not posted
-// yet, or is held by an injected fault, it does not know.
+// the work request; a Put it reads where the caller has it, until that completes. What is not
+// posted yet, or is held by an injected fault, it does not know.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for i := e.sqTail; i != e.sqHead; i++ {
 		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.said {

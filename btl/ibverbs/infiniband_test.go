@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// TestInfiniBand: connections between ports of InfiniBand, of which none, one or both require a global route.
-// Datagrams and connections are global if either does.
+// TestInfiniBand: connections between ports of InfiniBand, of which none, one or both require a
+// global route. Datagrams and connections are global if either does.
 func TestInfiniBand(t *testing.T) {
 	for _, required := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		var devices [2]simhca.DeviceConfig

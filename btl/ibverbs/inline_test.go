@@ -12,7 +12,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// postedInline counts the requests that a queue pair was given, those that were inline, and the longest of these.
+// postedInline counts the requests that a queue pair was given, those that were inline, and the
+// longest of these.
 type postedInline struct {
 	verbs.QP
 	all, inline, longest int
@@ -29,8 +30,8 @@ func (q *postedInline) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestConnectOnDevicesWithLittleInline: whatever a device takes inline, down to nothing, connections come
-// about, and as much as it has granted is used.
+// TestConnectOnDevicesWithLittleInline: whatever a device takes inline, down to nothing,
+// connections come about, and as much as it has granted is used.
 func TestConnectOnDevicesWithLittleInline(t *testing.T) {
 	for _, c := range []struct{ most, unit, granted int }{
 		{256, 1, 128}, {256, 100, 200}, {128, 1, 128}, {127, 1, 96}, {101, 1, 96}, {96, 1, 96}, {60, 1, 32},
@@ -83,8 +84,9 @@ func (d *refusingPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, d.err
 }
 
-// TestQueuePairRefusedWhateverItsInline: the error is the first one. What has nothing to do with sizes is not
-// tried again, and what the device was not asked in vain for is asked for the next time.
+// TestQueuePairRefusedWhateverItsInline: the error is the first one. What has nothing to do with
+// sizes is not tried again, and what the device was not asked in vain for is asked for the next
+// time.
 func TestQueuePairRefusedWhateverItsInline(t *testing.T) {
 	w := newWorld(t, Config{})
 	a := w.ranks[0]

@@ -38,9 +38,9 @@ func (w *world) carries() {
 	w.until("completions", func() bool { return w.ranks[0].under+w.ranks[1].under == 0 })
 }
 
-// TestMTULoweredAndConnectedAnew: a port's MTU gets smaller, which nothing tells. The connection fails at
-// the next long packet, and the next incarnation has packets that pass, whichever end asks for it. When the
-// port carries longer ones again, an incarnation after that uses them.
+// TestMTULoweredAndConnectedAnew: a port's MTU gets smaller, which nothing tells. The connection
+// fails at the next long packet, and the next incarnation has packets that pass, whichever end asks
+// for it. When the port carries longer ones again, an incarnation after that uses them.
 func TestMTULoweredAndConnectedAnew(t *testing.T) {
 	for asker := range 2 {
 		w := newWorld(t, Config{})

@@ -11,8 +11,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 )
 
-// TestRebindOfPut: what the device was told to read it reads where it was told to, until the operation is
-// called back; a fragment it has in a buffer of ours. If nothing completes, the deadline ends that.
+// TestRebindOfPut: what the device was told to read it reads where it was told to, until the
+// operation is called back; a fragment it has in a buffer of ours. If nothing completes, the
+// deadline ends that.
 func TestRebindOfPut(t *testing.T) {
 	for name, silent := range map[string]bool{"arrives": false, "never completes": true} {
 		t.Run(name, func(t *testing.T) {

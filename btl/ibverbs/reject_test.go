@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// shortOfMemory is a world one of whose ranks has no memory left that it could register for a connection,
-// until it releases the regions.
+// shortOfMemory is a world one of whose ranks has no memory left that it could register for a
+// connection, until it releases the regions.
 func shortOfMemory(t *testing.T, rank int) (w *world, regions []btl.Region) {
 	var devices [2]simhca.DeviceConfig
 	devices[rank].MaxLocked = 4 << 20
@@ -39,8 +39,8 @@ func (w *world) rejected(native, why string) {
 	require.Len(w.t, a.ended, 1, "what waited for the connection")
 }
 
-// TestConnectToPeerShortOfMemoryFails: the asker is told of it, though one of the answers is lost, once it has
-// asked for a while; long before it would take the peer for one that does not answer.
+// TestConnectToPeerShortOfMemoryFails: the asker is told of it, though one of the answers is lost,
+// once it has asked for a while; long before it would take the peer for one that does not answer.
 func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 	w, regions := shortOfMemory(t, 1)
 	a, b := w.ranks[0], w.ranks[1]
@@ -60,7 +60,8 @@ func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 	w.works()
 }
 
-// TestConnectToPeerShortOfMemoryForAWhile: once the peer has memory the same incarnation comes about.
+// TestConnectToPeerShortOfMemoryForAWhile: once the peer has memory the same incarnation comes
+// about.
 func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w, regions := shortOfMemory(t, 1)
 	a := w.ranks[0]
@@ -76,8 +77,8 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w.works()
 }
 
-// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for it itself when it has
-// memory. How slowly it goes on after that is no matter of the rejection.
+// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for it itself when
+// it has memory. How slowly it goes on after that is no matter of the rejection.
 func TestRejectionEndsWithTheConnection(t *testing.T) {
 	w, regions := shortOfMemory(t, 0)
 	b, a := w.ranks[0], w.ranks[1]
@@ -96,8 +97,8 @@ func TestRejectionEndsWithTheConnection(t *testing.T) {
 	w.works()
 }
 
-// TestRejectionAfterAbsence: of the time for which the peer is asked again none counts in which nobody looked
-// for its answer.
+// TestRejectionAfterAbsence: of the time for which the peer is asked again none counts in which
+// nobody looked for its answer.
 func TestRejectionAfterAbsence(t *testing.T) {
 	w, regions := shortOfMemory(t, 1)
 	a := w.ranks[0]
@@ -144,7 +145,8 @@ func (q unreadyQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	return q.QP.Modify(attr, mask)
 }
 
-// TestConnectToPeerThatCannotBeReadyFails: the peer has a queue pair, which does not get ready to receive.
+// TestConnectToPeerThatCannotBeReadyFails: the peer has a queue pair, which does not get ready to
+// receive.
 func TestConnectToPeerThatCannotBeReadyFails(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]

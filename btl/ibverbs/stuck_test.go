@@ -55,8 +55,8 @@ func (w *world) stuckGet(times int, ended func()) (qp *stuckQP, into *region) {
 	return qp, into
 }
 
-// silentGet posts a read of rank 0 that does not complete, and returns the region that it reads to. ended
-// is called when it is called back.
+// silentGet posts a read of rank 0 that does not complete, and returns the region that it reads to.
+// ended is called when it is called back.
 func (w *world) silentGet(ended func()) (into *region) {
 	w.t.Helper()
 	a, b := w.ranks[0], w.ranks[1]
@@ -127,9 +127,9 @@ func (q untakenQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	return q.stuckQP.Modify(attr, mask)
 }
 
-// TestEventAfterBreakdown: a queue pair that could not be taken to Error can still write where a Get reads
-// to. An event of it that comes later does not make it one that rests: the Get's buffer is given back only
-// once the queue pair is destroyed.
+// TestEventAfterBreakdown: a queue pair that could not be taken to Error can still write where a
+// Get reads to. An event of it that comes later does not make it one that rests: the Get's buffer
+// is given back only once the queue pair is destroyed.
 func TestEventAfterBreakdown(t *testing.T) {
 	for _, event := range []verbs.EventType{verbs.EventQPAccessErr, verbs.EventQPReqErr, verbs.EventQPFatal} {
 		t.Run(event.String(), func(t *testing.T) {

@@ -231,8 +231,8 @@ func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
 	e.m.unsettled = true
 }
 
-// Rebind implements btl.Endpoint. A fragment is copied when it is accepted. A Put on its way through
-// a virtual fabric is not: as by a device, its bytes are read when they arrive.
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted. A Put on its way
+// through a virtual fabric is not: as by a device, its bytes are read when they arrive.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for _, f := range e.flights {
 		if f.op == op && f.v == put && !f.over {

@@ -80,9 +80,10 @@ type Packet struct {
 	Remote   bool
 }
 
-// SetLoss makes the link of ranks a and b on a rail of a virtual fabric one that loses every packet that loses
-// says, until ReviveLane. As with a cut, the endpoint that has posted a lost packet fails once the rail has
-// tried for long enough; what is not lost passes, also in the endpoint's next incarnation.
+// SetLoss makes the link of ranks a and b on a rail of a virtual fabric one that loses every packet
+// that loses says, until ReviveLane. As with a cut, the endpoint that has posted a lost packet
+// fails once the rail has tried for long enough; what is not lost passes, also in the endpoint's
+// next incarnation.
 func (f *Fabric) SetLoss(a, b, rail int, loses func(p Packet) bool) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err

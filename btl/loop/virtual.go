@@ -265,8 +265,8 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	return true, nil
 }
 
-// readPut reads what a Put is to write, as a device does: while the operation is under way, from the
-// memory that it was posted with.
+// readPut reads what a Put is to write, as a device does: while the operation is under way, from
+// the memory that it was posted with.
 func (f *flight) readPut() {
 	if f.v == put && f.op != nil {
 		copy(f.data, f.op.Payload)

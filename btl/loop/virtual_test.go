@@ -177,8 +177,8 @@ func TestVirtualNoAnswer(t *testing.T) {
 	require.Equal(t, uint64(1), w.f.Stale())
 }
 
-// TestSetLoss: what the path loses does not arrive, and fails the endpoint when the rail has tried; what it does not lose passes, also
-// in the next incarnation.
+// TestSetLoss: what the path loses does not arrive, and fails the endpoint when the rail has tried;
+// what it does not lose passes, also in the next incarnation.
 func TestSetLoss(t *testing.T) {
 	w := newWorld(t, exact())
 	a, b := w.nodes[0][0], w.nodes[1][0]

@@ -23,8 +23,8 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindHalfWritten: of a fragment that is longer than the sockets' buffers a part is written when
-// its memory is taken back. The rest comes from the copy.
+// TestRebindHalfWritten: of a fragment that is longer than the sockets' buffers a part is written
+// when its memory is taken back. The rest comes from the copy.
 func TestRebindHalfWritten(t *testing.T) {
 	const length = mostFragBytes - 64
 	for name, end := range map[string]func(mem []byte) error{

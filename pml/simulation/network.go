@@ -19,7 +19,8 @@ type network interface {
 	// cut breaks the link of two ranks until mend; half: only one of them may notice.
 	cut(a, b, rail int, fate int, half bool)
 	mend(a, b, rail int)
-	// narrow has the link of two ranks lose packets of more than so many bytes until mend; 0: remote accesses.
+	// narrow has the link of two ranks lose packets of more than so many bytes until mend; 0:
+	// remote accesses.
 	narrow(a, b, rail, bytes int)
 	// port breaks or mends the port of a rank.
 	port(rank, rail int, up bool, fate int)

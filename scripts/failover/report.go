@@ -171,7 +171,8 @@ func judge(a, b *figures, t times, used []string) (string, error) {
 	over(a.Failed != a.Returned || b.Failed != b.Returned, "not as many returned as failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
 	bad(!*unhurt && a.Failed+b.Failed == 0, "no rail has failed")
 	bad(*goesOn && a.During+b.During == 0, "no traffic meanwhile")
-	// A switch needs another rail that is up, and some turns of both ranks, which a mute one does not make.
+	// A switch needs another rail that is up, and some turns of both ranks, which a mute one does
+	// not make.
 	maySwitch := !strings.HasPrefix(*name, "both") && !*mute
 	over(maySwitch && swap > 50*time.Millisecond+2*stall, "switched after %v", swap)
 	over(maySwitch && gap > quiet+*retry+100*time.Millisecond+stall, "a gap of %v", gap)

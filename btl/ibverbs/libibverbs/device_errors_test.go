@@ -230,7 +230,8 @@ func TestDeviceDestroyWaitsForAcknowledgement(t *testing.T) {
 	b.dev.AckEvent(ev)
 }
 
-// A drained queue pair raises SQ_DRAINED, and cannot be destroyed before that event is acknowledged.
+// A drained queue pair raises SQ_DRAINED, and cannot be destroyed before that event is
+// acknowledged.
 func TestDeviceQueuePairEvent(t *testing.T) {
 	a, b := open(t)
 	qa, _ := rc(t, a, b, nil)

@@ -92,9 +92,9 @@ func (h *HCA) setLink(num int, up bool) {
 	}
 }
 
-// SetMTU sets a port's active MTU, at most the device's, as a link does whose network interface gets
-// another one: nothing is told. Packets that are longer get lost, on their way out and on their way in;
-// queue pairs keep the path MTU that they have.
+// SetMTU sets a port's active MTU, at most the device's, as a link does whose network interface
+// gets another one: nothing is told. Packets that are longer get lost, on their way out and on
+// their way in; queue pairs keep the path MTU that they have.
 func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
 	h.f.enter()
 	defer h.f.leave()

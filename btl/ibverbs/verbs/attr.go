@@ -123,7 +123,8 @@ type PortAttr struct {
 	SMLID     uint16
 	Link      LinkLayer
 	// GRHRequired: whatever leaves the port, or comes to it, needs a global route header, also over
-	// InfiniBand (IBV_QPF_GRH_REQUIRED). Virtual ports that share a LID are told apart by their GIDs.
+	// InfiniBand (IBV_QPF_GRH_REQUIRED). Virtual ports that share a LID are told apart by their
+	// GIDs.
 	GRHRequired bool
 	// Mbps is its speed: width times lanes; 0 if it does not say.
 	Mbps int

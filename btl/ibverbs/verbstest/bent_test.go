@@ -75,7 +75,8 @@ func TestBent(t *testing.T) {
 // TestStraight: what only passes on is no fault.
 func TestStraight(t *testing.T) { verbstest.Test(t, bentPair("")) }
 
-// slowDrain is no fault: the send queue drains after Modify has returned, also if nothing is under way.
+// slowDrain is no fault: the send queue drains after Modify has returned, also if nothing is under
+// way.
 const slowDrain = "drains slowly"
 
 func TestConformanceOfSlowDrain(t *testing.T) { verbstest.Test(t, bentPair(slowDrain)) }
@@ -118,7 +119,8 @@ func bentPair(rule string) verbstest.Maker {
 	}
 }
 
-// Rules whose names begin with "listed" have a list of what differs. All but the first two are wrong.
+// Rules whose names begin with "listed" have a list of what differs. All but the first two are
+// wrong.
 const (
 	listedStatus = "listed, status"
 	listedEvent  = "listed, event lost"

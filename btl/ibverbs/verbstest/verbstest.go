@@ -1,19 +1,20 @@
-// Package verbstest is the suite that holds every provider of verbs to the tables and the contract of package verbs.
+// Package verbstest is the suite that holds every provider of verbs to the tables and the contract
+// of package verbs.
 //
-// A provider's own test calls [Test] with a function that makes a [Pair]: two devices that reach each other. Each row
-// of each table is a case, named by its constants: Transitions/RC/INIT-to-RTR, Posting/UD/SQE/send,
-// Statuses/RNR_RETRY_EXC_ERR, Events/PORT_ERR, Sights/WRITE/bad-key.
+// A provider's own test calls [Test] with a function that makes a [Pair]: two devices that reach
+// each other. Each row of each table is a case, named by its constants: Transitions/RC/INIT-to-RTR,
+// Posting/UD/SQE/send, Statuses/RNR_RETRY_EXC_ERR, Events/PORT_ERR, Sights/WRITE/bad-key.
 //
 // # Reading the result
 //
-// A case that passes is a rule that the provider keeps, unless it logs something else: "cannot" means that nothing
-// provokes it there and the provider has nothing to inject it with; "differs" that the provider is known to do
-// something else, with the reason and what was seen. [Pair] lists what is known to differ and how. The suite fails
-// if a listed case passes or fails in another way, so that the list stays true. [Result] tells which statuses and
-// events were seen.
+// A case that passes is a rule that the provider keeps, unless it logs something else: "cannot"
+// means that nothing provokes it there and the provider has nothing to inject it with; "differs"
+// that the provider is known to do something else, with the reason and what was seen. [Pair] lists
+// what is known to differ and how. The suite fails if a listed case passes or fails in another way,
+// so that the list stays true. [Result] tells which statuses and events were seen.
 //
-// No case judges by time. Each wait is for a condition and ends after Patience. That something does not happen is
-// shown by something later that does.
+// No case judges by time. Each wait is for a condition and ends after Patience. That something does
+// not happen is shown by something later that does.
 package verbstest
 
 import (
@@ -48,8 +49,9 @@ type Pair struct {
 	// Injector is what the provider can be made to do that a program cannot provoke.
 	Injector Injector
 
-	// Differs lists the cases in which the provider is known not to do what the tables say. The keys
-	// are names of cases, or patterns as path.Match knows them; no two may match the same case.
+	// Differs lists the cases in which the provider is known not to do what the tables say. The
+	// keys are names of cases, or patterns as path.Match knows them; no two may match the same
+	// case.
 	Differs map[string]Difference
 
 	// Close, if not nil, is called once both devices are closed.

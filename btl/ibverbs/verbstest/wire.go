@@ -107,8 +107,8 @@ func (e *end) await(kind verbs.EventType, about any) {
 	e.c.wait(kind.Native()+" of "+e.name, func() bool { return e.has(kind, about) > 0 })
 }
 
-// eventNames names the events that came, but for those of ports: a device may tell late of what a case
-// before has done to the link.
+// eventNames names the events that came, but for those of ports: a device may tell late of what a
+// case before has done to the link.
 func (e *end) eventNames() (names []string) {
 	if e == nil {
 		return nil
@@ -383,8 +383,9 @@ func (q *qp) bring(to verbs.QPState) {
 	require.Equal(q.c, to.String(), q.state().String())
 }
 
-// hold goes from RTS to SQD and waits until the send queue is drained. Devices drain asynchronously,
-// even a queue that has nothing under way, and refuse to leave SQD until they are done.
+// hold goes from RTS to SQD and waits until the send queue is drained. Devices drain
+// asynchronously, even a queue that has nothing under way, and refuse to leave SQD until they are
+// done.
 func (q *qp) hold() {
 	require.NoError(q.c, q.move(verbs.StateSQD), "%s to SQD", q.e.name)
 	q.c.wait("the send queue of "+q.e.name+" to drain", func() bool {
