@@ -198,11 +198,16 @@ func (j *job) drain() error {
 	return j.pml.Undelivered()
 }
 
+// describePending tells the first of some sends in full, and how many there are besides.
 func describePending(list []pml.Pending) string {
-	if len(list) == 1 {
-		return list[0].String()
+	first := list[0].String()
+	if s, ok := list[0].Caller.(*state); ok {
+		first += " in " + *s.name.Load()
 	}
-	return fmt.Sprintf("%v, and %d more", list[0], len(list)-1)
+	if len(list) == 1 {
+		return first
+	}
+	return fmt.Sprintf("%s, and %d more", first, len(list)-1)
 }
 
 // close brings the rank's rails down and ends what is still active with cause. Only the

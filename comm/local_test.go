@@ -300,7 +300,7 @@ func TestFinalizeUnreceived(t *testing.T) {
 		err := w.Finalize()
 		if w.Rank() == 0 {
 			assert.ErrorIs(t, err, comm.ErrPending)
-			assert.ErrorContains(t, err, "nobody receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver, and 1 more")
+			assert.ErrorContains(t, err, "nobody receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver in world, and 1 more")
 			return nil
 		}
 		return err
