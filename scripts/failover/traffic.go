@@ -22,10 +22,34 @@ func fill(b []uint64, from, round, tag int) {
 func check(b []uint64, from, round, tag int) error {
 	for i := range b {
 		if b[i] != word(from, round, tag, i) {
-			return fmt.Errorf("round %d, message %d of %d words: word %d is %#x, not %#x", round, tag, len(b), i, b[i], word(from, round, tag, i))
+			wrong := fmt.Errorf("round %d, message %d of %d words: word %d is %#x, not %#x", round, tag, len(b), i, b[i], word(from, round, tag, i))
+			at := time.Now()
+			first := wrongIn(b, from, round, tag)
+			time.Sleep(time.Second) // a transfer that was not over writes them by then
+			return fmt.Errorf("%w; wrong at %v: %v; a second later: %v", wrong, at.Format("05.000"), first, wrongIn(b, from, round, tag))
 		}
 	}
 	return nil
+}
+
+// wrongIn lists the ranges of words that are wrong, each with its end, and how many of them are 0.
+func wrongIn(b []uint64, from, round, tag int) string {
+	var ranges []string
+	for i := 0; i < len(b); i++ {
+		begin, zeros := i, 0
+		for ; i < len(b) && b[i] != word(from, round, tag, i); i++ {
+			if b[i] == 0 {
+				zeros++
+			}
+		}
+		if i > begin {
+			ranges = append(ranges, fmt.Sprintf("%d-%d (%d are 0)", begin, i, zeros))
+		}
+	}
+	if len(ranges) > 20 {
+		ranges = append(ranges[:20], fmt.Sprintf("%d more", len(ranges)-20))
+	}
+	return fmt.Sprint(ranges)
 }
 
 // sizes in words; the last one only now and then.
