@@ -15,8 +15,9 @@ import (
 // ways.
 //
 //   - No rail to the peer is up, and none has come back for that long.
-//   - A fragment, or a message that goes in pieces, has failed, is tried again, and fails once more when the
-//     grace time since its first failure is over and no rail is up that has not failed with it.
+//   - A fragment, or a message that goes in pieces, has failed, is tried again, and fails once more
+//     when the grace time since its first failure is over and no rail is up that has not failed
+//     with it.
 //
 // The second is for paths that deliver probes, and not what follows them. A rail that comes back
 // does not stop that time; only the delivery of what had failed does.

@@ -48,6 +48,7 @@
 //	unmatched.go sends that are not received by the time that all ranks are in Finalize
 //	arrive.go    fragments coming in
 //	sendreq.go   the life of a send
+//	sendstate.go the states of a send, and the table of its transitions
 //	copied.go    short sends that do not wait for delivery
 //	detach.go    sends that give their buffer back before they are complete
 //	recvreq.go   the life of a receive

@@ -191,7 +191,7 @@ func (e *proxyEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	return e.p.call(&request{Call: callInline, Ep: e.number, Tag: tag, Hdr: hdr, Data: payload}).OK
 }
 
-// Rebind implements btl.Endpoint. The other process spoils its own copy of the old memory.
+// Rebind implements btl.Endpoint. The other process overwrites its own copy of the old memory.
 func (e *proxyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for id, posted := range e.p.ops {
 		if posted == op && e.p.call(&request{Call: callRebind, Ep: e.number, ID: id, Data: payload}).OK {

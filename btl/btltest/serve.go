@@ -153,7 +153,7 @@ func (s *server) do(req *request) {
 	}
 }
 
-// rebind takes the memory of an operation back, and spoils it.
+// rebind takes the memory of an operation back and overwrites it.
 func (s *server) rebind(req *request) bool {
 	for op, sv := range s.ops {
 		if sv.id != req.ID {

@@ -10,11 +10,12 @@ import (
 // the peer's device has acknowledged the message. One that does not keeps the buffers of its
 // messages until its connection fails, so no peer may get all of them:
 //
-//   - Each endpoint has ownBuffers, which nobody else gets. With them alone there is progress to every peer
-//     that acknowledges, whatever the others do.
-//   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has less than a
-//     third of what is free. So each gets a quarter at most of what those before it have left: one alone has
-//     as many as it has credits by default, and beside four that keep all they get 20 are left to a fifth.
+//   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone there is progress
+//     to every peer that acknowledges, whatever the others do.
+//   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has
+//     less than a third of what is free. So each gets a quarter at most of what those before it
+//     have left: one alone has as many as it has credits by default, and beside four that keep all
+//     they get 20 are left to a fifth.
 //
 // A fragment for which there is none is not taken (btl.ErrResource).
 const (
