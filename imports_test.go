@@ -17,35 +17,35 @@ const module = "github.com/mpigo/mpigo/"
 // down only. A folder not named here is covered by the longest prefix that is. Tests may
 // import what they like.
 var mayImport = map[string][]string{
-	"progress":               {},
-	"tunable":                {},
-	"request":                {"progress"},
-	"btl":                    {"progress"},
-	"btl/btltest":            {"btl", "progress"},
-	"btl/faults":             {"btl"},
-	"btl/tcp":                {"btl", "btl/faults", "progress"},
-	"btl/ibverbs":            {"btl", "btl/faults", "btl/ibverbs/verbs", "progress"},
-	"btl/ibverbs/libibverbs": {"btl/ibverbs/verbs", "internal/rdma"},
-	"btl/ibverbs/simhca":     {"btl/ibverbs/verbs"},
-	"btl/ibverbs/verbs":      {},
-	"btl/ibverbs/verbstest":  {"btl/ibverbs/verbs"},
-	"btl/loop":               {"btl", "btl/faults", "progress"},
-	"btl/sm":                 {"btl", "btl/faults", "progress"},
-	"pml":                    {"btl", "request", "progress"},
-	"pml/simulation":         {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a harness
-	"pml/simulate":           {"pml/simulation"},
-	"wireup":                 {},
-	"comm":                   {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "wireup", "tunable", "internal/observe"},
-	"internal/observe":       {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
-	"mpitest":                {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph":     {}, // deadlocks, from who waits for whom
-	"mpirun-go":              {"wireup", "tunable", "mpirun-go", "internal/rdma"},
-	"examples":               {"comm", "request", "examples", "btl/loop"},
-	"scripts":                {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
-	"bench":                  {"comm", "request", "tunable"},
-	"bench/compare":          {}, // it runs programs
-	"wireup/interop":         {"wireup"},
-	"internal/rdma":          {}, // what the kernel tells of RDMA devices
+	"progress":                       {},
+	"internal/tunable":               {},
+	"request":                        {"progress"},
+	"btl":                            {"progress"},
+	"btl/btltest":                    {"btl", "progress"},
+	"btl/faults":                     {"btl"},
+	"btl/tcp":                        {"btl", "btl/faults", "progress"},
+	"btl/ibverbs":                    {"btl", "btl/faults", "btl/ibverbs/verbs", "progress"},
+	"btl/ibverbs/libibverbs":         {"btl/ibverbs/verbs", "internal/rdma"},
+	"btl/ibverbs/simhca":             {"btl/ibverbs/verbs"},
+	"btl/ibverbs/verbs":              {},
+	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
+	"btl/loop":                       {"btl", "btl/faults", "progress"},
+	"btl/sm":                         {"btl", "btl/faults", "progress"},
+	"pml":                            {"btl", "request", "progress"},
+	"internal/simulation":            {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a harness
+	"scripts/simulate":               {"internal/simulation"},
+	"internal/wireup":                {},
+	"comm":                           {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"internal/observe":               {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
+	"mpitest":                        {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph":             {}, // deadlocks, from who waits for whom
+	"mpirun-go":                      {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
+	"examples":                       {"comm", "request", "examples", "btl/loop"},
+	"scripts":                        {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
+	"bench":                          {"comm", "request", "internal/tunable"},
+	"bench/compare":                  {}, // it runs programs
+	"internal/wireup/interop":        {"internal/wireup"},
+	"internal/rdma":                  {}, // what the kernel tells of RDMA devices
 }
 
 func TestImportsGoDown(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 func settings(t *testing.T, keysAndValues ...string) tunable.Set {

@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // Option changes how Init or RunLocal makes a job.

@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // job is one rank of a job: everything that Init or RunLocal makes hangs here. What

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // RunLocal runs body as n ranks of a job of their own, goroutines of this process, which

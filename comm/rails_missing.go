@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // missing is a transport that is allowed and could not be made.

@@ -18,8 +18,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // tcpWorld makes ranks of this process that rails over TCP join, one for each address.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/internal/observe"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func cardOf(name string) wireup.Card {

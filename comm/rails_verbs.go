@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/libibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // openVerbs makes the rails over the devices of this machine. Lock held.

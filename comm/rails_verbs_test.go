@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 var errLocked = errors.New("the user must be able to write to /dev/infiniband/uverbs*")

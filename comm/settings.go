@@ -2,7 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // leastWindowBytes is what a rank keeps for each peer however many there are.

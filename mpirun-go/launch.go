@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // statusError is an error with the exit status that it leads to.

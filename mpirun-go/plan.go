@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/tunable"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // newIdentity names the job. The name is not secret, but no other job has it.

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // rankMain is the program that scripts run as ranks: "rank VERB ARG... , VERB ...".

@@ -20,7 +20,7 @@ go test -c -o "$out/job/with" ./comm
 bench='-test.run ^$ -test.bench Path -test.benchtime'
 turns() {
     if [ -z "$rounds" ]; then
-        btl/ibverbs/softroce/run -i -m 1024 -d "$out/job" "export GOMAXPROCS=1; for v in with without; do ./\$v $bench 20000x | sed \"s/^/\$v /\"; done"
+        btl/ibverbs/internal/softroce/run -i -m 1024 -d "$out/job" "export GOMAXPROCS=1; for v in with without; do ./\$v $bench 20000x | sed \"s/^/\$v /\"; done"
         return
     fi
     for _ in $(seq "$rounds"); do

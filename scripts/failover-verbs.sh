@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Failover on soft-RoCE, in the guest of btl/ibverbs/softroce: a job of two ranks with two rails exchanges and checks messages of all kinds
+# Failover on soft-RoCE, in the guest of btl/ibverbs/internal/softroce: a job of two ranks with two rails exchanges and checks messages of all kinds
 # while rails break and are mended; with :tcp there is a way by TCP besides, by which traffic has to go on. One line for each case, in the order of docs/failover.md's table; not zero if one fails.
 # Usage: failover-verbs.sh [-v] [-marks] [CASE…]   the cases are those below; with none: all. -v prints what the ranks say of their rails;
 # with -marks a case that is slower than it should be has failed.
@@ -56,4 +56,4 @@ exit $status
 SH
 sed -i "1i CASES='${cases[*]}' VERBOSE='$verbose' MARKS='$marks' FAILOVER_VERBOSE='$verbose'; export FAILOVER_VERBOSE" "$out/main"
 echo '| case | detected after, ms | switch, ms | longest stall, ms | longest gap before, ms | and then | MB/s before | during | after | back after, ms | failures | sent again | begun anew | |'
-btl/ibverbs/softroce/run -t $((120 + 60 * ${#cases[@]})) -d "$out" 'sh ./main'
+btl/ibverbs/internal/softroce/run -t $((120 + 60 * ${#cases[@]})) -d "$out" 'sh ./main'

@@ -8,7 +8,7 @@ hosts 3
 sshds 3
 cd "$(dirname "$(readlink -f "$0")")/.."
 go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/bytes ./scripts/endless
-mpicc.mpich -o "$out/mpich" wireup/interop/mpich.c
+mpicc.mpich -o "$out/mpich" internal/wireup/interop/mpich.c
 cd "$out"
 printf 'n%d:2\n' 1 2 3 >hostfile
 status=0

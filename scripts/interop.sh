@@ -35,4 +35,4 @@ for n in 2 4; do
     [ "$(grep -c "of $n, sum $((n * (n - 1) / 2))" hello.txt)" = $n ]
 done
 cd - >/dev/null
-wireup/interop/run.sh
+internal/wireup/interop/run.sh

@@ -15,7 +15,7 @@ if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then seeds=$1; shift; fi
 simulate() {
     local first
     first=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
-    go run ./pml/simulate -seeds "$seeds" -first "$first" && echo "$seeds seeds from $first on, over each transport"
+    go run ./scripts/simulate -seeds "$seeds" -first "$first" && echo "$seeds seeds from $first on, over each transport"
 }
 
 # compare: ours beside all peers. The tables are in its log if it fails.

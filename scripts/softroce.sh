@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Verbs without a card: boots the guest of btl/ibverbs/softroce, and checks what is run in it. As root it
+# Verbs without a card: boots the guest of btl/ibverbs/internal/softroce, and checks what is run in it. As root it
 # installs what is missing; the first time it builds the guest, which needs the network.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-guest=btl/ibverbs/softroce
+guest=btl/ibverbs/internal/softroce
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 
 fail() { echo "FAIL: $*"; exit 1; }

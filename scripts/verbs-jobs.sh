@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The transport over verbs, on soft-RoCE in the guest of btl/ibverbs/softroce: its contract on two real devices, and
+# The transport over verbs, on soft-RoCE in the guest of btl/ibverbs/internal/softroce: its contract on two real devices, and
 # jobs whose ranks have nothing but verbs between them, on one rail and on two, beside Debian's benchmarks in the same boot.
 # The figures are for people: nothing fails by a figure.
 # Usage: verbs-jobs.sh [CHECK…]   contract, jobs, figures; with none: all of them.
@@ -11,7 +11,7 @@ job=$out/job
 mkdir "$job"
 
 # in_guest SECONDS: runs $job/main.
-in_guest() { btl/ibverbs/softroce/run -t "$1" -d "$job" 'sh ./main'; }
+in_guest() { btl/ibverbs/internal/softroce/run -t "$1" -d "$job" 'sh ./main'; }
 
 contract() {
     go test -tags ibverbs -c -o "$job/ibverbs.test" ./btl/ibverbs

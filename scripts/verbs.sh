@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real verbs held to the tables: builds the tests of btl/ibverbs/libibverbs and runs them on soft-RoCE, in the
-# guest of btl/ibverbs/softroce. What came there has to be what docs/verbs.md says. Prints what differs or cannot be had, and why;
+# guest of btl/ibverbs/internal/softroce. What came there has to be what docs/verbs.md says. Prints what differs or cannot be had, and why;
 # if tests fail, only what these said.
 # Usage: verbs.sh [PATTERN]   of tests; with none: all that need devices.
 set -euo pipefail
@@ -18,7 +18,7 @@ exec ./libibverbs.test -test.v -test.timeout=15m -test.run="$(cat pattern)"
 SH
 printf '%s' "$pattern" >"$out/job/pattern"
 status=0
-btl/ibverbs/softroce/run -t 900 -d "$out/job" 'sh ./run' >"$out/log" 2>&1 || status=$?
+btl/ibverbs/internal/softroce/run -t 900 -d "$out/job" 'sh ./run' >"$out/log" 2>&1 || status=$?
 if [ "$status" != 0 ]; then
     failures "$out/log"
     echo "FAIL: exit status $status"

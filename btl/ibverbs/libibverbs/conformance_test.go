@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/btl/ibverbs/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
 	"github.com/mpigo/mpigo/internal/rdma"
 )
 

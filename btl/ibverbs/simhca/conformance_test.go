@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/btl/ibverbs/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
 )
 
 // machines is a provider of the devices of two machines, by the machines' and devices' names.

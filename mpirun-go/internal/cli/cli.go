@@ -15,7 +15,7 @@ import (
 	"unicode"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // What the command line asks for, if it is not a job.

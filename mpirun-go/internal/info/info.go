@@ -18,7 +18,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
-	"github.com/mpigo/mpigo/tunable"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // Report is what mpirun-go info prints; its JSON form is for programs.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // verdict is why the job failed.

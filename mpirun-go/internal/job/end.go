@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // Times that bound the end of a job.

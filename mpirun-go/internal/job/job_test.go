@@ -17,7 +17,7 @@ import (
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func main() {

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mpigo/mpigo/wireup"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func main() {

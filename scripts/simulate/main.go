@@ -1,7 +1,7 @@
 // Command simulate runs simulations of the point-to-point layer (package simulation), seed after seed, until one fails or all are done.
 //
-//	go run ./pml/simulate -seeds 100000 -first 1
-//	go run ./pml/simulate -seed 4711 -transport verbs -trace
+//	go run ./scripts/simulate -seeds 100000 -first 1
+//	go run ./scripts/simulate -seed 4711 -transport verbs -trace
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mpigo/mpigo/pml/simulation"
+	"github.com/mpigo/mpigo/internal/simulation"
 )
 
 func main() {

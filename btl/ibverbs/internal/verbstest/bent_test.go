@@ -14,7 +14,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/btl/ibverbs/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
 )
 
 // A bent provider breaks one rule, and the suite has to notice. Each runs in a process of its own, because there the

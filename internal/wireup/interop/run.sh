@@ -2,7 +2,7 @@
 # Checks wireup against MPICH: our client under Hydra (mpiexec.hydra), MPICH's programs
 # under our server. Needs Go, mpiexec.hydra and mpicc.mpich (Debian: mpich, libmpich-dev).
 # Prints one line a check; the exit status is 1 if any failed.
-# Usage: wireup/interop/run.sh
+# Usage: internal/wireup/interop/run.sh
 set -u
 cd "$(dirname "$(readlink -f "$0")")" || exit 2
 . ./check.sh
