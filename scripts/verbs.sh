@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real verbs held to the tables: builds the tests of btl/ibverbs/libibverbs and runs them on soft-RoCE, in the
-# guest of btl/ibverbs/internal/softroce. What came there has to be what docs/verbs.md says. Prints what differs or cannot be had, and why;
+# guest of btl/ibverbs/internal/softroce. What came there has to be what docs/evidence/verbs-conformance.md says. Prints what differs or cannot be had, and why;
 # if tests fail, only what these said.
 # Usage: verbs.sh [PATTERN]   of tests; with none: all that need devices.
 set -euo pipefail
@@ -11,9 +11,9 @@ out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 
 mkdir "$out/job"
 go test -tags ibverbs -c -o "$out/job/libibverbs.test" ./btl/ibverbs/libibverbs
-cp docs/verbs.md "$out/job/"
+cp docs/evidence/verbs-conformance.md "$out/job/"
 cat >"$out/job/run" <<'SH'
-export MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 MPIGO_TEST_VERBS_TABLE=verbs.md,rxe
+export MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 MPIGO_TEST_VERBS_TABLE=verbs-conformance.md,rxe
 exec ./libibverbs.test -test.v -test.timeout=15m -test.run="$(cat pattern)"
 SH
 printf '%s' "$pattern" >"$out/job/pattern"

@@ -112,7 +112,7 @@ func TestConformanceVirtual(t *testing.T) {
 }
 
 func TestConformanceRealTime(t *testing.T) {
-	verbstest.Test(t, conformance(Config{}, small)).Table(t, "../../../docs/verbs.md", "simhca")
+	verbstest.Test(t, conformance(Config{}, small)).Table(t, "../../../docs/evidence/verbs-conformance.md", "simhca")
 }
 
 func TestConformanceLatency(t *testing.T) {
