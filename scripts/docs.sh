@@ -1,15 +1,65 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/examples.md and docs/mpirun-go.md (their indented lines), in a fresh clone of what is committed.
+# Checks the documentation: relative links in Markdown lead to a file, and to a heading there, and
+# the indented commands of the pages below work, in a fresh clone of what is committed. Commands in
+# fenced blocks are not run: they need hosts, devices or a cluster.
+# Usage: docs.sh [links | commands]   with no argument: both.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
-export GOMODCACHE GOPATH
-GOMODCACHE=$(go env GOMODCACHE) GOPATH=$out/go
-for page in examples mpirun-go; do
-    git clone -q . "$out/$page"
-    # The example of timeout(1) is one that ends by it.
-    sed -n 's/^    //p' "docs/$page.md" | sed '/^timeout /s/$/ || test $? = 124/' >"$out/commands"
-    [ -s "$out/commands" ]
-    (cd "$out/$page" && bash -evx "$out/commands")
-done
-echo "the commands of the documentation work"
+pages=(docs/examples.md docs/mpirun-go.md docs/options.md docs/hosts.md docs/tunables.md docs/tcp.md
+    docs/failover.md docs/performance.md)
+
+# anchors FILE: the headings, as GitHub makes anchors of them.
+anchors() {
+    sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
+links() {
+    local file link path anchor count=0 status=0
+    while IFS=: read -r file link; do
+        case $link in *://* | mailto:*) continue ;; esac
+        count=$((count + 1))
+        path=${link%%#*} anchor=
+        [[ $link != *#* ]] || anchor=${link#*#}
+        if [ -n "$path" ]; then path=$(dirname "$file")/$path; else path=$file; fi
+        if [ ! -e "$path" ]; then
+            echo "$file: no file for the link $link"
+            status=1
+        elif [ -n "$anchor" ] && ! anchors "$path" | grep -qxF -e "$anchor"; then
+            echo "$file: no heading for the link $link"
+            status=1
+        fi
+    done < <(git ls-files '*.md' | xargs grep -oE '\]\([^)]+\)' | sed 's/](\(.*\))$/\1/')
+    [ $status = 0 ] && echo "$count links work"
+    return $status
+}
+
+# indented FILE: the indented lines, without those of fenced blocks.
+indented() { sed -n '/^```/,/^```/d; s/^    //p' "$1"; }
+
+commands() {
+    local out page
+    out=$(mktemp -d)
+    # shellcheck disable=SC2064 # out is local
+    trap "rm -rf '$out'" EXIT
+    export GOMODCACHE GOPATH PATH
+    GOMODCACHE=$(go env GOMODCACHE) GOPATH=$out/go PATH=$out/go/bin:$PATH
+    git clone -q . "$out/mpigo"
+    # The README's program is in a directory beside the clone. The tests are a check of their own.
+    mkdir "$out/hello"
+    sed -n '/^```go/,/^```/{//d;p}' README.md | sed -n '/^package main/,/^}$/p' >"$out/hello/main.go"
+    indented README.md | sed '/^go test /d; s/^go mod init/cd ..\/hello\n&/; s/^mpirun-go -n 4 \.$/&\ncd ..\/mpigo/' >"$out/commands"
+    (cd "$out/mpigo" && bash -evx "$out/commands")
+    for page in "${pages[@]}"; do
+        # The example of timeout(1) ends by it.
+        indented "$page" | sed '/^timeout /s/$/ || test $? = 124/' >"$out/commands"
+        [ -s "$out/commands" ]
+        (cd "$out/mpigo" && bash -evx "$out/commands")
+    done
+    echo "the commands of the documentation work"
+}
+
+case ${1:-all} in
+links | commands) "$1" ;;
+all) links && commands ;;
+*) echo "usage: docs.sh [links | commands]" >&2; exit 2 ;;
+esac
