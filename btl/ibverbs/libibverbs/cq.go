@@ -59,7 +59,7 @@ func (c *channel) NextEvent() (verbs.CQ, bool, error) {
 	case syscall.EAGAIN, syscall.EINTR:
 		return nil, false, nil
 	default:
-		return nil, false, verbs.Fail(name, errno, "")
+		return nil, false, verbs.NewCallError(name, errno, "")
 	}
 	o, ok := c.dev.objects.get(uint64(context)).(*cq)
 	if !ok {

@@ -203,7 +203,7 @@ func (d *device) NextEvent() (verbs.AsyncEvent, bool, error) {
 	case syscall.EAGAIN, syscall.EINTR:
 		return verbs.AsyncEvent{}, false, nil
 	default:
-		return verbs.AsyncEvent{}, false, verbs.Fail(name, errno, "")
+		return verbs.AsyncEvent{}, false, verbs.NewCallError(name, errno, "")
 	}
 	ev := verbs.AsyncEvent{Type: verbs.EventType(e._type), Port: int(e.port)}
 	if e.context == 0 {

@@ -289,14 +289,14 @@ func TestFakeEvents(t *testing.T) {
 		require.True(t, ok)
 		want := verbs.AsyncEvent{Type: info.Type}
 		var destroy func() error
-		switch info.Of {
-		case verbs.OfQP:
+		switch info.Affiliation {
+		case verbs.AffiliationQP:
 			want.QP, destroy = q, q.Destroy
-		case verbs.OfCQ:
+		case verbs.AffiliationCQ:
 			want.CQ, destroy = c, c.Destroy
-		case verbs.OfSRQ:
+		case verbs.AffiliationSRQ:
 			want.SRQ, destroy = s, s.Destroy
-		case verbs.OfPort:
+		case verbs.AffiliationPort:
 			want.Port = 2
 		}
 		require.Equal(t, want, ev)

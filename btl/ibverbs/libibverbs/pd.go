@@ -85,7 +85,7 @@ func (p *pd) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 // regError says why memory could not be registered. Over the limit of locked memory, kernels and drivers answer with any of
 // three numbers.
 func regError(errno syscall.Errno, wanted int) error {
-	e := verbs.Fail("ibv_reg_mr", errno, fmt.Sprintf("%d bytes more", wanted))
+	e := verbs.NewCallError("ibv_reg_mr", errno, fmt.Sprintf("%d bytes more", wanted))
 	if errno == syscall.ENOMEM || errno == syscall.EAGAIN || errno == syscall.EPERM {
 		e.Err = verbs.ErrNoMemory
 		e.Note += lockedNote()
@@ -95,7 +95,7 @@ func regError(errno syscall.Errno, wanted int) error {
 
 // createError is the error of making a queue, whose memory many drivers lock too.
 func createError(name, what string, errno syscall.Errno) error {
-	e := verbs.Fail(name, errno, what)
+	e := verbs.NewCallError(name, errno, what)
 	if errno == syscall.ENOMEM {
 		e.Note += lockedNote()
 	}

@@ -68,7 +68,7 @@ func (p *Provider) deviceList(f func(names []string, list C.uint64_t) error) err
 	case syscall.ENOSYS, syscall.ENOENT: // the kernel's part is not loaded
 		return f(nil, 0)
 	default:
-		return verbs.Fail("ibv_get_device_list", errno, "")
+		return verbs.NewCallError("ibv_get_device_list", errno, "")
 	}
 	defer C.mpigo_free_device_list(p.lib, list)
 	names := make([]string, count)
@@ -101,7 +101,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		}
 		var fd C.int
 		if errno := syscall.Errno(C.mpigo_open(p.lib, list, C.uint64_t(i), &d.ctx, &fd)); errno != 0 {
-			return verbs.Fail("ibv_open_device", errno, openNote(name, errno))
+			return verbs.NewCallError("ibv_open_device", errno, openNote(name, errno))
 		}
 		var err error
 		if d.events, err = watch(int(fd), name+" events"); err != nil {
@@ -134,7 +134,7 @@ func call(name string, errno C.int) error {
 	if errno == 0 {
 		return nil
 	}
-	return verbs.Fail(name, syscall.Errno(errno), "")
+	return verbs.NewCallError(name, syscall.Errno(errno), "")
 }
 
 // gone is the error of a call for an object that was destroyed.

@@ -172,7 +172,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 				return err
 			}
 		}
-		return verbs.Fail(name, syscall.Errno(errno), fmt.Sprintf("%v queue pair %d from %v to %v with %v",
+		return verbs.NewCallError(name, syscall.Errno(errno), fmt.Sprintf("%v queue pair %d from %v to %v with %v",
 			q.service, q.num, q.state, to, mask))
 	}
 	q.state = to
@@ -218,7 +218,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 // posted takes the result of a post apart.
 func posted(name string, r C.uint64_t) (int, error) {
 	if errno := syscall.Errno(r >> 32); errno != 0 {
-		return int(uint32(r)), verbs.Fail(name, errno, "")
+		return int(uint32(r)), verbs.NewCallError(name, errno, "")
 	}
 	return int(uint32(r)), nil
 }

@@ -21,16 +21,16 @@ type context struct {
 }
 
 // goneError is of objects that were destroyed and devices that broke.
-func goneError(call string) error { return verbs.Fail(call, syscall.EIO, "") }
+func goneError(call string) error { return verbs.NewCallError(call, syscall.EIO, "") }
 
 func invalid(call, note string) error {
-	e := verbs.Fail(call, syscall.EINVAL, note)
+	e := verbs.NewCallError(call, syscall.EINVAL, note)
 	return e
 }
 
-func busy(call string) error { return verbs.Fail(call, syscall.EBUSY, "") }
+func busy(call string) error { return verbs.NewCallError(call, syscall.EBUSY, "") }
 
-func noMemory(call, note string) error { return verbs.Fail(call, syscall.ENOMEM, note) }
+func noMemory(call, note string) error { return verbs.NewCallError(call, syscall.ENOMEM, note) }
 
 func (c *context) dead() bool { return c.gone || c.closed }
 

@@ -174,7 +174,7 @@ func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	case c.hca.regions.used >= c.hca.cfg.MaxMR:
 		return nil, noMemory(call, "too many memory regions")
 	case c.hca.cfg.MaxLocked > 0 && c.hca.locked+int64(len(mem)) > c.hca.cfg.MaxLocked:
-		return nil, verbs.Fail(call, syscall.ENOMEM, "")
+		return nil, verbs.NewCallError(call, syscall.ENOMEM, "")
 	}
 	r := &region{d: d, mem: mem, addr: addressOf(mem), access: access}
 	c.hca.regions.add(r)

@@ -33,8 +33,8 @@ func TestEvents(t *testing.T) {
 			a, b := pair(t, setup{srq: true})
 			other := a.open()
 			require.NoError(t, a.srq.SetLimit(1))
-			switch info.Of {
-			case verbs.OfPort, verbs.OfDevice:
+			switch info.Affiliation {
+			case verbs.AffiliationPort, verbs.AffiliationDevice:
 				if info.Type == verbs.EventPortActive {
 					a.hca.SetLink(1, false)
 					a.events()
@@ -43,9 +43,9 @@ func TestEvents(t *testing.T) {
 					require.True(t, ok)
 				}
 				a.hca.Raise(info.Type, 1)
-			case verbs.OfCQ:
+			case verbs.AffiliationCQ:
 				require.True(t, a.hca.BreakCQ(a.qp.Num()))
-			case verbs.OfSRQ:
+			case verbs.AffiliationSRQ:
 				if info.Type == verbs.EventSRQErr {
 					require.True(t, a.hca.BreakSRQ(a.qp.Num()))
 				} else {
@@ -59,20 +59,20 @@ func TestEvents(t *testing.T) {
 			require.True(t, ok)
 			a.dev.AckEvent(ev)
 			want := verbs.AsyncEvent{Type: info.Type}
-			switch info.Of {
-			case verbs.OfQP:
+			switch info.Affiliation {
+			case verbs.AffiliationQP:
 				want.QP = a.qp
-			case verbs.OfCQ:
+			case verbs.AffiliationCQ:
 				want.CQ = a.cq
-			case verbs.OfSRQ:
+			case verbs.AffiliationSRQ:
 				want.SRQ = a.srq
-			case verbs.OfPort:
+			case verbs.AffiliationPort:
 				want.Port = 1
 			}
 			require.Equal(t, want, ev)
 			ev, ok, err = other.NextEvent()
 			require.NoError(t, err)
-			unaffiliated := info.Of == verbs.OfPort || info.Of == verbs.OfDevice
+			unaffiliated := info.Affiliation == verbs.AffiliationPort || info.Affiliation == verbs.AffiliationDevice
 			require.Equal(t, unaffiliated, ok, "whether other contexts are told")
 			if ok {
 				require.Equal(t, info.Type, ev.Type)

@@ -33,7 +33,7 @@ const (
 	// FaultStale: copies of a request's packets are delivered once more when the queue pair that they are for was destroyed or reset,
 	// and again when one of that number becomes ready to receive.
 	FaultStale
-	// FaultMistake: the responder QPN takes a request for one with that Mistake (verbs.Sights).
+	// FaultMistake: the responder QPN takes a request for one with that Mistake (verbs.Refusals).
 	FaultMistake
 )
 

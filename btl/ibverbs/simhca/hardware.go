@@ -7,10 +7,10 @@ import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 func (h *HCA) Raise(t verbs.EventType, port int) {
 	h.f.enter()
 	defer h.f.leave()
-	switch t.Info().Of {
-	case verbs.OfPort:
+	switch t.Info().Affiliation {
+	case verbs.AffiliationPort:
 		h.raisePort(t, port)
-	case verbs.OfDevice:
+	case verbs.AffiliationDevice:
 		h.breakDown()
 	default:
 		for _, q := range h.qps {
@@ -76,7 +76,7 @@ func (q *queuePair) suffer(t verbs.EventType) {
 			q.dev.raise(verbs.AsyncEvent{Type: t, SRQ: q.srq})
 		}
 	default:
-		if t.Info().Of == verbs.OfQP {
+		if t.Info().Affiliation == verbs.AffiliationQP {
 			q.raise(t)
 		}
 	}

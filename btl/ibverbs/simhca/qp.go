@@ -84,7 +84,7 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 		return nil, invalid(call, "no such service")
 	}
 	if q.service == verbs.ServiceUD && c.hca.cfg.NoDatagrams {
-		return nil, verbs.Fail(call, syscall.EOPNOTSUPP, "the device has no datagrams")
+		return nil, verbs.NewCallError(call, syscall.EOPNOTSUPP, "the device has no datagrams")
 	}
 	if err := q.grant(call, init.Cap); err != nil {
 		return nil, err

@@ -347,9 +347,9 @@ func nakOf(status verbs.Status) nakCode {
 // refuse ends a request that is wrong, in the way that the table of sights says (InfiniBand error model, 4.4). With UC the peer hears
 // nothing, and what has no completion is given up without a word.
 func (q *queuePair) refuse(p *packet, op verbs.Operation, mistake verbs.Mistake) {
-	sight, ok := verbs.FindSight(op, mistake)
+	sight, ok := verbs.FindRefusal(op, mistake)
 	if !ok {
-		sight, _ = verbs.FindSight(op, verbs.OtherMistake)
+		sight, _ = verbs.FindRefusal(op, verbs.OtherMistake)
 	}
 	rc := q.service == verbs.ServiceRC
 	// A write with immediate data takes its receive along only if it was known to be one from its first packet.

@@ -92,7 +92,7 @@ func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
 	switch posting {
 	case verbs.PostFlushed:
 		q.flushSends()
-	case verbs.PostTaken:
+	case verbs.PostAccepted:
 		q.transmit()
 	}
 	return n, err

@@ -16,7 +16,7 @@ var sightOps = map[verbs.Operation]verbs.Opcode{
 
 // Each row of who sees what, by a request that is wrong in that way where a request can be, else injected.
 func TestSights(t *testing.T) {
-	for _, s := range verbs.Sights() {
+	for _, s := range verbs.Refusals() {
 		for _, injected := range []bool{false, true} {
 			for _, n := range []int{8, 3000} {
 				if s.Op == verbs.OpAtomic && n != 8 || !injected && s.Mistake == verbs.OtherMistake || !injected && s.Op == verbs.OpAtomic && s.Mistake == verbs.TooLong {
@@ -28,7 +28,7 @@ func TestSights(t *testing.T) {
 	}
 }
 
-func sees(t *testing.T, s verbs.Sight, injected bool, n int) {
+func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	const room = 8000
 	first := true
 	a, b := pair(t, setup{change: func(e *end) {

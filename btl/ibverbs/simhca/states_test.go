@@ -109,10 +109,10 @@ func TestPosting(t *testing.T) {
 				case verbs.PostRefused:
 					require.ErrorIs(t, err, verbs.ErrInvalid)
 					require.Zero(t, n)
-				case verbs.PostTaken:
+				case verbs.PostAccepted:
 					require.NoError(t, err)
 					require.Equal(t, []string{"1 SUCCESS"}, a.results())
-				case verbs.PostHeld:
+				case verbs.PostPending:
 					require.NoError(t, err)
 					require.Empty(t, a.poll())
 					require.Empty(t, b.poll())

@@ -231,7 +231,7 @@ func (d *bentDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 	}
 	switch d.rule {
 	case "event lost", listedEvent, "listed but fails before":
-		if d.rule == listedEvent && ev.Type.Info().Of == verbs.OfPort {
+		if d.rule == listedEvent && ev.Type.Info().Affiliation == verbs.AffiliationPort {
 			break
 		}
 		d.AckEvent(ev)
@@ -401,7 +401,7 @@ func (q *bentQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 		if _, err := verbs.CheckModify(q.Service(), verbs.StateSQD, attr, mask); err != nil {
 			return err
 		}
-		return verbs.Fail("ibv_modify_qp", syscall.EINVAL, "the send queue is draining")
+		return verbs.NewCallError("ibv_modify_qp", syscall.EINVAL, "the send queue is draining")
 	}
 	q.draining = 0
 	err := q.QP.Modify(attr, mask)

@@ -12,12 +12,12 @@ func eventCases() (all []kase) {
 	natural := naturalEvents()
 	for _, in := range verbs.EventTypes() {
 		all = append(all, natural[in.Type]...)
-		switch in.Of {
-		case verbs.OfQP, verbs.OfPort, verbs.OfDevice:
+		switch in.Affiliation {
+		case verbs.AffiliationQP, verbs.AffiliationPort, verbs.AffiliationDevice:
 			all = append(all, kase{in.Name + "/raised", func(c *c) { raised(c, in) }})
-		case verbs.OfCQ:
+		case verbs.AffiliationCQ:
 			all = append(all, kase{in.Name + "/broken-of-sends", brokenCQ}, kase{in.Name + "/broken-of-receives", brokenRecvCQ})
-		case verbs.OfSRQ:
+		case verbs.AffiliationSRQ:
 			if in.Type == verbs.EventSRQErr {
 				all = append(all, kase{in.Name + "/broken", brokenSRQ})
 			}
@@ -43,16 +43,16 @@ func raised(c *c, in verbs.EventInfo) {
 	ev := verbs.AsyncEvent{Type: in.Type}
 	var about any
 	var w *wire
-	switch in.Of {
-	case verbs.OfQP:
+	switch in.Affiliation {
+	case verbs.AffiliationQP:
 		w = c.wire(opts{service: verbs.ServiceRC})
 		ev.QP, about = w.a.QP, w.a.QP
-	case verbs.OfPort:
+	case verbs.AffiliationPort:
 		ev.Port, about = c.a.port, c.a.port
 	}
 	c.Injector.Raise(c.a.dev, ev)
 	c.a.await(in.Type, about)
-	if in.Of == verbs.OfPort || in.Of == verbs.OfDevice {
+	if in.Affiliation == verbs.AffiliationPort || in.Affiliation == verbs.AffiliationDevice {
 		other.await(in.Type, about)
 	} else {
 		require.Zero(c, other.has(in.Type, nil), "told to a context that did not make the queue pair")

@@ -37,10 +37,10 @@ func postSendIn(c *c, service verbs.Services, s verbs.QPState) {
 	require.NoError(c, err)
 	require.Equal(c, 1, n)
 	switch s.SendPosting() {
-	case verbs.PostTaken:
+	case verbs.PostAccepted:
 		w.a.scq.one(wr.ID, verbs.StatusSuccess)
 		w.a.arrived(got, 64)
-	case verbs.PostHeld:
+	case verbs.PostPending:
 		w.b.carry() // what is done meanwhile
 		w.a.scq.none("the send is to be held")
 		require.Equal(c, s.String(), w.a.state().String())
@@ -63,7 +63,7 @@ func postRecvIn(c *c, service verbs.Services, s verbs.QPState) {
 	case verbs.PostRefused:
 		w.a.refused(n, err, "receive in "+s.String())
 		require.Equal(c, s.String(), w.a.state().String())
-	case verbs.PostTaken:
+	case verbs.PostAccepted:
 		require.NoError(c, err)
 		require.Equal(c, 1, n)
 		if s == verbs.StateInit {
@@ -87,7 +87,7 @@ func receivesIn(c *c, service verbs.Services, s verbs.QPState) {
 	w.b.bring(verbs.StateRTS)
 	w.a.bring(s)
 	var got uint64
-	if s.RecvPosting() == verbs.PostTaken {
+	if s.RecvPosting() == verbs.PostAccepted {
 		got = w.a.recv()
 	}
 	sent := w.b.send()

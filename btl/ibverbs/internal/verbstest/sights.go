@@ -10,7 +10,7 @@ import (
 
 // sightCases: who sees what of a request that the responder refuses, with RC.
 func sightCases() (all []kase) {
-	for _, row := range verbs.Sights() {
+	for _, row := range verbs.Refusals() {
 		name := strings.ReplaceAll(row.Op.String()+"/"+row.Mistake.String(), " ", "-")
 		all = append(all, kase{name, func(c *c) { sight(c, row) }}, kase{name + "/injected", func(c *c) { c.mistaken(row) }})
 		if row.Mistake == verbs.BadKey && row.Op != verbs.OpSend {
@@ -23,7 +23,7 @@ func sightCases() (all []kase) {
 }
 
 // sight brings about a row.
-func sight(c *c, row verbs.Sight) {
+func sight(c *c, row verbs.Refusal) {
 	switch row.Mistake {
 	case verbs.BadKey:
 		if row.Op == verbs.OpSend {
@@ -48,7 +48,7 @@ func sight(c *c, row verbs.Sight) {
 }
 
 // mistaken has the responder make the mistake.
-func (c *c) mistaken(row verbs.Sight) {
+func (c *c) mistaken(row verbs.Refusal) {
 	if c.Injector.Mistake == nil {
 		c.skip("nothing makes a responder refuse it")
 	}
@@ -73,7 +73,7 @@ func opcodeOf(op verbs.Operation) func(*qp, *verbs.SendWR) {
 }
 
 // sightOf posts a receive and n requests that are wrong, and holds what both sides see to the row.
-func (c *c) sightOf(row verbs.Sight, n int, recv func(*qp, *verbs.RecvWR), send func(*qp, *verbs.SendWR)) {
+func (c *c) sightOf(row verbs.Refusal, n int, recv func(*qp, *verbs.RecvWR), send func(*qp, *verbs.SendWR)) {
 	if row.Op == verbs.OpAtomic {
 		c.needs(verbs.WRAtomicFetchAndAdd)
 	}

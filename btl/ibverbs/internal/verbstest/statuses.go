@@ -92,7 +92,7 @@ func injectSend(c *c, service verbs.Services, in verbs.StatusInfo, executed bool
 
 // whatRequesterSees of a responder's failed receive, with RC.
 func whatRequesterSees(s verbs.Status) (verbs.Status, bool) {
-	for _, row := range verbs.Sights() {
+	for _, row := range verbs.Refusals() {
 		if row.Completion == s && s != verbs.StatusSuccess {
 			return row.Requester, true
 		}

@@ -85,14 +85,14 @@ func (e *end) has(kind verbs.EventType, about any) (n int) {
 	e.takeEvents()
 	for _, ev := range e.events {
 		var of any
-		switch kind.Info().Of {
-		case verbs.OfQP:
+		switch kind.Info().Affiliation {
+		case verbs.AffiliationQP:
 			of = ev.QP
-		case verbs.OfCQ:
+		case verbs.AffiliationCQ:
 			of = ev.CQ
-		case verbs.OfSRQ:
+		case verbs.AffiliationSRQ:
 			of = ev.SRQ
-		case verbs.OfPort:
+		case verbs.AffiliationPort:
 			of = ev.Port
 		}
 		if ev.Type == kind && (about == nil || of == about) {
@@ -114,7 +114,7 @@ func (e *end) eventNames() (names []string) {
 		return nil
 	}
 	for _, ev := range e.events {
-		if ev.Type.Info().Of != verbs.OfPort {
+		if ev.Type.Info().Affiliation != verbs.AffiliationPort {
 			names = append(names, ev.Type.String())
 		}
 	}
