@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 // machines is a provider of the devices of two machines, by the machines' and devices' names.

@@ -46,7 +46,8 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// The memory goes away while a message is under way: at the sender, at the reader's peer, at the receiver.
+// The memory goes away while a message is under way: at the sender, at the reader's peer, at the
+// receiver.
 func TestMemoryGoesAwayInTheMidst(t *testing.T) {
 	const n = 200_000
 	start := func(op verbs.Opcode) (a, b *end) {
@@ -128,11 +129,12 @@ func TestGapIsToldOnce(t *testing.T) {
 	a.run()
 	require.Len(t, a.results(), 20)
 	require.Equal(t, 1, strings.Count(trace.String(), "gets nak"))
-	require.Equal(t, 1, strings.Count(trace.String(), "tries again"))
+	require.Equal(t, 1, strings.Count(trace.String(), "retries from"))
 }
 
-// Answers leave in the order of the requests: nothing behind a long read makes the requester believe that the read's was lost. And
-// what is lost of it is asked for once, however much arrives behind the gap.
+// Answers leave in the order of the requests: nothing behind a long read makes the requester
+// believe that the read's was lost. And what is lost of it is asked for once, however much arrives
+// behind the gap.
 func TestAnswersStayInOrder(t *testing.T) {
 	const n = 300_000
 	for _, loss := range []bool{false, true} {
@@ -151,7 +153,7 @@ func TestAnswersStayInOrder(t *testing.T) {
 		a.run()
 		require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS", "3 SUCCESS"}, a.results())
 		require.Equal(t, want, a.mem)
-		require.Equal(t, map[bool]int{true: 1}[loss], strings.Count(trace.String(), "tries again"))
+		require.Equal(t, map[bool]int{true: 1}[loss], strings.Count(trace.String(), "retries from"))
 		require.Less(t, a.f.Now(), verbs.AckTimeout(8))
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func TestLate(t *testing.T) {
 	a, b := pair(t, setup{})
-	a.hca.Inject(Fault{Kind: FaultLate, After: 1, Delay: time.Millisecond})
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, After: 1, Delay: time.Millisecond})
 	for i := range 3 {
 		a.post(a.wr(uint64(i), verbs.WRRDMAWrite, b, 0, 8))
 	}
@@ -20,7 +20,7 @@ func TestLate(t *testing.T) {
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results(), "in order")
 	// A flush waits behind it too; a reset takes it along.
-	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, Delay: time.Millisecond})
 	a.post(a.wr(4, verbs.WRRDMAWrite, b, 0, 8))
 	a.runFor(time.Microsecond * 100)
 	a.post(a.wr(5, verbs.WRRDMAWrite, b, 0, 8))
@@ -31,7 +31,7 @@ func TestLate(t *testing.T) {
 	a.modify(verbs.StateReset)
 	b.modify(verbs.StateReset)
 	connect(t, a, b)
-	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, Delay: time.Millisecond})
 	a.post(a.wr(6, verbs.WRRDMAWrite, b, 0, 8))
 	a.runFor(time.Microsecond * 100)
 	a.modify(verbs.StateReset)
@@ -69,8 +69,8 @@ func TestFaultsOfAnyQueuePair(t *testing.T) {
 	a.hca.ClearFaults()
 }
 
-// A packet from before meets a queue pair that got the number: with another sequence number it is dropped, with the same one it is
-// taken, for nothing in it says to which of the two it belongs.
+// A packet from before meets a queue pair that got the number: with another sequence number it is
+// dropped, with the same one it is taken, for nothing in it says to which of the two it belongs.
 func TestStale(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -111,7 +111,8 @@ func TestStale(t *testing.T) {
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Equal(t, []string{"2 SUCCESS"}, b.results())
 			} else {
-				// The true first message is taken for one that came again: it is answered, and lost.
+				// The true first message is taken for one that came again: it is answered, and
+				// lost.
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Empty(t, b.results())
 			}

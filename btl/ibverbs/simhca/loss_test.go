@@ -86,7 +86,7 @@ func TestAnswerLost(t *testing.T) {
 	a, b := pair(t, setup{})
 	b.recv(9, 1000, 100)
 	b.recv(10, 1000, 100)
-	a.hca.Inject(Fault{Kind: FaultAnswerLost, Count: 3})
+	a.hca.Inject(Fault{Kind: FaultResponseLost, Count: 3})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
@@ -159,7 +159,8 @@ func TestRNR(t *testing.T) {
 	require.Equal(t, 2*time.Microsecond, a.f.Now())
 }
 
-// A request that was sent again in the meantime is done while the requester still waits as it was asked to: nothing is left to send then.
+// A request that was sent again in the meantime is done while the requester still waits as it was
+// asked to: nothing is left to send then.
 func TestRNRWaitThatIsOutOfDate(t *testing.T) {
 	a, b := pair(t, setup{cfg: Config{Latency: 5 * time.Microsecond}, change: func(e *end) { e.timeout, e.retries = 1, 7 }})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
@@ -220,7 +221,8 @@ func TestUCLoss(t *testing.T) {
 	}
 }
 
-// Packets that are not for the queue pair are dropped, and nobody hears of it (InfiniBand error model, 4.3).
+// Packets that are not for the queue pair are dropped, and nobody hears of it (InfiniBand error
+// model, 4.3).
 func TestDroppedInSilence(t *testing.T) {
 	for name, change := range map[string]func(a, b *end, wr *verbs.SendWR){
 		"queue pair":    func(_, _ *end, wr *verbs.SendWR) { wr.RemoteQPN++ },

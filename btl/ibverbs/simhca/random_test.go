@@ -18,8 +18,8 @@ const (
 	modelCount = 40
 )
 
-// model is a connection with a naive idea of what it has to do: messages in order, each once, and fetches that find what the writes
-// before them put there.
+// model is a connection with a naive idea of what it has to do: messages in order, each once, and
+// fetches that find what the writes before them put there.
 type model struct {
 	t        *rapid.T
 	a, b     *end
@@ -151,8 +151,9 @@ func (m *model) poll() {
 	}
 }
 
-// RC: through losses, links that flap and receivers that are slow, everything arrives once and in order. If the retries do not do, what
-// arrived is the front of what was sent, and all that succeeded is among it.
+// RC: through losses, links that flap and receivers that are slow, everything arrives once and in
+// order. If the retries do not do, what arrived is the front of what was sent, and all that
+// succeeded is among it.
 func TestRandomRC(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		canFail := rapid.Bool().Draw(rt, "may fail")
@@ -189,7 +190,7 @@ func TestRandomRC(t *testing.T) {
 				if !canFail {
 					return
 				}
-				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLate}).Draw(rt, "fault")
+				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLateCompletion}).Draw(rt, "fault")
 				m.a.hca.Inject(Fault{Kind: kind, Count: rapid.IntRange(1, 9).Draw(rt, "count"), Status: verbs.StatusGeneralErr, Delay: time.Millisecond})
 			},
 			"": func(*rapid.T) { m.poll() },
@@ -211,7 +212,7 @@ func TestRandomRC(t *testing.T) {
 		if got := binary.NativeEndian.Uint64(m.b.mem[2*modelCount*modelSlot:]); !m.failed && got != m.counter {
 			rt.Fatalf("the atomics made %d, not %d", got, m.counter)
 		}
-		if len(m.a.f.agenda.heap) > 0 {
+		if len(m.a.f.events.heap) > 0 {
 			rt.Fatal("something is still to happen")
 		}
 	})
@@ -270,7 +271,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		a, b := pair(t, setup{srq: true, cfg: Config{Seed: seed, Jitter: time.Microsecond, Loss: 0.05, Trace: &trace}})
 		c, d := newEnd(t, a.f, setup{service: verbs.ServiceUC}), newEnd(t, a.f, setup{service: verbs.ServiceUC})
 		connect(t, c, d)
-		a.hca.Inject(Fault{Kind: FaultLate, After: 3, Delay: time.Millisecond})
+		a.hca.Inject(Fault{Kind: FaultLateCompletion, After: 3, Delay: time.Millisecond})
 		for i := range 30 {
 			b.recv(uint64(i), 0, 9000)
 			d.recv(uint64(i), 0, 9000)

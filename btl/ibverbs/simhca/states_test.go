@@ -54,7 +54,8 @@ func valid(a, b *end, state verbs.QPState) *verbs.QPAttr {
 	}
 }
 
-// Every pair of states of every service: with what is required; with one attribute less; with one that does not belong there.
+// Every pair of states of every service: with what is required; with one attribute less; with one
+// that does not belong there.
 func TestTransitions(t *testing.T) {
 	for _, service := range services {
 		for from := range verbs.QPState(verbs.StateCount) {
@@ -282,7 +283,8 @@ func TestSQE(t *testing.T) {
 	}
 }
 
-// A queue pair that is no more than RTR: its peer establishes the connection, and it is told once each time.
+// A queue pair that is no more than RTR: its peer establishes the connection, and it is told once
+// each time.
 func TestCommEst(t *testing.T) {
 	for _, service := range services {
 		t.Run(service.String(), func(t *testing.T) {

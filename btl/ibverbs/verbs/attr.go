@@ -159,8 +159,8 @@ type QPInit struct {
 	SignalAll      bool // treat every send request as SendSignaled
 }
 
-// QPAttr holds the attributes that Modify sets and Query returns: ibv_qp_attr. Modify reads only the
-// members that its mask selects. Path migration is not supported: AttrAltPath selects only the
+// QPAttr holds the attributes that Modify sets and Query returns: ibv_qp_attr. Modify reads only
+// the members that its mask selects. Path migration is not supported: AttrAltPath selects only the
 // address AltAH, AttrPathMigState selects no member.
 type QPAttr struct {
 	State            QPState

@@ -35,8 +35,8 @@ type Device interface {
 	AckEvent(ev AsyncEvent)
 	// Notify registers fn, which the device calls when asynchronous events may be available: at
 	// least once for the first event after NextEvent returned none. The device calls fn from any
-	// goroutine, even from inside other methods. fn must neither block nor call the device. A nil fn
-	// removes the registration.
+	// goroutine, even from inside other methods. fn must neither block nor call the device. A nil
+	// fn removes the registration.
 	Notify(fn func())
 
 	// Close closes the context. It returns ErrBusy while an object made from the context exists.
@@ -45,8 +45,8 @@ type Device interface {
 
 // PD is a protection domain. Objects of different domains do not work together.
 type PD interface {
-	// RegMR registers mem, which must not be empty. The region keeps mem alive until Dereg; mem must
-	// not move.
+	// RegMR registers mem, which must not be empty. The region keeps mem alive until Dereg; mem
+	// must not move.
 	RegMR(mem []byte, access Access) (MR, error)
 	CreateAH(attr AHAttr) (AH, error)
 	CreateSRQ(init SRQInit) (SRQ, error)
@@ -115,7 +115,8 @@ type QP interface {
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv works like PostSend, for the receive queue. It fails for a queue pair with an SRQ.
 	PostRecv(wrs []RecvWR) (int, error)
-	// Destroy destroys the queue pair with its requests and completions. Drain the queue pair first.
+	// Destroy destroys the queue pair with its requests and completions. Drain the queue pair
+	// first.
 	Destroy() error
 }
 

@@ -210,8 +210,8 @@ func FindTransition(service Services, from, to QPState) (row Transition, ok bool
 }
 
 // CheckModify checks whether Modify may apply attr with mask to a queue pair in state cur, and
-// returns the new state. AttrState is always required, even if the state does not change (Queue pair
-// states, 3). With AttrCurState, attr.CurState must equal cur.
+// returns the new state. AttrState is always required, even if the state does not change (Queue
+// pair states, 3). With AttrCurState, attr.CurState must equal cur.
 //
 // The error is a *TransitionError; the state is then cur.
 func CheckModify(service Services, cur QPState, attr *QPAttr, mask AttrMask) (QPState, error) {

@@ -13,7 +13,8 @@ import (
 	. "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// The tests compare the tables with testdata, which was written from the sources, not from the code.
+// The tests compare the tables with testdata, which was written from the sources, not from the
+// code.
 
 // rows reads a table of testdata, with cells between vertical bars and comments after #.
 func rows(t *testing.T, file string, cells int) [][]string {
@@ -73,7 +74,8 @@ func TestStatusesMatchTable(t *testing.T) {
 		if !again {
 			order = append(order, r[0])
 		}
-		// A status with two rows has their union. AfterErrorOrSQE covers receives, which lead to ERR.
+		// A status with two rows has their union. AfterErrorOrSQE covers receives, which lead to
+		// ERR.
 		want[r[0]] = row{have.side | side, have.services | services(t, r[2]), max(have.after, after)}
 	}
 	require.Len(t, order, StatusCount)

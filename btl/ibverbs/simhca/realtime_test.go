@@ -110,7 +110,8 @@ func TestRealTimers(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(start), 4*verbs.AckTimeout(12))
 }
 
-// Several machines at once, each with a goroutine of its own, and receivers that poll memory. For the race detector.
+// Several machines at once, each with a goroutine of its own, and receivers that poll memory. For
+// the race detector.
 func TestMachinesAtOnce(t *testing.T) {
 	const ends, rounds = 4, 200
 	f := NewFabric(Config{})
@@ -194,7 +195,7 @@ func TestTenThousandQueuePairs(t *testing.T) {
 	}
 	a.run()
 	require.Len(t, a.hca.qps, 1)
-	require.Empty(t, a.f.agenda.heap)
+	require.Empty(t, a.f.events.heap)
 	require.Empty(t, a.poll())
 	packets := 0
 	for p := a.f.pool; p != nil; p = p.next {

@@ -9,12 +9,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-var sightOps = map[verbs.Operation]verbs.Opcode{
+var opcodeOf = map[verbs.Operation]verbs.Opcode{
 	verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpWriteImm: verbs.WRRDMAWriteWithImm,
 	verbs.OpRead: verbs.WRRDMARead, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
 }
 
-// Each row of who sees what, by a request that is wrong in that way where a request can be, else injected.
+// Each row of who sees what, by a request that is wrong in that way where a request can be, else
+// injected.
 func TestSights(t *testing.T) {
 	for _, s := range verbs.Refusals() {
 		for _, injected := range []bool{false, true} {
@@ -50,7 +51,7 @@ func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
 		{ID: 10, NumSGE: 1, SGE: [verbs.MaxSGE]verbs.SGE{{Addr: b.mr.Addr(), Length: uint32(length), LKey: key}}}, {ID: 11},
 	})
 	require.NoError(t, err)
-	wr := a.wr(1, sightOps[s.Op], b, 0, n)
+	wr := a.wr(1, opcodeOf[s.Op], b, 0, n)
 	wrs := []verbs.SendWR{wr}
 	switch {
 	case injected:
@@ -77,7 +78,8 @@ func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	require.Equal(t, verbs.StateErr, a.state())
 	require.Equal(t, verbs.StateErr, b.state())
 	require.Empty(t, a.events())
-	// A long write with immediate data is one only in its last packet; most mistakes are seen before.
+	// A long write with immediate data is one only in its last packet; most mistakes are seen
+	// before.
 	completes := s.Completion != verbs.StatusSuccess && (s.Op != verbs.OpWriteImm || n == 8 && (injected || s.Mistake != verbs.TooLong))
 	if completes {
 		require.Equal(t, []string{"10 " + s.Completion.String(), "11 WR_FLUSH_ERR"}, b.results())
@@ -91,7 +93,7 @@ func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
 
 // What the queue pair does not let peers do is an invalid request, whatever the region permits.
 func TestQueuePairAccess(t *testing.T) {
-	for op, code := range sightOps {
+	for op, code := range opcodeOf {
 		if op == verbs.OpSend {
 			continue
 		}
@@ -117,7 +119,7 @@ func TestRegionAccess(t *testing.T) {
 				mem := make([]byte, 64)
 				mr, err := b.pd.RegMR(mem, access)
 				require.NoError(t, err)
-				wr := a.wr(1, sightOps[op], b, 0, 8)
+				wr := a.wr(1, opcodeOf[op], b, 0, 8)
 				wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
 				a.post(wr)
 				a.run()
