@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func TestLate(t *testing.T) {
+func TestLateCompletionDelaysLaterOnes(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.Inject(Fault{Kind: FaultLateCompletion, After: 1, Delay: time.Millisecond})
 	for i := range 3 {
@@ -19,7 +19,7 @@ func TestLate(t *testing.T) {
 	require.Equal(t, []string{"0 SUCCESS"}, a.results())
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results(), "in order")
-	// A flush waits behind it too; a reset takes it along.
+	// Flushed completions wait behind a late one. RESET drops a late completion.
 	a.hca.Inject(Fault{Kind: FaultLateCompletion, Delay: time.Millisecond})
 	a.post(a.wr(4, verbs.WRRDMAWrite, b, 0, 8))
 	a.runFor(time.Microsecond * 100)
@@ -39,7 +39,7 @@ func TestLate(t *testing.T) {
 	require.Empty(t, a.poll())
 }
 
-func TestSilence(t *testing.T) {
+func TestSilentQueuePairCompletesOnlyInError(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.Inject(Fault{Kind: FaultSilence, After: 1})
 	for i := range 3 {
@@ -58,8 +58,8 @@ func TestSilence(t *testing.T) {
 	require.Equal(t, 1, a.hca.Fired())
 }
 
-// A fault with no number is for RC queue pairs only.
-func TestFaultsOfAnyQueuePair(t *testing.T) {
+// A fault without a queue pair number strikes RC queue pairs only.
+func TestFaultWithoutNumberSparesUD(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUD})
 	a.hca.Inject(Fault{Kind: FaultSendStatus, Status: verbs.StatusGeneralErr})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
@@ -120,8 +120,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// A stale write must not reach memory by a key that is not there any more.
-func TestStaleWrite(t *testing.T) {
+// A stale write does not reach memory by the key of a deregistered region.
+func TestStaleWriteWithOldKeyIsRefused(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.Inject(Fault{Kind: FaultStale})
 	a.fill(0, 3000, 5)

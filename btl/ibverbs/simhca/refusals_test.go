@@ -23,13 +23,13 @@ func TestSights(t *testing.T) {
 				if s.Op == verbs.OpAtomic && n != 8 || !injected && s.Mistake == verbs.OtherMistake || !injected && s.Op == verbs.OpAtomic && s.Mistake == verbs.TooLong {
 					continue
 				}
-				t.Run(fmt.Sprintf("%v/%v/injected=%v/%d", s.Op, s.Mistake, injected, n), func(t *testing.T) { sees(t, s, injected, n) })
+				t.Run(fmt.Sprintf("%v/%v/injected=%v/%d", s.Op, s.Mistake, injected, n), func(t *testing.T) { checkRefusal(t, s, injected, n) })
 			}
 		}
 	}
 }
 
-func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
+func checkRefusal(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	const room = 8000
 	first := true
 	a, b := pair(t, setup{change: func(e *end) {
@@ -91,8 +91,9 @@ func sees(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	require.Equal(t, []verbs.EventType{s.Event}, b.events())
 }
 
-// What the queue pair does not let peers do is an invalid request, whatever the region permits.
-func TestQueuePairAccess(t *testing.T) {
+// An operation that the queue pair does not permit is an invalid request, even if the region
+// permits it.
+func TestOperationWithoutQueuePairAccessIsRefused(t *testing.T) {
 	for op, code := range opcodeOf {
 		if op == verbs.OpSend {
 			continue
@@ -108,8 +109,8 @@ func TestQueuePairAccess(t *testing.T) {
 	}
 }
 
-// Each right of a region is needed for its operation.
-func TestRegionAccess(t *testing.T) {
+// Each operation requires its access right to the region.
+func TestOperationWithoutRegionAccessIsRefused(t *testing.T) {
 	for op, right := range map[verbs.Operation]verbs.Access{
 		verbs.OpWrite: verbs.AccessRemoteWrite, verbs.OpRead: verbs.AccessRemoteRead, verbs.OpAtomic: verbs.AccessRemoteAtomic,
 	} {
@@ -133,8 +134,8 @@ func TestRegionAccess(t *testing.T) {
 	}
 }
 
-// With UC the requester hears nothing.
-func TestSightsOfUC(t *testing.T) {
+// The requester of UC is not notified of refused requests.
+func TestUCRefusalsAreSilent(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		op      verbs.Opcode
