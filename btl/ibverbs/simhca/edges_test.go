@@ -46,9 +46,9 @@ func TestLongMessagesAreSentInBursts(t *testing.T) {
 	}
 }
 
-// The memory goes away while a message is under way: at the sender, at the reader's peer, at the
-// receiver.
-func TestMemoryGoesAwayInTheMidst(t *testing.T) {
+// Memory is deregistered during a message: at the sender, the receiver, the responder of a read,
+// the reader and the responder of a write.
+func TestDeregDuringMessageFailsIt(t *testing.T) {
 	const n = 200_000
 	start := func(op verbs.Opcode) (a, b *end) {
 		a, b = pair(t, setup{memory: n})
@@ -132,10 +132,10 @@ func TestGapCausesOneNAK(t *testing.T) {
 	require.Equal(t, 1, strings.Count(trace.String(), "retries from"))
 }
 
-// Answers leave in the order of the requests: nothing behind a long read makes the requester
-// believe that the read's was lost. And what is lost of it is asked for once, however much arrives
-// behind the gap.
-func TestAnswersStayInOrder(t *testing.T) {
+// Responses leave in the order of the requests, so no later response makes the requester believe
+// that the response to a long read is lost. The requester requests lost data once, no matter how
+// much arrives after the gap.
+func TestResponsesStayInOrder(t *testing.T) {
 	const n = 300_000
 	for _, loss := range []bool{false, true} {
 		var trace bytes.Buffer

@@ -69,9 +69,10 @@ func TestFaultWithoutNumberSparesUD(t *testing.T) {
 	a.hca.ClearFaults()
 }
 
-// A packet from before meets a queue pair that got the number: with another sequence number it is
-// dropped, with the same one it is taken, for nothing in it says to which of the two it belongs.
-func TestStale(t *testing.T) {
+// A stale packet reaches a queue pair that reuses the number of its destination. The queue pair
+// drops it if its sequence number differs. Otherwise the queue pair accepts it: nothing in the
+// packet distinguishes the two queue pairs.
+func TestStalePacketReachesReusedNumber(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		psn  uint32
@@ -111,8 +112,7 @@ func TestStale(t *testing.T) {
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Equal(t, []string{"2 SUCCESS"}, b.results())
 			} else {
-				// The true first message is taken for one that came again: it is answered, and
-				// lost.
+				// The real first message looks like a repeated one: it is acknowledged and lost.
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Empty(t, b.results())
 			}

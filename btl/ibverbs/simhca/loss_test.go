@@ -159,9 +159,9 @@ func TestRNRRetries(t *testing.T) {
 	require.Equal(t, 2*time.Microsecond, a.f.Now())
 }
 
-// A request that was sent again in the meantime is done while the requester still waits as it was
-// asked to: nothing is left to send then.
-func TestRNRWaitThatIsOutOfDate(t *testing.T) {
+// A repeated request completes while the requester still waits because of an earlier RNR NAK. When
+// the delay is over, nothing is left to send.
+func TestRNRDelayEndsAfterRequestCompleted(t *testing.T) {
 	a, b := pair(t, setup{cfg: Config{Latency: 5 * time.Microsecond}, change: func(e *end) { e.timeout, e.retries = 1, 7 }})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.runFor(7 * time.Microsecond) // the NAK is on the network
@@ -221,9 +221,8 @@ func TestUCLostPacketDropsMessage(t *testing.T) {
 	}
 }
 
-// Packets that are not for the queue pair are dropped, and nobody hears of it (InfiniBand error
-// model, 4.3).
-func TestDroppedInSilence(t *testing.T) {
+// Packets that do not belong to the queue pair are dropped silently (InfiniBand error model, 4.3).
+func TestForeignPacketsAreDroppedSilently(t *testing.T) {
 	for name, change := range map[string]func(a, b *end, wr *verbs.SendWR){
 		"queue pair":    func(_, _ *end, wr *verbs.SendWR) { wr.RemoteQPN++ },
 		"other service": func(_, b *end, wr *verbs.SendWR) { b.newQP(verbs.ServiceRC, b.qp.Cap()); wr.RemoteQPN = b.qp.Num() },

@@ -18,8 +18,8 @@ const (
 	modelCount = 40       // largest number of messages and of receives
 )
 
-// model is a connection with a naive idea of what it has to do: messages in order, each once, and
-// fetches that find what the writes before them put there.
+// model is a connection and a naive model of it: each message arrives once and in order, and reads
+// and atomics find the results of earlier writes.
 type model struct {
 	t        *rapid.T
 	a, b     *end
@@ -151,10 +151,10 @@ func (m *model) poll() {
 	}
 }
 
-// RC: through losses, links that flap and receivers that are slow, everything arrives once and in
-// order. If the retries do not do, what arrived is the front of what was sent, and all that
-// succeeded is among it.
-func TestRandomRC(t *testing.T) {
+// Despite losses, flapping links and slow receivers, each message of RC arrives once and in order.
+// If the retries are exhausted, a prefix of the messages arrived, which contains all successful
+// ones.
+func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		canFail := rapid.Bool().Draw(rt, "can fail")
 		m := newModel(t, rt, verbs.ServiceRC, canFail)

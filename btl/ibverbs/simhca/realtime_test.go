@@ -110,9 +110,9 @@ func TestTimerRaisesCompletionEvent(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(start), 4*verbs.AckTimeout(12))
 }
 
-// Several machines at once, each with a goroutine of its own, and receivers that poll memory. For
-// the race detector.
-func TestMachinesAtOnce(t *testing.T) {
+// Several machines run at once, each in its own goroutine, and receivers poll memory. The race
+// detector checks the accesses.
+func TestConcurrentMachines(t *testing.T) {
 	const ends, rounds = 4, 200
 	f := NewFabric(Config{})
 	t.Cleanup(f.Close)

@@ -14,9 +14,9 @@ var opcodeOf = map[verbs.Operation]verbs.Opcode{
 	verbs.OpRead: verbs.WRRDMARead, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
 }
 
-// Each row of who sees what, by a request that is wrong in that way where a request can be, else
-// injected.
-func TestSights(t *testing.T) {
+// TestRefusalsMatchTable checks each row of the table of refusals with a wrong request, if a
+// request can have the mistake, and with an injected mistake.
+func TestRefusalsMatchTable(t *testing.T) {
 	for _, s := range verbs.Refusals() {
 		for _, injected := range []bool{false, true} {
 			for _, n := range []int{8, 3000} {
@@ -78,8 +78,8 @@ func checkRefusal(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	require.Equal(t, verbs.StateErr, a.state())
 	require.Equal(t, verbs.StateErr, b.state())
 	require.Empty(t, a.events())
-	// A long write with immediate data is one only in its last packet; most mistakes are seen
-	// before.
+	// Only the last packet shows that a write has immediate data. In a long write, the responder
+	// finds most mistakes before that.
 	completes := s.Completion != verbs.StatusSuccess && (s.Op != verbs.OpWriteImm || n == 8 && (injected || s.Mistake != verbs.TooLong))
 	if completes {
 		require.Equal(t, []string{"10 " + s.Completion.String(), "11 WR_FLUSH_ERR"}, b.results())

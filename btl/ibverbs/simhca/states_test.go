@@ -54,9 +54,9 @@ func valid(a, b *end, state verbs.QPState) *verbs.QPAttr {
 	}
 }
 
-// Every pair of states of every service: with what is required; with one attribute less; with one
-// that does not belong there.
-func TestTransitions(t *testing.T) {
+// TestModifyMatchesTransitionTable tries every pair of states of every service with the required
+// attributes, without each of them, and with each attribute that the transition does not allow.
+func TestModifyMatchesTransitionTable(t *testing.T) {
 	for _, service := range services {
 		for from := range verbs.QPState(verbs.StateCount) {
 			if service == verbs.ServiceRC && from == verbs.StateSQE {
@@ -283,9 +283,8 @@ func TestSQEReceivesAndResumes(t *testing.T) {
 	}
 }
 
-// A queue pair that is no more than RTR: its peer establishes the connection, and it is told once
-// each time.
-func TestCommEst(t *testing.T) {
+// A queue pair in RTR raises COMM_EST once for the first packet.
+func TestFirstPacketInRTRRaisesCommEst(t *testing.T) {
 	for _, service := range services {
 		t.Run(service.String(), func(t *testing.T) {
 			a, b := pair(t, setup{service: service, idle: true})
