@@ -11,16 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/internal/rdma"
 )
 
-// tableEnv names a table and a column, with a comma between, that has to say what came of statuses and events.
+// tableEnv names a table and a column, with a comma between, that has to say what came of statuses
+// and events.
 const tableEnv = "MPIGO_TEST_VERBS_TABLE"
 
-// TestDeviceConformance holds the two devices to the tables of package verbs. scripts/verbs.sh runs it. Only root takes
-// links down and changes addresses.
+// TestDeviceConformance holds the two devices to the tables of package verbs. scripts/verbs.sh runs
+// it. Only root takes links down and changes addresses.
 func TestDeviceConformance(t *testing.T) {
 	p, err := New()
 	require.NoError(t, err)
