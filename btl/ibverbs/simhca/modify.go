@@ -1,8 +1,6 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // Modify implements verbs.QP.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {

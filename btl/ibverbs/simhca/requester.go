@@ -32,7 +32,7 @@ type requester struct {
 	acksLost   bool   // FaultAckLost struck a request
 
 	notifyDrained bool
-	continues     bool // pkContinue is under way
+	continues     bool // pkContinue is on the network
 }
 
 func (r *requester) begin(a *verbs.QPAttr) {

@@ -1,8 +1,6 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // responder is the state of the peer's requests to a queue pair.
 type responder struct {
@@ -28,7 +26,7 @@ type responder struct {
 	saved   []savedAtomic // results of atomics, for repeated requests
 	savedAt int
 
-	continues bool // pkContinue is under way
+	continues bool // pkContinue is on the network
 }
 
 // savedAtomic is the result of an atomic. A repeated request gets it; the atomic is not executed

@@ -1,8 +1,6 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // sharedQueue is a shared receive queue.
 type sharedQueue struct {

@@ -1,9 +1,6 @@
 package verbs
 
-import (
-	"net/netip"
-	"strconv"
-)
+import "net/netip"
 
 // GID is the address of a port. For RoCE it is an IPv6 address or an IPv4-mapped IPv6 address.
 type GID [16]byte
@@ -28,12 +25,7 @@ const (
 
 var gidTypeNames = [...]string{"IB", "RoCE v1", "RoCE v2"}
 
-func (t GIDType) String() string {
-	if int(t) < len(gidTypeNames) {
-		return gidTypeNames[t]
-	}
-	return "GID type " + strconv.Itoa(int(t))
-}
+func (t GIDType) String() string { return enumName("GID type", gidTypeNames[:], t) }
 
 // GIDEntry is a nonempty entry of a port's GID table.
 type GIDEntry struct {
@@ -75,12 +67,7 @@ const (
 
 var portStateNames = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
 
-func (s PortState) String() string {
-	if int(s) < len(portStateNames) {
-		return portStateNames[s]
-	}
-	return "port state " + strconv.Itoa(int(s))
-}
+func (s PortState) String() string { return enumName("port state", portStateNames[:], s) }
 
 // Up reports whether the port carries traffic.
 func (s PortState) Up() bool { return s == PortActive || s == PortActiveDefer }

@@ -45,12 +45,7 @@ const (
 
 var affiliationNames = [...]string{"QP", "CQ", "SRQ", "port", "device"}
 
-func (a Affiliation) String() string {
-	if int(a) < len(affiliationNames) {
-		return affiliationNames[a]
-	}
-	return "affiliation " + strconv.Itoa(int(a))
-}
+func (a Affiliation) String() string { return enumName("affiliation", affiliationNames[:], a) }
 
 // Severity says how serious an event is.
 type Severity uint8
@@ -66,12 +61,7 @@ const (
 
 var severityNames = [...]string{"notice", "fault", "catastrophe"}
 
-func (s Severity) String() string {
-	if int(s) < len(severityNames) {
-		return severityNames[s]
-	}
-	return "severity " + strconv.Itoa(int(s))
-}
+func (s Severity) String() string { return enumName("severity", severityNames[:], s) }
 
 // EventInfo is a row of the table of events.
 type EventInfo struct {

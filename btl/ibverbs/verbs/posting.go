@@ -1,7 +1,5 @@
 package verbs
 
-import "strconv"
-
 // Posting says what happens to a posted work request.
 type Posting uint8
 
@@ -18,12 +16,7 @@ const (
 
 var postingNames = [...]string{"refused", "accepted", "pending", "flushed"}
 
-func (p Posting) String() string {
-	if int(p) < len(postingNames) {
-		return postingNames[p]
-	}
-	return "posting " + strconv.Itoa(int(p))
-}
+func (p Posting) String() string { return enumName("posting", postingNames[:], p) }
 
 // sendPosting and recvPosting are indexed by state (InfiniBand error model, 4.1). Some devices
 // accept requests that the specification refuses.

@@ -1,7 +1,5 @@
 package verbs
 
-import "strconv"
-
 // Operation is what a request asks of the responder.
 type Operation uint8
 
@@ -15,12 +13,7 @@ const (
 
 var operationNames = [...]string{"SEND", "WRITE", "WRITE_WITH_IMM", "READ", "ATOMIC"}
 
-func (o Operation) String() string {
-	if int(o) < len(operationNames) {
-		return operationNames[o]
-	}
-	return "operation " + strconv.Itoa(int(o))
-}
+func (o Operation) String() string { return enumName("operation", operationNames[:], o) }
 
 // Mistake says why the responder refuses a request.
 type Mistake uint8
@@ -41,12 +34,7 @@ const (
 
 var mistakeNames = [...]string{"bad key", "too long", "too many", "misaligned", "other"}
 
-func (m Mistake) String() string {
-	if int(m) < len(mistakeNames) {
-		return mistakeNames[m]
-	}
-	return "mistake " + strconv.Itoa(int(m))
-}
+func (m Mistake) String() string { return enumName("mistake", mistakeNames[:], m) }
 
 // Refusal is a row of the table of refused requests: the errors that the responder and the
 // requester of an RC connection get when the responder refuses a request (InfiniBand error model,

@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -48,12 +47,7 @@ const StateCount = 7
 
 var stateNames = [StateCount]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-func (s QPState) String() string {
-	if s < StateCount {
-		return stateNames[s]
-	}
-	return "state " + strconv.Itoa(int(s))
-}
+func (s QPState) String() string { return enumName("state", stateNames[:], s) }
 
 // AttrMask selects members of a QPAttr: ibv_qp_attr_mask.
 type AttrMask uint32

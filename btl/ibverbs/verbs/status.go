@@ -59,12 +59,7 @@ const (
 
 var classNames = [...]string{"success", "usage", "flushed", "path", "receiver not ready", "peer", "device", "aborted", "unused"}
 
-func (c Class) String() string {
-	if int(c) < len(classNames) {
-		return classNames[c]
-	}
-	return "class " + strconv.Itoa(int(c))
-}
+func (c Class) String() string { return enumName("class", classNames[:], c) }
 
 // Side is one end of an operation, or both ends.
 type Side uint8

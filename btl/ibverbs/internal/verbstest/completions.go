@@ -41,9 +41,7 @@ func completionCases() []testCase {
 		}},
 		{"poll/one-queue-for-all", func(c *caseRun) {
 			shared := c.a.cq(64, nil)
-			w := c.pairOf(opts{service: rc, scq: shared, rcq: shared}, opts{service: rc})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc, scq: shared, rcq: shared}, opts{service: rc})
 			w.b.recv()
 			got := w.a.recv()
 			sent := w.a.send()
@@ -56,9 +54,7 @@ func completionCases() []testCase {
 		{"overrun/not-when-just-full", func(c *caseRun) {
 			small := c.a.cq(4, nil)
 			n := small.Entries()
-			w := c.pairOf(opts{service: rc, depth: n + 1, scq: small}, opts{service: rc})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc, depth: n + 1, scq: small}, opts{service: rc})
 			var ids []uint64
 			for i := range n {
 				w.a.mem.setWord(8*i, uint64(1000+i))
@@ -195,9 +191,7 @@ func (c *caseRun) wireWithChannel() (*wire, *channel) {
 	inner, err := c.b.dev.CreateCompChannel()
 	require.NoError(c, err)
 	c.cleanup = append(c.cleanup, inner.Destroy)
-	w := c.pairOf(opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, inner)})
-	w.a.moveTo(verbs.StateRTS)
-	w.b.moveTo(verbs.StateRTS)
+	w := c.wireOf(opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, inner)})
 	return w, &channel{inner, c}
 }
 

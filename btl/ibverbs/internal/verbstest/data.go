@@ -268,9 +268,7 @@ func fetchAndAdd(c *caseRun) {
 
 // manyReads posts more reads than may be outstanding; the device delays them.
 func manyReads(c *caseRun) {
-	w := c.pairOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
-	w.a.moveTo(verbs.StateRTS)
-	w.b.moveTo(verbs.StateRTS)
+	w := c.wireOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
 	into, from := c.a.region(4096, everyAccess), c.b.region(4096, everyAccess)
 	var ids []uint64
 	for i := range 12 {

@@ -188,9 +188,7 @@ func provokedEvents() map[verbs.EventType][]testCase {
 	})
 	add(verbs.EventSRQLimitReached, "limit", func(c *caseRun) {
 		srq := c.b.srq(16, 3)
-		w := c.pairOf(opts{service: rc}, opts{service: rc, srq: srq})
-		w.a.moveTo(verbs.StateRTS)
-		w.b.moveTo(verbs.StateRTS)
+		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
 		w.b.recvs(4)
 		w.a.sends(1) // leaves three receives, the limit
 		require.Zero(c, c.b.count(verbs.EventSRQLimitReached, nil), "the queue is not below its limit")
@@ -211,9 +209,7 @@ func provokedEvents() map[verbs.EventType][]testCase {
 	})
 	add(verbs.EventQPLastWQEReached, "after-a-receive", func(c *caseRun) {
 		srq := c.b.srq(16, 0)
-		w := c.pairOf(opts{service: rc}, opts{service: rc, srq: srq})
-		w.a.moveTo(verbs.StateRTS)
-		w.b.moveTo(verbs.StateRTS)
+		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
 		w.b.recvs(3)
 		w.a.sends(1)
 		require.NoError(c, w.b.move(verbs.StateErr))
@@ -222,9 +218,7 @@ func provokedEvents() map[verbs.EventType][]testCase {
 	})
 	add(verbs.EventQPLastWQEReached, "empty-queue", func(c *caseRun) {
 		srq := c.b.srq(16, 0)
-		w := c.pairOf(opts{service: rc}, opts{service: rc, srq: srq})
-		w.a.moveTo(verbs.StateRTS)
-		w.b.moveTo(verbs.StateRTS)
+		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
 		w.b.recvs(1)
 		w.a.sends(1)
 		require.NoError(c, w.b.move(verbs.StateErr))
@@ -263,9 +257,7 @@ func overrun(c *caseRun) (*wire, *cq) {
 	o := opts{service: verbs.ServiceRC, depth: n + 1}
 	oa := o
 	oa.scq = small
-	w := c.pairOf(oa, o)
-	w.a.moveTo(verbs.StateRTS)
-	w.b.moveTo(verbs.StateRTS)
+	w := c.wireOf(oa, o)
 	for range n {
 		w.a.send(remote(verbs.WRRDMAWrite), length(8))
 	}

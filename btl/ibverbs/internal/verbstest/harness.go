@@ -431,16 +431,22 @@ type wire struct {
 	a, b *qp
 }
 
-// pair returns two queue pairs in RESET with each other as peers.
-func (c *caseRun) pair(o opts) *wire {
-	w := &wire{c, c.a.qp(o), c.b.qp(o)}
+// pair returns two queue pairs in RESET with the same options and each other as peers.
+func (c *caseRun) pair(o opts) *wire { return c.pairOf(o, o) }
+
+// pairOf returns two queue pairs in RESET with each other as peers.
+func (c *caseRun) pairOf(a, b opts) *wire {
+	w := &wire{c, c.a.qp(a), c.b.qp(b)}
 	w.a.peer, w.b.peer = w.b, w.a
 	return w
 }
 
-// wire returns two connected queue pairs in RTS.
-func (c *caseRun) wire(o opts) *wire {
-	w := c.pair(o)
+// wire returns two connected queue pairs in RTS with the same options.
+func (c *caseRun) wire(o opts) *wire { return c.wireOf(o, o) }
+
+// wireOf returns two connected queue pairs in RTS.
+func (c *caseRun) wireOf(a, b opts) *wire {
+	w := c.pairOf(a, b)
 	w.a.moveTo(verbs.StateRTS)
 	w.b.moveTo(verbs.StateRTS)
 	return w

@@ -56,9 +56,7 @@ func srqCases() []testCase {
 		}},
 		{"no-receive", func(c *caseRun) {
 			srq := c.b.srq(16, 0)
-			w := c.pairOf(opts{service: rc, quick: true}, opts{service: rc, quick: true, srq: srq})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc, quick: true}, opts{service: rc, quick: true, srq: srq})
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRNRRetryExcErr)
 		}},
 		{"short-receive", func(c *caseRun) {
@@ -86,9 +84,7 @@ func srqCases() []testCase {
 		}},
 		{"UD", func(c *caseRun) {
 			srq := c.b.srq(16, 0)
-			w := c.pairOf(opts{service: verbs.ServiceUD}, opts{service: verbs.ServiceUD, srq: srq})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: verbs.ServiceUD}, opts{service: verbs.ServiceUD, srq: srq})
 			w.a.ping()
 		}},
 	}
@@ -280,9 +276,7 @@ func droppedCases() []testCase {
 			if index < 0 {
 				c.skip("the port has only one partition key")
 			}
-			w := c.pairOf(opts{service: verbs.ServiceRC, quick: true, pkey: uint16(index)}, opts{service: verbs.ServiceRC, quick: true})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: verbs.ServiceRC, quick: true, pkey: uint16(index)}, opts{service: verbs.ServiceRC, quick: true})
 			w.b.recv()
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
 			w.b.rcq.requireNone("the packet belongs to another partition")

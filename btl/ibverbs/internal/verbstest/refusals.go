@@ -83,9 +83,7 @@ func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.R
 	if n > 1 {
 		b.destRd = 1
 	}
-	w := c.pairOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
-	w.a.moveTo(verbs.StateRTS)
-	w.b.moveTo(verbs.StateRTS)
+	w := c.wireOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
 	before := string(w.b.mem.buf)
 	var got uint64
 	if recv != nil {

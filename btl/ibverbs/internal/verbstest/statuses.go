@@ -112,9 +112,7 @@ func injectRecv(c *caseRun, service verbs.Services, in verbs.StatusInfo) {
 	if in.Status == verbs.StatusRemAbortErr {
 		o.srq = c.b.srq(16, 0) // only receives from an SRQ are aborted
 	}
-	w := c.pairOf(opts{service: service, quick: true}, o)
-	w.a.moveTo(verbs.StateRTS)
-	w.b.moveTo(verbs.StateRTS)
+	w := c.wireOf(opts{service: service, quick: true}, o)
 	first, second := w.b.recv(), w.b.recv()
 	c.injected = true
 	c.Injector.RecvStatus(w.b.e.dev, w.b.QP, in.Status)
@@ -146,13 +144,6 @@ func injectRecv(c *caseRun, service verbs.Services, in verbs.StatusInfo) {
 		require.NotEqual(c, verbs.StatusSuccess.Native(), seen.Status.Native(), "status at the requester")
 	}
 	w.a.awaitState(verbs.StateErr)
-}
-
-// pairOf returns two queue pairs in RESET with different options.
-func (c *caseRun) pairOf(a, b opts) *wire {
-	w := &wire{c, c.a.qp(a), c.b.qp(b)}
-	w.a.peer, w.b.peer = w.b, w.a
-	return w
 }
 
 // failing returns a case with a send that fails with the status.
@@ -260,9 +251,7 @@ func provokedStatuses() map[verbs.Status][]testCase {
 		verbs.WRAtomicFetchAndAdd} {
 		add(verbs.StatusRemInvReqErr, "access-of-the-queue-pair/"+opName(op), func(c *caseRun) {
 			c.needs(op)
-			w := c.pairOf(opts{service: rc}, opts{service: rc, noAccess: true})
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc}, opts{service: rc, noAccess: true})
 			w.b.recv()
 			w.a.scq.awaitOne(w.a.send(remote(op)), verbs.StatusRemInvReqErr)
 			w.a.requireSendFailed(verbs.StatusRemInvReqErr)
