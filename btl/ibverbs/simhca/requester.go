@@ -5,8 +5,8 @@ import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 const (
 	// window is the largest number of unacknowledged packets of an RC queue pair.
 	window = 64
-	// burst is the number of unacknowledged packets that a queue pair sends before others get a
-	// turn.
+	// burst is the number of packets that a queue pair sends without waiting for acknowledgments
+	// before other queue pairs get a turn.
 	burst = 64
 	// ackEvery is the distance in packets between acknowledgment requests within a message.
 	ackEvery = 16
