@@ -92,13 +92,6 @@ func (h *HCA) Fired() int {
 	return h.fired
 }
 
-// ClearFaults removes all faults that have not struck.
-func (h *HCA) ClearFaults() {
-	h.f.mu.Lock()
-	defer h.f.mu.Unlock()
-	h.faults = nil
-}
-
 // fault returns the fault of these kinds that strikes the queue pair now, or nil.
 func (q *queuePair) fault(kinds faultKinds) *Fault {
 	if len(q.hca.faults) == 0 {
