@@ -32,7 +32,7 @@ func (m *module) readEvents() int {
 func (m *module) react(ev *verbs.AsyncEvent) {
 	r := respond(ev.Type)
 	info := ev.Type.Info()
-	if info.Of == verbs.OfPort && ev.Port != m.cfg.Port {
+	if info.Affiliation == verbs.AffiliationPort && ev.Port != m.cfg.Port {
 		return
 	}
 	if m.reopen && r.reaction >= failRail {

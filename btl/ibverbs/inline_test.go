@@ -95,8 +95,8 @@ func TestQueuePairRefusedWhateverItsInline(t *testing.T) {
 		err   error
 		asked []int
 	}{
-		{verbs.Fail("ibv_create_qp", 22, ""), inlineSizes[:]},
-		{verbs.Fail("ibv_create_qp", 12, ""), inlineSizes[:]},
+		{verbs.NewCallError("ibv_create_qp", 22, ""), inlineSizes[:]},
+		{verbs.NewCallError("ibv_create_qp", 12, ""), inlineSizes[:]},
 		{errors.New("no"), inlineSizes[:1]},
 	} {
 		refusing := &refusingPD{PD: pd, err: c.err}

@@ -100,7 +100,7 @@ func TestRejectionOfAnyError(t *testing.T) {
 	c := newCodec(testSecret)
 	for _, err := range []error{
 		errors.New(""), errors.New(strings.Repeat("long ", 100)), errors.New("µs, \x00\x1b and\nlines"), errors.Join(errStuck, errStuck),
-		verbs.Fail("ibv_create_qp", syscall.ENOMEM, "no room"), fmt.Errorf("receive buffers: %w", syscall.EAGAIN),
+		verbs.NewCallError("ibv_create_qp", syscall.ENOMEM, "no room"), fmt.Errorf("receive buffers: %w", syscall.EAGAIN),
 	} {
 		m := sampleMessage(msgREJ)
 		m.why = rejectionFor(err)
@@ -109,8 +109,8 @@ func TestRejectionOfAnyError(t *testing.T) {
 		require.Equal(t, m, got)
 	}
 	require.Equal(t, rejection{true, uint16(syscall.ENOMEM), "ibv_create_qp: cannot allocate memory: no room"},
-		rejectionFor(verbs.Fail("ibv_create_qp", syscall.ENOMEM, "no room")))
-	require.False(t, rejectionFor(verbs.Fail("ibv_create_qp", syscall.EINVAL, "")).retry)
+		rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.ENOMEM, "no room")))
+	require.False(t, rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.EINVAL, "")).retry)
 }
 
 // FuzzMessage gives the parser bodies with a good seal, as only a member of the job could make them, and without.

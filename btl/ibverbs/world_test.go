@@ -281,12 +281,12 @@ func testEveryEvent(t *testing.T, way func(Config) Config) {
 				require.NoError(t, a.send("under way"))
 			}
 			a.ended = nil
-			switch info.Of {
-			case verbs.OfQP:
+			switch info.Affiliation {
+			case verbs.AffiliationQP:
 				require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
-			case verbs.OfCQ:
+			case verbs.AffiliationCQ:
 				require.True(t, a.hca.BreakCQ(a.end().qpn))
-			case verbs.OfSRQ: // there is none that could be raised: as if the device were mistaken
+			case verbs.AffiliationSRQ: // there is none that could be raised: as if the device were mistaken
 				a.m.react(&verbs.AsyncEvent{Type: info.Type})
 			default:
 				if info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive {

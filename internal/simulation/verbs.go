@@ -157,11 +157,11 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 	case 5, 6:
 		f.Kind = simhca.FaultAckLost
 	case 7:
-		f.Kind = simhca.FaultAnswerLost
+		f.Kind = simhca.FaultResponseLost
 	case 8:
 		f.Kind, f.Count = simhca.FaultPacketLost, 1+after%5
 	case 9:
-		f.Kind, f.Delay = simhca.FaultLate, time.Duration(1+after%30)*time.Millisecond
+		f.Kind, f.Delay = simhca.FaultLateCompletion, time.Duration(1+after%30)*time.Millisecond
 	case 10:
 		f.Kind = simhca.FaultSilence
 	case 11:

@@ -11,16 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/internal/rdma"
 )
 
-// tableEnv names a table and a column, with a comma between, that has to say what came of statuses and events.
+// tableEnv names a Markdown file and a column, separated by a comma. The column must contain the
+// outcomes of the statuses and events.
 const tableEnv = "MPIGO_TEST_VERBS_TABLE"
 
-// TestDeviceConformance holds the two devices to the tables of package verbs. scripts/verbs.sh runs it. Only root takes
-// links down and changes addresses.
+// TestDeviceConformance runs the conformance suite on the two devices; scripts/verbs.sh runs it.
+// Only root can take links down and change addresses.
 func TestDeviceConformance(t *testing.T) {
 	p, err := New()
 	require.NoError(t, err)
@@ -52,7 +53,7 @@ func TestDeviceConformance(t *testing.T) {
 		return pair
 	})
 	if !t.Failed() {
-		t.Logf("what came:\n%v", result)
+		t.Logf("outcomes:\n%v", result)
 	}
 	if table := os.Getenv(tableEnv); table != "" {
 		file, column, _ := strings.Cut(table, ",")
@@ -60,7 +61,7 @@ func TestDeviceConformance(t *testing.T) {
 	}
 }
 
-// roce is the index of the last GID of RoCE v2, or of the first there is.
+// roce returns the index of the last RoCE v2 GID, or of the first GID if there is none.
 func roce(t testing.TB, dev verbs.Device) int {
 	gids, err := dev.GIDs(1)
 	require.NoError(t, err)
@@ -74,6 +75,7 @@ func roce(t testing.TB, dev verbs.Device) int {
 	return index
 }
 
+// netdev returns the network device of a port.
 func netdev(t testing.TB, dev verbs.Device, port int) string {
 	netdevs := rdma.ReadPort("/", dev.Name(), port).NetDevs
 	require.NotEmpty(t, netdevs)
@@ -85,82 +87,83 @@ func ipCommand(t testing.TB, args ...string) {
 	require.NoError(t, err, "ip %v: %s", args, out)
 }
 
-// rxeDiffers is what soft-RoCE (rdma_rxe of Linux 6.1) is known to do otherwise.
+// rxeDiffers lists how soft-RoCE (rdma_rxe of Linux 6.1) is known to differ from the tables.
 var rxeDiffers = map[string]verbstest.Difference{
 	"Transitions/*/RESET-to-ERR": differs("Linux has no such transition", "from RESET to ERR with STATE"),
-	"Transitions/UC/SQD-to-SQD-with-options": differs("Linux adds PORT to AV, which UC does not take",
+	"Transitions/UC/SQD-to-SQD-with-options": differs("Linux adds PORT to AV, which UC does not allow",
 		"from SQD to SQD with STATE|ACCESS_FLAGS|PKEY_INDEX|AV"),
 	"Transitions/U[CD]/SQE-to-*":         noSQE,
 	"Posting/U[CD]/SQE/*":                noSQE,
 	"Queues/SQE/receives-and-recovers/*": noSQE,
-	"Posting/*/SQD/send": differs("what was held is not begun when the queue pair is RTS again",
-		"waited too long for 1 completions of A's send queue; A is RTS, B is RTS"),
+	"Posting/*/SQD/send": differs("sends pending in SQD do not start when the queue pair is in RTS again",
+		"timed out waiting for 1 completions of A's send queue; A is RTS, B is RTS"),
 	"Posting/*/ERR/recv":          noFlush,
 	"Queues/flush/marker/receive": noFlush,
-	"Queues/reset/drops-own-completions": differs("completions stay in the queue when their queue pair is reset",
-		"expected: 0xabcd000000000002 actual : 0xabcd000000000001 which request"),
+	"Queues/reset/drops-own-completions": differs("RESET leaves the queue pair's completions in the queue",
+		"expected: 0xabcd000000000002 actual : 0xabcd000000000001 request ID"),
 
 	"Statuses/LOC_LEN_ERR/short-receive/*":              shortReceive("LOC_LEN_ERR", "LOC_QP_OP_ERR"),
 	"Statuses/REM_INV_REQ_ERR/short-receive":            shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
 	"SharedReceive/short-receive":                       shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
-	"Sights/SEND/too-long":                              shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
+	"Refusals/SEND/too-long":                            shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
 	"Dropped/UD/longer-than-the-receive":                shortReceive("SUCCESS", "LOC_QP_OP_ERR"),
-	"Statuses/LOC_LEN_ERR/over-the-maximum/*":           status("max_msg_sz is not looked at, the message is carried", "LOC_LEN_ERR", "SUCCESS"),
+	"Statuses/LOC_LEN_ERR/over-the-maximum/*":           status("the device ignores max_msg_sz and delivers the message", "LOC_LEN_ERR", "SUCCESS"),
 	"Statuses/LOC_QP_OP_ERR/opcode/UC":                  noSQE,
 	"Statuses/LOC_PROT_ERR/send/*/wrong-key":            badLKey,
 	"Statuses/LOC_PROT_ERR/send/*/no-longer-registered": badLKey,
 	"Statuses/LOC_PROT_ERR/send/*/other-domain":         badLKey,
 	"Statuses/LOC_PROT_ERR/send/U[CD]/be*":              noSQE,
 	"Statuses/LOC_PROT_ERR/receive/*/*":                 badLKey,
-	"Sights/SEND/bad-key":                               badLKey,
+	"Refusals/SEND/bad-key":                             badLKey,
 	"Statuses/LOC_ACCESS_ERR/write-with-immediate":      writeImm,
-	"Sights/WRITE_WITH_IMM/bad-key":                     writeImm,
-	"Sights/WRITE_WITH_IMM/bad-key/*-*":                 writeImm,
+	"Refusals/WRITE_WITH_IMM/bad-key":                   writeImm,
+	"Refusals/WRITE_WITH_IMM/bad-key/*-*":               writeImm,
 
-	"Events/CQ_ERR/overrun": differs("completions can still be taken", "was 1 completions of a broken queue"),
-	"Events/QP_FATAL/by-CQ_ERR": differs("queue pairs of a queue that broke go on",
-		"waited too long for IBV_EVENT_QP_FATAL of A; A is RTS, B is RTS; events of A [CQ_ERR], of B []"),
+	"Events/CQ_ERR/overrun": differs("the failed queue still returns completions", "was 1 completions of a failed queue"),
+	"Events/QP_FATAL/by-CQ_ERR": differs("queue pairs of a failed queue keep working",
+		"timed out waiting for IBV_EVENT_QP_FATAL of A; A is RTS, B is RTS; events of A [CQ_ERR], of B []"),
 	"Events/COMM_EST/[RU]C": differs("COMM_EST is not raised",
-		"waited too long for IBV_EVENT_COMM_EST of B; A is RTS, B is RTR; events of A [], of B []"),
+		"timed out waiting for IBV_EVENT_COMM_EST of B; A is RTS, B is RTR; events of A [], of B []"),
 	"Events/QP_LAST_WQE_REACHED/*-*": differs("QP_LAST_WQE_REACHED is not raised",
-		"waited too long for IBV_EVENT_QP_LAST_WQE_REACHED of B; A is RTS, B is ERR; events of A [], of B []"),
-	"Events/SQ_DRAINED/behind-a-send": differs("a send that the peer has no receive for is not repeated in SQD, and mostly counts as done",
-		"a send is under way, but draining is false, events 1",
-		"waited too long for 1 completions of A's send queue; A is SQD, B is RTS; events of A [], of B []"),
-	"Events/QP_ACCESS_ERR/WRITE": noAccessErr,
-	"Sights/WRITE/bad-key":       noAccessErr,
-	"Sights/WRITE/bad-key/*-*":   noAccessErr,
-	"Sights/READ/bad-key":        noAccessErr,
-	"Sights/READ/bad-key/*-*":    noAccessErr,
-	"Sights/ATOMIC/bad-key":      noAccessErr,
-	"Sights/ATOMIC/bad-key/*-*":  noAccessErr,
-	"Sights/READ/too-many":       tooMany,
-	"Sights/ATOMIC/too-many":     tooMany,
-	"Objects/QP/more-reads-than-the-device-has": differs("max_qp_rd_atom is not looked at",
+		"timed out waiting for IBV_EVENT_QP_LAST_WQE_REACHED of B; A is RTS, B is ERR; events of A [], of B []"),
+	"Events/SQ_DRAINED/outstanding-send": differs("a send without a receive at the peer is not repeated in SQD and mostly counts as complete",
+		"a send is outstanding, but draining is false, events 1",
+		"timed out waiting for 1 completions of A's send queue; A is SQD, B is RTS; events of A [], of B []"),
+	"Events/QP_ACCESS_ERR/WRITE":  noAccessErr,
+	"Refusals/WRITE/bad-key":      noAccessErr,
+	"Refusals/WRITE/bad-key/*-*":  noAccessErr,
+	"Refusals/READ/bad-key":       noAccessErr,
+	"Refusals/READ/bad-key/*-*":   noAccessErr,
+	"Refusals/ATOMIC/bad-key":     noAccessErr,
+	"Refusals/ATOMIC/bad-key/*-*": noAccessErr,
+	"Refusals/READ/too-many":      tooMany,
+	"Refusals/ATOMIC/too-many":    tooMany,
+	"Objects/QP/more-reads-than-the-device-has": differs("the device ignores max_qp_rd_atom",
 		"An error is expected but got nil. as responder"),
-	"Sights/ATOMIC/misaligned": differs("the library refuses the post", "ibv_post_send: invalid argument post"),
+	"Refusals/ATOMIC/misaligned": differs("the library refuses the post", "ibv_post_send: invalid argument post"),
 }
 
 var (
-	noSQE   = differs("a failed send brings UC and UD to ERR", "A is in ERR, not in SQE")
-	noFlush = differs("a receive that is posted in ERR does not complete",
-		"waited too long for 1 completions of A's receive queue; A is ERR, B is RTS")
-	badLKey     = status("a key that does not fit gives LOC_QP_OP_ERR", "LOC_PROT_ERR", "LOC_QP_OP_ERR")
+	noSQE   = differs("a failed send moves UC and UD to ERR", "A is in ERR, not in SQE")
+	noFlush = differs("a receive posted in ERR does not complete",
+		"timed out waiting for 1 completions of A's receive queue; A is ERR, B is RTS")
+	badLKey     = status("a wrong key gives LOC_QP_OP_ERR", "LOC_PROT_ERR", "LOC_QP_OP_ERR")
 	writeImm    = status("the responder's receive completes with REM_ACCESS_ERR", "LOC_ACCESS_ERR", "REM_ACCESS_ERR")
 	noAccessErr = differs("QP_ACCESS_ERR is not raised",
-		"waited too long for IBV_EVENT_QP_ACCESS_ERR of B; A is ERR, B is ERR; events of A [], of B []")
-	tooMany = status("the responder does not count; all succeed", "REM_INV_REQ_ERR", "SUCCESS")
+		"timed out waiting for IBV_EVENT_QP_ACCESS_ERR of B; A is ERR, B is ERR; events of A [], of B []")
+	tooMany = status("the responder does not count outstanding requests; all succeed", "REM_INV_REQ_ERR", "SUCCESS")
 )
 
+// differs returns a difference with these failures.
 func differs(why string, seen ...string) verbstest.Difference {
 	return verbstest.Difference{Why: why, Seen: seen}
 }
 
-// status is a difference in the status of a completion.
+// status returns a difference in the status of a completion.
 func status(why, want, have string) verbstest.Difference {
 	return differs(why, fmt.Sprintf(`expected: "IBV_WC_%s" actual : "IBV_WC_%s"`, want, have))
 }
 
 func shortReceive(want, have string) verbstest.Difference {
-	return status("the receive completes with LOC_QP_OP_ERR, so that the requester sees REM_OP_ERR", want, have)
+	return status("the receive completes with LOC_QP_OP_ERR, so the requester gets REM_OP_ERR", want, have)
 }

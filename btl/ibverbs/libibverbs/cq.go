@@ -59,11 +59,11 @@ func (c *channel) NextEvent() (verbs.CQ, bool, error) {
 	case syscall.EAGAIN, syscall.EINTR:
 		return nil, false, nil
 	default:
-		return nil, false, verbs.Fail(name, errno, "")
+		return nil, false, verbs.NewCallError(name, errno, "")
 	}
 	o, ok := c.dev.objects.get(uint64(context)).(*cq)
 	if !ok {
-		return nil, false, fmt.Errorf("%s: of a queue that was not made here", name)
+		return nil, false, fmt.Errorf("%s: event of an unknown completion queue", name)
 	}
 	o.unacked++
 	return o, true, nil
@@ -93,13 +93,13 @@ func (c *channel) Destroy() error {
 type cq struct {
 	dev     *device
 	cq      C.uint64_t // 0 once destroyed
-	channel *channel   // or nil
+	channel *channel   // nil: none
 	entries int
 	number  uint64 // in dev.objects
-	users   int    // ends of queue pairs
+	users   int    // send and receive queues of queue pairs
 
 	unacked      int // completion events taken from the channel
-	unackedAsync int
+	unackedAsync int // asynchronous events taken
 }
 
 func (d *device) CreateCQ(entries int, ch verbs.CompChannel) (verbs.CQ, error) {
@@ -115,7 +115,7 @@ func (d *device) CreateCQ(entries int, ch verbs.CompChannel) (verbs.CQ, error) {
 	if ch != nil {
 		own, ok := ch.(*channel)
 		if !ok || own.dev != d {
-			return nil, invalid(name, "the channel is of another device")
+			return nil, invalid(name, "the channel belongs to another device")
 		}
 		if own.ch == 0 {
 			return nil, gone(name)
@@ -148,7 +148,7 @@ func (q *cq) Poll(wcs []verbs.WC) (int, error) {
 	}
 	n := C.mpigo_poll_cq(q.cq, (*C.struct_mpigo_wc)(unsafe.Pointer(&wcs[0])), C.int(min(len(wcs), math.MaxInt32)))
 	if n < 0 {
-		return 0, &verbs.CallError{Call: "ibv_poll_cq", Errno: syscall.EIO, Err: verbs.ErrGone, Note: "the completion queue is broken"}
+		return 0, &verbs.CallError{Call: "ibv_poll_cq", Errno: syscall.EIO, Err: verbs.ErrGone, Note: "the completion queue failed"}
 	}
 	return int(n), nil
 }
@@ -182,7 +182,7 @@ func (q *cq) Destroy() error {
 		return busy(name, q.users, "queues of queue pairs use it")
 	}
 	if n := q.unacked + q.unackedAsync; n > 0 {
-		return busy(name, n, "events were not acknowledged")
+		return busy(name, n, "events are unacknowledged")
 	}
 	if err := call(name, C.mpigo_destroy_cq(q.dev.lib, q.cq)); err != nil {
 		return err

@@ -16,7 +16,8 @@ import (
 	"github.com/mpigo/mpigo/internal/rdma"
 )
 
-// device is a context. Objects keep counts of their users, all changed by the one goroutine that calls.
+// device is an open device. Each object counts its users; only the calling goroutine changes the
+// counts.
 type device struct {
 	name   string
 	lib    *library
@@ -24,7 +25,7 @@ type device struct {
 	events *watcher
 
 	children int     // protection domains, channels and completion queues
-	objects  handles // what events name: queue pairs, completion queues, shared receive queues
+	objects  handles // objects that events name: queue pairs, completion queues, shared receive queues
 	ahs      ahTable
 }
 
@@ -46,10 +47,10 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 	}, nil
 }
 
-// portNumber checks what C takes as 8 bits.
+// portNumber converts a port number, which C takes as 8 bits.
 func portNumber(name string, port int) (C.uint32_t, error) {
 	if port < 1 || port > 255 {
-		return 0, invalid(name, "port %d: ports are counted from 1", port)
+		return 0, invalid(name, "port %d: ports count from 1", port)
 	}
 	return C.uint32_t(port), nil
 }
@@ -74,7 +75,8 @@ func (d *device) QueryPort(port int) (verbs.PortAttr, error) {
 	}, nil
 }
 
-// mbps is width times lanes of a port, both one bit of a mask (InfiniBand Architecture Specification, volume 1, PortInfo).
+// mbps returns the speed of a port in Mbit/s: lane speed times lanes. Both arguments are bits of
+// masks (InfiniBand specification, PortInfo).
 func mbps(width, speed uint32) int {
 	lanes := map[uint32]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}[width]
 	lane := map[uint32]int{
@@ -112,7 +114,7 @@ func (d *device) GIDs(port int) ([]verbs.GIDEntry, error) {
 	return used, nil
 }
 
-// gidTable is the used entries of all ports, in one call, which libraries from 2020 on have.
+// gidTable returns the nonempty entries of all ports. Libraries since 2020 have this call.
 func (d *device) gidTable() ([]C.struct_mpigo_gid, error) {
 	attr, err := d.Query()
 	if err != nil {
@@ -137,7 +139,8 @@ func (d *device) gidTable() ([]C.struct_mpigo_gid, error) {
 	return entries[:n], nil
 }
 
-// gidsOneByOne is for older libraries, which do not tell the types; the kernel's files do.
+// gidsOneByOne returns the nonempty entries of a port with older libraries. These do not return the
+// GID types, so it reads the types from sysfs.
 func (d *device) gidsOneByOne(port int, attr verbs.PortAttr) ([]verbs.GIDEntry, error) {
 	types := map[int]verbs.GIDType{}
 	for _, g := range rdma.ReadPort("/", d.name, port).GIDs {
@@ -150,7 +153,7 @@ func (d *device) gidsOneByOne(port int, attr verbs.PortAttr) ([]verbs.GIDEntry, 
 	}
 	other := verbs.GIDTypeIB
 	if attr.Link == verbs.LinkEthernet {
-		other = verbs.GIDTypeRoCEv1 // kernels that do not say know no other
+		other = verbs.GIDTypeRoCEv1 // kernels without types in sysfs support no other
 	}
 	var used []verbs.GIDEntry
 	for i := range attr.GIDs {
@@ -182,7 +185,7 @@ func (d *device) PKey(port, index int) (uint16, error) {
 		return 0, err
 	}
 	if index < 0 || index > 1<<16-1 {
-		return 0, invalid(name, "index %d", index)
+		return 0, invalid(name, "index %d is out of range", index)
 	}
 	var key C.uint16_t
 	if err := call(name, C.mpigo_query_pkey(d.lib, d.ctx, number, C.int(index), &key)); err != nil {
@@ -191,7 +194,7 @@ func (d *device) PKey(port, index int) (uint16, error) {
 	return uint16(key), nil
 }
 
-// NextEvent takes the oldest event. One of a queue pair makes what is known of its state doubtful.
+// NextEvent takes the oldest event. An event of a queue pair marks its known state as stale.
 func (d *device) NextEvent() (verbs.AsyncEvent, bool, error) {
 	const name = "ibv_get_async_event"
 	if d.ctx == 0 {
@@ -203,17 +206,18 @@ func (d *device) NextEvent() (verbs.AsyncEvent, bool, error) {
 	case syscall.EAGAIN, syscall.EINTR:
 		return verbs.AsyncEvent{}, false, nil
 	default:
-		return verbs.AsyncEvent{}, false, verbs.Fail(name, errno, "")
+		return verbs.AsyncEvent{}, false, verbs.NewCallError(name, errno, "")
 	}
 	ev := verbs.AsyncEvent{Type: verbs.EventType(e._type), Port: int(e.port)}
 	if e.context == 0 {
 		return ev, true, nil
 	}
-	// An object that has an event not acknowledged is not destroyed, and one that is destroyed has no events left.
+	// An object with unacknowledged events cannot be destroyed, and a destroyed object has no
+	// events.
 	switch o := d.objects.get(uint64(e.context)).(type) {
 	case *qp:
 		o.unacked++
-		o.doubtful = true
+		o.stateStale = true
 		ev.QP = o
 	case *cq:
 		o.unackedAsync++
@@ -222,7 +226,7 @@ func (d *device) NextEvent() (verbs.AsyncEvent, bool, error) {
 		o.unacked++
 		ev.SRQ = o
 	default:
-		return ev, false, fmt.Errorf("%s: %v of an object that was not made here", name, ev.Type)
+		return ev, false, fmt.Errorf("%s: %v of an unknown object", name, ev.Type)
 	}
 	return ev, true, nil
 }
@@ -253,14 +257,14 @@ func (d *device) Notify(fn func()) {
 	}
 }
 
-// Close closes the context. A second time it gives ErrGone.
+// Close closes the context. A second call returns ErrGone.
 func (d *device) Close() error {
 	const name = "ibv_close_device"
 	if d.ctx == 0 {
 		return gone(name)
 	}
 	if d.children > 0 {
-		return busy(name, d.children, "protection domains, channels or completion queues live")
+		return busy(name, d.children, "protection domains, channels or completion queues exist")
 	}
 	d.events.close()
 	ctx := d.ctx

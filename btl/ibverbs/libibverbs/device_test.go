@@ -19,14 +19,14 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// devicesEnv names two devices that reach each other, with a comma between. Tests and benchmarks whose names begin with
-// Device work on them. Those that take a link down need the right to.
+// devicesEnv names two connected devices, separated by a comma. The tests TestDevice… and the
+// benchmarks BenchmarkDevice… use them. Tests that take a link down need the permission for that.
 const devicesEnv = "MPIGO_TEST_VERBS_DEVICES"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(devicesEnv) == "" {
-		fmt.Printf("%s is not set: the tests TestDevice… are not run\n", devicesEnv)
+		fmt.Printf("%s is not set: skipping the tests TestDevice…\n", devicesEnv)
 		skip := "^(TestDevice|BenchmarkDevice)"
 		if old := flag.Lookup("test.skip").Value.String(); old != "" {
 			skip += "|" + old
@@ -38,9 +38,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience is the longest time that a test waits for a completion or an event.
 const patience = 20 * time.Second
 
-// end is one side of a test: a device with memory and a completion queue.
+// end is a device with memory and a completion queue.
 type end struct {
 	t    testing.TB
 	dev  verbs.Device
@@ -103,7 +104,7 @@ func offHeap(t testing.TB, size int) []byte {
 	return mem
 }
 
-// sge is a piece of the end's memory.
+// sge returns a list with a piece of the end's memory.
 func (e *end) sge(off, n int) [verbs.MaxSGE]verbs.SGE {
 	return [verbs.MaxSGE]verbs.SGE{{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}}
 }
@@ -129,7 +130,7 @@ func (e *end) qp(init verbs.QPInit) verbs.QP {
 	return q
 }
 
-// rc makes a pair of connected queue pairs. change may change what they are connected with.
+// rc returns two connected RC queue pairs. change may modify the attributes.
 func rc(t testing.TB, a, b *end, change func(attr *verbs.QPAttr)) (qa, qb verbs.QP) {
 	t.Helper()
 	qa, qb = a.qp(verbs.QPInit{Service: verbs.ServiceRC}), b.qp(verbs.QPInit{Service: verbs.ServiceRC})
@@ -168,7 +169,7 @@ func connect(t testing.TB, from *end, q verbs.QP, to *end, peer verbs.QP, change
 	}
 }
 
-// completions waits for n.
+// completions waits for n completions.
 func completions(t testing.TB, cq verbs.CQ, n int) []verbs.WC {
 	t.Helper()
 	var all []verbs.WC
@@ -177,7 +178,7 @@ func completions(t testing.TB, cq verbs.CQ, n int) []verbs.WC {
 		got, err := cq.Poll(wcs)
 		require.NoError(t, err)
 		all = append(all, wcs[:got]...)
-		require.True(t, time.Now().Before(end), "%d of %d completions came: %+v", len(all), n, all)
+		require.True(t, time.Now().Before(end), "%d of %d completions arrived: %+v", len(all), n, all)
 	}
 	return all
 }
@@ -211,7 +212,7 @@ func fill(mem []byte, seed byte) {
 	}
 }
 
-func TestDeviceAttributes(t *testing.T) {
+func TestDeviceQueriesReturnAttributes(t *testing.T) {
 	a, _ := open(t)
 	attr, err := a.dev.Query()
 	require.NoError(t, err)
@@ -250,12 +251,12 @@ func TestDeviceAttributes(t *testing.T) {
 	assert.ErrorContains(t, err, a.dev.Name())
 }
 
-func TestDeviceReliableOperations(t *testing.T) {
+func TestDeviceRCOperations(t *testing.T) {
 	a, b := open(t)
 	qa, qb := rc(t, a, b, nil)
 	fill(a.mem[:32<<10], 1)
 
-	// Send with immediate data, in two pieces, into two pieces.
+	// Send with immediate data, gathered from two elements and scattered to two.
 	receive(t, qb, verbs.RecvWR{ID: 77, NumSGE: 2, SGE: [4]verbs.SGE{b.sge(0, 1000)[0], b.sge(2000, 9000)[0]}})
 	post(t, qa, verbs.SendWR{ID: 1 << 60, Opcode: verbs.WRSendWithImm, Imm: 0x01020304, Flags: verbs.SendSignaled, NumSGE: 2,
 		SGE: [4]verbs.SGE{a.sge(0, 3000)[0], a.sge(3000, 5000)[0]}})
@@ -272,7 +273,7 @@ func TestDeviceReliableOperations(t *testing.T) {
 	assert.Equal(t, uint64(1)<<60, wc.ID)
 	assert.Equal(t, verbs.WCSend, wc.Opcode)
 
-	// Write, then write with immediate data: the second tells of the first.
+	// Write, then write with immediate data, whose completion implies the first write.
 	receive(t, qb, verbs.RecvWR{ID: 78})
 	at := func(off int) uint64 { return b.mr.Addr() + uint64(off) }
 	post(t, qa,
@@ -292,7 +293,7 @@ func TestDeviceReliableOperations(t *testing.T) {
 	assert.Equal(t, verbs.WCRDMARead, succeeded(t, a.cq, 1)[0].Opcode)
 	assert.Equal(t, b.mem[1:30002], a.mem[:30001])
 
-	// Atomics: what was there comes back.
+	// Atomics return the old value.
 	word := (*uint64)(unsafe.Pointer(&b.mem[512]))
 	old := (*uint64)(unsafe.Pointer(&a.mem[0]))
 	*word = 100
@@ -303,7 +304,7 @@ func TestDeviceReliableOperations(t *testing.T) {
 	assert.Equal(t, verbs.WCCompSwap, succeeded(t, a.cq, 1)[0].Opcode)
 	assert.Equal(t, []uint64{105, 1 << 63}, []uint64{*old, *word})
 
-	// Inline: from memory that is not registered, free at once.
+	// Inline data comes from unregistered memory, which is free after the post.
 	small := offHeap(t, 4096)
 	copy(small, "not registered")
 	receive(t, qb, verbs.RecvWR{ID: 79, NumSGE: 1, SGE: b.sge(0, 100)})

@@ -1,35 +1,39 @@
-// Package libibverbs is the real provider of [verbs.Device]: rdma-core's libibverbs, called through cgo.
+// Package libibverbs provides the real devices of [verbs.Device]: it calls rdma-core's libibverbs
+// through cgo.
 //
-// It is built in by the tag ibverbs, which needs cgo and rdma-core's headers (Debian: libibverbs-dev). The library
-// itself is opened by [New] while the program runs, so that one binary starts on machines with and without it. Built without
-// the tag, New gives [ErrNotBuilt].
+// The build tag ibverbs compiles the package in; it needs cgo and rdma-core's headers (Debian:
+// libibverbs-dev). [New] opens the library at run time, so the same binary starts on machines with
+// and without it. Without the tag, New returns [ErrNotBuilt].
 //
 // # Hot calls
 //
-// Poll, PostSend, PostRecv and ReqNotify cross into C once for the whole batch and allocate nothing. Completions are written
-// into the caller's slice.
+// Poll, PostSend, PostRecv and ReqNotify cross into C once per batch and allocate nothing. Poll
+// writes the completions into the caller's slice.
 //
 // # Handles
 //
-// C holds no pointer of Go. What C code gives back, in events, is a slot and a generation in a table of the
-// device. [verbs.AH].Handle is the like, in a table that C looks into at each post: a handle that is wrong, stale or of
-// another protection domain makes the request malformed.
+// C code holds no Go pointers. An event from C names an object by slot and generation in a table of
+// the device. [verbs.AH].Handle works the same way, with a table that C reads at each post. A
+// request with an invalid or stale handle, or a handle of another protection domain, is malformed.
 //
-// # Life
+// # Object lifetime
 //
-// After Destroy, Dealloc, Dereg or Close every method gives verbs.ErrGone, the second Destroy too. An object with users, or
-// with events that were not acknowledged, gives verbs.ErrBusy and stays as it was: the library itself would wait there, for
-// ever. Acknowledging more than was taken has no effect.
+// After Destroy, Dealloc, Dereg or Close, every method returns verbs.ErrGone, including a second
+// Destroy. Destroying an object with users or with unacknowledged events returns verbs.ErrBusy and
+// changes nothing: the library itself would wait forever for the acknowledgments. Acknowledging
+// more events than were taken has no effect.
 //
 // # Memory and fork
 //
-// RegMR takes the memory where it is: it must be of the Go heap, where nothing moves, or of mmap, and never of a goroutine's
-// stack. The region keeps a reference to it until Dereg, so that the collector does not take it.
+// RegMR does not copy the memory. The memory must be on the Go heap, where objects do not move, or
+// come from mmap; it must not be on a goroutine's stack. The region keeps a reference to the memory
+// until Dereg.
 //
-// ibv_fork_init is not called. It would keep registered pages from children of fork, at the price of a system call for
-// every registration. Programs started by os/exec share the memory of their parent until they execute, and copy nothing; from
-// Linux 5.12 on the kernel copies pinned pages at a fork, so that C code that forks is safe too. On an older kernel such
-// code needs RDMAV_FORK_SAFE=1 in the environment, which the library heeds.
+// The package does not call ibv_fork_init. That function hides registered pages from children of
+// fork and costs a system call per registration. Programs started by os/exec share the memory of
+// their parent until they call exec, and copy nothing. Since Linux 5.12, the kernel copies pinned
+// pages at fork, so C code that forks is safe, too. On older kernels, such code needs
+// RDMAV_FORK_SAFE=1 in the environment, which the library respects.
 package libibverbs
 
 import "errors"
@@ -37,6 +41,6 @@ import "errors"
 var (
 	// ErrNotBuilt: the program was built without this provider.
 	ErrNotBuilt = errors.New("built without InfiniBand verbs")
-	// ErrNoLibrary: there is no libibverbs that could be opened.
+	// ErrNoLibrary: libibverbs cannot be opened.
 	ErrNoLibrary = errors.New("no usable libibverbs")
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// These tests run against a library of their own, testdata/fake.c, which needs no device and fails when it is told to.
+// These tests load a fake library, testdata/fake.c, which needs no device and fails on command.
 
 func buildFake(t testing.TB, flags ...string) string {
 	t.Helper()
@@ -30,8 +30,8 @@ func buildFake(t testing.TB, flags ...string) string {
 	}
 	file := filepath.Join(t.TempDir(), "libfake.so")
 	args := append(flags, "-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-Wl,--version-script=testdata/fake.map", "-o", file, "testdata/fake.c")
-	said, err := exec.Command(cc, args...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	out, err := exec.Command(cc, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	return file
 }
 
@@ -51,22 +51,23 @@ func fakeDevice(t testing.TB) *device {
 	return d.(*device)
 }
 
-// Commands of the fake: see its ibv_query_pkey.
+// Commands of the fake library, see its ibv_query_pkey.
 const (
-	fakeEvent = 1000
-	fakeBreak = 2000
-	fakeStyle = 2100
-	fakeHold  = 2200
-	fakeState = 2300
+	fakeEvent   = 1000
+	fakeBreak   = 2000
+	fakeStyle   = 2100
+	fakePending = 2200
+	fakeState   = 2300
 )
 
-func tell(t testing.TB, d *device, command int) {
+// command sends a command to the fake library.
+func command(t testing.TB, d *device, code int) {
 	t.Helper()
-	_, err := d.PKey(1, command)
+	_, err := d.PKey(1, code)
 	require.NoError(t, err)
 }
 
-// fakeObjects makes one of each, and has them destroyed.
+// fakeObjects creates one object of each kind and destroys them after the test.
 func fakeObjects(t testing.TB, d *device, service verbs.Services) (*pd, *cq, *channel, *srq, *qp) {
 	t.Helper()
 	p, err := d.AllocPD()
@@ -87,6 +88,7 @@ func fakeObjects(t testing.TB, d *device, service verbs.Services) (*pd, *cq, *ch
 	return p.(*pd), c.(*cq), ch.(*channel), s.(*srq), q.(*qp)
 }
 
+// run moves the queue pair to RTS.
 func (q *qp) run(t testing.TB) {
 	t.Helper()
 	attr := verbs.QPAttr{Port: 1, AH: verbs.AHAttr{Port: 1}}
@@ -98,7 +100,7 @@ func (q *qp) run(t testing.TB) {
 	}
 }
 
-func TestNoLibrary(t *testing.T) {
+func TestLoadUnusableLibraryFails(t *testing.T) {
 	for file, why := range map[string]string{
 		"libnone-at-all.so.7":        "libnone-at-all.so.7",
 		"libc.so.6":                  "libc.so.6 has no ibv_get_device_list of version IBVERBS_1.1",
@@ -112,22 +114,22 @@ func TestNoLibrary(t *testing.T) {
 	}
 }
 
-// With the real library, if this machine has it.
-func TestNew(t *testing.T) {
+// This test uses the real library if the machine has it.
+func TestOpenUnknownDeviceFails(t *testing.T) {
 	p, err := New()
 	if err != nil {
 		assert.ErrorIs(t, err, ErrNoLibrary)
 		return
 	}
 	names, err := p.Devices()
-	require.NoError(t, err, "a kernel without RDMA is no failure")
+	require.NoError(t, err, "a kernel without RDMA has no devices")
 	_, err = p.Open("no such device")
 	assert.ErrorIs(t, err, verbs.ErrNoDevice)
 	assert.NotContains(t, names, "no such device")
 }
 
-// The program itself must start where there is no libibverbs.
-func TestNothingIsLinked(t *testing.T) {
+// A program must start on machines without libibverbs.
+func TestProgramIsNotLinkedWithLibrary(t *testing.T) {
 	file, err := elf.Open("/proc/self/exe")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, file.Close()) }()
@@ -141,7 +143,7 @@ func TestNothingIsLinked(t *testing.T) {
 	}
 }
 
-func TestFakeAttributes(t *testing.T) {
+func TestFakeQueriesReturnAttributes(t *testing.T) {
 	d := fakeDevice(t)
 	attr, err := d.Query()
 	require.NoError(t, err)
@@ -161,9 +163,9 @@ func TestFakeAttributes(t *testing.T) {
 	key, err := d.PKey(1, 0)
 	require.NoError(t, err)
 	assert.Equal(t, uint16(0x8001), key)
-	// Whichever way a failure comes back.
+	// The provider understands all styles of failures.
 	for style := range 3 {
-		tell(t, d, fakeStyle+style)
+		command(t, d, fakeStyle+style)
 		_, err = d.PKey(1, 500)
 		assert.ErrorIs(t, err, unix.EINVAL)
 		_, err = d.QueryPort(3)
@@ -172,14 +174,15 @@ func TestFakeAttributes(t *testing.T) {
 	}
 }
 
-func TestSpeed(t *testing.T) {
+func TestPortSpeed(t *testing.T) {
 	for want, in := range map[int][2]uint32{2500: {1, 1}, 10000: {1, 4}, 56000: {2, 16}, 100000: {2, 32}, 200000: {2, 64}, 400000: {2, 128}, 800000: {2, 256}, 0: {3, 5}} {
 		assert.Equal(t, want, mbps(in[0], in[1]))
 	}
 }
 
-// Every member of a request arrives at the library, at its place in the chain and in its byte order.
-func TestFakePosting(t *testing.T) {
+// Every member of a request reaches the library, at the right place in the chain and in the right
+// byte order.
+func TestFakePostPassesAllMembers(t *testing.T) {
 	d := fakeDevice(t)
 	_, c, _, s, q := fakeObjects(t, d, verbs.ServiceRC)
 	q.run(t)
@@ -201,10 +204,10 @@ func TestFakePosting(t *testing.T) {
 		want := verbs.WC{ID: uint64(i) << 40, Opcode: verbs.WCOpcode(verbs.WRSendWithImm), Imm: 0x01020304, QPNum: q.Num(), Flags: verbs.WCWithImm,
 			PKeyIndex: 3, SL: 2, ByteLen: 666, SrcQP: 7, VendorErr: uint32(i), DLIDPathBits: 1}
 		if i == 31 || i == 63 || i == 69 {
-			want.DLIDPathBits = 0 // the last of its chain
+			want.DLIDPathBits = 0 // the last request of its chain
 		}
 		if i >= 68 {
-			want.Opcode, want.Flags, want.Imm = verbs.WCOpcode(wrs[i].Opcode), 0, 0x04030201 // not looked at
+			want.Opcode, want.Flags, want.Imm = verbs.WCOpcode(wrs[i].Opcode), 0, 0x04030201 // no flag for immediate data: not converted
 		}
 		if i == 68 {
 			want.SrcQP = 557
@@ -214,7 +217,7 @@ func TestFakePosting(t *testing.T) {
 		}
 		require.Equal(t, want, wc, i)
 	}
-	// Inline data is held to the granted size, whatever the library would do.
+	// The provider enforces the granted inline size itself.
 	inline := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, NumSGE: 2, SGE: [4]verbs.SGE{{Length: 50}, {Length: 50}}}
 	over := inline
 	over.SGE[1].Length = 1<<32 - 1
@@ -222,19 +225,19 @@ func TestFakePosting(t *testing.T) {
 	assert.Equal(t, 1, n)
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 
-	// A queue that fills up says how far it came, in every style.
+	// A post to a full queue returns the number of accepted requests, in every style.
 	_, err = c.Poll(wcs)
 	require.NoError(t, err)
-	tell(t, d, fakeHold)
+	command(t, d, fakePending)
 	for style, taken := range []int{40, 0, 0} {
-		tell(t, d, fakeStyle+style)
+		command(t, d, fakeStyle+style)
 		n, err = q.PostSend(wrs[:50])
 		assert.Equal(t, taken, n)
 		assert.ErrorIs(t, err, verbs.ErrQueueFull)
 		assert.ErrorIs(t, err, unix.ENOMEM)
 	}
 
-	// Completions of receives; a failed one's immediate data is left alone.
+	// The provider does not convert the immediate data of a failed receive.
 	n, err = q.PostRecv([]verbs.RecvWR{{ID: 5, NumSGE: 2, SGE: sge}})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -246,23 +249,24 @@ func TestFakePosting(t *testing.T) {
 	assert.Zero(t, n)
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 
-	// The fake's shared receive queue does not say which request was the bad one: none of its chain counts.
+	// The fake's shared receive queue does not name the refused request, so no request of its chain
+	// counts as accepted.
 	n, err = s.PostRecv(make([]verbs.RecvWR, 64))
 	assert.Equal(t, 32, n)
 	assert.ErrorIs(t, err, verbs.ErrQueueFull)
 
-	tell(t, d, fakeBreak)
+	command(t, d, fakeBreak)
 	_, err = c.Poll(wcs)
 	assert.ErrorIs(t, err, verbs.ErrGone)
 }
 
-func TestFakeDatagrams(t *testing.T) {
+func TestFakeDatagramNeedsAddressHandle(t *testing.T) {
 	d := fakeDevice(t)
 	p, c, _, _, q := fakeObjects(t, d, verbs.ServiceUD)
 	q.run(t)
-	way, err := p.CreateAH(verbs.AHAttr{Port: 1, DLID: 0x77})
+	ah, err := p.CreateAH(verbs.AHAttr{Port: 1, DLID: 0x77})
 	require.NoError(t, err)
-	n, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: way.Handle(), RemoteQPN: 5, RemoteQKey: 6}, {Opcode: verbs.WRRDMAWrite, AH: way.Handle()}})
+	n, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: ah.Handle(), RemoteQPN: 5, RemoteQKey: 6}, {Opcode: verbs.WRRDMAWrite, AH: ah.Handle()}})
 	assert.Equal(t, 1, n)
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 	wcs := make([]verbs.WC, 1)
@@ -270,44 +274,44 @@ func TestFakeDatagrams(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []any{uint16(0x77), uint32(5), uint32(6)}, []any{wcs[0].SLID, wcs[0].SrcQP, wcs[0].VendorErr})
 	assert.ErrorIs(t, p.Dealloc(), verbs.ErrBusy)
-	require.NoError(t, way.Destroy())
-	_, err = q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: way.Handle()}})
+	require.NoError(t, ah.Destroy())
+	_, err = q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: ah.Handle()}})
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 }
 
-// Every event finds its object, and holds it until it is acknowledged.
-func TestFakeEvents(t *testing.T) {
+// Every event names its object, which cannot be destroyed until the event is acknowledged.
+func TestFakeEventsNameTheirObjects(t *testing.T) {
 	d := fakeDevice(t)
 	_, c, _, s, q := fakeObjects(t, d, verbs.ServiceRC)
 	for _, info := range verbs.EventTypes() {
 		_, ok, err := d.NextEvent()
 		require.NoError(t, err)
 		require.False(t, ok)
-		tell(t, d, fakeEvent+int(info.Type))
+		command(t, d, fakeEvent+int(info.Type))
 		ev, ok, err := d.NextEvent()
 		require.NoError(t, err)
 		require.True(t, ok)
 		want := verbs.AsyncEvent{Type: info.Type}
 		var destroy func() error
-		switch info.Of {
-		case verbs.OfQP:
+		switch info.Affiliation {
+		case verbs.AffiliationQP:
 			want.QP, destroy = q, q.Destroy
-		case verbs.OfCQ:
+		case verbs.AffiliationCQ:
 			want.CQ, destroy = c, c.Destroy
-		case verbs.OfSRQ:
+		case verbs.AffiliationSRQ:
 			want.SRQ, destroy = s, s.Destroy
-		case verbs.OfPort:
+		case verbs.AffiliationPort:
 			want.Port = 2
 		}
 		require.Equal(t, want, ev)
-		if destroy != nil { // the fake ends the process where the library would hang
+		if destroy != nil { // the fake aborts the process where the library would hang
 			assert.ErrorIs(t, destroy(), verbs.ErrBusy)
 		}
 		d.AckEvent(ev)
 		d.AckEvent(ev)
 	}
 	d.AckEvent(verbs.AsyncEvent{})
-	tell(t, d, fakeEvent+999) // a kind of the future
+	command(t, d, fakeEvent+999) // an unknown type
 	ev, ok, err := d.NextEvent()
 	require.NoError(t, err)
 	assert.True(t, ok)
@@ -315,16 +319,17 @@ func TestFakeEvents(t *testing.T) {
 	d.AckEvent(ev)
 }
 
-// An event is told whenever one comes after NextEvent has found none, and nothing is told over and over.
-func TestFakeNotify(t *testing.T) {
+// Notify's function is called for the first event after NextEvent found none, and not repeatedly
+// for the same event.
+func TestFakeNotifyIsCalledOncePerEvent(t *testing.T) {
 	d := fakeDevice(t)
-	told := make(chan struct{}, 10000)
+	called := make(chan struct{}, 10000)
 	wait := func() {
 		t.Helper()
 		select {
-		case <-told:
+		case <-called:
 		case <-time.After(patience):
-			require.FailNow(t, "nobody was told")
+			require.FailNow(t, "Notify's function was not called")
 		}
 	}
 	drain := func() (n int) {
@@ -339,31 +344,31 @@ func TestFakeNotify(t *testing.T) {
 		}
 	}
 	const one = fakeEvent + int(verbs.EventPortErr)
-	tell(t, d, one)
-	d.Notify(func() { told <- struct{}{} })
-	wait() // of what was there before
+	command(t, d, one)
+	d.Notify(func() { called <- struct{}{} })
+	wait() // for the event that was queued before
 	require.Equal(t, 1, drain())
 	for range 2000 {
-		tell(t, d, one)
+		command(t, d, one)
 		wait()
-		for drain() == 0 { // told of one that was taken before
+		for drain() == 0 { // the call was for an event already taken
 			wait()
 		}
 	}
-	// Events that nobody reads are told once each at most, not for ever.
-	for len(told) > 0 {
-		<-told
+	// Unread events cause at most one call each.
+	for len(called) > 0 {
+		<-called
 	}
 	for range 5 {
-		tell(t, d, one)
+		command(t, d, one)
 	}
 	wait()
 	time.Sleep(50 * time.Millisecond)
-	assert.LessOrEqual(t, len(told), 5)
-	// Another function learns of what is there; after nil nothing is told.
+	assert.LessOrEqual(t, len(called), 5)
+	// A new function is called for queued events. After nil there are no calls.
 	d.Notify(nil)
-	for len(told) > 0 {
-		<-told
+	for len(called) > 0 {
+		<-called
 	}
 	other := make(chan struct{}, 10000)
 	d.Notify(func() { other <- struct{}{} })
@@ -373,20 +378,20 @@ func TestFakeNotify(t *testing.T) {
 		<-other
 	}
 	assert.Equal(t, 5, drain())
-	tell(t, d, one)
+	command(t, d, one)
 	time.Sleep(20 * time.Millisecond)
-	assert.Empty(t, told)
+	assert.Empty(t, called)
 	assert.Empty(t, other)
 }
 
-func TestFakeCompletionEvents(t *testing.T) {
+func TestFakeCompletionEventsNameTheirQueue(t *testing.T) {
 	d := fakeDevice(t)
 	_, c, ch, _, _ := fakeObjects(t, d, verbs.ServiceRC)
-	told := make(chan struct{}, 100)
-	ch.Notify(func() { told <- struct{}{} })
+	called := make(chan struct{}, 100)
+	ch.Notify(func() { called <- struct{}{} })
 	for range 10 {
 		require.NoError(t, c.ReqNotify(false))
-		<-told
+		<-called
 		got, ok, err := ch.NextEvent()
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -396,27 +401,27 @@ func TestFakeCompletionEvents(t *testing.T) {
 	c.AckEvents(1 << 40)
 }
 
-// What a queue pair's state is judged by.
-func TestFakeStates(t *testing.T) {
+// Modify uses the state of the device when the queue pair changed its state by itself.
+func TestFakeModifyFollowsDeviceState(t *testing.T) {
 	d := fakeDevice(t)
 	_, _, _, _, q := fakeObjects(t, d, verbs.ServiceUC)
 	q.run(t)
-	// To SQE by itself: that is found out when RTS says no, and one can go back from there.
-	tell(t, d, fakeState+int(verbs.StateSQE))
+	// The queue pair moves to SQE. Modify finds this out when RTS refuses, and returns to RTS.
+	command(t, d, fakeState+int(verbs.StateSQE))
 	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
 	require.NoError(t, q.Modify(&attr, verbs.AttrState|verbs.AttrCurState))
-	// In SQD the library says whether the send queue is drained.
+	// In SQD the library reports whether the send queue is drained.
 	got, err := q.Query()
 	require.NoError(t, err)
 	assert.False(t, got.SQDraining)
 	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState))
 	got, err = q.Query()
 	require.NoError(t, err)
-	assert.True(t, got.SQDraining, "the fake never says that it is done")
+	assert.True(t, got.SQDraining, "the fake never finishes draining")
 	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState))
-	// To ERR, with an event: the state is asked for before anything is judged.
-	tell(t, d, fakeState+int(verbs.StateErr))
-	tell(t, d, fakeEvent+int(verbs.EventQPFatal))
+	// The queue pair moves to ERR with an event. Modify then queries the state first.
+	command(t, d, fakeState+int(verbs.StateErr))
+	command(t, d, fakeEvent+int(verbs.EventQPFatal))
 	ev, ok, err := d.NextEvent()
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -424,24 +429,24 @@ func TestFakeStates(t *testing.T) {
 	var te *verbs.TransitionError
 	require.ErrorAs(t, q.Modify(&verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState), &te)
 	assert.Equal(t, verbs.StateErr, te.From)
-	// A state that is none.
-	tell(t, d, fakeState+7)
+	// The device returns an invalid state.
+	command(t, d, fakeState+7)
 	_, err = q.Query()
 	assert.ErrorIs(t, err, verbs.ErrGone)
-	// The device's own no.
+	// The device itself refuses.
 	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState))
 	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1}, toInit))
 	attr = verbs.QPAttr{State: verbs.StateRTR, RQPSN: 0xbad, AH: verbs.AHAttr{Port: 1}}
 	for style := range 3 {
-		tell(t, d, fakeStyle+style)
+		command(t, d, fakeStyle+style)
 		err = q.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN)
 		assert.ErrorIs(t, err, verbs.ErrInvalid)
 		assert.ErrorContains(t, err, "from INIT to RTR")
 	}
 }
 
-// All attributes go over, and come back.
-func TestFakeQPAttributes(t *testing.T) {
+// Modify passes all attributes to the library, and Query returns them.
+func TestFakeQPAttributesRoundTrip(t *testing.T) {
 	d := fakeDevice(t)
 	_, _, _, _, q := fakeObjects(t, d, verbs.ServiceRC)
 	ah := verbs.AHAttr{Port: 1, DLID: 0x1234, SL: 5, IsGlobal: true, DGID: verbs.GID{1, 2, 15: 3}, SGIDIndex: 255, HopLimit: 7, TrafficClass: 8}
@@ -461,7 +466,7 @@ func TestFakeQPAttributes(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-func TestFakeMemory(t *testing.T) {
+func TestFakeRegMRKeepsMemoryAlive(t *testing.T) {
 	d := fakeDevice(t)
 	p, c, _, _, _ := fakeObjects(t, d, verbs.ServiceRC)
 	for length, errno := range map[int]unix.Errno{101: unix.ENOMEM, 102: unix.EAGAIN, 103: unix.EPERM} {
@@ -484,7 +489,7 @@ func TestFakeMemory(t *testing.T) {
 	runtime.GC()
 	select {
 	case <-freed:
-		assert.Fail(t, "the memory went")
+		assert.Fail(t, "the memory was freed during registration")
 	case <-time.After(10 * time.Millisecond):
 	}
 	require.NoError(t, m.Dereg())
@@ -493,11 +498,11 @@ func TestFakeMemory(t *testing.T) {
 	select {
 	case <-freed:
 	case <-time.After(patience):
-		assert.Fail(t, "the region holds the memory still")
+		assert.Fail(t, "the deregistered region keeps the memory alive")
 	}
 }
 
-func TestHandles(t *testing.T) {
+func TestHandlesAreNotReused(t *testing.T) {
 	var h handles
 	a := h.put("a")
 	b := h.put("b")
@@ -505,7 +510,7 @@ func TestHandles(t *testing.T) {
 	h.drop(a)
 	h.drop(a)
 	c := h.put("c")
-	assert.Equal(t, uint32(a), uint32(c), "the slot is used again")
+	assert.Equal(t, uint32(a), uint32(c), "the slot is reused")
 	assert.Equal(t, []any{nil, "b", "c"}, []any{h.get(a), h.get(b), h.get(c)})
 	d := h.put("d")
 	assert.Equal(t, []any{"c", "d"}, []any{h.get(c), h.get(d)})
@@ -530,7 +535,7 @@ func TestFakeHotCallsAllocateNothing(t *testing.T) {
 	}))
 }
 
-// What marshalling costs beside the crossing: the fake's device does next to nothing.
+// benchmarkFakePost measures the calls into C: the fake device does almost nothing.
 func benchmarkFakePost(b *testing.B, batch int) {
 	d := fakeDevice(b)
 	_, c, _, _, q := fakeObjects(b, d, verbs.ServiceRC)

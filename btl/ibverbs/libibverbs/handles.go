@@ -2,8 +2,9 @@
 
 package libibverbs
 
-// handles gives numbers to what C code must be able to name: slot+1 in the low 32 bits, the slot's generation in the
-// high ones. A number is never used twice before the generation wraps, and 0 is none.
+// handles assigns numbers to objects that C code refers to. A number has slot+1 in its low 32 bits
+// and the slot's generation in its high 32 bits. It is not reused before the generation wraps; 0 is
+// never assigned.
 type handles struct {
 	slots []handleSlot
 	free  []uint32
@@ -25,7 +26,7 @@ func (h *handles) put(object any) uint64 {
 	return handle(0, uint32(len(h.slots)-1))
 }
 
-// get is what put was given, or nil.
+// get returns the object with the number, or nil.
 func (h *handles) get(number uint64) any {
 	i := uint64(uint32(number)) - 1
 	if i >= uint64(len(h.slots)) || h.slots[i].generation != uint32(number>>32) {

@@ -13,7 +13,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// What crosses in bulk is laid out alike in Go and in C, or this does not compile.
+// These declarations compile only if the types that are passed to C in bulk have the same layout in
+// Go and in C.
 var (
 	// verbs.SGE
 	_ [unsafe.Sizeof(verbs.SGE{})]byte          = [unsafe.Sizeof(C.struct_mpigo_sge{})]byte{}

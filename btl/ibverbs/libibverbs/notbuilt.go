@@ -11,10 +11,10 @@ import (
 // Provider opens devices of libibverbs.
 type Provider struct{}
 
-// New opens the library. The error Is ErrNotBuilt or ErrNoLibrary.
+// New returns an error that wraps ErrNotBuilt.
 func New() (*Provider, error) { return nil, notBuilt() }
 
-// Devices are the names of the RDMA devices of this machine.
+// Devices returns the names of the RDMA devices of this machine.
 func (*Provider) Devices() ([]string, error) { return nil, notBuilt() }
 
 // Open opens a device by name.

@@ -12,7 +12,7 @@ import (
 
 var _ verbs.Provider = (*Provider)(nil)
 
-func TestNotBuilt(t *testing.T) {
+func TestNewWithoutTagFails(t *testing.T) {
 	p, err := New()
 	assert.Nil(t, p)
 	assert.ErrorIs(t, err, ErrNotBuilt)

@@ -44,7 +44,7 @@ func (p *pd) Dealloc() error {
 		return gone(name)
 	}
 	if p.users > 0 {
-		return busy(name, p.users, "regions, address handles or queues are in it")
+		return busy(name, p.users, "regions, address handles or queues belong to it")
 	}
 	if err := call(name, C.mpigo_dealloc_pd(p.dev.lib, p.pd)); err != nil {
 		return err
@@ -59,7 +59,7 @@ type mr struct {
 	mr         C.uint64_t // 0 once deregistered
 	lkey, rkey uint32
 	addr       uint64
-	mem        []byte // keeps it from the collector
+	mem        []byte // keeps the memory alive
 }
 
 func (p *pd) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
@@ -68,7 +68,7 @@ func (p *pd) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 		return nil, gone(name)
 	}
 	if len(mem) == 0 {
-		return nil, invalid(name, "no memory is given")
+		return nil, invalid(name, "no memory")
 	}
 	m := &mr{pd: p, mem: mem, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))}
 	var lkey, rkey C.uint32_t
@@ -82,10 +82,10 @@ func (p *pd) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return m, nil
 }
 
-// regError says why memory could not be registered. Over the limit of locked memory, kernels and drivers answer with any of
-// three numbers.
+// regError returns the error of a failed registration. Kernels and drivers use three error numbers
+// for the limit of locked memory.
 func regError(errno syscall.Errno, wanted int) error {
-	e := verbs.Fail("ibv_reg_mr", errno, fmt.Sprintf("%d bytes more", wanted))
+	e := verbs.NewCallError("ibv_reg_mr", errno, fmt.Sprintf("%d bytes more", wanted))
 	if errno == syscall.ENOMEM || errno == syscall.EAGAIN || errno == syscall.EPERM {
 		e.Err = verbs.ErrNoMemory
 		e.Note += lockedNote()
@@ -93,16 +93,17 @@ func regError(errno syscall.Errno, wanted int) error {
 	return e
 }
 
-// createError is the error of making a queue, whose memory many drivers lock too.
+// createError returns the error of a failed queue creation. Many drivers lock the memory of queues,
+// too.
 func createError(name, what string, errno syscall.Errno) error {
-	e := verbs.Fail(name, errno, what)
+	e := verbs.NewCallError(name, errno, what)
 	if errno == syscall.ENOMEM {
 		e.Note += lockedNote()
 	}
 	return e
 }
 
-// lockedNote names the limit of locked memory, if there is one, and the ways to raise it.
+// lockedNote returns the limit of locked memory, if there is one, and the ways to raise it.
 func lockedNote() string {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY {
@@ -129,7 +130,7 @@ func (m *mr) Dereg() error {
 	return nil
 }
 
-// ahTable is the device's address handles as C sees them.
+// ahTable is the table of the device's address handles, which C reads.
 type ahTable struct {
 	slots []C.struct_mpigo_ah
 	free  []uint32
@@ -194,6 +195,7 @@ func (a *ah) Destroy() error {
 	return nil
 }
 
+// ahAttr converts an address vector to C.
 func ahAttr(name string, a *verbs.AHAttr) (C.struct_mpigo_ah_attr, error) {
 	out := C.struct_mpigo_ah_attr{
 		dlid: C.uint16_t(a.DLID), sl: C.uint8_t(a.SL), is_global: C.uint8_t(cbool(a.IsGlobal)), sgid_index: C.uint8_t(a.SGIDIndex),
@@ -203,14 +205,15 @@ func ahAttr(name string, a *verbs.AHAttr) (C.struct_mpigo_ah_attr, error) {
 		out.dgid[i] = C.uint8_t(b)
 	}
 	if a.Port < 1 || a.Port > 255 {
-		return out, invalid(name, "port %d: ports are counted from 1", a.Port)
+		return out, invalid(name, "port %d: ports count from 1", a.Port)
 	}
 	if a.IsGlobal && (a.SGIDIndex < 0 || a.SGIDIndex > 255) {
-		return out, invalid(name, "index %d in the table of GIDs", a.SGIDIndex)
+		return out, invalid(name, "GID index %d is out of range", a.SGIDIndex)
 	}
 	return out, nil
 }
 
+// ahAttrBack converts an address vector from C.
 func ahAttrBack(a *C.struct_mpigo_ah_attr) verbs.AHAttr {
 	out := verbs.AHAttr{
 		Port: int(a.port), DLID: uint16(a.dlid), SL: uint8(a.sl), IsGlobal: a.is_global != 0, SGIDIndex: int(a.sgid_index),
@@ -222,5 +225,5 @@ func ahAttrBack(a *C.struct_mpigo_ah_attr) verbs.AHAttr {
 	return out
 }
 
-// clamp32 is n as C's 32 bits; false if it does not fit.
-func clamp32(n int) (C.uint32_t, bool) { return C.uint32_t(n), n >= 0 && n <= math.MaxInt32 }
+// toUint32 converts n to a C integer. ok is false if n does not fit.
+func toUint32(n int) (_ C.uint32_t, ok bool) { return C.uint32_t(n), n >= 0 && n <= math.MaxInt32 }

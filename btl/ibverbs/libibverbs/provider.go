@@ -22,10 +22,10 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// libraryName is the name of the interface that the header describes. Every release since 2006 has had it.
+// libraryName is the soname of the interface in the header. All releases since 2006 have it.
 const libraryName = "libibverbs.so.1"
 
-// library is the opened library: its functions.
+// library holds the functions of the opened library.
 type library = C.struct_mpigo_lib
 
 // Provider opens devices of libibverbs.
@@ -45,7 +45,7 @@ var (
 	_ verbs.SRQ         = (*srq)(nil)
 )
 
-// New opens the library. The error Is ErrNotBuilt or ErrNoLibrary.
+// New opens the library. The error wraps ErrNoLibrary.
 func New() (*Provider, error) { return load(libraryName) }
 
 func load(file string) (*Provider, error) {
@@ -60,15 +60,16 @@ func load(file string) (*Provider, error) {
 	return &Provider{lib: lib}, nil
 }
 
-// deviceList calls f with the names of the devices and the library's list of them, which ends with f.
+// deviceList calls f with the names of the devices and the library's device list. The list is valid
+// until f returns.
 func (p *Provider) deviceList(f func(names []string, list C.uint64_t) error) error {
 	var list, count C.uint64_t
 	switch errno := syscall.Errno(C.mpigo_device_list(p.lib, &list, &count)); errno {
 	case 0:
-	case syscall.ENOSYS, syscall.ENOENT: // the kernel's part is not loaded
+	case syscall.ENOSYS, syscall.ENOENT: // the kernel modules are not loaded
 		return f(nil, 0)
 	default:
-		return verbs.Fail("ibv_get_device_list", errno, "")
+		return verbs.NewCallError("ibv_get_device_list", errno, "")
 	}
 	defer C.mpigo_free_device_list(p.lib, list)
 	names := make([]string, count)
@@ -78,7 +79,7 @@ func (p *Provider) deviceList(f func(names []string, list C.uint64_t) error) err
 	return f(names, list)
 }
 
-// Devices are the names of the RDMA devices of this machine.
+// Devices returns the names of the RDMA devices of this machine.
 func (p *Provider) Devices() (names []string, err error) {
 	err = p.deviceList(func(found []string, _ C.uint64_t) error {
 		names = found
@@ -93,15 +94,15 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	err := p.deviceList(func(names []string, list C.uint64_t) error {
 		i := slices.Index(names, name)
 		if i < 0 {
-			there := "there are none"
+			have := "none"
 			if len(names) > 0 {
-				there = "there are " + strings.Join(names, ", ")
+				have = strings.Join(names, ", ")
 			}
-			return fmt.Errorf("%w: %s; %s", verbs.ErrNoDevice, name, there)
+			return fmt.Errorf("%w: %s; this machine has %s", verbs.ErrNoDevice, name, have)
 		}
 		var fd C.int
 		if errno := syscall.Errno(C.mpigo_open(p.lib, list, C.uint64_t(i), &d.ctx, &fd)); errno != 0 {
-			return verbs.Fail("ibv_open_device", errno, openNote(name, errno))
+			return verbs.NewCallError("ibv_open_device", errno, openNote(name, errno))
 		}
 		var err error
 		if d.events, err = watch(int(fd), name+" events"); err != nil {
@@ -115,7 +116,8 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	return d, nil
 }
 
-// openNote says more about a device that cannot be opened. The library says of one which this user may not open that it is not there.
+// openNote returns details about a device that cannot be opened. The library reports ENOENT for a
+// device that the user may not open.
 func openNote(name string, errno syscall.Errno) string {
 	if errno == syscall.EACCES || errno == syscall.EPERM || errno == syscall.ENOENT && !mayOpen("/dev/infiniband/uverbs*") {
 		return name + ": the user must be able to write to /dev/infiniband/uverbs*, also in a container (--device)"
@@ -125,27 +127,27 @@ func openNote(name string, errno syscall.Errno) string {
 
 // mayOpen reports whether this user can write to one of the files.
 func mayOpen(pattern string) bool {
-	files, _ := filepath.Glob(pattern) // the pattern is right
+	files, _ := filepath.Glob(pattern) // the pattern is valid
 	return slices.ContainsFunc(files, func(f string) bool { return unix.Access(f, unix.W_OK) == nil })
 }
 
-// call makes the error of a call that returned an error number, or nil.
+// call returns the error of a C call with this result, or nil for 0.
 func call(name string, errno C.int) error {
 	if errno == 0 {
 		return nil
 	}
-	return verbs.Fail(name, syscall.Errno(errno), "")
+	return verbs.NewCallError(name, syscall.Errno(errno), "")
 }
 
-// gone is the error of a call for an object that was destroyed.
+// gone returns the error of a call on a destroyed object.
 func gone(name string) error { return &verbs.CallError{Call: name, Err: verbs.ErrGone} }
 
-// busy is the error of destroying what n others use.
+// busy returns the error of destroying an object with n users.
 func busy(name string, n int, users string) error {
 	return &verbs.CallError{Call: name, Err: verbs.ErrBusy, Note: fmt.Sprintf("%d %s", n, users)}
 }
 
-// invalid is the error of an argument that does not get as far as the library.
+// invalid returns the error of an invalid argument that is not passed to the library.
 func invalid(name, format string, args ...any) error {
 	return &verbs.CallError{Call: name, Err: verbs.ErrInvalid, Note: fmt.Sprintf(format, args...)}
 }

@@ -9,8 +9,6 @@ package libibverbs
 #cgo nocallback mpigo_post_recv
 #cgo noescape mpigo_post_srq_recv
 #cgo nocallback mpigo_post_srq_recv
-#cgo noescape mpigo_nothing
-#cgo nocallback mpigo_nothing
 #include "shim.h"
 */
 import "C"
@@ -29,17 +27,17 @@ type qp struct {
 	pd      *pd
 	sendCQ  *cq
 	recvCQ  *cq
-	srq     *srq // or nil
+	srq     *srq // nil: none
 	service verbs.Services
 	num     uint32
 	cap     verbs.QPCap
 	number  uint64 // in the device's objects
 	unacked int    // events
 
-	// state is that of the last Modify or Query. It changes by itself too, to SQE and ERR: doubtful is set when an event
-	// says that something happened.
-	state    verbs.QPState
-	doubtful bool
+	// state is the state after the last Modify or Query. The device may since have moved the queue
+	// pair to SQE or ERR; stateStale is set when an event indicates that.
+	state      verbs.QPState
+	stateStale bool
 }
 
 func (p *pd) CreateQP(init verbs.QPInit) (verbs.QP, error) {
@@ -51,7 +49,7 @@ func (p *pd) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	types := map[verbs.Services]C.int{verbs.ServiceRC: 2, verbs.ServiceUC: 3, verbs.ServiceUD: 4}
 	service, ok := types[init.Service]
 	if !ok {
-		return nil, invalid(name, "service %q: exactly one is needed", init.Service)
+		return nil, invalid(name, "service %q: exactly one service is required", init.Service)
 	}
 	var err error
 	if q.sendCQ, err = p.ownCQ(name, "send", init.SendCQ); err != nil {
@@ -64,7 +62,7 @@ func (p *pd) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if init.SRQ != nil {
 		own, ok := init.SRQ.(*srq)
 		if !ok || own.pd.dev != p.dev {
-			return nil, invalid(name, "the shared receive queue is of another device")
+			return nil, invalid(name, "the shared receive queue belongs to another device")
 		}
 		if own.srq == 0 {
 			return nil, gone(name)
@@ -79,8 +77,8 @@ func (p *pd) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 		{&size.send_wr, init.Cap.MaxSendWR}, {&size.recv_wr, init.Cap.MaxRecvWR}, {&size.send_sge, init.Cap.MaxSendSGE},
 		{&size.recv_sge, init.Cap.MaxRecvSGE}, {&size.inline_data, init.Cap.MaxInlineData},
 	} {
-		if *part.to, ok = clamp32(part.n); !ok {
-			return nil, invalid(name, "size %d", part.n)
+		if *part.to, ok = toUint32(part.n); !ok {
+			return nil, invalid(name, "capacity %d is out of range", part.n)
 		}
 	}
 	q.number = p.dev.objects.put(q)
@@ -107,10 +105,11 @@ func (p *pd) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	return q, nil
 }
 
+// ownCQ returns c as a completion queue of this device.
 func (p *pd) ownCQ(name, which string, c verbs.CQ) (*cq, error) {
 	own, ok := c.(*cq)
 	if !ok || own.dev != p.dev {
-		return nil, invalid(name, "no completion queue of this device for the %s queue", which)
+		return nil, invalid(name, "the completion queue of the %s queue does not belong to this device", which)
 	}
 	if own.cq == 0 {
 		return nil, gone(name)
@@ -118,6 +117,7 @@ func (p *pd) ownCQ(name, which string, c verbs.CQ) (*cq, error) {
 	return own, nil
 }
 
+// capBack converts capacities from C.
 func capBack(c *C.struct_mpigo_cap) verbs.QPCap {
 	return verbs.QPCap{
 		MaxSendWR: int(c.send_wr), MaxRecvWR: int(c.recv_wr), MaxSendSGE: int(c.send_sge), MaxRecvSGE: int(c.recv_sge),
@@ -129,13 +129,13 @@ func (q *qp) Num() uint32             { return q.num }
 func (q *qp) Service() verbs.Services { return q.service }
 func (q *qp) Cap() verbs.QPCap        { return q.cap }
 
-// Modify judges by what is known of the state, and asks the device before it says no.
+// Modify checks the change against the known state, and queries the device before it refuses.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	const name = "ibv_modify_qp"
 	if q.c.qp == 0 {
 		return gone(name)
 	}
-	if q.doubtful {
+	if q.stateStale {
 		if _, err := q.Query(); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 		retry_cnt: C.uint8_t(attr.RetryCnt), rnr_retry: C.uint8_t(attr.RNRRetry),
 	}
 	if mask&verbs.AttrPort != 0 && (attr.Port < 1 || attr.Port > 255) {
-		return invalid(name, "port %d: ports are counted from 1", attr.Port)
+		return invalid(name, "port %d: ports count from 1", attr.Port)
 	}
 	if mask&verbs.AttrAV != 0 {
 		if native.ah, err = ahAttr(name, &attr.AH); err != nil {
@@ -172,14 +172,14 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 				return err
 			}
 		}
-		return verbs.Fail(name, syscall.Errno(errno), fmt.Sprintf("%v queue pair %d from %v to %v with %v",
+		return verbs.NewCallError(name, syscall.Errno(errno), fmt.Sprintf("%v queue pair %d from %v to %v with %v",
 			q.service, q.num, q.state, to, mask))
 	}
 	q.state = to
 	return nil
 }
 
-// check is CheckModify on the state that the queue pair has now.
+// check calls CheckModify with the known state and, if that refuses, with the state of the device.
 func (q *qp) check(attr *verbs.QPAttr, mask verbs.AttrMask) (verbs.QPState, error) {
 	to, err := verbs.CheckModify(q.service, q.state, attr, mask)
 	if err == nil {
@@ -202,9 +202,9 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 		return verbs.QPAttr{}, err
 	}
 	if a.state >= verbs.StateCount {
-		return verbs.QPAttr{}, &verbs.CallError{Call: name, Note: fmt.Sprintf("the device says %v", verbs.QPState(a.state)), Err: verbs.ErrGone}
+		return verbs.QPAttr{}, &verbs.CallError{Call: name, Note: fmt.Sprintf("the device returns %v", verbs.QPState(a.state)), Err: verbs.ErrGone}
 	}
-	q.state, q.doubtful = verbs.QPState(a.state), false
+	q.state, q.stateStale = verbs.QPState(a.state), false
 	return verbs.QPAttr{
 		State: verbs.QPState(a.state), CurState: verbs.QPState(a.cur_state), PathMTU: verbs.MTU(a.path_mtu), QKey: uint32(a.qkey),
 		RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn), DestQPN: uint32(a.dest_qpn), Access: verbs.Access(a.access),
@@ -215,16 +215,16 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	}, nil
 }
 
-// posted takes the result of a post apart.
+// posted splits the result of a C post into a count and an error.
 func posted(name string, r C.uint64_t) (int, error) {
 	if errno := syscall.Errno(r >> 32); errno != 0 {
-		return int(uint32(r)), verbs.Fail(name, errno, "")
+		return int(uint32(r)), verbs.NewCallError(name, errno, "")
 	}
 	return int(uint32(r)), nil
 }
 
-// PostSend refuses by itself in the states in which the specification does: not all devices do, and no queue pair gets into
-// one of these but by Modify.
+// PostSend refuses requests in the states in which the specification does, because not all devices
+// do. A queue pair enters these states only by Modify, so the known state suffices.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	const name = "ibv_post_send"
 	if q.c.qp == 0 {
@@ -266,7 +266,7 @@ func (q *qp) Destroy() error {
 		return gone(name)
 	}
 	if q.unacked > 0 {
-		return busy(name, q.unacked, "events were not acknowledged")
+		return busy(name, q.unacked, "events are unacknowledged")
 	}
 	if err := call(name, C.mpigo_destroy_qp(q.pd.dev.lib, q.c.qp)); err != nil {
 		return err
@@ -296,8 +296,8 @@ func (p *pd) CreateSRQ(init verbs.SRQInit) (verbs.SRQ, error) {
 	if p.pd == 0 {
 		return nil, gone(name)
 	}
-	maxWR, ok := clamp32(init.MaxWR)
-	maxSGE, ok2 := clamp32(init.MaxSGE)
+	maxWR, ok := toUint32(init.MaxWR)
+	maxSGE, ok2 := toUint32(init.MaxSGE)
 	if !ok || !ok2 || init.MaxWR == 0 || init.Limit < 0 || init.Limit > init.MaxWR {
 		return nil, invalid(name, "%+v", init)
 	}
@@ -309,7 +309,7 @@ func (p *pd) CreateSRQ(init verbs.SRQInit) (verbs.SRQ, error) {
 	}
 	s.maxSGE = maxSGE
 	p.users++
-	if init.Limit > 0 { // at creation the library ignores it
+	if init.Limit > 0 { // the library ignores the limit at creation
 		if err := s.SetLimit(init.Limit); err != nil {
 			_ = s.Destroy()
 			return nil, err
@@ -335,9 +335,9 @@ func (s *srq) SetLimit(limit int) error {
 	if s.srq == 0 {
 		return gone(name)
 	}
-	native, ok := clamp32(limit)
+	native, ok := toUint32(limit)
 	if !ok {
-		return invalid(name, "limit %d", limit)
+		return invalid(name, "limit %d is out of range", limit)
 	}
 	return call(name, C.mpigo_srq_limit(s.pd.dev.lib, s.srq, native))
 }
@@ -351,7 +351,7 @@ func (s *srq) Destroy() error {
 		return busy(name, s.users, "queue pairs use it")
 	}
 	if s.unacked > 0 {
-		return busy(name, s.unacked, "events were not acknowledged")
+		return busy(name, s.unacked, "events are unacknowledged")
 	}
 	if err := call(name, C.mpigo_destroy_srq(s.pd.dev.lib, s.srq)); err != nil {
 		return err
@@ -361,6 +361,3 @@ func (s *srq) Destroy() error {
 	s.pd.users--
 	return nil
 }
-
-// crossing goes to C and back, for the benchmark.
-func crossing() { C.mpigo_nothing() }

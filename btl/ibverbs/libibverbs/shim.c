@@ -13,7 +13,7 @@
 
 _Static_assert(sizeof(void *) == 8, "addresses are passed as 64 bits");
 
-// verbs.WC and struct mpigo_wc are struct ibv_wc.
+// verbs.WC and struct mpigo_wc have the layout of struct ibv_wc.
 #define SAME(ours, theirs) \
 	_Static_assert(offsetof(struct mpigo_wc, ours) == offsetof(struct ibv_wc, theirs), "ibv_wc." #theirs); \
 	_Static_assert(sizeof(((struct mpigo_wc *)0)->ours) == sizeof(((struct ibv_wc *)0)->theirs), "ibv_wc." #theirs)
@@ -33,13 +33,13 @@ SAME(sl, sl);
 SAME(dlid_path_bits, dlid_path_bits);
 #undef SAME
 
-// A piece of memory is struct ibv_sge: lists are used where they stand.
+// struct mpigo_sge has the layout of struct ibv_sge, so lists are passed without a copy.
 _Static_assert(sizeof(struct mpigo_sge) == sizeof(struct ibv_sge), "ibv_sge");
 _Static_assert(offsetof(struct mpigo_sge, addr) == offsetof(struct ibv_sge, addr), "ibv_sge.addr");
 _Static_assert(offsetof(struct mpigo_sge, length) == offsetof(struct ibv_sge, length), "ibv_sge.length");
 _Static_assert(offsetof(struct mpigo_sge, lkey) == offsetof(struct ibv_sge, lkey), "ibv_sge.lkey");
 
-// Numbers that package verbs has as its own constants.
+// The constants of package verbs have these values.
 _Static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6, "ibv_wr_opcode");
 _Static_assert(IBV_SEND_FENCE == 1 && IBV_SEND_SIGNALED == 2 && IBV_SEND_SOLICITED == 4 && IBV_SEND_INLINE == 8, "ibv_send_flags");
 _Static_assert(IBV_WC_GENERAL_ERR == 21 && IBV_WC_RECV == 128 && IBV_WC_RECV_RDMA_WITH_IMM == 129, "ibv_wc");
@@ -51,8 +51,8 @@ _Static_assert(IBV_ACCESS_LOCAL_WRITE == 1 && IBV_ACCESS_REMOTE_ATOMIC == 8, "ib
 _Static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5, "ibv_mtu");
 _Static_assert(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4, "ibv_qp_type");
 
-// REQUIRED functions of the library, with the version that each has had since 2006. ibv_poll_cq, ibv_post_send and the
-// like are inline functions of the header.
+// REQUIRED lists the functions of the library with their symbol versions, unchanged since 2006.
+// ibv_poll_cq, ibv_post_send and similar functions are inline functions of the header.
 #define REQUIRED(X) \
 	X(get_device_list, ibv_get_device_list, "IBVERBS_1.1") \
 	X(free_device_list, ibv_free_device_list, "IBVERBS_1.1") \
@@ -85,7 +85,7 @@ _Static_assert(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4, "ibv_qp_ty
 	X(create_ah, ibv_create_ah, "IBVERBS_1.1") \
 	X(destroy_ah, ibv_destroy_ah, "IBVERBS_1.1")
 
-// gid_entry is struct ibv_gid_entry, which headers before 2020 do not have.
+// gid_entry is struct ibv_gid_entry, which headers before 2020 lack.
 struct gid_entry {
 	union ibv_gid gid;
 	uint32_t index, port, type, ndev_ifindex;
@@ -95,7 +95,7 @@ struct lib {
 #define FIELD(name, symbol, version) __typeof__(symbol) *name;
 	REQUIRED(FIELD)
 #undef FIELD
-	// _ibv_query_gid_table of IBVERBS_1.11, or NULL
+	// _ibv_query_gid_table of IBVERBS_1.11; NULL in older libraries
 	ssize_t (*query_gid_table)(struct ibv_context *, struct gid_entry *, size_t max, uint32_t flags, size_t entry_size);
 };
 _Static_assert(sizeof(struct lib) <= sizeof(struct mpigo_lib), "MPIGO_LIB_WORDS is too small");
@@ -109,14 +109,14 @@ static void *symbol(void *handle, const char *name, const char *version)
 #ifdef __GLIBC__
 	return dlvsym(handle, name, version);
 #else
-	return dlsym(handle, name); // a libc without versions
+	return dlsym(handle, name); // a libc without symbol versions
 #endif
 }
 
 int mpigo_load(struct mpigo_lib *out, const char *file, char *text, size_t size)
 {
 	struct lib *lib = (struct lib *)out;
-	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL); // and never closed: its drivers leave threads and handlers
+	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL); // never closed: drivers leave threads and handlers behind
 
 	if (!handle) {
 		snprintf(text, size, "%s", dlerror());
@@ -124,7 +124,7 @@ int mpigo_load(struct mpigo_lib *out, const char *file, char *text, size_t size)
 	}
 #define NEED(field, name, version) \
 	if (!(lib->field = (__typeof__(lib->field))symbol(handle, #name, version))) { \
-		snprintf(text, size, "%s has no %s of version %s: too old, or another library", file, #name, version); \
+		snprintf(text, size, "%s has no %s of version %s: it is too old or another library", file, #name, version); \
 		dlclose(handle); \
 		return 1; \
 	}
@@ -133,7 +133,8 @@ int mpigo_load(struct mpigo_lib *out, const char *file, char *text, size_t size)
 	return 0;
 }
 
-// failed is the error number of a call that returns one, or -1 and sets errno, or a negative one: there are all three.
+// failed returns the error number of a call. Calls return the number, or -1 and set errno, or
+// return the negative number.
 static int failed(int rc)
 {
 	if (rc == 0)
@@ -145,14 +146,12 @@ static int failed(int rc)
 	return -rc;
 }
 
-// null is the error number of a call that returned no object.
+// null returns the error number of a call that returned NULL.
 static int null(void) { return errno > 0 ? errno : EIO; }
 
-// --- posting and polling
+// Posting and polling.
 
-void mpigo_nothing(void) {}
-
-// CHUNK is how many requests are chained on the stack at a time: 4 KiB.
+// CHUNK is the number of requests in a chain on the stack, 4 KiB.
 enum { CHUNK = 32 };
 
 static int fill_send(const struct mpigo_qp *q, const struct mpigo_send_wr *w, struct ibv_send_wr *s, const struct mpigo_ah *ahs, uint32_t nahs)
@@ -174,7 +173,7 @@ static int fill_send(const struct mpigo_qp *q, const struct mpigo_send_wr *w, st
 			return EINVAL;
 	}
 	if (q->ud) {
-		uint64_t i = (w->ah & 0xffffffff) - 1; // of 0: out of range
+		uint64_t i = (w->ah & 0xffffffff) - 1; // 0 becomes out of range
 		if (w->opcode != IBV_WR_SEND && w->opcode != IBV_WR_SEND_WITH_IMM)
 			return EINVAL;
 		if (i >= nahs || !ahs[i].ah || ahs[i].generation != w->ah >> 32 || ahs[i].pd != q->pd)
@@ -196,19 +195,19 @@ static int fill_send(const struct mpigo_qp *q, const struct mpigo_send_wr *w, st
 	return 0;
 }
 
-// result of a post: how many of its requests were taken before the one that bad is the index of.
-static uint64_t result(uint32_t taken, int error) { return (uint64_t)(uint32_t)error << 32 | taken; }
+// result encodes the result of a post: the number of accepted requests and an error number.
+static uint64_t result(uint32_t accepted, int error) { return (uint64_t)(uint32_t)error << 32 | accepted; }
 
 uint64_t mpigo_post_send(const struct mpigo_qp *q, const struct mpigo_send_wr *wrs, uint32_t n, const struct mpigo_ah *ahs, uint32_t nahs)
 {
 	struct ibv_qp *qp = AT(struct ibv_qp, q->qp);
 	struct ibv_send_wr chain[CHUNK], *bad;
-	uint32_t taken = 0;
+	uint32_t accepted = 0;
 
-	while (taken < n) {
+	while (accepted < n) {
 		uint32_t k = 0;
 		int malformed = 0, error;
-		while (k < CHUNK && taken + k < n && !(malformed = fill_send(q, &wrs[taken + k], &chain[k], ahs, nahs))) {
+		while (k < CHUNK && accepted + k < n && !(malformed = fill_send(q, &wrs[accepted + k], &chain[k], ahs, nahs))) {
 			if (k > 0)
 				chain[k - 1].next = &chain[k];
 			k++;
@@ -216,13 +215,13 @@ uint64_t mpigo_post_send(const struct mpigo_qp *q, const struct mpigo_send_wr *w
 		if (k > 0) {
 			bad = NULL;
 			if ((error = failed(qp->context->ops.post_send(qp, chain, &bad))))
-				return result(taken + (bad ? (uint32_t)(bad - chain) : 0), error);
-			taken += k;
+				return result(accepted + (bad ? (uint32_t)(bad - chain) : 0), error);
+			accepted += k;
 		}
 		if (malformed)
-			return result(taken, malformed);
+			return result(accepted, malformed);
 	}
-	return result(taken, 0);
+	return result(accepted, 0);
 }
 
 typedef int (*post_recv_fn)(void *queue, struct ibv_recv_wr *, struct ibv_recv_wr **);
@@ -230,13 +229,13 @@ typedef int (*post_recv_fn)(void *queue, struct ibv_recv_wr *, struct ibv_recv_w
 static uint64_t post_recvs(void *queue, post_recv_fn post, uint32_t max_sge, const struct mpigo_recv_wr *wrs, uint32_t n)
 {
 	struct ibv_recv_wr chain[CHUNK], *bad;
-	uint32_t taken = 0;
+	uint32_t accepted = 0;
 
-	while (taken < n) {
+	while (accepted < n) {
 		uint32_t k = 0;
 		int malformed = 0, error;
-		for (; k < CHUNK && taken + k < n; k++) {
-			const struct mpigo_recv_wr *w = &wrs[taken + k];
+		for (; k < CHUNK && accepted + k < n; k++) {
+			const struct mpigo_recv_wr *w = &wrs[accepted + k];
 			if (w->num_sge > max_sge || w->num_sge > MPIGO_MAX_SGE) {
 				malformed = EINVAL;
 				break;
@@ -251,13 +250,13 @@ static uint64_t post_recvs(void *queue, post_recv_fn post, uint32_t max_sge, con
 		if (k > 0) {
 			bad = NULL;
 			if ((error = failed(post(queue, chain, &bad))))
-				return result(taken + (bad ? (uint32_t)(bad - chain) : 0), error);
-			taken += k;
+				return result(accepted + (bad ? (uint32_t)(bad - chain) : 0), error);
+			accepted += k;
 		}
 		if (malformed)
-			return result(taken, malformed);
+			return result(accepted, malformed);
 	}
-	return result(taken, 0);
+	return result(accepted, 0);
 }
 
 static int post_qp(void *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -285,7 +284,7 @@ int mpigo_poll_cq(uint64_t number, struct mpigo_wc *wcs, int n)
 	struct ibv_cq *cq = AT(struct ibv_cq, number);
 	int got = cq->context->ops.poll_cq(cq, n, (struct ibv_wc *)wcs);
 
-	for (int i = 0; i < got; i++) // of a failed one the flags are not valid
+	for (int i = 0; i < got; i++) // the flags of a failed completion are invalid
 		if (wcs[i].status == IBV_WC_SUCCESS && wcs[i].flags & IBV_WC_WITH_IMM)
 			wcs[i].imm = ntohl(wcs[i].imm);
 	return got;
@@ -297,7 +296,7 @@ int mpigo_req_notify_cq(uint64_t number, int solicited_only)
 	return failed(cq->context->ops.req_notify_cq(cq, solicited_only));
 }
 
-// --- devices and ports
+// Devices and ports.
 
 int mpigo_device_list(const struct mpigo_lib *lib, uint64_t *list, uint64_t *count)
 {
@@ -358,8 +357,9 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 	return 0;
 }
 
-// The header's ibv_query_port is inline, and falls back to a function that fills a shorter struct. Here the buffer is
-// longer than any: a newer library has the speed as 32 bits at its end, for what 8 do not hold.
+// mpigo_query_port does what the header's inline ibv_query_port does: it falls back to a function
+// that fills a shorter struct. The buffer here is longer than any struct. Newer libraries append
+// the speed as 32 bits, for speeds that do not fit in 8 bits.
 int mpigo_query_port(const struct mpigo_lib *lib, uint64_t number, uint32_t port, struct mpigo_port_attr *a)
 {
 	union {
@@ -433,7 +433,7 @@ int mpigo_gid_table(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_gid 
 	return error;
 }
 
-// --- objects
+// Objects.
 
 #define CREATED(pointer, out) \
 	if (!(pointer)) \
@@ -646,7 +646,7 @@ int mpigo_query_qp(const struct mpigo_lib *lib, uint64_t qp, struct mpigo_qp_att
 
 int mpigo_destroy_qp(const struct mpigo_lib *lib, uint64_t qp) { return failed(LIB(lib)->destroy_qp(AT(struct ibv_qp, qp))); }
 
-// --- events
+// Events.
 
 int mpigo_async_event(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_event *out)
 {
@@ -683,7 +683,7 @@ int mpigo_async_event(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_ev
 	case IBV_EVENT_GID_CHANGE:
 		out->port = (uint32_t)ev.element.port_num;
 		break;
-	default: // of the device, or of a kind that nothing made here can raise
+	default: // an event of the device, or a type that no object made here raises
 		break;
 	}
 	return 0;
@@ -701,7 +701,7 @@ int mpigo_cq_event(const struct mpigo_lib *lib, uint64_t channel, uint64_t *cont
 	return 0;
 }
 
-// Which count an acknowledgement adds to goes by the object, not by the kind of event.
+// An acknowledgment counts for the object; the event types here only select the kind of object.
 
 void mpigo_ack_qp(const struct mpigo_lib *lib, uint64_t qp)
 {

@@ -1,7 +1,8 @@
 //go:build ibverbs && cgo && linux
 
-// What Go sees of the verbs library: flat structs of numbers, and functions that return 0 or an error number.
-// Objects of the library are numbers here (their addresses), so that cgo has no pointers to check.
+// The interface of the verbs library for Go: structs of numbers, and functions that return 0 or an
+// error number. Objects of the library are passed as numbers (their addresses), so cgo has no
+// pointers to check.
 
 #ifndef MPIGO_SHIM_H
 #define MPIGO_SHIM_H
@@ -9,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The three that cross in bulk have the layout of verbs.SGE, verbs.SendWR and verbs.RecvWR, and mpigo_wc that of verbs.WC:
-// layout.go compares. shim.c compares mpigo_wc and mpigo_sge with the library's.
+// mpigo_sge, mpigo_send_wr, mpigo_recv_wr and mpigo_wc have the layout of verbs.SGE, verbs.SendWR,
+// verbs.RecvWR and verbs.WC; layout.go checks that. mpigo_sge and mpigo_wc have the layout of the
+// library's structs; shim.c checks that.
 
 enum { MPIGO_MAX_SGE = 4 };
 
@@ -22,10 +24,10 @@ struct mpigo_sge {
 
 struct mpigo_send_wr {
 	uint64_t id;
-	uint32_t opcode, flags, num_sge, imm; // imm in host order
+	uint32_t opcode, flags, num_sge, imm; // imm in host byte order
 	uint64_t remote_addr;
 	uint32_t rkey, remote_qpn, remote_qkey, pad;
-	uint64_t ah; // a handle: struct mpigo_ah
+	uint64_t ah; // a handle, see struct mpigo_ah
 	uint64_t compare_add, swap;
 	struct mpigo_sge sge[MPIGO_MAX_SGE];
 };
@@ -44,21 +46,23 @@ struct mpigo_wc {
 	uint16_t pad;
 };
 
-// mpigo_ah is an entry of a device's table of address handles. A handle is generation<<32 | index+1; it is good if the
-// entry has that generation and an ah, and is of the queue pair's protection domain.
+// mpigo_ah is an entry of a device's table of address handles. A handle is generation<<32 |
+// index+1. It is valid if the entry has that generation, has an ah and belongs to the protection
+// domain of the queue pair.
 struct mpigo_ah {
 	uint64_t ah, pd;
 	uint32_t generation, pad;
 };
 
-// mpigo_qp is what posting looks at.
+// mpigo_qp holds the attributes of a queue pair that posting needs.
 struct mpigo_qp {
 	uint64_t qp, pd;
 	uint32_t max_send_sge, max_recv_sge, max_inline;
-	uint32_t ud; // needs address handles
+	uint32_t ud; // nonzero: requests need address handles
 };
 
-// mpigo_lib are the functions of the library; opaque here, of MPIGO_LIB_WORDS words.
+// mpigo_lib holds the functions of the library. It is opaque here; its size is MPIGO_LIB_WORDS
+// words.
 enum { MPIGO_LIB_WORDS = 48 };
 struct mpigo_lib {
 	uint64_t word[MPIGO_LIB_WORDS];
@@ -99,22 +103,23 @@ struct mpigo_qp_attr {
 	uint8_t sq_draining, pad;
 };
 
-// mpigo_event: context is what the object was made with; it is 0 of port and device events.
+// mpigo_event is an asynchronous event. context is the number that the object was created with; it
+// is 0 for events of ports and devices.
 struct mpigo_event {
 	uint32_t type, port;
 	uint64_t context;
 };
 
-// The hot ones: each is one crossing, through the context's own table. They call nothing of Go and keep nothing.
-// The posts return how many were taken in the low 32 bits and an error number in the high ones.
+// The hot calls go through the function table of the library's context. They do not call Go and
+// keep no pointers. The posts return the number of accepted requests in the low 32 bits and an
+// error number in the high 32 bits.
 uint64_t mpigo_post_send(const struct mpigo_qp *q, const struct mpigo_send_wr *wrs, uint32_t n, const struct mpigo_ah *ahs, uint32_t nahs);
 uint64_t mpigo_post_recv(const struct mpigo_qp *q, const struct mpigo_recv_wr *wrs, uint32_t n);
 uint64_t mpigo_post_srq_recv(uint64_t srq, uint32_t max_sge, const struct mpigo_recv_wr *wrs, uint32_t n);
-int mpigo_poll_cq(uint64_t cq, struct mpigo_wc *wcs, int n); // negative: broken
+int mpigo_poll_cq(uint64_t cq, struct mpigo_wc *wcs, int n); // negative: the queue failed
 int mpigo_req_notify_cq(uint64_t cq, int solicited_only);
-void mpigo_nothing(void); // what a crossing costs
 
-// mpigo_load opens the library. On failure it returns 1 and puts why into text.
+// mpigo_load opens the library. On failure it returns 1 and writes the reason to text.
 int mpigo_load(struct mpigo_lib *lib, const char *file, char *text, size_t size);
 
 int mpigo_device_list(const struct mpigo_lib *lib, uint64_t *list, uint64_t *count);
@@ -126,7 +131,8 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 int mpigo_query_port(const struct mpigo_lib *lib, uint64_t ctx, uint32_t port, struct mpigo_port_attr *a);
 int mpigo_query_pkey(const struct mpigo_lib *lib, uint64_t ctx, uint32_t port, int index, uint16_t *pkey);
 int mpigo_query_gid(const struct mpigo_lib *lib, uint64_t ctx, uint32_t port, int index, uint8_t *gid);
-// mpigo_gid_table fills at most max entries of all ports and sets count; ENOSYS if the library cannot.
+// mpigo_gid_table returns the entries of all ports, at most max, and their count. It returns ENOSYS
+// if the library does not have this call.
 int mpigo_gid_table(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_gid *entries, uint32_t max, uint32_t *count);
 
 int mpigo_alloc_pd(const struct mpigo_lib *lib, uint64_t ctx, uint64_t *pd);
@@ -148,7 +154,8 @@ int mpigo_modify_qp(const struct mpigo_lib *lib, uint64_t qp, const struct mpigo
 int mpigo_query_qp(const struct mpigo_lib *lib, uint64_t qp, struct mpigo_qp_attr *attr);
 int mpigo_destroy_qp(const struct mpigo_lib *lib, uint64_t qp);
 
-// The two that take an event return EAGAIN if there is none; their descriptors are non-blocking.
+// mpigo_async_event and mpigo_cq_event take an event. They return EAGAIN if there is none: their
+// descriptors are non-blocking.
 int mpigo_async_event(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_event *ev);
 int mpigo_cq_event(const struct mpigo_lib *lib, uint64_t channel, uint64_t *context);
 void mpigo_ack_qp(const struct mpigo_lib *lib, uint64_t qp);

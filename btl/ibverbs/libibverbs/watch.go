@@ -11,23 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher calls a function when a descriptor of the library becomes readable. Its goroutine, which there is from the first
-// set to close, waits in the runtime's network poller and so holds no thread.
+// watcher calls a function when a file descriptor of the library becomes readable. Its goroutine
+// runs from the first call of set until close. It waits in the runtime's network poller and holds
+// no thread.
 //
-// The poller is edge-triggered, and the kernel raises an edge for every event that it queues, whether or not the ones before
-// were read. The function is called once for each edge that is seen, and edges that come while it runs are seen after it. So
-// an event that comes after NextEvent has found none is told, without any word between the two; and one that nobody reads is
-// told once, not for ever. What is there before the function is set has had its edge: set looks for it.
+// The poller is edge-triggered, and the kernel raises an edge for every event that it queues, even
+// if earlier events are unread. The watcher calls the function once per edge that it sees; it sees
+// edges that arrive during a call afterwards. So the first event after NextEvent found none causes
+// a call without further synchronization, and an unread event does not cause calls forever. Events
+// queued before set have had their edge, so set checks for them.
 type watcher struct {
-	file *os.File // a duplicate: closing it is not closing the library's
-	fd   int      // its number; file.Fd would make it blocking
+	file *os.File // a duplicate: closing it does not close the library's descriptor
+	fd   int      // descriptor of file; file.Fd would make it blocking
 
-	mu   sync.Mutex // held while fn runs, so that nothing is called once set(nil) has returned
+	mu   sync.Mutex // held while fn runs, so fn does not run after set(nil) returns
 	fn   func()
 	done chan struct{} // closed by the goroutine; nil before it starts
 }
 
-// watch makes fd non-blocking, for whoever reads it, and watches it.
+// watch makes fd non-blocking for all its readers and returns a watcher of it.
 func watch(fd int, name string) (*watcher, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("%s: non-blocking: %w", name, err)
@@ -36,7 +38,7 @@ func watch(fd int, name string) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: duplicate: %w", name, err)
 	}
-	file := os.NewFile(uintptr(dup), name) // non-blocking, and so given to the poller
+	file := os.NewFile(uintptr(dup), name) // non-blocking, so the poller watches it
 	if err := file.SetReadDeadline(time.Time{}); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("%s: the descriptor cannot be polled: %w", name, err)
@@ -44,7 +46,8 @@ func watch(fd int, name string) (*watcher, error) {
 	return &watcher{file: file, fd: dup}, nil
 }
 
-// set has fn called from now on, at once if there is something to read. nil ends it: fn does not run any more when set returns.
+// set registers fn, and calls it if the descriptor is readable. A nil fn removes the registration:
+// the previous function does not run after set returns.
 func (w *watcher) set(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +58,7 @@ func (w *watcher) set(fn func()) {
 		w.done = make(chan struct{})
 		go w.run()
 	default:
-		w.tell()
+		w.callIfReadable()
 	}
 }
 
@@ -65,15 +68,15 @@ func (w *watcher) run() {
 	if err != nil {
 		return
 	}
-	// One Read for good: entering it forgets edges, waiting in it does not. The function is called on entry and after every
-	// edge; it never says that it is done.
+	// A single Read lasts until close: entering Read drops edges, waiting in it does not. Read
+	// calls the function on entry and after every edge; the function never reports that it is done.
 	_ = raw.Read(func(uintptr) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.tell()
+		w.callIfReadable()
 		return false
 	})
-	// It ends by close, or because the descriptor broke: whoever reads next learns which.
+	// Read returns after close or if the descriptor failed. The next NextEvent finds out which.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fn != nil {
@@ -81,8 +84,8 @@ func (w *watcher) run() {
 	}
 }
 
-// tell calls fn if there is something to read.
-func (w *watcher) tell() {
+// callIfReadable calls fn if the descriptor is readable.
+func (w *watcher) callIfReadable() {
 	if w.fn != nil && w.readable() {
 		w.fn()
 	}
@@ -94,10 +97,10 @@ func (w *watcher) readable() bool {
 	return err != nil || n > 0
 }
 
-// close ends the goroutine and closes the descriptor, not the library's.
+// close ends the goroutine and closes the duplicate descriptor, not the library's.
 func (w *watcher) close() {
 	w.set(nil)
-	_ = w.file.Close() // waits until the poller has let go of it
+	_ = w.file.Close() // waits until the poller no longer uses it
 	if w.done != nil {
 		<-w.done
 	}

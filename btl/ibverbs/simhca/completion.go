@@ -6,14 +6,15 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// heldCompletion is one that waits, by FaultLate, with all later ones of its queue pair's send queue behind it.
-type heldCompletion struct {
+// lateCompletion is a completion that FaultLateCompletion delays. All later completions of the send
+// queue wait behind it.
+type lateCompletion struct {
 	cqe
 	at time.Duration
 }
 
-// complete puts the completion of a queue pair's request into its queue. A queue pair that broke has none any more (InfiniBand
-// error model, 3.1.1).
+// complete puts a completion into its queue. A queue pair after QP_FATAL generates no completions
+// (InfiniBand error model, 3.1.1).
 func (q *queuePair) complete(c *cqe, solicited bool, late time.Duration) {
 	if q.fatal || q.dev.gone {
 		return
@@ -24,14 +25,14 @@ func (q *queuePair) complete(c *cqe, solicited bool, late time.Duration) {
 		q.f.garble(&c.wc)
 		solicited = true
 	}
-	if c.send && (late > 0 || len(q.held) > 0) {
+	if c.send && (late > 0 || len(q.late) > 0) {
 		at := q.f.now() + late
-		if n := len(q.held); n > 0 {
-			at = max(at, q.held[n-1].at)
+		if n := len(q.late); n > 0 {
+			at = max(at, q.late[n-1].at)
 		}
-		q.held = append(q.held, heldCompletion{*c, at})
-		if len(q.held) == 1 {
-			q.f.agenda.plan(&q.lateTimer, at)
+		q.late = append(q.late, lateCompletion{*c, at})
+		if len(q.late) == 1 {
+			q.f.events.schedule(&q.lateTimer, at)
 		}
 		return
 	}
@@ -43,10 +44,10 @@ func (q *queuePair) deliver(c *cqe, solicited bool) {
 	if c.send {
 		cq = q.sendCQ
 	}
-	e := cq.place()
+	e := cq.reserve()
 	if e == nil {
 		if c.srq != nil {
-			c.srq.inUse-- // its place, which no completion gives back any more
+			c.srq.inUse-- // no completion will free the entry
 		}
 		return
 	}
@@ -54,27 +55,28 @@ func (q *queuePair) deliver(c *cqe, solicited bool) {
 	if f := q.f; f.cfg.Trace != nil {
 		f.tracef("%s/%06x completes %d: %v", q.hca.name, q.num, c.wc.ID, c.wc.Status)
 	}
-	cq.announce(solicited)
+	cq.notify(solicited)
 }
 
-// releaseHeld puts those into the queue whose time has come.
-func (q *queuePair) releaseHeld() {
+// deliverLate delivers the delayed completions that are due.
+func (q *queuePair) deliverLate() {
 	now := q.f.now()
-	for len(q.held) > 0 && q.held[0].at <= now && !q.fatal {
-		c := q.held[0].cqe
-		q.held = q.held[1:]
+	for len(q.late) > 0 && q.late[0].at <= now && !q.fatal {
+		c := q.late[0].cqe
+		q.late = q.late[1:]
 		q.deliver(&c, c.wc.Status != verbs.StatusSuccess)
 	}
-	if len(q.held) == 0 {
-		q.held = nil
+	if len(q.late) == 0 {
+		q.late = nil
 		return
 	}
 	if !q.fatal {
-		q.f.agenda.plan(&q.lateTimer, q.held[0].at)
+		q.f.events.schedule(&q.lateTimer, q.late[0].at)
 	}
 }
 
-// garble fills what is not valid in a completion that failed (ibv_poll_cq), so that nobody gets to rely on it.
+// garble randomizes the invalid members of a failed completion (ibv_poll_cq), so that no test
+// relies on them.
 func (f *Fabric) garble(wc *verbs.WC) {
 	a, b := f.rng.Uint64(), f.rng.Uint64()
 	*wc = verbs.WC{
@@ -84,8 +86,8 @@ func (f *Fabric) garble(wc *verbs.WC) {
 	}
 }
 
-// sendEnded completes the oldest request that is not complete.
-func (q *queuePair) sendEnded(status verbs.Status) {
+// completeSend completes the oldest outstanding request.
+func (q *queuePair) completeSend(status verbs.Status) {
 	s := &q.sq
 	e := s.at(s.una)
 	index := s.una
@@ -105,9 +107,10 @@ func (q *queuePair) sendEnded(status verbs.Status) {
 	q.complete(&c, false, e.late)
 }
 
-// sendFailed ends the oldest request with a failure, and does to the queue pair what that does (InfiniBand error model, 2).
-func (q *queuePair) sendFailed(status verbs.Status) {
-	q.sendEnded(status)
+// failSend completes the oldest outstanding request with a failure and changes the state of the
+// queue pair accordingly (InfiniBand error model, 2).
+func (q *queuePair) failSend(status verbs.Status) {
+	q.completeSend(status)
 	switch status.Info().After {
 	case verbs.AfterError:
 		q.enterError()
@@ -120,27 +123,27 @@ func (q *queuePair) sendFailed(status verbs.Status) {
 	}
 }
 
-// flushSends ends all requests that are queued (InfiniBand error model, 2.5).
+// flushSends flushes all outstanding requests (InfiniBand error model, 2.5).
 func (q *queuePair) flushSends() {
 	for q.sq.una < q.sq.posted && !q.fatal {
-		q.sendEnded(verbs.StatusWRFlushErr)
+		q.completeSend(verbs.StatusWRFlushErr)
 	}
 	q.req.next, q.req.nextPacket = q.sq.una, 0
 }
 
-// flushReceives does so with the receives, first the one that a message was arriving in. Those of a shared queue stay there, but
-// for that one.
+// flushReceives flushes the receives, first the one that a message is arriving in. Only that one
+// comes from a shared receive queue; the others stay there.
 func (q *queuePair) flushReceives() {
 	if q.resp.hasCur {
-		q.endReceive(verbs.StatusWRFlushErr, false)
+		q.completeReceive(verbs.StatusWRFlushErr, false)
 	}
 	for q.srq == nil && q.rq.taken < q.rq.posted && !q.fatal {
 		q.takeReceive()
-		q.endReceive(verbs.StatusWRFlushErr, false)
+		q.completeReceive(verbs.StatusWRFlushErr, false)
 	}
 }
 
-// enterError is the way into Error: both queues are flushed, in order.
+// enterError moves the queue pair to ERR and flushes both queues in order.
 func (q *queuePair) enterError() {
 	if q.attr.State == verbs.StateErr {
 		return
@@ -150,16 +153,18 @@ func (q *queuePair) enterError() {
 		q.f.tracef("%s/%06x enters ERR", q.hca.name, q.num)
 	}
 	q.stopTimers()
-	q.resp.stopAnswering()
+	q.resp.dropResponses()
 	q.flushSends()
 	q.flushReceives()
 	if q.srq != nil && !q.fatal {
-		// Nothing of the shared queue comes to this queue pair any more (InfiniBand error model, 3.3.3).
+		// The queue pair takes no more receives from the shared queue (InfiniBand error model,
+		// 3.3.3).
 		q.raise(verbs.EventQPLastWQEReached)
 	}
 }
 
-// enterSQE is a failed send request of UC and UD: the send queue is flushed, and receiving goes on (queue pair states, 2.6).
+// enterSQE moves a queue pair of UC or UD to SQE after a failed send request. It flushes the send
+// queue; the queue pair still receives (Queue pair states, 2.6).
 func (q *queuePair) enterSQE() {
 	if q.attr.State != verbs.StateRTS && q.attr.State != verbs.StateSQD {
 		return
@@ -169,20 +174,21 @@ func (q *queuePair) enterSQE() {
 	q.flushSends()
 }
 
-// breakDown is QP_FATAL: Error without the promise of a completion (InfiniBand error model, 3.1.1).
-func (q *queuePair) breakDown() {
+// fail raises QP_FATAL and moves the queue pair to ERR without completions (InfiniBand error model,
+// 3.1.1).
+func (q *queuePair) fail() {
 	if q.fatal || q.destroyed {
 		return
 	}
 	q.fatal = true
 	q.attr.State = verbs.StateErr
 	q.stopTimers()
-	q.f.agenda.cancel(&q.lateTimer)
-	q.resp.stopAnswering()
+	q.f.events.cancel(&q.lateTimer)
+	q.resp.dropResponses()
 	q.raise(verbs.EventQPFatal)
 }
 
-// raise tells the context that made the queue pair, and no other.
+// raise raises an event of the queue pair in its context.
 func (q *queuePair) raise(t verbs.EventType) { q.dev.raise(verbs.AsyncEvent{Type: t, QP: q}) }
 
 func (c *context) raise(ev verbs.AsyncEvent) {
@@ -192,5 +198,5 @@ func (c *context) raise(ev verbs.AsyncEvent) {
 	if c.f.cfg.Trace != nil {
 		c.f.tracef("%s: %v", c.hca.name, ev.Type)
 	}
-	c.tell(ev)
+	c.push(ev)
 }

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// machines is a provider of the devices of two machines, by the machines' and devices' names.
+// machines provides the devices of two machines. Each machine has the name of its only device.
 type machines map[string]*Node
 
 func (m machines) Devices() (names []string, err error) {
@@ -31,7 +31,7 @@ func (m machines) Open(name string) (verbs.Device, error) {
 
 func (m machines) hca(dev verbs.Device) *HCA { return m[dev.Name()].HCA(dev.Name()) }
 
-// conformance makes pairs of a fabric's devices, one on each of two machines.
+// conformance returns a maker of device pairs, one device on each of two machines.
 func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 	return func(t testing.TB) *verbstest.Pair {
 		f := NewFabric(cfg)
@@ -51,7 +51,7 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 			*dev, err = m[name].Open(name)
 			require.NoError(t, err)
 		}
-		m["sim0"].HCA("sim0").ChangePKey(1, 1, 0x8123) // another partition than any of the peer's
+		m["sim0"].HCA("sim0").ChangePKey(1, 1, 0x8123) // a partition that the peer does not have
 		for ev, ok, _ := p.A.NextEvent(); ok; ev, ok, _ = p.A.NextEvent() {
 			p.A.AckEvent(ev)
 		}
@@ -119,7 +119,7 @@ func TestConformanceLatency(t *testing.T) {
 	verbstest.Test(t, conformance(Config{Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond}, small))
 }
 
-// TestConformanceInfiniBand: addresses by LID, the smallest packets.
+// TestConformanceInfiniBand runs the suite with LIDs and the smallest MTU.
 func TestConformanceInfiniBand(t *testing.T) {
 	verbstest.Test(t, conformance(Config{Virtual: true}, DeviceConfig{Link: verbs.LinkInfiniBand, MTU: verbs.MTU256}))
 }

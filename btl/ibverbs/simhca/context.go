@@ -7,11 +7,11 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// context is a device that was opened: what it makes, and the events that concern it.
+// context is an open device. It counts the objects made from it and holds its events.
 type context struct {
 	f      *Fabric
 	hca    *HCA
-	gone   bool // by DEVICE_FATAL
+	gone   bool // after DEVICE_FATAL
 	closed bool
 
 	pds, cqs, channels int
@@ -20,17 +20,16 @@ type context struct {
 	notify func()
 }
 
-// goneError is of objects that were destroyed and devices that broke.
-func goneError(call string) error { return verbs.Fail(call, syscall.EIO, "") }
+// goneError returns the error of calls on destroyed objects and failed devices.
+func goneError(call string) error { return verbs.NewCallError(call, syscall.EIO, "") }
 
 func invalid(call, note string) error {
-	e := verbs.Fail(call, syscall.EINVAL, note)
-	return e
+	return verbs.NewCallError(call, syscall.EINVAL, note)
 }
 
-func busy(call string) error { return verbs.Fail(call, syscall.EBUSY, "") }
+func busy(call string) error { return verbs.NewCallError(call, syscall.EBUSY, "") }
 
-func noMemory(call, note string) error { return verbs.Fail(call, syscall.ENOMEM, note) }
+func noMemory(call, note string) error { return verbs.NewCallError(call, syscall.ENOMEM, note) }
 
 func (c *context) dead() bool { return c.gone || c.closed }
 
@@ -50,8 +49,8 @@ func (c *context) Query() (verbs.DeviceAttr, error) {
 	}, nil
 }
 
-// usable gives a port of a device that works.
-func (c *context) usable(call string, port int) (*port, error) {
+// port returns a port, unless the context is dead.
+func (c *context) port(call string, port int) (*port, error) {
 	if c.dead() {
 		return nil, goneError(call)
 	}
@@ -65,7 +64,7 @@ func (c *context) usable(call string, port int) (*port, error) {
 func (c *context) QueryPort(port int) (verbs.PortAttr, error) {
 	c.f.enter()
 	defer c.f.leave()
-	p, err := c.usable("ibv_query_port", port)
+	p, err := c.port("ibv_query_port", port)
 	if err != nil {
 		return verbs.PortAttr{}, err
 	}
@@ -75,7 +74,7 @@ func (c *context) QueryPort(port int) (verbs.PortAttr, error) {
 func (c *context) GIDs(port int) ([]verbs.GIDEntry, error) {
 	c.f.enter()
 	defer c.f.leave()
-	p, err := c.usable("ibv_query_gid", port)
+	p, err := c.port("ibv_query_gid", port)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +90,7 @@ func (c *context) GIDs(port int) ([]verbs.GIDEntry, error) {
 func (c *context) PKey(port, index int) (uint16, error) {
 	c.f.enter()
 	defer c.f.leave()
-	p, err := c.usable("ibv_query_pkey", port)
+	p, err := c.port("ibv_query_pkey", port)
 	if err != nil {
 		return 0, err
 	}
@@ -115,10 +114,10 @@ func (c *context) AllocPD() (verbs.PD, error) {
 	return &domain{c: c}, nil
 }
 
-// tell puts an event where NextEvent takes it.
-func (c *context) tell(ev verbs.AsyncEvent) {
+// push queues an event for NextEvent.
+func (c *context) push(ev verbs.AsyncEvent) {
 	c.events = append(c.events, ev)
-	c.f.note(c.notify)
+	c.f.deferCall(c.notify)
 }
 
 func (c *context) NextEvent() (verbs.AsyncEvent, bool, error) {
@@ -127,20 +126,21 @@ func (c *context) NextEvent() (verbs.AsyncEvent, bool, error) {
 	if c.closed {
 		return verbs.AsyncEvent{}, false, goneError("ibv_get_async_event")
 	}
-	// A broken device still says that it is.
+	// A failed device still delivers DEVICE_FATAL.
 	if len(c.events) == 0 {
 		return verbs.AsyncEvent{}, false, nil
 	}
 	ev := c.events[0]
 	c.events = slices.Delete(c.events, 0, 1)
-	if n := pending(ev); n != nil {
+	if n := unacked(ev); n != nil {
 		*n++
 	}
 	return ev, true, nil
 }
 
-// pending counts the events of an event's object that were taken and not acknowledged; nil for those of ports and devices.
-func pending(ev verbs.AsyncEvent) *int {
+// unacked returns the counter of taken but unacknowledged events of the event's object, or nil for
+// events of ports and devices.
+func unacked(ev verbs.AsyncEvent) *int {
 	switch {
 	case ev.QP != nil:
 		return &ev.QP.(*queuePair).unacked
@@ -155,13 +155,13 @@ func pending(ev verbs.AsyncEvent) *int {
 func (c *context) AckEvent(ev verbs.AsyncEvent) {
 	c.f.enter()
 	defer c.f.leave()
-	if n := pending(ev); n != nil && *n > 0 {
+	if n := unacked(ev); n != nil && *n > 0 {
 		*n--
 	}
 }
 
-// forget takes the events back that are of an object that is destroyed and that nobody took.
-func (c *context) forget(of func(verbs.AsyncEvent) bool) {
+// dropEvents removes the queued events of a destroyed object.
+func (c *context) dropEvents(of func(verbs.AsyncEvent) bool) {
 	c.events = slices.DeleteFunc(c.events, of)
 }
 
@@ -170,7 +170,7 @@ func (c *context) Notify(fn func()) {
 	defer c.f.leave()
 	c.notify = fn
 	if len(c.events) > 0 {
-		c.f.note(fn)
+		c.f.deferCall(fn)
 	}
 }
 

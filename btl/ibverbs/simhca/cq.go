@@ -7,12 +7,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// cqe is an entry of a completion queue: the completion, and which place of which work queue becomes free when it is polled.
+// cqe is an entry of a completion queue: the completion and the work queue entry that polling it
+// frees.
 type cqe struct {
 	wc    verbs.WC
 	qp    *queuePair
-	srq   *sharedQueue // of a receive from one
-	index uint64       // of the request in its queue
+	srq   *sharedQueue // of a receive from a shared receive queue
+	index uint64       // index of the request in its work queue
 	send  bool
 }
 
@@ -31,16 +32,16 @@ type completionQueue struct {
 	head    uint64
 	tail    uint64
 	armed   arming
-	qps     []*queuePair // in the order in which they were made
+	qps     []*queuePair // in the order of creation
 	broken  bool
 	gone    bool
 
-	unacked      int // of the channel
-	unackedAsync int
+	unacked      int // events of the channel
+	unackedAsync int // asynchronous events
 }
 
-// atLeast rounds a size up as devices do: a power of two.
-func atLeast(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+// powerOfTwo rounds a size up to a power of two, as devices do.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, error) {
 	c.f.enter()
@@ -56,13 +57,13 @@ func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, er
 	if channel != nil {
 		var ok bool
 		if ch, ok = channel.(*compChannel); !ok || ch.c != c || ch.gone {
-			return nil, invalid(call, "completion channel of another device")
+			return nil, invalid(call, "the completion channel belongs to another device")
 		}
 	}
 	if c.hca.count.cq >= c.hca.cfg.MaxCQ {
 		return nil, noMemory(call, "too many completion queues")
 	}
-	q := &completionQueue{c: c, channel: ch, ring: make([]cqe, atLeast(entries))}
+	q := &completionQueue{c: c, channel: ch, ring: make([]cqe, powerOfTwo(entries))}
 	c.hca.count.cq++
 	c.cqs++
 	if ch != nil {
@@ -75,13 +76,13 @@ func (q *completionQueue) Entries() int { return len(q.ring) }
 
 func (q *completionQueue) at(i uint64) *cqe { return &q.ring[i&uint64(len(q.ring)-1)] }
 
-// place gives the next free entry to fill in, or nil if the queue overran or is broken.
-func (q *completionQueue) place() *cqe {
+// reserve returns the next free entry, or nil if the queue overruns or has failed.
+func (q *completionQueue) reserve() *cqe {
 	if q.broken {
 		return nil
 	}
 	if q.tail-q.head == uint64(len(q.ring)) {
-		q.breakDown()
+		q.fail()
 		return nil
 	}
 	e := q.at(q.tail)
@@ -89,28 +90,29 @@ func (q *completionQueue) place() *cqe {
 	return e
 }
 
-// announce tells the channel of a completion, if somebody asked to be told. One that failed counts as solicited.
-func (q *completionQueue) announce(solicited bool) {
+// notify raises an event on the channel if the queue is armed. A failed completion counts as
+// solicited.
+func (q *completionQueue) notify(solicited bool) {
 	if q.armed == disarmed || q.armed == armedSolicited && !solicited {
 		return
 	}
 	q.armed = disarmed
 	if ch := q.channel; ch != nil {
 		ch.events = append(ch.events, q)
-		q.c.f.note(ch.notify)
+		q.c.f.deferCall(ch.notify)
 	}
 }
 
-// breakDown is CQ_ERR: nothing gets into the queue or out of it any more, and each of its queue pairs breaks too (InfiniBand
-// error model, 3.1.2).
-func (q *completionQueue) breakDown() {
+// fail raises CQ_ERR. The queue accepts and returns no more completions, and its queue pairs fail,
+// too (InfiniBand error model, 3.1.2).
+func (q *completionQueue) fail() {
 	if q.broken {
 		return
 	}
 	q.broken = true
 	q.c.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: q})
 	for _, p := range q.qps {
-		p.breakDown()
+		p.fail()
 	}
 }
 
@@ -132,7 +134,8 @@ func (q *completionQueue) Poll(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// release frees the place in the work queue: of a send queue also those of the unsignaled requests before it.
+// release frees the entry of the work queue; in a send queue also the entries of the unsignaled
+// requests before it.
 func (e *cqe) release() {
 	switch {
 	case e.send:
@@ -145,7 +148,7 @@ func (e *cqe) release() {
 	*e = cqe{}
 }
 
-// purge takes a queue pair's completions out of the midst of the queue (queue pair states, 5.2).
+// purge removes the completions of queue pair p from the queue (Queue pair states, 5.2).
 func (q *completionQueue) purge(p *queuePair) {
 	to := q.head
 	for i := q.head; i < q.tail; i++ {
@@ -202,11 +205,11 @@ func (q *completionQueue) Destroy() error {
 		ch.cqs--
 		ch.events = slices.DeleteFunc(ch.events, func(o *completionQueue) bool { return o == q })
 	}
-	c.forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == verbs.CQ(q) })
+	c.dropEvents(func(ev verbs.AsyncEvent) bool { return ev.CQ == verbs.CQ(q) })
 	return nil
 }
 
-// compChannel carries the events of armed queues.
+// compChannel is a completion channel.
 type compChannel struct {
 	c      *context
 	events []*completionQueue
@@ -245,7 +248,7 @@ func (ch *compChannel) Notify(fn func()) {
 	defer ch.c.f.leave()
 	ch.notify = fn
 	if len(ch.events) > 0 {
-		ch.c.f.note(fn)
+		ch.c.f.deferCall(fn)
 	}
 }
 

@@ -1,24 +1,39 @@
-// Package simhca is InfiniBand hardware in this process: devices on a network, that fulfil [verbs.Device] with the semantics of
-// the verbs and fail on request.
+// Package simhca simulates InfiniBand hardware in this process: devices on a network that implement
+// [verbs.Device] and fail on request.
 //
-// A [Fabric] is a network, a [Node] a machine on it and the provider of its devices, an [HCA] the hardware of one, by which tests
-// make it fail. A message is packets, with packet sequence numbers, answers, timers and retries; what a queue pair does
-// follows the tables of package verbs.
+// A [Fabric] is a network. A [Node] is a machine on it and the provider of the machine's devices.
+// An [HCA] is the hardware of a device; tests inject faults through it.
+//
+// # What the devices do
+//
+//   - RC, UC and UD queue pairs; send, write, read and atomics; shared receive queues; completion
+//     channels; asynchronous events.
+//   - Messages travel as packets with packet sequence numbers, acknowledgments, timers and retries.
+//   - Queue pairs follow the tables of package verbs.
+//   - Failed completions contain random values in every member that the specification leaves
+//     undefined.
+//
+// # What the devices do not do
+//
+//   - Packets take no bandwidth; they only have a latency.
+//   - All queue pairs of a fabric share one lock.
+//   - Path migration is an event without an effect.
+//   - Multicast, memory windows and resizing of queues are not implemented.
+//   - A queue pair number is reused at once. Real devices reuse it later, so tests meet packets of
+//     the number's previous owner more often here.
 //
 // # Time
 //
-// In real time everything that is due is done inside the calls of whoever calls; a timer covers latency and retries when nobody does.
-// A virtual fabric's time moves only by [Fabric.Advance], and the same seed and calls give the same trace.
+// In real time, each call executes the events that are due; a timer executes them when no caller
+// does. The time of a virtual fabric moves only with [Fabric.Advance] and [Fabric.AdvanceTo], and
+// the same seed and calls give the same trace.
 //
 // # Memory
 //
-// A message's packets are stored in order. What comes last in a packet, its last aligned 8 bytes, or the 4 behind them, is stored
-// last and in one piece: a receiver that polls these with an atomic load, and finds them, finds the rest. Memory is reached only
-// through the registration that its key names; a number in a work request is never turned into a pointer, but for the bytes of inline
-// requests, which have no key.
+// The packets of a message are stored in order. The last aligned 8 bytes of a packet, or the 4
+// bytes after them, are stored last and atomically. A receiver that polls them with an atomic load
+// therefore finds the rest of the packet, too.
 //
-// # What is not as with devices
-//
-// All queue pairs of a network share a lock, and no packet takes bandwidth. Path migration is only told of, multicast, memory windows
-// and resizing are not there. A queue pair's number is given again at once, so that what belongs to its predecessor is met.
+// Every access to memory goes through the registration that the key names. The exception are inline
+// requests, which have no key: only their addresses are turned into pointers.
 package simhca

@@ -9,7 +9,7 @@ import (
 // domain is a protection domain.
 type domain struct {
 	c       *context
-	objects int // made in it
+	objects int // number of objects in the domain
 	gone    bool
 }
 
@@ -30,7 +30,7 @@ func (d *domain) Dealloc() error {
 	return nil
 }
 
-// address is a way to a port: an address handle.
+// address is an address handle.
 type address struct {
 	d      *domain
 	attr   verbs.AHAttr
@@ -38,18 +38,18 @@ type address struct {
 	gone   bool
 }
 
-// checkAH refuses what is no way from a port of the device.
+// checkAH checks an address vector against the device's ports.
 func (h *HCA) checkAH(call string, a *verbs.AHAttr) error {
 	p := h.port(a.Port)
 	switch {
 	case p == nil:
 		return invalid(call, "no such port")
 	case !a.IsGlobal && p.link() == verbs.LinkEthernet:
-		return invalid(call, "RoCE needs a global route")
+		return invalid(call, "RoCE requires a global route")
 	case !a.IsGlobal && h.cfg.GRHRequired:
 		return invalid(call, "the port requires a global route")
 	case a.IsGlobal && p.gid(a.SGIDIndex).IsZero():
-		return invalid(call, "no GID at that index")
+		return invalid(call, "the GID index is empty")
 	}
 	return nil
 }
@@ -85,30 +85,32 @@ func (a *address) Destroy() error {
 	return nil
 }
 
-// region is registered memory.
+// region is a registered memory region.
 type region struct {
 	d      *domain
 	mem    []byte
 	addr   uint64
 	access verbs.Access
 	slot   uint32
-	key    uint32 // the L_Key; the R_Key is the one after it
+	key    uint32 // the L_Key; the R_Key is key | remoteKey
 }
 
-// Keys name a slot of the device's table and the how-many-eth registration in it, so that a key is not taken any more once its
-// registration is over (InfiniBand error model, 5.1). The lowest bit tells L_Keys from R_Keys, for a program that confuses them.
+// A key consists of an index into the device's region table, a generation of that slot and a bit
+// that distinguishes R_Keys from L_Keys. The generation makes a key invalid after its region is
+// deregistered (InfiniBand error model, 5.1).
 const (
 	maxRegions = 1<<16 - 1
 	remoteKey  = 1
 	slotShift  = 16
 	genStep    = 2
-	// freshSlots are tried before one is used again, which keeps an old key refused for long.
+	// freshSlots is the number of free slots before a slot is reused. Reusing slots late keeps old
+	// keys invalid for long.
 	freshSlots = 64
 )
 
 type regionTable struct {
 	slots []slot
-	free  []uint32 // in the order in which they became so
+	free  []uint32 // in the order of deregistration
 	used  int
 }
 
@@ -138,8 +140,8 @@ func (t *regionTable) remove(r *region) {
 	t.used--
 }
 
-// find gives n bytes at an address if a region of that key, domain, extent and access covers them, else nil. Nothing that is no
-// region can be reached through it, whatever the numbers.
+// find returns the n bytes at addr if the key names a region of the domain that contains them and
+// has the access, otherwise nil. No arguments give access to memory outside a region.
 func (t *regionTable) find(d *domain, key, kind uint32, addr uint64, n uint32, access verbs.Access) []byte {
 	i := key>>slotShift - 1
 	if key&1 != kind || i >= uint32(len(t.slots)) {
@@ -166,7 +168,7 @@ func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	case d.dead():
 		return nil, goneError(call)
 	case len(mem) == 0:
-		return nil, invalid(call, "no memory given")
+		return nil, invalid(call, "no memory")
 	case access&^known != 0:
 		return nil, invalid(call, "unknown access")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
@@ -174,7 +176,7 @@ func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	case c.hca.regions.used >= c.hca.cfg.MaxMR:
 		return nil, noMemory(call, "too many memory regions")
 	case c.hca.cfg.MaxLocked > 0 && c.hca.locked+int64(len(mem)) > c.hca.cfg.MaxLocked:
-		return nil, verbs.Fail(call, syscall.ENOMEM, "")
+		return nil, verbs.NewCallError(call, syscall.ENOMEM, "")
 	}
 	r := &region{d: d, mem: mem, addr: addressOf(mem), access: access}
 	c.hca.regions.add(r)

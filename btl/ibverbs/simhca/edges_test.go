@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// Messages of many packets, which leave a few at a time.
-func TestLongMessages(t *testing.T) {
+// The packets of a long message are sent in bursts.
+func TestLongMessagesAreSentInBursts(t *testing.T) {
 	const n = 500_000
 	small := func(e *end) { e.mtu = verbs.MTU256 }
 	for _, real := range []bool{false, true} {
@@ -42,12 +42,13 @@ func TestLongMessages(t *testing.T) {
 		for p := a.f.pool; p != nil; p = p.next {
 			packets++
 		}
-		require.Less(t, packets, 1000, "not all at once")
+		require.Less(t, packets, 1000, "packets in memory")
 	}
 }
 
-// The memory goes away while a message is under way: at the sender, at the reader's peer, at the receiver.
-func TestMemoryGoesAwayInTheMidst(t *testing.T) {
+// Memory is deregistered during a message: at the sender, the receiver, the responder of a read,
+// the reader and the responder of a write.
+func TestDeregDuringMessageFailsIt(t *testing.T) {
 	const n = 200_000
 	start := func(op verbs.Opcode) (a, b *end) {
 		a, b = pair(t, setup{memory: n})
@@ -88,8 +89,8 @@ func TestMemoryGoesAwayInTheMidst(t *testing.T) {
 	require.Equal(t, []verbs.EventType{verbs.EventQPAccessErr}, b.events())
 }
 
-// A mistake behind a long read: the read's answer comes first, whole.
-func TestMistakeBehindARead(t *testing.T) {
+// The complete response to a long read comes before the NAK of a later request.
+func TestNAKComesAfterReadResponse(t *testing.T) {
 	const n = 300_000
 	a, b := pair(t, setup{memory: n})
 	want := b.fill(0, n, 1)
@@ -101,12 +102,12 @@ func TestMistakeBehindARead(t *testing.T) {
 	require.Equal(t, want, a.mem)
 }
 
-// A lost answer to a read is noticed by the answer behind it, not by the timer.
-func TestLostReadIsNoticed(t *testing.T) {
+// The next response, not the timeout, reveals a lost response to a read.
+func TestLostReadResponseIsRepairedBeforeTimeout(t *testing.T) {
 	a, b := pair(t, setup{})
 	want := b.fill(0, 8, 1)
 	a.post(a.wr(1, verbs.WRRDMARead, b, 0, 8))
-	a.f.Advance() // the request is there, and the answer on its way
+	a.f.Advance() // the request arrives and the response is on the network
 	a.f.Partition(b.gid, a.gid, false)
 	a.f.Advance()
 	a.f.Heal(b.gid, a.gid)
@@ -117,8 +118,8 @@ func TestLostReadIsNoticed(t *testing.T) {
 	require.Less(t, a.f.Now(), verbs.AckTimeout(8))
 }
 
-// A gap is told once, however many packets come behind it, and costs one try.
-func TestGapIsToldOnce(t *testing.T) {
+// A gap causes one NAK and one retry, no matter how many packets follow it.
+func TestGapCausesOneNAK(t *testing.T) {
 	var trace bytes.Buffer
 	a, b := pair(t, setup{cfg: Config{Trace: &trace}, change: func(e *end) { e.retries = 1 }})
 	a.hca.Inject(Fault{Kind: FaultPacketLost, QPN: a.qp.Num()})
@@ -128,12 +129,13 @@ func TestGapIsToldOnce(t *testing.T) {
 	a.run()
 	require.Len(t, a.results(), 20)
 	require.Equal(t, 1, strings.Count(trace.String(), "gets nak"))
-	require.Equal(t, 1, strings.Count(trace.String(), "tries again"))
+	require.Equal(t, 1, strings.Count(trace.String(), "retries from"))
 }
 
-// Answers leave in the order of the requests: nothing behind a long read makes the requester believe that the read's was lost. And
-// what is lost of it is asked for once, however much arrives behind the gap.
-func TestAnswersStayInOrder(t *testing.T) {
+// Responses leave in the order of the requests, so no later response makes the requester believe
+// that the response to a long read is lost. The requester requests lost data once, no matter how
+// much arrives after the gap.
+func TestResponsesStayInOrder(t *testing.T) {
 	const n = 300_000
 	for _, loss := range []bool{false, true} {
 		var trace bytes.Buffer
@@ -151,12 +153,12 @@ func TestAnswersStayInOrder(t *testing.T) {
 		a.run()
 		require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS", "3 SUCCESS"}, a.results())
 		require.Equal(t, want, a.mem)
-		require.Equal(t, map[bool]int{true: 1}[loss], strings.Count(trace.String(), "tries again"))
+		require.Equal(t, map[bool]int{true: 1}[loss], strings.Count(trace.String(), "retries from"))
 		require.Less(t, a.f.Now(), verbs.AckTimeout(8))
 	}
 }
 
-func TestTraceTellsWhatIsLost(t *testing.T) {
+func TestTraceShowsLostPackets(t *testing.T) {
 	var trace bytes.Buffer
 	a, b := pair(t, setup{cfg: Config{Trace: &trace}, change: func(e *end) { e.retries = 0 }})
 	b.hca.SetLink(1, false)
@@ -167,8 +169,8 @@ func TestTraceTellsWhatIsLost(t *testing.T) {
 	}
 }
 
-// Values that the device does not have are refused, and change nothing.
-func TestAttributesOutOfRange(t *testing.T) {
+// Modify refuses attributes beyond the device's limits and changes nothing.
+func TestModifyAttributesOutOfRangeFails(t *testing.T) {
 	a, b := bring(t, verbs.ServiceRC, verbs.StateInit)
 	row, _ := verbs.FindTransition(verbs.ServiceRC, verbs.StateInit, verbs.StateRTR)
 	for name, change := range map[string]func(x *verbs.QPAttr){
@@ -213,7 +215,7 @@ func TestAttributesOutOfRange(t *testing.T) {
 	}
 }
 
-func TestSizesOutOfRange(t *testing.T) {
+func TestCreateObjectsOutOfRangeFails(t *testing.T) {
 	a, b := pair(t, setup{device: DeviceConfig{MaxQP: 1, MaxCQ: 1, MaxPD: 1, MaxSRQ: 1, MaxQPWR: 100, MaxCQE: 10, MaxSRQWR: 10}, cqe: 10})
 	_, err := a.dev.AllocPD()
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
@@ -224,7 +226,7 @@ func TestSizesOutOfRange(t *testing.T) {
 		require.ErrorIs(t, err, verbs.ErrInvalid)
 	}
 	_, err = a.dev.CreateCQ(1, b.ch)
-	require.ErrorIs(t, err, verbs.ErrInvalid, "another device's channel")
+	require.ErrorIs(t, err, verbs.ErrInvalid, "the channel belongs to another device")
 	require.GreaterOrEqual(t, a.cq.Entries(), 10)
 	init := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: a.cq, RecvCQ: a.cq}
 	_, err = a.pd.CreateQP(init)
@@ -238,7 +240,7 @@ func TestSizesOutOfRange(t *testing.T) {
 	require.NoError(t, a.qp.Destroy())
 	a.qp, err = a.pd.CreateQP(init)
 	require.NoError(t, err)
-	require.Equal(t, 100, a.qp.Cap().MaxSendWR, "no more than the device has")
+	require.Equal(t, 100, a.qp.Cap().MaxSendWR, "rounded up, but not beyond the device's limit")
 	require.GreaterOrEqual(t, a.qp.Cap().MaxRecvWR, 65)
 	a.toInit()
 	n, err := a.qp.PostRecv(make([]verbs.RecvWR, 300))
@@ -264,7 +266,7 @@ func TestSizesOutOfRange(t *testing.T) {
 	require.ErrorIs(t, s.SetLimit(9), verbs.ErrInvalid)
 }
 
-func TestQueries(t *testing.T) {
+func TestQueryReturnsConfiguration(t *testing.T) {
 	a, b := pair(t, setup{device: DeviceConfig{Name: "card", Ports: 2}})
 	attr, err := a.dev.Query()
 	require.NoError(t, err)
@@ -297,16 +299,16 @@ func TestQueries(t *testing.T) {
 	require.Nil(t, a.hcaNode().HCA("none"))
 }
 
-// What happens to all of a kind; and Notify.
-func TestRaiseOfAKind(t *testing.T) {
+// Raise applies an event to all objects of its kind and calls the function given to Notify.
+func TestRaiseAffectsAllObjects(t *testing.T) {
 	a, _ := pair(t, setup{})
-	told := 0
-	a.dev.Notify(func() { told++ })
+	notified := 0
+	a.dev.Notify(func() { notified++ })
 	second, err := a.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: a.cq, RecvCQ: a.cq})
 	require.NoError(t, err)
 	a.hca.Raise(verbs.EventPathMig, 0)
 	require.Equal(t, []verbs.EventType{verbs.EventPathMig, verbs.EventPathMig}, a.events())
-	require.Equal(t, 2, told)
+	require.Equal(t, 2, notified)
 	require.True(t, a.hca.BreakRecvCQ(a.qp.Num()))
 	require.Equal(t, []verbs.EventType{verbs.EventCQErr, verbs.EventQPFatal, verbs.EventQPFatal}, a.events())
 	late, err := a.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: a.cq, RecvCQ: a.cq})
@@ -317,16 +319,16 @@ func TestRaiseOfAKind(t *testing.T) {
 	require.False(t, a.hca.BreakSRQ(a.qp.Num()))
 	require.False(t, a.hca.RaiseQP(12345, verbs.EventQPFatal))
 	a.hca.SetLink(1, false)
-	told = 0
+	notified = 0
 	a.dev.Notify(nil)
 	a.hca.SetLink(1, true)
-	require.Zero(t, told)
-	a.dev.Notify(func() { told++ })
-	require.Equal(t, 1, told, "there are some")
+	require.Zero(t, notified)
+	a.dev.Notify(func() { notified++ })
+	require.Equal(t, 1, notified, "events are queued")
 }
 
-// After the network was closed a call still ends, and nothing arrives.
-func TestClose(t *testing.T) {
+// Requests on a closed fabric complete with an error, and no packets arrive.
+func TestRequestsOnClosedFabricFail(t *testing.T) {
 	a, b := pair(t, setup{real: true, cfg: Config{Latency: time.Hour}, change: func(e *end) { e.timeout, e.retries = 1, 0 }})
 	b.recv(9, 0, 8)
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
@@ -337,23 +339,23 @@ func TestClose(t *testing.T) {
 	b.close()
 }
 
-// A port that requires a global route refuses another one, in address handles and in queue pairs.
-func TestGlobalRouteRequired(t *testing.T) {
+// A port that requires a global route refuses address handles without one.
+func TestLocalRouteOnGRHRequiredPortFails(t *testing.T) {
 	a, _ := pair(t, setup{device: DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: true}, idle: true})
 	port, err := a.dev.QueryPort(1)
 	require.NoError(t, err)
 	require.True(t, port.GRHRequired)
-	way := verbs.AHAttr{Port: 1, DLID: port.LID}
-	_, err = a.pd.CreateAH(way)
+	path := verbs.AHAttr{Port: 1, DLID: port.LID}
+	_, err = a.pd.CreateAH(path)
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	way.IsGlobal, way.DGID = true, a.gid
-	ah, err := a.pd.CreateAH(way)
+	path.IsGlobal, path.DGID = true, a.gid
+	ah, err := a.pd.CreateAH(path)
 	require.NoError(t, err)
 	require.NoError(t, ah.Destroy())
 }
 
-// A port's MTU gets smaller: packets that are longer get lost, whichever end of the path it is.
-func TestMTUOfThePath(t *testing.T) {
+// Packets that exceed the reduced MTU of a port at either end are lost.
+func TestPacketsAbovePortMTUAreLost(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		a, b := pair(t, setup{memory: 4000, change: func(e *end) { e.mtu = verbs.MTU4096 }})
 		short := b

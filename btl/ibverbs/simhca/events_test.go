@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// contextOf opens another context of an end's device.
+// open opens another context of the end's device.
 func (e *end) open() verbs.Device {
 	dev, err := e.hcaNode().Open(e.dev.Name())
 	require.NoError(e.t, err)
@@ -26,15 +26,16 @@ func (e *end) hcaNode() *Node {
 	return nil
 }
 
-// Each kind: who is told, of what object, and what becomes of the queue pair.
-func TestEvents(t *testing.T) {
+// TestEventsMatchTable checks for each event which contexts get it, with which object, and the
+// state of the queue pair after it.
+func TestEventsMatchTable(t *testing.T) {
 	for _, info := range verbs.EventTypes() {
 		t.Run(info.Type.String(), func(t *testing.T) {
 			a, b := pair(t, setup{srq: true})
 			other := a.open()
 			require.NoError(t, a.srq.SetLimit(1))
-			switch info.Of {
-			case verbs.OfPort, verbs.OfDevice:
+			switch info.Affiliation {
+			case verbs.AffiliationPort, verbs.AffiliationDevice:
 				if info.Type == verbs.EventPortActive {
 					a.hca.SetLink(1, false)
 					a.events()
@@ -43,9 +44,9 @@ func TestEvents(t *testing.T) {
 					require.True(t, ok)
 				}
 				a.hca.Raise(info.Type, 1)
-			case verbs.OfCQ:
+			case verbs.AffiliationCQ:
 				require.True(t, a.hca.BreakCQ(a.qp.Num()))
-			case verbs.OfSRQ:
+			case verbs.AffiliationSRQ:
 				if info.Type == verbs.EventSRQErr {
 					require.True(t, a.hca.BreakSRQ(a.qp.Num()))
 				} else {
@@ -59,21 +60,21 @@ func TestEvents(t *testing.T) {
 			require.True(t, ok)
 			a.dev.AckEvent(ev)
 			want := verbs.AsyncEvent{Type: info.Type}
-			switch info.Of {
-			case verbs.OfQP:
+			switch info.Affiliation {
+			case verbs.AffiliationQP:
 				want.QP = a.qp
-			case verbs.OfCQ:
+			case verbs.AffiliationCQ:
 				want.CQ = a.cq
-			case verbs.OfSRQ:
+			case verbs.AffiliationSRQ:
 				want.SRQ = a.srq
-			case verbs.OfPort:
+			case verbs.AffiliationPort:
 				want.Port = 1
 			}
 			require.Equal(t, want, ev)
 			ev, ok, err = other.NextEvent()
 			require.NoError(t, err)
-			unaffiliated := info.Of == verbs.OfPort || info.Of == verbs.OfDevice
-			require.Equal(t, unaffiliated, ok, "whether other contexts are told")
+			unaffiliated := info.Affiliation == verbs.AffiliationPort || info.Affiliation == verbs.AffiliationDevice
+			require.Equal(t, unaffiliated, ok, "whether other contexts get the event")
 			if ok {
 				require.Equal(t, info.Type, ev.Type)
 			}
@@ -97,7 +98,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestCQOverrun(t *testing.T) {
+func TestCQOverrunFailsQueuePairs(t *testing.T) {
 	a, b := pair(t, setup{cqe: 4, cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16}})
 	second, err := a.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: a.cq, RecvCQ: a.cq, Cap: a.qp.Cap()})
 	require.NoError(t, err)
@@ -124,7 +125,7 @@ func TestCQOverrun(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrGone)
 	require.ErrorIs(t, a.cq.ReqNotify(false), verbs.ErrGone)
 	require.ErrorIs(t, second.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState), verbs.ErrGone)
-	// Destroying has to wait for the acknowledgements, and then works.
+	// An object with unacknowledged events cannot be destroyed.
 	require.ErrorIs(t, a.qp.Destroy(), verbs.ErrBusy)
 	for _, ev := range got {
 		a.dev.AckEvent(ev)
@@ -133,13 +134,13 @@ func TestCQOverrun(t *testing.T) {
 	require.NoError(t, a.qp.Destroy())
 	require.NoError(t, second.Destroy())
 	require.NoError(t, a.cq.Destroy())
-	// The peer hears no answer.
+	// The peer gets no acknowledgment.
 	b.post(b.wr(1, verbs.WRRDMAWrite, a, 0, 8))
 	b.run()
 	require.Equal(t, []string{"1 RETRY_EXC_ERR"}, b.results())
 }
 
-func TestDeviceFatal(t *testing.T) {
+func TestCallsAfterDeviceFatalFail(t *testing.T) {
 	a, b := pair(t, setup{srq: true})
 	a.recv(1, 0, 8)
 	a.post(a.wr(2, verbs.WRRDMAWrite, b, 0, 8))
@@ -171,7 +172,7 @@ func TestDeviceFatal(t *testing.T) {
 	require.Equal(t, verbs.StateRTS, b.state())
 }
 
-// close gives everything back, in order.
+// close destroys all objects of the end.
 func (e *end) close() {
 	e.t.Helper()
 	if e.qp != nil {
@@ -190,20 +191,20 @@ func (e *end) close() {
 	require.NoError(e.t, e.dev.Close())
 }
 
-func TestBusy(t *testing.T) {
+func TestDestroyObjectInUseFails(t *testing.T) {
 	a, _ := pair(t, setup{srq: true})
 	for _, destroy := range []func() error{a.dev.Close, a.pd.Dealloc, a.cq.Destroy, a.srq.Destroy, a.ch.Destroy} {
 		require.ErrorIs(t, destroy(), verbs.ErrBusy)
 	}
 	require.NoError(t, a.cq.ReqNotify(false))
-	a.modify(verbs.StateErr) // LAST_WQE_REACHED, which nobody takes
+	a.modify(verbs.StateErr) // raises LAST_WQE_REACHED, which stays in the queue
 	a.close()
 	require.ErrorIs(t, a.qp.Destroy(), verbs.ErrGone)
 	require.ErrorIs(t, a.mr.Dereg(), verbs.ErrGone)
 	require.ErrorIs(t, a.dev.Close(), verbs.ErrGone)
 }
 
-func TestPortDown(t *testing.T) {
+func TestPortDownLosesPackets(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.SetLink(1, false)
 	p, err := a.dev.QueryPort(1)
@@ -214,11 +215,11 @@ func TestPortDown(t *testing.T) {
 	require.Empty(t, a.poll())
 	require.Equal(t, verbs.StateRTS, a.state())
 	a.hca.SetLink(1, true)
-	a.hca.SetLink(1, true) // no news
+	a.hca.SetLink(1, true) // no change, no event
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
 	require.Equal(t, []verbs.EventType{verbs.EventPortErr, verbs.EventPortActive}, a.events())
-	// The other end's port.
+	// The port of the peer.
 	b.hca.SetLink(1, false)
 	a.post(a.wr(2, verbs.WRRDMAWrite, b, 0, 8))
 	a.run()
@@ -226,8 +227,8 @@ func TestPortDown(t *testing.T) {
 	require.Empty(t, a.events())
 }
 
-// A GID that changes: the event, and then silence.
-func TestGIDChange(t *testing.T) {
+// A changed GID raises GID_CHANGE; packets in both directions are lost.
+func TestGIDChangeLosesPackets(t *testing.T) {
 	a, b := pair(t, setup{})
 	gid := a.gid
 	gid[15] = 99
@@ -244,7 +245,7 @@ func TestGIDChange(t *testing.T) {
 	require.Empty(t, a.poll())
 }
 
-func TestPartition(t *testing.T) {
+func TestPartitionLosesPackets(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		a, b := pair(t, setup{})
 		require.True(t, a.f.Partition(a.gid, b.gid, both))
@@ -263,17 +264,17 @@ func TestPartition(t *testing.T) {
 		if both {
 			require.Empty(t, b.results())
 		} else {
-			require.Equal(t, []string{"9 SUCCESS"}, b.results(), "one side sees the error, the other the message")
+			require.Equal(t, []string{"9 SUCCESS"}, b.results(), "the sender gets an error, the receiver gets the message")
 		}
 		require.Equal(t, verbs.StateRTS, b.state())
 		require.Empty(t, a.events())
 	}
 }
 
-func TestCompletionChannel(t *testing.T) {
+func TestReqNotifyRaisesOneEvent(t *testing.T) {
 	a, b := pair(t, setup{})
-	told := 0
-	b.ch.Notify(func() { told++ })
+	notified := 0
+	b.ch.Notify(func() { notified++ })
 	next := func() bool {
 		cq, ok, err := b.ch.NextEvent()
 		require.NoError(t, err)
@@ -293,7 +294,7 @@ func TestCompletionChannel(t *testing.T) {
 	send(0)
 	require.False(t, next(), "not armed")
 	require.NoError(t, b.cq.ReqNotify(false))
-	require.False(t, next(), "what is there does not count")
+	require.False(t, next(), "completions before arming raise no event")
 	send(0)
 	require.True(t, next())
 	send(0)
@@ -306,20 +307,20 @@ func TestCompletionChannel(t *testing.T) {
 	require.NoError(t, b.cq.ReqNotify(true))
 	b.recv(2, 0, 8)
 	b.modify(verbs.StateErr)
-	require.True(t, next(), "what failed counts as solicited")
-	require.Equal(t, 3, told)
+	require.True(t, next(), "failed completions count as solicited")
+	require.Equal(t, 3, notified)
 	require.NoError(t, b.cq.ReqNotify(false))
 	b.recv(3, 0, 8)
 	_, ok, err := b.ch.NextEvent()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.NoError(t, b.qp.Destroy())
-	require.ErrorIs(t, b.cq.Destroy(), verbs.ErrBusy, "not acknowledged")
+	require.ErrorIs(t, b.cq.Destroy(), verbs.ErrBusy, "an event is unacknowledged")
 	b.cq.AckEvents(1)
 	require.NoError(t, b.cq.Destroy())
 }
 
-func TestSRQ(t *testing.T) {
+func TestSRQLimitAndLastWQE(t *testing.T) {
 	a, b := pair(t, setup{srq: true})
 	require.NoError(t, b.srq.SetLimit(2))
 	for i := range 3 {
@@ -335,23 +336,23 @@ func TestSRQ(t *testing.T) {
 	b.recv(3, 0, 100)
 	send()
 	send()
-	require.Empty(t, b.events(), "told once")
+	require.Empty(t, b.events(), "the event is raised once")
 	require.Equal(t, []string{"0 SUCCESS", "1 SUCCESS", "2 SUCCESS", "3 SUCCESS"}, b.results())
 	b.recv(4, 0, 100)
 	b.modify(verbs.StateErr)
 	require.Equal(t, []verbs.EventType{verbs.EventQPLastWQEReached}, b.events())
-	require.Empty(t, b.results(), "what is in the shared queue stays there")
+	require.Empty(t, b.results(), "receives of the shared queue stay there")
 	b.modify(verbs.StateReset)
 	a.modify(verbs.StateReset)
 	connect(t, a, b)
 	send()
 	require.Equal(t, []string{"4 SUCCESS"}, b.results())
-	// A queue pair that breaks says nothing about last requests.
+	// QP_FATAL raises no LAST_WQE_REACHED.
 	b.hca.RaiseQP(b.qp.Num(), verbs.EventQPFatal)
 	require.Equal(t, []verbs.EventType{verbs.EventQPFatal}, b.events())
 }
 
-func TestSRQFull(t *testing.T) {
+func TestPostToFullSRQFails(t *testing.T) {
 	a, b := pair(t, setup{srq: true})
 	for i := range 64 {
 		b.recv(uint64(i), 0, 100)
@@ -362,7 +363,7 @@ func TestSRQFull(t *testing.T) {
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
 	_, err = b.srq.PostRecv([]verbs.RecvWR{{}})
-	require.ErrorIs(t, err, verbs.ErrQueueFull, "its completion was not polled")
+	require.ErrorIs(t, err, verbs.ErrQueueFull, "the completion was not polled")
 	b.poll()
 	_, err = b.srq.PostRecv([]verbs.RecvWR{{}})
 	require.NoError(t, err)

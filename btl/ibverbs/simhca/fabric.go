@@ -10,16 +10,17 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// Config is what a fabric is like.
+// Config configures a fabric.
 type Config struct {
 	Seed    uint64
-	Virtual bool          // time moves only by Advance; else it is the machine's
-	Latency time.Duration // of a packet, one way. Virtual: 0 stands for 1 µs; else 0 is at once
-	Jitter  time.Duration // up to so much more for each packet, seeded; those from one queue pair stay in order
-	Loss    float64       // the share of packets that get lost, seeded
-	// MaxMsgBytes is the longest message, where a device does not say otherwise; 0 stands for 1 GiB.
+	Virtual bool          // time moves only with Advance and AdvanceTo; otherwise it is real time
+	Latency time.Duration // of a packet, one way. 0: 1 µs in virtual time, none in real time
+	Jitter  time.Duration // largest random addition to Latency; the packets of a queue pair stay in order
+	Loss    float64       // share of packets that are lost at random
+	// MaxMsgBytes is the longest message of devices that set no limit themselves. 0: 1 GiB.
 	MaxMsgBytes uint32
-	// Trace gets a line for each thing that happens; with Virtual the same ones for the same seed and calls.
+	// Trace receives a line per event. In virtual time, the same seed and calls give the same
+	// lines.
 	Trace io.Writer
 }
 
@@ -28,36 +29,35 @@ type Fabric struct {
 	cfg   Config
 	start time.Time
 
-	// mu guards everything of the fabric, its nodes, devices and what was made from them.
-	mu     sync.Mutex
-	rng    *rand.Rand
-	clock  time.Duration
-	fresh  bool // real time: clock was read since mu was taken
-	agenda agenda
-	ready  []*packet // to be delivered at once, in order
-	head   int       // of ready
-	pool   *packet
-	closed bool
+	// mu guards the fabric, its nodes and devices, and all objects made from them.
+	mu        sync.Mutex
+	rng       *rand.Rand
+	clock     time.Duration
+	clockRead bool // real time: clock was read since mu was locked
+	events    eventQueue
+	ready     []*packet // packets to deliver without latency, in order
+	head      int       // index of the next packet in ready
+	pool      *packet
+	closed    bool
 
-	alarm   *time.Timer // real time: for when nobody calls
-	alarmAt time.Duration
+	timer   *time.Timer // real time: executes events when no caller does
+	timerAt time.Duration
 
-	notes      []func() // to be called once mu is free
-	spareNotes []func()
+	calls      []func() // called after mu is unlocked
+	spareCalls []func()
 
-	nodes   []*Node
-	ports   []*port
-	byGID   map[verbs.GID]*port
-	byLID   map[uint16]*port
-	cut     map[lane]struct{} // by Partition
-	stale   []*packet         // kept by FaultStale
-	lastLID uint16
+	nodes       []*Node
+	byGID       map[verbs.GID]*port
+	byLID       map[uint16]*port
+	partitioned map[portPair]struct{} // by Partition
+	stale       []*packet             // packets kept by FaultStale
+	lastLID     uint16
 }
 
-// lane is a pair of ports in one direction.
-type lane struct{ from, to *port }
+// portPair is one direction between two ports.
+type portPair struct{ from, to *port }
 
-// NewFabric makes an empty network.
+// NewFabric returns an empty network.
 func NewFabric(cfg Config) *Fabric {
 	if cfg.Virtual && cfg.Latency == 0 {
 		cfg.Latency = time.Microsecond
@@ -67,70 +67,70 @@ func NewFabric(cfg Config) *Fabric {
 	}
 	return &Fabric{
 		cfg: cfg, start: time.Now(), rng: rand.New(rand.NewPCG(cfg.Seed, 0x73696d686361)),
-		byGID: map[verbs.GID]*port{}, byLID: map[uint16]*port{}, cut: map[lane]struct{}{},
+		byGID: map[verbs.GID]*port{}, byLID: map[uint16]*port{}, partitioned: map[portPair]struct{}{},
 	}
 }
 
-// enter takes the lock, and in real time does what is due.
+// enter locks mu and, in real time, executes the events that are due.
 func (f *Fabric) enter() {
 	f.mu.Lock()
-	f.fresh = false
+	f.clockRead = false
 	if f.cfg.Virtual {
 		return
 	}
-	for e := f.agenda.first(); e != nil && e.at <= f.now(); e = f.agenda.first() {
-		f.happen(e)
+	for e := f.events.first(); e != nil && e.at <= f.now(); e = f.events.first() {
+		f.fire(e)
 	}
 }
 
-// leave delivers what is ready, gives the lock back and tells those who asked to be told.
+// leave delivers the ready packets, unlocks mu and makes the deferred calls.
 func (f *Fabric) leave() {
-	f.pump()
-	f.setAlarm()
-	if len(f.notes) == 0 {
+	f.deliverReady()
+	f.armTimer()
+	if len(f.calls) == 0 {
 		f.mu.Unlock()
 		return
 	}
-	notes := f.notes
-	f.notes, f.spareNotes = f.spareNotes, nil
+	calls := f.calls
+	f.calls, f.spareCalls = f.spareCalls, nil
 	f.mu.Unlock()
-	for i, fn := range notes {
+	for i, fn := range calls {
 		fn()
-		notes[i] = nil
+		calls[i] = nil
 	}
 	f.mu.Lock()
-	if f.spareNotes == nil {
-		f.spareNotes = notes[:0]
+	if f.spareCalls == nil {
+		f.spareCalls = calls[:0]
 	}
 	f.mu.Unlock()
 }
 
-// note has fn called once the lock is free.
-func (f *Fabric) note(fn func()) {
+// deferCall makes leave call fn after it unlocks mu. fn may be nil.
+func (f *Fabric) deferCall(fn func()) {
 	if fn != nil {
-		f.notes = append(f.notes, fn)
+		f.calls = append(f.calls, fn)
 	}
 }
 
-// now is the time; the lock is held.
+// now returns the time since the fabric was made. The caller holds mu.
 func (f *Fabric) now() time.Duration {
-	if !f.cfg.Virtual && !f.fresh {
-		f.clock, f.fresh = time.Since(f.start), true
+	if !f.cfg.Virtual && !f.clockRead {
+		f.clock, f.clockRead = time.Since(f.start), true
 	}
 	return f.clock
 }
 
-// Now is the time since the fabric was made.
+// Now returns the time since the fabric was made.
 func (f *Fabric) Now() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fresh = false
+	f.clockRead = false
 	return f.now()
 }
 
-// happen does the first thing on the agenda, and all that follows at once.
-func (f *Fabric) happen(e *event) {
-	f.agenda.cancel(e)
+// fire executes the first event and delivers the packets that follow without latency.
+func (f *Fabric) fire(e *event) {
+	f.events.cancel(e)
 	switch e.kind {
 	case evPacket:
 		f.arrive(e.pkt)
@@ -139,19 +139,19 @@ func (f *Fabric) happen(e *event) {
 	case evRNR:
 		e.qp.rnrOver()
 	case evLate:
-		e.qp.releaseHeld()
+		e.qp.deliverLate()
 	}
-	f.pump()
+	f.deliverReady()
 }
 
-// pump delivers what is ready until nothing more comes of it.
-func (f *Fabric) pump() {
+// deliverReady delivers the ready packets and those that their delivery makes ready.
+func (f *Fabric) deliverReady() {
 	for f.head < len(f.ready) {
 		p := f.ready[f.head]
 		f.ready[f.head] = nil
 		f.head++
 		f.arrive(p)
-		// Under a stream that never ends the slice would only grow.
+		// An endless stream of packets would otherwise grow the slice without limit.
 		if f.head >= 1024 && f.head*2 >= len(f.ready) {
 			n := copy(f.ready, f.ready[f.head:])
 			clear(f.ready[n:])
@@ -161,85 +161,89 @@ func (f *Fabric) pump() {
 	f.ready, f.head = f.ready[:0], 0
 }
 
-// Advance moves a virtual fabric's time to the next thing that is to happen, and does it. It reports whether there was one.
+// Advance moves the time of a virtual fabric to the next event and executes it. It reports whether
+// there was an event.
 func (f *Fabric) Advance() bool {
 	f.enter()
 	defer f.leave()
-	e := f.agenda.first()
+	e := f.events.first()
 	if !f.cfg.Virtual || e == nil {
 		return false
 	}
 	f.clock = max(f.clock, e.at)
-	f.happen(e)
+	f.fire(e)
 	return true
 }
 
-// AdvanceTo moves a virtual fabric's time to at, if that is in the future, and does all that is to happen until then.
+// AdvanceTo moves the time of a virtual fabric to at, unless that is in the past, and executes all
+// events until then.
 func (f *Fabric) AdvanceTo(at time.Duration) {
 	f.enter()
 	defer f.leave()
 	if !f.cfg.Virtual {
 		return
 	}
-	for e := f.agenda.first(); e != nil && e.at <= at; e = f.agenda.first() {
+	for e := f.events.first(); e != nil && e.at <= at; e = f.events.first() {
 		f.clock = max(f.clock, e.at)
-		f.happen(e)
+		f.fire(e)
 	}
 	f.clock = max(f.clock, at)
 }
 
-// SetLatency changes the latency of packets that are sent from now on. Those from one queue pair stay in order.
+// SetLatency changes the latency of packets that are sent from now on. The packets of a queue pair
+// stay in order.
 func (f *Fabric) SetLatency(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cfg.Latency = max(d, 1)
 }
 
-// Next is the time of the next thing that is to happen, if there is one.
+// Next returns the time of the next event. ok is false if there is none.
 func (f *Fabric) Next() (at time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e := f.agenda.first(); e != nil {
+	if e := f.events.first(); e != nil {
 		return e.at, true
 	}
 	return 0, false
 }
 
-// setAlarm sees to it that real time goes on when nobody calls.
-func (f *Fabric) setAlarm() {
-	e := f.agenda.first()
-	if f.cfg.Virtual || e == nil || f.closed || (f.alarmAt != 0 && f.alarmAt <= e.at) {
+// armTimer sets the timer to the next event in real time.
+func (f *Fabric) armTimer() {
+	e := f.events.first()
+	if f.cfg.Virtual || e == nil || f.closed || (f.timerAt != 0 && f.timerAt <= e.at) {
 		return
 	}
-	f.alarmAt = max(e.at, 1)
+	f.timerAt = max(e.at, 1)
 	wait := e.at - f.now()
-	if f.alarm == nil {
-		f.alarm = time.AfterFunc(wait, f.ring)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(wait, f.timerExpired)
 		return
 	}
-	f.alarm.Reset(wait)
+	f.timer.Reset(wait)
 }
 
-func (f *Fabric) ring() {
+func (f *Fabric) timerExpired() {
 	f.enter()
-	f.alarmAt = 0
+	f.timerAt = 0
 	f.leave()
 }
 
-// Close ends the network: nothing is delivered any more, and nothing happens by itself.
+// Close stops the network: it delivers no more packets and executes no more events.
 func (f *Fabric) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	if f.alarm != nil {
-		f.alarm.Stop()
+	if f.timer != nil {
+		f.timer.Stop()
 	}
-	f.agenda.clear()
+	f.events.clear()
 	f.stale = nil
 }
 
-// Partition loses what goes from the port of one GID to that of another, or also what comes back, until Heal. The ports
-// notice nothing: this is how a connection comes to be half open. It reports whether both ports are there.
+// Partition drops all packets from the port of GID a to the port of GID b until Heal; with
+// bothWays, also those from b to a. The ports do not notice, so a connection can become half open.
+// Partition reports whether both ports exist.
 func (f *Fabric) Partition(a, b verbs.GID, bothWays bool) bool {
 	f.enter()
 	defer f.leave()
@@ -247,23 +251,23 @@ func (f *Fabric) Partition(a, b verbs.GID, bothWays bool) bool {
 	if from == nil || to == nil {
 		return false
 	}
-	f.cut[lane{from, to}] = struct{}{}
+	f.partitioned[portPair{from, to}] = struct{}{}
 	if bothWays {
-		f.cut[lane{to, from}] = struct{}{}
+		f.partitioned[portPair{to, from}] = struct{}{}
 	}
 	return true
 }
 
-// Heal ends Partition, both ways.
+// Heal ends a partition in both directions.
 func (f *Fabric) Heal(a, b verbs.GID) {
 	f.enter()
 	defer f.leave()
 	from, to := f.byGID[a], f.byGID[b]
-	delete(f.cut, lane{from, to})
-	delete(f.cut, lane{to, from})
+	delete(f.partitioned, portPair{from, to})
+	delete(f.partitioned, portPair{to, from})
 }
 
-// tracef writes a line. Callers look at f.cfg.Trace first: the arguments would allocate.
+// tracef writes a line to Trace. Callers check f.cfg.Trace first because the arguments allocate.
 func (f *Fabric) tracef(format string, args ...any) {
 	fmt.Fprintf(f.cfg.Trace, "%d ", f.now().Nanoseconds())
 	fmt.Fprintf(f.cfg.Trace, format+"\n", args...)

@@ -9,9 +9,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func TestLate(t *testing.T) {
+func TestLateCompletionDelaysLaterOnes(t *testing.T) {
 	a, b := pair(t, setup{})
-	a.hca.Inject(Fault{Kind: FaultLate, After: 1, Delay: time.Millisecond})
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, After: 1, Delay: time.Millisecond})
 	for i := range 3 {
 		a.post(a.wr(uint64(i), verbs.WRRDMAWrite, b, 0, 8))
 	}
@@ -19,8 +19,8 @@ func TestLate(t *testing.T) {
 	require.Equal(t, []string{"0 SUCCESS"}, a.results())
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS", "2 SUCCESS"}, a.results(), "in order")
-	// A flush waits behind it too; a reset takes it along.
-	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	// Flushed completions wait behind a late one. RESET drops a late completion.
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, Delay: time.Millisecond})
 	a.post(a.wr(4, verbs.WRRDMAWrite, b, 0, 8))
 	a.runFor(time.Microsecond * 100)
 	a.post(a.wr(5, verbs.WRRDMAWrite, b, 0, 8))
@@ -31,7 +31,7 @@ func TestLate(t *testing.T) {
 	a.modify(verbs.StateReset)
 	b.modify(verbs.StateReset)
 	connect(t, a, b)
-	a.hca.Inject(Fault{Kind: FaultLate, Delay: time.Millisecond})
+	a.hca.Inject(Fault{Kind: FaultLateCompletion, Delay: time.Millisecond})
 	a.post(a.wr(6, verbs.WRRDMAWrite, b, 0, 8))
 	a.runFor(time.Microsecond * 100)
 	a.modify(verbs.StateReset)
@@ -39,7 +39,7 @@ func TestLate(t *testing.T) {
 	require.Empty(t, a.poll())
 }
 
-func TestSilence(t *testing.T) {
+func TestSilentQueuePairCompletesOnlyInError(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.Inject(Fault{Kind: FaultSilence, After: 1})
 	for i := range 3 {
@@ -58,20 +58,20 @@ func TestSilence(t *testing.T) {
 	require.Equal(t, 1, a.hca.Fired())
 }
 
-// A fault with no number is for RC queue pairs only.
-func TestFaultsOfAnyQueuePair(t *testing.T) {
+// A fault without a queue pair number strikes RC queue pairs only.
+func TestFaultWithoutNumberSparesUD(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUD})
 	a.hca.Inject(Fault{Kind: FaultSendStatus, Status: verbs.StatusGeneralErr})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
 	require.Zero(t, a.hca.Fired())
-	a.hca.ClearFaults()
 }
 
-// A packet from before meets a queue pair that got the number: with another sequence number it is dropped, with the same one it is
-// taken, for nothing in it says to which of the two it belongs.
-func TestStale(t *testing.T) {
+// A stale packet reaches a queue pair that reuses the number of its destination. The queue pair
+// drops it if its sequence number differs. Otherwise the queue pair accepts it: nothing in the
+// packet distinguishes the two queue pairs.
+func TestStalePacketReachesReusedNumber(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		psn  uint32
@@ -111,7 +111,7 @@ func TestStale(t *testing.T) {
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Equal(t, []string{"2 SUCCESS"}, b.results())
 			} else {
-				// The true first message is taken for one that came again: it is answered, and lost.
+				// The real first message looks like a repeated one: it is acknowledged and lost.
 				require.Equal(t, []string{"9 SUCCESS"}, a.results())
 				require.Empty(t, b.results())
 			}
@@ -119,8 +119,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// A stale write must not reach memory by a key that is not there any more.
-func TestStaleWrite(t *testing.T) {
+// A stale write does not reach memory by the key of a deregistered region.
+func TestStaleWriteWithOldKeyIsRefused(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.hca.Inject(Fault{Kind: FaultStale})
 	a.fill(0, 3000, 5)

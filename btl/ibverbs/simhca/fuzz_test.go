@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// Whatever the numbers in work requests are, they end, and nothing outside of what was registered for it changes. (Not inline requests:
-// theirs are addresses that the caller vouches for.)
+// FuzzWorkRequests checks that work requests with any numbers complete and change no memory outside
+// the regions. Inline requests are left out: the caller guarantees their addresses.
 func FuzzWorkRequests(f *testing.F) {
 	f.Add([]byte{}, uint32(0), uint64(0), uint32(0), uint8(0))
 	f.Add(bytes.Repeat([]byte{0xff}, 64), uint32(2), ^uint64(0), ^uint32(0), uint8(2))

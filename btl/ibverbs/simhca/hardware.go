@@ -2,20 +2,21 @@ package simhca
 
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// Raise has an event happen, with what it does: the link goes down or up, the LID or the subnet manager becomes another, the device
-// breaks. Of a kind that is a queue pair's, a completion queue's or a shared receive queue's it happens to every one there is.
+// Raise raises an event with its effect: the link goes down or up, the LID or the subnet manager
+// changes, or the device fails. An event of queue pairs, completion queues or shared receive queues
+// is raised for all of them, with the effects of RaiseQP.
 func (h *HCA) Raise(t verbs.EventType, port int) {
 	h.f.enter()
 	defer h.f.leave()
-	switch t.Info().Of {
-	case verbs.OfPort:
+	switch t.Info().Affiliation {
+	case verbs.AffiliationPort:
 		h.raisePort(t, port)
-	case verbs.OfDevice:
-		h.breakDown()
+	case verbs.AffiliationDevice:
+		h.fail()
 	default:
 		for _, q := range h.qps {
 			if q != nil {
-				q.suffer(t)
+				q.apply(t)
 			}
 		}
 	}
@@ -30,7 +31,7 @@ func (h *HCA) raisePort(t verbs.EventType, num int) {
 	case verbs.EventPortActive, verbs.EventPortErr:
 		if up := t == verbs.EventPortActive; p.up != up {
 			h.setLink(num, up)
-			return // with the event
+			return // setLink raises the event
 		}
 	case verbs.EventLIDChange:
 		if p.link() == verbs.LinkInfiniBand {
@@ -40,35 +41,30 @@ func (h *HCA) raisePort(t verbs.EventType, num int) {
 	case verbs.EventSMChange:
 		p.smlid++
 	}
-	h.tellAll(t, num)
+	h.raiseUnaffiliated(t, num)
 }
 
-// RaiseQP has an event happen to a queue pair, with what it does: QP_FATAL breaks it, QP_REQ_ERR and QP_ACCESS_ERR bring it to
-// Error, CQ_ERR and SRQ_ERR break its queues; the others are told and change nothing. It reports whether there is one of that number.
+// RaiseQP raises an event of a queue pair with its effect: QP_FATAL fails the queue pair,
+// QP_REQ_ERR and QP_ACCESS_ERR move it to ERR, CQ_ERR and SRQ_ERR fail its queues. Other events
+// have no effect. RaiseQP reports whether the queue pair exists.
 func (h *HCA) RaiseQP(qpn uint32, t verbs.EventType) bool {
-	h.f.enter()
-	defer h.f.leave()
-	q := h.lookupQP(qpn)
-	if q == nil {
-		return false
-	}
-	q.suffer(t)
-	return true
+	return h.withQP(qpn, func(q *queuePair) bool { q.apply(t); return true })
 }
 
-func (q *queuePair) suffer(t verbs.EventType) {
+// apply raises an event of the queue pair or its queues, with its effect.
+func (q *queuePair) apply(t verbs.EventType) {
 	switch t {
 	case verbs.EventQPFatal:
-		q.breakDown()
+		q.fail()
 	case verbs.EventQPReqErr, verbs.EventQPAccessErr:
 		q.raise(t)
 		q.enterError()
 	case verbs.EventCQErr:
-		q.sendCQ.breakDown()
-		q.recvCQ.breakDown()
+		q.sendCQ.fail()
+		q.recvCQ.fail()
 	case verbs.EventSRQErr:
 		if q.srq != nil {
-			q.srq.breakDown()
+			q.srq.fail()
 		}
 	case verbs.EventSRQLimitReached:
 		if q.srq != nil {
@@ -76,63 +72,64 @@ func (q *queuePair) suffer(t verbs.EventType) {
 			q.dev.raise(verbs.AsyncEvent{Type: t, SRQ: q.srq})
 		}
 	default:
-		if t.Info().Of == verbs.OfQP {
+		if t.Info().Affiliation == verbs.AffiliationQP {
 			q.raise(t)
 		}
 	}
 }
 
-// BreakCQ breaks the completion queue of a queue pair's send requests: CQ_ERR, and QP_FATAL of each queue pair on it. It reports
-// whether there is a queue pair of that number.
+// BreakCQ fails the completion queue of a queue pair's send requests: it raises CQ_ERR, and
+// QP_FATAL for each queue pair on the queue. BreakCQ reports whether the queue pair exists.
 func (h *HCA) BreakCQ(qpn uint32) bool {
-	return h.to(qpn, func(q *queuePair) bool { q.sendCQ.breakDown(); return true })
+	return h.withQP(qpn, func(q *queuePair) bool { q.sendCQ.fail(); return true })
 }
 
-// BreakRecvCQ is BreakCQ for the receives.
+// BreakRecvCQ works like BreakCQ, for the completion queue of the receives.
 func (h *HCA) BreakRecvCQ(qpn uint32) bool {
-	return h.to(qpn, func(q *queuePair) bool { q.recvCQ.breakDown(); return true })
+	return h.withQP(qpn, func(q *queuePair) bool { q.recvCQ.fail(); return true })
 }
 
-// BreakSRQ breaks the shared receive queue of a queue pair: SRQ_ERR, and QP_FATAL of each queue pair on it. It reports whether there is a
-// queue pair of that number with one.
+// BreakSRQ fails the shared receive queue of a queue pair: it raises SRQ_ERR, and QP_FATAL for each
+// queue pair on the queue. BreakSRQ reports whether the queue pair exists and has such a queue.
 func (h *HCA) BreakSRQ(qpn uint32) bool {
-	return h.to(qpn, func(q *queuePair) bool {
+	return h.withQP(qpn, func(q *queuePair) bool {
 		if q.srq == nil {
 			return false
 		}
-		q.srq.breakDown()
+		q.srq.fail()
 		return true
 	})
 }
 
-func (h *HCA) to(qpn uint32, do func(q *queuePair) bool) bool {
+// withQP calls do with a queue pair, and reports false if the number is free.
+func (h *HCA) withQP(qpn uint32, do func(q *queuePair) bool) bool {
 	h.f.enter()
 	defer h.f.leave()
 	q := h.lookupQP(qpn)
 	return q != nil && do(q)
 }
 
-// breakDown is DEVICE_FATAL: nothing comes of the device any more, and nothing but giving things back works (InfiniBand error
-// model, 3.1.4).
-func (h *HCA) breakDown() {
+// fail raises DEVICE_FATAL. The device then does nothing, and only destroying its objects succeeds
+// (InfiniBand error model, 3.1.4).
+func (h *HCA) fail() {
 	if h.dead {
 		return
 	}
 	h.dead = true
-	h.tellAll(verbs.EventDeviceFatal, 0)
+	h.raiseUnaffiliated(verbs.EventDeviceFatal, 0)
 	for _, c := range h.contexts {
 		c.gone = true
 	}
 	for _, q := range h.qps {
 		if q != nil {
 			q.stopTimers()
-			h.f.agenda.cancel(&q.lateTimer)
-			q.resp.stopAnswering()
+			h.f.events.cancel(&q.lateTimer)
+			q.resp.dropResponses()
 		}
 	}
 }
 
-// Revive is the device after it was reset: it can be opened anew. Contexts from before stay broken.
+// Revive resets a failed device, which can then be opened again. Its old contexts stay dead.
 func (h *HCA) Revive() {
 	h.f.enter()
 	defer h.f.leave()

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// end is a device with what is needed to use a queue pair.
+// end is a device with a queue pair and the objects that it needs.
 type end struct {
 	t   testing.TB
 	f   *Fabric
@@ -33,7 +33,7 @@ type end struct {
 	access                     verbs.Access
 }
 
-// setup is what a pair is like; the zero one is small and sound.
+// setup configures a pair; the zero setup is small and without faults.
 type setup struct {
 	service verbs.Services
 	cfg     Config
@@ -49,7 +49,7 @@ type setup struct {
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// pair makes two machines with a queue pair each, connected.
+// pair returns two machines with one connected queue pair each.
 func pair(t testing.TB, s setup) (a, b *end) {
 	t.Helper()
 	if s.service == 0 {
@@ -124,14 +124,15 @@ func connect(t testing.TB, a, b *end) {
 	b.toRTS()
 	for _, p := range [][2]*end{{a, b}, {b, a}} {
 		if p[0].qp.Service() == verbs.ServiceUD && p[0].ah == nil {
-			ah, err := p[0].pd.CreateAH(p[0].way(p[1]))
+			ah, err := p[0].pd.CreateAH(p[0].pathTo(p[1]))
 			require.NoError(t, err)
 			p[0].ah = ah
 		}
 	}
 }
 
-func (e *end) way(to *end) verbs.AHAttr {
+// pathTo returns the address vector of the peer.
+func (e *end) pathTo(to *end) verbs.AHAttr {
 	return verbs.AHAttr{Port: 1, IsGlobal: true, DGID: to.gid, SGIDIndex: 1, HopLimit: 3}
 }
 
@@ -152,7 +153,7 @@ func (e *end) toRTR(peer *end) {
 	attr := verbs.QPAttr{State: verbs.StateRTR}
 	mask := verbs.AttrState
 	if e.qp.Service() != verbs.ServiceUD {
-		attr.AH, attr.PathMTU, attr.DestQPN, attr.RQPSN = e.way(peer), e.mtu, peer.qp.Num(), peer.psn
+		attr.AH, attr.PathMTU, attr.DestQPN, attr.RQPSN = e.pathTo(peer), e.mtu, peer.qp.Num(), peer.psn
 		mask |= verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN
 	}
 	if e.qp.Service() == verbs.ServiceRC {
@@ -185,12 +186,12 @@ func (e *end) state() verbs.QPState {
 	return a.State
 }
 
-// sge is a piece of the end's memory.
+// sge returns an element for a piece of the end's memory.
 func (e *end) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
-// wr is a signaled request with a piece of memory, to the peer's memory at the same place.
+// wr returns a signaled request from a piece of the end's memory to the same offset of the peer's.
 func (e *end) wr(id uint64, op verbs.Opcode, peer *end, off, n int) verbs.SendWR {
 	wr := verbs.SendWR{
 		ID: id, Opcode: op, Flags: verbs.SendSignaled, NumSGE: 1, SGE: [verbs.MaxSGE]verbs.SGE{e.sge(off, n)},
@@ -221,14 +222,15 @@ func (e *end) recv(id uint64, off, n int) {
 	require.NoError(e.t, err)
 }
 
-// run lets everything happen that is to happen within d.
+// run executes all events.
 func (e *end) run() {
 	e.t.Helper()
 	for i := 0; e.f.Advance(); i++ {
-		require.Less(e.t, i, 2_000_000, "virtual time never ends")
+		require.Less(e.t, i, 2_000_000, "too many events")
 	}
 }
 
+// runFor executes the events of the next d.
 func (e *end) runFor(d time.Duration) {
 	end := e.f.Now() + d
 	for {
@@ -255,7 +257,7 @@ func (e *end) poll() []verbs.WC {
 	}
 }
 
-// results are the completions' ids and statuses.
+// results polls all completions and returns their IDs and statuses.
 func (e *end) results() []string {
 	e.t.Helper()
 	var all []string
@@ -280,6 +282,7 @@ func (e *end) events() []verbs.EventType {
 	}
 }
 
+// fill writes a pattern to the end's memory and returns a copy of it.
 func (e *end) fill(off, n int, seed byte) []byte {
 	for i := range n {
 		e.mem[off+i] = seed + byte(i*7) + byte(i>>8)

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func TestRetries(t *testing.T) {
+func TestLostPacketsAreRetried(t *testing.T) {
 	for lost := 1; lost <= 5; lost++ {
 		a, b := pair(t, setup{})
 		a.hca.Inject(Fault{Kind: FaultPacketLost, QPN: a.qp.Num(), Count: lost})
@@ -24,12 +24,12 @@ func TestRetries(t *testing.T) {
 		}
 		require.Equal(t, []string{"1 RETRY_EXC_ERR"}, a.results())
 		require.Empty(t, b.results())
-		require.Equal(t, 4*verbs.AckTimeout(8), a.f.Now(), "once and three times more")
+		require.Equal(t, 4*verbs.AckTimeout(8), a.f.Now(), "the first try and three retries")
 	}
 }
 
-// Progress gives the retries back.
-func TestRetriesCountAnewAfterProgress(t *testing.T) {
+// Progress restores the retry count.
+func TestProgressRestoresRetries(t *testing.T) {
 	a, b := pair(t, setup{})
 	for i := range 5 {
 		b.recv(uint64(i), 0, 100)
@@ -46,8 +46,8 @@ func TestRetriesCountAnewAfterProgress(t *testing.T) {
 	require.Equal(t, 3, a.hca.Fired())
 }
 
-// A gap is told by the responder at once: the next packet does not wait for the timer.
-func TestGapIsTold(t *testing.T) {
+// The responder reports a gap at once, so the requester retries before its timeout.
+func TestGapIsRepairedBeforeTimeout(t *testing.T) {
 	a, b := pair(t, setup{})
 	b.recv(8, 0, 9000)
 	b.recv(9, 0, 9000)
@@ -61,8 +61,8 @@ func TestGapIsTold(t *testing.T) {
 	require.Less(t, a.f.Now(), verbs.AckTimeout(8))
 }
 
-// The answer is lost: the request is executed once.
-func TestAckLost(t *testing.T) {
+// If all responses are lost, the request fails but is executed once.
+func TestLostAcksFailExecutedRequest(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd} {
 		a, b := pair(t, setup{})
 		b.recv(9, 1000, 100)
@@ -81,12 +81,12 @@ func TestAckLost(t *testing.T) {
 	}
 }
 
-// Some answers are lost: the request is sent again, and executed once.
-func TestAnswerLost(t *testing.T) {
+// If some responses are lost, the request is repeated but executed once.
+func TestLostResponseExecutesRequestOnce(t *testing.T) {
 	a, b := pair(t, setup{})
 	b.recv(9, 1000, 100)
 	b.recv(10, 1000, 100)
-	a.hca.Inject(Fault{Kind: FaultAnswerLost, Count: 3})
+	a.hca.Inject(Fault{Kind: FaultResponseLost, Count: 3})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
@@ -95,8 +95,8 @@ func TestAnswerLost(t *testing.T) {
 	require.Equal(t, 3*verbs.AckTimeout(8)+2*time.Microsecond, a.f.Now())
 }
 
-// An atomic asked for again is answered with what it found, not done again.
-func TestAtomicIsDoneOnce(t *testing.T) {
+// A repeated atomic request gets the saved result; the atomic is not executed again.
+func TestRepeatedAtomicIsExecutedOnce(t *testing.T) {
 	a, b := pair(t, setup{})
 	a.f.Partition(b.gid, a.gid, false)
 	wr := a.wr(1, verbs.WRAtomicFetchAndAdd, b, 0, 8)
@@ -112,8 +112,8 @@ func TestAtomicIsDoneOnce(t *testing.T) {
 	require.Zero(t, a.mem[0])
 }
 
-// A read whose answer breaks off goes on where it was.
-func TestReadGoesOn(t *testing.T) {
+// A read whose response is interrupted resumes with the missing data.
+func TestInterruptedReadResumes(t *testing.T) {
 	a, b := pair(t, setup{})
 	want := b.fill(0, 60_000, 8)
 	a.post(a.wr(1, verbs.WRRDMARead, b, 0, 60_000), a.wr(2, verbs.WRRDMARead, b, 0, 10))
@@ -128,8 +128,8 @@ func TestReadGoesOn(t *testing.T) {
 	require.Equal(t, want, a.mem[:60_000])
 }
 
-func TestRNR(t *testing.T) {
-	// rnr_retry tries, each after the time that the receiver asks for (code 1: 10 µs).
+func TestRNRRetries(t *testing.T) {
+	// rnr_retry retries, each after the delay that the receiver requests (code 1: 10 µs).
 	a, b := pair(t, setup{})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
@@ -138,7 +138,7 @@ func TestRNR(t *testing.T) {
 	require.Equal(t, verbs.StateRTS, b.state())
 	require.Equal(t, 3*10*time.Microsecond+4*2*time.Microsecond, a.f.Now())
 
-	// Seven is for ever.
+	// 7 means no limit.
 	a, b = pair(t, setup{change: func(e *end) { e.rnr = 7 }})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 5000), a.wr(2, verbs.WRRDMAWriteWithImm, b, 8, 5000))
 	a.runFor(20 * time.Millisecond)
@@ -151,7 +151,7 @@ func TestRNR(t *testing.T) {
 	require.Equal(t, []string{"2 SUCCESS"}, a.results())
 	require.Equal(t, []string{"8 SUCCESS", "9 SUCCESS"}, b.results())
 
-	// None.
+	// 0 means no retry.
 	a, b = pair(t, setup{change: func(e *end) { e.rnr = 0 }})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
 	a.run()
@@ -159,11 +159,12 @@ func TestRNR(t *testing.T) {
 	require.Equal(t, 2*time.Microsecond, a.f.Now())
 }
 
-// A request that was sent again in the meantime is done while the requester still waits as it was asked to: nothing is left to send then.
-func TestRNRWaitThatIsOutOfDate(t *testing.T) {
+// A repeated request completes while the requester still waits because of an earlier RNR NAK. When
+// the delay is over, nothing is left to send.
+func TestRNRDelayEndsAfterRequestCompleted(t *testing.T) {
 	a, b := pair(t, setup{cfg: Config{Latency: 5 * time.Microsecond}, change: func(e *end) { e.timeout, e.retries = 1, 7 }})
 	a.post(a.wr(1, verbs.WRSend, b, 0, 8))
-	a.runFor(7 * time.Microsecond) // the NAK is on its way
+	a.runFor(7 * time.Microsecond) // the NAK is on the network
 	b.recv(9, 0, 100)
 	b.recv(10, 0, 100)
 	a.runFor(14 * time.Microsecond)
@@ -175,8 +176,8 @@ func TestRNRWaitThatIsOutOfDate(t *testing.T) {
 	require.Equal(t, []string{"9 SUCCESS", "10 SUCCESS"}, b.results())
 }
 
-// A timeout of 0 waits for ever.
-func TestNoTimeout(t *testing.T) {
+// A timeout of 0 waits forever.
+func TestTimeoutZeroNeverRetries(t *testing.T) {
 	a, b := pair(t, setup{change: func(e *end) { e.timeout = 0 }})
 	a.hca.Inject(Fault{Kind: FaultPacketLost})
 	a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 8))
@@ -185,8 +186,8 @@ func TestNoTimeout(t *testing.T) {
 	require.Equal(t, verbs.StateRTS, a.state())
 }
 
-// UC loses a message with one packet; its receive is for the next.
-func TestUCLoss(t *testing.T) {
+// A lost packet of UC loses its message; the next message uses the receive.
+func TestUCLostPacketDropsMessage(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		srq    bool
@@ -220,8 +221,8 @@ func TestUCLoss(t *testing.T) {
 	}
 }
 
-// Packets that are not for the queue pair are dropped, and nobody hears of it (InfiniBand error model, 4.3).
-func TestDroppedInSilence(t *testing.T) {
+// Packets that do not belong to the queue pair are dropped silently (InfiniBand error model, 4.3).
+func TestForeignPacketsAreDroppedSilently(t *testing.T) {
 	for name, change := range map[string]func(a, b *end, wr *verbs.SendWR){
 		"queue pair":    func(_, _ *end, wr *verbs.SendWR) { wr.RemoteQPN++ },
 		"other service": func(_, b *end, wr *verbs.SendWR) { b.newQP(verbs.ServiceRC, b.qp.Cap()); wr.RemoteQPN = b.qp.Num() },
@@ -247,8 +248,8 @@ func TestDroppedInSilence(t *testing.T) {
 	}
 }
 
-// A Q_Key with the high bit stands for the queue pair's own.
-func TestControlledQKey(t *testing.T) {
+// A Q_Key with the high bit stands for the Q_Key of the sending queue pair.
+func TestControlledQKeyUsesOwnQKey(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUD})
 	b.recv(9, 0, 100)
 	wr := a.wr(1, verbs.WRSend, b, 0, 8)
@@ -258,22 +259,22 @@ func TestControlledQKey(t *testing.T) {
 	require.Equal(t, []string{"9 SUCCESS"}, b.results())
 }
 
-// RC with another partition key: as if nobody were there.
-func TestOtherPartition(t *testing.T) {
+// RC packets with another partition key are never acknowledged.
+func TestRCInOtherPartitionTimesOut(t *testing.T) {
 	a, b := pair(t, setup{})
-	a.hca.ChangePKey(1, 0, 0x7fff) // a limited member, with the full one there
+	a.hca.ChangePKey(1, 0, 0x7fff) // a limited member and a full member communicate
 	a.post(a.wr(1, verbs.WRRDMAWrite, b, 0, 8))
 	a.run()
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
-	b.hca.ChangePKey(1, 0, 0x7fff) // two of them do not talk
+	b.hca.ChangePKey(1, 0, 0x7fff) // two limited members do not
 	a.post(a.wr(2, verbs.WRRDMAWrite, b, 0, 8))
 	a.run()
 	require.Equal(t, []string{"2 RETRY_EXC_ERR"}, a.results())
 	require.Equal(t, []verbs.EventType{verbs.EventPKeyChange}, a.events())
 }
 
-// max_rd_atomic: the requester waits; it never asks for more at once than it may.
-func TestReadsWait(t *testing.T) {
+// The requester never has more outstanding reads than max_rd_atomic.
+func TestReadsRespectMaxRdAtomic(t *testing.T) {
 	a, b := pair(t, setup{change: func(e *end) { e.initRdAtomic, e.destRdAtomic = 2, 2 }})
 	want := b.fill(0, 8000, 1)
 	for i := range 8 {
@@ -285,8 +286,8 @@ func TestReadsWait(t *testing.T) {
 	require.Equal(t, verbs.StateRTS, b.state())
 }
 
-// A send passes a read that it does not need to wait for; with a fence it waits.
-func TestFence(t *testing.T) {
+// A send overtakes an earlier read unless it has a fence.
+func TestFenceWaitsForRead(t *testing.T) {
 	for _, fence := range []bool{false, true} {
 		a, b := pair(t, setup{})
 		b.recv(9, 60_000, 100)
@@ -308,8 +309,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// An unsignaled request keeps its place until a later completion was polled.
-func TestQueueFull(t *testing.T) {
+// An unsignaled request occupies its entry until a later completion is polled.
+func TestUnsignaledRequestsFillSendQueue(t *testing.T) {
 	a, b := pair(t, setup{cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}})
 	quiet := a.wr(0, verbs.WRRDMAWrite, b, 0, 8)
 	quiet.Flags = 0
@@ -323,7 +324,7 @@ func TestQueueFull(t *testing.T) {
 	a.run()
 	n, err = a.qp.PostSend([]verbs.SendWR{quiet})
 	require.Zero(t, n)
-	require.ErrorIs(t, err, verbs.ErrQueueFull, "its completion was not polled")
+	require.ErrorIs(t, err, verbs.ErrQueueFull, "the completion was not polled")
 	require.Equal(t, []string{"1 SUCCESS"}, a.results())
 	for range 7 {
 		a.post(quiet)
@@ -333,7 +334,7 @@ func TestQueueFull(t *testing.T) {
 	}
 	_, err = a.qp.PostRecv([]verbs.RecvWR{{}})
 	require.ErrorIs(t, err, verbs.ErrQueueFull)
-	// A malformed request in the midst: those before it are taken.
+	// The requests before a malformed one are accepted.
 	bad := quiet
 	bad.NumSGE = 2
 	a.modify(verbs.StateErr)

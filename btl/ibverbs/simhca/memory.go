@@ -8,11 +8,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// addressOf is where memory begins, as work requests count.
+// addressOf returns the start address of mem as a number for work requests.
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// store puts what arrived into memory: its last aligned 8 bytes after all the rest and in one piece, so that whoever polls them
-// there finds the rest too. What lies behind the last multiple of 8 comes last instead, in one piece if it is 4 bytes.
+// store copies the data of a packet into memory. It stores the last aligned 8 bytes after the rest
+// and atomically, so a receiver that polls these bytes finds the rest, too. If dst does not end at
+// a multiple of 8, store instead writes the bytes after the last multiple of 8 last, atomically if
+// they are 4 bytes.
 func store(dst, src []byte) {
 	n := len(src)
 	dst = dst[:n]
@@ -34,19 +36,19 @@ func store(dst, src []byte) {
 	}
 }
 
-// word is the 8 bytes at the front of mem, which is aligned.
+// word returns the first 8 bytes of mem, which must be aligned.
 func word(mem []byte) *uint64 {
-	return (*uint64)(unsafe.Pointer(unsafe.SliceData(mem[:8]))) // a look at mem[7] would be a race with the poller
+	return (*uint64)(unsafe.Pointer(unsafe.SliceData(mem[:8]))) // reading mem[7] would race with the poller
 }
 
-// atMemory is n bytes at an address that the caller vouches for: that of an inline request (package verbs, Memory). Everything
-// else is reached through its region.
+// atMemory returns the n bytes at an address that the poster guarantees to be valid: the address of
+// an inline request (package verbs, Memory). All other memory is accessed through regions.
 func atMemory(addr uint64, n uint32) []byte {
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), n)
 }
 
-// load reads memory, in one piece if it is an aligned word: its owner may store to it at any time.
+// load copies memory, atomically if src is an aligned word: its owner may store to it at any time.
 func load(dst, src []byte) {
 	if len(src) == 8 && addressOf(src)%8 == 0 {
 		binary.NativeEndian.PutUint64(dst, atomic.LoadUint64(word(src)))
@@ -55,7 +57,7 @@ func load(dst, src []byte) {
 	copy(dst, src)
 }
 
-// sgeLength is how many bytes the pieces of a request have.
+// sgeLength returns the total length of the elements.
 func sgeLength(sges []verbs.SGE) uint64 {
 	var n uint64
 	for i := range sges {
@@ -64,8 +66,8 @@ func sgeLength(sges []verbs.SGE) uint64 {
 	return n
 }
 
-// eachPiece goes over the pieces of memory that bytes off to off+n of a request are in. It reports false if one is not to be had by
-// its key in the domain with that access.
+// eachPiece calls do for the pieces of memory that hold the bytes off to off+n of a request. It
+// reports false if the key of a piece is invalid in the domain or lacks the access.
 func (h *HCA) eachPiece(d *domain, sges []verbs.SGE, off uint64, n int, access verbs.Access, do func(mem []byte, at int)) bool {
 	at := 0
 	for i := range sges {
@@ -90,7 +92,7 @@ func (h *HCA) eachPiece(d *domain, sges []verbs.SGE, off uint64, n int, access v
 	return n == 0
 }
 
-// checkPieces says whether all the pieces are to be had.
+// checkPieces reports whether the keys of all elements are valid for the access.
 func (h *HCA) checkPieces(d *domain, sges []verbs.SGE, access verbs.Access) bool {
 	for i := range sges {
 		s := &sges[i]
@@ -101,12 +103,12 @@ func (h *HCA) checkPieces(d *domain, sges []verbs.SGE, access verbs.Access) bool
 	return true
 }
 
-// gather reads len(dst) bytes of a request's memory.
+// gather copies len(dst) bytes from a request's memory.
 func (h *HCA) gather(dst []byte, d *domain, sges []verbs.SGE, off uint64) bool {
 	return h.eachPiece(d, sges, off, len(dst), 0, func(mem []byte, at int) { load(dst[at:], mem) })
 }
 
-// scatter writes data to a request's memory.
+// scatter copies data to a request's memory.
 func (h *HCA) scatter(d *domain, sges []verbs.SGE, off uint64, data []byte) bool {
 	return h.eachPiece(d, sges, off, len(data), verbs.AccessLocalWrite, func(mem []byte, at int) { store(mem, data[at:at+len(mem)]) })
 }

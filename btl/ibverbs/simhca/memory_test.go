@@ -8,14 +8,14 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func TestKeys(t *testing.T) {
+func TestRegMRKeysAndLimits(t *testing.T) {
 	a, b := pair(t, setup{device: DeviceConfig{MaxMR: 4, MaxLocked: 65 << 10}})
 	mem := make([]byte, 100)
 	keys := map[uint32]bool{}
 	for range 3 * freshSlots {
 		mr, err := b.pd.RegMR(mem, allAccess)
 		require.NoError(t, err)
-		require.False(t, keys[mr.RKey()], "a key came again")
+		require.False(t, keys[mr.RKey()], "a key was reused")
 		keys[mr.RKey()], keys[mr.LKey()] = true, true
 		require.NoError(t, mr.Dereg())
 	}
@@ -41,7 +41,7 @@ func TestKeys(t *testing.T) {
 }
 
 // Objects of different protection domains do not work together.
-func TestDomains(t *testing.T) {
+func TestObjectsOfOtherDomainAreRefused(t *testing.T) {
 	a, b := pair(t, setup{})
 	pd, err := b.dev.AllocPD()
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestDomains(t *testing.T) {
 	c, d := pair(t, setup{service: verbs.ServiceUD})
 	pd, err = c.dev.AllocPD()
 	require.NoError(t, err)
-	ah, err := pd.CreateAH(c.way(d))
+	ah, err := pd.CreateAH(c.pathTo(d))
 	require.NoError(t, err)
 	wr = c.wr(1, verbs.WRSend, d, 0, 8)
 	wr.AH = ah.Handle()
@@ -72,8 +72,8 @@ func TestDomains(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 }
 
-// Every place and length: the bytes are there, and none beside them.
-func TestStore(t *testing.T) {
+// store writes the bytes at every offset and length, and no others.
+func TestStoreWritesExactlyTheBytes(t *testing.T) {
 	src := []byte("0123456789abcdefghijklmnopqrstuvwxyz")
 	for at := range 17 {
 		for n := range len(src) + 1 {
@@ -87,8 +87,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// InfiniBand proper: LIDs, and datagrams without a routing header.
-func TestLIDs(t *testing.T) {
+// Over InfiniBand, packets are routed by LID and datagrams have no global route header.
+func TestDatagramRoutedByLIDHasNoGRH(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUD, device: DeviceConfig{Link: verbs.LinkInfiniBand}, idle: true})
 	p, err := b.dev.QueryPort(1)
 	require.NoError(t, err)
@@ -112,5 +112,5 @@ func TestLIDs(t *testing.T) {
 	b.hca.Raise(verbs.EventLIDChange, 1)
 	a.post(a.wr(2, verbs.WRSend, b, 0, 6))
 	a.run()
-	require.Empty(t, b.poll(), "the address is another now")
+	require.Empty(t, b.poll(), "the LID changed")
 }

@@ -1,8 +1,6 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // Modify implements verbs.QP.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
@@ -18,25 +16,23 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 		return err
 	}
 	if q.fatal && to != verbs.StateErr {
-		return goneError(call) // nothing but Destroy is left (InfiniBand error model, 3.1)
+		return goneError(call) // only Destroy is possible (InfiniBand error model, 3.1)
 	}
 	if from == verbs.StateSQD && to != verbs.StateErr && to != verbs.StateReset && !q.drained() {
-		return invalid(call, "send queue is still draining") // queue pair states, 2.5
+		return invalid(call, "the send queue is still draining") // Queue pair states, 2.5
 	}
 	if err := q.checkAttr(call, attr, mask); err != nil {
 		return err
 	}
-	if mask&verbs.AttrState != 0 {
-		switch to {
-		case verbs.StateReset:
-			q.toReset()
-			return nil
-		case verbs.StateErr:
-			q.enterError()
-			return nil
-		}
+	switch to {
+	case verbs.StateReset:
+		q.toReset()
+		return nil
+	case verbs.StateErr:
+		q.enterError()
+		return nil
 	}
-	q.take(attr, mask)
+	q.setAttrs(attr, mask)
 	q.attr.State = to
 	if from != to && q.f.cfg.Trace != nil {
 		q.f.tracef("%s/%06x enters %v", q.hca.name, q.num, to)
@@ -44,28 +40,29 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	switch {
 	case to == verbs.StateRTR && from != to:
 		q.resp.begin(&q.attr)
-		q.f.haunt(q, false)
+		q.f.replayStale(q, false)
 	case to == verbs.StateRTS:
 		if from == verbs.StateRTR {
 			q.req.begin(&q.attr)
 		}
 		q.transmit()
 	case to == verbs.StateSQD && from != to:
-		q.req.tellDrained = q.attr.EnSQDAsyncNotify
+		q.req.notifyDrained = q.attr.EnSQDAsyncNotify
 		q.checkDrained()
 	}
 	return nil
 }
 
-// toReset drops the requests and the completions (queue pair states, 5.2).
+// toReset moves the queue pair to RESET and drops its requests and completions (Queue pair states,
+// 5.2).
 func (q *queuePair) toReset() {
 	q.clear()
 	q.sendCQ.purge(q)
 	q.recvCQ.purge(q)
-	q.f.haunt(q, true)
+	q.f.replayStale(q, true)
 }
 
-// checkAttr refuses values that the device does not have.
+// checkAttr checks the selected attributes against the device's limits.
 func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask) error {
 	has := func(m verbs.AttrMask) bool { return mask&m != 0 }
 	g := &q.hca.cfg
@@ -83,49 +80,78 @@ func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask)
 	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
 	case has(verbs.AttrPKeyIndex) && int(a.PKeyIndex) >= len(p.pkeys):
-		return invalid(call, "no such partition key")
+		return invalid(call, "the partition key index is out of range")
 	case has(verbs.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > g.MTU):
-		return invalid(call, "MTU out of range")
+		return invalid(call, "the path MTU is out of range")
 	case has(verbs.AttrAccessFlags) && a.Access&^access != 0:
 		return invalid(call, "unknown access")
 	case has(verbs.AttrMaxQPRdAtomic) && int(a.MaxRdAtomic) > g.MaxQPInitRdAtom:
-		return invalid(call, "more reads at once than the device begins")
+		return invalid(call, "the device does not support that many outstanding reads as requester")
 	case has(verbs.AttrMaxDestRdAtomic) && int(a.MaxDestRdAtomic) > g.MaxQPRdAtom:
-		return invalid(call, "more reads at once than the device answers")
+		return invalid(call, "the device does not support that many outstanding reads as responder")
 	case has(verbs.AttrTimeout) && a.Timeout > 31, has(verbs.AttrMinRNRTimer) && a.MinRNRTimer > 31:
-		return invalid(call, "timer out of range")
+		return invalid(call, "the timer is out of range")
 	case has(verbs.AttrRetryCnt) && a.RetryCnt > 7, has(verbs.AttrRNRRetry) && a.RNRRetry > 7:
-		return invalid(call, "retry count out of range")
+		return invalid(call, "the retry count is out of range")
 	case has(verbs.AttrRQPSN) && a.RQPSN > psnMask, has(verbs.AttrSQPSN) && a.SQPSN > psnMask:
-		return invalid(call, "packet sequence number out of range")
+		return invalid(call, "the packet sequence number is out of range")
 	case has(verbs.AttrDestQPN) && a.DestQPN > psnMask:
-		return invalid(call, "queue pair number out of range")
+		return invalid(call, "the queue pair number is out of range")
 	}
 	return nil
 }
 
-// take copies the attributes that the mask names.
-func (q *queuePair) take(a *verbs.QPAttr, mask verbs.AttrMask) {
-	set := func(m verbs.AttrMask, do func(to *verbs.QPAttr)) {
-		if mask&m != 0 {
-			do(&q.attr)
-		}
+// setAttrs copies the attributes that the mask selects.
+func (q *queuePair) setAttrs(a *verbs.QPAttr, mask verbs.AttrMask) {
+	has := func(m verbs.AttrMask) bool { return mask&m != 0 }
+	to := &q.attr
+	to.EnSQDAsyncNotify = has(verbs.AttrEnSQDAsyncNotify) && a.EnSQDAsyncNotify
+	if has(verbs.AttrAccessFlags) {
+		to.Access = a.Access
 	}
-	q.attr.EnSQDAsyncNotify = mask&verbs.AttrEnSQDAsyncNotify != 0 && a.EnSQDAsyncNotify
-	set(verbs.AttrAccessFlags, func(to *verbs.QPAttr) { to.Access = a.Access })
-	set(verbs.AttrPKeyIndex, func(to *verbs.QPAttr) { to.PKeyIndex = a.PKeyIndex })
-	set(verbs.AttrPort, func(to *verbs.QPAttr) { to.Port = a.Port })
-	set(verbs.AttrQKey, func(to *verbs.QPAttr) { to.QKey = a.QKey })
-	set(verbs.AttrAV, func(to *verbs.QPAttr) { to.AH = a.AH })
-	set(verbs.AttrAltPath, func(to *verbs.QPAttr) { to.AltAH = a.AltAH })
-	set(verbs.AttrPathMTU, func(to *verbs.QPAttr) { to.PathMTU = a.PathMTU })
-	set(verbs.AttrTimeout, func(to *verbs.QPAttr) { to.Timeout = a.Timeout })
-	set(verbs.AttrRetryCnt, func(to *verbs.QPAttr) { to.RetryCnt = a.RetryCnt })
-	set(verbs.AttrRNRRetry, func(to *verbs.QPAttr) { to.RNRRetry = a.RNRRetry })
-	set(verbs.AttrRQPSN, func(to *verbs.QPAttr) { to.RQPSN = a.RQPSN })
-	set(verbs.AttrSQPSN, func(to *verbs.QPAttr) { to.SQPSN = a.SQPSN })
-	set(verbs.AttrMaxQPRdAtomic, func(to *verbs.QPAttr) { to.MaxRdAtomic = a.MaxRdAtomic })
-	set(verbs.AttrMaxDestRdAtomic, func(to *verbs.QPAttr) { to.MaxDestRdAtomic = a.MaxDestRdAtomic })
-	set(verbs.AttrMinRNRTimer, func(to *verbs.QPAttr) { to.MinRNRTimer = a.MinRNRTimer })
-	set(verbs.AttrDestQPN, func(to *verbs.QPAttr) { to.DestQPN = a.DestQPN })
+	if has(verbs.AttrPKeyIndex) {
+		to.PKeyIndex = a.PKeyIndex
+	}
+	if has(verbs.AttrPort) {
+		to.Port = a.Port
+	}
+	if has(verbs.AttrQKey) {
+		to.QKey = a.QKey
+	}
+	if has(verbs.AttrAV) {
+		to.AH = a.AH
+	}
+	if has(verbs.AttrAltPath) {
+		to.AltAH = a.AltAH
+	}
+	if has(verbs.AttrPathMTU) {
+		to.PathMTU = a.PathMTU
+	}
+	if has(verbs.AttrTimeout) {
+		to.Timeout = a.Timeout
+	}
+	if has(verbs.AttrRetryCnt) {
+		to.RetryCnt = a.RetryCnt
+	}
+	if has(verbs.AttrRNRRetry) {
+		to.RNRRetry = a.RNRRetry
+	}
+	if has(verbs.AttrRQPSN) {
+		to.RQPSN = a.RQPSN
+	}
+	if has(verbs.AttrSQPSN) {
+		to.SQPSN = a.SQPSN
+	}
+	if has(verbs.AttrMaxQPRdAtomic) {
+		to.MaxRdAtomic = a.MaxRdAtomic
+	}
+	if has(verbs.AttrMaxDestRdAtomic) {
+		to.MaxDestRdAtomic = a.MaxDestRdAtomic
+	}
+	if has(verbs.AttrMinRNRTimer) {
+		to.MinRNRTimer = a.MinRNRTimer
+	}
+	if has(verbs.AttrDestQPN) {
+		to.DestQPN = a.DestQPN
+	}
 }

@@ -6,41 +6,43 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// DeviceConfig is what a device is like. A zero stands for what the comment says.
+// DeviceConfig configures a device. The comments give the defaults, which replace zero values.
 type DeviceConfig struct {
-	Name  string          // "sim" and its place among the node's devices
+	Name  string          // "sim" and the index among the node's devices
 	Ports int             // 1
-	MTU   verbs.MTU       // MTU4096; of every port
+	MTU   verbs.MTU       // MTU4096; for every port
 	Link  verbs.LinkLayer // LinkEthernet: RoCE
-	Mbps  int             // 100000
-	// GIDs and PKeys are the lengths of the tables, 8 each.
+	Mbps  int             // speed in Mbit/s, 100000
+	// GIDs and PKeys are the lengths of the ports' tables, 8 each.
 	GIDs, PKeys int
 
 	MaxQP           int // 65536
 	MaxQPWR         int // 16384
-	MaxSGE          int // verbs.MaxSGE, and never more
+	MaxSGE          int // verbs.MaxSGE, which is also the maximum
 	MaxCQ           int // 65536
 	MaxCQE          int // 1<<22
-	MaxMR           int // 65535, and never more
+	MaxMR           int // 65535, which is also the maximum
 	MaxPD           int // 1024
 	MaxSRQ          int // 1024
 	MaxSRQWR        int // 32768
 	MaxQPRdAtom     int // 16
 	MaxQPInitRdAtom int // 16
 	NoAtomics       bool
-	NoDatagrams     bool // no UD, as with iWARP
-	// GRHRequired: ports of InfiniBand take and send nothing without a global route.
+	NoDatagrams     bool // the device has no UD, like iWARP
+	// GRHRequired: the ports send and accept only packets with a global route header.
 	GRHRequired bool
-	MaxInline   int // 256; negative: none
-	// InlineUnit: what is granted of inline data is a multiple of it, as far as MaxInline goes (1).
+	MaxInline   int // 256; negative: no inline data
+	// InlineUnit rounds the granted inline data up to a multiple, at most MaxInline. 1.
 	InlineUnit int
 
-	// MaxMsgBytes is the longest message, if it is not the fabric's. A responder with a shorter one than the requester's refuses.
+	// MaxMsgBytes is the longest message; the fabric's limit by default. A responder refuses
+	// messages that exceed its own limit.
 	MaxMsgBytes uint32
-	// MaxLocked bounds the bytes that are registered at one time; 0: it does not. Beyond it RegMR is ErrNoMemory.
+	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64
-	// SRQAbort: a message of UC that is given up takes its receive from a shared queue along, as REM_ABORT_ERR; else the
-	// queue pair uses it for the next message (InfiniBand error model, 2.13).
+	// SRQAbort: an aborted UC message completes its receive from a shared receive queue with
+	// REM_ABORT_ERR. Otherwise the queue pair uses the receive for the next message (InfiniBand
+	// error model, 2.13).
 	SRQAbort bool
 }
 
@@ -50,9 +52,9 @@ func setDefault[T int | uint32 | verbs.MTU | verbs.LinkLayer](v *T, def T) {
 	}
 }
 
-func (c *DeviceConfig) setDefaults(fabric *Config, place int) {
+func (c *DeviceConfig) setDefaults(fabric *Config, index int) {
 	if c.Name == "" {
-		c.Name = fmt.Sprintf("sim%d", place)
+		c.Name = fmt.Sprintf("sim%d", index)
 	}
 	setDefault(&c.Ports, 1)
 	setDefault(&c.MTU, verbs.MTU4096)
@@ -79,23 +81,22 @@ func (c *DeviceConfig) setDefaults(fabric *Config, place int) {
 	setDefault(&c.MaxMsgBytes, fabric.MaxMsgBytes)
 }
 
-// Node is a machine. It is a [verbs.Provider].
+// Node is a machine on a fabric. It implements [verbs.Provider].
 type Node struct {
 	f    *Fabric
 	num  int
 	hcas []*HCA
 }
 
-// NewNode puts a machine with such devices on the network; without any it has one, "sim0".
+// NewNode adds a machine with these devices to the network. Without devices, it has one, "sim0".
 func (f *Fabric) NewNode(devices ...DeviceConfig) *Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(devices) == 0 {
 		devices = []DeviceConfig{{}}
 	}
-	f.nodes = append(f.nodes, nil)
-	n := &Node{f: f, num: len(f.nodes)}
-	f.nodes[n.num-1] = n
+	n := &Node{f: f, num: len(f.nodes) + 1}
+	f.nodes = append(f.nodes, n)
 	for i, cfg := range devices {
 		cfg.setDefaults(&f.cfg, i)
 		n.hcas = append(n.hcas, newHCA(n, cfg, i))
@@ -129,7 +130,7 @@ func (n *Node) Open(name string) (verbs.Device, error) {
 	return c, nil
 }
 
-// HCA is the hardware of a device, nil if there is none of that name.
+// HCA returns the hardware of a device, or nil if no device has that name.
 func (n *Node) HCA(name string) *HCA {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
@@ -145,16 +146,16 @@ func (n *Node) hca(name string) *HCA {
 	return nil
 }
 
-// HCA is a device's hardware, which all contexts that were opened of it share. Its methods make it fail.
+// HCA is the hardware of a device. All contexts of the device share it. Its methods inject faults.
 type HCA struct {
 	f        *Fabric
 	cfg      DeviceConfig
-	name     string // as traces call it
+	name     string // as in traces
 	ports    []*port
 	contexts []*context
 	dead     bool // DEVICE_FATAL
 
-	qps     []*queuePair // by number - firstQPN
+	qps     []*queuePair // indexed by number - firstQPN; nil: free
 	freeQPN []uint32
 	regions regionTable
 	ahs     map[uint64]*address
@@ -166,7 +167,7 @@ type HCA struct {
 	fired  int
 }
 
-func newHCA(n *Node, cfg DeviceConfig, place int) *HCA {
+func newHCA(n *Node, cfg DeviceConfig, index int) *HCA {
 	h := &HCA{f: n.f, cfg: cfg, name: cfg.Name, ahs: map[uint64]*address{}, lastAH: 0x1000}
 	for i := range cfg.Ports {
 		p := &port{
@@ -174,17 +175,16 @@ func newHCA(n *Node, cfg DeviceConfig, place int) *HCA {
 			gids: make([]verbs.GID, cfg.GIDs), pkeys: make([]uint16, cfg.PKeys),
 		}
 		p.pkeys[0] = 0xffff
-		linkLocal := verbs.GID{0: 0xfe, 1: 0x80, 8: 0x02, 10: byte(n.num >> 8), 11: byte(n.num), 12: byte(place), 15: byte(p.num)}
+		linkLocal := verbs.GID{0: 0xfe, 1: 0x80, 8: 0x02, 10: byte(n.num >> 8), 11: byte(n.num), 12: byte(index), 15: byte(p.num)}
 		p.setGID(0, linkLocal)
 		if cfg.Link == verbs.LinkInfiniBand {
 			h.f.lastLID++
 			p.setLID(h.f.lastLID)
 			p.smlid = 1
 		} else if len(p.gids) > 1 {
-			p.setGID(1, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: byte(place*8 + p.num), 14: byte(n.num >> 8), 15: byte(n.num)})
+			p.setGID(1, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: byte(index*8 + p.num), 14: byte(n.num >> 8), 15: byte(n.num)})
 		}
 		h.ports = append(h.ports, p)
-		n.f.ports = append(n.f.ports, p)
 	}
 	return h
 }

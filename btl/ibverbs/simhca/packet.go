@@ -17,7 +17,7 @@ const (
 	pkAtomicResponse
 	pkAck
 	pkNak
-	// pkContinue is no packet: the queue pair that it is from goes on sending.
+	// pkContinue is not a packet: its arrival makes its sender continue sending.
 	pkContinue
 )
 
@@ -27,7 +27,7 @@ func (k packetKind) String() string { return packetNames[k] }
 
 func (k packetKind) request() bool { return k <= pkAtomicRequest }
 
-// nakCode is why a responder did not do a request.
+// nakCode is the reason of a NAK.
 type nakCode uint8
 
 const (
@@ -38,26 +38,26 @@ const (
 	nakOperation
 )
 
-// nakStatus is what the requester makes of it.
+// nakStatus maps a NAK to the requester's status.
 var nakStatus = [...]verbs.Status{
 	nakInvalidRequest: verbs.StatusRemInvReqErr,
 	nakAccess:         verbs.StatusRemAccessErr,
 	nakOperation:      verbs.StatusRemOpErr,
 }
 
-// packet is a packet with the headers that count.
+// packet is a packet with the header fields that the simulation needs.
 type packet struct {
 	event
 	kind      packetKind
 	service   verbs.Services
-	first     bool // of its message
+	first     bool // first packet of its message
 	last      bool
 	hasImm    bool
 	sol       bool // solicited event
 	ackWanted bool
 	global    bool
 	code      nakCode
-	timer     uint8 // of an RNR NAK
+	timer     uint8 // RNR NAK: timer code
 	sl        uint8
 	tclass    uint8
 	hops      uint8
@@ -65,31 +65,32 @@ type packet struct {
 	slid      uint16
 	dlid      uint16
 	psn       uint32
-	qpn       uint32 // of the destination
+	qpn       uint32 // destination
 	srcQPN    uint32 // UD
 	qkey      uint32 // UD
 	rkey      uint32
-	length    uint32 // of the whole message, in its first packet
+	length    uint32 // of the whole message, in the first packet
 	imm       uint32
-	opcode    verbs.Opcode // of atomics
+	opcode    verbs.Opcode // atomics
 	va        uint64
-	compare   uint64 // or what is to be added; of the response what was there
+	compare   uint64 // compare operand or addend
 	swap      uint64
 	from      *port
 	sgid      verbs.GID
 	dgid      verbs.GID
 	data      []byte
 
-	source *queuePair // pkContinue
-	// credit is whose count of reads under way goes down once this, the last packet of an answer, has left the wire.
-	credit    *queuePair
-	creditGen uint32
+	source *queuePair // pkContinue: the sender
+	// reader is the responder whose resp.reads decreases when this packet, the last of a response,
+	// leaves the network. ownerGen is the generation of reader or source.
+	reader   *queuePair
+	ownerGen uint32
 
-	next  *packet // in the pool
-	again bool    // FaultStale: delivered once already
+	next     *packet // in the pool
+	replayed bool    // FaultStale: was delivered again once
 }
 
-// newPacket takes one from the pool, with n bytes of data that the caller fills.
+// newPacket takes a packet from the pool, with n bytes of data that the caller fills.
 func (f *Fabric) newPacket(kind packetKind, n int) *packet {
 	p := f.pool
 	if p == nil {
@@ -107,28 +108,28 @@ func (f *Fabric) newPacket(kind packetKind, n int) *packet {
 	return p
 }
 
-// drop gives a packet back, delivered or lost.
-func (f *Fabric) drop(p *packet) {
-	if q := p.credit; q != nil && q.gen == p.creditGen {
+// free returns a delivered or lost packet to the pool.
+func (f *Fabric) free(p *packet) {
+	if q := p.reader; q != nil && q.gen == p.ownerGen {
 		q.resp.reads--
 	}
-	p.credit, p.source, p.from = nil, nil, nil
+	p.reader, p.source, p.from = nil, nil, nil
 	p.next = f.pool
 	f.pool = p
 }
 
-// copyOf is a packet that is kept, outside the pool.
-func (p *packet) copyOf() *packet {
+// clone returns a copy of the packet that does not belong to the pool.
+func (p *packet) clone() *packet {
 	c := *p
 	c.event = event{kind: evPacket}
 	c.event.pkt = &c
-	c.credit, c.next = nil, nil
+	c.reader, c.next = nil, nil
 	c.data = append([]byte(nil), p.data...)
 	return &c
 }
 
-// address fills in where a packet of q goes to, and reports whether there is a way out at all.
-func (q *queuePair) address(p *packet, to *verbs.AHAttr) bool {
+// setRoute sets the addresses of a packet of q. It reports whether the packet can leave the device.
+func (q *queuePair) setRoute(p *packet, to *verbs.AHAttr) bool {
 	from := q.port()
 	p.service, p.from, p.global = q.service, from, to.IsGlobal || from.link() == verbs.LinkEthernet
 	p.pkey = from.pkey(int(q.attr.PKeyIndex))
@@ -146,17 +147,17 @@ func (q *queuePair) address(p *packet, to *verbs.AHAttr) bool {
 // emit sends a packet to the queue pair's peer.
 func (q *queuePair) emit(p *packet) {
 	p.qpn = q.attr.DestQPN
-	if !q.address(p, &q.attr.AH) {
+	if !q.setRoute(p, &q.attr.AH) {
 		q.f.lose(p, "no way out")
 		return
 	}
-	q.f.wire(p, q)
+	q.f.send(p, q)
 }
 
-// wire carries a packet; those of one queue pair stay in order.
-func (f *Fabric) wire(p *packet, q *queuePair) {
+// send puts a packet on the network. The packets of a queue pair stay in order.
+func (f *Fabric) send(p *packet, q *queuePair) {
 	if f.closed {
-		f.drop(p)
+		f.free(p)
 		return
 	}
 	if f.cfg.Loss > 0 && p.kind != pkContinue && f.rng.Float64() < f.cfg.Loss {
@@ -173,37 +174,38 @@ func (f *Fabric) wire(p *packet, q *queuePair) {
 	}
 	at := max(f.now()+delay, q.lastArrival)
 	q.lastArrival = at
-	f.agenda.plan(&p.event, at)
+	f.events.schedule(&p.event, at)
 }
 
-// continueLater has q go on after what it has sent so far has arrived: memory does not hold a whole long message.
+// continueLater makes q continue when its packets so far have arrived. This bounds the memory for
+// the packets of a long message.
 func (q *queuePair) continueLater() {
 	p := q.f.newPacket(pkContinue, 0)
-	p.source, p.creditGen = q, q.gen
-	q.f.wire(p, q)
+	p.source, p.ownerGen = q, q.gen
+	q.f.send(p, q)
 }
 
 func (f *Fabric) lose(p *packet, why string) {
 	if f.cfg.Trace != nil {
 		f.tracef("lost %v to %06x psn %06x: %s", p.kind, p.qpn, p.psn, why)
 	}
-	f.drop(p)
+	f.free(p)
 }
 
-// arrive is the end of a packet's way.
+// arrive delivers a packet to its queue pair or drops it.
 func (f *Fabric) arrive(p *packet) {
 	if p.kind == pkContinue {
-		q, gen := p.source, p.creditGen
-		f.drop(p)
+		q, gen := p.source, p.ownerGen
+		f.free(p)
 		if q.gen == gen && !q.destroyed {
-			q.goOn()
+			q.continueSending()
 		}
 		return
 	}
 	to := f.route(p)
 	switch {
 	case to == nil:
-		f.lose(p, "nobody has that address")
+		f.lose(p, "unknown address")
 		return
 	case !to.up || to.hca.dead:
 		f.lose(p, "port down")
@@ -216,7 +218,7 @@ func (f *Fabric) arrive(p *packet) {
 		f.lose(p, "the port requires a global route")
 		return
 	}
-	if _, cut := f.cut[lane{p.from, to}]; cut {
+	if _, cut := f.partitioned[portPair{p.from, to}]; cut {
 		f.lose(p, "partition")
 		return
 	}
@@ -225,7 +227,7 @@ func (f *Fabric) arrive(p *packet) {
 		f.lose(p, "no such queue pair")
 		return
 	}
-	if why := q.unfit(p, to); why != "" {
+	if why := q.dropReason(p, to); why != "" {
 		f.lose(p, why)
 		return
 	}
@@ -234,13 +236,13 @@ func (f *Fabric) arrive(p *packet) {
 	}
 	switch {
 	case q.service == verbs.ServiceUD:
-		q.datagram(p)
+		q.receiveUD(p)
 	case p.kind.request():
 		q.request(p)
 	default:
-		q.answer(p)
+		q.handleResponse(p)
 	}
-	f.drop(p)
+	f.free(p)
 }
 
 func (f *Fabric) route(p *packet) *port {
@@ -250,8 +252,9 @@ func (f *Fabric) route(p *packet) *port {
 	return f.byLID[p.dlid]
 }
 
-// unfit says why a packet is not for the queue pair, which then hears nothing of it (InfiniBand error model, 4.3), or "".
-func (q *queuePair) unfit(p *packet, at *port) string {
+// dropReason returns why the queue pair silently drops a packet (InfiniBand error model, 4.3), or
+// "".
+func (q *queuePair) dropReason(p *packet, at *port) string {
 	switch {
 	case q.service != p.service:
 		return "other service"
@@ -277,12 +280,16 @@ func (q *queuePair) unfit(p *packet, at *port) string {
 	return ""
 }
 
-// samePartition: equal but for the bit of full membership, which at least one has.
+// samePartition reports whether two partition keys are equal except for the full-membership bit,
+// which at least one must have.
 func samePartition(a, b uint16) bool {
 	return a&0x7fff == b&0x7fff && a&0x7fff != 0 && (a|b)&0x8000 != 0
 }
 
 const psnMask = 1<<24 - 1
 
-// psnDiff is how far a is ahead of b, negative if it is behind.
+// maskPSN reduces n to a packet sequence number.
+func maskPSN(n uint32) uint32 { return n & psnMask }
+
+// psnDiff returns the distance from b to a, negative if a is before b.
 func psnDiff(a, b uint32) int32 { return int32((a-b)<<8) >> 8 }

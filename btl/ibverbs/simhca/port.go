@@ -2,12 +2,12 @@ package simhca
 
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// port is where a device meets the network.
+// port is a port of a device.
 type port struct {
 	hca   *HCA
-	num   int // from 1
+	num   int // counts from 1
 	up    bool
-	mtu   verbs.MTU // the active one, at most the device's
+	mtu   verbs.MTU // active MTU, at most the device's
 	gids  []verbs.GID
 	pkeys []uint16
 	lid   uint16
@@ -36,7 +36,7 @@ func (p *port) setGID(index int, gid verbs.GID) {
 		delete(f.byGID, old)
 	}
 	p.gids[index] = gid
-	for _, g := range p.gids { // it may be there twice
+	for _, g := range p.gids { // the table may contain old twice
 		if !g.IsZero() {
 			f.byGID[g] = p
 		}
@@ -71,8 +71,9 @@ func (p *port) attr() verbs.PortAttr {
 	return a
 }
 
-// SetLink brings a port's link down, with PORT_ERR, or up, with PORT_ACTIVE. While it is down, what the port sends and what comes
-// to it is lost; queue pairs stay in their states (InfiniBand error model, 3.5.2).
+// SetLink takes a port's link down, with PORT_ERR, or up, with PORT_ACTIVE. While the link is down,
+// the port loses all packets in both directions; queue pairs keep their states (InfiniBand error
+// model, 3.5.2).
 func (h *HCA) SetLink(port int, up bool) {
 	h.f.enter()
 	defer h.f.leave()
@@ -86,15 +87,15 @@ func (h *HCA) setLink(num int, up bool) {
 	}
 	p.up = up
 	if up {
-		h.tellAll(verbs.EventPortActive, num)
+		h.raiseUnaffiliated(verbs.EventPortActive, num)
 	} else {
-		h.tellAll(verbs.EventPortErr, num)
+		h.raiseUnaffiliated(verbs.EventPortErr, num)
 	}
 }
 
-// SetMTU sets a port's active MTU, at most the device's, as a link does whose network interface
-// gets another one: nothing is told. Packets that are longer get lost, on their way out and on
-// their way in; queue pairs keep the path MTU that they have.
+// SetMTU sets a port's active MTU, at most the device's, as a change to the network interface
+// would: without an event. Longer packets are lost in both directions; queue pairs keep their path
+// MTU.
 func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
 	h.f.enter()
 	defer h.f.leave()
@@ -103,9 +104,10 @@ func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
 	}
 }
 
-// ChangeGID sets an entry of a port's table, with GID_CHANGE; the zero GID empties it. Queue pairs that used the entry send from
-// the new address from now on, which their peers do not know, and what goes to the old one is lost: silence, until a
-// requester has retried enough.
+// ChangeGID sets an entry of a port's GID table, with GID_CHANGE; the zero GID empties the entry.
+// Queue pairs that use the entry then send from the new address, and their peers drop these
+// packets. Packets to the old address are lost. Requesters notice only when their retries are
+// exhausted.
 func (h *HCA) ChangeGID(port, index int, gid verbs.GID) {
 	h.f.enter()
 	defer h.f.leave()
@@ -114,10 +116,10 @@ func (h *HCA) ChangeGID(port, index int, gid verbs.GID) {
 		return
 	}
 	p.setGID(index, gid)
-	h.tellAll(verbs.EventGIDChange, port)
+	h.raiseUnaffiliated(verbs.EventGIDChange, port)
 }
 
-// ChangePKey sets an entry of a port's table of partition keys, with PKEY_CHANGE.
+// ChangePKey sets an entry of a port's partition key table, with PKEY_CHANGE.
 func (h *HCA) ChangePKey(port, index int, key uint16) {
 	h.f.enter()
 	defer h.f.leave()
@@ -126,17 +128,17 @@ func (h *HCA) ChangePKey(port, index int, key uint16) {
 		return
 	}
 	p.pkeys[index] = key
-	h.tellAll(verbs.EventPKeyChange, port)
+	h.raiseUnaffiliated(verbs.EventPKeyChange, port)
 }
 
-// tellAll is an unaffiliated event: every context of the device is told.
-func (h *HCA) tellAll(t verbs.EventType, port int) {
+// raiseUnaffiliated raises an event in every context of the device.
+func (h *HCA) raiseUnaffiliated(t verbs.EventType, port int) {
 	if h.f.cfg.Trace != nil {
 		h.f.tracef("%s port %d: %v", h.name, port, t)
 	}
 	for _, c := range h.contexts {
 		if !c.gone || t == verbs.EventDeviceFatal {
-			c.tell(verbs.AsyncEvent{Type: t, Port: port})
+			c.push(verbs.AsyncEvent{Type: t, Port: port})
 		}
 	}
 }

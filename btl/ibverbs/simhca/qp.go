@@ -8,11 +8,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// firstQPN is where queue pairs' numbers begin: 0 and 1 are the subnet's. A number is given again as soon as it is free, later than
-// devices do, so that what belongs to the queue pair that had it before is met.
+// firstQPN is the first queue pair number. Numbers 0 and 1 belong to subnet management. A free
+// number is reused at once, sooner than in real devices, so tests meet packets of its previous
+// owner.
 const firstQPN = 0x40
 
-// queuePair is a queue pair: its requester (requester.go) and its responder (responder.go).
+// queuePair is a queue pair, with a requester (requester.go, ack.go) and a responder (responder.go,
+// responderqueue.go).
 type queuePair struct {
 	f         *Fabric
 	dev       *context
@@ -28,7 +30,7 @@ type queuePair struct {
 
 	attr      verbs.QPAttr
 	gen       uint32 // counts resets
-	fatal     bool   // QP_FATAL
+	fatal     bool   // after QP_FATAL
 	destroyed bool
 	unacked   int // events
 
@@ -40,12 +42,13 @@ type queuePair struct {
 	ackTimer  event
 	rnrTimer  event
 	lateTimer event
-	held      []heldCompletion // by FaultLate
+	late      []lateCompletion // delayed by FaultLateCompletion
 
-	lastArrival time.Duration // of a packet from here
+	lastArrival time.Duration // latest arrival time of a packet that it sent
 }
 
-// recvQueue: freed ≤ taken ≤ posted. A place is free again when its completion was polled.
+// recvQueue is the receive queue of a queue pair, with freed ≤ taken ≤ posted. An entry becomes
+// free when its completion is polled.
 type recvQueue struct {
 	ring   []verbs.RecvWR
 	freed  uint64
@@ -68,23 +71,23 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	q.sendCQ, okSend = init.SendCQ.(*completionQueue)
 	q.recvCQ, okRecv = init.RecvCQ.(*completionQueue)
 	if !okSend || !okRecv || q.sendCQ.c != c || q.recvCQ.c != c || q.sendCQ.gone || q.recvCQ.gone {
-		return nil, invalid(call, "no completion queue of this device")
+		return nil, invalid(call, "the completion queue does not belong to this device")
 	}
 	if init.SRQ != nil {
 		s, ok := init.SRQ.(*sharedQueue)
 		if !ok || s.d.c != c || s.gone {
-			return nil, invalid(call, "no shared receive queue of this device")
+			return nil, invalid(call, "the shared receive queue does not belong to this device")
 		}
 		if s.d != d {
-			return nil, invalid(call, "shared receive queue of another protection domain")
+			return nil, invalid(call, "the shared receive queue belongs to another protection domain")
 		}
 		q.srq = s
 	}
 	if q.service != verbs.ServiceRC && q.service != verbs.ServiceUC && q.service != verbs.ServiceUD {
-		return nil, invalid(call, "no such service")
+		return nil, invalid(call, "unknown service")
 	}
 	if q.service == verbs.ServiceUD && c.hca.cfg.NoDatagrams {
-		return nil, verbs.Fail(call, syscall.EOPNOTSUPP, "the device has no datagrams")
+		return nil, verbs.NewCallError(call, syscall.EOPNOTSUPP, "the device does not support UD")
 	}
 	if err := q.grant(call, init.Cap); err != nil {
 		return nil, err
@@ -105,12 +108,12 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	}
 	d.objects++
 	if q.sendCQ.broken || q.recvCQ.broken || q.srq != nil && q.srq.broken {
-		q.breakDown() // as those that were there before
+		q.fail() // like the queue pairs that already exist
 	}
 	return q, nil
 }
 
-// grant sizes the queues: at least what was asked for.
+// grant allocates the queues with at least the requested capacities.
 func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 	g := &q.hca.cfg
 	if q.srq != nil {
@@ -118,28 +121,28 @@ func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 	}
 	switch {
 	case ask.MaxSendWR < 0 || ask.MaxSendWR > g.MaxQPWR, ask.MaxRecvWR < 0 || ask.MaxRecvWR > g.MaxQPWR:
-		return invalid(call, "more work requests than the device has")
+		return invalid(call, "the device does not support that many work requests")
 	case ask.MaxSendSGE < 0 || ask.MaxSendSGE > g.MaxSGE, ask.MaxRecvSGE < 0 || ask.MaxRecvSGE > g.MaxSGE:
-		return invalid(call, "more pieces to a request than the device has")
+		return invalid(call, "the device does not support that many scatter/gather elements")
 	case ask.MaxInlineData < 0 || ask.MaxInlineData > g.MaxInline:
-		return invalid(call, "more inline data than the device has")
+		return invalid(call, "the device does not support that much inline data")
 	}
 	q.cap = ask
 	q.cap.MaxInlineData = min((ask.MaxInlineData+g.InlineUnit-1)/g.InlineUnit*g.InlineUnit, g.MaxInline)
 	q.cap.MaxSendSGE = max(ask.MaxSendSGE, 1)
 	if ask.MaxSendWR > 0 {
-		q.cap.MaxSendWR = min(atLeast(ask.MaxSendWR), g.MaxQPWR)
-		q.sq.ring, q.sq.size = make([]sendEntry, atLeast(q.cap.MaxSendWR)), uint64(q.cap.MaxSendWR)
+		q.cap.MaxSendWR = min(powerOfTwo(ask.MaxSendWR), g.MaxQPWR)
+		q.sq.ring, q.sq.size = make([]sendEntry, powerOfTwo(q.cap.MaxSendWR)), uint64(q.cap.MaxSendWR)
 	}
 	if ask.MaxRecvWR > 0 {
-		q.cap.MaxRecvWR = min(atLeast(ask.MaxRecvWR), g.MaxQPWR)
+		q.cap.MaxRecvWR = min(powerOfTwo(ask.MaxRecvWR), g.MaxQPWR)
 		q.cap.MaxRecvSGE = max(ask.MaxRecvSGE, 1)
-		q.rq.ring = make([]verbs.RecvWR, atLeast(q.cap.MaxRecvWR))
+		q.rq.ring = make([]verbs.RecvWR, powerOfTwo(q.cap.MaxRecvWR))
 	}
 	return nil
 }
 
-// number gives a queue pair its number.
+// number assigns a number to the queue pair. It reports false if the device has no free number.
 func (h *HCA) number(q *queuePair) bool {
 	if h.count.qp >= h.cfg.MaxQP {
 		return false
@@ -167,7 +170,7 @@ func (q *queuePair) Num() uint32             { return q.num }
 func (q *queuePair) Service() verbs.Services { return q.service }
 func (q *queuePair) Cap() verbs.QPCap        { return q.cap }
 
-// port is the one that it is bound to from INIT on.
+// port returns the port of the queue pair, which Modify sets on the way to INIT.
 func (q *queuePair) port() *port { return q.hca.ports[max(q.attr.Port, 1)-1] }
 
 func (q *queuePair) mtu() int { return q.attr.PathMTU.Bytes() }
@@ -186,18 +189,18 @@ func (q *queuePair) Query() (verbs.QPAttr, error) {
 	return a, nil
 }
 
-// clear brings a queue pair into RESET: its requests vanish (queue pair states, 5.2).
+// clear moves the queue pair to RESET and drops its requests (Queue pair states, 5.2).
 func (q *queuePair) clear() {
 	q.gen++
 	q.attr = verbs.QPAttr{State: verbs.StateReset}
 	q.stopTimers()
-	q.f.agenda.cancel(&q.lateTimer)
-	for i := range q.held {
-		if s := q.held[i].srq; s != nil {
+	q.f.events.cancel(&q.lateTimer)
+	for i := range q.late {
+		if s := q.late[i].srq; s != nil {
 			s.inUse--
 		}
 	}
-	q.held = nil
+	q.late = nil
 	q.sq.reset()
 	q.rq.freed, q.rq.taken, q.rq.posted = 0, 0, 0
 	q.req = requester{}
@@ -208,8 +211,8 @@ func (q *queuePair) clear() {
 }
 
 func (q *queuePair) stopTimers() {
-	q.f.agenda.cancel(&q.ackTimer)
-	q.f.agenda.cancel(&q.rnrTimer)
+	q.f.events.cancel(&q.ackTimer)
+	q.f.events.cancel(&q.rnrTimer)
 }
 
 // Destroy implements verbs.QP.
@@ -237,7 +240,7 @@ func (q *queuePair) Destroy() error {
 	q.hca.freeQPN = append(q.hca.freeQPN, q.num)
 	q.hca.count.qp--
 	q.d.objects--
-	c.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
-	q.f.haunt(q, true)
+	c.dropEvents(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
+	q.f.replayStale(q, true)
 	return nil
 }

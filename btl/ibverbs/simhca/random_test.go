@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	modelSlot  = 12 << 10 // of memory, for each message
-	modelCount = 40
+	modelSlot  = 12 << 10 // bytes of memory for each message
+	modelCount = 40       // largest number of messages and of receives
 )
 
-// model is a connection with a naive idea of what it has to do: messages in order, each once, and fetches that find what the writes
-// before them put there.
+// model is a connection and a naive model of it: each message arrives once and in order, and reads
+// and atomics find the results of earlier writes.
 type model struct {
 	t        *rapid.T
 	a, b     *end
-	sent     [][]byte // by sends, in order
-	received int      // of them
-	wrs      int      // posted
-	done     int      // completed
-	recvs    int      // posted
+	sent     [][]byte // messages of sends, in order
+	received int      // number of received messages
+	wrs      int      // posted send requests
+	done     int      // completed send requests
+	recvs    int      // posted receives
 	checks   map[uint64]func()
-	counter  uint64 // what the atomics add up to
+	counter  uint64 // sum of the atomics
 	failed   bool
 	canFail  bool
-	lossy    bool // UC: messages may be missing
+	lossy    bool // UC: messages may be lost
 	atomics  bool
 }
 
@@ -44,7 +44,7 @@ func (m *model) bytes(n int, seed int) []byte {
 	return data
 }
 
-// postSend posts a request of some kind.
+// postSend posts a random request.
 func (m *model) postSend() {
 	if m.wrs == modelCount || m.wrs-m.done >= 60 {
 		return
@@ -66,7 +66,7 @@ func (m *model) postSend() {
 	if rapid.Bool().Draw(m.t, "fence") {
 		wr.Flags |= verbs.SendFence
 	}
-	half := modelCount * modelSlot // b's: first where receives go, then what is written and read
+	half := modelCount * modelSlot // of b's memory: receives use the first half, writes and reads the second
 	wr.RemoteAddr += uint64(half)
 	m.wrs++
 	switch op {
@@ -87,7 +87,7 @@ func (m *model) postSend() {
 		m.counter += wr.CompareAdd
 		m.checks[uint64(i)] = func() {
 			if got := binary.NativeEndian.Uint64(m.a.mem[off:]); got != want {
-				m.t.Fatalf("atomic %d found %d, not %d", i, got, want)
+				m.t.Fatalf("atomic %d returns %d, want %d", i, got, want)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (m *model) postSend() {
 
 func (m *model) same(want, got []byte, format string, args ...any) {
 	if !bytes.Equal(want, got) {
-		m.t.Fatalf("%s: other bytes", fmt.Sprintf(format, args...))
+		m.t.Fatalf("%s: wrong bytes", fmt.Sprintf(format, args...))
 	}
 }
 
@@ -114,11 +114,11 @@ func (m *model) postRecv() {
 	}
 }
 
-// poll takes what completed on both sides, and compares.
+// poll takes the completions of both ends and compares them with the model.
 func (m *model) poll() {
 	for _, wc := range m.a.poll() {
 		if wc.ID != uint64(m.done) {
-			m.t.Fatalf("request %d completed, not %d", wc.ID, m.done)
+			m.t.Fatalf("request %d completed, want %d", wc.ID, m.done)
 		}
 		m.done++
 		switch {
@@ -151,11 +151,12 @@ func (m *model) poll() {
 	}
 }
 
-// RC: through losses, links that flap and receivers that are slow, everything arrives once and in order. If the retries do not do, what
-// arrived is the front of what was sent, and all that succeeded is among it.
-func TestRandomRC(t *testing.T) {
+// Despite losses, flapping links and slow receivers, each message of RC arrives once and in order.
+// If the retries are exhausted, a prefix of the messages arrived, which contains all successful
+// ones.
+func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		canFail := rapid.Bool().Draw(rt, "may fail")
+		canFail := rapid.Bool().Draw(rt, "can fail")
 		m := newModel(t, rt, verbs.ServiceRC, canFail)
 		rt.Repeat(map[string]func(*rapid.T){
 			"send":    func(*rapid.T) { m.postSend() },
@@ -178,18 +179,18 @@ func TestRandomRC(t *testing.T) {
 				m.a.modify(verbs.StateSQD)
 				for m.a.state() == verbs.StateSQD && m.a.qp.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState) != nil {
 					if !m.a.f.Advance() {
-						rt.Fatal("never drained")
+						rt.Fatal("the send queue does not drain")
 					}
 					if m.recvs < modelCount {
 						m.postRecv()
 					}
 				}
 			},
-			"break": func(rt *rapid.T) {
+			"fault": func(rt *rapid.T) {
 				if !canFail {
 					return
 				}
-				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLate}).Draw(rt, "fault")
+				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLateCompletion}).Draw(rt, "fault")
 				m.a.hca.Inject(Fault{Kind: kind, Count: rapid.IntRange(1, 9).Draw(rt, "count"), Status: verbs.StatusGeneralErr, Delay: time.Millisecond})
 			},
 			"": func(*rapid.T) { m.poll() },
@@ -197,7 +198,7 @@ func TestRandomRC(t *testing.T) {
 		m.a.f.cfg.Loss = 0
 		for m.recvs < modelCount {
 			m.postRecv()
-			m.a.runFor(time.Millisecond) // a message that no receive is posted for tries for ever
+			m.a.runFor(time.Millisecond) // a message without a receive is retried forever
 			m.poll()
 		}
 		m.a.run()
@@ -209,10 +210,10 @@ func TestRandomRC(t *testing.T) {
 			rt.Fatalf("%d of %d messages arrived", m.received, len(m.sent))
 		}
 		if got := binary.NativeEndian.Uint64(m.b.mem[2*modelCount*modelSlot:]); !m.failed && got != m.counter {
-			rt.Fatalf("the atomics made %d, not %d", got, m.counter)
+			rt.Fatalf("the atomics sum to %d, want %d", got, m.counter)
 		}
-		if len(m.a.f.agenda.heap) > 0 {
-			rt.Fatal("something is still to happen")
+		if len(m.a.f.events.heap) > 0 {
+			rt.Fatal("events are left")
 		}
 	})
 }
@@ -225,14 +226,14 @@ func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *
 		Loss:    rapid.SampledFrom([]float64{0, 0.01, 0.1}).Draw(rt, "loss"),
 	}
 	mtu := rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}).Draw(rt, "mtu")
-	// The shortest ones are over before an answer can be there: everything is sent again and again.
+	// The shortest timeouts expire before a response can arrive, so all packets are repeated.
 	timeout := rapid.SampledFrom([]uint8{1, 2, 3, 8}).Draw(rt, "timeout")
-	atomics := uint8(rapid.IntRange(1, 4).Draw(rt, "reads at once"))
+	atomics := uint8(rapid.IntRange(1, 4).Draw(rt, "outstanding reads"))
 	a, b := pair(t, setup{service: service, cfg: cfg, memory: 2*modelCount*modelSlot + 8, change: func(e *end) {
 		e.mtu, e.initRdAtomic, e.destRdAtomic, e.rnr = mtu, atomics, atomics, 7
 		e.retries, e.timeout = 7, timeout
 		if !canFail {
-			e.timeout = 13 // 8 tries at least outlast every link that is down; what is lost at random is too much for few
+			e.timeout = 13 // 8 tries outlast every link failure; fewer would not survive random losses
 		}
 	}})
 	if !canFail && cfg.Loss > 0.01 {
@@ -241,8 +242,8 @@ func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *
 	return &model{t: rt, a: a, b: b, checks: map[uint64]func(){}, canFail: canFail, lossy: service == verbs.ServiceUC, atomics: service == verbs.ServiceRC}
 }
 
-// UC: what arrives is whole, and in order; the rest is lost.
-func TestRandomUC(t *testing.T) {
+// Messages of UC arrive complete and in order, or not at all.
+func TestUCDeliversWholeMessagesUnderLoss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(t, rt, verbs.ServiceUC, false)
 		rt.Repeat(map[string]func(*rapid.T){
@@ -263,14 +264,14 @@ func TestRandomUC(t *testing.T) {
 	})
 }
 
-// The same seed and calls give the same trace; another seed another one.
-func TestSameSeedSameTrace(t *testing.T) {
+// The same seed and calls give the same trace; another seed gives another trace.
+func TestSameSeedGivesSameTrace(t *testing.T) {
 	run := func(seed uint64) string {
 		var trace bytes.Buffer
 		a, b := pair(t, setup{srq: true, cfg: Config{Seed: seed, Jitter: time.Microsecond, Loss: 0.05, Trace: &trace}})
 		c, d := newEnd(t, a.f, setup{service: verbs.ServiceUC}), newEnd(t, a.f, setup{service: verbs.ServiceUC})
 		connect(t, c, d)
-		a.hca.Inject(Fault{Kind: FaultLate, After: 3, Delay: time.Millisecond})
+		a.hca.Inject(Fault{Kind: FaultLateCompletion, After: 3, Delay: time.Millisecond})
 		for i := range 30 {
 			b.recv(uint64(i), 0, 9000)
 			d.recv(uint64(i), 0, 9000)

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-func TestRCCarriesMessages(t *testing.T) {
+func TestRCSendDeliversEveryLength(t *testing.T) {
 	for _, n := range []int{0, 1, 8, 1023, 1024, 1025, 5000, 40_000} {
 		a, b := pair(t, setup{})
 		want := a.fill(0, n, 3)
@@ -25,7 +25,7 @@ func TestRCCarriesMessages(t *testing.T) {
 	}
 }
 
-func TestRCImmediate(t *testing.T) {
+func TestRCSendAndWriteWithImm(t *testing.T) {
 	a, b := pair(t, setup{})
 	want := a.fill(0, 3000, 9)
 	b.recv(1, 0, 4000)
@@ -83,24 +83,24 @@ func TestRCAtomics(t *testing.T) {
 	require.Equal(t, uint64(1000), binary.NativeEndian.Uint64(b.mem[64:]))
 }
 
-func TestInlineTakesTheBytesAtThePost(t *testing.T) {
+func TestInlineDataIsCopiedAtPost(t *testing.T) {
 	a, b := pair(t, setup{})
-	buf := a.mem[1000:1100] // not a local array: no goroutine's stack may be named by a number
-	copy(buf, "taken at the post")
+	buf := a.mem[1000:1100] // not a local array: the address must not be on a goroutine's stack
+	copy(buf, "copied at post")
 	b.recv(1, 0, 200)
 	wr := verbs.SendWR{ID: 2, Opcode: verbs.WRSend, Flags: verbs.SendInline, NumSGE: 1}
 	wr.SGE[0] = verbs.SGE{Addr: addressOf(buf), Length: 100, LKey: 0xdead}
 	a.post(wr)
 	clear(buf)
 	a.run()
-	require.Equal(t, "taken at the post", string(b.mem[:17]))
+	require.Equal(t, "copied at post", string(b.mem[:14]))
 	require.Empty(t, a.poll(), "unsignaled")
 	wr.SGE[0].Length = 129
 	_, err := a.qp.PostSend([]verbs.SendWR{wr})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 }
 
-func TestSeveralPieces(t *testing.T) {
+func TestScatterGatherLists(t *testing.T) {
 	a, b := pair(t, setup{})
 	want := a.fill(0, 3500, 1)
 	wr := a.wr(1, verbs.WRSend, b, 0, 0)
@@ -116,10 +116,10 @@ func TestSeveralPieces(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestUD(t *testing.T) {
+func TestUDSend(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUD})
 	want := a.fill(0, 2000, 1)
-	b.recv(1, 0, 100) // too short: the datagram is dropped, the receive stays
+	b.recv(1, 0, 100) // too short: the datagram is dropped and the receive stays
 	a.post(a.wr(2, verbs.WRSend, b, 0, 2000))
 	a.run()
 	require.Equal(t, []string{"2 SUCCESS"}, a.results())
@@ -143,7 +143,7 @@ func TestUD(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 }
 
-func TestUC(t *testing.T) {
+func TestUCSend(t *testing.T) {
 	a, b := pair(t, setup{service: verbs.ServiceUC})
 	want := a.fill(0, 5000, 1)
 	b.recv(1, 0, 6000)
@@ -154,7 +154,7 @@ func TestUC(t *testing.T) {
 	require.Equal(t, want, b.mem[:5000])
 }
 
-func TestRealTime(t *testing.T) {
+func TestSendAndReadInRealTime(t *testing.T) {
 	a, b := pair(t, setup{real: true})
 	want := a.fill(0, 50_000, 1)
 	b.recv(1, 0, 50_000)

@@ -3,33 +3,36 @@ package simhca
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 const (
-	// window is how many packets of RC are under way at most before an answer.
+	// window is the largest number of unacknowledged packets of an RC queue pair.
 	window = 64
-	// burst is how many packets without answer a queue pair sends before others have their turn.
+	// burst is the number of packets that a queue pair sends without waiting for acknowledgments
+	// before other queue pairs get a turn.
 	burst = 64
-	// ackEvery is how often an answer is asked for within a message.
+	// ackEvery is the distance in packets between acknowledgment requests within a message.
 	ackEvery = 16
-	// maxSpan keeps the sequence numbers that are under way below the half of all, or old ones would be taken for new.
+	// maxSpan limits the outstanding sequence numbers to less than half of all. Otherwise old
+	// numbers would look like new ones.
 	maxSpan = 1 << 22
 )
 
-// requester is what a queue pair knows of its requests that are under way. Requests from sq.una to next were begun, and perhaps next too.
+// requester is the state of a queue pair's outstanding requests. The requests sq.una to next-1 have
+// begun; the request next may have begun.
 type requester struct {
-	next       uint64 // the request that is sent next
-	nextPacket uint32 // and which packet of it
-	psn        uint32 // of the next request
-	unaPSN     uint32 // the oldest that is not answered
-	fetches    int    // reads and atomics begun and not complete
-	fetchSpan  int32  // sequence numbers of theirs
+	next       uint64 // the request to send next
+	nextPacket uint32 // the packet of next to send next
+	psn        uint32 // first sequence number of the next request to begin
+	unaPSN     uint32 // oldest unacknowledged sequence number
+	fetches    int    // outstanding reads and atomics
+	fetchSpan  int32  // their number of sequence numbers
 	retries    uint8  // left
 	rnrRetries uint8  // left
-	waiting    bool   // as an RNR NAK asked
-	rewound    bool   // went back because of a gap, and nothing new was heard since
+	waiting    bool   // for the delay that an RNR NAK requested
+	rewound    bool   // repeated packets because of a gap and made no progress since
 	silent     bool   // FaultSilence
-	deaf       bool   // FaultAckLost struck
+	acksLost   bool   // FaultAckLost struck a request
 
-	tellDrained bool
-	continues   bool // pkContinue is under way
+	notifyDrained bool
+	continues     bool // pkContinue is on the network
 }
 
 func (r *requester) begin(a *verbs.QPAttr) {
@@ -37,7 +40,7 @@ func (r *requester) begin(a *verbs.QPAttr) {
 	r.retries, r.rnrRetries = a.RetryCnt, a.RNRRetry
 }
 
-// transmit sends what can be sent.
+// transmit sends all packets that the queue pair may send now.
 func (q *queuePair) transmit() {
 	r, s := &q.req, &q.sq
 	for sent := 0; !r.waiting && !r.silent && r.next < s.posted && !r.continues; {
@@ -70,36 +73,36 @@ func (q *queuePair) transmit() {
 		}
 		r.next, r.nextPacket = r.next+1, 0
 		if q.service != verbs.ServiceRC {
-			q.unreliableDone(e)
+			q.completeUnreliable(e)
 			if e.failed {
 				break
 			}
 		}
 	}
-	q.settle()
+	q.endFailed()
 }
 
-// unreliableDone: a request of UC or UD is complete when its last packet was sent.
-func (q *queuePair) unreliableDone(e *sendEntry) {
+// completeUnreliable completes a request of UC or UD after its last packet was sent.
+func (q *queuePair) completeUnreliable(e *sendEntry) {
 	q.req.unaPSN = q.req.psn
 	if e.endsAs != verbs.StatusSuccess {
 		e.failed, e.failure = true, e.endsAs
 		return
 	}
-	q.sendEnded(verbs.StatusSuccess)
+	q.completeSend(verbs.StatusSuccess)
 	q.checkDrained()
 }
 
-// goOn is what pkContinue comes for.
-func (q *queuePair) goOn() {
+// continueSending resumes sending when pkContinue arrives.
+func (q *queuePair) continueSending() {
 	q.req.continues = false
 	q.transmit()
 	q.resp.continues = false
-	q.answerMore()
+	q.sendResponses()
 }
 
-// settle ends the oldest request if it failed here, and minds the timer.
-func (q *queuePair) settle() {
+// endFailed completes the oldest requests that failed locally and updates the timer.
+func (q *queuePair) endFailed() {
 	s := &q.sq
 	for s.una < s.posted {
 		e := s.at(s.una)
@@ -112,17 +115,18 @@ func (q *queuePair) settle() {
 		if e.begun {
 			q.req.unaPSN = (e.lastPSN() + 1) & psnMask
 		}
-		q.sendFailed(e.failure)
+		q.failSend(e.failure)
 		if e.failure.Info().After == verbs.AfterNone {
 			q.checkDrained()
 			q.transmit()
 			return
 		}
 	}
-	q.mindTimer(false)
+	q.updateAckTimer(false)
 }
 
-// beginRequest readies a request for its first packet. It reports false if it has to wait, or failed.
+// beginRequest prepares a request for its first packet. It reports false if the request must wait
+// or failed.
 func (q *queuePair) beginRequest(e *sendEntry) bool {
 	r := &q.req
 	if e.wr.Flags&verbs.SendFence != 0 && r.fetches > 0 {
@@ -138,10 +142,10 @@ func (q *queuePair) beginRequest(e *sendEntry) bool {
 	if e.packets > 1 && psnDiff(r.psn, r.unaPSN)+int32(min(e.packets, maxSpan)) > maxSpan && q.sq.una != r.next {
 		return false
 	}
-	if !q.strikeSend(e) {
+	if !q.injectSendFault(e) {
 		return false
 	}
-	if status := q.check(e); status != verbs.StatusSuccess {
+	if status := q.checkRequest(e); status != verbs.StatusSuccess {
 		e.failed, e.failure = true, status
 		return false
 	}
@@ -155,7 +159,7 @@ func (q *queuePair) beginRequest(e *sendEntry) bool {
 	return true
 }
 
-// canDo says which operations the services have.
+// canDo reports whether the service has the operation.
 func canDo(service verbs.Services, op verbs.Opcode) bool {
 	switch service {
 	case verbs.ServiceRC:
@@ -167,8 +171,9 @@ func canDo(service verbs.Services, op verbs.Opcode) bool {
 	}
 }
 
-// check finds what is wrong with a request on this side (InfiniBand error model, 4.2 and 2.2).
-func (q *queuePair) check(e *sendEntry) verbs.Status {
+// checkRequest returns the status of a request that fails locally, or success (InfiniBand error
+// model, 4.2 and 2.2).
+func (q *queuePair) checkRequest(e *sendEntry) verbs.Status {
 	switch {
 	case !canDo(q.service, e.wr.Opcode),
 		e.isAtomic() && q.hca.cfg.NoAtomics,
@@ -188,7 +193,8 @@ func (q *queuePair) check(e *sendEntry) verbs.Status {
 	return verbs.StatusSuccess
 }
 
-// sendPacket sends the next packet of a request. It reports false if its memory is not there any more.
+// sendPacket sends the next packet of a request. It reports false if the request's memory is no
+// longer registered.
 func (q *queuePair) sendPacket(e *sendEntry) bool {
 	r, mtu := &q.req, uint64(q.mtu())
 	i := r.nextPacket
@@ -198,7 +204,7 @@ func (q *queuePair) sendPacket(e *sendEntry) bool {
 	off := uint64(i) * mtu
 	var p *packet
 	if e.isFetch() {
-		p = q.fetchPacket(e, i, off)
+		p = q.fetchPacket(e, off)
 		r.nextPacket = e.packets
 	} else {
 		n := min(e.length-off, mtu)
@@ -210,7 +216,7 @@ func (q *queuePair) sendPacket(e *sendEntry) bool {
 		if e.inline != nil {
 			copy(p.data, e.inline[off:])
 		} else if !q.hca.gather(p.data, q.d, e.sges(), off) {
-			q.f.drop(p)
+			q.f.free(p)
 			return false
 		}
 		p.first, p.last = i == 0, i == e.packets-1
@@ -222,12 +228,12 @@ func (q *queuePair) sendPacket(e *sendEntry) bool {
 	}
 	p.psn = (e.psn + i) & psnMask
 	p.ackWanted = p.last || i%ackEvery == ackEvery-1
-	q.launch(e, p)
+	q.emitRequest(e, p)
 	return true
 }
 
-// fetchPacket asks for what is not there yet of a read, or for an atomic.
-func (q *queuePair) fetchPacket(e *sendEntry, have uint32, off uint64) *packet {
+// fetchPacket returns a packet that requests an atomic or the missing data of a read.
+func (q *queuePair) fetchPacket(e *sendEntry, off uint64) *packet {
 	p := q.f.newPacket(pkReadRequest, 0)
 	p.first, p.last = true, true
 	p.va, p.rkey, p.length = e.wr.RemoteAddr+off, e.wr.RKey, uint32(e.length-off)
@@ -238,47 +244,48 @@ func (q *queuePair) fetchPacket(e *sendEntry, have uint32, off uint64) *packet {
 	return p
 }
 
-// launch sends a packet of a request, unless that is to be lost.
-func (q *queuePair) launch(e *sendEntry, p *packet) {
+// emitRequest sends a packet of a request, unless an injected fault drops it.
+func (q *queuePair) emitRequest(e *sendEntry, p *packet) {
 	f := q.f
 	p.qpn = q.attr.DestQPN
 	to := &q.attr.AH
 	if q.service == verbs.ServiceUD {
 		to, p.qpn, p.srcQPN, p.qkey = &e.to, e.wr.RemoteQPN, q.num, e.wr.RemoteQKey
 		if p.qkey>>31 != 0 {
-			p.qkey = q.attr.QKey // a controlled one is the queue pair's own
+			p.qkey = q.attr.QKey // a controlled Q_Key stands for the queue pair's own
 		}
 	}
-	if !q.address(p, to) {
+	if !q.setRoute(p, to) {
 		f.lose(p, "no way out")
 		return
 	}
-	if e.haunted {
-		f.keep(p)
+	if e.keepStale {
+		f.keepStale(p)
 	}
 	if e.lose > 0 && p.psn == e.psn {
 		e.lose--
 		f.lose(p, "injected")
 		return
 	}
-	f.wire(p, q)
+	f.send(p, q)
 }
 
-// under says whether packets of RC are without an answer.
-func (q *queuePair) under() bool {
+// awaitsAck reports whether an RC queue pair has unacknowledged packets.
+func (q *queuePair) awaitsAck() bool {
 	return q.service == verbs.ServiceRC && (q.req.next > q.sq.una || q.req.nextPacket > 0)
 }
 
-// drained says whether all requests that were begun are complete.
+// drained reports whether all requests that have begun are complete.
 func (q *queuePair) drained() bool {
 	s := &q.sq
 	return !q.req.silent && (s.una == s.posted || !s.at(s.una).begun && !s.at(s.una).failed)
 }
 
-// checkDrained tells that the send queue is drained, once, if it was asked for (InfiniBand error model, 3.3.2).
+// checkDrained raises SQ_DRAINED once if the send queue is drained and Modify requested the event
+// (InfiniBand error model, 3.3.2).
 func (q *queuePair) checkDrained() {
-	if q.attr.State == verbs.StateSQD && q.req.tellDrained && q.drained() {
-		q.req.tellDrained = false
+	if q.attr.State == verbs.StateSQD && q.req.notifyDrained && q.drained() {
+		q.req.notifyDrained = false
 		q.raise(verbs.EventSQDrained)
 	}
 }

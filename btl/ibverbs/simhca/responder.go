@@ -1,37 +1,36 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// responder is what a queue pair knows of its peer's requests.
+// responder is the state of the peer's requests to a queue pair.
 type responder struct {
-	psn     uint32 // expected next
-	nakSent bool   // about a gap, or that no receive is posted; what is ahead is dropped in silence until it is closed
-	told    bool   // COMM_EST since RTR
+	psn         uint32 // next expected sequence number
+	nakSent     bool   // for a gap or a missing receive; later packets are dropped until psn arrives
+	established bool   // COMM_EST was raised since RTR
 
-	// The message that arrives.
+	// The arriving message.
 	inSend  bool
 	inWrite bool
-	skip    bool // UC: the rest of a message that is given up
+	skip    bool // UC: drop the rest of an aborted message
 	va      uint64
-	left    uint32 // of a write
-	total   uint32 // of a write, or so far of a send
+	left    uint32 // remaining bytes of a write
+	total   uint32 // length of a write, or received bytes of a send
 	rkey    uint32
 
-	// The receive that it goes to.
+	// The receive that the message uses.
 	cur     verbs.RecvWR
 	hasCur  bool
 	curAt   uint64
-	reads   int // answers under way
-	answers []answer
-	saved   []savedAtomic // for those that ask again
+	reads   int // outstanding responses to reads and atomics
+	queue   []response
+	saved   []savedAtomic // results of atomics, for repeated requests
 	savedAt int
 
-	continues bool // pkContinue is under way
+	continues bool // pkContinue is on the network
 }
 
-// savedAtomic is what an atomic found: asked again, it must not be done again.
+// savedAtomic is the result of an atomic. A repeated request gets it; the atomic is not executed
+// twice.
 type savedAtomic struct {
 	psn   uint32
 	value uint64
@@ -39,35 +38,35 @@ type savedAtomic struct {
 }
 
 func (r *responder) reset() {
-	saved, answers := r.saved[:0], r.answers[:0]
-	*r = responder{saved: saved, answers: answers}
+	saved, queue := r.saved[:0], r.queue[:0]
+	*r = responder{saved: saved, queue: queue}
 }
 
 func (r *responder) begin(a *verbs.QPAttr) {
-	r.psn, r.told, r.nakSent = a.RQPSN, false, false
+	r.psn, r.established, r.nakSent = a.RQPSN, false, false
 	r.saved = make([]savedAtomic, max(a.MaxDestRdAtomic, 1))
 }
 
-// request takes a packet of a request, of RC or UC.
+// request handles a packet of a request of RC or UC.
 func (q *queuePair) request(p *packet) {
 	if q.service == verbs.ServiceUC {
-		q.unreliable(p)
+		q.receiveUC(p)
 		return
 	}
 	r := &q.resp
 	switch d := psnDiff(p.psn, r.psn); {
 	case d < 0:
-		q.again(p)
+		q.repeatResponse(p)
 		return
 	case d > 0:
 		if !r.nakSent {
 			r.nakSent = true
-			q.respond(answer{kind: pkNak, psn: r.psn, code: nakSequence})
+			q.respond(response{kind: pkNak, psn: r.psn, code: nakSequence})
 		}
 		return
 	}
 	r.nakSent = false
-	q.established()
+	q.establish()
 	switch p.kind {
 	case pkSend:
 		q.receiveSend(p)
@@ -80,48 +79,49 @@ func (q *queuePair) request(p *packet) {
 	}
 }
 
-// established tells of the first packet in RTR, one time (InfiniBand error model, 3.3.1).
-func (q *queuePair) established() {
-	if q.attr.State == verbs.StateRTR && !q.resp.told {
-		q.resp.told = true
+// establish raises COMM_EST once, for the first packet in RTR (InfiniBand error model, 3.3.1).
+func (q *queuePair) establish() {
+	if q.attr.State == verbs.StateRTR && !q.resp.established {
+		q.resp.established = true
 		q.raise(verbs.EventCommEst)
 	}
 }
 
-// again answers what was done before: its answer was lost.
-func (q *queuePair) again(p *packet) {
+// repeatResponse responds to a request that was executed before, whose response was lost.
+func (q *queuePair) repeatResponse(p *packet) {
 	r := &q.resp
 	switch p.kind {
 	case pkReadRequest:
-		if len(r.answers) < cap(r.saved)+burst {
-			q.respond(answer{kind: pkReadResponse, psn: p.psn, va: p.va, rkey: p.rkey, left: p.length, more: true})
+		if len(r.queue) < cap(r.saved)+burst {
+			q.respond(response{kind: pkReadResponse, psn: p.psn, va: p.va, rkey: p.rkey, left: p.length, more: true})
 		}
 	case pkAtomicRequest:
 		for _, s := range r.saved {
 			if s.valid && s.psn == p.psn {
-				q.respond(answer{kind: pkAtomicResponse, psn: p.psn, value: s.value})
+				q.respond(response{kind: pkAtomicResponse, psn: p.psn, value: s.value})
 				return
 			}
 		}
 	default:
-		// All up to it was done. An answer for later ones too would make the requester believe that those of reads were lost.
-		q.respond(answer{kind: pkAck, psn: p.psn})
+		// The requests up to p were executed. An acknowledgment of later ones would make the
+		// requester believe that the responses to reads were lost.
+		q.respond(response{kind: pkAck, psn: p.psn})
 	}
 }
 
-// taken moves on behind a packet of a send or write.
-func (q *queuePair) taken(p *packet) {
-	q.resp.psn = r24(p.psn + 1)
+// accept advances the expected sequence number past a packet of a send or write.
+func (q *queuePair) accept(p *packet) {
+	q.resp.psn = maskPSN(p.psn + 1)
 	if p.ackWanted && q.service == verbs.ServiceRC {
-		q.respond(answer{kind: pkAck, psn: p.psn})
+		q.respond(response{kind: pkAck, psn: p.psn})
 	}
 }
 
-// takeReceive takes the next receive out of the queue.
+// takeReceive takes the next receive from the queue. It reports false if there is none.
 func (q *queuePair) takeReceive() bool {
 	r := &q.resp
 	if r.hasCur {
-		return true // left by a message that was given up
+		return true // left by an aborted message
 	}
 	if q.srq != nil {
 		r.hasCur = q.srq.take(&r.cur)
@@ -135,14 +135,14 @@ func (q *queuePair) takeReceive() bool {
 	return true
 }
 
-// endReceive completes the receive that was taken.
-func (q *queuePair) endReceive(status verbs.Status, solicited bool) {
+// completeReceive completes the taken receive.
+func (q *queuePair) completeReceive(status verbs.Status, solicited bool) {
 	c := cqe{}
 	c.wc.Status = status
-	q.endReceiveWith(&c, solicited)
+	q.completeReceiveWith(&c, solicited)
 }
 
-func (q *queuePair) endReceiveWith(c *cqe, solicited bool) {
+func (q *queuePair) completeReceiveWith(c *cqe, solicited bool) {
 	r := &q.resp
 	r.hasCur = false
 	c.srq, c.index = q.srq, r.curAt
@@ -153,15 +153,16 @@ func (q *queuePair) endReceiveWith(c *cqe, solicited bool) {
 	q.complete(c, solicited, 0)
 }
 
-// mismatch says whether a packet's length is not what its place in the message and the path's MTU ask for.
-func (q *queuePair) mismatch(p *packet) bool {
+// wrongLength reports whether the length of a packet contradicts its position in the message and
+// the path MTU.
+func (q *queuePair) wrongLength(p *packet) bool {
 	if p.last {
 		return len(p.data) > q.mtu() || len(p.data) == 0 && !p.first
 	}
 	return len(p.data) != q.mtu()
 }
 
-// receiveSend takes a packet of a send.
+// receiveSend handles a packet of a send.
 func (q *queuePair) receiveSend(p *packet) {
 	r := &q.resp
 	if p.first {
@@ -172,17 +173,17 @@ func (q *queuePair) receiveSend(p *packet) {
 		return
 	}
 	if !q.takeReceive() {
-		q.noReceive(p)
+		q.handleNoReceive(p)
 		return
 	}
-	if m, bad := q.strikeMistake(p, verbs.OpSend); bad {
+	if m, bad := q.injectedMistake(p, verbs.OpSend); bad {
 		q.refuse(p, verbs.OpSend, m)
 		return
 	}
 	room := sgeLength(r.cur.SGE[:r.cur.NumSGE])
 	end := uint64(r.total) + uint64(len(p.data))
 	switch {
-	case q.mismatch(p), end > room, end > uint64(q.hca.cfg.MaxMsgBytes):
+	case q.wrongLength(p), end > room, end > uint64(q.hca.cfg.MaxMsgBytes):
 		q.refuse(p, verbs.OpSend, verbs.TooLong)
 		return
 	case p.first && !q.hca.checkPieces(q.d, r.cur.SGE[:r.cur.NumSGE], verbs.AccessLocalWrite),
@@ -193,17 +194,18 @@ func (q *queuePair) receiveSend(p *packet) {
 	r.total = uint32(end)
 	if p.last {
 		r.inSend = false
-		if !q.received(p, verbs.WCRecv) {
+		if !q.completeMessage(p, verbs.WCRecv) {
 			return
 		}
 	}
-	q.taken(p)
+	q.accept(p)
 }
 
-// received completes the receive of a message that is there. It reports false if an injected fault ended the queue pair with it.
-func (q *queuePair) received(p *packet, op verbs.WCOpcode) bool {
-	if f := q.strike(faultsOfReceiver); f != nil {
-		return q.receiveFailed(p, f.Status)
+// completeMessage completes the receive of a complete message. It reports false if an injected
+// fault failed the queue pair.
+func (q *queuePair) completeMessage(p *packet, op verbs.WCOpcode) bool {
+	if f := q.fault(receiverFaults); f != nil {
+		return q.failReceive(p, f.Status)
 	}
 	c := cqe{}
 	c.wc.Opcode, c.wc.ByteLen = op, q.resp.total
@@ -218,26 +220,27 @@ func (q *queuePair) received(p *packet, op verbs.WCOpcode) bool {
 			c.wc.Flags |= verbs.WCGRH
 		}
 	}
-	q.endReceiveWith(&c, p.sol)
+	q.completeReceiveWith(&c, p.sol)
 	return true
 }
 
-// noReceive: a message has come and no receive is posted for it. RC asks the requester to wait, the others lose it.
-func (q *queuePair) noReceive(p *packet) {
+// handleNoReceive handles a message without a posted receive: RC asks the requester to wait, the
+// other services drop the message.
+func (q *queuePair) handleNoReceive(p *packet) {
 	if q.service == verbs.ServiceRC {
 		q.resp.nakSent = true
-		q.respond(answer{kind: pkNak, psn: p.psn, code: nakRNR})
+		q.respond(response{kind: pkNak, psn: p.psn, code: nakRNR})
 	} else {
-		q.abandon()
+		q.abortMessage()
 	}
 }
 
-// receiveWrite takes a packet of a write.
+// receiveWrite handles a packet of a write.
 func (q *queuePair) receiveWrite(p *packet) {
 	r := &q.resp
 	op := verbs.OpWrite
 	if p.last && p.hasImm {
-		op = verbs.OpWriteImm // known only now (InfiniBand error model, 5.2)
+		op = verbs.OpWriteImm // only the last packet shows this (InfiniBand error model, 5.2)
 	}
 	if p.first {
 		r.inSend, r.inWrite = false, true
@@ -247,7 +250,7 @@ func (q *queuePair) receiveWrite(p *packet) {
 		q.refuse(p, op, verbs.OtherMistake)
 		return
 	}
-	if m, bad := q.strikeMistake(p, op); bad {
+	if m, bad := q.injectedMistake(p, op); bad {
 		q.refuse(p, op, m)
 		return
 	}
@@ -257,16 +260,16 @@ func (q *queuePair) receiveWrite(p *packet) {
 	}
 	switch {
 	case q.attr.Access&verbs.AccessRemoteWrite == 0:
-		q.refuse(p, op, verbs.TooLong) // the queue pair does not take it: an invalid request
+		q.refuse(p, op, verbs.TooLong) // an operation without permission is an invalid request
 		return
-	case q.mismatch(p), uint32(len(p.data)) > r.left, p.last && uint32(len(p.data)) != r.left, r.total > q.hca.cfg.MaxMsgBytes:
+	case q.wrongLength(p), uint32(len(p.data)) > r.left, p.last && uint32(len(p.data)) != r.left, r.total > q.hca.cfg.MaxMsgBytes:
 		q.refuse(p, op, verbs.TooLong)
 		return
 	case r.left > 0 && to == nil:
 		q.refuse(p, op, verbs.BadKey)
 		return
 	case op == verbs.OpWriteImm && !q.takeReceive():
-		q.noReceive(p)
+		q.handleNoReceive(p)
 		return
 	}
 	store(to, p.data)
@@ -274,17 +277,17 @@ func (q *queuePair) receiveWrite(p *packet) {
 	r.left -= uint32(len(p.data))
 	if p.last {
 		r.inWrite = false
-		if p.hasImm && !q.received(p, verbs.WCRecvRDMAWithImm) {
+		if p.hasImm && !q.completeMessage(p, verbs.WCRecvRDMAWithImm) {
 			return
 		}
 	}
-	q.taken(p)
+	q.accept(p)
 }
 
-// receiveRead takes a request to read.
+// receiveRead handles a read request.
 func (q *queuePair) receiveRead(p *packet) {
 	r := &q.resp
-	if m, bad := q.strikeMistake(p, verbs.OpRead); bad {
+	if m, bad := q.injectedMistake(p, verbs.OpRead); bad {
 		q.refuse(p, verbs.OpRead, m)
 		return
 	}
@@ -300,15 +303,15 @@ func (q *queuePair) receiveRead(p *packet) {
 	default:
 		r.reads++
 		packets := max((uint64(p.length)+uint64(q.mtu())-1)/uint64(q.mtu()), 1)
-		r.psn = r24(p.psn + uint32(packets))
-		q.respond(answer{kind: pkReadResponse, psn: p.psn, va: p.va, rkey: p.rkey, left: p.length, more: true, counted: true})
+		r.psn = maskPSN(p.psn + uint32(packets))
+		q.respond(response{kind: pkReadResponse, psn: p.psn, va: p.va, rkey: p.rkey, left: p.length, more: true, counted: true})
 	}
 }
 
-// receiveAtomic takes a request for an atomic.
+// receiveAtomic handles an atomic request.
 func (q *queuePair) receiveAtomic(p *packet) {
 	r := &q.resp
-	if m, bad := q.strikeMistake(p, verbs.OpAtomic); bad {
+	if m, bad := q.injectedMistake(p, verbs.OpAtomic); bad {
 		q.refuse(p, verbs.OpAtomic, m)
 		return
 	}
@@ -327,12 +330,12 @@ func (q *queuePair) receiveAtomic(p *packet) {
 		r.saved[r.savedAt] = savedAtomic{psn: p.psn, value: was, valid: true}
 		r.savedAt = (r.savedAt + 1) % len(r.saved)
 		r.reads++
-		r.psn = r24(p.psn + 1)
-		q.respond(answer{kind: pkAtomicResponse, psn: p.psn, value: was, counted: true})
+		r.psn = maskPSN(p.psn + 1)
+		q.respond(response{kind: pkAtomicResponse, psn: p.psn, value: was, counted: true})
 	}
 }
 
-// nakOf is the NAK that gives a requester its status.
+// nakOf returns the NAK code that gives the requester this status.
 func nakOf(status verbs.Status) nakCode {
 	switch status {
 	case verbs.StatusRemInvReqErr:
@@ -344,37 +347,39 @@ func nakOf(status verbs.Status) nakCode {
 	}
 }
 
-// refuse ends a request that is wrong, in the way that the table of sights says (InfiniBand error model, 4.4). With UC the peer hears
-// nothing, and what has no completion is given up without a word.
+// refuse fails a wrong request as the table of refusals says (InfiniBand error model, 4.4). With
+// UC, the peer is not notified, and a message without a completion is silently aborted.
 func (q *queuePair) refuse(p *packet, op verbs.Operation, mistake verbs.Mistake) {
-	sight, ok := verbs.FindSight(op, mistake)
+	row, ok := verbs.FindRefusal(op, mistake)
 	if !ok {
-		sight, _ = verbs.FindSight(op, verbs.OtherMistake)
+		row, _ = verbs.FindRefusal(op, verbs.OtherMistake)
 	}
 	rc := q.service == verbs.ServiceRC
-	// A write with immediate data takes its receive along only if it was known to be one from its first packet.
-	completes := sight.Completion != verbs.StatusSuccess && (op == verbs.OpSend || p.first || q.resp.hasCur) && q.takeReceive()
+	// A write with immediate data completes its receive only if its first packet shows that it has
+	// immediate data.
+	completes := row.Completion != verbs.StatusSuccess && (op == verbs.OpSend || p.first || q.resp.hasCur) && q.takeReceive()
 	if !rc && !completes {
-		q.abandon()
+		q.abortMessage()
 		return
 	}
 	if rc {
-		q.answerAll()
-		q.respond(answer{kind: pkNak, psn: p.psn, code: nakOf(sight.Requester)})
+		q.sendAllResponses()
+		q.respond(response{kind: pkNak, psn: p.psn, code: nakOf(row.Requester)})
 	}
 	switch {
 	case completes:
-		q.endReceive(sight.Completion, false)
-	case sight.HasEvent:
-		q.raise(sight.Event)
+		q.completeReceive(row.Completion, false)
+	case row.HasEvent:
+		q.raise(row.Event)
 	}
 	q.enterError()
 }
 
-// receiveFailed ends a receive, and what came for it, as injected. It reports whether the queue pair goes on.
-func (q *queuePair) receiveFailed(p *packet, status verbs.Status) bool {
+// failReceive completes a receive with an injected status. It reports whether the queue pair
+// remains usable.
+func (q *queuePair) failReceive(p *packet, status verbs.Status) bool {
 	if status.Info().After == verbs.AfterNone {
-		q.endReceive(status, false)
+		q.completeReceive(status, false)
 		return true
 	}
 	if q.service == verbs.ServiceRC {
@@ -385,10 +390,10 @@ func (q *queuePair) receiveFailed(p *packet, status verbs.Status) bool {
 		case verbs.StatusLocAccessErr:
 			code = nakAccess
 		}
-		q.answerAll()
-		q.respond(answer{kind: pkNak, psn: p.psn, code: code})
+		q.sendAllResponses()
+		q.respond(response{kind: pkNak, psn: p.psn, code: code})
 	}
-	q.endReceive(status, false)
+	q.completeReceive(status, false)
 	q.enterError()
 	return false
 }

@@ -1,16 +1,14 @@
 package simhca
 
-import (
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// sharedQueue is a receive queue that queue pairs share.
+// sharedQueue is a shared receive queue.
 type sharedQueue struct {
 	d      *domain
 	ring   []verbs.RecvWR
-	head   uint64 // the next to be taken
+	head   uint64 // index of the next receive to take
 	tail   uint64
-	inUse  int // posted, and completion not polled yet
+	inUse  int // posted receives whose completions were not polled
 	maxSGE int
 	limit  int
 	qps    []*queuePair
@@ -38,7 +36,7 @@ func (d *domain) CreateSRQ(init verbs.SRQInit) (verbs.SRQ, error) {
 	}
 	c.hca.count.srq++
 	d.objects++
-	return &sharedQueue{d: d, ring: make([]verbs.RecvWR, atLeast(init.MaxWR)), maxSGE: max(init.MaxSGE, 1), limit: init.Limit}, nil
+	return &sharedQueue{d: d, ring: make([]verbs.RecvWR, powerOfTwo(init.MaxWR)), maxSGE: max(init.MaxSGE, 1), limit: init.Limit}, nil
 }
 
 func (s *sharedQueue) at(i uint64) *verbs.RecvWR { return &s.ring[i&uint64(len(s.ring)-1)] }
@@ -53,7 +51,7 @@ func (s *sharedQueue) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	}
 	for i := range wrs {
 		if int(wrs[i].NumSGE) > s.maxSGE {
-			return i, invalid(call, "too many pieces")
+			return i, invalid(call, "too many scatter/gather elements")
 		}
 		if s.inUse == len(s.ring) {
 			return i, noMemory(call, "")
@@ -65,8 +63,8 @@ func (s *sharedQueue) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// take gives the next receive to a queue pair. Once the queue holds less than its limit it says so, one time (InfiniBand
-// error model, 3.3.4).
+// take takes the next receive. It raises SRQ_LIMIT_REACHED once when fewer receives than the limit
+// remain (InfiniBand error model, 3.3.4).
 func (s *sharedQueue) take(wr *verbs.RecvWR) bool {
 	if s.broken || s.head == s.tail {
 		return false
@@ -94,16 +92,16 @@ func (s *sharedQueue) SetLimit(limit int) error {
 	return nil
 }
 
-// breakDown is SRQ_ERR: nothing gets into the queue or out of it any more, and each of its queue pairs breaks too (InfiniBand
-// error model, 3.1.3).
-func (s *sharedQueue) breakDown() {
+// fail raises SRQ_ERR. The queue accepts and returns no more receives, and its queue pairs fail,
+// too (InfiniBand error model, 3.1.3).
+func (s *sharedQueue) fail() {
 	if s.broken {
 		return
 	}
 	s.broken = true
 	s.d.c.raise(verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: s})
 	for _, q := range s.qps {
-		q.breakDown()
+		q.fail()
 	}
 }
 
@@ -120,6 +118,6 @@ func (s *sharedQueue) Destroy() error {
 	s.gone = true
 	c.hca.count.srq--
 	s.d.objects--
-	c.forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == verbs.SRQ(s) })
+	c.dropEvents(func(ev verbs.AsyncEvent) bool { return ev.SRQ == verbs.SRQ(s) })
 	return nil
 }

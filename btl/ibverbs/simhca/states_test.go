@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// bring makes a queue pair of that service in a state; its peer is ready.
+// bring returns a queue pair of the service in the state, and its peer in RTS.
 func bring(t *testing.T, service verbs.Services, state verbs.QPState) (a, b *end) {
 	a, b = pair(t, setup{service: service, idle: true})
 	b.toInit()
@@ -29,7 +29,7 @@ func bring(t *testing.T, service verbs.Services, state verbs.QPState) (a, b *end
 	}
 	a.toRTS()
 	if service == verbs.ServiceUD {
-		ah, err := a.pd.CreateAH(a.way(b))
+		ah, err := a.pd.CreateAH(a.pathTo(b))
 		require.NoError(t, err)
 		a.ah = ah
 	}
@@ -46,16 +46,17 @@ func bring(t *testing.T, service verbs.Services, state verbs.QPState) (a, b *end
 	return a, b
 }
 
-// valid are attributes with which every transition goes well.
+// valid returns attributes that every transition accepts.
 func valid(a, b *end, state verbs.QPState) *verbs.QPAttr {
 	return &verbs.QPAttr{
-		State: state, Port: 1, PathMTU: verbs.MTU1024, DestQPN: b.qp.Num(), AH: a.way(b), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 8,
+		State: state, Port: 1, PathMTU: verbs.MTU1024, DestQPN: b.qp.Num(), AH: a.pathTo(b), MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 8,
 		RetryCnt: 1, RNRRetry: 1, QKey: 1,
 	}
 }
 
-// Every pair of states of every service: with what is required; with one attribute less; with one that does not belong there.
-func TestTransitions(t *testing.T) {
+// TestModifyMatchesTransitionTable tries every pair of states of every service with the required
+// attributes, without each of them, and with each attribute that the transition does not allow.
+func TestModifyMatchesTransitionTable(t *testing.T) {
 	for _, service := range services {
 		for from := range verbs.QPState(verbs.StateCount) {
 			if service == verbs.ServiceRC && from == verbs.StateSQE {
@@ -88,8 +89,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// What becomes of posts in each state.
-func TestPosting(t *testing.T) {
+// TestPostMatchesPostingTable posts requests in each state.
+func TestPostMatchesPostingTable(t *testing.T) {
 	for _, service := range services {
 		for state := range verbs.QPState(verbs.StateCount) {
 			if service == verbs.ServiceRC && state == verbs.StateSQE {
@@ -98,7 +99,7 @@ func TestPosting(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%v", service, state), func(t *testing.T) {
 				a, b := bring(t, service, state)
 				if a.ah == nil && service == verbs.ServiceUD {
-					ah, err := a.pd.CreateAH(a.way(b))
+					ah, err := a.pd.CreateAH(a.pathTo(b))
 					require.NoError(t, err)
 					a.ah = ah
 				}
@@ -109,10 +110,10 @@ func TestPosting(t *testing.T) {
 				case verbs.PostRefused:
 					require.ErrorIs(t, err, verbs.ErrInvalid)
 					require.Zero(t, n)
-				case verbs.PostTaken:
+				case verbs.PostAccepted:
 					require.NoError(t, err)
 					require.Equal(t, []string{"1 SUCCESS"}, a.results())
-				case verbs.PostHeld:
+				case verbs.PostPending:
 					require.NoError(t, err)
 					require.Empty(t, a.poll())
 					require.Empty(t, b.poll())
@@ -135,13 +136,13 @@ func TestPosting(t *testing.T) {
 					require.NoError(t, err)
 					require.Empty(t, a.poll())
 				}
-				require.Equal(t, state, a.state(), "posting does not change it")
+				require.Equal(t, state, a.state(), "state after the posts")
 			})
 		}
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestSQDDrainsAndResumes(t *testing.T) {
 	for _, service := range services {
 		t.Run(service.String(), func(t *testing.T) {
 			a, b := pair(t, setup{service: service})
@@ -152,7 +153,7 @@ func TestDrain(t *testing.T) {
 			a.modify(verbs.StateSQD)
 			a.post(a.wr(2, verbs.WRSend, b, 0, 100))
 			if service == verbs.ServiceRC {
-				require.Empty(t, a.events(), "the first is under way")
+				require.Empty(t, a.events(), "the first send is outstanding")
 				have, err := a.qp.Query()
 				require.NoError(t, err)
 				require.True(t, have.SQDraining)
@@ -165,7 +166,7 @@ func TestDrain(t *testing.T) {
 			require.False(t, have.SQDraining)
 			require.Equal(t, []string{"1 SUCCESS"}, a.results())
 			require.Len(t, b.poll(), 1)
-			// Receiving goes on.
+			// The queue pair still receives.
 			a.recv(3, 0, 100)
 			b.post(b.wr(4, verbs.WRSend, a, 0, 10))
 			a.run()
@@ -174,7 +175,7 @@ func TestDrain(t *testing.T) {
 			a.run()
 			require.Equal(t, []string{"2 SUCCESS"}, a.results())
 			require.Empty(t, a.events())
-			// Not asked for, not told.
+			// Without EN_SQD_ASYNC_NOTIFY there is no event.
 			require.NoError(t, a.qp.Modify(&verbs.QPAttr{State: verbs.StateSQD}, verbs.AttrState))
 			require.Empty(t, a.events())
 		})
@@ -198,8 +199,8 @@ func TestErrorFlushesInOrder(t *testing.T) {
 	require.Equal(t, []string{"13 WR_FLUSH_ERR", "4 WR_FLUSH_ERR"}, a.results())
 }
 
-// A message that was arriving takes its receive along, as the first that is flushed.
-func TestErrorInTheMidstOfAMessage(t *testing.T) {
+// The receive of an arriving message is the first to be flushed.
+func TestErrorDuringMessageFlushesItsReceive(t *testing.T) {
 	for _, srq := range []bool{false, true} {
 		a, b := pair(t, setup{srq: srq})
 		b.recv(10, 0, 40_000)
@@ -250,7 +251,7 @@ func TestResetDropsRequestsAndCompletions(t *testing.T) {
 	a.modify(verbs.StateReset)
 	a.run()
 	require.Empty(t, a.poll())
-	// And it starts anew.
+	// The queue pair works again.
 	b.modify(verbs.StateErr)
 	b.modify(verbs.StateReset)
 	connect(t, a, b)
@@ -259,12 +260,12 @@ func TestResetDropsRequestsAndCompletions(t *testing.T) {
 	require.Equal(t, []string{"6 SUCCESS"}, a.results())
 }
 
-// SQE of UC and UD: back to RTS, and it sends again. Receiving went on.
-func TestSQE(t *testing.T) {
+// A queue pair of UC or UD receives in SQE, and sends again after Modify to RTS.
+func TestSQEReceivesAndResumes(t *testing.T) {
 	for _, service := range []verbs.Services{verbs.ServiceUC, verbs.ServiceUD} {
 		t.Run(service.String(), func(t *testing.T) {
 			a, b := bring(t, service, verbs.StateSQE)
-			ah, err := b.pd.CreateAH(b.way(a))
+			ah, err := b.pd.CreateAH(b.pathTo(a))
 			require.NoError(t, err)
 			b.ah = ah
 			a.recv(5, 0, 100)
@@ -282,8 +283,8 @@ func TestSQE(t *testing.T) {
 	}
 }
 
-// A queue pair that is no more than RTR: its peer establishes the connection, and it is told once each time.
-func TestCommEst(t *testing.T) {
+// A queue pair in RTR raises COMM_EST once for the first packet.
+func TestFirstPacketInRTRRaisesCommEst(t *testing.T) {
 	for _, service := range services {
 		t.Run(service.String(), func(t *testing.T) {
 			a, b := pair(t, setup{service: service, idle: true})
@@ -295,7 +296,7 @@ func TestCommEst(t *testing.T) {
 				b.toRTR(a)
 				a.toRTS()
 				if service == verbs.ServiceUD {
-					ah, err := a.pd.CreateAH(a.way(b))
+					ah, err := a.pd.CreateAH(a.pathTo(b))
 					require.NoError(t, err)
 					a.ah = ah
 				}
@@ -317,8 +318,8 @@ func TestCommEst(t *testing.T) {
 	}
 }
 
-// Before RTR nothing is received, and a request waits for it with retries.
-func TestPeerThatIsNotReady(t *testing.T) {
+// A queue pair receives nothing before RTR; the requester retries until then.
+func TestSendBeforePeerIsInRTRIsRetried(t *testing.T) {
 	a, b := pair(t, setup{idle: true})
 	a.toInit()
 	b.toInit()

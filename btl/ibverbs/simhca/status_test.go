@@ -10,7 +10,7 @@ import (
 
 var services = []verbs.Services{verbs.ServiceRC, verbs.ServiceUC, verbs.ServiceUD}
 
-// stateAfter is what the status table says becomes of a queue pair that was RTS.
+// stateAfter returns the state that a queue pair in RTS enters, according to the status table.
 func stateAfter(s verbs.StatusInfo, service verbs.Services, side verbs.Side) verbs.QPState {
 	switch {
 	case s.After == verbs.AfterNone:
@@ -21,20 +21,21 @@ func stateAfter(s verbs.StatusInfo, service verbs.Services, side verbs.Side) ver
 	return verbs.StateErr
 }
 
-// Each status at the requester, not executed and executed by the peer, with each service.
-func TestStatusOfRequests(t *testing.T) {
+// TestSendStatusChangesState injects each status into a send request of each service, executed and
+// not executed by the peer.
+func TestSendStatusChangesState(t *testing.T) {
 	for _, info := range verbs.Statuses() {
 		t.Run(info.Status.String(), func(t *testing.T) {
 			for _, service := range services {
 				for _, kind := range []FaultKind{FaultSendStatus, FaultSendStatusExecuted} {
-					t.Run(service.String()+"/"+kind.String(), func(t *testing.T) { requestEnds(t, info, service, kind) })
+					t.Run(service.String()+"/"+kind.String(), func(t *testing.T) { checkSendStatus(t, info, service, kind) })
 				}
 			}
 		})
 	}
 }
 
-func requestEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services, kind FaultKind) {
+func checkSendStatus(t *testing.T, info verbs.StatusInfo, service verbs.Services, kind FaultKind) {
 	a, b := pair(t, setup{service: service})
 	for i := range 4 {
 		b.recv(uint64(100+i), 200*i, 200)
@@ -42,7 +43,7 @@ func requestEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services, ki
 	a.recv(50, 0, 100)
 	a.hca.Inject(Fault{Kind: kind, QPN: a.qp.Num(), After: 1, Status: info.Status})
 	quiet := a.wr(1, verbs.WRSend, b, 0, 40)
-	quiet.Flags = 0 // but its failure is told
+	quiet.Flags = 0 // unsignaled, but its failure completes
 	first := a.wr(0, verbs.WRSend, b, 0, 40)
 	first.Flags = 0
 	a.post(first, quiet, a.wr(2, verbs.WRSend, b, 0, 40))
@@ -64,7 +65,7 @@ func requestEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services, ki
 	} else {
 		want = append(want, "2 WR_FLUSH_ERR")
 		if kind == FaultSendStatusExecuted && service == verbs.ServiceRC {
-			executed++ // it was under way when the answer came: a flush does not say whether a request was executed
+			executed++ // it was outstanding; a flushed request may have been executed
 		}
 	}
 	if state == verbs.StateErr {
@@ -72,23 +73,23 @@ func requestEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services, ki
 	}
 	require.Equal(t, want, a.results())
 	require.Len(t, b.results(), executed)
-	require.Equal(t, verbs.StateRTS, b.state(), "the peer does not notice")
+	require.Equal(t, verbs.StateRTS, b.state(), "state of the peer")
 	require.Empty(t, a.events())
 	require.Empty(t, b.events())
 }
 
-// Each status at the receiver, with each service.
-func TestStatusOfReceives(t *testing.T) {
+// TestRecvStatusChangesState injects each status into a receive of each service.
+func TestRecvStatusChangesState(t *testing.T) {
 	for _, info := range verbs.Statuses() {
 		t.Run(info.Status.String(), func(t *testing.T) {
 			for _, service := range services {
-				t.Run(service.String(), func(t *testing.T) { receiveEnds(t, info, service) })
+				t.Run(service.String(), func(t *testing.T) { checkRecvStatus(t, info, service) })
 			}
 		})
 	}
 }
 
-func receiveEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services) {
+func checkRecvStatus(t *testing.T, info verbs.StatusInfo, service verbs.Services) {
 	a, b := pair(t, setup{service: service})
 	for i := range 3 {
 		b.recv(uint64(100+i), 200*i, 200)
@@ -118,8 +119,8 @@ func receiveEnds(t *testing.T, info verbs.StatusInfo, service verbs.Services) {
 	require.Equal(t, []string{"1 " + peer.String()}, a.results())
 }
 
-// Of a completion that failed only four members are valid, and nobody shall get to rely on others.
-func TestFailedCompletionsAreGarbage(t *testing.T) {
+// The invalid members of a failed completion are random, so that no program relies on them.
+func TestFailedCompletionHasRandomMembers(t *testing.T) {
 	seen := map[verbs.WC]bool{}
 	for seed := range uint64(4) {
 		a, b := pair(t, setup{cfg: Config{Seed: seed}})
@@ -137,19 +138,19 @@ func TestFailedCompletionsAreGarbage(t *testing.T) {
 	require.Len(t, seen, 4)
 }
 
-// What is wrong on this side, without injection (InfiniBand error model, 4.2 and 2.2).
-func TestOwnMistakes(t *testing.T) {
+// Wrong requests fail at the requester (InfiniBand error model, 4.2 and 2.2).
+func TestWrongRequestFailsLocally(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		status   verbs.Status
 		services verbs.Services
 		change   func(wr *verbs.SendWR)
 	}{
-		{"key", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].LKey ^= 1 << 20 }},
-		{"remote key as local one", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].LKey |= 1 }},
+		{"wrong key", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].LKey ^= 1 << 20 }},
+		{"R_Key as L_Key", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].LKey |= 1 }},
 		{"before the region", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].Addr -= 1 }},
-		{"behind the region", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].Addr += 64 << 10 }},
-		{"around the end of addresses", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].Addr = ^uint64(0) }},
+		{"after the region", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].Addr += 64 << 10 }},
+		{"address overflow", verbs.StatusLocProtErr, verbs.AllServices, func(wr *verbs.SendWR) { wr.SGE[0].Addr = ^uint64(0) }},
 		{"read with UC and UD", verbs.StatusLocQPOpErr, verbs.ServiceUC | verbs.ServiceUD, func(wr *verbs.SendWR) { wr.Opcode = verbs.WRRDMARead }},
 		{"write with UD", verbs.StatusLocQPOpErr, verbs.ServiceUD, func(wr *verbs.SendWR) { wr.Opcode = verbs.WRRDMAWrite }},
 		{"atomic of other than 8 bytes", verbs.StatusLocLenErr, verbs.ServiceRC, func(wr *verbs.SendWR) { wr.Opcode = verbs.WRAtomicCmpAndSwp }},
@@ -175,8 +176,8 @@ func TestOwnMistakes(t *testing.T) {
 	}
 }
 
-// A region without write access is none to read into.
-func TestReadNeedsLocalWrite(t *testing.T) {
+// A read into a region without local write access fails.
+func TestReadWithoutLocalWriteFails(t *testing.T) {
 	a, b := pair(t, setup{})
 	mem := make([]byte, 64)
 	mr, err := a.pd.RegMR(mem, 0)
@@ -189,8 +190,8 @@ func TestReadNeedsLocalWrite(t *testing.T) {
 	require.Equal(t, verbs.StateRTS, b.state())
 }
 
-// Messages whose packets the other MTU does not fit are refused, by either side.
-func TestPathMTUsThatDiffer(t *testing.T) {
+// A read fails if the path MTUs of the two ends differ and the response takes several packets.
+func TestReadWithDifferentPathMTUsFails(t *testing.T) {
 	differ := setup{change: func() func(e *end) {
 		n := 0
 		return func(e *end) {

@@ -1,23 +1,20 @@
 package verbs
 
-import (
-	"net/netip"
-	"strconv"
-)
+import "net/netip"
 
-// GID is the address of a port: for RoCE an IPv6 address, or an IPv4 one mapped into IPv6.
+// GID is the address of a port. For RoCE it is an IPv6 address or an IPv4-mapped IPv6 address.
 type GID [16]byte
 
-// IsZero reports whether the entry of the table is empty.
+// IsZero reports whether the GID marks an empty table entry.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// String is the address as IP writes it.
+// String returns the GID in the notation of IPv6.
 func (g GID) String() string { return g.Addr().String() }
 
-// Addr is the address as IP has it; an IPv4 one stays mapped into IPv6.
+// Addr returns the GID as an IPv6 address. An IPv4-mapped address stays mapped.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g) }
 
-// GIDType says which protocol a GID is for.
+// GIDType is the protocol that a GID belongs to.
 type GIDType uint8
 
 const (
@@ -28,21 +25,16 @@ const (
 
 var gidTypeNames = [...]string{"IB", "RoCE v1", "RoCE v2"}
 
-func (t GIDType) String() string {
-	if int(t) < len(gidTypeNames) {
-		return gidTypeNames[t]
-	}
-	return "GID type " + strconv.Itoa(int(t))
-}
+func (t GIDType) String() string { return enumName("GID type", gidTypeNames[:], t) }
 
-// GIDEntry is a used entry of a port's table of GIDs.
+// GIDEntry is a nonempty entry of a port's GID table.
 type GIDEntry struct {
 	Index int
 	GID   GID
 	Type  GIDType
 }
 
-// MTU is a path's packet size: ibv_mtu.
+// MTU is the largest payload of a packet: ibv_mtu.
 type MTU uint32
 
 const (
@@ -53,7 +45,7 @@ const (
 	MTU4096 MTU = 5
 )
 
-// Bytes of a packet's payload; 0 for a number that is no MTU.
+// Bytes returns the MTU in bytes, or 0 for an invalid MTU.
 func (m MTU) Bytes() int {
 	if m < MTU256 || m > MTU4096 {
 		return 0
@@ -61,7 +53,7 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// PortState: ibv_port_state.
+// PortState is the state of a port: ibv_port_state.
 type PortState uint32
 
 const (
@@ -75,17 +67,12 @@ const (
 
 var portStateNames = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
 
-func (s PortState) String() string {
-	if int(s) < len(portStateNames) {
-		return portStateNames[s]
-	}
-	return "port state " + strconv.Itoa(int(s))
-}
+func (s PortState) String() string { return enumName("port state", portStateNames[:], s) }
 
 // Up reports whether the port carries traffic.
 func (s PortState) Up() bool { return s == PortActive || s == PortActiveDefer }
 
-// LinkLayer below a port.
+// LinkLayer is the link layer of a port.
 type LinkLayer uint8
 
 const (
@@ -94,11 +81,11 @@ const (
 	LinkEthernet    LinkLayer = 2
 )
 
-// DeviceAttr is what a device can do: the part of ibv_device_attr that is used.
+// DeviceAttr holds the capabilities of a device, a subset of ibv_device_attr.
 type DeviceAttr struct {
 	Ports           int
 	MaxQP           int
-	MaxQPWR         int // send requests and receive requests of a queue pair, each
+	MaxQPWR         int // work requests in each queue of a queue pair
 	MaxSGE          int
 	MaxCQ           int
 	MaxCQE          int
@@ -106,43 +93,42 @@ type DeviceAttr struct {
 	MaxPD           int
 	MaxSRQ          int
 	MaxSRQWR        int
-	MaxQPRdAtom     int // as responder
-	MaxQPInitRdAtom int // as requester
+	MaxQPRdAtom     int // outstanding reads and atomics as responder
+	MaxQPInitRdAtom int // outstanding reads and atomics as requester
 	Atomics         bool
 }
 
-// PortAttr is a port as it is now.
+// PortAttr holds the present attributes of a port, a subset of ibv_port_attr.
 type PortAttr struct {
 	State     PortState
 	MaxMTU    MTU
 	ActiveMTU MTU
-	GIDs      int // length of the table
-	PKeys     int // likewise
+	GIDs      int // length of the GID table
+	PKeys     int // length of the partition key table
 	MaxMsg    uint32
 	LID       uint16
 	SMLID     uint16
 	Link      LinkLayer
-	// GRHRequired: whatever leaves the port, or comes to it, needs a global route header, also over
-	// InfiniBand (IBV_QPF_GRH_REQUIRED). Virtual ports that share a LID are told apart by their
-	// GIDs.
+	// GRHRequired: all packets to and from the port need a global route header, over InfiniBand too
+	// (IBV_QPF_GRH_REQUIRED). GIDs distinguish virtual ports that share a LID.
 	GRHRequired bool
-	// Mbps is its speed: width times lanes; 0 if it does not say.
+	// Mbps is the speed of the port: width times lanes, in Mbit/s. 0: unknown.
 	Mbps int
 }
 
-// AHAttr is a way to a port: ibv_ah_attr.
+// AHAttr is the address vector of a remote port: ibv_ah_attr.
 type AHAttr struct {
-	Port         int // the own one
+	Port         int // the local port
 	DLID         uint16
 	SL           uint8
-	IsGlobal     bool // DGID and what follows are meant; always so with RoCE
+	IsGlobal     bool // DGID and the members after it are valid; always true for RoCE
 	DGID         GID
 	SGIDIndex    int
 	HopLimit     uint8
 	TrafficClass uint8
 }
 
-// QPCap is the size of a queue pair.
+// QPCap holds the capacities of a queue pair.
 type QPCap struct {
 	MaxSendWR     int
 	MaxRecvWR     int // 0 with an SRQ
@@ -151,17 +137,18 @@ type QPCap struct {
 	MaxInlineData int
 }
 
-// QPInit is what a queue pair is made from.
+// QPInit holds the parameters of a new queue pair.
 type QPInit struct {
-	Service        Services // one
+	Service        Services // a single service
 	SendCQ, RecvCQ CQ
-	SRQ            SRQ // or nil
+	SRQ            SRQ // nil: the queue pair has its own receive queue
 	Cap            QPCap
-	SignalAll      bool // as if every request had SendSignaled
+	SignalAll      bool // treat every send request as SendSignaled
 }
 
-// QPAttr is what Modify changes and Query tells: ibv_qp_attr. Modify looks only at the members that its mask names.
-// There is no migration to alternate paths: of AttrAltPath it has the address alone, of AttrPathMigState nothing.
+// QPAttr holds the attributes that Modify sets and Query returns: ibv_qp_attr. Modify reads only
+// the members that its mask selects. Path migration is not supported: AttrAltPath selects only the
+// address AltAH, AttrPathMigState selects no member.
 type QPAttr struct {
 	State            QPState
 	CurState         QPState
@@ -169,26 +156,26 @@ type QPAttr struct {
 	QKey             uint32
 	RQPSN, SQPSN     uint32 // 24 bits
 	DestQPN          uint32 // 24 bits
-	Access           Access // of peers
+	Access           Access // access rights of the peer
 	AH, AltAH        AHAttr
 	PKeyIndex        uint16
 	EnSQDAsyncNotify bool
-	// SQDraining, of Query: the queue pair is in SQD and its send queue is not drained yet. Until
-	// then Modify refuses every state but RESET and ERR; some devices refuse RESET too.
+	// SQDraining is set by Query: the queue pair is in SQD and its send queue is not yet drained.
+	// Until then Modify refuses every state except RESET and ERR; some devices refuse RESET too.
 	SQDraining      bool
-	MaxRdAtomic     uint8 // as requester
-	MaxDestRdAtomic uint8 // as responder
-	MinRNRTimer     uint8 // 5 bits: what an RNR NAK asks to wait, RNRTimer
+	MaxRdAtomic     uint8 // outstanding reads and atomics as requester
+	MaxDestRdAtomic uint8 // outstanding reads and atomics as responder
+	MinRNRTimer     uint8 // 5 bits: delay that an RNR NAK requests (RNRTimer)
 	Port            int
-	Timeout         uint8 // 5 bits: 4.096 µs · 2^Timeout for an answer; 0: for ever
+	Timeout         uint8 // 5 bits: acknowledgment timeout (AckTimeout); 0: none
 	RetryCnt        uint8 // 3 bits
-	RNRRetry        uint8 // 3 bits; 7: for ever
-	Cap             QPCap // of Query
+	RNRRetry        uint8 // 3 bits; 7: retry forever
+	Cap             QPCap // set by Query
 }
 
-// SRQInit is what a shared receive queue is made from.
+// SRQInit holds the parameters of a new shared receive queue.
 type SRQInit struct {
 	MaxWR  int
 	MaxSGE int
-	Limit  int // below so many entries SRQ_LIMIT_REACHED is told, once; 0: not
+	Limit  int // with fewer entries, SRQ_LIMIT_REACHED is raised once; 0: never
 }

@@ -1,120 +1,129 @@
 package verbs
 
-// Provider finds and opens devices.
+// Provider lists and opens devices.
 type Provider interface {
-	// Devices are the names of those that are there now.
+	// Devices returns the names of the devices that exist now.
 	Devices() ([]string, error)
-	// Open opens a device by name: a context of its own. ErrNoDevice (wrapped) if there is none of that name.
+	// Open opens a device by name; each call creates a context. The error wraps ErrNoDevice if no
+	// device has that name.
 	Open(name string) (Device, error)
 }
 
 // Device is an open device: ibv_context.
 //
-// Errors of all methods are *CallError (with the system's error number), *TransitionError, or wrap a sentinel of this
-// package. Destroying what is still in use is ErrBusy, and changes nothing: a CQ with queue pairs, a PD with
-// regions, an object with an event that was not acknowledged.
+// The errors of all methods are *CallError (with the system's error number), *TransitionError, or
+// wrap a sentinel of this package. Destroying an object in use returns ErrBusy and changes nothing.
+// In use are a CQ with queue pairs, a PD with regions, and an object with an unacknowledged event.
 type Device interface {
 	Name() string
 	Query() (DeviceAttr, error)
-	// QueryPort tells of a port, counted from 1.
+	// QueryPort returns the attributes of a port. Ports count from 1.
 	QueryPort(port int) (PortAttr, error)
-	// GIDs are the used entries of a port's table, as they are now.
+	// GIDs returns the nonempty entries of a port's GID table.
 	GIDs(port int) ([]GIDEntry, error)
-	// PKey is an entry of a port's table of partition keys.
+	// PKey returns an entry of a port's partition key table.
 	PKey(port, index int) (uint16, error)
 
 	AllocPD() (PD, error)
 	CreateCompChannel() (CompChannel, error)
-	// CreateCQ makes a completion queue of at least so many entries. channel may be nil.
+	// CreateCQ creates a completion queue with at least this number of entries. channel may be nil.
 	CreateCQ(entries int, channel CompChannel) (CQ, error)
 
-	// NextEvent takes the oldest asynchronous event; ok is false if there is none. It does not wait. Whoever
-	// takes one acknowledges it once, by AckEvent.
+	// NextEvent takes the oldest asynchronous event; ok is false if there is none. It does not
+	// block. The caller acknowledges each event once with AckEvent.
 	NextEvent() (ev AsyncEvent, ok bool, err error)
 	AckEvent(ev AsyncEvent)
-	// Notify has fn called when there may be asynchronous events: at least once after each time that NextEvent said
-	// that there is none and one came. fn is called from any goroutine, also from inside other methods, and must
-	// neither block nor call the device. nil ends it.
+	// Notify registers fn, which the device calls when asynchronous events may be available: at
+	// least once for the first event after NextEvent returned none. The device calls fn from any
+	// goroutine, even from inside other methods. fn must neither block nor call the device. A nil
+	// fn removes the registration.
 	Notify(fn func())
 
-	// Close closes the context. ErrBusy while anything made from it lives.
+	// Close closes the context. It returns ErrBusy while an object made from the context exists.
 	Close() error
 }
 
-// PD is a protection domain: what was made in different ones does not work together.
+// PD is a protection domain. Objects of different domains do not work together.
 type PD interface {
-	// RegMR registers mem, which must not be empty and stays where it is and alive until Dereg.
+	// RegMR registers mem, which must not be empty. The region keeps mem alive until Dereg; mem
+	// must not move.
 	RegMR(mem []byte, access Access) (MR, error)
 	CreateAH(attr AHAttr) (AH, error)
 	CreateSRQ(init SRQInit) (SRQ, error)
-	// CreateQP makes a queue pair in RESET; its Cap says what was granted, which is at least what was asked for.
+	// CreateQP creates a queue pair in RESET. Its Cap returns the granted capacities, which are at
+	// least the requested ones.
 	CreateQP(init QPInit) (QP, error)
 	Dealloc() error
 }
 
-// MR is registered memory.
+// MR is a registered memory region.
 type MR interface {
 	LKey() uint32
 	RKey() uint32
-	// Addr is where the memory begins, as SGE.Addr and SendWR.RemoteAddr count.
+	// Addr returns the start address of the memory, for SGE.Addr and SendWR.RemoteAddr.
 	Addr() uint64
-	// Dereg ends the registration: nothing uses the memory by its keys once it returned.
+	// Dereg ends the registration. After it returns, nothing accesses the memory by its keys.
 	Dereg() error
 }
 
-// AH is a way to a port, for UD.
+// AH is an address handle, for UD.
 type AH interface {
-	// Handle is what SendWR.AH takes.
+	// Handle returns the value for SendWR.AH.
 	Handle() uint64
 	Destroy() error
 }
 
 // CQ is a completion queue.
 type CQ interface {
-	// Entries is how many completions it holds, at least what was asked for. One more and it is broken (CQ_ERR).
+	// Entries returns the capacity of the queue, at least the requested one. One completion more
+	// overruns the queue, which then fails (CQ_ERR).
 	Entries() int
-	// Poll takes the oldest completions, at most len(wcs), and returns how many. Fewer than len(wcs) means that there are
-	// no more.
+	// Poll takes the oldest completions, at most len(wcs), and returns their number. If it is less
+	// than len(wcs), the queue is empty.
 	Poll(wcs []WC) (int, error)
-	// ReqNotify asks for one event on the channel at the next completion that is put into the queue, or the next
-	// solicited or failed one. What is in the queue already does not count: arm, then poll once more.
+	// ReqNotify arms the queue for one event on its channel, at the next completion or, with
+	// solicitedOnly, at the next solicited or failed completion. Completions already in the queue
+	// raise no event, so the caller arms the queue and then polls once more.
 	ReqNotify(solicitedOnly bool) error
-	// AckEvents acknowledges events that CompChannel.NextEvent gave.
+	// AckEvents acknowledges n events that CompChannel.NextEvent returned.
 	AckEvents(n int)
 	Destroy() error
 }
 
-// CompChannel carries the events of armed CQs.
+// CompChannel is a completion channel: it delivers the events of armed CQs.
 type CompChannel interface {
-	// NextEvent takes the oldest event and names its queue. It does not wait.
+	// NextEvent takes the oldest event and returns its queue. It does not block.
 	NextEvent() (cq CQ, ok bool, err error)
-	// Notify is Device.Notify for this channel's events.
+	// Notify works like Device.Notify, for the channel's events.
 	Notify(fn func())
 	Destroy() error
 }
 
 // QP is a queue pair.
 type QP interface {
-	// Num is its number, of 24 bits.
+	// Num returns the number of the queue pair, 24 bits.
 	Num() uint32
 	Service() Services
 	Cap() QPCap
-	// Modify changes state and attributes; CheckModify is its rule, and AttrState is always given. After an error nothing has changed.
+	// Modify changes the state and attributes as CheckModify permits. mask always includes
+	// AttrState. An error leaves the queue pair unchanged.
 	Modify(attr *QPAttr, mask AttrMask) error
 	Query() (QPAttr, error)
-	// PostSend posts requests in order and returns how many were taken. If that is not all, the error is of the first that was
-	// not: ErrQueueFull (wrapped), or the request is malformed, or the state does not permit it (Posting).
+	// PostSend posts requests in order and returns the number of accepted requests. If it refuses a
+	// request, it stops there and the error says why: ErrQueueFull (wrapped), a malformed request,
+	// or a state that does not permit the post (Posting).
 	PostSend(wrs []SendWR) (int, error)
-	// PostRecv is PostSend for the receive queue. Not with an SRQ.
+	// PostRecv works like PostSend, for the receive queue. It fails for a queue pair with an SRQ.
 	PostRecv(wrs []RecvWR) (int, error)
-	// Destroy takes its requests and completions along. Drain first.
+	// Destroy destroys the queue pair with its requests and completions. Drain the queue pair
+	// first.
 	Destroy() error
 }
 
-// SRQ is a receive queue that queue pairs share.
+// SRQ is a shared receive queue.
 type SRQ interface {
 	PostRecv(wrs []RecvWR) (int, error)
-	// SetLimit arms SRQ_LIMIT_REACHED anew; 0 disarms it.
+	// SetLimit arms SRQ_LIMIT_REACHED again; 0 disarms it.
 	SetLimit(limit int) error
 	Destroy() error
 }

@@ -6,25 +6,25 @@ import (
 )
 
 var (
-	// ErrNoDevice: no device of that name.
+	// ErrNoDevice: no device has that name.
 	ErrNoDevice = errors.New("no such RDMA device")
-	// ErrInvalid: an argument, attribute or state that the call does not permit.
+	// ErrInvalid: the call does not permit an argument, an attribute or the object's state.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrQueueFull: the work queue holds all that it can.
+	// ErrQueueFull: the work queue has no free entry.
 	ErrQueueFull = errors.New("work queue full")
-	// ErrBusy: the object is in use.
+	// ErrBusy: other objects use the object.
 	ErrBusy = errors.New("object is in use")
-	// ErrNoMemory: no memory, or over the limit of locked memory.
+	// ErrNoMemory: memory is exhausted, or the limit of locked memory is reached.
 	ErrNoMemory = errors.New("out of memory or over the limit of locked memory")
-	// ErrGone: the object was destroyed, or its device broke.
+	// ErrGone: the object was destroyed, or its device failed.
 	ErrGone = errors.New("object is gone")
 )
 
-// CallError is a verbs call that failed.
+// CallError is the error of a failed verbs call.
 type CallError struct {
-	Call  string // "ibv_reg_mr"
+	Call  string // the function, for example "ibv_reg_mr"
 	Errno syscall.Errno
-	Note  string // what is known beyond the number, or ""
+	Note  string // details beyond Errno, or ""
 	Err   error  // a sentinel of this package, or nil
 }
 
@@ -43,7 +43,7 @@ func (e *CallError) Error() string {
 	return s
 }
 
-// Unwrap gives the sentinel and the number to errors.Is.
+// Unwrap returns the sentinel and the error number, for errors.Is.
 func (e *CallError) Unwrap() []error {
 	var errs []error
 	if e.Err != nil {
@@ -55,8 +55,9 @@ func (e *CallError) Unwrap() []error {
 	return errs
 }
 
-// Fail makes the CallError of an error number, with the sentinel that belongs to it.
-func Fail(call string, errno syscall.Errno, note string) *CallError {
+// NewCallError returns the CallError of an error number. Err is the sentinel that the number
+// stands for, or nil.
+func NewCallError(call string, errno syscall.Errno, note string) *CallError {
 	e := &CallError{Call: call, Errno: errno, Note: note}
 	switch errno {
 	case syscall.EINVAL, syscall.EOPNOTSUPP, syscall.ENOSYS:

@@ -34,7 +34,7 @@ func eachChange(do func(c change)) {
 	}
 }
 
-// attrs is what a change must have and may have.
+// attrs holds the names of the attributes that a change requires and allows.
 type attrs struct{ required, optional map[string]bool }
 
 // readTransitions reads testdata/transitions.txt.
@@ -94,7 +94,7 @@ func readTransitions(t *testing.T) map[change]attrs {
 	return all
 }
 
-// bit finds an attribute by its name.
+// bit returns the attribute with this name.
 func bit(t *testing.T, name string) AttrMask {
 	for m := AttrState; m <= AttrDestQPN; m <<= 1 {
 		if m.String() == name {
@@ -112,21 +112,16 @@ func bits(t *testing.T, names map[string]bool) (m AttrMask) {
 	return m
 }
 
-func TestTransitions(t *testing.T) {
+func TestFindTransitionMatchesTable(t *testing.T) {
 	want := readTransitions(t)
 	require.Len(t, want, 3*7*2-2+8+9+9, "transitions of the table")
-	require.Len(t, Transitions(), len(want))
-	for _, row := range Transitions() {
-		c := change{row.Service, row.From, row.To}
-		require.Contains(t, want, c)
-		require.Equal(t, bits(t, want[c].required), row.Required, "required by %v", c)
-		require.Equal(t, bits(t, want[c].optional), row.Optional, "optional for %v", c)
-	}
 	eachChange(func(c change) {
 		row, ok := FindTransition(c.service, c.from, c.to)
 		_, listed := want[c]
 		require.Equal(t, listed, ok, "%v", c)
 		require.Equal(t, c, change{row.Service, row.From, row.To})
+		require.Equal(t, bits(t, want[c].required), row.Required, "required by %v", c)
+		require.Equal(t, bits(t, want[c].optional), row.Optional, "optional for %v", c)
 	})
 	for _, c := range []change{{ServiceRC, StateCount, StateErr}, {ServiceRC, StateInit, StateCount}, {0, StateReset, StateInit},
 		{AllServices, StateReset, StateInit}, {1 << 3, StateReset, StateReset}} {
@@ -135,8 +130,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// asRefused checks that err refuses c and that From, To and Service say so.
-func asRefused(t require.TestingT, err error, c change) *TransitionError {
+// requireRefused checks that err refuses change c and has its From, To and Service.
+func requireRefused(t require.TestingT, err error, c change) *TransitionError {
 	var e *TransitionError
 	require.ErrorAs(t, err, &e)
 	require.ErrorIs(t, err, ErrInvalid)
@@ -145,9 +140,9 @@ func asRefused(t require.TestingT, err error, c change) *TransitionError {
 	return e
 }
 
-// TestCheckModify tries, for each change: what is required, and with all that is optional; that without each of it; and each
-// other attribute beside it.
-func TestCheckModify(t *testing.T) {
+// TestCheckModifyMatchesTable tries each change with the required attributes, with the required and
+// all optional ones, without each required one, and with each additional one.
+func TestCheckModifyMatchesTable(t *testing.T) {
 	table := readTransitions(t)
 	eachChange(func(c change) {
 		t.Run(c.String(), func(t *testing.T) {
@@ -156,7 +151,7 @@ func TestCheckModify(t *testing.T) {
 			attr := &QPAttr{State: c.to, CurState: c.from}
 			next, err := CheckModify(c.service, c.from, attr, AttrState|required)
 			if !legal {
-				e := asRefused(t, err, c)
+				e := requireRefused(t, err, c)
 				require.True(t, e.NoSuch)
 				require.Contains(t, err.Error(), "no such transition")
 				require.Equal(t, c.from, next, "state after a refusal")
@@ -170,7 +165,7 @@ func TestCheckModify(t *testing.T) {
 			for m := AttrState; m <= 1<<25; m <<= 1 {
 				switch {
 				case m == AttrState:
-					// It has to be given each time. Without it nothing says where to.
+					// Modify always requires STATE.
 					next, err = CheckModify(c.service, c.from, &QPAttr{State: c.to}, required)
 					var e *TransitionError
 					require.ErrorAs(t, err, &e)
@@ -178,7 +173,7 @@ func TestCheckModify(t *testing.T) {
 					require.Contains(t, err.Error(), "needs STATE")
 				case required&m != 0:
 					next, err = CheckModify(c.service, c.from, attr, AttrState|required&^m)
-					e := asRefused(t, err, c)
+					e := requireRefused(t, err, c)
 					require.Equal(t, m, e.Missing)
 					require.Zero(t, e.Excess)
 					require.Contains(t, err.Error(), "needs "+m.String())
@@ -189,7 +184,7 @@ func TestCheckModify(t *testing.T) {
 					continue
 				default:
 					next, err = CheckModify(c.service, c.from, attr, AttrState|required|m)
-					e := asRefused(t, err, c)
+					e := requireRefused(t, err, c)
 					require.Equal(t, m, e.Excess)
 					require.Zero(t, e.Missing)
 					require.Contains(t, err.Error(), "does not take "+m.String())
@@ -203,7 +198,7 @@ func TestCheckModify(t *testing.T) {
 						require.NoError(t, err)
 						continue
 					}
-					e := asRefused(t, err, c)
+					e := requireRefused(t, err, c)
 					require.True(t, e.WrongState)
 					require.Equal(t, claimed, e.Claimed)
 					require.Contains(t, err.Error(), "it is not in "+claimed.String())
@@ -214,8 +209,9 @@ func TestCheckModify(t *testing.T) {
 	})
 }
 
-// TestCheckModifyRandom holds CheckModify to a checker that knows nothing of masks, for any mask.
-func TestCheckModifyRandom(t *testing.T) {
+// TestCheckModifyMatchesNaiveChecker compares CheckModify with a checker that uses no masks, for
+// random masks.
+func TestCheckModifyMatchesNaiveChecker(t *testing.T) {
 	table := readTransitions(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		c := change{rapid.SampledFrom(eachService[:]).Draw(rt, "service"),
@@ -225,7 +221,7 @@ func TestCheckModifyRandom(t *testing.T) {
 		given := map[string]bool{}
 		for m := AttrState; m <= AttrDestQPN; m <<= 1 {
 			name := m.String()
-			// Near what is right, so that not all are refused.
+			// Most masks are nearly right, so that CheckModify accepts some.
 			often := name == "STATE" || row.required[name]
 			if n := rapid.IntRange(0, 19).Draw(rt, name); n == 0 || n < 19 && often || n < 10 && row.optional[name] {
 				mask |= m
@@ -233,7 +229,7 @@ func TestCheckModifyRandom(t *testing.T) {
 			}
 		}
 		claimed := c.from
-		if rapid.IntRange(0, 9).Draw(rt, "lies") == 0 {
+		if rapid.IntRange(0, 9).Draw(rt, "claims another state") == 0 {
 			claimed = QPState(rapid.IntRange(0, StateCount-1).Draw(rt, "claimed"))
 		}
 
@@ -256,7 +252,7 @@ func TestCheckModifyRandom(t *testing.T) {
 	})
 }
 
-func TestTransitionErrorText(t *testing.T) {
+func TestTransitionErrorNamesAttributes(t *testing.T) {
 	for want, e := range map[string]TransitionError{
 		"RC queue pair from RESET to RTS: there is no such transition": {Service: ServiceRC, To: StateRTS, NoSuch: true},
 		"UD queue pair from RTR to RTS: it is not in INIT": {Service: ServiceUD, From: StateRTR, To: StateRTS,
@@ -270,7 +266,7 @@ func TestTransitionErrorText(t *testing.T) {
 	}
 }
 
-func TestFail(t *testing.T) {
+func TestCallErrorWrapsSentinel(t *testing.T) {
 	for _, c := range []struct {
 		call  string
 		errno syscall.Errno
@@ -285,14 +281,14 @@ func TestFail(t *testing.T) {
 		{"ibv_post_srq_recv", syscall.ENOMEM, ErrQueueFull}, {"ibv_post_send", syscall.EINVAL, ErrInvalid},
 		{"ibv_reg_mr", syscall.EPERM, nil},
 	} {
-		err := Fail(c.call, c.errno, "")
+		err := NewCallError(c.call, c.errno, "")
 		require.ErrorIs(t, err, c.errno)
 		require.True(t, strings.HasPrefix(err.Error(), c.call+": "), err)
 		for _, sentinel := range []error{ErrInvalid, ErrNoMemory, ErrBusy, ErrNoDevice, ErrGone, ErrQueueFull} {
 			require.Equal(t, sentinel == c.is, errors.Is(err, sentinel), "%v: %v", err, sentinel)
 		}
-		noted := Fail(c.call, c.errno, "because")
+		noted := NewCallError(c.call, c.errno, "because")
 		require.Contains(t, noted.Error(), "because")
-		require.Contains(t, noted.Error(), c.errno.Error(), "a note adds to the number")
+		require.Contains(t, noted.Error(), c.errno.Error(), "a note does not replace the error number")
 	}
 }

@@ -1,44 +1,37 @@
 package verbs
 
-import "strconv"
-
-// Posting is what becomes of a work request that is posted.
+// Posting says what happens to a posted work request.
 type Posting uint8
 
 const (
-	// PostRefused: the post fails at once.
+	// PostRefused: the post returns an error.
 	PostRefused Posting = iota
-	// PostTaken: it is queued, and done in its turn.
-	PostTaken
-	// PostHeld: it is queued, and begins when the queue pair is RTS again.
-	PostHeld
-	// PostFlushed: it completes with WR_FLUSH_ERR.
+	// PostAccepted: the request is queued and executed in order.
+	PostAccepted
+	// PostPending: the request is queued and starts when the queue pair is in RTS again.
+	PostPending
+	// PostFlushed: the request completes with WR_FLUSH_ERR.
 	PostFlushed
 )
 
-var postingNames = [...]string{"refused", "taken", "held", "flushed"}
+var postingNames = [...]string{"refused", "accepted", "pending", "flushed"}
 
-func (p Posting) String() string {
-	if int(p) < len(postingNames) {
-		return postingNames[p]
-	}
-	return "posting " + strconv.Itoa(int(p))
-}
+func (p Posting) String() string { return enumName("posting", postingNames[:], p) }
 
-// sendPosting and recvPosting are indexed by state (InfiniBand error model, 4.1). Some devices take what the
-// specification refuses.
+// sendPosting and recvPosting are indexed by state (InfiniBand error model, 4.1). Some devices
+// accept requests that the specification refuses.
 var (
 	sendPosting = [StateCount]Posting{
 		StateReset: PostRefused, StateInit: PostRefused, StateRTR: PostRefused,
-		StateRTS: PostTaken, StateSQD: PostHeld, StateSQE: PostFlushed, StateErr: PostFlushed,
+		StateRTS: PostAccepted, StateSQD: PostPending, StateSQE: PostFlushed, StateErr: PostFlushed,
 	}
 	recvPosting = [StateCount]Posting{
-		StateReset: PostRefused, StateInit: PostTaken, StateRTR: PostTaken,
-		StateRTS: PostTaken, StateSQD: PostTaken, StateSQE: PostTaken, StateErr: PostFlushed,
+		StateReset: PostRefused, StateInit: PostAccepted, StateRTR: PostAccepted,
+		StateRTS: PostAccepted, StateSQD: PostAccepted, StateSQE: PostAccepted, StateErr: PostFlushed,
 	}
 )
 
-// SendPosting is what PostSend does in the state; refused in what is no state.
+// SendPosting returns what PostSend does in the state. An unknown state refuses.
 func (s QPState) SendPosting() Posting {
 	if s < StateCount {
 		return sendPosting[s]
@@ -46,7 +39,7 @@ func (s QPState) SendPosting() Posting {
 	return PostRefused
 }
 
-// RecvPosting is what PostRecv does in the state; refused in what is no state.
+// RecvPosting returns what PostRecv does in the state. An unknown state refuses.
 func (s QPState) RecvPosting() Posting {
 	if s < StateCount {
 		return recvPosting[s]
@@ -54,8 +47,5 @@ func (s QPState) RecvPosting() Posting {
 	return PostRefused
 }
 
-// Receives reports whether packets from the peer are taken in the state.
+// Receives reports whether a queue pair in the state accepts packets from its peer.
 func (s QPState) Receives() bool { return s >= StateRTR && s <= StateSQE }
-
-// Sends reports whether new send requests are begun in the state.
-func (s QPState) Sends() bool { return s == StateRTS }

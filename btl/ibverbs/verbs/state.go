@@ -2,19 +2,18 @@ package verbs
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
-// Services is a set of transport services. Verbs do not have Reliable Datagram.
+// Services is a set of transport services. Verbs have no Reliable Datagram service.
 type Services uint8
 
 const (
-	// ServiceRC, Reliable Connection: acknowledged, in order, all operations.
+	// ServiceRC is Reliable Connection: acknowledged, in order, all operations.
 	ServiceRC Services = 1 << iota
-	// ServiceUC, Unreliable Connection: send and write; what is lost is lost.
+	// ServiceUC is Unreliable Connection: send and write; lost packets are not repeated.
 	ServiceUC
-	// ServiceUD, Unreliable Datagram: sends of one packet to anybody.
+	// ServiceUD is Unreliable Datagram: sends of a single packet to any queue pair.
 	ServiceUD
 
 	AllServices = ServiceRC | ServiceUC | ServiceUD
@@ -38,8 +37,8 @@ const (
 	StateInit  QPState = 1
 	StateRTR   QPState = 2 // ready to receive
 	StateRTS   QPState = 3 // ready to send
-	StateSQD   QPState = 4 // send queue drained, or draining
-	StateSQE   QPState = 5 // send queue in error; never of RC
+	StateSQD   QPState = 4 // send queue drained or draining
+	StateSQE   QPState = 5 // send queue error; UC and UD only
 	StateErr   QPState = 6
 )
 
@@ -48,14 +47,9 @@ const StateCount = 7
 
 var stateNames = [StateCount]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-func (s QPState) String() string {
-	if s < StateCount {
-		return stateNames[s]
-	}
-	return "state " + strconv.Itoa(int(s))
-}
+func (s QPState) String() string { return enumName("state", stateNames[:], s) }
 
-// AttrMask says which members of a QPAttr are meant: ibv_qp_attr_mask.
+// AttrMask selects members of a QPAttr: ibv_qp_attr_mask.
 type AttrMask uint32
 
 const (
@@ -90,7 +84,7 @@ var attrNames = [...]string{
 	"MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN",
 }
 
-// String names the attributes as verbs do, without IBV_QP_: "PKEY_INDEX|PORT".
+// String returns the C constants without IBV_QP_: "PKEY_INDEX|PORT".
 func (m AttrMask) String() string {
 	var names []string
 	for i, name := range attrNames {
@@ -104,22 +98,22 @@ func (m AttrMask) String() string {
 	return strings.Join(names, "|")
 }
 
-// Transition is a row of the table of transitions: which attributes a change of state by
-// Modify must have and which others it may have, beside AttrState.
+// Transition is a row of the table of transitions: the attributes that a state change by Modify
+// requires and the attributes that it allows. Both masks omit AttrState, which is always required.
 type Transition struct {
 	From, To QPState
-	Service  Services // one
+	Service  Services // a single service
 	Required AttrMask
 	Optional AttrMask
 }
 
-// perService is attributes by service.
+// perService holds the attributes of each service.
 type perService struct{ rc, uc, ud AttrMask }
 
-// transitionRules are the transitions that have attributes, or that only some states have. Any
-// state may go to RESET and to ERR beside (queue pair states, table 1; the table follows the
-// Linux kernel where that parts from the specification). Two rows of table 1 say "RTR to SQD" and "RTR to
-// SQE" where the text beside it (2.5, 2.6), the specification and the kernel have RTS: so has this.
+// transitionRules lists the transitions between particular states; any state may change to RESET or
+// ERR without attributes (Queue pair states, table 1). The table follows the Linux kernel where the
+// kernel differs from the specification. Table 1 has the rows "RTR to SQD" and "RTR to SQE"; the
+// text beside the table (2.5, 2.6), the specification and the kernel have RTS, and so has this one.
 var transitionRules = []struct {
 	from, to QPState
 	services Services
@@ -169,7 +163,7 @@ var transitionRules = []struct {
 		perService{uc: AttrCurState | AttrAccessFlags, ud: AttrCurState | AttrQKey}},
 }
 
-// running is what may change while a queue pair runs.
+// running holds the attributes that may change while a queue pair is in use.
 var running = perService{
 	rc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState | AttrMinRNRTimer,
 	uc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState,
@@ -187,30 +181,15 @@ func (p perService) of(service Services) AttrMask {
 	}
 }
 
-// Transitions is the whole table, a row for each service and each pair of states that Modify
-// can make. Whatever pair is not in it is refused.
-func Transitions() []Transition {
-	var all []Transition
-	for _, service := range [...]Services{ServiceRC, ServiceUC, ServiceUD} {
-		for from := range QPState(StateCount) {
-			for to := range QPState(StateCount) {
-				if t, ok := FindTransition(service, from, to); ok {
-					all = append(all, t)
-				}
-			}
-		}
-	}
-	return all
-}
-
-// FindTransition is the row for one service and pair of states.
-func FindTransition(service Services, from, to QPState) (Transition, bool) {
+// FindTransition returns the row of a single service and a pair of states. ok is false if Modify
+// refuses the change.
+func FindTransition(service Services, from, to QPState) (row Transition, ok bool) {
 	t := Transition{From: from, To: to, Service: service}
 	if from >= StateCount || (service == ServiceRC && from == StateSQE) {
 		return t, false
 	}
 	if service != ServiceRC && service != ServiceUC && service != ServiceUD {
-		return t, false // none, or more than one
+		return t, false // no service, or several
 	}
 	if to == StateReset || to == StateErr {
 		return t, true
@@ -224,11 +203,11 @@ func FindTransition(service Services, from, to QPState) (Transition, bool) {
 	return t, false
 }
 
-// CheckModify says whether Modify may change a queue pair in state cur by an attr with that
-// mask, and gives the state that it will have. With AttrCurState the caller says in which state it believes the
-// queue pair to be; that has to be so. AttrState is always required, also where the state stays (queue pair states, 3).
+// CheckModify checks whether Modify may apply attr with mask to a queue pair in state cur, and
+// returns the new state. AttrState is always required, even if the state does not change (Queue
+// pair states, 3). With AttrCurState, attr.CurState must equal cur.
 //
-// The error, a *TransitionError, names what is missing or too much.
+// The error is a *TransitionError; the state is then cur.
 func CheckModify(service Services, cur QPState, attr *QPAttr, mask AttrMask) (QPState, error) {
 	if mask&AttrState == 0 {
 		return cur, &TransitionError{Service: service, From: cur, To: cur, Missing: AttrState}
@@ -253,15 +232,15 @@ func CheckModify(service Services, cur QPState, attr *QPAttr, mask AttrMask) (QP
 	return to, nil
 }
 
-// TransitionError is why Modify refuses a change.
+// TransitionError says why Modify refuses a change.
 type TransitionError struct {
 	Service    Services
 	From, To   QPState
-	NoSuch     bool     // there is no such transition
-	WrongState bool     // AttrCurState claims another state than From
-	Claimed    QPState  // that one
-	Missing    AttrMask // required attributes that were not given
-	Excess     AttrMask // given ones that the transition does not have
+	NoSuch     bool     // the transition does not exist
+	WrongState bool     // AttrCurState was given, and Claimed is not From
+	Claimed    QPState  // the state given with AttrCurState
+	Missing    AttrMask // required attributes that are not given
+	Excess     AttrMask // given attributes that the transition does not allow
 }
 
 func (e *TransitionError) Error() string {
@@ -284,5 +263,5 @@ func (e *TransitionError) Error() string {
 	return s
 }
 
-// Is says that errors.Is finds ErrInvalid in it.
+// Is reports that the error matches ErrInvalid.
 func (e *TransitionError) Is(target error) bool { return target == ErrInvalid }

@@ -2,7 +2,7 @@ package verbs
 
 import "strconv"
 
-// Status is how a work request ended: ibv_wc_status.
+// Status is the status of a work completion: ibv_wc_status.
 type Status uint32
 
 const (
@@ -33,104 +33,99 @@ const (
 // StatusCount is the number of statuses; they are 0 to StatusCount-1.
 const StatusCount = 22
 
-// Class says what kind of thing a status is evidence of.
+// Class says what kind of failure a status shows.
 type Class uint8
 
 const (
-	// ClassSuccess: nothing is wrong.
+	// ClassSuccess: the request succeeded.
 	ClassSuccess Class = iota
-	// ClassUsage: an error of the program: bad key, length, or operation; at either end.
+	// ClassUsage: the program at either end used a wrong key, length or operation.
 	ClassUsage
-	// ClassFlushed: a symptom of something that went wrong before.
+	// ClassFlushed: the queue pair had failed before.
 	ClassFlushed
-	// ClassPath: no answer, or none that helps, from the other end.
+	// ClassPath: the peer's device does not acknowledge.
 	ClassPath
-	// ClassReceiver: the other end never posted a receive.
+	// ClassReceiver: the peer posted no receive.
 	ClassReceiver
-	// ClassPeer: the other end, or its device, failed.
+	// ClassPeer: the peer or its device failed.
 	ClassPeer
-	// ClassDevice: the own queue or device is broken.
+	// ClassDevice: the local queue or device failed.
 	ClassDevice
-	// ClassAborted: a message was given up, which its service permits; go on.
+	// ClassAborted: a message was dropped, as its service permits; the queue pair is usable.
 	ClassAborted
-	// ClassUnused: of the Reliable Datagram service, which verbs do not have.
+	// ClassUnused: only Reliable Datagram has the status, and verbs lack that service.
 	ClassUnused
 )
 
 var classNames = [...]string{"success", "usage", "flushed", "path", "receiver not ready", "peer", "device", "aborted", "unused"}
 
-func (c Class) String() string {
-	if int(c) < len(classNames) {
-		return classNames[c]
-	}
-	return "class " + strconv.Itoa(int(c))
-}
+func (c Class) String() string { return enumName("class", classNames[:], c) }
 
-// Side is an end of an operation, or both.
+// Side is one end of an operation, or both ends.
 type Side uint8
 
 const (
-	// Requester is who posted the send request.
+	// Requester is the end that posts the send request.
 	Requester Side = 1 << iota
-	// Responder is who received it.
+	// Responder is the end that receives the request.
 	Responder
 	NoSide    Side = 0
 	BothSides      = Requester | Responder
 )
 
-// After says what a failed completion does to its queue pair.
+// After says which state a queue pair enters after a failed completion.
 type After uint8
 
 const (
-	// AfterNone: the state stays.
+	// AfterNone: the state does not change.
 	AfterNone After = iota
-	// AfterError: to Error.
+	// AfterError: the queue pair enters ERR.
 	AfterError
-	// AfterErrorOrSQE: a receive's to Error, with each service; a send request's of RC to Error, of UC and UD to SQE.
+	// AfterErrorOrSQE: the queue pair enters SQE after a send request of UC or UD, otherwise ERR.
 	AfterErrorOrSQE
 )
 
 // StatusInfo is a row of the table of statuses.
 type StatusInfo struct {
 	Status   Status
-	Name     string // the constant's, without IBV_WC_
-	Text     string // for people
+	Name     string // the C constant without IBV_WC_
+	Text     string // human-readable description
 	Class    Class
-	Sides    Side     // who can get it
-	Services Services // with which service
+	Sides    Side     // ends that can get the status
+	Services Services // services that have the status
 	After    After
 }
 
 // statusTable is indexed by status (InfiniBand error model, chapter 2; ibv_poll_cq).
 var statusTable = [StatusCount]StatusInfo{
-	{StatusSuccess, "SUCCESS", "done", ClassSuccess, BothSides, AllServices, AfterNone},
-	{StatusLocLenErr, "LOC_LEN_ERR", "message longer than the receive buffer, or than the port allows", ClassUsage, BothSides, ServiceRC | ServiceUC, AfterErrorOrSQE},
-	{StatusLocQPOpErr, "LOC_QP_OP_ERR", "work request malformed, or the queue pair cannot do it", ClassUsage, BothSides, AllServices, AfterErrorOrSQE},
-	{StatusLocEECOpErr, "LOC_EEC_OP_ERR", "end-to-end context cannot do it", ClassUnused, NoSide, 0, AfterNone},
-	{StatusLocProtErr, "LOC_PROT_ERR", "local buffer is not in a memory region with that key and access", ClassUsage, BothSides, AllServices, AfterErrorOrSQE},
-	{StatusWRFlushErr, "WR_FLUSH_ERR", "flushed, because the queue pair had failed", ClassFlushed, BothSides, AllServices, AfterNone},
-	{StatusMWBindErr, "MW_BIND_ERR", "memory window could not be bound", ClassUsage, Requester, ServiceRC | ServiceUC, AfterErrorOrSQE},
-	{StatusBadRespErr, "BAD_RESP_ERR", "the peer's device answered nonsense", ClassPeer, Requester, ServiceRC, AfterError},
-	{StatusLocAccessErr, "LOC_ACCESS_ERR", "a peer's write with immediate data had a bad remote key", ClassUsage, Responder, ServiceRC | ServiceUC, AfterError},
-	{StatusRemInvReqErr, "REM_INV_REQ_ERR", "the peer refused the request: length, operation, or too many at once", ClassUsage, Requester, ServiceRC, AfterError},
-	{StatusRemAccessErr, "REM_ACCESS_ERR", "remote memory is not in a region with that key and access", ClassUsage, Requester, ServiceRC, AfterError},
+	{StatusSuccess, "SUCCESS", "success", ClassSuccess, BothSides, AllServices, AfterNone},
+	{StatusLocLenErr, "LOC_LEN_ERR", "the message exceeds the receive buffer or the port's limit", ClassUsage, BothSides, ServiceRC | ServiceUC, AfterErrorOrSQE},
+	{StatusLocQPOpErr, "LOC_QP_OP_ERR", "the work request is malformed, or the queue pair cannot execute it", ClassUsage, BothSides, AllServices, AfterErrorOrSQE},
+	{StatusLocEECOpErr, "LOC_EEC_OP_ERR", "the end-to-end context cannot execute the work request", ClassUnused, NoSide, 0, AfterNone},
+	{StatusLocProtErr, "LOC_PROT_ERR", "no memory region with the L_Key and access contains the local buffer", ClassUsage, BothSides, AllServices, AfterErrorOrSQE},
+	{StatusWRFlushErr, "WR_FLUSH_ERR", "flushed because the queue pair had failed", ClassFlushed, BothSides, AllServices, AfterNone},
+	{StatusMWBindErr, "MW_BIND_ERR", "the memory window cannot be bound", ClassUsage, Requester, ServiceRC | ServiceUC, AfterErrorOrSQE},
+	{StatusBadRespErr, "BAD_RESP_ERR", "the peer's device sent an invalid response", ClassPeer, Requester, ServiceRC, AfterError},
+	{StatusLocAccessErr, "LOC_ACCESS_ERR", "a write with immediate data from the peer had a wrong R_Key", ClassUsage, Responder, ServiceRC | ServiceUC, AfterError},
+	{StatusRemInvReqErr, "REM_INV_REQ_ERR", "the peer refused the request: wrong length or operation, or too many outstanding", ClassUsage, Requester, ServiceRC, AfterError},
+	{StatusRemAccessErr, "REM_ACCESS_ERR", "no memory region with the R_Key and access contains the remote memory", ClassUsage, Requester, ServiceRC, AfterError},
 	{StatusRemOpErr, "REM_OP_ERR", "the peer could not complete the operation", ClassPeer, Requester, ServiceRC, AfterError},
-	{StatusRetryExcErr, "RETRY_EXC_ERR", "no answer from the peer's device", ClassPath, Requester, ServiceRC, AfterError},
+	{StatusRetryExcErr, "RETRY_EXC_ERR", "the peer's device does not acknowledge", ClassPath, Requester, ServiceRC, AfterError},
 	{StatusRNRRetryExcErr, "RNR_RETRY_EXC_ERR", "the peer had no receive posted", ClassReceiver, Requester, ServiceRC, AfterError},
 	{StatusLocRDDViolErr, "LOC_RDD_VIOL_ERR", "reliable datagram domains differ", ClassUnused, NoSide, 0, AfterNone},
 	{StatusRemInvRDReqErr, "REM_INV_RD_REQ_ERR", "invalid reliable datagram request", ClassUnused, NoSide, 0, AfterNone},
-	{StatusRemAbortErr, "REM_ABORT_ERR", "message given up after a packet was lost", ClassAborted, Responder, ServiceUC | ServiceUD, AfterNone},
+	{StatusRemAbortErr, "REM_ABORT_ERR", "the message was dropped after a packet was lost", ClassAborted, Responder, ServiceUC | ServiceUD, AfterNone},
 	{StatusInvEECNErr, "INV_EECN_ERR", "invalid end-to-end context number", ClassUnused, NoSide, 0, AfterNone},
 	{StatusInvEECStateErr, "INV_EEC_STATE_ERR", "invalid end-to-end context state", ClassUnused, NoSide, 0, AfterNone},
-	{StatusFatalErr, "FATAL_ERR", "the device failed at this request", ClassDevice, BothSides, AllServices, AfterError},
-	{StatusRespTimeoutErr, "RESP_TIMEOUT_ERR", "the driver gave the request up", ClassDevice, BothSides, AllServices, AfterError},
-	{StatusGeneralErr, "GENERAL_ERR", "the device failed in some other way", ClassDevice, BothSides, AllServices, AfterError},
+	{StatusFatalErr, "FATAL_ERR", "the device failed while executing the request", ClassDevice, BothSides, AllServices, AfterError},
+	{StatusRespTimeoutErr, "RESP_TIMEOUT_ERR", "the driver gave up on the request", ClassDevice, BothSides, AllServices, AfterError},
+	{StatusGeneralErr, "GENERAL_ERR", "the device failed in another way", ClassDevice, BothSides, AllServices, AfterError},
 }
 
-// Statuses is the table of statuses, in order of number.
+// Statuses returns the table of statuses in numerical order.
 func Statuses() []StatusInfo { return append([]StatusInfo(nil), statusTable[:]...) }
 
-// Info is the status's row; of a number that no status has, an Unused one.
+// Info returns the row of the status. An unknown status has ClassUnused.
 func (s Status) Info() StatusInfo {
 	if s < StatusCount {
 		return statusTable[s]
@@ -138,11 +133,11 @@ func (s Status) Info() StatusInfo {
 	return StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status", Class: ClassUnused}
 }
 
-// Class is what the status is evidence of.
+// Class returns the kind of failure that the status shows.
 func (s Status) Class() Class { return s.Info().Class }
 
-// String is the constant's name without its prefix: RETRY_EXC_ERR.
+// String returns the C constant without its prefix: RETRY_EXC_ERR.
 func (s Status) String() string { return s.Info().Name }
 
-// Native is the constant's whole name: IBV_WC_RETRY_EXC_ERR.
+// Native returns the C constant: IBV_WC_RETRY_EXC_ERR.
 func (s Status) Native() string { return "IBV_WC_" + s.Info().Name }

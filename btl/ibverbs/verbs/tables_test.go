@@ -13,9 +13,10 @@ import (
 	. "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// The tables are held against testdata, which was written from the sources and not from the code.
+// The tests compare the tables with testdata, which was written from the sources, not from the
+// code.
 
-// rows reads a table of testdata: cells between bars, comments after #.
+// rows reads a table of testdata, with cells between vertical bars and comments after #.
 func rows(t *testing.T, file string, cells int) [][]string {
 	text, err := os.ReadFile("testdata/" + file)
 	require.NoError(t, err)
@@ -46,7 +47,7 @@ func services(t *testing.T, s string) (set Services) {
 			set |= ServiceUC
 		case "UD":
 			set |= ServiceUD
-		case "RD": // not in verbs
+		case "RD": // verbs have no Reliable Datagram
 		default:
 			t.Fatalf("service %q", word)
 		}
@@ -54,7 +55,7 @@ func services(t *testing.T, s string) (set Services) {
 	return set
 }
 
-func TestStatuses(t *testing.T) {
+func TestStatusesMatchTable(t *testing.T) {
 	sides := map[string]Side{"Both": BothSides, "Unknown": BothSides, "Requester": Requester, "Responder": Responder, "-": NoSide}
 	afters := map[string]After{"None": AfterNone, "-": AfterNone, "Error": AfterError, "Error or SQE": AfterErrorOrSQE}
 	type row struct {
@@ -73,7 +74,8 @@ func TestStatuses(t *testing.T) {
 		if !again {
 			order = append(order, r[0])
 		}
-		// A status of two rows has the union; that a receive goes to Error is part of AfterErrorOrSQE.
+		// A status with two rows has their union. AfterErrorOrSQE covers receives, which lead to
+		// ERR.
 		want[r[0]] = row{have.side | side, have.services | services(t, r[2]), max(have.after, after)}
 	}
 	require.Len(t, order, StatusCount)
@@ -89,10 +91,10 @@ func TestStatuses(t *testing.T) {
 			require.Equal(t, want[name], row{in.Sides, in.Services, in.After})
 			require.NotEmpty(t, in.Text)
 			require.Equal(t, in.Class, s.Class())
-			require.Equal(t, in.Services == 0, in.Class == ClassUnused, "unused is what only RD has")
+			require.Equal(t, in.Services == 0, in.Class == ClassUnused, "only statuses of RD are unused")
 			require.NotContains(t, in.Class.String(), "class ")
 			if in.Class != ClassSuccess && in.Class != ClassFlushed && in.Class != ClassAborted && in.Class != ClassUnused {
-				require.NotEqual(t, AfterNone, in.After, "only these leave the queue pair as it is")
+				require.NotEqual(t, AfterNone, in.After, "only these classes keep the state of the queue pair")
 			}
 		})
 	}
@@ -101,8 +103,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	places := map[string]Affiliation{"QP": OfQP, "CQ": OfCQ, "SRQ": OfSRQ, "Port": OfPort, "CA": OfDevice}
+func TestEventsMatchTable(t *testing.T) {
+	objects := map[string]Affiliation{"QP": AffiliationQP, "CQ": AffiliationCQ, "SRQ": AffiliationSRQ, "Port": AffiliationPort, "CA": AffiliationDevice}
 	catastrophes := map[string]bool{"QP_FATAL": true, "CQ_ERR": true, "SRQ_ERR": true, "DEVICE_FATAL": true}
 	byName := map[string]EventInfo{}
 	for i, in := range EventTypes() {
@@ -119,8 +121,8 @@ func TestEvents(t *testing.T) {
 			require.True(t, ok)
 			require.Equal(t, r[1], in.Type.String())
 			require.Equal(t, "IBV_EVENT_"+r[1], in.Type.Native())
-			require.Equal(t, places[r[0]], in.Of)
-			require.Equal(t, r[3] == "Affiliated", in.Of != OfPort && in.Of != OfDevice)
+			require.Equal(t, objects[r[0]], in.Affiliation)
+			require.Equal(t, r[3] == "Affiliated", in.Affiliation != AffiliationPort && in.Affiliation != AffiliationDevice)
 			if r[2] == "" {
 				r[2] = "All"
 			}
@@ -134,10 +136,10 @@ func TestEvents(t *testing.T) {
 		})
 	}
 	require.Equal(t, "19", EventType(EventCount).String())
-	require.Equal(t, EventInfo{Type: 77, Name: "77", Text: "unknown event", Of: OfDevice, Severity: Notice}, EventType(77).Info())
+	require.Equal(t, EventInfo{Type: 77, Name: "77", Text: "unknown event", Affiliation: AffiliationDevice, Severity: Notice}, EventType(77).Info())
 }
 
-func TestPosting(t *testing.T) {
+func TestPostingMatchesTable(t *testing.T) {
 	table := rows(t, "posting.txt", 4)
 	require.Len(t, table, StateCount)
 	for i, r := range table {
@@ -146,21 +148,20 @@ func TestPosting(t *testing.T) {
 			require.Equal(t, r[0], s.String())
 			require.Equal(t, r[1], s.SendPosting().String(), "send")
 			require.Equal(t, r[2], s.RecvPosting().String(), "receive")
-			require.Equal(t, r[3] == "taken", s.Receives())
-			require.Equal(t, r[1] == "taken", s.Sends())
+			require.Equal(t, r[3] == "accepted", s.Receives())
 		})
 	}
 	for _, s := range []QPState{StateCount, 1 << 31} {
 		require.Equal(t, PostRefused, s.SendPosting())
 		require.Equal(t, PostRefused, s.RecvPosting())
-		require.False(t, s.Receives() || s.Sends())
+		require.False(t, s.Receives())
 	}
 	require.Equal(t, "state 7", QPState(StateCount).String())
 }
 
-func TestSights(t *testing.T) {
-	table := rows(t, "sights.txt", 5)
-	require.Len(t, Sights(), len(table))
+func TestRefusalsMatchTable(t *testing.T) {
+	table := rows(t, "refusals.txt", 5)
+	require.Len(t, Refusals(), len(table))
 	dash := func(s string, none string) string {
 		if s == "-" {
 			return none
@@ -169,28 +170,28 @@ func TestSights(t *testing.T) {
 	}
 	for i, r := range table {
 		t.Run(strings.ReplaceAll(r[0]+"/"+r[1], " ", "-"), func(t *testing.T) {
-			s := Sights()[i]
+			s := Refusals()[i]
 			require.Equal(t, r[0], s.Op.String())
 			require.Equal(t, r[1], s.Mistake.String())
 			require.Equal(t, dash(r[2], "SUCCESS"), s.Completion.String())
 			require.Equal(t, r[3] != "-", s.HasEvent)
 			if s.HasEvent {
 				require.Equal(t, r[3], s.Event.String())
-				require.Equal(t, OfQP, s.Event.Info().Of)
+				require.Equal(t, AffiliationQP, s.Event.Info().Affiliation)
 			}
 			require.Equal(t, r[4], s.Requester.String())
 			require.NotZero(t, s.Requester.Info().Sides&Requester)
 			if s.Completion != StatusSuccess {
 				require.NotZero(t, s.Completion.Info().Sides&Responder)
 			}
-			found, ok := FindSight(s.Op, s.Mistake)
+			found, ok := FindRefusal(s.Op, s.Mistake)
 			require.True(t, ok)
 			require.Equal(t, s, found)
 		})
 	}
 	for op := OpSend; op <= OpAtomic; op++ {
 		for m := BadKey; m <= OtherMistake; m++ {
-			_, ok := FindSight(op, m)
+			_, ok := FindRefusal(op, m)
 			listed := false
 			for _, r := range table {
 				listed = listed || r[0] == op.String() && r[1] == m.String()
@@ -200,7 +201,7 @@ func TestSights(t *testing.T) {
 	}
 }
 
-// enums reads the enumerations of a C header: name to number.
+// enums returns the values of the enumerations in a C header, by name.
 func enums(t *testing.T, text string) map[string]uint64 {
 	text = regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(text, "")
 	values := map[string]uint64{}
@@ -233,8 +234,8 @@ func enums(t *testing.T, text string) map[string]uint64 {
 	return values
 }
 
-// TestNumbers: every constant that stands for one of verbs.h has its number.
-func TestNumbers(t *testing.T) {
+// TestConstantsMatchHeader checks that each constant has the value of its twin in verbs.h.
+func TestConstantsMatchHeader(t *testing.T) {
 	text, err := os.ReadFile("testdata/numbers.h")
 	require.NoError(t, err)
 	native := enums(t, string(text))
@@ -281,8 +282,8 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, uint64(m), here["IBV_QP_"+m.String()], "name of %#x", uint32(m))
 	}
 
-	// What verbs.h has and this package does not.
-	without := map[string]bool{"IBV_EVENT_WQ_FATAL": true, "IBV_WC_TM_ERR": true, "IBV_WC_TM_RNDV_INCOMPLETE": true,
+	// The constants of verbs.h that this package lacks.
+	absent := map[string]bool{"IBV_EVENT_WQ_FATAL": true, "IBV_WC_TM_ERR": true, "IBV_WC_TM_RNDV_INCOMPLETE": true,
 		"IBV_WC_BIND_MW": true, "IBV_WC_LOCAL_INV": true, "IBV_WC_TSO": true, "IBV_WC_ATOMIC_WRITE": true,
 		"IBV_WC_TM_ADD": true, "IBV_WC_TM_DEL": true, "IBV_WC_TM_SYNC": true, "IBV_WC_TM_RECV": true, "IBV_WC_TM_NO_TAG": true,
 		"IBV_WC_DRIVER1": true, "IBV_WC_DRIVER2": true, "IBV_WC_DRIVER3": true,
@@ -291,7 +292,7 @@ func TestNumbers(t *testing.T) {
 		"IBV_QP_RATE_LIMIT": true, "IBV_QPS_UNKNOWN": true, "IBV_WR_LOCAL_INV": true, "IBV_WR_BIND_MW": true,
 		"IBV_WR_SEND_WITH_INV": true, "IBV_WR_TSO": true, "IBV_WR_DRIVER1": true, "IBV_WR_ATOMIC_WRITE": true, "IBV_SEND_IP_CSUM": true}
 	for name, n := range native {
-		if without[name] {
+		if absent[name] {
 			require.NotContains(t, here, name)
 			continue
 		}
@@ -305,13 +306,14 @@ func TestNumbers(t *testing.T) {
 	if header, err := os.ReadFile("/usr/include/infiniband/verbs.h"); err == nil {
 		installed := enums(t, string(header))
 		for name, n := range here {
-			require.Equal(t, n, installed[name], "%s of the header that is installed", name)
+			require.Equal(t, n, installed[name], "%s in the installed header", name)
 		}
 	}
 }
 
-// TestLayout: WC and SGE are ibv_wc and ibv_sge; SendWR and RecvWR have no holes that a compiler of C would make elsewhere.
-func TestLayout(t *testing.T) {
+// TestStructLayoutMatchesC checks that WC and SGE have the layout of ibv_wc and ibv_sge, and that
+// SendWR and RecvWR have no implicit padding.
+func TestStructLayoutMatchesC(t *testing.T) {
 	var wc WC
 	require.EqualValues(t, 48, unsafe.Sizeof(wc))
 	for name, at := range map[string][2]uintptr{
@@ -338,8 +340,9 @@ func TestLayout(t *testing.T) {
 	require.EqualValues(t, 16, unsafe.Offsetof(recv.SGE))
 }
 
-// TestTimers: table 45 of the InfiniBand Architecture Specification, volume 1, in milliseconds; and the timeout of 9.7.6.1.3.
-func TestTimers(t *testing.T) {
+// TestTimersMatchSpecification checks the RNR timers against table 45 of the InfiniBand
+// specification, in milliseconds, and the acknowledgment timeouts against its section 9.7.6.1.3.
+func TestTimersMatchSpecification(t *testing.T) {
 	for code, ms := range []float64{655.36, .01, .02, .03, .04, .06, .08, .12, .16, .24, .32, .48, .64, .96, 1.28, 1.92, 2.56, 3.84,
 		5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52} {
 		require.InDelta(t, ms, float64(RNRTimer(uint8(code)))/1e6, 1e-9, "code %d", code)
@@ -350,15 +353,15 @@ func TestTimers(t *testing.T) {
 	require.EqualValues(t, 4096<<31, AckTimeout(31))
 }
 
-func TestNames(t *testing.T) {
+func TestStringNamesValues(t *testing.T) {
 	require.Equal(t, "RC|UC|UD", AllServices.String())
 	require.Equal(t, "PKEY_INDEX|PORT", (AttrPKeyIndex | AttrPort).String())
 	require.Equal(t, "STATE|0x2000000", (AttrState | 1<<25).String())
-	require.Equal(t, "QP", OfQP.String())
+	require.Equal(t, "QP", AffiliationQP.String())
 	require.Equal(t, "catastrophe", Catastrophe.String())
 	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Class(99).String(), Posting(9).String(),
 		Operation(9).String(), Mistake(9).String(), PortState(9).String(), GIDType(9).String()} {
-		require.Contains(t, name, "9", "a number that has no name")
+		require.Contains(t, name, "9", "a value without a name")
 	}
 	require.True(t, PortActive.Up() && PortActiveDefer.Up())
 	require.False(t, PortNop.Up() || PortDown.Up() || PortInit.Up() || PortArmed.Up())

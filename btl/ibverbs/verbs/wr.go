@@ -1,16 +1,17 @@
 package verbs
 
-// MaxSGE is how many pieces of memory a work request can name here. Devices may take fewer (QPCap).
+// MaxSGE is the largest number of scatter/gather elements in a work request. A device may accept
+// fewer (QPCap).
 const MaxSGE = 4
 
-// SGE is a piece of local memory: ibv_sge.
+// SGE is a scatter/gather element, a piece of local memory: ibv_sge.
 type SGE struct {
 	Addr   uint64
 	Length uint32
 	LKey   uint32
 }
 
-// Opcode of a send request: ibv_wr_opcode.
+// Opcode is the operation of a send request: ibv_wr_opcode.
 type Opcode uint32
 
 const (
@@ -23,46 +24,46 @@ const (
 	WRAtomicFetchAndAdd Opcode = 6
 )
 
-// SendFlags of a send request: ibv_send_flags.
+// SendFlags are the flags of a send request: ibv_send_flags.
 type SendFlags uint32
 
 const (
-	SendFence     SendFlags = 1 << 0 // wait for reads and atomics before it
-	SendSignaled  SendFlags = 1 << 1 // complete also if it succeeds
-	SendSolicited SendFlags = 1 << 2 // an event at a receiver that waits for solicited ones
-	SendInline    SendFlags = 1 << 3 // take the bytes at the post; no key is needed
+	SendFence     SendFlags = 1 << 0 // start after all earlier reads and atomics are complete
+	SendSignaled  SendFlags = 1 << 1 // generate a completion on success too
+	SendSolicited SendFlags = 1 << 2 // raise an event at a receiver armed for solicited completions
+	SendInline    SendFlags = 1 << 3 // copy the data when posting; L_Keys are not checked
 )
 
-// SendWR is a request for a send queue.
+// SendWR is a work request for a send queue.
 type SendWR struct {
-	ID     uint64 // given back in the completion
+	ID     uint64 // returned in the completion
 	Opcode Opcode
 	Flags  SendFlags
-	NumSGE uint32 // of SGE that are used
-	Imm    uint32 // of operations with immediate data, in host order here and in the receiver's WC
+	NumSGE uint32 // number of valid elements of SGE
+	Imm    uint32 // immediate data, in host byte order here and in the receiver's WC
 
 	RemoteAddr uint64 // reads, writes, atomics
-	RKey       uint32 // likewise
+	RKey       uint32 // reads, writes, atomics
 	RemoteQPN  uint32 // UD
 	RemoteQKey uint32 // UD
 	_          uint32
-	AH         uint64 // UD: AH.Handle
+	AH         uint64 // UD: the result of AH.Handle
 
-	CompareAdd uint64 // what is compared, or added
+	CompareAdd uint64 // compare operand of CMP_AND_SWP, addend of FETCH_AND_ADD
 	Swap       uint64
 
 	SGE [MaxSGE]SGE
 }
 
-// RecvWR is a request for a receive queue.
+// RecvWR is a work request for a receive queue.
 type RecvWR struct {
-	ID     uint64 // given back in the completion
+	ID     uint64 // returned in the completion
 	NumSGE uint32
 	_      uint32
 	SGE    [MaxSGE]SGE
 }
 
-// WCOpcode says what completed: ibv_wc_opcode.
+// WCOpcode is the completed operation: ibv_wc_opcode.
 type WCOpcode uint32
 
 const (
@@ -75,25 +76,26 @@ const (
 	WCRecvRDMAWithImm WCOpcode = 1<<7 + 1
 )
 
-// WCFlags of a completion: ibv_wc_flags.
+// WCFlags are the flags of a completion: ibv_wc_flags.
 type WCFlags uint32
 
 const (
-	WCGRH     WCFlags = 1 << 0 // UD: the first GRHBytes of the receive buffer are a routing header
+	WCGRH     WCFlags = 1 << 0 // UD: the receive buffer begins with a global route header of GRHBytes
 	WCWithImm WCFlags = 1 << 1 // Imm is valid
 )
 
-// GRHBytes is how much of the front of a UD receive buffer the message does not use, whether there is a routing header or not.
+// GRHBytes is the size of a global route header. A UD receive buffer reserves it in front of the
+// message even if the datagram has no such header.
 const GRHBytes = 40
 
-// WC is a work completion: ibv_wc, and laid out like it. If Status is not StatusSuccess, then only ID, Status, QPNum and
-// VendorErr are valid.
+// WC is a work completion, with the layout of ibv_wc. If Status is not StatusSuccess, only ID,
+// Status, QPNum and VendorErr are valid.
 type WC struct {
 	ID           uint64
 	Status       Status
 	Opcode       WCOpcode
 	VendorErr    uint32
-	ByteLen      uint32 // received, read, or fetched; of UD with GRHBytes
+	ByteLen      uint32 // bytes received, read or fetched; for UD including GRHBytes
 	Imm          uint32
 	QPNum        uint32
 	SrcQP        uint32 // UD
@@ -105,12 +107,12 @@ type WC struct {
 	_            uint16
 }
 
-// Access to memory: ibv_access_flags.
+// Access is a set of access rights to memory: ibv_access_flags.
 type Access uint32
 
 const (
 	AccessLocalWrite   Access = 1 << 0
-	AccessRemoteWrite  Access = 1 << 1 // needs AccessLocalWrite
+	AccessRemoteWrite  Access = 1 << 1 // requires AccessLocalWrite
 	AccessRemoteRead   Access = 1 << 2
-	AccessRemoteAtomic Access = 1 << 3 // needs AccessLocalWrite
+	AccessRemoteAtomic Access = 1 << 3 // requires AccessLocalWrite
 )

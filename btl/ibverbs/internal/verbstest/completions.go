@@ -8,12 +8,12 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// completionCases: the completion queue and the channel of its events.
-func completionCases() []kase {
+// completionCases returns the cases for completion queues and their channels.
+func completionCases() []testCase {
 	rc := verbs.ServiceRC
 	solicited := func(_ *qp, wr *verbs.SendWR) { wr.Flags |= verbs.SendSolicited }
-	return []kase{
-		{"poll/fewer-and-none", func(c *c) {
+	return []testCase{
+		{"poll/some-and-none", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			var wcs [8]verbs.WC
 			n, err := w.a.scq.Poll(wcs[:])
@@ -39,100 +39,96 @@ func completionCases() []kase {
 			})
 			require.Equal(c, ids, have)
 		}},
-		{"poll/one-queue-for-all", func(c *c) {
+		{"poll/one-queue-for-all", func(c *caseRun) {
 			shared := c.a.cq(64, nil)
-			w := c.pairOf(opts{service: rc, scq: shared, rcq: shared}, opts{service: rc})
-			w.a.bring(verbs.StateRTS)
-			w.b.bring(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc, scq: shared, rcq: shared}, opts{service: rc})
 			w.b.recv()
 			got := w.a.recv()
 			sent := w.a.send()
-			first := shared.one(sent, verbs.StatusSuccess)
+			first := shared.awaitOne(sent, verbs.StatusSuccess)
 			require.Equal(c, verbs.WCSend, first.Opcode)
-			w.b.scq.one(w.b.send(), verbs.StatusSuccess)
-			second := shared.one(got, verbs.StatusSuccess)
+			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+			second := shared.awaitOne(got, verbs.StatusSuccess)
 			require.Equal(c, verbs.WCRecv, second.Opcode)
 		}},
-		{"overrun/not-when-just-full", func(c *c) {
+		{"overrun/not-when-just-full", func(c *caseRun) {
 			small := c.a.cq(4, nil)
 			n := small.Entries()
-			w := c.pairOf(opts{service: rc, depth: n + 1, scq: small}, opts{service: rc})
-			w.a.bring(verbs.StateRTS)
-			w.b.bring(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc, depth: n + 1, scq: small}, opts{service: rc})
 			var ids []uint64
 			for i := range n {
 				w.a.mem.setWord(8*i, uint64(1000+i))
 				ids = append(ids, w.a.send(remote(verbs.WRRDMAWrite), func(q *qp, wr *verbs.SendWR) { wr.SGE[0] = q.mem.sge(8*i, 8) }))
 			}
-			c.wait("the last of them", func() bool { return w.b.mem.poll(1024) == uint64(1000+n-1) })
+			c.wait("the last write", func() bool { return w.b.mem.poll(1024) == uint64(1000+n-1) })
 			for range 50 {
 				c.step()
 			}
 			for _, id := range ids {
-				small.one(id, verbs.StatusSuccess)
+				small.awaitOne(id, verbs.StatusSuccess)
 			}
-			require.Zero(c, c.a.has(verbs.EventCQErr, nil))
+			require.Zero(c, c.a.count(verbs.EventCQErr, nil))
 		}},
-		{"channel/armed", func(c *c) {
-			w, ch := c.channelled()
-			ch.none("nothing was armed")
+		{"channel/armed", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
+			ch.requireNone("the queue is not armed")
 			w.b.recv()
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.a.sends(1)
 			ch.await(w.b.rcq)
-			ch.none("one event for one arming")
-			// Not armed: no event.
+			ch.requireNone("arming raises one event")
+			// An unarmed queue raises no event.
 			w.b.recv()
 			w.a.sends(1)
-			// Armed again: one, for what comes next.
+			// An armed queue raises one event for the next completion.
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.b.recv()
-			ch.none("what is there already does not count")
+			ch.requireNone("old completions raise no event")
 			w.a.sends(1)
 			ch.await(w.b.rcq)
-			ch.none("one event for one arming")
+			ch.requireNone("arming raises one event")
 		}},
-		{"channel/not-for-what-is-there", func(c *c) {
-			w, ch := c.channelled()
+		{"channel/ignores-old-completions", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
 			got := w.b.recv()
-			w.a.scq.one(w.a.send(), verbs.StatusSuccess) // so the receive's completion is in the queue
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess) // ensures that the receive's completion is in the queue
 			require.NoError(c, w.b.rcq.ReqNotify(false))
-			ch.none("what is there already does not count")
-			w.b.rcq.one(got, verbs.StatusSuccess) // "arm, then poll once more" finds it
+			ch.requireNone("old completions raise no event")
+			w.b.rcq.awaitOne(got, verbs.StatusSuccess) // polling after arming finds it
 			w.b.recv()
 			w.a.sends(1)
 			ch.await(w.b.rcq)
-			ch.none("one event for one arming")
+			ch.requireNone("arming raises one event")
 		}},
-		{"channel/solicited-only", func(c *c) {
-			w, ch := c.channelled()
+		{"channel/solicited-only", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			w.b.recvs(3)
 			w.a.sends(2)
-			ch.none("these were not solicited")
-			w.a.scq.one(w.a.send(solicited), verbs.StatusSuccess)
+			ch.requireNone("the sends are not solicited")
+			w.a.scq.awaitOne(w.a.send(solicited), verbs.StatusSuccess)
 			w.b.rcq.await(1)
 			ch.await(w.b.rcq)
-			ch.none("one event for one arming")
+			ch.requireNone("arming raises one event")
 		}},
-		{"channel/solicited-only-and-a-failure", func(c *c) {
-			w, ch := c.channelled()
+		{"channel/solicited-only-and-a-failure", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			got := w.b.recv()
 			require.NoError(c, w.b.move(verbs.StateErr))
-			w.b.rcq.flushed(got)
+			w.b.rcq.awaitFlushed(got)
 			ch.await(w.b.rcq)
 		}},
-		{"channel/armed-for-all-covers-solicited", func(c *c) {
-			w, ch := c.channelled()
+		{"channel/armed-for-all-covers-solicited", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.b.recv()
 			w.a.sends(1)
 			ch.await(w.b.rcq)
-			ch.none("one event, however often it was armed")
+			ch.requireNone("arming twice raises one event")
 		}},
-		{"channel/names-its-queue", func(c *c) {
+		{"channel/names-its-queue", func(c *caseRun) {
 			inner, err := c.b.dev.CreateCompChannel()
 			require.NoError(c, err)
 			c.cleanup = append(c.cleanup, inner.Destroy)
@@ -140,8 +136,8 @@ func completionCases() []kase {
 			one, two := c.b.cq(16, inner), c.b.cq(16, inner)
 			w1, w2 := c.pairOf(opts{service: rc}, opts{service: rc, rcq: one}), c.pairOf(opts{service: rc}, opts{service: rc, rcq: two})
 			for _, w := range []*wire{w1, w2} {
-				w.a.bring(verbs.StateRTS)
-				w.b.bring(verbs.StateRTS)
+				w.a.moveTo(verbs.StateRTS)
+				w.b.moveTo(verbs.StateRTS)
 				require.NoError(c, w.b.rcq.ReqNotify(false))
 				w.b.recv()
 			}
@@ -150,24 +146,23 @@ func completionCases() []kase {
 			w1.a.sends(1)
 			ch.await(one)
 		}},
-		{"channel/notify", func(c *c) {
-			w, ch := c.channelled()
-			var told atomic.Int32
-			ch.Notify(func() { told.Add(1) })
-			for i := range 3 {
-				ch.none("nothing came")
-				before := told.Load()
+		{"channel/notify", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
+			var calls atomic.Int32
+			ch.Notify(func() { calls.Add(1) })
+			for range 3 {
+				ch.requireNone("there was no completion")
+				before := calls.Load()
 				require.NoError(c, w.b.rcq.ReqNotify(false))
 				w.b.recv()
 				w.a.sends(1)
-				c.wait("a call of Notify's function", func() bool { return told.Load() > before })
+				c.wait("a call of Notify's function", func() bool { return calls.Load() > before })
 				ch.await(w.b.rcq)
-				_ = i
 			}
 			ch.Notify(nil)
 		}},
-		{"channel/acknowledge-before-destroy", func(c *c) {
-			w, ch := c.channelled()
+		{"channel/acknowledge-before-destroy", func(c *caseRun) {
+			w, ch := c.wireWithChannel()
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.b.recv()
 			w.a.sends(1)
@@ -178,7 +173,7 @@ func completionCases() []kase {
 				return ok
 			})
 			require.NoError(c, w.b.Destroy())
-			require.ErrorIs(c, w.b.rcq.CQ.Destroy(), verbs.ErrBusy, "an event is not acknowledged")
+			require.ErrorIs(c, w.b.rcq.CQ.Destroy(), verbs.ErrBusy, "an event is unacknowledged")
 			w.b.rcq.AckEvents(1)
 			require.NoError(c, w.b.rcq.Destroy())
 		}},
@@ -188,21 +183,19 @@ func completionCases() []kase {
 // channel is a completion channel.
 type channel struct {
 	verbs.CompChannel
-	c *c
+	c *caseRun
 }
 
-// channelled makes a wire whose end B has its receives' completions on a queue with a channel.
-func (c *c) channelled() (*wire, *channel) {
+// wireWithChannel returns a wire whose end B has a receive CQ with a channel.
+func (c *caseRun) wireWithChannel() (*wire, *channel) {
 	inner, err := c.b.dev.CreateCompChannel()
 	require.NoError(c, err)
 	c.cleanup = append(c.cleanup, inner.Destroy)
-	w := c.pairOf(opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, inner)})
-	w.a.bring(verbs.StateRTS)
-	w.b.bring(verbs.StateRTS)
+	w := c.wireOf(opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, inner)})
 	return w, &channel{inner, c}
 }
 
-// await waits for an event of a queue, and acknowledges it.
+// await waits for an event of a queue and acknowledges it.
 func (ch *channel) await(q *cq) {
 	ch.c.wait("an event of the completion queue", func() bool {
 		of, ok, err := ch.NextEvent()
@@ -215,8 +208,8 @@ func (ch *channel) await(q *cq) {
 	})
 }
 
-// none checks that there is no event now.
-func (ch *channel) none(why string) {
+// requireNone checks that there is no event now.
+func (ch *channel) requireNone(why string) {
 	_, ok, err := ch.NextEvent()
 	require.NoError(ch.c, err)
 	require.False(ch.c, ok, "an event, but %s", why)

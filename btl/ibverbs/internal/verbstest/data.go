@@ -13,8 +13,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// dataCases: bytes that are sent arrive, of all lengths around the packets' size, by each operation.
-func dataCases() (all []kase) {
+// dataCases returns the cases for the transfer of data by each operation, with all lengths around
+// the packet size.
+func dataCases() (all []testCase) {
 	rc, uc, ud := verbs.ServiceRC, verbs.ServiceUC, verbs.ServiceUD
 	for _, mtu := range []verbs.MTU{verbs.MTU256, verbs.MTU1024, 0} {
 		name := fmt.Sprint(mtu.Bytes())
@@ -22,41 +23,41 @@ func dataCases() (all []kase) {
 			name = "active"
 		}
 		for op := verbs.WRRDMAWrite; op <= verbs.WRRDMARead; op++ {
-			all = append(all, kase{"RC/MTU-" + name + "/" + opName(op), func(c *c) { sizes(c, rc, mtu, op) }})
+			all = append(all, testCase{"RC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, rc, mtu, op) }})
 			if op != verbs.WRRDMARead {
-				all = append(all, kase{"UC/MTU-" + name + "/" + opName(op), func(c *c) { sizes(c, uc, mtu, op) }})
+				all = append(all, testCase{"UC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, uc, mtu, op) }})
 			}
 		}
 	}
 	all = append(all,
-		kase{"UD/MTU-active/SEND", func(c *c) { sizes(c, ud, 0, verbs.WRSend) }},
-		kase{"UD/MTU-active/SEND_WITH_IMM", func(c *c) { sizes(c, ud, 0, verbs.WRSendWithImm) }},
-		kase{"RC/pieces", pieces},
-		kase{"RC/inline", func(c *c) { inline(c, rc) }},
-		kase{"UC/inline", func(c *c) { inline(c, uc) }},
-		kase{"UD/inline", func(c *c) { inline(c, ud) }},
-		kase{"RC/inline-too-long", inlineTooLong},
-		kase{"RC/sequence-wraps", func(c *c) {
+		testCase{"UD/MTU-active/SEND", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSend) }},
+		testCase{"UD/MTU-active/SEND_WITH_IMM", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSendWithImm) }},
+		testCase{"RC/scatter-gather", scatterGather},
+		testCase{"RC/inline", func(c *caseRun) { inline(c, rc) }},
+		testCase{"UC/inline", func(c *caseRun) { inline(c, uc) }},
+		testCase{"UD/inline", func(c *caseRun) { inline(c, ud) }},
+		testCase{"RC/inline-too-long", inlineTooLong},
+		testCase{"RC/sequence-wraps", func(c *caseRun) {
 			w := c.wire(opts{service: rc, psn: 0xfffffe, mtu: verbs.MTU256})
 			for range 4 {
-				w.a.carry()
-				w.b.carry()
-				w.a.scq.one(w.a.send(remote(verbs.WRRDMAWrite), length(1000)), verbs.StatusSuccess)
+				w.a.ping()
+				w.b.ping()
+				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), length(1000)), verbs.StatusSuccess)
 			}
 		}},
-		kase{"RC/CMP_AND_SWP", compareAndSwap},
-		kase{"RC/FETCH_AND_ADD", fetchAndAdd},
-		kase{"RC/many-reads", manyReads},
-		kase{"RC/fence", fence},
-		kase{"RC/both-ways", bothWays},
-		kase{"RC/loopback", loopback},
-		kase{"UD/to-several", toSeveral},
+		testCase{"RC/CMP_AND_SWP", compareAndSwap},
+		testCase{"RC/FETCH_AND_ADD", fetchAndAdd},
+		testCase{"RC/many-reads", manyReads},
+		testCase{"RC/fence", fence},
+		testCase{"RC/both-ways", bothWays},
+		testCase{"RC/loopback", loopback},
+		testCase{"UD/to-several", toSeveral},
 	)
 	return all
 }
 
-// sizes carries messages of lengths around multiples of the MTU.
-func sizes(c *c, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
+// sizes transfers messages with lengths around multiples of the MTU.
+func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 	active := min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU)
 	if mtu > active {
 		c.skip("the port's MTU is smaller")
@@ -96,7 +97,7 @@ func sizes(c *c, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 				wr.NumSGE = 0
 			}
 		})
-		wc := w.a.scq.one(sent, verbs.StatusSuccess)
+		wc := w.a.scq.awaitOne(sent, verbs.StatusSuccess)
 		require.Equal(c, sendOpcode(op), wc.Opcode, "opcode of the completion")
 		if op == verbs.WRRDMARead {
 			require.EqualValues(c, n, wc.ByteLen)
@@ -106,7 +107,7 @@ func sizes(c *c, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 			if service == verbs.ServiceUD {
 				off = verbs.GRHBytes
 			}
-			wc := w.b.rcq.one(got, verbs.StatusSuccess)
+			wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 			want := verbs.WCRecv
 			if op == verbs.WRRDMAWriteWithImm {
 				want = verbs.WCRecvRDMAWithImm
@@ -123,11 +124,11 @@ func sizes(c *c, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 			}
 		}
 		if service == verbs.ServiceUC && op == verbs.WRRDMAWrite {
-			w.a.carry() // its completion says only that it was sent; this comes behind it
+			w.a.ping() // a UC write completes when it is sent; the ping arrives after it
 		}
-		require.True(c, bytes.Equal(source[:n], sink[off:off+n]), "%d bytes are not what was sent", n)
+		require.True(c, bytes.Equal(source[:n], sink[off:off+n]), "the %d bytes are not what was sent", n)
 		for _, v := range sink[off+n : min(off+n+64, len(sink))] {
-			require.Zero(c, v, "behind %d bytes", n)
+			require.Zero(c, v, "after %d bytes", n)
 		}
 	}
 }
@@ -138,8 +139,8 @@ func sendOpcode(op verbs.Opcode) verbs.WCOpcode {
 		verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap, verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd}[op]
 }
 
-// pieces gathers and scatters.
-func pieces(c *c) {
+// scatterGather sends and receives with several scatter/gather elements.
+func scatterGather(c *caseRun) {
 	w := c.wire(opts{service: verbs.ServiceRC, sge: min(verbs.MaxSGE, c.a.attr.MaxSGE, c.b.attr.MaxSGE)})
 	n := min(w.a.o.sge, verbs.MaxSGE)
 	from, to := c.a.region(4096, everyAccess), c.b.region(8192, everyAccess)
@@ -160,26 +161,26 @@ func pieces(c *c) {
 			total += 500 + 3*i
 		}
 	})
-	w.a.scq.one(sent, verbs.StatusSuccess)
-	wc := w.b.rcq.one(got, verbs.StatusSuccess)
+	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 	require.EqualValues(c, total, wc.ByteLen)
 	var have []byte
 	for i := range n {
 		have = append(have, to.buf[i*1500:][:700+i]...)
 	}
-	require.True(c, bytes.Equal(want, have[:total]), "pieces")
+	require.True(c, bytes.Equal(want, have[:total]), "scattered data")
 	for _, v := range have[total:] {
-		require.Zero(c, v, "behind the message")
+		require.Zero(c, v, "after the message")
 	}
-	// A piece of no length is nothing.
+	// An element of length 0 has no effect.
 	got = w.b.recv()
 	sent = w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.NumSGE = 2; wr.SGE[1] = from.sge(0, 0) })
-	w.a.scq.one(sent, verbs.StatusSuccess)
-	w.a.arrived(got, 64)
+	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.a.awaitMessage(got, 64)
 }
 
-// inline: memory that is not registered, and that is the caller's again when the post returns.
-func inline(c *c, service verbs.Services) {
+// inline sends from unregistered memory, which the caller overwrites after the post.
+func inline(c *caseRun, service verbs.Services) {
 	w := c.wire(opts{service: service, inline: 64})
 	most := w.a.Cap().MaxInlineData
 	require.GreaterOrEqual(c, most, 64)
@@ -199,8 +200,8 @@ func inline(c *c, service verbs.Services) {
 			buf[i] = 0xee
 		}
 		runtime.KeepAlive(buf)
-		w.a.scq.one(id, verbs.StatusSuccess)
-		wc := w.b.rcq.one(got, verbs.StatusSuccess)
+		w.a.scq.awaitOne(id, verbs.StatusSuccess)
+		wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 		off := 0
 		if service == verbs.ServiceUD {
 			off = verbs.GRHBytes
@@ -210,7 +211,7 @@ func inline(c *c, service verbs.Services) {
 	}
 }
 
-func inlineTooLong(c *c) {
+func inlineTooLong(c *caseRun) {
 	w := c.wire(opts{service: verbs.ServiceRC, inline: 16})
 	n := w.a.Cap().MaxInlineData + 1
 	from := c.a.region(n, everyAccess)
@@ -218,56 +219,56 @@ func inlineTooLong(c *c) {
 	wr.Flags |= verbs.SendInline
 	wr.SGE[0] = from.sge(0, n)
 	posted, err := w.a.PostSend([]verbs.SendWR{wr})
-	w.a.refused(posted, err, "more inline than the queue pair was made for")
+	w.a.requireRefused(posted, err, "more inline data than the queue pair has")
 	require.ErrorIs(c, err, verbs.ErrInvalid)
-	w.a.carry()
+	w.a.ping()
 }
 
+// word reads the word at an offset.
 func (r *region) word(off int) uint64 { return binary.NativeEndian.Uint64(r.buf[off:]) }
 
-// poll reads a word that the device may be writing.
+// poll reads a word that the device may write concurrently.
 func (r *region) poll(off int) uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.buf[off])))
 }
 
 func (r *region) setWord(off int, v uint64) { binary.NativeEndian.PutUint64(r.buf[off:], v) }
 
-// atomically does an operation on the peer's word at 1024 and gives what was there.
+// atomically executes an atomic operation on the peer's word at offset 1024 and returns the old
+// value.
 func (q *qp) atomically(op verbs.Opcode, compareAdd, swap uint64) uint64 {
 	id := q.send(remote(op), func(_ *qp, wr *verbs.SendWR) { wr.CompareAdd, wr.Swap = compareAdd, swap })
-	wc := q.scq.one(id, verbs.StatusSuccess)
+	wc := q.scq.awaitOne(id, verbs.StatusSuccess)
 	require.Equal(q.c, sendOpcode(op), wc.Opcode)
 	require.EqualValues(q.c, 8, wc.ByteLen)
 	return q.mem.word(0)
 }
 
-func compareAndSwap(c *c) {
+func compareAndSwap(c *caseRun) {
 	c.needs(verbs.WRAtomicCmpAndSwp)
 	w := c.wire(opts{service: verbs.ServiceRC})
 	w.b.mem.setWord(1024, 0x1122334455667788)
-	require.EqualValues(c, 0x1122334455667788, w.a.atomically(verbs.WRAtomicCmpAndSwp, 0x1122334455667788, 7), "what was there")
+	require.EqualValues(c, 0x1122334455667788, w.a.atomically(verbs.WRAtomicCmpAndSwp, 0x1122334455667788, 7), "old value")
 	require.EqualValues(c, 7, w.b.mem.word(1024), "swapped")
-	require.EqualValues(c, 7, w.a.atomically(verbs.WRAtomicCmpAndSwp, 8, 9), "what was there")
+	require.EqualValues(c, 7, w.a.atomically(verbs.WRAtomicCmpAndSwp, 8, 9), "old value")
 	require.EqualValues(c, 7, w.b.mem.word(1024), "not swapped")
 }
 
-func fetchAndAdd(c *c) {
+func fetchAndAdd(c *caseRun) {
 	c.needs(verbs.WRAtomicFetchAndAdd)
 	w := c.wire(opts{service: verbs.ServiceRC})
 	w.b.mem.setWord(1024, 1<<63)
 	sum := uint64(1 << 63)
 	for _, add := range []uint64{1, 41, ^uint64(0), 1 << 63} {
-		require.Equal(c, sum, w.a.atomically(verbs.WRAtomicFetchAndAdd, add, 0), "what was there")
+		require.Equal(c, sum, w.a.atomically(verbs.WRAtomicFetchAndAdd, add, 0), "old value")
 		sum += add
 		require.Equal(c, sum, w.b.mem.word(1024))
 	}
 }
 
-// manyReads: more than may be under way at once. The device sees to that.
-func manyReads(c *c) {
-	w := c.pairOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
-	w.a.bring(verbs.StateRTS)
-	w.b.bring(verbs.StateRTS)
+// manyReads posts more reads than may be outstanding; the device delays them.
+func manyReads(c *caseRun) {
+	w := c.wireOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
 	into, from := c.a.region(4096, everyAccess), c.b.region(4096, everyAccess)
 	var ids []uint64
 	for i := range 12 {
@@ -277,25 +278,25 @@ func manyReads(c *c) {
 		}))
 	}
 	for _, id := range ids {
-		w.a.scq.one(id, verbs.StatusSuccess)
+		w.a.scq.awaitOne(id, verbs.StatusSuccess)
 	}
 	require.True(c, bytes.Equal(from.buf[:3600], into.buf[:3600]))
 }
 
-// fence: what is sent is what the read before it brought.
-func fence(c *c) {
+// fence sends the data of the read before it.
+func fence(c *caseRun) {
 	w := c.wire(opts{service: verbs.ServiceRC})
 	got := w.b.recv()
-	copy(w.b.mem.buf[1024:], "what the read brings, and the send takes on")
+	copy(w.b.mem.buf[1024:], "data that the read fetches and the send forwards")
 	read := w.a.send(remote(verbs.WRRDMARead))
 	sent := w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.Flags |= verbs.SendFence })
-	w.a.scq.one(read, verbs.StatusSuccess)
-	w.a.scq.one(sent, verbs.StatusSuccess)
-	w.b.rcq.one(got, verbs.StatusSuccess)
+	w.a.scq.awaitOne(read, verbs.StatusSuccess)
+	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 	require.True(c, bytes.Equal(w.b.mem.buf[1024:1024+64], w.b.mem.buf[2048:2048+64]))
 }
 
-func bothWays(c *c) {
+func bothWays(c *caseRun) {
 	w := c.wire(opts{service: verbs.ServiceRC})
 	var a, b, ra, rb []uint64
 	for range 8 {
@@ -305,15 +306,15 @@ func bothWays(c *c) {
 		a, b = append(a, w.a.send()), append(b, w.b.send())
 	}
 	for i := range 8 {
-		w.a.scq.one(a[i], verbs.StatusSuccess)
-		w.b.scq.one(b[i], verbs.StatusSuccess)
-		w.a.rcq.one(ra[i], verbs.StatusSuccess)
-		w.b.rcq.one(rb[i], verbs.StatusSuccess)
+		w.a.scq.awaitOne(a[i], verbs.StatusSuccess)
+		w.b.scq.awaitOne(b[i], verbs.StatusSuccess)
+		w.a.rcq.awaitOne(ra[i], verbs.StatusSuccess)
+		w.b.rcq.awaitOne(rb[i], verbs.StatusSuccess)
 	}
 }
 
-// loopback: two queue pairs of one device.
-func loopback(c *c) {
+// loopback connects two queue pairs of the same device.
+func loopback(c *caseRun) {
 	w := &wire{c, c.a.qp(opts{service: verbs.ServiceRC}), c.a.qp(opts{service: verbs.ServiceRC})}
 	w.a.peer, w.b.peer = w.b, w.a
 	for _, q := range []*qp{w.a, w.b} {
@@ -324,21 +325,21 @@ func loopback(c *c) {
 			require.NoError(c, q.Modify(attr, verbs.AttrState|row.Required))
 		}
 	}
-	w.a.carry()
-	w.b.carry()
+	w.a.ping()
+	w.b.ping()
 }
 
-// toSeveral: one UD queue pair sends to two, by number.
-func toSeveral(c *c) {
+// toSeveral sends from a UD queue pair to two others.
+func toSeveral(c *caseRun) {
 	w := c.wire(opts{service: verbs.ServiceUD})
 	other := c.b.qp(opts{service: verbs.ServiceUD})
-	other.bring(verbs.StateRTS)
+	other.moveTo(verbs.StateRTS)
 	first, second := w.b.recv(), other.recv()
 	to := func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.Num() }
 	a, b := w.a.send(to), w.a.send()
-	w.a.scq.one(a, verbs.StatusSuccess)
-	w.a.scq.one(b, verbs.StatusSuccess)
-	w.b.rcq.one(first, verbs.StatusSuccess)
-	wc := other.rcq.one(second, verbs.StatusSuccess)
+	w.a.scq.awaitOne(a, verbs.StatusSuccess)
+	w.a.scq.awaitOne(b, verbs.StatusSuccess)
+	w.b.rcq.awaitOne(first, verbs.StatusSuccess)
+	wc := other.rcq.awaitOne(second, verbs.StatusSuccess)
 	require.Equal(c, w.a.Num(), wc.SrcQP)
 }

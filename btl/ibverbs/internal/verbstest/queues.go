@@ -9,124 +9,124 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// queueCases: what the send and receive queues do with more than one request.
-func queueCases() []kase {
+// queueCases returns the cases for send and receive queues with several requests.
+func queueCases() []testCase {
 	rc := verbs.ServiceRC
-	all := []kase{
-		{"flush/behind-SQD", func(c *c) {
+	all := []testCase{
+		{"flush/in-SQD", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
-			w.a.hold()
+			w.a.moveToDrainedSQD()
 			var sends, recvs []uint64
 			for i := range 5 {
 				if i%2 == 0 {
-					sends = append(sends, w.a.send(unsignaled)) // also these complete when flushed
+					sends = append(sends, w.a.send(unsignaled)) // unsignaled requests complete when flushed, too
 				} else {
 					sends = append(sends, w.a.send())
 				}
 				recvs = append(recvs, w.a.recv())
 			}
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.scq.flushed(sends...)
-			w.a.rcq.flushed(recvs...)
-			w.b.rcq.none("nothing was sent")
+			w.a.scq.awaitFlushed(sends...)
+			w.a.rcq.awaitFlushed(recvs...)
+			w.b.rcq.requireNone("nothing was sent")
 		}},
-		// What is posted last comes last: then all are there.
-		{"flush/marker/send", func(c *c) {
+		// A marker posted last completes last, after all other requests.
+		{"flush/marker/send", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
-			w.a.hold()
+			w.a.moveToDrainedSQD()
 			ids := []uint64{w.a.send(), w.a.send()}
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.scq.flushed(append(ids, w.a.send())...)
-			w.a.scq.none("the marker was the last")
+			w.a.scq.awaitFlushed(append(ids, w.a.send())...)
+			w.a.scq.requireNone("the marker was the last")
 		}},
-		{"flush/marker/receive", func(c *c) {
+		{"flush/marker/receive", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			ids := []uint64{w.a.recv(), w.a.recv()}
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.rcq.flushed(append(ids, w.a.recv())...)
-			w.a.rcq.none("the marker was the last")
+			w.a.rcq.awaitFlushed(append(ids, w.a.recv())...)
+			w.a.rcq.requireNone("the marker was the last")
 		}},
-		{"flush/successes-stay", func(c *c) {
+		{"flush/successes-stay", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			got := w.a.recv()
 			sent := w.b.send()
-			w.b.scq.one(sent, verbs.StatusSuccess)
+			w.b.scq.awaitOne(sent, verbs.StatusSuccess)
 			left := w.a.recv()
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.rcq.one(got, verbs.StatusSuccess)
-			w.a.rcq.flushed(left)
+			w.a.rcq.awaitOne(got, verbs.StatusSuccess)
+			w.a.rcq.awaitFlushed(left)
 		}},
-		{"reset/drops-requests", func(c *c) {
+		{"reset/drops-requests", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			w.a.recvs(3)
-			w.a.hold()
+			w.a.moveToDrainedSQD()
 			w.a.send()
 			require.NoError(c, w.a.move(verbs.StateReset))
-			w.a.bring(verbs.StateSQD)
+			w.a.moveTo(verbs.StateSQD)
 			sent, received := w.a.send(), w.a.recv()
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.scq.flushed(sent)
-			w.a.rcq.flushed(received)
-			w.a.scq.none("the others were dropped")
-			w.a.rcq.none("the others were dropped")
+			w.a.scq.awaitFlushed(sent)
+			w.a.rcq.awaitFlushed(received)
+			w.a.scq.requireNone("the other requests were dropped")
+			w.a.rcq.requireNone("the other requests were dropped")
 		}},
 		{"reset/drops-own-completions", resetDropsCompletions},
-		{"reset/and-again", func(c *c) {
+		{"reset/reconnect", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			for range 3 {
-				w.a.carry()
-				w.b.carry()
+				w.a.ping()
+				w.b.ping()
 				for _, q := range []*qp{w.a, w.b} {
 					require.NoError(c, q.move(verbs.StateErr))
 					require.NoError(c, q.move(verbs.StateReset))
 					q.psn = (q.psn + 12345) & 0xffffff
 				}
-				w.a.bring(verbs.StateRTS)
-				w.b.bring(verbs.StateRTS)
+				w.a.moveTo(verbs.StateRTS)
+				w.b.moveTo(verbs.StateRTS)
 			}
-			w.a.carry()
+			w.a.ping()
 		}},
-		{"SQE/receives-and-recovers/UC", func(c *c) { sendQueueError(c, verbs.ServiceUC) }},
-		{"SQE/receives-and-recovers/UD", func(c *c) { sendQueueError(c, verbs.ServiceUD) }},
-		{"signal/unsignaled", func(c *c) {
+		{"SQE/receives-and-recovers/UC", func(c *caseRun) { sendQueueError(c, verbs.ServiceUC) }},
+		{"SQE/receives-and-recovers/UD", func(c *caseRun) { sendQueueError(c, verbs.ServiceUD) }},
+		{"signal/unsignaled", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			w.b.recvs(4)
 			for range 3 {
 				w.a.send(unsignaled)
 			}
 			last := w.a.send()
-			w.a.scq.one(last, verbs.StatusSuccess) // and all before it are done
+			w.a.scq.awaitOne(last, verbs.StatusSuccess) // all earlier requests are complete, too
 			require.Len(c, w.b.rcq.await(4), 4)
-			w.a.scq.none("they were unsignaled")
+			w.a.scq.requireNone("the sends are unsignaled")
 		}},
-		{"signal/all", func(c *c) {
+		{"signal/all", func(c *caseRun) {
 			w := c.wire(opts{service: rc, signalAll: true})
 			w.b.recvs(3)
 			ids := []uint64{w.a.send(unsignaled), w.a.send(unsignaled), w.a.send()}
 			for _, id := range ids {
-				w.a.scq.one(id, verbs.StatusSuccess)
+				w.a.scq.awaitOne(id, verbs.StatusSuccess)
 			}
 		}},
-		{"signal/failure-of-unsignaled", func(c *c) {
+		{"signal/failure-of-unsignaled", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			w.b.recvs(2)
 			w.a.send(unsignaled)
 			bad := w.a.send(unsignaled, remote(verbs.WRRDMAWrite), badRKey)
 			after := w.a.send(unsignaled)
-			w.a.scq.one(bad, verbs.StatusRemAccessErr)
-			w.a.scq.flushed(after)
+			w.a.scq.awaitOne(bad, verbs.StatusRemAccessErr)
+			w.a.scq.awaitFlushed(after)
 		}},
-		{"signal/unsignaled-slots-return", func(c *c) {
+		{"signal/unsignaled-slots-return", func(c *caseRun) {
 			w := c.wire(opts{service: rc, depth: 8})
 			n := w.a.Cap().MaxSendWR
 			for range 5 {
 				for range n - 1 {
 					w.a.send(remote(verbs.WRRDMAWrite), unsignaled)
 				}
-				w.a.scq.one(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
 			}
 		}},
-		{"order/mixed", func(c *c) {
+		{"order/mixed", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			w.b.recvs(4)
 			var ids []uint64
@@ -134,35 +134,35 @@ func queueCases() []kase {
 				ids = append(ids, w.a.send(remote(verbs.WRRDMARead), length(1000)), w.a.send(remote(verbs.WRRDMAWrite)), w.a.send())
 			}
 			for _, id := range ids {
-				w.a.scq.one(id, verbs.StatusSuccess)
+				w.a.scq.awaitOne(id, verbs.StatusSuccess)
 			}
 		}},
-		{"order/many", func(c *c) { many(c, rc, 500) }},
-		{"full/send", func(c *c) {
+		{"order/many", func(c *caseRun) { many(c, rc, 500) }},
+		{"full/send", func(c *caseRun) {
 			w := c.wire(opts{service: rc, depth: 6, cqEntries: 64})
-			w.a.hold() // so that they stay
-			ids := fill(c, w.a.Cap().MaxSendWR, func(n int) (int, []uint64, error) {
+			w.a.moveToDrainedSQD() // keeps the requests pending
+			ids := fillQueue(c, w.a.Cap().MaxSendWR, func(n int) (int, []uint64, error) {
 				wrs := make([]verbs.SendWR, n)
 				ids := make([]uint64, n)
 				for i := range wrs {
 					wrs[i] = w.a.sendWR(remote(verbs.WRRDMAWrite))
 					ids[i] = wrs[i].ID
 				}
-				taken, err := w.a.PostSend(wrs)
-				return taken, ids, err
+				accepted, err := w.a.PostSend(wrs)
+				return accepted, ids, err
 			})
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.scq.flushed(ids...)
-			w.a.scq.none("the others were not taken")
+			w.a.scq.awaitFlushed(ids...)
+			w.a.scq.requireNone("the other requests were refused")
 		}},
-		{"full/receive", func(c *c) {
+		{"full/receive", func(c *caseRun) {
 			w := c.pair(opts{service: rc, depth: 6, cqEntries: 64})
-			w.a.bring(verbs.StateInit)
-			ids := fill(c, w.a.Cap().MaxRecvWR, func(n int) (int, []uint64, error) { return w.a.postRecvs(w.a.PostRecv, n) })
+			w.a.moveTo(verbs.StateInit)
+			ids := fillQueue(c, w.a.Cap().MaxRecvWR, func(n int) (int, []uint64, error) { return w.a.postRecvs(w.a.PostRecv, n) })
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.rcq.flushed(ids...)
+			w.a.rcq.awaitFlushed(ids...)
 		}},
-		{"batch/empty", func(c *c) {
+		{"batch/empty", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			n, err := w.a.PostSend(nil)
 			require.NoError(c, err)
@@ -171,7 +171,7 @@ func queueCases() []kase {
 			require.NoError(c, err)
 			require.Zero(c, n)
 		}},
-		{"batch/in-order", func(c *c) {
+		{"batch/in-order", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			n, got, err := w.b.postRecvs(w.b.PostRecv, 8)
 			require.NoError(c, err)
@@ -184,79 +184,79 @@ func queueCases() []kase {
 			require.NoError(c, err)
 			require.Equal(c, 8, n)
 			for i := range wrs {
-				w.a.scq.one(wrs[i].ID, verbs.StatusSuccess)
-				w.b.rcq.one(got[i], verbs.StatusSuccess)
+				w.a.scq.awaitOne(wrs[i].ID, verbs.StatusSuccess)
+				w.b.rcq.awaitOne(got[i], verbs.StatusSuccess)
 			}
 		}},
-		{"batch/malformed-send", func(c *c) {
+		{"batch/malformed-send", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			w.b.recvs(4)
 			wrs := []verbs.SendWR{w.a.sendWR(), w.a.sendWR(), w.a.sendWR(), w.a.sendWR()}
 			wrs[2].NumSGE = 200
 			n, err := w.a.PostSend(wrs)
 			require.ErrorIs(c, err, verbs.ErrInvalid)
-			require.Equal(c, 2, n, "those before it are taken")
-			w.a.scq.one(wrs[0].ID, verbs.StatusSuccess)
-			w.a.scq.one(wrs[1].ID, verbs.StatusSuccess)
+			require.Equal(c, 2, n, "number of accepted requests")
+			w.a.scq.awaitOne(wrs[0].ID, verbs.StatusSuccess)
+			w.a.scq.awaitOne(wrs[1].ID, verbs.StatusSuccess)
 			require.Len(c, w.b.rcq.await(2), 2)
-			w.a.scq.one(w.a.send(), verbs.StatusSuccess)
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
 			w.b.rcq.await(1)
-			w.a.scq.none("the others were not taken")
-			w.b.rcq.none("the others were not taken")
+			w.a.scq.requireNone("the other requests were refused")
+			w.b.rcq.requireNone("the other requests were refused")
 		}},
-		{"batch/malformed-receive", func(c *c) {
+		{"batch/malformed-receive", func(c *caseRun) {
 			w := c.wire(opts{service: rc})
 			wrs := []verbs.RecvWR{w.b.recvWR(), w.b.recvWR(), w.b.recvWR()}
 			wrs[1].NumSGE = 200
 			n, err := w.b.PostRecv(wrs)
 			require.ErrorIs(c, err, verbs.ErrInvalid)
-			require.Equal(c, 1, n, "that before it is taken")
+			require.Equal(c, 1, n, "number of accepted requests")
 			next := w.b.recv()
-			w.a.scq.one(w.a.send(), verbs.StatusSuccess)
-			w.a.scq.one(w.a.send(), verbs.StatusSuccess)
-			w.b.rcq.one(wrs[0].ID, verbs.StatusSuccess)
-			w.b.rcq.one(next, verbs.StatusSuccess)
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.b.rcq.awaitOne(wrs[0].ID, verbs.StatusSuccess)
+			w.b.rcq.awaitOne(next, verbs.StatusSuccess)
 		}},
-		{"RNR/waits", func(c *c) {
+		{"RNR/waits", func(c *caseRun) {
 			w := c.pair(opts{service: rc})
-			w.b.bring(verbs.StateRTS)
-			w.a.bring(verbs.StateRTR)
+			w.b.moveTo(verbs.StateRTS)
+			w.a.moveTo(verbs.StateRTR)
 			row, _ := verbs.FindTransition(rc, verbs.StateRTR, verbs.StateRTS)
 			attr := w.a.attr(verbs.StateRTS)
-			attr.RNRRetry, attr.RetryCnt = 7, 1 // for ever
+			attr.RNRRetry, attr.RetryCnt = 7, 1 // unlimited RNR retries
 			require.NoError(c, w.a.Modify(attr, verbs.AttrState|row.Required))
 			first, second := w.a.send(), w.a.send()
 			for range 50 {
 				c.step()
 			}
-			w.a.scq.none("there is no receive")
+			w.a.scq.requireNone("there is no receive")
 			a, b := w.b.recv(), w.b.recv()
-			w.a.scq.one(first, verbs.StatusSuccess)
-			w.a.scq.one(second, verbs.StatusSuccess)
-			w.b.rcq.one(a, verbs.StatusSuccess)
-			w.b.rcq.one(b, verbs.StatusSuccess)
+			w.a.scq.awaitOne(first, verbs.StatusSuccess)
+			w.a.scq.awaitOne(second, verbs.StatusSuccess)
+			w.b.rcq.awaitOne(a, verbs.StatusSuccess)
+			w.b.rcq.awaitOne(b, verbs.StatusSuccess)
 		}},
-		{"RNR/write-needs-no-receive", func(c *c) {
+		{"RNR/write-needs-no-receive", func(c *caseRun) {
 			w := c.wire(opts{service: rc, quick: true})
-			w.a.scq.one(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
-			w.a.scq.one(w.a.send(remote(verbs.WRRDMAWriteWithImm)), verbs.StatusRNRRetryExcErr)
+			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWriteWithImm)), verbs.StatusRNRRetryExcErr)
 		}},
-		{"loss/of-a-packet", func(c *c) {
+		{"loss/of-a-packet", func(c *caseRun) {
 			if c.Injector.LosePackets == nil {
-				c.skip("no packets can be lost")
+				c.skip("the provider cannot drop packets")
 			}
 			w := c.wire(opts{service: rc, mtu: verbs.MTU256})
 			got := w.b.recv()
 			c.injected = true
 			c.Injector.LosePackets(c.a.dev, w.a.QP, 1)
 			sent := w.a.send(length(1000))
-			w.a.scq.one(sent, verbs.StatusSuccess)
-			w.a.arrived(got, 1000)
-			w.a.carry()
+			w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+			w.a.awaitMessage(got, 1000)
+			w.a.ping()
 		}},
-		{"loss/atomic-is-done-once", func(c *c) {
+		{"loss/atomic-is-done-once", func(c *caseRun) {
 			if c.Injector.LoseAcks == nil {
-				c.skip("no answers can be lost")
+				c.skip("the provider cannot drop responses")
 			}
 			c.needs(verbs.WRAtomicFetchAndAdd)
 			w := c.wire(opts{service: rc, quick: true})
@@ -264,70 +264,71 @@ func queueCases() []kase {
 			c.injected = true
 			c.Injector.LoseAcks(c.a.dev, w.a.QP)
 			id := w.a.send(remote(verbs.WRAtomicFetchAndAdd), func(_ *qp, wr *verbs.SendWR) { wr.CompareAdd = 5 })
-			w.a.scq.one(id, verbs.StatusRetryExcErr)
-			require.EqualValues(c, 105, w.b.mem.word(1024), "it was repeated, and is done once")
+			w.a.scq.awaitOne(id, verbs.StatusRetryExcErr)
+			require.EqualValues(c, 105, w.b.mem.word(1024), "a repeated atomic is executed once")
 		}},
-		{"loss/silence", func(c *c) {
+		{"loss/silence", func(c *caseRun) {
 			if c.Injector.Silence == nil {
-				c.skip("requests cannot be made to hang")
+				c.skip("the provider cannot hang requests")
 			}
 			w := c.wire(opts{service: rc, quick: true})
 			w.b.recvs(2)
 			c.injected = true
 			c.Injector.Silence(c.a.dev, w.a.QP)
 			hangs := w.a.send()
-			w.b.carry()
+			w.b.ping()
 			for range 200 {
 				c.step()
 			}
-			w.a.scq.none("it is to hang")
+			w.a.scq.requireNone("the request must hang")
 			require.Equal(c, verbs.StateRTS.String(), w.a.state().String())
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.scq.flushed(hangs)
+			w.a.scq.awaitFlushed(hangs)
 		}},
-		{"loss/stale-packet", func(c *c) {
+		{"loss/stale-packet", func(c *caseRun) {
 			if c.Injector.Stale == nil {
-				c.skip("packets do not come twice")
+				c.skip("the provider cannot repeat packets")
 			}
 			w := c.wire(opts{service: rc})
 			c.injected = true
 			c.Injector.Stale(c.a.dev, w.a.QP)
-			w.a.carry()
+			w.a.ping()
 			for _, q := range []*qp{w.a, w.b} {
 				require.NoError(c, q.move(verbs.StateErr))
 				require.NoError(c, q.move(verbs.StateReset))
 				q.psn = (q.psn + 0x400000) & 0xffffff
 			}
-			w.b.bring(verbs.StateInit)
+			w.b.moveTo(verbs.StateInit)
 			first := w.b.recv()
 			require.NoError(c, w.b.move(verbs.StateRTR))
 			require.NoError(c, w.b.move(verbs.StateRTS))
 			for range 50 {
 				c.step()
 			}
-			w.b.rcq.none("what belongs to the predecessor is no message")
-			w.a.bring(verbs.StateRTS)
-			w.a.scq.one(w.a.send(), verbs.StatusSuccess)
-			w.a.arrived(first, 64)
-			w.b.rcq.none("there was one message")
+			w.b.rcq.requireNone("a packet of the previous connection is not a message")
+			w.a.moveTo(verbs.StateRTS)
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitMessage(first, 64)
+			w.b.rcq.requireNone("there was one message")
 		}},
 	}
 	return all
 }
 
-// fill posts in batches of three until the queue is full, which must take as many as was granted, and not for ever.
-func fill(c *c, granted int, post func(n int) (taken int, ids []uint64, err error)) (all []uint64) {
+// fillQueue posts in batches of three until the queue is full. The queue must accept as many
+// requests as were granted, but not infinitely many.
+func fillQueue(c *caseRun, granted int, post func(n int) (accepted int, ids []uint64, err error)) (all []uint64) {
 	for {
-		taken, ids, err := post(3)
-		all = append(all, ids[:taken]...)
+		accepted, ids, err := post(3)
+		all = append(all, ids[:accepted]...)
 		if err != nil {
 			require.ErrorIs(c, err, verbs.ErrQueueFull)
-			require.Less(c, taken, 3, "an error, though all was taken")
-			require.GreaterOrEqual(c, len(all), granted, "full before what was granted")
+			require.Less(c, accepted, 3, "an error, although all requests were accepted")
+			require.GreaterOrEqual(c, len(all), granted, "the queue is full before its granted capacity")
 			return all
 		}
-		require.Equal(c, 3, taken, "no error, though not all was taken")
-		require.Less(c, len(all), 4*granted+64, "never full")
+		require.Equal(c, 3, accepted, "no error, although not all requests were accepted")
+		require.Less(c, len(all), 4*granted+64, "the queue is never full")
 	}
 }
 
@@ -339,56 +340,57 @@ func (q *qp) postRecvs(post func([]verbs.RecvWR) (int, error), n int) (int, []ui
 		wrs[i] = q.recvWR()
 		ids[i] = wrs[i].ID
 	}
-	taken, err := post(wrs)
-	return taken, ids, err
+	accepted, err := post(wrs)
+	return accepted, ids, err
 }
 
-// resetDropsCompletions: of a shared queue RESET takes the completions of its own queue pair alone, also from the middle.
-func resetDropsCompletions(c *c) {
+// resetDropsCompletions checks that RESET removes only the queue pair's own completions from a
+// shared completion queue, even from its middle.
+func resetDropsCompletions(c *caseRun) {
 	shared := c.a.cq(64, nil)
 	oa, ob := opts{service: verbs.ServiceRC, rcq: shared}, opts{service: verbs.ServiceRC}
 	w1, w2 := c.pairOf(oa, ob), c.pairOf(oa, ob)
 	var stay []uint64
 	for _, w := range []*wire{w1, w2} {
-		w.a.bring(verbs.StateRTS)
-		w.b.bring(verbs.StateRTS)
+		w.a.moveTo(verbs.StateRTS)
+		w.b.moveTo(verbs.StateRTS)
 	}
 	for range 3 {
 		w1.a.recv()
 		stay = append(stay, w2.a.recv())
 		for _, w := range []*wire{w1, w2} {
-			w.b.scq.one(w.b.send(), verbs.StatusSuccess) // so its completion is in the queue
+			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess) // ensures that the receive's completion is in the queue
 		}
 	}
 	require.NoError(c, w1.a.move(verbs.StateReset))
 	for _, id := range stay {
-		wc := shared.one(id, verbs.StatusSuccess)
+		wc := shared.awaitOne(id, verbs.StatusSuccess)
 		require.Equal(c, w2.a.Num(), wc.QPNum)
 	}
-	shared.none("the others were of the queue pair that was reset")
+	shared.requireNone("RESET drops the other completions")
 }
 
-// sendQueueError: in SQE the queue pair still receives, and RTS lets it send again.
-func sendQueueError(c *c, service verbs.Services) {
+// sendQueueError checks that a queue pair in SQE receives, and sends again after Modify to RTS.
+func sendQueueError(c *caseRun, service verbs.Services) {
 	w := c.wire(opts{service: service})
 	got := w.a.recv()
 	bad := w.a.send(badLKey)
-	behind := []uint64{w.a.send(), w.a.send(unsignaled)}
+	later := []uint64{w.a.send(), w.a.send(unsignaled)}
 	wc := w.a.scq.await(1)[0]
 	require.Equal(c, bad, wc.ID)
 	require.NotEqual(c, verbs.StatusSuccess.Native(), wc.Status.Native())
-	w.a.scq.flushed(behind...)
-	w.a.becomes(verbs.StateSQE)
-	w.b.scq.one(w.b.send(), verbs.StatusSuccess)
-	w.b.arrived(got, 64)
-	w.b.rcq.none("nothing was sent")
+	w.a.scq.awaitFlushed(later...)
+	w.a.awaitState(verbs.StateSQE)
+	w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+	w.b.awaitMessage(got, 64)
+	w.b.rcq.requireNone("nothing was sent")
 	require.NoError(c, w.a.move(verbs.StateRTS))
-	w.a.carry()
-	w.b.carry()
+	w.a.ping()
+	w.b.ping()
 }
 
-// many sends more messages than the queues hold, and checks order and content.
-func many(c *c, service verbs.Services, n int) {
+// many sends more messages than the queues hold and checks their order and content.
+func many(c *caseRun, service verbs.Services, n int) {
 	w := c.wire(opts{service: service})
 	const window = 8
 	from, to := c.a.region(window*256, everyAccess), c.b.region(window*256, everyAccess)

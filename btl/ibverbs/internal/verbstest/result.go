@@ -12,21 +12,23 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// How is how a status or an event came: "seen", if by what a program or the network did, "injected", or "cannot".
-func (r *Result) How(name string) string {
+// outcome returns how a status or event occurred: "seen" if the program or the network caused it,
+// "injected", or "cannot" if it did not occur.
+func (r *Result) outcome(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if how := r.how[name]; how != "" {
-		return how
+	if outcome := r.outcomes[name]; outcome != "" {
+		return outcome
 	}
 	return "cannot"
 }
 
-// Table holds a column of a table in Markdown to the result. A row begins with the constant's whole name; the cell begins
-// with what How says, and goes on with a reason if that is "cannot". Of a run of only some cases nothing is checked.
+// Table compares a column of a Markdown table with the result. A row begins with the C constant;
+// its cell begins with the outcome, followed by a reason if that is "cannot". Table checks nothing
+// unless all cases ran and passed.
 func (r *Result) Table(t testing.TB, file, column string) {
 	if !r.complete {
-		t.Log("not all cases ran: the table is not checked")
+		t.Log("not all cases ran and passed: skipping the table")
 		return
 	}
 	text, err := os.ReadFile(file)
@@ -45,16 +47,16 @@ func (r *Result) Table(t testing.TB, file, column string) {
 		}
 	}
 	check := func(native, name string) {
-		how := r.How(name)
+		outcome := r.outcome(name)
 		cell, ok := cells[native]
 		word, reason, _ := strings.Cut(cell, ":")
 		switch {
 		case !ok:
-			t.Errorf("%s has no row %s; %s: %s", file, native, column, how)
-		case word != how:
-			t.Errorf("%s: %s is %q for %s, but it is %s", file, native, cell, column, how)
-		case how == "cannot" && strings.TrimSpace(reason) == "":
-			t.Errorf("%s: %s cannot come with %s, but why is not said", file, native, column)
+			t.Errorf("%s has no row %s; %s: %s", file, native, column, outcome)
+		case word != outcome:
+			t.Errorf("%s: %s is %q for %s, want %s", file, native, cell, column, outcome)
+		case outcome == "cannot" && strings.TrimSpace(reason) == "":
+			t.Errorf("%s: %s has no reason for \"cannot\" with %s", file, native, column)
 		}
 	}
 	for _, in := range verbs.Statuses() {
@@ -65,14 +67,14 @@ func (r *Result) Table(t testing.TB, file, column string) {
 	}
 }
 
-// String is the result as lines of name and how.
+// String returns a line with constant and outcome for each status and event.
 func (r *Result) String() string {
 	var b strings.Builder
 	for _, in := range verbs.Statuses() {
-		fmt.Fprintf(&b, "%s %s\n", in.Status.Native(), r.How(in.Name))
+		fmt.Fprintf(&b, "%s %s\n", in.Status.Native(), r.outcome(in.Name))
 	}
 	for _, in := range verbs.EventTypes() {
-		fmt.Fprintf(&b, "%s %s\n", in.Type.Native(), r.How(in.Name))
+		fmt.Fprintf(&b, "%s %s\n", in.Type.Native(), r.outcome(in.Name))
 	}
 	return b.String()
 }

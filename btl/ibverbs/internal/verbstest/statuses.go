@@ -8,63 +8,66 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// statusCases: each status, in the ways that a program can provoke it, and injected at each side of each service that can
-// have it.
-func statusCases() (all []kase) {
-	natural := naturalStatuses()
+// statusCases returns the cases for each status: provoked by a program where that is possible, and
+// injected at each side of each service that can have it.
+func statusCases() (all []testCase) {
+	provoked := provokedStatuses()
 	for _, in := range verbs.Statuses() {
-		for _, k := range natural[in.Status] {
-			all = append(all, kase{in.Name + "/" + k.name, k.run})
+		for _, k := range provoked[in.Status] {
+			all = append(all, testCase{in.Name + "/" + k.name, k.run})
 		}
 		if in.Class == verbs.ClassUnused {
-			all = append(all, kase{in.Name, func(c *c) { c.skip("only the Reliable Datagram service has it, which verbs do not have") }})
+			all = append(all, testCase{in.Name, func(c *caseRun) { c.skip("only Reliable Datagram has it, and verbs lack that service") }})
 			continue
 		}
 		if in.Status == verbs.StatusSuccess || in.Status == verbs.StatusWRFlushErr {
-			continue // what is a status of success or of a consequence is not injected
+			continue // success and the consequence of a failure are not injected
 		}
 		for _, service := range eachService {
 			if in.Services&service == 0 {
 				continue
 			}
 			if in.Sides&verbs.Requester != 0 {
-				all = append(all, kase{fmt.Sprintf("%s/injected/requester/%v", in.Name, service), func(c *c) { injectSend(c, service, in, false) }},
-					kase{fmt.Sprintf("%s/injected/requester/%v/executed", in.Name, service), func(c *c) { injectSend(c, service, in, true) }})
+				all = append(all, testCase{fmt.Sprintf("%s/injected/requester/%v", in.Name, service), func(c *caseRun) { injectSend(c, service, in, false) }},
+					testCase{fmt.Sprintf("%s/injected/requester/%v/executed", in.Name, service), func(c *caseRun) { injectSend(c, service, in, true) }})
 			}
 			if in.Sides&verbs.Responder != 0 {
-				all = append(all, kase{fmt.Sprintf("%s/injected/responder/%v", in.Name, service), func(c *c) { injectRecv(c, service, in) }})
+				all = append(all, testCase{fmt.Sprintf("%s/injected/responder/%v", in.Name, service), func(c *caseRun) { injectRecv(c, service, in) }})
 			}
 		}
 	}
 	return all
 }
 
-// sendFailed checks what a failed send request does to its queue pair, and that the requests behind it are flushed.
-func (q *qp) sendFailed(s verbs.Status, behind ...uint64) {
+// requireSendFailed checks the state of the queue pair after a failed send request, and that the
+// later requests are flushed.
+func (q *qp) requireSendFailed(s verbs.Status, later ...uint64) {
 	switch s.Info().After {
 	case verbs.AfterError:
-		q.becomes(verbs.StateErr)
+		q.awaitState(verbs.StateErr)
 	case verbs.AfterErrorOrSQE:
 		if q.Service() == verbs.ServiceRC {
-			q.becomes(verbs.StateErr)
+			q.awaitState(verbs.StateErr)
 		} else {
-			q.becomes(verbs.StateSQE)
+			q.awaitState(verbs.StateSQE)
 		}
 	}
-	q.scq.flushed(behind...)
+	q.scq.awaitFlushed(later...)
 }
 
-// recvFailed checks what a failed receive does to its queue pair.
-func (q *qp) recvFailed(s verbs.Status, behind ...uint64) {
+// requireRecvFailed checks the state of the queue pair after a failed receive, and that the later
+// receives are flushed.
+func (q *qp) requireRecvFailed(s verbs.Status, later ...uint64) {
 	if s.Info().After == verbs.AfterNone {
 		require.NotEqual(q.c, verbs.StateErr, q.state())
 		return
 	}
-	q.becomes(verbs.StateErr)
-	q.rcq.flushed(behind...)
+	q.awaitState(verbs.StateErr)
+	q.rcq.awaitFlushed(later...)
 }
 
-func injectSend(c *c, service verbs.Services, in verbs.StatusInfo, executed bool) {
+// injectSend injects a status into a send request.
+func injectSend(c *caseRun, service verbs.Services, in verbs.StatusInfo, executed bool) {
 	if c.Injector.SendStatus == nil {
 		c.skip("no injection of send statuses")
 	}
@@ -73,26 +76,26 @@ func injectSend(c *c, service verbs.Services, in verbs.StatusInfo, executed bool
 	c.injected = true
 	c.Injector.SendStatus(w.a.e.dev, w.a.QP, in.Status, executed)
 	first, second, third := w.a.send(), w.a.send(), w.a.send()
-	wc := w.a.scq.one(first, in.Status)
+	wc := w.a.scq.awaitOne(first, in.Status)
 	require.Equal(c, w.a.Num(), wc.QPNum)
 	if executed {
-		w.a.arrived(got[0], 64)
+		w.a.awaitMessage(got[0], 64)
 	}
 	if in.After == verbs.AfterNone {
-		w.a.scq.one(second, verbs.StatusSuccess)
-		w.a.scq.one(third, verbs.StatusSuccess)
+		w.a.scq.awaitOne(second, verbs.StatusSuccess)
+		w.a.scq.awaitOne(third, verbs.StatusSuccess)
 		require.Equal(c, verbs.StateRTS, w.a.state())
 		return
 	}
-	w.a.sendFailed(in.Status, second, third)
+	w.a.requireSendFailed(in.Status, second, third)
 	if !executed {
-		w.b.rcq.none("nothing of it was sent")
+		w.b.rcq.requireNone("the failed request was not sent")
 	}
 }
 
-// whatRequesterSees of a responder's failed receive, with RC.
-func whatRequesterSees(s verbs.Status) (verbs.Status, bool) {
-	for _, row := range verbs.Sights() {
+// requesterStatus returns the status of the RC requester after the responder's receive failed.
+func requesterStatus(s verbs.Status) (verbs.Status, bool) {
+	for _, row := range verbs.Refusals() {
 		if row.Completion == s && s != verbs.StatusSuccess {
 			return row.Requester, true
 		}
@@ -100,17 +103,16 @@ func whatRequesterSees(s verbs.Status) (verbs.Status, bool) {
 	return 0, false
 }
 
-func injectRecv(c *c, service verbs.Services, in verbs.StatusInfo) {
+// injectRecv injects a status into a receive.
+func injectRecv(c *caseRun, service verbs.Services, in verbs.StatusInfo) {
 	if c.Injector.RecvStatus == nil {
 		c.skip("no injection of receive statuses")
 	}
 	o := opts{service: service, quick: true}
 	if in.Status == verbs.StatusRemAbortErr {
-		o.srq = c.b.srq(16, 0) // only what is taken from one is aborted
+		o.srq = c.b.srq(16, 0) // only receives from an SRQ are aborted
 	}
-	w := c.pairOf(opts{service: service, quick: true}, o)
-	w.a.bring(verbs.StateRTS)
-	w.b.bring(verbs.StateRTS)
+	w := c.wireOf(opts{service: service, quick: true}, o)
 	first, second := w.b.recv(), w.b.recv()
 	c.injected = true
 	c.Injector.RecvStatus(w.b.e.dev, w.b.QP, in.Status)
@@ -120,175 +122,166 @@ func injectRecv(c *c, service verbs.Services, in verbs.StatusInfo) {
 	} else {
 		sent = w.a.send()
 	}
-	wc := w.b.rcq.one(first, in.Status)
+	wc := w.b.rcq.awaitOne(first, in.Status)
 	require.Equal(c, w.b.Num(), wc.QPNum)
 	if in.After == verbs.AfterNone {
-		w.a.scq.one(sent, verbs.StatusSuccess)
+		w.a.scq.awaitOne(sent, verbs.StatusSuccess)
 		again := w.a.send()
-		w.a.scq.one(again, verbs.StatusSuccess)
-		w.a.arrived(second, 64)
+		w.a.scq.awaitOne(again, verbs.StatusSuccess)
+		w.a.awaitMessage(second, 64)
 		return
 	}
-	w.b.recvFailed(in.Status, second)
+	w.b.requireRecvFailed(in.Status, second)
 	if service != verbs.ServiceRC {
-		w.a.scq.one(sent, verbs.StatusSuccess)
+		w.a.scq.awaitOne(sent, verbs.StatusSuccess)
 		return
 	}
 	seen := w.a.scq.await(1)[0]
 	require.Equal(c, sent, seen.ID)
-	if want, known := whatRequesterSees(in.Status); known {
-		require.Equal(c, want.Native(), seen.Status.Native(), "what the requester sees")
+	if want, known := requesterStatus(in.Status); known {
+		require.Equal(c, want.Native(), seen.Status.Native(), "status at the requester")
 	} else {
-		require.NotEqual(c, verbs.StatusSuccess.Native(), seen.Status.Native(), "what the requester sees")
+		require.NotEqual(c, verbs.StatusSuccess.Native(), seen.Status.Native(), "status at the requester")
 	}
-	w.a.becomes(verbs.StateErr)
+	w.a.awaitState(verbs.StateErr)
 }
 
-// pairOf makes two queue pairs that differ.
-func (c *c) pairOf(a, b opts) *wire {
-	w := &wire{c, c.a.qp(a), c.b.qp(b)}
-	w.a.peer, w.b.peer = w.b, w.a
-	return w
-}
-
-// failing is a send that fails at the requester alone, or at both sides.
-func failing(o opts, status verbs.Status, change ...func(*qp, *verbs.SendWR)) func(*c) {
-	return func(c *c) {
+// failing returns a case with a send that fails with the status.
+func failing(o opts, status verbs.Status, change ...func(*qp, *verbs.SendWR)) func(*caseRun) {
+	return func(c *caseRun) {
 		w := c.wire(o)
 		w.b.recv()
 		first := w.a.send(change...)
 		second := w.a.send()
-		wc := w.a.scq.one(first, status)
+		wc := w.a.scq.awaitOne(first, status)
 		require.Equal(c, w.a.Num(), wc.QPNum)
-		w.a.sendFailed(status, second)
+		w.a.requireSendFailed(status, second)
 	}
 }
 
-func naturalStatuses() map[verbs.Status][]kase {
+func provokedStatuses() map[verbs.Status][]testCase {
 	rc, uc := verbs.ServiceRC, verbs.ServiceUC
-	all := map[verbs.Status][]kase{}
-	add := func(s verbs.Status, name string, run func(c *c)) { all[s] = append(all[s], kase{name, run}) }
+	all := map[verbs.Status][]testCase{}
+	add := func(s verbs.Status, name string, run func(c *caseRun)) { all[s] = append(all[s], testCase{name, run}) }
 
 	for _, service := range eachService {
 		name := service.String()
 		o := opts{service: service}
-		add(verbs.StatusSuccess, name, func(c *c) { w := c.wire(o); w.a.carry(); w.b.carry() })
-		add(verbs.StatusWRFlushErr, "by-modify/"+name, func(c *c) {
+		add(verbs.StatusSuccess, name, func(c *caseRun) { w := c.wire(o); w.a.ping(); w.b.ping() })
+		add(verbs.StatusWRFlushErr, "by-modify/"+name, func(c *caseRun) {
 			w := c.wire(o)
 			ids := []uint64{w.a.recv(), w.a.recv(), w.a.recv()}
 			require.NoError(c, w.a.move(verbs.StateErr))
-			w.a.rcq.flushed(ids...)
+			w.a.rcq.awaitFlushed(ids...)
 		})
-		for _, bad := range badMemory() {
-			add(verbs.StatusLocProtErr, "send/"+name+"/"+bad.name, func(c *c) {
+		for _, bad := range wrongMemories() {
+			add(verbs.StatusLocProtErr, "send/"+name+"/"+bad.name, func(c *caseRun) {
 				failing(o, verbs.StatusLocProtErr, func(q *qp, wr *verbs.SendWR) { wr.SGE[0] = bad.sge(q) })(c)
 			})
-			add(verbs.StatusLocProtErr, "receive/"+name+"/"+bad.name, func(c *c) { badReceive(c, o, bad.sge) })
+			add(verbs.StatusLocProtErr, "receive/"+name+"/"+bad.name, func(c *caseRun) { badReceive(c, o, bad.sge) })
 		}
-		add(verbs.StatusLocProtErr, "receive/"+name+"/without-local-write", func(c *c) {
+		add(verbs.StatusLocProtErr, "receive/"+name+"/without-local-write", func(c *caseRun) {
 			badReceive(c, o, func(q *qp) verbs.SGE { return q.e.region(256, 0).sge(0, 256) })
 		})
-		add(verbs.StatusLocQPOpErr, "opcode/"+name, func(c *c) { badOpcode(c, service) })
+		add(verbs.StatusLocQPOpErr, "opcode/"+name, func(c *caseRun) { badOpcode(c, service) })
 	}
 
 	for _, service := range []verbs.Services{rc, uc} {
-		add(verbs.StatusLocLenErr, "short-receive/"+service.String(), func(c *c) {
+		add(verbs.StatusLocLenErr, "short-receive/"+service.String(), func(c *caseRun) {
 			w := c.wire(opts{service: service})
 			first, second := w.b.recv(recvLength(32)), w.b.recv()
 			sent := w.a.send()
-			w.b.rcq.one(first, verbs.StatusLocLenErr)
-			w.b.recvFailed(verbs.StatusLocLenErr, second)
+			w.b.rcq.awaitOne(first, verbs.StatusLocLenErr)
+			w.b.requireRecvFailed(verbs.StatusLocLenErr, second)
 			if service == rc {
-				w.a.scq.one(sent, verbs.StatusRemInvReqErr)
-				w.a.sendFailed(verbs.StatusRemInvReqErr)
+				w.a.scq.awaitOne(sent, verbs.StatusRemInvReqErr)
+				w.a.requireSendFailed(verbs.StatusRemInvReqErr)
 			} else {
-				w.a.scq.one(sent, verbs.StatusSuccess)
+				w.a.scq.awaitOne(sent, verbs.StatusSuccess)
 			}
 		})
-		add(verbs.StatusLocLenErr, "over-the-maximum/"+service.String(), func(c *c) { overMaximum(c, service) })
+		add(verbs.StatusLocLenErr, "over-the-maximum/"+service.String(), func(c *caseRun) { overMaximum(c, service) })
 	}
-	add(verbs.StatusLocLenErr, "length-of-atomic/RC", func(c *c) {
+	add(verbs.StatusLocLenErr, "length-of-atomic/RC", func(c *caseRun) {
 		if !c.a.attr.Atomics {
 			c.skip("the device has no atomic operations")
 		}
 		w := c.wire(opts{service: rc})
 		wr := w.a.sendWR(remote(verbs.WRAtomicFetchAndAdd), length(4))
 		if n, err := w.a.PostSend([]verbs.SendWR{wr}); err != nil {
-			w.a.refused(n, err, "an atomic operation on 4 bytes")
-			w.a.carry()
-			c.skip("such a post is refused, as it may be")
+			w.a.requireRefused(n, err, "an atomic operation on 4 bytes")
+			w.a.ping()
+			c.skip("the device refuses the post, which is allowed")
 		}
-		w.a.scq.one(wr.ID, verbs.StatusLocLenErr)
-		w.a.sendFailed(verbs.StatusLocLenErr)
+		w.a.scq.awaitOne(wr.ID, verbs.StatusLocLenErr)
+		w.a.requireSendFailed(verbs.StatusLocLenErr)
 	})
-	add(verbs.StatusLocQPOpErr, "foreign-address/UD", func(c *c) {
+	add(verbs.StatusLocQPOpErr, "foreign-address/UD", func(c *caseRun) {
 		w := c.wire(opts{service: verbs.ServiceUD})
 		pd := c.a.newPD()
-		ah, err := pd.CreateAH(c.a.way())
+		ah, err := pd.CreateAH(c.a.path())
 		require.NoError(c, err)
 		c.cleanup = append(c.cleanup, ah.Destroy)
 		wr := w.a.sendWR(func(_ *qp, wr *verbs.SendWR) { wr.AH = ah.Handle() })
 		if n, err := w.a.PostSend([]verbs.SendWR{wr}); err != nil {
-			w.a.refused(n, err, "an address of another domain")
-			w.a.carry()
-			c.skip("such a post is refused, as it may be")
+			w.a.requireRefused(n, err, "an address of another domain")
+			w.a.ping()
+			c.skip("the device refuses the post, which is allowed")
 		}
-		w.a.scq.one(wr.ID, verbs.StatusLocQPOpErr)
-		w.a.sendFailed(verbs.StatusLocQPOpErr)
+		w.a.scq.awaitOne(wr.ID, verbs.StatusLocQPOpErr)
+		w.a.requireSendFailed(verbs.StatusLocQPOpErr)
 	})
-	add(verbs.StatusWRFlushErr, "behind-a-failure/RC", func(c *c) {
+	add(verbs.StatusWRFlushErr, "after-a-failure/RC", func(c *caseRun) {
 		w := c.wire(opts{service: rc})
-		held := []uint64{w.a.recv(), w.a.recv()}
+		receives := []uint64{w.a.recv(), w.a.recv()}
 		first := w.a.send(remote(verbs.WRRDMAWrite), badRKey)
 		second, third := w.a.send(unsignaled), w.a.send()
-		w.a.scq.one(first, verbs.StatusRemAccessErr)
-		w.a.scq.flushed(second, third)
-		w.a.rcq.flushed(held...)
-		w.a.becomes(verbs.StateErr)
+		w.a.scq.awaitOne(first, verbs.StatusRemAccessErr)
+		w.a.scq.awaitFlushed(second, third)
+		w.a.rcq.awaitFlushed(receives...)
+		w.a.awaitState(verbs.StateErr)
 	})
-	add(verbs.StatusRemInvReqErr, "short-receive", func(c *c) {
+	add(verbs.StatusRemInvReqErr, "short-receive", func(c *caseRun) {
 		w := c.wire(opts{service: rc})
 		w.b.recv(recvLength(32))
-		w.a.scq.one(w.a.send(), verbs.StatusRemInvReqErr)
-		w.a.sendFailed(verbs.StatusRemInvReqErr)
+		w.a.scq.awaitOne(w.a.send(), verbs.StatusRemInvReqErr)
+		w.a.requireSendFailed(verbs.StatusRemInvReqErr)
 	})
 	for _, op := range []verbs.Opcode{verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp,
 		verbs.WRAtomicFetchAndAdd} {
-		add(verbs.StatusRemInvReqErr, "access-of-the-queue-pair/"+opName(op), func(c *c) {
+		add(verbs.StatusRemInvReqErr, "access-of-the-queue-pair/"+opName(op), func(c *caseRun) {
 			c.needs(op)
-			w := c.pairOf(opts{service: rc}, opts{service: rc, noAccess: true})
-			w.a.bring(verbs.StateRTS)
-			w.b.bring(verbs.StateRTS)
+			w := c.wireOf(opts{service: rc}, opts{service: rc, noAccess: true})
 			w.b.recv()
-			w.a.scq.one(w.a.send(remote(op)), verbs.StatusRemInvReqErr)
-			w.a.sendFailed(verbs.StatusRemInvReqErr)
-			w.b.becomes(verbs.StateErr)
+			w.a.scq.awaitOne(w.a.send(remote(op)), verbs.StatusRemInvReqErr)
+			w.a.requireSendFailed(verbs.StatusRemInvReqErr)
+			w.b.awaitState(verbs.StateErr)
 		})
-		add(verbs.StatusRemAccessErr, "key/"+opName(op), func(c *c) {
+		add(verbs.StatusRemAccessErr, "key/"+opName(op), func(c *caseRun) {
 			c.needs(op)
 			failing(opts{service: rc}, verbs.StatusRemAccessErr, remote(op), badRKey)(c)
 		})
 	}
-	add(verbs.StatusRemOpErr, "key-of-receive", func(c *c) {
+	add(verbs.StatusRemOpErr, "key-of-receive", func(c *caseRun) {
 		w := c.wire(opts{service: rc})
 		w.b.recv(badRecvLKey)
 		first, second := w.a.send(), w.a.send()
-		w.a.scq.one(first, verbs.StatusRemOpErr)
-		w.a.sendFailed(verbs.StatusRemOpErr, second)
+		w.a.scq.awaitOne(first, verbs.StatusRemOpErr)
+		w.a.requireSendFailed(verbs.StatusRemOpErr, second)
 	})
-	add(verbs.StatusLocAccessErr, "write-with-immediate", func(c *c) {
+	add(verbs.StatusLocAccessErr, "write-with-immediate", func(c *caseRun) {
 		w := c.wire(opts{service: rc})
 		got := w.b.recv()
-		w.a.scq.one(w.a.send(remote(verbs.WRRDMAWriteWithImm), badRKey), verbs.StatusRemAccessErr)
+		w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWriteWithImm), badRKey), verbs.StatusRemAccessErr)
 		wc := w.b.rcq.await(1)[0]
 		require.Equal(c, got, wc.ID)
 		if wc.Status == verbs.StatusWRFlushErr {
 			c.b.await(verbs.EventQPAccessErr, w.b.QP)
-			c.skip("such a write is told of by QP_ACCESS_ERR, as it may")
+			c.skip("the device raises QP_ACCESS_ERR instead, which is allowed")
 		}
 		require.Equal(c, verbs.StatusLocAccessErr.Native(), wc.Status.Native())
 	})
-	for _, gone := range []struct {
+	for _, absent := range []struct {
 		name string
 		do   func(w *wire)
 	}{
@@ -297,76 +290,78 @@ func naturalStatuses() map[verbs.Status][]kase {
 		{"peer-destroyed", func(w *wire) { require.NoError(w.c, w.b.Destroy()) }},
 	} {
 		for _, op := range []verbs.Opcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead} {
-			add(verbs.StatusRetryExcErr, gone.name+"/"+opName(op), func(c *c) {
+			add(verbs.StatusRetryExcErr, absent.name+"/"+opName(op), func(c *caseRun) {
 				w := c.wire(opts{service: rc, quick: true})
-				gone.do(w)
+				absent.do(w)
 				change := remote(op)
 				if op == verbs.WRSend {
 					change = unchanged
 				}
 				first, second := w.a.send(change), w.a.send()
-				w.a.scq.one(first, verbs.StatusRetryExcErr)
-				w.a.sendFailed(verbs.StatusRetryExcErr, second)
+				w.a.scq.awaitOne(first, verbs.StatusRetryExcErr)
+				w.a.requireSendFailed(verbs.StatusRetryExcErr, second)
 			})
 		}
 	}
-	add(verbs.StatusRetryExcErr, "silence-of-the-wire", func(c *c) {
+	add(verbs.StatusRetryExcErr, "packets-lost", func(c *caseRun) {
 		if c.Injector.LosePackets == nil {
-			c.skip("no packets can be lost")
+			c.skip("the provider cannot drop packets")
 		}
 		w := c.wire(opts{service: rc, quick: true})
 		w.b.recv()
 		c.injected = true
 		c.Injector.LosePackets(c.a.dev, w.a.QP, 1000)
-		w.a.scq.one(w.a.send(), verbs.StatusRetryExcErr)
-		w.a.sendFailed(verbs.StatusRetryExcErr)
+		w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
+		w.a.requireSendFailed(verbs.StatusRetryExcErr)
 		require.Equal(c, verbs.StateRTS, w.b.state(), "the responder's state")
 	})
-	add(verbs.StatusRetryExcErr, "acks-lost", func(c *c) {
+	add(verbs.StatusRetryExcErr, "acks-lost", func(c *caseRun) {
 		if c.Injector.LoseAcks == nil {
-			c.skip("no answers can be lost")
+			c.skip("the provider cannot drop responses")
 		}
 		w := c.wire(opts{service: rc, quick: true})
 		got := w.b.recv()
 		w.b.recv()
 		c.injected = true
 		c.Injector.LoseAcks(c.a.dev, w.a.QP)
-		w.a.scq.one(w.a.send(), verbs.StatusRetryExcErr)
-		w.a.arrived(got, 64) // once
-		w.b.rcq.none("a repeated packet is no new message")
+		w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
+		w.a.awaitMessage(got, 64) // exactly once
+		w.b.rcq.requireNone("a repeated packet is not a new message")
 	})
-	add(verbs.StatusRNRRetryExcErr, "no-receive", func(c *c) {
+	add(verbs.StatusRNRRetryExcErr, "no-receive", func(c *caseRun) {
 		w := c.wire(opts{service: rc, quick: true})
 		first, second := w.a.send(), w.a.send()
-		w.a.scq.one(first, verbs.StatusRNRRetryExcErr)
-		w.a.sendFailed(verbs.StatusRNRRetryExcErr, second)
+		w.a.scq.awaitOne(first, verbs.StatusRNRRetryExcErr)
+		w.a.requireSendFailed(verbs.StatusRNRRetryExcErr, second)
 		require.Equal(c, verbs.StateRTS.String(), w.b.state().String(), "the responder's state")
 	})
 	return all
 }
 
+// unchanged is a change that does nothing.
 func unchanged(*qp, *verbs.SendWR) {}
 
 var opNames = [...]string{"WRITE", "WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "READ", "CMP_AND_SWP", "FETCH_AND_ADD"}
 
 func opName(op verbs.Opcode) string { return opNames[op] }
 
-// needs skips the case if the devices cannot do an operation.
-func (c *c) needs(op verbs.Opcode) {
+// needs skips the case if the devices lack an operation.
+func (c *caseRun) needs(op verbs.Opcode) {
 	if (op == verbs.WRAtomicCmpAndSwp || op == verbs.WRAtomicFetchAndAdd) && !(c.a.attr.Atomics && c.b.attr.Atomics) {
 		c.skip("the device has no atomic operations")
 	}
 }
 
-// mistaken is a piece of memory that a request must not name.
-type mistaken struct {
+// wrongMemory is a piece of local memory that a request must not use.
+type wrongMemory struct {
 	name string
 	sge  func(q *qp) verbs.SGE
 }
 
-// badMemory is the error model's 5.1: not registered, out of range, wrong key. (Wrong access is for receives alone.)
-func badMemory() []mistaken {
-	return []mistaken{
+// wrongMemories returns the mistakes with L_Keys (InfiniBand error model, 5.1): wrong key, out of
+// range, not registered, other domain. Wrong access applies only to receives.
+func wrongMemories() []wrongMemory {
+	return []wrongMemory{
 		{"wrong-key", func(q *qp) verbs.SGE { s := q.mem.sge(0, 128); s.LKey ^= 0x00ffff00; return s }},
 		{"beyond-the-end", func(q *qp) verbs.SGE { return q.e.region(4096, everyAccess).sge(4096-32, 128) }},
 		{"before-the-beginning", func(q *qp) verbs.SGE { s := q.e.region(4096, everyAccess).sge(0, 128); s.Addr -= 64; return s }},
@@ -381,26 +376,27 @@ func badMemory() []mistaken {
 	}
 }
 
-// badReceive: a receive whose memory is wrong, when a message comes for it.
-func badReceive(c *c, o opts, sge func(q *qp) verbs.SGE) {
+// badReceive posts a receive with wrong memory, and sends a message to it.
+func badReceive(c *caseRun, o opts, sge func(q *qp) verbs.SGE) {
 	w := c.wire(o)
 	bad := sge(w.b)
 	first := w.b.recv(func(_ *qp, wr *verbs.RecvWR) { wr.SGE[0] = bad })
 	second := w.b.recv()
 	sent := w.a.send()
-	w.b.rcq.one(first, verbs.StatusLocProtErr)
-	w.b.recvFailed(verbs.StatusLocProtErr, second)
+	w.b.rcq.awaitOne(first, verbs.StatusLocProtErr)
+	w.b.requireRecvFailed(verbs.StatusLocProtErr, second)
 	if o.service == verbs.ServiceRC {
-		w.a.scq.one(sent, verbs.StatusRemOpErr)
-		w.a.sendFailed(verbs.StatusRemOpErr)
+		w.a.scq.awaitOne(sent, verbs.StatusRemOpErr)
+		w.a.requireSendFailed(verbs.StatusRemOpErr)
 	} else {
-		w.a.scq.one(sent, verbs.StatusSuccess)
+		w.a.scq.awaitOne(sent, verbs.StatusSuccess)
 		require.Equal(c, verbs.StateRTS, w.a.state())
 	}
 }
 
-// badOpcode: an operation that the service does not have, or for RC one that nobody has. A device may refuse the post.
-func badOpcode(c *c, service verbs.Services) {
+// badOpcode posts an operation that the service lacks, or for RC an unknown operation. A device may
+// refuse the post.
+func badOpcode(c *caseRun, service verbs.Services) {
 	w := c.wire(opts{service: service})
 	wr := w.a.sendWR(remote(verbs.WRRDMARead))
 	if service == verbs.ServiceRC {
@@ -408,20 +404,20 @@ func badOpcode(c *c, service verbs.Services) {
 	}
 	n, err := w.a.PostSend([]verbs.SendWR{wr})
 	if err != nil {
-		w.a.refused(n, err, "an operation that is not there")
+		w.a.requireRefused(n, err, "an invalid operation")
 		require.Equal(c, verbs.StateRTS, w.a.state())
-		w.a.carry()
-		c.skip("such a post is refused, as it may be")
+		w.a.ping()
+		c.skip("the device refuses the post, which is allowed")
 	}
-	w.a.scq.one(wr.ID, verbs.StatusLocQPOpErr)
-	w.a.sendFailed(verbs.StatusLocQPOpErr)
+	w.a.scq.awaitOne(wr.ID, verbs.StatusLocQPOpErr)
+	w.a.requireSendFailed(verbs.StatusLocQPOpErr)
 }
 
-// overMaximum: a message longer than the port takes.
-func overMaximum(c *c, service verbs.Services) {
+// overMaximum sends a message that exceeds the port's maximum.
+func overMaximum(c *caseRun, service verbs.Services) {
 	const most = 64 << 20
 	if c.a.pattr.MaxMsg > most {
-		c.skip(fmt.Sprintf("a message may be longer than the %d MiB that the suite sends", most>>20))
+		c.skip(fmt.Sprintf("the maximum exceeds the %d MiB that the suite sends", most>>20))
 	}
 	w := c.wire(opts{service: service})
 	n := int(c.a.pattr.MaxMsg) + 1
@@ -431,9 +427,9 @@ func overMaximum(c *c, service verbs.Services) {
 	wr.RemoteAddr, wr.RKey = to.Addr(), to.RKey()
 	posted, err := w.a.PostSend([]verbs.SendWR{wr})
 	if err != nil {
-		w.a.refused(posted, err, "a message over the maximum")
-		c.skip("such a post is refused, as it may be")
+		w.a.requireRefused(posted, err, "a message over the maximum")
+		c.skip("the device refuses the post, which is allowed")
 	}
-	w.a.scq.one(wr.ID, verbs.StatusLocLenErr)
-	w.a.sendFailed(verbs.StatusLocLenErr)
+	w.a.scq.awaitOne(wr.ID, verbs.StatusLocLenErr)
+	w.a.requireSendFailed(verbs.StatusLocLenErr)
 }

@@ -9,41 +9,42 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// transitionCases: every pair of states of every service. What the table has works, and nothing else.
-func transitionCases() (all []kase) {
+// transitionCases returns the cases for every pair of states of every service. The transitions of
+// the table succeed, all others fail.
+func transitionCases() (all []testCase) {
 	for _, service := range eachService {
 		for from := range verbs.QPState(verbs.StateCount) {
 			if service == verbs.ServiceRC && from == verbs.StateSQE {
-				continue // RC is never there
+				continue // RC is never in SQE
 			}
 			for to := range verbs.QPState(verbs.StateCount) {
 				name := fmt.Sprintf("%v/%v-to-%v", service, from, to)
 				row, legal := verbs.FindTransition(service, from, to)
 				if !legal {
-					all = append(all, kase{name, func(c *c) { refuseTransition(c, service, from, to) }})
+					all = append(all, testCase{name, func(c *caseRun) { refuseTransition(c, service, from, to) }})
 					continue
 				}
-				all = append(all, kase{name, func(c *c) { makeTransition(c, row, 0) }})
+				all = append(all, testCase{name, func(c *caseRun) { makeTransition(c, row, 0) }})
 				// Alternate paths are not part of package verbs.
 				if optional := row.Optional &^ (verbs.AttrAltPath | verbs.AttrPathMigState); optional != 0 {
-					all = append(all, kase{name + "-with-options", func(c *c) { makeTransition(c, row, optional) }})
+					all = append(all, testCase{name + "-with-options", func(c *caseRun) { makeTransition(c, row, optional) }})
 				}
-				all = append(all, kase{name + "-with-wrong-attributes", func(c *c) { spoilTransition(c, row) }})
+				all = append(all, testCase{name + "-with-wrong-attributes", func(c *caseRun) { injectWrongAttributes(c, row) }})
 			}
 		}
 	}
 	return all
 }
 
-// at makes a pair of queue pairs, of which A is in a state and B is RTS.
-func (c *c) at(service verbs.Services, s verbs.QPState) *wire {
+// at returns two queue pairs, A in state s and B in RTS.
+func (c *caseRun) at(service verbs.Services, s verbs.QPState) *wire {
 	w := c.pair(opts{service: service})
-	w.a.bring(s)
-	w.b.bring(verbs.StateRTS)
+	w.a.moveTo(s)
+	w.b.moveTo(verbs.StateRTS)
 	return w
 }
 
-func makeTransition(c *c, row verbs.Transition, optional verbs.AttrMask) {
+func makeTransition(c *caseRun, row verbs.Transition, optional verbs.AttrMask) {
 	w := c.at(row.Service, row.From)
 	attr := w.a.attr(row.To)
 	attr.CurState = row.From
@@ -51,7 +52,7 @@ func makeTransition(c *c, row verbs.Transition, optional verbs.AttrMask) {
 	have, err := w.a.Query()
 	require.NoError(c, err)
 	require.Equal(c, row.To.String(), have.State.String())
-	// Set is what is told.
+	// Query returns the attributes that Modify set.
 	for m, pair := range map[verbs.AttrMask][2]any{
 		verbs.AttrPort: {attr.Port, have.Port}, verbs.AttrPKeyIndex: {attr.PKeyIndex, have.PKeyIndex},
 		verbs.AttrAccessFlags: {attr.Access, have.Access}, verbs.AttrPathMTU: {attr.PathMTU, have.PathMTU},
@@ -63,21 +64,21 @@ func makeTransition(c *c, row verbs.Transition, optional verbs.AttrMask) {
 		verbs.AttrAV: {attr.AH.DGID, have.AH.DGID},
 	} {
 		if (row.Required|optional)&m != 0 {
-			require.Equal(c, pair[0], pair[1], "%v as Query tells it", m)
+			require.Equal(c, pair[0], pair[1], "%v returned by Query", m)
 		}
 	}
 	if row.To == verbs.StateRTS && row.From != verbs.StateReset {
-		w.a.carry()
-		w.b.carry()
+		w.a.ping()
+		w.b.ping()
 	}
 }
 
-func refuseTransition(c *c, service verbs.Services, from, to verbs.QPState) {
+func refuseTransition(c *caseRun, service verbs.Services, from, to verbs.QPState) {
 	w := c.at(service, from)
 	err := w.a.Modify(w.a.attr(to), verbs.AttrState)
 	require.ErrorIs(c, err, verbs.ErrInvalid)
 	require.Equal(c, from.String(), w.a.state().String(), "state after a refusal")
-	// Nor with what the state otherwise requires.
+	// Attributes that the state requires in other transitions do not help.
 	for before := range verbs.QPState(verbs.StateCount) {
 		if row, ok := verbs.FindTransition(service, before, to); ok && row.Required != 0 {
 			err := w.a.Modify(w.a.attr(to), verbs.AttrState|row.Required)
@@ -87,8 +88,9 @@ func refuseTransition(c *c, service verbs.Services, from, to verbs.QPState) {
 	}
 }
 
-// spoilTransition leaves out each required attribute, and adds each that the transition does not take.
-func spoilTransition(c *c, row verbs.Transition) {
+// injectWrongAttributes omits each required attribute and adds each attribute that the transition
+// does not allow.
+func injectWrongAttributes(c *caseRun, row verbs.Transition) {
 	w := c.at(row.Service, row.From)
 	for m := verbs.AttrState; m <= verbs.AttrDestQPN; m <<= 1 {
 		mask := (verbs.AttrState | row.Required) ^ m

@@ -1,20 +1,24 @@
-// Package verbstest is the suite that holds every provider of verbs to the tables and the contract
-// of package verbs.
+// Package verbstest is the conformance suite for providers of package verbs. It tests a provider
+// against the tables and the contract of that package.
 //
-// A provider's own test calls [Test] with a function that makes a [Pair]: two devices that reach
-// each other. Each row of each table is a case, named by its constants: Transitions/RC/INIT-to-RTR,
-// Posting/UD/SQE/send, Statuses/RNR_RETRY_EXC_ERR, Events/PORT_ERR, Sights/WRITE/bad-key.
+// A provider's own test calls [Test] with a function that makes a [Pair]: two connected devices.
+// Each row of each table is a case, named by its constants: Transitions/RC/INIT-to-RTR,
+// Posting/UD/SQE/send, Statuses/RNR_RETRY_EXC_ERR, Events/PORT_ERR, Refusals/WRITE/bad-key.
 //
 // # Reading the result
 //
-// A case that passes is a rule that the provider keeps, unless it logs something else: "cannot"
-// means that nothing provokes it there and the provider has nothing to inject it with; "differs"
-// that the provider is known to do something else, with the reason and what was seen. [Pair] lists
-// what is known to differ and how. The suite fails if a listed case passes or fails in another way,
-// so that the list stays true. [Result] tells which statuses and events were seen.
+// A case that passes shows that the provider follows a rule, unless the case logs one of these:
 //
-// No case judges by time. Each wait is for a condition and ends after Patience. That something does
-// not happen is shown by something later that does.
+//   - "cannot": no program can provoke the situation, and the provider has no injector for it.
+//   - "differs": the provider is known to behave differently; the log has the reason and the
+//     failure.
+//
+// [Pair] lists the known differences and how their cases fail. The suite fails if a listed case
+// passes or fails in another way, so the list stays correct. [Result] says which statuses and
+// events occurred.
+//
+// No case depends on time: each wait is for a condition and is bounded by Patience. A case shows
+// that something does not happen by waiting for a later event.
 package verbstest
 
 import (
@@ -31,94 +35,99 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// Pair is two open devices that reach each other, and what a case has to know of them. The suite closes both devices.
+// Pair holds two open, connected devices and what the cases need to know about them. The suite
+// closes both devices.
 type Pair struct {
 	A, B         verbs.Device
 	PortA, PortB int
-	GIDA, GIDB   int // indexes in the ports' tables
+	GIDA, GIDB   int // indexes in the ports' GID tables
 
-	// Provider opened A and B; the suite opens them by name once more.
+	// Provider opened A and B. The suite opens them again by name.
 	Provider verbs.Provider
 
-	// Patience bounds each wait; 0 stands for 20 s.
+	// Patience is the longest duration of each wait. 0: 20 s.
 	Patience time.Duration
 
-	// Step, if not nil, is called when there is nothing to do but wait. A simulation moves its time in it.
+	// Step, if not nil, is called repeatedly during waits. A simulation advances its time in it.
 	Step func()
 
-	// Injector is what the provider can be made to do that a program cannot provoke.
+	// Injector injects faults that a program cannot provoke.
 	Injector Injector
 
-	// Differs lists the cases in which the provider is known not to do what the tables say. The
-	// keys are names of cases, or patterns as path.Match knows them; no two may match the same
-	// case.
+	// Differs lists the cases in which the provider is known to differ from the tables. The keys
+	// are names of cases or patterns of path.Match. At most one key may match a case.
 	Differs map[string]Difference
 
-	// Close, if not nil, is called once both devices are closed.
+	// Close, if not nil, is called after both devices are closed.
 	Close func()
 }
 
-// Difference is what a provider is known to do in a case instead of what the tables say.
+// Difference describes how a provider is known to differ from the tables in a case.
 type Difference struct {
-	// Why is what the provider does, for people.
+	// Why describes what the provider does.
 	Why string
-	// Seen is how the case fails: a part of the text of its first failed assertion that names the
-	// wrong result. Of a device that does now one thing and now another it is several, one of which
-	// must come. None may be empty. A wait whose failure one begins with takes a tenth of Patience.
+	// Seen holds substrings that identify the wrong result in the text of the case's first failed
+	// assertion. One of them must match; a device without a fixed behavior has several. None may be
+	// empty. If one of them is a failed wait, that wait takes only a tenth of Patience.
 	Seen []string
 }
 
-// has says whether a failure is one that is listed.
-func (d *Difference) has(f failure) bool {
+// matches reports whether a failure is the listed one.
+func (d *Difference) matches(f failure) bool {
 	return slices.ContainsFunc(d.Seen, func(seen string) bool { return strings.Contains(f.what, seen) })
 }
 
-// Injector is what a simulator can do beyond what a program can provoke. What is nil it cannot do.
+// Injector injects faults into a simulated device. The suite skips the cases that need a nil
+// function.
 type Injector struct {
-	// Link takes a port down, or up.
+	// Link takes a port down or up.
 	Link func(dev verbs.Device, port int, up bool)
-	// Address gives a port another address, and takes it away again.
+	// Address adds an address to a port and removes it again.
 	Address func(dev verbs.Device, port int)
 	// Raise raises an event of a port, the device, or a queue pair.
 	Raise func(dev verbs.Device, ev verbs.AsyncEvent)
-	// BreakSendCQ, BreakRecvCQ and BreakSRQ break a queue of a queue pair, as the device's own failure would.
+	// BreakSendCQ, BreakRecvCQ and BreakSRQ fail a queue of a queue pair, like a failure of the
+	// device.
 	BreakSendCQ, BreakRecvCQ, BreakSRQ func(dev verbs.Device, qp verbs.QP)
-	// SendStatus has the next request of the queue pair's send queue complete with a status; if executed, after it
-	// was done at the peer, else before anything of it is sent.
+	// SendStatus makes the next send request of the queue pair complete with a status, either after
+	// the peer executed it or, if not executed, before it is sent.
 	SendStatus func(dev verbs.Device, qp verbs.QP, status verbs.Status, executed bool)
-	// RecvStatus has the next receive of the queue pair complete with a status.
+	// RecvStatus makes the next receive of the queue pair complete with a status.
 	RecvStatus func(dev verbs.Device, qp verbs.QP, status verbs.Status)
-	// Mistake has the queue pair, as responder, take the next request for one with a mistake.
+	// Mistake makes the queue pair, as responder, refuse the next request as if it had the mistake.
 	Mistake func(dev verbs.Device, qp verbs.QP, mistake verbs.Mistake)
-	// LosePackets loses the first packet of the queue pair's next request, n times.
+	// LosePackets drops the first packet of the queue pair's next request n times.
 	LosePackets func(dev verbs.Device, qp verbs.QP, n int)
-	// LoseAcks has the queue pair's next request be executed, and no answer to it or to a later one be heard.
+	// LoseAcks drops the responses to the queue pair's next request, which the peer executes, and
+	// to all later requests.
 	LoseAcks func(dev verbs.Device, qp verbs.QP)
-	// Silence has the queue pair's requests neither be sent nor complete, until it is in Error.
+	// Silence keeps the queue pair's requests from being sent and from completing until it is in
+	// ERR.
 	Silence func(dev verbs.Device, qp verbs.QP)
-	// Stale has the packets of the queue pair's next request come once more to that queue pair's successor at the peer.
+	// Stale delivers the packets of the queue pair's next request again to the next user of the
+	// peer's queue pair number.
 	Stale func(dev verbs.Device, qp verbs.QP)
 }
 
-// Maker makes a Pair, afresh for each case.
+// Maker makes a new Pair for each case.
 type Maker func(t testing.TB) *Pair
 
-// Result is which statuses and events came, by the constants' names without prefix.
+// Result says which statuses and events occurred.
 type Result struct {
 	mu       sync.Mutex
-	how      map[string]string // "seen", "injected", or why not
-	complete bool
+	outcomes map[string]string // "seen" or "injected", by the constant's name without prefix
+	complete bool              // all cases ran and passed
 }
 
-// kase is a case. Its name has no group.
-type kase struct {
+// testCase is a case. Its name does not include the group.
+type testCase struct {
 	name string
-	run  func(c *c)
+	run  func(c *caseRun)
 }
 
 type group struct {
 	name  string
-	cases []kase
+	cases []testCase
 }
 
 func groups() []group {
@@ -127,7 +136,7 @@ func groups() []group {
 		{"Posting", postingCases()},
 		{"Statuses", statusCases()},
 		{"Events", eventCases()},
-		{"Sights", sightCases()},
+		{"Refusals", refusalCases()},
 		{"Data", dataCases()},
 		{"Queues", queueCases()},
 		{"Completions", completionCases()},
@@ -138,9 +147,9 @@ func groups() []group {
 	}
 }
 
-// Test holds the provider of mk's pairs to the tables.
+// Test runs the suite on pairs of devices made by mk.
 func Test(t *testing.T, mk Maker) *Result {
-	res := &Result{how: map[string]string{}, complete: true}
+	res := &Result{outcomes: map[string]string{}, complete: true}
 	var names []string
 	var differs map[string]Difference
 	ran := 0
@@ -161,7 +170,7 @@ func Test(t *testing.T, mk Maker) *Result {
 	for pattern, d := range differs {
 		n := 0
 		if d.Why == "" || len(d.Seen) == 0 || slices.Contains(d.Seen, "") {
-			t.Errorf("Differs: %q does not say why, or what is seen: %+v", pattern, d)
+			t.Errorf("Differs: %q lacks Why or Seen: %+v", pattern, d)
 		}
 		for _, name := range names {
 			if ok, err := path.Match(pattern, name); err != nil {
@@ -171,15 +180,15 @@ func Test(t *testing.T, mk Maker) *Result {
 			}
 		}
 		if n == 0 {
-			t.Errorf("Differs: %q (%s) is no case", pattern, d.Why)
+			t.Errorf("Differs: %q (%s) matches no case", pattern, d.Why)
 		}
 	}
 	return res
 }
 
-// runCase runs a case on a pair of its own. It gives the pair's Differs.
-func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[string]Difference {
-	c := &c{t: t, res: res}
+// runCase runs a case on a new pair and returns the pair's Differs.
+func runCase(t *testing.T, name string, k testCase, mk Maker, res *Result) map[string]Difference {
+	c := &caseRun{t: t, res: res}
 	c.Pair = mk(t)
 	if c.Patience == 0 {
 		c.Patience = 20 * time.Second
@@ -187,13 +196,13 @@ func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[strin
 	for pattern, d := range c.Differs {
 		if ok, _ := path.Match(pattern, name); ok {
 			if c.known != nil {
-				t.Errorf("listed twice as one that differs: %q is a second pattern", pattern)
+				t.Errorf("two patterns of Differs match: %q is the second", pattern)
 			}
 			c.known = &d
 		}
 	}
 	done := make(chan struct{})
-	go func() { // so that FailNow ends the case and not the test
+	go func() { // FailNow must end the case, not the test
 		defer close(done)
 		defer c.release()
 		defer c.recover()
@@ -205,43 +214,43 @@ func runCase(t *testing.T, name string, k kase, mk Maker, res *Result) map[strin
 
 	switch {
 	case c.known != nil && len(c.failures) == 0:
-		t.Errorf("listed as one that differs (%s), but it passes, or is skipped: %q", c.known.Why, c.skipped)
-	case c.known != nil && !c.known.has(c.failures[0]):
-		t.Errorf("listed as one that differs (%s), but it fails in another way\nlisted: %s\nseen: %s", c.known.Why, strings.Join(c.known.Seen, "\nor: "), c.said())
+		t.Errorf("listed in Differs (%s), but passes or is skipped: %q", c.known.Why, c.skipped)
+	case c.known != nil && !c.known.matches(c.failures[0]):
+		t.Errorf("listed in Differs (%s), but fails in another way\nlisted: %s\nseen: %s", c.known.Why, strings.Join(c.known.Seen, "\nor: "), c.report())
 	case c.known != nil:
-		t.Logf("differs: %s\nseen: %s", c.known.Why, c.said())
+		t.Logf("differs: %s\nseen: %s", c.known.Why, c.report())
 	case len(c.failures) > 0:
-		t.Errorf("%s", c.said())
+		t.Errorf("%s", c.report())
 	case c.skipped != "":
 		t.Logf("cannot: %s", c.skipped)
 	}
 	return c.Differs
 }
 
-// c is a case as it runs. It is a require.TestingT.
-type c struct {
+// caseRun is a running case. It implements require.TestingT.
+type caseRun struct {
 	*Pair
 	t        testing.TB
 	res      *Result
 	a, b     *end
-	injected bool        // what comes now was injected
-	known    *Difference // nil: none
+	injected bool        // statuses and events from now on are injected
+	known    *Difference // nil: no known difference
 
 	failures []failure
 	skipped  string
-	qps      []*qp          // to destroy first of all
-	cleanup  []func() error // then these, the last one first
-	serial   uint64         // of work requests
+	qps      []*qp          // destroyed first, in reverse order
+	cleanup  []func() error // called next, in reverse order
+	serial   uint64         // number of the last work request
 }
 
 // failure is a failed assertion.
 type failure struct {
-	where string // files and lines of the suite, the innermost first
-	what  string // one line: what was expected, what came
+	where string // files and lines of the suite, innermost first
+	what  string // expected and actual result in a line
 }
 
-// said is all failed assertions, one a line.
-func (c *c) said() string {
+// report returns all failed assertions, one per line.
+func (c *caseRun) report() string {
 	lines := make([]string, len(c.failures))
 	for i, f := range c.failures {
 		lines[i] = f.what
@@ -252,11 +261,11 @@ func (c *c) said() string {
 	return strings.Join(lines, "\n")
 }
 
-func (c *c) Errorf(format string, args ...any) {
-	c.failures = append(c.failures, failure{callers(), terse(fmt.Sprintf(format, args...))})
+func (c *caseRun) Errorf(format string, args ...any) {
+	c.failures = append(c.failures, failure{callers(), oneLine(fmt.Sprintf(format, args...))})
 }
 
-// callers is where in the cases of the suite this is.
+// callers returns the calling lines in the cases of the suite, innermost first.
 func callers() string {
 	var where []string
 	pcs := make([]uintptr, 50)
@@ -272,8 +281,8 @@ func callers() string {
 	return strings.Join(where, " < ")
 }
 
-// terse makes one line of what require says, without the trace and the name of the test.
-func terse(s string) string {
+// oneLine reduces a message of package require to a line without the trace and the test's name.
+func oneLine(s string) string {
 	var what []string
 	part := ""
 	for _, line := range strings.Split(s, "\n") {
@@ -284,7 +293,7 @@ func terse(s string) string {
 			}
 		}
 		if part == "" {
-			part = "Error" // not of require
+			part = "Error" // not a message of require
 		}
 		if line != "" && (part == "Error" || part == "Messages") {
 			what = append(what, strings.Join(strings.Fields(line), " "))
@@ -293,28 +302,28 @@ func terse(s string) string {
 	return strings.Join(what, " ")
 }
 
-func (c *c) FailNow() { runtime.Goexit() }
+func (c *caseRun) FailNow() { runtime.Goexit() }
 
-func (c *c) Fatalf(format string, args ...any) {
+func (c *caseRun) Fatalf(format string, args ...any) {
 	c.Errorf(format, args...)
 	c.FailNow()
 }
 
-// skip ends the case: the provider cannot be brought to it.
-func (c *c) skip(reason string) {
+// skip ends the case because the provider cannot be brought into its situation.
+func (c *caseRun) skip(reason string) {
 	c.skipped = reason
 	runtime.Goexit()
 }
 
-func (c *c) recover() {
+func (c *caseRun) recover() {
 	if r := recover(); r != nil {
 		c.failures = append(c.failures, failure{callers(), fmt.Sprintf("panic: %v\n%s", r, debug.Stack())})
 	}
 }
 
-// wait steps until done holds. A wait that is known to fail here does so sooner.
-func (c *c) wait(what string, done func() bool) {
-	what = "waited too long for " + what
+// wait steps until done returns true. A wait that is known to fail takes a tenth of the time.
+func (c *caseRun) wait(what string, done func() bool) {
+	what = "timed out waiting for " + what
 	patience := c.Patience
 	if c.known != nil && slices.ContainsFunc(c.known.Seen, func(seen string) bool { return strings.HasPrefix(seen, what) }) {
 		patience /= 10
@@ -335,7 +344,7 @@ func (c *c) wait(what string, done func() bool) {
 	}
 }
 
-func (c *c) step() {
+func (c *caseRun) step() {
 	if c.Step != nil {
 		c.Step()
 		return
@@ -343,13 +352,13 @@ func (c *c) step() {
 	time.Sleep(20 * time.Microsecond)
 }
 
-// release destroys what the case made. Each must go, unless the case failed already.
-func (c *c) release() {
+// release destroys all objects of the case. Failures to do so count unless the case failed before.
+func (c *caseRun) release() {
 	failed := len(c.failures) > 0
 	check := func(what string, do func() error) {
 		defer c.recover()
 		if err := do(); err != nil && !failed {
-			c.Errorf("at the end, %s: %v", what, err)
+			c.Errorf("after the case, %s: %v", what, err)
 		}
 	}
 	for _, e := range []*end{c.a, c.b} {
@@ -370,15 +379,16 @@ func (c *c) release() {
 	}
 }
 
-func (c *c) mark(name string) {
+// record records that a status or event occurred.
+func (c *caseRun) record(name string) {
 	c.res.mu.Lock()
 	defer c.res.mu.Unlock()
-	if c.res.how[name] == "seen" {
+	if c.res.outcomes[name] == "seen" {
 		return
 	}
 	if c.injected {
-		c.res.how[name] = "injected"
+		c.res.outcomes[name] = "injected"
 	} else {
-		c.res.how[name] = "seen"
+		c.res.outcomes[name] = "seen"
 	}
 }

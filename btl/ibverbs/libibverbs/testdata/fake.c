@@ -1,8 +1,9 @@
-// A libibverbs.so.1 for tests, with one device, fake0, and as old as they come: no tables of GIDs, no extended context.
-// It does what rxe does not: all events, all kinds of error numbers. A request that is posted completes at once, and its
-// completion tells what arrived of it.
+// A libibverbs.so.1 for tests with the device fake0. It resembles the oldest libraries: it has no
+// GID tables and no extended context. Unlike rxe, it raises all events and returns all kinds of
+// error numbers. A posted request completes at once, and its completion contains the request's
+// arguments.
 //
-// Commands that the interface has no call for come as indexes of partition keys: see ibv_query_pkey.
+// Tests control the device with commands encoded as partition key indexes: see ibv_query_pkey.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +26,7 @@ struct fake_cq {
 struct fake_qp {
 	struct ibv_qp qp;
 	struct ibv_qp_attr attr;
-	unsigned posted, reported, held;
+	unsigned posted, reported, pending;
 };
 struct fake_srq {
 	struct ibv_srq srq;
@@ -34,8 +35,8 @@ struct fake_srq {
 struct fake_context {
 	struct ibv_context ctx;
 	int events[2];
-	int style; // of failures: 0 the number, 1 -1 and errno, 2 the negative number
-	struct fake_cq *cq; // the last that was made
+	int style; // how calls fail: 0: return the error number, 1: return -1 and set errno, 2: return the negative number
+	struct fake_cq *cq; // the last CQ created; likewise qp and srq
 	struct fake_qp *qp;
 	struct fake_srq *srq;
 };
@@ -46,8 +47,8 @@ struct fake_channel {
 
 static struct ibv_device device = {.name = "fake0"};
 
-// unfinished ends the process where the library would wait for ever.
-static void unfinished(const char *call, unsigned reported, unsigned completed)
+// require_acked aborts the process where the library would wait forever for acknowledgments.
+static void require_acked(const char *call, unsigned reported, unsigned completed)
 {
 	if (reported != completed) {
 		fprintf(stderr, "%s would hang: %u events, %u acknowledged\n", call, reported, completed);
@@ -74,11 +75,11 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct fake_cq *c = (struct fake_cq *)qp->send_cq;
 
 	for (; wr; wr = wr->next) {
-		if (q->held && q->posted == QUEUE) {
+		if (q->pending && q->posted == QUEUE) {
 			*bad = wr;
 			return fail(qp->context, ENOMEM);
 		}
-		if (q->held) {
+		if (q->pending) {
 			q->posted++;
 			continue;
 		}
@@ -115,7 +116,8 @@ static int recv_one(struct fake_cq *c, struct ibv_recv_wr *wr, uint32_t num)
 	struct ibv_wc wc = {.wr_id = wr->wr_id, .opcode = IBV_WC_RECV, .qp_num = num, .pkey_index = (uint16_t)wr->num_sge};
 	for (int i = 0; i < wr->num_sge; i++)
 		wc.byte_len += wr->sg_list[i].length;
-	// Flushed: the flag says that there is immediate data, which it must not be trusted in.
+	// The receive is flushed. Its flag claims immediate data; the provider must not rely on the
+	// flag.
 	wc.status = IBV_WC_WR_FLUSH_ERR;
 	wc.wc_flags = IBV_WC_WITH_IMM;
 	wc.imm_data = 0x11223344;
@@ -136,7 +138,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 	struct fake_srq *s = (struct fake_srq *)srq;
 	for (; wr; wr = wr->next) {
 		if (s->posted == QUEUE) {
-			*bad = NULL; // and does not say which
+			*bad = NULL; // does not name the refused request
 			return fail(srq->context, ENOMEM);
 		}
 		s->posted++;
@@ -156,7 +158,7 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return i;
 }
 
-// Whoever arms gets an event at once.
+// req_notify_cq raises an event at once.
 static int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
 	struct fake_channel *ch = (struct fake_channel *)cq->channel;
@@ -251,7 +253,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	return 0;
 }
 
-// The function of old: it fills the struct without its last members.
+// The oldest version of ibv_query_port does not fill the last members of the struct.
 int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *a)
 {
 	struct ibv_port_attr *p = (struct ibv_port_attr *)a;
@@ -284,8 +286,9 @@ int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gi
 	return 0;
 }
 
-// Indexes are commands: 1000+T raises the event T on what was made last; 2000 breaks the last CQ; 2100+S sets the style of
-// failures; 2200 lets posted requests wait; 2300+S puts the last queue pair into state S without a word.
+// Indexes from 1000 on are commands: 1000+T raises event T on the object created last; 2000 fails
+// the last CQ; 2100+S sets the style of failures; 2200 keeps posted requests pending; 2300+S moves
+// the last queue pair to state S without an event.
 int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *key)
 {
 	struct fake_context *f = (struct fake_context *)ctx;
@@ -294,7 +297,7 @@ int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *key
 	if (index >= 2300)
 		f->qp->attr.qp_state = (enum ibv_qp_state)(index - 2300);
 	else if (index == 2200)
-		f->qp->held = 1;
+		f->qp->pending = 1;
 	else if (index >= 2100)
 		f->style = index - 2100;
 	else if (index == 2000)
@@ -335,7 +338,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-// The length says how it fails.
+// The lengths 101 to 104 select an error.
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	int error = length == 101 ? ENOMEM : length == 102 ? EAGAIN : length == 103 ? EPERM : length == 104 ? EFAULT : 0;
@@ -388,8 +391,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct fake_cq *c = (struct fake_cq *)cq;
-	unfinished("ibv_destroy_cq", c->reported, cq->comp_events_completed);
-	unfinished("ibv_destroy_cq", c->async_reported, cq->async_events_completed);
+	require_acked("ibv_destroy_cq", c->reported, cq->comp_events_completed);
+	require_acked("ibv_destroy_cq", c->async_reported, cq->async_events_completed);
 	free(c);
 	return 0;
 }
@@ -421,7 +424,7 @@ int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *a, int mask)
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	unfinished("ibv_destroy_srq", ((struct fake_srq *)srq)->reported, srq->events_completed);
+	require_acked("ibv_destroy_srq", ((struct fake_srq *)srq)->reported, srq->events_completed);
 	free(srq);
 	return 0;
 }
@@ -446,7 +449,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &q->qp;
 }
 
-// Values of attributes that the mask does not name are not looked at by a device; here Query tells them.
+// A device ignores attributes that the mask does not select; this one stores them, and Query
+// returns them.
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 {
 	struct fake_qp *q = (struct fake_qp *)qp;
@@ -470,7 +474,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, struct ibv_
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	unfinished("ibv_destroy_qp", ((struct fake_qp *)qp)->reported, qp->events_completed);
+	require_acked("ibv_destroy_qp", ((struct fake_qp *)qp)->reported, qp->events_completed);
 	free(qp);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* The numbers of rdma-core's infiniband/verbs.h, version 44, of the enumerations that package verbs has. */
+/* The enumerations of rdma-core's infiniband/verbs.h, version 44, that package verbs defines. */
 enum ibv_mtu {
 	IBV_MTU_256  = 1,
 	IBV_MTU_512  = 2,

@@ -12,94 +12,95 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/btl/ibverbs/internal/verbstest"
 )
 
-// A bent provider breaks one rule, and the suite has to notice. Each runs in a process of its own, because there the
-// suite fails.
+// A faulty provider breaks one rule, and the suite must find that. Each provider runs in its own
+// process because the suite fails there.
 
-// envBent says which rule TestBent's provider breaks; none if it is not set.
-const envBent = "VERBSTEST_BENT"
+// faultEnv names the rule that the provider of TestFaultyProvider breaks.
+const faultEnv = "VERBSTEST_FAULT"
 
-var bentRules = []struct {
+var faults = []struct {
 	rule string
-	test string // that has to fail, below TestBent
-	says string // what its output has to contain
+	test string // subtest of TestFaultyProvider that must fail
+	says string // regular expression for its output
 }{
 	{"illegal transition", "Transitions/RC/RTR-to-SQD", "Expected error|An error is expected"},
 	{"attribute missing", "Transitions/RC/INIT-to-RTR-with-wrong-attributes", "Expected error|An error is expected"},
 	{"state stays", "Transitions/RC/RTR-to-RTS", "expected: \"RTS\""},
-	{"attribute changed", "Transitions/RC/RTR-to-RTS", "as Query tells it"},
-	{"post taken", "Posting/RC/RTR/send", "Expected error|An error is expected"},
-	{"flush lost", "Posting/RC/ERR/send", "waited too long"},
-	{"flush lost", "Queues/flush/behind-SQD", "waited too long"},
-	{"flush out of order", "Queues/flush/behind-SQD", "which request"},
-	{"flush as failure", "Statuses/WR_FLUSH_ERR/behind-a-failure/RC", "IBV_WC_WR_FLUSH_ERR"},
+	{"attribute changed", "Transitions/RC/RTR-to-RTS", "returned by Query"},
+	{"post accepted", "Posting/RC/RTR/send", "Expected error|An error is expected"},
+	{"flush lost", "Posting/RC/ERR/send", "timed out waiting"},
+	{"flush lost", "Queues/flush/in-SQD", "timed out waiting"},
+	{"flush out of order", "Queues/flush/in-SQD", "request ID"},
+	{"flush as failure", "Statuses/WR_FLUSH_ERR/after-a-failure/RC", "IBV_WC_WR_FLUSH_ERR"},
 	{"status", "Statuses/REM_ACCESS_ERR/key/WRITE", "IBV_WC_REM_ACCESS_ERR"},
-	{"status", "Sights/READ/bad-key", "what the requester sees"},
-	{"event lost", "Events/COMM_EST/RC", "waited too long"},
-	{"event lost", "Sights/WRITE/bad-key", "waited too long"},
-	{"event twice", "Events/COMM_EST/RC", "how often it was told"},
-	{"event without object", "Events/SQ_DRAINED/idle", "waited too long"},
-	{"draining not told", "Events/SQ_DRAINED/behind-a-send", "a send is under way, but draining is false, events 0"},
-	{"event of another port", "Events/PORT_ERR/link", "waited too long"},
+	{"status", "Refusals/READ/bad-key", "status at the requester"},
+	{"event lost", "Events/COMM_EST/RC", "timed out waiting"},
+	{"event lost", "Refusals/WRITE/bad-key", "timed out waiting"},
+	{"event twice", "Events/COMM_EST/RC", "number of events"},
+	{"event without object", "Events/SQ_DRAINED/idle", "timed out waiting"},
+	{"draining not reported", "Events/SQ_DRAINED/outstanding-send", "a send is outstanding, but draining is false, events 0"},
+	{"event of another port", "Events/PORT_ERR/link", "timed out waiting"},
 	{"length", "Data/RC/MTU-1024/SEND", "bytes received"},
 	{"immediate", "Data/RC/MTU-1024/SEND_WITH_IMM", "Not equal"},
 	{"opcode", "Data/RC/MTU-1024/READ", "opcode of the completion"},
 	{"damage", "Data/RC/MTU-1024/WRITE", "not what was sent"},
 	{"damage", "Queues/order/many", "message"},
-	{"unsignaled completes", "Queues/signal/unsignaled", "which request"},
-	{"completion twice", "Queues/order/mixed", "which request"},
-	{"count of posts", "Queues/batch/malformed-send", "those before it are taken"},
-	{"never full", "Queues/full/receive", "An error|not all was taken|never full|expected"},
-	{"arms always", "Completions/channel/not-for-what-is-there", "what is there already"},
+	{"unsignaled completes", "Queues/signal/unsignaled", "request ID"},
+	{"completion twice", "Queues/order/mixed", "request ID"},
+	{"count of posts", "Queues/batch/malformed-send", "number of accepted requests"},
+	{"never full", "Queues/full/receive", "an error|not all requests were accepted|never full|expected"},
+	{"arms always", "Completions/channel/ignores-old-completions", "old completions raise no event"},
 	{"destroyed though busy", "Objects/busy/CQ-of-sends", "Expected error with"},
-	{"acknowledges itself", "Objects/event/acknowledge-before-destroy", "is not acknowledged"},
+	{"acknowledges itself", "Objects/event/acknowledge-before-destroy", "is unacknowledged"},
 	{"opens anything", "Objects/provider/names", "Expected error with"},
-	{"listed but passes", "Statuses/SUCCESS/RC", "listed as one that differs"},
-	{"listed but no case", "", "is no case"},
+	{"listed but passes", "Statuses/SUCCESS/RC", "listed in Differs"},
+	{"listed but no case", "", "matches no case"},
 	{"listed but fails otherwise", "Statuses/REM_ACCESS_ERR/key/WRITE", `in another way\n +listed: "IBV_WC_REM_OP_ERR"\n +or: no error\n +seen: .*actual : "IBV_WC_REM_INV_REQ_ERR"`},
-	{"listed but fails before", "Events/COMM_EST/RC", `in another way\n.*IBV_EVENT_QP_FATAL of A\n +seen: .*events\.go:\d+: waited too long for IBV_EVENT_COMM_EST of B`},
-	{"listed without a result", "Statuses/SUCCESS/RC", "does not say why, or what is seen"},
-	{"listed twice", "Statuses/REM_ACCESS_ERR/key/WRITE", "listed twice"},
+	{"listed but fails before", "Events/COMM_EST/RC", `in another way\n.*IBV_EVENT_QP_FATAL of A\n +seen: .*events\.go:\d+: timed out waiting for IBV_EVENT_COMM_EST of B`},
+	{"listed without a result", "Statuses/SUCCESS/RC", "lacks Why or Seen"},
+	{"listed twice", "Statuses/REM_ACCESS_ERR/key/WRITE", "two patterns of Differs match"},
 }
 
-func TestBent(t *testing.T) {
-	if rule, bent := os.LookupEnv(envBent); bent { // set by TestSuiteNotices, which expects it to fail
-		verbstest.Test(t, bentPair(rule))
+// TestFaultyProvider runs the suite on a faulty provider in the processes of the other tests.
+func TestFaultyProvider(t *testing.T) {
+	if rule, bent := os.LookupEnv(faultEnv); bent { // set by TestSuiteFindsFaults, which expects a failure
+		verbstest.Test(t, faultyPair(rule))
 	}
 }
 
-// TestStraight: what only passes on is no fault.
-func TestStraight(t *testing.T) { verbstest.Test(t, bentPair("")) }
+// A wrapper without a fault passes the suite.
+func TestPassThroughProviderPasses(t *testing.T) { verbstest.Test(t, faultyPair("")) }
 
-// slowDrain is no fault: the send queue drains after Modify has returned, also if nothing is under
-// way.
+// slowDrain is not a fault: the send queue drains after Modify has returned, even if it is empty.
 const slowDrain = "drains slowly"
 
-func TestConformanceOfSlowDrain(t *testing.T) { verbstest.Test(t, bentPair(slowDrain)) }
+func TestSlowDrainPasses(t *testing.T) { verbstest.Test(t, faultyPair(slowDrain)) }
 
-func TestSuiteNotices(t *testing.T) {
-	for _, r := range bentRules {
+func TestSuiteFindsFaults(t *testing.T) {
+	for _, r := range faults {
 		t.Run(r.rule+"/"+r.test, func(t *testing.T) {
 			t.Parallel()
-			out, err := runBent(r.rule, r.test)
+			out, err := runFaulty(r.rule, r.test)
 			var exit *exec.ExitError
-			require.True(t, errors.As(err, &exit), "the suite did not notice: %v\n%s", err, out)
-			require.Contains(t, out, "--- FAIL: TestBent")
+			require.True(t, errors.As(err, &exit), "the suite did not find the fault: %v\n%s", err, out)
+			require.Contains(t, out, "--- FAIL: TestFaultyProvider")
 			require.Regexp(t, r.says, out)
 		})
 	}
 }
 
-// bentPair makes a pair of simulated devices that break a rule. Without one they only pass on.
-func bentPair(rule string) verbstest.Maker {
+// faultyPair returns a maker of simulated devices that break a rule. Without a rule they have no
+// fault.
+func faultyPair(rule string) verbstest.Maker {
 	return func(t testing.TB) *verbstest.Pair {
 		f := simhca.NewFabric(simhca.Config{Virtual: true})
 		n := f.NewNode(simhca.DeviceConfig{Name: "sim0"}, simhca.DeviceConfig{Name: "sim1"})
-		b := &bentProvider{Provider: n, rule: rule}
+		b := &faultyProvider{Provider: n, rule: rule}
 		p := &verbstest.Pair{PortA: 1, PortB: 1, GIDA: 1, GIDB: 1, Provider: b, Step: func() { f.Advance() }, Patience: 5 * time.Second}
 		if rule != "" {
 			p.Patience = 300 * time.Millisecond
@@ -111,7 +112,7 @@ func bentPair(rule string) verbstest.Maker {
 		require.NoError(t, err)
 		p.B, err = b.Open("sim1")
 		require.NoError(t, err)
-		if rule == listedEvent { // what the case before has done to the link is told only now
+		if rule == listedEvent { // link events of an earlier case arrive late
 			n.HCA("sim1").SetLink(1, false)
 			n.HCA("sim1").SetLink(1, true)
 		}
@@ -119,22 +120,22 @@ func bentPair(rule string) verbstest.Maker {
 	}
 }
 
-// Rules whose names begin with "listed" have a list of what differs. All but the first two are
-// wrong.
+// Rules with the prefix "listed" have a list of differences. All lists except those of these two
+// are wrong.
 const (
 	listedStatus = "listed, status"
 	listedEvent  = "listed, event lost"
 )
 
-// listed is the list that a rule has.
+// listed returns the list of differences of a rule.
 func listed(rule string) map[string]verbstest.Difference {
-	status := verbstest.Difference{Why: "it is said to", Seen: []string{"another way", `expected: "IBV_WC_REM_ACCESS_ERR" actual : "IBV_WC_REM_INV_REQ_ERR"`}}
+	status := verbstest.Difference{Why: "known", Seen: []string{"another way", `expected: "IBV_WC_REM_ACCESS_ERR" actual : "IBV_WC_REM_INV_REQ_ERR"`}}
 	switch rule {
 	case listedStatus:
 		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status}
 	case listedEvent:
-		return map[string]verbstest.Difference{"Events/COMM_EST/[RU]C": {Why: "it is said to",
-			Seen: []string{"waited too long for IBV_EVENT_COMM_EST of B; A is RTS, B is RTR; events of A [], of B []"}}}
+		return map[string]verbstest.Difference{"Events/COMM_EST/[RU]C": {Why: "known",
+			Seen: []string{"timed out waiting for IBV_EVENT_COMM_EST of B; A is RTS, B is RTR; events of A [], of B []"}}}
 	case "listed but passes":
 		return map[string]verbstest.Difference{"Statuses/SUCCESS/*": status}
 	case "listed but no case":
@@ -143,48 +144,48 @@ func listed(rule string) map[string]verbstest.Difference {
 		status.Seen = []string{`"IBV_WC_REM_OP_ERR"`, "no error"}
 		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status}
 	case "listed but fails before":
-		return map[string]verbstest.Difference{"Events/COMM_EST/*": {Why: "it is said to", Seen: []string{"waited too long for IBV_EVENT_QP_FATAL of A"}}}
+		return map[string]verbstest.Difference{"Events/COMM_EST/*": {Why: "known", Seen: []string{"timed out waiting for IBV_EVENT_QP_FATAL of A"}}}
 	case "listed without a result":
-		return map[string]verbstest.Difference{"Statuses/SUCCESS/*": {Why: "it is said to"}}
+		return map[string]verbstest.Difference{"Statuses/SUCCESS/*": {Why: "known"}}
 	case "listed twice":
 		return map[string]verbstest.Difference{"Statuses/REM_ACCESS_ERR/key/*": status, "Statuses/REM_ACCESS_ERR/*/WRITE": status}
 	}
 	return nil
 }
 
-// TestListed: a case that fails as the list says is no failure of the suite.
-func TestListed(t *testing.T) {
+// TestKnownDifferencePasses checks that a case that fails as listed does not fail the suite.
+func TestKnownDifferencePasses(t *testing.T) {
 	for _, r := range []struct{ rule, test string }{
 		{listedStatus, "Statuses/REM_ACCESS_ERR/key/WRITE"}, {listedEvent, "Events/COMM_EST/RC"},
 	} {
 		t.Run(r.rule, func(t *testing.T) {
 			t.Parallel()
-			out, err := runBent(r.rule, r.test)
+			out, err := runFaulty(r.rule, r.test)
 			require.NoError(t, err, "%s", out)
-			require.Regexp(t, "--- PASS: TestBent/"+r.test, out)
-			require.Contains(t, out, "differs: it is said to")
+			require.Regexp(t, "--- PASS: TestFaultyProvider/"+r.test, out)
+			require.Contains(t, out, "differs: known")
 		})
 	}
 }
 
-// runBent runs a case of TestBent, or all if test is empty, in a process of its own.
-func runBent(rule, test string) (string, error) {
-	pattern := "^TestBent$"
+// runFaulty runs a case of TestFaultyProvider, or all if test is empty, in its own process.
+func runFaulty(rule, test string) (string, error) {
+	pattern := "^TestFaultyProvider$"
 	if test != "" {
 		pattern += "/^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 	}
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run="+pattern, "-test.timeout=60s")
-	cmd.Env = append(os.Environ(), envBent+"="+rule)
+	cmd.Env = append(os.Environ(), faultEnv+"="+rule)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-type bentProvider struct {
+type faultyProvider struct {
 	verbs.Provider
 	rule string
 }
 
-func (b *bentProvider) Open(name string) (verbs.Device, error) {
+func (b *faultyProvider) Open(name string) (verbs.Device, error) {
 	if b.rule == "opens anything" && name == "no-such-device" {
 		name = "sim0"
 	}
@@ -192,25 +193,25 @@ func (b *bentProvider) Open(name string) (verbs.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bentDevice{Device: inner, rule: b.rule, cqs: map[verbs.CQ]*bentCQ{}, qps: map[verbs.QP]*bentQP{}}, nil
+	return &faultyDevice{Device: inner, rule: b.rule, cqs: map[verbs.CQ]*faultyCQ{}, qps: map[verbs.QP]*faultyQP{}}, nil
 }
 
-// badStatus says whether REM_ACCESS_ERR is told as another status.
-func (d *bentDevice) badStatus() bool {
+// badStatus reports whether the rule replaces REM_ACCESS_ERR by another status.
+func (d *faultyDevice) badStatus() bool {
 	return slices.Contains([]string{"status", listedStatus, "listed but fails otherwise", "listed twice"}, d.rule)
 }
 
-// bentDevice wraps queue pairs and completion queues; what takes or names one is passed on with what is inside.
-type bentDevice struct {
+// faultyDevice wraps its queue pairs and completion queues, and unwraps them in arguments.
+type faultyDevice struct {
 	verbs.Device
 	rule   string
-	cqs    map[verbs.CQ]*bentCQ
-	qps    map[verbs.QP]*bentQP
+	cqs    map[verbs.CQ]*faultyCQ
+	qps    map[verbs.QP]*faultyQP
 	again  []verbs.AsyncEvent
-	damage []byte // the region made last
+	damage []byte // memory of the last region
 }
 
-func (d *bentDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
+func (d *faultyDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 	if len(d.again) > 0 {
 		ev := d.again[0]
 		d.again = nil
@@ -231,7 +232,7 @@ func (d *bentDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 	}
 	switch d.rule {
 	case "event lost", listedEvent, "listed but fails before":
-		if d.rule == listedEvent && ev.Type.Info().Of == verbs.OfPort {
+		if d.rule == listedEvent && ev.Type.Info().Affiliation == verbs.AffiliationPort {
 			break
 		}
 		d.AckEvent(ev)
@@ -249,45 +250,45 @@ func (d *bentDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 	return ev, ok, err
 }
 
-func (d *bentDevice) AckEvent(ev verbs.AsyncEvent) {
-	if q, ok := ev.QP.(*bentQP); ok {
+func (d *faultyDevice) AckEvent(ev verbs.AsyncEvent) {
+	if q, ok := ev.QP.(*faultyQP); ok {
 		ev.QP = q.QP
 	}
-	if q, ok := ev.CQ.(*bentCQ); ok {
+	if q, ok := ev.CQ.(*faultyCQ); ok {
 		ev.CQ = q.CQ
 	}
 	d.Device.AckEvent(ev)
 }
 
-func (d *bentDevice) AllocPD() (verbs.PD, error) {
+func (d *faultyDevice) AllocPD() (verbs.PD, error) {
 	inner, err := d.Device.AllocPD()
-	return &bentPD{inner, d}, err
+	return &faultyPD{inner, d}, err
 }
 
-func (d *bentDevice) CreateCompChannel() (verbs.CompChannel, error) {
+func (d *faultyDevice) CreateCompChannel() (verbs.CompChannel, error) {
 	inner, err := d.Device.CreateCompChannel()
-	return &bentChannel{inner, d}, err
+	return &faultyChannel{inner, d}, err
 }
 
-func (d *bentDevice) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, error) {
-	if ch, ok := channel.(*bentChannel); ok {
+func (d *faultyDevice) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, error) {
+	if ch, ok := channel.(*faultyChannel); ok {
 		channel = ch.CompChannel
 	}
 	inner, err := d.Device.CreateCQ(entries, channel)
 	if err != nil {
 		return nil, err
 	}
-	q := &bentCQ{CQ: inner, d: d}
+	q := &faultyCQ{CQ: inner, d: d}
 	d.cqs[inner] = q
 	return q, nil
 }
 
-type bentChannel struct {
+type faultyChannel struct {
 	verbs.CompChannel
-	d *bentDevice
+	d *faultyDevice
 }
 
-func (ch *bentChannel) NextEvent() (verbs.CQ, bool, error) {
+func (ch *faultyChannel) NextEvent() (verbs.CQ, bool, error) {
 	inner, ok, err := ch.CompChannel.NextEvent()
 	if ok {
 		return ch.d.cqs[inner], ok, err
@@ -303,21 +304,21 @@ func (ch *bentChannel) NextEvent() (verbs.CQ, bool, error) {
 	return nil, false, err
 }
 
-type bentPD struct {
+type faultyPD struct {
 	verbs.PD
-	d *bentDevice
+	d *faultyDevice
 }
 
-func (p *bentPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+func (p *faultyPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	p.d.damage = mem
 	return p.PD.RegMR(mem, access)
 }
 
-func (p *bentPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
-	if q, ok := init.SendCQ.(*bentCQ); ok {
+func (p *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
+	if q, ok := init.SendCQ.(*faultyCQ); ok {
 		init.SendCQ = q.CQ
 	}
-	if q, ok := init.RecvCQ.(*bentCQ); ok {
+	if q, ok := init.RecvCQ.(*faultyCQ); ok {
 		init.RecvCQ = q.CQ
 	}
 	if p.d.rule == "unsignaled completes" {
@@ -327,29 +328,29 @@ func (p *bentPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &bentQP{QP: inner, d: p.d}
+	q := &faultyQP{QP: inner, d: p.d}
 	p.d.qps[inner] = q
 	return q, nil
 }
 
-type bentCQ struct {
+type faultyCQ struct {
 	verbs.CQ
-	d     *bentDevice
+	d     *faultyDevice
 	armed bool
 }
 
-func (q *bentCQ) ReqNotify(solicitedOnly bool) error {
+func (q *faultyCQ) ReqNotify(solicitedOnly bool) error {
 	q.armed = true
 	return q.CQ.ReqNotify(solicitedOnly)
 }
 
-func (q *bentCQ) AckEvents(n int) {
+func (q *faultyCQ) AckEvents(n int) {
 	if q.d.rule != "arms always" {
 		q.CQ.AckEvents(n)
 	}
 }
 
-func (q *bentCQ) Destroy() error {
+func (q *faultyCQ) Destroy() error {
 	err := q.CQ.Destroy()
 	if q.d.rule == "destroyed though busy" && errors.Is(err, verbs.ErrBusy) {
 		return nil
@@ -357,7 +358,7 @@ func (q *bentCQ) Destroy() error {
 	return err
 }
 
-func (q *bentCQ) Poll(wcs []verbs.WC) (int, error) {
+func (q *faultyCQ) Poll(wcs []verbs.WC) (int, error) {
 	n, err := q.CQ.Poll(wcs)
 	out := wcs[:0]
 	for _, wc := range wcs[:n] {
@@ -390,18 +391,18 @@ func (q *bentCQ) Poll(wcs []verbs.WC) (int, error) {
 	return n, err
 }
 
-type bentQP struct {
+type faultyQP struct {
 	verbs.QP
-	d        *bentDevice
-	draining int // so many times Query still says so
+	d        *faultyDevice
+	draining int // number of queries that still report draining
 }
 
-func (q *bentQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+func (q *faultyQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	if q.draining > 0 && mask&verbs.AttrState != 0 && attr.State != verbs.StateErr {
 		if _, err := verbs.CheckModify(q.Service(), verbs.StateSQD, attr, mask); err != nil {
 			return err
 		}
-		return verbs.Fail("ibv_modify_qp", syscall.EINVAL, "the send queue is draining")
+		return verbs.NewCallError("ibv_modify_qp", syscall.EINVAL, "the send queue is draining")
 	}
 	q.draining = 0
 	err := q.QP.Modify(attr, mask)
@@ -417,14 +418,14 @@ func (q *bentQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	return err
 }
 
-func (q *bentQP) Query() (verbs.QPAttr, error) {
+func (q *faultyQP) Query() (verbs.QPAttr, error) {
 	attr, err := q.QP.Query()
 	switch {
 	case q.d.rule == "state stays" && attr.State == verbs.StateRTS:
 		attr.State = verbs.StateRTR
 	case q.d.rule == "attribute changed":
 		attr.Timeout++
-	case q.d.rule == "draining not told":
+	case q.d.rule == "draining not reported":
 		attr.SQDraining = false
 	case q.draining > 0:
 		attr.SQDraining = true
@@ -433,10 +434,10 @@ func (q *bentQP) Query() (verbs.QPAttr, error) {
 	return attr, err
 }
 
-func (q *bentQP) PostSend(wrs []verbs.SendWR) (int, error) {
+func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	n, err := q.QP.PostSend(wrs)
 	switch {
-	case q.d.rule == "post taken" && err != nil:
+	case q.d.rule == "post accepted" && err != nil:
 		return len(wrs), nil
 	case q.d.rule == "count of posts" && err != nil:
 		return n + 1, err
@@ -444,7 +445,7 @@ func (q *bentQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-func (q *bentQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
+func (q *faultyQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	n, err := q.QP.PostRecv(wrs)
 	if q.d.rule == "never full" && errors.Is(err, verbs.ErrQueueFull) {
 		return len(wrs), nil

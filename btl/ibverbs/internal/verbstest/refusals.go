@@ -8,56 +8,57 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// sightCases: who sees what of a request that the responder refuses, with RC.
-func sightCases() (all []kase) {
-	for _, row := range verbs.Sights() {
+// refusalCases returns the cases for requests that an RC responder refuses.
+func refusalCases() (all []testCase) {
+	for _, row := range verbs.Refusals() {
 		name := strings.ReplaceAll(row.Op.String()+"/"+row.Mistake.String(), " ", "-")
-		all = append(all, kase{name, func(c *c) { sight(c, row) }}, kase{name + "/injected", func(c *c) { c.mistaken(row) }})
+		all = append(all, testCase{name, func(c *caseRun) { provokeRefusal(c, row) }}, testCase{name + "/injected", func(c *caseRun) { c.injectMistake(row) }})
 		if row.Mistake == verbs.BadKey && row.Op != verbs.OpSend {
-			for _, bad := range badRemote() {
-				all = append(all, kase{name + "/" + bad.name, func(c *c) { c.sightOf(row, 1, nil, bad.change) }})
+			for _, bad := range wrongRemotes() {
+				all = append(all, testCase{name + "/" + bad.name, func(c *caseRun) { c.checkRefusal(row, 1, nil, bad.change) }})
 			}
 		}
 	}
 	return all
 }
 
-// sight brings about a row.
-func sight(c *c, row verbs.Sight) {
+// provokeRefusal runs the case of a row.
+func provokeRefusal(c *caseRun, row verbs.Refusal) {
 	switch row.Mistake {
 	case verbs.BadKey:
 		if row.Op == verbs.OpSend {
-			c.sightOf(row, 1, badRecvLKey, unchanged)
+			c.checkRefusal(row, 1, badRecvLKey, unchanged)
 			return
 		}
-		c.sightOf(row, 1, nil, badRKey)
+		c.checkRefusal(row, 1, nil, badRKey)
 	case verbs.TooLong:
 		if row.Op == verbs.OpSend {
-			c.sightOf(row, 1, recvLength(32), unchanged)
+			c.checkRefusal(row, 1, recvLength(32), unchanged)
 			return
 		}
-		c.mistaken(row) // the requester does not send what is over the maximum
+		c.injectMistake(row) // the requester does not send messages over the maximum
 	case verbs.TooMany:
-		// The responder is made to keep one, the requester sends many.
-		c.sightOf(row, 8, nil, unchanged)
+		// The responder accepts one outstanding request, the requester sends many.
+		c.checkRefusal(row, 8, nil, unchanged)
 	case verbs.Misaligned:
-		c.sightOf(row, 1, nil, func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr += 4 })
+		c.checkRefusal(row, 1, nil, func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr += 4 })
 	case verbs.OtherMistake:
-		c.mistaken(row)
+		c.injectMistake(row)
 	}
 }
 
-// mistaken has the responder make the mistake.
-func (c *c) mistaken(row verbs.Sight) {
+// injectMistake makes the responder refuse a request with the row's mistake.
+func (c *caseRun) injectMistake(row verbs.Refusal) {
 	if c.Injector.Mistake == nil {
-		c.skip("nothing makes a responder refuse it")
+		c.skip("the provider cannot inject a refusal")
 	}
-	c.sightOf(row, 1, nil, func(q *qp, _ *verbs.SendWR) {
+	c.checkRefusal(row, 1, nil, func(q *qp, _ *verbs.SendWR) {
 		c.injected = true
 		c.Injector.Mistake(c.b.dev, q.peer.QP, row.Mistake)
 	})
 }
 
+// opcodeOf returns a change that makes a request one of the operation.
 func opcodeOf(op verbs.Operation) func(*qp, *verbs.SendWR) {
 	switch op {
 	case verbs.OpWrite:
@@ -72,8 +73,9 @@ func opcodeOf(op verbs.Operation) func(*qp, *verbs.SendWR) {
 	return unchanged
 }
 
-// sightOf posts a receive and n requests that are wrong, and holds what both sides see to the row.
-func (c *c) sightOf(row verbs.Sight, n int, recv func(*qp, *verbs.RecvWR), send func(*qp, *verbs.SendWR)) {
+// checkRefusal posts a receive and n wrong requests, and compares the errors of both ends with the
+// row.
+func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.RecvWR), send func(*qp, *verbs.SendWR)) {
 	if row.Op == verbs.OpAtomic {
 		c.needs(verbs.WRAtomicFetchAndAdd)
 	}
@@ -81,9 +83,7 @@ func (c *c) sightOf(row verbs.Sight, n int, recv func(*qp, *verbs.RecvWR), send 
 	if n > 1 {
 		b.destRd = 1
 	}
-	w := c.pairOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
-	w.a.bring(verbs.StateRTS)
-	w.b.bring(verbs.StateRTS)
+	w := c.wireOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
 	before := string(w.b.mem.buf)
 	var got uint64
 	if recv != nil {
@@ -102,23 +102,23 @@ func (c *c) sightOf(row verbs.Sight, n int, recv func(*qp, *verbs.RecvWR), send 
 	wcs := w.a.scq.await(n)
 	first := 0
 	for n > 1 && first < n-1 && wcs[first].Status == verbs.StatusSuccess {
-		first++ // those that were not too many
+		first++ // requests within the limit
 	}
-	require.Equal(c, row.Requester.Native(), wcs[first].Status.Native(), "what the requester sees")
+	require.Equal(c, row.Requester.Native(), wcs[first].Status.Native(), "status at the requester")
 	require.Equal(c, wrs[first].ID, wcs[first].ID)
 	for _, wc := range wcs[first+1:] {
-		require.Equal(c, verbs.StatusWRFlushErr.Native(), wc.Status.Native(), "behind it")
+		require.Equal(c, verbs.StatusWRFlushErr.Native(), wc.Status.Native(), "after the refused request")
 	}
-	w.a.becomes(verbs.StateErr)
-	w.b.becomes(verbs.StateErr)
+	w.a.awaitState(verbs.StateErr)
+	w.b.awaitState(verbs.StateErr)
 
 	wc := w.b.rcq.await(1)[0]
 	require.Equal(c, got, wc.ID)
 	completion := wc.Status != verbs.StatusWRFlushErr
 	if completion {
-		require.Equal(c, row.Completion.Native(), wc.Status.Native(), "what the responder sees")
+		require.Equal(c, row.Completion.Native(), wc.Status.Native(), "status at the responder")
 	} else {
-		require.True(c, row.HasEvent, "the responder has to see %s", row.Completion.Native())
+		require.True(c, row.HasEvent, "the responder must get %s", row.Completion.Native())
 	}
 	if row.HasEvent && !completion {
 		c.b.await(row.Event, w.b.QP)
@@ -128,14 +128,15 @@ func (c *c) sightOf(row verbs.Sight, n int, recv func(*qp, *verbs.RecvWR), send 
 	}
 }
 
-// wrongRemote is what a request must not name at the other end.
+// wrongRemote makes a request name remote memory that it must not access.
 type wrongRemote struct {
 	name   string
 	change func(q *qp, wr *verbs.SendWR)
 }
 
-// badRemote is the error model's 5.1 for R_Keys: out of range, not registered, other domain, wrong access.
-func badRemote() []wrongRemote {
+// wrongRemotes returns the mistakes with R_Keys (InfiniBand error model, 5.1): out of range, not
+// registered, other domain, wrong access.
+func wrongRemotes() []wrongRemote {
 	at := func(r *region, wr *verbs.SendWR, off int) { wr.RemoteAddr, wr.RKey = r.Addr()+uint64(off), r.RKey() }
 	return []wrongRemote{
 		{"beyond-the-end", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.region(4096, everyAccess), wr, 4096) }},

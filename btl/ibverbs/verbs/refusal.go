@@ -1,8 +1,6 @@
 package verbs
 
-import "strconv"
-
-// Operation is what a request does at the other end.
+// Operation is what a request asks of the responder.
 type Operation uint8
 
 const (
@@ -15,54 +13,47 @@ const (
 
 var operationNames = [...]string{"SEND", "WRITE", "WRITE_WITH_IMM", "READ", "ATOMIC"}
 
-func (o Operation) String() string {
-	if int(o) < len(operationNames) {
-		return operationNames[o]
-	}
-	return "operation " + strconv.Itoa(int(o))
-}
+func (o Operation) String() string { return enumName("operation", operationNames[:], o) }
 
-// Mistake is what is wrong with a request when it reaches the responder.
+// Mistake says why the responder refuses a request.
 type Mistake uint8
 
 const (
-	// BadKey: of a SEND the receive buffer's L_Key, else the request's R_Key: no such region, out of its range, or without
-	// that access.
+	// BadKey: the key names no region, a range outside the region, or lacks the access. For a SEND
+	// this is the L_Key of the responder's receive buffer, otherwise the R_Key of the request.
 	BadKey Mistake = iota
-	// TooLong: over the receive buffer (SEND), or over max_msg_sz.
+	// TooLong: the message exceeds the receive buffer (SEND) or max_msg_sz.
 	TooLong
-	// TooMany: more reads and atomics at once than max_dest_rd_atomic.
+	// TooMany: more reads and atomics are outstanding than max_dest_rd_atomic allows.
 	TooMany
-	// Misaligned: an atomic whose address is no multiple of 8.
+	// Misaligned: the address of an atomic is not a multiple of 8.
 	Misaligned
-	// OtherMistake: the responder's queue pair cannot do it.
+	// OtherMistake: the responder's queue pair cannot execute the request.
 	OtherMistake
 )
 
 var mistakeNames = [...]string{"bad key", "too long", "too many", "misaligned", "other"}
 
-func (m Mistake) String() string {
-	if int(m) < len(mistakeNames) {
-		return mistakeNames[m]
-	}
-	return "mistake " + strconv.Itoa(int(m))
-}
+func (m Mistake) String() string { return enumName("mistake", mistakeNames[:], m) }
 
-// Sight is who sees what of a mistake, with RC (InfiniBand error model, 4.4). Both queue pairs go to Error.
-type Sight struct {
+// Refusal is a row of the table of refused requests: the errors that the responder and the
+// requester of an RC connection get when the responder refuses a request (InfiniBand error model,
+// 4.4). Both queue pairs enter ERR.
+type Refusal struct {
 	Op      Operation
 	Mistake Mistake
-	// Completion is the status of the responder's receive, StatusSuccess if it gets none.
+	// Completion is the status of the responder's receive, or StatusSuccess if none completes.
 	Completion Status
-	// Event is what the responder is told where there is no completion. A write with immediate data has both: devices
-	// may tell of it in either way, for it is known to be one only from its last packet (5.2).
+	// Event is the responder's event, if HasEvent. A write with immediate data has a completion and
+	// an event, and a device may raise either: only the last packet shows that the write has
+	// immediate data (5.2).
 	Event    EventType
 	HasEvent bool
-	// Requester is the status of the request.
+	// Requester is the status of the requester's work request.
 	Requester Status
 }
 
-var sights = []Sight{
+var refusals = []Refusal{
 	{OpSend, BadKey, StatusLocProtErr, 0, false, StatusRemOpErr},
 	{OpSend, TooLong, StatusLocLenErr, 0, false, StatusRemInvReqErr},
 	{OpSend, OtherMistake, StatusLocQPOpErr, 0, false, StatusRemOpErr},
@@ -83,15 +74,16 @@ var sights = []Sight{
 	{OpAtomic, OtherMistake, StatusSuccess, EventQPReqErr, true, StatusRemOpErr},
 }
 
-// Sights is the table of who sees what.
-func Sights() []Sight { return append([]Sight(nil), sights...) }
+// Refusals returns the table of refused requests.
+func Refusals() []Refusal { return append([]Refusal(nil), refusals...) }
 
-// FindSight is the row for an operation and a mistake; ok is false if the operation cannot be wrong in that way.
-func FindSight(op Operation, mistake Mistake) (s Sight, ok bool) {
-	for _, s := range sights {
-		if s.Op == op && s.Mistake == mistake {
-			return s, true
+// FindRefusal returns the row of an operation and a mistake. ok is false if the operation cannot
+// have that mistake.
+func FindRefusal(op Operation, mistake Mistake) (row Refusal, ok bool) {
+	for _, row := range refusals {
+		if row.Op == op && row.Mistake == mistake {
+			return row, true
 		}
 	}
-	return Sight{}, false
+	return Refusal{}, false
 }

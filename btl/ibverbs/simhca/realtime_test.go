@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A small message costs no allocation: signaled or not, sent or written.
+// Small sends, writes and reads allocate nothing.
 func TestSmallMessagesDoNotAllocate(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead} {
 		for _, cfg := range []Config{{}, {Virtual: true}} {
@@ -79,20 +79,20 @@ func BenchmarkWrite1M(b *testing.B) {
 	}
 }
 
-// Timers go off when nobody calls, and tell those who wait.
-func TestRealTimers(t *testing.T) {
+// Timers fire without a call into the device, and raise completion events.
+func TestTimerRaisesCompletionEvent(t *testing.T) {
 	a, b := pair(t, setup{real: true, cfg: Config{Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond}, change: func(e *end) { e.timeout = 12 }})
-	told := make(chan struct{}, 100)
-	a.ch.Notify(func() { told <- struct{}{} })
+	notified := make(chan struct{}, 100)
+	a.ch.Notify(func() { notified <- struct{}{} })
 	wait := func() []string {
 		require.NoError(t, a.cq.ReqNotify(false))
 		if got := a.results(); len(got) > 0 {
 			return got
 		}
 		select {
-		case <-told:
+		case <-notified:
 		case <-time.After(30 * time.Second):
-			t.Fatal("nobody was told")
+			t.Fatal("no completion event within 30 s")
 		}
 		_, ok, err := a.ch.NextEvent()
 		require.NoError(t, err)
@@ -110,12 +110,13 @@ func TestRealTimers(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(start), 4*verbs.AckTimeout(12))
 }
 
-// Several machines at once, each with a goroutine of its own, and receivers that poll memory. For the race detector.
-func TestMachinesAtOnce(t *testing.T) {
+// Several machines run at once, each in its own goroutine, and receivers poll memory. The race
+// detector checks the accesses.
+func TestConcurrentMachines(t *testing.T) {
 	const ends, rounds = 4, 200
 	f := NewFabric(Config{})
 	t.Cleanup(f.Close)
-	var all [ends][2]*end // to the next one and from the one before
+	var all [ends][2]*end // queue pairs to the next machine and from the previous one
 	for i := range all {
 		j := (i + 1) % ends
 		all[i][0], all[j][1] = newEnd(t, f, setup{service: verbs.ServiceRC}), newEnd(t, f, setup{service: verbs.ServiceRC})
@@ -128,7 +129,7 @@ func TestMachinesAtOnce(t *testing.T) {
 		peer := all[(i+1)%ends][1]
 		wg.Go(func() {
 			for r := uint64(1); r <= rounds && !failed.Load(); r++ {
-				// The tail word says which round the rest is of.
+				// The last word contains the round of the other bytes.
 				for k := 0; k < 256; k++ {
 					to.mem[k] = byte(r)
 				}
@@ -149,7 +150,7 @@ func TestMachinesAtOnce(t *testing.T) {
 					t.Errorf("round %d: found %d and %d", r, from.mem[0], from.mem[255])
 					failed.Store(true)
 				}
-				// And back: the receiver has read what is there.
+				// The receiver acknowledges that it has read the memory.
 				from.mem[300] = 1
 				back := from.wr(r, verbs.WRRDMAWrite, from, 0, 0)
 				prev := all[(i+ends-1)%ends][0]
@@ -171,8 +172,8 @@ func TestMachinesAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// Queue pairs that are made, used and broken do not leave anything behind.
-func TestTenThousandQueuePairs(t *testing.T) {
+// Created, used and failed queue pairs leak nothing.
+func TestQueuePairsDoNotLeak(t *testing.T) {
 	a, b := pair(t, setup{})
 	limits := verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}
 	for i := range 10_000 {
@@ -181,7 +182,7 @@ func TestTenThousandQueuePairs(t *testing.T) {
 		if i%2 == 0 {
 			a.run()
 		} else {
-			a.modify(verbs.StateErr) // with a packet under way
+			a.modify(verbs.StateErr) // while a packet is on the network
 		}
 		for _, e := range []*end{a, b} {
 			if i%3 == 0 {
@@ -194,7 +195,7 @@ func TestTenThousandQueuePairs(t *testing.T) {
 	}
 	a.run()
 	require.Len(t, a.hca.qps, 1)
-	require.Empty(t, a.f.agenda.heap)
+	require.Empty(t, a.f.events.heap)
 	require.Empty(t, a.poll())
 	packets := 0
 	for p := a.f.pool; p != nil; p = p.next {

@@ -14,18 +14,19 @@ import (
 
 const everyAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// qkey of all UD queue pairs, unless a case wants another. Its top bit is clear: such a key is sent as it is.
+// qkey is the default Q_Key of UD queue pairs. Its high bit is clear, so packets contain the key of
+// the request.
 const qkey = 0x11111111
 
 var eachService = [...]verbs.Services{verbs.ServiceRC, verbs.ServiceUC, verbs.ServiceUD}
 
 // end is a device with a protection domain.
 type end struct {
-	c      *c
+	c      *caseRun
 	name   string
 	dev    verbs.Device
 	port   int
-	index  int // of its GID
+	index  int // of the port's GID
 	gid    verbs.GID
 	attr   verbs.DeviceAttr
 	pattr  verbs.PortAttr
@@ -33,7 +34,7 @@ type end struct {
 	events []verbs.AsyncEvent // taken and acknowledged
 }
 
-func newEnd(c *c, name string, dev verbs.Device, port, index int) *end {
+func newEnd(c *caseRun, name string, dev verbs.Device, port, index int) *end {
 	e := &end{c: c, name: name, dev: dev, port: port, index: index}
 	var err error
 	e.attr, err = dev.Query()
@@ -59,14 +60,14 @@ func (e *end) newPD() verbs.PD {
 	return pd
 }
 
-func (e *end) other() *end {
+func (e *end) remote() *end {
 	if e == e.c.a {
 		return e.c.b
 	}
 	return e.c.a
 }
 
-// takeEvents takes all events that are there, and acknowledges them.
+// takeEvents takes and acknowledges all available events.
 func (e *end) takeEvents() {
 	for {
 		ev, ok, err := e.dev.NextEvent()
@@ -75,24 +76,24 @@ func (e *end) takeEvents() {
 			return
 		}
 		e.dev.AckEvent(ev)
-		e.c.mark(ev.Type.String())
+		e.c.record(ev.Type.String())
 		e.events = append(e.events, ev)
 	}
 }
 
-// has counts the events of a kind that came; about, if not nil, is the object.
-func (e *end) has(kind verbs.EventType, about any) (n int) {
+// count returns the number of events of a type so far. about, if not nil, is their object.
+func (e *end) count(kind verbs.EventType, about any) (n int) {
 	e.takeEvents()
 	for _, ev := range e.events {
 		var of any
-		switch kind.Info().Of {
-		case verbs.OfQP:
+		switch kind.Info().Affiliation {
+		case verbs.AffiliationQP:
 			of = ev.QP
-		case verbs.OfCQ:
+		case verbs.AffiliationCQ:
 			of = ev.CQ
-		case verbs.OfSRQ:
+		case verbs.AffiliationSRQ:
 			of = ev.SRQ
-		case verbs.OfPort:
+		case verbs.AffiliationPort:
 			of = ev.Port
 		}
 		if ev.Type == kind && (about == nil || of == about) {
@@ -104,31 +105,31 @@ func (e *end) has(kind verbs.EventType, about any) (n int) {
 
 // await waits for an event.
 func (e *end) await(kind verbs.EventType, about any) {
-	e.c.wait(kind.Native()+" of "+e.name, func() bool { return e.has(kind, about) > 0 })
+	e.c.wait(kind.Native()+" of "+e.name, func() bool { return e.count(kind, about) > 0 })
 }
 
-// eventNames names the events that came, but for those of ports: a device may tell late of what a
-// case before has done to the link.
+// eventNames returns the names of the events so far, except those of ports: a device may raise an
+// event for a link change of an earlier case late.
 func (e *end) eventNames() (names []string) {
 	if e == nil {
 		return nil
 	}
 	for _, ev := range e.events {
-		if ev.Type.Info().Of != verbs.OfPort {
+		if ev.Type.Info().Affiliation != verbs.AffiliationPort {
 			names = append(names, ev.Type.String())
 		}
 	}
 	return names
 }
 
-// region is registered memory.
+// region is a registered memory region.
 type region struct {
 	verbs.MR
 	buf  []byte
 	gone bool
 }
 
-// region registers n bytes, which are counted up from a start of their own.
+// region registers n bytes with a pattern that starts at a random value.
 func (e *end) region(n int, access verbs.Access) *region { return e.regionIn(e.pd, n, access) }
 
 func (e *end) regionIn(pd verbs.PD, n int, access verbs.Access) *region {
@@ -149,7 +150,7 @@ func (e *end) regionIn(pd verbs.PD, n int, access verbs.Access) *region {
 	return r
 }
 
-// aligned makes n bytes that begin at a multiple of 64.
+// aligned returns n bytes that start at a multiple of 64.
 func aligned(n int) []byte {
 	buf := make([]byte, n+64)
 	off := int(-uintptr(unsafe.Pointer(&buf[0])) & 63)
@@ -160,10 +161,10 @@ func (r *region) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.Addr() + uint64(off), Length: uint32(n), LKey: r.LKey()}
 }
 
-// cq is a completion queue, and what was taken from it.
+// cq is a completion queue and the completions taken from it.
 type cq struct {
 	verbs.CQ
-	c    *c
+	c    *caseRun
 	name string
 	got  []verbs.WC
 	gone bool
@@ -178,7 +179,7 @@ func (e *end) cq(entries int, channel verbs.CompChannel) *cq {
 	return q
 }
 
-// Destroy destroys it once.
+// Destroy destroys the queue; further calls do nothing.
 func (q *cq) Destroy() error {
 	if q.gone {
 		return nil
@@ -188,14 +189,14 @@ func (q *cq) Destroy() error {
 	return err
 }
 
-// poll takes what is there.
+// poll takes all available completions.
 func (q *cq) poll() {
 	var wcs [4]verbs.WC
 	for {
 		n, err := q.Poll(wcs[:])
 		require.NoError(q.c, err, "poll")
 		for _, wc := range wcs[:n] {
-			q.c.mark(wc.Status.String())
+			q.c.record(wc.Status.String())
 			q.got = append(q.got, wc)
 		}
 		if n < len(wcs) {
@@ -204,7 +205,7 @@ func (q *cq) poll() {
 	}
 }
 
-// await takes the next n completions.
+// await waits for the next n completions.
 func (q *cq) await(n int) []verbs.WC {
 	q.c.wait(fmt.Sprintf("%d completions of %s", n, q.name), func() bool {
 		q.poll()
@@ -215,24 +216,24 @@ func (q *cq) await(n int) []verbs.WC {
 	return wcs
 }
 
-// one takes the next completion and checks its status and whose it is.
-func (q *cq) one(id uint64, status verbs.Status) verbs.WC {
+// awaitOne waits for the next completion and checks its ID and status.
+func (q *cq) awaitOne(id uint64, status verbs.Status) verbs.WC {
 	wc := q.await(1)[0]
 	require.Equal(q.c, status.Native(), wc.Status.Native(), "status of request %d", id)
-	require.Equal(q.c, id, wc.ID, "which request")
+	require.Equal(q.c, id, wc.ID, "request ID")
 	return wc
 }
 
-// none checks that there is no completion now.
-func (q *cq) none(why string) {
+// requireNone checks that there is no completion now.
+func (q *cq) requireNone(why string) {
 	q.poll()
 	require.Empty(q.c, q.got, "a completion, but %s", why)
 }
 
-// opts is how a queue pair is made. The zero of each stands for what is usual.
+// opts configures a queue pair. Zero values stand for defaults.
 type opts struct {
 	service   verbs.Services
-	depth     int // of each queue
+	depth     int // capacity of each queue
 	sge       int
 	inline    int
 	cqEntries int
@@ -243,22 +244,22 @@ type opts struct {
 	mtu       verbs.MTU
 	access    verbs.Access
 	noAccess  bool
-	rd        uint8 // as requester
-	destRd    uint8 // as responder
-	quick     bool  // give up soon when there is no answer, or no receive
+	rd        uint8 // outstanding reads as requester
+	destRd    uint8 // outstanding reads as responder
+	quick     bool  // short timeouts and few retries
 	qkey      uint32
 	pkey      uint16
 	psn       uint32
 }
 
-// qp is a queue pair, its queues, and the one that it is to talk to.
+// qp is a queue pair with its queues and its peer.
 type qp struct {
 	verbs.QP
-	c        *c
+	c        *caseRun
 	e        *end
 	o        opts
 	peer     *qp
-	destQPN  uint32 // if not 0, instead of the peer's
+	destQPN  uint32 // if not 0, used instead of the peer's number
 	scq, rcq *cq
 	psn      uint32
 	ah       verbs.AH
@@ -268,15 +269,15 @@ type qp struct {
 
 func (e *end) qp(o opts) *qp {
 	c := e.c
-	def(&o.depth, 16)
-	def(&o.sge, 2)
-	def(&o.cqEntries, 2*o.depth+8)
-	def(&o.access, everyAccess)
-	def(&o.rd, 4)
-	def(&o.destRd, 4)
-	def(&o.qkey, qkey)
-	def(&o.mtu, min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU))
-	def(&o.psn, rand.Uint32N(1<<24))
+	setDefault(&o.depth, 16)
+	setDefault(&o.sge, 2)
+	setDefault(&o.cqEntries, 2*o.depth+8)
+	setDefault(&o.access, everyAccess)
+	setDefault(&o.rd, 4)
+	setDefault(&o.destRd, 4)
+	setDefault(&o.qkey, qkey)
+	setDefault(&o.mtu, min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU))
+	setDefault(&o.psn, rand.Uint32N(1<<24))
 	if o.noAccess {
 		o.access = 0
 	}
@@ -306,14 +307,14 @@ func (e *end) qp(o opts) *qp {
 	return q
 }
 
-func def[T comparable](p *T, v T) {
+func setDefault[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
 		*p = v
 	}
 }
 
-// Destroy destroys it once.
+// Destroy destroys the queue pair; further calls do nothing.
 func (q *qp) Destroy() error {
 	if q.gone {
 		return nil
@@ -331,10 +332,10 @@ func (q *qp) state() verbs.QPState {
 	return attr.State
 }
 
-// attr is all attributes as they have to be for a state.
+// attr returns all attributes for a change to a state.
 func (q *qp) attr(to verbs.QPState) *verbs.QPAttr {
 	a := &verbs.QPAttr{State: to, PathMTU: q.o.mtu, QKey: q.o.qkey, SQPSN: q.psn, Access: q.o.access, Port: q.e.port,
-		PKeyIndex: q.o.pkey, AH: q.e.way(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd, MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: 6}
+		PKeyIndex: q.o.pkey, AH: q.e.path(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd, MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: 6}
 	if q.o.quick {
 		a.Timeout, a.RetryCnt, a.RNRRetry, a.MinRNRTimer = 10, 1, 1, 1
 	}
@@ -347,21 +348,21 @@ func (q *qp) attr(to verbs.QPState) *verbs.QPAttr {
 	return a
 }
 
-// way is the way to the other end.
-func (e *end) way() verbs.AHAttr {
-	to := e.other()
+// path returns the address vector of the other end.
+func (e *end) path() verbs.AHAttr {
+	to := e.remote()
 	return verbs.AHAttr{Port: e.port, DLID: to.pattr.LID, IsGlobal: true, DGID: to.gid, SGIDIndex: e.index, HopLimit: 1}
 }
 
-// move changes the state with what is required.
+// move changes the state with the required attributes.
 func (q *qp) move(to verbs.QPState) error {
 	from := q.state()
 	row, _ := verbs.FindTransition(q.Service(), from, to)
 	return q.Modify(q.attr(to), verbs.AttrState|row.Required)
 }
 
-// bring brings a new queue pair, of the wire's end A or B, to a state.
-func (q *qp) bring(to verbs.QPState) {
+// moveTo moves a new queue pair to a state.
+func (q *qp) moveTo(to verbs.QPState) {
 	path := []verbs.QPState{verbs.StateInit, verbs.StateRTR, verbs.StateRTS}
 	switch to {
 	case verbs.StateReset:
@@ -378,15 +379,14 @@ func (q *qp) bring(to verbs.QPState) {
 	case verbs.StateSQE:
 		q.failSend()
 	case verbs.StateSQD:
-		q.hold()
+		q.moveToDrainedSQD()
 	}
 	require.Equal(q.c, to.String(), q.state().String())
 }
 
-// hold goes from RTS to SQD and waits until the send queue is drained. Devices drain
-// asynchronously, even a queue that has nothing under way, and refuse to leave SQD until they are
-// done.
-func (q *qp) hold() {
+// moveToDrainedSQD moves the queue pair from RTS to SQD and waits until the send queue is drained.
+// Devices drain asynchronously, even an empty queue, and refuse to leave SQD until then.
+func (q *qp) moveToDrainedSQD() {
 	require.NoError(q.c, q.move(verbs.StateSQD), "%s to SQD", q.e.name)
 	q.c.wait("the send queue of "+q.e.name+" to drain", func() bool {
 		attr, err := q.Query()
@@ -395,17 +395,19 @@ func (q *qp) hold() {
 	})
 }
 
-// failSend brings UC or UD to SQE by a send that fails here; how it fails is another case's matter.
+// failSend moves a queue pair of UC or UD to SQE with a send that fails. Other cases check its
+// status.
 func (q *qp) failSend() {
 	id := q.send(badLKey)
 	wc := q.scq.await(1)[0]
 	require.Equal(q.c, id, wc.ID)
 	require.NotEqual(q.c, verbs.StatusSuccess.Native(), wc.Status.Native())
-	q.becomes(verbs.StateSQE)
+	q.awaitState(verbs.StateSQE)
 }
 
-// becomes waits for a state. From ERR no other comes by itself.
-func (q *qp) becomes(s verbs.QPState) {
+// awaitState waits for a state. It fails at once in ERR, which a queue pair does not leave by
+// itself.
+func (q *qp) awaitState(s verbs.QPState) {
 	q.c.wait("state "+s.String()+" of "+q.e.name, func() bool {
 		now := q.state()
 		require.False(q.c, now == verbs.StateErr && s != now, "%s is in ERR, not in %v", q.e.name, s)
@@ -413,49 +415,55 @@ func (q *qp) becomes(s verbs.QPState) {
 	})
 }
 
-// address is the AH of the peer's end, made when first needed.
-func (q *qp) address() uint64 {
+// ahHandle returns the address handle of the peer's end and creates it at the first call.
+func (q *qp) ahHandle() uint64 {
 	if q.ah == nil {
-		ah, err := q.o.pd.CreateAH(q.e.way())
+		ah, err := q.o.pd.CreateAH(q.e.path())
 		require.NoError(q.c, err)
 		q.ah = ah
 	}
 	return q.ah.Handle()
 }
 
-// wire is two queue pairs that talk to each other.
+// wire is two connected queue pairs.
 type wire struct {
-	c    *c
+	c    *caseRun
 	a, b *qp
 }
 
-// pair makes two queue pairs in RESET, each the other's peer.
-func (c *c) pair(o opts) *wire {
-	w := &wire{c, c.a.qp(o), c.b.qp(o)}
+// pair returns two queue pairs in RESET with the same options and each other as peers.
+func (c *caseRun) pair(o opts) *wire { return c.pairOf(o, o) }
+
+// pairOf returns two queue pairs in RESET with each other as peers.
+func (c *caseRun) pairOf(a, b opts) *wire {
+	w := &wire{c, c.a.qp(a), c.b.qp(b)}
 	w.a.peer, w.b.peer = w.b, w.a
 	return w
 }
 
-// wire makes two queue pairs that are RTS.
-func (c *c) wire(o opts) *wire {
-	w := c.pair(o)
-	w.a.bring(verbs.StateRTS)
-	w.b.bring(verbs.StateRTS)
+// wire returns two connected queue pairs in RTS with the same options.
+func (c *caseRun) wire(o opts) *wire { return c.wireOf(o, o) }
+
+// wireOf returns two connected queue pairs in RTS.
+func (c *caseRun) wireOf(a, b opts) *wire {
+	w := c.pairOf(a, b)
+	w.a.moveTo(verbs.StateRTS)
+	w.b.moveTo(verbs.StateRTS)
 	return w
 }
 
-// id is a new identity of a work request.
-func (c *c) id() uint64 {
+// id returns a new work request ID.
+func (c *caseRun) id() uint64 {
 	c.serial++
 	return c.serial | 0xabcd<<48
 }
 
-// sendWR is a signaled SEND of 64 bytes of the own region to the peer.
+// sendWR returns a signaled SEND of 64 bytes to the peer.
 func (q *qp) sendWR(changes ...func(q *qp, wr *verbs.SendWR)) verbs.SendWR {
 	wr := verbs.SendWR{ID: q.c.id(), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1}
 	wr.SGE[0] = q.mem.sge(0, 64)
 	if q.Service() == verbs.ServiceUD {
-		wr.AH, wr.RemoteQKey = q.address(), q.o.qkey
+		wr.AH, wr.RemoteQKey = q.ahHandle(), q.o.qkey
 		if q.peer != nil {
 			wr.RemoteQPN = q.peer.Num()
 		}
@@ -466,7 +474,7 @@ func (q *qp) sendWR(changes ...func(q *qp, wr *verbs.SendWR)) verbs.SendWR {
 	return wr
 }
 
-// send posts one, and gives its ID.
+// send posts the request of sendWR and returns its ID.
 func (q *qp) send(changes ...func(q *qp, wr *verbs.SendWR)) uint64 {
 	wr := q.sendWR(changes...)
 	n, err := q.PostSend([]verbs.SendWR{wr})
@@ -475,7 +483,7 @@ func (q *qp) send(changes ...func(q *qp, wr *verbs.SendWR)) uint64 {
 	return wr.ID
 }
 
-// recvWR is a receive of up to 1024 bytes at offset 2048 of the own region.
+// recvWR returns a receive of up to 1024 bytes at offset 2048 of the queue pair's region.
 func (q *qp) recvWR(changes ...func(q *qp, wr *verbs.RecvWR)) verbs.RecvWR {
 	wr := verbs.RecvWR{ID: q.c.id(), NumSGE: 1}
 	wr.SGE[0] = q.mem.sge(2048, 1024)
@@ -485,7 +493,8 @@ func (q *qp) recvWR(changes ...func(q *qp, wr *verbs.RecvWR)) verbs.RecvWR {
 	return wr
 }
 
-// recv posts one, to the shared receive queue if there is one, and gives its ID.
+// recv posts the receive of recvWR, to the shared receive queue if there is one, and returns its
+// ID.
 func (q *qp) recv(changes ...func(q *qp, wr *verbs.RecvWR)) uint64 {
 	wr := q.recvWR(changes...)
 	post := q.PostRecv
@@ -504,7 +513,7 @@ func badRecvLKey(_ *qp, wr *verbs.RecvWR) { wr.SGE[0].LKey ^= 0x00ffff00 }
 
 func unsignaled(_ *qp, wr *verbs.SendWR) { wr.Flags &^= verbs.SendSignaled }
 
-// length makes it n bytes long.
+// length changes the length of a request to n bytes.
 func length(n int) func(*qp, *verbs.SendWR) {
 	return func(_ *qp, wr *verbs.SendWR) { wr.SGE[0].Length = uint32(n) }
 }
@@ -513,7 +522,7 @@ func recvLength(n int) func(*qp, *verbs.RecvWR) {
 	return func(_ *qp, wr *verbs.RecvWR) { wr.SGE[0].Length = uint32(n) }
 }
 
-// remote makes it a request for memory of the peer's region at offset 1024.
+// remote turns a request into an operation on the peer's region at offset 1024.
 func remote(op verbs.Opcode) func(*qp, *verbs.SendWR) {
 	return func(q *qp, wr *verbs.SendWR) {
 		wr.Opcode = op
@@ -529,36 +538,36 @@ func remote(op verbs.Opcode) func(*qp, *verbs.SendWR) {
 
 func badRKey(_ *qp, wr *verbs.SendWR) { wr.RKey ^= 0x00ffff00 }
 
-// carry sends a message from one queue pair to its peer, which shows that both work.
-func (q *qp) carry() {
+// ping sends a message to the peer to check that both queue pairs work.
+func (q *qp) ping() {
 	got := q.peer.recv()
 	sent := q.send()
-	q.scq.one(sent, verbs.StatusSuccess)
-	q.arrived(got, 64)
+	q.scq.awaitOne(sent, verbs.StatusSuccess)
+	q.awaitMessage(got, 64)
 }
 
-// arrived awaits a message at the peer that recvWR and sendWR made.
-func (q *qp) arrived(id uint64, n int) {
-	wc := q.peer.rcq.one(id, verbs.StatusSuccess)
+// awaitMessage waits for a message of sendWR at the peer and checks its content.
+func (q *qp) awaitMessage(id uint64, n int) {
+	wc := q.peer.rcq.awaitOne(id, verbs.StatusSuccess)
 	require.Equal(q.c, q.peer.Num(), wc.QPNum)
 	grh := 0
 	if q.Service() == verbs.ServiceUD {
 		grh = verbs.GRHBytes
 	}
 	require.EqualValues(q.c, n+grh, wc.ByteLen, "bytes received")
-	require.True(q.c, bytes.Equal(q.mem.buf[:n], q.peer.mem.buf[2048+grh:2048+grh+n]), "what arrived is not what was sent")
+	require.True(q.c, bytes.Equal(q.mem.buf[:n], q.peer.mem.buf[2048+grh:2048+grh+n]), "the data is not what was sent")
 }
 
-// flushed awaits flushes of exactly these requests, in order.
-func (q *cq) flushed(ids ...uint64) {
+// awaitFlushed waits for the flushed completions of these requests, in order.
+func (q *cq) awaitFlushed(ids ...uint64) {
 	for _, id := range ids {
-		q.one(id, verbs.StatusWRFlushErr)
+		q.awaitOne(id, verbs.StatusWRFlushErr)
 	}
 }
 
-// refused checks a post that must not take anything.
-func (q *qp) refused(n int, err error, what string) {
+// requireRefused checks the result of a post that must be refused.
+func (q *qp) requireRefused(n int, err error, what string) {
 	require.Error(q.c, err, "%s", what)
-	require.Zero(q.c, n, "%s: taken", what)
+	require.Zero(q.c, n, "%s: accepted", what)
 	require.False(q.c, errors.Is(err, verbs.ErrQueueFull), "%s: %v", what, err)
 }

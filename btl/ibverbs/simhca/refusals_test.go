@@ -9,26 +9,27 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-var sightOps = map[verbs.Operation]verbs.Opcode{
+var opcodeOf = map[verbs.Operation]verbs.Opcode{
 	verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpWriteImm: verbs.WRRDMAWriteWithImm,
 	verbs.OpRead: verbs.WRRDMARead, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
 }
 
-// Each row of who sees what, by a request that is wrong in that way where a request can be, else injected.
-func TestSights(t *testing.T) {
-	for _, s := range verbs.Sights() {
+// TestRefusalsMatchTable checks each row of the table of refusals with a wrong request, if a
+// request can have the mistake, and with an injected mistake.
+func TestRefusalsMatchTable(t *testing.T) {
+	for _, s := range verbs.Refusals() {
 		for _, injected := range []bool{false, true} {
 			for _, n := range []int{8, 3000} {
 				if s.Op == verbs.OpAtomic && n != 8 || !injected && s.Mistake == verbs.OtherMistake || !injected && s.Op == verbs.OpAtomic && s.Mistake == verbs.TooLong {
 					continue
 				}
-				t.Run(fmt.Sprintf("%v/%v/injected=%v/%d", s.Op, s.Mistake, injected, n), func(t *testing.T) { sees(t, s, injected, n) })
+				t.Run(fmt.Sprintf("%v/%v/injected=%v/%d", s.Op, s.Mistake, injected, n), func(t *testing.T) { checkRefusal(t, s, injected, n) })
 			}
 		}
 	}
 }
 
-func sees(t *testing.T, s verbs.Sight, injected bool, n int) {
+func checkRefusal(t *testing.T, s verbs.Refusal, injected bool, n int) {
 	const room = 8000
 	first := true
 	a, b := pair(t, setup{change: func(e *end) {
@@ -50,7 +51,7 @@ func sees(t *testing.T, s verbs.Sight, injected bool, n int) {
 		{ID: 10, NumSGE: 1, SGE: [verbs.MaxSGE]verbs.SGE{{Addr: b.mr.Addr(), Length: uint32(length), LKey: key}}}, {ID: 11},
 	})
 	require.NoError(t, err)
-	wr := a.wr(1, sightOps[s.Op], b, 0, n)
+	wr := a.wr(1, opcodeOf[s.Op], b, 0, n)
 	wrs := []verbs.SendWR{wr}
 	switch {
 	case injected:
@@ -77,7 +78,8 @@ func sees(t *testing.T, s verbs.Sight, injected bool, n int) {
 	require.Equal(t, verbs.StateErr, a.state())
 	require.Equal(t, verbs.StateErr, b.state())
 	require.Empty(t, a.events())
-	// A long write with immediate data is one only in its last packet; most mistakes are seen before.
+	// Only the last packet shows that a write has immediate data. In a long write, the responder
+	// finds most mistakes before that.
 	completes := s.Completion != verbs.StatusSuccess && (s.Op != verbs.OpWriteImm || n == 8 && (injected || s.Mistake != verbs.TooLong))
 	if completes {
 		require.Equal(t, []string{"10 " + s.Completion.String(), "11 WR_FLUSH_ERR"}, b.results())
@@ -89,9 +91,10 @@ func sees(t *testing.T, s verbs.Sight, injected bool, n int) {
 	require.Equal(t, []verbs.EventType{s.Event}, b.events())
 }
 
-// What the queue pair does not let peers do is an invalid request, whatever the region permits.
-func TestQueuePairAccess(t *testing.T) {
-	for op, code := range sightOps {
+// An operation that the queue pair does not permit is an invalid request, even if the region
+// permits it.
+func TestOperationWithoutQueuePairAccessIsRefused(t *testing.T) {
+	for op, code := range opcodeOf {
 		if op == verbs.OpSend {
 			continue
 		}
@@ -106,8 +109,8 @@ func TestQueuePairAccess(t *testing.T) {
 	}
 }
 
-// Each right of a region is needed for its operation.
-func TestRegionAccess(t *testing.T) {
+// Each operation requires its access right to the region.
+func TestOperationWithoutRegionAccessIsRefused(t *testing.T) {
 	for op, right := range map[verbs.Operation]verbs.Access{
 		verbs.OpWrite: verbs.AccessRemoteWrite, verbs.OpRead: verbs.AccessRemoteRead, verbs.OpAtomic: verbs.AccessRemoteAtomic,
 	} {
@@ -117,7 +120,7 @@ func TestRegionAccess(t *testing.T) {
 				mem := make([]byte, 64)
 				mr, err := b.pd.RegMR(mem, access)
 				require.NoError(t, err)
-				wr := a.wr(1, sightOps[op], b, 0, 8)
+				wr := a.wr(1, opcodeOf[op], b, 0, 8)
 				wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
 				a.post(wr)
 				a.run()
@@ -131,8 +134,8 @@ func TestRegionAccess(t *testing.T) {
 	}
 }
 
-// With UC the requester hears nothing.
-func TestSightsOfUC(t *testing.T) {
+// The requester of UC is not notified of refused requests.
+func TestUCRefusalsAreSilent(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		op      verbs.Opcode
