@@ -49,7 +49,7 @@ type rails struct {
 
 // open makes the modules of all transports that are allowed. One that cannot be made is left out, if the others lead to every rank all the
 // same. Lock held.
-func (r *rails) open(bell *progress.PipeBell) error {
+func (r *rails) open(bell *progress.PipeWakeup) error {
 	for _, name := range r.allowed {
 		var err error
 		switch {
@@ -81,7 +81,7 @@ func (r *rails) kick() func() {
 	return r.job.kicker.kick
 }
 
-func (r *rails) openSelf(bell *progress.PipeBell) error {
+func (r *rails) openSelf(bell *progress.PipeWakeup) error {
 	fabric, err := loop.NewFabric(loop.Config{Ranks: r.job.size})
 	if err == nil {
 		r.self, err = fabric.Module(r.job.rank, 0, r.job.pml, bell)
@@ -93,7 +93,7 @@ func (r *rails) openSelf(bell *progress.PipeBell) error {
 }
 
 // openShared makes the rail to ranks of this machine. Lock held.
-func (r *rails) openShared(bell *progress.PipeBell) error {
+func (r *rails) openShared(bell *progress.PipeWakeup) error {
 	set := r.job.settings
 	m, err := sm.New(sm.Config{
 		Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,

@@ -74,7 +74,7 @@ func TestWokenByAnotherProcess(t *testing.T) {
 		if fenced {
 			withoutBarrier(t, a)
 		}
-		eng := progress.New(progress.Config{Bell: deepBell{bell}})
+		eng := progress.New(progress.Config{Wakeup: deepBell{bell}})
 		eng.Lock()
 		eng.AddHigh(a)
 		c := start(t, "waker")

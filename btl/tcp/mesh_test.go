@@ -148,7 +148,7 @@ func TestSleepingRanks(t *testing.T) {
 	var eps [2]btl.Endpoint
 	for i := range ms {
 		bell := newBell(t)
-		engines[i] = progress.New(progress.Config{Bell: bell})
+		engines[i] = progress.New(progress.Config{Wakeup: bell})
 		evs[i] = &waiting{}
 		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
 		require.NoError(t, err)
