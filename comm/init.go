@@ -147,7 +147,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 // connect makes the rails and the world, and meets the other ranks.
 func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
 	j.eng.Lock()
-	j.eng.AddHigh(j.pml)
+	j.eng.AddPoller(j.pml)
 	err := r.open(bell)
 	if err == nil {
 		j.makeWorld()

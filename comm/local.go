@@ -103,7 +103,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 		}
 		j.addModule(m)
 	}
-	j.eng.AddHigh(j.pml)
+	j.eng.AddPoller(j.pml)
 	j.makeWorld()
 	return j, nil
 }

@@ -43,7 +43,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 		for _, m := range modules {
 			j.addModule(m)
 		}
-		j.eng.AddHigh(j.pml)
+		j.eng.AddPoller(j.pml)
 		j.makeWorld()
 		j.eng.Unlock()
 		jobs[rank], worlds[rank] = j, j.world

@@ -138,11 +138,11 @@ func (e *Engine) blockFor(nanos int64) (woken bool) {
 	return e.cfg.Wakeup.Sleep(nanos)
 }
 
-// fullTurn is a turn that polls the pollers of low priority and the timers in any case.
+// fullTurn is a turn that runs the timers in any case.
 func (e *Engine) fullTurn() int {
 	n := e.Turn()
-	if e.turn%lowEvery != 0 {
-		n += e.lowTurn()
+	if e.turn%timersEvery != 0 {
+		n += e.runTimers()
 	}
 	return n
 }
@@ -150,17 +150,15 @@ func (e *Engine) fullTurn() int {
 // arm arms all pollers that can be, and returns how long the engine may sleep.
 func (e *Engine) arm() (nanos int64) {
 	nanos = sleepNanos
-	for _, list := range [2][]Poller{e.high, e.low} {
-		for _, p := range list {
-			i, ok := p.(Idler)
-			if !ok {
-				nanos = napNanos
-				continue
-			}
-			e.armed = append(e.armed, i)
-			if !i.Arm() {
-				nanos = napNanos
-			}
+	for _, p := range e.pollers {
+		i, ok := p.(Idler)
+		if !ok {
+			nanos = napNanos
+			continue
+		}
+		e.armed = append(e.armed, i)
+		if !i.Arm() {
+			nanos = napNanos
 		}
 	}
 	return nanos

@@ -3,7 +3,6 @@ package progress
 import (
 	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -12,9 +11,8 @@ import (
 var ErrStopped = errors.New("progress engine stopped")
 
 const (
-	// lowEvery: every lowEvery-th turn runs the pollers of low priority and the timers. In Spin, only
-	// this turn runs all pollers of high priority.
-	lowEvery = 8
+	// timersEvery: every timersEvery-th turn runs the timers. In Spin, only this turn polls all pollers.
+	timersEvery = 8
 	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this many
 	// turns of Spin.
 	turnsPerPoll = 4
@@ -43,8 +41,8 @@ type Config struct {
 
 // Counters of an engine since New.
 type Counters struct {
-	Turns  uint64 // polls of the high-priority pollers
-	Events uint64 // as the pollers report them
+	Turns  uint64
+	Events uint64 // as the pollers report them, and timers that ran
 	Yields uint64
 	Sleeps uint64
 	Parks  uint64 // waits of goroutines while another one drove
@@ -64,9 +62,8 @@ type Engine struct {
 	// mu guards everything below.
 
 	cfg      Config
-	high     []Poller
-	low      []Poller
-	hot      int // index in high of the poller that reported an event last
+	pollers  []Poller
+	hot      int // index of the poller that reported an event last
 	turn     uint64
 	events   uint64
 	driver   *Waiter   // the wait of the goroutine that drives, nil if none does
@@ -122,37 +119,16 @@ func (e *Engine) TryLock() bool { return e.mu.TryLock() }
 // Unlock releases the rank's lock.
 func (e *Engine) Unlock() { e.mu.Unlock() }
 
-// AddHigh adds a poller that every turn polls. Lock held.
-func (e *Engine) AddHigh(p Poller) {
-	e.high = append(e.high, p)
+// AddPoller adds a poller, which the engine polls from then on. Lock held.
+func (e *Engine) AddPoller(p Poller) {
+	e.pollers = append(e.pollers, p)
 	e.Wake() // a sleeping driver has not armed p
-}
-
-// AddLow adds a poller that every eighth turn polls. Lock held.
-func (e *Engine) AddLow(p Poller) {
-	e.low = append(e.low, p)
-	e.Wake()
-}
-
-// Remove removes a poller. If it is armed, Remove disarms it; after that the engine does not call it
-// any more. Lock held; not from Progress.
-func (e *Engine) Remove(p Poller) {
-	is := func(q Poller) bool { return q == p }
-	e.high = slices.DeleteFunc(e.high, is)
-	e.low = slices.DeleteFunc(e.low, is)
-	e.armed = slices.DeleteFunc(e.armed, func(i Idler) bool {
-		if any(i) != any(p) {
-			return false
-		}
-		i.Disarm()
-		return true
-	})
 }
 
 // Turn runs one turn and returns the number of events. Lock held.
 func (e *Engine) Turn() int {
 	n := 0
-	for i, p := range e.high {
+	for i, p := range e.pollers {
 		if k := p.Progress(); k > 0 {
 			n += k
 			e.hot = i
@@ -160,22 +136,9 @@ func (e *Engine) Turn() int {
 	}
 	e.turn++
 	e.events += uint64(n)
-	if e.turn%lowEvery == 0 {
-		n += e.lowTurn()
+	if e.turn%timersEvery == 0 {
+		n += e.runTimers()
 	}
-	return n
-}
-
-// lowTurn polls the pollers of low priority and runs the timers that are due.
-func (e *Engine) lowTurn() int {
-	n := 0
-	for _, p := range e.low {
-		n += p.Progress()
-	}
-	if len(e.timers) > 0 {
-		n += e.runTimers(e.cfg.Clock.Now())
-	}
-	e.events += uint64(n)
 	return n
 }
 

@@ -8,40 +8,23 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTurnPollsHighEveryTimeAndLowEveryEighth(t *testing.T) {
+func TestTurnPollsEveryTimeAndRunsTimersEveryEighth(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
-	var high, low int
-	e.AddHigh(&pollFunc{func() int { high++; return 2 }})
-	e.AddLow(&pollFunc{func() int { low++; return 3 }})
+	var polls, timers int
+	var again func()
+	again = func() { timers++; e.After(0, again) }
+	e.After(0, again)
+	e.AddPoller(&pollFunc{func() int { polls++; return 2 }})
 	events := 0
 	for turn := 1; turn <= 24; turn++ {
 		events += e.Turn()
-		assert.Equal(t, turn, high)
-		assert.Equal(t, turn/8, low)
+		assert.Equal(t, turn, polls)
+		assert.Equal(t, turn/8, timers)
 	}
-	assert.Equal(t, 24*2+3*3, events)
-	assert.Equal(t, Counters{Turns: 24, Events: 24*2 + 3*3}, e.Counters())
-}
-
-func TestRemovedPollerIsNotPolled(t *testing.T) {
-	e := New(Config{})
-	e.Lock()
-	defer e.Unlock()
-	var polls [3]int
-	var pollers [3]Poller
-	for i := range pollers {
-		pollers[i] = &pollFunc{func() int { polls[i]++; return 1 }}
-		e.AddHigh(pollers[i])
-	}
-	e.AddLow(pollers[1])
-	assert.Equal(t, 3*8+1, turn8(e))
-	e.Remove(pollers[1])
-	assert.Equal(t, 2*8, turn8(e))
-	e.Remove(pollers[1])
-	e.Remove(new(pollFunc))
-	assert.Equal(t, [3]int{16, 9, 16}, polls)
+	assert.Equal(t, 24*2+3, events)
+	assert.Equal(t, Counters{Turns: 24, Events: 24*2 + 3}, e.Counters())
 }
 
 func TestAddFromProgressTakesEffectNextTurn(t *testing.T) {
@@ -49,7 +32,7 @@ func TestAddFromProgressTakesEffectNextTurn(t *testing.T) {
 	e.Lock()
 	defer e.Unlock()
 	added := 0
-	e.AddHigh(&pollFunc{after(1, func() { e.AddHigh(&pollFunc{func() int { added++; return 1 }}) })})
+	e.AddPoller(&pollFunc{after(1, func() { e.AddPoller(&pollFunc{func() int { added++; return 1 }}) })})
 	e.Turn()
 	assert.LessOrEqual(t, added, 1)
 	added = 0
@@ -87,7 +70,7 @@ func TestPollWithoutEventsYields(t *testing.T) {
 			e.Lock()
 			defer e.Unlock()
 			polls := 0
-			e.AddHigh(&pollFunc{func() int {
+			e.AddPoller(&pollFunc{func() int {
 				if polls++; test.event > 0 && polls%test.event == 0 {
 					return 1
 				}
@@ -110,7 +93,7 @@ func TestPollWithoutEventsCallsIdle(t *testing.T) {
 	e = New(Config{Idle: func() { locked(e, func() { idled++ }) }})
 	e.Lock()
 	defer e.Unlock()
-	e.AddHigh(&pollFunc{func() int { return found }})
+	e.AddPoller(&pollFunc{func() int { return found }})
 	e.Poll()
 	e.Poll()
 	assert.Equal(t, 2, idled)
@@ -192,7 +175,7 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	defer e.Unlock()
 	var w *Waiter
 	var polls atomic.Int64
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		if polls.Add(1)%3 != 0 || w == nil {
 			return 0
 		}
@@ -212,7 +195,7 @@ func TestSleepAllocatesNothing(t *testing.T) {
 	defer e.Unlock()
 	var w *Waiter
 	polls := 0
-	e.AddHigh(&idler{promises: true, pollFunc: pollFunc{func() int {
+	e.AddPoller(&idler{promises: true, pollFunc: pollFunc{func() int {
 		if polls++; polls < 25 { // past the first sleep
 			return 0
 		}

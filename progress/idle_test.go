@@ -28,7 +28,7 @@ func driveStages(cfg Config, turns, nanosPerTurn int, event func(turn int) bool)
 	defer e.Unlock()
 	w := waiter(1)
 	var seen []stage
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		c := e.Counters()
 		seen = append(seen, stage{c.Turns, c.Yields, c.Sleeps})
 		clock.nanos.Add(int64(nanosPerTurn))
@@ -99,7 +99,7 @@ func TestIdleStagesWithAnyClockOrigin(t *testing.T) {
 		clock.nanos.Store(origin)
 		e := New(Config{Clock: clock, Wakeup: wakeup, YieldNanos: 100})
 		w := waiter(1)
-		e.AddHigh(&pollFunc{func() int { clock.nanos.Add(5); return 0 }})
+		e.AddPoller(&pollFunc{func() int { clock.nanos.Add(5); return 0 }})
 		wakeup.onSleep = func() { locked(e, w.Finish) }
 		require.NoError(t, wait(e, w))
 		assert.EqualValues(t, 1, e.Counters().Sleeps)
@@ -117,7 +117,7 @@ func TestIdleFunctionReplacesThePolicy(t *testing.T) {
 		}
 	}})
 	events := 0
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		if e.Counters().Turns%2 == 0 {
 			return 0
 		}
@@ -138,33 +138,27 @@ func TestSleepTime(t *testing.T) {
 	noIdler, promises, refuses := new(pollFunc), &idler{promises: true}, &idler{promises: false}
 	for _, test := range []struct {
 		name  string
-		high  []Poller
-		low   []Poller
+		polls []Poller
 		timer int64 // nanoseconds from now, 0 for none
 		want  []int64
 	}{
-		{"nothing to poll", nil, nil, 0, long},
-		{"all promise to wake", []Poller{promises}, []Poller{promises}, 0, long},
-		{"one is no Idler", []Poller{promises, noIdler}, nil, 0, short},
-		{"one of low priority is no Idler", []Poller{promises}, []Poller{noIdler}, 0, short},
-		{"one refuses", []Poller{promises, refuses, promises}, nil, 0, short},
-		{"one of low priority refuses", nil, []Poller{refuses, promises}, 0, short},
-		{"a timer before the end of the sleep", []Poller{promises}, nil, nap + 5000, []int64{nap, 5000}},
-		{"a timer before the end of the nap", []Poller{noIdler}, nil, 5000, []int64{5000}},
-		{"a timer before the end of the first part", []Poller{promises}, nil, 5000, []int64{5000}},
-		{"a timer after the sleep", []Poller{promises}, nil, whole + 5000, long},
-		{"a timer after the nap", []Poller{noIdler}, nil, whole, short},
+		{"nothing to poll", nil, 0, long},
+		{"all promise to wake", []Poller{promises, promises}, 0, long},
+		{"one is no Idler", []Poller{promises, noIdler}, 0, short},
+		{"one refuses", []Poller{promises, refuses, promises}, 0, short},
+		{"a timer before the end of the sleep", []Poller{promises}, nap + 5000, []int64{nap, 5000}},
+		{"a timer before the end of the nap", []Poller{noIdler}, 5000, []int64{5000}},
+		{"a timer before the end of the first part", []Poller{promises}, 5000, []int64{5000}},
+		{"a timer after the sleep", []Poller{promises}, whole + 5000, long},
+		{"a timer after the nap", []Poller{noIdler}, whole, short},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			wakeup := new(logWakeup)
 			e := New(Config{Wakeup: wakeup, Clock: new(handClock)})
 			e.Lock()
 			defer e.Unlock()
-			for _, p := range test.high {
-				e.AddHigh(p)
-			}
-			for _, p := range test.low {
-				e.AddLow(p)
+			for _, p := range test.polls {
+				e.AddPoller(p)
 			}
 			if test.timer != 0 {
 				e.After(test.timer, func() { assert.Fail(t, "ran") })
@@ -188,30 +182,23 @@ func TestSleepTime(t *testing.T) {
 // Nobody wakes the driver for an event from just before the flag was up. The poll after arming must
 // find it.
 func TestEventBeforeFlagIsUpPreventsSleep(t *testing.T) {
-	for _, low := range []bool{false, true} {
-		wakeup := new(logWakeup)
-		e := New(Config{Wakeup: wakeup})
-		w := waiter(1)
-		arrived := false
-		p := &idler{promises: true, onArm: func() { arrived = true }}
-		p.find = func() int {
-			if !arrived {
-				return 0
-			}
-			w.Signal()
-			return 1
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
+	w := waiter(1)
+	arrived := false
+	p := &idler{promises: true, onArm: func() { arrived = true }}
+	p.find = func() int {
+		if !arrived {
+			return 0
 		}
-		if low {
-			e.AddLow(p)
-		} else {
-			e.AddHigh(p)
-		}
-		require.NoError(t, wait(e, w))
-		assert.Empty(t, wakeup.sleeps, "low priority: %v", low)
-		assert.Equal(t, 1, p.arms)
-		assert.Equal(t, 1, p.disarms)
-		assert.EqualValues(t, 1, e.Counters().Events)
+		w.Signal()
+		return 1
 	}
+	e.AddPoller(p)
+	require.NoError(t, wait(e, w))
+	assert.Empty(t, wakeup.sleeps)
+	assert.Equal(t, [2]int{1, 1}, [2]int{p.arms, p.disarms})
+	assert.EqualValues(t, 1, e.Counters().Events)
 }
 
 // The poll after arming may miss an event whose store and the flag's store crossed. That costs a nap,
@@ -222,66 +209,41 @@ func TestEventMissedByPollAfterArmingCostsANap(t *testing.T) {
 	w := waiter(1)
 	p := &idler{promises: true}
 	wakeup.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
-	e.AddHigh(p)
+	e.AddPoller(p)
 	require.NoError(t, wait(e, w))
 	assert.Equal(t, []int64{int64(time.Millisecond)}, wakeup.sleeps)
 	assert.Equal(t, [2]int{1, 1}, [2]int{p.arms, p.disarms})
 }
 
-func TestAddAndRemoveDuringSleepArmAndDisarm(t *testing.T) {
+func TestAddPollerDuringSleepWakesAndArms(t *testing.T) {
 	wakeup := new(logWakeup)
 	e := New(Config{Wakeup: wakeup})
-	old, gone, late := &idler{promises: true}, &idler{promises: true}, &idler{promises: true}
+	old, added := &idler{promises: true}, &idler{promises: true}
 	e.Lock()
 	defer e.Unlock()
-	e.AddHigh(old)
-	e.AddHigh(gone)
-	e.AddLow(gone)
+	e.AddPoller(old)
 	w := waiter(1)
 	wakeup.onSleep = func() {
 		e.Lock()
 		defer e.Unlock()
 		switch len(wakeup.sleeps) {
 		case 1:
-			assert.Equal(t, 2, gone.arms)
-			e.Remove(gone)
-			assert.Equal(t, 2, gone.disarms, "Remove disarms at once")
 			assert.Zero(t, wakeup.wakes)
-			e.AddHigh(late)
-			e.AddLow(new(idler))
+			e.AddPoller(added)
+			e.AddPoller(new(idler))
 			assert.Equal(t, 2, wakeup.wakes, "each added poller ends the sleep")
 		case 2:
-			assert.Equal(t, 1, late.arms, "the next sleep arms the added poller")
+			assert.Equal(t, 1, added.arms, "the next sleep arms the added poller")
 			w.Finish()
 		}
 	}
 	require.NoError(t, e.Wait(context.Background(), w))
 	assert.Len(t, wakeup.sleeps, 2)
 	assert.Equal(t, [2]int{2, 2}, [2]int{old.arms, old.disarms})
-	assert.Equal(t, [2]int{2, 2}, [2]int{gone.arms, gone.disarms})
-	assert.Equal(t, [2]int{1, 1}, [2]int{late.arms, late.disarms})
+	assert.Equal(t, [2]int{1, 1}, [2]int{added.arms, added.disarms})
 	wakes := wakeup.wakes
 	e.Wake()
 	assert.Equal(t, wakes, wakeup.wakes, "Wake of an engine that does not sleep")
-}
-
-// A turn after a sleep polls the pollers of low priority too.
-func TestEventThatEndsSleepIsFoundAtOnce(t *testing.T) {
-	for _, low := range []bool{false, true} {
-		wakeup := new(logWakeup)
-		e := New(Config{Wakeup: wakeup})
-		w := waiter(1)
-		p := &idler{promises: true}
-		wakeup.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
-		if low {
-			e.AddLow(p)
-		} else {
-			e.AddHigh(p)
-		}
-		require.NoError(t, wait(e, w))
-		assert.Equal(t, 1, p.arms, "low priority: %v", low)
-		assert.Equal(t, 1, p.disarms)
-	}
 }
 
 // Each of these ends a driver's sleep at once. Time is synctest's: the wait ends at the instant of the
@@ -308,11 +270,8 @@ func TestSleeperIsWoken(t *testing.T) {
 				e.Wake()
 			})
 		}, nil},
-		{"AddHigh", func(e *Engine, w *Waiter, _ *idler, _ func()) {
-			locked(e, func() { e.AddHigh(&pollFunc{after(1, w.Signal)}) })
-		}, nil},
-		{"AddLow", func(e *Engine, w *Waiter, _ *idler, _ func()) {
-			locked(e, func() { e.AddLow(&pollFunc{after(1, w.Signal)}) })
+		{"AddPoller", func(e *Engine, w *Waiter, _ *idler, _ func()) {
+			locked(e, func() { e.AddPoller(&pollFunc{after(1, w.Signal)}) })
 		}, nil},
 		{"a new timer", func(e *Engine, w *Waiter, _ *idler, _ func()) {
 			locked(e, func() { e.After(0, w.Signal) })
@@ -329,7 +288,7 @@ func TestSleeperIsWoken(t *testing.T) {
 				e := New(Config{})
 				p := &idler{promises: true}
 				w := waiter(1)
-				locked(e, func() { e.AddHigh(p) })
+				locked(e, func() { e.AddPoller(p) })
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				start := time.Now()
@@ -381,7 +340,7 @@ func TestLongWaitSleeps(t *testing.T) {
 				e := New(Config{SpinTurns: spin})
 				e.Lock()
 				defer e.Unlock()
-				e.AddHigh(test.poller)
+				e.AddPoller(test.poller)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				assert.Equal(t, context.DeadlineExceeded, e.Wait(ctx, waiter(1)))
@@ -400,7 +359,7 @@ func TestLongWaitSleepsOnPipe(t *testing.T) {
 	require.NoError(t, err)
 	e := New(Config{Wakeup: wakeup, SpinTurns: 100, YieldNanos: 1000})
 	var sleeps []Counters // at the beginning of each sleep
-	locked(e, func() { e.AddHigh(&idler{promises: true, onArm: func() { sleeps = append(sleeps, e.Counters()) }}) })
+	locked(e, func() { e.AddPoller(&idler{promises: true, onArm: func() { sleeps = append(sleeps, e.Counters()) }}) })
 	w := waiter(1)
 	done := spawn(func() error { return wait(e, w) })
 	eventually(t, e, func() bool { return len(sleeps) > 4 && e.sleeping }, "the driver sleeps several times")

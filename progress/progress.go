@@ -15,9 +15,9 @@
 //
 // # Turns
 //
-// A turn polls every poller of high priority once. Every eighth turn also polls the pollers of low
-// priority and runs the timers that are due. The first stage of a wait, [Engine.Spin], polls only
-// the poller that reported an event last, except at every eighth turn.
+// A turn polls every poller once. Every eighth turn also runs the timers that are due. The first stage
+// of a wait, [Engine.Spin], polls only the poller that reported an event last, except at every eighth
+// turn.
 //
 // # Idle policy
 //

@@ -49,7 +49,11 @@ func (e *Engine) StopTimer(t *Timer) bool {
 
 // runTimers runs the timers that are due. Timers that their functions make wait for a later turn:
 // else a timer that makes itself anew, due at once, would keep the turn from ending.
-func (e *Engine) runTimers(now int64) int {
+func (e *Engine) runTimers() int {
+	if len(e.timers) == 0 {
+		return 0 // without a read of the clock
+	}
+	now := e.Now()
 	n := 0
 	end := e.timerSeq
 	for len(e.timers) > 0 && e.timers[0].at <= now && e.timers[0].seq < end {
@@ -57,6 +61,7 @@ func (e *Engine) runTimers(now int64) int {
 		t.fn()
 		n++
 	}
+	e.events += uint64(n)
 	return n
 }
 

@@ -21,7 +21,7 @@ func timerEngine(t *testing.T) (*Engine, *handClock) {
 
 // turn8 runs the eight turns of which one runs the timers.
 func turn8(e *Engine) (events int) {
-	for range lowEvery {
+	for range timersEvery {
 		events += e.Turn()
 	}
 	return events

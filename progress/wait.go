@@ -112,12 +112,12 @@ func (e *Engine) Spin(need *int32) (empty int) {
 	}
 	for turns := e.cfg.SpinTurns; turns > 0 && e.coming == 0 && e.wanted.Load() == 0; turns-- {
 		n := 0
-		if e.turn%lowEvery == lowEvery-1 || e.hot >= len(e.high) {
+		if e.turn%timersEvery == timersEvery-1 || e.hot >= len(e.pollers) {
 			n = e.Turn()
 		} else {
 			// Polling the others too would delay the next read of the cache line that the event is
 			// expected on.
-			n = e.high[e.hot].Progress()
+			n = e.pollers[e.hot].Progress()
 			e.turn++
 			e.events += uint64(n)
 		}

@@ -92,7 +92,7 @@ func TestContextEndEndsWait(t *testing.T) {
 			assert.Empty(t, e.parked)
 			// The same waiter serves another wait, which does not see the old context's end.
 			locked(e, func() {
-				e.AddHigh(&pollFunc{after(3, ws[0].Signal)})
+				e.AddPoller(&pollFunc{after(3, ws[0].Signal)})
 				assert.NoError(t, e.Wait(context.Background(), ws[0]))
 			})
 		})
@@ -133,17 +133,15 @@ func TestContextEndAfterWaitDoesNotEndNextWait(t *testing.T) {
 	e.Lock()
 	defer e.Unlock()
 	w := waiter(1)
+	p := new(pollFunc)
+	e.AddPoller(p)
 	for range 10 {
 		ctx, cancel := context.WithCancel(t.Context())
-		end := &pollFunc{after(3, func() { w.Signal(); cancel() })}
-		e.AddHigh(end)
+		p.find = after(3, func() { w.Signal(); cancel() })
 		assert.NoError(t, e.Wait(ctx, w))
-		e.Remove(end)
 		w.Reset(1)
-		next := &pollFunc{after(100, w.Signal)}
-		e.AddHigh(next)
+		p.find = after(100, w.Signal)
 		assert.NoError(t, e.Wait(context.Background(), w))
-		e.Remove(next)
 		w.Reset(1)
 	}
 }
@@ -313,7 +311,7 @@ func TestPanicWhileDrivingHandsOver(t *testing.T) {
 			armed.Store(true)
 			switch where {
 			case "poller":
-				locked(e, func() { e.AddHigh(&pollFunc{func() int { boom(); return 0 }}) })
+				locked(e, func() { e.AddPoller(&pollFunc{func() int { boom(); return 0 }}) })
 			case "timer":
 				locked(e, func() { e.After(0, boom) })
 			}
@@ -369,7 +367,7 @@ func TestManyGoroutinesWait(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(test.procs))
 			e := New(test.cfg)
 			net := &network{random: rand.New(rand.NewPCG(1, 2))}
-			locked(e, func() { e.AddHigh(net) })
+			locked(e, func() { e.AddPoller(net) })
 			var wg sync.WaitGroup
 			for g := range goroutines {
 				wg.Go(func() {
@@ -461,7 +459,7 @@ func TestLockDuringDriveSucceedsSoon(t *testing.T) {
 			e := New(test.cfg)
 			kept := 0 // turns while a goroutine wanted the lock
 			locked(e, func() {
-				e.AddHigh(&idler{promises: true, pollFunc: pollFunc{func() int {
+				e.AddPoller(&idler{promises: true, pollFunc: pollFunc{func() int {
 					if e.wanted.Load() != 0 {
 						kept++
 					}
@@ -501,7 +499,7 @@ func TestWokenGoroutineRunsSoonOnOneProcessor(t *testing.T) {
 	})
 	eventually(t, e, func() bool { return parked.parked }, "the second parks")
 	locked(e, func() {
-		e.AddHigh(&pollFunc{func() int {
+		e.AddPoller(&pollFunc{func() int {
 			if !parked.Done() {
 				signalled = e.Counters().Turns
 				parked.Signal()
@@ -519,7 +517,7 @@ func TestPollAndWaitTogether(t *testing.T) {
 	const rounds = 500
 	e := New(Config{})
 	net := &network{random: rand.New(rand.NewPCG(5, 6))}
-	locked(e, func() { e.AddHigh(net) })
+	locked(e, func() { e.AddPoller(net) })
 	var wg sync.WaitGroup
 	var finished atomic.Int32
 	for range 3 {
@@ -570,7 +568,7 @@ func TestContextDeadlineEndsWaitOnTime(t *testing.T) {
 func TestContextEndEndsBusyWait(t *testing.T) {
 	for _, spin := range []int{0, 100} {
 		e := New(Config{SpinTurns: spin})
-		locked(e, func() { e.AddHigh(always{}) })
+		locked(e, func() { e.AddPoller(always{}) })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		var w Waiter
 		w.Reset(1)

@@ -21,7 +21,7 @@ func newCountdown(eng *progress.Engine, turns int) *countdown {
 	defer eng.Unlock()
 	c := &countdown{turns: turns}
 	c.Bind(eng, c)
-	eng.AddHigh(c)
+	eng.AddPoller(c)
 	return c
 }
 

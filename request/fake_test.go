@@ -38,7 +38,7 @@ type rank struct {
 
 func newRank() *rank {
 	r := &rank{Engine: progress.New(progress.Config{})}
-	r.AddHigh(r)
+	r.AddPoller(r)
 	return r
 }
 

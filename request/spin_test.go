@@ -13,7 +13,7 @@ import (
 func TestWaitAllFailsWhileItSpins(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		r := &rank{Engine: progress.New(progress.Config{SpinTurns: 1 << 40})}
-		r.AddHigh(r)
+		r.AddPoller(r)
 		_, never := r.active("")
 		fails, h := r.active("")
 		if before {

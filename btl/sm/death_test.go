@@ -114,8 +114,8 @@ func TestKilledWhileWeSleep(t *testing.T) {
 	w.Reset(1)
 	eng.Lock()
 	defer eng.Unlock()
-	eng.AddHigh(a)
-	eng.AddLow(pollerFunc(func() int {
+	eng.AddPoller(a)
+	eng.AddPoller(pollerFunc(func() int {
 		if j.state == "drained" {
 			w.Finish()
 		} else if eng.Counters().Sleeps == 1 {

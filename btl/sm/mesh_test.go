@@ -158,8 +158,8 @@ func meshRole(conn *net.UnixConn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	eng.Lock()
-	eng.AddHigh(m.(progress.Poller))
-	eng.AddHigh(r)
+	eng.AddPoller(m.(progress.Poller))
+	eng.AddPoller(r)
 	if err := eng.Wait(ctx, r.w); err != nil {
 		return fmt.Errorf("rank %d: %w; sent %v, arrived %v", r.Rank, err, r.sent, r.arrived)
 	}

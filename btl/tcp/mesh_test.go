@@ -154,13 +154,12 @@ func TestSleepingRanks(t *testing.T) {
 		require.NoError(t, err)
 		ms[i] = m.(*module)
 		engines[i].Lock()
-		engines[i].AddHigh(m)
+		engines[i].AddPoller(m)
 		engines[i].Unlock()
 	}
 	defer func() {
 		for i, m := range ms {
 			engines[i].Lock()
-			engines[i].Remove(m)
 			require.NoError(t, m.Close())
 			engines[i].Unlock()
 			require.NoError(t, engines[i].Close())
