@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// yieldsPerClockRead: reading the clock costs as much as a turn, so a driver that yields reads it
-	// only after this many yields.
+	// yieldsPerClockRead: reading the clock costs as much as a turn, so a driver that yields reads
+	// it only after this many yields.
 	yieldsPerClockRead = 16
 	// goschedEvery: Gosched wakes further threads of the process, which look for work on processors
 	// that other ranks could use. A driver that yields to other processes therefore calls Gosched
@@ -18,7 +18,8 @@ const (
 	goschedEveryAlone = 4
 	// letGoYields bounds the number of Gosched calls after which the driver takes its lock back.
 	letGoYields = 100
-	// napNanos bounds a sleep when some poller cannot promise to wake it, and the first part of any.
+	// napNanos bounds a sleep when some poller cannot promise to wake it, and the first part of
+	// any.
 	napNanos = int64(time.Millisecond)
 	// sleepNanos bounds every sleep: a lost wake-up costs no more than this, and checks at low
 	// frequency (is the peer alive?) still run.

@@ -11,10 +11,11 @@ import (
 var ErrStopped = errors.New("progress engine stopped")
 
 const (
-	// timersEvery: every timersEvery-th turn runs the timers. In Spin, only this turn polls all pollers.
+	// timersEvery: every timersEvery-th turn runs the timers. In Spin, only this turn polls all
+	// pollers.
 	timersEvery = 8
-	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this many
-	// turns of Spin.
+	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
+	// many turns of Spin.
 	turnsPerPoll = 4
 )
 
@@ -34,8 +35,8 @@ type Config struct {
 	// ranks that share cores.
 	YieldProcess bool
 	// Idle replaces the whole idle policy. It is called, without the lock, after every turn of a
-	// driver and every Poll without an event, perhaps by several goroutines at once. It is for tests
-	// and simulations that control the time.
+	// driver and every Poll without an event, perhaps by several goroutines at once. It is for
+	// tests and simulations that control the time.
 	Idle func()
 }
 
@@ -143,8 +144,8 @@ func (e *Engine) Turn() int {
 }
 
 // Poll is a Turn for callers that poll in a loop of their own, as callers of Test do. After some
-// consecutive calls without an event it yields, so that other goroutines and processes can run. Lock
-// held; Poll releases it while it yields.
+// consecutive calls without an event it yields, so that other goroutines and processes can run.
+// Lock held; Poll releases it while it yields.
 func (e *Engine) Poll() int {
 	n := e.Turn()
 	if n > 0 {

@@ -16,9 +16,9 @@ type stage struct {
 	yields, sleeps uint64
 }
 
-// driveStages runs a driver for the given number of turns; event returns whether a turn, counted from
-// 1, has an event. Each turn advances the clock by nanosPerTurn. driveStages returns the counters at
-// every turn.
+// driveStages runs a driver for the given number of turns; event returns whether a turn, counted
+// from 1, has an event. Each turn advances the clock by nanosPerTurn. driveStages returns the
+// counters at every turn.
 func driveStages(cfg Config, turns, nanosPerTurn int, event func(turn int) bool) []stage {
 	clock := new(handClock)
 	clock.nanos.Store(1 << 50)
@@ -201,8 +201,8 @@ func TestEventBeforeFlagIsUpPreventsSleep(t *testing.T) {
 	assert.EqualValues(t, 1, e.Counters().Events)
 }
 
-// The poll after arming may miss an event whose store and the flag's store crossed. That costs a nap,
-// not a sleep.
+// The poll after arming may miss an event whose store and the flag's store crossed. That costs a
+// nap, not a sleep.
 func TestEventMissedByPollAfterArmingCostsANap(t *testing.T) {
 	wakeup := new(logWakeup)
 	e := New(Config{Wakeup: wakeup})
@@ -246,8 +246,8 @@ func TestAddPollerDuringSleepWakesAndArms(t *testing.T) {
 	assert.Equal(t, wakes, wakeup.wakes, "Wake of an engine that does not sleep")
 }
 
-// Each of these ends a driver's sleep at once. Time is synctest's: the wait ends at the instant of the
-// cause, so the cause ended the sleep and not its time limit.
+// Each of these ends a driver's sleep at once. Time is synctest's: the wait ends at the instant of
+// the cause, so the cause ended the sleep and not its time limit.
 func TestSleeperIsWoken(t *testing.T) {
 	const at = 10*time.Second + 12345*time.Nanosecond // during a sleep
 	for _, test := range []struct {

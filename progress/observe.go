@@ -2,8 +2,8 @@ package progress
 
 // OnBound registers two functions for a test harness, which thereby knows the request objects of a
 // rank. bound is called with every request.Object that is bound to the engine from now on, when the
-// object is made; unbound when the object is not used any more. Objects are pooled, so the calls are
-// rare and the operations themselves pay nothing. Lock held.
+// object is made; unbound when the object is not used any more. Objects are pooled, so the calls
+// are rare and the operations themselves pay nothing. Lock held.
 func (e *Engine) OnBound(bound, unbound func(obj any)) { e.bound, e.unbound = bound, unbound }
 
 // Bound reports to the harness that obj was bound to the engine. Lock held.

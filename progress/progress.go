@@ -8,16 +8,16 @@
 // # The lock
 //
 // A rank has one lock, the engine's. It guards the engine, the requests, the PML and the BTLs of
-// the rank. A call of the library takes it once. The driver holds it while it polls, and releases it
-// whenever another goroutine stands in [Engine.Lock]. A program that communicates from one
+// the rank. A call of the library takes it once. The driver holds it while it polls, and releases
+// it whenever another goroutine stands in [Engine.Lock]. A program that communicates from one
 // goroutine never contends for it. A doc comment that says "Lock held" means that the caller holds
 // this lock.
 //
 // # Turns
 //
-// A turn polls every poller once. Every eighth turn also runs the timers that are due. The first stage
-// of a wait, [Engine.Spin], polls only the poller that reported an event last, except at every eighth
-// turn.
+// A turn polls every poller once. Every eighth turn also runs the timers that are due. The first
+// stage of a wait, [Engine.Spin], polls only the poller that reported an event last, except at
+// every eighth turn.
 //
 // # Idle policy
 //
@@ -40,8 +40,8 @@
 //  3. It sleeps until a peer that sees the flag wakes it, or a timer is due, at most 1 ms.
 //  4. It polls once more. A peer may have missed the flag if it sent while the flag went up and
 //     neither side has a full fence; this poll finds what it sent.
-//  5. If nobody woke it, it sleeps for the rest of 100 ms, and polls. It skips this step if a poller
-//     cannot promise to wake it.
+//  5. If nobody woke it, it sleeps for the rest of 100 ms, and polls. It skips this step if a
+//     poller cannot promise to wake it.
 //  6. It disarms the pollers.
 //
 // A driver that wakes without an event makes one turn and sleeps again, without yielding first.
@@ -57,8 +57,8 @@ type Poller interface {
 // held.
 type Idler interface {
 	// Arm asks for a call of the engine's Wakeup at the next event. It returns false if the poller
-	// cannot promise that; the engine then sleeps for 1 ms at most. The engine polls once more after
-	// Arm, so no event between the last poll and Arm is lost.
+	// cannot promise that; the engine then sleeps for 1 ms at most. The engine polls once more
+	// after Arm, so no event between the last poll and Arm is lost.
 	Arm() bool
 	// Disarm reverts Arm. It follows every Arm, whatever that returned.
 	Disarm()
@@ -74,8 +74,8 @@ type Clock interface {
 // before a Sleep count as one.
 type Wakeup interface {
 	Wake()
-	// Sleep returns true when Wake was called, and false after nanos nanoseconds. Only one goroutine
-	// at a time may call it.
+	// Sleep returns true when Wake was called, and false after nanos nanoseconds. Only one
+	// goroutine at a time may call it.
 	Sleep(nanos int64) (woken bool)
 	// Close releases the resources. Later calls of Sleep and Wake return at once.
 	Close() error

@@ -6,8 +6,8 @@ import (
 )
 
 // Waiter counts down the signals that a goroutine waits for. The zero value waits for none; Reset
-// sets the number. The engine's lock guards it, and one Wait at a time uses it. A Waiter that is used
-// again costs no allocation.
+// sets the number. The engine's lock guards it, and one Wait at a time uses it. A Waiter that is
+// used again costs no allocation.
 type Waiter struct {
 	eng    *Engine
 	need   int32
@@ -42,8 +42,9 @@ func (w *Waiter) over() bool {
 	return w.need <= 0 || w.ctxErr != nil || w.eng.stopErr != nil
 }
 
-// Wait drives the engine, or parks while another goroutine does, until w is done. The lock is held at
-// the call and on return; Wait releases it in between. It must not be called from a poller or timer.
+// Wait drives the engine, or parks while another goroutine does, until w is done. The lock is held
+// at the call and on return; Wait releases it in between. It must not be called from a poller or
+// timer.
 //
 // Wait returns nil when w is done; ctx's error if ctx ended before that; the error of Stop if the
 // engine was stopped before that. ctx may be nil.
@@ -102,10 +103,10 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 }
 
 // Spin is the first stage of a wait, and mostly the only one: it polls until *need is not positive.
-// The completion of the operation counts *need down, under the lock. Spin keeps the lock and ignores
-// contexts. So it gives up when another goroutine drives or wants the lock, when the engine is
-// stopped, and after Config.SpinTurns turns, with or without events. It returns the number of turns
-// since the last event, for WaitOn. Lock held; not from a poller or timer.
+// The completion of the operation counts *need down, under the lock. Spin keeps the lock and
+// ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
+// is stopped, and after Config.SpinTurns turns, with or without events. It returns the number of
+// turns since the last event, for WaitOn. Lock held; not from a poller or timer.
 func (e *Engine) Spin(need *int32) (empty int) {
 	if e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
 		return 0

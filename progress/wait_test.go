@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parkedBehind starts a goroutine that drives and n goroutines that park, in order. Each channel gets
-// the result of a wait, the driver's first.
+// parkedBehind starts a goroutine that drives and n goroutines that park, in order. Each channel
+// gets the result of a wait, the driver's first.
 func parkedBehind(ctx context.Context, t *testing.T, e *Engine, n int) ([]*Waiter, []<-chan error) {
 	var ws []*Waiter
 	var dones []<-chan error
@@ -325,8 +325,8 @@ func TestPanicWhileDrivingHandsOver(t *testing.T) {
 	}
 }
 
-// network is a poller that signals the posted waiters in random order, a few at a turn. The engine's
-// lock guards it.
+// network is a poller that signals the posted waiters in random order, a few at a turn. The
+// engine's lock guards it.
 type network struct {
 	random *rand.Rand
 	posted []*Waiter

@@ -66,8 +66,8 @@ type PipeWakeup struct {
 	buf    [pipeBytes]byte // the sleeper's
 }
 
-// pipeBytes is the capacity of the pipe, if the system permits one so small. One read empties it, so
-// any number of wake-ups ends only one sleep.
+// pipeBytes is the capacity of the pipe, if the system permits one so small. One read empties it,
+// so any number of wake-ups ends only one sleep.
 const pipeBytes = 4096
 
 // NewPipeWakeup makes a PipeWakeup.

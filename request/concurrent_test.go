@@ -161,7 +161,8 @@ func TestRequestTakenAwayDuringWaitEndsIt(t *testing.T) {
 	}
 }
 
-// become abandons an operation and makes its object another operation, which is complete. Lock held.
+// become abandons an operation and makes its object another operation, which is complete. Lock
+// held.
 func (o *op) become(t *testing.T) Request {
 	o.Abandon()
 	o.Complete(message, nil)
@@ -172,8 +173,8 @@ func (o *op) become(t *testing.T) Request {
 	return again.Handle()
 }
 
-// When a wait ends, the object of its handle may be another operation already, and complete. The wait
-// must not observe it.
+// When a wait ends, the object of its handle may be another operation already, and complete. The
+// wait must not observe it.
 func TestObjectReusedDuringWaitIsNotObserved(t *testing.T) {
 	for wait, want := range map[string]string{
 		"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok", "Completed": "",
@@ -209,8 +210,8 @@ func TestObjectReusedDuringTestIsNotObserved(t *testing.T) {
 	}
 }
 
-// During a call over two requests, one is cancelled, freed, fails, or is observed elsewhere. The table
-// says whether the call goes on waiting for the other.
+// During a call over two requests, one is cancelled, freed, fails, or is observed elsewhere. The
+// table says whether the call goes on waiting for the other.
 func TestOneOfTwoRequestsEndsDuringWait(t *testing.T) {
 	cancelIt := func(o *op, h Request) { o.onCancel = func() { o.Complete(cancelled, nil) }; _ = h.Cancel() }
 	freeIt := func(_ *op, h Request) { _ = h.Free() }
@@ -263,8 +264,8 @@ func TestOneOfTwoRequestsEndsDuringWait(t *testing.T) {
 	}
 }
 
-// Goroutines share a list of persistent requests and restart them. Exactly one goroutine observes each
-// completion.
+// Goroutines share a list of persistent requests and restart them. Exactly one goroutine observes
+// each completion.
 func TestEachCompletionIsObservedOnce(t *testing.T) {
 	const requests, rounds = 6, 2000
 	r := newRank()
@@ -354,8 +355,8 @@ func TestEachCompletionIsObservedOnce(t *testing.T) {
 	}
 }
 
-// Goroutines make random calls with the same requests, and replace them. No call hangs, and no object
-// is released twice or while it is active.
+// Goroutines make random calls with the same requests, and replace them. No call hangs, and no
+// object is released twice or while it is active.
 func TestRandomConcurrentCalls(t *testing.T) {
 	const goroutines, rounds = 6, 600
 	r := newRank()

@@ -33,8 +33,8 @@ func wrap(call string, err error) error {
 	return fmt.Errorf("%s: %w", call, err)
 }
 
-// statusError is the error of a call over several requests of which some failed. It Is ErrInStatus and
-// each request's error.
+// statusError is the error of a call over several requests of which some failed. It Is ErrInStatus
+// and each request's error.
 type statusError struct {
 	failed []error // each with the index of its request
 }
@@ -70,8 +70,8 @@ func (e *statusError) Error() string {
 	return b.String()
 }
 
-// reason returns why a request failed: the innermost part of err's text that does not name the request
-// or its operation.
+// reason returns why a request failed: the innermost part of err's text that does not name the
+// request or its operation.
 func reason(err error) string {
 	described := errors.Unwrap(err) // without the index
 	if why := errors.Unwrap(described); why != nil && strings.HasSuffix(described.Error(), ": "+why.Error()) {

@@ -11,9 +11,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// For calls over several requests of which some fail: the result, the statuses, and the states after
-// the call. Failed requests are null, or inactive if persistent. After a failure WaitAll makes one
-// more turn; requests that are not complete then keep their state.
+// For calls over several requests of which some fail: the result, the statuses, and the states
+// after the call. Failed requests are null, or inactive if persistent. After a failure WaitAll
+// makes one more turn; requests that are not complete then keep their state.
 func TestCallsOverFailedRequests(t *testing.T) {
 	for _, row := range []struct{ call, states, want, after string }{
 		{"WaitAllStatus", "failed complete", "instatus+boom [message/boom message]", "null null"},

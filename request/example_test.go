@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// countdown is an operation that completes after some turns of progress. It embeds its request and is a
-// poller of its engine. The bytes of its status are its number of turns.
+// countdown is an operation that completes after some turns of progress. It embeds its request and
+// is a poller of its engine. The bytes of its status are its number of turns.
 type countdown struct {
 	request.Object
 	eng         *progress.Engine

@@ -166,14 +166,14 @@ func StartAll(reqs ...Request) error {
 	return nil
 }
 
-// WaitAll waits until every request is complete. If one fails, WaitAll makes one more turn of progress
-// and returns an error that Is ErrInStatus and Is each failed request's error. Requests that are not
-// complete then stay active.
+// WaitAll waits until every request is complete. If one fails, WaitAll makes one more turn of
+// progress and returns an error that Is ErrInStatus and Is each failed request's error. Requests
+// that are not complete then stay active.
 func WaitAll(reqs ...Request) error { return WaitAllStatus(reqs, nil) }
 
-// WaitAllStatus is WaitAll that also sets sts, which must be as long as reqs, or nil. Null and inactive
-// requests get the empty status. With ErrInStatus, each Status.Err is nil, the request's error, or
-// ErrPending.
+// WaitAllStatus is WaitAll that also sets sts, which must be as long as reqs, or nil. Null and
+// inactive requests get the empty status. With ErrInStatus, each Status.Err is nil, the request's
+// error, or ErrPending.
 func WaitAllStatus(reqs []Request, sts []Status) error {
 	if sts != nil && len(sts) != len(reqs) {
 		return fmt.Errorf("wait all: %w: %d statuses for %d requests", ErrCount, len(sts), len(reqs))
@@ -194,9 +194,9 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	return l.takeAll(sts)
 }
 
-// WaitAny waits until one of the requests is complete and returns its index, status and own error. If
-// several are, it returns the one that completed first. If none is active, the index is Undefined and
-// the status is empty.
+// WaitAny waits until one of the requests is complete and returns its index, status and own error.
+// If several are, it returns the one that completed first. If none is active, the index is
+// Undefined and the status is empty.
 func WaitAny(reqs ...Request) (index int, st Status, err error) {
 	return waitAny(context.Background(), "wait any", reqs)
 }
@@ -234,10 +234,10 @@ func (l list) first() int {
 	return first
 }
 
-// WaitSome waits until at least one request is complete. It sets indices, and sts unless that is nil,
-// to those of all complete requests, in list order, and returns their number, or Undefined if none is
-// active. indices and sts must be at least as long as reqs. If a request failed, WaitSome returns
-// ErrInStatus, and its Status.Err has the error.
+// WaitSome waits until at least one request is complete. It sets indices, and sts unless that is
+// nil, to those of all complete requests, in list order, and returns their number, or Undefined if
+// none is active. indices and sts must be at least as long as reqs. If a request failed, WaitSome
+// returns ErrInStatus, and its Status.Err has the error.
 func WaitSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
 	return some("wait some", reqs, indices, sts, true)
 }

@@ -43,7 +43,8 @@ func (w *world) turn() {
 	}
 }
 
-// observe does to the i-th model what Wait and Test do to a complete request, and returns their result.
+// observe does to the i-th model what Wait and Test do to a complete request, and returns their
+// result.
 func (w *world) observe(i int) (string, error) {
 	m := w.models[i]
 	if m.persistent {
@@ -106,8 +107,8 @@ func (w *world) agree(t *rapid.T) {
 	}
 }
 
-// The test makes random calls on a rank and on the model. Turns of progress complete operations in the
-// order in which they became due, one a turn.
+// The test makes random calls on a rank and on the model. Turns of progress complete operations in
+// the order in which they became due, one a turn.
 func TestRandomCallsAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{rank: newRank(), handles: []Request{{}}, models: []*model{{state: "null"}}, ops: []*op{nil}}

@@ -37,17 +37,17 @@ var legal = [4][4]bool{
 	Complete: {Inactive: true, Idle: true},
 }
 
-// Operation is the operation behind a request: a send, a receive, a collective. The engine's lock is
-// held during every method.
+// Operation is the operation behind a request: a send, a receive, a collective. The engine's lock
+// is held during every method.
 type Operation interface {
-	// Start begins a persistent operation. The object is Active already. Start may complete it before
-	// it returns; it reports an error by completing the object with that error.
+	// Start begins a persistent operation. The object is Active already. Start may complete it
+	// before it returns; it reports an error by completing the object with that error.
 	Start()
-	// Cancel asks an active operation to end. Before it returns, it either completes the object with
-	// Status.Cancelled set, or does nothing.
+	// Cancel asks an active operation to end. Before it returns, it either completes the object
+	// with Status.Cancelled set, or does nothing.
 	Cancel()
-	// Release gives the object back to its owner: it is Idle, and no handle to it is valid. The owner
-	// may use it again.
+	// Release gives the object back to its owner: it is Idle, and no handle to it is valid. The
+	// owner may use it again.
 	Release()
 	// Describe wraps an error of this operation with the operation's parameters.
 	Describe(err error) error
@@ -124,8 +124,8 @@ func (o *Object) start() {
 	o.op.Start()
 }
 
-// Complete ends an active operation with a status, whose Count and Err are ignored, and the operation's
-// own error. Lock held.
+// Complete ends an active operation with a status, whose Count and Err are ignored, and the
+// operation's own error. Lock held.
 func (o *Object) Complete(st Status, err error) {
 	o.cancelled = st.Cancelled
 	o.CompleteTransfer(st.Source, st.Tag, st.Bytes, err)
@@ -149,7 +149,8 @@ func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 	}
 }
 
-// notify signals and removes all waiters. With finish it ends their waits, whatever else they wait for.
+// notify signals and removes all waiters. With finish it ends their waits, whatever else they wait
+// for.
 func (o *Object) notify(finish bool) {
 	if w := o.waiter; w != nil {
 		o.waiter = nil
@@ -179,15 +180,15 @@ func (o *Object) Persistent() bool { return o.persistent }
 // Handle returns a handle of the current generation. Lock held.
 func (o *Object) Handle() Request { return Request{o, o.gen} }
 
-// Take observes the completion of a complete object, for an owner that has no handle. It returns the
-// status and the error; the object is inactive again, or released. Lock held.
+// Take observes the completion of a complete object, for an owner that has no handle. It returns
+// the status and the error; the object is inactive again, or released. Lock held.
 func (o *Object) Take() (st Status, err error) {
 	err = o.take(&st)
 	return st, err
 }
 
-// take is Take that sets *st. Returning a Status by value through several calls would copy it in pieces
-// of other sizes than it was written in, which stalls the processor's store forwarding.
+// take is Take that sets *st. Returning a Status by value through several calls would copy it in
+// pieces of other sizes than it was written in, which stalls the processor's store forwarding.
 func (o *Object) take(st *Status) error {
 	err := o.outcome(st)
 	o.observe()
@@ -204,8 +205,8 @@ func (o *Object) observe() {
 	}
 }
 
-// Abandon lets an active operation go on in the background, or releases the object if it is complete or
-// inactive. Handles become stale, and waits for it end. Lock held.
+// Abandon lets an active operation go on in the background, or releases the object if it is
+// complete or inactive. Handles become stale, and waits for it end. Lock held.
 func (o *Object) Abandon() {
 	if o.state != Active {
 		o.retire()

@@ -39,8 +39,8 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 	return o.take(st)
 }
 
-// Await drives the engine until o is not active any more. If ctx ends or the engine is stopped before
-// that, it returns that error. Lock held.
+// Await drives the engine until o is not active any more. If ctx ends or the engine is stopped
+// before that, it returns that error. Lock held.
 func (o *Object) Await(ctx context.Context) error {
 	if o.state != Active {
 		return nil
@@ -64,8 +64,8 @@ func (o *Object) Await(ctx context.Context) error {
 	return err
 }
 
-// Test makes progress and reports whether the operation is complete; if so, it does as Wait. Null and
-// inactive requests are done, with the empty status.
+// Test makes progress and reports whether the operation is complete; if so, it does as Wait. Null
+// and inactive requests are done, with the empty status.
 func (r Request) Test() (st Status, done bool, err error) {
 	o := r.enter()
 	if o == nil {
@@ -107,7 +107,8 @@ const (
 	settledComplete
 )
 
-// settle returns o's state for the handle of generation gen, after a turn of progress if o is active.
+// settle returns o's state for the handle of generation gen, after a turn of progress if o is
+// active.
 func (o *Object) settle(gen uint64) settled {
 	if o.state == Active {
 		o.eng.Poll()

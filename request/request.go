@@ -1,16 +1,16 @@
-// Package request holds the handles of operations under way, their state machine, and the calls that
-// wait for them and test them (MPI 4.1, sections 3.7 and 3.9).
+// Package request holds the handles of operations under way, their state machine, and the calls
+// that wait for them and test them (MPI 4.1, sections 3.7 and 3.9).
 //
 // # Handles and objects
 //
 // A [Request] is a small value: a pointer to an [Object] and a generation of that object. When a
-// non-persistent request has been waited for, or any request has been freed, the object's generation
-// advances. Every copy of the handle is then stale and behaves as the null handle, which is the zero
-// Request. The owner of the object, such as the PML, uses it again for another operation. Late news
-// of an operation that is over cannot complete a later one.
+// non-persistent request has been waited for, or any request has been freed, the object's
+// generation advances. Every copy of the handle is then stale and behaves as the null handle, which
+// is the zero Request. The owner of the object, such as the PML, uses it again for another
+// operation.
 //
-// Requests may be used from any goroutine. The lock of the progress engine that an object belongs to
-// guards all of its fields.
+// Requests may be used from any goroutine. The lock of the progress engine that an object belongs
+// to guards all of its fields.
 //
 // # States
 //
@@ -23,15 +23,15 @@
 //	complete  idle      Free; and if not persistent, a call observes the completion
 //	complete  inactive  persistent: a call observes the completion
 //
-// All calls of the Wait and Test families observe a completion; GetStatus does not. An idle object is
-// in its owner's pool, and no handle to it is valid. Free of an active request makes the handle null
-// at once; the operation goes on in the background, and its object becomes idle when it ends. Any
-// other transition is a bug and panics.
+// All calls of the Wait and Test families observe a completion; GetStatus does not. An idle object
+// is in its owner's pool, and no handle to it is valid. Free of an active request makes the handle
+// null at once; the operation goes on in the background, and its object becomes idle when it ends.
+// Any other transition is a bug and panics.
 //
 // # Null and inactive requests
 //
-// A call never waits for a null or inactive request. If all requests of a call are null or inactive,
-// or the list is empty:
+// A call never waits for a null or inactive request. If all requests of a call are null or
+// inactive, or the list is empty:
 //
 //	call                   returns
 //	Wait, Test, GetStatus  the empty status; done is true
@@ -42,15 +42,15 @@
 //
 // # Buffers
 //
-// A request keeps its buffer from the call that starts the operation until the operation is complete;
-// a persistent request from its Init call until Free. The end of a context ends a wait, not the
-// operation.
+// A request keeps its buffer from the call that starts the operation until the operation is
+// complete; a persistent request from its Init call until Free. The end of a context ends a wait,
+// not the operation.
 package request
 
 import "fmt"
 
-// Request is a handle. The zero value is the null handle. All copies of a handle are equal. Goroutines
-// may share it.
+// Request is a handle. The zero value is the null handle. All copies of a handle are equal.
+// Goroutines may share it.
 type Request struct {
 	o   *Object
 	gen uint64
@@ -100,8 +100,8 @@ func (r Request) IsPersistent() bool {
 	return o.persistent
 }
 
-// Start starts an inactive persistent request. For any other request it returns ErrRequest and changes
-// nothing.
+// Start starts an inactive persistent request. For any other request it returns ErrRequest and
+// changes nothing.
 func (r Request) Start() error {
 	o := r.enter()
 	if o == nil {
@@ -116,8 +116,9 @@ func (r Request) Start() error {
 }
 
 // Cancel asks the operation to end without effect, and does not wait for that. After Wait,
-// Status.Cancelled says whether the operation was cancelled or has completed. Cancel of a request that
-// is complete and not observed yet does nothing. For null and inactive requests it returns ErrRequest.
+// Status.Cancelled says whether the operation was cancelled or has completed. Cancel of a request
+// that is complete and not observed yet does nothing. For null and inactive requests it returns
+// ErrRequest.
 func (r Request) Cancel() error {
 	o := r.enter()
 	if o == nil {
@@ -133,8 +134,8 @@ func (r Request) Cancel() error {
 	return nil
 }
 
-// Free makes r and every copy of it null. An active operation goes on in the background and keeps its
-// buffer until it is complete. Free of a null request returns ErrRequest.
+// Free makes r and every copy of it null. An active operation goes on in the background and keeps
+// its buffer until it is complete. Free of a null request returns ErrRequest.
 func (r Request) Free() error {
 	o := r.enter()
 	if o == nil {

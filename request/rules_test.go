@@ -91,8 +91,8 @@ func TestR3StartAllStartsAllOrNone(t *testing.T) {
 	assert.Equal(t, "p-active p-complete", statesOf(t, []Request{hb, ha}))
 }
 
-// R4 and R5: an active operation that was freed goes on, and is released, with its buffer, only when it
-// has completed.
+// R4 and R5: an active operation that was freed goes on, and is released, with its buffer, only
+// when it has completed.
 func TestR4FreeOfActiveReleasesAfterCompletion(t *testing.T) {
 	for _, err := range []error{nil, errBoom} {
 		for _, persistent := range []bool{false, true} {
@@ -160,8 +160,8 @@ func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	assert.Equal(t, []string{"cancel x", "release x"}, r.calls)
 }
 
-// R6: the end of a context ends the wait and not the operation. The error names the operation, and the
-// object has no waiter left.
+// R6: the end of a context ends the wait and not the operation. The error names the operation, and
+// the object has no waiter left.
 func TestR6ContextEndEndsOnlyWait(t *testing.T) {
 	r := newRank()
 	o, h := r.active("x")

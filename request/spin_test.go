@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// One request fails, before the call or during it, and another one never completes. The engine would
-// spin for longer than any test.
+// One request fails, before the call or during it, and another one never completes. The engine
+// would spin for longer than any test.
 func TestWaitAllWithFailureStopsSpinning(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		r := &rank{Engine: progress.New(progress.Config{SpinTurns: 1 << 40})}

@@ -31,8 +31,8 @@ type Status struct {
 func Empty() Status { return Status{Source: AnySource, Tag: AnyTag} }
 
 // Count returns the number of elements of type T in the bytes that st describes. ok is false if the
-// bytes are no whole number of elements. For a T of size zero, n is 0, and ok is true if there are no
-// bytes.
+// bytes are no whole number of elements. For a T of size zero, n is 0, and ok is true if there are
+// no bytes.
 func Count[T any](st Status) (n int, ok bool) {
 	size := int64(unsafe.Sizeof(*new(T)))
 	if size == 0 {
@@ -41,8 +41,9 @@ func Count[T any](st Status) (n int, ok bool) {
 	return int(st.Bytes / size), st.Bytes%size == 0
 }
 
-// WholeElements returns the number of whole elements of a size in bytes. size must be positive. Powers
-// of two, the common case, avoid the division, which would be the slowest step of a completion.
+// WholeElements returns the number of whole elements of a size in bytes. size must be positive.
+// Powers of two, the common case, avoid the division, which would be the slowest step of a
+// completion.
 func WholeElements(bytes int64, size int) int {
 	if size&(size-1) == 0 {
 		return int(bytes >> bits.TrailingZeros(uint(size)))

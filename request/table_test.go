@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// call makes one call with some requests and returns its results as text. Calls about one request use
-// the first.
+// call makes one call with some requests and returns its results as text. Calls about one request
+// use the first.
 type call func(t *testing.T, r *rank, reqs []Request) string
 
 var calls = map[string]call{
@@ -124,8 +124,8 @@ func someText(f func([]Request, []int, []Status) (int, error), reqs []Request, w
 	return strings.Join(words, " ")
 }
 
-// MPI's table of calls about one request. Each cell has the call's result, followed by the state of the
-// request after the call if that changes:
+// MPI's table of calls about one request. Each cell has the call's result, followed by the state of
+// the request after the call if that changes:
 //
 //	!  observed: null, or inactive if persistent
 //	+  complete
@@ -237,8 +237,8 @@ func TestIsPersistent(t *testing.T) {
 	}
 }
 
-// The results of calls over lists of requests, and the states after the call. errors_test.go has the
-// lists with failed requests.
+// The results of calls over lists of requests, and the states after the call. errors_test.go has
+// the lists with failed requests.
 func TestCallsOverSeveralRequests(t *testing.T) {
 	for _, row := range []struct{ call, states, want, after string }{
 		// No active request.
@@ -406,8 +406,8 @@ func TestCompletedYieldsRestartedRequestAgain(t *testing.T) {
 	assert.Equal(t, "inactive", stateOf(t, h))
 }
 
-// The Test family makes a turn of progress only if a request is active; the Wait family makes none if
-// it need not wait.
+// The Test family makes a turn of progress only if a request is active; the Wait family makes none
+// if it need not wait.
 func TestCallsTurnOnlyIfNeeded(t *testing.T) {
 	for _, row := range []struct {
 		call, states string
