@@ -111,7 +111,7 @@ func (r *rails) openShared(bell *progress.PipeWakeup) error {
 
 // card is what the other ranks need to know.
 func (r *rails) card() wireup.Card {
-	card := wireup.Card{Host: r.host, PID: os.Getpid(), Crowded: r.job.crowded}
+	card := wireup.Card{Host: r.host, PID: os.Getpid(), Oversubscribed: r.job.crowded}
 	for _, l := range r.list {
 		card.Rails = append(card.Rails, wireup.Rail{BTL: l.name, Address: l.module.Card()})
 	}
@@ -140,7 +140,7 @@ func (r *rails) readCards() error {
 
 // anyCrowded reports whether some rank's machine is crowded, our own included: all ranks have to agree on that.
 func anyCrowded(others []wireup.Card, own bool) bool {
-	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Crowded })
+	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Oversubscribed })
 }
 
 // enough decides by how many of the transports in btl a peer is reached: by the first one that leads there, with all its rails. The others
