@@ -24,7 +24,7 @@ func withoutPMI(getenv func(string) string) error {
 	// The number of tasks in a step, which srun starts. SLURM_NTASKS is set in a shell of salloc
 	// and in a batch script too, and SLURM_PROCID in the latter; neither of them is one of several.
 	case several("SLURM_STEP_NUM_TASKS"):
-		return refuse(fmt.Sprintf("task %s of %s of Slurm's srun, which was not told --mpi=pmi2", clip(getenv("SLURM_PROCID")), clip(getenv("SLURM_STEP_NUM_TASKS"))))
+		return refuse(fmt.Sprintf("task %s of %s of Slurm's srun, which ran without --mpi=pmi2", clip(getenv("SLURM_PROCID")), clip(getenv("SLURM_STEP_NUM_TASKS"))))
 	// Other launchers with PMIx, which do not put the number of ranks in the environment.
 	case getenv("PMIX_RANK") != "" && getenv("OMPI_COMM_WORLD_SIZE") == "" && getenv("SLURM_STEP_NUM_TASKS") == "":
 		return refuse(fmt.Sprintf("rank %s of a launcher that speaks PMIx only", clip(getenv("PMIX_RANK"))))
