@@ -15,7 +15,7 @@ import (
 // after the call. Failed requests are null, or inactive if persistent. After a failure WaitAll
 // makes one more turn; requests that are not complete then keep their state.
 func TestCallsOverFailedRequests(t *testing.T) {
-	for _, row := range []struct{ call, states, want, after string }{
+	for _, row := range []callRow{
 		{"WaitAllStatus", "failed complete", "instatus+boom [message/boom message]", "null null"},
 		{"WaitAllStatus", "failed banged", "instatus+boom+bang [message/boom message/bang]", "null null"},
 		{"WaitAllStatus", "p-failed inactive null p-cancelled", "instatus+boom [message/boom empty empty cancelled]", "inactive inactive null inactive"},
@@ -47,30 +47,27 @@ func TestCallsOverFailedRequests(t *testing.T) {
 
 		{"Completed", "p-failed coming p-failing banged", "0:message/boom 3:message/bang 1:message 2:message/boom", "inactive null inactive null"},
 	} {
-		t.Run(row.call+" "+row.states, func(t *testing.T) {
-			r := newRank()
-			reqs := r.makeAll(t, row.states)
-			assert.Equal(t, row.want, calls[row.call](t, r, reqs))
-			after := strings.NewReplacer("failed", "complete", "banged", "complete").Replace(row.after)
-			assert.Equal(t, after, statesOf(t, reqs))
-			if row.call == "WaitAllStatus" && strings.Contains(row.want, "pending") {
-				// The active requests can still be completed and waited for.
-				for _, h := range reqs {
-					if st := stateOf(t, h); st == "active" || st == "p-active" {
-						o := h.o.op.(*op)
-						r.locked(func() { r.due = nil })
-						o.complete(message, nil)
-					}
-				}
-				assert.NoError(t, WaitAll(reqs...))
+		row.after = strings.NewReplacer("failed", "complete", "banged", "complete").Replace(row.after)
+		row.run(t, nil, func(t *testing.T, r *rank, reqs []Request) {
+			if row.call != "WaitAllStatus" || !strings.Contains(row.want, "pending") {
+				return
 			}
+			// The active requests can still be completed and waited for.
+			for _, h := range reqs {
+				if st := stateOf(t, h); st == "active" || st == "p-active" {
+					o := h.o.op.(*op)
+					r.locked(func() { r.due = nil })
+					o.complete(message, nil)
+				}
+			}
+			assert.NoError(t, WaitAll(reqs...))
 		})
 	}
 }
 
 // On a stopped engine complete requests stay complete, and no other request completes.
 func TestCallsOnStoppedEngine(t *testing.T) {
-	for _, row := range []struct{ call, states, want, after string }{
+	for _, row := range []callRow{
 		{"Wait", "complete", "message", "null"},
 		{"Wait", "active", "stopped", "active"},
 		{"Wait", "p-active", "stopped", "p-active"},
@@ -97,13 +94,7 @@ func TestCallsOnStoppedEngine(t *testing.T) {
 		{"Free", "active", "ok", "null"},
 		{"Cancel", "active", "ok", "active"},
 	} {
-		t.Run(row.call+" "+row.states, func(t *testing.T) {
-			r := newRank()
-			reqs := r.makeAll(t, row.states)
-			r.Stop(nil)
-			assert.Equal(t, row.want, calls[row.call](t, r, reqs))
-			assert.Equal(t, row.after, statesOf(t, reqs))
-		})
+		row.run(t, func(_ *testing.T, r *rank, _ []Request) { r.Stop(nil) }, nil)
 	}
 }
 

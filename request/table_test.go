@@ -237,10 +237,30 @@ func TestIsPersistent(t *testing.T) {
 	}
 }
 
+// callRow is a call with requests in some states, its result, and the states after it.
+type callRow struct{ call, states, want, after string }
+
+// run makes the call and compares its result. The functions, which may be nil, run before the call
+// and at the end.
+func (row callRow) run(t *testing.T, before, after func(t *testing.T, r *rank, reqs []Request)) {
+	t.Run(row.call+" "+row.states, func(t *testing.T) {
+		r := newRank()
+		reqs := r.makeAll(t, row.states)
+		if before != nil {
+			before(t, r, reqs)
+		}
+		assert.Equal(t, row.want, calls[row.call](t, r, reqs))
+		assert.Equal(t, row.after, statesOf(t, reqs))
+		if after != nil {
+			after(t, r, reqs)
+		}
+	})
+}
+
 // The results of calls over lists of requests, and the states after the call. errors_test.go has
 // the lists with failed requests.
 func TestCallsOverSeveralRequests(t *testing.T) {
-	for _, row := range []struct{ call, states, want, after string }{
+	for _, row := range []callRow{
 		// No active request.
 		{"WaitAny", "", "-3 empty", ""},
 		{"TestAny", "", "true -3 empty", ""},
@@ -299,12 +319,7 @@ func TestCallsOverSeveralRequests(t *testing.T) {
 		{"StartAll", "inactive p-complete", "ErrRequest", "inactive p-complete"},
 		{"StartAll", "inactive active", "ErrRequest", "inactive active"},
 	} {
-		t.Run(row.call+" "+row.states, func(t *testing.T) {
-			r := newRank()
-			reqs := r.makeAll(t, row.states)
-			assert.Equal(t, row.want, calls[row.call](t, r, reqs))
-			assert.Equal(t, row.after, statesOf(t, reqs))
-		})
+		row.run(t, nil, nil)
 	}
 }
 
