@@ -1,4 +1,3 @@
-// Package mpigo is the root of an MPI-like runtime library. It holds no code: programs
-// import the package comm and are started by the command mpirun-go. See README.md and
-// ARCHITECTURE.md.
+// Package mpigo is the root of an MPI-like runtime library and contains no code. Programs import
+// the package comm, and the command mpirun-go starts them. See README.md and ARCHITECTURE.md.
 package mpigo

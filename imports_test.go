@@ -13,9 +13,9 @@ import (
 
 const module = "github.com/mpigo/mpigo/"
 
-// mayImport is the architecture: what each part may import of this module. Imports go
-// down only. A folder not named here is covered by the longest prefix that is. Tests may
-// import what they like.
+// mayImport lists the packages of this module that each package may import. Imports go down only. A
+// folder that is not listed has the rule of its longest listed prefix. Tests may import any
+// package.
 var mayImport = map[string][]string{
 	"progress":                       {},
 	"internal/tunable":               {},
@@ -32,20 +32,20 @@ var mayImport = map[string][]string{
 	"btl/loop":                       {"btl", "btl/faults", "progress"},
 	"btl/sm":                         {"btl", "btl/faults", "progress"},
 	"pml":                            {"btl", "request", "progress"},
-	"internal/simulation":            {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a harness
+	"internal/simulation":            {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a test harness
 	"scripts/simulate":               {"internal/simulation"},
 	"internal/wireup":                {},
 	"comm":                           {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
-	"internal/observe":               {"btl/ibverbs/verbs"}, // what mpitest sees of comm's ranks
+	"internal/observe":               {"btl/ibverbs/verbs"}, // introspection of comm's ranks for mpitest
 	"mpitest":                        {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph":             {}, // deadlocks, from who waits for whom
+	"internal/waitgraph":             {}, // deadlock detection on a graph of waits
 	"mpirun-go":                      {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
 	"examples":                       {"comm", "request", "examples", "btl/loop"},
-	"scripts":                        {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
+	"scripts":                        {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs for the scripts
 	"bench":                          {"comm", "request", "internal/tunable"},
-	"bench/compare":                  {}, // it runs programs
+	"bench/compare":                  {}, // runs programs
 	"internal/wireup/interop":        {"internal/wireup"},
-	"internal/rdma":                  {}, // what the kernel tells of RDMA devices
+	"internal/rdma":                  {}, // RDMA devices as the kernel describes them
 }
 
 func TestImportsGoDown(t *testing.T) {
@@ -65,25 +65,25 @@ func TestImportsGoDown(t *testing.T) {
 		}
 		from, inside := strings.CutPrefix(pkg.ImportPath, module)
 		if !inside {
-			continue // the root
+			continue // the root package
 		}
 		allowed, known := rule(from)
 		if !known {
-			t.Errorf("package %s has no place in the architecture: add it to mayImport and to ARCHITECTURE.md", from)
+			t.Errorf("package %s has no rule: add it to mayImport and to ARCHITECTURE.md", from)
 			continue
 		}
 		seen++
 		for _, path := range pkg.Imports {
 			to, inside := strings.CutPrefix(path, module)
 			if inside && to != from && !within(to, allowed) {
-				t.Errorf("%s imports %s, which the architecture does not allow", from, to)
+				t.Errorf("%s imports %s, which mayImport does not allow", from, to)
 			}
 		}
 	}
-	require.Greater(t, seen, 5, "go list found too few packages")
+	require.Greater(t, seen, 5, "number of packages that go list found")
 }
 
-// rule is what a package may import.
+// rule returns the packages that pkg may import. known is false if no rule applies.
 func rule(pkg string) (allowed []string, known bool) {
 	for p := pkg; ; {
 		if allowed, known = mayImport[p]; known {
@@ -97,8 +97,8 @@ func rule(pkg string) (allowed []string, known bool) {
 	}
 }
 
-// within reports whether pkg is one of the allowed packages. Only mpirun-go and the
-// examples may have parts below them; elsewhere a folder stands for itself.
+// within reports whether pkg is an allowed package or below one. For btl and comm only the package
+// itself is allowed.
 func within(pkg string, allowed []string) bool {
 	for _, a := range allowed {
 		if pkg == a || strings.HasPrefix(pkg, a+"/") && a != "btl" && a != "comm" {

@@ -446,7 +446,9 @@ func hurry(w *Comm) (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				w.job.eng.Ring()
+				w.job.eng.Lock()
+				w.job.eng.Wake()
+				w.job.eng.Unlock()
 			}
 		}
 	}()

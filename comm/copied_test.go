@@ -18,7 +18,7 @@ import (
 // acquainted is two ranks that one address joins, and that have heard of each other.
 func acquainted(t *testing.T, grace string) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
-	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeBell) []btl.Module {
+	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		j.others = alone{}
 		j.kicker = newKicker(j.eng, j.pml.HasCopies)
 		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Kick: j.kicker.kick,

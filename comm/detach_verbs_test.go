@@ -20,7 +20,7 @@ import (
 func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	f := simhca.NewFabric(net)
 	t.Cleanup(f.Close)
-	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeBell) []btl.Module {
+	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		m, err := ibverbs.New(ibverbs.Config{
 			Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Secret: []byte("of the job"),
 			Provider: f.NewNode(simhca.DeviceConfig{Name: "sim0"}), Device: "sim0",

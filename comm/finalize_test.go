@@ -107,7 +107,7 @@ func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 				}
 				j := w.job
 				j.eng.Lock()
-				j.eng.AddHigh(halt{func() bool { return j.ended != nil }, goOn})
+				j.eng.AddPoller(halt{func() bool { return j.ended != nil }, goOn})
 				j.eng.Unlock()
 				time.AfterFunc(long, func() { close(goOn) })
 				return nil

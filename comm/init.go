@@ -121,13 +121,13 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		rank, size, local = client.Rank(), client.Size(), localRanks(client)
 	}
-	bell, err := progress.NewPipeBell()
+	bell, err := progress.NewPipeWakeup()
 	if err != nil {
 		return nil, err
 	}
 	cores := coresOfProcesses()
 	engine := idlePolicy(settings, local, cores)
-	engine.Bell, engine.YieldProcess = bell, true
+	engine.Wakeup, engine.YieldProcess = bell, true
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // all ranks will agree in readCards
 	j.others = alone{}
@@ -145,9 +145,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 }
 
 // connect makes the rails and the world, and meets the other ranks.
-func (j *job) connect(r *rails, bell *progress.PipeBell) error {
+func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
 	j.eng.Lock()
-	j.eng.AddHigh(j.pml)
+	j.eng.AddPoller(j.pml)
 	err := r.open(bell)
 	if err == nil {
 		j.makeWorld()

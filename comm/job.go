@@ -69,7 +69,7 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 // addModule makes a module known. Lock held.
 func (j *job) addModule(m btl.Module) {
 	j.modules = append(j.modules, m)
-	j.eng.AddHigh(m)
+	j.eng.AddPoller(m)
 }
 
 // makeWorld makes the communicator of all ranks. Lock held.

@@ -87,9 +87,9 @@ func newLocal(n int, opts []Option) (*local, error) {
 }
 
 func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
-	bell := progress.NewChanBell()
+	bell := progress.NewChanWakeup()
 	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0))
-	engine.Bell = bell
+	engine.Wakeup = bell
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
 	j.crowded = l.crowded
@@ -103,7 +103,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 		}
 		j.addModule(m)
 	}
-	j.eng.AddHigh(j.pml)
+	j.eng.AddPoller(j.pml)
 	j.makeWorld()
 	return j, nil
 }

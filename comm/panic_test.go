@@ -51,7 +51,7 @@ func TestPanicUnderTheLock(t *testing.T) {
 					return err
 				}
 				w.job.eng.Lock()
-				w.job.eng.AddHigh(brokenPoller{})
+				w.job.eng.AddPoller(brokenPoller{})
 				w.job.eng.Unlock()
 				return call(w)
 			})

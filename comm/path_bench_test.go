@@ -14,17 +14,17 @@ import (
 )
 
 // hereWorld makes ranks of this process, which the modules that open gives to each join: every rank's nth leads to the nth of the others.
-func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBell) []btl.Module, opts ...Option) []*Comm {
+func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWakeup) []btl.Module, opts ...Option) []*Comm {
 	tb.Helper()
 	_, settings, err := makeOptions(opts)
 	require.NoError(tb, err)
 	jobs, worlds := make([]*job, ranks), make([]*Comm, ranks)
 	for rank := range jobs {
-		bell, err := progress.NewPipeBell()
+		bell, err := progress.NewPipeWakeup()
 		require.NoError(tb, err)
 		tb.Cleanup(func() { require.NoError(tb, bell.Close()) })
 		idle := idlePolicy(settings, ranks, 2)
-		idle.Bell = bell
+		idle.Wakeup = bell
 		j := newJob(rank, ranks, settings, idle, "here")
 		j.others = localRank{nil, rank}
 		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
@@ -43,7 +43,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBe
 		for _, m := range modules {
 			j.addModule(m)
 		}
-		j.eng.AddHigh(j.pml)
+		j.eng.AddPoller(j.pml)
 		j.makeWorld()
 		j.eng.Unlock()
 		jobs[rank], worlds[rank] = j, j.world
@@ -59,7 +59,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBe
 // sharedPair makes two ranks of this process that shared memory joins.
 func sharedPair(tb testing.TB) [2]*Comm {
 	tb.Helper()
-	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeBell) []btl.Module {
+	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell})
 		require.NoError(tb, err)
 		return []btl.Module{m}

@@ -49,7 +49,7 @@ type rails struct {
 
 // open makes the modules of all transports that are allowed. One that cannot be made is left out, if the others lead to every rank all the
 // same. Lock held.
-func (r *rails) open(bell *progress.PipeBell) error {
+func (r *rails) open(bell *progress.PipeWakeup) error {
 	for _, name := range r.allowed {
 		var err error
 		switch {
@@ -81,7 +81,7 @@ func (r *rails) kick() func() {
 	return r.job.kicker.kick
 }
 
-func (r *rails) openSelf(bell *progress.PipeBell) error {
+func (r *rails) openSelf(bell *progress.PipeWakeup) error {
 	fabric, err := loop.NewFabric(loop.Config{Ranks: r.job.size})
 	if err == nil {
 		r.self, err = fabric.Module(r.job.rank, 0, r.job.pml, bell)
@@ -93,7 +93,7 @@ func (r *rails) openSelf(bell *progress.PipeBell) error {
 }
 
 // openShared makes the rail to ranks of this machine. Lock held.
-func (r *rails) openShared(bell *progress.PipeBell) error {
+func (r *rails) openShared(bell *progress.PipeWakeup) error {
 	set := r.job.settings
 	m, err := sm.New(sm.Config{
 		Rank: r.job.rank, Size: r.job.size, Events: r.job.pml, Bell: bell,
@@ -111,7 +111,7 @@ func (r *rails) openShared(bell *progress.PipeBell) error {
 
 // card is what the other ranks need to know.
 func (r *rails) card() wireup.Card {
-	card := wireup.Card{Host: r.host, PID: os.Getpid(), Crowded: r.job.crowded}
+	card := wireup.Card{Host: r.host, PID: os.Getpid(), Oversubscribed: r.job.crowded}
 	for _, l := range r.list {
 		card.Rails = append(card.Rails, wireup.Rail{BTL: l.name, Address: l.module.Card()})
 	}
@@ -140,7 +140,7 @@ func (r *rails) readCards() error {
 
 // anyCrowded reports whether some rank's machine is crowded, our own included: all ranks have to agree on that.
 func anyCrowded(others []wireup.Card, own bool) bool {
-	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Crowded })
+	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Oversubscribed })
 }
 
 // enough decides by how many of the transports in btl a peer is reached: by the first one that leads there, with all its rails. The others

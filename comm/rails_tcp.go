@@ -17,7 +17,7 @@ import (
 
 // openTCP makes a rail of each address of this machine that the user has named, or that others may reach. Those that cannot be had are left
 // out, as long as there is another. Lock held.
-func (r *rails) openTCP(bell *progress.PipeBell) error {
+func (r *rails) openTCP(bell *progress.PipeWakeup) error {
 	set := r.job.settings
 	addresses, err := tcp.Addresses(words(set, "tcp.include", "all"), words(set, "tcp.exclude", "none"))
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // tcpWorld makes ranks of this process that rails over TCP join, one for each address.
 func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
-	return hereWorld(t, ranks, func(j *job, bell *progress.PipeBell) (modules []btl.Module) {
+	return hereWorld(t, ranks, func(j *job, bell *progress.PipeWakeup) (modules []btl.Module) {
 		j.kicker = newKicker(j.eng, j.pml.HasCopies)
 		for _, a := range addresses {
 			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Bell: bell, Kick: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
@@ -86,7 +86,7 @@ func TestAddressRefused(t *testing.T) {
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
-		hereWorld(t, 1, func(j *job, bell *progress.PipeBell) []btl.Module {
+		hereWorld(t, 1, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 			j.eng.Lock()
 			defer j.eng.Unlock()
 			r := &rails{job: j}

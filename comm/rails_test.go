@@ -20,7 +20,7 @@ func cardOf(name string) wireup.Card {
 }
 
 func TestAnyCrowded(t *testing.T) {
-	roomy, crowded := wireup.Card{}, wireup.Card{Crowded: true}
+	roomy, crowded := wireup.Card{}, wireup.Card{Oversubscribed: true}
 	assert.False(t, anyCrowded([]wireup.Card{roomy, roomy}, false))
 	assert.True(t, anyCrowded([]wireup.Card{roomy, roomy}, true))
 	assert.True(t, anyCrowded([]wireup.Card{roomy, crowded}, false))

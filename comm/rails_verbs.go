@@ -15,7 +15,7 @@ import (
 )
 
 // openVerbs makes the rails over the devices of this machine. Lock held.
-func (r *rails) openVerbs(bell *progress.PipeBell) error {
+func (r *rails) openVerbs(bell *progress.PipeWakeup) error {
 	library, err := libibverbs.New()
 	if err != nil {
 		return fmt.Errorf("rail ibverbs: %w", err)
@@ -30,7 +30,7 @@ func (r *rails) openVerbs(bell *progress.PipeBell) error {
 // openPorts makes a rail of each port that the user has named, which has to work, or of each that
 // is up. Of the latter those that cannot be used are left out, as long as there is another. local
 // is as ParsePorts takes it. Lock held.
-func (r *rails) openPorts(provider verbs.Provider, local int, bell *progress.PipeBell) error {
+func (r *rails) openPorts(provider verbs.Provider, local int, bell *progress.PipeWakeup) error {
 	set := r.job.settings
 	var ports []ibverbs.PortName
 	var refused []error

@@ -43,7 +43,7 @@ func verbsPorts(t *testing.T, devices string, good bool) (r *rails, err error) {
 		simhca.DeviceConfig{Name: "down"}, simhca.DeviceConfig{Name: "two", NoDatagrams: !good},
 	), "locked"}
 	node.HCA("down").SetLink(1, false)
-	hereWorld(t, 1, func(j *job, bell *progress.PipeBell) []btl.Module {
+	hereWorld(t, 1, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		j.eng.Lock()
 		defer j.eng.Unlock()
 		r = &rails{job: j, allowed: []string{"ibverbs"}, cards: make([]wireup.Card, 1)}

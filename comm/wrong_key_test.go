@@ -79,7 +79,7 @@ func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 			f := simhca.NewFabric(simhca.Config{})
 			t.Cleanup(f.Close)
 			var fault keyFault
-			worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeBell) []btl.Module {
+			worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 				var all []btl.Module
 				for i := range 2 {
 					var p verbs.Provider = f.NewNode(simhca.DeviceConfig{Name: fmt.Sprintf("sim%d", i)})

@@ -172,7 +172,7 @@ func (n *turns) Progress() int { *n++; return 0 }
 func TestSendsMakeProgress(t *testing.T) {
 	w, c := newCopying(t, 1)
 	var n turns
-	w.pmls[0].eng.AddHigh(&n)
+	w.pmls[0].eng.AddPoller(&n)
 	for i := range 3 * fewCopies {
 		sendCopied(t, w, c[0], pattern(8, 2), 7)
 		require.EqualValues(t, i+1, n)

@@ -45,7 +45,7 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 		return r
 	}
 	st.Source, st.Tag, st.Bytes = source, d.gotTag, int64(d.bytes)
-	st.Count = request.Wholes(st.Bytes, elem)
+	st.Count = request.WholeElements(st.Bytes, elem)
 	return nil
 }
 

@@ -224,7 +224,7 @@ func (p *PML) saves(pr *peer, op *btl.Op, err error) bool {
 	pr.limbo.Push(op)
 	if len(pr.draining) == 0 { // the rail has told the end of all before that of this one: not from in here
 		p.broken = append(p.broken, pr)
-		p.eng.Nudge()
+		p.eng.Wake()
 	}
 	return true
 }

@@ -51,9 +51,9 @@ func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 			m, err := w.fabric.Module(rank, rail, p, nil)
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
-			eng.AddHigh(m)
+			eng.AddPoller(m)
 		}
-		eng.AddHigh(p)
+		eng.AddPoller(p)
 		w.engines, w.pmls = append(w.engines, eng), append(w.pmls, p)
 		w.ctxs = append(w.ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
 	}

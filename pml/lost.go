@@ -135,7 +135,7 @@ func (pr *peer) drains(m btl.Module) {
 // condemn has every endpoint to a peer failed at the next turn, because this may be inside a call of one.
 func (p *PML) condemn(pr *peer) {
 	p.condemned = append(p.condemned, pr)
-	p.eng.Nudge()
+	p.eng.Wake()
 }
 
 // execute fails the endpoints to those who are condemned, if they are not down already.
@@ -178,7 +178,7 @@ func (p *PML) Drained(m btl.Module, rank int) {
 	// Somebody may wait for a peer that nothing is known of, and that would have come by
 	// this rail. To look for a way to it is not for here.
 	p.doubtful = true
-	p.eng.Nudge()
+	p.eng.Wake()
 }
 
 func (p *PML) drained(pr *peer, m btl.Module) {

@@ -268,7 +268,7 @@ func (p *PML) post(rl *rail, op *btl.Op) {
 	if pr.failing == nil && !rl.isBlocked {
 		rl.isBlocked = true
 		p.blocked = append(p.blocked, rl)
-		p.eng.Nudge()
+		p.eng.Wake()
 	}
 }
 

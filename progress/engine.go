@@ -3,87 +3,89 @@ package progress
 import (
 	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// ErrStopped ends the waits of an engine that was stopped without a cause.
+// ErrStopped is the error of waits on an engine that was stopped without a cause.
 var ErrStopped = errors.New("progress engine stopped")
 
 const (
-	// lowEvery: pollers of low priority and timers run at every lowEvery-th turn. In Spin, that is
-	// also the only one at which all of high priority do.
-	lowEvery = 8
-	// pollsPerSpin: a call that comes back by itself takes about this many spins' time.
-	pollsPerSpin = 4
+	// timersEvery: every timersEvery-th turn runs the timers. In Spin, only this turn polls all
+	// pollers.
+	timersEvery = 8
+	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
+	// many turns of Spin.
+	turnsPerPoll = 4
 )
 
-// Config of an engine. The zero value is a good one for tests.
+// Config of an engine. The zero value suits tests.
 type Config struct {
-	// Clock, nil for the system's monotonic clock.
+	// Clock is the engine's time, nil for the system's monotonic clock.
 	Clock Clock
-	// Bell to sleep on, nil for a ChanBell. The engine closes it in Close.
-	Bell Bell
-	// SpinTurns is how many empty turns a driver spins before it yields.
+	// Wakeup is what the driver sleeps on, nil for a ChanWakeup. Close closes it.
+	Wakeup Wakeup
+	// SpinTurns is the number of turns without an event after which a driver yields.
 	SpinTurns int
-	// YieldNanos is how long it then yields between turns before it sleeps.
+	// YieldNanos is how long a driver yields between turns before it sleeps.
 	YieldNanos int64
-	// NoSleep keeps it yielding for ever.
+	// NoSleep makes a driver yield for ever.
 	NoSleep bool
-	// YieldProcess makes a yield also give up the processor to other processes
-	// (sched_yield), for ranks that share cores.
+	// YieldProcess makes a yield also give up the processor to other processes (sched_yield), for
+	// ranks that share cores.
 	YieldProcess bool
-	// Idle replaces the whole idle policy: it is called, without the lock, after every turn
-	// of a driver and every Poll without an event, perhaps by several goroutines at
-	// once. For tests and simulations that own time.
+	// Idle replaces the whole idle policy. It is called, without the lock, after every turn of a
+	// driver and every Poll without an event, perhaps by several goroutines at once. It is for
+	// tests and simulations that control the time.
 	Idle func()
 }
 
-// Counters of an engine since it was made.
+// Counters of an engine since New.
 type Counters struct {
-	Turns  uint64 // polls of the high-priority pollers
-	Events uint64 // what pollers reported
+	Turns  uint64
+	Events uint64 // as the pollers report them, and timers that ran
 	Yields uint64
 	Sleeps uint64
-	Parks  uint64 // goroutines that parked because another one drove
-	Done   uint64 // operations completed
+	Parks  uint64 // waits of goroutines while another one drove
+	Done   uint64 // completed operations
 }
 
-// Engine drives one rank. All methods but Lock, TryLock, Unlock, Ring and Stop need the
-// lock; the doc comment of each says so. Use New.
+// Engine drives one rank; New makes one. Lock, TryLock, Now, Stop and Close may be called from
+// anywhere. All other methods need the lock.
 type Engine struct {
 	mu     sync.Mutex
 	wanted atomic.Int32 // goroutines in Lock that did not get mu at once
 
-	// ownEvery: of yields to other processes, every so many-th is one to our own goroutines, too. It does
-	// not change.
+	// ownEvery: every ownEvery-th yield to other processes is also one to other goroutines. Never
+	// changes.
 	ownEvery uint64
 
-	// Guarded by mu, all below.
+	// mu guards everything below.
+
 	cfg      Config
-	high     []Poller
-	low      []Poller
-	hot      int // of high, the poller that had an event last
+	pollers  []Poller
+	hot      int // index of the poller that reported an event last
 	turn     uint64
 	events   uint64
-	driver   *Waiter   // who drives, nil if nobody
-	parked   []*Waiter // who waits for the driver to hand over, oldest first
-	coming   int       // wakes of parked goroutines that do not have the lock yet
-	sleeping bool      // the driver is in bell.Sleep or on its way there
+	driver   *Waiter   // the wait of the goroutine that drives, nil if none does
+	parked   []*Waiter // waits of the parked goroutines, oldest first
+	coming   int       // parked goroutines that were woken and do not have the lock yet
+	sleeping bool      // the driver is in Wakeup.Sleep or on its way there
 	armed    []Idler   // to be disarmed after the driver's sleep
 	stopErr  error
 	closed   bool
 	timers   timerHeap
-	timerSeq uint64    // timers made so far
-	waiters  []*Waiter // not in use
-	polls    int       // Polls without an event, in a row
-	done     uint64    // completions counted
-	// See OnBound; nil except under a test harness.
+	timerSeq uint64    // number of timers made so far
+	waiters  []*Waiter // the pool
+	polls    int       // consecutive Polls without an event
+	done     uint64    // completed operations
+
+	// Set by OnBound; nil without a test harness.
 	bound, unbound func(obj any)
-	cYields        uint64
-	cSleeps        uint64
-	cParks         uint64
+
+	cYields uint64
+	cSleeps uint64
+	cParks  uint64
 }
 
 // New makes an engine.
@@ -91,8 +93,8 @@ func New(cfg Config) *Engine {
 	if cfg.Clock == nil {
 		cfg.Clock = SystemClock()
 	}
-	if cfg.Bell == nil {
-		cfg.Bell = NewChanBell()
+	if cfg.Wakeup == nil {
+		cfg.Wakeup = NewChanWakeup()
 	}
 	cfg.SpinTurns = max(cfg.SpinTurns, 0)
 	e := &Engine{cfg: cfg, ownEvery: goschedEvery}
@@ -102,7 +104,7 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// Lock takes the rank's lock. If a driver holds it, the driver lets go soon.
+// Lock takes the rank's lock. A driver that holds it releases it at its next turn.
 func (e *Engine) Lock() {
 	if e.mu.TryLock() {
 		return
@@ -112,43 +114,22 @@ func (e *Engine) Lock() {
 	e.wanted.Add(-1)
 }
 
-// TryLock takes the rank's lock if that is free.
+// TryLock takes the rank's lock if it is free, and reports whether it did.
 func (e *Engine) TryLock() bool { return e.mu.TryLock() }
 
 // Unlock releases the rank's lock.
 func (e *Engine) Unlock() { e.mu.Unlock() }
 
-// AddHigh adds a poller for every turn. Lock held.
-func (e *Engine) AddHigh(p Poller) {
-	e.high = append(e.high, p)
-	e.Nudge() // a sleeping driver has not armed it
+// AddPoller adds a poller, which the engine polls from then on. Lock held.
+func (e *Engine) AddPoller(p Poller) {
+	e.pollers = append(e.pollers, p)
+	e.Wake() // a sleeping driver has not armed p
 }
 
-// AddLow adds a poller for every 8th turn. Lock held.
-func (e *Engine) AddLow(p Poller) {
-	e.low = append(e.low, p)
-	e.Nudge()
-}
-
-// Remove takes a poller out; it is not called any more after that, except that one which
-// is armed is disarmed now. Lock held; not from inside Progress.
-func (e *Engine) Remove(p Poller) {
-	is := func(q Poller) bool { return q == p }
-	e.high = slices.DeleteFunc(e.high, is)
-	e.low = slices.DeleteFunc(e.low, is)
-	e.armed = slices.DeleteFunc(e.armed, func(i Idler) bool {
-		if any(i) != any(p) {
-			return false
-		}
-		i.Disarm()
-		return true
-	})
-}
-
-// Turn polls once and returns the number of events. Lock held.
+// Turn runs one turn and returns the number of events. Lock held.
 func (e *Engine) Turn() int {
 	n := 0
-	for i, p := range e.high {
+	for i, p := range e.pollers {
 		if k := p.Progress(); k > 0 {
 			n += k
 			e.hot = i
@@ -156,28 +137,15 @@ func (e *Engine) Turn() int {
 	}
 	e.turn++
 	e.events += uint64(n)
-	if e.turn%lowEvery == 0 {
-		n += e.lowTurn()
+	if e.turn%timersEvery == 0 {
+		n += e.runTimers()
 	}
 	return n
 }
 
-// lowTurn runs what not every turn does.
-func (e *Engine) lowTurn() int {
-	n := 0
-	for _, p := range e.low {
-		n += p.Progress()
-	}
-	if len(e.timers) > 0 {
-		n += e.runTimers(e.cfg.Clock.Now())
-	}
-	e.events += uint64(n)
-	return n
-}
-
-// Poll is a Turn for callers who come back by themselves, as those of Test do: after some
-// in a row that found nothing it yields, so that whoever they wait for can run. Lock
-// held; given up while yielding.
+// Poll is a Turn for callers that poll in a loop of their own, as callers of Test do. After some
+// consecutive calls without an event it yields, so that other goroutines and processes can run.
+// Lock held; Poll releases it while it yields.
 func (e *Engine) Poll() int {
 	n := e.Turn()
 	if n > 0 {
@@ -188,66 +156,36 @@ func (e *Engine) Poll() int {
 		e.idle()
 		return 0
 	}
-	if e.polls++; e.polls > e.cfg.SpinTurns/pollsPerSpin {
+	if e.polls++; e.polls > e.cfg.SpinTurns/turnsPerPoll {
 		e.polls = 0
 		e.yield()
 	}
 	return 0
 }
 
-// CountCompletion numbers the completion of an operation. Lock held.
+// CountCompletion counts the completion of an operation and returns its number, from 1. Lock held.
 func (e *Engine) CountCompletion() uint64 {
 	e.done++
 	return e.done
 }
 
-// GetWaiter gives a Waiter, Reset to need, that is to be given back with PutWaiter.
-// Lock held.
-func (e *Engine) GetWaiter(need int) *Waiter {
-	var w *Waiter
-	if last := len(e.waiters) - 1; last >= 0 {
-		w = e.waiters[last]
-		e.waiters = e.waiters[:last]
-	} else {
-		w = new(Waiter)
-	}
-	w.Reset(need)
-	return w
-}
-
-// maxWaiters bounds the Waiters that are kept, and room for those that park: many goroutines that
-// wait at one time must not cost their memory for ever.
-const maxWaiters = 1024
-
-// PutWaiter takes back a Waiter that nobody will signal any more. Lock held.
-func (e *Engine) PutWaiter(w *Waiter) {
-	if len(e.waiters) < maxWaiters {
-		e.waiters = append(e.waiters, w)
-	}
-}
-
-// Counters returns what was counted so far. Lock held.
+// Counters returns the counters. Lock held.
 func (e *Engine) Counters() Counters {
 	return Counters{Turns: e.turn, Events: e.events, Yields: e.cYields, Sleeps: e.cSleeps, Parks: e.cParks, Done: e.done}
 }
 
-// Now is the engine's time. It may be called from anywhere.
+// Now is the engine's time in nanoseconds. The lock is not needed.
 func (e *Engine) Now() int64 { return e.cfg.Clock.Now() }
 
-// Ring wakes the driver if it sleeps. It may be called from anywhere.
-func (e *Engine) Ring() { e.cfg.Bell.Ring() }
-
-// Nudge makes a sleeping driver look again, because there is something new to poll for.
-// Lock held.
-func (e *Engine) Nudge() {
+// Wake ends the sleep of a sleeping driver, because there is something new to poll for. Lock held.
+func (e *Engine) Wake() {
 	if e.sleeping {
-		e.cfg.Bell.Ring()
+		e.cfg.Wakeup.Wake()
 	}
 }
 
-// Stop makes every wait, present and future, return err (ErrStopped if nil), unless what
-// it waits for has happened. Only the first Stop counts. It may be called from
-// anywhere, without the lock.
+// Stop makes every wait, present and future, return err (ErrStopped if nil), unless its operations
+// have completed. Only the first Stop counts. Stop takes the lock itself.
 func (e *Engine) Stop(err error) {
 	e.Lock()
 	defer e.Unlock()
@@ -259,15 +197,15 @@ func (e *Engine) Stop(err error) {
 	}
 	e.stopErr = err
 	for _, w := range e.parked {
-		e.wake(w)
+		e.unpark(w)
 	}
-	e.Ring()
+	e.Wake()
 }
 
 // Stopped is the error of Stop, or nil. Lock held.
 func (e *Engine) Stopped() error { return e.stopErr }
 
-// Close stops the engine and releases its bell.
+// Close stops the engine and closes its Wakeup. It takes the lock itself.
 func (e *Engine) Close() error {
 	e.Stop(nil)
 	e.Lock()
@@ -276,5 +214,5 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	return e.cfg.Bell.Close()
+	return e.cfg.Wakeup.Close()
 }

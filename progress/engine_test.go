@@ -8,48 +8,31 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTurnPollsHighEveryTimeAndLowEveryEighth(t *testing.T) {
+func TestTurnPollsEveryTimeAndRunsTimersEveryEighth(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
-	var high, low int
-	e.AddHigh(&pollFunc{func() int { high++; return 2 }})
-	e.AddLow(&pollFunc{func() int { low++; return 3 }})
+	var polls, timers int
+	var again func()
+	again = func() { timers++; e.After(0, again) }
+	e.After(0, again)
+	e.AddPoller(&pollFunc{func() int { polls++; return 2 }})
 	events := 0
 	for turn := 1; turn <= 24; turn++ {
 		events += e.Turn()
-		assert.Equal(t, turn, high)
-		assert.Equal(t, turn/8, low)
+		assert.Equal(t, turn, polls)
+		assert.Equal(t, turn/8, timers)
 	}
-	assert.Equal(t, 24*2+3*3, events)
-	assert.Equal(t, Counters{Turns: 24, Events: 24*2 + 3*3}, e.Counters())
+	assert.Equal(t, 24*2+3, events)
+	assert.Equal(t, Counters{Turns: 24, Events: 24*2 + 3}, e.Counters())
 }
 
-func TestRemove(t *testing.T) {
-	e := New(Config{})
-	e.Lock()
-	defer e.Unlock()
-	var polls [3]int
-	var pollers [3]Poller
-	for i := range pollers {
-		pollers[i] = &pollFunc{func() int { polls[i]++; return 1 }}
-		e.AddHigh(pollers[i])
-	}
-	e.AddLow(pollers[1])
-	assert.Equal(t, 3*8+1, turn8(e))
-	e.Remove(pollers[1])
-	assert.Equal(t, 2*8, turn8(e))
-	e.Remove(pollers[1])
-	e.Remove(new(pollFunc))
-	assert.Equal(t, [3]int{16, 9, 16}, polls)
-}
-
-func TestAddFromInsideProgress(t *testing.T) {
+func TestAddFromProgressTakesEffectNextTurn(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
 	added := 0
-	e.AddHigh(&pollFunc{after(1, func() { e.AddHigh(&pollFunc{func() int { added++; return 1 }}) })})
+	e.AddPoller(&pollFunc{after(1, func() { e.AddPoller(&pollFunc{func() int { added++; return 1 }}) })})
 	e.Turn()
 	assert.LessOrEqual(t, added, 1)
 	added = 0
@@ -57,7 +40,7 @@ func TestAddFromInsideProgress(t *testing.T) {
 	assert.Equal(t, 1, added)
 }
 
-func TestCountCompletion(t *testing.T) {
+func TestCountCompletionCountsFromOne(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
@@ -67,27 +50,27 @@ func TestCountCompletion(t *testing.T) {
 	assert.Equal(t, Counters{Done: 5}, e.Counters())
 }
 
-func TestPollYieldsAfterSomeThatFoundNothing(t *testing.T) {
+func TestPollWithoutEventsYields(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		spin   int
-		event  int // every how many polls something is found, 0 for never
+		event  int // polls per event, 0 for no events
 		polls  int
 		yields uint64
 	}{
-		{"no spinning: every time", 0, 0, 100, 100},
-		{"every (spin/4 + 1)th time", 400, 0, 1010, 10},
-		{"not yet", 400, 0, 100, 0},
-		{"an event starts it anew", 400, 100, 1000, 0},
-		{"events too seldom", 400, 102, 1020, 10},
-		{"always an event", 0, 1, 100, 0},
+		{"no spinning: every poll yields", 0, 0, 100, 100},
+		{"every (spin/4 + 1)th poll yields", 400, 0, 1010, 10},
+		{"too few polls for a yield", 400, 0, 100, 0},
+		{"an event restarts the count", 400, 100, 1000, 0},
+		{"events rarer than yields", 400, 102, 1020, 10},
+		{"an event at every poll", 0, 1, 100, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := New(Config{SpinTurns: test.spin})
 			e.Lock()
 			defer e.Unlock()
 			polls := 0
-			e.AddHigh(&pollFunc{func() int {
+			e.AddPoller(&pollFunc{func() int {
 				if polls++; test.event > 0 && polls%test.event == 0 {
 					return 1
 				}
@@ -102,21 +85,21 @@ func TestPollYieldsAfterSomeThatFoundNothing(t *testing.T) {
 	}
 }
 
-// Time that a test owns must move on for callers of Test too.
-func TestPollCallsIdle(t *testing.T) {
+// Simulated time must pass for callers of Test too.
+func TestPollWithoutEventsCallsIdle(t *testing.T) {
 	idled := 0
 	found := 0
 	var e *Engine
 	e = New(Config{Idle: func() { locked(e, func() { idled++ }) }})
 	e.Lock()
 	defer e.Unlock()
-	e.AddHigh(&pollFunc{func() int { return found }})
+	e.AddPoller(&pollFunc{func() int { return found }})
 	e.Poll()
 	e.Poll()
 	assert.Equal(t, 2, idled)
 	found = 1
 	e.Poll()
-	assert.Equal(t, 2, idled, "not when there was an event")
+	assert.Equal(t, 2, idled, "Idle calls after a poll with an event")
 	assert.Zero(t, e.Counters().Yields)
 }
 
@@ -151,54 +134,48 @@ func TestWaiterCountsDown(t *testing.T) {
 			}
 			assert.NoError(t, e.Wait(context.Background(), w))
 			e.PutWaiter(w)
-			assert.Same(t, w, e.GetWaiter(1), "it is used again")
+			assert.Same(t, w, e.GetWaiter(1), "the pool gives the same waiter again")
 			assert.False(t, w.Done())
 		})
 	}
 }
 
-// The zero Waiter waits for nothing.
-func TestZeroWaiter(t *testing.T) {
+func TestWaitOnZeroWaiterReturnsAtOnce(t *testing.T) {
 	e := New(Config{})
 	assert.NoError(t, wait(e, new(Waiter)))
 	assert.Zero(t, e.Counters().Turns)
 }
 
-func TestCloseClosesTheBellOnce(t *testing.T) {
-	bell := new(logBell)
-	e := New(Config{Bell: bell})
+func TestCloseTwiceClosesWakeupOnce(t *testing.T) {
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
 	assert.NoError(t, e.Close())
 	assert.NoError(t, e.Close())
-	assert.Equal(t, 1, bell.closed)
+	assert.Equal(t, 1, wakeup.closed)
 	assert.ErrorIs(t, wait(e, waiter(1)), ErrStopped)
-	e.Ring() // a peer that is late
 }
 
-func TestRingFromAnywhere(t *testing.T) {
-	bell := new(logBell)
-	e := New(Config{Bell: bell})
-	e.Ring()
-	e.Lock()
-	e.Ring()
-	e.Nudge() // nobody sleeps
-	e.Unlock()
-	assert.Equal(t, 2, bell.rings)
+func TestWakeWithoutSleeperDoesNothing(t *testing.T) {
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
+	locked(e, e.Wake)
+	assert.Zero(t, wakeup.wakes)
 }
 
-func TestNowIsTheClocks(t *testing.T) {
+func TestNowReadsTheClock(t *testing.T) {
 	clock := new(handClock)
 	clock.nanos.Store(42)
 	assert.EqualValues(t, 42, New(Config{Clock: clock}).Now())
 }
 
-// What a wait costs once it has been done before: nothing.
+// After the first wait, none allocates.
 func TestWaitAllocatesNothing(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
 	var w *Waiter
 	var polls atomic.Int64
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		if polls.Add(1)%3 != 0 || w == nil {
 			return 0
 		}
@@ -212,20 +189,19 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Nor when it sleeps.
 func TestSleepAllocatesNothing(t *testing.T) {
 	e := New(Config{})
 	e.Lock()
 	defer e.Unlock()
 	var w *Waiter
 	polls := 0
-	e.AddHigh(&idler{rings: true, pollFunc: pollFunc{func() int {
+	e.AddPoller(&idler{promises: true, pollFunc: pollFunc{func() int {
 		if polls++; polls < 25 { // past the first sleep
 			return 0
 		}
 		w.Signal()
 		return 1
-	}}, onArm: e.Ring})
+	}}, onArm: e.cfg.Wakeup.Wake})
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		polls = 0
 		w = e.GetWaiter(1)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pollFunc is a poller that finds what a function says, nil for nothing ever.
+// pollFunc is a poller that reports the events that find returns; with a nil find, none.
 type pollFunc struct{ find func() int }
 
 func (p *pollFunc) Progress() int {
@@ -23,7 +23,7 @@ func (p *pollFunc) Progress() int {
 // idler is a pollFunc that can be armed.
 type idler struct {
 	pollFunc
-	rings         bool // what Arm reports
+	promises      bool // what Arm returns
 	onArm         func()
 	arms, disarms int
 }
@@ -33,46 +33,46 @@ func (p *idler) Arm() bool {
 	if p.onArm != nil {
 		p.onArm()
 	}
-	return p.rings
+	return p.promises
 }
 
 func (p *idler) Disarm() { p.disarms++ }
 
-// handClock is a Clock that a test moves.
+// handClock is a Clock that a test sets.
 type handClock struct{ nanos atomic.Int64 }
 
 func (c *handClock) Now() int64 { return c.nanos.Load() }
 
-// logBell is a Bell on which nobody sleeps: it writes down for how long they would have.
-type logBell struct {
+// logWakeup is a Wakeup whose Sleep returns at once and records how long it was to sleep.
+type logWakeup struct {
 	mu      sync.Mutex
-	rings   int
+	wakes   int
 	sleeps  []int64
 	onSleep func() // runs without the engine's lock
 	closed  int
 }
 
-func (b *logBell) Ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.rings++
+func (u *logWakeup) Wake() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.wakes++
 }
 
-func (b *logBell) Sleep(nanos int64) (rung bool) {
-	b.mu.Lock()
-	b.sleeps = append(b.sleeps, nanos)
-	before := b.rings
-	b.mu.Unlock()
-	if b.onSleep != nil {
-		b.onSleep()
+func (u *logWakeup) Sleep(nanos int64) (woken bool) {
+	u.mu.Lock()
+	u.sleeps = append(u.sleeps, nanos)
+	before := u.wakes
+	u.mu.Unlock()
+	if u.onSleep != nil {
+		u.onSleep()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rings > before
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.wakes > before
 }
 
-func (b *logBell) Close() error {
-	b.closed++
+func (u *logWakeup) Close() error {
+	u.closed++
 	return nil
 }
 
@@ -83,14 +83,14 @@ func locked(e *Engine, f func()) {
 	f()
 }
 
-// wait waits for need signals that signal gets hold of by the waiter.
+// wait is Wait without a context, with the lock taken for it.
 func wait(e *Engine, w *Waiter) error {
 	e.Lock()
 	defer e.Unlock()
 	return e.Wait(context.Background(), w)
 }
 
-// waiter that waits for need signals.
+// waiter makes a Waiter for need signals.
 func waiter(need int) *Waiter {
 	w := new(Waiter)
 	w.Reset(need)
@@ -107,26 +107,27 @@ func eventually(t *testing.T, e *Engine, cond func() bool, what string) {
 	}, time.Minute, 100*time.Microsecond, what)
 }
 
-// within fails the test if what is sent on done does not come.
+// within returns the error sent on done, and fails the test if none comes within a minute.
 func within(t *testing.T, done <-chan error, what string) error {
 	t.Helper()
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(time.Minute):
-		require.FailNow(t, "does not end: "+what)
+		require.FailNow(t, what+" does not end within a minute")
 		return nil
 	}
 }
 
-// spawn runs f on a goroutine and gives what it returns.
+// spawn runs f on a goroutine and sends its result on the channel.
 func spawn(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// after is a poller's function that finds one event, and runs do, at the turn-th poll.
+// after makes a poller's function that runs do and reports one event at the given poll, and reports
+// none at the others.
 func after(turns int, do func()) func() int {
 	return func() int {
 		if turns--; turns != 0 {

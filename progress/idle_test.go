@@ -10,24 +10,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage is how far a driver that finds nothing has come.
+// stage is the counters of a driver at one of its turns.
 type stage struct {
 	turns          uint64
 	yields, sleeps uint64
 }
 
-// driveStages lets a driver make so many turns, of each of which event says whether it finds
-// something. The clock moves by nanosPerTurn. It returns the counters at every turn.
+// driveStages runs a driver for the given number of turns; event returns whether a turn, counted
+// from 1, has an event. Each turn advances the clock by nanosPerTurn. driveStages returns the
+// counters at every turn.
 func driveStages(cfg Config, turns, nanosPerTurn int, event func(turn int) bool) []stage {
 	clock := new(handClock)
 	clock.nanos.Store(1 << 50)
-	cfg.Clock, cfg.Bell = clock, new(logBell)
+	cfg.Clock, cfg.Wakeup = clock, new(logWakeup)
 	e := New(cfg)
 	e.Lock()
 	defer e.Unlock()
 	w := waiter(1)
 	var seen []stage
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		c := e.Counters()
 		seen = append(seen, stage{c.Turns, c.Yields, c.Sleeps})
 		clock.nanos.Add(int64(nanosPerTurn))
@@ -54,32 +55,33 @@ func TestIdleStages(t *testing.T) {
 		name       string
 		cfg        Config
 		event      func(turn int) bool
-		turn       int // the state just before this turn, turns counted from 1
+		turn       int // the turn, from 1, at which the counters are compared
 		wantYields uint64
 		wantSleeps uint64
 	}{
 		{"spinning", Config{SpinTurns: 50, YieldNanos: long}, never, 51, 0, 0},
 		{"the first yield", Config{SpinTurns: 50, YieldNanos: long}, never, 52, 1, 0},
-		{"a yield between every two turns", Config{SpinTurns: 50, YieldNanos: long}, never, 1051, 1000, 0},
-		{"no spinning", Config{SpinTurns: 0, YieldNanos: long}, never, 1011, 1010, 0},
-		{"negative spinning is none", Config{SpinTurns: -1, YieldNanos: long}, never, 1011, 1010, 0},
-		{"an event: it spins again", Config{SpinTurns: 50, YieldNanos: long}, at(100), 151, 49, 0},
-		{"and then yields again", Config{SpinTurns: 50, YieldNanos: long}, at(100), 161, 59, 0},
+		{"one yield between two turns", Config{SpinTurns: 50, YieldNanos: long}, never, 1051, 1000, 0},
+		{"without spinning", Config{SpinTurns: 0, YieldNanos: long}, never, 1011, 1010, 0},
+		{"negative spinning counts as none", Config{SpinTurns: -1, YieldNanos: long}, never, 1011, 1010, 0},
+		{"an event restarts spinning", Config{SpinTurns: 50, YieldNanos: long}, at(100), 151, 49, 0},
+		{"after that it yields again", Config{SpinTurns: 50, YieldNanos: long}, at(100), 161, 59, 0},
 
-		// A turn takes 10 ns. The clock is looked at after every 16 yields.
+		// A turn takes 10 ns. The driver reads the clock after every 16 yields.
 		{"not yielded long enough", Config{YieldNanos: 1000}, never, 112, 111, 0},
-		{"yielded long enough: it sleeps, polling before and after", Config{YieldNanos: 1000}, never, 115, 112, 1},
-		{"then it sleeps after every turn", Config{YieldNanos: 1000}, never, 115 + 30, 112, 11},
-		{"no yielding: 16 times all the same", Config{YieldNanos: 0}, never, 19, 16, 1},
-		{"never to sleep", Config{YieldNanos: 0, NoSleep: true}, never, 10_001, 10_000, 0},
-		{"yielding to other processes too", Config{YieldNanos: 1000, YieldProcess: true}, never, 115, 112, 1},
+		{"yielded long enough: it polls, sleeps and polls", Config{YieldNanos: 1000}, never, 115, 112, 1},
+		{"after a sleep without an event it sleeps after every turn", Config{YieldNanos: 1000}, never, 115 + 30, 112, 11},
+		{"without yielding it yields 16 times all the same", Config{YieldNanos: 0}, never, 19, 16, 1},
+		{"NoSleep", Config{YieldNanos: 0, NoSleep: true}, never, 10_001, 10_000, 0},
+		{"YieldProcess", Config{YieldNanos: 1000, YieldProcess: true}, never, 115, 112, 1},
 
-		// Asleep, every third turn is the driver's, the next is before a sleep, the next after one.
-		{"woken by an event: it yields again", Config{}, at(31), 46, 30, 5},
-		{"an event before the next sleep: it yields again", Config{}, at(30), 45, 30, 4},
-		{"an event just after a sleep: it yields again", Config{}, at(29), 44, 30, 4},
-		{"and sleeps again", Config{}, at(29), 48, 32, 5},
-		{"woken by an event: it spins again", Config{SpinTurns: 50}, at(81), 131, 16, 5},
+		// Between two sleeps the driver makes three turns: after the sleep, in its loop, and after
+		// arming.
+		{"an event in the driver's loop: it yields again", Config{}, at(31), 46, 30, 5},
+		{"an event before a sleep: it yields again", Config{}, at(30), 45, 30, 4},
+		{"an event after a sleep: it yields again", Config{}, at(29), 44, 30, 4},
+		{"after yielding again it sleeps again", Config{}, at(29), 48, 32, 5},
+		{"an event in the driver's loop: it spins again", Config{SpinTurns: 50}, at(81), 131, 16, 5},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := driveStages(test.cfg, test.turn, 10, test.event)[test.turn-1]
@@ -90,15 +92,15 @@ func TestIdleStages(t *testing.T) {
 	}
 }
 
-// A clock may start anywhere, also so that yielding begins at 0.
-func TestIdleStagesOfAnyClock(t *testing.T) {
+// A clock may have any origin; yielding may begin at time 0.
+func TestIdleStagesWithAnyClockOrigin(t *testing.T) {
 	for _, origin := range []int64{-1000, -5, 0, 1 << 60} {
-		clock, bell := new(handClock), new(logBell)
+		clock, wakeup := new(handClock), new(logWakeup)
 		clock.nanos.Store(origin)
-		e := New(Config{Clock: clock, Bell: bell, YieldNanos: 100})
+		e := New(Config{Clock: clock, Wakeup: wakeup, YieldNanos: 100})
 		w := waiter(1)
-		e.AddHigh(&pollFunc{func() int { clock.nanos.Add(5); return 0 }})
-		bell.onSleep = func() { locked(e, w.Finish) }
+		e.AddPoller(&pollFunc{func() int { clock.nanos.Add(5); return 0 }})
+		wakeup.onSleep = func() { locked(e, w.Finish) }
 		require.NoError(t, wait(e, w))
 		assert.EqualValues(t, 1, e.Counters().Sleeps)
 		assert.EqualValues(t, 32, e.Counters().Yields)
@@ -109,13 +111,13 @@ func TestIdleFunctionReplacesThePolicy(t *testing.T) {
 	var e *Engine
 	w := waiter(1)
 	idled := 0
-	e = New(Config{Bell: new(logBell), Idle: func() {
+	e = New(Config{Wakeup: new(logWakeup), Idle: func() {
 		if idled++; idled == 1000 {
-			locked(e, w.Signal) // it has not the lock
+			locked(e, w.Signal) // Idle is called without the lock
 		}
 	}})
 	events := 0
-	e.AddHigh(&pollFunc{func() int {
+	e.AddPoller(&pollFunc{func() int {
 		if e.Counters().Turns%2 == 0 {
 			return 0
 		}
@@ -124,168 +126,130 @@ func TestIdleFunctionReplacesThePolicy(t *testing.T) {
 	}})
 	require.NoError(t, wait(e, w))
 	assert.Equal(t, 1000, idled)
-	assert.InDelta(t, 1000, events, 1, "not called after a turn with an event")
+	assert.InDelta(t, 1000, events, 1, "turns with an event: Idle must not follow them")
 	assert.Zero(t, e.Counters().Yields)
 	assert.Zero(t, e.Counters().Sleeps)
 }
 
-func TestHowLongItSleeps(t *testing.T) {
+func TestSleepTime(t *testing.T) {
 	const nap, whole = int64(time.Millisecond), int64(100 * time.Millisecond)
-	long := []int64{nap, whole - nap} // with a look in between
+	long := []int64{nap, whole - nap} // with a poll in between
 	short := []int64{nap}
-	cannot, can, wont := new(pollFunc), &idler{rings: true}, &idler{rings: false}
+	noIdler, promises, refuses := new(pollFunc), &idler{promises: true}, &idler{promises: false}
 	for _, test := range []struct {
 		name  string
-		high  []Poller
-		low   []Poller
+		polls []Poller
 		timer int64 // nanoseconds from now, 0 for none
 		want  []int64
 	}{
-		{"nothing to poll", nil, nil, 0, long},
-		{"all promise to ring", []Poller{can}, []Poller{can}, 0, long},
-		{"one cannot", []Poller{can, cannot}, nil, 0, short},
-		{"one of low priority cannot", []Poller{can}, []Poller{cannot}, 0, short},
-		{"one will not now", []Poller{can, wont, can}, nil, 0, short},
-		{"one of low priority will not now", nil, []Poller{wont, can}, 0, short},
-		{"a timer before that", []Poller{can}, nil, nap + 5000, []int64{nap, 5000}},
-		{"a timer before the nap's end", []Poller{cannot}, nil, 5000, []int64{5000}},
-		{"a timer before the first part's end", []Poller{can}, nil, 5000, []int64{5000}},
-		{"a timer after that", []Poller{can}, nil, whole + 5000, long},
-		{"a timer after the nap", []Poller{cannot}, nil, whole, short},
+		{"nothing to poll", nil, 0, long},
+		{"all promise to wake", []Poller{promises, promises}, 0, long},
+		{"one is no Idler", []Poller{promises, noIdler}, 0, short},
+		{"one refuses", []Poller{promises, refuses, promises}, 0, short},
+		{"a timer before the end of the sleep", []Poller{promises}, nap + 5000, []int64{nap, 5000}},
+		{"a timer before the end of the nap", []Poller{noIdler}, 5000, []int64{5000}},
+		{"a timer before the end of the first part", []Poller{promises}, 5000, []int64{5000}},
+		{"a timer after the sleep", []Poller{promises}, whole + 5000, long},
+		{"a timer after the nap", []Poller{noIdler}, whole, short},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			bell := new(logBell)
-			e := New(Config{Bell: bell, Clock: new(handClock)})
+			wakeup := new(logWakeup)
+			e := New(Config{Wakeup: wakeup, Clock: new(handClock)})
 			e.Lock()
 			defer e.Unlock()
-			for _, p := range test.high {
-				e.AddHigh(p)
-			}
-			for _, p := range test.low {
-				e.AddLow(p)
+			for _, p := range test.polls {
+				e.AddPoller(p)
 			}
 			if test.timer != 0 {
 				e.After(test.timer, func() { assert.Fail(t, "ran") })
 			}
 			w := waiter(1)
-			bell.onSleep = func() {
-				if len(bell.sleeps) == len(test.want) {
+			wakeup.onSleep = func() {
+				if len(wakeup.sleeps) == len(test.want) {
 					locked(e, w.Finish)
 				}
 			}
 			require.NoError(t, e.Wait(context.Background(), w))
-			assert.Equal(t, test.want, bell.sleeps)
+			assert.Equal(t, test.want, wakeup.sleeps)
 		})
 	}
-	for _, p := range []*idler{can, wont} {
+	for _, p := range []*idler{promises, refuses} {
 		assert.NotZero(t, p.arms)
 		assert.Equal(t, p.arms, p.disarms)
 	}
 }
 
-// What arrives just before the flag is up is not rung for: it must be found without a sleep.
-func TestEventBeforeTheFlagIsUp(t *testing.T) {
-	for _, low := range []bool{false, true} {
-		bell := new(logBell)
-		e := New(Config{Bell: bell})
-		w := waiter(1)
-		arrived := false
-		p := &idler{rings: true, onArm: func() { arrived = true }}
-		p.find = func() int {
-			if !arrived {
-				return 0
-			}
-			w.Signal()
-			return 1
+// Nobody wakes the driver for an event from just before the flag was up. The poll after arming must
+// find it.
+func TestEventBeforeFlagIsUpPreventsSleep(t *testing.T) {
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
+	w := waiter(1)
+	arrived := false
+	p := &idler{promises: true, onArm: func() { arrived = true }}
+	p.find = func() int {
+		if !arrived {
+			return 0
 		}
-		if low {
-			e.AddLow(p)
-		} else {
-			e.AddHigh(p)
-		}
-		require.NoError(t, wait(e, w))
-		assert.Empty(t, bell.sleeps, "low priority: %v", low)
-		assert.Equal(t, 1, p.arms)
-		assert.Equal(t, 1, p.disarms)
-		assert.EqualValues(t, 1, e.Counters().Events)
+		w.Signal()
+		return 1
 	}
+	e.AddPoller(p)
+	require.NoError(t, wait(e, w))
+	assert.Empty(t, wakeup.sleeps)
+	assert.Equal(t, [2]int{1, 1}, [2]int{p.arms, p.disarms})
+	assert.EqualValues(t, 1, e.Counters().Events)
 }
 
-// An event before the flag is up may be seen late, because its sender's store and our flag's
-// crossed. It costs a nap, not a sleep.
-func TestEventThatIsSeenLate(t *testing.T) {
-	bell := new(logBell)
-	e := New(Config{Bell: bell})
+// The poll after arming may miss an event whose store and the flag's store crossed. That costs a
+// nap, not a sleep.
+func TestEventMissedByPollAfterArmingCostsANap(t *testing.T) {
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
 	w := waiter(1)
-	p := &idler{rings: true}
-	bell.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
-	e.AddHigh(p)
+	p := &idler{promises: true}
+	wakeup.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
+	e.AddPoller(p)
 	require.NoError(t, wait(e, w))
-	assert.Equal(t, []int64{int64(time.Millisecond)}, bell.sleeps)
+	assert.Equal(t, []int64{int64(time.Millisecond)}, wakeup.sleeps)
 	assert.Equal(t, [2]int{1, 1}, [2]int{p.arms, p.disarms})
 }
 
-// What happens while the driver sleeps, its arms being watched.
-func TestPollersThatComeAndGoDuringASleep(t *testing.T) {
-	bell := new(logBell)
-	e := New(Config{Bell: bell})
-	old, gone, late := &idler{rings: true}, &idler{rings: true}, &idler{rings: true}
+func TestAddPollerDuringSleepWakesAndArms(t *testing.T) {
+	wakeup := new(logWakeup)
+	e := New(Config{Wakeup: wakeup})
+	old, added := &idler{promises: true}, &idler{promises: true}
 	e.Lock()
 	defer e.Unlock()
-	e.AddHigh(old)
-	e.AddHigh(gone)
-	e.AddLow(gone)
+	e.AddPoller(old)
 	w := waiter(1)
-	bell.onSleep = func() {
+	wakeup.onSleep = func() {
 		e.Lock()
 		defer e.Unlock()
-		switch len(bell.sleeps) {
+		switch len(wakeup.sleeps) {
 		case 1:
-			assert.Equal(t, 2, gone.arms)
-			e.Remove(gone)
-			assert.Equal(t, 2, gone.disarms, "removed, it is disarmed at once")
-			assert.Zero(t, bell.rings)
-			e.AddHigh(late)
-			e.AddLow(new(idler))
-			assert.Equal(t, 2, bell.rings, "a new one ends the sleep")
+			assert.Zero(t, wakeup.wakes)
+			e.AddPoller(added)
+			e.AddPoller(new(idler))
+			assert.Equal(t, 2, wakeup.wakes, "each added poller ends the sleep")
 		case 2:
-			assert.Equal(t, 1, late.arms, "the next sleep arms the new one")
+			assert.Equal(t, 1, added.arms, "the next sleep arms the added poller")
 			w.Finish()
 		}
 	}
 	require.NoError(t, e.Wait(context.Background(), w))
-	assert.Len(t, bell.sleeps, 2)
+	assert.Len(t, wakeup.sleeps, 2)
 	assert.Equal(t, [2]int{2, 2}, [2]int{old.arms, old.disarms})
-	assert.Equal(t, [2]int{2, 2}, [2]int{gone.arms, gone.disarms})
-	assert.Equal(t, [2]int{1, 1}, [2]int{late.arms, late.disarms})
-	rings := bell.rings
-	e.Nudge()
-	assert.Equal(t, rings, bell.rings, "awake, it needs no ring")
+	assert.Equal(t, [2]int{1, 1}, [2]int{added.arms, added.disarms})
+	wakes := wakeup.wakes
+	e.Wake()
+	assert.Equal(t, wakes, wakeup.wakes, "Wake of an engine that does not sleep")
 }
 
-// What woke the driver is found at once, also when it is of low priority.
-func TestEventThatEndsTheSleep(t *testing.T) {
-	for _, low := range []bool{false, true} {
-		bell := new(logBell)
-		e := New(Config{Bell: bell})
-		w := waiter(1)
-		p := &idler{rings: true}
-		bell.onSleep = func() { locked(e, func() { p.find = after(1, w.Signal) }) }
-		if low {
-			e.AddLow(p)
-		} else {
-			e.AddHigh(p)
-		}
-		require.NoError(t, wait(e, w))
-		assert.Equal(t, 1, p.arms, "low priority: %v", low)
-		assert.Equal(t, 1, p.disarms)
-	}
-}
-
-// Each of these ends a driver's sleep at once. Time is synctest's: that the wait ends at
-// the very instant of the cause shows that it was a ring and not the sleep's time.
-func TestWhatWakesASleeper(t *testing.T) {
-	const at = 10*time.Second + 12345*time.Nanosecond // within a sleep
+// Each of these ends a driver's sleep at once. Time is synctest's: the wait ends at the instant of
+// the cause, so the cause ended the sleep and not its time limit.
+func TestSleeperIsWoken(t *testing.T) {
+	const at = 10*time.Second + 12345*time.Nanosecond // during a sleep
 	for _, test := range []struct {
 		name string
 		do   func(e *Engine, w *Waiter, p *idler, cancel func())
@@ -295,27 +259,24 @@ func TestWhatWakesASleeper(t *testing.T) {
 		{"finish", func(e *Engine, w *Waiter, _ *idler, _ func()) { locked(e, w.Finish) }, nil},
 		{"stop", func(e *Engine, _ *Waiter, _ *idler, _ func()) { e.Stop(assert.AnError) }, assert.AnError},
 		{"close", func(e *Engine, _ *Waiter, _ *idler, _ func()) { _ = e.Close() }, ErrStopped},
-		{"the context's end", func(_ *Engine, _ *Waiter, _ *idler, cancel func()) { cancel() }, context.Canceled},
-		{"an event that is rung for", func(e *Engine, w *Waiter, p *idler, _ func()) {
+		{"end of the context", func(_ *Engine, _ *Waiter, _ *idler, cancel func()) { cancel() }, context.Canceled},
+		{"an event whose sender wakes the engine", func(e *Engine, w *Waiter, p *idler, _ func()) {
 			locked(e, func() { p.find = after(1, w.Signal) })
-			e.Ring()
+			e.cfg.Wakeup.Wake()
 		}, nil},
-		{"a nudge", func(e *Engine, w *Waiter, p *idler, _ func()) {
+		{"Wake", func(e *Engine, w *Waiter, p *idler, _ func()) {
 			locked(e, func() {
 				p.find = after(1, w.Signal)
-				e.Nudge()
+				e.Wake()
 			})
 		}, nil},
-		{"a new poller", func(e *Engine, w *Waiter, _ *idler, _ func()) {
-			locked(e, func() { e.AddHigh(&pollFunc{after(1, w.Signal)}) })
-		}, nil},
-		{"a new poller of low priority", func(e *Engine, w *Waiter, _ *idler, _ func()) {
-			locked(e, func() { e.AddLow(&pollFunc{after(1, w.Signal)}) })
+		{"AddPoller", func(e *Engine, w *Waiter, _ *idler, _ func()) {
+			locked(e, func() { e.AddPoller(&pollFunc{after(1, w.Signal)}) })
 		}, nil},
 		{"a new timer", func(e *Engine, w *Waiter, _ *idler, _ func()) {
 			locked(e, func() { e.After(0, w.Signal) })
 		}, nil},
-		{"an event found by another goroutine's Poll", func(e *Engine, w *Waiter, p *idler, _ func()) {
+		{"an event that another goroutine's Poll finds", func(e *Engine, w *Waiter, p *idler, _ func()) {
 			locked(e, func() {
 				p.find = after(1, w.Signal)
 				e.Poll()
@@ -325,9 +286,9 @@ func TestWhatWakesASleeper(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := New(Config{})
-				p := &idler{rings: true}
+				p := &idler{promises: true}
 				w := waiter(1)
-				locked(e, func() { e.AddHigh(p) })
+				locked(e, func() { e.AddPoller(p) })
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				start := time.Now()
@@ -345,8 +306,8 @@ func TestWhatWakesASleeper(t *testing.T) {
 	}
 }
 
-// A timer ends the sleep when it is due, also one that was started during the sleep.
-func TestTimerEndsTheSleep(t *testing.T) {
+// A due timer ends the sleep, also a timer that was made during the sleep.
+func TestTimerEndsSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
 		w := waiter(2)
@@ -363,15 +324,15 @@ func TestTimerEndsTheSleep(t *testing.T) {
 	})
 }
 
-// However long it waits, a waiting engine hardly turns.
-func TestAWaitingEngineSleeps(t *testing.T) {
+// A long wait makes few turns.
+func TestLongWaitSleeps(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		poller   Poller
 		perSleep time.Duration
 	}{
-		{"on a bell that will be rung", &idler{rings: true}, 100 * time.Millisecond},
-		{"in naps", new(pollFunc), time.Millisecond},
+		{"with an Idler that promises", &idler{promises: true}, 100 * time.Millisecond},
+		{"in naps, with a Poller that is no Idler", new(pollFunc), time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -379,35 +340,35 @@ func TestAWaitingEngineSleeps(t *testing.T) {
 				e := New(Config{SpinTurns: spin})
 				e.Lock()
 				defer e.Unlock()
-				e.AddHigh(test.poller)
+				e.AddPoller(test.poller)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				assert.Equal(t, context.DeadlineExceeded, e.Wait(ctx, waiter(1)))
 				c := e.Counters()
 				assert.InDelta(t, patience/test.perSleep, c.Sleeps, 1)
-				assert.LessOrEqual(t, c.Turns, spin+yieldsPerLook+4*c.Sleeps+4)
-				assert.LessOrEqual(t, c.Yields, uint64(yieldsPerLook+1))
+				assert.LessOrEqual(t, c.Turns, spin+yieldsPerClockRead+4*c.Sleeps+4)
+				assert.LessOrEqual(t, c.Yields, uint64(yieldsPerClockRead+1))
 			})
 		})
 	}
 }
 
-// The same on the bell and the clock that processes use.
-func TestAWaitingEngineSleepsOnAPipe(t *testing.T) {
-	bell, err := NewPipeBell()
+// TestLongWaitSleeps with the Wakeup and the clock that processes use.
+func TestLongWaitSleepsOnPipe(t *testing.T) {
+	wakeup, err := NewPipeWakeup()
 	require.NoError(t, err)
-	e := New(Config{Bell: bell, SpinTurns: 100, YieldNanos: 1000})
-	var sleeps []Counters // as each of them began: later they depend on how far it is
-	locked(e, func() { e.AddHigh(&idler{rings: true, onArm: func() { sleeps = append(sleeps, e.Counters()) }}) })
+	e := New(Config{Wakeup: wakeup, SpinTurns: 100, YieldNanos: 1000})
+	var sleeps []Counters // at the beginning of each sleep
+	locked(e, func() { e.AddPoller(&idler{promises: true, onArm: func() { sleeps = append(sleeps, e.Counters()) }}) })
 	w := waiter(1)
 	done := spawn(func() error { return wait(e, w) })
-	eventually(t, e, func() bool { return len(sleeps) > 4 && e.sleeping }, "the driver sleeps, and sleeps on")
+	eventually(t, e, func() bool { return len(sleeps) > 4 && e.sleeping }, "the driver sleeps several times")
 	locked(e, func() {
 		for i, c := range sleeps[1:] {
 			before := sleeps[i]
 			assert.Equal(t, before.Sleeps+1, c.Sleeps)
 			assert.LessOrEqual(t, c.Turns-before.Turns, uint64(4))
-			assert.Equal(t, before.Yields, c.Yields, "from sleep to sleep it does not yield")
+			assert.Equal(t, before.Yields, c.Yields, "no yields between two sleeps")
 		}
 		w.Signal()
 	})

@@ -1,31 +1,66 @@
-// Package progress is the engine that a rank's waiting goroutines turn.
+// Package progress is the engine of a rank: it polls the transports while goroutines wait.
 //
-// There is no progress thread. Whoever waits for something drives: it polls the
-// transports until what it waits for has happened. One goroutine drives at a time, the
-// others park, and when the driver has what it wanted the next one takes over. One lock,
-// the engine's, guards everything that belongs to the rank: the engine itself, its
-// requests, the PML and the BTLs. It is uncontended in a program that communicates from
-// one goroutine, and the driver lets go of it whenever somebody else wants it.
+// There is no progress thread. A goroutine that waits for an operation drives the engine: it polls
+// the transports until the operation has completed. At most one goroutine, the driver, polls at a
+// time. The other waiting goroutines park on a channel of their own. A parked goroutine wakes when
+// its own operation has completed, or when the driver leaves and another goroutine must drive.
 //
-// When nothing arrives, a driver goes through three stages: it spins, it yields
-// the processor, and it sleeps on the engine's Bell, which peers ring only after they
-// have seen the sleeper's flag (Idler.Arm).
+// # The lock
+//
+// A rank has one lock, the engine's. It guards the engine, the requests, the PML and the BTLs of
+// the rank. A call of the library takes it once. The driver holds it while it polls, and releases
+// it whenever another goroutine stands in [Engine.Lock]. A program that communicates from one
+// goroutine never contends for it. A doc comment that says "Lock held" means that the caller holds
+// this lock.
+//
+// # Turns
+//
+// A turn polls every poller once. Every eighth turn also runs the timers that are due. The first
+// stage of a wait, [Engine.Spin], polls only the poller that reported an event last, except at
+// every eighth turn.
+//
+// # Idle policy
+//
+// A driver whose turns find no event goes through three stages. An event leads back to the first.
+//
+//	stage  begins                                    between two turns, the driver
+//	spin   with the wait, or after an event          keeps the lock and pauses a few nanoseconds
+//	yield  after Config.SpinTurns empty turns        releases the lock and yields to other
+//	                                                 goroutines; with Config.YieldProcess to other
+//	                                                 processes (sched_yield) at every turn, and to
+//	                                                 goroutines at some (goschedEvery)
+//	sleep  after Config.YieldNanos of yielding       sleeps on Config.Wakeup, without the lock
+//
+// With Config.NoSleep the driver yields for ever. Config.Idle replaces the whole policy.
+//
+// A sleep goes in this order:
+//
+//  1. The driver arms every poller ([Idler]): it raises a flag that the peers can see.
+//  2. It polls once more, because nobody wakes it for an event from before the flag was up.
+//  3. It sleeps until a peer that sees the flag wakes it, or a timer is due, at most 1 ms.
+//  4. It polls once more. A peer may have missed the flag if it sent while the flag went up and
+//     neither side has a full fence; this poll finds what it sent.
+//  5. If nobody woke it, it sleeps for the rest of 100 ms, and polls. It skips this step if a
+//     poller cannot promise to wake it.
+//  6. It disarms the pollers.
+//
+// A driver that wakes without an event makes one turn and sleeps again, without yielding first.
 package progress
 
-// Poller is something that a turn of the engine polls. Called with the engine's lock
-// held; it never blocks, and returns how many events it handled.
+// Poller is polled by the turns of an engine. Progress is called with the engine's lock held. It
+// never blocks, and returns the number of events that it handled.
 type Poller interface {
 	Progress() int
 }
 
-// Idler is a Poller that can wake a sleeping engine. Both calls are made with the
-// engine's lock held.
+// Idler is a Poller that can wake a sleeping engine. Both methods are called with the engine's lock
+// held.
 type Idler interface {
-	// Arm asks for the engine's Bell to be rung at the next event. It reports false if
-	// this poller cannot promise that; the engine then only naps. The engine polls
-	// once more after arming, so an event between the last poll and Arm is not missed.
+	// Arm asks for a call of the engine's Wakeup at the next event. It returns false if the poller
+	// cannot promise that; the engine then sleeps for 1 ms at most. The engine polls once more
+	// after Arm, so no event between the last poll and Arm is lost.
 	Arm() bool
-	// Disarm takes that back. It follows every Arm, whatever that reported.
+	// Disarm reverts Arm. It follows every Arm, whatever that returned.
 	Disarm()
 }
 
@@ -34,14 +69,14 @@ type Clock interface {
 	Now() int64
 }
 
-// Bell is what a driver with nothing to do sleeps on. Ring may be called from any
-// goroutine, and before Sleep: a bell that was rung stays rung until a Sleep has
-// returned for it, so no ring is lost.
-type Bell interface {
-	Ring()
-	// Sleep returns when the bell was rung, and reports that, or after at most nanos
-	// nanoseconds. One goroutine at a time sleeps.
-	Sleep(nanos int64) (rung bool)
-	// Close releases the bell. Sleep and Ring after it return at once.
+// Wakeup is what a driver with nothing to do sleeps on. Wake may be called from any goroutine, and
+// before Sleep: the next Sleep then returns at once, so no wake-up is lost. Several calls of Wake
+// before a Sleep count as one.
+type Wakeup interface {
+	Wake()
+	// Sleep returns true when Wake was called, and false after nanos nanoseconds. Only one
+	// goroutine at a time may call it.
+	Sleep(nanos int64) (woken bool)
+	// Close releases the resources. Later calls of Sleep and Wake return at once.
 	Close() error
 }

@@ -3,17 +3,25 @@ package progress
 import (
 	"container/heap"
 	"math"
+	"time"
 )
 
-// Timer is a function to be run, from a turn of the engine, at a time.
+// SystemClock is the monotonic clock of the system.
+func SystemClock() Clock { return systemClock{time.Now()} }
+
+type systemClock struct{ origin time.Time }
+
+func (c systemClock) Now() int64 { return int64(time.Since(c.origin)) }
+
+// Timer is a function that a turn of the engine runs at a given time.
 type Timer struct {
-	at    int64
+	at    int64  // in nanoseconds of the engine's clock
 	seq   uint64 // timers of the same time run in the order in which they were made
 	fn    func()
 	index int // in the heap, -1 when not waiting
 }
 
-// After runs fn with the lock held, from one of the first eight turns that come nanos
+// After makes a timer: fn runs with the lock held, in one of the first eight turns that begin nanos
 // nanoseconds from now or later. Lock held.
 func (e *Engine) After(nanos int64, fn func()) *Timer {
 	now := e.Now()
@@ -25,12 +33,12 @@ func (e *Engine) After(nanos int64, fn func()) *Timer {
 	e.timerSeq++
 	heap.Push(&e.timers, t)
 	if t.index == 0 {
-		e.Nudge() // a driver may sleep only until the first timer
+		e.Wake() // a sleeping driver sleeps until the timer that was first before
 	}
 	return t
 }
 
-// StopTimer takes a timer back; it reports false if that had run or was stopped. Lock held.
+// StopTimer stops a timer. It returns false if the timer has run or was stopped before. Lock held.
 func (e *Engine) StopTimer(t *Timer) bool {
 	if t.index < 0 {
 		return false
@@ -39,9 +47,13 @@ func (e *Engine) StopTimer(t *Timer) bool {
 	return true
 }
 
-// runTimers runs what is due. What its functions start anew waits for a later turn, so
-// that a timer that starts itself again does not hold up the rest.
-func (e *Engine) runTimers(now int64) int {
+// runTimers runs the timers that are due. Timers that their functions make wait for a later turn:
+// else a timer that makes itself anew, due at once, would keep the turn from ending.
+func (e *Engine) runTimers() int {
+	if len(e.timers) == 0 {
+		return 0 // without a read of the clock
+	}
+	now := e.Now()
 	n := 0
 	end := e.timerSeq
 	for len(e.timers) > 0 && e.timers[0].at <= now && e.timers[0].seq < end {
@@ -49,6 +61,7 @@ func (e *Engine) runTimers(now int64) int {
 		t.fn()
 		n++
 	}
+	e.events += uint64(n)
 	return n
 }
 

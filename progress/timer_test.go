@@ -5,11 +5,12 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
 
-// timerEngine is an engine with a clock to move by hand, locked.
+// timerEngine makes an engine, locked, and its clock.
 func timerEngine(t *testing.T) (*Engine, *handClock) {
 	clock := new(handClock)
 	e := New(Config{Clock: clock})
@@ -18,15 +19,22 @@ func timerEngine(t *testing.T) (*Engine, *handClock) {
 	return e, clock
 }
 
-// turn8 is as many turns as it takes for timers to be looked at.
+// turn8 runs the eight turns of which one runs the timers.
 func turn8(e *Engine) (events int) {
-	for range lowEvery {
+	for range timersEvery {
 		events += e.Turn()
 	}
 	return events
 }
 
-func TestTimersRunInOrder(t *testing.T) {
+func TestSystemClockAdvances(t *testing.T) {
+	c := SystemClock()
+	a := c.Now()
+	time.Sleep(time.Millisecond)
+	assert.GreaterOrEqual(t, c.Now()-a, int64(time.Millisecond))
+}
+
+func TestTimersRunInOrderOfTimeThenCreation(t *testing.T) {
 	e, clock := timerEngine(t)
 	var ran []string
 	name := func(s string) func() { return func() { ran = append(ran, s) } }
@@ -55,20 +63,20 @@ func TestTimersRunInOrder(t *testing.T) {
 	}
 }
 
-func TestTimerFarAwayDoesNotOverflow(t *testing.T) {
+func TestTimerAtEndOfTimeDoesNotOverflow(t *testing.T) {
 	e, clock := timerEngine(t)
 	clock.nanos.Store(1000)
 	e.After(math.MaxInt64, func() { assert.Fail(t, "ran") })
 	assert.Zero(t, turn8(e))
 }
 
-func TestStopTimer(t *testing.T) {
+func TestStopTimerReportsWhetherItWasWaiting(t *testing.T) {
 	e, clock := timerEngine(t)
 	ran := 0
 	count := func() { ran++ }
 	a, b, c := e.After(1, count), e.After(2, count), e.After(3, count)
 	assert.True(t, e.StopTimer(b))
-	assert.False(t, e.StopTimer(b), "stopped already")
+	assert.False(t, e.StopTimer(b), "stopped before")
 	clock.nanos.Store(10)
 	assert.Equal(t, 2, turn8(e))
 	assert.Equal(t, 2, ran)
@@ -76,7 +84,7 @@ func TestStopTimer(t *testing.T) {
 	assert.False(t, e.StopTimer(c), "it has run")
 }
 
-func TestTimerStopsAnotherThatIsDue(t *testing.T) {
+func TestTimerStoppedByAnotherDueTimerDoesNotRun(t *testing.T) {
 	e, clock := timerEngine(t)
 	var second *Timer
 	e.After(1, func() { assert.True(t, e.StopTimer(second)) })
@@ -85,8 +93,8 @@ func TestTimerStopsAnotherThatIsDue(t *testing.T) {
 	assert.Equal(t, 1, turn8(e))
 }
 
-// A timer that starts itself again at no distance must not keep the turn from ending.
-func TestTimerThatRestartsItself(t *testing.T) {
+// A timer that makes itself anew, due at once, must not keep the turn from ending.
+func TestTimerThatRestartsItselfRunsOnceATurn(t *testing.T) {
 	e, _ := timerEngine(t)
 	ran := 0
 	var again func()
@@ -101,12 +109,12 @@ func TestTimerThatRestartsItself(t *testing.T) {
 	}
 }
 
-func TestTimersOfManyTimes(t *testing.T) {
+func TestManyTimersSomeStoppedRunInOrder(t *testing.T) {
 	const timers, times = 400, 40
 	e, clock := timerEngine(t)
 	var ran, want []int
 	var started [timers]*Timer
-	at := func(i int) int { return i * 7919 % times } // in disorder, each time often
+	at := func(i int) int { return i * 7919 % times } // each time occurs often, in no order
 	for i := range started {
 		started[i] = e.After(int64(at(i)), func() { ran = append(ran, i) })
 		want = append(want, i)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parkedBehind starts a driver and n goroutines that park behind it, in order. The
-// channels say how each wait ended, the driver's first.
+// parkedBehind starts a goroutine that drives and n goroutines that park, in order. Each channel
+// gets the result of a wait, the driver's first.
 func parkedBehind(ctx context.Context, t *testing.T, e *Engine, n int) ([]*Waiter, []<-chan error) {
 	var ws []*Waiter
 	var dones []<-chan error
@@ -38,7 +38,7 @@ func parkedBehind(ctx context.Context, t *testing.T, e *Engine, n int) ([]*Waite
 	return ws, dones
 }
 
-func TestWaitIsOverBeforeItBegins(t *testing.T) {
+func TestWaitThatIsOverReturnsWithoutPolling(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, test := range []struct {
@@ -63,12 +63,12 @@ func TestWaitIsOverBeforeItBegins(t *testing.T) {
 			e.Lock()
 			defer e.Unlock()
 			assert.Equal(t, test.want, e.Wait(test.ctx, waiter(test.need)))
-			assert.Equal(t, Counters{}, e.Counters(), "it does not poll")
+			assert.Equal(t, Counters{}, e.Counters(), "no polls")
 		})
 	}
 }
 
-func TestContextEndsDuringTheWait(t *testing.T) {
+func TestContextEndEndsWait(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		cfg  Config
@@ -82,7 +82,7 @@ func TestContextEndsDuringTheWait(t *testing.T) {
 			e := New(test.cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			ws, dones := parkedBehind(ctx, t, e, 2)
-			eventually(t, e, func() bool { return e.Counters().Turns > 50 || e.Counters().Sleeps > 0 }, "it turns")
+			eventually(t, e, func() bool { return e.Counters().Turns > 50 || e.Counters().Sleeps > 0 }, "the driver turns")
 			cancel()
 			for i, done := range dones {
 				assert.Equal(t, context.Canceled, within(t, done, "the wait"))
@@ -90,17 +90,17 @@ func TestContextEndsDuringTheWait(t *testing.T) {
 			}
 			assert.Nil(t, e.driver)
 			assert.Empty(t, e.parked)
-			// The same waiter does for another wait, without the old context's end.
+			// The same waiter serves another wait, which does not see the old context's end.
 			locked(e, func() {
-				e.AddHigh(&pollFunc{after(3, ws[0].Signal)})
+				e.AddPoller(&pollFunc{after(3, ws[0].Signal)})
 				assert.NoError(t, e.Wait(context.Background(), ws[0]))
 			})
 		})
 	}
 }
 
-// The end of one's context is nothing to the others.
-func TestContextOfOneAmongSeveral(t *testing.T) {
+// The end of one wait's context does not end the other waits.
+func TestContextEndEndsOnlyItsOwnWait(t *testing.T) {
 	e := New(Config{})
 	driver, stopDriver := context.WithCancel(t.Context())
 	parked, stopParked := context.WithCancel(t.Context())
@@ -113,43 +113,41 @@ func TestContextOfOneAmongSeveral(t *testing.T) {
 			defer e.Unlock()
 			return e.Wait(ctx, ws2[i])
 		}))
-		eventually(t, e, func() bool { return ws2[i].parked }, "it parks")
+		eventually(t, e, func() bool { return ws2[i].parked }, "the goroutine parks")
 	}
 	stopParked()
-	assert.Equal(t, context.Canceled, within(t, dones2[0], "the parked one"))
+	assert.Equal(t, context.Canceled, within(t, dones2[0], "the parked wait"))
 	locked(e, func() { assert.Same(t, ws[0], e.driver) })
 	stopDriver()
 	assert.Equal(t, context.Canceled, within(t, dones[0], "the driver"))
-	eventually(t, e, func() bool { return e.driver == ws2[1] }, "the last one drives")
+	eventually(t, e, func() bool { return e.driver == ws2[1] }, "the last goroutine drives")
 	locked(e, ws2[1].Signal)
-	assert.NoError(t, within(t, dones2[1], "the last one"))
+	assert.NoError(t, within(t, dones2[1], "the last wait"))
 }
 
-// A context that ends when the wait is over already must not harm who uses the waiter next.
-// With one processor, what the context's end has set off does not run before the next wait.
-func TestContextThatEndsLate(t *testing.T) {
+// A context that ends after its wait must not end the next wait with the same waiter. With one
+// processor, the function that the end of the context starts does not run before the next wait.
+func TestContextEndAfterWaitDoesNotEndNextWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	e := New(Config{NoSleep: true})
 	e.Lock()
 	defer e.Unlock()
 	w := waiter(1)
+	p := new(pollFunc)
+	e.AddPoller(p)
 	for range 10 {
 		ctx, cancel := context.WithCancel(t.Context())
-		end := &pollFunc{after(3, func() { w.Signal(); cancel() })}
-		e.AddHigh(end)
+		p.find = after(3, func() { w.Signal(); cancel() })
 		assert.NoError(t, e.Wait(ctx, w))
-		e.Remove(end)
 		w.Reset(1)
-		next := &pollFunc{after(100, w.Signal)}
-		e.AddHigh(next)
+		p.find = after(100, w.Signal)
 		assert.NoError(t, e.Wait(context.Background(), w))
-		e.Remove(next)
 		w.Reset(1)
 	}
 }
 
-// Contexts that end at any moment, with waiters from the pool.
-func TestContextsThatEndAtAnyMoment(t *testing.T) {
+// Contexts end at random moments; the waiters come from the pool.
+func TestContextEndRacesWithSignal(t *testing.T) {
 	e := New(Config{})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -163,7 +161,7 @@ func TestContextsThatEndAtAnyMoment(t *testing.T) {
 				if err := e.Wait(ctx, w); err == nil {
 					assert.True(t, w.Done())
 					e.PutWaiter(w)
-				} else { // the timer still has it: not to be used again
+				} else { // the timer still refers to w, so it must not go back to the pool
 					assert.Equal(t, context.Canceled, err)
 				}
 				w = e.GetWaiter(1)
@@ -198,33 +196,33 @@ func TestStopEndsAllWaits(t *testing.T) {
 	}
 }
 
-// They need not wait for the driver, which may be in its idle function.
-func TestStopEndsParkedWaitsAtOnce(t *testing.T) {
+// Parked waits end without the driver, which may be in Config.Idle.
+func TestStopEndsParkedWaitsWithoutTheDriver(t *testing.T) {
 	idling, release := make(chan struct{}, 1), make(chan struct{})
 	e := New(Config{Idle: func() { idling <- struct{}{}; <-release }})
 	driver := spawn(func() error { return wait(e, waiter(1)) })
 	<-idling
 	w := waiter(1)
 	parked := spawn(func() error { return wait(e, w) })
-	eventually(t, e, func() bool { return w.parked }, "it parks")
+	eventually(t, e, func() bool { return w.parked }, "the goroutine parks")
 	e.Stop(nil)
-	assert.Equal(t, ErrStopped, within(t, parked, "the parked one"))
+	assert.Equal(t, ErrStopped, within(t, parked, "the parked wait"))
 	close(release)
 	assert.Equal(t, ErrStopped, within(t, driver, "the driver"))
 }
 
-// What has happened before the stop has happened.
-func TestStopAndDoneTogether(t *testing.T) {
+// A wait that is done when the engine stops returns nil.
+func TestStopOfDoneWaitReturnsNil(t *testing.T) {
 	e := New(Config{})
 	ws, dones := parkedBehind(context.Background(), t, e, 3)
 	locked(e, func() {
 		ws[0].Signal()
 		ws[2].Signal()
-		e.stopErr = assert.AnError // as Stop does, in one step with the signals
+		e.stopErr = assert.AnError // as Stop does, but under the same lock as the signals
 		for _, w := range e.parked {
-			e.wake(w)
+			e.unpark(w)
 		}
-		e.Ring()
+		e.Wake()
 	})
 	assert.NoError(t, within(t, dones[0], "the driver"))
 	assert.Equal(t, assert.AnError, within(t, dones[1], "not done"))
@@ -232,18 +230,18 @@ func TestStopAndDoneTogether(t *testing.T) {
 	assert.Equal(t, assert.AnError, within(t, dones[3], "not done"))
 }
 
-func TestHandOver(t *testing.T) {
+func TestHandOverFindsAnotherDriver(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		ended []int // whose waits end at once; 0 drives, the others are parked in order
+		ended []int // the waits that end at once; 0 drives, the others are parked in order
 	}{
 		{"the driver leaves", []int{0}},
-		{"a parked one leaves", []int{1}},
+		{"a parked goroutine leaves", []int{1}},
 		{"the driver and the next one leave", []int{0, 1}},
 		{"the driver and the last one leave", []int{0, 3}},
-		{"only the last one stays", []int{0, 1, 2}},
+		{"all but the last leave", []int{0, 1, 2}},
 		{"all leave", []int{0, 1, 2, 3}},
-		{"all, in the reverse order", []int{3, 2, 1, 0}},
+		{"all leave, in reverse order", []int{3, 2, 1, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := New(Config{YieldNanos: 1000})
@@ -260,7 +258,7 @@ func TestHandOver(t *testing.T) {
 				assert.NoError(t, within(t, dones[i], "the wait"))
 			}
 			for len(stays) > 0 {
-				// One of the others drives now: the engine turns.
+				// One of the remaining goroutines drives.
 				driver := -1
 				var turns uint64
 				eventually(t, e, func() bool {
@@ -270,22 +268,22 @@ func TestHandOver(t *testing.T) {
 						}
 					}
 					return driver >= 0
-				}, "somebody drives")
-				e.Ring()
-				eventually(t, e, func() bool { return e.Counters().Turns > turns }, "and turns")
+				}, "a remaining goroutine drives")
+				locked(e, e.Wake)
+				eventually(t, e, func() bool { return e.Counters().Turns > turns }, "the engine turns")
 				locked(e, ws[driver].Signal)
 				assert.NoError(t, within(t, dones[driver], "the driver's wait"))
 				delete(stays, driver)
 			}
-			eventually(t, e, func() bool { return e.coming == 0 }, "nobody is on the way")
+			eventually(t, e, func() bool { return e.coming == 0 }, "no woken goroutine waits for the lock")
 			assert.Nil(t, e.driver)
 			assert.Empty(t, e.parked)
 		})
 	}
 }
 
-// What panics inside a wait ends the driver's, not the others'.
-func TestPanicWhileDriving(t *testing.T) {
+// A panic ends the driver's wait. The other waits go on.
+func TestPanicWhileDrivingHandsOver(t *testing.T) {
 	for _, where := range []string{"poller", "timer", "idle"} {
 		t.Run(where, func(t *testing.T) {
 			var cfg Config
@@ -304,31 +302,31 @@ func TestPanicWhileDriving(t *testing.T) {
 				defer func() { err = fmt.Errorf("recovered: %v", recover()) }()
 				return wait(e, ws[0])
 			})
-			eventually(t, e, func() bool { return e.driver == ws[0] }, "it drives")
+			eventually(t, e, func() bool { return e.driver == ws[0] }, "the goroutine drives")
 			others := []<-chan error{
 				spawn(func() error { return wait(e, ws[1]) }),
 				spawn(func() error { return wait(e, ws[2]) }),
 			}
-			eventually(t, e, func() bool { return len(e.parked) == 2 }, "the others park")
+			eventually(t, e, func() bool { return len(e.parked) == 2 }, "the other goroutines park")
 			armed.Store(true)
 			switch where {
 			case "poller":
-				locked(e, func() { e.AddHigh(&pollFunc{func() int { boom(); return 0 }}) })
+				locked(e, func() { e.AddPoller(&pollFunc{func() int { boom(); return 0 }}) })
 			case "timer":
 				locked(e, func() { e.After(0, boom) })
 			}
 			assert.EqualError(t, within(t, first, "the panic"), "recovered: boom")
-			eventually(t, e, func() bool { return e.driver == ws[1] || e.driver == ws[2] }, "another one drives")
+			eventually(t, e, func() bool { return e.driver == ws[1] || e.driver == ws[2] }, "another goroutine drives")
 			locked(e, func() { ws[1].Signal(); ws[2].Signal() })
 			for _, done := range others {
-				assert.NoError(t, within(t, done, "the others"))
+				assert.NoError(t, within(t, done, "the other waits"))
 			}
 		})
 	}
 }
 
-// network is a poller that completes what was posted to it in any order, a few at a turn.
-// Guarded by the engine's lock.
+// network is a poller that signals the posted waiters in random order, a few at a turn. The
+// engine's lock guards it.
 type network struct {
 	random *rand.Rand
 	posted []*Waiter
@@ -346,11 +344,11 @@ func (n *network) Progress() int {
 	return events
 }
 
-// Arm: only what is posted can happen, so an empty network can promise to ring.
+// Arm promises to wake if nothing is posted: then no event can come.
 func (n *network) Arm() bool { return len(n.posted) == 0 }
 func (n *network) Disarm()   {}
 
-// Many goroutines post and wait at once, and one at a time drives: each gets its own wake.
+// Many goroutines post and wait at once, while one at a time drives. Each wait must end.
 func TestManyGoroutinesWait(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -360,8 +358,8 @@ func TestManyGoroutinesWait(t *testing.T) {
 		{"the zero configuration", Config{}, 2},
 		{"the zero configuration, one processor", Config{}, 1},
 		{"spinning", Config{SpinTurns: 100, YieldNanos: 1000}, 2},
-		{"yielding for ever, also the process", Config{NoSleep: true, YieldProcess: true}, 2},
-		{"own idle function", Config{Idle: runtime.Gosched}, 2},
+		{"NoSleep and YieldProcess", Config{NoSleep: true, YieldProcess: true}, 2},
+		{"Config.Idle", Config{Idle: runtime.Gosched}, 2},
 		{"four processors", Config{SpinTurns: 10}, 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -369,7 +367,7 @@ func TestManyGoroutinesWait(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(test.procs))
 			e := New(test.cfg)
 			net := &network{random: rand.New(rand.NewPCG(1, 2))}
-			locked(e, func() { e.AddHigh(net) })
+			locked(e, func() { e.AddPoller(net) })
 			var wg sync.WaitGroup
 			for g := range goroutines {
 				wg.Go(func() {
@@ -381,9 +379,9 @@ func TestManyGoroutinesWait(t *testing.T) {
 						for range need {
 							net.posted = append(net.posted, w)
 						}
-						e.Nudge()
+						e.Wake()
 						switch random.IntN(8) {
-						case 0: // somebody else may have to finish it first
+						case 0: // another goroutine may complete it first
 							e.Unlock()
 							runtime.Gosched()
 							e.Lock()
@@ -392,7 +390,7 @@ func TestManyGoroutinesWait(t *testing.T) {
 						}
 						err := e.Wait(context.Background(), w)
 						if err != nil || !w.Done() || need > 0 && w.need != 0 {
-							assert.Fail(t, "woken for nothing", "%v, %d signals missing", err, w.need)
+							assert.Fail(t, "wait ended early", "%v, %d signals missing", err, w.need)
 						}
 						e.PutWaiter(w)
 						e.Unlock()
@@ -406,15 +404,15 @@ func TestManyGoroutinesWait(t *testing.T) {
 				assert.Zero(t, e.coming)
 				assert.Zero(t, e.wanted.Load())
 				assert.Empty(t, net.posted)
-				assert.LessOrEqual(t, len(e.waiters), goroutines, "waiters are used again")
+				assert.LessOrEqual(t, len(e.waiters), goroutines, "the pool reuses waiters")
 			})
 		})
 	}
 }
 
-// Goroutines whose work only others' posts complete: each round is a hand-over. Two
-// teams play ping-pong with signals; nothing is ever polled for.
-func TestHandOverUnderLoad(t *testing.T) {
+// Pairs of goroutines signal each other in turn, without pollers, so each round hands over the
+// driving.
+func TestPairsThatSignalEachOtherHandOver(t *testing.T) {
 	const teams, rounds = 4, 1000
 	for _, cfg := range []Config{{}, {SpinTurns: 1000}, {NoSleep: true}} {
 		e := New(cfg)
@@ -444,25 +442,24 @@ func TestHandOverUnderLoad(t *testing.T) {
 	}
 }
 
-// A goroutine that only posts is let in while another one drives: without that, a driver
-// that spins or always finds something would keep the lock for ever.
-func TestPosterIsServedPromptly(t *testing.T) {
+// A driver that spins, or finds events at every turn, must release the lock to a goroutine in Lock.
+func TestLockDuringDriveSucceedsSoon(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		cfg    Config
-		events int // found at every turn
+		events int // at every turn
 	}{
 		{"driver spins", Config{SpinTurns: 1 << 40}, 0},
-		{"driver always finds something", Config{}, 1},
+		{"driver finds events at every turn", Config{}, 1},
 		{"driver yields", Config{NoSleep: true}, 0},
 		{"driver sleeps", Config{}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const posts = 2000
 			e := New(test.cfg)
-			kept := 0 // turns made while somebody wanted the lock
+			kept := 0 // turns while a goroutine wanted the lock
 			locked(e, func() {
-				e.AddHigh(&idler{rings: true, pollFunc: pollFunc{func() int {
+				e.AddPoller(&idler{promises: true, pollFunc: pollFunc{func() int {
 					if e.wanted.Load() != 0 {
 						kept++
 					}
@@ -471,27 +468,26 @@ func TestPosterIsServedPromptly(t *testing.T) {
 			})
 			w := waiter(1)
 			done := spawn(func() error { return wait(e, w) })
-			eventually(t, e, func() bool { return e.driver == w }, "it drives")
+			eventually(t, e, func() bool { return e.driver == w }, "the goroutine drives")
 			for range posts {
 				e.Lock()
-				//lint:ignore SA2001 to get the lock is all
+				//lint:ignore SA2001 the test only takes the lock
 				e.Unlock()
 			}
 			locked(e, w.Finish)
 			require.NoError(t, within(t, done, "the driver"))
-			assert.Less(t, kept, 50*posts, "turns before the poster got the lock")
+			assert.Less(t, kept, 50*posts, "turns while another goroutine wanted the lock")
 		})
 	}
 }
 
-// Woken for its event, a goroutine runs soon, although the only processor is the driver's
-// and the driver never stops finding something.
-func TestWokenRunsSoonOnOneProcessor(t *testing.T) {
+// With one processor and a driver that finds events at every turn, a woken goroutine runs soon.
+func TestWokenGoroutineRunsSoonOnOneProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	e := New(Config{SpinTurns: 1 << 40})
 	driver, parked := waiter(1), waiter(1)
 	drives := spawn(func() error { return wait(e, driver) })
-	eventually(t, e, func() bool { return e.driver == driver }, "one drives")
+	eventually(t, e, func() bool { return e.driver == driver }, "the first drives")
 	var signalled, served uint64 // in turns
 	parks := spawn(func() error {
 		e.Lock()
@@ -501,9 +497,9 @@ func TestWokenRunsSoonOnOneProcessor(t *testing.T) {
 		driver.Signal()
 		return err
 	})
-	eventually(t, e, func() bool { return parked.parked }, "the other parks")
+	eventually(t, e, func() bool { return parked.parked }, "the second parks")
 	locked(e, func() {
-		e.AddHigh(&pollFunc{func() int {
+		e.AddPoller(&pollFunc{func() int {
 			if !parked.Done() {
 				signalled = e.Counters().Turns
 				parked.Signal()
@@ -511,17 +507,17 @@ func TestWokenRunsSoonOnOneProcessor(t *testing.T) {
 			return 1
 		}})
 	})
-	require.NoError(t, within(t, parks, "the parked one"))
+	require.NoError(t, within(t, parks, "the parked wait"))
 	require.NoError(t, within(t, drives, "the driver"))
 	assert.Less(t, served-signalled, uint64(1000), "turns from the signal to the end of the wait")
 }
 
-// Turns of several goroutines: whoever polls may complete what another one sleeps for.
-func TestTestersAndWaiters(t *testing.T) {
+// A goroutine in Poll may complete the operation that another goroutine waits for.
+func TestPollAndWaitTogether(t *testing.T) {
 	const rounds = 500
 	e := New(Config{})
 	net := &network{random: rand.New(rand.NewPCG(5, 6))}
-	locked(e, func() { e.AddHigh(net) })
+	locked(e, func() { e.AddPoller(net) })
 	var wg sync.WaitGroup
 	var finished atomic.Int32
 	for range 3 {
@@ -548,8 +544,7 @@ func TestTestersAndWaiters(t *testing.T) {
 	assert.Nil(t, e.driver)
 }
 
-// A deadline given by a context holds to the instant, asleep or parked.
-func TestDeadlineIsKept(t *testing.T) {
+func TestContextDeadlineEndsWaitOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
 		var wg sync.WaitGroup
@@ -569,11 +564,11 @@ func TestDeadlineIsKept(t *testing.T) {
 	})
 }
 
-// A context ends a wait also while there are events at every turn.
-func TestContextEndsABusyWait(t *testing.T) {
+// A context ends a wait even if every turn has an event.
+func TestContextEndEndsBusyWait(t *testing.T) {
 	for _, spin := range []int{0, 100} {
 		e := New(Config{SpinTurns: spin})
-		locked(e, func() { e.AddHigh(always{}) })
+		locked(e, func() { e.AddPoller(always{}) })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		var w Waiter
 		w.Reset(1)
@@ -582,13 +577,13 @@ func TestContextEndsABusyWait(t *testing.T) {
 	}
 }
 
-// always has an event.
+// always reports an event at every poll.
 type always struct{}
 
 func (always) Progress() int { return 1 }
 
-// Many goroutines that wait at one time do not cost their memory for ever.
-func TestWaitersKeptAreBounded(t *testing.T) {
+// A burst of waiting goroutines does not cost its memory for ever.
+func TestPoolOfWaitersIsBounded(t *testing.T) {
 	const n = 2 * maxWaiters
 	e := New(Config{})
 	ws, done := parkedBehind(context.Background(), t, e, n)

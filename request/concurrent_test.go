@@ -16,8 +16,8 @@ import (
 )
 
 // Several goroutines wait for one request: all return, one of them with its status.
-func TestCrowd(t *testing.T) {
-	const crowd, rounds = 5, 150
+func TestSeveralGoroutinesWaitForOneRequest(t *testing.T) {
+	const goroutines, rounds = 5, 150
 	for _, persistent := range []bool{false, true} {
 		r := newRank()
 		o, h := r.persistent("")
@@ -27,21 +27,21 @@ func TestCrowd(t *testing.T) {
 			} else {
 				o, h = r.active("")
 			}
-			var got [crowd]string
+			var got [goroutines]string
 			var wg sync.WaitGroup
-			for i := range crowd {
+			for i := range goroutines {
 				wg.Go(func() {
 					switch i {
 					case 0, 1, 2:
-						got[i] = say(h.Wait())
+						got[i] = outcomeText(h.Wait())
 					case 3:
 						_, st, err := WaitAny(Request{}, h)
-						got[i] = say(st, err)
+						got[i] = outcomeText(st, err)
 					case 4:
 						sts := make([]Status, 2)
 						err := WaitAllStatus([]Request{h, h}, sts)
-						if got[i] = say(sts[0], err); sts[0] == Empty() {
-							got[i] = say(sts[1], err)
+						if got[i] = outcomeText(sts[0], err); sts[0] == Empty() {
+							got[i] = outcomeText(sts[1], err)
 						}
 					}
 				})
@@ -58,7 +58,7 @@ func TestCrowd(t *testing.T) {
 					served++
 				case "empty":
 				default:
-					assert.Fail(t, "one of the crowd got "+s)
+					assert.Fail(t, "a goroutine got "+s)
 				}
 			}
 			assert.Equal(t, 1, served)
@@ -66,8 +66,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// The end of one waiter's context leaves the others of the crowd where they are.
-func TestContextOfOneOfTheCrowd(t *testing.T) {
+// The end of one goroutine's context does not end the waits of the others.
+func TestContextEndEndsOneOfSeveralWaits(t *testing.T) {
 	for leaver := range 3 {
 		r := newRank()
 		o, h := r.active("")
@@ -78,26 +78,26 @@ func TestContextOfOneOfTheCrowd(t *testing.T) {
 			if i == leaver {
 				waits = ctx
 			}
-			dones = append(dones, spawn(func() string { return say(h.WaitContext(waits)) }))
+			dones = append(dones, spawn(func() string { return outcomeText(h.WaitContext(waits)) }))
 			r.waiting(t, o, i+1)
 		}
 		cancel()
-		assert.Equal(t, "canceled", within(t, dones[leaver], "the one whose context ended"))
+		assert.Equal(t, "canceled", within(t, dones[leaver], "the wait whose context ended"))
 		r.waiting(t, o, 2)
 		o.complete(message, nil)
 		count := map[string]int{}
 		for i, done := range dones {
 			if i != leaver {
-				count[within(t, done, "the others")]++
+				count[within(t, done, "another wait")]++
 			}
 		}
 		assert.Equal(t, map[string]int{"message": 1, "empty": 1}, count)
 	}
 }
 
-// What takes a request away from those who wait for it ends their waits.
-func TestTakenAwayDuringTheWait(t *testing.T) {
-	waits := map[string]string{ // with what they return
+// If a request is freed, abandoned or observed elsewhere, the waits for it end.
+func TestRequestTakenAwayDuringWaitEndsIt(t *testing.T) {
+	waits := map[string]string{ // and their results
 		"Wait":          "empty",
 		"WaitAny":       "-3 empty",
 		"WaitAllStatus": "ok [empty]",
@@ -110,26 +110,26 @@ func TestTakenAwayDuringTheWait(t *testing.T) {
 			do          func(o *op, h Request) error
 		}{
 			{"Free", "active", func(_ *op, h Request) error { return h.Free() }},
-			{"Free of a persistent one", "p-active", func(_ *op, h Request) error { return h.Free() }},
-			{"its owner abandons it", "active", func(o *op, _ Request) error {
+			{"Free, persistent", "p-active", func(_ *op, h Request) error { return h.Free() }},
+			{"Abandon", "active", func(o *op, _ Request) error {
 				o.rank.locked(o.Abandon)
 				return nil
 			}},
-			{"its owner takes its completion", "active", func(o *op, _ Request) error {
+			{"Take", "active", func(o *op, _ Request) error {
 				o.rank.Lock()
 				defer o.rank.Unlock()
 				o.Complete(message, nil)
 				_, err := o.Take()
 				return err
 			}},
-			{"so of a persistent one", "p-active", func(o *op, _ Request) error {
+			{"Take, persistent", "p-active", func(o *op, _ Request) error {
 				o.rank.Lock()
 				defer o.rank.Unlock()
 				o.Complete(message, nil)
 				_, err := o.Take()
 				return err
 			}},
-			{"it completes and is freed", "active", func(o *op, h Request) error {
+			{"Complete and Abandon", "active", func(o *op, h Request) error {
 				o.rank.Lock()
 				defer o.rank.Unlock()
 				o.Complete(message, nil)
@@ -148,21 +148,21 @@ func TestTakenAwayDuringTheWait(t *testing.T) {
 				require.NoError(t, row.do(o, reqs[0]))
 				assert.Equal(t, want, within(t, first, wait))
 				assert.Equal(t, want, within(t, second, wait))
-				// Nobody is left to hear of the object's next life.
+				// No waiter is left that the object's next operation could signal.
 				r.locked(func() {
 					if o.State() == Active {
 						o.Complete(message, nil)
 					}
 					assert.Nil(t, o.waiter)
-					assert.Empty(t, o.crowd)
+					assert.Empty(t, o.moreWaiters)
 				})
 			})
 		}
 	}
 }
 
-// become ends an operation without a word to its user, and makes its object another one that
-// is complete. Lock held.
+// become abandons an operation and makes its object another operation, which is complete. Lock
+// held.
 func (o *op) become(t *testing.T) Request {
 	o.Abandon()
 	o.Complete(message, nil)
@@ -173,9 +173,9 @@ func (o *op) become(t *testing.T) Request {
 	return again.Handle()
 }
 
-// The object of a handle may have become another operation, complete, when the wait for it
-// ends: that is none of the handle's business.
-func TestObjectBecomesAnotherDuringTheWait(t *testing.T) {
+// When a wait ends, the object of its handle may be another operation already, and complete. The
+// wait must not observe it.
+func TestObjectReusedDuringWaitIsNotObserved(t *testing.T) {
 	for wait, want := range map[string]string{
 		"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok", "Completed": "",
 	} {
@@ -192,8 +192,8 @@ func TestObjectBecomesAnotherDuringTheWait(t *testing.T) {
 	}
 }
 
-// The same while a call that tests gives up the lock to yield.
-func TestObjectBecomesAnotherDuringATest(t *testing.T) {
+// A call of the Test family releases the lock while it yields.
+func TestObjectReusedDuringTestIsNotObserved(t *testing.T) {
 	for test, want := range map[string]string{
 		"Test": "done empty", "GetStatus": "done empty", "TestAny": "true -3 empty", "TestAll": "true ok [empty]", "TestSome": "-3 ok",
 	} {
@@ -210,9 +210,9 @@ func TestObjectBecomesAnotherDuringATest(t *testing.T) {
 	}
 }
 
-// Cancelled, freed or failed while several wait for several: those who wait for others too
-// go on waiting, or not, as the table says.
-func TestOneOfSeveralGoesDuringTheWait(t *testing.T) {
+// During a call over two requests, one is cancelled, freed, fails, or is observed elsewhere. The
+// table says whether the call goes on waiting for the other.
+func TestOneOfTwoRequestsEndsDuringWait(t *testing.T) {
 	cancelIt := func(o *op, h Request) { o.onCancel = func() { o.Complete(cancelled, nil) }; _ = h.Cancel() }
 	freeIt := func(_ *op, h Request) { _ = h.Free() }
 	failIt := func(o *op, _ Request) { o.complete(message, errBoom) }
@@ -225,25 +225,25 @@ func TestOneOfSeveralGoesDuringTheWait(t *testing.T) {
 	for _, row := range []struct {
 		name, wait string
 		do         func(o *op, h Request)
-		waitsOn    bool // until the other one is complete too
+		waitsOn    bool // until the other request is complete too
 		want       string
 	}{
 		{"cancelled", "WaitAllStatus", cancelIt, true, "ok [cancelled message]"},
 		{"freed", "WaitAllStatus", freeIt, true, "ok [empty message]"},
 		{"failed", "WaitAllStatus", failIt, false, "instatus+boom [message/boom pending]"},
-		{"observed by another", "WaitAllStatus", testIt, true, "ok [empty message]"},
+		{"observed elsewhere", "WaitAllStatus", testIt, true, "ok [empty message]"},
 		{"cancelled", "WaitAny", cancelIt, false, "0 cancelled"},
 		{"freed", "WaitAny", freeIt, true, "1 message"},
 		{"failed", "WaitAny", failIt, false, "0 message/boom"},
-		{"observed by another", "WaitAny", testIt, true, "1 message"},
+		{"observed elsewhere", "WaitAny", testIt, true, "1 message"},
 		{"cancelled", "WaitSome", cancelIt, false, "1 ok 0:cancelled"},
 		{"freed", "WaitSome", freeIt, true, "1 ok 1:message"},
 		{"failed", "WaitSome", failIt, false, "1 instatus+boom 0:message/boom"},
-		{"observed by another", "WaitSome", testIt, true, "1 ok 1:message"},
+		{"observed elsewhere", "WaitSome", testIt, true, "1 ok 1:message"},
 		{"cancelled", "Completed", cancelIt, true, "0:cancelled 1:message"},
 		{"freed", "Completed", freeIt, true, "1:message"},
 		{"failed", "Completed", failIt, true, "0:message/boom 1:message"},
-		{"observed by another", "Completed", testIt, true, "1:message"},
+		{"observed elsewhere", "Completed", testIt, true, "1:message"},
 	} {
 		t.Run(row.wait+" "+row.name, func(t *testing.T) {
 			r := newRank()
@@ -254,7 +254,7 @@ func TestOneOfSeveralGoesDuringTheWait(t *testing.T) {
 			row.do(a, reqs[0])
 			if row.waitsOn {
 				turns := r.turns()
-				r.eventually(t, func() bool { return r.Counters().Turns > turns+10 }, "it goes on turning")
+				r.eventually(t, func() bool { return r.Counters().Turns > turns+10 }, "the call goes on waiting")
 				r.waiting(t, b, 1)
 				b.complete(message, nil)
 			}
@@ -264,8 +264,8 @@ func TestOneOfSeveralGoesDuringTheWait(t *testing.T) {
 	}
 }
 
-// Goroutines share a list of persistent requests that never stop: each completion is
-// observed by exactly one of them.
+// Goroutines share a list of persistent requests and restart them. Exactly one goroutine observes
+// each completion.
 func TestEachCompletionIsObservedOnce(t *testing.T) {
 	const requests, rounds = 6, 2000
 	r := newRank()
@@ -340,7 +340,7 @@ func TestEachCompletionIsObservedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Somebody may have started one when the others had seen nothing active.
+	// A goroutine may have started a request after the others had found none active.
 	for {
 		i, _, _ := WaitAny(reqs...)
 		if i == Undefined {
@@ -355,9 +355,9 @@ func TestEachCompletionIsObservedOnce(t *testing.T) {
 	}
 }
 
-// Random calls of several goroutines about the same requests, which come and go: nothing
-// hangs, nothing is released twice or while it is active.
-func TestAnythingGoes(t *testing.T) {
+// Goroutines make random calls with the same requests, and replace them. No call hangs, and no
+// object is released twice or while it is active.
+func TestRandomConcurrentCalls(t *testing.T) {
 	const goroutines, rounds = 6, 600
 	r := newRank()
 	var mu sync.Mutex
@@ -380,7 +380,7 @@ func TestAnythingGoes(t *testing.T) {
 				h := list[0]
 				var err error
 				switch random.IntN(12) {
-				case 0, 1, 2: // a new one in an old one's place
+				case 0, 1, 2: // a new request replaces an old one
 					var o *op
 					r.Lock()
 					o = r.get("")
@@ -444,7 +444,7 @@ func TestAnythingGoes(t *testing.T) {
 		assert.False(t, pool[o], "released twice")
 		assert.Equal(t, Idle, o.State())
 		assert.Nil(t, o.waiter)
-		assert.Empty(t, o.crowd)
+		assert.Empty(t, o.moreWaiters)
 		pool[o] = true
 	}
 }

@@ -9,19 +9,20 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// countdown is an operation that takes some turns of progress. It embeds its request, and
-// is a poller of its engine.
+// countdown is an operation that completes after some turns of progress. It embeds its request and
+// is a poller of its engine. The bytes of its status are its number of turns.
 type countdown struct {
 	request.Object
+	eng         *progress.Engine
 	turns, left int
 }
 
 func newCountdown(eng *progress.Engine, turns int) *countdown {
 	eng.Lock()
 	defer eng.Unlock()
-	c := &countdown{turns: turns}
+	c := &countdown{eng: eng, turns: turns}
 	c.Bind(eng, c)
-	eng.AddHigh(c)
+	eng.AddPoller(c)
 	return c
 }
 
@@ -49,7 +50,7 @@ func (c *countdown) Cancel() {
 	c.Complete(st, nil)
 }
 
-// Release implements request.Operation. Who makes many would keep them in a pool.
+// Release implements request.Operation. An owner of many operations would put them in a pool here.
 func (c *countdown) Release() {}
 
 // Describe implements request.Operation.
@@ -57,27 +58,36 @@ func (c *countdown) Describe(err error) error {
 	return fmt.Errorf("countdown from %d: %w", c.turns, err)
 }
 
-// Begin is as Isend and its kin are: it starts the operation and gives its handle.
+// Begin starts the operation and returns its handle, as Isend and Irecv do.
 func (c *countdown) Begin() request.Request {
-	c.Engine().Lock()
-	defer c.Engine().Unlock()
+	c.eng.Lock()
+	defer c.eng.Unlock()
 	c.Activate()
 	c.Start()
 	return c.Handle()
 }
 
-// Prepare is as SendInit and its kin are: the request can be started again and again.
+// Prepare returns the handle of a persistent request, as SendInit and RecvInit do.
 func (c *countdown) Prepare() request.Request {
-	c.Engine().Lock()
-	defer c.Engine().Unlock()
+	c.eng.Lock()
+	defer c.eng.Unlock()
 	c.InitPersistent()
 	return c.Handle()
 }
 
-// An operation of one's own embeds an Object.
-func Example_operation() {
+// begin starts countdowns on one new engine.
+func begin(turns ...int) []request.Request {
 	eng := progress.New(progress.Config{})
-	r := newCountdown(eng, 10).Begin()
+	var reqs []request.Request
+	for _, n := range turns {
+		reqs = append(reqs, newCountdown(eng, n).Begin())
+	}
+	return reqs
+}
+
+// An operation embeds an Object. Wait makes the handle, and every copy of it, null.
+func Example_operation() {
+	r := newCountdown(progress.New(progress.Config{}), 10).Begin()
 	copied := r
 	st, err := r.Wait()
 	fmt.Println(st.Bytes, "turns,", err)
@@ -87,10 +97,9 @@ func Example_operation() {
 	// null: true true
 }
 
-// A persistent request is inactive between its starts, and then nothing to wait for.
+// A persistent request is inactive between its starts; Wait then returns at once.
 func Example_persistent() {
-	eng := progress.New(progress.Config{})
-	r := newCountdown(eng, 5).Prepare()
+	r := newCountdown(progress.New(progress.Config{}), 5).Prepare()
 	for range 3 {
 		if err := r.Start(); err != nil {
 			fmt.Println(err)
@@ -111,10 +120,20 @@ func Example_persistent() {
 	// start: invalid request: the handle is null
 }
 
-// A context ends the wait, not the operation.
+func ExampleRequest_Wait() {
+	r := begin(10)[0]
+	st, err := r.Wait()
+	fmt.Println(st.Bytes, "turns,", err)
+	_, err = r.Wait() // of a null handle: returns at once
+	fmt.Println(err)
+	// Output:
+	// 10 turns, <nil>
+	// <nil>
+}
+
+// The end of a context ends the wait, not the operation.
 func ExampleRequest_WaitContext() {
-	eng := progress.New(progress.Config{})
-	r := newCountdown(eng, 10).Begin()
+	r := begin(10)[0]
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := r.WaitContext(ctx)
@@ -128,10 +147,50 @@ func ExampleRequest_WaitContext() {
 	// <nil>
 }
 
-// Cancel asks; the status tells.
+// Each Test makes one turn of progress.
+func ExampleRequest_Test() {
+	r := begin(3)[0]
+	for {
+		st, done, err := r.Test()
+		fmt.Println(done, st.Bytes, err)
+		if done {
+			break
+		}
+	}
+	// Output:
+	// false 0 <nil>
+	// false 0 <nil>
+	// true 3 <nil>
+}
+
+// GetStatus does not observe the completion: the request must still be waited for, or freed.
+func ExampleRequest_GetStatus() {
+	r := begin(1)[0]
+	st, done, err := r.GetStatus()
+	fmt.Println(done, st.Bytes, err, "null:", r.IsNull())
+	st, err = r.Wait()
+	fmt.Println(st.Bytes, err, "null:", r.IsNull())
+	// Output:
+	// true 1 <nil> null: false
+	// 1 <nil> null: true
+}
+
+// Start of an active request fails and changes nothing.
+func ExampleRequest_Start() {
+	r := newCountdown(progress.New(progress.Config{}), 5).Prepare()
+	fmt.Println(r.Start())
+	fmt.Println(r.Start())
+	_, err := r.Wait()
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// countdown from 5: start: invalid request: the request is active
+	// <nil>
+}
+
+// Cancel does not wait. The status says whether the operation was cancelled.
 func ExampleRequest_Cancel() {
-	eng := progress.New(progress.Config{})
-	r := newCountdown(eng, 1000).Begin()
+	r := begin(1000)[0]
 	fmt.Println(r.Cancel())
 	st, err := r.Wait()
 	fmt.Println(st.Cancelled, err)
@@ -140,13 +199,82 @@ func ExampleRequest_Cancel() {
 	// true <nil>
 }
 
-func ExampleWaitAny() {
+// An active operation that is freed goes on in the background.
+func ExampleRequest_Free() {
+	r := begin(10)[0]
+	fmt.Println(r.Free(), r.IsNull())
+	fmt.Println(r.Free())
+	// Output:
+	// <nil> true
+	// free: invalid request: the handle is null
+}
+
+func ExampleRequest_IsNull() {
+	var r request.Request
+	fmt.Println(r.IsNull())
+	r = begin(1)[0]
+	fmt.Println(r.IsNull())
+	// Output:
+	// true
+	// false
+}
+
+func ExampleRequest_IsActive() {
+	r := newCountdown(progress.New(progress.Config{}), 1).Prepare()
+	fmt.Println(r.IsActive())
+	fmt.Println(r.Start(), r.IsActive())
+	// Output:
+	// false
+	// <nil> true
+}
+
+func ExampleRequest_IsPersistent() {
 	eng := progress.New(progress.Config{})
-	reqs := []request.Request{
-		newCountdown(eng, 30).Begin(),
-		newCountdown(eng, 10).Begin(),
-		newCountdown(eng, 20).Begin(),
-	}
+	fmt.Println(newCountdown(eng, 1).Begin().IsPersistent())
+	fmt.Println(newCountdown(eng, 1).Prepare().IsPersistent())
+	// Output:
+	// false
+	// true
+}
+
+// StartAll starts all requests or none.
+func ExampleStartAll() {
+	eng := progress.New(progress.Config{})
+	a, b := newCountdown(eng, 1).Prepare(), newCountdown(eng, 2).Prepare()
+	fmt.Println(request.StartAll(a, b))
+	fmt.Println(request.WaitAll(a, b))
+	fmt.Println(request.StartAll(a, request.Request{}))
+	fmt.Println("active:", a.IsActive())
+	// Output:
+	// <nil>
+	// <nil>
+	// request 1: start: invalid request: the handle is null
+	// active: false
+}
+
+func ExampleWaitAll() {
+	reqs := begin(30, 10, 20)
+	fmt.Println(request.WaitAll(reqs...))
+	fmt.Println(reqs[0].IsNull(), reqs[1].IsNull(), reqs[2].IsNull())
+	// Output:
+	// <nil>
+	// true true true
+}
+
+// Null requests get the empty status.
+func ExampleWaitAllStatus() {
+	reqs := append(begin(30, 10), request.Request{})
+	sts := make([]request.Status, len(reqs))
+	fmt.Println(request.WaitAllStatus(reqs, sts))
+	fmt.Println(sts[0].Bytes, sts[1].Bytes, sts[2] == request.Empty())
+	// Output:
+	// <nil>
+	// 30 10 true
+}
+
+// WaitAny ignores null requests, so a loop can pass the same list until it returns Undefined.
+func ExampleWaitAny() {
+	reqs := begin(30, 10, 20)
 	for {
 		i, st, err := request.WaitAny(reqs...)
 		if i == request.Undefined {
@@ -160,11 +288,73 @@ func ExampleWaitAny() {
 	// request 0 after 30 turns, <nil>
 }
 
+// WaitSome returns all requests that are complete when its wait ends.
+func ExampleWaitSome() {
+	reqs := begin(20, 10, 10)
+	indices, sts := make([]int, len(reqs)), make([]request.Status, len(reqs))
+	for {
+		n, err := request.WaitSome(reqs, indices, sts)
+		if n == request.Undefined {
+			break
+		}
+		for k, i := range indices[:n] {
+			fmt.Println("request", i, "after", sts[k].Bytes, "turns,", err)
+		}
+	}
+	// Output:
+	// request 1 after 10 turns, <nil>
+	// request 2 after 10 turns, <nil>
+	// request 0 after 20 turns, <nil>
+}
+
+// TestAll observes the completions only when all requests are complete.
+func ExampleTestAll() {
+	reqs := begin(1, 3)
+	for {
+		all, err := request.TestAll(reqs, nil)
+		fmt.Println(all, err, reqs[0].IsNull())
+		if all {
+			break
+		}
+	}
+	// Output:
+	// false <nil> false
+	// false <nil> false
+	// true <nil> true
+}
+
+func ExampleTestAny() {
+	reqs := begin(3, 2)
+	for {
+		i, st, flag, err := request.TestAny(reqs...)
+		if flag && i == request.Undefined {
+			break
+		}
+		fmt.Println(flag, i, st.Bytes, err)
+	}
+	// Output:
+	// false -3 0 <nil>
+	// true 1 2 <nil>
+	// true 0 3 <nil>
+}
+
+func ExampleTestSome() {
+	reqs := begin(2, 2)
+	indices := make([]int, len(reqs))
+	for {
+		n, err := request.TestSome(reqs, indices, nil)
+		if n == request.Undefined {
+			break
+		}
+		fmt.Println(n, err, indices[:n])
+	}
+	// Output:
+	// 0 <nil> []
+	// 2 <nil> [0 1]
+}
+
 func ExampleCompleted() {
-	eng := progress.New(progress.Config{})
-	slow := newCountdown(eng, 20).Begin()
-	fast := newCountdown(eng, 10).Begin()
-	for i, st := range request.Completed(context.Background(), slow, fast) {
+	for i, st := range request.Completed(context.Background(), begin(20, 10)...) {
 		fmt.Println("request", i, "after", st.Bytes, "turns,", st.Err)
 	}
 	// Output:
@@ -172,7 +362,7 @@ func ExampleCompleted() {
 	// request 0 after 20 turns, <nil>
 }
 
-// How many elements a message has depends on what one takes it for.
+// The number of elements depends on the element type.
 func ExampleCount() {
 	st := request.Status{Source: 0, Tag: 1, Bytes: 12}
 	fmt.Println(request.Count[int32](st))
@@ -180,4 +370,11 @@ func ExampleCount() {
 	// Output:
 	// 3 true
 	// 1 false
+}
+
+func ExampleEmpty() {
+	st := request.Empty()
+	fmt.Println(st.Source == request.AnySource, st.Tag == request.AnyTag, st.Count, st.Bytes, st.Cancelled)
+	// Output:
+	// true true 0 0 false
 }

@@ -20,25 +20,24 @@ var (
 	errBang = errors.New("bang")
 )
 
-// message is the status of what the tests receive: two elements of eight bytes.
+// message is the status of a received message: two elements of eight bytes.
 var message = Status{Source: 3, Tag: 7, Count: 2, Bytes: 16}
 
-// cancelled is the status of what was cancelled.
+// cancelled is the status of a cancelled operation.
 var cancelled = Status{Source: AnySource, Tag: AnyTag, Cancelled: true}
 
-// rank is an engine with operations whose fate the test decides. Guarded by the engine's
-// lock.
+// rank is an engine with operations that the test completes. The engine's lock guards it.
 type rank struct {
 	*progress.Engine
-	due   []func() // what the next turns bring, one a turn
-	ops   []*op    // that one of due completes
-	calls []string // what operations were asked to do
+	due   []func() // the completions of the next turns, one a turn
+	ops   []*op    // the operations that due completes
+	calls []string // the calls of operations' methods
 	free  []*op    // the pool
 }
 
 func newRank() *rank {
 	r := &rank{Engine: progress.New(progress.Config{})}
-	r.AddHigh(r)
+	r.AddPoller(r)
 	return r
 }
 
@@ -53,14 +52,14 @@ func (r *rank) Progress() int {
 	return 1
 }
 
-// op is an operation.
+// op is an operation of the tests.
 type op struct {
 	Object
 	rank     *rank
 	name     string
-	onStart  func() // nil for nothing
-	onCancel func() // nil if it cannot be cancelled
-	deliver  func() // completes it with message, made once
+	onStart  func() // may be nil
+	onCancel func() // nil if Cancel does nothing
+	deliver  func() // completes it with message; made once, because making it allocates
 }
 
 func (o *op) Start() {
@@ -85,14 +84,14 @@ func (o *op) Release() {
 
 func (o *op) Describe(err error) error { return fmt.Errorf("op %s: %w", o.name, err) }
 
-// called notes a call, for operations with a name.
+// called records a call, for operations with a name.
 func (o *op) called(what string) {
 	if o.name != "" {
 		o.rank.calls = append(o.rank.calls, what+" "+o.name)
 	}
 }
 
-// get takes an operation out of the pool, the one first that was put back last. Lock held.
+// get takes the operation from the pool that was released last, or makes one. Lock held.
 func (r *rank) get(name string) *op {
 	if last := len(r.free) - 1; last >= 0 {
 		o := r.free[last]
@@ -107,7 +106,7 @@ func (r *rank) get(name string) *op {
 	return o
 }
 
-// active makes an active operation, and its handle.
+// active makes an active operation and its handle.
 func (r *rank) active(name string) (*op, Request) {
 	r.Lock()
 	defer r.Unlock()
@@ -116,7 +115,7 @@ func (r *rank) active(name string) (*op, Request) {
 	return o, o.Handle()
 }
 
-// persistent makes an inactive operation, and its handle.
+// persistent makes an inactive persistent operation and its handle.
 func (r *rank) persistent(name string) (*op, Request) {
 	r.Lock()
 	defer r.Unlock()
@@ -132,14 +131,14 @@ func (r *rank) locked(f func()) {
 	f()
 }
 
-// turns is how often the rank was polled.
+// turns returns the number of the rank's turns.
 func (r *rank) turns() (n uint64) {
 	r.locked(func() { n = r.Counters().Turns })
 	return n
 }
 
-// comes has a turn complete the operation, after those that were to come before.
-func (o *op) comes(st Status, err error) {
+// completeLater makes a turn complete the operation, after the operations that are due before it.
+func (o *op) completeLater(st Status, err error) {
 	r := o.rank
 	r.locked(func() {
 		r.ops = append(r.ops, o)
@@ -150,8 +149,8 @@ func (o *op) comes(st Status, err error) {
 	})
 }
 
-// isComing reports whether comes was called and the turn is yet to come.
-func (o *op) isComing() bool {
+// isDue reports whether completeLater was called and its turn has not come yet.
+func (o *op) isDue() bool {
 	o.rank.Lock()
 	defer o.rank.Unlock()
 	return slices.Contains(o.rank.ops, o)
@@ -160,20 +159,20 @@ func (o *op) isComing() bool {
 // complete ends the operation now.
 func (o *op) complete(st Status, err error) { o.rank.locked(func() { o.Complete(st, err) }) }
 
-// make brings a request into a state:
+// make makes a request in a state:
 //
 //	null       the null handle
-//	stale      a handle whose object has become another operation meanwhile
+//	stale      a handle whose object is another operation now
 //	inactive   persistent and not started
 //	active     under way, for ever
-//	coming     to be completed by a turn, one request a turn
-//	failing    to fail likewise
+//	coming     active; a turn completes it, one request a turn
+//	failing    active; a turn completes it with errBoom, one request a turn
 //	complete   complete and not observed
-//	failed     likewise, with errBoom
-//	banged     likewise, with errBang
-//	cancelled  likewise, by Cancel
+//	failed     complete with errBoom and not observed
+//	banged     complete with errBang and not observed
+//	cancelled  complete by Cancel and not observed
 //
-// p- before it makes it persistent.
+// The prefix p- makes it persistent.
 func (r *rank) make(t *testing.T, state string) Request {
 	switch state {
 	case "null":
@@ -202,9 +201,9 @@ func (r *rank) make(t *testing.T, state string) Request {
 	switch kind {
 	case "active":
 	case "coming":
-		o.comes(message, nil)
+		o.completeLater(message, nil)
 	case "failing":
-		o.comes(message, errBoom)
+		o.completeLater(message, errBoom)
 	case "complete":
 		o.complete(message, nil)
 	case "failed":
@@ -229,7 +228,7 @@ func (r *rank) makeAll(t *testing.T, states string) []Request {
 	return reqs
 }
 
-// stateOf names the state of a handle, after having checked that all that tells of it agrees.
+// stateOf names the state of a handle. It checks that all methods that report the state agree.
 func stateOf(t *testing.T, r Request) string {
 	if r.IsNull() {
 		assert.False(t, r.IsActive())
@@ -238,7 +237,7 @@ func stateOf(t *testing.T, r Request) string {
 	}
 	r.o.eng.Lock()
 	state, persistent := r.o.State(), r.o.Persistent()
-	assert.True(t, state == Active || r.o.waiter == nil && len(r.o.crowd) == 0, "nobody waits for what is not active")
+	assert.True(t, state == Active || r.o.waiter == nil && len(r.o.moreWaiters) == 0, "a request that is not active has waiters")
 	r.o.eng.Unlock()
 	assert.Equal(t, state == Active || state == Complete, r.IsActive())
 	assert.Equal(t, persistent, r.IsPersistent())
@@ -257,8 +256,8 @@ func statesOf(t *testing.T, reqs []Request) string {
 	return strings.Join(names, " ")
 }
 
-// say gives a status and an error their names in the tables of these tests.
-func say(st Status, err error) string {
+// outcomeText names a status and an error as the tables of these tests do.
+func outcomeText(st Status, err error) string {
 	if st.Err != nil {
 		if err != nil {
 			return fmt.Sprintf("both an error and a Status.Err: %v, %v", err, st.Err)
@@ -280,22 +279,22 @@ func say(st Status, err error) string {
 		return what
 	}
 	if what == "empty" {
-		return sayError(err)
+		return errorText(err)
 	}
-	return what + "/" + sayError(err)
+	return what + "/" + errorText(err)
 }
 
-// sayAll is say for several.
-func sayAll(sts []Status) string {
+// statusesText is outcomeText of several statuses.
+func statusesText(sts []Status) string {
 	var words []string
 	for _, st := range sts {
-		words = append(words, say(st, nil))
+		words = append(words, outcomeText(st, nil))
 	}
 	return "[" + strings.Join(words, " ") + "]"
 }
 
-// sayError lists which of the errors that the tests know err is.
-func sayError(err error) string {
+// errorText lists the known errors that err Is.
+func errorText(err error) string {
 	if err == nil {
 		return "ok"
 	}
@@ -323,10 +322,10 @@ func sayError(err error) string {
 	return strings.Join(words, "+")
 }
 
-// unused is what the tests put where a call must not write.
+// unused fills the statuses that a call must not write.
 var unused = Status{Source: -99}
 
-// statuses is room for n statuses.
+// statuses makes n unused statuses.
 func statuses(n int) []Status { return slices.Repeat([]Status{unused}, n) }
 
 // eventually waits until cond holds under the rank's lock.
@@ -343,7 +342,7 @@ func (r *rank) eventually(t *testing.T, cond func() bool, what string) {
 func (r *rank) waiting(t *testing.T, o *op, n int) {
 	t.Helper()
 	r.eventually(t, func() bool {
-		waiters := len(o.crowd)
+		waiters := len(o.moreWaiters)
 		if o.waiter != nil {
 			waiters++
 		}
@@ -351,21 +350,21 @@ func (r *rank) waiting(t *testing.T, o *op, n int) {
 	}, fmt.Sprintf("%d goroutines wait", n))
 }
 
-// spawn runs f on a goroutine and gives what it returns.
+// spawn runs f on a goroutine and sends its result on the channel.
 func spawn[T any](f func() T) <-chan T {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// within fails the test if what is sent on done does not come.
+// within returns the value sent on done, and fails the test if none comes within a minute.
 func within[T any](t *testing.T, done <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-done:
 		return v
 	case <-time.After(time.Minute):
-		require.FailNow(t, "does not end: "+what)
+		require.FailNow(t, what+" does not end within a minute")
 		panic("unreachable")
 	}
 }

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No goroutine may outlive the tests.
+// TestMain fails if a goroutine outlives the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,23 +2,19 @@ package request
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"math"
-	"strings"
 
 	"github.com/mpigo/mpigo/progress"
 )
 
-// list is the requests of one call, all of one rank, its engine locked.
+// list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng  *progress.Engine // nil if every handle is null
 	reqs []Request
 }
 
-// lock takes the engine's lock for a call over several requests. All must be of one rank,
-// also those that have become null: whose they were does not change.
+// lock takes the engine's lock for a call over several requests. All must belong to one rank, also
+// those that are stale.
 func lock(call string, reqs []Request) (list, error) {
 	l := list{reqs: reqs}
 	for _, r := range reqs {
@@ -27,7 +23,7 @@ func lock(call string, reqs []Request) (list, error) {
 		case l.eng == nil:
 			l.eng = r.o.eng
 		default:
-			return list{}, fault(call, "the requests belong to several ranks")
+			return list{}, newError(call, "the requests belong to several ranks")
 		}
 	}
 	if l.eng != nil {
@@ -42,7 +38,7 @@ func (l list) unlock() {
 	}
 }
 
-// at is the i-th live object that is active or complete, or nil.
+// at returns the i-th object if it is active or complete, else nil.
 func (l list) at(i int) *Object {
 	r := l.reqs[i]
 	if r.o == nil || r.o.gen != r.gen || r.o.state == Inactive {
@@ -51,7 +47,7 @@ func (l list) at(i int) *Object {
 	return r.o
 }
 
-// count of the requests that are active, complete, and complete with an error.
+// count counts the requests that are active, complete, and complete with an error.
 func (l list) count() (active, complete, failed int) {
 	for i := range l.reqs {
 		switch o := l.at(i); {
@@ -68,7 +64,7 @@ func (l list) count() (active, complete, failed int) {
 	return
 }
 
-// await waits until need of the active requests have completed, or one has failed.
+// await waits until need of the active requests have completed, or one of them has failed.
 func (l list) await(ctx context.Context, need int) error {
 	w := l.eng.GetWaiter(need)
 	for i := range l.reqs {
@@ -78,7 +74,7 @@ func (l list) await(ctx context.Context, need int) error {
 	}
 	err := l.eng.Wait(ctx, w)
 	for i := range l.reqs {
-		// Also of handles that have become stale: the waiter must not be found there.
+		// Stale handles too: their objects must not signal the waiter any more.
 		if r := l.reqs[i]; r.o != nil {
 			r.o.unwatch(w)
 		}
@@ -87,9 +83,9 @@ func (l list) await(ctx context.Context, need int) error {
 	return err
 }
 
-// take observes the i-th request if it is complete. It fills in the status, and returns the state that
-// the request was found in: Complete, Active, or Inactive for a null one too. The error of an active
-// one is why it will never complete, if the engine was stopped.
+// take observes the i-th request if it is complete, and sets *st. It returns the state before that:
+// Complete, Active, or Inactive, which stands for null too. The error of an active request is the
+// engine's, if that was stopped.
 func (l list) take(i int, st *Status) (was State, err error) {
 	switch o := l.at(i); {
 	case o == nil:
@@ -103,12 +99,12 @@ func (l list) take(i int, st *Status) (was State, err error) {
 	}
 }
 
-// takeAll takes every request, and fills in the statuses, if there are any, with their errors.
+// takeAll takes every request. It sets the statuses, with their errors, unless sts is nil.
 func (l list) takeAll(sts []Status) error {
 	var failure *statusError
-	var unseen Status
+	var unused Status
 	for i := range l.reqs {
-		st := &unseen
+		st := &unused
 		if sts != nil {
 			st = &sts[i]
 		} else if o := l.at(i); o != nil && o.state == Complete && o.err == nil {
@@ -130,74 +126,11 @@ func (l list) takeAll(sts []Status) error {
 	return nil
 }
 
-// stopped is the reason why nothing will come any more, or nil.
+// stopped returns the error of a stopped engine, else nil.
 func (l list) stopped(call string) error { return wrap(call, l.eng.Stopped()) }
 
-// wrap says which call an error ended.
-func wrap(call string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", call, err)
-}
-
-// statusError is what a call over several requests returns when some failed.
-type statusError struct {
-	failed []error // each with the index of its request
-}
-
-// mostReasons is how many different reasons an error tells.
-const mostReasons = 4
-
-// Error tells each reason once, with the first request that failed for it.
-func (e *statusError) Error() string {
-	var reasons []string
-	firsts, counts := map[string]error{}, map[string]int{}
-	for _, err := range e.failed {
-		why := reason(err)
-		if counts[why]++; counts[why] == 1 {
-			firsts[why] = err
-			reasons = append(reasons, why)
-		}
-	}
-	var b strings.Builder
-	b.WriteString(ErrInStatus.Error())
-	untold := len(e.failed)
-	for _, why := range reasons[:min(len(reasons), mostReasons)] {
-		b.WriteString("; ")
-		if n := counts[why]; n > 1 {
-			fmt.Fprintf(&b, "%d requests, first of them ", n)
-		}
-		b.WriteString(firsts[why].Error())
-		untold -= counts[why]
-	}
-	if untold > 0 {
-		fmt.Fprintf(&b, "; and %d more", untold)
-	}
-	return b.String()
-}
-
-// reason is why a request failed, without which one it was: what the error that describes it wraps.
-func reason(err error) string {
-	described := errors.Unwrap(err) // that with the index
-	if why := errors.Unwrap(described); why != nil && strings.HasSuffix(described.Error(), ": "+why.Error()) {
-		return why.Error()
-	}
-	return described.Error()
-}
-
-func (e *statusError) Unwrap() []error { return append([]error{ErrInStatus}, e.failed...) }
-
-func (e *statusError) add(i int, err error) *statusError {
-	if e == nil {
-		e = new(statusError)
-	}
-	e.failed = append(e.failed, fmt.Errorf("request %d: %w", i, err))
-	return e
-}
-
-// StartAll starts every request of the list, or none: if one of them cannot be started,
-// or is there twice, it is ErrRequest and nothing changes.
+// StartAll starts every request of the list, in order. If a request cannot be started, or is in the
+// list twice, it returns ErrRequest and starts none.
 func StartAll(reqs ...Request) error {
 	l, err := lock("start all", reqs)
 	if err != nil {
@@ -208,9 +141,9 @@ func StartAll(reqs ...Request) error {
 	for i, r := range reqs {
 		switch {
 		case r.o == nil || r.o.gen != r.gen:
-			err = fault("start", nullHandle)
+			err = newError("start", nullHandle)
 		case r.o.marked:
-			err = r.o.fault("start", "the request is in the list twice")
+			err = r.o.newError("start", "the request is in the list twice")
 		default:
 			err = r.o.startable()
 		}
@@ -233,14 +166,14 @@ func StartAll(reqs ...Request) error {
 	return nil
 }
 
-// WaitAll returns when every request is complete. If one fails, it returns after one more
-// turn of progress with an error that Is ErrInStatus and Is that request's error; what
-// is unfinished then stays active.
+// WaitAll waits until every request is complete. If one fails, WaitAll makes one more turn of
+// progress and returns an error that Is ErrInStatus and Is each failed request's error. Requests
+// that are not complete then stay active.
 func WaitAll(reqs ...Request) error { return WaitAllStatus(reqs, nil) }
 
-// WaitAllStatus is WaitAll that fills sts, whose length is that of reqs. Null and inactive
-// requests get the empty status. With ErrInStatus, each Status.Err is nil, the request's
-// error, or ErrPending. sts may be nil.
+// WaitAllStatus is WaitAll that also sets sts, which must be as long as reqs, or nil. Null and
+// inactive requests get the empty status. With ErrInStatus, each Status.Err is nil, the request's
+// error, or ErrPending.
 func WaitAllStatus(reqs []Request, sts []Status) error {
 	if sts != nil && len(sts) != len(reqs) {
 		return fmt.Errorf("wait all: %w: %d statuses for %d requests", ErrCount, len(sts), len(reqs))
@@ -252,7 +185,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	defer l.unlock()
 	active, _, failed := l.count()
 	for active > 0 && failed == 0 && err == nil {
-		err = l.await(context.Background(), active) // an error is that of every active request
+		err = l.await(context.Background(), active) // takeAll returns it for every active request
 		active, _, failed = l.count()
 	}
 	if active > 0 && failed > 0 {
@@ -261,8 +194,9 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	return l.takeAll(sts)
 }
 
-// WaitAny returns when one of the requests is complete, with its index, status and own
-// error. If none is active the index is Undefined, and the status empty.
+// WaitAny waits until one of the requests is complete and returns its index, status and own error.
+// If several are, it returns the one that completed first. If none is active, the index is
+// Undefined and the status is empty.
 func WaitAny(reqs ...Request) (index int, st Status, err error) {
 	return waitAny(context.Background(), "wait any", reqs)
 }
@@ -278,7 +212,7 @@ func waitAny(ctx context.Context, call string, reqs []Request) (int, Status, err
 			st, err := l.at(i).Take()
 			return i, st, err
 		}
-		// A request may also have become null, freed by another goroutine.
+		// Another goroutine may have freed a request meanwhile.
 		if active, _, _ := l.count(); active == 0 {
 			return Undefined, Empty(), nil
 		}
@@ -288,7 +222,7 @@ func waitAny(ctx context.Context, call string, reqs []Request) (int, Status, err
 	}
 }
 
-// first is the index of the request that completed first, or −1 if none is complete.
+// first returns the index of the request that completed first, or −1 if none is complete.
 func (l list) first() int {
 	first := -1
 	for i := range l.reqs {
@@ -300,15 +234,15 @@ func (l list) first() int {
 	return first
 }
 
-// WaitSome returns when at least one request is complete. It fills indices, and sts if that is
-// not nil, with all that are, in list order, and returns their number; Undefined if none is
-// active. indices and sts must be as long as reqs at least. If one failed the error is
-// ErrInStatus and its Status.Err says why.
+// WaitSome waits until at least one request is complete. It sets indices, and sts unless that is
+// nil, to those of all complete requests, in list order, and returns their number, or Undefined if
+// none is active. indices and sts must be at least as long as reqs. If a request failed, WaitSome
+// returns ErrInStatus, and its Status.Err has the error.
 func WaitSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
 	return some("wait some", reqs, indices, sts, true)
 }
 
-// TestSome is WaitSome that makes one turn of progress instead of waiting: outcount may be 0.
+// TestSome is WaitSome with one turn of progress instead of a wait; outcount may be 0.
 func TestSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
 	return some("test some", reqs, indices, sts, false)
 }
@@ -324,7 +258,7 @@ func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (
 	}
 	defer l.unlock()
 	active, complete, _ := l.count()
-	// Again, because another goroutine may take, or free, what this one waits for.
+	// In a loop, because another goroutine may take or free the requests that this one waits for.
 	for again := true; again && active > 0 && complete == 0 && err == nil; again = wait {
 		if wait {
 			err = wrap(call, l.await(context.Background(), 1))
@@ -364,8 +298,8 @@ func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (
 	return n, nil
 }
 
-// TestAll makes progress and reports whether every request is complete. If so it is
-// as WaitAllStatus; if not, nothing changes. sts is nil or as long as reqs.
+// TestAll makes progress and reports whether every request is complete. If so, it does as
+// WaitAllStatus; if not, it changes nothing. sts must be as long as reqs, or nil.
 func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 	if sts != nil && len(sts) != len(reqs) {
 		return false, fmt.Errorf("test all: %w: %d statuses for %d requests", ErrCount, len(sts), len(reqs))
@@ -386,8 +320,8 @@ func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 	return true, l.takeAll(sts)
 }
 
-// TestAny makes progress and reports whether one of the requests is complete, with its
-// index, status and own error. If none is active, flag is true and the index Undefined.
+// TestAny makes progress and reports whether one of the requests is complete; if so, it does as
+// WaitAny. If none is active, flag is true and the index is Undefined.
 func TestAny(reqs ...Request) (index int, st Status, flag bool, err error) {
 	l, err := lock("test any", reqs)
 	if err != nil {
@@ -408,84 +342,4 @@ func TestAny(reqs ...Request) (index int, st Status, flag bool, err error) {
 	i := l.first()
 	st, err = l.at(i).Take()
 	return i, st, true, err
-}
-
-// Completed yields the requests as they complete, each with its index and a status whose
-// Err is the request's own error: what is complete already in list order, the rest in order
-// of completion. It ends when none is active any more or when ctx ends; what it has not
-// yielded stays as it is. When the rank is shut down, all that is still active is yielded
-// with the reason in Err, and stays active. If the list is of several ranks, the one index
-// 0 is yielded with ErrRequest.
-func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	return func(yield func(int, Status) bool) {
-		before, err := completions("completed", reqs)
-		if err != nil {
-			st := Empty()
-			st.Err = err
-			yield(0, st)
-			return
-		}
-		for i, r := range reqs {
-			if st, done := r.takeBefore(before); done && !yield(i, st) {
-				return
-			}
-		}
-		for {
-			i, st, err := waitAny(ctx, "completed", reqs)
-			if i == Undefined {
-				if err != nil && ctx.Err() == nil {
-					yieldStopped(reqs, yield)
-				}
-				return
-			}
-			st.Err = err
-			if !yield(i, st) {
-				return
-			}
-		}
-	}
-}
-
-// completions is how many operations of the rank have completed so far.
-func completions(call string, reqs []Request) (uint64, error) {
-	l, err := lock(call, reqs)
-	if err != nil || l.eng == nil {
-		return 0, err
-	}
-	defer l.unlock()
-	return l.eng.Counters().Done, nil
-}
-
-// takeBefore observes a completion that was one of the first so many of the rank.
-func (r Request) takeBefore(completions uint64) (Status, bool) {
-	o := r.enter()
-	if o == nil {
-		return Empty(), false
-	}
-	defer o.eng.Unlock()
-	if o.state != Complete || o.ordinal > completions {
-		return Empty(), false
-	}
-	st, err := o.Take()
-	st.Err = err
-	return st, true
-}
-
-// yieldStopped yields all that is active of a rank that was shut down.
-func yieldStopped(reqs []Request, yield func(int, Status) bool) {
-	for i, r := range reqs {
-		st, done := r.takeBefore(math.MaxUint64)
-		if o := r.enter(); !done && o != nil {
-			if o.state == Active {
-				st.Err = o.stoppedError()
-			}
-			o.eng.Unlock()
-		}
-		if (done || st.Err != nil) && !yield(i, st) {
-			return
-		}
-	}
 }

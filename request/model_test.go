@@ -10,22 +10,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is one request as MPI's table tells of it, naively: nothing is shared or used again.
+// model is a naive model of one request, after MPI's table: no object is shared or used again.
 type model struct {
 	persistent bool
 	state      string // null, inactive, active, complete
 	err        error  // of the completion
 	cancelled  bool
-	when       int // it completed
+	when       int // time of the completion on world.clock
 }
 
-// world is a rank and what the model knows of it. Handles and models have the same index.
+// world is a rank and its model. Handles and models have the same index.
 type world struct {
 	rank    *rank
-	ops     []*op // behind the handles, while these are valid
+	ops     []*op // the operations of the handles, while these are valid
 	handles []Request
 	models  []*model
-	due     []func() // what the next turns do to the models
+	due     []func() // the effects of the next turns on the models
 	clock   int
 }
 
@@ -34,7 +34,7 @@ func (w *world) complete(m *model, err error, cancelled bool) {
 	m.state, m.err, m.cancelled, m.when = "complete", err, cancelled, w.clock
 }
 
-// turn is a turn of progress.
+// turn makes a turn of progress on the models.
 func (w *world) turn() {
 	if len(w.due) > 0 {
 		next := w.due[0]
@@ -43,7 +43,8 @@ func (w *world) turn() {
 	}
 }
 
-// observe is what Wait and Test do to a complete request, and say.
+// observe does to the i-th model what Wait and Test do to a complete request, and returns their
+// result.
 func (w *world) observe(i int) (string, error) {
 	m := w.models[i]
 	if m.persistent {
@@ -59,10 +60,10 @@ func (w *world) outcome(m *model) string {
 	if m.cancelled {
 		st = cancelled
 	}
-	return say(st, m.err)
+	return outcomeText(st, m.err)
 }
 
-// in lists those of a list that are in a state, in list order and each once.
+// in returns the members of list that are in a state, in list order, each once.
 func (w *world) in(list []int, state string) []int {
 	var found []int
 	for _, i := range list {
@@ -73,12 +74,12 @@ func (w *world) in(list []int, state string) []int {
 	return found
 }
 
-// comes reports whether all, or one, of the active requests of a list will complete.
-func (w *world) comes(list []int, all bool) bool {
+// willComplete reports whether all, or at least one, of the active requests of a list are due.
+func (w *world) willComplete(list []int, all bool) bool {
 	coming := 0
 	active := w.in(list, "active")
 	for _, i := range active {
-		if w.ops[i].isComing() {
+		if w.ops[i].isDue() {
 			coming++
 		}
 	}
@@ -93,7 +94,7 @@ func (w *world) reqs(list []int) []Request {
 	return reqs
 }
 
-// agree checks every handle, also those that have long been stale, against the model.
+// agree checks every handle, stale ones too, against the model.
 func (w *world) agree(t *rapid.T) {
 	for i, m := range w.models {
 		h := w.handles[i]
@@ -106,9 +107,9 @@ func (w *world) agree(t *rapid.T) {
 	}
 }
 
-// TestModel plays random calls on a rank and on the model. Completions come by turns of
-// progress, in the order in which they were made due, one a turn.
-func TestModel(t *testing.T) {
+// The test makes random calls on a rank and on the model. Turns of progress complete operations in
+// the order in which they became due, one a turn.
+func TestRandomCallsAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{rank: newRank(), handles: []Request{{}}, models: []*model{{state: "null"}}, ops: []*op{nil}}
 		one := func(t *rapid.T) int { return rapid.IntRange(0, len(w.models)-1).Draw(t, "request") }
@@ -139,7 +140,7 @@ func TestModel(t *testing.T) {
 			},
 			"start": func(t *rapid.T) {
 				i := one(t)
-				require.Equal(t, startErr([]int{i}), sayError(w.handles[i].Start()))
+				require.Equal(t, startErr([]int{i}), errorText(w.handles[i].Start()))
 				if w.models[i].state == "inactive" {
 					w.models[i].state = "active"
 				}
@@ -147,7 +148,7 @@ func TestModel(t *testing.T) {
 			"startAll": func(t *rapid.T) {
 				list := some(t)
 				want := startErr(list)
-				require.Equal(t, want, sayError(StartAll(w.reqs(list)...)))
+				require.Equal(t, want, errorText(StartAll(w.reqs(list)...)))
 				if want == "ok" {
 					for _, i := range list {
 						w.models[i].state = "active"
@@ -157,11 +158,11 @@ func TestModel(t *testing.T) {
 			"due": func(t *rapid.T) {
 				i := one(t)
 				m, o := w.models[i], w.ops[i]
-				if m.state != "active" || o.isComing() {
+				if m.state != "active" || o.isDue() {
 					return
 				}
 				err := rapid.SampledFrom([]error{nil, nil, nil, errBoom}).Draw(t, "error")
-				o.comes(message, err)
+				o.completeLater(message, err)
 				w.due = append(w.due, func() {
 					if m.state == "active" {
 						w.complete(m, err, false)
@@ -171,7 +172,7 @@ func TestModel(t *testing.T) {
 			"completeNow": func(t *rapid.T) {
 				i := one(t)
 				m, o := w.models[i], w.ops[i]
-				if m.state != "active" || o.isComing() {
+				if m.state != "active" || o.isDue() {
 					return
 				}
 				o.complete(message, errBang)
@@ -184,11 +185,11 @@ func TestModel(t *testing.T) {
 				if m.state == "null" || m.state == "inactive" {
 					want = "ErrRequest"
 				}
-				if m.state == "active" && !o.isComing() && rapid.Bool().Draw(t, "obeys") {
+				if m.state == "active" && !o.isDue() && rapid.Bool().Draw(t, "obeys") {
 					o.onCancel = func() { o.Complete(cancelled, nil) }
 					w.complete(m, nil, true)
 				}
-				require.Equal(t, want, sayError(w.handles[i].Cancel()))
+				require.Equal(t, want, errorText(w.handles[i].Cancel()))
 				if o != nil {
 					o.onCancel = nil
 				}
@@ -199,12 +200,12 @@ func TestModel(t *testing.T) {
 				if w.models[i].state == "null" {
 					want = "ErrRequest"
 				}
-				require.Equal(t, want, sayError(w.handles[i].Free()))
+				require.Equal(t, want, errorText(w.handles[i].Free()))
 				w.models[i].state = "null"
 			},
 			"wait": func(t *rapid.T) {
 				i := one(t)
-				if !w.comes([]int{i}, true) {
+				if !w.willComplete([]int{i}, true) {
 					return
 				}
 				for w.models[i].state == "active" {
@@ -214,7 +215,7 @@ func TestModel(t *testing.T) {
 				if w.models[i].state == "complete" {
 					want, _ = w.observe(i)
 				}
-				require.Equal(t, want, say(w.handles[i].Wait()))
+				require.Equal(t, want, outcomeText(w.handles[i].Wait()))
 			},
 			"waitEndedContext": func(t *rapid.T) {
 				ctx, cancel := context.WithCancel(context.Background())
@@ -227,7 +228,7 @@ func TestModel(t *testing.T) {
 				case "complete":
 					want, _ = w.observe(i)
 				}
-				require.Equal(t, want, say(w.handles[i].WaitContext(ctx)))
+				require.Equal(t, want, outcomeText(w.handles[i].WaitContext(ctx)))
 			},
 			"test": func(t *rapid.T) {
 				i := one(t)
@@ -243,7 +244,7 @@ func TestModel(t *testing.T) {
 					want = "done " + want
 				}
 				st, done, err := w.handles[i].Test()
-				require.Equal(t, want, sayDone(done, st, err))
+				require.Equal(t, want, doneText(done, st, err))
 			},
 			"getStatus": func(t *rapid.T) {
 				i := one(t)
@@ -258,11 +259,11 @@ func TestModel(t *testing.T) {
 					want = "done " + w.outcome(w.models[i])
 				}
 				st, done, err := w.handles[i].GetStatus()
-				require.Equal(t, want, sayDone(done, st, err))
+				require.Equal(t, want, doneText(done, st, err))
 			},
 			"waitAny": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && !w.comes(list, false) {
+				if len(w.in(list, "complete")) == 0 && !w.willComplete(list, false) {
 					return
 				}
 				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
@@ -270,7 +271,7 @@ func TestModel(t *testing.T) {
 				}
 				require.Equal(t, w.any(list), func() string {
 					i, st, err := WaitAny(w.reqs(list)...)
-					return fmt.Sprint(i, " ", say(st, err))
+					return fmt.Sprint(i, " ", outcomeText(st, err))
 				}())
 			},
 			"testAny": func(t *rapid.T) {
@@ -281,11 +282,11 @@ func TestModel(t *testing.T) {
 				flag := len(w.in(list, "complete")) > 0 || len(w.in(list, "active")) == 0
 				want := fmt.Sprint(flag, " ", w.any(list))
 				i, st, got, err := TestAny(w.reqs(list)...)
-				require.Equal(t, want, fmt.Sprint(got, " ", i, " ", say(st, err)))
+				require.Equal(t, want, fmt.Sprint(got, " ", i, " ", outcomeText(st, err)))
 			},
 			"waitAll": func(t *rapid.T) {
 				list := some(t)
-				if !w.failed(list) && !w.comes(list, true) {
+				if !w.failed(list) && !w.willComplete(list, true) {
 					return
 				}
 				for !w.failed(list) && len(w.in(list, "active")) > 0 {
@@ -297,8 +298,8 @@ func TestModel(t *testing.T) {
 				want, wantErr := w.all(list)
 				sts := statuses(len(list))
 				err := WaitAllStatus(w.reqs(list), sts)
-				require.Equal(t, want, sayAll(sts))
-				require.Equal(t, wantErr, sayError(err))
+				require.Equal(t, want, statusesText(sts))
+				require.Equal(t, wantErr, errorText(err))
 			},
 			"testAll": func(t *rapid.T) {
 				list := some(t)
@@ -308,23 +309,23 @@ func TestModel(t *testing.T) {
 				sts := statuses(len(list))
 				flag, err := TestAll(w.reqs(list), sts)
 				require.Equal(t, len(w.in(list, "active")) == 0, flag)
-				want, wantErr := sayAll(statuses(len(list))), "ok"
+				want, wantErr := statusesText(statuses(len(list))), "ok"
 				if flag {
 					want, wantErr = w.all(list)
 				}
-				require.Equal(t, want, sayAll(sts))
-				require.Equal(t, wantErr, sayError(err))
+				require.Equal(t, want, statusesText(sts))
+				require.Equal(t, wantErr, errorText(err))
 			},
 			"waitSome": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && !w.comes(list, false) {
+				if len(w.in(list, "complete")) == 0 && !w.willComplete(list, false) {
 					return
 				}
 				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
 					w.turn()
 				}
 				want := w.some(list)
-				require.Equal(t, want, saySome(WaitSome, w.reqs(list), true))
+				require.Equal(t, want, someText(WaitSome, w.reqs(list), true))
 			},
 			"testSome": func(t *rapid.T) {
 				list := some(t)
@@ -332,18 +333,18 @@ func TestModel(t *testing.T) {
 					w.turn()
 				}
 				want := w.some(list)
-				require.Equal(t, want, saySome(TestSome, w.reqs(list), true))
+				require.Equal(t, want, someText(TestSome, w.reqs(list), true))
 			},
 			"completed": func(t *rapid.T) {
 				list := some(t)
-				if !w.comes(list, true) {
+				if !w.willComplete(list, true) {
 					return
 				}
 				var want, got []string
 				for n, i := range list {
 					if w.models[i].state == "complete" {
-						said, _ := w.observe(i)
-						want = append(want, fmt.Sprint(n, " ", said))
+						text, _ := w.observe(i)
+						want = append(want, fmt.Sprint(n, " ", text))
 					}
 				}
 				for len(w.in(list, "active")) > 0 {
@@ -353,7 +354,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 				for n, st := range Completed(context.Background(), w.reqs(list)...) {
-					got = append(got, fmt.Sprint(n, " ", say(st, nil)))
+					got = append(got, fmt.Sprint(n, " ", outcomeText(st, nil)))
 				}
 				require.Equal(t, want, got)
 			},
@@ -361,12 +362,12 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// failed reports whether one of a list is complete with an error.
+// failed reports whether a member of list is complete with an error.
 func (w *world) failed(list []int) bool {
 	return slices.ContainsFunc(w.in(list, "complete"), func(i int) bool { return w.models[i].err != nil })
 }
 
-// any observes the one of a list that completed first, and says so as WaitAny does.
+// any does what WaitAny does, and returns its result as text.
 func (w *world) any(list []int) string {
 	first := -1
 	for _, i := range w.in(list, "complete") {
@@ -377,11 +378,11 @@ func (w *world) any(list []int) string {
 	if first < 0 {
 		return "-3 empty"
 	}
-	said, _ := w.observe(first)
-	return fmt.Sprint(slices.Index(list, first), " ", said)
+	text, _ := w.observe(first)
+	return fmt.Sprint(slices.Index(list, first), " ", text)
 }
 
-// all observes all of a list that is complete, and says so as WaitAllStatus does.
+// all does what WaitAllStatus does, and returns its results as text.
 func (w *world) all(list []int) (statuses, err string) {
 	var sts []Status
 	errs := map[error]bool{}
@@ -401,15 +402,15 @@ func (w *world) all(list []int) (statuses, err string) {
 		}
 		sts = append(sts, st)
 	}
-	return sayAll(sts), sayFailures(errs)
+	return statusesText(sts), failuresText(errs)
 }
 
-// some observes all of a list that is complete, and says so as WaitSome does.
+// some does what WaitSome does, and returns its result as text.
 func (w *world) some(list []int) string {
 	if len(w.in(list, "complete"))+len(w.in(list, "active")) == 0 {
 		return "-3 ok"
 	}
-	said := ""
+	text := ""
 	n := 0
 	errs := map[error]bool{}
 	for at, i := range list {
@@ -418,22 +419,22 @@ func (w *world) some(list []int) string {
 			if err != nil {
 				errs[err] = true
 			}
-			said += fmt.Sprint(" ", at, ":", what)
+			text += fmt.Sprint(" ", at, ":", what)
 			n++
 		}
 	}
-	return fmt.Sprint(n, " ", sayFailures(errs), said)
+	return fmt.Sprint(n, " ", failuresText(errs), text)
 }
 
-func sayFailures(errs map[error]bool) string {
-	said := "ok"
+func failuresText(errs map[error]bool) string {
+	text := "ok"
 	if len(errs) > 0 {
-		said = "instatus"
+		text = "instatus"
 	}
 	for _, err := range []error{errBoom, errBang} {
 		if errs[err] {
-			said += "+" + err.Error()
+			text += "+" + err.Error()
 		}
 	}
-	return said
+	return text
 }

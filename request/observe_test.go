@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Whoever takes the lock sees which calls wait, for how many of which operations, and whether they
-// may give up.
-func TestWaitersOfEachKindOfCall(t *testing.T) {
+// Waiters shows the calls that wait: for which operations, for how many of them, and whether their
+// context may end.
+func TestWaitersShowsEachKindOfCall(t *testing.T) {
 	r := newRank()
 	var ops [4]*op
 	var reqs [4]Request
@@ -23,7 +23,7 @@ func TestWaitersOfEachKindOfCall(t *testing.T) {
 	defer cancel()
 	for name, c := range map[string]struct {
 		call      func() error
-		waited    int // so many of ops are
+		waited    int // number of operations that the call waits for
 		need      int
 		mayGiveUp bool
 	}{
@@ -49,7 +49,7 @@ func TestWaitersOfEachKindOfCall(t *testing.T) {
 					continue
 				}
 				require.Len(t, ws, 1, name)
-				require.True(t, w == nil || ws[0] == w, "%s: one call", name)
+				require.True(t, w == nil || ws[0] == w, "%s: several waiters for one call", name)
 				w = ws[0]
 			}
 			assert.Equal(t, c.need, w.Need(), name)
@@ -60,7 +60,7 @@ func TestWaitersOfEachKindOfCall(t *testing.T) {
 		}
 		require.NoError(t, within(t, done, name))
 		for i := range c.waited {
-			_, err := reqs[i].Wait() // what the call left
+			_, err := reqs[i].Wait() // the call may not have observed it
 			require.NoError(t, err)
 			ops[i], reqs[i] = r.active("")
 		}

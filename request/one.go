@@ -1,26 +1,23 @@
 package request
 
-import (
-	"context"
-	"unsafe"
-)
+import "context"
 
-// Wait returns when the operation is complete, with its status and its own error. Null and
-// inactive requests give the empty status at once.
+// Wait waits until the operation is complete and returns its status and its own error. For null and
+// inactive requests it returns the empty status at once.
 func (r Request) Wait() (st Status, err error) {
 	err = r.wait(context.Background(), &st)
 	return st, err
 }
 
-// WaitContext is Wait that gives up when ctx ends, with ctx's error. The operation goes
-// on and its buffer stays the library's until it is complete. Of several goroutines that
-// wait for one request, one gets its status and the others the empty one.
+// WaitContext is Wait that returns ctx's error when ctx ends. The operation goes on, and its buffer
+// stays the library's until it is complete. If several goroutines wait for one request, one of them
+// gets its status and the others get the empty status.
 func (r Request) WaitContext(ctx context.Context) (st Status, err error) {
 	err = r.wait(ctx, &st)
 	return st, err
 }
 
-// wait is WaitContext.
+// wait is WaitContext that sets *st.
 func (r Request) wait(ctx context.Context, st *Status) error {
 	o := r.enter()
 	if o == nil {
@@ -35,15 +32,15 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		}
 	}
 	if o.gen != r.gen || o.state != Complete {
-		// Inactive, or another goroutine has observed or freed it meanwhile.
+		// It was inactive, or another goroutine has observed or freed it meanwhile.
 		*st = Empty()
 		return nil
 	}
 	return o.take(st)
 }
 
-// Await drives the engine until o is not active any more. It returns ctx's error or the
-// engine's, if that ends first. Lock held.
+// Await drives the engine until o is not active any more. If ctx ends or the engine is stopped
+// before that, it returns that error. Lock held.
 func (o *Object) Await(ctx context.Context) error {
 	if o.state != Active {
 		return nil
@@ -53,7 +50,7 @@ func (o *Object) Await(ctx context.Context) error {
 	}
 	gen := o.gen
 	empty := o.eng.Spin(&o.active)
-	if o.active == 0 || o.gen != gen { // it may have been abandoned from within
+	if o.active == 0 || o.gen != gen { // a poller may have abandoned it
 		return nil
 	}
 	w := o.eng.GetWaiter(1)
@@ -67,8 +64,8 @@ func (o *Object) Await(ctx context.Context) error {
 	return err
 }
 
-// Test makes progress and reports whether the operation is complete; if so, as Wait.
-// Null and inactive requests are done, with the empty status.
+// Test makes progress and reports whether the operation is complete; if so, it does as Wait. Null
+// and inactive requests are done, with the empty status.
 func (r Request) Test() (st Status, done bool, err error) {
 	o := r.enter()
 	if o == nil {
@@ -85,7 +82,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 	return st, true, err
 }
 
-// GetStatus is Test that changes nothing: a complete request stays complete and active.
+// GetStatus is Test that does not observe the completion: the request stays complete and active.
 func (r Request) GetStatus() (st Status, done bool, err error) {
 	o := r.enter()
 	if o == nil {
@@ -105,12 +102,13 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 type settled uint8
 
 const (
-	settledNothing settled = iota // the handle is null or the request inactive
+	settledNothing settled = iota // the request is inactive, or the handle stale
 	settledPending
 	settledComplete
 )
 
-// settle looks at o, after a turn of progress if it is active.
+// settle returns o's state for the handle of generation gen, after a turn of progress if o is
+// active.
 func (o *Object) settle(gen uint64) settled {
 	if o.state == Active {
 		o.eng.Poll()
@@ -124,21 +122,10 @@ func (o *Object) settle(gen uint64) settled {
 	return settledPending
 }
 
-// stoppedError is the described reason why nothing will come any more, or nil.
+// stoppedError returns the described error of a stopped engine, else nil.
 func (o *Object) stoppedError() error {
 	if err := o.eng.Stopped(); err != nil {
 		return o.op.Describe(err)
 	}
 	return nil
-}
-
-// Count is the number of elements of type T in what a status tells of; ok is false if
-// it is not a whole number of them. For a T of size zero the number is 0, and ok if
-// there are no bytes.
-func Count[T any](st Status) (n int, ok bool) {
-	size := int64(unsafe.Sizeof(*new(T)))
-	if size == 0 {
-		return 0, st.Bytes == 0
-	}
-	return int(st.Bytes / size), st.Bytes%size == 0
 }

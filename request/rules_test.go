@@ -11,8 +11,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The legal transitions are these and no others. What would make another one is a bug of
-// its caller; it changes nothing.
+// Only the transitions of the table are legal. Any other one panics and changes nothing.
 func TestTransitions(t *testing.T) {
 	legal := map[[2]State]bool{
 		{Idle, Inactive}: true, {Idle, Active}: true,
@@ -60,8 +59,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// R1: a persistent request that was never started is nothing to wait for, however often.
-func TestR1InactiveNeverHangs(t *testing.T) {
+// R1: no call waits for an inactive persistent request.
+func TestR1CallsOverInactiveRequestReturn(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	for range 3 {
@@ -78,8 +77,8 @@ func TestR1InactiveNeverHangs(t *testing.T) {
 	assert.Equal(t, []string{"start p", "start p", "start p"}, r.calls)
 }
 
-// R3: StartAll starts all, in order, or none; an operation may complete inside its start.
-func TestR3StartAll(t *testing.T) {
+// R3: StartAll starts all requests, in order, or none. An operation may complete in its Start.
+func TestR3StartAllStartsAllOrNone(t *testing.T) {
 	r := newRank()
 	a, ha := r.persistent("a")
 	_, hb := r.persistent("b")
@@ -87,14 +86,14 @@ func TestR3StartAll(t *testing.T) {
 	require.ErrorIs(t, StartAll(ha, hb, Request{}), ErrRequest)
 	require.ErrorIs(t, StartAll(ha, hb, ha), ErrRequest)
 	assert.Empty(t, r.calls)
-	require.NoError(t, StartAll(hb, ha), "what failed before has left no trace")
+	require.NoError(t, StartAll(hb, ha), "StartAll after failed calls")
 	assert.Equal(t, []string{"start b", "start a"}, r.calls)
 	assert.Equal(t, "p-active p-complete", statesOf(t, []Request{hb, ha}))
 }
 
-// R4 and R5: freed, an active operation goes on, and is released, with its buffer, when it
-// has completed and not before.
-func TestR4FreeOfActive(t *testing.T) {
+// R4 and R5: an active operation that was freed goes on, and is released, with its buffer, only
+// when it has completed.
+func TestR4FreeOfActiveReleasesAfterCompletion(t *testing.T) {
 	for _, err := range []error{nil, errBoom} {
 		for _, persistent := range []bool{false, true} {
 			r := newRank()
@@ -112,7 +111,7 @@ func TestR4FreeOfActive(t *testing.T) {
 			assert.ErrorIs(t, copied.Free(), ErrRequest)
 			assert.NotContains(t, r.calls, "release x")
 			r.locked(func() {
-				assert.False(t, o.Outstanding(), "the user need not wait for it")
+				assert.False(t, o.Outstanding(), "Outstanding after Free")
 				assert.Equal(t, Active, o.State())
 			})
 			o.complete(message, err)
@@ -123,8 +122,7 @@ func TestR4FreeOfActive(t *testing.T) {
 	}
 }
 
-// Free of what is not active releases it at once.
-func TestFreeReleases(t *testing.T) {
+func TestFreeOfRequestThatIsNotActiveReleasesAtOnce(t *testing.T) {
 	for _, state := range []string{"inactive", "complete", "p-complete", "failed", "p-cancelled"} {
 		r := newRank()
 		h := r.make(t, state)
@@ -135,7 +133,7 @@ func TestFreeReleases(t *testing.T) {
 	}
 }
 
-// R5: the buffer's owner hears that it may let go of it once, and only after completion.
+// R5: the operation is released, and with it its buffer, once and only after completion.
 func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -143,7 +141,7 @@ func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	o, h := r.active("x")
 	_, err := h.WaitContext(ended)
 	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, h.Cancel()) // which it does not permit
+	require.NoError(t, h.Cancel()) // the operation ignores it
 	_, done, err := h.Test()
 	require.NoError(t, err)
 	require.False(t, done)
@@ -154,7 +152,7 @@ func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	_, done, err = h.GetStatus()
 	require.NoError(t, err)
 	require.True(t, done)
-	assert.Equal(t, []string{"cancel x"}, r.calls, "not observed yet")
+	assert.Equal(t, []string{"cancel x"}, r.calls, "before the completion is observed")
 	_, err = h.Wait()
 	require.NoError(t, err)
 	_, err = h.Wait()
@@ -162,9 +160,9 @@ func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	assert.Equal(t, []string{"cancel x", "release x"}, r.calls)
 }
 
-// R6: the end of a context ends the wait and not the operation, with an error that says
-// what was waited for; and the wait leaves nothing behind.
-func TestR6ContextEnds(t *testing.T) {
+// R6: the end of a context ends the wait and not the operation. The error names the operation, and
+// the object has no waiter left.
+func TestR6ContextEndEndsOnlyWait(t *testing.T) {
 	r := newRank()
 	o, h := r.active("x")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -181,12 +179,12 @@ func TestR6ContextEnds(t *testing.T) {
 	r.waiting(t, o, 0)
 	o.complete(message, nil)
 	st, err := h.WaitContext(ctx)
-	assert.NoError(t, err, "complete, it needs no wait")
+	assert.NoError(t, err, "WaitContext of a complete request")
 	assert.Equal(t, message, st)
 }
 
-// R7: what comes late from one start of a persistent request has nothing to complete.
-func TestR7LateCompletion(t *testing.T) {
+// R7: a late completion of one start of a persistent request completes nothing.
+func TestR7LateCompletionPanics(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	require.NoError(t, h.Start())
@@ -201,12 +199,12 @@ func TestR7LateCompletion(t *testing.T) {
 	assert.Equal(t, "p-active", stateOf(t, h))
 	o.complete(cancelled, nil)
 	st, err := h.Wait()
-	assert.NoError(t, err, "the last start's error is forgotten")
+	assert.NoError(t, err, "a start after one that failed")
 	assert.Equal(t, cancelled, st)
 }
 
-// R7: nor does a wait of one start hear of the next.
-func TestR7WaitOfTheLastStart(t *testing.T) {
+// R7: the completion of a later start does not signal a waiter of an earlier one.
+func TestR7LaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	w := new(progress.Waiter)
@@ -223,13 +221,12 @@ func TestR7WaitOfTheLastStart(t *testing.T) {
 		o.complete(message, nil)
 		_, err = h.Wait()
 		require.NoError(t, err)
-		r.locked(func() { assert.False(t, w.Done(), "one signal, not two") })
+		r.locked(func() { assert.False(t, w.Done(), "done after one of two signals") })
 	}
 }
 
-// A stale handle is null also when its object has become another operation, which it
-// must not touch.
-func TestStaleHandleTouchesNothing(t *testing.T) {
+// A call with a stale handle must not touch the operation that its object is now.
+func TestCallsOverStaleHandleTouchNothing(t *testing.T) {
 	for name := range calls {
 		t.Run(name, func(t *testing.T) {
 			r := newRank()
@@ -252,7 +249,7 @@ func TestStaleHandleTouchesNothing(t *testing.T) {
 	}
 }
 
-func TestHandlesAreComparable(t *testing.T) {
+func TestHandlesCompareEqualWithinGeneration(t *testing.T) {
 	r := newRank()
 	o, h := r.active("x")
 	_, other := r.active("y")
@@ -260,11 +257,11 @@ func TestHandlesAreComparable(t *testing.T) {
 	assert.NotEqual(t, h, other)
 	assert.NotEqual(t, h, Request{})
 	require.NoError(t, h.Free())
-	assert.NotEqual(t, h, o.Handle(), "a later handle of the same object is another one")
+	assert.NotEqual(t, h, o.Handle(), "a later handle of the same object")
 }
 
-// Cancel: the operation decides, and the wait tells.
-func TestCancel(t *testing.T) {
+// The operation decides whether Cancel cancels it. The status says how it ended.
+func TestStatusAfterCancel(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		persistent bool
@@ -272,10 +269,10 @@ func TestCancel(t *testing.T) {
 		want       Status
 		after      string
 	}{
-		{"it is cancelled", false, true, cancelled, "null"},
-		{"it completes all the same", false, false, message, "null"},
-		{"persistent: this start is cancelled", true, true, cancelled, "inactive"},
-		{"persistent: this start completes all the same", true, false, message, "inactive"},
+		{"the operation obeys", false, true, cancelled, "null"},
+		{"the operation completes", false, false, message, "null"},
+		{"persistent: the operation obeys", true, true, cancelled, "inactive"},
+		{"persistent: the operation completes", true, false, message, "inactive"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRank()
@@ -291,7 +288,7 @@ func TestCancel(t *testing.T) {
 			}
 			require.NoError(t, h.Cancel())
 			if row.obeys {
-				require.NoError(t, h.Cancel(), "complete, it stays as it is")
+				require.NoError(t, h.Cancel(), "Cancel of a complete request")
 			} else {
 				o.complete(message, nil)
 			}
@@ -300,7 +297,7 @@ func TestCancel(t *testing.T) {
 			assert.Equal(t, row.want, st)
 			assert.Equal(t, row.after, stateOf(t, h))
 			if row.persistent {
-				require.NoError(t, h.Start(), "it can be started again")
+				require.NoError(t, h.Start(), "Start after Cancel")
 				o.complete(message, nil)
 				st, err := h.Wait()
 				assert.NoError(t, err)
@@ -310,11 +307,10 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// What owners of operations do without a handle.
-func TestOwnersCalls(t *testing.T) {
+// Owners of operations use objects without a handle.
+func TestObjectMethodsOfOwners(t *testing.T) {
 	r := newRank()
 	o := r.get("x")
-	assert.Same(t, r.Engine, o.Engine())
 	assert.Equal(t, Idle, o.State())
 	r.Lock()
 	defer r.Unlock()
@@ -325,8 +321,8 @@ func TestOwnersCalls(t *testing.T) {
 	assert.False(t, o.Persistent())
 	r.due = append(r.due, o.deliver)
 	assert.NoError(t, o.Await(context.Background()))
-	assert.True(t, o.Outstanding(), "complete, but not observed")
-	assert.NoError(t, o.Await(context.Background()), "complete already")
+	assert.True(t, o.Outstanding(), "Outstanding before the completion is observed")
+	assert.NoError(t, o.Await(context.Background()), "Await of a complete object")
 	st, err := o.Take()
 	assert.NoError(t, err)
 	assert.Equal(t, message, st)
@@ -337,7 +333,7 @@ func TestOwnersCalls(t *testing.T) {
 	o.InitPersistent()
 	assert.False(t, o.Outstanding())
 	assert.True(t, o.Persistent())
-	assert.NoError(t, o.Await(context.Background()), "inactive")
+	assert.NoError(t, o.Await(context.Background()), "Await of an inactive object")
 	o.Abandon()
 	assert.Equal(t, Idle, o.State())
 
@@ -349,8 +345,8 @@ func TestOwnersCalls(t *testing.T) {
 	assert.EqualError(t, o.About(errBang), "op z: bang")
 }
 
-// A harness hears of every object once, when it is bound, and when it is not used any more.
-func TestOnBound(t *testing.T) {
+// OnBound reports every object once, when it is bound and when it is not used any more.
+func TestOnBoundReportsObjects(t *testing.T) {
 	r := newRank()
 	r.get("before")
 	var bound []any
@@ -367,8 +363,8 @@ func TestOnBound(t *testing.T) {
 	assert.Equal(t, []any{&b.Object}, bound)
 }
 
-// Operations that complete by a turn of progress cost no allocation to wait for.
-func TestAllocations(t *testing.T) {
+// A wait for operations that turns of progress complete does not allocate.
+func TestCallsAllocateNothing(t *testing.T) {
 	r := newRank()
 	const n = 8
 	var ops [n]*op
@@ -407,7 +403,7 @@ func TestAllocations(t *testing.T) {
 			_, err := activate().Wait()
 			check(err)
 		}},
-		{"WaitContext without an end", func() {
+		{"WaitContext with a context that never ends", func() {
 			_, err := activate().WaitContext(context.Background())
 			check(err)
 		}},
@@ -502,5 +498,5 @@ func TestAllocations(t *testing.T) {
 			assert.Zero(t, testing.AllocsPerRun(200, row.run))
 		})
 	}
-	assert.LessOrEqual(t, len(r.free), n, "objects are used again")
+	assert.LessOrEqual(t, len(r.free), n, "number of pooled objects")
 }

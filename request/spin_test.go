@@ -8,12 +8,12 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// TestWaitAllFailsWhileItSpins: a request fails, or had failed before, and another one never completes. The
-// engine would spin for longer than any test.
-func TestWaitAllFailsWhileItSpins(t *testing.T) {
+// One request fails, before the call or during it, and another one never completes. The engine
+// would spin for longer than any test.
+func TestWaitAllWithFailureStopsSpinning(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		r := &rank{Engine: progress.New(progress.Config{SpinTurns: 1 << 40})}
-		r.AddHigh(r)
+		r.AddPoller(r)
 		_, never := r.active("")
 		fails, h := r.active("")
 		if before {

@@ -10,68 +10,68 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// call is one call about some requests, and what it returns in words. Calls about one
-// request are given one.
+// call makes one call with some requests and returns its results as text. Calls about one request
+// use the first.
 type call func(t *testing.T, r *rank, reqs []Request) string
 
 var calls = map[string]call{
-	"Wait": func(_ *testing.T, _ *rank, reqs []Request) string { return say(reqs[0].Wait()) },
+	"Wait": func(_ *testing.T, _ *rank, reqs []Request) string { return outcomeText(reqs[0].Wait()) },
 	"WaitContext, ended": func(t *testing.T, _ *rank, reqs []Request) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		return say(reqs[0].WaitContext(ctx))
+		return outcomeText(reqs[0].WaitContext(ctx))
 	},
 	"WaitContext, ends": func(t *testing.T, r *rank, reqs []Request) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		r.locked(func() { r.due = append(r.due, cancel) })
-		return say(reqs[0].WaitContext(ctx))
+		return outcomeText(reqs[0].WaitContext(ctx))
 	},
 	"WaitContext, nil": func(_ *testing.T, _ *rank, reqs []Request) string {
-		//lint:ignore SA1012 bad input must not hurt
-		return say(reqs[0].WaitContext(nil))
+		//lint:ignore SA1012 a nil context must not panic
+		return outcomeText(reqs[0].WaitContext(nil))
 	},
 	"Test": func(_ *testing.T, _ *rank, reqs []Request) string {
 		st, done, err := reqs[0].Test()
-		return sayDone(done, st, err)
+		return doneText(done, st, err)
 	},
 	"GetStatus": func(_ *testing.T, _ *rank, reqs []Request) string {
 		st, done, err := reqs[0].GetStatus()
-		return sayDone(done, st, err)
+		return doneText(done, st, err)
 	},
 	"WaitAny": func(_ *testing.T, _ *rank, reqs []Request) string {
 		i, st, err := WaitAny(reqs...)
-		return fmt.Sprint(i, " ", say(st, err))
+		return fmt.Sprint(i, " ", outcomeText(st, err))
 	},
 	"TestAny": func(_ *testing.T, _ *rank, reqs []Request) string {
 		i, st, flag, err := TestAny(reqs...)
-		return fmt.Sprint(flag, " ", i, " ", say(st, err))
+		return fmt.Sprint(flag, " ", i, " ", outcomeText(st, err))
 	},
-	"WaitAll": func(_ *testing.T, _ *rank, reqs []Request) string { return sayError(WaitAll(reqs...)) },
+	"WaitAll": func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(WaitAll(reqs...)) },
 	"WaitAllStatus": func(_ *testing.T, _ *rank, reqs []Request) string {
 		sts := statuses(len(reqs))
 		err := WaitAllStatus(reqs, sts)
-		return sayError(err) + " " + sayAll(sts)
+		return errorText(err) + " " + statusesText(sts)
 	},
 	"WaitAllStatus, nil": func(_ *testing.T, _ *rank, reqs []Request) string {
-		return sayError(WaitAllStatus(reqs, nil))
+		return errorText(WaitAllStatus(reqs, nil))
 	},
 	"TestAll": func(_ *testing.T, _ *rank, reqs []Request) string {
 		sts := statuses(len(reqs))
 		flag, err := TestAll(reqs, sts)
-		return fmt.Sprint(flag, " ", sayError(err), " ", sayAll(sts))
+		return fmt.Sprint(flag, " ", errorText(err), " ", statusesText(sts))
 	},
 	"TestAll, nil": func(_ *testing.T, _ *rank, reqs []Request) string {
 		flag, err := TestAll(reqs, nil)
-		return fmt.Sprint(flag, " ", sayError(err))
+		return fmt.Sprint(flag, " ", errorText(err))
 	},
-	"WaitSome":      func(_ *testing.T, _ *rank, reqs []Request) string { return saySome(WaitSome, reqs, true) },
-	"WaitSome, nil": func(_ *testing.T, _ *rank, reqs []Request) string { return saySome(WaitSome, reqs, false) },
-	"TestSome":      func(_ *testing.T, _ *rank, reqs []Request) string { return saySome(TestSome, reqs, true) },
-	"TestSome, nil": func(_ *testing.T, _ *rank, reqs []Request) string { return saySome(TestSome, reqs, false) },
+	"WaitSome":      func(_ *testing.T, _ *rank, reqs []Request) string { return someText(WaitSome, reqs, true) },
+	"WaitSome, nil": func(_ *testing.T, _ *rank, reqs []Request) string { return someText(WaitSome, reqs, false) },
+	"TestSome":      func(_ *testing.T, _ *rank, reqs []Request) string { return someText(TestSome, reqs, true) },
+	"TestSome, nil": func(_ *testing.T, _ *rank, reqs []Request) string { return someText(TestSome, reqs, false) },
 	"Completed": func(t *testing.T, _ *rank, reqs []Request) string {
 		words := []string{}
 		for i, st := range Completed(t.Context(), reqs...) {
-			words = append(words, fmt.Sprint(i, ":", say(st, nil)))
+			words = append(words, fmt.Sprint(i, ":", outcomeText(st, nil)))
 		}
 		return strings.Join(words, " ")
 	},
@@ -80,43 +80,43 @@ var calls = map[string]call{
 		cancel()
 		words := []string{}
 		for i, st := range Completed(ctx, reqs...) {
-			words = append(words, fmt.Sprint(i, ":", say(st, nil)))
+			words = append(words, fmt.Sprint(i, ":", outcomeText(st, nil)))
 		}
 		return strings.Join(words, " ")
 	},
 	"Completed, first": func(t *testing.T, _ *rank, reqs []Request) string {
 		for i, st := range Completed(t.Context(), reqs...) {
-			return fmt.Sprint(i, ":", say(st, nil))
+			return fmt.Sprint(i, ":", outcomeText(st, nil))
 		}
 		return ""
 	},
-	"Start":        func(_ *testing.T, _ *rank, reqs []Request) string { return sayError(reqs[0].Start()) },
-	"StartAll":     func(_ *testing.T, _ *rank, reqs []Request) string { return sayError(StartAll(reqs...)) },
-	"Cancel":       func(_ *testing.T, _ *rank, reqs []Request) string { return sayError(reqs[0].Cancel()) },
-	"Free":         func(_ *testing.T, _ *rank, reqs []Request) string { return sayError(reqs[0].Free()) },
+	"Start":        func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(reqs[0].Start()) },
+	"StartAll":     func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(StartAll(reqs...)) },
+	"Cancel":       func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(reqs[0].Cancel()) },
+	"Free":         func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(reqs[0].Free()) },
 	"IsNull":       func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsNull()) },
 	"IsActive":     func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsActive()) },
 	"IsPersistent": func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsPersistent()) },
 }
 
-func sayDone(done bool, st Status, err error) string {
+func doneText(done bool, st Status, err error) string {
 	if !done {
-		return "pending " + say(st, err)
+		return "pending " + outcomeText(st, err)
 	}
-	return "done " + say(st, err)
+	return "done " + outcomeText(st, err)
 }
 
-func saySome(f func([]Request, []int, []Status) (int, error), reqs []Request, withStatuses bool) string {
+func someText(f func([]Request, []int, []Status) (int, error), reqs []Request, withStatuses bool) string {
 	indices := make([]int, len(reqs))
 	var sts []Status
 	if withStatuses {
 		sts = statuses(len(reqs))
 	}
 	n, err := f(reqs, indices, sts)
-	words := []string{fmt.Sprint(n), sayError(err)}
+	words := []string{fmt.Sprint(n), errorText(err)}
 	for i := range max(n, 0) {
 		if withStatuses {
-			words = append(words, fmt.Sprint(indices[i], ":", say(sts[i], nil)))
+			words = append(words, fmt.Sprint(indices[i], ":", outcomeText(sts[i], nil)))
 		} else {
 			words = append(words, fmt.Sprint(indices[i]))
 		}
@@ -124,17 +124,17 @@ func saySome(f func([]Request, []int, []Status) (int, error), reqs []Request, wi
 	return strings.Join(words, " ")
 }
 
-// The table of MPI's calls about one request: for each call and each state what it returns,
-// and then what it has made of the request:
+// MPI's table of calls about one request. Each cell has the call's result, followed by the state of
+// the request after the call if that changes:
 //
-//	!  it was observed: null, or inactive if it is persistent
-//	+  it is complete
-//	*  it is active
-//	~  it is null
+//	!  observed: null, or inactive if persistent
+//	+  complete
+//	*  active
+//	~  null
 //
-// and otherwise unchanged. "…" says that it waits until the request is complete. A stale
-// handle does as a null one; a persistent request as any other.
-func TestOneRequest(t *testing.T) {
+// "…" means that the call waits until the request is complete. The test also runs each cell with a
+// persistent request, and those of null with a stale handle.
+func TestCallsOverOneRequest(t *testing.T) {
 	columns := []string{"null", "inactive", "active", "coming", "complete", "cancelled", "failed", "failing"}
 	for _, row := range [][9]string{
 		{"Wait", "empty", "empty", "…", "message!", "message!", "cancelled!", "message/boom!", "message/boom!"},
@@ -182,7 +182,7 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-// oneCell checks one cell of the table. coming is the row's cell for a request that completes.
+// oneCell checks one cell of the table. coming is the row's cell for the state "coming".
 func oneCell(t *testing.T, name, state, want, coming string) {
 	r := newRank()
 	reqs := []Request{r.make(t, state)}
@@ -193,7 +193,7 @@ func oneCell(t *testing.T, name, state, want, coming string) {
 		o := reqs[0].o.op.(*op)
 		done := spawn(func() string { return calls[name](t, r, reqs) })
 		r.waiting(t, o, 1)
-		assert.Equal(t, before, stateOf(t, reqs[0]), "while it waits")
+		assert.Equal(t, before, stateOf(t, reqs[0]), "the state during the call")
 		o.complete(message, nil)
 		got = within(t, done, name)
 	} else {
@@ -219,7 +219,7 @@ func oneCell(t *testing.T, name, state, want, coming string) {
 		after = "null"
 	}
 	assert.Equal(t, bare, got)
-	assert.Equal(t, after, stateOf(t, reqs[0]), "the state after")
+	assert.Equal(t, after, stateOf(t, reqs[0]), "the state after the call")
 }
 
 func TestIsPersistent(t *testing.T) {
@@ -237,11 +237,31 @@ func TestIsPersistent(t *testing.T) {
 	}
 }
 
-// Lists of requests: what a call returns and what it makes of each. The calls' own rules on
-// errors are in errors_test.go.
-func TestSeveralRequests(t *testing.T) {
-	for _, row := range []struct{ call, states, want, after string }{
-		// Nothing active.
+// callRow is a call with requests in some states, its result, and the states after it.
+type callRow struct{ call, states, want, after string }
+
+// run makes the call and compares its result. The functions, which may be nil, run before the call
+// and at the end.
+func (row callRow) run(t *testing.T, before, after func(t *testing.T, r *rank, reqs []Request)) {
+	t.Run(row.call+" "+row.states, func(t *testing.T) {
+		r := newRank()
+		reqs := r.makeAll(t, row.states)
+		if before != nil {
+			before(t, r, reqs)
+		}
+		assert.Equal(t, row.want, calls[row.call](t, r, reqs))
+		assert.Equal(t, row.after, statesOf(t, reqs))
+		if after != nil {
+			after(t, r, reqs)
+		}
+	})
+}
+
+// The results of calls over lists of requests, and the states after the call. errors_test.go has
+// the lists with failed requests.
+func TestCallsOverSeveralRequests(t *testing.T) {
+	for _, row := range []callRow{
+		// No active request.
 		{"WaitAny", "", "-3 empty", ""},
 		{"TestAny", "", "true -3 empty", ""},
 		{"WaitAll", "", "ok", ""},
@@ -259,7 +279,7 @@ func TestSeveralRequests(t *testing.T) {
 		{"TestSome", "null inactive stale", "-3 ok", "null inactive null"},
 		{"Completed", "null inactive stale", "", "null inactive null"},
 
-		// One of several.
+		// Calls for one of several.
 		{"WaitAny", "active null coming", "2 message", "active null null"},
 		{"WaitAny", "active inactive p-coming coming", "2 message", "active inactive inactive active"},
 		{"WaitAny", "active p-complete coming", "1 message", "active inactive active"},
@@ -269,7 +289,7 @@ func TestSeveralRequests(t *testing.T) {
 		{"TestAny", "coming complete", "true 1 message", "active null"},
 		{"TestAny", "coming p-cancelled", "true 1 cancelled", "active inactive"},
 
-		// All.
+		// Calls for all.
 		{"WaitAllStatus", "coming null p-coming inactive complete cancelled", "ok [message empty message empty message cancelled]", "null null inactive inactive null null"},
 		{"WaitAll", "coming p-coming null inactive stale p-complete", "ok", "null inactive null inactive null inactive"},
 		{"TestAll", "complete p-complete p-cancelled null", "true ok [message message cancelled empty]", "null inactive inactive null"},
@@ -277,7 +297,7 @@ func TestSeveralRequests(t *testing.T) {
 		{"TestAll", "complete p-complete active", "false ok [- - -]", "complete p-complete active"},
 		{"TestAll", "coming coming null", "false ok [- - -]", "complete active null"},
 
-		// Some.
+		// Calls for some.
 		{"WaitSome", "active complete null p-complete inactive cancelled", "3 ok 1:message 3:message 5:cancelled", "active null null inactive inactive null"},
 		{"WaitSome", "active coming coming", "1 ok 1:message", "active null active"},
 		{"WaitSome", "complete coming", "1 ok 0:message", "null active"},
@@ -285,7 +305,7 @@ func TestSeveralRequests(t *testing.T) {
 		{"TestSome", "active coming coming", "1 ok 1:message", "active null active"},
 		{"TestSome", "active active p-active", "0 ok", "active active p-active"},
 
-		// As they complete: first those that are, in list order.
+		// In order of completion, after the complete ones in list order.
 		{"Completed", "coming complete null p-coming p-complete inactive", "1:message 4:message 0:message 3:message", "null null null inactive inactive inactive"},
 		{"Completed", "p-coming coming", "0:message 1:message", "inactive null"},
 		{"Completed, first", "coming complete p-complete", "1:message", "active null p-complete"},
@@ -299,18 +319,13 @@ func TestSeveralRequests(t *testing.T) {
 		{"StartAll", "inactive p-complete", "ErrRequest", "inactive p-complete"},
 		{"StartAll", "inactive active", "ErrRequest", "inactive active"},
 	} {
-		t.Run(row.call+" "+row.states, func(t *testing.T) {
-			r := newRank()
-			reqs := r.makeAll(t, row.states)
-			assert.Equal(t, row.want, calls[row.call](t, r, reqs))
-			assert.Equal(t, row.after, statesOf(t, reqs))
-		})
+		row.run(t, nil, nil)
 	}
 }
 
-// A handle may be in a list more than once. What one entry has observed is null, or
+// A handle may be in a list several times. When one entry has observed the request, it is null, or
 // inactive, for the next.
-func TestTwiceInTheList(t *testing.T) {
+func TestSameRequestSeveralTimesInList(t *testing.T) {
 	for _, row := range []struct{ call, state, want, after string }{
 		{"WaitAny", "coming", "0 message", "null"},
 		{"WaitAny", "p-coming", "0 message", "inactive"},
@@ -331,12 +346,12 @@ func TestTwiceInTheList(t *testing.T) {
 			h := r.make(t, row.state)
 			assert.Equal(t, row.want, calls[row.call](t, r, []Request{h, h, h}))
 			assert.Equal(t, row.after, stateOf(t, h))
-			r.locked(func() { assert.Equal(t, 1, len(r.free)+len(r.live(h)), "one object, idle or not") })
+			r.locked(func() { assert.Equal(t, 1, len(r.free)+len(r.live(h)), "number of objects") })
 		})
 	}
 }
 
-// live is the object of h, unless it is in the pool.
+// live returns the object of h unless it is in the pool.
 func (r *rank) live(h Request) []*Object {
 	if h.o.state == Idle {
 		return nil
@@ -344,8 +359,7 @@ func (r *rank) live(h Request) []*Object {
 	return []*Object{h.o}
 }
 
-// WaitAny takes what completed first.
-func TestOrderOfCompletion(t *testing.T) {
+func TestAnyTakesFirstCompleted(t *testing.T) {
 	r := newRank()
 	order := []int{3, 0, 4, 1, 2}
 	var ops []*op
@@ -374,8 +388,8 @@ func TestOrderOfCompletion(t *testing.T) {
 	}
 }
 
-// What completes while the loop's body runs comes in the order in which it completes.
-func TestCompletedInOrderOfCompletion(t *testing.T) {
+// Requests that complete while the loop's body runs are yielded in order of completion.
+func TestCompletedYieldsInOrderOfCompletion(t *testing.T) {
 	r := newRank()
 	first := r.make(t, "complete")
 	b, hb := r.active("")
@@ -390,8 +404,7 @@ func TestCompletedInOrderOfCompletion(t *testing.T) {
 	assert.Equal(t, []int{0, 2, 1}, got)
 }
 
-// A persistent request that the loop's body starts again is yielded again.
-func TestCompletedOfWhatIsStartedAgain(t *testing.T) {
+func TestCompletedYieldsRestartedRequestAgain(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("")
 	o.onStart = func() { r.due = append(r.due, o.deliver) }
@@ -408,9 +421,9 @@ func TestCompletedOfWhatIsStartedAgain(t *testing.T) {
 	assert.Equal(t, "inactive", stateOf(t, h))
 }
 
-// Test and its kin make a turn of progress only if there is something to wait for; those
-// that wait make none if they need not.
-func TestTurnsOfProgress(t *testing.T) {
+// The Test family makes a turn of progress only if a request is active; the Wait family makes none
+// if it need not wait.
+func TestCallsTurnOnlyIfNeeded(t *testing.T) {
 	for _, row := range []struct {
 		call, states string
 		want         uint64
@@ -444,7 +457,7 @@ func TestTurnsOfProgress(t *testing.T) {
 	}
 }
 
-func TestLengthsThatDoNotFit(t *testing.T) {
+func TestWrongLengthsFail(t *testing.T) {
 	for _, row := range []struct {
 		call          string
 		reqs          int
@@ -498,7 +511,7 @@ func TestLengthsThatDoNotFit(t *testing.T) {
 			}
 			if row.wantErrCount {
 				assert.ErrorIs(t, err, ErrCount)
-				assert.Equal(t, statuses(len(sts)), append([]Status{}, sts...), "nothing is written")
+				assert.Equal(t, statuses(len(sts)), append([]Status{}, sts...), "the statuses after ErrCount")
 			} else {
 				assert.NoError(t, err)
 			}
@@ -511,8 +524,7 @@ func TestLengthsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Requests of several ranks cannot be waited for in one call.
-func TestRequestsOfTwoRanks(t *testing.T) {
+func TestCallsOverRequestsOfTwoRanksFail(t *testing.T) {
 	for _, row := range []struct{ call, want string }{
 		{"WaitAny", "-3 ErrRequest"},
 		{"TestAny", "false -3 ErrRequest"},
@@ -541,19 +553,19 @@ func TestStateString(t *testing.T) {
 	}
 }
 
-func TestCountOfAStatus(t *testing.T) {
+func TestStatusCount(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		bytes     int64
 		elemBytes int
 		want      int
 	}{
-		{"none", 0, 8, 0},
+		{"no bytes", 0, 8, 0},
 		{"whole elements", 24, 8, 3},
-		{"not a whole number: those that are whole", 25, 8, 3},
-		{"less than one", 7, 8, 0},
-		{"unknown size", 24, 0, -1},
-		{"unknown size of nothing", 0, 0, 0},
+		{"a fraction of an element", 25, 8, 3},
+		{"less than one element", 7, 8, 0},
+		{"unknown element size", 24, 0, -1},
+		{"unknown element size, no bytes", 0, 0, 0},
 		{"more than 2 GiB", 1 << 33, 1, 1 << 33},
 	} {
 		t.Run(row.name, func(t *testing.T) {

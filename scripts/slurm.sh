@@ -72,7 +72,7 @@ echo "ok: srun: an error exit, status $status"
 status=0
 timeout 60 srun --mpi=none -N 2 -n 2 ./ring 2>said || status=$?
 same "$status" 1 "srun without pmi2: the status"
-told 'task [01] of 2 of Slurm.s srun, which was not told --mpi=pmi2' 2
+told 'task [01] of 2 of Slurm.s srun, which ran without --mpi=pmi2' 2
 
 srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./endless >up 2>said &
 up 4

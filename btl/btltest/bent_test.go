@@ -81,11 +81,11 @@ func bentPair(rule string) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		f, err := loop.NewFabric(loop.Config{Ranks: 2})
 		require.NoError(t, err)
-		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanBell(), BellB: progress.NewChanBell()}
+		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
 		if rule != "" {
 			p.Patience = 500 * time.Millisecond
 		}
-		mk := func(rank int, ev btl.Events, bell progress.Bell) btl.Module {
+		mk := func(rank int, ev btl.Events, bell progress.Wakeup) btl.Module {
 			m := &bent{rule: rule, ev: ev, peer: 1 - rank}
 			if rule == "no ring" || rule == "no ring for room" {
 				bell = mute{}
@@ -103,7 +103,7 @@ func bentPair(rule string) btltest.Maker {
 // mute is a bell that does not ring.
 type mute struct{}
 
-func (mute) Ring()            {}
+func (mute) Wake()            {}
 func (mute) Sleep(int64) bool { return false }
 func (mute) Close() error     { return nil }
 

@@ -26,7 +26,7 @@ type Pair struct {
 
 	// BellA and BellB are the bells that A and B were given. If BellA is nil, A must not be
 	// a progress.Idler, and neither must B if BellB is.
-	BellA, BellB progress.Bell
+	BellA, BellB progress.Wakeup
 
 	// Remote says that B is a proxy for a module in another process. What cannot cross is
 	// then tested on side A alone: allocations and the bell.

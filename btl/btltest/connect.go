@@ -50,7 +50,7 @@ func testAttributes(h *harness) {
 		if !h.pair.NoInjector {
 			require.Implements(h.t, (*btl.Injector)(nil), s.m)
 		}
-		bell := [...]progress.Bell{h.pair.BellA, h.pair.BellB}[i]
+		bell := [...]progress.Wakeup{h.pair.BellA, h.pair.BellB}[i]
 		if _, idler := s.m.(progress.Idler); idler && bell == nil {
 			h.t.Errorf("%s is an Idler; the pair has to say which bell it was given", s.name)
 		}

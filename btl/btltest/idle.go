@@ -20,7 +20,7 @@ func idleTests() []namedTest {
 }
 
 // bell is the side's bell, or nil, for a reason that is logged.
-func (h *harness) bell(s *side) progress.Bell {
+func (h *harness) bell(s *side) progress.Wakeup {
 	b := h.pair.BellA
 	if s == h.b {
 		b = h.pair.BellB
@@ -38,10 +38,10 @@ func (h *harness) bell(s *side) progress.Bell {
 }
 
 // arm arms a side as its engine does, after everything else has come to rest.
-func (h *harness) arm(s *side, bell progress.Bell) {
+func (h *harness) arm(s *side, bell progress.Wakeup) {
 	h.t.Helper()
 	h.turns(20)
-	bell.Ring() // so that the sleep that swallows old rings is short
+	bell.Wake() // so that the sleep that swallows old rings is short
 	bell.Sleep(int64(time.Millisecond))
 	s.mu.Lock()
 	require.True(h.t, s.m.(progress.Idler).Arm(), "Arm of %s, with nothing under way", s.name)
@@ -51,7 +51,7 @@ func (h *harness) arm(s *side, bell progress.Bell) {
 }
 
 // isWoken lets others do something and expects that to ring a sleeper.
-func (h *harness) isWoken(s *side, bell progress.Bell, others func()) {
+func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
 	h.t.Helper()
 	rung := make(chan bool)
 	go func() {
@@ -136,7 +136,7 @@ func testWokenByRoom(h *harness, from, to *side) {
 	h.connect()
 	for range 5 {
 		h.flood(from, 100)
-		bell.Ring()
+		bell.Wake()
 		bell.Sleep(int64(time.Millisecond))
 		from.mu.Lock()
 		armed := from.m.(progress.Idler).Arm()

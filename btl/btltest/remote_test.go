@@ -33,7 +33,7 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 func far(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 	f, err := loop.NewFabric(loop.Config{Ranks: 2})
 	require.NoError(t, err)
-	bell := progress.NewChanBell()
+	bell := progress.NewChanWakeup()
 	a, err := f.Module(0, 0, evA, bell)
 	require.NoError(t, err)
 	near, other := socketPair(t)

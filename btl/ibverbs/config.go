@@ -31,7 +31,7 @@ type Config struct {
 	// Clock, nil for the system's.
 	Clock progress.Clock
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
-	Bell progress.Bell
+	Bell progress.Wakeup
 	// Kick, if not nil, is called from any goroutine when a peer asks for a connection or the device has news, and
 	// perhaps nobody makes progress: it should have a turn of progress made soon, and not block.
 	Kick func()

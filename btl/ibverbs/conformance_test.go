@@ -41,13 +41,13 @@ func (z *zeros) Read(b []byte) (int, error) {
 // simPair makes two modules on a simulated network.
 func simPair(t testing.TB, net simhca.Config, cfg Config, evA, evB btl.Events) *btltest.Pair {
 	f := simhca.NewFabric(net)
-	p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanBell(), BellB: progress.NewChanBell(), Close: f.Close}
+	p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup(), Close: f.Close}
 	if net.Virtual {
 		clock := fabricClock{f, new(int64)}
 		p.Serial, p.Allocates = true, true
 		p.Idle, cfg.Pass, cfg.Clock = clock.pass, clock.pass, clock
 	}
-	mk := func(rank int, ev btl.Events, bell progress.Bell) btl.Module {
+	mk := func(rank int, ev btl.Events, bell progress.Wakeup) btl.Module {
 		cfg := cfg
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Secret = rank, 2, ev, bell, testSecret
 		cfg.Provider, cfg.Device = f.NewNode(simhca.DeviceConfig{Name: "sim0"}), "sim0"

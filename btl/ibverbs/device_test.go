@@ -58,8 +58,8 @@ func TestDeviceConformanceRings(t *testing.T) {
 func deviceConformance(t *testing.T, cfg Config) {
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		provider, a, b := realDevices(t)
-		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanBell(), BellB: progress.NewChanBell()}
-		mk := func(rank int, device string, ev btl.Events, bell progress.Bell) btl.Module {
+		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
+		mk := func(rank int, device string, ev btl.Events, bell progress.Wakeup) btl.Module {
 			cfg := cfg
 			cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Secret = rank, 2, ev, bell, testSecret
 			cfg.Provider, cfg.Device = provider, device

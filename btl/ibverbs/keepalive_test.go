@@ -146,7 +146,7 @@ func TestKeepAliveWhileDown(t *testing.T) {
 
 // TestKeepAliveOfSleepers: a rank that sleeps on its bell, and is woken by nothing, looks each time its sleep ends.
 func TestKeepAliveOfSleepers(t *testing.T) {
-	bell := progress.NewChanBell()
+	bell := progress.NewChanWakeup()
 	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Bell: bell})
 	w.begin()
 	w.silence()

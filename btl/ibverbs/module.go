@@ -173,7 +173,7 @@ func (m *module) listen() {
 func (m *module) rouse(what uint32) {
 	m.news.Or(what)
 	if m.cfg.Bell != nil {
-		m.cfg.Bell.Ring()
+		m.cfg.Bell.Wake()
 	}
 	if m.cfg.Kick != nil {
 		m.cfg.Kick()

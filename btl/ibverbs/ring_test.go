@@ -165,11 +165,11 @@ func TestRingWakesASleeper(t *testing.T) {
 // countingBell counts.
 type countingBell struct{ rung int }
 
-func (b *countingBell) Ring()            { b.rung++ }
+func (b *countingBell) Wake()            { b.rung++ }
 func (b *countingBell) Sleep(int64) bool { return false }
 func (b *countingBell) Close() error     { return nil }
 
-var _ progress.Bell = (*countingBell)(nil)
+var _ progress.Wakeup = (*countingBell)(nil)
 
 // TestDeliveredOutlivesFailure: what the peer was told is delivered is handed up, once, though this end fails before it has looked.
 func TestDeliveredOutlivesFailure(t *testing.T) { eachWay(t, testDeliveredOutlivesFailure) }

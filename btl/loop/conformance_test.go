@@ -15,7 +15,7 @@ import (
 func newPair(t testing.TB, cfg Config, rankA, rankB, rail int, evA, evB btl.Events) *btltest.Pair {
 	f, err := NewFabric(cfg)
 	require.NoError(t, err)
-	p := &btltest.Pair{RankA: rankA, RankB: rankB, BellA: progress.NewChanBell(), BellB: progress.NewChanBell()}
+	p := &btltest.Pair{RankA: rankA, RankB: rankB, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
 	p.A, err = f.Module(rankA, rail, evA, p.BellA)
 	require.NoError(t, err)
 	p.B, err = f.Module(rankB, rail, evB, p.BellB)

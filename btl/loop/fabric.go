@@ -232,7 +232,7 @@ func (f *Fabric) Rails() int { return f.cfg.Rails }
 
 // Module makes one rank's module of one rail, once. It reports to ev, and it rings bell
 // (which may be nil) when something comes while it is armed.
-func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Bell) (btl.Module, error) {
+func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (btl.Module, error) {
 	switch {
 	case rank < 0 || rank >= f.cfg.Ranks:
 		return nil, fmt.Errorf("%w: rank %d of %d", ErrConfig, rank, f.cfg.Ranks)

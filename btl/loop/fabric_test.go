@@ -232,7 +232,7 @@ func TestWakeByMany(t *testing.T) {
 
 type ringCounter struct{ rings int }
 
-func (b *ringCounter) Ring()            { b.rings++ }
+func (b *ringCounter) Wake()            { b.rings++ }
 func (b *ringCounter) Sleep(int64) bool { return false }
 func (b *ringCounter) Close() error     { return nil }
 

@@ -35,11 +35,11 @@ func newSides(t testing.TB, n int) []*side {
 	sides := make([]*side, n)
 	for i := range sides {
 		s := &side{}
-		bell := progress.NewChanBell()
-		s.eng = progress.New(progress.Config{Bell: bell, SpinTurns: 1000, YieldNanos: 100_000})
+		bell := progress.NewChanWakeup()
+		s.eng = progress.New(progress.Config{Wakeup: bell, SpinTurns: 1000, YieldNanos: 100_000})
 		s.mod, err = f.Module(i, 0, s, bell)
 		require.NoError(t, err)
-		s.eng.AddHigh(s.mod)
+		s.eng.AddPoller(s.mod)
 		sides[i] = s
 		t.Cleanup(func() {
 			require.NoError(t, s.mod.Close())

@@ -28,7 +28,7 @@ type port struct {
 	flags []atomic.Uint64
 
 	mu      sync.Mutex
-	bell    progress.Bell // set by open, before armed ever is
+	bell    progress.Wakeup // set by open, before armed ever is
 	opened  bool
 	closed  bool
 	down    *btl.Error // why the device does not work; nil if it does
@@ -63,7 +63,7 @@ func newPort(f *Fabric, rank, rail int) *port {
 }
 
 // open makes p the port of a module. Only the first call counts.
-func (p *port) open(bell progress.Bell) bool {
+func (p *port) open(bell progress.Wakeup) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opened {
@@ -112,7 +112,7 @@ func (p *port) wake() {
 // ring rings. To be called only by whom the rank asked to, which orders it after open.
 func (p *port) ring() {
 	if p.bell != nil {
-		p.bell.Ring()
+		p.bell.Wake()
 	}
 }
 

@@ -115,7 +115,7 @@ func TestRemoteAccessIsBounded(t *testing.T) {
 	var keys [3]btl.Key
 	mem := make([]byte, turnBytes/4)
 	for i := range mods {
-		mods[i], err = f.Module(i, 0, &counter{}, progress.NewChanBell())
+		mods[i], err = f.Module(i, 0, &counter{}, progress.NewChanWakeup())
 		require.NoError(t, err)
 		region, err := mods[i].(btl.Registrar).Register(make([]byte, len(mem)), btl.AccessRemoteRead|btl.AccessRemoteWrite)
 		require.NoError(t, err)

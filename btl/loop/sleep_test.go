@@ -18,7 +18,7 @@ const oversleep = 20 * time.Second
 
 // sleeper sleeps on its bell and knows if it was not rung.
 type sleeper struct {
-	*progress.ChanBell
+	*progress.ChanWakeup
 	overslept bool
 }
 
@@ -38,7 +38,7 @@ func TestNoRingIsLost(t *testing.T) {
 		var bells [2]*sleeper
 		var mods [2]btl.Module
 		for i := range 2 {
-			bells[i] = &sleeper{ChanBell: progress.NewChanBell()}
+			bells[i] = &sleeper{ChanWakeup: progress.NewChanWakeup()}
 			mods[i], err = f.Module(i, 0, &evs[i], bells[i])
 			require.NoError(t, err)
 		}
@@ -99,7 +99,7 @@ func TestNoRingIsLost(t *testing.T) {
 func TestRoomIsRungFor(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Slots: 1})
 	require.NoError(t, err)
-	bell := &sleeper{ChanBell: progress.NewChanBell()}
+	bell := &sleeper{ChanWakeup: progress.NewChanWakeup()}
 	from, err := f.Module(0, 0, &counter{}, bell)
 	require.NoError(t, err)
 	var ev counter

@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-func newBell(t testing.TB) *progress.PipeBell {
-	bell, err := progress.NewPipeBell()
+func newBell(t testing.TB) *progress.PipeWakeup {
+	bell, err := progress.NewPipeWakeup()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = bell.Close() })
 	return bell
@@ -65,7 +65,7 @@ func serveRole(conn *net.UnixConn) error {
 	if err := gob.NewDecoder(&onlyBytes{conn}).Decode(&cfg.RingSlots); err != nil {
 		return err
 	}
-	bell, err := progress.NewPipeBell()
+	bell, err := progress.NewPipeWakeup()
 	if err != nil {
 		return err
 	}

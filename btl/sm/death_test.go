@@ -104,7 +104,7 @@ func TestKilledBeforeWeLook(t *testing.T) {
 func TestKilledWhileWeSleep(t *testing.T) {
 	bell := newBell(t)
 	a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: bell})
-	eng := progress.New(progress.Config{Bell: bell})
+	eng := progress.New(progress.Config{Wakeup: bell})
 	c := start(t, "spin")
 	c.tell(t, spinPlan{Card: a.Card()})
 	var card []byte
@@ -114,8 +114,8 @@ func TestKilledWhileWeSleep(t *testing.T) {
 	w.Reset(1)
 	eng.Lock()
 	defer eng.Unlock()
-	eng.AddHigh(a)
-	eng.AddLow(pollerFunc(func() int {
+	eng.AddPoller(a)
+	eng.AddPoller(pollerFunc(func() int {
 		if j.state == "drained" {
 			w.Finish()
 		} else if eng.Counters().Sleeps == 1 {

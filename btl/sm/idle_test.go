@@ -62,7 +62,7 @@ func waitFor(t *testing.T, eng *progress.Engine, j *journal, n int) {
 		}
 		return 0
 	})
-	eng.AddHigh(done)
+	eng.AddPoller(done)
 	require.NoError(t, eng.Wait(ctx, w))
 }
 
@@ -74,9 +74,9 @@ func TestWokenByAnotherProcess(t *testing.T) {
 		if fenced {
 			withoutBarrier(t, a)
 		}
-		eng := progress.New(progress.Config{Bell: deepBell{bell}})
+		eng := progress.New(progress.Config{Wakeup: deepBell{bell}})
 		eng.Lock()
-		eng.AddHigh(a)
+		eng.AddPoller(a)
 		c := start(t, "waker")
 		c.tell(t, a.Card())
 		var card []byte

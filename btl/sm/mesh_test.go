@@ -120,7 +120,7 @@ func meshRole(conn *net.UnixConn) error {
 	if err := dec.Decode(&r.meshPlan); err != nil {
 		return err
 	}
-	bell, err := progress.NewPipeBell()
+	bell, err := progress.NewPipeWakeup()
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func meshRole(conn *net.UnixConn) error {
 			}
 		}
 	}
-	cfg := progress.Config{Bell: deepBell{bell}, YieldProcess: true, YieldNanos: int64(50 * time.Microsecond)}
+	cfg := progress.Config{Wakeup: deepBell{bell}, YieldProcess: true, YieldNanos: int64(50 * time.Microsecond)}
 	r.left = 2 * r.Count * (r.Size - 1)
 	if r.Token {
 		cfg.YieldNanos = 0
@@ -158,8 +158,8 @@ func meshRole(conn *net.UnixConn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	eng.Lock()
-	eng.AddHigh(m.(progress.Poller))
-	eng.AddHigh(r)
+	eng.AddPoller(m.(progress.Poller))
+	eng.AddPoller(r)
 	if err := eng.Wait(ctx, r.w); err != nil {
 		return fmt.Errorf("rank %d: %w; sent %v, arrived %v", r.Rank, err, r.sent, r.arrived)
 	}
@@ -178,13 +178,13 @@ func meshRole(conn *net.UnixConn) error {
 
 // deepBell sleeps until it is rung: a ring that gets lost is not made up for by a sleep
 // that is short.
-type deepBell struct{ *progress.PipeBell }
+type deepBell struct{ *progress.PipeWakeup }
 
 func (b deepBell) Sleep(nanos int64) (rung bool) {
 	if nanos > int64(time.Millisecond) { // not the nap before it, which is for what membarrier misses
 		nanos = int64(time.Minute)
 	}
-	return b.PipeBell.Sleep(nanos)
+	return b.PipeWakeup.Sleep(nanos)
 }
 
 // TestMesh: several processes send to each other what they can, through rings that are

@@ -42,7 +42,7 @@ type Config struct {
 	Rank, Size int
 	Events     btl.Events
 	// Bell is what this rank's engine sleeps on. Without one peers cannot wake it.
-	Bell *progress.PipeBell
+	Bell *progress.PipeWakeup
 	// RingSlots is how many fragments from one peer can lie in its ring (256).
 	RingSlots int
 	// RingBytes is how many bytes of fragments that are too long for a slot can (1 MiB).

@@ -28,7 +28,7 @@ type Config struct {
 	// Clock, nil for the system's.
 	Clock progress.Clock
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
-	Bell progress.Bell
+	Bell progress.Wakeup
 	// Kick, if not nil, is called from any goroutine when a peer asks for a connection or waits for an acknowledgement,
 	// and perhaps nobody makes progress: it should have a turn of progress made soon, and not block. Without it those have to wait until somebody does.
 	Kick func()

@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-func newBell(t testing.TB) *progress.PipeBell {
-	bell, err := progress.NewPipeBell()
+func newBell(t testing.TB) *progress.PipeWakeup {
+	bell, err := progress.NewPipeWakeup()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = bell.Close() })
 	return bell
@@ -67,7 +67,7 @@ func needs(t testing.TB, addr netip.Addr) {
 
 // serveRole is the other process of a remote pair.
 func serveRole(conn *net.UnixConn) error {
-	bell, err := progress.NewPipeBell()
+	bell, err := progress.NewPipeWakeup()
 	if err != nil {
 		return err
 	}

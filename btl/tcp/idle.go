@@ -32,7 +32,7 @@ const stallNanos = time.Millisecond
 
 // alarm wakes a rank. All but its two functions that run on goroutines of their own is called under the engine's lock.
 type alarm struct {
-	bell    progress.Bell
+	bell    progress.Wakeup
 	kick    func()
 	epoll   int
 	traffic int
@@ -115,7 +115,7 @@ func (a *alarm) run() {
 			}
 		}
 		if a.bell != nil {
-			a.bell.Ring()
+			a.bell.Wake()
 		}
 	}
 }

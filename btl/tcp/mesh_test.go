@@ -148,19 +148,18 @@ func TestSleepingRanks(t *testing.T) {
 	var eps [2]btl.Endpoint
 	for i := range ms {
 		bell := newBell(t)
-		engines[i] = progress.New(progress.Config{Bell: bell})
+		engines[i] = progress.New(progress.Config{Wakeup: bell})
 		evs[i] = &waiting{}
 		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
 		require.NoError(t, err)
 		ms[i] = m.(*module)
 		engines[i].Lock()
-		engines[i].AddHigh(m)
+		engines[i].AddPoller(m)
 		engines[i].Unlock()
 	}
 	defer func() {
 		for i, m := range ms {
 			engines[i].Lock()
-			engines[i].Remove(m)
 			require.NoError(t, m.Close())
 			engines[i].Unlock()
 			require.NoError(t, engines[i].Close())

@@ -1,6 +1,5 @@
-// Package rdma reads what the kernel tells of RDMA devices in /sys/class/infiniband. It needs neither cgo nor a library.
-//
-// Whatever does not make sense there is left out: nothing in these files can make it fail.
+// Package rdma reads the descriptions of RDMA devices in /sys/class/infiniband. It needs neither
+// cgo nor a library. It skips files and values that it cannot parse, and never fails.
 package rdma
 
 import (
@@ -22,12 +21,12 @@ type Device struct {
 	Ports []Port `json:"ports"`
 }
 
-// Port of a device. What is not known is 0 or empty.
+// Port of a device. Fields that are not known are 0 or empty.
 type Port struct {
 	Number    int      `json:"number"`     // from 1
 	State     string   `json:"state"`      // ACTIVE, DOWN, …
 	LinkLayer string   `json:"link_layer"` // InfiniBand or Ethernet
-	Rate      string   `json:"rate"`       // in the kernel's words: 100 Gb/sec (4X EDR)
+	Rate      string   `json:"rate"`       // the kernel's text: 100 Gb/sec (4X EDR)
 	Mbps      int      `json:"mbps"`
 	LID       uint16   `json:"lid"`
 	NetDevs   []string `json:"netdevs"` // network devices of its GIDs
@@ -35,15 +34,15 @@ type Port struct {
 	GIDs      []GID    `json:"gids"`    // those that are set
 }
 
-// GID is an entry of a port's table of addresses.
+// GID is an entry of a port's GID table.
 type GID struct {
 	Index  int        `json:"index"`
-	Addr   netip.Addr `json:"gid"` // an IPv4 address as such
+	Addr   netip.Addr `json:"gid"` // an IPv4-mapped address is unmapped
 	Type   GIDType    `json:"type"`
 	NetDev string     `json:"netdev,omitempty"`
 }
 
-// GIDType is the protocol that a GID is for.
+// GIDType is the protocol of a GID.
 type GIDType string
 
 const (
@@ -52,10 +51,11 @@ const (
 	RoCEv2 GIDType = "RoCE v2"
 )
 
-// maxEntries bounds what is read of one directory. The longest tables of GIDs have some hundred entries.
+// maxEntries bounds the number of entries that are read of one directory. The longest GID tables
+// have some hundred entries.
 const maxEntries = 4096
 
-// Devices are the RDMA devices below root, which is "/" but in tests, by name.
+// Devices returns the RDMA devices below root, by name. Outside of tests root is "/".
 func Devices(root string) []Device {
 	devices := []Device{}
 	for _, name := range list(filepath.Join(root, "sys/class/infiniband")) {
@@ -73,7 +73,7 @@ func Devices(root string) []Device {
 	return devices
 }
 
-// ReadPort reads one port. Of one that does not exist only the number is known.
+// ReadPort reads one port. If the port does not exist, only its number is set.
 func ReadPort(root, device string, port int) Port {
 	p := Port{Number: port, NetDevs: []string{}, GIDs: []GID{}}
 	if !isName(device) {
@@ -90,7 +90,8 @@ func ReadPort(root, device string, port int) Port {
 	return p
 }
 
-// parse fills in what the files of the port's directory say, which line reads. gids are the entries that there are.
+// parse sets the fields from the files of the port's directory; line returns the first line of a
+// file. gids are the indices of the GID table.
 func (p *Port) parse(line func(name string) string, gids []int) {
 	_, p.State, _ = strings.Cut(line("state"), ": ") // 4: ACTIVE
 	p.LinkLayer = line("link_layer")
@@ -122,7 +123,7 @@ func (p *Port) parse(line func(name string) string, gids []int) {
 	}
 }
 
-// mbps is the rate as a number: "2.5 Gb/sec (1X SDR)" is 2500.
+// mbps converts a rate to a number: "2.5 Gb/sec (1X SDR)" to 2500.
 func mbps(rate string) int {
 	number, unit, _ := strings.Cut(rate, " ")
 	gb, err := strconv.ParseFloat(number, 64)
@@ -132,14 +133,14 @@ func mbps(rate string) int {
 	return int(gb*1000 + 0.5)
 }
 
-// isName reports whether s can be the name of a device: a file name of printable characters.
+// isName reports whether s can be the name of a device: a printable file name.
 func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) < 256 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r == '/' || r == unicode.ReplacementChar || !unicode.IsGraphic(r)
 	})
 }
 
-// list is the names in a directory, sorted.
+// list returns the names in a directory, sorted.
 func list(dir string) []string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
@@ -155,7 +156,7 @@ func list(dir string) []string {
 	return names
 }
 
-// numbers is the names in a directory that are numbers, in order.
+// numbers returns the names in a directory that are numbers, in order.
 func numbers(dir string) []int {
 	var all []int
 	for _, name := range list(dir) {
@@ -167,8 +168,8 @@ func numbers(dir string) []int {
 	return all
 }
 
-// read is the beginning of a file; nothing if there is no such file, or it is not a regular one like all of the kernel's:
-// others might block.
+// read returns the beginning of a file. It returns nil if the file does not exist or is not
+// regular: to read from another file might block.
 func read(name string) []byte {
 	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -181,12 +182,12 @@ func read(name string) []byte {
 	text := make([]byte, 256)
 	n, err := io.ReadFull(f, text)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil // the type of a GID that is not set cannot be read
+		return nil // as for the type of a GID that is not set
 	}
 	return text[:n]
 }
 
-// firstLine is the first line without what a terminal would take for a command.
+// firstLine returns the first line, without characters that a terminal would interpret.
 func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {

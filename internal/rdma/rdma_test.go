@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/internal/rdma"
 )
 
-// tree makes files below a new root.
+// tree makes files below a new root and returns the root.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -27,7 +27,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func TestDevices(t *testing.T) {
+func TestDevicesReadsPortsAndGIDs(t *testing.T) {
 	const rxe, mlx = "sys/devices/virtual/infiniband/rxe0/", "sys/devices/pci0000:00/infiniband/mlx5_0/"
 	root := tree(t, map[string]string{
 		rxe + "ports/1/state":             "4: ACTIVE\n",
@@ -73,13 +73,13 @@ func TestDevices(t *testing.T) {
 	}, rdma.Devices(root))
 }
 
-func TestNothingThere(t *testing.T) {
+func TestDevicesOfEmptyRootIsEmpty(t *testing.T) {
 	assert.Equal(t, []rdma.Device{}, rdma.Devices(t.TempDir()))
 	assert.Equal(t, rdma.Port{Number: 3, NetDevs: []string{}, GIDs: []rdma.GID{}}, rdma.ReadPort(t.TempDir(), "none", 3))
 }
 
-// What is no kernel's is passed over.
-func TestNonsense(t *testing.T) {
+// The files are such that no kernel makes them.
+func TestDevicesSkipsBadFiles(t *testing.T) {
 	const port = "sys/class/infiniband/bad/ports/1/"
 	root := tree(t, map[string]string{
 		port + "state":                       "ACTIVE",
@@ -118,7 +118,7 @@ func TestNonsense(t *testing.T) {
 	}, rdma.Devices(root))
 }
 
-func TestJSON(t *testing.T) {
+func TestPortJSONRoundTrip(t *testing.T) {
 	p := rdma.Port{Number: 1, NetDevs: []string{}, GIDs: []rdma.GID{{Addr: netip.MustParseAddr("10.0.0.1"), Type: rdma.RoCEv2}}}
 	text, err := json.Marshal(p)
 	require.NoError(t, err)

@@ -123,7 +123,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			r.taps = append(r.taps, t)
 		}
 		r.eng.Lock()
-		r.eng.AddHigh(r)
+		r.eng.AddPoller(r)
 		if s.lent {
 			r.lent = make([]byte, 64<<10)
 			r.p.AddMemory(r.lent)

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// ParseNetwork reads an address ("10.0.0.1", "::1", "[::1]", "fe80::1%eth0", whose zone does not matter) or a network ("10.0.0.0/8") as the network that it is.
+// ParseNetwork parses an address ("10.0.0.1", "::1", "[::1]", "fe80::1%eth0") or a network
+// ("10.0.0.0/8"). An address is a network of one. The zone is ignored.
 func ParseNetwork(word string) (netip.Prefix, bool) {
 	text := word
-	if inside, ok := strings.CutPrefix(text, "["); ok { // as addresses are written before ports
+	if inside, ok := strings.CutPrefix(text, "["); ok { // the form of an address before a port
 		before, after, closed := strings.Cut(inside, "]")
 		if !closed || !strings.Contains(before, ":") || after != "" && after[0] != '/' {
 			return netip.Prefix{}, false
@@ -27,8 +28,9 @@ func ParseNetwork(word string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, addr.BitLen()), true
 }
 
-// wellFormedAddresses is for lists of interfaces, addresses and networks, or the one word that stands for itself. What is no address and cannot
-// be an interface's name either is a slip of the keyboard, which is found here before there is any rank.
+// wellFormedAddresses checks a list of interfaces, addresses and networks; alone is a word that
+// stands alone. It rejects a word that is no address and cannot be an interface's name, so the
+// launcher detects a typing error before it starts any rank.
 func wellFormedAddresses(alone string) func(words []string) bool {
 	return func(words []string) bool {
 		if slices.Equal(words, []string{alone}) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ParseRange reads a range of ports, FIRST-LAST; any is 0 and 0.
+// ParseRange parses a range of ports, FIRST-LAST. For "any" it returns 0 and 0.
 func ParseRange(text string) (first, last uint16, ok bool) {
 	if text == "any" {
 		return 0, 0, true
@@ -25,8 +25,8 @@ func wellFormedRange(words []string) bool {
 	return ok
 }
 
-// wellFormedPorts reports whether words are rails over verbs as ibverbs.ParsePorts reads them. It is looked at here too, so that a slip of the
-// keyboard is found before there is any rank, and also if none opens a device.
+// wellFormedPorts reports whether ibverbs.ParsePorts accepts words. It checks here too, so the
+// launcher detects a typing error before it starts any rank, and also if no rank opens a device.
 func wellFormedPorts(words []string) bool {
 	if slices.Contains(words, "all") {
 		return len(words) == 1
@@ -46,7 +46,7 @@ func wellFormedPorts(words []string) bool {
 			rails[i][k] = name + ":" + strconv.Itoa(n)
 		}
 		for _, other := range rails[:i] {
-			if meet(rails[i], other) {
+			if overlap(rails[i], other) {
 				return false
 			}
 		}
@@ -54,8 +54,9 @@ func wellFormedPorts(words []string) bool {
 	return true
 }
 
-// meet reports whether some rank of a machine gets the same port of two rails, whose ports the ranks take in turn.
-func meet(a, b []string) bool {
+// overlap reports whether a rank of a machine gets the same port for two rails. The ranks take the
+// ports of a rail in turn.
+func overlap(a, b []string) bool {
 	for local := range len(a) * len(b) {
 		if a[local%len(a)] == b[local%len(b)] {
 			return true

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Origin says where a value comes from.
+// Origin is the source of a value.
 type Origin uint8
 
-// Where a value may come from, the stronger last.
+// The origins. A later one takes precedence.
 const (
 	FromDefault Origin = iota
 	FromEnvironment
 	FromCommandLine
 )
 
-// String names the origin as mpirun-go info prints it.
+// String returns the name that mpirun-go info prints.
 func (o Origin) String() string {
 	switch o {
 	case FromDefault:
@@ -32,15 +32,15 @@ func (o Origin) String() string {
 	return "unknown"
 }
 
-// Set is the value of every tunable: the defaults, save for what was set. The
-// zero Set is all defaults. A Set never changes, so goroutines may share it and
-// copies are cheap; With gives a changed one.
+// Set holds the values of all tunables: those that were set, and defaults for the others. The zero
+// Set has only defaults. A Set never changes, so goroutines may share it, and copies are cheap.
+// With returns a changed copy.
 //
-// The accessors look up by name: read a tunable once and keep it, not in a hot
-// path. A key that is not in the table, or is of another kind than the accessor,
-// is a mistake in the program's text; they panic on it, whatever the user set.
+// The accessors look a tunable up by name: read a tunable once and keep its value, because a
+// look-up is too slow for a hot path. They panic if the key is not in the table or of another kind,
+// which is a bug in the program.
 type Set struct {
-	changed map[string]entry // never written to once the Set is handed out
+	changed map[string]entry // not written after the Set was returned
 }
 
 type entry struct {
@@ -49,9 +49,9 @@ type entry struct {
 	origin Origin
 }
 
-// FromEnv reads every tunable from the environment that getenv (os.Getenv as a
-// rule) looks things up in. An empty variable counts as not set. The error joins
-// a *ValueError for each bad one; the Set is then without them.
+// FromEnv reads every tunable from the environment with getenv (normally os.Getenv). An empty
+// variable counts as not set. The error joins a *ValueError for each bad value; the Set has the
+// defaults for those tunables.
 func FromEnv(getenv func(name string) string) (Set, error) {
 	set := Set{changed: map[string]entry{}}
 	var bad []error
@@ -73,12 +73,12 @@ func FromEnv(getenv func(name string) string) (Set, error) {
 	return set, errors.Join(bad...)
 }
 
-// With returns the Set with one tunable set from text. The error Is ErrUnknown,
-// and then names the nearest key, or Is ErrValue.
+// With returns a copy of the Set with one tunable set from text. The error Is ErrUnknown, and names
+// a similar key if there is one, or Is ErrValue.
 func (s Set) With(key, text string, origin Origin) (Set, error) {
 	t, ok := Find(key)
 	if !ok {
-		if near := Nearest(key); near != "" {
+		if near := nearest(key); near != "" {
 			return s, fmt.Errorf("%w %q: did you mean %s?", ErrUnknown, key, near)
 		}
 		return s, fmt.Errorf("%w %q", ErrUnknown, key)
@@ -95,8 +95,8 @@ func (s Set) With(key, text string, origin Origin) (Set, error) {
 	return Set{changed: changed}, nil
 }
 
-// Environ returns NAME=VALUE for each tunable that is not at its default,
-// sorted: what a launcher adds to the environment of a rank.
+// Environ returns NAME=VALUE for each tunable that was set, sorted. A launcher adds them to the
+// environment of a rank.
 func (s Set) Environ() []string {
 	env := make([]string, 0, len(s.changed))
 	for _, key := range slices.Sorted(maps.Keys(s.changed)) {
@@ -105,7 +105,7 @@ func (s Set) Environ() []string {
 	return env
 }
 
-// Text is the value as it was written, and where it comes from.
+// Text returns the value as the user wrote it, and its origin.
 func (s Set) Text(key string) (string, Origin) {
 	if e, ok := s.changed[key]; ok {
 		return e.text, e.origin
@@ -117,24 +117,24 @@ func (s Set) Text(key string) (string, Origin) {
 	return t.Default, FromDefault
 }
 
-// Bytes is the value of a tunable of kind Bytes.
+// Bytes returns the value of a tunable of kind Bytes.
 func (s Set) Bytes(key string) int64 { return s.get(key, Bytes).number }
 
-// Int is the value of a tunable of kind Int.
+// Int returns the value of a tunable of kind Int.
 func (s Set) Int(key string) int64 { return s.get(key, Int).number }
 
-// Duration is the value of a tunable of kind Duration.
+// Duration returns the value of a tunable of kind Duration.
 func (s Set) Duration(key string) time.Duration {
 	return time.Duration(s.get(key, Duration).number)
 }
 
-// Bool is the value of a tunable of kind Bool.
+// Bool returns the value of a tunable of kind Bool.
 func (s Set) Bool(key string) bool { return s.get(key, Bool).number != 0 }
 
-// String is the value of a tunable of kind String.
+// String returns the value of a tunable of kind String.
 func (s Set) String(key string) string { return s.get(key, String).words[0] }
 
-// List is the value of a tunable of kind List. The caller owns the result.
+// List returns the value of a tunable of kind List. The caller owns the result.
 func (s Set) List(key string) []string { return slices.Clone(s.get(key, List).words) }
 
 func (s Set) get(key string, kind Kind) value {

@@ -1,14 +1,13 @@
-// Package tunable is the registry of everything about the library that a user
-// may set: one table of keys with kind, default, range and meaning, the parsing
-// of their values, and the way they travel from the launcher to the ranks.
+// Package tunable is the registry of all settings that a user can make. It has a table of keys with
+// their kind, default, range and meaning; it parses their values, and passes them from the launcher
+// to the ranks.
 //
-// A tunable "sm.ring.bytes" is set by `mpirun-go --set sm.ring.bytes=1M`, or by
-// the environment variable MPIGO_SM_RING_BYTES, which is also how the launcher
-// hands it on. A rank reads all of them once, at Init, with FromEnv; what has a
-// bad value is refused there, before anything depends on it.
+// A user sets the tunable "sm.ring.bytes" by `mpirun-go --set sm.ring.bytes=1M`, or by the
+// environment variable MPIGO_SM_RING_BYTES. The launcher passes it to the ranks in that variable. A
+// rank reads all tunables once, at Init, with FromEnv, which rejects bad values.
 //
-// To add a tunable, add a row to table in table.go. The package has no state:
-// a Set is a value that its owner passes on.
+// To add a tunable, add a row to table in table.go. The package has no state: a Set is a value that
+// its owner passes on.
 package tunable
 
 import (
@@ -16,17 +15,17 @@ import (
 	"strings"
 )
 
-// Kind says how a tunable's value is written and read.
+// Kind is the form of a tunable's value.
 type Kind uint8
 
 // The kinds. Each has one accessor of the same name on Set.
 const (
 	Bytes    Kind = iota + 1 // a size: 4096, 64K, 1M, 2G (powers of 1024)
 	Int                      // a whole number
-	Duration                 // a number with a unit, as time.ParseDuration takes it: 50us, 2s
+	Duration                 // numbers with units, as in time.ParseDuration: 50us, 2s
 	Bool                     // true or false (also 1, 0, yes, no, on, off)
 	String                   // one word
-	List                     // words separated by commas, without repetition
+	List                     // words separated by commas, none twice
 )
 
 // String names the kind as mpirun-go info prints it.
@@ -53,25 +52,26 @@ type Tunable struct {
 	Key     string // words in lower case, joined by dots
 	Kind    Kind
 	Default string // as a user would write it
-	Doc     string // one line, without a full stop at the end
+	Doc     string // one line: the meaning, and that of special values; without a full stop at the end
 
-	// Min and Max bound a value of kind Bytes, Int or Duration (then in
-	// nanoseconds); both zero means unbounded.
+	// Min and Max bound a value of kind Bytes, Int or Duration (in nanoseconds). If both are zero,
+	// the value is not bounded.
 	Min, Max int64
 
-	// Allowed are the words that a String or a List may have; empty means any.
+	// Allowed are the words that a String or a List may have. If empty, all words are allowed.
 	Allowed []string
 
-	// wellFormed, if not nil, says whether a String or a List that has no Allowed words is written as form says.
+	// wellFormed, if not nil, checks a String or a List without Allowed. form describes the words
+	// that it accepts.
 	wellFormed func(words []string) bool
 	form       string
 }
 
-// Env is the name of the environment variable that carries the tunable.
+// Env returns the name of the environment variable of the tunable.
 func (t Tunable) Env() string { return EnvName(t.Key) }
 
-// EnvName is the environment variable of a key: sm.ring.bytes travels as
-// MPIGO_SM_RING_BYTES.
+// EnvName returns the name of the environment variable of a key: MPIGO_SM_RING_BYTES for
+// sm.ring.bytes.
 func EnvName(key string) string {
 	return "MPIGO_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
@@ -93,9 +93,9 @@ func Find(key string) (Tunable, bool) {
 	return Tunable{}, false
 }
 
-// Nearest returns the known key that is written most like key, for "did you
-// mean" in messages, or "" if none is close.
-func Nearest(key string) string {
+// nearest returns the known key with the smallest edit distance to key, for "did you mean" in
+// messages, or "" if none is close.
+func nearest(key string) string {
 	best, bestDistance := "", len(key)/2+2
 	for _, t := range All() {
 		if d := editDistance(strings.ToLower(key), t.Key); d < bestDistance {
@@ -105,8 +105,8 @@ func Nearest(key string) string {
 	return best
 }
 
-// editDistance is Levenshtein's: the fewest insertions, deletions and
-// substitutions of one byte that turn a into b.
+// editDistance returns the Levenshtein distance: the smallest number of insertions, deletions and
+// substitutions of a byte that turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

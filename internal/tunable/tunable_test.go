@@ -26,10 +26,10 @@ func env(pairs ...string) func(string) string {
 	}
 }
 
-// Names that the launcher gives to ranks, which no tunable may take.
+// reserved are variables that the launcher sets for ranks. No tunable may have their names.
 var reserved = []string{"MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_SECRET", "MPIGO_OVERSUBSCRIBED"}
 
-func TestTableIsSound(t *testing.T) {
+func TestTableHasValidRows(t *testing.T) {
 	all := tunable.All()
 	require.NotEmpty(t, all)
 	word := regexp.MustCompile(`^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*)*$`)
@@ -39,14 +39,14 @@ func TestTableIsSound(t *testing.T) {
 		assert.NotContains(t, row.Doc, "\n", row.Key)
 		assert.NotContains(t, reserved, row.Env())
 		if i > 0 {
-			assert.Less(t, all[i-1].Key, row.Key, "sorted, each key once")
+			assert.Less(t, all[i-1].Key, row.Key, "the keys must be sorted, each once")
 		}
 		_, err := tunable.Set{}.With(row.Key, row.Default, tunable.FromCommandLine)
-		assert.NoError(t, err, "the default must be a value that the tunable takes")
+		assert.NoError(t, err, "the tunable must accept its default")
 	}
 }
 
-func TestZeroSetIsDefaults(t *testing.T) {
+func TestZeroSetHasDefaults(t *testing.T) {
 	var set tunable.Set
 	assert.Equal(t, []string{"self", "sm", "ibverbs", "tcp"}, set.List("btl"))
 	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
@@ -59,7 +59,7 @@ func TestZeroSetIsDefaults(t *testing.T) {
 	assert.Equal(t, tunable.FromDefault, origin)
 }
 
-func TestFromEnv(t *testing.T) {
+func TestFromEnvReadsVariables(t *testing.T) {
 	set, err := tunable.FromEnv(env(
 		"MPIGO_SM_RING_BYTES=64K", "MPIGO_BTL= sm , self", "MPIGO_PROGRESS_YIELD=2ms", "MPIGO_STATS=yes", "MPIGO_PROGRESS_SPIN="))
 	require.NoError(t, err)
@@ -67,22 +67,22 @@ func TestFromEnv(t *testing.T) {
 	assert.Equal(t, []string{"sm", "self"}, set.List("btl"))
 	assert.Equal(t, 2*time.Millisecond, set.Duration("progress.yield"))
 	assert.True(t, set.Bool("stats"))
-	assert.Equal(t, int64(-1), set.Int("progress.spin"), "an empty variable is not set")
+	assert.Equal(t, int64(-1), set.Int("progress.spin"), "an empty variable counts as not set")
 	text, origin := set.Text("sm.ring.bytes")
 	assert.Equal(t, "64K", text)
 	assert.Equal(t, tunable.FromEnvironment, origin)
 }
 
-func TestFromEnvNamesEveryBadValue(t *testing.T) {
+func TestFromEnvReportsEveryBadValue(t *testing.T) {
 	set, err := tunable.FromEnv(env("MPIGO_SM_RING_BYTES=lots", "MPIGO_BTL=sm,warp", "MPIGO_STATS=1"))
 	require.ErrorIs(t, err, tunable.ErrValue)
 	assert.ErrorContains(t, err, `sm.ring.bytes="lots" (from MPIGO_SM_RING_BYTES): bad value: want a size such as 4096, 64K or 1M from 4K to 4G`)
 	assert.ErrorContains(t, err, `btl="sm,warp" (from MPIGO_BTL): bad value: want a comma-separated list, each once, of self, sm`)
-	assert.True(t, set.Bool("stats"), "the good ones are kept")
+	assert.True(t, set.Bool("stats"), "FromEnv keeps the good values")
 	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
 }
 
-func TestValues(t *testing.T) {
+func TestWithChecksValues(t *testing.T) {
 	for _, c := range []struct {
 		key, text string
 		ok        bool
@@ -104,7 +104,7 @@ func TestValues(t *testing.T) {
 		{"stats", "Off", true},
 		{"stats", "perhaps", false},
 		{"btl", "sm", true},
-		{"btl", "self,tcp", true}, // no mistake in writing; who makes transports refuses it
+		{"btl", "self,tcp", true}, // well formed; comm decides whether the transports suffice
 		{"btl", "self,loop", false},
 		{"btl", "sm,sm", false},
 		{"btl", "sm,", false},
@@ -172,7 +172,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestUnknownKeyNamesTheNearest(t *testing.T) {
+func TestWithUnknownKeySuggestsSimilarKey(t *testing.T) {
 	_, err := tunable.Set{}.With("sm.ring.byte", "1M", tunable.FromCommandLine)
 	require.ErrorIs(t, err, tunable.ErrUnknown)
 	assert.EqualError(t, err, `unknown tunable "sm.ring.byte": did you mean sm.ring.bytes?`)
@@ -184,7 +184,7 @@ func TestUnknownKeyNamesTheNearest(t *testing.T) {
 	assert.EqualError(t, err, `unknown tunable "completely-different-thing"`)
 }
 
-func TestWithLeavesTheOriginal(t *testing.T) {
+func TestWithDoesNotChangeTheOriginal(t *testing.T) {
 	first, err := tunable.FromEnv(env("MPIGO_STATS=1"))
 	require.NoError(t, err)
 	second, err := first.With("stats", "0", tunable.FromCommandLine)
@@ -196,7 +196,7 @@ func TestWithLeavesTheOriginal(t *testing.T) {
 	assert.Equal(t, "command line", origin.String())
 }
 
-func TestCallersOwnLists(t *testing.T) {
+func TestCallersOwnResults(t *testing.T) {
 	set, err := tunable.Set{}.With("btl", "sm,self", tunable.FromCommandLine)
 	require.NoError(t, err)
 	set.List("btl")[0] = "broken"
@@ -206,13 +206,13 @@ func TestCallersOwnLists(t *testing.T) {
 	assert.False(t, found)
 }
 
-func TestMisuseInProgramTextPanics(t *testing.T) {
+func TestAccessorWithBadKeyOrKindPanics(t *testing.T) {
 	assert.Panics(t, func() { tunable.Set{}.Bytes("no.such.key") })
 	assert.Panics(t, func() { tunable.Set{}.Bytes("stats") })
 	assert.Panics(t, func() { tunable.Set{}.Text("no.such.key") })
 }
 
-func TestEnvironTravels(t *testing.T) {
+func TestEnvironFromEnvRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set tunable.Set
 		var err error
@@ -236,7 +236,7 @@ func TestEnvironTravels(t *testing.T) {
 	})
 }
 
-func TestParseBytes(t *testing.T) {
+func TestParseBytesAcceptsSizesOnly(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 1, "64k": 64 << 10, "64KiB": 64 << 10, "64KB": 64 << 10, "1M": 1 << 20, "3G": 3 << 30, "2T": 2 << 40, "7B": 7,
 		"9223372036854775807": 1<<63 - 1,
@@ -284,7 +284,7 @@ func FuzzWith(f *testing.F) {
 			return
 		}
 		if _, err := tunable.FromEnv(env(set.Environ()...)); err != nil {
-			t.Fatalf("%s=%q is taken by With, not by FromEnv: %v", key, text, err)
+			t.Fatalf("%s=%q is accepted by With, not by FromEnv: %v", key, text, err)
 		}
 	})
 }

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// ErrUnknown is in every error about a key that is not in the table.
+// ErrUnknown: the key is not in the table.
 var ErrUnknown = errors.New("unknown tunable")
 
-// ErrValue is in every error about a value that a tunable does not take.
+// ErrValue: the tunable does not accept the value.
 var ErrValue = errors.New("bad value")
 
-// ValueError says which tunable refused which value. It Is ErrValue.
+// ValueError is the error of a value that a tunable does not accept. It Is ErrValue.
 type ValueError struct {
 	Key     string
 	Value   string
-	Source  string // the environment variable it came from, or ""
-	Allowed string // what the tunable takes, in words
+	Source  string // the environment variable that had the value, or ""
+	Allowed string // description of the values that the tunable accepts
 }
 
-// Error is one line that names the key, the value and what is allowed.
+// Error returns one line with the key, the value and the accepted values.
 func (e *ValueError) Error() string {
 	from := ""
 	if e.Source != "" {
@@ -36,15 +36,15 @@ func (e *ValueError) Error() string {
 // Unwrap makes errors.Is(err, ErrValue) true.
 func (e *ValueError) Unwrap() error { return ErrValue }
 
-// value is a parsed value: number for Bytes, Int, Duration (nanoseconds) and
-// Bool (0, 1), words for String and List.
+// value is a parsed value: number for Bytes, Int, Duration (nanoseconds) and Bool (0, 1), words for
+// String and List.
 type value struct {
 	number int64
 	words  []string
 }
 
-// parse reads text as a value of t. Spaces around it and around the words of a
-// list do not matter. The error is a *ValueError.
+// parse parses text as a value of t. It ignores spaces around the text and around the words of a
+// list. The error is a *ValueError.
 func (t Tunable) parse(text string) (value, error) {
 	v, ok := t.read(strings.TrimSpace(text))
 	if !ok {
@@ -91,7 +91,7 @@ func (t Tunable) inRange(n int64) bool {
 	return t.Min == 0 && t.Max == 0 || t.Min <= n && n <= t.Max
 }
 
-// isWord refuses what could not travel in the environment or in a list.
+// isWord reports whether w is allowed, and can be passed in the environment and in a list.
 func (t Tunable) isWord(w string) bool {
 	if len(t.Allowed) > 0 {
 		return slices.Contains(t.Allowed, w)
@@ -99,7 +99,7 @@ func (t Tunable) isWord(w string) bool {
 	return w != "" && !strings.ContainsAny(w, ",\x00\n")
 }
 
-// allowed says in words what t takes.
+// allowed describes the values that t accepts.
 func (t Tunable) allowed() string {
 	what, show := "", func(n int64) string { return strconv.FormatInt(n, 10) }
 	switch t.Kind {
@@ -134,9 +134,9 @@ func (t Tunable) allowed() string {
 	return what
 }
 
-// ParseBytes reads a size: a number of bytes, or a number with K, M, G or T
-// (powers of 1024, in either case; KB and KiB mean K). Negative sizes, fractions
-// and sizes over 2⁶³−1 are errors.
+// ParseBytes parses a size: a number of bytes, or a number with K, M, G or T (powers of 1024, in
+// upper or lower case; KB and KiB mean K). Negative sizes, fractions and sizes over 2⁶³−1 are
+// errors.
 func ParseBytes(text string) (int64, error) {
 	upper := strings.ToUpper(text)
 	digits := strings.TrimRight(upper, "KMGTIB")
@@ -154,8 +154,7 @@ func ParseBytes(text string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// FormatBytes writes a size as ParseBytes reads it, with the largest unit that
-// is exact.
+// FormatBytes is the inverse of ParseBytes. It uses the largest unit that is exact.
 func FormatBytes(n int64) string {
 	units := []string{"", "K", "M", "G", "T"}
 	i := 0

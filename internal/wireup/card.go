@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// Card is a rank's business card: what other ranks need to know to reach it.
+// Card is a rank's business card: the addresses at which other ranks can reach it.
 type Card struct {
-	Version uint8  // of the encoding; Encode takes 0 for CardVersion
-	Host    string // HostID; ranks with equal Host may share memory
-	PID     int
-	Crowded bool   // on its machine there are more ranks of the job than cores for them
-	Rails   []Rail // in the order in which the sender likes them
+	Version        uint8  // of the encoding; Encode takes 0 for CardVersion
+	Host           string // HostID; ranks with equal Host may share memory
+	PID            int
+	Oversubscribed bool   // the rank's machine has more ranks of the job than cores for them
+	Rails          []Rail // in the rank's order of preference
 }
 
-// Rail is where one transport of a rank can be reached.
+// Rail is the address of one transport of a rank.
 type Rail struct {
 	BTL     string // name of the transport
 	Address []byte // for the same transport at the peer, which must not trust it
 }
 
-// CardVersion is the encoding that this package writes and reads.
+// CardVersion is the version of the encoding that this package writes and reads.
 const CardVersion = 2
 
-// Bounds of a card. All cards within them fit in one Put.
+// Bounds of a card. Every card within them fits in one Put.
 const (
 	maxHostBytes    = 255
 	maxRails        = 64
@@ -36,12 +36,12 @@ const (
 	maxAddressBytes = 512
 )
 
-// Encode returns the card's bytes, or an error that Is ErrCard if it is over a
-// bound: host 255 bytes, 64 rails, transport name 1 to 32 bytes, address 512 bytes.
+// Encode returns the card's bytes. If the card exceeds a bound (host 255 bytes, 64 rails, transport
+// name 1 to 32 bytes, address 512 bytes), the error Is ErrCard.
 //
-// The form, with numbers as unsigned varints and each text behind its length:
+// Numbers are unsigned varints, and the length of a text precedes it:
 //
-//	version (1 byte), host, PID, crowded (0 or 1), number of rails, then for each: name, address
+//	version (1 byte), host, PID, oversubscribed (0 or 1), number of rails, then for each: name, address
 func (c Card) Encode() ([]byte, error) {
 	if c.Version == 0 {
 		c.Version = CardVersion
@@ -52,11 +52,11 @@ func (c Card) Encode() ([]byte, error) {
 	b := []byte{c.Version}
 	b = appendText(b, c.Host)
 	b = binary.AppendUvarint(b, uint64(c.PID))
-	crowded := byte(0)
-	if c.Crowded {
-		crowded = 1
+	oversubscribed := byte(0)
+	if c.Oversubscribed {
+		oversubscribed = 1
 	}
-	b = append(b, crowded)
+	b = append(b, oversubscribed)
 	b = binary.AppendUvarint(b, uint64(len(c.Rails)))
 	for _, r := range c.Rails {
 		b = appendText(b, r.BTL)
@@ -89,7 +89,7 @@ func (c Card) check() error {
 	return nil
 }
 
-// maxPID is what a pid_t holds.
+// maxPID is the largest pid_t.
 const maxPID = 1<<31 - 1
 
 func cardError(format string, args ...any) error {
@@ -101,8 +101,8 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(b, text...)
 }
 
-// DecodeCard reads what Encode wrote. It trusts nothing: any other input is an
-// error that Is ErrCard. The card keeps no reference to b.
+// DecodeCard is the inverse of Encode. For bytes that Encode cannot have written, the error Is
+// ErrCard. The card keeps no reference to b.
 func DecodeCard(b []byte) (Card, error) {
 	if len(b) == 0 {
 		return Card{}, cardError("empty")
@@ -114,7 +114,7 @@ func DecodeCard(b []byte) (Card, error) {
 	c := Card{Version: b[0]}
 	c.Host = string(d.text(maxHostBytes))
 	c.PID = d.number(maxPID)
-	c.Crowded = d.number(1) == 1
+	c.Oversubscribed = d.number(1) == 1
 	if n := d.number(maxRails); n > 0 && !d.bad {
 		c.Rails = make([]Rail, 0, n)
 		for range n {
@@ -135,19 +135,19 @@ func DecodeCard(b []byte) (Card, error) {
 	return c, nil
 }
 
-// cardReader takes a card apart; after the first thing wrong it is bad and gives zeros.
+// cardReader reads the fields of a card. After the first error it is bad and returns zero values.
 type cardReader struct {
 	rest []byte
 	bad  bool
 }
 
-func (d *cardReader) number(most int) int {
+func (d *cardReader) number(limit int) int {
 	if d.bad {
 		return 0
 	}
 	v, n := binary.Uvarint(d.rest)
-	// One value has one encoding: a final zero byte would only make it longer.
-	if n <= 0 || v > uint64(most) || (n > 1 && d.rest[n-1] == 0) {
+	// A final zero byte would be a second encoding of the same value.
+	if n <= 0 || v > uint64(limit) || (n > 1 && d.rest[n-1] == 0) {
 		d.bad = true
 		return 0
 	}
@@ -155,8 +155,8 @@ func (d *cardReader) number(most int) int {
 	return int(v)
 }
 
-func (d *cardReader) text(mostBytes int) []byte {
-	n := d.number(mostBytes)
+func (d *cardReader) text(limitBytes int) []byte {
+	n := d.number(limitBytes)
 	if d.bad || n > len(d.rest) {
 		d.bad = true
 		return nil
@@ -171,8 +171,9 @@ func CardKey(rank int) string { return cardPrefix + strconv.Itoa(rank) }
 
 const cardPrefix = "mpigo-card-"
 
-// maxCardWords bounds the pieces of one card, which are of valLenMax bytes at our own manager, and have "/N" behind their keys.
-const maxCardWords = (MaxValueBytes/3+1)*4/(valLenMax/2) + 1
+// maxCardPieces bounds the number of pieces of one card under our own manager, which takes pieces
+// of almost valLenMax bytes.
+const maxCardPieces = (MaxValueBytes/3+1)*4/(valLenMax/2) + 1
 
 // PutCard publishes this rank's card. Errors as Put, and ErrCard.
 func (c *Client) PutCard(card Card) error {
@@ -183,26 +184,18 @@ func (c *Client) PutCard(card Card) error {
 	return c.Put(CardKey(c.rank), b)
 }
 
-// GetCard returns the card that rank published before the last Barrier. Errors
-// as Get, ErrRank, and ErrCard.
-func (c *Client) GetCard(rank int) (Card, error) {
-	if err := checkRank(rank, c.size); err != nil {
-		return Card{}, fmt.Errorf("wireup: card: %w", err)
-	}
-	return cardOf(rank, c.getWord)
-}
-
-// GetCards returns the cards that the other ranks published before the last Barrier, by rank; the
-// own place is empty. Our own manager is asked once for all of them. Errors as GetCard.
+// GetCards returns the cards that the other ranks published before the last Barrier, by rank. The
+// element of this rank is empty. Our own manager gets one request for all cards. Errors as Get, and
+// ErrCard.
 func (c *Client) GetCards() ([]Card, error) {
-	word := c.getWord
-	if c.getsAll {
-		words, err := c.getWords(cardPrefix, c.size*maxCardWords)
+	piece := c.getPiece
+	if c.hasGetAll {
+		pieces, err := c.getPieces(cardPrefix, c.size*maxCardPieces)
 		if err != nil {
 			return nil, err
 		}
-		word = func(name string) (string, error) {
-			text, found := words[name]
+		piece = func(name string) (string, error) {
+			text, found := pieces[name]
 			if !found {
 				return "", notFound(name)
 			}
@@ -215,15 +208,15 @@ func (c *Client) GetCards() ([]Card, error) {
 			continue
 		}
 		var err error
-		if cards[rank], err = cardOf(rank, word); err != nil {
+		if cards[rank], err = cardOf(rank, piece); err != nil {
 			return nil, err
 		}
 	}
 	return cards, nil
 }
 
-func cardOf(rank int, word func(name string) (string, error)) (Card, error) {
-	b, err := assemble(CardKey(rank), word)
+func cardOf(rank int, piece func(name string) (string, error)) (Card, error) {
+	b, err := assemble(CardKey(rank), piece)
 	if err != nil {
 		return Card{}, err
 	}
@@ -234,9 +227,9 @@ func cardOf(rank int, word func(name string) (string, error)) (Card, error) {
 	return card, nil
 }
 
-// HostID identifies this boot of this machine, this process's PID namespace and
-// its user: two processes with the same HostID can name each other by PID and
-// open each other's descriptors and shared memory.
+// HostID identifies this boot of this machine, this process's PID namespace and its user. Two
+// processes with the same HostID know each other's PIDs, and can open each other's descriptors and
+// shared memory.
 func HostID() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

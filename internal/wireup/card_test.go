@@ -12,20 +12,20 @@ import (
 )
 
 func sampleCard() Card {
-	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Crowded: true, Rails: []Rail{
+	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Oversubscribed: true, Rails: []Rail{
 		{BTL: "sm", Address: []byte{1, 2, 3}},
 		{BTL: "tcp", Address: []byte("192.0.2.1:4000")},
 		{BTL: "self"},
 	}}
 }
 
-func TestCardRoundTrip(t *testing.T) {
+func TestEncodeDecodeCardRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Card{
-			Version: CardVersion,
-			Host:    rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
-			PID:     rapid.IntRange(0, maxPID).Draw(t, "pid"),
-			Crowded: rapid.Bool().Draw(t, "crowded"),
+			Version:        CardVersion,
+			Host:           rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
+			PID:            rapid.IntRange(0, maxPID).Draw(t, "pid"),
+			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"),
 		}
 		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
 			want.Rails = append(want.Rails, Rail{
@@ -45,14 +45,14 @@ func TestCardRoundTrip(t *testing.T) {
 	})
 }
 
-// The encoding is a contract between versions of the library: these bytes stay.
-func TestCardBytes(t *testing.T) {
+// The encoding is a contract between versions of the library: these bytes must not change.
+func TestEncodeCardBytes(t *testing.T) {
 	b, err := sampleCard().Encode()
 	require.NoError(t, err)
 	assert.Equal(t, "\x02\x044f2a\xe7\x24\x01\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
 }
 
-func TestCardEncodeFillsVersion(t *testing.T) {
+func TestEncodeCardWithoutVersionSetsIt(t *testing.T) {
 	b, err := Card{Host: "h"}.Encode()
 	require.NoError(t, err)
 	got, err := DecodeCard(b)
@@ -60,7 +60,7 @@ func TestCardEncodeFillsVersion(t *testing.T) {
 	assert.Equal(t, Card{Version: CardVersion, Host: "h"}, got)
 }
 
-func TestCardKeepsNoReference(t *testing.T) {
+func TestDecodeCardKeepsNoReference(t *testing.T) {
 	b, err := sampleCard().Encode()
 	require.NoError(t, err)
 	got, err := DecodeCard(b)
@@ -69,8 +69,7 @@ func TestCardKeepsNoReference(t *testing.T) {
 	assert.Equal(t, sampleCard(), got)
 }
 
-// The largest card fits in one Put.
-func TestCardFitsInValue(t *testing.T) {
+func TestLargestCardFitsInOnePut(t *testing.T) {
 	c := Card{Host: strings.Repeat("h", maxHostBytes), PID: maxPID}
 	for range maxRails {
 		c.Rails = append(c.Rails, Rail{BTL: strings.Repeat("b", maxBTLBytes), Address: make([]byte, maxAddressBytes)})
@@ -80,8 +79,8 @@ func TestCardFitsInValue(t *testing.T) {
 	assert.LessOrEqual(t, len(b), MaxValueBytes)
 }
 
-func TestCardEncodeBounds(t *testing.T) {
-	for name, spoil := range map[string]func(*Card){
+func TestEncodeCardOverBoundFails(t *testing.T) {
+	for name, change := range map[string]func(*Card){
 		"version":      func(c *Card) { c.Version = CardVersion + 1 },
 		"host":         func(c *Card) { c.Host = strings.Repeat("h", maxHostBytes+1) },
 		"negative PID": func(c *Card) { c.PID = -1 },
@@ -92,13 +91,13 @@ func TestCardEncodeBounds(t *testing.T) {
 		"long address": func(c *Card) { c.Rails[0].Address = make([]byte, maxAddressBytes+1) },
 	} {
 		c := sampleCard()
-		spoil(&c)
+		change(&c)
 		_, err := c.Encode()
 		assert.ErrorIs(t, err, ErrCard, name)
 	}
 }
 
-func TestDecodeCardRefuses(t *testing.T) {
+func TestDecodeCardOfBadBytesFails(t *testing.T) {
 	good, err := sampleCard().Encode()
 	require.NoError(t, err)
 	for n := range good {
@@ -117,7 +116,7 @@ func TestDecodeCardRefuses(t *testing.T) {
 		"endless number":                  "\x02" + strings.Repeat("\xff", 20),
 		"number longer than needed":       "\x02\x00\x80\x00\x00\x00",
 		"rail without name":               "\x02\x00\x00\x00\x01\x00\x00",
-		"neither crowded nor not":         "\x02\x00\x00\x02\x00",
+		"oversubscribed is 2":             "\x02\x00\x00\x02\x00",
 	} {
 		_, err := DecodeCard([]byte(b))
 		assert.ErrorIs(t, err, ErrCard, name)
@@ -143,7 +142,7 @@ func FuzzDecodeCard(f *testing.F) {
 	})
 }
 
-func TestHostID(t *testing.T) {
+func TestHostIDDependsOnBootNamespaceAndUser(t *testing.T) {
 	id, err := HostID()
 	require.NoError(t, err)
 	again, err := HostID()

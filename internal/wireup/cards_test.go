@@ -9,23 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// said is what a process manager answers to a client's handshake and to its first Barrier.
-func said(maxes string) string {
+// handshake returns a process manager's answers to a client's handshake; maxes is appended to the
+// answer to get_maxes.
+func handshake(maxes string) string {
 	return "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800" + maxes + "\ncmd=my_kvsname kvsname=j\n"
 }
 
-// clientOf is rank 1 of 3, whose manager says that.
-func clientOf(t *testing.T, said string) (*Client, *cannedConn) {
+// clientOf makes a client of rank 1 of 3 whose manager sends the given lines.
+func clientOf(t *testing.T, lines string) (*Client, *cannedConn) {
 	t.Helper()
-	conn := &cannedConn{Reader: strings.NewReader(said)}
+	conn := &cannedConn{Reader: strings.NewReader(lines)}
 	c, err := NewClient(conn, 1, 3)
 	require.NoError(t, err)
 	conn.written.Reset()
 	return c, conn
 }
 
-// Our own manager is asked once for the cards of all ranks, also for those that are in pieces.
-func TestGetCards(t *testing.T) {
+// Our own manager gets one request for the cards of all ranks, also of those in several pieces.
+func TestGetCardsSendsOneRequest(t *testing.T) {
 	const n = 5
 	j := newJob(t, ServerConfig{Size: n}, socketPair)
 	card := func(rank int) Card {
@@ -60,65 +61,64 @@ func TestGetCards(t *testing.T) {
 		return nil
 	})
 
-	c, conn := clientOf(t, said(" mpigo_get_all=1")+"cmd=mpigo_get_all_result rc=0 count=3\n"+cardWords(t, 0, 1, 2))
+	c, conn := clientOf(t, handshake(" mpigo_get_all=1")+"cmd=mpigo_get_all_result rc=0 count=3\n"+cardLines(t, 0, 1, 2))
 	cards, err := c.GetCards()
 	require.NoError(t, err)
 	assert.Equal(t, []int{70, 0, 72}, []int{cards[0].PID, cards[1].PID, cards[2].PID})
 	assert.Equal(t, "cmd=mpigo_get_all kvsname=j prefix=mpigo-card-\n", conn.written.String())
 }
 
-// Another manager is asked for one card after another, and for nothing that it does not know.
-func TestGetCardsOfAnotherManager(t *testing.T) {
-	c, conn := clientOf(t, said("")+strings.NewReplacer("mpigo_word key=mpigo-card-0", "get_result rc=0", "mpigo_word key=mpigo-card-2", "get_result rc=0").Replace(cardWords(t, 0, 2)))
+// A manager that does not offer getAll gets a PMI-1 request for each card.
+func TestGetCardsFromOtherManagerSendsGets(t *testing.T) {
+	c, conn := clientOf(t, handshake("")+strings.NewReplacer("mpigo_word key=mpigo-card-0", "get_result rc=0", "mpigo_word key=mpigo-card-2", "get_result rc=0").Replace(cardLines(t, 0, 2)))
 	cards, err := c.GetCards()
 	require.NoError(t, err)
 	assert.Equal(t, []int{70, 0, 72}, []int{cards[0].PID, cards[1].PID, cards[2].PID})
 	assert.Equal(t, "cmd=get kvsname=j key=mpigo-card-0\ncmd=get kvsname=j key=mpigo-card-2\n", conn.written.String())
 }
 
-// cardWords are a server's lines with the cards of some ranks, whose PIDs are 70 more.
-func cardWords(t *testing.T, ranks ...int) string {
+// cardLines returns a server's lines with the cards of some ranks. The PIDs are the ranks plus 70.
+func cardLines(t *testing.T, ranks ...int) string {
 	t.Helper()
 	lines := ""
 	for _, rank := range ranks {
 		b, err := Card{Host: "h", PID: 70 + rank}.Encode()
 		require.NoError(t, err)
-		lines += formatLine(getAllWord, "key", CardKey(rank), "value", fmt.Sprint(len(b), ".", wordEncoding.EncodeToString(b)))
+		lines += formatLine(getAllWord, "key", CardKey(rank), "value", fmt.Sprint(len(b), ".", pieceEncoding.EncodeToString(b)))
 	}
 	return lines
 }
 
-func TestGetCardsRefusesNonsense(t *testing.T) {
+func TestGetCardsOfBadAnswerFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer string
 		want   error
 	}{
-		"a refusal":               {"cmd=mpigo_get_all_result rc=-1 msg=no\n", ErrRefused},
-		"no count":                {"cmd=mpigo_get_all_result rc=0\n", ErrProtocol},
-		"too many":                {"cmd=mpigo_get_all_result rc=0 count=100000\n", ErrProtocol},
-		"less than it says":       {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardWords(t, 0), ErrLost},
-		"another line":            {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardWords(t, 0) + "cmd=barrier_out\n", ErrProtocol},
-		"a key twice":             {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardWords(t, 0, 0), ErrProtocol},
-		"a key of something else": {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=other value=A\n", ErrProtocol},
-		"a card is missing":       {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardWords(t, 0, 1), ErrNotFound},
-		"a piece is missing":      {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=mpigo-card-0 value=9.AAAA\n", ErrNotFound},
-		"a card is damaged":       {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=mpigo-card-0 value=3.AAAA\n", ErrCard},
+		"a refusal":                {"cmd=mpigo_get_all_result rc=-1 msg=no\n", ErrRefused},
+		"no count":                 {"cmd=mpigo_get_all_result rc=0\n", ErrProtocol},
+		"too many cards":           {"cmd=mpigo_get_all_result rc=0 count=100000\n", ErrProtocol},
+		"fewer than count":         {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardLines(t, 0), ErrLost},
+		"another line":             {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardLines(t, 0) + "cmd=barrier_out\n", ErrProtocol},
+		"a key twice":              {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardLines(t, 0, 0), ErrProtocol},
+		"a key without the prefix": {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=other value=A\n", ErrProtocol},
+		"a card is missing":        {"cmd=mpigo_get_all_result rc=0 count=2\n" + cardLines(t, 0, 1), ErrNotFound},
+		"a piece is missing":       {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=mpigo-card-0 value=9.AAAA\n", ErrNotFound},
+		"a card is damaged":        {"cmd=mpigo_get_all_result rc=0 count=1\ncmd=mpigo_word key=mpigo-card-0 value=3.AAAA\n", ErrCard},
 	} {
-		c, _ := clientOf(t, said(" mpigo_get_all=1")+tc.answer)
+		c, _ := clientOf(t, handshake(" mpigo_get_all=1")+tc.answer)
 		_, err := c.GetCards()
 		require.ErrorIs(t, err, tc.want, name)
 		assert.Less(t, len(err.Error()), 400, name)
 	}
 }
 
-// Which rank is on which node does not change: the manager is asked once.
-func TestNodeOfIsAskedOnce(t *testing.T) {
-	c, conn := clientOf(t, said("")+"cmd=get_result rc=0 value=(vector,(0,1,2),(1,1,1))\n")
+func TestNodeOfAsksManagerOnce(t *testing.T) {
+	c, conn := clientOf(t, handshake("")+"cmd=get_result rc=0 value=(vector,(0,1,2),(1,1,1))\n")
 	for range 2 {
 		nodeOf, err := c.NodeOf()
 		require.NoError(t, err)
 		assert.Equal(t, []int{0, 0, 1}, nodeOf)
-		nodeOf[0] = 7 // the caller's own
+		nodeOf[0] = 7 // the caller owns the slice
 	}
 	assert.Equal(t, "cmd=get kvsname=j key=PMI_process_mapping\n", conn.written.String())
 }

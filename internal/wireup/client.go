@@ -18,8 +18,8 @@ type Option func(*options)
 
 type options struct{ timeout time.Duration }
 
-// WithTimeout bounds each exchange with the process manager except Barrier,
-// and the connecting. The default is 30 s.
+// WithTimeout bounds the time of connecting, and of each exchange with the process manager except
+// Barrier. The default is 30 s.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 func makeOptions(opts []Option) options {
@@ -32,27 +32,26 @@ func makeOptions(opts []Option) options {
 
 // Client is a process's connection to its process manager.
 //
-// Goroutines may share it: one request at a time is on the wire, the others
-// wait for their turn. Abort and Close do not wait for a pending Barrier.
+// Goroutines may share it: exchanges take place one after the other. Abort and Close do not wait
+// for a pending Barrier.
 //
-// A time-out, a lost connection and nonsense from the manager are final, since
-// nobody knows what the next answer would answer: each later call but Abort
-// returns that first error.
+// A time-out, a lost connection and a protocol error are final, because the next answer could
+// belong to any request. Each later call except Abort returns that first error.
 type Client struct {
-	conn    net.Conn
-	timeout time.Duration
-	rank    int
-	size    int
-	kvsName string
-	limits  limits
-	getsAll bool // the manager knows getAll
+	conn      net.Conn
+	timeout   time.Duration
+	rank      int
+	size      int
+	kvsName   string
+	limits    limits
+	hasGetAll bool // the manager offers getAll
 
-	// turn is held for a whole exchange, request and answer.
-	turn   sync.Mutex
-	in     lineReader // by the holder of turn
-	broken error      // set once by the holder of turn: why no exchange is possible any more
+	// exchanging is held for a whole exchange, request and answer. It guards in and broken.
+	exchanging sync.Mutex
+	in         lineReader
+	broken     error // set once: why no exchange is possible any more
 
-	// writing is held for one write of one line; it is what Abort needs.
+	// writing is held for the write of one line. Abort needs only this lock.
 	writing sync.Mutex
 
 	closed atomic.Bool
@@ -61,11 +60,11 @@ type Client struct {
 	nodes  nodesState
 }
 
-// limits are what the manager takes, from its answer to get_maxes.
+// limits are the manager's limits, from its answer to get_maxes.
 type limits struct{ keyBytes, valueBytes int }
 
-// NewClient speaks PMI-1 over conn as the given rank of size: init, get_maxes,
-// get_my_kvsname. It owns conn from then on and has closed it if it returns an error.
+// NewClient speaks PMI-1 over conn as the given rank of size: init, get_maxes, get_my_kvsname. It
+// owns conn from then on, and closes it if it returns an error.
 func NewClient(conn net.Conn, rank, size int, opts ...Option) (*Client, error) {
 	return start(newClient(conn, opts), rank, size)
 }
@@ -108,22 +107,22 @@ func (c *Client) handshake() error {
 	}
 	kvsNameBytes, err := maxes.number("kvsname_max", 1, math.MaxInt32)
 	if err != nil {
-		return maxes.nonsense("get_maxes", err)
+		return maxes.protocolError("get_maxes", err)
 	}
 	if c.limits.keyBytes, err = maxes.number("keylen_max", 16, math.MaxInt32); err != nil {
-		return maxes.nonsense("get_maxes", err)
+		return maxes.protocolError("get_maxes", err)
 	}
 	if c.limits.valueBytes, err = maxes.number("vallen_max", minPieceBytes+1, math.MaxInt32); err != nil {
-		return maxes.nonsense("get_maxes", err)
+		return maxes.protocolError("get_maxes", err)
 	}
-	_, c.getsAll = maxes.get(getAll)
+	_, c.hasGetAll = maxes.get(getAll)
 	name, err := c.exchange("get_my_kvsname", "my_kvsname")
 	if err != nil {
 		return err
 	}
 	c.kvsName, _ = name.get("kvsname")
 	if c.kvsName == "" || len(c.kvsName) > min(kvsNameBytes, kvsNameMax) {
-		return name.nonsense("get_my_kvsname", errors.New("no usable kvsname="))
+		return name.protocolError("get_my_kvsname", errors.New("no usable kvsname="))
 	}
 	return nil
 }
@@ -137,13 +136,13 @@ func (c *Client) Size() int { return c.size }
 // KVSName is the name of the job at its process manager.
 func (c *Client) KVSName() string { return c.kvsName }
 
-// UniverseSize is how many processes the manager has room for, -1 if it does not say.
+// UniverseSize is the number of processes that the manager has room for, -1 if it does not say.
 func (c *Client) UniverseSize() (int, error) {
 	return c.askNumber("get_universe_size", "universe_size", "size")
 }
 
-// AppNum is the index of this process's program in a launch of several, -1 if
-// the manager does not say.
+// AppNum is the index of this process's program in a launch of several programs, -1 if the manager
+// does not say.
 func (c *Client) AppNum() (int, error) { return c.askNumber("get_appnum", "appnum", "appnum") }
 
 func (c *Client) askNumber(cmd, answer, key string) (int, error) {
@@ -153,16 +152,15 @@ func (c *Client) askNumber(cmd, answer, key string) (int, error) {
 	}
 	n, err := a.number(key, math.MinInt32, math.MaxInt32)
 	if err != nil {
-		return 0, a.nonsense(cmd, err)
+		return 0, a.protocolError(cmd, err)
 	}
 	return max(n, -1), nil
 }
 
-// Barrier returns when every rank of the job has called it; what was Put before
-// is visible then. It has no time-out, since the slowest rank sets the pace: it
-// ends with an error when the connection does. Under our own server it ends with a
-// *BarrierError when a rank has left, and so does each later call. The first Barrier also
-// publishes the job's secret (see Secret).
+// Barrier returns when every rank of the job has called it. Values that were Put before are visible
+// then. Barrier has no time-out, because it waits for the slowest rank; it returns an error when
+// the connection ends. Under our own server it returns a *BarrierError when a rank has left, and so
+// does each later call. The first Barrier also publishes the job's secret (see Secret).
 func (c *Client) Barrier() error {
 	if err := c.secret.publish(c); err != nil {
 		return err
@@ -171,20 +169,19 @@ func (c *Client) Barrier() error {
 	if err != nil {
 		return err
 	}
-	// Slurm says here if it could not distribute what was put.
-	if _, said := a.get("rc"); said {
+	// Slurm reports here if it could not distribute the values that were put.
+	if _, given := a.get("rc"); given {
 		if err := a.refusal("barrier_in"); err != nil {
 			return err
 		}
 	}
-	c.secret.passedBarrier()
+	c.secret.barrierDone()
 	return nil
 }
 
-// Abort asks the manager to end the job with code as its exit status. The
-// message is for people; not every manager shows it. Abort does not wait for an
-// answer (there is none): the manager is about to kill this process. Should it
-// not, exit with code.
+// Abort asks the manager to end the job with code as its exit status. Not every manager shows the
+// message. There is no answer to wait for: the manager is about to kill this process. After Abort
+// the caller exits with code, in case the manager does not.
 func (c *Client) Abort(code int, message string) error {
 	pairs := []string{"exitcode", strconv.Itoa(code)}
 	if message != "" {
@@ -196,33 +193,34 @@ func (c *Client) Abort(code int, message string) error {
 	return nil
 }
 
-// maxMessageBytes bounds an abort message before it is escaped to at most three times that.
+// maxMessageBytes bounds an abort message before it is escaped, which may triple its length.
 const maxMessageBytes = 256
 
 func escapeMessage(s string) string { return url.QueryEscape(shorten(s, maxMessageBytes)) }
 
-// shorten cuts what is longer than most bytes behind a word, if there is one that does not take up all of the second half, and says so.
-func shorten(s string, most int) string {
+// shorten cuts s to at most limit bytes, which end with " ...". It cuts after a word if one ends in
+// the second half.
+func shorten(s string, limit int) string {
 	const mark = " ..."
-	if len(s) <= most {
+	if len(s) <= limit {
 		return s
 	}
-	s = s[:most-len(mark)+1]
+	s = s[:limit-len(mark)+1]
 	if end := strings.LastIndexByte(s, ' '); end > len(s)/2 {
 		return s[:end] + mark
 	}
 	return strings.ToValidUTF8(s[:len(s)-1], "") + mark
 }
 
-// Finalize tells the manager that this process leaves in order, and closes the
-// connection whatever the answer. All other calls end with ErrClosed from then on.
+// Finalize tells the manager that this process leaves in order, and closes the connection whatever
+// the answer is. All later calls return ErrClosed.
 func (c *Client) Finalize() error {
 	_, err := c.exchange("finalize", "finalize_ack")
 	return errors.Join(err, c.Close())
 }
 
-// Close ends the connection without a word: to the manager, this process has
-// died. Pending and later calls end with ErrClosed. Closing again does nothing.
+// Close closes the connection without Finalize: to the manager, this process has died. Pending and
+// later calls return ErrClosed. A second Close does nothing.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -233,43 +231,43 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// answer is what the manager said to one request.
+// answer is the manager's answer to one request.
 type answer struct {
 	message
 	line string
 }
 
-// nonsense is the error for an answer that makes no sense.
-func (a answer) nonsense(cmd string, why error) error {
+// protocolError returns the error of an answer that breaks the protocol.
+func (a answer) protocolError(cmd string, why error) error {
 	return fmt.Errorf("wireup: process manager answered %q to %s: %w: %w", clip(a.line), cmd, why, ErrProtocol)
 }
 
-// refusal is nil if the answer says rc=0.
+// refusal returns nil if the answer has rc=0, else an error.
 func (a answer) refusal(cmd string) error {
 	rc, err := a.number("rc", math.MinInt32, math.MaxInt32)
 	switch {
 	case err != nil:
-		return a.nonsense(cmd, err)
+		return a.protocolError(cmd, err)
 	case rc != 0:
 		return fmt.Errorf("wireup: process manager answered %q to %s: %w", clip(a.line), cmd, ErrRefused)
 	}
 	return nil
 }
 
-// exchange sends one request and returns the answer, whose command has to be wantCmd.
+// exchange sends one request and returns the answer, whose command must be wantCmd.
 func (c *Client) exchange(cmd, wantCmd string, pairs ...string) (answer, error) {
 	return c.exchangeWithin(c.timeout, cmd, wantCmd, pairs...)
 }
 
-// exchangeWithin is exchange with a time-out of its own; 0 waits for ever.
+// exchangeWithin is exchange with a time-out of its own; 0 means none.
 func (c *Client) exchangeWithin(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	return c.ask(timeout, cmd, wantCmd, pairs...)
+	c.exchanging.Lock()
+	defer c.exchanging.Unlock()
+	return c.request(timeout, cmd, wantCmd, pairs...)
 }
 
-// ask is exchangeWithin for who holds turn.
-func (c *Client) ask(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
+// request is exchangeWithin for a caller that holds exchanging.
+func (c *Client) request(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
 	if c.broken != nil {
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(c.broken))
 	}
@@ -277,11 +275,12 @@ func (c *Client) ask(timeout time.Duration, cmd, wantCmd string, pairs ...string
 		c.broken = err
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(err))
 	}
-	return c.hear(timeout, cmd, wantCmd)
+	return c.readAnswer(timeout, cmd, wantCmd)
 }
 
-// hear takes one line of the answer to cmd, whose command has to be wantCmd. The caller holds turn.
-func (c *Client) hear(timeout time.Duration, cmd, wantCmd string) (answer, error) {
+// readAnswer reads one line of the answer to cmd; the line's command must be wantCmd. The caller
+// holds exchanging.
+func (c *Client) readAnswer(timeout time.Duration, cmd, wantCmd string) (answer, error) {
 	line, err := c.read(timeout)
 	if err != nil {
 		c.broken = err
@@ -290,23 +289,23 @@ func (c *Client) hear(timeout time.Duration, cmd, wantCmd string) (answer, error
 	a := answer{line: line}
 	a.message, err = parseLine(line)
 	if err == nil && cmd == "barrier_in" && a.cmd == barrierFailed {
-		var left *BarrierError
-		if left, err = a.barrierError(c.size); err == nil {
-			c.broken = left
-			return answer{}, fmt.Errorf("wireup: %w", left)
+		var failure *BarrierError
+		if failure, err = a.barrierError(c.size); err == nil {
+			c.broken = failure
+			return answer{}, fmt.Errorf("wireup: %w", failure)
 		}
 	}
 	if err == nil && a.cmd != wantCmd {
 		err = fmt.Errorf("not %s", wantCmd)
 	}
 	if err != nil {
-		c.broken = a.nonsense(cmd, err)
+		c.broken = a.protocolError(cmd, err)
 		return answer{}, c.broken
 	}
 	return a, nil
 }
 
-// barrierError reads barrier_failed.
+// barrierError parses barrier_failed.
 func (a answer) barrierError(size int) (*BarrierError, error) {
 	rank, err := a.number("rank", 0, size-1)
 	if err != nil {
@@ -319,7 +318,7 @@ func (a answer) barrierError(size int) (*BarrierError, error) {
 	return &BarrierError{Rank: rank, State: State(state)}, nil
 }
 
-// read takes one line; the caller holds turn, or is the only one to know c.
+// read reads one line. The caller holds exchanging, or has not shared c yet.
 func (c *Client) read(timeout time.Duration) (string, error) {
 	var deadline time.Time
 	if timeout > 0 {
@@ -335,7 +334,7 @@ func (c *Client) read(timeout time.Duration) (string, error) {
 	return line, nil
 }
 
-// write sends one line with one write: Slurm takes what one read gives it for one line.
+// write sends one line with one write, because Slurm takes the bytes of one read for one line.
 func (c *Client) write(line string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -348,7 +347,7 @@ func (c *Client) write(line string) error {
 	return nil
 }
 
-// orClosed replaces err if it is our own doing.
+// orClosed returns ErrClosed if Close or Finalize was called, else err.
 func (c *Client) orClosed(err error) error {
 	if c.closed.Load() {
 		return ErrClosed

@@ -12,9 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manager is a process manager that answers what a table says.
+// manager is a process manager. It maps commands to answers.
 type manager map[string]string
 
+// regular returns the answers of Slurm, which differ from Hydra's in order and in extra words.
 func regular() manager {
 	return manager{
 		"init":              "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
@@ -29,13 +30,13 @@ func regular() manager {
 	}
 }
 
-// with returns the table with one answer changed.
+// with changes one answer and returns m.
 func (m manager) with(cmd, answer string) manager {
 	m[cmd] = answer
 	return m
 }
 
-// serve answers on conn until it ends. No entry: no answer.
+// serve answers on conn until it ends. Commands without an entry get no answer.
 func (m manager) serve(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewScanner(conn)
@@ -67,7 +68,6 @@ func (m manager) start(t *testing.T, opts ...Option) (*Client, error) {
 	return c, err
 }
 
-// Slurm's answers differ from Hydra's in order and in extra words.
 func TestClientUnderstandsSlurm(t *testing.T) {
 	c, err := regular().start(t)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestClientUnderstandsSlurm(t *testing.T) {
 	require.NoError(t, c.Finalize())
 }
 
-func TestHandshakeRefusesNonsense(t *testing.T) {
+func TestNewClientWithBadAnswersFails(t *testing.T) {
 	for _, tc := range []struct {
 		cmd, answer string
 		want        error
@@ -113,15 +113,14 @@ func TestHandshakeRefusesNonsense(t *testing.T) {
 	}
 }
 
-func TestErrorsQuoteTheAnswer(t *testing.T) {
+func TestProtocolErrorQuotesAnswer(t *testing.T) {
 	c, err := regular().with("get", "cmd=put_result rc=0").start(t)
 	require.NoError(t, err)
 	_, err = c.Get("k")
-	assert.EqualError(t, err, `wireup: process manager answered "cmd=put_result rc=0" to get: not get_result: breach of the PMI protocol`)
+	assert.EqualError(t, err, `wireup: process manager answered "cmd=put_result rc=0" to get: not get_result: PMI protocol error`)
 }
 
-// What the manager says to a get is not believed either.
-func TestGetRefusesNonsense(t *testing.T) {
+func TestGetOfBadAnswerFails(t *testing.T) {
 	for _, answer := range []string{
 		"cmd=get_result",
 		"cmd=get_result rc=0",
@@ -131,10 +130,10 @@ func TestGetRefusesNonsense(t *testing.T) {
 		"cmd=get_result rc=0 value=x.AAAA",
 		"cmd=get_result rc=0 value=-3.AAAA",
 		"cmd=get_result rc=0 value=3.A=AA",
-		"cmd=get_result rc=0 value=2.AAAA",            // more than it says
-		"cmd=get_result rc=0 value=1.AB",              // bits that mean nothing
-		"cmd=get_result rc=0 value=6.AAAA",            // pieces that do not go together
-		"cmd=get_result rc=0 value=999999999999.AAAA", // more than a value may have
+		"cmd=get_result rc=0 value=2.AAAA",            // more bytes than LENGTH
+		"cmd=get_result rc=0 value=1.AB",              // unused bits set
+		"cmd=get_result rc=0 value=6.AAAA",            // the second piece is the first one again
+		"cmd=get_result rc=0 value=999999999999.AAAA", // above MaxValueBytes
 		"cmd=get_result rc=0 value=65537.AAAA",
 	} {
 		c, err := regular().with("get", answer).start(t)
@@ -144,7 +143,7 @@ func TestGetRefusesNonsense(t *testing.T) {
 	}
 }
 
-// An answer that makes no sense is final: nobody knows what the next one would answer.
+// A protocol error is final, because the next answer could belong to any request.
 func TestProtocolErrorIsFinal(t *testing.T) {
 	c, err := regular().with("put", "cmd=barrier_out").start(t)
 	require.NoError(t, err)
@@ -166,27 +165,27 @@ func TestRefusalIsNotFinal(t *testing.T) {
 	assert.NoError(t, c.Barrier())
 }
 
-// Slurm tells of its trouble in barrier_out.
-func TestBarrierRefused(t *testing.T) {
+// Slurm reports a failed exchange of values in barrier_out.
+func TestBarrierWithRefusalFails(t *testing.T) {
 	c, err := regular().with("barrier_in", "cmd=barrier_out rc=-1 msg=failed_to_send_temp_kvs").start(t)
 	require.NoError(t, err)
 	assert.ErrorIs(t, c.Barrier(), ErrRefused)
 }
 
-func TestNodeOfRefusesNonsense(t *testing.T) {
+func TestNodeOfBadMappingFails(t *testing.T) {
 	c, err := regular().with("get", "cmd=get_result rc=0 value=(vector,(0,0,0))").start(t)
 	require.NoError(t, err)
 	_, err = c.NodeOf()
 	assert.ErrorIs(t, err, ErrProtocol)
 }
 
-// The manager's limits decide how a value is cut up.
-func TestPutKeepsToTheLimits(t *testing.T) {
+// The limits on lines and values bound the pieces of a value.
+func TestPutKeepsToLimits(t *testing.T) {
 	ours, theirs := net.Pipe()
 	longest := make(chan int, 1)
 	go func() {
-		most := 0
-		defer func() { longest <- most }()
+		maxLine := 0
+		defer func() { longest <- maxLine }()
 		m := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=4096").
 			with("get_my_kvsname", "cmd=my_kvsname kvsname="+strings.Repeat("n", 255))
 		in := bufio.NewReader(ours)
@@ -195,7 +194,7 @@ func TestPutKeepsToTheLimits(t *testing.T) {
 			if err != nil {
 				return
 			}
-			most = max(most, len(line))
+			maxLine = max(maxLine, len(line))
 			request, err := parseLine(strings.TrimSuffix(line, "\n"))
 			if err != nil {
 				return
@@ -212,14 +211,14 @@ func TestPutKeepsToTheLimits(t *testing.T) {
 	assert.Equal(t, maxRequestBytes, <-longest)
 }
 
-func TestPutKeyLongerThanManagerTakes(t *testing.T) {
+func TestPutOfKeyOverManagersLimitFails(t *testing.T) {
 	c, err := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=16 vallen_max=1024").start(t)
 	require.NoError(t, err)
 	require.NoError(t, c.Put("123456789012345", nil))
 	assert.ErrorIs(t, c.Put("1234567890123456", nil), ErrKey)
 }
 
-func TestNewClientChecksRank(t *testing.T) {
+func TestNewClientWithBadRankFails(t *testing.T) {
 	for _, tc := range [][2]int{{0, 0}, {-1, 1}, {1, 1}, {0, -1}, {0, maxRanks + 1}} {
 		ours, theirs := net.Pipe()
 		_, err := NewClient(theirs, tc[0], tc[1])
@@ -229,8 +228,8 @@ func TestNewClientChecksRank(t *testing.T) {
 	}
 }
 
-// A silent manager: each exchange has its end, and the time is what was asked for.
-func TestTimeouts(t *testing.T) {
+// Each exchange with a manager that does not answer ends after its time-out.
+func TestExchangeWithSilentManagerTimesOut(t *testing.T) {
 	for _, silent := range []string{"init", "get_maxes", "get_my_kvsname"} {
 		synctest.Test(t, func(t *testing.T) {
 			m := regular()
@@ -264,8 +263,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A manager that does not read either.
-func TestTimeoutOfWrite(t *testing.T) {
+func TestNewClientWithManagerThatDoesNotReadTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
@@ -274,7 +272,6 @@ func TestTimeoutOfWrite(t *testing.T) {
 	})
 }
 
-// A barrier waits for the slowest rank, however long that takes.
 func TestBarrierHasNoTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(t, ServerConfig{Size: 2}, pipePair)
@@ -285,7 +282,7 @@ func TestBarrierHasNoTimeout(t *testing.T) {
 		assert.Equal(t, StateInBarrier, j.server.State(0))
 		require.NoError(t, j.clients[1].Barrier())
 		require.NoError(t, <-done)
-		require.NoError(t, j.clients[0].Put("k", nil), "deadlines of the barrier are gone")
+		require.NoError(t, j.clients[0].Put("k", nil), "Put after Barrier: its deadline must be its own")
 		for rank, c := range j.clients {
 			require.NoError(t, c.Finalize())
 			require.NoError(t, <-j.served[rank])
@@ -293,8 +290,7 @@ func TestBarrierHasNoTimeout(t *testing.T) {
 	})
 }
 
-// A process that does not read its answers ends its own connection, nothing else.
-func TestServerWriteTimeout(t *testing.T) {
+func TestServeOfProcessThatDoesNotReadTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", WriteTimeout: 5 * time.Second})
 		require.NoError(t, err)
@@ -310,8 +306,7 @@ func TestServerWriteTimeout(t *testing.T) {
 	})
 }
 
-// What is too long is cut behind a word.
-func TestShorten(t *testing.T) {
+func TestShortenCutsAfterWord(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"short", "short"},
 		{"exactly twenty bytes", "exactly twenty bytes"},

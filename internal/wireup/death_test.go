@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What happens to the others when one rank goes: nobody hangs.
+// These tests end one rank; no other rank may hang.
 
-// waitState waits for a state that another goroutine is about to bring.
+// waitState waits until the server has the rank in a state.
 func waitState(t testing.TB, s *Server, rank int, want State) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.State(rank) == want }, 20*time.Second, 100*time.Microsecond)
 }
 
-func TestDeathEndsBarrier(t *testing.T) {
+func TestBarrierFailsWhenRankDies(t *testing.T) {
 	const n = 4
 	j := newJob(t, ServerConfig{Size: n}, socketPair)
 	errs := make([]error, n)
@@ -40,12 +40,12 @@ func TestDeathEndsBarrier(t *testing.T) {
 		err := <-j.served[rank]
 		assert.ErrorIs(t, err, ErrBarrier)
 		assert.ErrorContains(t, err, "rank 0 is gone")
-		// The connection is broken for good, and says why at every call.
+		// Every later call returns the reason.
 		assert.ErrorIs(t, j.clients[rank].Put("k", nil), ErrBarrier)
 	}
 }
 
-func TestBarrierAfterDeath(t *testing.T) {
+func TestBarrierAfterRankLeftFails(t *testing.T) {
 	for name, leave := range map[string]func(*Client) error{"has finalized": (*Client).Finalize, "is gone": (*Client).Close} {
 		t.Run(name, func(t *testing.T) {
 			j := newJob(t, ServerConfig{Size: 2}, pipePair)
@@ -61,8 +61,9 @@ func TestBarrierAfterDeath(t *testing.T) {
 	}
 }
 
-// Who has its answer to finalize may end at once, and has left in order.
-func TestFinalizedBeforeTheAnswer(t *testing.T) {
+// A process may end as soon as it has the answer to finalize, so the server must have recorded it
+// before.
+func TestFinalizeIsRecordedBeforeTheAnswer(t *testing.T) {
 	for range 200 {
 		j := newJob(t, ServerConfig{Size: 1}, pipePair)
 		require.NoError(t, j.clients[0].Finalize())
@@ -71,8 +72,8 @@ func TestFinalizedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// A rank that runs an ordinary program never comes to a barrier either.
-func TestBarrierWithOrdinaryProgram(t *testing.T) {
+// A rank whose program does not speak PMI never enters a barrier.
+func TestBarrierWithRankWithoutPMIFails(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 2, JobID: "j"})
 	require.NoError(t, err)
 	ours, theirs := net.Pipe()
@@ -86,15 +87,15 @@ func TestBarrierWithOrdinaryProgram(t *testing.T) {
 	c, err := NewClient(theirs, 0, 2)
 	require.NoError(t, err)
 	defer c.Close()
-	var left *BarrierError
-	require.ErrorAs(t, c.Barrier(), &left)
-	assert.Equal(t, BarrierError{Rank: 1, State: StateNeverInited}, *left)
+	var failure *BarrierError
+	require.ErrorAs(t, c.Barrier(), &failure)
+	assert.Equal(t, BarrierError{Rank: 1, State: StateNeverInited}, *failure)
 	err = <-done
 	assert.ErrorIs(t, err, ErrBarrier)
 	assert.ErrorContains(t, err, "rank 1 ended without Init")
 }
 
-func TestDeathInsideBarrier(t *testing.T) {
+func TestBarrierFailsWhenRankInItDies(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, pipePair)
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
@@ -111,7 +112,7 @@ func TestDeathInsideBarrier(t *testing.T) {
 	assert.Equal(t, StateInited, j.server.State(2))
 }
 
-func TestAbort(t *testing.T) {
+func TestAbortDuringBarrier(t *testing.T) {
 	type abort struct {
 		rank, code int
 		message    string
@@ -119,18 +120,18 @@ func TestAbort(t *testing.T) {
 	got := make(chan abort, 1)
 	j := newJob(t, ServerConfig{Size: 3, OnAbort: func(rank, code int, message string) { got <- abort{rank, code, message} }}, socketPair)
 	var wg sync.WaitGroup
-	// Abort gets through although another goroutine of the rank waits in a barrier.
+	// Abort does not wait for the barrier of another goroutine of the rank.
 	wg.Go(func() { assert.ErrorIs(t, j.clients[1].Barrier(), ErrClosed) })
 	wg.Go(func() { assert.ErrorContains(t, j.clients[0].Barrier(), "rank 1 has aborted the job") })
 	waitState(t, j.server, 0, StateInBarrier)
 	waitState(t, j.server, 1, StateInBarrier)
 	require.NoError(t, j.clients[1].Abort(-7, "disk full: 100%+\n=;ä"))
 	assert.Equal(t, abort{1, -7, "disk full: 100%+\n=;ä"}, <-got)
-	// Until the launcher has killed the process, nothing else happens.
+	// Until the launcher has killed the process, the barrier goes on.
 	assert.Equal(t, StateAborted, j.server.State(1))
 	assert.Equal(t, StateInBarrier, j.server.State(0))
-	require.NoError(t, j.clients[1].Abort(8, "heard once only"))
-	j.clients[1].Close() // now it has
+	require.NoError(t, j.clients[1].Abort(8, "the server ignores a second abort"))
+	j.clients[1].Close() // as if the launcher had killed it
 	wg.Wait()
 	assert.ErrorIs(t, <-j.served[1], ErrAborted)
 	assert.Equal(t, StateAborted, j.server.State(1))
@@ -140,25 +141,25 @@ func TestAbort(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-func TestAbortWithoutLauncher(t *testing.T) {
+func TestAbortWithoutOnAbortEndsServe(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	require.NoError(t, j.clients[0].Abort(1, ""))
 	assert.ErrorIs(t, <-j.served[0], ErrAborted)
 	assert.ErrorIs(t, j.clients[0].Barrier(), ErrLost)
 }
 
-// Fail ends an aborted rank's connection too, and what it said still counts.
-func TestFailAfterAbort(t *testing.T) {
-	told := make(chan struct{})
-	j := newJob(t, ServerConfig{Size: 1, OnAbort: func(int, int, string) { close(told) }}, pipePair)
+// Fail ends the connection of an aborted rank, whose Serve still returns ErrAborted.
+func TestFailAfterAbortReturnsAbort(t *testing.T) {
+	called := make(chan struct{})
+	j := newJob(t, ServerConfig{Size: 1, OnAbort: func(int, int, string) { close(called) }}, pipePair)
 	require.NoError(t, j.clients[0].Abort(1, ""))
-	<-told
+	<-called
 	j.server.Fail(nil)
 	assert.ErrorIs(t, <-j.served[0], ErrAborted)
 	assert.Equal(t, StateAborted, j.server.State(0))
 }
 
-func TestFail(t *testing.T) {
+func TestFailEndsAllButFinalizedRanks(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, pipePair)
 	require.NoError(t, j.clients[2].Finalize())
 	require.NoError(t, <-j.served[2])
@@ -173,8 +174,9 @@ func TestFail(t *testing.T) {
 	assert.Equal(t, StateFinalized, j.server.State(2))
 }
 
-// A launcher that fails the job with one rank's error does not make the others look like it.
-func TestFailWithErrorOfAnotherRank(t *testing.T) {
+// If the launcher calls Fail with one rank's error, the states of the other ranks do not follow
+// from that error.
+func TestFailWithErrorOfOtherRankKeepsState(t *testing.T) {
 	for _, cause := range []error{ErrAborted, ErrLost, ErrNotFinalized} {
 		j := newJob(t, ServerConfig{Size: 1}, pipePair)
 		j.server.Fail(cause)
@@ -183,7 +185,7 @@ func TestFailWithErrorOfAnotherRank(t *testing.T) {
 	}
 }
 
-func TestServeAfterFail(t *testing.T) {
+func TestServeAfterFailReturnsItsError(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
 	require.NoError(t, err)
 	s.Fail(nil)
@@ -193,13 +195,12 @@ func TestServeAfterFail(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Close ends whatever waits, with an error that says that it was us.
-func TestCloseEndsBarrier(t *testing.T) {
+func TestCloseEndsPendingCalls(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, socketPair)
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.ErrorIs(t, j.clients[0].Barrier(), ErrClosed) })
 	waitState(t, j.server, 0, StateInBarrier)
-	wg.Go(func() { // waits for its turn behind the barrier
+	wg.Go(func() { // waits until the barrier's exchange is over
 		_, err := j.clients[0].Get("k")
 		assert.ErrorIs(t, err, ErrClosed)
 	})

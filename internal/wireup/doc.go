@@ -1,27 +1,24 @@
-// Package wireup brings the processes of one job together. A process manager
-// starts them and holds a small key-value space and a barrier; each process
-// publishes there how it can be reached, and looks up the others. Both sides are
-// here: the Client that a process has, and the Server that mpirun-go runs. They
-// speak PMI-1, so that our programs also start under Hydra (mpiexec.hydra) and
-// Slurm (srun --mpi=pmi2), and MPICH's programs under mpirun-go.
+// Package wireup brings the processes of one job together. A process manager starts them and holds
+// a small key-value space and a barrier. Each process publishes there how it can be reached, and
+// looks up the others. The package has both sides: the Client of a process, and the Server of
+// mpirun-go. They speak PMI-1, so our programs also start under Hydra (mpiexec.hydra) and Slurm
+// (srun --mpi=pmi2), and MPICH's programs under mpirun-go.
 //
 // # The life of a process
 //
-//	client, err := wireup.FromEnv(nil) // ErrNoLauncher: a world of one
+//	client, err := wireup.FromEnv(nil) // ErrNoLauncher: a world of one rank
 //	…                                  // make the transports, which need client.Rank, Size
-//	client.PutCard(card)               // 1. say how to reach this rank
-//	client.Barrier()                   // 2. from here on every card can be read
+//	client.PutCard(card)               // 1. publish how to reach this rank
+//	client.Barrier()                   // 2. from here on all cards are visible
 //	secret, err := client.Secret()     // 3. the first Barrier has agreed on it
+//	client.GetCards()
 //	…
-//	client.GetCards()                  // or GetCard(peer), whenever a peer is first talked to
-//	…
-//	client.Barrier()                   // nobody needs anybody any more
+//	client.Barrier()                   // no rank needs another any more
 //	client.Finalize()                  // leave in order
 //
-// The order of 1, 2 and 3 matters: what is put becomes visible at a barrier and
-// not before, with every process manager. All ranks call Barrier equally often.
-// A rank that ends without Finalize has died, in the eyes of its manager. In
-// trouble, Abort ends the whole job.
+// The order of 1, 2 and 3 matters: a value that is put becomes visible at a barrier and not before,
+// with every process manager. All ranks call Barrier equally often. Cards are exchanged only at
+// start-up. To its manager, a rank that ends without Finalize has died. Abort ends the whole job.
 //
 // # The same on the wire
 //
@@ -43,12 +40,14 @@
 //	cmd=finalize →
 //	                                           ← cmd=finalize_ack
 //
-// With PMI_PORT and PMI_ID in place of PMI_FD, PMI_RANK and PMI_SIZE the process
-// connects by itself and says cmd=initack pmiid=1 before anything else; the
-// manager answers cmd=initack, cmd=set size=2, cmd=set rank=1, cmd=set debug=0.
+// With PMI_PORT and PMI_ID in place of PMI_FD, PMI_RANK and PMI_SIZE, the process connects to the
+// manager and first sends cmd=initack pmiid=1. The manager answers cmd=initack, cmd=set size=2,
+// cmd=set rank=1, cmd=set debug=0.
 //
-// Our own manager also knows a request of ours, for what would otherwise be a get for each rank by each rank. It says so, for our own
-// client, in a word of its answer to get_maxes, and no other manager is ever asked:
+// PMI-1 needs a get by each rank for each other rank. Our own manager has a request that returns
+// all cards at once: the number of its answers grows with the number of ranks, and only their bytes
+// grow with the square. It offers the request in its answer to get_maxes. Our client uses it only
+// if it is offered.
 //
 //	cmd=get_maxes →
 //	                                           ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
@@ -59,18 +58,19 @@
 //
 // # The life of a job at its launcher
 //
-// NewServer, then for each rank a connected pair of sockets: one end goes to the
-// process as PMI_FD, the launcher closes its copy of that end after the start
-// and calls Serve(rank, other end) on a goroutine of its own. Serve returns when
-// the process has finalized (nil), never spoke PMI (nil), died, aborted, or
-// breached the protocol. When a rank has left, no barrier can complete any more:
-// who waits in one, or enters one later, is told (cmd=barrier_failed rank=N state=N) and
-// has its connection closed, instead of hanging. Fail ends all that is left.
+// The launcher calls NewServer, and makes a connected pair of sockets for each rank. One end goes
+// to the process as PMI_FD; the launcher closes its copy of that end after the start. For the other
+// end it calls Serve(rank, end) on a goroutine of its own. Serve returns when the process has
+// finalized (nil), never spoke PMI (nil), died, aborted, or violated the protocol.
+//
+// When a rank has left, no barrier can complete any more. A rank that waits in a barrier, or enters
+// one later, gets an error (cmd=barrier_failed rank=N state=N) instead of hanging, and its
+// connection is closed. Fail ends all connections that are left.
 //
 // # Trust
 //
-// Nothing that the other side says is believed: lines, keys, values, numbers and
-// the total of what a job may store are bounded, and nonsense ends the connection
-// with an error that Is ErrProtocol. Who can reach the socket can take part in the
-// job, though; an inherited socket pair is reachable by the process alone.
+// Neither side trusts the other. Lines, keys, values, numbers and the total that a job may store
+// are bounded. A line that breaks the protocol ends the connection with an error that Is
+// ErrProtocol. A process that can reach the socket can take part in the job; only the process
+// itself can reach an inherited socket pair.
 package wireup

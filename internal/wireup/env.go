@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment variables by which a process manager tells a process how to reach it.
+// Environment variables in which a process manager says how a process reaches it.
 const (
 	EnvFD     = "PMI_FD"       // number of an inherited, connected stream socket
-	EnvPort   = "PMI_PORT"     // host:port to connect to, if there is no PMI_FD
-	EnvID     = "PMI_ID"       // with PMI_PORT: the number to introduce oneself with
+	EnvPort   = "PMI_PORT"     // host:port to connect to, without PMI_FD
+	EnvID     = "PMI_ID"       // with PMI_PORT: the number to send in initack
 	EnvRank   = "PMI_RANK"     // rank of this process
 	EnvSize   = "PMI_SIZE"     // number of ranks
 	EnvSecret = "MPIGO_SECRET" // the job's secret in hex, set by mpirun-go
 )
 
-// FromEnv joins the job that launched this process, by PMI_FD (mpirun-go, Hydra,
-// Slurm's pmi2) or else PMI_PORT (Hydra with -pmi-port). If neither is set, the
-// error is ErrNoLauncher, or ErrLauncher if another launcher says that this process
-// is one of several. Other errors: ErrEnv, ErrSecret, and those of NewClient.
+// FromEnv joins the job that launched this process, by PMI_FD (mpirun-go, Hydra, Slurm's pmi2) or
+// else PMI_PORT (Hydra with -pmi-port). If neither is set, the error Is ErrNoLauncher, or
+// ErrLauncher if the environment of another launcher says that this process is one of several.
+// Other errors: ErrEnv, ErrSecret, and those of NewClient.
 //
-// FromEnv takes over the inherited descriptor, and child processes do not
-// inherit it further. So call it once in a process. getenv nil means os.Getenv.
+// FromEnv takes over the inherited descriptor, and child processes do not inherit it further. So
+// call it once in a process. A nil getenv means os.Getenv.
 func FromEnv(getenv func(string) string, opts ...Option) (*Client, error) {
 	if getenv == nil {
 		getenv = os.Getenv
@@ -45,7 +45,7 @@ func FromEnv(getenv func(string) string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.secret.given(secret)
+	c.secret.set(secret)
 	return c, nil
 }
 
@@ -79,11 +79,11 @@ func numberFromEnv(getenv func(string) string, name string) (int, error) {
 	return n, nil
 }
 
-// inheritedConn takes over a descriptor, but only after it proved to be a
-// connected stream socket: a left-over PMI_FD may name any file of this process.
+// inheritedConn takes over a descriptor, but only if it is a connected stream socket: a stale
+// PMI_FD may name any file of this process.
 func inheritedConn(text string) (net.Conn, error) {
 	bad := func(why string) error {
-		return fmt.Errorf("wireup: %s=%q: %s (was Init called before, or is it left over from a parent process?): %w", EnvFD, clip(text), why, ErrEnv)
+		return fmt.Errorf("wireup: %s=%q: %s (was Init called before, or did a parent process leave it set?): %w", EnvFD, clip(text), why, ErrEnv)
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd <= 2 {
@@ -97,7 +97,7 @@ func inheritedConn(text string) (net.Conn, error) {
 		return nil, bad("not a connected socket")
 	}
 	file := os.NewFile(uintptr(fd), EnvFD)
-	defer file.Close() // FileConn has a duplicate that exec closes
+	defer file.Close() // FileConn makes a duplicate, with close-on-exec
 	conn, err := net.FileConn(file)
 	if err != nil {
 		return nil, fmt.Errorf("wireup: %s=%q: %w: %w", EnvFD, clip(text), err, ErrEnv)
@@ -134,8 +134,8 @@ func fromPort(getenv func(string) string, opts []Option) (*Client, error) {
 	return start(c, rank, size)
 }
 
-// introduce says initack, to which the manager answers with initack and then,
-// each in a line of its own, size, rank and debug.
+// introduce sends initack. The manager answers with initack and then, each in a line of its own,
+// size, rank and debug.
 func (c *Client) introduce(id int) (rank, size int, err error) {
 	a, err := c.exchange("initack", "initack", "pmiid", strconv.Itoa(id))
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *Client) introduce(id int) (rank, size int, err error) {
 			values[key], err = a.number(key, 0, maxRanks)
 		}
 		if err != nil {
-			return 0, 0, a.nonsense("initack", err)
+			return 0, 0, a.protocolError("initack", err)
 		}
 	}
 	return values["rank"], values["size"], nil

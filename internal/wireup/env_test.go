@@ -23,7 +23,7 @@ func environment(pairs ...string) func(string) string {
 	return func(name string) string { return m[name] }
 }
 
-func TestFromEnvWithoutLauncher(t *testing.T) {
+func TestFromEnvWithoutLauncherFails(t *testing.T) {
 	_, err := FromEnv(environment(EnvRank, "0", EnvSize, "1", EnvSecret, "zz"))
 	assert.ErrorIs(t, err, ErrNoLauncher)
 	for _, name := range []string{EnvFD, EnvPort} { // of this process
@@ -33,22 +33,22 @@ func TestFromEnvWithoutLauncher(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoLauncher)
 }
 
-// What launchers without PMI-1 leave in the environment, as seen with Open MPI 4.1 and Slurm 22.05.
-func TestFromEnvUnderOtherLaunchers(t *testing.T) {
+// The environments are those of Open MPI 4.1 and Slurm 22.05.
+func TestFromEnvUnderLaunchersWithoutPMI1(t *testing.T) {
 	const instead = "; start the program by mpirun-go, mpiexec.hydra (MPICH) or srun --mpi=pmi2"
 	for _, c := range []struct {
 		name string
 		env  []string
-		want string // "": a world of one
+		want string // "": ErrNoLauncher
 	}{
 		{"mpirun -n 2", []string{"OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "1", "PMIX_RANK", "1"},
 			"rank 1 of 2 of Open MPI's mpirun, which speaks PMIx only"},
 		{"mpirun -n 1", []string{"OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK", "0", "PMIX_RANK", "0"}, ""},
 		{"prterun", []string{"PMIX_RANK", "0", "PMIX_NAMESPACE", "prterun-x@1"}, "rank 0 of a launcher that speaks PMIx only"},
 		{"srun -n 2", []string{"SLURM_NTASKS", "2", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "0", "SLURM_STEP_ID", "0"},
-			"task 0 of 2 of Slurm's srun, which was not told --mpi=pmi2"},
+			"task 0 of 2 of Slurm's srun, which ran without --mpi=pmi2"},
 		{"srun --mpi=pmix -n 2", []string{"SLURM_NTASKS", "2", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "1", "PMIX_RANK", "1"},
-			"task 1 of 2 of Slurm's srun, which was not told --mpi=pmi2"},
+			"task 1 of 2 of Slurm's srun, which ran without --mpi=pmi2"},
 		{"srun -n 1", []string{"SLURM_NTASKS", "1", "SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0", "SLURM_STEP_ID", "0"}, ""},
 		{"srun --mpi=pmix -n 1", []string{"SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0", "PMIX_RANK", "0"}, ""},
 		{"salloc -n 2", []string{"SLURM_NTASKS", "2", "SLURM_JOB_ID", "4"}, ""},
@@ -64,12 +64,12 @@ func TestFromEnvUnderOtherLaunchers(t *testing.T) {
 		assert.NotErrorIs(t, err, ErrNoLauncher, c.name)
 		assert.EqualError(t, err, "wireup: launched without PMI-1: "+c.want+instead, c.name)
 	}
-	// A launcher of ours inside such a job counts.
+	// With PMI_FD, such variables do not matter: a launcher with PMI-1 runs inside such a job.
 	_, err := FromEnv(environment("OMPI_COMM_WORLD_SIZE", "2", EnvFD, "x", EnvRank, "0", EnvSize, "2"))
 	assert.ErrorIs(t, err, ErrEnv)
 }
 
-// socketFDs returns a connection and the descriptor connected to it, as a launcher has them.
+// socketFDs makes a socket pair and returns one end as a connection and the other as a descriptor.
 func socketFDs(t *testing.T) (net.Conn, int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -81,7 +81,7 @@ func socketFDs(t *testing.T) (net.Conn, int) {
 	return conn, fds[1]
 }
 
-func TestFromEnvFD(t *testing.T) {
+func TestFromEnvWithFDJoins(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 2, JobID: "j"})
 	require.NoError(t, err)
 	secret := strings.Repeat("a5", SecretBytes)
@@ -93,10 +93,10 @@ func TestFromEnvFD(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, rank, c.Rank())
 		assert.Equal(t, 2, c.Size())
-		got, err := c.Secret() // known before any barrier
+		got, err := c.Secret() // from the environment, so without a barrier
 		require.NoError(t, err)
 		assert.Equal(t, secret, hex.EncodeToString(got))
-		// The descriptor has been taken over: its number is free again.
+		// FromEnv has taken over the descriptor: its number is free again.
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		assert.ErrorIs(t, err, unix.EBADF)
 		require.NoError(t, c.Finalize())
@@ -104,7 +104,7 @@ func TestFromEnvFD(t *testing.T) {
 	wg.Wait()
 }
 
-func TestFromEnvRefuses(t *testing.T) {
+func TestFromEnvWithBadVariablesFails(t *testing.T) {
 	_, fd := socketFDs(t)
 	defer unix.Close(fd)
 	good := fmt.Sprint(fd)
@@ -142,16 +142,16 @@ func TestFromEnvRefuses(t *testing.T) {
 	} {
 		_, err := FromEnv(environment(tc.env...))
 		assert.ErrorIs(t, err, tc.want, tc.name)
-		assert.NotContains(t, fmt.Sprint(err), "zz", "a secret stays out of errors")
+		assert.NotContains(t, fmt.Sprint(err), "zz", "an error must not quote a secret")
 	}
-	// None of them took a descriptor that was not its.
+	// No call closed a descriptor.
 	_, err = unix.FcntlInt(file.Fd(), unix.F_GETFD, 0)
 	assert.NoError(t, err)
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	assert.NoError(t, err)
 }
 
-func TestFromEnvPort(t *testing.T) {
+func TestFromEnvWithPortJoins(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 3, JobID: "j"})
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,7 +166,7 @@ func TestFromEnvPort(t *testing.T) {
 			}
 		})
 	}
-	// By ID, whatever PMI_RANK says; or by PMI_RANK if there is no ID.
+	// PMI_ID takes precedence over PMI_RANK.
 	for _, tc := range []struct {
 		serve int
 		env   []string
@@ -185,7 +185,7 @@ func TestFromEnvPort(t *testing.T) {
 	serving.Wait()
 }
 
-func TestFromEnvPortNobodyThere(t *testing.T) {
+func TestFromEnvWithoutListenerFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := l.Addr().String()
@@ -194,7 +194,7 @@ func TestFromEnvPortNobodyThere(t *testing.T) {
 	assert.ErrorIs(t, err, ErrLost)
 }
 
-func TestInitackRefusesNonsense(t *testing.T) {
+func TestFromEnvWithBadInitackAnswerFails(t *testing.T) {
 	for _, answer := range []string{
 		"cmd=finalize_ack\n",
 		"cmd=initack\ncmd=set rank=0\n",

@@ -5,37 +5,42 @@ import (
 	"fmt"
 )
 
-// What a caller may decide on with errors.Is.
+// Errors for errors.Is.
 var (
-	ErrNoLauncher   = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set") // FromEnv: be a world of one
-	ErrLauncher     = errors.New("launched without PMI-1")                                 // FromEnv: there are other ranks, but no way to them
-	ErrEnv          = errors.New("bad environment")                                        // FromEnv: a PMI variable makes no sense
-	ErrRank         = errors.New("bad rank or size")
-	ErrProtocol     = errors.New("breach of the PMI protocol") // the other side said what makes no sense
-	ErrTimeout      = errors.New("timed out")
-	ErrLost         = errors.New("connection lost")
-	ErrClosed       = errors.New("closed") // by this side: Close, Finalize, Fail
-	ErrRefused      = errors.New("refused")
-	ErrNotFound     = errors.New("no such key")
-	ErrKey          = errors.New("bad key")
-	ErrTooLarge     = errors.New("value too large")
-	ErrConfig       = errors.New("bad configuration")          // NewServer
-	ErrTaken        = errors.New("rank is served already")     // Serve
-	ErrNotFinalized = errors.New("ended without PMI finalize") // Serve
-	ErrAborted      = errors.New("aborted the job")            // Serve
-	ErrBarrier      = errors.New("barrier cannot complete")    // Serve, Barrier; a *BarrierError says why
-	ErrCard         = errors.New("bad business card")
-	ErrSecret       = errors.New("bad job secret")
+	// FromEnv.
+	ErrNoLauncher = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set") // run as a world of one rank
+	ErrLauncher   = errors.New("launched without PMI-1")                                 // other ranks exist, but cannot be reached
+	ErrEnv        = errors.New("bad environment")                                        // a PMI variable is invalid
+
+	// Exchanges.
+	ErrRank     = errors.New("bad rank or size")
+	ErrProtocol = errors.New("PMI protocol error") // the peer sent a line that breaks the protocol
+	ErrTimeout  = errors.New("timed out")
+	ErrLost     = errors.New("connection lost")
+	ErrClosed   = errors.New("closed") // by this side: Close, Finalize, Fail
+	ErrRefused  = errors.New("refused")
+	ErrNotFound = errors.New("no such key")
+	ErrKey      = errors.New("bad key")
+	ErrTooLarge = errors.New("value too large")
+	ErrBarrier  = errors.New("barrier cannot complete") // a *BarrierError has the cause
+	ErrCard     = errors.New("bad business card")
+	ErrSecret   = errors.New("bad job secret")
+
+	// NewServer and Serve.
+	ErrConfig       = errors.New("bad configuration")
+	ErrTaken        = errors.New("rank is served already")
+	ErrNotFinalized = errors.New("ended without PMI finalize")
+	ErrAborted      = errors.New("aborted the job")
 )
 
-// BarrierError says which rank has left, so that no barrier can complete any more. It
-// Is ErrBarrier.
+// BarrierError says which rank has left, so that no barrier can complete any more. It Is
+// ErrBarrier.
 type BarrierError struct {
 	Rank  int
-	State State // it left in: StateNeverInited, StateFinalized, StateAborted or StateGone
+	State State // StateNeverInited, StateFinalized, StateAborted or StateGone
 }
 
-// Error is one line.
+// Error returns one line.
 func (e *BarrierError) Error() string {
 	how := "ended without Init"
 	switch e.State {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cannedConn reads what it was given, then the end; it takes all that is written.
+// cannedConn is a connection that reads from Reader and records what is written.
 type cannedConn struct {
 	io.Reader
 	written bytes.Buffer
@@ -25,8 +25,8 @@ func (c *cannedConn) SetDeadline(time.Time) error        { return nil }
 func (c *cannedConn) SetReadDeadline(time.Time) error    { return nil }
 func (c *cannedConn) SetWriteDeadline(t time.Time) error { return nil }
 
-// Whatever a process says, the server answers in whole lines that a client can
-// parse, keeps its bounds, and ends when the connection does.
+// For any input the server answers in whole lines that a client can parse, keeps its bounds, and
+// ends when the connection does.
 func FuzzServerLine(f *testing.F) {
 	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=j key=a value=b\ncmd=barrier_in\ncmd=get kvsname=j key=a\ncmd=finalize\n", 0)
 	f.Add("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=3 message=%41+b\n", AnyRank)
@@ -34,24 +34,24 @@ func FuzzServerLine(f *testing.F) {
 	f.Add("cmd=init pmi_version=1\ncmd=put kvsname=j key=ab value=b\ncmd=put kvsname=j key=aa value=\ncmd=barrier_in\ncmd=mpigo_get_all kvsname=j prefix=a\ncmd=mpigo_get_all kvsname=j\n", 0)
 	f.Add("cmd=init\x00pmi_version=1\n", 0)
 	f.Add("cmd=barrier_in\ncmd=", 0)
-	f.Fuzz(func(t *testing.T, said string, rank int) {
+	f.Fuzz(func(t *testing.T, input string, rank int) {
 		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", MaxKeys: 8, MaxBytes: 256, OnAbort: func(int, int, string) {}})
 		require.NoError(t, err)
-		conn := &cannedConn{Reader: strings.NewReader(said)}
+		conn := &cannedConn{Reader: strings.NewReader(input)}
 		_ = s.Serve(rank, conn)
 		require.LessOrEqual(t, s.kvs.keys, 8)
 		require.LessOrEqual(t, s.kvs.bytes, 256)
 		out := conn.written.String()
 		for line := range strings.Lines(out) {
 			require.True(t, strings.HasSuffix(line, "\n"))
-			require.LessOrEqual(t, len(line), maxRequestBytes, "an MPICH client takes no longer line")
+			require.LessOrEqual(t, len(line), maxRequestBytes, "MPICH's client accepts no longer line")
 			_, err := parseLine(strings.TrimSuffix(line, "\n"))
 			require.NoError(t, err, "%q", line)
 		}
 	})
 }
 
-// Whatever a manager says, a client's calls end, with answers within bounds.
+// For any answers of a manager, a client's calls end, and their results are within bounds.
 func FuzzClientReply(f *testing.F) {
 	const hello = "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=j\n"
 	f.Add("")
@@ -65,8 +65,8 @@ func FuzzClientReply(f *testing.F) {
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.AgAAAAA\ncmd=mpigo_word key=mpigo-card-2 value=5.AgAAAAA\n")
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.Ag\ncmd=mpigo_word key=mpigo-card-1 value=AAA\n")
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=99999999\ncmd=mpigo_word\n")
-	f.Fuzz(func(t *testing.T, said string) {
-		c, err := NewClient(&cannedConn{Reader: strings.NewReader(said)}, 0, 3)
+	f.Fuzz(func(t *testing.T, answers string) {
+		c, err := NewClient(&cannedConn{Reader: strings.NewReader(answers)}, 0, 3)
 		if err != nil {
 			return
 		}
@@ -82,12 +82,11 @@ func FuzzClientReply(f *testing.F) {
 		if secret, err := c.Secret(); err == nil {
 			require.Len(t, secret, SecretBytes)
 		}
-		_, _ = c.GetCard(1)
 		if cards, err := c.GetCards(); err == nil {
 			require.Len(t, cards, 3)
 		}
 		_, _ = c.AppNum()
-		_ = c.Abort(1, said)
+		_ = c.Abort(1, answers)
 		_ = c.Finalize()
 	})
 }

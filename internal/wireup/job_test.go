@@ -18,11 +18,10 @@ import (
 type job struct {
 	server  *Server
 	clients []*Client
-	served  []chan error // what Serve returned, one a rank
+	served  []chan error // the result of each rank's Serve
 }
 
-// newJob connects size clients to a server. Those that the test leaves open are
-// closed at its end.
+// newJob connects cfg.Size clients to a server. It closes them at the end of the test.
 func newJob(t testing.TB, cfg ServerConfig, pair func(testing.TB) (net.Conn, net.Conn)) *job {
 	t.Helper()
 	if cfg.JobID == "" {
@@ -43,7 +42,7 @@ func newJob(t testing.TB, cfg ServerConfig, pair func(testing.TB) (net.Conn, net
 	return j
 }
 
-// all runs body for each rank at once and returns the errors by rank.
+// all runs body for all ranks at the same time and returns the errors by rank.
 func (j *job) all(body func(c *Client) error) []error {
 	errs := make([]error, len(j.clients))
 	var wg sync.WaitGroup
@@ -77,7 +76,7 @@ func socketPair(t testing.TB) (net.Conn, net.Conn) {
 	return conns[0], conns[1]
 }
 
-// The whole life of a job, as doc.go tells it, over both kinds of connection.
+// The life of a job as in doc.go, over both kinds of connection.
 func TestJobLife(t *testing.T) {
 	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"pipe": pipePair, "socket": socketPair} {
 		t.Run(name, func(t *testing.T) {
@@ -97,10 +96,13 @@ func TestJobLife(t *testing.T) {
 				return err
 			})
 			j.allOK(t, func(c *Client) error {
-				for rank := range n {
-					card, err := c.GetCard(rank)
-					if err != nil {
-						return err
+				cards, err := c.GetCards()
+				if err != nil {
+					return err
+				}
+				for rank, card := range cards {
+					if rank == c.Rank() {
+						continue
 					}
 					if card.PID != 100+rank || card.Host != fmt.Sprint("host", rank) || card.Rails[0].Address[4] != byte(rank) {
 						return fmt.Errorf("card of rank %d is %+v", rank, card)
@@ -140,7 +142,7 @@ func TestJobLife(t *testing.T) {
 	}
 }
 
-func TestValuesOfAllKinds(t *testing.T) {
+func TestGetReturnsAnyValuePut(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	every := make([]byte, 256)
 	for i := range every {
@@ -151,7 +153,7 @@ func TestValuesOfAllKinds(t *testing.T) {
 		"nul":        {0},
 		"line":       []byte("cmd=finalize\ncmd=abort exitcode=3\n"),
 		"every-byte": every,
-		"a":          []byte("a's own"), // keys of pieces and keys of users never meet
+		"a":          []byte("a's own"), // keys of pieces differ from keys of users
 		"a-1":        []byte("not a piece of a"),
 		"long":       bytes.Repeat(every, 40),
 		"longest":    bytes.Repeat(every, MaxValueBytes/len(every)),
@@ -171,7 +173,7 @@ func TestValuesOfAllKinds(t *testing.T) {
 	}
 }
 
-func TestPutChecksItsArguments(t *testing.T) {
+func TestPutOfBadArgumentsFails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 1}, pipePair)
 	c := j.clients[0]
 	for _, key := range []string{"", "with space", "a=b", "a;b", "a/1", "a.b", "ä", "new\nline", string(make([]byte, 3)), string(bytes.Repeat([]byte("k"), MaxKeyBytes+1))} {
@@ -180,19 +182,11 @@ func TestPutChecksItsArguments(t *testing.T) {
 		assert.ErrorIs(t, err, ErrKey, "%q", key)
 	}
 	assert.ErrorIs(t, c.Put("k", make([]byte, MaxValueBytes+1)), ErrTooLarge)
-	_, err := c.GetCard(1)
-	assert.ErrorIs(t, err, ErrRank)
-	_, err = c.GetCard(-1)
-	assert.ErrorIs(t, err, ErrRank)
 	assert.ErrorIs(t, c.PutCard(Card{PID: -1}), ErrCard)
-	require.NoError(t, c.Put("mpigo-card-0", []byte("not a card")))
-	require.NoError(t, c.Barrier())
-	_, err = c.GetCard(0)
-	assert.ErrorIs(t, err, ErrCard)
 }
 
-// What is put is visible after the barrier and not before, also to who put it.
-func TestPutIsVisibleAfterBarrier(t *testing.T) {
+// A value is visible after the barrier and not before, also to the rank that put it.
+func TestPutIsVisibleAfterBarrierOnly(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	require.NoError(t, j.clients[0].Put("k", []byte("v")))
 	for _, c := range j.clients {
@@ -209,9 +203,9 @@ func TestPutIsVisibleAfterBarrier(t *testing.T) {
 	}
 }
 
-// In each round every rank reads what every rank has written in that round:
-// wrong if any is let go early.
-func TestBarrierOverManyRanksRepeatedly(t *testing.T) {
+// In each round every rank reads the values that all ranks put in that round. It fails if the
+// barrier releases a rank early.
+func TestRepeatedBarriersOfManyRanks(t *testing.T) {
 	const n, rounds = 24, 12
 	j := newJob(t, ServerConfig{Size: n}, pipePair)
 	j.allOK(t, func(c *Client) error {
@@ -237,8 +231,8 @@ func TestBarrierOverManyRanksRepeatedly(t *testing.T) {
 	})
 }
 
-// Goroutines of one rank share the client; none sees another's answer.
-func TestClientIsShared(t *testing.T) {
+// Goroutines share a client; no goroutine may get another's answer.
+func TestClientSharedByGoroutines(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, socketPair)
 	c := j.clients[0]
 	const n = 16
@@ -261,8 +255,8 @@ func TestClientIsShared(t *testing.T) {
 	assert.NotContains(t, bad, true)
 }
 
-// Secret asks the manager while a Barrier of another goroutine is under way and
-// both get through: neither may hold what the other needs.
+// Secret asks the manager while a Barrier of another goroutine is under way. Neither may hold a
+// lock that the other needs.
 func TestSecretDuringBarrier(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	j.allOK(t, (*Client).Barrier)
@@ -277,7 +271,7 @@ func TestSecretDuringBarrier(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSecretBeforeBarrier(t *testing.T) {
+func TestSecretBeforeBarrierFails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	for _, c := range j.clients {
 		_, err := c.Secret()
@@ -285,11 +279,11 @@ func TestSecretBeforeBarrier(t *testing.T) {
 	}
 }
 
-// Rank 0 was given a secret and does not publish it: rank 1, which was not, says so.
-func TestSecretGivenToSomeOnly(t *testing.T) {
+// Rank 0 has a secret from the launcher and does not publish it. Rank 1 has none.
+func TestSecretSetForSomeRanksOnlyFails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
 	given := bytes.Repeat([]byte{7}, SecretBytes)
-	j.clients[0].secret.given(given)
+	j.clients[0].secret.set(given)
 	j.allOK(t, (*Client).Barrier)
 	secret, err := j.clients[0].Secret()
 	require.NoError(t, err)
@@ -303,7 +297,7 @@ func TestSecretGivenToSomeOnly(t *testing.T) {
 	assert.ErrorContains(t, err, EnvSecret)
 }
 
-func TestSecretOfWrongLength(t *testing.T) {
+func TestSecretOfWrongLengthFails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 1}, pipePair)
 	require.NoError(t, j.clients[0].Put(secretKey, []byte("short")))
 	j.clients[0].secret.barrier = true // as if rank 0 were another program
@@ -312,7 +306,7 @@ func TestSecretOfWrongLength(t *testing.T) {
 	assert.ErrorIs(t, err, ErrSecret)
 }
 
-func TestNewSecret(t *testing.T) {
+func TestNewSecretIsRandom(t *testing.T) {
 	a, err := NewSecret()
 	require.NoError(t, err)
 	b, err := NewSecret()
@@ -321,7 +315,7 @@ func TestNewSecret(t *testing.T) {
 	assert.NotEqual(t, a, b)
 }
 
-func TestNodeOfNotSupplied(t *testing.T) {
+func TestNodeOfWithoutMappingIsNil(t *testing.T) {
 	nodeOf := make([]int, 4000)
 	for i := range nodeOf {
 		nodeOf[i] = i * i % 17

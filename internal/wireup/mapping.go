@@ -6,17 +6,55 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// The value of PMI_process_mapping: "(vector,(START,NODES,RANKS),…)". Each block
-// puts RANKS consecutive ranks on each of NODES consecutive nodes, the first of
-// them START. If ranks are left after the last block, the vector starts again,
-// at the first block with START 0 if there is one (as MPICH reads it: blocks
-// before that belong to the launch that spawned this one).
+// The value of PMI_process_mapping is "(vector,(START,NODES,RANKS),…)". Each block puts RANKS
+// consecutive ranks on each of NODES consecutive nodes, the first of which is START. If ranks are
+// left after the last block, the vector repeats from the first block with START 0, or from the
+// first block if there is none. MPICH reads it in the same way: blocks before START 0 belong to the
+// launch that spawned this one.
+
+// nodesState is the manager's answer about nodes. A goroutine that holds mu may wait for
+// Client.exchanging, never the other way round.
+type nodesState struct {
+	mu    sync.Mutex
+	known bool
+	of    []int
+}
+
+// NodeOf returns the node of each rank as an index, or nil if the manager does not say. The manager
+// chooses the indices; equal indices mean the same node. The manager is asked once. The caller owns
+// the slice.
+func (c *Client) NodeOf() ([]int, error) {
+	c.nodes.mu.Lock()
+	defer c.nodes.mu.Unlock()
+	if !c.nodes.known {
+		nodeOf, err := c.askNodes()
+		if err != nil {
+			return nil, err
+		}
+		c.nodes.of, c.nodes.known = nodeOf, true
+	}
+	return slices.Clone(c.nodes.of), nil
+}
+
+func (c *Client) askNodes() ([]int, error) {
+	a, found, err := c.lookUp(mappingKey)
+	if err != nil || !found {
+		return nil, err
+	}
+	value, _ := a.get("value")
+	nodeOf, err := parseMapping(value, c.size)
+	if err != nil {
+		return nil, a.protocolError("get "+mappingKey, err)
+	}
+	return nodeOf, nil
+}
 
 type mapBlock struct{ start, nodes, ranks int }
 
-// maxMappingBytes keeps the value, with a closing NUL, inside what we say is a value's limit.
+// maxMappingBytes keeps the value, with a closing NUL, within our limit for values.
 const maxMappingBytes = valLenMax - 1
 
 // parseMapping returns the node of each of size ranks.
@@ -58,7 +96,7 @@ func parseBlock(s string) (block mapBlock, rest string, err error) {
 	if len(words) != 3 {
 		return mapBlock{}, "", errors.New("block does not have three numbers")
 	}
-	// Each block gives a node to at least one rank: expandBlocks ends because of it.
+	// Each block must place at least one rank: expandBlocks would not end otherwise.
 	for i, field := range []struct {
 		to  *int
 		low int
@@ -72,7 +110,8 @@ func parseBlock(s string) (block mapBlock, rest string, err error) {
 	return block, rest, nil
 }
 
-// expandBlocks needs at least one block and blocks that hold at least one rank.
+// expandBlocks returns the node of each of size ranks. It needs at least one block, and at least
+// one rank in each.
 func expandBlocks(blocks []mapBlock, size int) []int {
 	again := max(0, slices.IndexFunc(blocks, func(b mapBlock) bool { return b.start == 0 }))
 	nodeOf := make([]int, 0, size)
@@ -90,9 +129,9 @@ func expandBlocks(blocks []mapBlock, size int) []int {
 	}
 }
 
-// formatMapping is the inverse of parseMapping, with the nodes renumbered in
-// the order in which they come up. It returns "" if the text would be longer
-// than maxMappingBytes: clients then find out by themselves who is where.
+// formatMapping is the inverse of parseMapping, except that it renumbers the nodes in order of
+// appearance. If the text is longer than maxMappingBytes it returns "": clients then find out by
+// themselves which ranks share a node.
 func formatMapping(nodeOf []int) string {
 	nodeOf = renumber(nodeOf)
 	var blocks []mapBlock
@@ -109,7 +148,7 @@ func formatMapping(nodeOf []int) string {
 		}
 		i = j
 	}
-	// Round robin repeats its first block.
+	// A round-robin placement repeats its first block.
 	if len(blocks) > 1 && slices.Equal(expandBlocks(blocks[:1], len(nodeOf)), nodeOf) {
 		blocks = blocks[:1]
 	}
@@ -125,7 +164,7 @@ func formatMapping(nodeOf []int) string {
 	return b.String()
 }
 
-// renumber gives the nodes small indices in the order in which they come up.
+// renumber replaces the nodes by indices in order of appearance.
 func renumber(nodeOf []int) []int {
 	index := make(map[int]int)
 	out := make([]int, len(nodeOf))

@@ -19,11 +19,11 @@ func TestParseMapping(t *testing.T) {
 		{"(vector,(0,2,2))", []int{0, 0, 1, 1}},
 		{"(vector,(0,1,1))", []int{0, 0, 0}},                            // Hydra: one slot, three ranks
 		{"(vector,(0,2,1),(0,2,1))", []int{0, 1, 0, 1}},                 // Slurm, cyclic
-		{"(vector,(0,1,2),(1,1,1))", []int{0, 0, 1, 0, 0, 1}},           // starts again
-		{"(vector,(3,1,1),(0,1,1))", []int{3, 0, 0, 0}},                 // again from the block with node 0
-		{"(vector,(3,1,1),(4,1,2))", []int{3, 4, 4, 3, 4, 4}},           // no such block: from the first
+		{"(vector,(0,1,2),(1,1,1))", []int{0, 0, 1, 0, 0, 1}},           // repeats
+		{"(vector,(3,1,1),(0,1,1))", []int{3, 0, 0, 0}},                 // repeats from the block with START 0
+		{"(vector,(3,1,1),(4,1,2))", []int{3, 4, 4, 3, 4, 4}},           // no such block: repeats from the first
 		{"(vector,(0,1,1000000))", []int{0}},                            // more room than ranks
-		{"(vector,(4194304,4194304,4194304))", []int{1 << 22, 1 << 22}}, // large numbers cost nothing
+		{"(vector,(4194304,4194304,4194304))", []int{1 << 22, 1 << 22}}, // large numbers cost no memory
 	} {
 		got, err := parseMapping(tc.text, len(tc.want))
 		require.NoError(t, err, tc.text)
@@ -31,7 +31,7 @@ func TestParseMapping(t *testing.T) {
 	}
 }
 
-func TestParseMappingRefuses(t *testing.T) {
+func TestParseMappingOfBadTextFails(t *testing.T) {
 	for _, text := range []string{
 		"", "vector", "(vector)", "(vector,)", "(vector,())", "(vector,(0,1))", "(vector,(0,1,1,1))", "(vector,(0,1,1)",
 		"(vector,(0,1,1)(0,1,1))", "(vector,(0,1,1),)", "(vector,(0,0,1))", "(vector,(0,1,0))", "(vector,(-1,1,1))",
@@ -58,8 +58,8 @@ func TestFormatMapping(t *testing.T) {
 	}
 }
 
-// A placement without any pattern does not fit in a value, and is left out.
-func TestFormatMappingTooLong(t *testing.T) {
+// A placement without a pattern does not fit in a value.
+func TestFormatMappingOfTooLongMappingIsEmpty(t *testing.T) {
 	nodeOf := make([]int, 4000)
 	for i := range nodeOf {
 		nodeOf[i] = i * i % 17
@@ -67,7 +67,7 @@ func TestFormatMappingTooLong(t *testing.T) {
 	assert.Empty(t, formatMapping(nodeOf))
 }
 
-func TestMappingRoundTrip(t *testing.T) {
+func TestFormatParseMappingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodeOf := rapid.SliceOfN(rapid.IntRange(-3, 5), 1, 60).Draw(t, "nodes")
 		text := formatMapping(nodeOf)
@@ -82,7 +82,7 @@ func TestMappingRoundTrip(t *testing.T) {
 	})
 }
 
-// FuzzProcessMapping compares with a reading by fmt.Sscanf, rank by rank.
+// The fuzz target compares parseMapping, rank by rank, with a parser on fmt.Sscanf.
 func FuzzProcessMapping(f *testing.F) {
 	for _, text := range []string{"(vector,(0,1,4))", "(vector,(3,1,1),(0,2,2))", "(vector,(0,1,1),", "(vector,(1,2,3)x)"} {
 		f.Add(text, 7)

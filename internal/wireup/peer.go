@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// peer is the server's side of one process's connection. It belongs to the
-// goroutine that runs it.
+// peer is the server's side of one process's connection. The goroutine in Serve owns it.
 type peer struct {
 	s    *Server
 	conn net.Conn
-	rank int // AnyRank until initack tells
+	rank int // AnyRank until initack
 
 	joined    bool // init was accepted
 	inBarrier bool
 	spawn     *spawnBlock // inside a spawn request
 
-	// How it ended, for Serve to tell. An error alone does not: Fail may have
-	// been given the error of another rank.
+	// How the connection ended, for Serve. The error alone does not say, because Fail may have been
+	// called with the error of another rank.
 	finalized bool
-	aborted   error // what it aborted with; its lines are not heeded any more
+	aborted   error // the abort as an error; later lines are ignored
 	lost      bool  // the connection ended
 }
 
-// errDone ends run in the regular way.
+// errDone ends run without an error.
 var errDone = errors.New("done")
 
-// run answers until there is a reason to end. It reads on while the process
-// waits in a barrier, or nobody would notice an abort or a death there.
+// run answers the process until the connection is to end. It reads on while the process waits in a
+// barrier, to notice an abort or a death.
 func (p *peer) run() error {
 	lines := make(chan received)
 	stop := make(chan struct{})
@@ -55,16 +54,16 @@ func (p *peer) run() error {
 		select {
 		case <-p.s.failed:
 			err = p.s.failure
-		case outcome := <-barrier:
+		case result := <-barrier:
 			p.inBarrier = false
-			if err = outcome; err == nil {
+			if err = result; err == nil {
 				err = p.answer("barrier_out")
 			} else {
 				p.barrierFailed(err)
 			}
 		case r := <-lines:
 			if err = r.err; err == nil {
-				err = p.line(r.line)
+				err = p.handle(r.line)
 			} else {
 				p.lost = errors.Is(err, ErrLost)
 			}
@@ -102,7 +101,7 @@ func (p *peer) receive(lines chan<- received, stop <-chan struct{}) {
 	}
 }
 
-// wrap puts the rank in front of an error, if there is one.
+// wrap puts the rank in front of an error. It returns nil for nil.
 func (p *peer) wrap(err error) error {
 	switch {
 	case err == nil:
@@ -114,8 +113,8 @@ func (p *peer) wrap(err error) error {
 	}
 }
 
-// line acts on one line of the process.
-func (p *peer) line(line string) error {
+// handle acts on one line of the process.
+func (p *peer) handle(line string) error {
 	if p.aborted != nil {
 		return nil
 	}
@@ -124,15 +123,15 @@ func (p *peer) line(line string) error {
 	}
 	m, err := parseLine(line)
 	if err != nil {
-		return nonsense(line, err)
+		return protocolError(line, err)
 	}
 	switch {
 	case p.rank == AnyRank && m.cmd != "initack":
-		return nonsense(line, errors.New("initack has to be first"))
+		return protocolError(line, errors.New("initack must be first"))
 	case !p.joined && m.cmd != "initack" && m.cmd != "init" && m.cmd != "abort":
-		return nonsense(line, errors.New("init has to be first"))
+		return protocolError(line, errors.New("init must be first"))
 	case p.inBarrier && m.cmd != "abort":
-		return nonsense(line, errors.New("in barrier"))
+		return protocolError(line, errors.New("in barrier"))
 	}
 	switch m.cmd {
 	case "initack":
@@ -164,9 +163,8 @@ func (p *peer) line(line string) error {
 		return nil
 	case "finalize":
 		p.finalized = true
-		p.s.leave(p.rank, StateFinalized) // before the process knows, and can end
-		// Whether the process still waits for the answer is its own affair.
-		_ = p.answer("finalize_ack")
+		p.s.leave(p.rank, StateFinalized) // before the answer, after which the process may end
+		_ = p.answer("finalize_ack")      // the process need not wait for it
 		return errDone
 	case "abort":
 		return p.abort(m)
@@ -178,8 +176,8 @@ func (p *peer) line(line string) error {
 	}
 }
 
-// resultOf is what clients expect as the answer to a command. Those that are
-// not in the list are not PMI-1's; an answer all the same lets them go on.
+// resultOf returns the answer that clients expect to a command that is not supported. Commands that
+// are not in the list are not PMI-1's; an answer lets their senders go on.
 func resultOf(cmd string) string {
 	switch cmd {
 	case "publish_name":
@@ -199,14 +197,14 @@ func resultOf(cmd string) string {
 	}
 }
 
-func nonsense(line string, why error) error {
-	return fmt.Errorf("said %q: %w: %w", clip(line), why, ErrProtocol)
+func protocolError(line string, why error) error {
+	return fmt.Errorf("sent %q: %w: %w", clip(line), why, ErrProtocol)
 }
 
 func (p *peer) initack(line string, m message) error {
 	id, err := m.number("pmiid", 0, maxRanks)
 	if err != nil {
-		return nonsense(line, err)
+		return protocolError(line, err)
 	}
 	switch {
 	case p.rank == AnyRank:
@@ -215,7 +213,7 @@ func (p *peer) initack(line string, m message) error {
 		}
 		p.rank = id
 	case p.rank != id:
-		return nonsense(line, errors.New("not its rank"))
+		return protocolError(line, errors.New("not its rank"))
 	}
 	return p.write(formatLine("initack") +
 		formatLine("set", "size", strconv.Itoa(p.s.cfg.Size)) +
@@ -223,7 +221,7 @@ func (p *peer) initack(line string, m message) error {
 		formatLine("set", "debug", "0"))
 }
 
-// init accepts PMI 1.0 and 1.1; others learn what they could have.
+// init accepts PMI 1.0 and 1.1. The refusal of another version names 1.1.
 func (p *peer) init(m message) error {
 	rc := "0"
 	if _, err := m.number("pmi_version", 1, 1); err != nil {
@@ -235,13 +233,13 @@ func (p *peer) init(m message) error {
 	return p.answer("response_to_init", "pmi_version", "1", "pmi_subversion", "1", "rc", rc)
 }
 
-// barrierFailed tells the process why its barrier does not end well; Client turns it into
-// the same error there. MPICH's client takes an answer that it does not know for a failure.
+// barrierFailed tells the process why its barrier fails. Client makes the same error of it; MPICH's
+// client takes an unknown answer for a failure.
 func (p *peer) barrierFailed(why error) {
-	var left *BarrierError
-	if errors.As(why, &left) {
-		// Whether it arrives changes nothing: the connection ends next.
-		_ = p.send(formatLine(barrierFailed, "rank", strconv.Itoa(left.Rank), "state", strconv.Itoa(int(left.State))))
+	var failure *BarrierError
+	if errors.As(why, &failure) {
+		// An error changes nothing: the connection ends next.
+		_ = p.send(formatLine(barrierFailed, "rank", strconv.Itoa(failure.Rank), "state", strconv.Itoa(int(failure.State))))
 	}
 }
 
@@ -249,7 +247,7 @@ func (p *peer) put(m message) error {
 	key, value, why := p.keyOf(m)
 	if why == "" {
 		p.s.mu.Lock()
-		// Clones, or a key would hold on to the whole line.
+		// Clones, because a substring would keep the whole line alive.
 		if !p.s.kvs.put(strings.Clone(key), strings.Clone(value)) {
 			why = "no_room"
 		}
@@ -280,11 +278,11 @@ func (p *peer) get(m message) error {
 	case why == "":
 		why = "key_not_found"
 	}
-	// A value all the same, as Hydra gives one.
+	// With a value, as Hydra does.
 	return p.answer("get_result", "rc", "-1", "msg", why, "value", "unknown")
 }
 
-// getAll answers with all that is visible under keys with a prefix.
+// getAll answers with all visible values whose keys have a prefix.
 func (p *peer) getAll(m message) error {
 	prefix, _ := m.get("prefix")
 	if name, _ := m.get("kvsname"); name != p.s.cfg.JobID {
@@ -299,7 +297,7 @@ func (p *peer) getAll(m message) error {
 	return p.write(text)
 }
 
-// keyOf takes a put or get apart; why says what is wrong with it.
+// keyOf returns the arguments of a put or get; why is the reason for a refusal, or "".
 func (p *peer) keyOf(m message) (key, value, why string) {
 	key, _ = m.get("key")
 	value, _ = m.get("value")
@@ -315,9 +313,9 @@ func (p *peer) keyOf(m message) (key, value, why string) {
 	return key, value, why
 }
 
-// abort tells the launcher. The connection stays open until the process is dead
-// if there is a launcher to kill it: MPICH's client waits here for an answer that
-// never comes, and spins if the connection ends instead.
+// abort calls OnAbort. If there is one, the connection stays open until the launcher has killed the
+// process: MPICH's client waits here for an answer that never comes, and spins if the connection
+// ends instead.
 func (p *peer) abort(m message) error {
 	code, err := m.number("exitcode", -1<<31, 1<<31-1)
 	if err != nil {
@@ -337,22 +335,23 @@ func (p *peer) abort(m message) error {
 	return nil
 }
 
-// spawnBlock is a request to start more processes: lines from mcmd=spawn to
-// endcmd, once for each program, with one answer after the last block.
+// spawnBlock is a request to start more processes: for each program a block of lines from
+// mcmd=spawn to endcmd, with one answer after the last block.
 type spawnBlock struct {
 	lines int
 	total string // totspawns=
 	sofar string // spawnssofar=
 }
 
+// maxSpawnLines bounds a block of a spawn request.
 const maxSpawnLines = 1 << 14
 
-// spawnLine reads over a spawn request and says no at its end, for otherwise
-// MPI_Comm_spawn would wait for ever.
+// spawnLine skips a spawn request and refuses it at its end. Without an answer MPI_Comm_spawn would
+// wait for ever.
 func (p *peer) spawnLine(line string) error {
 	b := p.spawn
 	if b.lines++; b.lines > maxSpawnLines {
-		return nonsense(line, errors.New("endless spawn"))
+		return protocolError(line, errors.New("spawn request too long"))
 	}
 	key, value, _ := strings.Cut(line, "=")
 	switch key {
@@ -380,7 +379,8 @@ func (p *peer) write(text string) error {
 	return nil
 }
 
-// send writes one answer. A long one takes its time, as long as the process reads on.
+// send writes one answer. A long answer may take longer than WriteTimeout, if the process keeps
+// reading.
 func (p *peer) send(text string) error {
 	for text != "" {
 		if err := p.conn.SetWriteDeadline(time.Now().Add(p.s.cfg.WriteTimeout)); err != nil {
@@ -395,5 +395,5 @@ func (p *peer) send(text string) error {
 	return nil
 }
 
-// sendBytes is how much a process has to read within the time for a write.
+// sendBytes is the number of bytes that a process has to read within WriteTimeout.
 const sendBytes = 32 << 10

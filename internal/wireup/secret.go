@@ -11,11 +11,11 @@ import (
 // SecretBytes is the length of a job's secret.
 const SecretBytes = 32
 
-// secretKey is where rank 0 publishes the secret if the launcher gave none.
+// secretKey is the key under which rank 0 publishes the secret if the launcher set none.
 const secretKey = "mpigo-secret"
 
-// NewSecret makes a job secret, SecretBytes from crypto/rand. A launcher gives
-// it to each process as MPIGO_SECRET, in hex.
+// NewSecret makes a job secret: SecretBytes from crypto/rand. A launcher passes it to each process
+// as MPIGO_SECRET, in hex.
 func NewSecret() ([]byte, error) {
 	secret := make([]byte, SecretBytes)
 	if _, err := rand.Read(secret); err != nil {
@@ -37,21 +37,22 @@ func parseSecret(text string) ([]byte, error) {
 	return secret, nil
 }
 
-// secretState is a Client's knowledge of the job's secret. Who holds mu may
-// wait for the client's turn, never the other way round.
+// secretState is a Client's copy of the job's secret. A goroutine that holds mu may wait for
+// Client.exchanging, never the other way round.
 type secretState struct {
 	mu      sync.Mutex
-	value   []byte // nil: not known yet
+	value   []byte // nil if not known yet
 	barrier bool   // a Barrier has completed
 }
 
-func (s *secretState) given(value []byte) {
+func (s *secretState) set(value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.value = value
 }
 
-// publish lets rank 0 make the secret, and put it, ahead of the first Barrier.
+// publish makes and puts the secret, at rank 0 and before the first Barrier, unless the launcher
+// set one.
 func (s *secretState) publish(c *Client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,33 +70,33 @@ func (s *secretState) publish(c *Client) error {
 	return nil
 }
 
-func (s *secretState) passedBarrier() {
+func (s *secretState) barrierDone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.barrier = true
 }
 
-// Secret returns the job's secret, SecretBytes long: MPIGO_SECRET if the
-// launcher set it, else one that rank 0 makes and its first Barrier publishes in
-// the key-value space. So call it after the first Barrier; before that, and if
-// the launcher gave a secret to some ranks only, the error Is ErrSecret.
+// Secret returns the job's secret of SecretBytes: MPIGO_SECRET if the launcher set it, else a
+// secret that rank 0 makes and its first Barrier publishes in the key-value space. Call it after
+// the first Barrier. Before that, and if the launcher set the secret for some ranks only, the error
+// Is ErrSecret.
 //
-// Under Hydra and Slurm the secret is as safe as their control connections: it
-// keeps other users and strangers on the network from joining the job by
-// guessing, not those who read the manager's traffic.
+// Under Hydra and Slurm the secret is as safe as their control connections. It keeps other users
+// and hosts on the network from guessing their way into the job. It does not protect against an
+// attacker that reads the manager's traffic.
 //
-// The slice is the caller's.
+// The caller owns the slice.
 func (c *Client) Secret() ([]byte, error) {
 	s := &c.secret
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.value == nil {
 		if !s.barrier {
-			return nil, fmt.Errorf("wireup: secret is agreed by the first barrier: %w", ErrSecret)
+			return nil, fmt.Errorf("wireup: no secret before the first barrier: %w", ErrSecret)
 		}
 		value, err := c.Get(secretKey)
 		if errors.Is(err, ErrNotFound) {
-			return nil, fmt.Errorf("wireup: rank 0 published no secret; does it have %s and this rank not?: %w", EnvSecret, ErrSecret)
+			return nil, fmt.Errorf("wireup: rank 0 published no secret: is %s set there and not at this rank?: %w", EnvSecret, ErrSecret)
 		}
 		if err != nil {
 			return nil, err

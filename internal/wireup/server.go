@@ -10,57 +10,60 @@ import (
 
 // ServerConfig describes one job to NewServer.
 type ServerConfig struct {
-	Size         int    // ranks in the job
-	JobID        string // its name: 1 to 128 letters, digits and -_.: bytes
+	Size         int    // number of ranks
+	JobID        string // name of the job: 1 to 128 letters, digits and the bytes -_.:
 	NodeOf       []int  // node of each rank, any numbers; nil: all on one node
-	AppNum       []int  // program of each rank in a launch of several; nil: all 0
-	UniverseSize int    // processes there would be room for; 0: Size
+	AppNum       []int  // index of each rank's program; nil: all 0
+	UniverseSize int    // number of processes that there is room for; 0: Size
 
-	// OnAbort is called when a rank asks for the end of the job, on the goroutine
-	// that serves the rank and with no lock held. It has to see to it that all
-	// processes end, that one too: Serve for it goes on until it has. If OnAbort
-	// is nil, that rank's Serve returns at once.
+	// OnAbort is called when a rank aborts the job, on the goroutine of its Serve and with no lock
+	// held. It must make all processes end, also the one that aborted: its Serve goes on until that
+	// has ended. If OnAbort is nil, that Serve returns at once.
 	OnAbort func(rank, code int, message string)
 
-	MaxKeys      int           // keys of the whole job; 0: 65536 + 256 a rank
-	MaxBytes     int           // bytes of keys and values of the whole job; 0: 64 MiB + 1 MiB a rank
-	WriteTimeout time.Duration // for a process that does not read its answers; 0: 30 s
+	// MaxKeys bounds the number of keys of the job; 0: 65536 + 256 a rank.
+	MaxKeys int
+	// MaxBytes bounds the total of keys and values of the job; 0: 64 MiB + 1 MiB a rank.
+	MaxBytes int
+	// WriteTimeout is the time after which a process that does not read its answers is dropped;
+	// 0: 30 s.
+	WriteTimeout time.Duration
 }
 
-// maxJobIDBytes leaves the larger part of a request's line to the value.
+// maxJobIDBytes leaves most of a request's line to the value.
 const maxJobIDBytes = 128
 
-// Server is one job's key-value space and barrier. Goroutines may share it. It
-// has no goroutine of its own: it works inside the calls of Serve.
+// Server is the key-value space and the barrier of one job. Goroutines may share it. It has no
+// goroutine of its own: it works inside the calls of Serve.
 type Server struct {
 	cfg     ServerConfig
-	mapping string // "" if it would be too long
+	mapping string // value of PMI_process_mapping; "" if that would be too long
 
 	failed chan struct{} // closed by Fail, after failure is set
 
 	mu      sync.Mutex
 	failure error
 	ranks   []rankState
-	inside  int // ranks in StateInBarrier
-	left    int // rank that was the first to leave, -1: none
+	inside  int // number of ranks in StateInBarrier
+	left    int // the first rank that left, -1 if none has
 	kvs     kvs
 }
 
 type rankState struct {
 	state  State
-	served bool       // Serve has been called for it
-	out    chan error // buffered, one place: nil when its barrier completes, an error when it cannot
+	served bool       // Serve was called for the rank
+	out    chan error // result of the rank's barrier; has room for one
 }
 
-// State is how far a rank has come, seen from its server.
+// State of a rank, as its server sees it.
 type State uint8
 
 const (
-	StateNeverInited State = iota // has not spoken PMI, so far
+	StateNeverInited State = iota // has not sent init
 	StateInited                   // has joined
-	StateInBarrier                // waits for the others
-	StateFinalized                // has left in order
-	StateAborted                  // has asked for the end of the job
+	StateInBarrier                // waits in a barrier
+	StateFinalized                // has left by finalize
+	StateAborted                  // has aborted the job
 	StateGone                     // had joined, and its connection ended without finalize
 )
 
@@ -72,7 +75,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// NewServer checks cfg; the error Is ErrConfig.
+// NewServer makes a server. If cfg is invalid, the error Is ErrConfig.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	bad := func(what string) (*Server, error) { return nil, fmt.Errorf("wireup: server: %s: %w", what, ErrConfig) }
 	switch {
@@ -118,9 +121,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Fail ends the job's wire-up: every Serve, pending or to come, closes its
-// connection and returns an error that wraps err, except for ranks that have
-// finalized. Only the first call counts. err nil counts as ErrClosed.
+// Fail ends the job's wire-up: every Serve, pending or later, closes its connection and returns an
+// error that wraps err, except for ranks that have finalized. Only the first call counts. A nil err
+// means ErrClosed.
 func (s *Server) Fail(err error) {
 	if err == nil {
 		err = ErrClosed
@@ -133,7 +136,7 @@ func (s *Server) Fail(err error) {
 	}
 }
 
-// State says how far rank has come; StateNeverInited if there is no such rank.
+// State returns the state of rank; StateNeverInited if there is no such rank.
 func (s *Server) State(rank int) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +146,7 @@ func (s *Server) State(rank int) State {
 	return s.ranks[rank].state
 }
 
-// claim binds a connection to a rank, once in the job's life.
+// claim binds a connection to a rank, which happens at most once.
 func (s *Server) claim(rank int) error {
 	if err := checkRank(rank, s.cfg.Size); err != nil {
 		return err
@@ -164,8 +167,8 @@ func (s *Server) inited(rank int) {
 	s.step(rank, StateInited)
 }
 
-// enterBarrier counts rank in; the outcome comes on its out channel. The last
-// one lets all go, and makes visible what was put.
+// enterBarrier puts rank in the barrier, whose result comes on the rank's out channel. The last
+// rank completes the barrier and makes the values visible that were put.
 func (s *Server) enterBarrier(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,12 +183,12 @@ func (s *Server) enterBarrier(rank int) {
 	}
 }
 
-// endBarrier lets everyone inside go. The caller holds mu.
-func (s *Server) endBarrier(outcome error) {
+// endBarrier ends the barrier of all ranks that are in it. The caller holds mu.
+func (s *Server) endBarrier(result error) {
 	for i := range s.ranks {
 		if r := &s.ranks[i]; r.state == StateInBarrier {
 			r.state = StateInited
-			r.out <- outcome // has room: emptied before its rank can enter again
+			r.out <- result // has room: the last result is read before the rank can enter again
 		}
 	}
 	s.inside = 0
@@ -195,8 +198,8 @@ func (s *Server) cannotComplete() error {
 	return &BarrierError{Rank: s.left, State: s.ranks[s.left].state}
 }
 
-// aborted takes rank out of a barrier that it may wait in. The others learn of it
-// when it leaves, so that a launcher can kill them before they complain.
+// aborted removes rank from the barrier if it is in it. The barrier of the other ranks fails only
+// when the rank leaves, so a launcher can kill them before they report errors.
 func (s *Server) aborted(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +214,7 @@ func (s *Server) step(rank int, state State) {
 	s.ranks[rank].state = state
 }
 
-// leave records that rank will not come again, which no barrier survives.
+// leave records that rank has left, which fails the current barrier and every later one.
 func (s *Server) leave(rank int, state State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,27 +227,26 @@ func (s *Server) leave(rank int, state State) {
 	}
 }
 
-// AnyRank, given to Serve, means that the process itself says who it is (initack,
-// as processes with PMI_PORT do). Nothing proves that it says the truth, so a
-// listener for it must not be open to strangers.
+// AnyRank as the rank of Serve means that the process sends its rank itself, by initack, as
+// processes with PMI_PORT do. The server cannot verify that rank, so unauthenticated processes must
+// not be able to connect.
 const AnyRank = -1
 
-// Serve answers the process of one rank on conn until it finalizes or the
-// connection ends, and has closed conn when it returns. It returns nil after
-// finalize, and for an ordinary program that never spoke PMI. Otherwise the
-// error is one of
+// Serve answers the process of one rank on conn until the process finalizes or the connection ends.
+// It closes conn before it returns. It returns nil after finalize, and for a program that never
+// spoke PMI. Otherwise the error is one of
 //
 //   - ErrNotFinalized: the process joined, and its connection ended (it died, or exited early)
-//   - ErrAborted: it asked for the end of the job, OnAbort was called, and its connection ended
+//   - ErrAborted: it aborted the job, OnAbort was called, and its connection ended
 //   - ErrBarrier, a *BarrierError: it waits in a barrier for a rank that has left
-//   - ErrProtocol: it talks nonsense
+//   - ErrProtocol: it broke the protocol
 //   - ErrTimeout: it does not read its answers
-//   - ErrRank, ErrTaken: no such rank, or Serve has been called for it before
-//   - ErrLost: with AnyRank, the connection ended before the process said who it is
-//   - what Fail was given
+//   - ErrRank, ErrTaken: no such rank, or Serve was called for it before
+//   - ErrLost: with AnyRank, the connection ended before initack
+//   - the error of Fail
 //
-// A process that waits in a barrier which cannot complete is told why, and its
-// connection is closed: no rank hangs because another one died.
+// If a process waits in a barrier that cannot complete, it gets the reason, and its connection is
+// closed: no rank hangs because another one died.
 func (s *Server) Serve(rank int, conn net.Conn) error {
 	p := &peer{s: s, conn: conn, rank: AnyRank}
 	if rank != AnyRank {

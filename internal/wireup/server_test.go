@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The server's behaviour on the wire is in trace_test.go, that at deaths in death_test.go.
+// trace_test.go has the server's answers on the wire, death_test.go the effects of a death.
 
-func TestNewServerChecksItsConfig(t *testing.T) {
+func TestNewServerWithBadConfigFails(t *testing.T) {
 	good := ServerConfig{Size: 2, JobID: "a-b_c.d:3", NodeOf: []int{0, 1}, AppNum: []int{0, 1}}
 	_, err := NewServer(good)
 	require.NoError(t, err)
-	for name, spoil := range map[string]func(*ServerConfig){
+	for name, change := range map[string]func(*ServerConfig){
 		"no ranks":        func(c *ServerConfig) { c.Size = 0 },
 		"too many ranks":  func(c *ServerConfig) { c.Size = maxRanks + 1 },
 		"no job ID":       func(c *ServerConfig) { c.JobID = "" },
@@ -28,13 +28,13 @@ func TestNewServerChecksItsConfig(t *testing.T) {
 		"timeout":         func(c *ServerConfig) { c.WriteTimeout = -1 },
 	} {
 		cfg := good
-		spoil(&cfg)
+		change(&cfg)
 		_, err := NewServer(cfg)
 		assert.ErrorIs(t, err, ErrConfig, name)
 	}
 }
 
-func TestStateOfNoRank(t *testing.T) {
+func TestStateOfUnknownRank(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
 	require.NoError(t, err)
 	assert.Equal(t, StateNeverInited, s.State(-1))
@@ -42,7 +42,7 @@ func TestStateOfNoRank(t *testing.T) {
 	assert.Equal(t, "State(17)", State(17).String())
 }
 
-func TestServeClosesTheConnectionItRefuses(t *testing.T) {
+func TestServeOfBadRankClosesConnection(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
 	require.NoError(t, err)
 	ours, theirs := net.Pipe()
@@ -51,16 +51,15 @@ func TestServeClosesTheConnectionItRefuses(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A process that sends spawn lines without end is not listened to for ever.
-func TestEndlessSpawn(t *testing.T) {
+func TestServeOfEndlessSpawnFails(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
 	require.NoError(t, err)
-	said := "cmd=init pmi_version=1\nmcmd=spawn\n"
+	input := "cmd=init pmi_version=1\nmcmd=spawn\n"
 	n := 0
 	conn := &cannedConn{Reader: readerFunc(func(p []byte) (int, error) {
-		k := copy(p, said)
-		if said = said[k:]; said == "" {
-			said = "arg=x\n"
+		k := copy(p, input)
+		if input = input[k:]; input == "" {
+			input = "arg=x\n"
 		}
 		n += k
 		return k, nil
@@ -69,8 +68,8 @@ func TestEndlessSpawn(t *testing.T) {
 	assert.Less(t, n, 2*maxSpawnLines*len("arg=x\n"))
 }
 
-// The longest values and keys that the server takes give lines that MPICH's client can read.
-func TestServerLinesFitMPICH(t *testing.T) {
+// The lines with the longest keys and values must fit the buffer of MPICH's client.
+func TestLongestServerLinesFitMPICH(t *testing.T) {
 	longest := "cmd=put kvsname=" + string(make([]byte, maxJobIDBytes)) + " key=" + string(make([]byte, keyLenMax)) + " value=" + string(make([]byte, valLenMax)) + "\n"
 	assert.LessOrEqual(t, len(longest), maxRequestBytes)
 	assert.LessOrEqual(t, len(formatLine("get_result", "rc", "0", "msg", "success", "value", string(make([]byte, valLenMax)))), maxRequestBytes)

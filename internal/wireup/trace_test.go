@@ -12,16 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The server's side of the wire, line by line: testdata/server/*. The commands
-// of the scripts, each with the process as "proc=NAME" where it needs one:
+// The test runs the scripts testdata/server/*, which show the server's side of the wire line by
+// line. Their commands:
 //
-//	server size=N [nodes=(…)] [keys=N] [bytes=N]   a new job, name "job"
-//	connect proc=NAME rank=N                       serve a new connection; rank=-1: AnyRank
-//	say proc=NAME [hear=N]                         write the input; print N lines of answer (default: one for each line said)
-//	hear proc=NAME [lines=N]                       print N lines of answer
-//	await rank=N state=(in barrier)                wait until the server has the rank in that state
-//	hang-up proc=NAME                              close the process's side
-//	served proc=NAME                               what Serve returned, and the state after it; and that the connection is closed
+//	server size=N [nodes=(…)] [keys=N] [bytes=N]   makes a job with the name "job"
+//	connect proc=NAME rank=N                       serves a new connection; rank=-1: AnyRank
+//	send proc=NAME [receive=N]                     writes the input at once, and prints N lines;
+//	                                               without receive: line by line, with one answer each
+//	receive proc=NAME [lines=N]                    prints N lines
+//	await rank=N state=(in barrier)                waits until the server has the rank in that state
+//	hang-up proc=NAME                              closes the process's end
+//	served proc=NAME                               prints the result of Serve and the rank's state, and
+//	                                               checks that the connection is closed
 func TestServerTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/server", func(t *testing.T, path string) {
 		tr := &trace{procs: map[string]*traceProc{}}
@@ -32,7 +34,7 @@ func TestServerTraces(t *testing.T) {
 
 type trace struct {
 	server *Server
-	aborts strings.Builder // written before the Serve it belongs to returns
+	aborts strings.Builder // calls of OnAbort, which end before their Serve returns
 	procs  map[string]*traceProc
 }
 
@@ -82,26 +84,26 @@ func (tr *trace) run(t *testing.T, d *datadriven.TestData) string {
 		require.NoError(t, theirs.SetDeadline(time.Now().Add(20*time.Second)))
 		go func() { proc.served <- tr.server.Serve(proc.rank, ours) }()
 		return ""
-	case "say":
-		if d.HasArg("hear") { // all at once
+	case "send":
+		if d.HasArg("receive") {
 			var lines int
-			d.ScanArgs(t, "hear", &lines)
+			d.ScanArgs(t, "receive", &lines)
 			_, err := proc.conn.Write([]byte(d.Input + "\n"))
 			require.NoError(t, err)
-			return proc.hear(t, lines)
+			return proc.receive(t, lines)
 		}
-		// As clients do, who wait for each answer: one in a barrier says nothing.
-		heard := ""
+		// Clients wait for each answer.
+		answers := ""
 		for line := range strings.SplitSeq(d.Input, "\n") {
 			_, err := proc.conn.Write([]byte(line + "\n"))
 			require.NoError(t, err)
-			heard += proc.hear(t, 1)
+			answers += proc.receive(t, 1)
 		}
-		return heard
-	case "hear":
+		return answers
+	case "receive":
 		lines := 1
 		d.MaybeScanArgs(t, "lines", &lines)
-		return proc.hear(t, lines)
+		return proc.receive(t, lines)
 	case "await":
 		var rank int
 		var state string
@@ -127,7 +129,7 @@ func (tr *trace) run(t *testing.T, d *datadriven.TestData) string {
 	}
 }
 
-func (p *traceProc) hear(t *testing.T, lines int) string {
+func (p *traceProc) receive(t *testing.T, lines int) string {
 	var b strings.Builder
 	for range lines {
 		line, err := p.in.ReadString('\n')

@@ -10,44 +10,44 @@ import (
 	"strings"
 )
 
-// PMI-1 on the wire: one line a request, one line an answer (initack has four),
-// each "cmd=NAME key=value key=value\n" with single words as values. The only
-// exception is spawn, whose request is a block of lines (see server.go).
+// A PMI-1 request is one line, and so is its answer (that to initack has four lines). Each line is
+// "cmd=NAME key=value key=value\n" with single words as values. The only exception is spawn, whose
+// request is a block of lines (see peer.go).
 //
-// What real peers bear decides the bounds below: Slurm 22.05 reads a request
-// with one read of 1024 bytes and takes what it got for one whole line; MPICH
-// 4.0's client reads an answer into 1024 bytes with a closing NUL.
+// The bounds follow from real peers. Slurm 22.05 reads a request with one read of 1024 bytes and
+// takes the bytes for one whole line. MPICH 4.0's client reads an answer into 1024 bytes with a
+// closing NUL.
 const (
 	maxRequestBytes = 1023    // of a line that our client sends, with its newline
-	maxLineBytes    = 8 << 10 // of a line that either side takes
+	maxLineBytes    = 8 << 10 // of a line that either side accepts
 	maxLineArgs     = 32      // key=value pairs in a line
 	maxCommandBytes = 64
 
-	// What our server tells clients to be the limits. Names and keys as Hydra
-	// has them; values shorter than its 1024, so that a put with the longest key
-	// and job name, and the answer to a get, stay below 1023 bytes.
+	// The limits that our server tells clients. Those of names and keys are Hydra's. That of values
+	// is less than Hydra's 1024: a put with the longest key and job name, and the answer to a get,
+	// must stay below 1023 bytes.
 	kvsNameMax = 256
 	keyLenMax  = 64
 	valLenMax  = 800
 
-	// maxRanks bounds what a process manager may claim as the job's size, and
-	// so what we allocate on its word.
+	// maxRanks bounds the job size that a process manager may claim, and thereby our allocations.
 	maxRanks = 1 << 22
 )
 
-// barrierFailed is our server's answer to barrier_in if a rank has left: rank=N and
-// state=N, its State. It is not PMI-1's, which knows no such answer.
+// barrierFailed is our server's answer to barrier_in if a rank has left: rank=N and state=N, its
+// State. PMI-1 has no such answer.
 const barrierFailed = "barrier_failed"
 
-// getAll asks our server for all that is visible under keys that begin with prefix=. The answer says count=N, and N lines follow, each with one
-// key= and its value=. It is not PMI-1's: only a manager that has this word in its answer to get_maxes is asked.
+// getAll asks our server for all visible values whose keys begin with prefix=. The answer has
+// count=N, and N lines follow, each with one key= and its value=. PMI-1 has no such request: only a
+// manager that has this word in its answer to get_maxes is asked.
 const (
 	getAll       = "mpigo_get_all"
 	getAllResult = "mpigo_get_all_result"
 	getAllWord   = "mpigo_word"
 )
 
-// mappingKey is where a process manager says which rank is on which node.
+// mappingKey is the key under which a process manager says which rank is on which node.
 const mappingKey = "PMI_process_mapping"
 
 // message is one parsed line.
@@ -58,8 +58,8 @@ type message struct {
 
 type arg struct{ key, value string }
 
-// parseLine reads one line without its newline. A word without '=' is a key
-// with an empty value: some peers send free text.
+// parseLine parses one line without its newline. A word without '=' is a key with an empty value,
+// because some peers send free text.
 func parseLine(line string) (message, error) {
 	if len(line) > maxLineBytes {
 		return message{}, errors.New("line too long")
@@ -100,7 +100,7 @@ func isCommand(s string) bool {
 	return s != "" && len(s) <= maxCommandBytes && isWord(s, "_-")
 }
 
-// isWord reports whether s has only letters, digits and the bytes of more.
+// isWord reports whether s consists of letters, digits and the bytes in more.
 func isWord(s, more string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -137,8 +137,8 @@ func (m message) number(key string, low, high int) (int, error) {
 	return n, nil
 }
 
-// formatLine makes "cmd=NAME key=value …\n" of pairs of words. Empty values are
-// for the caller to avoid: newer MPICH refuses them.
+// formatLine makes "cmd=NAME key=value …\n" of pairs of words. The caller must not pass empty
+// values, which newer versions of MPICH refuse.
 func formatLine(cmd string, pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("cmd=")
@@ -153,16 +153,15 @@ func formatLine(cmd string, pairs ...string) string {
 	return b.String()
 }
 
-// lineReader reads lines of bounded length. Its memory grows with the lines
-// that really come.
+// lineReader reads lines of bounded length. Its memory grows only with the lines that arrive.
 type lineReader struct{ r *bufio.Reader }
 
 var errLineTooLong = errors.New("line too long")
 
 func newLineReader(r io.Reader) lineReader { return lineReader{bufio.NewReaderSize(r, 1024)} }
 
-// readLine returns the next line without its newline. A line that the
-// connection's end cuts off is io.ErrUnexpectedEOF.
+// readLine returns the next line without its newline. If the connection ends within a line, the
+// error is io.ErrUnexpectedEOF.
 func (l lineReader) readLine() (string, error) {
 	var long []byte
 	for {
@@ -183,7 +182,7 @@ func (l lineReader) readLine() (string, error) {
 	}
 }
 
-// connError turns what a read or write of a connection returned into an error to decide on.
+// connError maps an error of a connection's Read or Write to ErrTimeout, ErrProtocol or ErrLost.
 func connError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -195,11 +194,11 @@ func connError(err error) error {
 	}
 }
 
-// clip bounds what of a peer's text gets into an error.
+// clip bounds the part of a peer's text that an error quotes.
 func clip(s string) string {
-	const most = 120
-	if len(s) <= most {
+	const maxBytes = 120
+	if len(s) <= maxBytes {
 		return s
 	}
-	return s[:most] + "…"
+	return s[:maxBytes] + "…"
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestMain fails if a goroutine outlives the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParseLine(t *testing.T) {
@@ -35,7 +36,7 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-func TestParseLineRefuses(t *testing.T) {
+func TestParseLineOfBadLineFails(t *testing.T) {
 	for _, line := range []string{
 		"", " ", "cmd", "cmd=", "cmd= rc=0", "rc=0 cmd=init", "init", "cmd=in;it", "cmd=in\x00it",
 		"cmd=get key=\x7f", "cmd=get\r", "cmd=" + strings.Repeat("x", 65),
@@ -46,7 +47,7 @@ func TestParseLineRefuses(t *testing.T) {
 	}
 }
 
-func TestMessageNumber(t *testing.T) {
+func TestNumberOutsideRangeFails(t *testing.T) {
 	m, err := parseLine("cmd=x a=7 b=-1 c= d=1e3 e=99999999999999999999 a=8")
 	require.NoError(t, err)
 	n, err := m.number("a", 0, 7)
@@ -61,8 +62,7 @@ func TestMessageNumber(t *testing.T) {
 	}
 }
 
-// What is formatted is read back, for words as the protocol has them.
-func TestFormatLineRoundTrip(t *testing.T) {
+func TestFormatParseLineRoundTrip(t *testing.T) {
 	word := rapid.StringMatching(`[!-<>-~]{1,40}`)
 	rapid.Check(t, func(t *rapid.T) {
 		want := message{cmd: rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "cmd")}
@@ -83,7 +83,7 @@ func TestFormatLineRoundTrip(t *testing.T) {
 	})
 }
 
-func TestReadLine(t *testing.T) {
+func TestReadLineReturnsWholeLines(t *testing.T) {
 	long := strings.Repeat("x", maxLineBytes-1)
 	in := newLineReader(iotest.OneByteReader(strings.NewReader("one\n\n" + long + "\ncut")))
 	for _, want := range []string{"one", "", long} {
@@ -98,7 +98,7 @@ func TestReadLine(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A peer that never ends its line costs bounded memory.
+// A peer that never ends its line must cost bounded memory.
 func TestReadLineIsBounded(t *testing.T) {
 	n := 0
 	in := newLineReader(readerFunc(func(p []byte) (int, error) {

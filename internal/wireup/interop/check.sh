@@ -1,17 +1,18 @@
-# For run.sh and slurm.sh, which source it: a directory for what they build, and check.
+# run.sh and slurm.sh source this file. It makes a directory for their programs, and defines check and
+# verdict.
 work=$(mktemp -d "${TMPDIR:-/tmp}/wireup-interop.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 
-# check NAME STATUS COUNT PATTERN COMMAND…: COMMAND must end within a minute with STATUS
-# ("-": any but 0, "any": any), and with COUNT lines of output that match PATTERN.
+# check NAME STATUS COUNT PATTERN COMMAND…: COMMAND must end within a minute with STATUS ("-": any but
+# 0, "any": any), and COUNT lines of its output must match PATTERN.
 check() {
     local name=$1 status=$2 count=$3 pattern=$4 got lines
     shift 4
     timeout 60 "$@" >"$work/out" 2>&1 </dev/null
     got=$?
     lines=$(grep -c -e "$pattern" "$work/out")
-    local good=$got # the status that would have been right
+    local good=$got # the expected status
     case $status in
     any) ;;
     -) [ "$got" = 0 ] && good="not 0" ;;

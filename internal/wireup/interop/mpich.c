@@ -1,10 +1,10 @@
-/* A program of MPICH, for run.sh to start under the wireup server.
+/* An MPICH program, which run.sh starts under the wireup server.
  *
- *   mpich        hello, a ring of small and large messages, an allreduce
- *   mpich leave  the same, and then rank 0 aborts with code 3 instead of an MPI_Finalize by all
- *   mpich abort  rank 1 (or 0 if alone) aborts with code 7
- *   mpich die    rank 1 (or 0 if alone) exits without a word after MPI_Init
- *   mpich spawn  MPI_Comm_spawn has to end with an error, not hang
+ *   mpich        sends small and large messages in a ring, and calls MPI_Allreduce
+ *   mpich leave  the same; then rank 0 aborts with code 3, and no rank calls MPI_Finalize
+ *   mpich abort  rank 1 (rank 0 of one) aborts with code 7
+ *   mpich die    rank 1 (rank 0 of one) exits after MPI_Init without MPI_Finalize
+ *   mpich spawn  MPI_Comm_spawn must fail, and must not hang
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         MPI_Comm child;
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         int err = MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &child, MPI_ERRCODES_IGNORE);
-        printf("rank %d spawn %s\n", rank, err == MPI_SUCCESS ? "went through" : "refused");
+        printf("rank %d spawn %s\n", rank, err == MPI_SUCCESS ? "succeeded" : "refused");
         MPI_Finalize();
         return 0;
     }

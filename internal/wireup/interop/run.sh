@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks wireup against MPICH: our client under Hydra (mpiexec.hydra), MPICH's programs
 # under our server. Needs Go, mpiexec.hydra and mpicc.mpich (Debian: mpich, libmpich-dev).
-# Prints one line a check; the exit status is 1 if any failed.
+# Prints one line a check. The exit status is 1 if a check failed.
 # Usage: internal/wireup/interop/run.sh
 set -u
 cd "$(dirname "$(readlink -f "$0")")" || exit 2
@@ -34,7 +34,7 @@ check "two nodes, round robin"   0 4 'of 4 ok, 2 on its node' "$launch" -nodes 0
 check "uneven nodes"             0 3 'of 6 ok, 3 on its node' "$launch" -nodes 3,1,1,9,9,9 -n 6 "$mpich"
 check "abort gives its code"     7 1 'rank 1 aborts: code 7' "$launch" -n 3 "$mpich" abort
 check "abort alone"              7 1 'rank 0: exit status 7' "$launch" -n 1 "$mpich" abort
-check "death is told"            5 1 'served 1, gone'        "$launch" -n 3 "$mpich" die
+check "death is reported"            5 1 'served 1, gone'        "$launch" -n 3 "$mpich" die
 check "spawn is refused"         0 2 'spawn refused'         "$launch" -n 2 "$mpich" spawn
 
 echo "our client under our server, between processes"
@@ -43,6 +43,6 @@ check "PMI_PORT"                 0 3 'of 3 ok'               "$launch" -port -n 
 check "nodes"                    0 3 'nodes \[0 1 0\]'       "$launch" -nodes 7,2,7 -n 3 "$ranks"
 check "abort gives its code"     7 1 'rank 1 aborts: code 7 "as asked for"' "$launch" -n 3 "$ranks" abort
 check "death ends the barrier"   - 1 'served 1, gone'        "$launch" -n 3 "$ranks" die
-check "an ordinary program"      0 2 'never inited: <nil>'   "$launch" -n 2 true
+check "a program without PMI"      0 2 'never inited: <nil>'   "$launch" -n 2 true
 
 verdict

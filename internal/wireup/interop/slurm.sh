@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks our client under Slurm's pmi2 plug-in, on a cluster of two nodes that the script
-# makes on this machine and takes down again. Needs root, Go, and Debian's slurmctld,
-# slurmd, slurm-client and munge (with the ports 6817, 17001 and 17002 free).
-# Prints one line a check; the exit status is 1 if any failed.
-# Usage: wireup/interop/slurm.sh
+# Checks our client under Slurm's pmi2 plug-in. The script starts a cluster of two nodes on this
+# machine, and stops it at the end. Needs root, Go, Debian's slurmctld, slurmd, slurm-client and
+# munge, and the ports 6817, 17001 and 17002.
+# Prints one line a check. The exit status is 1 if a check failed.
+# Usage: internal/wireup/interop/slurm.sh
 set -u
 cd "$(dirname "$(readlink -f "$0")")" || exit 2
 . ./check.sh
@@ -15,7 +15,7 @@ go build -o "$work/ranks" ./ranks || { echo "build failed"; exit 1; }
 chmod 755 "$work"
 ranks=$work/ranks
 
-# stop ends what this script has started, by process number.
+# stop ends the daemons that this script has started, by process ID.
 stop() {
     local file pid
     for file in "$work"/*.pid; do
@@ -26,7 +26,7 @@ stop() {
 }
 trap stop EXIT
 
-# eventually COMMAND…: tries until it works, for at most half a minute.
+# eventually COMMAND…: repeats the command until it succeeds, for at most half a minute.
 eventually() {
     local tries
     for ((tries = 0; tries < 150; tries++)); do
@@ -80,7 +80,7 @@ check "uneven nodes"           0 5 'of 5 ok'               srun --mpi=pmi2 -O -N
 check "srun without pmi2"      - 2 'task [01] of 2 of Slurm' srun --mpi=none -O -N 1 -n 2 "$ranks"
 check "one task without pmi2"  3 1 'no launcher'           srun --mpi=none -O -N 1 -n 1 "$ranks"
 check "a shell of salloc"      3 1 'no launcher'           salloc -O -N 1 -n 2 "$ranks"
-# Slurm kills the step and forgets the code; what srun returns then varies.
+# Slurm kills the step and drops the code, so srun's exit status varies.
 check "abort ends the job"   any 1 'Job step aborted'      srun --mpi=pmi2 -O -N 2 -n 3 "$ranks" abort
 check "death ends the job"     - 1 'exit code 5'           srun --mpi=pmi2 -O -K -N 2 -n 3 "$ranks" die
 

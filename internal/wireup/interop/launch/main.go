@@ -1,12 +1,11 @@
-// Launch starts a program as the ranks of a job under the wireup server, on this
-// machine. It is the smallest launcher there can be, for run.sh to check the
-// server with programs that are not ours; mpirun-go is the real one.
+// Launch starts a program as the ranks of a job under the wireup server, on this machine. run.sh
+// uses it, instead of mpirun-go, to check the server with programs of other libraries.
 //
 //	launch [-n N] [-port] [-nodes 0,0,1,1] PROGRAM [ARG…]
 //
-// With -port the processes get PMI_PORT and PMI_ID instead of PMI_FD. When one
-// rank fails or aborts, the others are killed. It prints how each rank's
-// connection ended, and exits with the code of that abort or failure.
+// With -port the processes get PMI_PORT and PMI_ID instead of PMI_FD. When a rank fails or aborts,
+// Launch kills the others. It prints how each rank's connection ended, and exits with the code of
+// the first failure or abort.
 package main
 
 import (
@@ -39,9 +38,9 @@ type job struct {
 	size   int
 
 	mu    sync.Mutex
-	cmds  []*exec.Cmd // started
+	cmds  []*exec.Cmd // those started so far
 	code  int         // of the first failure or abort
-	ended bool        // there was one
+	ended bool        // a rank has failed or aborted
 	lines []string    // how each rank's connection ended
 }
 
@@ -124,7 +123,8 @@ func (j *job) end(code int, why string) {
 	}
 }
 
-func (j *job) serve(who string, rank int, conn net.Conn) {
+// serve serves the connection of one rank. process is the rank that the output names.
+func (j *job) serve(process string, rank int, conn net.Conn) {
 	err := j.server.Serve(rank, conn)
 	state := ""
 	if rank != wireup.AnyRank {
@@ -132,8 +132,8 @@ func (j *job) serve(who string, rank int, conn net.Conn) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	at, _ := strconv.Atoi(who)
-	j.lines[at] = fmt.Sprintf("launch: served %s%s: %v\n", who, state, err)
+	at, _ := strconv.Atoi(process)
+	j.lines[at] = fmt.Sprintf("launch: served %s%s: %v\n", process, state, err)
 }
 
 // viaFD gives the process one end of a socket pair as descriptor 3.

@@ -1,9 +1,9 @@
-// Ranks is a job that uses all of wireup's client and checks what comes back,
-// for run.sh to start under process managers that are not ours.
+// Ranks uses all of wireup's client and checks the results. run.sh starts it under our own and
+// other process managers.
 //
-//	ranks            the whole life of a job; "rank R of N ok" if all was right
-//	ranks abort      rank 1 (or 0 if alone) aborts with code 7, the others wait in a barrier
-//	ranks die        rank 1 (or 0 if alone) exits with code 5 before a barrier
+//	ranks            the whole life of a job; prints "rank R of N ok"
+//	ranks abort      rank 1 (rank 0 of one) aborts with code 7, the others wait in a barrier
+//	ranks die        rank 1 (rank 0 of one) exits with code 5 before a barrier
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 			err = c.Barrier()
 		case mode() == "abort":
 			if err = c.Abort(7, "as asked for"); err == nil {
-				err = c.Barrier() // has no chance; waits for the end
+				err = c.Barrier() // cannot complete; waits until the manager kills this process
 			}
 		case mode() == "die":
 			os.Exit(5)
@@ -48,7 +48,7 @@ func mode() string {
 	return ""
 }
 
-// longValue needs many pieces, and differs from rank to rank and byte to byte.
+// longValue returns a value of many pieces, which differs from rank to rank and byte to byte.
 func longValue(rank int) []byte {
 	b := make([]byte, 20_000)
 	for i := range b {
@@ -83,13 +83,15 @@ func life(c *wireup.Client) error {
 	if err != nil {
 		return err
 	}
-	for rank := range c.Size() {
-		got, err := c.GetCard(rank)
-		if err != nil {
-			return err
-		}
-		if a := got.Rails[0].Address; got.Host != host || got.PID <= 0 || len(a) != 6 || a[5] != byte(rank) {
-			return fmt.Errorf("card of rank %d is %+v", rank, got)
+	cards, err := c.GetCards()
+	if err != nil {
+		return err
+	}
+	for rank, got := range cards {
+		if rank != c.Rank() {
+			if a := got.Rails[0].Address; got.Host != host || got.PID <= 0 || len(a) != 6 || a[5] != byte(rank) {
+				return fmt.Errorf("card of rank %d is %+v", rank, got)
+			}
 		}
 		long, err := c.Get(longKey(rank))
 		if err != nil {
@@ -107,9 +109,9 @@ func life(c *wireup.Client) error {
 		}
 	}
 	if _, err := c.Get("never-put"); !errors.Is(err, wireup.ErrNotFound) {
-		return fmt.Errorf("get of what is not there: %w", err)
+		return fmt.Errorf("get of a key that was never put: %w", err)
 	}
-	// The secret is the same everywhere.
+	// The secret must be the same at all ranks.
 	if err := c.Put(fmt.Sprint("secret", c.Rank()), secret); err != nil {
 		return err
 	}

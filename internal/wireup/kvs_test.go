@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The key-value space against a model that counts anew each time.
-func TestKVSAgainstModel(t *testing.T) {
+// The model counts keys and bytes from scratch each time.
+func TestKVSAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxKeys, maxBytes := rapid.IntRange(0, 6).Draw(t, "keys"), rapid.IntRange(0, 40).Draw(t, "bytes")
 		k := newKVS(maxKeys, maxBytes)

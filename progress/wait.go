@@ -1,0 +1,211 @@
+package progress
+
+import (
+	"context"
+	"slices"
+)
+
+// Waiter counts down the signals that a goroutine waits for. The zero value waits for none; Reset
+// sets the number. The engine's lock guards it, and one Wait at a time uses it. A Waiter that is
+// used again costs no allocation.
+type Waiter struct {
+	eng    *Engine
+	need   int32
+	ctxErr error
+	ch     chan struct{} // made when the goroutine first parks, empty when it is not parked
+	parked bool
+	// mayGiveUp: the wait's context may end. Only for reports; not set while the wait still spins.
+	mayGiveUp bool
+}
+
+// Reset prepares w to wait for need signals.
+func (w *Waiter) Reset(need int) { w.need, w.ctxErr, w.eng = int32(need), nil, nil }
+
+// Signal counts one signal. Lock held.
+func (w *Waiter) Signal() {
+	w.need--
+	if w.need == 0 && w.eng != nil {
+		w.eng.signalled(w)
+	}
+}
+
+// Finish ends the wait, whatever signals are missing. Lock held.
+func (w *Waiter) Finish() {
+	w.need = min(w.need, 1)
+	w.Signal()
+}
+
+// Done reports whether all signals have come. Lock held.
+func (w *Waiter) Done() bool { return w.need <= 0 }
+
+func (w *Waiter) over() bool {
+	return w.need <= 0 || w.ctxErr != nil || w.eng.stopErr != nil
+}
+
+// Wait drives the engine, or parks while another goroutine does, until w is done. The lock is held
+// at the call and on return; Wait releases it in between. It must not be called from a poller or
+// timer.
+//
+// Wait returns nil when w is done; ctx's error if ctx ended before that; the error of Stop if the
+// engine was stopped before that. ctx may be nil.
+func (e *Engine) Wait(ctx context.Context, w *Waiter) error {
+	if w.need <= 0 {
+		return nil
+	}
+	if ctx != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return e.WaitOn(ctx, w, e.Spin(&w.need))
+}
+
+// WaitOn is the rest of Wait after a Spin; empty is what that returned.
+func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
+	if w.need <= 0 {
+		return nil
+	}
+	w.eng, w.ctxErr = e, nil
+	if w.mayGiveUp = ctx != nil && ctx.Done() != nil; w.mayGiveUp {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// The function runs on a goroutine of its own, perhaps after this wait has ended.
+		waiting := true
+		stop := context.AfterFunc(ctx, func() {
+			e.Lock()
+			defer e.Unlock()
+			if waiting {
+				w.ctxErr = ctx.Err()
+				e.signalled(w)
+			}
+		})
+		defer func() {
+			waiting = false
+			stop()
+		}()
+	}
+	for !w.over() {
+		if e.driver == nil {
+			e.drive(w, empty)
+			empty = 0
+		} else {
+			e.park(w)
+		}
+	}
+	// If w was woken to drive and does not need to any more, another one must.
+	e.handOver()
+	if w.need <= 0 {
+		return nil
+	}
+	if w.ctxErr != nil {
+		return w.ctxErr
+	}
+	return e.stopErr
+}
+
+// Spin is the first stage of a wait, and mostly the only one: it polls until *need is not positive.
+// The completion of the operation counts *need down, under the lock. Spin keeps the lock and
+// ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
+// is stopped, and after Config.SpinTurns turns, with or without events. It returns the number of
+// turns since the last event, for WaitOn. Lock held; not from a poller or timer.
+func (e *Engine) Spin(need *int32) (empty int) {
+	if e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
+		return 0
+	}
+	for turns := e.cfg.SpinTurns; turns > 0 && e.coming == 0 && e.wanted.Load() == 0; turns-- {
+		n := 0
+		if e.turn%timersEvery == timersEvery-1 || e.hot >= len(e.pollers) {
+			n = e.Turn()
+		} else {
+			// Polling the others too would delay the next read of the cache line that the event is
+			// expected on.
+			n = e.pollers[e.hot].Progress()
+			e.turn++
+			e.events += uint64(n)
+		}
+		if *need <= 0 {
+			return 0
+		}
+		if n > 0 {
+			empty = 0
+			continue
+		}
+		empty++
+		pause()
+	}
+	return empty
+}
+
+// handOver wakes a parked goroutine to drive if nobody does.
+func (e *Engine) handOver() {
+	if e.driver == nil && len(e.parked) > 0 {
+		e.unpark(e.parked[0])
+	}
+}
+
+// park waits until w is signalled, or until the goroutine has to drive.
+func (e *Engine) park(w *Waiter) {
+	if w.ch == nil {
+		w.ch = make(chan struct{}, 1)
+	}
+	e.cParks++
+	e.parked = append(e.parked, w)
+	w.parked = true
+	e.mu.Unlock()
+	<-w.ch
+	e.Lock()
+	e.coming--
+	w.parked = false
+	i := slices.Index(e.parked, w)
+	e.parked = slices.Delete(e.parked, i, i+1)
+	if len(e.parked) == 0 && cap(e.parked) > maxWaiters {
+		e.parked = nil
+	}
+	select {
+	case <-w.ch: // woken a second time before it had the lock
+		e.coming--
+	default:
+	}
+}
+
+// signalled wakes the goroutine that waits with w.
+func (e *Engine) signalled(w *Waiter) {
+	switch {
+	case w.parked:
+		e.unpark(w)
+	case e.driver == w:
+		e.Wake()
+	}
+}
+
+// unpark makes a parked goroutine look again.
+func (e *Engine) unpark(w *Waiter) {
+	select {
+	case w.ch <- struct{}{}:
+		e.coming++
+	default: // woken already
+	}
+}
+
+// GetWaiter takes a Waiter from the pool, Reset to need. PutWaiter gives it back. Lock held.
+func (e *Engine) GetWaiter(need int) *Waiter {
+	var w *Waiter
+	if last := len(e.waiters) - 1; last >= 0 {
+		w = e.waiters[last]
+		e.waiters = e.waiters[:last]
+	} else {
+		w = new(Waiter)
+	}
+	w.Reset(need)
+	return w
+}
+
+// maxWaiters bounds the pool of Waiters, and the capacity kept for parked ones: a burst of waiting
+// goroutines must not cost its memory for ever.
+const maxWaiters = 1024
+
+// PutWaiter gives back a Waiter that nobody signals any more. Lock held.
+func (e *Engine) PutWaiter(w *Waiter) {
+	if len(e.waiters) < maxWaiters {
+		e.waiters = append(e.waiters, w)
+	}
+}

@@ -1,0 +1,284 @@
+package request
+
+import (
+	"strconv"
+
+	"github.com/mpigo/mpigo/progress"
+)
+
+// State of an Object. The package doc has the table of transitions.
+type State uint8
+
+const (
+	// Idle: in its owner's pool; no handle to it is valid.
+	Idle State = iota
+	// Inactive: persistent and not started.
+	Inactive
+	// Active: under way.
+	Active
+	// Complete: done, and no call has observed it yet.
+	Complete
+)
+
+var stateNames = [...]string{"idle", "inactive", "active", "complete"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// legal[from][to] is the table of transitions.
+var legal = [4][4]bool{
+	Idle:     {Inactive: true, Active: true},
+	Inactive: {Active: true, Idle: true},
+	Active:   {Complete: true},
+	Complete: {Inactive: true, Idle: true},
+}
+
+// Operation is the operation behind a request: a send, a receive, a collective. The engine's lock
+// is held during every method.
+type Operation interface {
+	// Start begins a persistent operation. The object is Active already. Start may complete it
+	// before it returns; it reports an error by completing the object with that error.
+	Start()
+	// Cancel asks an active operation to end. Before it returns, it either completes the object
+	// with Status.Cancelled set, or does nothing.
+	Cancel()
+	// Release gives the object back to its owner: it is Idle, and no handle to it is valid. The
+	// owner may use it again.
+	Release()
+	// Describe wraps an error of this operation with the operation's parameters.
+	Describe(err error) error
+}
+
+// Object is the body of a request. Operations embed it, keep it in pools, and move it along with
+// Activate and Complete. It must not be copied. The engine's lock guards it.
+type Object struct {
+	eng *progress.Engine
+	op  Operation
+	gen uint64 // the generation of valid handles
+
+	active     int32 // 1 while the state is Active, else 0; for Spin
+	state      State
+	persistent bool
+	orphan     bool // freed while active; released when complete
+	marked     bool // StartAll's, to find a handle that is in the list twice
+
+	ordinal uint64 // number of the completion among those of the engine
+
+	// The waiters of the calls that wait for the object, while it is active. Mostly there is one.
+	waiter      *progress.Waiter
+	moreWaiters []*progress.Waiter
+
+	// ElemBytes is the size of an element in bytes, from which Status.Count is computed. With 0, a
+	// status of one or more bytes has Count −1.
+	ElemBytes int
+	// The outcome, once complete.
+	source, tag int
+	bytes       int64
+	cancelled   bool
+	err         error
+}
+
+// Bind ties a new object to its engine and operation. The owner calls it once, with the lock held.
+func (o *Object) Bind(eng *progress.Engine, op Operation) {
+	o.eng, o.op = eng, op
+	eng.Bound(o)
+}
+
+// Unbind says that the object, which is idle, will not be used again. Lock held.
+func (o *Object) Unbind() { o.eng.Unbound(o) }
+
+// Activate makes an idle object an active non-persistent request. Lock held.
+func (o *Object) Activate() {
+	o.move(Active)
+	o.active = 1
+	o.persistent = false
+}
+
+// InitPersistent makes an idle object an inactive persistent request. Lock held.
+func (o *Object) InitPersistent() {
+	o.move(Inactive)
+	o.persistent = true
+}
+
+func (o *Object) startable() error {
+	switch {
+	case !o.persistent:
+		return o.newError("start", "the request is not persistent")
+	case o.state != Inactive:
+		return o.newError("start", "the request is active")
+	}
+	return nil
+}
+
+func (o *Object) start() {
+	o.move(Active)
+	o.active = 1
+	if err := o.eng.Stopped(); err != nil {
+		o.Complete(Empty(), err)
+		return
+	}
+	o.op.Start()
+}
+
+// Complete ends an active operation with a status, whose Count and Err are ignored, and the
+// operation's own error. Lock held.
+func (o *Object) Complete(st Status, err error) {
+	o.cancelled = st.Cancelled
+	o.CompleteTransfer(st.Source, st.Tag, st.Bytes, err)
+}
+
+// CompleteEmpty is Complete with the empty status and no error.
+func (o *Object) CompleteEmpty() { o.CompleteTransfer(AnySource, AnyTag, 0, nil) }
+
+// CompleteTransfer is Complete of an operation that was not cancelled.
+func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
+	o.move(Complete)
+	o.active = 0
+	o.source, o.tag, o.bytes, o.err = source, tag, bytes, err
+	o.ordinal = o.eng.CountCompletion()
+	if o.orphan {
+		o.retire()
+		return
+	}
+	if o.waiter != nil || len(o.moreWaiters) > 0 {
+		o.notify(err != nil)
+	}
+}
+
+// notify signals and removes all waiters. With finish it ends their waits, whatever else they wait
+// for.
+func (o *Object) notify(finish bool) {
+	if w := o.waiter; w != nil {
+		o.waiter = nil
+		signal(w, finish)
+	}
+	for i, w := range o.moreWaiters {
+		o.moreWaiters[i] = nil
+		signal(w, finish)
+	}
+	o.moreWaiters = o.moreWaiters[:0]
+}
+
+func signal(w *progress.Waiter, finish bool) {
+	if finish {
+		w.Finish()
+	} else {
+		w.Signal()
+	}
+}
+
+// State returns the object's state. Lock held.
+func (o *Object) State() State { return o.state }
+
+// Persistent reports whether the request is persistent. Lock held.
+func (o *Object) Persistent() bool { return o.persistent }
+
+// Handle returns a handle of the current generation. Lock held.
+func (o *Object) Handle() Request { return Request{o, o.gen} }
+
+// Take observes the completion of a complete object, for an owner that has no handle. It returns
+// the status and the error; the object is inactive again, or released. Lock held.
+func (o *Object) Take() (st Status, err error) {
+	err = o.take(&st)
+	return st, err
+}
+
+// take is Take that sets *st. Returning a Status by value through several calls would copy it in
+// pieces of other sizes than it was written in, which stalls the processor's store forwarding.
+func (o *Object) take(st *Status) error {
+	err := o.outcome(st)
+	o.observe()
+	return err
+}
+
+// observe makes a complete object inactive if it is persistent, else releases it.
+func (o *Object) observe() {
+	if o.persistent {
+		o.cancelled = false
+		o.move(Inactive)
+	} else {
+		o.retire()
+	}
+}
+
+// Abandon lets an active operation go on in the background, or releases the object if it is
+// complete or inactive. Handles become stale, and waits for it end. Lock held.
+func (o *Object) Abandon() {
+	if o.state != Active {
+		o.retire()
+		return
+	}
+	o.gen++
+	o.orphan = true
+	o.notify(true)
+}
+
+// Abandoned reports whether the object was abandoned and is still active. Lock held.
+func (o *Object) Abandoned() bool { return o.orphan }
+
+// outcome sets *st to the status of a complete object, and returns its described error.
+func (o *Object) outcome(st *Status) error {
+	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = o.source, o.tag, o.bytes, o.cancelled, nil
+	switch {
+	case o.ElemBytes > 0:
+		st.Count = WholeElements(o.bytes, o.ElemBytes)
+	case o.bytes > 0:
+		st.Count = -1
+	default:
+		st.Count = 0
+	}
+	if o.err != nil {
+		return o.op.Describe(o.err)
+	}
+	return nil
+}
+
+// retire makes the object idle, its handles stale, and releases it.
+func (o *Object) retire() {
+	o.move(Idle)
+	o.gen++
+	o.orphan = false
+	o.err, o.cancelled = nil, false
+	o.op.Release()
+}
+
+func (o *Object) move(to State) {
+	if !legal[o.state&3][to&3] {
+		o.illegal(to)
+	}
+	o.state = to
+}
+
+func (o *Object) illegal(to State) {
+	panic("request: illegal transition " + o.state.String() + " → " + to.String())
+}
+
+// watch registers w to be signalled when the object, which is active, completes.
+func (o *Object) watch(w *progress.Waiter) {
+	if o.waiter == nil {
+		o.waiter = w
+		return
+	}
+	o.moreWaiters = append(o.moreWaiters, w)
+}
+
+// unwatch reverts watch.
+func (o *Object) unwatch(w *progress.Waiter) {
+	if o.waiter == w {
+		o.waiter = nil
+		return
+	}
+	for i, c := range o.moreWaiters {
+		if c == w {
+			last := len(o.moreWaiters) - 1
+			o.moreWaiters[i] = o.moreWaiters[last]
+			o.moreWaiters[last] = nil
+			o.moreWaiters = o.moreWaiters[:last]
+			return
+		}
+	}
+}
