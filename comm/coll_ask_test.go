@@ -24,7 +24,7 @@ func awaitTrue(w *Comm, isSo func() bool) error {
 func wasAsked(c *Comm) bool {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
-	return reflect.ValueOf(c.coll).Elem().FieldByName("rounds").Elem().FieldByName("asks").Len() > 0
+	return reflect.ValueOf(c.team).Elem().FieldByName("probes").Len() > 0
 }
 
 // TestFreeAnswersBarrier: a rank that gives up a barrier before it has begun, and frees the

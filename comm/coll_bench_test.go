@@ -39,7 +39,7 @@ func BenchmarkCollectives(b *testing.B) {
 			b.ReportAllocs()
 			err := RunLocal(n, func(w *Comm) error {
 				in, out := make([]int64, 1), make([]int64, 1)
-				to, from := up(w.rank, 1, n), down(w.rank, 1, n)
+				to, from := (w.Rank()+1)%n, (w.Rank()+n-1)%n
 				for range b.N {
 					if _, err := Sendrecv(w, in, to, 0, out, from, 0); err != nil {
 						return err

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // collCall is one collective of a scenario, with what all ranks give.
@@ -279,20 +281,20 @@ func TestCollectivesProperty(t *testing.T) {
 		n := rapid.IntRange(1, 10).Draw(t, "ranks")
 		limit := rapid.IntRange(-1, 400)
 		ranks := rapid.IntRange(0, 10)
-		tuning := &collTuning{
-			bcastTreeBytes:         limit.Draw(t, "bcast tree"),
-			reduceTreeBytes:        limit.Draw(t, "reduce tree"),
-			flatRanks:              ranks.Draw(t, "flat ranks"),
-			flatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
-			scanDoublingBytes:      limit.Draw(t, "scan doubling"),
-			allreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
-			gatherTreeBytes:        limit.Draw(t, "gather tree"),
-			gatherTreeRanks:        ranks.Draw(t, "gather tree ranks"),
-			allgatherBruckBytes:    limit.Draw(t, "allgather Bruck"),
-			alltoallBruckBytes:     limit.Draw(t, "alltoall Bruck"),
-			alltoallBruckRanks:     ranks.Draw(t, "alltoall Bruck ranks"),
-			alltoallFlightBytes:    limit.Draw(t, "alltoall flight"),
-			pieceBytes:             rapid.IntRange(1, 200).Draw(t, "piece"),
+		tuning := &coll.Tuning{
+			BcastTreeBytes:         limit.Draw(t, "bcast tree"),
+			ReduceTreeBytes:        limit.Draw(t, "reduce tree"),
+			FlatRanks:              ranks.Draw(t, "flat ranks"),
+			FlatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
+			ScanDoublingBytes:      limit.Draw(t, "scan doubling"),
+			AllreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
+			GatherTreeBytes:        limit.Draw(t, "gather tree"),
+			GatherTreeRanks:        ranks.Draw(t, "gather tree ranks"),
+			AllgatherBruckBytes:    limit.Draw(t, "allgather Bruck"),
+			AlltoallBruckBytes:     limit.Draw(t, "alltoall Bruck"),
+			AlltoallBruckRanks:     ranks.Draw(t, "alltoall Bruck ranks"),
+			AlltoallFlightBytes:    limit.Draw(t, "alltoall flight"),
+			PieceBytes:             rapid.IntRange(1, 200).Draw(t, "piece"),
 		}
 		calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *collCall {
 			c := &collCall{
@@ -310,7 +312,7 @@ func TestCollectivesProperty(t *testing.T) {
 			return c
 		}), 1, 8).Draw(t, "calls")
 		err := RunLocal(n, func(w *Comm) error {
-			w.colls.tuning = tuning
+			w.team.SetTuning(tuning)
 			for i, c := range calls {
 				got, err := c.call(w)
 				if err != nil {

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // affine is x ↦ a·x + b over the integers modulo 2³²: its composition is associative, exact, and
@@ -240,14 +242,14 @@ func bits(x []float32) []uint32 {
 func TestOperationThatPanics(t *testing.T) {
 	for _, c := range []struct {
 		ranks, panics int
-		tuning        *collTuning
-	}{{2, 1, &defaultTuning}, {5, 1, &defaultTuning}, {5, 0, &crowdedTuning}} {
+		tuning        *coll.Tuning
+	}{{2, 1, coll.DefaultTuning(false)}, {5, 1, coll.DefaultTuning(false)}, {5, 0, coll.DefaultTuning(true)}} {
 		runColl(t, c.ranks, func(w *Comm) error {
 			d, err := w.Dup()
 			if err != nil {
 				return err
 			}
-			d.colls.tuning = c.tuning
+			d.team.SetTuning(c.tuning)
 			boom := func() (recovered any) {
 				defer func() { recovered = recover() }()
 				return Allreduce(d, []int{1}, []int{0}, func(in, inout []int) {

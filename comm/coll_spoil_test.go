@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // These tests hold every collective to this: when one rank does not play along, whatever it is that it
@@ -222,10 +224,10 @@ func spoilables() []spoilable {
 }
 
 // spoilTuning makes short buffers take the ways of long ones.
-var spoilTuning = &collTuning{
-	bcastTreeBytes: 64, reduceTreeBytes: 64, allreduceDoublingBytes: 64, scanDoublingBytes: 64,
-	gatherTreeBytes: 64, gatherTreeRanks: 3, allgatherBruckBytes: 128, alltoallBruckBytes: 32, alltoallBruckRanks: 3,
-	alltoallFlightBytes: 1000, pieceBytes: 128, flatRanks: 5, flatBytes: 256,
+var spoilTuning = &coll.Tuning{
+	BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
+	GatherTreeBytes: 64, GatherTreeRanks: 3, AllgatherBruckBytes: 128, AlltoallBruckBytes: 32, AlltoallBruckRanks: 3,
+	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
 // spoilSizes are lengths in elements on both sides of each limit of spoilTuning, for some number of ranks.
@@ -424,7 +426,7 @@ func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
 				var clean, left atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
 					defer hurry(w)()
-					w.colls.tuning = spoilTuning
+					w.team.SetTuning(spoilTuning)
 					if err := body(w); err != nil {
 						return err
 					}
@@ -501,7 +503,7 @@ func TestDifferentCollectives(t *testing.T) { forEachSpoiling(t, CheckDifferentC
 // CheckSpoiled is every check of collectives in which a rank does not play along, for a job of processes.
 func CheckSpoiled(w *Comm) error {
 	defer hurry(w)()
-	w.colls.tuning = spoilTuning
+	w.team.SetTuning(spoilTuning)
 	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
 }
 
@@ -579,7 +581,7 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d.colls.tuning = spoilTuning
+			d.team.SetTuning(spoilTuning)
 			var b *spoilBuffers
 			var calledOff bool
 			switch w.Rank() {
@@ -662,7 +664,7 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 				what := fmt.Sprintf("%s of %d elements, root %d, without %d", c.name, count, root, dead)
 				var done atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
-					w.colls.tuning = spoilTuning
+					w.team.SetTuning(spoilTuning)
 					if w.Rank() == dead {
 						for done.Load() < int32(n-1) {
 							runtime.Gosched() // it does nothing

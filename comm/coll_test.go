@@ -12,29 +12,31 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // collSizes are the numbers of ranks that every algorithm is tested with.
 var collSizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16}
 
 // collTunings make each collective take each of its algorithms.
-var collTunings = map[string]*collTuning{
+var collTunings = map[string]*coll.Tuning{
 	"defaults": nil,
 	"whole": { // everything counts as short
-		bcastTreeBytes: 1 << 40, reduceTreeBytes: 1 << 40, allreduceDoublingBytes: 1 << 40, scanDoublingBytes: 1 << 40,
-		gatherTreeBytes: 1 << 40, allgatherBruckBytes: 1 << 40, alltoallBruckBytes: 1 << 40,
-		alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40,
+		BcastTreeBytes: 1 << 40, ReduceTreeBytes: 1 << 40, AllreduceDoublingBytes: 1 << 40, ScanDoublingBytes: 1 << 40,
+		GatherTreeBytes: 1 << 40, AllgatherBruckBytes: 1 << 40, AlltoallBruckBytes: 1 << 40,
+		AlltoallFlightBytes: 1 << 40, PieceBytes: 1 << 40,
 	},
-	"flat": {flatRanks: 100, flatBytes: 1 << 40, alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40},
+	"flat": {FlatRanks: 100, FlatBytes: 1 << 40, AlltoallFlightBytes: 1 << 40, PieceBytes: 1 << 40},
 	"parts": { // everything counts as long, but fits in one piece
-		bcastTreeBytes: -1, reduceTreeBytes: -1, allreduceDoublingBytes: -1, scanDoublingBytes: -1,
-		gatherTreeBytes: -1, allgatherBruckBytes: -1, alltoallBruckBytes: -1,
-		alltoallFlightBytes: 0, pieceBytes: 1 << 40,
+		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
+		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
+		AlltoallFlightBytes: 0, PieceBytes: 1 << 40,
 	},
 	"pieces": { // everything is cut into small pieces
-		bcastTreeBytes: -1, reduceTreeBytes: -1, allreduceDoublingBytes: -1, scanDoublingBytes: -1,
-		gatherTreeBytes: -1, allgatherBruckBytes: -1, alltoallBruckBytes: -1,
-		alltoallFlightBytes: 3000, pieceBytes: 40,
+		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
+		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
+		AlltoallFlightBytes: 3000, PieceBytes: 40,
 	},
 }
 
@@ -54,7 +56,7 @@ func forEachTuning(t *testing.T, body func(w *Comm) error) {
 		for _, n := range sizes {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
 				runColl(t, n, func(w *Comm) error {
-					w.colls.tuning = tuning
+					w.team.SetTuning(tuning)
 					return body(w)
 				})
 			})
@@ -103,7 +105,7 @@ func rootsOf(n, count int) []int {
 // countsFor are the lengths to test, per rank or in all.
 func countsFor(w *Comm) []int {
 	counts := []int{0, 1, 7, 1000}
-	tiny := w.collTuning().pieceBytes < 1000 // too many pieces would take too long
+	tiny := w.team.Tuning().PieceBytes < 1000 // too many pieces would take too long
 	if n := w.Size(); (n == 2 || n == 5) && !tiny {
 		counts = append(counts, 100_000)
 	}
@@ -146,7 +148,7 @@ func TestCollectivesDoNotMix(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		next, before := up(w.Rank(), 1, 4), down(w.Rank(), 1, 4)
+		next, before := (w.Rank()+1)%4, (w.Rank()+3)%4
 		for i := range 50 {
 			// The root runs ahead: bcasts do not wait for the ranks that receive.
 			a, b := []int{i}, []int{-i}
@@ -301,7 +303,7 @@ func TestCollectiveArguments(t *testing.T) {
 			buf := make([]int, 4)
 			return Allreduce(w, buf[:3], buf[1:], Sum)
 		}},
-		{"gather into its own part", ErrBuffer, "nil stands for in place", func(w *Comm) error {
+		{"gather into its own part", ErrBuffer, "pass nil for in place", func(w *Comm) error {
 			buf := make([]int, 3)
 			return Gather(w, buf[w.Rank():w.Rank()+1], buf, w.Rank())
 		}},
@@ -469,7 +471,7 @@ func TestCollectivesWithDifferentLengths(t *testing.T) {
 					assert.ErrorIs(t, err, ErrCount)
 					assert.Regexp(t, `rank \d sent`, err.Error())
 				} else if err != nil {
-					assert.Regexp(t, `rank \d (gave up on this|has done with this|counts|is in another)`, err.Error())
+					assert.Regexp(t, `rank \d (gave up on this|has finished this|counts|is in another)`, err.Error())
 				}
 				if c.fails(rank) {
 					assert.Error(t, err, "rank %d", rank)
@@ -573,7 +575,7 @@ func TestCollectivesAtOnce(t *testing.T) {
 		go func() { done <- w.Barrier() }()
 		for busy := false; !busy; {
 			w.job.eng.Lock()
-			busy = w.colls.running != nil
+			busy = w.team.Running() != nil
 			w.job.eng.Unlock()
 		}
 		go func() { done <- d.Barrier() }()

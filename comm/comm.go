@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -37,17 +38,15 @@ type Comm struct {
 
 // state is a communicator at one rank. What changes is guarded by the engine's lock.
 type state struct {
-	job       *job
-	id        pml.ContextID
-	name      atomic.Pointer[string] // read without the lock too
-	rank      int
-	group     []int      // world rank by communicator rank; never changed
-	members   *pml.Group // the same for pml
-	p2p, coll *pml.Context
-	freed     bool
-	collErr   error // why the communicator is unfit for collectives, nil if it is fit
-	collTag   int   // of the next collective; moves on by one a collective
-	colls     collectives
+	job     *job
+	id      pml.ContextID
+	name    atomic.Pointer[string] // read without the lock too
+	rank    int
+	group   []int      // the rank in the job of each rank; never changed
+	members *pml.Group // the same for pml
+	p2p     *pml.Context
+	team    *coll.Team // its collectives
+	freed   bool
 }
 
 // newComm makes a communicator of the given group, in which this process has the given
@@ -55,10 +54,34 @@ type state struct {
 func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
 	s := &state{job: j, id: id, rank: rank, group: group, members: members}
 	s.name.Store(&name)
-	s.p2p = j.pml.AddContext(id, members, rank, s)
-	s.coll = j.pml.AddCollectiveContext(id.Collective(), members, rank, s, &s.colls)
+	s.p2p = j.pml.AddContext(id, members, rank, (*owner)(s))
+	s.team = coll.NewTeam(j.pml, id.Collective(), members, rank, (*owner)(s))
 	return &Comm{state: s, ctx: context.Background()}
 }
+
+// owner is a state as the owner of its contexts and of its team. It is a type of its own so that
+// Comm, which embeds a state, does not have its methods.
+type owner state
+
+// stateOf returns the communicator that a context belongs to.
+func stateOf(c pml.Caller) *state { return (*state)(c.(*owner)) }
+
+// Describe implements pml.Caller: the errors of requests become an *Error.
+func (o *owner) Describe(op string, peer, tag int, err error) error {
+	return (*state)(o).describe(op, peer, tag, err)
+}
+
+// DescribeCollective implements coll.Owner.
+func (o *owner) DescribeCollective(call string, root int, err error) error {
+	if e, ok := err.(*Error); ok {
+		e.Tag = Undefined // users do not know the tags of collectives
+		return e
+	}
+	return (*state)(o).describe(call, root, none, err)
+}
+
+// Crowded implements coll.Owner.
+func (o *owner) Crowded() bool { return o.job.crowded }
 
 // isNull reports whether c is no communicator: what Split gives for Undefined.
 func (c *Comm) isNull() bool { return c == nil || c.state == nil }

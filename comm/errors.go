@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -27,7 +28,7 @@ var (
 	// ErrOp: an invalid reduction operation.
 	ErrOp = errors.New("invalid operation")
 	// ErrRoot: no such root in the communicator.
-	ErrRoot = errors.New("invalid root")
+	ErrRoot = coll.ErrRoot
 	// ErrRequest: a handle that does not permit the call.
 	ErrRequest = request.ErrRequest
 	// ErrPending: a request that neither finished nor failed.
@@ -125,11 +126,11 @@ func (c *Comm) fail(op string, peer, tag int, err error) error {
 	if c.isNull() {
 		return wrap(op, "null", peer, tag, err)
 	}
-	return c.Describe(op, peer, tag, err)
+	return c.describe(op, peer, tag, err)
 }
 
-// Describe implements pml.Caller: the errors of requests get their *Error by it.
-func (s *state) Describe(op string, peer, tag int, err error) error {
+// describe is fail of a communicator that is known to be one.
+func (s *state) describe(op string, peer, tag int, err error) error {
 	return wrap(op, *s.name.Load(), peer, tag, err)
 }
 

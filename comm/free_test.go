@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ func TestFreeDuringCollective(t *testing.T) {
 			go func() {
 				for running := false; !running; time.Sleep(time.Millisecond) {
 					d.job.eng.Lock()
-					running = d.colls.running != nil
+					running = d.team.Running() != nil
 					d.job.eng.Unlock()
 				}
 				freed <- d.Free()
@@ -62,10 +61,10 @@ func TestForgedContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer s.leave()
+			defer w.endCollective(s)
 			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
-			s.allgather(me.encode(), make([]byte, 2*splitMemberBytes))
-			return s.run(w.WithContext(context.Background()))
+			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
+			return w.run(s)
 		}
 		if err := forge(); err != nil && !errors.Is(err, ErrComm) { // rank 1 may give up in time to end it
 			return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -72,31 +73,31 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.leave()
-	all, err := s.gatherMembers(c, me)
+	defer c.endCollective(s)
+	all, err := c.gatherMembers(s, me)
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.makeComm(all, me, suffix)
+	made, err := c.makeComm(s, all, me, suffix)
 	if err != nil {
-		return nil, s.Describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+		return nil, c.describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
 	}
 	return made, nil
 }
 
 // gatherMembers tells every rank what all are. It fills in what of me the caller does not choose.
-func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error) {
+func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
-		return nil, s.refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
+		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
-	s.bare = true
-	me.id, me.host = s.job.pml.NewContextID(), s.job.hostKey
-	b := make([]byte, len(s.group)*splitMemberBytes)
-	s.allgather(me.encode(), b)
-	if err := s.run(c); err != nil {
+	s.NoBuffers()
+	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
+	b := make([]byte, len(c.group)*splitMemberBytes)
+	s.Allgather(me.encode(), b)
+	if err := c.run(s); err != nil {
 		return nil, err
 	}
-	all := make([]splitMember, len(s.group))
+	all := make([]splitMember, len(c.group))
 	for r := range all {
 		all[r] = decodeSplitMember(b[r*splitMemberBytes:], r)
 	}
@@ -106,14 +107,14 @@ func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error)
 // makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of
 // a rank that has given the call up may come as soon as the lock is given back, and must find the
 // communicator.
-func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*Comm, error) {
-	p := s.job.pml
+func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
+	p := c.job.pml
 	var members []splitMember
 	for _, m := range all {
 		if m.id == pml.NoContext {
-			return nil, p.CheckNewContext(m.id, s.group[m.rank]) // at every rank alike
+			return nil, p.CheckNewContext(m.id, c.group[m.rank]) // at every rank alike
 		}
-		if m.color == me.color && (!me.byHost || m.host == s.job.hostKey) {
+		if m.color == me.color && (!me.byHost || m.host == c.job.hostKey) {
 			members = append(members, m)
 		}
 	}
@@ -123,23 +124,22 @@ func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*
 	slices.SortStableFunc(members, func(a, b splitMember) int { return cmp.Compare(a.key, b.key) })
 	group, rank := make([]int, len(members)), 0
 	for r, m := range members {
-		group[r] = s.group[m.rank]
-		if m.rank == s.rank {
+		group[r] = c.group[m.rank]
+		if m.rank == c.rank {
 			rank = r
 		}
 	}
 	id := members[0].id
 	if err := p.CheckNewContext(id, group[0]); err != nil {
-		p.Spoil(s.coll, pml.Failed) // the others of the communicator may find nothing wrong
+		s.Revoke(coll.Failed) // the other members may find nothing wrong
 		return nil, err
 	}
-	pmlGroup := s.members
-	if !slices.Equal(group, s.group) {
+	pmlGroup := c.members
+	if !slices.Equal(group, c.group) {
 		pmlGroup = pml.NewGroup(group)
 	}
-	made := s.job.newComm(id, derivedName(*s.name.Load(), suffix), group, pmlGroup, rank)
-	made.p2p.SetOrigin(s.coll, s.tag)
-	made.state.coll.SetOrigin(s.coll, s.tag)
+	made := c.job.newComm(id, derivedName(*c.name.Load(), suffix), group, pmlGroup, rank)
+	s.Made(made.p2p, made.team)
 	return made, nil
 }
 
@@ -166,8 +166,6 @@ func (c *Comm) Free() error {
 	}
 	c.freed = true
 	c.job.pml.RemoveContext(c.p2p)
-	if c.colls.running == nil {
-		c.job.pml.RemoveContext(c.coll)
-	} // else the collective that is under way does, at its end
+	c.team.Remove()
 	return nil
 }

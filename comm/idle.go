@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/progress"
 )
 
 const (

@@ -13,10 +13,9 @@ import (
 
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/internal/observe"
-	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/progress"
 )
 
 // Option changes how Init or RunLocal makes a job.
@@ -135,7 +134,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		j.others = manager{client}
 	}
 	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host, hook: hook}
-	j.pml = pml.New(pmlConfig(j, r.resolve))
+	j.makePML(r.resolve)
 	if err := j.connect(r, bell); err != nil {
 		j.eng.Lock()
 		defer j.eng.Unlock()

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // job is one rank of a job: everything that Init or RunLocal makes hangs here. What
@@ -201,9 +201,7 @@ func (j *job) drain() error {
 // describePending tells the first of some sends in full, and how many there are besides.
 func describePending(list []pml.Pending) string {
 	first := list[0].String()
-	if s, ok := list[0].Caller.(*state); ok {
-		first += " in " + *s.name.Load()
-	}
+	first += " in " + *stateOf(list[0].Caller).name.Load()
 	if len(list) == 1 {
 		return first
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // RunLocal runs body as n ranks of a job of their own, goroutines of this process, which
@@ -93,7 +93,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
 	j.crowded = l.crowded
-	j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) }))
+	j.makePML(func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) })
 	j.eng.Lock()
 	defer j.eng.Unlock()
 	for rail := range fabric.Rails() {

@@ -63,7 +63,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	comms := make(map[*progress.Waiter]*state) // of those that are in a collective
 	pending := o.job.pml.Pending()
 	for i, p := range pending {
-		s := p.Caller.(*state)
+		s := stateOf(p.Caller)
 		isCollective := p.Context == p.Context.Collective()
 		out := observe.Pending{
 			Op: p.Op, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
@@ -101,11 +101,8 @@ func (o *observed) Snapshot() observe.Snapshot {
 		snap.Waits = append(snap.Waits, wait)
 	}
 	for _, s := range o.comms() {
-		at := observe.Collective{Comm: uint64(s.id), Next: s.collTag}
-		if s.colls.running != nil {
-			at.In, at.Next = true, s.colls.running.tag
-		}
-		snap.Collectives = append(snap.Collectives, at)
+		snap.Collectives = append(snap.Collectives,
+			observe.Collective{Comm: uint64(s.id), Next: s.team.Next(), In: s.team.Running() != nil})
 	}
 	return snap
 }
@@ -113,38 +110,28 @@ func (o *observed) Snapshot() observe.Snapshot {
 // awaited fills in what a wait in the collective that is running waits for: it is of one of the
 // operations that are posted, but the collective needs all of them.
 func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
-	run := s.colls.running
+	run := s.team.Running()
 	if run == nil {
 		return
 	}
 	wait.Ops = nil
 	for i, p := range pending {
-		if p.Caller == pml.Caller(s) && p.Context == s.id.Collective() && p.Tag == run.tag {
+		if stateOf(p.Caller) == s && p.Context == s.id.Collective() && p.Tag == run.Number() {
 			wait.Ops = append(wait.Ops, i)
 		}
 	}
 	wait.Need = len(wait.Ops)
 	wait.Members = s.group
-	if run.needsAll() && s.job.pml.Spoiled(s.coll) == nil { // else it ends without them
-		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.tag, In: true}
+	if run.NeedsAll() && !run.HasFailed() { // else it ends without them
+		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.Number(), In: true}
 	}
-}
-
-// needsAll reports whether no rank can return from the collective before all have called it,
-// whatever the schedule is: what it gives depends on what each rank contributes.
-func (s *schedule) needsAll() bool {
-	switch s.call {
-	case "allreduce", "allgather", "alltoall", "reducescatterblock":
-		return s.agreed > 0
-	}
-	return s.bare
 }
 
 // comms lists the communicators of the rank that are not freed.
 func (o *observed) comms() []*state {
 	var out []*state
 	for _, caller := range o.job.pml.Contexts() {
-		s := caller.(*state) // of two contexts in a row
+		s := stateOf(caller) // of two contexts in a row
 		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
 			out = append(out, s)
 		}
@@ -188,7 +175,7 @@ func (o *observed) Unreceived() []observe.Message {
 		if m.Context == m.Context.Collective() {
 			continue
 		}
-		s := m.Caller.(*state)
+		s := stateOf(m.Caller)
 		out = append(out, observe.Message{
 			Source: s.group[m.Source], Tag: m.Tag, Bytes: m.Bytes, Comm: *s.name.Load(),
 		})

@@ -193,17 +193,12 @@ func truth[T Logical]() T {
 	return v
 }
 
-// combiner is an operation on memory, whatever the type of the elements.
-type combiner interface {
-	combine(in, inout []byte)
-}
-
-// elemOp makes a combiner of an Op. It is a function, as that is, so that an interface
-// holds it without an allocation.
+// elemOp makes a coll.Combiner of an Op. It is a function type, as Op is, so that an interface holds
+// it without an allocation.
 type elemOp[T any] func(in, inout []T)
 
-// combine applies the operation to whole elements. The memory is aligned for T.
-func (op elemOp[T]) combine(in, inout []byte) {
+// Combine implements coll.Combiner. It applies the operation to whole elements.
+func (op elemOp[T]) Combine(in, inout []byte) {
 	size := int(sizeOf[T]())
 	if size == 0 || len(in) == 0 {
 		return

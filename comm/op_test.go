@@ -25,7 +25,7 @@ type opCase struct {
 	run func(t *testing.T)
 }
 
-func checkOp[T comparable](name string, op Op[T], random func(r *rand.Rand) T, naive func(a, b T) T) opCase {
+func checkOperation[T comparable](name string, op Op[T], random func(r *rand.Rand) T, naive func(a, b T) T) opCase {
 	return opCase{fmt.Sprintf("%s %T", name, *new(T)), func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 11))
 		for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 100} {
@@ -44,20 +44,20 @@ func checkOp[T comparable](name string, op Op[T], random func(r *rand.Rand) T, n
 
 func numberOps[T Number](random func(r *rand.Rand) T) []opCase {
 	return []opCase{
-		checkOp("sum", Sum[T], random, func(a, b T) T { return a + b }),
-		checkOp("prod", Prod[T], random, func(a, b T) T { return a * b }),
+		checkOperation("sum", Sum[T], random, func(a, b T) T { return a + b }),
+		checkOperation("prod", Prod[T], random, func(a, b T) T { return a * b }),
 	}
 }
 
 func realOps[T Real](random func(r *rand.Rand) T) []opCase {
 	return append(numberOps(random),
-		checkOp("min", Min[T], random, func(a, b T) T {
+		checkOperation("min", Min[T], random, func(a, b T) T {
 			if a < b {
 				return a
 			}
 			return b
 		}),
-		checkOp("max", Max[T], random, func(a, b T) T {
+		checkOperation("max", Max[T], random, func(a, b T) T {
 			if a > b {
 				return a
 			}
@@ -74,9 +74,9 @@ func logicalOps[T Logical](random func(r *rand.Rand) T, yes T) []opCase {
 		return no
 	}
 	return []opCase{
-		checkOp("land", Land[T], random, func(a, b T) T { return truth(a != no && b != no) }),
-		checkOp("lor", Lor[T], random, func(a, b T) T { return truth(a != no || b != no) }),
-		checkOp("lxor", Lxor[T], random, func(a, b T) T { return truth((a != no) != (b != no)) }),
+		checkOperation("land", Land[T], random, func(a, b T) T { return truth(a != no && b != no) }),
+		checkOperation("lor", Lor[T], random, func(a, b T) T { return truth(a != no || b != no) }),
+		checkOperation("lxor", Lxor[T], random, func(a, b T) T { return truth((a != no) != (b != no)) }),
 	}
 }
 
@@ -89,9 +89,9 @@ func integerOps[T Integer]() []opCase {
 	}
 	all := append(realOps(random), logicalOps(random, 1)...)
 	return append(all,
-		checkOp("band", Band[T], random, func(a, b T) T { return a & b }),
-		checkOp("bor", Bor[T], random, func(a, b T) T { return a | b }),
-		checkOp("bxor", Bxor[T], random, func(a, b T) T { return a ^ b }))
+		checkOperation("band", Band[T], random, func(a, b T) T { return a & b }),
+		checkOperation("bor", Bor[T], random, func(a, b T) T { return a | b }),
+		checkOperation("bxor", Bxor[T], random, func(a, b T) T { return a ^ b }))
 }
 
 func TestOperations(t *testing.T) {

@@ -27,7 +27,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBe
 		idle.Bell = bell
 		j := newJob(rank, ranks, settings, idle, "here")
 		j.others = localRank{nil, rank}
-		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
+		j.makePML(func(peer int) ([]pml.Route, error) {
 			var all ways
 			for i, m := range j.modules {
 				card := jobs[peer].modules[i].Card()
@@ -37,7 +37,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBe
 				return nil, errors.Join(append(all.refused, ErrUnreachable)...)
 			}
 			return all.list, nil
-		}))
+		})
 		modules := open(j, bell)
 		j.eng.Lock() // which a turn that is kicked takes
 		for _, m := range modules {

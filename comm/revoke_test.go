@@ -19,6 +19,8 @@ import (
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // giveUpSplit calls Split at a rank that gives up once it has all that it needs, and so has every
@@ -28,14 +30,14 @@ func giveUpSplit(c *Comm, color int, meanwhile func() error) error {
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	if _, err := s.gatherMembers(c, splitMember{color: color}); err != nil {
+	defer c.endCollective(s)
+	if _, err := c.gatherMembers(s, splitMember{color: color}); err != nil {
 		return err
 	}
-	s.job.eng.Unlock()
+	c.job.eng.Unlock()
 	err = meanwhile()
-	s.job.eng.Lock()
-	s.giveUp(context.Canceled)
+	c.job.eng.Lock()
+	s.Revoke(coll.Failed)
 	return err
 }
 
@@ -410,7 +412,7 @@ func TestForgedContextIsRevoked(t *testing.T) {
 		if w.Rank() == 1 { // it has this id already, for whatever reason
 			w.job.eng.Lock()
 			id = 1 << 20
-			w.job.pml.AddContext(id, w.members, 1, w.state)
+			w.job.pml.AddContext(id, w.members, 1, (*owner)(w.state))
 			w.job.eng.Unlock()
 		}
 		if err := w.Barrier(); err != nil {

@@ -28,7 +28,7 @@ func TestWaitForUnfitRankEnds(t *testing.T) {
 						defer close(cancelled)
 						for running := false; !running; {
 							w.job.eng.Lock()
-							running = w.colls.running != nil
+							running = w.team.Running() != nil
 							w.job.eng.Unlock()
 						}
 						cancel()
