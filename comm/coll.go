@@ -52,10 +52,11 @@ func (c *Comm) open(call string, root int, err error) (*coll.Schedule, error) {
 
 // run does the schedule. It heeds the context of the view.
 func (c *Comm) run(s *coll.Schedule) error {
+	ctx := c.ctx
 	if c.done == nil {
-		return s.Run(nil)
+		ctx = nil // it never ends
 	}
-	return s.Run(c.ctx)
+	return s.Run(ctx)
 }
 
 // endCollective ends a collective and gives the engine's lock back. Callers defer it, so that not

@@ -10,18 +10,19 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Observe lets package mpitest watch the ranks of RunLocal. It is of no use to others.
-func Observe(change func(*observe.Hook)) Option {
-	return func(o *options) { change(&o.hook) }
+func init() {
+	observe.NewOption = func(change func(*observe.Hook)) any {
+		return Option(func(o *options) { change(&o.hook) })
+	}
 }
 
-// observed is a rank as its observer sees it.
+// observed is a rank as the test harness sees it. It implements observe.Rank.
 type observed struct {
 	job     *job
-	objects map[*request.Object]struct{} // that are or may be used; guarded by the engine's lock
+	objects map[*request.Object]struct{} // that are or may be in use; guarded by the engine's lock
 }
 
-// attach shows the ranks to whoever observes, before anything has happened.
+// attach shows the ranks to the hook before their bodies run.
 func attach(hook observe.Hook, jobs []*job) {
 	if hook.Attach == nil {
 		return
@@ -40,8 +41,8 @@ func attach(hook observe.Hook, jobs []*job) {
 	hook.Attach(hook, ranks)
 }
 
-// Progress implements observe.Rank. The engine's count of events will not do: timers are
-// among them.
+// Progress implements observe.Rank. The engine's count of events does not serve, because it includes
+// timers.
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
@@ -60,7 +61,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
 	var order []*progress.Waiter
 	ops := make(map[*progress.Waiter][]int)
-	comms := make(map[*progress.Waiter]*state) // of those that are in a collective
+	comms := make(map[*progress.Waiter]*state) // the communicators of waits in collectives
 	pending := o.job.pml.Pending()
 	for i, p := range pending {
 		s := stateOf(p.Caller)
@@ -92,7 +93,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	}
 	for _, w := range order {
 		if w.Done() {
-			continue // it is about to return
+			continue // the call is about to return
 		}
 		wait := observe.Wait{Ops: ops[w], Need: w.Need(), MayGiveUp: w.MayGiveUp()}
 		if s := comms[w]; s != nil {
@@ -107,7 +108,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	return snap
 }
 
-// awaited fills in what a wait in the collective that is running waits for: it is of one of the
+// awaited fills in wait, a wait in the collective that is running. The call waits for one of the
 // operations that are posted, but the collective needs all of them.
 func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
 	run := s.team.Running()
@@ -122,7 +123,7 @@ func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
 	}
 	wait.Need = len(wait.Ops)
 	wait.Members = s.group
-	if run.NeedsAll() && !run.HasFailed() { // else it ends without them
+	if run.NeedsAll() && !run.HasFailed() { // else it ends without the other ranks
 		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.Number(), In: true}
 	}
 }
@@ -131,7 +132,7 @@ func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
 func (o *observed) comms() []*state {
 	var out []*state
 	for _, caller := range o.job.pml.Contexts() {
-		s := stateOf(caller) // of two contexts in a row
+		s := stateOf(caller) // two contexts in a row have the same
 		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
 			out = append(out, s)
 		}
@@ -166,7 +167,7 @@ func (o *observed) Leaks() observe.Leaks {
 	return l
 }
 
-// Unreceived implements observe.Rank. What belongs to a collective is not the user's.
+// Unreceived implements observe.Rank. Messages of collectives are not the user's.
 func (o *observed) Unreceived() []observe.Message {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
@@ -185,7 +186,7 @@ func (o *observed) Unreceived() []observe.Message {
 
 var (
 	errActive     = errors.New("still active")
-	errUnobserved = errors.New("complete, but nobody has waited for it")
+	errUnobserved = errors.New("complete, but not waited for")
 )
 
 // Stop implements observe.Rank.

@@ -61,7 +61,12 @@ const (
 // ranks as deadlocked whose calls would soon have ended with an error: those in collectives that do
 // not match, or that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {
-	return comm.Observe(func(h *observe.Hook) { h.HangAfter = d })
+	return observed(func(h *observe.Hook) { h.HangAfter = d })
+}
+
+// observed is an option that changes the hook of a job.
+func observed(change func(*observe.Hook)) comm.Option {
+	return observe.NewOption(change).(comm.Option)
 }
 
 // Run calls body as n ranks of a job, each on a goroutine of its own, and returns when
@@ -78,7 +83,7 @@ func HangAfter(d time.Duration) comm.Option {
 func Run(t testing.TB, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) {
 	t.Helper()
 	r := newRun(t, body)
-	opts = append(slices.Clone(opts), comm.Observe(func(h *observe.Hook) { h.Attach = r.attach }))
+	opts = append(slices.Clone(opts), observed(func(h *observe.Hook) { h.Attach = r.attach }))
 
 	ended := make(chan error, 1)
 	go pprof.Do(context.Background(), pprof.Labels(labelRun, r.id), func(ctx context.Context) {

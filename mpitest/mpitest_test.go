@@ -478,7 +478,7 @@ func TestLeakOfRequests(t *testing.T) {
 	})
 	assert.True(t, f.failed)
 	assert.Contains(t, log, "rank 0: leak: 2 requests are active after the body:\n")
-	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but nobody has waited for it\n")
+	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but not waited for\n")
 	assert.Contains(t, log, "\n    world: irecv (peer 1, tag 5): still active\n")
 	assert.Contains(t, log, "rank 1: leak: 2 requests are active after the body:\n")
 	assert.Contains(t, log, "\n    world: recv init (peer any, tag 8): still active\n")
