@@ -36,9 +36,9 @@ func TestCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "collectives of 16 and 8 done\n", ""}, launch(16, "collectives"))
 }
 
-// spoiledProgram: one rank after the other does not play along in a collective.
-func spoiledProgram(w *comm.Comm) error {
-	if err := comm.CheckSpoiled(w); err != nil {
+// revokedProgram: one rank after the other does not play along in a collective.
+func revokedProgram(w *comm.Comm) error {
+	if err := comm.CheckRevokedCollectives(w); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
@@ -47,12 +47,12 @@ func spoiledProgram(w *comm.Comm) error {
 	return nil
 }
 
-func TestSpoiledCollectivesOfProcesses(t *testing.T) {
+func TestRevokedCollectivesOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	for _, n := range []int{2, 5} {
-		assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(n, "spoiled"), "%d ranks", n)
+		assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(n, "revoked"), "%d ranks", n)
 	}
-	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "spoiled", "--set", "pml.eager.bytes=1"))
+	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "revoked", "--set", "pml.eager.bytes=1"))
 }
 
 // splitsGivenUpProgram: a rank gives up a Split that the others have finished, and then some do at

@@ -55,7 +55,7 @@ func programs() map[string]func(w *comm.Comm) error {
 		"local":            localProgram,
 		"collectives":      collectivesProgram,
 		"survivor":         survivorProgram,
-		"spoiled":          spoiledProgram,
+		"revoked":          revokedProgram,
 		"deserted":         desertedProgram,
 		"left":             leftProgram,
 		"left collectives": leftCollectivesProgram,

@@ -22,30 +22,30 @@ import (
 // does, nobody hangs, buffers are not written to after their call has returned, the next
 // collective works, and nothing is left behind.
 
-// spoilBuffers of a rank, of size·count elements each, and one more.
-type spoilBuffers struct {
+// collBuffers of a rank, of size·count elements each, and one more.
+type collBuffers struct {
 	in, out []int64
 	count   int
 }
 
-func newSpoilBuffers(w *Comm, count int) *spoilBuffers {
+func newCollBuffers(w *Comm, count int) *collBuffers {
 	n := w.Size()*count + 1
-	return &spoilBuffers{make([]int64, n), make([]int64, n), count}
+	return &collBuffers{make([]int64, n), make([]int64, n), count}
 }
 
-func (b *spoilBuffers) one(s []int64) []int64 { return s[:b.count] }
+func (b *collBuffers) one(s []int64) []int64 { return s[:b.count] }
 
-func (b *spoilBuffers) all(s []int64) []int64 { return s[:len(s)-1] }
+func (b *collBuffers) all(s []int64) []int64 { return s[:len(s)-1] }
 
-func (b *spoilBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len(b.in)-1)/b.count) }
+func (b *collBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len(b.in)-1)/b.count) }
 
-// spoilable is a collective.
-type spoilable struct {
+// revocable is a collective.
+type revocable struct {
 	name   string
 	rooted bool
 	// needs says that no rank can be done with it before every one has called it.
 	needs bool
-	call  func(w *Comm, b *spoilBuffers, root int) error
+	call  func(w *Comm, b *collBuffers, root int) error
 	// refused are calls of it with bad arguments.
 	refused []refusal
 }
@@ -54,189 +54,189 @@ type refusal struct {
 	name   string
 	want   error
 	atRoot bool // only the root can see it
-	call   func(w *Comm, b *spoilBuffers, root int) error
+	call   func(w *Comm, b *collBuffers, root int) error
 }
 
-func spoilables() []spoilable {
+func revocables() []revocable {
 	newComm := func(c *Comm, err error) error {
 		if err == nil && c != nil {
 			err = c.Free()
 		}
 		return err
 	}
-	return []spoilable{
-		{name: "barrier", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error { return w.Barrier() }},
-		{name: "bcast", rooted: true, call: func(w *Comm, b *spoilBuffers, root int) error { return Bcast(w, b.one(b.out), root) },
+	return []revocable{
+		{name: "barrier", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return w.Barrier() }},
+		{name: "bcast", rooted: true, call: func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error { return Bcast(w, b.one(b.out), -1) }},
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), -1) }},
 			}},
 		{name: "reduce", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Reduce(w, b.one(b.in), b.one(b.out), Sum, root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Reduce(w, b.one(b.in), b.one(b.out), Sum, root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.out), Sum, w.Size())
 				}},
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.out), nil, root)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.out[:b.count+1], Sum, root)
 				}},
-				{"overlap", ErrBuffer, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"overlap", ErrBuffer, true, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.in), Sum, root)
 				}},
 			}},
 		{name: "allreduce", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Allreduce(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Allreduce(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.one(b.out), nil)
 				}},
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.out[:b.count+1], Sum)
 				}},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.one(b.in), Sum)
 				}},
 			}},
-		{name: "allreduce in order", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error {
+		{name: "allreduce in order", needs: true, call: func(w *Comm, b *collBuffers, root int) error {
 			return Allreduce(w, b.one(b.in), b.one(b.out), Sum, InRankOrder())
 		}},
 		{name: "scan",
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), nil) }},
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), nil) }},
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Scan(w, b.one(b.in), b.out[:b.count+1], Sum)
 				}},
 			}},
 		{name: "exscan",
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Exscan(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Exscan(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Exscan(w, b.one(b.in), b.one(b.out), nil)
 				}},
 			}},
 		{name: "gather", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Gather(w, b.one(b.in), b.all(b.out), root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Gather(w, b.one(b.in), b.all(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Gather(w, b.one(b.in), b.all(b.out), ProcNull)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Gather(w, b.one(b.in), b.out, root)
 				}},
 			}},
 		{name: "scatter", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Scatter(w, b.all(b.in), b.one(b.out), root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Scatter(w, b.all(b.in), b.one(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Scatter(w, b.all(b.in), b.one(b.out), 99)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Scatter(w, b.in, b.one(b.out), root)
 				}},
 			}},
 		{name: "allgather", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Allgather(w, b.one(b.in), b.all(b.out)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.all(b.out)) },
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Allgather(w, b.one(b.in), b.out) }},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.out) }},
+				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allgather(w, b.one(b.out), b.all(b.out))
 				}},
 			}},
 		{name: "alltoall", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, b.all(b.in), b.all(b.out)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.all(b.out)) },
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, b.all(b.in), b.out) }},
-				{"uneven", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, nil, b.out) }},
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.out) }},
+				{"uneven", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.out) }},
 			}},
 		{name: "alltoall in place", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, nil, b.all(b.out)) }},
+			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.all(b.out)) }},
 		{name: "reduce scatter", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), Sum)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts()[1:], Sum)
 				}},
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), nil)
 				}},
 			}},
 		{name: "reduce scatter block", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return ReduceScatterBlock(w, b.all(b.in), b.one(b.out), Sum)
 			},
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatterBlock(w, b.in, b.one(b.out), Sum)
 				}},
 			}},
 		{name: "gatherv", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Gatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil, root)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Gatherv(w, b.one(b.in), b.all(b.out), b.counts()[1:], nil, root)
 				}},
 			}},
 		{name: "scatterv", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), nil, root)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), []int{1}, root)
 				}},
 			}},
 		{name: "allgatherv", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Allgatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allgatherv(w, b.one(b.in), b.all(b.out), nil, nil)
 				}},
 			}},
 		{name: "alltoallv", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), b.counts(), nil)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), nil, nil)
 				}},
 			}},
 		{name: "alltoallv in place", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Alltoallv(w, nil, nil, nil, b.all(b.out), b.counts(), nil)
 			}},
 		{name: "split", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Split(0, 0)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(0, 0)) },
 			refused: []refusal{
-				{"colour", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Split(-9, 0)) }},
+				{"colour", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(-9, 0)) }},
 			}},
-		{name: "dup", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Dup()) }},
+		{name: "dup", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Dup()) }},
 	}
 }
 
-// spoilTuning makes short buffers take the ways of long ones.
-var spoilTuning = &coll.Tuning{
+// revokeTuning makes short buffers take the ways of long ones.
+var revokeTuning = &coll.Tuning{
 	BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
 	GatherTreeBytes: 64, GatherTreeRanks: 3, AllgatherBruckBytes: 128, AlltoallBruckBytes: 32, AlltoallBruckRanks: 3,
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// spoilSizes are lengths in elements on both sides of each limit of spoilTuning, for some number of ranks.
-var spoilSizes = []int{1, 6, 12, 50, 160}
+// revokeSizes are lengths in elements on both sides of each limit of revokeTuning, for some number of ranks.
+var revokeSizes = []int{1, 6, 12, 50, 160}
 
 // scene is a collective in which something goes wrong, at one rank. After it the buffers are
 // the user's: they are written to, and must stay so.
-func scene(w *Comm, count int, act func(b *spoilBuffers) error) (*spoilBuffers, error) {
-	b := newSpoilBuffers(w, count)
+func scene(w *Comm, count int, act func(b *collBuffers) error) (*collBuffers, error) {
+	b := newCollBuffers(w, count)
 	err := act(b)
 	for i := range b.in {
 		b.in[i], b.out[i] = -77, -78
@@ -246,7 +246,7 @@ func scene(w *Comm, count int, act func(b *spoilBuffers) error) (*spoilBuffers, 
 
 // after is what must hold after a scene: the next collective works, and nobody has written to the
 // buffers. what says where.
-func (b *spoilBuffers) after(w *Comm, what string) error {
+func (b *collBuffers) after(w *Comm, what string) error {
 	n := w.Size()
 	sum := make([]int64, 100)
 	in := make([]int64, 100)
@@ -273,9 +273,9 @@ func (b *spoilBuffers) after(w *Comm, what string) error {
 // number of ranks takes a third.
 func CheckRefused(w *Comm) error {
 	n := w.Size()
-	for _, c := range spoilables() {
+	for _, c := range revocables() {
 		for k, f := range c.refused {
-			for i, count := range spoilSizes {
+			for i, count := range revokeSizes {
 				if (i+k+n)%3 != 0 {
 					continue
 				}
@@ -285,7 +285,7 @@ func CheckRefused(w *Comm) error {
 					odd = root
 				}
 				what := fmt.Sprintf("rank %d: %s: %s: %d elements, root %d, odd one %d", w.Rank(), c.name, f.name, count, root, odd)
-				b, err := scene(w, count, func(b *spoilBuffers) error {
+				b, err := scene(w, count, func(b *collBuffers) error {
 					if w.Rank() == odd {
 						return f.call(w, b, root)
 					}
@@ -341,9 +341,9 @@ func isDifferent(err error) error {
 // lengths, each number of ranks takes a fifth.
 func CheckDifferentLengths(w *Comm) error {
 	n := w.Size()
-	for k, c := range spoilables() {
-		for i, usual := range spoilSizes {
-			for j, other := range spoilSizes {
+	for k, c := range revocables() {
+		for i, usual := range revokeSizes {
+			for j, other := range revokeSizes {
 				if i == j || (i+j+k+n)%5 != 0 {
 					continue
 				}
@@ -354,7 +354,7 @@ func CheckDifferentLengths(w *Comm) error {
 				if w.Rank() == odd {
 					count = other
 				}
-				b, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+				b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 				if err := isDifferent(err); err != nil {
 					return fmt.Errorf("%s: %w", what, err)
 				}
@@ -370,18 +370,18 @@ func CheckDifferentLengths(w *Comm) error {
 // CheckDifferentRoots has one rank take another one for the root.
 func CheckDifferentRoots(w *Comm) error {
 	n := w.Size()
-	for _, c := range spoilables() {
+	for _, c := range revocables() {
 		if !c.rooted {
 			continue
 		}
-		for i, count := range spoilSizes {
+		for i, count := range revokeSizes {
 			root := i % n
 			odd := (root + i/2) % n
 			what := fmt.Sprintf("rank %d: %s: %d elements, root %d but at rank %d", w.Rank(), c.name, count, root, odd)
 			if w.Rank() == odd {
 				root = (root + 1) % n
 			}
-			b, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+			b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 			if err := isDifferent(err); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
@@ -395,17 +395,17 @@ func CheckDifferentRoots(w *Comm) error {
 
 // CheckDifferentCalls has one rank make another collective.
 func CheckDifferentCalls(w *Comm) error {
-	all := spoilables()
+	all := revocables()
 	for i, c := range all {
 		other := all[(i*5+w.Size())%len(all)]
-		count := spoilSizes[i%len(spoilSizes)]
+		count := revokeSizes[i%len(revokeSizes)]
 		odd := i % w.Size()
 		what := fmt.Sprintf("rank %d: %s of %d elements but %s at rank %d", w.Rank(), c.name, count, other.name, odd)
 		call := c.call
 		if w.Rank() == odd {
 			call = other.call
 		}
-		b, err := scene(w, count, func(b *spoilBuffers) error { return call(w, b, 0) })
+		b, err := scene(w, count, func(b *collBuffers) error { return call(w, b, 0) })
 		if err := isDifferent(err); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -416,9 +416,9 @@ func CheckDifferentCalls(w *Comm) error {
 	return nil
 }
 
-// forEachSpoiling runs body with each number of ranks, with long and with short messages that go at once, and
+// forEachRevoking runs body with each number of ranks, with long and with short messages that go at once, and
 // checks that nothing is left of it.
-func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
+func forEachRevoking(t *testing.T, body func(w *Comm) error) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
@@ -426,7 +426,7 @@ func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
 				var clean, left atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
 					defer hurry(w)()
-					w.team.SetTuning(spoilTuning)
+					w.team.SetTuning(revokeTuning)
 					if err := body(w); err != nil {
 						return err
 					}
@@ -437,7 +437,7 @@ func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
 	}
 }
 
-// hurry lets a rank sleep only briefly, so that it soon wonders why nothing comes.
+// hurry lets a rank sleep only briefly, so that it soon probes for a mismatch.
 func hurry(w *Comm) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -492,25 +492,25 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 	return nil
 }
 
-func TestCollectivesRefused(t *testing.T) { forEachSpoiling(t, CheckRefused) }
+func TestCollectivesRefused(t *testing.T) { forEachRevoking(t, CheckRefused) }
 
-func TestCollectivesOfDifferentLengths(t *testing.T) { forEachSpoiling(t, CheckDifferentLengths) }
+func TestCollectivesOfDifferentLengths(t *testing.T) { forEachRevoking(t, CheckDifferentLengths) }
 
-func TestCollectivesOfDifferentRoots(t *testing.T) { forEachSpoiling(t, CheckDifferentRoots) }
+func TestCollectivesOfDifferentRoots(t *testing.T) { forEachRevoking(t, CheckDifferentRoots) }
 
-func TestDifferentCollectives(t *testing.T) { forEachSpoiling(t, CheckDifferentCalls) }
+func TestDifferentCollectives(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
 
-// CheckSpoiled is every check of collectives in which a rank does not play along, for a job of processes.
-func CheckSpoiled(w *Comm) error {
+// CheckRevokedCollectives is every check of collectives in which a rank does not play along, for a job of processes.
+func CheckRevokedCollectives(w *Comm) error {
 	defer hurry(w)()
-	w.team.SetTuning(spoilTuning)
+	w.team.SetTuning(revokeTuning)
 	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
 }
 
 // CallAll makes every collective, each in a communicator of its own, after Dup has made those and then
 // desert has been called. It wants ErrProcFailed from all that cannot be done by fewer ranks, and nothing else from the others.
 func CallAll(w *Comm, desert func()) error {
-	list := spoilables()
+	list := revocables()
 	comms := make([]*Comm, len(list))
 	for i := range list {
 		var err error
@@ -520,7 +520,7 @@ func CallAll(w *Comm, desert func()) error {
 	}
 	desert()
 	for i, c := range list {
-		err := c.call(comms[i], newSpoilBuffers(w, 1000), 0)
+		err := c.call(comms[i], newCollBuffers(w, 1000), 0)
 		if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -570,10 +570,10 @@ func TestFarDifferentLengths(t *testing.T) {
 
 // TestCollectivesGivenUpByContext: the context of one rank ends while it waits for another one, which is late.
 func TestCollectivesGivenUpByContext(t *testing.T) {
-	forEachSpoiling(t, func(w *Comm) error {
+	forEachRevoking(t, func(w *Comm) error {
 		n := w.Size()
-		for i, c := range spoilables() {
-			count := spoilSizes[(i+n)%len(spoilSizes)]
+		for i, c := range revocables() {
+			count := revokeSizes[(i+n)%len(revokeSizes)]
 			root, giver := i%n, (i/2)%n
 			late := (giver + 1 + i%(n-1)) % n
 			what := fmt.Sprintf("rank %d: %s of %d elements, root %d, given up by %d, %d is late", w.Rank(), c.name, count, root, giver, late)
@@ -581,8 +581,8 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d.team.SetTuning(spoilTuning)
-			var b *spoilBuffers
+			d.team.SetTuning(revokeTuning)
+			var b *collBuffers
 			var calledOff bool
 			switch w.Rank() {
 			case giver:
@@ -593,7 +593,7 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 					awaitPending(ctx, w)
 					cancel()
 				}()
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d.WithContext(ctx), b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d.WithContext(ctx), b, root) })
 				cancel()
 				<-stopped
 				calledOff = err != nil
@@ -613,14 +613,14 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 						return err
 					}
 				}
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d, b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
 				if c.name == "dup" {
 					if _, err := Recv(w, []int{0}, giver, 0); err != nil {
 						return err
 					}
 				}
 			default:
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d, b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
 			}
 			if err != nil {
 				if err := isGivenUp(err, fmt.Sprintf("rank %d gave up on this", giver), "it failed there"); err != nil {
@@ -658,13 +658,13 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
-			for i, c := range spoilables() {
-				count := spoilSizes[(i+n)%len(spoilSizes)]
+			for i, c := range revocables() {
+				count := revokeSizes[(i+n)%len(revokeSizes)]
 				root, dead := i%n, (i/2)%n
 				what := fmt.Sprintf("%s of %d elements, root %d, without %d", c.name, count, root, dead)
 				var done atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
-					w.team.SetTuning(spoilTuning)
+					w.team.SetTuning(revokeTuning)
 					if w.Rank() == dead {
 						for done.Load() < int32(n-1) {
 							runtime.Gosched() // it does nothing
@@ -674,7 +674,7 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 					defer done.Add(1)
 					stop := bury(w, dead)
 					defer stop()
-					_, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+					_, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 					switch {
 					case err == nil && c.needs:
 						return fmt.Errorf("%s: no error", what)
