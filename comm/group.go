@@ -12,35 +12,35 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Dup makes a communicator with the same ranks, in a matching space of its own. All
-// ranks of c call it, as they do a collective. It does not heed the context of a view of c.
-// Errors: ErrComm, ErrFinalized, and those of the peers.
+// Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
+// all ranks of c call it. It ignores the context of a view of c. Errors: ErrComm, ErrFinalized, and
+// those of the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
 }
 
-// Split makes one communicator of the ranks that give the same colour (≥ 0), in the
-// order of key, ties in the order of c (MPI 4.1, section 7.4.2). All ranks of c call it, as
-// they do a collective; those with colour Undefined get nil. Errors: ErrCount for
-// another negative colour, ErrComm, ErrFinalized, and those of the peers.
+// Split makes a communicator of the ranks that pass the same colour (≥ 0), in the order of key, and
+// ranks with equal keys in the order of c (MPI 4.1, section 7.4.2). It is a collective: all ranks of c
+// call it. Ranks with colour Undefined get nil. Errors: ErrCount for another negative colour, ErrComm,
+// ErrFinalized, and those of the peers.
 //
-// A rank whose call gives up, because the context of its view ends, gets no communicator. Another
-// rank may have got it by then. That communicator is revoked: its collectives fail with ErrComm,
-// and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
-// between the other ranks go on.
+// A rank whose call gives up, because the context of its view ends, gets no communicator. Other ranks
+// may have got it by then. Their communicator is revoked: its collectives fail with ErrComm, and so do
+// sends to the rank that gave up, receives from it, and receives from AnySource. Messages between the
+// other ranks are not affected.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
 }
 
-// SplitHost is Split with one colour a machine: ranks with equal memory are together.
+// SplitHost is Split with a colour for each machine: ranks that share memory are together.
 func (c *Comm) SplitHost(key int) (*Comm, error) {
 	return c.split(splitMember{key: key, byHost: true}, "split host", "host")
 }
 
-// splitMember is what a rank contributes to the making of communicators.
+// splitMember is the contribution of a rank to Split.
 type splitMember struct {
 	color, key int
-	byHost     bool // the machine is the colour; the same at every rank
+	byHost     bool // the machine is the colour; the same at all ranks
 	id         pml.ContextID
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
@@ -66,8 +66,8 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 	}
 }
 
-// split makes communicators of c's ranks. Every rank proposes a context id, and each new
-// communicator takes that of its rank 0, who alone knows that it is new.
+// split makes communicators of c's ranks. Every rank proposes a context id, and each new communicator
+// takes the one of its rank 0, because only the rank that proposes an id knows that it is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	s, err := c.begin(op, nil)
 	if err != nil {
@@ -85,7 +85,8 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	return made, nil
 }
 
-// gatherMembers tells every rank what all are. It fills in what of me the caller does not choose.
+// gatherMembers returns the contributions of all ranks. It fills in the fields of me that the caller
+// does not choose.
 func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
@@ -104,15 +105,15 @@ func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, e
 	return all, nil
 }
 
-// makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of
-// a rank that has given the call up may come as soon as the lock is given back, and must find the
+// makeComm makes the communicator of this rank, or returns nil if it has none. The lock must not be
+// given up before: a REVOKE of a rank that has given the call up may arrive then, and must find the
 // communicator.
 func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
 	p := c.job.pml
 	var members []splitMember
 	for _, m := range all {
 		if m.id == pml.NoContext {
-			return nil, p.CheckNewContext(m.id, c.group[m.rank]) // at every rank alike
+			return nil, p.CheckNewContext(m.id, c.group[m.rank]) // it fails at all ranks
 		}
 		if m.color == me.color && (!me.byHost || m.host == c.job.hostKey) {
 			members = append(members, m)
@@ -145,16 +146,15 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 
 // derivedName is the first name of a communicator made from one named parent.
 func derivedName(parent, suffix string) string {
-	const most = 64 // bytes, after which a chain of names does not get longer
-	if len(parent)+len(suffix) >= most {
+	const mostBytes = 64 // names of names grow no longer than that
+	if len(parent)+len(suffix) >= mostBytes {
 		return parent
 	}
 	return parent + "/" + suffix
 }
 
-// Free gives the communicator back. It is local; what is pending in it is completed. Rank,
-// Size and Name answer for ever, everything else is ErrComm afterwards, as is Free of
-// the world.
+// Free gives the communicator back. It is local. Pending operations complete. Rank, Size and Name
+// still work afterwards, and every other call is ErrComm. Free of the world is ErrComm.
 func (c *Comm) Free() error {
 	const op = "free"
 	if err := c.enter(); err != nil {

@@ -215,7 +215,7 @@ func TestUnreceivedByWhoHasLeft(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, comm.ErrPending)
-	require.ErrorContains(t, err, "nobody receives issend peer 1 tag 7")
+	require.ErrorContains(t, err, "no rank receives issend peer 1 tag 7")
 }
 
 // A receive that was freed takes its message in Finalize too.

@@ -300,7 +300,7 @@ func TestFinalizeUnreceived(t *testing.T) {
 		err := w.Finalize()
 		if w.Rank() == 0 {
 			assert.ErrorIs(t, err, comm.ErrPending)
-			assert.ErrorContains(t, err, "nobody receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver in world, and 1 more")
+			assert.ErrorContains(t, err, "no rank receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver in world, and 1 more")
 			return nil
 		}
 		return err
@@ -314,7 +314,7 @@ func TestRunLocalVirtual(t *testing.T) {
 		t.Error("the ranks have begun")
 		return nil
 	}, comm.WithFabric(loop.Config{Virtual: true}))
-	require.EqualError(t, err, "run local: not supported: a virtual fabric, since nobody would move its time")
+	require.EqualError(t, err, "run local: not supported: a virtual fabric, because nothing would advance its time")
 	require.ErrorIs(t, err, comm.ErrNotSupported)
 }
 

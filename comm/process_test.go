@@ -114,7 +114,7 @@ func TestProcesses(t *testing.T) {
 		t.Parallel()
 		got := launch(2, "unreceived")
 		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: nobody receives isend")
+		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: no rank receives isend")
 		assert.Contains(t, got.stderr, "peer 1 tag 77")
 	})
 	t.Run("unreachable", func(t *testing.T) {

@@ -593,7 +593,7 @@ func TestSendThatNobodyReceives(t *testing.T) {
 	})
 	assert.True(t, f.failed)
 	assert.Contains(t, log, "rank 0: ")
-	assert.Contains(t, log, "nobody receives issend peer 1 tag 5 of 8 bytes")
+	assert.Contains(t, log, "no rank receives issend peer 1 tag 5 of 8 bytes")
 	assert.NotContains(t, log, "rank 1")
 }
 
