@@ -21,9 +21,9 @@ type allocation struct {
 
 // Alloc returns zeroed memory for n elements, outside of Go's heap. So every transport can use it
 // without a copy or a registration per call, and a long message from it goes to a rank of the same
-// machine with one copy instead of two. Only FreeAlloc releases it; neither the garbage collector nor
-// Finalize does. Errors: ErrType, ErrComm, ErrCount if n is negative or too large, ErrBuffer if the
-// system has no memory left.
+// machine with one copy instead of two. Only FreeAlloc releases it; neither the garbage collector
+// nor Finalize does. Errors: ErrType, ErrComm, ErrCount if n is negative or too large, ErrBuffer if
+// the system has no memory left.
 func Alloc[T any](c *Comm, n int) ([]T, error) {
 	mem, err := c.alloc(checkElem[T](c), n, sizeOf[T]())
 	if err != nil {
@@ -88,10 +88,10 @@ func (j *job) allocate(size int) (allocation, error) {
 	return allocation{pages: mem}, nil
 }
 
-// FreeAlloc gives memory back to the system. It takes exactly a slice that Alloc has returned at this
-// rank, once. Anything else is ErrBuffer. While a request or a collective uses the memory, the error
-// is both ErrPending and ErrBuffer. FreeAlloc changes nothing if it fails. The memory must not be used
-// afterwards. FreeAlloc works after Finalize too.
+// FreeAlloc gives memory back to the system. It takes exactly a slice that Alloc has returned at
+// this rank, once. Anything else is ErrBuffer. While a request or a collective uses the memory, the
+// error is both ErrPending and ErrBuffer. FreeAlloc changes nothing if it fails. The memory must
+// not be used afterwards. FreeAlloc works after Finalize too.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail("free alloc", none, none, err)

@@ -18,8 +18,8 @@ func (c *Comm) begin(call string, err error) (*coll.Schedule, error) {
 	return c.open(call, coll.NoRoot, err)
 }
 
-// beginRooted is begin of a collective with a root, which it checks. A call that fails because of its
-// root counts as a collective.
+// beginRooted is begin of a collective with a root, which it checks. A call that fails because of
+// its root counts as a collective.
 func (c *Comm) beginRooted(call string, root int, err error) (*coll.Schedule, error) {
 	s, err := c.open(call, root, err)
 	if err != nil {

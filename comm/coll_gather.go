@@ -14,9 +14,9 @@ func Scatter[T any](c *Comm, in, out []T, root int) error {
 	return c.scatter(bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
 }
 
-// Allgather collects the in of every rank into out at every rank, in the order of ranks:
-// len(out) == Size()*len(in). in has the same length at all ranks. If in is nil, this rank's part is
-// in its place in out.
+// Allgather collects the in of every rank into out at every rank, in the order of ranks: len(out)
+// == Size()*len(in). in has the same length at all ranks. If in is nil, this rank's part is in its
+// place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
 	return c.allgather("allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
 }

@@ -97,7 +97,8 @@ func desertedProgram(w *comm.Comm) error {
 	return err
 }
 
-// Nobody is left waiting when a rank dies, also those that do not wait for that one, in a job whose launcher does not end it.
+// Nobody is left waiting when a rank dies, also those that do not wait for that one, in a job whose
+// launcher does not end it.
 func TestDesertedCollectives(t *testing.T) {
 	for rank, got := range unmanaged(t, 5, "deserted") {
 		if rank == 2 {

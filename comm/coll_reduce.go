@@ -3,8 +3,8 @@ package comm
 import "github.com/mpigo/mpigo/comm/internal/coll"
 
 // Reduce combines the in of all ranks, element by element, into out at the root. in has the same
-// length at all ranks, and so has out at the root. Other ranks ignore out. If in is nil at the root,
-// the root's part is in out.
+// length at all ranks, and so has out at the root. Other ranks ignore out. If in is nil at the
+// root, the root's part is in out.
 func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) error {
 	return c.reduce(bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// ReduceScatter combines the in of all ranks, element by element, and leaves at each rank its part of
-// the result: rank 0 gets the first counts[0] elements, rank 1 the next counts[1], and so on. counts
-// is the same at all ranks. in has as many elements as all counts together, and out has
+// ReduceScatter combines the in of all ranks, element by element, and leaves at each rank its part
+// of the result: rank 0 gets the first counts[0] elements, rank 1 the next counts[1], and so on.
+// counts is the same at all ranks. in has as many elements as all counts together, and out has
 // counts[Rank()].
 //
-// If in is nil, this rank's contribution is in out, which then has the length of all. Its part of the
-// result is left at the front of out; the rest of out is undefined.
+// If in is nil, this rank's contribution is in out, which then has the length of all. Its part of
+// the result is left at the front of out; the rest of out is undefined.
 func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) error {
 	return c.reduceScatter(bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
 }

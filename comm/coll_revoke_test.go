@@ -18,8 +18,8 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// These tests hold every collective to this: when one rank does not play along, whatever it is that it
-// does, nobody hangs, buffers are not written to after their call has returned, the next
+// These tests hold every collective to this: when one rank does not play along, whatever it is that
+// it does, nobody hangs, buffers are not written to after their call has returned, the next
 // collective works, and nothing is left behind.
 
 // collBuffers of a rank, of size·count elements each, and one more.
@@ -230,7 +230,8 @@ var revokeTuning = &coll.Tuning{
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// revokeSizes are lengths in elements on both sides of each limit of revokeTuning, for some number of ranks.
+// revokeSizes are lengths in elements on both sides of each limit of revokeTuning, for some number
+// of ranks.
 var revokeSizes = []int{1, 6, 12, 50, 160}
 
 // scene is a collective in which something goes wrong, at one rank. After it the buffers are
@@ -269,8 +270,8 @@ func (b *collBuffers) after(w *Comm, what string) error {
 	return nil
 }
 
-// CheckRefused has one rank make each collective with each kind of bad arguments. Of the lengths, each
-// number of ranks takes a third.
+// CheckRefused has one rank make each collective with each kind of bad arguments. Of the lengths,
+// each number of ranks takes a third.
 func CheckRefused(w *Comm) error {
 	n := w.Size()
 	for _, c := range revocables() {
@@ -337,8 +338,8 @@ func isDifferent(err error) error {
 	return fmt.Errorf("another error: %w", err)
 }
 
-// CheckDifferentLengths has one rank give each collective another length than all others. Of the pairs of
-// lengths, each number of ranks takes a fifth.
+// CheckDifferentLengths has one rank give each collective another length than all others. Of the
+// pairs of lengths, each number of ranks takes a fifth.
 func CheckDifferentLengths(w *Comm) error {
 	n := w.Size()
 	for k, c := range revocables() {
@@ -416,8 +417,8 @@ func CheckDifferentCalls(w *Comm) error {
 	return nil
 }
 
-// forEachRevoking runs body with each number of ranks, with long and with short messages that go at once, and
-// checks that nothing is left of it.
+// forEachRevoking runs body with each number of ranks, with long and with short messages that go at
+// once, and checks that nothing is left of it.
 func forEachRevoking(t *testing.T, body func(w *Comm) error) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
@@ -500,15 +501,17 @@ func TestCollectivesOfDifferentRoots(t *testing.T) { forEachRevoking(t, CheckDif
 
 func TestDifferentCollectives(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
 
-// CheckRevokedCollectives is every check of collectives in which a rank does not play along, for a job of processes.
+// CheckRevokedCollectives is every check of collectives in which a rank does not play along, for a
+// job of processes.
 func CheckRevokedCollectives(w *Comm) error {
 	defer hurry(w)()
 	w.team.SetTuning(revokeTuning)
 	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
 }
 
-// CallAll makes every collective, each in a communicator of its own, after Dup has made those and then
-// desert has been called. It wants ErrProcFailed from all that cannot be done by fewer ranks, and nothing else from the others.
+// CallAll makes every collective, each in a communicator of its own, after Dup has made those and
+// then desert has been called. It wants ErrProcFailed from all that cannot be done by fewer ranks,
+// and nothing else from the others.
 func CallAll(w *Comm, desert func()) error {
 	list := revocables()
 	comms := make([]*Comm, len(list))
@@ -568,7 +571,8 @@ func TestFarDifferentLengths(t *testing.T) {
 	}
 }
 
-// TestCollectivesGivenUpByContext: the context of one rank ends while it waits for another one, which is late.
+// TestCollectivesGivenUpByContext: the context of one rank ends while it waits for another one,
+// which is late.
 func TestCollectivesGivenUpByContext(t *testing.T) {
 	forEachRevoking(t, func(w *Comm) error {
 		n := w.Size()
@@ -652,8 +656,8 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 	})
 }
 
-// TestCollectivesWithoutOneThatDied: one rank does not come. Whoever waits for it learns that it is gone, and the
-// others from those.
+// TestCollectivesWithoutOneThatDied: one rank does not come. Whoever waits for it learns that it is
+// gone, and the others from those.
 func TestCollectivesWithoutOneThatDied(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {

@@ -2,8 +2,8 @@ package comm
 
 import "github.com/mpigo/mpigo/comm/internal/coll"
 
-// Scan combines, at each rank, the in of the ranks up to and including this one into out, element by
-// element and in the order of ranks. in and out have the same length at all ranks. If in is nil,
+// Scan combines, at each rank, the in of the ranks up to and including this one into out, element
+// by element and in the order of ranks. in and out have the same length at all ranks. If in is nil,
 // this rank's part is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	return c.scan("scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))

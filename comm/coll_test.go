@@ -640,7 +640,8 @@ func TestCollectivesAllocateNothing(t *testing.T) {
 							failed = err
 						}
 					}
-					// AllocsPerRun counts what all goroutines allocate, and runs once more than it is told.
+					// AllocsPerRun counts what all goroutines allocate, and runs once more than it
+					// is told.
 					if w.Rank() == 0 {
 						allocs[name] = testing.AllocsPerRun(rounds, step)
 					} else {

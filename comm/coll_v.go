@@ -5,34 +5,34 @@ import "fmt"
 // Collectives whose parts have a length for each rank.
 
 // Gatherv is Gather of parts of different lengths. At the root, counts[r] elements of rank r go to
-// out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is nil, the
-// parts lie one after the other. Other ranks ignore out, counts and displs. If in is nil at the root,
-// the root's part is in its place in out.
+// out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is nil,
+// the parts lie one after the other. Other ranks ignore out, counts and displs. If in is nil at the
+// root, the root's part is in its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	return c.gatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
 }
 
-// Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r] elements
-// for rank r, which is the length of the out of rank r. If displs is nil, the parts lie one after
-// the other. Other ranks ignore in, counts and displs. If out is nil at the root, the root's part
-// stays in its place in in.
+// Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r]
+// elements for rank r, which is the length of the out of rank r. If displs is nil, the parts lie
+// one after the other. Other ranks ignore in, counts and displs. If out is nil at the root, the
+// root's part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	return c.scatterv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
 }
 
 // Allgatherv is Allgather of parts of different lengths. counts[r] elements of rank r go to
-// out[displs[r]:]. counts are the same at all ranks. Parts must not overlap; elements between them do
-// not change. If displs is nil, the parts lie one after the other. If in is nil, this rank's part is
-// in its place in out.
+// out[displs[r]:]. counts are the same at all ranks. Parts must not overlap; elements between them
+// do not change. If displs is nil, the parts lie one after the other. If in is nil, this rank's
+// part is in its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 	return c.allgatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
 }
 
 // Alltoallv is Alltoall of parts of different lengths. scounts[r] elements at in[sdispls[r]:] go to
-// rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. The part that one rank sends to
-// another is as long as that rank expects. Parts of out must not overlap. If displacements are nil,
-// the parts lie one after the other. If in is nil, the part for rank r is in the place, and has the
-// length, of the part from rank r; scounts and sdispls are then ignored.
+// rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. The part that one rank sends
+// to another is as long as that rank expects. Parts of out must not overlap. If displacements are
+// nil, the parts lie one after the other. If in is nil, the part for rank r is in the place, and
+// has the length, of the part from rank r; scounts and sdispls are then ignored.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	return c.alltoallv(bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		checkElem[T](c))

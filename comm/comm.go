@@ -129,15 +129,16 @@ func (c *Comm) Wtime() float64 {
 }
 
 // WithContext returns a view of the same communicator, whose calls end with ctx. A call that begins
-// after ctx has ended returns ctx's error and does nothing. A call that waits when ctx ends gives up:
+// after ctx has ended returns ctx's error and does nothing. A call that waits when ctx ends gives
+// up:
 //
 //   - A receive or probe is withdrawn, as by Cancel. If a message had matched already, the call
 //     completes without an error.
-//   - A send goes on in the background. Its buffer belongs to the library until the send is complete,
-//     and nothing tells when that is. Use Isend and WaitContext where that matters.
-//   - A collective leaves the communicator unfit for collectives. It returns when its buffers are the
-//     caller's again. So it waits for messages that are arriving already, even if their sender is
-//     stopped in the middle of one. A Split that gives up revokes the communicator that other ranks
+//   - A send goes on in the background. Its buffer belongs to the library until the send is
+//     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
+//   - A collective leaves the communicator unfit for collectives. It returns when its buffers are
+//     the caller's again. So it waits for messages that are arriving already, even if their sender
+//     is stopped in the middle of one. A Split that gives up revokes the communicator that other ranks
 //     have got from it: see [Comm.Split].
 //
 // Free and Dup act on the communicator and ignore ctx. Requests do not depend on the context of the
@@ -152,8 +153,8 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	return &Comm{state: c.state, ctx: ctx, done: ctx.Done()}
 }
 
-// enter takes the engine's lock for a call on c. It fails, and does not hold the lock, if c is nil or
-// freed (ErrComm), or if the job has ended (ErrFinalized, or the error that ended it).
+// enter takes the engine's lock for a call on c. It fails, and does not hold the lock, if c is nil
+// or freed (ErrComm), or if the job has ended (ErrFinalized, or the error that ended it).
 func (c *Comm) enter() error {
 	if c.isNull() {
 		return errNullComm

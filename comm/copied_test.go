@@ -55,7 +55,8 @@ type breakable interface {
 	Cut(rank int, cut bool)
 }
 
-// TestUndeliveredIsTold: a short message is lost, after its send has returned, with the last rail to a rank of which nothing more is asked.
+// TestUndeliveredIsTold: a short message is lost, after its send has returned, with the last rail
+// to a rank of which nothing more is asked.
 func TestUndeliveredIsTold(t *testing.T) {
 	w := acquainted(t, "50ms")[0]
 	with(w, func(m breakable) {
@@ -76,8 +77,9 @@ func TestUndeliveredIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "send (peer 1, tag 7)")
 }
 
-// TestRailIsMendedWhileTheSenderComputes: the only connection breaks with a short message whose send has returned, and the sender makes no
-// call any more. The receiver brings the connection back, and gets the message.
+// TestRailIsMendedWhileTheSenderComputes: the only connection breaks with a short message whose
+// send has returned, and the sender makes no call any more. The receiver brings the connection
+// back, and gets the message.
 func TestRailIsMendedWhileTheSenderComputes(t *testing.T) {
 	worlds := acquainted(t, "20s")
 	with(worlds[0], func(m breakable) {
@@ -95,7 +97,8 @@ func TestRailIsMendedWhileTheSenderComputes(t *testing.T) {
 	require.EqualValues(t, 42, b[0])
 }
 
-// TestRailIsMendedWhileTheOtherRankComputes: as before, with nothing sent: who waits for a message keeps the rank that will send it.
+// TestRailIsMendedWhileTheOtherRankComputes: as before, with nothing sent: who waits for a message
+// keeps the rank that will send it.
 func TestRailIsMendedWhileTheOtherRankComputes(t *testing.T) {
 	worlds := acquainted(t, "2s")
 	with(worlds[0], func(m breakable) { require.True(t, m.Break(1)) })

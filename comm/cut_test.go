@@ -18,8 +18,9 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// TestConnectionsOfProcessesDie: three processes with two rails, each of which ends connections of its own a good thirty times under traffic. All
-// bytes are right, and nothing that was open for a connection stays so.
+// TestConnectionsOfProcessesDie: three processes with two rails, each of which ends connections of
+// its own a good thirty times under traffic. All bytes are right, and nothing that was open for a
+// connection stays so.
 func TestConnectionsOfProcessesDie(t *testing.T) {
 	launch := launcher(t)
 	got := launch(3, "cut", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2", "--set", "pml.notices=false")
@@ -53,7 +54,8 @@ func cutProgram(w *comm.Comm) error {
 			return err
 		}
 	}
-	// A rail to a peer may be up now at one end and not at the other, or be tried: that is a connection, and a timer, more.
+	// A rail to a peer may be up now at one end and not at the other, or be tried: that is a
+	// connection, and a timer, more.
 	rails := len(w.Rails())
 	if now := openFiles(); now > descriptors+2*rails {
 		return fmt.Errorf("%d descriptors are open, %d were before %d cuts", now, descriptors, cutsEach)
@@ -77,7 +79,8 @@ func cutProgram(w *comm.Comm) error {
 	return nil
 }
 
-// ringRound sends a message of some size to the next rank, and compares every byte of the one that comes.
+// ringRound sends a message of some size to the next rank, and compares every byte of the one that
+// comes.
 func ringRound(w *comm.Comm, round int) error {
 	me, n := w.Rank(), w.Size()
 	size := []int{1, 100, 5000, 70_000, 300_000, 3_000_000}[round%6]
@@ -91,7 +94,8 @@ func ringRound(w *comm.Comm, round int) error {
 	return nil
 }
 
-// cutConnections ends connections of this process, any of them, in one of the ways in which the system may.
+// cutConnections ends connections of this process, any of them, in one of the ways in which the
+// system may.
 func cutConnections(seed uint64, rounds, cuts *atomic.Int64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	for cuts.Load() < cutsEach {

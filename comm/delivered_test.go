@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeliveredThenGone: a send that is complete has delivered its message, so it is received also if the
-// sender goes at once, whether the receiver has looked yet or not.
+// TestDeliveredThenGone: a send that is complete has delivered its message, so it is received also
+// if the sender goes at once, whether the receiver has looked yet or not.
 func TestDeliveredThenGone(t *testing.T) {
 	for _, length := range []int{8, 4000, 1 << 20} {
 		for _, when := range []string{"before", "after", "meanwhile"} {

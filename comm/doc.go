@@ -37,25 +37,25 @@
 // which communicator with which peer and tag; errors.Is finds the kind. If several arguments are
 // wrong, the error is about the first of: type, communicator, rank, tag, root, counts and lengths.
 //
-// A call that waits for a rank that is gone ends with ErrProcFailed or ErrUnreachable. So does a call
-// that waits for a rank in Finalize, within about a second. There is one exception, in which the
-// launcher ends the job: a receive or probe from AnySource does not notice the death of a rank that
-// this rank was never in touch with.
+// A call that waits for a rank that is gone ends with ErrProcFailed or ErrUnreachable. So does a
+// call that waits for a rank in Finalize, within about a second. There is one exception, in which
+// the launcher ends the job: a receive or probe from AnySource does not notice the death of a rank
+// that this rank was never in touch with.
 //
 // # Collectives
 //
 // All ranks of a communicator call the same collectives in the same order, with roots and lengths
 // that agree. A call that is refused because of its root, operation, lengths or buffers counts: the
-// next call of this rank meets the next call of the other ranks. A call does not count if the type of
-// the elements or the communicator is wrong, if another goroutine is in a collective of the
+// next call of this rank meets the next call of the other ranks. A call does not count if the type
+// of the elements or the communicator is wrong, if another goroutine is in a collective of the
 // communicator, or if the context of the view had ended.
 //
 // A collective that is refused or fails at one rank returns an error at every rank that has not
-// finished it. The error Is [ErrComm], and says which rank gave up, and why. It also Is [ErrCount] if
-// the lengths differ, and [ErrProcFailed] if a rank is gone or in Finalize. No call waits for a rank
-// that has given up or that has made another call: ranks that have waited for some tenths of a second
-// without receiving anything compare their calls. A mismatch that leaves no rank waiting may go
-// unnoticed.
+// finished it. The error Is [ErrComm], and says which rank gave up, and why. It also Is [ErrCount]
+// if the lengths differ, and [ErrProcFailed] if a rank is gone or in Finalize. No call waits for a
+// rank that has given up or that has made another call: ranks that have waited for some tenths of a
+// second without receiving anything compare their calls. A mismatch that leaves no rank waiting may
+// go unnoticed.
 //
 // If only arguments were wrong, the communicator can still be used. After any other failure it is
 // unfit for collectives at the ranks where something failed. These ranks refuse all further
@@ -63,6 +63,6 @@
 //
 // # Memory
 //
-// Buffers may be anywhere. Those from [Alloc] are outside of Go's heap, where every transport can use
-// them without a copy or a registration per call.
+// Buffers may be anywhere. Those from [Alloc] are outside of Go's heap, where every transport can
+// use them without a copy or a registration per call.
 package comm

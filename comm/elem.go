@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// bytesOf is the memory of a slice's elements. It makes buf escape to the heap, where memory does not
-// move.
+// bytesOf is the memory of a slice's elements. It makes buf escape to the heap, where memory does
+// not move.
 func bytesOf[T any](buf []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*sizeOf[T]())
 }
@@ -79,8 +79,8 @@ func elemError(t reflect.Type) error {
 	}
 }
 
-// findPointer finds the first pointer in a value of type t at path. It returns the pointer's path, as
-// in ".Field[0].Field", and its type, or nil if there is none.
+// findPointer finds the first pointer in a value of type t at path. It returns the pointer's path,
+// as in ".Field[0].Field", and its type, or nil if there is none.
 func findPointer(t reflect.Type, path string) (string, reflect.Type) {
 	switch t.Kind() {
 	case reflect.Array:

@@ -55,14 +55,14 @@ var (
 	errUsedMessage = fmt.Errorf("%w: the message was received before", ErrRequest)
 )
 
-// Error is the error of the calls of this package, and of calls on one of its requests. It says which
-// call failed, where and why. Calls on a null handle, calls on several requests, and RunLocal return
-// other errors; errors.As finds the *Error of a request in them.
+// Error is the error of the calls of this package, and of calls on one of its requests. It says
+// which call failed, where and why. Calls on a null handle, calls on several requests, and RunLocal
+// return other errors; errors.As finds the *Error of a request in them.
 type Error struct {
 	Op   string // the call: "send", "irecv", "allreduce"
 	Comm string // the communicator's name
-	// Peer and Tag are the arguments of the call or, after a match, those of the message. The peer of
-	// a collective is its root. They are Undefined if the call has none.
+	// Peer and Tag are the arguments of the call or, after a match, those of the message. The peer
+	// of a collective is its root. They are Undefined if the call has none.
 	Peer, Tag int
 	Err       error // the cause
 
@@ -95,8 +95,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// receives reports whether the call takes wildcards. A wildcard of Sendrecv may still be wrong, in its
-// sending half; the cause tells.
+// receives reports whether the call takes wildcards. A wildcard of Sendrecv may still be wrong, in
+// its sending half; the cause tells.
 func (e *Error) receives() bool {
 	return strings.Contains(e.Op, "recv") || strings.Contains(e.Op, "probe")
 }
@@ -118,8 +118,8 @@ func tagName(tag int, wild bool) string {
 	return strconv.Itoa(tag)
 }
 
-// fail makes err an *Error, unless it is nil or an *Error already. peer and tag are none if the call
-// has none. The lock may be held or not.
+// fail makes err an *Error, unless it is nil or an *Error already. peer and tag are none if the
+// call has none. The lock may be held or not.
 func (c *Comm) fail(op string, peer, tag int, err error) error {
 	if err == nil {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// TestRailsDie: programs of all kinds of calls go on, and notice nothing, while rails die and come back.
+// TestRailsDie: programs of all kinds of calls go on, and notice nothing, while rails die and come
+// back.
 func TestRailsDie(t *testing.T) {
 	const ranks, rails, rounds = 3, 2, 60
 	var fabric *loop.Fabric
@@ -123,7 +124,8 @@ func disturb(t *testing.T, f *loop.Fabric, over chan struct{}) {
 	}
 }
 
-// TestFinalizeWithADeadRail: attempts to bring a rail back do not keep Finalize from giving up what nobody receives.
+// TestFinalizeWithADeadRail: attempts to bring a rail back do not keep Finalize from giving up what
+// nobody receives.
 func TestFinalizeWithADeadRail(t *testing.T) {
 	var fabric *loop.Fabric
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
@@ -143,7 +145,8 @@ func TestFinalizeWithADeadRail(t *testing.T) {
 	assert.ErrorIs(t, err, comm.ErrPending)
 }
 
-// TestFinalizeWhileNoRailIsUp: what was sent, and is in nobody's hand any more, has all of the grace time in Finalize too.
+// TestFinalizeWhileNoRailIsUp: what was sent, and is in nobody's hand any more, has all of the
+// grace time in Finalize too.
 func TestFinalizeWhileNoRailIsUp(t *testing.T) {
 	away := func(t *testing.T, mendAfter time.Duration, grace string) error {
 		t.Parallel()
@@ -177,8 +180,8 @@ func TestFinalizeWhileNoRailIsUp(t *testing.T) {
 	})
 }
 
-// TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once the time is over that a rail
-// has to come back; and the program goes on with the other ranks.
+// TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once
+// the time is over that a rail has to come back; and the program goes on with the other ranks.
 func TestNoRailIsLeft(t *testing.T) {
 	calls := map[string]func(w *comm.Comm) error{
 		"send":   func(w *comm.Comm) error { return comm.Send(w, make([]byte, 100_000), 1, 0) },

@@ -20,14 +20,14 @@ func (c *Comm) Dup() (*Comm, error) {
 }
 
 // Split makes a communicator of the ranks that pass the same colour (≥ 0), in the order of key, and
-// ranks with equal keys in the order of c (MPI 4.1, section 7.4.2). It is a collective: all ranks of c
-// call it. Ranks with colour Undefined get nil. Errors: ErrCount for another negative colour, ErrComm,
-// ErrFinalized, and those of the peers.
+// ranks with equal keys in the order of c (MPI 4.1, section 7.4.2). It is a collective: all ranks
+// of c call it. Ranks with colour Undefined get nil. Errors: ErrCount for another negative colour,
+// ErrComm, ErrFinalized, and those of the peers.
 //
-// A rank whose call gives up, because the context of its view ends, gets no communicator. Other ranks
-// may have got it by then. Their communicator is revoked: its collectives fail with ErrComm, and so do
-// sends to the rank that gave up, receives from it, and receives from AnySource. Messages between the
-// other ranks are not affected.
+// A rank whose call gives up, because the context of its view ends, gets no communicator. Other
+// ranks may have got it by then. Their communicator is revoked: its collectives fail with ErrComm,
+// and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
+// between the other ranks are not affected.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
 }
@@ -66,8 +66,9 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 	}
 }
 
-// split makes communicators of c's ranks. Every rank proposes a context id, and each new communicator
-// takes the one of its rank 0, because only the rank that proposes an id knows that it is new.
+// split makes communicators of c's ranks. Every rank proposes a context id, and each new
+// communicator takes the one of its rank 0, because only the rank that proposes an id knows that it
+// is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	s, err := c.begin(op, nil)
 	if err != nil {
@@ -85,8 +86,8 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	return made, nil
 }
 
-// gatherMembers returns the contributions of all ranks. It fills in the fields of me that the caller
-// does not choose.
+// gatherMembers returns the contributions of all ranks. It fills in the fields of me that the
+// caller does not choose.
 func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))

@@ -195,8 +195,8 @@ func TestFree(t *testing.T) {
 	})
 }
 
-// A send that waits for its receive says so if that will never be, because the receiver has freed the
-// communicator.
+// A send that waits for its receive says so if that will never be, because the receiver has freed
+// the communicator.
 func TestSendToFreed(t *testing.T) {
 	for _, protocol := range []string{"copy", "get", "put"} {
 		run(t, 2, func(t rank, w *comm.Comm) {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// If every rank has a core, a waiting rank spins for this many turns (some tens of microseconds,
-	// about what an answer takes), and then yields for this long.
+	// If every rank has a core, a waiting rank spins for this many turns (some tens of
+	// microseconds, about what an answer takes), and then yields for this long.
 	spinTurns  = 2000
 	yieldNanos = int64(time.Millisecond)
-	// With fewer cores, a rank that spins keeps the rank that it waits for from running. With two and
-	// four ranks a core, four turns cost a tenth of a barrier's time, and 64 turns twice that.
+	// With fewer cores, a rank that spins keeps the rank that it waits for from running. With two
+	// and four ranks a core, four turns cost a tenth of a barrier's time, and 64 turns twice that.
 	crowdedSpinTurns = 0
 )
 

@@ -36,8 +36,8 @@ func WithSetting(key, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, setting{key, value}) }
 }
 
-// WithFabric configures the fabric that joins the ranks of RunLocal. RunLocal sets Ranks; Virtual is
-// ErrNotSupported. Init ignores the option.
+// WithFabric configures the fabric that joins the ranks of RunLocal. RunLocal sets Ranks; Virtual
+// is ErrNotSupported. Init ignores the option.
 func WithFabric(cfg loop.Config) Option {
 	return func(o *options) { o.fabric = cfg }
 }
@@ -193,9 +193,9 @@ const abortGrace = time.Second
 
 func (m manager) abort(code int, why string) {
 	awaitReader(os.Stderr)
-	// If the manager cannot be told, it sees that this process ends without Finalize. If it was told,
-	// it ends all processes. This one stays until then, so that the others do not fail first because
-	// this one is gone, and are not blamed.
+	// If the manager cannot be told, it sees that this process ends without Finalize. If it was
+	// told, it ends all processes. This one stays until then, so that the others do not fail first
+	// because this one is gone, and are not blamed.
 	if m.client.Abort(code, why) == nil {
 		time.Sleep(abortGrace)
 	}
@@ -243,8 +243,8 @@ func Run(body func(world *Comm) error) {
 	})
 }
 
-// guard calls body and passes its result to done: its error, its panic as an error, or an error that
-// says that it has ended its goroutine.
+// guard calls body and passes its result to done: its error, its panic as an error, or an error
+// that says that it has ended its goroutine.
 func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	returned := false
 	var err error

@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// job is one rank of a job. It owns everything that Init or RunLocal makes. The engine's lock guards
-// the fields that change.
+// job is one rank of a job. It owns everything that Init or RunLocal makes. The engine's lock
+// guards the fields that change.
 type job struct {
 	rank, size int
 	world      *Comm
@@ -27,8 +27,8 @@ type job struct {
 	settings   tunable.Set
 	elems      elemCache          // synchronises itself
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
-	crowded    bool               // some machine has more ranks of the job than cores; the same at all ranks
-	ended      error              // why no call may begin any more: ErrFinalized, or the error that ended the job
+	crowded    bool               // some machine has more ranks than cores; the same at all ranks
+	ended      error              // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	kicker     *kicker // nil unless a rail wants it
 	notices    notices
@@ -41,8 +41,8 @@ const hostKeyBytes = 16
 // touch with. If all ranks end at about the same time, no message is needed.
 const leaveGrace = time.Second
 
-// others is how a rank reaches the other ranks beside the message path: through the process manager,
-// or through RunLocal. Its methods may be called from any goroutine, without the lock.
+// others is how a rank reaches the other ranks beside the message path: through the process
+// manager, or through RunLocal. Its methods may be called from any goroutine, without the lock.
 type others interface {
 	// barrier returns when every rank has called it. It fails when a rank has failed.
 	barrier() error
@@ -94,16 +94,16 @@ func (j *job) stop(cause error) {
 // ranks receive, those of freed requests too, however long that takes. Then the ranks disconnect.
 // Every later use of a communicator or of an active request is ErrFinalized.
 //
-// Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends to
-// a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call of
-// Send had returned before.
+// Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
+// to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
+// of Send had returned before.
 //
-// Another rank may not come to Finalize because it waits for a message of this rank, or for this rank
-// to receive. Such a call ends with ErrProcFailed about a second after this rank has called Finalize.
-// If a rank has failed, Finalize does not wait for it and returns an error.
+// Another rank may not come to Finalize because it waits for a message of this rank, or for this
+// rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
+// Finalize. If a rank has failed, Finalize does not wait for it and returns an error.
 //
-// A deferred Finalize, as in defer world.Finalize(), also handles panics: it prints the panic and ends
-// the whole job, as Run does, so that no rank waits for this one. (A rank of RunLocal goes on
+// A deferred Finalize, as in defer world.Finalize(), also handles panics: it prints the panic and
+// ends the whole job, as Run does, so that no rank waits for this one. (A rank of RunLocal goes on
 // panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
@@ -120,8 +120,8 @@ func (c *Comm) Finalize() error {
 	}
 	j.ended = ErrFinalized
 	j.pml.Leave(ErrFinalized)
-	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After the
-	// second one no rank needs another one.
+	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
+	// the second one no rank needs another one.
 	tell := j.eng.After(int64(leaveGrace), j.pml.TellLeft)
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
@@ -176,11 +176,11 @@ func (j *job) driveDuring(f func() error) error {
 	return err
 }
 
-// drain makes progress until every send is delivered, has failed, or will never be received. Each send
-// ends by itself: no receive is posted any more, so the receiver rejects a message that it has not
-// matched, and a peer that cannot be reached is lost when its grace time is over. So no deadline is
-// needed, and a slow machine only takes longer. drain does not wait for fragments that the library
-// sends of itself. Lock held.
+// drain makes progress until every send is delivered, has failed, or will never be received. Each
+// send ends by itself: no receive is posted any more, so the receiver rejects a message that it has
+// not matched, and a peer that cannot be reached is lost when its grace time is over. So no
+// deadline is needed, and a slow machine only takes longer. drain does not wait for fragments that
+// the library sends of itself. Lock held.
 func (j *job) drain() error {
 	const firstLook, lastLook = int64(20 * time.Microsecond), int64(5 * time.Millisecond)
 	j.pml.RejectUnmatched()
@@ -210,8 +210,8 @@ func describePending(list []pml.Pending) string {
 	return fmt.Sprintf("%s, and %d more", first, len(list)-1)
 }
 
-// close closes the rank's rails and ends operations that are still active with cause. Only the first
-// call has an effect. Lock held.
+// close closes the rank's rails and ends operations that are still active with cause. Only the
+// first call has an effect. Lock held.
 func (j *job) close(cause error) error {
 	if j.closed {
 		return nil
@@ -241,7 +241,8 @@ func (c *Comm) Abort(code int) {
 	c.job.others.abort(code, fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code))
 }
 
-// exitStatus is the exit status of a process for a code. A code that is not zero does not become zero.
+// exitStatus is the exit status of a process for a code. A code that is not zero does not become
+// zero.
 func exitStatus(code int) int {
 	if code != 0 && code&0xff == 0 {
 		return 1

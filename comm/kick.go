@@ -6,9 +6,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// kicker makes a turn of progress when a rail asks for one, because the program may be busy: so a peer
-// that asks for a connection is answered although no call waits. It goes on while messages
-// are under way whose sends have returned, because they may have to be sent again.
+// kicker makes a turn of progress when a rail asks for one, because the program may be busy: so a
+// peer that asks for a connection is answered although no call waits. It goes on while messages are
+// under way whose sends have returned, because they may have to be sent again.
 type kicker struct {
 	eng  *progress.Engine
 	more func() bool // reports whether such messages are under way; called with the engine's lock

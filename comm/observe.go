@@ -41,8 +41,8 @@ func attach(hook observe.Hook, jobs []*job) {
 	hook.Attach(hook, ranks)
 }
 
-// Progress implements observe.Rank. The engine's count of events does not serve, because it includes
-// timers.
+// Progress implements observe.Rank. The engine's count of events does not serve, because it
+// includes timers.
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()

@@ -3,9 +3,9 @@ package comm
 import "unsafe"
 
 // Op combines two sequences of equal length, element by element: inout[i] = in[i] ∘ inout[i]. in is
-// from the lower ranks. An Op must be associative, and commutes unless the call says InRankOrder. It
-// may get the sequences in pieces of any length. It must not keep them, and must not call the library,
-// except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine that waits.
+// from the lower ranks. An Op must be associative, and commutes unless the call says InRankOrder.
+// It may get the sequences in pieces of any length. It must not keep them, and must not call the
+// library, except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine that waits.
 type Op[T any] func(in, inout []T)
 
 // Integer is every integer type.
@@ -23,8 +23,8 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// Logical is every type that has truth values: bool, and integers, where zero is false and everything
-// else is true.
+// Logical is every type that has truth values: bool, and integers, where zero is false and
+// everything else is true.
 type Logical interface {
 	Integer | ~bool
 }
@@ -34,8 +34,8 @@ type CollOption struct {
 	inRankOrder bool
 }
 
-// InRankOrder says that the operation does not commute. The contributions are combined in the order of
-// ranks, with rank 0 leftmost. The operation must still be associative.
+// InRankOrder says that the operation does not commute. The contributions are combined in the order
+// of ranks, with rank 0 leftmost. The operation must still be associative.
 func InRankOrder() CollOption { return CollOption{inRankOrder: true} }
 
 // commutes reports whether opts leave a reduction free to change the order.
@@ -90,8 +90,8 @@ func Prod[T Number](in, inout []T) {
 	}
 }
 
-// Min is the lesser of each two elements. As with Go's min, the result is NaN if one of them is, and −0
-// is less than 0.
+// Min is the lesser of each two elements. As with Go's min, the result is NaN if one of them is,
+// and −0 is less than 0.
 func Min[T Real](in, inout []T) {
 	inout = inout[:len(in)]
 	for i := range inout {
@@ -190,8 +190,8 @@ func truth[T Logical]() T {
 	return v
 }
 
-// elemOp makes a coll.Combiner of an Op. It is a function type, as Op is, so that an interface holds
-// it without an allocation.
+// elemOp makes a coll.Combiner of an Op. It is a function type, as Op is, so that an interface
+// holds it without an allocation.
 type elemOp[T any] func(in, inout []T)
 
 // Combine implements coll.Combiner. It applies the operation to whole elements.

@@ -13,7 +13,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// hereWorld makes ranks of this process, which the modules that open gives to each join: every rank's nth leads to the nth of the others.
+// hereWorld makes ranks of this process, which the modules that open gives to each join: every
+// rank's nth leads to the nth of the others.
 func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeBell) []btl.Module, opts ...Option) []*Comm {
 	tb.Helper()
 	_, settings, err := makeOptions(opts)

@@ -247,7 +247,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What cannot be started or cancelled is an *Error that says which request it is, as the other errors of requests.
+// What cannot be started or cancelled is an *Error that says which request it is, as the other
+// errors of requests.
 func TestErrorsOfStart(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		p, err := comm.RecvInit(w, []int{0}, 0, 5)

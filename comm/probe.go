@@ -7,22 +7,23 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Message is a message that Mprobe or Improbe has taken out of matching. Mrecv or Imrecv receives it,
-// once. Goroutines may share it.
+// Message is a message that Mprobe or Improbe has taken out of matching. Mrecv or Imrecv receives
+// it, once. Goroutines may share it.
 type Message struct {
 	c    *Comm        // in which it was sent
 	m    *pml.Message // nil if it is from ProcNull
 	used bool         // guarded by the engine's lock
 }
 
-// Probe waits until a message that matches source and tag has arrived, and returns its status without
-// receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count. Errors as for Recv.
+// Probe waits until a message that matches source and tag has arrived, and returns its status
+// without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count. Errors as for Recv.
 func (c *Comm) Probe(source, tag int) (request.Status, error) {
 	_, st, err := c.probe(source, tag, false, "probe")
 	return st, err
 }
 
-// Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive it.
+// Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive
+// it.
 func (c *Comm) Mprobe(source, tag int) (*Message, request.Status, error) {
 	return c.probe(source, tag, true, "mprobe")
 }
@@ -119,9 +120,9 @@ func envelopeStatus(env pml.Envelope) request.Status {
 	return request.Status{Source: env.Source, Tag: env.Tag, Count: -1, Bytes: env.Bytes}
 }
 
-// Mrecv receives a message that Mprobe or Improbe has taken. The message has matched already, so Mrecv
-// ignores the context of the view through which it was probed. A nil message, and one that was
-// received before, is ErrRequest; other errors as for Recv.
+// Mrecv receives a message that Mprobe or Improbe has taken. The message has matched already, so
+// Mrecv ignores the context of the view through which it was probed. A nil message, and one that
+// was received before, is ErrRequest; other errors as for Recv.
 func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
 	return m.mrecv(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), "mrecv")
 }

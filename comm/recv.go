@@ -16,8 +16,8 @@ import (
 //     wire. A status counts whole elements of T, and bytes exactly.
 //   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
 //     delivered. A shorter message does not change the rest of buf.
-//   - Goroutines may share c. The slice belongs to the library until the call returns or the request
-//     is complete.
+//   - Goroutines may share c. The slice belongs to the library until the call returns or the
+//     request is complete.
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
 //     for the peer; ErrFinalized.
 func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
@@ -41,8 +41,8 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle(), nil
 }
 
-// enterRecv checks the arguments that all receives and probes have. It holds the lock if it does not
-// fail. bad is the error of an earlier check.
+// enterRecv checks the arguments that all receives and probes have. It holds the lock if it does
+// not fail. bad is the error of an earlier check.
 func (c *Comm) enterRecv(bad error, source, tag int) error {
 	if bad != nil {
 		return bad

@@ -11,17 +11,18 @@ import (
 // Send sends buf to dest under tag and returns when buf may be used again, which says nothing about
 // the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
 //
-// A short message may still be under way then, from a copy. If it cannot be delivered, later calls to
-// dest fail, and so does Finalize. If the process ends without Finalize, the message may be lost.
+// A short message may still be under way then, from a copy. If it cannot be delivered, later calls
+// to dest fail, and so does Finalize. If the process ends without Finalize, the message may be
+// lost.
 //
 // This holds for all sends:
 //
 //   - T is any type without pointers.
-//   - Goroutines may share c. The slice belongs to the library until the call returns or the request
-//     is complete, and must not be written to before.
+//   - Goroutines may share c. The slice belongs to the library until the call returns or the
+//     request is complete, and must not be written to before.
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
-//     for the peer; ErrComm also if the peer has freed the communicator without receiving the message;
-//     ErrFinalized.
+//     for the peer; ErrComm also if the peer has freed the communicator without receiving the
+//     message; ErrFinalized.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
@@ -31,8 +32,8 @@ func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
-// Bsend is Send from a copy: it waits for nothing. There is no buffer to attach, and memory for copies
-// is not bounded.
+// Bsend is Send from a copy: it waits for nothing. There is no buffer to attach, and memory for
+// copies is not bounded.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
 }
@@ -81,8 +82,8 @@ var (
 	isendOps = [...]string{"isend", "issend", "ibsend", "irsend"}
 )
 
-// enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that all
-// such calls have are right. It reports whether it did. It is the fast path of enterSend and
+// enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that
+// all such calls have are right. It reports whether it did. It is the fast path of enterSend and
 // enterRecv.
 func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	if c.isNull() || c.done != nil || uint(peer) >= uint(len(c.group)) || uint(tag) > tagUB {
@@ -99,8 +100,8 @@ func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	return false
 }
 
-// enterSend checks the arguments that all sends have. It holds the lock if it does not fail. bad is the
-// error of an earlier check.
+// enterSend checks the arguments that all sends have. It holds the lock if it does not fail. bad is
+// the error of an earlier check.
 func (c *Comm) enterSend(bad error, dest, tag int) error {
 	if bad != nil {
 		return bad
@@ -160,8 +161,8 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 	return err
 }
 
-// Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each other.
-// Both halves match ordinary sends and receives. The buffers must not overlap.
+// Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each
+// other. Both halves match ordinary sends and receives. The buffers must not overlap.
 func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
 	bad := checkElem[T](c)
 	if bad == nil {
@@ -200,7 +201,8 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
 	var s *pml.SendRequest
-	// The message must not be overwritten before it is sent. Only one that goes at once needs no clone.
+	// The message must not be overwritten before it is sent. Only one that goes at once needs no
+	// clone.
 	if !replace || !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
 		if replace {
 			send = bytes.Clone(send)

@@ -20,10 +20,10 @@ const maxValueBytes = 1 << 33
 
 type valueBox[T any] struct{ V T }
 
-// SendValue sends a value of any type that encoding/gob supports. RecvValue receives it. It is meant
-// for control data, because it copies and allocates. The message is a message of bytes, which any
-// receive or probe can match. SendValue returns when Send would. A value that gob does not support is
-// ErrType.
+// SendValue sends a value of any type that encoding/gob supports. RecvValue receives it. It is
+// meant for control data, because it copies and allocates. The message is a message of bytes, which
+// any receive or probe can match. SendValue returns when Send would. A value that gob does not
+// support is ErrType.
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	const op = "send value"
 	b, bad := encodeValue(v)

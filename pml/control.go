@@ -49,8 +49,8 @@ type Control struct {
 
 // Handler is the layer above pml that controls a context.
 type Handler interface {
-	// ReceiveError returns the error that a receive under a tag ends with, or nil if the receive may
-	// be posted. A message that has arrived already is received without asking.
+	// ReceiveError returns the error that a receive under a tag ends with, or nil if the receive
+	// may be posted. A message that has arrived already is received without asking.
 	ReceiveError(tag int) error
 	// Arriving reports whether to keep a message, from a rank of the job, that no posted receive
 	// matches. pml discards a message that is not kept, and answers its sender. An error means that
@@ -85,8 +85,8 @@ var errNoHandler = errors.New("a control fragment for a context that has no hand
 // called before the first fragment can arrive.
 func (p *PML) OnOrphan(f OrphanHandler) { p.orphans = f }
 
-// AddControlledContext is AddContext of a context with a handler. It calls newHandler first, because
-// fragments that have arrived for the context go to the handler before it returns.
+// AddControlledContext is AddContext of a context with a handler. It calls newHandler first,
+// because fragments that have arrived for the context go to the handler before it returns.
 func (p *PML) AddControlledContext(id ContextID, group *Group, rank int, caller Caller, newHandler func(c *Context) Handler) *Context {
 	c := &Context{p: p, id: id, group: group, rank: rank, caller: caller}
 	c.handler = newHandler(c)

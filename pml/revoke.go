@@ -123,8 +123,8 @@ func (p *PML) revokeFor(c *Context, pr *peer) {
 	c.endWaits(pr.rank, true, err)
 }
 
-// failSends ends the sends of a context that wait for a peer that will never match them. A send that
-// needs no answer goes on, and the peer drops its message.
+// failSends ends the sends of a context that wait for a peer that will never match them. A send
+// that needs no answer goes on, and the peer drops its message.
 func (p *PML) failSends(c *Context, pr *peer, err error) {
 	pr.held.remove(func(s *SendRequest) bool { return s.ctx == c })
 	p.sends.each(func(s *SendRequest) {
@@ -166,8 +166,8 @@ func (p *PML) Disown(id ContextID) error {
 	return nil
 }
 
-// ExpireOrigins forgets which contexts the collectives of parent made under old tags: those tags are
-// about to be used again.
+// ExpireOrigins forgets which contexts the collectives of parent made under old tags: those tags
+// are about to be used again.
 func (p *PML) ExpireOrigins(parent *Context, isOld func(tag int) bool) {
 	old := func(o origin) bool { return o.context == parent.id && isOld(o.tag) }
 	for _, c := range p.contexts {

@@ -8,9 +8,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// NewOption returns a comm.Option that changes the hook of a job. Package comm sets the variable when
-// it is initialized, and it does not change afterwards. A variable is needed because comm imports
-// this package.
+// NewOption returns a comm.Option that changes the hook of a job. Package comm sets the variable
+// when it is initialized, and it does not change afterwards. A variable is needed because comm
+// imports this package.
 var NewOption func(change func(*Hook)) any
 
 // Hook is what a test harness asks of RunLocal and Init.
@@ -19,7 +19,8 @@ type Hook struct {
 	HangAfter time.Duration
 	// Attach is called with the ranks, before their bodies run.
 	Attach func(hook Hook, ranks []Rank)
-	// Verbs, if not nil, wraps the provider of RDMA devices that Init uses, to make one of them fail.
+	// Verbs, if not nil, wraps the provider of RDMA devices that Init uses, to make one of them
+	// fail.
 	Verbs func(verbs.Provider) verbs.Provider
 }
 
@@ -50,8 +51,8 @@ type Snapshot struct {
 	Ended bool
 	// Pending lists the operations that are under way.
 	Pending []Pending
-	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are not
-	// among them.
+	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are
+	// not among them.
 	Waits []Wait
 	// Collectives has an entry for each communicator that is not freed.
 	Collectives []Collective
@@ -59,8 +60,8 @@ type Snapshot struct {
 
 // Wait is a call that waits.
 type Wait struct {
-	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is how many of
-	// them have to complete.
+	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is how many
+	// of them have to complete.
 	Ops  []int
 	Need int
 	// MayGiveUp says that it may end without that, because its context may end.

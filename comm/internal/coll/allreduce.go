@@ -48,9 +48,9 @@ func (f folding) rank(number int) int {
 	return number + f.extra
 }
 
-// allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the distance
-// of the step before. Both ranks of a pair combine in the order of ranks, so they get the same bits
-// whatever the operation.
+// allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the
+// distance of the step before. Both ranks of a pair combine in the order of ranks, so they get the
+// same bits whatever the operation.
 func (s *Schedule) allreduceDoubling(in, out []byte) {
 	f := s.folding()
 	if f.number < 0 {
@@ -107,10 +107,10 @@ func (s *Schedule) allreduceDoubling(in, out []byte) {
 	}
 }
 
-// allreduceHalving is Rabenseifner's algorithm. In each step two ranks, at twice the distance of the
-// step before, share their work: each sends half of what it has left to the other, and combines the
-// other half. Then the combined parts are exchanged in the opposite order. The order of ranks is
-// kept.
+// allreduceHalving is Rabenseifner's algorithm. In each step two ranks, at twice the distance of
+// the step before, share their work: each sends half of what it has left to the other, and combines
+// the other half. Then the combined parts are exchanged in the opposite order. The order of ranks
+// is kept.
 func (s *Schedule) allreduceHalving(in, out []byte) {
 	f := s.folding()
 	have := in
@@ -160,9 +160,9 @@ func (s *Schedule) allreduceHalving(in, out []byte) {
 	}
 }
 
-// allreduceRing passes the parts of the vector round all ranks. Each rank combines its contribution,
-// until every part is complete at one rank. Then the parts go round once more. The order of ranks is
-// not kept.
+// allreduceRing passes the parts of the vector round all ranks. Each rank combines its
+// contribution, until every part is complete at one rank. Then the parts go round once more. The
+// order of ranks is not kept.
 func (s *Schedule) allreduceRing(in, out []byte) {
 	n := s.size
 	have := in
@@ -190,10 +190,10 @@ func (s *Schedule) allreduceRing(in, out []byte) {
 // nobody as a destination of merge: nothing is sent.
 const nobody = -1
 
-// merge sends give to one rank, and combines what it receives from another rank with mine. The result
-// goes to result, which is mine or does not overlap it. left says that what it receives is the left
-// operand; that is ignored if the operation commutes. Pieces are combined while the next ones are
-// under way.
+// merge sends give to one rank, and combines what it receives from another rank with mine. The
+// result goes to result, which is mine or does not overlap it. left says that what it receives is
+// the left operand; that is ignored if the operation commutes. Pieces are combined while the next
+// ones are under way.
 func (s *Schedule) merge(to, from int, left bool, give, mine, result []byte) {
 	inPlace := len(mine) == 0 || &mine[0] == &result[0]
 	giveCut, cut := s.cut(len(give), s.Elem), s.cut(len(mine), s.Elem)

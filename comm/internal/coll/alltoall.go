@@ -23,10 +23,10 @@ func (s *Schedule) Alltoall(in, out []byte) {
 	s.alltoallPairs(s.Parts[n:], s.Parts[:n])
 }
 
-// alltoallPairs sends to the next rank while it receives from the one before, then sends to the rank
-// after that, and so on. So at any time every rank has as many ranks to send to as to receive from.
-// Several such exchanges are under way together, up to Tuning.AlltoallFlightBytes. in and out are by
-// rank.
+// alltoallPairs sends to the next rank while it receives from the one before, then sends to the
+// rank after that, and so on. So at any time every rank has as many ranks to send to as to receive
+// from. Several such exchanges are under way together, up to Tuning.AlltoallFlightBytes. in and out
+// are by rank.
 func (s *Schedule) alltoallPairs(in, out [][]byte) {
 	n, flight := s.size, 0
 	for d := 1; d < n; d++ {
@@ -41,8 +41,8 @@ func (s *Schedule) alltoallPairs(in, out [][]byte) {
 	s.copy(out[s.rank], in[s.rank])
 }
 
-// alltoallInPlace swaps parts with one rank after another. In step i, two ranks are partners if they
-// add up to i modulo the number of ranks. parts are by rank.
+// alltoallInPlace swaps parts with one rank after another. In step i, two ranks are partners if
+// they add up to i modulo the number of ranks. parts are by rank.
 func (s *Schedule) alltoallInPlace(parts [][]byte) {
 	n, room := s.size, 0
 	s.inPlace = true
@@ -63,8 +63,8 @@ func (s *Schedule) alltoallInPlace(parts [][]byte) {
 	}
 }
 
-// alltoallBruck is Bruck's algorithm. A part that has to go d ranks up goes by the powers of two that
-// add up to d, each time together with all other parts that go as far.
+// alltoallBruck is Bruck's algorithm. A part that has to go d ranks up goes by the powers of two
+// that add up to d, each time together with all other parts that go as far.
 func (s *Schedule) alltoallBruck(in, out []byte) {
 	n := s.size
 	size := len(out) / n

@@ -14,14 +14,14 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	}
 }
 
-// In trees, ranks are counted from the root, which is v = 0. The parent of v is v without its lowest
-// set bit, and the subtree of v is v…v+lowest−1.
+// In trees, ranks are counted from the root, which is v = 0. The parent of v is v without its
+// lowest set bit, and the subtree of v is v…v+lowest−1.
 
 // fromRoot is this rank when counted from the root. Its inverse is up(v, root, n).
 func (s *Schedule) fromRoot(root int) int { return down(s.rank, root, s.size) }
 
-// bcastTree is a binomial tree: in each step every rank that has the message sends it to a rank that
-// does not have it.
+// bcastTree is a binomial tree: in each step every rank that has the message sends it to a rank
+// that does not have it.
 func (s *Schedule) bcastTree(buf []byte, root int) {
 	n := s.size
 	v := s.fromRoot(root)
@@ -37,8 +37,8 @@ func (s *Schedule) bcastTree(buf []byte, root int) {
 	}
 }
 
-// bcastChain passes the message from rank to rank, piece by piece. Each rank sends one piece while it
-// receives the next one.
+// bcastChain passes the message from rank to rank, piece by piece. Each rank sends one piece while
+// it receives the next one.
 func (s *Schedule) bcastChain(buf []byte, root int) {
 	n := s.size
 	v := s.fromRoot(root)
@@ -81,8 +81,8 @@ func (s *Schedule) bcastScatter(buf []byte, root int) {
 	s.ring(v, func(i int) []byte { return part(i, i+1) })
 }
 
-// ring passes a part of each rank round all ranks, until every rank has all parts. At first this rank
-// has part v, and the next rank has part v+1.
+// ring passes a part of each rank round all ranks, until every rank has all parts. At first this
+// rank has part v, and the next rank has part v+1.
 func (s *Schedule) ring(v int, part func(i int) []byte) {
 	n := s.size
 	for i := range n - 1 {

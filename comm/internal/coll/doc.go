@@ -10,9 +10,9 @@
 //	            Schedule.Run ──▶ pml: sends and receives whose tag is the sequence number
 //
 // A Team is a communicator. It numbers its collectives. A Schedule is one collective: a list of
-// steps that a builder makes, once, and that Run does. Builders know algorithms and no requests; Run
-// knows requests and no algorithms. So one builder can serve blocking, nonblocking and persistent
-// calls.
+// steps that a builder makes, once, and that Run does. Builders know algorithms and no requests;
+// Run knows requests and no algorithms. So one builder can serve blocking, nonblocking and
+// persistent calls.
 //
 // A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
 // belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),

@@ -81,8 +81,8 @@ func (e *callError) difference() string {
 	return fmt.Sprintf("rank %d has elements of another size, or only one of the two is in place or in rank order", e.cause.Rank)
 }
 
-// Is reports that the communicator does not permit the call, and what is wrong with the arguments if
-// that is known.
+// Is reports that the communicator does not permit the call, and what is wrong with the arguments
+// if that is known.
 func (e *callError) Is(target error) bool {
 	switch theirs, ours := e.cause.Theirs, e.cause.Ours; target {
 	case request.ErrComm:

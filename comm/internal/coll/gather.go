@@ -1,6 +1,7 @@
 package coll
 
-// Gather makes the schedule of MPI_Gather. in is nil at the root for in place. Only the root has out.
+// Gather makes the schedule of MPI_Gather. in is nil at the root for in place. Only the root has
+// out.
 func (s *Schedule) Gather(in, out []byte, root int) {
 	n, t := s.size, s.tuning
 	size := len(in)
@@ -24,7 +25,8 @@ func (s *Schedule) Gather(in, out []byte, root int) {
 	}
 }
 
-// gatherTree is a binomial tree. A rank sends the parts of its subtree to its parent in one message.
+// gatherTree is a binomial tree. A rank sends the parts of its subtree to its parent in one
+// message.
 func (s *Schedule) gatherTree(in, out []byte, root, size int) {
 	n := s.size
 	v := s.fromRoot(root)
@@ -40,7 +42,7 @@ func (s *Schedule) gatherTree(in, out []byte, root, size int) {
 		parts = s.temp(min(low, n-v) * size)
 		s.copy(parts[:size], in)
 	}
-	var wrapped []byte // the parts of the subtree that goes round the end of the ranks; there is at most one
+	var wrapped []byte // the parts of the one subtree that goes round the end of the ranks
 	wrappedChild := 0
 	for d := 1; d < low && v+d < n; d *= 2 {
 		count := min(d, n-v-d)
@@ -65,15 +67,16 @@ func (s *Schedule) gatherTree(in, out []byte, root, size int) {
 	}
 }
 
-// unwrap copies parts, which are those of the ranks from first on and round the end of the ranks, to
-// their places in out.
+// unwrap copies parts, which are those of the ranks from first on and round the end of the ranks,
+// to their places in out.
 func (s *Schedule) unwrap(out, parts []byte, first, size int) {
 	high := (s.size - first) * size
 	s.copy(out[first*size:], parts[:high])
 	s.copy(out[:len(parts)-high], parts[high:])
 }
 
-// Scatter makes the schedule of MPI_Scatter. Only the root has in. out is nil at the root for in place.
+// Scatter makes the schedule of MPI_Scatter. Only the root has in. out is nil at the root for in
+// place.
 func (s *Schedule) Scatter(in, out []byte, root int) {
 	n, t := s.size, s.tuning
 	size := len(out)
@@ -149,9 +152,9 @@ func (s *Schedule) Allgather(in, out []byte) {
 	s.ring(s.rank, func(i int) []byte { return s.part(out, i, i+1) })
 }
 
-// allgatherBruck is Bruck's algorithm. In each step a rank sends all the parts that it has to a rank
-// that has none of them. So the number of parts that a rank has doubles. A rank keeps the parts in
-// the order that begins with its own.
+// allgatherBruck is Bruck's algorithm. In each step a rank sends all the parts that it has to a
+// rank that has none of them. So the number of parts that a rank has doubles. A rank keeps the
+// parts in the order that begins with its own.
 func (s *Schedule) allgatherBruck(in, out []byte) {
 	n := s.size
 	size := len(out) / n

@@ -9,10 +9,10 @@ import (
 )
 
 // Ranks whose calls do not belong together may wait for each other, and none of them notices: two
-// ranks that each take the other for the root of a broadcast both receive, and nothing is sent. So a
-// rank probes for a mismatch when it is about to sleep for the second time without having received
-// anything: it sends the signature of its call to each rank that it waits for, once a collective.
-// The rank that receives the probe
+// ranks that each take the other for the root of a broadcast both receive, and nothing is sent. So
+// a rank probes for a mismatch when it is about to sleep for the second time without having
+// received anything: it sends the signature of its call to each rank that it waits for, once a
+// collective. The rank that receives the probe
 //
 //   - revokes the collective if it is in it with another signature;
 //   - answers if it has finished the collective, or will never come to it because it has freed the

@@ -121,8 +121,8 @@ func TestMismatchProbeOfFinishedCollective(t *testing.T) {
 	}
 }
 
-// TestMismatchProbeIsAnsweredAtTheEnd: a rank answers the probes that it keeps, and later ones, when
-// it frees the communicator or is in Finalize.
+// TestMismatchProbeIsAnsweredAtTheEnd: a rank answers the probes that it keeps, and later ones,
+// when it frees the communicator or is in Finalize.
 func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		reason Reason

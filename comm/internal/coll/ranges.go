@@ -29,8 +29,8 @@ func powerBelow(n int) int {
 	return p
 }
 
-// lowestBit is the lowest bit that is set in v. For 0 it is the lowest power of two that is not less
-// than n.
+// lowestBit is the lowest bit that is set in v. For 0 it is the lowest power of two that is not
+// less than n.
 func lowestBit(v, n int) int {
 	low := 1
 	for low < n && v&low == 0 {

@@ -36,8 +36,8 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 	}
 }
 
-// reduceTree is a binomial tree towards the root. A rank combines its contribution with the results of
-// its children and sends the result to its parent. Only the root has out.
+// reduceTree is a binomial tree towards the root. A rank combines its contribution with the results
+// of its children and sends the result to its parent. Only the root has out.
 func (s *Schedule) reduceTree(in, out []byte, root int) {
 	n := s.size
 	v := s.fromRoot(root)
@@ -103,7 +103,7 @@ func (s *Schedule) reduceChain(in, out []byte, root int) {
 	temp := [2][]byte{s.temp(min(cut.bytes, len(in))), s.temp(min(cut.bytes, len(in)))}
 	var mine []byte
 	if s.rank < root && !s.Commutes {
-		mine = s.temp(min(cut.bytes, len(in))) // a copy of the right operand, because it becomes the result
+		mine = s.temp(min(cut.bytes, len(in))) // the right operand, which becomes the result
 	}
 	s.recv(from, temp[0][:len(cut.of(in, 0))])
 	for i := range cut.pieces {

@@ -1,7 +1,7 @@
 package coll
 
-// ReduceScatter makes the schedule of MPI_Reduce_scatter. ends says where the part of each rank ends,
-// in bytes. in is nil for in place.
+// ReduceScatter makes the schedule of MPI_Reduce_scatter. ends says where the part of each rank
+// ends, in bytes. in is nil for in place.
 func (s *Schedule) ReduceScatter(in, out []byte, ends []int) {
 	total := ends[len(ends)-1]
 	s.agreed = total

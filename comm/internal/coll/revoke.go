@@ -23,7 +23,8 @@ import (
 //
 // Messages for a finished collective, those that are here and those that still arrive, are
 // discarded too. Their sender is told by a REVOKE with the reason Unwanted. The communicator that a
-// collective made remembers which one it was, in case another rank revokes it later (pml/revoke.go).
+// collective made remembers which one it was, in case another rank revokes it later
+// (pml/revoke.go).
 
 // Reason is why a rank revokes a collective, or what it answers to one rank. It is on the wire.
 type Reason uint8
@@ -247,8 +248,8 @@ func (s *Schedule) Revoke(reason Reason) {
 	s.team.revoke(&RevokedError{Rank: s.rank, Reason: reason})
 }
 
-// revoke gives the collective now up. If it has failed already, the ranks are told of the error that
-// was first, so that all name the same rank.
+// revoke gives the collective now up. If it has failed already, the ranks are told of the error
+// that was first, so that all name the same rank.
 func (t *Team) revoke(err *RevokedError) {
 	f, isNew := t.fail(t.now, err)
 	if f.told {

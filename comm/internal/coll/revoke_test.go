@@ -45,8 +45,9 @@ func (t *Team) enter() error {
 	return t.errorOf(t.now)
 }
 
-// TestRevokeEndsCollectiveEverywhere: rank 0 revokes a collective in which rank 1 waits for messages,
-// and for its own messages, long and short ones, to be received. Rank 2 comes to it later.
+// TestRevokeEndsCollectiveEverywhere: rank 0 revokes a collective in which rank 1 waits for
+// messages, and for its own messages, long and short ones, to be received. Rank 2 comes to it
+// later.
 func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 	for _, protocol := range []pml.Protocol{pml.Copy, pml.Get, pml.Put} {
 		w, teams := newTeams(3, withRemote(protocol))
@@ -116,8 +117,8 @@ func TestRevokeNamesTheFirstRank(t *testing.T) {
 	}
 }
 
-// TestRevokeKeepsItsPlace: a REVOKE does not overtake earlier messages. It is kept for a communicator
-// that is not made yet, and for a later collective.
+// TestRevokeKeepsItsPlace: a REVOKE does not overtake earlier messages. It is kept for a
+// communicator that is not made yet, and for a later collective.
 func TestRevokeKeepsItsPlace(t *testing.T) {
 	w, teams, s := inCollective(2, nil)
 	w.refuse = 2 // the message waits for room
@@ -229,8 +230,8 @@ func TestRevokeWithoutAPeer(t *testing.T) {
 	requireRevokedError(t, teams[2].errorOf(0), 0, Lost)
 }
 
-// makeOf has the first collective of teams make a communicator of the given ranks, in that order, at
-// all of them but one. All ranks that have the communicator have finished the collective.
+// makeOf has the first collective of teams make a communicator of the given ranks, in that order,
+// at all of them but one. All ranks that have the communicator have finished the collective.
 func makeOf(w *wire, s []*Schedule, ranks []int, without int) (p2p []*pml.Context, made []*Team) {
 	id := w.pmls[ranks[0]].NewContextID()
 	g := pml.NewGroup(ranks)

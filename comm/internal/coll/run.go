@@ -18,8 +18,8 @@ func (s *Schedule) Refuse(err error) error {
 	return s.team.owner.DescribeCollective(s.call, s.root, err)
 }
 
-// Run does the schedule. If ctx, which may be nil, ends, the collective is given up; if ctx has ended
-// before, the call does not count.
+// Run does the schedule. If ctx, which may be nil, ends, the collective is given up; if ctx has
+// ended before, the call does not count.
 func (s *Schedule) Run(ctx context.Context) error {
 	t := s.team
 	if t.unfit != nil {
@@ -119,8 +119,8 @@ func (s *Schedule) post() (waiting bool, err error) {
 // isOutstanding reports whether something is posted and not known to be finished.
 func (s *Schedule) isOutstanding() bool { return len(s.recvs) > 0 || len(s.sends) > 0 }
 
-// unlockBytes is from which length on a copy is made without the engine's lock: it takes longer than
-// giving the lock up and taking it again.
+// unlockBytes is from which length on a copy is made without the engine's lock: it takes longer
+// than giving the lock up and taking it again.
 const unlockBytes = 32 << 10
 
 func (s *Schedule) doCopy(dst, src []byte) {
@@ -210,7 +210,7 @@ func (s *Schedule) giveUp(cause error) {
 	}
 	s.abandonSends()
 	for _, r := range s.recvs {
-		_ = r.req.Await(context.Background()) // ends with the message, with the peer or with the job
+		_ = r.req.Await(context.Background()) // ends with message, peer or job
 		r.req.Abandon()
 	}
 	s.recvs = s.recvs[:0]
@@ -222,8 +222,8 @@ func (s *Schedule) giveUp(cause error) {
 	s.lent = s.lent[:0]
 }
 
-// abandonSends lets the sends go on in the background. Buffers that devices still read are in s.lent
-// afterwards.
+// abandonSends lets the sends go on in the background. Buffers that devices still read are in
+// s.lent afterwards.
 func (s *Schedule) abandonSends() {
 	for _, r := range s.sends {
 		if d := r.Detach(); d != nil {

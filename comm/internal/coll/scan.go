@@ -13,9 +13,9 @@ func (s *Schedule) Scan(in, out []byte) {
 	s.scanDoubling(out, 0)
 }
 
-// scanDoubling replaces acc, at the ranks from first on, by its prefixes in the order of ranks. In each
-// step a rank sends acc to another rank, twice as far on as in the step before. After the step with
-// distance d, acc covers this rank and the 2d−1 ranks before it.
+// scanDoubling replaces acc, at the ranks from first on, by its prefixes in the order of ranks. In
+// each step a rank sends acc to another rank, twice as far on as in the step before. After the step
+// with distance d, acc covers this rank and the 2d−1 ranks before it.
 func (s *Schedule) scanDoubling(acc []byte, first int) {
 	n := s.size
 	if s.rank < first {
@@ -51,10 +51,10 @@ func (s *Schedule) scanChain(in, out []byte) {
 	})
 }
 
-// chain receives each piece of a vector that is as long as out from the rank before, except at rank 0,
-// and calls step, which combines it. It sends the piece that step returns to the next rank. The next
-// piece is under way while one is combined. When step is called again, the piece that it returned
-// has been sent.
+// chain receives each piece of a vector that is as long as out from the rank before, except at rank
+// 0, and calls step, which combines it. It sends the piece that step returns to the next rank. The
+// next piece is under way while one is combined. When step is called again, the piece that it
+// returned has been sent.
 func (s *Schedule) chain(out []byte, step func(i int, got, piece []byte) []byte) {
 	cut := s.cut(len(out), s.Elem)
 	var got [2][]byte
@@ -92,7 +92,8 @@ func (s *Schedule) Exscan(in, out []byte) {
 		s.exscanChain(in, out)
 		return
 	}
-	// Each rank takes the contribution of the rank before, and scanDoubling makes the prefixes of these.
+	// Each rank takes the contribution of the rank before, and scanDoubling makes the prefixes of
+	// these.
 	n := s.size
 	if s.rank+1 < n {
 		s.send(s.rank+1, in)
@@ -106,8 +107,8 @@ func (s *Schedule) Exscan(in, out []byte) {
 	}
 }
 
-// exscanChain is scanChain in which a rank keeps the prefix that it receives, and sends the one that
-// includes its own contribution.
+// exscanChain is scanChain in which a rank keeps the prefix that it receives, and sends the one
+// that includes its own contribution.
 func (s *Schedule) exscanChain(in, out []byte) {
 	cut := s.cut(len(out), s.Elem)
 	var give []byte

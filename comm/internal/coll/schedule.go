@@ -9,9 +9,9 @@ import (
 
 // Schedule is a collective at one rank: a list of steps. A builder (Barrier in barrier.go, Bcast in
 // bcast.go, …) knows the algorithm, makes the steps, and knows nothing of requests. Run (run.go)
-// does them: it posts sends and receives in the order of the steps, and copies and combines at once.
-// A step may wait until everything that was posted before it has finished. Steps between two such
-// steps overlap.
+// does them: it posts sends and receives in the order of the steps, and copies and combines at
+// once. A step may wait until everything that was posted before it has finished. Steps between two
+// such steps overlap.
 //
 // Between two ranks, the sends of one and the receives of the other are in the same order, and a
 // receive knows the exact length of its message. All messages of a collective have its sequence

@@ -38,7 +38,8 @@ func TestManyFailedCollectives(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestSequenceNumbersWrapAround: the number after the last one is 0, and the order of numbers stays.
+// TestSequenceNumbersWrapAround: the number after the last one is 0, and the order of numbers
+// stays.
 func TestSequenceNumbersWrapAround(t *testing.T) {
 	const first = SequenceNumbers - 2
 	w, teams := newTeams(2, nil)

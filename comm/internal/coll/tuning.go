@@ -11,18 +11,18 @@ type Tuning struct {
 	// FlatRanks and FlatBytes bound the ranks, and the bytes of all ranks together, for which every
 	// rank sends to rank 0 and rank 0 to every rank.
 	FlatRanks, FlatBytes int
-	// ScanDoublingBytes is the longest vector that is scanned in log p steps. A longer one goes from
-	// rank to rank, in pieces.
+	// ScanDoublingBytes is the longest vector that is scanned in log p steps. A longer one goes
+	// from rank to rank, in pieces.
 	ScanDoublingBytes int
 	// GatherTreeBytes is the longest part of a rank that goes along a tree.
 	GatherTreeBytes int
 	// GatherTreeRanks is from how many ranks on parts go along a tree.
 	GatherTreeRanks int
-	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers. More
-	// go round a ring.
+	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers.
+	// More go round a ring.
 	AllgatherBruckBytes int
-	// AlltoallBruckBytes is the longest part for one rank that Bruck's algorithm moves. A longer one
-	// goes straight to its rank.
+	// AlltoallBruckBytes is the longest part for one rank that Bruck's algorithm moves. A longer
+	// one goes straight to its rank.
 	AlltoallBruckBytes int
 	// AlltoallBruckRanks is from how many ranks on Bruck's algorithm is used.
 	AlltoallBruckRanks int

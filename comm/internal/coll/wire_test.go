@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// wire joins ranks for tests of this package: everything that is posted waits in one queue until the
-// test lets it through. So a test can have every order and every moment.
+// wire joins ranks for tests of this package: everything that is posted waits in one queue until
+// the test lets it through. So a test can have every order and every moment.
 type wire struct {
 	pmls    []*pml.PML
 	modules []*wireModule
@@ -242,7 +242,8 @@ func newTeams(n int, change func(w *wire)) (*wire, []*Team) {
 	return w, teams
 }
 
-// inCollective is newTeams with all ranks in the first collective, whose steps the test makes itself.
+// inCollective is newTeams with all ranks in the first collective, whose steps the test makes
+// itself.
 func inCollective(n int, change func(w *wire)) (*wire, []*Team, []*Schedule) {
 	w, teams := newTeams(n, change)
 	var all []*Schedule
