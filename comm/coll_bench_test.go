@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Collectives between goroutines over btl/loop: the cost of the schedules and of what
-// is below them, not of a transport.
+// BenchmarkCollectives measures collectives between goroutines over btl/loop: the cost of the
+// schedules and of the layers below, not of a transport.
 func BenchmarkCollectives(b *testing.B) {
 	for _, n := range []int{2, 4} {
 		for name, call := range map[string]func(w *Comm, in, out []int64) error{

@@ -7,7 +7,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// The mean of a number that each rank has, known to all of them.
+// Every rank gets the mean of the numbers of all ranks.
 func ExampleAllreduce() {
 	err := comm.RunLocal(4, func(w *comm.Comm) error {
 		mine, sum := []float64{float64(w.Rank())}, []float64{0}
@@ -25,7 +25,7 @@ func ExampleAllreduce() {
 	// Output: mean 1.5
 }
 
-// An operation of one's own: multiplication of 2×2 matrices, which does not commute.
+// A user-defined operation: multiplication of 2×2 matrices, which does not commute.
 func ExampleReduce() {
 	type matrix [2][2]int
 	multiply := func(in, inout []matrix) {
@@ -52,10 +52,10 @@ func ExampleReduce() {
 	// Output: [[2 2] [2 2]]
 }
 
-// The root has all the work, and gives each rank its share.
+// The root gives each rank a share of the work.
 func ExampleScatter() {
 	err := comm.RunLocal(3, func(w *comm.Comm) error {
-		var all []int // is only looked at at the root
+		var all []int // only the root needs it
 		if w.Rank() == 0 {
 			all = []int{10, 11, 20, 21, 30, 31}
 		}
@@ -80,7 +80,7 @@ func ExampleScatter() {
 	// Output: [20 22 40 42 60 62]
 }
 
-// nil in: every rank's contribution is in its place in out already.
+// in is nil: the contribution of every rank is in its place in out already.
 func ExampleAllgather() {
 	err := comm.RunLocal(4, func(w *comm.Comm) error {
 		ranks := make([]int, w.Size())

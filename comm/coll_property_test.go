@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// collCall is one collective of a scenario, with what all ranks give.
+// collCall is one collective of a scenario, with the contributions of all ranks.
 type collCall struct {
 	kind     string
 	count    int // elements of a rank, or for a rank
@@ -23,7 +23,8 @@ type collCall struct {
 	contents [][]affine // by rank
 }
 
-// collKinds is every kind of call, and what each rank must get; nil where it gets nothing.
+// collKinds has every kind of call, with the result that each rank must get, or nil if it gets
+// none.
 var collKinds = map[string]func(c *collCall, n, rank int) []affine{
 	"barrier": func(c *collCall, n, rank int) []affine { return nil },
 	"bcast":   func(c *collCall, n, rank int) []affine { return c.contents[c.root][:c.count] },
@@ -115,7 +116,7 @@ func (c *collCall) gathered(n int) []affine {
 	return all
 }
 
-// layout is where the parts are in a whole.
+// layout says where the parts are in a whole.
 func (c *collCall) layout() (displs []int, total int) {
 	for _, count := range c.counts {
 		displs = append(displs, total+c.gap)
@@ -124,7 +125,7 @@ func (c *collCall) layout() (displs []int, total int) {
 	return displs, total
 }
 
-// exchanged is how much a rank sends to each, and gets from each.
+// exchanged is how many elements a rank sends to each rank, and receives from each rank.
 func (c *collCall) exchanged(n, rank int) []int {
 	counts := make([]int, n)
 	for r := range counts {
@@ -142,7 +143,7 @@ func (c *collCall) gatheredv(n int) []affine {
 	return all
 }
 
-// call makes the call at one rank, and returns what it got.
+// call makes the call at one rank, and returns its result.
 func (c *collCall) call(w *Comm) ([]affine, error) {
 	n, rank := w.Size(), w.Rank()
 	mine := append([]affine(nil), c.contents[rank]...)
@@ -232,7 +233,7 @@ func (c *collCall) call(w *Comm) ([]affine, error) {
 	return c.callv(w, mine)
 }
 
-// callv is call of a variant with a length for each rank.
+// callv is call for collectives with a length for each rank.
 func (c *collCall) callv(w *Comm, mine []affine) ([]affine, error) {
 	n, rank := w.Size(), w.Rank()
 	displs, total := c.layout()
@@ -274,8 +275,9 @@ func (c *collCall) callv(w *Comm, mine []affine) ([]affine, error) {
 	return nil, fmt.Errorf("no call %q", c.kind)
 }
 
-// Any sequence of collectives, of any algorithm, does what the naive ones do.
-func TestCollectivesProperty(t *testing.T) {
+// TestCollectivesAgainstNaiveModel: random sequences of collectives, with random algorithms, give
+// the results of a naive model.
+func TestCollectivesAgainstNaiveModel(t *testing.T) {
 	kinds := slices.Sorted(maps.Keys(collKinds))
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 10).Draw(t, "ranks")

@@ -18,11 +18,11 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// These tests hold every collective to this: when one rank does not play along, whatever it is that
-// it does, nobody hangs, buffers are not written to after their call has returned, the next
-// collective works, and nothing is left behind.
+// These tests check for every collective that a wrong call of one rank has no bad effects: no rank
+// hangs, nothing writes to buffers after their call has returned, the next collective works, and
+// nothing is left behind.
 
-// collBuffers of a rank, of size·count elements each, and one more.
+// collBuffers are the buffers of a rank, of size·count+1 elements each.
 type collBuffers struct {
 	in, out []int64
 	count   int
@@ -43,10 +43,10 @@ func (b *collBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len
 type revocable struct {
 	name   string
 	rooted bool
-	// needs says that no rank can be done with it before every one has called it.
+	// needs says that no rank can finish it before every rank has called it.
 	needs bool
 	call  func(w *Comm, b *collBuffers, root int) error
-	// refused are calls of it with bad arguments.
+	// refused are calls with bad arguments.
 	refused []refusal
 }
 
@@ -223,19 +223,19 @@ func revocables() []revocable {
 	}
 }
 
-// revokeTuning makes short buffers take the ways of long ones.
+// revokeTuning makes short buffers take the algorithms of long ones.
 var revokeTuning = &coll.Tuning{
 	BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
 	GatherTreeBytes: 64, GatherTreeRanks: 3, AllgatherBruckBytes: 128, AlltoallBruckBytes: 32, AlltoallBruckRanks: 3,
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// revokeSizes are lengths in elements on both sides of each limit of revokeTuning, for some number
-// of ranks.
+// revokeSizes are lengths in elements on both sides of each threshold of revokeTuning, for some
+// number of ranks.
 var revokeSizes = []int{1, 6, 12, 50, 160}
 
-// scene is a collective in which something goes wrong, at one rank. After it the buffers are
-// the user's: they are written to, and must stay so.
+// scene makes a collective call in which something goes wrong at one rank. It writes to the buffers
+// afterwards, which are the user's then. Their contents must not change.
 func scene(w *Comm, count int, act func(b *collBuffers) error) (*collBuffers, error) {
 	b := newCollBuffers(w, count)
 	err := act(b)
@@ -245,8 +245,8 @@ func scene(w *Comm, count int, act func(b *collBuffers) error) (*collBuffers, er
 	return b, err
 }
 
-// after is what must hold after a scene: the next collective works, and nobody has written to the
-// buffers. what says where.
+// after checks that the next collective works, and that nothing has written to the buffers of a
+// scene. what names the scene in errors.
 func (b *collBuffers) after(w *Comm, what string) error {
 	n := w.Size()
 	sum := make([]int64, 100)
@@ -270,8 +270,8 @@ func (b *collBuffers) after(w *Comm, what string) error {
 	return nil
 }
 
-// CheckRefused has one rank make each collective with each kind of bad arguments. Of the lengths,
-// each number of ranks takes a third.
+// CheckRefused has one rank make each collective with each kind of bad arguments. Each number of
+// ranks takes a third of the lengths.
 func CheckRefused(w *Comm) error {
 	n := w.Size()
 	for _, c := range revocables() {
@@ -314,7 +314,7 @@ func CheckRefused(w *Comm) error {
 	return nil
 }
 
-// isGivenUp checks the error of a rank that another one has let down.
+// isGivenUp checks the error of a rank whose collective another rank has revoked.
 func isGivenUp(err error, texts ...string) error {
 	e := (*Error)(nil)
 	if !errors.Is(err, ErrComm) || !errors.As(err, &e) || e.Tag != Undefined {
@@ -328,7 +328,7 @@ func isGivenUp(err error, texts ...string) error {
 	return nil
 }
 
-// isDifferent checks the error of a rank when the arguments differed.
+// isDifferent checks the error of a rank after a mismatch of arguments.
 func isDifferent(err error) error {
 	e := (*Error)(nil)
 	if err == nil || errors.As(err, &e) && e.Tag == Undefined &&
@@ -338,8 +338,8 @@ func isDifferent(err error) error {
 	return fmt.Errorf("another error: %w", err)
 }
 
-// CheckDifferentLengths has one rank give each collective another length than all others. Of the
-// pairs of lengths, each number of ranks takes a fifth.
+// CheckDifferentLengths has one rank call each collective with another length than all others. Each
+// number of ranks takes a fifth of the pairs of lengths.
 func CheckDifferentLengths(w *Comm) error {
 	n := w.Size()
 	for k, c := range revocables() {
@@ -368,7 +368,7 @@ func CheckDifferentLengths(w *Comm) error {
 	return nil
 }
 
-// CheckDifferentRoots has one rank take another one for the root.
+// CheckDifferentRoots has one rank call with another root.
 func CheckDifferentRoots(w *Comm) error {
 	n := w.Size()
 	for _, c := range revocables() {
@@ -417,8 +417,8 @@ func CheckDifferentCalls(w *Comm) error {
 	return nil
 }
 
-// forEachRevoking runs body with each number of ranks, with long and with short messages that go at
-// once, and checks that nothing is left of it.
+// forEachRevoking runs body with each number of ranks and with two eager limits, and checks that
+// nothing is left behind.
 func forEachRevoking(t *testing.T, body func(w *Comm) error) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
@@ -456,7 +456,7 @@ func hurry(w *Comm) (stop func()) {
 	return func() { close(done) }
 }
 
-// leavesNothing waits until no rank has anything under way, or kept.
+// leavesNothing waits until no rank has an operation under way or keeps a message.
 func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 	if err := w.Barrier(); err != nil {
 		return err
@@ -486,32 +486,33 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 	if what := rest(); what != "" {
 		return fmt.Errorf("rank %d: left behind: %s", w.Rank(), what)
 	}
-	// Nobody goes before all have looked.
+	// No rank goes on before all have checked.
 	for left.Add(1); left.Load() < n; runtime.Gosched() {
 		rest()
 	}
 	return nil
 }
 
-func TestCollectivesRefused(t *testing.T) { forEachRevoking(t, CheckRefused) }
+func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) { forEachRevoking(t, CheckRefused) }
 
-func TestCollectivesOfDifferentLengths(t *testing.T) { forEachRevoking(t, CheckDifferentLengths) }
+func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
+	forEachRevoking(t, CheckDifferentLengths)
+}
 
-func TestCollectivesOfDifferentRoots(t *testing.T) { forEachRevoking(t, CheckDifferentRoots) }
+func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) { forEachRevoking(t, CheckDifferentRoots) }
 
-func TestDifferentCollectives(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
+func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
 
-// CheckRevokedCollectives is every check of collectives in which a rank does not play along, for a
-// job of processes.
+// CheckRevokedCollectives makes every check of wrong calls, for a job of processes.
 func CheckRevokedCollectives(w *Comm) error {
 	defer hurry(w)()
 	w.team.SetTuning(revokeTuning)
 	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
 }
 
-// CallAll makes every collective, each in a communicator of its own, after Dup has made those and
-// then desert has been called. It wants ErrProcFailed from all that cannot be done by fewer ranks,
-// and nothing else from the others.
+// CallAll makes a communicator for each collective, calls desert, and then makes each collective in
+// its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
+// may only fail with that error.
 func CallAll(w *Comm, desert func()) error {
 	list := revocables()
 	comms := make([]*Comm, len(list))
@@ -531,9 +532,9 @@ func CallAll(w *Comm, desert func()) error {
 	return nil
 }
 
-// TestFarDifferentLengths: with the limits that users have, what moves in pieces at one rank and
-// not at others, and what stays behind when the others are done.
-func TestFarDifferentLengths(t *testing.T) {
+// TestLengthsOnBothSidesOfDefaultThresholdsFail: with the default thresholds, one rank moves a
+// vector in pieces and the others whole. Nothing is left behind when they have finished.
+func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8} {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
@@ -571,9 +572,9 @@ func TestFarDifferentLengths(t *testing.T) {
 	}
 }
 
-// TestCollectivesGivenUpByContext: the context of one rank ends while it waits for another one,
-// which is late.
-func TestCollectivesGivenUpByContext(t *testing.T) {
+// TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
+// another one, which is late.
+func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 	forEachRevoking(t, func(w *Comm) error {
 		n := w.Size()
 		for i, c := range revocables() {
@@ -601,7 +602,7 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 				cancel()
 				<-stopped
 				calledOff = err != nil
-				if calledOff && c.name == "dup" { // which does not heed the context
+				if calledOff && c.name == "dup" { // which ignores the context
 					return fmt.Errorf("%s: %w", what, err)
 				}
 				if calledOff && !errors.Is(err, context.Canceled) {
@@ -634,7 +635,7 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 			if err := b.after(w, what); err != nil {
 				return err
 			}
-			// The communicator is unfit if it was given up at all.
+			// The communicator is unfit if the collective was given up.
 			told := []int{b2i(calledOff)}
 			if err := Bcast(w, told, giver); err != nil {
 				return err
@@ -656,9 +657,9 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 	})
 }
 
-// TestCollectivesWithoutOneThatDied: one rank does not come. Whoever waits for it learns that it is
-// gone, and the others from those.
-func TestCollectivesWithoutOneThatDied(t *testing.T) {
+// TestCollectiveWithoutDeadRankFails: one rank does not come. Ranks that wait for it learn that it
+// is gone, and the others learn it from them.
+func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
@@ -676,7 +677,7 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 						return nil
 					}
 					defer done.Add(1)
-					stop := bury(w, dead)
+					stop := loseOnWait(w, dead)
 					defer stop()
 					_, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 					switch {
@@ -692,8 +693,8 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 	}
 }
 
-// bury tells w's rank, once it waits for that one, that a rank is gone.
-func bury(w *Comm, dead int) (stop func()) {
+// loseOnWait tells the rank of w that a rank is gone, once it waits for that rank.
+func loseOnWait(w *Comm, dead int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	told := make(chan struct{})
 	go func() {

@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Types of a user's own: the constraints take what is underneath.
+// Defined types: the constraints accept their underlying types.
 type (
 	ownInt   int16
 	ownFloat float32
 	ownBool  bool
 )
 
-// opCase is an operation on a type, and what it is for one pair of elements.
+// opCase is an operation on a type, and its definition for one pair of elements.
 type opCase struct {
 	name string
-	// run compares the loop with the naive result, for random elements.
+	// run compares the operation with its definition, for random elements.
 	run func(t *testing.T)
 }
 
@@ -81,7 +81,7 @@ func logicalOps[T Logical](random func(r *rand.Rand) T, yes T) []opCase {
 }
 
 func integerOps[T Integer]() []opCase {
-	random := func(r *rand.Rand) T { // often zero, for the logical operations
+	random := func(r *rand.Rand) T { // often zero, for logical operations
 		if r.IntN(3) == 0 {
 			return 0
 		}
@@ -94,7 +94,7 @@ func integerOps[T Integer]() []opCase {
 		checkOperation("bxor", Bxor[T], random, func(a, b T) T { return a ^ b }))
 }
 
-func TestOperations(t *testing.T) {
+func TestOperationsAgainstNaiveResults(t *testing.T) {
 	var cases []opCase
 	for _, some := range [][]opCase{
 		integerOps[int](), integerOps[int8](), integerOps[int16](), integerOps[int32](), integerOps[int64](),
@@ -141,8 +141,7 @@ func TestMinMaxOfSpecialNumbers(t *testing.T) {
 	}
 }
 
-// Every predefined operation is passed by name.
-func TestOperationsByName(t *testing.T) {
+func TestOperationsCanBePassedByName(t *testing.T) {
 	runColl(t, 3, func(w *Comm) error {
 		check := func(what string, err error, got, want any) error {
 			if err == nil && !reflect.DeepEqual(got, want) {

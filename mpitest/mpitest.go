@@ -18,8 +18,8 @@
 //   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]). The
 //     report lists the operations that are under way at each rank, which of them its calls wait
 //     for, and the stacks of its goroutines. It names ranks that are deadlocked: each of their
-//     goroutines waits in a call that no rank can end any more. Goroutines that were not started from the body
-//     of a rank, or that have set pprof labels of their own, are ignored.
+//     goroutines waits in a call that no rank can end any more. Goroutines that were not started
+//     from the body of a rank, or that have set pprof labels of their own, are ignored.
 //   - A leak when the body of a rank returns: a request that is still active (started, and neither
 //     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed.
