@@ -4,7 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,17 +17,20 @@ import (
 // process or need a launcher.
 func TestEveryPublicCallHasAnExample(t *testing.T) {
 	fset := token.NewFileSet()
-	parse := func(filter func(fs.FileInfo) bool) (files []*ast.File) {
-		pkgs, err := parser.ParseDir(fset, ".", filter, 0)
+	parse := func(want func(name string) bool) (files []*ast.File) {
+		names, err := filepath.Glob("*.go")
 		require.NoError(t, err)
-		for _, pkg := range pkgs {
-			for _, f := range pkg.Files {
-				files = append(files, f)
+		for _, name := range names {
+			if !want(name) {
+				continue
 			}
+			f, err := parser.ParseFile(fset, name, nil, 0)
+			require.NoError(t, err)
+			files = append(files, f)
 		}
 		return files
 	}
-	isTest := func(f fs.FileInfo) bool { return strings.HasSuffix(f.Name(), "_test.go") }
+	isTest := func(name string) bool { return strings.HasSuffix(name, "_test.go") }
 	used := map[string]bool{}
 	for _, f := range parse(isTest) {
 		for _, d := range f.Decls {
@@ -42,7 +45,7 @@ func TestEveryPublicCallHasAnExample(t *testing.T) {
 		}
 	}
 	calls := 0
-	for _, f := range parse(func(f fs.FileInfo) bool { return !isTest(f) }) {
+	for _, f := range parse(func(name string) bool { return !isTest(name) }) {
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !fn.Name.IsExported() || fn.Recv != nil && !isCommOrMessage(fn.Recv.List[0].Type) {

@@ -122,7 +122,7 @@ func TestDeferredFinalizeKeepsPanicOfLocalRank(t *testing.T) {
 	})
 	require.ErrorIs(t, err, comm.ErrProcFailed)
 	assert.ErrorContains(t, err, "rank 1: panic: enough")
-	assert.ErrorContains(t, err, "comm_test.TestDeferredFinalizeOfLocalRanks", "the stack")
+	assert.ErrorContains(t, err, "comm_test.TestDeferredFinalizeKeepsPanicOfLocalRank", "the stack")
 
 	assert.PanicsWithValue(t, "no communicator", func() {
 		var none *comm.Comm

@@ -93,12 +93,6 @@ type postedRecv struct {
 // NoBuffers says that the call has no slices of the user's.
 func (s *Schedule) NoBuffers() { s.noBuffers = true }
 
-// Call is the name of the call.
-func (s *Schedule) Call() string { return s.call }
-
-// Root is the root, or NoRoot.
-func (s *Schedule) Root() int { return s.root }
-
 // Number is the sequence number, which is the tag of its messages.
 func (s *Schedule) Number() int { return s.seq }
 
