@@ -35,7 +35,8 @@ var mayImport = map[string][]string{
 	"internal/simulation":            {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a test harness
 	"scripts/simulate":               {"internal/simulation"},
 	"internal/wireup":                {},
-	"comm":                           {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm":                           {"comm/internal/coll", "pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm/internal/coll":             {"pml", "request"}, // no Comm, no transport
 	"internal/observe":               {"btl/ibverbs/verbs"}, // introspection of comm's ranks for mpitest
 	"mpitest":                        {"comm", "request", "internal/observe", "internal/waitgraph"},
 	"internal/waitgraph":             {}, // deadlock detection on a graph of waits

@@ -11,20 +11,19 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// allocation is what Alloc gave and FreeAlloc has not taken back.
+// allocation is memory from Alloc that was not given to FreeAlloc.
 type allocation struct {
-	pages     []byte        // whole ones
-	from      btl.Allocator // that made it, nil for the system
+	pages     []byte        // whole pages
+	from      btl.Allocator // the rail that made them; nil for the system
 	n         int           // elements
 	elemBytes uintptr
 }
 
-// Alloc gives zeroed memory for n elements, outside of Go's heap, so that every
-// transport can move it without a copy or a registration per call; long messages from
-// it go to ranks of the same machine with one copy and not two. It is the caller's until
-// FreeAlloc, which alone releases it: the garbage collector does not, and neither does
-// Finalize. Errors: ErrType, ErrComm, ErrCount if n is negative or too large, ErrBuffer
-// if the system has no memory to give.
+// Alloc returns zeroed memory for n elements, outside of Go's heap. So every transport can use it
+// without a copy or a registration per call, and a long message from it goes to a rank of the same
+// machine with one copy instead of two. Only FreeAlloc releases it; neither the garbage collector
+// nor Finalize does. Errors: ErrType, ErrComm, ErrCount if n is negative or too large, ErrBuffer if
+// the system has no memory left.
 func Alloc[T any](c *Comm, n int) ([]T, error) {
 	mem, err := c.alloc(checkElem[T](c), n, sizeOf[T]())
 	if err != nil {
@@ -49,7 +48,7 @@ func (c *Comm) alloc(bad error, n int, elemBytes uintptr) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d elements of %d bytes", ErrCount, n, elemBytes)
 	}
 	j := c.job
-	// Also no bytes take a page: what FreeAlloc gets back has an address of its own.
+	// Zero bytes take a page too, so that each allocation has an address of its own.
 	a, err := j.allocate(max((n*int(elemBytes)+page-1)/page*page, page))
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func (c *Comm) alloc(bad error, n int, elemBytes uintptr) ([]byte, error) {
 	return a.pages, nil
 }
 
-// allocate makes memory of whole pages: by the first rail that makes its own if it holds
-// messages that are long enough for remote access, or else by the system. Lock held.
+// allocate makes memory of whole pages. The first rail that makes memory itself does so, if size is
+// long enough for remote access; otherwise the system does. Lock held.
 func (j *job) allocate(size int) (allocation, error) {
 	for _, m := range j.modules {
 		from, ok := m.(btl.Allocator)
@@ -78,7 +77,7 @@ func (j *job) allocate(size int) (allocation, error) {
 		if size >= least {
 			if mem, err := from.Alloc(size); err == nil {
 				return allocation{pages: mem, from: from}, nil
-			} // any memory will do for messages
+			} // memory of the system serves too
 		}
 		break
 	}
@@ -89,10 +88,10 @@ func (j *job) allocate(size int) (allocation, error) {
 	return allocation{pages: mem}, nil
 }
 
-// FreeAlloc gives memory back to the system. It takes exactly what Alloc gave to a communicator of
-// this rank, once; anything else is ErrBuffer and changes nothing. While a request or a collective
-// uses the memory it is ErrPending, and ErrBuffer too, and changes nothing. No use of the memory
-// may follow. It also works after Finalize.
+// FreeAlloc gives memory back to the system. It takes exactly a slice that Alloc has returned at
+// this rank, once. Anything else is ErrBuffer. While a request or a collective uses the memory, the
+// error is both ErrPending and ErrBuffer. FreeAlloc changes nothing if it fails. The memory must
+// not be used afterwards. FreeAlloc works after Finalize too.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail("free alloc", none, none, err)

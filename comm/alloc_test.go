@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-func TestAlloc(t *testing.T) {
+func TestAllocGivesZeroedMemory(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for _, n := range []int{0, 1, 1000, 1 << 20} {
 			b, err := comm.Alloc[uint32](w, n)
@@ -39,8 +39,9 @@ func TestAlloc(t *testing.T) {
 	})
 }
 
-// FreeAlloc takes exactly what Alloc gave, once.
-func TestFreeAlloc(t *testing.T) {
+// TestFreeAllocTakesOnlyWhatAllocGave: FreeAlloc takes exactly a slice that Alloc has returned,
+// once.
+func TestFreeAllocTakesOnlyWhatAllocGave(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b, err := comm.Alloc[int64](w, 100)
 		require.NoError(t, err)
@@ -71,8 +72,9 @@ func TestFreeAlloc(t *testing.T) {
 	})
 }
 
-// FreeAlloc of memory that a request or a collective uses is refused, and changes nothing.
-func TestFreeAllocOfMemoryInUse(t *testing.T) {
+// TestFreeAllocOfMemoryInUseFails: FreeAlloc of memory that a request or a collective uses changes
+// nothing.
+func TestFreeAllocOfMemoryInUseFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		other := 1 - w.Rank()
 		mem, err := comm.Alloc[byte](w, 1<<20)
@@ -98,7 +100,7 @@ func TestFreeAllocOfMemoryInUse(t *testing.T) {
 		_, err = send.Wait()
 		require.NoError(t, err)
 
-		// Inside of a collective, which takes up the rank's operation.
+		// Inside of a collective, in the operation.
 		refused := false
 		err = comm.Allreduce(w, mem[:100], mem[100:200], func(in, inout []byte) {
 			inUse("collective")
@@ -110,8 +112,9 @@ func TestFreeAllocOfMemoryInUse(t *testing.T) {
 	})
 }
 
-// Finalize leaves what was allocated, and FreeAlloc takes it back after that.
-func TestAllocAfterFinalize(t *testing.T) {
+// TestFreeAllocAfterFinalizeWorks: Finalize does not release memory of Alloc, and FreeAlloc does so
+// afterwards.
+func TestFreeAllocAfterFinalizeWorks(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		b, err := comm.Alloc[int64](w, 100)
 		require.NoError(t, err)
@@ -124,8 +127,8 @@ func TestAllocAfterFinalize(t *testing.T) {
 	})
 }
 
-// allocProgram sends from allocated memory to allocated memory and to other, whole and in
-// part, and uses and frees memory once it has finalized.
+// allocProgram sends from allocated memory to allocated memory and to other memory, whole and in
+// part. It uses and frees memory after Finalize.
 func allocProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
 	to, from := (me+1)%n, (me+n-1)%n
@@ -149,7 +152,7 @@ func allocProgram(w *comm.Comm) error {
 			if !bytes.Equal(into[at/2:at/2+length], pattern(length, from)) {
 				return fmt.Errorf("%d bytes from rank %d arrived changed", length, from)
 			}
-			// Nobody reads it any more.
+			// No rank reads it any more.
 			clear(out)
 		}
 	}
@@ -179,8 +182,8 @@ func allocProgram(w *comm.Comm) error {
 	return nil
 }
 
-// Between processes long messages out of allocated memory are read from there.
-func TestAllocProcesses(t *testing.T) {
+// TestAllocBetweenProcesses: between processes, long messages are read from allocated memory.
+func TestAllocBetweenProcesses(t *testing.T) {
 	launch := launcher(t)
 	for _, n := range []int{2, 3} {
 		got := launch(n, "alloc", "--set", "stats=true")
@@ -192,7 +195,7 @@ func TestAllocProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "moved\n", ""}, got)
 }
 
-func TestAllocChecks(t *testing.T) {
+func TestAllocWithBadArgumentsFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		_, err := comm.Alloc[int](w, -1)
 		assert.ErrorIs(t, err, comm.ErrCount)

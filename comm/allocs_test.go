@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Small messages cost no allocation, whatever the call.
-func TestNoAllocations(t *testing.T) {
+// TestSmallMessagesAllocateNothing: whatever the call.
+func TestSmallMessagesAllocateNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		small, big, points := make([]byte, 8), make([]byte, 4000), make([]point, 1)
 		must := func(err error) {

@@ -13,7 +13,7 @@ type point struct {
 	ID   int32
 }
 
-// A message to oneself: the cost of the calls, without a wait.
+// BenchmarkSelf sends messages to the same rank: the cost of the calls, without a wait.
 func BenchmarkSelf(b *testing.B) {
 	one := func(b *testing.B, exchange func(w *comm.Comm) error) {
 		err := comm.RunLocal(1, func(w *comm.Comm) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Many requests at one time do not cost their memory for ever.
-func TestMemoryAfterBurstOfRequests(t *testing.T) {
+// TestBurstOfRequestsGivesMemoryBack: many requests at a time do not keep their memory for ever.
+func TestBurstOfRequestsGivesMemoryBack(t *testing.T) {
 	const (
 		burst = 100_000
 		most  = 24 << 20 // a burst needs some 100 MiB
@@ -20,7 +20,7 @@ func TestMemoryAfterBurstOfRequests(t *testing.T) {
 	live := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what sync.Pool keeps goes with the second one
+		runtime.GC() // the second one empties sync.Pool
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}

@@ -2,8 +2,8 @@ package comm
 
 import "fmt"
 
-// Of several things wrong with a call the first one counts: type, communicator, rank, tag,
-// root, counts and lengths, the view's context. checkElem, Comm.enter, the functions of
+// If several arguments of a call are wrong, its error is about the first of: type, communicator,
+// rank, tag, root, counts and lengths, the view's context. checkElem, Comm.enter, the functions of
 // this file and Comm.contextErr are called in that order.
 
 // checkDest checks the destination of a send.

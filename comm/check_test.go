@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// call is one call of the package, with a rank and a tag.
+// call is a call of the package that takes a rank and a tag.
 type call struct {
 	op      string
 	receive bool
@@ -31,7 +31,7 @@ func nonblocking(f func() (request.Request, error)) error {
 	return r.Free()
 }
 
-// calls is every point-to-point call, for elements of type T.
+// calls has every point-to-point call, for elements of type T.
 func calls[T any](v T) []call {
 	b := []T{v}
 	return []call{
@@ -89,7 +89,7 @@ func calls[T any](v T) []call {
 	}
 }
 
-// untyped is every point-to-point call without a type of elements.
+// untyped has every point-to-point call without a type of elements.
 func untyped() []call {
 	return []call{
 		{"probe", true, func(c *comm.Comm, p, tag int) error { _, err := c.Probe(p, tag); return err }},
@@ -101,8 +101,9 @@ func untyped() []call {
 	}
 }
 
-// Of what is wrong, the first of type, communicator, rank, tag, context counts.
-func TestWhichCheckWins(t *testing.T) {
+// TestFirstWrongArgumentIsReported: the error is about the first of type, communicator, rank, tag
+// and context.
+func TestFirstWrongArgumentIsReported(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		freed, err := w.Dup()
 		require.NoError(t, err)
@@ -159,8 +160,8 @@ func TestWhichCheckWins(t *testing.T) {
 	})
 }
 
-// The two halves of Sendrecv: ranks before tags.
-func TestSendrecvChecks(t *testing.T) {
+// TestSendrecvReportsRanksBeforeTags: the ranks of both halves are checked before the tags.
+func TestSendrecvReportsRanksBeforeTags(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for _, c := range []struct {
 			dest, sendtag, source, recvtag int
@@ -183,8 +184,7 @@ func TestSendrecvChecks(t *testing.T) {
 	})
 }
 
-// Empty slices are checked like others, and sent.
-func TestEmpty(t *testing.T) {
+func TestEmptySliceIsCheckedAndSent(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, comm.Send[int](w, nil, 3, 0), comm.ErrRank)
 		assert.ErrorIs(t, comm.Send(w, []int{}, 0, -3), comm.ErrTag)
@@ -199,7 +199,7 @@ func TestEmpty(t *testing.T) {
 	})
 }
 
-func TestErrorText(t *testing.T) {
+func TestErrorNamesCallPeerAndTag(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		assert.EqualError(t, comm.Send(w, []int{1}, 5, 3),
 			"world: send (peer 5, tag 3): invalid rank: 5 is not in 0…0")
@@ -207,7 +207,7 @@ func TestErrorText(t *testing.T) {
 		assert.EqualError(t, err, "world: irecv (peer any, tag -9): invalid tag: -9 is not in 0…1073741823")
 		_, err = comm.Recv(nil, []int{1}, 0, comm.AnyTag)
 		assert.EqualError(t, err, "null: recv (peer 0, tag any): invalid communicator: it is nil")
-		// Wildcards are for receives only.
+		// Only receives take wildcards.
 		assert.EqualError(t, comm.Send(w, []int{1}, -1, 0), "world: send (peer -1, tag 0): invalid rank: -1 is not in 0…0")
 		assert.EqualError(t, comm.Send(w, []int{1}, 0, -1), "world: send (peer 0, tag -1): invalid tag: -1 is not in 0…1073741823")
 		assert.EqualError(t, comm.Bcast(w, []int{1}, -1), "world: bcast (peer -1): invalid root: -1 is not in 0…0")
@@ -219,7 +219,7 @@ func TestErrorText(t *testing.T) {
 		assert.EqualError(t, err, "world: recv (peer 7, tag any): invalid rank: 7 is not in 0…0")
 		_, err = w.Probe(comm.AnySource, 1<<40)
 		assert.EqualError(t, err, "world: probe (peer any, tag 1099511627776): invalid tag: 1099511627776 is not in 0…1073741823")
-		// What a caller has given is named, though Undefined is the same number.
+		// The argument of a caller is named, although Undefined is the same number.
 		assert.EqualError(t, comm.Send(w, []int{1}, -3, -3), "world: send (peer -3, tag -3): invalid rank: -3 is not in 0…0")
 		_, err = comm.Irecv(w, []int{1}, 0, -3)
 		assert.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
@@ -236,8 +236,8 @@ func TestErrorText(t *testing.T) {
 	})
 }
 
-// The null communicator answers, and does nothing.
-func TestNilComm(t *testing.T) {
+// TestNilCommAnswersWithErrComm: a nil communicator answers, and does nothing.
+func TestNilCommAnswersWithErrComm(t *testing.T) {
 	for _, c := range []*comm.Comm{nil, {}} {
 		assert.Equal(t, comm.Undefined, c.Rank())
 		assert.Equal(t, 0, c.Size())

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Collectives between goroutines over btl/loop: the cost of the schedules and of what
-// is below them, not of a transport.
+// BenchmarkCollectives measures collectives between goroutines over btl/loop: the cost of the
+// schedules and of the layers below, not of a transport.
 func BenchmarkCollectives(b *testing.B) {
 	for _, n := range []int{2, 4} {
 		for name, call := range map[string]func(w *Comm, in, out []int64) error{
@@ -39,7 +39,7 @@ func BenchmarkCollectives(b *testing.B) {
 			b.ReportAllocs()
 			err := RunLocal(n, func(w *Comm) error {
 				in, out := make([]int64, 1), make([]int64, 1)
-				to, from := up(w.rank, 1, n), down(w.rank, 1, n)
+				to, from := (w.Rank()+1)%n, (w.Rank()+n-1)%n
 				for range b.N {
 					if _, err := Sendrecv(w, in, to, 0, out, from, 0); err != nil {
 						return err

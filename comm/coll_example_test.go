@@ -7,7 +7,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// The mean of a number that each rank has, known to all of them.
+// Every rank gets the mean of the numbers of all ranks.
 func ExampleAllreduce() {
 	err := comm.RunLocal(4, func(w *comm.Comm) error {
 		mine, sum := []float64{float64(w.Rank())}, []float64{0}
@@ -25,7 +25,7 @@ func ExampleAllreduce() {
 	// Output: mean 1.5
 }
 
-// An operation of one's own: multiplication of 2×2 matrices, which does not commute.
+// A user-defined operation: multiplication of 2×2 matrices, which does not commute.
 func ExampleReduce() {
 	type matrix [2][2]int
 	multiply := func(in, inout []matrix) {
@@ -52,10 +52,10 @@ func ExampleReduce() {
 	// Output: [[2 2] [2 2]]
 }
 
-// The root has all the work, and gives each rank its share.
+// The root gives each rank a share of the work.
 func ExampleScatter() {
 	err := comm.RunLocal(3, func(w *comm.Comm) error {
-		var all []int // is only looked at at the root
+		var all []int // only the root needs it
 		if w.Rank() == 0 {
 			all = []int{10, 11, 20, 21, 30, 31}
 		}
@@ -80,7 +80,7 @@ func ExampleScatter() {
 	// Output: [20 22 40 42 60 62]
 }
 
-// nil in: every rank's contribution is in its place in out already.
+// in is nil: the contribution of every rank is in its place in out already.
 func ExampleAllgather() {
 	err := comm.RunLocal(4, func(w *comm.Comm) error {
 		ranks := make([]int, w.Size())
@@ -97,4 +97,175 @@ func ExampleAllgather() {
 		log.Fatal(err)
 	}
 	// Output: [0 1 4 9]
+}
+
+// The root's buffer goes to every rank.
+func ExampleBcast() {
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		buf := make([]int, 2)
+		if w.Rank() == 1 {
+			buf[0], buf[1] = 7, 8
+		}
+		if err := comm.Bcast(w, buf, 1); err != nil {
+			return err
+		}
+		if w.Rank() == 2 {
+			fmt.Println(buf)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [7 8]
+}
+
+// Each rank knows the sum of the ranks up to it, and the sum of those before it.
+func ExampleScan() {
+	err := comm.RunLocal(4, func(w *comm.Comm) error {
+		mine, upTo, before := []int{w.Rank() + 1}, []int{0}, []int{0}
+		if err := comm.Scan(w, mine, upTo, comm.Sum); err != nil {
+			return err
+		}
+		if err := comm.Exscan(w, mine, before, comm.Sum); err != nil {
+			return err
+		}
+		if w.Rank() == 3 {
+			fmt.Println(upTo[0], before[0])
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: 10 6
+}
+
+// Each rank gets its part of the combined vector.
+func ExampleReduceScatter() {
+	err := comm.RunLocal(2, func(w *comm.Comm) error {
+		in := []int{1, 2, 3}
+		out := make([]int, 1+w.Rank())
+		if err := comm.ReduceScatter(w, in, out, []int{1, 2}, comm.Prod); err != nil {
+			return err
+		}
+		block := []int{0}
+		if err := comm.ReduceScatterBlock(w, []int{5, 6}, block, comm.Sum); err != nil {
+			return err
+		}
+		if w.Rank() == 1 {
+			fmt.Println(out, block)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [4 9] [12]
+}
+
+// Every rank has a part for every rank.
+func ExampleAlltoall() {
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		in, out := make([]int, 3), make([]int, 3)
+		for r := range in {
+			in[r] = 10*w.Rank() + r
+		}
+		if err := comm.Alltoall(w, in, out); err != nil {
+			return err
+		}
+		if w.Rank() == 1 {
+			fmt.Println(out)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [1 11 21]
+}
+
+// Parts of different lengths: rank r has r+1 elements.
+func ExampleGatherv() {
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		counts := []int{1, 2, 3}
+		mine := make([]int, counts[w.Rank()])
+		for i := range mine {
+			mine[i] = w.Rank()
+		}
+		all := make([]int, 6)
+		if err := comm.Gatherv(w, mine, all, counts, nil, 0); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			fmt.Println(all)
+		}
+		if err := comm.Scatterv(w, all, mine, counts, nil, 0); err != nil {
+			return err
+		}
+		if err := comm.Allgatherv(w, mine, all, counts, nil); err != nil {
+			return err
+		}
+		if w.Rank() == 2 {
+			fmt.Println(all)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// [0 1 1 2 2 2]
+	// [0 1 1 2 2 2]
+}
+
+// Every rank sends rank r a part of r elements.
+func ExampleAlltoallv() {
+	err := comm.RunLocal(3, func(w *comm.Comm) error {
+		in := []int{w.Rank(), w.Rank(), w.Rank()} // none for rank 0, one for rank 1, two for rank 2
+		counts := []int{w.Rank(), w.Rank(), w.Rank()}
+		out := make([]int, 3*w.Rank())
+		if err := comm.Alltoallv(w, in, []int{0, 1, 2}, nil, out, counts, nil); err != nil {
+			return err
+		}
+		if w.Rank() == 2 {
+			fmt.Println(out)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [0 0 1 1 2 2]
+}
+
+// The operations of MPI. An operation is a function, which may also be called directly:
+// inout[i] = in[i] ∘ inout[i].
+func ExampleOp() {
+	apply := func(name string, op comm.Op[int]) {
+		inout := []int{5}
+		op([]int{3}, inout)
+		fmt.Println(name, inout[0])
+	}
+	apply("sum", comm.Sum)
+	apply("prod", comm.Prod)
+	apply("min", comm.Min)
+	apply("max", comm.Max)
+	apply("logical and", comm.Land)
+	apply("logical or", comm.Lor)
+	apply("logical xor", comm.Lxor)
+	apply("bitwise and", comm.Band)
+	apply("bitwise or", comm.Bor)
+	apply("bitwise xor", comm.Bxor)
+	// Output:
+	// sum 8
+	// prod 15
+	// min 3
+	// max 5
+	// logical and 1
+	// logical or 1
+	// logical xor 0
+	// bitwise and 1
+	// bitwise or 7
+	// bitwise xor 6
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNothingOfAFailedCollectiveIsMetLater: what ranks with differing arguments have left
-// behind does not meet a later collective, however many come in between.
-func TestNothingOfAFailedCollectiveIsMetLater(t *testing.T) {
+// TestLaterCollectiveNeverMatchesMessageOfFailedOne: ranks with different arguments leave messages
+// behind. No later collective receives them, however many come in between.
+func TestLaterCollectiveNeverMatchesMessageOfFailedOne(t *testing.T) {
 	for between := range 20 {
 		err := RunLocal(3, func(w *Comm) error {
 			short := make([]byte, 10)
@@ -39,9 +39,9 @@ func TestNothingOfAFailedCollectiveIsMetLater(t *testing.T) {
 	}
 }
 
-// TestSplitGivenUp: when one rank gives up in Split before another one has come, nobody is
-// left waiting, and whoever lacks something hears of it.
-func TestSplitGivenUp(t *testing.T) {
+// TestSplitGivenUpByOneRankEndsEverywhere: one rank gives up in Split before another one has come.
+// No rank waits for ever, and each rank that lacks a contribution gets an error.
+func TestSplitGivenUpByOneRankEndsEverywhere(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	first, gaveUp := make(chan *Comm, 1), make(chan struct{})
@@ -53,14 +53,14 @@ func TestSplitGivenUp(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 			close(gaveUp)
 			return nil
-		case 1: // comes late
+		case 1: // late
 			awaitPending(ctx, <-first)
 			cancel()
 			<-gaveUp
 		}
 		c, err := w.Split(0, 0)
 		assert.Equal(t, err == nil, c != nil)
-		if w.Rank() == 2 { // gets what rank 0 has of others, and has not
+		if w.Rank() == 2 { // lacks what rank 0 should have passed on
 			assert.ErrorContains(t, err, "rank 0 gave up on this split: it failed there")
 		}
 		return nil
@@ -68,10 +68,10 @@ func TestSplitGivenUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestBuffersOfACollectiveGivenUp: once a collective has returned, its buffers are the
-// user's, also when it gave up half-way: nothing writes to them, and what other ranks get does not
-// change with them.
-func TestBuffersOfACollectiveGivenUp(t *testing.T) {
+// TestBuffersBelongToUserAfterFailedCollective: once a collective has returned, nothing writes to
+// its buffers, even if it has given up half-way. Changes to them do not change what other ranks
+// receive.
+func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 	const length = 4 << 20
 	for round := range 4 {
 		for giver := range 2 {
@@ -90,7 +90,7 @@ func TestBuffersOfACollectiveGivenUp(t *testing.T) {
 					v = w.WithContext(ctx)
 					go func() {
 						awaitPending(ctx, w)
-						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // any moment is right
+						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // at any moment
 						cancel()
 					}()
 				}
@@ -114,7 +114,7 @@ func TestBuffersOfACollectiveGivenUp(t *testing.T) {
 	}
 }
 
-// awaitPending returns when w's rank waits for something, or when ctx ends.
+// awaitPending returns when the rank of w waits for something, or when ctx ends.
 func awaitPending(ctx context.Context, w *Comm) {
 	for waits := 0; waits == 0 && ctx.Err() == nil; runtime.Gosched() {
 		w.job.eng.Lock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// These tests hold the collectives that move data to what the standard says of each, for
-// every size, algorithm, root and a range of lengths.
+// These tests check the collectives that move data against the standard, with every number of
+// ranks, every algorithm, every root, and several lengths.
 
 func TestBcast(t *testing.T) { forEachTuning(t, checkBcast) }
 
@@ -133,8 +133,8 @@ func checkAlltoall(w *Comm) error {
 	return nil
 }
 
-// Elements of any type without pointers, of any size.
-func TestCollectivesOfStructs(t *testing.T) { forEachTuning(t, checkCollectivesOfStructs) }
+// TestCollectivesMoveStructs: elements may have any type without pointers, of any size.
+func TestCollectivesMoveStructs(t *testing.T) { forEachTuning(t, checkCollectivesOfStructs) }
 
 func checkCollectivesOfStructs(w *Comm) error {
 	type particle struct {

@@ -32,13 +32,13 @@ func TestCollectivesOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	assert.Equal(t, outcome{0, "collectives of 2 and 1 done\n", ""}, launch(2, "collectives"))
 	assert.Equal(t, outcome{0, "collectives of 4 and 2 done\n", ""}, launch(4, "collectives"))
-	// More ranks than cores, as a rule.
+	// Usually there are more ranks than cores.
 	assert.Equal(t, outcome{0, "collectives of 16 and 8 done\n", ""}, launch(16, "collectives"))
 }
 
-// spoiledProgram: one rank after the other does not play along in a collective.
-func spoiledProgram(w *comm.Comm) error {
-	if err := comm.CheckSpoiled(w); err != nil {
+// revokedProgram has one rank after the other make a wrong call in a collective.
+func revokedProgram(w *comm.Comm) error {
+	if err := comm.CheckRevokedCollectives(w); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
@@ -47,16 +47,16 @@ func spoiledProgram(w *comm.Comm) error {
 	return nil
 }
 
-func TestSpoiledCollectivesOfProcesses(t *testing.T) {
+func TestRevokedCollectivesOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	for _, n := range []int{2, 5} {
-		assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(n, "spoiled"), "%d ranks", n)
+		assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(n, "revoked"), "%d ranks", n)
 	}
-	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "spoiled", "--set", "pml.eager.bytes=1"))
+	assert.Equal(t, outcome{0, "nobody hangs\n", ""}, launch(3, "revoked", "--set", "pml.eager.bytes=1"))
 }
 
-// splitsGivenUpProgram: a rank gives up a Split that the others have finished, and then some do at
-// random moments.
+// splitsGivenUpProgram has a rank give up a Split that the others have finished, and then several
+// ranks do so at random moments.
 func splitsGivenUpProgram(w *comm.Comm) error {
 	for _, freeParent := range []bool{false, true} {
 		for _, deep := range []bool{false, true} {
@@ -84,7 +84,8 @@ func TestSplitsGivenUpOfProcesses(t *testing.T) {
 	}
 }
 
-// desertedProgram: rank 2 dies once all have met; the others make every collective call, in vain.
+// desertedProgram has rank 2 die once all ranks have met. The others then make every collective
+// call.
 func desertedProgram(w *comm.Comm) error {
 	err := comm.CallAll(w, func() {
 		if w.Rank() == 2 {
@@ -97,8 +98,9 @@ func desertedProgram(w *comm.Comm) error {
 	return err
 }
 
-// Nobody is left waiting when a rank dies, also those that do not wait for that one, in a job whose launcher does not end it.
-func TestDesertedCollectives(t *testing.T) {
+// TestCollectivesWithoutDeadRankFail: no rank waits for ever when a rank dies in a job whose
+// launcher does not end it.
+func TestCollectivesWithoutDeadRankFail(t *testing.T) {
 	for rank, got := range unmanaged(t, 5, "deserted") {
 		if rank == 2 {
 			assert.Equal(t, outcome{5, "", ""}, got)

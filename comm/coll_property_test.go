@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// collCall is one collective of a scenario, with what all ranks give.
+// collCall is one collective of a scenario, with the contributions of all ranks.
 type collCall struct {
 	kind     string
 	count    int // elements of a rank, or for a rank
@@ -21,7 +23,8 @@ type collCall struct {
 	contents [][]affine // by rank
 }
 
-// collKinds is every kind of call, and what each rank must get; nil where it gets nothing.
+// collKinds has every kind of call, with the result that each rank must get, or nil if it gets
+// none.
 var collKinds = map[string]func(c *collCall, n, rank int) []affine{
 	"barrier": func(c *collCall, n, rank int) []affine { return nil },
 	"bcast":   func(c *collCall, n, rank int) []affine { return c.contents[c.root][:c.count] },
@@ -113,7 +116,7 @@ func (c *collCall) gathered(n int) []affine {
 	return all
 }
 
-// layout is where the parts are in a whole.
+// layout says where the parts are in a whole.
 func (c *collCall) layout() (displs []int, total int) {
 	for _, count := range c.counts {
 		displs = append(displs, total+c.gap)
@@ -122,7 +125,7 @@ func (c *collCall) layout() (displs []int, total int) {
 	return displs, total
 }
 
-// exchanged is how much a rank sends to each, and gets from each.
+// exchanged is how many elements a rank sends to each rank, and receives from each rank.
 func (c *collCall) exchanged(n, rank int) []int {
 	counts := make([]int, n)
 	for r := range counts {
@@ -140,7 +143,7 @@ func (c *collCall) gatheredv(n int) []affine {
 	return all
 }
 
-// call makes the call at one rank, and returns what it got.
+// call makes the call at one rank, and returns its result.
 func (c *collCall) call(w *Comm) ([]affine, error) {
 	n, rank := w.Size(), w.Rank()
 	mine := append([]affine(nil), c.contents[rank]...)
@@ -230,7 +233,7 @@ func (c *collCall) call(w *Comm) ([]affine, error) {
 	return c.callv(w, mine)
 }
 
-// callv is call of a variant with a length for each rank.
+// callv is call for collectives with a length for each rank.
 func (c *collCall) callv(w *Comm, mine []affine) ([]affine, error) {
 	n, rank := w.Size(), w.Rank()
 	displs, total := c.layout()
@@ -272,27 +275,28 @@ func (c *collCall) callv(w *Comm, mine []affine) ([]affine, error) {
 	return nil, fmt.Errorf("no call %q", c.kind)
 }
 
-// Any sequence of collectives, of any algorithm, does what the naive ones do.
-func TestCollectivesProperty(t *testing.T) {
+// TestCollectivesAgainstNaiveModel: random sequences of collectives, with random algorithms, give
+// the results of a naive model.
+func TestCollectivesAgainstNaiveModel(t *testing.T) {
 	kinds := slices.Sorted(maps.Keys(collKinds))
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 10).Draw(t, "ranks")
 		limit := rapid.IntRange(-1, 400)
 		ranks := rapid.IntRange(0, 10)
-		tuning := &collTuning{
-			bcastTreeBytes:         limit.Draw(t, "bcast tree"),
-			reduceTreeBytes:        limit.Draw(t, "reduce tree"),
-			flatRanks:              ranks.Draw(t, "flat ranks"),
-			flatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
-			scanDoublingBytes:      limit.Draw(t, "scan doubling"),
-			allreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
-			gatherTreeBytes:        limit.Draw(t, "gather tree"),
-			gatherTreeRanks:        ranks.Draw(t, "gather tree ranks"),
-			allgatherBruckBytes:    limit.Draw(t, "allgather Bruck"),
-			alltoallBruckBytes:     limit.Draw(t, "alltoall Bruck"),
-			alltoallBruckRanks:     ranks.Draw(t, "alltoall Bruck ranks"),
-			alltoallFlightBytes:    limit.Draw(t, "alltoall flight"),
-			pieceBytes:             rapid.IntRange(1, 200).Draw(t, "piece"),
+		tuning := &coll.Tuning{
+			BcastTreeBytes:         limit.Draw(t, "bcast tree"),
+			ReduceTreeBytes:        limit.Draw(t, "reduce tree"),
+			FlatRanks:              ranks.Draw(t, "flat ranks"),
+			FlatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
+			ScanDoublingBytes:      limit.Draw(t, "scan doubling"),
+			AllreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
+			GatherTreeBytes:        limit.Draw(t, "gather tree"),
+			GatherTreeRanks:        ranks.Draw(t, "gather tree ranks"),
+			AllgatherBruckBytes:    limit.Draw(t, "allgather Bruck"),
+			AlltoallBruckBytes:     limit.Draw(t, "alltoall Bruck"),
+			AlltoallBruckRanks:     ranks.Draw(t, "alltoall Bruck ranks"),
+			AlltoallFlightBytes:    limit.Draw(t, "alltoall flight"),
+			PieceBytes:             rapid.IntRange(1, 200).Draw(t, "piece"),
 		}
 		calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *collCall {
 			c := &collCall{
@@ -310,7 +314,7 @@ func TestCollectivesProperty(t *testing.T) {
 			return c
 		}), 1, 8).Draw(t, "calls")
 		err := RunLocal(n, func(w *Comm) error {
-			w.colls.tuning = tuning
+			w.team.SetTuning(tuning)
 			for i, c := range calls {
 				got, err := c.call(w)
 				if err != nil {

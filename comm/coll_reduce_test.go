@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // affine is x ↦ a·x + b over the integers modulo 2³²: its composition is associative, exact, and
@@ -34,7 +36,7 @@ func affines(rank, count int) []affine {
 	return s
 }
 
-// composed is what all n ranks give, in their order.
+// composed is the composition of the contributions of n ranks, in order.
 func composed(n, count int) []affine {
 	s := affines(0, count)
 	for r := 1; r < n; r++ {
@@ -45,7 +47,7 @@ func composed(n, count int) []affine {
 	return s
 }
 
-// sums is what all n ranks' marks add up to.
+// sums is the sum of the marks of n ranks.
 func sums(n, count int) []int32 {
 	s := make([]int32, count)
 	for r := range n {
@@ -120,7 +122,7 @@ func checkScan(w *Comm) error {
 	for _, count := range countsFor(w) {
 		what := fmt.Sprintf("%d elements", count)
 		in := affines(w.Rank(), count)
-		// Rank 0's result of Exscan is what was there.
+		// Exscan does not change out at rank 0.
 		before := slices.Clone(in)
 		if w.Rank() > 0 {
 			before = composed(w.Rank(), count)
@@ -206,8 +208,10 @@ func checkReduceScatters(w *Comm) error {
 	return nil
 }
 
-// Every rank gets the same bits, also of sums that depend on the order.
-func TestAllreduceGivesTheSameBits(t *testing.T) { forEachTuning(t, checkAllreduceGivesTheSameBits) }
+// TestAllreduceGivesSameBitsAtAllRanks: that holds for sums that depend on the order, too.
+func TestAllreduceGivesSameBitsAtAllRanks(t *testing.T) {
+	forEachTuning(t, checkAllreduceGivesTheSameBits)
+}
 
 func checkAllreduceGivesTheSameBits(w *Comm) error {
 	random := rand.New(rand.NewPCG(1, uint64(w.Rank())))
@@ -236,18 +240,19 @@ func bits(x []float32) []uint32 {
 	return b
 }
 
-// An operation that panics, or ends its goroutine, fails its rank and nobody hangs.
-func TestOperationThatPanics(t *testing.T) {
+// TestOperationThatPanicsFailsEveryRank: the rank whose operation panics or ends its goroutine
+// fails, and no other rank hangs.
+func TestOperationThatPanicsFailsEveryRank(t *testing.T) {
 	for _, c := range []struct {
 		ranks, panics int
-		tuning        *collTuning
-	}{{2, 1, &defaultTuning}, {5, 1, &defaultTuning}, {5, 0, &crowdedTuning}} {
+		tuning        *coll.Tuning
+	}{{2, 1, coll.DefaultTuning(false)}, {5, 1, coll.DefaultTuning(false)}, {5, 0, coll.DefaultTuning(true)}} {
 		runColl(t, c.ranks, func(w *Comm) error {
 			d, err := w.Dup()
 			if err != nil {
 				return err
 			}
-			d.colls.tuning = c.tuning
+			d.team.SetTuning(c.tuning)
 			boom := func() (recovered any) {
 				defer func() { recovered = recover() }()
 				return Allreduce(d, []int{1}, []int{0}, func(in, inout []int) {
@@ -263,7 +268,7 @@ func TestOperationThatPanics(t *testing.T) {
 				if err := d.Barrier(); !errors.Is(err, ErrComm) {
 					return fmt.Errorf("after the panic: %v", err)
 				}
-			} else if boom != nil { // one that needs nothing more of that rank may be done
+			} else if boom != nil { // a rank that needs nothing more of that rank may have finished
 				if err, ok := boom.(error); !ok || !errors.Is(err, ErrComm) {
 					return fmt.Errorf("where another rank panics: %v", boom)
 				}
@@ -273,8 +278,8 @@ func TestOperationThatPanics(t *testing.T) {
 	}
 }
 
-// An operation may use what of the library does not communicate.
-func TestOperationThatLooksAround(t *testing.T) {
+// TestOperationMayCallIprobe: an operation may use calls that do not communicate.
+func TestOperationMayCallIprobe(t *testing.T) {
 	runColl(t, 2, func(w *Comm) error {
 		sum := []int{0}
 		err := Allreduce(w, []int{1 + w.Rank()}, sum, func(in, inout []int) {

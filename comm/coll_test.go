@@ -12,29 +12,31 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // collSizes are the numbers of ranks that every algorithm is tested with.
 var collSizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16}
 
 // collTunings make each collective take each of its algorithms.
-var collTunings = map[string]*collTuning{
+var collTunings = map[string]*coll.Tuning{
 	"defaults": nil,
-	"whole": { // everything counts as short
-		bcastTreeBytes: 1 << 40, reduceTreeBytes: 1 << 40, allreduceDoublingBytes: 1 << 40, scanDoublingBytes: 1 << 40,
-		gatherTreeBytes: 1 << 40, allgatherBruckBytes: 1 << 40, alltoallBruckBytes: 1 << 40,
-		alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40,
+	"whole": { // every length is short
+		BcastTreeBytes: 1 << 40, ReduceTreeBytes: 1 << 40, AllreduceDoublingBytes: 1 << 40, ScanDoublingBytes: 1 << 40,
+		GatherTreeBytes: 1 << 40, AllgatherBruckBytes: 1 << 40, AlltoallBruckBytes: 1 << 40,
+		AlltoallFlightBytes: 1 << 40, PieceBytes: 1 << 40,
 	},
-	"flat": {flatRanks: 100, flatBytes: 1 << 40, alltoallFlightBytes: 1 << 40, pieceBytes: 1 << 40},
-	"parts": { // everything counts as long, but fits in one piece
-		bcastTreeBytes: -1, reduceTreeBytes: -1, allreduceDoublingBytes: -1, scanDoublingBytes: -1,
-		gatherTreeBytes: -1, allgatherBruckBytes: -1, alltoallBruckBytes: -1,
-		alltoallFlightBytes: 0, pieceBytes: 1 << 40,
+	"flat": {FlatRanks: 100, FlatBytes: 1 << 40, AlltoallFlightBytes: 1 << 40, PieceBytes: 1 << 40},
+	"parts": { // every length is long, but fits in one piece
+		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
+		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
+		AlltoallFlightBytes: 0, PieceBytes: 1 << 40,
 	},
-	"pieces": { // everything is cut into small pieces
-		bcastTreeBytes: -1, reduceTreeBytes: -1, allreduceDoublingBytes: -1, scanDoublingBytes: -1,
-		gatherTreeBytes: -1, allgatherBruckBytes: -1, alltoallBruckBytes: -1,
-		alltoallFlightBytes: 3000, pieceBytes: 40,
+	"pieces": { // every vector is cut into small pieces
+		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
+		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
+		AlltoallFlightBytes: 3000, PieceBytes: 40,
 	},
 }
 
@@ -54,7 +56,7 @@ func forEachTuning(t *testing.T, body func(w *Comm) error) {
 		for _, n := range sizes {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
 				runColl(t, n, func(w *Comm) error {
-					w.colls.tuning = tuning
+					w.team.SetTuning(tuning)
 					return body(w)
 				})
 			})
@@ -62,14 +64,14 @@ func forEachTuning(t *testing.T, body func(w *Comm) error) {
 	}
 }
 
-// CheckCollectives is every check of results, for a job of processes.
+// CheckCollectives makes every check of results, for a job of processes.
 func CheckCollectives(w *Comm) error {
 	return errors.Join(w.Barrier(), checkBcast(w), checkGather(w), checkScatter(w), checkAllgather(w), checkAlltoall(w),
 		checkCollectivesOfStructs(w), checkReduce(w), checkAllreduce(w), checkAllreduceGivesTheSameBits(w),
 		checkScan(w), checkReduceScatters(w), checkGathervAndScatterv(w), checkAllgatherv(w), checkAlltoallv(w))
 }
 
-// same is an error unless got is want.
+// same returns an error unless got equals want.
 func same[T comparable](what string, want, got []T) error {
 	if slices.Equal(want, got) {
 		return nil
@@ -85,7 +87,7 @@ func same[T comparable](what string, want, got []T) error {
 	return nil
 }
 
-// rootsOf lists the roots to test: all for a short buffer, else some.
+// rootsOf lists the roots to test: all for a short buffer, and some for a long one.
 func rootsOf(n, count int) []int {
 	switch {
 	case count > 1000:
@@ -100,17 +102,17 @@ func rootsOf(n, count int) []int {
 	return roots
 }
 
-// countsFor are the lengths to test, per rank or in all.
+// countsFor lists the lengths to test, for a rank or for all ranks.
 func countsFor(w *Comm) []int {
 	counts := []int{0, 1, 7, 1000}
-	tiny := w.collTuning().pieceBytes < 1000 // too many pieces would take too long
+	tiny := w.team.Tuning().PieceBytes < 1000 // too many pieces would take too long
 	if n := w.Size(); (n == 2 || n == 5) && !tiny {
 		counts = append(counts, 100_000)
 	}
 	return counts
 }
 
-// mark is the element of number i that a rank gives.
+// mark is element i of the contribution of a rank.
 func mark(rank, i int) int32 { return int32(rank*7919 + i*31 + 1) }
 
 func marks(rank, count int) []int32 {
@@ -139,14 +141,15 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// Collectives of one communicator do not mix, nor with those of another, nor with messages.
-func TestCollectivesDoNotMix(t *testing.T) {
+// TestCollectivesAndMessagesDoNotMix: collectives of one communicator match neither those of
+// another one nor messages.
+func TestCollectivesAndMessagesDoNotMix(t *testing.T) {
 	runColl(t, 4, func(w *Comm) error {
 		other, err := w.Dup()
 		if err != nil {
 			return err
 		}
-		next, before := up(w.Rank(), 1, 4), down(w.Rank(), 1, 4)
+		next, before := (w.Rank()+1)%4, (w.Rank()+3)%4
 		for i := range 50 {
 			// The root runs ahead: bcasts do not wait for the ranks that receive.
 			a, b := []int{i}, []int{-i}
@@ -181,9 +184,9 @@ type notPlain struct {
 	Next *notPlain
 }
 
-// What is wrong with the arguments is found before anything is sent, in the order of the
-// fine print, and the next collective works.
-func TestCollectiveArguments(t *testing.T) {
+// TestCollectiveWithBadArgumentsIsRefused: arguments are checked in the documented order before
+// anything is sent, and the next collective works.
+func TestCollectiveWithBadArgumentsIsRefused(t *testing.T) {
 	var freed *Comm
 	calls := []struct {
 		name string
@@ -301,7 +304,7 @@ func TestCollectiveArguments(t *testing.T) {
 			buf := make([]int, 4)
 			return Allreduce(w, buf[:3], buf[1:], Sum)
 		}},
-		{"gather into its own part", ErrBuffer, "nil stands for in place", func(w *Comm) error {
+		{"gather into its own part", ErrBuffer, "pass nil for in place", func(w *Comm) error {
 			buf := make([]int, 3)
 			return Gather(w, buf[w.Rank():w.Rank()+1], buf, w.Rank())
 		}},
@@ -328,7 +331,7 @@ func TestCollectiveArguments(t *testing.T) {
 	}
 }
 
-func TestCollectiveAfterFreeAndFinalize(t *testing.T) {
+func TestCollectiveAfterFreeOrFinalizeFails(t *testing.T) {
 	runColl(t, 2, func(w *Comm) error {
 		d, err := w.Dup()
 		if err != nil {
@@ -350,8 +353,9 @@ func TestCollectiveAfterFreeAndFinalize(t *testing.T) {
 	})
 }
 
-// A call without slices blames no lengths: that it meets other ones says that the calls differ.
-func TestBareCollectivesAndOthers(t *testing.T) {
+// TestMismatchWithCallWithoutBuffersNamesTheCall: the error of a call without slices says that the
+// calls differ, and not that lengths do.
+func TestMismatchWithCallWithoutBuffersNamesTheCall(t *testing.T) {
 	for name, bare := range map[string]func(w *Comm) error{
 		"barrier": (*Comm).Barrier,
 		"dup":     func(w *Comm) error { _, err := w.Dup(); return err },
@@ -377,12 +381,12 @@ func TestBareCollectivesAndOthers(t *testing.T) {
 	}
 }
 
-// Arguments that differ between ranks are an error at those ranks that can see it, nobody
-// hangs, and the communicator stays fit.
-func TestCollectivesWithDifferentLengths(t *testing.T) {
+// TestMismatchIsReportedWhereItIsSeen: arguments that differ between ranks are an error at the
+// ranks that can see it. No rank hangs, and the communicator stays fit.
+func TestMismatchIsReportedWhereItIsSeen(t *testing.T) {
 	calls := []struct {
 		name string
-		// fails says at which ranks there must be an error; at others there may be one.
+		// fails says at which ranks there must be an error. At other ranks there may be one.
 		fails func(rank int) bool
 		call  func(w *Comm, odd bool) error
 	}{
@@ -469,7 +473,7 @@ func TestCollectivesWithDifferentLengths(t *testing.T) {
 					assert.ErrorIs(t, err, ErrCount)
 					assert.Regexp(t, `rank \d sent`, err.Error())
 				} else if err != nil {
-					assert.Regexp(t, `rank \d (gave up on this|has done with this|counts|is in another)`, err.Error())
+					assert.Regexp(t, `rank \d (gave up on this|has finished this|counts|is in another)`, err.Error())
 				}
 				if c.fails(rank) {
 					assert.Error(t, err, "rank %d", rank)
@@ -486,9 +490,9 @@ func b2i(b bool) int {
 	return 0
 }
 
-// A collective that gives up ends those of the others that wait for it, and leaves the
-// communicator unfit; so much that ranks that still try do not hang either.
-func TestCollectiveThatGivesUp(t *testing.T) {
+// TestCollectiveThatGivesUpMakesCommunicatorUnfit: calls of other ranks that wait for it end, and
+// so do later collectives.
+func TestCollectiveThatGivesUpMakesCommunicatorUnfit(t *testing.T) {
 	const n = 5
 	for _, count := range []int{1, 50_000} {
 		runColl(t, n, func(w *Comm) error {
@@ -499,11 +503,11 @@ func TestCollectiveThatGivesUp(t *testing.T) {
 			buf := make([]int, count)
 			switch w.Rank() {
 			case 1:
-				// The others cannot be done without rank 0, which is late.
+				// The others cannot finish without rank 0, which is late.
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				go func() {
-					awaitPending(ctx, w) // or it would be as if the call had not been made
+					awaitPending(ctx, w) // otherwise the call would not count
 					cancel()
 				}()
 				err = Allreduce(d.WithContext(ctx), nil, buf, Sum)
@@ -541,8 +545,7 @@ func TestCollectiveThatGivesUp(t *testing.T) {
 	}
 }
 
-// An ended context is as if the call had not been made.
-func TestCollectiveWithEndedContext(t *testing.T) {
+func TestCollectiveWithEndedContextDoesNotCount(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	runColl(t, 3, func(w *Comm) error {
@@ -555,9 +558,9 @@ func TestCollectiveWithEndedContext(t *testing.T) {
 	})
 }
 
-// Two goroutines in collectives of one communicator at once is an error of the second; it
-// is no error in two communicators.
-func TestCollectivesAtOnce(t *testing.T) {
+// TestSecondCollectiveAtOnceFails: two goroutines may be in collectives of two communicators at
+// once, but not of one.
+func TestSecondCollectiveAtOnceFails(t *testing.T) {
 	runColl(t, 2, func(w *Comm) error {
 		d, err := w.Dup()
 		if err != nil {
@@ -573,7 +576,7 @@ func TestCollectivesAtOnce(t *testing.T) {
 		go func() { done <- w.Barrier() }()
 		for busy := false; !busy; {
 			w.job.eng.Lock()
-			busy = w.colls.running != nil
+			busy = w.team.Running() != nil
 			w.job.eng.Unlock()
 		}
 		go func() { done <- d.Barrier() }()
@@ -587,8 +590,8 @@ func TestCollectivesAtOnce(t *testing.T) {
 	})
 }
 
-// Small collectives allocate nothing once the first of their kind has run.
-func TestCollectivesAllocateNothing(t *testing.T) {
+// TestSmallCollectivesAllocateNothing: that holds once the first of their kind has run.
+func TestSmallCollectivesAllocateNothing(t *testing.T) {
 	const rounds = 60
 	ones := []int{1, 1, 1, 1}
 	for _, n := range []int{1, 2, 3, 4} {
@@ -629,7 +632,7 @@ func TestCollectivesAllocateNothing(t *testing.T) {
 		allocs := make(map[string]float64)
 		// A rank that goes to sleep, because others are slow, makes a timer.
 		require.NoError(t, RunLocal(n, func(w *Comm) error {
-			for range 2 { // the first time is to warm up, also the tables of the matching
+			for range 2 { // the first time warms up the tables of the matching too
 				for _, name := range names {
 					var failed error
 					step := func() {
@@ -638,7 +641,8 @@ func TestCollectivesAllocateNothing(t *testing.T) {
 							failed = err
 						}
 					}
-					// AllocsPerRun counts what all goroutines allocate, and runs once more than it is told.
+					// AllocsPerRun counts what all goroutines allocate, and runs once more than it
+					// is told.
 					if w.Rank() == 0 {
 						allocs[name] = testing.AllocsPerRun(rounds, step)
 					} else {

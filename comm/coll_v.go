@@ -2,51 +2,51 @@ package comm
 
 import "fmt"
 
-// The variants with a length for each rank.
+// Collectives whose parts have a length for each rank.
 
-// Gatherv is Gather of parts of different lengths: at the root, counts[r] elements of
-// rank r are put at out[displs[r]:]. Parts must not overlap; what is between them stays
-// as it was. Elsewhere out, counts and displs are not looked at. nil displs: the parts lie one
-// after the other. nil in at the root: its part is in its place in out.
+// Gatherv is Gather of parts of different lengths. At the root, counts[r] elements of rank r go to
+// out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is nil,
+// the parts lie one after the other. Other ranks ignore out, counts and displs. If in is nil at the
+// root, the root's part is in its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	return c.gatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
 }
 
-// Scatterv is Scatter of parts of different lengths: in[displs[r]:] of the root has
-// counts[r] elements for rank r, which is the length of its out. Elsewhere in, counts
-// and displs are not looked at. nil displs: the parts lie one after the other. nil out at
-// the root: its part stays where it is, in in.
+// Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r]
+// elements for rank r, which is the length of the out of rank r. If displs is nil, the parts lie
+// one after the other. Other ranks ignore in, counts and displs. If out is nil at the root, the
+// root's part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	return c.scatterv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
 }
 
-// Allgatherv is Allgather of parts of different lengths: counts[r] elements of rank r are
-// put at out[displs[r]:]. counts are the same at every rank. Parts must not overlap; what
-// is between them stays as it was. nil displs: the parts lie one after the other. nil in: this
-// rank's part is in its place in out.
+// Allgatherv is Allgather of parts of different lengths. counts[r] elements of rank r go to
+// out[displs[r]:]. counts are the same at all ranks. Parts must not overlap; elements between them
+// do not change. If displs is nil, the parts lie one after the other. If in is nil, this rank's
+// part is in its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 	return c.allgatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
 }
 
-// Alltoallv is Alltoall of parts of different lengths: scounts[r] elements at
-// in[sdispls[r]:] go to rank r, and rcounts[r] elements from there are put at
-// out[rdispls[r]:]. What one rank sends another is as long as that one expects. Parts of out must not
-// overlap. nil displacements: the parts lie one after the other. nil in: what goes to
-// rank r is where what comes from there is put, as long; scounts and sdispls are not looked at.
+// Alltoallv is Alltoall of parts of different lengths. scounts[r] elements at in[sdispls[r]:] go to
+// rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. The part that one rank sends
+// to another is as long as that rank expects. Parts of out must not overlap. If displacements are
+// nil, the parts lie one after the other. If in is nil, the part for rank r is in the place, and
+// has the length, of the part from rank r; scounts and sdispls are then ignored.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	return c.alltoallv(bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		checkElem[T](c))
 }
 
-// layout says where the ranks' parts are in a buffer.
+// layout says where the parts of the ranks are in a buffer.
 type layout struct {
-	counts, displs []int
-	elem           int
+	counts, displs []int // in elements
+	elem           int   // size of an element, in bytes
 }
 
 func layoutOf[T any](counts, displs []int) layout { return layout{counts, displs, int(sizeOf[T]())} }
 
-// parts cuts a buffer into the parts of all ranks, which are appended to dst.
+// parts cuts buf into the parts of n ranks, and appends them to dst. what names buf in errors.
 func (l layout) parts(dst [][]byte, what string, buf []byte, n int) ([][]byte, error) {
 	if len(l.counts) != n {
 		return dst, fmt.Errorf("%w: %d counts of %s for %d ranks", ErrCount, len(l.counts), what, n)
@@ -60,7 +60,7 @@ func (l layout) parts(dst [][]byte, what string, buf []byte, n int) ([][]byte, e
 			end = l.displs[r]
 		}
 		if l.elem == 0 {
-			room = max(room, end+count) // elements without size are anywhere
+			room = max(room, end+count) // elements without size fit anywhere
 		}
 		// In an order that cannot overflow.
 		if count < 0 || end < 0 || end > room || count > room-end {
@@ -88,26 +88,20 @@ func (c *Comm) gatherv(in, out []byte, l layout, root int, err error) error {
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	if s.rank != root {
-		s.send(root, in)
-		return s.run(c)
+	defer c.endCollective(s)
+	if c.rank != root {
+		s.Gatherv(in, nil, root)
+		return c.run(s)
 	}
-	s.parts, err = l.parts(s.parts[:0], "out", out, len(s.group))
+	s.Parts, err = l.parts(s.Parts[:0], "out", out, len(c.group))
 	if err == nil {
-		err = checkOwn("in", in, s.parts[root], l.elem)
+		err = checkOwn("in", in, s.Parts[root], l.elem)
 	}
 	if err != nil {
-		return s.refuse(err)
+		return s.Refuse(err)
 	}
-	for d := 1; d < len(s.group); d++ {
-		r := up(root, d, len(s.group))
-		s.recv(r, s.parts[r])
-	}
-	if in != nil {
-		s.copy(s.parts[root], in)
-	}
-	return s.run(c)
+	s.Gatherv(in, s.Parts, root)
+	return c.run(s)
 }
 
 func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
@@ -115,26 +109,20 @@ func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	if s.rank != root {
-		s.recv(root, out)
-		return s.run(c)
+	defer c.endCollective(s)
+	if c.rank != root {
+		s.Scatterv(nil, out, root)
+		return c.run(s)
 	}
-	s.parts, err = l.parts(s.parts[:0], "in", in, len(s.group))
+	s.Parts, err = l.parts(s.Parts[:0], "in", in, len(c.group))
 	if err == nil {
-		err = checkOwn("out", out, s.parts[root], l.elem)
+		err = checkOwn("out", out, s.Parts[root], l.elem)
 	}
 	if err != nil {
-		return s.refuse(err)
+		return s.Refuse(err)
 	}
-	for d := 1; d < len(s.group); d++ {
-		r := up(root, d, len(s.group))
-		s.send(r, s.parts[r])
-	}
-	if out != nil {
-		s.copy(out, s.parts[root])
-	}
-	return s.run(c)
+	s.Scatterv(s.Parts, out, root)
+	return c.run(s)
 }
 
 func (c *Comm) allgatherv(in, out []byte, l layout, err error) error {
@@ -142,36 +130,16 @@ func (c *Comm) allgatherv(in, out []byte, l layout, err error) error {
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	s.parts, err = l.parts(s.parts[:0], "out", out, len(s.group))
+	defer c.endCollective(s)
+	s.Parts, err = l.parts(s.Parts[:0], "out", out, len(c.group))
 	if err == nil {
-		err = checkOwn("in", in, s.parts[s.rank], l.elem)
+		err = checkOwn("in", in, s.Parts[c.rank], l.elem)
 	}
 	if err != nil {
-		return s.refuse(err)
+		return s.Refuse(err)
 	}
-	s.allgatherv(in, s.parts)
-	return s.run(c)
-}
-
-func (s *schedule) allgatherv(in []byte, parts [][]byte) {
-	n, total := len(s.group), 0
-	for _, p := range parts {
-		total += len(p)
-	}
-	s.agreed = total
-	if in != nil {
-		s.copy(parts[s.rank], in)
-	}
-	if total > s.collTuning().allgatherBruckBytes {
-		s.ring(s.rank, func(i int) []byte { return parts[i] })
-		return
-	}
-	for d := 1; d < n; d++ {
-		to, from := up(s.rank, d, n), down(s.rank, d, n)
-		s.send(to, parts[s.rank])
-		s.recv(from, parts[from])
-	}
+	s.Allgatherv(in, s.Parts)
+	return c.run(s)
 }
 
 func (c *Comm) alltoallv(in []byte, sl layout, out []byte, rl layout, err error) error {
@@ -179,31 +147,31 @@ func (c *Comm) alltoallv(in []byte, sl layout, out []byte, rl layout, err error)
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	n := len(s.group)
-	s.parts = s.parts[:0]
+	defer c.endCollective(s)
+	n := len(c.group)
+	s.Parts = s.Parts[:0]
 	if in != nil {
-		s.parts, err = sl.parts(s.parts, "in", in, n)
+		s.Parts, err = sl.parts(s.Parts, "in", in, n)
 	}
 	if err == nil {
-		s.parts, err = rl.parts(s.parts, "out", out, n)
+		s.Parts, err = rl.parts(s.Parts, "out", out, n)
 	}
 	if err == nil && in != nil {
-		give, got := s.parts[:n], s.parts[n:]
-		if len(give[s.rank]) != len(got[s.rank]) {
+		give, got := s.Parts[:n], s.Parts[n:]
+		if len(give[c.rank]) != len(got[c.rank]) {
 			err = fmt.Errorf("%w: this rank sends itself %d elements and expects %d", ErrCount,
-				perElem(len(give[s.rank]), sl.elem), perElem(len(got[s.rank]), rl.elem))
+				perElem(len(give[c.rank]), sl.elem), perElem(len(got[c.rank]), rl.elem))
 		} else {
-			err = checkApart(give[s.rank], got[s.rank])
+			err = checkApart(give[c.rank], got[c.rank])
 		}
 	}
 	if err != nil {
-		return s.refuse(err)
+		return s.Refuse(err)
 	}
 	if in == nil {
-		s.alltoallInPlace(s.parts)
+		s.AlltoallvInPlace(s.Parts)
 	} else {
-		s.alltoallPairs(s.parts[:n], s.parts[n:])
+		s.Alltoallv(s.Parts[:n], s.Parts[n:])
 	}
-	return s.run(c)
+	return c.run(s)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// vLayout is a way to place n parts of different lengths: some empty, in descending
-// order of rank, with gaps.
+// vLayout places n parts of different lengths, some of them empty: in descending order of rank,
+// with gaps.
 func vLayout(n, count int) (counts, displs []int, total int) {
 	counts, displs = make([]int, n), make([]int, n)
 	for r := n - 1; r >= 0; r-- {
@@ -19,7 +19,7 @@ func vLayout(n, count int) (counts, displs []int, total int) {
 	return counts, displs, total + 1
 }
 
-// packed is where the parts are one after the other.
+// packed places the parts one after the other.
 func packed(counts []int) (displs []int, total int) {
 	for _, c := range counts {
 		displs = append(displs, total)
@@ -28,14 +28,14 @@ func packed(counts []int) (displs []int, total int) {
 	return displs, total
 }
 
-// hole is what is between the parts.
+// hole is the value of elements between the parts.
 const hole = -77
 
-// holes is a whole with nothing in it.
+// holes is a whole without parts.
 func holes(n int) []int32 { return slices.Repeat([]int32{hole}, n) }
 
-// forEachLayout calls body with several layouts: displs is nil for one of them, but where
-// says where the parts are.
+// forEachLayout calls body with several layouts. displs is nil for one of them; where always says
+// where the parts are.
 func forEachLayout(w *Comm, body func(what string, counts, displs, where []int, total int) error) error {
 	for _, count := range []int{0, 1, 5, 800} {
 		counts, displs, total := vLayout(w.Size(), count)
@@ -58,7 +58,7 @@ func checkGathervAndScatterv(w *Comm) error {
 		for root := range w.Size() {
 			part := marks(rank, counts[rank])
 			if rank != root {
-				// Elsewhere nothing is looked at but the own part.
+				// Other ranks ignore everything but their own part.
 				got := make([]int32, counts[rank])
 				err := errors.Join(
 					Gatherv(w, part, nil, nil, nil, root), Gatherv(w, part, nil, nil, nil, root),
@@ -111,7 +111,7 @@ func TestAlltoallv(t *testing.T) { forEachTuning(t, checkAlltoallv) }
 
 func checkAlltoallv(w *Comm) error {
 	n, rank := w.Size(), w.Rank()
-	// between is how much two ranks send each other, the same both ways.
+	// between is how many elements two ranks send each other, the same in both directions.
 	between := func(count, a, b int) int { return (a + b) % 3 * count }
 	for _, count := range []int{0, 1, 5, 800} {
 		what := fmt.Sprintf("%d elements", count)
@@ -129,7 +129,7 @@ func checkAlltoallv(w *Comm) error {
 		}
 		in, want := marks(rank, stotal), holes(rtotal)
 		for r := range n {
-			// Where, in what rank r sends, this rank's part begins.
+			// Where this rank's part begins in the contribution of rank r.
 			begin := 0
 			for i := range rank {
 				begin += between(count, r, i) + i
@@ -142,7 +142,7 @@ func checkAlltoallv(w *Comm) error {
 		err := errors.Join(
 			Alltoallv(w, in, scounts, nil, out, rcounts, rdispls), same(what, want, out),
 			Alltoallv(w, in, scounts, sdispls, out, rcounts, rdispls), same(what+" again", want, out))
-		// In place both ways are equally long.
+		// In place, the parts in both directions have the same length.
 		for r := range n {
 			rcounts[r] = between(count, rank, r)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -14,7 +15,7 @@ const (
 	AnySource = request.AnySource
 	// AnyTag as the tag of a receive or probe: a message with any tag.
 	AnyTag = request.AnyTag
-	// ProcNull as source or destination: nobody. The call succeeds at once.
+	// ProcNull as source or destination: no rank. The call succeeds at once.
 	ProcNull = request.ProcNull
 	// Undefined as the colour of Split: no new communicator. As an index: nothing was
 	// active. As Error.Peer or Error.Tag: the call has none.
@@ -24,46 +25,66 @@ const (
 // tagUB is the largest tag of users' messages.
 const tagUB = 1<<30 - 1
 
-// Comm is a communicator: an ordered group of ranks with a matching space of its own,
-// so that no message sent in it is received in another. Goroutines may share it.
+// Comm is a communicator: an ordered group of ranks with a matching space of its own. So no message
+// that is sent in it is received in another communicator. Goroutines may share it.
 //
-// A Comm is a view of the communicator; [Comm.WithContext] gives another view of
-// the same one.
+// A Comm is a view of the communicator. [Comm.WithContext] returns another view of the same one.
 type Comm struct {
 	*state
 	ctx  context.Context // of blocking calls through this view; never nil
 	done <-chan struct{} // ctx.Done(); nil if ctx never ends
 }
 
-// state is a communicator at one rank. What changes is guarded by the engine's lock.
+// state is a communicator at one rank. The engine's lock guards the fields that change.
 type state struct {
-	job       *job
-	id        pml.ContextID
-	name      atomic.Pointer[string] // read without the lock too
-	rank      int
-	group     []int      // world rank by communicator rank; never changed
-	members   *pml.Group // the same for pml
-	p2p, coll *pml.Context
-	freed     bool
-	collErr   error // why the communicator is unfit for collectives, nil if it is fit
-	collTag   int   // of the next collective; moves on by one a collective
-	colls     collectives
+	job     *job
+	id      pml.ContextID
+	name    atomic.Pointer[string] // read without the lock too
+	rank    int
+	group   []int      // the rank in the job of each rank; never changed
+	members *pml.Group // the same for pml
+	p2p     *pml.Context
+	team    *coll.Team // its collectives
+	freed   bool
 }
 
-// newComm makes a communicator of the given group, in which this process has the given
-// rank. Lock held.
+// newComm makes a communicator of a group, in which this process has the given rank. Lock held.
 func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
 	s := &state{job: j, id: id, rank: rank, group: group, members: members}
 	s.name.Store(&name)
-	s.p2p = j.pml.AddContext(id, members, rank, s)
-	s.coll = j.pml.AddCollectiveContext(id.Collective(), members, rank, s, &s.colls)
+	s.p2p = j.pml.AddContext(id, members, rank, (*owner)(s))
+	s.team = coll.NewTeam(j.pml, id.Collective(), members, rank, (*owner)(s))
 	return &Comm{state: s, ctx: context.Background()}
 }
 
-// isNull reports whether c is no communicator: what Split gives for Undefined.
+// owner is a state as the owner of its contexts and of its team. It is a type of its own so that
+// Comm, which embeds a state, does not have its methods.
+type owner state
+
+// stateOf returns the communicator that a context belongs to.
+func stateOf(c pml.Caller) *state { return (*state)(c.(*owner)) }
+
+// Describe implements pml.Caller: the errors of requests become an *Error.
+func (o *owner) Describe(op string, peer, tag int, err error) error {
+	return (*state)(o).describe(op, peer, tag, err)
+}
+
+// DescribeCollective implements coll.Owner.
+func (o *owner) DescribeCollective(call string, root int, err error) error {
+	if e, ok := err.(*Error); ok {
+		e.Tag = Undefined // users do not know the tags of collectives
+		return e
+	}
+	return (*state)(o).describe(call, root, none, err)
+}
+
+// Crowded implements coll.Owner.
+func (o *owner) Crowded() bool { return o.job.crowded }
+
+// isNull reports whether c is no communicator, as Split returns for Undefined.
 func (c *Comm) isNull() bool { return c == nil || c.state == nil }
 
-// Rank of this process in the communicator; Undefined if c is nil.
+// Rank is the rank of this process in the communicator, or Undefined if c is nil.
 func (c *Comm) Rank() int {
 	if c.isNull() {
 		return Undefined
@@ -71,7 +92,7 @@ func (c *Comm) Rank() int {
 	return c.rank
 }
 
-// Size is the number of ranks in the communicator; 0 if c is nil.
+// Size is the number of ranks in the communicator, or 0 if c is nil.
 func (c *Comm) Size() int {
 	if c.isNull() {
 		return 0
@@ -79,8 +100,8 @@ func (c *Comm) Size() int {
 	return len(c.group)
 }
 
-// Name of the communicator, for messages: "world", or what SetName gave. A communicator made
-// from another one begins with a name derived from that one's.
+// Name is the name of the communicator in errors: "world", or the name that SetName has set. The
+// first name of a communicator that is made from another one is derived from its name.
 func (c *Comm) Name() string {
 	if c.isNull() {
 		return "null"
@@ -88,7 +109,7 @@ func (c *Comm) Name() string {
 	return *c.name.Load()
 }
 
-// SetName gives the communicator a name. It is local to this rank.
+// SetName sets the name of the communicator, at this rank only.
 func (c *Comm) SetName(name string) {
 	if !c.isNull() {
 		c.name.Store(&name)
@@ -98,8 +119,8 @@ func (c *Comm) SetName(name string) {
 // TagUB is the largest tag that a message may have.
 func (c *Comm) TagUB() int { return tagUB }
 
-// Wtime is the time in seconds since some fixed moment in the past of this rank. It
-// never goes backwards.
+// Wtime is the time in seconds since some fixed moment in the past of this rank. It never goes
+// backwards.
 func (c *Comm) Wtime() float64 {
 	if c.isNull() {
 		return 0
@@ -107,22 +128,21 @@ func (c *Comm) Wtime() float64 {
 	return float64(c.job.eng.Now()) / 1e9
 }
 
-// WithContext returns a view of the same communicator, whose calls end with ctx: a call
-// that begins when ctx has ended returns ctx's error and does nothing; one that is
-// waiting then gives up.
+// WithContext returns a view of the same communicator, whose calls end with ctx. A call that begins
+// after ctx has ended returns ctx's error and does nothing. A call that waits when ctx ends gives
+// up:
 //
-//   - A receive or probe that gives up is withdrawn, as by Cancel. If a message had
-//     matched already, the call completes and no error is given.
-//   - A send that gives up goes on in the background, and its buffer stays the
-//     library's until it is done, which nothing tells. Use Isend and WaitContext where
-//     that matters.
-//   - A collective that gives up leaves the communicator unfit for collectives. It returns when its
-//     buffers are the caller's again. So it waits for messages that are arriving in them already,
-//     however long a sender takes that is stopped in the middle of one. A Split that gives up has
-//     the communicator revoked that other ranks got from it: see [Comm.Split].
+//   - A receive or probe is withdrawn, as by Cancel. If a message had matched already, the call
+//     completes without an error.
+//   - A send goes on in the background. Its buffer belongs to the library until the send is
+//     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
+//   - A collective leaves the communicator unfit for collectives. It returns when its buffers are
+//     the caller's again. So it waits for messages that are arriving already, even if their sender
+//     is stopped in the middle of one. A Split that gives up revokes the communicator that other ranks
+//     have got from it: see [Comm.Split].
 //
-// Free and Dup act on the communicator and do not heed ctx. Requests that were made
-// through the view are independent of ctx once they are made. A nil ctx is the background.
+// Free and Dup act on the communicator and ignore ctx. Requests do not depend on the context of the
+// view through which they were made. A nil ctx stands for context.Background().
 func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c.isNull() {
 		return c
@@ -133,9 +153,8 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	return &Comm{state: c.state, ctx: ctx, done: ctx.Done()}
 }
 
-// enter takes the engine's lock for a call on c. The error is ErrComm for what is not a
-// communicator, or not any more; ErrFinalized, or what else ended the job; the lock
-// is then not held.
+// enter takes the engine's lock for a call on c. It fails, and does not hold the lock, if c is nil
+// or freed (ErrComm), or if the job has ended (ErrFinalized, or the error that ended it).
 func (c *Comm) enter() error {
 	if c.isNull() {
 		return errNullComm
@@ -152,7 +171,7 @@ func (c *Comm) enter() error {
 	return err
 }
 
-// enterFreed is enter for calls on what may outlive its communicator. c is not nil.
+// enterFreed is enter for calls that work after Free of the communicator. c is not nil.
 func (c *Comm) enterFreed() error {
 	c.job.eng.Lock()
 	err := c.job.ended
@@ -165,8 +184,8 @@ func (c *Comm) enterFreed() error {
 // leave gives back the engine's lock.
 func (c *Comm) leave() { c.job.eng.Unlock() }
 
-// contextErr is the error of the view's context, nil if that has not ended. It comes
-// after all checks of arguments, and before anything is posted.
+// contextErr is the error of the view's context, or nil if the context has not ended. It is checked
+// after all arguments, and before anything is posted.
 func (c *Comm) contextErr() error {
 	if c.done == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// until gives a view of w with a context to cancel.
+// until returns a view of w with a context to cancel.
 func until(w *comm.Comm) (view *comm.Comm, cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return w.WithContext(ctx), cancel
@@ -34,14 +34,13 @@ func (c *endsInWait) Err() error {
 	return c.Context.Err()
 }
 
-// untilWait gives a view of w whose context ends while the first call through it waits.
+// untilWait returns a view of w whose context ends while the first call through it waits.
 func untilWait(w *comm.Comm) *comm.Comm {
 	ctx, cancel := context.WithCancel(context.Background())
 	return w.WithContext(&endsInWait{Context: ctx, cancel: cancel})
 }
 
-// A view is the same communicator.
-func TestViewIsTheSame(t *testing.T) {
+func TestViewIsTheSameCommunicator(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		view, cancel := until(w)
 		defer cancel()
@@ -65,8 +64,8 @@ func TestViewIsTheSame(t *testing.T) {
 	})
 }
 
-// An ended context: its error, before anything is posted.
-func TestEndedContext(t *testing.T) {
+// TestCallWithEndedContextPostsNothing: it returns the context's error.
+func TestCallWithEndedContextPostsNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		view, cancel := until(w)
 		cancel()
@@ -97,8 +96,8 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
-// A receive that gives up is withdrawn: a message that comes later is for the next one.
-func TestRecvGivesUp(t *testing.T) {
+// TestRecvThatGivesUpIsWithdrawn: a message that arrives later is for the next receive.
+func TestRecvThatGivesUpIsWithdrawn(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for range 20 {
 			lost, got := []int{-1}, []int{-1}
@@ -116,9 +115,9 @@ func TestRecvGivesUp(t *testing.T) {
 	})
 }
 
-// Whichever comes first, the end of the context or the message: the receive has either
-// the message or an error, and a message is never lost between the two.
-func TestRecvGivesUpOrCompletes(t *testing.T) {
+// TestRecvGivesUpOrReceives: the end of the context and the message race. The receive has either
+// the message or an error, and no message is lost.
+func TestRecvGivesUpOrReceives(t *testing.T) {
 	const rounds = 200
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i := range rounds {
@@ -142,8 +141,7 @@ func TestRecvGivesUpOrCompletes(t *testing.T) {
 	})
 }
 
-// The same for probes.
-func TestProbeGivesUp(t *testing.T) {
+func TestProbeThatGivesUpLosesNoMessage(t *testing.T) {
 	const rounds = 100
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i := range rounds {
@@ -180,8 +178,7 @@ func TestProbeGivesUp(t *testing.T) {
 	})
 }
 
-// A value is received or left, never lost.
-func TestRecvValueGivesUp(t *testing.T) {
+func TestRecvValueThatGivesUpLosesNoValue(t *testing.T) {
 	const rounds = 100
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i := range rounds {
@@ -202,8 +199,8 @@ func TestRecvValueGivesUp(t *testing.T) {
 	})
 }
 
-// A send that gives up goes on in the background: it can be received, once.
-func TestSendGivesUp(t *testing.T) {
+// TestSendThatGivesUpGoesOn: the message can be received, once.
+func TestSendThatGivesUpGoesOn(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			want := pattern(n, i)
@@ -223,8 +220,8 @@ func TestSendGivesUp(t *testing.T) {
 	})
 }
 
-// Sendrecv that gives up: its receive is withdrawn, its send goes on.
-func TestSendrecvGivesUp(t *testing.T) {
+// TestSendrecvThatGivesUpWithdrawsReceive: its send goes on.
+func TestSendrecvThatGivesUpWithdrawsReceive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		_, err := comm.Sendrecv(untilWait(w), []int{3}, 0, 1, []int{0}, 0, 2)
 		assert.ErrorIs(t, err, context.Canceled)
@@ -239,8 +236,8 @@ func TestSendrecvGivesUp(t *testing.T) {
 	})
 }
 
-// WaitContext ends the wait, not the operation.
-func TestWaitContext(t *testing.T) {
+// TestWaitContextEndsOnlyTheWait: the operation goes on.
+func TestWaitContextEndsOnlyTheWait(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		ctx, cancel := context.WithCancel(context.Background())
 		got := []int{0}
@@ -273,8 +270,7 @@ func TestRequestsOutliveContext(t *testing.T) {
 	})
 }
 
-// Free and Dup act on the communicator, not on the view.
-func TestDupAndFreeThroughEndedView(t *testing.T) {
+func TestDupAndFreeIgnoreContextOfView(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		view, cancel := until(w)
 		cancel()
@@ -290,9 +286,8 @@ func TestDupAndFreeThroughEndedView(t *testing.T) {
 	})
 }
 
-// A Split that gives up half-way leaves the communicator unfit for collectives, and fit for
-// messages.
-func TestSplitGivesUp(t *testing.T) {
+// TestSplitThatGivesUpMakesCommunicatorUnfit: messages still work.
+func TestSplitThatGivesUpMakesCommunicatorUnfit(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		c, err := w.Dup()
 		require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setLastID has a rank go on from a context id with this counter.
+// setLastID sets the counter of the last context id of a rank.
 func setLastID(w *Comm, counter uint64) {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()
@@ -18,9 +18,9 @@ func setLastID(w *Comm, counter uint64) {
 	*(*uint64)(unsafe.Pointer(last.UnsafeAddr())) = counter
 }
 
-// TestContextIDsExhausted: when one rank has no ids left, Dup and Split fail at all ranks, also
-// where another rank would have given the id.
-func TestContextIDsExhausted(t *testing.T) {
+// TestDupWithoutContextIDsFailsEverywhere: when one rank has no ids left, Dup and Split fail at all
+// ranks, even if another rank would have given the id.
+func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 1 {
 			setLastID(w, 1<<45-2) // of 3 ranks

@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// acquainted is two ranks that one address joins, and that have heard of each other.
+// acquainted makes two ranks with one address, which have exchanged messages.
 func acquainted(t *testing.T, grace string) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
@@ -43,7 +43,7 @@ func acquainted(t *testing.T, grace string) []*Comm {
 	return worlds
 }
 
-// with calls f with rank 0's rail, under the engine's lock.
+// with calls f with the rail of rank 0, under the engine's lock.
 func with(w *Comm, f func(m breakable)) {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()
@@ -55,8 +55,9 @@ type breakable interface {
 	Cut(rank int, cut bool)
 }
 
-// TestUndeliveredIsTold: a short message is lost, after its send has returned, with the last rail to a rank of which nothing more is asked.
-func TestUndeliveredIsTold(t *testing.T) {
+// TestFinalizeReportsLostShortMessage: a short message is lost, after its send has returned, with
+// the last rail to a rank that nothing else is sent to.
+func TestFinalizeReportsLostShortMessage(t *testing.T) {
 	w := acquainted(t, "50ms")[0]
 	with(w, func(m breakable) {
 		m.Cut(1, true)
@@ -76,9 +77,9 @@ func TestUndeliveredIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "send (peer 1, tag 7)")
 }
 
-// TestRailIsMendedWhileTheSenderComputes: the only connection breaks with a short message whose send has returned, and the sender makes no
-// call any more. The receiver brings the connection back, and gets the message.
-func TestRailIsMendedWhileTheSenderComputes(t *testing.T) {
+// TestRailComesBackWhileSenderComputes: the only connection breaks with a short message whose send
+// has returned, and the sender makes no further call. The receiver reconnects and gets the message.
+func TestRailComesBackWhileSenderComputes(t *testing.T) {
 	worlds := acquainted(t, "20s")
 	with(worlds[0], func(m breakable) {
 		require.True(t, m.Break(1))
@@ -95,8 +96,9 @@ func TestRailIsMendedWhileTheSenderComputes(t *testing.T) {
 	require.EqualValues(t, 42, b[0])
 }
 
-// TestRailIsMendedWhileTheOtherRankComputes: as before, with nothing sent: who waits for a message keeps the rank that will send it.
-func TestRailIsMendedWhileTheOtherRankComputes(t *testing.T) {
+// TestRailComesBackWhileOtherRankComputes: as before, but nothing was sent. The receiver does not
+// lose the rank that will send.
+func TestRailComesBackWhileOtherRankComputes(t *testing.T) {
 	worlds := acquainted(t, "2s")
 	with(worlds[0], func(m breakable) { require.True(t, m.Break(1)) })
 	received := make(chan error, 1)

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeliveredThenGone: a send that is complete has delivered its message, so it is received also if the
-// sender goes at once, whether the receiver has looked yet or not.
-func TestDeliveredThenGone(t *testing.T) {
+// TestMessageOfGoneSenderIsReceived: a complete send has delivered its message. So the message is
+// received even if the sender ends at once, and whether or not the receiver has polled.
+func TestMessageOfGoneSenderIsReceived(t *testing.T) {
 	for _, length := range []int{8, 4000, 1 << 20} {
 		for _, when := range []string{"before", "after", "meanwhile"} {
 			if length == 1<<20 && when == "after" {
-				continue // it is not sent before it is received
+				continue // such a message is not sent before it is received
 			}
 			for range 20 {
 				waits, gone := make(chan *Comm, 1), make(chan struct{})

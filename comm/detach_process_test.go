@@ -18,16 +18,16 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// What stoppedProgram reads in the environment: where to leave files, how many bytes to send, and
-// from memory of comm.Alloc or of the heap.
+// Environment variables of stoppedProgram: where to leave files, how many bytes to send, and
+// whether the memory is from comm.Alloc or from the heap.
 const (
 	stoppedDirVariable    = "COMM_TEST_STOPPED_DIR"
 	stoppedBytesVariable  = "COMM_TEST_STOPPED_BYTES"
 	stoppedMemoryVariable = "COMM_TEST_STOPPED_MEMORY"
 )
 
-// stoppedProgram: rank 1 stops before anything has come to it. Rank 0 gives up a broadcast to it,
-// uses its buffer for something else, and lets rank 1 go on, which gets the bytes as they were.
+// stoppedProgram has rank 1 stop before any message has arrived. Rank 0 gives up a broadcast to it,
+// overwrites its buffer, and lets rank 1 go on, which gets the original bytes.
 func stoppedProgram(w *comm.Comm) error {
 	n, err := strconv.Atoi(os.Getenv(stoppedBytesVariable))
 	if err != nil {
@@ -43,7 +43,7 @@ func stoppedProgram(w *comm.Comm) error {
 		if err := comm.Bcast(w, got, 0); err != nil && !errors.Is(err, comm.ErrComm) {
 			return fmt.Errorf("broadcast that the root has given up: %w", err)
 		}
-		// What is announced is not sent any more once the root has given up.
+		// An announced message is not sent any more once the root has given up.
 		if !bytes.Equal(got, want) && !bytes.Equal(got, make([]byte, n)) {
 			return errors.New("bytes came that were not sent")
 		}
@@ -62,7 +62,7 @@ func stoppedProgram(w *comm.Comm) error {
 			return err
 		}
 	}
-	// The rails are as good as before.
+	// The rails still work.
 	other, in := 1-w.Rank(), []int{0}
 	if _, err := comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1); err != nil || in[0] != other {
 		return fmt.Errorf("%d from rank %d: %w", in[0], other, err)
@@ -87,7 +87,7 @@ func stopSelf(file string) error {
 	return unix.Kill(os.Getpid(), unix.SIGSTOP)
 }
 
-// stoppedProcess waits until there is one in the file, and it is stopped.
+// stoppedProcess waits until the file has a process number, and that process is stopped.
 func stoppedProcess(file string) (pid int, err error) {
 	for ; ; time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(file)
@@ -110,8 +110,8 @@ func stoppedProcess(file string) (pid int, err error) {
 	}
 }
 
-// giveUpBcast broadcasts until something was posted, and no longer. Then the buffer is the
-// caller's: it is given back to the system, or overwritten.
+// giveUpBcast broadcasts until a message is posted, and then gives up. The buffer is the caller's
+// then, which gives it back to the system, or overwrites it.
 func giveUpBcast(w *comm.Comm, want []byte) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -142,9 +142,9 @@ func giveUpBcast(w *comm.Comm, want []byte) error {
 	return nil
 }
 
-// TestBufferOfABcastGivenUp: a peer that is stopped at the first contact gets what was sent to it
-// when it goes on, whatever has become of the buffer; and the sender lives.
-func TestBufferOfABcastGivenUp(t *testing.T) {
+// TestStoppedPeerGetsBytesOfGivenUpBcast: a peer that is stopped at the first contact gets the
+// original bytes when it goes on, whatever happened to the buffer. The sender lives.
+func TestStoppedPeerGetsBytesOfGivenUpBcast(t *testing.T) {
 	launch := launcher(t)
 	for _, memory := range []string{"alloc", "heap"} {
 		for _, n := range []int{100, 6000, 60_000, 3 << 20} {

@@ -31,10 +31,10 @@ func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	return [2]*Comm(worlds)
 }
 
-// TestBcastGivenUpWhileADeviceReads: the root gives up while its device reads the buffer, to write
-// it where the other rank wants it. The call returns when the device has done so; then the memory
-// can be given back, and the other rank has all bytes as they were.
-func TestBcastGivenUpWhileADeviceReads(t *testing.T) {
+// TestGivenUpBcastWaitsForDevice: the root gives up while its device reads the buffer. The call
+// returns when the device has finished. Then the memory can be given back, and the other rank has
+// the original bytes.
+func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 	const length = 2 << 20
 	for _, free := range []bool{false, true} {
 		w := verbsPair(t, simhca.Config{Latency: 20 * time.Millisecond}, WithSetting("pml.protocol", "put"))
@@ -60,7 +60,7 @@ func TestBcastGivenUpWhileADeviceReads(t *testing.T) {
 			defer FreeAlloc(w[0], buf)
 		}
 		done := make(chan struct{})
-		go func() { // the rest goes in the background
+		go func() { // the rest is sent in the background
 			defer close(done)
 			for ctx := t.Context(); ctx.Err() == nil; runtime.Gosched() {
 				w[0].job.eng.Lock()
@@ -78,7 +78,7 @@ func TestBcastGivenUpWhileADeviceReads(t *testing.T) {
 	}
 }
 
-// phaseOf is the phase of the first send of a rank, "" if it has none.
+// phaseOf is the phase of the first send of a rank, or "" if it has none.
 func phaseOf(w *Comm) string {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()

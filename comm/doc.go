@@ -1,6 +1,6 @@
-// Package comm is what programs import: communicators, and the calls that send and
-// receive through them. It is MPI (the Message Passing Interface, version 4.1) in Go:
-// the same semantics under the same names, as generic functions over slices.
+// Package comm is the package that programs import: communicators, and the calls that send and
+// receive through them. It is MPI (the Message Passing Interface, version 4.1) in Go: the same
+// semantics under the same names, as generic functions over slices.
 //
 //	func main() {
 //		comm.Run(func(world *comm.Comm) error {
@@ -13,56 +13,56 @@
 //		})
 //	}
 //
-// mpirun-go (or Hydra, or Slurm) starts such a program as the ranks of a job. [Run], or
-// [Init] and [Comm.Finalize], join it; without a launcher the job is a world of one.
-// [RunLocal] runs ranks as goroutines of one process, for tests and for a try.
+// mpirun-go (or Hydra, or Slurm) starts such a program as the ranks of a job. [Run], or [Init] and
+// [Comm.Finalize], join the job. Without a launcher the job has one rank. [RunLocal] runs ranks as
+// goroutines of one process, for tests and experiments.
 //
 // # Elements
 //
-// What travels is the bytes of a slice's elements. Their type may be any without pointers:
-// numbers, bool, arrays and structs of these. Other types are ErrType; [SendValue] takes
-// any. Types are not on the wire, so what is received as another type is the same bytes,
-// and machines of different byte order do not understand each other.
+// A message consists of the bytes of a slice's elements. Elements may have any type without
+// pointers: numbers, bool, arrays and structs of these. Other types are ErrType; [SendValue] takes
+// any type. Types are not on the wire. So a message that is received as another type has the same
+// bytes, and machines of different byte order do not understand each other.
 //
 // # Buffers and goroutines
 //
-// A slice that is given to a call is the library's until the call returns, or until its
-// request is complete: not to be written to if it is sent, not to be touched if it is
-// received into. Everything may be called from any goroutine. Calls that wait make progress
-// for all others of the rank: there is no thread that does it behind the program's back.
+// A slice that is given to a call belongs to the library until the call returns, or until its
+// request is complete. Until then the program must not write to a slice that is sent, and must not
+// touch a slice that is received into. All functions may be called from any goroutine. A call that
+// waits makes progress for all other calls of the rank; no thread does so in the background.
 //
 // # Errors
 //
-// Errors are returned, and never fatal. What the calls return are [*Error] values, which say which
-// call failed on which communicator with which peer and tag; errors.Is finds the kind. Of several
-// things wrong with the arguments the first counts of: type, communicator, rank, tag, root, counts
-// and lengths. Calls that wait for a rank that is gone end with ErrProcFailed or ErrUnreachable,
-// and so do calls that wait for one that is in Finalize, within about a second. One case is the
-// launcher's to end: a receive or probe from AnySource does not notice the death of a rank that
-// this one was never in touch with.
+// Errors are returned, and never fatal. Calls return an [*Error], which says which call failed on
+// which communicator with which peer and tag; errors.Is finds the kind. If several arguments are
+// wrong, the error is about the first of: type, communicator, rank, tag, root, counts and lengths.
+//
+// A call that waits for a rank that is gone ends with ErrProcFailed or ErrUnreachable. So does a
+// call that waits for a rank in Finalize, within about a second. There is one exception, in which
+// the launcher ends the job: a receive or probe from AnySource does not notice the death of a rank
+// that this rank was never in touch with.
 //
 // # Collectives
 //
 // All ranks of a communicator call the same collectives in the same order, with roots and lengths
-// that fit. What counts as a call is the same at every rank: a call that is refused because of its
-// root, its operation, its lengths or its buffers counts as made, and the next one meets the
-// others' next one. It does not count, and is as if it had not been made, when the type of the
-// elements or the communicator is wrong, when another goroutine is in a collective of the
-// communicator, or when the view's context had ended.
+// that agree. A call that is refused because of its root, operation, lengths or buffers counts: the
+// next call of this rank meets the next call of the other ranks. A call does not count if the type
+// of the elements or the communicator is wrong, if another goroutine is in a collective of the
+// communicator, or if the context of the view had ended.
 //
-// When a collective is refused or fails at one rank, it ends at all: those that are not done with
-// it get an error that Is [ErrComm] and says which rank gave up, and why; it also Is [ErrCount] if
-// the lengths differ, and [ErrProcFailed] if a rank is gone. No call waits for a rank that has
-// given up, or that has made another call: ranks that have waited for some tenths of a second
-// without hearing anything ask each other what they are doing. Differences that leave no rank
-// waiting may go unnoticed. Who waits for a rank that is in Finalize gets [ErrProcFailed].
+// A collective that is refused or fails at one rank returns an error at every rank that has not
+// finished it. The error Is [ErrComm], and says which rank gave up, and why. It also Is [ErrCount]
+// if the lengths differ, and [ErrProcFailed] if a rank is gone or in Finalize. No call waits for a
+// rank that has given up or that has made another call: ranks that have waited for some tenths of a
+// second without receiving anything compare their calls. A mismatch that leaves no rank waiting may
+// go unnoticed.
 //
-// If it was only arguments, the communicator is as good as before. After any other failure it is
-// unfit for collectives at the ranks where something failed: they refuse all further ones
-// (ErrComm), and so those end at the other ranks too.
+// If only arguments were wrong, the communicator can still be used. After any other failure it is
+// unfit for collectives at the ranks where something failed. These ranks refuse all further
+// collectives (ErrComm), which then end at the other ranks too.
 //
 // # Memory
 //
-// Buffers may be anywhere; those from [Alloc] are outside of Go's heap, where every transport
-// can use them without a copy or a registration per call.
+// Buffers may be anywhere. Those from [Alloc] are outside of Go's heap, where every transport can
+// use them without a copy or a registration per call.
 package comm

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// bytesOf is the memory of a slice's elements. It shares buf's memory, and makes buf
-// escape to the heap, where it stays in one place.
+// bytesOf is the memory of a slice's elements. It makes buf escape to the heap, where memory does
+// not move.
 func bytesOf[T any](buf []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*sizeOf[T]())
 }
@@ -20,17 +20,16 @@ func sizeOf[T any]() uintptr {
 	return unsafe.Sizeof(zero)
 }
 
-// elemType says what a buffer's elements are: it is a nil *T.
+// elemType is the type of a buffer's elements: a nil *T.
 type elemType any
 
 func elemOf[T any]() elemType { return (*T)(nil) }
 
-// wordOf is what an interface says of the type of what it holds: one word, different for each type.
+// wordOf is the word of an interface that identifies the type of its value.
 func wordOf(e elemType) uintptr { return *(*uintptr)(unsafe.Pointer(&e)) }
 
-// checkElem is nil if values of type T hold no pointers, so that their bytes are all
-// there is to send. Otherwise it is an ErrType that names the field. c may be nil. No
-// lock needed.
+// checkElem is nil if values of type T hold no pointers, so that their bytes are the whole value.
+// Otherwise it is an ErrType that names the field. c may be nil. The lock is not needed.
 func checkElem[T any](c *Comm) error { return c.checkElem(elemOf[T]()) }
 
 func (c *Comm) checkElem(e elemType) error {
@@ -44,9 +43,9 @@ func (c *Comm) checkElem(e elemType) error {
 	return c.job.elems.check(word, reflect.TypeOf(e).Elem())
 }
 
-// elemCache remembers which types are good to send. Goroutines may share it.
+// elemCache remembers the types that can be sent. Goroutines may share it.
 type elemCache struct {
-	good [16]atomic.Uintptr // used last, each in the place that its word gives it
+	good [16]atomic.Uintptr // the types that were used last, each in the place of its word
 	all  sync.Map           // reflect.Type → struct{}
 }
 
@@ -65,7 +64,7 @@ func (e *elemCache) check(word uintptr, t reflect.Type) error {
 	return nil
 }
 
-// elemError is the error for a type that holds pointers, nil if t holds none.
+// elemError is the error of a type that holds pointers, or nil if t holds none.
 func elemError(t reflect.Type) error {
 	path, what := findPointer(t, "")
 	switch {
@@ -80,8 +79,8 @@ func elemError(t reflect.Type) error {
 	}
 }
 
-// findPointer looks for the first pointer in a value of type t. It returns the way to
-// it, ".Field[0].Field", from a value at path, and its type; nil if there is none.
+// findPointer finds the first pointer in a value of type t at path. It returns the pointer's path,
+// as in ".Field[0].Field", and its type, or nil if there is none.
 func findPointer(t reflect.Type, path string) (string, reflect.Type) {
 	switch t.Kind() {
 	case reflect.Array:

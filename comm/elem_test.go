@@ -42,16 +42,16 @@ func accepts[T any](t *testing.T, w *comm.Comm) {
 
 func refuses[T any](t *testing.T, w *comm.Comm, message string) {
 	t.Helper()
-	for range 2 { // the second time from the cache
+	for range 2 { // the second time, the cache has the type
 		err := comm.Send(w, []T(nil), comm.ProcNull, 0)
 		assert.ErrorIs(t, err, comm.ErrType)
 		assert.ErrorContains(t, err, message)
 	}
-	// Also without a communicator: the type comes first.
+	// Without a communicator too, because the type is checked first.
 	assert.ErrorContains(t, comm.Send[T](nil, nil, -7, -7), message)
 }
 
-func TestElementTypes(t *testing.T) {
+func TestElementTypesWithPointersFail(t *testing.T) {
 	run(t, 1, func(_ rank, w *comm.Comm) {
 		accepts[bool](t, w)
 		accepts[int8](t, w)
@@ -82,8 +82,8 @@ func TestElementTypes(t *testing.T) {
 	})
 }
 
-// Ranks and goroutines meet new types at the same time.
-func TestElementTypesShared(t *testing.T) {
+// TestElementTypesAreCheckedConcurrently: ranks and goroutines meet new types at the same time.
+func TestElementTypesAreCheckedConcurrently(t *testing.T) {
 	run(t, 1, func(r rank, w *comm.Comm) {
 		done := make(chan error)
 		check := func(f func() error) { go func() { done <- f() }() }
@@ -104,8 +104,8 @@ func TestElementTypesShared(t *testing.T) {
 	})
 }
 
-// The bytes of a value are what travels, padding included.
-func TestStructTravels(t *testing.T) {
+// TestStructsKeepAllBytes: padding is sent too.
+func TestStructsKeepAllBytes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		want := []good{{inner: inner{A: -3, B: [3]uint16{1, 2, 3}}, C: 1 + 2i}, {D: [2]inner{{A: 4}, {B: [3]uint16{9, 8, 7}}}}}
 		if w.Rank() == 0 {
@@ -121,8 +121,8 @@ func TestStructTravels(t *testing.T) {
 	})
 }
 
-// Types are not on the wire: receiving as another type is receiving the bytes.
-func TestOtherType(t *testing.T) {
+// TestRecvAsAnotherTypeKeepsBytes: types are not on the wire.
+func TestRecvAsAnotherTypeKeepsBytes(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.Send(w, []uint16{0x0102, 0x0304, 0x0506}, 0, 0))
 		got := make([]uint32, 2)

@@ -7,12 +7,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/request"
 )
 
-// What errors.Is finds in the errors of this package.
+// Kinds of errors, for errors.Is.
 var (
-	// ErrTruncate: the message was longer than the buffer, which holds what fits.
+	// ErrTruncate: the message was longer than the buffer, which holds its beginning.
 	ErrTruncate = request.ErrTruncate
 	// ErrRank: no such rank in the communicator.
 	ErrRank = errors.New("invalid rank")
@@ -27,20 +28,20 @@ var (
 	// ErrOp: an invalid reduction operation.
 	ErrOp = errors.New("invalid operation")
 	// ErrRoot: no such root in the communicator.
-	ErrRoot = errors.New("invalid root")
-	// ErrRequest: a handle that does not permit the call.
+	ErrRoot = coll.ErrRoot
+	// ErrRequest: a request that does not permit the call.
 	ErrRequest = request.ErrRequest
-	// ErrPending: a request that neither finished nor failed.
+	// ErrPending: a request that has neither completed nor failed.
 	ErrPending = request.ErrPending
 	// ErrInStatus: see the error of each status.
 	ErrInStatus = request.ErrInStatus
-	// ErrBuffer: not memory that Alloc gave, or no memory to give.
+	// ErrBuffer: memory that is not from Alloc, buffers that overlap, or no memory left.
 	ErrBuffer = errors.New("invalid buffer")
 	// ErrUnreachable: no rail leads to the peer.
 	ErrUnreachable = request.ErrUnreachable
-	// ErrProcFailed: the peer's process has ended or failed, or is in Finalize and does no more.
+	// ErrProcFailed: the peer's process has ended or failed, or is in Finalize.
 	ErrProcFailed = request.ErrProcFailed
-	// ErrNotSupported: not possible in this place.
+	// ErrNotSupported: not possible here.
 	ErrNotSupported = errors.New("not supported")
 	// ErrFinalized: the rank has left the job.
 	ErrFinalized = errors.New("already finalized")
@@ -54,25 +55,26 @@ var (
 	errUsedMessage = fmt.Errorf("%w: the message was received before", ErrRequest)
 )
 
-// Error is what the calls of this package, and those on the requests that they make,
-// return: which call failed, where and why. Those on a null handle, which belongs to no communicator, and on
-// several requests return other errors, and so does RunLocal; errors.As finds the *Error of a request in them.
+// Error is the error of the calls of this package, and of calls on one of its requests. It says
+// which call failed, where and why. Calls on a null handle, calls on several requests, and RunLocal
+// return other errors; errors.As finds the *Error of a request in them.
 type Error struct {
 	Op   string // the call: "send", "irecv", "allreduce"
 	Comm string // the communicator's name
-	// Peer and Tag that were asked for; after a match, those of the message. A
-	// collective's peer is its root. Undefined if the call has none.
+	// Peer and Tag are the arguments of the call or, after a match, those of the message. The peer
+	// of a collective is its root. They are Undefined if the call has none.
 	Peer, Tag int
 	Err       error // the cause
 
-	// oddPeer and oddTag say that a Peer or Tag that looks like Undefined is what was asked for.
+	// oddPeer and oddTag say that Peer or Tag is an argument that happens to equal Undefined.
 	oddPeer, oddTag bool
 }
 
-// none is, within this package, the peer or tag of a call that has none: Undefined may be what was asked for.
+// none is, within this package, the peer or tag of a call that has none. Undefined does not serve,
+// because users may pass it.
 const none = math.MinInt
 
-// Error is one line: communicator, call, peer and tag, cause.
+// Error returns one line: communicator, call, peer and tag, cause.
 func (e *Error) Error() string {
 	s := e.Comm + ": " + e.Op
 	sep := " ("
@@ -90,11 +92,11 @@ func (e *Error) Error() string {
 	return s + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// receives reports whether the call takes wildcards, with which it is not the number that is wrong. That of
-// Sendrecv may be: it is the error that tells which half it is about.
+// receives reports whether the call takes wildcards. A wildcard of Sendrecv may still be wrong, in
+// its sending half; the cause tells.
 func (e *Error) receives() bool {
 	return strings.Contains(e.Op, "recv") || strings.Contains(e.Op, "probe")
 }
@@ -116,8 +118,8 @@ func tagName(tag int, wild bool) string {
 	return strconv.Itoa(tag)
 }
 
-// fail wraps err, unless that is nil or an *Error already, with what the call was
-// about. peer and tag are none if the call has none. With or without the lock.
+// fail makes err an *Error, unless it is nil or an *Error already. peer and tag are none if the
+// call has none. The lock may be held or not.
 func (c *Comm) fail(op string, peer, tag int, err error) error {
 	if err == nil {
 		return nil
@@ -125,11 +127,11 @@ func (c *Comm) fail(op string, peer, tag int, err error) error {
 	if c.isNull() {
 		return wrap(op, "null", peer, tag, err)
 	}
-	return c.Describe(op, peer, tag, err)
+	return c.describe(op, peer, tag, err)
 }
 
-// Describe implements pml.Caller: the errors of requests get their *Error by it.
-func (s *state) Describe(op string, peer, tag int, err error) error {
+// describe is fail of a communicator that is known to be one.
+func (s *state) describe(op string, peer, tag int, err error) error {
 	return wrap(op, *s.name.Load(), peer, tag, err)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A token goes from rank 0 to rank 1. In a program that mpirun-go launches, comm.Run
-// takes the place of comm.RunLocal.
+// Rank 0 sends a message to rank 1. A program that mpirun-go launches calls comm.Run instead of
+// comm.RunLocal.
 func Example() {
 	err := comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 0 {
@@ -31,7 +31,7 @@ func Example() {
 	// <nil>
 }
 
-// Every rank sends to its right and receives from its left, while it does something else.
+// Every rank sends to its right and receives from its left, and can compute meanwhile.
 func ExampleIsend() {
 	_ = comm.RunLocal(3, func(world *comm.Comm) error {
 		n := world.Size()
@@ -45,7 +45,7 @@ func ExampleIsend() {
 		if err != nil {
 			return err
 		}
-		// Compute, but leave out and in alone.
+		// Compute, without touching out and in.
 		if err := request.WaitAll(send, recv); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func ExampleComm_Mprobe() {
 	// Output: 19 bytes: as long as it takes
 }
 
-// Values of any type that encoding/gob knows, for control data.
+// Values of any type that encoding/gob supports, for control data.
 func ExampleSendValue() {
 	type job struct {
 		Name  string
@@ -158,7 +158,7 @@ func ExampleComm_WithContext() {
 	// Output: world: recv (peer any, tag 3): context deadline exceeded
 }
 
-// Errors say what failed where; errors.Is tells kinds apart.
+// Errors say which call failed where. errors.Is tells their kinds apart.
 func ExampleError() {
 	_ = comm.RunLocal(1, func(world *comm.Comm) error {
 		err := comm.Send(world, []string{"no"}, 0, 0)

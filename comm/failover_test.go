@@ -16,8 +16,9 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// TestRailsDie: programs of all kinds of calls go on, and notice nothing, while rails die and come back.
-func TestRailsDie(t *testing.T) {
+// TestProgramsSurviveRailFailures: programs with all kinds of calls notice nothing while rails fail
+// and come back.
+func TestProgramsSurviveRailFailures(t *testing.T) {
 	const ranks, rails, rounds = 3, 2, 60
 	var fabric *loop.Fabric
 	over := make(chan struct{})
@@ -90,7 +91,8 @@ func TestRailsDie(t *testing.T) {
 	require.Positive(t, sum.RailsReturned)
 }
 
-// disturb breaks and mends links, ports and rails until over is closed, and then mends all.
+// disturb breaks and repairs links, ports and rails until over is closed, and then repairs all of
+// them.
 func disturb(t *testing.T, f *loop.Fabric, over chan struct{}) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	mend := func() {
@@ -123,8 +125,9 @@ func disturb(t *testing.T, f *loop.Fabric, over chan struct{}) {
 	}
 }
 
-// TestFinalizeWithADeadRail: attempts to bring a rail back do not keep Finalize from giving up what nobody receives.
-func TestFinalizeWithADeadRail(t *testing.T) {
+// TestFinalizeWithDeadRailReportsUnreceivedSend: attempts to bring a rail back do not keep Finalize
+// from giving up a send that no rank receives.
+func TestFinalizeWithDeadRailReportsUnreceivedSend(t *testing.T) {
 	var fabric *loop.Fabric
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if err := w.Barrier(); err != nil {
@@ -143,8 +146,9 @@ func TestFinalizeWithADeadRail(t *testing.T) {
 	assert.ErrorIs(t, err, comm.ErrPending)
 }
 
-// TestFinalizeWhileNoRailIsUp: what was sent, and is in nobody's hand any more, has all of the grace time in Finalize too.
-func TestFinalizeWhileNoRailIsUp(t *testing.T) {
+// TestFinalizeWaitsGraceTimeForRail: messages that were sent and not delivered have the whole grace
+// time in Finalize too.
+func TestFinalizeWaitsGraceTimeForRail(t *testing.T) {
 	away := func(t *testing.T, mendAfter time.Duration, grace string) error {
 		t.Parallel()
 		var fabric *loop.Fabric
@@ -177,9 +181,9 @@ func TestFinalizeWhileNoRailIsUp(t *testing.T) {
 	})
 }
 
-// TestNoRailIsLeft: every kind of call ends with an error that names the rank and the cause, once the time is over that a rail
-// has to come back; and the program goes on with the other ranks.
-func TestNoRailIsLeft(t *testing.T) {
+// TestCallsWithoutRailsFailAfterGraceTime: every kind of call ends with an error that names the
+// rank and the cause. The program goes on with the other ranks.
+func TestCallsWithoutRailsFailAfterGraceTime(t *testing.T) {
 	calls := map[string]func(w *comm.Comm) error{
 		"send":   func(w *comm.Comm) error { return comm.Send(w, make([]byte, 100_000), 1, 0) },
 		"small":  func(w *comm.Comm) error { return comm.Ssend(w, []byte{1}, 1, 0) },
@@ -216,7 +220,7 @@ func TestNoRailIsLeft(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for range 2 { // also once the rank is lost
+			for range 2 { // again once the rank is lost
 				assert.NoError(t, r.Start())
 				_, err = r.Wait()
 				assert.ErrorIs(t, err, comm.ErrUnreachable)
@@ -245,7 +249,7 @@ func TestNoRailIsLeft(t *testing.T) {
 					return err
 				}
 				switch w.Rank() {
-				case 1: // is there, and unreachable
+				case 1: // alive, but unreachable
 					close(met)
 					<-done
 					return nil
@@ -276,7 +280,7 @@ func TestNoRailIsLeft(t *testing.T) {
 				}
 				return comm.Send(w, make([]byte, 10), 2, 7)
 			}, comm.WithSetting("pml.grace", "30ms"), comm.WithSetting("pml.notices", "false"), comm.OnFabric(func(f *loop.Fabric) { fabric = f }))
-			if name != "barrier" { // it leaves rank 1 behind, which nobody can tell
+			if name != "barrier" { // it leaves rank 1 behind, which no rank can reach
 				assert.NoError(t, err)
 			}
 		})

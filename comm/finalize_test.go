@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
-// knownPeers are the ranks to which a rank has ever found a way.
+// knownPeers lists the ranks that a rank has ever found a rail to.
 func knownPeers(w *Comm) []int {
 	var peers []int
 	for _, r := range w.Rails() {
@@ -23,10 +23,10 @@ func knownPeers(w *Comm) []int {
 	return peers
 }
 
-// TestFinalizeConnectsToNobody: ranks that are in Finalize for long meet only those that wait for
-// them, and these get their error.
-func TestFinalizeConnectsToNobody(t *testing.T) {
-	t.Parallel() // Finalize tells nobody for a second
+// TestFinalizeConnectsOnlyToWaitingRanks: a rank that is in Finalize for long connects only to
+// ranks that wait for it, which get their error.
+func TestFinalizeConnectsOnlyToWaitingRanks(t *testing.T) {
+	t.Parallel() // Finalize sends nothing for a second
 	const ranks = 5
 	peers := make([][]int, ranks)
 	require.NoError(t, RunLocal(ranks, func(w *Comm) error {
@@ -46,9 +46,9 @@ func TestFinalizeConnectsToNobody(t *testing.T) {
 	}
 }
 
-// TestFinalizeOfRanksThatCannotReachEachOther: two ranks with no way between them end well, however
-// long they wait for the third.
-func TestFinalizeOfRanksThatCannotReachEachOther(t *testing.T) {
+// TestFinalizeOfUnreachableRanksSucceeds: two ranks with no path between them finish, however long
+// they wait for the third.
+func TestFinalizeOfUnreachableRanksSucceeds(t *testing.T) {
 	t.Parallel()
 	var fabric *loop.Fabric
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
@@ -65,7 +65,7 @@ func TestFinalizeOfRanksThatCannotReachEachOther(t *testing.T) {
 	}, WithSetting("pml.grace", "1s"), OnFabric(func(f *loop.Fabric) { fabric = f })))
 }
 
-// halt is a poller that holds its rank up, once its condition holds, until it is told to go on.
+// halt is a poller that blocks its rank, once its condition holds, until the test releases it.
 type halt struct {
 	when func() bool
 	on   <-chan struct{}
@@ -78,8 +78,8 @@ func (h halt) Progress() int {
 	return 0
 }
 
-// TestFinalizeWaitsForSlowReceiver: a rank that gets no processor for seconds while all are in
-// Finalize receives what it has a receive for, and nobody gives up before.
+// TestFinalizeWaitsForSlowReceiver: a rank that gets no processor for seconds, while all are in
+// Finalize, receives the messages that it has posted receives for. No rank gives up before.
 func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 	t.Parallel()
 	const long = 2500 * time.Millisecond

@@ -10,10 +10,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestFloodInReverse: a program that is right without any buffering at all (MPI 4.1, section 3.5) is right
-// also when far more messages are under way than a rank has room to remember: those sent last are received
-// first, and collectives and other communicators go on meanwhile.
-func TestFloodInReverse(t *testing.T) {
+// TestFloodReceivedInReverseOrder: a program that is correct without any buffering (MPI 4.1,
+// section 3.5) works even if far more messages are under way than a rank can keep. The messages
+// that were sent last are received first. Collectives and other communicators go on meanwhile.
+func TestFloodReceivedInReverseOrder(t *testing.T) {
 	const messages = 6000 // there is room for about 2000
 	run(t, 3, func(t rank, w *comm.Comm) {
 		other, err := w.Dup()

@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,8 +11,9 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// A collective that is under way when its communicator is freed completes (MPI 4.1, section 7.4.3).
-func TestFreeDuringCollective(t *testing.T) {
+// TestCollectiveCompletesAfterFree: a collective that is under way when its communicator is freed
+// completes (MPI 4.1, section 7.4.3).
+func TestCollectiveCompletesAfterFree(t *testing.T) {
 	require.NoError(t, RunLocal(4, func(w *Comm) error {
 		d, err := w.Dup()
 		if err != nil {
@@ -24,11 +24,11 @@ func TestFreeDuringCollective(t *testing.T) {
 			go func() {
 				for running := false; !running; time.Sleep(time.Millisecond) {
 					d.job.eng.Lock()
-					running = d.colls.running != nil
+					running = d.team.Running() != nil
 					d.job.eng.Unlock()
 				}
 				freed <- d.Free()
-				// The others come only now.
+				// The others call it only now.
 				for r := 1; r < 4; r++ {
 					assert.NoError(t, Send(w, []int{0}, r, 0))
 				}
@@ -49,8 +49,8 @@ func TestFreeDuringCollective(t *testing.T) {
 	}))
 }
 
-// The id that a rank proposes for a new communicator is checked by the others.
-func TestForgedContext(t *testing.T) {
+// TestSplitWithForgedContextIDFails: each rank checks the context id that another rank proposes.
+func TestSplitWithForgedContextIDFails(t *testing.T) {
 	require.NoError(t, RunLocal(2, func(w *Comm) error {
 		if w.Rank() == 1 {
 			_, err := w.Split(0, 0)
@@ -62,12 +62,12 @@ func TestForgedContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer s.leave()
+			defer w.endCollective(s)
 			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
-			s.allgather(me.encode(), make([]byte, 2*splitMemberBytes))
-			return s.run(w.WithContext(context.Background()))
+			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
+			return w.run(s)
 		}
-		if err := forge(); err != nil && !errors.Is(err, ErrComm) { // rank 1 may give up in time to end it
+		if err := forge(); err != nil && !errors.Is(err, ErrComm) { // rank 1 may give up before rank 0 has finished
 			return err
 		}
 		return w.Barrier()

@@ -8,38 +8,39 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Dup makes a communicator with the same ranks, in a matching space of its own. All
-// ranks of c call it, as they do a collective. It does not heed the context of a view of c.
-// Errors: ErrComm, ErrFinalized, and those of the peers.
+// Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
+// all ranks of c call it. It ignores the context of a view of c. Errors: ErrComm, ErrFinalized, and
+// those of the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
 }
 
-// Split makes one communicator of the ranks that give the same colour (≥ 0), in the
-// order of key, ties in the order of c (MPI 4.1, section 7.4.2). All ranks of c call it, as
-// they do a collective; those with colour Undefined get nil. Errors: ErrCount for
-// another negative colour, ErrComm, ErrFinalized, and those of the peers.
+// Split makes a communicator of the ranks that pass the same colour (≥ 0), in the order of key, and
+// ranks with equal keys in the order of c (MPI 4.1, section 7.4.2). It is a collective: all ranks
+// of c call it. Ranks with colour Undefined get nil. Errors: ErrCount for another negative colour,
+// ErrComm, ErrFinalized, and those of the peers.
 //
-// A rank whose call gives up, because the context of its view ends, gets no communicator. Another
-// rank may have got it by then. That communicator is revoked: its collectives fail with ErrComm,
+// A rank whose call gives up, because the context of its view ends, gets no communicator. Other
+// ranks may have got it by then. Their communicator is revoked: its collectives fail with ErrComm,
 // and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
-// between the other ranks go on.
+// between the other ranks are not affected.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
 }
 
-// SplitHost is Split with one colour a machine: ranks with equal memory are together.
+// SplitHost is Split with a colour for each machine: ranks that share memory are together.
 func (c *Comm) SplitHost(key int) (*Comm, error) {
 	return c.split(splitMember{key: key, byHost: true}, "split host", "host")
 }
 
-// splitMember is what a rank contributes to the making of communicators.
+// splitMember is the contribution of a rank to Split.
 type splitMember struct {
 	color, key int
-	byHost     bool // the machine is the colour; the same at every rank
+	byHost     bool // the machine is the colour; the same at all ranks
 	id         pml.ContextID
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
@@ -66,54 +67,56 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 }
 
 // split makes communicators of c's ranks. Every rank proposes a context id, and each new
-// communicator takes that of its rank 0, who alone knows that it is new.
+// communicator takes the one of its rank 0, because only the rank that proposes an id knows that it
+// is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	s, err := c.begin(op, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer s.leave()
-	all, err := s.gatherMembers(c, me)
+	defer c.endCollective(s)
+	all, err := c.gatherMembers(s, me)
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.makeComm(all, me, suffix)
+	made, err := c.makeComm(s, all, me, suffix)
 	if err != nil {
-		return nil, s.Describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+		return nil, c.describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
 	}
 	return made, nil
 }
 
-// gatherMembers tells every rank what all are. It fills in what of me the caller does not choose.
-func (s *schedule) gatherMembers(c *Comm, me splitMember) ([]splitMember, error) {
+// gatherMembers returns the contributions of all ranks. It fills in the fields of me that the
+// caller does not choose.
+func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
-		return nil, s.refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
+		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
-	s.bare = true
-	me.id, me.host = s.job.pml.NewContextID(), s.job.hostKey
-	b := make([]byte, len(s.group)*splitMemberBytes)
-	s.allgather(me.encode(), b)
-	if err := s.run(c); err != nil {
+	s.NoBuffers()
+	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
+	b := make([]byte, len(c.group)*splitMemberBytes)
+	s.Allgather(me.encode(), b)
+	if err := c.run(s); err != nil {
 		return nil, err
 	}
-	all := make([]splitMember, len(s.group))
+	all := make([]splitMember, len(c.group))
 	for r := range all {
 		all[r] = decodeSplitMember(b[r*splitMemberBytes:], r)
 	}
 	return all, nil
 }
 
-// makeComm makes the communicator of this rank, given what all are; nil if it has none. A SPOIL of
-// a rank that has given the call up may come as soon as the lock is given back, and must find the
+// makeComm makes the communicator of this rank, or returns nil if it has none. The lock must not be
+// given up before: a REVOKE of a rank that has given the call up may arrive then, and must find the
 // communicator.
-func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*Comm, error) {
-	p := s.job.pml
+func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
+	p := c.job.pml
 	var members []splitMember
 	for _, m := range all {
 		if m.id == pml.NoContext {
-			return nil, p.CheckNewContext(m.id, s.group[m.rank]) // at every rank alike
+			return nil, p.CheckNewContext(m.id, c.group[m.rank]) // it fails at all ranks
 		}
-		if m.color == me.color && (!me.byHost || m.host == s.job.hostKey) {
+		if m.color == me.color && (!me.byHost || m.host == c.job.hostKey) {
 			members = append(members, m)
 		}
 	}
@@ -123,38 +126,36 @@ func (s *schedule) makeComm(all []splitMember, me splitMember, suffix string) (*
 	slices.SortStableFunc(members, func(a, b splitMember) int { return cmp.Compare(a.key, b.key) })
 	group, rank := make([]int, len(members)), 0
 	for r, m := range members {
-		group[r] = s.group[m.rank]
-		if m.rank == s.rank {
+		group[r] = c.group[m.rank]
+		if m.rank == c.rank {
 			rank = r
 		}
 	}
 	id := members[0].id
 	if err := p.CheckNewContext(id, group[0]); err != nil {
-		p.Spoil(s.coll, pml.Failed) // the others of the communicator may find nothing wrong
+		s.Revoke(coll.Failed) // the other members may find nothing wrong
 		return nil, err
 	}
-	pmlGroup := s.members
-	if !slices.Equal(group, s.group) {
+	pmlGroup := c.members
+	if !slices.Equal(group, c.group) {
 		pmlGroup = pml.NewGroup(group)
 	}
-	made := s.job.newComm(id, derivedName(*s.name.Load(), suffix), group, pmlGroup, rank)
-	made.p2p.SetOrigin(s.coll, s.tag)
-	made.state.coll.SetOrigin(s.coll, s.tag)
+	made := c.job.newComm(id, derivedName(*c.name.Load(), suffix), group, pmlGroup, rank)
+	s.Made(made.p2p, made.team)
 	return made, nil
 }
 
 // derivedName is the first name of a communicator made from one named parent.
 func derivedName(parent, suffix string) string {
-	const most = 64 // bytes, after which a chain of names does not get longer
-	if len(parent)+len(suffix) >= most {
+	const mostBytes = 64 // names of names grow no longer than that
+	if len(parent)+len(suffix) >= mostBytes {
 		return parent
 	}
 	return parent + "/" + suffix
 }
 
-// Free gives the communicator back. It is local; what is pending in it is completed. Rank,
-// Size and Name answer for ever, everything else is ErrComm afterwards, as is Free of
-// the world.
+// Free gives the communicator back. It is local. Pending operations complete. Rank, Size and Name
+// still work afterwards, and every other call is ErrComm. Free of the world is ErrComm.
 func (c *Comm) Free() error {
 	const op = "free"
 	if err := c.enter(); err != nil {
@@ -166,8 +167,6 @@ func (c *Comm) Free() error {
 	}
 	c.freed = true
 	c.job.pml.RemoveContext(c.p2p)
-	if c.colls.running == nil {
-		c.job.pml.RemoveContext(c.coll)
-	} // else the collective that is under way does, at its end
+	c.team.Remove()
 	return nil
 }

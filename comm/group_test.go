@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ringOf checks a communicator by sending its ranks' numbers round it.
+// ringOf checks a communicator by sending the ranks round it.
 func ringOf(t rank, c *comm.Comm) {
 	t.Helper()
 	n := c.Size()
@@ -25,8 +25,7 @@ func ringOf(t rank, c *comm.Comm) {
 	require.Equal(t, prev, b[0])
 }
 
-// Dup has a context of its own: nothing sent in one is received in the other.
-func TestDup(t *testing.T) {
+func TestDupHasMatchingSpaceOfItsOwn(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		d, err := w.Dup()
 		require.NoError(t, err)
@@ -54,14 +53,13 @@ func TestDup(t *testing.T) {
 	})
 }
 
-// A message for a communicator that this rank has not finished making is parked.
-func TestMessageBeforeCommunicator(t *testing.T) {
+func TestMessageForUnmadeCommunicatorIsKept(t *testing.T) {
 	const rounds = 50
 	run(t, 4, func(t rank, w *comm.Comm) {
 		for i := range rounds {
 			d, err := w.Dup()
 			require.NoError(t, err)
-			// At once, to ranks that may still be in Dup.
+			// It is sent at once, to ranks that may still be in Dup.
 			for r := range 4 {
 				require.NoError(t, comm.Bsend(d, []int{i*100 + w.Rank()}, r, 0))
 			}
@@ -76,8 +74,7 @@ func TestMessageBeforeCommunicator(t *testing.T) {
 	})
 }
 
-// Colours make groups, keys order them, ties keep the old order.
-func TestSplit(t *testing.T) {
+func TestSplitOrdersByKeyThenRank(t *testing.T) {
 	const n = 7
 	run(t, n, func(t rank, w *comm.Comm) {
 		me := w.Rank()
@@ -92,7 +89,7 @@ func TestSplit(t *testing.T) {
 		assert.Equal(t, n-1-me, back.Rank())
 		ringOf(t, back)
 
-		// By key, ties among them: 0 and 6 have key 5, the others key −1.
+		// By key, with equal ones: ranks 0 and 6 have key 5, the others key −1.
 		key := -1
 		if me == 0 || me == 6 {
 			key = 5
@@ -102,7 +99,7 @@ func TestSplit(t *testing.T) {
 		assert.Equal(t, map[int]int{6: 5, 0: 6, 5: 0, 4: 1, 3: 2, 2: 3, 1: 4}[me], tied.Rank())
 		ringOf(t, tied)
 
-		// Some take no part.
+		// Some ranks pass Undefined.
 		color := comm.Undefined
 		if me > 4 {
 			color = 9
@@ -118,7 +115,7 @@ func TestSplit(t *testing.T) {
 			ringOf(t, few)
 			require.NoError(t, few.Free())
 		}
-		// A communicator of a part, made of a part.
+		// A part of a part.
 		inner, err := c.Split(c.Rank(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, 1, inner.Size())
@@ -135,8 +132,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// Ranks of RunLocal are on one machine.
-func TestSplitHost(t *testing.T) {
+func TestSplitHostOfLocalRanksIsOneGroup(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		c, err := w.SplitHost(10 - w.Rank())
 		require.NoError(t, err)
@@ -147,8 +143,7 @@ func TestSplitHost(t *testing.T) {
 	})
 }
 
-// Wildcards in a communicator whose ranks are not the world's.
-func TestWildcardsInSplit(t *testing.T) {
+func TestWildcardsReportRanksOfCommunicator(t *testing.T) {
 	run(t, 4, func(t rank, w *comm.Comm) {
 		c, err := w.Split(0, -w.Rank())
 		require.NoError(t, err)
@@ -170,8 +165,8 @@ func TestWildcardsInSplit(t *testing.T) {
 	})
 }
 
-// Free of the world or a second Free is ErrComm; Rank, Size and Name answer for ever.
-func TestFree(t *testing.T) {
+// TestFreeOfWorldOrTwiceFails: Rank, Size and Name work afterwards.
+func TestFreeOfWorldOrTwiceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, w.Free(), comm.ErrComm)
 		assert.ErrorIs(t, w.WithContext(t.Context()).Free(), comm.ErrComm)
@@ -195,9 +190,9 @@ func TestFree(t *testing.T) {
 	})
 }
 
-// A send that waits for its receive says so if that will never be, because the receiver has freed the
-// communicator.
-func TestSendToFreed(t *testing.T) {
+// TestSendToFreedCommunicatorFails: a send that waits for its receive fails when the receiver frees
+// the communicator.
+func TestSendToFreedCommunicatorFails(t *testing.T) {
 	for _, protocol := range []string{"copy", "get", "put"} {
 		run(t, 2, func(t rank, w *comm.Comm) {
 			for _, freedBefore := range []bool{false, true} {
@@ -236,8 +231,7 @@ func TestSendToFreed(t *testing.T) {
 	}
 }
 
-// What is pending when a communicator is freed is completed.
-func TestFreeWithPending(t *testing.T) {
+func TestFreeCompletesPendingOperations(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			c, err := w.Dup()
@@ -262,8 +256,7 @@ func TestFreeWithPending(t *testing.T) {
 	})
 }
 
-// Two goroutines in collectives of one communicator: the second is told so.
-func TestDupAtOnce(t *testing.T) {
+func TestSecondDupAtOnceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 1 {
 			_, err := comm.Recv(w, []int{0}, 0, 0)
@@ -279,7 +272,7 @@ func TestDupAtOnce(t *testing.T) {
 			made <- errors.Join(err, d.Free())
 		}()
 		for {
-			// As long as the other goroutine has not begun, this one gives up at once.
+			// This goroutine gives up at once while the other one has not begun.
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
 			_, err := w.WithContext(ended).Split(0, 0)
@@ -293,7 +286,7 @@ func TestDupAtOnce(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestNamesOfDerivedCommunicators(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.Equal(t, "world", w.Name())
 		d, err := w.Dup()
@@ -307,7 +300,7 @@ func TestNames(t *testing.T) {
 		assert.Equal(t, "world/dup/split3/host", h.Name())
 		h.SetName("mine")
 		assert.ErrorContains(t, comm.Send(h, []int{1}, 9, 0), "mine: send")
-		// A long line of descent does not make ever longer names.
+		// Names do not grow with each generation.
 		for range 50 {
 			next, err := s.Dup()
 			require.NoError(t, err)
@@ -318,8 +311,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// 100,000 communicators in a row work and leave nothing.
-func TestManyDups(t *testing.T) {
+// TestManyDupsLeaveNothing: 100,000 communicators in a row work and leave nothing.
+func TestManyDupsLeaveNothing(t *testing.T) {
 	for _, c := range []struct{ ranks, total int }{{1, 100_000}, {2, 3_000}} {
 		run(t, c.ranks, func(t rank, w *comm.Comm) {
 			heap := func() uint64 {
@@ -347,8 +340,8 @@ func TestManyDups(t *testing.T) {
 	}
 }
 
-// Each made of the last one.
-func TestDupOfDup(t *testing.T) {
+// TestDupOfDupWorks: each communicator is made from the one before.
+func TestDupOfDupWorks(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		c := w
 		for range 2000 {
@@ -364,7 +357,7 @@ func TestDupOfDup(t *testing.T) {
 	})
 }
 
-func TestWtime(t *testing.T) {
+func TestWtimeIncreases(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		last := w.Wtime()
 		for range 1000 {

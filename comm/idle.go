@@ -7,22 +7,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/progress"
 )
 
 const (
-	// With a core for every rank, a waiting rank spins this many turns (some tens of
-	// microseconds, what an answer takes) and then yields for this long.
+	// If every rank has a core, a waiting rank spins for this many turns (some tens of
+	// microseconds, about what an answer takes), and then yields for this long.
 	spinTurns  = 2000
 	yieldNanos = int64(time.Millisecond)
-	// With fewer cores whoever spins keeps the one it waits for from running. Measured with two and
-	// four ranks a core, four turns cost a tenth of a barrier's time, and 64 as much again.
+	// With fewer cores, a rank that spins keeps the rank that it waits for from running. With two
+	// and four ranks a core, four turns cost a tenth of a barrier's time, and 64 turns twice that.
 	crowdedSpinTurns = 0
 )
 
-// idlePolicy decides what a waiting rank does, when ranks of the job share cores. Settings
-// of the user's win.
+// idlePolicy says how a waiting rank waits, given how many ranks share how many cores. The user's
+// settings have precedence.
 func idlePolicy(settings tunable.Set, ranks, cores int) progress.Config {
 	cfg := progress.Config{
 		SpinTurns:  spinTurns,
@@ -42,9 +42,9 @@ func idlePolicy(settings tunable.Set, ranks, cores int) progress.Config {
 	return cfg
 }
 
-// coresOfProcesses is the number of cores that the ranks of this machine share. A
-// launcher may have bound each to a core of its own: what its own process may use is then
-// what they share.
+// coresOfProcesses is the number of cores that the ranks of this machine share. A launcher may have
+// bound each rank to a core of its own. The ranks then share the cores that the launcher's process
+// may use.
 func coresOfProcesses() int {
 	cores := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
 	var set unix.CPUSet

@@ -21,8 +21,9 @@ func settings(t *testing.T, keysAndValues ...string) tunable.Set {
 	return s
 }
 
-// With more ranks than cores a rank hardly spins, and soon sleeps; the user's word wins.
-func TestIdlePolicy(t *testing.T) {
+// TestIdlePolicyOfCrowdedRanks: with more ranks than cores, a rank hardly spins and soon sleeps.
+// The user's settings have precedence.
+func TestIdlePolicyOfCrowdedRanks(t *testing.T) {
 	roomy := idlePolicy(settings(t), 4, 4)
 	assert.Equal(t, spinTurns, roomy.SpinTurns)
 	assert.Equal(t, int64(time.Millisecond), roomy.YieldNanos)

@@ -13,10 +13,9 @@ import (
 
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/internal/observe"
-	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/progress"
 )
 
 // Option changes how Init or RunLocal makes a job.
@@ -31,20 +30,22 @@ type options struct {
 
 type setting struct{ key, value string }
 
-// WithSetting sets a tunable, as the launcher's --set does. It wins over the
-// environment. An unknown key or a bad value is an error of Init or RunLocal.
+// WithSetting sets a tunable, as the launcher's --set does. It has precedence over the environment.
+// Init and RunLocal return an error for an unknown key or a bad value.
 func WithSetting(key, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, setting{key, value}) }
 }
 
-// WithFabric says what joins the ranks of RunLocal. Ranks is set by RunLocal, and Virtual is
-// ErrNotSupported there. Init does not heed it.
+// WithFabric configures the fabric that joins the ranks of RunLocal. RunLocal sets Ranks; Virtual
+// is ErrNotSupported. Init ignores the option.
 func WithFabric(cfg loop.Config) Option {
 	return func(o *options) { o.fabric = cfg }
 }
 
-// OnFabric has f called with what joins the ranks of RunLocal, before their bodies run: the methods of a fabric that make
-// rails fail, and mend them, may be called from any goroutine while they do. Of several the last counts, and nil is none. Init does not heed it.
+// OnFabric has RunLocal call f with the fabric that joins its ranks, before their bodies run. The
+// methods of a fabric that make rails fail, and repair them, may be called from any goroutine while
+// the bodies run. If the option is given several times, the last one counts; nil is none. Init
+// ignores it.
 func OnFabric(f func(*loop.Fabric)) Option {
 	return func(o *options) { o.onFabric = f }
 }
@@ -67,10 +68,10 @@ func makeOptions(opts []Option) (options, tunable.Set, error) {
 	return o, set, err
 }
 
-// Init joins the job that launched this process, by PMI (mpirun-go, Hydra, Slurm), and
-// returns the communicator of all its ranks, the world. Without a launcher it makes a world
-// of one. All ranks have called it when it returns. It is called once in a process, also if it fails
-// because of the launcher or a peer: later calls are ErrNotSupported.
+// Init joins the job that launched this process, by PMI (mpirun-go, Hydra, Slurm), and returns the
+// communicator of all its ranks, the world. Without a launcher the world has one rank. When Init
+// returns, all ranks have called it. A process may call it once, even if it fails because of the
+// launcher or a peer: later calls are ErrNotSupported.
 func Init(opts ...Option) (*Comm, error) {
 	world, err := initialize(opts)
 	if err != nil {
@@ -98,11 +99,12 @@ func initialize(opts []Option) (*Comm, error) {
 	return world, err
 }
 
-// initVariable is in the environment of a process that has called Init, with the number of that process:
-// a child, which inherits it, has another one.
+// initVariable is an environment variable that Init sets to the number of its process. A child
+// inherits the variable, but has another number.
 const initVariable = "MPIGO_INIT_PID"
 
-// claimProcess says that this process has called Init, once.
+// claimProcess records that this process has called Init. It fails if the process had called it
+// before.
 func claimProcess() error {
 	self := strconv.Itoa(os.Getpid())
 	if os.Getenv(initVariable) == self {
@@ -111,7 +113,7 @@ func claimProcess() error {
 	return os.Setenv(initVariable, self)
 }
 
-// join makes the rank that client, nil for a world of one, says this process is.
+// join makes the rank that this process is according to client, which is nil without a launcher.
 func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm, error) {
 	host, err := wireup.HostID()
 	if err != nil {
@@ -129,13 +131,13 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	engine := idlePolicy(settings, local, cores)
 	engine.Wakeup, engine.YieldProcess = bell, true
 	j := newJob(rank, size, settings, engine, host)
-	j.crowded = local > cores // all ranks will agree in readCards
+	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
 	j.others = alone{}
 	if client != nil {
 		j.others = manager{client}
 	}
 	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host, hook: hook}
-	j.pml = pml.New(pmlConfig(j, r.resolve))
+	j.makePML(r.resolve)
 	if err := j.connect(r, bell); err != nil {
 		j.eng.Lock()
 		defer j.eng.Unlock()
@@ -144,7 +146,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	return j.world, nil
 }
 
-// connect makes the rails and the world, and meets the other ranks.
+// connect makes the rails and the world, and exchanges addresses with the other ranks.
 func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
 	j.eng.Lock()
 	j.eng.AddPoller(j.pml)
@@ -174,7 +176,7 @@ func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
 	return nil
 }
 
-// manager is the others by way of the process manager.
+// manager reaches the other ranks through the process manager. It implements others.
 type manager struct{ client *wireup.Client }
 
 func (m manager) barrier() error {
@@ -186,22 +188,22 @@ func (m manager) barrier() error {
 
 func (m manager) leave() error { return m.client.Finalize() }
 
-// abortGrace is how long a rank that has asked for the end of the job waits to be ended.
+// abortGrace is how long a rank that has aborted the job waits for the process manager to end it.
 const abortGrace = time.Second
 
 func (m manager) abort(code int, why string) {
 	awaitReader(os.Stderr)
-	// If the manager cannot be told, it sees this process end without finalize. If it was told,
-	// it ends all processes: to be there until then keeps the others from failing
-	// because of this one first, and from being blamed.
+	// If the manager cannot be told, it sees that this process ends without Finalize. If it was
+	// told, it ends all processes. This one stays until then, so that the others do not fail first
+	// because this one is gone, and are not blamed.
 	if m.client.Abort(code, why) == nil {
 		time.Sleep(abortGrace)
 	}
 	os.Exit(exitStatus(code))
 }
 
-// awaitReader waits a moment for a pipe to be read: a manager that is told to end the job may not
-// read what was written just before.
+// awaitReader waits up to 50 ms until a pipe is read. A manager that is told to end the job may not
+// read output that was written just before.
 func awaitReader(f *os.File) {
 	for range 50 {
 		unread, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ)
@@ -212,16 +214,16 @@ func awaitReader(f *os.File) {
 	}
 }
 
-// alone is the others of a world of one.
+// alone implements others for a world of one rank.
 type alone struct{}
 
 func (alone) barrier() error             { return nil }
 func (alone) leave() error               { return nil }
 func (alone) abort(code int, why string) { os.Exit(exitStatus(code)) }
 
-// Run is a whole program: Init, body, Finalize. If body returns an error or panics, or
-// Init or Finalize fails, one line on standard error says so, with the rank, and the
-// whole job ends with exit status 1; Run then does not return.
+// Run is a whole program: Init, body, Finalize. If body returns an error or panics, or if Init or
+// Finalize fails, Run prints one line with the rank and the error on standard error, and ends the
+// whole job with exit status 1. It does not return then.
 func Run(body func(world *Comm) error) {
 	world, err := Init()
 	if err != nil {
@@ -231,7 +233,7 @@ func Run(body func(world *Comm) error) {
 	guard(world, body, func(err error) {
 		if err == nil {
 			if err = world.Finalize(); errors.Is(err, ErrFinalized) {
-				err = nil // body did
+				err = nil // body has called Finalize
 			}
 		}
 		if err == nil {
@@ -241,8 +243,8 @@ func Run(body func(world *Comm) error) {
 	})
 }
 
-// guard calls body and hands done its outcome: its error, its panic, or that it ended
-// its goroutine.
+// guard calls body and passes its result to done: its error, its panic as an error, or an error
+// that says that it has ended its goroutine.
 func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	returned := false
 	var err error
@@ -262,7 +264,7 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 
 var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit)")
 
-// panicError is a panic as an error.
+// panicError is the error of a rank that has panicked.
 type panicError struct {
 	value any
 	stack []byte
@@ -275,7 +277,7 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// oneLine is an error's text without line ends.
+// oneLine is the text of an error without line ends.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
 }

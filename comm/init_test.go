@@ -12,31 +12,31 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// A program that does without comm.Run.
+// A program that does not use comm.Run.
 func ExampleInit() {
 	world, err := comm.Init()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// For panics: the job ends, and no rank waits for this one.
+	// If this rank panics, the job ends, and no rank waits for it.
 	defer world.Finalize()
 
 	sum := []int{0}
 	if err := comm.Allreduce(world, []int{world.Rank()}, sum, comm.Sum); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		world.Abort(1) // no rank waits for this one here either
+		world.Abort(1) // the job ends here too
 	}
 	fmt.Println("the sum is", sum[0])
 
-	// For its error. The deferred one then finds that all is done.
+	// This call returns the error. The deferred one then has nothing to do.
 	if err := world.Finalize(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// deferredPanicMain: the last rank dereferences nil, and the others wait for it.
+// deferredPanicMain has the last rank dereference nil while the others wait for it.
 func deferredPanicMain() {
 	w, err := comm.Init()
 	defer w.Finalize()
@@ -51,7 +51,7 @@ func deferredPanicMain() {
 	fmt.Println("received", err)
 }
 
-// deferredInAllMain: what is deferred finalizes, once.
+// deferredInAllMain finalizes by a deferred call only, once.
 func deferredInAllMain() {
 	w, err := comm.Init()
 	if err != nil {
@@ -109,8 +109,9 @@ func TestMainsOfProcesses(t *testing.T) {
 	})
 }
 
-// A rank of RunLocal goes on panicking in a deferred Finalize, and the others' calls end.
-func TestDeferredFinalizeOfLocalRanks(t *testing.T) {
+// TestDeferredFinalizeKeepsPanicOfLocalRank: a rank of RunLocal goes on panicking in a deferred
+// Finalize, and the calls of the other ranks end.
+func TestDeferredFinalizeKeepsPanicOfLocalRank(t *testing.T) {
 	err := tryRun(t, 3, func(t rank, w *comm.Comm) {
 		defer w.Finalize()
 		if w.Rank() == 1 {
@@ -121,7 +122,7 @@ func TestDeferredFinalizeOfLocalRanks(t *testing.T) {
 	})
 	require.ErrorIs(t, err, comm.ErrProcFailed)
 	assert.ErrorContains(t, err, "rank 1: panic: enough")
-	assert.ErrorContains(t, err, "comm_test.TestDeferredFinalizeOfLocalRanks", "the stack")
+	assert.ErrorContains(t, err, "comm_test.TestDeferredFinalizeKeepsPanicOfLocalRank", "the stack")
 
 	assert.PanicsWithValue(t, "no communicator", func() {
 		var none *comm.Comm

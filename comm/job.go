@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// job is one rank of a job: everything that Init or RunLocal makes hangs here. What
-// changes is guarded by the engine's lock.
+// job is one rank of a job. It owns everything that Init or RunLocal makes. The engine's lock
+// guards the fields that change.
 type job struct {
 	rank, size int
 	world      *Comm
@@ -25,10 +25,10 @@ type job struct {
 	others     others
 	modules    []btl.Module
 	settings   tunable.Set
-	elems      elemCache          // has its own synchronisation
+	elems      elemCache          // synchronises itself
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
-	crowded    bool               // some machine has more ranks of the job than cores for them; the same at all ranks
-	ended      error              // why no call may begin any more: ErrFinalized, or what brought the job down
+	crowded    bool               // some machine has more ranks than cores; the same at all ranks
+	ended      error              // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	kicker     *kicker // nil unless a rail wants it
 	notices    notices
@@ -37,23 +37,22 @@ type job struct {
 
 const hostKeyBytes = 16
 
-// leaveGrace is how long Finalize waits for the other ranks before it tells those that it is in
-// touch with: where all end at about the same time nobody has to know.
+// leaveGrace is how long Finalize waits for the other ranks before it tells the ranks that it is in
+// touch with. If all ranks end at about the same time, no message is needed.
 const leaveGrace = time.Second
 
-// others is how a rank meets the other ones beside the message path: the process
-// manager, or RunLocal. Its methods may be called from any goroutine, without the lock.
+// others is how a rank reaches the other ranks beside the message path: through the process
+// manager, or through RunLocal. Its methods may be called from any goroutine, without the lock.
 type others interface {
-	// barrier returns when every rank has called it, or with an error when one has failed.
+	// barrier returns when every rank has called it. It fails when a rank has failed.
 	barrier() error
-	// leave says that this rank has left the job in order.
+	// leave says that this rank has left the job without an error.
 	leave() error
 	// abort ends the job with the given exit code and does not return.
 	abort(code int, why string)
 }
 
-// newJob makes a rank with an engine and a PML. Its modules are still to be made, then
-// its world.
+// newJob makes a rank with an engine. The caller makes its PML, then its modules, then its world.
 func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID string) *job {
 	j := &job{
 		rank:     rank,
@@ -66,7 +65,7 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 	return j
 }
 
-// addModule makes a module known. Lock held.
+// addModule adds a module to the rank. Lock held.
 func (j *job) addModule(m btl.Module) {
 	j.modules = append(j.modules, m)
 	j.eng.AddPoller(m)
@@ -81,7 +80,7 @@ func (j *job) makeWorld() {
 	j.world = j.newComm(pml.WorldContext, "world", group, pml.NewGroup(group), j.rank)
 }
 
-// stop ends every call, present and future, with cause.
+// stop ends every call, those under way and later ones, with cause.
 func (j *job) stop(cause error) {
 	j.eng.Lock()
 	if j.ended == nil {
@@ -91,17 +90,20 @@ func (j *job) stop(cause error) {
 	j.eng.Stop(cause)
 }
 
-// Finalize leaves the job; every rank calls it, on the world. It completes what was sent, the sends
-// of freed requests too, as long as the other ranks receive them, however long that takes. Once all
-// ranks are in Finalize, sends that no receive matches are given up and reported (ErrPending), and
-// so are those to a rank to which no rail comes back in time (ErrUnreachable), also if the call of
-// Send had returned before. Then the ranks disconnect. Another rank that does not come, because it
-// waits for a message of this one or for this one to receive, gets ErrProcFailed for that, about a
-// second after this call. Every later use of any communicator or active request is ErrFinalized.
-// When a rank has failed Finalize does not wait for it, and returns an error.
+// Finalize leaves the job. Every rank calls it, on the world. It completes all sends that the other
+// ranks receive, those of freed requests too, however long that takes. Then the ranks disconnect.
+// Every later use of a communicator or of an active request is ErrFinalized.
 //
-// Deferred, as in defer world.Finalize(), it does not leave the other ranks waiting for one that
-// panics: it prints the panic and ends the whole job, as Run does. (A rank of RunLocal goes on
+// Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
+// to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
+// of Send had returned before.
+//
+// Another rank may not come to Finalize because it waits for a message of this rank, or for this
+// rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
+// Finalize. If a rank has failed, Finalize does not wait for it and returns an error.
+//
+// A deferred Finalize, as in defer world.Finalize(), also handles panics: it prints the panic and
+// ends the whole job, as Run does, so that no rank waits for this one. (A rank of RunLocal goes on
 // panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
@@ -118,8 +120,8 @@ func (c *Comm) Finalize() error {
 	}
 	j.ended = ErrFinalized
 	j.pml.Leave(ErrFinalized)
-	// All ranks are in Finalize after the first barrier: no receive will be posted any
-	// more. After the second nobody needs anybody.
+	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
+	// the second one no rank needs another one.
 	tell := j.eng.After(int64(leaveGrace), j.pml.TellLeft)
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
@@ -140,12 +142,12 @@ func (c *Comm) crash(p *panicError) {
 		panic(p.value)
 	}
 	if _, local := c.job.others.(localRank); local {
-		panic(p.value) // RunLocal will tell
+		panic(p.value) // RunLocal reports it
 	}
 	c.job.fail(p)
 }
 
-// fail ends the job with exit status 1, and says why on standard error.
+// fail ends the job with exit status 1, and prints err on standard error.
 func (j *job) fail(err error) {
 	var p *panicError
 	if errors.As(err, &p) {
@@ -156,7 +158,7 @@ func (j *job) fail(err error) {
 	j.others.abort(1, line)
 }
 
-// driveDuring makes progress while f runs on a goroutine. Lock held; given up in between.
+// driveDuring makes progress while f runs on a goroutine. The lock is held, and given up meanwhile.
 func (j *job) driveDuring(f func() error) error {
 	w := new(progress.Waiter)
 	w.Reset(1)
@@ -175,10 +177,10 @@ func (j *job) driveDuring(f func() error) error {
 }
 
 // drain makes progress until every send is delivered, has failed, or will never be received. Each
-// of them ends by itself: no receive is posted any more, so the receiver rejects what it has not
-// matched; and a peer that cannot be reached is lost when its time is over. So there is no deadline
-// here, and a machine that is slow only takes longer. Fragments that the library sends of itself
-// are not waited for. Lock held.
+// send ends by itself: no receive is posted any more, so the receiver rejects a message that it has
+// not matched, and a peer that cannot be reached is lost when its grace time is over. So no
+// deadline is needed, and a slow machine only takes longer. drain does not wait for fragments that
+// the library sends of itself. Lock held.
 func (j *job) drain() error {
 	const firstLook, lastLook = int64(20 * time.Microsecond), int64(5 * time.Millisecond)
 	j.pml.RejectUnmatched()
@@ -193,25 +195,23 @@ func (j *job) drain() error {
 		}
 	}
 	if list := j.pml.Unmatched(); len(list) > 0 {
-		return fmt.Errorf("%w: nobody receives %s", ErrPending, describePending(list))
+		return fmt.Errorf("%w: no rank receives %s", ErrPending, describePending(list))
 	}
 	return j.pml.Undelivered()
 }
 
-// describePending tells the first of some sends in full, and how many there are besides.
+// describePending describes the first of a list of sends, and says how many more there are.
 func describePending(list []pml.Pending) string {
 	first := list[0].String()
-	if s, ok := list[0].Caller.(*state); ok {
-		first += " in " + *s.name.Load()
-	}
+	first += " in " + *stateOf(list[0].Caller).name.Load()
 	if len(list) == 1 {
 		return first
 	}
 	return fmt.Sprintf("%s, and %d more", first, len(list)-1)
 }
 
-// close brings the rank's rails down and ends what is still active with cause. Only the
-// first call does something. Lock held.
+// close closes the rank's rails and ends operations that are still active with cause. Only the
+// first call has an effect. Lock held.
 func (j *job) close(cause error) error {
 	if j.closed {
 		return nil
@@ -222,7 +222,7 @@ func (j *job) close(cause error) error {
 		errs = append(errs, m.Close())
 	}
 	errs = append(errs, j.pml.Close(cause))
-	j.eng.Unlock() // which Stop and Close take themselves
+	j.eng.Unlock() // because Stop and Close take the lock themselves
 	if j.kicker != nil {
 		j.kicker.stop()
 	}
@@ -232,8 +232,8 @@ func (j *job) close(cause error) error {
 	return errors.Join(errs...)
 }
 
-// Abort ends the whole job, all ranks of it, with an exit code. It does not return. A rank
-// of RunLocal ends the job's calls and its own goroutine; RunLocal returns an error.
+// Abort ends all ranks of the job with an exit code. It does not return. At a rank of RunLocal, it
+// ends the calls of all ranks and its own goroutine, and RunLocal returns an error.
 func (c *Comm) Abort(code int) {
 	if c.isNull() {
 		os.Exit(exitStatus(code))
@@ -241,7 +241,8 @@ func (c *Comm) Abort(code int) {
 	c.job.others.abort(code, fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code))
 }
 
-// exitStatus is the code as a process can return it: what is not zero does not become zero.
+// exitStatus is the exit status of a process for a code. A code that is not zero does not become
+// zero.
 func exitStatus(code int) int {
 	if code != 0 && code&0xff == 0 {
 		return 1

@@ -6,18 +6,18 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// kicker makes a turn of progress when a rail has news and the rank may be busy with something else: a peer that asks for
-// a connection is answered though nobody waits for anything. While messages are on their way whose sends have returned it
-// goes on with that, for they may have to be sent again.
+// kicker makes a turn of progress when a rail asks for one, because the program may be busy: so a
+// peer that asks for a connection is answered although no call waits. It goes on while messages are
+// under way whose sends have returned, because they may have to be sent again.
 type kicker struct {
 	eng  *progress.Engine
-	more func() bool // whether there are such; under the engine's lock
+	more func() bool // reports whether such messages are under way; called with the engine's lock
 	wake chan struct{}
 	end  chan struct{}
 	over chan struct{}
 }
 
-// againAfter is how long after a turn the next one is made while there is more to be done.
+// againAfter is the time from one turn to the next while such messages are under way.
 const againAfter = time.Millisecond
 
 func newKicker(eng *progress.Engine, more func() bool) *kicker {
@@ -26,17 +26,17 @@ func newKicker(eng *progress.Engine, more func() bool) *kicker {
 	return k
 }
 
-// kick asks for a turn. It may be called from anywhere, and does not block.
+// kick asks for a turn. It may be called from any goroutine, and does not block.
 func (k *kicker) kick() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // asked for already
+	default: // a turn is asked for already
 	}
 }
 
 func (k *kicker) run() {
 	defer close(k.over)
-	var again <-chan time.Time // nil: there is no more to be done
+	var again <-chan time.Time // nil if no such message is under way
 	for {
 		select {
 		case <-k.wake:
@@ -55,7 +55,7 @@ func (k *kicker) run() {
 	}
 }
 
-// stop ends it. The engine's lock must not be held.
+// stop ends the kicker. The engine's lock must not be held.
 func (k *kicker) stop() {
 	close(k.end)
 	<-k.over

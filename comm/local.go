@@ -8,17 +8,18 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// RunLocal runs body as n ranks of a job of their own, goroutines of this process, which
-// a btl/loop fabric joins. It returns when all have ended, with the errors of all ranks,
-// each with its rank; a panic in body is an error with its stack. When one rank fails, the
-// calls of the others end with an error that Is ErrProcFailed. A rank that returns nil is finalized.
+// RunLocal runs body as the n ranks of a job of their own. The ranks are goroutines of this
+// process, joined by a btl/loop fabric. RunLocal returns when all have ended, with the errors of
+// all ranks, each with its rank. A panic in body is an error with its stack. When one rank fails,
+// the calls of the others end with an error that Is ErrProcFailed. A rank whose body returns nil is
+// finalized.
 //
-// It has nothing to do with the job that this process may be a rank of. n < 1 is ErrCount.
+// RunLocal is independent of the job that this process may be a rank of. n < 1 is ErrCount.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return fmt.Errorf("run local: %w: %d ranks", ErrCount, n)
@@ -46,8 +47,8 @@ type local struct {
 	mu      sync.Mutex
 	arrived int           // at the barrier; guarded by mu
 	gate    chan struct{} // closed when all have arrived, then replaced; guarded by mu
-	failed  int           // the first rank that failed, −1 if none has; guarded by mu
-	cause   error         // what the others' calls end with; guarded by mu, set once
+	failed  int           // the rank that failed first, −1 if none has; guarded by mu
+	cause   error         // the error of the other ranks' calls; guarded by mu, set once
 	broken  chan struct{} // closed once cause is set
 	aborts  []error       // of each rank; guarded by mu
 }
@@ -58,7 +59,7 @@ func newLocal(n int, opts []Option) (*local, error) {
 		return nil, err
 	}
 	if o.fabric.Virtual {
-		return nil, fmt.Errorf("%w: a virtual fabric, since nobody would move its time", ErrNotSupported)
+		return nil, fmt.Errorf("%w: a virtual fabric, because nothing would advance its time", ErrNotSupported)
 	}
 	o.fabric.Ranks = n
 	fabric, err := loop.NewFabric(o.fabric)
@@ -73,7 +74,7 @@ func newLocal(n int, opts []Option) (*local, error) {
 		broken:  make(chan struct{}),
 		aborts:  make([]error, n),
 	}
-	// A module's card is needed by all before the first of them sends.
+	// All ranks need the addresses of all modules before the first rank sends.
 	for rank := range n {
 		if l.jobs[rank], err = l.newRank(rank, fabric, settings); err != nil {
 			return nil, errors.Join(err, l.close())
@@ -93,7 +94,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
 	j.crowded = l.crowded
-	j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) }))
+	j.makePML(func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) })
 	j.eng.Lock()
 	defer j.eng.Unlock()
 	for rail := range fabric.Rails() {
@@ -108,7 +109,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	return j, nil
 }
 
-// resolve joins two ranks by every rail.
+// resolve finds the rails between two ranks, which is all of them.
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	var all ways
 	for rail, m := range l.jobs[rank].modules {
@@ -121,11 +122,11 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	return all.list, nil
 }
 
-// done takes the outcome of a rank's body, and returns the rank's error.
+// done finishes a rank whose body has ended with err, and returns the rank's error.
 func (l *local) done(j *job, err error) error {
 	if err == nil {
 		if err = j.world.Finalize(); errors.Is(err, ErrFinalized) {
-			err = nil // body did
+			err = nil // body has called Finalize
 		}
 	}
 	l.mu.Lock()
@@ -144,7 +145,7 @@ func (l *local) done(j *job, err error) error {
 	return fmt.Errorf("rank %d: %w", j.rank, err)
 }
 
-// fail ends the calls of all ranks because one has failed. Only the first one counts.
+// fail ends the calls of all ranks because one has failed. Only the first failure has an effect.
 func (l *local) fail(rank int, err error) {
 	l.mu.Lock()
 	if l.cause != nil {
@@ -160,8 +161,8 @@ func (l *local) fail(rank int, err error) {
 	}
 }
 
-// inOrder puts the error of the rank that failed first in front: the others' may follow
-// from it.
+// inOrder moves the error of the rank that failed first to the front, because the other errors may
+// follow from it.
 func (l *local) inOrder(errs []error) []error {
 	if l.failed < 0 {
 		return errs
@@ -170,7 +171,7 @@ func (l *local) inOrder(errs []error) []error {
 	return append(out, errs[l.failed+1:]...)
 }
 
-// close brings down what ranks that did not finalize have left.
+// close closes the ranks that have not called Finalize.
 func (l *local) close() error {
 	var errs []error
 	for _, j := range l.jobs {
@@ -183,7 +184,7 @@ func (l *local) close() error {
 	return errors.Join(errs...)
 }
 
-// localRank is the others of a rank of RunLocal.
+// localRank implements others for a rank of RunLocal.
 type localRank struct {
 	*local
 	rank int

@@ -43,8 +43,8 @@ func TestRunLocalArguments(t *testing.T) {
 	assert.ErrorContains(t, comm.RunLocal(2, nil), "panic", "no body")
 }
 
-// The errors of all ranks, each with its rank.
-func TestRunLocalErrors(t *testing.T) {
+// TestRunLocalReturnsErrorsOfAllRanks: each with its rank.
+func TestRunLocalReturnsErrorsOfAllRanks(t *testing.T) {
 	var both [2]chan struct{}
 	for i := range both {
 		both[i] = make(chan struct{})
@@ -68,8 +68,8 @@ func TestRunLocalErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 0: context canceled")
 }
 
-// The error of one rank ends the calls of the others, whatever they wait in.
-func TestErrorEndsOthers(t *testing.T) {
+// TestErrorOfOneRankEndsCallsOfOthers: whatever they wait in.
+func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 	waits := map[string]func(w *comm.Comm) error{
 		"recv":     func(w *comm.Comm) error { _, err := comm.Recv(w, []int{0}, comm.AnySource, 0); return err },
 		"probe":    func(w *comm.Comm) error { _, err := w.Probe(0, 0); return err },
@@ -144,8 +144,8 @@ func TestErrorEndsOthers(t *testing.T) {
 	}
 }
 
-// A panic is that rank's error, with its stack; it ends the others too.
-func TestPanic(t *testing.T) {
+// TestPanicIsErrorOfRunLocal: the error has the stack, and the panic ends the other ranks too.
+func TestPanicIsErrorOfRunLocal(t *testing.T) {
 	for _, value := range []any{"boom", errBody, 42} {
 		err := comm.RunLocal(2, func(w *comm.Comm) error {
 			if w.Rank() == 1 {
@@ -163,7 +163,7 @@ func TestPanic(t *testing.T) {
 
 func panicker(value any) { panic(value) }
 
-func TestGoexit(t *testing.T) {
+func TestGoexitIsErrorOfRunLocal(t *testing.T) {
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 1 {
 			runtime.Goexit()
@@ -174,8 +174,8 @@ func TestGoexit(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 1: the goroutine of the rank has ended itself")
 }
 
-// Abort of a rank of RunLocal ends its job, not the process.
-func TestAbortLocal(t *testing.T) {
+// TestAbortOfLocalRankEndsOnlyItsJob: the process goes on.
+func TestAbortOfLocalRankEndsOnlyItsJob(t *testing.T) {
 	err := comm.RunLocal(3, func(w *comm.Comm) error {
 		if w.Rank() == 2 {
 			w.Abort(5)
@@ -188,8 +188,9 @@ func TestAbortLocal(t *testing.T) {
 	assert.ErrorIs(t, err, comm.ErrProcFailed)
 }
 
-// A rank that fails between the others' entering and leaving Finalize.
-func TestFailureInFinalize(t *testing.T) {
+// TestRankThatFailsDuringFinalizeEndsOthers: a rank fails after the others have entered Finalize
+// and before they leave it.
+func TestRankThatFailsDuringFinalizeEndsOthers(t *testing.T) {
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 0 {
 			return nil
@@ -239,8 +240,7 @@ func TestFinalize(t *testing.T) {
 	})
 }
 
-// Another goroutine's call does not outlive Finalize.
-func TestFinalizeEndsCalls(t *testing.T) {
+func TestFinalizeEndsCallsOfOtherGoroutines(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		waiting, ended := make(chan struct{}), make(chan error)
 		go func() {
@@ -254,8 +254,9 @@ func TestFinalizeEndsCalls(t *testing.T) {
 	})
 }
 
-// What was sent is delivered, also if the receiver is late and the sender has freed it.
-func TestFinalizeCompletes(t *testing.T) {
+// TestFinalizeCompletesSends: a message is delivered even if the receiver is late and the sender
+// has freed its request.
+func TestFinalizeCompletesSends(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
 			for dest := 1; dest < 3; dest++ {
@@ -281,12 +282,13 @@ func TestFinalizeCompletes(t *testing.T) {
 	})
 }
 
-// Sends that nobody receives do not keep Finalize for ever.
-func TestFinalizeUnreceived(t *testing.T) {
+// TestFinalizeReportsUnreceivedSends: sends that no rank receives do not keep Finalize waiting for
+// ever.
+func TestFinalizeReportsUnreceivedSends(t *testing.T) {
 	t.Parallel()
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 0 {
-			for tag := range 3 { // these wait too, and are no sends
+			for tag := range 3 { // receives, which wait too
 				if _, err := comm.Irecv(w, []int{0}, 1, tag); err != nil {
 					return err
 				}
@@ -300,7 +302,7 @@ func TestFinalizeUnreceived(t *testing.T) {
 		err := w.Finalize()
 		if w.Rank() == 0 {
 			assert.ErrorIs(t, err, comm.ErrPending)
-			assert.ErrorContains(t, err, "nobody receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver in world, and 1 more")
+			assert.ErrorContains(t, err, "no rank receives issend peer 1 tag 3 of 8 bytes: waiting for the receiver in world, and 1 more")
 			return nil
 		}
 		return err
@@ -308,18 +310,18 @@ func TestFinalizeUnreceived(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The time of a virtual fabric is moved by whoever simulates, which is not RunLocal.
-func TestRunLocalVirtual(t *testing.T) {
+// TestRunLocalWithVirtualFabricFails: a simulation advances the time of a virtual fabric, and
+// RunLocal does not.
+func TestRunLocalWithVirtualFabricFails(t *testing.T) {
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		t.Error("the ranks have begun")
 		return nil
 	}, comm.WithFabric(loop.Config{Virtual: true}))
-	require.EqualError(t, err, "run local: not supported: a virtual fabric, since nobody would move its time")
+	require.EqualError(t, err, "run local: not supported: a virtual fabric, because nothing would advance its time")
 	require.ErrorIs(t, err, comm.ErrNotSupported)
 }
 
-// Jobs within jobs, and side by side, do not know of each other.
-func TestRunLocalNested(t *testing.T) {
+func TestNestedRunLocalsAreIndependent(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		err := comm.RunLocal(2, func(inner *comm.Comm) error {
 			if inner.Rank() == 0 {
@@ -335,8 +337,7 @@ func TestRunLocalNested(t *testing.T) {
 	})
 }
 
-// Many ranks on few cores get on.
-func TestManyRanks(t *testing.T) {
+func TestManyRanksOnFewCoresProgress(t *testing.T) {
 	run(t, 64, func(t rank, w *comm.Comm) {
 		ringOf(t, w)
 		require.NoError(t, w.Barrier())
@@ -347,8 +348,7 @@ func TestManyRanks(t *testing.T) {
 	})
 }
 
-// Settings and fabric come by options.
-func TestOptions(t *testing.T) {
+func TestOptionsSetSettingsAndFabric(t *testing.T) {
 	for _, opts := range [][]comm.Option{
 		{comm.WithSetting("pml.eager.bytes", "0")},
 		{comm.WithSetting("pml.eager.bytes", "1M")},
@@ -370,11 +370,11 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A rank that waits sleeps: after some time it is not scheduled any more.
-func TestSleepingRankWakes(t *testing.T) {
+// TestWaitingRankSleepsAndWakes: after some time the rank is not scheduled any more.
+func TestWaitingRankSleepsAndWakes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
-			time.Sleep(20 * time.Millisecond) // right whatever it is; long enough to sleep
+			time.Sleep(20 * time.Millisecond) // any time is correct; this one is long enough to fall asleep
 			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
 			got := []int{0}
 			_, err := comm.Recv(w, got, 1, 0)
@@ -390,8 +390,8 @@ func TestSleepingRankWakes(t *testing.T) {
 	})
 }
 
-// A request that is active at Finalize ends with ErrFinalized, whoever waits for it later.
-func TestRequestActiveAtFinalize(t *testing.T) {
+// TestRequestActiveAtFinalizeFails: it ends with ErrFinalized, even if it is waited for later.
+func TestRequestActiveAtFinalizeFails(t *testing.T) {
 	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
 		r, err := comm.Irecv(w, make([]int, 1), 1-w.Rank(), 0)
 		if err != nil {

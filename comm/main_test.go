@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// rank is what a rank's assertions report to: the test, with the rank's number. A
-// failed require ends the rank, and so the job.
+// rank is the testing.TB of a rank: it adds the rank to failures. A failed require ends the rank,
+// and so the job.
 type rank struct {
 	testing.TB
 	w *comm.Comm
@@ -37,13 +37,13 @@ func (r rank) Errorf(format string, args ...any) {
 
 func (r rank) FailNow() { runtime.Goexit() }
 
-// run runs body as n ranks. It fails the test if a rank does, or when they hang.
+// run runs body as n ranks. It fails the test if a rank fails, or if the ranks hang.
 func run(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.Option) {
 	t.Helper()
 	require.NoError(t, tryRun(t, n, body, opts...))
 }
 
-// tryRun is run that returns the error of RunLocal.
+// tryRun is run, but returns the error of RunLocal.
 func tryRun(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.Option) error {
 	t.Helper()
 	hang := time.AfterFunc(4*time.Minute, func() {
@@ -58,13 +58,13 @@ func tryRun(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.O
 	}, opts...)
 }
 
-// sizes of messages around the limits of the protocols: inline, eager, rendezvous in one
-// and in several fragments. In bytes.
+// sizes of messages, in bytes, on both sides of the limits of the protocols: inline, eager,
+// rendezvous in one and in several fragments.
 func sizes() []int {
 	return []int{0, 1, 8, 40, 64, 65, 100, 4 << 10, 8 << 10, 8<<10 + 1, 64 << 10, 64<<10 + 7, 1 << 20}
 }
 
-// pattern is n bytes that differ with the seed and the place.
+// pattern returns n bytes that depend on the seed and on their index.
 func pattern(n, seed int) []byte {
 	b := make([]byte, n+8)
 	x := uint64(seed)*0x9e3779b97f4a7c15 + 12345

@@ -10,18 +10,19 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Observe lets package mpitest watch the ranks of RunLocal. It is of no use to others.
-func Observe(change func(*observe.Hook)) Option {
-	return func(o *options) { change(&o.hook) }
+func init() {
+	observe.NewOption = func(change func(*observe.Hook)) any {
+		return Option(func(o *options) { change(&o.hook) })
+	}
 }
 
-// observed is a rank as its observer sees it.
+// observed is a rank as the test harness sees it. It implements observe.Rank.
 type observed struct {
 	job     *job
-	objects map[*request.Object]struct{} // that are or may be used; guarded by the engine's lock
+	objects map[*request.Object]struct{} // that are or may be in use; guarded by the engine's lock
 }
 
-// attach shows the ranks to whoever observes, before anything has happened.
+// attach shows the ranks to the hook before their bodies run.
 func attach(hook observe.Hook, jobs []*job) {
 	if hook.Attach == nil {
 		return
@@ -40,8 +41,8 @@ func attach(hook observe.Hook, jobs []*job) {
 	hook.Attach(hook, ranks)
 }
 
-// Progress implements observe.Rank. The engine's count of events will not do: timers are
-// among them.
+// Progress implements observe.Rank. The engine's count of events does not serve, because it
+// includes timers.
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
@@ -60,10 +61,10 @@ func (o *observed) Snapshot() observe.Snapshot {
 	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
 	var order []*progress.Waiter
 	ops := make(map[*progress.Waiter][]int)
-	comms := make(map[*progress.Waiter]*state) // of those that are in a collective
+	comms := make(map[*progress.Waiter]*state) // the communicators of waits in collectives
 	pending := o.job.pml.Pending()
 	for i, p := range pending {
-		s := p.Caller.(*state)
+		s := stateOf(p.Caller)
 		isCollective := p.Context == p.Context.Collective()
 		out := observe.Pending{
 			Op: p.Op, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
@@ -92,7 +93,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	}
 	for _, w := range order {
 		if w.Done() {
-			continue // it is about to return
+			continue // the call is about to return
 		}
 		wait := observe.Wait{Ops: ops[w], Need: w.Need(), MayGiveUp: w.MayGiveUp()}
 		if s := comms[w]; s != nil {
@@ -101,50 +102,37 @@ func (o *observed) Snapshot() observe.Snapshot {
 		snap.Waits = append(snap.Waits, wait)
 	}
 	for _, s := range o.comms() {
-		at := observe.Collective{Comm: uint64(s.id), Next: s.collTag}
-		if s.colls.running != nil {
-			at.In, at.Next = true, s.colls.running.tag
-		}
-		snap.Collectives = append(snap.Collectives, at)
+		snap.Collectives = append(snap.Collectives,
+			observe.Collective{Comm: uint64(s.id), Next: s.team.Next(), In: s.team.Running() != nil})
 	}
 	return snap
 }
 
-// awaited fills in what a wait in the collective that is running waits for: it is of one of the
+// awaited fills in wait, a wait in the collective that is running. The call waits for one of the
 // operations that are posted, but the collective needs all of them.
 func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
-	run := s.colls.running
+	run := s.team.Running()
 	if run == nil {
 		return
 	}
 	wait.Ops = nil
 	for i, p := range pending {
-		if p.Caller == pml.Caller(s) && p.Context == s.id.Collective() && p.Tag == run.tag {
+		if stateOf(p.Caller) == s && p.Context == s.id.Collective() && p.Tag == run.Number() {
 			wait.Ops = append(wait.Ops, i)
 		}
 	}
 	wait.Need = len(wait.Ops)
 	wait.Members = s.group
-	if run.needsAll() && s.job.pml.Spoiled(s.coll) == nil { // else it ends without them
-		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.tag, In: true}
+	if run.NeedsAll() && !run.HasFailed() { // else it ends without the other ranks
+		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.Number(), In: true}
 	}
-}
-
-// needsAll reports whether no rank can return from the collective before all have called it,
-// whatever the schedule is: what it gives depends on what each rank contributes.
-func (s *schedule) needsAll() bool {
-	switch s.call {
-	case "allreduce", "allgather", "alltoall", "reducescatterblock":
-		return s.agreed > 0
-	}
-	return s.bare
 }
 
 // comms lists the communicators of the rank that are not freed.
 func (o *observed) comms() []*state {
 	var out []*state
 	for _, caller := range o.job.pml.Contexts() {
-		s := caller.(*state) // of two contexts in a row
+		s := stateOf(caller) // two contexts in a row have the same
 		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
 			out = append(out, s)
 		}
@@ -179,7 +167,7 @@ func (o *observed) Leaks() observe.Leaks {
 	return l
 }
 
-// Unreceived implements observe.Rank. What belongs to a collective is not the user's.
+// Unreceived implements observe.Rank. Messages of collectives are not the user's.
 func (o *observed) Unreceived() []observe.Message {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
@@ -188,7 +176,7 @@ func (o *observed) Unreceived() []observe.Message {
 		if m.Context == m.Context.Collective() {
 			continue
 		}
-		s := m.Caller.(*state)
+		s := stateOf(m.Caller)
 		out = append(out, observe.Message{
 			Source: s.group[m.Source], Tag: m.Tag, Bytes: m.Bytes, Comm: *s.name.Load(),
 		})
@@ -198,7 +186,7 @@ func (o *observed) Unreceived() []observe.Message {
 
 var (
 	errActive     = errors.New("still active")
-	errUnobserved = errors.New("complete, but nobody has waited for it")
+	errUnobserved = errors.New("complete, but not waited for")
 )
 
 // Stop implements observe.Rank.

@@ -2,11 +2,10 @@ package comm
 
 import "unsafe"
 
-// Op combines two sequences of equal length element by element: inout[i] = in[i] ∘
-// inout[i], in being what comes from the lower ranks. It must be associative, and is
-// taken to commute unless the call says InRankOrder. It may be handed the sequences in
-// pieces of any length. It must not keep them, nor call the library (MPI 4.1, section
-// 6.9.5), Abort excepted. It may run on any goroutine that waits.
+// Op combines two sequences of equal length, element by element: inout[i] = in[i] ∘ inout[i]. in is
+// from the lower ranks. An Op must be associative, and commutes unless the call says InRankOrder.
+// It may get the sequences in pieces of any length. It must not keep them, and must not call the
+// library, except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine that waits.
 type Op[T any] func(in, inout []T)
 
 // Integer is every integer type.
@@ -24,8 +23,8 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// Logical is every type that has truth values: bool, and integers, of which zero is false
-// and everything else true.
+// Logical is every type that has truth values: bool, and integers, where zero is false and
+// everything else is true.
 type Logical interface {
 	Integer | ~bool
 }
@@ -35,9 +34,8 @@ type CollOption struct {
 	inRankOrder bool
 }
 
-// InRankOrder says that the operation does not commute: what the ranks give is
-// combined in the order of their ranks, rank 0 leftmost. It is still taken to be
-// associative.
+// InRankOrder says that the operation does not commute. The contributions are combined in the order
+// of ranks, with rank 0 leftmost. The operation must still be associative.
 func InRankOrder() CollOption { return CollOption{inRankOrder: true} }
 
 // commutes reports whether opts leave a reduction free to change the order.
@@ -50,7 +48,7 @@ func commutes(opts []CollOption) bool {
 	return true
 }
 
-// Sums and products take eight elements a turn, which the compiler does not do by itself.
+// Sum and Prod combine eight elements per iteration, because the compiler does not unroll loops.
 
 // Sum is inout[i] = in[i] + inout[i]. Integers wrap around.
 func Sum[T Number](in, inout []T) {
@@ -92,7 +90,7 @@ func Prod[T Number](in, inout []T) {
 	}
 }
 
-// Min is the lesser of each two. As with Go's min, what is compared with a NaN gives NaN,
+// Min is the lesser of each two elements. As with Go's min, the result is NaN if one of them is,
 // and −0 is less than 0.
 func Min[T Real](in, inout []T) {
 	inout = inout[:len(in)]
@@ -101,7 +99,7 @@ func Min[T Real](in, inout []T) {
 	}
 }
 
-// Max is the greater of each two, as Min is the lesser.
+// Max is the greater of each two elements, with the rules of Min.
 func Max[T Real](in, inout []T) {
 	inout = inout[:len(in)]
 	for i := range inout {
@@ -109,7 +107,7 @@ func Max[T Real](in, inout []T) {
 	}
 }
 
-// Land is the logical and: true, which of an integer is 1, if both are true.
+// Land is the logical and: true if both elements are. True as an integer is 1.
 func Land[T Logical](in, inout []T) {
 	var no T
 	yes := truth[T]()
@@ -123,7 +121,7 @@ func Land[T Logical](in, inout []T) {
 	}
 }
 
-// Lor is the logical or: true, which of an integer is 1, if one of the two is true.
+// Lor is the logical or: true if at least one element is. True as an integer is 1.
 func Lor[T Logical](in, inout []T) {
 	var no T
 	yes := truth[T]()
@@ -137,8 +135,7 @@ func Lor[T Logical](in, inout []T) {
 	}
 }
 
-// Lxor is the logical exclusive or: true, which of an integer is 1, if just one of the two
-// is true.
+// Lxor is the logical exclusive or: true if exactly one element is. True as an integer is 1.
 func Lxor[T Logical](in, inout []T) {
 	var no T
 	yes := truth[T]()
@@ -176,7 +173,7 @@ func Bxor[T Integer](in, inout []T) {
 	}
 }
 
-// truth is true, or 1: no constant is both, but the same bits are.
+// truth is true or 1. No constant is both, but both have the same bits.
 func truth[T Logical]() T {
 	var v T
 	p := unsafe.Pointer(&v)
@@ -193,17 +190,12 @@ func truth[T Logical]() T {
 	return v
 }
 
-// combiner is an operation on memory, whatever the type of the elements.
-type combiner interface {
-	combine(in, inout []byte)
-}
-
-// elemOp makes a combiner of an Op. It is a function, as that is, so that an interface
+// elemOp makes a coll.Combiner of an Op. It is a function type, as Op is, so that an interface
 // holds it without an allocation.
 type elemOp[T any] func(in, inout []T)
 
-// combine applies the operation to whole elements. The memory is aligned for T.
-func (op elemOp[T]) combine(in, inout []byte) {
+// Combine implements coll.Combiner. It applies the operation to whole elements.
+func (op elemOp[T]) Combine(in, inout []byte) {
 	size := int(sizeOf[T]())
 	if size == 0 || len(in) == 0 {
 		return

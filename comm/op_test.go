@@ -11,21 +11,21 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Types of a user's own: the constraints take what is underneath.
+// Defined types: the constraints accept their underlying types.
 type (
 	ownInt   int16
 	ownFloat float32
 	ownBool  bool
 )
 
-// opCase is an operation on a type, and what it is for one pair of elements.
+// opCase is an operation on a type, and its definition for one pair of elements.
 type opCase struct {
 	name string
-	// run compares the loop with the naive result, for random elements.
+	// run compares the operation with its definition, for random elements.
 	run func(t *testing.T)
 }
 
-func checkOp[T comparable](name string, op Op[T], random func(r *rand.Rand) T, naive func(a, b T) T) opCase {
+func checkOperation[T comparable](name string, op Op[T], random func(r *rand.Rand) T, naive func(a, b T) T) opCase {
 	return opCase{fmt.Sprintf("%s %T", name, *new(T)), func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 11))
 		for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 100} {
@@ -44,20 +44,20 @@ func checkOp[T comparable](name string, op Op[T], random func(r *rand.Rand) T, n
 
 func numberOps[T Number](random func(r *rand.Rand) T) []opCase {
 	return []opCase{
-		checkOp("sum", Sum[T], random, func(a, b T) T { return a + b }),
-		checkOp("prod", Prod[T], random, func(a, b T) T { return a * b }),
+		checkOperation("sum", Sum[T], random, func(a, b T) T { return a + b }),
+		checkOperation("prod", Prod[T], random, func(a, b T) T { return a * b }),
 	}
 }
 
 func realOps[T Real](random func(r *rand.Rand) T) []opCase {
 	return append(numberOps(random),
-		checkOp("min", Min[T], random, func(a, b T) T {
+		checkOperation("min", Min[T], random, func(a, b T) T {
 			if a < b {
 				return a
 			}
 			return b
 		}),
-		checkOp("max", Max[T], random, func(a, b T) T {
+		checkOperation("max", Max[T], random, func(a, b T) T {
 			if a > b {
 				return a
 			}
@@ -74,14 +74,14 @@ func logicalOps[T Logical](random func(r *rand.Rand) T, yes T) []opCase {
 		return no
 	}
 	return []opCase{
-		checkOp("land", Land[T], random, func(a, b T) T { return truth(a != no && b != no) }),
-		checkOp("lor", Lor[T], random, func(a, b T) T { return truth(a != no || b != no) }),
-		checkOp("lxor", Lxor[T], random, func(a, b T) T { return truth((a != no) != (b != no)) }),
+		checkOperation("land", Land[T], random, func(a, b T) T { return truth(a != no && b != no) }),
+		checkOperation("lor", Lor[T], random, func(a, b T) T { return truth(a != no || b != no) }),
+		checkOperation("lxor", Lxor[T], random, func(a, b T) T { return truth((a != no) != (b != no)) }),
 	}
 }
 
 func integerOps[T Integer]() []opCase {
-	random := func(r *rand.Rand) T { // often zero, for the logical operations
+	random := func(r *rand.Rand) T { // often zero, for logical operations
 		if r.IntN(3) == 0 {
 			return 0
 		}
@@ -89,12 +89,12 @@ func integerOps[T Integer]() []opCase {
 	}
 	all := append(realOps(random), logicalOps(random, 1)...)
 	return append(all,
-		checkOp("band", Band[T], random, func(a, b T) T { return a & b }),
-		checkOp("bor", Bor[T], random, func(a, b T) T { return a | b }),
-		checkOp("bxor", Bxor[T], random, func(a, b T) T { return a ^ b }))
+		checkOperation("band", Band[T], random, func(a, b T) T { return a & b }),
+		checkOperation("bor", Bor[T], random, func(a, b T) T { return a | b }),
+		checkOperation("bxor", Bxor[T], random, func(a, b T) T { return a ^ b }))
 }
 
-func TestOperations(t *testing.T) {
+func TestOperationsAgainstNaiveResults(t *testing.T) {
 	var cases []opCase
 	for _, some := range [][]opCase{
 		integerOps[int](), integerOps[int8](), integerOps[int16](), integerOps[int32](), integerOps[int64](),
@@ -141,8 +141,7 @@ func TestMinMaxOfSpecialNumbers(t *testing.T) {
 	}
 }
 
-// Every predefined operation is passed by name.
-func TestOperationsByName(t *testing.T) {
+func TestOperationsCanBePassedByName(t *testing.T) {
 	runColl(t, 3, func(w *Comm) error {
 		check := func(what string, err error, got, want any) error {
 			if err == nil && !reflect.DeepEqual(got, want) {

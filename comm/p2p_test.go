@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Every mode and every size arrives, and says so in the status.
-func TestSizesAndModes(t *testing.T) {
+// TestEverySizeAndModeArrives: the status has the source, tag and length.
+func TestEverySizeAndModeArrives(t *testing.T) {
 	modes := []struct {
 		name string
 		send func(c *comm.Comm, b []byte, dest, tag int) error
@@ -57,9 +57,9 @@ func waited(begin func(c *comm.Comm, b []byte, dest, tag int) (request.Request, 
 	}
 }
 
-// MPI 4.1, section 3.5: messages of one sender are matched in the order in which they were
-// started, whatever their size and mode.
-func TestOrder(t *testing.T) {
+// TestMessagesDoNotOvertake: messages of one sender are matched in the order in which they were
+// started, whatever their size and mode (MPI 4.1, section 3.5).
+func TestMessagesDoNotOvertake(t *testing.T) {
 	const rounds = 20
 	run(t, 2, func(t rank, w *comm.Comm) {
 		var reqs []request.Request
@@ -94,11 +94,11 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// An arrival takes the oldest receive that matches, specific and wildcard ones alike.
-func TestOldestReceive(t *testing.T) {
+// TestMessageTakesOldestMatchingReceive: receives with and without wildcards alike.
+func TestMessageTakesOldestMatchingReceive(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
-			_, err := comm.Recv[byte](w, nil, 1, 99) // the receives are posted
+			_, err := comm.Recv[byte](w, nil, 1, 99) // after which the receives are posted
 			require.NoError(t, err)
 			for i, tag := range []int{1, 2, 1, 2} {
 				require.NoError(t, comm.Send(w, []int{i}, 1, tag))
@@ -119,8 +119,8 @@ func TestOldestReceive(t *testing.T) {
 	})
 }
 
-// A receive takes the oldest message that matches, and leaves the others.
-func TestOldestMessage(t *testing.T) {
+// TestRecvTakesOldestMatchingMessage: the other messages stay.
+func TestRecvTakesOldestMatchingMessage(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, tag := range []int{1, 2, 3, 2, 1, w.TagUB()} {
 			require.NoError(t, comm.Send(w, []int{i}, 0, tag))
@@ -137,8 +137,7 @@ func TestOldestMessage(t *testing.T) {
 	})
 }
 
-// Wildcards: who sent and under which tag is in the status.
-func TestAnySource(t *testing.T) {
+func TestWildcardRecvReportsSourceAndTag(t *testing.T) {
 	const n = 5
 	run(t, n, func(t rank, w *comm.Comm) {
 		if w.Rank() > 0 {
@@ -157,8 +156,8 @@ func TestAnySource(t *testing.T) {
 	})
 }
 
-// A message longer than the receive: an error of the receive alone; what fits is there.
-func TestTruncation(t *testing.T) {
+// TestTruncatedMessageFailsOnlyTheReceive: the beginning of the message is in the buffer.
+func TestTruncatedMessageFailsOnlyTheReceive(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			if n < 8 {
@@ -188,7 +187,7 @@ func TestTruncation(t *testing.T) {
 			}
 		}
 	})
-	// In whole elements, and of requests.
+	// Whole elements, and requests.
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := make([]int16, 3)
 		r, err := comm.Irecv(w, got, 0, comm.AnyTag)
@@ -203,8 +202,7 @@ func TestTruncation(t *testing.T) {
 	})
 }
 
-// Once one of several has failed, nothing waits for the others.
-func TestWaitAllFails(t *testing.T) {
+func TestWaitAllReturnsOnceOneRequestHasFailed(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		short, never := []int{0}, []int{0}
 		a, err := comm.Irecv(w, short, 0, 1)
@@ -228,8 +226,9 @@ func TestWaitAllFails(t *testing.T) {
 	})
 }
 
-// A synchronous send completes only after the match: also of no bytes, persistent, to oneself.
-func TestSynchronous(t *testing.T) {
+// TestSynchronousSendCompletesAfterMatch: that holds for empty messages, persistent requests, and
+// messages to the same rank too.
+func TestSynchronousSendCompletesAfterMatch(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for _, n := range sizes() {
 			b := pattern(n, n)
@@ -266,8 +265,8 @@ func TestSynchronous(t *testing.T) {
 	})
 }
 
-// A buffered send is complete at once, and its buffer is free, whatever its size.
-func TestBuffered(t *testing.T) {
+// TestBufferedSendCompletesAtOnce: its buffer may be used again, whatever the size.
+func TestBufferedSendCompletesAtOnce(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			want := pattern(n, i)
@@ -293,8 +292,8 @@ func TestBuffered(t *testing.T) {
 	})
 }
 
-// MPI 4.1, section 3.10: ProcNull completes at once with a status of its own.
-func TestProcNull(t *testing.T) {
+// TestProcNullCompletesAtOnce: the status is one of its own (MPI 4.1, section 3.10).
+func TestProcNullCompletesAtOnce(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		nobody := request.Status{Source: comm.ProcNull, Tag: comm.AnyTag}
 		b := []int{42}
@@ -339,8 +338,7 @@ func TestProcNull(t *testing.T) {
 	})
 }
 
-// All ranks exchange at once, with messages of every size, and nobody waits for ever.
-func TestSendrecvRing(t *testing.T) {
+func TestSendrecvOfAllRanksDoesNotDeadlock(t *testing.T) {
 	const n = 4
 	run(t, n, func(t rank, w *comm.Comm) {
 		next, prev := (w.Rank()+1)%n, (w.Rank()+n-1)%n
@@ -361,8 +359,8 @@ func TestSendrecvRing(t *testing.T) {
 	})
 }
 
-// The halves of Sendrecv match ordinary sends and receives, and may differ in type and length.
-func TestSendrecvWithOthers(t *testing.T) {
+// TestSendrecvMatchesOrdinaryCalls: the halves may differ in type and length.
+func TestSendrecvMatchesOrdinaryCalls(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
 			got := make([]float32, 4)
@@ -370,7 +368,7 @@ func TestSendrecvWithOthers(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, request.Status{Source: 1, Tag: 2, Count: 2, Bytes: 8}, st)
 			assert.Equal(t, []float32{1.5, 2.5, 0, 0}, got)
-			// Shorter than what comes.
+			// Shorter than the message.
 			st, err = comm.SendrecvReplace(w, got[:1], 1, 3, 1, 3)
 			assert.ErrorIs(t, err, comm.ErrTruncate)
 			assert.Equal(t, request.Status{Source: 1, Tag: 3, Count: 1, Bytes: 4}, st)
@@ -390,8 +388,7 @@ func TestSendrecvWithOthers(t *testing.T) {
 	})
 }
 
-// Everything may be called from any goroutine.
-func TestGoroutines(t *testing.T) {
+func TestCallsFromManyGoroutines(t *testing.T) {
 	const threads, rounds = 6, 30
 	run(t, 2, func(t rank, w *comm.Comm) {
 		peer := 1 - w.Rank()
@@ -429,8 +426,7 @@ func TestGoroutines(t *testing.T) {
 	})
 }
 
-// Requests are completed in any order.
-func TestManyRequests(t *testing.T) {
+func TestRequestsCompleteInAnyOrder(t *testing.T) {
 	const n = 100
 	run(t, 2, func(t rank, w *comm.Comm) {
 		reqs := make([]request.Request, n)
@@ -440,7 +436,7 @@ func TestManyRequests(t *testing.T) {
 			if w.Rank() == 0 {
 				reqs[i], err = comm.Isend(w, pattern(sizes()[i%len(sizes())]/8, i), 1, i)
 			} else {
-				tag := n - 1 - i // posted from the last to the first
+				tag := n - 1 - i // posted in reverse order
 				bufs[i] = make([]byte, sizes()[tag%len(sizes())]/8)
 				reqs[i], err = comm.Irecv(w, bufs[i], 0, tag)
 			}

@@ -16,9 +16,8 @@ type brokenPoller struct{}
 
 func (brokenPoller) Progress() int { panic(errPoller) }
 
-// A panic inside the library leaves the engine's lock free, so that RunLocal can tell of it
-// and end the other rank, which waits.
-func TestPanicUnderTheLock(t *testing.T) {
+// TestPanicInLibraryReleasesLock: RunLocal can report it and end the other rank, which waits.
+func TestPanicInLibraryReleasesLock(t *testing.T) {
 	calls := map[string]func(w *Comm) error{
 		"recv":     func(w *Comm) error { _, err := Recv(w, make([]int, 1), 1, 0); return err },
 		"ssend":    func(w *Comm) error { return Ssend(w, make([]int, 1), 1, 0) },

@@ -13,7 +13,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// hereWorld makes ranks of this process, which the modules that open gives to each join: every rank's nth leads to the nth of the others.
+// hereWorld makes ranks of this process. open makes the modules of each rank; the nth modules of
+// all ranks are connected.
 func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWakeup) []btl.Module, opts ...Option) []*Comm {
 	tb.Helper()
 	_, settings, err := makeOptions(opts)
@@ -27,7 +28,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 		idle.Wakeup = bell
 		j := newJob(rank, ranks, settings, idle, "here")
 		j.others = localRank{nil, rank}
-		j.pml = pml.New(pmlConfig(j, func(peer int) ([]pml.Route, error) {
+		j.makePML(func(peer int) ([]pml.Route, error) {
 			var all ways
 			for i, m := range j.modules {
 				card := jobs[peer].modules[i].Card()
@@ -37,9 +38,9 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 				return nil, errors.Join(append(all.refused, ErrUnreachable)...)
 			}
 			return all.list, nil
-		}))
+		})
 		modules := open(j, bell)
-		j.eng.Lock() // which a turn that is kicked takes
+		j.eng.Lock() // which a turn of the kicker takes
 		for _, m := range modules {
 			j.addModule(m)
 		}
@@ -56,7 +57,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 	return worlds
 }
 
-// sharedPair makes two ranks of this process that shared memory joins.
+// sharedPair makes two ranks of this process that are joined by shared memory.
 func sharedPair(tb testing.TB) [2]*Comm {
 	tb.Helper()
 	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
@@ -67,8 +68,8 @@ func sharedPair(tb testing.TB) [2]*Comm {
 	return [2]*Comm(worlds)
 }
 
-// BenchmarkPath is what a message of 8 bytes between two ranks takes of a processor, at the sender
-// and at the receiver together, without its way from one processor to another.
+// BenchmarkPath measures the processor time of a message of 8 bytes between two ranks, at the
+// sender and the receiver together. The transfer from one processor to another is not included.
 func BenchmarkPath(b *testing.B) {
 	setUp := func(b *testing.B) (here, there *Comm, buf []byte) {
 		pair := sharedPair(b)
@@ -76,14 +77,14 @@ func BenchmarkPath(b *testing.B) {
 		buf = make([]byte, 8)
 		for range 4 {
 			sent := make(chan error)
-			go func() { sent <- Send(here, buf, 1, 0) }() // the first one waits until both have met
+			go func() { sent <- Send(here, buf, 1, 0) }() // the first one waits for the connection
 			_, err := Recv(there, make([]byte, 8), 0, 0)
 			require.NoError(b, errors.Join(err, <-sent))
 		}
 		b.ReportAllocs()
 		return
 	}
-	// The sender has to hear now and then what was received.
+	// The sender has to get credit now and then.
 	hear := func(c *Comm, i int) {
 		if i%1024 == 0 {
 			c.job.eng.Lock()

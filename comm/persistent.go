@@ -5,10 +5,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// SendInit makes a persistent request to send buf to dest under tag. It is inactive:
-// each Start sends what buf then holds (MPI 4.1, section 3.9). The slice is the
-// library's while the request is active, and is kept alive until Free. Arguments and
-// errors as for Send.
+// SendInit makes a persistent request to send buf to dest under tag. The request is inactive: each
+// Start sends the contents that buf has then (MPI 4.1, section 3.9). The slice belongs to the
+// library while the request is active, and is kept alive until Free. Arguments and errors as for
+// Send.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
 	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "send init")
 }
@@ -28,9 +28,9 @@ func RsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) 
 	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "rsend init")
 }
 
-// RecvInit makes a persistent request to receive into buf. It is inactive: each Start
-// posts the receive. The slice is the library's while the request is active, and is
-// kept alive until Free. Arguments and errors as for Recv.
+// RecvInit makes a persistent request to receive into buf. The request is inactive: each Start
+// posts the receive. The slice belongs to the library while the request is active, and is kept
+// alive until Free. Arguments and errors as for Recv.
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
 	const op = "recv init"
 	if err := c.enterRecv(checkElem[T](c), source, tag); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A persistent request that was just made is inactive: no call on it waits.
-func TestPersistentInactive(t *testing.T) {
+// TestNewPersistentRequestIsInactive: no call on it waits.
+func TestNewPersistentRequestIsInactive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := make([]int, 4)
 		send, err := comm.SendInit(w, b, 0, 0)
@@ -50,8 +50,7 @@ func TestPersistentInactive(t *testing.T) {
 	})
 }
 
-// Started again and again: each start sends what the buffer holds then.
-func TestPersistentExchange(t *testing.T) {
+func TestPersistentSendSendsCurrentContents(t *testing.T) {
 	inits := []func(c *comm.Comm, b []byte, dest, tag int) (request.Request, error){
 		comm.SendInit[byte], comm.SsendInit[byte], comm.BsendInit[byte], comm.RsendInit[byte],
 	}
@@ -82,9 +81,9 @@ func TestPersistentExchange(t *testing.T) {
 	})
 }
 
-// Persistent operations are ordered by when they are started, not by when they are made,
-// and match ordinary ones.
-func TestPersistentOrder(t *testing.T) {
+// TestPersistentOperationsAreOrderedByStart: they are ordered by their starts and not by when they
+// were made, and match ordinary operations.
+func TestPersistentOperationsAreOrderedByStart(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		second, err := comm.SendInit(w, []int{2}, 0, 0)
 		require.NoError(t, err)
@@ -106,8 +105,7 @@ func TestPersistentOrder(t *testing.T) {
 	})
 }
 
-// A persistent request outlives its communicator's Free.
-func TestPersistentAfterFree(t *testing.T) {
+func TestPersistentRequestOutlivesFreeOfCommunicator(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		c, err := w.Dup()
 		require.NoError(t, err)
@@ -128,8 +126,7 @@ func TestPersistentAfterFree(t *testing.T) {
 	})
 }
 
-// A start that was cancelled, or that failed, leaves the request inactive and fit for another.
-func TestPersistentCancelAndFail(t *testing.T) {
+func TestPersistentRequestCanStartAfterCancelOrFailure(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := []int32{0, 0}
 		r, err := comm.RecvInit(w, b, 0, 5)
@@ -163,8 +160,7 @@ func TestPersistentCancelAndFail(t *testing.T) {
 	})
 }
 
-// Freeing an active request: it finishes in the background.
-func TestFreeActive(t *testing.T) {
+func TestFreedActiveRequestCompletes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			want := pattern(n, i)
@@ -179,7 +175,7 @@ func TestFreeActive(t *testing.T) {
 				require.NoError(t, p.Free())
 			}
 		}
-		// Rank 0 is in Finalize by and by, where it has to go on sending.
+		// Rank 0 is soon in Finalize, where it has to go on sending.
 		if w.Rank() == 1 {
 			for i, n := range sizes() {
 				for _, tag := range []int{1000 + i, i} {
@@ -191,7 +187,7 @@ func TestFreeActive(t *testing.T) {
 			}
 		}
 	})
-	// A receive too: its message is consumed.
+	// A receive completes too, and consumes its message.
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := []int{0}
 		r, err := comm.Irecv(w, got, 0, 0)
@@ -205,8 +201,7 @@ func TestFreeActive(t *testing.T) {
 	})
 }
 
-// Cancel is local, and Wait after it returns.
-func TestCancel(t *testing.T) {
+func TestCancelOfReceiveIsLocal(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := []int{0}
 		r, err := comm.Irecv(w, got, 0, 0)
@@ -218,7 +213,7 @@ func TestCancel(t *testing.T) {
 		assert.True(t, r.IsNull())
 		assert.ErrorIs(t, r.Cancel(), comm.ErrRequest)
 
-		// One that has matched completes.
+		// A receive that has matched completes.
 		r, err = comm.Irecv(w, got, 0, 0)
 		require.NoError(t, err)
 		require.NoError(t, comm.Send(w, []int{6}, 0, 0))
@@ -234,7 +229,7 @@ func TestCancel(t *testing.T) {
 		assert.Equal(t, request.Status{Source: 0, Tag: 0, Count: 1, Bytes: 8}, st)
 		assert.Equal(t, []int{6}, got)
 
-		// A send may fail to be cancelled: then it is sent.
+		// A send that cannot be cancelled is sent.
 		s, err := comm.Issend(w, []int{7}, 0, 0)
 		require.NoError(t, err)
 		require.NoError(t, s.Cancel())
@@ -247,8 +242,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What cannot be started or cancelled is an *Error that says which request it is, as the other errors of requests.
-func TestErrorsOfStart(t *testing.T) {
+func TestErrorOfStartOrCancelNamesRequest(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		p, err := comm.RecvInit(w, []int{0}, 0, 5)
 		require.NoError(t, err)

@@ -7,29 +7,28 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Message is a message that Mprobe or Improbe has taken out of matching, for Mrecv or
-// Imrecv to receive, once. Goroutines may share it.
+// Message is a message that Mprobe or Improbe has taken out of matching. Mrecv or Imrecv receives
+// it, once. Goroutines may share it.
 type Message struct {
-	c    *Comm        // that it was sent in
-	m    *pml.Message // nil for the one that is from nobody
+	c    *Comm        // in which it was sent
+	m    *pml.Message // nil if it is from ProcNull
 	used bool         // guarded by the engine's lock
 }
 
-// Probe waits until a message that matches source and tag is there, and returns its
-// status without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count.
-// Errors as for Recv.
+// Probe waits until a message that matches source and tag has arrived, and returns its status
+// without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count. Errors as for Recv.
 func (c *Comm) Probe(source, tag int) (request.Status, error) {
 	_, st, err := c.probe(source, tag, false, "probe")
 	return st, err
 }
 
-// Mprobe is Probe that takes the message out of matching, so that nothing but Mrecv or
-// Imrecv can receive it.
+// Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive
+// it.
 func (c *Comm) Mprobe(source, tag int) (*Message, request.Status, error) {
 	return c.probe(source, tag, true, "mprobe")
 }
 
-// Iprobe reports whether a message that matches source and tag is there. It makes progress.
+// Iprobe reports whether a message that matches source and tag has arrived. It makes progress.
 func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error) {
 	const op = "iprobe"
 	if err := c.enterRecv(nil, source, tag); err != nil {
@@ -50,13 +49,13 @@ func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error
 	return envelopeStatus(env), true, nil
 }
 
-// lostSource is the error of a probe that has found nothing and never will, because the
-// source is gone; nil if something may still come. Lock held.
+// lostSource is the error of a probe that has found nothing and never will, because the source is
+// gone. It is nil if a message may still arrive. Lock held.
 func (c *Comm) lostSource(op string, source, tag int) error {
 	return c.fail(op, source, tag, c.job.pml.Lost(c.p2p, source))
 }
 
-// Improbe is Iprobe that takes the message, if there is one, out of matching.
+// Improbe is Iprobe, and takes the message, if there is one, out of matching.
 func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bool, err error) {
 	const op = "improbe"
 	if err := c.enterRecv(nil, source, tag); err != nil {
@@ -88,7 +87,7 @@ func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, reques
 	r := c.job.pml.Probe(c.p2p, source, tag, matched, op)
 	err := r.Await(c.ctx)
 	if r.State() == request.Active {
-		// A probe that gives up is withdrawn: nothing has matched it.
+		// A probe that gives up is withdrawn. No message has matched it.
 		r.Cancel()
 		if cause := r.Await(context.Background()); cause != nil {
 			r.Abandon()
@@ -121,9 +120,9 @@ func envelopeStatus(env pml.Envelope) request.Status {
 	return request.Status{Source: env.Source, Tag: env.Tag, Count: -1, Bytes: env.Bytes}
 }
 
-// Mrecv receives a message that was taken by Mprobe or Improbe. The message has matched,
-// so it is received whatever has become of the context of the view that it was probed
-// through. A nil or used message is ErrRequest; other errors as for Recv.
+// Mrecv receives a message that Mprobe or Improbe has taken. The message has matched already, so
+// Mrecv ignores the context of the view through which it was probed. A nil message, and one that
+// was received before, is ErrRequest; other errors as for Recv.
 func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
 	return m.mrecv(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), "mrecv")
 }
@@ -137,8 +136,7 @@ func (m *Message) mrecv(bad error, buf []byte, elem int, op string) (request.Sta
 	return awaitRecv(context.Background(), r)
 }
 
-// Imrecv begins to receive a message that was taken by Mprobe or Improbe. Errors as
-// for Mrecv.
+// Imrecv begins to receive a message that Mprobe or Improbe has taken. Errors as for Mrecv.
 func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
 	const op = "imrecv"
 	r, err := m.receive(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), op)
@@ -149,7 +147,7 @@ func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
 	return r.Handle(), nil
 }
 
-// comm is the communicator of a message, nil if it has none.
+// comm is the communicator of a message, or nil if it has none.
 func (m *Message) comm() *Comm {
 	if m == nil {
 		return nil
@@ -157,8 +155,8 @@ func (m *Message) comm() *Comm {
 	return m.c
 }
 
-// receive posts the receive of the message, once; it holds the lock if there is no
-// error. The communicator may have been freed: the message has left it.
+// receive posts the receive of the message, once. It holds the lock if it does not fail. The
+// communicator may have been freed, because the message has left its matching space.
 func (m *Message) receive(bad error, buf []byte, elem int, op string) (*pml.RecvRequest, error) {
 	c := m.comm()
 	if bad == nil && c.isNull() {

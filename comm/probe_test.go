@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A probe returns for a message that comes after the call, and leaves it there.
-func TestProbe(t *testing.T) {
+// TestProbeLeavesMessage: the message may arrive after the call.
+func TestProbeLeavesMessage(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			if w.Rank() == 0 {
@@ -66,8 +66,8 @@ func TestIprobeMakesProgress(t *testing.T) {
 	})
 }
 
-// Mprobe takes the message out of matching: only Mrecv gets it.
-func TestMprobe(t *testing.T) {
+// TestMprobeTakesMessageOutOfMatching: only Mrecv gets it.
+func TestMprobeTakesMessageOutOfMatching(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			if w.Rank() == 0 {
@@ -104,7 +104,7 @@ func TestMprobe(t *testing.T) {
 			assert.Equal(t, request.Status{Source: 0, Tag: 5, Count: n, Bytes: int64(n)}, st)
 			assert.Equal(t, pattern(n, i), got)
 
-			// A message is received once.
+			// A message can be received once.
 			_, err = comm.Mrecv(m, got)
 			assert.ErrorIs(t, err, comm.ErrRequest)
 			assert.EqualError(t, err, "world: mrecv: invalid request: the message was received before")
@@ -116,8 +116,7 @@ func TestMprobe(t *testing.T) {
 	})
 }
 
-// Improbe finds, or does not find, at once.
-func TestImprobe(t *testing.T) {
+func TestImprobeDoesNotWait(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		m, st, found, err := w.Improbe(comm.AnySource, comm.AnyTag)
 		require.NoError(t, err)
@@ -142,8 +141,7 @@ func TestImprobe(t *testing.T) {
 	})
 }
 
-// From nobody: found at once, and received at once.
-func TestProbeProcNull(t *testing.T) {
+func TestProbeOfProcNullFindsMessage(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		nobody := request.Status{Source: comm.ProcNull, Tag: comm.AnyTag}
 		st, err := w.Probe(comm.ProcNull, 3)
@@ -175,7 +173,7 @@ func TestProbeProcNull(t *testing.T) {
 	})
 }
 
-func TestNoMessage(t *testing.T) {
+func TestMrecvOfNilOrUsedMessageFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for _, m := range []*comm.Message{nil, {}} {
 			_, err := comm.Mrecv(m, []int{1})
@@ -183,7 +181,7 @@ func TestNoMessage(t *testing.T) {
 			assert.EqualError(t, err, "null: mrecv: invalid request: there is no message")
 			_, err = comm.Imrecv(m, []int{1})
 			assert.ErrorIs(t, err, comm.ErrRequest)
-			// The type comes first.
+			// The type is checked first.
 			_, err = comm.Mrecv(m, []string{""})
 			assert.ErrorIs(t, err, comm.ErrType)
 		}
@@ -197,8 +195,8 @@ func TestNoMessage(t *testing.T) {
 	})
 }
 
-// A synchronous send that was matched by Mprobe completes at Mrecv, not before.
-func TestMprobeSynchronous(t *testing.T) {
+// TestSsendCompletesAtMrecv: a synchronous send that Mprobe has matched does not complete before.
+func TestSsendCompletesAtMrecv(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			s, err := comm.Issend(w, pattern(n, i), 0, 0)
@@ -220,8 +218,7 @@ func TestMprobeSynchronous(t *testing.T) {
 	})
 }
 
-// A message that was taken outlives its communicator's Free.
-func TestMrecvAfterFree(t *testing.T) {
+func TestMrecvAfterFreeOfCommunicatorWorks(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			c, err := w.Dup()

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// launcher builds mpirun-go and returns how to launch one of the programs of
-// program_test.go: this test binary in another role.
+// launcher builds mpirun-go, and returns a function that launches a program of program_test.go. The
+// program is this test binary.
 func launcher(t *testing.T) func(ranks int, program string, flags ...string) outcome {
 	t.Helper()
 	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
@@ -31,7 +31,7 @@ func launcher(t *testing.T) func(ranks int, program string, flags ...string) out
 	}
 }
 
-// outcome of a job.
+// outcome is the result of a job.
 type outcome struct {
 	status         int
 	stdout, stderr string
@@ -50,8 +50,9 @@ func execute(t *testing.T, program, name string, args ...string) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// Bytes sent by one process arrive equal at another: every size from nothing to 16 MiB.
-func TestProcesses(t *testing.T) {
+// TestMessagesBetweenProcesses: bytes that one process sends arrive equal at another one, for every
+// size from 0 to 16 MiB.
+func TestMessagesBetweenProcesses(t *testing.T) {
 	launch := launcher(t)
 
 	t.Run("exchange", func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestProcesses(t *testing.T) {
 			got := launch(n, "exchange")
 			assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
 		}
-		// With limits that make every path short.
+		// With limits that take every protocol for short messages.
 		got := launch(2, "exchange", "--set", "pml.eager.bytes=100", "--set", "sm.ring.slots=2", "--set", "sm.frag.bytes=4K")
 		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
 	})
@@ -88,7 +89,7 @@ func TestProcesses(t *testing.T) {
 		assert.Equal(t, outcome{0, "local done\n", ""}, launch(2, "local"))
 	})
 
-	// What fails, fails as a whole, with one line that says who and why.
+	// A job that fails prints one line that names the rank and the error.
 	t.Run("error", func(t *testing.T) {
 		got := launch(3, "error")
 		assert.Equal(t, 1, got.status)
@@ -114,7 +115,7 @@ func TestProcesses(t *testing.T) {
 		t.Parallel()
 		got := launch(2, "unreceived")
 		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: nobody receives isend")
+		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: no rank receives isend")
 		assert.Contains(t, got.stderr, "peer 1 tag 77")
 	})
 	t.Run("unreachable", func(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// programVariable names, in the environment of this test binary, the program that it is
-// to be instead of the tests: a rank of a launched job.
+// programVariable is an environment variable that names the program which this test binary runs
+// instead of the tests, as a rank of a launched job.
 const programVariable = "COMM_TEST_PROGRAM"
 
-// runProgram is main of a rank.
+// runProgram is the main function of a rank.
 func runProgram(name string) {
 	if main := mains()[name]; main != nil {
 		main()
@@ -30,7 +30,7 @@ func runProgram(name string) {
 	comm.Run(body)
 }
 
-// mains are programs that do without comm.Run.
+// mains are programs that do not use comm.Run.
 func mains() map[string]func() {
 	return map[string]func(){
 		"deferred panic":  deferredPanicMain,
@@ -55,10 +55,10 @@ func programs() map[string]func(w *comm.Comm) error {
 		"local":            localProgram,
 		"collectives":      collectivesProgram,
 		"survivor":         survivorProgram,
-		"spoiled":          spoiledProgram,
+		"revoked":          revokedProgram,
 		"deserted":         desertedProgram,
-		"left":             leftProgram,
-		"left collectives": leftCollectivesProgram,
+		"left":             finalizedPeerProgram,
+		"left collectives": finalizedPeerCollectivesProgram,
 		"finalized star":   finalizedStarProgram,
 		"alloc":            allocProgram,
 		"cut":              cutProgram,
@@ -67,7 +67,7 @@ func programs() map[string]func(w *comm.Comm) error {
 	}
 }
 
-// exchangeProgram sends every size from each rank to each rank, itself included, both ways at
+// exchangeProgram sends messages of every size from each rank to each rank, in both directions at
 // once, and compares all bytes.
 func exchangeProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
@@ -98,7 +98,7 @@ func exchangeProgram(w *comm.Comm) error {
 	return nil
 }
 
-// callsProgram makes use of the rest of the calls between processes.
+// callsProgram makes the other calls between processes.
 func callsProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
 	next, prev := (me+1)%n, (me+n-1)%n
@@ -112,7 +112,7 @@ func callsProgram(w *comm.Comm) error {
 	if st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag); err != nil || st.Source != prev || st.Tag != 40+prev || got[0] != prev {
 		return errors.Join(err, fail("wildcards", st))
 	}
-	// Probes, of a small message and of a large one.
+	// Probes of a short and of a long message.
 	for _, length := range []int{100, 1 << 20} {
 		s, err := comm.Issend(w, pattern(length, me), next, 1)
 		if err != nil {
@@ -133,7 +133,7 @@ func callsProgram(w *comm.Comm) error {
 			return err
 		}
 	}
-	// Persistent requests on memory of Alloc.
+	// Persistent requests with memory of Alloc.
 	out, err := comm.Alloc[uint32](w, 50_000)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func callsProgram(w *comm.Comm) error {
 	if v, _, err := comm.RecvValue[map[string]int](w, prev, 3); err != nil || v["from"] != prev {
 		return errors.Join(err, fail("value", v))
 	}
-	// Communicators: all on this machine, in reverse; then odd and even ones.
+	// Communicators: all ranks of this machine in reverse order, then odd and even ranks.
 	host, err := w.SplitHost(-me)
 	if err != nil || host.Size() != n || host.Rank() != n-1-me {
 		return errors.Join(err, fail("split host", host.Rank()))
@@ -213,7 +213,7 @@ func callsProgram(w *comm.Comm) error {
 
 var errProgram = errors.New("the program\nhas had enough")
 
-// errorProgram: rank 1 ends with an error while the others wait for it.
+// errorProgram has rank 1 end with an error while the others wait for it.
 func errorProgram(w *comm.Comm) error {
 	if w.Rank() == 1 {
 		return errProgram
@@ -244,7 +244,7 @@ func abortProgram(w *comm.Comm) error {
 	return err
 }
 
-// unreachableProgram is run with transports that do not lead from one process to another.
+// unreachableProgram runs with transports that cannot connect processes.
 func unreachableProgram(w *comm.Comm) error {
 	if w.Rank() == 0 {
 		err := comm.Send(w, []int{1}, 1, 5)
@@ -263,7 +263,7 @@ func unreachableProgram(w *comm.Comm) error {
 	return err
 }
 
-// backgroundProgram: what was begun and freed is done in Finalize, for a peer that takes its time.
+// backgroundProgram frees active requests, which complete in Finalize, with a slow peer.
 func backgroundProgram(w *comm.Comm) error {
 	const length = 3 << 20
 	if w.Rank() == 0 {
@@ -278,7 +278,7 @@ func backgroundProgram(w *comm.Comm) error {
 		}
 		return nil
 	}
-	time.Sleep(100 * time.Millisecond) // rank 0 is in Finalize, most likely; right in any case
+	time.Sleep(100 * time.Millisecond) // rank 0 is probably in Finalize; correct in any case
 	b := make([]byte, length)
 	if _, err := comm.Recv(w, b, 0, 0); err != nil {
 		return err
@@ -300,9 +300,9 @@ func firstProgram(w *comm.Comm) error {
 		if err != nil {
 			return err
 		}
-		return r.Free() // it finishes in the background
+		return r.Free() // it completes in the background
 	}
-	time.Sleep(100 * time.Millisecond) // rank 0 is in Finalize, most likely; right in any case
+	time.Sleep(100 * time.Millisecond) // rank 0 is probably in Finalize; correct in any case
 	if err := comm.Send(w, b, 0, 0); err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func firstProgram(w *comm.Comm) error {
 	return nil
 }
 
-// unreceivedProgram sends what nobody receives.
+// unreceivedProgram sends messages that no rank receives.
 func unreceivedProgram(w *comm.Comm) error {
 	if w.Rank() == 0 {
 		if _, err := comm.Isend(w, pattern(1<<20, 0), 1, 77); err != nil {
@@ -320,7 +320,7 @@ func unreceivedProgram(w *comm.Comm) error {
 	return nil
 }
 
-// finalizedProgram: Run does not mind a body that finalizes.
+// finalizedProgram calls Finalize in the body of Run, which is permitted.
 func finalizedProgram(w *comm.Comm) error {
 	if err := w.Finalize(); err != nil {
 		return err
@@ -335,7 +335,7 @@ func finalizedProgram(w *comm.Comm) error {
 	return nil
 }
 
-// localProgram: a job of goroutines within a rank of a job of processes.
+// localProgram runs a job of goroutines within a rank of a job of processes.
 func localProgram(w *comm.Comm) error {
 	err := comm.RunLocal(3, func(inner *comm.Comm) error {
 		b := []int{inner.Rank() + 10*w.Rank()}

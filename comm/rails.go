@@ -11,9 +11,9 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/sm"
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // hostNameRail is an entry of a card that is no rail: the name of the rank's machine, for

@@ -10,9 +10,9 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/progress"
 )
 
 // openTCP makes a rail of each address of this machine that the user has named, or that others may reach. Those that cannot be had are left

@@ -13,9 +13,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/progress"
 )
 
 var errLocked = errors.New("the user must be able to write to /dev/infiniband/uverbs*")

@@ -7,16 +7,19 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Recv receives the oldest message that matches source and tag, and returns when it is
-// in buf (MPI 4.1, section 3.2.4). source may be AnySource or ProcNull, tag AnyTag.
+// Recv receives the oldest message that matches source and tag, and returns when it is in buf (MPI
+// 4.1, section 3.2.4). source may be AnySource or ProcNull, and tag may be AnyTag.
 //
-// All receives: T is any type without pointers, and need not be the sender's, since
-// types do not travel; a status counts whole elements of T, and bytes exactly. A message
-// longer than buf fills it and is ErrTruncate, with what was delivered in the status;
-// a shorter one leaves the rest of buf as it was. Goroutines may share c; the slice is the
-// library's until the call returns or the request is complete. Errors: ErrType,
-// ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed for the
-// peer; ErrFinalized.
+// This holds for all receives:
+//
+//   - T is any type without pointers. It may differ from the sender's, because types are not on the
+//     wire. A status counts whole elements of T, and bytes exactly.
+//   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
+//     delivered. A shorter message does not change the rest of buf.
+//   - Goroutines may share c. The slice belongs to the library until the call returns or the
+//     request is complete.
+//   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
+//     for the peer; ErrFinalized.
 func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
 	err = c.recv(&st, elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 	return st, err
@@ -38,8 +41,8 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle(), nil
 }
 
-// enterRecv checks what all receives and probes have in common, and holds the lock if all
-// is well. bad is what was found wrong before.
+// enterRecv checks the arguments that all receives and probes have. It holds the lock if it does
+// not fail. bad is the error of an earlier check.
 func (c *Comm) enterRecv(bad error, source, tag int) error {
 	if bad != nil {
 		return bad
@@ -76,8 +79,8 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 	return err
 }
 
-// awaitRecv finishes a blocking receive. If ctx ends, the receive is withdrawn; if it
-// has matched by then, its message is on the way and it is waited for. Lock held.
+// awaitRecv finishes a blocking receive. If ctx ends, it withdraws the receive, or waits for the
+// message if one has matched by then. Lock held.
 func awaitRecv(ctx context.Context, r *pml.RecvRequest) (request.Status, error) {
 	err := r.Await(ctx)
 	if r.State() == request.Active {

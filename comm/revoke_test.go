@@ -19,27 +19,29 @@ import (
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// giveUpSplit calls Split at a rank that gives up once it has all that it needs, and so has every
-// other rank. Before that it calls meanwhile.
+// giveUpSplit calls Split at a rank that gives up after the ranks have exchanged their
+// contributions. Before it gives up it calls meanwhile.
 func giveUpSplit(c *Comm, color int, meanwhile func() error) error {
 	s, err := c.begin("split", nil)
 	if err != nil {
 		return err
 	}
-	defer s.leave()
-	if _, err := s.gatherMembers(c, splitMember{color: color}); err != nil {
+	defer c.endCollective(s)
+	if _, err := c.gatherMembers(s, splitMember{color: color}); err != nil {
 		return err
 	}
-	s.job.eng.Unlock()
+	c.job.eng.Unlock()
 	err = meanwhile()
-	s.job.eng.Lock()
-	s.giveUp(context.Canceled)
+	c.job.eng.Lock()
+	s.Revoke(coll.Failed)
 	return err
 }
 
-// strays is what a rank keeps for communicators that it does not have.
+// strays describes the fragments that a rank keeps for communicators that it does not have.
 func strays(w *Comm) (found string) {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()
@@ -52,8 +54,9 @@ func strays(w *Comm) (found string) {
 }
 
 // CheckRevoked has the last rank of w give up a Split by which the others have got a communicator,
-// and looks at every call there. parent is freed before that is known, or not; deep makes it of a
-// Dup of a Dup. All ranks that were waiting are told, and nothing stays at the rank that gave up.
+// and checks every call there. freeParent frees the parent before the others hear of it; deep makes
+// the parent by two Dups. All ranks that wait get an error, and nothing stays at the rank that gave
+// up.
 func CheckRevoked(w *Comm, freeParent, deep bool) error {
 	parent, err := w.Dup()
 	if err != nil {
@@ -67,7 +70,7 @@ func CheckRevoked(w *Comm, freeParent, deep bool) error {
 	gone := w.Size() - 1
 	if w.Rank() == gone {
 		err := giveUpSplit(parent, 0, func() error {
-			for r := range gone { // all have it, and have begun to use it
+			for r := range gone { // all have the communicator, and have begun to use it
 				if _, err := Recv(w, []int{0}, r, 1); err != nil {
 					return err
 				}
@@ -89,7 +92,7 @@ func CheckRevoked(w *Comm, freeParent, deep bool) error {
 	if err != nil {
 		return err
 	}
-	// Before the other rank gives up.
+	// Operations that begin before the other rank gives up.
 	var waiting []func() error
 	begin := func(r request.Request, err error) {
 		waiting = append(waiting, func() error {
@@ -139,7 +142,7 @@ func CheckRevoked(w *Comm, freeParent, deep bool) error {
 			return fmt.Errorf("call %d: %w", i, err)
 		}
 	}
-	// The others go on.
+	// The other ranks go on.
 	me := n.Rank()
 	for r := range gone {
 		in := []int{-1}
@@ -153,8 +156,8 @@ func CheckRevoked(w *Comm, freeParent, deep bool) error {
 	return errors.Join(err, started.Free(), n.Free(), w.Barrier())
 }
 
-// TestSplitGivenUpByOneRank: a rank gives up a Split that the others have finished.
-func TestSplitGivenUpByOneRank(t *testing.T) {
+// TestSplitGivenUpRevokesCommunicator: a rank gives up a Split that the others have finished.
+func TestSplitGivenUpRevokesCommunicator(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		for _, freeParent := range []bool{false, true} {
 			for _, deep := range []bool{false, true} {
@@ -165,9 +168,9 @@ func TestSplitGivenUpByOneRank(t *testing.T) {
 	}
 }
 
-// TestSplitGivenUpAndFreed: the others have freed the communicator before they hear of it, but for
-// sends that are under way.
-func TestSplitGivenUpAndFreed(t *testing.T) {
+// TestSplitGivenUpRevokesFreedCommunicator: the others have freed the communicator before they hear
+// of it, but sends are under way.
+func TestSplitGivenUpRevokesFreedCommunicator(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 2 {
 			err := giveUpSplit(w, 0, func() error {
@@ -200,9 +203,9 @@ func TestSplitGivenUpAndFreed(t *testing.T) {
 	}))
 }
 
-// TestSplitGivenUpBeforeFinalize: the rank that gives up calls Finalize at once, and so do the
-// others, some with sends under way that nobody waits for.
-func TestSplitGivenUpBeforeFinalize(t *testing.T) {
+// TestSplitGivenUpBeforeFinalizeEnds: the rank that gives up calls Finalize at once. So do the
+// others, some with sends under way that no call waits for.
+func TestSplitGivenUpBeforeFinalizeEnds(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		if w.Rank() == 2 {
 			return giveUpSplit(w, 0, func() error {
@@ -232,10 +235,10 @@ func TestSplitGivenUpBeforeFinalize(t *testing.T) {
 	}))
 }
 
-// SplitsGivenUp makes so many Splits, in which the contexts of some ranks end at random moments,
-// and has every rank use what it got: a barrier, and a message to and from each other member. It
-// returns how many ended unequally. Each call ends, with an error if and only if it needs a rank
-// that has no communicator.
+// SplitsGivenUp makes Splits in which the contexts of some ranks end at random moments. Every rank
+// that gets a communicator uses it: it calls a barrier, and exchanges a message with each other
+// member. Each call must end, with an error if and only if it needs a rank that has no
+// communicator. SplitsGivenUp returns how many Splits ended unequally.
 func SplitsGivenUp(w *Comm, rounds int, seed uint64) (unequal int, err error) {
 	rng := rand.New(rand.NewPCG(seed, uint64(w.Rank())))
 	for i := range rounds {
@@ -284,7 +287,7 @@ func splitGivenUp(w *Comm, rng *rand.Rand, i int) (unequal bool, err error) {
 			}
 		}
 	}
-	// Who has one?
+	// Which ranks have a communicator?
 	has := make([]int, size)
 	mine := []int{0}
 	if split == nil {
@@ -326,7 +329,7 @@ func splitGivenUp(w *Comm, rng *rand.Rand, i int) (unequal bool, err error) {
 	return unequal, nil
 }
 
-// SplitRounds is how many Splits a test makes: so many, or what the environment says.
+// SplitRounds is how many Splits a test makes: n, or the number in the environment.
 func SplitRounds(n int) int {
 	if more, err := strconv.Atoi(os.Getenv("MPIGO_TEST_SPLITS")); err == nil {
 		return more
@@ -334,7 +337,7 @@ func SplitRounds(n int) int {
 	return n
 }
 
-// splitUse is what came of using a communicator.
+// splitUse has the results of using a communicator.
 type splitUse struct {
 	barrier error
 	with    []error // by rank
@@ -374,9 +377,8 @@ func useSplit(n *Comm, barrierFirst bool) *splitUse {
 	return u
 }
 
-// TestSplitsGivenUp: Splits whose contexts end at random moments, while another goroutine of each
-// rank makes progress or not.
-func TestSplitsGivenUp(t *testing.T) {
+// TestSplitsGivenUpAtRandomMoments: another goroutine of each rank makes progress, or not.
+func TestSplitsGivenUpAtRandomMoments(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		for _, driven := range []bool{false, true} {
 			var unequal atomic.Int64
@@ -389,7 +391,7 @@ func TestSplitsGivenUp(t *testing.T) {
 					defer cancel()
 				}
 				rounds := SplitRounds(150)
-				if driven { // ranks are slow to get the lock then
+				if driven { // because ranks are slow to get the lock
 					rounds /= 3
 				}
 				u, err := SplitsGivenUp(w, rounds, 7)
@@ -403,14 +405,15 @@ func TestSplitsGivenUp(t *testing.T) {
 	}
 }
 
-// TestForgedContextIsRevoked: a communicator whose id one rank refuses is of no use to the others.
-func TestForgedContextIsRevoked(t *testing.T) {
+// TestSplitRefusedByOneRankRevokesCommunicator: one rank refuses the context id of a communicator
+// that the others get.
+func TestSplitRefusedByOneRankRevokesCommunicator(t *testing.T) {
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
 		id := pml.ContextID(0)
-		if w.Rank() == 1 { // it has this id already, for whatever reason
+		if w.Rank() == 1 { // it has a context with this id already
 			w.job.eng.Lock()
 			id = 1 << 20
-			w.job.pml.AddContext(id, w.members, 1, w.state)
+			w.job.pml.AddContext(id, w.members, 1, (*owner)(w.state))
 			w.job.eng.Unlock()
 		}
 		if err := w.Barrier(); err != nil {

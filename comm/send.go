@@ -8,18 +8,21 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Send sends buf to dest under tag and returns when buf may be used again, which says
-// nothing about the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
+// Send sends buf to dest under tag and returns when buf may be used again, which says nothing about
+// the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
 //
-// A short message may still be on its way then, and go on from a copy. If it can never be
-// delivered, calls to dest that follow fail, and so does Finalize; a process that ends without
-// Finalize may take it along.
+// A short message may still be under way then, from a copy. If it cannot be delivered, later calls
+// to dest fail, and so does Finalize. If the process ends without Finalize, the message may be
+// lost.
 //
-// All sends: T is any type without pointers; goroutines may share c; the slice is the
-// library's until the call returns or the request is complete, and is not to be written
-// to before. Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable
-// and ErrProcFailed for the peer; ErrComm also if the peer has freed the communicator
-// without receiving the message; ErrFinalized.
+// This holds for all sends:
+//
+//   - T is any type without pointers.
+//   - Goroutines may share c. The slice belongs to the library until the call returns or the
+//     request is complete, and must not be written to before.
+//   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
+//     for the peer; ErrComm also if the peer has freed the communicator without receiving the
+//     message; ErrFinalized.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
@@ -29,8 +32,8 @@ func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
-// Bsend is Send from a copy: it does not wait for anything. Memory for copies is not
-// bounded: there is no buffer to attach.
+// Bsend is Send from a copy: it waits for nothing. There is no buffer to attach, and memory for
+// copies is not bounded.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
 }
@@ -40,8 +43,8 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendReady)
 }
 
-// Isend begins to send buf to dest under tag. buf may be used again when the request is
-// complete. Arguments and errors as for Send.
+// Isend begins to send buf to dest under tag. buf may be used again when the request is complete.
+// Arguments and errors as for Send.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
@@ -79,8 +82,9 @@ var (
 	isendOps = [...]string{"isend", "issend", "ibsend", "irsend"}
 )
 
-// enterNow takes the lock for a call to or from a peer, if that is free and there is nothing to find fault
-// with in what all such calls have in common. It reports whether it did.
+// enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that
+// all such calls have are right. It reports whether it did. It is the fast path of enterSend and
+// enterRecv.
 func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	if c.isNull() || c.done != nil || uint(peer) >= uint(len(c.group)) || uint(tag) > tagUB {
 		return false
@@ -96,8 +100,8 @@ func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	return false
 }
 
-// enterSend checks what all sends have in common, and holds the lock if all is well.
-// bad is what was found wrong before.
+// enterSend checks the arguments that all sends have. It holds the lock if it does not fail. bad is
+// the error of an earlier check.
 func (c *Comm) enterSend(bad error, dest, tag int) error {
 	if bad != nil {
 		return bad
@@ -127,7 +131,7 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
 }
 
-// sendEntered is a blocking send after the checks; it gives the lock back.
+// sendEntered is a blocking send after the checks. It gives the lock back.
 func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
 	defer c.leave()
 	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
@@ -146,8 +150,7 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle(), nil
 }
 
-// awaitSend finishes a blocking send. If ctx ends, the send goes on in the background.
-// Lock held.
+// awaitSend finishes a blocking send. If ctx ends, the send goes on in the background. Lock held.
 func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 	err := r.Await(ctx)
 	if r.State() != request.Complete {
@@ -158,9 +161,8 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 	return err
 }
 
-// Sendrecv sends and receives at the same time, so that ranks which all do so do not wait
-// for each other. Both halves match ordinary sends and receives. The buffers must not
-// overlap.
+// Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each
+// other. Both halves match ordinary sends and receives. The buffers must not overlap.
 func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
 	bad := checkElem[T](c)
 	if bad == nil {
@@ -169,7 +171,7 @@ func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, 
 	return c.sendrecv(bad, bytesOf(send), dest, sendtag, bytesOf(recv), int(sizeOf[U]()), source, recvtag, "sendrecv", false)
 }
 
-// SendrecvReplace is Sendrecv that receives into the buffer that it sends.
+// SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
 	b := bytesOf(buf)
 	return c.sendrecv(checkElem[T](c), b, dest, sendtag, b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
@@ -199,7 +201,8 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
 	var s *pml.SendRequest
-	// What is sent must not be overwritten before it is: only what goes at once needs no clone.
+	// The message must not be overwritten before it is sent. Only one that goes at once needs no
+	// clone.
 	if !replace || !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
 		if replace {
 			send = bytes.Clone(send)

@@ -1,14 +1,21 @@
 package comm
 
 import (
-	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/pml"
 )
 
-// leastWindowBytes is what a rank keeps for each peer however many there are.
+// leastWindowBytes is the window of each peer, however many peers there are.
 const leastWindowBytes = 64 << 10
 
-// pmlConfig is what the user's settings mean to the point-to-point layer of a rank.
+// makePML makes the point-to-point layer of the rank. resolve finds the rails to a peer.
+func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
+	j.pml = pml.New(pmlConfig(j, resolve))
+	j.pml.OnOrphan(coll.Orphans(j.pml))
+}
+
+// pmlConfig is the configuration of the point-to-point layer that the user's settings ask for.
 func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // tunables permit no other
 	return pml.Config{
@@ -22,7 +29,8 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 	}
 }
 
-// bytesIfSet is the limit that the user has set, at least 1; 0 leaves it to each rail.
+// bytesIfSet is the limit that the user has set, at least 1. It is 0 if the user has set none: each
+// rail then has its own.
 func bytesIfSet(settings tunable.Set, key string) int {
 	if _, origin := settings.Text(key); origin == tunable.FromDefault {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// unmanaged runs a program as a job whose launcher does not end it when a rank dies.
+// unmanaged runs a program as a job that its launcher does not end when a rank dies.
 func unmanaged(t *testing.T, ranks int, program string) []outcome {
 	t.Helper()
 	self, err := os.Executable()
@@ -42,9 +42,9 @@ func unmanaged(t *testing.T, ranks int, program string) []outcome {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		require.NoError(t, cmd.Start())
 		require.NoError(t, theirs.Close())
-		running.Go(func() { _ = server.Serve(rank, conn) }) // a dead rank's ends in an error
+		running.Go(func() { _ = server.Serve(rank, conn) }) // it fails for a dead rank
 		running.Go(func() {
-			_ = cmd.Wait() // its status tells
+			_ = cmd.Wait() // its status is checked
 			got[rank] = outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 		})
 	}
@@ -52,9 +52,9 @@ func unmanaged(t *testing.T, ranks int, program string) []outcome {
 	return got
 }
 
-// The ranks that are left when one dies get errors from every call that needs it, and go on
-// with each other.
-func TestSurvivors(t *testing.T) {
+// TestSurvivorsOfDeadRankGoOn: the other ranks get errors from every call that needs the dead rank,
+// and go on with each other.
+func TestSurvivorsOfDeadRankGoOn(t *testing.T) {
 	got := unmanaged(t, 3, "survivor")
 	assert.Equal(t, outcome{5, "", ""}, got[1])
 	for _, rank := range []int{0, 2} {
@@ -63,8 +63,8 @@ func TestSurvivors(t *testing.T) {
 	}
 }
 
-// survivorProgram: rank 1 dies once all have met. The others print a line if all is as it should
-// be, and leave with status 1 because Finalize cannot succeed.
+// survivorProgram has rank 1 die once all ranks have met. The others print a line if all calls end
+// as they should, and exit with status 1 because Finalize cannot succeed.
 func survivorProgram(w *comm.Comm) error {
 	const dead = 1
 	if err := w.Barrier(); err != nil {
@@ -88,7 +88,7 @@ func survivorProgram(w *comm.Comm) error {
 	return fmt.Errorf("rank %d is gone for good", dead)
 }
 
-// callDead makes each call to a rank that is ending, or gone, and wants ErrProcFailed from it.
+// callDead makes each call to a rank that is ending, or gone, and requires ErrProcFailed.
 func callDead(w *comm.Comm, dead int) error {
 	buf := []int{0}
 	calls := []struct {

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWaitForUnfitRankEnds: a rank gives up a collective, which makes the communicator unfit there,
-// and calls no further one. A rank that is already in the next one, and sends or receives there,
-// does not wait for it for ever.
-func TestWaitForUnfitRankEnds(t *testing.T) {
+// TestCallThatWaitsForUnfitRankFails: a rank gives up a collective, which makes the communicator
+// unfit there, and calls no further one. A rank that sends or receives in the next one does not
+// wait for it for ever.
+func TestCallThatWaitsForUnfitRankFails(t *testing.T) {
 	for name, next := range map[string]func(w *Comm) error{
 		"gather":  func(w *Comm) error { return Gather(w, make([]byte, 1<<20), nil, 0) },
 		"bcast":   func(w *Comm) error { return Bcast(w, make([]byte, 8), 0) },
@@ -28,7 +28,7 @@ func TestWaitForUnfitRankEnds(t *testing.T) {
 						defer close(cancelled)
 						for running := false; !running; {
 							w.job.eng.Lock()
-							running = w.colls.running != nil
+							running = w.team.Running() != nil
 							w.job.eng.Unlock()
 						}
 						cancel()

@@ -11,19 +11,19 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A value travels as a message of bytes: valueMagic, the length of the type's name as an
-// unsigned varint, the name, and the value in gob, as field V of a struct.
+// A value is sent as a message of bytes: valueMagic, the length of the type's name as an unsigned
+// varint, the name, and the value in gob, as field V of a struct.
 const valueMagic = "\x00mpigo\x01v"
 
-// maxValueBytes is more than gob decodes at once.
+// maxValueBytes bounds the memory for a message. gob decodes no value that is so long.
 const maxValueBytes = 1 << 33
 
 type valueBox[T any] struct{ V T }
 
-// SendValue sends v, of any type that encoding/gob takes, for RecvValue to receive. It is
-// meant for control data: it copies and allocates. The message is one of bytes under its
-// tag, and any receive or probe can match it. It returns as Send does. A value that gob
-// does not take is ErrType.
+// SendValue sends a value of any type that encoding/gob supports. RecvValue receives it. It is
+// meant for control data, because it copies and allocates. The message is a message of bytes, which
+// any receive or probe can match. SendValue returns when Send would. A value that gob does not
+// support is ErrType.
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	const op = "send value"
 	b, bad := encodeValue(v)
@@ -33,9 +33,8 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	return c.sendEntered(b, dest, tag, pml.Standard, op)
 }
 
-// RecvValue receives what SendValue sent with the same T. A message that is not such
-// a value, or one of another type, is received all the same, and ErrType. The status
-// counts bytes.
+// RecvValue receives a value that SendValue has sent with the same T. If the message is not such a
+// value, or has another type, RecvValue receives it and returns ErrType. The status counts bytes.
 func RecvValue[T any](c *Comm, source, tag int) (T, request.Status, error) {
 	const op = "recv value"
 	var zero T
@@ -95,7 +94,7 @@ func decodeValue[T any](b []byte) (v T, err error) {
 	return box.V, nil
 }
 
-// valueTypeName tells types apart, also those of equal names in several packages.
+// valueTypeName is the name of a type with its package, so that types of equal names differ.
 func valueTypeName[T any]() string {
 	t := reflect.TypeFor[T]()
 	if t.PkgPath() != "" {

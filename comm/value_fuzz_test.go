@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever comes as a value is one, or ErrType; it does not panic.
+// FuzzDecodeValue checks that any bytes are a value or ErrType, and do not cause a panic.
 func FuzzDecodeValue(f *testing.F) {
 	type record struct {
 		Name string

@@ -17,7 +17,7 @@ type order struct {
 	Next  *order
 }
 
-// Celsius and Fahrenheit look the same to gob.
+// Celsius and Fahrenheit have the same encoding in gob.
 type (
 	Celsius    struct{ Degrees float64 }
 	Fahrenheit struct{ Degrees float64 }
@@ -35,7 +35,7 @@ func exchangeValue[T any](t rank, w *comm.Comm, v T) {
 	assert.Equal(t, request.Status{Source: 0, Tag: 7, Count: int(st.Bytes), Bytes: st.Bytes}, st)
 }
 
-func TestValue(t *testing.T) {
+func TestValuesOfManyTypesArrive(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		exchangeValue(t, w, 42)
 		exchangeValue(t, w, 0)
@@ -50,8 +50,7 @@ func TestValue(t *testing.T) {
 	})
 }
 
-// Values are ordered among the other messages under their tag.
-func TestValueIsAMessage(t *testing.T) {
+func TestValuesAreOrderedAmongMessages(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.SendValue(w, "v", 0, 3))
 		require.NoError(t, comm.Send(w, []byte("plain"), 0, 3))
@@ -61,7 +60,7 @@ func TestValueIsAMessage(t *testing.T) {
 		_, err = comm.Recv(w, b, 0, 3)
 		require.NoError(t, err)
 		assert.Contains(t, string(b), "string", "the type's name")
-		// A message that is no value is received all the same.
+		// A message that is no value is received nevertheless.
 		v, st, err := comm.RecvValue[string](w, 0, comm.AnyTag)
 		assert.ErrorIs(t, err, comm.ErrType)
 		assert.EqualError(t, err, "world: recv value (peer 0, tag 3): invalid type: the message is not one of SendValue")
@@ -73,7 +72,7 @@ func TestValueIsAMessage(t *testing.T) {
 	})
 }
 
-func TestValueOfAnotherType(t *testing.T) {
+func TestRecvValueOfAnotherTypeFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.SendValue(w, Celsius{20}, 0, 0))
 		_, _, err := comm.RecvValue[Fahrenheit](w, 0, 0)
@@ -86,8 +85,7 @@ func TestValueOfAnotherType(t *testing.T) {
 	})
 }
 
-// What gob does not take is ErrType, and nothing is sent.
-func TestValueRefused(t *testing.T) {
+func TestSendValueThatGobRefusesSendsNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, comm.SendValue(w, func() {}, 0, 0), comm.ErrType)
 		assert.ErrorIs(t, comm.SendValue(w, make(chan int), 0, 0), comm.ErrType)
@@ -101,7 +99,7 @@ func TestValueRefused(t *testing.T) {
 	})
 }
 
-func TestValueProcNull(t *testing.T) {
+func TestValueToAndFromProcNull(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.SendValue(w, "x", comm.ProcNull, 0))
 		v, st, err := comm.RecvValue[string](w, comm.ProcNull, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// keyFault makes the remote key of one read or write wrong: of the left-th from now.
+// keyFault makes a remote key wrong: that of the left-th read or write from now.
 type keyFault struct{ left atomic.Int64 }
 
 type faultyProvider struct {
@@ -71,8 +71,8 @@ func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestWrongKeysOnOneOfTwoRails: long messages go both ways over two rails, and now and then a remote
-// access has a wrong key, which takes its rail down for a moment. Every byte arrives.
+// TestWrongKeysOnOneOfTwoRails: long messages go both ways over two rails. Now and then
+// a remote access has a wrong key, which takes its rail down for a moment. Every byte arrives.
 func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 	for _, protocol := range []string{"get", "put"} {
 		t.Run(protocol, func(t *testing.T) {

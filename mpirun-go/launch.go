@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // statusError is an error with the exit status that it leads to.

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/internal/tunable"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // newIdentity names the job. The name is not secret, but no other job has it.

@@ -9,15 +9,15 @@ import (
 	"github.com/mpigo/mpigo/internal/waitgraph"
 )
 
-// view is a rank as the report of a hang sees it.
+// view is the state of a rank for the report of a hang.
 type view struct {
 	observe.Snapshot
-	known    bool // there is a snapshot
-	returned bool // the body has
-	busy     bool // some goroutine of the rank may not be in a call that waits
+	known    bool // Snapshot was taken
+	returned bool // the body has returned
+	busy     bool // some goroutine of the rank may be outside of calls that wait
 }
 
-// progress is what run.progress counts.
+// progress is the number of run.progress.
 func (v *view) progress() uint64 {
 	if v.returned {
 		return v.Progress + 1
@@ -25,8 +25,8 @@ func (v *view) progress() uint64 {
 	return v.Progress
 }
 
-// isBusy reports whether some goroutine of a rank may do something of its own. None may only if
-// each is in one of the calls that are known to wait.
+// isBusy reports whether some goroutine of a rank may be outside of the calls that are known to
+// wait.
 func isBusy(stacks []stack, rank, waits int) bool {
 	waiting := 0
 	for _, s := range stacks {
@@ -41,7 +41,7 @@ func isBusy(stacks []stack, rank, waits int) bool {
 	return waits == 0 || waiting != waits
 }
 
-// findDeadlock looks for ranks that nothing can release.
+// findDeadlock finds ranks that no rank can release.
 func findDeadlock(views []view) waitgraph.Deadlock {
 	ranks := make([]waitgraph.Rank, len(views))
 	for i := range views {
@@ -58,9 +58,8 @@ func findDeadlock(views []view) waitgraph.Deadlock {
 			if len(p.By) > 0 {
 				continue
 			}
-			// Something is on its way, or fails before long. It may release a call at either end,
-			// also one that is not known to wait for it: a WaitAll ends when one of its requests
-			// fails.
+			// The operation completes or fails by itself. It may release a call at either end, even
+			// one that is not known to wait for it: a WaitAll ends when one of its requests fails.
 			ranks[i].Runs = true
 			if p.Peer >= 0 {
 				ranks[p.Peer].Runs = true
@@ -72,7 +71,7 @@ func findDeadlock(views []view) waitgraph.Deadlock {
 
 func waitOf(views []view, v *view, w observe.Wait) waitgraph.Wait {
 	out := waitgraph.Wait{Need: w.Need, EndedBy: w.Members}
-	if w.MayGiveUp || w.Need > len(w.Ops) { // it waits for something that is not known
+	if w.MayGiveUp || w.Need > len(w.Ops) { // it waits for something unknown
 		out.Need = 0
 	}
 	for _, op := range w.Ops {

@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// poll calls the library until that says that the calls have been ended. Such a rank runs: it might
-// send at any time.
+// poll calls the library until a call returns an error because all calls were ended. Such a rank
+// runs: it might send at any time.
 func poll(world *comm.Comm) {
 	for {
 		if _, _, err := world.Iprobe(0, 99); err != nil {
@@ -23,15 +23,16 @@ func poll(world *comm.Comm) {
 	}
 }
 
-// irecv is a receive that is under way.
+// irecv begins a receive.
 func irecv(t testing.TB, world *comm.Comm, source, tag int) request.Request {
 	r, err := comm.Irecv(world, make([]byte, 8), source, tag)
 	require.NoError(t, err)
 	return r
 }
 
-// What a report says of who waits for whom: a deadlock where there is one, and nowhere else.
-func TestDeadlockInReportOfHang(t *testing.T) {
+// TestHangReportNamesDeadlock: the report of a hang names a deadlock if there is one, and not
+// otherwise.
+func TestHangReportNamesDeadlock(t *testing.T) {
 	recv := func(source int) func(testing.TB, *comm.Comm) error {
 		return func(_ testing.TB, w *comm.Comm) error {
 			_, err := comm.Recv(w, make([]byte, 8), source, 1)
@@ -221,10 +222,10 @@ func TestDeadlockInReportOfHang(t *testing.T) {
 	}
 }
 
-// A receive from a rank that no rail leads to ends with an error if none comes back, and so does
-// the WaitAll that waits for it: it is no deadlock that another receive of the WaitAll will never
-// complete.
-func TestReportNamesNoRankWhoseRailsAreDown(t *testing.T) {
+// TestHangReportIgnoresRankWithoutRails: a receive from a rank without rails ends with an error if
+// none comes back, and so does the WaitAll that waits for it. It is no deadlock that another
+// receive of the WaitAll never completes.
+func TestHangReportIgnoresRankWithoutRails(t *testing.T) {
 	var fabric *loop.Fabric
 	f, log := run(t, 3, func(t testing.TB, w *comm.Comm) {
 		require.NoError(t, w.Barrier())

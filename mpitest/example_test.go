@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/mpitest"
 )
 
-// shift is what is tested: everyone's value goes to the rank to the right.
+// shift is the function under test: it sends the value of each rank to the rank to its right.
 func shift(c *comm.Comm, value int) (int, error) {
 	n := c.Size()
 	got := make([]int, 1)

@@ -9,8 +9,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// watch waits for the ranks to end, and for a hang. back is false if ranks are left
-// behind.
+// watch waits until the ranks have ended, or hang. back is false if ranks have not returned.
 func (r *run) watch(ended <-chan error) (err error, back bool) {
 	r.t.Helper()
 	defer r.reportFindings()
@@ -26,8 +25,8 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 		select {
 		case err := <-ended:
 			return err, true
-		case <-r.findings.bell:
-			r.reportFindings() // at once, lest a test that is killed leaves them unsaid
+		case <-r.findings.wake:
+			r.reportFindings() // at once, because the test may be killed
 		case <-tick.C:
 		}
 		if now := r.progress(); !slices.Equal(now, last) {
@@ -49,8 +48,8 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 	}
 }
 
-// progress is a picture of how far the ranks are. Reading it does not wait for a rank
-// that holds its lock; what is read may be a tick old.
+// progress returns a number for each rank that changes when the rank makes progress. It does not
+// wait for a rank that holds its lock, so a number may be a tick old.
 func (r *run) progress() []uint64 {
 	var out []uint64
 	for i, rank := range r.ranks {
@@ -86,12 +85,12 @@ func (r *run) unreturned() string {
 	return rankList(left) + " are"
 }
 
-// hangReport says what every rank is doing. last is the progress of the ranks when nothing moved
-// any more.
+// hangReport describes what every rank is doing. last is the progress of the ranks since the hang
+// began.
 func (r *run) hangReport(last []uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
-	// Before the snapshots: who runs now and waits then counts as running.
+	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
 	stacks := goroutines(r.id)
 	views := make([]view, len(r.ranks))
 	quiet := true
@@ -118,7 +117,7 @@ func (r *run) hangReport(last []uint64) string {
 	return b.String()
 }
 
-// snapshot asks a rank where it stands; ok is false if it does not answer.
+// snapshot takes a snapshot of a rank. ok is false if the rank holds its lock for too long.
 func (r *run) snapshot(rank observe.Rank) (snap observe.Snapshot, ok bool) {
 	answer := make(chan observe.Snapshot, 1)
 	go func() { answer <- rank.Snapshot() }()
@@ -130,7 +129,7 @@ func (r *run) snapshot(rank observe.Rank) (snap observe.Snapshot, ok bool) {
 	}
 }
 
-// describeRank says what one rank is doing.
+// describeRank describes what one rank is doing.
 func (r *run) describeRank(b *strings.Builder, views []view, rank int) {
 	v := &views[rank]
 	fmt.Fprintf(b, "rank %d: ", rank)
@@ -141,7 +140,7 @@ func (r *run) describeRank(b *strings.Builder, views []view, rank int) {
 	}
 	switch {
 	case !v.known:
-		b.WriteString("; its lock is held, so what is pending cannot be told\n")
+		b.WriteString("; its lock is held, so its pending operations are unknown\n")
 		return
 	case len(v.Pending) == 0:
 		b.WriteString("; nothing pending\n")

@@ -18,7 +18,7 @@ import (
 type fakeRank struct {
 	progress atomic.Uint64
 	stopped  atomic.Bool
-	cause    chan error // takes what Stop is given, if not nil
+	cause    chan error // if not nil, gets the argument of Stop
 }
 
 func (f *fakeRank) Progress() uint64              { return f.progress.Load() }
@@ -33,7 +33,7 @@ func (f *fakeRank) Stop(cause error) {
 	}
 }
 
-// quietTB takes a failure that is expected.
+// quietTB records a failure that is expected.
 type quietTB struct {
 	testing.TB
 	text string
@@ -42,9 +42,9 @@ type quietTB struct {
 func (q *quietTB) Helper()           {}
 func (q *quietTB) Error(args ...any) { q.text += args[0].(string) }
 
-// Whoever waits for a rank that has panicked is told that it has failed. In a run, RunLocal
-// may or may not be the first to say so.
-func TestCauseOfPanic(t *testing.T) {
+// TestPanicStopsRanksWithProcFailed: the other ranks get ErrProcFailed. In a run, RunLocal may be
+// the first to say so.
+func TestPanicStopsRanksWithProcFailed(t *testing.T) {
 	rank := fakeRank{cause: make(chan error, 1)}
 	r := newRun(&quietTB{TB: t}, nil)
 	r.attach(observe.Hook{}, []observe.Rank{&rank})
@@ -58,8 +58,9 @@ func TestCauseOfPanic(t *testing.T) {
 	assert.EqualError(t, err, "peer process failed: rank 0: panic: lost my way")
 }
 
-// A hang is 30 seconds without progress of any rank, and not a moment less.
-func TestProgressOfOneRankIsNoHang(t *testing.T) {
+// TestHangNeedsAllRanksWithoutProgress: a hang is 30 seconds without progress of any rank, and not
+// less.
+func TestHangNeedsAllRanksWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ranks := [3]fakeRank{}
 		q := &quietTB{TB: t}

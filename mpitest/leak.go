@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// reportLeaks fails the test for what a rank has left behind when its body returned.
+// reportLeaks fails the test for requests, communicators and memory that a body has left behind.
 func (t *rankTB) reportLeaks(l observe.Leaks) {
 	if len(l.Requests) > 0 {
 		t.report("leak: %s active after the body:\n    %s", count(len(l.Requests), "request is", "requests are"),
@@ -27,11 +27,12 @@ func (t *rankTB) reportLeaks(l observe.Leaks) {
 	}
 }
 
-// maxListed is how many unreceived messages of a rank are named.
+// maxListed is how many unreceived messages of a rank are listed.
 const maxListed = 10
 
-// reportUnreceived fails the test for messages that nobody has received, once all ranks
-// have ended well. The sender has not noticed: a short message is sent when it has left.
+// reportUnreceived fails the test for messages that were not received, when all ranks have ended
+// without an error. Their senders have no error, because a short message is sent before it is
+// received.
 func (r *run) reportUnreceived() {
 	r.t.Helper()
 	for i, rank := range r.ranks {
@@ -54,8 +55,8 @@ func (r *run) reportUnreceived() {
 	}
 }
 
-// reportGoroutines fails the test for goroutines that are in the library although all
-// ranks have ended. They get a moment to return.
+// reportGoroutines fails the test for goroutines that are in the library although all ranks have
+// ended. They have exitGrace to return.
 func (r *run) reportGoroutines() {
 	r.t.Helper()
 	deadline := time.Now().Add(exitGrace)

@@ -1,5 +1,5 @@
-// Package mpitest runs tests of programs that use package comm. The ranks are goroutines
-// of the test, joined by an in-process fabric, so that go test needs no launcher.
+// Package mpitest runs tests of programs that use package comm. The ranks are goroutines of the
+// test, joined by an in-process fabric, so go test needs no launcher.
 //
 //	func TestShift(t *testing.T) {
 //		mpitest.Run(t, 4, func(t testing.TB, world *comm.Comm) {
@@ -11,23 +11,22 @@
 //		})
 //	}
 //
-// Besides what the body itself finds, these fail the test:
+// Besides failures that the body reports, these fail the test:
 //
-//   - an error of a rank: a panic, or a send that is not finished because nobody receives
-//     it (a synchronous one, or one that is too long to be sent before it is received);
-//   - a hang: no rank has sent, received or completed anything for 30 seconds
-//     ([HangAfter]). The report says which operations are under way at each rank, which of
-//     them its calls wait for, and where the goroutines of each rank are. It names ranks that
-//     are deadlocked: each of their goroutines waits in a call that no rank can end any more.
-//     Goroutines that were not started from the body of a rank, or that have set pprof labels of
-//     their own, are not looked at;
-//   - a leak: when a rank's body returns, a request that is still active (started and not
-//     waited for, tested to completion or freed), memory of comm.Alloc that was not given
-//     back, or a communicator, other than the world, that was not freed; when all have
-//     returned, a message that was sent and not received, in a communicator that was not
-//     freed, and a goroutine that is left in the library.
+//   - An error of a rank: a panic, or a send that is not finished because no rank receives it (a
+//     synchronous send, or one that is too long to be sent before it is received).
+//   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]). The
+//     report lists the operations that are under way at each rank, which of them its calls wait
+//     for, and the stacks of its goroutines. It names ranks that are deadlocked: each of their
+//     goroutines waits in a call that no rank can end any more. Goroutines that were not started
+//     from the body of a rank, or that have set pprof labels of their own, are ignored.
+//   - A leak when the body of a rank returns: a request that is still active (started, and neither
+//     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
+//     back, or a communicator, other than the world, that was not freed.
+//   - A leak when all bodies have returned: a message that was sent and not received, in a
+//     communicator that was not freed, or a goroutine that is still in the library.
 //
-// Failures that no line of the body reports are at the line that calls Run.
+// A failure that no line of the body reports is reported at the line that calls Run.
 package mpitest
 
 import (
@@ -49,36 +48,41 @@ import (
 
 const (
 	defaultHangAfter = 30 * time.Second
-	// After a hang, ranks whose calls were all ended may take as long again to return, within
+	// After a hang, all calls are ended, and the ranks may take as long again to return, within
 	// these bounds.
 	minEndGrace, maxEndGrace = 2 * time.Second, 5 * time.Second
 	// exitGrace is how long the library's goroutines may take to end after the ranks.
 	exitGrace = 2 * time.Second
 )
 
-// HangAfter sets how long it takes, without progress of any rank, until Run calls that a hang: 30
-// seconds if d is not positive. Only Run heeds it. A report after less than two seconds may name
-// ranks as deadlocked whose calls would soon have ended with an error: those in collectives that do
-// not match, or that wait for a rank whose body has returned.
+// HangAfter sets the time without progress of any rank after which Run reports a hang: 30 seconds
+// if d is not positive. Only Run uses the option. A report after less than two seconds may call
+// ranks deadlocked whose calls would soon have ended with an error: those in collectives that do
+// not match, and those that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {
-	return comm.Observe(func(h *observe.Hook) { h.HangAfter = d })
+	return observed(func(h *observe.Hook) { h.HangAfter = d })
 }
 
-// Run calls body as n ranks of a job, each on a goroutine of its own, and returns when
-// all have ended. It fails t on an error, a hang or a leak.
+// observed is an option that changes the hook of a job.
+func observed(change func(*observe.Hook)) comm.Option {
+	return observe.NewOption(change).(comm.Option)
+}
+
+// Run calls body as the n ranks of a job, each on a goroutine of its own, and returns when all have
+// ended. It fails t on an error, a hang or a leak.
 //
-// The t that body gets is its rank's: what it logs bears the rank, and what its Cleanup is
-// given runs when the rank's body has returned, while the rank is in the job. FailNow and SkipNow,
-// and so Fatal, Skip and the like, may be called from body and from the goroutines it
-// starts. They end the goroutine that calls, and the calls of all ranks; then Run ends
-// the test, or skips it.
+// body gets a t of its own: each line that it logs begins with the rank, and functions that are
+// passed to its Cleanup run when the body has returned, while the rank is still in the job. FailNow
+// and SkipNow, and so Fatal, Skip and the like, may be called from body and from the goroutines
+// that it starts. They end the goroutine that calls, and the calls of all ranks. Then Run ends the
+// test, or skips it.
 //
-// Options go to comm.RunLocal. A rank that stays in code of its own after a hang was
-// reported is left behind.
+// opts are options of comm.RunLocal. If a rank stays in code of its own after a hang was reported,
+// Run returns without it.
 func Run(t testing.TB, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) {
 	t.Helper()
 	r := newRun(t, body)
-	opts = append(slices.Clone(opts), comm.Observe(func(h *observe.Hook) { h.Attach = r.attach }))
+	opts = append(slices.Clone(opts), observed(func(h *observe.Hook) { h.Attach = r.attach }))
 
 	ended := make(chan error, 1)
 	go pprof.Do(context.Background(), pprof.Labels(labelRun, r.id), func(ctx context.Context) {
@@ -108,19 +112,19 @@ type run struct {
 	body func(t testing.TB, world *comm.Comm)
 	ctx  context.Context // with that label; set before the ranks begin
 
-	// Set by attach, before the ranks begin, and not changed after.
-	attached  chan struct{} // closed then
+	// Set by attach, before the ranks begin, and not changed afterwards.
+	attached  chan struct{} // closed by attach
 	hangAfter time.Duration
 	ranks     []observe.Rank
 	states    []rankState
 
-	stopped atomic.Bool // the calls of all ranks were ended: what goes wrong now follows from that
+	stopped atomic.Bool // the calls of all ranks were ended: later errors follow from that
 	failNow atomic.Bool
 	skipNow atomic.Bool
 	once    sync.Once // of stop
 
 	mu   sync.RWMutex
-	over bool // the test has ended: t is not to be used any more; guarded by mu
+	over bool // the test has ended, so t must not be used any more; guarded by mu
 
 	findings findings
 }
@@ -128,7 +132,7 @@ type run struct {
 func newRun(t testing.TB, body func(t testing.TB, world *comm.Comm)) *run {
 	r := &run{t: t, body: body, attached: make(chan struct{})}
 	r.id = fmt.Sprintf("%p", r)
-	r.findings.bell = make(chan struct{}, 1)
+	r.findings.wake = make(chan struct{}, 1)
 	// Goroutines that the body leaves behind may outlive Run, and even the test.
 	t.Cleanup(func() {
 		r.mu.Lock()
@@ -138,12 +142,12 @@ func newRun(t testing.TB, body func(t testing.TB, world *comm.Comm)) *run {
 	return r
 }
 
-// findings is what a rank's goroutine has found, for the goroutine of Run to fail the test
-// with: only there is the line that called Run on the stack.
+// findings are failures that goroutines of ranks have found. The goroutine of Run fails the test
+// with them, because only it has the line that called Run on its stack.
 type findings struct {
 	mu   sync.Mutex
 	list []string      // guarded by mu
-	bell chan struct{} // holds one if the list may not be empty
+	wake chan struct{} // holds one element if list may not be empty
 }
 
 func (f *findings) add(text string) {
@@ -151,7 +155,7 @@ func (f *findings) add(text string) {
 	f.list = append(f.list, text)
 	f.mu.Unlock()
 	select {
-	case f.bell <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default:
 	}
 }
@@ -164,7 +168,7 @@ func (f *findings) take() []string {
 	return list
 }
 
-// reportFindings fails the test for what ranks have found since the last time.
+// reportFindings fails the test with the findings since the last call.
 func (r *run) reportFindings() {
 	r.t.Helper()
 	for _, text := range r.findings.take() {
@@ -172,9 +176,9 @@ func (r *run) reportFindings() {
 	}
 }
 
-// rankState is where a rank's body is.
+// rankState is the state of a rank's body.
 type rankState struct {
-	returned atomic.Bool // its body has
+	returned atomic.Bool // the body has returned
 	progress atomic.Uint64
 	sampling atomic.Bool // a goroutine is reading its progress
 }
@@ -189,7 +193,7 @@ func (r *run) attach(hook observe.Hook, ranks []observe.Rank) {
 	close(r.attached)
 }
 
-// rank is the body of one rank. What is deferred runs also if FailNow has ended the body.
+// rank is the body of one rank. Its deferred functions run even if FailNow has ended the body.
 func (r *run) rank(world *comm.Comm) (err error) {
 	rank := world.Rank()
 	t := &rankTB{TB: r.t, run: r, prefix: fmt.Sprintf("rank %d: ", rank)}
@@ -207,7 +211,8 @@ func (r *run) rank(world *comm.Comm) (err error) {
 	return nil
 }
 
-// onPanic is deferred. It makes a panic the rank's error, and ends the calls of all ranks.
+// onPanic is a deferred function. It makes a panic the rank's error, and ends the calls of all
+// ranks.
 func (t *rankTB) onPanic(err *error) {
 	if p := recover(); p != nil {
 		t.report("panic: %v\n\n%s", p, debug.Stack())
@@ -216,19 +221,19 @@ func (t *rankTB) onPanic(err *error) {
 	}
 }
 
-// stop ends the calls of all ranks. Only the first call counts.
+// stop ends the calls of all ranks. Only the first call has an effect.
 func (r *run) stop(cause error) {
 	r.once.Do(func() {
 		r.stopped.Store(true)
 		for _, rank := range r.ranks {
-			// Not here: a rank may be holding its lock for ever.
+			// On a goroutine, because a rank may hold its lock for ever.
 			go rank.Stop(cause)
 		}
 	})
 }
 
-// reportError fails the test for what comm.RunLocal returned, unless it follows from
-// what has been reported.
+// reportError fails the test with the error of comm.RunLocal, unless it follows from a failure that
+// was reported before.
 func (r *run) reportError(err error) {
 	r.t.Helper()
 	if err == nil || r.stopped.Load() {
@@ -238,7 +243,7 @@ func (r *run) reportError(err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
-	// That other ranks were ended for it is no news.
+	// The other ranks were ended because of the first error.
 	own := slices.DeleteFunc(slices.Clone(all), func(err error) bool { return errors.Is(err, comm.ErrProcFailed) })
 	if len(own) == 0 {
 		own = all

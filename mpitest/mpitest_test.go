@@ -18,7 +18,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// fakeTB notes what would happen to the real test.
+// fakeTB records what would happen to the real test.
 type fakeTB struct {
 	testing.TB
 	mu              sync.Mutex
@@ -55,7 +55,7 @@ func (f *fakeTB) Log(args ...any) {
 	}
 }
 
-// callers is the stack of who calls it.
+// callers is the stack of its caller.
 func callers() []runtime.Frame {
 	pcs := make([]uintptr, 50)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -68,7 +68,7 @@ func callers() []runtime.Frame {
 	return all
 }
 
-// at notes the line that calls it, as file:line, and is 1.
+// at records the line that calls it, as file:line, and returns 1.
 func at(line *string) int {
 	f := callers()[1]
 	*line = fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
@@ -118,12 +118,12 @@ func self() string {
 	return name
 }
 
-// run is mpitest.Run under a fake test, which it returns with the log.
+// run calls mpitest.Run with a fake test, and returns the fake and its log.
 func run(t *testing.T, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) (*fakeTB, string) {
 	return runTest(t, func(t testing.TB) { mpitest.Run(t, n, body, opts...) })
 }
 
-// runTest runs a whole test as a fake one.
+// runTest runs a whole test with a fake testing.TB.
 func runTest(t *testing.T, test func(t testing.TB)) (*fakeTB, string) {
 	f := &fakeTB{TB: t}
 	done := make(chan struct{})
@@ -141,7 +141,7 @@ func runTest(t *testing.T, test func(t testing.TB)) (*fakeTB, string) {
 	return f, f.text.String()
 }
 
-func TestClean(t *testing.T) {
+func TestRunWithoutFailurePasses(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		f, log := run(t, n, func(t testing.TB, world *comm.Comm) {
 			right, left := (world.Rank()+1)%n, (world.Rank()+n-1)%n
@@ -167,7 +167,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestErrorOfOneRank(t *testing.T) {
+func TestErrorOfOneRankFailsTest(t *testing.T) {
 	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 1 {
 			t.Errorf("off by %d", 7)
@@ -179,13 +179,13 @@ func TestErrorOfOneRank(t *testing.T) {
 	assert.Equal(t, "rank 1: off by 7\n", log)
 }
 
-func TestNoRanks(t *testing.T) {
+func TestRunOfNoRanksFails(t *testing.T) {
 	f, log := run(t, 0, func(testing.TB, *comm.Comm) {})
 	assert.True(t, f.failed)
 	assert.Contains(t, log, comm.ErrCount.Error())
 }
 
-func TestPanic(t *testing.T) {
+func TestPanicFailsTest(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 1 {
 			panic("lost my way")
@@ -199,7 +199,7 @@ func TestPanic(t *testing.T) {
 	assert.NotContains(t, log, "rank 0")
 }
 
-func TestAbort(t *testing.T) {
+func TestAbortFailsTest(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 1 {
 			world.Abort(3)
@@ -210,7 +210,7 @@ func TestAbort(t *testing.T) {
 	assert.Equal(t, "rank 1: aborted with exit code 3\n", log)
 }
 
-func TestFatal(t *testing.T) {
+func TestFatalEndsAllRanks(t *testing.T) {
 	fatal := map[string]func(t testing.TB){
 		"Fatal":   func(t testing.TB) { t.Fatal("no", "way") },
 		"Fatalf":  func(t testing.TB) { t.Fatalf("no %s", "way") },
@@ -239,7 +239,7 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-func TestFatalFromGoroutineOfBody(t *testing.T) {
+func TestFatalFromGoroutineOfBodyEndsAllRanks(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {
 			fatal := t.Fatal
@@ -253,7 +253,7 @@ func TestFatalFromGoroutineOfBody(t *testing.T) {
 	assert.Equal(t, "rank 0: from afar\n", log)
 }
 
-func TestSkip(t *testing.T) {
+func TestSkipSkipsTest(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {
 			t.Skipf("not on a %s", "Sunday")
@@ -267,7 +267,7 @@ func TestSkip(t *testing.T) {
 	assert.Equal(t, "rank 0: not on a Sunday\n", log)
 }
 
-func TestCleanup(t *testing.T) {
+func TestCleanupRunsInJob(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		block, err := comm.Alloc[int](world, 1)
 		require.NoError(t, err)
@@ -290,8 +290,9 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// However a body ends, and whatever cleanups do, all of them are called.
-func TestCleanupAfterFailure(t *testing.T) {
+// TestCleanupRunsAfterFailure: however a body ends, and whatever cleanup functions do, all of them
+// are called.
+func TestCleanupRunsAfterFailure(t *testing.T) {
 	for name, fail := range map[string]func(t testing.TB){
 		"Fatal": func(t testing.TB) { t.Fatal("no way") },
 		"panic": func(t testing.TB) { panic("no way") },
@@ -328,8 +329,8 @@ func TestCleanupAfterFailure(t *testing.T) {
 	}
 }
 
-// What a body has started may fail the test for as long as it goes on.
-func TestErrorAfterRun(t *testing.T) {
+// TestErrorAfterRunFailsTest: a goroutine that a body has started may fail the test until it ends.
+func TestErrorAfterRunFailsTest(t *testing.T) {
 	late := make(chan func())
 	f, log := runTest(t, func(t testing.TB) {
 		mpitest.Run(t, 1, func(t testing.TB, world *comm.Comm) {
@@ -341,8 +342,8 @@ func TestErrorAfterRun(t *testing.T) {
 	assert.Equal(t, "rank 0: late\n", log)
 }
 
-// Failures that are no line's of the body are those of the line that calls Run.
-func TestLineOfFailure(t *testing.T) {
+// TestFailureIsReportedAtCallOfRun: that holds for failures that no line of the body reports.
+func TestFailureIsReportedAtCallOfRun(t *testing.T) {
 	bodies := map[string]func(t testing.TB, world *comm.Comm){
 		"leak": func(t testing.TB, world *comm.Comm) {
 			_, err := comm.Alloc[int](world, 1)
@@ -382,7 +383,7 @@ func TestLineOfFailure(t *testing.T) {
 // soon is long enough for ranks that do nothing but call each other.
 const soon = time.Second
 
-func TestHangOfReceives(t *testing.T) {
+func TestHangInReceivesIsReported(t *testing.T) {
 	t.Parallel()
 	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() < 2 {
@@ -398,7 +399,7 @@ func TestHangOfReceives(t *testing.T) {
 		"rank 2: its body has returned; nothing pending\n",
 		"a cycle: rank 0 waits for rank 1, which waits for rank 0\n",
 		"rank 0, 1 goroutine:\n",
-		"comm.Recv[", "mpitest_test.TestHangOfReceives.func1\n", "mpitest_test.go:",
+		"comm.Recv[", "mpitest_test.TestHangInReceivesIsReported.func1\n", "mpitest_test.go:",
 	} {
 		assert.Contains(t, log, want)
 	}
@@ -406,7 +407,7 @@ func TestHangOfReceives(t *testing.T) {
 	assert.NotContains(t, log, "left behind")
 }
 
-func TestHangOfOthers(t *testing.T) {
+func TestHangInOtherCallsIsReported(t *testing.T) {
 	t.Parallel()
 	f, log := run(t, 5, func(t testing.TB, world *comm.Comm) {
 		half, err := world.Split(world.Rank()%2, 0) // 0 2 4 and 1 3
@@ -440,8 +441,8 @@ func TestHangOfOthers(t *testing.T) {
 	}
 }
 
-// A rank may hang where no call of the library can be ended.
-func TestHangOutsideOfTheLibrary(t *testing.T) {
+// TestHangOutsideOfTheLibraryLeavesRankBehind: no call of the library can be ended there.
+func TestHangOutsideOfTheLibraryLeavesRankBehind(t *testing.T) {
 	t.Parallel()
 	never := make(chan struct{})
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
@@ -459,7 +460,7 @@ func TestHangOutsideOfTheLibrary(t *testing.T) {
 	assert.NotContains(t, log, "rank 1 is")
 }
 
-func TestLeakOfRequests(t *testing.T) {
+func TestLeakedRequestsFailTest(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		peer := 1 - world.Rank()
 		_, err := comm.Irecv(world, []int{0}, peer, 5)
@@ -478,13 +479,13 @@ func TestLeakOfRequests(t *testing.T) {
 	})
 	assert.True(t, f.failed)
 	assert.Contains(t, log, "rank 0: leak: 2 requests are active after the body:\n")
-	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but nobody has waited for it\n")
+	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but not waited for\n")
 	assert.Contains(t, log, "\n    world: irecv (peer 1, tag 5): still active\n")
 	assert.Contains(t, log, "rank 1: leak: 2 requests are active after the body:\n")
 	assert.Contains(t, log, "\n    world: recv init (peer any, tag 8): still active\n")
 }
 
-func TestWhatIsNoLeak(t *testing.T) {
+func TestCompletedAndFreedRequestsAreNoLeak(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		peer := 1 - world.Rank()
 		in := []int{0}
@@ -505,7 +506,7 @@ func TestWhatIsNoLeak(t *testing.T) {
 	assert.False(t, f.failed, log)
 }
 
-func TestLeakOfMemory(t *testing.T) {
+func TestLeakedMemoryFailsTest(t *testing.T) {
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		kept, err := comm.Alloc[int32](world, 100)
 		require.NoError(t, err)
@@ -520,7 +521,7 @@ func TestLeakOfMemory(t *testing.T) {
 	assert.Equal(t, "rank 0: leak: 1 block of comm.Alloc, of 400 bytes in all, not given back with comm.FreeAlloc\n", log)
 }
 
-func TestLeakOfCommunicators(t *testing.T) {
+func TestLeakedCommunicatorsFailTest(t *testing.T) {
 	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
 		kept, err := world.Dup()
 		require.NoError(t, err)
@@ -546,7 +547,7 @@ func TestLeakOfCommunicators(t *testing.T) {
 	}, strings.Split(strings.TrimSuffix(log, "\n"), "\n"))
 }
 
-func TestLeakOfMessages(t *testing.T) {
+func TestUnreceivedMessagesFailTest(t *testing.T) {
 	f, log := run(t, 3, func(t testing.TB, world *comm.Comm) {
 		half, err := world.Split(world.Rank()%2, 0)
 		require.NoError(t, err)
@@ -581,8 +582,9 @@ func TestLeakOfMessages(t *testing.T) {
 		"    from rank 0, tag 7, 2 bytes, in half\n", log[begin:])
 }
 
-// One that is too long to go without its receiver is the sender's error.
-func TestSendThatNobodyReceives(t *testing.T) {
+// TestUnreceivedLongSendIsErrorOfSender: such a message is too long to be sent before it is
+// received.
+func TestUnreceivedLongSendIsErrorOfSender(t *testing.T) {
 	t.Parallel()
 	f, log := run(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {
@@ -593,11 +595,11 @@ func TestSendThatNobodyReceives(t *testing.T) {
 	})
 	assert.True(t, f.failed)
 	assert.Contains(t, log, "rank 0: ")
-	assert.Contains(t, log, "nobody receives issend peer 1 tag 5 of 8 bytes")
+	assert.Contains(t, log, "no rank receives issend peer 1 tag 5 of 8 bytes")
 	assert.NotContains(t, log, "rank 1")
 }
 
-func TestLeakOfGoroutine(t *testing.T) {
+func TestLeakedGoroutineFailsTest(t *testing.T) {
 	t.Parallel()
 	never := make(chan struct{})
 	defer close(never)
@@ -615,7 +617,7 @@ func TestLeakOfGoroutine(t *testing.T) {
 	assert.Contains(t, log, "comm.RunLocal\n")
 }
 
-// A goroutine of the test's own is the test's business.
+// TestGoroutineOfBodyIsNoLeak: only goroutines in the library are leaks.
 func TestGoroutineOfBodyIsNoLeak(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
@@ -623,8 +625,8 @@ func TestGoroutineOfBodyIsNoLeak(t *testing.T) {
 	assert.False(t, f.failed, log)
 }
 
-// Other runs in the same process are told apart.
-func TestParallelRuns(t *testing.T) {
+// TestParallelRunsAreIndependent: goroutines of other runs in the process do not count.
+func TestParallelRunsAreIndependent(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {

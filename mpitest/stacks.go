@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Goroutines inherit the labels of whoever starts them. So one knows, in a process where
-// several tests run at a time, which goroutines belong to a run and to a rank.
+// A goroutine inherits the pprof labels of the goroutine that starts it. So labels tell which
+// goroutines belong to a run and to a rank, even if several tests run in the process at a time.
 const (
 	labelRun  = "mpitest"
 	labelRank = "mpitest rank"
@@ -19,10 +19,10 @@ const (
 
 var rankLabel = regexp.MustCompile(`"` + labelRank + `":"(\d+)"`)
 
-// stack is where one or more goroutines are.
+// stack is the stack of one or more goroutines.
 type stack struct {
 	count  int
-	rank   string // empty if they belong to none
+	rank   string // empty if they belong to no rank
 	frames []frame
 }
 
@@ -34,16 +34,16 @@ type frame struct {
 // goroutines returns the stacks of a run's goroutines.
 func goroutines(run string) []stack {
 	var text bytes.Buffer
-	// With debug = 1: the form that has the labels.
+	// debug = 1 is the form that has the labels.
 	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
 		return nil // bytes.Buffer does not fail
 	}
 	return parseGoroutines(text.String(), run)
 }
 
-// parseGoroutines reads a goroutine profile: after a line of title, for each stack a line
-// with the number of goroutines and their addresses, one with the labels, and one for
-// each frame, an empty line at the end.
+// parseGoroutines parses a goroutine profile. After a title line, each stack has a line with the
+// number of goroutines and their addresses, a line with the labels, a line for each frame, and an
+// empty line at the end:
 //
 //	2 @ 0x47d96e 0x415619 0x415432
 //	# labels: {"mpitest":"0xc0001", "mpitest rank":"3"}
@@ -62,7 +62,7 @@ func parseGoroutines(text, run string) []stack {
 				}
 				continue
 			}
-			// Between function and place there are as many tabs as align the lines.
+			// Several tabs may stand between function and place, to align the lines.
 			if fields := strings.FieldsFunc(line, func(c rune) bool { return c == '\t' }); len(fields) == 4 {
 				name := fields[2]
 				if plus := strings.LastIndex(name, "+0x"); plus >= 0 {
@@ -82,7 +82,7 @@ func parseGoroutines(text, run string) []stack {
 	return out
 }
 
-// module is the path that all packages of the library begin with.
+// module is the prefix of all packages of the library.
 const module = "github.com/mpigo/mpigo/"
 
 // inLibrary reports whether a package that moves messages is on the stack.
@@ -100,7 +100,7 @@ func (s stack) inLibrary() bool {
 	return false
 }
 
-// waits reports whether it is in the call by which all others of the library wait.
+// waits reports whether WaitOn is on the stack, by which all calls of the library wait.
 func (s stack) waits() bool {
 	return slices.ContainsFunc(s.frames, func(f frame) bool { return f.function == module+"progress.(*Engine).WaitOn" })
 }
@@ -115,7 +115,7 @@ func (s stack) String() string {
 	return b.String()
 }
 
-// count is a number with its noun.
+// count returns a number with its noun.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -11,29 +11,29 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// rankTB is the test as a rank's body sees it. A testing.TB wants FailNow and SkipNow to
-// be called from the test's own goroutine, which is in Run: they are noted here, and done
-// there when all ranks have ended.
+// rankTB is the testing.TB of a rank's body. FailNow and SkipNow of a testing.TB must be called
+// from the goroutine of the test, which is in Run. So rankTB records these calls, and Run makes
+// them when all ranks have ended.
 type rankTB struct {
 	testing.TB
 	run    *run
-	prefix string // of what is logged: the rank
+	prefix string // of each line that is logged; it names the rank
 
 	mu       sync.Mutex
 	cleanups []func()        // guarded by mu
-	ctx      context.Context // of Context, once asked for; guarded by mu
+	ctx      context.Context // of Context, nil until it is called; guarded by mu
 	cancel   context.CancelFunc
 }
 
-// Cleanup has f called when the rank's body has returned, the last one first: the rank is
-// still in the job then.
+// Cleanup has f called when the body of the rank has returned, while the rank is still in the job.
+// The function that was passed last is called first.
 func (t *rankTB) Cleanup(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cleanups = append(t.cleanups, f)
 }
 
-// Context ends before the first call of what Cleanup was given.
+// Context returns a context that ends before the first function of Cleanup is called.
 func (t *rankTB) Context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *rankTB) Context() context.Context {
 	return t.ctx
 }
 
-// cleanUp calls what Cleanup was given, all of it even if one panics or ends the goroutine.
+// cleanUp calls the functions of Cleanup, all of them even if one panics or ends the goroutine.
 func (t *rankTB) cleanUp() {
 	t.mu.Lock()
 	if t.cancel != nil {
@@ -83,7 +83,7 @@ func (t *rankTB) SkipNow() {
 	t.end("the test is skipped")
 }
 
-// Fail marks the test. What was left behind when it ended has no test any more.
+// Fail marks the test as failed, unless the test has ended.
 func (t *rankTB) Fail() {
 	t.run.mu.RLock()
 	defer t.run.mu.RUnlock()

@@ -284,8 +284,8 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	if c == nil {
 		return p.keepStray(pr, in, data)
 	}
-	if isOfRound(in.kind) {
-		return p.ofRound(c, pr, in, data)
+	if isControl(in.kind) {
+		return p.deliverControl(c, pr, in, data)
 	}
 	p.settleDirect()
 	r := c.posted.first(pr.rank, int(in.tag))
@@ -301,8 +301,13 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 		r.begin(&in.announcement, data)
 		return nil
 	}
-	if !c.isOpen(int(in.tag)) {
-		return p.turnAway(c, pr, in, len(data))
+	if c.handler != nil {
+		if keep, err := c.handler.Arriving(pr.rank, int(in.tag)); err != nil {
+			return err
+		} else if !keep {
+			p.discard(pr, &in.announcement, len(data), false)
+			return nil
+		}
 	}
 	if p.rejects(in.kind) {
 		p.reject(pr, &in.announcement, len(data))
@@ -328,8 +333,8 @@ type stray struct {
 }
 
 func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
-	if in.kind == tagSpoil {
-		if done, err := p.ofUnknown(pr, in, data); done || err != nil {
+	if isControl(in.kind) {
+		if keep, err := p.deliverOrphan(pr, in, data); !keep || err != nil {
 			return err
 		}
 	}
@@ -348,13 +353,10 @@ func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
 	return nil
 }
 
-// decline answers a fragment for a communicator that this rank has freed, or never got.
+// decline answers a message for a communicator that this rank has freed, or never got.
 func (p *PML) decline(pr *peer, in *incoming, bytes int) {
-	switch {
-	case isMessage(in.kind):
+	if isMessage(in.kind) {
 		p.discard(pr, &in.announcement, bytes, true)
-	case in.kind == tagAsk:
-		p.sendSpoil(pr, in.context, int(in.tag), &SpoiledError{Why: Freed})
 	}
 }
 
@@ -371,7 +373,7 @@ func (p *PML) adoptStrays(c *Context) {
 }
 
 // discard drops a message that nobody will receive, and answers it, so that its sender does not wait
-// for ever. That fails there if the communicator is freed; else the sender learns of it by a SPOIL.
+// for ever. That fails there if the communicator is freed; else a handler tells the sender.
 func (p *PML) discard(pr *peer, a *announcement, bytes int, freed bool) {
 	if a.kind != tagMatch && !a.withdrawn {
 		h := ackHdr{send: a.send}

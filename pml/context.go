@@ -136,7 +136,7 @@ type Context struct {
 	probes     []*ProbeRequest // waiting, oldest first
 	persistent int             // persistent receives, active or not
 	removed    bool            // by its owner; it goes when nothing can be received in it any more
-	rounds     *rounds         // of a context for collectives, else nil
+	handler    Handler         // of a context that a layer above controls, else nil (control.go)
 }
 
 // recentlyFreed remembers the contexts that were freed last, and where they came from, and those
@@ -190,12 +190,14 @@ func (p *PML) addContext(c *Context) *Context {
 
 // RemoveContext forgets a matching space once no receive is posted in it any more, and no
 // persistent one could be. Messages that nobody has received are then dropped, and so are those
-// that still come. Who waits for them to be received is told that they never will be, and so is a
-// rank that has asked for a collective to which this rank has not come.
+// that still come. Their senders
+// get an error. The handler of the context, if it has one, is told.
 func (p *PML) RemoveContext(c *Context) {
 	c.removed = true
 	c.failProbes(request.ErrRequest)
-	p.declineAsks(c, Freed)
+	if c.handler != nil {
+		c.handler.Removed()
+	}
 	c.settle()
 }
 
@@ -205,6 +207,7 @@ func (c *Context) settle() {
 		return
 	}
 	delete(c.p.contexts, c.id)
+	c.p.forgetControlled(c)
 	c.p.recentlyFreed.add(c.id, c.origin)
 	if slot := &c.p.recent[c.id%16]; *slot == c {
 		*slot = nil

@@ -52,7 +52,7 @@ func (p *PML) Undelivered() error { return p.undelivered }
 func (s *SendRequest) noteUndelivered(err error) {
 	p := s.p
 	isOurs := s.copied && s.Abandoned()
-	inFinalize := p.leaving != nil && p.closed == nil && s.peer.lost != nil && s.ctx.rounds == nil
+	inFinalize := p.leaving != nil && p.closed == nil && s.peer.lost != nil && s.ctx.handler == nil
 	if (isOurs || inFinalize) && p.undelivered == nil {
 		p.undelivered = s.Describe(err)
 	}

@@ -169,7 +169,7 @@ func (p *PML) User(mem []byte) (user Pending, found bool) {
 		for _, r := range c.posted.inOrder() {
 			uses(r.buf, r.pending)
 		}
-		if c.rounds != nil && !found && c.rounds.collective.Uses(mem) {
+		if c.handler != nil && !found && c.handler.Uses(mem) {
 			user, found = Pending{Op: "collective", Context: c.id, Caller: c.caller, Peer: request.AnySource, Tag: request.AnyTag, Phase: "running"}, true
 		}
 	}

@@ -25,7 +25,7 @@ type direct struct {
 // complete, without error, and then fills in its status, which was zero.
 func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
 	d := &p.direct
-	if source < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.spoiled(tag) != nil {
+	if source < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.receiveError(tag) != nil {
 		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	world := c.group.world[source]

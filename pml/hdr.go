@@ -22,8 +22,8 @@ const Version = 4
 //	RNDVRESTARTNOTIFY 24  send handle 8, zero 4, sequence 4, receive handle 8
 //	RNDVRESTARTACK   40   as ACK
 //	RNDVRESTARTNACK  24   as RNDVRESTARTNOTIFY
-//	SPOIL            24   as MATCH, then rank 4 (not looked at in an answer to one rank), why 1, zero 3
-//	ASK              48   as MATCH, then signature 32
+//	REVOKE           24   as MATCH, then 8 that the context's handler defines (comm/internal/coll/revoke.go)
+//	MISMATCHPROBE    48   as MATCH, then 32 that the context's handler defines (comm/internal/coll/mismatch.go)
 //	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
 //	WAITING          16   as MATCH, with tag 0
 //
@@ -53,8 +53,8 @@ const (
 	tagPut
 	tagFin
 	tagCredit
-	tagSpoil
-	tagAsk
+	tagRevoke
+	tagMismatchProbe
 	tagLeft
 	tagRestartNotify
 	tagRestartAck
@@ -71,8 +71,8 @@ const (
 const (
 	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
 	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack | 1<<tagNack
-	roundKinds    = 1<<tagSpoil | 1<<tagAsk
-	numberedKinds = messageKinds | answerKinds | roundKinds | 1<<tagLeft | 1<<tagWaiting
+	controlKinds  = 1<<tagRevoke | 1<<tagMismatchProbe
+	numberedKinds = messageKinds | answerKinds | controlKinds | 1<<tagLeft | 1<<tagWaiting
 )
 
 // isNumbered reports whether fragments of a kind have a sequence number.
@@ -87,8 +87,8 @@ func isAnswer(tag btl.Tag) bool { return uint64(answerKinds)>>tag&1 != 0 }
 // isAboutRail reports whether fragments of a kind are about a rail.
 func isAboutRail(tag btl.Tag) bool { return tag >= tagRailDown && tag <= tagProbeAck }
 
-// isOfRound reports whether fragments of a kind are about a collective.
-func isOfRound(tag btl.Tag) bool { return uint64(roundKinds)>>tag&1 != 0 }
+// isControl reports whether fragments of a kind are for the handler of a context (control.go).
+func isControl(tag btl.Tag) bool { return uint64(controlKinds)>>tag&1 != 0 }
 
 // Flags of a MATCH, RNDV or RGET.
 const (

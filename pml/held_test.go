@@ -12,7 +12,7 @@ import (
 // TestWindowIsEnforced: a peer that sends more than its window has room for is lost, whatever it sends and
 // wherever that has to be kept; one that uses it up is not.
 func TestWindowIsEnforced(t *testing.T) {
-	const window = 10_000
+	const window, controlBytes = 10_000, 8
 	parked := ContextID(1<<(counterBits(2)+1) | 2)
 	head := func(h matchHdr) []byte { return matchOf(h) }
 	rndv := func(length int64, data ...byte) func(matchHdr) []byte {
@@ -29,14 +29,12 @@ func TestWindowIsEnforced(t *testing.T) {
 		"synchronous":  {tagRndv, rndv(36, make([]byte, 36)...), window / 100},
 		"for nothing":  {tagRndv, rndv(0), window / 64},
 		"exposed":      {tagRget, rndv(1000, exposuresOf(exposure{})...), window / 112},
-		"given up": {tagSpoil, func(h matchHdr) []byte {
-			b := append(matchOf(h), make([]byte, spoilBytes-matchBytes)...)
-			(&spoilHdr{rank: 1, why: Failed}).encode(b[matchBytes:])
-			return b
+		"control": {tagRevoke, func(h matchHdr) []byte {
+			return append(matchOf(h), make([]byte, controlBytes)...)
 		}, maxNotices},
 	} {
 		for _, where := range []string{"unexpected", "early", "parked"} {
-			if f.kind == tagSpoil && where == "unexpected" {
+			if f.kind == tagRevoke && where == "unexpected" {
 				continue // nothing is kept
 			}
 			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
@@ -55,7 +53,7 @@ func TestWindowIsEnforced(t *testing.T) {
 			require.NoError(t, p.Lost(c[0], 1), "%s %s: the window is used up", where, name)
 			p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
 			require.ErrorIs(t, p.Lost(c[0], 1), errWindow, "%s %s", where, name)
-			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*spoilBytes)
+			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*controlBytes)
 			require.Zero(t, p.full)
 		}
 	}

@@ -199,12 +199,13 @@ func (p *PML) loseDrained(pr *peer) {
 }
 
 // Leave says that all ranks are about to close: what ends because a peer does so first, ends with
-// cause, as what Close ends. This rank comes to no further collective, and answers the ranks that
-// have asked for one.
+// cause, as what Close ends. The handlers of contexts are told.
 func (p *PML) Leave(cause error) {
 	p.leaving = cause
 	for _, c := range p.sortedContexts() {
-		p.declineAsks(c, Finalized)
+		if c.handler != nil {
+			c.handler.Finalizing()
+		}
 	}
 }
 

@@ -34,8 +34,7 @@
 //	protocol.go  which protocol a message takes
 //	stripes.go   the pieces of a long message, and who carries them
 //	memory.go    registered memory
-//	spoil.go     collectives that a rank has given up
-//	ask.go       ranks that wait for each other in collectives that do not belong together
+//	control.go   contexts that a layer above controls, for collectives
 //	revoke.go    communicators that a member never got, because it gave up the call that made them
 //	failover.go  rails that fail, what was under way on them, and what is sent anew
 //	withdraw.go  operations that every rail calls wrong, and who hears of it
@@ -153,6 +152,8 @@ type PML struct {
 	lastID   uint64 // the counter of the last id from NewContextID
 
 	recentlyFreed recentlyFreed
+	controlled    []*Context    // those with a handler, by id
+	orphans       OrphanHandler // set by OnOrphan
 
 	sends handleTable[SendRequest]
 	recvs handleTable[RecvRequest]
@@ -184,7 +185,7 @@ type PML struct {
 	full      int     // peers, not lost, whose announcements are used up
 	doubtful  bool    // a rail has fallen since the last turn
 	padding   []byte  // of probes
-	patience  int     // turns until wonder
+	patience  int     // turns until idle
 
 	// Callbacks of operations, made once.
 	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeDone, probeAckDone func(op *btl.Op, err error)
@@ -244,7 +245,7 @@ func (p *PML) Progress() int {
 		p.verifyAwaited()
 	}
 	if p.patience--; p.patience < 0 {
-		p.wonder()
+		p.idle()
 	}
 	p.execute()
 	p.mend()

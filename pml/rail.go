@@ -352,7 +352,7 @@ const (
 )
 
 // Every header leaves these places free.
-const _ = uint(opUntil - askBytes)
+const _ = uint(opUntil - matchBytes - maxControlBytes)
 
 // retry posts what a rail has refused, until it refuses again.
 func (p *PML) retry(rl *rail) int {

@@ -136,7 +136,7 @@ func (r *RecvRequest) Start() {
 		r.accept(m)
 		return
 	}
-	err := r.ctx.spoiled(r.tag)
+	err := r.ctx.receiveError(r.tag)
 	if err == nil {
 		err = r.p.expect(r.ctx, r.world)
 	}

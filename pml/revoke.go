@@ -7,26 +7,27 @@ import (
 )
 
 // A collective that makes a communicator may end unequally: one rank has all that it needs and gets
-// the communicator, another one gives up, because its context ends, and never learns the id. The
-// rank that gives up sends a SPOIL to every rank of the parent, as for any collective. Each context
-// remembers which collective made it, its origin. So a rank that has finished the collective finds
-// the communicator that came of it, and revokes it for the rank that gave up:
+// the communicator, and another rank gives up, because its context ends, and never learns the id.
+// The rank that gives up revokes the collective at every rank of the parent, as it does with any
+// collective (comm/internal/coll). Each context remembers the collective that made it, its origin.
+// So a rank that has finished the collective finds the communicator that the collective made, and
+// revokes it for the rank that gave up:
 //
-//   - Collectives there fail, those under way and those to come.
-//   - Receives from that rank, and from anyone, fail, and so do sends to it, also those that wait for
-//     it already. Traffic between the other members goes on.
-//   - What this rank has sent to that one in the communicator is kept there as strays. This rank tells
-//     it the id, by a SPOIL of that id with the reason Revoked. Its receiver then drops the strays and
-//     answers their senders, as it does for a communicator that it has freed.
+//   - Collectives in the communicator fail, those under way and later ones.
+//   - Receives from the rank that gave up and receives from AnySource fail. So do sends to that
+//     rank, also those that it has not matched yet. Traffic between the other members goes on.
+//   - The rank that gave up has parked what this rank has sent to it in the communicator. This rank
+//     tells it the id. It then drops the parked fragments and answers their senders, as it does for
+//     a communicator that it has freed (Disown).
 //
-// Each member hears of it from the rank that gave up, and tells that rank the id behind all that it
-// has sent to it, so no order of events leaves a stray or a wait behind. That the parent or the
-// communicator was freed meanwhile changes nothing: recentlyFreed remembers origins too. Nothing
-// here depends on how the communicator was made, only on the origin being set before the next SPOIL
-// is taken.
+// Each member hears of the revocation from the rank that gave up, and tells that rank the id behind
+// all that it has sent to it. So no order of events leaves a parked fragment or an endless wait. It
+// makes no difference whether the parent or the communicator was freed meanwhile, because
+// recentlyFreed remembers origins too. How the communicator was made does not matter either, as
+// long as its origin is set before the next control fragment arrives.
 
-// origin is the collective that made a communicator. The zero value is none, as context 0 has no
-// collectives.
+// origin is the collective that made a communicator. The zero value is none, because context 0 has
+// no collectives.
 type origin struct {
 	context ContextID
 	tag     int
@@ -38,7 +39,7 @@ type revocation struct {
 	err   *RevokedError
 }
 
-// RevokedError is why operations of a communicator fail that one of its ranks never got.
+// RevokedError is the error of operations in a communicator that one of its ranks never got.
 type RevokedError struct {
 	// Rank in the communicator at which the call that made it failed.
 	Rank int
@@ -48,15 +49,18 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("%v: the call that made it failed at rank %d", request.ErrComm, e.Rank)
 }
 
-// Is says that the communicator does not permit the call.
+// Is reports that the communicator does not permit the call.
 func (e *RevokedError) Is(target error) bool { return target == request.ErrComm }
 
-// SetOrigin says that the collective under tag in parent has made c. The caller has found that
-// collective not to be given up, and has held the lock since then.
+// SetOrigin says that the collective under a tag of parent has made c. The caller has found that no
+// rank has revoked that collective, and has held the lock since then.
 func (c *Context) SetOrigin(parent *Context, tag int) { c.origin = origin{parent.id, tag} }
 
-// revokedFor is why nothing goes between this rank and one of the job, or anyone, in c; nil if it
-// does.
+// IsRevokedFor reports whether c is revoked for a rank of the job.
+func (c *Context) IsRevokedFor(world int) bool { return c.revokedFor(world) != nil }
+
+// revokedFor is the error of operations in c with a rank of the job, or with AnySource. It is nil
+// if c is not revoked for that rank.
 func (c *Context) revokedFor(world int) error {
 	for i := range c.revoked {
 		if r := &c.revoked[i]; r.world == world || world == request.AnySource {
@@ -66,17 +70,20 @@ func (c *Context) revokedFor(world int) error {
 	return nil
 }
 
-// revokeMade revokes the communicator that a collective made, if this rank has it, or had it, for a
-// peer that gave the collective up. It reports whether there is one.
-func (p *PML) revokeMade(o origin, pr *peer) bool {
-	made := NoContext
+// RevokeMade revokes the communicator that the collective under a tag of parent made, for a rank of
+// the job that gave the collective up. found reports whether this rank has, or had, such a
+// communicator. made is its collective context, of which the caller tells that rank; it is
+// NoContext if that rank is not a member.
+func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, found bool) {
+	o, pr := origin{parent, tag}, p.peer(world)
+	made = NoContext
 	for _, c := range p.sortedContexts() {
 		if c.origin != o {
 			continue
 		}
 		made = c.id.Collective()
 		if _, member := c.group.Rank(pr.rank); !member {
-			return true
+			return NoContext, true
 		}
 		p.revokeFor(c, pr)
 	}
@@ -92,14 +99,10 @@ func (p *PML) revokeMade(o origin, pr *peer) bool {
 			made = id.Collective()
 		}
 	}
-	if made == NoContext {
-		return false
-	}
-	p.sendSpoil(pr, made, 0, &SpoiledError{Why: Revoked})
-	return true
+	return made, made != NoContext
 }
 
-// revokeFor ends what needs a member of c that never got it.
+// revokeFor ends the operations that need a member of c that never got it.
 func (p *PML) revokeFor(c *Context, pr *peer) {
 	if c.revokedFor(pr.rank) != nil {
 		return
@@ -108,26 +111,20 @@ func (p *PML) revokeFor(c *Context, pr *peer) {
 	err := &RevokedError{Rank: rank}
 	c.revoked = append(c.revoked, revocation{pr.rank, err})
 	p.settleDirect()
-	if c.rounds != nil {
-		p.endRounds(c, err)
+	if c.handler != nil { // every collective needs all members
+		for _, r := range c.posted.inOrder() {
+			c.posted.remove(r)
+			r.finish(err)
+		}
+		c.handler.Revoked(err)
+		c.drop(anyKey)
 	}
 	p.failSends(c, pr, err)
 	c.endWaits(pr.rank, true, err)
 }
 
-// endRounds ends all collectives of a context that is revoked.
-func (p *PML) endRounds(c *Context, err error) {
-	for _, r := range c.posted.inOrder() {
-		c.posted.remove(r)
-		r.finish(err)
-	}
-	c.rounds.collective.GivenUp()
-	p.declineAsks(c, Unfit)
-	c.drop(anyKey)
-}
-
-// failSends ends the sends of a context to a peer that will never receive them. What needs no
-// answer goes as ever, and is dropped there.
+// failSends ends the sends of a context that wait for a peer that will never match them. A send
+// that needs no answer goes on, and the peer drops its message.
 func (p *PML) failSends(c *Context, pr *peer, err error) {
 	pr.held.remove(func(s *SendRequest) bool { return s.ctx == c })
 	p.sends.each(func(s *SendRequest) {
@@ -140,10 +137,11 @@ func (p *PML) failSends(c *Context, pr *peer, err error) {
 	}
 }
 
-// disown takes the id of a communicator that this rank gave up before it had it, from a member that
-// has it: what has come for it, and still comes, is answered. A communicator that this rank has
-// stays, as it may have given the other one up because the id is taken.
-func (p *PML) disown(id ContextID) error {
+// Disown takes the collective context of a communicator that this rank gave up before it had it,
+// from a member that has it. Fragments that have arrived for the communicator, and those that still
+// arrive, are answered as for one that is freed. Nothing changes if this rank has the communicator:
+// it may have given the other one up because the id is in use here.
+func (p *PML) Disown(id ContextID) error {
 	twin := id ^ 1
 	switch {
 	case id != id.Collective():
@@ -158,27 +156,27 @@ func (p *PML) disown(id ContextID) error {
 		for i := range strays {
 			f := &strays[i]
 			p.letGo(f.from, f.in.kind, len(f.data))
-			p.decline(f.from, &f.in, len(f.data))
+			if !isControl(f.in.kind) {
+				p.decline(f.from, &f.in, len(f.data))
+			} else if _, err := p.deliverOrphan(f.from, &f.in, f.data); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// originSpan is how many collectives of its parent a communicator remembers its origin for: then
-// the tag is about to come again. No rank is so far behind with a collective, since the window to
-// it would be used up long before.
-const originSpan = CollectiveTags / 4
-
-// expireOrigins forgets what collectives of a context made long ago.
-func (p *PML) expireOrigins(parent *Context) {
-	isOld := func(o origin) bool { return o.context == parent.id && parent.rounds.ahead(o.tag) < -originSpan }
+// ExpireOrigins forgets which contexts the collectives of parent made under old tags: those tags
+// are about to be used again.
+func (p *PML) ExpireOrigins(parent *Context, isOld func(tag int) bool) {
+	old := func(o origin) bool { return o.context == parent.id && isOld(o.tag) }
 	for _, c := range p.contexts {
-		if isOld(c.origin) {
+		if old(c.origin) {
 			c.origin = origin{}
 		}
 	}
 	for id, o := range p.recentlyFreed.ids {
-		if isOld(o) {
+		if old(o) {
 			p.recentlyFreed.ids[id] = origin{}
 		}
 	}

@@ -11,29 +11,75 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// made is a communicator that came of the first round of another one, at the ranks that have it.
+// made is a communicator that a collective of another one made, at the ranks that have it.
 type made struct {
 	p2p, coll []*Context
-	calls     []*testCollective
+	handlers  []*testHandler
 }
 
+// The data of control fragments in these tests.
+const (
+	gaveUp    = 1 // the sender gave up the collective under the tag
+	neverMade = 2 // the receiver gave up the collective that made the context
+)
+
+// newRevoking is newControlled with ranks that do what comm/internal/coll does when a rank gives a
+// collective up.
+func newRevoking(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*testHandler) {
+	w, c, handlers := newControlled(t, n, change)
+	for rank, p := range w.pmls {
+		p.OnOrphan(func(f Control, freed bool) (keep bool, err error) {
+			if f.Data[0] == neverMade {
+				return false, p.Disown(f.Context)
+			}
+			return !p.tookGiveUp(f), nil
+		})
+		handlers[rank].onControl = func(f Control) error {
+			if f.Data[0] == gaveUp {
+				p.tookGiveUp(f)
+			}
+			return nil
+		}
+	}
+	return w, c, handlers
+}
+
+// tookGiveUp revokes what the collective of a control fragment made.
+func (p *PML) tookGiveUp(f Control) (found bool) {
+	made, found := p.RevokeMade(f.Context, f.Tag, f.From)
+	if made != NoContext {
+		p.SendControl(f.From, made, ControlRevoke, 0, []byte{neverMade})
+	}
+	return found
+}
+
+// giveUp has a rank give up the collective that makes a communicator of c.
+func giveUp(w *wire, c []*Context, rank int) {
+	for to := range w.pmls {
+		if to != rank {
+			w.pmls[rank].SendControl(to, c[rank].id, ControlRevoke, madeByTag, []byte{gaveUp})
+		}
+	}
+}
+
+// madeByTag is the tag of the collective that makes a communicator in these tests.
+const madeByTag = 0
+
 // makeOf makes a communicator of the given ranks, in that order, at all of them but those that
-// never get it. All ranks that have it, and those of done, have finished the round.
+// never get it.
 func makeOf(w *wire, c []*Context, ranks []int, without ...int) *made {
 	id := w.pmls[ranks[0]].NewContextID()
 	g := NewGroup(ranks)
-	m := &made{p2p: make([]*Context, len(w.pmls)), coll: make([]*Context, len(w.pmls)), calls: make([]*testCollective, len(w.pmls))}
+	m := &made{p2p: make([]*Context, len(w.pmls)), coll: make([]*Context, len(w.pmls)), handlers: make([]*testHandler, len(w.pmls))}
 	for place, rank := range ranks {
 		if slices.Contains(without, rank) {
 			continue
 		}
 		p := w.pmls[rank]
-		m.calls[rank] = &testCollective{in: true}
 		m.p2p[rank] = p.AddContext(id, g, place, testCaller{})
-		m.coll[rank] = p.AddCollectiveContext(id.Collective(), g, place, testCaller{}, m.calls[rank])
-		m.p2p[rank].SetOrigin(c[rank], c[rank].rounds.now)
-		m.coll[rank].SetOrigin(c[rank], c[rank].rounds.now)
-		p.Pass(c[rank], c[rank].rounds.now+1)
+		m.coll[rank], m.handlers[rank] = addControlled(p, id.Collective(), g, place)
+		m.p2p[rank].SetOrigin(c[rank], madeByTag)
+		m.coll[rank].SetOrigin(c[rank], madeByTag)
 	}
 	return m
 }
@@ -59,7 +105,7 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 // gone there.
 func TestRevokeAfterUnequalEnd(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
-		w, c, _ := newRounds(t, 3, func(w *wire) {
+		w, c, _ := newRevoking(t, 3, func(w *wire) {
 			withRemote(btl.CapGet | btl.CapPut)(w)
 			w.config.Protocol = protocol
 		})
@@ -93,12 +139,12 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 			"collective later":   p.Irecv(m.coll[0], make([]byte, 9), 1, 2, 1, "recv"),
 			"collective ssend":   p.Isend(m.coll[0], pattern(10, 1), 0, 0, Synchronous, "ssend"),
 		}
-		w.pmls[1].Isend(m.coll[1], pattern(10, 1), 1, 2, Standard, "of a round to come").Abandon()
+		w.pmls[1].Isend(m.coll[1], pattern(10, 1), 1, 2, Standard, "of a later collective").Abandon()
 		w.settle()
 		require.NotZero(t, w.pmls[2].Stats().UnexpectedBytes, "parked")
 		require.Len(t, w.pmls[2].strays, 2)
 
-		w.pmls[2].Spoil(c[2], Failed)
+		giveUp(w, c, 2)
 		w.settle()
 		check := func(all map[string]ended) {
 			for name, r := range all {
@@ -122,13 +168,11 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 			_, err := s.Take()
 			return err
 		}(), 0)
-		require.Equal(t, 1, m.calls[0].givenUp)
 		for rank := range 2 {
-			requireRevokedError(t, "round", w.pmls[rank].Enter(m.coll[rank]), 0)
-			requireRevokedError(t, "round", w.pmls[rank].Spoiled(m.coll[rank]), 0)
-			w.pmls[rank].Spoil(m.coll[rank], Unfit)
-			w.pmls[rank].Pass(m.coll[rank], 1)
-			requireRevokedError(t, "next round", w.pmls[rank].Enter(m.coll[rank]), 0)
+			require.Len(t, m.handlers[rank].revoked, 1)
+			requireRevokedError(t, "handler", m.handlers[rank].revoked[0], 0)
+			require.Zero(t, m.handlers[rank].posted, "receives have failed before the handler hears of it")
+			require.Zero(t, m.coll[rank].unexpected.count)
 			requireRevokedError(t, "from the one that gave up", w.pmls[rank].Lost(m.p2p[rank], 0), 0)
 			require.NoError(t, w.pmls[rank].Lost(m.p2p[rank], rank+1))
 		}
@@ -172,7 +216,7 @@ func TestRevokeWhateverIsFreed(t *testing.T) {
 		for _, child := range []bool{false, true} {
 			for _, forgotten := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parent=%v child=%v forgotten=%v", parent, child, forgotten), func(t *testing.T) {
-					w, c, _ := newRounds(t, 2, nil)
+					w, c, _ := newRevoking(t, 2, nil)
 					m := makeOf(w, c, []int{0, 1}, 1)
 					p := w.pmls[0]
 					s := p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Synchronous, "ssend")
@@ -194,7 +238,7 @@ func TestRevokeWhateverIsFreed(t *testing.T) {
 						}
 					}
 					w.settle()
-					w.pmls[1].Spoil(c[1], Failed)
+					giveUp(w, c, 1)
 					w.settle()
 					requireRevoked(t, "ssend", s, 1)
 					if r != nil {
@@ -212,7 +256,7 @@ func TestRevokeWhateverIsFreed(t *testing.T) {
 // TestRevokeFreedOfNobody: a communicator that was freed with nothing under way is told of as well,
 // since messages for it may be parked.
 func TestRevokeFreedOfNobody(t *testing.T) {
-	w, c, _ := newRounds(t, 2, nil)
+	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Standard, "send").Abandon()
@@ -220,7 +264,7 @@ func TestRevokeFreedOfNobody(t *testing.T) {
 	p.RemoveContext(m.coll[0])
 	w.settle()
 	require.NotEmpty(t, w.pmls[1].strays)
-	w.pmls[1].Spoil(c[1], Failed)
+	giveUp(w, c, 1)
 	w.settle()
 	require.Empty(t, w.pmls[1].strays)
 	requireClean(t, w)
@@ -229,24 +273,21 @@ func TestRevokeFreedOfNobody(t *testing.T) {
 // TestRevokeByTwo: two ranks give up, one of them because the other one did. The two that are left
 // can still talk to each other.
 func TestRevokeByTwo(t *testing.T) {
-	w, c, _ := newRounds(t, 4, nil)
+	w, c, _ := newRevoking(t, 4, nil)
 	m := makeOf(w, c, []int{3, 2, 1, 0}, 1, 2)
-	w.pmls[2].Spoil(c[2], Failed)
-	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.to == 1 }))
+	giveUp(w, c, 2)
 	w.flying = nil // it dies before the others hear of it
-	requireSpoiledError(t, w.pmls[1].Spoiled(c[1]), 2, Failed)
-	w.pmls[1].Spoil(c[1], Failed)
+	giveUp(w, c, 1)
 	w.settle()
 	r := w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 2, 1, "recv")
 	requireRevoked(t, "of the second", r, 2)
 	first := w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 1, 1, "recv")
 	require.Equal(t, request.Active, first.State(), "of the first nothing is known yet")
 
-	// Now the first one's arrives after all.
-	spoil := spoilOf(matchHdr{context: roundsContext, seq: 0}, spoilHdr{rank: 2, why: Failed})
-	w.pmls[3].Arrived(w.modules[3], 2, tagSpoil, spoil)
+	// Now the fragment of the first one arrives after all.
+	late := append(matchOf(matchHdr{context: controlledContext, tag: madeByTag, seq: 0}), gaveUp)
+	w.pmls[3].Arrived(w.modules[3], 2, tagRevoke, late)
 	requireRevoked(t, "of the first", first, 1)
-	requireRevokedError(t, "round", w.pmls[3].Enter(m.coll[3]), 2)
 	r = w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 3, 1, "recv")
 	w.pmls[0].Isend(m.p2p[0], pattern(9, 1), 0, 1, Standard, "send").Abandon()
 	w.settle()
@@ -254,18 +295,14 @@ func TestRevokeByTwo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRevokeOfNoMember: a rank that is not in the communicator may give up what made it, and so may
-// one that answers.
+// TestRevokeOfNoMember: a rank that is not in the communicator may give up the collective that made
+// it.
 func TestRevokeOfNoMember(t *testing.T) {
-	w, c, _ := newRounds(t, 3, nil)
+	w, c, _ := newRevoking(t, 3, nil)
 	m := makeOf(w, c, []int{0, 1})
-	w.pmls[2].Spoil(c[2], Failed)
+	giveUp(w, c, 2)
 	w.settle()
-	for _, why := range []Why{Over, Unwanted, Freed, Finalized} {
-		w.pmls[1].answerRound(c[1], w.pmls[1].peer(0), 0, why)
-	}
-	w.settle()
-	require.NoError(t, w.pmls[0].Enter(m.coll[0]))
+	require.Empty(t, m.handlers[0].revoked)
 	require.Empty(t, m.p2p[0].revoked)
 	r := w.pmls[0].Irecv(m.p2p[0], make([]byte, 9), 1, 1, 1, "recv")
 	w.pmls[1].Isend(m.p2p[1], pattern(9, 1), 0, 1, Standard, "send").Abandon()
@@ -275,38 +312,10 @@ func TestRevokeOfNoMember(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeAnswersAsks: a rank that waits for another one, which knows already that the
-// communicator is revoked, is told.
-func TestRevokeAnswersAsks(t *testing.T) {
-	for _, before := range []bool{false, true} {
-		w, c, _ := newRounds(t, 3, nil)
-		m := makeOf(w, c, []int{0, 1, 2}, 2)
-		m.calls[1].in = false
-		r := w.pmls[0].Irecv(m.coll[0], make([]byte, 9), 1, 1, 0, "recv")
-		ask := func() {
-			sleepy(w.pmls[0])
-			sleepy(w.pmls[0])
-			w.settle()
-		}
-		if before {
-			ask()
-			require.Len(t, m.coll[1].rounds.asks, 1)
-		}
-		w.pmls[2].Spoil(c[2], Failed)
-		w.flying = slices.DeleteFunc(w.flying, func(f flight) bool { return f.to == 0 }) // it dies
-		w.settle()
-		if !before {
-			require.Equal(t, request.Active, r.State())
-			ask()
-		}
-		requireSpoiled(t, r, 1, Unfit)
-	}
-}
-
 // TestStraysOfHeldSends: messages that are held, because the rank that gave up has no room for
 // them, end too, and those behind them go.
 func TestStraysOfHeldSends(t *testing.T) {
-	w, c, _ := newRounds(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
+	w, c, _ := newRevoking(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	var sends []*SendRequest
@@ -316,8 +325,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 	behind := p.Isend(c[0], pattern(1, 7), 1, 1, Standard, "send")
 	require.Equal(t, sendHeld, behind.state)
 	w.settle()
-	w.pmls[1].Spoil(c[1], Failed)
-	w.pmls[1].Pass(c[1], 1)
+	giveUp(w, c, 1)
 	w.settle()
 	failed := 0
 	for i, s := range sends {
@@ -339,45 +347,62 @@ func TestStraysOfHeldSends(t *testing.T) {
 
 // TestDisownedIDIsUsedUp: an id that this rank gave up cannot be proposed again.
 func TestDisownedIDIsUsedUp(t *testing.T) {
-	w, c, _ := newRounds(t, 2, nil)
+	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
-	w.pmls[1].Spoil(c[1], Failed)
+	giveUp(w, c, 1)
 	w.settle()
 	require.ErrorIs(t, w.pmls[1].CheckNewContext(m.p2p[0].id, 0), errContextID)
 	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2)
-	w.pmls[0].sendSpoil(w.pmls[0].peer(1), m.coll[0].id, 0, &SpoiledError{Why: Revoked})
+	w.pmls[0].SendControl(1, m.coll[0].id, ControlRevoke, 0, []byte{neverMade})
 	w.settle()
 	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2, "said twice, kept once")
 	requireClean(t, w)
 }
 
-// TestForgedRevocation: a rank does not let go of a communicator that it has.
-func TestForgedRevocation(t *testing.T) {
+// TestDisownOfContextThatIsThere: a rank does not let go of a communicator that it has.
+func TestDisownOfContextThatIsThere(t *testing.T) {
 	for name, f := range map[string]struct {
 		id   ContextID
 		want error
 	}{
-		"of what is there":   {roundsContext, nil},
-		"of what has a twin": {9, nil},
-		"of point-to-point":  {6, errMalformed},
-		"of a stranger":      {11, nil},
+		"it is there":    {controlledContext, nil},
+		"its twin is":    {9, nil},
+		"point-to-point": {6, errMalformed},
+		"unknown":        {11, nil},
 	} {
-		w, c, calls := newRounds(t, 2, nil)
+		w, c, _ := newRevoking(t, 2, nil)
 		p := w.pmls[0]
 		p.AddContext(8, c[0].group, 0, testCaller{})
-		p.Arrived(w.modules[0], 1, tagSpoil, spoilOf(matchHdr{context: f.id}, spoilHdr{why: Revoked}))
-		require.ErrorIs(t, p.peer(1).lost, f.want, name)
+		require.ErrorIs(t, p.Disown(f.id), f.want, name)
 		require.Len(t, p.contexts, 3, name)
 		require.False(t, p.recentlyFreed.has(8), name)
-		require.NoError(t, p.Spoiled(c[0]), name)
-		require.Zero(t, calls[0].givenUp, name)
 	}
 }
 
-// TestOriginExpires: when the tags of the parent's collectives come again, a communicator that one
-// of them made long ago is not meant.
-func TestOriginExpires(t *testing.T) {
-	w, c, _ := newRounds(t, 2, nil)
+// TestDisownAnswersControlFragments: those that are parked go to the orphan handler.
+func TestDisownAnswersControlFragments(t *testing.T) {
+	w, c, _ := newRevoking(t, 2, nil)
+	m := makeOf(w, c, []int{0, 1}, 1)
+	w.pmls[1].OnOrphan(func(f Control, freed bool) (keep bool, err error) { return true, nil })
+	w.pmls[0].SendControl(1, m.coll[0].id, ControlMismatchProbe, 0, []byte{gaveUp})
+	w.settle()
+	var got []Control
+	w.pmls[1].OnOrphan(func(f Control, freed bool) (keep bool, err error) {
+		require.True(t, freed)
+		got = append(got, f)
+		return false, nil
+	})
+	require.NoError(t, w.pmls[1].Disown(m.coll[0].id))
+	require.Len(t, got, 1)
+	require.Equal(t, ControlMismatchProbe, got[0].Kind)
+	require.Empty(t, w.pmls[1].strays)
+	requireClean(t, w)
+}
+
+// TestExpireOrigins: a communicator that was made under a tag long ago is not meant when the tag is
+// used again.
+func TestExpireOrigins(t *testing.T) {
+	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1})
 	freed := makeOf(w, c, []int{1, 0})
 	for rank := range 2 {
@@ -385,14 +410,15 @@ func TestOriginExpires(t *testing.T) {
 		w.pmls[rank].RemoveContext(freed.coll[rank])
 	}
 	p := w.pmls[0]
-	for tag := 3; tag < CollectiveTags; tag += 1 << 16 { // every tag, but for the time that this takes
-		p.Pass(c[0], tag-tag%(1<<16))
-	}
+	p.ExpireOrigins(c[0], func(tag int) bool { return tag != madeByTag })
+	require.NotZero(t, m.p2p[0].origin)
+	p.ExpireOrigins(m.coll[0], func(tag int) bool { return true })
+	require.NotZero(t, m.p2p[0].origin, "of another parent")
+	p.ExpireOrigins(c[0], func(tag int) bool { return tag == madeByTag })
 	require.Zero(t, m.p2p[0].origin)
 	require.Zero(t, m.coll[0].origin)
 	require.Zero(t, p.recentlyFreed.ids[freed.p2p[0].id])
-	p.Pass(c[0], 2)
-	w.pmls[1].sendSpoil(w.pmls[1].peer(0), c[1].id, 0, &SpoiledError{Why: Failed, Rank: 1})
+	giveUp(w, c, 1)
 	w.settle()
-	require.NoError(t, p.Enter(m.coll[0]))
+	require.Empty(t, m.handlers[0].revoked)
 }

@@ -32,7 +32,7 @@ type Fragment struct {
 
 var fragmentNames = [...]string{
 	tagMatch: "MATCH", tagRndv: "RNDV", tagAck: "ACK", tagFrag: "FRAG", tagRget: "RGET", tagPut: "PUT", tagFin: "FIN", tagCredit: "CREDIT",
-	tagSpoil: "SPOIL", tagAsk: "ASK", tagLeft: "LEFT",
+	tagRevoke: "REVOKE", tagMismatchProbe: "MISMATCHPROBE", tagLeft: "LEFT",
 	tagRestartNotify: "RNDVRESTARTNOTIFY", tagRestartAck: "RNDVRESTARTACK", tagRestartNack: "RNDVRESTARTNACK",
 	tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK", tagWaiting: "WAITING", tagNack: "NACK",
 }

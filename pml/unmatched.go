@@ -82,7 +82,7 @@ func (s *SendRequest) refused(h *ackHdr) {
 		s.fail(errFreed)
 	case s.p.leaving == nil: // the peer cannot know that all ranks are finalized
 		s.fail(errLeft)
-	case s.ctx.rounds != nil: // it belongs to a collective that this rank has given up
+	case s.ctx.handler != nil: // it belongs to a collective that this rank has given up
 		s.stream(&ackHdr{})
 	case !s.rejected:
 		s.rejected = true

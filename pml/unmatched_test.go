@@ -122,7 +122,7 @@ func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 // TestRejectedCollectiveIsNotReported: what a collective that was given up has sent is over when it
 // is rejected.
 func TestRejectedCollectiveIsNotReported(t *testing.T) {
-	w, c, _ := newRounds(t, 2, nil)
+	w, c, _ := newControlled(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 0, Standard, "bcast")
 	w.settle()
 	finalized(w)

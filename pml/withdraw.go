@@ -213,7 +213,7 @@ func (p *PML) nacked(pr *peer, frag []byte) error {
 		return err
 	}
 	switch h.kind {
-	case tagSpoil, tagLeft: // all of it is here
+	case tagRevoke, tagLeft: // all of it is here
 		in := incoming{announcement: announcement{kind: h.kind}}
 		if err := in.matchHdr.decode(frag); err != nil {
 			return err

@@ -312,20 +312,6 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 	}
 }
 
-// TestSpoilThatNoRailTakes: a rank that gives a collective up, and cannot say so as it should, is
-// heard all the same.
-func TestSpoilThatNoRailTakes(t *testing.T) {
-	w, c, _ := newRounds(t, 2, nil)
-	w.wrong = func(f *flight) bool { return f.tag == tagSpoil }
-	r := w.pmls[1].Irecv(c[1], make([]byte, 10), 1, 0, 0, "recv")
-	w.pmls[0].Spoil(c[0], Refused)
-	w.settle()
-	_, err := r.Take()
-	var spoiled *SpoiledError
-	require.ErrorAs(t, err, &spoiled)
-	require.Equal(t, SpoiledError{Rank: 0, Why: Refused}, *spoiled)
-}
-
 // wrong has the modules of a rank call the next operation to the other one wrong, until it is given
 // up.
 func (w *pair) wrong(rank int) {

@@ -1,5 +1,5 @@
-// Package observe is how package mpitest looks into the ranks of comm.RunLocal. It is
-// internal, so that nothing of this is anybody else's business.
+// Package observe lets package mpitest, and the programs of scripts, look into the ranks of a job.
+// Package comm implements it. It is internal, so it is no part of the public API.
 package observe
 
 import (
@@ -8,77 +8,83 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
+// NewOption returns a comm.Option that changes the hook of a job. Package comm sets the variable
+// when it is initialized, and it does not change afterwards. A variable is needed because comm
+// imports this package.
+var NewOption func(change func(*Hook)) any
+
 // Hook is what a test harness asks of RunLocal and Init.
 type Hook struct {
-	// HangAfter is for the harness alone: how long no progress is a hang.
+	// HangAfter is for the harness alone: without progress for so long, the job hangs.
 	HangAfter time.Duration
 	// Attach is called with the ranks, before their bodies run.
 	Attach func(hook Hook, ranks []Rank)
-	// Verbs, if not nil, gives what Init takes in place of the devices that are there: for whoever has one fail.
+	// Verbs, if not nil, wraps the provider of RDMA devices that Init uses, to make one of them
+	// fail.
 	Verbs func(verbs.Provider) verbs.Provider
 }
 
 // Rank is one rank of a job. Its methods may be called from any goroutine; they take the
 // rank's lock.
 type Rank interface {
-	// Progress is a number that changes when a message was sent or has come, or an
-	// operation has completed.
+	// Progress is a number that changes when a message was sent or received, or an operation has
+	// completed.
 	Progress() uint64
-	// Snapshot says what is under way, and who waits for it.
+	// Snapshot lists the operations that are under way and the calls that wait for them.
 	Snapshot() Snapshot
-	// Leaks lists what the rank's body should have finished or given back.
+	// Leaks lists what the body of the rank should have finished or given back.
 	Leaks() Leaks
-	// Unreceived lists the messages that have arrived and that nobody has received. It is
-	// for when all ranks have ended.
+	// Unreceived lists the messages that have arrived and were not received. It is called when all
+	// ranks have ended.
 	Unreceived() []Message
 	// Stop ends every call of the rank, present and future, with an error that
 	// wraps cause.
 	Stop(cause error)
 }
 
-// Snapshot is where a rank stands at one moment.
+// Snapshot is the state of a rank at one moment.
 type Snapshot struct {
-	// Progress as the method gives it.
+	// Progress is the result of Rank.Progress.
 	Progress uint64
-	// Ended says that no call of the rank can begin any more: it is in Finalize, or was stopped.
+	// Ended says that no call of the rank can begin any more: the rank is in Finalize, or was
+	// stopped.
 	Ended bool
-	// Pending lists what is under way.
+	// Pending lists the operations that are under way.
 	Pending []Pending
-	// Waits are the calls that wait for some of that. Calls that wait for something else are not
-	// among them.
+	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are
+	// not among them.
 	Waits []Wait
-	// Collectives says where the rank stands in each communicator that is not freed.
+	// Collectives has an entry for each communicator that is not freed.
 	Collectives []Collective
 }
 
 // Wait is a call that waits.
 type Wait struct {
-	// Ops are what it waits for, as indices into Pending. Need is how many of them have to
-	// complete.
+	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is how many
+	// of them have to complete.
 	Ops  []int
 	Need int
-	// MayGiveUp says that it may end without that, since it has a context that may.
+	// MayGiveUp says that it may end without that, because its context may end.
 	MayGiveUp bool
-	// Members, if it waits in a collective, are the ranks in the job of its communicator. Each of
-	// them may end it with an error, by giving the collective up.
+	// Members, if it waits in a collective, are the ranks in the job of its communicator's members.
+	// Each of them may end it with an error, by giving the collective up.
 	Members []int
-	// Collective, if not nil, is that one, and no rank leaves it before all of Members have called
-	// it.
+	// Collective, if not nil, is the collective, and no rank leaves it before all of Members have
+	// called it.
 	Collective *Collective
 }
 
 // Collective is a place in the sequence of collectives of a communicator.
 type Collective struct {
-	Comm uint64 // its id in the job
-	Next int    // sequence number of the one that the rank is in, or comes to next
-	In   bool   // it is in it
+	Comm uint64 // the communicator's id in the job
+	Next int    // sequence number of the collective that the rank is in, or comes to next
+	In   bool   // the rank is in it
 }
 
-// sequenceNumbers is how many collectives later a sequence number comes again.
+// sequenceNumbers is after how many collectives a sequence number is used again.
 const sequenceNumbers = 1 << 30
 
-// Reached reports whether a rank that stands at c has called the collective with a sequence
-// number.
+// Reached reports whether a rank that is at c has called the collective with a sequence number.
 func (c Collective) Reached(number int) bool {
 	ahead := (c.Next - number) & (sequenceNumbers - 1)
 	return ahead == 0 && c.In || ahead > 0 && ahead < sequenceNumbers/2
@@ -86,23 +92,23 @@ func (c Collective) Reached(number int) bool {
 
 // Pending is an operation that is under way.
 type Pending struct {
-	// Op is the call.
+	// Op is the name of the call.
 	Op string
-	// Peer is the rank in the job, −1 if that is any.
+	// Peer is a rank in the job, or −1 for any.
 	Peer int
-	// Tag, −1 if any. The tag of a collective's message says nothing to users.
+	// Tag is −1 for any. Users do not know the tags of collectives.
 	Tag        int
 	Bytes      int64
 	Phase      string // of the protocol
 	Collective bool
-	// By are the ranks in the job any of which may, by a call, let it complete. It is empty if it
-	// completes or fails without.
+	// By are the ranks in the job of which each may, by a call, let the operation complete. It is
+	// empty if the operation completes or fails without a call.
 	By []int
-	// Comm is the communicator, if it is not the world.
+	// Comm is the name of the communicator.
 	Comm string
 }
 
-// Message is one that nobody has received.
+// Message is a message that was not received.
 type Message struct {
 	Source int // rank in the job
 	Tag    int
@@ -110,12 +116,12 @@ type Message struct {
 	Comm   string
 }
 
-// Leaks is what a rank has left behind.
+// Leaks is what the body of a rank has left behind.
 type Leaks struct {
-	// Requests that are active: each described by what its call was about.
+	// Requests has a line for each request that is active or was not waited for.
 	Requests []string
 	// Comms are the names of communicators that were not freed.
 	Comms []string
-	// Blocks are the sizes in bytes of what Alloc gave and FreeAlloc has not taken back.
+	// Blocks are the sizes in bytes of memory from Alloc that was not given to FreeAlloc.
 	Blocks []int64
 }

@@ -1,57 +1,58 @@
-// Package waitgraph finds deadlocks among the ranks of a job, from who waits for whom.
+// Package waitgraph finds deadlocks among the ranks of a job, from the calls in which they wait.
 //
-// A rank has goroutines, each of which runs or waits in a call. A call waits for some or all of a
-// number of operations, and an operation for a call of one rank, or of any of several. So the
+// A rank has goroutines, each of which runs or waits in a call. A call waits for some or all of
+// several operations. An operation waits for a call of one rank, or of any of several ranks. So the
 // graph has AND arcs (a blocking call, WaitAll, a collective) and OR arcs (a receive from any
-// source, WaitAny, WaitSome, and the goroutines of a rank, any of which may make the call). A
-// cycle in such a graph is no deadlock yet. What is deadlocked is found by reduction: whoever can
-// go on is taken out, and with that others can, until nobody is left or nobody can go on.
+// source, WaitAny, WaitSome, and the goroutines of a rank, any of which may make the call). A cycle
+// in such a graph need not be a deadlock. Find reduces the graph: it takes out each rank that can
+// go on, which may let other ranks go on, until no rank can. The ranks that are left are
+// deadlocked.
 //
-// A report that is right says of nobody that it is deadlocked who is not. So whatever is not known
-// to wait for a call of a rank counts as going on by itself.
+// A correct report never calls a rank deadlocked that is not. So an operation that is not known to
+// wait for a call of a rank counts as completing by itself.
 package waitgraph
 
 import "slices"
 
-// Rank is where the goroutines of one rank stand.
+// Rank is the state of the goroutines of one rank.
 type Rank struct {
 	// Ended says that the rank makes no call any more.
 	Ended bool
 	// Runs says that some goroutine of the rank does not wait in a call, or that this is not known.
 	Runs bool
-	// Waits are those of its goroutines that do.
+	// Waits has an entry for each goroutine that waits in a call.
 	Waits []Wait
 }
 
 // Wait is one call that waits.
 type Wait struct {
-	// Need is how many of Ops have to complete for the call to return: all of them, or one, or any
-	// number in between. More than there are will never do.
+	// Need is how many of Ops have to complete for the call to return: one, all, or a number in
+	// between. If there are fewer Ops, the call never returns.
 	Need int
 	Ops  []Op
-	// EndedBy are ranks any of which may, by a call, end this one with an error, whatever becomes
-	// of Ops. They are no part of a cycle: no rank waits for an error.
+	// EndedBy are ranks of which each may, by a call, end this call with an error, whatever happens
+	// to Ops. They are not part of a cycle, because no rank waits for an error.
 	EndedBy []int
 }
 
-// Op is an operation that is waited for.
+// Op is an operation that a call waits for.
 type Op struct {
-	// By are the ranks of the job any of which may, by a call, let the operation complete.
+	// By are the ranks of the job of which each may, by a call, let the operation complete.
 	By []int
-	// Itself says that it may complete without that.
+	// Itself says that the operation may complete without such a call.
 	Itself bool
 }
 
-// Deadlock is what Find has found.
+// Deadlock is the result of Find.
 type Deadlock struct {
-	// Ranks that nothing releases, in order. It is empty if there is no deadlock.
+	// Ranks that no rank can release, in order. It is empty if there is no deadlock.
 	Ranks []int
-	// Cycle is a shortest ring of ranks among these, each of which waits for the next one, and the
-	// last for the first. It is empty if there is none: if all wait for ranks that have ended.
+	// Cycle is a shortest ring of these ranks. Each waits for the next one, and the last for the
+	// first. It is empty if there is none, because all wait for ranks that have ended.
 	Cycle []int
 }
 
-// Find looks for a deadlock among the ranks of a job. Ranks that are no index of the list can
+// Find finds a deadlock among the ranks of a job. A rank that is not an index of the list can
 // always make a call.
 func Find(ranks []Rank) Deadlock {
 	free := release(ranks)
@@ -67,18 +68,19 @@ func Find(ranks []Rank) Deadlock {
 	return d
 }
 
-// release reports, of each rank, whether it can make a call sooner or later.
+// release reports for each rank whether it can make a call sooner or later.
 func release(ranks []Rank) []bool {
-	// waiting is a call that waits, and op one of its operations that no rank has been found for.
+	// waiting is a call that waits, and op is one of its operations that no free rank completes
+	// yet.
 	type waiting struct{ rank, need int }
 	type op struct {
 		wait *waiting
 		done bool
 	}
 	free := make([]bool, len(ranks))
-	by := make([][]*op, len(ranks))      // what a rank, once it is free, lets complete
-	endedBy := make([][]int, len(ranks)) // the ranks that have a call that it may end
-	var list []int                       // free ranks that are still to be looked at
+	by := make([][]*op, len(ranks))      // by rank, the operations that complete once it is free
+	endedBy := make([][]int, len(ranks)) // by rank, the ranks with a call that it may end
+	var list []int                       // free ranks whose effects are still to be found
 	set := func(rank int) {
 		if !free[rank] && !ranks[rank].Ended {
 			free[rank] = true
@@ -132,7 +134,7 @@ func release(ranks []Rank) []bool {
 
 func inside(ranks []Rank, r int) bool { return r >= 0 && r < len(ranks) }
 
-// arcs are, of each deadlocked rank, the deadlocked ranks that it waits for.
+// arcs returns for each deadlocked rank the deadlocked ranks that it waits for.
 func arcs(ranks []Rank, free []bool) [][]int {
 	out := make([][]int, len(ranks))
 	for i := range ranks {
@@ -142,10 +144,11 @@ func arcs(ranks []Rank, free []bool) [][]int {
 		for _, w := range ranks[i].Waits {
 			for _, o := range w.Ops {
 				if o.Itself || slices.ContainsFunc(o.By, func(r int) bool { return !inside(ranks, r) || free[r] }) {
-					continue // it may complete: others of the call do not
+					continue // it may complete, and so explains nothing
 				}
 				for _, r := range o.By {
-					// That a receive from any source may be from the rank itself explains nothing.
+					// A receive from any source may be from the rank itself, which explains
+					// nothing.
 					if !ranks[r].Ended && (r != i || len(o.By) == 1) {
 						out[i] = append(out[i], r)
 					}
@@ -158,10 +161,10 @@ func arcs(ranks []Rank, free []bool) [][]int {
 	return out
 }
 
-// shortestCycle is a shortest cycle of a graph, from its lowest node on; nil if there is none.
+// shortestCycle returns a shortest cycle of a graph, beginning with its lowest node, or nil.
 func shortestCycle(arcs [][]int) []int {
 	var best []int
-	from := make([]int, len(arcs)) // by which node a node was reached, plus one
+	from := make([]int, len(arcs)) // the node from which a node was reached, plus one
 	for start := range arcs {
 		clear(from)
 		queue := []int{start}
@@ -189,7 +192,7 @@ func shortestCycle(arcs [][]int) []int {
 	return best
 }
 
-// path is the nodes by which the last was reached from the first.
+// path returns the nodes on the way from first to last.
 func path(from []int, first, last int) []int {
 	var out []int
 	for node := last; node != first; node = from[node] - 1 {

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// on is a rank that waits, with one goroutine, for a call of another one, or of any of several.
+// on is a rank with one goroutine, which waits for a call of another rank, or of any of several.
 func on(by ...int) Rank { return Rank{Waits: []Wait{{Need: 1, Ops: []Op{{By: by}}}}} }
 
-// several is one that waits for so many of a number of operations.
+// several is a rank that waits for need of several operations.
 func several(need int, by ...int) Rank {
 	w := Wait{Need: need}
 	for _, r := range by {
@@ -27,9 +27,9 @@ func TestFind(t *testing.T) {
 		ranks []Rank
 		want  Deadlock
 	}{
-		"nobody":                   {nil, Deadlock{}},
-		"a chain to one that runs": {[]Rank{on(1), on(2), runs}, Deadlock{}},
-		"a chain to one that has ended": {
+		"no ranks":                    {nil, Deadlock{}},
+		"a chain to a rank that runs": {[]Rank{on(1), on(2), runs}, Deadlock{}},
+		"a chain to a rank that has ended": {
 			[]Rank{on(1), on(2), ended}, Deadlock{Ranks: []int{0, 1}},
 		},
 		"itself":   {[]Rank{on(0)}, Deadlock{[]int{0}, []int{0}}},
@@ -39,8 +39,8 @@ func TestFind(t *testing.T) {
 		"nowhere":  {[]Rank{{Waits: []Wait{{Need: 1}}}}, Deadlock{Ranks: []int{0}}},
 		"no waits": {[]Rank{{}}, Deadlock{Ranks: []int{0}}},
 
-		"any source, one of which runs": {[]Rank{on(0, 1, 2), on(0), runs}, Deadlock{}},
-		"any source, the other one ended": {
+		"any source, and one runs": {[]Rank{on(0, 1, 2), on(0), runs}, Deadlock{}},
+		"any source, and the other rank ended": {
 			[]Rank{on(0, 1, 2), on(0), ended}, Deadlock{[]int{0, 1}, []int{0, 1}},
 		},
 		"wait any": {[]Rank{several(1, 1, 2), on(0), runs}, Deadlock{}},
@@ -65,28 +65,28 @@ func TestFind(t *testing.T) {
 		"all goroutines wait": {
 			[]Rank{{Waits: append(on(1).Waits, on(0).Waits...)}, on(0)}, Deadlock{[]int{0, 1}, []int{0}},
 		},
-		"what goes on by itself": {
+		"an operation that completes by itself": {
 			[]Rank{{Waits: []Wait{{Need: 1, Ops: []Op{{By: []int{1}, Itself: true}}}}}, on(0)}, Deadlock{},
 		},
-		"one that another may end": {
+		"a call that another rank may end": {
 			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{0, 1, 2}}}}, on(0), runs}, Deadlock{},
 		},
-		"one that only those may end who wait for it": {
+		"a call that only ranks that wait for it may end": {
 			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{0, 1, 2}}}}, on(0), ended},
 			Deadlock{[]int{0, 1}, []int{0, 1}},
 		},
-		"one that an unknown rank may end": {
+		"a call that an unknown rank may end": {
 			[]Rank{{Waits: []Wait{{Need: 1, Ops: on(1).Waits[0].Ops, EndedBy: []int{7}}}}, on(0)}, Deadlock{},
 		},
-		"need of none":           {[]Rank{several(0, 1), on(0)}, Deadlock{}},
+		"no operation needed":    {[]Rank{several(0, 1), on(0)}, Deadlock{}},
 		"a rank that is unknown": {[]Rank{on(1), on(7)}, Deadlock{}},
 	} {
 		assert.Equal(t, c.want, Find(c.ranks), name)
 	}
 }
 
-// naive is who is deadlocked, by the definition alone: as long as some rank can be found that goes
-// on, it does.
+// naive returns the deadlocked ranks by the definition alone: as long as some rank can go on, it
+// does.
 func naive(ranks []Rank) []int {
 	free := map[int]bool{}
 	goesOn := func(r Rank) bool {
@@ -137,7 +137,8 @@ func waitsFor(ranks []Rank, stuck []int, rank, other int) bool {
 	return false
 }
 
-// Random graphs against the definition; a cycle is one, of deadlocked ranks, and none is shorter.
+// TestFindAgainstNaiveModel compares Find with the definition for random graphs. The cycle is one
+// of deadlocked ranks, and no cycle is shorter.
 func TestFindAgainstNaiveModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	outcomes := map[string]int{}
@@ -193,10 +194,10 @@ func TestFindAgainstNaiveModel(t *testing.T) {
 	}
 }
 
-// girth is the length of a shortest cycle, 0 if there is none: the least number of steps after
-// which some node may be where it began.
+// girth is the length of a shortest cycle, or 0 if there is none: the least number of steps after
+// which a walk may be back where it began.
 func girth(arcs [][]int) int {
-	at := make([]map[int]bool, len(arcs)) // where one may be, by where one began
+	at := make([]map[int]bool, len(arcs)) // by the node where a walk began, the nodes where it may be
 	for i := range at {
 		at[i] = map[int]bool{i: true}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -40,7 +41,7 @@ var (
 func main() {
 	flag.Parse()
 	news := listen()
-	world, err := comm.Init(comm.Observe(hook))
+	world, err := comm.Init(observe.NewOption(hook).(comm.Option))
 	if err != nil {
 		fatal(err)
 	}

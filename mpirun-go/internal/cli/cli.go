@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 // What the command line asks for, if it is not a job.

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/internal/rdma"
-	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 // Report is what mpirun-go info prints; its JSON form is for programs.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 func TestNearestToTheCause(t *testing.T) {

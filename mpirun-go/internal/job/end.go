@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // Times that bound the end of a job.

@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // A Host is a place where ranks are started: this machine (procs.Local), or another one (remote.Host).

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

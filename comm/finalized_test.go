@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// leaver is the rank that calls Finalize while the others of these tests go on.
+// leaver is the rank that calls Finalize while the other ranks go on.
 const leaver = 2
 
 // callAllWithout makes every collective call at all ranks but one, which calls Finalize instead.
@@ -33,8 +33,8 @@ func callAllWithout(w *comm.Comm) error {
 	return err
 }
 
-// callLeft makes every call that waits for a rank that has left, and wants ErrProcFailed.
-func callLeft(w *comm.Comm) error {
+// callFinalized makes every call that waits for a finalized rank, and requires ErrProcFailed.
+func callFinalized(w *comm.Comm) error {
 	buf, long := []int{0}, make([]int, 1<<17)
 	wait := func(r request.Request, err error) error {
 		if err == nil {
@@ -77,10 +77,11 @@ func callLeft(w *comm.Comm) error {
 	return nil
 }
 
-// leftProgram: whoever waits for the rank that is in Finalize is told. All ranks get to the end.
-func leftProgram(w *comm.Comm) error {
+// finalizedPeerProgram has ranks wait for one that is in Finalize, in every call. They get errors, and all
+// ranks finish.
+func finalizedPeerProgram(w *comm.Comm) error {
 	if w.Rank() != leaver {
-		if err := callLeft(w); err != nil {
+		if err := callFinalized(w); err != nil {
 			return err
 		}
 		fmt.Println("told")
@@ -88,8 +89,8 @@ func leftProgram(w *comm.Comm) error {
 	return nil
 }
 
-// leftCollectivesProgram is the same with each collective.
-func leftCollectivesProgram(w *comm.Comm) error {
+// finalizedPeerCollectivesProgram does the same with each collective.
+func finalizedPeerCollectivesProgram(w *comm.Comm) error {
 	err := callAllWithout(w)
 	if err == nil {
 		fmt.Println("told")
@@ -97,14 +98,15 @@ func leftCollectivesProgram(w *comm.Comm) error {
 	return err
 }
 
-// Nobody waits for ever for a rank that has called Finalize, or has returned.
-func TestWaitsForWhoHasLeft(t *testing.T) {
+// TestCallsThatWaitForFinalizedRankFail: no rank waits for ever for a rank that has called Finalize
+// or has returned.
+func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 	for name, body := range map[string]func(w *comm.Comm) error{
 		"point-to-point": func(w *comm.Comm) error {
 			if w.Rank() == leaver {
 				return nil
 			}
-			return callLeft(w)
+			return callFinalized(w)
 		},
 		"collectives": callAllWithout,
 		"waiting already": func(w *comm.Comm) error {
@@ -144,9 +146,10 @@ func TestWaitsForWhoHasLeft(t *testing.T) {
 	})
 }
 
-// What a rank has sent before Finalize is received however late, and nobody else is disturbed.
-func TestLeftLongBefore(t *testing.T) {
-	const many, late = 5000, 1500 * time.Millisecond // the window does not hold them all
+// TestMessageOfFinalizedRankIsReceived: messages that a rank has sent before Finalize are received,
+// however late. The other ranks are not disturbed.
+func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
+	const many, late = 5000, 1500 * time.Millisecond // more than the window has room for
 	var finalizing atomic.Bool
 	run(t, 4, func(t rank, w *comm.Comm) {
 		d, err := w.Dup()
@@ -166,7 +169,7 @@ func TestLeftLongBefore(t *testing.T) {
 			require.NoError(t, w.Finalize())
 			return
 		}
-		for !finalizing.Load() { // the others go on meanwhile
+		for !finalizing.Load() { // the other ranks go on meanwhile
 			require.NoError(t, comm.SendValue(w, "on", w.Rank(), 3))
 			_, _, err := comm.RecvValue[string](w, comm.AnySource, 3)
 			require.NoError(t, err)
@@ -179,7 +182,7 @@ func TestLeftLongBefore(t *testing.T) {
 			_, err := comm.Recv(w, []int{0}, comm.AnySource, 4)
 			require.NoError(t, err)
 		}
-		for _, n := range []int{0, 100, 1 << 20} { // which are held behind the others
+		for _, n := range []int{0, 100, 1 << 20} { // which are pending behind the others
 			buf := make([]byte, n)
 			_, err := comm.Recv(d, buf, leaver, 2)
 			require.NoError(t, err)
@@ -198,8 +201,9 @@ func TestLeftLongBefore(t *testing.T) {
 	}, comm.WithSetting("pml.unexpected.bytes", "64K"))
 }
 
-// A send that nobody waits for, to a rank that has left, is reported by Finalize as ever.
-func TestUnreceivedByWhoHasLeft(t *testing.T) {
+// TestSendToFinalizedRankIsReported: Finalize reports a send to a finalized rank that the program
+// does not wait for.
+func TestSendToFinalizedRankIsReported(t *testing.T) {
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 1 {
 			return nil
@@ -215,11 +219,10 @@ func TestUnreceivedByWhoHasLeft(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, comm.ErrPending)
-	require.ErrorContains(t, err, "nobody receives issend peer 1 tag 7")
+	require.ErrorContains(t, err, "no rank receives issend peer 1 tag 7")
 }
 
-// A receive that was freed takes its message in Finalize too.
-func TestLeftWithReceive(t *testing.T) {
+func TestFreedReceiveCompletesInFinalize(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 1 {
 			r, err := comm.Irecv(w, []int{0}, 0, 7)
@@ -233,9 +236,9 @@ func TestLeftWithReceive(t *testing.T) {
 	})
 }
 
-// finalizedStarProgram: all ranks but the first call Finalize, without having sent anything. That
-// one waits for each, in a way of its own, and gets an error each time. The others meet nobody
-// else.
+// finalizedStarProgram has all ranks but the first call Finalize without having sent anything. The
+// first waits for each of them, by another call each time, and gets errors. The others connect to
+// no other rank.
 func finalizedStarProgram(w *comm.Comm) error {
 	if w.Rank() != 0 {
 		if err := w.Finalize(); err != nil {
@@ -284,9 +287,9 @@ func finalizedStarProgram(w *comm.Comm) error {
 	return nil
 }
 
-// A rank gets its error from ranks that it has never talked to, which are in Finalize and do not
-// connect to each other.
-func TestFinalizedRanksConnectToNobody(t *testing.T) {
+// TestFinalizedRankAnswersNewPeer: a rank gets its error from ranks that it has never talked to.
+// These are in Finalize and do not connect to each other.
+func TestFinalizedRankAnswersNewPeer(t *testing.T) {
 	launch := launcher(t)
 	const ranks = 7
 	for _, flags := range [][]string{

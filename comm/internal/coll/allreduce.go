@@ -1,33 +1,34 @@
-package comm
+package coll
 
-func (s *schedule) allreduce(in, out []byte) {
-	n := len(s.group)
+// Allreduce makes the schedule of MPI_Allreduce. in is nil for in place.
+func (s *Schedule) Allreduce(in, out []byte) {
+	n := s.size
 	s.agreed = len(out)
 	switch {
 	case n == 1:
 		s.copy(out[:len(in)], in)
-	case s.flat(len(out)):
+	case s.isFlat(len(out)):
 		s.allreduceFlat(in, out)
-	case len(out) <= s.collTuning().allreduceDoublingBytes:
+	case len(out) <= s.tuning.AllreduceDoublingBytes:
 		s.allreduceDoubling(in, out)
-	case s.commutes && powerBelow(n) != n:
+	case s.Commutes && powerBelow(n) != n:
 		s.allreduceRing(in, out)
 	default:
 		s.allreduceHalving(in, out)
 	}
 }
 
-// folding makes a power of two out of the ranks: of the first 2·extra, those that are
-// even give what they have to the next, and get the result from it. The others have
-// numbers 0…power−1, in order of rank.
+// folding reduces the ranks to a power of two. Of the first 2·extra ranks, an even rank sends its
+// contribution to the next rank, and gets the result from it. The other ranks have the numbers
+// 0…power−1, in order of rank.
 type folding struct {
 	power, extra int
-	number       int // −1 for a rank that gave
+	number       int // of this rank; −1 if it has sent its contribution to the next rank
 }
 
-func (s *schedule) folding() folding {
-	f := folding{power: powerBelow(len(s.group))}
-	f.extra = len(s.group) - f.power
+func (s *Schedule) folding() folding {
+	f := folding{power: powerBelow(s.size)}
+	f.extra = s.size - f.power
 	switch {
 	case s.rank >= 2*f.extra:
 		f.number = s.rank - f.extra
@@ -39,7 +40,7 @@ func (s *schedule) folding() folding {
 	return f
 }
 
-// rank of the one with a number.
+// rank returns the rank with a number.
 func (f folding) rank(number int) int {
 	if number < f.extra {
 		return 2*number + 1
@@ -47,10 +48,10 @@ func (f folding) rank(number int) int {
 	return number + f.extra
 }
 
-// allreduceDoubling has pairs of ranks exchange all they have: in each round, at twice
-// the distance of the last. Both of a pair combine in the order of ranks, which
-// gives them the same bits whatever the operation.
-func (s *schedule) allreduceDoubling(in, out []byte) {
+// allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the
+// distance of the step before. Both ranks of a pair combine in the order of ranks, so they get the
+// same bits whatever the operation.
+func (s *Schedule) allreduceDoubling(in, out []byte) {
 	f := s.folding()
 	if f.number < 0 {
 		mine := in
@@ -62,13 +63,13 @@ func (s *schedule) allreduceDoubling(in, out []byte) {
 		s.recv(s.rank+1, out)
 		return
 	}
-	// What this rank has is in acc: in, to begin with, then out or temp.
+	// acc is the result so far. It is in at first, and out or temp later.
 	acc, inOut := in, false
 	if in == nil {
 		acc, inOut = out, true
 	}
 	var temp []byte
-	d := 1 // distance in numbers; 0 is the rank that gives
+	d := 1 // distance in numbers; 0 stands for the rank that sends its contribution
 	if s.rank < 2*f.extra {
 		d = 0
 	}
@@ -78,7 +79,7 @@ func (s *schedule) allreduceDoubling(in, out []byte) {
 			peer = f.rank(f.number ^ d)
 			s.send(peer, acc)
 		}
-		if peer < s.rank && !inOut && temp == nil { // acc is still in, which is not written to
+		if peer < s.rank && !inOut && temp == nil { // acc is in, which must not change
 			s.copy(out, in)
 			acc, inOut = out, true
 		}
@@ -106,18 +107,18 @@ func (s *schedule) allreduceDoubling(in, out []byte) {
 	}
 }
 
-// allreduceHalving is Rabenseifner's algorithm. In each round a pair of ranks, at twice
-// the distance of the last, share the work between them: each gives away half of what it
-// has left and combines the other half. Then the parts are exchanged on the same way
-// back. The order of ranks is kept.
-func (s *schedule) allreduceHalving(in, out []byte) {
+// allreduceHalving is Rabenseifner's algorithm. In each step two ranks, at twice the distance of
+// the step before, share their work: each sends half of what it has left to the other, and combines
+// the other half. Then the combined parts are exchanged in the opposite order. The order of ranks
+// is kept.
+func (s *Schedule) allreduceHalving(in, out []byte) {
 	f := s.folding()
 	have := in
 	if in == nil {
 		have = out
 	}
 	if f.number < 0 {
-		cut := s.cut(len(have), s.elem)
+		cut := s.cut(len(have), s.Elem)
 		for i := range cut.pieces {
 			s.send(s.rank+1, cut.of(have, i))
 		}
@@ -129,7 +130,7 @@ func (s *schedule) allreduceHalving(in, out []byte) {
 		s.merge(nobody, s.rank-1, true, nil, have, out)
 		have = out
 	}
-	at := func(part int) int { return share(len(out), s.elem, f.power, part) }
+	at := func(part int) int { return share(len(out), s.Elem, f.power, part) }
 	lo, hi := 0, f.power // the parts that this rank works on
 	for d := 1; d < f.power; d *= 2 {
 		mid := lo + (hi-lo)/2
@@ -159,17 +160,17 @@ func (s *schedule) allreduceHalving(in, out []byte) {
 	}
 }
 
-// allreduceRing lets the parts of the vector go round all ranks, each of which combines
-// its own, until every part is complete at one rank; then the parts go round once more. The
+// allreduceRing passes the parts of the vector round all ranks. Each rank combines its
+// contribution, until every part is complete at one rank. Then the parts go round once more. The
 // order of ranks is not kept.
-func (s *schedule) allreduceRing(in, out []byte) {
-	n := len(s.group)
+func (s *Schedule) allreduceRing(in, out []byte) {
+	n := s.size
 	have := in
 	if in == nil {
 		have = out
 	}
 	part := func(i int) (from, to int) {
-		return share(len(out), s.elem, n, i), share(len(out), s.elem, n, i+1)
+		return share(len(out), s.Elem, n, i), share(len(out), s.Elem, n, i+1)
 	}
 	for i := range n - 1 {
 		give := out
@@ -186,22 +187,23 @@ func (s *schedule) allreduceRing(in, out []byte) {
 	})
 }
 
-// nobody to send to.
+// nobody as a destination of merge: nothing is sent.
 const nobody = -1
 
-// merge sends give to one rank, and combines what it gets from another with mine, into
-// result, which is mine or apart from it. What it gets is the left operand or the right one, if that
-// matters. Pieces are combined while the next are on their way.
-func (s *schedule) merge(to, from int, left bool, give, mine, result []byte) {
+// merge sends give to one rank, and combines what it receives from another rank with mine. The
+// result goes to result, which is mine or does not overlap it. left says that what it receives is
+// the left operand; that is ignored if the operation commutes. Pieces are combined while the next
+// ones are under way.
+func (s *Schedule) merge(to, from int, left bool, give, mine, result []byte) {
 	inPlace := len(mine) == 0 || &mine[0] == &result[0]
-	giveCut, cut := s.cut(len(give), s.elem), s.cut(len(mine), s.elem)
+	giveCut, cut := s.cut(len(give), s.Elem), s.cut(len(mine), s.Elem)
 	if to == nobody {
 		giveCut.pieces = 0
 	}
-	if s.commutes { // whatever suits
+	if s.Commutes { // the order that needs no copy
 		left = inPlace
 	}
-	direct := !left && !inPlace // what comes goes to the result at once
+	direct := !left && !inPlace // what arrives goes to result at once
 	var temp [2][]byte
 	defer s.untemp(s.used)
 	if !direct {

@@ -14,37 +14,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// These tests hold every collective to this: when one rank does not play along, whatever it is that it
-// does, nobody hangs, buffers are not written to after their call has returned, the next
-// collective works, and nothing is left behind.
+// These tests check for every collective that a wrong call of one rank has no bad effects: no rank
+// hangs, nothing writes to buffers after their call has returned, the next collective works, and
+// nothing is left behind.
 
-// spoilBuffers of a rank, of size·count elements each, and one more.
-type spoilBuffers struct {
+// collBuffers are the buffers of a rank, of size·count+1 elements each.
+type collBuffers struct {
 	in, out []int64
 	count   int
 }
 
-func newSpoilBuffers(w *Comm, count int) *spoilBuffers {
+func newCollBuffers(w *Comm, count int) *collBuffers {
 	n := w.Size()*count + 1
-	return &spoilBuffers{make([]int64, n), make([]int64, n), count}
+	return &collBuffers{make([]int64, n), make([]int64, n), count}
 }
 
-func (b *spoilBuffers) one(s []int64) []int64 { return s[:b.count] }
+func (b *collBuffers) one(s []int64) []int64 { return s[:b.count] }
 
-func (b *spoilBuffers) all(s []int64) []int64 { return s[:len(s)-1] }
+func (b *collBuffers) all(s []int64) []int64 { return s[:len(s)-1] }
 
-func (b *spoilBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len(b.in)-1)/b.count) }
+func (b *collBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len(b.in)-1)/b.count) }
 
-// spoilable is a collective.
-type spoilable struct {
+// revocable is a collective.
+type revocable struct {
 	name   string
 	rooted bool
-	// needs says that no rank can be done with it before every one has called it.
+	// needs says that no rank can finish it before every rank has called it.
 	needs bool
-	call  func(w *Comm, b *spoilBuffers, root int) error
-	// refused are calls of it with bad arguments.
+	call  func(w *Comm, b *collBuffers, root int) error
+	// refused are calls with bad arguments.
 	refused []refusal
 }
 
@@ -52,189 +54,190 @@ type refusal struct {
 	name   string
 	want   error
 	atRoot bool // only the root can see it
-	call   func(w *Comm, b *spoilBuffers, root int) error
+	call   func(w *Comm, b *collBuffers, root int) error
 }
 
-func spoilables() []spoilable {
+func revocables() []revocable {
 	newComm := func(c *Comm, err error) error {
 		if err == nil && c != nil {
 			err = c.Free()
 		}
 		return err
 	}
-	return []spoilable{
-		{name: "barrier", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error { return w.Barrier() }},
-		{name: "bcast", rooted: true, call: func(w *Comm, b *spoilBuffers, root int) error { return Bcast(w, b.one(b.out), root) },
+	return []revocable{
+		{name: "barrier", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return w.Barrier() }},
+		{name: "bcast", rooted: true, call: func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error { return Bcast(w, b.one(b.out), -1) }},
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), -1) }},
 			}},
 		{name: "reduce", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Reduce(w, b.one(b.in), b.one(b.out), Sum, root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Reduce(w, b.one(b.in), b.one(b.out), Sum, root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.out), Sum, w.Size())
 				}},
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.out), nil, root)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.out[:b.count+1], Sum, root)
 				}},
-				{"overlap", ErrBuffer, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"overlap", ErrBuffer, true, func(w *Comm, b *collBuffers, root int) error {
 					return Reduce(w, b.one(b.in), b.one(b.in), Sum, root)
 				}},
 			}},
 		{name: "allreduce", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Allreduce(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Allreduce(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.one(b.out), nil)
 				}},
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.out[:b.count+1], Sum)
 				}},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allreduce(w, b.one(b.in), b.one(b.in), Sum)
 				}},
 			}},
-		{name: "allreduce in order", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error {
+		{name: "allreduce in order", needs: true, call: func(w *Comm, b *collBuffers, root int) error {
 			return Allreduce(w, b.one(b.in), b.one(b.out), Sum, InRankOrder())
 		}},
 		{name: "scan",
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), nil) }},
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), nil) }},
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Scan(w, b.one(b.in), b.out[:b.count+1], Sum)
 				}},
 			}},
 		{name: "exscan",
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Exscan(w, b.one(b.in), b.one(b.out), Sum) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Exscan(w, b.one(b.in), b.one(b.out), Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return Exscan(w, b.one(b.in), b.one(b.out), nil)
 				}},
 			}},
 		{name: "gather", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Gather(w, b.one(b.in), b.all(b.out), root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Gather(w, b.one(b.in), b.all(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Gather(w, b.one(b.in), b.all(b.out), ProcNull)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Gather(w, b.one(b.in), b.out, root)
 				}},
 			}},
 		{name: "scatter", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Scatter(w, b.all(b.in), b.one(b.out), root) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Scatter(w, b.all(b.in), b.one(b.out), root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
 					return Scatter(w, b.all(b.in), b.one(b.out), 99)
 				}},
-				{"length", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Scatter(w, b.in, b.one(b.out), root)
 				}},
 			}},
 		{name: "allgather", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Allgather(w, b.one(b.in), b.all(b.out)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.all(b.out)) },
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Allgather(w, b.one(b.in), b.out) }},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.out) }},
+				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allgather(w, b.one(b.out), b.all(b.out))
 				}},
 			}},
 		{name: "alltoall", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, b.all(b.in), b.all(b.out)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.all(b.out)) },
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, b.all(b.in), b.out) }},
-				{"uneven", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, nil, b.out) }},
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.out) }},
+				{"uneven", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.out) }},
 			}},
 		{name: "alltoall in place", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return Alltoall(w, nil, b.all(b.out)) }},
+			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.all(b.out)) }},
 		{name: "reduce scatter", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), Sum)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts()[1:], Sum)
 				}},
-				{"op", ErrOp, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), nil)
 				}},
 			}},
 		{name: "reduce scatter block", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return ReduceScatterBlock(w, b.all(b.in), b.one(b.out), Sum)
 			},
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return ReduceScatterBlock(w, b.in, b.one(b.out), Sum)
 				}},
 			}},
 		{name: "gatherv", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Gatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil, root)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Gatherv(w, b.one(b.in), b.all(b.out), b.counts()[1:], nil, root)
 				}},
 			}},
 		{name: "scatterv", rooted: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), nil, root)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
 					return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), []int{1}, root)
 				}},
 			}},
 		{name: "allgatherv", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Allgatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Allgatherv(w, b.one(b.in), b.all(b.out), nil, nil)
 				}},
 			}},
 		{name: "alltoallv", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), b.counts(), nil)
 			},
 			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error {
+				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
 					return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), nil, nil)
 				}},
 			}},
 		{name: "alltoallv in place", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error {
+			call: func(w *Comm, b *collBuffers, root int) error {
 				return Alltoallv(w, nil, nil, nil, b.all(b.out), b.counts(), nil)
 			}},
 		{name: "split", needs: true,
-			call: func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Split(0, 0)) },
+			call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(0, 0)) },
 			refused: []refusal{
-				{"colour", ErrCount, false, func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Split(-9, 0)) }},
+				{"colour", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(-9, 0)) }},
 			}},
-		{name: "dup", needs: true, call: func(w *Comm, b *spoilBuffers, root int) error { return newComm(w.Dup()) }},
+		{name: "dup", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Dup()) }},
 	}
 }
 
-// spoilTuning makes short buffers take the ways of long ones.
-var spoilTuning = &collTuning{
-	bcastTreeBytes: 64, reduceTreeBytes: 64, allreduceDoublingBytes: 64, scanDoublingBytes: 64,
-	gatherTreeBytes: 64, gatherTreeRanks: 3, allgatherBruckBytes: 128, alltoallBruckBytes: 32, alltoallBruckRanks: 3,
-	alltoallFlightBytes: 1000, pieceBytes: 128, flatRanks: 5, flatBytes: 256,
+// revokeTuning makes short buffers take the algorithms of long ones.
+var revokeTuning = &coll.Tuning{
+	BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
+	GatherTreeBytes: 64, GatherTreeRanks: 3, AllgatherBruckBytes: 128, AlltoallBruckBytes: 32, AlltoallBruckRanks: 3,
+	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// spoilSizes are lengths in elements on both sides of each limit of spoilTuning, for some number of ranks.
-var spoilSizes = []int{1, 6, 12, 50, 160}
+// revokeSizes are lengths in elements on both sides of each threshold of revokeTuning, for some
+// number of ranks.
+var revokeSizes = []int{1, 6, 12, 50, 160}
 
-// scene is a collective in which something goes wrong, at one rank. After it the buffers are
-// the user's: they are written to, and must stay so.
-func scene(w *Comm, count int, act func(b *spoilBuffers) error) (*spoilBuffers, error) {
-	b := newSpoilBuffers(w, count)
+// scene makes a collective call in which something goes wrong at one rank. It writes to the buffers
+// afterwards, which are the user's then. Their contents must not change.
+func scene(w *Comm, count int, act func(b *collBuffers) error) (*collBuffers, error) {
+	b := newCollBuffers(w, count)
 	err := act(b)
 	for i := range b.in {
 		b.in[i], b.out[i] = -77, -78
@@ -242,9 +245,9 @@ func scene(w *Comm, count int, act func(b *spoilBuffers) error) (*spoilBuffers, 
 	return b, err
 }
 
-// after is what must hold after a scene: the next collective works, and nobody has written to the
-// buffers. what says where.
-func (b *spoilBuffers) after(w *Comm, what string) error {
+// after checks that the next collective works, and that nothing has written to the buffers of a
+// scene. what names the scene in errors.
+func (b *collBuffers) after(w *Comm, what string) error {
 	n := w.Size()
 	sum := make([]int64, 100)
 	in := make([]int64, 100)
@@ -267,13 +270,13 @@ func (b *spoilBuffers) after(w *Comm, what string) error {
 	return nil
 }
 
-// CheckRefused has one rank make each collective with each kind of bad arguments. Of the lengths, each
-// number of ranks takes a third.
+// CheckRefused has one rank make each collective with each kind of bad arguments. Each number of
+// ranks takes a third of the lengths.
 func CheckRefused(w *Comm) error {
 	n := w.Size()
-	for _, c := range spoilables() {
+	for _, c := range revocables() {
 		for k, f := range c.refused {
-			for i, count := range spoilSizes {
+			for i, count := range revokeSizes {
 				if (i+k+n)%3 != 0 {
 					continue
 				}
@@ -283,7 +286,7 @@ func CheckRefused(w *Comm) error {
 					odd = root
 				}
 				what := fmt.Sprintf("rank %d: %s: %s: %d elements, root %d, odd one %d", w.Rank(), c.name, f.name, count, root, odd)
-				b, err := scene(w, count, func(b *spoilBuffers) error {
+				b, err := scene(w, count, func(b *collBuffers) error {
 					if w.Rank() == odd {
 						return f.call(w, b, root)
 					}
@@ -311,7 +314,7 @@ func CheckRefused(w *Comm) error {
 	return nil
 }
 
-// isGivenUp checks the error of a rank that another one has let down.
+// isGivenUp checks the error of a rank whose collective another rank has revoked.
 func isGivenUp(err error, texts ...string) error {
 	e := (*Error)(nil)
 	if !errors.Is(err, ErrComm) || !errors.As(err, &e) || e.Tag != Undefined {
@@ -325,7 +328,7 @@ func isGivenUp(err error, texts ...string) error {
 	return nil
 }
 
-// isDifferent checks the error of a rank when the arguments differed.
+// isDifferent checks the error of a rank after a mismatch of arguments.
 func isDifferent(err error) error {
 	e := (*Error)(nil)
 	if err == nil || errors.As(err, &e) && e.Tag == Undefined &&
@@ -335,13 +338,13 @@ func isDifferent(err error) error {
 	return fmt.Errorf("another error: %w", err)
 }
 
-// CheckDifferentLengths has one rank give each collective another length than all others. Of the pairs of
-// lengths, each number of ranks takes a fifth.
+// CheckDifferentLengths has one rank call each collective with another length than all others. Each
+// number of ranks takes a fifth of the pairs of lengths.
 func CheckDifferentLengths(w *Comm) error {
 	n := w.Size()
-	for k, c := range spoilables() {
-		for i, usual := range spoilSizes {
-			for j, other := range spoilSizes {
+	for k, c := range revocables() {
+		for i, usual := range revokeSizes {
+			for j, other := range revokeSizes {
 				if i == j || (i+j+k+n)%5 != 0 {
 					continue
 				}
@@ -352,7 +355,7 @@ func CheckDifferentLengths(w *Comm) error {
 				if w.Rank() == odd {
 					count = other
 				}
-				b, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+				b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 				if err := isDifferent(err); err != nil {
 					return fmt.Errorf("%s: %w", what, err)
 				}
@@ -365,21 +368,21 @@ func CheckDifferentLengths(w *Comm) error {
 	return nil
 }
 
-// CheckDifferentRoots has one rank take another one for the root.
+// CheckDifferentRoots has one rank call with another root.
 func CheckDifferentRoots(w *Comm) error {
 	n := w.Size()
-	for _, c := range spoilables() {
+	for _, c := range revocables() {
 		if !c.rooted {
 			continue
 		}
-		for i, count := range spoilSizes {
+		for i, count := range revokeSizes {
 			root := i % n
 			odd := (root + i/2) % n
 			what := fmt.Sprintf("rank %d: %s: %d elements, root %d but at rank %d", w.Rank(), c.name, count, root, odd)
 			if w.Rank() == odd {
 				root = (root + 1) % n
 			}
-			b, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+			b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 			if err := isDifferent(err); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
@@ -393,17 +396,17 @@ func CheckDifferentRoots(w *Comm) error {
 
 // CheckDifferentCalls has one rank make another collective.
 func CheckDifferentCalls(w *Comm) error {
-	all := spoilables()
+	all := revocables()
 	for i, c := range all {
 		other := all[(i*5+w.Size())%len(all)]
-		count := spoilSizes[i%len(spoilSizes)]
+		count := revokeSizes[i%len(revokeSizes)]
 		odd := i % w.Size()
 		what := fmt.Sprintf("rank %d: %s of %d elements but %s at rank %d", w.Rank(), c.name, count, other.name, odd)
 		call := c.call
 		if w.Rank() == odd {
 			call = other.call
 		}
-		b, err := scene(w, count, func(b *spoilBuffers) error { return call(w, b, 0) })
+		b, err := scene(w, count, func(b *collBuffers) error { return call(w, b, 0) })
 		if err := isDifferent(err); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -414,9 +417,9 @@ func CheckDifferentCalls(w *Comm) error {
 	return nil
 }
 
-// forEachSpoiling runs body with each number of ranks, with long and with short messages that go at once, and
-// checks that nothing is left of it.
-func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
+// forEachRevoking runs body with each number of ranks and with two eager limits, and checks that
+// nothing is left behind.
+func forEachRevoking(t *testing.T, body func(w *Comm) error) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
@@ -424,7 +427,7 @@ func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
 				var clean, left atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
 					defer hurry(w)()
-					w.colls.tuning = spoilTuning
+					w.team.SetTuning(revokeTuning)
 					if err := body(w); err != nil {
 						return err
 					}
@@ -435,7 +438,7 @@ func forEachSpoiling(t *testing.T, body func(w *Comm) error) {
 	}
 }
 
-// hurry lets a rank sleep only briefly, so that it soon wonders why nothing comes.
+// hurry lets a rank sleep only briefly, so that it soon probes for a mismatch.
 func hurry(w *Comm) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -455,7 +458,7 @@ func hurry(w *Comm) (stop func()) {
 	return func() { close(done) }
 }
 
-// leavesNothing waits until no rank has anything under way, or kept.
+// leavesNothing waits until no rank has an operation under way or keeps a message.
 func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 	if err := w.Barrier(); err != nil {
 		return err
@@ -485,32 +488,35 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 	if what := rest(); what != "" {
 		return fmt.Errorf("rank %d: left behind: %s", w.Rank(), what)
 	}
-	// Nobody goes before all have looked.
+	// No rank goes on before all have checked.
 	for left.Add(1); left.Load() < n; runtime.Gosched() {
 		rest()
 	}
 	return nil
 }
 
-func TestCollectivesRefused(t *testing.T) { forEachSpoiling(t, CheckRefused) }
+func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) { forEachRevoking(t, CheckRefused) }
 
-func TestCollectivesOfDifferentLengths(t *testing.T) { forEachSpoiling(t, CheckDifferentLengths) }
+func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
+	forEachRevoking(t, CheckDifferentLengths)
+}
 
-func TestCollectivesOfDifferentRoots(t *testing.T) { forEachSpoiling(t, CheckDifferentRoots) }
+func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) { forEachRevoking(t, CheckDifferentRoots) }
 
-func TestDifferentCollectives(t *testing.T) { forEachSpoiling(t, CheckDifferentCalls) }
+func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
 
-// CheckSpoiled is every check of collectives in which a rank does not play along, for a job of processes.
-func CheckSpoiled(w *Comm) error {
+// CheckRevokedCollectives makes every check of wrong calls, for a job of processes.
+func CheckRevokedCollectives(w *Comm) error {
 	defer hurry(w)()
-	w.colls.tuning = spoilTuning
+	w.team.SetTuning(revokeTuning)
 	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
 }
 
-// CallAll makes every collective, each in a communicator of its own, after Dup has made those and then
-// desert has been called. It wants ErrProcFailed from all that cannot be done by fewer ranks, and nothing else from the others.
+// CallAll makes a communicator for each collective, calls desert, and then makes each collective in
+// its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
+// may only fail with that error.
 func CallAll(w *Comm, desert func()) error {
-	list := spoilables()
+	list := revocables()
 	comms := make([]*Comm, len(list))
 	for i := range list {
 		var err error
@@ -520,7 +526,7 @@ func CallAll(w *Comm, desert func()) error {
 	}
 	desert()
 	for i, c := range list {
-		err := c.call(comms[i], newSpoilBuffers(w, 1000), 0)
+		err := c.call(comms[i], newCollBuffers(w, 1000), 0)
 		if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -528,9 +534,9 @@ func CallAll(w *Comm, desert func()) error {
 	return nil
 }
 
-// TestFarDifferentLengths: with the limits that users have, what moves in pieces at one rank and
-// not at others, and what stays behind when the others are done.
-func TestFarDifferentLengths(t *testing.T) {
+// TestLengthsOnBothSidesOfDefaultThresholdsFail: with the default thresholds, one rank moves a
+// vector in pieces and the others whole. Nothing is left behind when they have finished.
+func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8} {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
@@ -568,12 +574,13 @@ func TestFarDifferentLengths(t *testing.T) {
 	}
 }
 
-// TestCollectivesGivenUpByContext: the context of one rank ends while it waits for another one, which is late.
-func TestCollectivesGivenUpByContext(t *testing.T) {
-	forEachSpoiling(t, func(w *Comm) error {
+// TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
+// another one, which is late.
+func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
+	forEachRevoking(t, func(w *Comm) error {
 		n := w.Size()
-		for i, c := range spoilables() {
-			count := spoilSizes[(i+n)%len(spoilSizes)]
+		for i, c := range revocables() {
+			count := revokeSizes[(i+n)%len(revokeSizes)]
 			root, giver := i%n, (i/2)%n
 			late := (giver + 1 + i%(n-1)) % n
 			what := fmt.Sprintf("rank %d: %s of %d elements, root %d, given up by %d, %d is late", w.Rank(), c.name, count, root, giver, late)
@@ -581,8 +588,8 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d.colls.tuning = spoilTuning
-			var b *spoilBuffers
+			d.team.SetTuning(revokeTuning)
+			var b *collBuffers
 			var calledOff bool
 			switch w.Rank() {
 			case giver:
@@ -593,11 +600,11 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 					awaitPending(ctx, w)
 					cancel()
 				}()
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d.WithContext(ctx), b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d.WithContext(ctx), b, root) })
 				cancel()
 				<-stopped
 				calledOff = err != nil
-				if calledOff && c.name == "dup" { // which does not heed the context
+				if calledOff && c.name == "dup" { // which ignores the context
 					return fmt.Errorf("%s: %w", what, err)
 				}
 				if calledOff && !errors.Is(err, context.Canceled) {
@@ -613,14 +620,14 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 						return err
 					}
 				}
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d, b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
 				if c.name == "dup" {
 					if _, err := Recv(w, []int{0}, giver, 0); err != nil {
 						return err
 					}
 				}
 			default:
-				b, err = scene(d, count, func(b *spoilBuffers) error { return c.call(d, b, root) })
+				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
 			}
 			if err != nil {
 				if err := isGivenUp(err, fmt.Sprintf("rank %d gave up on this", giver), "it failed there"); err != nil {
@@ -630,7 +637,7 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 			if err := b.after(w, what); err != nil {
 				return err
 			}
-			// The communicator is unfit if it was given up at all.
+			// The communicator is unfit if the collective was given up.
 			told := []int{b2i(calledOff)}
 			if err := Bcast(w, told, giver); err != nil {
 				return err
@@ -652,19 +659,19 @@ func TestCollectivesGivenUpByContext(t *testing.T) {
 	})
 }
 
-// TestCollectivesWithoutOneThatDied: one rank does not come. Whoever waits for it learns that it is gone, and the
-// others from those.
-func TestCollectivesWithoutOneThatDied(t *testing.T) {
+// TestCollectiveWithoutDeadRankFails: one rank does not come. Ranks that wait for it learn that it
+// is gone, and the others learn it from them.
+func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
-			for i, c := range spoilables() {
-				count := spoilSizes[(i+n)%len(spoilSizes)]
+			for i, c := range revocables() {
+				count := revokeSizes[(i+n)%len(revokeSizes)]
 				root, dead := i%n, (i/2)%n
 				what := fmt.Sprintf("%s of %d elements, root %d, without %d", c.name, count, root, dead)
 				var done atomic.Int32
 				require.NoError(t, RunLocal(n, func(w *Comm) error {
-					w.colls.tuning = spoilTuning
+					w.team.SetTuning(revokeTuning)
 					if w.Rank() == dead {
 						for done.Load() < int32(n-1) {
 							runtime.Gosched() // it does nothing
@@ -672,9 +679,9 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 						return nil
 					}
 					defer done.Add(1)
-					stop := bury(w, dead)
+					stop := loseOnWait(w, dead)
 					defer stop()
-					_, err := scene(w, count, func(b *spoilBuffers) error { return c.call(w, b, root) })
+					_, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
 					switch {
 					case err == nil && c.needs:
 						return fmt.Errorf("%s: no error", what)
@@ -688,8 +695,8 @@ func TestCollectivesWithoutOneThatDied(t *testing.T) {
 	}
 }
 
-// bury tells w's rank, once it waits for that one, that a rank is gone.
-func bury(w *Comm, dead int) (stop func()) {
+// loseOnWait tells the rank of w that a rank is gone, once it waits for that rank.
+func loseOnWait(w *Comm, dead int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	told := make(chan struct{})
 	go func() {

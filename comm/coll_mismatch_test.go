@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// awaitTrue makes progress until something is so.
+// awaitTrue makes progress until isSo returns true.
 func awaitTrue(w *Comm, isSo func() bool) error {
 	for !isSo() {
 		if _, _, err := w.Iprobe(AnySource, tagUB); err != nil {
@@ -20,16 +20,16 @@ func awaitTrue(w *Comm, isSo func() bool) error {
 	return nil
 }
 
-// wasAsked reports whether another rank has asked for a collective to which this one has not come.
-func wasAsked(c *Comm) bool {
+// wasProbed reports whether this rank keeps a mismatch probe of another rank.
+func wasProbed(c *Comm) bool {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
-	return reflect.ValueOf(c.coll).Elem().FieldByName("rounds").Elem().FieldByName("asks").Len() > 0
+	return reflect.ValueOf(c.team).Elem().FieldByName("probes").Len() > 0
 }
 
-// TestFreeAnswersBarrier: a rank that gives up a barrier before it has begun, and frees the
-// communicator, does not leave another one waiting that has asked it by then.
-func TestFreeAnswersBarrier(t *testing.T) {
+// TestFreeAnswersMismatchProbe: a rank gives up a barrier before it has begun, and frees the
+// communicator. A rank that has probed it does not go on waiting.
+func TestFreeAnswersMismatchProbe(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		require.NoError(t, RunLocal(3, func(w *Comm) error {
 			nc, err := w.Split(0, -w.Rank())
@@ -46,7 +46,7 @@ func TestFreeAnswersBarrier(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			if asked {
-				if err := awaitTrue(w, func() bool { return wasAsked(nc) }); err != nil {
+				if err := awaitTrue(w, func() bool { return wasProbed(nc) }); err != nil {
 					cancel()
 					return err
 				}
@@ -58,9 +58,9 @@ func TestFreeAnswersBarrier(t *testing.T) {
 	}
 }
 
-// TestFinalizeAnswersBcast: a rank in Finalize that may still receive answers who waits for it in a
-// collective.
-func TestFinalizeAnswersBcast(t *testing.T) {
+// TestFinalizeAnswersMismatchProbe: a rank in Finalize that may still receive answers a rank that
+// waits for it in a collective.
+func TestFinalizeAnswersMismatchProbe(t *testing.T) {
 	require.NoError(t, RunLocal(2, func(w *Comm) error {
 		if w.Rank() == 1 {
 			_, err := Irecv(w, []int{0}, 0, 9)

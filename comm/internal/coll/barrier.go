@@ -1,0 +1,17 @@
+package coll
+
+// Barrier makes the schedule of MPI_Barrier by dissemination. In each step a rank tells another
+// rank, twice as far away as in the step before, that all ranks in between have arrived, and hears
+// the same from the rank as far on the other side.
+func (s *Schedule) Barrier() {
+	n := s.size
+	if s.isFlat(0) {
+		s.barrierFlat()
+		return
+	}
+	for d := 1; d < n; d *= 2 {
+		s.send(up(s.rank, d, n), nil)
+		s.recv(down(s.rank, d, n), nil)
+		s.wait()
+	}
+}

@@ -1,0 +1,98 @@
+package coll
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// ErrRoot is the error of a root that does not exist, or that another rank does not agree on.
+var ErrRoot = errors.New("invalid root")
+
+// badMessage is the error of a receive that failed with err, or whose message has another length
+// than is due.
+func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error {
+	switch {
+	case s.noBuffers && (err == nil || errors.Is(err, request.ErrTruncate)):
+		ours := s.signature()
+		err = &callError{s.call, true, &RevokedError{Rank: r.peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+	case errors.Is(err, request.ErrTruncate):
+		err = fmt.Errorf("%w: rank %d sent more than the %d bytes that are due: its arguments differ (%w)",
+			request.ErrCount, r.peer, r.room, request.ErrTruncate)
+	case err == nil:
+		err = fmt.Errorf("%w: rank %d sent %d bytes where %d are due: its arguments differ",
+			request.ErrCount, r.peer, st.Bytes, r.room)
+	}
+	return s.team.owner.Describe(s.call, r.peer, s.seq, err)
+}
+
+// explain makes the user's error of the error that ended the collective.
+func (s *Schedule) explain(err error) error {
+	if revoked := (*RevokedError)(nil); errors.As(err, &revoked) {
+		err = &callError{s.call, s.noBuffers, revoked}
+	}
+	return s.team.owner.DescribeCollective(s.call, s.root, err)
+}
+
+// callError is the error of a call whose collective another rank has revoked, or called otherwise.
+type callError struct {
+	call      string
+	noBuffers bool // as of the schedule
+	cause     *RevokedError
+}
+
+// reason is the reason from the point of view of this call.
+func (e *callError) reason() Reason {
+	if e.noBuffers && e.cause.Reason == Lengths {
+		return Differs // it is the other rank's call that has lengths
+	}
+	return e.cause.Reason
+}
+
+func (e *callError) Error() string {
+	if e.cause.Theirs != nil {
+		return fmt.Sprintf("the arguments differ: %s", e.difference())
+	}
+	switch e.reason() {
+	case Finished:
+		return fmt.Sprintf("rank %d has finished this %s and sends nothing more: the arguments differ", e.cause.Rank, e.call)
+	case Freed:
+		return fmt.Sprintf("rank %d has freed the communicator, without this %s", e.cause.Rank, e.call)
+	case Finalized:
+		return fmt.Sprintf("rank %d is in Finalize, without this %s", e.cause.Rank, e.call)
+	case Unwanted:
+		return fmt.Sprintf("rank %d has finished this %s without the message that this rank sends it: the arguments differ",
+			e.cause.Rank, e.call)
+	}
+	return fmt.Sprintf("rank %d gave up on this %s: %v", e.cause.Rank, e.call, e.reason())
+}
+
+// difference says how the call of another rank differs.
+func (e *callError) difference() string {
+	switch theirs, ours := e.cause.Theirs, e.cause.Ours; {
+	case theirs.Call != ours.Call:
+		return fmt.Sprintf("rank %d is in another collective", e.cause.Rank)
+	case theirs.Root != ours.Root:
+		return fmt.Sprintf("at rank %d the root is %d", e.cause.Rank, theirs.Root)
+	case theirs.Bytes != ours.Bytes:
+		return fmt.Sprintf("rank %d counts %d bytes, this rank %d", e.cause.Rank, theirs.Bytes, ours.Bytes)
+	}
+	return fmt.Sprintf("rank %d has elements of another size, or only one of the two is in place or in rank order", e.cause.Rank)
+}
+
+// Is reports that the communicator does not permit the call, and what is wrong with the arguments
+// if that is known.
+func (e *callError) Is(target error) bool {
+	switch theirs, ours := e.cause.Theirs, e.cause.Ours; target {
+	case request.ErrComm:
+		return true
+	case request.ErrCount:
+		return e.reason() == Lengths
+	case request.ErrProcFailed:
+		return e.cause.Reason == Lost || e.cause.Reason == Finalized
+	case ErrRoot:
+		return theirs != nil && theirs.Call == ours.Call && theirs.Root != ours.Root
+	}
+	return false
+}

@@ -1,0 +1,60 @@
+package coll
+
+// Flat schedules are for ranks that share processor cores (crowdedTuning): every rank sends to rank
+// 0, and rank 0 sends to every rank. Each rank but rank 0 has to run only twice.
+
+// isFlat reports whether a collective in which each rank has so many bytes for all takes a flat
+// schedule.
+func (s *Schedule) isFlat(bytes int) bool {
+	t, n := s.tuning, s.size
+	return n > 2 && n <= t.FlatRanks && n*bytes <= t.FlatBytes
+}
+
+func (s *Schedule) barrierFlat() {
+	if s.rank != 0 {
+		s.send(0, nil)
+		s.recv(0, nil)
+		s.wait()
+		return
+	}
+	for r := 1; r < s.size; r++ {
+		s.recv(r, nil)
+	}
+	s.wait()
+	for r := 1; r < s.size; r++ {
+		s.send(r, nil)
+	}
+}
+
+// allreduceFlat has rank 0 combine the contributions of all ranks, in the order of ranks.
+func (s *Schedule) allreduceFlat(in, out []byte) {
+	if s.rank != 0 {
+		mine := in
+		if in == nil {
+			mine = out
+		}
+		s.send(0, mine)
+		s.wait()
+		s.recv(0, out)
+		return
+	}
+	n, size := s.size, len(out)
+	if in != nil {
+		s.copy(out, in)
+	}
+	all := s.temp((n - 1) * size)
+	at := func(r int) []byte { return all[(r-1)*size:][:size] }
+	for r := 1; r < n; r++ {
+		s.recv(r, at(r))
+	}
+	s.wait()
+	acc := out
+	for r := 1; r < n; r++ {
+		s.combine(acc, at(r))
+		acc = at(r)
+	}
+	s.copy(out, acc)
+	for r := 1; r < n; r++ {
+		s.send(r, out)
+	}
+}

@@ -1,0 +1,205 @@
+package coll
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// beginAs begins a collective with a signature.
+func (t *Team) beginAs(call string, root, agreed int, inPlace bool) *Schedule {
+	s := t.Begin(call, root)
+	s.agreed, s.inPlace = agreed, inPlace
+	return s
+}
+
+// TestMismatchProbe: ranks that wait for each other in calls that do not belong together.
+func TestMismatchProbe(t *testing.T) {
+	for name, f := range map[string]struct {
+		begin  func(t *Team) *Schedule
+		reason Reason
+	}{
+		"another root": {func(t *Team) *Schedule { return t.beginAs("bcast", 1, 10, false) }, Differs},
+		"other length": {func(t *Team) *Schedule { return t.beginAs("bcast", 0, 20, false) }, Lengths},
+		"another call": {func(t *Team) *Schedule { return t.beginAs("reduce", 0, 10, false) }, Differs},
+		"another kind": {func(t *Team) *Schedule { return t.beginAs("bcast", 0, 10, true) }, Lengths},
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, late=%v", name, late), func(t *testing.T) {
+				w, teams := newTeams(3, nil)
+				for _, team := range teams[1:] {
+					team.beginAs("bcast", 0, 10, false)
+				}
+				if !late {
+					f.begin(teams[0])
+				}
+				r := teams[1].irecv(make([]byte, 10), 0, 0)
+				teams[1].isend(pattern(1000, 1), 0, 0)
+				third := teams[2].irecv(make([]byte, 10), 1, 0)
+				w.settle()
+				sleepy(w.pmls[1])
+				sleepy(w.pmls[2])
+				require.Empty(t, w.flying, "the other rank may just be late")
+				sleepy(w.pmls[1])
+				sleepy(w.pmls[2])
+				require.Len(t, w.flying, 2, "each rank that is waited for is probed")
+				w.settle()
+				sleepy(w.pmls[1])
+				sleepy(w.pmls[2])
+				require.Empty(t, w.flying, "once")
+				if late {
+					require.Equal(t, request.Active, r.State())
+					f.begin(teams[0])
+				}
+				requireRevokedError(t, teams[0].enter(), 1, f.reason)
+				w.settle()
+				requireRevoked(t, r, 0, f.reason)
+				requireRevoked(t, third, 0, f.reason)
+				requireClean(t, w)
+			})
+		}
+	}
+}
+
+// TestMismatchProbeOfLateRank: a rank that makes the same call, later, answers nothing.
+func TestMismatchProbeOfLateRank(t *testing.T) {
+	w, teams := newTeams(2, nil)
+	s := teams[1].Begin("bcast", 0)
+	r := teams[1].irecv(make([]byte, 10), 0, 0)
+	for range 3 {
+		sleepy(w.pmls[1])
+	}
+	w.settle()
+	require.Len(t, teams[0].probes, 1)
+	teams[0].Begin("bcast", 0)
+	require.NoError(t, teams[0].enter())
+	require.Empty(t, teams[0].probes)
+	teams[0].isend(pattern(10, 1), 1, 0).Abandon()
+	w.settle()
+	_, err := r.Take()
+	require.NoError(t, err)
+	s.End()
+	require.Empty(t, teams[1].probedRanks)
+	requireClean(t, w)
+}
+
+// TestMismatchProbeOfFinishedCollective: a rank that has finished the collective says so. That
+// matters only to a rank that still waits for a message of it.
+func TestMismatchProbeOfFinishedCollective(t *testing.T) {
+	for _, sends := range []bool{false, true} {
+		for _, removed := range []bool{false, true} {
+			w, teams, s := inCollective(2, nil)
+			r := teams[1].irecv(make([]byte, 10), 0, 0)
+			sleepy(w.pmls[1])
+			sleepy(w.pmls[1])
+			if sends {
+				teams[0].isend(pattern(10, 1), 1, 0).Abandon()
+			}
+			s[0].End()
+			if removed {
+				teams[0].Remove()
+			}
+			w.settle()
+			if sends {
+				_, err := r.Take()
+				require.NoError(t, err)
+				require.NoError(t, s[1].failure())
+				require.Empty(t, teams[1].probedRanks, "the rank may be probed again")
+			} else {
+				reason := Finished
+				if removed {
+					reason = Freed
+				}
+				requireRevoked(t, r, 0, reason)
+			}
+			requireClean(t, w)
+		}
+	}
+}
+
+// TestMismatchProbeIsAnsweredAtTheEnd: a rank answers the probes that it keeps, and later ones,
+// when it frees the communicator or is in Finalize.
+func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		reason Reason
+		told   Reason // by the rank that probed, to the others
+		end    func(t *Team)
+	}{
+		"freed":     {Freed, Unfit, (*Team).Remove},
+		"finalized": {Finalized, Lost, func(t *Team) { t.p.Leave(request.ErrProcFailed) }},
+	} {
+		for _, sends := range []bool{false, true} {
+			for _, before := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s sends=%v before=%v", name, sends, before), func(t *testing.T) {
+					w, teams := newTeams(3, nil)
+					teams[0].Begin("test", NoRoot)
+					s := teams[1].Begin("test", NoRoot)
+					s.steps = make([]step, 1)
+					var waits taker
+					if sends && end.reason == Finalized {
+						waits = teams[1].isend(pattern(1000, 1), 2, 0)
+					} else {
+						waits = teams[1].irecv(make([]byte, 10), 2, 0)
+					}
+					w.settle()
+					if !before {
+						end.end(teams[2])
+					}
+					sleepy(w.pmls[1])
+					sleepy(w.pmls[1])
+					w.settle()
+					if before {
+						require.Len(t, teams[2].probes, 1)
+						require.Equal(t, request.Active, waits.State())
+						end.end(teams[2])
+						require.Empty(t, teams[2].probes)
+						w.settle()
+					}
+					requireRevokedError(t, s.failure(), 2, end.reason)
+					require.Equal(t, 1, s.next)
+					s.Revoke(Failed)
+					w.settle()
+					rank := 2
+					if end.told == Lost {
+						rank = 1
+					}
+					requireRevokedError(t, teams[0].errorOf(0), rank, end.told)
+					if r, ok := waits.(*pml.RecvRequest); ok {
+						requireRevoked(t, r, 2, end.reason)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestMismatchProbeOfRemovedContext: a context may be removed and still be there, because receives
+// are posted in it. No collective begins there any more.
+func TestMismatchProbeOfRemovedContext(t *testing.T) {
+	w, teams := newTeams(2, nil)
+	kept := teams[0].irecv(make([]byte, 10), 1, 7)
+	teams[0].Remove()
+	teams[1].Begin("test", NoRoot)
+	r := teams[1].irecv(make([]byte, 10), 0, 0)
+	sleepy(w.pmls[1])
+	sleepy(w.pmls[1])
+	w.settle()
+	requireRevoked(t, r, 0, Freed)
+	kept.Cancel()
+	requireClean(t, w)
+}
+
+// TestMismatchProbeWithoutSleep: a rank that never sleeps probes too.
+func TestMismatchProbeWithoutSleep(t *testing.T) {
+	w, teams := newTeams(2, nil)
+	teams[1].Begin("test", NoRoot)
+	teams[1].irecv(make([]byte, 10), 0, 0)
+	for range 1 << 20 {
+		w.pmls[1].Progress()
+	}
+	require.Len(t, w.flying, 1)
+}

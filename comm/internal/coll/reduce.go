@@ -1,0 +1,178 @@
+package coll
+
+// A builder of a reduction never writes to in, which is nil for in place. An operation is
+// inout = in ∘ inout: its left operand, of the lower ranks, does not change, and its right operand
+// becomes the result. The operands of an operation that commutes may change places.
+
+// Reduce makes the schedule of MPI_Reduce. Only the root has out.
+func (s *Schedule) Reduce(in, out []byte, root int) {
+	n, t := s.size, s.tuning
+	size := len(in)
+	if in == nil {
+		size = len(out)
+	}
+	s.agreed = size
+	switch {
+	case n == 1:
+		s.copy(out[:len(in)], in)
+	case size > t.ReduceTreeBytes && (n == 2 || s.cut(size, s.Elem).pieces >= n/2):
+		s.reduceChain(in, out, root)
+	case s.Commutes || root == 0:
+		s.reduceTree(in, out, root)
+	case s.rank == root:
+		// In the order of ranks the tree ends at rank 0.
+		if in == nil {
+			in = out
+		}
+		s.reduceTree(in, nil, 0)
+		s.wait()
+		s.recv(0, out)
+	case s.rank == 0:
+		result := s.temp(size)
+		s.reduceTree(in, result, 0)
+		s.send(root, result)
+	default:
+		s.reduceTree(in, nil, 0)
+	}
+}
+
+// reduceTree is a binomial tree towards the root. A rank combines its contribution with the results
+// of its children and sends the result to its parent. Only the root has out.
+func (s *Schedule) reduceTree(in, out []byte, root int) {
+	n := s.size
+	v := s.fromRoot(root)
+	low := lowestBit(v, n)
+	children := 0
+	for d := 1; d < low && v+d < n; d *= 2 {
+		children++
+	}
+	acc := in // the result so far, of this rank and of its subtree
+	if in == nil {
+		acc = out
+	}
+	// A child's result is received into the place where acc is not, and becomes acc. The two places
+	// take turns, so that the last one is out.
+	var place [2][]byte
+	if v == 0 {
+		place[0] = out
+	} else if children > 0 {
+		place[0] = s.temp(len(acc))
+	}
+	if children > 1 || in == nil && children > 0 {
+		place[1] = s.temp(len(acc))
+	}
+	at := (children + 1) % 2
+	if in == nil && v == 0 {
+		at = 1
+	}
+	for d := 1; d < low && v+d < n; d *= 2 {
+		s.recv(up(v+d, root, n), place[at])
+		s.wait()
+		s.combine(acc, place[at])
+		acc = place[at]
+		at = 1 - at
+	}
+	switch {
+	case v != 0:
+		s.send(up(v-low, root, n), acc)
+	case at == 0:
+		s.copy(out, acc)
+	}
+}
+
+// reduceChain passes the vector from both ends of the ranks to the root, piece by piece. Each rank
+// combines its own piece with the one that it receives, while the next one is under way. The order
+// of ranks is kept.
+func (s *Schedule) reduceChain(in, out []byte, root int) {
+	if s.rank == root {
+		s.reduceChainRoot(in, out)
+		return
+	}
+	from, to := s.rank+1, s.rank-1 // ranks above the root send downwards
+	if s.rank < root {
+		from, to = to, from
+	}
+	cut := s.cut(len(in), s.Elem)
+	if from < 0 || from >= s.size {
+		for i := range cut.pieces {
+			s.send(to, cut.of(in, i))
+		}
+		return
+	}
+	// The next piece is received while one is combined and sent.
+	temp := [2][]byte{s.temp(min(cut.bytes, len(in))), s.temp(min(cut.bytes, len(in)))}
+	var mine []byte
+	if s.rank < root && !s.Commutes {
+		mine = s.temp(min(cut.bytes, len(in))) // the right operand, which becomes the result
+	}
+	s.recv(from, temp[0][:len(cut.of(in, 0))])
+	for i := range cut.pieces {
+		own := cut.of(in, i)
+		got := temp[i%2][:len(own)]
+		s.wait()
+		if i+1 < cut.pieces {
+			s.recv(from, temp[(i+1)%2][:len(cut.of(in, i+1))])
+		}
+		if mine == nil {
+			s.combine(own, got)
+			s.send(to, got)
+		} else {
+			s.copy(mine[:len(own)], own)
+			s.combine(got, mine[:len(own)])
+			s.send(to, mine[:len(own)])
+		}
+	}
+}
+
+// reduceChainRoot combines the pieces that arrive from both sides with the root's own.
+func (s *Schedule) reduceChainRoot(in, out []byte) {
+	above, below := s.rank+1 < s.size, s.rank > 0
+	first, second := s.rank+1, s.rank-1 // the neighbours that send pieces
+	if !above && s.Commutes {
+		above, below = true, false
+		first = second
+	}
+	cut := s.cut(len(out), s.Elem)
+	var got [2]struct{ above, below []byte } // pieces that must not be received into out
+	for i := range got {
+		if above && in == nil {
+			got[i].above = s.temp(min(cut.bytes, len(out)))
+		}
+		if below {
+			got[i].below = s.temp(min(cut.bytes, len(out)))
+		}
+	}
+	receive := func(i int) {
+		piece := cut.of(out, i)
+		if above && in == nil {
+			s.recv(first, got[i%2].above[:len(piece)])
+		} else if above {
+			s.recv(first, piece)
+		}
+		if below {
+			s.recv(second, got[i%2].below[:len(piece)])
+		}
+	}
+	receive(0)
+	for i := range cut.pieces {
+		s.wait()
+		if i+1 < cut.pieces {
+			receive(i + 1)
+		}
+		piece := cut.of(out, i)
+		switch {
+		case above && in != nil:
+			s.combine(cut.of(in, i), piece)
+		case above && s.Commutes:
+			s.combine(got[i%2].above[:len(piece)], piece)
+		case above:
+			s.combine(piece, got[i%2].above[:len(piece)])
+			s.copy(piece, got[i%2].above[:len(piece)])
+		case in != nil:
+			s.copy(piece, cut.of(in, i))
+		}
+		if below {
+			s.combine(got[i%2].below[:len(piece)], piece)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package coll
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// A rank that cannot go on with a collective revokes it: it sends a REVOKE to every other rank of
+// the communicator. At a rank that has received the REVOKE the collective has failed:
+//
+//   - Receives that are posted for it fail, and so do later ones. So no rank waits for a rank that
+//     has given up. A receive whose message is arriving already ends with that message, because its
+//     buffer is not the user's before.
+//   - Messages that arrive for it are discarded, and their senders answered.
+//
+// A REVOKE is a control fragment of pml. So it does not overtake earlier messages of its sender, is
+// kept for a communicator that the receiver has not made yet, and survives rail failures.
+//
+// Messages for a finished collective, those that are here and those that still arrive, are
+// discarded too. Their sender is told by a REVOKE with the reason Unwanted. The communicator that a
+// collective made remembers which one it was, in case another rank revokes it later
+// (pml/revoke.go).
+
+// Reason is why a rank revokes a collective, or what it answers to one rank. It is on the wire.
+type Reason uint8
+
+const (
+	// Failed: the collective failed at the sender.
+	Failed Reason = 1 + iota
+	// Lost: the sender needs a rank that is lost.
+	Lost
+	// Refused: the sender refused the arguments of its call.
+	Refused
+	// Lengths: the sender got a message of another length than is due.
+	Lengths
+	// Differs: the call of the sender is not the call of another rank.
+	Differs
+	// Unfit: the sender cannot use the communicator any more.
+	Unfit
+	// Unwanted: the sender has finished the collective, and did not receive a message of the rank
+	// that it tells.
+	Unwanted
+	// Finished: the sender has finished the collective, and sends nothing more in it.
+	Finished
+	// Freed: the sender has freed the communicator.
+	Freed
+	// Finalized: the sender is in Finalize.
+	Finalized
+	// NeverMade is about the whole communicator that the fragment names: it was revoked because the
+	// rank that the sender tells gave up the collective that made it.
+	NeverMade
+)
+
+var reasonTexts = [...]string{
+	Failed:    "it failed there",
+	Lost:      "a rank that it needs there is gone",
+	Refused:   "its arguments were refused there",
+	Lengths:   "the lengths of its slices and of another rank's differ",
+	Differs:   "its arguments and another rank's differ",
+	Unfit:     "the communicator is unfit there",
+	Unwanted:  "it was finished there without a message for it",
+	Finished:  "it was finished there before",
+	Freed:     "the communicator was freed there",
+	Finalized: "it has called Finalize",
+	NeverMade: "the communicator was never made there",
+}
+
+func (r Reason) String() string {
+	if r.isKnown() {
+		return reasonTexts[r]
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+func (r Reason) isKnown() bool { return r >= Failed && r <= NeverMade }
+
+// givesUp reports whether the sender of a REVOKE has given the collective up, and so has nothing of
+// what the collective makes. Any other REVOKE answers one rank, and says how far its sender is.
+func (r Reason) givesUp() bool { return r <= Unfit }
+
+// isDone reports whether the sender of a REVOKE sends and receives nothing more in the collective.
+// That matters only to a rank that still waits for it.
+func (r Reason) isDone() bool { return r >= Finished && r <= Finalized }
+
+// RevokedError is the error of the receives of a collective that a rank has revoked.
+type RevokedError struct {
+	// Rank in the communicator that revoked the collective, or that has made another call.
+	Rank   int
+	Reason Reason
+	// Theirs is the signature of the call of Rank, and Ours that of this rank's, if this rank has
+	// compared them. Otherwise both are nil.
+	Theirs, Ours *Signature
+}
+
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("given up by rank %d: %v", e.Rank, e.Reason)
+}
+
+var (
+	errMalformed = errors.New("malformed fragment of a collective")
+	errUnknown   = errors.New("control fragment of unknown kind")
+)
+
+// handler is a Team as pml sees it. It is a type of its own so that packages that use Team do not
+// see its methods.
+type handler struct{ *Team }
+
+var _ pml.Handler = handler{}
+
+// ReceiveError implements pml.Handler.
+func (h handler) ReceiveError(tag int) error {
+	if !h.hasFailures() {
+		return nil
+	}
+	return h.errorOf(tag)
+}
+
+// Arriving implements pml.Handler.
+func (h handler) Arriving(from, tag int) (keep bool, err error) {
+	if h.isOpen(tag) && tag < SequenceNumbers {
+		return true, nil
+	}
+	if err := checkNumber(tag); err != nil {
+		return false, err
+	}
+	if h.ahead(tag) < 0 {
+		h.answer(from, tag, Unwanted)
+	}
+	return false, nil
+}
+
+func checkNumber(tag int) error {
+	if tag >= SequenceNumbers {
+		return fmt.Errorf("%w: sequence number %d", errMalformed, tag)
+	}
+	return nil
+}
+
+// Control implements pml.Handler.
+func (h handler) Control(f pml.Control) error {
+	if err := checkNumber(f.Tag); err != nil {
+		return err
+	}
+	rank, _ := h.group.Rank(f.From)
+	switch f.Kind {
+	case pml.ControlMismatchProbe:
+		var b probeBody
+		if err := b.decode(f.Data); err != nil {
+			return err
+		}
+		h.probed(probe{rank: rank, seq: f.Tag, signature: b.signature})
+		return nil
+	case pml.ControlRevoke:
+		var b revokeBody
+		if err := b.decode(f.Data); err != nil {
+			return err
+		}
+		return h.revokedBy(f.From, rank, f.Tag, b)
+	}
+	return errUnknown
+}
+
+// Revoked implements pml.Handler.
+func (h handler) Revoked(err error) {
+	if h.revoked == nil {
+		h.revoked = err
+	}
+	h.abandonRunning()
+	h.declineProbes(Unfit)
+}
+
+// Removed implements pml.Handler.
+func (h handler) Removed() { h.noFurtherCalls(Freed) }
+
+// Finalizing implements pml.Handler.
+func (h handler) Finalizing() { h.noFurtherCalls(Finalized) }
+
+// Uses implements pml.Handler.
+func (h handler) Uses(mem []byte) bool {
+	return h.running != nil && slices.ContainsFunc(h.running.steps, func(st step) bool {
+		return Overlap(mem, st.a) || Overlap(mem, st.b)
+	})
+}
+
+// Orphans returns the handler of REVOKEs and mismatch probes for communicators that a rank does not
+// have.
+func Orphans(p *pml.PML) pml.OrphanHandler {
+	return func(f pml.Control, freed bool) (keep bool, err error) {
+		if f.Kind == pml.ControlMismatchProbe {
+			if freed {
+				sendRevoke(p, f.From, f.Context, f.Tag, &RevokedError{Reason: Freed})
+			}
+			return !freed, nil
+		}
+		var b revokeBody
+		if err := b.decode(f.Data); err != nil {
+			return false, err
+		}
+		if err := checkNumber(f.Tag); err != nil {
+			return false, err
+		}
+		if b.reason == NeverMade {
+			return false, p.Disown(f.Context)
+		}
+		return !b.reason.givesUp() || !revokeMade(p, f.Context, f.Tag, f.From), nil
+	}
+}
+
+// revokeMade revokes the communicator that a collective made, for a rank of the job that gave the
+// collective up, and tells that rank the communicator's id. It reports whether there is such a
+// communicator.
+func revokeMade(p *pml.PML, parent pml.ContextID, seq, from int) bool {
+	made, found := p.RevokeMade(parent, seq, from)
+	if made != pml.NoContext {
+		sendRevoke(p, from, made, 0, &RevokedError{Reason: NeverMade})
+	}
+	return found
+}
+
+// revokedBy takes a REVOKE of a rank, whose rank in the job is from.
+func (t *Team) revokedBy(from, rank, seq int, b revokeBody) error {
+	switch {
+	case b.rank >= t.size:
+		return fmt.Errorf("%w: revoked by rank %d of %d", errMalformed, b.rank, t.size)
+	case b.reason == NeverMade: // this rank has the communicator: see pml.PML.Disown
+		return nil
+	case b.reason.givesUp():
+		revokeMade(t.p, t.ctx.ID(), seq, from)
+	default:
+		b.rank = rank
+	}
+	if t.ahead(seq) < 0 || b.reason.isDone() && !t.stillAwaits(from, seq) {
+		return nil
+	}
+	if f, isNew := t.fail(seq, &RevokedError{Rank: b.rank, Reason: b.reason}); isNew {
+		t.end(seq, f.err)
+	}
+	return nil
+}
+
+// Revoke gives the collective up at every rank. The caller has to give its sends up.
+func (s *Schedule) Revoke(reason Reason) {
+	s.team.revoke(&RevokedError{Rank: s.rank, Reason: reason})
+}
+
+// revoke gives the collective now up. If it has failed already, the ranks are told of the error
+// that was first, so that all name the same rank.
+func (t *Team) revoke(err *RevokedError) {
+	f, isNew := t.fail(t.now, err)
+	if f.told {
+		return
+	}
+	if f.first == f.last { // of several, each is told when this rank comes to it
+		f.told = true
+	}
+	first, tell := f.err, *f.err
+	switch tell.Reason {
+	case Finished, Unwanted:
+		tell.Reason = Differs
+	case Freed:
+		tell.Reason = Unfit
+	case Finalized:
+		tell.Reason, tell.Rank = Lost, t.rank
+	}
+	if tell.Theirs != nil {
+		tell.Rank = t.rank // it has compared the calls
+	}
+	for rank := range t.size {
+		if world := t.group.World(rank); rank != t.rank && !t.ctx.IsRevokedFor(world) {
+			sendRevoke(t.p, world, t.ctx.ID(), t.now, &tell)
+		}
+	}
+	// After that, so that a rank whose message is discarded knows the reason before it is answered.
+	if isNew {
+		t.end(t.now, first)
+	}
+}
+
+// end fails the receives and discards the messages of a collective that has just failed.
+func (t *Team) end(seq int, err *RevokedError) {
+	if seq == t.now {
+		t.p.FailReceives(t.ctx, seq, err)
+		t.abandonRunning()
+	}
+	t.p.DiscardUnexpected(t.ctx, seq, nil)
+}
+
+// abandonRunning ends the steps of the running collective. The goroutine that is in it waits for
+// messages that are arriving, and for devices that still read buffers, when it gives up itself.
+func (t *Team) abandonRunning() {
+	if s := t.running; s != nil {
+		s.abandonSends()
+		s.next = len(s.steps)
+	}
+}
+
+// passTo goes on to the collective with a sequence number. All before it are finished.
+func (t *Team) passTo(seq int) {
+	over := t.now
+	t.now = seq
+	if seq%originSpan == 0 {
+		t.p.ExpireOrigins(t.ctx, func(seq int) bool { return t.ahead(seq) < -originSpan })
+	}
+	t.probedRanks = t.probedRanks[:0]
+	if len(t.failed) > 0 {
+		t.failed = slices.DeleteFunc(t.failed, func(f failedRange) bool { return t.ahead(f.last) < 0 })
+	}
+	t.p.DiscardUnexpected(t.ctx, over, func(from int) { t.answer(from, over, Unwanted) })
+}
+
+// originSpan is for how many collectives of its parent a communicator remembers which collective
+// made it: after that the sequence number is about to be used again. No rank is so far behind with
+// a collective, because the window to it would be used up long before.
+const originSpan = SequenceNumbers / 4
+
+// Made says that the collective, which this rank has finished without an error, has made a
+// communicator with the given contexts. The lock has been held since then.
+func (s *Schedule) Made(p2p *pml.Context, t *Team) {
+	p2p.SetOrigin(s.team.ctx, s.seq)
+	t.ctx.SetOrigin(s.team.ctx, s.seq)
+}
+
+// answer tells one rank of the job how far this rank is with a collective.
+func (t *Team) answer(to, seq int, reason Reason) {
+	sendRevoke(t.p, to, t.ctx.ID(), seq, &RevokedError{Rank: t.rank, Reason: reason})
+}
+
+// sendRevoke sends a REVOKE to a rank of the job.
+func sendRevoke(p *pml.PML, to int, id pml.ContextID, seq int, err *RevokedError) {
+	b := revokeBody{rank: err.Rank, reason: err.Reason}
+	p.SendControl(to, id, pml.ControlRevoke, seq, b.encode())
+}
+
+const revokeBytes = 8
+
+// revokeBody is the data of a REVOKE:
+//
+//	rank 4, reason 1, zero 3
+//
+// The rank is the one, in the communicator, that gave up first as far as the sender knows, so that
+// all ranks name the same one. In an answer to one rank it is ignored: the answer is about its
+// sender, which does not know its rank in a communicator that it has freed.
+type revokeBody struct {
+	rank   int
+	reason Reason
+}
+
+func (b *revokeBody) encode() []byte {
+	return binary.LittleEndian.AppendUint64(make([]byte, 0, revokeBytes), uint64(uint32(b.rank))|uint64(b.reason)<<32)
+}
+
+func (b *revokeBody) decode(data []byte) error {
+	if len(data) != revokeBytes {
+		return fmt.Errorf("%w: REVOKE with %d bytes of data, not %d", errMalformed, len(data), revokeBytes)
+	}
+	v := binary.LittleEndian.Uint64(data)
+	b.rank, b.reason = int(uint32(v)), Reason(v>>32)
+	if !b.reason.isKnown() || v>>40 != 0 || b.rank > math.MaxInt32 {
+		return fmt.Errorf("%w: REVOKE with data %#x", errMalformed, v)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package coll
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// Schedule is a collective at one rank: a list of steps. A builder (Barrier in barrier.go, Bcast in
+// bcast.go, …) knows the algorithm, makes the steps, and knows nothing of requests. Run (run.go)
+// does them: it posts sends and receives in the order of the steps, and copies and combines at
+// once. A step may wait until everything that was posted before it has finished. Steps between two
+// such steps overlap.
+//
+// Between two ranks, the sends of one and the receives of the other are in the same order, and a
+// receive knows the exact length of its message. All messages of a collective have its sequence
+// number as their tag.
+type Schedule struct {
+	team       *Team
+	rank, size int     // of the team
+	tuning     *Tuning // of this collective
+	call       string  // the name of the call
+	root       int     // NoRoot if the call has none
+	seq        int     // its sequence number
+	uncounted  bool    // the call does not count as a collective
+
+	// agreed is the length, in bytes, that chooses the schedule and that all ranks agree on; 0 if
+	// there is none.
+	agreed    int
+	inPlace   bool // the schedule is the one for in place, and all ranks agree on that
+	noBuffers bool // the call has no slices, so a message of another length is of another call
+
+	// Reduction is set before the builder of a reduction is called.
+	Reduction
+
+	steps []step
+	next  int  // the first step that is not done yet
+	waits bool // the next step to be added waits
+
+	recvs []postedRecv // since the last step that waited
+	sends []*pml.SendRequest
+	lent  []*pml.Detachment // buffers of sends that were given up, while devices still read them
+
+	// Temporary memory is made of words, so that it is aligned for every type.
+	words []uint64
+	used  int // words that are in use
+	want  int // the most words that were in use at a time
+
+	// Ints and Parts are memory for the lengths and parts of the call's arguments. A builder of a
+	// call without such arguments uses them itself.
+	Ints  []int
+	Parts [][]byte
+}
+
+// Combiner is a reduction operation on memory, whatever the type of its elements.
+type Combiner interface {
+	// Combine is inout[i] = in[i] ∘ inout[i]. The memory is aligned for the elements.
+	Combine(in, inout []byte)
+}
+
+// Reduction is an operation and what its schedule depends on.
+type Reduction struct {
+	Op       Combiner // nil if the collective does not reduce
+	Elem     int      // size of an element, in bytes
+	Commutes bool     // operands may change places
+}
+
+// step is one element of a schedule.
+type step struct {
+	kind  stepKind
+	waits bool // for everything that was posted before
+	peer  int32
+	a, b  []byte
+}
+
+type stepKind uint8
+
+const (
+	stepSend    stepKind = iota // a to peer
+	stepRecv                    // into a, from peer
+	stepCopy                    // b to a
+	stepCombine                 // b = a ∘ b
+)
+
+// postedRecv is a receive that a step has posted.
+type postedRecv struct {
+	req  *pml.RecvRequest
+	peer int
+	room int // bytes, which is the length of the message that is due
+}
+
+// NoBuffers says that the call has no slices of the user's.
+func (s *Schedule) NoBuffers() { s.noBuffers = true }
+
+// Number is the sequence number, which is the tag of its messages.
+func (s *Schedule) Number() int { return s.seq }
+
+// NeedsAll reports whether no rank can return from the collective before all ranks have called it,
+// whatever the schedule is: the result depends on what each rank contributes.
+func (s *Schedule) NeedsAll() bool {
+	switch s.call {
+	case "allreduce", "allgather", "alltoall", "reducescatterblock":
+		return s.agreed > 0
+	}
+	return s.noBuffers
+}
+
+// HasFailed reports whether the collective was revoked.
+func (s *Schedule) HasFailed() bool { return s.team.errorOf(s.seq) != nil }
+
+// What follows is for builders.
+
+// send adds a step that sends buf to peer.
+func (s *Schedule) send(peer int, buf []byte) { s.add(stepSend, peer, buf, nil) }
+
+// recv adds a step that receives a message of exactly the length of buf from peer.
+func (s *Schedule) recv(peer int, buf []byte) { s.add(stepRecv, peer, buf, nil) }
+
+// wait lets the next step wait until everything before it has finished. At the end of a schedule it
+// is implied.
+func (s *Schedule) wait() { s.waits = true }
+
+// copy adds a step that copies src to dst, which are equally long.
+func (s *Schedule) copy(dst, src []byte) {
+	if len(src) > 0 {
+		s.add(stepCopy, 0, dst, src)
+	}
+}
+
+// combine adds the step inout = in ∘ inout.
+func (s *Schedule) combine(in, inout []byte) {
+	if len(in) > 0 {
+		s.add(stepCombine, 0, in, inout)
+	}
+}
+
+func (s *Schedule) add(kind stepKind, peer int, a, b []byte) {
+	n := len(s.steps)
+	if n == cap(s.steps) {
+		s.steps = slices.Grow(s.steps, 1)
+	}
+	s.steps = s.steps[:n+1]
+	st := &s.steps[n] // filled in place, because a step is large
+	st.kind, st.waits, st.peer, st.a, st.b = kind, s.waits, int32(peer), a, b
+	s.waits = false
+}
+
+const (
+	wordBytes = 8
+	// tempAlignWords keeps pieces of temporary memory on cache lines of their own.
+	tempAlignWords = 64 / wordBytes
+	// tempKeepBytes is the most temporary memory that a schedule keeps for the next collective.
+	tempKeepBytes = 1 << 20
+)
+
+// temp returns temporary memory of n bytes. It is in use until untemp gives it back or the schedule
+// ends.
+func (s *Schedule) temp(n int) []byte {
+	words := (n + wordBytes - 1) / wordBytes
+	words = (words + tempAlignWords - 1) / tempAlignWords * tempAlignWords
+	from := s.used
+	s.used += words
+	s.want = max(s.want, s.used)
+	if s.used > len(s.words) {
+		return bytesOfWords(make([]uint64, words))[:n:n]
+	}
+	return bytesOfWords(s.words[from:s.used])[:n:n]
+}
+
+// untemp gives back what temp has returned since s.used was the given number. The steps that use
+// that memory must be done before any later step runs.
+func (s *Schedule) untemp(used int) { s.used = used }
+
+func bytesOfWords(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*wordBytes)
+}

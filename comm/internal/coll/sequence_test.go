@@ -1,0 +1,97 @@
+package coll
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// TestManyFailedCollectives: a rank that is far behind remembers a bounded number of ranges, and
+// forgets no failure.
+func TestManyFailedCollectives(t *testing.T) {
+	w, teams := newTeams(2, nil)
+	const collectives = 3 * maxFailed
+	for seq := range collectives {
+		s := teams[0].Begin("test", NoRoot)
+		if seq%2 == 1 {
+			s.Revoke(Refused)
+		}
+		s.End()
+	}
+	w.settle()
+	require.LessOrEqual(t, len(teams[1].failed), maxFailed)
+	for seq := range collectives {
+		s := teams[1].Begin("test", NoRoot)
+		if seq%2 == 1 {
+			requireRevokedError(t, s.failure(), 0, Refused)
+		}
+		if s.failure() != nil {
+			s.Revoke(Failed)
+		}
+		s.End()
+	}
+	require.NoError(t, teams[1].enter())
+	require.Empty(t, teams[1].failed)
+	w.settle()
+	requireClean(t, w)
+}
+
+// TestSequenceNumbersWrapAround: the number after the last one is 0, and the order of numbers
+// stays.
+func TestSequenceNumbersWrapAround(t *testing.T) {
+	const first = SequenceNumbers - 2
+	w, teams := newTeams(2, nil)
+	for _, team := range teams {
+		team.passTo(first)
+	}
+	for i := range 6 {
+		seq := (first + i) % SequenceNumbers
+		s := teams[0].Begin("test", NoRoot)
+		require.Equal(t, seq, s.Number())
+		require.Zero(t, teams[0].ahead(seq))
+		teams[0].isend(pattern(10, i), 1, seq).Abandon()
+		if i == 3 {
+			s.Revoke(Failed)
+		}
+		s.End()
+	}
+	w.settle()
+	require.Len(t, w.pmls[1].Unreceived(), 5, "all but that of the revoked one")
+	for i := range 6 {
+		seq := (first + i) % SequenceNumbers
+		s := teams[1].Begin("test", NoRoot)
+		if i == 3 {
+			requireRevokedError(t, s.failure(), 0, Failed)
+		} else {
+			require.NoError(t, s.failure())
+			_, err := teams[1].irecv(make([]byte, 10), 0, seq).Take()
+			require.NoError(t, err)
+		}
+		s.End()
+	}
+	requireClean(t, w)
+}
+
+// TestOriginExpires: when sequence numbers of the parent are used again, a communicator that one of
+// those collectives made long ago is not revoked.
+func TestOriginExpires(t *testing.T) {
+	for _, expires := range []bool{false, true} {
+		w, teams, s := inCollective(2, nil)
+		_, made := makeOf(w, s, []int{0, 1}, -1)
+		if expires {
+			for seq := originSpan; seq != 0; seq = (seq + originSpan) % SequenceNumbers {
+				teams[0].passTo(seq)
+			}
+		}
+		sendRevoke(w.pmls[1], 0, teamContext, 0, &RevokedError{Rank: 1, Reason: Failed})
+		w.settle()
+		var revoked *pml.RevokedError
+		if expires {
+			require.NoError(t, made[0].enter())
+		} else {
+			require.ErrorAs(t, made[0].enter(), &revoked)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package coll
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// NoRoot is the root of a collective that has none.
+const NoRoot = math.MinInt
+
+// Owner is the communicator that a Team belongs to.
+type Owner interface {
+	// Describe wraps the error of one message of a collective.
+	pml.Caller
+	// DescribeCollective wraps the error of a call. err may be an error that Describe returned.
+	DescribeCollective(call string, root int, err error) error
+	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
+	Crowded() bool
+}
+
+// Team is a communicator at one rank, as its collectives see it. Everything in it is guarded by the
+// lock of the rank's engine.
+type Team struct {
+	p          *pml.PML
+	ctx        *pml.Context
+	group      *pml.Group
+	rank, size int
+	owner      Owner
+
+	running *Schedule   // the collective that a goroutine is in, or nil
+	idle    []*Schedule // kept with their memory for the next collectives
+	tuning  *Tuning     // nil: chosen by Owner.Crowded
+	unfit   error       // why every later collective is refused here, or nil
+	removed bool        // by the owner; the context goes when no collective is running
+
+	sequence
+	mismatch
+}
+
+// NewTeam makes the team of a communicator that consists of group, in which this rank has the given
+// number. id is the communicator's context for collectives. Lock held.
+func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Owner) *Team {
+	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner}
+	t.mismatch.idleAt = -1
+	p.AddControlledContext(id, group, rank, owner, func(c *pml.Context) pml.Handler {
+		t.ctx = c
+		return handler{t}
+	})
+	return t
+}
+
+// Begin opens the next collective and returns its empty schedule. It returns nil if another one is
+// running. End must be called, and before it Run or Refuse.
+func (t *Team) Begin(call string, root int) *Schedule {
+	if t.running != nil {
+		return nil
+	}
+	var s *Schedule
+	if last := len(t.idle) - 1; last >= 0 {
+		s = t.idle[last]
+		t.idle = t.idle[:last]
+	} else {
+		s = &Schedule{team: t, rank: t.rank, size: t.size}
+	}
+	s.call, s.root, s.seq, s.tuning = call, root, t.now, t.Tuning()
+	t.running = s
+	return s
+}
+
+// Running returns the collective that a goroutine is in, or nil.
+func (t *Team) Running() *Schedule { return t.running }
+
+// Next is the sequence number of the collective that the rank is in, or comes to next.
+func (t *Team) Next() int { return t.now }
+
+// Unfit is the error of every later collective of the team at this rank, or nil.
+func (t *Team) Unfit() error { return t.unfit }
+
+// Remove says that the communicator was freed. A running collective completes (MPI 4.1, section
+// 7.4.3).
+func (t *Team) Remove() {
+	t.removed = true
+	if t.running == nil {
+		t.p.RemoveContext(t.ctx)
+	}
+}
+
+// markUnfit has every later collective refused here. A rank that waits for this one in such a
+// collective is told when it probes, because this rank may make no further call.
+func (t *Team) markUnfit(call string, cause error) {
+	if t.unfit != nil {
+		return
+	}
+	t.unfit = fmt.Errorf("%w: unfit for collectives since a %s failed: %w", request.ErrComm, call, cause)
+	t.declineProbes(Unfit)
+}

@@ -1,0 +1,75 @@
+package coll
+
+// Tuning says which algorithm a collective takes. All ranks must have the same one.
+type Tuning struct {
+	// BcastTreeBytes is the longest buffer that goes down a tree whole.
+	BcastTreeBytes int
+	// ReduceTreeBytes is the longest vector that is combined up a tree whole.
+	ReduceTreeBytes int
+	// AllreduceDoublingBytes is the longest vector that pairs of ranks exchange whole.
+	AllreduceDoublingBytes int
+	// FlatRanks and FlatBytes bound the ranks, and the bytes of all ranks together, for which every
+	// rank sends to rank 0 and rank 0 to every rank.
+	FlatRanks, FlatBytes int
+	// ScanDoublingBytes is the longest vector that is scanned in log p steps. A longer one goes
+	// from rank to rank, in pieces.
+	ScanDoublingBytes int
+	// GatherTreeBytes is the longest part of a rank that goes along a tree.
+	GatherTreeBytes int
+	// GatherTreeRanks is from how many ranks on parts go along a tree.
+	GatherTreeRanks int
+	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers.
+	// More go round a ring.
+	AllgatherBruckBytes int
+	// AlltoallBruckBytes is the longest part for one rank that Bruck's algorithm moves. A longer
+	// one goes straight to its rank.
+	AlltoallBruckBytes int
+	// AlltoallBruckRanks is from how many ranks on Bruck's algorithm is used.
+	AlltoallBruckRanks int
+	// AlltoallFlightBytes is about how many bytes of one rank are under way at a time.
+	AlltoallFlightBytes int
+	// PieceBytes is the length of the pieces in which long vectors are combined or passed on.
+	PieceBytes int
+}
+
+var defaultTuning = Tuning{ // never written
+	BcastTreeBytes:         32 << 10,
+	ReduceTreeBytes:        32 << 10,
+	AllreduceDoublingBytes: 8 << 10,
+	ScanDoublingBytes:      32 << 10,
+	GatherTreeBytes:        2 << 10,
+	GatherTreeRanks:        5,
+	AllgatherBruckBytes:    16 << 10,
+	AlltoallBruckBytes:     256,
+	AlltoallBruckRanks:     8,
+	AlltoallFlightBytes:    1 << 20,
+	PieceBytes:             128 << 10, // fits the caches
+}
+
+// crowdedTuning is for ranks that share processor cores. Such ranks take turns, and a rank that
+// waits goes on only when it gets a core. So the number of times that each rank has to run counts
+// there, and not the number of messages that follow on each other.
+var crowdedTuning = func() Tuning { // never written
+	t := defaultTuning
+	t.FlatRanks, t.FlatBytes = 64, 8<<10
+	return t
+}()
+
+// DefaultTuning is the tuning of a team for which SetTuning was not called.
+func DefaultTuning(crowded bool) *Tuning {
+	if crowded {
+		return &crowdedTuning
+	}
+	return &defaultTuning
+}
+
+// SetTuning sets the tuning of the collectives that begin later. nil stands for the default.
+func (t *Team) SetTuning(tuning *Tuning) { t.tuning = tuning }
+
+// Tuning is the tuning of the next collective.
+func (t *Team) Tuning() *Tuning {
+	if t.tuning != nil {
+		return t.tuning
+	}
+	return DefaultTuning(t.owner.Crowded())
+}

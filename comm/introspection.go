@@ -1,0 +1,46 @@
+package comm
+
+import (
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Types of packages request and pml that users meet. They are aliases, so programs need not import
+// these packages to name them.
+type (
+	// Request is a handle of an operation under way: Isend and the like return it. Package request
+	// has its methods, and functions for several requests, such as WaitAll.
+	Request = request.Request
+
+	// Status says what a receive got.
+	Status = request.Status
+
+	// Stats counts what the message layer of a rank did since the job began. With the setting
+	// stats=true each rank prints its own at Finalize.
+	Stats = pml.Stats
+
+	// RailStatus is the state of a rail, which is a path to another rank.
+	RailStatus = pml.RailStatus
+)
+
+// Stats returns the counters of this rank, whatever the communicator. It works after Finalize and
+// Free too.
+func (c *Comm) Stats() Stats {
+	if c.isNull() {
+		return Stats{}
+	}
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	return c.job.pml.Stats()
+}
+
+// Rails lists the rails from this rank to the ranks that it has been in touch with, by rank of the
+// job: rails that can be used, and rails that have failed and may come back.
+func (c *Comm) Rails() []RailStatus {
+	if c.isNull() {
+		return nil
+	}
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	return c.job.pml.Rails()
+}

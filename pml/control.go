@@ -1,0 +1,225 @@
+package pml
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// A layer above pml (comm/internal/coll, the collectives) may control a context. It gives the
+// context a Handler when it makes it, and exchanges control fragments with the same layer of other
+// ranks. pml does not interpret a control fragment. It guarantees that a control fragment
+//
+//   - arrives once, and in order with the messages of its sender, because it is numbered as they
+//     are and is resent as they are when a rail fails;
+//   - is kept for a context that its receiver has not made yet, as a message is;
+//   - is not limited by the window of its receiver. At most maxNotices of one sender are kept.
+//
+// Contexts without a handler pay one comparison with nil for each receive that is posted.
+//
+// pml calls handlers with the engine's lock held. A handler may call every function of this file,
+// but does not wait.
+
+// ControlKind is the kind of a control fragment. It is also the kind of the fragment on the wire.
+type ControlKind btl.Tag
+
+const (
+	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it as wrong, because
+	// a NACK has room for all of it.
+	ControlRevoke = ControlKind(tagRevoke)
+	// ControlMismatchProbe has up to 32 bytes of data.
+	ControlMismatchProbe = ControlKind(tagMismatchProbe)
+)
+
+// maxControlBytes is the most data that a control fragment has.
+const maxControlBytes = 32
+
+// Control is a control fragment.
+type Control struct {
+	Kind    ControlKind
+	Context ContextID
+	Tag     int
+	From    int    // rank in the job of the sender
+	Data    []byte // valid only during the call of the handler
+}
+
+// Handler is the layer above pml that controls a context.
+type Handler interface {
+	// ReceiveError returns the error that a receive under a tag ends with, or nil if the receive
+	// may be posted. A message that has arrived already is received without asking.
+	ReceiveError(tag int) error
+	// Arriving reports whether to keep a message, from a rank of the job, that no posted receive
+	// matches. pml discards a message that is not kept, and answers its sender. An error means that
+	// no correct peer sends such a message: the peer is then lost.
+	Arriving(from, tag int) (keep bool, err error)
+	// Control takes a control fragment of a member of the context. An error means that no correct
+	// peer sends such a fragment: the peer is then lost.
+	Control(f Control) error
+	// Idle is called each time the rank is about to sleep, and now and then if it never sleeps.
+	Idle()
+	// Revoked is called when the communicator is revoked (revoke.go), after the receives that were
+	// posted in the context have failed with err, and before its unexpected messages are discarded.
+	// It may be called several times.
+	Revoked(err error)
+	// Removed is called when the owner of the context has removed it.
+	Removed()
+	// Finalizing is called when the rank is in Finalize.
+	Finalizing()
+	// Uses reports whether an operation of the handler that is under way uses some of mem.
+	Uses(mem []byte) bool
+}
+
+// OrphanHandler takes a control fragment for a context that this rank does not have. freed says
+// that the rank had the context, or will never have it. keep says that the fragment is for the
+// context's handler, once the context is made; it has no effect if freed. An error means that no
+// correct peer sends such a fragment.
+type OrphanHandler func(f Control, freed bool) (keep bool, err error)
+
+var errNoHandler = errors.New("a control fragment for a context that has no handler")
+
+// OnOrphan sets the handler of control fragments for contexts that this rank does not have. It is
+// called before the first fragment can arrive.
+func (p *PML) OnOrphan(f OrphanHandler) { p.orphans = f }
+
+// AddControlledContext is AddContext of a context with a handler. It calls newHandler first,
+// because fragments that have arrived for the context go to the handler before it returns.
+func (p *PML) AddControlledContext(id ContextID, group *Group, rank int, caller Caller, newHandler func(c *Context) Handler) *Context {
+	c := &Context{p: p, id: id, group: group, rank: rank, caller: caller}
+	c.handler = newHandler(c)
+	at, _ := slices.BinarySearchFunc(p.controlled, c, func(a, b *Context) int { return cmp.Compare(a.id, b.id) })
+	p.controlled = slices.Insert(p.controlled, at, c)
+	return p.addContext(c)
+}
+
+// ID is the id of the context.
+func (c *Context) ID() ContextID { return c.id }
+
+// controlOf is a control fragment as its handler sees it.
+func controlOf(pr *peer, in *incoming, data []byte) Control {
+	return Control{Kind: ControlKind(in.kind), Context: in.context, Tag: int(in.tag), From: pr.rank, Data: data}
+}
+
+// deliverControl hands a control fragment, whose turn it is, to the handler of its context.
+func (p *PML) deliverControl(c *Context, pr *peer, in *incoming, data []byte) error {
+	if c.handler == nil {
+		return errNoHandler
+	}
+	if _, member := c.group.Rank(pr.rank); !member {
+		return errNotMember
+	}
+	return c.handler.Control(controlOf(pr, in, data))
+}
+
+// deliverOrphan hands a control fragment for a context that this rank does not have to the orphan
+// handler, and reports whether the fragment is kept until the context is made.
+func (p *PML) deliverOrphan(pr *peer, in *incoming, data []byte) (keep bool, err error) {
+	freed := p.recentlyFreed.has(in.context)
+	if p.orphans == nil {
+		return !freed, nil
+	}
+	keep, err = p.orphans(controlOf(pr, in, data), freed)
+	return keep && !freed, err
+}
+
+// receiveError is the error that a receive under a tag ends with, or nil if it may be posted.
+func (c *Context) receiveError(tag int) error {
+	if c.handler == nil {
+		return nil
+	}
+	return c.handler.ReceiveError(tag)
+}
+
+// SendControl sends a control fragment to a rank of the job. It sends nothing when the whole job
+// has ended, because each rank learns the reason of that by itself.
+func (p *PML) SendControl(to int, id ContextID, kind ControlKind, tag int, data []byte) {
+	if p.eng.Stopped() != nil {
+		return
+	}
+	pr := p.peer(to)
+	op := p.noticeOp(pr, btl.Tag(kind), matchBytes+len(data), id, tag)
+	copy(op.Hdr[matchBytes:matchBytes+maxControlBytes], data)
+	p.send(pr, op)
+}
+
+// FailReceives ends the receives that are posted under a tag with err. A receive whose message is
+// arriving already ends with that message, as its buffer belongs to the library until then.
+func (p *PML) FailReceives(c *Context, tag int, err error) {
+	p.settleDirect()
+	for _, r := range c.posted.inOrder() {
+		if r.tag == tag && r.state == recvPosted {
+			c.posted.remove(r)
+			r.finish(err)
+		}
+	}
+}
+
+// DiscardUnexpected discards the messages that have arrived under a tag and have not been received,
+// and answers their senders. before, if not nil, is called with the sender's rank in the job before
+// each answer.
+func (p *PML) DiscardUnexpected(c *Context, tag int, before func(from int)) {
+	if c.unexpected.count == 0 {
+		return
+	}
+	key := keyOf(request.AnySource, tag)
+	for m := c.unexpected.oldest(key); m != nil; m = c.unexpected.oldest(key) {
+		if before != nil {
+			before(m.source)
+		}
+		c.refuse(m)
+	}
+}
+
+// Awaited lists the ranks of the job that this rank waits for under a tag: those that a posted
+// receive waits for, and those that have not matched a send. A rank may be listed several times.
+func (p *PML) Awaited(c *Context, tag int) []int {
+	var awaited []int
+	for _, r := range c.posted.inOrder() {
+		if r.tag == tag {
+			awaited = append(awaited, r.world)
+		}
+	}
+	p.sends.each(func(s *SendRequest) {
+		if s.ctx == c && s.tag == tag && (s.state == sendAnnounced || s.state == sendHeld) {
+			awaited = append(awaited, s.peer.rank)
+		}
+	})
+	return awaited
+}
+
+// Received is the number of messages that this rank has received, in all contexts.
+func (p *PML) Received() uint64 { return p.stats.Received }
+
+// patienceTurns is after how many turns of progress a rank that does not sleep counts as idle.
+const patienceTurns = 1 << 18
+
+// idle tells the handlers that the rank is about to sleep. They hear of it in the order of their
+// contexts' ids, which is the same in each run.
+func (p *PML) idle() {
+	p.patience = patienceTurns
+	for i := 0; i < len(p.controlled); i++ { // a handler may send, and so end a context
+		p.controlled[i].handler.Idle()
+	}
+}
+
+// forgetControlled takes a context that is gone out of the list of those with a handler.
+func (p *PML) forgetControlled(c *Context) {
+	if c.handler != nil {
+		p.controlled = slices.DeleteFunc(p.controlled, func(other *Context) bool { return other == c })
+	}
+}
+
+// noticeOp makes a numbered fragment that is no message: the header of one, and bytes after it that
+// the caller fills in.
+func (p *PML) noticeOp(pr *peer, kind btl.Tag, bytes int, id ContextID, tag int) *btl.Op {
+	op := p.answerOp(pr, kind, bytes)
+	h := matchHdr{context: id, tag: int32(tag)}
+	h.encode(op.Hdr[:])
+	return op
+}
+
+// Engine is the engine of the rank, whose lock guards the PML.
+func (p *PML) Engine() *progress.Engine { return p.eng }
