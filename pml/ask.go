@@ -33,10 +33,10 @@ type ask struct {
 // not, what the peer was asked is not so any more, and it may be asked again.
 func (p *PML) stillAwaits(c *Context, pr *peer, tag int) bool {
 	r := c.rounds
-	if r.now == tag && (c.posted.table.first(keyOf(pr.rank, tag)) != nil || p.awaitsMatch(c, pr, tag)) {
+	if r.now == tag && (c.posted.table.first(keyOf(pr.Rank(), tag)) != nil || p.awaitsMatch(c, pr, tag)) {
 		return true
 	}
-	r.asked = slices.DeleteFunc(r.asked, func(world int) bool { return world == pr.rank })
+	r.asked = slices.DeleteFunc(r.asked, func(world int) bool { return world == pr.Rank() })
 	return false
 }
 
@@ -44,7 +44,7 @@ func (p *PML) stillAwaits(c *Context, pr *peer, tag int) bool {
 func (p *PML) awaitsMatch(c *Context, pr *peer, tag int) bool {
 	found := false
 	p.sends.each(func(s *SendRequest) {
-		found = found || s.ctx == c && s.peer == pr && s.tag == tag && (s.state == sendAnnounced || s.state == sendHeld)
+		found = found || s.ctx == c && s.peer == pr && s.tag == tag && (s.state == sendAnnounced || s.state == sendPending)
 	})
 	return found
 }
@@ -162,8 +162,8 @@ func (p *PML) askAround(c *Context) {
 		}
 	}
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.tag == r.now && (s.state == sendAnnounced || s.state == sendHeld) {
-			awaited = append(awaited, s.peer.rank)
+		if s.ctx == c && s.tag == r.now && (s.state == sendAnnounced || s.state == sendPending) {
+			awaited = append(awaited, s.peer.Rank())
 		}
 	})
 	ours, _ := r.collective.Signature()
@@ -173,7 +173,7 @@ func (p *PML) askAround(c *Context) {
 		}
 		r.asked = append(r.asked, world)
 		h := signHdr{sign: ours}
-		op := p.noticeOp(p.peer(world), tagAsk, askBytes, c.id, r.now)
+		op := p.noticeOp(tagAsk, askBytes, c.id, r.now)
 		h.encode(op.Hdr[matchBytes:])
 		p.send(p.peer(world), op)
 	}

@@ -319,5 +319,5 @@ func active(w *wire) []int {
 }
 
 func anyBlocked(w *wire) bool {
-	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return len(p.blocked) > 0 })
+	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return p.bml.Deferred() > 0 })
 }

@@ -75,7 +75,7 @@ func (p *PML) revokeMade(o origin, pr *peer) bool {
 			continue
 		}
 		made = c.id.Collective()
-		if _, member := c.group.Rank(pr.rank); !member {
+		if _, member := c.group.Rank(pr.Rank()); !member {
 			return true
 		}
 		p.revokeFor(c, pr)
@@ -101,18 +101,18 @@ func (p *PML) revokeMade(o origin, pr *peer) bool {
 
 // revokeFor ends what needs a member of c that never got it.
 func (p *PML) revokeFor(c *Context, pr *peer) {
-	if c.revokedFor(pr.rank) != nil {
+	if c.revokedFor(pr.Rank()) != nil {
 		return
 	}
-	rank, _ := c.group.Rank(pr.rank)
+	rank, _ := c.group.Rank(pr.Rank())
 	err := &RevokedError{Rank: rank}
-	c.revoked = append(c.revoked, revocation{pr.rank, err})
+	c.revoked = append(c.revoked, revocation{pr.Rank(), err})
 	p.settleDirect()
 	if c.rounds != nil {
 		p.endRounds(c, err)
 	}
 	p.failSends(c, pr, err)
-	c.endWaits(pr.rank, true, err)
+	c.endWaits(pr.Rank(), true, err)
 }
 
 // endRounds ends all collectives of a context that is revoked.
@@ -129,15 +129,13 @@ func (p *PML) endRounds(c *Context, err error) {
 // failSends ends the sends of a context to a peer that will never receive them. What needs no
 // answer goes as ever, and is dropped there.
 func (p *PML) failSends(c *Context, pr *peer, err error) {
-	pr.held.remove(func(s *SendRequest) bool { return s.ctx == c })
+	pr.pending.remove(func(s *SendRequest) bool { return s.ctx == c })
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.peer == pr && (s.state == sendAnnounced || s.state == sendHeld) {
+		if s.ctx == c && s.peer == pr && (s.state == sendAnnounced || s.state == sendPending) {
 			s.fail(err)
 		}
 	})
-	if pr.barred {
-		p.release(pr)
-	}
+	p.release(pr)
 }
 
 // disown takes the id of a communicator that this rank gave up before it had it, from a member that

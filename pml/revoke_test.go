@@ -314,7 +314,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 		sends = append(sends, p.Isend(m.p2p[0], pattern(1, 1), 1, 1, Standard, "send"))
 	}
 	behind := p.Isend(c[0], pattern(1, 7), 1, 1, Standard, "send")
-	require.Equal(t, sendHeld, behind.state)
+	require.Equal(t, sendPending, behind.state)
 	w.settle()
 	w.pmls[1].Spoil(c[1], Failed)
 	w.pmls[1].Pass(c[1], 1)
@@ -366,7 +366,7 @@ func TestForgedRevocation(t *testing.T) {
 		p := w.pmls[0]
 		p.AddContext(8, c[0].group, 0, testCaller{})
 		p.Arrived(w.modules[0], 1, tagSpoil, spoilOf(matchHdr{context: f.id}, spoilHdr{why: Revoked}))
-		require.ErrorIs(t, p.peer(1).lost, f.want, name)
+		require.ErrorIs(t, p.peer(1).Err(), f.want, name)
 		require.Len(t, p.contexts, 3, name)
 		require.False(t, p.recentlyFreed.has(8), name)
 		require.NoError(t, p.Spoiled(c[0]), name)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -345,7 +346,7 @@ func (p *PML) turnAway(c *Context, pr *peer, in *incoming, bytes int) error {
 // ofRound takes a SPOIL or an ASK.
 func (p *PML) ofRound(c *Context, pr *peer, in *incoming, data []byte) error {
 	r := c.rounds
-	rank, member := c.group.Rank(pr.rank)
+	rank, member := c.group.Rank(pr.Rank())
 	switch {
 	case r == nil:
 		return errNoCollectives
@@ -413,14 +414,14 @@ func (p *PML) sendSpoil(pr *peer, id ContextID, tag int, err *SpoiledError) {
 		return
 	}
 	h := spoilHdr{rank: err.Rank, why: err.Why}
-	op := p.noticeOp(pr, tagSpoil, spoilBytes, id, tag)
+	op := p.noticeOp(tagSpoil, spoilBytes, id, tag)
 	h.encode(op.Hdr[matchBytes:])
 	p.send(pr, op)
 }
 
 // noticeOp makes a numbered fragment that is no message.
-func (p *PML) noticeOp(pr *peer, kind btl.Tag, bytes int, id ContextID, tag int) *btl.Op {
-	op := p.answerOp(pr, kind, bytes)
+func (p *PML) noticeOp(kind btl.Tag, bytes int, id ContextID, tag int) *bml.Op {
+	op := p.answerOp(kind, bytes)
 	h := matchHdr{context: id, tag: int32(tag)}
 	h.encode(op.Hdr[:])
 	return op

@@ -581,7 +581,7 @@ func FuzzRounds(f *testing.F) {
 	for _, fl := range w.flying {
 		f.Add(uint8(fl.tag), fl.frag, uint8(tagAsk), fl.frag)
 	}
-	f.Add(uint8(tagLeft), matchOf(matchHdr{tag: leftDeaf}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext, seq: 1}))
+	f.Add(uint8(tagFinalized), matchOf(matchHdr{tag: saysNotReceiving}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext, seq: 1}))
 	for why := range Revoked + 1 {
 		f.Add(uint8(tagSpoil), spoilOf(matchHdr{context: roundsContext}, spoilHdr{rank: 1, why: why}), uint8(tagMatch), matchOf(matchHdr{context: roundsContext}))
 	}

@@ -23,24 +23,24 @@ import (
 
 // What the tag of a LEFT says.
 const (
-	leftReceiving = iota // receives are under way, and may match what comes
-	leftDeaf             // nothing that comes will be matched
-	leftKinds
+	saysReceiving    = iota // receives are under way, and may match what comes
+	saysNotReceiving        // nothing that comes will be matched
+	saysKinds
 )
 
-// TellLeft tells each other rank, now if it is in touch and else as soon as it is, that this one
+// TellFinalized tells each other rank, now if it is in touch and else as soon as it is, that this one
 // begins no operation any more.
-func (p *PML) TellLeft() {
-	if p.hasLeft || p.closed != nil || p.eng.Stopped() != nil {
+func (p *PML) TellFinalized() {
+	if p.hasFinalized || p.closed != nil || p.eng.Stopped() != nil {
 		return
 	}
-	p.hasLeft, p.leftAs = true, leftDeaf
+	p.hasFinalized, p.finalizedAs = true, saysNotReceiving
 	if p.isReceiving() {
-		p.leftAs = leftReceiving
+		p.finalizedAs = saysReceiving
 	}
 	for _, pr := range p.peers {
-		if pr != nil && !pr.unknown() {
-			p.tellLeft(pr)
+		if pr != nil && !pr.IsUnknown() {
+			p.tellFinalized(pr)
 		}
 	}
 }
@@ -56,34 +56,41 @@ func (p *PML) isReceiving() bool {
 	return under
 }
 
-// tellLeft tells one rank, unless something for it is held: then release does. Nobody waits any
+// tellFinalized tells one rank, unless something for it is held: then release does. Nobody waits any
 // more when all ranks are finalized.
-func (p *PML) tellLeft(pr *peer) {
-	if !p.hasLeft || pr.toldLeft || pr.held.head != nil || p.rejecting || pr.failing != nil || pr.lost != nil || pr.rank == p.cfg.Rank {
+func (p *PML) tellFinalized(pr *peer) {
+	if !p.hasFinalized || pr.isTold || pr.pending.head != nil || p.rejecting || !pr.IsAlive() || pr.Rank() == p.cfg.Rank {
 		return
 	}
-	pr.toldLeft = true
-	p.send(pr, p.noticeOp(pr, tagLeft, matchBytes, WorldContext, p.leftAs))
+	pr.isTold = true
+	p.send(pr, p.noticeOp(tagFinalized, matchBytes, WorldContext, p.finalizedAs))
 }
 
-// peerLeft takes a LEFT.
-func (p *PML) peerLeft(pr *peer, in *incoming, data []byte) error {
-	if in.tag >= leftKinds || len(data) > 0 {
-		return fmt.Errorf("%w: left as %d, with %d bytes", errMalformed, in.tag, len(data))
+// finalizedArrived takes a FINALIZED.
+func (p *PML) finalizedArrived(pr *peer, frag []byte) error {
+	var h matchHdr
+	if err := h.decode(frag); err != nil {
+		return err
 	}
-	if pr.left != nil {
+	if h.tag >= saysKinds || len(frag) > matchBytes {
+		return fmt.Errorf("%w: finalized as %d, in %d bytes", errMalformed, h.tag, len(frag))
+	}
+	if pr.finalized != running {
 		return nil
 	}
-	pr.left, pr.deaf = errLeft, in.tag == leftDeaf
+	pr.finalized = finalizedReceiving
+	if h.tag == saysNotReceiving {
+		pr.finalized = finalizedNotReceiving
+	}
 	p.settleDirect()
 	for _, c := range p.sortedContexts() {
-		c.endWaits(pr.rank, false, pr.left)
+		c.endWaits(pr.Rank(), false, errFinalized)
 	}
-	if pr.deaf && p.leaving == nil { // else nobody waits here
-		pr.held.remove(func(s *SendRequest) bool { return !s.Abandoned() })
+	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // else nobody waits here
+		pr.pending.remove(func(s *SendRequest) bool { return !s.Abandoned() })
 		p.sends.each(func(s *SendRequest) {
-			if s.peer == pr && (s.state == sendAnnounced || s.state == sendHeld) && !s.Abandoned() {
-				s.fail(pr.left)
+			if s.peer == pr && (s.state == sendAnnounced || s.state == sendPending) && !s.Abandoned() {
+				s.fail(errFinalized)
 			}
 		})
 		p.release(pr)
@@ -91,7 +98,7 @@ func (p *PML) peerLeft(pr *peer, in *incoming, data []byte) error {
 	return nil
 }
 
-var errLeft = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
+var errFinalized = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
 
 // endWaits ends the receives and probes that wait for a message of a rank of the job, also those from
 // anyone if fromAny.
@@ -115,5 +122,14 @@ func (c *Context) endWaits(world int, fromAny bool, err error) {
 // needsAnswer reports whether a message that does not go at once, and is about to be sent, would wait for
 // the peer.
 func (s *SendRequest) needsAnswer(pr *peer) bool {
-	return s.mode == Synchronous || pr.barred || len(s.buf) > pr.eagerBytes || !pr.credit.covers(len(s.buf))
+	return s.mode == Synchronous || pr.pending.head != nil || len(s.buf) > pr.EagerBytes() || !pr.credit.covers(len(s.buf))
 }
+
+// finality is what a peer has said of its Finalize.
+type finality uint8
+
+const (
+	running               finality = iota // nothing
+	finalizedReceiving                    // it sends nothing any more, and receives of it may still match
+	finalizedNotReceiving                 // it sends nothing any more, and matches nothing
+)

@@ -28,7 +28,7 @@ func TestWindowIsEnforced(t *testing.T) {
 		"announcement": {tagRndv, rndv(1000), window / 64},
 		"synchronous":  {tagRndv, rndv(36, make([]byte, 36)...), window / 100},
 		"for nothing":  {tagRndv, rndv(0), window / 64},
-		"exposed":      {tagRget, rndv(1000, exposuresOf(exposure{})...), window / 112},
+		"exposed":      {tagRget, rndv(1000, exposuresOf(remoteKey{})...), window / 112},
 		"given up": {tagSpoil, func(h matchHdr) []byte {
 			b := append(matchOf(h), make([]byte, spoilBytes-matchBytes)...)
 			(&spoilHdr{rank: 1, why: Failed}).encode(b[matchBytes:])
@@ -173,14 +173,14 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	p.Irecv(alone, nil, 1, request.AnySource, 2, "recv")
 	p.Iprobe(alone, request.AnySource, 2)
 	w.settle()
-	require.Equal(t, sendHeld, last.state)
+	require.Equal(t, sendPending, last.state)
 	require.Equal(t, heldBytes+heldAnnounced, c[1].unexpected.count)
 	require.Equal(t, 1, p.full)
 	// In a context of both it opens, also for one that has just been made.
 	both := p.AddContext(p.NewContextID(), c[1].group, 1, testCaller{})
 	p.Irecv(both, nil, 1, request.AnySource, 2, "recv")
 	w.settle()
-	require.NotEqual(t, sendHeld, last.state)
+	require.NotEqual(t, sendPending, last.state)
 	require.Zero(t, p.full)
 }
 
@@ -208,7 +208,7 @@ func TestHeldSendsEnd(t *testing.T) {
 	f = flooded(t, 500, false)
 	buf := pattern(1000, 5)
 	s := f.w.pmls[0].Isend(f.c[0], buf, 1, 3, Standard, "send")
-	require.Equal(t, sendHeld, s.state)
+	require.Equal(t, sendPending, s.state)
 	s.Detach()
 	clear(buf)
 	s.Abandon()
