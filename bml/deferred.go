@@ -8,7 +8,7 @@ type workKind uint8
 
 const (
 	workRetry    workKind = iota // rail: post what its endpoint had no room for
-	workReplay                   // peer: post what failed while no rail was draining
+	workSettle                   // peer: post the replay queue, and restart transfers
 	workFailPeer                 // peer: fail every endpoint to it
 	workFailRail                 // rail: fail its endpoint, with cause
 	workReject                   // rail: tell a lost peer that it is lost
@@ -48,8 +48,8 @@ func (b *BML) runDeferred() int {
 		switch w.kind {
 		case workRetry:
 			n += b.retry(w.rail)
-		case workReplay:
-			w.peer.isReplaying = false
+		case workSettle:
+			w.peer.isSettling = false
 			b.settled(w.peer)
 		case workFailPeer:
 			b.failEndpoints(w.peer)

@@ -154,11 +154,10 @@ func (b *BML) replay(op *Op, err error) {
 		return
 	}
 	push(&pr.replay, op)
-	// With no endpoint draining, Drained does not come to post it; and it must not be posted from inside
-	// the BTL's call.
-	if len(pr.draining) == 0 && !pr.isReplaying {
-		pr.isReplaying = true
-		b.postpone(work{kind: workReplay, peer: pr})
+	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside the BTL's call.
+	if len(pr.draining) == 0 && !pr.isSettling {
+		pr.isSettling = true
+		b.postpone(work{kind: workSettle, peer: pr})
 	}
 }
 
@@ -304,14 +303,15 @@ func (b *BML) settled(pr *Peer) {
 		}
 	}
 	b.restartInterrupted(pr)
-	if len(pr.interrupted) == 0 {
-		b.switched(pr)
-	}
 }
 
-// restartInterrupted restarts transfers of which nothing is under way.
+// restartInterrupted restarts transfers of which nothing is under way. A transfer that only waits for a rail has to go on
+// waiting without a path. A broken one can begin anew: what it posts waits, and a receiver asks for fragments then.
 func (b *BML) restartInterrupted(pr *Peer) {
-	if !pr.IsFenced() || !pr.HasPath() {
+	if !pr.IsFenced() {
+		if len(pr.interrupted) == 0 {
+			b.switched(pr)
+		}
 		return
 	}
 	var later []*Transfer
@@ -319,7 +319,7 @@ func (b *BML) restartInterrupted(pr *Peer) {
 	pr.interrupted = nil
 	for _, t := range list {
 		switch {
-		case t.under > 0:
+		case t.under > 0 || !pr.HasPath() && !t.isBroken && t.wrong == nil:
 			later = append(later, t)
 		case t.peer == pr && t.isInterrupted: // else it is over
 			t.isInterrupted = false
@@ -327,6 +327,9 @@ func (b *BML) restartInterrupted(pr *Peer) {
 		}
 	}
 	pr.interrupted = append(later, pr.interrupted...)
+	if len(pr.interrupted) == 0 {
+		b.switched(pr)
+	}
 }
 
 // switched records how long it took to go on without the rails that have failed.

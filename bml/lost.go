@@ -155,7 +155,7 @@ func (b *BML) lose(pr *Peer, cause error) {
 	pr.early = nil
 	for _, q := range pr.queues() {
 		for !q.Empty() {
-			b.onOpDone(&pop(q).Op, cause)
+			b.end(pop(q), cause, false)
 		}
 	}
 	b.upper.Lost(pr)

@@ -116,7 +116,7 @@ func (b *BML) EndQueued(op *Op, err error) {
 	for _, q := range op.peer.queues() {
 		q.Remove(&op.Op)
 	}
-	b.onOpDone(&op.Op, err)
+	b.end(op, err, false)
 }
 
 // Peer that the operation was posted to last.

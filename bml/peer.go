@@ -96,7 +96,7 @@ type Peer struct {
 	unfenced int
 	// interrupted are the transfers that are to be restarted.
 	interrupted    []*Transfer
-	isReplaying    bool // workReplay is deferred
+	isSettling     bool // workSettle is deferred
 	isFailDeferred bool // workFailPeer is deferred
 
 	grace    graceClock

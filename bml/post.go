@@ -110,7 +110,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 			return railIsDown
 		}
 	case errors.Is(err, btl.ErrTooLong), isUsage(err):
-		b.onOpDone(&op.Op, rl.usageError(err))
+		b.end(op, rl.usageError(err), true)
 		return accepted
 	default: // no other rail would take it either, and its owner must not wait for ever
 		b.fail(rl.peer, CauseOf(err), nil)
@@ -122,7 +122,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 func (b *BML) divert(rl *Rail, op *Op) {
 	switch pr := rl.peer; {
 	case !pr.IsAlive() || op.bound:
-		b.onOpDone(&op.Op, cmp.Or(pr.Err(), rl.recovery.cause))
+		b.end(op, cmp.Or(pr.Err(), rl.recovery.cause), true)
 	default:
 		b.Send(pr, op)
 	}
@@ -166,9 +166,11 @@ func sequenceOf(hdr []byte) uint32 { return binary.LittleEndian.Uint32(hdr[12:])
 
 func setSequence(hdr []byte, seq uint32) { binary.LittleEndian.PutUint32(hdr[12:], seq) }
 
-// onOpDone is called when a BTL is done with an operation, or has refused it as wrong.
-func (b *BML) onOpDone(done *btl.Op, err error) {
-	op := opOf(done)
+// onOpDone is called when a BTL is done with an operation.
+func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) }
+
+// end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the operation.
+func (b *BML) end(op *Op, err error, isPosting bool) {
 	op.state = opIdle
 	if released := op.released; released != nil {
 		op.Payload, op.replacement, op.released = op.replacement, nil, nil
@@ -176,7 +178,7 @@ func (b *BML) onOpDone(done *btl.Op, err error) {
 	}
 	switch {
 	case op.transfer != nil:
-		b.pieceDone(op, err)
+		b.pieceDone(op, err, isPosting)
 	case err == nil || op.Answered:
 		op.Then(op, nil)
 	case op.bound:

@@ -23,6 +23,9 @@ func (e *RefusedError) Unwrap() error { return e.Cause }
 
 // IsRefused reports whether an error is a *RefusedError.
 func IsRefused(err error) bool {
+	if err == nil {
+		return false
+	}
 	var r *RefusedError
 	return errors.As(err, &r)
 }

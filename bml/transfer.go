@@ -160,8 +160,8 @@ func (b *BML) NextPiece(t *Transfer, by Access, headerBytes int) (op *Op, from, 
 // PostPiece posts a piece. Then may be called inside.
 func (b *BML) PostPiece(op *Op) { b.post(&op.transfer.peer.rails[op.rail], op) }
 
-// pieceDone is called when a piece was moved, or not.
-func (b *BML) pieceDone(op *Op, err error) {
+// pieceDone is called when a piece was moved, or not. isPosting: this is inside its PostPiece.
+func (b *BML) pieceDone(op *Op, err error, isPosting bool) {
 	t, pr := op.transfer, op.transfer.peer
 	t.done(int(op.rail), len(op.Payload))
 	t.forget(op)
@@ -188,11 +188,12 @@ func (b *BML) pieceDone(op *Op, err error) {
 		err = b.finalError(pr, err)
 	}
 	op.Then(op, err)
-	if t.isInterrupted && t.under == 0 && pr.IsAlive() {
+	switch {
+	case !t.isInterrupted || t.under > 0 || !pr.IsAlive():
+	case isPosting: // the request that posts it cannot be restarted in there
+		b.settleLater(pr)
+	default:
 		b.restartInterrupted(pr)
-		if len(pr.interrupted) == 0 {
-			b.switched(pr)
-		}
 	}
 }
 
@@ -202,11 +203,17 @@ func (b *BML) interrupt(t *Transfer) {
 		return
 	}
 	t.isInterrupted = true
-	pr := t.peer
-	pr.interrupted = append(pr.interrupted, t)
-	if t.under == 0 && pr.IsFenced() && !pr.isReplaying { // no event comes that would restart it
-		pr.isReplaying = true
-		b.postpone(work{kind: workReplay, peer: pr})
+	t.peer.interrupted = append(t.peer.interrupted, t)
+	if t.under == 0 {
+		b.settleLater(t.peer)
+	}
+}
+
+// settleLater has interrupted transfers restarted at the next turn, if the rails are fenced; else the event that fences them does.
+func (b *BML) settleLater(pr *Peer) {
+	if pr.IsFenced() && pr.IsAlive() && !pr.isSettling {
+		pr.isSettling = true
+		b.postpone(work{kind: workSettle, peer: pr})
 	}
 }
 

@@ -99,7 +99,7 @@ func TestHeadersRefuseNonsense(t *testing.T) {
 		"short ack":           (&ackHdr{}).decode(b[:ackBytes-1]),
 		"long ack":            (&ackHdr{}).decode(b[:ackBytes+1]),
 		"backwards ack":       (&ackHdr{}).decode(backwards[:ackBytes]),
-		"half a freed":        (&ackHdr{}).decode(half[:ackBytes]),
+		"half a rejection":        (&ackHdr{}).decode(half[:ackBytes]),
 		"short rail":          (&railHeader{}).decode(make([]byte, railBytes-1)),
 		"long padding":        (&railHeader{}).decode(append(railOf(railHeader{padding: 1}), 0, 0)),
 		"short padding":       (&railHeader{}).decode(railOf(railHeader{padding: 1<<32 - 1})),

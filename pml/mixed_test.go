@@ -196,7 +196,7 @@ func TestMistakesAndFailuresMixed(t *testing.T) {
 			for rank, p := range w.pmls {
 				require.Zero(t, p.Unfinished())
 				require.Zero(t, p.Busy()-len(p.Unmatched()))
-				require.Equal(t, "reachable", p.PeerState(1-rank))
+				require.True(t, p.peer(1-rank).IsAlive())
 			}
 			for _, m := range x.messages {
 				if m.lent != nil {

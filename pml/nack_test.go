@@ -143,7 +143,7 @@ func TestRefusedByEveryRail(t *testing.T) {
 			require.Equal(t, in[1], out[1])
 		}
 		for rank, p := range w.pmls {
-			require.Equal(t, bml.PeerUp, p.PeerState(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Zero(t, p.Stats().RailsFailed)
 			require.Zero(t, p.Stats().Malformed)
 			require.Empty(t, p.Leftovers())
@@ -224,7 +224,7 @@ func TestRefusedThoughDelivered(t *testing.T) {
 			require.Equal(t, in, out)
 		}
 		for rank, p := range w.pmls {
-			require.Equal(t, bml.PeerUp, p.PeerState(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Empty(t, p.Leftovers())
 		}
 		require.Empty(t, w.regions)
@@ -260,6 +260,7 @@ func TestRefusedThoughAnswered(t *testing.T) {
 						w.step(0)
 					}
 					w.failPieces()
+					w.pmls[0].Progress() // the transfer is interrupted
 					if tc.kind == tagPut {
 						require.Equal(t, tagRestartNotify, w.flying[0].tag)
 						w.step(0) // before PUT is posted again
@@ -271,7 +272,7 @@ func TestRefusedThoughAnswered(t *testing.T) {
 				d.check(t, r, "")
 				require.Equal(t, in, out)
 				for rank, p := range w.pmls {
-					require.Equal(t, bml.PeerUp, p.PeerState(1-rank))
+					require.True(t, p.peer(1-rank).IsAlive())
 					require.Empty(t, p.Leftovers())
 				}
 				require.Empty(t, w.regions)
@@ -317,7 +318,7 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 		d.check(t, s, wantSend)
 		d.check(t, r, wantRecv)
 		for rank, p := range w.pmls {
-			require.Equal(t, bml.PeerUp, p.PeerState(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Empty(t, p.Leftovers())
 		}
 	}
@@ -380,7 +381,7 @@ func TestRefusedOverLoop(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, other, got)
 				for rank, p := range w.pmls {
-					require.Equal(t, bml.PeerUp, p.PeerState(1-rank))
+					require.True(t, p.peer(1-rank).IsAlive())
 					require.Zero(t, p.Stats().RailsFailed)
 					require.Empty(t, p.Leftovers())
 				}

@@ -165,7 +165,7 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	f := flooded(t, 1000, false)
 	w, c, p := f.w, f.c, f.w.pmls[1]
 	last := w.pmls[0].Isend(c[0], pattern(1, 99), 1, 2, Standard, "send")
-	require.Equal(t, "send peer 1 tag 2 of 1 bytes: held", last.pending().String())
+	require.Equal(t, "send peer 1 tag 2 of 1 bytes: pending", last.pending().String())
 	p.Irecv(c[1], nil, 1, 1, 2, "recv") // from itself
 	p.Probe(c[1], 1, 2, false, "probe")
 	p.Iprobe(c[1], 1, 2)

@@ -39,13 +39,16 @@ func (h *railHeader) encode(b []byte) {
 
 func (h *railHeader) decode(b []byte) error {
 	if len(b) < railBytes || b[1] != Version {
-		return fmt.Errorf("not about a rail: %x", b)
+		return fmt.Errorf("%w: not about a rail: %x", errMalformed, b)
 	}
 	var v [5]uint32
 	for i := range v {
 		v[i] = binary.LittleEndian.Uint32(b[4+4*i:])
 	}
 	*h = railHeader{b[0], v[0], deliveryCounters{v[1], v[2], v[3]}, v[4]}
+	if uint64(len(b)) != railBytes+uint64(h.padding) {
+		return fmt.Errorf("%w: padding", errMalformed)
+	}
 	return nil
 }
 

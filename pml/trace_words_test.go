@@ -149,6 +149,9 @@ func (s *script) fragment(what string, f *flight) {
 			buf = r.buf
 		case *SendRequest:
 			kind, buf = "WRITE", r.buf
+			if r.lent != nil && holds(r.lent.buf, f.op.Payload) {
+				buf = r.lent.buf
+			}
 		}
 		at := uintptr(unsafe.Pointer(&f.op.Payload[0])) - uintptr(unsafe.Pointer(&buf[0]))
 		end := at + uintptr(len(f.op.Payload))
