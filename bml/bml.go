@@ -90,7 +90,8 @@ type BML struct {
 	opDone  func(op *btl.Op, err error) // made once
 	freeOps []*Op
 
-	deferred, running []work // a pair of lists: what is to be done, and what is being done
+	deferred []work // what is to be done at the next turn
+	blocked  []work // the other half of a pair of lists: retries that have to wait for the turn after
 
 	devices []*device
 	fallen  []fallenRail

@@ -42,12 +42,14 @@ func (b *BML) Progress() int {
 
 func (b *BML) runDeferred() int {
 	n := 0
-	list := b.deferred
-	b.deferred = b.running[:0]
-	for _, w := range list {
+	for i := 0; i < len(b.deferred); i++ { // work may defer more work, which runs now too
+		w := b.deferred[i]
 		switch w.kind {
 		case workRetry:
 			n += b.retry(w.rail)
+			if w.rail.isRetrying {
+				b.blocked = append(b.blocked, w)
+			}
 		case workSettle:
 			w.peer.isSettling = false
 			b.settled(w.peer)
@@ -65,8 +67,9 @@ func (b *BML) runDeferred() int {
 			b.upper.Recheck()
 		}
 	}
-	clear(list)
-	b.running = list
+	clear(b.deferred)
+	// A rail without room wakes the engine when it has some, so the engine may sleep until then.
+	b.deferred, b.blocked = b.blocked, b.deferred[:0]
 	return n
 }
 

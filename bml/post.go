@@ -138,8 +138,6 @@ func (b *BML) retry(rl *Rail) int {
 		case noRoom:
 			op.state = opQueued
 			rl.queue.PushFront(&op.Op)
-			// The rail rings when it has room, so the engine may sleep until then.
-			b.deferred = append(b.deferred, work{kind: workRetry, rail: rl})
 			return n
 		case railIsDown:
 			b.divert(rl, op)

@@ -120,7 +120,7 @@ func (c *Comm) Finalize() error {
 	j.pml.Leave(ErrFinalized)
 	// All ranks are in Finalize after the first barrier: no receive will be posted any
 	// more. After the second nobody needs anybody.
-	tell := j.eng.After(int64(leaveGrace), j.pml.TellLeft)
+	tell := j.eng.After(int64(leaveGrace), j.pml.TellFinalized)
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
 	if err == nil {

@@ -34,7 +34,7 @@ const (
 	fragmentCost = 64
 	// defaultWindowBytes is the window from one rank to another.
 	defaultWindowBytes = 4 << 20
-	// maxNotices bounds the SPOILs, ASKs and LEFTs of one peer that are kept before their turn, or before their
+	// maxNotices bounds the SPOILs, ASKs and FINALIZEDs of one peer that are kept before their turn, or before their
 	// communicator is made. They go without credit, because they are few.
 	maxNotices = 1 << 12
 	// answersEach is how many answers to one of our requests can be on their way, at most.

@@ -158,10 +158,10 @@ func TestRailThatThePeerDoesNotUse(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	require.Equal(t, "down", a.Stands(1, about(bml.TagRailDown, 1), true), "its own number")
-	require.Equal(t, "down", a.Stands(1, about(bml.TagRailDownAck, 1), false), "the same comes back")
-	require.Equal(t, "down", a.Stands(1, about(bml.TagRailDown, 5), false), "the peer's number")
-	require.Equal(t, Gone, a.Stands(1, about(bml.TagRailDownAck, 5), false))
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 1), true), "its own number")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 1), false), "the same comes back")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 5), false), "the peer's number")
+	require.Equal(t, Gone, a.StateOf(1, about(bml.TagRailDownAck, 5), false))
 }
 
 // TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.

@@ -10,7 +10,7 @@ import (
 // A rank that has left makes no call any more, but is still there: it waits, in Finalize, until all
 // have left. It tells so each peer that it is in touch with, and each that gets in touch later,
 // once. It opens no connection for that: a rank that waits for it has opened one (waiting.go). It
-// tells by a LEFT, which is numbered as messages are and goes behind those that are held, so it is
+// tells by a FINALIZED, which is numbered as messages are and goes behind those that are held, so it is
 // the last that comes of that rank's sends. Who waits for another message of that rank, for itself
 // or in a collective, would wait until the job ends; it gets ErrProcFailed instead. So does who
 // sends to it what has to be matched before it is done, unless that rank has receives under way
@@ -21,7 +21,7 @@ import (
 //
 // A send that nobody waits for is left to Finalize, which reports it.
 
-// What the tag of a LEFT says.
+// What the tag of a FINALIZED says.
 const (
 	saysReceiving    = iota // receives are under way, and may match what comes
 	saysNotReceiving        // nothing that comes will be matched

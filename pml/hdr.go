@@ -24,7 +24,7 @@ const Version = 4
 //	RNDVRESTARTNACK  24   as RNDVRESTARTNOTIFY
 //	SPOIL            24   as MATCH, then rank 4 (not looked at in an answer to one rank), why 1, zero 3
 //	ASK              48   as MATCH, then signature 32
-//	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
+//	FINALIZED             16   as MATCH, with tag 1, or 0 if it may still match what comes
 //	WAITING          16   as MATCH, with tag 0
 //
 //	NACK             32   the first 24 bytes of the fragment in whose place it comes, zero where that has none, but behind a

@@ -74,9 +74,9 @@ func (p *PML) Look(tag btl.Tag, frag []byte) (Fragment, error) {
 	return f, err
 }
 
-// Stands says where what a fragment is about stands here: a request, a rail, or else the peer. sent says that this rank has
+// StateOf is the state here of what a fragment is about: a request, a rail, or else the peer. sent says that this rank has
 // sent it, to that peer, and not received it. Of a rail it also says how the present incarnation's epoch compares to the fragment's.
-func (p *PML) Stands(peer int, f Fragment, sent bool) string {
+func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	pr := p.peers[peer]
 	if pr == nil {
 		return "unknown"
@@ -128,7 +128,18 @@ func (p *PML) Stands(peer int, f Fragment, sent bool) string {
 		})
 		return state
 	}
-	return pr.State().String()
+	return pr.standing()
+}
+
+// standing is where a peer stands: reachable, no path, failing or lost.
+func (pr *peer) standing() string {
+	switch {
+	case pr.IsLost(), pr.IsFailing(), pr.State() == bml.PeerNoPath:
+		return pr.State().String()
+	case pr.AwaitsPath():
+		return bml.PeerNoPath.String()
+	}
+	return "reachable"
 }
 
 // Turn says whether the number of a fragment from a peer is behind what is expected (−1: it has been here), next (0), or ahead (1).

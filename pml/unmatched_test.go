@@ -102,7 +102,7 @@ func TestHeldSendsAreRejected(t *testing.T) {
 	require.Nil(t, a.peers[1].pending.head)
 }
 
-// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a LEFT does not end what a receive of the
+// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a FINALIZED does not end what a receive of the
 // peer, or its rejection, is to end.
 func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 	w, c := newWire(t, 2, nil)
@@ -155,7 +155,7 @@ func TestNoticesAreNoUnfinishedWork(t *testing.T) {
 	w.settle()
 	p.Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
 	p.TellFinalized()
-	require.Equal(t, 2, p.Busy(), "ACK and LEFT")
+	require.Equal(t, 2, p.Busy(), "ACK and FINALIZED")
 	require.Zero(t, p.Unfinished())
 }
 

@@ -9,7 +9,7 @@ import (
 // A finalized rank tells only the peers that it is in touch with (left.go). A rank may wait for a
 // peer that does not know of it: to post a receive opens a connection, and sends nothing. So a rank
 // sends one WAITING to each peer to which it has found a way but with which it has exchanged
-// nothing for a while. A peer that is finalized answers with its LEFT; any other peer is in touch
+// nothing for a while. A peer that is finalized answers with its FINALIZED; any other peer is in touch
 // from then on. A WAITING is numbered, so it arrives whatever rails fail.
 //
 // A timer sends it, not the idle policy: a program that only calls Test or Iprobe may never sleep,

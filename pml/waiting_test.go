@@ -154,7 +154,7 @@ func TestWaitingIsSentOnce(t *testing.T) {
 func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
 		"before WAITING": func(*pair) bool { return true },
-		"before LEFT":    func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].isTold },
+		"before FINALIZED":    func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].isTold },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPair(t, 1, 10*sec)

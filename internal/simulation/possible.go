@@ -40,8 +40,8 @@ ACK early
 ACK | gone | waiting for the receiver
 ACK | receiving | waiting for the receiver
 CREDIT | reachable | reachable
-CREDIT | stranded | reachable
-CREDIT | stranded | stranded
+CREDIT | no path | reachable
+CREDIT | no path | no path
 FIN again
 FIN early
 FIN | gone | receiving
@@ -161,7 +161,7 @@ RNDVRESTARTNOTIFY | restarting | receiving
 const rare = `
 CREDIT | failing | failing
 CREDIT | reachable | failing
-CREDIT | reachable | stranded
+CREDIT | reachable | no path
 FIN | eager | receiving
 FIN | waiting for the receiver | receiving
 PROBE | down | down
