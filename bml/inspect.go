@@ -128,7 +128,7 @@ func (b *BML) Leftovers() []string {
 		if pr == nil || pr.state == PeerLost {
 			continue
 		}
-		add(pr.state != PeerUp && pr.state != PeerNew, "rank %d: is %v", pr.rank, pr.state)
+		add(pr.state != PeerNew && !pr.HasPath(), "rank %d: is %v", pr.rank, pr.state)
 		add(!pr.replay.Empty(), "rank %d: operations to be replayed", pr.rank)
 		add(!pr.waiting.Empty(), "rank %d: operations that wait for a rail", pr.rank)
 		add(pr.unfenced != 0, "rank %d: %d rails that are not fenced", pr.rank, pr.unfenced)
