@@ -122,7 +122,7 @@ func (b *BML) Leftovers() []string {
 	}
 	add(b.stats.Illegal != 0, "%d illegal transitions", b.stats.Illegal)
 	for _, w := range b.deferred {
-		add(w.kind != workRecheck, "deferred work %d", w.kind)
+		add(w.kind != workRecheck && w.kind != workRetry, "deferred work %d", w.kind)
 	}
 	for _, pr := range b.peers {
 		if pr == nil || pr.state == PeerLost {
