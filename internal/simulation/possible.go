@@ -56,7 +56,6 @@ PROBE | failing | probing
 PROBE | probing | down
 PROBE | probing | down, older
 PROBE | probing | failing
-PROBE | probing | failing, older
 PROBE | probing | gone
 PROBE | probing | probing
 PROBE | probing | unknown
@@ -184,6 +183,7 @@ PROBE | failing | unknown
 PROBE | failing | up
 PROBE | failing, newer | down, older
 PROBE | failing, newer | probing, newer
+PROBE | probing | failing, older
 PROBE | probing | probing, newer
 PROBE | probing | probing, older
 PROBE | probing | up, older
