@@ -31,8 +31,9 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/faults", "progress"},
 	"btl/sm":                         {"btl", "btl/faults", "progress"},
-	"pml":                            {"btl", "request", "progress"},
-	"internal/simulation":            {"pml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a test harness
+	"bml":                            {"btl", "request", "progress"},
+	"pml":                            {"bml", "btl", "request", "progress"},
+	"internal/simulation":            {"pml", "bml", "btl", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a harness
 	"scripts/simulate":               {"internal/simulation"},
 	"internal/wireup":                {},
 	"comm":                           {"comm/internal/coll", "pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/ibverbs/libibverbs", "btl/ibverbs/verbs", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},

@@ -122,7 +122,7 @@ func (c *Comm) Finalize() error {
 	j.pml.Leave(ErrFinalized)
 	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
 	// the second one no rank needs another one.
-	tell := j.eng.After(int64(leaveGrace), j.pml.TellLeft)
+	tell := j.eng.After(int64(leaveGrace), j.pml.TellFinalized)
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
 	if err == nil {

@@ -46,7 +46,7 @@ func (j *job) onRail(e pml.RailEvent) {
 // describeRail says in one line what happened to which rail, and what happens now.
 func describeRail(e pml.RailEvent) string {
 	switch {
-	case e.Up && e.Anew:
+	case e.Up && e.Again:
 		return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
 	case e.Up:
 		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.Rail, e.Peer)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -100,7 +101,7 @@ func (c *Context) ID() ContextID { return c.id }
 
 // controlOf is a control fragment as its handler sees it.
 func controlOf(pr *peer, in *incoming, data []byte) Control {
-	return Control{Kind: ControlKind(in.kind), Context: in.context, Tag: int(in.tag), From: pr.rank, Data: data}
+	return Control{Kind: ControlKind(in.kind), Context: in.context, Tag: int(in.tag), From: pr.Rank(), Data: data}
 }
 
 // deliverControl hands a control fragment, whose turn it is, to the handler of its context.
@@ -108,7 +109,7 @@ func (p *PML) deliverControl(c *Context, pr *peer, in *incoming, data []byte) er
 	if c.handler == nil {
 		return errNoHandler
 	}
-	if _, member := c.group.Rank(pr.rank); !member {
+	if _, member := c.group.Rank(pr.Rank()); !member {
 		return errNotMember
 	}
 	return c.handler.Control(controlOf(pr, in, data))
@@ -140,7 +141,7 @@ func (p *PML) SendControl(to int, id ContextID, kind ControlKind, tag int, data 
 		return
 	}
 	pr := p.peer(to)
-	op := p.noticeOp(pr, btl.Tag(kind), matchBytes+len(data), id, tag)
+	op := p.noticeOp(btl.Tag(kind), matchBytes+len(data), id, tag)
 	copy(op.Hdr[matchBytes:matchBytes+maxControlBytes], data)
 	p.send(pr, op)
 }
@@ -183,8 +184,8 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 		}
 	}
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.tag == tag && (s.state == sendAnnounced || s.state == sendHeld) {
-			awaited = append(awaited, s.peer.rank)
+		if s.ctx == c && s.tag == tag && (s.state == sendAnnounced || s.state == sendPending) {
+			awaited = append(awaited, s.peer.Rank())
 		}
 	})
 	return awaited
@@ -214,8 +215,8 @@ func (p *PML) forgetControlled(c *Context) {
 
 // noticeOp makes a numbered fragment that is no message: the header of one, and bytes after it that
 // the caller fills in.
-func (p *PML) noticeOp(pr *peer, kind btl.Tag, bytes int, id ContextID, tag int) *btl.Op {
-	op := p.answerOp(pr, kind, bytes)
+func (p *PML) noticeOp(kind btl.Tag, bytes int, id ContextID, tag int) *bml.Op {
+	op := p.answerOp(kind, bytes)
 	h := matchHdr{context: id, tag: int32(tag)}
 	h.encode(op.Hdr[:])
 	return op

@@ -17,8 +17,8 @@ const (
 // while until something is delivered, and the caller need not wait for that to have its buffer back.
 func (p *PML) mayCopy(c *Context, bytes, dest int) bool {
 	pr := p.peers[c.group.world[dest]]
-	return pr != nil && pr.first != nil && pr.inliner == nil && len(c.revoked) == 0 && !pr.barred && pr.first.queue.Empty() && p.copied < mostCopied &&
-		bytes <= min(copiedBytes, pr.eagerBytes) && pr.credit.covers(bytes)
+	return pr != nil && pr.IsResolved() && !pr.HasInline() && len(c.revoked) == 0 && pr.pending.head == nil && pr.IsIdle() && p.copied < mostCopied &&
+		bytes <= min(copiedBytes, pr.EagerBytes()) && pr.credit.covers(bytes)
 }
 
 // sendCopied sends a message from a copy. It returns nil if a rail has accepted it, after which nobody need wait; if it cannot be delivered after all,
@@ -29,7 +29,7 @@ func (p *PML) sendCopied(c *Context, buf []byte, dest, tag int, op string) *Send
 	s.copied = true
 	s.Activate()
 	s.Start()
-	if pr := s.peer; pr != nil && (pr.barred || !pr.first.queue.Empty()) {
+	if pr := s.peer; pr != nil && (pr.pending.head != nil || !pr.IsIdle()) {
 		return s
 	}
 	s.Abandon()
@@ -52,7 +52,7 @@ func (p *PML) Undelivered() error { return p.undelivered }
 func (s *SendRequest) noteUndelivered(err error) {
 	p := s.p
 	isOurs := s.copied && s.Abandoned()
-	inFinalize := p.leaving != nil && p.closed == nil && s.peer.lost != nil && s.ctx.handler == nil
+	inFinalize := p.leaving != nil && p.closed == nil && s.peer.IsLost() && s.ctx.handler == nil
 	if (isOurs || inFinalize) && p.undelivered == nil {
 		p.undelivered = s.Describe(err)
 	}

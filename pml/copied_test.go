@@ -35,7 +35,7 @@ func sendCopied(t *testing.T, w *wire, c *Context, data []byte, tag int) {
 // newCopying is a wire of two ranks on which the way from the first to the second is known.
 func newCopying(t *testing.T, rails int) (*wire, []*Context) {
 	w, c := newWire(t, 2, withoutInline(rails))
-	require.NoError(t, w.pmls[0].route(w.pmls[0].peer(1)))
+	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
 	return w, c
 }
 
@@ -100,12 +100,13 @@ func TestWhatIsNotCopied(t *testing.T) {
 	require.Zero(t, p.copied)
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "it has a copy of its own, and waits for nothing")
 	require.Zero(t, p.copied)
-	p.peer(1).barred = true
-	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"))
+	waiting := new(SendRequest)
+	p.peer(1).pending.push(waiting)
+	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"), "others wait for the window")
 	require.Zero(t, p.copied)
 
 	w, c = newWire(t, 2, func(w *wire) { w.async = true })
-	require.NoError(t, w.pmls[0].route(w.pmls[0].peer(1)))
+	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
 	require.NotNil(t, w.pmls[0].Send(c[0], pattern(90, 1), 1, 7, Standard, "send"), "what is too long to go inline")
 }
 
@@ -122,7 +123,7 @@ func TestNoRailTakesACopy(t *testing.T) {
 	for _, grace := range []int64{0, 1e9} {
 		w, c := newWire(t, 2, func(w *wire) { withoutInline(1)(w); w.config.GraceNanos = grace })
 		p := w.pmls[0]
-		require.NoError(t, p.route(p.peer(1)))
+		require.NoError(t, p.resolve(p.peer(1)))
 		w.rails[0][0].down[1] = btl.ErrFailed
 		require.NotNil(t, p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send"))
 	}

@@ -34,7 +34,7 @@ const (
 	fragmentCost = 64
 	// defaultWindowBytes is the window from one rank to another.
 	defaultWindowBytes = 4 << 20
-	// maxNotices bounds the control fragments and LEFTs of one peer that are kept before their turn, or before their
+	// maxNotices bounds the control fragments and FINALIZEDs of one peer that are kept before their turn, or before their
 	// communicator is made. They go without credit, because they are few.
 	maxNotices = 1 << 12
 	// answersEach is how many answers to one of our requests can be on their way, at most.
@@ -174,7 +174,7 @@ func (p *PML) tookAny(pr *peer, kind btl.Tag, bytes int) {
 
 // tell sends a CREDIT, if need be with another window of announcements.
 func (p *PML) tell(pr *peer, more bool) {
-	if pr.lost != nil {
+	if pr.IsLost() {
 		return
 	}
 	c := &pr.credit
@@ -187,9 +187,7 @@ func (p *PML) tell(pr *peer, more bool) {
 	if wasFull && !c.isFull() {
 		p.full--
 	}
-	op := p.answerOp(pr, tagCredit, creditBytes)
-	creditHdr{taken: c.told, announceable: c.allowed}.encode(op.Hdr[:])
-	p.send(pr, op)
+	p.post(pr, tagCredit, creditBytes, creditHdr{taken: c.told, announceable: c.allowed}.encode)
 }
 
 // credited takes a CREDIT. An older one than the last says nothing; one of more than was sent is
@@ -225,19 +223,19 @@ func (p *PML) openFor(c *Context, source int) {
 }
 
 func (p *PML) demandOf(world int) {
-	if pr := p.peers[world]; pr != nil && pr.lost == nil && pr.credit.isFull() {
+	if pr := p.peers[world]; pr != nil && !pr.IsLost() && pr.credit.isFull() {
 		p.tell(pr, true)
 	}
 }
 
 // demanded is demand for all that wait already, when the announcements of a peer are used up.
 func (p *PML) demanded(pr *peer) {
-	if pr.lost != nil || !pr.credit.isFull() {
+	if pr.IsLost() || !pr.credit.isFull() {
 		return
 	}
 	p.settleDirect()
 	for _, c := range p.contexts {
-		if _, member := c.group.Rank(pr.rank); member && c.awaits(pr.rank) {
+		if _, member := c.group.Rank(pr.Rank()); member && c.awaits(pr.Rank()) {
 			p.tell(pr, true)
 			return
 		}

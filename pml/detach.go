@@ -4,7 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -22,26 +22,29 @@ func (s *SendRequest) Detach() *Detachment {
 	s.detached = true
 	d := &Detachment{p: s.p, ctx: s.ctx, dest: s.dest, tag: s.tag, op: s.op, buf: s.buf}
 	s.buf = slices.Clone(d.buf)
-	wasPutting := s.state == sendPutting
+	isWhole := true
 	switch t := s.t; {
-	case t == nil || t.mine.set == 0:
-	case wasPutting:
-		d.mine, t.mine = t.mine, registration{}
-		s.p.register(&t.mine, s.peer, t.theirs.set&s.peer.up, s.buf, btl.AccessLocal)
-	case t.mine.access != btl.AccessLocal:
-		// A peer that comes to read finds nothing any more, and asks for fragments.
-		s.p.revoke(&t.mine)
+	case t == nil || !t.IsRegistered():
+	case s.state == sendPutting:
+		d.mine, isWhole = s.p.bml.MoveBuffer(t, s.buf)
 	default:
-		t.mine.release()
+		s.p.bml.Revoke(t)
 	}
 	if s.peer == nil {
 		return nil
 	}
-	unregistered := s.swapQueued(d.buf)
-	s.swapAccepted(d)
-	isShort := wasPutting && !s.ended && s.t.mine.set != d.mine.set&s.peer.up
+	var unreachable []*bml.Op // writes by a rail that cannot reach the new buffer
+	s.rebind(d, &s.head)
+	if s.t != nil {
+		for _, op := range s.t.Pieces() {
+			s.rebind(d, op)
+			if op.Tag == bml.TagPut && op.IsQueued() && !s.t.RebindLocal(op) {
+				unreachable = append(unreachable, op)
+			}
+		}
+	}
 	if d.ops == 0 {
-		d.mine.release()
+		d.mine.Release()
 		d = nil
 	} else {
 		s.p.detached = append(s.p.detached, d)
@@ -49,53 +52,19 @@ func (s *SendRequest) Detach() *Detachment {
 		d.Bind(s.p.eng, d)
 		d.Activate()
 	}
-	for op := unregistered.Pop(); op != nil; op = unregistered.Pop() {
-		op.Done(op, errUnregistered)
+	for _, op := range unreachable {
+		s.p.bml.EndQueued(op, bml.ErrUnregistered)
 	}
-	if isShort && s.state == sendPutting { // else all writes were unregistered, and it goes on already
-		s.fail(errUnregistered) // it goes on in fragments
+	if !isWhole && s.state == sendPutting && !s.ended {
+		s.p.bml.Interrupt(s.t, bml.ErrUnregistered) // it goes on in fragments
 	}
 	return d
 }
 
-// swapQueued has what no rail has accepted yet go from the new buffer. It takes out, and returns,
-// writes by rails for which that could not be registered.
-func (s *SendRequest) swapQueued(old []byte) (unregistered btl.Queue) {
-	for _, q := range s.peer.queues() {
-		all := *q
-		*q = btl.Queue{}
-		for op := all.Pop(); op != nil; op = all.Pop() {
-			if op.Owner == any(s) && holds(old, op.Payload) {
-				op.Payload = s.moved(old, op.Payload)
-				if op.Tag == opPut {
-					if op.Local = s.t.mine.regions[op.Hdr[opRail]]; op.Local == nil {
-						unregistered.Push(op)
-						continue
-					}
-				}
-			}
-			q.Push(op)
-		}
-	}
-	return unregistered
-}
-
-// swapAccepted has rails go on from the new buffer with what they have accepted, and counts in d
-// what they cannot.
-func (s *SendRequest) swapAccepted(d *Detachment) {
-	swap := func(op *btl.Op) {
-		if op.Owner != any(s) || !holds(d.buf, op.Payload) {
-			return
-		}
-		if !s.peer.rails[op.Hdr[opRail]].endpoint.Rebind(op, s.moved(d.buf, op.Payload)) {
-			d.ops++
-		}
-	}
-	swap(&s.head)
-	if s.t != nil {
-		for _, op := range s.t.pieces {
-			swap(op)
-		}
+// rebind has an operation that uses the old buffer go on from the new one. It counts in d an operation that cannot yet.
+func (s *SendRequest) rebind(d *Detachment, op *bml.Op) {
+	if holds(d.buf, op.Payload) && !s.p.bml.Rebind(op, s.moved(d.buf, op.Payload), func() { d.release(s) }) {
+		d.ops++
 	}
 }
 
@@ -116,21 +85,18 @@ type Detachment struct {
 	dest, tag int
 	op        string
 	buf       []byte
-	mine      registration // of buf
-	ops       int          // not called back
+	mine      bml.Registration // of buf
+	ops       int              // not called back
 }
 
-// calledBack counts an operation of the send that was called back, if it used the buffer.
-func (d *Detachment) calledBack(s *SendRequest, op *btl.Op) {
-	if !holds(d.buf, op.Payload) {
-		return
-	}
+// release counts an operation of the send that a device is done with.
+func (d *Detachment) release(s *SendRequest) {
 	if d.ops--; d.ops > 0 {
 		return
 	}
 	s.lent = nil
 	d.p.detached = slices.DeleteFunc(d.p.detached, func(other *Detachment) bool { return other == d })
-	d.mine.release()
+	d.mine.Release()
 	d.buf = nil
 	d.Complete(request.Empty(), nil)
 }

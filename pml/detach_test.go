@@ -45,7 +45,7 @@ func TestDetach(t *testing.T) {
 // TestDetachWhileItIsWritten: devices read the buffer. It is given back, and its registration
 // released, when they have done so; what they were not given goes from the copy.
 func TestDetachWhileItIsWritten(t *testing.T) {
-	const n = 20 * rdmaPieceBytes
+	const n = 20 * remotePieceBytes
 	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
 	p := w.pmls[0]
 	bound := map[any]bool{}
@@ -92,7 +92,7 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 // TestDetachWhileTheRailFails: whoever waits for a device is done when the rail has called back
 // what it was given, though the send goes on, or waits for other rails.
 func TestDetachWhileTheRailFails(t *testing.T) {
-	const n = 4 * rdmaPieceBytes
+	const n = 4 * remotePieceBytes
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)
 		w.async = true
@@ -132,7 +132,7 @@ func TestDetachWhileTheRailFails(t *testing.T) {
 // TestDetachWhenTheCopyCannotBeRegistered: the message goes on in fragments, however many of its
 // writes a rail has accepted by then.
 func TestDetachWhenTheCopyCannotBeRegistered(t *testing.T) {
-	for _, n := range []int{1000, 4 * rdmaPieceBytes} {
+	for _, n := range []int{1000, 4 * remotePieceBytes} {
 		for accepted := range 3 {
 			w, c := newWire(t, 2, func(w *wire) {
 				withRemote(btl.CapPut)(w)

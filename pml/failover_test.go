@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -35,25 +36,6 @@ func TestOrderWhenARailRefusesForGood(t *testing.T) {
 	require.Equal(t, []byte{2, 2, 2}, b)
 }
 
-// TestOrderWhenTheFirstRailChanges: a message that waits for one rail is not overtaken when another one becomes the first.
-func TestOrderWhenTheFirstRailChanges(t *testing.T) {
-	w, c := newWire(t, 2, withRails(1, 1))
-	p := w.pmls[0]
-	pr := p.peer(1)
-	require.NoError(t, p.route(pr))
-	pr.rails[0].health = 0 // it has just come back
-	p.prefer(pr)
-	w.refuse = 1
-	p.Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send") // waits for rail 1
-	pr.rails[0].health = trusted
-	p.recover(&pr.rails[0]) // as its timer does
-	p.Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
-	a, b := make([]byte, 3), make([]byte, 3)
-	twoRecv(w, c, a, b)
-	require.Equal(t, []byte{1, 1, 1}, a)
-	require.Equal(t, []byte{2, 2, 2}, b)
-}
-
 // TestDeviceOfADownRailFails: the link of a rail fails, and then its device, while another rail fails too.
 func TestDeviceOfADownRailFails(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1, 1)(w); w.async = true; w.attrs.Caps &^= btl.CapInline })
@@ -62,7 +44,7 @@ func TestDeviceOfADownRailFails(t *testing.T) {
 	}
 	p := w.pmls[0]
 	pr := p.peer(1)
-	require.NoError(t, p.route(pr))
+	require.NoError(t, p.resolve(pr))
 	w.rails[0][0].lose(1, pathErr) // the link: rail 0 is down, and drained
 	w.settle()
 	s := p.Isend(c[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
@@ -109,13 +91,13 @@ func TestDetachBeforeItIsPostedAgain(t *testing.T) {
 // TestReadsRefusedAndFailed: one read is told that it is wrong, another is on a rail that fails. The message does not go on before that one is drained.
 func TestReadsRefusedAndFailed(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
-	in, out := pattern(rdmaPieceBytes*3, 1), make([]byte, rdmaPieceBytes*3)
+	in, out := pattern(remotePieceBytes*3, 1), make([]byte, remotePieceBytes*3)
 	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
 	w.step(0) // RGET
 	var reads []flight
 	for _, f := range w.flying {
-		if f.tag == opGet {
+		if f.tag == bml.TagGet {
 			reads = append(reads, f)
 		}
 	}
@@ -131,7 +113,7 @@ func TestReadsRefusedAndFailed(t *testing.T) {
 		}
 	}
 	w.settle()
-	require.NotEmpty(t, p.peer(0).draining)
+	require.False(t, p.peer(0).IsFenced())
 	require.Equal(t, request.Active, r.State(), "complete although rail 1 is not Drained: what was read by it may still be written")
 }
 
@@ -159,42 +141,42 @@ func TestRestartsHaveAnEnd(t *testing.T) {
 func TestRailThatThePeerDoesNotUse(t *testing.T) {
 	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
 	a, b := w.pmls[0], w.pmls[1]
-	b.cfg.Resolve = func(peer int) ([]Route, error) {
+	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 		m := w.rails[0][1]
-		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}}, nil
+		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}}, nil
 	}
-	a.cfg.Resolve = func(peer int) ([]Route, error) {
+	a.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 		m, n := w.rails[0][0], w.rails[1][0]
-		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}, {Module: n, Endpoint: &wireEndpoint{n, peer, 1}, Local: 1, Remote: 5}}, nil
+		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}, {Module: n, Endpoint: &wireEndpoint{n, peer, 1}, Local: 1, Remote: 5}}, nil
 	}
-	require.NoError(t, a.route(a.peer(1)))
+	require.NoError(t, a.resolve(a.peer(1)))
 	w.rails[1][0].lose(1, pathErr)
 	w.settle()
-	require.Zero(t, a.peer(1).unfenced, "RAILDOWNACK bears a number that A does not find")
+	require.True(t, a.peer(1).IsFenced(), "RAILDOWNACK bears a number that A does not find")
 	about := func(tag btl.Tag, rail uint8) Fragment {
-		f, err := Look(tag, railOf(railHdr{rail: rail, epoch: 1}))
+		f, err := a.Look(tag, railOf(railHeader{rail: rail, epoch: 1}))
 		require.NoError(t, err)
 		return f
 	}
-	require.Equal(t, "down", a.Stands(1, about(tagRailDown, 1), true), "its own number")
-	require.Equal(t, "down", a.Stands(1, about(tagRailDownAck, 1), false), "the same comes back")
-	require.Equal(t, "down", a.Stands(1, about(tagRailDown, 5), false), "the peer's number")
-	require.Equal(t, Gone, a.Stands(1, about(tagRailDownAck, 5), false))
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 1), true), "its own number")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 1), false), "the same comes back")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 5), false), "the peer's number")
+	require.Equal(t, Gone, a.StateOf(1, about(bml.TagRailDownAck, 5), false))
 }
 
 // TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.
 func TestRailThatDoesNotLeadBack(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1))
 	b := w.pmls[1]
-	b.cfg.Resolve = func(peer int) ([]Route, error) {
+	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 		m := w.rails[1][1]
-		return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 1, Remote: 1}}, nil
+		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 1, Remote: 1}}, nil
 	}
 	w.pmls[0].Isend(c[0], []byte{1}, 1, 7, Standard, "send") // by rail 0
 	w.settle()
-	require.NoError(t, b.route(b.peer(0)))
+	require.NoError(t, b.resolve(b.peer(0)))
 	w.rails[0][1].lose(0, &btl.Error{Rail: "wire", Peer: 0, Class: btl.ClassPath})
-	require.NoError(t, b.peer(0).lost, "rail 1 leads there and is up")
+	require.NoError(t, b.peer(0).Err(), "rail 1 leads there and is up")
 }
 
 // TestDeviceOfADownRailFailsDuringARestart: the link of a rail fails, and then its device, while a message waits to begin anew.
@@ -217,7 +199,7 @@ func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
 	w.failPieces()
 	w.rails[0][0].drain(1)
 	for i := range w.flying {
-		if w.flying[i].tag == tagRailDown {
+		if w.flying[i].tag == bml.TagRailDown {
 			w.step(i)
 			break
 		}
@@ -277,7 +259,7 @@ func TestMistakesHaveAnEnd(t *testing.T) {
 		}
 		w.pmls[0].Progress()
 	}
-	require.Equal(t, map[btl.Tag]int{tagMatch: mostMistakes + 1, tagNack: mostMistakes + 1}, n)
+	require.Equal(t, map[btl.Tag]int{tagMatch: maxMistakes + 1, tagNack: maxMistakes + 1}, n)
 	_, err := s.Take()
 	require.ErrorContains(t, err, "no rail takes it: rail wire: usage: LOC_PROT")
 	another := w.pmls[0].Isend(c[0], nil, 1, 7, Synchronous, "send")
@@ -309,38 +291,4 @@ func TestDetachWhileThePeerFails(t *testing.T) {
 	_, err := s.Take()
 	require.ErrorIs(t, err, request.ErrProcFailed)
 	require.Zero(t, p.Busy())
-}
-
-// TestRailDownOfLaterIncarnation: the peer's half has failed twice, and its word of the first time is still on its way. Our half
-// of the first is up, and ends before the second is said to be over.
-func TestRailDownOfLaterIncarnation(t *testing.T) {
-	w, c := newWire(t, 2, withRails(1, 1))
-	p := w.pmls[0]
-	p.Isend(c[0], nil, 1, 1, Standard, "send").Abandon()
-	w.settle()
-	p.Arrived(w.rails[0][0], 1, tagRailDown, railOf(railHdr{rail: 1, epoch: 2}))
-	require.Equal(t, railFailing, p.peer(1).rails[1].state)
-	require.Empty(t, answersAbout(w, 1), "it is not Drained")
-	p.Drained(w.rails[1][0], 1)
-	require.Equal(t, []railHdr{{rail: 1, epoch: 2}}, answersAbout(w, 1))
-
-	// Of what is over, or was never known, nothing can come.
-	for _, h := range []railHdr{{rail: 1, epoch: 1}, {rail: 9, epoch: 1}} {
-		w.flying = nil
-		p.Arrived(w.rails[0][0], 1, tagRailDown, railOf(h))
-		require.Equal(t, []railHdr{h}, answersAbout(w, 1))
-	}
-}
-
-// answersAbout are the RAILDOWNACKs on their way to a rank.
-func answersAbout(w *wire, to int) []railHdr {
-	var all []railHdr
-	for _, f := range w.flying {
-		if f.tag == tagRailDownAck && f.to == to {
-			var h railHdr
-			require.NoError(w.t, h.decode(f.frag))
-			all = append(all, h)
-		}
-	}
-	return all
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -18,14 +19,14 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagMatch), b[:matchBytes])
 	f.Add(uint8(tagRndv), b[:rndvBytes])
 	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, recv: 2, from: 3, to: 4}))
-	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: refusal, to: refusal}))
+	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: freed, to: freed}))
 	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: unmatched, to: unmatched}))
 	f.Add(uint8(tagFrag), fragOf(fragHdr{recv: 1, offset: 1 << 40}))
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
-	f.Add(uint8(tagProbe), railOf(railHdr{rail: 3, epoch: 7, tally: tally{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
-	f.Add(uint8(tagProbeAck), append(railOf(railHdr{rail: 3, epoch: 7, padding: 2}), 0, 0))
+	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
+	f.Add(uint8(bml.TagProbeAck), append(railOf(railHeader{rail: 3, epoch: 7, padding: 2}), 0, 0))
 	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHead]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
@@ -36,7 +37,7 @@ func FuzzHeaders(f *testing.F) {
 		length := 0
 		var unread [][2]int // of the number, which is read elsewhere, or of no meaning
 		switch btl.Tag(tag) {
-		case tagMatch, tagLeft, tagWaiting:
+		case tagMatch, tagFinalized, tagWaiting:
 			h, length = new(matchHdr), matchBytes
 		case tagRndv, tagRget:
 			h, length = new(rndvHdr), rndvBytes
@@ -44,8 +45,8 @@ func FuzzHeaders(f *testing.F) {
 			h, length, unread = new(ackHdr), ackBytes, [][2]int{{8, 16}}
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
-		case tagRailDown, tagRailDownAck, tagProbe, tagProbeAck:
-			h, length, unread = new(railHdr), railBytes, [][2]int{{2, 4}}
+		case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
+			h, length, unread = new(railHeader), railBytes, [][2]int{{2, 4}}
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:
@@ -71,35 +72,6 @@ func FuzzHeaders(f *testing.F) {
 }
 
 // FuzzExposures: of a list of exposures those are taken that are of rails to that peer which may be used.
-func FuzzExposures(f *testing.F) {
-	f.Add(uint8(0xff), exposuresOf(exposure{rail: 0, key: btl.Key{1}}, exposure{rail: 2, offset: 5, key: btl.Key{2}}))
-	f.Add(uint8(1), exposuresOf(exposure{rail: 1}))
-	f.Add(uint8(7), exposuresOf(exposure{rail: 1}, exposure{rail: 1, offset: 7}))
-	f.Add(uint8(7), make([]byte, exposureBytes+1))
-	f.Add(uint8(7), make([]byte, (maxRails+1)*exposureBytes))
-	w, c := newWire(f, 2, withRails(1, 1, 1))
-	w.pmls[0].Isend(c[0], nil, 1, 1, Standard, "send").Abandon()
-	pr := w.pmls[0].peer(1)
-	f.Fuzz(func(t *testing.T, usable uint8, list []byte) {
-		if checkExposures(list) != nil {
-			return
-		}
-		var got remotes
-		got.decode(pr, list, railSet(usable))
-		var want remotes
-		for i := 0; i < len(list); i += exposureBytes {
-			rail := list[i]
-			if rail < 3 && usable>>rail&1 != 0 {
-				var x exposure
-				x.decode(list[i:])
-				want.set |= 1 << rail
-				want.offset[rail], want.key[rail] = x.offset, x.key
-			}
-		}
-		require.Equal(t, want, got)
-	})
-}
-
 // fuzzed is traffic of every kind between two ranks.
 type fuzzed struct {
 	w       *wire
@@ -159,8 +131,8 @@ func FuzzArrived(f *testing.F) {
 			z.run(1)
 		}
 	}
-	for tag := tagRailDown; tag <= tagProbeAck; tag++ {
-		f.Add(uint8(0), uint8(7), uint8(tag), railOf(railHdr{rail: 1, epoch: 1}))
+	for tag := bml.TagRailDown; tag <= bml.TagProbeAck; tag++ {
+		f.Add(uint8(0), uint8(7), uint8(tag), railOf(railHeader{rail: 1, epoch: 1}))
 	}
 	f.Add(uint8(0), uint8(9), uint8(tagRestartNotify), inSequence(restartOf(restartHdr{send: 1 << 32, recv: 1 << 32}), 4))
 	f.Fuzz(func(t *testing.T, protocol, steps, tag uint8, frag []byte) {

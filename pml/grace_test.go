@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
@@ -26,6 +27,11 @@ func newPair(t *testing.T, rails int, grace int64) *pair {
 
 // newPairBy is newPair with these rails.
 func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
+	return newPairOf(t, Auto, grace, rails...)
+}
+
+// newPairOf is newPairBy with a protocol for long messages.
+func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailConfig) *pair {
 	w := &pair{}
 	var err error
 	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: len(rails), Rail: rails, Virtual: true, Seed: 1})
@@ -34,11 +40,11 @@ func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 	w.modules = make([][]btl.Module, 2)
 	for rank := range 2 {
 		eng := progress.New(progress.Config{Clock: fabricClock{w.fabric}})
-		p := New(Config{Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Resolve: func(peer int) (routes []Route, err error) {
+		p := New(Config{Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Protocol: protocol, Resolve: func(peer int) (routes []bml.Route, err error) {
 			for rail, m := range w.modules[rank] {
 				card := w.modules[peer][rail].Card()
 				open := func() (btl.Endpoint, error) { return m.Connect(peer, card) }
-				r := Route{Module: m, Local: rail, Remote: rail, Reopen: open}
+				r := bml.Route{Module: m, Local: rail, Remote: rail, Reopen: open}
 				if ep, err := open(); err == nil {
 					r.Endpoint = ep
 				}
@@ -123,27 +129,6 @@ func TestGraceOfAPeerThatWasAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGraceIsNotCutShort: a grace time that begins while the clock runs, within a part, is no
-// shorter for that.
-func TestGraceIsNotCutShort(t *testing.T) {
-	const grace = 10 * sec
-	w := newPair(t, 1, grace)
-	p := w.pmls[0]
-	pr := p.peer(1)
-	require.NoError(t, p.route(pr))
-	pr.grace.until = p.graceEnd(pr, grace)
-	w.run(sec/2, 0)
-	begin := w.fabric.Now()
-	end := p.graceEnd(pr, grace)
-	pr.grace.until = end
-	for pr.grace.parts < end {
-		w.run(sec/100, 0)
-	}
-	require.GreaterOrEqual(t, w.fabric.Now()-begin, grace)
-	require.Less(t, w.fabric.Now()-begin, grace+grace/graceParts)
-	require.Nil(t, pr.grace.timer, "nothing is wrong any more")
-}
-
 // fabricClock is the time of a virtual fabric.
 type fabricClock struct{ f *loop.Fabric }
 
@@ -161,10 +146,10 @@ func TestGivenUpWhileAMessageComes(t *testing.T) {
 	answer := w.pmls[0].Irecv(w.ctxs[0], make([]byte, 100), 1, 1, 8, "recv")
 	w.pmls[0].Isend(w.ctxs[0], pattern(100, 1), 1, 7, Standard, "send").Abandon()
 	w.fabric.AdvanceTo(w.fabric.Now() + sec/10) // it is there
-	w.pmls[1].fail(w.pmls[1].peer(0), request.ErrUnreachable, nil)
+	w.pmls[1].bml.Fail(&w.pmls[1].peer(0).Peer, request.ErrUnreachable)
 	w.run(5*sec, 0, 1)
 	require.Equal(t, request.Complete, asked.State())
-	require.Error(t, w.pmls[1].peer(0).lost)
+	require.Error(t, w.pmls[1].peer(0).Err())
 	require.Equal(t, request.Complete, answer.State(), "nobody has told it that there will be none")
 	_, err := answer.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
@@ -176,7 +161,7 @@ func TestSpareRail(t *testing.T) {
 	opened := 0 // the spare rail, at rank 0
 	for rank, p := range w.pmls {
 		resolve := p.cfg.Resolve
-		p.cfg.Resolve = func(peer int) ([]Route, error) {
+		p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 			routes, err := resolve(peer)
 			spare := w.modules[rank][1]
 			routes[1].Tier, routes[1].Endpoint = 1, nil
@@ -237,7 +222,8 @@ func TestSpareRail(t *testing.T) {
 	goes()
 	require.Equal(t, []string{"up", "up"}, states())
 	require.True(t, w.pmls[0].Rails()[0].First)
-	require.False(t, w.pmls[0].peer(1).up.has(1), "it takes no traffic")
+	inUse, _ := w.pmls[0].RailsUp(1)
+	require.Equal(t, 1, inUse, "the spare rail takes no traffic")
 }
 
 // TestSpareRailWithoutGrace: a rail that waits to be needed gets the time that it takes, also where one that has failed gets none to return.
@@ -246,7 +232,7 @@ func TestSpareRailWithoutGrace(t *testing.T) {
 		w := newPair(t, 2, 0)
 		for rank, p := range w.pmls {
 			resolve := p.cfg.Resolve
-			p.cfg.Resolve = func(peer int) ([]Route, error) {
+			p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 				routes, err := resolve(peer)
 				spare := w.modules[rank][1]
 				routes[1].Tier, routes[1].Endpoint = 1, nil

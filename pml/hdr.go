@@ -2,9 +2,9 @@ package pml
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -24,7 +24,7 @@ const Version = 4
 //	RNDVRESTARTNACK  24   as RNDVRESTARTNOTIFY
 //	REVOKE           24   as MATCH, then 8 that the context's handler defines (comm/internal/coll/revoke.go)
 //	MISMATCHPROBE    48   as MATCH, then 32 that the context's handler defines (comm/internal/coll/mismatch.go)
-//	LEFT             16   as MATCH, with tag 1, or 0 if it may still match what comes
+//	FINALIZED        16   as MATCH, with tag 1, or 0 if it may still match what comes
 //	WAITING          16   as MATCH, with tag 0
 //
 //	NACK             32   the first 24 bytes of the fragment in whose place it comes, zero where that has none, but behind a
@@ -55,14 +55,14 @@ const (
 	tagCredit
 	tagRevoke
 	tagMismatchProbe
-	tagLeft
+	tagFinalized
 	tagRestartNotify
 	tagRestartAck
 	tagRestartNack
-	tagRailDown
-	tagRailDownAck
-	tagProbe
-	tagProbeAck
+	_ // 15 to 18 are the kinds about rails, in bml
+	_
+	_
+	_
 	tagWaiting
 	tagNack
 )
@@ -72,7 +72,7 @@ const (
 	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
 	answerKinds   = 1<<tagAck | 1<<tagPut | 1<<tagFin | 1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack | 1<<tagNack
 	controlKinds  = 1<<tagRevoke | 1<<tagMismatchProbe
-	numberedKinds = messageKinds | answerKinds | controlKinds | 1<<tagLeft | 1<<tagWaiting
+	numberedKinds = messageKinds | answerKinds | controlKinds | 1<<tagFinalized | 1<<tagWaiting
 )
 
 // isNumbered reports whether fragments of a kind have a sequence number.
@@ -83,9 +83,6 @@ func isMessage(tag btl.Tag) bool { return uint64(messageKinds)>>tag&1 != 0 }
 
 // isAnswer reports whether fragments of a kind name a request of whom they go to.
 func isAnswer(tag btl.Tag) bool { return uint64(answerKinds)>>tag&1 != 0 }
-
-// isAboutRail reports whether fragments of a kind are about a rail.
-func isAboutRail(tag btl.Tag) bool { return tag >= tagRailDown && tag <= tagProbeAck }
 
 // isControl reports whether fragments of a kind are for the handler of a context (control.go).
 func isControl(tag btl.Tag) bool { return uint64(controlKinds)>>tag&1 != 0 }
@@ -103,18 +100,14 @@ const (
 	fragBytes    = 16
 	finBytes     = 16
 	restartBytes = 24
-	railBytes    = 24
-
-	creditBytes   = 16
-	exposureBytes = 48
+	creditBytes  = 16
 )
 
 // maxMessageBytes bounds the length that a peer can announce.
 const maxMessageBytes = 1 << 56
 
-var (
-	errMalformed = errors.New("malformed fragment")
-)
+// errMalformed says that a fragment breaks the wire format.
+var errMalformed = bml.ErrMalformed
 
 type matchHdr struct {
 	context ContextID
@@ -188,15 +181,15 @@ type ackHdr struct {
 
 // A rejection in an ACK says that nobody will receive the message.
 const (
-	refusal   = -1 // the receiver has freed the communicator
+	freed     = -1 // the receiver has freed the communicator
 	unmatched = -2 // all ranks are finalized, and no receive there matches it
 )
 
-func (h *ackHdr) refuses() bool {
-	return h.from == h.to && (h.from == refusal || h.from == unmatched)
+func (h *ackHdr) rejects() bool {
+	return h.from == h.to && (h.from == freed || h.from == unmatched)
 }
 
-func (h *ackHdr) encode(b []byte) {
+func (h ackHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.send))
 	binary.LittleEndian.PutUint64(b[8:], 0) // and the sequence, when it is posted
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.recv))
@@ -212,7 +205,7 @@ func (h *ackHdr) decode(b []byte) error {
 	h.recv = handle(binary.LittleEndian.Uint64(b[16:]))
 	h.from = int64(binary.LittleEndian.Uint64(b[24:]))
 	h.to = int64(binary.LittleEndian.Uint64(b[32:]))
-	if (h.from < 0 || h.to < h.from) && !h.refuses() {
+	if (h.from < 0 || h.to < h.from) && !h.rejects() {
 		return fmt.Errorf("%w: acknowledgement from %d to %d", errMalformed, h.from, h.to)
 	}
 	return nil
@@ -221,7 +214,7 @@ func (h *ackHdr) decode(b []byte) error {
 // restartHdr is of a RNDVRESTARTNOTIFY or RNDVRESTARTNACK.
 type restartHdr struct{ send, recv handle }
 
-func (h *restartHdr) encode(b []byte) {
+func (h restartHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.send))
 	binary.LittleEndian.PutUint64(b[8:], 0)
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.recv))
@@ -235,53 +228,6 @@ func (h *restartHdr) decode(b []byte) error {
 	h.recv = handle(binary.LittleEndian.Uint64(b[16:]))
 	return nil
 }
-
-// railHdr is of a message about a rail: its number at whoever sends this, or of a RAILDOWNACK at whom it goes to, and the
-// incarnation that is meant.
-type railHdr struct {
-	rail  uint8
-	epoch uint32
-	tally tally
-	// padding is how many bytes follow that mean nothing: a probe is as long as what it is to find
-	// out about.
-	padding uint32
-}
-
-// tally is what the sender has counted of an incarnation that is Drained at its end; the zero value if it has not.
-type tally struct {
-	epoch            uint32
-	delivered, taken uint32 // as btl.Tallier says
-}
-
-func (h *railHdr) encode(b []byte) {
-	binary.LittleEndian.PutUint64(b, uint64(h.rail)|Version<<8|uint64(h.epoch)<<32)
-	binary.LittleEndian.PutUint64(b[8:], uint64(h.tally.epoch)|uint64(h.tally.delivered)<<32)
-	binary.LittleEndian.PutUint64(b[16:], uint64(h.tally.taken)|uint64(h.padding)<<32)
-}
-
-func (h *railHdr) decode(b []byte) error {
-	if len(b) < railBytes {
-		return fmt.Errorf("%w: %d bytes about a rail", errMalformed, len(b))
-	}
-	first := binary.LittleEndian.Uint64(b)
-	h.rail, h.epoch = uint8(first), uint32(first>>32)
-	second := binary.LittleEndian.Uint64(b[8:])
-	h.tally = tally{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(b[16:])}
-	h.padding = binary.LittleEndian.Uint32(b[20:])
-	if v := uint8(first >> 8); v != Version {
-		return fmt.Errorf("%w: wire format version %d, not %d", errMalformed, v, Version)
-	}
-	if uint64(len(b)) != railBytes+uint64(h.padding) {
-		return fmt.Errorf("%w: %d bytes about a rail, with %d of padding", errMalformed, len(b), h.padding)
-	}
-	return nil
-}
-
-// epochOf is the incarnation that a message about a rail means.
-func epochOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[4:]) }
-
-// sequenceOf is the number of a numbered fragment, which is long enough.
-func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }
 
 type fragHdr struct {
 	recv   handle
@@ -311,7 +257,7 @@ type finHdr struct {
 	ofReceive bool // the handle is of a receive, else of a send
 }
 
-func (h *finHdr) encode(b []byte) {
+func (h finHdr) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(h.handle))
 	whose := uint64(0)
 	if h.ofReceive {
@@ -349,33 +295,6 @@ func (h *creditHdr) decode(b []byte) error {
 	h.announceable = int64(binary.LittleEndian.Uint64(b[8:]))
 	if h.taken < 0 || h.announceable < 0 {
 		return fmt.Errorf("%w: credit %d, %d", errMalformed, h.taken, h.announceable)
-	}
-	return nil
-}
-
-// exposure says where, for remote access, memory is on one rail.
-type exposure struct {
-	rail   uint8 // the number of whoever exposes it
-	offset uint64
-	key    btl.Key
-}
-
-func (x *exposure) encode(b []byte) {
-	binary.LittleEndian.PutUint64(b, uint64(x.rail))
-	binary.LittleEndian.PutUint64(b[8:], x.offset)
-	copy(b[16:exposureBytes], x.key[:])
-}
-
-func (x *exposure) decode(b []byte) {
-	x.rail = b[0]
-	x.offset = binary.LittleEndian.Uint64(b[8:])
-	x.key = btl.Key(b[16:exposureBytes])
-}
-
-// checkExposures checks the length of what is a list of exposures.
-func checkExposures(b []byte) error {
-	if len(b)%exposureBytes != 0 || len(b) > maxRails*exposureBytes {
-		return fmt.Errorf("%w: %d bytes of exposures", errMalformed, len(b))
 	}
 	return nil
 }

@@ -48,9 +48,9 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.NoError(t, s2.decode(b[:restartBytes]))
 	require.Equal(t, s, s2)
 
-	l := railHdr{rail: 255, epoch: 1<<32 - 1, tally: tally{1<<32 - 2, 1<<32 - 3, 1<<32 - 4}, padding: 3}
+	l := railHeader{rail: 255, epoch: 1<<32 - 1, counters: deliveryCounters{1<<32 - 2, 1<<32 - 3, 1<<32 - 4}, padding: 3}
 	l.encode(b[:])
-	var l2 railHdr
+	var l2 railHeader
 	require.NoError(t, l2.decode(b[:railBytes+3]))
 	require.Equal(t, l, l2)
 
@@ -66,10 +66,10 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.NoError(t, n2.decode(b[:nackBytes]))
 	require.Equal(t, n, n2)
 
-	x := exposure{rail: 255, offset: 1<<64 - 1, key: btl.Key{0: 1, 31: 2}}
+	x := remoteKey{rail: 255, offset: 1<<64 - 1, key: btl.Key{0: 1, 31: 2}}
 	x.encode(b[:])
-	var x2 exposure
-	x2.decode(b[:exposureBytes])
+	var x2 remoteKey
+	x2.decode(b[:remoteKeyBytes])
 	require.Equal(t, x, x2)
 }
 
@@ -83,14 +83,14 @@ func TestHeadersRefuseNonsense(t *testing.T) {
 	backwards := b
 	(&ackHdr{from: 2, to: 1}).encode(backwards[:])
 	half := b
-	(&ackHdr{from: refusal, to: 1}).encode(half[:])
+	(&ackHdr{from: freed, to: 1}).encode(half[:])
 	for name, err := range map[string]error{
 		"short match":         (&matchHdr{}).decode(b[:matchBytes-1]),
 		"wrong version":       (&matchHdr{}).decode(wrongVersion[:matchBytes]),
 		"negative tag":        (&matchHdr{}).decode(negativeTag[:matchBytes]),
 		"short rendezvous":    (&rndvHdr{}).decode(b[:rndvBytes-1]),
 		"more than announced": decodeIncoming(tagRndv, longer[:rndvBytes+1]),
-		"half an exposure":    decodeIncoming(tagRget, longer[:rndvBytes+1]),
+		"half an remoteKey":   decodeIncoming(tagRget, longer[:rndvBytes+1]),
 		"short end":           (&finHdr{}).decode(b[:finBytes-1]),
 		"end of what":         (&finHdr{}).decode(append(b[:8:8], 2, 0, 0, 0, 0, 0, 0, 0)),
 		"long credit":         (&creditHdr{}).decode(b[:creditBytes+1]),
@@ -99,10 +99,10 @@ func TestHeadersRefuseNonsense(t *testing.T) {
 		"short ack":           (&ackHdr{}).decode(b[:ackBytes-1]),
 		"long ack":            (&ackHdr{}).decode(b[:ackBytes+1]),
 		"backwards ack":       (&ackHdr{}).decode(backwards[:ackBytes]),
-		"half a refusal":      (&ackHdr{}).decode(half[:ackBytes]),
-		"short rail":          (&railHdr{}).decode(make([]byte, railBytes-1)),
-		"long padding":        (&railHdr{}).decode(append(railOf(railHdr{padding: 1}), 0, 0)),
-		"short padding":       (&railHdr{}).decode(railOf(railHdr{padding: 1<<32 - 1})),
+		"half a rejection":    (&ackHdr{}).decode(half[:ackBytes]),
+		"short rail":          (&railHeader{}).decode(make([]byte, railBytes-1)),
+		"long padding":        (&railHeader{}).decode(append(railOf(railHeader{padding: 1}), 0, 0)),
+		"short padding":       (&railHeader{}).decode(railOf(railHeader{padding: 1<<32 - 1})),
 		"short fragment":      (&fragHdr{}).decode(b[:fragBytes-1]),
 	} {
 		require.ErrorIs(t, err, errMalformed, name)

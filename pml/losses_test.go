@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
@@ -96,18 +97,18 @@ func (w *losses) run() {
 	for rank := range n {
 		p := New(Config{
 			Rank: rank, Size: n, Engine: progress.New(progress.Config{}), Protocol: protocol, WindowBytes: window,
-			Resolve: func(peer int) (routes []Route, err error) {
+			Resolve: func(peer int) (routes []bml.Route, err error) {
 				var failed error
 				up := false
 				for rail, m := range w.modules[rank] {
 					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
 					if err != nil {
 						failed = err
-						routes = append(routes, Route{Module: countedModule{m, &w.regions}, Local: rail, Remote: rail})
+						routes = append(routes, bml.Route{Module: countedModule{m, &w.regions}, Local: rail, Remote: rail})
 						continue
 					}
 					up = true
-					routes = append(routes, Route{Module: countedModule{m, &w.regions}, Endpoint: countedEndpoint{ep, &w.regions}, Local: rail, Remote: rail})
+					routes = append(routes, bml.Route{Module: countedModule{m, &w.regions}, Endpoint: countedEndpoint{ep, &w.regions}, Local: rail, Remote: rail})
 				}
 				if !up {
 					return nil, failed
@@ -254,7 +255,7 @@ func (w *losses) settle() {
 	for quiet := 0; quiet < 5; quiet++ {
 		events := 0
 		for rank, p := range w.pmls {
-			events += w.poll(rank) + len(p.blocked)
+			events += w.poll(rank) + p.bml.Deferred()
 		}
 		if w.fabric.Advance() {
 			events++

@@ -61,10 +61,7 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	for i := range rails {
 		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, patience)
 	}
-	w := newPairBy(t, grace, rails...)
-	for _, p := range w.pmls {
-		p.cfg.Protocol = protocol
-	}
+	w := newPairOf(t, protocol, grace, rails...)
 	r := w.pmls[1].Irecv(w.ctxs[1], nil, 1, 0, 6, "recv")
 	w.pmls[0].Isend(w.ctxs[0], nil, 1, 6, Standard, "send").Abandon()
 	w.run(sec/10, 0, 1)
@@ -227,7 +224,7 @@ func TestManyCutsEndNothing(t *testing.T) {
 						require.NoError(t, w.fabric.ReviveLane(0, 1, rail))
 						w.run(rng.Int64N(sec/10), 0, 1)
 						isOver = !slices.ContainsFunc(all, func(r ended) bool { return r.State() != request.Complete })
-						require.NoError(t, p.peer(1).lost)
+						require.NoError(t, p.peer(1).Err())
 					}
 					for _, r := range all {
 						_, err := r.Take()

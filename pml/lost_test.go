@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -76,7 +77,7 @@ func TestLostPeer(t *testing.T) {
 func TestUnreachablePeer(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
-	p.cfg.Resolve = func(int) ([]Route, error) { return nil, btl.ErrUnreachable }
+	p.cfg.Resolve = func(int) ([]bml.Route, error) { return nil, btl.ErrUnreachable }
 	s := p.Isend(c[0], nil, 1, 0, Standard, "send")
 	_, err := s.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
@@ -108,7 +109,9 @@ var broken = &btl.Error{Rail: "wire", Peer: btl.AllPeers, Class: btl.ClassDevice
 func otherRail(w *wire, leads bool) *wireModule {
 	m := w.newModule(0, 0)
 	if leads {
-		w.pmls[0].cfg.Resolve = func(peer int) ([]Route, error) { return []Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}}}, nil }
+		w.pmls[0].cfg.Resolve = func(peer int) ([]bml.Route, error) {
+			return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}}}, nil
+		}
 	}
 	return m
 }
@@ -287,8 +290,6 @@ func TestLosingOneBlocksAnother(t *testing.T) {
 	w.refuse = 2
 	// The endpoint that is down does not count as a refusal; the answer to rank 2 is refused, twice.
 	p.Progress()
-	require.Equal(t, 2, w.refuse, "the endpoint is to be failed first")
-	p.Progress()
 	require.Zero(t, w.refuse)
 	require.Equal(t, 1, p.Busy(), "the answer is still to be posted")
 	w.settle()
@@ -447,7 +448,7 @@ type ended interface {
 func TestLostUnmet(t *testing.T) {
 	gone := errors.New("gone")
 	asked := 0
-	p := New(Config{Rank: 0, Size: 2, Engine: progress.New(progress.Config{}), Resolve: func(int) ([]Route, error) {
+	p := New(Config{Rank: 0, Size: 2, Engine: progress.New(progress.Config{}), Resolve: func(int) ([]bml.Route, error) {
 		asked++
 		return nil, gone
 	}})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -17,8 +18,8 @@ func newQuiet(t wireT, protocol Protocol) (*wire, []*Context) {
 	w, c := newWire(t, 2, func(w *wire) { w.config = Config{Protocol: protocol, RDMABytes: 10_000} })
 	m := &quiet{}
 	for r, p := range w.pmls {
-		p.cfg.Resolve = func(peer int) ([]Route, error) {
-			return []Route{{Module: m, Endpoint: &quietEndpoint{m: m, to: w.pmls[peer], from: r}}}, nil
+		p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
+			return []bml.Route{{Module: m, Endpoint: &quietEndpoint{m: m, to: w.pmls[peer], from: r}}}, nil
 		}
 	}
 	return w, c
@@ -36,7 +37,7 @@ func TestNothingAllocated(t *testing.T) {
 	}
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c := newQuiet(t, protocol)
-		for _, n := range []int{8, 100, 1000, 100_000, 4 * rdmaPieceBytes} {
+		for _, n := range []int{8, 100, 1000, 100_000, 4 * remotePieceBytes} {
 			in, out := pattern(n, 1), make([]byte, n)
 			message := func() {
 				r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
@@ -242,7 +243,6 @@ func letGo(t *testing.T, protocol Protocol) {
 	}
 	require.Empty(t, w.regions)
 	require.NotEmpty(t, a.freeSends.free)
-	require.NotEmpty(t, append(a.freeOps.free, b.freeOps.free...))
 	require.NotEmpty(t, b.freeRecvs.free)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -37,7 +38,7 @@ const mostFaults = 40
 
 // mayBeWrong is what is withdrawn when it is wrong too often. The peer fails for other fragments.
 var mayBeWrong = []btl.Tag{
-	tagMatch, tagRndv, tagRget, tagAck, tagPut, tagFin, tagFrag, opGet, opPut,
+	tagMatch, tagRndv, tagRget, tagAck, tagPut, tagFin, tagFrag, bml.TagGet, bml.TagPut,
 	tagRestartNotify, tagRestartAck, tagRestartNack,
 }
 
@@ -195,7 +196,7 @@ func TestMistakesAndFailuresMixed(t *testing.T) {
 			for rank, p := range w.pmls {
 				require.Zero(t, p.Unfinished())
 				require.Zero(t, p.Busy()-len(p.Unmatched()))
-				require.Equal(t, "reachable", p.PeerStands(1-rank))
+				require.True(t, p.peer(1-rank).IsAlive())
 			}
 			for _, m := range x.messages {
 				if m.lent != nil {
@@ -210,7 +211,7 @@ func TestMistakesAndFailuresMixed(t *testing.T) {
 				}
 			}
 			for _, p := range w.pmls {
-				require.NoError(t, p.Close(errFinalized))
+				require.NoError(t, p.Close(errAllFinalized))
 			}
 			for _, m := range x.messages {
 				require.Equal(t, request.Complete, m.s.State())

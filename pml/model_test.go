@@ -75,15 +75,12 @@ func (mo *model) hear(source int, tag btl.Tag, frag []byte, message func(number 
 	if !isNumbered(tag) {
 		return nil
 	}
-	var in incoming
-	if _, err := in.decode(tag, frag); err != nil {
-		return err
-	}
+	seq := sequenceOf(frag)
 	m := modelMsg{source: source, isAnswer: true}
 	if isMessage(tag) {
-		m = message(in.seq)
+		m = message(seq)
 	}
-	m.number = int(in.seq)
+	m.number = int(seq)
 	mo.arrive(m)
 	return nil
 }
@@ -319,5 +316,5 @@ func active(w *wire) []int {
 }
 
 func anyBlocked(w *wire) bool {
-	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return len(p.blocked) > 0 })
+	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return p.bml.Deferred() > 0 })
 }

@@ -3,6 +3,7 @@ package pml
 import (
 	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -31,46 +32,15 @@ func (p *PML) Unreceived() []Unreceived {
 	return out
 }
 
-// RailStatus is how a way to a peer is.
-type RailStatus struct {
-	// Peer is a rank of the job, Rail the name of the rail.
-	Peer int
-	Rail string
-	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or this rank has. First says that small
-	// messages go by it.
-	State string
-	First bool
-	// Health is from 0 to 1000: how far it, and its device at this end, are trusted since they last failed, and so its share of long
-	// messages.
-	Health int
-	// Cause of its last failure while it was up, or why it was down from the start; nil if there was none.
-	Cause error
-}
-
-// Rails lists the ways to all peers that are known, by peer.
-func (p *PML) Rails() []RailStatus {
-	var out []RailStatus
-	for _, pr := range p.peers {
-		for i := 0; pr != nil && i < len(pr.rails); i++ {
-			rl := &pr.rails[i]
-			state := rl.state.String()
-			if pr.lost != nil || p.closed != nil {
-				state = "closed"
-			}
-			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.module.Attrs().Name, State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.mending.cause,
-			})
-		}
-	}
-	return out
-}
+// Rails lists the rails to all peers that are known, by peer.
+func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }
 
 // mayFail reports whether what waits for a rank of the job, or for any rank of the context, may
 // fail because all rails there are down.
 func (c *Context) mayFail(world int) bool {
 	if world != request.AnySource {
 		pr := c.p.peers[world]
-		return pr != nil && (pr.stranded != nil || pr.isFailing())
+		return pr != nil && (pr.AwaitsPath() || pr.IsFailing())
 	}
 	return slices.ContainsFunc(c.group.world, c.mayFail)
 }

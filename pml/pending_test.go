@@ -3,7 +3,6 @@ package pml
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/request"
@@ -11,8 +10,7 @@ import (
 
 // What waits for a call of the peer, and what does not.
 func TestPendingSaysWhatGoesOnByItself(t *testing.T) {
-	w, c := newWire(t, 2, nil)
-	w.async = true
+	w, c := newWire(t, 2, func(w *wire) { w.async, w.config.GraceNanos = true, sec })
 	a := w.pmls[0]
 	ops := map[string]*request.Object{
 		"issend":    &a.Isend(c[0], make([]byte, 8), 1, 1, Synchronous, "issend").Object,
@@ -35,11 +33,10 @@ func TestPendingSaysWhatGoesOnByItself(t *testing.T) {
 	}, goesOn(), "an eager message only has to arrive")
 
 	// What waits for a rail to come back fails if none does.
-	a.peer(1).stranded = assert.AnError
+	w.modules[0].lose(1, pathErr)
 	require.Equal(t, map[string]bool{
 		"issend": true, "isend": true, "irecv": true, "irecv any": true, "probe": true, "mprobe": true,
 	}, goesOn())
-	a.peer(1).stranded = nil
 }
 
 // Whom contexts were made for is told as long as they are not removed.

@@ -61,7 +61,9 @@ package pml
 import (
 	"fmt"
 	"strconv"
+	"time"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -84,11 +86,11 @@ type Config struct {
 	// have the same.
 	WindowBytes int64
 	// Resolve makes the endpoints to a peer, the best rail first, when it is first needed.
-	Resolve func(peer int) ([]Route, error)
+	Resolve func(peer int) ([]bml.Route, error)
 	// GraceNanos is how long requests wait for a rail to come back when none is left; 0: not at all.
 	GraceNanos int64
 	// OnRail, if set, hears of each rail to a peer that fails or comes back.
-	OnRail func(RailEvent)
+	OnRail func(bml.RailEvent)
 	// OnIllegal, if set, hears of a transition that the tables of states do not allow,
 	// which is a bug. For tests.
 	OnIllegal func(what string)
@@ -144,6 +146,7 @@ type Stats struct {
 type PML struct {
 	cfg   Config
 	eng   *progress.Engine
+	bml   *bml.BML
 	peers []*peer // by world rank, nil until first needed
 
 	contexts map[ContextID]*Context
@@ -161,7 +164,6 @@ type PML struct {
 	freeSends pool[SendRequest]
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
-	freeOps   pool[btl.Op]
 	// copied counts sends under way from copies of ours, turnless those since one made a turn; freeCopies are copies that are not used, no more than
 	// ever were under way; undelivered is what Undelivered tells.
 	copied      int
@@ -171,30 +173,18 @@ type PML struct {
 	messages    messagePool
 	direct      direct
 
-	blocks        []*block // by address
-	revoked       int      // regions of blocks so far
-	freeTransfers pool[transfer]
-
-	blocked   []*rail // that have refused operations
-	retried   []*rail // the other half of a pair of lists with blocked
 	lostPeers []*peer
-	condemned []*peer // failing or lost, their endpoints still to be failed
-	fallen    []fallenRail
-	devices   []*device
-	broken    []*peer // with something in limbo and no rail to be drained
-	full      int     // peers, not lost, whose announcements are used up
-	doubtful  bool    // a rail has fallen since the last turn
-	padding   []byte  // of probes
-	patience  int     // turns until idle
+	full      int // peers, not lost, whose announcements are used up
+	patience  int // turns until idle
 
 	// Callbacks of operations, made once.
-	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone, railDone, probeDone, probeAckDone func(op *btl.Op, err error)
+	headDone, sendPieceDone, finDone, recvPieceDone, inviteDone, answerDone func(op *bml.Op, err error)
 
-	busy    int // sends not finished, and acknowledgements not posted
-	closed  error
-	leaving error // set by Leave
-	hasLeft bool  // set by TellLeft
-	leftAs  int
+	busy         int // sends not finished, and acknowledgements not posted
+	closed       error
+	leaving      error // set by Leave
+	hasFinalized bool  // set by TellFinalized
+	finalizedAs  int
 	// met and silent are peers to which a way was found, lately and longer ago (waiting.go).
 	met, silent []*peer
 	// rejecting is set by RejectUnmatched; rejected counts sends of ours that peers have rejected.
@@ -214,12 +204,6 @@ type PML struct {
 	onMove func(r request.Operation, from, to fmt.Stringer)
 }
 
-var (
-	_ btl.Events      = (*PML)(nil)
-	_ progress.Poller = (*PML)(nil)
-	_ progress.Idler  = (*PML)(nil)
-)
-
 // New makes the point-to-point layer of one rank.
 func New(cfg Config) *PML {
 	p := &PML{
@@ -233,40 +217,27 @@ func New(cfg Config) *PML {
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.taken.init()
 	p.recvPieceDone, p.inviteDone, p.answerDone = p.onRecvPieceDone, p.onInviteDone, p.onAnswerDone
-	p.railDone, p.probeDone, p.probeAckDone = p.onRailDone, p.onProbeDone, p.onProbeAckDone
+	p.bml = p.newBML()
 	return p
 }
 
-// Progress posts again what rails have refused. It returns the number of operations that
-// were taken.
+// newBML makes the layer below.
+func (p *PML) newBML() *bml.BML {
+	cfg := &p.cfg
+	return bml.New(bml.Config{
+		Rank: cfg.Rank, Size: cfg.Size, Engine: cfg.Engine, Upper: (*upper)(p), Kinds: p.kinds(), Version: Version,
+		MatchBytes: matchBytes, AnnounceBytes: rndvBytes, AnswerBytes: ackBytes,
+		EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
+		Resolve: func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) }, Grace: time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
+	})
+}
+
+// Progress implements progress.Poller: it does what was deferred, and returns the number of operations that rails have taken.
 func (p *PML) Progress() int {
-	if p.doubtful {
-		p.doubtful = false
-		p.verifyAwaited()
-	}
 	if p.patience--; p.patience < 0 {
 		p.idle()
 	}
-	p.execute()
-	p.mend()
-	if len(p.blocked) == 0 {
-		return 0
-	}
-	n := 0
-	// The list is made anew, because what ends here may block further peers.
-	list := p.blocked
-	p.blocked = p.retried[:0]
-	for _, rl := range list {
-		n += p.retry(rl)
-		if rl.queue.Empty() {
-			rl.isBlocked = false
-		} else {
-			p.blocked = append(p.blocked, rl)
-		}
-	}
-	clear(list)
-	p.retried = list
-	return n
+	return p.bml.Progress()
 }
 
 // Arm implements progress.Idler. A rail that has refused something rings when it has room.
@@ -283,7 +254,14 @@ func (p *PML) Disarm() {}
 func (p *PML) Busy() int { return p.busy }
 
 // Stats returns what was counted so far.
-func (p *PML) Stats() Stats { return p.stats }
+func (p *PML) Stats() Stats {
+	st, of := p.stats, p.bml.Stats()
+	st.Early, st.Duplicates, st.Retries, st.Unregistered = of.Early, of.Duplicates, of.Retries, of.Unregistered
+	st.RailsFailed, st.RailsReturned, st.Resent, st.SwitchNanos = of.RailsFailed, of.RailsReturned, of.Resent, of.SwitchNanos
+	st.Malformed += of.Malformed
+	st.Illegal += of.Illegal
+	return st
+}
 
 // Pending says what an active operation is, for reports.
 type Pending struct {
@@ -346,11 +324,7 @@ func (p *PML) Close(cause error) error {
 		cause = fmt.Errorf("rank %d: point-to-point layer: %w", p.cfg.Rank, btl.ErrClosed)
 	}
 	p.closed = cause
-	for rank := range p.peers {
-		if p.peers[rank] != nil {
-			p.lose(p.peers[rank], p.closed)
-		}
-	}
+	p.bml.Close(cause)
 	for _, c := range p.sortedContexts() {
 		for _, r := range c.posted.inOrder() {
 			c.posted.remove(r)
@@ -366,18 +340,4 @@ func (p *PML) illegal(what string) {
 	if p.cfg.OnIllegal != nil {
 		p.cfg.OnIllegal(what)
 	}
-}
-
-// getOp gives an operation from the pool.
-func (p *PML) getOp() *btl.Op {
-	if op := p.freeOps.get(); op != nil {
-		return op
-	}
-	return new(btl.Op)
-}
-
-func (p *PML) putOp(op *btl.Op) {
-	op.Hdr[opNumbered], op.Hdr[opTries], op.Hdr[opMistakes], op.Hdr[opTrouble] = 0, 0, 0, 0
-	op.Owner, op.Payload, op.Local, op.Done = nil, nil, nil, nil
-	p.freeOps.put(op)
 }

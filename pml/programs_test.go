@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
@@ -287,11 +288,11 @@ func (w *program) build() {
 		nd.p = New(Config{
 			Rank: rank, Size: n, Engine: progress.New(progress.Config{}), EagerBytes: eager,
 			Protocol: protocol, RDMABytes: rdma, WindowBytes: w.window,
-			Resolve: func(peer int) (routes []Route, err error) {
+			Resolve: func(peer int) (routes []bml.Route, err error) {
 				for _, rail := range rails[peer] {
 					m := nd.modules[rail]
 					ep, cerr := m.Connect(peer, w.players[peer].modules[rail].Card())
-					routes = append(routes, Route{Module: countedModule{m, &w.regions}, Endpoint: orderedEndpoint{countedEndpoint{ep, &w.regions}, rank, &w.order}, Local: rail, Remote: rail})
+					routes = append(routes, bml.Route{Module: countedModule{m, &w.regions}, Endpoint: orderedEndpoint{countedEndpoint{ep, &w.regions}, rank, &w.order}, Local: rail, Remote: rail})
 					err = errors.Join(err, cerr)
 				}
 				if len(routes) > 1 {
@@ -420,7 +421,7 @@ func (w *program) settle() {
 		w.check(turns < most, "there is no end")
 		events := 0
 		for _, n := range w.players {
-			events += n.poll() + len(n.p.blocked)
+			events += n.poll() + n.p.bml.Deferred()
 		}
 		if w.fabric.Advance() {
 			events++
@@ -513,7 +514,7 @@ func (w *program) drain() {
 		for _, pr := range n.p.peers {
 			if pr != nil {
 				c := pr.credit
-				w.check(c.kept == 0 && c.notices == 0 && c.heard == c.answered && pr.held == sendQueue{} && !pr.barred, "rank %d: %+v of %d", n.rank, c, pr.rank)
+				w.check(c.kept == 0 && c.notices == 0 && c.heard == c.answered && pr.pending == sendQueue{}, "rank %d: %+v of %d", n.rank, c, pr.Rank())
 			}
 		}
 		w.check(n.p.full == 0, "rank %d: %d peers have no room", n.rank, n.p.full)

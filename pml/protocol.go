@@ -2,8 +2,8 @@ package pml
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -31,7 +31,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol is the protocol with a name, as String gives it.
+// ParseProtocol returns the protocol with a name, as String gives it.
 func ParseProtocol(name string) (Protocol, error) {
 	for i, n := range protocolNames {
 		if n == name {
@@ -41,7 +41,7 @@ func ParseProtocol(name string) (Protocol, error) {
 	return 0, fmt.Errorf("no protocol %q", name)
 }
 
-// caps is what a protocol may use of a rail.
+// caps is the remote access that a protocol may use.
 func (p Protocol) caps() btl.Caps {
 	switch p {
 	case Copy:
@@ -54,54 +54,16 @@ func (p Protocol) caps() btl.Caps {
 	return btl.CapGet | btl.CapPut
 }
 
-// remote reports whether a message of so many bytes to a peer is for remote access.
-func (pr *peer) remote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
-
-// transfer is what a long message needs beside its request.
-type transfer struct {
-	stripes
-	mine   registration // of our buffer
-	theirs remotes
-	list   []byte // exposures to be sent, kept until they are
-	// pieces of a send that are queued or accepted, and not called back: few, see pipelineDepth.
-	pieces []*btl.Op
-	// Of a send: in how many attempts a rail has called a piece wrong, which rails have, and the
-	// last one's error.
-	mistakes int
-	avoid    railSet
-	wrong    error
-}
-
-// forget takes a piece of a send that was called back out of the list.
-func (t *transfer) forget(op *btl.Op) {
-	last := len(t.pieces) - 1
-	t.pieces[slices.Index(t.pieces, op)] = t.pieces[last]
-	t.pieces[last] = nil
-	t.pieces = t.pieces[:last]
-}
-
-func (p *PML) getTransfer() *transfer {
-	if t := p.freeTransfers.get(); t != nil {
-		return t
+// endTransfer ends a request's transfer, if it has one and none of its pieces is under way (bml.EndTransfer).
+func (p *PML) endTransfer(t **bml.Transfer, keep, failed bool) {
+	if *t != nil && !p.bml.EndTransfer(*t, keep, failed) {
+		*t = nil
 	}
-	return new(transfer)
 }
 
-// retire ends a transfer none of whose pieces is under way, if there is one. If keep is true its
-// registration is kept, for a request that will be started again; but not if it failed, because
-// then the peer may still be about to reach what it was told of.
-func (p *PML) retire(t **transfer, keep, failed bool) {
-	if *t == nil {
-		return
-	}
-	(*t).mistakes, (*t).avoid, (*t).wrong = 0, 0, nil
-	switch {
-	case failed && (*t).mine.access != btl.AccessLocal:
-		p.revoke(&(*t).mine)
-	case keep && !failed:
-		return
-	}
-	(*t).mine.release()
-	p.freeTransfers.put(*t)
-	*t = nil
-}
+// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory: it is registered once, and not for
+// each message.
+func (p *PML) AddMemory(mem []byte) { p.bml.AddMemory(mem) }
+
+// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No active request uses it.
+func (p *PML) RemoveMemory(mem []byte) { p.bml.RemoveMemory(mem) }

@@ -70,7 +70,7 @@ func TestLimits(t *testing.T) {
 					// What a rail offers is its own affair, but wire's check has to hold.
 					w.attrs.InlineBytes = min(attrs.InlineBytes, attrs.MaxSendBytes)
 				})
-				w.pmls[0].cfg.EagerBytes = eagerBytes
+				reconfigure(w.pmls[0], func(cfg *Config) { cfg.EagerBytes = eagerBytes })
 				sizes := map[int]bool{0: true, 1: true, 1000: true}
 				piece := attrs.MaxSendBytes - fragBytes
 				for _, edge := range []int{
@@ -100,7 +100,7 @@ func TestLimits(t *testing.T) {
 func TestEagerBytes(t *testing.T) {
 	for set, want := range map[int]int{0: 128 - rndvBytes, -1: 128 - rndvBytes, 1: 1, 50: 50, 200: 200, 1 << 40: 300 - rndvBytes} {
 		w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = 300 })
-		w.pmls[0].cfg.EagerBytes = set
+		reconfigure(w.pmls[0], func(cfg *Config) { cfg.EagerBytes = set })
 		for n, eager := range map[int]bool{want: true, want + 1: false} {
 			s := w.pmls[0].Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
 			require.Equal(t, !eager, s.state == sendAnnounced, "%d bytes, limit %d", n, set)

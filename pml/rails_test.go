@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
@@ -70,14 +71,14 @@ func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed 
 	for rank := range 2 {
 		p := New(Config{
 			Rank: rank, Size: 2, Engine: progress.New(progress.Config{}), Protocol: protocol,
-			Resolve: func(peer int) (routes []Route, err error) {
+			Resolve: func(peer int) (routes []bml.Route, err error) {
 				for rail, m := range w.modules[rank] {
 					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
 					require.NoError(t, err)
 					if told, ok := w.told[rail]; ok {
 						m = boaster{m, told}
 					}
-					routes = append(routes, Route{Module: m, Endpoint: &counted{ep, w, rail}, Local: rail, Remote: rail})
+					routes = append(routes, bml.Route{Module: m, Endpoint: &counted{ep, w, rail}, Local: rail, Remote: rail})
 				}
 				return routes, nil
 			},
@@ -101,7 +102,7 @@ func (w *timed) settle() {
 			for _, m := range w.modules[rank] {
 				events += m.Progress()
 			}
-			events += p.Progress() + len(p.blocked)
+			events += p.Progress() + p.bml.Deferred()
 		}
 		if events > 0 || w.fabric.Advance() {
 			quiet = -1

@@ -1,8 +1,10 @@
 package pml
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -70,13 +72,12 @@ type RecvRequest struct {
 	send      handle // the sender's, if it waits for an answer
 	length    int64  // of the whole message
 	got, want int64  // bytes here, and to come here
-	t         *transfer
+	t         *bml.Transfer
 	waits     int // operations posted or queued and not called back
 	pumping   bool
-	broken    bool // a rail has failed with a read: all is to be read anew
-	restart   bool // the sender has asked to begin anew
-	restarts  int  // how often it was read anew
-	trouble   trouble
+	invite    *bml.Op // PUT, while it is under way
+	restart   bool    // the sender has asked to begin anew
+	restarts  int     // how often it was read anew
 	err       error
 }
 
@@ -162,7 +163,7 @@ func (r *RecvRequest) matched(pr *peer, tag int) {
 	r.move(recvMatched)
 	r.from, r.gotTag = pr, tag
 	if r.gotSource == request.AnySource {
-		r.gotSource, _ = r.ctx.group.Rank(pr.rank)
+		r.gotSource, _ = r.ctx.group.Rank(pr.Rank())
 	}
 }
 
@@ -197,7 +198,7 @@ func truncated(length int64, room int) error {
 // begin takes what has come of the message: all of it, or its beginning, or where it is.
 func (r *RecvRequest) begin(a *announcement, data []byte) {
 	if a.withdrawn {
-		r.finish(errWithdrawn)
+		r.finish(errRefusedThere)
 		return
 	}
 	if a.kind == tagMatch {
@@ -218,7 +219,7 @@ func (r *RecvRequest) begin(a *announcement, data []byte) {
 	case r.got == r.want:
 		r.p.sendAck(r.from, ackHdr{send: r.send, from: r.got, to: r.want})
 		r.finish(nil)
-	case a.flags&flagPut != 0 && r.invite():
+	case a.flags&flagPut != 0 && r.inviteWrites():
 	default:
 		r.ask()
 	}
@@ -241,29 +242,28 @@ func (r *RecvRequest) named() {
 
 // settle ends a receive that was named if its peer was lost meanwhile.
 func (r *RecvRequest) settle() {
-	if r.name != 0 && r.from != nil && r.from.lost != nil {
-		r.fail(r.from.lost)
+	if r.name != 0 && r.from != nil && r.from.IsLost() {
+		r.fail(r.from.Err())
 	}
 }
 
-// invite asks the sender to write the rest of the message into the buffer. It reports false if
-// the buffer cannot be written to from there.
-func (r *RecvRequest) invite() bool {
+// inviteWrites asks the sender to write the rest of the message into the buffer. It reports false if
+// the sender cannot.
+func (r *RecvRequest) inviteWrites() bool {
 	p, pr := r.p, r.from
-	if p.route(pr) != nil || pr.putters&pr.up == 0 || !pr.remote(r.want-r.got) {
+	if p.resolve(pr) != nil || pr.Putters() == 0 || !pr.IsRemote(r.want-r.got) {
 		return false
 	}
-	t := r.transfer()
-	p.register(&t.mine, pr, pr.putters&pr.up, r.buf[:r.want], btl.AccessRemoteWrite)
-	if t.mine.set == 0 {
+	keys := p.bml.Expose(r.transfer(), r.buf[:r.want], btl.AccessRemoteWrite)
+	if keys == nil {
 		return false
 	}
-	t.list = t.mine.expose(t.list[:0], pr.rails)
 	p.stats.ReceivedPut++
 	r.move(recvStreaming)
 	r.named()
-	op := p.getOp()
-	op.Tag, op.HdrLen, op.Owner, op.Done, op.Payload = tagPut, ackBytes, r, p.inviteDone, t.list
+	op := p.bml.GetOp()
+	op.Tag, op.HdrLen, op.Request, op.Then, op.Payload = tagPut, ackBytes, r, p.inviteDone, keys
+	r.invite = op
 	h := ackHdr{send: r.send, recv: r.name, from: r.got, to: r.want}
 	h.encode(op.Hdr[:])
 	r.waits++
@@ -273,13 +273,14 @@ func (r *RecvRequest) invite() bool {
 }
 
 // onInviteDone is called when a PUT was delivered, or not.
-func (p *PML) onInviteDone(op *btl.Op, err error) {
-	r := op.Owner.(*RecvRequest)
-	isAnswered := r.restart || r.got == r.want // so it was delivered, whatever the rail says
-	if err != nil && !isAnswered && p.saves(r.from, op, err) {
-		return
+func (p *PML) onInviteDone(op *bml.Op, err error) {
+	r := op.Request.(*RecvRequest)
+	if bml.IsRefused(err) {
+		p.refused(op)
+		r.err = err
 	}
-	p.putOp(op)
+	p.bml.PutOp(op)
+	r.invite = nil
 	r.waits--
 	r.advance()
 }
@@ -287,49 +288,34 @@ func (p *PML) onInviteDone(op *btl.Op, err error) {
 // fetch begins to read the message from where list says that it is. It reports false if no rail
 // can.
 func (r *RecvRequest) fetch(list []byte) bool {
-	p, pr := r.p, r.from
-	if p.route(pr) != nil {
-		return false
-	}
-	t := r.transfer()
-	t.theirs.decode(pr, list, pr.getters)
-	if t.theirs.set == 0 {
-		return false
-	}
-	p.register(&t.mine, pr, t.theirs.set&pr.up, r.buf[:r.want], btl.AccessLocal)
-	if t.mine.set == 0 {
+	p := r.p
+	if p.resolve(r.from) != nil || !p.bml.Reach(r.transfer(), list, r.buf[:r.want], bml.Read) {
 		return false
 	}
 	p.stats.ReceivedGet++
 	r.move(recvGetting)
 	r.named()
-	t.begin(0, r.want)
+	r.t.Begin(0, r.want)
 	r.advance()
 	return true
 }
 
 // transfer is what the receive needs for a long message.
-func (r *RecvRequest) transfer() *transfer {
-	if r.t == nil {
-		r.t = r.p.getTransfer()
-	}
+func (r *RecvRequest) transfer() *bml.Transfer {
+	r.t = r.p.bml.Transfer(r.t, &r.from.Peer, r)
 	return r.t
 }
 
 // onRecvPieceDone is called when a piece of a message was read, or not.
-func (p *PML) onRecvPieceDone(op *btl.Op, err error) {
-	r, rail := op.Owner.(*RecvRequest), int(op.Hdr[opRail])
-	r.t.done(rail, len(op.Payload))
-	if err == nil {
+func (p *PML) onRecvPieceDone(op *bml.Op, err error) {
+	r := op.Request.(*RecvRequest)
+	switch {
+	case err == nil:
 		r.got += int64(len(op.Payload))
-	} else if misused(err) || r.from.failing != nil || r.from.lost != nil || !p.mayTryAgain(r.from, &r.trouble, 1<<rail, err) {
-		if r.err == nil {
-			r.err = err
-		}
-	} else {
-		r.broken = true
+	case r.err == nil && !errors.Is(err, bml.ErrInterrupted):
+		r.err = err
 	}
-	p.putOp(op)
+	p.bml.PutOp(op)
 	r.waits--
 	r.advance()
 }
@@ -347,16 +333,14 @@ func (r *RecvRequest) advance() {
 		return
 	}
 	r.pumping = true
-	for r.state == recvGetting && r.err == nil && !r.broken && r.t.next < r.t.end {
-		i, from, to := r.t.take(r.from.rails, r.readers(), true)
-		if i < 0 {
+	for r.state == recvGetting && r.err == nil {
+		op, from, to := r.p.bml.NextPiece(r.t, bml.Read, 0)
+		if op == nil {
 			break
 		}
-		op := r.p.pieceOp(r, i, r.p.recvPieceDone)
-		op.Tag, op.HdrLen, op.Payload = opGet, 0, r.buf[from:to]
-		op.Local, op.Remote, op.RemoteOffset = r.t.mine.regions[i], r.t.theirs.key[i], r.t.theirs.offset[i]+uint64(from)
+		op.Request, op.Then, op.Payload = r, r.p.recvPieceDone, r.buf[from:to]
 		r.waits++
-		r.p.post(&r.from.rails[i], op)
+		r.p.bml.PostPiece(op)
 	}
 	r.pumping = false
 	if r.waits > 0 {
@@ -367,43 +351,27 @@ func (r *RecvRequest) advance() {
 		// It is over before FIN is posted: that may find the rail down, which ends what is not.
 		p, pr, h := r.p, r.from, finHdr{handle: r.send}
 		r.finish(nil)
-		op := p.answerOp(pr, tagFin, finBytes)
-		h.encode(op.Hdr[:])
-		p.send(pr, op)
+		p.post(pr, tagFin, finBytes, h.encode)
 	case r.got == r.want && r.state == recvStreaming:
 		if r.restart {
-			r.p.tellNeedless(r.from, restartHdr{r.send, r.name})
+			r.p.post(r.from, tagRestartNack, restartBytes, restartHdr{r.send, r.name}.encode)
 		}
 		r.finish(nil)
-	case r.from.lost != nil:
-		r.finish(r.from.lost)
-	case r.from.failing != nil: // it ends when the peer is lost
-	case (r.err != nil || r.broken) && r.from.isUnsettled():
-	case misused(r.err):
-		// The sender has taken the message away from there, or cannot have it read.
-		r.p.stats.Unread++
-		r.askAnew()
+	case r.from.IsLost():
+		r.finish(r.from.Err())
+	case r.from.IsFailing(): // it ends when the peer is lost
 	case r.err != nil:
-		r.finish(causeOf(r.err))
-	case r.broken:
-		if !r.from.isUnsettled() {
-			r.readAnew()
-		}
-	case r.state == recvGetting && r.readers() == 0 && r.from.up != 0:
-		r.p.stats.Unread++
-		r.askAnew()
+		r.finish(r.err)
 	case r.restart:
 		r.receiveAnew()
 	}
 }
 
-// readers is the rails that can read the message now.
-func (r *RecvRequest) readers() railSet { return r.t.theirs.set & r.t.mine.set & r.from.up }
-
-// askAnew wants all of the message in fragments, though it was to be read.
-func (r *RecvRequest) askAnew() {
-	r.err, r.broken, r.got = nil, false, 0
-	r.ask()
+// isAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail says.
+func (r *RecvRequest) isAnswered() {
+	if r.invite != nil {
+		r.invite.Answered = true
+	}
 }
 
 // fragment takes a piece of a message.
@@ -419,6 +387,7 @@ func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
 	copy(r.buf[h.offset:], data)
 	r.got += int64(len(data))
 	if r.got == r.want {
+		r.isAnswered()
 		r.advance()
 	}
 	return nil
@@ -444,6 +413,7 @@ func (p *PML) finished(pr *peer, h *finHdr) {
 		p.stats.Malformed++
 	case r.t != nil: // else it waits for no end
 		r.got = r.want
+		r.isAnswered()
 		r.advance()
 	}
 }
@@ -465,9 +435,9 @@ func (r *RecvRequest) finish(err error) {
 		r.name = 0
 	}
 	if r.t != nil {
-		r.p.retire(&r.t, r.Persistent(), failed)
+		r.p.endTransfer(&r.t, r.Persistent(), failed)
 	}
-	r.from, r.err, r.broken, r.restart, r.restarts, r.trouble.by = nil, nil, false, false, 0, 0
+	r.from, r.err, r.restart, r.restarts = nil, nil, false, 0
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)
@@ -515,7 +485,7 @@ func (r *RecvRequest) Release() {
 		r.ctx.settle()
 	}
 	if r.t != nil {
-		r.p.retire(&r.t, false, false)
+		r.p.endTransfer(&r.t, false, false)
 	}
 	r.ctx, r.buf = nil, nil
 	if !r.p.freeRecvs.put(r) {

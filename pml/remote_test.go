@@ -50,7 +50,7 @@ func TestRemoteAccess(t *testing.T) {
 						w.async = async
 						w.config = Config{Protocol: protocol, RDMABytes: 200}
 					})
-					for _, n := range []int{rdmaPieceBytes - 1, rdmaPieceBytes, 5*rdmaPieceBytes + 1} {
+					for _, n := range []int{remotePieceBytes - 1, remotePieceBytes, 5*remotePieceBytes + 1} {
 						exchange(t, w, c, n, n, Standard, true)
 						exchange(t, w, c, n, n-1, Standard, false)
 					}
@@ -93,7 +93,7 @@ func TestUnwritable(t *testing.T) {
 				}
 				return nil
 			}
-			s, r, in, out := oneWay(w, c, 6*rdmaPieceBytes)
+			s, r, in, out := oneWay(w, c, 6*remotePieceBytes)
 			arrived(t, w, s, r, in, out)
 			require.Empty(t, w.regions)
 			require.Greater(t, puts, nth)
@@ -111,7 +111,7 @@ func TestUnwritableAndLost(t *testing.T) {
 			w.config.Protocol = protocol
 		})
 		w.mishap = func(*flight) error { return usage("no") }
-		s, r, _, _ := oneWay(w, c, 2*rdmaPieceBytes)
+		s, r, _, _ := oneWay(w, c, 2*remotePieceBytes)
 		for len(w.flying) < 2 {
 			w.step(0)
 		}

@@ -82,7 +82,7 @@ func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, foun
 			continue
 		}
 		made = c.id.Collective()
-		if _, member := c.group.Rank(pr.rank); !member {
+		if _, member := c.group.Rank(pr.Rank()); !member {
 			return NoContext, true
 		}
 		p.revokeFor(c, pr)
@@ -104,12 +104,12 @@ func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, foun
 
 // revokeFor ends the operations that need a member of c that never got it.
 func (p *PML) revokeFor(c *Context, pr *peer) {
-	if c.revokedFor(pr.rank) != nil {
+	if c.revokedFor(pr.Rank()) != nil {
 		return
 	}
-	rank, _ := c.group.Rank(pr.rank)
+	rank, _ := c.group.Rank(pr.Rank())
 	err := &RevokedError{Rank: rank}
-	c.revoked = append(c.revoked, revocation{pr.rank, err})
+	c.revoked = append(c.revoked, revocation{pr.Rank(), err})
 	p.settleDirect()
 	if c.handler != nil { // every collective needs all members
 		for _, r := range c.posted.inOrder() {
@@ -120,21 +120,19 @@ func (p *PML) revokeFor(c *Context, pr *peer) {
 		c.drop(anyKey)
 	}
 	p.failSends(c, pr, err)
-	c.endWaits(pr.rank, true, err)
+	c.endWaits(pr.Rank(), true, err)
 }
 
 // failSends ends the sends of a context that wait for a peer that will never match them. A send
 // that needs no answer goes on, and the peer drops its message.
 func (p *PML) failSends(c *Context, pr *peer, err error) {
-	pr.held.remove(func(s *SendRequest) bool { return s.ctx == c })
+	pr.pending.remove(func(s *SendRequest) bool { return s.ctx == c })
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.peer == pr && (s.state == sendAnnounced || s.state == sendHeld) {
+		if s.ctx == c && s.peer == pr && (s.state == sendAnnounced || s.state == sendPending) {
 			s.fail(err)
 		}
 	})
-	if pr.barred {
-		p.release(pr)
-	}
+	p.release(pr)
 }
 
 // Disown takes the collective context of a communicator that this rank gave up before it had it,

@@ -323,7 +323,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 		sends = append(sends, p.Isend(m.p2p[0], pattern(1, 1), 1, 1, Standard, "send"))
 	}
 	behind := p.Isend(c[0], pattern(1, 7), 1, 1, Standard, "send")
-	require.Equal(t, sendHeld, behind.state)
+	require.Equal(t, sendPending, behind.state)
 	w.settle()
 	giveUp(w, c, 1)
 	w.settle()

@@ -1,9 +1,11 @@
 package pml
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -42,16 +44,14 @@ type SendRequest struct {
 	state       sendState
 	peer        *peer
 	name        handle
-	head        btl.Op // MATCH, RNDV or RGET
+	head        bml.Op // MATCH, RNDV or RGET
 	outstanding int    // operations posted or queued and not called back
 	recv        handle // the receiver's, from its ACK or PUT
-	t           *transfer
+	t           *bml.Transfer
 	ended       bool // FIN is posted
-	broken      bool // a rail has failed with a piece: all is to be sent anew
 	restarts    int
-	rejected    bool // nobody will receive it; it stays active until Close
-	trouble     trouble
-	behind      *SendRequest // the next one in peer.held
+	rejected    bool         // nobody will receive it; it stays active until Close
+	behind      *SendRequest // the next one in peer.pending
 	pumping     bool
 	err         error
 	// lent is what devices still read of the buffer before Detach.
@@ -84,17 +84,16 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 
 // sendInline sends a small message with nothing to remember, if that can be done now.
 func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
-	if len(buf)+matchBytes > pr.inlineBytes || len(c.revoked) > 0 || pr.barred || !pr.first.queue.Empty() || !pr.credit.covers(len(buf)) {
+	if len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
 		return false
 	}
-	h := matchHdr{context: c.id, tag: int32(tag), seq: uint32(pr.sendSeq)}
+	h := matchHdr{context: c.id, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
 	pr.credit.spend(len(buf)) // before it goes: no CREDIT may say more than was counted
-	if !pr.inliner.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
+	if !pr.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
 		pr.credit.unspend(len(buf))
 		return false
 	}
-	pr.sendSeq++
 	p.stats.SentInline++
 	return true
 }
@@ -119,8 +118,8 @@ func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op strin
 	if s == nil {
 		s = &SendRequest{p: p}
 		s.Bind(p.eng, s)
-		s.head.Owner = s
-		s.head.Done = p.headDone
+		p.bml.Init(&s.head)
+		s.head.Request, s.head.Then = s, p.headDone
 	}
 	s.ctx, s.buf, s.dest, s.tag, s.mode, s.op = c, buf, dest, tag, mode, op
 	s.detached = false
@@ -135,22 +134,20 @@ func (s *SendRequest) Start() {
 		return
 	}
 	pr := p.peer(s.ctx.group.world[s.dest])
-	if err := s.ctx.revokedFor(pr.rank); err != nil {
+	if err := s.ctx.revokedFor(pr.Rank()); err != nil {
 		s.Complete(request.Empty(), err)
 		return
 	}
-	if pr.first == nil || pr.lost != nil { // else route, too, has nothing to say
-		if err := p.route(pr); err != nil && !pr.isFailing() {
-			s.Complete(request.Empty(), err)
-			return
-		}
+	if err := p.resolve(pr); err != nil && !pr.IsFailing() {
+		s.Complete(request.Empty(), err)
+		return
 	}
 	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
 		s.CompleteEmpty()
 		return
 	}
-	if pr.deaf && s.needsAnswer(pr) {
-		s.Complete(request.Empty(), pr.left)
+	if pr.finalized == finalizedNotReceiving && s.needsAnswer(pr) {
+		s.Complete(request.Empty(), errFinalized)
 		return
 	}
 	if s.mode == Buffered {
@@ -158,22 +155,26 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.broken, s.restarts, s.rejected, s.trouble.by = pr, nil, false, false, 0, false, 0
+	s.peer, s.err, s.ended, s.restarts, s.rejected = pr, nil, false, 0, false
 	s.name = p.sends.add(s)
 	p.busy++
-	if pr.barred || !s.launch() {
+	if pr.pending.head != nil || !s.launch() {
 		p.stats.Deferred++
-		s.move(sendHeld)
-		pr.hold(s)
+		s.move(sendPending)
+		pr.pending.push(s)
 	}
 }
 
 // launch sends the message, or announces it. It reports false if it may not.
 func (s *SendRequest) launch() bool {
 	p, pr := s.p, s.peer
-	small := len(s.buf) <= pr.eagerBytes
+	small := len(s.buf) <= pr.EagerBytes()
 	eagerly := small && pr.credit.covers(len(s.buf))
-	exposed := !eagerly && s.expose()
+	var keys []byte // remote key descriptors
+	if !eagerly {
+		keys = s.expose()
+	}
+	exposed := keys != nil
 	if brings := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !brings {
 		if !pr.credit.mayAnnounce() {
 			return false
@@ -184,8 +185,8 @@ func (s *SendRequest) launch() bool {
 		p.stats.Held++
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
-	s.head.Payload = nil
-	s.head.Hdr[opNumbered], s.head.Hdr[opTries], s.head.Hdr[opMistakes], s.head.Hdr[opTrouble] = 0, 0, 0, 0
+	s.head.Reset()
+	s.head.Request, s.head.Then = s, p.headDone
 	if eagerly {
 		s.head.Payload = s.buf
 	}
@@ -198,7 +199,7 @@ func (s *SendRequest) launch() bool {
 	case exposed:
 		s.move(sendAnnounced)
 		p.stats.SentGet++
-		s.head.Payload = s.t.list
+		s.head.Payload = keys
 		s.announce(tagRget, &h)
 	default:
 		s.move(sendAnnounced)
@@ -215,100 +216,62 @@ func (s *SendRequest) launch() bool {
 
 // announce fills in the header of a RNDV or RGET.
 func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
-	if s.peer.remote(h.length) && s.peer.putters&s.peer.up != 0 {
+	if s.peer.IsRemote(h.length) && s.peer.Putters() != 0 {
 		h.flags |= flagPut
 	}
 	s.head.Tag, s.head.HdrLen = tag, rndvBytes
 	h.encode(s.head.Hdr[:])
 }
 
-// expose makes the message readable for the receiver, if that is how it is best moved.
-func (s *SendRequest) expose() bool {
+// expose makes the message readable for the receiver, if it is best moved that way. It returns the remote key descriptors, nil
+// if it is not.
+func (s *SendRequest) expose() []byte {
 	pr := s.peer
-	if pr.getters&pr.up == 0 || !pr.remote(int64(len(s.buf))) || !pr.credit.covers(len(pr.rails)*exposureBytes) {
-		return false
+	if pr.Getters() == 0 || !pr.IsRemote(int64(len(s.buf))) || !pr.credit.covers(pr.RemoteKeysBytes()) {
+		return nil
 	}
-	t := s.transfer()
-	s.p.register(&t.mine, pr, pr.getters&pr.up, s.buf, btl.AccessRemoteRead)
-	if t.mine.set == 0 {
-		return false
-	}
-	t.list = t.mine.expose(t.list[:0], pr.rails)
-	return true
+	return s.p.bml.Expose(s.transfer(), s.buf, btl.AccessRemoteRead)
 }
 
 // transfer is what the send needs to move a long message.
-func (s *SendRequest) transfer() *transfer {
-	if s.t == nil {
-		s.t = s.p.getTransfer()
-	}
+func (s *SendRequest) transfer() *bml.Transfer {
+	s.t = s.p.bml.Transfer(s.t, &s.peer.Peer, s)
 	return s.t
 }
 
 // onHeadDone is called when a MATCH, RNDV or RGET was delivered, or not.
-func (p *PML) onHeadDone(op *btl.Op, err error) {
-	s := op.Owner.(*SendRequest)
-	if s.lent != nil {
-		s.lent.calledBack(s, op)
-	}
-	if err != nil && s.isAnswered() {
-		err = nil // the answer says that it was delivered
-	}
-	if err != nil && len(op.Payload) > 0 && op.Tag != tagRget {
-		op.Payload = s.buf // which Detach may have replaced
-	}
-	if err != nil && p.saves(s.peer, op, err) {
-		return
+func (p *PML) onHeadDone(op *bml.Op, err error) {
+	s := op.Request.(*SendRequest)
+	if bml.IsRefused(err) {
+		p.refused(op)
 	}
 	s.called(err)
 }
 
-// isAnswered reports whether the receiver has answered the announcement.
-func (s *SendRequest) isAnswered() bool {
-	return s.rejected || s.state == sendStreaming || s.state == sendPutting || s.state == sendRestarting
-}
-
 // onSendPieceDone is called when a piece of a message was delivered, or not.
-func (p *PML) onSendPieceDone(op *btl.Op, err error) {
-	s, rail := op.Owner.(*SendRequest), int(op.Hdr[opRail])
-	if s.lent != nil {
-		s.lent.calledBack(s, op)
-	}
-	s.t.done(rail, len(op.Payload))
-	s.t.forget(op)
-	p.putOp(op)
-	if err != nil && s.err == nil && s.peer.failing == nil && s.peer.lost == nil && !(s.state == sendPutting && misused(err)) {
-		if misused(err) {
-			if !s.broken {
-				s.t.mistakes++
-			}
-			s.t.avoid |= 1 << rail
-			s.t.wrong = err
-			s.broken, err = true, nil
-		} else if p.mayTryAgain(s.peer, &s.trouble, 1<<rail, err) {
-			s.broken, err = true, nil
-		}
+func (p *PML) onSendPieceDone(op *bml.Op, err error) {
+	s := op.Request.(*SendRequest)
+	p.bml.PutOp(op)
+	if errors.Is(err, bml.ErrInterrupted) {
+		err = nil
 	}
 	s.called(err)
 }
 
 // onFinDone is called when the FIN of a send was delivered, or not.
-func (p *PML) onFinDone(op *btl.Op, err error) {
-	s := op.Owner.(*SendRequest)
-	if err != nil && p.saves(s.peer, op, err) {
-		return
+func (p *PML) onFinDone(op *bml.Op, err error) {
+	s := op.Request.(*SendRequest)
+	if bml.IsRefused(err) {
+		p.refused(op)
 	}
-	p.putOp(op)
+	p.bml.PutOp(op)
 	s.called(err)
 }
 
 func (s *SendRequest) called(err error) {
 	s.outstanding--
 	if err != nil && s.err == nil {
-		s.err = causeOf(err)
-		if s.peer.failing != nil {
-			s.err = s.peer.failing // and not what followed from it
-		}
+		s.err = err
 	}
 	s.advance()
 }
@@ -323,17 +286,14 @@ func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	return s
 }
 
-// acknowledged takes an ACK or RNDVRESTARTACK: what the receiver wants is to come in fragments, or, of an
-// ACK, it will never want it.
-func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
-	in := sendAnnounced
-	if kind == tagRestartAck {
-		in = sendRestarting
-	}
-	if h.refuses() {
+// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: what the receiver wants is to come in fragments, or
+// it rejects the message.
+func (p *PML) acknowledged(pr *peer, in sendState, h *ackHdr) error {
+	if h.rejects() {
 		// A send whose communicator was revoked meanwhile has ended before.
 		if s := p.sends.get(h.send); s != nil && s.peer == pr && s.state == in {
-			s.refused(h)
+			s.head.Answered = true
+			s.rejectedBy(h)
 		}
 		return nil
 	}
@@ -352,7 +312,8 @@ func (p *PML) acknowledged(pr *peer, kind btl.Tag, h *ackHdr) error {
 func (s *SendRequest) stream(h *ackHdr) {
 	s.move(sendStreaming)
 	s.recv = h.recv
-	s.transfer().begin(h.from, h.to)
+	s.head.Answered = true
+	s.transfer().Begin(h.from, h.to)
 	s.advance()
 }
 
@@ -367,16 +328,15 @@ func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
 		return fmt.Errorf("%w: put up to %d of %d bytes", errMalformed, h.to, len(s.buf))
 	}
 	t := s.transfer()
-	t.theirs.decode(pr, list, pr.putters)
-	p.register(&t.mine, pr, t.theirs.set&pr.up, s.buf, btl.AccessLocal)
-	if t.mine.set == 0 {
-		s.stream(h) // the receiver takes either
+	if !p.bml.Reach(t, list, s.buf, bml.Write) {
+		s.stream(h) // the receiver takes fragments too
 		return nil
 	}
 	p.stats.SentPut++
 	s.move(sendPutting)
 	s.recv = h.recv
-	t.begin(h.from, h.to)
+	s.head.Answered = true
+	t.Begin(h.from, h.to)
 	s.advance()
 	return nil
 }
@@ -390,7 +350,7 @@ func (p *PML) read(pr *peer, send handle) {
 
 // fail ends the send with err as soon as its buffer is its own again.
 func (s *SendRequest) fail(err error) {
-	if s.err == nil || misused(s.err) { // for which there would have been another way
+	if s.err == nil {
 		s.err = err
 	}
 	s.advance()
@@ -409,24 +369,10 @@ func (s *SendRequest) advance() {
 		return
 	}
 	switch {
-	case s.err != nil && s.peer.isFailing(): // it ends when the peer is lost
-		return
-	case s.broken && s.err == nil:
-		if s.peer.isUnsettled() {
-			return
-		}
-		if !s.peer.isHopeless(s.t.mistakes) {
-			s.restart()
-			return
-		}
-		s.withdraw()
-	case s.state == sendPutting && !s.ended && misused(s.err):
-		s.p.stats.Unwritten++
-		s.err = nil
-		s.stream(&ackHdr{recv: s.recv, from: s.t.from, to: s.t.end}) // the receiver takes either
+	case s.err != nil && s.peer.IsFailing(): // it ends when the peer is lost
 		return
 	case s.err != nil, s.state == sendEager:
-	case s.state == sendStreaming && s.t.next == s.t.end:
+	case s.state == sendStreaming && s.t.IsDone():
 	case s.state == sendPutting && s.ended:
 	default:
 		return
@@ -436,54 +382,37 @@ func (s *SendRequest) advance() {
 
 // pump posts pieces while rails have room for them, and FIN after the last one was written.
 func (s *SendRequest) pump() {
-	p, pr, t := s.p, s.peer, s.t
-	set := pr.up
+	p, t := s.p, s.t
+	by := bml.Fragments
 	switch s.state {
 	case sendStreaming:
-		if others := set &^ t.avoid; others != 0 {
-			set = others
-		}
 	case sendPutting:
-		set &= t.theirs.set & t.mine.set
-		if set == 0 && pr.up != 0 && t.next < t.end {
-			s.broken = true // no rail that is left can write
-		}
+		by = bml.Write
 	default:
 		return
 	}
-	for s.err == nil && !s.broken && t.next < t.end {
-		i, from, to := t.take(pr.rails, set, s.state == sendPutting)
-		if i < 0 {
-			return
+	for s.err == nil {
+		op, from, to := p.bml.NextPiece(t, by, fragBytes)
+		if op == nil {
+			break
 		}
-		rl := &pr.rails[i]
-		op := p.pieceOp(s, i, p.sendPieceDone)
-		if s.state == sendStreaming {
-			h := fragHdr{recv: s.recv, offset: from}
+		op.Request, op.Then, op.Payload = s, p.sendPieceDone, s.buf[from:to]
+		if by == bml.Fragments {
 			op.Tag, op.HdrLen = tagFrag, fragBytes
+			h := fragHdr{recv: s.recv, offset: from}
 			h.encode(op.Hdr[:])
-			op.Payload = s.buf[from:to]
-		} else {
-			op.Tag, op.HdrLen, op.Payload = opPut, 0, s.buf[from:to]
-			op.Local, op.Remote, op.RemoteOffset = t.mine.regions[i], t.theirs.key[i], t.theirs.offset[i]+uint64(from)
 		}
 		s.outstanding++
-		t.pieces = append(t.pieces, op)
-		p.post(rl, op)
+		p.bml.PostPiece(op)
 	}
-	if s.state == sendPutting && s.err == nil && !s.broken && t.next == t.end && t.under == 0 && !s.ended {
+	if s.state == sendPutting && s.err == nil && t.IsDone() && !s.ended {
 		s.ended = true
 		s.outstanding++
-		p.end(pr, &finHdr{handle: s.recv, ofReceive: true}, s, p.finDone)
+		op := p.bml.GetOp()
+		op.Tag, op.HdrLen, op.Request, op.Then = tagFin, finBytes, s, p.finDone
+		finHdr{handle: s.recv, ofReceive: true}.encode(op.Hdr[:])
+		p.send(s.peer, op)
 	}
-}
-
-// end sends a FIN.
-func (p *PML) end(pr *peer, h *finHdr, owner any, done func(*btl.Op, error)) {
-	op := p.getOp()
-	op.Tag, op.HdrLen, op.Owner, op.Done = tagFin, finBytes, owner, done
-	h.encode(op.Hdr[:])
-	p.send(pr, op)
 }
 
 func (s *SendRequest) finish() {
@@ -491,7 +420,7 @@ func (s *SendRequest) finish() {
 	s.p.sends.remove(s.name)
 	s.p.busy--
 	s.head.Payload = nil
-	s.p.retire(&s.t, s.Persistent(), s.err != nil)
+	s.p.endTransfer(&s.t, s.Persistent(), s.err != nil)
 	err := s.err
 	if err != nil {
 		s.noteUndelivered(err)
@@ -500,7 +429,7 @@ func (s *SendRequest) finish() {
 		s.p.rejected--
 	}
 	s.peer, s.name = nil, 0
-	s.err, s.broken = nil, false
+	s.err = nil
 	s.Complete(request.Empty(), err)
 }
 
@@ -510,7 +439,7 @@ func (s *SendRequest) Cancel() {}
 
 // Release implements request.Operation.
 func (s *SendRequest) Release() {
-	s.p.retire(&s.t, false, false)
+	s.p.endTransfer(&s.t, false, false)
 	if s.copied {
 		s.copied = false
 		s.p.copied--
@@ -530,6 +459,6 @@ func (s *SendRequest) Describe(err error) error {
 func (s *SendRequest) pending() Pending {
 	return Pending{
 		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)), Phase: s.state.String(),
-		GoesOn: s.state != sendHeld && s.state != sendAnnounced || s.ctx.mayFail(s.peer.rank), Request: &s.Object,
+		GoesOn: s.state != sendPending && s.state != sendAnnounced || s.ctx.mayFail(s.peer.Rank()), Request: &s.Object,
 	}
 }

@@ -6,7 +6,7 @@ type sendState uint8
 
 const (
 	sendIdle       sendState = iota // not started, or done
-	sendHeld                        // waits until it may be announced
+	sendPending                     // waits until it may be announced
 	sendEager                       // MATCH is on its way
 	sendAnnounced                   // RNDV is on its way or there; waits for ACK
 	sendStreaming                   // FRAGs are on their way
@@ -14,7 +14,7 @@ const (
 	sendRestarting                  // RNDVRESTARTNOTIFY is on its way or there; waits for what the receiver says
 )
 
-var sendNames = [...]string{"idle", "held", "eager", "waiting for the receiver", "sending", "writing", "restarting"}
+var sendNames = [...]string{"idle", "pending", "eager", "waiting for the receiver", "sending", "writing", "restarting"}
 
 func (s sendState) String() string { return sendNames[s] }
 
@@ -43,8 +43,8 @@ func (s sendState) String() string { return sendNames[s] }
 //	           idle       the peer was lost, and everything outstanding called back; or no rail takes
 //	                      RNDVRESTARTNOTIFY, or its answer
 var sendLegal = [7][7]bool{
-	sendIdle:      {sendHeld: true, sendEager: true, sendAnnounced: true},
-	sendHeld:      {sendIdle: true, sendEager: true, sendAnnounced: true},
+	sendIdle:      {sendPending: true, sendEager: true, sendAnnounced: true},
+	sendPending:   {sendIdle: true, sendEager: true, sendAnnounced: true},
 	sendEager:     {sendIdle: true},
 	sendAnnounced: {sendStreaming: true, sendPutting: true, sendIdle: true},
 	sendStreaming: {sendIdle: true, sendRestarting: true},

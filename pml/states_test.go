@@ -10,10 +10,16 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
+// reconfigure changes the configuration of a PML that has no peers yet.
+func reconfigure(p *PML, change func(cfg *Config)) {
+	change(&p.cfg)
+	p.bml = p.newBML()
+}
+
 // speak makes the ranks move long messages by a protocol. Nothing was sent yet.
 func speak(w *wire, protocol Protocol) {
 	for _, p := range w.pmls {
-		p.cfg.Protocol = protocol
+		reconfigure(p, func(cfg *Config) { cfg.Protocol = protocol })
 	}
 }
 
@@ -39,21 +45,21 @@ var (
 		{sendIdle, sendEager}: func(w *wire, c []*Context) {
 			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
 		},
-		{sendIdle, sendHeld}: func(w *wire, c []*Context) {
+		{sendIdle, sendPending}: func(w *wire, c []*Context) {
 			hold(w, c, 90, 0)
 		},
-		{sendHeld, sendEager}: func(w *wire, c []*Context) {
+		{sendPending, sendEager}: func(w *wire, c []*Context) {
 			hold(w, c, 1000, 500)
 			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 3, Standard, "send") // waits behind it
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // asks for it
 			w.settle()
 		},
-		{sendHeld, sendAnnounced}: func(w *wire, c []*Context) {
+		{sendPending, sendAnnounced}: func(w *wire, c []*Context) {
 			hold(w, c, 1000, 0)
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 2, "recv")
 			w.settle()
 		},
-		{sendHeld, sendIdle}: func(w *wire, c []*Context) {
+		{sendPending, sendIdle}: func(w *wire, c []*Context) {
 			hold(w, c, 90, 0)
 			w.modules[0].lose(1, gone)
 		},

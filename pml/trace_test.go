@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -418,7 +419,7 @@ func (s *script) world(d *datadriven.TestData) {
 			require.NoError(s.t, err)
 		}
 		w.config.GraceNanos = int64(s.num(d, "grace")) * int64(time.Millisecond)
-		w.config.OnRail = func(e RailEvent) {
+		w.config.OnRail = func(e bml.RailEvent) {
 			s.print("rail %s to %d: up %v, %d left", e.Rail, e.Peer, e.Up, e.Left)
 		}
 		w.config.RDMABytes = s.num(d, "rdma")

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -60,7 +62,7 @@ func (s *script) fragment(what string, f *flight) {
 		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
 		detail = func() string {
 			switch {
-			case h.refuses():
+			case h.rejects():
 				return fmt.Sprintf("for %s, it is refused", s.name(send))
 			case h.recv == 0:
 				return fmt.Sprintf("for %s, nothing more is wanted", s.name(send))
@@ -116,7 +118,7 @@ func (s *script) fragment(what string, f *flight) {
 			if h.kind == tagFrag {
 				return "the rest of a message will not come"
 			}
-			return "no rail takes the " + FragmentName(h.kind)
+			return "no rail takes the " + kindName(h.kind)
 		}
 	case tagRestartAck:
 		var h ackHdr
@@ -126,10 +128,10 @@ func (s *script) fragment(what string, f *flight) {
 		detail = func() string {
 			return fmt.Sprintf("for %s, %s wants bytes %d to %d again", s.name(send), s.name(recv), h.from, h.to)
 		}
-	case tagRailDown, tagRailDownAck, tagProbe, tagProbeAck:
-		var h railHdr
+	case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
+		var h railHeader
 		require.NoError(s.t, h.decode(f.frag))
-		kind = map[btl.Tag]string{tagRailDown: "RAILDOWN", tagRailDownAck: "RAILDOWNACK", tagProbe: "PROBE", tagProbeAck: "PROBEACK"}[f.tag]
+		kind = map[btl.Tag]string{bml.TagRailDown: "RAILDOWN", bml.TagRailDownAck: "RAILDOWNACK", bml.TagProbe: "PROBE", bml.TagProbeAck: "PROBEACK"}[f.tag]
 		detail = func() string { return fmt.Sprintf("rail %d, epoch %d", h.rail, h.epoch) }
 	case tagCredit:
 		var h creditHdr
@@ -138,17 +140,21 @@ func (s *script) fragment(what string, f *flight) {
 		detail = func() string {
 			return fmt.Sprintf("%d bytes are taken, %d announcements may come", h.taken, h.announceable)
 		}
-	case opGet, opPut:
+	case bml.TagGet, bml.TagPut:
 		kind = "READ "
-		var t *transfer
-		switch r := f.op.Owner.(type) {
+		owner := f.op.Owner.(*bml.Op).Request
+		var buf []byte
+		switch r := owner.(type) {
 		case *RecvRequest:
-			t = r.t
+			buf = r.buf
 		case *SendRequest:
-			kind, t = "WRITE", r.t
+			kind, buf = "WRITE", r.buf
+			if r.lent != nil && holds(r.lent.buf, f.op.Payload) {
+				buf = r.lent.buf
+			}
 		}
-		at := f.op.RemoteOffset - t.theirs.offset[f.op.Hdr[opRail]]
-		owner, end := f.op.Owner, at+uint64(len(f.op.Payload))
+		at := uintptr(unsafe.Pointer(&f.op.Payload[0])) - uintptr(unsafe.Pointer(&buf[0]))
+		end := at + uintptr(len(f.op.Payload))
 		detail = func() string { return fmt.Sprintf("for %s, bytes %d to %d", s.name(owner), at, end) }
 	}
 	if len(s.w.others) > 0 {
@@ -164,7 +170,7 @@ func (s *script) exposed(list []byte) string {
 		return ""
 	}
 	var rails []string
-	for ; len(list) > 0; list = list[exposureBytes:] {
+	for ; len(list) > 0; list = list[remoteKeyBytes:] {
 		rails = append(rails, strconv.Itoa(int(list[0])))
 	}
 	return " by rail " + strings.Join(rails, " and ")

@@ -75,13 +75,13 @@ func (p *PML) reject(pr *peer, a *announcement, bytes int) {
 
 var errFreed = fmt.Errorf("%w: the receiver has freed it", request.ErrComm)
 
-// refused takes an ACK by which the receiver refuses the message.
-func (s *SendRequest) refused(h *ackHdr) {
+// rejectedBy takes an ACK by which the receiver rejects the message.
+func (s *SendRequest) rejectedBy(h *ackHdr) {
 	switch {
-	case h.from == refusal:
+	case h.from == freed:
 		s.fail(errFreed)
 	case s.p.leaving == nil: // the peer cannot know that all ranks are finalized
-		s.fail(errLeft)
+		s.fail(errFinalized)
 	case s.ctx.handler != nil: // it belongs to a collective that this rank has given up
 		s.stream(&ackHdr{})
 	case !s.rejected:

@@ -10,12 +10,12 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-var errFinalized = errors.New("finalized")
+var errAllFinalized = errors.New("finalized")
 
 // finalized has all ranks of a wire in Finalize.
 func finalized(w *wire) {
 	for _, p := range w.pmls {
-		p.Leave(errFinalized)
+		p.Leave(errAllFinalized)
 	}
 }
 
@@ -70,10 +70,10 @@ func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 				require.Len(t, list, len(rejected))
 				require.Equal(t, "send peer 1 tag 1 of 1000 bytes: waiting for the receiver", list[0].String())
 				require.Len(t, b.Unreceived(), 1, "the short one, whose sender does not wait")
-				require.NoError(t, a.Close(errFinalized))
+				require.NoError(t, a.Close(errAllFinalized))
 				for _, s := range rejected {
 					_, err := s.Take()
-					require.ErrorIs(t, err, errFinalized)
+					require.ErrorIs(t, err, errAllFinalized)
 				}
 				require.Zero(t, a.Unfinished())
 				require.Empty(t, a.Unmatched())
@@ -99,17 +99,17 @@ func TestHeldSendsAreRejected(t *testing.T) {
 	}
 	require.Zero(t, a.Unfinished())
 	require.Len(t, a.Unmatched(), 1000-heldBytes)
-	require.Nil(t, a.peers[1].held.head)
+	require.Nil(t, a.peers[1].pending.head)
 }
 
-// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a LEFT does not end what a receive of the
+// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a FINALIZED does not end what a receive of the
 // peer, or its rejection, is to end.
 func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
 	w.settle()
 	finalized(w)
-	w.pmls[1].TellLeft()
+	w.pmls[1].TellFinalized()
 	w.settle()
 	require.Equal(t, 1, w.pmls[0].Unfinished())
 	w.pmls[1].RejectUnmatched()
@@ -154,8 +154,8 @@ func TestNoticesAreNoUnfinishedWork(t *testing.T) {
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 1, Standard, "send")
 	w.settle()
 	p.Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
-	p.TellLeft()
-	require.Equal(t, 2, p.Busy(), "ACK and LEFT")
+	p.TellFinalized()
+	require.Equal(t, 2, p.Busy(), "ACK and FINALIZED")
 	require.Zero(t, p.Unfinished())
 }
 

@@ -9,7 +9,7 @@ import (
 // A finalized rank tells only the peers that it is in touch with (left.go). A rank may wait for a
 // peer that does not know of it: to post a receive opens a connection, and sends nothing. So a rank
 // sends one WAITING to each peer to which it has found a way but with which it has exchanged
-// nothing for a while. A peer that is finalized answers with its LEFT; any other peer is in touch
+// nothing for a while. A peer that is finalized answers with its FINALIZED; any other peer is in touch
 // from then on. A WAITING is numbered, so it arrives whatever rails fail.
 //
 // A timer sends it, not the idle policy: a program that only calls Test or Iprobe may never sleep,
@@ -18,13 +18,9 @@ import (
 // waitingPeriod: a WAITING goes between one and two of these after the way to the peer was found.
 const waitingPeriod = 150 * time.Millisecond
 
-// inTouch reports whether a numbered fragment was posted to the peer, which it gets unless it is
-// lost, or something has come from it.
-func (pr *peer) inTouch() bool { return pr.sendSeq > 0 || pr.via != nil }
-
 // noteContact notes that a way to a peer was found.
 func (p *PML) noteContact(pr *peer) {
-	if pr.inTouch() || pr.rank == p.cfg.Rank {
+	if pr.IsInTouch() || pr.Rank() == p.cfg.Rank {
 		return
 	}
 	if len(p.met)+len(p.silent) == 0 {
@@ -39,21 +35,25 @@ func (p *PML) tellWaiting() {
 		return
 	}
 	due := p.silent
-	p.silent, p.met = slices.DeleteFunc(p.met, (*peer).inTouch), nil
+	p.silent, p.met = slices.DeleteFunc(p.met, func(pr *peer) bool { return pr.IsInTouch() }), nil
 	if len(p.silent) > 0 {
 		p.eng.After(int64(waitingPeriod), p.tellWaiting)
 	}
 	for _, pr := range due {
-		if !pr.inTouch() && pr.lost == nil && pr.failing == nil {
-			p.send(pr, p.noticeOp(pr, tagWaiting, matchBytes, WorldContext, 0))
+		if !pr.IsInTouch() && pr.IsAlive() {
+			p.send(pr, p.noticeOp(tagWaiting, matchBytes, WorldContext, 0))
 		}
 	}
 }
 
-// peerWaits takes a WAITING, which says no more than that it comes.
-func peerWaits(in *incoming, data []byte) error {
-	if in.tag != 0 || len(data) > 0 {
-		return fmt.Errorf("%w: waiting with tag %d and %d bytes", errMalformed, in.tag, len(data))
+// waitingArrived takes a WAITING, which says no more than that it comes.
+func (p *PML) waitingArrived(_ *peer, frag []byte) error {
+	var h matchHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
+	if h.tag != 0 || len(frag) > matchBytes {
+		return fmt.Errorf("%w: waiting with tag %d, in %d bytes", errMalformed, h.tag, len(frag))
 	}
 	return nil
 }

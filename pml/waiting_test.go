@@ -29,7 +29,7 @@ func TestFinalizingMakesNoEndpoint(t *testing.T) {
 	p.Isend(c[0], nil, 1, 1, Standard, "send")
 	w.pmls[2].Isend(c[2], nil, 0, 1, Standard, "send")
 	w.settle()
-	p.TellLeft()
+	p.TellFinalized()
 	w.settle()
 	w.pass(time.Second)
 	require.Nil(t, p.peers[3])
@@ -45,9 +45,9 @@ func TestFinalizingDoesNotTellLostPeers(t *testing.T) {
 	w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
 	w.settle()
 	w.modules[1].lose(0, gone)
-	w.pmls[1].TellLeft()
+	w.pmls[1].TellFinalized()
 	require.Empty(t, w.flying)
-	require.False(t, w.pmls[1].peers[0].toldLeft)
+	require.False(t, w.pmls[1].peers[0].isTold)
 }
 
 // finalizedWaits are the ways to wait for rank 1; the result is the error, nil while there is none.
@@ -96,12 +96,12 @@ func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
 		for _, first := range []bool{false, true} {
 			w, c := newWire(t, 2, nil)
 			if first {
-				w.pmls[1].TellLeft()
+				w.pmls[1].TellFinalized()
 			}
 			failed := wait(w.pmls[0], c[0])
 			w.settle()
 			if !first {
-				w.pmls[1].TellLeft()
+				w.pmls[1].TellFinalized()
 				w.settle()
 			}
 			for turns := 0; ; turns++ {
@@ -114,7 +114,7 @@ func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
 			}
 			w.pass(time.Second)
 			require.Empty(t, w.flying)
-			require.Zero(t, w.pmls[0].peers[1].recvSeq-1, "it is told once")
+			require.Equal(t, 0, w.pmls[0].Turn(1, 1), "it is told once")
 		}
 	}
 }
@@ -153,12 +153,12 @@ func TestWaitingIsSentOnce(t *testing.T) {
 // fails in between, and comes back.
 func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
-		"before WAITING": func(*pair) bool { return true },
-		"before LEFT":    func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].toldLeft },
+		"before WAITING":   func(*pair) bool { return true },
+		"before FINALIZED": func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].isTold },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPair(t, 1, 10*sec)
-			w.pmls[1].TellLeft()
+			w.pmls[1].TellFinalized()
 			r := w.pmls[0].Irecv(w.ctxs[0], make([]byte, 1), 1, 1, 7, "recv")
 			for n := 0; !cutWhen(w); n++ {
 				require.Less(t, n, 1000)
@@ -173,7 +173,7 @@ func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 			require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 			w.run(2*sec, 0, 1)
 			_, err := r.Take()
-			require.ErrorIs(t, err, errLeft)
+			require.ErrorIs(t, err, errFinalized)
 		})
 	}
 }

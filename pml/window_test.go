@@ -126,7 +126,7 @@ func TestManyAnnouncedReads(t *testing.T) {
 		w.settle()
 	}
 	st := w.pmls[0].Stats()
-	require.EqualValues(t, 10_000/(fragmentCost+2*exposureBytes), st.SentGet)
+	require.EqualValues(t, 10_000/(fragmentCost+2*remoteKeyBytes), st.SentGet)
 	require.EqualValues(t, 10_000/fragmentCost, st.SentRendezvous)
 	require.EqualValues(t, 1000, st.SentGet+st.SentRendezvous+st.Deferred)
 	require.Zero(t, st.Held, "none of them was small")
@@ -263,6 +263,6 @@ func TestCountedBeforeItGoes(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.NoError(t, w.pmls[0].peer(1).lost)
+	require.NoError(t, w.pmls[0].peer(1).Err())
 	require.Positive(t, w.pmls[0].peer(1).credit.taken)
 }

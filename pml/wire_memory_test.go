@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -73,8 +74,8 @@ func (r *wireRegion) Release() error {
 	return nil
 }
 
-func (e *wireEndpoint) Get(op *btl.Op) error { return e.postRemote(opGet, op) }
-func (e *wireEndpoint) Put(op *btl.Op) error { return e.postRemote(opPut, op) }
+func (e *wireEndpoint) Get(op *btl.Op) error { return e.postRemote(bml.TagGet, op) }
+func (e *wireEndpoint) Put(op *btl.Op) error { return e.postRemote(bml.TagPut, op) }
 
 func (e *wireEndpoint) postRemote(verb btl.Tag, op *btl.Op) error {
 	w := e.m.w
@@ -105,7 +106,7 @@ func (w *wire) reach(f *flight) error {
 	}
 	op := f.op
 	need := btl.AccessRemoteWrite
-	if f.tag == opGet {
+	if f.tag == bml.TagGet {
 		need = btl.AccessRemoteRead
 	}
 	theirs := w.regions[binary.LittleEndian.Uint64(op.Remote[:])]
@@ -123,7 +124,7 @@ func (w *wire) reach(f *flight) error {
 			return err
 		}
 	}
-	if f.tag == opGet {
+	if f.tag == bml.TagGet {
 		copy(op.Payload, theirs.mem[op.RemoteOffset:])
 	} else {
 		copy(theirs.mem[op.RemoteOffset:], op.Payload)

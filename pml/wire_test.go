@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -52,7 +53,7 @@ type flight struct {
 }
 
 // isRemote reports whether it is a read or a write.
-func (f *flight) isRemote() bool { return f.tag == opGet || f.tag == opPut }
+func (f *flight) isRemote() bool { return f.tag == bml.TagGet || f.tag == bml.TagPut }
 
 type wireModule struct {
 	w          *wire
@@ -124,7 +125,7 @@ func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to)
 // Rebind lets go of fragments, which are copied when they are posted. What is to be written is read
 // when it goes through, as by a device.
 func (e *wireEndpoint) Rebind(op *btl.Op, payload []byte) bool {
-	if slices.ContainsFunc(e.m.w.flying, func(f flight) bool { return f.op == op && f.tag == opPut }) {
+	if slices.ContainsFunc(e.m.w.flying, func(f flight) bool { return f.op == op && f.tag == bml.TagPut }) {
 		return false
 	}
 	op.Payload = payload
@@ -213,15 +214,15 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 		}
 		cfg := w.config
 		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{Clock: wireClock{w}})
-		cfg.Resolve = func(peer int) ([]Route, error) {
-			var routes []Route
+		cfg.Resolve = func(peer int) ([]bml.Route, error) {
+			var routes []bml.Route
 			for rail := range w.rails {
 				m := w.rails[rail][rank]
 				if m.fallen != nil && len(w.rails) == 1 {
 					return nil, m.fallen
 				}
 				m.epochs[peer] = 1
-				r := Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: rail, Remote: rail}
+				r := bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: rail, Remote: rail}
 				if cfg.GraceNanos > 0 {
 					r.Reopen = func() (btl.Endpoint, error) { return m.reopen(peer) }
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -450,7 +451,7 @@ func (w *world) tellOfDeath() {
 	}
 	for _, r := range w.ranks {
 		for _, o := range w.ranks {
-			if !r.dead || o.dead || o.p.PeerStands(r.rank) == "lost" || o.p.PeerStands(r.rank) == "failing" {
+			if !r.dead || o.dead || o.p.PeerState(r.rank) == bml.PeerLost || o.p.PeerState(r.rank) == bml.PeerFailing {
 				continue
 			}
 			o.eng.Lock()

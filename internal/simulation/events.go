@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/pml"
 )
 
 // What a module tells its PML, by way of the tap.
@@ -31,7 +30,7 @@ func (t *tap) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 	w := t.w
 	w.note(evArrive, peer, t.rank, t.rail, uint64(tag), uint64(len(frag)))
-	f, err := pml.Look(tag, frag)
+	f, err := w.ranks[t.rank].p.Look(tag, frag)
 	if err != nil {
 		w.fail("nonsense", "rank %d sent rank %d nonsense: %v", peer, t.rank, err)
 	}

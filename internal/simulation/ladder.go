@@ -55,11 +55,11 @@ func (l *ladder) posting(t *tap, peer int, name string, op *btl.Op) string {
 	text := fmt.Sprintf("○ %s of %d bytes at %d, to %d by rail %d", name, len(op.Payload), op.RemoteOffset, peer, t.rail)
 	if name != remoteRead && name != remoteWrite {
 		frag := append(append([]byte(nil), op.Header()...), op.Payload...)
-		f, err := pml.Look(op.Tag, frag)
+		f, err := l.w.ranks[t.rank].p.Look(op.Tag, frag)
 		if err != nil {
 			return ""
 		}
-		text = fmt.Sprintf("○ %s%s to %d by rail %d, %s", name, about(f), peer, t.rail, l.w.ranks[t.rank].p.Stands(peer, f, true))
+		text = fmt.Sprintf("○ %s%s to %d by rail %d, %s", name, about(f), peer, t.rail, l.w.ranks[t.rank].p.StateOf(peer, f, true))
 	}
 	return l.column(t.rank, text)
 }
@@ -90,7 +90,7 @@ func (l *ladder) arrive(t *tap, from int, f pml.Fragment, bytes int) {
 	if f.Numbered {
 		turn = [...]string{"again: ", "", "early: "}[q.Turn(from, f.Number)+1]
 	}
-	state := fmt.Sprintf("by rail %d, %s%s", t.rail, turn, q.Stands(from, f, false))
+	state := fmt.Sprintf("by rail %d, %s%s", t.rail, turn, q.StateOf(from, f, false))
 	if from == to {
 		l.line(l.column(to, "↺"+label+state))
 		return

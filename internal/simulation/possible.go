@@ -40,8 +40,8 @@ ACK early
 ACK | gone | waiting for the receiver
 ACK | receiving | waiting for the receiver
 CREDIT | reachable | reachable
-CREDIT | stranded | reachable
-CREDIT | stranded | stranded
+CREDIT | no path | reachable
+CREDIT | no path | no path
 FIN again
 FIN early
 FIN | gone | receiving
@@ -56,7 +56,6 @@ PROBE | failing | probing
 PROBE | probing | down
 PROBE | probing | down, older
 PROBE | probing | failing
-PROBE | probing | failing, older
 PROBE | probing | gone
 PROBE | probing | probing
 PROBE | probing | unknown
@@ -161,7 +160,7 @@ RNDVRESTARTNOTIFY | restarting | receiving
 const rare = `
 CREDIT | failing | failing
 CREDIT | reachable | failing
-CREDIT | reachable | stranded
+CREDIT | reachable | no path
 FIN | eager | receiving
 FIN | waiting for the receiver | receiving
 PROBE | down | down
@@ -184,6 +183,7 @@ PROBE | failing | unknown
 PROBE | failing | up
 PROBE | failing, newer | down, older
 PROBE | failing, newer | probing, newer
+PROBE | probing | failing, older
 PROBE | probing | probing, newer
 PROBE | probing | probing, older
 PROBE | probing | up, older

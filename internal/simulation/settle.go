@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -300,7 +301,7 @@ func (w *world) hearOfLoss() {
 		var asked []*send
 		for _, r := range w.ranks {
 			for _, o := range w.ranks {
-				if !r.dead && !o.dead && o.p.PeerStands(r.rank) == "lost" && r.p.PeerStands(o.rank) != "lost" {
+				if !r.dead && !o.dead && o.p.PeerState(r.rank) == bml.PeerLost && r.p.PeerState(o.rank) != bml.PeerLost {
 					again = true
 					s := &send{ctx: 0, dest: o.rank, to: o.rank, tag: 1, mode: pml.Synchronous, buf: make([]byte, idBytes)}
 					r.begin(s)
@@ -357,7 +358,7 @@ func (w *world) isLost(a, b int) bool {
 	if w.ranks[a].dead || w.ranks[b].dead {
 		return true
 	}
-	return w.ranks[a].p.PeerStands(b) == "lost" || w.ranks[b].p.PeerStands(a) == "lost"
+	return w.ranks[a].p.PeerState(b) == bml.PeerLost || w.ranks[b].p.PeerState(a) == bml.PeerLost
 }
 
 func (w *world) lookForMessages() {

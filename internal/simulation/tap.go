@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/pml"
 )
 
 // Names of what is no fragment.
@@ -105,7 +104,7 @@ func (e *end) Peer() int { return e.peer }
 
 // Send implements btl.Endpoint.
 func (e *end) Send(op *btl.Op) error {
-	return e.post(pml.FragmentName(op.Tag), op, e.Endpoint.Send)
+	return e.post(e.t.w.ranks[e.t.rank].p.FragmentName(op.Tag), op, e.Endpoint.Send)
 }
 
 // Put implements btl.Putter.

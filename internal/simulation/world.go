@@ -274,6 +274,6 @@ func (w *world) cover(from, to int, f pml.Fragment) {
 			return
 		}
 	}
-	m.Sender, m.Receiver = p.Stands(to, f, true), q.Stands(from, f, false)
+	m.Sender, m.Receiver = p.StateOf(to, f, true), q.StateOf(from, f, false)
 	w.result.Meetings[m]++
 }

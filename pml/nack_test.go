@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
@@ -38,12 +39,22 @@ var withdrawals = []withdrawal{
 	{kind: tagFin, from: 1, bytes: 1000, protocol: Get, send: byThem},
 	{kind: tagFrag, bytes: 1000, protocol: Copy, send: noRail, recv: byThem},
 	// What is read or written goes in fragments then.
-	{kind: opGet, from: 1, bytes: 1000, protocol: Get},
-	{kind: opPut, bytes: 1000, protocol: Put},
+	{kind: bml.TagGet, from: 1, bytes: 1000, protocol: Get},
+	{kind: bml.TagPut, bytes: 1000, protocol: Put},
+}
+
+// kindName is the name of a kind of fragments.
+func kindName(tag btl.Tag) string {
+	if int(tag) < bml.NumKinds {
+		if k := new(PML).kinds()[tag]; k.Name != "" {
+			return k.Name
+		}
+	}
+	return fmt.Sprintf("kind %d", tag)
 }
 
 func (d *withdrawal) String() string {
-	return fmt.Sprintf("%s of %d bytes by %v, mode %d", FragmentName(d.kind), d.bytes, d.protocol, d.mode)
+	return fmt.Sprintf("%s of %d bytes by %v, mode %d", kindName(d.kind), d.bytes, d.protocol, d.mode)
 }
 
 // eachWithdrawal runs a test of each, with fragments that are refused when they are posted, and
@@ -132,13 +143,13 @@ func TestRefusedByEveryRail(t *testing.T) {
 			require.Equal(t, in[1], out[1])
 		}
 		for rank, p := range w.pmls {
-			require.Equal(t, "reachable", p.PeerStands(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Zero(t, p.Stats().RailsFailed)
 			require.Zero(t, p.Stats().Malformed)
 			require.Empty(t, p.Leftovers())
 		}
 		require.Empty(t, w.regions)
-		most := mostMistakes + 1
+		most := maxMistakes + 1
 		if d.kind == tagFrag {
 			most *= pipelineDepth // at a time
 		}
@@ -213,7 +224,7 @@ func TestRefusedThoughDelivered(t *testing.T) {
 			require.Equal(t, in, out)
 		}
 		for rank, p := range w.pmls {
-			require.Equal(t, "reachable", p.PeerStands(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Empty(t, p.Leftovers())
 		}
 		require.Empty(t, w.regions)
@@ -236,7 +247,7 @@ func TestRefusedThoughAnswered(t *testing.T) {
 		{tagRestartNotify, 0, Put},
 	} {
 		for _, fails := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, %v, a rail fails with pieces %v", FragmentName(tc.kind), tc.protocol, fails), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %v, a rail fails with pieces %v", kindName(tc.kind), tc.protocol, fails), func(t *testing.T) {
 				w, c := newWire(t, 2, func(w *wire) {
 					withRemote(btl.CapPut)(w)
 					w.async, w.later, w.delivered = true, true, true
@@ -249,6 +260,7 @@ func TestRefusedThoughAnswered(t *testing.T) {
 						w.step(0)
 					}
 					w.failPieces()
+					w.pmls[0].Progress() // the transfer is interrupted
 					if tc.kind == tagPut {
 						require.Equal(t, tagRestartNotify, w.flying[0].tag)
 						w.step(0) // before PUT is posted again
@@ -260,7 +272,7 @@ func TestRefusedThoughAnswered(t *testing.T) {
 				d.check(t, r, "")
 				require.Equal(t, in, out)
 				for rank, p := range w.pmls {
-					require.Equal(t, "reachable", p.PeerStands(1-rank))
+					require.True(t, p.peer(1-rank).IsAlive())
 					require.Empty(t, p.Leftovers())
 				}
 				require.Empty(t, w.regions)
@@ -293,7 +305,7 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 		}
 		w.failPieces()
 		w.settle()
-		require.Positive(t, refused, "%s", FragmentName(kind))
+		require.Positive(t, refused, "%s", kindName(kind))
 		d := withdrawal{}
 		wantSend, wantRecv := noRail, byThem
 		switch kind {
@@ -306,7 +318,7 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 		d.check(t, s, wantSend)
 		d.check(t, r, wantRecv)
 		for rank, p := range w.pmls {
-			require.Equal(t, "reachable", p.PeerStands(1-rank))
+			require.True(t, p.peer(1-rank).IsAlive())
 			require.Empty(t, p.Leftovers())
 		}
 	}
@@ -317,7 +329,7 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 func (w *pair) wrong(rank int) {
 	rails := w.modules[rank]
 	for _, m := range rails {
-		m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultWrong, Peer: 1 - rank, Count: (mostMistakes + 1) / len(rails)})
+		m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultWrong, Peer: 1 - rank, Count: (maxMistakes + 1) / len(rails)})
 	}
 }
 
@@ -345,9 +357,9 @@ func TestRefusedOverLoop(t *testing.T) {
 				if who == 0 {
 					require.ErrorContains(t, err, "no rail takes it: rail loop", "%d bytes", n)
 					require.ErrorIs(t, err, btl.ErrTooLong)
-					require.ErrorIs(t, rerr, errWithdrawn)
+					require.ErrorIs(t, rerr, errRefusedThere)
 				} else if err != nil { // of the answer; what is read needs none before it is all here
-					require.ErrorIs(t, err, errWithdrawn)
+					require.ErrorIs(t, err, errRefusedThere)
 				}
 				_, err = s2.Take()
 				require.NoError(t, err)
@@ -355,7 +367,7 @@ func TestRefusedOverLoop(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, other, got)
 				for rank, p := range w.pmls {
-					require.Equal(t, "reachable", p.PeerStands(1-rank))
+					require.True(t, p.peer(1-rank).IsAlive())
 					require.Zero(t, p.Stats().RailsFailed)
 					require.Empty(t, p.Leftovers())
 				}

@@ -28,7 +28,7 @@ func TestWindowIsEnforced(t *testing.T) {
 		"announcement": {tagRndv, rndv(1000), window / 64},
 		"synchronous":  {tagRndv, rndv(36, make([]byte, 36)...), window / 100},
 		"for nothing":  {tagRndv, rndv(0), window / 64},
-		"exposed":      {tagRget, rndv(1000, exposuresOf(exposure{})...), window / 112},
+		"exposed":      {tagRget, rndv(1000, exposuresOf(remoteKey{})...), window / 112},
 		"control": {tagRevoke, func(h matchHdr) []byte {
 			return append(matchOf(h), make([]byte, controlBytes)...)
 		}, maxNotices},
@@ -163,7 +163,7 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	f := flooded(t, 1000, false)
 	w, c, p := f.w, f.c, f.w.pmls[1]
 	last := w.pmls[0].Isend(c[0], pattern(1, 99), 1, 2, Standard, "send")
-	require.Equal(t, "send peer 1 tag 2 of 1 bytes: held", last.pending().String())
+	require.Equal(t, "send peer 1 tag 2 of 1 bytes: pending", last.pending().String())
 	p.Irecv(c[1], nil, 1, 1, 2, "recv") // from itself
 	p.Probe(c[1], 1, 2, false, "probe")
 	p.Iprobe(c[1], 1, 2)
@@ -171,14 +171,14 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	p.Irecv(alone, nil, 1, request.AnySource, 2, "recv")
 	p.Iprobe(alone, request.AnySource, 2)
 	w.settle()
-	require.Equal(t, sendHeld, last.state)
+	require.Equal(t, sendPending, last.state)
 	require.Equal(t, heldBytes+heldAnnounced, c[1].unexpected.count)
 	require.Equal(t, 1, p.full)
 	// In a context of both it opens, also for one that has just been made.
 	both := p.AddContext(p.NewContextID(), c[1].group, 1, testCaller{})
 	p.Irecv(both, nil, 1, request.AnySource, 2, "recv")
 	w.settle()
-	require.NotEqual(t, sendHeld, last.state)
+	require.NotEqual(t, sendPending, last.state)
 	require.Zero(t, p.full)
 }
 
@@ -206,7 +206,7 @@ func TestHeldSendsEnd(t *testing.T) {
 	f = flooded(t, 500, false)
 	buf := pattern(1000, 5)
 	s := f.w.pmls[0].Isend(f.c[0], buf, 1, 3, Standard, "send")
-	require.Equal(t, sendHeld, s.state)
+	require.Equal(t, sendPending, s.state)
 	s.Detach()
 	clear(buf)
 	s.Abandon()

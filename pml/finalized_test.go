@@ -34,7 +34,7 @@ func TestLeft(t *testing.T) {
 	}
 	before := begin()
 	w.settle()
-	w.pmls[1].TellLeft()
+	w.pmls[1].TellFinalized()
 	w.settle()
 	for _, all := range []map[string]ended{before, begin()} {
 		for name, r := range all {
@@ -65,10 +65,10 @@ func TestLeft(t *testing.T) {
 		require.NoError(t, err)
 	}
 	w.settle()
-	w.pmls[1].TellLeft()
+	w.pmls[1].TellFinalized()
 	require.Empty(t, w.flying, "once is enough")
 	require.NoError(t, p.Close(nil))
-	p.TellLeft()
+	p.TellFinalized()
 	require.Empty(t, w.flying)
 }
 
@@ -77,8 +77,8 @@ func TestLeftIsTheLast(t *testing.T) {
 	f := flooded(t, 1000, false)
 	w, c, p := f.w, f.c, f.w.pmls[1]
 	last := w.pmls[0].Isend(c[0], pattern(1, 99), 1, 2, Standard, "send")
-	require.Equal(t, sendHeld, last.state)
-	w.pmls[0].TellLeft()
+	require.Equal(t, sendPending, last.state)
+	w.pmls[0].TellFinalized()
 	w.settle()
 	require.NoError(t, p.Lost(c[1], 0))
 	r := p.Irecv(c[1], make([]byte, 1), 1, 0, 2, "recv")
@@ -95,7 +95,7 @@ func TestLeftOfHeldSends(t *testing.T) {
 	p, pr := f.w.pmls[0], f.w.pmls[0].peers[1]
 	kept := f.sends[len(f.sends)-2]
 	kept.Abandon()
-	f.w.pmls[1].TellLeft()
+	f.w.pmls[1].TellFinalized()
 	f.w.settle()
 	n := 0
 	for _, s := range f.sends {
@@ -108,7 +108,7 @@ func TestLeftOfHeldSends(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1000-heldBytes-1, n)
-	require.True(t, pr.held.head == kept && pr.held.tail == kept)
+	require.True(t, pr.pending.head == kept && pr.pending.tail == kept)
 	require.Equal(t, 1, p.Busy())
 	_, err := p.Isend(f.c[0], nil, 1, 1, Standard, "send").Take()
 	require.ErrorIs(t, err, request.ErrProcFailed, "it would be held too")
@@ -126,7 +126,7 @@ func TestLeftWhileReceiving(t *testing.T) {
 			require.Equal(t, recvStreaming, r.state)
 		}
 		waiting := p.Irecv(c[0], nil, 1, 1, 1, "recv")
-		w.pmls[1].TellLeft()
+		w.pmls[1].TellFinalized()
 		w.settle()
 		_, err := waiting.Take()
 		require.ErrorIs(t, err, request.ErrProcFailed)

@@ -44,23 +44,15 @@ func (q *sendQueue) remove(isSo func(s *SendRequest) bool) {
 	}
 }
 
-// hold has a send wait until the peer has room for its announcement, and all that is sent to the
-// peer later wait behind it.
-func (pr *peer) hold(s *SendRequest) {
-	pr.held.push(s)
-	pr.barred = true
-}
-
-// release sends what is held, in order, as far as the peer has room now.
+// release sends what is pending, in order, as far as the peer has room now.
 func (p *PML) release(pr *peer) {
-	for pr.failing == nil && pr.stranded == nil && pr.held.head != nil {
+	for pr.pending.head != nil {
 		// It leaves the queue first: it may be complete, and begin again, before launch returns.
-		s := pr.held.pop()
+		s := pr.pending.pop()
 		if !s.launch() {
-			pr.held.pushFront(s)
+			pr.pending.pushFront(s)
 			return
 		}
 	}
-	pr.barred = pr.failing != nil || pr.stranded != nil || pr.lost != nil
-	p.tellLeft(pr)
+	p.tellFinalized(pr)
 }

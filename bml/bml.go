@@ -1,0 +1,146 @@
+package bml
+
+import (
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// Config of a BML. All but the durations and limits marked optional must be set.
+type Config struct {
+	// Rank in the job of Size ranks.
+	Rank, Size int
+	Engine     *progress.Engine
+	Upper      Upper
+	// Kinds says how fragments are handed up, by tag. The tags of this package are its own.
+	Kinds [NumKinds]Kind
+	// Version of the wire format, the same at all ranks.
+	Version uint8
+	// MatchBytes, AnnounceBytes and AnswerBytes are the lengths of the headers of a message that goes
+	// whole, of one that is announced, and of an answer that carries remote key descriptors.
+	MatchBytes, AnnounceBytes, AnswerBytes int
+
+	// EagerBytes is the longest message, without header, that goes whole; 0: each rail's own limit.
+	EagerBytes int
+	// RemoteAccess is what may be used of CapGet and CapPut, and RDMABytes the shortest message for
+	// it; 0: each rail's own limit.
+	RemoteAccess btl.Caps
+	RDMABytes    int
+	// Resolve makes the endpoints to a peer when it is first needed.
+	Resolve func(peer int) ([]Route, error)
+	// Grace is how long operations wait for a rail when none is up; 0: not at all.
+	Grace time.Duration
+	// OnRail, if set, is called for each rail to a peer that fails or comes back.
+	OnRail func(RailEvent)
+	// OnIllegal, if set, is called for each transition that the tables do not allow, which is a bug.
+	OnIllegal func(what string)
+}
+
+// Upper is the layer above. It is called with the engine's lock held, also from inside Send,
+// PostPiece, Resolve and Progress. In these calls it may post operations.
+type Upper interface {
+	// NewPeer makes the record of a rank, and returns the Peer in it.
+	NewPeer(rank int) *Peer
+	// Admit is called for each numbered fragment when it comes for the first time, before its Handle.
+	// early: it came before its turn, and is kept until then. An error loses the peer.
+	Admit(pr *Peer, tag btl.Tag, frag []byte, early bool) error
+	// Forget says that a fragment that was admitted early is no longer kept: its Handle is called
+	// next, or the peer is lost.
+	Forget(pr *Peer, tag btl.Tag, frag []byte)
+	// Restart says that a transfer was interrupted, and that nothing of what was under way can reach
+	// a buffer any more. If IsBroken it has to begin anew; else it goes on.
+	Restart(t *Transfer)
+	// Lost says that a peer is lost: Peer.Err is why. Its operations have been called back.
+	Lost(pr *Peer)
+	// Recheck says that a rail of this rank is gone: a peer that is unknown, and that a request
+	// waits for, may have become unreachable. Resolve tells.
+	Recheck()
+}
+
+// Stats counts what a BML did.
+type Stats struct {
+	// Early counts fragments that came before one of a lower number; Duplicates, fragments that had
+	// come before, and were dropped; Malformed, fragments that lost their peer or came from no rank.
+	Early, Duplicates, Malformed uint64
+	// Retries counts operations that had to wait because a rail had no room.
+	Retries uint64
+	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
+	// operations that were posted again because of that.
+	RailsFailed, RailsReturned, Resent uint64
+	// Refused counts operations that every rail called wrong in itself.
+	Refused uint64
+	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
+	// posted again, or restarted.
+	SwitchNanos int64
+	// Unregistered counts buffers that a rail could not register.
+	Unregistered uint64
+	// Illegal counts transitions that should be impossible.
+	Illegal uint64
+}
+
+// BML is the management layer of one rank. It implements btl.Events and progress.Poller. Use New.
+type BML struct {
+	cfg   Config
+	eng   *progress.Engine
+	upper Upper
+	peers []*Peer // by rank, nil until first needed
+	kinds [NumKinds]Kind
+
+	opDone  func(op *btl.Op, err error) // made once
+	freeOps []*Op
+
+	deferred []work // what is to be done at the next turn
+	blocked  []work // the other half of a pair of lists: retries that have to wait for the turn after
+
+	devices []*device
+	fallen  []fallenRail
+	blocks  []*block // by address
+	revoked int      // regions of blocks that were released so far
+	padding []byte   // of probes
+
+	freeTransfers []*Transfer
+
+	leaving error // set by Leave
+	closed  error // set by Close
+	stats   Stats
+}
+
+var (
+	_ btl.Events      = (*BML)(nil)
+	_ progress.Poller = (*BML)(nil)
+)
+
+// New makes the management layer of one rank.
+func New(cfg Config) *BML {
+	b := &BML{cfg: cfg, eng: cfg.Engine, upper: cfg.Upper, peers: make([]*Peer, cfg.Size), kinds: cfg.Kinds}
+	b.opDone = b.onOpDone
+	b.addKinds()
+	return b
+}
+
+// Stats returns what was counted so far.
+func (b *BML) Stats() Stats { return b.stats }
+
+// Leave says that all ranks are about to close: what ends because a rail closes ends with cause.
+func (b *BML) Leave(cause error) { b.leaving = cause }
+
+// Close loses every peer, with cause. The endpoints and modules were closed before by their owner.
+func (b *BML) Close(cause error) {
+	if b.closed != nil {
+		return
+	}
+	b.closed = cause
+	for _, pr := range b.peers {
+		if pr != nil {
+			b.lose(pr, cause)
+		}
+	}
+}
+
+func (b *BML) illegal(what string) {
+	b.stats.Illegal++
+	if b.cfg.OnIllegal != nil {
+		b.cfg.OnIllegal(what)
+	}
+}

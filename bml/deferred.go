@@ -1,0 +1,77 @@
+package bml
+
+// Work that must not be done inside a call of a BTL, or cannot be done yet, is deferred to the next
+// turn of progress. All of it goes through one queue, and runs in order in Progress.
+
+// workKind says what is deferred.
+type workKind uint8
+
+const (
+	workRetry    workKind = iota // rail: post what its endpoint had no room for
+	workSettle                   // peer: post the replay queue, and restart transfers
+	workFailPeer                 // peer: fail every endpoint to it
+	workFailRail                 // rail: fail its endpoint, with cause
+	workReject                   // rail: tell a lost peer that it is lost
+	workRejected                 // rail: fail the endpoint that told it, which end does
+	workRecheck                  // Upper.Recheck
+)
+
+// work is one deferred piece of work.
+type work struct {
+	kind  workKind
+	peer  *Peer
+	rail  *Rail
+	cause error
+	end   func()
+}
+
+// postpone queues work, and keeps the engine from sleeping before it is done.
+func (b *BML) postpone(w work) {
+	b.deferred = append(b.deferred, w)
+	b.eng.Wake()
+}
+
+// Progress implements progress.Poller. It does what was deferred, and returns the number of
+// operations that rails have taken.
+func (b *BML) Progress() int {
+	if len(b.deferred) == 0 {
+		return 0
+	}
+	return b.runDeferred()
+}
+
+func (b *BML) runDeferred() int {
+	n := 0
+	for i := 0; i < len(b.deferred); i++ { // work may defer more work, which runs now too
+		w := b.deferred[i]
+		switch w.kind {
+		case workRetry:
+			n += b.retry(w.rail)
+			if w.rail.isRetrying {
+				b.blocked = append(b.blocked, w)
+			}
+		case workSettle:
+			w.peer.isSettling = false
+			b.settled(w.peer)
+		case workFailPeer:
+			b.failEndpoints(w.peer)
+		case workFailRail:
+			if w.rail.state == railFailing {
+				w.rail.endpoint.Fail(w.cause)
+			}
+		case workReject:
+			b.rejectBy(w.rail, maxProbes)
+		case workRejected:
+			w.end()
+		case workRecheck:
+			b.upper.Recheck()
+		}
+	}
+	clear(b.deferred)
+	// A rail without room wakes the engine when it has some, so the engine may sleep until then.
+	b.deferred, b.blocked = b.blocked, b.deferred[:0]
+	return n
+}
+
+// Deferred is the number of pieces of work that wait for the next turn.
+func (b *BML) Deferred() int { return len(b.deferred) }

@@ -1,0 +1,370 @@
+package bml
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// What happens when a rail fails, in this order:
+//
+//  1. The BTL reports the rail (Failed), and calls back what it had accepted. The rail takes no more traffic.
+//     What waited for it goes by another rail.
+//  2. Numbered fragments whose delivery is unknown go to the replay queue. A transfer with a failed piece is
+//     interrupted: it posts no more pieces.
+//  3. The side that saw the failure sends RAILDOWN by another rail. The peer then fails its half.
+//  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches memory here
+//     any more. A side that got RAILDOWN then answers with RAILDOWNACK.
+//  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old numbers. The
+//     peer drops what it has had.
+//  6. When both halves of each failed rail are drained, the rails are fenced: nothing of an interrupted transfer can
+//     reach a buffer any more. The layer above restarts it (Upper.Restart; RNDVRESTARTNOTIFY in pml).
+//
+// If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go): neither side
+// makes one before its half of the last one is drained.
+
+// Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says that the peer's
+// process has ended.
+func (b *BML) Failed(m btl.Module, rank int, err *btl.Error) {
+	if rank != btl.AllPeers {
+		if rank < 0 || rank >= len(b.peers) {
+			return
+		}
+		if pr := b.Peer(rank); err.Class == btl.ClassPeerGone || pr.uses(m) || pr.IsUnknown() {
+			b.moduleFailed(pr, m, err)
+		}
+		return
+	}
+	b.forgetFallen(m)
+	b.fallen = append(b.fallen, fallenRail{module: m, cause: err})
+	for _, pr := range b.peers {
+		if pr != nil && pr.uses(m) {
+			b.moduleFailed(pr, m, err)
+		}
+	}
+}
+
+// moduleFailed takes the failure of a module for one peer.
+func (b *BML) moduleFailed(pr *Peer, m btl.Module, err *btl.Error) {
+	if pr.state == PeerLost || b.closed != nil {
+		return
+	}
+	if pr.state != PeerFailing && err.Class != btl.ClassPeerGone {
+		if rl := pr.by(m); rl != nil {
+			b.railFailed(rl, err)
+			return
+		}
+		pr.drains(m)
+		if len(pr.rails) == 0 && b.Resolve(pr) != nil {
+			b.fail(pr, b.CauseOf(err), m)
+			return
+		}
+		if rl := pr.by(m); rl != nil {
+			b.railFailed(rl, err)
+			return
+		}
+		if pr.up != 0 { // its fragments came by that module, and will come by another one
+			pr.via = nil
+			return
+		}
+	}
+	b.fail(pr, b.CauseOf(err), m)
+}
+
+// railFailed takes a rail out of use. Its endpoint calls back, or has called back, what it has accepted.
+func (b *BML) railFailed(rl *Rail, err error) {
+	pr, rc := rl.peer, &rl.recovery
+	if rl.state == railFailing || rl.state == railDown {
+		return // it is out of use already
+	}
+	wasUp := rl.state == railUp
+	b.moveRail(rl, railFailing)
+	rc.epoch = rl.endpoint.Epoch()
+	if wasUp || rc.cause == nil {
+		rc.cause = err // that it does not come back yet is no news
+	}
+	if wasUp { // otherwise only probes were posted by it
+		rc.failedAt = b.eng.Now()
+		pr.drains(rl.module)
+		if !rc.isUnfenced {
+			rc.isUnfenced = true
+			pr.unfenced++
+		}
+	}
+	b.penalize(rl, err, wasUp)
+	b.prefer(pr)
+	b.checkPath(rl, err)
+	for q := rl.takeQueue(); !q.Empty(); {
+		b.divert(rl, pop(&q))
+	}
+	if wasUp && !isClosed(err) {
+		b.stats.RailsFailed++
+		if pr.IsAlive() {
+			b.tellRail(rl, err)
+		}
+	}
+	b.sendRailDown(rl)
+}
+
+// isClosed reports whether a rail has ended because one end closed it.
+func isClosed(err error) bool {
+	var be *btl.Error
+	return errors.As(err, &be) && be.Class == btl.ClassClosed
+}
+
+// takeQueue empties a rail's queue.
+func (rl *Rail) takeQueue() btl.Queue {
+	q := rl.queue
+	rl.queue = btl.Queue{}
+	return q
+}
+
+// drains notes that a module's endpoint to the peer is to be drained.
+func (pr *Peer) drains(m btl.Module) {
+	if !slices.Contains(pr.draining, m) {
+		pr.draining = append(pr.draining, m)
+	}
+}
+
+// maxRetries is how often an operation is posted again: an operation that brings down every rail that it is
+// tried on is at fault itself.
+const maxRetries = 100
+
+// replay queues an operation, which a rail has called back with an error, to be posted again. If that is of no use,
+// the operation is over.
+func (b *BML) replay(op *Op, err error) {
+	pr := op.peer
+	if !pr.IsAlive() || b.closed != nil {
+		op.Then(op, b.finalError(pr, err))
+		return
+	}
+	if isUsage(err) { // no evidence against the path
+		if op.mistakes++; pr.isRefused(int(op.mistakes)) {
+			b.refuse(op, err)
+			return
+		}
+	} else if !b.mayPostAgain(op, err) {
+		op.Then(op, b.finalError(pr, err))
+		return
+	}
+	if op.retries++; op.retries > maxRetries {
+		b.fail(pr, CauseOf(err), nil)
+		op.Then(op, b.finalError(pr, err))
+		return
+	}
+	push(&pr.replay, op)
+	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside the BTL's call.
+	if len(pr.draining) == 0 && !pr.isSettling {
+		pr.isSettling = true
+		b.postpone(work{kind: workSettle, peer: pr})
+	}
+}
+
+// finalError is what an operation ends with that rails called back with err: why its peer fails, and not what
+// followed from that.
+func (b *BML) finalError(pr *Peer, err error) error {
+	if !pr.IsAlive() {
+		return pr.cause
+	}
+	return b.CauseOf(err)
+}
+
+// sendRailDown tells the peer that this half of a rail has failed, now or when a rail is up.
+func (b *BML) sendRailDown(rl *Rail) {
+	rc := &rl.recovery
+	if rc.isUntold = rl.peer.up == 0; rc.isUntold {
+		return
+	}
+	b.sendAboutRail(rl.peer, TagRailDown, railHeader{rail: rl.local, epoch: rc.epoch})
+}
+
+// sendAboutRail posts a message about a rail, by whichever rail is the first.
+func (b *BML) sendAboutRail(pr *Peer, tag btl.Tag, h railHeader) {
+	op := b.GetOp()
+	op.Tag, op.HdrLen, op.Then = tag, railBytes, func(op *Op, _ error) { b.PutOp(op) }
+	h.version = b.cfg.Version
+	h.encode(op.Hdr[:])
+	b.Send(pr, op)
+}
+
+// railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half of an
+// earlier one, whose failure may go unnoticed here.
+func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
+	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
+		if rc := &rl.recovery; !rc.isAsked || rc.askedEpoch < h.epoch {
+			rc.isAsked, rc.askedEpoch = true, h.epoch
+		}
+		if rl.state != railFailing {
+			b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errOtherEnd})
+		}
+		return
+	}
+	h.counters = deliveryCounters{}
+	if rl != nil {
+		h.counters = rl.recovery.ours
+	}
+	b.sendAboutRail(pr, TagRailDownAck, h) // with the peer's own number: this rank may not know the rail
+}
+
+var errOtherEnd = errors.New("the peer's end of the rail has failed")
+
+// failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be inside a
+// call of it.
+func (b *BML) failRail(rl *Rail, err *btl.Error) {
+	b.railFailed(rl, err)
+	b.postpone(work{kind: workFailRail, rail: rl, cause: err})
+}
+
+// Drained implements btl.Events.
+func (b *BML) Drained(m btl.Module, rank int) {
+	if rank != btl.AllPeers {
+		if rank >= 0 && rank < len(b.peers) && b.peers[rank] != nil {
+			b.moduleDrained(b.peers[rank], m)
+		}
+		return
+	}
+	for i := range b.fallen {
+		if f := &b.fallen[i]; f.module == m {
+			f.drained = true
+		}
+	}
+	for _, pr := range b.peers {
+		if pr != nil {
+			b.moduleDrained(pr, m)
+		}
+	}
+	// A request may wait for a peer of which nothing is known, and which only this rail led to.
+	b.postpone(work{kind: workRecheck})
+}
+
+// moduleDrained takes the end of a module's endpoint to one peer.
+func (b *BML) moduleDrained(pr *Peer, m btl.Module) {
+	pr.draining = slices.DeleteFunc(pr.draining, func(d btl.Module) bool { return d == m })
+	if rl := pr.by(m); rl != nil && rl.state == railFailing {
+		b.railDrained(rl)
+	} else {
+		b.settled(pr) // a rail that was down before may have been the last one that others waited for
+	}
+	b.loseDrained(pr)
+}
+
+// railDrained is called when this half of a failed rail is drained.
+func (b *BML) railDrained(rl *Rail) {
+	pr, rc := rl.peer, &rl.recovery
+	b.moveRail(rl, railDown)
+	rc.countDelivered(rl.endpoint)
+	if rc.isAsked {
+		rc.isAsked = false
+		b.sendAboutRail(pr, TagRailDownAck, railHeader{rail: rl.remote, epoch: rc.askedEpoch, counters: rc.ours})
+	}
+	b.compareCounters(rl)
+	if !pr.IsAlive() {
+		return
+	}
+	b.planReopen(rl)
+	b.settled(pr)
+}
+
+// railDownAckArrived takes a RAILDOWNACK: the peer's half is drained too.
+func (b *BML) railDownAckArrived(_ *Peer, _ btl.Module, rl *Rail, h railHeader) {
+	if rl != nil && rl.recovery.isUnfenced && rl.recovery.epoch == h.epoch {
+		b.fence(rl)
+	}
+}
+
+// fence is called when the peer's half of a failed rail is known to be drained.
+func (b *BML) fence(rl *Rail) {
+	if !rl.recovery.isUnfenced {
+		return
+	}
+	rl.recovery.isUnfenced = false
+	rl.peer.unfenced--
+	b.settled(rl.peer)
+}
+
+// IsFenced reports whether nothing of a failed incarnation can reach a buffer any more, here or at the peer.
+func (pr *Peer) IsFenced() bool { return pr.unfenced == 0 && len(pr.draining) == 0 }
+
+// settled posts the replay queue once all failed endpoints are drained here, and restarts interrupted transfers
+// once they are fenced.
+func (b *BML) settled(pr *Peer) {
+	if len(pr.draining) > 0 || !pr.IsAlive() {
+		return
+	}
+	q := pr.replay
+	pr.replay = btl.Queue{}
+	for !q.Empty() {
+		b.stats.Resent++
+		if op := pop(&q); op.mistakes > 0 && pr.up != 0 {
+			b.post(pr.nextRail(op.rail), op)
+		} else {
+			b.Send(pr, op)
+		}
+	}
+	b.restartInterrupted(pr)
+}
+
+// restartInterrupted restarts transfers of which nothing is under way. A transfer that only waits for a rail has to go on
+// waiting without a path. A broken one can begin anew: what it posts waits, and a receiver asks for fragments then.
+func (b *BML) restartInterrupted(pr *Peer) {
+	if !pr.IsFenced() {
+		if len(pr.interrupted) == 0 {
+			b.switched(pr)
+		}
+		return
+	}
+	var later []*Transfer
+	list := pr.interrupted
+	pr.interrupted = nil
+	for _, t := range list {
+		switch {
+		case t.under > 0 || !pr.HasPath() && !t.isBroken && t.wrong == nil:
+			later = append(later, t)
+		case t.peer == pr && t.isInterrupted: // else it is over
+			t.isInterrupted = false
+			b.upper.Restart(t)
+		}
+	}
+	pr.interrupted = append(later, pr.interrupted...)
+	if len(pr.interrupted) == 0 {
+		b.switched(pr)
+	}
+}
+
+// switched records how long it took to go on without the rails that have failed.
+func (b *BML) switched(pr *Peer) {
+	if pr.AwaitsPath() {
+		return
+	}
+	for i := range pr.rails {
+		if rc := &pr.rails[i].recovery; rc.failedAt != 0 {
+			b.stats.SwitchNanos = max(b.stats.SwitchNanos, b.eng.Now()-rc.failedAt)
+			rc.failedAt = 0
+		}
+	}
+}
+
+// aboutRail makes the handler of a message about a rail.
+func (b *BML) aboutRail(tag btl.Tag, arrived func(pr *Peer, by btl.Module, rl *Rail, h railHeader)) func(*Peer, btl.Module, []byte) error {
+	return func(pr *Peer, by btl.Module, frag []byte) error {
+		var h railHeader
+		if err := h.decode(frag, b.cfg.Version); err != nil {
+			return err
+		}
+		if b.Resolve(pr) != nil || !pr.IsAlive() {
+			return nil
+		}
+		rl := pr.byRemote(h.rail)
+		if tag == TagRailDownAck {
+			rl = pr.byLocal(h.rail)
+		}
+		if rl != nil && h.counters.epoch != 0 {
+			if rl.recovery.theirs = h.counters; b.compareCounters(rl) {
+				return nil
+			}
+		}
+		arrived(pr, by, rl, h)
+		return nil
+	}
+}

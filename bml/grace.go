@@ -1,0 +1,193 @@
+package bml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// The grace time bounds how long operations wait for a rail that delivers (F5). It is over in one of two cases:
+//
+//   - No rail to the peer is up, and none has come back for that long.
+//   - An operation or a transfer has failed, was tried again, and fails once more when the grace time since its first failure
+//     is over and every rail that is up has failed with it.
+//
+// The second case is for paths that deliver probes and lose what follows. A rail that comes back does not stop that
+// time; only delivery does.
+//
+// A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing, loses one part at most.
+
+const (
+	// minGrace is the least grace time of what can be tried by another rail at once, and of a rail that was never
+	// needed, and has to be opened first.
+	minGrace = 2 * time.Second
+	// graceParts is how many parts the grace time has.
+	graceParts = 10
+)
+
+// graceClock counts the parts of the grace time that pass while something is wrong with the rails to a peer.
+type graceClock struct {
+	timer *progress.Timer // of the running part; nil while the clock stands still
+	parts uint32          // so far
+	until uint32          // the clock runs until then, and longer while no rail is up
+}
+
+// isNeeded reports whether the clock counts for an operation or a transfer.
+func (g *graceClock) isNeeded() bool { return g.parts < g.until }
+
+// trouble is what an operation or a transfer has met so far.
+type trouble struct {
+	by    RailSet // the rails that have failed with it; 0: none
+	until uint32  // when its grace time is over, by the peer's clock
+	last  error   // why the last of them failed
+}
+
+// gracePart is the length of a part, in nanoseconds.
+func (b *BML) gracePart() int64 {
+	grace := b.cfg.Grace
+	if grace <= 0 {
+		grace = minGrace
+	}
+	return max(int64(grace)/graceParts, 1)
+}
+
+// startGrace is when, by the peer's clock, a time that begins now is over. It starts the clock.
+func (b *BML) startGrace(pr *Peer, nanos int64) uint32 {
+	end := pr.grace.parts + uint32(nanos/b.gracePart())
+	if pr.grace.timer != nil {
+		return end + 1 // some of the running part is over
+	}
+	b.startGracePart(pr)
+	return end
+}
+
+func (b *BML) startGracePart(pr *Peer) {
+	pr.grace.timer = b.eng.After(b.gracePart(), func() {
+		pr.grace.timer = nil
+		b.gracePartOver(pr)
+	})
+}
+
+func (b *BML) stopGrace(pr *Peer) {
+	if pr.grace.timer != nil {
+		b.eng.StopTimer(pr.grace.timer)
+		pr.grace.timer = nil
+	}
+}
+
+// gracePartOver is called when a part is over. While a PROBE was delivered, and only not answered, the peer is busy elsewhere,
+// and the part does not count.
+func (b *BML) gracePartOver(pr *Peer) {
+	if !pr.IsAlive() || b.closed != nil {
+		return
+	}
+	delivers := false
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		delivers = delivers || rl.state == railProbing && rl.recovery.delivers
+	}
+	if !delivers {
+		pr.grace.parts++
+	}
+	switch {
+	case pr.AwaitsPath() && pr.grace.parts >= pr.graceEnd:
+		b.fail(pr, b.CauseOf(pr.cause), nil)
+	case pr.AwaitsPath() || pr.grace.isNeeded():
+		b.startGracePart(pr)
+	}
+}
+
+// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if that is given up; the peer is
+// failing then.
+func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
+	if t.by == 0 {
+		t.until = b.startGrace(pr, b.gracePart()*graceParts)
+		pr.grace.until = max(pr.grace.until, t.until)
+	}
+	t.by |= by
+	t.last = err
+	for i := range pr.rails { // why the rail failed says more than a flush
+		if by == 1<<i {
+			t.last = cmp.Or(pr.rails[i].recovery.cause, err)
+		}
+	}
+	if pr.grace.parts < t.until || pr.up&^t.by != 0 {
+		return true
+	}
+	b.fail(pr, fmt.Errorf("every rail fails with the same message for longer than the grace time: %w", b.CauseOf(t.last)), nil)
+	return false
+}
+
+// mayPostAgain is mayTryAgain for an operation.
+func (b *BML) mayPostAgain(op *Op, err error) bool {
+	pr := op.peer
+	by := ^RailSet(0)
+	if be := (*btl.Error)(nil); errors.As(err, &be) {
+		for i := range pr.rails {
+			if pr.rails[i].name() == be.Rail {
+				by = 1 << i
+			}
+		}
+	}
+	return b.mayTryAgain(pr, &op.trouble, by, err)
+}
+
+// checkPath is called when a rail is down. If no other one is up, the operations to the peer wait for one to come back.
+func (b *BML) checkPath(rl *Rail, err error) {
+	pr := rl.peer
+	if pr.up != 0 || !pr.HasPath() && (pr.state != PeerConnecting || pr.cause != nil) {
+		return
+	}
+	var be *btl.Error
+	isClosedThere := errors.As(err, &be) && be.Class == btl.ClassClosed && be.Side == btl.SideRemote
+	mayReturn := false
+	for i := range pr.rails {
+		mayReturn = mayReturn || pr.rails[i].reopen != nil
+	}
+	grace := b.cfg.Grace
+	if pr.hasUntried() {
+		grace = max(grace, minGrace)
+	}
+	if isClosedThere || !mayReturn || grace <= 0 {
+		b.fail(pr, b.CauseOf(err), nil)
+		return
+	}
+	if pr.HasPath() {
+		b.move(pr, PeerNoPath)
+	}
+	pr.cause, pr.graceEnd = err, b.startGrace(pr, int64(grace))
+	pr.stopInline()
+	for i := range pr.rails {
+		if other := &pr.rails[i]; other.state == railDown {
+			b.planReopen(other) // a rail that flaps is better than none
+		}
+	}
+}
+
+// hasUntried reports whether a rail leads to the peer that was never up, because it was not needed.
+func (pr *Peer) hasUntried() bool {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.reopen != nil && !rl.recovery.wasUp && rl.tier > pr.rails[0].tier {
+			return true
+		}
+	}
+	return false
+}
+
+// pathFound goes on with a peer to which a rail leads again.
+func (b *BML) pathFound(pr *Peer) {
+	pr.cause = nil
+	if !pr.grace.isNeeded() {
+		b.stopGrace(pr)
+	}
+	q := pr.waiting
+	pr.waiting = btl.Queue{}
+	for !q.Empty() {
+		b.Send(pr, pop(&q))
+	}
+	b.settled(pr)
+}

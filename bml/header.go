@@ -1,0 +1,96 @@
+package bml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// ErrMalformed says that a fragment breaks the wire format.
+var ErrMalformed = errors.New("malformed fragment")
+
+const (
+	railBytes      = 24
+	remoteKeyBytes = 48
+)
+
+// railHeader is the header of a message about a rail.
+type railHeader struct {
+	// rail is the sender's number; in a RAILDOWNACK it is the receiver's.
+	rail    uint8
+	version uint8
+	epoch   uint32
+	// counters are of an incarnation that is drained at the sender.
+	counters deliveryCounters
+	// padding is how many bytes follow: a probe is as long as the longest fragment.
+	padding uint32
+}
+
+// deliveryCounters are what one end has counted of an incarnation that is drained there. The zero value says that it
+// has counted nothing.
+type deliveryCounters struct {
+	epoch            uint32
+	delivered, taken uint32 // as btl.Tallier has them
+}
+
+func (h *railHeader) encode(p []byte) {
+	binary.LittleEndian.PutUint64(p, uint64(h.rail)|uint64(h.version)<<8|uint64(h.epoch)<<32)
+	binary.LittleEndian.PutUint64(p[8:], uint64(h.counters.epoch)|uint64(h.counters.delivered)<<32)
+	binary.LittleEndian.PutUint64(p[16:], uint64(h.counters.taken)|uint64(h.padding)<<32)
+}
+
+func (h *railHeader) decode(p []byte, version uint8) error {
+	if len(p) < railBytes {
+		return fmt.Errorf("%w: %d bytes about a rail", ErrMalformed, len(p))
+	}
+	first := binary.LittleEndian.Uint64(p)
+	h.rail, h.version, h.epoch = uint8(first), uint8(first>>8), uint32(first>>32)
+	second := binary.LittleEndian.Uint64(p[8:])
+	h.counters = deliveryCounters{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(p[16:])}
+	h.padding = binary.LittleEndian.Uint32(p[20:])
+	if h.version != version {
+		return fmt.Errorf("%w: wire format version %d, not %d", ErrMalformed, h.version, version)
+	}
+	if uint64(len(p)) != railBytes+uint64(h.padding) {
+		return fmt.Errorf("%w: %d bytes about a rail, with %d of padding", ErrMalformed, len(p), h.padding)
+	}
+	return nil
+}
+
+// epochOf is the incarnation that a message about a rail means.
+func epochOf(hdr []byte) uint32 { return binary.LittleEndian.Uint32(hdr[4:]) }
+
+// remoteKey is a remote key descriptor: where memory is on one rail, for remote access.
+type remoteKey struct {
+	rail   uint8 // the number of the rank whose memory it is
+	offset uint64
+	key    btl.Key
+}
+
+func (k *remoteKey) encode(p []byte) {
+	binary.LittleEndian.PutUint64(p, uint64(k.rail))
+	binary.LittleEndian.PutUint64(p[8:], k.offset)
+	copy(p[16:remoteKeyBytes], k.key[:])
+}
+
+func (k *remoteKey) decode(p []byte) {
+	k.rail = p[0]
+	k.offset = binary.LittleEndian.Uint64(p[8:])
+	k.key = btl.Key(p[16:remoteKeyBytes])
+}
+
+// MaxRemoteKeysBytes is the longest list of remote key descriptors.
+const MaxRemoteKeysBytes = maxRails * remoteKeyBytes
+
+// CheckRemoteKeys checks the length of a list of remote key descriptors.
+func CheckRemoteKeys(list []byte) error {
+	if len(list)%remoteKeyBytes != 0 || len(list) > MaxRemoteKeysBytes {
+		return fmt.Errorf("%w: %d bytes of remote key descriptors", ErrMalformed, len(list))
+	}
+	return nil
+}
+
+// RemoteKeysBytes is the length of a list for all rails to a peer.
+func (pr *Peer) RemoteKeysBytes() int { return len(pr.rails) * remoteKeyBytes }

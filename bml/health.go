@@ -1,0 +1,183 @@
+package bml
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// health says how far a rail to a peer, or a device of this rank, is trusted, from 0 to fullHealth. A failure takes
+// from it, by the side that the error is evidence against; time without a failure gives back. A rail that has just come
+// back has little health, and so a small share of long messages (seed 002: LNet health).
+type health int
+
+const (
+	fullHealth health = 1000
+	// trusted is what a rail needs to be the first because of its latency.
+	trusted health = 500
+	// devicePenalty is what the failure of a rail takes from its device, if the error is evidence against this
+	// side: after three failures in a row the device has nothing left.
+	devicePenalty health = 400
+
+	// A rail or device that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
+	recoverPeriod        = 100 * time.Millisecond
+	recoverStep   health = 125
+)
+
+// recovery is what is known of a rail since it failed.
+type recovery struct {
+	cause error  // of the last failure of a rail that was up, or why it never was; nil if there is none
+	wasUp bool   // it has been up at some time
+	epoch uint32 // of the incarnation that failed last
+
+	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
+
+	isUnfenced bool // the peer's half may not be drained yet; counted in Peer.unfenced
+	isUntold   bool // RAILDOWN is not sent, because no rail was up
+	// isAsked: the peer waits for a RAILDOWNACK of the incarnation askedEpoch.
+	isAsked    bool
+	askedEpoch uint32
+	// ours and theirs are the delivery counters of the last drained incarnation that has carried anything, here and
+	// at the peer.
+	ours, theirs deliveryCounters
+
+	timer     *progress.Timer // of what comes next; nil if nothing does
+	attempts  int             // to make the next incarnation, since the last one was up
+	probes    int             // periods in which this incarnation has not delivered a PROBE
+	isProbing bool            // a PROBE is under way
+	delivers  bool            // a PROBE was delivered: the path works, and the peer is busy elsewhere
+	flaps     int             // failures since the rail was calm last
+	upSince   int64           // engine's time
+}
+
+// RailEvent says that a rail to a peer has failed, or has come back.
+type RailEvent struct {
+	Rail string // name
+	Peer int    // rank in the job
+	Up   bool
+	// Again: the rail had been up before.
+	Again bool
+	// Cause of the failure.
+	Cause error
+	// Left is how many rails to the peer are up now.
+	Left int
+}
+
+func (b *BML) tellRail(rl *Rail, cause error) {
+	if b.cfg.OnRail == nil {
+		return
+	}
+	left := 0
+	for i := range rl.peer.rails {
+		if rl.peer.up.Has(i) {
+			left++
+		}
+	}
+	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Cause: cause, Left: left})
+}
+
+// device is a module of this rank: a failure on this side says something about every rail that uses it.
+type device struct {
+	module btl.Module
+	health health
+	timer  *progress.Timer // while it recovers
+	probes int             // PROBEs under way
+}
+
+// deviceOf is the device of a module.
+func (b *BML) deviceOf(m btl.Module) *device {
+	for _, d := range b.devices {
+		if d.module == m {
+			return d
+		}
+	}
+	d := &device{module: m, health: fullHealth}
+	b.devices = append(b.devices, d)
+	return d
+}
+
+// trust is how far a rail is trusted: no more than its device.
+func (rl *Rail) trust() health { return min(rl.health, rl.device.health) }
+
+// penalize takes from the health of a rail that has failed, and of its device if the error is evidence against this side.
+func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
+	rc := &rl.recovery
+	if wasUp && !isClosed(err) {
+		calm := int((b.eng.Now() - rc.upSince) / int64(calmPeriod))
+		rc.flaps = max(rc.flaps-calm, 0) + 1
+	}
+	side := btl.SideRemote
+	if be := (*btl.Error)(nil); errors.As(err, &be) {
+		if be.Class == btl.ClassUsage || be.Class == btl.ClassClosed || be.Class == btl.ClassFlushed {
+			return // no evidence
+		}
+		side = be.Side
+	}
+	if side == btl.SideLocal || side == btl.SideBoth {
+		rl.device.health = max(rl.device.health-devicePenalty, 0)
+		b.weighDevice(rl.device)
+		b.recoverDevice(rl.device)
+	}
+	rl.health = 0 // it has failed, whichever side is at fault
+	rl.weigh()
+}
+
+// recoverDevice gives a device its health back over time.
+func (b *BML) recoverDevice(d *device) {
+	if d.timer != nil || d.health == fullHealth {
+		return
+	}
+	d.timer = b.eng.After(int64(recoverPeriod), func() {
+		d.timer = nil
+		d.health = min(d.health+recoverStep, fullHealth)
+		b.weighDevice(d)
+		b.recoverDevice(d)
+	})
+}
+
+// weighDevice gives all rails of a device the share that they have at its health.
+func (b *BML) weighDevice(d *device) {
+	for _, pr := range b.peers {
+		for i := 0; pr != nil && i < len(pr.rails); i++ {
+			if rl := &pr.rails[i]; rl.device == d {
+				rl.weigh()
+				b.prefer(pr)
+			}
+		}
+	}
+}
+
+// weigh gives a rail the share of long messages that it has at its health.
+func (rl *Rail) weigh() {
+	full := max(rl.module.Attrs().BandwidthMBps, 1)
+	rl.weight = max(full*int64(rl.trust())/int64(fullHealth), 1)
+}
+
+// recover gives health back to a rail that is up.
+func (b *BML) recover(rl *Rail) {
+	if rl.state != railUp {
+		return
+	}
+	rl.health = min(rl.health+recoverStep, fullHealth)
+	rl.weigh()
+	b.prefer(rl.peer)
+	if rl.health < fullHealth {
+		b.later(rl, recoverPeriod, b.recover)
+	}
+}
+
+// later runs f after a time, in place of what was to come next for the rail.
+func (b *BML) later(rl *Rail, after time.Duration, f func(rl *Rail)) {
+	rc := &rl.recovery
+	if rc.timer != nil {
+		b.eng.StopTimer(rc.timer)
+	}
+	rc.timer = b.eng.After(int64(after), func() {
+		rc.timer = nil
+		if rl.peer.IsAlive() && b.closed == nil {
+			f(rl)
+		}
+	})
+}

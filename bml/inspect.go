@@ -1,0 +1,146 @@
+package bml
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Reading the state of the rails, for reports and simulations. Nothing here changes anything.
+
+// RailStatus is the state of one rail to a peer.
+type RailStatus struct {
+	// Peer is a rank of the job, Rail the name of the rail.
+	Peer int
+	Rail string
+	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or this rank has.
+	State string
+	// First: short messages go by it.
+	First bool
+	// Health, from 0 to 1000, is how far the rail and its device are trusted since they last failed. The rail's share of
+	// long messages is proportional to it.
+	Health int
+	// Cause of its last failure while it was up, or why it was down from the start; nil if there was none.
+	Cause error
+}
+
+// Rails lists the rails to all peers that are known, by peer.
+func (b *BML) Rails() []RailStatus {
+	var out []RailStatus
+	for _, pr := range b.peers {
+		for i := 0; pr != nil && i < len(pr.rails); i++ {
+			rl := &pr.rails[i]
+			state := rl.state.String()
+			if pr.state == PeerLost || b.closed != nil {
+				state = "closed"
+			}
+			out = append(out, RailStatus{
+				Peer: pr.rank, Rail: rl.name(), State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.recovery.cause,
+			})
+		}
+	}
+	return out
+}
+
+// KindName is the name of the fragments with a tag.
+func (b *BML) KindName(tag btl.Tag) string {
+	if int(tag) < NumKinds && b.kinds[tag].Name != "" {
+		return b.kinds[tag].Name
+	}
+	return fmt.Sprintf("kind %d", tag)
+}
+
+// RailMessage is what a message about a rail says.
+type RailMessage struct {
+	// Rail is its number at the sender, in a RAILDOWNACK at the receiver.
+	Rail  int
+	Epoch uint32
+	isAck bool
+}
+
+// DecodeRail reads a message about a rail; false if a fragment with this tag is none.
+func DecodeRail(tag btl.Tag, frag []byte, version uint8) (m RailMessage, isAboutRail bool, err error) {
+	if tag < TagRailDown || tag > TagProbeAck {
+		return m, false, nil
+	}
+	var h railHeader
+	err = h.decode(frag, version)
+	return RailMessage{int(h.rail), h.epoch, tag == TagRailDownAck}, true, err
+}
+
+// RailState is the state here of the rail that a message is about, and how the epoch of its present incarnation compares to
+// the message's. sent: this rank has sent the message to the peer, and not received it. false: the rail is not known.
+func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
+	rl := pr.byRemote(uint8(m.Rail))
+	if sent != m.isAck { // an acknowledgement has the number of the rank that it goes to
+		rl = pr.byLocal(uint8(m.Rail))
+	}
+	if rl == nil {
+		return "", false
+	}
+	if rl.endpoint == nil {
+		return rl.state.String(), true
+	}
+	return rl.state.String() + [...]string{", older", "", ", newer"}[1+cmp.Compare(rl.endpoint.Epoch(), m.Epoch)], true
+}
+
+// LocalRailState is the state of the rail that this rank calls number; false if it is not known.
+func (pr *Peer) LocalRailState(number int) (string, bool) {
+	if rl := pr.byLocal(uint8(number)); rl != nil {
+		return rl.state.String(), true
+	}
+	return "", false
+}
+
+// Turn says whether the number of a fragment is behind what is expected next (−1: it has been here), next (0), or ahead (1).
+func (pr *Peer) Turn(number uint32) int {
+	next := uint32(pr.recvSeq)
+	if _, here := pr.early[pr.recvSeq+uint64(number-next)]; here {
+		return -1
+	}
+	return cmp.Compare(int32(number-next), 0)
+}
+
+// RailsUp is how many rails take traffic, and how many there are.
+func (pr *Peer) RailsUp() (up, all int) {
+	for i := range pr.rails {
+		if pr.up.Has(i) {
+			up++
+		}
+	}
+	return up, len(pr.rails)
+}
+
+// Leftovers lists what should not be there when every operation is complete and every rail is up.
+func (b *BML) Leftovers() []string {
+	var out []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	add(b.stats.Illegal != 0, "%d illegal transitions", b.stats.Illegal)
+	for _, w := range b.deferred {
+		add(w.kind != workRecheck && w.kind != workRetry, "deferred work %d", w.kind)
+	}
+	for _, pr := range b.peers {
+		if pr == nil || pr.state == PeerLost {
+			continue
+		}
+		add(pr.state != PeerNew && !pr.HasPath(), "rank %d: is %v", pr.rank, pr.state)
+		add(!pr.replay.Empty(), "rank %d: operations to be replayed", pr.rank)
+		add(!pr.waiting.Empty(), "rank %d: operations that wait for a rail", pr.rank)
+		add(pr.unfenced != 0, "rank %d: %d rails that are not fenced", pr.rank, pr.unfenced)
+		add(len(pr.draining) != 0, "rank %d: %d endpoints that drain", pr.rank, len(pr.draining))
+		add(len(pr.interrupted) != 0, "rank %d: %d interrupted transfers", pr.rank, len(pr.interrupted))
+		add(len(pr.early) != 0, "rank %d: %d early fragments", pr.rank, len(pr.early))
+		add(pr.grace.timer != nil && !pr.grace.isNeeded(), "rank %d: a grace timer", pr.rank)
+		for i := range pr.rails {
+			rl := &pr.rails[i]
+			add(rl.state != railUp, "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
+			add(!rl.queue.Empty(), "rank %d: rail %d has a queue", pr.rank, rl.local)
+		}
+	}
+	return out
+}

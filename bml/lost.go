@@ -1,0 +1,162 @@
+package bml
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// The end of a peer: its process has ended, or its last rail has failed and will not come back. Success means
+// delivered, so what the BTLs have told the peer's side must arrive here first: a BTL hands that up, and calls back
+// what is under way, before it says that the endpoint is drained. Until then the peer is failing:
+//
+//   - What comes from it is handed up as ever.
+//   - Nothing is posted to it any more. New operations wait in the queue of the first rail.
+//   - Its other endpoints are failed too.
+//
+// When the last endpoint is drained nothing can come any more, and nothing touches memory: the peer is lost, and every
+// operation to it ends.
+
+// fallenRail is a module of this rank that has failed as a whole, and by which no endpoint was made since.
+type fallenRail struct {
+	module  btl.Module
+	cause   error
+	drained bool
+}
+
+// forgetFallen forgets that a module has failed as a whole.
+func (b *BML) forgetFallen(m btl.Module) {
+	if len(b.fallen) > 0 {
+		b.fallen = slices.DeleteFunc(b.fallen, func(f fallenRail) bool { return f.module == m })
+	}
+}
+
+// HasFallen reports whether a rail of this rank has failed as a whole. A peer that is unknown may then be unreachable.
+func (b *BML) HasFallen() bool { return len(b.fallen) > 0 }
+
+// whyFallen is why an endpoint was down before anything was posted by it.
+func (b *BML) whyFallen(m btl.Module) error {
+	for _, f := range b.fallen {
+		if f.module == m {
+			return f.cause
+		}
+	}
+	return btl.ErrFailed
+}
+
+// isUsage reports whether an error is about an operation, and says nothing of the rail.
+func isUsage(err error) bool {
+	var be *btl.Error
+	return errors.As(err, &be) && be.Class == btl.ClassUsage && !IsRefused(err)
+}
+
+// CauseOf is what a rail's error means to the operations that it ends: it Is ErrProcFailed or ErrUnreachable, unless it
+// says something else already.
+func CauseOf(err error) error {
+	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) || IsRefused(err) {
+		return err
+	}
+	var be *btl.Error
+	if errors.As(err, &be) && (be.Class == btl.ClassPeerGone || be.Class == btl.ClassClosed) {
+		return fmt.Errorf("%w: %w", request.ErrProcFailed, err)
+	}
+	return fmt.Errorf("%w: %w", request.ErrUnreachable, err)
+}
+
+// CauseOf is CauseOf, but for what Leave explains.
+func (b *BML) CauseOf(err error) error {
+	if b.leaving != nil && isClosed(err) {
+		return b.leaving
+	}
+	return CauseOf(err)
+}
+
+// Fail gives a peer up.
+func (b *BML) Fail(pr *Peer, cause error) { b.fail(pr, cause, nil) }
+
+// fail gives a peer up, because of its module m; nil if no module has said so.
+func (b *BML) fail(pr *Peer, cause error, m btl.Module) {
+	if pr.state == PeerLost || b.closed != nil {
+		return
+	}
+	if m != nil {
+		pr.drains(m)
+	}
+	if pr.state != PeerFailing {
+		b.move(pr, PeerFailing)
+		pr.cause = cause
+		pr.stopInline()
+		b.stopGrace(pr)
+		b.failLater(pr)
+	}
+}
+
+// failLater has every endpoint to a peer failed at the next turn, because this may be inside a call of one.
+func (b *BML) failLater(pr *Peer) {
+	pr.isFailDeferred = true
+	b.postpone(work{kind: workFailPeer, peer: pr})
+}
+
+// failEndpoints fails the endpoints to a peer, if they are not down already.
+func (b *BML) failEndpoints(pr *Peer) {
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		if rl.endpoint == nil {
+			continue
+		}
+		rl.endpoint.Fail(pr.cause)
+		if rl.endpoint.State() == btl.Failed {
+			pr.drains(rl.module) // also if it failed before it was in use here
+		}
+	}
+	pr.isFailDeferred = false
+	b.loseDrained(pr)
+}
+
+// loseDrained loses a failing peer if nothing can come from it any more.
+func (b *BML) loseDrained(pr *Peer) {
+	if pr.state == PeerFailing && len(pr.draining) == 0 && !pr.isFailDeferred {
+		b.lose(pr, pr.cause)
+	}
+}
+
+// ProtocolError loses a peer, at once, that has sent what cannot be right. There is no going on: what it meant would be
+// missing from the sequence, or from a message.
+func (b *BML) ProtocolError(pr *Peer, err error) {
+	b.stats.Malformed++
+	b.lose(pr, fmt.Errorf("%w: rank %d broke the protocol: %w", request.ErrUnreachable, pr.rank, err))
+}
+
+// lose ends all that has to do with a peer, for good. cause is why.
+func (b *BML) lose(pr *Peer, cause error) {
+	if pr.state == PeerLost {
+		return
+	}
+	if b.closed != nil {
+		cause = b.closed
+	}
+	wasFailing := pr.state == PeerFailing
+	b.move(pr, PeerLost)
+	pr.cause, pr.draining, pr.interrupted = cause, nil, nil
+	pr.stopInline()
+	b.stopGrace(pr)
+	if !wasFailing && len(pr.rails) > 0 {
+		b.failLater(pr) // the peer must learn of it too
+	}
+	if pr.heard != nil && !errors.Is(cause, request.ErrProcFailed) {
+		b.reject(pr, pr.heard) // its half was up then, and may still be
+	}
+	for _, e := range pr.early {
+		b.upper.Forget(pr, e.tag, e.frag)
+	}
+	pr.early = nil
+	for _, q := range pr.queues() {
+		for !q.Empty() {
+			b.end(pop(q), cause, false)
+		}
+	}
+	b.upper.Lost(pr)
+}

@@ -1,0 +1,271 @@
+package bml
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"unsafe"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Memory for remote access has to be registered with each rail that is to reach it. Memory that AddMemory has made known is
+// registered once for each kind of access, when a rail first needs that. Any other buffer is registered for as long as
+// the request that it belongs to needs it, because memory that the garbage collector has taken back must not stay registered
+// (M2).
+
+// block is memory that AddMemory has made known.
+type block struct {
+	base, end uintptr
+	mem       []byte
+	regions   []blockRegion
+}
+
+// blockRegion is the whole block, registered with a module for one kind of access: a peer that may read a message there must
+// not be able to write.
+type blockRegion struct {
+	module btl.Registrar
+	access btl.Access
+	region btl.Region
+}
+
+// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory. So it can be registered for longer
+// than one message.
+func (b *BML) AddMemory(mem []byte) {
+	base := addressOf(mem)
+	bl := &block{base: base, end: base + uintptr(len(mem)), mem: mem}
+	i, _ := b.searchBlock(base)
+	b.blocks = slices.Insert(b.blocks, i, bl)
+}
+
+// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No active request uses it.
+func (b *BML) RemoveMemory(mem []byte) {
+	i := b.blockAt(addressOf(mem))
+	if i < 0 {
+		return
+	}
+	for _, r := range b.blocks[i].regions {
+		_ = r.region.Release() // it was registered, so nothing can go wrong
+	}
+	b.blocks = slices.Delete(b.blocks, i, i+1)
+}
+
+func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
+
+func (b *BML) searchBlock(at uintptr) (i int, exact bool) {
+	return slices.BinarySearchFunc(b.blocks, at, func(bl *block, at uintptr) int { return cmp.Compare(bl.base, at) })
+}
+
+// blockAt is the index of the block that holds an address, or −1.
+func (b *BML) blockAt(at uintptr) int {
+	i, exact := b.searchBlock(at)
+	if !exact {
+		i--
+	}
+	if i < 0 || at >= b.blocks[i].end {
+		return -1
+	}
+	return i
+}
+
+// ErrUnregistered says that a rail can no longer register a buffer.
+var ErrUnregistered = errors.New("memory can no longer be registered")
+
+// Registration is a buffer's regions, one for each rail of a peer in a set.
+type Registration struct {
+	peer    *Peer
+	access  btl.Access
+	bytes   int     // of the buffer
+	asked   RailSet // the rails that were asked for a region
+	set     RailSet // those that have one
+	regions [maxRails]btl.Region
+	offset  [maxRails]uint64 // of the buffer in the region
+	own     RailSet          // the regions that are to be released
+	revoked int              // BML.revoked when it was made
+}
+
+// register makes buf reachable on those of a peer's rails, of a set, that can reach it. A registration that is kept from an
+// earlier transfer of the same buffer is taken as it is if it fits.
+func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, access btl.Access) {
+	isSame := g.peer == pr && g.access == access && g.bytes == len(buf) && g.asked == set
+	if g.set != 0 && isSame && (g.own == g.set || g.revoked == b.revoked) {
+		return
+	}
+	g.Release()
+	g.peer, g.access, g.bytes, g.asked, g.revoked = pr, access, len(buf), set, b.revoked
+	at := addressOf(buf)
+	var bl *block
+	if i := b.blockAt(at); i >= 0 && at+uintptr(len(buf)) <= b.blocks[i].end {
+		bl = b.blocks[i]
+	}
+	for i := range pr.rails {
+		if !set.Has(i) {
+			continue
+		}
+		if bl != nil {
+			if region := bl.regionOn(&pr.rails[i], access); region != nil {
+				g.set |= 1 << i
+				g.regions[i], g.offset[i] = region, uint64(at-bl.base)
+				continue
+			}
+		}
+		region, err := pr.rails[i].registrar.Register(buf, access)
+		if err != nil {
+			if !errors.Is(err, btl.ErrMemory) {
+				b.stats.Unregistered++
+			}
+			continue
+		}
+		g.set |= 1 << i
+		g.own |= 1 << i
+		g.regions[i], g.offset[i] = region, 0
+	}
+}
+
+// regionOn is the block's region on a rail's module for an access, made if need be; nil if that cannot be.
+func (bl *block) regionOn(rl *Rail, access btl.Access) btl.Region {
+	for _, r := range bl.regions {
+		if r.module == rl.registrar && r.access == access {
+			return r.region
+		}
+	}
+	region, err := rl.registrar.Register(bl.mem, access)
+	if err != nil {
+		return nil
+	}
+	bl.regions = append(bl.regions, blockRegion{rl.registrar, access, region})
+	return region
+}
+
+// Release gives a registration up: nothing reaches the buffer by it any more.
+func (g *Registration) Release() {
+	if g.set == 0 {
+		return
+	}
+	for i := range g.regions {
+		if g.own.Has(i) {
+			_ = g.regions[i].Release() // as for RemoveMemory
+		}
+	}
+	*g = Registration{}
+}
+
+// revoke is Release, and takes the regions that are a block's from the block too: they are made anew when they are
+// needed. Other transfers that are about to use them find them gone, and move their message in fragments.
+func (b *BML) revoke(g *Registration) {
+	for _, bl := range b.blocks {
+		bl.regions = slices.DeleteFunc(bl.regions, func(r blockRegion) bool {
+			if !slices.Contains(g.regions[:], r.region) {
+				return false
+			}
+			_ = r.region.Release() // as for RemoveMemory
+			b.revoked++
+			return true
+		})
+	}
+	g.Release()
+}
+
+// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that is up and can, and returns the list of
+// remote key descriptors; nil if no rail can. The list is valid until the transfer ends.
+func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
+	pr := t.peer
+	set := pr.Getters()
+	if access == btl.AccessRemoteWrite {
+		set = pr.Putters()
+	}
+	b.register(&t.mine, pr, set, buf, access)
+	if t.mine.set == 0 {
+		return nil
+	}
+	t.keys = t.mine.appendKeys(t.keys[:0], pr.rails)
+	return t.keys
+}
+
+// Reach prepares to read, or write, what a list of remote key descriptors of the peer names, to or from buf. It reports false
+// if no rail can.
+func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
+	pr := t.peer
+	usable := pr.getters
+	if by == Write {
+		usable = pr.putters
+	}
+	t.theirs.decode(pr, keys, usable)
+	if t.theirs.set == 0 {
+		return false
+	}
+	b.register(&t.mine, pr, t.theirs.set&pr.up, buf, btl.AccessLocal)
+	return t.mine.set != 0
+}
+
+// Revoke takes back what Expose has given out: a peer that comes to read finds nothing any more, and asks for fragments. A
+// buffer of which nothing is exposed is released.
+func (b *BML) Revoke(t *Transfer) {
+	if t.mine.access != btl.AccessLocal {
+		b.revoke(&t.mine)
+	} else {
+		t.mine.Release()
+	}
+}
+
+// ReleaseLocal releases the buffer of a transfer that does not expose it.
+func (t *Transfer) ReleaseLocal() {
+	if t.mine.access == btl.AccessLocal {
+		t.mine.Release()
+	}
+}
+
+// MoveBuffer has a transfer that writes go on from another buffer. It returns the registration of the old one, and whether every
+// rail that could reach the old one, and is up, can reach the new one.
+func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration, isWhole bool) {
+	old, t.mine = t.mine, Registration{}
+	b.register(&t.mine, t.peer, t.theirs.set&t.peer.up, buf, btl.AccessLocal)
+	return old, t.mine.set == old.set&t.peer.up
+}
+
+// IsRegistered reports whether a buffer is registered for the transfer.
+func (t *Transfer) IsRegistered() bool { return t.mine.set != 0 }
+
+// RebindLocal makes the registration of a write that is not posted that of the transfer's present buffer. It reports false if
+// the write's rail has none.
+func (t *Transfer) RebindLocal(op *Op) bool {
+	op.Local = t.mine.regions[op.rail]
+	return op.Local != nil
+}
+
+// appendKeys appends the remote key descriptors of a registration.
+func (g *Registration) appendKeys(to []byte, rails []Rail) []byte {
+	for i := range rails {
+		if !g.set.Has(i) {
+			continue
+		}
+		k := remoteKey{rail: rails[i].local, offset: g.offset[i], key: g.regions[i].Key()}
+		n := len(to)
+		to = slices.Grow(to, remoteKeyBytes)[:n+remoteKeyBytes]
+		clear(to[n:])
+		k.encode(to[n:])
+	}
+	return to
+}
+
+// remoteKeys says where a peer's buffer is, by rail.
+type remoteKeys struct {
+	set    RailSet
+	key    [maxRails]btl.Key
+	offset [maxRails]uint64
+}
+
+// decode reads a list of remote key descriptors. Those of rails that are not in the set are left out.
+func (k *remoteKeys) decode(pr *Peer, list []byte, usable RailSet) {
+	k.set = 0
+	for ; len(list) >= remoteKeyBytes; list = list[remoteKeyBytes:] {
+		var d remoteKey
+		d.decode(list)
+		rl := pr.byRemote(d.rail)
+		if rl == nil || !usable.Has(int(rl.index)) {
+			continue
+		}
+		k.set |= 1 << rl.index
+		k.key[rl.index], k.offset[rl.index] = d.key, d.offset
+	}
+}

@@ -1,0 +1,208 @@
+package bml
+
+import (
+	"github.com/mpigo/mpigo/btl"
+)
+
+// PeerState says what this rank can expect of a peer; the package comment has the table.
+type PeerState uint8
+
+const (
+	PeerNew PeerState = iota
+	PeerConnecting
+	PeerUp
+	PeerDegraded
+	PeerNoPath
+	PeerFailing
+	PeerLost
+
+	peerStates
+)
+
+var peerNames = [peerStates]string{"new", "connecting", "up", "degraded", "no path", "failing", "lost"}
+
+func (s PeerState) String() string { return peerNames[s] }
+
+// StateSet is a set of peer states.
+type StateSet uint8
+
+// States makes a set.
+func States(states ...PeerState) StateSet {
+	var set StateSet
+	for _, s := range states {
+		set |= 1 << s
+	}
+	return set
+}
+
+func (set StateSet) has(s PeerState) bool { return set>>s&1 != 0 }
+
+const (
+	// hasPath: a rail takes operations.
+	hasPath StateSet = 1<<PeerUp | 1<<PeerDegraded
+	// awaitsPath: operations wait for a rail to come up.
+	awaitsPath StateSet = 1<<PeerConnecting | 1<<PeerNoPath
+	// Alive is every state of a peer that is not given up.
+	Alive = 1<<PeerNew | awaitsPath | hasPath
+	// Reachable is every state in which fragments from the peer count: a failing peer's last ones do.
+	Reachable = Alive | 1<<PeerFailing
+)
+
+// peerLegal is the table of transitions; the package comment says when each happens.
+var peerLegal = [peerStates]StateSet{
+	PeerNew:        1<<PeerConnecting | 1<<PeerFailing | 1<<PeerLost,
+	PeerConnecting: hasPath | 1<<PeerFailing | 1<<PeerLost,
+	PeerUp:         1<<PeerDegraded | 1<<PeerNoPath | 1<<PeerFailing | 1<<PeerLost,
+	PeerDegraded:   1<<PeerUp | 1<<PeerNoPath | 1<<PeerFailing | 1<<PeerLost,
+	PeerNoPath:     hasPath | 1<<PeerFailing | 1<<PeerLost,
+	PeerFailing:    1 << PeerLost,
+}
+
+// Peer is the channel to one rank. The layer above embeds it in its own record of that rank, so
+// that a short message follows one pointer.
+type Peer struct {
+	b     *BML
+	rank  int
+	state PeerState
+	// cause of no path, failing or lost.
+	cause error
+
+	rails []Rail
+	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
+	// fields are what a short message needs to know of it: useFirst sets them, and stopInline clears
+	// the inliner when the path is gone.
+	first       *Rail
+	inliner     btl.Inliner // nil: nothing goes inline
+	inlineBytes int         // longest fragment to go inline; 0 without inliner
+	eagerBytes  int         // longest message to go with its header
+	rdmaBytes   int         // shortest message that remote access moves better; 0: no rail has it
+	// getters and putters are the rails with remote reads and writes; up are the rails that take
+	// traffic. first is one of up, if there is one.
+	getters, putters, up RailSet
+
+	// via is the module by which the peer's fragments came first; nil before.
+	via btl.Module
+	// heard is the module by which something came while the peer was failing.
+	heard btl.Module
+
+	// waiting holds operations that no rail was up for.
+	waiting btl.Queue
+	// replay holds operations that a rail has called back with an error, until no module of
+	// draining is left.
+	replay btl.Queue
+	// draining are the modules whose endpoints to the peer have failed and are not drained.
+	draining []btl.Module
+	// unfenced counts the failed rails of which not both halves are known to be drained.
+	unfenced int
+	// interrupted are the transfers that are to be restarted.
+	interrupted    []*Transfer
+	isSettling     bool // workSettle is deferred
+	isFailDeferred bool // workFailPeer is deferred
+
+	grace    graceClock
+	graceEnd uint32 // when, by grace, a peer without path fails
+
+	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
+	sendSeq, recvSeq uint64
+	// early holds numbered fragments beyond recvSeq, by number.
+	early map[uint64]earlyFragment
+}
+
+// Peer returns the channel to a rank, and makes it if need be.
+func (b *BML) Peer(rank int) *Peer {
+	if pr := b.peers[rank]; pr != nil {
+		return pr
+	}
+	pr := b.upper.NewPeer(rank)
+	pr.b, pr.rank = b, rank
+	b.peers[rank] = pr
+	return pr
+}
+
+// Rank of the peer in the job.
+func (pr *Peer) Rank() int { return pr.rank }
+
+// State of the peer.
+func (pr *Peer) State() PeerState { return pr.state }
+
+// Err is why the peer is lost, nil if it is not.
+func (pr *Peer) Err() error {
+	if pr.state == PeerLost {
+		return pr.cause
+	}
+	return nil
+}
+
+// IsLost reports whether the peer is lost.
+func (pr *Peer) IsLost() bool { return pr.state == PeerLost }
+
+// IsFailing reports whether the peer is failing, and not lost yet.
+func (pr *Peer) IsFailing() bool { return pr.state == PeerFailing }
+
+// IsAlive reports whether the peer is neither failing nor lost.
+func (pr *Peer) IsAlive() bool { return pr.state < PeerFailing }
+
+// IsResolved reports whether rails to the peer are known, or were.
+func (pr *Peer) IsResolved() bool { return pr.first != nil }
+
+// HasPath reports whether a rail to the peer is up.
+func (pr *Peer) HasPath() bool { return hasPath.has(pr.state) }
+
+// AwaitsPath reports whether operations wait for a rail to come up, for a bounded time.
+func (pr *Peer) AwaitsPath() bool { return awaitsPath.has(pr.state) }
+
+// IsUnknown reports whether no rail to or from the peer is known.
+func (pr *Peer) IsUnknown() bool { return len(pr.rails) == 0 && pr.via == nil }
+
+// IsInTouch reports whether a numbered fragment was posted to the peer, or anything came from it.
+func (pr *Peer) IsInTouch() bool { return pr.sendSeq > 0 || pr.via != nil }
+
+// EagerBytes is the longest message that is best sent with its header.
+func (pr *Peer) EagerBytes() int { return pr.eagerBytes }
+
+// InlineBytes is the longest fragment that SendInline may take now, header and payload.
+func (pr *Peer) InlineBytes() int { return pr.inlineBytes }
+
+// HasInline reports whether fragments can go inline.
+func (pr *Peer) HasInline() bool { return pr.inliner != nil }
+
+// IsIdle reports whether a fragment would be posted at once: a rail is up, and nothing waits.
+func (pr *Peer) IsIdle() bool { return hasPath.has(pr.state) && pr.first.queue.Empty() }
+
+// IsRemote reports whether a message of so many bytes is worth remote access.
+func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
+
+// Getters and Putters are the rails that are up and have remote reads, or writes.
+func (pr *Peer) Getters() RailSet { return pr.getters & pr.up }
+func (pr *Peer) Putters() RailSet { return pr.putters & pr.up }
+
+// NumRails is the number of rails that lead to the peer.
+func (pr *Peer) NumRails() int { return len(pr.rails) }
+
+// move changes the state of a peer.
+func (b *BML) move(pr *Peer, to PeerState) {
+	if pr.state == to {
+		return
+	}
+	if !peerLegal[pr.state].has(to) {
+		b.illegal("peer: " + pr.state.String() + " → " + to.String())
+	}
+	pr.state = to
+}
+
+// refresh makes the state of a peer that has a path what its rails say.
+func (b *BML) refresh(pr *Peer) {
+	if pr.up == 0 || !pr.IsAlive() {
+		return
+	}
+	to := PeerUp
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp {
+			to = PeerDegraded
+		}
+	}
+	b.move(pr, to)
+}
+
+// stopInline keeps short messages from going by a rail that is down.
+func (pr *Peer) stopInline() { pr.inliner, pr.inlineBytes = nil, 0 }

@@ -1,0 +1,187 @@
+package bml
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then may be
+// called inside.
+func (b *BML) Send(pr *Peer, op *Op) {
+	op.peer = pr
+	if err := b.Resolve(pr); err != nil {
+		op.Then(op, err)
+		return
+	}
+	if pr.AwaitsPath() {
+		b.number(op)
+		push(&pr.waiting, op)
+		return
+	}
+	b.post(pr.first, op)
+}
+
+// SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done now. hdr has
+// the number from NextSeq.
+func (pr *Peer) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	if !pr.first.queue.Empty() || !pr.inliner.SendInline(tag, hdr, payload) {
+		return false
+	}
+	pr.sendSeq++
+	return true
+}
+
+// NextSeq is the number of the next numbered fragment.
+func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
+
+// SendInPlace posts a fragment under the number of an operation that Then was called for with a
+// *RefusedError, so that the sequence has no gap.
+func (b *BML) SendInPlace(op, of *Op) {
+	setSequence(op.Hdr[:], sequenceOf(of.Hdr[:]))
+	op.numbered, op.isReplacement = true, true
+	b.Send(of.peer, op)
+}
+
+// post hands an operation to a rail's endpoint. It queues the operation behind others that the endpoint had no room
+// for, and while the peer is failing. Then may be called inside.
+func (b *BML) post(rl *Rail, op *Op) {
+	pr := rl.peer
+	op.peer = pr
+	if pr.state == PeerLost {
+		op.Then(op, pr.cause)
+		return
+	}
+	b.number(op)
+	if pr.IsAlive() && rl.queue.Empty() {
+		switch b.tryPost(rl, op) {
+		case accepted:
+			return
+		case railIsDown:
+			b.divert(rl, op)
+			return
+		}
+	}
+	b.stats.Retries++
+	push(&rl.queue, op)
+	if pr.IsAlive() && !rl.isRetrying {
+		rl.isRetrying = true
+		b.postpone(work{kind: workRetry, rail: rl})
+	}
+}
+
+// outcome is what became of a post.
+type outcome uint8
+
+const (
+	accepted outcome = iota
+	noRoom
+	railIsDown
+)
+
+// tryPost posts an operation once. An endpoint that takes nothing any more has failed. An operation that
+// is wrong in itself is called back with an error, and counts as accepted.
+func (b *BML) tryPost(rl *Rail, op *Op) outcome {
+	if rl.state == railFailing || rl.state == railDown {
+		return railIsDown
+	}
+	op.rail, op.state = rl.index, opPosted
+	var err error
+	switch op.Tag {
+	case TagGet:
+		err = rl.getter.Get(&op.Op)
+	case TagPut:
+		err = rl.putter.Put(&op.Op)
+	default:
+		err = rl.endpoint.Send(&op.Op)
+	}
+	if err == nil {
+		return accepted
+	}
+	op.state = opIdle
+	switch {
+	case errors.Is(err, btl.ErrResource):
+		return noRoom
+	case errors.Is(err, btl.ErrFailed):
+		b.railFailed(rl, err)
+		if rl.peer.IsAlive() {
+			return railIsDown
+		}
+	case errors.Is(err, btl.ErrTooLong), isUsage(err):
+		b.end(op, rl.usageError(err), true)
+		return accepted
+	default: // no other rail would take it either, and its owner must not wait for ever
+		b.fail(rl.peer, CauseOf(err), nil)
+	}
+	return noRoom
+}
+
+// divert finds another way for an operation that a failed rail did not take.
+func (b *BML) divert(rl *Rail, op *Op) {
+	switch pr := rl.peer; {
+	case !pr.IsAlive() || op.bound:
+		b.end(op, cmp.Or(pr.Err(), rl.recovery.cause), true)
+	default:
+		b.Send(pr, op)
+	}
+}
+
+// retry posts what a rail had no room for, until it has none again. It returns how many were taken.
+func (b *BML) retry(rl *Rail) int {
+	n := 0
+	for rl.peer.IsAlive() && !rl.queue.Empty() {
+		// It leaves the queue first: once posted, it is the BTL's to link.
+		op := pop(&rl.queue)
+		switch b.tryPost(rl, op) {
+		case noRoom:
+			op.state = opQueued
+			rl.queue.PushFront(&op.Op)
+			return n
+		case railIsDown:
+			b.divert(rl, op)
+		}
+		n++
+	}
+	rl.isRetrying = false
+	return n
+}
+
+// number gives an operation of a numbered kind the next sequence number when it is first posted, whatever it waits
+// for then.
+func (b *BML) number(op *Op) {
+	if op.numbered || !b.isNumbered(op.Tag) {
+		return
+	}
+	setSequence(op.Hdr[:], uint32(op.peer.sendSeq))
+	op.numbered = true
+	op.peer.sendSeq++
+}
+
+// sequenceOf is the number in the header of a numbered fragment, which is long enough.
+func sequenceOf(hdr []byte) uint32 { return binary.LittleEndian.Uint32(hdr[12:]) }
+
+func setSequence(hdr []byte, seq uint32) { binary.LittleEndian.PutUint32(hdr[12:], seq) }
+
+// onOpDone is called when a BTL is done with an operation.
+func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) }
+
+// end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the operation.
+func (b *BML) end(op *Op, err error, isPosting bool) {
+	op.state = opIdle
+	if released := op.released; released != nil {
+		op.Payload, op.replacement, op.released = op.replacement, nil, nil
+		released()
+	}
+	switch {
+	case op.transfer != nil:
+		b.pieceDone(op, err, isPosting)
+	case err == nil || op.Answered:
+		op.Then(op, nil)
+	case op.bound:
+		op.Then(op, err)
+	default:
+		b.replay(op, err)
+	}
+}

@@ -1,0 +1,172 @@
+package bml
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// How a rail comes back: when this half of the failed incarnation is drained, the next one is made after a while, and a
+// PROBE goes by it. The peer makes or joins that incarnation, and answers with a PROBEACK. A delivered PROBEACK puts the
+// rail in use at its sender, an arriving one at its receiver.
+
+const (
+	// firstReopen is how soon the next incarnation is made. It doubles with each attempt in vain, up to maxReopen,
+	// and with each failure of a rail that had come back, up to maxHold. A rail that stays up for calmPeriod has
+	// one failure forgiven.
+	firstReopen = 5 * time.Millisecond
+	maxReopen   = 500 * time.Millisecond
+	maxHold     = 30 * time.Second
+	calmPeriod  = 10 * time.Second
+
+	// A PROBE that was not delivered is sent again after probePeriod; after maxProbes of them the incarnation is given
+	// up. A PROBE that was delivered, and not answered, is sent again after reminderPeriod: the peer is busy, or could
+	// not answer then.
+	probePeriod    = 200 * time.Millisecond
+	maxProbes      = 10
+	reminderPeriod = 2 * time.Second
+
+	// maxDeviceProbes is how many PROBEs a device has under way. Each is as long as the longest fragment, and takes
+	// room from fragments to other peers.
+	maxDeviceProbes = 32
+)
+
+// planReopen has the next incarnation of a rail that is down made after a while. That of a spare rail is made when the rail is
+// needed.
+func (b *BML) planReopen(rl *Rail) {
+	rc := &rl.recovery
+	if rl.reopen == nil || rl.peer.isSpare(rl) {
+		return
+	}
+	wait := min(firstReopen<<min(rc.attempts, 10), maxReopen)
+	if rc.attempts == 0 && rc.flaps > 1 && rl.peer.up != 0 {
+		wait = min(firstReopen<<min(rc.flaps, 20), maxHold)
+	}
+	b.later(rl, wait, func(rl *Rail) {
+		if rl.state == railDown && b.reopen(rl) {
+			b.probe(rl)
+		}
+	})
+}
+
+// reopen makes the next incarnation. It reports false if that cannot be now; it is tried again later.
+func (b *BML) reopen(rl *Rail) bool {
+	rc := &rl.recovery
+	rc.attempts++
+	ep, err := rl.reopen()
+	var be *btl.Error
+	switch {
+	case errors.As(err, &be) && be.Class == btl.ClassPeerGone:
+		b.fail(rl.peer, b.CauseOf(err), nil)
+		return false
+	case err != nil || ep.State() != btl.Up:
+		b.planReopen(rl)
+		return false
+	}
+	b.moveRail(rl, railProbing)
+	b.adopt(rl, ep)
+	rc.probes, rc.delivers = 0, false
+	b.later(rl, probePeriod, b.probe)
+	return true
+}
+
+// probe sends a PROBE by the new incarnation, and again until it is answered.
+func (b *BML) probe(rl *Rail) {
+	rc := &rl.recovery
+	if rl.state != railProbing {
+		return
+	}
+	hasRoom := rc.isProbing || rl.device.probes < maxDeviceProbes
+	period := probePeriod
+	switch {
+	case rc.delivers:
+		period = reminderPeriod
+	case !hasRoom: // it is not tried now
+	default:
+		if rc.probes++; rc.probes > maxProbes {
+			b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
+			return
+		}
+	}
+	b.later(rl, period, b.probe)
+	if hasRoom && !rc.isProbing {
+		rc.isProbing = true
+		rl.device.probes++
+		b.postProbe(rl, TagProbe, func(isDelivered bool) {
+			rc.isProbing = false
+			rl.device.probes--
+			if isDelivered {
+				rc.probes, rc.delivers = 0, true
+			}
+		})
+	}
+}
+
+// postProbe posts a PROBE or PROBEACK, and says whether the incarnation that is probed then has delivered it. It is as long as
+// the longest fragment: a path that loses those, and no short ones, does not work.
+func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
+	n := rl.sendBytes - railBytes
+	if len(b.padding) < n {
+		b.padding = make([]byte, n)
+	}
+	epoch := rl.endpoint.Epoch()
+	op := b.GetOp()
+	op.Tag, op.HdrLen, op.Payload, op.bound = tag, railBytes, b.padding[:n], true
+	h := railHeader{rail: rl.local, version: b.cfg.Version, epoch: epoch, counters: rl.recovery.ours, padding: uint32(n)}
+	h.encode(op.Hdr[:])
+	op.Then = func(op *Op, err error) {
+		b.PutOp(op)
+		then(err == nil && rl.state == railProbing && epoch == rl.endpoint.Epoch())
+	}
+	b.post(rl, op)
+}
+
+// probeArrived takes a PROBE, by an incarnation that the peer has begun or joined.
+func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
+	if rl == nil || rl.module != by {
+		return // of a rail that this rank does not use
+	}
+	if h.epoch > rl.recovery.epoch {
+		b.fence(rl)
+	}
+	if rl.state == railDown && !b.reopen(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
+		return // the peer probes again
+	}
+	b.postProbe(rl, TagProbeAck, func(isDelivered bool) {
+		if isDelivered {
+			b.railReturned(rl)
+		}
+	})
+}
+
+// probeAckArrived takes a PROBEACK.
+func (b *BML) probeAckArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
+	if rl != nil && rl.module == by && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
+		b.fence(rl)
+		b.railReturned(rl)
+	}
+}
+
+// railReturned puts a rail in use again.
+func (b *BML) railReturned(rl *Rail) {
+	pr, rc := rl.peer, &rl.recovery
+	b.moveRail(rl, railUp)
+	if rc.wasUp {
+		b.stats.RailsReturned++
+	}
+	rc.attempts, rc.upSince = 0, b.eng.Now()
+	hadPath := !pr.AwaitsPath()
+	b.prefer(pr)
+	b.tellRail(rl, nil)
+	rc.wasUp = true
+	b.later(rl, recoverPeriod, b.recover)
+	for i := range pr.rails {
+		if other := &pr.rails[i]; other.recovery.isUntold && other.state != railUp {
+			b.sendRailDown(other)
+		}
+	}
+	if !hadPath {
+		b.pathFound(pr)
+	}
+}

@@ -1,0 +1,328 @@
+package bml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Route is one rail that leads to a peer.
+type Route struct {
+	Module   btl.Module
+	Endpoint btl.Endpoint
+	// Local and Remote number the rail at this rank and at the peer: Local here is Remote there.
+	// They name rails in headers, and are at most 255.
+	Local, Remote int
+	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are
+	// spare.
+	Tier int
+	// Reopen makes the next incarnation of a drained endpoint. nil: a rail that has failed stays
+	// down. With Reopen, Endpoint may be nil: the rail is down at first, for the reason in Down.
+	Reopen func() (btl.Endpoint, error)
+	Down   error
+}
+
+// maxRails bounds the rails to one peer. RailSet has a bit for each.
+const maxRails = 8
+
+// RailSet is a set of a peer's rails, by index.
+type RailSet uint8
+
+// Has reports whether rail i is in the set.
+func (s RailSet) Has(i int) bool { return s>>i&1 != 0 }
+
+// railState says what a rail is good for; the package comment has the table.
+type railState uint8
+
+const (
+	railUp railState = iota
+	railFailing
+	railDown
+	railProbing
+
+	railStates
+)
+
+var railNames = [railStates]string{"up", "failing", "down", "probing"}
+
+func (s railState) String() string { return railNames[s] }
+
+// railLegal is the table of transitions; the package comment says when each happens.
+var railLegal = [railStates][railStates]bool{
+	railUp:      {railFailing: true},
+	railFailing: {railDown: true},
+	railDown:    {railProbing: true},
+	railProbing: {railUp: true, railFailing: true},
+}
+
+func (b *BML) moveRail(rl *Rail, to railState) {
+	if !railLegal[rl.state][to] {
+		b.illegal("rail: " + rl.state.String() + " → " + to.String())
+	}
+	rl.state = to
+}
+
+// Rail is a route in use.
+type Rail struct {
+	peer     *Peer
+	module   btl.Module
+	endpoint btl.Endpoint // nil before the first one of a rail that was down at first
+	// Remote access by this endpoint, nil without it or if the settings forbid it.
+	getter    btl.Getter
+	putter    btl.Putter
+	registrar btl.Registrar
+
+	local, remote uint8
+	index         uint8 // in peer.rails
+	tier          int
+	sendBytes     int   // longest fragment
+	weight        int64 // share of long messages, in 10⁶ bytes a second, at the present health
+	latencyNanos  int64
+
+	state    railState
+	reopen   func() (btl.Endpoint, error)
+	recovery recovery
+	health   health
+	device   *device
+	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
+	isRejecting bool
+
+	// queue holds operations in the order in which they are to be posted, while the endpoint has
+	// no room. Later ones queue behind them.
+	queue      btl.Queue
+	isRetrying bool // workRetry is deferred
+}
+
+// name of the rail, for errors and reports.
+func (rl *Rail) name() string { return rl.module.Attrs().Name }
+
+// Resolve finds the rails to a peer if they are not known yet. The result is nil while the peer is
+// alive, and the reason why it is failing or lost otherwise. If the peer had rails before it
+// began to fail, the result is nil until it is lost: operations queue until then.
+func (b *BML) Resolve(pr *Peer) error {
+	switch {
+	case pr.state == PeerLost:
+		return pr.cause
+	case pr.first != nil:
+		return nil
+	case pr.state == PeerFailing:
+		return pr.cause
+	case b.closed != nil:
+		return b.closed
+	}
+	routes, err := b.cfg.Resolve(pr.rank)
+	if err == nil {
+		err = b.useRoutes(pr, routes)
+	}
+	if err == nil {
+		b.move(pr, PeerConnecting)
+		b.checkRails(pr)
+		return nil
+	}
+	// A fragment may still come by a rail of this rank that has failed and is not drained.
+	for _, f := range b.fallen {
+		if !f.drained {
+			b.fail(pr, b.CauseOf(f.cause), f.module)
+		}
+	}
+	switch {
+	case pr.state == PeerFailing:
+		return pr.cause
+	case len(pr.draining) > 0:
+		return err
+	}
+	b.lose(pr, CauseOf(err))
+	return pr.cause
+}
+
+// useRoutes makes rails of routes, by tier, and in a tier by latency.
+func (b *BML) useRoutes(pr *Peer, routes []Route) error {
+	err := errors.New("no rail leads there")
+	routes = slices.DeleteFunc(slices.Clone(routes), func(r Route) bool {
+		a := r.Module.Attrs()
+		if a.MaxSendBytes >= btl.MaxHeaderBytes {
+			return false
+		}
+		err = fmt.Errorf("%w: rail %s takes no more than %d bytes at a time", request.ErrUnreachable, a.Name, a.MaxSendBytes)
+		return true
+	})
+	if len(routes) == 0 {
+		return err
+	}
+	slices.SortStableFunc(routes, func(a, b Route) int {
+		return cmp.Or(a.Tier-b.Tier, cmp.Compare(a.Module.Attrs().LatencyNanos, b.Module.Attrs().LatencyNanos))
+	})
+	routes = routes[:min(len(routes), maxRails)]
+	pr.rails = make([]Rail, len(routes))
+	for i, r := range routes {
+		pr.rails[i] = b.newRail(pr, r)
+		pr.rails[i].index = uint8(i)
+	}
+	b.useFirst(pr, 0)
+	// The descriptors of all rails have to fit into one fragment.
+	n := min((pr.leastSendBytes()-b.cfg.AnswerBytes)/remoteKeyBytes, len(pr.rails))
+	for i := range pr.rails[:n] {
+		if rl := &pr.rails[i]; rl.registrar != nil {
+			if rl.caps(b)&btl.CapGet != 0 {
+				pr.getters |= 1 << i
+			}
+			if rl.caps(b)&btl.CapPut != 0 {
+				pr.putters |= 1 << i
+			}
+		}
+	}
+	return nil
+}
+
+// caps is the remote access that the rail has and the settings allow.
+func (rl *Rail) caps(b *BML) btl.Caps { return rl.module.Attrs().Caps & b.cfg.RemoteAccess }
+
+func (b *BML) newRail(pr *Peer, r Route) Rail {
+	a := r.Module.Attrs()
+	rl := Rail{
+		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
+		sendBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0), health: fullHealth, device: b.deviceOf(r.Module),
+	}
+	rl.weight = max(a.BandwidthMBps, 1)
+	if registrar, ok := r.Module.(btl.Registrar); ok && rl.caps(b) != 0 {
+		rl.registrar = registrar
+		if least := a.RDMABytes; pr.rdmaBytes == 0 || least < pr.rdmaBytes {
+			pr.rdmaBytes = max(least, 1)
+		}
+		if b.cfg.RDMABytes > 0 {
+			pr.rdmaBytes = b.cfg.RDMABytes
+		}
+	}
+	if r.Endpoint == nil {
+		rl.state, rl.recovery.cause = railDown, r.Down
+	} else {
+		b.adopt(&rl, r.Endpoint)
+		rl.recovery.wasUp = true
+	}
+	return rl
+}
+
+// adopt takes an incarnation of a rail's endpoint in use.
+func (b *BML) adopt(rl *Rail, ep btl.Endpoint) {
+	rl.endpoint, rl.getter, rl.putter = ep, nil, nil
+	if ep.State() == btl.Up {
+		b.forgetFallen(rl.module)
+	}
+	if rl.registrar == nil {
+		return
+	}
+	if rl.caps(b)&btl.CapGet != 0 {
+		rl.getter, _ = ep.(btl.Getter)
+	}
+	if rl.caps(b)&btl.CapPut != 0 {
+		rl.putter, _ = ep.(btl.Putter)
+	}
+}
+
+// checkRails finds the rails of a peer, just resolved, that are down already.
+func (b *BML) checkRails(pr *Peer) {
+	b.prefer(pr)
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.endpoint != nil && rl.endpoint.State() != btl.Up {
+			b.railFailed(rl, b.whyFallen(rl.module))
+		}
+	}
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.state == railDown {
+			b.planReopen(rl)
+		}
+	}
+	rl := &pr.rails[0]
+	b.checkPath(rl, cmp.Or(rl.recovery.cause, b.whyFallen(rl.module)))
+}
+
+// prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
+// that has a rail which is up. The first is, of the trusted ones, that of the lowest latency; without
+// a trusted one, the healthiest.
+func (b *BML) prefer(pr *Peer) {
+	best := -1
+	pr.up = 0
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		if rl.state != railUp || best >= 0 && rl.tier > pr.rails[best].tier {
+			continue
+		}
+		pr.up |= 1 << i
+		if best < 0 || pr.rails[best].trust() < trusted && rl.trust() > pr.rails[best].trust() {
+			best = i
+		}
+	}
+	if best >= 0 && pr.IsAlive() {
+		b.useFirst(pr, best)
+	}
+	b.refresh(pr)
+}
+
+// useFirst makes a rail the first, and notes what short messages need to know of it.
+func (b *BML) useFirst(pr *Peer, index int) {
+	first := &pr.rails[index]
+	a := first.module.Attrs()
+	pr.first = first
+	most := pr.leastSendBytes() - b.cfg.AnnounceBytes
+	pr.eagerBytes = min(a.EagerBytes-b.cfg.AnnounceBytes, most)
+	if b.cfg.EagerBytes > 0 {
+		pr.eagerBytes = min(b.cfg.EagerBytes, most)
+	}
+	pr.stopInline()
+	if a.Caps&btl.CapInline != 0 && first.state == railUp {
+		pr.inliner, _ = first.endpoint.(btl.Inliner)
+	}
+	if pr.inliner != nil {
+		pr.inlineBytes = min(a.InlineBytes, pr.eagerBytes+b.cfg.MatchBytes)
+	}
+}
+
+// leastSendBytes is the longest fragment that every rail to the peer takes: a fragment that one rail
+// did not deliver goes by another.
+func (pr *Peer) leastSendBytes() int {
+	least := pr.rails[0].sendBytes
+	for i := range pr.rails {
+		least = min(least, pr.rails[i].sendBytes)
+	}
+	return least
+}
+
+// byRemote is the rail that the peer calls number, nil if there is none.
+func (pr *Peer) byRemote(number uint8) *Rail {
+	for i := range pr.rails {
+		if pr.rails[i].remote == number {
+			return &pr.rails[i]
+		}
+	}
+	return nil
+}
+
+// byLocal is the rail that this rank calls number, nil if there is none.
+func (pr *Peer) byLocal(number uint8) *Rail {
+	for i := range pr.rails {
+		if pr.rails[i].local == number {
+			return &pr.rails[i]
+		}
+	}
+	return nil
+}
+
+// by is the rail of a module, nil if there is none.
+func (pr *Peer) by(m btl.Module) *Rail {
+	for i := range pr.rails {
+		if pr.rails[i].module == m {
+			return &pr.rails[i]
+		}
+	}
+	return nil
+}
+
+// uses reports whether a module leads to the peer, or brings its fragments.
+func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m) != nil }
+
+// isSpare reports whether a rail would take no traffic if it were up.
+func (pr *Peer) isSpare(rl *Rail) bool { return pr.up != 0 && rl.tier > pr.first.tier }

@@ -1,0 +1,69 @@
+package bml
+
+import (
+	"errors"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// A peer that is lost here may not know: it may have had nothing to send when the rails to it were failed, and then wait for
+// an answer. When something comes from it, this rank opens the rail once more and sends RAILDOWN. The peer's half fails,
+// its PROBEs are not answered, and its grace time ends.
+
+// reject begins to tell a lost peer, by a module by which it was heard.
+func (b *BML) reject(pr *Peer, m btl.Module) {
+	rl := pr.by(m)
+	if rl == nil || rl.reopen == nil || rl.isRejecting || b.closed != nil {
+		return
+	}
+	rl.isRejecting = true
+	b.postpone(work{kind: workReject, rail: rl}) // not from inside a call of the endpoint
+}
+
+// rejectBy opens a rail to a lost peer, to send RAILDOWN by it.
+func (b *BML) rejectBy(rl *Rail, tries int) {
+	if b.closed != nil {
+		return
+	}
+	ep, err := rl.reopen()
+	if err != nil {
+		rl.isRejecting = false
+		return
+	}
+	rl.endpoint = ep
+	b.sendReject(rl, ep, tries)
+}
+
+// sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has no room, or fails by
+// itself, that is tried again.
+func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
+	if b.closed != nil {
+		return
+	}
+	end := func() {
+		rl.isRejecting = false
+		ep.Fail(rl.peer.cause)
+	}
+	op := b.GetOp()
+	op.Tag, op.HdrLen, op.bound = TagRailDown, railBytes, true
+	h := railHeader{rail: rl.local, version: b.cfg.Version, epoch: ep.Epoch()}
+	h.encode(op.Hdr[:])
+	op.Then = func(op *Op, err error) {
+		b.PutOp(op)
+		if err != nil && tries > 0 && b.closed == nil { // it has failed by itself
+			b.eng.After(int64(firstReopen), func() { b.rejectBy(rl, tries-1) })
+			return
+		}
+		b.postpone(work{kind: workRejected, end: end})
+	}
+	err := ep.Send(&op.Op)
+	if err == nil {
+		return
+	}
+	b.PutOp(op)
+	if tries == 0 || !errors.Is(err, btl.ErrResource) {
+		end()
+		return
+	}
+	b.eng.After(int64(firstReopen), func() { b.sendReject(rl, ep, tries-1) })
+}

@@ -1,0 +1,145 @@
+package pml
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/bml"
+	"github.com/mpigo/mpigo/btl"
+)
+
+// How a long message begins anew after a rail failed with one of its pieces (F2, seed 004). The BML has stopped the transfer, and
+// waited until every piece has ended and both halves of each failed rail are drained. So nothing of the old attempt can reach any
+// buffer. Then:
+//
+//  1. A sender, of fragments or of remote writes, sends RNDVRESTARTNOTIFY.
+//  2. The receiver gives its receive a new handle, so that fragments of the old attempt that are still to be handed up find
+//     nothing. It revokes what it had exposed, forgets what has come, and answers RNDVRESTARTACK. If the message is all here
+//     already it answers RNDVRESTARTNACK.
+//  3. The sender sends the whole message again, in fragments; or it is done.
+//
+// A receiver that reads needs no dance: it reads the whole message again, by the rails that are left, or asks for fragments
+// by an ACK.
+
+// maxRestarts is how often a message begins anew: a message that brings down every rail that it is tried on is at fault itself.
+const maxRestarts = 100
+
+// interrupted goes on with a send whose transfer was interrupted, by an event of the BML.
+func (s *SendRequest) interrupted() {
+	t := s.t
+	switch {
+	case s.err != nil: // it ends when its operations have
+		s.advance()
+	case !t.IsBroken() && t.Wrong() != nil && s.state == sendPutting:
+		// It cannot be written where the receiver wants it. The receiver takes fragments too.
+		s.p.stats.Unwritten++
+		s.stream(&ackHdr{recv: s.recv, from: t.From(), to: t.End()})
+	case !t.IsBroken():
+		s.advance()
+	case t.IsRefused():
+		s.p.stats.Withdrawn++
+		s.err = &bml.RefusedError{Cause: t.Wrong()}
+		s.p.nackRecv(s.peer, s.recv)
+		s.advance()
+	default:
+		s.restart()
+	}
+}
+
+// restart asks the receiver to begin anew.
+func (s *SendRequest) restart() {
+	p := s.p
+	if s.restarts++; s.restarts > maxRestarts {
+		err := s.t.LastError()
+		if err == nil {
+			err = btl.ErrFailed // no rail could write it
+		}
+		p.bml.Fail(&s.peer.Peer, fmt.Errorf("no rail delivers a message whole, though it begins anew %d times: %w", maxRestarts, p.bml.CauseOf(err)))
+		return
+	}
+	s.move(sendRestarting)
+	p.stats.Restarts++
+	s.t.ReleaseLocal()
+	h := restartHdr{send: s.name, recv: s.recv}
+	p.post(s.peer, tagRestartNotify, restartBytes, h.encode)
+}
+
+// restartNotifyArrived takes a RNDVRESTARTNOTIFY.
+func (p *PML) restartNotifyArrived(pr *peer, frag []byte) error {
+	var h restartHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
+	r := p.awaiting(pr, h.recv)
+	if r == nil || r.send != h.send {
+		p.post(pr, tagRestartNack, restartBytes, h.encode)
+		return nil
+	}
+	r.restart = true
+	r.isAnswered()
+	r.advance()
+	return nil
+}
+
+// receiveAnew makes what is still to come of the old attempt find nothing, and asks for the whole message again.
+func (r *RecvRequest) receiveAnew() {
+	p := r.p
+	p.recvs.remove(r.name)
+	r.name = p.recvs.add(r)
+	if r.t != nil {
+		p.bml.Revoke(r.t)
+	}
+	r.got, r.restart = 0, false
+	p.stats.Restarts++
+	h := ackHdr{send: r.send, recv: r.name, from: 0, to: r.want}
+	p.post(r.from, tagRestartAck, ackBytes, h.encode)
+}
+
+// restartAckArrived takes a RNDVRESTARTACK.
+func (p *PML) restartAckArrived(pr *peer, frag []byte) error {
+	var h ackHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
+	return p.acknowledged(pr, sendRestarting, &h)
+}
+
+// restartNackArrived takes a RNDVRESTARTNACK.
+func (p *PML) restartNackArrived(pr *peer, frag []byte) error {
+	var h restartHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
+	if s := p.answered(pr, h.send, sendRestarting); s != nil {
+		s.stream(&ackHdr{})
+	}
+	return nil
+}
+
+// interrupted goes on with a receive that reads, and whose transfer was interrupted.
+func (r *RecvRequest) interrupted() {
+	p, t := r.p, r.t
+	canRead := t.CanMove(bml.Read)
+	switch {
+	case r.state != recvGetting || r.err != nil:
+	case t.Wrong() != nil, !t.IsBroken() && !canRead:
+		// The sender has taken the message away from there, or cannot have it read by the rails that are up.
+		p.stats.Unread++
+		r.askAnew()
+		return
+	case t.IsBroken():
+		p.stats.Restarts++
+		if r.restarts++; !canRead || r.restarts > maxRestarts {
+			r.askAnew()
+			return
+		}
+		r.got = 0
+		t.Begin(0, r.want)
+	}
+	r.advance()
+}
+
+// askAnew asks for the whole message in fragments, though it was to be read.
+func (r *RecvRequest) askAnew() {
+	r.got = 0
+	r.ask()
+}

@@ -1,0 +1,88 @@
+package pml
+
+import (
+	"github.com/mpigo/mpigo/bml"
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// upper is what the BML calls: a PML with the methods of bml.Upper, which users of the PML need not see.
+type upper PML
+
+var (
+	_ bml.Upper       = (*upper)(nil)
+	_ btl.Events      = (*PML)(nil)
+	_ progress.Poller = (*PML)(nil)
+	_ progress.Idler  = (*PML)(nil)
+)
+
+func (u *upper) pml() *PML { return (*PML)(u) }
+
+// NewPeer implements bml.Upper.
+func (u *upper) NewPeer(rank int) *bml.Peer {
+	pr := new(peer)
+	pr.credit.init(u.cfg.WindowBytes)
+	u.peers[rank] = pr
+	return &pr.Peer
+}
+
+// Admit implements bml.Upper: it counts a fragment against the peer's window.
+func (u *upper) Admit(bp *bml.Peer, tag btl.Tag, frag []byte, early bool) error {
+	p, pr := u.pml(), u.peers[bp.Rank()]
+	kind, bytes, err := p.cost(pr, tag, frag)
+	if err != nil {
+		return err
+	}
+	if err := p.hear(pr, kind, bytes); err != nil || !early {
+		return err
+	}
+	return p.keep(pr, kind, bytes)
+}
+
+// Forget implements bml.Upper.
+func (u *upper) Forget(bp *bml.Peer, tag btl.Tag, frag []byte) {
+	p, pr := u.pml(), u.peers[bp.Rank()]
+	if kind, bytes, err := p.cost(pr, tag, frag); err == nil {
+		p.letGo(pr, kind, bytes)
+	}
+}
+
+// Restart implements bml.Upper.
+func (u *upper) Restart(t *bml.Transfer) {
+	switch r := t.Owner.(type) {
+	case *SendRequest:
+		r.interrupted()
+	case *RecvRequest:
+		r.interrupted()
+	}
+}
+
+// Lost implements bml.Upper.
+func (u *upper) Lost(bp *bml.Peer) { u.pml().peerLost(u.peers[bp.Rank()]) }
+
+// Recheck implements bml.Upper.
+func (u *upper) Recheck() { u.pml().recheckAll() }
+
+// Failed implements btl.Events.
+func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) { p.bml.Failed(m, rank, err) }
+
+// Drained implements btl.Events.
+func (p *PML) Drained(m btl.Module, rank int) { p.bml.Drained(m, rank) }
+
+// Arrived implements btl.Events. The plainest case, a short message whose receive is posted, is here to be quick; the rest
+// goes by the table of kinds.
+func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
+	if tag == tagMatch && uint(rank) < uint(len(p.peers)) {
+		if pr := p.peers[rank]; pr != nil && p.expected(pr, frag) {
+			return
+		}
+	}
+	p.bml.Arrived(m, rank, tag, frag)
+	if uint(rank) < uint(len(p.peers)) && p.closed == nil {
+		pr := p.peer(rank)
+		if p.full > 0 {
+			p.demanded(pr)
+		}
+		p.tellFinalized(pr)
+	}
+}
