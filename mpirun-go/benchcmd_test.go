@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
-func TestParseBench(t *testing.T) {
+func TestParseBenchBuildsCommand(t *testing.T) {
 	for line, want := range map[string]cli.Group{
 		"latency":                    {Ranks: 2, Program: benchPackage, Args: []string{"latency"}},
 		"latency -m 8 --json":        {Ranks: 2, Program: benchPackage, Args: []string{"latency", "-m", "8", "--json"}},
@@ -38,7 +38,7 @@ func TestParseBench(t *testing.T) {
 	require.Equal(t, []cli.Group{{Ranks: 1, Program: benchPackage, Args: []string{"--help"}}}, cmd.Groups)
 }
 
-func TestExplainBench(t *testing.T) {
+func TestExplainBenchNamesModule(t *testing.T) {
 	why := "no required module provides package " + benchPackage
 	err := explainBench(fmt.Errorf("%s: %w: neither a file nor a Go package: %s: go.mod file not found", benchPackage, build.ErrNotFound, why))
 	require.ErrorIs(t, err, build.ErrNotFound)

@@ -18,8 +18,8 @@ import (
 
 // askedHosts are the hosts that the command line names, or else the Slurm allocation that this runs in, and the agent that reaches those that
 // are not this machine. Of an allocation there are to be no more ranks than slots, unless that is asked for: others may have the rest of its nodes.
-func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
-	requests, err := namedHosts(cmd)
+func requestedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
+	requests, err := parseHosts(cmd)
 	if err != nil {
 		return nil, remote.Agent{}, err
 	}
@@ -35,19 +35,19 @@ func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, 
 		}
 	}
 	// Who names only this machine and all the same an agent wants to see it at work.
-	onlyNames := len(requests) > 0 && slots.AllHere(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
+	onlyNames := len(requests) > 0 && slots.AllLocal(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
 	hosts := slots.Merge(m, requests, onlyNames)
-	if err := cmd.FillHosts(len(hosts)); err != nil {
+	if err := cmd.SetHostCount(len(hosts)); err != nil {
 		return nil, remote.Agent{}, err
 	}
-	if total, known := slots.Total(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
+	if total, known := slots.TotalSlots(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
 		return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
-			slots.Count(cmd.Size(), "rank"), slots.Count(total, "slot"))
+			slots.Plural(cmd.Size(), "rank"), slots.Plural(total, "slot"))
 	}
-	return hosts, agent(launcher, cmd.Agent), nil
+	return hosts, newAgent(launcher, cmd.Agent), nil
 }
 
-func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
+func parseHosts(cmd *cli.Command) ([]slots.Host, error) {
 	var requests []slots.Host
 	if cmd.Hostfile != "" {
 		f, err := os.Open(cmd.Hostfile)
@@ -70,7 +70,7 @@ func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
 }
 
 // agent is the command of a launcher, or the user's own.
-func agent(launcher string, words []string) remote.Agent {
+func newAgent(launcher string, words []string) remote.Agent {
 	if len(words) > 0 && strings.ContainsRune(words[0], '/') {
 		if path, err := filepath.Abs(words[0]); err == nil { // where other hosts are to use it, the directory is another one
 			words = slices.Concat([]string{path}, words[1:])
@@ -94,48 +94,48 @@ func agent(launcher string, words []string) remote.Agent {
 }
 
 // places is where a job runs: its hosts, those that were asked for and are needed, in order.
-type places struct {
-	asked    []slots.Host
-	machines []slots.Machine
-	hosts    []job.Host
-	local    *procs.Local // this machine, also if it has no ranks
-	cluster  *remote.Cluster
-	remotes  map[int]*remote.Host // by number
-	notices  chan string
+type hostSet struct {
+	requested []slots.Host
+	machines  []slots.Machine
+	hosts     []job.Host
+	local     *procs.Local // this machine, also if it has no ranks
+	cluster   *remote.Cluster
+	remotes   map[int]*remote.Host // by number
+	notices   chan string
 }
 
 // openHosts makes ready what the ranks will run on. The caller calls close, also on error.
-func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.Identity, here slots.Machine, signals <-chan os.Signal) (*places, error) {
-	p := &places{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
-	needed, err := slots.Needed(id.Size, asked, cmd.MapBy)
+func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
+	p := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+	needed, err := slots.HostsNeeded(id.Size, requested, cmd.MapBy)
 	if err != nil {
-		return p, usage(err)
+		return p, usageError(err)
 	}
 	if needed != nil {
 		kept := 0
-		for i, h := range asked {
+		for i, h := range requested {
 			if needed[i] {
-				asked[kept] = h
+				requested[kept] = h
 				kept++
 			}
 		}
-		asked = asked[:kept]
+		requested = requested[:kept]
 	}
-	p.asked = asked
-	if p.local, err = procs.NewLocal(here.Name, id.JobID, []string{guardName}); err != nil {
+	p.requested = requested
+	if p.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
 		return p, err
 	}
 	var names []string
-	for _, h := range asked {
-		if !h.Here {
+	for _, h := range requested {
+		if !h.Local {
 			names = append(names, h.Name)
 		}
 	}
-	var reached []*remote.Host
+	var remoteHosts []*remote.Host
 	if len(names) > 0 {
 		p.cluster, err = connect(remote.Config{
-			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectLimit,
-			Notice: func(host, line string) {
+			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
+			Notify: func(host, line string) {
 				select {
 				case p.notices <- host + ": " + line:
 				default: // nobody reads; the agent is not to wait
@@ -145,22 +145,22 @@ func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.
 		if err != nil {
 			return p, err
 		}
-		reached = p.cluster.Hosts()
+		remoteHosts = p.cluster.Hosts()
 	}
-	for i, h := range asked {
-		if h.Here {
-			p.hosts, p.machines = append(p.hosts, p.local), append(p.machines, here)
+	for i, h := range requested {
+		if h.Local {
+			p.hosts, p.machines = append(p.hosts, p.local), append(p.machines, machine)
 			continue
 		}
-		p.hosts = append(p.hosts, reached[0])
-		p.machines = append(p.machines, slots.Machine{Name: h.Name, Cores: reached[0].Cores})
-		p.remotes[i] = reached[0]
-		reached = reached[1:]
+		p.hosts = append(p.hosts, remoteHosts[0])
+		p.machines = append(p.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores})
+		p.remotes[i] = remoteHosts[0]
+		remoteHosts = remoteHosts[1:]
 	}
 	return p, nil
 }
 
-func (p *places) close() {
+func (p *hostSet) close() {
 	if p.cluster != nil {
 		p.cluster.Close()
 	}
@@ -178,10 +178,10 @@ func (p *places) close() {
 }
 
 // universe is how many ranks there is room for.
-func (p *places) universe() int {
+func (p *hostSet) universe() int {
 	n := 0
-	for i, h := range p.asked {
-		n += h.Room(p.machines[i].CPUs())
+	for i, h := range p.requested {
+		n += h.SlotCount(p.machines[i].CPUs())
 	}
 	return n
 }
@@ -224,14 +224,14 @@ func interruptible(signals <-chan os.Signal, f func(context.Context) error) erro
 }
 
 // provide sees to it that every remote host has the programs of its ranks, and says in the specs where.
-func (p *places) provide(specs []procs.Spec, signals <-chan os.Signal) error {
+func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) error {
 	if p.cluster == nil {
 		return nil
 	}
 	return interruptible(signals, func(ctx context.Context) error {
 		programs := map[string]int{} // the number of each path
 		var all []remote.Program
-		wanted := map[int]map[int]bool{} // of each host, the numbers
+		numbersOf := map[int]map[int]bool{} // of each host, the numbers
 		for _, spec := range specs {
 			if p.remotes[spec.Host] == nil {
 				continue
@@ -246,25 +246,25 @@ func (p *places) provide(specs []procs.Spec, signals <-chan os.Signal) error {
 				programs[spec.Path] = number
 				all = append(all, program)
 			}
-			if wanted[spec.Host] == nil {
-				wanted[spec.Host] = map[int]bool{}
+			if numbersOf[spec.Host] == nil {
+				numbersOf[spec.Host] = map[int]bool{}
 			}
-			wanted[spec.Host][number] = true
+			numbersOf[spec.Host][number] = true
 		}
-		type provided struct {
+		type result struct {
 			host, number int
 			path         string
 			err          error
 		}
 		count := 0
-		results := make(chan provided)
-		for host, numbers := range wanted {
+		results := make(chan result)
+		for host, numbers := range numbersOf {
 			for number := range numbers {
 				count++
 				go func() {
-					path, err := p.remotes[host].Provide(number, all[number])
+					path, err := p.remotes[host].EnsureProgram(number, all[number])
 					select {
-					case results <- provided{host, number, path, err}:
+					case results <- result{host, number, path, err}:
 					case <-ctx.Done():
 					}
 				}()

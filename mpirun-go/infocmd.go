@@ -36,12 +36,12 @@ func runInfo(args []string) int {
 		err = fmt.Errorf("unexpected %q", flags.Arg(0))
 	}
 	if err != nil {
-		complain("info: %v", err)
+		logf("info: %v", err)
 		return statusUsage
 	}
 	set, err := tunables(settings)
 	if err != nil {
-		complain("%v", oneLine(err))
+		logf("%v", oneLine(err))
 		return statusUsage
 	}
 	report := info.Collect(set)
@@ -51,7 +51,7 @@ func runInfo(args []string) int {
 		err = report.Text(os.Stdout)
 	}
 	if err != nil {
-		complain("info: %v", err)
+		logf("info: %v", err)
 		return statusFailed
 	}
 	return 0

@@ -21,7 +21,7 @@ import (
 // When the launcher or a host's daemon is killed, the kernel has sent SIGKILL to its ranks before
 // its end can be seen. In this test, the guard cannot help, all processors are busy, and one rank
 // is stopped.
-func TestKernelEndsRanksOfKilledParent(t *testing.T) {
+func TestKilledParentRanksGetSIGKILL(t *testing.T) {
 	for name, flags := range map[string][]string{"launcher": nil, "daemon": {"--launcher", "local", "-H", "n1"}} {
 		for _, guardGets := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			t.Run(fmt.Sprintf("%s, guard gets %v", name, guardGets), func(t *testing.T) { killParent(t, flags, guardGets) })
@@ -29,15 +29,15 @@ func TestKernelEndsRanksOfKilledParent(t *testing.T) {
 	}
 }
 
-func killParent(t *testing.T, flags []string, guardGets syscall.Signal) {
+func killParent(t *testing.T, flags []string, watchdogSignal syscall.Signal) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	ranks := 2 * runtime.NumCPU()
 	cmd := exec.Command("mpirun-go", append(flags, "-n", strconv.Itoa(ranks), "--oversubscribe", "rank", "parent", "parent", ",", "ready", "pid", ",", "spin")...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
 	pids := make([]int, ranks)
 	defer func() {
@@ -55,9 +55,9 @@ func killParent(t *testing.T, flags []string, guardGets syscall.Signal) {
 			return readNumber(dir, "parent", rank, &parent) && readNumber(dir, "pid", rank, &pids[rank])
 		})
 	}
-	guard := guardOf(t, parent)
-	require.NoError(t, unix.Kill(guard, guardGets))
-	eventually(t, "the guard does nothing", func() bool { return strings.Contains("TZ", state(guard)) })
+	watchdog := watchdogOf(t, parent)
+	require.NoError(t, unix.Kill(watchdog, watchdogSignal))
+	eventually(t, "the guard does nothing", func() bool { return strings.Contains("TZ", state(watchdog)) })
 	require.NoError(t, unix.Kill(pids[0], unix.SIGSTOP))
 	eventually(t, "rank 0 is stopped", func() bool { return state(pids[0]) == "T" })
 
@@ -69,12 +69,12 @@ func killParent(t *testing.T, flags []string, guardGets syscall.Signal) {
 	for rank, pid := range pids {
 		eventually(t, fmt.Sprintf("rank %d ends", rank), func() bool { return state(pid) == "Z" })
 	}
-	if guardGets == syscall.SIGSTOP {
-		assert.Equal(t, "T", state(guard))
-		require.NoError(t, unix.Kill(guard, unix.SIGCONT))
-		eventually(t, "the guard ends", func() bool { return state(guard) == "Z" })
+	if watchdogSignal == syscall.SIGSTOP {
+		assert.Equal(t, "T", state(watchdog))
+		require.NoError(t, unix.Kill(watchdog, unix.SIGCONT))
+		eventually(t, "the guard ends", func() bool { return state(watchdog) == "Z" })
 	}
-	require.Error(t, cmd.Wait(), "%s", &said)
+	require.Error(t, cmd.Wait(), "%s", &stderr)
 }
 
 func eventually(t *testing.T, what string, condition func() bool) {
@@ -93,13 +93,13 @@ func readNumber(dir, name string, rank int, to *int) bool {
 }
 
 // guardOf is the guard that a launcher or daemon has started.
-func guardOf(t *testing.T, parent int) int {
+func watchdogOf(t *testing.T, parent int) int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
-		if err != nil || string(line) != guardName+"\x00" {
+		if err != nil || string(line) != watchdogName+"\x00" {
 			continue
 		}
 		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // statusError is an error with the exit status that it leads to.
@@ -25,11 +25,11 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-func usage(err error) error { return &statusError{statusUsage, err} }
+func usageError(err error) error { return &statusError{statusUsage, err} }
 
 // launch runs what a command line asks for, or says what is wrong with it, and who says more. It returns the exit
 // status.
-func launch(cmd *cli.Command, err error, helper string) int {
+func launch(cmd *cli.Command, err error, helpCommand string) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		fmt.Print(help)
@@ -38,19 +38,19 @@ func launch(cmd *cli.Command, err error, helper string) int {
 		printVersion()
 		return 0
 	case err != nil:
-		complain("%v (%s)", err, helper)
+		logf("%v (%s)", err, helpCommand)
 		return statusUsage
 	}
-	signals := notify()
+	signals := catchSignals()
 	status, err := runJob(cmd, signals)
 	if err == nil {
 		return status
 	}
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
-		complain("%v", err)
+		logf("%v", err)
 		return 128 + int(interrupted.signal)
 	}
-	complain("%v", err)
+	logf("%v", err)
 	if s := (*statusError)(nil); errors.As(err, &s) {
 		return s.status
 	}
@@ -60,7 +60,7 @@ func launch(cmd *cli.Command, err error, helper string) int {
 // notify catches the signals that the job is to be dealt with by. SIGHUP stays
 // ignored under nohup. SIGPIPE is caught so that a write says EPIPE; what is caught
 // (other than what is ignored) is as new in the ranks.
-func notify() <-chan os.Signal {
+func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
@@ -76,25 +76,25 @@ func notify() <-chan os.Signal {
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	set, err := tunables(cmd.Settings)
 	if err != nil {
-		return 0, usage(oneLine(err))
+		return 0, usageError(oneLine(err))
 	}
 	machine := slots.ThisMachine()
-	asked, agent, err := askedHosts(cmd, machine)
+	requested, agent, err := requestedHosts(cmd, machine)
 	if err != nil {
-		return 0, usage(err)
+		return 0, usageError(err)
 	}
 	id, err := newIdentity(cmd.Size())
 	if err != nil {
 		return 0, err
 	}
-	p, err := openHosts(cmd, asked, agent, id, machine, signals)
+	p, err := openHosts(cmd, requested, agent, id, machine, signals)
 	defer p.close()
 	if err != nil {
 		return 0, err
 	}
-	where, err := slots.Map(id.Size, p.asked, p.machines, cmd.MapBy, cmd.BindToCore)
+	where, err := slots.Map(id.Size, p.requested, p.machines, cmd.MapBy, cmd.BindToCore)
 	if err != nil {
-		return 0, usage(err)
+		return 0, usageError(err)
 	}
 	specs, appNum, err := plan(cmd, where, id, set, p)
 	if err != nil {
@@ -105,17 +105,17 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := p.provide(specs, signals); err != nil {
+	if err := p.ensurePrograms(specs, signals); err != nil {
 		return 0, err
 	}
 	var files []output.Files
 	if cmd.OutputDir != "" {
 		if files, err = output.OpenFiles(cmd.OutputDir, id.Size); err != nil {
-			return 0, usage(err)
+			return 0, usageError(err)
 		}
 	}
 	if !cmd.Oversubscribe {
-		p.warn(where)
+		p.warnOversubscribed(where)
 	}
 	cfg := job.Config{
 		Hosts:    p.hosts,
@@ -134,18 +134,18 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Notices:  p.notices,
 	}
 	if p.cluster != nil {
-		cfg.Flush, cfg.Patience = p.cluster.Flush, p.cluster.Patience
+		cfg.Flush, cfg.SetSilenceLimit = p.cluster.Flush, p.cluster.SetSilenceLimit
 	}
 	return job.Run(cfg), nil
 }
 
 // warn says which host has more ranks than slots, the first of them.
-func (p *places) warn(where []slots.Place) {
-	for i, h := range p.asked {
-		ranks, room := ranksOn(where, i), h.Room(p.machines[i].CPUs())
+func (p *hostSet) warnOversubscribed(where []slots.Place) {
+	for i, h := range p.requested {
+		ranks, room := ranksOn(where, i), h.SlotCount(p.machines[i].CPUs())
 		if ranks > room {
-			complain("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
-				ranks, h.Name, slots.Count(room, "slot"))
+			logf("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
+				ranks, h.Name, slots.Plural(room, "slot"))
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // guardName is the name that the launcher gives itself when it starts its guard
 // process. It is no argument, so that no PROGRAM can be taken for it.
-const guardName = "mpigo-guard"
+const watchdogName = "mpigo-watchdog"
 
 // Exit statuses of the launcher's own.
 const (
@@ -24,12 +24,12 @@ const (
 )
 
 func main() {
-	if os.Args[0] == guardName {
-		procs.Guard()
+	if os.Args[0] == watchdogName {
+		procs.RunWatchdog()
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == remote.DaemonArg {
-		os.Exit(remote.Daemon([]string{guardName}))
+		os.Exit(remote.Daemon([]string{watchdogName}))
 	}
 	if len(os.Args) == 4 && os.Args[1] == remote.InstallArg {
 		os.Exit(remote.Install(os.Args[2], os.Args[3]))
@@ -51,7 +51,7 @@ func run(args []string) int {
 }
 
 // complain prints one line of the launcher's own.
-func complain(format string, args ...any) {
+func logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "mpirun-go: "+format+"\n", args...)
 }
 

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 		main() // the script has executed a descriptor, so the name says nothing
 	}
 	testscript.Main(m, map[string]func(){
-		"mpirun-go": main,
-		guardName:   main,     // the launcher's guard, which is this binary under another name
-		"rank":      rankMain, // see rank_test.go
+		"mpirun-go":  main,
+		watchdogName: main,     // the launcher's guard, which is this binary under another name
+		"rank":       rankMain, // see rank_test.go
 	})
 }
 
@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 
 // until polls a condition that another process brings about. The limit is far
 // beyond what it takes, and only keeps a broken launcher from stopping the tests.
-func until(ts *testscript.TestScript, what string, condition func() bool) {
+func waitUntil(ts *testscript.TestScript, what string, condition func() bool) {
 	for limit := time.Now().Add(time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(limit) {
 			ts.Fatalf("waited in vain for %s", what)
@@ -94,7 +94,7 @@ func until(ts *testscript.TestScript, what string, condition func() bool) {
 
 func cmdWaitFor(ts *testscript.TestScript, neg bool, files []string) {
 	for _, file := range files {
-		until(ts, file, func() bool {
+		waitUntil(ts, file, func() bool {
 			text, err := os.ReadFile(ts.MkAbs(file))
 			return err == nil && strings.HasSuffix(string(text), "\n")
 		})
@@ -110,7 +110,7 @@ func readPID(ts *testscript.TestScript, file string) int {
 func cmdWaitGone(ts *testscript.TestScript, neg bool, files []string) {
 	for _, file := range files {
 		pid := readPID(ts, file)
-		until(ts, fmt.Sprintf("the end of process %d (%s)", pid, file), func() bool {
+		waitUntil(ts, fmt.Sprintf("the end of process %d (%s)", pid, file), func() bool {
 			return state(pid) == "Z"
 		})
 	}
@@ -134,7 +134,7 @@ func cmdWaitStopped(ts *testscript.TestScript, neg bool, args []string) {
 		} else {
 			pid = readPID(ts, arg)
 		}
-		until(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
+		waitUntil(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
 	}
 }
 

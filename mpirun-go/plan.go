@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
-	"github.com/mpigo/mpigo/internal/tunable"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // newIdentity names the job. The name is not secret, but no other job has it.
@@ -36,17 +36,17 @@ func newIdentity(size int) (job.Identity, error) {
 
 // plan makes the Spec of each rank, as yet without Path and Args, and the index
 // of each rank's group.
-func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *places) ([]procs.Spec, []int, error) {
+func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *hostSet) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
 	bases, oversubscribed := make([][]string, len(p.hosts)), make([]bool, len(p.hosts))
-	for i, h := range p.asked {
+	for i, h := range p.requested {
 		ranks, cpus := ranksOn(where, i), p.machines[i].CPUs()
 		environ := os.Environ()
-		if !h.Here {
+		if !h.Local {
 			environ = remote.Environ(environ)
 		}
 		bases[i] = rankEnviron(environ, ranks > cpus)
-		oversubscribed[i] = ranks > h.Room(cpus) || ranks > cpus
+		oversubscribed[i] = ranks > h.SlotCount(cpus) || ranks > cpus
 	}
 	var specs []procs.Spec
 	var appNum []int
@@ -56,7 +56,7 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 			if v.FromLauncher {
 				value, ok := os.LookupEnv(v.Name)
 				if !ok {
-					return nil, nil, usage(fmt.Errorf("-x %s: there is no such variable in the environment", v.Name))
+					return nil, nil, usageError(fmt.Errorf("-x %s: there is no such variable in the environment", v.Name))
 				}
 				v.Value = value
 			}
@@ -64,12 +64,12 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 		}
 		dirs, err := p.workDirs(g.Dir, where[len(specs):len(specs)+g.Ranks])
 		if err != nil {
-			return nil, nil, usage(err)
+			return nil, nil, usageError(err)
 		}
 		for range g.Ranks {
 			at := where[len(specs)]
 			id.Oversubscribed = oversubscribed[at.Host]
-			dir, changes := dirs[!p.asked[at.Host].Here], changes
+			dir, changes := dirs[!p.requested[at.Host].Local], changes
 			if dir != "" {
 				changes = append(slices.Clip(changes), "PWD="+dir)
 			}
@@ -88,37 +88,37 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 }
 
 // ownProcs says that GOMAXPROCS was set by a launcher, which this one may be a rank of.
-const ownProcs = "MPIGO_OWN_GOMAXPROCS=1"
+const gomaxprocsMarker = "MPIGO_OWN_GOMAXPROCS=1"
 
 // rankEnviron is environ with GOMAXPROCS=1 if crowded: threads of a rank that look for work keep other
 // ranks from working. What the user has set holds, what another launcher has set does not.
-func rankEnviron(environ []string, crowded bool) []string {
+func rankEnviron(environ []string, cpusShort bool) []string {
 	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
-	if slices.Contains(environ, ownProcs) {
-		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == ownProcs || pair == "GOMAXPROCS=1" })
+	if slices.Contains(environ, gomaxprocsMarker) {
+		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == gomaxprocsMarker || pair == "GOMAXPROCS=1" })
 	}
-	if !crowded || slices.ContainsFunc(environ, isProcs) {
+	if !cpusShort || slices.ContainsFunc(environ, isProcs) {
 		return environ
 	}
-	return slices.Concat(environ, []string{"GOMAXPROCS=1", ownProcs})
+	return slices.Concat(environ, []string{"GOMAXPROCS=1", gomaxprocsMarker})
 }
 
 // workDirs is the directory of a group's ranks here (false), "" for the launcher's own, and on other hosts (true), where
 // whether it exists is seen later.
-func (p *places) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
+func (p *hostSet) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
 	dirs := map[bool]string{}
-	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.asked[at.Host].Here }) {
-		here, err := workDir(dir)
+	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.requested[at.Host].Local }) {
+		localDir, err := workDir(dir)
 		if err != nil {
 			return nil, err
 		}
-		dirs[false] = here
+		dirs[false] = localDir
 	}
 	if p.cluster == nil {
 		return dirs, nil
 	}
-	there, err := filepath.Abs(dir)
-	dirs[true] = there
+	remoteDir, err := filepath.Abs(dir)
+	dirs[true] = remoteDir
 	return dirs, err
 }
 
@@ -139,14 +139,14 @@ func workDir(dir string) (string, error) {
 // rankInputs says what each rank's standard input is. A single rank inherits the
 // launcher's, so that it takes from it only what it reads itself, unless that
 // is a terminal.
-func rankInputs(who, size int) []procs.Stdin {
+func rankInputs(reader, size int) []procs.Stdin {
 	inputs := make([]procs.Stdin, size) // StdinNull
 	kind := procs.StdinInherit
-	if stdin.IsTerminal(os.Stdin) || who == cli.StdinAll && size > 1 {
+	if stdin.IsTerminal(os.Stdin) || reader == cli.StdinAll && size > 1 {
 		kind = procs.StdinPipe
 	}
 	for rank := range inputs {
-		if who == cli.StdinAll || who == rank {
+		if reader == cli.StdinAll || reader == rank {
 			inputs[rank] = kind
 		}
 	}

@@ -24,7 +24,7 @@ func (e *interruptedError) Error() string {
 // into a temporary directory, each once; it completes the specs. The caller calls
 // cleanUp when the programs are no longer needed, also on error.
 func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
-	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, built: map[string]string{}}
+	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
 	for i, g := range cmd.Groups {
 		if paths[i], err = b.resolve(g.Program); err != nil {
@@ -34,7 +34,7 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 	for rank := range specs {
 		g := cmd.Groups[appNum[rank]]
 		name := g.Program
-		if _, isBuilt := b.built[name]; isBuilt {
+		if _, isBuilt := b.binaries[name]; isBuilt {
 			name = paths[appNum[rank]]
 		}
 		specs[rank].Path = paths[appNum[rank]]
@@ -44,12 +44,12 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 }
 
 type builder struct {
-	jobID   string
-	host    *procs.Local
-	signals <-chan os.Signal
-	tags    string            // of --tags
-	dir     string            // temporary, "" as long as nothing was built
-	built   map[string]string // binary of a package
+	jobID    string
+	host     *procs.Local
+	signals  <-chan os.Signal
+	tags     string            // of --tags
+	dir      string            // temporary, "" as long as nothing was built
+	binaries map[string]string // binary of a package
 }
 
 func (b *builder) cleanUp() {
@@ -67,16 +67,16 @@ func (b *builder) resolve(name string) (string, error) {
 	if program.Package == "" {
 		return program.Path, nil
 	}
-	if path, ok := b.built[name]; ok {
+	if path, ok := b.binaries[name]; ok {
 		return path, nil
 	}
 	if b.dir == "" {
 		if b.dir, err = tempDir(); err != nil {
 			return "", err
 		}
-		b.host.RemoveAfter(b.dir)
+		b.host.RemoveIfKilled(b.dir)
 	}
-	into := filepath.Join(b.dir, fmt.Sprint(len(b.built)))
+	into := filepath.Join(b.dir, fmt.Sprint(len(b.binaries)))
 	if err := os.Mkdir(into, 0o700); err != nil {
 		return "", err
 	}
@@ -87,7 +87,7 @@ func (b *builder) resolve(name string) (string, error) {
 	if err != nil {
 		return "", programError(err)
 	}
-	b.built[name] = path
+	b.binaries[name] = path
 	return path, nil
 }
 

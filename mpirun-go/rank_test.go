@@ -34,7 +34,7 @@ func rankMain() {
 			words = words[1:]
 			verb = words[0]
 		}
-		act(verb, words[1:], me)
+		runVerb(verb, words[1:], me)
 	}
 }
 
@@ -67,7 +67,7 @@ func number(s string) int {
 // pmi is the connection of this process, once "join" has been done.
 var pmi *wireup.Client
 
-func act(verb string, args []string, me string) {
+func runVerb(verb string, args []string, me string) {
 	switch verb {
 	case "echo": // words, in which % is the rank
 		fmt.Println(strings.ReplaceAll(strings.Join(args, " "), "%", me))
@@ -184,7 +184,7 @@ func runWorld(args []string, me string) {
 		if args[0] == "fail" {
 			return errors.New("has failed")
 		}
-		act(args[0], args[1:], me)
+		runVerb(args[0], args[1:], me)
 		return nil
 	})
 }

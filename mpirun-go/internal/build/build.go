@@ -102,35 +102,35 @@ func isImportPath(name string) bool {
 //
 // env, NAME=VALUE, changes the environment of go and of what go starts. The kernel ends
 // go with this process, but not the compilers: env is what one can find these by.
-func Build(ctx context.Context, pkg, tags, into string, env []string, output io.Writer) (string, error) {
+func Build(ctx context.Context, pkg, tags, outDir string, env []string, output io.Writer) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "", fmt.Errorf("%s: %w: it is no file, and there is no go command to build it with", pkg, ErrNotFound)
 	}
 	runtime.LockOSThread() // see goCommand
 	defer runtime.UnlockOSThread()
-	dir, target := where(pkg)
+	dir, target := buildDir(pkg)
 	if dir == "" && target == pkg && isImportPath(pkg) {
 		if _, err := os.Stat(pkg); err != nil {
-			said, err := goCommand(ctx, "", env, withTags(tags, "list", "--", target)...).CombinedOutput()
+			goOutput, err := goCommand(ctx, "", env, withTags(tags, "list", "--", target)...).CombinedOutput()
 			if ctx.Err() != nil {
 				return "", context.Cause(ctx)
 			}
 			if err != nil {
-				return "", fmt.Errorf("%s: %w: neither a file nor a Go package: %s", pkg, ErrNotFound, inOneLine(said, err))
+				return "", fmt.Errorf("%s: %w: neither a file nor a Go package: %s", pkg, ErrNotFound, failureText(goOutput, err))
 			}
 		}
 	}
-	said, err := goCommand(ctx, dir, env, withTags(tags, "build", "-o", into+"/", "--", target)...).CombinedOutput()
+	goOutput, err := goCommand(ctx, dir, env, withTags(tags, "build", "-o", outDir+"/", "--", target)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", &CompileError{Package: pkg, Said: strings.TrimSpace(string(said))}
+		return "", &CompileError{Package: pkg, Output: strings.TrimSpace(string(goOutput))}
 	}
-	if len(said) > 0 { // downloads and the like
-		_, _ = output.Write(said)
+	if len(goOutput) > 0 { // downloads and the like
+		_, _ = output.Write(goOutput)
 	}
-	return onlyFile(pkg, into)
+	return onlyFile(pkg, outDir)
 }
 
 // withTags puts the flag -tags after go's subcommand.
@@ -142,7 +142,7 @@ func withTags(tags, subcommand string, args ...string) []string {
 }
 
 // inOneLine is why go has failed: in its own words, if it said any.
-func inOneLine(said []byte, err error) string {
+func failureText(said []byte, err error) string {
 	if words := strings.Fields(string(said)); len(words) > 0 {
 		return strings.Join(words, " ")
 	}
@@ -152,12 +152,12 @@ func inOneLine(said []byte, err error) string {
 // CompileError says that a package does not build. It Is ErrCompile.
 type CompileError struct {
 	Package string
-	Said    string // go's own words, several lines
+	Output  string // go's own words, several lines
 }
 
 // Error is one line that says what failed, then go's own words.
 func (e *CompileError) Error() string {
-	return fmt.Sprintf("%s: %v\n%s", e.Package, ErrCompile, e.Said)
+	return fmt.Sprintf("%s: %v\n%s", e.Package, ErrCompile, e.Output)
 }
 
 // Unwrap makes errors.Is(err, ErrCompile) true.
@@ -171,7 +171,7 @@ func onlyFile(pkg, dir string) (string, error) {
 		return "", err
 	}
 	if len(entries) != 1 {
-		return "", &CompileError{Package: pkg, Said: "it is not a package main"}
+		return "", &CompileError{Package: pkg, Output: "it is not a package main"}
 	}
 	return filepath.Join(dir, entries[0].Name()), nil
 }
@@ -179,7 +179,7 @@ func onlyFile(pkg, dir string) (string, error) {
 // where says in which directory to run go and what to call the package there.
 // A directory of another module than the current one has to be built from
 // within; otherwise messages read better from here.
-func where(pkg string) (dir, target string) {
+func buildDir(pkg string) (dir, target string) {
 	info, err := os.Stat(pkg)
 	if err != nil {
 		return "", pkg

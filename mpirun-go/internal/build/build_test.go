@@ -14,7 +14,7 @@ import (
 )
 
 // tree makes files under a new directory and goes there.
-func tree(t *testing.T, files map[string]string) string {
+func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -30,8 +30,8 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestFind(t *testing.T) {
-	dir := tree(t, map[string]string{
+func TestFindResolvesProgram(t *testing.T) {
+	dir := writeTree(t, map[string]string{
 		"bin/tool": "#!/bin/sh", "bin/both": "#!/bin/sh", "both/main.go": "package main", "script": "#!/bin/sh", "data": "text",
 		"prog/main.go": "package main", "runme.go": "#!/bin/sh",
 	})
@@ -64,8 +64,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestWhere(t *testing.T) {
-	dir := tree(t, map[string]string{
+func TestBuildDirOfOtherModule(t *testing.T) {
+	dir := writeTree(t, map[string]string{
 		"go.mod": "module m", "prog/main.go": "package main", "other/go.mod": "module o", "other/x/main.go": "package main",
 	})
 	for pkg, want := range map[string][2]string{
@@ -77,7 +77,7 @@ func TestWhere(t *testing.T) {
 		"other/x/main.go": {"other/x", "main.go"},
 		"example.com/x/y": {"", "example.com/x/y"},
 	} {
-		in, target := where(pkg)
+		in, target := buildDir(pkg)
 		assert.Equal(t, want, [2]string{in, target}, pkg)
 	}
 }
@@ -90,8 +90,8 @@ func fakeGo(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestBuildSaysWhatGoSays(t *testing.T) {
-	dir := tree(t, map[string]string{"prog/main.go": "package main"})
+func TestBuildReportsGoOutput(t *testing.T) {
+	dir := writeTree(t, map[string]string{"prog/main.go": "package main"})
 	into := t.TempDir()
 
 	fakeGo(t, `echo "$@" in $PWD; echo warned >&2; echo >$3/prog`)
@@ -126,8 +126,8 @@ func TestBuildSaysWhatGoSays(t *testing.T) {
 	}
 }
 
-func TestBuildEndsWithItsContext(t *testing.T) {
-	dir := tree(t, map[string]string{"prog/main.go": "package main"})
+func TestBuildEndsWithContext(t *testing.T) {
+	dir := writeTree(t, map[string]string{"prog/main.go": "package main"})
 	fakeGo(t, "echo >"+dir+"/started; exec sleep 1000")
 	interrupted := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 // What the command line asks for, if it is not a job.
@@ -37,16 +37,16 @@ const (
 type Command struct {
 	Groups []Group // at least one
 
-	Hosts         string // as given to --host
-	Hostfile      string
-	MapBy         slots.By
-	Launcher      string        // ssh, slurm or local; "": not said
-	Agent         []string      // --agent, as words; nil: not said
-	ConnectLimit  time.Duration // --connect-timeout
-	Settings      []Setting     // --set, --btl and --verbose, in order
-	Tags          string        // --tags: for building programs
-	BindToCore    bool
-	Oversubscribe bool
+	Hosts          string // as given to --host
+	Hostfile       string
+	MapBy          slots.Policy
+	Launcher       string        // ssh, slurm or local; "": not said
+	Agent          []string      // --agent, as words; nil: not said
+	ConnectTimeout time.Duration // --connect-timeout
+	Settings       []Setting     // --set, --btl and --verbose, in order
+	Tags           string        // --tags: for building programs
+	BindToCore     bool
+	Oversubscribe  bool
 
 	TagOutput       bool
 	TimestampOutput bool
@@ -87,7 +87,7 @@ func (c *Command) Size() int {
 const MaxRanks = 1 << 16
 
 // maxConnectLimit bounds --connect-timeout: a host that takes longer is as good as lost.
-const maxConnectLimit = time.Hour
+const maxConnectTimeout = time.Hour
 
 // Parse reads the words after the command's name. Programs are separated by ":",
 // and each has flags of its own before it. Errors are one line; ErrHelp and
@@ -96,13 +96,13 @@ func Parse(args []string) (*Command, error) {
 	cmd, err := parse(args)
 	if err != nil && strings.ContainsFunc(err.Error(), unicode.IsControl) {
 		// What the user wrote is quoted in it.
-		err = errors.New(strings.Map(visible, err.Error()))
+		err = errors.New(strings.Map(replaceControl, err.Error()))
 	}
 	return cmd, err
 }
 
 // visible keeps an error on its line.
-func visible(c rune) rune {
+func replaceControl(c rune) rune {
 	if unicode.IsControl(c) {
 		return '?'
 	}
@@ -110,7 +110,7 @@ func visible(c rune) rune {
 }
 
 func parse(args []string) (*Command, error) {
-	cmd := &Command{ConnectLimit: 30 * time.Second}
+	cmd := &Command{ConnectTimeout: 30 * time.Second}
 	for {
 		group, rest, err := cmd.parseGroup(args)
 		if err != nil {
@@ -143,7 +143,7 @@ func parse(args []string) (*Command, error) {
 }
 
 // FillHosts makes of a number of ranks that was left open, with --map-by ppr:N:node, N for each of so many hosts.
-func (c *Command) FillHosts(hosts int) error {
+func (c *Command) SetHostCount(hosts int) error {
 	if c.Groups[0].Ranks == 0 {
 		c.Groups[0].Ranks = c.MapBy.PerNode * hosts
 	}
@@ -201,7 +201,7 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	err := flags.Parse(args)
 	switch {
 	case err != nil:
-		return Group{}, nil, c.explain(err, args[:len(args)-flags.NArg()])
+		return Group{}, nil, c.flagError(err, args[:len(args)-flags.NArg()])
 	case help:
 		return Group{}, nil, ErrHelp
 	case version:
@@ -223,7 +223,7 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		return notEmpty(s)
 	})
 	flags.Func("map-by", "", func(s string) (err error) {
-		c.MapBy, err = slots.ParseBy(s)
+		c.MapBy, err = slots.ParsePolicy(s)
 		return err
 	})
 	flags.Func("launcher", "", func(s string) error {
@@ -235,9 +235,9 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		return err
 	})
 	flags.Func("connect-timeout", "", func(s string) (err error) {
-		c.ConnectLimit, err = parseTimeout(s)
-		if err == nil && c.ConnectLimit > maxConnectLimit {
-			err = fmt.Errorf("want at most %v", maxConnectLimit)
+		c.ConnectTimeout, err = parseTimeout(s)
+		if err == nil && c.ConnectTimeout > maxConnectTimeout {
+			err = fmt.Errorf("want at most %v", maxConnectTimeout)
 		}
 		return err
 	})
@@ -285,20 +285,20 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 
 // explain words the flag package's errors as the rest of mpirun-go's. taken are the
 // words that it has read: a flag that there is not is the last of them, as it was typed.
-func (c *Command) explain(err error, taken []string) error {
+func (c *Command) flagError(err error, parsed []string) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return ErrHelp
 	}
 	text := err.Error()
 	if name, unknown := strings.CutPrefix(text, "flag provided but not defined: -"); unknown {
 		if len(c.Groups) > 0 && isJobFlag(name) {
-			return fmt.Errorf("%s holds for the whole job: it goes before the first PROGRAM", dashed(name))
+			return fmt.Errorf("%s holds for the whole job: it goes before the first PROGRAM", flagName(name))
 		}
-		typed, _, _ := strings.Cut(taken[len(taken)-1], "=")
+		typed, _, _ := strings.Cut(parsed[len(parsed)-1], "=")
 		return fmt.Errorf("no such flag: %s", typed)
 	}
 	if name, missing := strings.CutPrefix(text, "flag needs an argument: -"); missing {
-		return fmt.Errorf("%s needs a value", dashed(name))
+		return fmt.Errorf("%s needs a value", flagName(name))
 	}
 	// invalid value "x" for flag -n: why
 	if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
@@ -307,7 +307,7 @@ func (c *Command) explain(err error, taken []string) error {
 			if unquoted, err := strconv.Unquote(value); err == nil {
 				value = unquoted
 			}
-			return fmt.Errorf("%s %s: %s", dashed(name), value, why)
+			return fmt.Errorf("%s %s: %s", flagName(name), value, why)
 		}
 	}
 	return err
@@ -331,7 +331,7 @@ func isJobFlag(name string) bool {
 }
 
 // dashed writes a flag as the help does: one dash before one letter and -np.
-func dashed(name string) string {
+func flagName(name string) string {
 	if len(name) == 1 || name == "np" {
 		return "-" + name
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/internal/rdma"
-	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 // Report is what mpirun-go info prints; its JSON form is for programs.
@@ -159,13 +159,13 @@ func (r Report) Text(w io.Writer) error {
 	row("host", m.Host)
 	row("kernel", m.Kernel+" "+m.Arch)
 	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
-	row("memory", size(m.MemoryBytes))
-	row("/dev/shm", size(m.ShmBytes)+", "+size(m.ShmFree)+" free")
-	row("libibverbs", orElse(m.Libibverbs, "not installed")+"; locked memory: "+locked(m.LockedBytes))
-	row("RDMA devices", orElse(strings.Join(m.RDMADevices, ", "), "none"))
+	row("memory", sizeText(m.MemoryBytes))
+	row("/dev/shm", sizeText(m.ShmBytes)+", "+sizeText(m.ShmFree)+" free")
+	row("libibverbs", orDefault(m.Libibverbs, "not installed")+"; locked memory: "+limitText(m.LockedBytes))
+	row("RDMA devices", orDefault(strings.Join(m.RDMADevices, ", "), "none"))
 	for _, d := range m.RDMA {
 		for _, p := range d.Ports {
-			row("  "+d.Name, port(p))
+			row("  "+d.Name, portText(p))
 			for _, g := range p.GIDs {
 				row("", fmt.Sprintf("  GID %d: %v, %s", g.Index, g.Addr, g.Type))
 			}
@@ -184,8 +184,8 @@ func (r Report) Text(w io.Writer) error {
 }
 
 // port is a port in one line.
-func port(p rdma.Port) string {
-	words := []string{fmt.Sprintf("port %d: %s", p.Number, orElse(p.State, "state unknown"))}
+func portText(p rdma.Port) string {
+	words := []string{fmt.Sprintf("port %d: %s", p.Number, orDefault(p.State, "state unknown"))}
 	for _, word := range []string{p.LinkLayer, p.Rate} {
 		if word != "" {
 			words = append(words, word)
@@ -204,15 +204,15 @@ func port(p rdma.Port) string {
 }
 
 // locked is a limit of locked memory.
-func locked(n int64) string {
+func limitText(n int64) string {
 	if n < 0 {
 		return "unlimited"
 	}
-	return size(n) + " at most"
+	return sizeText(n) + " at most"
 }
 
 // size writes bytes in the largest unit that is at least 1, to a tenth.
-func size(n int64) string {
+func sizeText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	value, i := float64(n), 0
 	for value >= 1024 && i+1 < len(units) {
@@ -225,7 +225,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[i])
 }
 
-func orElse(s, otherwise string) string {
+func orDefault(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}

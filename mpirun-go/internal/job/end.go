@@ -9,23 +9,23 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // Times that bound the end of a job.
 const (
-	deathGrace     = 300 * time.Millisecond // from SIGTERM to SIGKILL, after a rank's failure or --timeout
-	signalGrace    = 2 * time.Second        // the same, when a signal to the launcher ends the job
-	outputGrace    = 300 * time.Millisecond // for what ranks left running to close their outputs
-	interruptGrace = time.Second            // for the reader of our output, once the user wants the end
-	readerGrace    = 500 * time.Millisecond // for a job that is about to end well, once the reader of its output is gone
-	servedGrace    = 100 * time.Millisecond // from a rank's exit to the end of its connection
-	culpritGrace   = 200 * time.Millisecond // to find whose death a rank's failure follows from
-	brokenGrace    = 500 * time.Millisecond // for a rank to exit by itself when its wire-up has failed
-	abandonGrace   = 5 * time.Second        // for the kernel to end what was killed
-	answerGrace    = 3 * time.Second        // for a host to show that it is there, once the job's end has begun
-	insistGrace    = 500 * time.Millisecond // the same, when the user insists on the end
+	failureGrace           = 300 * time.Millisecond // from SIGTERM to SIGKILL, after a rank's failure or --timeout
+	signalGrace            = 2 * time.Second        // the same, when a signal to the launcher ends the job
+	outputGrace            = 300 * time.Millisecond // for what ranks left running to close their outputs
+	interruptedOutputGrace = time.Second            // for the reader of our output, once the user wants the end
+	readerGrace            = 500 * time.Millisecond // for a job that is about to end well, once the reader of its output is gone
+	connectionGrace        = 100 * time.Millisecond // from a rank's exit to the end of its connection
+	rootCauseGrace         = 200 * time.Millisecond // to find whose death a rank's failure follows from
+	connectionErrorGrace   = 500 * time.Millisecond // for a rank to exit by itself when its wire-up has failed
+	killGrace              = 5 * time.Second        // for the kernel to end what was killed
+	responseGrace          = 3 * time.Second        // for a host to show that it is there, once the job's end has begun
+	repeatedSignalGrace    = 500 * time.Millisecond // the same, when the user insists on the end
 )
 
 // Exit statuses that are not a rank's.
@@ -36,25 +36,25 @@ const (
 
 // onExit deals with the end of a rank's process.
 func (r *run) onExit(k *rank, exit procs.Exit, place int, err error) {
-	k.ended, k.place, k.exit = true, place, exit
+	k.exited, k.exitOrder, k.exit = true, place, exit
 	r.alive--
-	k.seen = len(r.ranks) - r.alive
-	defer r.settle()
+	k.arrival = len(r.ranks) - r.alive
+	defer r.chooseIfReady()
 	if k.lost = errors.Is(err, procs.ErrLost); k.lost {
-		k.silent = errors.Is(err, procs.ErrSilent)
+		k.unresponsive = errors.Is(err, procs.ErrUnresponsive)
 		return // onLost says why
 	}
-	how, status := r.judge(k, exit, err)
+	how, status := r.describeExit(k, exit, err)
 	if status == 0 || k.aborted {
 		return
 	}
-	v := &verdict{status: status, line: r.describe(k) + " " + how, rank: k, weight: death}
-	v.waiting(k.brokenBy())
-	r.blame(v)
+	v := &failure{status: status, line: r.rankName(k) + " " + how, rank: k, priority: exited}
+	v.setBarrierError(k.connectionError())
+	r.addFailure(v)
 }
 
 // judge says in words how a rank ended, and the exit status that follows from it.
-func (r *run) judge(k *rank, exit procs.Exit, err error) (how string, status int) {
+func (r *run) describeExit(k *rank, exit procs.Exit, err error) (how string, status int) {
 	switch {
 	case err != nil:
 		return fmt.Sprintf("cannot be waited for: %v", err), 1
@@ -67,14 +67,14 @@ func (r *run) judge(k *rank, exit procs.Exit, err error) (how string, status int
 	case wireup.StateInited, wireup.StateInBarrier, wireup.StateGone:
 		return "exited with status 0, but without Finalize", 1
 	}
-	if err := k.brokenBy(); err != nil {
+	if err := k.connectionError(); err != nil {
 		return fmt.Sprintf("exited with status 0, but its wire-up failed: %v", err), 1
 	}
 	return "", 0
 }
 
 // brokenBy is what ended the rank's connection, nil if it ended well or goes on.
-func (k *rank) brokenBy() error {
+func (k *rank) connectionError() error {
 	select {
 	case <-k.served:
 		return k.serveErr
@@ -84,8 +84,8 @@ func (k *rank) brokenBy() error {
 }
 
 // describe names a rank in messages.
-func (r *run) describe(k *rank) string {
-	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.host(k).Name())
+func (r *run) rankName(k *rank) string {
+	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.hostOf(k).Name())
 }
 
 // onAbort deals with a rank that asks for the end of the job. Why is in the rank's own last line on its standard error, so it is repeated only if
@@ -93,7 +93,7 @@ func (r *run) describe(k *rank) string {
 func (r *run) onAbort(number, code int, message string) {
 	k := r.rank(number)
 	k.aborted = true
-	line := fmt.Sprintf("%s aborted the job with code %d", r.describe(k), code)
+	line := fmt.Sprintf("%s aborted the job with code %d", r.rankName(k), code)
 	if message = oneLine(message); message != "" && r.cfg.Files != nil {
 		line += ": " + message
 	}
@@ -101,7 +101,7 @@ func (r *run) onAbort(number, code int, message string) {
 	if status == 0 {
 		status = 1
 	}
-	r.blame(&verdict{status: status, line: line, rank: k, weight: abort})
+	r.addFailure(&failure{status: status, line: line, rank: k, priority: aborted})
 }
 
 // oneLine makes a message that came from elsewhere fit into a line of ours.
@@ -111,15 +111,15 @@ func oneLine(s string) string {
 
 // onBroken deals with a rank whose connection failed. As a rule its process ends
 // soon and says more; if not, the job ends for this.
-func (r *run) onBroken(k *rank) {
-	if k.ended || k.aborted || r.failed() {
+func (r *run) onConnectionError(k *rank) {
+	if k.exited || k.aborted || r.failed() {
 		return
 	}
-	r.after(brokenGrace, func() {
-		if !k.ended {
-			v := &verdict{status: 1, line: fmt.Sprintf("%s lost its wire-up: %v", r.describe(k), k.serveErr), rank: k}
-			errors.As(k.serveErr, &v.left)
-			r.passOn(v)
+	r.after(connectionErrorGrace, func() {
+		if !k.exited {
+			v := &failure{status: 1, line: fmt.Sprintf("%s lost its wire-up: %v", r.rankName(k), k.serveErr), rank: k}
+			errors.As(k.serveErr, &v.barrierErr)
+			r.blameMissingInit(v)
 			r.fail(v)
 		}
 	})
@@ -134,7 +134,7 @@ func (r *run) onStartError(number int, err error) {
 	if errors.As(err, &failed) {
 		status = failed.Status()
 	}
-	r.fail(&verdict{status: status, line: fmt.Sprintf("rank %d on %s: %v", number, r.cfg.Hosts[r.cfg.Specs[number].Host].Name(), err)})
+	r.fail(&failure{status: status, line: fmt.Sprintf("rank %d on %s: %v", number, r.cfg.Hosts[r.cfg.Specs[number].Host].Name(), err)})
 }
 
 // onLost deals with the loss of a host, and so of its ranks.
@@ -144,7 +144,7 @@ func (r *run) onLost(host int, why error) {
 	}
 	ranks := 0
 	for _, k := range r.ranks {
-		if k.node == host && (k.lost || !k.ended) {
+		if k.host == host && (k.lost || !k.exited) {
 			ranks++
 		}
 	}
@@ -155,11 +155,11 @@ func (r *run) onLost(host int, why error) {
 	case ranks > 1:
 		line += fmt.Sprintf(" with %d ranks", ranks)
 	}
-	r.blame(&verdict{status: 1, line: line, why: why, weight: hostLost})
+	r.addFailure(&failure{status: 1, line: line, cause: why, priority: hostLost})
 }
 
 func (r *run) onTimeout() {
-	r.fail(&verdict{status: statusTimeout, line: fmt.Sprintf("the job has run for --timeout %v (Ctrl-\\ before then shows where ranks of Go wait)", r.cfg.Timeout)})
+	r.fail(&failure{status: statusTimeout, line: fmt.Sprintf("the job has run for --timeout %v (Ctrl-\\ before then shows where ranks of Go wait)", r.cfg.Timeout)})
 	r.impatient = true
 }
 
@@ -176,7 +176,7 @@ func (r *run) checkOutputs() {
 			if path := (*fs.PathError)(nil); errors.As(err, &path) {
 				err = path.Err
 			}
-			r.fail(&verdict{status: 1, line: fmt.Sprintf("cannot write %s: %v", s.name, err)})
+			r.fail(&failure{status: 1, line: fmt.Sprintf("cannot write %s: %v", s.name, err)})
 		}
 	}
 }
@@ -186,23 +186,23 @@ func (r *run) checkOutputs() {
 func (r *run) closeFiles() {
 	for _, f := range r.cfg.Files {
 		if err := f.Close(); err != nil {
-			r.fail(&verdict{status: 1, line: fmt.Sprintf("output directory: %v", err)})
+			r.fail(&failure{status: 1, line: fmt.Sprintf("output directory: %v", err)})
 		}
 	}
 }
 
 // fail ends the job with verdict v, if it has none yet.
-func (r *run) fail(v *verdict) { r.endWith(v, syscall.SIGTERM, deathGrace) }
+func (r *run) fail(v *failure) { r.terminate(v, syscall.SIGTERM, failureGrace) }
 
-func (r *run) endWith(v *verdict, sig syscall.Signal, grace time.Duration) {
-	if r.verdict != nil {
+func (r *run) terminate(v *failure, sig syscall.Signal, grace time.Duration) {
+	if r.failure != nil {
 		return
 	}
-	r.verdict, r.held = v, nil
-	close(r.noMore)
-	r.patience(answerGrace)
+	r.failure, r.pending = v, nil
+	close(r.stopStart)
+	r.setSilenceLimit(responseGrace)
 	for _, k := range r.ranks {
-		k.signalled = !k.ended && !k.Ending()
+		k.signalled = !k.exited && !k.Exiting()
 	}
 	r.signalGroups(sig)
 	r.signalGroups(syscall.SIGCONT) // what is stopped could not end
@@ -216,13 +216,13 @@ func (r *run) kill() {
 	}
 	r.killed = true
 	r.killAll()
-	r.after(abandonGrace, func() { r.gaveUp = true })
+	r.after(killGrace, func() { r.gaveUp = true })
 }
 
 // patience is how long a host may say nothing from now on.
-func (r *run) patience(d time.Duration) {
-	if r.cfg.Patience != nil {
-		r.cfg.Patience(d)
+func (r *run) setSilenceLimit(d time.Duration) {
+	if r.cfg.SetSilenceLimit != nil {
+		r.cfg.SetSilenceLimit(d)
 	}
 }
 
@@ -242,79 +242,79 @@ func (r *run) killAll() {
 
 // report says what went wrong, and returns the exit status.
 func (r *run) report() int {
-	r.choose()
+	r.chooseFailure()
 	r.checkOutputs()
 	r.closeFiles()
-	v := r.verdict
+	v := r.failure
 	if v == nil {
 		return 0
 	}
-	r.tellCutOff()
+	r.reportUnresponsive()
 	if r.gaveUp {
 		for _, k := range r.ranks {
-			if !k.ended {
-				r.say(r.describe(k) + " does not end, though it was killed")
+			if !k.exited {
+				r.printLine(r.rankName(k) + " does not end, though it was killed")
 			}
 		}
 	}
 	if v.line != "" {
 		line := v.line
-		if v.why != nil {
-			line += ": " + v.why.Error()
+		if v.cause != nil {
+			line += ": " + v.cause.Error()
 		}
-		r.say(line + r.others())
+		r.printLine(line + r.othersSummary())
 	}
 	return v.status
 }
 
 // tellCutOff tells of hosts that do not answer what may go on there: a daemon ends it when it has missed the launcher for five minutes.
-func (r *run) tellCutOff() {
+func (r *run) reportUnresponsive() {
 	for host, h := range r.cfg.Hosts {
-		var left []*rank
+		var ranks []*rank
 		for _, k := range r.ranks {
-			if k.node == host && k.silent {
-				left = append(left, k)
+			if k.host == host && k.unresponsive {
+				ranks = append(ranks, k)
 			}
 		}
-		which := fmt.Sprintf("%d ranks", len(left))
-		switch len(left) {
+		which := fmt.Sprintf("%d ranks", len(ranks))
+		switch len(ranks) {
 		case 0:
 			continue
 		case 1:
-			which = fmt.Sprintf("rank %d (pid %d)", left[0].Rank, left[0].PID)
+			which = fmt.Sprintf("rank %d (pid %d)", ranks[0].Rank, ranks[0].PID)
 		}
-		r.say(fmt.Sprintf("host %s does not answer: its %s may still run there, for at most five minutes", h.Name(), which))
+		r.printLine(fmt.Sprintf("host %s does not answer: its %s may still run there, for at most five minutes", h.Name(), which))
 	}
 }
 
 // say writes a line of the launcher's own. It does not wait for a reader that
 // does not read, if the user wants the end.
-func (r *run) say(line string) {
-	said := make(chan struct{})
+func (r *run) printLine(line string) {
+	done := make(chan struct{})
 	go func() {
 		r.stderr.Line("mpirun-go: " + line)
-		close(said)
+		close(done)
 	}()
 	var limit <-chan time.Time
 	if r.impatient {
-		limit = time.After(interruptGrace)
+		limit = time.After(interruptedOutputGrace)
 	}
 	select {
-	case <-said:
+	case <-done:
 	case <-limit:
 	}
 }
 
 // others tells what became of the ranks that the verdict is not about.
-func (r *run) others() string {
+func (r *run) othersSummary() string {
 	which, all, ended := "its", 0, 0
 	for _, k := range r.ranks {
-		if k == r.verdict.rank || k.lost {
+		if k == r.failure.rank || k.lost {
 			which = "the job's other"
 			continue
 		}
 		all++
-		if r.endedByUs(k) {
+		if r.terminatedByUs(k) {
 			ended++
 		}
 	}
@@ -338,14 +338,14 @@ func wasOrWere(n int) string {
 
 // endedByUs is whether a rank has ended because it was told to. Ranks that fail of one
 // cause fail together: one that did so by itself is not counted, be it after our signal.
-func (r *run) endedByUs(k *rank) bool {
+func (r *run) terminatedByUs(k *rank) bool {
 	switch {
-	case !k.ended || !k.signalled || k.aborted:
+	case !k.exited || !k.signalled || k.aborted:
 		return false
 	case k.exit.Signal != 0:
 		return true
 	}
-	culprit := r.verdict.rank
+	culprit := r.failure.rank
 	alike := culprit != nil && k.exit == culprit.exit && !k.exit.OK()
-	return !alike && !errors.Is(k.brokenBy(), wireup.ErrBarrier)
+	return !alike && !errors.Is(k.connectionError(), wireup.ErrBarrier)
 }

@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 // A Host is a place where ranks are started: this machine (procs.Local), or another one (remote.Host).
@@ -46,13 +46,13 @@ type Config struct {
 	Timeout time.Duration    // 0: none
 	Signals <-chan os.Signal // what the launcher gets
 
-	Input          io.Reader // for the ranks whose Stdin is a pipe
-	Stdout, Stderr io.Writer
-	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
-	Style          output.Style
-	Notices        <-chan string       // lines of others, for Stderr; nil: none
-	Patience       func(time.Duration) // from now on a host is lost that says nothing for so long; nil: none is another machine
-	Flush          func()              // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
+	Input           io.Reader // for the ranks whose Stdin is a pipe
+	Stdout, Stderr  io.Writer
+	Files           []output.Files // of each rank, instead of Stdout and Stderr; nil: none
+	Style           output.Style
+	Notices         <-chan string       // lines of others, for Stderr; nil: none
+	SetSilenceLimit func(time.Duration) // from now on a host is lost that says nothing for so long; nil: none is another machine
+	Flush           func()              // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
 }
 
 // run is the state of Run. Only Run's goroutine touches it, save for what is
@@ -64,7 +64,7 @@ type run struct {
 	alive  int            // of them, not known to have ended
 
 	starting  int           // hosts on which more ranks are to be started
-	noMore    chan struct{} // for all: closed when none is to be started any more
+	stopStart chan struct{} // for all: closed when none is to be started any more
 	postponed []os.Signal   // for the ranks, when all are started
 
 	calls chan func()   // for all, by post
@@ -75,29 +75,29 @@ type run struct {
 	outputs        sync.WaitGroup // streams being copied
 	outputDone     chan struct{}  // closed when none is
 
-	verdict   *verdict   // nil: so far, so good
-	held      []*verdict // one of them will be the verdict; nothing is being ended yet
-	suspects  []*rank    // ranks that have to be heard before one is chosen
-	killed    bool
-	gaveUp    bool // some ranks do not end
-	impatient bool // the user wants the end: a slow reader of our output is not waited for
-	repeated  repeated
+	failure    *failure   // nil: so far, so good
+	pending    []*failure // one of them will be the verdict; nothing is being ended yet
+	exiting    []*rank    // ranks that have to be heard before one is chosen
+	killed     bool
+	gaveUp     bool // some ranks do not end
+	impatient  bool // the user wants the end: a slow reader of our output is not waited for
+	lastSignal signalFilter
 }
 
 // rank is one rank as Run sees it.
 type rank struct {
 	*procs.Proc
-	node      int           // its host's number
-	served    chan struct{} // closed when its connection is over
-	serveErr  error         // what Serve returned; written before served is closed
-	ended     bool
-	place     int        // if it has ended: among the ranks of its host that have, from 1
-	seen      int        // the same among all ranks, as it was heard of here
-	lost      bool       // it counts as ended, because its host was lost
-	silent    bool       // in the way that leaves it open whether it still runs
-	exit      procs.Exit // if it has ended: how
-	aborted   bool
-	signalled bool // was well when the job's end began, and was told to end
+	host         int           // its host's number
+	served       chan struct{} // closed when its connection is over
+	serveErr     error         // what Serve returned; written before served is closed
+	exited       bool
+	exitOrder    int        // if it has ended: among the ranks of its host that have, from 1
+	arrival      int        // the same among all ranks, as it was heard of here
+	lost         bool       // it counts as ended, because its host was lost
+	unresponsive bool       // in the way that leaves it open whether it still runs
+	exit         procs.Exit // if it has ended: how
+	aborted      bool
+	signalled    bool // was well when the job's end began, and was told to end
 }
 
 // Run starts the ranks and returns the job's exit status when nothing of it is
@@ -107,7 +107,7 @@ func Run(cfg Config) int {
 		cfg:        cfg,
 		calls:      make(chan func(), 64),
 		done:       make(chan struct{}),
-		noMore:     make(chan struct{}),
+		stopStart:  make(chan struct{}),
 		outputDone: make(chan struct{}),
 	}
 	defer close(r.done)
@@ -132,14 +132,14 @@ func Run(cfg Config) int {
 	if cfg.Timeout > 0 {
 		r.after(cfg.Timeout, r.onTimeout)
 	}
-	defer r.watchReader()()
+	defer r.watchStdout()()
 	for i, h := range cfg.Hosts {
 		h.Watch(func(err error) { r.post(func() { r.onLost(i, err) }) })
 	}
-	r.passNotices()
-	r.start()
+	r.forwardNotices()
+	r.startRanks()
 	for (r.alive > 0 || r.starting > 0) && !r.gaveUp {
-		r.turn()
+		r.handleNext()
 	}
 	r.server.Fail(nil)
 	r.finishOutput()
@@ -160,7 +160,7 @@ func (r *run) after(d time.Duration, f func()) {
 }
 
 // turn waits for the next thing to happen and deals with it.
-func (r *run) turn() {
+func (r *run) handleNext() {
 	select {
 	case f := <-r.calls:
 		f()
@@ -179,23 +179,23 @@ func nodes(specs []procs.Spec) []int {
 }
 
 // start starts the ranks.
-func (r *run) start() {
+func (r *run) startRanks() {
 	if r.cfg.Remote {
 		r.startAll()
 		return
 	}
-	r.startHere()
+	r.startLocal()
 	r.allStarted()
 }
 
 // startHere starts rank after rank, until all run or something has gone wrong.
-func (r *run) startHere() {
+func (r *run) startLocal() {
 	r.cfg.Hosts[0].StartAll(r.cfg.Specs, func(spec procs.Spec, proc *procs.Proc, err error) bool {
 		if err != nil {
 			r.onStartError(spec.Rank, err)
 			return false
 		}
-		r.watch(proc)
+		r.serveRank(proc)
 		for {
 			select {
 			case f := <-r.calls:
@@ -223,7 +223,7 @@ func (r *run) startAll() {
 					r.allStarted()
 				}
 			})
-			if r.enough() {
+			if r.startStopped() {
 				return
 			}
 			host.StartAll(specs[i], func(spec procs.Spec, proc *procs.Proc, err error) bool {
@@ -231,17 +231,17 @@ func (r *run) startAll() {
 					r.post(func() { r.onStartError(spec.Rank, err) })
 					return false
 				}
-				r.post(func() { r.late(r.watch(proc)) })
-				return !r.enough()
+				r.post(func() { r.onLateStart(r.serveRank(proc)) })
+				return !r.startStopped()
 			})
 		}()
 	}
 }
 
 // enough is whether no more ranks are to be started. It is for all.
-func (r *run) enough() bool {
+func (r *run) startStopped() bool {
 	select {
-	case <-r.noMore:
+	case <-r.stopStart:
 		return true
 	default:
 		return false
@@ -249,19 +249,19 @@ func (r *run) enough() bool {
 }
 
 // late deals with a rank that was being started when the job's end began.
-func (r *run) late(k *rank) {
-	if r.verdict == nil {
+func (r *run) onLateStart(k *rank) {
+	if r.failure == nil {
 		return
 	}
 	k.signalled = true
-	if r.killed && k.Elsewhere == nil { // another machine has heard of the end in its turn, after this start
-		r.host(k).Kill()
+	if r.killed && k.Remote == nil { // another machine has heard of the end in its turn, after this start
+		r.hostOf(k).Kill()
 	}
 }
 
 // allStarted begins what takes all ranks that there will be.
 func (r *run) allStarted() {
-	r.feed()
+	r.forwardStdin()
 	for _, s := range r.postponed {
 		r.onSignal(s)
 	}
@@ -273,11 +273,11 @@ func (r *run) allStarted() {
 }
 
 // host is where a rank runs.
-func (r *run) host(k *rank) Host { return r.cfg.Hosts[k.node] }
+func (r *run) hostOf(k *rank) Host { return r.cfg.Hosts[k.host] }
 
 // watch begins to serve a rank that has just been started.
-func (r *run) watch(proc *procs.Proc) *rank {
-	k := &rank{Proc: proc, node: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
+func (r *run) serveRank(proc *procs.Proc) *rank {
+	k := &rank{Proc: proc, host: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
 	r.ranks = append(r.ranks, k)
 	r.alive++
 
@@ -285,7 +285,7 @@ func (r *run) watch(proc *procs.Proc) *rank {
 		k.serveErr = r.server.Serve(k.Rank, k.PMI)
 		close(k.served)
 		if k.serveErr != nil {
-			r.post(func() { r.onBroken(k) })
+			r.post(func() { r.onConnectionError(k) })
 		}
 	}()
 	go func() {
@@ -294,7 +294,7 @@ func (r *run) watch(proc *procs.Proc) *rank {
 		// the rank started may hold it open.
 		select {
 		case <-k.served:
-		case <-time.After(servedGrace):
+		case <-time.After(connectionGrace):
 		}
 		r.post(func() { r.onExit(k, exit, place, err) })
 	}()
@@ -306,7 +306,7 @@ func (r *run) watch(proc *procs.Proc) *rank {
 		stderr = r.newSink(files.Stderr.Name(), files.Stderr)
 		alone = true
 	}
-	r.copyOut(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
-	r.copyOut(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
+	r.copyOutput(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
+	r.copyOutput(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
 	return k
 }

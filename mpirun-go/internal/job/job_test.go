@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
-	"github.com/mpigo/mpigo/internal/wireup"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,12 +42,12 @@ func (l *lockedBuffer) String() string {
 
 // For scripts of which one waits until the launcher has begun to start another.
 const (
-	started   = "echo >started; "
-	otherRuns = "while ! test -e started; do :; done; "
+	markStarted  = "echo >started; "
+	waitForOther = "while ! test -e started; do :; done; "
 )
 
 // shells is a job whose ranks run these scripts, in a directory of their own.
-func shells(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lockedBuffer) {
+func shellJob(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lockedBuffer) {
 	t.Helper()
 	jobID := fmt.Sprintf("job-test-%d-%s", os.Getpid(), t.Name())
 	local, err := procs.NewLocal("here", jobID, nil)
@@ -66,36 +66,36 @@ func shells(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *locked
 	return cfg, stdout, stderr
 }
 
-func TestGoodJob(t *testing.T) {
-	cfg, stdout, stderr := shells(t, "echo a", "echo b; echo c >&2")
+func TestRunOfSuccessfulJobReturnsZero(t *testing.T) {
+	cfg, stdout, stderr := shellJob(t, "echo a", "echo b; echo c >&2")
 	assert.Equal(t, 0, Run(cfg))
 	assert.ElementsMatch(t, []string{"a", "b", ""}, strings.Split(stdout.String(), "\n"))
 	assert.Equal(t, "c\n", stderr.String())
 }
 
-func TestVerdictIsTheFirstFailure(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", "exit 5", "exec sleep 1000")
+func TestRunReturnsFirstFailure(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", "exit 5", "exec sleep 1000")
 	assert.Equal(t, 5, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 5; the job's other (rank was|2 ranks were) ended\n$`, stderr.String())
 }
 
-func TestStartErrorEndsWhatWasStarted(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec sleep 1000", "")
+func TestStartErrorTerminatesStartedRanks(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec sleep 1000", "")
 	cfg.Specs[1].Path = "/no/such/program"
 	assert.Equal(t, 127, Run(cfg))
 	assert.Equal(t, "mpirun-go: rank 1 on here: start /no/such/program: no such file or directory; its rank was ended\n", stderr.String())
 }
 
-func TestTimeoutAndGrace(t *testing.T) {
-	cfg, _, stderr := shells(t, "trap '' TERM; while :; do sleep 0.01; done")
+func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "trap '' TERM; while :; do sleep 0.01; done")
 	cfg.Timeout = 10 * time.Millisecond
 	assert.Equal(t, 124, Run(cfg))
 	assert.Equal(t, "mpirun-go: the job has run for --timeout 10ms (Ctrl-\\ before then shows where ranks of Go wait); its rank was ended\n", stderr.String())
 }
 
 // The ranks get their time to end although the signal comes twice, as timeout(1) sends it.
-func TestSameSignalAgain(t *testing.T) {
-	cfg, stdout, _ := shells(t, "trap 'sleep 0.05; echo ended in order; exit 9' TERM; echo ready >&2; while :; do sleep 0.01; done")
+func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "trap 'sleep 0.05; echo ended in order; exit 9' TERM; echo ready >&2; while :; do sleep 0.01; done")
 	ready, stderr := make(chan struct{}), cfg.Stderr
 	cfg.Stderr = writerFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "ready") {
@@ -119,8 +119,8 @@ type writerFunc func([]byte) (int, error)
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // Nobody reads, and nobody writes: the job ends all the same.
-func TestReaderGoes(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec sleep 1000", "exec sleep 1000")
+func TestClosedStdoutEndsJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec sleep 1000", "exec sleep 1000")
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
 	defer writer.Close()
@@ -132,13 +132,13 @@ func TestReaderGoes(t *testing.T) {
 
 // Where the ranks write to files of their own, the reader is no part of the job; and a job
 // that is just ending ends as it does.
-func TestReaderThatDoesNotMatter(t *testing.T) {
+func TestClosedStdoutIsIgnored(t *testing.T) {
 	for _, files := range []bool{false, true} {
 		script := "exit 0"
 		if files {
 			script = fmt.Sprintf("sleep %v", 2*readerGrace.Seconds())
 		}
-		cfg, _, stderr := shells(t, script)
+		cfg, _, stderr := shellJob(t, script)
 		reader, writer, err := os.Pipe()
 		require.NoError(t, err)
 		cfg.Stdout = writer
@@ -153,20 +153,20 @@ func TestReaderThatDoesNotMatter(t *testing.T) {
 }
 
 // gate is a writer that takes nothing until it is opened.
-type gate struct {
+type gatedWriter struct {
 	open chan struct{}
 	w    io.Writer
 }
 
-func (g gate) Write(p []byte) (int, error) {
+func (g gatedWriter) Write(p []byte) (int, error) {
 	<-g.open
 	return g.w.Write(p)
 }
 
 func TestSlowReaderLosesNothing(t *testing.T) {
 	const lines = 60000 // more than pipe and buffers hold
-	cfg, stdout, _ := shells(t, fmt.Sprintf("seq 1 %d; : >&2; kill -KILL $$", lines))
-	g := gate{make(chan struct{}), stdout}
+	cfg, stdout, _ := shellJob(t, fmt.Sprintf("seq 1 %d; : >&2; kill -KILL $$", lines))
+	g := gatedWriter{make(chan struct{}), stdout}
 	cfg.Stdout = g
 	status := make(chan int)
 	go func() { status <- Run(cfg) }()
@@ -181,9 +181,9 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	assert.True(t, strings.HasSuffix(stdout.String(), fmt.Sprintf("\n%d\n", lines)))
 }
 
-func TestUserDoesNotWaitForAReaderThatIsStuck(t *testing.T) {
-	cfg, stdout, stderr := shells(t, "echo ready >&2; exec yes")
-	g := gate{make(chan struct{}), stdout}
+func TestInterruptDoesNotWaitForStuckReader(t *testing.T) {
+	cfg, stdout, stderr := shellJob(t, "echo ready >&2; exec yes")
+	g := gatedWriter{make(chan struct{}), stdout}
 	cfg.Stdout = g
 	signals := make(chan os.Signal)
 	cfg.Signals = signals
@@ -196,9 +196,9 @@ func TestUserDoesNotWaitForAReaderThatIsStuck(t *testing.T) {
 	close(g.open) // lets go of what is left of the job
 }
 
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestOutputWriteErrorFailsJob(t *testing.T) {
 	for err, want := range map[error]int{syscall.EPIPE: 141, syscall.ENOSPC: 1} {
-		cfg, _, stderr := shells(t, otherRuns+"exec yes", started+"exec sleep 1000")
+		cfg, _, stderr := shellJob(t, waitForOther+"exec yes", markStarted+"exec sleep 1000")
 		cfg.Stdout = brokenWriter{&os.PathError{Op: "write", Path: "x", Err: err}}
 		assert.Equal(t, want, Run(cfg), err)
 		if want == 1 {
@@ -213,8 +213,8 @@ type brokenWriter struct{ err error }
 
 func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestInputReachesRanksWithAPipe(t *testing.T) {
-	cfg, stdout, _ := shells(t, "cat", "cat", "cat")
+func TestStdinReachesRanksWithPipe(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "cat", "cat", "cat")
 	cfg.Specs[0].Stdin, cfg.Specs[2].Stdin = procs.StdinPipe, procs.StdinPipe
 	cfg.Input = strings.NewReader("line\n")
 	cfg.Style = output.Style{Tag: true}
@@ -222,8 +222,8 @@ func TestInputReachesRanksWithAPipe(t *testing.T) {
 	assert.ElementsMatch(t, []string{"[0] line", "[2] line", ""}, strings.Split(stdout.String(), "\n"))
 }
 
-func TestFiles(t *testing.T) {
-	cfg, stdout, _ := shells(t, "echo a", "echo b")
+func TestOutputFilesReceiveOutput(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "echo a", "echo b")
 	dir := t.TempDir()
 	files, err := output.OpenFiles(dir, 2)
 	require.NoError(t, err)
@@ -236,28 +236,28 @@ func TestFiles(t *testing.T) {
 	assert.ErrorIs(t, files[0].Stdout.Close(), os.ErrClosed)
 }
 
-func TestNonsenseOnThePMIConnectionEndsTheJob(t *testing.T) {
-	cfg, _, stderr := shells(t, otherRuns+"echo nonsense >&3; exec sleep 1000", started+"exec sleep 1000")
+func TestPMIProtocolErrorEndsJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, waitForOther+"echo nonsense >&3; exec sleep 1000", markStarted+"exec sleep 1000")
 	assert.Equal(t, 1, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here lost its wire-up: .+; the job's other rank was ended\n$`, stderr.String())
 
-	cfg, _, stderr = shells(t, "echo nonsense >&3; read x <&3")
+	cfg, _, stderr = shellJob(t, "echo nonsense >&3; read x <&3")
 	assert.Equal(t, 1, Run(cfg))
 	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"))
 }
 
-func TestConnectionKeptOpenByAnotherProcess(t *testing.T) {
-	cfg, _, stderr := shells(t, "sleep 1000 >/dev/null 2>&1 & exit 0")
+func TestPMIHeldOpenByChildDoesNotDelayJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "sleep 1000 >/dev/null 2>&1 & exit 0")
 	assert.Equal(t, 0, Run(cfg))
 	assert.Empty(t, stderr.String())
 }
 
-func TestOthers(t *testing.T) {
+func TestOthersSummary(t *testing.T) {
 	term := procs.Exit{Signal: syscall.SIGTERM}
-	killed := rank{ended: true, signalled: true, exit: term}
-	exited := func(code int) rank { return rank{ended: true, signalled: true, exit: procs.Exit{Code: code}} }
-	earlier := rank{ended: true, exit: procs.Exit{Code: 1}}
-	aborted := rank{ended: true, signalled: true, aborted: true, exit: term}
+	killed := rank{exited: true, signalled: true, exit: term}
+	exited := func(code int) rank { return rank{exited: true, signalled: true, exit: procs.Exit{Code: code}} }
+	earlier := rank{exited: true, exit: procs.Exit{Code: 1}}
+	aborted := rank{exited: true, signalled: true, aborted: true, exit: term}
 	stuck := rank{signalled: true}
 	culprit := exited(1)
 	for _, c := range []struct {
@@ -276,32 +276,32 @@ func TestOthers(t *testing.T) {
 		{[]rank{killed, exited(1)}, false, "; its 2 ranks were ended"},
 		{[]rank{killed, earlier}, false, "; 1 of its 2 ranks was ended"},
 	} {
-		r := &run{verdict: &verdict{}}
+		r := &run{failure: &failure{}}
 		for _, k := range c.ranks {
 			r.ranks = append(r.ranks, &k)
 		}
 		if c.of {
-			r.verdict.rank = r.ranks[len(r.ranks)-1]
+			r.failure.rank = r.ranks[len(r.ranks)-1]
 		}
-		assert.Equal(t, c.want, r.others())
+		assert.Equal(t, c.want, r.othersSummary())
 	}
 }
 
 // A rank that only waits in a barrier for the culprit fails by itself.
-func TestOthersLeftWaiting(t *testing.T) {
+func TestOthersSummarySkipsBarrierFailures(t *testing.T) {
 	served := make(chan struct{})
 	close(served)
-	waiting := &rank{ended: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
-	r := &run{ranks: []*rank{waiting, {ended: true}}, verdict: &verdict{}}
-	r.verdict.rank = r.ranks[1]
-	assert.Empty(t, r.others())
+	waiting := &rank{exited: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
+	r := &run{ranks: []*rank{waiting, {exited: true}}, failure: &failure{}}
+	r.failure.rank = r.ranks[1]
+	assert.Empty(t, r.othersSummary())
 }
 
-func TestOneLine(t *testing.T) {
+func TestOneLineRemovesControlCharacters(t *testing.T) {
 	assert.Equal(t, "a b c", oneLine("a\nb\x1b\r\x00c\n"))
 }
 
-func TestRankEnv(t *testing.T) {
+func TestRankEnvOverridesInheritedJob(t *testing.T) {
 	id := Identity{JobID: "j", Secret: []byte{0xab, 1}, Size: 8, Oversubscribed: true}
 	env := RankEnv(id, 5, 1, 4,
 		[]string{"PATH=/bin", "PMI_PORT=x", "PMI_RANK=9", "MPIGO_SECRET=old", "A=1", "MPIGO_STATS=0", "A=2", "LD_X="},
@@ -318,8 +318,8 @@ func TestRankEnv(t *testing.T) {
 	}
 }
 
-func TestBadJobIsRefused(t *testing.T) {
-	cfg, _, stderr := shells(t, "echo started")
+func TestRunWithInvalidJobIDFails(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "echo started")
 	cfg.JobID = "not a word"
 	assert.Equal(t, 1, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: wireup: .*\n$`, stderr.String())

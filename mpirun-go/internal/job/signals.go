@@ -12,21 +12,21 @@ func (r *run) onSignal(sig os.Signal) {
 	s, _ := sig.(syscall.Signal)
 	switch s {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		if r.repeated.is(s, time.Now()) {
+		if r.lastSignal.isRepeat(s, time.Now()) {
 			return
 		}
 		r.impatient = true
-		if r.verdict != nil {
+		if r.failure != nil {
 			r.kill()
-			r.patience(insistGrace)
+			r.setSilenceLimit(repeatedSignalGrace)
 			return
 		}
 		// What has gone wrong before the signal stays the reason, be it that it was held.
-		v := r.nearest()
+		v := r.rootCause()
 		if v == nil {
-			v = &verdict{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
+			v = &failure{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
 		}
-		r.endWith(v, s, signalGrace)
+		r.terminate(v, s, signalGrace)
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
 		if r.starting > 0 { // a rank may run of which one has not heard yet
 			r.postponed = append(r.postponed, s)
@@ -51,13 +51,13 @@ func (r *run) onSignal(sig os.Signal) {
 const repeatGrace = 200 * time.Millisecond
 
 // repeated finds signals that come again. The zero value has seen none.
-type repeated struct {
+type signalFilter struct {
 	last syscall.Signal
 	at   time.Time
 }
 
 // is reports whether s, which has come now, is the last one again.
-func (p *repeated) is(s syscall.Signal, now time.Time) bool {
+func (p *signalFilter) isRepeat(s syscall.Signal, now time.Time) bool {
 	if s == p.last && now.Sub(p.at) < repeatGrace {
 		return true
 	}

@@ -28,7 +28,7 @@ func (r *run) newSink(name string, w io.Writer) sink {
 
 // watchReader ends the job soon after the reader of the standard output has gone, if the
 // ranks write there, rather than at the next write, which may never come.
-func (r *run) watchReader() (stop func()) {
+func (r *run) watchStdout() (stop func()) {
 	f, isFile := r.cfg.Stdout.(*os.File)
 	if !isFile || r.cfg.Files != nil {
 		return func() {}
@@ -44,23 +44,23 @@ func (r *run) watchReader() (stop func()) {
 
 // readerGone is the verdict when nobody reads what the ranks write: the reader has seen
 // enough. It ends as other programs do.
-func readerGone() *verdict { return &verdict{status: statusSignal + int(syscall.SIGPIPE)} }
+func readerGone() *failure { return &failure{status: statusSignal + int(syscall.SIGPIPE)} }
 
 // copyOut passes on one stream of a rank until it ends. One that somebody keeps
 // open ends when finishOutput gives it a deadline, with what it holds by then.
-func (r *run) copyOut(from procs.Output, to *output.Stream) {
+func (r *run) copyOutput(from procs.Output, to *output.Stream) {
 	r.outputs.Go(func() {
 		defer from.Close()
 		err := to.Copy(from)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			_ = to.Copy(procs.Tail(from))
+			_ = to.Copy(procs.Drain(from))
 		}
 		to.Close()
 	})
 }
 
 // passNotices writes lines that others have for the user.
-func (r *run) passNotices() {
+func (r *run) forwardNotices() {
 	go func() {
 		for {
 			select {
@@ -74,7 +74,7 @@ func (r *run) passNotices() {
 }
 
 // feed passes the launcher's input on to the ranks that have a pipe for it.
-func (r *run) feed() {
+func (r *run) forwardStdin() {
 	var targets []io.WriteCloser
 	for _, k := range r.ranks {
 		if k.Stdin != nil {
@@ -102,7 +102,7 @@ func (r *run) finishOutput() {
 		return
 	}
 	r.killAll()
-	r.patience(answerGrace) // or an output of a host that is cut off would not end
+	r.setSilenceLimit(responseGrace) // or an output of a host that is cut off would not end
 	if !r.awaitOutput(outputGrace) {
 		for _, k := range r.ranks {
 			_ = k.Stdout.SetReadDeadline(time.Unix(1, 0))
@@ -122,7 +122,7 @@ func (r *run) awaitOutput(d time.Duration) bool {
 	for {
 		if r.impatient && !hurried {
 			hurried = true
-			limit = time.After(min(d, interruptGrace))
+			limit = time.After(min(d, interruptedOutputGrace))
 		}
 		select {
 		case <-r.outputDone:

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOnClosed(t *testing.T) {
+func TestOnClosedReportsClosedPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer w.Close()
@@ -30,7 +30,7 @@ func TestOnClosed(t *testing.T) {
 	stop()
 }
 
-func TestOnClosedOfASocket(t *testing.T) {
+func TestOnClosedReportsClosedSocket(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	w := os.NewFile(uintptr(pair[0]), "socket")
@@ -46,7 +46,7 @@ func TestOnClosedOfASocket(t *testing.T) {
 }
 
 // A file and a pipe with a reader have no end that is told; stop comes back all the same.
-func TestOnClosedStops(t *testing.T) {
+func TestOnClosedStopWithoutEvent(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()

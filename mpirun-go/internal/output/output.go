@@ -105,25 +105,25 @@ func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) e
 // Stream is one of a rank's two outputs on its way to a Sink. It belongs to the
 // goroutine that copies.
 type Stream struct {
-	sink   *Sink
-	rank   int
-	style  Style
-	alone  bool   // nobody else writes to sink: nothing need be held back
-	buf    []byte // buf[:held] is the unfinished line
-	held   int
-	prefix func([]byte) []byte
+	sink      *Sink
+	rank      int
+	style     Style
+	exclusive bool   // nobody else writes to sink: nothing need be held back
+	buf       []byte // buf[:held] is the unfinished line
+	pending   int
+	prefix    func([]byte) []byte
 }
 
 // NewStream makes the stream of a rank. alone says that no other stream shares
 // the sink; then unfinished lines (prompts) pass at once, if they bear no tag.
-func NewStream(sink *Sink, rank int, style Style, alone bool) *Stream {
-	s := &Stream{sink: sink, rank: rank, style: style, alone: alone}
+func NewStream(sink *Sink, rank int, style Style, exclusive bool) *Stream {
+	s := &Stream{sink: sink, rank: rank, style: style, exclusive: exclusive}
 	if s.style.Now == nil {
 		s.style.Now = time.Now
 	}
 	if style.Tag || style.Timestamp {
 		s.prefix = s.appendPrefix
-		s.alone = false
+		s.exclusive = false
 	}
 	return s
 }
@@ -142,19 +142,19 @@ func (s *Stream) appendPrefix(b []byte) []byte {
 }
 
 // smallBuffer is what a stream begins with: most write little.
-const smallBuffer = 4 << 10
+const initialBufferBytes = 4 << 10
 
 // Copy passes on what src yields until it ends, and then the last line even if
 // it is unfinished. The error is src's, nil at its end.
 func (s *Stream) Copy(src io.Reader) error {
 	if s.buf == nil {
-		s.buf = make([]byte, smallBuffer)
+		s.buf = make([]byte, initialBufferBytes)
 	}
 	for {
-		n, err := src.Read(s.buf[s.held:])
-		s.take(n)
+		n, err := src.Read(s.buf[s.pending:])
+		s.consume(n)
 		if err == io.EOF {
-			s.flush(s.held)
+			s.flush(s.pending)
 			return nil
 		}
 		if err != nil {
@@ -164,17 +164,17 @@ func (s *Stream) Copy(src io.Reader) error {
 }
 
 // take passes on the whole lines among what is held and the n bytes after it.
-func (s *Stream) take(n int) {
-	end := bytes.LastIndexByte(s.buf[s.held:s.held+n], '\n') + 1
+func (s *Stream) consume(n int) {
+	end := bytes.LastIndexByte(s.buf[s.pending:s.pending+n], '\n') + 1
 	whole := 0
 	if end > 0 {
-		whole = s.held + end
+		whole = s.pending + end
 	}
-	s.held += n
-	full := s.held == len(s.buf)
+	s.pending += n
+	full := s.pending == len(s.buf)
 	switch {
-	case s.alone, whole == 0 && s.held == MaxLineBytes:
-		whole = s.held
+	case s.exclusive, whole == 0 && s.pending == MaxLineBytes:
+		whole = s.pending
 	case whole == 0 && full:
 		s.grow() // a line that is longer than the buffer
 		return
@@ -194,8 +194,8 @@ func (s *Stream) grow() {
 // flush writes buf[:n], which is all that is held or ends with a line, and keeps the rest.
 func (s *Stream) flush(n int) {
 	s.sink.write(s, s.buf[:n], s.prefix)
-	s.held = copy(s.buf, s.buf[n:s.held])
+	s.pending = copy(s.buf, s.buf[n:s.pending])
 }
 
 // Close passes on what is still held.
-func (s *Stream) Close() { s.flush(s.held) }
+func (s *Stream) Close() { s.flush(s.pending) }

@@ -27,7 +27,7 @@ func copyAll(t *testing.T, sink *output.Sink, style output.Style, alone bool, r 
 	s.Close()
 }
 
-func TestOneStreamIsKeptByteForByte(t *testing.T) {
+func TestCopyKeepsEveryByte(t *testing.T) {
 	long := strings.Repeat("x", 3*output.MaxLineBytes+17)
 	for _, text := range []string{"", "a\n", "a", "\n\n", "a\nb", long, long + "\n" + long, strings.Repeat("line\n", 50000)} {
 		for _, alone := range []bool{false, true} {
@@ -41,7 +41,7 @@ func TestOneStreamIsKeptByteForByte(t *testing.T) {
 	}
 }
 
-func TestTagAndTimestamp(t *testing.T) {
+func TestStreamAddsTagAndTimestamp(t *testing.T) {
 	clock := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	style := output.Style{Tag: true, Timestamp: true, Now: func() time.Time { return clock }}
 	var b bytes.Buffer
@@ -69,15 +69,15 @@ func (c chunks) Read(p []byte) (int, error) {
 }
 
 // tapWriter tells of each write.
-type tapWriter struct{ wrote chan string }
+type channelWriter struct{ wrote chan string }
 
-func (w tapWriter) Write(p []byte) (int, error) {
+func (w channelWriter) Write(p []byte) (int, error) {
 	w.wrote <- string(p)
 	return len(p), nil
 }
 
-func TestUnfinishedLineWaitsForItsEndUnlessAlone(t *testing.T) {
-	tap := tapWriter{make(chan string, 8)}
+func TestUnfinishedLineWaitsUnlessExclusive(t *testing.T) {
+	tap := channelWriter{make(chan string, 8)}
 	sink := output.NewSink(tap, nil)
 
 	shared := make(chunks)
@@ -101,7 +101,7 @@ func TestUnfinishedLineWaitsForItsEndUnlessAlone(t *testing.T) {
 // TestLinesAreNeverMixed: whatever the streams write and in whatever pieces it is
 // read, each line of the sink is of one stream, and what a stream wrote comes in
 // order, complete save for line ends that had to be put into a line too long to hold.
-func TestLinesAreNeverMixed(t *testing.T) {
+func TestSinkNeverMixesLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const streams = 3
 		var b bytes.Buffer
@@ -141,7 +141,7 @@ func TestLinesAreNeverMixed(t *testing.T) {
 	})
 }
 
-func TestLauncherLineEndsAnUnfinishedOne(t *testing.T) {
+func TestLineEndsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
 	sink := output.NewSink(&b, nil)
 	copyAll(t, sink, output.Style{}, false, strings.NewReader("last words"))
@@ -149,8 +149,8 @@ func TestLauncherLineEndsAnUnfinishedOne(t *testing.T) {
 	assert.Equal(t, "last words\nmpirun-go: rank 0 was killed\n", b.String())
 }
 
-func TestSlowReaderHoldsUpTheStream(t *testing.T) {
-	slow := tapWriter{make(chan string)} // takes nothing until asked
+func TestSlowWriterBlocksStream(t *testing.T) {
+	slow := channelWriter{make(chan string)} // takes nothing until asked
 	source := make(chunks, 1)
 	done := make(chan error)
 	go func() { done <- output.NewStream(output.NewSink(slow, nil), 0, output.Style{}, false).Copy(source) }()
@@ -171,7 +171,7 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestFailingWriterIsToldOnceAndTheRestDropped(t *testing.T) {
+func TestWriteErrorIsReportedOnce(t *testing.T) {
 	broken := errors.New("broken")
 	told := 0
 	sink := output.NewSink(failingWriter{broken}, func() { told++ })
@@ -181,7 +181,7 @@ func TestFailingWriterIsToldOnceAndTheRestDropped(t *testing.T) {
 	assert.Equal(t, broken, sink.Err())
 }
 
-func TestErrorOfTheSourceKeepsWhatIsHeld(t *testing.T) {
+func TestSourceErrorKeepsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
 	s := output.NewStream(output.NewSink(&b, nil), 0, output.Style{}, false)
 	require.ErrorIs(t, s.Copy(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(os.ErrDeadlineExceeded))), os.ErrDeadlineExceeded)
@@ -191,7 +191,7 @@ func TestErrorOfTheSourceKeepsWhatIsHeld(t *testing.T) {
 	assert.Equal(t, "a\nbc\nd", b.String())
 }
 
-func TestCopyDoesNotAllocatePerLine(t *testing.T) {
+func TestCopyDoesNotAllocate(t *testing.T) {
 	text := strings.Repeat(fmt.Sprintln("a line of a usual length"), 1000)
 	s := output.NewStream(output.NewSink(io.Discard, nil), 3, output.Style{Tag: true}, false)
 	src := strings.NewReader(text)
@@ -203,7 +203,7 @@ func TestCopyDoesNotAllocatePerLine(t *testing.T) {
 	assert.Zero(t, allocs)
 }
 
-func TestOpenFiles(t *testing.T) {
+func TestOpenFilesCreatesAll(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "dir")
 	files, err := output.OpenFiles(dir, 2)
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func (w stuckWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestErrDoesNotWaitForAWrite(t *testing.T) {
+func TestErrReturnsDuringWrite(t *testing.T) {
 	stuck := stuckWriter{make(chan struct{}), make(chan struct{})}
 	sink := output.NewSink(stuck, nil)
 	done := make(chan struct{})

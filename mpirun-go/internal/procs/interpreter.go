@@ -13,19 +13,19 @@ import (
 )
 
 // Reason is an error of the system's in words that say more.
-type Reason struct {
+type DetailedError struct {
 	Text string
 	Err  error
 }
 
-func (e *Reason) Error() string { return e.Text }
+func (e *DetailedError) Error() string { return e.Text }
 
 // Unwrap gives the system's error.
-func (e *Reason) Unwrap() error { return e.Err }
+func (e *DetailedError) Unwrap() error { return e.Err }
 
 // explain says of a program that is there and for which the system says that it is not what is missing: its interpreter, which is the dynamic loader
 // for a binary.
-func explain(path string, err error) error {
+func explainStart(path string, err error) error {
 	if !errors.Is(err, syscall.ENOENT) {
 		return err
 	}
@@ -36,11 +36,11 @@ func explain(path string, err error) error {
 	if _, missing := os.Stat(interpreter); !errors.Is(missing, fs.ErrNotExist) {
 		return err
 	}
-	return &Reason{fmt.Sprintf("the file is there, but its interpreter %q is not", interpreter), err}
+	return &DetailedError{fmt.Sprintf("the file is there, but its interpreter %q is not", interpreter), err}
 }
 
 // maxInterpreter bounds what is read of a line that names one; the kernel reads no more than 256 bytes of it.
-const maxInterpreter = 256
+const maxInterpreterBytes = 256
 
 // interpreterOf is what the system executes for a program, "" if that is not known, or nothing.
 func interpreterOf(path string) string {
@@ -49,7 +49,7 @@ func interpreterOf(path string) string {
 		return ""
 	}
 	defer file.Close()
-	line, _ := bufio.NewReader(io.LimitReader(file, maxInterpreter)).ReadString('\n')
+	line, _ := bufio.NewReader(io.LimitReader(file, maxInterpreterBytes)).ReadString('\n')
 	if command, isScript := strings.CutPrefix(line, "#!"); isScript {
 		name, _, _ := strings.Cut(strings.Trim(command, " \t\n"), " ") // a carriage return is a part of the name
 		name, _, _ = strings.Cut(name, "\t")
@@ -61,7 +61,7 @@ func interpreterOf(path string) string {
 	}
 	for _, prog := range binary.Progs {
 		if prog.Type == elf.PT_INTERP {
-			name, _ := io.ReadAll(io.LimitReader(prog.Open(), maxInterpreter))
+			name, _ := io.ReadAll(io.LimitReader(prog.Open(), maxInterpreterBytes))
 			return strings.TrimRight(string(name), "\x00")
 		}
 	}

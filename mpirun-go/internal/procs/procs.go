@@ -67,10 +67,10 @@ type Proc struct {
 	Stderr Output
 
 	// Elsewhere answers for a process of another machine; nil: it is one of this.
-	Elsewhere Control
+	Remote Control
 
-	ended chan struct{} // closed when the process has ended
-	place int           // written before
+	exited    chan struct{} // closed when the process has ended
+	exitOrder int           // written before
 }
 
 // Output is the reading end of one of a process's outputs. A deadline that has passed ends it,
@@ -83,7 +83,7 @@ type Output interface {
 // Control is what a Proc can be asked, other than for its streams.
 type Control interface {
 	Wait() (exit Exit, place int, err error)
-	Ending() bool
+	Exiting() bool
 	Signal(syscall.Signal)
 }
 
@@ -91,7 +91,7 @@ type Control interface {
 var ErrLost = errors.New("its host was lost")
 
 // ErrSilent is beside ErrLost if nothing is heard of the host: what runs there may go on until its daemon misses the launcher.
-var ErrSilent = errors.New("it does not answer")
+var ErrUnresponsive = errors.New("it does not answer")
 
 // Exit is how a process ended: a status, or a signal if that is not 0.
 type Exit struct {
@@ -112,27 +112,27 @@ func (e Exit) Status() int {
 
 // Local is this machine as a place where ranks run. Goroutines may share it.
 type Local struct {
-	name   string
-	jobID  string
-	starts chan start // to the thread that forks
-	ends   *ends
-	guard  *guard // nil without one
+	name     string
+	jobID    string
+	starts   chan startRequest // to the thread that forks
+	exits    *exitWatcher
+	watchdog *watchdog // nil without one
 
 	mu    sync.Mutex
 	procs []*Proc
 }
 
 // A start is one request to the thread that forks.
-type start struct {
+type startRequest struct {
 	spec  Spec
-	files descriptors
-	done  chan<- started
+	files childFDs
+	done  chan<- startResult
 }
 
 // descriptors are what a process will have as 0, 1, 2 and PMIFD.
-type descriptors [PMIFD + 1]int
+type childFDs [PMIFD + 1]int
 
-type started struct {
+type startResult struct {
 	pid, pidfd int // pidfd: -1 if the system has none
 	err        error
 }
@@ -141,19 +141,19 @@ type started struct {
 // PMI_JOBID in their environment: what has it when the job is over is part of it.
 // guardArgv, if not empty, is how to start this very program so that it calls
 // Guard; without it nothing watches over the launcher's own death.
-func NewLocal(name, jobID string, guardArgv []string) (*Local, error) {
-	e, err := newEnds()
+func NewLocal(name, jobID string, watchdogArgv []string) (*Local, error) {
+	e, err := newExitWatcher()
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{name: name, jobID: jobID, starts: make(chan start), ends: e}
-	if len(guardArgv) > 0 {
-		g, err := startGuard(guardArgv, jobID)
+	l := &Local{name: name, jobID: jobID, starts: make(chan startRequest), exits: e}
+	if len(watchdogArgv) > 0 {
+		g, err := startWatchdog(watchdogArgv, jobID)
 		if err != nil {
 			e.close()
 			return nil, fmt.Errorf("guard process: %w", err)
 		}
-		l.guard = g
+		l.watchdog = g
 	}
 	go l.forkLoop()
 	return l, nil
@@ -177,11 +177,11 @@ func (l *Local) forkLoop() {
 	for s := range l.starts {
 		pidfd := -1
 		pid, err := fork(s.spec, s.files, &pidfd, &all, allErr)
-		s.done <- started{pid, pidfd, err}
+		s.done <- startResult{pid, pidfd, err}
 	}
 }
 
-func fork(spec Spec, files descriptors, pidfd *int, all *unix.CPUSet, allErr error) (int, error) {
+func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error) (int, error) {
 	if spec.CPUs != nil {
 		if allErr != nil {
 			return 0, fmt.Errorf("get affinity: %w", allErr)
@@ -208,10 +208,10 @@ func fork(spec Spec, files descriptors, pidfd *int, all *unix.CPUSet, allErr err
 }
 
 // StartAll starts ranks one after another, and calls started for each, until one cannot be started or started says no. An error is a *StartError.
-func (l *Local) StartAll(specs []Spec, started func(Spec, *Proc, error) (goOn bool)) {
+func (l *Local) StartAll(specs []Spec, report func(Spec, *Proc, error) (goOn bool)) {
 	for _, spec := range specs {
 		proc, err := l.Start(spec)
-		if !started(spec, proc, err) || err != nil {
+		if !report(spec, proc, err) || err != nil {
 			return
 		}
 	}
@@ -219,26 +219,26 @@ func (l *Local) StartAll(specs []Spec, started func(Spec, *Proc, error) (goOn bo
 
 // Start starts one rank. The error is a *StartError.
 func (l *Local) Start(spec Spec) (*Proc, error) {
-	p := &Proc{Rank: spec.Rank, ended: make(chan struct{})}
+	p := &Proc{Rank: spec.Rank, exited: make(chan struct{})}
 	pidfd := -1
 	child, err := p.open(spec.Stdin)
 	if err == nil {
-		done := make(chan started, 1)
-		l.starts <- start{spec, child, done}
+		done := make(chan startResult, 1)
+		l.starts <- startRequest{spec, child, done}
 		s := <-done
 		p.PID, pidfd, err = s.pid, s.pidfd, s.err
 	}
 	child.close()
 	if err != nil {
 		p.Close()
-		return nil, &StartError{Path: spec.Path, Err: explain(spec.Path, err)}
+		return nil, &StartError{Path: spec.Path, Err: explainStart(spec.Path, err)}
 	}
-	l.ends.watch(p, pidfd)
+	l.exits.watch(p, pidfd)
 	l.mu.Lock()
 	l.procs = append(l.procs, p)
 	l.mu.Unlock()
-	if l.guard != nil {
-		l.guard.tell("group", fmt.Sprint(p.PID))
+	if l.watchdog != nil {
+		l.watchdog.send("group", fmt.Sprint(p.PID))
 	}
 	return p, nil
 }
@@ -269,8 +269,8 @@ func (e *StartError) Status() int {
 
 // open makes the launcher's ends of a process's descriptors, in p, and the
 // process's own. On error what was opened is in both, for the caller to close.
-func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
-	child = descriptors{-1, -1, -1, -1}
+func (p *Proc) open(stdin Stdin) (child childFDs, err error) {
+	child = childFDs{-1, -1, -1, -1}
 	switch stdin {
 	case StdinNull:
 		child[0], err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -279,14 +279,14 @@ func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
 		child[0] = 0
 	case StdinPipe:
 		var ours *os.File
-		if child[0], ours, err = pipe(reading); err == nil {
+		if child[0], ours, err = pipe(childReads); err == nil {
 			p.Stdin = ours
 		}
 	}
 	for i, output := range []*Output{&p.Stdout, &p.Stderr} {
 		if err == nil {
 			var ours *os.File
-			if child[1+i], ours, err = pipe(writing); err == nil {
+			if child[1+i], ours, err = pipe(childWrites); err == nil {
 				*output = ours
 			}
 		}
@@ -299,7 +299,7 @@ func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
 
 // close closes what belongs to the process once it has it, save the launcher's
 // own standard input.
-func (d descriptors) close() {
+func (d childFDs) close() {
 	for _, fd := range d {
 		if fd > 0 {
 			_ = unix.Close(fd)
@@ -308,8 +308,8 @@ func (d descriptors) close() {
 }
 
 const (
-	reading = 0 // the process reads
-	writing = 1 // the process writes
+	childReads  = 0 // the process reads
+	childWrites = 1 // the process writes
 )
 
 // pipe returns the process's end, which blocks as programs expect, and ours,
@@ -375,12 +375,12 @@ const (
 // Local's processes that have ended, from 1. It leaves the zombie, so several may wait.
 // It is not to be called once the Local is closed.
 func (p *Proc) Wait() (exit Exit, place int, err error) {
-	if p.Elsewhere != nil {
-		return p.Elsewhere.Wait()
+	if p.Remote != nil {
+		return p.Remote.Wait()
 	}
-	<-p.ended
+	<-p.exited
 	exit, err = p.status()
-	return exit, p.place, err
+	return exit, p.exitOrder, err
 }
 
 // status blocks until the process has ended. It leaves the zombie.
@@ -404,12 +404,12 @@ func (p *Proc) status() (Exit, error) {
 
 // Ending is whether the process has ended or is about to, whatever it still does: the
 // kernel has begun to take it down. It is so before any other process can notice.
-func (p *Proc) Ending() bool {
-	if p.Elsewhere != nil {
-		return p.Elsewhere.Ending()
+func (p *Proc) Exiting() bool {
+	if p.Remote != nil {
+		return p.Remote.Exiting()
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-	return err == nil && isEnding(string(stat))
+	return err == nil && isExiting(string(stat))
 }
 
 // Of proc_pid_stat(5), the flags word and the bit of it that include/linux/sched.h
@@ -419,7 +419,7 @@ const (
 	flagExiting = 0x4
 )
 
-func isEnding(stat string) bool {
+func isExiting(stat string) bool {
 	name := strings.LastIndexByte(stat, ')') // it may hold spaces and parentheses
 	fields := strings.Fields(stat[name+1:])
 	if len(fields) <= statFlags {
@@ -431,8 +431,8 @@ func isEnding(stat string) bool {
 
 // Signal sends sig to the rank's process alone.
 func (p *Proc) Signal(sig syscall.Signal) {
-	if p.Elsewhere != nil {
-		p.Elsewhere.Signal(sig)
+	if p.Remote != nil {
+		p.Remote.Signal(sig)
 		return
 	}
 	_ = unix.Kill(p.PID, sig)
@@ -441,7 +441,7 @@ func (p *Proc) Signal(sig syscall.Signal) {
 // SignalGroups sends sig to every rank and what it has started, as far as that
 // is in its process group.
 func (l *Local) SignalGroups(sig syscall.Signal) {
-	for _, p := range l.started() {
+	for _, p := range l.processes() {
 		_ = unix.Kill(-p.PID, sig)
 	}
 }
@@ -456,16 +456,16 @@ func (l *Local) Kill() {
 	sweep(l.jobID)
 }
 
-func (l *Local) started() []*Proc {
+func (l *Local) processes() []*Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.procs
 }
 
 // RemoveAfter has the guard remove path, should the launcher be killed.
-func (l *Local) RemoveAfter(path string) {
-	if l.guard != nil {
-		l.guard.tell("remove", path)
+func (l *Local) RemoveIfKilled(path string) {
+	if l.watchdog != nil {
+		l.watchdog.send("remove", path)
 	}
 }
 
@@ -473,12 +473,12 @@ func (l *Local) RemoveAfter(path string) {
 // Nothing may be called after it.
 func (l *Local) Close() {
 	close(l.starts)
-	for _, p := range l.started() {
+	for _, p := range l.processes() {
 		reap(p.PID, unix.WNOHANG)
 	}
-	l.ends.close()
-	if l.guard != nil {
-		l.guard.dismiss()
+	l.exits.close()
+	if l.watchdog != nil {
+		l.watchdog.stop()
 	}
 }
 

@@ -89,7 +89,7 @@ const (
 )
 
 // process is an agent that runs.
-type process struct {
+type agentProcess struct {
 	from   string // the host whose daemon has started it; "": this is the launcher
 	agent  Agent
 	host   string
@@ -99,27 +99,27 @@ type process struct {
 	exited chan struct{} // closed when it has ended
 	status error         // written before
 
-	mu      sync.Mutex   // guards all below
-	said    []string     // lines of its standard error that were not passed on
-	printed []string     // the first ones of its standard output, before there is a channel
-	notice  func(string) // passes on what it says; nil: not yet
+	mu          sync.Mutex   // guards all below
+	stderrLines []string     // lines of its standard error that were not passed on
+	stdoutLines []string     // the first ones of its standard output, before there is a channel
+	notify      func(string) // passes on what it says; nil: not yet
 }
 
 // maxSaid bounds what is kept of what an agent says before there is a channel.
 const (
-	maxSaid     = 20
-	maxPrinted  = 3
-	maxSaidLine = 400
+	maxStderrLines = 20
+	maxStdoutLines = 3
+	maxLineBytes   = 400
 )
 
 // startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
 // not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
-func startAgent(from string, agent Agent, host, script string) (*process, error) {
+func startAgent(from string, agent Agent, host, script string) (*agentProcess, error) {
 	words := agent.command(host, script)
-	p := &process{from: from, agent: agent, host: host, exited: make(chan struct{})}
+	p := &agentProcess{from: from, agent: agent, host: host, exited: make(chan struct{})}
 	p.cmd = exec.Command(words[0], words[1:]...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.WaitDelay = endGrace
+	p.cmd.WaitDelay = agentExitGrace
 	if agent.Form == FormSlurm {
 		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // as --overlap, which older ones do not know
 	}
@@ -134,7 +134,7 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 		return nil, err
 	}
 	p.in, p.out = in, out
-	stderr := &lineWriter{line: p.say}
+	stderr := &lineWriter{line: p.addStderrLine}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
 	started := make(chan error)
 	go func() {
@@ -149,7 +149,7 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 		p.status = p.cmd.Wait()
 		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
 		// What the agent has left may hold the pipes open. The end of the agent is that of the channel all the same.
-		p.limit(time.Now().Add(endGrace))
+		p.setDeadline(time.Now().Add(agentExitGrace))
 		close(p.exited)
 	}()
 	err = <-started
@@ -162,7 +162,7 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 }
 
 // limit is when reading from the agent and writing to it end.
-func (p *process) limit(t time.Time) {
+func (p *agentProcess) setDeadline(t time.Time) {
 	_, _ = p.in.SetWriteDeadline(t), p.out.SetReadDeadline(t)
 }
 
@@ -170,15 +170,15 @@ func (p *process) limit(t time.Time) {
 const noBinding = "srun: cluster configuration lacks support for cpu binding"
 
 // say deals with one line of the agent's standard error.
-func (p *process) say(line string) {
+func (p *agentProcess) addStderrLine(line string) {
 	if p.agent.Form == FormSlurm && line == noBinding {
 		return
 	}
 	p.mu.Lock()
-	notice := p.notice
+	notice := p.notify
 	if notice == nil {
-		if p.said = append(p.said, line); len(p.said) > maxSaid {
-			p.said = p.said[1:]
+		if p.stderrLines = append(p.stderrLines, line); len(p.stderrLines) > maxStderrLines {
+			p.stderrLines = p.stderrLines[1:]
 		}
 	}
 	p.mu.Unlock()
@@ -188,10 +188,10 @@ func (p *process) say(line string) {
 }
 
 // passOn gives to notice what the agent has said, and will say. Notice does not wait.
-func (p *process) passOn(notice func(string)) {
+func (p *agentProcess) forwardStderr(notice func(string)) {
 	p.mu.Lock()
-	said := p.said
-	p.said, p.notice = nil, notice
+	said := p.stderrLines
+	p.stderrLines, p.notify = nil, notice
 	p.mu.Unlock()
 	for _, line := range said {
 		notice(line)
@@ -199,29 +199,29 @@ func (p *process) passOn(notice func(string)) {
 }
 
 // kill ends the agent, and what waits for it.
-func (p *process) kill() {
+func (p *agentProcess) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	p.limit(time.Unix(1, 0))
+	p.setDeadline(time.Unix(1, 0))
 }
 
 // discard ends what is left of an agent whose channel is over, and waits for its end.
-func (p *process) discard() {
+func (p *agentProcess) discard() {
 	p.kill()
 	_ = p.out.Close()
 	select {
 	case <-p.exited:
-	case <-time.After(2 * endGrace): // it is another user's, or the kernel holds it
+	case <-time.After(2 * agentExitGrace): // it is another user's, or the kernel holds it
 	}
 }
 
 // endGrace is how long an agent may take to end when its channel has.
-const endGrace = time.Second
+const agentExitGrace = time.Second
 
 // how tells how the agent ended, or that it has not.
-func (p *process) how() string {
+func (p *agentProcess) exitText() string {
 	select {
 	case <-p.exited:
-	case <-time.After(endGrace):
+	case <-time.After(agentExitGrace):
 		return "the agent closed the connection"
 	}
 	exit := (*exec.ExitError)(nil)
@@ -235,11 +235,11 @@ func (p *process) how() string {
 }
 
 // reached is whether the agent has ended with one of these: it has come as far as the host.
-func (p *process) reached() bool {
-	return p.endedWith(statusNoCache, statusNoCopy, statusNotExecutable)
+func (p *agentProcess) reachedHost() bool {
+	return p.exitedWith(statusNoCache, statusNoCopy, statusNotExecutable)
 }
 
-func (p *process) endedWith(statuses ...int) bool {
+func (p *agentProcess) exitedWith(statuses ...int) bool {
 	select {
 	case <-p.exited:
 	default:
@@ -259,12 +259,12 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	w.rest = append(w.rest, p...)
 	for {
 		end := bytes.IndexByte(w.rest, '\n')
-		if end < 0 && len(w.rest) < maxSaidLine {
+		if end < 0 && len(w.rest) < maxLineBytes {
 			return len(p), nil
 		}
 		next := end + 1
-		if end < 0 || end > maxSaidLine {
-			end = maxSaidLine
+		if end < 0 || end > maxLineBytes {
+			end = maxLineBytes
 			next = max(next, end)
 		}
 		if line := printable(w.rest[:end]); line != "" {
@@ -281,7 +281,7 @@ func printable(p []byte) string {
 			return ' '
 		}
 		return c
-	}, string(p[:min(len(p), maxSaidLine)]))
+	}, string(p[:min(len(p), maxLineBytes)]))
 	return strings.TrimSpace(line)
 }
 
@@ -301,46 +301,46 @@ func (e *HostError) Error() string {
 
 // dial starts a daemon on a host, from that with the name from ("" is the launcher's), and returns when frames can go there and come from there. Progress is called whenever something has
 // come of it; the host has its timeout anew then. The error is a *HostError.
-func dial(from string, agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*process, *bufio.Reader, error) {
+func dial(from string, agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*agentProcess, *bufio.Reader, error) {
 	p, err := startAgent(from, agent, host, self.script())
 	if err != nil {
 		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
 	}
 	settled := make(chan struct{})
-	late := make(chan bool, 1) // gets one value: whether it took too long
-	var answer wait
-	moved := func() {
+	timedOut := make(chan bool, 1) // gets one value: whether it took too long
+	var answer silenceTimer
+	onProgress := func() {
 		answer.heard.Store(true)
 		progress()
 	}
 	go func() {
-		ticker := time.NewTicker(waitPart(timeout))
+		ticker := time.NewTicker(tickInterval(timeout))
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				if !answer.over(1) {
+				if !answer.tick(1) {
 					continue
 				}
 				p.kill()
-				late <- true
+				timedOut <- true
 			case <-stop:
 				p.kill()
-				late <- false
+				timedOut <- false
 			case <-settled:
-				late <- false
+				timedOut <- false
 			}
 			return
 		}
 	}()
 	reader := bufio.NewReaderSize(p.out, 64<<10)
-	why := greet(p, self, reader, p.in, moved)
+	why := handshake(p, self, reader, p.in, onProgress)
 	close(settled)
 	switch {
-	case <-late:
-		why = "did not answer within " + timeout.String() + " (--connect-timeout)" + quoted(p.lastWords()) + p.hint()
+	case <-timedOut:
+		why = "did not answer within " + timeout.String() + " (--connect-timeout)" + outputText(p.output()) + p.hint()
 	case why == "":
-		moved()
+		onProgress()
 		return p, reader, nil
 	}
 	p.kill()
@@ -349,11 +349,11 @@ func dial(from string, agent Agent, self *Self, host string, timeout time.Durati
 }
 
 // maxPreamble bounds what the user's shell may say before.
-const maxPreamble = 64 << 10
+const maxPreambleBytes = 64 << 10
 
 // greet leads the conversation until frames begin, and calls moved as this program is sent. It returns what is wrong.
-func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()) string {
-	for taken := 0; taken < maxPreamble; {
+func handshake(p *agentProcess, self *Self, out *bufio.Reader, in io.Writer, progress func()) string {
+	for taken := 0; taken < maxPreambleBytes; {
 		raw, err := out.ReadSlice('\n')
 		taken += len(raw)
 		line := strings.TrimRight(string(raw), "\r\n")
@@ -365,32 +365,32 @@ func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:
-			if err := self.send(movingWriter{in, moved}); err == nil {
+			if err := self.send(progressWriter{in, progress}); err == nil {
 				continue
 			}
 		default:
-			p.print(printable(raw))
+			p.addStdoutLine(printable(raw))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			how := p.how() // by then all that it said has come
-			if p.reached() {
-				return "cannot be used: " + how + quoted(p.lastWords()) + p.noexec()
+			how := p.exitText() // by then all that it said has come
+			if p.reachedHost() {
+				return "cannot be used: " + how + outputText(p.output()) + p.noexecHint()
 			}
-			return unreachable(p.from) + ": " + how + quoted(p.lastWords()) + p.hint()
+			return unreachable(p.from) + ": " + how + outputText(p.output()) + p.hint()
 		}
 	}
-	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(p.lastWords()) + p.hint()
+	return "cannot be used: what its agent says is not mpirun-go's daemon" + outputText(p.output()) + p.hint()
 }
 
 // movingWriter tells whenever something was written.
-type movingWriter struct {
+type progressWriter struct {
 	io.Writer
-	moved func()
+	progress func()
 }
 
-func (w movingWriter) Write(p []byte) (int, error) {
+func (w progressWriter) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
-	w.moved()
+	w.progress()
 	return n, err
 }
 

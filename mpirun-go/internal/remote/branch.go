@@ -15,15 +15,15 @@ type branch struct {
 	child
 	link *link
 
-	mu      sync.Mutex // guards process
-	process *process   // nil before there is a channel
+	mu    sync.Mutex    // guards process
+	agent *agentProcess // nil before there is a channel
 }
 
 func newBranch(c child) *branch { return &branch{child: c, link: newLink()} }
 
 // has is whether a host is of this branch.
-func (b *branch) has(host uint16) bool {
-	return int(host) == b.host || slices.Contains(b.through, int(host))
+func (b *branch) contains(host uint16) bool {
+	return int(host) == b.host || slices.Contains(b.descendants, int(host))
 }
 
 // run reaches the host, as dial does, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
@@ -36,13 +36,13 @@ func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration
 		return
 	}
 	b.mu.Lock()
-	b.process = process
+	b.agent = process
 	b.mu.Unlock()
-	process.passOn(notice)
+	process.forwardStderr(notice)
 	b.link.start(process.in)
 	for {
 		f, err := readFrame(in)
-		if err == nil && !b.has(f.host) {
+		if err == nil && !b.contains(f.host) {
 			err = fmt.Errorf("%w: a frame of host %d", ErrProtocol, f.host)
 		}
 		if err == nil {
@@ -53,38 +53,38 @@ func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration
 		}
 		b.link.close()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = &endError{process}
+			err = &channelClosedError{process}
 		}
 		lost(err)
-		_ = process.how() // it has its time to end
+		_ = process.exitText() // it has its time to end
 		process.discard()
 		return
 	}
 }
 
 // endError is the end of a channel. How it came to that can be said a moment later: that is when Error returns.
-type endError struct{ process *process }
+type channelClosedError struct{ process *agentProcess }
 
-func (e *endError) Error() string { return e.process.how() }
+func (e *channelClosedError) Error() string { return e.process.exitText() }
 
 // behindError is the loss of a host that was reached by way of another one.
-type behindError struct {
+type parentLostError struct {
 	via string
 	err error
 }
 
-func (e *behindError) Error() string {
+func (e *parentLostError) Error() string {
 	return fmt.Sprintf("it was reached by way of %s, which was lost: %v", e.via, e.err)
 }
 
-func (e *behindError) Unwrap() error { return e.err }
+func (e *parentLostError) Unwrap() error { return e.err }
 
 // end ends the agent, whatever it does.
-func (b *branch) end() {
+func (b *branch) killAgent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.process != nil {
-		b.process.kill()
+	if b.agent != nil {
+		b.agent.kill()
 	}
 }
 
@@ -92,12 +92,12 @@ func (b *branch) end() {
 const fanOut = 16
 
 // grow splits hosts into the branches of a tree: each of the first ones of a part is to reach the rest of it.
-func grow(hosts []int, names []string) []child {
+func splitTree(hosts []int, names []string) []child {
 	var children []child
 	parts := min(len(hosts), fanOut)
 	for i := range parts {
 		part := hosts[i*len(hosts)/parts : (i+1)*len(hosts)/parts]
-		children = append(children, child{host: part[0], name: names[part[0]], through: part[1:]})
+		children = append(children, child{host: part[0], name: names[part[0]], descendants: part[1:]})
 	}
 	return children
 }

@@ -21,23 +21,23 @@ import (
 // change what is in it (checkTrusted). Dir may be reached over symbolic links; below it there are
 // none.
 type cache struct {
-	dir   string // without symbolic links
-	user  user   // it is the cache of
-	host  string // boot id
-	bound int64  // bytes of all files, beyond which evict removes some
-	named bool   // never use O_TMPFILE
+	dir       string // without symbolic links
+	user      user   // it is the cache of
+	host      string // boot id
+	maxBytes  int64  // bytes of all files, beyond which evict removes some
+	noTmpfile bool   // never use O_TMPFILE
 }
 
 const (
-	cacheBytes = 1 << 30 // bounds the cache on each host
+	maxCacheBytes = 1 << 30 // bounds the cache on each host
 	// unusedFor is how long files are kept whatever the bound: a job that is being started may be
 	// about to execute them.
-	unusedFor = time.Hour
+	minUnusedAge = time.Hour
 )
 
 // openCache returns the cache in dir, and removes what killed starts have left there.
 func openCache(dir string) (cache, error) {
-	c := cache{user: thisUser(), host: bootID(), bound: cacheBytes}
+	c := cache{user: thisUser(), host: bootID(), maxBytes: maxCacheBytes}
 	err := checkTrusted(dir, c.user)
 	if err == nil {
 		c.dir, err = filepath.EvalSymlinks(dir)
@@ -52,10 +52,10 @@ func openCache(dir string) (cache, error) {
 // find looks for a file under its own path and in the cache. "" says that it has to be sent.
 func (c cache) find(o offer) string {
 	switch {
-	case c.isAt(o, o.path):
+	case c.matches(o, o.path):
 		return o.path
 	case c.has(o):
-		c.use(o.hash)
+		c.touch(o.hash)
 		return c.path(o)
 	}
 	return ""
@@ -64,7 +64,7 @@ func (c cache) find(o offer) string {
 // has reports whether the cache has the offered file.
 func (c cache) has(o offer) bool {
 	path := c.path(o)
-	return checkNoLinks(path) == nil && c.isAt(o, path)
+	return checkNoLinks(path) == nil && c.matches(o, path)
 }
 
 // checkNoLinks returns an error if path leads over a symbolic link.
@@ -78,7 +78,7 @@ func checkNoLinks(path string) error {
 
 // isAt reports whether the offered file is at path and may be run there: only root and the user can
 // change it afterwards.
-func (c cache) isAt(o offer, path string) bool {
+func (c cache) matches(o offer, path string) bool {
 	if checkTrusted(path, c.user) != nil || unix.Access(path, unix.X_OK) != nil {
 		return false
 	}
@@ -106,18 +106,18 @@ func (c cache) path(o offer) string {
 }
 
 // use notes that a file is in use, so that others are removed before it.
-func (c cache) use(hash string) {
+func (c cache) touch(hash string) {
 	now := time.Now()
 	_ = os.Chtimes(filepath.Join(c.dir, hash), now, now)
 }
 
 // receive takes a file from the channel into the cache. It is there as a whole, and is what it was said to be, or not at all.
 func (c cache) receive(o offer, from io.Reader) (string, error) {
-	p, err := c.newPart()
+	p, err := c.newTempFile()
 	if err != nil {
 		return "", err
 	}
-	defer p.drop()
+	defer p.discard()
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(p.file, sum), io.LimitReader(from, int64(o.size)))
 	if err == nil {
@@ -129,32 +129,32 @@ func (c cache) receive(o offer, from io.Reader) (string, error) {
 	case n != int64(o.size) || hex.EncodeToString(sum.Sum(nil)) != o.hash:
 		return "", fmt.Errorf("%s: what arrived is not what was sent", o.path)
 	}
-	if err := c.place(o, p); err != nil {
+	if err := c.publish(o, p); err != nil {
 		return "", err
 	}
-	c.use(o.hash)
+	c.touch(o.hash)
 	c.evict()
 	return c.path(o), nil
 }
 
 // placeTries bounds the attempts to place a file that other starts place or remove at the same
 // time.
-const placeTries = 10
+const maxPublishTries = 10
 
 // place gives a complete part its name in the cache. It keeps a good file that is already there:
 // hosts that share the home may be running it.
-func (c cache) place(o offer, p *part) error {
+func (c cache) publish(o offer, p *tempFile) error {
 	var err error
 	path := c.path(o)
 	dir := filepath.Dir(path)
-	for range placeTries {
+	for range maxPublishTries {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 		if err := errors.Join(checkNoLinks(dir), checkTrusted(dir, c.user)); err != nil {
 			return err
 		}
-		if err = p.appear(path); err == nil || c.has(o) {
+		if err = p.publish(path); err == nil || c.has(o) {
 			return nil
 		}
 		if errors.Is(err, fs.ErrExist) {
@@ -193,7 +193,7 @@ func (c cache) evict() {
 	}
 	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.hash, b.hash)) })
 	for _, k := range all {
-		if total <= c.bound || time.Since(k.used) < unusedFor {
+		if total <= c.maxBytes || time.Since(k.used) < minUnusedAge {
 			return
 		}
 		if os.RemoveAll(filepath.Join(c.dir, k.hash)) == nil {

@@ -23,7 +23,7 @@ type Config struct {
 	JobID   string
 	Timeout time.Duration // until a host has to have answered
 	// Notice gets what agents say, a line at a time, from several goroutines. It does not wait.
-	Notice func(host, line string)
+	Notify func(host, line string)
 }
 
 // Cluster is the hosts of a job that are reached by an agent, each through its daemon.
@@ -63,16 +63,16 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		numbers[i] = i
 		c.hosts = append(c.hosts, newHost(c, uint16(i), name))
 	}
-	for _, child := range grow(numbers, cfg.Names) {
+	for _, child := range splitTree(numbers, cfg.Names) {
 		b := newBranch(child)
 		c.branches = append(c.branches, b)
-		c.take(child, b.link)
-		c.running.Go(func() { c.run(b) })
+		c.assignLink(child, b.link)
+		c.running.Go(func() { c.runBranch(b) })
 	}
 	connected := make(chan struct{})
 	c.running.Go(func() {
-		c.await(connected)
-		c.listen()
+		c.watchConnect(connected)
+		c.pingLoop()
 	})
 	for range c.hosts {
 		select {
@@ -82,7 +82,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		c.abandon()
+		c.giveUp()
 		return nil, err
 	}
 	close(connected)
@@ -93,26 +93,26 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 func (c *Cluster) Hosts() []*Host { return c.hosts }
 
 // take makes a branch's hosts reachable by its link, and greets the first one.
-func (c *Cluster) take(top child, link *link) {
-	for _, number := range append([]int{top.host}, top.through...) {
+func (c *Cluster) assignLink(top child, link *link) {
+	for _, number := range append([]int{top.host}, top.descendants...) {
 		c.hosts[number].link = link
 	}
-	c.greet(top)
+	c.sendHello(top)
 }
 
-func (c *Cluster) greet(to child) {
+func (c *Cluster) sendHello(to child) {
 	h := c.hosts[to.host]
-	h.through = to.through
+	h.descendants = to.descendants
 	nonce := make([]byte, 16)
 	_, _ = rand.Read(nonce) // never fails
 	h.hello = hello{secret: string(c.cfg.Secret), nonce: string(nonce), job: c.cfg.JobID, name: h.name}
 	h.post(kindHello, 0, 0, h.hello.encode())
-	h.awaited.Store(true)
+	h.awaitingWelcome.Store(true)
 }
 
 // await ends the attempt to connect when a host does not answer. The agent has its time, and then the daemon.
-func (c *Cluster) await(connected <-chan struct{}) {
-	ticker := time.NewTicker(waitPart(c.cfg.Timeout))
+func (c *Cluster) watchConnect(connected <-chan struct{}) {
+	ticker := time.NewTicker(tickInterval(c.cfg.Timeout))
 	defer ticker.Stop()
 	for {
 		select {
@@ -123,7 +123,7 @@ func (c *Cluster) await(connected <-chan struct{}) {
 		case <-ticker.C:
 		}
 		for _, h := range c.hosts {
-			if h.awaited.Load() && h.answer.over(2) {
+			if h.awaitingWelcome.Load() && h.welcomeTimer.tick(2) {
 				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", 2*c.cfg.Timeout)})
 			}
 		}
@@ -139,16 +139,16 @@ func (c *Cluster) fail(err error) {
 }
 
 // run lives as long as a branch's channel.
-func (c *Cluster) run(b *branch) {
+func (c *Cluster) runBranch(b *branch) {
 	top := c.hosts[b.host]
-	notice := func(line string) { c.cfg.Notice(top.name, line) }
-	take := func(f frame) error { return c.hosts[f.host].take(f) }
-	progress := func() { top.answer.heard.Store(true) }
-	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.lose(top, err) })
+	notice := func(line string) { c.cfg.Notify(top.name, line) }
+	take := func(f frame) error { return c.hosts[f.host].handle(f) }
+	progress := func() { top.welcomeTimer.heard.Store(true) }
+	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.onLost(top, err) })
 }
 
 // lose deals with the end of a host's channel, which is that of those behind it too.
-func (c *Cluster) lose(h *Host, err error) {
+func (c *Cluster) onLost(h *Host, err error) {
 	c.mu.Lock()
 	closing := c.closing
 	c.mu.Unlock()
@@ -161,30 +161,30 @@ func (c *Cluster) lose(h *Host, err error) {
 	} else {
 		c.fail(&HostError{Host: h.name, Lost: err})
 	}
-	h.lose(err)
-	for _, number := range h.through {
-		c.hosts[number].lose(&behindError{h.name, err})
+	h.setLost(err)
+	for _, number := range h.descendants {
+		c.hosts[number].setLost(&parentLostError{h.name, err})
 	}
 }
 
 // welcome deals with a host's first answer, and has it reach those behind it.
-func (c *Cluster) welcome(h *Host, payload []byte) error {
+func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 	w, err := decodeWelcome(payload)
 	switch {
 	case err != nil:
 		return err
-	case !hmac.Equal(w.proof, prove(h.hello, h.number)):
+	case !hmac.Equal(w.proof, proofOf(h.hello, h.number)):
 		return errors.New("what answers does not know the job's secret")
 	case h.Cores != nil || len(w.cores) == 0:
 		return fmt.Errorf("%w: not a welcome", ErrProtocol)
 	}
-	h.awaited.Store(false)
+	h.awaitingWelcome.Store(false)
 	h.Cores = w.cores
-	if len(h.through) > 0 {
-		a := adopt{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: grow(h.through, c.cfg.Names)}
-		h.post(kindAdopt, 0, 0, a.encode())
+	if len(h.descendants) > 0 {
+		a := connectRequest{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: splitTree(h.descendants, c.cfg.Names)}
+		h.post(kindConnect, 0, 0, a.encode())
 		for _, child := range a.children {
-			c.greet(child)
+			c.sendHello(child)
 		}
 	}
 	c.welcomed <- struct{}{} // has room
@@ -192,50 +192,50 @@ func (c *Cluster) welcome(h *Host, payload []byte) error {
 }
 
 // listen asks the hosts whether they are there.
-func (c *Cluster) listen() {
-	ticker := time.NewTicker(pulse)
+func (c *Cluster) pingLoop() {
+	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
-	every, limit := pulse, int32(silence)
+	every, limit := pingInterval, int32(maxMissedPings)
 	for {
 		select {
 		case <-c.stop:
 			return
 		case <-c.changed:
-			if limit = c.limit.Load(); every != endPulse {
-				every = endPulse
+			if limit = c.limit.Load(); every != endPingInterval {
+				every = endPingInterval
 				ticker.Reset(every)
 				for _, h := range c.hosts {
-					h.quiet.Store(0) // what was counted until now were longer ones
+					h.missedPings.Store(0) // what was counted until now were longer ones
 				}
 			}
 		case <-ticker.C:
 			for _, h := range c.hosts {
-				h.quiet.Add(1)
+				h.missedPings.Add(1)
 			}
 		}
-		c.ask(every, limit)
+		c.pingAll(every, limit)
 	}
 }
 
 // ask asks the hosts once, and loses those that have said nothing for more pulses than the limit.
-func (c *Cluster) ask(every time.Duration, limit int32) {
+func (c *Cluster) pingAll(every time.Duration, limit int32) {
 	for _, h := range c.hosts {
-		if h.quiet.Load() > limit {
-			c.lose(h, &silentError{time.Duration(limit) * every})
+		if h.missedPings.Load() > limit {
+			c.onLost(h, &unresponsiveError{time.Duration(limit) * every})
 		}
 		h.post(kindPing, 0, 0, nil)
 	}
 }
 
 // silentError is a procs.ErrSilent.
-type silentError struct{ limit time.Duration }
+type unresponsiveError struct{ limit time.Duration }
 
-func (e *silentError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
-func (e *silentError) Unwrap() error { return procs.ErrSilent }
+func (e *unresponsiveError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
+func (e *unresponsiveError) Unwrap() error { return procs.ErrUnresponsive }
 
 // Patience says that the job's end has begun: from now on, a host is lost that says nothing for so long. It can be shortened.
-func (c *Cluster) Patience(limit time.Duration) {
-	pulses := max(1, int32(limit/endPulse))
+func (c *Cluster) SetSilenceLimit(limit time.Duration) {
+	pulses := max(1, int32(limit/endPingInterval))
 	for {
 		old := c.limit.Load()
 		if old != 0 && old <= pulses {
@@ -252,13 +252,13 @@ func (c *Cluster) Patience(limit time.Duration) {
 }
 
 // abandon gives all hosts up. Their daemons see the end of their channels.
-func (c *Cluster) abandon() {
+func (c *Cluster) giveUp() {
 	c.setClosing()
 	close(c.stop)
 	for _, b := range c.branches {
 		b.link.close()
 	}
-	c.end()
+	c.waitForAgents()
 }
 
 // flushGrace is how long a launcher that is about to be stopped waits for what it has to say before.
@@ -290,17 +290,17 @@ func (c *Cluster) Close() {
 	for _, b := range c.branches {
 		if c.hosts[b.host].isLost() { // it is not waited for
 			b.link.close()
-			b.end()
+			b.killAgent()
 			continue
 		}
 		b.link.finish()
 	}
 	close(c.stop)
-	c.end()
+	c.waitForAgents()
 }
 
 // end waits until all agents have ended, and ends those that do not.
-func (c *Cluster) end() {
+func (c *Cluster) waitForAgents() {
 	ended := make(chan struct{})
 	go func() {
 		c.running.Wait()
@@ -313,7 +313,7 @@ func (c *Cluster) end() {
 	}
 	for _, b := range c.branches {
 		b.link.close()
-		b.end()
+		b.killAgent()
 	}
 	<-ended
 }

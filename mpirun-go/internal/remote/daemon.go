@@ -28,24 +28,24 @@ type daemon struct {
 	jobID  string
 	cache  cache
 
-	ranks    map[uint32]*hosted
-	refused  *failure // why no rank is started any more: one could not be, or all have been killed
-	files    map[uint32]*inbox
-	launcher attention
-	branches []*branch
-	busy     sync.WaitGroup // branches that run, and files that are being received
-	stop     chan struct{}  // closed at the end
+	ranks        map[uint32]*localRank
+	startFailure *failure // why no rank is started any more: one could not be, or all have been killed
+	files        map[uint32]*inbox
+	launcher     launcherMonitor
+	branches     []*branch
+	tasks        sync.WaitGroup // branches that run, and files that are being received
+	stop         chan struct{}  // closed at the end
 }
 
 // helloGrace is how long a daemon waits to be told who it is.
-const helloGrace = time.Minute
+const helloTimeout = time.Minute
 
 // errBye is the launcher's regular goodbye.
 var errBye = errors.New("bye")
 
 // Daemon is the body of a daemon process, whose standard input and output are the channel from the launcher. guardArgv is as procs.NewLocal
 // has it. It returns the exit status, with everything of the job on this host ended.
-func Daemon(guardArgv []string) int {
+func Daemon(watchdogArgv []string) int {
 	// A write to a launcher that is no more is an error, and not the end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ends := make(chan os.Signal, 4)
@@ -67,7 +67,7 @@ func Daemon(guardArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
-	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
+	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
 	frames, readErr := make(chan frame), error(nil)
 	go func() {
 		defer close(frames)
@@ -86,15 +86,15 @@ func Daemon(guardArgv []string) int {
 		}
 	}()
 	d.up.start(out)
-	helloLimit := time.After(helloGrace)
-	pulses := time.NewTicker(pulse)
+	helloLimit := time.After(helloTimeout)
+	pulses := time.NewTicker(pingInterval)
 	defer pulses.Stop()
 	for {
 		select {
 		case f, more := <-frames:
 			if more {
 				d.launcher.heard()
-				err = d.take(f, guardArgv)
+				err = d.handle(f, watchdogArgv)
 			} else {
 				err = readErr
 			}
@@ -103,7 +103,7 @@ func Daemon(guardArgv []string) int {
 				err = errors.New("no launcher has said hello")
 			}
 		case <-pulses.C:
-			if d.launcher.missing() {
+			if d.launcher.tick() {
 				err = errors.New("the launcher is silent")
 			}
 		case sig := <-ends:
@@ -167,7 +167,7 @@ func ownCache() (cache, error) {
 	}
 	hash, _, err := hashFile(exe)
 	if err != nil || hash == want { // or it was removed meanwhile
-		c.use(want)
+		c.touch(want)
 		return c, nil
 	}
 	_ = os.Remove(exe)
@@ -198,7 +198,7 @@ func (d *daemon) end(why error) int {
 		d.local.Close()
 	}
 	d.up.finish()
-	d.up.flush(endGrace)
+	d.up.flush(agentExitGrace)
 	return status
 }
 
@@ -206,12 +206,12 @@ func (d *daemon) end(why error) int {
 func (d *daemon) wait() {
 	ended := make(chan struct{})
 	go func() {
-		d.busy.Wait()
+		d.tasks.Wait()
 		close(ended)
 	}()
 	select {
 	case <-ended:
-	case <-time.After(2 * endGrace):
+	case <-time.After(2 * agentExitGrace):
 	}
 }
 
@@ -221,16 +221,16 @@ func (d *daemon) post(k kind, s stream, rank uint32, payload []byte) {
 }
 
 // take deals with one frame. An error ends the daemon.
-func (d *daemon) take(f frame, guardArgv []string) error {
+func (d *daemon) handle(f frame, watchdogArgv []string) error {
 	if d.local == nil {
 		if f.kind != kindHello {
 			return fmt.Errorf("%w: no hello", ErrProtocol)
 		}
-		return d.greet(f, guardArgv)
+		return d.onHello(f, watchdogArgv)
 	}
 	if f.host != d.number {
 		for _, b := range d.branches {
-			if b.has(f.host) {
+			if b.contains(f.host) {
 				b.link.post(f)
 				return nil
 			}
@@ -238,34 +238,34 @@ func (d *daemon) take(f frame, guardArgv []string) error {
 		return fmt.Errorf("%w: no host %d here", ErrProtocol, f.host)
 	}
 	switch f.kind {
-	case kindAdopt:
-		return d.adopt(f.payload)
+	case kindConnect:
+		return d.onConnect(f.payload)
 	case kindOffer:
-		return d.offered(f)
+		return d.onOffer(f)
 	case kindStart:
-		return d.start(f)
+		return d.onStart(f)
 	case kindSignal:
 		number, err := decodeNumber(f.payload, 127)
 		if err != nil {
 			return err
 		}
-		d.signal(f.rank, syscall.Signal(number))
+		d.onSignal(f.rank, syscall.Signal(number))
 	case kindKill:
 		if f.rank == allRanks {
-			if d.refused == nil {
-				d.refused = &failure{text: "the job has ended"}
+			if d.startFailure == nil {
+				d.startFailure = &failure{text: "the job has ended"}
 			}
 			d.local.Kill()
 		} else {
 			d.local.KillGroups()
 		}
-	case kindCut:
+	case kindCutOutput:
 		if h := d.ranks[f.rank]; h != nil {
 			_ = h.proc.Stdout.SetReadDeadline(time.Unix(1, 0))
 			_ = h.proc.Stderr.SetReadDeadline(time.Unix(1, 0))
 		}
 	case kindData, kindEnd, kindCredit:
-		return d.flow(f)
+		return d.onStream(f)
 	case kindPing:
 		d.post(kindPong, 0, 0, nil)
 	case kindBye:
@@ -276,24 +276,24 @@ func (d *daemon) take(f frame, guardArgv []string) error {
 	return nil
 }
 
-func (d *daemon) greet(f frame, guardArgv []string) error {
+func (d *daemon) onHello(f frame, watchdogArgv []string) error {
 	h, err := decodeHello(f.payload)
 	if err != nil {
 		return err
 	}
 	d.number, d.jobID = f.host, h.job
 	machine := slots.ThisMachine()
-	if d.local, err = procs.NewLocal(h.name, h.job, guardArgv); err != nil {
+	if d.local, err = procs.NewLocal(h.name, h.job, watchdogArgv); err != nil {
 		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
 		return err
 	}
-	d.post(kindWelcome, 0, 0, welcome{proof: prove(h, f.host), cores: machine.Cores}.encode())
+	d.post(kindWelcome, 0, 0, welcome{proof: proofOf(h, f.host), cores: machine.Cores}.encode())
 	return nil
 }
 
-func (d *daemon) signal(rank uint32, sig syscall.Signal) {
+func (d *daemon) onSignal(rank uint32, sig syscall.Signal) {
 	if rank == allRanks {
-		d.launcher.passes(sig)
+		d.launcher.onSignal(sig)
 		d.local.SignalGroups(sig)
 	} else if h := d.ranks[rank]; h != nil {
 		h.proc.Signal(sig)
@@ -301,8 +301,8 @@ func (d *daemon) signal(rank uint32, sig syscall.Signal) {
 }
 
 // adopt begins to reach other hosts. What is for them waits until they are reached.
-func (d *daemon) adopt(payload []byte) error {
-	a, err := decodeAdopt(payload)
+func (d *daemon) onConnect(payload []byte) error {
+	a, err := decodeConnect(payload)
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (d *daemon) adopt(payload []byte) error {
 		b := newBranch(c)
 		d.branches = append(d.branches, b)
 		host := uint16(c.host)
-		d.busy.Go(func() {
+		d.tasks.Go(func() {
 			notice := func(line string) {
 				d.up.post(frame{kind: kindNotice, host: host, payload: []byte(line)})
 			}
@@ -340,7 +340,7 @@ func (d *daemon) adopt(payload []byte) error {
 }
 
 // offered answers an offer: where the file is, or first that it is wanted.
-func (d *daemon) offered(f frame) error {
+func (d *daemon) onOffer(f frame) error {
 	o, err := decodeOffer(f.payload)
 	if err != nil {
 		return err
@@ -351,9 +351,9 @@ func (d *daemon) offered(f frame) error {
 	}
 	box := d.inbox(streamFile, number)
 	d.files[number] = box
-	d.busy.Go(func() {
+	d.tasks.Go(func() {
 		answered := func(a answer) { d.post(kindAnswer, 0, number, a.encode()) }
-		defer box.drop()
+		defer box.discard()
 		if path := d.cache.find(o); path != "" {
 			answered(answer{path: path})
 			return
@@ -371,18 +371,18 @@ func (d *daemon) offered(f frame) error {
 
 // inbox is the receiving end of a stream from the launcher.
 func (d *daemon) inbox(s stream, number uint32) *inbox {
-	return newInbox(s.window(), func(n int) { d.post(kindCredit, s, number, appendNumber(nil, n)) })
+	return newInbox(s.windowBytes(), func(n int) { d.post(kindCredit, s, number, appendNumber(nil, n)) })
 }
 
 // outbox is the sending end of a stream to the launcher.
 func (d *daemon) outbox(s stream, number uint32) *outbox {
-	return newOutbox(s.window(),
+	return newOutbox(s.windowBytes(),
 		func(p []byte) { d.post(kindData, s, number, append([]byte(nil), p...)) },
 		func() { d.post(kindEnd, s, number, nil) })
 }
 
 // flow deals with a frame of a stream.
-func (d *daemon) flow(f frame) error {
+func (d *daemon) onStream(f frame) error {
 	var in *inbox
 	var out *outbox
 	if h := d.ranks[f.rank]; h != nil && f.stream != streamFile {
@@ -390,6 +390,6 @@ func (d *daemon) flow(f frame) error {
 	} else if f.stream == streamFile {
 		in = d.files[f.rank]
 	}
-	_, err := passTo(in, out, f)
+	_, err := deliver(in, out, f)
 	return err // what was not taken is of a rank that was not started
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // hostBound is whether a variable says something of the machine, or of the login there, that is wrong on another one.
-func hostBound(name string) bool {
+func isHostSpecific(name string) bool {
 	switch name {
 	case "HOSTNAME", "HOST", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
 		"WINDOWID", "TMUX", "TMUX_PANE", "STY", "GPG_AGENT_INFO", "GPG_TTY", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID",
@@ -26,13 +26,13 @@ func hostBound(name string) bool {
 func Environ(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return hostBound(name)
+		return isHostSpecific(name)
 	})
 }
 
 // hereBound completes a rank's environment by what holds for this machine, unless the user has said otherwise. A
 // TMPDIR that is not here is this machine's, or none.
-func hereBound(env, here []string) []string {
+func addLocalVariables(env, here []string) []string {
 	has := map[string]bool{}
 	env = slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
 		name, value, _ := strings.Cut(pair, "=")
@@ -46,7 +46,7 @@ func hereBound(env, here []string) []string {
 	})
 	for _, pair := range here {
 		name, _, _ := strings.Cut(pair, "=")
-		if !has[name] && (hostBound(name) || name == "TMPDIR") {
+		if !has[name] && (isHostSpecific(name) || name == "TMPDIR") {
 			env = append(env, pair)
 		}
 	}

@@ -15,12 +15,12 @@ type inbox struct {
 	window int
 	credit func(n int) // tells the sender that it may send so much more
 
-	mu      sync.Mutex // guards all below
-	arrived sync.Cond
-	buf     []byte
-	owed    int   // read, and the sender not told yet
-	err     error // what Read gives once buf is empty; nil: there may come more
-	dropped bool  // nobody reads any more
+	mu             sync.Mutex // guards all below
+	arrived        sync.Cond
+	buf            []byte
+	pendingCredits int   // read, and the sender not told yet
+	err            error // what Read gives once buf is empty; nil: there may come more
+	discarding     bool  // nobody reads any more
 }
 
 func newInbox(window int, credit func(int)) *inbox {
@@ -34,12 +34,12 @@ func (b *inbox) put(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.dropped:
+	case b.discarding:
 		b.credit(len(p))
 		return nil
 	case b.err != nil:
 		return nil // late, behind the end
-	case len(b.buf)+b.owed+len(p) > b.window:
+	case len(b.buf)+b.pendingCredits+len(p) > b.window:
 		return fmt.Errorf("%w: more of a stream than its window", ErrProtocol)
 	}
 	b.buf = append(b.buf, p...)
@@ -61,11 +61,11 @@ func (b *inbox) finish(err error) {
 func (b *inbox) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.buf) == 0 && b.err == nil && !b.dropped {
+	for len(b.buf) == 0 && b.err == nil && !b.discarding {
 		b.arrived.Wait()
 	}
 	switch {
-	case b.dropped:
+	case b.discarding:
 		return 0, os.ErrClosed
 	case len(b.buf) == 0:
 		return 0, b.err
@@ -74,28 +74,28 @@ func (b *inbox) Read(p []byte) (int, error) {
 	if b.buf = b.buf[n:]; len(b.buf) == 0 {
 		b.buf = nil
 	}
-	b.owe(n)
+	b.addCredits(n)
 	return n, nil
 }
 
 // owe counts what the sender may send again, and tells it now and then. The caller holds mu.
-func (b *inbox) owe(n int) {
-	b.owed += n
-	if b.owed >= b.window/2 && b.err == nil {
-		b.credit(b.owed)
-		b.owed = 0
+func (b *inbox) addCredits(n int) {
+	b.pendingCredits += n
+	if b.pendingCredits >= b.window/2 && b.err == nil {
+		b.credit(b.pendingCredits)
+		b.pendingCredits = 0
 	}
 }
 
 // drop ends the reading: what comes is thrown away, so that the sender does not wait.
-func (b *inbox) drop() {
+func (b *inbox) discard() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dropped {
+	if b.discarding {
 		return
 	}
-	b.dropped = true
-	if n := len(b.buf) + b.owed; n > 0 && b.err == nil {
+	b.discarding = true
+	if n := len(b.buf) + b.pendingCredits; n > 0 && b.err == nil {
 		b.credit(n)
 	}
 	b.buf = nil
@@ -110,14 +110,14 @@ type outbox struct {
 
 	mu       sync.Mutex // guards all below
 	changed  sync.Cond
-	room     int
+	credits  int
 	err      error // what Write gives from now on
 	deadline time.Time
 	timer    *time.Timer
 }
 
 func newOutbox(window int, data func([]byte), end func()) *outbox {
-	o := &outbox{window: window, data: data, end: end, room: window}
+	o := &outbox{window: window, data: data, end: end, credits: window}
 	o.changed.L = &o.mu
 	return o
 }
@@ -128,25 +128,25 @@ func (o *outbox) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	written := 0
 	for len(p) > 0 {
-		for o.room == 0 && o.err == nil && !o.late() {
+		for o.credits == 0 && o.err == nil && !o.expired() {
 			o.changed.Wait()
 		}
 		switch {
 		case o.err != nil:
 			return written, o.err
-		case o.late():
+		case o.expired():
 			return written, os.ErrDeadlineExceeded
 		}
-		n := min(len(p), o.room, dataBytes)
+		n := min(len(p), o.credits, maxDataBytes)
 		o.data(p[:n])
-		o.room -= n
+		o.credits -= n
 		p = p[n:]
 		written += n
 	}
 	return written, nil
 }
 
-func (o *outbox) late() bool { return !o.deadline.IsZero() && !time.Now().Before(o.deadline) }
+func (o *outbox) expired() bool { return !o.deadline.IsZero() && !time.Now().Before(o.deadline) }
 
 // SetWriteDeadline is net.Conn's.
 func (o *outbox) SetWriteDeadline(t time.Time) error {
@@ -171,13 +171,13 @@ func (o *outbox) wake() {
 }
 
 // grant lets more be sent.
-func (o *outbox) grant(n int) error {
+func (o *outbox) addCredits(n int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n > o.window-o.room {
+	if n > o.window-o.credits {
 		return fmt.Errorf("%w: more credit than was used", ErrProtocol)
 	}
-	o.room += n
+	o.credits += n
 	o.changed.Broadcast()
 	return nil
 }
@@ -212,40 +212,40 @@ func (o *outbox) Close() error {
 }
 
 // conn is a rank's PMI connection, at the launcher's end.
-type conn struct {
+type pmiConn struct {
 	*inbox
 	*outbox
 }
 
-func (c conn) Close() error {
+func (c pmiConn) Close() error {
 	err := c.outbox.Close()
-	c.drop()
+	c.discard()
 	return err
 }
 
-func (c conn) LocalAddr() net.Addr             { return addr{} }
-func (c conn) RemoteAddr() net.Addr            { return addr{} }
-func (c conn) SetReadDeadline(time.Time) error { return nil }
-func (c conn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
+func (c pmiConn) LocalAddr() net.Addr             { return pipeAddr{} }
+func (c pmiConn) RemoteAddr() net.Addr            { return pipeAddr{} }
+func (c pmiConn) SetReadDeadline(time.Time) error { return nil }
+func (c pmiConn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
 
-type addr struct{}
+type pipeAddr struct{}
 
-func (addr) Network() string { return "daemon" }
-func (addr) String() string  { return "daemon" }
+func (pipeAddr) Network() string { return "daemon" }
+func (pipeAddr) String() string  { return "daemon" }
 
 // output is one of a rank's outputs, at the launcher's end. It has no deadlines of its own: one in the past has
 // the daemon, which holds the pipe, end the stream with what is in it.
-type output struct {
+type outputPipe struct {
 	*inbox
 	cut func()
 }
 
-func (o output) Close() error {
-	o.drop()
+func (o outputPipe) Close() error {
+	o.discard()
 	return nil
 }
 
-func (o output) SetReadDeadline(t time.Time) error {
+func (o outputPipe) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && !time.Now().Before(t) {
 		o.cut()
 	}
@@ -255,14 +255,14 @@ func (o output) SetReadDeadline(t time.Time) error {
 var _ io.WriteCloser = (*outbox)(nil)
 
 // passTo gives a frame to the half of a stream that it is for: in takes bytes and their end, out takes credit. Either may be nil.
-func passTo(in *inbox, out *outbox, f frame) (taken bool, err error) {
+func deliver(in *inbox, out *outbox, f frame) (taken bool, err error) {
 	switch {
 	case f.kind == kindCredit && out != nil:
 		n, err := decodeNumber(f.payload, maxInt)
 		if err != nil {
 			return true, err
 		}
-		return true, out.grant(n)
+		return true, out.addCredits(n)
 	case f.kind == kindData && in != nil:
 		return true, in.put(f.payload)
 	case f.kind == kindEnd && in != nil:

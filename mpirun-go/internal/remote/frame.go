@@ -19,26 +19,26 @@ type kind uint8
 
 // Down is from the launcher to a daemon, up the way back.
 const (
-	kindHello   kind = 1 + iota // down: who the daemon is, and the secret
-	kindWelcome                 // up: the proof, and what the host has
-	kindAdopt                   // down: hosts that this daemon reaches on behalf of the launcher
-	kindLost                    // up: the host of the frame cannot be reached any more, and why
-	kindNotice                  // up: a line that the host's agent wrote
-	kindOffer                   // down: a file that ranks will need
-	kindAnswer                  // up: where it is, or that it is wanted
-	kindStart                   // down: a rank
-	kindStarted                 // up: its process
-	kindFailed                  // up: why it could not be started
-	kindExit                    // up: how it ended
-	kindSignal                  // down: to a rank, or to all groups
-	kindKill                    // down: all that is of the job, or the ranks' groups only
-	kindCut                     // down: end a rank's outputs with what is in them
-	kindData                    // both: bytes of a stream
-	kindEnd                     // both: no more of it
-	kindCredit                  // both: so many bytes more may be sent
-	kindPing                    // down
-	kindPong                    // up
-	kindBye                     // down: all is done
+	kindHello     kind = 1 + iota // down: who the daemon is, and the secret
+	kindWelcome                   // up: the proof, and what the host has
+	kindConnect                   // down: hosts that this daemon reaches on behalf of the launcher
+	kindLost                      // up: the host of the frame cannot be reached any more, and why
+	kindNotice                    // up: a line that the host's agent wrote
+	kindOffer                     // down: a file that ranks will need
+	kindAnswer                    // up: where it is, or that it is wanted
+	kindStart                     // down: a rank
+	kindStarted                   // up: its process
+	kindFailed                    // up: why it could not be started
+	kindExit                      // up: how it ended
+	kindSignal                    // down: to a rank, or to all groups
+	kindKill                      // down: all that is of the job, or the ranks' groups only
+	kindCutOutput                 // down: end a rank's outputs with what is in them
+	kindData                      // both: bytes of a stream
+	kindEnd                       // both: no more of it
+	kindCredit                    // both: so many bytes more may be sent
+	kindPing                      // down
+	kindPong                      // up
+	kindBye                       // down: all is done
 	kindsEnd
 )
 
@@ -57,7 +57,7 @@ const (
 
 // window is how much of a stream may be under way that its receiver has not asked for: the bound
 // of what is stored for a slow reader.
-func (s stream) window() int {
+func (s stream) windowBytes() int {
 	switch s {
 	case streamFile:
 		return 1 << 20
@@ -68,7 +68,7 @@ func (s stream) window() int {
 }
 
 // dataBytes is the most that one frame carries of a stream. What is urgent waits for no more than that.
-const dataBytes = 32 << 10
+const maxDataBytes = 32 << 10
 
 // allRanks in a kindSignal means every rank's process group.
 const allRanks = 1<<32 - 1
@@ -77,8 +77,8 @@ const allRanks = 1<<32 - 1
 func (k kind) maxPayload() int {
 	switch k {
 	case kindData:
-		return dataBytes
-	case kindStart, kindAdopt:
+		return maxDataBytes
+	case kindStart, kindConnect:
 		return 8 << 20 // arguments and environment; names of hosts
 	case kindWelcome:
 		return 1 << 20
@@ -138,7 +138,7 @@ func readFrame(in *bufio.Reader) (frame, error) {
 	}
 	for int64(len(f.payload)) < size {
 		have := len(f.payload)
-		f.payload = append(f.payload, make([]byte, min(size-int64(have), max(dataBytes, int64(have))))...)
+		f.payload = append(f.payload, make([]byte, min(size-int64(have), max(maxDataBytes, int64(have))))...)
 		if _, err := io.ReadFull(in, f.payload[have:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF

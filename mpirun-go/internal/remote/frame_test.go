@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestFrames(t *testing.T) {
+func TestFramesRoundTrip(t *testing.T) {
 	frames := []frame{
 		{kind: kindPing},
 		{kind: kindData, stream: streamStderr, host: 65535, rank: 1<<32 - 1, payload: []byte("text")},
@@ -54,12 +54,12 @@ func TestFrames(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBadFrames(t *testing.T) {
+func TestReadFrameRejectsInvalid(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"kind 0":       make([]byte, headerBytes),
 		"unknown kind": appendFrame(nil, frame{kind: kindsEnd}),
 		"stream":       appendFrame(nil, frame{kind: kindData, stream: streamsEnd}),
-		"too long":     appendFrame(nil, frame{kind: kindData, payload: make([]byte, dataBytes+1)}),
+		"too long":     appendFrame(nil, frame{kind: kindData, payload: make([]byte, maxDataBytes+1)}),
 		"not empty":    appendFrame(nil, frame{kind: kindPing, payload: []byte{0}}),
 	} {
 		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
@@ -71,7 +71,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 // A length that only the header knows of takes no memory.
-func TestFrameThatDoesNotCome(t *testing.T) {
+func TestReadFrameAllocatesOnlyReceivedBytes(t *testing.T) {
 	b := appendFrame(nil, frame{kind: kindStart, payload: make([]byte, 8<<20)})[:headerBytes]
 	allocated := testing.AllocsPerRun(1, func() {
 		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
@@ -84,14 +84,14 @@ func messages() map[kind][]byte {
 	return map[kind][]byte{
 		kindHello:   hello{secret: "s", nonce: "n", job: "j", name: "host"}.encode(),
 		kindWelcome: welcome{proof: []byte("p"), cores: [][]int{{0, 4}, {1}}}.encode(),
-		kindAdopt: adopt{agent: Agent{Words: []string{"ssh", "-q"}, Form: FormShell}, timeout: 30000,
-			children: []child{{host: 3, name: "n3", through: []int{4, 5}}, {host: 6, name: "n6"}}}.encode(),
+		kindConnect: connectRequest{agent: Agent{Words: []string{"ssh", "-q"}, Form: FormShell}, timeout: 30000,
+			children: []child{{host: 3, name: "n3", descendants: []int{4, 5}}, {host: 6, name: "n6"}}}.encode(),
 		kindOffer:  offer{path: "/bin/x", hash: string(bytes.Repeat([]byte("a0"), 32)), size: 9}.encode(),
 		kindAnswer: answer{wanted: true, path: "/p", problem: "no"}.encode(),
 		kindStart: encodeSpec(procs.Spec{Path: "/p", Args: []string{"a", "\xff"}, Env: []string{"A=\x01"}, Dir: "/",
 			Stdin: procs.StdinPipe, CPUs: []int{1, 5}}),
 		kindFailed: failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
-		kindExit:   ending{exit: procs.Exit{Code: 3}, place: 7, problem: "x"}.encode(),
+		kindExit:   exitReport{exit: procs.Exit{Code: 3}, order: 7, problem: "x"}.encode(),
 	}
 }
 
@@ -104,8 +104,8 @@ func reencode(k kind, p []byte) ([]byte, error) {
 	case kindWelcome:
 		m, err := decodeWelcome(p)
 		return m.encode(), err
-	case kindAdopt:
-		m, err := decodeAdopt(p)
+	case kindConnect:
+		m, err := decodeConnect(p)
 		return m.encode(), err
 	case kindOffer:
 		m, err := decodeOffer(p)
@@ -121,7 +121,7 @@ func reencode(k kind, p []byte) ([]byte, error) {
 		_ = m.startError().Error()
 		return m.encode(), err
 	case kindExit:
-		m, err := decodeEnding(p)
+		m, err := decodeExitReport(p)
 		return m.encode(), err
 	case kindSignal, kindCredit, kindStarted:
 		n, err := decodeNumber(p, maxInt)
@@ -130,7 +130,7 @@ func reencode(k kind, p []byte) ([]byte, error) {
 	return nil, errors.New("no message")
 }
 
-func TestMessages(t *testing.T) {
+func TestMessagesRoundTrip(t *testing.T) {
 	for k, p := range messages() {
 		again, err := reencode(k, p)
 		require.NoError(t, err, "%d", k)
@@ -200,8 +200,8 @@ func FuzzDaemon(f *testing.F) {
 	add(frame{kind: kindData, stream: streamFile, rank: 1, payload: []byte("ELF")}, frame{kind: kindEnd, stream: streamFile, rank: 1})
 	add(frame{kind: kindCredit, stream: streamStdout, payload: []byte{1}}, frame{kind: kindPing}, frame{kind: kindBye})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}}
-		h := &hosted{}
+		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}}
+		h := &localRank{}
 		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = d.inbox(streamPMI, 0), d.outbox(streamPMI, 0), d.outbox(streamStdout, 0)
 		d.ranks[0] = h
 		d.files[1] = d.inbox(streamFile, 1)
@@ -213,11 +213,11 @@ func FuzzDaemon(f *testing.F) {
 			default:
 				return // these act on processes
 			}
-			if err != nil || d.take(got, nil) != nil {
+			if err != nil || d.handle(got, nil) != nil {
 				break
 			}
 		}
-		require.LessOrEqual(t, len(h.in[streamPMI].buf), streamPMI.window())
+		require.LessOrEqual(t, len(h.in[streamPMI].buf), streamPMI.windowBytes())
 	})
 }
 
@@ -231,40 +231,40 @@ func FuzzHost(f *testing.F) {
 		f.Add(b)
 	}
 	add(frame{kind: kindStarted, payload: []byte{5}}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
-		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: ending{place: 1}.encode()})
+		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: exitReport{order: 1}.encode()})
 	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
 	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("said\x1b")})
 	add(frame{kind: kindWelcome, payload: welcome{proof: []byte("x"), cores: [][]int{{0}}}.encode()})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := &Cluster{cfg: Config{Notice: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
+		c := &Cluster{cfg: Config{Notify: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
 		h := newHost(c, 0, "n1")
 		h.link = newLink()
 		c.hosts = []*Host{h}
-		h.ranks[0] = newFar(h, 0, true)
-		h.files[0] = &sending{out: h.outbox(streamFile, 0), answers: make(chan answer, 2)}
+		h.ranks[0] = newRemoteRank(h, 0, true)
+		h.files[0] = &fileTransfer{out: h.outbox(streamFile, 0), answers: make(chan answer, 2)}
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
-			if err != nil || got.host != 0 || h.take(got) != nil {
+			if err != nil || got.host != 0 || h.handle(got) != nil {
 				break
 			}
 		}
-		h.lose(errors.New("over"))
+		h.setLost(errors.New("over"))
 		_, _, _ = h.ranks[0].Wait()
-		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.window())
+		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.windowBytes())
 	})
 }
 
 // Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
-func FuzzGreet(f *testing.F) {
+func FuzzHandshake(f *testing.F) {
 	self := &Self{path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
 	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
 		f.Add(said)
 	}
 	f.Fuzz(func(t *testing.T, said string) {
-		p := &process{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
+		p := &agentProcess{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
 		close(p.exited)
-		why := greet(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard, func() {})
+		why := handshake(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard, func() {})
 		if why == "" {
 			require.Contains(t, said, daemonLine+"1")
 		}

@@ -17,53 +17,53 @@ import (
 type Host struct {
 	Cores [][]int // as slots.Machine has them
 
-	cluster *Cluster
-	number  uint16
-	name    string
-	link    *link
-	through []int // hosts that are reached through it
-	hello   hello
-	awaited atomic.Bool  // its first answer has not come, and is waited for
-	answer  wait         // for that
-	quiet   atomic.Int32 // pulses since it was heard of
+	cluster         *Cluster
+	number          uint16
+	name            string
+	link            *link
+	descendants     []int // hosts that are reached through it
+	hello           hello
+	awaitingWelcome atomic.Bool  // its first answer has not come, and is waited for
+	welcomeTimer    silenceTimer // for that
+	missedPings     atomic.Int32 // pulses since it was heard of
 
-	mu    sync.Mutex // guards all below
-	ranks map[uint32]*far
-	files map[uint32]*sending
-	watch func(error)
-	lost  error
-	gone  chan struct{} // closed when lost is set
+	mu       sync.Mutex // guards all below
+	ranks    map[uint32]*remoteRank
+	files    map[uint32]*fileTransfer
+	watch    func(error)
+	lost     error
+	lostChan chan struct{} // closed when lost is set
 }
 
 func newHost(c *Cluster, number uint16, name string) *Host {
 	return &Host{
-		cluster: c, number: number, name: name, gone: make(chan struct{}),
-		ranks: map[uint32]*far{}, files: map[uint32]*sending{},
+		cluster: c, number: number, name: name, lostChan: make(chan struct{}),
+		ranks: map[uint32]*remoteRank{}, files: map[uint32]*fileTransfer{},
 	}
 }
 
 // far is a rank of another machine.
-type far struct {
+type remoteRank struct {
 	host    *Host
 	rank    uint32
-	pmi     conn
+	pmi     pmiConn
 	stdin   *outbox // nil unless it is a pipe
-	outputs [2]output
-	started chan started // buffered, one place
-	ended   chan struct{}
-	ending  ending // written before ended is closed
+	outputs [2]outputPipe
+	started chan startResult // buffered, one place
+	exited  chan struct{}
+	report  exitReport // written before ended is closed
 }
 
-type started struct {
+type startResult struct {
 	pid int
 	err error
 }
 
 // sending is a file on its way.
-type sending struct {
-	out     *outbox
-	answers chan answer // buffered, two places: as many as there are
-	count   int
+type fileTransfer struct {
+	out      *outbox
+	answers  chan answer // buffered, two places: as many as there are
+	answered int
 }
 
 // Name is the host's, as the user calls it.
@@ -74,22 +74,22 @@ func (h *Host) post(k kind, s stream, rank uint32, payload []byte) {
 }
 
 func (h *Host) inbox(s stream, rank uint32) *inbox {
-	return newInbox(s.window(), func(n int) { h.post(kindCredit, s, rank, appendNumber(nil, n)) })
+	return newInbox(s.windowBytes(), func(n int) { h.post(kindCredit, s, rank, appendNumber(nil, n)) })
 }
 
 func (h *Host) outbox(s stream, rank uint32) *outbox {
-	return newOutbox(s.window(),
+	return newOutbox(s.windowBytes(),
 		func(p []byte) { h.post(kindData, s, rank, append([]byte(nil), p...)) },
 		func() { h.post(kindEnd, s, rank, nil) })
 }
 
-func newFar(h *Host, rank uint32, stdin bool) *far {
-	cut := sync.OnceFunc(func() { h.post(kindCut, 0, rank, nil) })
-	k := &far{
+func newRemoteRank(h *Host, rank uint32, stdin bool) *remoteRank {
+	cut := sync.OnceFunc(func() { h.post(kindCutOutput, 0, rank, nil) })
+	k := &remoteRank{
 		host: h, rank: rank,
-		pmi:     conn{h.inbox(streamPMI, rank), h.outbox(streamPMI, rank)},
-		outputs: [2]output{{h.inbox(streamStdout, rank), cut}, {h.inbox(streamStderr, rank), cut}},
-		started: make(chan started, 1), ended: make(chan struct{}),
+		pmi:     pmiConn{h.inbox(streamPMI, rank), h.outbox(streamPMI, rank)},
+		outputs: [2]outputPipe{{h.inbox(streamStdout, rank), cut}, {h.inbox(streamStderr, rank), cut}},
+		started: make(chan startResult, 1), exited: make(chan struct{}),
 	}
 	if stdin {
 		k.stdin = h.outbox(streamStdin, rank)
@@ -99,26 +99,26 @@ func newFar(h *Host, rank uint32, stdin bool) *far {
 
 // startsAhead is how many ranks are asked for before it is known what has come of the first of them. Those are started whatever
 // happens meanwhile, and a daemon that starts thousands hears of nothing else.
-const startsAhead = 64
+const maxStartsAhead = 64
 
 // StartAll asks for ranks, many ahead, and calls started for each that was asked for, in order, when it is known what has come of it. It asks for no more
 // when started says so. The daemon starts one after another, until one cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what
 // else is in the way.
 func (h *Host) StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool)) {
-	var asked []*far
+	var asked []*remoteRank
 	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(asked)); i++ {
-		for goOn && len(asked) < min(i+startsAhead, len(specs)) {
-			asked = append(asked, h.ask(specs[len(asked)]))
+		for goOn && len(asked) < min(i+maxStartsAhead, len(specs)) {
+			asked = append(asked, h.requestStart(specs[len(asked)]))
 		}
-		proc, err := asked[i].await()
+		proc, err := asked[i].awaitStart()
 		goOn = started(specs[i], proc, err) && goOn
 	}
 }
 
 // ask asks for a rank. It returns nil if the host is lost.
-func (h *Host) ask(spec procs.Spec) *far {
+func (h *Host) requestStart(spec procs.Spec) *remoteRank {
 	rank := uint32(spec.Rank)
-	k := newFar(h, rank, spec.Stdin != procs.StdinNull)
+	k := newRemoteRank(h, rank, spec.Stdin != procs.StdinNull)
 	if k.stdin != nil {
 		spec.Stdin = procs.StdinPipe // the launcher's own is not there
 	}
@@ -134,20 +134,20 @@ func (h *Host) ask(spec procs.Spec) *far {
 }
 
 // await waits until the rank has been started, or has not.
-func (k *far) await() (*procs.Proc, error) {
+func (k *remoteRank) awaitStart() (*procs.Proc, error) {
 	if k == nil {
 		return nil, procs.ErrLost
 	}
-	var s started
+	var s startResult
 	select {
 	case s = <-k.started:
-	case <-k.host.gone:
+	case <-k.host.lostChan:
 		s.err = procs.ErrLost
 	}
 	if s.err != nil {
 		return nil, s.err
 	}
-	p := &procs.Proc{Rank: int(k.rank), PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Elsewhere: k}
+	p := &procs.Proc{Rank: int(k.rank), PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Remote: k}
 	if k.stdin != nil {
 		p.Stdin = k.stdin
 	}
@@ -155,26 +155,26 @@ func (k *far) await() (*procs.Proc, error) {
 }
 
 // Wait is procs.Proc's.
-func (k *far) Wait() (procs.Exit, int, error) {
+func (k *remoteRank) Wait() (procs.Exit, int, error) {
 	select {
-	case <-k.ended:
-	case <-k.host.gone:
+	case <-k.exited:
+	case <-k.host.lostChan:
 		select {
-		case <-k.ended: // before
+		case <-k.exited: // before
 		default:
 			return procs.Exit{}, 0, errors.Join(procs.ErrLost, k.host.lost)
 		}
 	}
-	if k.ending.problem != "" {
-		return procs.Exit{}, 0, errors.New(printable([]byte(k.ending.problem)))
+	if k.report.problem != "" {
+		return procs.Exit{}, 0, errors.New(printable([]byte(k.report.problem)))
 	}
-	return k.ending.exit, k.ending.place, nil
+	return k.report.exit, k.report.order, nil
 }
 
 // Ending is procs.Proc's. What the process is about to do, nobody knows here.
-func (k *far) Ending() bool {
+func (k *remoteRank) Exiting() bool {
 	select {
-	case <-k.ended:
+	case <-k.exited:
 		return true
 	default:
 		return false
@@ -182,7 +182,7 @@ func (k *far) Ending() bool {
 }
 
 // Signal is procs.Proc's.
-func (k *far) Signal(sig syscall.Signal) {
+func (k *remoteRank) Signal(sig syscall.Signal) {
 	k.host.post(kindSignal, 0, k.rank, appendNumber(nil, int(sig)))
 }
 
@@ -208,7 +208,7 @@ func (h *Host) Watch(lost func(error)) {
 }
 
 // lose ends all that goes on with the host, the first time.
-func (h *Host) lose(err error) {
+func (h *Host) setLost(err error) {
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
@@ -216,7 +216,7 @@ func (h *Host) lose(err error) {
 	}
 	h.lost = err
 	watch := h.watch
-	close(h.gone)
+	close(h.lostChan)
 	for _, k := range h.ranks {
 		k.pmi.finish(io.EOF)
 		k.pmi.fail(syscall.EPIPE)
@@ -238,7 +238,7 @@ func (h *Host) lose(err error) {
 
 func (h *Host) isLost() bool {
 	select {
-	case <-h.gone:
+	case <-h.lostChan:
 		return true
 	default:
 		return false
@@ -246,9 +246,9 @@ func (h *Host) isLost() bool {
 }
 
 // Provide sees to it that the host has a program, and returns its path there. Number tells the job's programs apart.
-func (h *Host) Provide(number int, program Program) (string, error) {
+func (h *Host) EnsureProgram(number int, program Program) (string, error) {
 	file := uint32(number)
-	s := &sending{out: h.outbox(streamFile, file), answers: make(chan answer, 2)}
+	s := &fileTransfer{out: h.outbox(streamFile, file), answers: make(chan answer, 2)}
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
@@ -257,12 +257,12 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	h.files[file] = s
 	h.mu.Unlock()
 	h.post(kindOffer, 0, file, offer{path: program.Path, hash: program.hash, size: int(program.size)}.encode())
-	a, err := h.answered(s)
+	a, err := h.awaitAnswer(s)
 	if err == nil && a.wanted {
 		if err := s.send(program); err != nil && !errors.Is(err, syscall.EPIPE) {
 			return "", err
 		}
-		a, err = h.answered(s)
+		a, err = h.awaitAnswer(s)
 	}
 	switch {
 	case err != nil:
@@ -275,16 +275,16 @@ func (h *Host) Provide(number int, program Program) (string, error) {
 	return a.path, nil
 }
 
-func (h *Host) answered(s *sending) (answer, error) {
+func (h *Host) awaitAnswer(s *fileTransfer) (answer, error) {
 	select {
 	case a := <-s.answers:
 		return a, nil
-	case <-h.gone:
+	case <-h.lostChan:
 		return answer{}, &HostError{Host: h.name, Lost: h.lost}
 	}
 }
 
-func (s *sending) send(program Program) error {
+func (s *fileTransfer) send(program Program) error {
 	file, err := os.Open(program.Path)
 	if err != nil {
 		return err
@@ -313,38 +313,38 @@ func NewProgram(path string) (Program, error) {
 }
 
 // take deals with a frame from the host. It does not wait. An error ends the channel.
-func (h *Host) take(f frame) error {
-	h.quiet.Store(0)
+func (h *Host) handle(f frame) error {
+	h.missedPings.Store(0)
 	switch f.kind {
 	case kindWelcome:
-		return h.cluster.welcome(h, f.payload)
+		return h.cluster.onWelcome(h, f.payload)
 	case kindNotice:
-		h.cluster.cfg.Notice(h.name, printable(f.payload))
+		h.cluster.cfg.Notify(h.name, printable(f.payload))
 		return nil
 	case kindLost:
 		why := errors.New(printable(f.payload))
 		if h.Cores == nil {
 			why = &HostError{Host: h.name, Why: why.Error()}
 		}
-		h.cluster.lose(h, why)
+		h.cluster.onLost(h, why)
 		return nil
 	case kindPong:
-		h.answer.heard.Store(true)
+		h.welcomeTimer.heard.Store(true)
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.kind == kindAnswer || f.stream == streamFile {
-		return h.takeFile(f)
+		return h.handleFile(f)
 	}
 	k := h.ranks[f.rank]
 	if k == nil {
 		return fmt.Errorf("%w: of rank %d, which is not there", ErrProtocol, f.rank)
 	}
-	return k.take(f)
+	return k.handle(f)
 }
 
-func (h *Host) takeFile(f frame) error {
+func (h *Host) handleFile(f frame) error {
 	s := h.files[f.rank]
 	switch {
 	case s == nil:
@@ -354,24 +354,24 @@ func (h *Host) takeFile(f frame) error {
 		if err != nil {
 			return err
 		}
-		return s.out.grant(n)
-	case f.kind != kindAnswer || s.count == cap(s.answers):
+		return s.out.addCredits(n)
+	case f.kind != kindAnswer || s.answered == cap(s.answers):
 		return fmt.Errorf("%w: not an answer", ErrProtocol)
 	}
 	a, err := decodeAnswer(f.payload)
 	if err != nil {
 		return err
 	}
-	s.count++
+	s.answered++
 	s.answers <- a
 	return nil
 }
 
 // take deals with a frame about the rank. Its host's mu is held.
-func (k *far) take(f frame) error {
+func (k *remoteRank) handle(f frame) error {
 	switch f.kind {
 	case kindStarted, kindFailed:
-		var s started
+		var s startResult
 		var err error
 		if f.kind == kindStarted {
 			s.pid, err = decodeNumber(f.payload, maxInt)
@@ -391,28 +391,28 @@ func (k *far) take(f frame) error {
 		}
 	case kindExit:
 		select {
-		case <-k.ended:
+		case <-k.exited:
 			return fmt.Errorf("%w: rank %d ended twice", ErrProtocol, k.rank)
 		default:
 		}
-		e, err := decodeEnding(f.payload)
+		e, err := decodeExitReport(f.payload)
 		if err != nil {
 			return err
 		}
-		k.ending = e
-		close(k.ended)
+		k.report = e
+		close(k.exited)
 		return nil
 	case kindData, kindEnd, kindCredit:
-		return k.flow(f)
+		return k.onStream(f)
 	}
 	return fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
 }
 
 // flow deals with a frame of one of the rank's streams.
-func (k *far) flow(f frame) error {
+func (k *remoteRank) onStream(f frame) error {
 	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
 	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
-	taken, err := passTo(in, out, f)
+	taken, err := deliver(in, out, f)
 	switch {
 	case taken || err != nil:
 		return err

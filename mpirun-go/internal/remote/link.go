@@ -19,7 +19,7 @@ type link struct {
 }
 
 // bulkBytes is how much bulk is written at once: what becomes urgent meanwhile waits for it.
-const bulkBytes = 64 << 10
+const maxBulkBytes = 64 << 10
 
 func newLink() *link {
 	l := &link{}
@@ -74,7 +74,7 @@ func (l *link) write() {
 			buf = nil
 		}
 		if err != nil {
-			l.abandon()
+			l.discardQueue()
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (l *link) take(buf []byte) []byte {
 		buf = appendFrame(buf, f)
 	}
 	l.urgent = nil
-	for bulk := 0; len(l.bulk) > 0 && bulk < bulkBytes; {
+	for bulk := 0; len(l.bulk) > 0 && bulk < maxBulkBytes; {
 		buf = appendFrame(buf, l.bulk[0])
 		bulk += len(l.bulk[0].payload)
 		if l.bulk = l.bulk[1:]; len(l.bulk) == 0 {
@@ -96,7 +96,7 @@ func (l *link) take(buf []byte) []byte {
 }
 
 // abandon throws away what is queued, and all that comes. The caller holds mu.
-func (l *link) abandon() {
+func (l *link) discardQueue() {
 	l.broken, l.urgent, l.bulk = true, nil, nil
 	l.changed.Broadcast()
 }
@@ -112,7 +112,7 @@ func (l *link) finish() {
 // close closes the channel. What is queued is lost.
 func (l *link) close() {
 	l.mu.Lock()
-	l.abandon()
+	l.discardQueue()
 	out := l.out
 	l.mu.Unlock()
 	if out != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestScript(t *testing.T) {
+func TestScriptIsQuotableAndRecognized(t *testing.T) {
 	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
 	assert.NotContains(t, script, "'", "it is quoted so")
 	assert.NotContains(t, script, "\n")
@@ -24,8 +24,8 @@ func TestScript(t *testing.T) {
 		assert.NotContains(t, script, placeholder)
 	}
 	for i := range script {
-		piece := script[i:min(i+maxSaidLine, len(script))]
-		assert.True(t, isScript(piece) || len(piece) < maxSaidLine, "not known again: %s", piece)
+		piece := script[i:min(i+maxLineBytes, len(script))]
+		assert.True(t, isScriptText(piece) || len(piece) < maxLineBytes, "not known again: %s", piece)
 	}
 }
 
@@ -84,8 +84,8 @@ func (s *scriptRun) copyIn(home string) string {
 
 // Two starts put the program into the cache at the same time: the second finds that of the first,
 // which may run by then, and leaves it.
-func TestScriptLeavesAGoodCopy(t *testing.T) {
-	home := ownDir(t)
+func TestConcurrentScriptsKeepFirstCopy(t *testing.T) {
+	home := privateDir(t)
 	starts := []*scriptRun{runScript(t, home), runScript(t, home)}
 	for _, s := range starts {
 		s.wants(t)
@@ -114,14 +114,14 @@ func TestScriptLeavesAGoodCopy(t *testing.T) {
 }
 
 // The script runs in all shells of POSIX that are installed, with a path that has to be quoted.
-func TestScriptInEveryShell(t *testing.T) {
+func TestScriptRunsInEveryShell(t *testing.T) {
 	for _, shell := range [][]string{
 		{"/bin/sh"}, {"/bin/sh", "-u"}, {"dash"}, {"bash", "--posix"}, {"busybox", "sh"}, {"ksh"}, {"ksh93"}, {"mksh"}, {"yash"},
 	} {
 		if _, err := exec.LookPath(shell[0]); err != nil {
 			continue
 		}
-		home := ownDir(t) + "/a b\n* $(c)"
+		home := privateDir(t) + "/a b\n* $(c)"
 		s := runScriptIn(t, home, shell...)
 		s.wants(t)
 		require.NoError(t, s.self.send(s.in))
@@ -131,8 +131,8 @@ func TestScriptInEveryShell(t *testing.T) {
 }
 
 // The script does not execute a copy that somebody else controls, even if its content is right.
-func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
-	home := ownDir(t)
+func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
+	home := privateDir(t)
 	s := runScript(t, home)
 	s.wants(t)
 	require.NoError(t, s.self.send(s.in))
@@ -149,7 +149,7 @@ func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
 	}
 	if os.Geteuid() == 0 {
 		spoils["another user's"] = func() error { return os.Chown(file, 65534, 65534) }
-		spoils["writable by its group"] = func() error { _, err := groupShares(file, 0o720); return err }
+		spoils["writable by its group"] = func() error { _, err := shareWithGroup(file, 0o720); return err }
 	}
 	for name, spoil := range spoils {
 		require.NoError(t, spoil(), name)
@@ -170,7 +170,7 @@ func TestInterruptedScriptLeavesNothing(t *testing.T) {
 		"terminated":     func(s *scriptRun) error { return unix.Kill(-s.cmd.Process.Pid, unix.SIGTERM) },
 		"connection cut": func(s *scriptRun) error { return s.in.Close() },
 	} {
-		home := ownDir(t)
+		home := privateDir(t)
 		s := runScript(t, home)
 		s.wants(t)
 		// More than a pipe holds: some of it has been written.
@@ -186,8 +186,8 @@ func TestInterruptedScriptLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestInstallOfSomethingElse(t *testing.T) {
-	dir := ownDir(t)
+func TestInstallWithWrongHashFails(t *testing.T) {
+	dir := privateDir(t)
 	assert.ErrorContains(t, install("x", dir), "is not a hash")
 	assert.ErrorContains(t, install(strings.Repeat("a0", 32), dir), "what arrived is not what was sent")
 	left, err := os.ReadDir(dir)

@@ -16,7 +16,7 @@ import (
 
 // disown makes path belong to another user, and returns the user to check it as. Only root can give
 // files away, so anybody else checks as a different user.
-func disown(path string) (user, error) {
+func giveAway(path string) (user, error) {
 	if os.Geteuid() == 0 {
 		return thisUser(), os.Lchown(path, 65534, 65534)
 	}
@@ -25,7 +25,7 @@ func disown(path string) (user, error) {
 
 // groupShares sets the mode of path and makes its group none that is private to the user to check
 // it as, whom it returns.
-func groupShares(path string, mode os.FileMode) (user, error) {
+func shareWithGroup(path string, mode os.FileMode) (user, error) {
 	u := thisUser()
 	if u.uid == 0 {
 		if err := os.Lchown(path, -1, 65534); err != nil {
@@ -39,7 +39,7 @@ func groupShares(path string, mode os.FileMode) (user, error) {
 
 // grant gives another user the right to write to path, by an access control list that leaves the
 // owner, the group and the mode 0770. It returns false if the file system has no such lists.
-func grant(t *testing.T, path string) bool {
+func grantByACL(t *testing.T, path string) bool {
 	t.Helper()
 	require.NoError(t, os.Chmod(path, 0o770))
 	const all = 7
@@ -66,7 +66,7 @@ func grant(t *testing.T, path string) bool {
 // runScriptAs runs the script with an id(1) that prints the numbers of u, and without input.
 func runScriptAs(t *testing.T, u user, home, path string) (said string, status int) {
 	t.Helper()
-	fake := ownDir(t)
+	fake := privateDir(t)
 	id := fmt.Sprintf("#!/bin/sh\ncase $1 in -u) echo %d;; -g) echo %d;; esac\n", u.uid, u.gid)
 	require.NoError(t, os.WriteFile(fake+"/id", []byte(id), 0o700))
 	cmd := exec.Command("/bin/sh", "-c", (&Self{hash: strings.Repeat("a0", 32), size: 100}).script())
@@ -77,7 +77,7 @@ func runScriptAs(t *testing.T, u user, home, path string) (said string, status i
 }
 
 // The script and checkTrusted decide alike whether a directory can be the cache.
-func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
+func TestScriptAndCheckTrustedAgree(t *testing.T) {
 	mkdir := func(mode os.FileMode, path string) {
 		require.NoError(t, os.MkdirAll(path, 0o700))
 		require.NoError(t, os.Chmod(path, mode))
@@ -104,7 +104,7 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		"one for its group to write": {
 			func(home, _ string) user {
 				mkdir(0o700, home+"/mpigo")
-				u, err := groupShares(home+"/mpigo", 0o770)
+				u, err := shareWithGroup(home+"/mpigo", 0o770)
 				require.NoError(t, err)
 				return u
 			}, "others may write to HOME/mpigo"},
@@ -113,7 +113,7 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		"a sticky parent that is not searched by others": {func(home, _ string) user { mkdir(0o776|os.ModeSticky, home); return me }, ""},
 		"another user's": {func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
-			u, err := disown(home + "/mpigo")
+			u, err := giveAway(home + "/mpigo")
 			require.NoError(t, err)
 			return u
 		}, "HOME/mpigo belongs to another user"},
@@ -151,15 +151,15 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 			cases[name] = c
 		}
 	}
-	if me.gid == me.uid && grant(t, ownDir(t)) {
+	if me.gid == me.uid && grantByACL(t, privateDir(t)) {
 		cases["one that a list lets another user write"] = testCase{func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
-			grant(t, home+"/mpigo")
+			grantByACL(t, home+"/mpigo")
 			return me
 		}, "others may write to HOME/mpigo"}
 	}
 	for name, c := range cases {
-		home, elsewhere := ownDir(t), ownDir(t)
+		home, elsewhere := privateDir(t), privateDir(t)
 		u := c.arrange(home, elsewhere)
 		why := strings.NewReplacer("HOME", home, "ELSEWHERE", elsewhere).Replace(c.why)
 		said, status := runScriptAs(t, u, home, os.Getenv("PATH"))
@@ -181,12 +181,12 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 }
 
 // An ls that does not show access control lists says nothing about what a private group may write.
-func TestScriptTrustsNoGroupWithoutALsThatShowsLists(t *testing.T) {
-	fake := ownDir(t)
+func TestScriptTrustsNoGroupWithoutGNUls(t *testing.T) {
+	fake := privateDir(t)
 	ls, err := exec.LookPath("ls")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(fake+"/ls", []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 1; exec "+ls+" \"$@\"\n"), 0o700))
-	home := ownDir(t)
+	home := privateDir(t)
 	require.NoError(t, os.Mkdir(home+"/mpigo", 0o700))
 	u := thisUser()
 	_, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
@@ -197,9 +197,9 @@ func TestScriptTrustsNoGroupWithoutALsThatShowsLists(t *testing.T) {
 	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", said)
 }
 
-func TestCheckTrusted(t *testing.T) {
+func TestCheckTrustedFollowsLinks(t *testing.T) {
 	me := thisUser()
-	dir := ownDir(t)
+	dir := privateDir(t)
 	require.NoError(t, os.Mkdir(dir+"/sub", 0o700))
 	require.NoError(t, os.WriteFile(dir+"/sub/file", nil, 0o755))
 	for link, target := range map[string]string{"file": "sub/../sub/./file", "up": "..", "abs": dir + "/sub", "loop": "loop", "nowhere": "none"} {
@@ -221,7 +221,7 @@ func TestCheckTrusted(t *testing.T) {
 	assert.EqualError(t, checkTrusted(dir+"/open/link", me), "others may write to "+dir+"/open")
 	require.NoError(t, os.Chmod(dir+"/open", 0o777|os.ModeSticky))
 	require.NoError(t, checkTrusted(dir+"/open/link", me))
-	u, err := disown(dir + "/open/link")
+	u, err := giveAway(dir + "/open/link")
 	require.NoError(t, err)
 	assert.ErrorContains(t, checkTrusted(dir+"/open/link", u), "belongs to another user")
 }

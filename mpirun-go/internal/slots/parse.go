@@ -15,12 +15,12 @@ const (
 	MaxHosts = 1 << 12 // in all
 )
 
-var errTooMany = fmt.Errorf("more than %d hosts", MaxHosts)
+var errTooManyHosts = fmt.Errorf("more than %d hosts", MaxHosts)
 
 // ParseList reads the value of --host: names separated by commas, each with an
 // optional ":slots". A name may hold ranges: n[1-3,07].
 func ParseList(list string) ([]Host, error) {
-	words, err := split(list)
+	words, err := splitList(list)
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", list, err)
 	}
@@ -31,7 +31,7 @@ func ParseList(list string) ([]Host, error) {
 			return nil, err
 		}
 		if hosts = append(hosts, more...); len(hosts) > MaxHosts {
-			return nil, errTooMany
+			return nil, errTooManyHosts
 		}
 	}
 	return hosts, nil
@@ -53,7 +53,7 @@ func ParseFile(name string, r io.Reader) ([]Host, error) {
 			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
 		}
 		if all = append(all, hosts...); len(all) > MaxHosts {
-			return nil, fmt.Errorf("%s:%d: %w", name, number, errTooMany)
+			return nil, fmt.Errorf("%s:%d: %w", name, number, errTooManyHosts)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -86,7 +86,7 @@ func parseLine(words []string) ([]Host, error) {
 		}
 		for i := range hosts {
 			if key == "slots" {
-				hosts[i].Slots, hosts[i].Whole = n, 0
+				hosts[i].Slots, hosts[i].Unnumbered = n, 0
 			} else {
 				hosts[i].Max = n
 			}
@@ -115,7 +115,7 @@ func parseWord(word string) ([]Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := Host{Whole: 1}
+	h := Host{Unnumbered: 1}
 	if counted {
 		n, err := parseSlots(count)
 		if err != nil {
@@ -144,7 +144,7 @@ func parseSlots(s string) (int, error) {
 }
 
 // split cuts a list at its commas, save for those within brackets.
-func split(list string) ([]string, error) {
+func splitList(list string) ([]string, error) {
 	var words []string
 	depth, begin := 0, 0
 	for i, c := range []byte(list) {
@@ -195,7 +195,7 @@ func Expand(pattern string) ([]string, error) {
 			ends = []string{""}
 		}
 		if len(names)*len(ends) > MaxHosts {
-			return bad(errTooMany.Error())
+			return bad(errTooManyHosts.Error())
 		}
 		next := make([]string, 0, len(names)*len(ends))
 		for _, name := range names {
@@ -245,7 +245,7 @@ func expandRanges(text string) ([]string, error) {
 			return nil, fmt.Errorf("%q is not a range of numbers", part)
 		}
 		if to-from >= MaxHosts || len(all)+to-from >= MaxHosts {
-			return nil, errTooMany
+			return nil, errTooManyHosts
 		}
 		width := 0
 		if strings.HasPrefix(first, "0") {

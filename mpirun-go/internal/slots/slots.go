@@ -11,20 +11,20 @@ import (
 
 // Host is a place where ranks are started, as the user asked for it.
 type Host struct {
-	Name  string
-	Slots int // ranks that it has room for
-	Whole int // times that it was named without a number: each is as many slots more as it has processors
-	Max   int // more ranks than this it does not get; 0: as many as there are
-	Here  bool
+	Name       string
+	Slots      int // ranks that it has room for
+	Unnumbered int // times that it was named without a number: each is as many slots more as it has processors
+	Max        int // more ranks than this it does not get; 0: as many as there are
+	Local      bool
 }
 
 // Room is how many slots a host with so many processors has.
-func (h Host) Room(cpus int) int { return h.Slots + h.Whole*cpus }
+func (h Host) SlotCount(cpus int) int { return h.Slots + h.Unnumbered*cpus }
 
 // Total is how many slots there are, if that is known of all hosts without asking for processors.
-func Total(hosts []Host) (n int, known bool) {
+func TotalSlots(hosts []Host) (n int, known bool) {
 	for _, h := range hosts {
-		if h.Whole > 0 {
+		if h.Unnumbered > 0 {
 			return 0, false
 		}
 		n += h.Slots
@@ -53,7 +53,7 @@ func (m Machine) CPUs() int {
 func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 	var hosts []Host
 	for _, r := range requests {
-		if r.Here = !onlyNames && m.isCalled(r.Name); r.Here {
+		if r.Local = !onlyNames && m.hasName(r.Name); r.Local {
 			r.Name = m.Name
 		}
 		i := slices.IndexFunc(hosts, func(h Host) bool { return sameName(h.Name, r.Name) })
@@ -63,7 +63,7 @@ func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 		}
 		h := &hosts[i]
 		h.Slots += r.Slots
-		h.Whole += r.Whole
+		h.Unnumbered += r.Unnumbered
 		if h.Max == 0 || r.Max == 0 {
 			h.Max = 0
 		} else {
@@ -71,17 +71,17 @@ func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 		}
 	}
 	if len(hosts) == 0 {
-		return []Host{{Name: m.Name, Whole: 1, Here: true}}
+		return []Host{{Name: m.Name, Unnumbered: 1, Local: true}}
 	}
 	return hosts
 }
 
 // AllHere is whether no host but this machine is named.
-func AllHere(m Machine, requests []Host) bool {
-	return !slices.ContainsFunc(requests, func(h Host) bool { return !m.isCalled(h.Name) })
+func AllLocal(m Machine, requests []Host) bool {
+	return !slices.ContainsFunc(requests, func(h Host) bool { return !m.hasName(h.Name) })
 }
 
-func (m Machine) isCalled(name string) bool {
+func (m Machine) hasName(name string) bool {
 	short := func(s string) string {
 		first, _, _ := strings.Cut(s, ".")
 		return first
@@ -109,10 +109,10 @@ type Place struct {
 
 // Map gives each rank its place. With bind, the ranks of a host get a core each in turn, beginning again when all are
 // taken. machines are the hosts', in the same order.
-func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place, error) {
+func Map(size int, hosts []Host, machines []Machine, by Policy, bind bool) ([]Place, error) {
 	rooms := make([]int, len(hosts))
 	for i, h := range hosts {
-		rooms[i] = h.Room(machines[i].CPUs())
+		rooms[i] = h.SlotCount(machines[i].CPUs())
 	}
 	hostOf, err := by.assign(size, hosts, rooms)
 	if err != nil {
@@ -134,10 +134,10 @@ func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place,
 }
 
 // Needed says which hosts get ranks, or nil if that cannot be said without asking for processors.
-func Needed(size int, hosts []Host, by By) ([]bool, error) {
+func HostsNeeded(size int, hosts []Host, by Policy) ([]bool, error) {
 	rooms := make([]int, len(hosts))
 	for i, h := range hosts {
-		if h.Whole > 0 && by.PerNode == 0 {
+		if h.Unnumbered > 0 && by.PerNode == 0 {
 			return nil, nil
 		}
 		rooms[i] = h.Slots
@@ -154,34 +154,34 @@ func Needed(size int, hosts []Host, by By) ([]bool, error) {
 }
 
 // By is how ranks are dealt out to hosts. The zero value fills the slots of one host after another.
-type By struct {
-	Node    bool // in turn, one to each host
-	PerNode int  // so many to each host, whatever slots it has; 0: not so
+type Policy struct {
+	RoundRobin bool // in turn, one to each host
+	PerNode    int  // so many to each host, whatever slots it has; 0: not so
 }
 
 // ParseBy reads slot, node or ppr:N:node.
-func ParseBy(s string) (By, error) {
+func ParsePolicy(s string) (Policy, error) {
 	switch s {
 	case "slot":
-		return By{}, nil
+		return Policy{}, nil
 	case "node":
-		return By{Node: true}, nil
+		return Policy{RoundRobin: true}, nil
 	}
 	if number, ok := strings.CutPrefix(s, "ppr:"); ok {
 		if number, ok = strings.CutSuffix(number, ":node"); ok {
 			if n, err := parseSlots(number); err == nil {
-				return By{PerNode: n}, nil
+				return Policy{PerNode: n}, nil
 			}
 		}
 	}
-	return By{}, fmt.Errorf("want slot, node or ppr:N:node")
+	return Policy{}, fmt.Errorf("want slot, node or ppr:N:node")
 }
 
 // assign gives each rank its host. When all slots are taken, it begins again.
-func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
+func (by Policy) assign(size int, hosts []Host, rooms []int) ([]int, error) {
 	if by.PerNode > 0 {
 		if size > by.PerNode*len(hosts) {
-			return nil, fmt.Errorf("--map-by ppr:%d:node has room for %d ranks on %s, not for %d", by.PerNode, by.PerNode*len(hosts), Count(len(hosts), "host"), size)
+			return nil, fmt.Errorf("--map-by ppr:%d:node has room for %d ranks on %s, not for %d", by.PerNode, by.PerNode*len(hosts), Plural(len(hosts), "host"), size)
 		}
 		rooms = slices.Repeat([]int{by.PerNode}, len(hosts))
 	}
@@ -194,7 +194,7 @@ func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
 			more = false
 			for i, h := range hosts {
 				n := free[i]
-				if by.Node {
+				if by.RoundRobin {
 					n = min(n, 1)
 				}
 				if n = min(n, size-len(hostOf)); h.Max > 0 {
@@ -210,14 +210,14 @@ func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
 			}
 		}
 		if len(hostOf) == before {
-			return nil, fmt.Errorf("%s are more than the %d that the hosts' max-slots allow", Count(size, "rank"), len(hostOf))
+			return nil, fmt.Errorf("%s are more than the %d that the hosts' max-slots allow", Plural(size, "rank"), len(hostOf))
 		}
 	}
 	return hostOf, nil
 }
 
 // Count is a number of things in words: 1 slot, 2 slots.
-func Count(n int, what string) string {
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -61,7 +61,7 @@ func writeAll(targets []io.WriteCloser, p []byte) []io.WriteCloser {
 
 // backgroundPoll is how often a launcher in the background looks whether it has
 // been brought to the foreground.
-const backgroundPoll = 200 * time.Millisecond
+const foregroundPoll = 200 * time.Millisecond
 
 // Terminal reads a terminal as long as this process is in its foreground. In the
 // background it waits instead: to read would stop the launcher (SIGTTIN).
@@ -71,24 +71,24 @@ type Terminal struct{ File *os.File }
 func (t Terminal) Read(p []byte) (int, error) {
 	fd := int(t.File.Fd())
 	for {
-		if foreground(fd) {
+		if isForeground(fd) {
 			ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(ready, int(backgroundPoll.Milliseconds()))
+			n, err := unix.Poll(ready, int(foregroundPoll.Milliseconds()))
 			if err != nil && err != unix.EINTR {
 				return 0, err
 			}
-			if n > 0 && foreground(fd) {
+			if n > 0 && isForeground(fd) {
 				return t.File.Read(p)
 			}
 			continue
 		}
-		time.Sleep(backgroundPoll)
+		time.Sleep(foregroundPoll)
 	}
 }
 
 // foreground is whether the terminal's foreground process group is ours. A
 // terminal that does not tell, not being the controlling one, stops nobody.
-func foreground(fd int) bool {
+func isForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }

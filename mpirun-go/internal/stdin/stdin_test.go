@@ -33,7 +33,7 @@ func (t *target) Close() error {
 	return nil
 }
 
-func TestCopyToAll(t *testing.T) {
+func TestCopyWritesToAllTargets(t *testing.T) {
 	a, b := &target{limit: -1}, &target{limit: -1}
 	text := strings.Repeat("line\n", 50000)
 	require.NoError(t, stdin.Copy(strings.NewReader(text), []io.WriteCloser{a, b}))
@@ -41,7 +41,7 @@ func TestCopyToAll(t *testing.T) {
 	assert.Equal(t, []int{1, 1}, []int{a.closed, b.closed})
 }
 
-func TestTargetThatFailsIsLeftOut(t *testing.T) {
+func TestCopySkipsFailedTarget(t *testing.T) {
 	all, some, none := &target{limit: -1}, &target{limit: 3}, &target{limit: 0}
 	err := stdin.Copy(iotest.OneByteReader(strings.NewReader("abcdef")), []io.WriteCloser{none, all, some})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestTargetThatFailsIsLeftOut(t *testing.T) {
 	assert.Equal(t, []int{1, 1, 1}, []int{all.closed, some.closed, none.closed})
 }
 
-func TestCopyEndsWithItsLastTarget(t *testing.T) {
+func TestCopyEndsWithLastTarget(t *testing.T) {
 	forever := iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 1<<20)))
 	require.NoError(t, stdin.Copy(forever, []io.WriteCloser{&target{limit: 5}}))
 	left, err := io.ReadAll(forever)
@@ -57,7 +57,7 @@ func TestCopyEndsWithItsLastTarget(t *testing.T) {
 	assert.Len(t, left, 1<<20-6)
 }
 
-func TestErrorOfTheSource(t *testing.T) {
+func TestCopyReturnsSourceError(t *testing.T) {
 	broken := errors.New("broken")
 	a := &target{limit: -1}
 	err := stdin.Copy(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken)), []io.WriteCloser{a})
@@ -66,7 +66,7 @@ func TestErrorOfTheSource(t *testing.T) {
 	assert.Equal(t, 1, a.closed)
 }
 
-func TestSource(t *testing.T) {
+func TestSourceOfTerminal(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer null.Close()

@@ -23,7 +23,7 @@ func receiveForever(dir string) {
 	dir, named := strings.CutPrefix(dir, "named:")
 	c, err := openCache(dir)
 	if err == nil {
-		c.named = named
+		c.noTmpfile = named
 		_, err = c.receive(offer{path: "/nowhere/solver", hash: strings.Repeat("a0", 32), size: endlessSize}, os.Stdin)
 	}
 	_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
@@ -31,7 +31,7 @@ func receiveForever(dir string) {
 }
 
 // receiver starts such a process, and returns when it has received something.
-func receiver(t *testing.T, dir string) *exec.Cmd {
+func startReceiver(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	require.ErrorContains(t, cmd.Wait(), "signal: killed")
 }
 
-func partsIn(t *testing.T, dir string) int {
+func countEntries(t *testing.T, dir string) int {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -59,73 +59,73 @@ func partsIn(t *testing.T, dir string) int {
 }
 
 func TestKilledReceiverLeavesNothing(t *testing.T) {
-	dir := ownDir(t)
+	dir := privateDir(t)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o700)
 	hasNameless := err == nil // the file system of the tests' directories supports O_TMPFILE
 	if hasNameless {
 		require.NoError(t, unix.Close(fd))
 	}
-	cmd := receiver(t, dir)
+	cmd := startReceiver(t, dir)
 	kill(t, cmd)
 	if hasNameless {
-		assert.Zero(t, partsIn(t, dir))
+		assert.Zero(t, countEntries(t, dir))
 	}
 	_, err = openCache(dir)
 	require.NoError(t, err)
-	assert.Zero(t, partsIn(t, dir))
+	assert.Zero(t, countEntries(t, dir))
 }
 
 // The next start removes the named part of a receiver that was killed, and no other.
-func TestStartRemovesPartsOfTheDeadOnly(t *testing.T) {
-	dir := ownDir(t)
-	lives, dies := receiver(t, "named:"+dir), receiver(t, "named:"+dir)
-	require.Equal(t, 2, partsIn(t, dir))
+func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
+	dir := privateDir(t)
+	lives, dies := startReceiver(t, "named:"+dir), startReceiver(t, "named:"+dir)
+	require.Equal(t, 2, countEntries(t, dir))
 	open := func() {
 		_, err := openCache(dir)
 		require.NoError(t, err)
 	}
 	open()
-	assert.Equal(t, 2, partsIn(t, dir), "both are being written")
+	assert.Equal(t, 2, countEntries(t, dir), "both are being written")
 	kill(t, dies)
-	assert.Equal(t, 2, partsIn(t, dir))
+	assert.Equal(t, 2, countEntries(t, dir))
 	open()
-	assert.Equal(t, 1, partsIn(t, dir), "one is being written")
+	assert.Equal(t, 1, countEntries(t, dir), "one is being written")
 	kill(t, lives)
 	open()
-	assert.Zero(t, partsIn(t, dir))
+	assert.Zero(t, countEntries(t, dir))
 }
 
 // A start cannot rely on the locks of other hosts, so it removes their parts only when they are
 // old.
-func TestStartLeavesFreshPartsOfOtherHosts(t *testing.T) {
-	c := testCache(t)
+func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
+	c := newTestCache(t)
 	require.NotEmpty(t, c.host)
 	other := c
-	other.host, other.named = "11111111-2222-3333-4444-555555555555", true
-	p, err := other.newPart()
+	other.host, other.noTmpfile = "11111111-2222-3333-4444-555555555555", true
+	p, err := other.newTempFile()
 	require.NoError(t, err)
 	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN)) // as this host sees it
-	defer p.drop()
+	defer p.discard()
 	open := func() {
 		_, err := openCache(c.dir)
 		require.NoError(t, err)
 	}
 	open()
-	assert.True(t, p.isThere(), "it may be being written")
-	old := time.Now().Add(-2 * unusedFor)
+	assert.True(t, p.exists(), "it may be being written")
+	old := time.Now().Add(-2 * minUnusedAge)
 	require.NoError(t, os.Chtimes(p.name, old, old))
 	open()
-	assert.False(t, p.isThere())
+	assert.False(t, p.exists())
 }
 
 // A start neither removes nor waits for files that are no parts, and looks at a bounded number of
 // parts.
 func TestRemoveStaleIsBounded(t *testing.T) {
-	c := testCache(t)
+	c := newTestCache(t)
 	require.NoError(t, os.WriteFile(c.dir+"/other", nil, 0o600))
 	require.NoError(t, unix.Mkfifo(c.dir+"/fifo", 0o600))
-	for range maxStale + 10 {
-		file, err := os.CreateTemp(c.dir, partPrefix+"*")
+	for range maxStaleFiles + 10 {
+		file, err := os.CreateTemp(c.dir, tempPrefix+"*")
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 	}
@@ -139,7 +139,7 @@ func TestRemoveStaleIsBounded(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it waits")
 	}
-	assert.Equal(t, 2+10, partsIn(t, c.dir))
+	assert.Equal(t, 2+10, countEntries(t, c.dir))
 	c.removeStale()
-	assert.Equal(t, 2, partsIn(t, c.dir))
+	assert.Equal(t, 2, countEntries(t, c.dir))
 }

@@ -11,26 +11,26 @@ import (
 // launcher that was stopped for a while does not take its own silence for that of others. A daemon is more patient with its launcher,
 // which somebody may have stopped.
 const (
-	pulse    = 5 * time.Second
-	silence  = 6
-	patience = 60
+	pingInterval       = 5 * time.Second
+	maxMissedPings     = 6
+	maxMissedIntervals = 60
 )
 
 // From the job's end on, hosts are asked more often: one that does not answer is not waited for. The end of its channel has the same effect there as
 // the order to end the job's processes.
-const endPulse = 250 * time.Millisecond
+const endPingInterval = 250 * time.Millisecond
 
 // attention is a daemon's to its launcher, whose machine may vanish without the end of the channel being seen. A launcher that
 // was stopped by Ctrl-Z is waited for without a limit. The zero value begins to listen.
-type attention struct {
-	quiet   int // pulses since it was heard
+type launcherMonitor struct {
+	missed  int // pulses since it was heard
 	stopped bool
 }
 
-func (a *attention) heard() { a.quiet = 0 }
+func (a *launcherMonitor) heard() { a.missed = 0 }
 
 // passes notes a signal to all ranks, which the launcher heeds itself.
-func (a *attention) passes(sig syscall.Signal) {
+func (a *launcherMonitor) onSignal(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGTSTP:
 		a.stopped = true
@@ -40,29 +40,31 @@ func (a *attention) passes(sig syscall.Signal) {
 }
 
 // missing is to be asked every pulse.
-func (a *attention) missing() bool {
-	a.quiet++
-	return a.quiet > patience && !a.stopped
+func (a *launcherMonitor) tick() bool {
+	a.missed++
+	return a.missed > maxMissedIntervals && !a.stopped
 }
 
 // waitParts is how many parts a limit on waiting has. They are counted, for the same reason as pulses.
-const waitParts = 20
+const ticksPerLimit = 20
 
 // waitPart is how long one of them is.
-func waitPart(limit time.Duration) time.Duration { return max(limit/waitParts, time.Millisecond) }
+func tickInterval(limit time.Duration) time.Duration {
+	return max(limit/ticksPerLimit, time.Millisecond)
+}
 
 // wait is for somebody who may take so long to show a sign of life, and then the same again. The zero value begins to wait.
-type wait struct {
+type silenceTimer struct {
 	heard atomic.Bool // for all: there was a sign
-	parts int         // that went by without
+	ticks int         // that went by without
 }
 
 // over is to be asked every part: whether limits, so many, have passed without a sign.
-func (w *wait) over(limits int) bool {
+func (w *silenceTimer) tick(limits int) bool {
 	if w.heard.Swap(false) {
-		w.parts = 0
+		w.ticks = 0
 		return false
 	}
-	w.parts++
-	return w.parts >= limits*waitParts
+	w.ticks++
+	return w.ticks >= limits*ticksPerLimit
 }

@@ -9,56 +9,56 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-func TestNearestToTheCause(t *testing.T) {
-	at := func(place int) *rank { return &rank{ended: place > 0, place: place} }
-	inOrder := []*verdict{ // the cause first
-		{line: "first death", weight: death, rank: at(2)},
-		{line: "second death", weight: death, rank: at(3)},
-		{line: "abort and end", weight: abort, rank: at(1)},
-		{line: "abort and later end", weight: abort, rank: at(4)},
-		{line: "abort", weight: abort, rank: at(0)},
-		{line: "abort while another ended", weight: abort, rank: at(0), follows: true},
-		{line: "left waiting", weight: leftWaiting, rank: at(5)},
+func TestCompareFailuresPutsCauseFirst(t *testing.T) {
+	at := func(place int) *rank { return &rank{exited: place > 0, exitOrder: place} }
+	inOrder := []*failure{ // the cause first
+		{line: "first death", priority: exited, rank: at(2)},
+		{line: "second death", priority: exited, rank: at(3)},
+		{line: "abort and end", priority: aborted, rank: at(1)},
+		{line: "abort and later end", priority: aborted, rank: at(4)},
+		{line: "abort", priority: aborted, rank: at(0)},
+		{line: "abort while another ended", priority: aborted, rank: at(0), othersExiting: true},
+		{line: "left waiting", priority: barrierFailed, rank: at(5)},
 	}
 	for i, v := range inOrder {
 		for j, w := range inOrder {
-			assert.Equal(t, i < j, nearer(v, w) < 0, "%s, %s", v.line, w.line)
+			assert.Equal(t, i < j, compareFailures(v, w) < 0, "%s, %s", v.line, w.line)
 		}
 	}
-	equal := &verdict{weight: abort, rank: at(0)}
-	assert.Same(t, equal, slices.MinFunc([]*verdict{equal, {weight: abort, rank: at(0)}}, nearer), "of equals the first")
+	equal := &failure{priority: aborted, rank: at(0)}
+	assert.Same(t, equal, slices.MinFunc([]*failure{equal, {priority: aborted, rank: at(0)}}, compareFailures), "of equals the first")
 }
 
 // Ranks that fail together are many, so a failure is no reason to look at all the others while
 // it is known that one is ending. Here that would panic: most have no process to look at.
-func TestFailuresTogetherAreCheap(t *testing.T) {
-	failed, suspect, aborter := &rank{ended: true, place: 1}, &rank{}, &rank{Proc: gone()}
-	r, _ := still(failed, suspect, aborter, &rank{}, &rank{})
-	r.suspects = []*rank{suspect}
-	r.held = []*verdict{{rank: suspect, weight: abort}}
-	died, followed := &verdict{rank: failed, weight: death}, &verdict{rank: aborter, weight: abort}
-	assert.NotPanics(t, func() { r.blame(died); r.blame(followed) })
-	assert.False(t, died.follows)
-	assert.True(t, followed.follows)
-	assert.Len(t, r.held, 3)
-	assert.Nil(t, r.verdict)
+func TestAddFailureDoesNotProbeAllRanks(t *testing.T) {
+	failed, suspect, aborter := &rank{exited: true, exitOrder: 1}, &rank{}, &rank{Proc: goneProcess()}
+	r, _ := newIdleRun(failed, suspect, aborter, &rank{}, &rank{})
+	r.exiting = []*rank{suspect}
+	r.pending = []*failure{{rank: suspect, priority: aborted}}
+	died, followed := &failure{rank: failed, priority: exited}, &failure{rank: aborter, priority: aborted}
+	assert.NotPanics(t, func() { r.addFailure(died); r.addFailure(followed) })
+	assert.False(t, died.othersExiting)
+	assert.True(t, followed.othersExiting)
+	assert.Len(t, r.pending, 3)
+	assert.Nil(t, r.failure)
 }
 
-func TestAbortAloneIsNotHeld(t *testing.T) {
-	cfg, _, stderr := shells(t, otherRuns+"echo cmd=abort exitcode=9 >&3; exec sleep 1000", started+"exec sleep 1000")
+func TestAbortWithHealthyRanksEndsJobAtOnce(t *testing.T) {
+	cfg, _, stderr := shellJob(t, waitForOther+"echo cmd=abort exitcode=9 >&3; exec sleep 1000", markStarted+"exec sleep 1000")
 	assert.Equal(t, 9, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here aborted the job with code 9; the job's other rank was ended\n$`, stderr.String())
 }
 
 // While a rank is ending that nobody knows the fate of, an abort waits for it.
-func TestAbortOfOneThatSawADeath(t *testing.T) {
+func TestAbortAfterDeathBlamesDeadRank(t *testing.T) {
 	const repeats = 20
 	for range repeats {
-		cfg, _, stderr := shells(t,
+		cfg, _, stderr := shellJob(t,
 			"while ! test -s pid; do :; done; read dead <pid; "+
 				"while ! grep -q zombie /proc/$dead/status; do :; done; echo cmd=abort exitcode=9 >&3; exit 9",
 			"echo $$ >pid; kill -KILL $$")
@@ -69,10 +69,10 @@ func TestAbortOfOneThatSawADeath(t *testing.T) {
 
 // Who waits in a barrier for a rank that ended without Init is not blamed for it, whether it
 // ends by itself or stays.
-func TestRankThatNeverJoinedIsBlamed(t *testing.T) {
+func TestExitWithoutInitIsBlamed(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; echo $x; "
 	for end, others := range map[string]string{"exit 7": "", "exec sleep 1000": "; the job's other rank was ended"} {
-		cfg, stdout, stderr := shells(t, join+end, "exit 0")
+		cfg, stdout, stderr := shellJob(t, join+end, "exit 0")
 		assert.Equal(t, 1, Run(cfg))
 		assert.Equal(t, "cmd=barrier_failed rank=1 state=0\n", stdout.String())
 		assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 0, but without Init, which other ranks have called`+others+`\n$`, stderr.String())
@@ -82,35 +82,35 @@ func TestRankThatNeverJoinedIsBlamed(t *testing.T) {
 // One that has failed is blamed for that, and nobody's if nobody waits.
 func TestRankThatNeverJoined(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; exit 7"
-	cfg, _, stderr := shells(t, join, "exit 5")
+	cfg, _, stderr := shellJob(t, join, "exit 5")
 	assert.Equal(t, 5, Run(cfg), stderr)
 	assert.Regexp(t, `^mpirun-go: rank 1 .* exited with status 5`, stderr.String())
-	cfg, _, stderr = shells(t, "exit 0", "exit 0")
+	cfg, _, stderr = shellJob(t, "exit 0", "exit 0")
 	assert.Equal(t, 0, Run(cfg), stderr)
 }
 
 // farHost is another machine that is lost when a test says so.
-type farHost struct {
-	recorder
+type fakeRemoteHost struct {
+	recordingHost
 	name string
 }
 
-func (h *farHost) Name() string { return h.name }
+func (h *fakeRemoteHost) Name() string { return h.name }
 
 // The loss of a host is the verdict, although its ranks, and those that talked to them, were heard of before.
-func TestHostLost(t *testing.T) {
+func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	stderr := &lockedBuffer{}
-	near, far := &farHost{name: "n1"}, &farHost{name: "n2"}
+	near, far := &fakeRemoteHost{name: "n1"}, &fakeRemoteHost{name: "n2"}
 	r := &run{
-		cfg:    Config{Hosts: []Host{near, far, &farHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
-		noMore: make(chan struct{}), done: make(chan struct{}),
+		cfg:       Config{Hosts: []Host{near, far, &fakeRemoteHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
+		stopStart: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(r.done)
 	r.stderr = r.newSink("standard error", stderr)
 	for i, spec := range r.cfg.Specs {
 		served := make(chan struct{})
 		close(served)
-		r.ranks = append(r.ranks, &rank{Proc: &procs.Proc{Rank: i, PID: 1 << 30}, node: spec.Host, served: served})
+		r.ranks = append(r.ranks, &rank{Proc: &procs.Proc{Rank: i, PID: 1 << 30}, host: spec.Host, served: served})
 	}
 	r.alive = len(r.ranks)
 	server, err := wireup.NewServer(wireup.ServerConfig{Size: 3, JobID: "j"})
@@ -122,7 +122,7 @@ func TestHostLost(t *testing.T) {
 	r.onExit(r.ranks[1], procs.Exit{}, 0, procs.ErrLost)
 	assert.False(t, r.failed())
 	r.onExit(r.ranks[0], procs.Exit{Code: 1}, 1, nil)
-	assert.Nil(t, r.verdict, "held")
+	assert.Nil(t, r.failure, "held")
 	r.onLost(1, errors.New("its plug was pulled"))
 	r.onExit(r.ranks[2], procs.Exit{}, 0, procs.ErrLost)
 	assert.Equal(t, 1, r.report())
@@ -132,10 +132,12 @@ func TestHostLost(t *testing.T) {
 }
 
 // Of ranks of different hosts the one that was heard of first is to blame, of one host the one that ended first.
-func TestNearestOnSeveralHosts(t *testing.T) {
-	end := func(node, place, seen int) *rank { return &rank{ended: true, node: node, place: place, seen: seen} }
-	assert.Negative(t, compareEnds(end(0, 5, 1), end(1, 1, 2)))
-	assert.Negative(t, compareEnds(end(0, 1, 2), end(0, 2, 1)))
-	assert.Negative(t, compareEnds(end(0, 9, 2), &rank{node: 1}))
-	assert.Zero(t, compareEnds(nil, nil))
+func TestCompareExitsOnSeveralHosts(t *testing.T) {
+	end := func(node, place, seen int) *rank {
+		return &rank{exited: true, host: node, exitOrder: place, arrival: seen}
+	}
+	assert.Negative(t, compareExits(end(0, 5, 1), end(1, 1, 2)))
+	assert.Negative(t, compareExits(end(0, 1, 2), end(0, 2, 1)))
+	assert.Negative(t, compareExits(end(0, 9, 2), &rank{host: 1}))
+	assert.Zero(t, compareExits(nil, nil))
 }

@@ -20,13 +20,13 @@ import (
 // Hosts may share the file system and not see each other's locks (NFS with nolock). So the name of
 // a part has the boot id of its host, and a start removes those of other hosts only when they are
 // old.
-type part struct {
+type tempFile struct {
 	file *os.File
 	name string // "": it has none
 }
 
 // partPrefix begins the names of parts, in the cache's own directory.
-const partPrefix = ".coming-"
+const tempPrefix = ".coming-"
 
 // bootID returns the kernel's random number of this boot, which containers of one host share; "" if
 // it is not known.
@@ -39,25 +39,25 @@ func bootID() string {
 }
 
 // partTries bounds the attempts to lock a new part before another start takes it for a stale one.
-const partTries = 10
+const maxTempTries = 10
 
-func (c cache) newPart() (*part, error) {
-	if !c.named {
+func (c cache) newTempFile() (*tempFile, error) {
+	if !c.noTmpfile {
 		if fd, err := unix.Open(c.dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o700); err == nil {
-			return &part{file: os.NewFile(uintptr(fd), filepath.Join(c.dir, partPrefix))}, nil
+			return &tempFile{file: os.NewFile(uintptr(fd), filepath.Join(c.dir, tempPrefix))}, nil
 		}
 	}
-	for range partTries {
-		file, err := os.CreateTemp(c.dir, partPrefix+c.host+"-*")
+	for range maxTempTries {
+		file, err := os.CreateTemp(c.dir, tempPrefix+c.host+"-*")
 		if err != nil {
 			return nil, err
 		}
-		p := &part{file: file, name: file.Name()}
+		p := &tempFile{file: file, name: file.Name()}
 		// On a file system without locks, no start can lock the part, so none removes it.
-		if err := lockFile(file); !errors.Is(err, unix.EWOULDBLOCK) && p.isThere() {
+		if err := lockFile(file); !errors.Is(err, unix.EWOULDBLOCK) && p.exists() {
 			return p, nil
 		}
-		p.drop() // another start has locked it first, to remove it
+		p.discard() // another start has locked it first, to remove it
 	}
 	return nil, fmt.Errorf("%s: other starts remove what is written there", c.dir)
 }
@@ -67,7 +67,7 @@ func lockFile(file *os.File) error {
 }
 
 // isThere is whether the part still has its name.
-func (p *part) isThere() bool {
+func (p *tempFile) exists() bool {
 	named, err := os.Lstat(p.name)
 	if err != nil {
 		return false
@@ -77,7 +77,7 @@ func (p *part) isThere() bool {
 }
 
 // appear gives the part its final name, in the same file system. It fails if path exists.
-func (p *part) appear(path string) error {
+func (p *tempFile) publish(path string) error {
 	if p.name == "" {
 		own := fmt.Sprintf("/proc/self/fd/%d", p.file.Fd())
 		return os.NewSyscallError("linkat", unix.Linkat(unix.AT_FDCWD, own, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW))
@@ -90,7 +90,7 @@ func (p *part) appear(path string) error {
 }
 
 // drop closes the part, and removes it unless it has appeared.
-func (p *part) drop() {
+func (p *tempFile) discard() {
 	if p.name != "" {
 		_ = os.Remove(p.name)
 	}
@@ -99,8 +99,8 @@ func (p *part) drop() {
 
 // Bounds of the work that one start does on stale parts.
 const (
-	maxStaleLooks = 10_000 // entries of the cache's directory
-	maxStale      = 100    // parts
+	maxStaleEntries = 10_000 // entries of the cache's directory
+	maxStaleFiles   = 100    // parts
 )
 
 // removeStale removes the parts of writers that were killed. A live writer holds a lock on its
@@ -111,10 +111,10 @@ func (c cache) removeStale() {
 		return
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(maxStaleLooks)
+	names, _ := dir.Readdirnames(maxStaleEntries)
 	looked := 0
 	for _, name := range names {
-		if !strings.HasPrefix(name, partPrefix) || looked == maxStale {
+		if !strings.HasPrefix(name, tempPrefix) || looked == maxStaleFiles {
 			continue
 		}
 		looked++
@@ -124,8 +124,8 @@ func (c cache) removeStale() {
 			continue
 		}
 		file := os.NewFile(uintptr(fd), path)
-		foreign := strings.Contains(name[len(partPrefix):], "-") && !strings.HasPrefix(name, partPrefix+c.host+"-")
-		if info, err := file.Stat(); err == nil && !(foreign && time.Since(info.ModTime()) < unusedFor) && lockFile(file) == nil {
+		foreign := strings.Contains(name[len(tempPrefix):], "-") && !strings.HasPrefix(name, tempPrefix+c.host+"-")
+		if info, err := file.Stat(); err == nil && !(foreign && time.Since(info.ModTime()) < minUnusedAge) && lockFile(file) == nil {
 			_ = os.Remove(path)
 		}
 		_ = file.Close()

@@ -7,28 +7,28 @@ import (
 )
 
 // print keeps one line of the agent's standard output that is no frame: what refuses a login may say so there.
-func (p *process) print(line string) {
+func (p *agentProcess) addStdoutLine(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if line != "" && !isScript(line) && len(p.printed) < maxPrinted {
-		p.printed = append(p.printed, line)
+	if line != "" && !isScriptText(line) && len(p.stdoutLines) < maxStdoutLines {
+		p.stdoutLines = append(p.stdoutLines, line)
 	}
 }
 
 // lastWords are what the agent said that was not passed on.
-func (p *process) lastWords() string {
+func (p *agentProcess) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.said), isScript), p.printed...), "; ")
+	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.stderrLines), isScriptText), p.stdoutLines...), "; ")
 }
 
 // isScript is whether a line is a part of the script, said again by something that is no agent, echo for example. It would tell the user nothing.
-func isScript(line string) bool {
+func isScriptText(line string) bool {
 	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `"$p`, `$(umask)`, `"$u"`, DaemonArg, InstallArg}, func(mark string) bool { return strings.Contains(line, mark) })
 }
 
 // describe is the command as a user would type it to try it, quotes included.
-func (a Agent) describe(host string) string {
+func (a Agent) testCommand(host string) string {
 	words := append([]string{}, a.Words...)
 	switch a.Form {
 	case FormSlurm:
@@ -54,12 +54,12 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func quoted(said string) string {
+func outputText(said string) string {
 	if said == "" {
 		return ""
 	}
-	if len(said) > maxSaidLine {
-		said = said[:maxSaidLine] + "…"
+	if len(said) > maxLineBytes {
+		said = said[:maxLineBytes] + "…"
 	}
 	return ", having said: " + said
 }
@@ -73,17 +73,17 @@ func unreachable(from string) string {
 }
 
 // hint says what the user can try, and where.
-func (p *process) hint() string {
+func (p *agentProcess) hint() string {
 	where := ""
 	if p.from != "" {
 		where = " on " + p.from
 	}
-	return fmt.Sprintf("; does this work%s: %s", where, p.agent.describe(p.host))
+	return fmt.Sprintf("; does this work%s: %s", where, p.agent.testCommand(p.host))
 }
 
 // noexec says what helps if the shell there may not execute the copy of mpirun-go, on a file system that is mounted noexec for example.
-func (p *process) noexec() string {
-	if !p.endedWith(statusNotExecutable) || !strings.Contains(p.lastWords(), "ermission denied") {
+func (p *agentProcess) noexecHint() string {
+	if !p.exitedWith(statusNotExecutable) || !strings.Contains(p.output(), "ermission denied") {
 		return ""
 	}
 	return "; is its file system mounted noexec? XDG_CACHE_HOME on that host chooses another place"

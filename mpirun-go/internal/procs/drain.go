@@ -13,7 +13,7 @@ import (
 // Tail reads what is in a pipe now and then ends, whether or not somebody could
 // still write to it. It is for a stream whose deadline has passed: the
 // deadline is taken away.
-func Tail(stream Output) io.Reader {
+func Drain(stream Output) io.Reader {
 	_ = stream.SetReadDeadline(time.Time{})
 	file, ok := stream.(*os.File)
 	if !ok { // who holds the pipe itself does this
@@ -23,7 +23,7 @@ func Tail(stream Output) io.Reader {
 	if err != nil { // closed
 		return strings.NewReader("")
 	}
-	return io.LimitReader(nowReader{raw}, maxPipeBytes)
+	return io.LimitReader(nonblockingReader{raw}, maxPipeBytes)
 }
 
 // maxPipeBytes bounds what Tail reads: a pipe holds 64 KiB, and up to this if an
@@ -31,9 +31,9 @@ func Tail(stream Output) io.Reader {
 const maxPipeBytes = 1 << 20
 
 // nowReader never waits: nothing to read is the end.
-type nowReader struct{ raw syscall.RawConn }
+type nonblockingReader struct{ raw syscall.RawConn }
 
-func (r nowReader) Read(p []byte) (n int, err error) {
+func (r nonblockingReader) Read(p []byte) (n int, err error) {
 	rawErr := r.raw.Read(func(fd uintptr) bool {
 		for {
 			n, err = unix.Read(int(fd), p)

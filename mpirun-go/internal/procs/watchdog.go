@@ -15,26 +15,26 @@ import (
 )
 
 // guardFD is where the guard finds the pipe from its launcher.
-const guardFD = 3
+const watchdogFD = 3
 
 // A guard is a process in a session of its own that reads what the launcher
 // tells it, a line each ("job ID", "group PID", "remove PATH"), and does nothing
 // until the pipe ends. That happens when the launcher has died without dismissing
 // it; then it ends the groups, whatever else is of that job, and removes the paths.
-type guard struct {
+type watchdog struct {
 	pid  int
 	pipe *os.File
 }
 
-func startGuard(argv []string, jobID string) (*guard, error) {
-	theirs, ours, err := os.Pipe()
+func startWatchdog(argv []string, jobID string) (*watchdog, error) {
+	readEnd, writeEnd, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
+	defer readEnd.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		_ = ours.Close()
+		_ = writeEnd.Close()
 		return nil, err
 	}
 	defer null.Close()
@@ -42,53 +42,53 @@ func startGuard(argv []string, jobID string) (*guard, error) {
 	// of a job that this launcher runs in.
 	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Dir:   "/",
-		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
+		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), readEnd.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		_ = ours.Close()
+		_ = writeEnd.Close()
 		return nil, os.NewSyscallError("fork/exec", err)
 	}
-	g := &guard{pid: pid, pipe: ours}
-	g.tell("job", jobID)
+	g := &watchdog{pid: pid, pipe: writeEnd}
+	g.send("job", jobID)
 	return g, nil
 }
 
 // tell cannot block for long: the guard reads all the time. If it is gone, the
 // job goes on without.
-func (g *guard) tell(verb, what string) {
-	_, _ = g.pipe.WriteString(verb + " " + what + "\n")
+func (g *watchdog) send(verb, argument string) {
+	_, _ = g.pipe.WriteString(verb + " " + argument + "\n")
 }
 
 // dismiss ends the guard, which must find nothing to do.
-func (g *guard) dismiss() {
+func (g *watchdog) stop() {
 	_ = unix.Kill(g.pid, unix.SIGKILL)
 	_ = g.pipe.Close()
 	reap(g.pid, 0)
 }
 
 // Guard is the body of the guard process. It returns when all is done.
-func Guard() {
+func RunWatchdog() {
 	// What is meant for the launcher is not meant for the guard.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	guardJob(os.NewFile(guardFD, "launcher"))
+	watchLauncher(os.NewFile(watchdogFD, "launcher"))
 }
 
-func guardJob(launcher io.Reader) {
+func watchLauncher(launcher io.Reader) {
 	var jobID string
 	var groups []int
 	var paths []string
 	for lines := bufio.NewScanner(launcher); lines.Scan(); {
-		verb, what, _ := strings.Cut(lines.Text(), " ")
+		verb, argument, _ := strings.Cut(lines.Text(), " ")
 		switch verb {
 		case "job":
-			jobID = what
+			jobID = argument
 		case "group":
-			if pid, err := strconv.Atoi(what); err == nil && pid > 1 {
+			if pid, err := strconv.Atoi(argument); err == nil && pid > 1 {
 				groups = append(groups, pid)
 			}
 		case "remove":
-			paths = append(paths, what)
+			paths = append(paths, argument)
 		}
 	}
 	for _, pid := range groups {
@@ -111,10 +111,10 @@ func sweep(jobID string) {
 	if jobID == "" {
 		return
 	}
-	killed, unclear := map[int]bool{}, 0
+	killed, lastExecing := map[int]bool{}, 0
 	for range sweepRounds {
 		found := false
-		pids, again := processesOf("/proc", jobID)
+		pids, execing := processesOfJob("/proc", jobID)
 		for _, pid := range pids {
 			if pid == os.Getpid() {
 				continue
@@ -124,22 +124,22 @@ func sweep(jobID string) {
 			killed[pid] = true
 		}
 		if !found {
-			if again == 0 || again == unclear {
+			if execing == 0 || execing == lastExecing {
 				return
 			}
-			time.Sleep(execMoment)
+			time.Sleep(execWindow)
 		}
-		unclear = again
+		lastExecing = execing
 	}
 }
 
 // execMoment is more than a process is without an environment while it executes a program.
-const execMoment = time.Millisecond
+const execWindow = time.Millisecond
 
 // processesOf looks through proc for living processes of the job. Those of
 // other users cannot be read, and are not the job's. unclear counts those that run a
 // program, not this one, and have no environment: one may be about to get the job's.
-func processesOf(proc, jobID string) (pids []int, unclear int) {
+func processesOfJob(proc, jobID string) (pids []int, execing int) {
 	dir, err := os.Open(proc)
 	if err != nil {
 		return nil, 0
@@ -158,11 +158,11 @@ func processesOf(proc, jobID string) (pids []int, unclear int) {
 		}
 		if err == nil && len(environ) == 0 {
 			if exe, err := os.Readlink(filepath.Join(proc, name, "exe")); err == nil && exe != self {
-				unclear++
+				execing++
 			}
 		}
 	}
-	return pids, unclear
+	return pids, execing
 }
 
 // hasVariable looks for NAME=VALUE among the words that each end in a zero byte.

@@ -12,14 +12,14 @@ import (
 )
 
 // hosted is a rank of this host, with its streams to and from the launcher.
-type hosted struct {
+type localRank struct {
 	proc *procs.Proc
 	in   [streamsEnd]*inbox  // from the launcher: PMI, stdin
 	out  [streamsEnd]*outbox // to it: PMI, stdout, stderr
 }
 
 // start starts a rank.
-func (d *daemon) start(f frame) error {
+func (d *daemon) onStart(f frame) error {
 	spec, err := decodeSpec(f.payload)
 	if err != nil {
 		return err
@@ -27,35 +27,35 @@ func (d *daemon) start(f frame) error {
 	if d.ranks[f.rank] != nil {
 		return fmt.Errorf("%w: rank %d comes again", ErrProtocol, f.rank)
 	}
-	if d.refused != nil { // the launcher asks for many at once, and the job has failed
-		d.post(kindFailed, 0, f.rank, d.refused.encode())
+	if d.startFailure != nil { // the launcher asks for many at once, and the job has failed
+		d.post(kindFailed, 0, f.rank, d.startFailure.encode())
 		return nil
 	}
 	spec.Rank = int(f.rank)
-	spec.Env = hereBound(spec.Env, os.Environ())
-	proc, fail := d.fork(spec)
+	spec.Env = addLocalVariables(spec.Env, os.Environ())
+	proc, fail := d.startProcess(spec)
 	if fail != nil {
-		d.refused = fail
+		d.startFailure = fail
 		d.post(kindFailed, 0, f.rank, fail.encode())
 		return nil
 	}
-	h := &hosted{proc: proc}
+	h := &localRank{proc: proc}
 	d.ranks[f.rank] = h
 	h.in[streamPMI], h.out[streamPMI] = d.inbox(streamPMI, f.rank), d.outbox(streamPMI, f.rank)
 	h.out[streamStdout], h.out[streamStderr] = d.outbox(streamStdout, f.rank), d.outbox(streamStderr, f.rank)
 	d.post(kindStarted, 0, f.rank, appendNumber(nil, proc.PID))
 
 	go h.sendPMI()
-	go h.takePMI()
-	go send(proc.Stdout, h.out[streamStdout])
-	go send(proc.Stderr, h.out[streamStderr])
+	go h.receivePMI()
+	go sendOutput(proc.Stdout, h.out[streamStdout])
+	go sendOutput(proc.Stderr, h.out[streamStderr])
 	if proc.Stdin != nil {
 		in := d.inbox(streamStdin, f.rank)
 		h.in[streamStdin] = in
 		go func() {
 			_, err := io.Copy(proc.Stdin, in)
 			_ = proc.Stdin.Close()
-			in.drop()
+			in.discard()
 			if err != nil { // the rank reads no more: the launcher need not send
 				d.post(kindEnd, streamStdin, f.rank, nil)
 			}
@@ -63,7 +63,7 @@ func (d *daemon) start(f frame) error {
 	}
 	go func() {
 		exit, place, err := proc.Wait()
-		e := ending{exit: exit, place: place}
+		e := exitReport{exit: exit, order: place}
 		if err != nil {
 			e.problem = err.Error()
 		}
@@ -74,12 +74,12 @@ func (d *daemon) start(f frame) error {
 
 // A program that has just arrived may still be open for writing in a process that is about to execute another.
 const (
-	busyTries  = 20
-	busyMoment = 10 * time.Millisecond
+	maxBusyTries = 20
+	busyWait     = 10 * time.Millisecond
 )
 
 // fork starts the process, if its directory is there.
-func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
+func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 	if info, err := os.Stat(spec.Dir); spec.Dir != "" && (err != nil || !info.IsDir()) {
 		why := "not a directory"
 		if path := (*os.PathError)(nil); errors.As(err, &path) {
@@ -88,8 +88,8 @@ func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
 		return nil, &failure{text: fmt.Sprintf("working directory %s: %s", spec.Dir, why)}
 	}
 	proc, err := d.local.Start(spec)
-	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < busyTries; tries++ {
-		time.Sleep(busyMoment)
+	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < maxBusyTries; tries++ {
+		time.Sleep(busyWait)
 		proc, err = d.local.Start(spec)
 	}
 	if err == nil {
@@ -104,7 +104,7 @@ func (d *daemon) fork(spec procs.Spec) (*procs.Proc, *failure) {
 }
 
 // sendPMI passes on what the rank says to the wire-up.
-func (h *hosted) sendPMI() {
+func (h *localRank) sendPMI() {
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := h.proc.PMI.Read(buf)
@@ -121,18 +121,18 @@ func (h *hosted) sendPMI() {
 }
 
 // takePMI passes on the answers. When the launcher closes the connection, it closes.
-func (h *hosted) takePMI() {
+func (h *localRank) receivePMI() {
 	_, _ = io.Copy(h.proc.PMI, h.in[streamPMI])
-	h.in[streamPMI].drop()
+	h.in[streamPMI].discard()
 	_ = h.proc.PMI.Close()
 }
 
 // send passes on one of the rank's outputs until it ends, or until a deadline says that what is in it now is all.
-func send(from procs.Output, to *outbox) {
+func sendOutput(from procs.Output, to *outbox) {
 	defer from.Close()
 	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_, _ = io.Copy(struct{ io.Writer }{to}, procs.Tail(from))
+		_, _ = io.Copy(struct{ io.Writer }{to}, procs.Drain(from))
 	}
 	_ = to.Close()
 }
@@ -147,7 +147,7 @@ func (e failure) startError() error {
 	case e.errno == 0:
 		err = errors.New(text)
 	case text != "" && text != err.Error():
-		err = &procs.Reason{Text: text, Err: err}
+		err = &procs.DetailedError{Text: text, Err: err}
 	}
 	return &procs.StartError{Path: e.path, Err: err}
 }
