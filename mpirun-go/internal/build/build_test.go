@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tree makes files under a new directory and goes there.
+// writeTree creates files in a new directory and changes to it.
 func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestBuildDirOfOtherModule(t *testing.T) {
 	}
 }
 
-// fakeGo puts a go command in PATH that is a shell script.
+// fakeGo installs a shell script as the go command in PATH.
 func fakeGo(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,32 +95,32 @@ func TestBuildReportsGoOutput(t *testing.T) {
 	into := t.TempDir()
 
 	fakeGo(t, `echo "$@" in $PWD; echo warned >&2; echo >$3/prog`)
-	var said bytes.Buffer
-	path, err := Build(context.Background(), "./prog", "", into, nil, &said)
+	var output bytes.Buffer
+	path, err := Build(context.Background(), "./prog", "", into, nil, &output)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(into, "prog"), path)
-	assert.Equal(t, "build -o "+into+"/ -- . in "+dir+"/prog\nwarned\n", said.String())
+	assert.Equal(t, "build -o "+into+"/ -- . in "+dir+"/prog\nwarned\n", output.String())
 
 	fakeGo(t, `echo "$@" >&2; echo >$4/prog`)
-	said.Reset()
-	_, err = Build(context.Background(), "./prog", "a,b -x", t.TempDir(), nil, &said)
+	output.Reset()
+	_, err = Build(context.Background(), "./prog", "a,b -x", t.TempDir(), nil, &output)
 	require.NoError(t, err)
-	assert.Contains(t, said.String(), "build -tags=a,b -x -o ")
+	assert.Contains(t, output.String(), "build -tags=a,b -x -o ")
 	fakeGo(t, "echo main.go:1: wrong; exit 1")
-	_, err = Build(context.Background(), "./prog", "", into, nil, &said)
+	_, err = Build(context.Background(), "./prog", "", into, nil, &output)
 	require.ErrorIs(t, err, ErrCompile)
 	assert.EqualError(t, err, "./prog: the Go package does not build\nmain.go:1: wrong")
 
 	fakeGo(t, "exit 0")
-	_, err = Build(context.Background(), "./prog", "", t.TempDir(), nil, &said)
-	assert.ErrorContains(t, err, "it is not a package main")
+	_, err = Build(context.Background(), "./prog", "", t.TempDir(), nil, &output)
+	assert.ErrorContains(t, err, "not a main package")
 
 	for script, why := range map[string]string{
 		"exit 1": "exit status 1",
 		"echo 'go: no required module;' >&2; printf '\tgo get it\n' >&2; exit 1": "go: no required module; go get it",
 	} {
 		fakeGo(t, script)
-		_, err = Build(context.Background(), "no/such", "", into, nil, &said)
+		_, err = Build(context.Background(), "no/such", "", into, nil, &output)
 		assert.ErrorIs(t, err, ErrNotFound)
 		assert.EqualError(t, err, "no/such: not found: neither a file nor a Go package: "+why)
 	}

@@ -56,15 +56,15 @@ func TestParseErrorsNameFlagInOneLine(t *testing.T) {
 		"--timeout":                  "--timeout needs a value",
 		"-n 1.5 p":                   "-n 1.5: want a number of ranks from 1 to 65536",
 		"--np -1 p":                  "-np -1: want a number of ranks from 1 to 65536",
-		"-n 40000 p : -n 40000 p":    "80000 ranks are more than the 65536 that a job may have",
+		"-n 40000 p : -n 40000 p":    "80000 ranks: a job has at most 65536",
 		"--tag-output=perhaps p":     "invalid boolean value",
 		"--bogus p":                  "no such flag: --bogus",
 		"-bogus=3 p":                 "no such flag: -bogus",
 		"-n2 p":                      "no such flag: -n2",
 		"-n 1 a : -n2":               "no such flag: -n2",
-		"-n 1 p : --btl sm p":        "--btl holds for the whole job: it goes before the first PROGRAM",
+		"-n 1 p : --btl sm p":        "--btl applies to the whole job: put it before the first PROGRAM",
 		"--stdin -1 p":               "--stdin -1: want a rank, all or none",
-		"--stdin 1 p":                "--stdin 1: there is no such rank among the job's 1",
+		"--stdin 1 p":                "--stdin 1: the job has no such rank, only 0 to 0",
 		"--set =1 p":                 "--set =1: want KEY=VALUE",
 		"--timeout -3s p":            "--timeout -3s: want a duration",
 		"--wdir= p":                  "--wdir : is empty",
@@ -72,14 +72,14 @@ func TestParseErrorsNameFlagInOneLine(t *testing.T) {
 		"--launcher telnet p":        "--launcher telnet: want ssh or slurm or local",
 		"--map-by ppr:x:node p":      "--map-by ppr:x:node: want slot, node or ppr:N:node",
 		"--connect-timeout 2h p":     "--connect-timeout 2h: want at most 1h",
-		"--agent \"ssh p":            "--agent \"ssh: a quote is not closed",
+		"--agent \"ssh p":            "--agent \"ssh: unclosed quote",
 		"--btl for_flag_-n:_,self p": "--btl for_flag_-n:_,self: ",
 	} {
 		_, err := cli.Parse(strings.Fields(args))
 		require.ErrorContains(t, err, want, args)
 		assert.NotContains(t, err.Error(), "\n", args)
 		if _, flag, ok := strings.Cut(want, "no such flag: "); ok {
-			assert.Equal(t, want, err.Error(), "%s is echoed as typed", flag)
+			assert.Equal(t, want, err.Error(), "the error quotes %s as typed", flag)
 		}
 	}
 	_, err := cli.Parse([]string{"--wdir", "", "p"})
@@ -105,7 +105,7 @@ func TestParseHelpAndVersion(t *testing.T) {
 		assert.Equal(t, []cli.Setting{{Key: "verbose", Value: "true"}}, cmd.Settings)
 	}
 	_, err = cli.Parse([]string{"a", ":", "-v"})
-	assert.ErrorContains(t, err, "-v holds for the whole job")
+	assert.ErrorContains(t, err, "-v applies to the whole job")
 }
 
 func TestParseTimeoutWithoutUnitIsSeconds(t *testing.T) {
@@ -125,7 +125,7 @@ func FuzzParse(f *testing.F) {
 		cmd, err := cli.Parse(strings.Split(line, " "))
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
-				t.Fatalf("error of several lines: %q", err)
+				t.Fatalf("the error has several lines: %q", err)
 			}
 			return
 		}
@@ -149,7 +149,7 @@ func TestParseHostFlags(t *testing.T) {
 	assert.Equal(t, 5*time.Second, cmd.ConnectTimeout)
 }
 
-// Without -n, --map-by ppr:N:node is N ranks on each host.
+// Without -n, --map-by ppr:N:node starts N ranks on each host.
 func TestSetHostCountFillsRanks(t *testing.T) {
 	for line, want := range map[string]int{
 		"--map-by ppr:2:node a":       6,
@@ -165,8 +165,8 @@ func TestSetHostCountFillsRanks(t *testing.T) {
 	}
 	cmd, err := cli.Parse(strings.Fields("--stdin 6 --map-by ppr:2:node a"))
 	require.NoError(t, err)
-	require.ErrorContains(t, cmd.SetHostCount(3), "--stdin 6: there is no such rank among the job's 6")
+	require.ErrorContains(t, cmd.SetHostCount(3), "--stdin 6: the job has no such rank, only 0 to 5")
 	cmd, err = cli.Parse(strings.Fields("--map-by ppr:40000:node a"))
 	require.NoError(t, err)
-	require.ErrorContains(t, cmd.SetHostCount(3), "120000 ranks are more than")
+	require.ErrorContains(t, cmd.SetHostCount(3), "120000 ranks: a job has at most")
 }

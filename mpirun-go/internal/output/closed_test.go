@@ -17,11 +17,11 @@ func TestOnClosedReportsClosedPipe(t *testing.T) {
 	defer w.Close()
 	closed := make(chan struct{})
 	stop := OnClosed(w, func() { close(closed) })
-	_, err = w.WriteString("not read yet") // which is no end
+	_, err = w.WriteString("not read yet") // unread data does not count as closed
 	require.NoError(t, err)
 	select {
 	case <-closed:
-		t.Fatal("there is a reader")
+		t.Fatal("closed was called while the pipe has a reader")
 	default:
 	}
 	require.NoError(t, r.Close())
@@ -45,7 +45,8 @@ func TestOnClosedReportsClosedSocket(t *testing.T) {
 	<-closed
 }
 
-// A file and a pipe with a reader have no end that is told; stop comes back all the same.
+// Neither a regular file nor a pipe with a reader ever reports a closed end. The stop function
+// returns all the same.
 func TestOnClosedStopWithoutEvent(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestOnClosedStopWithoutEvent(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	for _, f := range []*os.File{w, file} {
-		stop := OnClosed(f, func() { assert.Fail(t, "closed") })
+		stop := OnClosed(f, func() { assert.Fail(t, "closed was called") })
 		stop()
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 )
 
-// copyAll runs one stream over text, read in pieces as r gives them.
+// copyAll runs one stream over the text of r.
 func copyAll(t *testing.T, sink *output.Sink, style output.Style, alone bool, r io.Reader) {
 	s := output.NewStream(sink, 7, style, alone)
 	require.NoError(t, s.Copy(r))
@@ -57,7 +57,7 @@ func TestLongLineIsTaggedOnce(t *testing.T) {
 	assert.True(t, "[7] "+long == b.String())
 }
 
-// chunks hands out the pieces of its channel one by one.
+// chunks is a reader that returns the strings of its channel one by one.
 type chunks chan string
 
 func (c chunks) Read(p []byte) (int, error) {
@@ -68,7 +68,7 @@ func (c chunks) Read(p []byte) (int, error) {
 	return copy(p, s), nil
 }
 
-// tapWriter tells of each write.
+// channelWriter sends each write to its channel.
 type channelWriter struct{ wrote chan string }
 
 func (w channelWriter) Write(p []byte) (int, error) {
@@ -77,30 +77,32 @@ func (w channelWriter) Write(p []byte) (int, error) {
 }
 
 func TestUnfinishedLineWaitsUnlessExclusive(t *testing.T) {
-	tap := channelWriter{make(chan string, 8)}
-	sink := output.NewSink(tap, nil)
+	writer := channelWriter{make(chan string, 8)}
+	sink := output.NewSink(writer, nil)
 
 	shared := make(chunks)
 	done := make(chan error)
 	go func() { done <- output.NewStream(sink, 0, output.Style{}, false).Copy(shared) }()
 	shared <- "begun"
 	shared <- ", ended\nnext"
-	assert.Equal(t, "begun, ended\n", <-tap.wrote)
+	assert.Equal(t, "begun, ended\n", <-writer.wrote)
 	close(shared)
 	require.NoError(t, <-done)
-	assert.Equal(t, "next", <-tap.wrote)
+	assert.Equal(t, "next", <-writer.wrote)
 
 	alone := make(chunks)
 	go func() { done <- output.NewStream(sink, 0, output.Style{}, true).Copy(alone) }()
 	alone <- "prompt: "
-	assert.Equal(t, "\nprompt: ", <-tap.wrote)
+	assert.Equal(t, "\nprompt: ", <-writer.wrote)
 	close(alone)
 	require.NoError(t, <-done)
 }
 
-// TestLinesAreNeverMixed: whatever the streams write and in whatever pieces it is
-// read, each line of the sink is of one stream, and what a stream wrote comes in
-// order, complete save for line ends that had to be put into a line too long to hold.
+// Whatever the streams write, and in whatever pieces it is read:
+//
+//   - each line of the sink comes from one stream;
+//   - the sink receives all bytes of a stream, in order;
+//   - the sink adds line ends only to lines longer than MaxLineBytes.
 func TestSinkNeverMixesLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const streams = 3
@@ -150,15 +152,15 @@ func TestLineEndsUnfinishedLine(t *testing.T) {
 }
 
 func TestSlowWriterBlocksStream(t *testing.T) {
-	slow := channelWriter{make(chan string)} // takes nothing until asked
+	slow := channelWriter{make(chan string)} // accepts a write only when the test receives it
 	source := make(chunks, 1)
 	done := make(chan error)
 	go func() { done <- output.NewStream(output.NewSink(slow, nil), 0, output.Style{}, false).Copy(source) }()
 	source <- "first\n"
-	source <- "second\n" // the stream has taken the first, and is stuck with it
+	source <- "second\n" // the stream has read the first line and blocks in its write
 	select {
 	case source <- "third\n":
-		t.Fatal("the stream reads on though nobody takes what it has")
+		t.Fatal("the stream reads on while its write blocks")
 	default:
 	}
 	assert.Equal(t, "first\n", <-slow.wrote)
@@ -172,13 +174,13 @@ type failingWriter struct{ err error }
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestWriteErrorIsReportedOnce(t *testing.T) {
-	broken := errors.New("broken")
-	told := 0
-	sink := output.NewSink(failingWriter{broken}, func() { told++ })
+	errWrite := errors.New("write failed")
+	reported := 0
+	sink := output.NewSink(failingWriter{errWrite}, func() { reported++ })
 	require.NoError(t, sink.Err())
 	copyAll(t, sink, output.Style{}, true, iotest.OneByteReader(strings.NewReader("abc\n")))
-	assert.Equal(t, 1, told)
-	assert.Equal(t, broken, sink.Err())
+	assert.Equal(t, 1, reported)
+	assert.Equal(t, errWrite, sink.Err())
 }
 
 func TestSourceErrorKeepsUnfinishedLine(t *testing.T) {
@@ -221,7 +223,7 @@ func TestOpenFilesCreatesAll(t *testing.T) {
 	assert.ErrorContains(t, err, "output directory: open ")
 }
 
-// stuckWriter says when it is written to, and is done when it is let go.
+// stuckWriter closes entered when Write is called, and returns when leave is closed.
 type stuckWriter struct{ entered, leave chan struct{} }
 
 func (w stuckWriter) Write(p []byte) (int, error) {

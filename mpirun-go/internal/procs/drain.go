@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tail reads what is in a pipe now and then ends, whether or not somebody could
-// still write to it. It is for a stream whose deadline has passed: the
-// deadline is taken away.
+// Drain returns a reader of the data that is in the pipe now. It ends after these data, even if a
+// process could still write to the pipe. It is for a stream whose read deadline has passed, and
+// removes that deadline.
 func Drain(stream Output) io.Reader {
 	_ = stream.SetReadDeadline(time.Time{})
 	file, ok := stream.(*os.File)
-	if !ok { // who holds the pipe itself does this
+	if !ok { // a remote rank's stream: its daemon drains the pipe
 		return strings.NewReader("")
 	}
 	raw, err := file.SyscallConn()
-	if err != nil { // closed
+	if err != nil { // the file is closed
 		return strings.NewReader("")
 	}
 	return io.LimitReader(nonblockingReader{raw}, maxPipeBytes)
 }
 
-// maxPipeBytes bounds what Tail reads: a pipe holds 64 KiB, and up to this if an
-// unprivileged process asks for more (fs.pipe-max-size).
+// maxPipeBytes bounds the data that Drain reads. A pipe holds 64 KiB, or up to 1 MiB if an
+// unprivileged process asks for that (fs.pipe-max-size).
 const maxPipeBytes = 1 << 20
 
-// nowReader never waits: nothing to read is the end.
+// nonblockingReader reads without waiting: an empty pipe is the end.
 type nonblockingReader struct{ raw syscall.RawConn }
 
 func (r nonblockingReader) Read(p []byte) (n int, err error) {

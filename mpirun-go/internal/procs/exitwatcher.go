@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ends sees processes end, in the order in which they do: epoll(7) lists what becomes
-// ready as it does. Of several goroutines that each wait for one process, any may be
-// the first to run.
+// exitWatcher reports the exits of processes in the order in which they happen. Epoll(7) lists
+// pidfds in the order in which they become ready. With a goroutine per process, any goroutine could
+// run first.
 type exitWatcher struct {
 	epoll int
-	stop  int           // an eventfd; written to, it ends run
+	stop  int           // an eventfd; a write to it ends run
 	done  chan struct{} // closed when run has returned
 
 	mu     sync.Mutex
-	procs  map[int]*Proc // by pidfd: those that have not ended
-	exited int           // of those that have
+	procs  map[int]*Proc // the running processes, by pidfd
+	exited int           // number of processes that have exited
 }
 
 func newExitWatcher() (*exitWatcher, error) {
@@ -43,8 +43,8 @@ func (e *exitWatcher) add(fd int) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event))
 }
 
-// watch begins to wait for p, whose pidfd becomes e's. If the system gives none (-1), a
-// goroutine waits, and knows the order less well.
+// watch starts to watch p, and takes ownership of its pidfd. If the system has no pidfds (-1), a
+// goroutine waits for p, and the order of exits is less exact.
 func (e *exitWatcher) watch(p *Proc, pidfd int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,13 +63,13 @@ func (e *exitWatcher) watch(p *Proc, pidfd int) {
 	}()
 }
 
-// drop forgets a process. The caller holds mu.
+// remove stops watching a process. The caller holds mu.
 func (e *exitWatcher) remove(pidfd int) {
 	delete(e.procs, pidfd)
-	_ = unix.Close(pidfd) // which takes it out of epoll
+	_ = unix.Close(pidfd) // this also removes it from the epoll instance
 }
 
-// ended tells of p's end. The caller holds mu.
+// report records the exit of p. The caller holds mu.
 func (e *exitWatcher) report(p *Proc) {
 	e.exited++
 	p.exitOrder = e.exited
@@ -82,7 +82,7 @@ func (e *exitWatcher) run() {
 	for {
 		n, err := unix.EpollWait(e.epoll, events, -1)
 		if err != nil && err != unix.EINTR {
-			return // of a descriptor that is ours this cannot be
+			return // cannot happen: the descriptor is open until close
 		}
 		for _, event := range events[:max(n, 0)] {
 			fd := int(event.Fd)
@@ -99,7 +99,7 @@ func (e *exitWatcher) run() {
 	}
 }
 
-// close ends the watch over what has not ended.
+// close stops watching all processes.
 func (e *exitWatcher) close() {
 	_, _ = unix.Write(e.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	<-e.done

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const watchdogName = "procs-test-guard"
+const watchdogName = "procs-test-watchdog"
 
 func TestMain(m *testing.M) {
 	if os.Args[0] == watchdogName {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newLocal makes a Local whose job has a name that no other test has.
+// newLocal returns a Local with a job ID that no other test has.
 func newLocal(t *testing.T) *Local {
 	t.Helper()
 	jobID := fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name())
@@ -67,7 +67,7 @@ func wait(t *testing.T, p *Proc) Exit {
 	return exit
 }
 
-// eventually waits for what another process does.
+// eventually waits until another process has made condition true.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, time.Minute, time.Millisecond)
@@ -78,7 +78,7 @@ func isGone(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// firstNumber is a process number that a rank prints on a line of its own.
+// firstNumber reads a process ID that a rank prints on its first line.
 func firstNumber(t *testing.T, r io.Reader) (pid int) {
 	t.Helper()
 	_, err := fmt.Fscanln(r, &pid)
@@ -97,7 +97,7 @@ func TestWaitReturnsExitTwice(t *testing.T) {
 	} {
 		p := startShell(t, l, script)
 		assert.Equal(t, want, wait(t, p), script)
-		assert.Equal(t, want, wait(t, p), "%s, asked again", script)
+		assert.Equal(t, want, wait(t, p), "%s, second Wait", script)
 		assert.Equal(t, want == Exit{}, want.OK())
 	}
 	assert.Equal(t, 7, Exit{Code: 7}.Status())
@@ -147,14 +147,13 @@ func TestStartErrorStatus(t *testing.T) {
 		var failed *StartError
 		require.ErrorAs(t, err, &failed, path)
 		assert.Equal(t, want, failed.Status(), "%s: %v", path, err)
-		assert.Equal(t, before, countFDs(t), "descriptors after a failed start")
+		assert.Equal(t, before, countFDs(t), "open descriptors after a failed start")
 	}
 	_, err := l.Start(Spec{Path: "/bin/sh", Args: []string{"sh"}, CPUs: []int{1000}})
 	assert.ErrorContains(t, err, "bind to processors [1000]")
 	assert.Equal(t, 1, (&StartError{Err: errors.New("other")}).Status())
 }
 
-// Ranks are started in order, until one cannot be or enough are.
 func TestStartAllStopsAtErrorOrRequest(t *testing.T) {
 	l := newLocal(t)
 	start := func(enough int, scripts ...string) (ranks []int, last error) {
@@ -214,7 +213,7 @@ func TestBoundRankLeavesLauncherUnbound(t *testing.T) {
 	all := startShell(t, l, "nproc")
 	out, err = io.ReadAll(all.Stdout)
 	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next one is not bound")
+	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next rank is not bound")
 	assert.Equal(t, set.Count(), runtime.NumCPU())
 }
 
@@ -227,7 +226,7 @@ func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
 	group, err := unix.Getpgid(p.PID)
 	require.NoError(t, err)
 	assert.Equal(t, p.PID, group)
-	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the PMI connection, and nothing else of ours")
+	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the rank inherits only the PMI connection")
 }
 
 func TestSignalReachesRankAndKillGroupsItsChildren(t *testing.T) {
@@ -240,7 +239,7 @@ func TestSignalReachesRankAndKillGroupsItsChildren(t *testing.T) {
 	_, err := fmt.Fscanln(p.Stdout, &word)
 	require.NoError(t, err)
 	assert.Equal(t, "got", word)
-	assert.False(t, isGone(child), "a rank's signal is not its children's")
+	assert.False(t, isGone(child), "Signal must not reach the rank's children")
 
 	l.KillGroups()
 	assert.Equal(t, Exit{Signal: syscall.SIGKILL}, wait(t, p))
@@ -265,7 +264,7 @@ func TestExitedRankKeepsPIDUntilClose(t *testing.T) {
 	require.NoError(t, err)
 	wait(t, p)
 	p.Close()
-	assert.NoError(t, unix.Kill(p.PID, 0), "not reaped")
+	assert.NoError(t, unix.Kill(p.PID, 0), "the process must still be a zombie")
 	l.Close()
 	assert.ErrorIs(t, unix.Kill(p.PID, 0), unix.ESRCH)
 }
@@ -274,7 +273,7 @@ func TestDrainOfOpenPipeEnds(t *testing.T) {
 	fd, readEnd, err := pipe(childWrites)
 	require.NoError(t, err)
 	writeEnd := os.NewFile(uintptr(fd), "theirs")
-	defer writeEnd.Close() // stays open: no end of file ever comes
+	defer writeEnd.Close() // open until the test ends, so the pipe has no end of file
 	_, err = writeEnd.WriteString("left over")
 	require.NoError(t, err)
 	require.NoError(t, readEnd.SetReadDeadline(time.Unix(1, 0)))
@@ -293,7 +292,7 @@ func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
 	dir := t.TempDir()
 	remove := filepath.Join(dir, "doomed")
 	require.NoError(t, os.MkdirAll(filepath.Join(remove, "sub"), 0o777))
-	jobID := fmt.Sprintf("guarded-%d", os.Getpid())
+	jobID := fmt.Sprintf("watched-%d", os.Getpid())
 
 	inGroup := exec.Command("sleep", "1000")
 	inGroup.Env = []string{}
@@ -326,7 +325,7 @@ func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
 	for _, cmd := range []*exec.Cmd{inGroup, ofJob} {
 		assert.ErrorContains(t, cmd.Wait(), "signal: killed")
 	}
-	assert.False(t, isGone(other.Process.Pid), "of another job")
+	assert.False(t, isGone(other.Process.Pid), "a process of another job was killed")
 	assert.NoDirExists(t, remove)
 }
 
@@ -337,16 +336,16 @@ func TestWaitReturnsOrderOfExits(t *testing.T) {
 	for i := range all {
 		all[i] = startShell(t, l, "exec sleep 1000")
 	}
-	for i := range all { // each has ended before the next one is, and nobody has waited for it
+	for i := range all { // each process exits before the next one is killed, and before any Wait
 		p := all[n-1-i]
 		p.Signal(syscall.SIGKILL)
 		eventually(t, func() bool { return isGone(p.PID) })
 	}
 	for i, p := range all {
-		exit, place, err := p.Wait()
+		exit, order, err := p.Wait()
 		require.NoError(t, err)
 		assert.Equal(t, Exit{Signal: syscall.SIGKILL}, exit)
-		assert.Equal(t, n-i, place)
+		assert.Equal(t, n-i, order)
 	}
 }
 
@@ -355,10 +354,10 @@ func TestWatchWithoutPidfdReportsExit(t *testing.T) {
 	p := startShell(t, l, "exit 3")
 	again := &Proc{PID: p.PID, exited: make(chan struct{})}
 	l.exits.watch(again, -1)
-	exit, place, err := again.Wait()
+	exit, order, err := again.Wait()
 	require.NoError(t, err)
 	assert.Equal(t, Exit{Code: 3}, exit)
-	assert.Contains(t, []int{1, 2}, place)
+	assert.Contains(t, []int{1, 2}, order)
 }
 
 func TestExitingAfterKill(t *testing.T) {
@@ -386,13 +385,13 @@ func TestProcessesOfJobMatchesEnvironment(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(proc, name), 0o777))
 		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "environ"), []byte(environ), 0o666))
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777)) // of another user: nothing to read
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777)) // like a process of another user: no readable environ
 	pids, unclear := processesOfJob(proc, "j")
 	assert.ElementsMatch(t, []int{10, 11}, pids)
 	assert.Zero(t, unclear)
 	pids, _ = processesOfJob(filepath.Join(proc, "nowhere"), "j")
 	assert.Empty(t, pids)
-	// One that executes a program has no environment for a moment.
+	// A process that executes a program has no environment for a moment.
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "20"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(proc, "20", "environ"), nil, 0o600))
 	require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(proc, "20", "exe")))
@@ -400,7 +399,7 @@ func TestProcessesOfJobMatchesEnvironment(t *testing.T) {
 	assert.Equal(t, 1, unclear)
 }
 
-// Of a program that is there, what is said to be missing is what executes it.
+// If the program exists, the error names the missing interpreter.
 func TestStartErrorNamesMissingInterpreter(t *testing.T) {
 	l := newLocal(t)
 	dir := t.TempDir()
@@ -411,13 +410,13 @@ func TestStartErrorNamesMissingInterpreter(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOENT)
 		return err
 	}
-	assert.EqualError(t, start("script", "#! /nowhere/sh -e\n"), "start "+dir+`/script: the file is there, but its interpreter "/nowhere/sh" is not`)
-	assert.ErrorContains(t, start("dos", "#!/bin/sh\r\necho\r\n"), `its interpreter "/bin/sh\r" is not`)
+	assert.EqualError(t, start("script", "#! /nowhere/sh -e\n"), "start "+dir+`/script: the file exists, but its interpreter "/nowhere/sh" does not`)
+	assert.ErrorContains(t, start("dos", "#!/bin/sh\r\necho\r\n"), `its interpreter "/bin/sh\r" does not`)
 	sh, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
-	if name := interpreterOf("/bin/sh"); name != "" { // else it is linked statically
+	if name := interpreterOf("/bin/sh"); name != "" { // a static sh has no interpreter
 		other := strings.Repeat("/", len(name)-1) + "x"
-		assert.ErrorContains(t, start("binary", strings.Replace(string(sh), name, other, 1)), `its interpreter "`+other+`" is not`)
+		assert.ErrorContains(t, start("binary", strings.Replace(string(sh), name, other, 1)), `its interpreter "`+other+`" does not`)
 	}
 	assert.Empty(t, interpreterOf(filepath.Join(dir, "missing")))
 	assert.Empty(t, interpreterOf(dir))

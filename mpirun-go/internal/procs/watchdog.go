@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardFD is where the guard finds the pipe from its launcher.
+// watchdogFD is the descriptor of the watchdog's pipe from the launcher.
 const watchdogFD = 3
 
-// A guard is a process in a session of its own that reads what the launcher
-// tells it, a line each ("job ID", "group PID", "remove PATH"), and does nothing
-// until the pipe ends. That happens when the launcher has died without dismissing
-// it; then it ends the groups, whatever else is of that job, and removes the paths.
+// A watchdog is a process that cleans up if the launcher is killed. It runs in a session of its own
+// and reads commands from a pipe, one per line: "job ID", "group PID" and "remove PATH". It does
+// nothing until the pipe ends. Then the launcher has died without stopping the watchdog, and the
+// watchdog kills the process groups and all other processes of the job, and removes the paths.
 type watchdog struct {
 	pid  int
 	pipe *os.File
@@ -38,8 +38,8 @@ func startWatchdog(argv []string, jobID string) (*watchdog, error) {
 		return nil, err
 	}
 	defer null.Close()
-	// It has no environment: a sweep must not take it for a part of the job, or
-	// of a job that this launcher runs in.
+	// The environment is empty, so that sweep takes the watchdog neither for a process of this job
+	// nor for one of a job that the launcher is a rank of.
 	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), readEnd.Fd()},
@@ -49,27 +49,27 @@ func startWatchdog(argv []string, jobID string) (*watchdog, error) {
 		_ = writeEnd.Close()
 		return nil, os.NewSyscallError("fork/exec", err)
 	}
-	g := &watchdog{pid: pid, pipe: writeEnd}
-	g.send("job", jobID)
-	return g, nil
+	w := &watchdog{pid: pid, pipe: writeEnd}
+	w.send("job", jobID)
+	return w, nil
 }
 
-// tell cannot block for long: the guard reads all the time. If it is gone, the
-// job goes on without.
-func (g *watchdog) send(verb, argument string) {
-	_, _ = g.pipe.WriteString(verb + " " + argument + "\n")
+// send sends a command. It cannot block for long, because the watchdog reads all the time. Without
+// a watchdog the job goes on.
+func (w *watchdog) send(verb, argument string) {
+	_, _ = w.pipe.WriteString(verb + " " + argument + "\n")
 }
 
-// dismiss ends the guard, which must find nothing to do.
-func (g *watchdog) stop() {
-	_ = unix.Kill(g.pid, unix.SIGKILL)
-	_ = g.pipe.Close()
-	reap(g.pid, 0)
+// stop ends the watchdog before it can act.
+func (w *watchdog) stop() {
+	_ = unix.Kill(w.pid, unix.SIGKILL)
+	_ = w.pipe.Close()
+	reap(w.pid, 0)
 }
 
-// Guard is the body of the guard process. It returns when all is done.
+// RunWatchdog is the main function of the watchdog process. It returns after the cleanup.
 func RunWatchdog() {
-	// What is meant for the launcher is not meant for the guard.
+	// Signals to the launcher's process group must not end the watchdog.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	watchLauncher(os.NewFile(watchdogFD, "launcher"))
 }
@@ -100,13 +100,12 @@ func watchLauncher(launcher io.Reader) {
 	}
 }
 
-// sweepRounds bounds the sweep against what starts processes faster than they
-// can be found.
+// sweepRounds bounds sweep, in case a program starts processes faster than sweep finds them.
 const sweepRounds = 20
 
-// sweep ends every process of the job: each whose environment was made with its
-// PMI_JOBID, which no other job has. It repeats until a look finds nothing new,
-// since a process may have started another in between.
+// sweep kills every process whose environment has the job's PMI_JOBID, which is unique to the job.
+// A process may start another one during a pass over /proc, so sweep repeats until a pass finds no
+// new process.
 func sweep(jobID string) {
 	if jobID == "" {
 		return
@@ -133,12 +132,13 @@ func sweep(jobID string) {
 	}
 }
 
-// execMoment is more than a process is without an environment while it executes a program.
+// execWindow is longer than the time during which a process that executes a program has no
+// environment.
 const execWindow = time.Millisecond
 
-// processesOf looks through proc for living processes of the job. Those of
-// other users cannot be read, and are not the job's. unclear counts those that run a
-// program, not this one, and have no environment: one may be about to get the job's.
+// processesOfJob lists the living processes of the job in the proc file system. Processes of other
+// users are unreadable, and are not the job's. execing counts the processes without an environment
+// that run another program than this one. Such a process may be executing a program of the job.
 func processesOfJob(proc, jobID string) (pids []int, execing int) {
 	dir, err := os.Open(proc)
 	if err != nil {
@@ -165,7 +165,8 @@ func processesOfJob(proc, jobID string) (pids []int, execing int) {
 	return pids, execing
 }
 
-// hasVariable looks for NAME=VALUE among the words that each end in a zero byte.
+// hasVariable reports whether environ, whose words each end in a zero byte, contains variable as
+// NAME=VALUE.
 func hasVariable(environ, variable string) bool {
 	return strings.HasPrefix(environ, variable+"\x00") || strings.Contains(environ, "\x00"+variable+"\x00")
 }

@@ -43,7 +43,7 @@ func TestParseFileReadsHostsAndSlots(t *testing.T) {
 	}, hosts)
 	for text, want := range map[string]string{
 		"":                       "f: names no host",
-		"# nobody":               "f: names no host",
+		"# no host":              "f: names no host",
 		"a\nb slots":             `f:2: "slots": want a line such as "host slots=4"`,
 		"a slots=0":              `f:1: host a: "0" is not a number of slots from 1 to 65536`,
 		"a\n\nn[1-":              `f:3: host "n[1-": brackets do not match`,
@@ -105,7 +105,7 @@ func TestMapPlacesRanks(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, places, 4)
 	assert.Equal(t, Place{Rank: 2, Host: 0, LocalRank: 2, LocalSize: 4, CPUs: []int{2, 6}}, places[2])
-	assert.Equal(t, []int{0, 4}, places[3].CPUs, "round again")
+	assert.Equal(t, []int{0, 4}, places[3].CPUs, "the fourth rank gets the first core again")
 
 	// The second host has six processors.
 	hosts := []Host{{Name: "a", Slots: 2}, {Name: "b", Unnumbered: 1}, {Name: "c", Slots: 1, Max: 2}}
@@ -136,9 +136,9 @@ func TestMapPlacesRanks(t *testing.T) {
 		assert.Equal(t, counts[0], places[0].LocalSize)
 	}
 	_, err = Map(7, hosts, machines, Policy{PerNode: 2}, false)
-	assert.EqualError(t, err, "--map-by ppr:2:node has room for 6 ranks on 3 hosts, not for 7")
+	assert.EqualError(t, err, "--map-by ppr:2:node places 6 ranks on 3 hosts, but the job has 7")
 	_, err = Map(3, []Host{{Name: "a", Slots: 1, Max: 2}}, machines[:1], Policy{}, false)
-	assert.EqualError(t, err, "3 ranks are more than the 2 that the hosts' max-slots allow")
+	assert.EqualError(t, err, "3 ranks: the hosts' max-slots allow only 2")
 }
 
 func TestHostsNeeded(t *testing.T) {
@@ -175,8 +175,8 @@ func TestCoresGroupsSiblings(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "thread_siblings_list"), []byte(siblings), 0o666))
 	}
 	assert.Equal(t, [][]int{{0, 2}, {1, 3}}, cores([]int{0, 1, 2, 3}, sys))
-	assert.Equal(t, [][]int{{1}, {2}}, cores([]int{1, 2}, sys), "only what may be used")
-	assert.Equal(t, [][]int{{3}, {8}}, cores([]int{3, 8}, sys), "a processor that nothing is said about")
+	assert.Equal(t, [][]int{{1}, {2}}, cores([]int{1, 2}, sys), "only allowed processors")
+	assert.Equal(t, [][]int{{3}, {8}}, cores([]int{3, 8}, sys), "processors without topology")
 }
 
 func TestThisMachineHasNameAndCPUs(t *testing.T) {
@@ -204,7 +204,8 @@ func FuzzParseList(f *testing.F) {
 	})
 }
 
-// checkHosts fails if an agent could take one of the names for something else, or if a number is out of bounds.
+// checkHosts fails the test if a name could mean something else than a host to an agent, or if a
+// number is out of bounds.
 func checkHosts(t *testing.T, text string, hosts []Host) {
 	if len(hosts) > MaxHosts {
 		t.Fatalf("%q gives %d hosts", text, len(hosts))
@@ -223,7 +224,7 @@ func FuzzSlurm(f *testing.F) {
 	f.Fuzz(func(t *testing.T, nodes, tasks, cpus string) {
 		if hosts, err := Slurm(nodes, tasks, cpus); err == nil {
 			if len(hosts) == 0 {
-				t.Fatal("no host and no error")
+				t.Fatal("Slurm returned neither a host nor an error")
 			}
 			checkHosts(t, nodes, hosts)
 		}
@@ -237,7 +238,7 @@ func FuzzParseFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		hosts, err := ParseFile("f", strings.NewReader(text))
 		if err == nil && len(hosts) == 0 {
-			t.Fatal("no host and no error")
+			t.Fatal("ParseFile returned neither a host nor an error")
 		}
 		checkHosts(t, text, hosts)
 	})

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Slurm reads the hosts of an allocation from what Slurm says of it in the environment: SLURM_JOB_NODELIST, and the slots from
-// SLURM_TASKS_PER_NODE or else SLURM_JOB_CPUS_PER_NODE, of which either may be empty.
+// Slurm returns the hosts of a Slurm allocation. Its arguments are the values of
+// SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE. The slots come from tasks,
+// or from cpus if tasks is empty. If both are empty, each host has as many slots as processors.
 func Slurm(nodes, tasks, cpus string) ([]Host, error) {
 	words, err := splitList(nodes)
 	if err != nil {
@@ -37,7 +38,7 @@ func Slurm(nodes, tasks, cpus string) ([]Host, error) {
 		return nil, fmt.Errorf("%s=%.100q: %w", variable, counts, err)
 	}
 	if len(numbers) != len(hosts) {
-		return nil, fmt.Errorf("%s=%.100q is for %s, and SLURM_JOB_NODELIST=%.100q names %d", variable, counts, Plural(len(numbers), "node"), nodes, len(hosts))
+		return nil, fmt.Errorf("%s=%.100q describes %s, but SLURM_JOB_NODELIST=%.100q names %d", variable, counts, Plural(len(numbers), "node"), nodes, len(hosts))
 	}
 	for i, n := range numbers {
 		hosts[i].Slots, hosts[i].Unnumbered = n, 0
@@ -45,7 +46,7 @@ func Slurm(nodes, tasks, cpus string) ([]Host, error) {
 	return hosts, nil
 }
 
-// perNode reads Slurm's short form of a number for each node, 4(x2),1.
+// parsePerNode parses Slurm's short form of one number per node: 4(x2),1.
 func parsePerNode(text string) ([]int, error) {
 	var all []int
 	for _, part := range strings.Split(text, ",") {

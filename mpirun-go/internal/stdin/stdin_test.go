@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// target takes up to limit bytes (-1: all) and then fails, as a pipe whose reader has gone.
+// target accepts up to limit bytes (-1: all) and then fails, like a pipe whose reader is gone.
 type target struct {
 	strings.Builder
 	limit  int
@@ -58,10 +58,10 @@ func TestCopyEndsWithLastTarget(t *testing.T) {
 }
 
 func TestCopyReturnsSourceError(t *testing.T) {
-	broken := errors.New("broken")
+	errSource := errors.New("source failed")
 	a := &target{limit: -1}
-	err := stdin.Copy(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken)), []io.WriteCloser{a})
-	assert.Equal(t, broken, err)
+	err := stdin.Copy(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(errSource)), []io.WriteCloser{a})
+	assert.Equal(t, errSource, err)
 	assert.Equal(t, "ab", a.String())
 	assert.Equal(t, 1, a.closed)
 }
