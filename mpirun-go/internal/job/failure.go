@@ -10,80 +10,80 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// verdict is why the job failed.
+// failure is the reason why the job fails.
 type failure struct {
 	status        int
-	line          string // without "mpirun-go: "; "" says nothing
-	cause         error  // for the end of line, asked late; nil: nothing
-	rank          *rank  // whose fault it is, nil: no rank's
+	line          string // message without "mpirun-go: "; "": none
+	cause         error  // appended to line; its text is final only at report time; nil: none
+	rank          *rank  // the rank at fault; nil: none
 	priority      priority
-	othersExiting bool                 // when it was passed, the rank was not ending, but another one was
-	barrierErr    *wireup.BarrierError // of weight leftWaiting: who has left
+	othersExiting bool                 // at the time of the failure another rank was exiting, and this one was not
+	barrierErr    *wireup.BarrierError // of priority barrierFailed: the rank that left the barrier
 }
 
-// weight orders what may be said of ranks that fail together, the least telling first.
-// When a process dies, those that talk to it fail in turn, and what they say of it, an
-// abort as a rule, may arrive here before its end does.
+// priority orders failures of ranks that fail together; the highest is nearest to the cause. When a
+// process dies, its peers fail in turn, usually by an abort. Their failures may reach the launcher
+// before the exit of the dead process does.
 type priority int
 
 const (
-	barrierFailed priority = iota // it ended because another rank has left a barrier
-	aborted                       // it asked for the end of the job
-	exited                        // it ended without a word
-	hostLost                      // its host was lost: no rank's fault
+	barrierFailed priority = iota // the rank exited because another rank left a barrier
+	aborted                       // the rank aborted the job
+	exited                        // the rank exited, without an abort
+	hostLost                      // a host was lost
 )
 
-// failed is whether the job fails, be it that the verdict is still open.
+// failed reports whether the job fails, even if the failure is still pending.
 func (r *run) failed() bool { return r.failure != nil || len(r.pending) > 0 }
 
-// blame fails the job with v, the failure of a rank. While other ranks are ending too and
-// have not been heard of, or if v itself says that there is another one, v is held, for
-// culpritGrace at most. Nothing is ended until then, or the rank that is the cause would
-// seem to die of it.
+// addFailure fails the job for f, the failure of a rank or the loss of a host. f is pending, for at
+// most rootCauseGrace, while other ranks are exiting whose exits have not been reported, or if f
+// itself says that another rank caused it. The ranks are not signalled during that time; otherwise
+// the rank that is the cause might seem to die of the signal.
 //
-// A rank whose death has led to v is ending by now: the rank of v cannot have known of it
-// earlier. So one that aborts while all others are well does not wait here.
-func (r *run) addFailure(v *failure) {
+// A rank whose death led to f is exiting already: the rank of f cannot have noticed the death
+// earlier. So if a rank aborts while all others are well, f is not delayed.
+func (r *run) addFailure(f *failure) {
 	if r.failure != nil {
 		return
 	}
 	if r.cfg.Remote {
-		r.addPending(v)
+		r.addPending(f)
 		return
 	}
-	if v.rank == nil {
-		r.fail(v)
+	if f.rank == nil {
+		r.fail(f)
 		return
 	}
-	apart := !v.rank.exited && !v.rank.Exiting()
+	running := !f.rank.exited && !f.rank.Exiting()
 	if len(r.pending) == 0 {
 		r.after(rootCauseGrace, r.chooseFailure)
-		r.exiting = r.exitingRanks(v.rank)
+		r.exiting = r.exitingRanks(f.rank)
 	}
-	v.othersExiting = apart && r.othersExiting(v.rank)
-	r.pending = append(r.pending, v)
+	f.othersExiting = running && r.othersExiting(f.rank)
+	r.pending = append(r.pending, f)
 	r.chooseIfReady()
 }
 
-// holdForAll holds v for as long as it takes to hear of what happens on other hosts at the same time: which ranks
-// are ending there cannot be seen from here.
-func (r *run) addPending(v *failure) {
+// addPending makes f pending for rootCauseGrace, which is long enough for reports about
+// simultaneous exits on other hosts. The launcher cannot see which ranks are exiting there.
+func (r *run) addPending(f *failure) {
 	if len(r.pending) == 0 {
 		r.after(rootCauseGrace, r.chooseFailure)
 	}
-	r.pending = append(r.pending, v)
-	r.blameMissingInit(v)
+	r.pending = append(r.pending, f)
+	r.blameMissingInit(f)
 }
 
-// ending lists the ranks that are ending and have not been heard of, with the given one only if
-// there are others.
-func (r *run) exitingRanks(of *rank) []*rank {
+// exitingRanks lists the ranks that are exiting and whose exits have not been reported. It returns
+// nil if failed is the only one.
+func (r *run) exitingRanks(failed *rank) []*rank {
 	var all []*rank
 	others := false
 	for _, k := range r.ranks {
 		if !k.exited && k.Exiting() {
 			all = append(all, k)
-			others = others || k != of
+			others = others || k != failed
 		}
 	}
 	if !others {
@@ -92,53 +92,55 @@ func (r *run) exitingRanks(of *rank) []*rank {
 	return all
 }
 
-// othersEnd is whether ranks but the given one are ending and have not been heard of. Suspects
-// answer that without a look at all ranks, of which each may be about to fail.
-func (r *run) othersExiting(but *rank) bool {
-	if slices.ContainsFunc(r.exiting, func(k *rank) bool { return k != but && !k.exited }) {
+// othersExiting reports whether ranks other than failed are exiting whose exits have not been
+// reported. It checks the ranks in r.exiting first, to avoid a look at all ranks: many ranks may
+// fail together.
+func (r *run) othersExiting(failed *rank) bool {
+	if slices.ContainsFunc(r.exiting, func(k *rank) bool { return k != failed && !k.exited }) {
 		return true
 	}
-	return len(r.exitingRanks(but)) > 0
+	return len(r.exitingRanks(failed)) > 0
 }
 
-// settle chooses among the verdicts that are held once it knows enough.
+// chooseIfReady chooses the job's failure among the pending ones when no exit is awaited any more.
 func (r *run) chooseIfReady() {
 	if len(r.pending) == 0 {
 		return
 	}
-	for _, v := range r.pending {
-		r.blameMissingInit(v)
+	for _, f := range r.pending {
+		r.blameMissingInit(f)
 	}
 	r.exiting = slices.DeleteFunc(r.exiting, func(k *rank) bool { return k.exited })
-	if !r.cfg.Remote && len(r.exiting) == 0 && slices.ContainsFunc(r.pending, func(v *failure) bool { return v.priority > barrierFailed }) {
+	if !r.cfg.Remote && len(r.exiting) == 0 && slices.ContainsFunc(r.pending, func(f *failure) bool { return f.priority > barrierFailed }) {
 		r.chooseFailure()
 	}
 }
 
-// waiting makes v the verdict on a rank that a barrier has failed, if its wire-up ended so.
-func (v *failure) setBarrierError(brokenBy error) {
-	if errors.As(brokenBy, &v.barrierErr) {
-		v.line += fmt.Sprintf(" (%v)", v.barrierErr)
-		v.priority = barrierFailed
+// setBarrierError gives f the priority barrierFailed if a failed barrier ended the rank's PMI
+// connection.
+func (f *failure) setBarrierError(connectionErr error) {
+	if errors.As(connectionErr, &f.barrierErr) {
+		f.line += fmt.Sprintf(" (%v)", f.barrierErr)
+		f.priority = barrierFailed
 	}
 }
 
-// passOn turns v against the rank that v's has waited for in vain, if that one never joined
-// and has ended as if all were well: by itself this is no failure, since programs that do
-// not use the library may be ranks too.
-func (r *run) blameMissingInit(v *failure) {
-	if v.barrierErr == nil || v.barrierErr.State != wireup.StateNeverInited {
+// blameMissingInit changes f to blame the rank that left the barrier, if that rank never called
+// Init and exited with status 0. By itself this is no failure, since programs that do not use the
+// library may be ranks too.
+func (r *run) blameMissingInit(f *failure) {
+	if f.barrierErr == nil || f.barrierErr.State != wireup.StateNeverInited {
 		return
 	}
-	k := r.rank(v.barrierErr.Rank)
+	k := r.rank(f.barrierErr.Rank)
 	if k == nil || !k.exited || !k.exit.OK() {
 		return
 	}
-	v.rank, v.barrierErr, v.priority, v.status = k, nil, exited, 1
-	v.line = r.rankName(k) + " exited with status 0, but without Init, which other ranks have called"
+	f.rank, f.barrierErr, f.priority, f.status = k, nil, exited, 1
+	f.line = r.rankName(k) + " exited with status 0, but without Init, which other ranks have called"
 }
 
-// rank is the one with that number, nil if it was not started.
+// rank returns the rank with the given number, or nil if it has not started.
 func (r *run) rank(number int) *rank {
 	for _, k := range r.ranks {
 		if k.Rank == number {
@@ -148,35 +150,36 @@ func (r *run) rank(number int) *rank {
 	return nil
 }
 
-// choose ends the job with the nearest verdict, if there is one.
+// chooseFailure makes the pending failure that is nearest to the cause the job's failure.
 func (r *run) chooseFailure() {
-	if v := r.rootCause(); v != nil {
-		r.fail(v)
+	if f := r.rootCause(); f != nil {
+		r.fail(f)
 	}
 }
 
-// nearest is the verdict that is nearest to the cause of those held, nil if none is.
+// rootCause returns the pending failure that is nearest to the cause, or nil if none is pending.
 func (r *run) rootCause() *failure {
 	if len(r.pending) == 0 {
 		return nil
 	}
-	return slices.MinFunc(r.pending, compareFailures) // of equals the first
+	return slices.MinFunc(r.pending, compareFailures) // the first of equal ones
 }
 
-// nearer orders verdicts by how near they are to the cause: by weight, and those of equal
-// weight as their ranks have ended. A process can be missed by others before it has ended
-// altogether, hence follows.
-func compareFailures(v, w *failure) int {
-	if v.othersExiting != w.othersExiting && v.priority == w.priority {
-		if v.othersExiting {
+// compareFailures orders failures by their distance to the cause: by priority, then by the order of
+// exits. Peers can notice the end of a process before its exit is complete, so a failure while
+// another rank was exiting comes after one without.
+func compareFailures(f, g *failure) int {
+	if f.othersExiting != g.othersExiting && f.priority == g.priority {
+		if f.othersExiting {
 			return 1
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(w.priority, v.priority), compareExits(v.rank, w.rank))
+	return cmp.Or(cmp.Compare(g.priority, f.priority), compareExits(f.rank, g.rank))
 }
 
-// compareEnds orders ranks as they have ended. Of one host the order is known; of several it is that in which they were heard of.
+// compareExits orders ranks by their exits. For ranks of one host the order is exact; for ranks of
+// several hosts it is the order in which the exits were reported.
 func compareExits(k, l *rank) int {
 	if k != nil && l != nil && k.exited && l.exited && k.host != l.host {
 		return cmp.Compare(k.arrival, l.arrival)
@@ -184,7 +187,7 @@ func compareExits(k, l *rank) int {
 	return cmp.Compare(exitOrder(k), exitOrder(l))
 }
 
-// order is a rank's place among those that have ended; those that have not come last.
+// exitOrder returns a rank's position in the order of exits. A rank that has not exited comes last.
 func exitOrder(k *rank) int {
 	if k != nil && k.exited {
 		return k.exitOrder

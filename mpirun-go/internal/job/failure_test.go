@@ -14,15 +14,15 @@ import (
 )
 
 func TestCompareFailuresPutsCauseFirst(t *testing.T) {
-	at := func(place int) *rank { return &rank{exited: place > 0, exitOrder: place} }
-	inOrder := []*failure{ // the cause first
-		{line: "first death", priority: exited, rank: at(2)},
-		{line: "second death", priority: exited, rank: at(3)},
-		{line: "abort and end", priority: aborted, rank: at(1)},
-		{line: "abort and later end", priority: aborted, rank: at(4)},
+	at := func(order int) *rank { return &rank{exited: order > 0, exitOrder: order} }
+	inOrder := []*failure{ // nearest to the cause first
+		{line: "first exit", priority: exited, rank: at(2)},
+		{line: "second exit", priority: exited, rank: at(3)},
+		{line: "abort and exit", priority: aborted, rank: at(1)},
+		{line: "abort and later exit", priority: aborted, rank: at(4)},
 		{line: "abort", priority: aborted, rank: at(0)},
-		{line: "abort while another ended", priority: aborted, rank: at(0), othersExiting: true},
-		{line: "left waiting", priority: barrierFailed, rank: at(5)},
+		{line: "abort while another rank exits", priority: aborted, rank: at(0), othersExiting: true},
+		{line: "failed barrier", priority: barrierFailed, rank: at(5)},
 	}
 	for i, v := range inOrder {
 		for j, w := range inOrder {
@@ -30,11 +30,11 @@ func TestCompareFailuresPutsCauseFirst(t *testing.T) {
 		}
 	}
 	equal := &failure{priority: aborted, rank: at(0)}
-	assert.Same(t, equal, slices.MinFunc([]*failure{equal, {priority: aborted, rank: at(0)}}, compareFailures), "of equals the first")
+	assert.Same(t, equal, slices.MinFunc([]*failure{equal, {priority: aborted, rank: at(0)}}, compareFailures), "the first of equal failures")
 }
 
-// Ranks that fail together are many, so a failure is no reason to look at all the others while
-// it is known that one is ending. Here that would panic: most have no process to look at.
+// Many ranks may fail together. So while a rank is known to be exiting, a failure does not look at
+// all other ranks. In this test that would panic, because most ranks have no process.
 func TestAddFailureDoesNotProbeAllRanks(t *testing.T) {
 	failed, suspect, aborter := &rank{exited: true, exitOrder: 1}, &rank{}, &rank{Proc: goneProcess()}
 	r, _ := newIdleRun(failed, suspect, aborter, &rank{}, &rank{})
@@ -54,7 +54,7 @@ func TestAbortWithHealthyRanksEndsJobAtOnce(t *testing.T) {
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here aborted the job with code 9; the job's other rank was ended\n$`, stderr.String())
 }
 
-// While a rank is ending that nobody knows the fate of, an abort waits for it.
+// An abort is pending while another rank is exiting whose exit is not reported.
 func TestAbortAfterDeathBlamesDeadRank(t *testing.T) {
 	const repeats = 20
 	for range repeats {
@@ -67,8 +67,8 @@ func TestAbortAfterDeathBlamesDeadRank(t *testing.T) {
 	}
 }
 
-// Who waits in a barrier for a rank that ended without Init is not blamed for it, whether it
-// ends by itself or stays.
+// A rank that waits in a barrier for a rank that exited without Init is not blamed, whether it
+// exits by itself or stays.
 func TestExitWithoutInitIsBlamed(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; echo $x; "
 	for end, others := range map[string]string{"exit 7": "", "exec sleep 1000": "; the job's other rank was ended"} {
@@ -79,8 +79,7 @@ func TestExitWithoutInitIsBlamed(t *testing.T) {
 	}
 }
 
-// One that has failed is blamed for that, and nobody's if nobody waits.
-func TestRankThatNeverJoined(t *testing.T) {
+func TestBarrierFailureOfFailedRankBlamesThatRank(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; exit 7"
 	cfg, _, stderr := shellJob(t, join, "exit 5")
 	assert.Equal(t, 5, Run(cfg), stderr)
@@ -89,20 +88,13 @@ func TestRankThatNeverJoined(t *testing.T) {
 	assert.Equal(t, 0, Run(cfg), stderr)
 }
 
-// farHost is another machine that is lost when a test says so.
-type fakeRemoteHost struct {
-	recordingHost
-	name string
-}
-
-func (h *fakeRemoteHost) Name() string { return h.name }
-
-// The loss of a host is the verdict, although its ranks, and those that talked to them, were heard of before.
+// The loss of a host is the job's failure, although the failures of its ranks and of their peers
+// were reported before.
 func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	stderr := &lockedBuffer{}
-	near, far := &fakeRemoteHost{name: "n1"}, &fakeRemoteHost{name: "n2"}
+	near, far := &recordingHost{name: "n1"}, &recordingHost{name: "n2"}
 	r := &run{
-		cfg:       Config{Hosts: []Host{near, far, &fakeRemoteHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
+		cfg:       Config{Hosts: []Host{near, far, &recordingHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
 		stopStart: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(r.done)
@@ -117,24 +109,25 @@ func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	require.NoError(t, err)
 	r.server = server
 
-	r.onLost(2, errors.New("it has no ranks, so it does not matter"))
+	r.onLost(2, errors.New("a host without ranks"))
 	assert.False(t, r.failed())
 	r.onExit(r.ranks[1], procs.Exit{}, 0, procs.ErrLost)
 	assert.False(t, r.failed())
 	r.onExit(r.ranks[0], procs.Exit{Code: 1}, 1, nil)
-	assert.Nil(t, r.failure, "held")
-	r.onLost(1, errors.New("its plug was pulled"))
+	assert.Nil(t, r.failure, "the failure must be pending")
+	r.onLost(1, errors.New("power failure"))
 	r.onExit(r.ranks[2], procs.Exit{}, 0, procs.ErrLost)
 	assert.Equal(t, 1, r.report())
-	assert.Equal(t, "mpirun-go: host n2 was lost with 2 ranks: its plug was pulled\n", stderr.String())
+	assert.Equal(t, "mpirun-go: host n2 was lost with 2 ranks: power failure\n", stderr.String())
 	assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, near.signals)
 	assert.Equal(t, near.signals, far.signals)
 }
 
-// Of ranks of different hosts the one that was heard of first is to blame, of one host the one that ended first.
+// Of ranks of different hosts, the one whose exit was reported first comes first; of ranks of one
+// host, the one that exited first.
 func TestCompareExitsOnSeveralHosts(t *testing.T) {
-	end := func(node, place, seen int) *rank {
-		return &rank{exited: true, host: node, exitOrder: place, arrival: seen}
+	end := func(host, order, arrival int) *rank {
+		return &rank{exited: true, host: host, exitOrder: order, arrival: arrival}
 	}
 	assert.Negative(t, compareExits(end(0, 5, 1), end(1, 1, 2)))
 	assert.Negative(t, compareExits(end(0, 1, 2), end(0, 2, 1)))

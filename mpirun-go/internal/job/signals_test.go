@@ -11,9 +11,9 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// recorder is a host that notes what it is told.
+// recordingHost is a Host that records calls.
 type recordingHost struct {
-	Host    // nil: starts nothing
+	Host    // nil: the test starts no rank
 	signals []syscall.Signal
 	kills   int
 	name    string
@@ -23,18 +23,18 @@ func (h *recordingHost) SignalGroups(s syscall.Signal) { h.signals = append(h.si
 func (h *recordingHost) Kill()                         { h.kills++ }
 func (h *recordingHost) Name() string                  { return h.name }
 
-// still is a run without processes, for which nothing happens later.
+// newIdleRun returns a run without processes, whose timers have no effect.
 func newIdleRun(ranks ...*rank) (*run, *recordingHost) {
 	host, done := &recordingHost{}, make(chan struct{})
 	close(done)
 	return &run{cfg: Config{Hosts: []Host{host}}, done: done, stopStart: make(chan struct{}), ranks: ranks}, host
 }
 
-// gone is a process that is there no longer.
+// goneProcess returns a process that does not exist.
 func goneProcess() *procs.Proc { return &procs.Proc{PID: 1 << 30} }
 
-// The first signal gives the ranks their time to end, and the blame to a rank that has failed
-// before, although that verdict was held.
+// The first signal lets the ranks end by themselves, and makes the failure that was pending the
+// job's failure.
 func TestSignalKeepsPendingFailure(t *testing.T) {
 	failed := &rank{Proc: goneProcess(), exited: true, exitOrder: 1, exit: procs.Exit{Code: 7}}
 	r, host := newIdleRun(failed, &rank{Proc: goneProcess()})
@@ -67,13 +67,13 @@ func TestSignalFilterWindow(t *testing.T) {
 	var p signalFilter
 	t0 := time.Now()
 	assert.False(t, p.isRepeat(syscall.SIGINT, t0))
-	assert.True(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatGrace-1)))
-	assert.False(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatGrace)), "a user who insists")
-	assert.False(t, p.isRepeat(syscall.SIGTERM, t0.Add(repeatGrace)), "another signal")
+	assert.True(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow-1)))
+	assert.False(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow)), "the user repeats the signal")
+	assert.False(t, p.isRepeat(syscall.SIGTERM, t0.Add(repeatWindow)), "another signal is not a repeat")
 }
 
-// A rank that was being started when all was killed is killed too, unless it is of another machine: that has started it before
-// it heard of the end, and to kill all again for each of many takes long.
+// A local rank whose start is reported after the kill is killed too. A remote rank is not: its
+// daemon handles the kill after the start, and to kill again for each of many ranks takes long.
 func TestLateLocalRankIsKilled(t *testing.T) {
 	r, host := newIdleRun()
 	r.failure, r.killed = &failure{}, true
@@ -83,7 +83,7 @@ func TestLateLocalRankIsKilled(t *testing.T) {
 	assert.Equal(t, 1, host.kills)
 }
 
-// A host that is silent at the end is told of, and a user who insists waits less for it.
+// An unresponsive host is reported at the end, and a repeated signal shortens the wait for it.
 func TestUnresponsiveHostIsReported(t *testing.T) {
 	unresponsive := errors.Join(procs.ErrLost, procs.ErrUnresponsive)
 	r, host := newIdleRun(&rank{Proc: &procs.Proc{Rank: 0, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 4, PID: 44}, host: 1})
@@ -101,7 +101,7 @@ func TestUnresponsiveHostIsReported(t *testing.T) {
 	r.onExit(r.ranks[1], procs.Exit{}, 0, unresponsive)
 	r.onExit(r.ranks[2], procs.Exit{}, 0, unresponsive)
 	assert.Equal(t, 130, r.report())
-	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there, for at most five minutes\n"+
-		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there, for at most five minutes\n"+
+	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there for at most five minutes\n"+
+		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there for at most five minutes\n"+
 		"mpirun-go: got signal 2 (interrupt)\n", stderr.String())
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// sink is a place that output goes to, with its name for messages.
+// sink is a destination of output, with its name for messages.
 type sink struct {
 	*output.Sink
 	name string
 }
 
 func (r *run) newSink(name string, w io.Writer) sink {
-	// Not posted by the goroutine that writes: that may be Run's own.
+	// The writing goroutine may be Run's own, which must not block in post.
 	failed := func() { go r.post(r.checkOutputs) }
 	s := sink{output.NewSink(w, failed), name}
 	r.sinks = append(r.sinks, s)
 	return s
 }
 
-// watchReader ends the job soon after the reader of the standard output has gone, if the
-// ranks write there, rather than at the next write, which may never come.
+// watchStdout ends the job soon after the reader of the standard output has closed it, if the ranks
+// write there. Otherwise the job would end only at the next write, which may never come.
 func (r *run) watchStdout() (stop func()) {
 	f, isFile := r.cfg.Stdout.(*os.File)
 	if !isFile || r.cfg.Files != nil {
@@ -42,12 +42,12 @@ func (r *run) watchStdout() (stop func()) {
 	})
 }
 
-// readerGone is the verdict when nobody reads what the ranks write: the reader has seen
-// enough. It ends as other programs do.
+// readerGone returns the failure for an output without a reader. The launcher prints nothing, and
+// exits as if killed by SIGPIPE, as other programs do.
 func readerGone() *failure { return &failure{status: statusSignal + int(syscall.SIGPIPE)} }
 
-// copyOut passes on one stream of a rank until it ends. One that somebody keeps
-// open ends when finishOutput gives it a deadline, with what it holds by then.
+// copyOutput copies one stream of a rank until it ends. If another process keeps the stream open,
+// finishOutput sets a deadline, and the copy ends with the data in the pipe at that time.
 func (r *run) copyOutput(from procs.Output, to *output.Stream) {
 	r.outputs.Go(func() {
 		defer from.Close()
@@ -59,7 +59,7 @@ func (r *run) copyOutput(from procs.Output, to *output.Stream) {
 	})
 }
 
-// passNotices writes lines that others have for the user.
+// forwardNotices prints lines that agents have written.
 func (r *run) forwardNotices() {
 	go func() {
 		for {
@@ -73,7 +73,7 @@ func (r *run) forwardNotices() {
 	}()
 }
 
-// feed passes the launcher's input on to the ranks that have a pipe for it.
+// forwardStdin copies the launcher's input to the ranks that have a pipe for it.
 func (r *run) forwardStdin() {
 	var targets []io.WriteCloser
 	for _, k := range r.ranks {
@@ -82,17 +82,16 @@ func (r *run) forwardStdin() {
 		}
 	}
 	if len(targets) > 0 {
-		go func() { _ = stdin.Copy(r.cfg.Input, targets) }() // ends with the launcher at the latest
+		go func() { _ = stdin.Copy(r.cfg.Input, targets) }() // at the latest, it ends when the launcher exits
 	}
 }
 
-// finishOutput sees to it that what the ranks wrote arrives, and ends what they
-// left running. It is called when all ranks have ended.
+// finishOutput delivers the remaining output and ends the processes that the ranks left running.
+// Run calls it when all ranks have exited.
 //
-// In a job that went well, what ranks left running may finish what it writes, for
-// a moment; if it then still holds an output open it is ended, wherever it is, else
-// only what is left in the ranks' process groups. In a job that failed all is ended
-// at once.
+// After a successful job, such processes have outputGrace to finish their output. If one still
+// holds an output open, everything of the job is killed; otherwise only the ranks' process groups
+// are. After a failed job, everything is killed at once.
 func (r *run) finishOutput() {
 	closed := !r.failed() && r.awaitOutput(outputGrace)
 	if closed {
@@ -102,7 +101,7 @@ func (r *run) finishOutput() {
 		return
 	}
 	r.killAll()
-	r.setSilenceLimit(responseGrace) // or an output of a host that is cut off would not end
+	r.setSilenceLimit(responseGrace) // outputs of an unreachable host must end too
 	if !r.awaitOutput(outputGrace) {
 		for _, k := range r.ranks {
 			_ = k.Stdout.SetReadDeadline(time.Unix(1, 0))
@@ -114,14 +113,14 @@ func (r *run) finishOutput() {
 
 const forever = time.Duration(1<<63 - 1)
 
-// awaitOutput waits until all streams have ended, for up to d, or as long as an
-// impatient user may be made to wait. It reports whether they have.
+// awaitOutput waits for at most d until all streams have ended, and reports whether they have. If
+// the user has interrupted the job, it waits for at most interruptedOutputGrace.
 func (r *run) awaitOutput(d time.Duration) bool {
 	limit := time.After(d)
-	hurried := false
+	shortened := false
 	for {
-		if r.impatient && !hurried {
-			hurried = true
+		if r.impatient && !shortened {
+			shortened = true
 			limit = time.After(min(d, interruptedOutputGrace))
 		}
 		select {
