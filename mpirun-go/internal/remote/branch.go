@@ -28,7 +28,7 @@ func (b *branch) contains(host uint16) bool {
 
 // run reaches the host, as dial does, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
 // lost at once, and returns when the agent has ended. Progress is dial's.
-func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
+func (b *branch) run(from string, agent Agent, self Program, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
 	process, in, err := dial(from, agent, self, b.name, timeout, stop, progress)
 	if err != nil {
 		b.link.close()

@@ -260,7 +260,7 @@ func TestLineWriterSplitsAndCleansLines(t *testing.T) {
 }
 
 func TestSelfSendsOwnFile(t *testing.T) {
-	self, err := NewSelf()
+	self, err := thisProgram()
 	require.NoError(t, err)
 	var b bytes.Buffer
 	pieces := 0

@@ -29,7 +29,7 @@ type Config struct {
 // Cluster is the hosts of a job that are reached by an agent, each through its daemon.
 type Cluster struct {
 	cfg      Config
-	self     *Self
+	self     Program
 	hosts    []*Host
 	branches []*branch
 	running  sync.WaitGroup
@@ -50,7 +50,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(cfg.Names) > maxHosts {
 		return nil, fmt.Errorf("%d hosts are more than %d", len(cfg.Names), maxHosts)
 	}
-	self, err := NewSelf()
+	self, err := thisProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -301,19 +301,12 @@ func (c *Cluster) Close() {
 
 // end waits until all agents have ended, and ends those that do not.
 func (c *Cluster) waitForAgents() {
-	ended := make(chan struct{})
-	go func() {
-		c.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
+	if waitTimeout(&c.running, closeGrace) {
 		return
-	case <-time.After(closeGrace):
 	}
 	for _, b := range c.branches {
 		b.link.close()
 		b.killAgent()
 	}
-	<-ended
+	c.running.Wait()
 }

@@ -193,26 +193,13 @@ func (d *daemon) end(why error) int {
 	for _, box := range d.files {
 		box.finish(io.ErrUnexpectedEOF)
 	}
-	d.wait()
+	waitTimeout(&d.tasks, 2*agentExitGrace)
 	if d.local != nil {
 		d.local.Close()
 	}
 	d.up.finish()
 	d.up.flush(agentExitGrace)
 	return status
-}
-
-// wait waits until the agents have ended, and what was received in part is removed, for a moment.
-func (d *daemon) wait() {
-	ended := make(chan struct{})
-	go func() {
-		d.tasks.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(2 * agentExitGrace):
-	}
 }
 
 // post sends a frame of this host's.
@@ -309,7 +296,7 @@ func (d *daemon) onConnect(payload []byte) error {
 	if len(a.agent.Words) == 0 && a.agent.Form != FormLocal || len(a.children) > fanOut || len(d.branches) > 0 {
 		return fmt.Errorf("%w: not a part of a tree", ErrProtocol)
 	}
-	self, err := NewSelf()
+	self, err := thisProgram()
 	if err != nil {
 		return err
 	}
@@ -349,7 +336,7 @@ func (d *daemon) onOffer(f frame) error {
 	if d.files[number] != nil {
 		return fmt.Errorf("%w: file %d comes again", ErrProtocol, number)
 	}
-	box := d.inbox(streamFile, number)
+	box := openInbox(d.post, streamFile, number)
 	d.files[number] = box
 	d.tasks.Go(func() {
 		answered := func(a answer) { d.post(kindAnswer, 0, number, a.encode()) }
@@ -367,18 +354,6 @@ func (d *daemon) onOffer(f frame) error {
 		answered(answer{path: path})
 	})
 	return nil
-}
-
-// inbox is the receiving end of a stream from the launcher.
-func (d *daemon) inbox(s stream, number uint32) *inbox {
-	return newInbox(s.windowBytes(), func(n int) { d.post(kindCredit, s, number, appendNumber(nil, n)) })
-}
-
-// outbox is the sending end of a stream to the launcher.
-func (d *daemon) outbox(s stream, number uint32) *outbox {
-	return newOutbox(s.windowBytes(),
-		func(p []byte) { d.post(kindData, s, number, append([]byte(nil), p...)) },
-		func() { d.post(kindEnd, s, number, nil) })
 }
 
 // flow deals with a frame of a stream.

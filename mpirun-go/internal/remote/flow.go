@@ -271,3 +271,18 @@ func deliver(in *inbox, out *outbox, f frame) (taken bool, err error) {
 	}
 	return false, nil
 }
+
+// postFunc queues a frame about a stream of a rank or a file.
+type postFunc func(k kind, s stream, number uint32, payload []byte)
+
+// openInbox returns the receiving end of a stream between the launcher and a daemon.
+func openInbox(post postFunc, s stream, number uint32) *inbox {
+	return newInbox(s.windowBytes(), func(n int) { post(kindCredit, s, number, appendNumber(nil, n)) })
+}
+
+// openOutbox returns the sending end of a stream between the launcher and a daemon.
+func openOutbox(post postFunc, s stream, number uint32) *outbox {
+	return newOutbox(s.windowBytes(),
+		func(p []byte) { post(kindData, s, number, append([]byte(nil), p...)) },
+		func() { post(kindEnd, s, number, nil) })
+}

@@ -202,9 +202,9 @@ func FuzzDaemon(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}}
 		h := &localRank{}
-		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = d.inbox(streamPMI, 0), d.outbox(streamPMI, 0), d.outbox(streamStdout, 0)
+		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = openInbox(d.post, streamPMI, 0), openOutbox(d.post, streamPMI, 0), openOutbox(d.post, streamStdout, 0)
 		d.ranks[0] = h
-		d.files[1] = d.inbox(streamFile, 1)
+		d.files[1] = openInbox(d.post, streamFile, 1)
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
@@ -241,7 +241,7 @@ func FuzzHost(f *testing.F) {
 		h.link = newLink()
 		c.hosts = []*Host{h}
 		h.ranks[0] = newRemoteRank(h, 0, true)
-		h.files[0] = &fileTransfer{out: h.outbox(streamFile, 0), answers: make(chan answer, 2)}
+		h.files[0] = &fileTransfer{out: openOutbox(h.post, streamFile, 0), answers: make(chan answer, 2)}
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
@@ -257,7 +257,7 @@ func FuzzHost(f *testing.F) {
 
 // Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
 func FuzzHandshake(f *testing.F) {
-	self := &Self{path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
+	self := Program{Path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
 	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
 		f.Add(said)
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"sync"
 	"syscall"
 	"time"
 
@@ -67,4 +68,19 @@ func (w *silenceTimer) tick(limits int) bool {
 	}
 	w.ticks++
 	return w.ticks >= limits*ticksPerLimit
+}
+
+// waitTimeout waits for wg for at most limit, and reports whether wg is done.
+func waitTimeout(wg *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
 }

@@ -41,8 +41,8 @@ func (d *daemon) onStart(f frame) error {
 	}
 	h := &localRank{proc: proc}
 	d.ranks[f.rank] = h
-	h.in[streamPMI], h.out[streamPMI] = d.inbox(streamPMI, f.rank), d.outbox(streamPMI, f.rank)
-	h.out[streamStdout], h.out[streamStderr] = d.outbox(streamStdout, f.rank), d.outbox(streamStderr, f.rank)
+	h.in[streamPMI], h.out[streamPMI] = openInbox(d.post, streamPMI, f.rank), openOutbox(d.post, streamPMI, f.rank)
+	h.out[streamStdout], h.out[streamStderr] = openOutbox(d.post, streamStdout, f.rank), openOutbox(d.post, streamStderr, f.rank)
 	d.post(kindStarted, 0, f.rank, appendNumber(nil, proc.PID))
 
 	go h.sendPMI()
@@ -50,7 +50,7 @@ func (d *daemon) onStart(f frame) error {
 	go sendOutput(proc.Stdout, h.out[streamStdout])
 	go sendOutput(proc.Stderr, h.out[streamStderr])
 	if proc.Stdin != nil {
-		in := d.inbox(streamStdin, f.rank)
+		in := openInbox(d.post, streamStdin, f.rank)
 		h.in[streamStdin] = in
 		go func() {
 			_, err := io.Copy(proc.Stdin, in)

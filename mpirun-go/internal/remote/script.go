@@ -34,8 +34,8 @@ const (
 // The script receives a missing program into a file whose name it removes before the first byte
 // arrives, so an interrupted start leaves nothing. It executes the program from there, which puts
 // itself into the cache (Install). In some shells (ksh), no command inherits descriptors 8 and 9.
-func (s *Self) script() string {
-	return strings.NewReplacer("HASH", s.hash, "SIZE", fmt.Sprint(s.size), "WANT", wantLine+s.hash, "DAEMON", DaemonArg, "INSTALL", InstallArg,
+func (p Program) script() string {
+	return strings.NewReplacer("HASH", p.hash, "SIZE", fmt.Sprint(p.size), "WANT", wantLine+p.hash, "DAEMON", DaemonArg, "INSTALL", InstallArg,
 		"PART", tempPrefix, "NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
 		`u=$(umask); umask 077; i=$(id -u); g=$(id -g); z=0; c="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; ` +
 			`[ "$g" = "$i" ] || g=none; case "$(ls --version 2>&1)" in *coreutils*) ;; *) g=none; z=none;; esac; ` +

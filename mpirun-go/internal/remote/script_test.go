@@ -17,7 +17,7 @@ import (
 )
 
 func TestScriptIsQuotableAndRecognized(t *testing.T) {
-	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
+	script := (Program{hash: strings.Repeat("a0", 32), size: 12345}).script()
 	assert.NotContains(t, script, "'", "it is quoted so")
 	assert.NotContains(t, script, "\n")
 	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON", "INSTALL", "PART", "NO_"} {
@@ -31,7 +31,7 @@ func TestScriptIsQuotableAndRecognized(t *testing.T) {
 
 // scriptRun is a start of this binary by the script.
 type scriptRun struct {
-	self *Self
+	self Program
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -44,7 +44,7 @@ func runScript(t *testing.T, home string) *scriptRun {
 
 func runScriptIn(t *testing.T, home string, shell ...string) *scriptRun {
 	t.Helper()
-	self, err := NewSelf()
+	self, err := thisProgram()
 	require.NoError(t, err)
 	s := &scriptRun{self: self, cmd: exec.Command(shell[0], append(shell[1:], "-c", self.script())...)}
 	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)

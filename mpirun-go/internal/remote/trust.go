@@ -31,7 +31,7 @@ func thisUser() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // A group that may write counts as somebody else, unless it is private (othersMayWrite).
 //
 // The check goes from / downwards. Others cannot change a part of the way after it has passed, so
-// the caller can use the path afterwards. Self.script applies the same rule.
+// the caller can use the path afterwards. Program.script applies the same rule.
 func checkTrusted(path string, u user) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%s is not an absolute path", path)

@@ -69,7 +69,7 @@ func runScriptAs(t *testing.T, u user, home, path string) (said string, status i
 	fake := privateDir(t)
 	id := fmt.Sprintf("#!/bin/sh\ncase $1 in -u) echo %d;; -g) echo %d;; esac\n", u.uid, u.gid)
 	require.NoError(t, os.WriteFile(fake+"/id", []byte(id), 0o700))
-	cmd := exec.Command("/bin/sh", "-c", (&Self{hash: strings.Repeat("a0", 32), size: 100}).script())
+	cmd := exec.Command("/bin/sh", "-c", (Program{hash: strings.Repeat("a0", 32), size: 100}).script())
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "PATH="+fake+":"+path)
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
