@@ -14,24 +14,23 @@ import (
 	"time"
 )
 
-// Form is how an agent is told the host and what to run there.
+// Form is the way in which an agent takes the host and the command to run there.
 type Form string
 
-// The forms of agents.
 const (
-	FormShell Form = "shell" // HOST and one argument, a line for the user's shell there: as ssh takes them
-	FormSlurm Form = "slurm" // -w HOST and the words of a command: as srun takes them
-	FormLocal Form = "local" // the words of a command: every host is this machine
+	FormShell Form = "shell" // HOST and one argument, a line for the user's shell on that host, like ssh
+	FormSlurm Form = "slurm" // -w HOST and the words of a command, like srun
+	FormLocal Form = "local" // the words of a command; every host is this machine
 )
 
-// Agent is the command by which something is run on another host, with this process's standard input,
-// output and error.
+// Agent is a command that runs a command on another host, and connects its own standard input,
+// output and error to it.
 type Agent struct {
 	Words []string
 	Form  Form
 }
 
-// command is what is executed to run a script of sh on a host.
+// command returns the command that runs a sh script on a host.
 func (a Agent) command(host, script string) []string {
 	words := append([]string{}, a.Words...)
 	switch a.Form {
@@ -40,36 +39,37 @@ func (a Agent) command(host, script string) []string {
 	case FormLocal:
 		return append(words, "/bin/sh", "-c", script)
 	}
-	// The user's shell there need not be one of Bourne's. The script has no single quotes.
+	// The user's shell may not be compatible with sh. The script contains no single quotes.
 	return append(words, host, "exec /bin/sh -c '"+script+"'")
 }
 
-// process is an agent that runs.
+// agentProcess is a running agent.
 type agentProcess struct {
-	from   string // the host whose daemon has started it; "": this is the launcher
+	from   string // the host whose daemon has started it; "": the launcher's host
 	agent  Agent
 	host   string
 	cmd    *exec.Cmd
-	in     *os.File      // our end of its standard input
-	out    *os.File      // and of its standard output
-	exited chan struct{} // closed when it has ended
-	status error         // written before
+	in     *os.File      // writing end of its standard input
+	out    *os.File      // reading end of its standard output
+	exited chan struct{} // closed when it has exited
+	status error         // its exit status; written before exited is closed
 
 	mu          sync.Mutex   // guards all below
-	stderrLines []string     // lines of its standard error that were not passed on
-	stdoutLines []string     // the first ones of its standard output, before there is a channel
-	notify      func(string) // passes on what it says; nil: not yet
+	stderrLines []string     // lines of its standard error that notify has not got
+	stdoutLines []string     // first lines of its standard output before the channel begins
+	notify      func(string) // gets its standard error; nil before the channel begins
 }
 
-// maxSaid bounds what is kept of what an agent says before there is a channel.
+// Bounds on the output of an agent that is kept until the channel begins.
 const (
-	maxStderrLines = 20
-	maxStdoutLines = 3
-	maxLineBytes   = 400
+	maxStderrLines = 20  // the last ones: the reason of a failure comes last
+	maxStdoutLines = 3   // the first ones
+	maxLineBytes   = 400 // of one line, and of all lines in an error message
 )
 
-// startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
-// not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
+// startAgent starts an agent in a session of its own. So signals of the launcher's terminal do not
+// reach the agent, and the agent cannot ask the user for a password. The kernel kills the agent
+// when this process dies.
 func startAgent(from string, agent Agent, host, script string) (*agentProcess, error) {
 	words := agent.command(host, script)
 	p := &agentProcess{from: from, agent: agent, host: host, exited: make(chan struct{})}
@@ -77,9 +77,9 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = agentExitGrace
 	if agent.Form == FormSlurm {
-		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // as --overlap, which older ones do not know
+		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // means --overlap, a flag that older versions of srun reject
 	}
-	// Pipes of our own: Wait is not to close them while they are read.
+	// cmd.StdoutPipe would be unsuitable: Wait closes it while it may still be read.
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,8 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
 	started := make(chan error)
 	go func() {
-		// The signal at our death is one at the death of the thread that forks: this one is kept until the agent has ended.
+		// The kernel sends Pdeathsig when the thread that forked dies, so keep this thread until
+		// the agent has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -103,8 +104,9 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 			return
 		}
 		p.status = p.cmd.Wait()
-		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
-		// What the agent has left may hold the pipes open. The end of the agent is that of the channel all the same.
+		_, _ = stderr.Write([]byte("\n")) // ends an unfinished last line
+		// Processes that the agent has started may hold the pipes open. The channel ends with the
+		// agent all the same.
 		p.setDeadline(time.Now().Add(agentExitGrace))
 		close(p.exited)
 	}()
@@ -117,15 +119,15 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 	return p, nil
 }
 
-// limit is when reading from the agent and writing to it end.
+// setDeadline sets a deadline for reads from the agent and writes to it.
 func (p *agentProcess) setDeadline(t time.Time) {
 	_, _ = p.in.SetWriteDeadline(t), p.out.SetReadDeadline(t)
 }
 
-// noBinding is what srun says of --cpu-bind=none where it could not bind anyway.
+// noBinding is srun's message about --cpu-bind=none on a cluster without CPU binding.
 const noBinding = "srun: cluster configuration lacks support for cpu binding"
 
-// say deals with one line of the agent's standard error.
+// addStderrLine handles one line of the agent's standard error.
 func (p *agentProcess) addStderrLine(line string) {
 	if p.agent.Form == FormSlurm && line == noBinding {
 		return
@@ -143,7 +145,8 @@ func (p *agentProcess) addStderrLine(line string) {
 	}
 }
 
-// passOn gives to notice what the agent has said, and will say. Notice does not wait.
+// forwardStderr passes the agent's standard error to notify, beginning with the lines that are
+// kept. notify must not block.
 func (p *agentProcess) forwardStderr(notice func(string)) {
 	p.mu.Lock()
 	said := p.stderrLines
@@ -154,26 +157,26 @@ func (p *agentProcess) forwardStderr(notice func(string)) {
 	}
 }
 
-// kill ends the agent, and what waits for it.
+// kill kills the agent and its process group, and ends reads from it and writes to it.
 func (p *agentProcess) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	p.setDeadline(time.Unix(1, 0))
 }
 
-// discard ends what is left of an agent whose channel is over, and waits for its end.
+// discard kills an agent whose channel has ended, and waits for its exit.
 func (p *agentProcess) discard() {
 	p.kill()
 	_ = p.out.Close()
 	select {
 	case <-p.exited:
-	case <-time.After(2 * agentExitGrace): // it is another user's, or the kernel holds it
+	case <-time.After(2 * agentExitGrace): // the agent runs as another user, or is stuck in the kernel
 	}
 }
 
-// endGrace is how long an agent may take to end when its channel has.
+// agentExitGrace is the time that an agent has to exit after the end of its channel.
 const agentExitGrace = time.Second
 
-// how tells how the agent ended, or that it has not.
+// exitText says how the agent exited. If it has not, exitText waits for at most agentExitGrace.
 func (p *agentProcess) exitText() string {
 	select {
 	case <-p.exited:
@@ -182,7 +185,7 @@ func (p *agentProcess) exitText() string {
 	}
 	exit := (*exec.ExitError)(nil)
 	switch {
-	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay): // the latter if something that it has left holds its standard error
+	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay): // ErrWaitDelay: a child of the agent holds its standard error open
 		return "the agent ended"
 	case errors.As(p.status, &exit) && exit.ExitCode() >= 0:
 		return fmt.Sprintf("the agent ended with status %d", exit.ExitCode())
@@ -190,7 +193,7 @@ func (p *agentProcess) exitText() string {
 	return fmt.Sprintf("the agent ended: %v", p.status)
 }
 
-// reached is whether the agent has ended with one of these: it has come as far as the host.
+// reachedHost reports whether the agent's exit status shows that it ran the script on the host.
 func (p *agentProcess) reachedHost() bool {
 	return p.exitedWith(statusNoCache, statusNoCopy, statusNotExecutable)
 }
@@ -205,7 +208,7 @@ func (p *agentProcess) exitedWith(statuses ...int) bool {
 	return errors.As(p.status, &exit) && slices.Contains(statuses, exit.ExitCode())
 }
 
-// lineWriter cuts what is written into lines.
+// lineWriter splits written data into lines, and passes each line that is not empty to line.
 type lineWriter struct {
 	line func(string)
 	rest []byte
@@ -230,7 +233,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// printable makes of what came from elsewhere a line of text.
+// printable converts data from outside into one line of printable text.
 func printable(p []byte) string {
 	line := strings.Map(func(c rune) rune {
 		if c < ' ' || c >= 0x7f && c < 0xa0 || c == '\ufffd' {

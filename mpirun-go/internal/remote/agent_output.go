@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// print keeps one line of the agent's standard output that is no frame: what refuses a login may say so there.
+// addStdoutLine keeps a line of the agent's standard output from before the channel begins. A login
+// that is refused may print its reason there.
 func (p *agentProcess) addStdoutLine(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -15,19 +16,20 @@ func (p *agentProcess) addStdoutLine(line string) {
 	}
 }
 
-// lastWords are what the agent said that was not passed on.
+// output returns the kept lines of the agent's output.
 func (p *agentProcess) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.stderrLines), isScriptText), p.stdoutLines...), "; ")
 }
 
-// isScript is whether a line is a part of the script, said again by something that is no agent, echo for example. It would tell the user nothing.
+// isScriptText reports whether a line is a part of the script, printed by a command that is not an
+// agent, such as echo. Such a line would not help the user.
 func isScriptText(line string) bool {
 	return slices.ContainsFunc([]string{`"$d`, `"$f`, `"$t`, `"$p`, `$(umask)`, `"$u"`, DaemonArg, InstallArg}, func(mark string) bool { return strings.Contains(line, mark) })
 }
 
-// describe is the command as a user would type it to try it, quotes included.
+// testCommand returns a command line with which the user can test the agent.
 func (a Agent) testCommand(host string) string {
 	words := append([]string{}, a.Words...)
 	switch a.Form {
@@ -43,7 +45,7 @@ func (a Agent) testCommand(host string) string {
 	return typed + "true"
 }
 
-// shellWord is a word as a shell takes it.
+// shellWord quotes a word for a shell, if necessary.
 func shellWord(word string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./=:@%+,", c) || c >= 0x80
@@ -54,17 +56,19 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func outputText(said string) string {
-	if said == "" {
+// outputText returns the part of a message that quotes an agent's output.
+func outputText(text string) string {
+	if text == "" {
 		return ""
 	}
-	if len(said) > maxLineBytes {
-		said = said[:maxLineBytes] + "…"
+	if len(text) > maxLineBytes {
+		text = text[:maxLineBytes] + "…"
 	}
-	return ", having said: " + said
+	return "; its output: " + text
 }
 
-// unreachable says that a host cannot be reached, and from which one, if that is not the launcher's.
+// unreachable says that a host cannot be reached from the host with the given name ("": the
+// launcher's).
 func unreachable(from string) string {
 	if from == "" {
 		return "cannot be reached"
@@ -72,19 +76,20 @@ func unreachable(from string) string {
 	return "cannot be reached from " + from
 }
 
-// hint says what the user can try, and where.
+// hint suggests a command to the user, and the host to run it on.
 func (p *agentProcess) hint() string {
 	where := ""
 	if p.from != "" {
 		where = " on " + p.from
 	}
-	return fmt.Sprintf("; does this work%s: %s", where, p.agent.testCommand(p.host))
+	return fmt.Sprintf("; try%s: %s", where, p.agent.testCommand(p.host))
 }
 
-// noexec says what helps if the shell there may not execute the copy of mpirun-go, on a file system that is mounted noexec for example.
+// noexecHint suggests another cache directory if the shell cannot execute the copy of mpirun-go,
+// for example on a file system mounted noexec.
 func (p *agentProcess) noexecHint() string {
 	if !p.exitedWith(statusNotExecutable) || !strings.Contains(p.output(), "ermission denied") {
 		return ""
 	}
-	return "; is its file system mounted noexec? XDG_CACHE_HOME on that host chooses another place"
+	return "; if its file system is mounted noexec, set XDG_CACHE_HOME on that host to another directory"
 }

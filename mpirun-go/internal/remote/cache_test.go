@@ -21,7 +21,7 @@ func newOffer(path, text string) offer {
 	return offer{path: path, hash: hex.EncodeToString(sum[:]), size: len(text)}
 }
 
-// ownDir is a directory that only the user can write to, whatever the umask is.
+// privateDir returns a new directory that only the user can write to, whatever the umask is.
 func privateDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,22 +59,22 @@ func TestReceivedFileIsFound(t *testing.T) {
 		assert.Empty(t, c.find(other))
 	}
 	require.NoError(t, os.WriteFile(path, []byte("PROGRAM"), 0o700))
-	assert.Empty(t, c.find(o), "what was changed is not used")
+	assert.Empty(t, c.find(o), "a changed file must not be used")
 }
 
 func TestFindReturnsExecutableAtOwnPath(t *testing.T) {
 	c := newTestCache(t)
 	o := newOffer(filepath.Join(privateDir(t), "prog"), "text")
 	require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o600))
-	assert.Empty(t, c.find(o), "not executable")
+	assert.Empty(t, c.find(o), "the file is not executable")
 	require.NoError(t, os.Chmod(o.path, 0o700))
 	assert.Equal(t, o.path, c.find(o))
 }
 
-// A file with the right content is not run where somebody else could change it afterwards. It is
-// sent instead.
+// A file with the right content is not run if somebody else could change it. The launcher sends it
+// instead.
 func TestFindRejectsFileThatOthersControl(t *testing.T) {
-	for name, spoil := range map[string]func(c *cache, path string) error{
+	for name, expose := range map[string]func(c *cache, path string) error{
 		"world-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o777) },
 		"group-writable directory": func(c *cache, path string) (err error) {
 			c.user, err = shareWithGroup(filepath.Dir(path), 0o770)
@@ -99,7 +99,7 @@ func TestFindRejectsFileThatOthersControl(t *testing.T) {
 		require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o700))
 		require.Equal(t, o.path, c.find(o), name)
 		before := c.user
-		require.NoError(t, spoil(&c, o.path), name)
+		require.NoError(t, expose(&c, o.path), name)
 		assert.Empty(t, c.find(o), name)
 
 		c.user = before
@@ -110,9 +110,9 @@ func TestFindRejectsFileThatOthersControl(t *testing.T) {
 	}
 }
 
-// The same holds for a file in the cache: it is sent again, and replaced.
+// A cached file that somebody else could change is sent again and replaced.
 func TestFindRejectsCachedFileThatOthersControl(t *testing.T) {
-	for name, spoil := range map[string]func(path string) error{
+	for name, expose := range map[string]func(path string) error{
 		"world-writable": func(path string) error { return os.Chmod(path, 0o777) },
 		"a symbolic link": func(path string) error {
 			elsewhere := filepath.Join(privateDir(t), "solver")
@@ -123,7 +123,7 @@ func TestFindRejectsCachedFileThatOthersControl(t *testing.T) {
 		o := newOffer("/nowhere/solver", "program")
 		path, err := c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
-		require.NoError(t, spoil(path), name)
+		require.NoError(t, expose(path), name)
 		assert.Empty(t, c.find(o), name)
 		again, err := c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err, name)
@@ -132,7 +132,7 @@ func TestFindRejectsCachedFileThatOthersControl(t *testing.T) {
 	}
 }
 
-// A directory in the cache that others may write to is not used.
+// A directory in the cache that others may write to, or that is a symbolic link, is not used.
 func TestReceiveIntoSharedDirectoryFails(t *testing.T) {
 	c := newTestCache(t)
 	o := newOffer("/nowhere/solver", "program")
@@ -146,7 +146,7 @@ func TestReceiveIntoSharedDirectoryFails(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.Symlink(privateDir(t), dir))
 	_, err = c.receive(o, strings.NewReader("program"))
-	assert.EqualError(t, err, dir+" is reached over a symbolic link")
+	assert.EqualError(t, err, dir+" is reached through a symbolic link")
 }
 
 func TestEvictRemovesLeastRecentlyUsed(t *testing.T) {
@@ -168,24 +168,24 @@ func TestEvictRemovesLeastRecentlyUsed(t *testing.T) {
 	unused("a", 2)
 	unused("b", 10)
 	receive("c")
-	assert.FileExists(t, paths["a"], "used after b")
+	assert.FileExists(t, paths["a"], "a was used after b")
 	assert.NoFileExists(t, paths["b"])
 	assert.FileExists(t, paths["c"])
-	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "not ours"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "unrelated"), 0o700))
 	old := time.Now().Add(-2 * time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "not ours"), old, old))
+	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "unrelated"), old, old))
 	c.maxBytes = 0
 	c.evict()
-	assert.DirExists(t, filepath.Join(c.dir, "not ours"))
+	assert.DirExists(t, filepath.Join(c.dir, "unrelated"))
 	assert.NoFileExists(t, paths["a"])
 
-	// The programs of one job do not drive each other out, however large they are.
+	// The programs of one job do not evict each other, however large they are.
 	receive("d")
 	assert.FileExists(t, paths["c"])
 	assert.FileExists(t, paths["d"])
 }
 
-// A file that has come there meanwhile and is good stays as it is; one that is not is replaced.
+// A good file that another start has published in the meantime stays. A bad one is replaced.
 func TestReceiveKeepsGoodFileAndReplacesBad(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		c := newTestCache(t)
@@ -204,12 +204,12 @@ func TestReceiveKeepsGoodFileAndReplacesBad(t *testing.T) {
 		_, err = c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
 		assert.Equal(t, path, c.find(o))
-		left, err := os.ReadDir(filepath.Dir(path))
+		entries, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)
-		assert.Len(t, left, 1)
-		left, err = os.ReadDir(c.dir)
+		assert.Len(t, entries, 1)
+		entries, err = os.ReadDir(c.dir)
 		require.NoError(t, err)
-		assert.Len(t, left, 1)
+		assert.Len(t, entries, 1)
 	}
 }
 
@@ -218,10 +218,10 @@ func TestEnvironDropsHostSpecificVariables(t *testing.T) {
 	dir := t.TempDir()
 	here := []string{"PATH=/other", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}
 	assert.Equal(t, []string{"PATH=/bin", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}, addLocalVariables([]string{"PATH=/bin", "TMPDIR=/no/such/dir"}, here))
-	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, addLocalVariables([]string{"HOSTNAME=mine", "TMPDIR=/"}, here), "as the user said")
+	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, addLocalVariables([]string{"HOSTNAME=mine", "TMPDIR=/"}, here), "the user's own values must stay")
 }
 
-// Every host is in the tree once, and none reaches more than it should.
+// Every host is in the tree once, and no host has more than fanOut children.
 func TestSplitTreeReachesEveryHostOnce(t *testing.T) {
 	for _, n := range []int{1, 2, 16, 17, 40, 300, 1000} {
 		names, hosts := make([]string, n), make([]int, n)
@@ -265,7 +265,7 @@ func TestSelfSendsOwnFile(t *testing.T) {
 	var b bytes.Buffer
 	pieces := 0
 	require.NoError(t, self.send(progressWriter{&b, func() { pieces++ }}))
-	assert.Greater(t, pieces, 1, "it is told of its progress")
+	assert.Greater(t, pieces, 1, "progress must be called several times")
 	sum := sha256.Sum256(b.Bytes())
 	assert.Equal(t, hex.EncodeToString(sum[:]), self.hash)
 }

@@ -15,40 +15,41 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Config is what Connect needs to know of a job and its hosts.
+// Config describes the hosts of a job for Connect.
 type Config struct {
 	Agent   Agent
-	Names   []string // of the hosts, as the user calls them, each once
+	Names   []string // the hosts' names as the user wrote them, each once
 	Secret  []byte
 	JobID   string
-	Timeout time.Duration // until a host has to have answered
-	// Notice gets what agents say, a line at a time, from several goroutines. It does not wait.
+	Timeout time.Duration // the time within which a host must answer
+	// Notify gets the agents' messages, a line at a time, from several goroutines. It must not
+	// block.
 	Notify func(host, line string)
 }
 
-// Cluster is the hosts of a job that are reached by an agent, each through its daemon.
+// Cluster is the set of a job's hosts that are reached by an agent. A daemon runs on each of them.
 type Cluster struct {
 	cfg      Config
 	self     Program
 	hosts    []*Host
 	branches []*branch
 	running  sync.WaitGroup
-	stop     chan struct{} // closed when all is over
-	failed   chan error    // the first error before all hosts have answered
-	welcomed chan struct{} // gets a value for each host that has answered
+	stop     chan struct{} // closed at the end
+	failed   chan error    // the first error before all hosts are connected
+	welcomed chan struct{} // gets a value for each connected host
 
 	mu      sync.Mutex // guards closing
-	closing bool       // the ends of channels are as they should be
+	closing bool       // channels end because the job is over
 
-	limit   atomic.Int32  // endPulses of silence until a host is lost; 0: the job's end has not begun
-	changed chan struct{} // gets a value, for which there is room, when limit has changed
+	limit   atomic.Int32  // missed pings, at endPingInterval, until a host is lost; 0: the job's end has not begun
+	changed chan struct{} // gets a value, without blocking, when limit has changed
 }
 
-// Connect starts the daemons of all hosts. The error is one line; if it is about a host, a *HostError. When ctx ends, so does the
-// attempt, with the context's cause.
+// Connect starts a daemon on each host. Its error has one line, and is of type *HostError if a host
+// is the reason. When ctx is done, Connect fails with the cause of ctx.
 func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(cfg.Names) > maxHosts {
-		return nil, fmt.Errorf("%d hosts are more than %d", len(cfg.Names), maxHosts)
+		return nil, fmt.Errorf("%d hosts: a job has at most %d", len(cfg.Names), maxHosts)
 	}
 	self, err := thisProgram()
 	if err != nil {
@@ -89,10 +90,10 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Hosts are the hosts, in the order of their names.
+// Hosts returns the hosts in the order of Config.Names.
 func (c *Cluster) Hosts() []*Host { return c.hosts }
 
-// take makes a branch's hosts reachable by its link, and greets the first one.
+// assignLink assigns a branch's link to its hosts, and sends a hello to the first of them.
 func (c *Cluster) assignLink(top child, link *link) {
 	for _, number := range append([]int{top.host}, top.descendants...) {
 		c.hosts[number].link = link
@@ -110,7 +111,8 @@ func (c *Cluster) sendHello(to child) {
 	h.awaitingWelcome.Store(true)
 }
 
-// await ends the attempt to connect when a host does not answer. The agent has its time, and then the daemon.
+// watchConnect fails the connection if a host does not answer. A host has twice the timeout: one
+// for its agent, and one for its daemon.
 func (c *Cluster) watchConnect(connected <-chan struct{}) {
 	ticker := time.NewTicker(tickInterval(c.cfg.Timeout))
 	defer ticker.Stop()
@@ -124,13 +126,13 @@ func (c *Cluster) watchConnect(connected <-chan struct{}) {
 		}
 		for _, h := range c.hosts {
 			if h.awaitingWelcome.Load() && h.welcomeTimer.tick(2) {
-				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", 2*c.cfg.Timeout)})
+				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent runs, but its daemon is silent", 2*c.cfg.Timeout)})
 			}
 		}
 	}
 }
 
-// fail ends the attempt to connect.
+// fail makes Connect fail with err, unless it has failed already.
 func (c *Cluster) fail(err error) {
 	select {
 	case c.failed <- err:
@@ -138,7 +140,7 @@ func (c *Cluster) fail(err error) {
 	}
 }
 
-// run lives as long as a branch's channel.
+// runBranch serves a branch until its channel ends.
 func (c *Cluster) runBranch(b *branch) {
 	top := c.hosts[b.host]
 	notice := func(line string) { c.cfg.Notify(top.name, line) }
@@ -147,7 +149,7 @@ func (c *Cluster) runBranch(b *branch) {
 	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.onLost(top, err) })
 }
 
-// lose deals with the end of a host's channel, which is that of those behind it too.
+// onLost handles the end of a host's channel, which is also the end of its descendants' channels.
 func (c *Cluster) onLost(h *Host, err error) {
 	c.mu.Lock()
 	closing := c.closing
@@ -167,14 +169,14 @@ func (c *Cluster) onLost(h *Host, err error) {
 	}
 }
 
-// welcome deals with a host's first answer, and has it reach those behind it.
+// onWelcome handles a host's answer to the hello, and makes the host connect to its children.
 func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 	w, err := decodeWelcome(payload)
 	switch {
 	case err != nil:
 		return err
 	case !hmac.Equal(w.proof, proofOf(h.hello, h.number)):
-		return errors.New("what answers does not know the job's secret")
+		return errors.New("the daemon's proof of the job's secret is wrong")
 	case h.Cores != nil || len(w.cores) == 0:
 		return fmt.Errorf("%w: not a welcome", ErrProtocol)
 	}
@@ -187,11 +189,11 @@ func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 			c.sendHello(child)
 		}
 	}
-	c.welcomed <- struct{}{} // has room
+	c.welcomed <- struct{}{} // never blocks: the channel has room for all hosts
 	return nil
 }
 
-// listen asks the hosts whether they are there.
+// pingLoop pings the hosts until the end.
 func (c *Cluster) pingLoop() {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
@@ -205,7 +207,7 @@ func (c *Cluster) pingLoop() {
 				every = endPingInterval
 				ticker.Reset(every)
 				for _, h := range c.hosts {
-					h.missedPings.Store(0) // what was counted until now were longer ones
+					h.missedPings.Store(0) // the earlier count is of longer intervals
 				}
 			}
 		case <-ticker.C:
@@ -217,7 +219,7 @@ func (c *Cluster) pingLoop() {
 	}
 }
 
-// ask asks the hosts once, and loses those that have said nothing for more pulses than the limit.
+// pingAll pings each host once. A host that has missed more pings than limit is lost.
 func (c *Cluster) pingAll(every time.Duration, limit int32) {
 	for _, h := range c.hosts {
 		if h.missedPings.Load() > limit {
@@ -227,13 +229,15 @@ func (c *Cluster) pingAll(every time.Duration, limit int32) {
 	}
 }
 
-// silentError is a procs.ErrSilent.
+// unresponsiveError means that a host is lost because it does not answer. It wraps
+// procs.ErrUnresponsive.
 type unresponsiveError struct{ limit time.Duration }
 
 func (e *unresponsiveError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
 func (e *unresponsiveError) Unwrap() error { return procs.ErrUnresponsive }
 
-// Patience says that the job's end has begun: from now on, a host is lost that says nothing for so long. It can be shortened.
+// SetSilenceLimit announces the job's end: from now on a host is lost if it is silent for the given
+// time. A later call can only shorten the limit.
 func (c *Cluster) SetSilenceLimit(limit time.Duration) {
 	pulses := max(1, int32(limit/endPingInterval))
 	for {
@@ -247,11 +251,11 @@ func (c *Cluster) SetSilenceLimit(limit time.Duration) {
 	}
 	select {
 	case c.changed <- struct{}{}:
-	default: // it will be seen
+	default: // pingLoop has not read the last change yet, and will see this one
 	}
 }
 
-// abandon gives all hosts up. Their daemons see the end of their channels.
+// giveUp closes the channels to all hosts. Their daemons end at the end of their channels.
 func (c *Cluster) giveUp() {
 	c.setClosing()
 	close(c.stop)
@@ -261,10 +265,12 @@ func (c *Cluster) giveUp() {
 	c.waitForAgents()
 }
 
-// flushGrace is how long a launcher that is about to be stopped waits for what it has to say before.
+// flushGrace bounds Flush. The launcher, which is about to stop by Ctrl-Z, waits for that time to
+// send the signal to the hosts.
 const flushGrace = 500 * time.Millisecond
 
-// Flush waits until all that the hosts were told is on its way, for a moment: one that does not listen does not hold up the others.
+// Flush waits for at most flushGrace until all queued frames have been written. A host that does
+// not read does not delay the others' frames.
 func (c *Cluster) Flush() {
 	limit := time.Now().Add(flushGrace)
 	for _, b := range c.branches {
@@ -278,17 +284,17 @@ func (c *Cluster) setClosing() {
 	c.closing = true
 }
 
-// closeGrace is how long daemons may take to end after a goodbye.
+// closeGrace is the time that daemons have to end after kindBye.
 const closeGrace = 3 * time.Second
 
-// Close dismisses the daemons, of whose ranks none is left, and waits for them to end.
+// Close ends the daemons, none of which has a rank any more, and waits for their agents to exit.
 func (c *Cluster) Close() {
 	c.setClosing()
-	for _, h := range slices.Backward(c.hosts) { // who passes on hears it last
+	for _, h := range slices.Backward(c.hosts) { // a host that forwards frames to others gets its own last
 		h.post(kindBye, 0, 0, nil)
 	}
 	for _, b := range c.branches {
-		if c.hosts[b.host].isLost() { // it is not waited for
+		if c.hosts[b.host].isLost() { // do not wait for a lost host
 			b.link.close()
 			b.killAgent()
 			continue
@@ -299,7 +305,7 @@ func (c *Cluster) Close() {
 	c.waitForAgents()
 }
 
-// end waits until all agents have ended, and ends those that do not.
+// waitForAgents waits until all agents have exited, and after closeGrace kills those that have not.
 func (c *Cluster) waitForAgents() {
 	if waitTimeout(&c.running, closeGrace) {
 		return

@@ -19,8 +19,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// daemon is what runs on each host: it starts ranks there, and passes on what is for other hosts. All that
-// comes from the launcher is dealt with on one goroutine, which never waits for a stream.
+// daemon runs on each host. It starts ranks there, and forwards frames to other hosts. One
+// goroutine handles all frames from the launcher; it never waits for a stream.
 type daemon struct {
 	up     *link
 	number uint16
@@ -29,28 +29,30 @@ type daemon struct {
 	cache  cache
 
 	ranks        map[uint32]*localRank
-	startFailure *failure // why no rank is started any more: one could not be, or all have been killed
+	startFailure *failure // why the daemon starts no more ranks: a start failed, or the job was killed; nil: it does
 	files        map[uint32]*inbox
 	launcher     launcherMonitor
 	branches     []*branch
-	tasks        sync.WaitGroup // branches that run, and files that are being received
-	stop         chan struct{}  // closed at the end
+	tasks        sync.WaitGroup // running branches and file transfers
+	stop         chan struct{}  // closed when the daemon ends
 }
 
-// helloGrace is how long a daemon waits to be told who it is.
+// helloTimeout is the time within which a daemon must receive its hello. The launcher sends it as
+// soon as the channel is open.
 const helloTimeout = time.Minute
 
-// errBye is the launcher's regular goodbye.
+// errBye means that the launcher has ended the daemon with kindBye.
 var errBye = errors.New("bye")
 
-// Daemon is the body of a daemon process, whose standard input and output are the channel from the launcher. guardArgv is as procs.NewLocal
-// has it. It returns the exit status, with everything of the job on this host ended.
+// Daemon is the main function of a daemon process. Its standard input and output are the channel to
+// the launcher. watchdogArgv is passed to procs.NewLocal. Daemon returns the exit status when all
+// processes of the job on this host have ended.
 func Daemon(watchdogArgv []string) int {
-	// A write to a launcher that is no more is an error, and not the end.
+	// A write to a closed channel must return an error, and not kill the daemon.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP) // not ignored, which ranks would inherit
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP) // caught, because ranks would inherit an ignored signal
 
 	in, out, err := takeChannel()
 	if err == nil {
@@ -100,11 +102,11 @@ func Daemon(watchdogArgv []string) int {
 			}
 		case <-helloLimit:
 			if d.local == nil {
-				err = errors.New("no launcher has said hello")
+				err = errors.New("no hello from the launcher")
 			}
 		case <-pulses.C:
 			if d.launcher.tick() {
-				err = errors.New("the launcher is silent")
+				err = errors.New("the launcher does not answer")
 			}
 		case sig := <-ends:
 			err = fmt.Errorf("got signal %v", sig)
@@ -115,20 +117,21 @@ func Daemon(watchdogArgv []string) int {
 	}
 }
 
-// checkInput notices an agent that does not connect the standard input, as kubectl exec without -i.
+// checkInput detects an agent that does not forward the standard input, such as kubectl exec
+// without -i.
 func checkInput(in *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3) {
-		return errors.New("standard input is /dev/null: the agent has to connect it")
+		return errors.New("standard input is /dev/null: the agent must forward it")
 	}
 	return nil
 }
 
-// takeChannel makes the standard input and output the channel's alone: what is started here, or printed by mistake, is not to get
-// into it.
+// takeChannel moves the channel from the standard input and output to new descriptors, so that
+// neither a child process nor a stray print can write to the channel.
 func takeChannel() (in, out *os.File, err error) {
 	var fds [2]int
 	for i := range fds {
@@ -150,8 +153,8 @@ func takeChannel() (in, out *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "from the launcher"), os.NewFile(uintptr(fds[1]), "to the launcher"), nil
 }
 
-// ownCache returns the cache that this program runs from; the script has decided where that is. It
-// removes a damaged copy of this program, so that the next start sends a new one.
+// ownCache returns the cache that this program was executed from; the script chose its directory.
+// It removes a damaged copy of this program, so that the next start sends a new one.
 func ownCache() (cache, error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -166,15 +169,15 @@ func ownCache() (cache, error) {
 		return cache{}, err
 	}
 	hash, _, err := hashFile(exe)
-	if err != nil || hash == want { // or it was removed meanwhile
+	if err != nil || hash == want { // err: the file was removed meanwhile
 		c.touch(want)
 		return c, nil
 	}
 	_ = os.Remove(exe)
-	return cache{}, fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))
+	return cache{}, fmt.Errorf("the copy of mpirun-go in %s was damaged and has been removed: try again", filepath.Dir(exe))
 }
 
-// end ends all that is of the job on this host.
+// end ends all processes of the job on this host.
 func (d *daemon) end(why error) int {
 	status := 0
 	close(d.stop)
@@ -188,7 +191,7 @@ func (d *daemon) end(why error) int {
 		}
 	}
 	for _, b := range d.branches {
-		b.link.finish() // each has got a goodbye of its own
+		b.link.finish() // the launcher has sent a kindBye to each host
 	}
 	for _, box := range d.files {
 		box.finish(io.ErrUnexpectedEOF)
@@ -202,12 +205,12 @@ func (d *daemon) end(why error) int {
 	return status
 }
 
-// post sends a frame of this host's.
+// post sends a frame about this host to the launcher.
 func (d *daemon) post(k kind, s stream, rank uint32, payload []byte) {
 	d.up.post(frame{kind: k, stream: s, host: d.number, rank: rank, payload: payload})
 }
 
-// take deals with one frame. An error ends the daemon.
+// handle handles one frame from the launcher. An error ends the daemon.
 func (d *daemon) handle(f frame, watchdogArgv []string) error {
 	if d.local == nil {
 		if f.kind != kindHello {
@@ -287,7 +290,7 @@ func (d *daemon) onSignal(rank uint32, sig syscall.Signal) {
 	}
 }
 
-// adopt begins to reach other hosts. What is for them waits until they are reached.
+// onConnect starts to connect to other hosts. Frames for them are queued until they are connected.
 func (d *daemon) onConnect(payload []byte) error {
 	a, err := decodeConnect(payload)
 	if err != nil {
@@ -312,7 +315,7 @@ func (d *daemon) onConnect(payload []byte) error {
 				d.up.post(f)
 				return nil
 			}
-			// The launcher, which waits for the host's daemon, is told that it goes on.
+			// Tell the launcher, which waits for the host's daemon, about the progress.
 			progress := func() { d.up.post(frame{kind: kindPong, host: host}) }
 			b.run(d.local.Name(), a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
 				why := err.Error()
@@ -326,7 +329,8 @@ func (d *daemon) onConnect(payload []byte) error {
 	return nil
 }
 
-// offered answers an offer: where the file is, or first that it is wanted.
+// onOffer answers an offer of a file: with the file's path here, or with a request for the file and
+// then its path.
 func (d *daemon) onOffer(f frame) error {
 	o, err := decodeOffer(f.payload)
 	if err != nil {
@@ -334,7 +338,7 @@ func (d *daemon) onOffer(f frame) error {
 	}
 	number := f.rank
 	if d.files[number] != nil {
-		return fmt.Errorf("%w: file %d comes again", ErrProtocol, number)
+		return fmt.Errorf("%w: file %d is offered twice", ErrProtocol, number)
 	}
 	box := openInbox(d.post, streamFile, number)
 	d.files[number] = box
@@ -356,7 +360,7 @@ func (d *daemon) onOffer(f frame) error {
 	return nil
 }
 
-// flow deals with a frame of a stream.
+// onStream handles a frame of a stream.
 func (d *daemon) onStream(f frame) error {
 	var in *inbox
 	var out *outbox
@@ -366,5 +370,5 @@ func (d *daemon) onStream(f frame) error {
 		in = d.files[f.rank]
 	}
 	_, err := deliver(in, out, f)
-	return err // what was not taken is of a rank that was not started
+	return err // an undelivered frame belongs to a rank that did not start
 }

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// What is said on the standard output before frames begin, each in a line of its own. The user's shell may
-// have said something before.
+// Lines on the agent's standard output before the first frame. The user's shell may print other
+// lines before them.
 const (
-	wantLine   = "mpigo-agent want " // and the hash: this program is to be sent
-	daemonLine = "mpigo-daemon "     // and the version: frames follow
+	wantLine   = "mpigo-agent want " // followed by a hash: requests this program
+	daemonLine = "mpigo-daemon "     // followed by the protocol version: frames follow
 )
 
-// HostError says that a host could not be reached, or not be used, or that it was lost.
+// HostError means that a host cannot be reached or used, or was lost.
 type HostError struct {
 	Host string
-	Why  string
-	Lost error // instead of Why
+	Why  string // completes the sentence "host NAME …"
+	Lost error  // the reason of the loss; nil: use Why
 }
 
 func (e *HostError) Error() string {
@@ -30,15 +30,16 @@ func (e *HostError) Error() string {
 	return fmt.Sprintf("host %s %s", e.Host, e.Why)
 }
 
-// dial starts a daemon on a host, from that with the name from ("" is the launcher's), and returns when frames can go there and come from there. Progress is called whenever something has
-// come of it; the host has its timeout anew then. The error is a *HostError.
+// dial starts a daemon on a host, from the host with the name from ("": the launcher's). It returns
+// when frames can be exchanged. dial calls progress at every sign of life, which also restarts the
+// host's timeout. The error is of type *HostError.
 func dial(from string, agent Agent, self Program, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*agentProcess, *bufio.Reader, error) {
 	p, err := startAgent(from, agent, host, self.script())
 	if err != nil {
 		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
 	}
 	settled := make(chan struct{})
-	timedOut := make(chan bool, 1) // gets one value: whether it took too long
+	timedOut := make(chan bool, 1) // gets one value: whether the timeout has passed
 	var answer silenceTimer
 	onProgress := func() {
 		answer.heard.Store(true)
@@ -79,10 +80,11 @@ func dial(from string, agent Agent, self Program, host string, timeout time.Dura
 	return nil, nil, &HostError{Host: host, Why: why}
 }
 
-// maxPreamble bounds what the user's shell may say before.
+// maxPreambleBytes bounds the output of the user's shell before the first line of the protocol.
 const maxPreambleBytes = 64 << 10
 
-// greet leads the conversation until frames begin, and calls moved as this program is sent. It returns what is wrong.
+// handshake runs the protocol up to the first frame. It sends this program if the host requests it,
+// and calls progress for each piece. It returns a text that says what is wrong, or "".
 func handshake(p *agentProcess, self Program, out *bufio.Reader, in io.Writer, progress func()) string {
 	for taken := 0; taken < maxPreambleBytes; {
 		raw, err := out.ReadSlice('\n')
@@ -92,7 +94,7 @@ func handshake(p *agentProcess, self Program, out *bufio.Reader, in io.Writer, p
 		switch {
 		case isDaemon && err == nil:
 			if theirs != fmt.Sprint(version) {
-				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", printable([]byte(theirs)), version)
+				return fmt.Sprintf("runs a daemon with protocol version %.20s, but this mpirun-go has version %d: install the same mpirun-go on both", printable([]byte(theirs)), version)
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:
@@ -103,17 +105,17 @@ func handshake(p *agentProcess, self Program, out *bufio.Reader, in io.Writer, p
 			p.addStdoutLine(printable(raw))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			how := p.exitText() // by then all that it said has come
+			how := p.exitText() // by then all of its output has arrived
 			if p.reachedHost() {
 				return "cannot be used: " + how + outputText(p.output()) + p.noexecHint()
 			}
 			return unreachable(p.from) + ": " + how + outputText(p.output()) + p.hint()
 		}
 	}
-	return "cannot be used: what its agent says is not mpirun-go's daemon" + outputText(p.output()) + p.hint()
+	return "cannot be used: the agent's output does not come from mpirun-go's daemon" + outputText(p.output()) + p.hint()
 }
 
-// movingWriter tells whenever something was written.
+// progressWriter calls progress after every write.
 type progressWriter struct {
 	io.Writer
 	progress func()

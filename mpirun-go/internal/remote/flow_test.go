@@ -15,18 +15,19 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// joined is a stream whose two ends are in this process.
+// connectedStream returns both ends of a stream within this process. The channel gets protocol
+// errors.
 func connectedStream(window int) (*outbox, *inbox, chan error) {
-	broken := make(chan error, 100)
+	errs := make(chan error, 100)
 	note := func(err error) {
 		if err != nil {
-			broken <- err
+			errs <- err
 		}
 	}
 	var out *outbox
 	in := newInbox(window, func(n int) { go func() { note(out.addCredits(n)) }() })
 	out = newOutbox(window, func(p []byte) { note(in.put(bytes.Clone(p))) }, func() { in.finish(io.EOF) })
-	return out, in, broken
+	return out, in, errs
 }
 
 func TestStreamDeliversAllBytes(t *testing.T) {
@@ -35,7 +36,7 @@ func TestStreamDeliversAllBytes(t *testing.T) {
 	for i := range sent {
 		sent[i] = byte(rand.Uint32())
 	}
-	out, in, broken := connectedStream(1000)
+	out, in, errs := connectedStream(1000)
 	go func() {
 		for rest := sent; len(rest) > 0; {
 			n, err := out.Write(rest[:min(len(rest), 1+rand.IntN(5000))])
@@ -47,11 +48,11 @@ func TestStreamDeliversAllBytes(t *testing.T) {
 	got, err := io.ReadAll(in)
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(sent, got))
-	assert.Empty(t, broken)
+	assert.Empty(t, errs)
 }
 
 func TestWriteToUnreadStreamTimesOut(t *testing.T) {
-	out, in, broken := connectedStream(100)
+	out, in, errs := connectedStream(100)
 	n, err := out.Write(make([]byte, 100))
 	require.NoError(t, err)
 	assert.Equal(t, 100, n)
@@ -61,13 +62,13 @@ func TestWriteToUnreadStreamTimesOut(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.NoError(t, out.SetWriteDeadline(time.Time{}))
 
-	in.discard() // from now on all is thrown away
+	in.discard() // from now on all data are discarded
 	n, err = out.Write(make([]byte, 1000))
 	assert.Equal(t, 1000, n)
 	require.NoError(t, err)
 	_, err = in.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, os.ErrClosed)
-	assert.Empty(t, broken)
+	assert.Empty(t, errs)
 
 	out.fail(syscall.EPIPE)
 	_, err = out.Write(make([]byte, 1))
@@ -85,7 +86,6 @@ func TestStreamBeyondWindowIsProtocolError(t *testing.T) {
 	require.NoError(t, out.addCredits(4))
 }
 
-// What has arrived is read before the end is.
 func TestReadReturnsDataBeforeEOF(t *testing.T) {
 	in := newInbox(10, func(int) {})
 	require.NoError(t, in.put([]byte("text")))
@@ -96,7 +96,6 @@ func TestReadReturnsDataBeforeEOF(t *testing.T) {
 	assert.Equal(t, "text", string(got))
 }
 
-// What is urgent passes what is bulk.
 func TestLinkWritesUrgentBeforeBulk(t *testing.T) {
 	r, w := io.Pipe()
 	l := newLink()
@@ -111,7 +110,7 @@ func TestLinkWritesUrgentBeforeBulk(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, byte(kindExit), b[0])
 	assert.Equal(t, byte(kindEnd), b[len(b)-headerBytes])
-	l.post(frame{kind: kindPing}) // nothing happens any more
+	l.post(frame{kind: kindPing}) // has no effect after finish
 	l.flush(time.Minute)
 }
 
@@ -128,7 +127,7 @@ func TestLauncherMonitorToleratesStoppedLauncher(t *testing.T) {
 	assert.False(t, a.tick())
 }
 
-// A sign of life gives a host its time anew.
+// A sign of life restarts the timer.
 func TestSilenceTimerRestartsWhenHeard(t *testing.T) {
 	for _, limits := range []int{1, 2} {
 		var w silenceTimer
@@ -146,14 +145,15 @@ func TestSilenceTimerRestartsWhenHeard(t *testing.T) {
 	}
 }
 
-// A daemon that reaches other hosts tells of its progress by a sign of life of theirs.
+// A daemon that connects to other hosts reports its progress by pongs of these hosts.
 func TestPongRestartsWelcomeTimer(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	require.NoError(t, h.handle(frame{kind: kindPong, host: 3}))
 	assert.True(t, h.welcomeTimer.heard.Load())
 }
 
-// At the job's end a host that says nothing is soon lost, one that answers is not, and who insists waits less.
+// At the job's end, a silent host is soon lost, and a host that answers is not. A later limit can
+// only be shorter.
 func TestSilenceLimitLosesUnresponsiveHost(t *testing.T) {
 	c := &Cluster{stop: make(chan struct{}), changed: make(chan struct{}, 1), failed: make(chan error, 1)}
 	for i, name := range []string{"n1", "n2"} {
@@ -169,7 +169,7 @@ func TestSilenceLimitLosesUnresponsiveHost(t *testing.T) {
 	begin := time.Now()
 	c.SetSilenceLimit(time.Hour)
 	c.SetSilenceLimit(2 * endPingInterval)
-	c.SetSilenceLimit(time.Hour) // is no shorter
+	c.SetSilenceLimit(time.Hour) // not shorter, so it has no effect
 	for !c.hosts[1].isLost() {
 		require.Less(t, time.Since(begin), time.Minute)
 		require.NoError(t, c.hosts[0].handle(frame{kind: kindPong}))
@@ -178,7 +178,7 @@ func TestSilenceLimitLosesUnresponsiveHost(t *testing.T) {
 	assert.ErrorIs(t, c.hosts[1].lost, procs.ErrUnresponsive)
 	assert.False(t, c.hosts[0].isLost())
 	assert.GreaterOrEqual(t, time.Since(begin), 2*endPingInterval)
-	assert.NotEmpty(t, takeUrgent(c.hosts[1].link), "it was asked")
+	assert.NotEmpty(t, takeUrgent(c.hosts[1].link), "the host must have got a ping")
 	close(c.stop)
 	<-ended
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// This binary is also what the script starts, and what is killed while it receives a file.
+// The tests start this binary as a daemon through the script, and as a receiver of a file that they
+// kill.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 4 && os.Args[1] == InstallArg:
@@ -32,16 +33,20 @@ func TestMain(m *testing.M) {
 	}
 }
 
+func appendFrames(frames ...frame) (b []byte) {
+	for _, f := range frames {
+		b = appendFrame(b, f)
+	}
+	return b
+}
+
 func TestFramesRoundTrip(t *testing.T) {
 	frames := []frame{
 		{kind: kindPing},
 		{kind: kindData, stream: streamStderr, host: 65535, rank: 1<<32 - 1, payload: []byte("text")},
 		{kind: kindStart, payload: make([]byte, 300_000)},
 	}
-	var b []byte
-	for _, f := range frames {
-		b = appendFrame(b, f)
-	}
+	b := appendFrames(frames...)
 	in := bufio.NewReader(bytes.NewReader(b))
 	for _, want := range frames {
 		f, err := readFrame(in)
@@ -70,7 +75,7 @@ func TestReadFrameRejectsInvalid(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A length that only the header knows of takes no memory.
+// A length in a header does not allocate memory by itself.
 func TestReadFrameAllocatesOnlyReceivedBytes(t *testing.T) {
 	b := appendFrame(nil, frame{kind: kindStart, payload: make([]byte, 8<<20)})[:headerBytes]
 	allocated := testing.AllocsPerRun(1, func() {
@@ -95,7 +100,7 @@ func messages() map[kind][]byte {
 	}
 }
 
-// reencode decodes a message, and encodes what it is.
+// reencode decodes a message and encodes the result.
 func reencode(k kind, p []byte) ([]byte, error) {
 	switch k {
 	case kindHello:
@@ -127,7 +132,7 @@ func reencode(k kind, p []byte) ([]byte, error) {
 		n, err := decodeNumber(p, maxInt)
 		return appendNumber(nil, n), err
 	}
-	return nil, errors.New("no message")
+	return nil, errors.New("the kind has no message")
 }
 
 func TestMessagesRoundTrip(t *testing.T) {
@@ -150,7 +155,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	assert.ErrorIs(t, err, ErrProtocol)
 }
 
-// Whatever arrives, a frame is within its bounds, or an error.
+// Whatever arrives, readFrame returns a frame within its bounds, or an error.
 func FuzzFrame(f *testing.F) {
 	for k, p := range messages() {
 		f.Add(appendFrame(nil, frame{kind: k, payload: p}))
@@ -170,7 +175,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// What is read of a payload is the same when it is written and read again.
+// A decoded message is the same after it has been encoded and decoded again.
 func FuzzMessage(f *testing.F) {
 	for k, p := range messages() {
 		f.Add(byte(k), p)
@@ -187,15 +192,9 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// Whatever comes from the launcher about streams, the daemon deals with it without a panic and without waiting.
+// Whatever the launcher sends about streams, the daemon neither panics nor blocks.
 func FuzzDaemon(f *testing.F) {
-	add := func(frames ...frame) {
-		var b []byte
-		for _, frame := range frames {
-			b = appendFrame(b, frame)
-		}
-		f.Add(b)
-	}
+	add := func(frames ...frame) { f.Add(appendFrames(frames...)) }
 	add(frame{kind: kindData, payload: []byte("cmd=x\n")}, frame{kind: kindCredit, stream: streamStdout, payload: []byte{9}}, frame{kind: kindEnd})
 	add(frame{kind: kindData, stream: streamFile, rank: 1, payload: []byte("ELF")}, frame{kind: kindEnd, stream: streamFile, rank: 1})
 	add(frame{kind: kindCredit, stream: streamStdout, payload: []byte{1}}, frame{kind: kindPing}, frame{kind: kindBye})
@@ -211,7 +210,7 @@ func FuzzDaemon(f *testing.F) {
 			switch got.kind {
 			case kindData, kindEnd, kindCredit, kindPing, kindBye, kindWelcome, kindExit:
 			default:
-				return // these act on processes
+				return // the other kinds act on processes
 			}
 			if err != nil || d.handle(got, nil) != nil {
 				break
@@ -221,19 +220,13 @@ func FuzzDaemon(f *testing.F) {
 	})
 }
 
-// Whatever comes from a host, it is dealt with without a panic, and what breaks the protocol is an error.
+// Whatever a host sends, the launcher does not panic, and a protocol violation is an error.
 func FuzzHost(f *testing.F) {
-	add := func(frames ...frame) {
-		var b []byte
-		for _, frame := range frames {
-			b = appendFrame(b, frame)
-		}
-		f.Add(b)
-	}
+	add := func(frames ...frame) { f.Add(appendFrames(frames...)) }
 	add(frame{kind: kindStarted, payload: []byte{5}}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
 		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: exitReport{order: 1}.encode()})
 	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
-	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("said\x1b")})
+	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("text\x1b")})
 	add(frame{kind: kindWelcome, payload: welcome{proof: []byte("x"), cores: [][]int{{0}}}.encode()})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &Cluster{cfg: Config{Notify: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
@@ -255,18 +248,19 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
-// Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
+// Whatever an agent prints before the first frame, the handshake finds a daemon or returns one line
+// about what is wrong.
 func FuzzHandshake(f *testing.F) {
 	self := Program{Path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
-	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
-		f.Add(said)
+	for _, text := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
+		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, said string) {
+	f.Fuzz(func(t *testing.T, text string) {
 		p := &agentProcess{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
 		close(p.exited)
-		why := handshake(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard, func() {})
+		why := handshake(p, self, bufio.NewReaderSize(strings.NewReader(text), 64), io.Discard, func() {})
 		if why == "" {
-			require.Contains(t, said, daemonLine+"1")
+			require.Contains(t, text, daemonLine+"1")
 		}
 		require.NotContains(t, why, "\n")
 		require.NotContains(t, why, "\x1b")

@@ -12,19 +12,19 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Host is another machine as a place where ranks run. Goroutines may share it.
+// Host is another machine on which ranks run. It is safe for concurrent use.
 type Host struct {
-	Cores [][]int // as slots.Machine has them
+	Cores [][]int // like slots.Machine.Cores
 
 	cluster         *Cluster
 	number          uint16
 	name            string
 	link            *link
-	descendants     []int // hosts that are reached through it
+	descendants     []int // hosts that are reached through this one
 	hello           hello
-	awaitingWelcome atomic.Bool  // its first answer has not come, and is waited for
-	welcomeTimer    silenceTimer // for that
-	missedPings     atomic.Int32 // pulses since it was heard of
+	awaitingWelcome atomic.Bool  // the hello has been sent, and the welcome has not arrived
+	welcomeTimer    silenceTimer // limits the wait for the welcome
+	missedPings     atomic.Int32 // pings since the last frame from the host
 
 	mu       sync.Mutex // guards all below
 	ranks    map[uint32]*remoteRank
@@ -41,37 +41,39 @@ func newHost(c *Cluster, number uint16, name string) *Host {
 	}
 }
 
-// Name is the host's, as the user calls it.
+// Name returns the host's name as the user wrote it.
 func (h *Host) Name() string { return h.name }
 
 func (h *Host) post(k kind, s stream, rank uint32, payload []byte) {
 	h.link.post(frame{kind: k, stream: s, host: h.number, rank: rank, payload: payload})
 }
 
-// startsAhead is how many ranks are asked for before it is known what has come of the first of them. Those are started whatever
-// happens meanwhile, and a daemon that starts thousands hears of nothing else.
+// maxStartsAhead is the number of starts that the launcher requests before the first of them is
+// answered. The daemon executes requested starts whatever happens meanwhile, and while it starts
+// ranks it handles no other frame.
 const maxStartsAhead = 64
 
-// StartAll asks for ranks, many ahead, and calls started for each that was asked for, in order, when it is known what has come of it. It asks for no more
-// when started says so. The daemon starts one after another, until one cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what
-// else is in the way.
-func (h *Host) StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool)) {
-	var asked []*remoteRank
-	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(asked)); i++ {
-		for goOn && len(asked) < min(i+maxStartsAhead, len(specs)) {
-			asked = append(asked, h.requestStart(specs[len(asked)]))
+// StartAll requests starts of ranks, up to maxStartsAhead in advance, and calls report with the
+// result of each requested start, in order. When report returns false, StartAll requests no more.
+// The daemon starts one rank after another, until a start fails. An error is of type
+// *procs.StartError, is procs.ErrLost, or describes another obstacle.
+func (h *Host) StartAll(specs []procs.Spec, report func(procs.Spec, *procs.Proc, error) (goOn bool)) {
+	var requested []*remoteRank
+	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(requested)); i++ {
+		for goOn && len(requested) < min(i+maxStartsAhead, len(specs)) {
+			requested = append(requested, h.requestStart(specs[len(requested)]))
 		}
-		proc, err := asked[i].awaitStart()
-		goOn = started(specs[i], proc, err) && goOn
+		proc, err := requested[i].awaitStart()
+		goOn = report(specs[i], proc, err) && goOn
 	}
 }
 
-// ask asks for a rank. It returns nil if the host is lost.
+// requestStart requests the start of a rank. It returns nil if the host is lost.
 func (h *Host) requestStart(spec procs.Spec) *remoteRank {
 	rank := uint32(spec.Rank)
 	k := newRemoteRank(h, rank, spec.Stdin != procs.StdinNull)
 	if k.stdin != nil {
-		spec.Stdin = procs.StdinPipe // the launcher's own is not there
+		spec.Stdin = procs.StdinPipe // the launcher's standard input is not on that host
 	}
 	h.mu.Lock()
 	if h.lost != nil {
@@ -84,19 +86,18 @@ func (h *Host) requestStart(spec procs.Spec) *remoteRank {
 	return k
 }
 
-// SignalGroups sends sig to every rank of the host and what it has started, as far as that is in its
-// process group.
+// SignalGroups sends sig to the process groups of the host's ranks.
 func (h *Host) SignalGroups(sig syscall.Signal) {
 	h.post(kindSignal, 0, allRanks, appendNumber(nil, int(sig)))
 }
 
-// KillGroups ends what is left of the ranks' process groups.
+// KillGroups kills the process groups of the host's ranks.
 func (h *Host) KillGroups() { h.post(kindKill, 0, 0, nil) }
 
-// Kill ends everything that belongs to the job there.
+// Kill kills all processes of the job on the host.
 func (h *Host) Kill() { h.post(kindKill, 0, allRanks, nil) }
 
-// Watch has lost called when the host is lost, once.
+// Watch makes the host call lost once when it is lost.
 func (h *Host) Watch(lost func(error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +106,8 @@ func (h *Host) Watch(lost func(error)) {
 	}
 }
 
-// lose ends all that goes on with the host, the first time.
+// setLost marks the host as lost, and ends all streams and waits that concern it. Only the first
+// call has an effect.
 func (h *Host) setLost(err error) {
 	h.mu.Lock()
 	if h.lost != nil {
@@ -143,7 +145,7 @@ func (h *Host) isLost() bool {
 	}
 }
 
-// take deals with a frame from the host. It does not wait. An error ends the channel.
+// handle handles a frame from the host. It does not block. An error ends the channel.
 func (h *Host) handle(f frame) error {
 	h.missedPings.Store(0)
 	switch f.kind {
@@ -170,7 +172,7 @@ func (h *Host) handle(f frame) error {
 	}
 	k := h.ranks[f.rank]
 	if k == nil {
-		return fmt.Errorf("%w: of rank %d, which is not there", ErrProtocol, f.rank)
+		return fmt.Errorf("%w: a frame of unknown rank %d", ErrProtocol, f.rank)
 	}
 	return k.handle(f)
 }

@@ -8,66 +8,72 @@ import (
 	"go.uber.org/atomic"
 )
 
-// A host is asked whether it is there every pulse, and lost if it has said nothing for silence of these. Pulses are counted, so that a
-// launcher that was stopped for a while does not take its own silence for that of others. A daemon is more patient with its launcher,
-// which somebody may have stopped.
+// The launcher pings each host every pingInterval. A host is lost if nothing arrives from it for
+// maxMissedPings intervals. The launcher counts intervals instead of time, so that it does not lose
+// all hosts after it has been stopped for a while. A daemon waits longer for its launcher, because
+// a user may have stopped the launcher: it ends after maxMissedIntervals intervals (five minutes).
 const (
 	pingInterval       = 5 * time.Second
 	maxMissedPings     = 6
 	maxMissedIntervals = 60
 )
 
-// From the job's end on, hosts are asked more often: one that does not answer is not waited for. The end of its channel has the same effect there as
-// the order to end the job's processes.
+// endPingInterval is the ping interval from the job's end on. The launcher does not wait long then
+// for a host that does not answer: when such a host's daemon sees the end of its channel, it kills
+// the job's processes, as it would on the launcher's order.
 const endPingInterval = 250 * time.Millisecond
 
-// attention is a daemon's to its launcher, whose machine may vanish without the end of the channel being seen. A launcher that
-// was stopped by Ctrl-Z is waited for without a limit. The zero value begins to listen.
+// launcherMonitor detects, in a daemon, that the launcher is gone although its channel is open, for
+// example because its machine has lost power. It waits without limit for a launcher that was
+// stopped by Ctrl-Z. The zero value is ready to use.
 type launcherMonitor struct {
-	missed  int // pulses since it was heard
+	missed  int // intervals since the last frame from the launcher
 	stopped bool
 }
 
-func (a *launcherMonitor) heard() { a.missed = 0 }
+func (m *launcherMonitor) heard() { m.missed = 0 }
 
-// passes notes a signal to all ranks, which the launcher heeds itself.
-func (a *launcherMonitor) onSignal(sig syscall.Signal) {
+// onSignal records a signal to all ranks, which the launcher also applies to itself.
+func (m *launcherMonitor) onSignal(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGTSTP:
-		a.stopped = true
+		m.stopped = true
 	case syscall.SIGCONT:
-		a.stopped = false
+		m.stopped = false
 	}
 }
 
-// missing is to be asked every pulse.
-func (a *launcherMonitor) tick() bool {
-	a.missed++
-	return a.missed > maxMissedIntervals && !a.stopped
+// tick is called at every interval. It reports whether the launcher is gone.
+func (m *launcherMonitor) tick() bool {
+	m.missed++
+	return m.missed > maxMissedIntervals && !m.stopped
 }
 
-// waitParts is how many parts a limit on waiting has. They are counted, for the same reason as pulses.
+// ticksPerLimit is the number of ticks that a time limit is divided into. A silenceTimer counts
+// ticks instead of time for the same reason as the launcher counts pings.
 const ticksPerLimit = 20
 
-// waitPart is how long one of them is.
+// tickInterval returns the duration of a tick of the given limit.
 func tickInterval(limit time.Duration) time.Duration {
 	return max(limit/ticksPerLimit, time.Millisecond)
 }
 
-// wait is for somebody who may take so long to show a sign of life, and then the same again. The zero value begins to wait.
+// silenceTimer is a timer that restarts at each sign of life. The zero value is a timer that has
+// just started.
 type silenceTimer struct {
-	heard atomic.Bool // for all: there was a sign
-	ticks int         // that went by without
+	heard atomic.Bool // set at a sign of life, by any goroutine
+	ticks int         // ticks since the last sign of life
 }
 
-// over is to be asked every part: whether limits, so many, have passed without a sign.
-func (w *silenceTimer) tick(limits int) bool {
-	if w.heard.Swap(false) {
-		w.ticks = 0
+// tick is called at every tick. It reports whether the time of limits limits has passed without a
+// sign of life.
+func (t *silenceTimer) tick(limits int) bool {
+	if t.heard.Swap(false) {
+		t.ticks = 0
 		return false
 	}
-	w.ticks++
-	return w.ticks >= limits*ticksPerLimit
+	t.ticks++
+	return t.ticks >= limits*ticksPerLimit
 }
 
 // waitTimeout waits for wg for at most limit, and reports whether wg is done.

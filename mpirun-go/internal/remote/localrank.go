@@ -11,23 +11,23 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// hosted is a rank of this host, with its streams to and from the launcher.
+// localRank is a rank on the daemon's host, with its streams from and to the launcher.
 type localRank struct {
 	proc *procs.Proc
 	in   [streamsEnd]*inbox  // from the launcher: PMI, stdin
-	out  [streamsEnd]*outbox // to it: PMI, stdout, stderr
+	out  [streamsEnd]*outbox // to the launcher: PMI, stdout, stderr
 }
 
-// start starts a rank.
+// onStart starts a rank.
 func (d *daemon) onStart(f frame) error {
 	spec, err := decodeSpec(f.payload)
 	if err != nil {
 		return err
 	}
 	if d.ranks[f.rank] != nil {
-		return fmt.Errorf("%w: rank %d comes again", ErrProtocol, f.rank)
+		return fmt.Errorf("%w: rank %d is started twice", ErrProtocol, f.rank)
 	}
-	if d.startFailure != nil { // the launcher asks for many at once, and the job has failed
+	if d.startFailure != nil { // the launcher has requested this start before it heard of the failure
 		d.post(kindFailed, 0, f.rank, d.startFailure.encode())
 		return nil
 	}
@@ -56,7 +56,7 @@ func (d *daemon) onStart(f frame) error {
 			_, err := io.Copy(proc.Stdin, in)
 			_ = proc.Stdin.Close()
 			in.discard()
-			if err != nil { // the rank reads no more: the launcher need not send
+			if err != nil { // the rank does not read: stop the launcher's input
 				d.post(kindEnd, streamStdin, f.rank, nil)
 			}
 		}()
@@ -72,13 +72,14 @@ func (d *daemon) onStart(f frame) error {
 	return nil
 }
 
-// A program that has just arrived may still be open for writing in a process that is about to execute another.
+// A start fails with ETXTBSY while a process between fork and exec has a received program open for
+// writing. Starts are repeated for at most 0.2 s in that case.
 const (
 	maxBusyTries = 20
 	busyWait     = 10 * time.Millisecond
 )
 
-// fork starts the process, if its directory is there.
+// startProcess starts a rank's process if its working directory exists.
 func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 	if info, err := os.Stat(spec.Dir); spec.Dir != "" && (err != nil || !info.IsDir()) {
 		why := "not a directory"
@@ -103,7 +104,7 @@ func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 	return nil, fail
 }
 
-// sendPMI passes on what the rank says to the wire-up.
+// sendPMI forwards the rank's PMI requests to the launcher.
 func (h *localRank) sendPMI() {
 	buf := make([]byte, 4<<10)
 	for {
@@ -120,14 +121,16 @@ func (h *localRank) sendPMI() {
 	}
 }
 
-// takePMI passes on the answers. When the launcher closes the connection, it closes.
+// receivePMI forwards the launcher's PMI answers to the rank, and closes the rank's connection when
+// the launcher closes its end.
 func (h *localRank) receivePMI() {
 	_, _ = io.Copy(h.proc.PMI, h.in[streamPMI])
 	h.in[streamPMI].discard()
 	_ = h.proc.PMI.Close()
 }
 
-// send passes on one of the rank's outputs until it ends, or until a deadline says that what is in it now is all.
+// sendOutput forwards one of the rank's outputs until it ends or its read deadline passes. After
+// the deadline it forwards the data that the pipe holds.
 func sendOutput(from procs.Output, to *outbox) {
 	defer from.Close()
 	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
@@ -137,7 +140,7 @@ func sendOutput(from procs.Output, to *outbox) {
 	_ = to.Close()
 }
 
-// startError is the error of the system's at the other end.
+// startError converts a failure to the error that the start would have returned on this host.
 func (e failure) startError() error {
 	if e.path == "" {
 		return errors.New(printable([]byte(e.text)))

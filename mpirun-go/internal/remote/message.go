@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// fields reads the values that a payload is made of, in order. After the first that is not there, all are
-// zero, and err says so.
+// payloadReader decodes the values of a payload in order. After the first error, err is set and all
+// values are zero.
 type payloadReader struct {
 	rest []byte
 	err  error
@@ -34,7 +34,7 @@ func (f *payloadReader) number() uint64 {
 	return v
 }
 
-// upTo is a number that is at most limit.
+// upTo returns a number, which must not exceed limit.
 func (f *payloadReader) upTo(limit int) int {
 	v := f.number()
 	if v > uint64(limit) {
@@ -55,7 +55,7 @@ func (f *payloadReader) text() string {
 	return text
 }
 
-// count is a number of things of which each takes a byte at least.
+// count returns the length of a list whose elements take at least one byte each.
 func (f *payloadReader) count() int {
 	n := f.number()
 	if n > uint64(len(f.rest)) {
@@ -83,7 +83,7 @@ func (f *payloadReader) numbers(limit int) []int {
 	return list
 }
 
-// end is the error of what was read; what is left over is one too.
+// end returns the error of decoding. Bytes left over are an error too.
 func (f *payloadReader) end() error {
 	if f.err == nil && len(f.rest) > 0 {
 		f.fail("bytes are left over")
@@ -118,10 +118,10 @@ const (
 	maxInt       = 1<<31 - 1
 )
 
-// hello tells a daemon who it is.
+// hello is the payload of kindHello, a daemon's first frame.
 type hello struct {
 	secret, nonce string
-	job, name     string // of the job, and of the host as the user calls it
+	job, name     string // the job's ID, and the host's name as the user wrote it
 }
 
 func (h hello) encode() []byte {
@@ -134,10 +134,10 @@ func decodeHello(p []byte) (hello, error) {
 	return h, f.end()
 }
 
-// welcome proves that the daemon got the hello, and says what the host has.
+// welcome is the payload of kindWelcome, a daemon's answer to its hello.
 type welcome struct {
 	proof []byte
-	cores [][]int // as slots.Machine has them
+	cores [][]int // like slots.Machine.Cores
 }
 
 func (w welcome) encode() []byte {
@@ -158,21 +158,22 @@ func decodeWelcome(p []byte) (welcome, error) {
 	return w, f.end()
 }
 
-// prove is what only who was told the secret can say of a nonce and a host.
+// proofOf returns the proof that a daemon knows the job's secret: an HMAC of the host's number, the
+// job and the nonce.
 func proofOf(h hello, host uint16) []byte {
 	mac := hmac.New(sha256.New, []byte(h.secret))
 	mac.Write(fmt.Appendf(nil, "mpirun-go daemon %d %d %q %q ", version, host, h.job, h.nonce))
 	return mac.Sum(nil)
 }
 
-// adopt has a daemon reach other hosts.
+// connectRequest is the payload of kindConnect: hosts that a daemon is to connect to.
 type connectRequest struct {
 	agent    Agent
 	timeout  int // milliseconds
 	children []child
 }
 
-// child is a host that is reached from here, with all those that are reached through it.
+// child is a host to connect to, with the hosts that are reached through it.
 type child struct {
 	host        int
 	name        string
@@ -200,7 +201,7 @@ func decodeConnect(p []byte) (connectRequest, error) {
 	return a, f.end()
 }
 
-// offer is a file that the launcher has.
+// offer is the payload of kindOffer: a file that the launcher can send.
 type offer struct {
 	path, hash string
 	size       int
@@ -219,7 +220,8 @@ func decodeOffer(p []byte) (offer, error) {
 	return o, f.end()
 }
 
-// answer says what becomes of an offer: the file is wanted, or there under a path, or cannot be had.
+// answer is the payload of kindAnswer: the daemon requests the file, or has it at path, or cannot
+// store it because of problem.
 type answer struct {
 	wanted        bool
 	path, problem string
@@ -239,7 +241,7 @@ func decodeAnswer(p []byte) (answer, error) {
 	return a, f.end()
 }
 
-// A rank's Spec; its number is the frame's.
+// encodeSpec encodes the payload of kindStart. The frame has the rank's number.
 func encodeSpec(s procs.Spec) []byte {
 	b := appendText(nil, s.Path)
 	b = appendTexts(b, s.Args)
@@ -261,7 +263,7 @@ func decodeSpec(p []byte) (procs.Spec, error) {
 	return s, f.end()
 }
 
-// failure is why a rank could not be started.
+// failure is the payload of kindFailed: why a rank cannot be started.
 type failure struct {
 	path, text string
 	errno      syscall.Errno // 0: none
@@ -277,11 +279,11 @@ func decodeFailure(p []byte) (failure, error) {
 	return e, f.end()
 }
 
-// ending is how a rank's process ended.
+// exitReport is the payload of kindExit: how a rank's process exited.
 type exitReport struct {
 	exit    procs.Exit
 	order   int
-	problem string // why that is not known
+	problem string // why the exit is unknown; "" if it is known
 }
 
 func (e exitReport) encode() []byte {
@@ -295,14 +297,14 @@ func decodeExitReport(p []byte) (exitReport, error) {
 	return e, f.end()
 }
 
-// decodeNumber reads a payload that is one number.
+// decodeNumber decodes a payload that consists of one number.
 func decodeNumber(p []byte, limit int) (int, error) {
 	f := payloadReader{rest: p}
 	v := f.upTo(limit)
 	return v, f.end()
 }
 
-// isHash is whether s is a SHA-256 in hex, and so can be the name of a file.
+// isHash reports whether s is a SHA-256 in hex. Such a string is safe as a file name.
 func isHash(s string) bool {
 	if len(s) != 2*sha256.Size {
 		return false

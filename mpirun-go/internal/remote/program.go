@@ -65,14 +65,15 @@ func hashOf(file io.Reader) (hash string, size int64, err error) {
 	return hex.EncodeToString(sum.Sum(nil)), size, nil
 }
 
-// sending is a file on its way.
+// fileTransfer is the transfer of one file to a host.
 type fileTransfer struct {
 	out      *outbox
-	answers  chan answer // buffered, two places: as many as there are
-	answered int
+	answers  chan answer // has room for the at most two answers
+	answered int         // number of answers
 }
 
-// Provide sees to it that the host has a program, and returns its path there. Number tells the job's programs apart.
+// EnsureProgram copies the program to the host unless the host has it, and returns its path there.
+// number identifies the program within the job.
 func (h *Host) EnsureProgram(number int, program Program) (string, error) {
 	file := uint32(number)
 	s := &fileTransfer{out: openOutbox(h.post, streamFile, file), answers: make(chan answer, 2)}
@@ -116,7 +117,7 @@ func (h *Host) handleFile(f frame) error {
 	s := h.files[f.rank]
 	switch {
 	case s == nil:
-		return fmt.Errorf("%w: of a file that was not offered", ErrProtocol)
+		return fmt.Errorf("%w: a frame of a file that was not offered", ErrProtocol)
 	case f.kind == kindCredit:
 		n, err := decodeNumber(f.payload, maxInt)
 		if err != nil {
@@ -124,7 +125,7 @@ func (h *Host) handleFile(f frame) error {
 		}
 		return s.out.addCredits(n)
 	case f.kind != kindAnswer || s.answered == cap(s.answers):
-		return fmt.Errorf("%w: not an answer", ErrProtocol)
+		return fmt.Errorf("%w: unexpected answer about a file", ErrProtocol)
 	}
 	a, err := decodeAnswer(f.payload)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// far is a rank of another machine.
+// remoteRank is the launcher's view of a rank on another host.
 type remoteRank struct {
 	host    *Host
 	rank    uint32
 	pmi     pmiConn
-	stdin   *outbox // nil unless it is a pipe
+	stdin   *outbox // nil unless the rank has a standard input
 	outputs [2]outputPipe
-	started chan startResult // buffered, one place
+	started chan startResult // has room for the one result
 	exited  chan struct{}
-	report  exitReport // written before ended is closed
+	report  exitReport // written before exited is closed
 }
 
 type startResult struct {
@@ -40,7 +40,8 @@ func newRemoteRank(h *Host, rank uint32, stdin bool) *remoteRank {
 	return k
 }
 
-// await waits until the rank has been started, or has not.
+// awaitStart waits for the result of the rank's start. k is nil if the host was lost before the
+// request.
 func (k *remoteRank) awaitStart() (*procs.Proc, error) {
 	if k == nil {
 		return nil, procs.ErrLost
@@ -61,13 +62,13 @@ func (k *remoteRank) awaitStart() (*procs.Proc, error) {
 	return p, nil
 }
 
-// Wait is procs.Proc's.
+// Wait implements procs.Control.
 func (k *remoteRank) Wait() (procs.Exit, int, error) {
 	select {
 	case <-k.exited:
 	case <-k.host.lostChan:
 		select {
-		case <-k.exited: // before
+		case <-k.exited: // the exit was reported before the loss
 		default:
 			return procs.Exit{}, 0, errors.Join(procs.ErrLost, k.host.lost)
 		}
@@ -78,7 +79,8 @@ func (k *remoteRank) Wait() (procs.Exit, int, error) {
 	return k.report.exit, k.report.order, nil
 }
 
-// Ending is procs.Proc's. What the process is about to do, nobody knows here.
+// Exiting implements procs.Control. The launcher cannot see that a process on another host is about
+// to exit.
 func (k *remoteRank) Exiting() bool {
 	select {
 	case <-k.exited:
@@ -88,12 +90,12 @@ func (k *remoteRank) Exiting() bool {
 	}
 }
 
-// Signal is procs.Proc's.
+// Signal implements procs.Control.
 func (k *remoteRank) Signal(sig syscall.Signal) {
 	k.host.post(kindSignal, 0, k.rank, appendNumber(nil, int(sig)))
 }
 
-// take deals with a frame about the rank. Its host's mu is held.
+// handle handles a frame about the rank. The caller holds mu of the host.
 func (k *remoteRank) handle(f frame) error {
 	switch f.kind {
 	case kindStarted, kindFailed:
@@ -134,13 +136,13 @@ func (k *remoteRank) handle(f frame) error {
 	return fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
 }
 
-// flow deals with a frame of one of the rank's streams.
+// onStream handles a frame of one of the rank's streams.
 func (k *remoteRank) onStream(f frame) error {
 	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
 	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
-	taken, err := deliver(in, out, f)
+	delivered, err := deliver(in, out, f)
 	switch {
-	case taken || err != nil:
+	case delivered || err != nil:
 		return err
 	case f.kind == kindEnd && out != nil:
 		out.fail(syscall.EPIPE)

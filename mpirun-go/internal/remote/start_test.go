@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// taken are the frames that were posted and not written yet.
+// takeUrgent returns the queued urgent frames of a link, and empties the queue.
 func takeUrgent(l *link) []frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -22,7 +22,7 @@ func takeUrgent(l *link) []frame {
 	return frames
 }
 
-// All ranks of a host are asked for before the first one has answered, and what comes of each is told in order.
+// StartAll requests all ranks of a host before the first answer, and reports the results in order.
 func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	h.link = newLink()
@@ -31,38 +31,38 @@ func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 		rank, pid int
 		err       error
 	}
-	told := make(chan outcome)
+	reported := make(chan outcome)
 	go func() {
-		defer close(told)
+		defer close(reported)
 		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
 			o := outcome{rank: spec.Rank, err: err}
 			if err == nil {
 				assert.Equal(t, spec.Rank, p.Rank)
 				o.pid = p.PID
 			}
-			told <- o
-			return false // they are on their way all the same
+			reported <- o
+			return false // all ranks are requested already
 		})
 	}()
-	var asked []frame
-	require.Eventually(t, func() bool { asked = append(asked, takeUrgent(h.link)...); return len(asked) == len(specs) }, time.Minute, time.Millisecond)
-	for i, f := range asked {
+	var requested []frame
+	require.Eventually(t, func() bool { requested = append(requested, takeUrgent(h.link)...); return len(requested) == len(specs) }, time.Minute, time.Millisecond)
+	for i, f := range requested {
 		assert.Equal(t, kindStart, f.kind)
 		assert.Equal(t, uint16(3), f.host)
 		assert.Equal(t, uint32(specs[i].Rank), f.rank)
 	}
 	require.NoError(t, h.handle(frame{kind: kindFailed, rank: 5, payload: failure{path: "/b", errno: 2}.encode()}))
 	require.NoError(t, h.handle(frame{kind: kindStarted, rank: 4, payload: appendNumber(nil, 44)}))
-	assert.Equal(t, outcome{rank: 4, pid: 44}, <-told)
-	second := <-told
+	assert.Equal(t, outcome{rank: 4, pid: 44}, <-reported)
+	second := <-reported
 	var failed *procs.StartError
 	require.ErrorAs(t, second.err, &failed)
 	assert.Equal(t, 5, second.rank)
 	h.setLost(errors.New("gone"))
-	third := <-told
+	third := <-reported
 	assert.Equal(t, 7, third.rank)
 	assert.ErrorIs(t, third.err, procs.ErrLost)
-	_, more := <-told
+	_, more := <-reported
 	assert.False(t, more)
 
 	h.StartAll(specs[:1], func(_ procs.Spec, _ *procs.Proc, err error) bool {
@@ -71,7 +71,7 @@ func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 	})
 }
 
-// When enough have been started, no more are asked for than are on their way.
+// After report has returned false, StartAll requests no more ranks.
 func TestStartAllStopsWhenTold(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	h.link = newLink()
@@ -79,21 +79,21 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 	for i := range specs {
 		specs[i].Rank = i
 	}
-	told := 0
+	reported := 0
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
 			assert.NoError(t, err)
-			assert.Equal(t, told, spec.Rank)
-			told++
-			return told < 20
+			assert.Equal(t, reported, spec.Rank)
+			reported++
+			return reported < 20
 		})
 	}()
-	asked := 0
+	requested := 0
 	require.Eventually(t, func() bool {
 		for _, f := range takeUrgent(h.link) {
-			asked++
+			requested++
 			assert.NoError(t, h.handle(frame{kind: kindStarted, rank: f.rank, payload: appendNumber(nil, 1)}))
 		}
 		select {
@@ -103,11 +103,11 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 			return false
 		}
 	}, time.Minute, time.Millisecond)
-	assert.Equal(t, maxStartsAhead+19, told)
-	assert.Equal(t, told, asked)
+	assert.Equal(t, maxStartsAhead+19, reported)
+	assert.Equal(t, reported, requested)
 }
 
-// A daemon that cannot start a rank starts none of those that were asked for with it.
+// After a failed start, the daemon starts none of the other requested ranks.
 func TestDaemonStartsNoneAfterFailure(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestDaemonStartsNoneAfterFailure(t *testing.T) {
 	assert.NoFileExists(t, mark)
 }
 
-// Nor does it when the job has been killed.
+// After a kill of the job, the daemon starts no rank.
 func TestDaemonStartsNoneAfterKill(t *testing.T) {
 	local, err := procs.NewLocal("n1", "", nil)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestDaemonStartsNoneAfterKill(t *testing.T) {
 	assert.NoFileExists(t, mark)
 }
 
-// A transfer that is cut off leaves nothing in the cache.
+// A transfer that is cut off leaves no file in the cache.
 func TestDaemonEndDuringTransferLeavesCacheEmpty(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
 	require.NoError(t, err)
@@ -159,11 +159,11 @@ func TestDaemonEndDuringTransferLeavesCacheEmpty(t *testing.T) {
 	d.cache.noTmpfile = true
 	require.NoError(t, d.handle(frame{kind: kindOffer, payload: o.encode()}, nil))
 	require.NoError(t, d.handle(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
-	coming := func() []os.DirEntry {
+	entries := func() []os.DirEntry {
 		files, _ := os.ReadDir(d.cache.dir)
 		return files
 	}
-	require.Eventually(t, func() bool { return len(coming()) == 1 }, time.Minute, time.Millisecond)
-	assert.Equal(t, 1, d.end(errors.New("the launcher is gone")))
-	assert.Empty(t, coming())
+	require.Eventually(t, func() bool { return len(entries()) == 1 }, time.Minute, time.Millisecond)
+	assert.Equal(t, 1, d.end(errors.New("the channel ended")))
+	assert.Empty(t, entries())
 }

@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A part is a file of the cache that is being written. It has no name (O_TMPFILE), so the kernel
-// removes it however its writer ends. On a file system without such files (NFS) it has a name, and
-// its writer holds a lock on it. The kernel drops the lock when the writer ends, and the next start
-// on the host removes the file.
+// A tempFile is a file of the cache that is being written. It has no name (O_TMPFILE), so the
+// kernel removes it however its writer ends. A file system without such files (NFS) gives it a
+// name, and its writer holds a lock on it. The kernel releases the lock when the writer ends, and
+// the next start on the host removes the file.
 //
-// Hosts may share the file system and not see each other's locks (NFS with nolock). So the name of
-// a part has the boot id of its host, and a start removes those of other hosts only when they are
-// old.
+// Hosts may share the file system without seeing each other's locks (NFS with nolock). So the name
+// contains the boot ID of the writer's host, and a start removes another host's temporary file only
+// when it is old.
 type tempFile struct {
 	file *os.File
-	name string // "": it has none
+	name string // "": it has no name
 }
 
-// partPrefix begins the names of parts, in the cache's own directory.
+// tempPrefix begins the names of temporary files. They are in the cache's own directory.
 const tempPrefix = ".coming-"
 
-// bootID returns the kernel's random number of this boot, which containers of one host share; "" if
-// it is not known.
+// bootID returns the kernel's random ID of this boot, or "" if it is unknown. All containers of a
+// host have the same ID.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -38,7 +38,8 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// partTries bounds the attempts to lock a new part before another start takes it for a stale one.
+// maxTempTries bounds the attempts to create and lock a temporary file before another start removes
+// it as stale.
 const maxTempTries = 10
 
 func (c cache) newTempFile() (*tempFile, error) {
@@ -53,20 +54,20 @@ func (c cache) newTempFile() (*tempFile, error) {
 			return nil, err
 		}
 		p := &tempFile{file: file, name: file.Name()}
-		// On a file system without locks, no start can lock the part, so none removes it.
+		// On a file system without locks, no start can lock the file, so none removes it.
 		if err := lockFile(file); !errors.Is(err, unix.EWOULDBLOCK) && p.exists() {
 			return p, nil
 		}
-		p.discard() // another start has locked it first, to remove it
+		p.discard() // another start has locked the file in order to remove it
 	}
-	return nil, fmt.Errorf("%s: other starts remove what is written there", c.dir)
+	return nil, fmt.Errorf("%s: other starts keep removing the new temporary file", c.dir)
 }
 
 func lockFile(file *os.File) error {
 	return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// isThere is whether the part still has its name.
+// exists reports whether the file still has its name.
 func (p *tempFile) exists() bool {
 	named, err := os.Lstat(p.name)
 	if err != nil {
@@ -76,7 +77,7 @@ func (p *tempFile) exists() bool {
 	return err == nil && os.SameFile(own, named)
 }
 
-// appear gives the part its final name, in the same file system. It fails if path exists.
+// publish gives the file its final name, on the same file system. It fails if path exists.
 func (p *tempFile) publish(path string) error {
 	if p.name == "" {
 		own := fmt.Sprintf("/proc/self/fd/%d", p.file.Fd())
@@ -89,7 +90,7 @@ func (p *tempFile) publish(path string) error {
 	return os.Rename(p.name, path) // for file systems without hard links
 }
 
-// drop closes the part, and removes it unless it has appeared.
+// discard closes the file, and removes its temporary name.
 func (p *tempFile) discard() {
 	if p.name != "" {
 		_ = os.Remove(p.name)
@@ -97,14 +98,15 @@ func (p *tempFile) discard() {
 	_ = p.file.Close()
 }
 
-// Bounds of the work that one start does on stale parts.
+// Bounds on the number of stale files that one start handles, so that it is not slow.
 const (
-	maxStaleEntries = 10_000 // entries of the cache's directory
-	maxStaleFiles   = 100    // parts
+	maxStaleEntries = 10_000 // entries read of the cache's directory
+	maxStaleFiles   = 100    // temporary files
 )
 
-// removeStale removes the parts of writers that were killed. A live writer holds a lock on its
-// part. The parts of the script have no host in their names, since they lose them at once.
+// removeStale removes temporary files of writers that were killed. A live writer holds a lock on
+// its file. The files that the script creates have no host in their names, because the script
+// removes the names at once.
 func (c cache) removeStale() {
 	dir, err := os.Open(c.dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiverArg makes this binary a process that receives a file into the cache in the directory that
-// follows. With "named:" before the directory, it does not use O_TMPFILE.
+// receiverArg makes this binary receive a file into the cache in the directory that follows. With
+// "named:" before the directory, it does not use O_TMPFILE.
 const receiverArg = "--test-receiver"
 
 const endlessSize = 1 << 40
@@ -30,7 +30,7 @@ func receiveForever(dir string) {
 	os.Exit(1)
 }
 
-// receiver starts such a process, and returns when it has received something.
+// startReceiver starts such a process, and returns when it has received data.
 func startReceiver(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -40,7 +40,7 @@ func startReceiver(t *testing.T, dir string) *exec.Cmd {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds
+	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds, so the process has read some of it
 	require.NoError(t, err)
 	return cmd
 }
@@ -61,7 +61,7 @@ func countEntries(t *testing.T, dir string) int {
 func TestKilledReceiverLeavesNothing(t *testing.T) {
 	dir := privateDir(t)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o700)
-	hasNameless := err == nil // the file system of the tests' directories supports O_TMPFILE
+	hasNameless := err == nil // whether the tests' file system supports O_TMPFILE
 	if hasNameless {
 		require.NoError(t, unix.Close(fd))
 	}
@@ -75,7 +75,7 @@ func TestKilledReceiverLeavesNothing(t *testing.T) {
 	assert.Zero(t, countEntries(t, dir))
 }
 
-// The next start removes the named part of a receiver that was killed, and no other.
+// openCache removes the named file of a receiver that was killed, and no other.
 func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
 	dir := privateDir(t)
 	lives, dies := startReceiver(t, "named:"+dir), startReceiver(t, "named:"+dir)
@@ -85,18 +85,18 @@ func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	open()
-	assert.Equal(t, 2, countEntries(t, dir), "both are being written")
+	assert.Equal(t, 2, countEntries(t, dir), "both receivers are running")
 	kill(t, dies)
 	assert.Equal(t, 2, countEntries(t, dir))
 	open()
-	assert.Equal(t, 1, countEntries(t, dir), "one is being written")
+	assert.Equal(t, 1, countEntries(t, dir), "one receiver is running")
 	kill(t, lives)
 	open()
 	assert.Zero(t, countEntries(t, dir))
 }
 
-// A start cannot rely on the locks of other hosts, so it removes their parts only when they are
-// old.
+// This host may not see the locks of other hosts. So openCache removes the files of other hosts
+// only when they are old.
 func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	c := newTestCache(t)
 	require.NotEmpty(t, c.host)
@@ -104,22 +104,22 @@ func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	other.host, other.noTmpfile = "11111111-2222-3333-4444-555555555555", true
 	p, err := other.newTempFile()
 	require.NoError(t, err)
-	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN)) // as this host sees it
+	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN)) // as if this host did not see the lock
 	defer p.discard()
 	open := func() {
 		_, err := openCache(c.dir)
 		require.NoError(t, err)
 	}
 	open()
-	assert.True(t, p.exists(), "it may be being written")
+	assert.True(t, p.exists(), "another host may be writing the file")
 	old := time.Now().Add(-2 * minUnusedAge)
 	require.NoError(t, os.Chtimes(p.name, old, old))
 	open()
 	assert.False(t, p.exists())
 }
 
-// A start neither removes nor waits for files that are no parts, and looks at a bounded number of
-// parts.
+// removeStale neither removes nor waits for other files, and looks at a bounded number of temporary
+// files.
 func TestRemoveStaleIsBounded(t *testing.T) {
 	c := newTestCache(t)
 	require.NoError(t, os.WriteFile(c.dir+"/other", nil, 0o600))
@@ -137,7 +137,7 @@ func TestRemoveStaleIsBounded(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatal("it waits")
+		t.Fatal("removeStale blocks")
 	}
 	assert.Equal(t, 2+10, countEntries(t, c.dir))
 	c.removeStale()

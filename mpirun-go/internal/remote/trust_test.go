@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disown makes path belong to another user, and returns the user to check it as. Only root can give
-// files away, so anybody else checks as a different user.
+// giveAway makes path belong to another user than the returned one. Only root can give files away,
+// so for other users the path stays theirs, and the returned user is a different one.
 func giveAway(path string) (user, error) {
 	if os.Geteuid() == 0 {
 		return thisUser(), os.Lchown(path, 65534, 65534)
@@ -23,8 +23,8 @@ func giveAway(path string) (user, error) {
 	return user{uint32(os.Geteuid()) + 1, uint32(os.Getegid())}, nil
 }
 
-// groupShares sets the mode of path and makes its group none that is private to the user to check
-// it as, whom it returns.
+// shareWithGroup sets the mode of path, and returns a user for whom the group of path is not
+// private.
 func shareWithGroup(path string, mode os.FileMode) (user, error) {
 	u := thisUser()
 	if u.uid == 0 {
@@ -37,8 +37,9 @@ func shareWithGroup(path string, mode os.FileMode) (user, error) {
 	return u, os.Chmod(path, mode)
 }
 
-// grant gives another user the right to write to path, by an access control list that leaves the
-// owner, the group and the mode 0770. It returns false if the file system has no such lists.
+// grantByACL gives another user the right to write to path by an access control list. The list
+// leaves the owner, the group and the mode 0770. It returns false if the file system has no such
+// lists.
 func grantByACL(t *testing.T, path string) bool {
 	t.Helper()
 	require.NoError(t, os.Chmod(path, 0o770))
@@ -64,7 +65,7 @@ func grantByACL(t *testing.T, path string) bool {
 }
 
 // runScriptAs runs the script with an id(1) that prints the numbers of u, and without input.
-func runScriptAs(t *testing.T, u user, home, path string) (said string, status int) {
+func runScriptAs(t *testing.T, u user, home, path string) (output string, status int) {
 	t.Helper()
 	fake := privateDir(t)
 	id := fmt.Sprintf("#!/bin/sh\ncase $1 in -u) echo %d;; -g) echo %d;; esac\n", u.uid, u.gid)
@@ -76,14 +77,14 @@ func runScriptAs(t *testing.T, u user, home, path string) (said string, status i
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// The script and checkTrusted decide alike whether a directory can be the cache.
+// The script and checkTrusted agree on which directories can be the cache.
 func TestScriptAndCheckTrustedAgree(t *testing.T) {
 	mkdir := func(mode os.FileMode, path string) {
 		require.NoError(t, os.MkdirAll(path, 0o700))
 		require.NoError(t, os.Chmod(path, mode))
 	}
 	me := thisUser()
-	// arrangeGroup makes the cache writable for its group, and has it checked as that user.
+	// arrangeGroup returns a function that creates a cache that its group may write to, and returns the user u to check it as.
 	arrangeGroup := func(mode os.FileMode, owner, group int, u user) func(home, _ string) user {
 		return func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
@@ -94,7 +95,7 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 	}
 	type testCase struct {
 		arrange func(home, elsewhere string) user
-		why     string // "": it can
+		why     string // "": the directory can be the cache
 	}
 	cases := map[string]testCase{
 		"a new one":              {func(string, string) user { return me }, ""},
@@ -134,7 +135,7 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 		}, "others may write to ELSEWHERE"},
 	}
 	version, _ := exec.Command("ls", "--version").Output()
-	if me.uid == 0 && strings.Contains(string(version), "coreutils") { // else the script trusts no group
+	if me.uid == 0 && strings.Contains(string(version), "coreutils") { // otherwise the script trusts no group
 		const other = "others may write to HOME/mpigo"
 		for name, c := range map[string]testCase{
 			"one for root's group to write":                   {arrangeGroup(0o770, 0, 0, me), ""},
@@ -162,25 +163,26 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 		home, elsewhere := privateDir(t), privateDir(t)
 		u := c.arrange(home, elsewhere)
 		why := strings.NewReplacer("HOME", home, "ELSEWHERE", elsewhere).Replace(c.why)
-		said, status := runScriptAs(t, u, home, os.Getenv("PATH"))
+		output, status := runScriptAs(t, u, home, os.Getenv("PATH"))
 		checked := checkTrusted(home+"/mpigo", u)
 		if why == "" {
-			assert.Equal(t, statusNoCopy, status, "%s: %s", name, said) // it goes on, and nothing is sent
+			assert.Equal(t, statusNoCopy, status, "%s: %s", name, output) // the script continues, and gets no program
 			assert.NoError(t, checked, name)
 			continue
 		}
-		assert.Equal(t, statusNoCache, status, "%s: %s", name, said)
+		assert.Equal(t, statusNoCache, status, "%s: %s", name, output)
 		if u.uid == me.uid || !strings.Contains(why, "belongs") {
-			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", said, name)
+			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", output, name)
 			assert.EqualError(t, checked, why, name)
-		} else { // it looks from the other end, at what is all another user's
-			assert.Contains(t, said, "belongs to another user", name)
+		} else { // the script checks upwards, so it names another directory
+			assert.Contains(t, output, "belongs to another user", name)
 			assert.ErrorContains(t, checked, "belongs to another user", name)
 		}
 	}
 }
 
-// An ls that does not show access control lists says nothing about what a private group may write.
+// An ls that does not show access control lists says nothing about who may write through a private
+// group.
 func TestScriptTrustsNoGroupWithoutGNUls(t *testing.T) {
 	fake := privateDir(t)
 	ls, err := exec.LookPath("ls")
@@ -192,9 +194,9 @@ func TestScriptTrustsNoGroupWithoutGNUls(t *testing.T) {
 	_, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
 	require.Equal(t, statusNoCopy, status)
 	require.NoError(t, os.Chmod(home+"/mpigo", 0o770))
-	said, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
+	output, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
 	require.Equal(t, statusNoCache, status)
-	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", said)
+	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", output)
 }
 
 func TestCheckTrustedFollowsLinks(t *testing.T) {
@@ -213,7 +215,7 @@ func TestCheckTrustedFollowsLinks(t *testing.T) {
 	assert.ErrorIs(t, checkTrusted(dir+"/sub/file/more", me), unix.ENOTDIR)
 	assert.ErrorContains(t, checkTrusted("relative", me), "is not an absolute path")
 
-	// Where a link is, and not only where it leads, others may not put another.
+	// Others may not replace a link on the way, so its directory counts, and not only its target.
 	require.NoError(t, os.Mkdir(dir+"/open", 0o700))
 	require.NoError(t, os.Symlink(dir+"/sub/file", dir+"/open/link"))
 	require.NoError(t, checkTrusted(dir+"/open/link", me))
