@@ -24,11 +24,11 @@ func TestParseBenchBuildsCommand(t *testing.T) {
 		require.Equal(t, []cli.Group{want}, cmd.Groups, line)
 	}
 	for line, want := range map[string]string{
-		"":              "bench: no NAME given",
-		"-n 4":          "bench: no NAME given",
-		"-n x latency":  "-n x:",
-		"latency : bw":  "bench: ':' is for jobs of several",
-		"--nonsense bw": "no such flag: --nonsense",
+		"":             "bench: no NAME given",
+		"-n 4":         "bench: no NAME given",
+		"-n x latency": "-n x:",
+		"latency : bw": "bench: ':' is not allowed",
+		"--bogus bw":   "no such flag: --bogus",
 	} {
 		_, err := parseBench(strings.Fields(line))
 		require.ErrorContains(t, err, want, line)
@@ -42,7 +42,7 @@ func TestExplainBenchNamesModule(t *testing.T) {
 	why := "no required module provides package " + benchPackage
 	err := explainBench(fmt.Errorf("%s: %w: neither a file nor a Go package: %s: go.mod file not found", benchPackage, build.ErrNotFound, why))
 	require.ErrorIs(t, err, build.ErrNotFound)
-	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: go to that of mpigo, or to one that requires it")
+	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: run bench in mpigo's module or in one that requires it")
 	for _, other := range []error{errors.New(why), fmt.Errorf("%w: no go", build.ErrNotFound)} {
 		require.Equal(t, other, explainBench(other))
 	}

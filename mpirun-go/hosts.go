@@ -16,8 +16,10 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// askedHosts are the hosts that the command line names, or else the Slurm allocation that this runs in, and the agent that reaches those that
-// are not this machine. Of an allocation there are to be no more ranks than slots, unless that is asked for: others may have the rest of its nodes.
+// requestedHosts returns the hosts of the command line, or else those of the Slurm allocation that
+// the launcher runs in, and the agent that connects to other hosts. A job must not have more ranks
+// than the allocation has slots, unless --oversubscribe is set: other jobs may use the rest of the
+// nodes.
 func requestedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
 	requests, err := parseHosts(cmd)
 	if err != nil {
@@ -34,19 +36,20 @@ func requestedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Age
 			launcher = "slurm"
 		}
 	}
-	// Who names only this machine and all the same an agent wants to see it at work.
+	// A user who names only this machine and also an agent wants to see the agent at work.
 	onlyNames := len(requests) > 0 && slots.AllLocal(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
 	hosts := slots.Merge(m, requests, onlyNames)
 	if err := cmd.SetHostCount(len(hosts)); err != nil {
 		return nil, remote.Agent{}, err
 	}
 	if total, known := slots.TotalSlots(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
-		return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
+		return nil, remote.Agent{}, fmt.Errorf("%s exceed the %s of the Slurm allocation (--oversubscribe starts them anyway)",
 			slots.Plural(cmd.Size(), "rank"), slots.Plural(total, "slot"))
 	}
 	return hosts, newAgent(launcher, cmd.Agent), nil
 }
 
+// parseHosts parses --hostfile and --host.
 func parseHosts(cmd *cli.Command) ([]slots.Host, error) {
 	var requests []slots.Host
 	if cmd.Hostfile != "" {
@@ -69,10 +72,10 @@ func parseHosts(cmd *cli.Command) ([]slots.Host, error) {
 	return requests, nil
 }
 
-// agent is the command of a launcher, or the user's own.
+// newAgent returns the agent for a value of --launcher and the words of --agent.
 func newAgent(launcher string, words []string) remote.Agent {
 	if len(words) > 0 && strings.ContainsRune(words[0], '/') {
-		if path, err := filepath.Abs(words[0]); err == nil { // where other hosts are to use it, the directory is another one
+		if path, err := filepath.Abs(words[0]); err == nil { // daemons run the agent in other directories
 			words = slices.Concat([]string{path}, words[1:])
 		}
 	}
@@ -81,7 +84,7 @@ func newAgent(launcher string, words []string) remote.Agent {
 		if words == nil {
 			words = []string{"srun"}
 		}
-		// One daemon on each node, bound to nothing, with its output as it comes.
+		// Start one daemon on each node, unbound, with unbuffered output.
 		return remote.Agent{Form: remote.FormSlurm, Words: slices.Concat(words, []string{
 			"--nodes=1", "--ntasks=1", "--mpi=none", "--input=all", "--unbuffered", "--cpu-bind=none", "--quiet",
 		})}
@@ -93,18 +96,18 @@ func newAgent(launcher string, words []string) remote.Agent {
 	return remote.Agent{Form: remote.FormShell, Words: words}
 }
 
-// places is where a job runs: its hosts, those that were asked for and are needed, in order.
+// hostSet is the set of hosts that a job runs on: the requested hosts that get ranks, in order.
 type hostSet struct {
 	requested []slots.Host
 	machines  []slots.Machine
 	hosts     []job.Host
-	local     *procs.Local // this machine, also if it has no ranks
+	local     *procs.Local // this machine, even if it has no ranks
 	cluster   *remote.Cluster
-	remotes   map[int]*remote.Host // by number
+	remotes   map[int]*remote.Host // by index in requested
 	notices   chan string
 }
 
-// openHosts makes ready what the ranks will run on. The caller calls close, also on error.
+// openHosts connects to the hosts. The caller calls close, also after an error.
 func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
 	p := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
 	needed, err := slots.HostsNeeded(id.Size, requested, cmd.MapBy)
@@ -138,7 +141,7 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 			Notify: func(host, line string) {
 				select {
 				case p.notices <- host + ": " + line:
-				default: // nobody reads; the agent is not to wait
+				default: // the buffer is full; Notify must not block
 				}
 			},
 		}, signals)
@@ -177,7 +180,7 @@ func (p *hostSet) close() {
 	}
 }
 
-// universe is how many ranks there is room for.
+// universe returns the number of slots of all hosts.
 func (p *hostSet) universe() int {
 	n := 0
 	for i, h := range p.requested {
@@ -186,7 +189,7 @@ func (p *hostSet) universe() int {
 	return n
 }
 
-// connect reaches the hosts, until that is done or a signal comes that ends the launcher.
+// connect connects to the hosts. A signal that ends the launcher interrupts it.
 func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, error) {
 	var cluster *remote.Cluster
 	err := interruptible(signals, func(ctx context.Context) (err error) {
@@ -196,7 +199,8 @@ func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, erro
 	return cluster, err
 }
 
-// interruptible calls f with a context that ends, with an *interruptedError, when a signal comes that ends the launcher.
+// interruptible calls f with a context. A signal that ends the launcher cancels the context with an
+// *interruptedError.
 func interruptible(signals <-chan os.Signal, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -223,59 +227,52 @@ func interruptible(signals <-chan os.Signal, f func(context.Context) error) erro
 	return f(ctx)
 }
 
-// provide sees to it that every remote host has the programs of its ranks, and says in the specs where.
+// ensurePrograms copies programs to the remote hosts that lack them, and sets the paths in specs.
 func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) error {
 	if p.cluster == nil {
 		return nil
 	}
 	return interruptible(signals, func(ctx context.Context) error {
-		programs := map[string]int{} // the number of each path
-		var all []remote.Program
-		numbersOf := map[int]map[int]bool{} // of each host, the numbers
+		type programCopy struct{ host, number int }
+		numbers := map[string]int{} // number of the program with a path
+		var programs []remote.Program
+		paths := map[programCopy]string{} // path of a program on a host
 		for _, spec := range specs {
 			if p.remotes[spec.Host] == nil {
 				continue
 			}
-			number, known := programs[spec.Path]
+			number, known := numbers[spec.Path]
 			if !known {
 				program, err := remote.NewProgram(spec.Path)
 				if err != nil {
 					return &statusError{statusNotExecutable, err}
 				}
-				number = len(all)
-				programs[spec.Path] = number
-				all = append(all, program)
+				number = len(programs)
+				numbers[spec.Path] = number
+				programs = append(programs, program)
 			}
-			if numbersOf[spec.Host] == nil {
-				numbersOf[spec.Host] = map[int]bool{}
-			}
-			numbersOf[spec.Host][number] = true
+			paths[programCopy{spec.Host, number}] = ""
 		}
 		type result struct {
-			host, number int
-			path         string
-			err          error
+			programCopy
+			path string
+			err  error
 		}
-		count := 0
 		results := make(chan result)
-		for host, numbers := range numbersOf {
-			for number := range numbers {
-				count++
-				go func() {
-					path, err := p.remotes[host].EnsureProgram(number, all[number])
-					select {
-					case results <- result{host, number, path, err}:
-					case <-ctx.Done():
-					}
-				}()
-			}
+		for c := range paths {
+			go func() {
+				path, err := p.remotes[c.host].EnsureProgram(c.number, programs[c.number])
+				select {
+				case results <- result{c, path, err}:
+				case <-ctx.Done():
+				}
+			}()
 		}
-		paths := map[[2]int]string{}
 		var first error
-		for range count {
+		for range len(paths) {
 			select {
 			case r := <-results:
-				paths[[2]int{r.host, r.number}] = r.path
+				paths[r.programCopy] = r.path
 				if first == nil {
 					first = r.err
 				}
@@ -283,9 +280,9 @@ func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) e
 				return context.Cause(ctx)
 			}
 		}
-		for i := range specs {
-			if p.remotes[specs[i].Host] != nil && first == nil {
-				specs[i].Path = paths[[2]int{specs[i].Host, programs[specs[i].Path]}]
+		for i, spec := range specs {
+			if p.remotes[spec.Host] != nil && first == nil {
+				specs[i].Path = paths[programCopy{spec.Host, numbers[spec.Path]}]
 			}
 		}
 		return first

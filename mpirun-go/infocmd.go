@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 )
 
-// runInfo is mpirun-go info.
+// runInfo runs mpirun-go info and returns the exit status.
 func runInfo(args []string) int {
 	flags := flag.NewFlagSet("info", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -33,7 +33,7 @@ func runInfo(args []string) int {
 		return 0
 	}
 	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected %q", flags.Arg(0))
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if err != nil {
 		logf("info: %v", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// statusError is an error with the exit status that it leads to.
+// statusError is an error with the launcher's exit status for it.
 type statusError struct {
 	status int
 	err    error
@@ -27,8 +27,8 @@ func (e *statusError) Unwrap() error { return e.err }
 
 func usageError(err error) error { return &statusError{statusUsage, err} }
 
-// launch runs what a command line asks for, or says what is wrong with it, and who says more. It returns the exit
-// status.
+// launch runs the job that cmd describes, or reports err, the error of parsing the command line.
+// helpCommand is the command that prints help. launch returns the exit status.
 func launch(cmd *cli.Command, err error, helpCommand string) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
@@ -57,9 +57,9 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 	return statusFailed
 }
 
-// notify catches the signals that the job is to be dealt with by. SIGHUP stays
-// ignored under nohup. SIGPIPE is caught so that a write says EPIPE; what is caught
-// (other than what is ignored) is as new in the ranks.
+// catchSignals returns the signals that the launcher handles. SIGHUP stays ignored under nohup.
+// SIGPIPE is caught so that a write returns EPIPE. Caught signals have their default action in the
+// ranks; ignored signals would stay ignored.
 func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
@@ -71,8 +71,8 @@ func catchSignals() <-chan os.Signal {
 	return signals
 }
 
-// runJob runs what the command line asks for. An error is one of before the job;
-// what went wrong in the job has been reported.
+// runJob runs the job that cmd describes. It returns an error only for a failure before the job
+// starts; job.Run reports later failures.
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	set, err := tunables(cmd.Settings)
 	if err != nil {
@@ -139,18 +139,19 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	return job.Run(cfg), nil
 }
 
-// warn says which host has more ranks than slots, the first of them.
+// warnOversubscribed prints a warning about the first host that has more ranks than slots.
 func (p *hostSet) warnOversubscribed(where []slots.Place) {
 	for i, h := range p.requested {
 		ranks, room := ranksOn(where, i), h.SlotCount(p.machines[i].CPUs())
 		if ranks > room {
-			logf("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
+			logf("warning: %d ranks on %s, which has %s: waiting ranks yield their processor (--oversubscribe turns this warning off)",
 				ranks, h.Name, slots.Plural(room, "slot"))
 			return
 		}
 	}
 }
 
+// ranksOn returns the number of ranks on a host.
 func ranksOn(where []slots.Place, host int) int {
 	for _, at := range where {
 		if at.Host == host {
@@ -160,7 +161,7 @@ func ranksOn(where []slots.Place, host int) int {
 	return 0
 }
 
-// tunables are the environment's, changed by the command line's.
+// tunables returns the tunables of the environment, overridden by those of the command line.
 func tunables(settings []cli.Setting) (tunable.Set, error) {
 	set, err := tunable.FromEnv(os.Getenv)
 	if err != nil {
@@ -168,13 +169,13 @@ func tunables(settings []cli.Setting) (tunable.Set, error) {
 	}
 	for _, s := range settings {
 		if set, err = set.With(s.Key, s.Value, tunable.FromCommandLine); err != nil {
-			return set, fmt.Errorf("%w (mpirun-go info lists all)", err)
+			return set, fmt.Errorf("%w (mpirun-go info lists all tunables)", err)
 		}
 	}
 	return set, nil
 }
 
-// oneLine joins the lines of an error that joins several.
+// oneLine joins the lines of an error.
 func oneLine(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// newIdentity names the job. The name is not secret, but no other job has it.
+// newIdentity returns an identity with a unique job ID, which is not secret, and a new secret.
 func newIdentity(size int) (job.Identity, error) {
 	secret, err := wireup.NewSecret()
 	if err != nil {
@@ -34,8 +34,7 @@ func newIdentity(size int) (job.Identity, error) {
 	}, nil
 }
 
-// plan makes the Spec of each rank, as yet without Path and Args, and the index
-// of each rank's group.
+// plan returns the Spec of each rank, without Path and Args, and the index of each rank's group.
 func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *hostSet) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
 	bases, oversubscribed := make([][]string, len(p.hosts)), make([]bool, len(p.hosts))
@@ -56,7 +55,7 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 			if v.FromLauncher {
 				value, ok := os.LookupEnv(v.Name)
 				if !ok {
-					return nil, nil, usageError(fmt.Errorf("-x %s: there is no such variable in the environment", v.Name))
+					return nil, nil, usageError(fmt.Errorf("-x %s: the variable is not set in the environment", v.Name))
 				}
 				v.Value = value
 			}
@@ -87,11 +86,13 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 	return specs, appNum, nil
 }
 
-// ownProcs says that GOMAXPROCS was set by a launcher, which this one may be a rank of.
+// gomaxprocsMarker marks a GOMAXPROCS that a launcher has set. This launcher may be a rank of that
+// launcher's job.
 const gomaxprocsMarker = "MPIGO_OWN_GOMAXPROCS=1"
 
-// rankEnviron is environ with GOMAXPROCS=1 if crowded: threads of a rank that look for work keep other
-// ranks from working. What the user has set holds, what another launcher has set does not.
+// rankEnviron returns environ, with GOMAXPROCS=1 added if the host has fewer processors than ranks:
+// idle threads of one rank that look for work would take processor time from other ranks. It keeps
+// a GOMAXPROCS that the user has set, and removes one that another launcher has set.
 func rankEnviron(environ []string, cpusShort bool) []string {
 	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
 	if slices.Contains(environ, gomaxprocsMarker) {
@@ -103,8 +104,9 @@ func rankEnviron(environ []string, cpusShort bool) []string {
 	return slices.Concat(environ, []string{"GOMAXPROCS=1", gomaxprocsMarker})
 }
 
-// workDirs is the directory of a group's ranks here (false), "" for the launcher's own, and on other hosts (true), where
-// whether it exists is seen later.
+// workDirs returns the working directory of a group's ranks on this machine (key false), where ""
+// is the launcher's own, and on other hosts (key true). Daemons check whether the directory exists
+// on other hosts.
 func (p *hostSet) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
 	dirs := map[bool]string{}
 	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.requested[at.Host].Local }) {
@@ -136,9 +138,9 @@ func workDir(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// rankInputs says what each rank's standard input is. A single rank inherits the
-// launcher's, so that it takes from it only what it reads itself, unless that
-// is a terminal.
+// rankInputs returns the standard input of each rank. A single reading rank inherits the launcher's
+// standard input, so it consumes only what it reads itself. Ranks get a pipe if several ranks read,
+// or if the input is a terminal.
 func rankInputs(reader, size int) []procs.Stdin {
 	inputs := make([]procs.Stdin, size) // StdinNull
 	kind := procs.StdinInherit

@@ -13,16 +13,16 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// interruptedError says that a signal came while programs were built.
+// interruptedError means that a signal ended the launcher before the job started.
 type interruptedError struct{ signal syscall.Signal }
 
 func (e *interruptedError) Error() string {
 	return fmt.Sprintf("got signal %d (%v) before any rank was started", int(e.signal), e.signal)
 }
 
-// buildPrograms finds each group's program, and builds those that are Go packages
-// into a temporary directory, each once; it completes the specs. The caller calls
-// cleanUp when the programs are no longer needed, also on error.
+// buildPrograms finds each group's program, builds those that are Go packages into a temporary
+// directory, each once, and completes the specs. The caller calls cleanUp when the programs are no
+// longer needed, also after an error.
 func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
 	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
@@ -47,9 +47,9 @@ type builder struct {
 	jobID    string
 	host     *procs.Local
 	signals  <-chan os.Signal
-	tags     string            // of --tags
-	dir      string            // temporary, "" as long as nothing was built
-	binaries map[string]string // binary of a package
+	tags     string            // value of --tags
+	dir      string            // temporary directory; "" before the first build
+	binaries map[string]string // path of the binary of each package
 }
 
 func (b *builder) cleanUp() {
@@ -58,7 +58,7 @@ func (b *builder) cleanUp() {
 	}
 }
 
-// resolve returns the path of a program, building it if it is a package.
+// resolve returns the path of a program. It builds the program if it is a package.
 func (b *builder) resolve(name string) (string, error) {
 	program, err := build.Find(name)
 	if err != nil {
@@ -91,10 +91,10 @@ func (b *builder) resolve(name string) (string, error) {
 	return path, nil
 }
 
-// tempDir makes the directory for what is built. Its name is absolute: go, the ranks and the
-// guard work elsewhere.
+// tempDir creates the directory for binaries. Its name is absolute, because go, the ranks and the
+// watchdog run in other directories.
 func tempDir() (string, error) {
-	parent := os.Getenv("GOTMPDIR") // where the user lets go put what is to be executed
+	parent := os.Getenv("GOTMPDIR") // the user's directory for executable temporary files
 	if parent == "" {
 		parent = os.TempDir()
 	}
@@ -105,10 +105,10 @@ func tempDir() (string, error) {
 	return os.MkdirTemp(parent, "mpirun-go-")
 }
 
-// build builds a package until it is done or a signal comes that ends the launcher.
+// build builds a package. A signal that ends the launcher interrupts the build.
 func (b *builder) build(pkg, into string) (string, error) {
-	// Should the launcher be killed, the guard takes the compilers for a part of the job
-	// and ends them, and removes the directory.
+	// If the launcher is killed, the watchdog finds the compilers by PMI_JOBID and kills them, and
+	// removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
 	path := ""
 	err := interruptible(b.signals, func(ctx context.Context) (err error) {
@@ -118,7 +118,7 @@ func (b *builder) build(pkg, into string) (string, error) {
 	return path, err
 }
 
-// programError adds the exit status that is due for an error of package build.
+// programError adds the exit status to an error of package build.
 func programError(err error) error {
 	switch {
 	case errors.Is(err, build.ErrNotFound):

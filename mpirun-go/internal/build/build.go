@@ -52,7 +52,7 @@ func Find(name string) (Program, error) {
 		case errors.Is(err, fs.ErrPermission):
 			return Program{}, fmt.Errorf("%s: %w", name, ErrNotExecutable)
 		case statErr == nil:
-			return Program{}, fmt.Errorf("%s: %w in PATH; ./%s is a file here", name, ErrNotFound, name)
+			return Program{}, fmt.Errorf("%s: %w in PATH; to run the file, write ./%s", name, ErrNotFound, name)
 		}
 		return Program{}, fmt.Errorf("%s: %w in PATH", name, ErrNotFound)
 	}
@@ -191,7 +191,7 @@ func buildDir(pkg string) (dir, target string) {
 	if !info.IsDir() {
 		inside = filepath.Dir(pkg)
 	}
-	if here, there := moduleRoot("."), moduleRoot(inside); here != there || here == "" {
+	if current, packageRoot := moduleRoot("."), moduleRoot(inside); current != packageRoot || current == "" {
 		if info.IsDir() {
 			return inside, "."
 		}

@@ -164,7 +164,7 @@ func (r *run) onLost(host int, cause error) {
 
 func (r *run) onTimeout() {
 	r.fail(&failure{status: statusTimeout, line: fmt.Sprintf("the job exceeded --timeout %v (before that, Ctrl-\\ prints the goroutine stacks of Go ranks)", r.cfg.Timeout)})
-	r.impatient = true
+	r.endNow = true
 }
 
 // checkOutputs fails the job if an output cannot be written.

@@ -53,8 +53,8 @@ type Config struct {
 	Files           []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
 	Style           output.Style
 	Notices         <-chan string       // lines of agents, for Stderr; nil: none
-	SetSilenceLimit func(time.Duration) // from now on a host is lost that says nothing for so long; nil: none is another machine
-	Flush           func()              // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
+	SetSilenceLimit func(time.Duration) // makes a host count as lost if it is silent for this time from now on; nil: no host is remote
+	Flush           func()              // waits for a moment until signals to remote hosts have been sent; nil: no host is remote
 }
 
 // run is the state of Run. Only Run's goroutine accesses it, except fields marked as shared.
@@ -81,7 +81,7 @@ type run struct {
 	exiting    []*rank    // ranks whose exits are awaited before failure is chosen
 	killed     bool
 	gaveUp     bool // some ranks survive SIGKILL
-	impatient  bool // the job must end now: do not wait for a slow reader of the output
+	endNow     bool // the job must end now: do not wait for a slow reader of the output
 	lastSignal signalFilter
 }
 

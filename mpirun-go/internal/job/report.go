@@ -36,7 +36,7 @@ func (r *run) report() int {
 }
 
 // reportUnresponsive names the ranks that may still run on hosts that do not answer. Such a host's
-// daemon ends them when it has not heard of the launcher for five minutes.
+// daemon ends them when the launcher has been silent for five minutes.
 func (r *run) reportUnresponsive() {
 	for host, h := range r.cfg.Hosts {
 		var ranks []*rank
@@ -65,7 +65,7 @@ func (r *run) printLine(line string) {
 		close(done)
 	}()
 	var limit <-chan time.Time
-	if r.impatient {
+	if r.endNow {
 		limit = time.After(interruptedOutputGrace)
 	}
 	select {

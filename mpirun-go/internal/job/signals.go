@@ -15,7 +15,7 @@ func (r *run) onSignal(sig os.Signal) {
 		if r.lastSignal.isRepeat(s, time.Now()) {
 			return
 		}
-		r.impatient = true
+		r.endNow = true
 		if r.failure != nil {
 			r.kill()
 			r.setSilenceLimit(repeatedSignalGrace)

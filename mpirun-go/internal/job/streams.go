@@ -119,7 +119,7 @@ func (r *run) awaitOutput(d time.Duration) bool {
 	limit := time.After(d)
 	shortened := false
 	for {
-		if r.impatient && !shortened {
+		if r.endNow && !shortened {
 			shortened = true
 			limit = time.After(min(d, interruptedOutputGrace))
 		}

@@ -46,7 +46,7 @@ func TestOnClosedReportsClosedSocket(t *testing.T) {
 }
 
 // Neither a regular file nor a pipe with a reader ever reports a closed end. The stop function
-// returns all the same.
+// returns anyway.
 func TestOnClosedStopWithoutEvent(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

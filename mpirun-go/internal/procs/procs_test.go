@@ -272,7 +272,7 @@ func TestExitedRankKeepsPIDUntilClose(t *testing.T) {
 func TestDrainOfOpenPipeEnds(t *testing.T) {
 	fd, readEnd, err := pipe(childWrites)
 	require.NoError(t, err)
-	writeEnd := os.NewFile(uintptr(fd), "theirs")
+	writeEnd := os.NewFile(uintptr(fd), "write end")
 	defer writeEnd.Close() // open until the test ends, so the pipe has no end of file
 	_, err = writeEnd.WriteString("left over")
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 		p.status = p.cmd.Wait()
 		_, _ = stderr.Write([]byte("\n")) // ends an unfinished last line
 		// Processes that the agent has started may hold the pipes open. The channel ends with the
-		// agent all the same.
+		// agent anyway.
 		p.setDeadline(time.Now().Add(agentExitGrace))
 		close(p.exited)
 	}()
@@ -149,10 +149,10 @@ func (p *agentProcess) addStderrLine(line string) {
 // kept. notify must not block.
 func (p *agentProcess) forwardStderr(notice func(string)) {
 	p.mu.Lock()
-	said := p.stderrLines
+	kept := p.stderrLines
 	p.stderrLines, p.notify = nil, notice
 	p.mu.Unlock()
-	for _, line := range said {
+	for _, line := range kept {
 		notice(line)
 	}
 }

@@ -17,7 +17,7 @@ type branch struct {
 	link *link
 
 	mu    sync.Mutex    // guards process
-	agent *agentProcess // nil before there is a channel
+	agent *agentProcess // nil before the channel is open
 }
 
 func newBranch(c child) *branch { return &branch{child: c, link: newLink()} }

@@ -216,9 +216,9 @@ func TestReceiveKeepsGoodFileAndReplacesBad(t *testing.T) {
 func TestEnvironDropsHostSpecificVariables(t *testing.T) {
 	assert.Equal(t, []string{"PATH=/bin", "HOSTNAMES=x"}, Environ([]string{"PATH=/bin", "SSH_TTY=/dev/pts/1", "HOSTNAME=a", "HOSTNAMES=x", "DISPLAY=:0"}))
 	dir := t.TempDir()
-	here := []string{"PATH=/other", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}
-	assert.Equal(t, []string{"PATH=/bin", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}, addLocalVariables([]string{"PATH=/bin", "TMPDIR=/no/such/dir"}, here))
-	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, addLocalVariables([]string{"HOSTNAME=mine", "TMPDIR=/"}, here), "the user's own values must stay")
+	local := []string{"PATH=/other", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}
+	assert.Equal(t, []string{"PATH=/bin", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}, addLocalVariables([]string{"PATH=/bin", "TMPDIR=/no/such/dir"}, local))
+	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, addLocalVariables([]string{"HOSTNAME=mine", "TMPDIR=/"}, local), "the user's own values must stay")
 }
 
 // Every host is in the tree once, and no host has more than fanOut children.

@@ -126,7 +126,7 @@ func (c *Cluster) watchConnect(connected <-chan struct{}) {
 		}
 		for _, h := range c.hosts {
 			if h.awaitingWelcome.Load() && h.welcomeTimer.tick(2) {
-				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent runs, but its daemon is silent", 2*c.cfg.Timeout)})
+				c.fail(&HostError{Host: h.name, Problem: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent runs, but its daemon is silent", 2*c.cfg.Timeout)})
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) runBranch(b *branch) {
 	top := c.hosts[b.host]
 	notice := func(line string) { c.cfg.Notify(top.name, line) }
 	take := func(f frame) error { return c.hosts[f.host].handle(f) }
-	progress := func() { top.welcomeTimer.heard.Store(true) }
+	progress := func() { top.welcomeTimer.alive.Store(true) }
 	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.onLost(top, err) })
 }
 

@@ -95,7 +95,7 @@ func Daemon(watchdogArgv []string) int {
 		select {
 		case f, more := <-frames:
 			if more {
-				d.launcher.heard()
+				d.launcher.reset()
 				err = d.handle(f, watchdogArgv)
 			} else {
 				err = readErr
@@ -225,7 +225,7 @@ func (d *daemon) handle(f frame, watchdogArgv []string) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("%w: no host %d here", ErrProtocol, f.host)
+		return fmt.Errorf("%w: unknown host %d", ErrProtocol, f.host)
 	}
 	switch f.kind {
 	case kindConnect:
@@ -320,7 +320,7 @@ func (d *daemon) onConnect(payload []byte) error {
 			b.run(d.local.Name(), a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
 				why := err.Error()
 				if failed := (*HostError)(nil); errors.As(err, &failed) {
-					why = failed.Why
+					why = failed.Problem
 				}
 				d.up.post(frame{kind: kindLost, host: host, payload: []byte(why)})
 			})

@@ -18,16 +18,16 @@ const (
 
 // HostError means that a host cannot be reached or used, or was lost.
 type HostError struct {
-	Host string
-	Why  string // completes the sentence "host NAME …"
-	Lost error  // the reason of the loss; nil: use Why
+	Host    string
+	Problem string // completes the sentence "host NAME …"
+	Lost    error  // the reason of the loss; nil: use Why
 }
 
 func (e *HostError) Error() string {
 	if e.Lost != nil {
 		return fmt.Sprintf("host %s was lost: %v", e.Host, e.Lost)
 	}
-	return fmt.Sprintf("host %s %s", e.Host, e.Why)
+	return fmt.Sprintf("host %s %s", e.Host, e.Problem)
 }
 
 // dial starts a daemon on a host, from the host with the name from ("": the launcher's). It returns
@@ -36,13 +36,13 @@ func (e *HostError) Error() string {
 func dial(from string, agent Agent, self Program, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*agentProcess, *bufio.Reader, error) {
 	p, err := startAgent(from, agent, host, self.script())
 	if err != nil {
-		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
+		return nil, nil, &HostError{Host: host, Problem: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
 	}
 	settled := make(chan struct{})
 	timedOut := make(chan bool, 1) // gets one value: whether the timeout has passed
 	var answer silenceTimer
 	onProgress := func() {
-		answer.heard.Store(true)
+		answer.alive.Store(true)
 		progress()
 	}
 	go func() {
@@ -77,7 +77,7 @@ func dial(from string, agent Agent, self Program, host string, timeout time.Dura
 	}
 	p.kill()
 	_, _ = p.in.Close(), p.out.Close()
-	return nil, nil, &HostError{Host: host, Why: why}
+	return nil, nil, &HostError{Host: host, Problem: why}
 }
 
 // maxPreambleBytes bounds the output of the user's shell before the first line of the protocol.
@@ -90,11 +90,11 @@ func handshake(p *agentProcess, self Program, out *bufio.Reader, in io.Writer, p
 		raw, err := out.ReadSlice('\n')
 		taken += len(raw)
 		line := strings.TrimRight(string(raw), "\r\n")
-		theirs, isDaemon := strings.CutPrefix(line, daemonLine)
+		remoteVersion, isDaemon := strings.CutPrefix(line, daemonLine)
 		switch {
 		case isDaemon && err == nil:
-			if theirs != fmt.Sprint(version) {
-				return fmt.Sprintf("runs a daemon with protocol version %.20s, but this mpirun-go has version %d: install the same mpirun-go on both", printable([]byte(theirs)), version)
+			if remoteVersion != fmt.Sprint(version) {
+				return fmt.Sprintf("runs a daemon with protocol version %.20s, but this mpirun-go has version %d: install the same mpirun-go on both", printable([]byte(remoteVersion)), version)
 			}
 			return ""
 		case line == wantLine+self.hash && err == nil:

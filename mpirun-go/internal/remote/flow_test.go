@@ -122,7 +122,7 @@ func TestLauncherMonitorToleratesStoppedLauncher(t *testing.T) {
 	assert.True(t, a.tick())
 	a.onSignal(syscall.SIGTSTP)
 	assert.False(t, a.tick())
-	a.heard()
+	a.reset()
 	a.onSignal(syscall.SIGCONT)
 	assert.False(t, a.tick())
 }
@@ -135,7 +135,7 @@ func TestSilenceTimerRestartsWhenHeard(t *testing.T) {
 			for range limits*ticksPerLimit - 1 {
 				assert.False(t, w.tick(limits))
 			}
-			w.heard.Store(true)
+			w.alive.Store(true)
 			assert.False(t, w.tick(limits))
 		}
 		for range limits*ticksPerLimit - 1 {
@@ -149,7 +149,7 @@ func TestSilenceTimerRestartsWhenHeard(t *testing.T) {
 func TestPongRestartsWelcomeTimer(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	require.NoError(t, h.handle(frame{kind: kindPong, host: 3}))
-	assert.True(t, h.welcomeTimer.heard.Load())
+	assert.True(t, h.welcomeTimer.alive.Load())
 }
 
 // At the job's end, a silent host is soon lost, and a host that answers is not. A later limit can

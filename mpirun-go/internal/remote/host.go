@@ -157,12 +157,12 @@ func (h *Host) handle(f frame) error {
 	case kindLost:
 		why := errors.New(printable(f.payload))
 		if h.Cores == nil {
-			why = &HostError{Host: h.name, Why: why.Error()}
+			why = &HostError{Host: h.name, Problem: why.Error()}
 		}
 		h.cluster.onLost(h, why)
 		return nil
 	case kindPong:
-		h.welcomeTimer.heard.Store(true)
+		h.welcomeTimer.alive.Store(true)
 		return nil
 	}
 	h.mu.Lock()

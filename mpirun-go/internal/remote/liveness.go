@@ -31,7 +31,7 @@ type launcherMonitor struct {
 	stopped bool
 }
 
-func (m *launcherMonitor) heard() { m.missed = 0 }
+func (m *launcherMonitor) reset() { m.missed = 0 }
 
 // onSignal records a signal to all ranks, which the launcher also applies to itself.
 func (m *launcherMonitor) onSignal(sig syscall.Signal) {
@@ -61,14 +61,14 @@ func tickInterval(limit time.Duration) time.Duration {
 // silenceTimer is a timer that restarts at each sign of life. The zero value is a timer that has
 // just started.
 type silenceTimer struct {
-	heard atomic.Bool // set at a sign of life, by any goroutine
+	alive atomic.Bool // set at a sign of life, by any goroutine
 	ticks int         // ticks since the last sign of life
 }
 
 // tick is called at every tick. It reports whether the time of limits limits has passed without a
 // sign of life.
 func (t *silenceTimer) tick(limits int) bool {
-	if t.heard.Swap(false) {
+	if t.alive.Swap(false) {
 		t.ticks = 0
 		return false
 	}

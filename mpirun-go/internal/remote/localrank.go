@@ -27,7 +27,7 @@ func (d *daemon) onStart(f frame) error {
 	if d.ranks[f.rank] != nil {
 		return fmt.Errorf("%w: rank %d is started twice", ErrProtocol, f.rank)
 	}
-	if d.startFailure != nil { // the launcher has requested this start before it heard of the failure
+	if d.startFailure != nil { // the launcher requested this start before it learned of the failure
 		d.post(kindFailed, 0, f.rank, d.startFailure.encode())
 		return nil
 	}

@@ -17,9 +17,9 @@ type payloadReader struct {
 	err  error
 }
 
-func (f *payloadReader) fail(what string) {
+func (f *payloadReader) fail(problem string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s", ErrProtocol, what)
+		f.err = fmt.Errorf("%w: %s", ErrProtocol, problem)
 	}
 	f.rest = nil
 }

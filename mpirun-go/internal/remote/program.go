@@ -97,9 +97,9 @@ func (h *Host) EnsureProgram(number int, program Program) (string, error) {
 	case err != nil:
 		return "", err
 	case a.problem != "":
-		return "", &HostError{Host: h.name, Why: fmt.Sprintf("cannot store a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
+		return "", &HostError{Host: h.name, Problem: fmt.Sprintf("cannot store a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
 	case a.wanted || a.path == "":
-		return "", &HostError{Host: h.name, Why: "requested a program twice"}
+		return "", &HostError{Host: h.name, Problem: "requested a program twice"}
 	}
 	return a.path, nil
 }

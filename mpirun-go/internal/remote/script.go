@@ -40,15 +40,15 @@ func (p Program) script() string {
 		"PART", tempPrefix, "NO_CACHE", fmt.Sprint(statusNoCache), "NO_COPY", fmt.Sprint(statusNoCopy)).Replace(
 		`u=$(umask); umask 077; i=$(id -u); g=$(id -g); z=0; c="${XDG_CACHE_HOME:-$HOME/.cache}/mpigo"; ` +
 			`[ "$g" = "$i" ] || g=none; case "$(ls --version 2>&1)" in *coreutils*) ;; *) g=none; z=none;; esac; ` +
-			`ours() { p="$1"; set -- $(ls -ldn "$p"); s="$5"; ` +
+			`trusted() { p="$1"; set -- $(ls -ldn "$p"); s="$5"; ` +
 			`case "$3" in 0|"$i") ;; *) w=": $p belongs to another user"; return 1;; esac; ` +
 			`case "${1%.} $3 $4" in [d-]????-??-*|d????????[tT]*) ;; [d-]???????-?" 0 $z"|[d-]???????-?" $3 $g") ;; ` +
 			`*) w=": others may write to $p"; return 1;; esac; }; ` +
-			`safe() { p="$1"; while ours "$p"; do [ "$p" = / ] && return; p="${p%/*}"; p="${p:-/}"; done; return 1; }; ` +
+			`safe() { p="$1"; while trusted "$p"; do [ "$p" = / ] && return; p="${p%/*}"; p="${p:-/}"; done; return 1; }; ` +
 			`w=", which must be a directory of the user"; ` +
 			`mkdir -p "$c" && d=$(cd -P "$c" && pwd -P) && safe "$d" || { echo "cannot use $c$w" >&2; exit NO_CACHE; }; ` +
 			`f="$d/HASH/mpirun-go"; ` +
-			`good() { [ -f "$f" ] && [ -x "$f" ] && safe "$d/HASH" && ours "$f" && [ "$s" = SIZE ]; }; ` +
+			`good() { [ -f "$f" ] && [ -x "$f" ] && safe "$d/HASH" && trusted "$f" && [ "$s" = SIZE ]; }; ` +
 			`good && umask "$u" && exec "$f" DAEMON; ` +
 			`printf "\nWANT\n"; ` +
 			`t=$(mktemp "$d/PARTXXXXXX") && chmod 700 "$t" && exec 8<>"$t" && rm -f "$t" && { head -c SIZE >&8; exec 9</proc/self/fd/8 8>&-; ` +

@@ -59,26 +59,26 @@ func runScriptIn(t *testing.T, home string, shell ...string) *scriptRun {
 	return s
 }
 
-func (s *scriptRun) says(t *testing.T, want string) {
+func (s *scriptRun) expectLine(t *testing.T, want string) {
 	t.Helper()
 	line, err := s.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, want+"\n", line)
 }
 
-func (s *scriptRun) wants(t *testing.T) {
+func (s *scriptRun) expectRequest(t *testing.T) {
 	t.Helper()
-	s.says(t, "")
-	s.says(t, wantLine+s.self.hash)
+	s.expectLine(t, "")
+	s.expectLine(t, wantLine+s.self.hash)
 }
 
-func (s *scriptRun) runs(t *testing.T) {
+func (s *scriptRun) expectRun(t *testing.T) {
 	t.Helper()
-	s.says(t, "runs "+DaemonArg)
+	s.expectLine(t, "runs "+DaemonArg)
 	require.NoError(t, s.cmd.Wait())
 }
 
-func (s *scriptRun) copyIn(home string) string {
+func (s *scriptRun) copyPath(home string) string {
 	return filepath.Join(home, "mpigo", s.self.hash, "mpirun-go")
 }
 
@@ -88,20 +88,20 @@ func TestConcurrentScriptsKeepFirstCopy(t *testing.T) {
 	home := privateDir(t)
 	starts := []*scriptRun{runScript(t, home), runScript(t, home)}
 	for _, s := range starts {
-		s.wants(t)
+		s.expectRequest(t)
 	}
 	var first os.FileInfo
 	for _, s := range starts {
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
-		info, err := os.Stat(s.copyIn(home))
+		s.expectRun(t)
+		info, err := os.Stat(s.copyPath(home))
 		require.NoError(t, err)
 		if first == nil {
 			first = info
 		}
 		assert.True(t, os.SameFile(first, info), "the first copy must stay")
 	}
-	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyIn(home))} {
+	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyPath(home))} {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		assert.Len(t, entries, 1)
@@ -110,7 +110,7 @@ func TestConcurrentScriptsKeepFirstCopy(t *testing.T) {
 		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	}
 	again := runScript(t, home)
-	again.runs(t)
+	again.expectRun(t)
 }
 
 // The script runs in all installed POSIX shells, with a path that needs quotes.
@@ -123,10 +123,10 @@ func TestScriptRunsInEveryShell(t *testing.T) {
 		}
 		home := privateDir(t) + "/a b\n* $(c)"
 		s := runScriptIn(t, home, shell...)
-		s.wants(t)
+		s.expectRequest(t)
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
-		runScriptIn(t, home, shell...).runs(t)
+		s.expectRun(t)
+		runScriptIn(t, home, shell...).expectRun(t)
 	}
 }
 
@@ -134,10 +134,10 @@ func TestScriptRunsInEveryShell(t *testing.T) {
 func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
 	home := privateDir(t)
 	s := runScript(t, home)
-	s.wants(t)
+	s.expectRequest(t)
 	require.NoError(t, s.self.send(s.in))
-	s.runs(t)
-	file := s.copyIn(home)
+	s.expectRun(t)
+	file := s.copyPath(home)
 	exposures := map[string]func() error{
 		"writable by others": func() error { return os.Chmod(file, 0o702) },
 		"a symbolic link": func() error {
@@ -154,9 +154,9 @@ func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
 	for name, expose := range exposures {
 		require.NoError(t, expose(), name)
 		s := runScript(t, home)
-		s.wants(t)
+		s.expectRequest(t)
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
+		s.expectRun(t)
 		info, err := os.Lstat(file)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o700), info.Mode(), name)
@@ -172,7 +172,7 @@ func TestInterruptedScriptLeavesNothing(t *testing.T) {
 	} {
 		home := privateDir(t)
 		s := runScript(t, home)
-		s.wants(t)
+		s.expectRequest(t)
 		// More than a pipe holds, so the script has written some of it.
 		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
 		require.NoError(t, err)

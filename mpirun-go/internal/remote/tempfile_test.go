@@ -78,7 +78,7 @@ func TestKilledReceiverLeavesNothing(t *testing.T) {
 // openCache removes the named file of a receiver that was killed, and no other.
 func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
 	dir := privateDir(t)
-	lives, dies := startReceiver(t, "named:"+dir), startReceiver(t, "named:"+dir)
+	running, killed := startReceiver(t, "named:"+dir), startReceiver(t, "named:"+dir)
 	require.Equal(t, 2, countEntries(t, dir))
 	open := func() {
 		_, err := openCache(dir)
@@ -86,11 +86,11 @@ func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
 	}
 	open()
 	assert.Equal(t, 2, countEntries(t, dir), "both receivers are running")
-	kill(t, dies)
+	kill(t, killed)
 	assert.Equal(t, 2, countEntries(t, dir))
 	open()
 	assert.Equal(t, 1, countEntries(t, dir), "one receiver is running")
-	kill(t, lives)
+	kill(t, running)
 	open()
 	assert.Zero(t, countEntries(t, dir))
 }

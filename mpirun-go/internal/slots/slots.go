@@ -224,9 +224,9 @@ func (p Policy) assign(size int, hosts []Host, rooms []int) ([]int, error) {
 }
 
 // Plural returns a number with a noun: 1 slot, 2 slots.
-func Plural(n int, what string) string {
+func Plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -85,12 +85,12 @@ func machine() Machine {
 func TestMergeAddsUpRequestsPerHost(t *testing.T) {
 	m := machine()
 	assert.Equal(t, []Host{{Name: "n1.example.org", Unnumbered: 1, Local: true}}, Merge(m, nil, false))
-	asked := []Host{{Name: "n2", Slots: 1}, {Name: "n1", Slots: 2}, {Name: "n1.example.org", Unnumbered: 1}, {Name: "n2", Slots: 3, Max: 4}, {Name: "127.0.0.1", Slots: 1}}
-	assert.Equal(t, []Host{{Name: "n2", Slots: 4}, {Name: "n1.example.org", Slots: 3, Unnumbered: 1, Local: true}}, Merge(m, asked, false))
+	requests := []Host{{Name: "n2", Slots: 1}, {Name: "n1", Slots: 2}, {Name: "n1.example.org", Unnumbered: 1}, {Name: "n2", Slots: 3, Max: 4}, {Name: "127.0.0.1", Slots: 1}}
+	assert.Equal(t, []Host{{Name: "n2", Slots: 4}, {Name: "n1.example.org", Slots: 3, Unnumbered: 1, Local: true}}, Merge(m, requests, false))
 	assert.Equal(t, []Host{{Name: "N2", Slots: 3}, {Name: "n1.example.org", Slots: 1, Local: true}, {Name: "U@n2", Slots: 1}, {Name: "u@N2", Slots: 1}},
 		Merge(m, []Host{{Name: "N2", Slots: 1}, {Name: "n2", Slots: 2}, {Name: "N1", Slots: 1}, {Name: "U@n2", Slots: 1}, {Name: "u@N2", Slots: 1}}, false))
-	assert.Equal(t, 9, Merge(m, asked, false)[1].SlotCount(m.CPUs()))
-	assert.False(t, AllLocal(m, asked))
+	assert.Equal(t, 9, Merge(m, requests, false)[1].SlotCount(m.CPUs()))
+	assert.False(t, AllLocal(m, requests))
 	own := []Host{{Name: "localhost", Slots: 1, Max: 1}, {Name: "n1", Slots: 2}, {Name: "localhost", Slots: 1, Max: 2}}
 	assert.True(t, AllLocal(m, own))
 	m.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")}
