@@ -23,7 +23,7 @@
 //	-H, --host LIST         host[:slots],...
 //	--hostfile FILE         file with lines "host slots=4"
 //	--map-by slot|node|ppr:N:node  how ranks are assigned to hosts (default slot)
-//	--launcher ssh|slurm|local, --agent COMMAND  command that connects to other hosts (default ssh)
+//	--launcher ssh|slurm|local, --agent COMMAND  how to reach other hosts (default ssh)
 //	--connect-timeout DURATION  time limit for a host to answer (default 30s)
 //	--btl LIST              allowed transports, in order of preference
 //	--set KEY=VALUE         set a tunable; mpirun-go info lists them
@@ -48,8 +48,8 @@
 //   - 128+N if signal N to mpirun-go ended the job;
 //   - 126 if PROGRAM is not executable, 127 if it is not found;
 //   - 2 for a bad command line;
-//   - 1 if a Go package does not build, a host is unreachable or lost, a rank called Init and exited
-//     without Finalize, or a rank exited without Init although other ranks called it.
+//   - 1 if a Go package does not build, a host is unreachable or lost, a rank called Init and
+//     exited without Finalize, or a rank exited without Init although other ranks called it.
 //
 // One line on standard error names the failure.
 //

@@ -75,7 +75,8 @@ func parseHosts(cmd *cli.Command) ([]slots.Host, error) {
 // newAgent returns the agent for a value of --launcher and the words of --agent.
 func newAgent(launcher string, words []string) remote.Agent {
 	if len(words) > 0 && strings.ContainsRune(words[0], '/') {
-		if path, err := filepath.Abs(words[0]); err == nil { // daemons run the agent in other directories
+		// Daemons run the agent in other directories.
+		if path, err := filepath.Abs(words[0]); err == nil {
 			words = slices.Concat([]string{path}, words[1:])
 		}
 	}

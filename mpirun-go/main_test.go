@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // to wait for other processes:
 //
 //	waitfor FILE...                    waits until each file exists and ends with a newline
-//	waitgone FILE...                   waits until the processes whose IDs are in the files have exited
+//	waitgone FILE...                   waits until the processes with the IDs in the files exit
 //	waitstopped FILE...|launcher       waits until the processes are stopped
 //	signal NAME launcher|FILE          signals the background launcher or the process in FILE
 func TestScripts(t *testing.T) {
@@ -51,7 +51,8 @@ func TestScripts(t *testing.T) {
 	cache := goEnv("GOCACHE")
 	// An agent for which every host is this machine, and a cache for all these hosts.
 	agents := t.TempDir()
-	require.NoError(t, os.Chmod(agents, 0o755)) // whatever the umask is: hosts do not run a file that others may write to
+	// The umask does not matter then. Hosts do not run a file that others may write to.
+	require.NoError(t, os.Chmod(agents, 0o755))
 	agent := filepath.Join(agents, "agent")
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
 	kubexec, err := filepath.Abs("../docs/kubernetes/kubexec.sh")

@@ -122,7 +122,8 @@ func runVerb(verb string, args []string, me string) {
 		}
 	case "checklines": // checks that the input has N lines of BYTES equal bytes each
 		checkLines(number(args[0]), number(args[1]))
-	case "await": // FILE SIGNAL...: waits for each signal in turn, and then creates FILE.rank.SIGNAL
+	case "await":
+		// FILE SIGNAL...: waits for each signal in turn, and then creates FILE.rank.SIGNAL.
 		await(args[0]+"."+me, args[1:])
 	case "head": // copies the first N lines of the input
 		lines := bufio.NewReader(os.Stdin)
@@ -143,7 +144,8 @@ func runVerb(verb string, args []string, me string) {
 			}
 		}
 		fmt.Printf("%d of %s\n", runtime.NumCPU(), strings.Join(cpus, ","))
-	case "spawn", "daemon", "keep": // leaves a process in its group; in a new session; in a new session with the outputs open
+	case "spawn", "daemon", "keep":
+		// Leaves a process in its group; in a new session; in a new session with the outputs open.
 		spawn(verb, args[0])
 	case "join":
 		c, err := wireup.FromEnv(os.Getenv)
@@ -156,7 +158,9 @@ func runVerb(verb string, args []string, me string) {
 	case "abort": // CODE MESSAGE
 		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
 		time.Sleep(time.Hour)
-	case "world": // uses the library: the last rank runs VERB ARG... after Init, the others wait in a barrier
+	case "world":
+		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
+		// barrier.
 		runWorld(args, me)
 	case "exchange": // exchanges a value of each rank
 		check(pmi.Put("value-"+me, []byte("of "+me)))

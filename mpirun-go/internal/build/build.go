@@ -26,8 +26,9 @@ var (
 
 // Program is a PROGRAM that Find has resolved.
 type Program struct {
-	Path    string // the file to execute, absolute
-	Package string // the package to build: an import path, a directory or a .go file; "" if Path is set
+	Path string // the file to execute, absolute
+	// Package is the package to build: an import path, a directory or a .go file; "" if Path is set.
+	Package string
 }
 
 // Find resolves name: a file or directory if it is written as a path, otherwise a command in PATH,

@@ -16,17 +16,28 @@ import (
 // Time limits at the end of a job. The graces for a failure are short because a user waits for
 // them. Each is long compared to the usual duration of what it waits for.
 const (
-	failureGrace           = 300 * time.Millisecond // from SIGTERM to SIGKILL, after a failure or --timeout
-	signalGrace            = 2 * time.Second        // from the first signal to SIGKILL, if a signal to the launcher ends the job
-	outputGrace            = 300 * time.Millisecond // for processes that ranks left running to close their outputs
-	interruptedOutputGrace = time.Second            // for the reader of the launcher's output, after an interrupt
-	readerGrace            = 500 * time.Millisecond // for a job to succeed after the reader of its output is gone
-	connectionGrace        = 100 * time.Millisecond // from a rank's exit to the end of its PMI connection
-	rootCauseGrace         = 200 * time.Millisecond // for exits that a failure may be a consequence of
-	connectionErrorGrace   = 500 * time.Millisecond // for a rank to exit by itself after its PMI connection has failed
-	killGrace              = 5 * time.Second        // for the kernel to end killed processes
-	responseGrace          = 3 * time.Second        // for a host to answer, once the job's end has begun
-	repeatedSignalGrace    = 500 * time.Millisecond // for a host to answer, after a second signal to the launcher
+	// From SIGTERM to SIGKILL, after a failure or --timeout.
+	failureGrace = 300 * time.Millisecond
+	// From the first signal to SIGKILL, if a signal to the launcher ends the job.
+	signalGrace = 2 * time.Second
+	// For processes that ranks left running to close their outputs.
+	outputGrace = 300 * time.Millisecond
+	// For the reader of the launcher's output, after an interrupt.
+	interruptedOutputGrace = time.Second
+	// For a job to succeed after the reader of its output is gone.
+	readerGrace = 500 * time.Millisecond
+	// From a rank's exit to the end of its PMI connection.
+	connectionGrace = 100 * time.Millisecond
+	// For exits that a failure may be a consequence of.
+	rootCauseGrace = 200 * time.Millisecond
+	// For a rank to exit by itself after its PMI connection has failed.
+	connectionErrorGrace = 500 * time.Millisecond
+	// For the kernel to end killed processes.
+	killGrace = 5 * time.Second
+	// For a host to answer, once the job's end has begun.
+	responseGrace = 3 * time.Second
+	// For a host to answer, after a second signal to the launcher.
+	repeatedSignalGrace = 500 * time.Millisecond
 )
 
 // Exit statuses that do not come from a rank.

@@ -12,12 +12,13 @@ import (
 
 // failure is the reason why the job fails.
 type failure struct {
-	status        int
-	line          string // message without "mpirun-go: "; "": none
-	cause         error  // appended to line; its text is final only at report time; nil: none
-	rank          *rank  // the rank at fault; nil: none
-	priority      priority
-	othersExiting bool                 // at the time of the failure another rank was exiting, and this one was not
+	status   int
+	line     string // message without "mpirun-go: "; "": none
+	cause    error  // appended to line; its text is final only at report time; nil: none
+	rank     *rank  // the rank at fault; nil: none
+	priority priority
+	// At the time of the failure another rank was exiting, and this one was not.
+	othersExiting bool
 	barrierErr    *wireup.BarrierError // of priority barrierFailed: the rank that left the barrier
 }
 

@@ -32,8 +32,10 @@ type Host interface {
 	StartAll(specs []procs.Spec, report func(procs.Spec, *procs.Proc, error) (goOn bool))
 	SignalGroups(syscall.Signal) // sends a signal to the ranks' process groups
 	KillGroups()                 // sends SIGKILL to the ranks' process groups
-	Kill()                       // kills all processes of the job; another machine starts no rank after it
-	Watch(lost func(error))      // calls lost, on another goroutine, if the host becomes unreachable
+	// Kill kills all processes of the job. Another machine starts no rank after it.
+	Kill()
+	// Watch calls lost, on another goroutine, if the host becomes unreachable.
+	Watch(lost func(error))
 }
 
 // Config describes a job that is ready to start.
@@ -48,13 +50,17 @@ type Config struct {
 	Timeout time.Duration    // 0: no limit
 	Signals <-chan os.Signal // signals to the launcher
 
-	Input           io.Reader // copied to the ranks whose Stdin is a pipe
-	Stdout, Stderr  io.Writer
-	Files           []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
-	Style           output.Style
-	Notices         <-chan string       // lines of agents, for Stderr; nil: none
-	SetSilenceLimit func(time.Duration) // makes a host count as lost if it is silent for this time from now on; nil: no host is remote
-	Flush           func()              // waits for a moment until signals to remote hosts have been sent; nil: no host is remote
+	Input          io.Reader // copied to the ranks whose Stdin is a pipe
+	Stdout, Stderr io.Writer
+	Files          []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
+	Style          output.Style
+	Notices        <-chan string // lines of agents, for Stderr; nil: none
+	// SetSilenceLimit makes a host count as lost if it is silent for this time from now on. It is
+	// nil if no host is remote.
+	SetSilenceLimit func(time.Duration)
+	// Flush waits for a moment until signals to remote hosts have been sent. It is nil if no host
+	// is remote.
+	Flush func()
 }
 
 // run is the state of Run. Only Run's goroutine accesses it, except fields marked as shared.
@@ -88,12 +94,13 @@ type run struct {
 // rank is Run's view of one rank.
 type rank struct {
 	*procs.Proc
-	host         int           // index of its host
-	served       chan struct{} // closed when its PMI connection has ended
-	serveErr     error         // result of Serve; written before served is closed
-	exited       bool
-	exitOrder    int        // position in the order of exits on its host, from 1; valid if exited
-	arrival      int        // position among all ranks in the order in which the exits were reported
+	host      int           // index of its host
+	served    chan struct{} // closed when its PMI connection has ended
+	serveErr  error         // result of Serve; written before served is closed
+	exited    bool
+	exitOrder int // position in the order of exits on its host, from 1; valid if exited
+	// Position among all ranks in the order in which the exits were reported.
+	arrival      int
 	lost         bool       // its host was lost; exited is set too
 	unresponsive bool       // its host does not answer, so it may still run
 	exit         procs.Exit // valid if exited and not lost
@@ -256,7 +263,8 @@ func (r *run) onLateStart(k *rank) {
 		return
 	}
 	k.signalled = true
-	if r.killed && k.Remote == nil { // a daemon handles the kill after this start, so it needs no second one
+	// A daemon handles the kill after this start, so it needs no second one.
+	if r.killed && k.Remote == nil {
 		r.hostOf(k).Kill()
 	}
 }

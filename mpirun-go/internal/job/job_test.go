@@ -269,7 +269,8 @@ func TestOthersSummary(t *testing.T) {
 		{[]rank{killed, failed}, true, "; the job's other rank was ended"},
 		{[]rank{killed, killed, exited(143), failed}, true, "; the job's other 3 ranks were ended"},
 		{[]rank{killed, earlier, aborted, failed}, true, "; 1 of the job's other 3 ranks was ended"},
-		{[]rank{killed, exited(1), killed, failed}, true, "; 2 of the job's other 3 ranks were ended"}, // one failed for the same cause
+		// One rank failed for the same cause.
+		{[]rank{killed, exited(1), killed, failed}, true, "; 2 of the job's other 3 ranks were ended"},
 		{[]rank{exited(1), exited(1), failed}, true, ""},
 		{[]rank{exited(0), stuck, failed}, true, "; 1 of the job's other 2 ranks was ended"},
 		{[]rank{killed}, false, "; its rank was ended"},

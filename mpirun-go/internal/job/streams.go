@@ -82,7 +82,8 @@ func (r *run) forwardStdin() {
 		}
 	}
 	if len(targets) > 0 {
-		go func() { _ = stdin.Copy(r.cfg.Input, targets) }() // at the latest, it ends when the launcher exits
+		// The copy ends at the latest when the launcher exits.
+		go func() { _ = stdin.Copy(r.cfg.Input, targets) }()
 	}
 }
 

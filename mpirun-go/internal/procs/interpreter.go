@@ -53,7 +53,8 @@ func interpreterOf(path string) string {
 	defer file.Close()
 	line, _ := bufio.NewReader(io.LimitReader(file, maxInterpreterBytes)).ReadString('\n')
 	if command, isScript := strings.CutPrefix(line, "#!"); isScript {
-		name, _, _ := strings.Cut(strings.Trim(command, " \t\n"), " ") // the kernel takes a carriage return as a part of the name
+		// The kernel takes a carriage return as a part of the name.
+		name, _, _ := strings.Cut(strings.Trim(command, " \t\n"), " ")
 		name, _, _ = strings.Cut(name, "\t")
 		return name
 	}

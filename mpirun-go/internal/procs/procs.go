@@ -69,8 +69,9 @@ type Proc struct {
 	// Remote controls a process on another host; nil means a process of this machine.
 	Remote Control
 
-	exited    chan struct{} // closed when the process has exited
-	exitOrder int           // position in the order of exits, from 1; written before exited is closed
+	exited chan struct{} // closed when the process has exited
+	// Position in the order of exits, from 1; written before exited is closed.
+	exitOrder int
 }
 
 // Output is the reading end of one of a process's outputs. A read deadline in the past ends it,

@@ -385,7 +385,8 @@ func TestProcessesOfJobMatchesEnvironment(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(proc, name), 0o777))
 		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "environ"), []byte(environ), 0o666))
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777)) // like a process of another user: no readable environ
+	// Process 16 has no readable environ, like a process of another user.
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777))
 	pids, unclear := processesOfJob(proc, "j")
 	assert.ElementsMatch(t, []int{10, 11}, pids)
 	assert.Zero(t, unclear)

@@ -18,7 +18,7 @@ import (
 type Form string
 
 const (
-	FormShell Form = "shell" // HOST and one argument, a line for the user's shell on that host, like ssh
+	FormShell Form = "shell" // HOST and a line for the user's shell on that host, like ssh
 	FormSlurm Form = "slurm" // -w HOST and the words of a command, like srun
 	FormLocal Form = "local" // the words of a command; every host is this machine
 )
@@ -77,7 +77,8 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = agentExitGrace
 	if agent.Form == FormSlurm {
-		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // means --overlap, a flag that older versions of srun reject
+		// This means --overlap, a flag that older versions of srun reject.
+		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1")
 	}
 	// cmd.StdoutPipe would be unsuitable: Wait closes it while it may still be read.
 	childIn, in, err := os.Pipe()
@@ -169,7 +170,8 @@ func (p *agentProcess) discard() {
 	_ = p.out.Close()
 	select {
 	case <-p.exited:
-	case <-time.After(2 * agentExitGrace): // the agent runs as another user, or is stuck in the kernel
+	case <-time.After(2 * agentExitGrace):
+		// The agent runs as another user, or is stuck in the kernel.
 	}
 }
 
@@ -185,7 +187,8 @@ func (p *agentProcess) exitText() string {
 	}
 	exit := (*exec.ExitError)(nil)
 	switch {
-	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay): // ErrWaitDelay: a child of the agent holds its standard error open
+	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay):
+		// ErrWaitDelay means that a child of the agent holds its standard error open.
 		return "the agent ended"
 	case errors.As(p.status, &exit) && exit.ExitCode() >= 0:
 		return fmt.Sprintf("the agent ended with status %d", exit.ExitCode())

@@ -41,7 +41,8 @@ type Cluster struct {
 	mu      sync.Mutex // guards closing
 	closing bool       // channels end because the job is over
 
-	limit   atomic.Int32  // missed pings, at endPingInterval, until a host is lost; 0: the job's end has not begun
+	// Missed pings, at endPingInterval, until a host is lost; 0: the job's end has not begun.
+	limit   atomic.Int32
 	changed chan struct{} // gets a value, without blocking, when limit has changed
 }
 
@@ -290,7 +291,8 @@ const closeGrace = 3 * time.Second
 // Close ends the daemons, none of which has a rank any more, and waits for their agents to exit.
 func (c *Cluster) Close() {
 	c.setClosing()
-	for _, h := range slices.Backward(c.hosts) { // a host that forwards frames to others gets its own last
+	// A host that forwards frames to others gets its own last.
+	for _, h := range slices.Backward(c.hosts) {
 		h.post(kindBye, 0, 0, nil)
 	}
 	for _, b := range c.branches {

@@ -28,8 +28,9 @@ type daemon struct {
 	jobID  string
 	cache  cache
 
-	ranks        map[uint32]*localRank
-	startFailure *failure // why the daemon starts no more ranks: a start failed, or the job was killed; nil: it does
+	ranks map[uint32]*localRank
+	// Why the daemon starts no more ranks: a start failed, or the job was killed. nil: it starts ranks.
+	startFailure *failure
 	files        map[uint32]*inbox
 	launcher     launcherMonitor
 	branches     []*branch
@@ -52,7 +53,8 @@ func Daemon(watchdogArgv []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP) // caught, because ranks would inherit an ignored signal
+	// SIGTSTP is caught, because ranks would inherit an ignored signal.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP)
 
 	in, out, err := takeChannel()
 	if err == nil {

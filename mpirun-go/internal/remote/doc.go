@@ -6,19 +6,19 @@
 // An agent (ssh, srun) runs a sh script on the host. The agent's standard input and output are the
 // channel between launcher and daemon:
 //
-//	launcher                                     host
+//	launcher                              host
 //	starts the agent →
-//	                                           ← "mpigo-agent want HASH", if the user's cache lacks mpirun-go
-//	mpirun-go's file →                         (executed from a nameless file, it puts itself into the cache)
-//	                                           ← "mpigo-daemon VERSION"; frames follow
+//	                                    ← "mpigo-agent want HASH", unless the cache has mpirun-go
+//	mpirun-go's file →                  (it puts itself into the cache)
+//	                                    ← "mpigo-daemon VERSION"; frames follow
 //	hello: the job's secret, a nonce →
-//	                                           ← welcome: an HMAC of the nonce with the secret; the host's processors
+//	                                    ← welcome: HMAC of the nonce; the host's processors
 //	offer: a program's path and hash →
-//	                                           ← answer: its path on the host, or a request for the file
+//	                                    ← answer: its path there, or a request for the file
 //	the file →
-//	                                           ← answer: its path on the host
+//	                                    ← answer: its path on the host
 //	start: a rank →
-//	                                           ← started: its process ID
+//	                                    ← started: its process ID
 //	        streams in both directions, signals →, ← exits of ranks
 //	bye →
 //

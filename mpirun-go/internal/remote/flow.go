@@ -159,7 +159,8 @@ func (o *outbox) SetWriteDeadline(t time.Time) error {
 		o.timer = nil
 	}
 	if !t.IsZero() && o.err == nil {
-		o.timer = time.AfterFunc(time.Until(t)+time.Millisecond, o.wake) // wakes writers that wait at the deadline
+		// The timer wakes the writers that wait at the deadline.
+		o.timer = time.AfterFunc(time.Until(t)+time.Millisecond, o.wake)
 	}
 	o.changed.Broadcast()
 	return nil

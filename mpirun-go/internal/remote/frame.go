@@ -32,7 +32,7 @@ const (
 	kindFailed                    // up: why a rank cannot be started
 	kindExit                      // up: how a rank exited
 	kindSignal                    // down: a signal to a rank, or to all process groups
-	kindKill                      // down: kill all processes of the job, or only the ranks' process groups
+	kindKill                      // down: kill all processes of the job, or only the process groups
 	kindCutOutput                 // down: end a rank's outputs after the data in the pipes
 	kindData                      // both: bytes of a stream
 	kindEnd                       // both: the end of a stream

@@ -40,7 +40,8 @@ func startReceiver(t *testing.T, dir string) *exec.Cmd {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20) // more than a pipe holds, so the process has read some of it
+	// More than a pipe holds, so the process has read some of it.
+	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
 	require.NoError(t, err)
 	return cmd
 }
@@ -104,7 +105,8 @@ func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	other.host, other.noTmpfile = "11111111-2222-3333-4444-555555555555", true
 	p, err := other.newTempFile()
 	require.NoError(t, err)
-	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN)) // as if this host did not see the lock
+	// As if this host did not see the lock.
+	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN))
 	defer p.discard()
 	open := func() {
 		_, err := openCache(c.dir)

@@ -84,7 +84,8 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 		require.NoError(t, os.Chmod(path, mode))
 	}
 	me := thisUser()
-	// arrangeGroup returns a function that creates a cache that its group may write to, and returns the user u to check it as.
+	// arrangeGroup returns a function that creates a cache that its group may write to, and returns
+	// the user u to check it as.
 	arrangeGroup := func(mode os.FileMode, owner, group int, u user) func(home, _ string) user {
 		return func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
@@ -135,7 +136,8 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 		}, "others may write to ELSEWHERE"},
 	}
 	version, _ := exec.Command("ls", "--version").Output()
-	if me.uid == 0 && strings.Contains(string(version), "coreutils") { // otherwise the script trusts no group
+	// With another ls the script trusts no group.
+	if me.uid == 0 && strings.Contains(string(version), "coreutils") {
 		const other = "others may write to HOME/mpigo"
 		for name, c := range map[string]testCase{
 			"one for root's group to write":                   {arrangeGroup(0o770, 0, 0, me), ""},
@@ -166,7 +168,8 @@ func TestScriptAndCheckTrustedAgree(t *testing.T) {
 		output, status := runScriptAs(t, u, home, os.Getenv("PATH"))
 		checked := checkTrusted(home+"/mpigo", u)
 		if why == "" {
-			assert.Equal(t, statusNoCopy, status, "%s: %s", name, output) // the script continues, and gets no program
+			// The script continues, and gets no program.
+			assert.Equal(t, statusNoCopy, status, "%s: %s", name, output)
 			assert.NoError(t, checked, name)
 			continue
 		}

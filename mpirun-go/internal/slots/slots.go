@@ -12,9 +12,10 @@ import (
 
 // Host is a host as the user requested it.
 type Host struct {
-	Name       string
-	Slots      int  // number of slots that the user gave
-	Unnumbered int  // how often the host was named without a number; each time adds a slot per processor
+	Name  string
+	Slots int // number of slots that the user gave
+	// How often the host was named without a number; each time adds a slot per processor.
+	Unnumbered int
 	Max        int  // the most ranks that the host gets; 0: no limit
 	Local      bool // the host is this machine
 }
