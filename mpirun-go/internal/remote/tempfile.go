@@ -104,9 +104,10 @@ const (
 	maxStaleFiles   = 100    // temporary files
 )
 
-// removeStale removes temporary files of writers that were killed. A live writer holds a lock on
-// its file. The files that the script creates have no host in their names, because the script
-// removes the names at once.
+// removeStale removes temporary files of writers that were killed. A live writer on this host holds
+// a lock on its file. Other files are removed only when they are old: those of other hosts, whose
+// locks may be invisible, and those of the script, which have no host in their names and no lock.
+// The script removes the name of its file at once, but needs the name until then.
 func (c cache) removeStale() {
 	dir, err := os.Open(c.dir)
 	if err != nil {
@@ -126,8 +127,8 @@ func (c cache) removeStale() {
 			continue
 		}
 		file := os.NewFile(uintptr(fd), path)
-		foreign := strings.Contains(name[len(tempPrefix):], "-") && !strings.HasPrefix(name, tempPrefix+c.host+"-")
-		if info, err := file.Stat(); err == nil && !(foreign && time.Since(info.ModTime()) < minUnusedAge) && lockFile(file) == nil {
+		own := strings.HasPrefix(name, tempPrefix+c.host+"-")
+		if info, err := file.Stat(); err == nil && (own || time.Since(info.ModTime()) >= minUnusedAge) && lockFile(file) == nil {
 			_ = os.Remove(path)
 		}
 		_ = file.Close()

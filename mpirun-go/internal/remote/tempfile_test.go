@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	other.host, other.noTmpfile = "11111111-2222-3333-4444-555555555555", true
 	p, err := other.newTempFile()
 	require.NoError(t, err)
-	// As if this host did not see the lock.
+	// Release the lock, as if this host did not see it.
 	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN))
 	defer p.discard()
 	open := func() {
@@ -120,6 +121,21 @@ func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	assert.False(t, p.exists())
 }
 
+// A script that runs at the same time has created its file, and has not removed the name yet.
+func TestOpenCacheKeepsFreshFilesOfScripts(t *testing.T) {
+	dir := privateDir(t)
+	name := filepath.Join(dir, tempPrefix+"a1b2c3")
+	require.NoError(t, os.WriteFile(name, nil, 0o600))
+	_, err := openCache(dir)
+	require.NoError(t, err)
+	assert.FileExists(t, name)
+	old := time.Now().Add(-2 * minUnusedAge)
+	require.NoError(t, os.Chtimes(name, old, old))
+	_, err = openCache(dir)
+	require.NoError(t, err)
+	assert.NoFileExists(t, name)
+}
+
 // removeStale neither removes nor waits for other files, and looks at a bounded number of temporary
 // files.
 func TestRemoveStaleIsBounded(t *testing.T) {
@@ -127,7 +143,7 @@ func TestRemoveStaleIsBounded(t *testing.T) {
 	require.NoError(t, os.WriteFile(c.dir+"/other", nil, 0o600))
 	require.NoError(t, unix.Mkfifo(c.dir+"/fifo", 0o600))
 	for range maxStaleFiles + 10 {
-		file, err := os.CreateTemp(c.dir, tempPrefix+"*")
+		file, err := os.CreateTemp(c.dir, tempPrefix+c.host+"-*")
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 	}
