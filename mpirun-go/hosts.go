@@ -110,10 +110,10 @@ type hostSet struct {
 
 // openHosts connects to the hosts. The caller calls close, also after an error.
 func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
-	p := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+	hs := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
 	needed, err := slots.HostsNeeded(id.Size, requested, cmd.MapBy)
 	if err != nil {
-		return p, usageError(err)
+		return hs, usageError(err)
 	}
 	if needed != nil {
 		kept := 0
@@ -125,9 +125,9 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 		}
 		requested = requested[:kept]
 	}
-	p.requested = requested
-	if p.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
-		return p, err
+	hs.requested = requested
+	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
+		return hs, err
 	}
 	var names []string
 	for _, h := range requested {
@@ -137,43 +137,43 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	}
 	var remoteHosts []*remote.Host
 	if len(names) > 0 {
-		p.cluster, err = connect(remote.Config{
+		hs.cluster, err = connect(remote.Config{
 			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
 			Notify: func(host, line string) {
 				select {
-				case p.notices <- host + ": " + line:
+				case hs.notices <- host + ": " + line:
 				default: // the buffer is full; Notify must not block
 				}
 			},
 		}, signals)
 		if err != nil {
-			return p, err
+			return hs, err
 		}
-		remoteHosts = p.cluster.Hosts()
+		remoteHosts = hs.cluster.Hosts()
 	}
 	for i, h := range requested {
 		if h.Local {
-			p.hosts, p.machines = append(p.hosts, p.local), append(p.machines, machine)
+			hs.hosts, hs.machines = append(hs.hosts, hs.local), append(hs.machines, machine)
 			continue
 		}
-		p.hosts = append(p.hosts, remoteHosts[0])
-		p.machines = append(p.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores})
-		p.remotes[i] = remoteHosts[0]
+		hs.hosts = append(hs.hosts, remoteHosts[0])
+		hs.machines = append(hs.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores})
+		hs.remotes[i] = remoteHosts[0]
 		remoteHosts = remoteHosts[1:]
 	}
-	return p, nil
+	return hs, nil
 }
 
-func (p *hostSet) close() {
-	if p.cluster != nil {
-		p.cluster.Close()
+func (hs *hostSet) close() {
+	if hs.cluster != nil {
+		hs.cluster.Close()
 	}
-	if p.local != nil {
-		p.local.Close()
+	if hs.local != nil {
+		hs.local.Close()
 	}
 	for {
 		select {
-		case line := <-p.notices:
+		case line := <-hs.notices:
 			fmt.Fprintln(os.Stderr, line)
 		default:
 			return
@@ -182,10 +182,10 @@ func (p *hostSet) close() {
 }
 
 // universe returns the number of slots of all hosts.
-func (p *hostSet) universe() int {
+func (hs *hostSet) universe() int {
 	n := 0
-	for i, h := range p.requested {
-		n += h.SlotCount(p.machines[i].CPUs())
+	for i, h := range hs.requested {
+		n += h.SlotCount(hs.machines[i].CPUs())
 	}
 	return n
 }
@@ -229,8 +229,8 @@ func interruptible(signals <-chan os.Signal, f func(context.Context) error) erro
 }
 
 // ensurePrograms copies programs to the remote hosts that lack them, and sets the paths in specs.
-func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) error {
-	if p.cluster == nil {
+func (hs *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) error {
+	if hs.cluster == nil {
 		return nil
 	}
 	return interruptible(signals, func(ctx context.Context) error {
@@ -239,7 +239,7 @@ func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) e
 		var programs []remote.Program
 		paths := map[programCopy]string{} // path of a program on a host
 		for _, spec := range specs {
-			if p.remotes[spec.Host] == nil {
+			if hs.remotes[spec.Host] == nil {
 				continue
 			}
 			number, known := numbers[spec.Path]
@@ -262,7 +262,7 @@ func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) e
 		results := make(chan result)
 		for c := range paths {
 			go func() {
-				path, err := p.remotes[c.host].EnsureProgram(c.number, programs[c.number])
+				path, err := hs.remotes[c.host].EnsureProgram(c.number, programs[c.number])
 				select {
 				case results <- result{c, path, err}:
 				case <-ctx.Done():
@@ -282,7 +282,7 @@ func (p *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) e
 			}
 		}
 		for i, spec := range specs {
-			if p.remotes[spec.Host] != nil && first == nil {
+			if hs.remotes[spec.Host] != nil && first == nil {
 				specs[i].Path = paths[programCopy{spec.Host, numbers[spec.Path]}]
 			}
 		}

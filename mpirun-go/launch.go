@@ -46,11 +46,10 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 	if err == nil {
 		return status
 	}
+	logf("%v", err)
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
-		logf("%v", err)
 		return 128 + int(interrupted.signal)
 	}
-	logf("%v", err)
 	if s := (*statusError)(nil); errors.As(err, &s) {
 		return s.status
 	}
@@ -87,25 +86,25 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p, err := openHosts(cmd, requested, agent, id, machine, signals)
-	defer p.close()
+	hs, err := openHosts(cmd, requested, agent, id, machine, signals)
+	defer hs.close()
 	if err != nil {
 		return 0, err
 	}
-	where, err := slots.Map(id.Size, p.requested, p.machines, cmd.MapBy, cmd.BindToCore)
+	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, cmd.BindToCore)
 	if err != nil {
 		return 0, usageError(err)
 	}
-	specs, appNum, err := plan(cmd, where, id, set, p)
+	specs, appNum, err := plan(cmd, places, id, set, hs)
 	if err != nil {
 		return 0, err
 	}
-	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, p.local, signals)
+	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, hs.local, signals)
 	defer cleanUp()
 	if err != nil {
 		return 0, err
 	}
-	if err := p.ensurePrograms(specs, signals); err != nil {
+	if err := hs.ensurePrograms(specs, signals); err != nil {
 		return 0, err
 	}
 	var files []output.Files
@@ -115,15 +114,15 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		}
 	}
 	if !cmd.Oversubscribe {
-		p.warnOversubscribed(where)
+		hs.warnOversubscribed(places)
 	}
 	cfg := job.Config{
-		Hosts:    p.hosts,
-		Remote:   p.cluster != nil,
+		Hosts:    hs.hosts,
+		Remote:   hs.cluster != nil,
 		Specs:    specs,
 		AppNum:   appNum,
 		JobID:    id.JobID,
-		Universe: max(id.Size, p.universe()),
+		Universe: max(id.Size, hs.universe()),
 		Timeout:  cmd.Timeout,
 		Signals:  signals,
 		Input:    stdin.Source(os.Stdin),
@@ -131,31 +130,31 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Stderr:   os.Stderr,
 		Files:    files,
 		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
-		Notices:  p.notices,
+		Notices:  hs.notices,
 	}
-	if p.cluster != nil {
-		cfg.Flush, cfg.SetSilenceLimit = p.cluster.Flush, p.cluster.SetSilenceLimit
+	if hs.cluster != nil {
+		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
 	return job.Run(cfg), nil
 }
 
 // warnOversubscribed prints a warning about the first host that has more ranks than slots.
-func (p *hostSet) warnOversubscribed(where []slots.Place) {
-	for i, h := range p.requested {
-		ranks, room := ranksOn(where, i), h.SlotCount(p.machines[i].CPUs())
-		if ranks > room {
+func (hs *hostSet) warnOversubscribed(places []slots.Place) {
+	for i, h := range hs.requested {
+		ranks, slotCount := ranksOn(places, i), h.SlotCount(hs.machines[i].CPUs())
+		if ranks > slotCount {
 			logf("warning: %d ranks on %s, which has %s: waiting ranks yield their processor (--oversubscribe turns this warning off)",
-				ranks, h.Name, slots.Plural(room, "slot"))
+				ranks, h.Name, slots.Plural(slotCount, "slot"))
 			return
 		}
 	}
 }
 
 // ranksOn returns the number of ranks on a host.
-func ranksOn(where []slots.Place, host int) int {
-	for _, at := range where {
-		if at.Host == host {
-			return at.LocalSize
+func ranksOn(places []slots.Place, host int) int {
+	for _, place := range places {
+		if place.Host == host {
+			return place.LocalSize
 		}
 	}
 	return 0

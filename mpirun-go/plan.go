@@ -35,11 +35,11 @@ func newIdentity(size int) (job.Identity, error) {
 }
 
 // plan returns the Spec of each rank, without Path and Args, and the index of each rank's group.
-func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *hostSet) ([]procs.Spec, []int, error) {
+func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, hs *hostSet) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
-	bases, oversubscribed := make([][]string, len(p.hosts)), make([]bool, len(p.hosts))
-	for i, h := range p.requested {
-		ranks, cpus := ranksOn(where, i), p.machines[i].CPUs()
+	bases, oversubscribed := make([][]string, len(hs.hosts)), make([]bool, len(hs.hosts))
+	for i, h := range hs.requested {
+		ranks, cpus := ranksOn(places, i), hs.machines[i].CPUs()
 		environ := os.Environ()
 		if !h.Local {
 			environ = remote.Environ(environ)
@@ -61,24 +61,27 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 			}
 			changes = append(changes, v.Name+"="+v.Value)
 		}
-		dirs, err := p.workDirs(g.Dir, where[len(specs):len(specs)+g.Ranks])
+		localDir, remoteDir, err := hs.workDirs(g.Dir, places[len(specs):len(specs)+g.Ranks])
 		if err != nil {
 			return nil, nil, usageError(err)
 		}
 		for range g.Ranks {
-			at := where[len(specs)]
-			id.Oversubscribed = oversubscribed[at.Host]
-			dir, changes := dirs[!p.requested[at.Host].Local], changes
+			place := places[len(specs)]
+			id.Oversubscribed = oversubscribed[place.Host]
+			dir, changes := localDir, changes
+			if !hs.requested[place.Host].Local {
+				dir = remoteDir
+			}
 			if dir != "" {
 				changes = append(slices.Clip(changes), "PWD="+dir)
 			}
 			specs = append(specs, procs.Spec{
-				Rank:  at.Rank,
-				Host:  at.Host,
-				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, bases[at.Host], changes),
+				Rank:  place.Rank,
+				Host:  place.Host,
+				Env:   job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
 				Dir:   dir,
-				Stdin: inputs[at.Rank],
-				CPUs:  at.CPUs,
+				Stdin: inputs[place.Rank],
+				CPUs:  place.CPUs,
 			})
 			appNum = append(appNum, index)
 		}
@@ -104,24 +107,18 @@ func rankEnviron(environ []string, cpusShort bool) []string {
 	return slices.Concat(environ, []string{"GOMAXPROCS=1", gomaxprocsMarker})
 }
 
-// workDirs returns the working directory of a group's ranks on this machine (key false), where ""
-// is the launcher's own, and on other hosts (key true). Daemons check whether the directory exists
-// on other hosts.
-func (p *hostSet) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
-	dirs := map[bool]string{}
-	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.requested[at.Host].Local }) {
-		localDir, err := workDir(dir)
-		if err != nil {
-			return nil, err
+// workDirs returns the working directory of a group's ranks on this machine, where "" is the
+// launcher's own, and on other hosts. Daemons check whether the directory exists on other hosts.
+func (hs *hostSet) workDirs(dir string, places []slots.Place) (localDir, remoteDir string, err error) {
+	if slices.ContainsFunc(places, func(place slots.Place) bool { return hs.requested[place.Host].Local }) {
+		if localDir, err = workDir(dir); err != nil {
+			return "", "", err
 		}
-		dirs[false] = localDir
 	}
-	if p.cluster == nil {
-		return dirs, nil
+	if hs.cluster != nil {
+		remoteDir, err = filepath.Abs(dir)
 	}
-	remoteDir, err := filepath.Abs(dir)
-	dirs[true] = remoteDir
-	return dirs, err
+	return localDir, remoteDir, err
 }
 
 func workDir(dir string) (string, error) {

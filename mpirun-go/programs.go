@@ -76,11 +76,11 @@ func (b *builder) resolve(name string) (string, error) {
 		}
 		b.host.RemoveIfKilled(b.dir)
 	}
-	into := filepath.Join(b.dir, fmt.Sprint(len(b.binaries)))
-	if err := os.Mkdir(into, 0o700); err != nil {
+	outDir := filepath.Join(b.dir, fmt.Sprint(len(b.binaries)))
+	if err := os.Mkdir(outDir, 0o700); err != nil {
 		return "", err
 	}
-	path, err := b.build(program.Package, into)
+	path, err := b.build(program.Package, outDir)
 	if err != nil && name == benchPackage {
 		err = explainBench(err)
 	}
@@ -106,13 +106,13 @@ func tempDir() (string, error) {
 }
 
 // build builds a package. A signal that ends the launcher interrupts the build.
-func (b *builder) build(pkg, into string) (string, error) {
+func (b *builder) build(pkg, outDir string) (string, error) {
 	// If the launcher is killed, the watchdog finds the compilers by PMI_JOBID and kills them, and
 	// removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
 	path := ""
 	err := interruptible(b.signals, func(ctx context.Context) (err error) {
-		path, err = build.Build(ctx, pkg, b.tags, into, env, os.Stderr)
+		path, err = build.Build(ctx, pkg, b.tags, outDir, env, os.Stderr)
 		return err
 	})
 	return path, err

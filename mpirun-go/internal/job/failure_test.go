@@ -92,9 +92,9 @@ func TestBarrierFailureOfFailedRankBlamesThatRank(t *testing.T) {
 // were reported before.
 func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	stderr := &lockedBuffer{}
-	near, far := &recordingHost{name: "n1"}, &recordingHost{name: "n2"}
+	local, remote := &recordingHost{name: "n1"}, &recordingHost{name: "n2"}
 	r := &run{
-		cfg:       Config{Hosts: []Host{near, far, &recordingHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
+		cfg:       Config{Hosts: []Host{local, remote, &recordingHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}}},
 		stopStart: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(r.done)
@@ -119,8 +119,8 @@ func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	r.onExit(r.ranks[2], procs.Exit{}, 0, procs.ErrLost)
 	assert.Equal(t, 1, r.report())
 	assert.Equal(t, "mpirun-go: host n2 was lost with 2 ranks: power failure\n", stderr.String())
-	assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, near.signals)
-	assert.Equal(t, near.signals, far.signals)
+	assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, local.signals)
+	assert.Equal(t, local.signals, remote.signals)
 }
 
 // Of ranks of different hosts, the one whose exit was reported first comes first; of ranks of one

@@ -179,7 +179,7 @@ func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 	case !hmac.Equal(w.proof, proofOf(h.hello, h.number)):
 		return errors.New("the daemon's proof of the job's secret is wrong")
 	case h.Cores != nil || len(w.cores) == 0:
-		return fmt.Errorf("%w: not a welcome", ErrProtocol)
+		return fmt.Errorf("%w: unexpected welcome", ErrProtocol)
 	}
 	h.awaitingWelcome.Store(false)
 	h.Cores = w.cores
@@ -240,13 +240,13 @@ func (e *unresponsiveError) Unwrap() error { return procs.ErrUnresponsive }
 // SetSilenceLimit announces the job's end: from now on a host is lost if it is silent for the given
 // time. A later call can only shorten the limit.
 func (c *Cluster) SetSilenceLimit(limit time.Duration) {
-	pulses := max(1, int32(limit/endPingInterval))
+	pings := max(1, int32(limit/endPingInterval))
 	for {
 		old := c.limit.Load()
-		if old != 0 && old <= pulses {
+		if old != 0 && old <= pings {
 			return
 		}
-		if c.limit.CompareAndSwap(old, pulses) {
+		if c.limit.CompareAndSwap(old, pings) {
 			break
 		}
 	}

@@ -25,11 +25,10 @@ type daemon struct {
 	up     *link
 	number uint16
 	local  *procs.Local
-	jobID  string
 	cache  cache
 
 	ranks map[uint32]*localRank
-	// Why the daemon starts no more ranks: a start failed, or the job was killed. nil: it starts ranks.
+	// Why the daemon starts no more ranks: a start failed, or the job was killed. Nil: it starts ranks.
 	startFailure *failure
 	files        map[uint32]*inbox
 	launcher     launcherMonitor
@@ -91,8 +90,8 @@ func Daemon(watchdogArgv []string) int {
 	}()
 	d.up.start(out)
 	helloLimit := time.After(helloTimeout)
-	pulses := time.NewTicker(pingInterval)
-	defer pulses.Stop()
+	pings := time.NewTicker(pingInterval)
+	defer pings.Stop()
 	for {
 		select {
 		case f, more := <-frames:
@@ -106,7 +105,7 @@ func Daemon(watchdogArgv []string) int {
 			if d.local == nil {
 				err = errors.New("no hello from the launcher")
 			}
-		case <-pulses.C:
+		case <-pings.C:
 			if d.launcher.tick() {
 				err = errors.New("the launcher does not answer")
 			}
@@ -273,7 +272,7 @@ func (d *daemon) onHello(f frame, watchdogArgv []string) error {
 	if err != nil {
 		return err
 	}
-	d.number, d.jobID = f.host, h.job
+	d.number = f.host
 	machine := slots.ThisMachine()
 	if d.local, err = procs.NewLocal(h.name, h.job, watchdogArgv); err != nil {
 		fmt.Fprintln(os.Stderr, "mpirun-go:", err)

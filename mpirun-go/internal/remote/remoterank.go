@@ -120,7 +120,7 @@ func (k *remoteRank) handle(f frame) error {
 	case kindExit:
 		select {
 		case <-k.exited:
-			return fmt.Errorf("%w: rank %d ended twice", ErrProtocol, k.rank)
+			return fmt.Errorf("%w: rank %d exited twice", ErrProtocol, k.rank)
 		default:
 		}
 		e, err := decodeExitReport(f.payload)

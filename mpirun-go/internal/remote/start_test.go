@@ -58,7 +58,7 @@ func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 	var failed *procs.StartError
 	require.ErrorAs(t, second.err, &failed)
 	assert.Equal(t, 5, second.rank)
-	h.setLost(errors.New("gone"))
+	h.setLost(errors.New("host is lost"))
 	third := <-reported
 	assert.Equal(t, 7, third.rank)
 	assert.ErrorIs(t, third.err, procs.ErrLost)
