@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
-func TestParseBench(t *testing.T) {
+func TestParseBenchBuildsCommand(t *testing.T) {
 	for line, want := range map[string]cli.Group{
 		"latency":                    {Ranks: 2, Program: benchPackage, Args: []string{"latency"}},
 		"latency -m 8 --json":        {Ranks: 2, Program: benchPackage, Args: []string{"latency", "-m", "8", "--json"}},
@@ -24,11 +24,11 @@ func TestParseBench(t *testing.T) {
 		require.Equal(t, []cli.Group{want}, cmd.Groups, line)
 	}
 	for line, want := range map[string]string{
-		"":              "bench: no NAME given",
-		"-n 4":          "bench: no NAME given",
-		"-n x latency":  "-n x:",
-		"latency : bw":  "bench: ':' is for jobs of several",
-		"--nonsense bw": "no such flag: --nonsense",
+		"":             "bench: no NAME given",
+		"-n 4":         "bench: no NAME given",
+		"-n x latency": "-n x:",
+		"latency : bw": "bench: ':' is not allowed",
+		"--bogus bw":   "no such flag: --bogus",
 	} {
 		_, err := parseBench(strings.Fields(line))
 		require.ErrorContains(t, err, want, line)
@@ -38,11 +38,11 @@ func TestParseBench(t *testing.T) {
 	require.Equal(t, []cli.Group{{Ranks: 1, Program: benchPackage, Args: []string{"--help"}}}, cmd.Groups)
 }
 
-func TestExplainBench(t *testing.T) {
+func TestExplainBenchNamesModule(t *testing.T) {
 	why := "no required module provides package " + benchPackage
 	err := explainBench(fmt.Errorf("%s: %w: neither a file nor a Go package: %s: go.mod file not found", benchPackage, build.ErrNotFound, why))
 	require.ErrorIs(t, err, build.ErrNotFound)
-	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: go to that of mpigo, or to one that requires it")
+	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: run bench in mpigo's module or in one that requires it")
 	for _, other := range []error{errors.New(why), fmt.Errorf("%w: no go", build.ErrNotFound)} {
 		require.Equal(t, other, explainBench(other))
 	}

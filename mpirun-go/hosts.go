@@ -16,10 +16,12 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// askedHosts are the hosts that the command line names, or else the Slurm allocation that this runs in, and the agent that reaches those that
-// are not this machine. Of an allocation there are to be no more ranks than slots, unless that is asked for: others may have the rest of its nodes.
-func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
-	requests, err := namedHosts(cmd)
+// requestedHosts returns the hosts of the command line, or else those of the Slurm allocation that
+// the launcher runs in, and the agent that connects to other hosts. A job must not have more ranks
+// than the allocation has slots, unless --oversubscribe is set: other jobs may use the rest of the
+// nodes.
+func requestedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, error) {
+	requests, err := parseHosts(cmd)
 	if err != nil {
 		return nil, remote.Agent{}, err
 	}
@@ -34,20 +36,21 @@ func askedHosts(cmd *cli.Command, m slots.Machine) ([]slots.Host, remote.Agent, 
 			launcher = "slurm"
 		}
 	}
-	// Who names only this machine and all the same an agent wants to see it at work.
-	onlyNames := len(requests) > 0 && slots.AllHere(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
+	// A user who names only this machine and also an agent wants to see the agent at work.
+	onlyNames := len(requests) > 0 && slots.AllLocal(m, requests) && (cmd.Agent != nil || cmd.Launcher != "")
 	hosts := slots.Merge(m, requests, onlyNames)
-	if err := cmd.FillHosts(len(hosts)); err != nil {
+	if err := cmd.SetHostCount(len(hosts)); err != nil {
 		return nil, remote.Agent{}, err
 	}
-	if total, known := slots.Total(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
-		return nil, remote.Agent{}, fmt.Errorf("%s are more than the %s of the Slurm allocation (--oversubscribe starts them all the same)",
-			slots.Count(cmd.Size(), "rank"), slots.Count(total, "slot"))
+	if total, known := slots.TotalSlots(requests); allocated && known && cmd.Size() > total && !cmd.Oversubscribe {
+		return nil, remote.Agent{}, fmt.Errorf("%s exceed the %s of the Slurm allocation (--oversubscribe starts them anyway)",
+			slots.Plural(cmd.Size(), "rank"), slots.Plural(total, "slot"))
 	}
-	return hosts, agent(launcher, cmd.Agent), nil
+	return hosts, newAgent(launcher, cmd.Agent), nil
 }
 
-func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
+// parseHosts parses --hostfile and --host.
+func parseHosts(cmd *cli.Command) ([]slots.Host, error) {
 	var requests []slots.Host
 	if cmd.Hostfile != "" {
 		f, err := os.Open(cmd.Hostfile)
@@ -69,10 +72,11 @@ func namedHosts(cmd *cli.Command) ([]slots.Host, error) {
 	return requests, nil
 }
 
-// agent is the command of a launcher, or the user's own.
-func agent(launcher string, words []string) remote.Agent {
+// newAgent returns the agent for a value of --launcher and the words of --agent.
+func newAgent(launcher string, words []string) remote.Agent {
 	if len(words) > 0 && strings.ContainsRune(words[0], '/') {
-		if path, err := filepath.Abs(words[0]); err == nil { // where other hosts are to use it, the directory is another one
+		// Daemons run the agent in other directories.
+		if path, err := filepath.Abs(words[0]); err == nil {
 			words = slices.Concat([]string{path}, words[1:])
 		}
 	}
@@ -81,7 +85,7 @@ func agent(launcher string, words []string) remote.Agent {
 		if words == nil {
 			words = []string{"srun"}
 		}
-		// One daemon on each node, bound to nothing, with its output as it comes.
+		// Start one daemon on each node, unbound, with unbuffered output.
 		return remote.Agent{Form: remote.FormSlurm, Words: slices.Concat(words, []string{
 			"--nodes=1", "--ntasks=1", "--mpi=none", "--input=all", "--unbuffered", "--cpu-bind=none", "--quiet",
 		})}
@@ -93,83 +97,83 @@ func agent(launcher string, words []string) remote.Agent {
 	return remote.Agent{Form: remote.FormShell, Words: words}
 }
 
-// places is where a job runs: its hosts, those that were asked for and are needed, in order.
-type places struct {
-	asked    []slots.Host
-	machines []slots.Machine
-	hosts    []job.Host
-	local    *procs.Local // this machine, also if it has no ranks
-	cluster  *remote.Cluster
-	remotes  map[int]*remote.Host // by number
-	notices  chan string
+// hostSet is the set of hosts that a job runs on: the requested hosts that get ranks, in order.
+type hostSet struct {
+	requested []slots.Host
+	machines  []slots.Machine
+	hosts     []job.Host
+	local     *procs.Local // this machine, even if it has no ranks
+	cluster   *remote.Cluster
+	remotes   map[int]*remote.Host // by index in requested
+	notices   chan string
 }
 
-// openHosts makes ready what the ranks will run on. The caller calls close, also on error.
-func openHosts(cmd *cli.Command, asked []slots.Host, agent remote.Agent, id job.Identity, here slots.Machine, signals <-chan os.Signal) (*places, error) {
-	p := &places{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
-	needed, err := slots.Needed(id.Size, asked, cmd.MapBy)
+// openHosts connects to the hosts. The caller calls close, also after an error.
+func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
+	hs := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+	needed, err := slots.HostsNeeded(id.Size, requested, cmd.MapBy)
 	if err != nil {
-		return p, usage(err)
+		return hs, usageError(err)
 	}
 	if needed != nil {
 		kept := 0
-		for i, h := range asked {
+		for i, h := range requested {
 			if needed[i] {
-				asked[kept] = h
+				requested[kept] = h
 				kept++
 			}
 		}
-		asked = asked[:kept]
+		requested = requested[:kept]
 	}
-	p.asked = asked
-	if p.local, err = procs.NewLocal(here.Name, id.JobID, []string{guardName}); err != nil {
-		return p, err
+	hs.requested = requested
+	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
+		return hs, err
 	}
 	var names []string
-	for _, h := range asked {
-		if !h.Here {
+	for _, h := range requested {
+		if !h.Local {
 			names = append(names, h.Name)
 		}
 	}
-	var reached []*remote.Host
+	var remoteHosts []*remote.Host
 	if len(names) > 0 {
-		p.cluster, err = connect(remote.Config{
-			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectLimit,
-			Notice: func(host, line string) {
+		hs.cluster, err = connect(remote.Config{
+			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
+			Notify: func(host, line string) {
 				select {
-				case p.notices <- host + ": " + line:
-				default: // nobody reads; the agent is not to wait
+				case hs.notices <- host + ": " + line:
+				default: // the buffer is full; Notify must not block
 				}
 			},
 		}, signals)
 		if err != nil {
-			return p, err
+			return hs, err
 		}
-		reached = p.cluster.Hosts()
+		remoteHosts = hs.cluster.Hosts()
 	}
-	for i, h := range asked {
-		if h.Here {
-			p.hosts, p.machines = append(p.hosts, p.local), append(p.machines, here)
+	for i, h := range requested {
+		if h.Local {
+			hs.hosts, hs.machines = append(hs.hosts, hs.local), append(hs.machines, machine)
 			continue
 		}
-		p.hosts = append(p.hosts, reached[0])
-		p.machines = append(p.machines, slots.Machine{Name: h.Name, Cores: reached[0].Cores})
-		p.remotes[i] = reached[0]
-		reached = reached[1:]
+		hs.hosts = append(hs.hosts, remoteHosts[0])
+		hs.machines = append(hs.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores})
+		hs.remotes[i] = remoteHosts[0]
+		remoteHosts = remoteHosts[1:]
 	}
-	return p, nil
+	return hs, nil
 }
 
-func (p *places) close() {
-	if p.cluster != nil {
-		p.cluster.Close()
+func (hs *hostSet) close() {
+	if hs.cluster != nil {
+		hs.cluster.Close()
 	}
-	if p.local != nil {
-		p.local.Close()
+	if hs.local != nil {
+		hs.local.Close()
 	}
 	for {
 		select {
-		case line := <-p.notices:
+		case line := <-hs.notices:
 			fmt.Fprintln(os.Stderr, line)
 		default:
 			return
@@ -177,16 +181,16 @@ func (p *places) close() {
 	}
 }
 
-// universe is how many ranks there is room for.
-func (p *places) universe() int {
+// universe returns the number of slots of all hosts.
+func (hs *hostSet) universe() int {
 	n := 0
-	for i, h := range p.asked {
-		n += h.Room(p.machines[i].CPUs())
+	for i, h := range hs.requested {
+		n += h.SlotCount(hs.machines[i].CPUs())
 	}
 	return n
 }
 
-// connect reaches the hosts, until that is done or a signal comes that ends the launcher.
+// connect connects to the hosts. A signal that ends the launcher interrupts it.
 func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, error) {
 	var cluster *remote.Cluster
 	err := interruptible(signals, func(ctx context.Context) (err error) {
@@ -196,7 +200,8 @@ func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, erro
 	return cluster, err
 }
 
-// interruptible calls f with a context that ends, with an *interruptedError, when a signal comes that ends the launcher.
+// interruptible calls f with a context. A signal that ends the launcher cancels the context with an
+// *interruptedError.
 func interruptible(signals <-chan os.Signal, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -223,59 +228,52 @@ func interruptible(signals <-chan os.Signal, f func(context.Context) error) erro
 	return f(ctx)
 }
 
-// provide sees to it that every remote host has the programs of its ranks, and says in the specs where.
-func (p *places) provide(specs []procs.Spec, signals <-chan os.Signal) error {
-	if p.cluster == nil {
+// ensurePrograms copies programs to the remote hosts that lack them, and sets the paths in specs.
+func (hs *hostSet) ensurePrograms(specs []procs.Spec, signals <-chan os.Signal) error {
+	if hs.cluster == nil {
 		return nil
 	}
 	return interruptible(signals, func(ctx context.Context) error {
-		programs := map[string]int{} // the number of each path
-		var all []remote.Program
-		wanted := map[int]map[int]bool{} // of each host, the numbers
+		type programCopy struct{ host, number int }
+		numbers := map[string]int{} // number of the program with a path
+		var programs []remote.Program
+		paths := map[programCopy]string{} // path of a program on a host
 		for _, spec := range specs {
-			if p.remotes[spec.Host] == nil {
+			if hs.remotes[spec.Host] == nil {
 				continue
 			}
-			number, known := programs[spec.Path]
+			number, known := numbers[spec.Path]
 			if !known {
 				program, err := remote.NewProgram(spec.Path)
 				if err != nil {
 					return &statusError{statusNotExecutable, err}
 				}
-				number = len(all)
-				programs[spec.Path] = number
-				all = append(all, program)
+				number = len(programs)
+				numbers[spec.Path] = number
+				programs = append(programs, program)
 			}
-			if wanted[spec.Host] == nil {
-				wanted[spec.Host] = map[int]bool{}
-			}
-			wanted[spec.Host][number] = true
+			paths[programCopy{spec.Host, number}] = ""
 		}
-		type provided struct {
-			host, number int
-			path         string
-			err          error
+		type result struct {
+			programCopy
+			path string
+			err  error
 		}
-		count := 0
-		results := make(chan provided)
-		for host, numbers := range wanted {
-			for number := range numbers {
-				count++
-				go func() {
-					path, err := p.remotes[host].Provide(number, all[number])
-					select {
-					case results <- provided{host, number, path, err}:
-					case <-ctx.Done():
-					}
-				}()
-			}
+		results := make(chan result)
+		for c := range paths {
+			go func() {
+				path, err := hs.remotes[c.host].EnsureProgram(c.number, programs[c.number])
+				select {
+				case results <- result{c, path, err}:
+				case <-ctx.Done():
+				}
+			}()
 		}
-		paths := map[[2]int]string{}
 		var first error
-		for range count {
+		for range len(paths) {
 			select {
 			case r := <-results:
-				paths[[2]int{r.host, r.number}] = r.path
+				paths[r.programCopy] = r.path
 				if first == nil {
 					first = r.err
 				}
@@ -283,9 +281,9 @@ func (p *places) provide(specs []procs.Spec, signals <-chan os.Signal) error {
 				return context.Cause(ctx)
 			}
 		}
-		for i := range specs {
-			if p.remotes[specs[i].Host] != nil && first == nil {
-				specs[i].Path = paths[[2]int{specs[i].Host, programs[specs[i].Path]}]
+		for i, spec := range specs {
+			if hs.remotes[spec.Host] != nil && first == nil {
+				specs[i].Path = paths[programCopy{spec.Host, numbers[spec.Path]}]
 			}
 		}
 		return first

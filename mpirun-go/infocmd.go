@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 )
 
-// runInfo is mpirun-go info.
+// runInfo runs mpirun-go info and returns the exit status.
 func runInfo(args []string) int {
 	flags := flag.NewFlagSet("info", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -33,15 +33,15 @@ func runInfo(args []string) int {
 		return 0
 	}
 	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected %q", flags.Arg(0))
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if err != nil {
-		complain("info: %v", err)
+		logf("info: %v", err)
 		return statusUsage
 	}
 	set, err := tunables(settings)
 	if err != nil {
-		complain("%v", oneLine(err))
+		logf("%v", oneLine(err))
 		return statusUsage
 	}
 	report := info.Collect(set)
@@ -51,7 +51,7 @@ func runInfo(args []string) int {
 		err = report.Text(os.Stdout)
 	}
 	if err != nil {
-		complain("info: %v", err)
+		logf("info: %v", err)
 		return statusFailed
 	}
 	return 0

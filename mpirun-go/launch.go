@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// statusError is an error with the exit status that it leads to.
+// statusError is an error with the launcher's exit status for it.
 type statusError struct {
 	status int
 	err    error
@@ -25,11 +25,11 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-func usage(err error) error { return &statusError{statusUsage, err} }
+func usageError(err error) error { return &statusError{statusUsage, err} }
 
-// launch runs what a command line asks for, or says what is wrong with it, and who says more. It returns the exit
-// status.
-func launch(cmd *cli.Command, err error, helper string) int {
+// launch runs the job that cmd describes, or reports err, the error of parsing the command line.
+// helpCommand is the command that prints help. launch returns the exit status.
+func launch(cmd *cli.Command, err error, helpCommand string) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		fmt.Print(help)
@@ -38,29 +38,28 @@ func launch(cmd *cli.Command, err error, helper string) int {
 		printVersion()
 		return 0
 	case err != nil:
-		complain("%v (%s)", err, helper)
+		logf("%v (%s)", err, helpCommand)
 		return statusUsage
 	}
-	signals := notify()
+	signals := catchSignals()
 	status, err := runJob(cmd, signals)
 	if err == nil {
 		return status
 	}
+	logf("%v", err)
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
-		complain("%v", err)
 		return 128 + int(interrupted.signal)
 	}
-	complain("%v", err)
 	if s := (*statusError)(nil); errors.As(err, &s) {
 		return s.status
 	}
 	return statusFailed
 }
 
-// notify catches the signals that the job is to be dealt with by. SIGHUP stays
-// ignored under nohup. SIGPIPE is caught so that a write says EPIPE; what is caught
-// (other than what is ignored) is as new in the ranks.
-func notify() <-chan os.Signal {
+// catchSignals returns the signals that the launcher handles. SIGHUP stays ignored under nohup.
+// SIGPIPE is caught so that a write returns EPIPE. Caught signals have their default action in the
+// ranks; ignored signals would stay ignored.
+func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
@@ -71,59 +70,59 @@ func notify() <-chan os.Signal {
 	return signals
 }
 
-// runJob runs what the command line asks for. An error is one of before the job;
-// what went wrong in the job has been reported.
+// runJob runs the job that cmd describes. It returns an error only for a failure before the job
+// starts; job.Run reports later failures.
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	set, err := tunables(cmd.Settings)
 	if err != nil {
-		return 0, usage(oneLine(err))
+		return 0, usageError(oneLine(err))
 	}
 	machine := slots.ThisMachine()
-	asked, agent, err := askedHosts(cmd, machine)
+	requested, agent, err := requestedHosts(cmd, machine)
 	if err != nil {
-		return 0, usage(err)
+		return 0, usageError(err)
 	}
 	id, err := newIdentity(cmd.Size())
 	if err != nil {
 		return 0, err
 	}
-	p, err := openHosts(cmd, asked, agent, id, machine, signals)
-	defer p.close()
+	hs, err := openHosts(cmd, requested, agent, id, machine, signals)
+	defer hs.close()
 	if err != nil {
 		return 0, err
 	}
-	where, err := slots.Map(id.Size, p.asked, p.machines, cmd.MapBy, cmd.BindToCore)
+	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, cmd.BindToCore)
 	if err != nil {
-		return 0, usage(err)
+		return 0, usageError(err)
 	}
-	specs, appNum, err := plan(cmd, where, id, set, p)
+	specs, appNum, err := plan(cmd, places, id, set, hs)
 	if err != nil {
 		return 0, err
 	}
-	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, p.local, signals)
+	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, hs.local, signals)
 	defer cleanUp()
 	if err != nil {
 		return 0, err
 	}
-	if err := p.provide(specs, signals); err != nil {
+	if err := hs.ensurePrograms(specs, signals); err != nil {
 		return 0, err
 	}
 	var files []output.Files
 	if cmd.OutputDir != "" {
 		if files, err = output.OpenFiles(cmd.OutputDir, id.Size); err != nil {
-			return 0, usage(err)
+			return 0, usageError(err)
 		}
 	}
 	if !cmd.Oversubscribe {
-		p.warn(where)
+		hs.warnOversubscribed(places)
 	}
 	cfg := job.Config{
-		Hosts:    p.hosts,
-		Remote:   p.cluster != nil,
+		Hosts:    hs.hosts,
+		Remote:   hs.cluster != nil,
 		Specs:    specs,
 		AppNum:   appNum,
 		JobID:    id.JobID,
-		Universe: max(id.Size, p.universe()),
+		Universe: max(id.Size, hs.universe()),
 		Timeout:  cmd.Timeout,
 		Signals:  signals,
 		Input:    stdin.Source(os.Stdin),
@@ -131,36 +130,37 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Stderr:   os.Stderr,
 		Files:    files,
 		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
-		Notices:  p.notices,
+		Notices:  hs.notices,
 	}
-	if p.cluster != nil {
-		cfg.Flush, cfg.Patience = p.cluster.Flush, p.cluster.Patience
+	if hs.cluster != nil {
+		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
 	return job.Run(cfg), nil
 }
 
-// warn says which host has more ranks than slots, the first of them.
-func (p *places) warn(where []slots.Place) {
-	for i, h := range p.asked {
-		ranks, room := ranksOn(where, i), h.Room(p.machines[i].CPUs())
-		if ranks > room {
-			complain("warning: %d ranks on %s, which has %s: ranks that wait give way to others (no warning with --oversubscribe)",
-				ranks, h.Name, slots.Count(room, "slot"))
+// warnOversubscribed prints a warning about the first host that has more ranks than slots.
+func (hs *hostSet) warnOversubscribed(places []slots.Place) {
+	for i, h := range hs.requested {
+		ranks, slotCount := ranksOn(places, i), h.SlotCount(hs.machines[i].CPUs())
+		if ranks > slotCount {
+			logf("warning: %d ranks on %s, which has %s: waiting ranks yield their processor (--oversubscribe turns this warning off)",
+				ranks, h.Name, slots.Plural(slotCount, "slot"))
 			return
 		}
 	}
 }
 
-func ranksOn(where []slots.Place, host int) int {
-	for _, at := range where {
-		if at.Host == host {
-			return at.LocalSize
+// ranksOn returns the number of ranks on a host.
+func ranksOn(places []slots.Place, host int) int {
+	for _, place := range places {
+		if place.Host == host {
+			return place.LocalSize
 		}
 	}
 	return 0
 }
 
-// tunables are the environment's, changed by the command line's.
+// tunables returns the tunables of the environment, overridden by those of the command line.
 func tunables(settings []cli.Setting) (tunable.Set, error) {
 	set, err := tunable.FromEnv(os.Getenv)
 	if err != nil {
@@ -168,13 +168,13 @@ func tunables(settings []cli.Setting) (tunable.Set, error) {
 	}
 	for _, s := range settings {
 		if set, err = set.With(s.Key, s.Value, tunable.FromCommandLine); err != nil {
-			return set, fmt.Errorf("%w (mpirun-go info lists all)", err)
+			return set, fmt.Errorf("%w (mpirun-go info lists all tunables)", err)
 		}
 	}
 	return set, nil
 }
 
-// oneLine joins the lines of an error that joins several.
+// oneLine joins the lines of an error.
 func oneLine(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 )
 
-// guardName is the name that the launcher gives itself when it starts its guard
-// process. It is no argument, so that no PROGRAM can be taken for it.
-const guardName = "mpigo-guard"
+// watchdogName is argv[0] of the launcher's watchdog process. It is not an argument, so no PROGRAM
+// can be mistaken for it.
+const watchdogName = "mpigo-watchdog"
 
-// Exit statuses of the launcher's own.
+// Exit statuses of the launcher itself.
 const (
-	statusFailed        = 1 // the launcher's own failure, a package that does not build
-	statusUsage         = 2 // bad command line or tunables
-	statusNotExecutable = 126
-	statusNotFound      = 127
+	statusFailed        = 1   // a failure of the launcher, a package that does not build
+	statusUsage         = 2   // a bad command line or tunable
+	statusNotExecutable = 126 // as in shells
+	statusNotFound      = 127 // as in shells
 )
 
 func main() {
-	if os.Args[0] == guardName {
-		procs.Guard()
+	if os.Args[0] == watchdogName {
+		procs.RunWatchdog()
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == remote.DaemonArg {
-		os.Exit(remote.Daemon([]string{guardName}))
+		os.Exit(remote.Daemon([]string{watchdogName}))
 	}
 	if len(os.Args) == 4 && os.Args[1] == remote.InstallArg {
 		os.Exit(remote.Install(os.Args[2], os.Args[3]))
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run is the whole program: it returns its exit status.
+// run runs the launcher and returns its exit status.
 func run(args []string) int {
 	if len(args) > 0 && args[0] == "info" {
 		return runInfo(args[1:])
@@ -50,8 +50,8 @@ func run(args []string) int {
 	return launch(cmd, err, "mpirun-go --help")
 }
 
-// complain prints one line of the launcher's own.
-func complain(format string, args ...any) {
+// logf prints one line with the launcher's name on standard error.
+func logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "mpirun-go: "+format+"\n", args...)
 }
 

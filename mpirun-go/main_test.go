@@ -22,25 +22,25 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == remote.InstallArg {
-		main() // the script has executed a descriptor, so the name says nothing
+		main() // the install script executes a descriptor, so argv[0] has no meaning
 	}
 	testscript.Main(m, map[string]func(){
-		"mpirun-go": main,
-		guardName:   main,     // the launcher's guard, which is this binary under another name
-		"rank":      rankMain, // see rank_test.go
+		"mpirun-go":  main,
+		watchdogName: main,     // the launcher's watchdog is this binary under another name
+		"rank":       rankMain, // see rank_test.go
 	})
 }
 
-// TestScripts runs testdata/*.txtar. Besides testscript's own, they have commands
-// to wait for what other processes do:
+// TestScripts runs testdata/*.txtar. The scripts have these commands besides those of testscript,
+// to wait for other processes:
 //
-//	waitfor FILE...          until each file exists and ends with a line
-//	waitgone FILE...         until the processes whose numbers are in the files have ended
-//	waitstopped FILE...|launcher  until they have been stopped
-//	signal NAME launcher|FILE  to the launcher in the background, or to such a process
+//	waitfor FILE...                    waits until each file exists and ends with a newline
+//	waitgone FILE...                   waits until the processes with the IDs in the files exit
+//	waitstopped FILE...|launcher       waits until the processes are stopped
+//	signal NAME launcher|FILE          signals the background launcher or the process in FILE
 func TestScripts(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
-		// As under nohup. Children would inherit that; of what is caught they do not.
+		// Under nohup SIGHUP is ignored. Children inherit ignored signals, but not caught ones.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	goEnv := func(name string) string {
@@ -49,9 +49,10 @@ func TestScripts(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	cache := goEnv("GOCACHE")
-	// An agent for which all hosts are this machine, and the cache that they share.
+	// An agent for which every host is this machine, and a cache for all these hosts.
 	agents := t.TempDir()
-	require.NoError(t, os.Chmod(agents, 0o755)) // whatever the umask is: hosts run nothing that others may write to
+	// The umask does not matter then. Hosts do not run a file that others may write to.
+	require.NoError(t, os.Chmod(agents, 0o755))
 	agent := filepath.Join(agents, "agent")
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
 	kubexec, err := filepath.Abs("../docs/kubernetes/kubexec.sh")
@@ -75,26 +76,26 @@ func TestScripts(t *testing.T) {
 			env.Setenv("AGENT", agent)
 			env.Setenv("KUBEXEC", kubexec)
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(agents, "cache"))
-			// With -race, each process would take a second longer to exit.
+			// With -race, each process would take 1 s longer to exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return err
 		},
 	})
 }
 
-// until polls a condition that another process brings about. The limit is far
-// beyond what it takes, and only keeps a broken launcher from stopping the tests.
-func until(ts *testscript.TestScript, what string, condition func() bool) {
+// waitUntil polls until another process has made condition true. The time limit is far beyond the
+// usual time; it only stops the tests if the launcher is broken.
+func waitUntil(ts *testscript.TestScript, event string, condition func() bool) {
 	for limit := time.Now().Add(time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(limit) {
-			ts.Fatalf("waited in vain for %s", what)
+			ts.Fatalf("timed out waiting for %s", event)
 		}
 	}
 }
 
 func cmdWaitFor(ts *testscript.TestScript, neg bool, files []string) {
 	for _, file := range files {
-		until(ts, file, func() bool {
+		waitUntil(ts, file, func() bool {
 			text, err := os.ReadFile(ts.MkAbs(file))
 			return err == nil && strings.HasSuffix(string(text), "\n")
 		})
@@ -110,13 +111,13 @@ func readPID(ts *testscript.TestScript, file string) int {
 func cmdWaitGone(ts *testscript.TestScript, neg bool, files []string) {
 	for _, file := range files {
 		pid := readPID(ts, file)
-		until(ts, fmt.Sprintf("the end of process %d (%s)", pid, file), func() bool {
+		waitUntil(ts, fmt.Sprintf("the exit of process %d (%s)", pid, file), func() bool {
 			return state(pid) == "Z"
 		})
 	}
 }
 
-// state is a process's, as ps shows it, Z if it is not there.
+// state returns a process's state as ps shows it, or Z if the process does not exist.
 func state(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -134,18 +135,18 @@ func cmdWaitStopped(ts *testscript.TestScript, neg bool, args []string) {
 		} else {
 			pid = readPID(ts, arg)
 		}
-		until(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
+		waitUntil(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
 	}
 }
 
-// launcher is the process in the background that has not been waited for.
+// launcher returns the ID of the background process that is still running.
 func launcher(ts *testscript.TestScript) int {
 	for _, cmd := range ts.BackgroundCmds() {
 		if state(cmd.Process.Pid) != "Z" {
 			return cmd.Process.Pid
 		}
 	}
-	ts.Fatalf("no launcher runs in the background")
+	ts.Fatalf("no launcher is running in the background")
 	return 0
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// newIdentity names the job. The name is not secret, but no other job has it.
+// newIdentity returns an identity with a unique job ID, which is not secret, and a new secret.
 func newIdentity(size int) (job.Identity, error) {
 	secret, err := wireup.NewSecret()
 	if err != nil {
@@ -34,19 +34,18 @@ func newIdentity(size int) (job.Identity, error) {
 	}, nil
 }
 
-// plan makes the Spec of each rank, as yet without Path and Args, and the index
-// of each rank's group.
-func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Set, p *places) ([]procs.Spec, []int, error) {
+// plan returns the Spec of each rank, without Path and Args, and the index of each rank's group.
+func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, hs *hostSet) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
-	bases, oversubscribed := make([][]string, len(p.hosts)), make([]bool, len(p.hosts))
-	for i, h := range p.asked {
-		ranks, cpus := ranksOn(where, i), p.machines[i].CPUs()
+	bases, oversubscribed := make([][]string, len(hs.hosts)), make([]bool, len(hs.hosts))
+	for i, h := range hs.requested {
+		ranks, cpus := ranksOn(places, i), hs.machines[i].CPUs()
 		environ := os.Environ()
-		if !h.Here {
+		if !h.Local {
 			environ = remote.Environ(environ)
 		}
 		bases[i] = rankEnviron(environ, ranks > cpus)
-		oversubscribed[i] = ranks > h.Room(cpus) || ranks > cpus
+		oversubscribed[i] = ranks > h.SlotCount(cpus) || ranks > cpus
 	}
 	var specs []procs.Spec
 	var appNum []int
@@ -56,30 +55,33 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 			if v.FromLauncher {
 				value, ok := os.LookupEnv(v.Name)
 				if !ok {
-					return nil, nil, usage(fmt.Errorf("-x %s: there is no such variable in the environment", v.Name))
+					return nil, nil, usageError(fmt.Errorf("-x %s: the variable is not set in the environment", v.Name))
 				}
 				v.Value = value
 			}
 			changes = append(changes, v.Name+"="+v.Value)
 		}
-		dirs, err := p.workDirs(g.Dir, where[len(specs):len(specs)+g.Ranks])
+		localDir, remoteDir, err := hs.workDirs(g.Dir, places[len(specs):len(specs)+g.Ranks])
 		if err != nil {
-			return nil, nil, usage(err)
+			return nil, nil, usageError(err)
 		}
 		for range g.Ranks {
-			at := where[len(specs)]
-			id.Oversubscribed = oversubscribed[at.Host]
-			dir, changes := dirs[!p.asked[at.Host].Here], changes
+			place := places[len(specs)]
+			id.Oversubscribed = oversubscribed[place.Host]
+			dir, changes := localDir, changes
+			if !hs.requested[place.Host].Local {
+				dir = remoteDir
+			}
 			if dir != "" {
 				changes = append(slices.Clip(changes), "PWD="+dir)
 			}
 			specs = append(specs, procs.Spec{
-				Rank:  at.Rank,
-				Host:  at.Host,
-				Env:   job.RankEnv(id, at.Rank, at.LocalRank, at.LocalSize, bases[at.Host], changes),
+				Rank:  place.Rank,
+				Host:  place.Host,
+				Env:   job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
 				Dir:   dir,
-				Stdin: inputs[at.Rank],
-				CPUs:  at.CPUs,
+				Stdin: inputs[place.Rank],
+				CPUs:  place.CPUs,
 			})
 			appNum = append(appNum, index)
 		}
@@ -87,39 +89,36 @@ func plan(cmd *cli.Command, where []slots.Place, id job.Identity, set tunable.Se
 	return specs, appNum, nil
 }
 
-// ownProcs says that GOMAXPROCS was set by a launcher, which this one may be a rank of.
-const ownProcs = "MPIGO_OWN_GOMAXPROCS=1"
+// gomaxprocsMarker marks a GOMAXPROCS that a launcher has set. This launcher may be a rank of that
+// launcher's job.
+const gomaxprocsMarker = "MPIGO_OWN_GOMAXPROCS=1"
 
-// rankEnviron is environ with GOMAXPROCS=1 if crowded: threads of a rank that look for work keep other
-// ranks from working. What the user has set holds, what another launcher has set does not.
-func rankEnviron(environ []string, crowded bool) []string {
+// rankEnviron returns environ, with GOMAXPROCS=1 added if the host has fewer processors than ranks:
+// idle threads of one rank that look for work would take processor time from other ranks. It keeps
+// a GOMAXPROCS that the user has set, and removes one that another launcher has set.
+func rankEnviron(environ []string, cpusShort bool) []string {
 	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
-	if slices.Contains(environ, ownProcs) {
-		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == ownProcs || pair == "GOMAXPROCS=1" })
+	if slices.Contains(environ, gomaxprocsMarker) {
+		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == gomaxprocsMarker || pair == "GOMAXPROCS=1" })
 	}
-	if !crowded || slices.ContainsFunc(environ, isProcs) {
+	if !cpusShort || slices.ContainsFunc(environ, isProcs) {
 		return environ
 	}
-	return slices.Concat(environ, []string{"GOMAXPROCS=1", ownProcs})
+	return slices.Concat(environ, []string{"GOMAXPROCS=1", gomaxprocsMarker})
 }
 
-// workDirs is the directory of a group's ranks here (false), "" for the launcher's own, and on other hosts (true), where
-// whether it exists is seen later.
-func (p *places) workDirs(dir string, where []slots.Place) (map[bool]string, error) {
-	dirs := map[bool]string{}
-	if slices.ContainsFunc(where, func(at slots.Place) bool { return p.asked[at.Host].Here }) {
-		here, err := workDir(dir)
-		if err != nil {
-			return nil, err
+// workDirs returns the working directory of a group's ranks on this machine, where "" is the
+// launcher's own, and on other hosts. Daemons check whether the directory exists on other hosts.
+func (hs *hostSet) workDirs(dir string, places []slots.Place) (localDir, remoteDir string, err error) {
+	if slices.ContainsFunc(places, func(place slots.Place) bool { return hs.requested[place.Host].Local }) {
+		if localDir, err = workDir(dir); err != nil {
+			return "", "", err
 		}
-		dirs[false] = here
 	}
-	if p.cluster == nil {
-		return dirs, nil
+	if hs.cluster != nil {
+		remoteDir, err = filepath.Abs(dir)
 	}
-	there, err := filepath.Abs(dir)
-	dirs[true] = there
-	return dirs, err
+	return localDir, remoteDir, err
 }
 
 func workDir(dir string) (string, error) {
@@ -136,17 +135,17 @@ func workDir(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// rankInputs says what each rank's standard input is. A single rank inherits the
-// launcher's, so that it takes from it only what it reads itself, unless that
-// is a terminal.
-func rankInputs(who, size int) []procs.Stdin {
+// rankInputs returns the standard input of each rank. A single reading rank inherits the launcher's
+// standard input, so it consumes only what it reads itself. Ranks get a pipe if several ranks read,
+// or if the input is a terminal.
+func rankInputs(reader, size int) []procs.Stdin {
 	inputs := make([]procs.Stdin, size) // StdinNull
 	kind := procs.StdinInherit
-	if stdin.IsTerminal(os.Stdin) || who == cli.StdinAll && size > 1 {
+	if stdin.IsTerminal(os.Stdin) || reader == cli.StdinAll && size > 1 {
 		kind = procs.StdinPipe
 	}
 	for rank := range inputs {
-		if who == cli.StdinAll || who == rank {
+		if reader == cli.StdinAll || reader == rank {
 			inputs[rank] = kind
 		}
 	}

@@ -13,18 +13,18 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// interruptedError says that a signal came while programs were built.
+// interruptedError means that a signal ended the launcher before the job started.
 type interruptedError struct{ signal syscall.Signal }
 
 func (e *interruptedError) Error() string {
 	return fmt.Sprintf("got signal %d (%v) before any rank was started", int(e.signal), e.signal)
 }
 
-// buildPrograms finds each group's program, and builds those that are Go packages
-// into a temporary directory, each once; it completes the specs. The caller calls
-// cleanUp when the programs are no longer needed, also on error.
+// buildPrograms finds each group's program, builds those that are Go packages into a temporary
+// directory, each once, and completes the specs. The caller calls cleanUp when the programs are no
+// longer needed, also after an error.
 func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
-	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, built: map[string]string{}}
+	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
 	for i, g := range cmd.Groups {
 		if paths[i], err = b.resolve(g.Program); err != nil {
@@ -34,7 +34,7 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 	for rank := range specs {
 		g := cmd.Groups[appNum[rank]]
 		name := g.Program
-		if _, isBuilt := b.built[name]; isBuilt {
+		if _, isBuilt := b.binaries[name]; isBuilt {
 			name = paths[appNum[rank]]
 		}
 		specs[rank].Path = paths[appNum[rank]]
@@ -44,12 +44,12 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 }
 
 type builder struct {
-	jobID   string
-	host    *procs.Local
-	signals <-chan os.Signal
-	tags    string            // of --tags
-	dir     string            // temporary, "" as long as nothing was built
-	built   map[string]string // binary of a package
+	jobID    string
+	host     *procs.Local
+	signals  <-chan os.Signal
+	tags     string            // value of --tags
+	dir      string            // temporary directory; "" before the first build
+	binaries map[string]string // path of the binary of each package
 }
 
 func (b *builder) cleanUp() {
@@ -58,7 +58,7 @@ func (b *builder) cleanUp() {
 	}
 }
 
-// resolve returns the path of a program, building it if it is a package.
+// resolve returns the path of a program. It builds the program if it is a package.
 func (b *builder) resolve(name string) (string, error) {
 	program, err := build.Find(name)
 	if err != nil {
@@ -67,34 +67,34 @@ func (b *builder) resolve(name string) (string, error) {
 	if program.Package == "" {
 		return program.Path, nil
 	}
-	if path, ok := b.built[name]; ok {
+	if path, ok := b.binaries[name]; ok {
 		return path, nil
 	}
 	if b.dir == "" {
 		if b.dir, err = tempDir(); err != nil {
 			return "", err
 		}
-		b.host.RemoveAfter(b.dir)
+		b.host.RemoveIfKilled(b.dir)
 	}
-	into := filepath.Join(b.dir, fmt.Sprint(len(b.built)))
-	if err := os.Mkdir(into, 0o700); err != nil {
+	outDir := filepath.Join(b.dir, fmt.Sprint(len(b.binaries)))
+	if err := os.Mkdir(outDir, 0o700); err != nil {
 		return "", err
 	}
-	path, err := b.build(program.Package, into)
+	path, err := b.build(program.Package, outDir)
 	if err != nil && name == benchPackage {
 		err = explainBench(err)
 	}
 	if err != nil {
 		return "", programError(err)
 	}
-	b.built[name] = path
+	b.binaries[name] = path
 	return path, nil
 }
 
-// tempDir makes the directory for what is built. Its name is absolute: go, the ranks and the
-// guard work elsewhere.
+// tempDir creates the directory for binaries. Its name is absolute, because go, the ranks and the
+// watchdog run in other directories.
 func tempDir() (string, error) {
-	parent := os.Getenv("GOTMPDIR") // where the user lets go put what is to be executed
+	parent := os.Getenv("GOTMPDIR") // the user's directory for executable temporary files
 	if parent == "" {
 		parent = os.TempDir()
 	}
@@ -105,20 +105,20 @@ func tempDir() (string, error) {
 	return os.MkdirTemp(parent, "mpirun-go-")
 }
 
-// build builds a package until it is done or a signal comes that ends the launcher.
-func (b *builder) build(pkg, into string) (string, error) {
-	// Should the launcher be killed, the guard takes the compilers for a part of the job
-	// and ends them, and removes the directory.
+// build builds a package. A signal that ends the launcher interrupts the build.
+func (b *builder) build(pkg, outDir string) (string, error) {
+	// If the launcher is killed, the watchdog finds the compilers by PMI_JOBID and kills them, and
+	// removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
 	path := ""
 	err := interruptible(b.signals, func(ctx context.Context) (err error) {
-		path, err = build.Build(ctx, pkg, b.tags, into, env, os.Stderr)
+		path, err = build.Build(ctx, pkg, b.tags, outDir, env, os.Stderr)
 		return err
 	})
 	return path, err
 }
 
-// programError adds the exit status that is due for an error of package build.
+// programError adds the exit status to an error of package build.
 func programError(err error) error {
 	switch {
 	case errors.Is(err, build.ErrNotFound):

@@ -21,8 +21,8 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// rankMain is the program that scripts run as ranks: "rank VERB ARG... , VERB ...".
-// Each verb is one small act, done in turn; "@R" before a verb is for rank R alone.
+// rankMain is the program that the scripts run as ranks: "rank VERB ARG... , VERB ...". It runs the
+// verbs in turn; "@R" before a verb means that only rank R runs it.
 func rankMain() {
 	me := os.Getenv("MPIGO_RANK")
 	for _, words := range splitWords(os.Args[1:]) {
@@ -34,21 +34,21 @@ func rankMain() {
 			words = words[1:]
 			verb = words[0]
 		}
-		act(verb, words[1:], me)
+		runVerb(verb, words[1:], me)
 	}
 }
 
-func splitWords(words []string) (acts [][]string) {
-	var act []string
+func splitWords(words []string) (verbs [][]string) {
+	var verb []string
 	for _, w := range append(words, ",") {
 		if w != "," {
-			act = append(act, w)
+			verb = append(verb, w)
 			continue
 		}
-		acts = append(acts, act)
-		act = nil
+		verbs = append(verbs, verb)
+		verb = nil
 	}
-	return acts
+	return verbs
 }
 
 func check(err error) {
@@ -64,18 +64,18 @@ func number(s string) int {
 	return n
 }
 
-// pmi is the connection of this process, once "join" has been done.
+// pmi is this process's PMI connection after the verb "join".
 var pmi *wireup.Client
 
-func act(verb string, args []string, me string) {
+func runVerb(verb string, args []string, me string) {
 	switch verb {
-	case "echo": // words, in which % is the rank
+	case "echo": // prints its arguments, with % replaced by the rank
 		fmt.Println(strings.ReplaceAll(strings.Join(args, " "), "%", me))
 	case "echoerr":
 		fmt.Fprintln(os.Stderr, strings.ReplaceAll(strings.Join(args, " "), "%", me))
-	case "print": // without the end of the line
+	case "print": // the same without a newline
 		fmt.Print(strings.ReplaceAll(strings.Join(args, " "), "%", me))
-	case "env": // NAME=value of each
+	case "env": // prints NAME=value for each name
 		for _, name := range args {
 			value, ok := os.LookupEnv(name)
 			if !ok {
@@ -89,22 +89,22 @@ func act(verb string, args []string, me string) {
 		fmt.Println(dir)
 	case "exit":
 		os.Exit(number(args[0]))
-	case "die": // of a signal, by name
+	case "die": // kills itself with a signal
 		signal.Reset()
 		check(syscall.Kill(os.Getpid(), unix.SignalNum("SIG"+args[0])))
 		select {}
-	case "ready": // writes the process's number to FILE.rank
+	case "ready": // writes its process ID to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getpid()), 0o666))
-	case "parent": // writes its parent's number to FILE.rank
+	case "parent": // writes its parent's process ID to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getppid()), 0o666))
-	case "spin": // for ever, on a processor
+	case "spin": // runs forever
 		for n := 0; ; n++ {
 		}
-	case "wait": // for ever
+	case "wait": // sleeps forever
 		for {
 			time.Sleep(time.Hour)
 		}
-	case "waitfor": // until FILE exists
+	case "waitfor": // waits until FILE exists
 		for {
 			if _, err := os.Stat(args[0]); err == nil {
 				return
@@ -114,17 +114,18 @@ func act(verb string, args []string, me string) {
 	case "cat":
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		check(err)
-	case "lines": // N lines of BYTES, each written in two parts
+	case "lines": // writes N lines of BYTES bytes, each with two writes
 		w := bytes.Repeat([]byte(me), number(args[1]))
 		for range number(args[0]) {
 			_, _ = os.Stdout.Write(w[:len(w)/2])
 			_, _ = os.Stdout.Write(append(w[len(w)/2:], '\n'))
 		}
-	case "checklines": // that the input is whole lines of BYTES equal bytes, N in all
+	case "checklines": // checks that the input has N lines of BYTES equal bytes each
 		checkLines(number(args[0]), number(args[1]))
-	case "await": // FILE SIGNAL...: for each signal in turn, FILE.rank.SIGNAL says that it has come
+	case "await":
+		// FILE SIGNAL...: waits for each signal in turn, and then creates FILE.rank.SIGNAL.
 		await(args[0]+"."+me, args[1:])
-	case "head": // the first N lines of the input
+	case "head": // copies the first N lines of the input
 		lines := bufio.NewReader(os.Stdin)
 		for range number(args[0]) {
 			line, err := lines.ReadString('\n')
@@ -133,7 +134,7 @@ func act(verb string, args []string, me string) {
 		}
 	case "ignore":
 		signal.Ignore(unix.SignalNum("SIG" + args[0]))
-	case "cpus": // how many processors it may use, and which
+	case "cpus": // prints the number and the list of its processors
 		var set unix.CPUSet
 		check(unix.SchedGetaffinity(0, &set))
 		var cpus []string
@@ -143,7 +144,8 @@ func act(verb string, args []string, me string) {
 			}
 		}
 		fmt.Printf("%d of %s\n", runtime.NumCPU(), strings.Join(cpus, ","))
-	case "spawn", "daemon", "keep": // leaves a process: in its group, in a session of its own, so and with the outputs open
+	case "spawn", "daemon", "keep":
+		// Leaves a process in its group; in a new session; in a new session with the outputs open.
 		spawn(verb, args[0])
 	case "join":
 		c, err := wireup.FromEnv(os.Getenv)
@@ -156,9 +158,11 @@ func act(verb string, args []string, me string) {
 	case "abort": // CODE MESSAGE
 		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
 		time.Sleep(time.Hour)
-	case "world": // a program of the library: the last rank does VERB ARG... right after Init, the others wait for it
+	case "world":
+		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
+		// barrier.
 		runWorld(args, me)
-	case "exchange": // each rank's value, seen by all
+	case "exchange": // exchanges a value of each rank
 		check(pmi.Put("value-"+me, []byte("of "+me)))
 		check(pmi.Barrier())
 		for rank := range pmi.Size() {
@@ -170,9 +174,9 @@ func act(verb string, args []string, me string) {
 		check(err)
 		universe, err := pmi.UniverseSize()
 		check(err)
-		fmt.Printf("%s is of program %d, universe %d\n", me, app, universe)
+		fmt.Printf("%s runs program %d, universe %d\n", me, app, universe)
 	default:
-		check(fmt.Errorf("no verb %q", verb))
+		check(fmt.Errorf("unknown verb %q", verb))
 	}
 }
 
@@ -182,9 +186,9 @@ func runWorld(args []string, me string) {
 			return world.Barrier()
 		}
 		if args[0] == "fail" {
-			return errors.New("has failed")
+			return errors.New("failed as told")
 		}
-		act(args[0], args[1:], me)
+		runVerb(args[0], args[1:], me)
 		return nil
 	})
 }
@@ -200,7 +204,7 @@ func checkLines(wantLines, wantBytes int) {
 		check(err)
 		body := strings.TrimSuffix(line, "\n")
 		if len(body) != wantBytes || strings.Count(body, body[:1]) != wantBytes {
-			check(fmt.Errorf("line %d is not %d equal bytes: %d bytes, %.40q", n, wantBytes, len(body), body))
+			check(fmt.Errorf("line %d does not have %d equal bytes: %d bytes, %.40q", n, wantBytes, len(body), body))
 		}
 	}
 	if n != wantLines {
@@ -218,12 +222,12 @@ func await(file string, names []string) {
 		if sig := <-got; sig != unix.SignalNum("SIG"+name) {
 			check(fmt.Errorf("got %v, want %s", sig, name))
 		}
-		check(os.WriteFile(file+"."+name, []byte("came\n"), 0o666))
+		check(os.WriteFile(file+"."+name, []byte("received\n"), 0o666))
 	}
 	fmt.Println("got", strings.Join(names, " "))
 }
 
-// spawn leaves a process behind that would run for ever, and notes its number in FILE.
+// spawn starts a process that sleeps forever, and writes its process ID to FILE.
 func spawn(verb, file string) {
 	me, err := os.Executable()
 	check(err)

@@ -96,7 +96,7 @@ same "$(within -n 4 ./bytes)" "$(right 4)" "salloc: every byte"
 status=0
 within -n 5 ./ring >up 2>said || status=$?
 same "$status $(cat up)" "2 " "salloc: more ranks than slots are refused"
-told '^mpirun-go: 5 ranks are more than the 4 slots of the Slurm allocation (--oversubscribe starts them all the same)$'
+told '^mpirun-go: 5 ranks exceed the 4 slots of the Slurm allocation (--oversubscribe starts them anyway)$'
 told '' 1
 same "$(within -n 8 --oversubscribe ./bytes)" "$(right 8)" "salloc: more ranks than slots"
 status=0

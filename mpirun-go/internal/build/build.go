@@ -1,5 +1,5 @@
-// Package build turns PROGRAM into something that can be executed: a file as it
-// is, a name looked up in PATH, or a Go package built first.
+// Package build turns PROGRAM into an executable file: a file as it is, a command found in PATH, or
+// a Go package that it builds.
 package build
 
 import (
@@ -17,22 +17,23 @@ import (
 	"time"
 )
 
-// What is wrong with a PROGRAM.
+// Errors about a PROGRAM, each with the launcher's exit status.
 var (
 	ErrNotFound      = errors.New("not found")                     // exit status 127
 	ErrNotExecutable = errors.New("not executable")                // exit status 126
 	ErrCompile       = errors.New("the Go package does not build") // exit status 1
 )
 
-// Program is a PROGRAM found.
+// Program is a PROGRAM that Find has resolved.
 type Program struct {
-	Path    string // what to execute, absolute
-	Package string // what to build first: an import path, a directory or a .go file; "" if Path exists already
+	Path string // the file to execute, absolute
+	// Package is the package to build: an import path, a directory or a .go file; "" if Path is set.
+	Package string
 }
 
-// Find decides what name means: a file or directory if it is written like a
-// path, else a command in PATH, else a directory or an import path. The error Is
-// ErrNotFound or ErrNotExecutable.
+// Find resolves name: a file or directory if it is written as a path, otherwise a command in PATH,
+// otherwise a directory or an import path. The error is ErrNotFound or ErrNotExecutable
+// (errors.Is).
 func Find(name string) (Program, error) {
 	if name == "" {
 		return Program{}, fmt.Errorf("%w: the name is empty", ErrNotFound)
@@ -52,7 +53,7 @@ func Find(name string) (Program, error) {
 		case errors.Is(err, fs.ErrPermission):
 			return Program{}, fmt.Errorf("%s: %w", name, ErrNotExecutable)
 		case statErr == nil:
-			return Program{}, fmt.Errorf("%s: %w in PATH; ./%s is a file here", name, ErrNotFound, name)
+			return Program{}, fmt.Errorf("%s: %w in PATH; to run the file, write ./%s", name, ErrNotFound, name)
 		}
 		return Program{}, fmt.Errorf("%s: %w in PATH", name, ErrNotFound)
 	}
@@ -73,7 +74,7 @@ func findFile(name string) (Program, error) {
 	case err == nil:
 		return absolute(name)
 	case errors.Is(err, fs.ErrPermission):
-		return Program{}, fmt.Errorf("%s: %w: no permission to look", name, ErrNotExecutable)
+		return Program{}, fmt.Errorf("%s: %w: no permission to read the directory", name, ErrNotExecutable)
 	case isImportPath(name):
 		return Program{Package: name}, nil
 	}
@@ -88,52 +89,55 @@ func absolute(path string) (Program, error) {
 	return Program{Path: abs}, nil
 }
 
-// isImportPath tells what can only be a Go package from a path that does not
-// exist. Whether there is such a package, go says.
+// isImportPath reports whether name, which is not an existing file, can only be an import path. The
+// go command decides whether such a package exists.
 func isImportPath(name string) bool {
 	return !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "./") && !strings.HasPrefix(name, "../") &&
 		!strings.HasSuffix(name, ".go")
 }
 
-// Build builds pkg with the user's go (GOFLAGS and all) and tags, unless these are "", into the directory
-// into, and returns the binary's path. What the compiler says goes to output
-// after one line that says what failed; then the error Is ErrCompile. It Is
-// ErrNotFound if there is no such package or no go, and the context's if that ended.
+// Build builds pkg with the user's go command and its settings (GOFLAGS and others), with the build
+// tags in tags unless that is "". It writes the binary to the directory outDir and returns its
+// path. Messages of a successful build go to output.
 //
-// env, NAME=VALUE, changes the environment of go and of what go starts. The kernel ends
-// go with this process, but not the compilers: env is what one can find these by.
-func Build(ctx context.Context, pkg, tags, into string, env []string, output io.Writer) (string, error) {
+// The error is ErrCompile (errors.Is) with the compiler's messages if the package does not build,
+// ErrNotFound if the package or the go command does not exist, or the cause of ctx if that is done.
+//
+// env, in the form NAME=VALUE, is added to the environment of go and its children. If this process
+// is killed, the kernel kills go, but not the compilers that go started. A variable in env
+// identifies these.
+func Build(ctx context.Context, pkg, tags, outDir string, env []string, output io.Writer) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return "", fmt.Errorf("%s: %w: it is no file, and there is no go command to build it with", pkg, ErrNotFound)
+		return "", fmt.Errorf("%s: %w: no such file, and no go command in PATH to build a package", pkg, ErrNotFound)
 	}
 	runtime.LockOSThread() // see goCommand
 	defer runtime.UnlockOSThread()
-	dir, target := where(pkg)
+	dir, target := buildDir(pkg)
 	if dir == "" && target == pkg && isImportPath(pkg) {
 		if _, err := os.Stat(pkg); err != nil {
-			said, err := goCommand(ctx, "", env, withTags(tags, "list", "--", target)...).CombinedOutput()
+			goOutput, err := goCommand(ctx, "", env, withTags(tags, "list", "--", target)...).CombinedOutput()
 			if ctx.Err() != nil {
 				return "", context.Cause(ctx)
 			}
 			if err != nil {
-				return "", fmt.Errorf("%s: %w: neither a file nor a Go package: %s", pkg, ErrNotFound, inOneLine(said, err))
+				return "", fmt.Errorf("%s: %w: neither a file nor a Go package: %s", pkg, ErrNotFound, failureText(goOutput, err))
 			}
 		}
 	}
-	said, err := goCommand(ctx, dir, env, withTags(tags, "build", "-o", into+"/", "--", target)...).CombinedOutput()
+	goOutput, err := goCommand(ctx, dir, env, withTags(tags, "build", "-o", outDir+"/", "--", target)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", &CompileError{Package: pkg, Said: strings.TrimSpace(string(said))}
+		return "", &CompileError{Package: pkg, Output: strings.TrimSpace(string(goOutput))}
 	}
-	if len(said) > 0 { // downloads and the like
-		_, _ = output.Write(said)
+	if len(goOutput) > 0 { // downloads and the like
+		_, _ = output.Write(goOutput)
 	}
-	return onlyFile(pkg, into)
+	return onlyFile(pkg, outDir)
 }
 
-// withTags puts the flag -tags after go's subcommand.
+// withTags returns the arguments of a go subcommand, with the flag -tags unless tags is "".
 func withTags(tags, subcommand string, args ...string) []string {
 	if tags == "" {
 		return append([]string{subcommand}, args...)
@@ -141,45 +145,45 @@ func withTags(tags, subcommand string, args ...string) []string {
 	return append([]string{subcommand, "-tags=" + tags}, args...)
 }
 
-// inOneLine is why go has failed: in its own words, if it said any.
-func inOneLine(said []byte, err error) string {
-	if words := strings.Fields(string(said)); len(words) > 0 {
+// failureText returns go's messages in one line, or err if go printed nothing.
+func failureText(messages []byte, err error) string {
+	if words := strings.Fields(string(messages)); len(words) > 0 {
 		return strings.Join(words, " ")
 	}
 	return err.Error()
 }
 
-// CompileError says that a package does not build. It Is ErrCompile.
+// CompileError means that a package does not build. It wraps ErrCompile.
 type CompileError struct {
 	Package string
-	Said    string // go's own words, several lines
+	Output  string // messages of go, several lines
 }
 
-// Error is one line that says what failed, then go's own words.
+// Error returns one line with the package and the reason, followed by go's messages.
 func (e *CompileError) Error() string {
-	return fmt.Sprintf("%s: %v\n%s", e.Package, ErrCompile, e.Said)
+	return fmt.Sprintf("%s: %v\n%s", e.Package, ErrCompile, e.Output)
 }
 
-// Unwrap makes errors.Is(err, ErrCompile) true.
+// Unwrap returns ErrCompile.
 func (e *CompileError) Unwrap() error { return ErrCompile }
 
-// onlyFile is the binary that go build left in its directory, whose name only
-// go knows. It leaves none for a package that is not main.
+// onlyFile returns the binary that go build left in dir. Only go knows its name. Go leaves no file
+// for a package other than main.
 func onlyFile(pkg, dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err
 	}
 	if len(entries) != 1 {
-		return "", &CompileError{Package: pkg, Said: "it is not a package main"}
+		return "", &CompileError{Package: pkg, Output: "not a main package"}
 	}
 	return filepath.Join(dir, entries[0].Name()), nil
 }
 
-// where says in which directory to run go and what to call the package there.
-// A directory of another module than the current one has to be built from
-// within; otherwise messages read better from here.
-func where(pkg string) (dir, target string) {
+// buildDir returns the directory in which to run go, "" for the current one, and the name of pkg
+// there. Go builds a package of another module only within that module. Otherwise go runs in the
+// current directory, so that file names in its messages are relative to it.
+func buildDir(pkg string) (dir, target string) {
 	info, err := os.Stat(pkg)
 	if err != nil {
 		return "", pkg
@@ -188,7 +192,7 @@ func where(pkg string) (dir, target string) {
 	if !info.IsDir() {
 		inside = filepath.Dir(pkg)
 	}
-	if here, there := moduleRoot("."), moduleRoot(inside); here != there || here == "" {
+	if current, packageRoot := moduleRoot("."), moduleRoot(inside); current != packageRoot || current == "" {
 		if info.IsDir() {
 			return inside, "."
 		}
@@ -200,7 +204,7 @@ func where(pkg string) (dir, target string) {
 	return "", "./" + pkg
 }
 
-// moduleRoot is the directory of the go.mod that rules dir, "" if there is none.
+// moduleRoot returns the directory of the go.mod that applies to dir, or "" if there is none.
 func moduleRoot(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -221,12 +225,13 @@ func moduleRoot(dir string) string {
 	}
 }
 
-// goCommand makes go end when ctx does, as by Ctrl-C, and when this process does.
-// The latter means the thread that starts it, which therefore is to be locked.
+// goCommand returns a go command that ends when ctx is done, as Ctrl-C would end it, and when this
+// process dies. The kernel binds the latter to the thread that starts the command, so the caller
+// must lock its goroutine to its thread.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Environ(), env...) // with PWD
+	cmd.Env = append(cmd.Environ(), env...) // Environ includes PWD
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 2 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tree makes files under a new directory and goes there.
-func tree(t *testing.T, files map[string]string) string {
+// writeTree creates files in a new directory and changes to it.
+func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -30,8 +30,8 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestFind(t *testing.T) {
-	dir := tree(t, map[string]string{
+func TestFindResolvesProgram(t *testing.T) {
+	dir := writeTree(t, map[string]string{
 		"bin/tool": "#!/bin/sh", "bin/both": "#!/bin/sh", "both/main.go": "package main", "script": "#!/bin/sh", "data": "text",
 		"prog/main.go": "package main", "runme.go": "#!/bin/sh",
 	})
@@ -64,8 +64,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestWhere(t *testing.T) {
-	dir := tree(t, map[string]string{
+func TestBuildDirOfOtherModule(t *testing.T) {
+	dir := writeTree(t, map[string]string{
 		"go.mod": "module m", "prog/main.go": "package main", "other/go.mod": "module o", "other/x/main.go": "package main",
 	})
 	for pkg, want := range map[string][2]string{
@@ -77,12 +77,12 @@ func TestWhere(t *testing.T) {
 		"other/x/main.go": {"other/x", "main.go"},
 		"example.com/x/y": {"", "example.com/x/y"},
 	} {
-		in, target := where(pkg)
+		in, target := buildDir(pkg)
 		assert.Equal(t, want, [2]string{in, target}, pkg)
 	}
 }
 
-// fakeGo puts a go command in PATH that is a shell script.
+// fakeGo installs a shell script as the go command in PATH.
 func fakeGo(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,44 +90,44 @@ func fakeGo(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestBuildSaysWhatGoSays(t *testing.T) {
-	dir := tree(t, map[string]string{"prog/main.go": "package main"})
+func TestBuildReportsGoOutput(t *testing.T) {
+	dir := writeTree(t, map[string]string{"prog/main.go": "package main"})
 	into := t.TempDir()
 
 	fakeGo(t, `echo "$@" in $PWD; echo warned >&2; echo >$3/prog`)
-	var said bytes.Buffer
-	path, err := Build(context.Background(), "./prog", "", into, nil, &said)
+	var output bytes.Buffer
+	path, err := Build(context.Background(), "./prog", "", into, nil, &output)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(into, "prog"), path)
-	assert.Equal(t, "build -o "+into+"/ -- . in "+dir+"/prog\nwarned\n", said.String())
+	assert.Equal(t, "build -o "+into+"/ -- . in "+dir+"/prog\nwarned\n", output.String())
 
 	fakeGo(t, `echo "$@" >&2; echo >$4/prog`)
-	said.Reset()
-	_, err = Build(context.Background(), "./prog", "a,b -x", t.TempDir(), nil, &said)
+	output.Reset()
+	_, err = Build(context.Background(), "./prog", "a,b -x", t.TempDir(), nil, &output)
 	require.NoError(t, err)
-	assert.Contains(t, said.String(), "build -tags=a,b -x -o ")
+	assert.Contains(t, output.String(), "build -tags=a,b -x -o ")
 	fakeGo(t, "echo main.go:1: wrong; exit 1")
-	_, err = Build(context.Background(), "./prog", "", into, nil, &said)
+	_, err = Build(context.Background(), "./prog", "", into, nil, &output)
 	require.ErrorIs(t, err, ErrCompile)
 	assert.EqualError(t, err, "./prog: the Go package does not build\nmain.go:1: wrong")
 
 	fakeGo(t, "exit 0")
-	_, err = Build(context.Background(), "./prog", "", t.TempDir(), nil, &said)
-	assert.ErrorContains(t, err, "it is not a package main")
+	_, err = Build(context.Background(), "./prog", "", t.TempDir(), nil, &output)
+	assert.ErrorContains(t, err, "not a main package")
 
 	for script, why := range map[string]string{
 		"exit 1": "exit status 1",
 		"echo 'go: no required module;' >&2; printf '\tgo get it\n' >&2; exit 1": "go: no required module; go get it",
 	} {
 		fakeGo(t, script)
-		_, err = Build(context.Background(), "no/such", "", into, nil, &said)
+		_, err = Build(context.Background(), "no/such", "", into, nil, &output)
 		assert.ErrorIs(t, err, ErrNotFound)
 		assert.EqualError(t, err, "no/such: not found: neither a file nor a Go package: "+why)
 	}
 }
 
-func TestBuildEndsWithItsContext(t *testing.T) {
-	dir := tree(t, map[string]string{"prog/main.go": "package main"})
+func TestBuildEndsWithContext(t *testing.T) {
+	dir := writeTree(t, map[string]string{"prog/main.go": "package main"})
 	fakeGo(t, "echo >"+dir+"/started; exec sleep 1000")
 	interrupted := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -1,6 +1,5 @@
-// Package cli reads mpirun-go's command line into a Command. It looks at
-// nothing but the words it is given: whether programs, hosts and directories
-// exist is for others to say.
+// Package cli parses mpirun-go's command line into a Command. It looks only at the words of the
+// command line. Its callers check whether programs, hosts and directories exist.
 package cli
 
 import (
@@ -18,62 +17,62 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// What the command line asks for, if it is not a job.
+// Errors of Parse for a command line that asks for no job.
 var (
-	ErrHelp    = errors.New("help is wanted")
-	ErrVersion = errors.New("the version is wanted")
+	ErrHelp    = errors.New("help requested")
+	ErrVersion = errors.New("version requested")
 )
 
-// ErrNoProgram: there are flags only.
+// ErrNoProgram means that the command line has only flags.
 var ErrNoProgram = errors.New("no PROGRAM given")
 
-// Values of Command.Stdin that are not a rank.
+// Values of Command.Stdin besides ranks.
 const (
 	StdinAll  = -1
 	StdinNone = -2
 )
 
-// Command is a whole command line.
+// Command is a parsed command line.
 type Command struct {
 	Groups []Group // at least one
 
-	Hosts         string // as given to --host
-	Hostfile      string
-	MapBy         slots.By
-	Launcher      string        // ssh, slurm or local; "": not said
-	Agent         []string      // --agent, as words; nil: not said
-	ConnectLimit  time.Duration // --connect-timeout
-	Settings      []Setting     // --set, --btl and --verbose, in order
-	Tags          string        // --tags: for building programs
-	BindToCore    bool
-	Oversubscribe bool
+	Hosts          string // value of --host
+	Hostfile       string
+	MapBy          slots.Policy
+	Launcher       string        // ssh, slurm or local; "" if --launcher is absent
+	Agent          []string      // words of --agent; nil if it is absent
+	ConnectTimeout time.Duration // --connect-timeout
+	Settings       []Setting     // --set, --btl and --verbose, in order
+	Tags           string        // --tags, for building programs
+	BindToCore     bool
+	Oversubscribe  bool
 
 	TagOutput       bool
 	TimestampOutput bool
 	OutputDir       string
 	Stdin           int           // a rank, StdinAll or StdinNone
-	Timeout         time.Duration // 0: none
+	Timeout         time.Duration // 0: no limit
 }
 
 // Group is one PROGRAM and the ranks that run it.
 type Group struct {
-	Ranks   int // 0: as many as the hosts make it (FillHosts)
+	Ranks   int // 0: SetHostCount sets it
 	Program string
 	Args    []string // without the program's name
 	Env     []Var    // -x, in order
 	Dir     string   // --wdir
 }
 
-// Var is one -x.
+// Var is one -x flag.
 type Var struct {
 	Name, Value  string
-	FromLauncher bool // -x NAME: the launcher's own value is wanted
+	FromLauncher bool // -x NAME: take the launcher's value
 }
 
-// Setting is one --set, or a --btl.
+// Setting is one --set, --btl or --verbose.
 type Setting struct{ Key, Value string }
 
-// Size is the number of ranks of all groups.
+// Size returns the number of ranks of all groups.
 func (c *Command) Size() int {
 	size := 0
 	for _, g := range c.Groups {
@@ -82,27 +81,26 @@ func (c *Command) Size() int {
 	return size
 }
 
-// MaxRanks bounds the size of a job, so that a slip of the keyboard does not
-// fill the machine.
+// MaxRanks is the largest size of a job. It protects the machine from a mistyped number.
 const MaxRanks = 1 << 16
 
-// maxConnectLimit bounds --connect-timeout: a host that takes longer is as good as lost.
-const maxConnectLimit = time.Hour
+// maxConnectTimeout is the largest --connect-timeout. A user would not wait longer for a host.
+const maxConnectTimeout = time.Hour
 
-// Parse reads the words after the command's name. Programs are separated by ":",
-// and each has flags of its own before it. Errors are one line; ErrHelp and
-// ErrVersion are given back as they are.
+// Parse parses the words after the command's name. The word ":" separates programs, and each
+// program has flags of its own before it. Error messages have one line. Parse returns ErrHelp and
+// ErrVersion unwrapped.
 func Parse(args []string) (*Command, error) {
 	cmd, err := parse(args)
 	if err != nil && strings.ContainsFunc(err.Error(), unicode.IsControl) {
-		// What the user wrote is quoted in it.
-		err = errors.New(strings.Map(visible, err.Error()))
+		// The error quotes the user's words, which may have line ends.
+		err = errors.New(strings.Map(replaceControl, err.Error()))
 	}
 	return cmd, err
 }
 
-// visible keeps an error on its line.
-func visible(c rune) rune {
+// replaceControl replaces control characters, so that an error stays on one line.
+func replaceControl(c rune) rune {
 	if unicode.IsControl(c) {
 		return '?'
 	}
@@ -110,7 +108,7 @@ func visible(c rune) rune {
 }
 
 func parse(args []string) (*Command, error) {
-	cmd := &Command{ConnectLimit: 30 * time.Second}
+	cmd := &Command{ConnectTimeout: 30 * time.Second}
 	for {
 		group, rest, err := cmd.parseGroup(args)
 		if err != nil {
@@ -142,8 +140,9 @@ func parse(args []string) (*Command, error) {
 	return cmd, nil
 }
 
-// FillHosts makes of a number of ranks that was left open, with --map-by ppr:N:node, N for each of so many hosts.
-func (c *Command) FillHosts(hosts int) error {
+// SetHostCount sets a number of ranks that the command line leaves open: with --map-by ppr:N:node
+// and no -n, each host has N ranks.
+func (c *Command) SetHostCount(hosts int) error {
 	if c.Groups[0].Ranks == 0 {
 		c.Groups[0].Ranks = c.MapBy.PerNode * hosts
 	}
@@ -152,10 +151,10 @@ func (c *Command) FillHosts(hosts int) error {
 
 func (c *Command) checkSize() error {
 	if size := c.Size(); size > MaxRanks {
-		return fmt.Errorf("%d ranks are more than the %d that a job may have", size, MaxRanks)
+		return fmt.Errorf("%d ranks: a job has at most %d", size, MaxRanks)
 	}
 	if c.Stdin >= c.Size() {
-		return fmt.Errorf("--stdin %d: there is no such rank among the job's %d", c.Stdin, c.Size())
+		return fmt.Errorf("--stdin %d: the job has no such rank, only 0 to %d", c.Stdin, c.Size()-1)
 	}
 	return nil
 }
@@ -170,7 +169,7 @@ func missingProgram(groups int, colon bool) error {
 	return ErrNoProgram
 }
 
-// parseGroup reads one group's flags and returns what follows them.
+// parseGroup parses one group's flags and returns the words after them.
 func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	var group Group
 	flags := flag.NewFlagSet("mpirun-go", flag.ContinueOnError)
@@ -201,7 +200,7 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	err := flags.Parse(args)
 	switch {
 	case err != nil:
-		return Group{}, nil, c.explain(err, args[:len(args)-flags.NArg()])
+		return Group{}, nil, c.flagError(err, args[:len(args)-flags.NArg()])
 	case help:
 		return Group{}, nil, ErrHelp
 	case version:
@@ -210,7 +209,7 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	return group, flags.Args(), nil
 }
 
-// jobFlags defines the flags that hold for the whole job.
+// jobFlags defines the flags that apply to the whole job.
 func (c *Command) jobFlags(flags *flag.FlagSet) {
 	for _, name := range []string{"H", "host"} {
 		flags.Func(name, "", func(s string) error {
@@ -223,7 +222,7 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		return notEmpty(s)
 	})
 	flags.Func("map-by", "", func(s string) (err error) {
-		c.MapBy, err = slots.ParseBy(s)
+		c.MapBy, err = slots.ParsePolicy(s)
 		return err
 	})
 	flags.Func("launcher", "", func(s string) error {
@@ -235,9 +234,9 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		return err
 	})
 	flags.Func("connect-timeout", "", func(s string) (err error) {
-		c.ConnectLimit, err = parseTimeout(s)
-		if err == nil && c.ConnectLimit > maxConnectLimit {
-			err = fmt.Errorf("want at most %v", maxConnectLimit)
+		c.ConnectTimeout, err = parseTimeout(s)
+		if err == nil && c.ConnectTimeout > maxConnectTimeout {
+			err = fmt.Errorf("want at most %v", maxConnectTimeout)
 		}
 		return err
 	})
@@ -283,39 +282,39 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	})
 }
 
-// explain words the flag package's errors as the rest of mpirun-go's. taken are the
-// words that it has read: a flag that there is not is the last of them, as it was typed.
-func (c *Command) explain(err error, taken []string) error {
+// flagError converts an error of package flag to the launcher's wording. parsed holds the words
+// that the package has parsed; the last of them is the unknown flag as the user typed it.
+func (c *Command) flagError(err error, parsed []string) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return ErrHelp
 	}
 	text := err.Error()
 	if name, unknown := strings.CutPrefix(text, "flag provided but not defined: -"); unknown {
 		if len(c.Groups) > 0 && isJobFlag(name) {
-			return fmt.Errorf("%s holds for the whole job: it goes before the first PROGRAM", dashed(name))
+			return fmt.Errorf("%s applies to the whole job: put it before the first PROGRAM", flagName(name))
 		}
-		typed, _, _ := strings.Cut(taken[len(taken)-1], "=")
+		typed, _, _ := strings.Cut(parsed[len(parsed)-1], "=")
 		return fmt.Errorf("no such flag: %s", typed)
 	}
 	if name, missing := strings.CutPrefix(text, "flag needs an argument: -"); missing {
-		return fmt.Errorf("%s needs a value", dashed(name))
+		return fmt.Errorf("%s needs a value", flagName(name))
 	}
-	// invalid value "x" for flag -n: why
+	// The text is: invalid value "x" for flag -n: reason.
 	if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
-		if value, rest, ok := cutLast(rest, " for flag -"); ok {
+		if value, rest, ok := cutQuoted(rest, " for flag -"); ok {
 			name, why, _ := strings.Cut(rest, ": ")
 			if unquoted, err := strconv.Unquote(value); err == nil {
 				value = unquoted
 			}
-			return fmt.Errorf("%s %s: %s", dashed(name), value, why)
+			return fmt.Errorf("%s %s: %s", flagName(name), value, why)
 		}
 	}
 	return err
 }
 
-// cutLast is strings.Cut, save that what stands in quotes before sep may hold
-// sep too: it cuts where the quoted value ends.
-func cutLast(s, sep string) (before, after string, found bool) {
+// cutQuoted is like strings.Cut, but s begins with a quoted value, which may contain sep. It cuts s
+// after that value.
+func cutQuoted(s, sep string) (before, after string, found bool) {
 	value, err := strconv.QuotedPrefix(s)
 	if err != nil {
 		return s, "", false
@@ -330,8 +329,9 @@ func isJobFlag(name string) bool {
 	return flags.Lookup(name) != nil
 }
 
-// dashed writes a flag as the help does: one dash before one letter and -np.
-func dashed(name string) string {
+// flagName writes a flag as the help does: with one dash before one letter and before np, otherwise
+// with two.
+func flagName(name string) string {
 	if len(name) == 1 || name == "np" {
 		return "-" + name
 	}

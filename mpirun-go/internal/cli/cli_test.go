@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
-func TestEveryFlag(t *testing.T) {
+func TestParseSetsEveryFlag(t *testing.T) {
 	cmd, err := cli.Parse(strings.Fields(
 		"-n 3 -x A=1 -x B --wdir /tmp -H localhost:4 --hostfile hosts --btl sm,self --set stats=1 --set stats=0 --tags a,b " +
 			"--bind-to core --oversubscribe --tag-output --timestamp-output --output-dir out --stdin all --timeout 90s prog -n x"))
@@ -28,17 +28,17 @@ func TestEveryFlag(t *testing.T) {
 		Settings:   []cli.Setting{{Key: "btl", Value: "sm,self"}, {Key: "stats", Value: "1"}, {Key: "stats", Value: "0"}},
 		Tags:       "a,b",
 		BindToCore: true, Oversubscribe: true, TagOutput: true, TimestampOutput: true,
-		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second, ConnectLimit: 30 * time.Second,
+		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second, ConnectTimeout: 30 * time.Second,
 	}, cmd)
 }
 
-func TestDefaults(t *testing.T) {
+func TestParseDefaults(t *testing.T) {
 	cmd, err := cli.Parse([]string{"prog"})
 	require.NoError(t, err)
-	assert.Equal(t, &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}, ConnectLimit: 30 * time.Second}, cmd)
+	assert.Equal(t, &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}, ConnectTimeout: 30 * time.Second}, cmd)
 }
 
-func TestGroups(t *testing.T) {
+func TestParseSeveralGroups(t *testing.T) {
 	cmd, err := cli.Parse(strings.Fields("-n 2 --stdin 4 a 1 : -np 3 -x K=: b : c ::"))
 	require.NoError(t, err)
 	require.Len(t, cmd.Groups, 3)
@@ -49,22 +49,22 @@ func TestGroups(t *testing.T) {
 	assert.Equal(t, 4, cmd.Stdin)
 }
 
-func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
+func TestParseErrorsNameFlagInOneLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                           "no PROGRAM given",
 		"-n":                         "-n needs a value",
 		"--timeout":                  "--timeout needs a value",
 		"-n 1.5 p":                   "-n 1.5: want a number of ranks from 1 to 65536",
 		"--np -1 p":                  "-np -1: want a number of ranks from 1 to 65536",
-		"-n 40000 p : -n 40000 p":    "80000 ranks are more than the 65536 that a job may have",
+		"-n 40000 p : -n 40000 p":    "80000 ranks: a job has at most 65536",
 		"--tag-output=perhaps p":     "invalid boolean value",
 		"--bogus p":                  "no such flag: --bogus",
 		"-bogus=3 p":                 "no such flag: -bogus",
 		"-n2 p":                      "no such flag: -n2",
 		"-n 1 a : -n2":               "no such flag: -n2",
-		"-n 1 p : --btl sm p":        "--btl holds for the whole job: it goes before the first PROGRAM",
+		"-n 1 p : --btl sm p":        "--btl applies to the whole job: put it before the first PROGRAM",
 		"--stdin -1 p":               "--stdin -1: want a rank, all or none",
-		"--stdin 1 p":                "--stdin 1: there is no such rank among the job's 1",
+		"--stdin 1 p":                "--stdin 1: the job has no such rank, only 0 to 0",
 		"--set =1 p":                 "--set =1: want KEY=VALUE",
 		"--timeout -3s p":            "--timeout -3s: want a duration",
 		"--wdir= p":                  "--wdir : is empty",
@@ -72,14 +72,14 @@ func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
 		"--launcher telnet p":        "--launcher telnet: want ssh or slurm or local",
 		"--map-by ppr:x:node p":      "--map-by ppr:x:node: want slot, node or ppr:N:node",
 		"--connect-timeout 2h p":     "--connect-timeout 2h: want at most 1h",
-		"--agent \"ssh p":            "--agent \"ssh: a quote is not closed",
+		"--agent \"ssh p":            "--agent \"ssh: unclosed quote",
 		"--btl for_flag_-n:_,self p": "--btl for_flag_-n:_,self: ",
 	} {
 		_, err := cli.Parse(strings.Fields(args))
 		require.ErrorContains(t, err, want, args)
 		assert.NotContains(t, err.Error(), "\n", args)
 		if _, flag, ok := strings.Cut(want, "no such flag: "); ok {
-			assert.Equal(t, want, err.Error(), "%s is echoed as typed", flag)
+			assert.Equal(t, want, err.Error(), "the error quotes %s as typed", flag)
 		}
 	}
 	_, err := cli.Parse([]string{"--wdir", "", "p"})
@@ -88,7 +88,7 @@ func TestErrorsAreOneLineThatNamesTheFlag(t *testing.T) {
 	assert.ErrorContains(t, err, "--stdin")
 }
 
-func TestHelpAndVersion(t *testing.T) {
+func TestParseHelpAndVersion(t *testing.T) {
 	for _, flag := range []string{"-h", "-help", "--help"} {
 		_, err := cli.Parse([]string{"-n", "2", flag})
 		assert.ErrorIs(t, err, cli.ErrHelp)
@@ -105,10 +105,10 @@ func TestHelpAndVersion(t *testing.T) {
 		assert.Equal(t, []cli.Setting{{Key: "verbose", Value: "true"}}, cmd.Settings)
 	}
 	_, err = cli.Parse([]string{"a", ":", "-v"})
-	assert.ErrorContains(t, err, "-v holds for the whole job")
+	assert.ErrorContains(t, err, "-v applies to the whole job")
 }
 
-func TestTimeoutWithoutUnitIsSeconds(t *testing.T) {
+func TestParseTimeoutWithoutUnitIsSeconds(t *testing.T) {
 	cmd, err := cli.Parse(strings.Fields("--timeout 1.5 p"))
 	require.NoError(t, err)
 	assert.Equal(t, 1500*time.Millisecond, cmd.Timeout)
@@ -125,7 +125,7 @@ func FuzzParse(f *testing.F) {
 		cmd, err := cli.Parse(strings.Split(line, " "))
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
-				t.Fatalf("error of several lines: %q", err)
+				t.Fatalf("the error has several lines: %q", err)
 			}
 			return
 		}
@@ -140,17 +140,17 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestHosts(t *testing.T) {
+func TestParseHostFlags(t *testing.T) {
 	cmd, err := cli.Parse([]string{"--agent", `ssh -F "my config" it\'s ''`, "--map-by", "ppr:2:node", "--launcher", "slurm", "--connect-timeout", "5", "p"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ssh", "-F", "my config", "it's", ""}, cmd.Agent)
-	assert.Equal(t, slots.By{PerNode: 2}, cmd.MapBy)
+	assert.Equal(t, slots.Policy{PerNode: 2}, cmd.MapBy)
 	assert.Equal(t, "slurm", cmd.Launcher)
-	assert.Equal(t, 5*time.Second, cmd.ConnectLimit)
+	assert.Equal(t, 5*time.Second, cmd.ConnectTimeout)
 }
 
-// Without -n, --map-by ppr:N:node is N ranks on each host.
-func TestFillHosts(t *testing.T) {
+// Without -n, --map-by ppr:N:node starts N ranks on each host.
+func TestSetHostCountFillsRanks(t *testing.T) {
 	for line, want := range map[string]int{
 		"--map-by ppr:2:node a":       6,
 		"--map-by ppr:2:node -n 5 a":  5,
@@ -160,13 +160,13 @@ func TestFillHosts(t *testing.T) {
 	} {
 		cmd, err := cli.Parse(strings.Fields(line))
 		require.NoError(t, err, line)
-		require.NoError(t, cmd.FillHosts(3), line)
+		require.NoError(t, cmd.SetHostCount(3), line)
 		require.Equal(t, want, cmd.Size(), line)
 	}
 	cmd, err := cli.Parse(strings.Fields("--stdin 6 --map-by ppr:2:node a"))
 	require.NoError(t, err)
-	require.ErrorContains(t, cmd.FillHosts(3), "--stdin 6: there is no such rank among the job's 6")
+	require.ErrorContains(t, cmd.SetHostCount(3), "--stdin 6: the job has no such rank, only 0 to 5")
 	cmd, err = cli.Parse(strings.Fields("--map-by ppr:40000:node a"))
 	require.NoError(t, err)
-	require.ErrorContains(t, cmd.FillHosts(3), "120000 ranks are more than")
+	require.ErrorContains(t, cmd.SetHostCount(3), "120000 ranks: a job has at most")
 }

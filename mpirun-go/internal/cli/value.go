@@ -25,7 +25,7 @@ func parseVar(s string) (Var, error) {
 	return Var{Name: name, Value: value, FromLauncher: !given}, nil
 }
 
-// ParseSetting reads KEY=VALUE. It does not know the keys.
+// ParseSetting parses KEY=VALUE. It accepts every key.
 func ParseSetting(s string) (Setting, error) {
 	key, value, given := strings.Cut(s, "=")
 	if key == "" || !given {
@@ -48,7 +48,7 @@ func parseStdin(s string) (int, error) {
 	return rank, nil
 }
 
-// parseTimeout takes what time.ParseDuration takes, and a bare number as seconds.
+// parseTimeout parses a duration as time.ParseDuration does. A number without a unit means seconds.
 func parseTimeout(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -76,7 +76,8 @@ func notEmpty(s string) error {
 	return nil
 }
 
-// splitWords takes a command apart as a shell does, as far as quotes and backslashes go.
+// splitWords splits a command into words. It supports the quotes and backslashes of a shell, and no
+// other shell syntax.
 func splitWords(s string) ([]string, error) {
 	var words []string
 	var word []byte
@@ -103,7 +104,7 @@ func splitWords(s string) ([]string, error) {
 		}
 	}
 	if quote != 0 {
-		return nil, errors.New("a quote is not closed")
+		return nil, errors.New("unclosed quote")
 	}
 	if inWord {
 		words = append(words, string(word))

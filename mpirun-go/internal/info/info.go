@@ -1,5 +1,5 @@
-// Package info describes what mpirun-go and the library have to work with: what
-// is built in, what this machine offers, and every tunable with its value.
+// Package info describes what mpirun-go and the library can use: the transports built in, the
+// machine's resources, and every tunable with its value.
 package info
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// Report is what mpirun-go info prints; its JSON form is for programs.
+// Report is the output of mpirun-go info. Its JSON form is for programs.
 type Report struct {
 	Version  string    `json:"version"`
 	Go       string    `json:"go"`
@@ -30,21 +30,22 @@ type Report struct {
 	Tunables []Tunable `json:"tunables"`
 }
 
-// Machine is what was found here. What cannot be found out is 0 or empty.
+// Machine describes this machine. A value that cannot be determined is 0 or empty.
 type Machine struct {
 	Host        string   `json:"host"`
 	Kernel      string   `json:"kernel"`
 	Arch        string   `json:"arch"`
-	Cores       int      `json:"cores"`      // that this process may use
-	Processors  int      `json:"processors"` // hardware threads of them
+	Cores       int      `json:"cores"`      // cores that this process may use
+	Processors  int      `json:"processors"` // hardware threads of these cores
 	MemoryBytes int64    `json:"memory_bytes"`
 	ShmBytes    int64    `json:"shm_bytes"`      // size of /dev/shm
-	ShmFree     int64    `json:"shm_free_bytes"` // of it, free
-	Libibverbs  string   `json:"libibverbs"`     // path of the library, "" if it is not installed
+	ShmFree     int64    `json:"shm_free_bytes"` // free bytes of /dev/shm
+	Libibverbs  string   `json:"libibverbs"`     // path of the library; "" if it is not installed
 	RDMADevices []string `json:"rdma_devices"`
-	// LockedBytes is how much memory a process may lock, and so register with RDMA devices; -1: any amount.
+	// LockedBytes is the amount of memory that a process may lock, and so register with RDMA
+	// devices; -1 means no limit.
 	LockedBytes int64         `json:"locked_memory_bytes"`
-	RDMA        []rdma.Device `json:"rdma"` // the same devices, with their ports
+	RDMA        []rdma.Device `json:"rdma"` // the devices of RDMADevices, with their ports
 }
 
 // Tunable is one tunable with its value.
@@ -58,13 +59,13 @@ type Tunable struct {
 	Doc     string `json:"doc"`
 }
 
-// BuiltIn are the transports that the ranks of a launched job can use.
+// BuiltIn returns the transports that the ranks of a launched job can use.
 func BuiltIn() []string {
 	btl, _ := tunable.Find("btl")
 	return slices.Clone(btl.Allowed)
 }
 
-// Collect finds everything out. set are the tunables' values.
+// Collect returns a report on this machine and on the tunables in set.
 func Collect(set tunable.Set) Report {
 	r := Report{
 		Version: Version(),
@@ -82,7 +83,7 @@ func Collect(set tunable.Set) Report {
 	return r
 }
 
-// Version is the module's version, as far as the build knows it.
+// Version returns the module's version as recorded in the build, or "(devel)".
 func Version() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok || build.Main.Version == "" {
@@ -117,7 +118,7 @@ func thisMachine(root string) Machine {
 	var locked unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked) == nil {
 		m.LockedBytes = -1
-		if locked.Cur <= math.MaxInt64 { // RLIM_INFINITY is more
+		if locked.Cur <= math.MaxInt64 { // RLIM_INFINITY is larger
 			m.LockedBytes = int64(locked.Cur)
 		}
 	}
@@ -128,7 +129,7 @@ func thisMachine(root string) Machine {
 	return m
 }
 
-// findLibibverbs looks where distributions put the library.
+// findLibibverbs looks in the directories where Linux distributions install the library.
 func findLibibverbs(root string) string {
 	for _, pattern := range []string{"lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib", "usr/lib/*-linux-gnu", "lib/*-linux-gnu"} {
 		found, _ := filepath.Glob(filepath.Join(root, pattern, "libibverbs.so.1"))
@@ -139,14 +140,14 @@ func findLibibverbs(root string) string {
 	return ""
 }
 
-// JSON writes the report as one indented object.
+// JSON writes the report as one indented JSON object.
 func (r Report) JSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(r)
 }
 
-// Text writes the report for people.
+// Text writes the report in a form for people.
 func (r Report) Text(w io.Writer) error {
 	var b strings.Builder
 	m := r.Machine
@@ -159,13 +160,13 @@ func (r Report) Text(w io.Writer) error {
 	row("host", m.Host)
 	row("kernel", m.Kernel+" "+m.Arch)
 	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
-	row("memory", size(m.MemoryBytes))
-	row("/dev/shm", size(m.ShmBytes)+", "+size(m.ShmFree)+" free")
-	row("libibverbs", orElse(m.Libibverbs, "not installed")+"; locked memory: "+locked(m.LockedBytes))
-	row("RDMA devices", orElse(strings.Join(m.RDMADevices, ", "), "none"))
+	row("memory", sizeText(m.MemoryBytes))
+	row("/dev/shm", sizeText(m.ShmBytes)+", "+sizeText(m.ShmFree)+" free")
+	row("libibverbs", orDefault(m.Libibverbs, "not installed")+"; locked memory: "+limitText(m.LockedBytes))
+	row("RDMA devices", orDefault(strings.Join(m.RDMADevices, ", "), "none"))
 	for _, d := range m.RDMA {
 		for _, p := range d.Ports {
-			row("  "+d.Name, port(p))
+			row("  "+d.Name, portText(p))
 			for _, g := range p.GIDs {
 				row("", fmt.Sprintf("  GID %d: %v, %s", g.Index, g.Addr, g.Type))
 			}
@@ -183,9 +184,9 @@ func (r Report) Text(w io.Writer) error {
 	return err
 }
 
-// port is a port in one line.
-func port(p rdma.Port) string {
-	words := []string{fmt.Sprintf("port %d: %s", p.Number, orElse(p.State, "state unknown"))}
+// portText describes a port in one line.
+func portText(p rdma.Port) string {
+	words := []string{fmt.Sprintf("port %d: %s", p.Number, orDefault(p.State, "state unknown"))}
 	for _, word := range []string{p.LinkLayer, p.Rate} {
 		if word != "" {
 			words = append(words, word)
@@ -203,16 +204,16 @@ func port(p rdma.Port) string {
 	return strings.Join(words, ", ")
 }
 
-// locked is a limit of locked memory.
-func locked(n int64) string {
+// limitText describes a limit on locked memory; -1 is no limit.
+func limitText(n int64) string {
 	if n < 0 {
 		return "unlimited"
 	}
-	return size(n) + " at most"
+	return sizeText(n) + " at most"
 }
 
-// size writes bytes in the largest unit that is at least 1, to a tenth.
-func size(n int64) string {
+// sizeText writes a number of bytes in the largest unit in which it is at least 1, to one decimal.
+func sizeText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	value, i := float64(n), 0
 	for value >= 1024 && i+1 < len(units) {
@@ -225,7 +226,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[i])
 }
 
-func orElse(s, otherwise string) string {
+func orDefault(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-func TestReport(t *testing.T) {
+func TestReportRoundTripsAndListsTunables(t *testing.T) {
 	set, err := tunable.Set{}.With("stats", "yes", tunable.FromCommandLine)
 	require.NoError(t, err)
 	r := Collect(set)
@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 	assert.NotRegexp(t, `(?m) $`, text.String())
 }
 
-func TestThisMachine(t *testing.T) {
+func TestThisMachineReadsRoot(t *testing.T) {
 	root := t.TempDir()
 	m := thisMachine(root)
 	assert.Empty(t, m.Libibverbs)
@@ -63,7 +63,7 @@ func TestThisMachine(t *testing.T) {
 	assert.NotZero(t, m.LockedBytes)
 }
 
-func TestDevicesInText(t *testing.T) {
+func TestTextListsRDMADevices(t *testing.T) {
 	r := Report{Machine: Machine{
 		LockedBytes: 8 << 20, RDMADevices: []string{"mlx5_0", "rxe0"},
 		RDMA: []rdma.Device{{Name: "mlx5_0", Ports: []rdma.Port{{Number: 1}}}, {Name: "rxe0", Ports: []rdma.Port{{
@@ -85,8 +85,8 @@ $`, text.String())
 	assert.Contains(t, text.String(), "locked memory: unlimited\n")
 }
 
-func TestSize(t *testing.T) {
+func TestSizeText(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 24 << 30: "24.0 GiB", 1 << 62: "4194304.0 TiB"} {
-		assert.Equal(t, want, size(n))
+		assert.Equal(t, want, sizeText(n))
 	}
 }

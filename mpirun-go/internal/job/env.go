@@ -9,23 +9,25 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Identity is what the ranks of one job have in common.
+// Identity is the part of the ranks' environment that is the same for all ranks of a job.
 type Identity struct {
 	JobID          string
-	Secret         []byte // wireup.NewSecret
+	Secret         []byte // from wireup.NewSecret
 	Size           int
-	Oversubscribed bool // more ranks on the host than processors or slots
+	Oversubscribed bool // the host has more ranks than processors or slots
 }
 
-// RankEnv is the environment of one rank: base without the traces of another
-// job (this launcher may itself be a rank of one), then changes, NAME=VALUE that
-// override each other in order, and last what tells the rank who it is.
+// RankEnv returns the environment of one rank. It consists of, in this order:
+//
+//   - base without the variables of another job, of which this launcher may be a rank;
+//   - changes, in the form NAME=VALUE; later ones override earlier ones and base;
+//   - the variables that identify the rank and its job.
 func RankEnv(id Identity, rank, localRank, localSize int, base, changes []string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return isRankVariable(name)
 	})
-	ours := []string{
+	identity := []string{
 		fmt.Sprintf("PMI_FD=%d", procs.PMIFD),
 		fmt.Sprintf("PMI_RANK=%d", rank),
 		fmt.Sprintf("PMI_ID=%d", rank),
@@ -40,12 +42,12 @@ func RankEnv(id Identity, rank, localRank, localSize int, base, changes []string
 		fmt.Sprintf("MPI_LOCALNRANKS=%d", localSize),
 	}
 	if id.Oversubscribed {
-		ours = append(ours, "MPIGO_OVERSUBSCRIBED=1")
+		identity = append(identity, "MPIGO_OVERSUBSCRIBED=1")
 	}
-	return lastWins(slices.Concat(env, changes, ours))
+	return lastWins(slices.Concat(env, changes, identity))
 }
 
-// isRankVariable is whether RankEnv may set the variable.
+// isRankVariable reports whether RankEnv may set the variable.
 func isRankVariable(name string) bool {
 	switch name {
 	case "MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
@@ -55,8 +57,8 @@ func isRankVariable(name string) bool {
 	return strings.HasPrefix(name, "PMI_")
 }
 
-// lastWins keeps the last of several values of a name, in its place: which one a
-// program would see otherwise depends on the program.
+// lastWins keeps the last value of each name, at the position of the last. With several values of a
+// name, it depends on the program which one it sees.
 func lastWins(env []string) []string {
 	seen := make(map[string]bool, len(env))
 	kept := make([]string, 0, len(env))

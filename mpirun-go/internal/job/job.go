@@ -1,13 +1,14 @@
-// Package job runs a job from the start of its first rank to the end of its last
-// process, and decides how it ended.
+// Package job runs a job from the start of its first rank to the exit of its last process, and
+// determines the job's exit status.
 //
-// All decisions are made on one goroutine, in Run. The others wait (for a process,
-// a connection, a stream) and post what they saw as a function for that goroutine
-// to call. The first thing that goes wrong is the job's verdict; nothing later
-// changes it. Only that is not always what is seen first: a verdict that may be no
-// more than the symptom of another rank's death is held for a moment (blame.go).
-// From then on the job is being ended: a signal to all ranks, and after
-// a grace time SIGKILL to whatever is left.
+// Run's goroutine makes all decisions. Other goroutines wait for a process, a connection or a
+// stream, and post what they observe as a function, which Run's goroutine calls. The first failure
+// is the job's failure; later ones do not change it. Since a failure may be the consequence of
+// another rank's death that the launcher has not observed yet, a failure is pending for a moment
+// before it counts (failure.go).
+//
+// Then the launcher ends the job: it sends a signal to all ranks, and after a grace period SIGKILL
+// to all processes of the job.
 package job
 
 import (
@@ -22,92 +23,99 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// A Host is a place where ranks are started: this machine (procs.Local), or another one (remote.Host).
+// Host starts ranks on a machine: procs.Local on this machine, remote.Host on another.
 type Host interface {
 	Name() string
-	// StartAll starts ranks in order, until one cannot be started. It calls started for each, with an error if there is one. When that
-	// says no, those that are on their way to another machine are started all the same.
-	StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool))
-	SignalGroups(syscall.Signal) // to every rank and what it started
-	KillGroups()                 // the same with SIGKILL
-	Kill()                       // and to what has left the ranks' process groups; another machine starts no rank after it
-	Watch(lost func(error))      // has lost called, on another goroutine, if the host cannot be reached any more
+	// StartAll starts ranks in order, and calls report for each, with an error if the rank cannot
+	// be started. It stops after an error, or when report returns false. Starts that are already on
+	// their way to another machine still happen then.
+	StartAll(specs []procs.Spec, report func(procs.Spec, *procs.Proc, error) (goOn bool))
+	SignalGroups(syscall.Signal) // sends a signal to the ranks' process groups
+	KillGroups()                 // sends SIGKILL to the ranks' process groups
+	// Kill kills all processes of the job. Another machine starts no rank after it.
+	Kill()
+	// Watch calls lost, on another goroutine, if the host becomes unreachable.
+	Watch(lost func(error))
 }
 
-// Config is a job that is ready to start.
+// Config describes a job that is ready to start.
 type Config struct {
 	Hosts    []Host
-	Remote   bool         // some of them are other machines: of their ranks one hears late
-	Specs    []procs.Spec // in order of ranks; each says which of the hosts it is for
-	AppNum   []int        // index of each rank's program
+	Remote   bool         // Hosts has other machines; reports about their ranks arrive late
+	Specs    []procs.Spec // one for each rank, in order
+	AppNum   []int        // for each rank, the index of its program
 	JobID    string
-	Universe int // processes that there is room for
+	Universe int // number of slots of all hosts
 
-	Timeout time.Duration    // 0: none
-	Signals <-chan os.Signal // what the launcher gets
+	Timeout time.Duration    // 0: no limit
+	Signals <-chan os.Signal // signals to the launcher
 
-	Input          io.Reader // for the ranks whose Stdin is a pipe
+	Input          io.Reader // copied to the ranks whose Stdin is a pipe
 	Stdout, Stderr io.Writer
-	Files          []output.Files // of each rank, instead of Stdout and Stderr; nil: none
+	Files          []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
 	Style          output.Style
-	Notices        <-chan string       // lines of others, for Stderr; nil: none
-	Patience       func(time.Duration) // from now on a host is lost that says nothing for so long; nil: none is another machine
-	Flush          func()              // waits a moment until what the hosts were told is on its way; nil: nothing is to be waited for
+	Notices        <-chan string // lines of agents, for Stderr; nil: none
+	// SetSilenceLimit makes a host count as lost if it is silent for this time from now on. It is
+	// nil if no host is remote.
+	SetSilenceLimit func(time.Duration)
+	// Flush waits for a moment until signals to remote hosts have been sent. It is nil if no host
+	// is remote.
+	Flush func()
 }
 
-// run is the state of Run. Only Run's goroutine touches it, save for what is
-// said to be for others.
+// run is the state of Run. Only Run's goroutine accesses it, except fields marked as shared.
 type run struct {
 	cfg    Config
-	server *wireup.Server // for all
-	ranks  []*rank        // those that were started
-	alive  int            // of them, not known to have ended
+	server *wireup.Server // shared
+	ranks  []*rank        // the ranks that have started
+	alive  int            // number of ranks whose exit has not been reported
 
-	starting  int           // hosts on which more ranks are to be started
-	noMore    chan struct{} // for all: closed when none is to be started any more
-	postponed []os.Signal   // for the ranks, when all are started
+	starting  int           // number of hosts in StartAll
+	stopStart chan struct{} // shared; closed when no more ranks are to start
+	postponed []os.Signal   // sent to the ranks when all have started
 
-	calls chan func()   // for all, by post
-	done  chan struct{} // for all: closed when no call will be made any more
+	calls chan func()   // shared, used by post
+	done  chan struct{} // shared; closed when Run returns
 
-	stdout, stderr sink           // for all
-	sinks          []sink         // these two and those of files
-	outputs        sync.WaitGroup // streams being copied
-	outputDone     chan struct{}  // closed when none is
+	stdout, stderr sink           // shared
+	sinks          []sink         // stdout, stderr and the sinks of files
+	outputs        sync.WaitGroup // counts the streams being copied
+	outputDone     chan struct{}  // closed when all streams have ended
 
-	verdict   *verdict   // nil: so far, so good
-	held      []*verdict // one of them will be the verdict; nothing is being ended yet
-	suspects  []*rank    // ranks that have to be heard before one is chosen
-	killed    bool
-	gaveUp    bool // some ranks do not end
-	impatient bool // the user wants the end: a slow reader of our output is not waited for
-	repeated  repeated
+	failure    *failure   // nil: the job has not failed
+	pending    []*failure // one of these becomes failure; the job is not being ended yet
+	exiting    []*rank    // ranks whose exits are awaited before failure is chosen
+	killed     bool
+	gaveUp     bool // some ranks survive SIGKILL
+	endNow     bool // the job must end now: do not wait for a slow reader of the output
+	lastSignal signalFilter
 }
 
-// rank is one rank as Run sees it.
+// rank is Run's view of one rank.
 type rank struct {
 	*procs.Proc
-	node      int           // its host's number
-	served    chan struct{} // closed when its connection is over
-	serveErr  error         // what Serve returned; written before served is closed
-	ended     bool
-	place     int        // if it has ended: among the ranks of its host that have, from 1
-	seen      int        // the same among all ranks, as it was heard of here
-	lost      bool       // it counts as ended, because its host was lost
-	silent    bool       // in the way that leaves it open whether it still runs
-	exit      procs.Exit // if it has ended: how
-	aborted   bool
-	signalled bool // was well when the job's end began, and was told to end
+	host      int           // index of its host
+	served    chan struct{} // closed when its PMI connection has ended
+	serveErr  error         // result of Serve; written before served is closed
+	exited    bool
+	exitOrder int // position in the order of exits on its host, from 1; valid if exited
+	// Position among all ranks in the order in which the exits were reported.
+	arrival      int
+	lost         bool       // its host was lost; exited is set too
+	unresponsive bool       // its host does not answer, so it may still run
+	exit         procs.Exit // valid if exited and not lost
+	aborted      bool
+	signalled    bool // was running when the job's end began, and got a signal to end
 }
 
-// Run starts the ranks and returns the job's exit status when nothing of it is
-// left. A failure is reported in one line on cfg.Stderr.
+// Run starts the ranks, and returns the job's exit status when no process of the job is left. It
+// reports a failure in one line on cfg.Stderr.
 func Run(cfg Config) int {
 	r := &run{
 		cfg:        cfg,
 		calls:      make(chan func(), 64),
 		done:       make(chan struct{}),
-		noMore:     make(chan struct{}),
+		stopStart:  make(chan struct{}),
 		outputDone: make(chan struct{}),
 	}
 	defer close(r.done)
@@ -116,7 +124,7 @@ func Run(cfg Config) int {
 	server, err := wireup.NewServer(wireup.ServerConfig{
 		Size:         len(cfg.Specs),
 		JobID:        cfg.JobID,
-		NodeOf:       nodes(cfg.Specs),
+		NodeOf:       hostIndexes(cfg.Specs),
 		AppNum:       cfg.AppNum,
 		UniverseSize: cfg.Universe,
 		OnAbort: func(rank, code int, message string) {
@@ -132,21 +140,21 @@ func Run(cfg Config) int {
 	if cfg.Timeout > 0 {
 		r.after(cfg.Timeout, r.onTimeout)
 	}
-	defer r.watchReader()()
+	defer r.watchStdout()()
 	for i, h := range cfg.Hosts {
 		h.Watch(func(err error) { r.post(func() { r.onLost(i, err) }) })
 	}
-	r.passNotices()
-	r.start()
+	r.forwardNotices()
+	r.startRanks()
 	for (r.alive > 0 || r.starting > 0) && !r.gaveUp {
-		r.turn()
+		r.handleNext()
 	}
 	r.server.Fail(nil)
 	r.finishOutput()
 	return r.report()
 }
 
-// post hands f to Run's goroutine.
+// post makes Run's goroutine call f.
 func (r *run) post(f func()) {
 	select {
 	case r.calls <- f:
@@ -154,13 +162,13 @@ func (r *run) post(f func()) {
 	}
 }
 
-// after calls f on Run's goroutine when d has passed.
+// after makes Run's goroutine call f when d has passed.
 func (r *run) after(d time.Duration, f func()) {
 	time.AfterFunc(d, func() { r.post(f) })
 }
 
-// turn waits for the next thing to happen and deals with it.
-func (r *run) turn() {
+// handleNext waits for the next event and handles it.
+func (r *run) handleNext() {
 	select {
 	case f := <-r.calls:
 		f()
@@ -169,8 +177,8 @@ func (r *run) turn() {
 	}
 }
 
-// nodes is the host of each rank.
-func nodes(specs []procs.Spec) []int {
+// hostIndexes returns the index of each rank's host.
+func hostIndexes(specs []procs.Spec) []int {
 	nodeOf := make([]int, len(specs))
 	for i, spec := range specs {
 		nodeOf[i] = spec.Host
@@ -178,24 +186,24 @@ func nodes(specs []procs.Spec) []int {
 	return nodeOf
 }
 
-// start starts the ranks.
-func (r *run) start() {
+// startRanks starts the ranks.
+func (r *run) startRanks() {
 	if r.cfg.Remote {
 		r.startAll()
 		return
 	}
-	r.startHere()
+	r.startLocal()
 	r.allStarted()
 }
 
-// startHere starts rank after rank, until all run or something has gone wrong.
-func (r *run) startHere() {
+// startLocal starts one rank after another, until all have started or the job has failed.
+func (r *run) startLocal() {
 	r.cfg.Hosts[0].StartAll(r.cfg.Specs, func(spec procs.Spec, proc *procs.Proc, err error) bool {
 		if err != nil {
 			r.onStartError(spec.Rank, err)
 			return false
 		}
-		r.watch(proc)
+		r.serveRank(proc)
 		for {
 			select {
 			case f := <-r.calls:
@@ -209,7 +217,8 @@ func (r *run) startHere() {
 	})
 }
 
-// startAll starts the ranks of all hosts at once, until all run or something has gone wrong.
+// startAll starts the ranks of all hosts concurrently, until all have started or the job has
+// failed.
 func (r *run) startAll() {
 	specs := make([][]procs.Spec, len(r.cfg.Hosts))
 	for _, spec := range r.cfg.Specs {
@@ -223,7 +232,7 @@ func (r *run) startAll() {
 					r.allStarted()
 				}
 			})
-			if r.enough() {
+			if r.startStopped() {
 				return
 			}
 			host.StartAll(specs[i], func(spec procs.Spec, proc *procs.Proc, err error) bool {
@@ -231,37 +240,38 @@ func (r *run) startAll() {
 					r.post(func() { r.onStartError(spec.Rank, err) })
 					return false
 				}
-				r.post(func() { r.late(r.watch(proc)) })
-				return !r.enough()
+				r.post(func() { r.onLateStart(r.serveRank(proc)) })
+				return !r.startStopped()
 			})
 		}()
 	}
 }
 
-// enough is whether no more ranks are to be started. It is for all.
-func (r *run) enough() bool {
+// startStopped reports whether no more ranks are to start. Any goroutine may call it.
+func (r *run) startStopped() bool {
 	select {
-	case <-r.noMore:
+	case <-r.stopStart:
 		return true
 	default:
 		return false
 	}
 }
 
-// late deals with a rank that was being started when the job's end began.
-func (r *run) late(k *rank) {
-	if r.verdict == nil {
+// onLateStart handles a rank whose start is reported after the job's end began.
+func (r *run) onLateStart(k *rank) {
+	if r.failure == nil {
 		return
 	}
 	k.signalled = true
-	if r.killed && k.Elsewhere == nil { // another machine has heard of the end in its turn, after this start
-		r.host(k).Kill()
+	// A daemon handles the kill after this start, so it needs no second one.
+	if r.killed && k.Remote == nil {
+		r.hostOf(k).Kill()
 	}
 }
 
-// allStarted begins what takes all ranks that there will be.
+// allStarted runs the actions that need all ranks of the job.
 func (r *run) allStarted() {
-	r.feed()
+	r.forwardStdin()
 	for _, s := range r.postponed {
 		r.onSignal(s)
 	}
@@ -272,12 +282,12 @@ func (r *run) allStarted() {
 	}()
 }
 
-// host is where a rank runs.
-func (r *run) host(k *rank) Host { return r.cfg.Hosts[k.node] }
+// hostOf returns the rank's host.
+func (r *run) hostOf(k *rank) Host { return r.cfg.Hosts[k.host] }
 
-// watch begins to serve a rank that has just been started.
-func (r *run) watch(proc *procs.Proc) *rank {
-	k := &rank{Proc: proc, node: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
+// serveRank starts to serve a rank that has just started.
+func (r *run) serveRank(proc *procs.Proc) *rank {
+	k := &rank{Proc: proc, host: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
 	r.ranks = append(r.ranks, k)
 	r.alive++
 
@@ -285,18 +295,18 @@ func (r *run) watch(proc *procs.Proc) *rank {
 		k.serveErr = r.server.Serve(k.Rank, k.PMI)
 		close(k.served)
 		if k.serveErr != nil {
-			r.post(func() { r.onBroken(k) })
+			r.post(func() { r.onConnectionError(k) })
 		}
 	}()
 	go func() {
-		exit, place, err := k.Wait()
-		// The connection normally ends before the process does. Something that
-		// the rank started may hold it open.
+		exit, exitOrder, err := k.Wait()
+		// The connection normally ends before the process exits. A process that the rank has
+		// started may hold it open.
 		select {
 		case <-k.served:
-		case <-time.After(servedGrace):
+		case <-time.After(connectionGrace):
 		}
-		r.post(func() { r.onExit(k, exit, place, err) })
+		r.post(func() { r.onExit(k, exit, exitOrder, err) })
 	}()
 
 	stdout, stderr, alone := r.stdout, r.stderr, len(r.cfg.Specs) == 1
@@ -306,7 +316,7 @@ func (r *run) watch(proc *procs.Proc) *rank {
 		stderr = r.newSink(files.Stderr.Name(), files.Stderr)
 		alone = true
 	}
-	r.copyOut(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
-	r.copyOut(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
+	r.copyOutput(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
+	r.copyOutput(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
 	return k
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lockedBuffer may be read while a job writes to it.
+// lockedBuffer is a buffer that may be read while a job writes to it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -40,14 +40,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// For scripts of which one waits until the launcher has begun to start another.
+// Parts of scripts: waitForOther waits until another rank has run markStarted.
 const (
-	started   = "echo >started; "
-	otherRuns = "while ! test -e started; do :; done; "
+	markStarted  = "echo >started; "
+	waitForOther = "while ! test -e started; do :; done; "
 )
 
-// shells is a job whose ranks run these scripts, in a directory of their own.
-func shells(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lockedBuffer) {
+// shellJob returns a job whose ranks run these scripts, in a new directory.
+func shellJob(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lockedBuffer) {
 	t.Helper()
 	jobID := fmt.Sprintf("job-test-%d-%s", os.Getpid(), t.Name())
 	local, err := procs.NewLocal("here", jobID, nil)
@@ -66,36 +66,36 @@ func shells(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *locked
 	return cfg, stdout, stderr
 }
 
-func TestGoodJob(t *testing.T) {
-	cfg, stdout, stderr := shells(t, "echo a", "echo b; echo c >&2")
+func TestRunOfSuccessfulJobReturnsZero(t *testing.T) {
+	cfg, stdout, stderr := shellJob(t, "echo a", "echo b; echo c >&2")
 	assert.Equal(t, 0, Run(cfg))
 	assert.ElementsMatch(t, []string{"a", "b", ""}, strings.Split(stdout.String(), "\n"))
 	assert.Equal(t, "c\n", stderr.String())
 }
 
-func TestVerdictIsTheFirstFailure(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", "exit 5", "exec sleep 1000")
+func TestRunReturnsFirstFailure(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", "exit 5", "exec sleep 1000")
 	assert.Equal(t, 5, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 5; the job's other (rank was|2 ranks were) ended\n$`, stderr.String())
 }
 
-func TestStartErrorEndsWhatWasStarted(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec sleep 1000", "")
+func TestStartErrorTerminatesStartedRanks(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec sleep 1000", "")
 	cfg.Specs[1].Path = "/no/such/program"
 	assert.Equal(t, 127, Run(cfg))
 	assert.Equal(t, "mpirun-go: rank 1 on here: start /no/such/program: no such file or directory; its rank was ended\n", stderr.String())
 }
 
-func TestTimeoutAndGrace(t *testing.T) {
-	cfg, _, stderr := shells(t, "trap '' TERM; while :; do sleep 0.01; done")
+func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "trap '' TERM; while :; do sleep 0.01; done")
 	cfg.Timeout = 10 * time.Millisecond
 	assert.Equal(t, 124, Run(cfg))
-	assert.Equal(t, "mpirun-go: the job has run for --timeout 10ms (Ctrl-\\ before then shows where ranks of Go wait); its rank was ended\n", stderr.String())
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 10ms (before that, Ctrl-\\ prints the goroutine stacks of Go ranks); its rank was ended\n", stderr.String())
 }
 
-// The ranks get their time to end although the signal comes twice, as timeout(1) sends it.
-func TestSameSignalAgain(t *testing.T) {
-	cfg, stdout, _ := shells(t, "trap 'sleep 0.05; echo ended in order; exit 9' TERM; echo ready >&2; while :; do sleep 0.01; done")
+// Timeout(1) sends its signal twice. The second one does not shorten the ranks' grace period.
+func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "trap 'sleep 0.05; echo ended by itself; exit 9' TERM; echo ready >&2; while :; do sleep 0.01; done")
 	ready, stderr := make(chan struct{}), cfg.Stderr
 	cfg.Stderr = writerFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "ready") {
@@ -111,16 +111,16 @@ func TestSameSignalAgain(t *testing.T) {
 		signals <- syscall.SIGTERM
 	}()
 	assert.Equal(t, 143, Run(cfg))
-	assert.Equal(t, "ended in order\n", stdout.String())
+	assert.Equal(t, "ended by itself\n", stdout.String())
 }
 
 type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
-// Nobody reads, and nobody writes: the job ends all the same.
-func TestReaderGoes(t *testing.T) {
-	cfg, _, stderr := shells(t, "exec sleep 1000", "exec sleep 1000")
+// The job ends even if no rank writes.
+func TestClosedStdoutEndsJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exec sleep 1000", "exec sleep 1000")
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
 	defer writer.Close()
@@ -130,15 +130,15 @@ func TestReaderGoes(t *testing.T) {
 	assert.Empty(t, stderr.String())
 }
 
-// Where the ranks write to files of their own, the reader is no part of the job; and a job
-// that is just ending ends as it does.
-func TestReaderThatDoesNotMatter(t *testing.T) {
+// A closed standard output does not matter if the ranks write to files, or if the job ends by
+// itself soon.
+func TestClosedStdoutIsIgnored(t *testing.T) {
 	for _, files := range []bool{false, true} {
 		script := "exit 0"
 		if files {
 			script = fmt.Sprintf("sleep %v", 2*readerGrace.Seconds())
 		}
-		cfg, _, stderr := shells(t, script)
+		cfg, _, stderr := shellJob(t, script)
 		reader, writer, err := os.Pipe()
 		require.NoError(t, err)
 		cfg.Stdout = writer
@@ -152,39 +152,39 @@ func TestReaderThatDoesNotMatter(t *testing.T) {
 	}
 }
 
-// gate is a writer that takes nothing until it is opened.
-type gate struct {
+// gatedWriter is a writer whose writes block until open is closed.
+type gatedWriter struct {
 	open chan struct{}
 	w    io.Writer
 }
 
-func (g gate) Write(p []byte) (int, error) {
-	<-g.open
-	return g.w.Write(p)
+func (w gatedWriter) Write(p []byte) (int, error) {
+	<-w.open
+	return w.w.Write(p)
 }
 
 func TestSlowReaderLosesNothing(t *testing.T) {
-	const lines = 60000 // more than pipe and buffers hold
-	cfg, stdout, _ := shells(t, fmt.Sprintf("seq 1 %d; : >&2; kill -KILL $$", lines))
-	g := gate{make(chan struct{}), stdout}
-	cfg.Stdout = g
+	const lines = 60000 // more than the pipe and the buffers hold
+	cfg, stdout, _ := shellJob(t, fmt.Sprintf("seq 1 %d; : >&2; kill -KILL $$", lines))
+	gate := gatedWriter{make(chan struct{}), stdout}
+	cfg.Stdout = gate
 	status := make(chan int)
 	go func() { status <- Run(cfg) }()
 	select {
 	case <-status:
-		t.Fatal("the job ended though nobody has read its output")
+		t.Fatal("the job ended before its output was read")
 	case <-time.After(10 * time.Millisecond):
 	}
-	close(g.open)
+	close(gate.open)
 	assert.Equal(t, 137, <-status)
 	assert.Equal(t, lines, strings.Count(stdout.String(), "\n"))
 	assert.True(t, strings.HasSuffix(stdout.String(), fmt.Sprintf("\n%d\n", lines)))
 }
 
-func TestUserDoesNotWaitForAReaderThatIsStuck(t *testing.T) {
-	cfg, stdout, stderr := shells(t, "echo ready >&2; exec yes")
-	g := gate{make(chan struct{}), stdout}
-	cfg.Stdout = g
+func TestInterruptDoesNotWaitForStuckReader(t *testing.T) {
+	cfg, stdout, stderr := shellJob(t, "echo ready >&2; exec yes")
+	gate := gatedWriter{make(chan struct{}), stdout}
+	cfg.Stdout = gate
 	signals := make(chan os.Signal)
 	cfg.Signals = signals
 	status := make(chan int)
@@ -193,13 +193,13 @@ func TestUserDoesNotWaitForAReaderThatIsStuck(t *testing.T) {
 	signals <- syscall.SIGINT
 	assert.Equal(t, 130, <-status)
 	assert.Equal(t, "ready\nmpirun-go: got signal 2 (interrupt); its rank was ended\n", stderr.String())
-	close(g.open) // lets go of what is left of the job
+	close(gate.open) // lets the blocked write return
 }
 
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestOutputWriteErrorFailsJob(t *testing.T) {
 	for err, want := range map[error]int{syscall.EPIPE: 141, syscall.ENOSPC: 1} {
-		cfg, _, stderr := shells(t, otherRuns+"exec yes", started+"exec sleep 1000")
-		cfg.Stdout = brokenWriter{&os.PathError{Op: "write", Path: "x", Err: err}}
+		cfg, _, stderr := shellJob(t, waitForOther+"exec yes", markStarted+"exec sleep 1000")
+		cfg.Stdout = failingWriter{&os.PathError{Op: "write", Path: "x", Err: err}}
 		assert.Equal(t, want, Run(cfg), err)
 		if want == 1 {
 			assert.Equal(t, "mpirun-go: cannot write standard output: no space left on device; its 2 ranks were ended\n", stderr.String())
@@ -209,12 +209,12 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-type brokenWriter struct{ err error }
+type failingWriter struct{ err error }
 
-func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestInputReachesRanksWithAPipe(t *testing.T) {
-	cfg, stdout, _ := shells(t, "cat", "cat", "cat")
+func TestStdinReachesRanksWithPipe(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "cat", "cat", "cat")
 	cfg.Specs[0].Stdin, cfg.Specs[2].Stdin = procs.StdinPipe, procs.StdinPipe
 	cfg.Input = strings.NewReader("line\n")
 	cfg.Style = output.Style{Tag: true}
@@ -222,8 +222,8 @@ func TestInputReachesRanksWithAPipe(t *testing.T) {
 	assert.ElementsMatch(t, []string{"[0] line", "[2] line", ""}, strings.Split(stdout.String(), "\n"))
 }
 
-func TestFiles(t *testing.T) {
-	cfg, stdout, _ := shells(t, "echo a", "echo b")
+func TestOutputFilesReceiveOutput(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "echo a", "echo b")
 	dir := t.TempDir()
 	files, err := output.OpenFiles(dir, 2)
 	require.NoError(t, err)
@@ -236,72 +236,73 @@ func TestFiles(t *testing.T) {
 	assert.ErrorIs(t, files[0].Stdout.Close(), os.ErrClosed)
 }
 
-func TestNonsenseOnThePMIConnectionEndsTheJob(t *testing.T) {
-	cfg, _, stderr := shells(t, otherRuns+"echo nonsense >&3; exec sleep 1000", started+"exec sleep 1000")
+func TestPMIProtocolErrorEndsJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, waitForOther+"echo garbage >&3; exec sleep 1000", markStarted+"exec sleep 1000")
 	assert.Equal(t, 1, Run(cfg))
-	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here lost its wire-up: .+; the job's other rank was ended\n$`, stderr.String())
+	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here lost its PMI connection: .+; the job's other rank was ended\n$`, stderr.String())
 
-	cfg, _, stderr = shells(t, "echo nonsense >&3; read x <&3")
+	cfg, _, stderr = shellJob(t, "echo garbage >&3; read x <&3")
 	assert.Equal(t, 1, Run(cfg))
 	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"))
 }
 
-func TestConnectionKeptOpenByAnotherProcess(t *testing.T) {
-	cfg, _, stderr := shells(t, "sleep 1000 >/dev/null 2>&1 & exit 0")
+func TestPMIHeldOpenByChildDoesNotDelayJob(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "sleep 1000 >/dev/null 2>&1 & exit 0")
 	assert.Equal(t, 0, Run(cfg))
 	assert.Empty(t, stderr.String())
 }
 
-func TestOthers(t *testing.T) {
+func TestOthersSummary(t *testing.T) {
 	term := procs.Exit{Signal: syscall.SIGTERM}
-	killed := rank{ended: true, signalled: true, exit: term}
-	exited := func(code int) rank { return rank{ended: true, signalled: true, exit: procs.Exit{Code: code}} }
-	earlier := rank{ended: true, exit: procs.Exit{Code: 1}}
-	aborted := rank{ended: true, signalled: true, aborted: true, exit: term}
+	killed := rank{exited: true, signalled: true, exit: term}
+	exited := func(code int) rank { return rank{exited: true, signalled: true, exit: procs.Exit{Code: code}} }
+	earlier := rank{exited: true, exit: procs.Exit{Code: 1}}
+	aborted := rank{exited: true, signalled: true, aborted: true, exit: term}
 	stuck := rank{signalled: true}
-	culprit := exited(1)
+	failed := exited(1)
 	for _, c := range []struct {
-		ranks []rank
-		of    bool // the verdict is of a rank, the last one
-		want  string
+		ranks  []rank
+		ofRank bool // the job's failure is that of the last rank
+		want   string
 	}{
-		{[]rank{culprit}, true, ""},
-		{[]rank{killed, culprit}, true, "; the job's other rank was ended"},
-		{[]rank{killed, killed, exited(143), culprit}, true, "; the job's other 3 ranks were ended"},
-		{[]rank{killed, earlier, aborted, culprit}, true, "; 1 of the job's other 3 ranks was ended"},
-		{[]rank{killed, exited(1), killed, culprit}, true, "; 2 of the job's other 3 ranks were ended"}, // one has failed of the same cause
-		{[]rank{exited(1), exited(1), culprit}, true, ""},
-		{[]rank{exited(0), stuck, culprit}, true, "; 1 of the job's other 2 ranks was ended"},
+		{[]rank{failed}, true, ""},
+		{[]rank{killed, failed}, true, "; the job's other rank was ended"},
+		{[]rank{killed, killed, exited(143), failed}, true, "; the job's other 3 ranks were ended"},
+		{[]rank{killed, earlier, aborted, failed}, true, "; 1 of the job's other 3 ranks was ended"},
+		// One rank failed for the same cause.
+		{[]rank{killed, exited(1), killed, failed}, true, "; 2 of the job's other 3 ranks were ended"},
+		{[]rank{exited(1), exited(1), failed}, true, ""},
+		{[]rank{exited(0), stuck, failed}, true, "; 1 of the job's other 2 ranks was ended"},
 		{[]rank{killed}, false, "; its rank was ended"},
 		{[]rank{killed, exited(1)}, false, "; its 2 ranks were ended"},
 		{[]rank{killed, earlier}, false, "; 1 of its 2 ranks was ended"},
 	} {
-		r := &run{verdict: &verdict{}}
+		r := &run{failure: &failure{}}
 		for _, k := range c.ranks {
 			r.ranks = append(r.ranks, &k)
 		}
-		if c.of {
-			r.verdict.rank = r.ranks[len(r.ranks)-1]
+		if c.ofRank {
+			r.failure.rank = r.ranks[len(r.ranks)-1]
 		}
-		assert.Equal(t, c.want, r.others())
+		assert.Equal(t, c.want, r.othersSummary())
 	}
 }
 
-// A rank that only waits in a barrier for the culprit fails by itself.
-func TestOthersLeftWaiting(t *testing.T) {
+// A rank that waits in a barrier for the failed rank fails by itself.
+func TestOthersSummarySkipsBarrierFailures(t *testing.T) {
 	served := make(chan struct{})
 	close(served)
-	waiting := &rank{ended: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
-	r := &run{ranks: []*rank{waiting, {ended: true}}, verdict: &verdict{}}
-	r.verdict.rank = r.ranks[1]
-	assert.Empty(t, r.others())
+	waiting := &rank{exited: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
+	r := &run{ranks: []*rank{waiting, {exited: true}}, failure: &failure{}}
+	r.failure.rank = r.ranks[1]
+	assert.Empty(t, r.othersSummary())
 }
 
-func TestOneLine(t *testing.T) {
+func TestOneLineRemovesControlCharacters(t *testing.T) {
 	assert.Equal(t, "a b c", oneLine("a\nb\x1b\r\x00c\n"))
 }
 
-func TestRankEnv(t *testing.T) {
+func TestRankEnvOverridesInheritedJob(t *testing.T) {
 	id := Identity{JobID: "j", Secret: []byte{0xab, 1}, Size: 8, Oversubscribed: true}
 	env := RankEnv(id, 5, 1, 4,
 		[]string{"PATH=/bin", "PMI_PORT=x", "PMI_RANK=9", "MPIGO_SECRET=old", "A=1", "MPIGO_STATS=0", "A=2", "LD_X="},
@@ -318,8 +319,8 @@ func TestRankEnv(t *testing.T) {
 	}
 }
 
-func TestBadJobIsRefused(t *testing.T) {
-	cfg, _, stderr := shells(t, "echo started")
+func TestRunWithInvalidJobIDFails(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "echo started")
 	cfg.JobID = "not a word"
 	assert.Equal(t, 1, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: wireup: .*\n$`, stderr.String())

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// onSignal deals with a signal to the launcher.
+// onSignal handles a signal to the launcher.
 func (r *run) onSignal(sig os.Signal) {
 	s, _ := sig.(syscall.Signal)
 	switch s {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		if r.repeated.is(s, time.Now()) {
+		if r.lastSignal.isRepeat(s, time.Now()) {
 			return
 		}
-		r.impatient = true
-		if r.verdict != nil {
+		r.endNow = true
+		if r.failure != nil {
 			r.kill()
-			r.patience(insistGrace)
+			r.setSilenceLimit(repeatedSignalGrace)
 			return
 		}
-		// What has gone wrong before the signal stays the reason, be it that it was held.
-		v := r.nearest()
-		if v == nil {
-			v = &verdict{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
+		// A failure before the signal, even a pending one, stays the job's failure.
+		f := r.rootCause()
+		if f == nil {
+			f = &failure{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
 		}
-		r.endWith(v, s, signalGrace)
+		r.terminate(f, s, signalGrace)
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
-		if r.starting > 0 { // a rank may run of which one has not heard yet
+		if r.starting > 0 { // a rank may be running whose start is not reported yet
 			r.postponed = append(r.postponed, s)
 			return
 		}
@@ -46,21 +46,21 @@ func (r *run) onSignal(sig os.Signal) {
 	}
 }
 
-// repeatGrace is how soon a signal that comes again counts as the same one. Timeout(1) sends
-// its signal to the launcher and then to its own process group, which the launcher is in.
-const repeatGrace = 200 * time.Millisecond
+// repeatWindow is the time within which a repeated signal counts as the same one. Timeout(1) sends
+// its signal to the launcher and then to its own process group, which includes the launcher.
+const repeatWindow = 200 * time.Millisecond
 
-// repeated finds signals that come again. The zero value has seen none.
-type repeated struct {
+// signalFilter detects repeated signals. Its zero value has seen no signal.
+type signalFilter struct {
 	last syscall.Signal
 	at   time.Time
 }
 
-// is reports whether s, which has come now, is the last one again.
-func (p *repeated) is(s syscall.Signal, now time.Time) bool {
-	if s == p.last && now.Sub(p.at) < repeatGrace {
+// isRepeat reports whether s, received at time now, repeats the last signal.
+func (f *signalFilter) isRepeat(s syscall.Signal, now time.Time) bool {
+	if s == f.last && now.Sub(f.at) < repeatWindow {
 		return true
 	}
-	p.last, p.at = s, now
+	f.last, f.at = s, now
 	return false
 }

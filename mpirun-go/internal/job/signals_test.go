@@ -11,97 +11,97 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// recorder is a host that notes what it is told.
-type recorder struct {
-	Host    // nil: starts nothing
+// recordingHost is a Host that records calls.
+type recordingHost struct {
+	Host    // nil: the test starts no rank
 	signals []syscall.Signal
 	kills   int
 	name    string
 }
 
-func (h *recorder) SignalGroups(s syscall.Signal) { h.signals = append(h.signals, s) }
-func (h *recorder) Kill()                         { h.kills++ }
-func (h *recorder) Name() string                  { return h.name }
+func (h *recordingHost) SignalGroups(s syscall.Signal) { h.signals = append(h.signals, s) }
+func (h *recordingHost) Kill()                         { h.kills++ }
+func (h *recordingHost) Name() string                  { return h.name }
 
-// still is a run without processes, for which nothing happens later.
-func still(ranks ...*rank) (*run, *recorder) {
-	host, done := &recorder{}, make(chan struct{})
+// newIdleRun returns a run without processes, whose timers have no effect.
+func newIdleRun(ranks ...*rank) (*run, *recordingHost) {
+	host, done := &recordingHost{}, make(chan struct{})
 	close(done)
-	return &run{cfg: Config{Hosts: []Host{host}}, done: done, noMore: make(chan struct{}), ranks: ranks}, host
+	return &run{cfg: Config{Hosts: []Host{host}}, done: done, stopStart: make(chan struct{}), ranks: ranks}, host
 }
 
-// gone is a process that is there no longer.
-func gone() *procs.Proc { return &procs.Proc{PID: 1 << 30} }
+// goneProcess returns a process that does not exist.
+func goneProcess() *procs.Proc { return &procs.Proc{PID: 1 << 30} }
 
-// The first signal gives the ranks their time to end, and the blame to a rank that has failed
-// before, although that verdict was held.
-func TestSignalWhileAVerdictIsHeld(t *testing.T) {
-	failed := &rank{Proc: gone(), ended: true, place: 1, exit: procs.Exit{Code: 7}}
-	r, host := still(failed, &rank{Proc: gone()})
-	held := &verdict{status: 7, rank: failed, weight: leftWaiting}
-	r.blame(held)
-	assert.Nil(t, r.verdict)
+// The first signal lets the ranks end by themselves, and makes the failure that was pending the
+// job's failure.
+func TestSignalKeepsPendingFailure(t *testing.T) {
+	failed := &rank{Proc: goneProcess(), exited: true, exitOrder: 1, exit: procs.Exit{Code: 7}}
+	r, host := newIdleRun(failed, &rank{Proc: goneProcess()})
+	pending := &failure{status: 7, rank: failed, priority: barrierFailed}
+	r.addFailure(pending)
+	assert.Nil(t, r.failure)
 
 	r.onSignal(syscall.SIGINT)
-	assert.Same(t, held, r.verdict)
+	assert.Same(t, pending, r.failure)
 	assert.Equal(t, []syscall.Signal{syscall.SIGINT, syscall.SIGCONT}, host.signals)
 	assert.Zero(t, host.kills)
-	r.blame(&verdict{status: 130, rank: r.ranks[1], weight: death})
-	r.choose()
-	assert.Same(t, held, r.verdict)
+	r.addFailure(&failure{status: 130, rank: r.ranks[1], priority: exited})
+	r.chooseFailure()
+	assert.Same(t, pending, r.failure)
 
 	r.onSignal(syscall.SIGTERM)
 	assert.Equal(t, 1, host.kills)
-	assert.Same(t, held, r.verdict)
+	assert.Same(t, pending, r.failure)
 }
 
-func TestSignalAlone(t *testing.T) {
-	r, host := still(&rank{Proc: gone()})
+func TestSignalFailsJob(t *testing.T) {
+	r, host := newIdleRun(&rank{Proc: goneProcess()})
 	r.onSignal(syscall.SIGQUIT)
-	assert.Equal(t, &verdict{status: 131, line: "got signal 3 (quit)"}, r.verdict)
+	assert.Equal(t, &failure{status: 131, line: "got signal 3 (quit)"}, r.failure)
 	assert.Equal(t, []syscall.Signal{syscall.SIGQUIT, syscall.SIGCONT}, host.signals)
 	assert.Zero(t, host.kills)
 }
 
-func TestRepeated(t *testing.T) {
-	var p repeated
+func TestSignalFilterWindow(t *testing.T) {
+	var p signalFilter
 	t0 := time.Now()
-	assert.False(t, p.is(syscall.SIGINT, t0))
-	assert.True(t, p.is(syscall.SIGINT, t0.Add(repeatGrace-1)))
-	assert.False(t, p.is(syscall.SIGINT, t0.Add(repeatGrace)), "a user who insists")
-	assert.False(t, p.is(syscall.SIGTERM, t0.Add(repeatGrace)), "another signal")
+	assert.False(t, p.isRepeat(syscall.SIGINT, t0))
+	assert.True(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow-1)))
+	assert.False(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow)), "the user repeats the signal")
+	assert.False(t, p.isRepeat(syscall.SIGTERM, t0.Add(repeatWindow)), "another signal is not a repeat")
 }
 
-// A rank that was being started when all was killed is killed too, unless it is of another machine: that has started it before
-// it heard of the end, and to kill all again for each of many takes long.
-func TestLateRank(t *testing.T) {
-	r, host := still()
-	r.verdict, r.killed = &verdict{}, true
-	r.late(&rank{Proc: &procs.Proc{Elsewhere: struct{ procs.Control }{}}})
+// A local rank whose start is reported after the kill is killed too. A remote rank is not: its
+// daemon handles the kill after the start, and to kill again for each of many ranks takes long.
+func TestLateLocalRankIsKilled(t *testing.T) {
+	r, host := newIdleRun()
+	r.failure, r.killed = &failure{}, true
+	r.onLateStart(&rank{Proc: &procs.Proc{Remote: struct{ procs.Control }{}}})
 	assert.Zero(t, host.kills)
-	r.late(&rank{Proc: gone()})
+	r.onLateStart(&rank{Proc: goneProcess()})
 	assert.Equal(t, 1, host.kills)
 }
 
-// A host that is silent at the end is told of, and a user who insists waits less for it.
-func TestHostThatDoesNotAnswer(t *testing.T) {
-	silent := errors.Join(procs.ErrLost, procs.ErrSilent)
-	r, host := still(&rank{Proc: &procs.Proc{Rank: 0, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 4, PID: 44}, node: 1})
+// An unresponsive host is reported at the end, and a repeated signal shortens the wait for it.
+func TestUnresponsiveHostIsReported(t *testing.T) {
+	unresponsive := errors.Join(procs.ErrLost, procs.ErrUnresponsive)
+	r, host := newIdleRun(&rank{Proc: &procs.Proc{Rank: 0, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30}}, &rank{Proc: &procs.Proc{Rank: 4, PID: 44}, host: 1})
 	host.name = "n1"
-	r.cfg.Hosts = append(r.cfg.Hosts, &recorder{name: "n2"})
-	said := &lockedBuffer{}
-	r.stderr = r.newSink("standard error", said)
+	r.cfg.Hosts = append(r.cfg.Hosts, &recordingHost{name: "n2"})
+	stderr := &lockedBuffer{}
+	r.stderr = r.newSink("standard error", stderr)
 	var limits []time.Duration
-	r.cfg.Patience = func(d time.Duration) { limits = append(limits, d) }
+	r.cfg.SetSilenceLimit = func(d time.Duration) { limits = append(limits, d) }
 	r.onSignal(syscall.SIGINT)
 	r.onSignal(syscall.SIGTERM)
-	assert.Equal(t, []time.Duration{answerGrace, insistGrace}, limits)
+	assert.Equal(t, []time.Duration{responseGrace, repeatedSignalGrace}, limits)
 
-	r.onExit(r.ranks[0], procs.Exit{}, 0, silent)
-	r.onExit(r.ranks[1], procs.Exit{}, 0, silent)
-	r.onExit(r.ranks[2], procs.Exit{}, 0, silent)
+	r.onExit(r.ranks[0], procs.Exit{}, 0, unresponsive)
+	r.onExit(r.ranks[1], procs.Exit{}, 0, unresponsive)
+	r.onExit(r.ranks[2], procs.Exit{}, 0, unresponsive)
 	assert.Equal(t, 130, r.report())
-	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there, for at most five minutes\n"+
-		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there, for at most five minutes\n"+
-		"mpirun-go: got signal 2 (interrupt)\n", said.String())
+	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there for at most five minutes\n"+
+		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there for at most five minutes\n"+
+		"mpirun-go: got signal 2 (interrupt)\n", stderr.String())
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// sink is a place that output goes to, with its name for messages.
+// sink is a destination of output, with its name for messages.
 type sink struct {
 	*output.Sink
 	name string
 }
 
 func (r *run) newSink(name string, w io.Writer) sink {
-	// Not posted by the goroutine that writes: that may be Run's own.
+	// The writing goroutine may be Run's own, which must not block in post.
 	failed := func() { go r.post(r.checkOutputs) }
 	s := sink{output.NewSink(w, failed), name}
 	r.sinks = append(r.sinks, s)
 	return s
 }
 
-// watchReader ends the job soon after the reader of the standard output has gone, if the
-// ranks write there, rather than at the next write, which may never come.
-func (r *run) watchReader() (stop func()) {
+// watchStdout ends the job soon after the reader of the standard output has closed it, if the ranks
+// write there. Otherwise the job would end only at the next write, which may never come.
+func (r *run) watchStdout() (stop func()) {
 	f, isFile := r.cfg.Stdout.(*os.File)
 	if !isFile || r.cfg.Files != nil {
 		return func() {}
@@ -42,25 +42,25 @@ func (r *run) watchReader() (stop func()) {
 	})
 }
 
-// readerGone is the verdict when nobody reads what the ranks write: the reader has seen
-// enough. It ends as other programs do.
-func readerGone() *verdict { return &verdict{status: statusSignal + int(syscall.SIGPIPE)} }
+// readerGone returns the failure for an output without a reader. The launcher prints nothing, and
+// exits as if killed by SIGPIPE, as other programs do.
+func readerGone() *failure { return &failure{status: statusSignal + int(syscall.SIGPIPE)} }
 
-// copyOut passes on one stream of a rank until it ends. One that somebody keeps
-// open ends when finishOutput gives it a deadline, with what it holds by then.
-func (r *run) copyOut(from procs.Output, to *output.Stream) {
+// copyOutput copies one stream of a rank until it ends. If another process keeps the stream open,
+// finishOutput sets a deadline, and the copy ends with the data in the pipe at that time.
+func (r *run) copyOutput(from procs.Output, to *output.Stream) {
 	r.outputs.Go(func() {
 		defer from.Close()
 		err := to.Copy(from)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			_ = to.Copy(procs.Tail(from))
+			_ = to.Copy(procs.Drain(from))
 		}
 		to.Close()
 	})
 }
 
-// passNotices writes lines that others have for the user.
-func (r *run) passNotices() {
+// forwardNotices prints lines that agents have written.
+func (r *run) forwardNotices() {
 	go func() {
 		for {
 			select {
@@ -73,8 +73,8 @@ func (r *run) passNotices() {
 	}()
 }
 
-// feed passes the launcher's input on to the ranks that have a pipe for it.
-func (r *run) feed() {
+// forwardStdin copies the launcher's input to the ranks that have a pipe for it.
+func (r *run) forwardStdin() {
 	var targets []io.WriteCloser
 	for _, k := range r.ranks {
 		if k.Stdin != nil {
@@ -82,17 +82,17 @@ func (r *run) feed() {
 		}
 	}
 	if len(targets) > 0 {
-		go func() { _ = stdin.Copy(r.cfg.Input, targets) }() // ends with the launcher at the latest
+		// The copy ends at the latest when the launcher exits.
+		go func() { _ = stdin.Copy(r.cfg.Input, targets) }()
 	}
 }
 
-// finishOutput sees to it that what the ranks wrote arrives, and ends what they
-// left running. It is called when all ranks have ended.
+// finishOutput delivers the remaining output and ends the processes that the ranks left running.
+// Run calls it when all ranks have exited.
 //
-// In a job that went well, what ranks left running may finish what it writes, for
-// a moment; if it then still holds an output open it is ended, wherever it is, else
-// only what is left in the ranks' process groups. In a job that failed all is ended
-// at once.
+// After a successful job, such processes have outputGrace to finish their output. If one still
+// holds an output open, everything of the job is killed; otherwise only the ranks' process groups
+// are. After a failed job, everything is killed at once.
 func (r *run) finishOutput() {
 	closed := !r.failed() && r.awaitOutput(outputGrace)
 	if closed {
@@ -102,7 +102,7 @@ func (r *run) finishOutput() {
 		return
 	}
 	r.killAll()
-	r.patience(answerGrace) // or an output of a host that is cut off would not end
+	r.setSilenceLimit(responseGrace) // outputs of an unreachable host must end too
 	if !r.awaitOutput(outputGrace) {
 		for _, k := range r.ranks {
 			_ = k.Stdout.SetReadDeadline(time.Unix(1, 0))
@@ -114,15 +114,15 @@ func (r *run) finishOutput() {
 
 const forever = time.Duration(1<<63 - 1)
 
-// awaitOutput waits until all streams have ended, for up to d, or as long as an
-// impatient user may be made to wait. It reports whether they have.
+// awaitOutput waits for at most d until all streams have ended, and reports whether they have. If
+// the user has interrupted the job, it waits for at most interruptedOutputGrace.
 func (r *run) awaitOutput(d time.Duration) bool {
 	limit := time.After(d)
-	hurried := false
+	shortened := false
 	for {
-		if r.impatient && !hurried {
-			hurried = true
-			limit = time.After(min(d, interruptGrace))
+		if r.endNow && !shortened {
+			shortened = true
+			limit = time.After(min(d, interruptedOutputGrace))
 		}
 		select {
 		case <-r.outputDone:

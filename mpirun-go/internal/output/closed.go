@@ -7,10 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnClosed calls closed, once and on a goroutine of its own, when what is written to f
-// cannot be read by anybody any more: f is a pipe, or a socket, whose other end is closed.
-// A write would tell, but ranks that compute for long do not write. Of other files nothing
-// is ever told. stop ends the watch; closed is not called after it has returned.
+// OnClosed calls closed when f is a pipe or socket whose other end is closed, so that nobody can
+// read what is written to f. A write would report the same, but ranks that compute for a long time
+// do not write. For other kinds of files OnClosed does nothing.
+//
+// OnClosed calls closed once, on a goroutine of its own. The returned stop ends the watch; closed
+// is not called after stop has returned.
 func OnClosed(f *os.File, closed func()) (stop func()) {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
@@ -26,7 +28,7 @@ func OnClosed(f *os.File, closed func()) (stop func()) {
 	}
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		// Control keeps the descriptor from being closed, and its number from being used again.
+		// Control keeps the descriptor open, so the kernel cannot reuse its number.
 		_ = raw.Control(func(fd uintptr) {
 			if awaitClosed(int(fd), wake) {
 				closed()
@@ -40,8 +42,8 @@ func OnClosed(f *os.File, closed func()) (stop func()) {
 	})
 }
 
-// awaitClosed sleeps until fd's other end is closed, or until wake can be read, and reports
-// which. Poll(2) tells of an end without being asked for any event.
+// awaitClosed waits until the other end of fd is closed, and returns true, or until wake is
+// readable, and returns false. Poll(2) reports a closed end even if no event is requested.
 func awaitClosed(fd, wake int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd)}, {Fd: int32(wake), Events: unix.POLLIN}}
 	for {

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOnClosed(t *testing.T) {
+func TestOnClosedReportsClosedPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer w.Close()
 	closed := make(chan struct{})
 	stop := OnClosed(w, func() { close(closed) })
-	_, err = w.WriteString("not read yet") // which is no end
+	_, err = w.WriteString("not read yet") // unread data does not count as closed
 	require.NoError(t, err)
 	select {
 	case <-closed:
-		t.Fatal("there is a reader")
+		t.Fatal("closed was called while the pipe has a reader")
 	default:
 	}
 	require.NoError(t, r.Close())
@@ -30,7 +30,7 @@ func TestOnClosed(t *testing.T) {
 	stop()
 }
 
-func TestOnClosedOfASocket(t *testing.T) {
+func TestOnClosedReportsClosedSocket(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	w := os.NewFile(uintptr(pair[0]), "socket")
@@ -45,8 +45,9 @@ func TestOnClosedOfASocket(t *testing.T) {
 	<-closed
 }
 
-// A file and a pipe with a reader have no end that is told; stop comes back all the same.
-func TestOnClosedStops(t *testing.T) {
+// Neither a regular file nor a pipe with a reader ever reports a closed end. The stop function
+// returns anyway.
+func TestOnClosedStopWithoutEvent(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -55,7 +56,7 @@ func TestOnClosedStops(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	for _, f := range []*os.File{w, file} {
-		stop := OnClosed(f, func() { assert.Fail(t, "closed") })
+		stop := OnClosed(f, func() { assert.Fail(t, "closed was called") })
 		stop()
 	}
 }

@@ -7,18 +7,18 @@ import (
 	"path/filepath"
 )
 
-// Files are the two files of one rank under --output-dir.
+// Files holds the two output files of one rank in --output-dir.
 type Files struct {
 	Stdout, Stderr *os.File
 }
 
-// Close closes both.
+// Close closes both files.
 func (f Files) Close() error {
 	return errors.Join(f.Stdout.Close(), f.Stderr.Close())
 }
 
-// OpenFiles makes dir and in it rank.N.stdout and rank.N.stderr for each of size
-// ranks, empty. On error nothing stays open.
+// OpenFiles creates dir, and in it empty files rank.N.stdout and rank.N.stderr for each of size
+// ranks. On error it closes all files.
 func OpenFiles(dir string, size int) ([]Files, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)

@@ -1,6 +1,6 @@
-// Package output carries what ranks write to where the user reads it, in whole
-// lines. Memory is bounded: a stream keeps at most one unfinished line of up to
-// MaxLineBytes, and a reader that is slow holds up the ranks, not the launcher.
+// Package output copies the ranks' output to the launcher's output, in whole lines. Memory is
+// bounded: a stream keeps at most one unfinished line of up to MaxLineBytes. A slow reader of the
+// launcher's output blocks the ranks, not the launcher.
 package output
 
 import (
@@ -13,49 +13,48 @@ import (
 	"go.uber.org/atomic"
 )
 
-// MaxLineBytes is how much of a line is held back until its end comes. A longer
-// one is passed on in pieces.
+// MaxLineBytes is the length up to which a line is kept until its end arrives. A longer line is
+// written in pieces. 64 KiB is the capacity of a pipe, so a larger buffer would save no reads.
 const MaxLineBytes = 64 << 10
 
-// Style says what stands before each line.
+// Style selects the prefix of each line.
 type Style struct {
 	Tag       bool             // "[rank] "
-	Timestamp bool             // when the launcher read it, to the microsecond
+	Timestamp bool             // the time at which the launcher read the line, in microseconds
 	Now       func() time.Time // nil: time.Now
 }
 
 const timestampLayout = "2006-01-02T15:04:05.000000"
 
-// Sink is one destination that several streams write to: the launcher's
-// standard output, say. Goroutines share it.
+// Sink is a destination that several streams write to, such as the launcher's standard output. It
+// is safe for concurrent use.
 type Sink struct {
-	failed func()       // called once, outside of mu
-	err    atomic.Error // the first error of w; from then on all is dropped
+	failed func()       // called once, without mu
+	err    atomic.Error // the first error of w; all later output is dropped
 
-	mu      sync.Mutex // held while w is written to, however long that takes
+	mu      sync.Mutex // held during a write to w, which may block
 	w       io.Writer
-	last    *Stream // who wrote last
-	midLine bool    // and whether that was an unfinished line
-	scratch []byte  // lines with their prefixes, reused
+	last    *Stream // the last writer
+	midLine bool    // the last write ended within a line
+	scratch []byte  // buffer for lines with prefixes, reused
 }
 
-// NewSink writes to w. failed, if not nil, is called at the first error of w;
-// after it whatever is written is dropped without a word.
+// NewSink returns a sink that writes to w. At the first error of w the sink calls failed, unless
+// failed is nil, and silently drops all later output.
 func NewSink(w io.Writer, failed func()) *Sink {
 	return &Sink{w: w, failed: failed}
 }
 
-// Err is the first error of the sink's writer. It does not wait, not even for a
-// write that is under way.
+// Err returns the first error of the sink's writer. It never blocks, not even during a write.
 func (s *Sink) Err() error { return s.err.Load() }
 
-// Line writes one line of the launcher's own.
+// Line writes one line of the launcher itself.
 func (s *Sink) Line(text string) {
 	s.write(nil, []byte(text+"\n"), nil)
 }
 
-// write writes p, which came from stream. If another stream left a line
-// unfinished, that is ended first: no line ever holds bytes of two ranks.
+// write writes p, which comes from stream from (nil: the launcher). If another stream left a line
+// unfinished, write ends that line first: no line contains bytes of two ranks.
 func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
 	if len(p) == 0 {
 		return
@@ -68,7 +67,8 @@ func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
 	}
 }
 
-// writeLocked returns w's error the first time only.
+// writeLocked writes p. It returns only the first error of w; after that it writes nothing. The
+// caller holds mu.
 func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) error {
 	if s.err.Load() != nil {
 		return nil
@@ -102,28 +102,28 @@ func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) e
 	return err
 }
 
-// Stream is one of a rank's two outputs on its way to a Sink. It belongs to the
-// goroutine that copies.
+// Stream carries one of a rank's two outputs to a Sink. It belongs to the goroutine that calls
+// Copy.
 type Stream struct {
-	sink   *Sink
-	rank   int
-	style  Style
-	alone  bool   // nobody else writes to sink: nothing need be held back
-	buf    []byte // buf[:held] is the unfinished line
-	held   int
-	prefix func([]byte) []byte
+	sink      *Sink
+	rank      int
+	style     Style
+	exclusive bool   // no other stream writes to sink, so unfinished lines need not wait
+	buf       []byte // buf[:pending] is the unfinished line
+	pending   int
+	prefix    func([]byte) []byte
 }
 
-// NewStream makes the stream of a rank. alone says that no other stream shares
-// the sink; then unfinished lines (prompts) pass at once, if they bear no tag.
-func NewStream(sink *Sink, rank int, style Style, alone bool) *Stream {
-	s := &Stream{sink: sink, rank: rank, style: style, alone: alone}
+// NewStream returns a stream of a rank's output. With exclusive, no other stream writes to sink, so
+// unfinished lines (prompts) are written at once, unless lines have prefixes.
+func NewStream(sink *Sink, rank int, style Style, exclusive bool) *Stream {
+	s := &Stream{sink: sink, rank: rank, style: style, exclusive: exclusive}
 	if s.style.Now == nil {
 		s.style.Now = time.Now
 	}
 	if style.Tag || style.Timestamp {
 		s.prefix = s.appendPrefix
-		s.alone = false
+		s.exclusive = false
 	}
 	return s
 }
@@ -141,20 +141,21 @@ func (s *Stream) appendPrefix(b []byte) []byte {
 	return b
 }
 
-// smallBuffer is what a stream begins with: most write little.
-const smallBuffer = 4 << 10
+// initialBufferBytes is a stream's initial buffer. It is small because most ranks write little, and
+// grows to MaxLineBytes.
+const initialBufferBytes = 4 << 10
 
-// Copy passes on what src yields until it ends, and then the last line even if
-// it is unfinished. The error is src's, nil at its end.
+// Copy writes all of src to the sink, including a last unfinished line. It returns the error of
+// src, or nil at the end of src.
 func (s *Stream) Copy(src io.Reader) error {
 	if s.buf == nil {
-		s.buf = make([]byte, smallBuffer)
+		s.buf = make([]byte, initialBufferBytes)
 	}
 	for {
-		n, err := src.Read(s.buf[s.held:])
-		s.take(n)
+		n, err := src.Read(s.buf[s.pending:])
+		s.consume(n)
 		if err == io.EOF {
-			s.flush(s.held)
+			s.flush(s.pending)
 			return nil
 		}
 		if err != nil {
@@ -163,25 +164,26 @@ func (s *Stream) Copy(src io.Reader) error {
 	}
 }
 
-// take passes on the whole lines among what is held and the n bytes after it.
-func (s *Stream) take(n int) {
-	end := bytes.LastIndexByte(s.buf[s.held:s.held+n], '\n') + 1
+// consume writes the whole lines among buf[:pending+n], of which the last n bytes have just been
+// read.
+func (s *Stream) consume(n int) {
+	end := bytes.LastIndexByte(s.buf[s.pending:s.pending+n], '\n') + 1
 	whole := 0
 	if end > 0 {
-		whole = s.held + end
+		whole = s.pending + end
 	}
-	s.held += n
-	full := s.held == len(s.buf)
+	s.pending += n
+	full := s.pending == len(s.buf)
 	switch {
-	case s.alone, whole == 0 && s.held == MaxLineBytes:
-		whole = s.held
+	case s.exclusive, whole == 0 && s.pending == MaxLineBytes:
+		whole = s.pending
 	case whole == 0 && full:
-		s.grow() // a line that is longer than the buffer
+		s.grow() // the line is longer than the buffer
 		return
 	}
 	s.flush(whole)
 	if full {
-		s.grow() // reads come faster than small pieces are worth
+		s.grow() // reads fill the buffer, so larger reads are cheaper
 	}
 }
 
@@ -191,11 +193,12 @@ func (s *Stream) grow() {
 	}
 }
 
-// flush writes buf[:n], which is all that is held or ends with a line, and keeps the rest.
+// flush writes buf[:n], which is either all of buf[:pending] or ends with a line, and keeps the
+// rest.
 func (s *Stream) flush(n int) {
 	s.sink.write(s, s.buf[:n], s.prefix)
-	s.held = copy(s.buf, s.buf[n:s.held])
+	s.pending = copy(s.buf, s.buf[n:s.pending])
 }
 
-// Close passes on what is still held.
-func (s *Stream) Close() { s.flush(s.held) }
+// Close writes the unfinished line.
+func (s *Stream) Close() { s.flush(s.pending) }

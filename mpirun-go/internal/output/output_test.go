@@ -20,14 +20,14 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 )
 
-// copyAll runs one stream over text, read in pieces as r gives them.
+// copyAll runs one stream over the text of r.
 func copyAll(t *testing.T, sink *output.Sink, style output.Style, alone bool, r io.Reader) {
 	s := output.NewStream(sink, 7, style, alone)
 	require.NoError(t, s.Copy(r))
 	s.Close()
 }
 
-func TestOneStreamIsKeptByteForByte(t *testing.T) {
+func TestCopyKeepsEveryByte(t *testing.T) {
 	long := strings.Repeat("x", 3*output.MaxLineBytes+17)
 	for _, text := range []string{"", "a\n", "a", "\n\n", "a\nb", long, long + "\n" + long, strings.Repeat("line\n", 50000)} {
 		for _, alone := range []bool{false, true} {
@@ -41,7 +41,7 @@ func TestOneStreamIsKeptByteForByte(t *testing.T) {
 	}
 }
 
-func TestTagAndTimestamp(t *testing.T) {
+func TestStreamAddsTagAndTimestamp(t *testing.T) {
 	clock := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	style := output.Style{Tag: true, Timestamp: true, Now: func() time.Time { return clock }}
 	var b bytes.Buffer
@@ -57,7 +57,7 @@ func TestLongLineIsTaggedOnce(t *testing.T) {
 	assert.True(t, "[7] "+long == b.String())
 }
 
-// chunks hands out the pieces of its channel one by one.
+// chunks is a reader that returns the strings of its channel one by one.
 type chunks chan string
 
 func (c chunks) Read(p []byte) (int, error) {
@@ -68,40 +68,42 @@ func (c chunks) Read(p []byte) (int, error) {
 	return copy(p, s), nil
 }
 
-// tapWriter tells of each write.
-type tapWriter struct{ wrote chan string }
+// channelWriter sends each write to its channel.
+type channelWriter struct{ wrote chan string }
 
-func (w tapWriter) Write(p []byte) (int, error) {
+func (w channelWriter) Write(p []byte) (int, error) {
 	w.wrote <- string(p)
 	return len(p), nil
 }
 
-func TestUnfinishedLineWaitsForItsEndUnlessAlone(t *testing.T) {
-	tap := tapWriter{make(chan string, 8)}
-	sink := output.NewSink(tap, nil)
+func TestUnfinishedLineWaitsUnlessExclusive(t *testing.T) {
+	writer := channelWriter{make(chan string, 8)}
+	sink := output.NewSink(writer, nil)
 
 	shared := make(chunks)
 	done := make(chan error)
 	go func() { done <- output.NewStream(sink, 0, output.Style{}, false).Copy(shared) }()
 	shared <- "begun"
 	shared <- ", ended\nnext"
-	assert.Equal(t, "begun, ended\n", <-tap.wrote)
+	assert.Equal(t, "begun, ended\n", <-writer.wrote)
 	close(shared)
 	require.NoError(t, <-done)
-	assert.Equal(t, "next", <-tap.wrote)
+	assert.Equal(t, "next", <-writer.wrote)
 
 	alone := make(chunks)
 	go func() { done <- output.NewStream(sink, 0, output.Style{}, true).Copy(alone) }()
 	alone <- "prompt: "
-	assert.Equal(t, "\nprompt: ", <-tap.wrote)
+	assert.Equal(t, "\nprompt: ", <-writer.wrote)
 	close(alone)
 	require.NoError(t, <-done)
 }
 
-// TestLinesAreNeverMixed: whatever the streams write and in whatever pieces it is
-// read, each line of the sink is of one stream, and what a stream wrote comes in
-// order, complete save for line ends that had to be put into a line too long to hold.
-func TestLinesAreNeverMixed(t *testing.T) {
+// Whatever the streams write, and in whatever pieces it is read:
+//
+//   - each line of the sink comes from one stream;
+//   - the sink receives all bytes of a stream, in order;
+//   - the sink adds line ends only to lines longer than MaxLineBytes.
+func TestSinkNeverMixesLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const streams = 3
 		var b bytes.Buffer
@@ -141,7 +143,7 @@ func TestLinesAreNeverMixed(t *testing.T) {
 	})
 }
 
-func TestLauncherLineEndsAnUnfinishedOne(t *testing.T) {
+func TestLineEndsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
 	sink := output.NewSink(&b, nil)
 	copyAll(t, sink, output.Style{}, false, strings.NewReader("last words"))
@@ -149,16 +151,16 @@ func TestLauncherLineEndsAnUnfinishedOne(t *testing.T) {
 	assert.Equal(t, "last words\nmpirun-go: rank 0 was killed\n", b.String())
 }
 
-func TestSlowReaderHoldsUpTheStream(t *testing.T) {
-	slow := tapWriter{make(chan string)} // takes nothing until asked
+func TestSlowWriterBlocksStream(t *testing.T) {
+	slow := channelWriter{make(chan string)} // accepts a write only when the test receives it
 	source := make(chunks, 1)
 	done := make(chan error)
 	go func() { done <- output.NewStream(output.NewSink(slow, nil), 0, output.Style{}, false).Copy(source) }()
 	source <- "first\n"
-	source <- "second\n" // the stream has taken the first, and is stuck with it
+	source <- "second\n" // the stream has read the first line and blocks in its write
 	select {
 	case source <- "third\n":
-		t.Fatal("the stream reads on though nobody takes what it has")
+		t.Fatal("the stream reads on while its write blocks")
 	default:
 	}
 	assert.Equal(t, "first\n", <-slow.wrote)
@@ -171,17 +173,17 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestFailingWriterIsToldOnceAndTheRestDropped(t *testing.T) {
-	broken := errors.New("broken")
-	told := 0
-	sink := output.NewSink(failingWriter{broken}, func() { told++ })
+func TestWriteErrorIsReportedOnce(t *testing.T) {
+	errWrite := errors.New("write failed")
+	reported := 0
+	sink := output.NewSink(failingWriter{errWrite}, func() { reported++ })
 	require.NoError(t, sink.Err())
 	copyAll(t, sink, output.Style{}, true, iotest.OneByteReader(strings.NewReader("abc\n")))
-	assert.Equal(t, 1, told)
-	assert.Equal(t, broken, sink.Err())
+	assert.Equal(t, 1, reported)
+	assert.Equal(t, errWrite, sink.Err())
 }
 
-func TestErrorOfTheSourceKeepsWhatIsHeld(t *testing.T) {
+func TestSourceErrorKeepsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
 	s := output.NewStream(output.NewSink(&b, nil), 0, output.Style{}, false)
 	require.ErrorIs(t, s.Copy(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(os.ErrDeadlineExceeded))), os.ErrDeadlineExceeded)
@@ -191,7 +193,7 @@ func TestErrorOfTheSourceKeepsWhatIsHeld(t *testing.T) {
 	assert.Equal(t, "a\nbc\nd", b.String())
 }
 
-func TestCopyDoesNotAllocatePerLine(t *testing.T) {
+func TestCopyDoesNotAllocate(t *testing.T) {
 	text := strings.Repeat(fmt.Sprintln("a line of a usual length"), 1000)
 	s := output.NewStream(output.NewSink(io.Discard, nil), 3, output.Style{Tag: true}, false)
 	src := strings.NewReader(text)
@@ -203,7 +205,7 @@ func TestCopyDoesNotAllocatePerLine(t *testing.T) {
 	assert.Zero(t, allocs)
 }
 
-func TestOpenFiles(t *testing.T) {
+func TestOpenFilesCreatesAll(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "dir")
 	files, err := output.OpenFiles(dir, 2)
 	require.NoError(t, err)
@@ -221,7 +223,7 @@ func TestOpenFiles(t *testing.T) {
 	assert.ErrorContains(t, err, "output directory: open ")
 }
 
-// stuckWriter says when it is written to, and is done when it is let go.
+// stuckWriter closes entered when Write is called, and returns when leave is closed.
 type stuckWriter struct{ entered, leave chan struct{} }
 
 func (w stuckWriter) Write(p []byte) (int, error) {
@@ -230,7 +232,7 @@ func (w stuckWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestErrDoesNotWaitForAWrite(t *testing.T) {
+func TestErrReturnsDuringWrite(t *testing.T) {
 	stuck := stuckWriter{make(chan struct{}), make(chan struct{})}
 	sink := output.NewSink(stuck, nil)
 	done := make(chan struct{})

@@ -12,20 +12,20 @@ import (
 	"syscall"
 )
 
-// Reason is an error of the system's in words that say more.
-type Reason struct {
+// DetailedError is a system error with a more specific text.
+type DetailedError struct {
 	Text string
 	Err  error
 }
 
-func (e *Reason) Error() string { return e.Text }
+func (e *DetailedError) Error() string { return e.Text }
 
-// Unwrap gives the system's error.
-func (e *Reason) Unwrap() error { return e.Err }
+// Unwrap returns the system's error.
+func (e *DetailedError) Unwrap() error { return e.Err }
 
-// explain says of a program that is there and for which the system says that it is not what is missing: its interpreter, which is the dynamic loader
-// for a binary.
-func explain(path string, err error) error {
+// explainStart returns a more specific error if the kernel reports ENOENT for an existing program
+// because the program's interpreter does not exist. A binary's interpreter is the dynamic loader.
+func explainStart(path string, err error) error {
 	if !errors.Is(err, syscall.ENOENT) {
 		return err
 	}
@@ -36,22 +36,25 @@ func explain(path string, err error) error {
 	if _, missing := os.Stat(interpreter); !errors.Is(missing, fs.ErrNotExist) {
 		return err
 	}
-	return &Reason{fmt.Sprintf("the file is there, but its interpreter %q is not", interpreter), err}
+	return &DetailedError{fmt.Sprintf("the file exists, but its interpreter %q does not", interpreter), err}
 }
 
-// maxInterpreter bounds what is read of a line that names one; the kernel reads no more than 256 bytes of it.
-const maxInterpreter = 256
+// maxInterpreterBytes bounds the length of an interpreter's name. The kernel reads at most 256
+// bytes of a script's first line.
+const maxInterpreterBytes = 256
 
-// interpreterOf is what the system executes for a program, "" if that is not known, or nothing.
+// interpreterOf returns the interpreter that the kernel starts for a program, or "" if there is
+// none or it is unknown.
 func interpreterOf(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	line, _ := bufio.NewReader(io.LimitReader(file, maxInterpreter)).ReadString('\n')
+	line, _ := bufio.NewReader(io.LimitReader(file, maxInterpreterBytes)).ReadString('\n')
 	if command, isScript := strings.CutPrefix(line, "#!"); isScript {
-		name, _, _ := strings.Cut(strings.Trim(command, " \t\n"), " ") // a carriage return is a part of the name
+		// The kernel takes a carriage return as a part of the name.
+		name, _, _ := strings.Cut(strings.Trim(command, " \t\n"), " ")
 		name, _, _ = strings.Cut(name, "\t")
 		return name
 	}
@@ -61,7 +64,7 @@ func interpreterOf(path string) string {
 	}
 	for _, prog := range binary.Progs {
 		if prog.Type == elf.PT_INTERP {
-			name, _ := io.ReadAll(io.LimitReader(prog.Open(), maxInterpreter))
+			name, _ := io.ReadAll(io.LimitReader(prog.Open(), maxInterpreterBytes))
 			return strings.TrimRight(string(name), "\x00")
 		}
 	}

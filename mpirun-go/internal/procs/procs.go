@@ -1,18 +1,18 @@
-// Package procs starts the processes of a job on this machine, learns of their
-// end, and sees to it that nothing of them stays behind.
+// Package procs starts the processes of a job on this machine, observes their exits, and ensures
+// that no process of the job is left behind.
 //
-// Each rank leads a process group of its own. Three things end what a rank has
-// started:
+// Each rank leads a process group of its own. Three mechanisms end a rank and the processes that it
+// has started:
 //
-//   - the kernel ends a rank when the launcher dies (PR_SET_PDEATHSIG). By the time that
-//     the launcher can be waited for, its ranks have SIGKILL and run no further, even
-//     those that are stopped, and whatever has become of the guard;
-//   - a guard process, which outlives a launcher that was killed, ends the groups
-//     and whatever left them (guard.go);
-//   - the launcher itself does the same at the end of a job (Kill).
+//   - The kernel kills a rank when the launcher dies (PR_SET_PDEATHSIG). Before the launcher can be
+//     waited for, its ranks have SIGKILL pending and execute no more instructions. This holds for
+//     stopped ranks too, and does not depend on the watchdog.
+//   - A watchdog process outlives a killed launcher. It kills the ranks' process groups and the
+//     processes that have left them (watchdog.go).
+//   - The launcher does the same at the end of a job (Kill).
 //
-// A rank's exit is observed without reaping it. The zombie keeps its number, so
-// that a group can be signalled safely until Close.
+// Package procs observes the exit of a rank without reaping it. The zombie keeps its process ID, so
+// signals to its process group are safe until Close.
 package procs
 
 import (
@@ -32,7 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdin says what a rank's standard input is.
+// Stdin selects a rank's standard input.
 type Stdin uint8
 
 const (
@@ -41,68 +41,70 @@ const (
 	StdinPipe                 // a pipe, Proc.Stdin
 )
 
-// PMIFD is the descriptor that a rank finds its connection to the launcher at.
+// PMIFD is the descriptor of a rank's PMI connection to the launcher.
 const PMIFD = 3
 
-// Spec describes one rank's process.
+// Spec describes the process of one rank.
 type Spec struct {
 	Rank  int
-	Host  int      // which of the job's hosts it runs on
-	Path  string   // what to execute
-	Args  []string // argv, with the name at its head
+	Host  int      // index of its host among the job's hosts
+	Path  string   // the file to execute
+	Args  []string // argv, beginning with the program's name
 	Env   []string
-	Dir   string // "": the launcher's
+	Dir   string // working directory; "": the launcher's
 	Stdin Stdin
-	CPUs  []int // the processors it is bound to; nil: not bound
+	CPUs  []int // the processors that it is bound to; nil: not bound
 }
 
-// Proc is one rank's process. Its streams belong to whoever asked for the start,
-// who closes them. Goroutines may share it.
+// Proc is the process of one rank. Its streams belong to the caller of Start, who closes them. Proc
+// is safe for concurrent use.
 type Proc struct {
 	Rank   int
-	PID    int // on its host
+	PID    int // process ID on its host
 	PMI    net.Conn
-	Stdin  io.WriteCloser // nil unless it is a pipe
+	Stdin  io.WriteCloser // nil unless the rank's standard input is a pipe
 	Stdout Output
 	Stderr Output
 
-	// Elsewhere answers for a process of another machine; nil: it is one of this.
-	Elsewhere Control
+	// Remote controls a process on another host; nil means a process of this machine.
+	Remote Control
 
-	ended chan struct{} // closed when the process has ended
-	place int           // written before
+	exited chan struct{} // closed when the process has exited
+	// Position in the order of exits, from 1; written before exited is closed.
+	exitOrder int
 }
 
-// Output is the reading end of one of a process's outputs. A deadline that has passed ends it,
-// with what it holds by then (Tail).
+// Output is the reading end of one of a process's outputs. A read deadline in the past ends it,
+// after the data that it holds by then (Drain).
 type Output interface {
 	io.ReadCloser
 	SetReadDeadline(time.Time) error
 }
 
-// Control is what a Proc can be asked, other than for its streams.
+// Control has the methods of Proc that do not concern streams.
 type Control interface {
-	Wait() (exit Exit, place int, err error)
-	Ending() bool
+	Wait() (exit Exit, order int, err error)
+	Exiting() bool
 	Signal(syscall.Signal)
 }
 
-// ErrLost is in the error about a rank whose host cannot be reached any more: what became of it is not known.
+// ErrLost means that a rank's host is unreachable, so the rank's state is unknown.
 var ErrLost = errors.New("its host was lost")
 
-// ErrSilent is beside ErrLost if nothing is heard of the host: what runs there may go on until its daemon misses the launcher.
-var ErrSilent = errors.New("it does not answer")
+// ErrUnresponsive means that a host is lost because it does not answer. Its ranks may run on until
+// their daemon detects that the launcher is gone.
+var ErrUnresponsive = errors.New("it does not answer")
 
-// Exit is how a process ended: a status, or a signal if that is not 0.
+// Exit is a process's exit status, or the signal that killed it if Signal is not 0.
 type Exit struct {
 	Code   int
 	Signal syscall.Signal
 }
 
-// OK is whether the process ended with status 0.
+// OK reports whether the process exited with status 0.
 func (e Exit) OK() bool { return e == Exit{} }
 
-// Status is the exit status that a shell would give.
+// Status returns the exit status that a shell would report.
 func (e Exit) Status() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -110,66 +112,66 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// Local is this machine as a place where ranks run. Goroutines may share it.
+// Local starts ranks on this machine. It is safe for concurrent use.
 type Local struct {
-	name   string
-	jobID  string
-	starts chan start // to the thread that forks
-	ends   *ends
-	guard  *guard // nil without one
+	name     string
+	jobID    string
+	starts   chan startRequest // to forkLoop
+	exits    *exitWatcher
+	watchdog *watchdog // nil: none
 
 	mu    sync.Mutex
 	procs []*Proc
 }
 
-// A start is one request to the thread that forks.
-type start struct {
+// A startRequest asks forkLoop to start one process.
+type startRequest struct {
 	spec  Spec
-	files descriptors
-	done  chan<- started
+	files childFDs
+	done  chan<- startResult
 }
 
-// descriptors are what a process will have as 0, 1, 2 and PMIFD.
-type descriptors [PMIFD + 1]int
+// childFDs are the descriptors that become 0, 1, 2 and PMIFD in a process.
+type childFDs [PMIFD + 1]int
 
-type started struct {
-	pid, pidfd int // pidfd: -1 if the system has none
+type startResult struct {
+	pid, pidfd int // pidfd is -1 if the system has no pidfds
 	err        error
 }
 
-// NewLocal makes ready to start ranks. jobID is what the ranks will have as
-// PMI_JOBID in their environment: what has it when the job is over is part of it.
-// guardArgv, if not empty, is how to start this very program so that it calls
-// Guard; without it nothing watches over the launcher's own death.
-func NewLocal(name, jobID string, guardArgv []string) (*Local, error) {
-	e, err := newEnds()
+// NewLocal returns a Local that is ready to start ranks. The ranks have PMI_JOBID=jobID in their
+// environment; at the end of the job, Kill finds its processes by this variable. watchdogArgv,
+// unless it is empty, are arguments that make this program call RunWatchdog. Without them, nothing
+// cleans up after a killed launcher, except that the kernel kills the ranks.
+func NewLocal(name, jobID string, watchdogArgv []string) (*Local, error) {
+	e, err := newExitWatcher()
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{name: name, jobID: jobID, starts: make(chan start), ends: e}
-	if len(guardArgv) > 0 {
-		g, err := startGuard(guardArgv, jobID)
+	l := &Local{name: name, jobID: jobID, starts: make(chan startRequest), exits: e}
+	if len(watchdogArgv) > 0 {
+		w, err := startWatchdog(watchdogArgv, jobID)
 		if err != nil {
 			e.close()
-			return nil, fmt.Errorf("guard process: %w", err)
+			return nil, fmt.Errorf("start the watchdog: %w", err)
 		}
-		l.guard = g
+		l.watchdog = w
 	}
 	go l.forkLoop()
 	return l, nil
 }
 
-// Name is the machine's name.
+// Name returns the machine's name.
 func (l *Local) Name() string { return l.name }
 
-// Watch would call lost if this machine were lost.
+// Watch does nothing, since this machine cannot be lost.
 func (l *Local) Watch(lost func(error)) {}
 
-// forkLoop starts every process from one thread that lives as long as l: the kernel
-// sends a process its PR_SET_PDEATHSIG when the thread that forked it dies. Package
-// syscall sets the signal in the child and then looks at the child's parent, so a child
-// whose parent died in between ends too. The thread is never unlocked, so that one
-// whose affinity was changed serves nobody else.
+// forkLoop starts all processes from one thread, which lives as long as l: the kernel sends
+// PR_SET_PDEATHSIG's signal when the thread that forked dies. Package syscall sets the signal in
+// the child and then checks the child's parent, so a child whose parent died in between exits too.
+// The goroutine never unlocks the thread, so no other goroutine runs on a thread with changed
+// affinity.
 func (l *Local) forkLoop() {
 	runtime.LockOSThread()
 	var all unix.CPUSet
@@ -177,11 +179,11 @@ func (l *Local) forkLoop() {
 	for s := range l.starts {
 		pidfd := -1
 		pid, err := fork(s.spec, s.files, &pidfd, &all, allErr)
-		s.done <- started{pid, pidfd, err}
+		s.done <- startResult{pid, pidfd, err}
 	}
 }
 
-func fork(spec Spec, files descriptors, pidfd *int, all *unix.CPUSet, allErr error) (int, error) {
+func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error) (int, error) {
 	if spec.CPUs != nil {
 		if allErr != nil {
 			return 0, fmt.Errorf("get affinity: %w", allErr)
@@ -207,56 +209,57 @@ func fork(spec Spec, files descriptors, pidfd *int, all *unix.CPUSet, allErr err
 	})
 }
 
-// StartAll starts ranks one after another, and calls started for each, until one cannot be started or started says no. An error is a *StartError.
-func (l *Local) StartAll(specs []Spec, started func(Spec, *Proc, error) (goOn bool)) {
+// StartAll starts ranks one after another, and calls report for each. It stops when a rank cannot
+// be started or report returns false. Errors are of type *StartError.
+func (l *Local) StartAll(specs []Spec, report func(Spec, *Proc, error) (goOn bool)) {
 	for _, spec := range specs {
 		proc, err := l.Start(spec)
-		if !started(spec, proc, err) || err != nil {
+		if !report(spec, proc, err) || err != nil {
 			return
 		}
 	}
 }
 
-// Start starts one rank. The error is a *StartError.
+// Start starts one rank. The error is of type *StartError.
 func (l *Local) Start(spec Spec) (*Proc, error) {
-	p := &Proc{Rank: spec.Rank, ended: make(chan struct{})}
+	p := &Proc{Rank: spec.Rank, exited: make(chan struct{})}
 	pidfd := -1
 	child, err := p.open(spec.Stdin)
 	if err == nil {
-		done := make(chan started, 1)
-		l.starts <- start{spec, child, done}
+		done := make(chan startResult, 1)
+		l.starts <- startRequest{spec, child, done}
 		s := <-done
 		p.PID, pidfd, err = s.pid, s.pidfd, s.err
 	}
 	child.close()
 	if err != nil {
 		p.Close()
-		return nil, &StartError{Path: spec.Path, Err: explain(spec.Path, err)}
+		return nil, &StartError{Path: spec.Path, Err: explainStart(spec.Path, err)}
 	}
-	l.ends.watch(p, pidfd)
+	l.exits.watch(p, pidfd)
 	l.mu.Lock()
 	l.procs = append(l.procs, p)
 	l.mu.Unlock()
-	if l.guard != nil {
-		l.guard.tell("group", fmt.Sprint(p.PID))
+	if l.watchdog != nil {
+		l.watchdog.send("group", fmt.Sprint(p.PID))
 	}
 	return p, nil
 }
 
-// StartError says that a program could not be executed.
+// StartError means that a program cannot be executed.
 type StartError struct {
 	Path string
 	Err  error
 }
 
-// Error is one line.
+// Error returns one line.
 func (e *StartError) Error() string { return fmt.Sprintf("start %s: %v", e.Path, e.Err) }
 
-// Unwrap gives the system's error.
+// Unwrap returns the system's error.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Status is the exit status that a shell would give: 127 if the program (or its
-// interpreter) is not there, 126 if it cannot be executed.
+// Status returns the exit status that a shell would report: 127 if the program or its interpreter
+// does not exist, 126 if it is not executable.
 func (e *StartError) Status() int {
 	switch {
 	case errors.Is(e.Err, syscall.ENOENT), errors.Is(e.Err, syscall.ENOTDIR):
@@ -267,10 +270,10 @@ func (e *StartError) Status() int {
 	return 1
 }
 
-// open makes the launcher's ends of a process's descriptors, in p, and the
-// process's own. On error what was opened is in both, for the caller to close.
-func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
-	child = descriptors{-1, -1, -1, -1}
+// open creates the descriptors of a process: the launcher's ends in p, and the process's ends in
+// child. On error the caller closes both.
+func (p *Proc) open(stdin Stdin) (child childFDs, err error) {
+	child = childFDs{-1, -1, -1, -1}
 	switch stdin {
 	case StdinNull:
 		child[0], err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -278,16 +281,16 @@ func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
 	case StdinInherit:
 		child[0] = 0
 	case StdinPipe:
-		var ours *os.File
-		if child[0], ours, err = pipe(reading); err == nil {
-			p.Stdin = ours
+		var parentEnd *os.File
+		if child[0], parentEnd, err = pipe(childReads); err == nil {
+			p.Stdin = parentEnd
 		}
 	}
 	for i, output := range []*Output{&p.Stdout, &p.Stderr} {
 		if err == nil {
-			var ours *os.File
-			if child[1+i], ours, err = pipe(writing); err == nil {
-				*output = ours
+			var parentEnd *os.File
+			if child[1+i], parentEnd, err = pipe(childWrites); err == nil {
+				*output = parentEnd
 			}
 		}
 	}
@@ -297,9 +300,8 @@ func (p *Proc) open(stdin Stdin) (child descriptors, err error) {
 	return child, err
 }
 
-// close closes what belongs to the process once it has it, save the launcher's
-// own standard input.
-func (d descriptors) close() {
+// close closes the process's ends, except the launcher's own standard input.
+func (d childFDs) close() {
 	for _, fd := range d {
 		if fd > 0 {
 			_ = unix.Close(fd)
@@ -308,23 +310,23 @@ func (d descriptors) close() {
 }
 
 const (
-	reading = 0 // the process reads
-	writing = 1 // the process writes
+	childReads  = 0 // the process has the reading end
+	childWrites = 1 // the process has the writing end
 )
 
-// pipe returns the process's end, which blocks as programs expect, and ours,
-// which does not, so that it takes deadlines.
-func pipe(theirs int) (int, *os.File, error) {
+// pipe returns the process's end, which is blocking, as programs expect, and the launcher's end,
+// which is non-blocking, so that it supports deadlines.
+func pipe(childEnd int) (int, *os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, os.NewSyscallError("pipe2", err)
 	}
-	ours := fds[1-theirs]
-	if err := unix.SetNonblock(ours, true); err != nil {
+	parentEnd := fds[1-childEnd]
+	if err := unix.SetNonblock(parentEnd, true); err != nil {
 		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
 		return -1, nil, os.NewSyscallError("fcntl", err)
 	}
-	return fds[theirs], os.NewFile(uintptr(ours), "pipe"), nil
+	return fds[childEnd], os.NewFile(uintptr(parentEnd), "pipe"), nil
 }
 
 func socketpair() (int, net.Conn, error) {
@@ -332,9 +334,9 @@ func socketpair() (int, net.Conn, error) {
 	if err != nil {
 		return -1, nil, os.NewSyscallError("socketpair", err)
 	}
-	ours := os.NewFile(uintptr(pair[0]), "pmi")
-	defer ours.Close() // FileConn makes a descriptor of its own
-	conn, err := net.FileConn(ours)
+	parentEnd := os.NewFile(uintptr(pair[0]), "pmi")
+	defer parentEnd.Close() // FileConn duplicates the descriptor
+	conn, err := net.FileConn(parentEnd)
 	return pair[1], conn, err
 }
 
@@ -353,8 +355,8 @@ func (p *Proc) Close() {
 	}
 }
 
-// childInfo is the part of siginfo_t that waitid(2) fills in. The union of the
-// original begins where a pointer may stand.
+// childInfo is the part of siginfo_t that waitid(2) fills in. In siginfo_t the union begins at an
+// address aligned for a pointer.
 type childInfo struct {
 	signo, errno, code int32
 	child              struct {
@@ -363,27 +365,25 @@ type childInfo struct {
 		uid    uint32
 		status int32
 	}
-	_ [128]byte // at least what the kernel may write
+	_ [128]byte // at least as many bytes as the kernel may write
 }
 
-// Values of childInfo.code.
-const (
-	cldExited = 1
-)
+// cldExited is the value of childInfo.code for a process that has exited (sigaction(2)).
+const cldExited = 1
 
-// Wait blocks until the process has ended, and returns how, and its place among the
-// Local's processes that have ended, from 1. It leaves the zombie, so several may wait.
-// It is not to be called once the Local is closed.
-func (p *Proc) Wait() (exit Exit, place int, err error) {
-	if p.Elsewhere != nil {
-		return p.Elsewhere.Wait()
+// Wait blocks until the process has exited. It returns how the process exited, and its position in
+// the order of exits among the processes of its Local, from 1. Wait does not reap the process, so
+// several goroutines may call it. It must not be called after Close of the Local.
+func (p *Proc) Wait() (exit Exit, order int, err error) {
+	if p.Remote != nil {
+		return p.Remote.Wait()
 	}
-	<-p.ended
+	<-p.exited
 	exit, err = p.status()
-	return exit, p.place, err
+	return exit, p.exitOrder, err
 }
 
-// status blocks until the process has ended. It leaves the zombie.
+// status blocks until the process has exited. It does not reap the process.
 func (p *Proc) status() (Exit, error) {
 	var info childInfo
 	for {
@@ -402,25 +402,25 @@ func (p *Proc) status() (Exit, error) {
 	}
 }
 
-// Ending is whether the process has ended or is about to, whatever it still does: the
-// kernel has begun to take it down. It is so before any other process can notice.
-func (p *Proc) Ending() bool {
-	if p.Elsewhere != nil {
-		return p.Elsewhere.Ending()
+// Exiting reports whether the process has exited or the kernel has begun to end it. The kernel sets
+// this state before any other process can notice the exit.
+func (p *Proc) Exiting() bool {
+	if p.Remote != nil {
+		return p.Remote.Exiting()
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-	return err == nil && isEnding(string(stat))
+	return err == nil && isExiting(string(stat))
 }
 
-// Of proc_pid_stat(5), the flags word and the bit of it that include/linux/sched.h
-// calls PF_EXITING.
+// The position of the flags in /proc/PID/stat (proc_pid_stat(5)), and the flag PF_EXITING of
+// include/linux/sched.h.
 const (
-	statFlags   = 6 // field 9, of those that follow the name
+	statFlags   = 6 // field 9; counted from the field after the name
 	flagExiting = 0x4
 )
 
-func isEnding(stat string) bool {
-	name := strings.LastIndexByte(stat, ')') // it may hold spaces and parentheses
+func isExiting(stat string) bool {
+	name := strings.LastIndexByte(stat, ')') // the name may contain spaces and parentheses
 	fields := strings.Fields(stat[name+1:])
 	if len(fields) <= statFlags {
 		return false
@@ -429,56 +429,55 @@ func isEnding(stat string) bool {
 	return err == nil && flags&flagExiting != 0
 }
 
-// Signal sends sig to the rank's process alone.
+// Signal sends sig to the rank's process only.
 func (p *Proc) Signal(sig syscall.Signal) {
-	if p.Elsewhere != nil {
-		p.Elsewhere.Signal(sig)
+	if p.Remote != nil {
+		p.Remote.Signal(sig)
 		return
 	}
 	_ = unix.Kill(p.PID, sig)
 }
 
-// SignalGroups sends sig to every rank and what it has started, as far as that
-// is in its process group.
+// SignalGroups sends sig to the ranks' process groups.
 func (l *Local) SignalGroups(sig syscall.Signal) {
-	for _, p := range l.started() {
+	for _, p := range l.processes() {
 		_ = unix.Kill(-p.PID, sig)
 	}
 }
 
-// KillGroups ends what is left of the ranks' process groups, at once.
+// KillGroups kills the ranks' process groups.
 func (l *Local) KillGroups() { l.SignalGroups(unix.SIGKILL) }
 
-// Kill ends, at once, everything that belongs to the job, whatever group or
-// session it has moved to.
+// Kill kills all processes of the job, including those that have left the ranks' process groups or
+// sessions.
 func (l *Local) Kill() {
 	l.KillGroups()
 	sweep(l.jobID)
 }
 
-func (l *Local) started() []*Proc {
+func (l *Local) processes() []*Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.procs
 }
 
-// RemoveAfter has the guard remove path, should the launcher be killed.
-func (l *Local) RemoveAfter(path string) {
-	if l.guard != nil {
-		l.guard.tell("remove", path)
+// RemoveIfKilled makes the watchdog remove path if the launcher is killed.
+func (l *Local) RemoveIfKilled(path string) {
+	if l.watchdog != nil {
+		l.watchdog.send("remove", path)
 	}
 }
 
-// Close reaps the ranks, all of which have ended, and dismisses the guard.
-// Nothing may be called after it.
+// Close reaps the ranks, all of which must have exited, and stops the watchdog. No method may be
+// called after Close.
 func (l *Local) Close() {
 	close(l.starts)
-	for _, p := range l.started() {
+	for _, p := range l.processes() {
 		reap(p.PID, unix.WNOHANG)
 	}
-	l.ends.close()
-	if l.guard != nil {
-		l.guard.dismiss()
+	l.exits.close()
+	if l.watchdog != nil {
+		l.watchdog.stop()
 	}
 }
 

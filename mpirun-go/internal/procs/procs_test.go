@@ -21,25 +21,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const guardName = "procs-test-guard"
+const watchdogName = "procs-test-watchdog"
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == guardName {
-		Guard()
+	if os.Args[0] == watchdogName {
+		RunWatchdog()
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// newLocal makes a Local whose job has a name that no other test has.
+// newLocal returns a Local with a job ID that no other test has.
 func newLocal(t *testing.T) *Local {
 	t.Helper()
 	jobID := fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name())
-	l, err := NewLocal("here", jobID, []string{guardName})
+	l, err := NewLocal("here", jobID, []string{watchdogName})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		l.Kill()
-		for _, p := range l.started() {
+		for _, p := range l.processes() {
 			_, _, err := p.Wait()
 			assert.NoError(t, err)
 			p.Close()
@@ -67,18 +67,18 @@ func wait(t *testing.T, p *Proc) Exit {
 	return exit
 }
 
-// eventually waits for what another process does.
+// eventually waits until another process has made condition true.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, time.Minute, time.Millisecond)
 }
 
-func gone(pid int) bool {
+func isGone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// firstNumber is a process number that a rank prints on a line of its own.
+// firstNumber reads a process ID that a rank prints on its first line.
 func firstNumber(t *testing.T, r io.Reader) (pid int) {
 	t.Helper()
 	_, err := fmt.Fscanln(r, &pid)
@@ -86,7 +86,7 @@ func firstNumber(t *testing.T, r io.Reader) (pid int) {
 	return pid
 }
 
-func TestExit(t *testing.T) {
+func TestWaitReturnsExitTwice(t *testing.T) {
 	l := newLocal(t)
 	for script, want := range map[string]Exit{
 		"exit 0":        {},
@@ -97,14 +97,14 @@ func TestExit(t *testing.T) {
 	} {
 		p := startShell(t, l, script)
 		assert.Equal(t, want, wait(t, p), script)
-		assert.Equal(t, want, wait(t, p), "%s, asked again", script)
+		assert.Equal(t, want, wait(t, p), "%s, second Wait", script)
 		assert.Equal(t, want == Exit{}, want.OK())
 	}
 	assert.Equal(t, 7, Exit{Code: 7}.Status())
 	assert.Equal(t, 137, Exit{Signal: syscall.SIGKILL}.Status())
 }
 
-func TestStreamsAndPMI(t *testing.T) {
+func TestStartConnectsStreamsAndPMI(t *testing.T) {
 	l := newLocal(t)
 	spec := shell(l, "read line; echo out $line; echo err >&2; echo hello >&3; read answer <&3; test $answer = yes")
 	spec.Stdin = StdinPipe
@@ -127,7 +127,7 @@ func TestStreamsAndPMI(t *testing.T) {
 	assert.True(t, wait(t, p).OK())
 }
 
-func TestStartErrors(t *testing.T) {
+func TestStartErrorStatus(t *testing.T) {
 	l := newLocal(t)
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
@@ -142,20 +142,19 @@ func TestStartErrors(t *testing.T) {
 		write("format", "text", 0o755):              126,
 		dir:                                         126,
 	} {
-		before := descriptorsOpen(t)
+		before := countFDs(t)
 		_, err := l.Start(Spec{Path: path, Args: []string{path}})
 		var failed *StartError
 		require.ErrorAs(t, err, &failed, path)
 		assert.Equal(t, want, failed.Status(), "%s: %v", path, err)
-		assert.Equal(t, before, descriptorsOpen(t), "descriptors after a failed start")
+		assert.Equal(t, before, countFDs(t), "open descriptors after a failed start")
 	}
 	_, err := l.Start(Spec{Path: "/bin/sh", Args: []string{"sh"}, CPUs: []int{1000}})
 	assert.ErrorContains(t, err, "bind to processors [1000]")
 	assert.Equal(t, 1, (&StartError{Err: errors.New("other")}).Status())
 }
 
-// Ranks are started in order, until one cannot be or enough are.
-func TestStartAll(t *testing.T) {
+func TestStartAllStopsAtErrorOrRequest(t *testing.T) {
 	l := newLocal(t)
 	start := func(enough int, scripts ...string) (ranks []int, last error) {
 		var specs []Spec
@@ -189,13 +188,13 @@ func TestStartAll(t *testing.T) {
 	assert.Equal(t, []int{0, 1}, ranks)
 }
 
-func descriptorsOpen(t *testing.T) int {
+func countFDs(t *testing.T) int {
 	fds, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(fds)
 }
 
-func TestBinding(t *testing.T) {
+func TestBoundRankLeavesLauncherUnbound(t *testing.T) {
 	l := newLocal(t)
 	var set unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &set))
@@ -214,11 +213,11 @@ func TestBinding(t *testing.T) {
 	all := startShell(t, l, "nproc")
 	out, err = io.ReadAll(all.Stdout)
 	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next one is not bound")
+	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next rank is not bound")
 	assert.Equal(t, set.Count(), runtime.NumCPU())
 }
 
-func TestOwnGroupAndNothingInherited(t *testing.T) {
+func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"
 	usual, err := exec.Command("/bin/sh", "-c", count).Output()
@@ -227,10 +226,10 @@ func TestOwnGroupAndNothingInherited(t *testing.T) {
 	group, err := unix.Getpgid(p.PID)
 	require.NoError(t, err)
 	assert.Equal(t, p.PID, group)
-	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the PMI connection, and nothing else of ours")
+	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the rank inherits only the PMI connection")
 }
 
-func TestSignalsReachWhatTheyAreMeantFor(t *testing.T) {
+func TestSignalReachesRankAndKillGroupsItsChildren(t *testing.T) {
 	l := newLocal(t)
 	script := "trap 'echo got' USR1; sleep 1000 & echo $!; while :; do wait; done"
 	p := startShell(t, l, script)
@@ -240,60 +239,60 @@ func TestSignalsReachWhatTheyAreMeantFor(t *testing.T) {
 	_, err := fmt.Fscanln(p.Stdout, &word)
 	require.NoError(t, err)
 	assert.Equal(t, "got", word)
-	assert.False(t, gone(child), "a rank's signal is not its children's")
+	assert.False(t, isGone(child), "Signal must not reach the rank's children")
 
 	l.KillGroups()
 	assert.Equal(t, Exit{Signal: syscall.SIGKILL}, wait(t, p))
-	eventually(t, func() bool { return gone(child) })
+	eventually(t, func() bool { return isGone(child) })
 }
 
-func TestKillFindsWhatHasLeftTheGroup(t *testing.T) {
+func TestKillEndsProcessOutsideGroup(t *testing.T) {
 	l := newLocal(t)
 	p := startShell(t, l, "setsid sh -c 'echo $$; exec sleep 1000'; read x")
 	child := firstNumber(t, p.Stdout)
 	l.KillGroups()
 	wait(t, p)
-	require.False(t, gone(child))
+	require.False(t, isGone(child))
 	l.Kill()
-	eventually(t, func() bool { return gone(child) })
+	eventually(t, func() bool { return isGone(child) })
 }
 
-func TestZombieKeepsItsNumberUntilClose(t *testing.T) {
+func TestExitedRankKeepsPIDUntilClose(t *testing.T) {
 	l, err := NewLocal("here", "zombie", nil)
 	require.NoError(t, err)
 	p, err := l.Start(shell(l, "exit 3"))
 	require.NoError(t, err)
 	wait(t, p)
 	p.Close()
-	assert.NoError(t, unix.Kill(p.PID, 0), "not reaped")
+	assert.NoError(t, unix.Kill(p.PID, 0), "the process must still be a zombie")
 	l.Close()
 	assert.ErrorIs(t, unix.Kill(p.PID, 0), unix.ESRCH)
 }
 
-func TestTailTakesWhatIsThereAndEnds(t *testing.T) {
-	fd, ours, err := pipe(writing)
+func TestDrainOfOpenPipeEnds(t *testing.T) {
+	fd, readEnd, err := pipe(childWrites)
 	require.NoError(t, err)
-	theirs := os.NewFile(uintptr(fd), "theirs")
-	defer theirs.Close() // stays open: no end of file ever comes
-	_, err = theirs.WriteString("left over")
+	writeEnd := os.NewFile(uintptr(fd), "write end")
+	defer writeEnd.Close() // open until the test ends, so the pipe has no end of file
+	_, err = writeEnd.WriteString("left over")
 	require.NoError(t, err)
-	require.NoError(t, ours.SetReadDeadline(time.Unix(1, 0)))
-	_, err = ours.Read(make([]byte, 1))
+	require.NoError(t, readEnd.SetReadDeadline(time.Unix(1, 0)))
+	_, err = readEnd.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	text, err := io.ReadAll(Tail(ours))
+	text, err := io.ReadAll(Drain(readEnd))
 	require.NoError(t, err)
 	assert.Equal(t, "left over", string(text))
-	require.NoError(t, ours.Close())
-	text, err = io.ReadAll(Tail(ours))
+	require.NoError(t, readEnd.Close())
+	text, err = io.ReadAll(Drain(readEnd))
 	assert.NoError(t, err)
 	assert.Empty(t, text)
 }
 
-func TestGuardActsOnlyOnceItsLauncherIsGone(t *testing.T) {
+func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
 	dir := t.TempDir()
-	doomed := filepath.Join(dir, "doomed")
-	require.NoError(t, os.MkdirAll(filepath.Join(doomed, "sub"), 0o777))
-	jobID := fmt.Sprintf("guarded-%d", os.Getpid())
+	remove := filepath.Join(dir, "doomed")
+	require.NoError(t, os.MkdirAll(filepath.Join(remove, "sub"), 0o777))
+	jobID := fmt.Sprintf("watched-%d", os.Getpid())
 
 	inGroup := exec.Command("sleep", "1000")
 	inGroup.Env = []string{}
@@ -313,71 +312,71 @@ func TestGuardActsOnlyOnceItsLauncherIsGone(t *testing.T) {
 	reader, launcher := net.Pipe()
 	done := make(chan struct{})
 	go func() {
-		guardJob(reader)
+		watchLauncher(reader)
 		close(done)
 	}()
-	_, err := fmt.Fprintf(launcher, "job %s\ngroup %d\ngroup x\ngroup -1\ngroup 1\nremove %s\nwhat else\n", jobID, inGroup.Process.Pid, doomed)
+	_, err := fmt.Fprintf(launcher, "job %s\ngroup %d\ngroup x\ngroup -1\ngroup 1\nremove %s\nwhat else\n", jobID, inGroup.Process.Pid, remove)
 	require.NoError(t, err)
 	for _, cmd := range []*exec.Cmd{inGroup, ofJob, other} {
-		assert.False(t, gone(cmd.Process.Pid))
+		assert.False(t, isGone(cmd.Process.Pid))
 	}
 	require.NoError(t, launcher.Close())
 	<-done
 	for _, cmd := range []*exec.Cmd{inGroup, ofJob} {
 		assert.ErrorContains(t, cmd.Wait(), "signal: killed")
 	}
-	assert.False(t, gone(other.Process.Pid), "of another job")
-	assert.NoDirExists(t, doomed)
+	assert.False(t, isGone(other.Process.Pid), "a process of another job was killed")
+	assert.NoDirExists(t, remove)
 }
 
-func TestPlaceIsTheOrderOfTheEnds(t *testing.T) {
+func TestWaitReturnsOrderOfExits(t *testing.T) {
 	l := newLocal(t)
 	const n = 20
 	var all [n]*Proc
 	for i := range all {
 		all[i] = startShell(t, l, "exec sleep 1000")
 	}
-	for i := range all { // each has ended before the next one is, and nobody has waited for it
+	for i := range all { // each process exits before the next one is killed, and before any Wait
 		p := all[n-1-i]
 		p.Signal(syscall.SIGKILL)
-		eventually(t, func() bool { return gone(p.PID) })
+		eventually(t, func() bool { return isGone(p.PID) })
 	}
 	for i, p := range all {
-		exit, place, err := p.Wait()
+		exit, order, err := p.Wait()
 		require.NoError(t, err)
 		assert.Equal(t, Exit{Signal: syscall.SIGKILL}, exit)
-		assert.Equal(t, n-i, place)
+		assert.Equal(t, n-i, order)
 	}
 }
 
-func TestEndWithoutPidfd(t *testing.T) {
+func TestWatchWithoutPidfdReportsExit(t *testing.T) {
 	l := newLocal(t)
 	p := startShell(t, l, "exit 3")
-	again := &Proc{PID: p.PID, ended: make(chan struct{})}
-	l.ends.watch(again, -1)
-	exit, place, err := again.Wait()
+	again := &Proc{PID: p.PID, exited: make(chan struct{})}
+	l.exits.watch(again, -1)
+	exit, order, err := again.Wait()
 	require.NoError(t, err)
 	assert.Equal(t, Exit{Code: 3}, exit)
-	assert.Contains(t, []int{1, 2}, place)
+	assert.Contains(t, []int{1, 2}, order)
 }
 
-func TestEnding(t *testing.T) {
+func TestExitingAfterKill(t *testing.T) {
 	l := newLocal(t)
 	p := startShell(t, l, "exec sleep 1000")
-	assert.False(t, p.Ending())
+	assert.False(t, p.Exiting())
 	p.Signal(syscall.SIGKILL)
 	wait(t, p)
-	assert.True(t, p.Ending())
-	assert.False(t, (&Proc{PID: 1 << 30}).Ending(), "no such process")
+	assert.True(t, p.Exiting())
+	assert.False(t, (&Proc{PID: 1 << 30}).Exiting(), "no such process")
 
-	assert.True(t, isEnding("7 (a) b) S 1 7 7 0 -1 4228 0"))
-	assert.False(t, isEnding("7 (4 4 4 4 4 4 4) S 1 7 7 0 -1 4224 0"))
+	assert.True(t, isExiting("7 (a) b) S 1 7 7 0 -1 4228 0"))
+	assert.False(t, isExiting("7 (4 4 4 4 4 4 4) S 1 7 7 0 -1 4224 0"))
 	for _, stat := range []string{"", "7", "7 (a) S 1 7 7 0 -1", "7 (a) S 1 7 7 0 -1 x"} {
-		assert.False(t, isEnding(stat), stat)
+		assert.False(t, isExiting(stat), stat)
 	}
 }
 
-func TestProcessesOf(t *testing.T) {
+func TestProcessesOfJobMatchesEnvironment(t *testing.T) {
 	proc := t.TempDir()
 	for name, environ := range map[string]string{
 		"10": "PMI_JOBID=j\x00A=1\x00", "11": "A=1\x00PMI_JOBID=j\x00", "12": "A=PMI_JOBID=j\x00", "13": "PMI_JOBID=jj\x00",
@@ -386,22 +385,23 @@ func TestProcessesOf(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(proc, name), 0o777))
 		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "environ"), []byte(environ), 0o666))
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777)) // of another user: nothing to read
-	pids, unclear := processesOf(proc, "j")
+	// Process 16 has no readable environ, like a process of another user.
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "16"), 0o777))
+	pids, unclear := processesOfJob(proc, "j")
 	assert.ElementsMatch(t, []int{10, 11}, pids)
 	assert.Zero(t, unclear)
-	pids, _ = processesOf(filepath.Join(proc, "nowhere"), "j")
+	pids, _ = processesOfJob(filepath.Join(proc, "nowhere"), "j")
 	assert.Empty(t, pids)
-	// One that executes a program has no environment for a moment.
+	// A process that executes a program has no environment for a moment.
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "20"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(proc, "20", "environ"), nil, 0o600))
 	require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(proc, "20", "exe")))
-	_, unclear = processesOf(proc, "j")
+	_, unclear = processesOfJob(proc, "j")
 	assert.Equal(t, 1, unclear)
 }
 
-// Of a program that is there, what is said to be missing is what executes it.
-func TestMissingInterpreter(t *testing.T) {
+// If the program exists, the error names the missing interpreter.
+func TestStartErrorNamesMissingInterpreter(t *testing.T) {
 	l := newLocal(t)
 	dir := t.TempDir()
 	start := func(name, text string) error {
@@ -411,13 +411,13 @@ func TestMissingInterpreter(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOENT)
 		return err
 	}
-	assert.EqualError(t, start("script", "#! /nowhere/sh -e\n"), "start "+dir+`/script: the file is there, but its interpreter "/nowhere/sh" is not`)
-	assert.ErrorContains(t, start("dos", "#!/bin/sh\r\necho\r\n"), `its interpreter "/bin/sh\r" is not`)
+	assert.EqualError(t, start("script", "#! /nowhere/sh -e\n"), "start "+dir+`/script: the file exists, but its interpreter "/nowhere/sh" does not`)
+	assert.ErrorContains(t, start("dos", "#!/bin/sh\r\necho\r\n"), `its interpreter "/bin/sh\r" does not`)
 	sh, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
-	if name := interpreterOf("/bin/sh"); name != "" { // else it is linked statically
+	if name := interpreterOf("/bin/sh"); name != "" { // a static sh has no interpreter
 		other := strings.Repeat("/", len(name)-1) + "x"
-		assert.ErrorContains(t, start("binary", strings.Replace(string(sh), name, other, 1)), `its interpreter "`+other+`" is not`)
+		assert.ErrorContains(t, start("binary", strings.Replace(string(sh), name, other, 1)), `its interpreter "`+other+`" does not`)
 	}
 	assert.Empty(t, interpreterOf(filepath.Join(dir, "missing")))
 	assert.Empty(t, interpreterOf(dir))

@@ -1,13 +1,9 @@
 package remote
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -18,24 +14,23 @@ import (
 	"time"
 )
 
-// Form is how an agent is told the host and what to run there.
+// Form is the way in which an agent takes the host and the command to run there.
 type Form string
 
-// The forms of agents.
 const (
-	FormShell Form = "shell" // HOST and one argument, a line for the user's shell there: as ssh takes them
-	FormSlurm Form = "slurm" // -w HOST and the words of a command: as srun takes them
-	FormLocal Form = "local" // the words of a command: every host is this machine
+	FormShell Form = "shell" // HOST and a line for the user's shell on that host, like ssh
+	FormSlurm Form = "slurm" // -w HOST and the words of a command, like srun
+	FormLocal Form = "local" // the words of a command; every host is this machine
 )
 
-// Agent is the command by which something is run on another host, with this process's standard input,
-// output and error.
+// Agent is a command that runs a command on another host, and connects its own standard input,
+// output and error to it.
 type Agent struct {
 	Words []string
 	Form  Form
 }
 
-// command is what is executed to run a script of sh on a host.
+// command returns the command that runs a sh script on a host.
 func (a Agent) command(host, script string) []string {
 	words := append([]string{}, a.Words...)
 	switch a.Form {
@@ -44,86 +39,48 @@ func (a Agent) command(host, script string) []string {
 	case FormLocal:
 		return append(words, "/bin/sh", "-c", script)
 	}
-	// The user's shell there need not be one of Bourne's. The script has no single quotes.
+	// The user's shell may not be compatible with sh. The script contains no single quotes.
 	return append(words, host, "exec /bin/sh -c '"+script+"'")
 }
 
-// Self is this program's own file, for hosts that do not have it.
-type Self struct {
-	path, hash string
-	size       int64
-}
-
-// NewSelf reads the program that runs.
-func NewSelf() (*Self, error) {
-	const path = "/proc/self/exe"
-	hash, size, err := hashFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("mpirun-go's own file: %w", err)
-	}
-	return &Self{path: path, hash: hash, size: size}, nil
-}
-
-func hashFile(path string) (hash string, size int64, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", 0, err
-	}
-	defer file.Close()
-	return hashOf(file)
-}
-
-func hashOf(file io.Reader) (hash string, size int64, err error) {
-	sum := sha256.New()
-	if size, err = io.Copy(sum, file); err != nil {
-		return "", 0, err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), size, nil
-}
-
-// What is said on the standard output before frames begin, each in a line of its own. The user's shell may
-// have said something before.
-const (
-	wantLine   = "mpigo-agent want " // and the hash: this program is to be sent
-	daemonLine = "mpigo-daemon "     // and the version: frames follow
-)
-
-// process is an agent that runs.
-type process struct {
-	from   string // the host whose daemon has started it; "": this is the launcher
+// agentProcess is a running agent.
+type agentProcess struct {
+	from   string // the host whose daemon has started it; "": the launcher's host
 	agent  Agent
 	host   string
 	cmd    *exec.Cmd
-	in     *os.File      // our end of its standard input
-	out    *os.File      // and of its standard output
-	exited chan struct{} // closed when it has ended
-	status error         // written before
+	in     *os.File      // writing end of its standard input
+	out    *os.File      // reading end of its standard output
+	exited chan struct{} // closed when it has exited
+	status error         // its exit status; written before exited is closed
 
-	mu      sync.Mutex   // guards all below
-	said    []string     // lines of its standard error that were not passed on
-	printed []string     // the first ones of its standard output, before there is a channel
-	notice  func(string) // passes on what it says; nil: not yet
+	mu          sync.Mutex   // guards all below
+	stderrLines []string     // lines of its standard error that notify has not got
+	stdoutLines []string     // first lines of its standard output before the channel begins
+	notify      func(string) // gets its standard error; nil before the channel begins
 }
 
-// maxSaid bounds what is kept of what an agent says before there is a channel.
+// Bounds on the output of an agent that is kept until the channel begins.
 const (
-	maxSaid     = 20
-	maxPrinted  = 3
-	maxSaidLine = 400
+	maxStderrLines = 20  // the last ones: the reason of a failure comes last
+	maxStdoutLines = 3   // the first ones
+	maxLineBytes   = 400 // of one line, and of all lines in an error message
 )
 
-// startAgent starts an agent. It is in a session of its own: what the terminal does to the launcher is
-// not for it to know, and it asks nothing of the user. The kernel ends it when this process is killed.
-func startAgent(from string, agent Agent, host, script string) (*process, error) {
+// startAgent starts an agent in a session of its own. So signals of the launcher's terminal do not
+// reach the agent, and the agent cannot ask the user for a password. The kernel kills the agent
+// when this process dies.
+func startAgent(from string, agent Agent, host, script string) (*agentProcess, error) {
 	words := agent.command(host, script)
-	p := &process{from: from, agent: agent, host: host, exited: make(chan struct{})}
+	p := &agentProcess{from: from, agent: agent, host: host, exited: make(chan struct{})}
 	p.cmd = exec.Command(words[0], words[1:]...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.WaitDelay = endGrace
+	p.cmd.WaitDelay = agentExitGrace
 	if agent.Form == FormSlurm {
-		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1") // as --overlap, which older ones do not know
+		// This means --overlap, a flag that older versions of srun reject.
+		p.cmd.Env = append(os.Environ(), "SLURM_OVERLAP=1")
 	}
-	// Pipes of our own: Wait is not to close them while they are read.
+	// cmd.StdoutPipe would be unsuitable: Wait closes it while it may still be read.
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -134,11 +91,12 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 		return nil, err
 	}
 	p.in, p.out = in, out
-	stderr := &lineWriter{line: p.say}
+	stderr := &lineWriter{line: p.addStderrLine}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
 	started := make(chan error)
 	go func() {
-		// The signal at our death is one at the death of the thread that forks: this one is kept until the agent has ended.
+		// The kernel sends Pdeathsig when the thread that forked dies, so keep this thread until
+		// the agent has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -147,9 +105,10 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 			return
 		}
 		p.status = p.cmd.Wait()
-		_, _ = stderr.Write([]byte("\n")) // ends what was not ended
-		// What the agent has left may hold the pipes open. The end of the agent is that of the channel all the same.
-		p.limit(time.Now().Add(endGrace))
+		_, _ = stderr.Write([]byte("\n")) // ends an unfinished last line
+		// Processes that the agent has started may hold the pipes open. The channel ends with the
+		// agent anyway.
+		p.setDeadline(time.Now().Add(agentExitGrace))
 		close(p.exited)
 	}()
 	err = <-started
@@ -161,24 +120,24 @@ func startAgent(from string, agent Agent, host, script string) (*process, error)
 	return p, nil
 }
 
-// limit is when reading from the agent and writing to it end.
-func (p *process) limit(t time.Time) {
+// setDeadline sets a deadline for reads from the agent and writes to it.
+func (p *agentProcess) setDeadline(t time.Time) {
 	_, _ = p.in.SetWriteDeadline(t), p.out.SetReadDeadline(t)
 }
 
-// noBinding is what srun says of --cpu-bind=none where it could not bind anyway.
+// noBinding is srun's message about --cpu-bind=none on a cluster without CPU binding.
 const noBinding = "srun: cluster configuration lacks support for cpu binding"
 
-// say deals with one line of the agent's standard error.
-func (p *process) say(line string) {
+// addStderrLine handles one line of the agent's standard error.
+func (p *agentProcess) addStderrLine(line string) {
 	if p.agent.Form == FormSlurm && line == noBinding {
 		return
 	}
 	p.mu.Lock()
-	notice := p.notice
+	notice := p.notify
 	if notice == nil {
-		if p.said = append(p.said, line); len(p.said) > maxSaid {
-			p.said = p.said[1:]
+		if p.stderrLines = append(p.stderrLines, line); len(p.stderrLines) > maxStderrLines {
+			p.stderrLines = p.stderrLines[1:]
 		}
 	}
 	p.mu.Unlock()
@@ -187,46 +146,49 @@ func (p *process) say(line string) {
 	}
 }
 
-// passOn gives to notice what the agent has said, and will say. Notice does not wait.
-func (p *process) passOn(notice func(string)) {
+// forwardStderr passes the agent's standard error to notify, beginning with the lines that are
+// kept. notify must not block.
+func (p *agentProcess) forwardStderr(notice func(string)) {
 	p.mu.Lock()
-	said := p.said
-	p.said, p.notice = nil, notice
+	kept := p.stderrLines
+	p.stderrLines, p.notify = nil, notice
 	p.mu.Unlock()
-	for _, line := range said {
+	for _, line := range kept {
 		notice(line)
 	}
 }
 
-// kill ends the agent, and what waits for it.
-func (p *process) kill() {
+// kill kills the agent and its process group, and ends reads from it and writes to it.
+func (p *agentProcess) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	p.limit(time.Unix(1, 0))
+	p.setDeadline(time.Unix(1, 0))
 }
 
-// discard ends what is left of an agent whose channel is over, and waits for its end.
-func (p *process) discard() {
+// discard kills an agent whose channel has ended, and waits for its exit.
+func (p *agentProcess) discard() {
 	p.kill()
 	_ = p.out.Close()
 	select {
 	case <-p.exited:
-	case <-time.After(2 * endGrace): // it is another user's, or the kernel holds it
+	case <-time.After(2 * agentExitGrace):
+		// The agent runs as another user, or is stuck in the kernel.
 	}
 }
 
-// endGrace is how long an agent may take to end when its channel has.
-const endGrace = time.Second
+// agentExitGrace is the time that an agent has to exit after the end of its channel.
+const agentExitGrace = time.Second
 
-// how tells how the agent ended, or that it has not.
-func (p *process) how() string {
+// exitText says how the agent exited. If it has not, exitText waits for at most agentExitGrace.
+func (p *agentProcess) exitText() string {
 	select {
 	case <-p.exited:
-	case <-time.After(endGrace):
+	case <-time.After(agentExitGrace):
 		return "the agent closed the connection"
 	}
 	exit := (*exec.ExitError)(nil)
 	switch {
-	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay): // the latter if something that it has left holds its standard error
+	case p.status == nil, errors.Is(p.status, exec.ErrWaitDelay):
+		// ErrWaitDelay means that a child of the agent holds its standard error open.
 		return "the agent ended"
 	case errors.As(p.status, &exit) && exit.ExitCode() >= 0:
 		return fmt.Sprintf("the agent ended with status %d", exit.ExitCode())
@@ -234,12 +196,12 @@ func (p *process) how() string {
 	return fmt.Sprintf("the agent ended: %v", p.status)
 }
 
-// reached is whether the agent has ended with one of these: it has come as far as the host.
-func (p *process) reached() bool {
-	return p.endedWith(statusNoCache, statusNoCopy, statusNotExecutable)
+// reachedHost reports whether the agent's exit status shows that it ran the script on the host.
+func (p *agentProcess) reachedHost() bool {
+	return p.exitedWith(statusNoCache, statusNoCopy, statusNotExecutable)
 }
 
-func (p *process) endedWith(statuses ...int) bool {
+func (p *agentProcess) exitedWith(statuses ...int) bool {
 	select {
 	case <-p.exited:
 	default:
@@ -249,7 +211,7 @@ func (p *process) endedWith(statuses ...int) bool {
 	return errors.As(p.status, &exit) && slices.Contains(statuses, exit.ExitCode())
 }
 
-// lineWriter cuts what is written into lines.
+// lineWriter splits written data into lines, and passes each line that is not empty to line.
 type lineWriter struct {
 	line func(string)
 	rest []byte
@@ -259,12 +221,12 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	w.rest = append(w.rest, p...)
 	for {
 		end := bytes.IndexByte(w.rest, '\n')
-		if end < 0 && len(w.rest) < maxSaidLine {
+		if end < 0 && len(w.rest) < maxLineBytes {
 			return len(p), nil
 		}
 		next := end + 1
-		if end < 0 || end > maxSaidLine {
-			end = maxSaidLine
+		if end < 0 || end > maxLineBytes {
+			end = maxLineBytes
 			next = max(next, end)
 		}
 		if line := printable(w.rest[:end]); line != "" {
@@ -274,133 +236,13 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// printable makes of what came from elsewhere a line of text.
+// printable converts data from outside into one line of printable text.
 func printable(p []byte) string {
 	line := strings.Map(func(c rune) rune {
 		if c < ' ' || c >= 0x7f && c < 0xa0 || c == '\ufffd' {
 			return ' '
 		}
 		return c
-	}, string(p[:min(len(p), maxSaidLine)]))
+	}, string(p[:min(len(p), maxLineBytes)]))
 	return strings.TrimSpace(line)
-}
-
-// HostError says that a host could not be reached, or not be used, or that it was lost.
-type HostError struct {
-	Host string
-	Why  string
-	Lost error // instead of Why
-}
-
-func (e *HostError) Error() string {
-	if e.Lost != nil {
-		return fmt.Sprintf("host %s was lost: %v", e.Host, e.Lost)
-	}
-	return fmt.Sprintf("host %s %s", e.Host, e.Why)
-}
-
-// dial starts a daemon on a host, from that with the name from ("" is the launcher's), and returns when frames can go there and come from there. Progress is called whenever something has
-// come of it; the host has its timeout anew then. The error is a *HostError.
-func dial(from string, agent Agent, self *Self, host string, timeout time.Duration, stop <-chan struct{}, progress func()) (*process, *bufio.Reader, error) {
-	p, err := startAgent(from, agent, host, self.script())
-	if err != nil {
-		return nil, nil, &HostError{Host: host, Why: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
-	}
-	settled := make(chan struct{})
-	late := make(chan bool, 1) // gets one value: whether it took too long
-	var answer wait
-	moved := func() {
-		answer.heard.Store(true)
-		progress()
-	}
-	go func() {
-		ticker := time.NewTicker(waitPart(timeout))
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				if !answer.over(1) {
-					continue
-				}
-				p.kill()
-				late <- true
-			case <-stop:
-				p.kill()
-				late <- false
-			case <-settled:
-				late <- false
-			}
-			return
-		}
-	}()
-	reader := bufio.NewReaderSize(p.out, 64<<10)
-	why := greet(p, self, reader, p.in, moved)
-	close(settled)
-	switch {
-	case <-late:
-		why = "did not answer within " + timeout.String() + " (--connect-timeout)" + quoted(p.lastWords()) + p.hint()
-	case why == "":
-		moved()
-		return p, reader, nil
-	}
-	p.kill()
-	_, _ = p.in.Close(), p.out.Close()
-	return nil, nil, &HostError{Host: host, Why: why}
-}
-
-// maxPreamble bounds what the user's shell may say before.
-const maxPreamble = 64 << 10
-
-// greet leads the conversation until frames begin, and calls moved as this program is sent. It returns what is wrong.
-func greet(p *process, self *Self, out *bufio.Reader, in io.Writer, moved func()) string {
-	for taken := 0; taken < maxPreamble; {
-		raw, err := out.ReadSlice('\n')
-		taken += len(raw)
-		line := strings.TrimRight(string(raw), "\r\n")
-		theirs, isDaemon := strings.CutPrefix(line, daemonLine)
-		switch {
-		case isDaemon && err == nil:
-			if theirs != fmt.Sprint(version) {
-				return fmt.Sprintf("has a daemon of version %.20s of the launcher's protocol, and this mpirun-go speaks version %d: install the same on both", printable([]byte(theirs)), version)
-			}
-			return ""
-		case line == wantLine+self.hash && err == nil:
-			if err := self.send(movingWriter{in, moved}); err == nil {
-				continue
-			}
-		default:
-			p.print(printable(raw))
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			how := p.how() // by then all that it said has come
-			if p.reached() {
-				return "cannot be used: " + how + quoted(p.lastWords()) + p.noexec()
-			}
-			return unreachable(p.from) + ": " + how + quoted(p.lastWords()) + p.hint()
-		}
-	}
-	return "cannot be used: what its agent says is not mpirun-go's daemon" + quoted(p.lastWords()) + p.hint()
-}
-
-// movingWriter tells whenever something was written.
-type movingWriter struct {
-	io.Writer
-	moved func()
-}
-
-func (w movingWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
-	w.moved()
-	return n, err
-}
-
-// send sends this program.
-func (s *Self) send(to io.Writer) error {
-	file, err := os.Open(s.path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = io.CopyN(to, file, s.size)
-	return err
 }

@@ -10,25 +10,27 @@ import (
 	"time"
 )
 
-// branch is a host that is reached from here, and those that are reached through it.
+// branch is a host that this process connects to by an agent, together with the hosts that are
+// reached through it.
 type branch struct {
 	child
 	link *link
 
-	mu      sync.Mutex // guards process
-	process *process   // nil before there is a channel
+	mu    sync.Mutex    // guards process
+	agent *agentProcess // nil before the channel is open
 }
 
 func newBranch(c child) *branch { return &branch{child: c, link: newLink()} }
 
-// has is whether a host is of this branch.
-func (b *branch) has(host uint16) bool {
-	return int(host) == b.host || slices.Contains(b.through, int(host))
+// contains reports whether a host belongs to this branch.
+func (b *branch) contains(host uint16) bool {
+	return int(host) == b.host || slices.Contains(b.descendants, int(host))
 }
 
-// run reaches the host, as dial does, and gives what comes from there to take, until that or the channel ends with an error. It gives that to
-// lost at once, and returns when the agent has ended. Progress is dial's.
-func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
+// run connects to the branch's host, as dial does, and passes each frame that arrives to take,
+// until take or the channel fails. It passes that error to lost at once, and returns when the agent
+// has exited. notice gets the agent's messages; progress is passed to dial.
+func (b *branch) run(from string, agent Agent, self Program, timeout time.Duration, stop <-chan struct{}, progress func(), notice func(string), take func(frame) error, lost func(error)) {
 	process, in, err := dial(from, agent, self, b.name, timeout, stop, progress)
 	if err != nil {
 		b.link.close()
@@ -36,13 +38,13 @@ func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration
 		return
 	}
 	b.mu.Lock()
-	b.process = process
+	b.agent = process
 	b.mu.Unlock()
-	process.passOn(notice)
+	process.forwardStderr(notice)
 	b.link.start(process.in)
 	for {
 		f, err := readFrame(in)
-		if err == nil && !b.has(f.host) {
+		if err == nil && !b.contains(f.host) {
 			err = fmt.Errorf("%w: a frame of host %d", ErrProtocol, f.host)
 		}
 		if err == nil {
@@ -53,51 +55,54 @@ func (b *branch) run(from string, agent Agent, self *Self, timeout time.Duration
 		}
 		b.link.close()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = &endError{process}
+			err = &channelClosedError{process}
 		}
 		lost(err)
-		_ = process.how() // it has its time to end
+		_ = process.exitText() // gives the agent time to exit by itself
 		process.discard()
 		return
 	}
 }
 
-// endError is the end of a channel. How it came to that can be said a moment later: that is when Error returns.
-type endError struct{ process *process }
+// channelClosedError means that a channel has ended. Error waits for the agent to exit, so that it
+// can say how.
+type channelClosedError struct{ process *agentProcess }
 
-func (e *endError) Error() string { return e.process.how() }
+func (e *channelClosedError) Error() string { return e.process.exitText() }
 
-// behindError is the loss of a host that was reached by way of another one.
-type behindError struct {
+// parentLostError means that a host is lost because the host through which it was reached is lost.
+type parentLostError struct {
 	via string
 	err error
 }
 
-func (e *behindError) Error() string {
-	return fmt.Sprintf("it was reached by way of %s, which was lost: %v", e.via, e.err)
+func (e *parentLostError) Error() string {
+	return fmt.Sprintf("it was reached through %s, which was lost: %v", e.via, e.err)
 }
 
-func (e *behindError) Unwrap() error { return e.err }
+func (e *parentLostError) Unwrap() error { return e.err }
 
-// end ends the agent, whatever it does.
-func (b *branch) end() {
+// killAgent kills the agent, if it has started.
+func (b *branch) killAgent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.process != nil {
-		b.process.kill()
+	if b.agent != nil {
+		b.agent.kill()
 	}
 }
 
-// fanOut is how many hosts are reached from one.
+// fanOut is the largest number of hosts that one process connects to. It bounds the number of
+// agents on a host; with it, two levels reach 272 hosts.
 const fanOut = 16
 
-// grow splits hosts into the branches of a tree: each of the first ones of a part is to reach the rest of it.
-func grow(hosts []int, names []string) []child {
+// splitTree splits hosts into at most fanOut parts. The first host of each part is a child, through
+// which the rest of the part is reached.
+func splitTree(hosts []int, names []string) []child {
 	var children []child
 	parts := min(len(hosts), fanOut)
 	for i := range parts {
 		part := hosts[i*len(hosts)/parts : (i+1)*len(hosts)/parts]
-		children = append(children, child{host: part[0], name: names[part[0]], through: part[1:]})
+		children = append(children, child{host: part[0], name: names[part[0]], descendants: part[1:]})
 	}
 	return children
 }

@@ -16,28 +16,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cache is the user's directory of programs that came over a channel: in it a directory for each,
-// called by its SHA-256, and in that the file with its own name. Nobody but root and the user can
-// change what is in it (checkTrusted). Dir may be reached over symbolic links; below it there are
-// none.
+// cache is the user's directory of programs received over a channel. It has a directory for each
+// program, named by the SHA-256 of the program's file, which holds the file under its own name.
+// Only root and the user can change its content (checkTrusted). The path to dir may contain
+// symbolic links; below dir there are none.
 type cache struct {
-	dir   string // without symbolic links
-	user  user   // it is the cache of
-	host  string // boot id
-	bound int64  // bytes of all files, beyond which evict removes some
-	named bool   // never use O_TMPFILE
+	dir       string // without symbolic links
+	user      user   // the owner
+	host      string // boot ID of this host
+	maxBytes  int64  // evict removes files when all files together are larger
+	noTmpfile bool   // do not use O_TMPFILE
 }
 
 const (
-	cacheBytes = 1 << 30 // bounds the cache on each host
-	// unusedFor is how long files are kept whatever the bound: a job that is being started may be
-	// about to execute them.
-	unusedFor = time.Hour
+	maxCacheBytes = 1 << 30 // of the cache on each host: room for the programs of many jobs
+	// minUnusedAge is the time since its last use after which a file may be removed. A job that is
+	// being started may be about to execute a file that was used more recently.
+	minUnusedAge = time.Hour
 )
 
-// openCache returns the cache in dir, and removes what killed starts have left there.
+// openCache returns the cache in dir. It removes temporary files of starts that were killed.
 func openCache(dir string) (cache, error) {
-	c := cache{user: thisUser(), host: bootID(), bound: cacheBytes}
+	c := cache{user: thisUser(), host: bootID(), maxBytes: maxCacheBytes}
 	err := checkTrusted(dir, c.user)
 	if err == nil {
 		c.dir, err = filepath.EvalSymlinks(dir)
@@ -49,13 +49,14 @@ func openCache(dir string) (cache, error) {
 	return c, nil
 }
 
-// find looks for a file under its own path and in the cache. "" says that it has to be sent.
+// find returns the path of an offered file: its own path, or its path in the cache. It returns ""
+// if the host does not have the file.
 func (c cache) find(o offer) string {
 	switch {
-	case c.isAt(o, o.path):
+	case c.matches(o, o.path):
 		return o.path
 	case c.has(o):
-		c.use(o.hash)
+		c.touch(o.hash)
 		return c.path(o)
 	}
 	return ""
@@ -64,25 +65,25 @@ func (c cache) find(o offer) string {
 // has reports whether the cache has the offered file.
 func (c cache) has(o offer) bool {
 	path := c.path(o)
-	return checkNoLinks(path) == nil && c.isAt(o, path)
+	return checkNoLinks(path) == nil && c.matches(o, path)
 }
 
-// checkNoLinks returns an error if path leads over a symbolic link.
+// checkNoLinks returns an error if path contains a symbolic link.
 func checkNoLinks(path string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err == nil && resolved != path {
-		err = fmt.Errorf("%s is reached over a symbolic link", path)
+		err = fmt.Errorf("%s is reached through a symbolic link", path)
 	}
 	return err
 }
 
-// isAt reports whether the offered file is at path and may be run there: only root and the user can
-// change it afterwards.
-func (c cache) isAt(o offer, path string) bool {
+// matches reports whether the offered file is at path and may be run from there: it is executable,
+// has the right content, and only root and the user can change it.
+func (c cache) matches(o offer, path string) bool {
 	if checkTrusted(path, c.user) != nil || unix.Access(path, unix.X_OK) != nil {
 		return false
 	}
-	// To open a FIFO blocks without O_NONBLOCK.
+	// Without O_NONBLOCK, opening a FIFO blocks.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -105,19 +106,20 @@ func (c cache) path(o offer) string {
 	return filepath.Join(c.dir, o.hash, name)
 }
 
-// use notes that a file is in use, so that others are removed before it.
-func (c cache) use(hash string) {
+// touch marks a file as used now.
+func (c cache) touch(hash string) {
 	now := time.Now()
 	_ = os.Chtimes(filepath.Join(c.dir, hash), now, now)
 }
 
-// receive takes a file from the channel into the cache. It is there as a whole, and is what it was said to be, or not at all.
+// receive receives a file into the cache. The file appears there only when it is complete and its
+// hash is right.
 func (c cache) receive(o offer, from io.Reader) (string, error) {
-	p, err := c.newPart()
+	p, err := c.newTempFile()
 	if err != nil {
 		return "", err
 	}
-	defer p.drop()
+	defer p.discard()
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(p.file, sum), io.LimitReader(from, int64(o.size)))
 	if err == nil {
@@ -127,34 +129,34 @@ func (c cache) receive(o offer, from io.Reader) (string, error) {
 	case err != nil:
 		return "", err
 	case n != int64(o.size) || hex.EncodeToString(sum.Sum(nil)) != o.hash:
-		return "", fmt.Errorf("%s: what arrived is not what was sent", o.path)
+		return "", fmt.Errorf("%s: the received file differs from the sent one", o.path)
 	}
-	if err := c.place(o, p); err != nil {
+	if err := c.publish(o, p); err != nil {
 		return "", err
 	}
-	c.use(o.hash)
+	c.touch(o.hash)
 	c.evict()
 	return c.path(o), nil
 }
 
-// placeTries bounds the attempts to place a file that other starts place or remove at the same
-// time.
-const placeTries = 10
+// maxPublishTries bounds publish, which competes with other starts that publish or remove the same
+// file.
+const maxPublishTries = 10
 
-// place gives a complete part its name in the cache. It keeps a good file that is already there:
-// hosts that share the home may be running it.
-func (c cache) place(o offer, p *part) error {
+// publish gives a complete temporary file its name in the cache. It keeps a good file that already
+// has the name: hosts that share the directory may be running it.
+func (c cache) publish(o offer, p *tempFile) error {
 	var err error
 	path := c.path(o)
 	dir := filepath.Dir(path)
-	for range placeTries {
+	for range maxPublishTries {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 		if err := errors.Join(checkNoLinks(dir), checkTrusted(dir, c.user)); err != nil {
 			return err
 		}
-		if err = p.appear(path); err == nil || c.has(o) {
+		if err = p.publish(path); err == nil || c.has(o) {
 			return nil
 		}
 		if errors.Is(err, fs.ErrExist) {
@@ -166,7 +168,8 @@ func (c cache) place(o offer, p *part) error {
 	return err
 }
 
-// evict removes what was not used for longest, until the rest is within the bound or was used of late. What runs goes on.
+// evict removes the least recently used files until the cache is within its bound. It keeps files
+// used within minUnusedAge. Running programs are not affected.
 func (c cache) evict() {
 	type kept struct {
 		hash string
@@ -193,7 +196,7 @@ func (c cache) evict() {
 	}
 	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.hash, b.hash)) })
 	for _, k := range all {
-		if total <= c.bound || time.Since(k.used) < unusedFor {
+		if total <= c.maxBytes || time.Since(k.used) < minUnusedAge {
 			return
 		}
 		if os.RemoveAll(filepath.Join(c.dir, k.hash)) == nil {

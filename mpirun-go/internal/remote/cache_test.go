@@ -16,30 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func offerOf(path, text string) offer {
+func newOffer(path, text string) offer {
 	sum := sha256.Sum256([]byte(text))
 	return offer{path: path, hash: hex.EncodeToString(sum[:]), size: len(text)}
 }
 
-// ownDir is a directory that only the user can write to, whatever the umask is.
-func ownDir(t *testing.T) string {
+// privateDir returns a new directory that only the user can write to, whatever the umask is.
+func privateDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	return dir
 }
 
-func testCache(t *testing.T) cache {
+func newTestCache(t *testing.T) cache {
 	t.Helper()
-	c, err := openCache(ownDir(t))
+	c, err := openCache(privateDir(t))
 	require.NoError(t, err)
-	c.bound = 1000
+	c.maxBytes = 1000
 	return c
 }
 
-func TestCache(t *testing.T) {
-	c := testCache(t)
-	o := offerOf("/nowhere/solver", "program")
+func TestReceivedFileIsFound(t *testing.T) {
+	c := newTestCache(t)
+	o := newOffer("/nowhere/solver", "program")
 	assert.Empty(t, c.find(o))
 	path, err := c.receive(o, strings.NewReader("program and more"))
 	require.NoError(t, err)
@@ -53,53 +53,53 @@ func TestCache(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 
 	for _, bad := range []string{"progra", "programs", ""} {
-		other := offerOf("/nowhere/other", "programm")
+		other := newOffer("/nowhere/other", "programm")
 		_, err := c.receive(other, strings.NewReader(bad))
 		require.Error(t, err)
 		assert.Empty(t, c.find(other))
 	}
 	require.NoError(t, os.WriteFile(path, []byte("PROGRAM"), 0o700))
-	assert.Empty(t, c.find(o), "what was changed is not used")
+	assert.Empty(t, c.find(o), "a changed file must not be used")
 }
 
-func TestFileThatIsThere(t *testing.T) {
-	c := testCache(t)
-	o := offerOf(filepath.Join(ownDir(t), "prog"), "text")
+func TestFindReturnsExecutableAtOwnPath(t *testing.T) {
+	c := newTestCache(t)
+	o := newOffer(filepath.Join(privateDir(t), "prog"), "text")
 	require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o600))
-	assert.Empty(t, c.find(o), "not executable")
+	assert.Empty(t, c.find(o), "the file is not executable")
 	require.NoError(t, os.Chmod(o.path, 0o700))
 	assert.Equal(t, o.path, c.find(o))
 }
 
-// A file with the right content is not run where somebody else could change it afterwards. It is
-// sent instead.
-func TestFindLeavesFilesThatOthersControl(t *testing.T) {
-	for name, spoil := range map[string]func(c *cache, path string) error{
+// A file with the right content is not run if somebody else could change it. The launcher sends it
+// instead.
+func TestFindRejectsFileThatOthersControl(t *testing.T) {
+	for name, expose := range map[string]func(c *cache, path string) error{
 		"world-writable directory": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(path), 0o777) },
 		"group-writable directory": func(c *cache, path string) (err error) {
-			c.user, err = groupShares(filepath.Dir(path), 0o770)
+			c.user, err = shareWithGroup(filepath.Dir(path), 0o770)
 			return err
 		},
 		"world-writable parent": func(_ *cache, path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) },
 		"world-writable file":   func(_ *cache, path string) error { return os.Chmod(path, 0o702) },
-		"group-writable file":   func(c *cache, path string) (err error) { c.user, err = groupShares(path, 0o720); return err },
-		"file of another user":  func(c *cache, path string) (err error) { c.user, err = disown(path); return err },
+		"group-writable file":   func(c *cache, path string) (err error) { c.user, err = shareWithGroup(path, 0o720); return err },
+		"file of another user":  func(c *cache, path string) (err error) { c.user, err = giveAway(path); return err },
 		"directory of another user": func(c *cache, path string) (err error) {
-			c.user, err = disown(filepath.Dir(path))
+			c.user, err = giveAway(filepath.Dir(path))
 			return err
 		},
 		"not a regular file": func(_ *cache, path string) error {
 			return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o700))
 		},
 	} {
-		c := testCache(t)
-		dir := filepath.Join(ownDir(t), "bin")
+		c := newTestCache(t)
+		dir := filepath.Join(privateDir(t), "bin")
 		require.NoError(t, os.Mkdir(dir, 0o700))
-		o := offerOf(filepath.Join(dir, "prog"), "text")
+		o := newOffer(filepath.Join(dir, "prog"), "text")
 		require.NoError(t, os.WriteFile(o.path, []byte("text"), 0o700))
 		require.Equal(t, o.path, c.find(o), name)
 		before := c.user
-		require.NoError(t, spoil(&c, o.path), name)
+		require.NoError(t, expose(&c, o.path), name)
 		assert.Empty(t, c.find(o), name)
 
 		c.user = before
@@ -110,20 +110,20 @@ func TestFindLeavesFilesThatOthersControl(t *testing.T) {
 	}
 }
 
-// The same holds for a file in the cache: it is sent again, and replaced.
-func TestFindLeavesFilesInTheCacheThatOthersControl(t *testing.T) {
-	for name, spoil := range map[string]func(path string) error{
+// A cached file that somebody else could change is sent again and replaced.
+func TestFindRejectsCachedFileThatOthersControl(t *testing.T) {
+	for name, expose := range map[string]func(path string) error{
 		"world-writable": func(path string) error { return os.Chmod(path, 0o777) },
 		"a symbolic link": func(path string) error {
-			elsewhere := filepath.Join(ownDir(t), "solver")
+			elsewhere := filepath.Join(privateDir(t), "solver")
 			return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path))
 		},
 	} {
-		c := testCache(t)
-		o := offerOf("/nowhere/solver", "program")
+		c := newTestCache(t)
+		o := newOffer("/nowhere/solver", "program")
 		path, err := c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
-		require.NoError(t, spoil(path), name)
+		require.NoError(t, expose(path), name)
 		assert.Empty(t, c.find(o), name)
 		again, err := c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err, name)
@@ -132,10 +132,10 @@ func TestFindLeavesFilesInTheCacheThatOthersControl(t *testing.T) {
 	}
 }
 
-// A directory in the cache that others may write to is not used.
-func TestReceiveIntoDirectoryOfOthersFails(t *testing.T) {
-	c := testCache(t)
-	o := offerOf("/nowhere/solver", "program")
+// A directory in the cache that others may write to, or that is a symbolic link, is not used.
+func TestReceiveIntoSharedDirectoryFails(t *testing.T) {
+	c := newTestCache(t)
+	o := newOffer("/nowhere/solver", "program")
 	dir := filepath.Dir(c.path(o))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, os.Chmod(dir, 0o777))
@@ -144,21 +144,21 @@ func TestReceiveIntoDirectoryOfOthersFails(t *testing.T) {
 	assert.Empty(t, c.find(o))
 
 	require.NoError(t, os.Remove(dir))
-	require.NoError(t, os.Symlink(ownDir(t), dir))
+	require.NoError(t, os.Symlink(privateDir(t), dir))
 	_, err = c.receive(o, strings.NewReader("program"))
-	assert.EqualError(t, err, dir+" is reached over a symbolic link")
+	assert.EqualError(t, err, dir+" is reached through a symbolic link")
 }
 
-func TestEviction(t *testing.T) {
-	c := testCache(t)
-	c.bound = 250
+func TestEvictRemovesLeastRecentlyUsed(t *testing.T) {
+	c := newTestCache(t)
+	c.maxBytes = 250
 	paths := map[string]string{}
 	unused := func(name string, hours int) {
 		then := time.Now().Add(-time.Duration(hours) * time.Hour)
 		require.NoError(t, os.Chtimes(filepath.Dir(paths[name]), then, then))
 	}
 	receive := func(name string) {
-		o := offerOf("/nowhere/"+name, strings.Repeat(name, 100))
+		o := newOffer("/nowhere/"+name, strings.Repeat(name, 100))
 		path, err := c.receive(o, strings.NewReader(strings.Repeat(name, 100)))
 		require.NoError(t, err)
 		paths[name] = path
@@ -168,29 +168,29 @@ func TestEviction(t *testing.T) {
 	unused("a", 2)
 	unused("b", 10)
 	receive("c")
-	assert.FileExists(t, paths["a"], "used after b")
+	assert.FileExists(t, paths["a"], "a was used after b")
 	assert.NoFileExists(t, paths["b"])
 	assert.FileExists(t, paths["c"])
-	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "not ours"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "unrelated"), 0o700))
 	old := time.Now().Add(-2 * time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "not ours"), old, old))
-	c.bound = 0
+	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "unrelated"), old, old))
+	c.maxBytes = 0
 	c.evict()
-	assert.DirExists(t, filepath.Join(c.dir, "not ours"))
+	assert.DirExists(t, filepath.Join(c.dir, "unrelated"))
 	assert.NoFileExists(t, paths["a"])
 
-	// The programs of one job do not drive each other out, however large they are.
+	// The programs of one job do not evict each other, however large they are.
 	receive("d")
 	assert.FileExists(t, paths["c"])
 	assert.FileExists(t, paths["d"])
 }
 
-// A file that has come there meanwhile and is good stays as it is; one that is not is replaced.
-func TestReceiveWhatIsThere(t *testing.T) {
+// A good file that another start has published in the meantime stays. A bad one is replaced.
+func TestReceiveKeepsGoodFileAndReplacesBad(t *testing.T) {
 	for _, named := range []bool{false, true} {
-		c := testCache(t)
-		c.named = named
-		o := offerOf("/nowhere/solver", "program")
+		c := newTestCache(t)
+		c.noTmpfile = named
+		o := newOffer("/nowhere/solver", "program")
 		path, err := c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
 		first, err := os.Stat(path)
@@ -204,25 +204,25 @@ func TestReceiveWhatIsThere(t *testing.T) {
 		_, err = c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
 		assert.Equal(t, path, c.find(o))
-		left, err := os.ReadDir(filepath.Dir(path))
+		entries, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)
-		assert.Len(t, left, 1)
-		left, err = os.ReadDir(c.dir)
+		assert.Len(t, entries, 1)
+		entries, err = os.ReadDir(c.dir)
 		require.NoError(t, err)
-		assert.Len(t, left, 1)
+		assert.Len(t, entries, 1)
 	}
 }
 
-func TestHostBound(t *testing.T) {
+func TestEnvironDropsHostSpecificVariables(t *testing.T) {
 	assert.Equal(t, []string{"PATH=/bin", "HOSTNAMES=x"}, Environ([]string{"PATH=/bin", "SSH_TTY=/dev/pts/1", "HOSTNAME=a", "HOSTNAMES=x", "DISPLAY=:0"}))
 	dir := t.TempDir()
-	here := []string{"PATH=/other", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}
-	assert.Equal(t, []string{"PATH=/bin", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}, hereBound([]string{"PATH=/bin", "TMPDIR=/no/such/dir"}, here))
-	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, hereBound([]string{"HOSTNAME=mine", "TMPDIR=/"}, here), "as the user said")
+	local := []string{"PATH=/other", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}
+	assert.Equal(t, []string{"PATH=/bin", "HOSTNAME=b", "SSH_CLIENT=c", "TMPDIR=" + dir}, addLocalVariables([]string{"PATH=/bin", "TMPDIR=/no/such/dir"}, local))
+	assert.Equal(t, []string{"HOSTNAME=mine", "TMPDIR=/", "SSH_CLIENT=c"}, addLocalVariables([]string{"HOSTNAME=mine", "TMPDIR=/"}, local), "the user's own values must stay")
 }
 
-// Every host is in the tree once, and none reaches more than it should.
-func TestGrow(t *testing.T) {
+// Every host is in the tree once, and no host has more than fanOut children.
+func TestSplitTreeReachesEveryHostOnce(t *testing.T) {
 	for _, n := range []int{1, 2, 16, 17, 40, 300, 1000} {
 		names, hosts := make([]string, n), make([]int, n)
 		for i := range hosts {
@@ -231,14 +231,14 @@ func TestGrow(t *testing.T) {
 		seen := make([]bool, n)
 		var visit func(hosts []int, depth int)
 		visit = func(hosts []int, depth int) {
-			children := grow(hosts, names)
+			children := splitTree(hosts, names)
 			assert.LessOrEqual(t, len(children), fanOut)
 			assert.LessOrEqual(t, depth, 2)
 			for _, c := range children {
 				assert.False(t, seen[c.host])
 				seen[c.host] = true
-				if len(c.through) > 0 {
-					visit(c.through, depth+1)
+				if len(c.descendants) > 0 {
+					visit(c.descendants, depth+1)
 				}
 			}
 		}
@@ -247,30 +247,30 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-func TestLineWriter(t *testing.T) {
+func TestLineWriterSplitsAndCleansLines(t *testing.T) {
 	var lines []string
 	w := &lineWriter{line: func(s string) { lines = append(lines, s) }}
-	for _, p := range []string{"one\ntw", "o\n\n\x1b[31mred\r\n", strings.Repeat("x", 2*maxSaidLine+1), "\nend\n"} {
+	for _, p := range []string{"one\ntw", "o\n\n\x1b[31mred\r\n", strings.Repeat("x", 2*maxLineBytes+1), "\nend\n"} {
 		n, err := w.Write([]byte(p))
 		require.NoError(t, err)
 		assert.Equal(t, len(p), n)
 	}
-	long := strings.Repeat("x", maxSaidLine)
+	long := strings.Repeat("x", maxLineBytes)
 	assert.Equal(t, []string{"one", "two", "[31mred", long, long, "x", "end"}, lines)
 }
 
-func TestNewSelf(t *testing.T) {
-	self, err := NewSelf()
+func TestSelfSendsOwnFile(t *testing.T) {
+	self, err := thisProgram()
 	require.NoError(t, err)
 	var b bytes.Buffer
 	pieces := 0
-	require.NoError(t, self.send(movingWriter{&b, func() { pieces++ }}))
-	assert.Greater(t, pieces, 1, "it is told of its progress")
+	require.NoError(t, self.send(progressWriter{&b, func() { pieces++ }}))
+	assert.Greater(t, pieces, 1, "progress must be called several times")
 	sum := sha256.Sum256(b.Bytes())
 	assert.Equal(t, hex.EncodeToString(sum[:]), self.hash)
 }
 
-func TestShellWord(t *testing.T) {
+func TestShellWordQuotes(t *testing.T) {
 	for word, want := range map[string]string{
 		"ssh": "ssh", "BatchMode=yes": "BatchMode=yes", "/a/b.c": "/a/b.c", "me@[::1]": "'me@[::1]'", "": "''",
 		"sleep 100": "'sleep 100'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "ä": "ä",

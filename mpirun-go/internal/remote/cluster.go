@@ -15,42 +15,44 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Config is what Connect needs to know of a job and its hosts.
+// Config describes the hosts of a job for Connect.
 type Config struct {
 	Agent   Agent
-	Names   []string // of the hosts, as the user calls them, each once
+	Names   []string // the hosts' names as the user wrote them, each once
 	Secret  []byte
 	JobID   string
-	Timeout time.Duration // until a host has to have answered
-	// Notice gets what agents say, a line at a time, from several goroutines. It does not wait.
-	Notice func(host, line string)
+	Timeout time.Duration // the time within which a host must answer
+	// Notify gets the agents' messages, a line at a time, from several goroutines. It must not
+	// block.
+	Notify func(host, line string)
 }
 
-// Cluster is the hosts of a job that are reached by an agent, each through its daemon.
+// Cluster is the set of a job's hosts that are reached by an agent. A daemon runs on each of them.
 type Cluster struct {
 	cfg      Config
-	self     *Self
+	self     Program
 	hosts    []*Host
 	branches []*branch
 	running  sync.WaitGroup
-	stop     chan struct{} // closed when all is over
-	failed   chan error    // the first error before all hosts have answered
-	welcomed chan struct{} // gets a value for each host that has answered
+	stop     chan struct{} // closed at the end
+	failed   chan error    // the first error before all hosts are connected
+	welcomed chan struct{} // gets a value for each connected host
 
 	mu      sync.Mutex // guards closing
-	closing bool       // the ends of channels are as they should be
+	closing bool       // channels end because the job is over
 
-	limit   atomic.Int32  // endPulses of silence until a host is lost; 0: the job's end has not begun
-	changed chan struct{} // gets a value, for which there is room, when limit has changed
+	// Missed pings, at endPingInterval, until a host is lost; 0: the job's end has not begun.
+	limit   atomic.Int32
+	changed chan struct{} // gets a value, without blocking, when limit has changed
 }
 
-// Connect starts the daemons of all hosts. The error is one line; if it is about a host, a *HostError. When ctx ends, so does the
-// attempt, with the context's cause.
+// Connect starts a daemon on each host. Its error has one line, and is of type *HostError if a host
+// is the reason. When ctx is done, Connect fails with the cause of ctx.
 func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(cfg.Names) > maxHosts {
-		return nil, fmt.Errorf("%d hosts are more than %d", len(cfg.Names), maxHosts)
+		return nil, fmt.Errorf("%d hosts: a job has at most %d", len(cfg.Names), maxHosts)
 	}
-	self, err := NewSelf()
+	self, err := thisProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -63,16 +65,16 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		numbers[i] = i
 		c.hosts = append(c.hosts, newHost(c, uint16(i), name))
 	}
-	for _, child := range grow(numbers, cfg.Names) {
+	for _, child := range splitTree(numbers, cfg.Names) {
 		b := newBranch(child)
 		c.branches = append(c.branches, b)
-		c.take(child, b.link)
-		c.running.Go(func() { c.run(b) })
+		c.assignLink(child, b.link)
+		c.running.Go(func() { c.runBranch(b) })
 	}
 	connected := make(chan struct{})
 	c.running.Go(func() {
-		c.await(connected)
-		c.listen()
+		c.watchConnect(connected)
+		c.pingLoop()
 	})
 	for range c.hosts {
 		select {
@@ -82,37 +84,38 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		c.abandon()
+		c.giveUp()
 		return nil, err
 	}
 	close(connected)
 	return c, nil
 }
 
-// Hosts are the hosts, in the order of their names.
+// Hosts returns the hosts in the order of Config.Names.
 func (c *Cluster) Hosts() []*Host { return c.hosts }
 
-// take makes a branch's hosts reachable by its link, and greets the first one.
-func (c *Cluster) take(top child, link *link) {
-	for _, number := range append([]int{top.host}, top.through...) {
+// assignLink assigns a branch's link to its hosts, and sends a hello to the first of them.
+func (c *Cluster) assignLink(top child, link *link) {
+	for _, number := range append([]int{top.host}, top.descendants...) {
 		c.hosts[number].link = link
 	}
-	c.greet(top)
+	c.sendHello(top)
 }
 
-func (c *Cluster) greet(to child) {
+func (c *Cluster) sendHello(to child) {
 	h := c.hosts[to.host]
-	h.through = to.through
+	h.descendants = to.descendants
 	nonce := make([]byte, 16)
 	_, _ = rand.Read(nonce) // never fails
 	h.hello = hello{secret: string(c.cfg.Secret), nonce: string(nonce), job: c.cfg.JobID, name: h.name}
 	h.post(kindHello, 0, 0, h.hello.encode())
-	h.awaited.Store(true)
+	h.awaitingWelcome.Store(true)
 }
 
-// await ends the attempt to connect when a host does not answer. The agent has its time, and then the daemon.
-func (c *Cluster) await(connected <-chan struct{}) {
-	ticker := time.NewTicker(waitPart(c.cfg.Timeout))
+// watchConnect fails the connection if a host does not answer. A host has twice the timeout: one
+// for its agent, and one for its daemon.
+func (c *Cluster) watchConnect(connected <-chan struct{}) {
+	ticker := time.NewTicker(tickInterval(c.cfg.Timeout))
 	defer ticker.Stop()
 	for {
 		select {
@@ -123,14 +126,14 @@ func (c *Cluster) await(connected <-chan struct{}) {
 		case <-ticker.C:
 		}
 		for _, h := range c.hosts {
-			if h.awaited.Load() && h.answer.over(2) {
-				c.fail(&HostError{Host: h.name, Why: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent started something that is silent", 2*c.cfg.Timeout)})
+			if h.awaitingWelcome.Load() && h.welcomeTimer.tick(2) {
+				c.fail(&HostError{Host: h.name, Problem: fmt.Sprintf("did not answer within %v (twice --connect-timeout): its agent runs, but its daemon is silent", 2*c.cfg.Timeout)})
 			}
 		}
 	}
 }
 
-// fail ends the attempt to connect.
+// fail makes Connect fail with err, unless it has failed already.
 func (c *Cluster) fail(err error) {
 	select {
 	case c.failed <- err:
@@ -138,17 +141,17 @@ func (c *Cluster) fail(err error) {
 	}
 }
 
-// run lives as long as a branch's channel.
-func (c *Cluster) run(b *branch) {
+// runBranch serves a branch until its channel ends.
+func (c *Cluster) runBranch(b *branch) {
 	top := c.hosts[b.host]
-	notice := func(line string) { c.cfg.Notice(top.name, line) }
-	take := func(f frame) error { return c.hosts[f.host].take(f) }
-	progress := func() { top.answer.heard.Store(true) }
-	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.lose(top, err) })
+	notice := func(line string) { c.cfg.Notify(top.name, line) }
+	take := func(f frame) error { return c.hosts[f.host].handle(f) }
+	progress := func() { top.welcomeTimer.alive.Store(true) }
+	b.run("", c.cfg.Agent, c.self, c.cfg.Timeout, c.stop, progress, notice, take, func(err error) { c.onLost(top, err) })
 }
 
-// lose deals with the end of a host's channel, which is that of those behind it too.
-func (c *Cluster) lose(h *Host, err error) {
+// onLost handles the end of a host's channel, which is also the end of its descendants' channels.
+func (c *Cluster) onLost(h *Host, err error) {
 	c.mu.Lock()
 	closing := c.closing
 	c.mu.Unlock()
@@ -161,110 +164,114 @@ func (c *Cluster) lose(h *Host, err error) {
 	} else {
 		c.fail(&HostError{Host: h.name, Lost: err})
 	}
-	h.lose(err)
-	for _, number := range h.through {
-		c.hosts[number].lose(&behindError{h.name, err})
+	h.setLost(err)
+	for _, number := range h.descendants {
+		c.hosts[number].setLost(&parentLostError{h.name, err})
 	}
 }
 
-// welcome deals with a host's first answer, and has it reach those behind it.
-func (c *Cluster) welcome(h *Host, payload []byte) error {
+// onWelcome handles a host's answer to the hello, and makes the host connect to its children.
+func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 	w, err := decodeWelcome(payload)
 	switch {
 	case err != nil:
 		return err
-	case !hmac.Equal(w.proof, prove(h.hello, h.number)):
-		return errors.New("what answers does not know the job's secret")
+	case !hmac.Equal(w.proof, proofOf(h.hello, h.number)):
+		return errors.New("the daemon's proof of the job's secret is wrong")
 	case h.Cores != nil || len(w.cores) == 0:
-		return fmt.Errorf("%w: not a welcome", ErrProtocol)
+		return fmt.Errorf("%w: unexpected welcome", ErrProtocol)
 	}
-	h.awaited.Store(false)
+	h.awaitingWelcome.Store(false)
 	h.Cores = w.cores
-	if len(h.through) > 0 {
-		a := adopt{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: grow(h.through, c.cfg.Names)}
-		h.post(kindAdopt, 0, 0, a.encode())
+	if len(h.descendants) > 0 {
+		a := connectRequest{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: splitTree(h.descendants, c.cfg.Names)}
+		h.post(kindConnect, 0, 0, a.encode())
 		for _, child := range a.children {
-			c.greet(child)
+			c.sendHello(child)
 		}
 	}
-	c.welcomed <- struct{}{} // has room
+	c.welcomed <- struct{}{} // never blocks: the channel has room for all hosts
 	return nil
 }
 
-// listen asks the hosts whether they are there.
-func (c *Cluster) listen() {
-	ticker := time.NewTicker(pulse)
+// pingLoop pings the hosts until the end.
+func (c *Cluster) pingLoop() {
+	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
-	every, limit := pulse, int32(silence)
+	every, limit := pingInterval, int32(maxMissedPings)
 	for {
 		select {
 		case <-c.stop:
 			return
 		case <-c.changed:
-			if limit = c.limit.Load(); every != endPulse {
-				every = endPulse
+			if limit = c.limit.Load(); every != endPingInterval {
+				every = endPingInterval
 				ticker.Reset(every)
 				for _, h := range c.hosts {
-					h.quiet.Store(0) // what was counted until now were longer ones
+					h.missedPings.Store(0) // the earlier count is of longer intervals
 				}
 			}
 		case <-ticker.C:
 			for _, h := range c.hosts {
-				h.quiet.Add(1)
+				h.missedPings.Add(1)
 			}
 		}
-		c.ask(every, limit)
+		c.pingAll(every, limit)
 	}
 }
 
-// ask asks the hosts once, and loses those that have said nothing for more pulses than the limit.
-func (c *Cluster) ask(every time.Duration, limit int32) {
+// pingAll pings each host once. A host that has missed more pings than limit is lost.
+func (c *Cluster) pingAll(every time.Duration, limit int32) {
 	for _, h := range c.hosts {
-		if h.quiet.Load() > limit {
-			c.lose(h, &silentError{time.Duration(limit) * every})
+		if h.missedPings.Load() > limit {
+			c.onLost(h, &unresponsiveError{time.Duration(limit) * every})
 		}
 		h.post(kindPing, 0, 0, nil)
 	}
 }
 
-// silentError is a procs.ErrSilent.
-type silentError struct{ limit time.Duration }
+// unresponsiveError means that a host is lost because it does not answer. It wraps
+// procs.ErrUnresponsive.
+type unresponsiveError struct{ limit time.Duration }
 
-func (e *silentError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
-func (e *silentError) Unwrap() error { return procs.ErrSilent }
+func (e *unresponsiveError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
+func (e *unresponsiveError) Unwrap() error { return procs.ErrUnresponsive }
 
-// Patience says that the job's end has begun: from now on, a host is lost that says nothing for so long. It can be shortened.
-func (c *Cluster) Patience(limit time.Duration) {
-	pulses := max(1, int32(limit/endPulse))
+// SetSilenceLimit announces the job's end: from now on a host is lost if it is silent for the given
+// time. A later call can only shorten the limit.
+func (c *Cluster) SetSilenceLimit(limit time.Duration) {
+	pings := max(1, int32(limit/endPingInterval))
 	for {
 		old := c.limit.Load()
-		if old != 0 && old <= pulses {
+		if old != 0 && old <= pings {
 			return
 		}
-		if c.limit.CompareAndSwap(old, pulses) {
+		if c.limit.CompareAndSwap(old, pings) {
 			break
 		}
 	}
 	select {
 	case c.changed <- struct{}{}:
-	default: // it will be seen
+	default: // pingLoop has not read the last change yet, and will see this one
 	}
 }
 
-// abandon gives all hosts up. Their daemons see the end of their channels.
-func (c *Cluster) abandon() {
+// giveUp closes the channels to all hosts. Their daemons end at the end of their channels.
+func (c *Cluster) giveUp() {
 	c.setClosing()
 	close(c.stop)
 	for _, b := range c.branches {
 		b.link.close()
 	}
-	c.end()
+	c.waitForAgents()
 }
 
-// flushGrace is how long a launcher that is about to be stopped waits for what it has to say before.
+// flushGrace bounds Flush. The launcher, which is about to stop by Ctrl-Z, waits for that time to
+// send the signal to the hosts.
 const flushGrace = 500 * time.Millisecond
 
-// Flush waits until all that the hosts were told is on its way, for a moment: one that does not listen does not hold up the others.
+// Flush waits for at most flushGrace until all queued frames have been written. A host that does
+// not read does not delay the others' frames.
 func (c *Cluster) Flush() {
 	limit := time.Now().Add(flushGrace)
 	for _, b := range c.branches {
@@ -278,42 +285,36 @@ func (c *Cluster) setClosing() {
 	c.closing = true
 }
 
-// closeGrace is how long daemons may take to end after a goodbye.
+// closeGrace is the time that daemons have to end after kindBye.
 const closeGrace = 3 * time.Second
 
-// Close dismisses the daemons, of whose ranks none is left, and waits for them to end.
+// Close ends the daemons, none of which has a rank any more, and waits for their agents to exit.
 func (c *Cluster) Close() {
 	c.setClosing()
-	for _, h := range slices.Backward(c.hosts) { // who passes on hears it last
+	// A host that forwards frames to others gets its own last.
+	for _, h := range slices.Backward(c.hosts) {
 		h.post(kindBye, 0, 0, nil)
 	}
 	for _, b := range c.branches {
-		if c.hosts[b.host].isLost() { // it is not waited for
+		if c.hosts[b.host].isLost() { // do not wait for a lost host
 			b.link.close()
-			b.end()
+			b.killAgent()
 			continue
 		}
 		b.link.finish()
 	}
 	close(c.stop)
-	c.end()
+	c.waitForAgents()
 }
 
-// end waits until all agents have ended, and ends those that do not.
-func (c *Cluster) end() {
-	ended := make(chan struct{})
-	go func() {
-		c.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
+// waitForAgents waits until all agents have exited, and after closeGrace kills those that have not.
+func (c *Cluster) waitForAgents() {
+	if waitTimeout(&c.running, closeGrace) {
 		return
-	case <-time.After(closeGrace):
 	}
 	for _, b := range c.branches {
 		b.link.close()
-		b.end()
+		b.killAgent()
 	}
-	<-ended
+	c.running.Wait()
 }

@@ -19,38 +19,41 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// daemon is what runs on each host: it starts ranks there, and passes on what is for other hosts. All that
-// comes from the launcher is dealt with on one goroutine, which never waits for a stream.
+// daemon runs on each host. It starts ranks there, and forwards frames to other hosts. One
+// goroutine handles all frames from the launcher; it never waits for a stream.
 type daemon struct {
 	up     *link
 	number uint16
 	local  *procs.Local
-	jobID  string
 	cache  cache
 
-	ranks    map[uint32]*hosted
-	refused  *failure // why no rank is started any more: one could not be, or all have been killed
-	files    map[uint32]*inbox
-	launcher attention
-	branches []*branch
-	busy     sync.WaitGroup // branches that run, and files that are being received
-	stop     chan struct{}  // closed at the end
+	ranks map[uint32]*localRank
+	// Why the daemon starts no more ranks: a start failed, or the job was killed. Nil: it starts ranks.
+	startFailure *failure
+	files        map[uint32]*inbox
+	launcher     launcherMonitor
+	branches     []*branch
+	tasks        sync.WaitGroup // running branches and file transfers
+	stop         chan struct{}  // closed when the daemon ends
 }
 
-// helloGrace is how long a daemon waits to be told who it is.
-const helloGrace = time.Minute
+// helloTimeout is the time within which a daemon must receive its hello. The launcher sends it as
+// soon as the channel is open.
+const helloTimeout = time.Minute
 
-// errBye is the launcher's regular goodbye.
+// errBye means that the launcher has ended the daemon with kindBye.
 var errBye = errors.New("bye")
 
-// Daemon is the body of a daemon process, whose standard input and output are the channel from the launcher. guardArgv is as procs.NewLocal
-// has it. It returns the exit status, with everything of the job on this host ended.
-func Daemon(guardArgv []string) int {
-	// A write to a launcher that is no more is an error, and not the end.
+// Daemon is the main function of a daemon process. Its standard input and output are the channel to
+// the launcher. watchdogArgv is passed to procs.NewLocal. Daemon returns the exit status when all
+// processes of the job on this host have ended.
+func Daemon(watchdogArgv []string) int {
+	// A write to a closed channel must return an error, and not kill the daemon.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP) // not ignored, which ranks would inherit
+	// SIGTSTP is caught, because ranks would inherit an ignored signal.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP)
 
 	in, out, err := takeChannel()
 	if err == nil {
@@ -67,7 +70,7 @@ func Daemon(guardArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
-	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
+	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
 	frames, readErr := make(chan frame), error(nil)
 	go func() {
 		defer close(frames)
@@ -86,25 +89,25 @@ func Daemon(guardArgv []string) int {
 		}
 	}()
 	d.up.start(out)
-	helloLimit := time.After(helloGrace)
-	pulses := time.NewTicker(pulse)
-	defer pulses.Stop()
+	helloLimit := time.After(helloTimeout)
+	pings := time.NewTicker(pingInterval)
+	defer pings.Stop()
 	for {
 		select {
 		case f, more := <-frames:
 			if more {
-				d.launcher.heard()
-				err = d.take(f, guardArgv)
+				d.launcher.reset()
+				err = d.handle(f, watchdogArgv)
 			} else {
 				err = readErr
 			}
 		case <-helloLimit:
 			if d.local == nil {
-				err = errors.New("no launcher has said hello")
+				err = errors.New("no hello from the launcher")
 			}
-		case <-pulses.C:
-			if d.launcher.missing() {
-				err = errors.New("the launcher is silent")
+		case <-pings.C:
+			if d.launcher.tick() {
+				err = errors.New("the launcher does not answer")
 			}
 		case sig := <-ends:
 			err = fmt.Errorf("got signal %v", sig)
@@ -115,20 +118,21 @@ func Daemon(guardArgv []string) int {
 	}
 }
 
-// checkInput notices an agent that does not connect the standard input, as kubectl exec without -i.
+// checkInput detects an agent that does not forward the standard input, such as kubectl exec
+// without -i.
 func checkInput(in *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3) {
-		return errors.New("standard input is /dev/null: the agent has to connect it")
+		return errors.New("standard input is /dev/null: the agent must forward it")
 	}
 	return nil
 }
 
-// takeChannel makes the standard input and output the channel's alone: what is started here, or printed by mistake, is not to get
-// into it.
+// takeChannel moves the channel from the standard input and output to new descriptors, so that
+// neither a child process nor a stray print can write to the channel.
 func takeChannel() (in, out *os.File, err error) {
 	var fds [2]int
 	for i := range fds {
@@ -150,8 +154,8 @@ func takeChannel() (in, out *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "from the launcher"), os.NewFile(uintptr(fds[1]), "to the launcher"), nil
 }
 
-// ownCache returns the cache that this program runs from; the script has decided where that is. It
-// removes a damaged copy of this program, so that the next start sends a new one.
+// ownCache returns the cache that this program was executed from; the script chose its directory.
+// It removes a damaged copy of this program, so that the next start sends a new one.
 func ownCache() (cache, error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -166,15 +170,15 @@ func ownCache() (cache, error) {
 		return cache{}, err
 	}
 	hash, _, err := hashFile(exe)
-	if err != nil || hash == want { // or it was removed meanwhile
-		c.use(want)
+	if err != nil || hash == want { // err: the file was removed meanwhile
+		c.touch(want)
 		return c, nil
 	}
 	_ = os.Remove(exe)
-	return cache{}, fmt.Errorf("the copy of mpirun-go in %s is damaged, and was removed: try again", filepath.Dir(exe))
+	return cache{}, fmt.Errorf("the copy of mpirun-go in %s was damaged and has been removed: try again", filepath.Dir(exe))
 }
 
-// end ends all that is of the job on this host.
+// end ends all processes of the job on this host.
 func (d *daemon) end(why error) int {
 	status := 0
 	close(d.stop)
@@ -188,84 +192,71 @@ func (d *daemon) end(why error) int {
 		}
 	}
 	for _, b := range d.branches {
-		b.link.finish() // each has got a goodbye of its own
+		b.link.finish() // the launcher has sent a kindBye to each host
 	}
 	for _, box := range d.files {
 		box.finish(io.ErrUnexpectedEOF)
 	}
-	d.wait()
+	waitTimeout(&d.tasks, 2*agentExitGrace)
 	if d.local != nil {
 		d.local.Close()
 	}
 	d.up.finish()
-	d.up.flush(endGrace)
+	d.up.flush(agentExitGrace)
 	return status
 }
 
-// wait waits until the agents have ended, and what was received in part is removed, for a moment.
-func (d *daemon) wait() {
-	ended := make(chan struct{})
-	go func() {
-		d.busy.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(2 * endGrace):
-	}
-}
-
-// post sends a frame of this host's.
+// post sends a frame about this host to the launcher.
 func (d *daemon) post(k kind, s stream, rank uint32, payload []byte) {
 	d.up.post(frame{kind: k, stream: s, host: d.number, rank: rank, payload: payload})
 }
 
-// take deals with one frame. An error ends the daemon.
-func (d *daemon) take(f frame, guardArgv []string) error {
+// handle handles one frame from the launcher. An error ends the daemon.
+func (d *daemon) handle(f frame, watchdogArgv []string) error {
 	if d.local == nil {
 		if f.kind != kindHello {
 			return fmt.Errorf("%w: no hello", ErrProtocol)
 		}
-		return d.greet(f, guardArgv)
+		return d.onHello(f, watchdogArgv)
 	}
 	if f.host != d.number {
 		for _, b := range d.branches {
-			if b.has(f.host) {
+			if b.contains(f.host) {
 				b.link.post(f)
 				return nil
 			}
 		}
-		return fmt.Errorf("%w: no host %d here", ErrProtocol, f.host)
+		return fmt.Errorf("%w: unknown host %d", ErrProtocol, f.host)
 	}
 	switch f.kind {
-	case kindAdopt:
-		return d.adopt(f.payload)
+	case kindConnect:
+		return d.onConnect(f.payload)
 	case kindOffer:
-		return d.offered(f)
+		return d.onOffer(f)
 	case kindStart:
-		return d.start(f)
+		return d.onStart(f)
 	case kindSignal:
 		number, err := decodeNumber(f.payload, 127)
 		if err != nil {
 			return err
 		}
-		d.signal(f.rank, syscall.Signal(number))
+		d.onSignal(f.rank, syscall.Signal(number))
 	case kindKill:
 		if f.rank == allRanks {
-			if d.refused == nil {
-				d.refused = &failure{text: "the job has ended"}
+			if d.startFailure == nil {
+				d.startFailure = &failure{text: "the job has ended"}
 			}
 			d.local.Kill()
 		} else {
 			d.local.KillGroups()
 		}
-	case kindCut:
+	case kindCutOutput:
 		if h := d.ranks[f.rank]; h != nil {
 			_ = h.proc.Stdout.SetReadDeadline(time.Unix(1, 0))
 			_ = h.proc.Stderr.SetReadDeadline(time.Unix(1, 0))
 		}
 	case kindData, kindEnd, kindCredit:
-		return d.flow(f)
+		return d.onStream(f)
 	case kindPing:
 		d.post(kindPong, 0, 0, nil)
 	case kindBye:
@@ -276,40 +267,40 @@ func (d *daemon) take(f frame, guardArgv []string) error {
 	return nil
 }
 
-func (d *daemon) greet(f frame, guardArgv []string) error {
+func (d *daemon) onHello(f frame, watchdogArgv []string) error {
 	h, err := decodeHello(f.payload)
 	if err != nil {
 		return err
 	}
-	d.number, d.jobID = f.host, h.job
+	d.number = f.host
 	machine := slots.ThisMachine()
-	if d.local, err = procs.NewLocal(h.name, h.job, guardArgv); err != nil {
+	if d.local, err = procs.NewLocal(h.name, h.job, watchdogArgv); err != nil {
 		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
 		return err
 	}
-	d.post(kindWelcome, 0, 0, welcome{proof: prove(h, f.host), cores: machine.Cores}.encode())
+	d.post(kindWelcome, 0, 0, welcome{proof: proofOf(h, f.host), cores: machine.Cores}.encode())
 	return nil
 }
 
-func (d *daemon) signal(rank uint32, sig syscall.Signal) {
+func (d *daemon) onSignal(rank uint32, sig syscall.Signal) {
 	if rank == allRanks {
-		d.launcher.passes(sig)
+		d.launcher.onSignal(sig)
 		d.local.SignalGroups(sig)
 	} else if h := d.ranks[rank]; h != nil {
 		h.proc.Signal(sig)
 	}
 }
 
-// adopt begins to reach other hosts. What is for them waits until they are reached.
-func (d *daemon) adopt(payload []byte) error {
-	a, err := decodeAdopt(payload)
+// onConnect starts to connect to other hosts. Frames for them are queued until they are connected.
+func (d *daemon) onConnect(payload []byte) error {
+	a, err := decodeConnect(payload)
 	if err != nil {
 		return err
 	}
 	if len(a.agent.Words) == 0 && a.agent.Form != FormLocal || len(a.children) > fanOut || len(d.branches) > 0 {
 		return fmt.Errorf("%w: not a part of a tree", ErrProtocol)
 	}
-	self, err := NewSelf()
+	self, err := thisProgram()
 	if err != nil {
 		return err
 	}
@@ -317,7 +308,7 @@ func (d *daemon) adopt(payload []byte) error {
 		b := newBranch(c)
 		d.branches = append(d.branches, b)
 		host := uint16(c.host)
-		d.busy.Go(func() {
+		d.tasks.Go(func() {
 			notice := func(line string) {
 				d.up.post(frame{kind: kindNotice, host: host, payload: []byte(line)})
 			}
@@ -325,12 +316,12 @@ func (d *daemon) adopt(payload []byte) error {
 				d.up.post(f)
 				return nil
 			}
-			// The launcher, which waits for the host's daemon, is told that it goes on.
+			// Tell the launcher, which waits for the host's daemon, about the progress.
 			progress := func() { d.up.post(frame{kind: kindPong, host: host}) }
 			b.run(d.local.Name(), a.agent, self, time.Duration(a.timeout)*time.Millisecond, d.stop, progress, notice, take, func(err error) {
 				why := err.Error()
 				if failed := (*HostError)(nil); errors.As(err, &failed) {
-					why = failed.Why
+					why = failed.Problem
 				}
 				d.up.post(frame{kind: kindLost, host: host, payload: []byte(why)})
 			})
@@ -339,21 +330,22 @@ func (d *daemon) adopt(payload []byte) error {
 	return nil
 }
 
-// offered answers an offer: where the file is, or first that it is wanted.
-func (d *daemon) offered(f frame) error {
+// onOffer answers an offer of a file: with the file's path here, or with a request for the file and
+// then its path.
+func (d *daemon) onOffer(f frame) error {
 	o, err := decodeOffer(f.payload)
 	if err != nil {
 		return err
 	}
 	number := f.rank
 	if d.files[number] != nil {
-		return fmt.Errorf("%w: file %d comes again", ErrProtocol, number)
+		return fmt.Errorf("%w: file %d is offered twice", ErrProtocol, number)
 	}
-	box := d.inbox(streamFile, number)
+	box := openInbox(d.post, streamFile, number)
 	d.files[number] = box
-	d.busy.Go(func() {
+	d.tasks.Go(func() {
 		answered := func(a answer) { d.post(kindAnswer, 0, number, a.encode()) }
-		defer box.drop()
+		defer box.discard()
 		if path := d.cache.find(o); path != "" {
 			answered(answer{path: path})
 			return
@@ -369,20 +361,8 @@ func (d *daemon) offered(f frame) error {
 	return nil
 }
 
-// inbox is the receiving end of a stream from the launcher.
-func (d *daemon) inbox(s stream, number uint32) *inbox {
-	return newInbox(s.window(), func(n int) { d.post(kindCredit, s, number, appendNumber(nil, n)) })
-}
-
-// outbox is the sending end of a stream to the launcher.
-func (d *daemon) outbox(s stream, number uint32) *outbox {
-	return newOutbox(s.window(),
-		func(p []byte) { d.post(kindData, s, number, append([]byte(nil), p...)) },
-		func() { d.post(kindEnd, s, number, nil) })
-}
-
-// flow deals with a frame of a stream.
-func (d *daemon) flow(f frame) error {
+// onStream handles a frame of a stream.
+func (d *daemon) onStream(f frame) error {
 	var in *inbox
 	var out *outbox
 	if h := d.ranks[f.rank]; h != nil && f.stream != streamFile {
@@ -390,6 +370,6 @@ func (d *daemon) flow(f frame) error {
 	} else if f.stream == streamFile {
 		in = d.files[f.rank]
 	}
-	_, err := passTo(in, out, f)
-	return err // what was not taken is of a rank that was not started
+	_, err := deliver(in, out, f)
+	return err // an undelivered frame belongs to a rank that did not start
 }

@@ -1,46 +1,47 @@
-// Package remote starts ranks on other hosts. There, a daemon does what the launcher does here: it
-// starts them through package procs, with a guard of its own, and carries what they say.
+// Package remote starts ranks on other hosts. On each host, a daemon does the launcher's work: it
+// starts ranks through package procs, with a watchdog of its own, and forwards their streams.
 //
-// # The way there
+// # Connecting to a host
 //
-// An agent (ssh, srun) runs a line of sh on the host, with its standard input and output as the
-// channel:
+// An agent (ssh, srun) runs a sh script on the host. The agent's standard input and output are the
+// channel between launcher and daemon:
 //
-//	launcher                                     host
+//	launcher                              host
 //	starts the agent →
-//	                                           ← "mpigo-agent want HASH", if mpirun-go is not in the user's cache
-//	mpirun-go's file →                         (into a file without a name; executed, it puts itself into the cache)
-//	                                           ← "mpigo-daemon VERSION", and from here on frames
+//	                                    ← "mpigo-agent want HASH", unless the cache has mpirun-go
+//	mpirun-go's file →                  (it puts itself into the cache)
+//	                                    ← "mpigo-daemon VERSION"; frames follow
 //	hello: the job's secret, a nonce →
-//	                                           ← welcome: an HMAC of the nonce with the secret; the host's processors
+//	                                    ← welcome: HMAC of the nonce; the host's processors
 //	offer: a program's path and hash →
-//	                                           ← answer: where it is there, or that it is wanted
-//	its bytes →
-//	                                           ← answer: where it is now
+//	                                    ← answer: its path there, or a request for the file
+//	the file →
+//	                                    ← answer: its path on the host
 //	start: a rank →
-//	                                           ← started: its process
-//	        streams both ways, signals →, ← how ranks ended
+//	                                    ← started: its process ID
+//	        streams in both directions, signals →, ← exits of ranks
 //	bye →
 //
-// What is said before the first of these lines is ignored: shells greet. The secret is on no
-// command line and in no environment but the ranks'.
+// The launcher ignores other output before the first of these lines, since login shells may print
+// messages. No command line and no environment contains the secret, except the ranks' environment.
 //
 // # Frames
 //
-// A frame (frame.go) is of a kind, about a host and a rank or a stream of it, with a payload whose
-// size its kind bounds. Payloads are read by message.go, and nothing in them is trusted: an error
-// ends the channel. With more than fanOut hosts, some are reached through others; a daemon passes
-// on frames for hosts behind it, and from there, as they are (branch.go).
+// A frame (frame.go) has a kind, a host, a rank, a stream of the rank, and a payload of bounded
+// size. The functions in message.go decode payloads. They trust nothing: an error ends the channel.
+// If there are more than fanOut hosts, some hosts are reached through others. Their daemons forward
+// the frames unchanged (branch.go).
 //
-// Each stream has a window (flow.go): so much may be under way that nobody has read. Who takes
-// frames from a channel never waits, for a stream or for the other channel (link.go), so a slow
-// reader holds up its own stream alone. Frames that are no output or input let those that are wait.
+// Each stream has a window (flow.go), which bounds the data that are sent but not read. The
+// goroutine that handles the frames of a channel never waits for a stream or for another channel
+// (link.go), so a slow reader delays only its own stream. Frames other than input and output
+// overtake waiting input and output.
 //
 // # The end
 //
-// When the channel ends, the daemon ends all that the job has on its host, and its own children see
-// the end of theirs. When a daemon dies, its guard does the same. To the launcher the end of a
-// channel before its goodbye is the loss of the host, and of those behind it. So is a host that is
-// silent for long, or for a moment once the job is being ended. The end of an agent is that of its
-// channel, even if something that it has started holds the pipes open.
+// When its channel ends, a daemon kills the job's processes on its host and closes the channels to
+// its children. When a daemon dies, its watchdog does the same. A channel that ends before kindBye
+// means to the launcher that the host is lost, and with it the hosts behind it. So does a long
+// silence, or a short one once the job's end has begun. The exit of an agent ends its channel, even
+// if a child of the agent holds the pipes open.
 package remote

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// hostBound is whether a variable says something of the machine, or of the login there, that is wrong on another one.
-func hostBound(name string) bool {
+// isHostSpecific reports whether a variable describes a machine or a login on it, and so is wrong
+// on another machine.
+func isHostSpecific(name string) bool {
 	switch name {
 	case "HOSTNAME", "HOST", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
 		"WINDOWID", "TMUX", "TMUX_PANE", "STY", "GPG_AGENT_INFO", "GPG_TTY", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID",
@@ -22,17 +23,18 @@ func hostBound(name string) bool {
 	return false
 }
 
-// Environ is environ without what holds for this machine only.
+// Environ returns environ without variables that are specific to this host.
 func Environ(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return hostBound(name)
+		return isHostSpecific(name)
 	})
 }
 
-// hereBound completes a rank's environment by what holds for this machine, unless the user has said otherwise. A
-// TMPDIR that is not here is this machine's, or none.
-func hereBound(env, here []string) []string {
+// addLocalVariables adds this host's own host-specific variables to a rank's environment, unless
+// the user has set them. A TMPDIR that does not exist on this host is replaced by this host's, or
+// removed.
+func addLocalVariables(env, local []string) []string {
 	has := map[string]bool{}
 	env = slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
 		name, value, _ := strings.Cut(pair, "=")
@@ -44,9 +46,9 @@ func hereBound(env, here []string) []string {
 		has[name] = true
 		return false
 	})
-	for _, pair := range here {
+	for _, pair := range local {
 		name, _, _ := strings.Cut(pair, "=")
-		if !has[name] && (hostBound(name) || name == "TMPDIR") {
+		if !has[name] && (isHostSpecific(name) || name == "TMPDIR") {
 			env = append(env, pair)
 		}
 	}

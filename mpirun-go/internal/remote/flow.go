@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// inbox is the receiving end of a stream. What has arrived waits in it, at most a window's worth,
-// so that who takes frames from the channel never waits for who reads the stream.
+// inbox is the receiving end of a stream. It stores received data, at most a window, so that the
+// goroutine that handles the channel's frames never waits for the reader of a stream.
 type inbox struct {
 	window int
-	credit func(n int) // tells the sender that it may send so much more
+	credit func(n int) // allows the sender to send n more bytes
 
-	mu      sync.Mutex // guards all below
-	arrived sync.Cond
-	buf     []byte
-	owed    int   // read, and the sender not told yet
-	err     error // what Read gives once buf is empty; nil: there may come more
-	dropped bool  // nobody reads any more
+	mu             sync.Mutex // guards all below
+	arrived        sync.Cond
+	buf            []byte
+	pendingCredits int   // bytes that were read, for which no credit has been sent
+	err            error // result of Read once buf is empty; nil: more data may arrive
+	discarding     bool  // the reader is gone, so received data are discarded
 }
 
 func newInbox(window int, credit func(int)) *inbox {
@@ -29,25 +29,25 @@ func newInbox(window int, credit func(int)) *inbox {
 	return b
 }
 
-// put adds what has arrived. A sender that sends more than it may breaks the protocol.
+// put adds received data. If the sender exceeds the window, it returns a protocol error.
 func (b *inbox) put(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.dropped:
+	case b.discarding:
 		b.credit(len(p))
 		return nil
 	case b.err != nil:
-		return nil // late, behind the end
-	case len(b.buf)+b.owed+len(p) > b.window:
-		return fmt.Errorf("%w: more of a stream than its window", ErrProtocol)
+		return nil // data after the end are ignored
+	case len(b.buf)+b.pendingCredits+len(p) > b.window:
+		return fmt.Errorf("%w: more data than the stream's window", ErrProtocol)
 	}
 	b.buf = append(b.buf, p...)
 	b.arrived.Broadcast()
 	return nil
 }
 
-// finish ends the stream: err, once what has arrived is read. Only the first counts.
+// finish makes Read return err after the received data. Only the first call has an effect.
 func (b *inbox) finish(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,15 +57,15 @@ func (b *inbox) finish(err error) {
 	b.arrived.Broadcast()
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (b *inbox) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.buf) == 0 && b.err == nil && !b.dropped {
+	for len(b.buf) == 0 && b.err == nil && !b.discarding {
 		b.arrived.Wait()
 	}
 	switch {
-	case b.dropped:
+	case b.discarding:
 		return 0, os.ErrClosed
 	case len(b.buf) == 0:
 		return 0, b.err
@@ -74,81 +74,82 @@ func (b *inbox) Read(p []byte) (int, error) {
 	if b.buf = b.buf[n:]; len(b.buf) == 0 {
 		b.buf = nil
 	}
-	b.owe(n)
+	b.addCredits(n)
 	return n, nil
 }
 
-// owe counts what the sender may send again, and tells it now and then. The caller holds mu.
-func (b *inbox) owe(n int) {
-	b.owed += n
-	if b.owed >= b.window/2 && b.err == nil {
-		b.credit(b.owed)
-		b.owed = 0
+// addCredits counts n bytes that the sender may send again. It sends a credit for at least half a
+// window at once, to save messages. The caller holds mu.
+func (b *inbox) addCredits(n int) {
+	b.pendingCredits += n
+	if b.pendingCredits >= b.window/2 && b.err == nil {
+		b.credit(b.pendingCredits)
+		b.pendingCredits = 0
 	}
 }
 
-// drop ends the reading: what comes is thrown away, so that the sender does not wait.
-func (b *inbox) drop() {
+// discard ends the reading. Data that arrive later are discarded, so that the sender does not wait.
+func (b *inbox) discard() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dropped {
+	if b.discarding {
 		return
 	}
-	b.dropped = true
-	if n := len(b.buf) + b.owed; n > 0 && b.err == nil {
+	b.discarding = true
+	if n := len(b.buf) + b.pendingCredits; n > 0 && b.err == nil {
 		b.credit(n)
 	}
 	b.buf = nil
 	b.arrived.Broadcast()
 }
 
-// outbox is the sending end of a stream. Write waits as long as the receiver has no room.
+// outbox is the sending end of a stream. Write waits while the receiver has no room.
 type outbox struct {
 	window int
-	data   func(p []byte) // sends; p is the caller's again when it returns
-	end    func()
+	data   func(p []byte) // sends p; it must not keep p
+	end    func()         // tells the receiver that no more data follow
 
 	mu       sync.Mutex // guards all below
 	changed  sync.Cond
-	room     int
-	err      error // what Write gives from now on
+	credits  int
+	err      error // result of Write from now on
 	deadline time.Time
 	timer    *time.Timer
 }
 
 func newOutbox(window int, data func([]byte), end func()) *outbox {
-	o := &outbox{window: window, data: data, end: end, room: window}
+	o := &outbox{window: window, data: data, end: end, credits: window}
 	o.changed.L = &o.mu
 	return o
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (o *outbox) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	written := 0
 	for len(p) > 0 {
-		for o.room == 0 && o.err == nil && !o.late() {
+		for o.credits == 0 && o.err == nil && !o.expired() {
 			o.changed.Wait()
 		}
 		switch {
 		case o.err != nil:
 			return written, o.err
-		case o.late():
+		case o.expired():
 			return written, os.ErrDeadlineExceeded
 		}
-		n := min(len(p), o.room, dataBytes)
+		n := min(len(p), o.credits, maxDataBytes)
 		o.data(p[:n])
-		o.room -= n
+		o.credits -= n
 		p = p[n:]
 		written += n
 	}
 	return written, nil
 }
 
-func (o *outbox) late() bool { return !o.deadline.IsZero() && !time.Now().Before(o.deadline) }
+func (o *outbox) expired() bool { return !o.deadline.IsZero() && !time.Now().Before(o.deadline) }
 
-// SetWriteDeadline is net.Conn's.
+// SetWriteDeadline implements net.Conn.
 func (o *outbox) SetWriteDeadline(t time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +159,8 @@ func (o *outbox) SetWriteDeadline(t time.Time) error {
 		o.timer = nil
 	}
 	if !t.IsZero() && o.err == nil {
-		o.timer = time.AfterFunc(time.Until(t)+time.Millisecond, o.wake) // who waits by then
+		// The timer wakes the writers that wait at the deadline.
+		o.timer = time.AfterFunc(time.Until(t)+time.Millisecond, o.wake)
 	}
 	o.changed.Broadcast()
 	return nil
@@ -170,25 +172,26 @@ func (o *outbox) wake() {
 	o.changed.Broadcast()
 }
 
-// grant lets more be sent.
-func (o *outbox) grant(n int) error {
+// addCredits allows n more bytes to be sent.
+func (o *outbox) addCredits(n int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n > o.window-o.room {
-		return fmt.Errorf("%w: more credit than was used", ErrProtocol)
+	if n > o.window-o.credits {
+		return fmt.Errorf("%w: more credits than bytes sent", ErrProtocol)
 	}
-	o.room += n
+	o.credits += n
 	o.changed.Broadcast()
 	return nil
 }
 
-// fail ends the stream without a word to the receiver.
+// fail makes Write return err. It sends nothing to the receiver.
 func (o *outbox) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stop(err)
 }
 
+// stop makes Write return err, and stops the timer. The caller holds mu.
 func (o *outbox) stop(err error) {
 	if o.err == nil {
 		o.err = err
@@ -200,7 +203,7 @@ func (o *outbox) stop(err error) {
 	o.changed.Broadcast()
 }
 
-// Close tells the receiver that no more comes, once.
+// Close tells the receiver once that no more data follow.
 func (o *outbox) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -211,41 +214,42 @@ func (o *outbox) Close() error {
 	return nil
 }
 
-// conn is a rank's PMI connection, at the launcher's end.
-type conn struct {
+// pmiConn is the launcher's end of a remote rank's PMI connection.
+type pmiConn struct {
 	*inbox
 	*outbox
 }
 
-func (c conn) Close() error {
+func (c pmiConn) Close() error {
 	err := c.outbox.Close()
-	c.drop()
+	c.discard()
 	return err
 }
 
-func (c conn) LocalAddr() net.Addr             { return addr{} }
-func (c conn) RemoteAddr() net.Addr            { return addr{} }
-func (c conn) SetReadDeadline(time.Time) error { return nil }
-func (c conn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
+func (c pmiConn) LocalAddr() net.Addr             { return pipeAddr{} }
+func (c pmiConn) RemoteAddr() net.Addr            { return pipeAddr{} }
+func (c pmiConn) SetReadDeadline(time.Time) error { return nil }
+func (c pmiConn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
 
-type addr struct{}
+type pipeAddr struct{}
 
-func (addr) Network() string { return "daemon" }
-func (addr) String() string  { return "daemon" }
+func (pipeAddr) Network() string { return "daemon" }
+func (pipeAddr) String() string  { return "daemon" }
 
-// output is one of a rank's outputs, at the launcher's end. It has no deadlines of its own: one in the past has
-// the daemon, which holds the pipe, end the stream with what is in it.
-type output struct {
+// outputPipe is the launcher's end of one of a remote rank's outputs. The pipe itself is at the
+// daemon. So a read deadline in the past makes the daemon end the stream, with the data that the
+// pipe holds; a deadline in the future has no effect.
+type outputPipe struct {
 	*inbox
-	cut func()
+	cut func() // makes the daemon end the stream
 }
 
-func (o output) Close() error {
-	o.drop()
+func (o outputPipe) Close() error {
+	o.discard()
 	return nil
 }
 
-func (o output) SetReadDeadline(t time.Time) error {
+func (o outputPipe) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && !time.Now().Before(t) {
 		o.cut()
 	}
@@ -254,15 +258,16 @@ func (o output) SetReadDeadline(t time.Time) error {
 
 var _ io.WriteCloser = (*outbox)(nil)
 
-// passTo gives a frame to the half of a stream that it is for: in takes bytes and their end, out takes credit. Either may be nil.
-func passTo(in *inbox, out *outbox, f frame) (taken bool, err error) {
+// deliver passes a frame of a stream to in, if it carries data or the end of the stream, or to out,
+// if it carries credits. in and out may be nil. delivered is false if the frame is for neither.
+func deliver(in *inbox, out *outbox, f frame) (delivered bool, err error) {
 	switch {
 	case f.kind == kindCredit && out != nil:
 		n, err := decodeNumber(f.payload, maxInt)
 		if err != nil {
 			return true, err
 		}
-		return true, out.grant(n)
+		return true, out.addCredits(n)
 	case f.kind == kindData && in != nil:
 		return true, in.put(f.payload)
 	case f.kind == kindEnd && in != nil:
@@ -270,4 +275,19 @@ func passTo(in *inbox, out *outbox, f frame) (taken bool, err error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// postFunc queues a frame about a stream of a rank or a file.
+type postFunc func(k kind, s stream, number uint32, payload []byte)
+
+// openInbox returns the receiving end of a stream between the launcher and a daemon.
+func openInbox(post postFunc, s stream, number uint32) *inbox {
+	return newInbox(s.windowBytes(), func(n int) { post(kindCredit, s, number, appendNumber(nil, n)) })
+}
+
+// openOutbox returns the sending end of a stream between the launcher and a daemon.
+func openOutbox(post postFunc, s stream, number uint32) *outbox {
+	return newOutbox(s.windowBytes(),
+		func(p []byte) { post(kindData, s, number, append([]byte(nil), p...)) },
+		func() { post(kindEnd, s, number, nil) })
 }

@@ -8,44 +8,46 @@ import (
 	"io"
 )
 
-// version is that of the protocol: of the frames, and of what is in them. Both ends have the same.
+// version is the version of the protocol: of the frames and their payloads. It must be the same on
+// both ends.
 const version = 1
 
-// ErrProtocol is in the error about a peer that does not keep to the protocol.
-var ErrProtocol = errors.New("the protocol is broken")
+// ErrProtocol means that a peer violates the protocol.
+var ErrProtocol = errors.New("protocol error")
 
-// kind says what a frame is.
+// kind is the type of a frame.
 type kind uint8
 
-// Down is from the launcher to a daemon, up the way back.
+// The kinds of frames. Down means from the launcher to a daemon, up means the opposite.
 const (
-	kindHello   kind = 1 + iota // down: who the daemon is, and the secret
-	kindWelcome                 // up: the proof, and what the host has
-	kindAdopt                   // down: hosts that this daemon reaches on behalf of the launcher
-	kindLost                    // up: the host of the frame cannot be reached any more, and why
-	kindNotice                  // up: a line that the host's agent wrote
-	kindOffer                   // down: a file that ranks will need
-	kindAnswer                  // up: where it is, or that it is wanted
-	kindStart                   // down: a rank
-	kindStarted                 // up: its process
-	kindFailed                  // up: why it could not be started
-	kindExit                    // up: how it ended
-	kindSignal                  // down: to a rank, or to all groups
-	kindKill                    // down: all that is of the job, or the ranks' groups only
-	kindCut                     // down: end a rank's outputs with what is in them
-	kindData                    // both: bytes of a stream
-	kindEnd                     // both: no more of it
-	kindCredit                  // both: so many bytes more may be sent
-	kindPing                    // down
-	kindPong                    // up
-	kindBye                     // down: all is done
+	kindHello     kind = 1 + iota // down: the daemon's name and job, and the job's secret
+	kindWelcome                   // up: the proof of the secret, and the host's processors
+	kindConnect                   // down: hosts that this daemon is to connect to
+	kindLost                      // up: the frame's host is lost, and why
+	kindNotice                    // up: a line of the standard error of the host's agent
+	kindOffer                     // down: a file that ranks will need
+	kindAnswer                    // up: the path of an offered file, or a request for it
+	kindStart                     // down: the process of a rank to start
+	kindStarted                   // up: the process ID of a started rank
+	kindFailed                    // up: why a rank cannot be started
+	kindExit                      // up: how a rank exited
+	kindSignal                    // down: a signal to a rank, or to all process groups
+	kindKill                      // down: kill all processes of the job, or only the process groups
+	kindCutOutput                 // down: end a rank's outputs after the data in the pipes
+	kindData                      // both: bytes of a stream
+	kindEnd                       // both: the end of a stream
+	kindCredit                    // both: the number of bytes that may be sent in addition
+	kindPing                      // down
+	kindPong                      // up
+	kindBye                       // down: the job is over
 	kindsEnd
 )
 
-// stream says which bytes a kindData carries.
+// stream is the stream that a frame of kindData, kindEnd or kindCredit belongs to.
 type stream uint8
 
-// The streams of a rank, and of a file, whose number is in the place of the rank's.
+// The streams of a rank, and the stream of a file. A frame of streamFile has the file's number in
+// the field rank.
 const (
 	streamPMI stream = iota // both ways
 	streamStdin
@@ -55,9 +57,9 @@ const (
 	streamsEnd
 )
 
-// window is how much of a stream may be under way that its receiver has not asked for: the bound
-// of what is stored for a slow reader.
-func (s stream) window() int {
+// windowBytes is the number of bytes that may be sent without a credit. It bounds the memory for a
+// slow reader.
+func (s stream) windowBytes() int {
 	switch s {
 	case streamFile:
 		return 1 << 20
@@ -67,18 +69,20 @@ func (s stream) window() int {
 	return 128 << 10
 }
 
-// dataBytes is the most that one frame carries of a stream. What is urgent waits for no more than that.
-const dataBytes = 32 << 10
+// maxDataBytes is the largest payload of kindData. It bounds the time for which a bulk frame delays
+// an urgent one.
+const maxDataBytes = 32 << 10
 
-// allRanks in a kindSignal means every rank's process group.
+// allRanks in place of a rank means all process groups in kindSignal, and all processes of the job
+// in kindKill.
 const allRanks = 1<<32 - 1
 
-// maxPayload bounds a frame of each kind.
+// maxPayload returns the largest payload of a kind of frame, in bytes.
 func (k kind) maxPayload() int {
 	switch k {
 	case kindData:
-		return dataBytes
-	case kindStart, kindAdopt:
+		return maxDataBytes
+	case kindStart, kindConnect:
 		return 8 << 20 // arguments and environment; names of hosts
 	case kindWelcome:
 		return 1 << 20
@@ -90,16 +94,17 @@ func (k kind) maxPayload() int {
 	return 0
 }
 
-// frame is what a channel carries. Frames for, or of, other hosts are passed on as they are.
+// frame is the unit of data on a channel. A daemon forwards frames for and from other hosts
+// unchanged.
 type frame struct {
 	kind    kind
 	stream  stream
-	host    uint16 // its number in the job
+	host    uint16 // index of the host in the job
 	rank    uint32
 	payload []byte
 }
 
-// bulk frames let all others pass.
+// bulk reports whether other frames may overtake the frame.
 func (f frame) bulk() bool {
 	return (f.kind == kindData || f.kind == kindEnd) && f.stream != streamPMI
 }
@@ -114,8 +119,8 @@ func appendFrame(b []byte, f frame) []byte {
 	return append(b, f.payload...)
 }
 
-// readFrame reads one frame. io.EOF is the end between two frames. The payload's memory grows with what arrives,
-// whatever the header says.
+// readFrame reads one frame. It returns io.EOF at an end between two frames. The memory for a
+// payload grows as data arrive, whatever the header claims.
 func readFrame(in *bufio.Reader) (frame, error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
@@ -138,7 +143,7 @@ func readFrame(in *bufio.Reader) (frame, error) {
 	}
 	for int64(len(f.payload)) < size {
 		have := len(f.payload)
-		f.payload = append(f.payload, make([]byte, min(size-int64(have), max(dataBytes, int64(have))))...)
+		f.payload = append(f.payload, make([]byte, min(size-int64(have), max(maxDataBytes, int64(have))))...)
 		if _, err := io.ReadFull(in, f.payload[have:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF

@@ -18,7 +18,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// This binary is also what the script starts, and what is killed while it receives a file.
+// The tests start this binary as a daemon through the script, and as a receiver of a file that they
+// kill.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 4 && os.Args[1] == InstallArg:
@@ -32,16 +33,20 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestFrames(t *testing.T) {
+func appendFrames(frames ...frame) (b []byte) {
+	for _, f := range frames {
+		b = appendFrame(b, f)
+	}
+	return b
+}
+
+func TestFramesRoundTrip(t *testing.T) {
 	frames := []frame{
 		{kind: kindPing},
 		{kind: kindData, stream: streamStderr, host: 65535, rank: 1<<32 - 1, payload: []byte("text")},
 		{kind: kindStart, payload: make([]byte, 300_000)},
 	}
-	var b []byte
-	for _, f := range frames {
-		b = appendFrame(b, f)
-	}
+	b := appendFrames(frames...)
 	in := bufio.NewReader(bytes.NewReader(b))
 	for _, want := range frames {
 		f, err := readFrame(in)
@@ -54,12 +59,12 @@ func TestFrames(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBadFrames(t *testing.T) {
+func TestReadFrameRejectsInvalid(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"kind 0":       make([]byte, headerBytes),
 		"unknown kind": appendFrame(nil, frame{kind: kindsEnd}),
 		"stream":       appendFrame(nil, frame{kind: kindData, stream: streamsEnd}),
-		"too long":     appendFrame(nil, frame{kind: kindData, payload: make([]byte, dataBytes+1)}),
+		"too long":     appendFrame(nil, frame{kind: kindData, payload: make([]byte, maxDataBytes+1)}),
 		"not empty":    appendFrame(nil, frame{kind: kindPing, payload: []byte{0}}),
 	} {
 		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
@@ -70,8 +75,8 @@ func TestBadFrames(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A length that only the header knows of takes no memory.
-func TestFrameThatDoesNotCome(t *testing.T) {
+// A length in a header does not allocate memory by itself.
+func TestReadFrameAllocatesOnlyReceivedBytes(t *testing.T) {
 	b := appendFrame(nil, frame{kind: kindStart, payload: make([]byte, 8<<20)})[:headerBytes]
 	allocated := testing.AllocsPerRun(1, func() {
 		_, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
@@ -84,18 +89,18 @@ func messages() map[kind][]byte {
 	return map[kind][]byte{
 		kindHello:   hello{secret: "s", nonce: "n", job: "j", name: "host"}.encode(),
 		kindWelcome: welcome{proof: []byte("p"), cores: [][]int{{0, 4}, {1}}}.encode(),
-		kindAdopt: adopt{agent: Agent{Words: []string{"ssh", "-q"}, Form: FormShell}, timeout: 30000,
-			children: []child{{host: 3, name: "n3", through: []int{4, 5}}, {host: 6, name: "n6"}}}.encode(),
+		kindConnect: connectRequest{agent: Agent{Words: []string{"ssh", "-q"}, Form: FormShell}, timeout: 30000,
+			children: []child{{host: 3, name: "n3", descendants: []int{4, 5}}, {host: 6, name: "n6"}}}.encode(),
 		kindOffer:  offer{path: "/bin/x", hash: string(bytes.Repeat([]byte("a0"), 32)), size: 9}.encode(),
 		kindAnswer: answer{wanted: true, path: "/p", problem: "no"}.encode(),
 		kindStart: encodeSpec(procs.Spec{Path: "/p", Args: []string{"a", "\xff"}, Env: []string{"A=\x01"}, Dir: "/",
 			Stdin: procs.StdinPipe, CPUs: []int{1, 5}}),
 		kindFailed: failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
-		kindExit:   ending{exit: procs.Exit{Code: 3}, place: 7, problem: "x"}.encode(),
+		kindExit:   exitReport{exit: procs.Exit{Code: 3}, order: 7, problem: "x"}.encode(),
 	}
 }
 
-// reencode decodes a message, and encodes what it is.
+// reencode decodes a message and encodes the result.
 func reencode(k kind, p []byte) ([]byte, error) {
 	switch k {
 	case kindHello:
@@ -104,8 +109,8 @@ func reencode(k kind, p []byte) ([]byte, error) {
 	case kindWelcome:
 		m, err := decodeWelcome(p)
 		return m.encode(), err
-	case kindAdopt:
-		m, err := decodeAdopt(p)
+	case kindConnect:
+		m, err := decodeConnect(p)
 		return m.encode(), err
 	case kindOffer:
 		m, err := decodeOffer(p)
@@ -121,16 +126,16 @@ func reencode(k kind, p []byte) ([]byte, error) {
 		_ = m.startError().Error()
 		return m.encode(), err
 	case kindExit:
-		m, err := decodeEnding(p)
+		m, err := decodeExitReport(p)
 		return m.encode(), err
 	case kindSignal, kindCredit, kindStarted:
 		n, err := decodeNumber(p, maxInt)
 		return appendNumber(nil, n), err
 	}
-	return nil, errors.New("no message")
+	return nil, errors.New("the kind has no message")
 }
 
-func TestMessages(t *testing.T) {
+func TestMessagesRoundTrip(t *testing.T) {
 	for k, p := range messages() {
 		again, err := reencode(k, p)
 		require.NoError(t, err, "%d", k)
@@ -150,7 +155,7 @@ func TestMessages(t *testing.T) {
 	assert.ErrorIs(t, err, ErrProtocol)
 }
 
-// Whatever arrives, a frame is within its bounds, or an error.
+// Whatever arrives, readFrame returns a frame within its bounds, or an error.
 func FuzzFrame(f *testing.F) {
 	for k, p := range messages() {
 		f.Add(appendFrame(nil, frame{kind: k, payload: p}))
@@ -170,7 +175,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// What is read of a payload is the same when it is written and read again.
+// A decoded message is the same after it has been encoded and decoded again.
 func FuzzMessage(f *testing.F) {
 	for k, p := range messages() {
 		f.Add(byte(k), p)
@@ -187,86 +192,75 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// Whatever comes from the launcher about streams, the daemon deals with it without a panic and without waiting.
+// Whatever the launcher sends about streams, the daemon neither panics nor blocks.
 func FuzzDaemon(f *testing.F) {
-	add := func(frames ...frame) {
-		var b []byte
-		for _, frame := range frames {
-			b = appendFrame(b, frame)
-		}
-		f.Add(b)
-	}
+	add := func(frames ...frame) { f.Add(appendFrames(frames...)) }
 	add(frame{kind: kindData, payload: []byte("cmd=x\n")}, frame{kind: kindCredit, stream: streamStdout, payload: []byte{9}}, frame{kind: kindEnd})
 	add(frame{kind: kindData, stream: streamFile, rank: 1, payload: []byte("ELF")}, frame{kind: kindEnd, stream: streamFile, rank: 1})
 	add(frame{kind: kindCredit, stream: streamStdout, payload: []byte{1}}, frame{kind: kindPing}, frame{kind: kindBye})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}}
-		h := &hosted{}
-		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = d.inbox(streamPMI, 0), d.outbox(streamPMI, 0), d.outbox(streamStdout, 0)
+		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}}
+		h := &localRank{}
+		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = openInbox(d.post, streamPMI, 0), openOutbox(d.post, streamPMI, 0), openOutbox(d.post, streamStdout, 0)
 		d.ranks[0] = h
-		d.files[1] = d.inbox(streamFile, 1)
+		d.files[1] = openInbox(d.post, streamFile, 1)
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
 			switch got.kind {
 			case kindData, kindEnd, kindCredit, kindPing, kindBye, kindWelcome, kindExit:
 			default:
-				return // these act on processes
+				return // the other kinds act on processes
 			}
-			if err != nil || d.take(got, nil) != nil {
+			if err != nil || d.handle(got, nil) != nil {
 				break
 			}
 		}
-		require.LessOrEqual(t, len(h.in[streamPMI].buf), streamPMI.window())
+		require.LessOrEqual(t, len(h.in[streamPMI].buf), streamPMI.windowBytes())
 	})
 }
 
-// Whatever comes from a host, it is dealt with without a panic, and what breaks the protocol is an error.
+// Whatever a host sends, the launcher does not panic, and a protocol violation is an error.
 func FuzzHost(f *testing.F) {
-	add := func(frames ...frame) {
-		var b []byte
-		for _, frame := range frames {
-			b = appendFrame(b, frame)
-		}
-		f.Add(b)
-	}
+	add := func(frames ...frame) { f.Add(appendFrames(frames...)) }
 	add(frame{kind: kindStarted, payload: []byte{5}}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
-		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: ending{place: 1}.encode()})
+		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: exitReport{order: 1}.encode()})
 	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
-	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("said\x1b")})
+	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("text\x1b")})
 	add(frame{kind: kindWelcome, payload: welcome{proof: []byte("x"), cores: [][]int{{0}}}.encode()})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := &Cluster{cfg: Config{Notice: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
+		c := &Cluster{cfg: Config{Notify: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
 		h := newHost(c, 0, "n1")
 		h.link = newLink()
 		c.hosts = []*Host{h}
-		h.ranks[0] = newFar(h, 0, true)
-		h.files[0] = &sending{out: h.outbox(streamFile, 0), answers: make(chan answer, 2)}
+		h.ranks[0] = newRemoteRank(h, 0, true)
+		h.files[0] = &fileTransfer{out: openOutbox(h.post, streamFile, 0), answers: make(chan answer, 2)}
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
-			if err != nil || got.host != 0 || h.take(got) != nil {
+			if err != nil || got.host != 0 || h.handle(got) != nil {
 				break
 			}
 		}
-		h.lose(errors.New("over"))
+		h.setLost(errors.New("over"))
 		_, _, _ = h.ranks[0].Wait()
-		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.window())
+		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.windowBytes())
 	})
 }
 
-// Whatever an agent says before frames begin, it is a daemon or one line about what is wrong.
-func FuzzGreet(f *testing.F) {
-	self := &Self{path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
-	for _, said := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
-		f.Add(said)
+// Whatever an agent prints before the first frame, the handshake finds a daemon or returns one line
+// about what is wrong.
+func FuzzHandshake(f *testing.F) {
+	self := Program{Path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
+	for _, text := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
+		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, said string) {
-		p := &process{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
+	f.Fuzz(func(t *testing.T, text string) {
+		p := &agentProcess{agent: Agent{Words: []string{"ssh"}, Form: FormShell}, host: "n1", exited: make(chan struct{})}
 		close(p.exited)
-		why := greet(p, self, bufio.NewReaderSize(strings.NewReader(said), 64), io.Discard, func() {})
+		why := handshake(p, self, bufio.NewReaderSize(strings.NewReader(text), 64), io.Discard, func() {})
 		if why == "" {
-			require.Contains(t, said, daemonLine+"1")
+			require.Contains(t, text, daemonLine+"1")
 		}
 		require.NotContains(t, why, "\n")
 		require.NotContains(t, why, "\x1b")

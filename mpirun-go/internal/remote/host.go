@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"syscall"
 
@@ -13,114 +12,68 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Host is another machine as a place where ranks run. Goroutines may share it.
+// Host is another machine on which ranks run. It is safe for concurrent use.
 type Host struct {
-	Cores [][]int // as slots.Machine has them
+	Cores [][]int // like slots.Machine.Cores
 
-	cluster *Cluster
-	number  uint16
-	name    string
-	link    *link
-	through []int // hosts that are reached through it
-	hello   hello
-	awaited atomic.Bool  // its first answer has not come, and is waited for
-	answer  wait         // for that
-	quiet   atomic.Int32 // pulses since it was heard of
+	cluster         *Cluster
+	number          uint16
+	name            string
+	link            *link
+	descendants     []int // hosts that are reached through this one
+	hello           hello
+	awaitingWelcome atomic.Bool  // the hello has been sent, and the welcome has not arrived
+	welcomeTimer    silenceTimer // limits the wait for the welcome
+	missedPings     atomic.Int32 // pings since the last frame from the host
 
-	mu    sync.Mutex // guards all below
-	ranks map[uint32]*far
-	files map[uint32]*sending
-	watch func(error)
-	lost  error
-	gone  chan struct{} // closed when lost is set
+	mu       sync.Mutex // guards all below
+	ranks    map[uint32]*remoteRank
+	files    map[uint32]*fileTransfer
+	watch    func(error)
+	lost     error
+	lostChan chan struct{} // closed when lost is set
 }
 
 func newHost(c *Cluster, number uint16, name string) *Host {
 	return &Host{
-		cluster: c, number: number, name: name, gone: make(chan struct{}),
-		ranks: map[uint32]*far{}, files: map[uint32]*sending{},
+		cluster: c, number: number, name: name, lostChan: make(chan struct{}),
+		ranks: map[uint32]*remoteRank{}, files: map[uint32]*fileTransfer{},
 	}
 }
 
-// far is a rank of another machine.
-type far struct {
-	host    *Host
-	rank    uint32
-	pmi     conn
-	stdin   *outbox // nil unless it is a pipe
-	outputs [2]output
-	started chan started // buffered, one place
-	ended   chan struct{}
-	ending  ending // written before ended is closed
-}
-
-type started struct {
-	pid int
-	err error
-}
-
-// sending is a file on its way.
-type sending struct {
-	out     *outbox
-	answers chan answer // buffered, two places: as many as there are
-	count   int
-}
-
-// Name is the host's, as the user calls it.
+// Name returns the host's name as the user wrote it.
 func (h *Host) Name() string { return h.name }
 
 func (h *Host) post(k kind, s stream, rank uint32, payload []byte) {
 	h.link.post(frame{kind: k, stream: s, host: h.number, rank: rank, payload: payload})
 }
 
-func (h *Host) inbox(s stream, rank uint32) *inbox {
-	return newInbox(s.window(), func(n int) { h.post(kindCredit, s, rank, appendNumber(nil, n)) })
-}
+// maxStartsAhead is the number of starts that the launcher requests before the first of them is
+// answered. The daemon executes requested starts whatever happens meanwhile, and while it starts
+// ranks it handles no other frame.
+const maxStartsAhead = 64
 
-func (h *Host) outbox(s stream, rank uint32) *outbox {
-	return newOutbox(s.window(),
-		func(p []byte) { h.post(kindData, s, rank, append([]byte(nil), p...)) },
-		func() { h.post(kindEnd, s, rank, nil) })
-}
-
-func newFar(h *Host, rank uint32, stdin bool) *far {
-	cut := sync.OnceFunc(func() { h.post(kindCut, 0, rank, nil) })
-	k := &far{
-		host: h, rank: rank,
-		pmi:     conn{h.inbox(streamPMI, rank), h.outbox(streamPMI, rank)},
-		outputs: [2]output{{h.inbox(streamStdout, rank), cut}, {h.inbox(streamStderr, rank), cut}},
-		started: make(chan started, 1), ended: make(chan struct{}),
-	}
-	if stdin {
-		k.stdin = h.outbox(streamStdin, rank)
-	}
-	return k
-}
-
-// startsAhead is how many ranks are asked for before it is known what has come of the first of them. Those are started whatever
-// happens meanwhile, and a daemon that starts thousands hears of nothing else.
-const startsAhead = 64
-
-// StartAll asks for ranks, many ahead, and calls started for each that was asked for, in order, when it is known what has come of it. It asks for no more
-// when started says so. The daemon starts one after another, until one cannot be started. An error is a *procs.StartError, Is procs.ErrLost, or says what
-// else is in the way.
-func (h *Host) StartAll(specs []procs.Spec, started func(procs.Spec, *procs.Proc, error) (goOn bool)) {
-	var asked []*far
-	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(asked)); i++ {
-		for goOn && len(asked) < min(i+startsAhead, len(specs)) {
-			asked = append(asked, h.ask(specs[len(asked)]))
+// StartAll requests starts of ranks, up to maxStartsAhead in advance, and calls report with the
+// result of each requested start, in order. When report returns false, StartAll requests no more.
+// The daemon starts one rank after another, until a start fails. An error is of type
+// *procs.StartError, is procs.ErrLost, or describes another obstacle.
+func (h *Host) StartAll(specs []procs.Spec, report func(procs.Spec, *procs.Proc, error) (goOn bool)) {
+	var requested []*remoteRank
+	for i, goOn := 0, true; i < len(specs) && (goOn || i < len(requested)); i++ {
+		for goOn && len(requested) < min(i+maxStartsAhead, len(specs)) {
+			requested = append(requested, h.requestStart(specs[len(requested)]))
 		}
-		proc, err := asked[i].await()
-		goOn = started(specs[i], proc, err) && goOn
+		proc, err := requested[i].awaitStart()
+		goOn = report(specs[i], proc, err) && goOn
 	}
 }
 
-// ask asks for a rank. It returns nil if the host is lost.
-func (h *Host) ask(spec procs.Spec) *far {
+// requestStart requests the start of a rank. It returns nil if the host is lost.
+func (h *Host) requestStart(spec procs.Spec) *remoteRank {
 	rank := uint32(spec.Rank)
-	k := newFar(h, rank, spec.Stdin != procs.StdinNull)
+	k := newRemoteRank(h, rank, spec.Stdin != procs.StdinNull)
 	if k.stdin != nil {
-		spec.Stdin = procs.StdinPipe // the launcher's own is not there
+		spec.Stdin = procs.StdinPipe // the launcher's standard input is not on that host
 	}
 	h.mu.Lock()
 	if h.lost != nil {
@@ -133,72 +86,18 @@ func (h *Host) ask(spec procs.Spec) *far {
 	return k
 }
 
-// await waits until the rank has been started, or has not.
-func (k *far) await() (*procs.Proc, error) {
-	if k == nil {
-		return nil, procs.ErrLost
-	}
-	var s started
-	select {
-	case s = <-k.started:
-	case <-k.host.gone:
-		s.err = procs.ErrLost
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	p := &procs.Proc{Rank: int(k.rank), PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Elsewhere: k}
-	if k.stdin != nil {
-		p.Stdin = k.stdin
-	}
-	return p, nil
-}
-
-// Wait is procs.Proc's.
-func (k *far) Wait() (procs.Exit, int, error) {
-	select {
-	case <-k.ended:
-	case <-k.host.gone:
-		select {
-		case <-k.ended: // before
-		default:
-			return procs.Exit{}, 0, errors.Join(procs.ErrLost, k.host.lost)
-		}
-	}
-	if k.ending.problem != "" {
-		return procs.Exit{}, 0, errors.New(printable([]byte(k.ending.problem)))
-	}
-	return k.ending.exit, k.ending.place, nil
-}
-
-// Ending is procs.Proc's. What the process is about to do, nobody knows here.
-func (k *far) Ending() bool {
-	select {
-	case <-k.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// Signal is procs.Proc's.
-func (k *far) Signal(sig syscall.Signal) {
-	k.host.post(kindSignal, 0, k.rank, appendNumber(nil, int(sig)))
-}
-
-// SignalGroups sends sig to every rank of the host and what it has started, as far as that is in its
-// process group.
+// SignalGroups sends sig to the process groups of the host's ranks.
 func (h *Host) SignalGroups(sig syscall.Signal) {
 	h.post(kindSignal, 0, allRanks, appendNumber(nil, int(sig)))
 }
 
-// KillGroups ends what is left of the ranks' process groups.
+// KillGroups kills the process groups of the host's ranks.
 func (h *Host) KillGroups() { h.post(kindKill, 0, 0, nil) }
 
-// Kill ends everything that belongs to the job there.
+// Kill kills all processes of the job on the host.
 func (h *Host) Kill() { h.post(kindKill, 0, allRanks, nil) }
 
-// Watch has lost called when the host is lost, once.
+// Watch makes the host call lost once when it is lost.
 func (h *Host) Watch(lost func(error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,8 +106,9 @@ func (h *Host) Watch(lost func(error)) {
 	}
 }
 
-// lose ends all that goes on with the host, the first time.
-func (h *Host) lose(err error) {
+// setLost marks the host as lost, and ends all streams and waits that concern it. Only the first
+// call has an effect.
+func (h *Host) setLost(err error) {
 	h.mu.Lock()
 	if h.lost != nil {
 		h.mu.Unlock()
@@ -216,7 +116,7 @@ func (h *Host) lose(err error) {
 	}
 	h.lost = err
 	watch := h.watch
-	close(h.gone)
+	close(h.lostChan)
 	for _, k := range h.ranks {
 		k.pmi.finish(io.EOF)
 		k.pmi.fail(syscall.EPIPE)
@@ -238,187 +138,41 @@ func (h *Host) lose(err error) {
 
 func (h *Host) isLost() bool {
 	select {
-	case <-h.gone:
+	case <-h.lostChan:
 		return true
 	default:
 		return false
 	}
 }
 
-// Provide sees to it that the host has a program, and returns its path there. Number tells the job's programs apart.
-func (h *Host) Provide(number int, program Program) (string, error) {
-	file := uint32(number)
-	s := &sending{out: h.outbox(streamFile, file), answers: make(chan answer, 2)}
-	h.mu.Lock()
-	if h.lost != nil {
-		h.mu.Unlock()
-		return "", &HostError{Host: h.name, Lost: h.lost}
-	}
-	h.files[file] = s
-	h.mu.Unlock()
-	h.post(kindOffer, 0, file, offer{path: program.Path, hash: program.hash, size: int(program.size)}.encode())
-	a, err := h.answered(s)
-	if err == nil && a.wanted {
-		if err := s.send(program); err != nil && !errors.Is(err, syscall.EPIPE) {
-			return "", err
-		}
-		a, err = h.answered(s)
-	}
-	switch {
-	case err != nil:
-		return "", err
-	case a.problem != "":
-		return "", &HostError{Host: h.name, Why: fmt.Sprintf("cannot have a copy of %s: %s", program.Path, printable([]byte(a.problem)))}
-	case a.wanted || a.path == "":
-		return "", &HostError{Host: h.name, Why: "wants a program twice"}
-	}
-	return a.path, nil
-}
-
-func (h *Host) answered(s *sending) (answer, error) {
-	select {
-	case a := <-s.answers:
-		return a, nil
-	case <-h.gone:
-		return answer{}, &HostError{Host: h.name, Lost: h.lost}
-	}
-}
-
-func (s *sending) send(program Program) error {
-	file, err := os.Open(program.Path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if _, err := io.CopyN(struct{ io.Writer }{s.out}, file, program.size); err != nil {
-		return fmt.Errorf("%s: %w", program.Path, err)
-	}
-	return s.out.Close()
-}
-
-// Program is a file that ranks execute.
-type Program struct {
-	Path string
-	hash string
-	size int64
-}
-
-// NewProgram reads a program's file.
-func NewProgram(path string) (Program, error) {
-	hash, size, err := hashFile(path)
-	if err != nil {
-		return Program{}, err
-	}
-	return Program{Path: path, hash: hash, size: size}, nil
-}
-
-// take deals with a frame from the host. It does not wait. An error ends the channel.
-func (h *Host) take(f frame) error {
-	h.quiet.Store(0)
+// handle handles a frame from the host. It does not block. An error ends the channel.
+func (h *Host) handle(f frame) error {
+	h.missedPings.Store(0)
 	switch f.kind {
 	case kindWelcome:
-		return h.cluster.welcome(h, f.payload)
+		return h.cluster.onWelcome(h, f.payload)
 	case kindNotice:
-		h.cluster.cfg.Notice(h.name, printable(f.payload))
+		h.cluster.cfg.Notify(h.name, printable(f.payload))
 		return nil
 	case kindLost:
 		why := errors.New(printable(f.payload))
 		if h.Cores == nil {
-			why = &HostError{Host: h.name, Why: why.Error()}
+			why = &HostError{Host: h.name, Problem: why.Error()}
 		}
-		h.cluster.lose(h, why)
+		h.cluster.onLost(h, why)
 		return nil
 	case kindPong:
-		h.answer.heard.Store(true)
+		h.welcomeTimer.alive.Store(true)
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.kind == kindAnswer || f.stream == streamFile {
-		return h.takeFile(f)
+		return h.handleFile(f)
 	}
 	k := h.ranks[f.rank]
 	if k == nil {
-		return fmt.Errorf("%w: of rank %d, which is not there", ErrProtocol, f.rank)
+		return fmt.Errorf("%w: a frame of unknown rank %d", ErrProtocol, f.rank)
 	}
-	return k.take(f)
-}
-
-func (h *Host) takeFile(f frame) error {
-	s := h.files[f.rank]
-	switch {
-	case s == nil:
-		return fmt.Errorf("%w: of a file that was not offered", ErrProtocol)
-	case f.kind == kindCredit:
-		n, err := decodeNumber(f.payload, maxInt)
-		if err != nil {
-			return err
-		}
-		return s.out.grant(n)
-	case f.kind != kindAnswer || s.count == cap(s.answers):
-		return fmt.Errorf("%w: not an answer", ErrProtocol)
-	}
-	a, err := decodeAnswer(f.payload)
-	if err != nil {
-		return err
-	}
-	s.count++
-	s.answers <- a
-	return nil
-}
-
-// take deals with a frame about the rank. Its host's mu is held.
-func (k *far) take(f frame) error {
-	switch f.kind {
-	case kindStarted, kindFailed:
-		var s started
-		var err error
-		if f.kind == kindStarted {
-			s.pid, err = decodeNumber(f.payload, maxInt)
-		} else {
-			var e failure
-			e, err = decodeFailure(f.payload)
-			s.err = e.startError()
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case k.started <- s:
-			return nil
-		default:
-			return fmt.Errorf("%w: rank %d was started twice", ErrProtocol, k.rank)
-		}
-	case kindExit:
-		select {
-		case <-k.ended:
-			return fmt.Errorf("%w: rank %d ended twice", ErrProtocol, k.rank)
-		default:
-		}
-		e, err := decodeEnding(f.payload)
-		if err != nil {
-			return err
-		}
-		k.ending = e
-		close(k.ended)
-		return nil
-	case kindData, kindEnd, kindCredit:
-		return k.flow(f)
-	}
-	return fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
-}
-
-// flow deals with a frame of one of the rank's streams.
-func (k *far) flow(f frame) error {
-	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
-	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
-	taken, err := passTo(in, out, f)
-	switch {
-	case taken || err != nil:
-		return err
-	case f.kind == kindEnd && out != nil:
-		out.fail(syscall.EPIPE)
-		return nil
-	}
-	return fmt.Errorf("%w: stream %d", ErrProtocol, f.stream)
+	return k.handle(f)
 }

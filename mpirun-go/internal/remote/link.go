@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// link is one end of a channel. Post never waits: what is queued is bounded by the streams' windows and by how
-// many ranks there are, and what is urgent passes what is bulk.
+// link is the sending end of a channel. post never blocks. The streams' windows and the number of
+// ranks bound the queues. Urgent frames overtake bulk frames.
 type link struct {
-	mu           sync.Mutex // guards all of it
+	mu           sync.Mutex // guards all fields
 	changed      sync.Cond
 	out          io.WriteCloser // nil before start
 	urgent, bulk []frame
 	writing      bool
-	closing      bool // close out when all is written
-	broken       bool // nothing can be written any more
+	closing      bool // close out when the queues are empty
+	broken       bool // a write failed, or out is closed
 }
 
-// bulkBytes is how much bulk is written at once: what becomes urgent meanwhile waits for it.
-const bulkBytes = 64 << 10
+// maxBulkBytes bounds the bulk frames in one write, because an urgent frame waits for the write.
+const maxBulkBytes = 64 << 10
 
 func newLink() *link {
 	l := &link{}
@@ -27,7 +27,7 @@ func newLink() *link {
 	return l
 }
 
-// start begins to write what was posted, and will be.
+// start begins to write the frames that are posted, including those from before.
 func (l *link) start(out io.WriteCloser) {
 	l.mu.Lock()
 	l.out = out
@@ -35,7 +35,7 @@ func (l *link) start(out io.WriteCloser) {
 	go l.write()
 }
 
-// post queues a frame. Its payload is the link's from now on.
+// post queues a frame. The link owns the frame's payload from then on.
 func (l *link) post(f frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,18 +74,18 @@ func (l *link) write() {
 			buf = nil
 		}
 		if err != nil {
-			l.abandon()
+			l.discardQueue()
 		}
 	}
 }
 
-// take encodes what is to be written next. The caller holds mu.
+// take encodes the frames for the next write. The caller holds mu.
 func (l *link) take(buf []byte) []byte {
 	for _, f := range l.urgent {
 		buf = appendFrame(buf, f)
 	}
 	l.urgent = nil
-	for bulk := 0; len(l.bulk) > 0 && bulk < bulkBytes; {
+	for bulk := 0; len(l.bulk) > 0 && bulk < maxBulkBytes; {
 		buf = appendFrame(buf, l.bulk[0])
 		bulk += len(l.bulk[0].payload)
 		if l.bulk = l.bulk[1:]; len(l.bulk) == 0 {
@@ -95,13 +95,13 @@ func (l *link) take(buf []byte) []byte {
 	return buf
 }
 
-// abandon throws away what is queued, and all that comes. The caller holds mu.
-func (l *link) abandon() {
+// discardQueue discards the queued frames and all later ones. The caller holds mu.
+func (l *link) discardQueue() {
 	l.broken, l.urgent, l.bulk = true, nil, nil
 	l.changed.Broadcast()
 }
 
-// finish closes the channel once all that is queued is written.
+// finish closes the channel after the queued frames have been written.
 func (l *link) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,18 +109,18 @@ func (l *link) finish() {
 	l.changed.Broadcast()
 }
 
-// close closes the channel. What is queued is lost.
+// close closes the channel and discards the queued frames.
 func (l *link) close() {
 	l.mu.Lock()
-	l.abandon()
+	l.discardQueue()
 	out := l.out
 	l.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // a write that waits ends
+		_ = out.Close() // this ends a blocked write
 	}
 }
 
-// flush waits until all that was posted is written, for up to d.
+// flush waits for at most d until all posted frames have been written.
 func (l *link) flush(d time.Duration) {
 	limit := time.Now().Add(d)
 	wake := time.AfterFunc(d, func() {

@@ -10,44 +10,44 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// fields reads the values that a payload is made of, in order. After the first that is not there, all are
-// zero, and err says so.
-type fields struct {
+// payloadReader decodes the values of a payload in order. After the first error, err is set and all
+// values are zero.
+type payloadReader struct {
 	rest []byte
 	err  error
 }
 
-func (f *fields) bad(what string) {
+func (f *payloadReader) fail(problem string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s", ErrProtocol, what)
+		f.err = fmt.Errorf("%w: %s", ErrProtocol, problem)
 	}
 	f.rest = nil
 }
 
-func (f *fields) number() uint64 {
+func (f *payloadReader) number() uint64 {
 	v, n := binary.Uvarint(f.rest)
 	if n <= 0 {
-		f.bad("a number is missing")
+		f.fail("a number is missing")
 		return 0
 	}
 	f.rest = f.rest[n:]
 	return v
 }
 
-// upTo is a number that is at most limit.
-func (f *fields) upTo(limit int) int {
+// upTo returns a number, which must not exceed limit.
+func (f *payloadReader) upTo(limit int) int {
 	v := f.number()
 	if v > uint64(limit) {
-		f.bad("a number is too large")
+		f.fail("a number is too large")
 		return 0
 	}
 	return int(v)
 }
 
-func (f *fields) text() string {
+func (f *payloadReader) text() string {
 	n := f.number()
 	if n > uint64(len(f.rest)) {
-		f.bad("a text is cut off")
+		f.fail("a text is cut off")
 		return ""
 	}
 	text := string(f.rest[:n])
@@ -55,17 +55,17 @@ func (f *fields) text() string {
 	return text
 }
 
-// count is a number of things of which each takes a byte at least.
-func (f *fields) count() int {
+// count returns the length of a list whose elements take at least one byte each.
+func (f *payloadReader) count() int {
 	n := f.number()
 	if n > uint64(len(f.rest)) {
-		f.bad("a list is cut off")
+		f.fail("a list is cut off")
 		return 0
 	}
 	return int(n)
 }
 
-func (f *fields) texts() []string {
+func (f *payloadReader) texts() []string {
 	n := f.count()
 	var list []string
 	for range n {
@@ -74,7 +74,7 @@ func (f *fields) texts() []string {
 	return list
 }
 
-func (f *fields) numbers(limit int) []int {
+func (f *payloadReader) numbers(limit int) []int {
 	n := f.count()
 	var list []int
 	for range n {
@@ -83,10 +83,10 @@ func (f *fields) numbers(limit int) []int {
 	return list
 }
 
-// end is the error of what was read; what is left over is one too.
-func (f *fields) end() error {
+// end returns the error of decoding. Bytes left over are an error too.
+func (f *payloadReader) end() error {
 	if f.err == nil && len(f.rest) > 0 {
-		f.bad("bytes are left over")
+		f.fail("bytes are left over")
 	}
 	return f.err
 }
@@ -113,15 +113,15 @@ func appendNumbers(b []byte, list []int) []byte {
 
 // Bounds of numbers in messages.
 const (
-	maxHosts = 1 << 16
-	maxCPU   = 1 << 20
-	maxInt   = 1<<31 - 1
+	maxHosts     = 1 << 16
+	maxCPUNumber = 1 << 20
+	maxInt       = 1<<31 - 1
 )
 
-// hello tells a daemon who it is.
+// hello is the payload of kindHello, a daemon's first frame.
 type hello struct {
 	secret, nonce string
-	job, name     string // of the job, and of the host as the user calls it
+	job, name     string // the job's ID, and the host's name as the user wrote it
 }
 
 func (h hello) encode() []byte {
@@ -129,15 +129,15 @@ func (h hello) encode() []byte {
 }
 
 func decodeHello(p []byte) (hello, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	h := hello{secret: f.text(), nonce: f.text(), job: f.text(), name: f.text()}
 	return h, f.end()
 }
 
-// welcome proves that the daemon got the hello, and says what the host has.
+// welcome is the payload of kindWelcome, a daemon's answer to its hello.
 type welcome struct {
 	proof []byte
-	cores [][]int // as slots.Machine has them
+	cores [][]int // like slots.Machine.Cores
 }
 
 func (w welcome) encode() []byte {
@@ -149,58 +149,59 @@ func (w welcome) encode() []byte {
 }
 
 func decodeWelcome(p []byte) (welcome, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	w := welcome{proof: []byte(f.text())}
 	n := f.count()
 	for range n {
-		w.cores = append(w.cores, f.numbers(maxCPU))
+		w.cores = append(w.cores, f.numbers(maxCPUNumber))
 	}
 	return w, f.end()
 }
 
-// prove is what only who was told the secret can say of a nonce and a host.
-func prove(h hello, host uint16) []byte {
+// proofOf returns the proof that a daemon knows the job's secret: an HMAC of the host's number, the
+// job and the nonce.
+func proofOf(h hello, host uint16) []byte {
 	mac := hmac.New(sha256.New, []byte(h.secret))
 	mac.Write(fmt.Appendf(nil, "mpirun-go daemon %d %d %q %q ", version, host, h.job, h.nonce))
 	return mac.Sum(nil)
 }
 
-// adopt has a daemon reach other hosts.
-type adopt struct {
+// connectRequest is the payload of kindConnect: hosts that a daemon is to connect to.
+type connectRequest struct {
 	agent    Agent
 	timeout  int // milliseconds
 	children []child
 }
 
-// child is a host that is reached from here, with all those that are reached through it.
+// child is a host to connect to, with the hosts that are reached through it.
 type child struct {
-	host    int
-	name    string
-	through []int
+	host        int
+	name        string
+	descendants []int
 }
 
-func (a adopt) encode() []byte {
+func (a connectRequest) encode() []byte {
 	b := appendTexts(nil, a.agent.Words)
 	b = appendText(b, string(a.agent.Form))
 	b = appendNumber(b, a.timeout)
 	b = appendNumber(b, len(a.children))
 	for _, c := range a.children {
-		b = appendNumbers(appendText(appendNumber(b, c.host), c.name), c.through)
+		b = appendNumbers(appendText(appendNumber(b, c.host), c.name), c.descendants)
 	}
 	return b
 }
 
-func decodeAdopt(p []byte) (adopt, error) {
-	f := fields{rest: p}
-	a := adopt{agent: Agent{Words: f.texts(), Form: Form(f.text())}, timeout: f.upTo(maxInt)}
+func decodeConnect(p []byte) (connectRequest, error) {
+	f := payloadReader{rest: p}
+	a := connectRequest{agent: Agent{Words: f.texts(), Form: Form(f.text())}, timeout: f.upTo(maxInt)}
 	n := f.count()
 	for range n {
-		a.children = append(a.children, child{host: f.upTo(maxHosts - 1), name: f.text(), through: f.numbers(maxHosts - 1)})
+		a.children = append(a.children, child{host: f.upTo(maxHosts - 1), name: f.text(), descendants: f.numbers(maxHosts - 1)})
 	}
 	return a, f.end()
 }
 
-// offer is a file that the launcher has.
+// offer is the payload of kindOffer: a file that the launcher can send.
 type offer struct {
 	path, hash string
 	size       int
@@ -211,15 +212,16 @@ func (o offer) encode() []byte {
 }
 
 func decodeOffer(p []byte) (offer, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	o := offer{path: f.text(), hash: f.text(), size: f.upTo(1 << 40)}
 	if f.err == nil && !isHash(o.hash) {
-		f.bad("not a hash")
+		f.fail("not a hash")
 	}
 	return o, f.end()
 }
 
-// answer says what becomes of an offer: the file is wanted, or there under a path, or cannot be had.
+// answer is the payload of kindAnswer: the daemon requests the file, or has it at path, or cannot
+// store it because of problem.
 type answer struct {
 	wanted        bool
 	path, problem string
@@ -234,12 +236,12 @@ func (a answer) encode() []byte {
 }
 
 func decodeAnswer(p []byte) (answer, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	a := answer{wanted: f.upTo(1) == 1, path: f.text(), problem: f.text()}
 	return a, f.end()
 }
 
-// A rank's Spec; its number is the frame's.
+// encodeSpec encodes the payload of kindStart. The frame has the rank's number.
 func encodeSpec(s procs.Spec) []byte {
 	b := appendText(nil, s.Path)
 	b = appendTexts(b, s.Args)
@@ -250,18 +252,18 @@ func encodeSpec(s procs.Spec) []byte {
 }
 
 func decodeSpec(p []byte) (procs.Spec, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	s := procs.Spec{
 		Path: f.text(), Args: f.texts(), Env: f.texts(), Dir: f.text(),
-		Stdin: procs.Stdin(f.upTo(int(procs.StdinPipe))), CPUs: f.numbers(maxCPU),
+		Stdin: procs.Stdin(f.upTo(int(procs.StdinPipe))), CPUs: f.numbers(maxCPUNumber),
 	}
 	if f.err == nil && (s.Stdin == procs.StdinInherit || len(s.Args) == 0) {
-		f.bad("not a rank")
+		f.fail("not a rank")
 	}
 	return s, f.end()
 }
 
-// failure is why a rank could not be started.
+// failure is the payload of kindFailed: why a rank cannot be started.
 type failure struct {
 	path, text string
 	errno      syscall.Errno // 0: none
@@ -272,37 +274,37 @@ func (e failure) encode() []byte {
 }
 
 func decodeFailure(p []byte) (failure, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	e := failure{path: f.text(), text: f.text(), errno: syscall.Errno(f.upTo(4095))}
 	return e, f.end()
 }
 
-// ending is how a rank's process ended.
-type ending struct {
+// exitReport is the payload of kindExit: how a rank's process exited.
+type exitReport struct {
 	exit    procs.Exit
-	place   int
-	problem string // why that is not known
+	order   int
+	problem string // why the exit is unknown; "" if it is known
 }
 
-func (e ending) encode() []byte {
+func (e exitReport) encode() []byte {
 	b := appendNumber(appendNumber(nil, e.exit.Code&0xff), int(e.exit.Signal))
-	return appendText(appendNumber(b, e.place), e.problem)
+	return appendText(appendNumber(b, e.order), e.problem)
 }
 
-func decodeEnding(p []byte) (ending, error) {
-	f := fields{rest: p}
-	e := ending{exit: procs.Exit{Code: f.upTo(255), Signal: syscall.Signal(f.upTo(127))}, place: f.upTo(maxInt), problem: f.text()}
+func decodeExitReport(p []byte) (exitReport, error) {
+	f := payloadReader{rest: p}
+	e := exitReport{exit: procs.Exit{Code: f.upTo(255), Signal: syscall.Signal(f.upTo(127))}, order: f.upTo(maxInt), problem: f.text()}
 	return e, f.end()
 }
 
-// decodeNumber reads a payload that is one number.
+// decodeNumber decodes a payload that consists of one number.
 func decodeNumber(p []byte, limit int) (int, error) {
-	f := fields{rest: p}
+	f := payloadReader{rest: p}
 	v := f.upTo(limit)
 	return v, f.end()
 }
 
-// isHash is whether s is a SHA-256 in hex, and so can be the name of a file.
+// isHash reports whether s is a SHA-256 in hex. Such a string is safe as a file name.
 func isHash(s string) bool {
 	if len(s) != 2*sha256.Size {
 		return false

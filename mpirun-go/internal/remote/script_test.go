@@ -16,22 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestScript(t *testing.T) {
-	script := (&Self{hash: strings.Repeat("a0", 32), size: 12345}).script()
-	assert.NotContains(t, script, "'", "it is quoted so")
+func TestScriptIsQuotableAndRecognized(t *testing.T) {
+	script := (Program{hash: strings.Repeat("a0", 32), size: 12345}).script()
+	assert.NotContains(t, script, "'", "the script is quoted with single quotes")
 	assert.NotContains(t, script, "\n")
 	for _, placeholder := range []string{"HASH", "SIZE", "WANT", "DAEMON", "INSTALL", "PART", "NO_"} {
 		assert.NotContains(t, script, placeholder)
 	}
 	for i := range script {
-		piece := script[i:min(i+maxSaidLine, len(script))]
-		assert.True(t, isScript(piece) || len(piece) < maxSaidLine, "not known again: %s", piece)
+		piece := script[i:min(i+maxLineBytes, len(script))]
+		assert.True(t, isScriptText(piece) || len(piece) < maxLineBytes, "isScriptText does not recognize %s", piece)
 	}
 }
 
-// scriptRun is a start of this binary by the script.
+// scriptRun is a run of the script, which starts this binary.
 type scriptRun struct {
-	self *Self
+	self Program
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -44,7 +44,7 @@ func runScript(t *testing.T, home string) *scriptRun {
 
 func runScriptIn(t *testing.T, home string, shell ...string) *scriptRun {
 	t.Helper()
-	self, err := NewSelf()
+	self, err := thisProgram()
 	require.NoError(t, err)
 	s := &scriptRun{self: self, cmd: exec.Command(shell[0], append(shell[1:], "-c", self.script())...)}
 	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
@@ -59,86 +59,86 @@ func runScriptIn(t *testing.T, home string, shell ...string) *scriptRun {
 	return s
 }
 
-func (s *scriptRun) says(t *testing.T, want string) {
+func (s *scriptRun) expectLine(t *testing.T, want string) {
 	t.Helper()
 	line, err := s.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, want+"\n", line)
 }
 
-func (s *scriptRun) wants(t *testing.T) {
+func (s *scriptRun) expectRequest(t *testing.T) {
 	t.Helper()
-	s.says(t, "")
-	s.says(t, wantLine+s.self.hash)
+	s.expectLine(t, "")
+	s.expectLine(t, wantLine+s.self.hash)
 }
 
-func (s *scriptRun) runs(t *testing.T) {
+func (s *scriptRun) expectRun(t *testing.T) {
 	t.Helper()
-	s.says(t, "runs "+DaemonArg)
+	s.expectLine(t, "runs "+DaemonArg)
 	require.NoError(t, s.cmd.Wait())
 }
 
-func (s *scriptRun) copyIn(home string) string {
+func (s *scriptRun) copyPath(home string) string {
 	return filepath.Join(home, "mpigo", s.self.hash, "mpirun-go")
 }
 
-// Two starts put the program into the cache at the same time: the second finds that of the first,
-// which may run by then, and leaves it.
-func TestScriptLeavesAGoodCopy(t *testing.T) {
-	home := ownDir(t)
+// Two starts put the program into the cache at the same time. The second one keeps the copy of the
+// first one, which may be running.
+func TestConcurrentScriptsKeepFirstCopy(t *testing.T) {
+	home := privateDir(t)
 	starts := []*scriptRun{runScript(t, home), runScript(t, home)}
 	for _, s := range starts {
-		s.wants(t)
+		s.expectRequest(t)
 	}
 	var first os.FileInfo
 	for _, s := range starts {
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
-		info, err := os.Stat(s.copyIn(home))
+		s.expectRun(t)
+		info, err := os.Stat(s.copyPath(home))
 		require.NoError(t, err)
 		if first == nil {
 			first = info
 		}
-		assert.True(t, os.SameFile(first, info), "it is the first one still")
+		assert.True(t, os.SameFile(first, info), "the first copy must stay")
 	}
-	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyIn(home))} {
-		left, err := os.ReadDir(dir)
+	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyPath(home))} {
+		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
-		assert.Len(t, left, 1)
+		assert.Len(t, entries, 1)
 		info, err := os.Stat(dir)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	}
 	again := runScript(t, home)
-	again.runs(t)
+	again.expectRun(t)
 }
 
-// The script runs in all shells of POSIX that are installed, with a path that has to be quoted.
-func TestScriptInEveryShell(t *testing.T) {
+// The script runs in all installed POSIX shells, with a path that needs quotes.
+func TestScriptRunsInEveryShell(t *testing.T) {
 	for _, shell := range [][]string{
 		{"/bin/sh"}, {"/bin/sh", "-u"}, {"dash"}, {"bash", "--posix"}, {"busybox", "sh"}, {"ksh"}, {"ksh93"}, {"mksh"}, {"yash"},
 	} {
 		if _, err := exec.LookPath(shell[0]); err != nil {
 			continue
 		}
-		home := ownDir(t) + "/a b\n* $(c)"
+		home := privateDir(t) + "/a b\n* $(c)"
 		s := runScriptIn(t, home, shell...)
-		s.wants(t)
+		s.expectRequest(t)
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
-		runScriptIn(t, home, shell...).runs(t)
+		s.expectRun(t)
+		runScriptIn(t, home, shell...).expectRun(t)
 	}
 }
 
-// The script does not execute a copy that somebody else controls, even if its content is right.
-func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
-	home := ownDir(t)
+// The script does not execute a copy that somebody else could change, even if its content is right.
+func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
+	home := privateDir(t)
 	s := runScript(t, home)
-	s.wants(t)
+	s.expectRequest(t)
 	require.NoError(t, s.self.send(s.in))
-	s.runs(t)
-	file := s.copyIn(home)
-	spoils := map[string]func() error{
+	s.expectRun(t)
+	file := s.copyPath(home)
+	exposures := map[string]func() error{
 		"writable by others": func() error { return os.Chmod(file, 0o702) },
 		"a symbolic link": func() error {
 			if err := os.Rename(file, filepath.Join(home, "other")); err != nil {
@@ -148,49 +148,49 @@ func TestScriptReplacesACopyThatOthersControl(t *testing.T) {
 		},
 	}
 	if os.Geteuid() == 0 {
-		spoils["another user's"] = func() error { return os.Chown(file, 65534, 65534) }
-		spoils["writable by its group"] = func() error { _, err := groupShares(file, 0o720); return err }
+		exposures["another user's"] = func() error { return os.Chown(file, 65534, 65534) }
+		exposures["writable by its group"] = func() error { _, err := shareWithGroup(file, 0o720); return err }
 	}
-	for name, spoil := range spoils {
-		require.NoError(t, spoil(), name)
+	for name, expose := range exposures {
+		require.NoError(t, expose(), name)
 		s := runScript(t, home)
-		s.wants(t)
+		s.expectRequest(t)
 		require.NoError(t, s.self.send(s.in))
-		s.runs(t)
+		s.expectRun(t)
 		info, err := os.Lstat(file)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o700), info.Mode(), name)
 	}
 }
 
-// A start that ends while it receives the program leaves nothing, whatever ends it.
+// A start that ends while it receives the program leaves no file, whatever ends it.
 func TestInterruptedScriptLeavesNothing(t *testing.T) {
 	for name, interrupt := range map[string]func(s *scriptRun) error{
 		"killed":         func(s *scriptRun) error { return unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL) },
 		"terminated":     func(s *scriptRun) error { return unix.Kill(-s.cmd.Process.Pid, unix.SIGTERM) },
 		"connection cut": func(s *scriptRun) error { return s.in.Close() },
 	} {
-		home := ownDir(t)
+		home := privateDir(t)
 		s := runScript(t, home)
-		s.wants(t)
-		// More than a pipe holds: some of it has been written.
+		s.expectRequest(t)
+		// More than a pipe holds, so the script has written some of it.
 		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
 		require.NoError(t, err)
 		require.NoError(t, interrupt(s), name)
 		require.Error(t, s.cmd.Wait(), name)
-		// What the shell has started may end after it.
+		// Children of the shell may exit after it.
 		require.Eventually(t, func() bool { return unix.Kill(-s.cmd.Process.Pid, 0) == unix.ESRCH }, time.Minute, time.Millisecond)
-		left, err := os.ReadDir(filepath.Join(home, "mpigo"))
+		entries, err := os.ReadDir(filepath.Join(home, "mpigo"))
 		require.NoError(t, err)
-		assert.Empty(t, left, name)
+		assert.Empty(t, entries, name)
 	}
 }
 
-func TestInstallOfSomethingElse(t *testing.T) {
-	dir := ownDir(t)
+func TestInstallWithWrongHashFails(t *testing.T) {
+	dir := privateDir(t)
 	assert.ErrorContains(t, install("x", dir), "is not a hash")
-	assert.ErrorContains(t, install(strings.Repeat("a0", 32), dir), "what arrived is not what was sent")
-	left, err := os.ReadDir(dir)
+	assert.ErrorContains(t, install(strings.Repeat("a0", 32), dir), "the received file differs from the sent one")
+	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Empty(t, left)
+	assert.Empty(t, entries)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// taken are the frames that were posted and not written yet.
-func taken(l *link) []frame {
+// takeUrgent returns the queued urgent frames of a link, and empties the queue.
+func takeUrgent(l *link) []frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	frames := l.urgent
@@ -22,8 +22,8 @@ func taken(l *link) []frame {
 	return frames
 }
 
-// All ranks of a host are asked for before the first one has answered, and what comes of each is told in order.
-func TestStartAll(t *testing.T) {
+// StartAll requests all ranks of a host before the first answer, and reports the results in order.
+func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	h.link = newLink()
 	specs := []procs.Spec{{Rank: 4, Path: "/a", Args: []string{"a"}}, {Rank: 5, Path: "/b", Args: []string{"b"}}, {Rank: 7, Path: "/c", Args: []string{"c"}}}
@@ -31,38 +31,38 @@ func TestStartAll(t *testing.T) {
 		rank, pid int
 		err       error
 	}
-	told := make(chan outcome)
+	reported := make(chan outcome)
 	go func() {
-		defer close(told)
+		defer close(reported)
 		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
 			o := outcome{rank: spec.Rank, err: err}
 			if err == nil {
 				assert.Equal(t, spec.Rank, p.Rank)
 				o.pid = p.PID
 			}
-			told <- o
-			return false // they are on their way all the same
+			reported <- o
+			return false // all ranks are requested already
 		})
 	}()
-	var asked []frame
-	require.Eventually(t, func() bool { asked = append(asked, taken(h.link)...); return len(asked) == len(specs) }, time.Minute, time.Millisecond)
-	for i, f := range asked {
+	var requested []frame
+	require.Eventually(t, func() bool { requested = append(requested, takeUrgent(h.link)...); return len(requested) == len(specs) }, time.Minute, time.Millisecond)
+	for i, f := range requested {
 		assert.Equal(t, kindStart, f.kind)
 		assert.Equal(t, uint16(3), f.host)
 		assert.Equal(t, uint32(specs[i].Rank), f.rank)
 	}
-	require.NoError(t, h.take(frame{kind: kindFailed, rank: 5, payload: failure{path: "/b", errno: 2}.encode()}))
-	require.NoError(t, h.take(frame{kind: kindStarted, rank: 4, payload: appendNumber(nil, 44)}))
-	assert.Equal(t, outcome{rank: 4, pid: 44}, <-told)
-	second := <-told
+	require.NoError(t, h.handle(frame{kind: kindFailed, rank: 5, payload: failure{path: "/b", errno: 2}.encode()}))
+	require.NoError(t, h.handle(frame{kind: kindStarted, rank: 4, payload: appendNumber(nil, 44)}))
+	assert.Equal(t, outcome{rank: 4, pid: 44}, <-reported)
+	second := <-reported
 	var failed *procs.StartError
 	require.ErrorAs(t, second.err, &failed)
 	assert.Equal(t, 5, second.rank)
-	h.lose(errors.New("gone"))
-	third := <-told
+	h.setLost(errors.New("host is lost"))
+	third := <-reported
 	assert.Equal(t, 7, third.rank)
 	assert.ErrorIs(t, third.err, procs.ErrLost)
-	_, more := <-told
+	_, more := <-reported
 	assert.False(t, more)
 
 	h.StartAll(specs[:1], func(_ procs.Spec, _ *procs.Proc, err error) bool {
@@ -71,30 +71,30 @@ func TestStartAll(t *testing.T) {
 	})
 }
 
-// When enough have been started, no more are asked for than are on their way.
-func TestStartAllStops(t *testing.T) {
+// After report has returned false, StartAll requests no more ranks.
+func TestStartAllStopsWhenTold(t *testing.T) {
 	h := newHost(&Cluster{}, 3, "n1")
 	h.link = newLink()
-	specs := make([]procs.Spec, 2*startsAhead+10)
+	specs := make([]procs.Spec, 2*maxStartsAhead+10)
 	for i := range specs {
 		specs[i].Rank = i
 	}
-	told := 0
+	reported := 0
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		h.StartAll(specs, func(spec procs.Spec, p *procs.Proc, err error) bool {
 			assert.NoError(t, err)
-			assert.Equal(t, told, spec.Rank)
-			told++
-			return told < 20
+			assert.Equal(t, reported, spec.Rank)
+			reported++
+			return reported < 20
 		})
 	}()
-	asked := 0
+	requested := 0
 	require.Eventually(t, func() bool {
-		for _, f := range taken(h.link) {
-			asked++
-			assert.NoError(t, h.take(frame{kind: kindStarted, rank: f.rank, payload: appendNumber(nil, 1)}))
+		for _, f := range takeUrgent(h.link) {
+			requested++
+			assert.NoError(t, h.handle(frame{kind: kindStarted, rank: f.rank, payload: appendNumber(nil, 1)}))
 		}
 		select {
 		case <-done:
@@ -103,24 +103,24 @@ func TestStartAllStops(t *testing.T) {
 			return false
 		}
 	}, time.Minute, time.Millisecond)
-	assert.Equal(t, startsAhead+19, told)
-	assert.Equal(t, told, asked)
+	assert.Equal(t, maxStartsAhead+19, reported)
+	assert.Equal(t, reported, requested)
 }
 
-// A daemon that cannot start a rank starts none of those that were asked for with it.
-func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
+// After a failed start, the daemon starts none of the other requested ranks.
+func TestDaemonStartsNoneAfterFailure(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
 	require.NoError(t, err)
 	defer local.Close()
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}}
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}}
 	missing, mark := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "mark")
 	for rank, spec := range []procs.Spec{
 		{Path: missing, Args: []string{"missing"}},
 		{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}},
 	} {
-		require.NoError(t, d.take(frame{kind: kindStart, rank: uint32(rank), payload: encodeSpec(spec)}, nil))
+		require.NoError(t, d.handle(frame{kind: kindStart, rank: uint32(rank), payload: encodeSpec(spec)}, nil))
 	}
-	answers := taken(d.up)
+	answers := takeUrgent(d.up)
 	require.Len(t, answers, 2)
 	for rank, f := range answers {
 		assert.Equal(t, kindFailed, f.kind)
@@ -133,37 +133,37 @@ func TestDaemonStartsNoneAfterAFailure(t *testing.T) {
 	assert.NoFileExists(t, mark)
 }
 
-// Nor does it when the job has been killed.
-func TestDaemonStartsNoneAfterTheEnd(t *testing.T) {
+// After a kill of the job, the daemon starts no rank.
+func TestDaemonStartsNoneAfterKill(t *testing.T) {
 	local, err := procs.NewLocal("n1", "", nil)
 	require.NoError(t, err)
 	defer local.Close()
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}}
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}}
 	mark := filepath.Join(t.TempDir(), "mark")
-	require.NoError(t, d.take(frame{kind: kindKill, rank: allRanks}, nil))
-	require.NoError(t, d.take(frame{kind: kindStart, payload: encodeSpec(procs.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}})}, nil))
-	answers := taken(d.up)
+	require.NoError(t, d.handle(frame{kind: kindKill, rank: allRanks}, nil))
+	require.NoError(t, d.handle(frame{kind: kindStart, payload: encodeSpec(procs.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}})}, nil))
+	answers := takeUrgent(d.up)
 	require.Len(t, answers, 1)
 	assert.Equal(t, kindFailed, answers[0].kind)
 	assert.Empty(t, d.ranks)
 	assert.NoFileExists(t, mark)
 }
 
-// A transfer that is cut off leaves nothing in the cache.
-func TestDaemonEndsWhileAFileComes(t *testing.T) {
+// A transfer that is cut off leaves no file in the cache.
+func TestDaemonEndDuringTransferLeavesCacheEmpty(t *testing.T) {
 	local, err := procs.NewLocal("n1", "test", nil)
 	require.NoError(t, err)
-	o := offerOf("/nowhere/solver", "program")
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*hosted{}, files: map[uint32]*inbox{}, stop: make(chan struct{}),
-		cache: testCache(t)}
-	d.cache.named = true
-	require.NoError(t, d.take(frame{kind: kindOffer, payload: o.encode()}, nil))
-	require.NoError(t, d.take(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
-	coming := func() []os.DirEntry {
+	o := newOffer("/nowhere/solver", "program")
+	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{}),
+		cache: newTestCache(t)}
+	d.cache.noTmpfile = true
+	require.NoError(t, d.handle(frame{kind: kindOffer, payload: o.encode()}, nil))
+	require.NoError(t, d.handle(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
+	entries := func() []os.DirEntry {
 		files, _ := os.ReadDir(d.cache.dir)
 		return files
 	}
-	require.Eventually(t, func() bool { return len(coming()) == 1 }, time.Minute, time.Millisecond)
-	assert.Equal(t, 1, d.end(errors.New("the launcher is gone")))
-	assert.Empty(t, coming())
+	require.Eventually(t, func() bool { return len(entries()) == 1 }, time.Minute, time.Millisecond)
+	assert.Equal(t, 1, d.end(errors.New("the channel ended")))
+	assert.Empty(t, entries())
 }

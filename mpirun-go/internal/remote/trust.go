@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks bounds the symbolic links that a path leads over, as the kernel does.
+// maxLinks bounds the symbolic links on a path. It is the kernel's own bound (MAXSYMLINKS).
 const maxLinks = 40
 
-// user is whom the files that may be run belong to.
+// user is the user who must own the files that are run, unless root does.
 type user struct {
 	uid, gid uint32 // gid is the primary group
 }
@@ -21,17 +21,17 @@ type user struct {
 // thisUser returns the user of this process.
 func thisUser() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 
-// checkTrusted returns an error unless root and the user u alone control what path, a file or a
+// checkTrusted returns an error unless only root and the user u control what path, a file or a
 // directory, names:
 //
-//   - Everything on the way, symbolic links included, belongs to root or to the user.
+//   - Root or the user owns everything on the way, including symbolic links.
 //   - Nobody else may write to it. A directory may be sticky instead, as /tmp is: others can add
 //     entries to it, but cannot replace those of root and the user.
 //
 // A group that may write counts as somebody else, unless it is private (othersMayWrite).
 //
-// The check goes from / downwards. Others cannot change a part of the way after it has passed, so
-// the caller can use the path afterwards. Self.script applies the same rule.
+// The check proceeds from / downwards. Others cannot change a part of the way after it has passed,
+// so the caller can use the path afterwards. Program.script applies the same rule.
 func checkTrusted(path string, u user) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%s is not an absolute path", path)
@@ -76,9 +76,9 @@ func checkTrusted(path string, u user) error {
 }
 
 // othersMayWrite reports whether the permissions of path let somebody other than root and the user
-// write. The group is nobody else if it is the user's private one, whose number is that of the
-// user, or, for what belongs to root, root's own. With an access control list, the group's bits
-// bound what any entry of the list grants, so they say nothing about the group.
+// write. A group counts as somebody else, except the user's private group, whose number equals the
+// user's number, and, for files of root, root's group. With an access control list, the group bits
+// bound the rights of every entry of the list, so they say nothing about the group.
 func (u user) othersMayWrite(path string, stat *unix.Stat_t) bool {
 	switch {
 	case stat.Mode&unix.S_IWOTH != 0:
@@ -90,7 +90,7 @@ func (u user) othersMayWrite(path string, stat *unix.Stat_t) bool {
 	return !private || hasACL(path)
 }
 
-// hasACL reports whether path, which is no symbolic link, has an access control list, or may have.
+// hasACL reports whether path, which is not a symbolic link, may have an access control list.
 func hasACL(path string) bool {
 	for _, name := range [...]string{"system.posix_acl_access", "system.posix_acl_default"} {
 		if _, err := unix.Lgetxattr(path, name, nil); err != unix.ENODATA && err != unix.EOPNOTSUPP {

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disown makes path belong to another user, and returns the user to check it as. Only root can give
-// files away, so anybody else checks as a different user.
-func disown(path string) (user, error) {
+// giveAway makes path belong to another user than the returned one. Only root can give files away,
+// so for other users the path stays theirs, and the returned user is a different one.
+func giveAway(path string) (user, error) {
 	if os.Geteuid() == 0 {
 		return thisUser(), os.Lchown(path, 65534, 65534)
 	}
 	return user{uint32(os.Geteuid()) + 1, uint32(os.Getegid())}, nil
 }
 
-// groupShares sets the mode of path and makes its group none that is private to the user to check
-// it as, whom it returns.
-func groupShares(path string, mode os.FileMode) (user, error) {
+// shareWithGroup sets the mode of path, and returns a user for whom the group of path is not
+// private.
+func shareWithGroup(path string, mode os.FileMode) (user, error) {
 	u := thisUser()
 	if u.uid == 0 {
 		if err := os.Lchown(path, -1, 65534); err != nil {
@@ -37,9 +37,10 @@ func groupShares(path string, mode os.FileMode) (user, error) {
 	return u, os.Chmod(path, mode)
 }
 
-// grant gives another user the right to write to path, by an access control list that leaves the
-// owner, the group and the mode 0770. It returns false if the file system has no such lists.
-func grant(t *testing.T, path string) bool {
+// grantByACL gives another user the right to write to path by an access control list. The list
+// leaves the owner, the group and the mode 0770. It returns false if the file system has no such
+// lists.
+func grantByACL(t *testing.T, path string) bool {
 	t.Helper()
 	require.NoError(t, os.Chmod(path, 0o770))
 	const all = 7
@@ -64,26 +65,27 @@ func grant(t *testing.T, path string) bool {
 }
 
 // runScriptAs runs the script with an id(1) that prints the numbers of u, and without input.
-func runScriptAs(t *testing.T, u user, home, path string) (said string, status int) {
+func runScriptAs(t *testing.T, u user, home, path string) (output string, status int) {
 	t.Helper()
-	fake := ownDir(t)
+	fake := privateDir(t)
 	id := fmt.Sprintf("#!/bin/sh\ncase $1 in -u) echo %d;; -g) echo %d;; esac\n", u.uid, u.gid)
 	require.NoError(t, os.WriteFile(fake+"/id", []byte(id), 0o700))
-	cmd := exec.Command("/bin/sh", "-c", (&Self{hash: strings.Repeat("a0", 32), size: 100}).script())
+	cmd := exec.Command("/bin/sh", "-c", (Program{hash: strings.Repeat("a0", 32), size: 100}).script())
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "PATH="+fake+":"+path)
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// The script and checkTrusted decide alike whether a directory can be the cache.
-func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
+// The script and checkTrusted agree on which directories can be the cache.
+func TestScriptAndCheckTrustedAgree(t *testing.T) {
 	mkdir := func(mode os.FileMode, path string) {
 		require.NoError(t, os.MkdirAll(path, 0o700))
 		require.NoError(t, os.Chmod(path, mode))
 	}
 	me := thisUser()
-	// arrangeGroup makes the cache writable for its group, and has it checked as that user.
+	// arrangeGroup returns a function that creates a cache that its group may write to, and returns
+	// the user u to check it as.
 	arrangeGroup := func(mode os.FileMode, owner, group int, u user) func(home, _ string) user {
 		return func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
@@ -94,7 +96,7 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 	}
 	type testCase struct {
 		arrange func(home, elsewhere string) user
-		why     string // "": it can
+		why     string // "": the directory can be the cache
 	}
 	cases := map[string]testCase{
 		"a new one":              {func(string, string) user { return me }, ""},
@@ -104,7 +106,7 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		"one for its group to write": {
 			func(home, _ string) user {
 				mkdir(0o700, home+"/mpigo")
-				u, err := groupShares(home+"/mpigo", 0o770)
+				u, err := shareWithGroup(home+"/mpigo", 0o770)
 				require.NoError(t, err)
 				return u
 			}, "others may write to HOME/mpigo"},
@@ -113,7 +115,7 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		"a sticky parent that is not searched by others": {func(home, _ string) user { mkdir(0o776|os.ModeSticky, home); return me }, ""},
 		"another user's": {func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
-			u, err := disown(home + "/mpigo")
+			u, err := giveAway(home + "/mpigo")
 			require.NoError(t, err)
 			return u
 		}, "HOME/mpigo belongs to another user"},
@@ -134,7 +136,8 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 		}, "others may write to ELSEWHERE"},
 	}
 	version, _ := exec.Command("ls", "--version").Output()
-	if me.uid == 0 && strings.Contains(string(version), "coreutils") { // else the script trusts no group
+	// With another ls the script trusts no group.
+	if me.uid == 0 && strings.Contains(string(version), "coreutils") {
 		const other = "others may write to HOME/mpigo"
 		for name, c := range map[string]testCase{
 			"one for root's group to write":                   {arrangeGroup(0o770, 0, 0, me), ""},
@@ -151,55 +154,57 @@ func TestScriptAndCacheTrustTheSameDirectories(t *testing.T) {
 			cases[name] = c
 		}
 	}
-	if me.gid == me.uid && grant(t, ownDir(t)) {
+	if me.gid == me.uid && grantByACL(t, privateDir(t)) {
 		cases["one that a list lets another user write"] = testCase{func(home, _ string) user {
 			mkdir(0o700, home+"/mpigo")
-			grant(t, home+"/mpigo")
+			grantByACL(t, home+"/mpigo")
 			return me
 		}, "others may write to HOME/mpigo"}
 	}
 	for name, c := range cases {
-		home, elsewhere := ownDir(t), ownDir(t)
+		home, elsewhere := privateDir(t), privateDir(t)
 		u := c.arrange(home, elsewhere)
 		why := strings.NewReplacer("HOME", home, "ELSEWHERE", elsewhere).Replace(c.why)
-		said, status := runScriptAs(t, u, home, os.Getenv("PATH"))
+		output, status := runScriptAs(t, u, home, os.Getenv("PATH"))
 		checked := checkTrusted(home+"/mpigo", u)
 		if why == "" {
-			assert.Equal(t, statusNoCopy, status, "%s: %s", name, said) // it goes on, and nothing is sent
+			// The script continues, and gets no program.
+			assert.Equal(t, statusNoCopy, status, "%s: %s", name, output)
 			assert.NoError(t, checked, name)
 			continue
 		}
-		assert.Equal(t, statusNoCache, status, "%s: %s", name, said)
+		assert.Equal(t, statusNoCache, status, "%s: %s", name, output)
 		if u.uid == me.uid || !strings.Contains(why, "belongs") {
-			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", said, name)
+			assert.Equal(t, "cannot use "+home+"/mpigo: "+why+"\n", output, name)
 			assert.EqualError(t, checked, why, name)
-		} else { // it looks from the other end, at what is all another user's
-			assert.Contains(t, said, "belongs to another user", name)
+		} else { // the script checks upwards, so it names another directory
+			assert.Contains(t, output, "belongs to another user", name)
 			assert.ErrorContains(t, checked, "belongs to another user", name)
 		}
 	}
 }
 
-// An ls that does not show access control lists says nothing about what a private group may write.
-func TestScriptTrustsNoGroupWithoutALsThatShowsLists(t *testing.T) {
-	fake := ownDir(t)
+// An ls that does not show access control lists says nothing about who may write through a private
+// group.
+func TestScriptTrustsNoGroupWithoutGNUls(t *testing.T) {
+	fake := privateDir(t)
 	ls, err := exec.LookPath("ls")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(fake+"/ls", []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 1; exec "+ls+" \"$@\"\n"), 0o700))
-	home := ownDir(t)
+	home := privateDir(t)
 	require.NoError(t, os.Mkdir(home+"/mpigo", 0o700))
 	u := thisUser()
 	_, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
 	require.Equal(t, statusNoCopy, status)
 	require.NoError(t, os.Chmod(home+"/mpigo", 0o770))
-	said, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
+	output, status := runScriptAs(t, u, home, fake+":"+os.Getenv("PATH"))
 	require.Equal(t, statusNoCache, status)
-	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", said)
+	assert.Equal(t, "cannot use "+home+"/mpigo: others may write to "+home+"/mpigo\n", output)
 }
 
-func TestCheckTrusted(t *testing.T) {
+func TestCheckTrustedFollowsLinks(t *testing.T) {
 	me := thisUser()
-	dir := ownDir(t)
+	dir := privateDir(t)
 	require.NoError(t, os.Mkdir(dir+"/sub", 0o700))
 	require.NoError(t, os.WriteFile(dir+"/sub/file", nil, 0o755))
 	for link, target := range map[string]string{"file": "sub/../sub/./file", "up": "..", "abs": dir + "/sub", "loop": "loop", "nowhere": "none"} {
@@ -213,7 +218,7 @@ func TestCheckTrusted(t *testing.T) {
 	assert.ErrorIs(t, checkTrusted(dir+"/sub/file/more", me), unix.ENOTDIR)
 	assert.ErrorContains(t, checkTrusted("relative", me), "is not an absolute path")
 
-	// Where a link is, and not only where it leads, others may not put another.
+	// Others may not replace a link on the way, so its directory counts, and not only its target.
 	require.NoError(t, os.Mkdir(dir+"/open", 0o700))
 	require.NoError(t, os.Symlink(dir+"/sub/file", dir+"/open/link"))
 	require.NoError(t, checkTrusted(dir+"/open/link", me))
@@ -221,7 +226,7 @@ func TestCheckTrusted(t *testing.T) {
 	assert.EqualError(t, checkTrusted(dir+"/open/link", me), "others may write to "+dir+"/open")
 	require.NoError(t, os.Chmod(dir+"/open", 0o777|os.ModeSticky))
 	require.NoError(t, checkTrusted(dir+"/open/link", me))
-	u, err := disown(dir + "/open/link")
+	u, err := giveAway(dir + "/open/link")
 	require.NoError(t, err)
 	assert.ErrorContains(t, checkTrusted(dir+"/open/link", u), "belongs to another user")
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ThisMachine finds out about the machine. It cannot fail: what the system does
-// not tell is left at a safe value (one processor, the name localhost).
+// ThisMachine describes this machine. It cannot fail: for a property that the system does not
+// report it returns a safe value (one processor, the name localhost).
 func ThisMachine() Machine {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -23,7 +23,8 @@ func ThisMachine() Machine {
 	return Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu"), Addrs: ownAddrs()}
 }
 
-// ownAddrs are the addresses of this machine's interfaces. A link-local one may be another machine's on another link.
+// ownAddrs returns the addresses of this machine's interfaces except link-local ones, which may be
+// another machine's on another link.
 func ownAddrs() []netip.Addr {
 	nets, _ := net.InterfaceAddrs()
 	var addrs []netip.Addr
@@ -36,8 +37,8 @@ func ownAddrs() []netip.Addr {
 	return addrs
 }
 
-// allowedCPUs are the processors that this process may run on: fewer than the
-// machine has, in a container or under taskset.
+// allowedCPUs returns the processors that this process may run on. In a container or under taskset
+// these are fewer than the machine has.
 func allowedCPUs() []int {
 	var set unix.CPUSet
 	var cpus []int
@@ -54,8 +55,8 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// cores groups processors by the core that they are threads of, as dir (sysfs)
-// says; one that nothing is said about is a core by itself.
+// cores groups processors by core, according to the sysfs directory dir. A processor that sysfs
+// does not describe is a core by itself.
 func cores(cpus []int, dir string) [][]int {
 	var grouped [][]int
 	taken := map[int]bool{}
@@ -78,7 +79,7 @@ func cores(cpus []int, dir string) [][]int {
 	return grouped
 }
 
-// parseCPUList reads the kernel's "0-3,8" form; what it cannot read it leaves out.
+// parseCPUList parses the kernel's form "0-3,8". It skips invalid parts.
 func parseCPUList(text string) []int {
 	var cpus []int
 	for _, part := range strings.Split(strings.TrimSpace(text), ",") {

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Bounds of what a user may ask for, so that a slip of the keyboard does not take all memory.
+// Bounds on a user's request. They protect memory from a mistyped number.
 const (
-	MaxSlots = 1 << 16 // of a host
-	MaxHosts = 1 << 12 // in all
+	MaxSlots = 1 << 16 // of one host
+	MaxHosts = 1 << 12 // in total
 )
 
-var errTooMany = fmt.Errorf("more than %d hosts", MaxHosts)
+var errTooManyHosts = fmt.Errorf("more than %d hosts", MaxHosts)
 
-// ParseList reads the value of --host: names separated by commas, each with an
-// optional ":slots". A name may hold ranges: n[1-3,07].
+// ParseList parses the value of --host: names separated by commas, each with an optional ":slots".
+// A name may contain ranges: n[1-3,07].
 func ParseList(list string) ([]Host, error) {
-	words, err := split(list)
+	words, err := splitList(list)
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", list, err)
 	}
@@ -31,14 +31,14 @@ func ParseList(list string) ([]Host, error) {
 			return nil, err
 		}
 		if hosts = append(hosts, more...); len(hosts) > MaxHosts {
-			return nil, errTooMany
+			return nil, errTooManyHosts
 		}
 	}
 	return hosts, nil
 }
 
-// ParseFile reads a host file: a line is "host", "host:N" or "host slots=N", with max-slots=N if wanted;
-// "#" begins a comment. name is for messages.
+// ParseFile parses a host file. A line has the form "host", "host:N" or "host slots=N", optionally
+// with max-slots=N. "#" begins a comment. Error messages contain name.
 func ParseFile(name string, r io.Reader) ([]Host, error) {
 	var all []Host
 	lines := bufio.NewScanner(r)
@@ -53,7 +53,7 @@ func ParseFile(name string, r io.Reader) ([]Host, error) {
 			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
 		}
 		if all = append(all, hosts...); len(all) > MaxHosts {
-			return nil, fmt.Errorf("%s:%d: %w", name, number, errTooMany)
+			return nil, fmt.Errorf("%s:%d: %w", name, number, errTooManyHosts)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -86,7 +86,7 @@ func parseLine(words []string) ([]Host, error) {
 		}
 		for i := range hosts {
 			if key == "slots" {
-				hosts[i].Slots, hosts[i].Whole = n, 0
+				hosts[i].Slots, hosts[i].Unnumbered = n, 0
 			} else {
 				hosts[i].Max = n
 			}
@@ -95,17 +95,17 @@ func parseLine(words []string) ([]Host, error) {
 	return hosts, nil
 }
 
-// parseWord reads a name, or names, with an optional ":slots".
+// parseWord parses a name, or a name with ranges, with an optional ":slots".
 func parseWord(word string) ([]Host, error) {
 	name, count, counted := word, "", false
 	host := word[strings.LastIndexByte(word, '@')+1:]
 	user := strings.TrimSuffix(word, host)
 	switch i := strings.LastIndexByte(word, ':'); {
 	case isBracketed(host) && strings.Count(host, ":") > 1: // [::1]:4
-		var behind string
-		name, behind, _ = strings.Cut(host[1:], "]")
+		var after string
+		name, after, _ = strings.Cut(host[1:], "]")
 		name = user + name
-		if count, counted = strings.CutPrefix(behind, ":"); !counted && behind != "" {
+		if count, counted = strings.CutPrefix(after, ":"); !counted && after != "" {
 			return nil, fmt.Errorf("host %s: want [address]:slots", word)
 		}
 	case i >= 0 && strings.Count(word, ":") == 1:
@@ -115,7 +115,7 @@ func parseWord(word string) ([]Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := Host{Whole: 1}
+	h := Host{Unnumbered: 1}
 	if counted {
 		n, err := parseSlots(count)
 		if err != nil {
@@ -143,8 +143,8 @@ func parseSlots(s string) (int, error) {
 	return n, nil
 }
 
-// split cuts a list at its commas, save for those within brackets.
-func split(list string) ([]string, error) {
+// splitList splits a list at its commas, except within brackets.
+func splitList(list string) ([]string, error) {
 	var words []string
 	depth, begin := 0, 0
 	for i, c := range []byte(list) {
@@ -169,8 +169,8 @@ func split(list string) ([]string, error) {
 	return append(words, list[begin:]), nil
 }
 
-// Expand makes of a name with ranges in brackets, n[1-3,07], the names that it stands for. Numbers that begin with a zero
-// keep their width. The names are in order, those of the last brackets changing first.
+// Expand expands the ranges in brackets of a name, as in n[1-3,07], to all names. Numbers with
+// leading zeros keep their width. The names are in order; the last brackets vary fastest.
 func Expand(pattern string) ([]string, error) {
 	bad := func(why string) ([]string, error) { return nil, fmt.Errorf("host %q: %s", pattern, why) }
 	names := []string{""}
@@ -182,7 +182,7 @@ func Expand(pattern string) ([]string, error) {
 		var ends []string
 		rest = ""
 		if ranged {
-			inner, behind, closed := strings.Cut(after, "]")
+			inner, tail, closed := strings.Cut(after, "]")
 			if !closed {
 				return bad("brackets do not match")
 			}
@@ -190,12 +190,12 @@ func Expand(pattern string) ([]string, error) {
 			if ends, err = expandRanges(inner); err != nil {
 				return bad(err.Error())
 			}
-			rest = behind
+			rest = tail
 		} else {
 			ends = []string{""}
 		}
 		if len(names)*len(ends) > MaxHosts {
-			return bad(errTooMany.Error())
+			return bad(errTooManyHosts.Error())
 		}
 		next := make([]string, 0, len(names)*len(ends))
 		for _, name := range names {
@@ -213,7 +213,8 @@ func Expand(pattern string) ([]string, error) {
 	return names, nil
 }
 
-// checkName refuses what an agent could take for something other than a host: a flag, a command.
+// checkName rejects a name that an agent could interpret as something else than a host, such as a
+// flag or a command.
 func checkName(name string) error {
 	if name == "" {
 		return errors.New("a host has no name")
@@ -231,7 +232,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// expandRanges reads what is in brackets: 1-3,07.
+// expandRanges parses the text within brackets: 1-3,07.
 func expandRanges(text string) ([]string, error) {
 	var all []string
 	for _, part := range strings.Split(text, ",") {
@@ -245,7 +246,7 @@ func expandRanges(text string) ([]string, error) {
 			return nil, fmt.Errorf("%q is not a range of numbers", part)
 		}
 		if to-from >= MaxHosts || len(all)+to-from >= MaxHosts {
-			return nil, errTooMany
+			return nil, errTooManyHosts
 		}
 		width := 0
 		if strings.HasPrefix(first, "0") {

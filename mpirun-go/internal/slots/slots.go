@@ -1,30 +1,33 @@
-// Package slots decides where ranks run: which hosts there are, how many slots
-// each has, and which rank gets which slot and which processors.
+// Package slots decides where ranks run: which hosts a job has, how many slots each host has, and
+// which rank gets which slot and which processors.
 package slots
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// Host is a place where ranks are started, as the user asked for it.
+// Host is a host as the user requested it.
 type Host struct {
 	Name  string
-	Slots int // ranks that it has room for
-	Whole int // times that it was named without a number: each is as many slots more as it has processors
-	Max   int // more ranks than this it does not get; 0: as many as there are
-	Here  bool
+	Slots int // number of slots that the user gave
+	// How often the host was named without a number; each time adds a slot per processor.
+	Unnumbered int
+	Max        int  // the most ranks that the host gets; 0: no limit
+	Local      bool // the host is this machine
 }
 
-// Room is how many slots a host with so many processors has.
-func (h Host) Room(cpus int) int { return h.Slots + h.Whole*cpus }
+// SlotCount returns the number of slots of a host with the given number of processors.
+func (h Host) SlotCount(cpus int) int { return h.Slots + h.Unnumbered*cpus }
 
-// Total is how many slots there are, if that is known of all hosts without asking for processors.
-func Total(hosts []Host) (n int, known bool) {
+// TotalSlots returns the number of slots of all hosts. known is false if it depends on a host's
+// processors.
+func TotalSlots(hosts []Host) (n int, known bool) {
 	for _, h := range hosts {
-		if h.Whole > 0 {
+		if h.Unnumbered > 0 {
 			return 0, false
 		}
 		n += h.Slots
@@ -32,14 +35,14 @@ func Total(hosts []Host) (n int, known bool) {
 	return n, true
 }
 
-// Machine is what the mapping has to know about a host.
+// Machine describes a host for the mapping.
 type Machine struct {
 	Name  string
-	Cores [][]int      // the processors of each core that this process may use
-	Addrs []netip.Addr // of its interfaces, save for those that count on one link only
+	Cores [][]int      // for each core, the processors that this process may use
+	Addrs []netip.Addr // of its interfaces, except link-local ones
 }
 
-// CPUs is the number of processors that this process may use.
+// CPUs returns the number of processors that this process may use.
 func (m Machine) CPUs() int {
 	n := 0
 	for _, core := range m.Cores {
@@ -48,12 +51,14 @@ func (m Machine) CPUs() int {
 	return n
 }
 
-// Merge adds up what is asked for of the same host, in the order in which hosts are first named. Capital letters make no difference. All of this machine's
-// names and addresses are one host, unless only the names count. Without any request it is this machine, with a slot for each processor.
+// Merge adds up the requests for each host, and returns the hosts in the order of their first
+// request. Names are compared without regard to case. All names and addresses of this machine m
+// mean one host, unless onlyNames is set. Without requests, Merge returns this machine with a slot
+// for each processor.
 func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 	var hosts []Host
 	for _, r := range requests {
-		if r.Here = !onlyNames && m.isCalled(r.Name); r.Here {
+		if r.Local = !onlyNames && m.hasName(r.Name); r.Local {
 			r.Name = m.Name
 		}
 		i := slices.IndexFunc(hosts, func(h Host) bool { return sameName(h.Name, r.Name) })
@@ -63,7 +68,7 @@ func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 		}
 		h := &hosts[i]
 		h.Slots += r.Slots
-		h.Whole += r.Whole
+		h.Unnumbered += r.Unnumbered
 		if h.Max == 0 || r.Max == 0 {
 			h.Max = 0
 		} else {
@@ -71,17 +76,17 @@ func Merge(m Machine, requests []Host, onlyNames bool) []Host {
 		}
 	}
 	if len(hosts) == 0 {
-		return []Host{{Name: m.Name, Whole: 1, Here: true}}
+		return []Host{{Name: m.Name, Unnumbered: 1, Local: true}}
 	}
 	return hosts
 }
 
-// AllHere is whether no host but this machine is named.
-func AllHere(m Machine, requests []Host) bool {
-	return !slices.ContainsFunc(requests, func(h Host) bool { return !m.isCalled(h.Name) })
+// AllLocal reports whether all requests name this machine.
+func AllLocal(m Machine, requests []Host) bool {
+	return !slices.ContainsFunc(requests, func(h Host) bool { return !m.hasName(h.Name) })
 }
 
-func (m Machine) isCalled(name string) bool {
+func (m Machine) hasName(name string) bool {
 	short := func(s string) string {
 		first, _, _ := strings.Cut(s, ".")
 		return first
@@ -92,29 +97,29 @@ func (m Machine) isCalled(name string) bool {
 	return slices.ContainsFunc([]string{"localhost", "127.0.0.1", "::1", m.Name, short(m.Name)}, func(own string) bool { return sameName(own, name) })
 }
 
-// sameName compares names of hosts, with the users before them if there are such.
+// sameName compares host names without regard to case, and user names before them exactly.
 func sameName(a, b string) bool {
 	i, j := strings.LastIndexByte(a, '@')+1, strings.LastIndexByte(b, '@')+1
 	return a[:i] == b[:j] && strings.EqualFold(a[i:], b[j:])
 }
 
-// Place is where one rank runs.
+// Place is the place of one rank.
 type Place struct {
 	Rank      int
-	Host      int // its number among the hosts
-	LocalRank int // among the ranks of its host
+	Host      int // index of the host
+	LocalRank int // the rank's number on its host
 	LocalSize int
-	CPUs      []int // bound to these; nil: not bound
+	CPUs      []int // the rank is bound to these processors; nil: not bound
 }
 
-// Map gives each rank its place. With bind, the ranks of a host get a core each in turn, beginning again when all are
-// taken. machines are the hosts', in the same order.
-func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place, error) {
+// Map places size ranks on hosts. machines[i] describes hosts[i]. With bind, each rank of a host is
+// bound to a core; when all cores are taken, Map starts again with the first.
+func Map(size int, hosts []Host, machines []Machine, policy Policy, bind bool) ([]Place, error) {
 	rooms := make([]int, len(hosts))
 	for i, h := range hosts {
-		rooms[i] = h.Room(machines[i].CPUs())
+		rooms[i] = h.SlotCount(machines[i].CPUs())
 	}
-	hostOf, err := by.assign(size, hosts, rooms)
+	hostOf, err := policy.assign(size, hosts, rooms)
 	if err != nil {
 		return nil, err
 	}
@@ -133,16 +138,17 @@ func Map(size int, hosts []Host, machines []Machine, by By, bind bool) ([]Place,
 	return places, nil
 }
 
-// Needed says which hosts get ranks, or nil if that cannot be said without asking for processors.
-func Needed(size int, hosts []Host, by By) ([]bool, error) {
+// HostsNeeded reports which hosts get ranks. It returns nil if that depends on the hosts'
+// processors.
+func HostsNeeded(size int, hosts []Host, policy Policy) ([]bool, error) {
 	rooms := make([]int, len(hosts))
 	for i, h := range hosts {
-		if h.Whole > 0 && by.PerNode == 0 {
+		if h.Unnumbered > 0 && policy.PerNode == 0 {
 			return nil, nil
 		}
 		rooms[i] = h.Slots
 	}
-	hostOf, err := by.assign(size, hosts, rooms)
+	hostOf, err := policy.assign(size, hosts, rooms)
 	if err != nil {
 		return nil, err
 	}
@@ -153,48 +159,50 @@ func Needed(size int, hosts []Host, by By) ([]bool, error) {
 	return needed, nil
 }
 
-// By is how ranks are dealt out to hosts. The zero value fills the slots of one host after another.
-type By struct {
-	Node    bool // in turn, one to each host
-	PerNode int  // so many to each host, whatever slots it has; 0: not so
+// Policy is the rule that assigns ranks to hosts. The zero value fills the slots of one host after
+// another.
+type Policy struct {
+	RoundRobin bool // one rank to each host in turn
+	PerNode    int  // this many ranks to each host, whatever its slots; 0: unused
 }
 
-// ParseBy reads slot, node or ppr:N:node.
-func ParseBy(s string) (By, error) {
+// ParsePolicy parses the value of --map-by: slot, node or ppr:N:node.
+func ParsePolicy(s string) (Policy, error) {
 	switch s {
 	case "slot":
-		return By{}, nil
+		return Policy{}, nil
 	case "node":
-		return By{Node: true}, nil
+		return Policy{RoundRobin: true}, nil
 	}
 	if number, ok := strings.CutPrefix(s, "ppr:"); ok {
 		if number, ok = strings.CutSuffix(number, ":node"); ok {
 			if n, err := parseSlots(number); err == nil {
-				return By{PerNode: n}, nil
+				return Policy{PerNode: n}, nil
 			}
 		}
 	}
-	return By{}, fmt.Errorf("want slot, node or ppr:N:node")
+	return Policy{}, errors.New("want slot, node or ppr:N:node")
 }
 
-// assign gives each rank its host. When all slots are taken, it begins again.
-func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
-	if by.PerNode > 0 {
-		if size > by.PerNode*len(hosts) {
-			return nil, fmt.Errorf("--map-by ppr:%d:node has room for %d ranks on %s, not for %d", by.PerNode, by.PerNode*len(hosts), Count(len(hosts), "host"), size)
+// assign returns the host of each rank. When all slots are taken, it starts again with the first
+// host.
+func (p Policy) assign(size int, hosts []Host, rooms []int) ([]int, error) {
+	if p.PerNode > 0 {
+		if size > p.PerNode*len(hosts) {
+			return nil, fmt.Errorf("--map-by ppr:%d:node places %d ranks on %s, but the job has %d", p.PerNode, p.PerNode*len(hosts), Plural(len(hosts), "host"), size)
 		}
-		rooms = slices.Repeat([]int{by.PerNode}, len(hosts))
+		rooms = slices.Repeat([]int{p.PerNode}, len(hosts))
 	}
 	hostOf := make([]int, 0, size)
-	taken := make([]int, len(hosts)) // of each host in all
+	taken := make([]int, len(hosts)) // ranks of each host
 	for len(hostOf) < size {
 		before := len(hostOf)
-		free := slices.Clone(rooms) // in this round
+		free := slices.Clone(rooms) // slots of each host that are free in this pass
 		for more := true; more && len(hostOf) < size; {
 			more = false
 			for i, h := range hosts {
 				n := free[i]
-				if by.Node {
+				if p.RoundRobin {
 					n = min(n, 1)
 				}
 				if n = min(n, size-len(hostOf)); h.Max > 0 {
@@ -210,16 +218,16 @@ func (by By) assign(size int, hosts []Host, rooms []int) ([]int, error) {
 			}
 		}
 		if len(hostOf) == before {
-			return nil, fmt.Errorf("%s are more than the %d that the hosts' max-slots allow", Count(size, "rank"), len(hostOf))
+			return nil, fmt.Errorf("%s: the hosts' max-slots allow only %d", Plural(size, "rank"), len(hostOf))
 		}
 	}
 	return hostOf, nil
 }
 
-// Count is a number of things in words: 1 slot, 2 slots.
-func Count(n int, what string) string {
+// Plural returns a number with a noun: 1 slot, 2 slots.
+func Plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

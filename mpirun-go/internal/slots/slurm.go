@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Slurm reads the hosts of an allocation from what Slurm says of it in the environment: SLURM_JOB_NODELIST, and the slots from
-// SLURM_TASKS_PER_NODE or else SLURM_JOB_CPUS_PER_NODE, of which either may be empty.
+// Slurm returns the hosts of a Slurm allocation. Its arguments are the values of
+// SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE. The slots come from tasks,
+// or from cpus if tasks is empty. If both are empty, each host has as many slots as processors.
 func Slurm(nodes, tasks, cpus string) ([]Host, error) {
-	words, err := split(nodes)
+	words, err := splitList(nodes)
 	if err != nil {
 		return nil, fmt.Errorf("SLURM_JOB_NODELIST=%.100q: %w", nodes, err)
 	}
@@ -19,10 +20,10 @@ func Slurm(nodes, tasks, cpus string) ([]Host, error) {
 			return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", err)
 		}
 		for _, name := range names {
-			hosts = append(hosts, Host{Name: name, Whole: 1})
+			hosts = append(hosts, Host{Name: name, Unnumbered: 1})
 		}
 		if len(hosts) > MaxHosts {
-			return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", errTooMany)
+			return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", errTooManyHosts)
 		}
 	}
 	variable, counts := "SLURM_TASKS_PER_NODE", tasks
@@ -32,21 +33,21 @@ func Slurm(nodes, tasks, cpus string) ([]Host, error) {
 	if counts == "" {
 		return hosts, nil
 	}
-	numbers, err := perNode(counts)
+	numbers, err := parsePerNode(counts)
 	if err != nil {
 		return nil, fmt.Errorf("%s=%.100q: %w", variable, counts, err)
 	}
 	if len(numbers) != len(hosts) {
-		return nil, fmt.Errorf("%s=%.100q is for %s, and SLURM_JOB_NODELIST=%.100q names %d", variable, counts, Count(len(numbers), "node"), nodes, len(hosts))
+		return nil, fmt.Errorf("%s=%.100q describes %s, but SLURM_JOB_NODELIST=%.100q names %d", variable, counts, Plural(len(numbers), "node"), nodes, len(hosts))
 	}
 	for i, n := range numbers {
-		hosts[i].Slots, hosts[i].Whole = n, 0
+		hosts[i].Slots, hosts[i].Unnumbered = n, 0
 	}
 	return hosts, nil
 }
 
-// perNode reads Slurm's short form of a number for each node, 4(x2),1.
-func perNode(text string) ([]int, error) {
+// parsePerNode parses Slurm's short form of one number per node: 4(x2),1.
+func parsePerNode(text string) ([]int, error) {
 	var all []int
 	for _, part := range strings.Split(text, ",") {
 		number, times, repeated := strings.Cut(part, "(x")
@@ -63,7 +64,7 @@ func perNode(text string) ([]int, error) {
 			return nil, fmt.Errorf("%q is not a number such as 4(x2)", part)
 		}
 		if count > MaxHosts || len(all)+count > MaxHosts {
-			return nil, errTooMany
+			return nil, errTooManyHosts
 		}
 		for range count {
 			all = append(all, n)

@@ -1,7 +1,8 @@
-// Package stdin hands the launcher's standard input to ranks through pipes. It is
-// for input that ranks cannot share by inheriting it: a terminal, since a rank
-// is in a background process group and would be stopped for reading, and any input
-// that goes to several ranks.
+// Package stdin copies the launcher's standard input to ranks through pipes. It serves input that
+// ranks cannot share by inheriting it:
+//
+//   - a terminal: a rank is in a background process group, so the kernel would stop it for reading;
+//   - any input that goes to several ranks.
 package stdin
 
 import (
@@ -13,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsTerminal is whether f is a terminal.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }
 
-// Copy writes all of src to each of the targets and closes them at its end. A
-// target that fails (its rank has ended, or closed its input) is left out from
-// then on; Copy returns when none is left. One that does not read holds up the
-// others: nothing is stored.
+// Copy writes all of src to each target, and closes the targets at the end of src. Copy drops a
+// target whose Write fails (the rank has exited, or has closed its input), and returns when no
+// target is left. Copy stores nothing, so a target that does not read blocks the others.
 func Copy(src io.Reader, targets []io.WriteCloser) error {
 	defer func() {
 		for _, t := range targets {
@@ -43,7 +43,7 @@ func Copy(src io.Reader, targets []io.WriteCloser) error {
 	return nil
 }
 
-// writeAll returns the targets that took p.
+// writeAll writes p to each target and returns the targets whose Write succeeded.
 func writeAll(targets []io.WriteCloser, p []byte) []io.WriteCloser {
 	if len(p) == 0 {
 		return targets
@@ -59,41 +59,42 @@ func writeAll(targets []io.WriteCloser, p []byte) []io.WriteCloser {
 	return kept
 }
 
-// backgroundPoll is how often a launcher in the background looks whether it has
-// been brought to the foreground.
-const backgroundPoll = 200 * time.Millisecond
+// foregroundPoll is the interval at which a launcher in the background checks whether it has moved
+// to the foreground. A user does not notice a delay of 0.2 s after fg.
+const foregroundPoll = 200 * time.Millisecond
 
-// Terminal reads a terminal as long as this process is in its foreground. In the
-// background it waits instead: to read would stop the launcher (SIGTTIN).
+// Terminal reads a terminal while this process is in the terminal's foreground process group. In
+// the background Read waits instead, because reading would stop the launcher (SIGTTIN).
 type Terminal struct{ File *os.File }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (t Terminal) Read(p []byte) (int, error) {
 	fd := int(t.File.Fd())
 	for {
-		if foreground(fd) {
+		if isForeground(fd) {
 			ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(ready, int(backgroundPoll.Milliseconds()))
+			n, err := unix.Poll(ready, int(foregroundPoll.Milliseconds()))
 			if err != nil && err != unix.EINTR {
 				return 0, err
 			}
-			if n > 0 && foreground(fd) {
+			if n > 0 && isForeground(fd) {
 				return t.File.Read(p)
 			}
 			continue
 		}
-		time.Sleep(backgroundPoll)
+		time.Sleep(foregroundPoll)
 	}
 }
 
-// foreground is whether the terminal's foreground process group is ours. A
-// terminal that does not tell, not being the controlling one, stops nobody.
-func foreground(fd int) bool {
+// isForeground reports whether this process is in the terminal's foreground process group. It
+// returns true for a terminal that is not the controlling terminal: the kernel stops nobody for
+// reading such a terminal.
+func isForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }
 
-// Source is how to read f: with care if it is a terminal.
+// Source returns a reader of f: a Terminal if f is a terminal, otherwise f itself.
 func Source(f *os.File) io.Reader {
 	if IsTerminal(f) {
 		return Terminal{File: f}

@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
 
-// target takes up to limit bytes (-1: all) and then fails, as a pipe whose reader has gone.
+// target accepts up to limit bytes (-1: all) and then fails, like a pipe whose reader is gone.
 type target struct {
 	strings.Builder
 	limit  int
@@ -33,7 +33,7 @@ func (t *target) Close() error {
 	return nil
 }
 
-func TestCopyToAll(t *testing.T) {
+func TestCopyWritesToAllTargets(t *testing.T) {
 	a, b := &target{limit: -1}, &target{limit: -1}
 	text := strings.Repeat("line\n", 50000)
 	require.NoError(t, stdin.Copy(strings.NewReader(text), []io.WriteCloser{a, b}))
@@ -41,7 +41,7 @@ func TestCopyToAll(t *testing.T) {
 	assert.Equal(t, []int{1, 1}, []int{a.closed, b.closed})
 }
 
-func TestTargetThatFailsIsLeftOut(t *testing.T) {
+func TestCopySkipsFailedTarget(t *testing.T) {
 	all, some, none := &target{limit: -1}, &target{limit: 3}, &target{limit: 0}
 	err := stdin.Copy(iotest.OneByteReader(strings.NewReader("abcdef")), []io.WriteCloser{none, all, some})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestTargetThatFailsIsLeftOut(t *testing.T) {
 	assert.Equal(t, []int{1, 1, 1}, []int{all.closed, some.closed, none.closed})
 }
 
-func TestCopyEndsWithItsLastTarget(t *testing.T) {
+func TestCopyEndsWithLastTarget(t *testing.T) {
 	forever := iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 1<<20)))
 	require.NoError(t, stdin.Copy(forever, []io.WriteCloser{&target{limit: 5}}))
 	left, err := io.ReadAll(forever)
@@ -57,16 +57,16 @@ func TestCopyEndsWithItsLastTarget(t *testing.T) {
 	assert.Len(t, left, 1<<20-6)
 }
 
-func TestErrorOfTheSource(t *testing.T) {
-	broken := errors.New("broken")
+func TestCopyReturnsSourceError(t *testing.T) {
+	errSource := errors.New("source failed")
 	a := &target{limit: -1}
-	err := stdin.Copy(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken)), []io.WriteCloser{a})
-	assert.Equal(t, broken, err)
+	err := stdin.Copy(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(errSource)), []io.WriteCloser{a})
+	assert.Equal(t, errSource, err)
 	assert.Equal(t, "ab", a.String())
 	assert.Equal(t, 1, a.closed)
 }
 
-func TestSource(t *testing.T) {
+func TestSourceOfTerminal(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer null.Close()

@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ends sees processes end, in the order in which they do: epoll(7) lists what becomes
-// ready as it does. Of several goroutines that each wait for one process, any may be
-// the first to run.
-type ends struct {
+// exitWatcher reports the exits of processes in the order in which they happen. Epoll(7) lists
+// pidfds in the order in which they become ready. With a goroutine per process, any goroutine could
+// run first.
+type exitWatcher struct {
 	epoll int
-	stop  int           // an eventfd; written to, it ends run
+	stop  int           // an eventfd; a write to it ends run
 	done  chan struct{} // closed when run has returned
 
-	mu    sync.Mutex
-	procs map[int]*Proc // by pidfd: those that have not ended
-	count int           // of those that have
+	mu     sync.Mutex
+	procs  map[int]*Proc // the running processes, by pidfd
+	exited int           // number of processes that have exited
 }
 
-func newEnds() (*ends, error) {
-	e := &ends{done: make(chan struct{}), procs: map[int]*Proc{}}
+func newExitWatcher() (*exitWatcher, error) {
+	e := &exitWatcher{done: make(chan struct{}), procs: map[int]*Proc{}}
 	var err error
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -38,14 +38,14 @@ func newEnds() (*ends, error) {
 	return e, nil
 }
 
-func (e *ends) add(fd int) error {
+func (e *exitWatcher) add(fd int) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event))
 }
 
-// watch begins to wait for p, whose pidfd becomes e's. If the system gives none (-1), a
-// goroutine waits, and knows the order less well.
-func (e *ends) watch(p *Proc, pidfd int) {
+// watch starts to watch p, and takes ownership of its pidfd. If the system has no pidfds (-1), a
+// goroutine waits for p, and the order of exits is less exact.
+func (e *exitWatcher) watch(p *Proc, pidfd int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if pidfd >= 0 {
@@ -53,36 +53,36 @@ func (e *ends) watch(p *Proc, pidfd int) {
 		if e.add(pidfd) == nil {
 			return
 		}
-		e.drop(pidfd)
+		e.remove(pidfd)
 	}
 	go func() {
 		_, _ = p.status()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.ended(p)
+		e.report(p)
 	}()
 }
 
-// drop forgets a process. The caller holds mu.
-func (e *ends) drop(pidfd int) {
+// remove stops watching a process. The caller holds mu.
+func (e *exitWatcher) remove(pidfd int) {
 	delete(e.procs, pidfd)
-	_ = unix.Close(pidfd) // which takes it out of epoll
+	_ = unix.Close(pidfd) // this also removes it from the epoll instance
 }
 
-// ended tells of p's end. The caller holds mu.
-func (e *ends) ended(p *Proc) {
-	e.count++
-	p.place = e.count
-	close(p.ended)
+// report records the exit of p. The caller holds mu.
+func (e *exitWatcher) report(p *Proc) {
+	e.exited++
+	p.exitOrder = e.exited
+	close(p.exited)
 }
 
-func (e *ends) run() {
+func (e *exitWatcher) run() {
 	defer close(e.done)
 	events := make([]unix.EpollEvent, 64)
 	for {
 		n, err := unix.EpollWait(e.epoll, events, -1)
 		if err != nil && err != unix.EINTR {
-			return // of a descriptor that is ours this cannot be
+			return // cannot happen: the descriptor is open until close
 		}
 		for _, event := range events[:max(n, 0)] {
 			fd := int(event.Fd)
@@ -91,22 +91,22 @@ func (e *ends) run() {
 			}
 			e.mu.Lock()
 			if p := e.procs[fd]; p != nil {
-				e.drop(fd)
-				e.ended(p)
+				e.remove(fd)
+				e.report(p)
 			}
 			e.mu.Unlock()
 		}
 	}
 }
 
-// close ends the watch over what has not ended.
-func (e *ends) close() {
+// close stops watching all processes.
+func (e *exitWatcher) close() {
 	_, _ = unix.Write(e.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	<-e.done
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for pidfd := range e.procs {
-		e.drop(pidfd)
+		e.remove(pidfd)
 	}
 	_, _ = unix.Close(e.epoll), unix.Close(e.stop)
 }

@@ -1,0 +1,172 @@
+package procs
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchdogFD is the descriptor of the watchdog's pipe from the launcher.
+const watchdogFD = 3
+
+// A watchdog is a process that cleans up if the launcher is killed. It runs in a session of its own
+// and reads commands from a pipe, one per line: "job ID", "group PID" and "remove PATH". It does
+// nothing until the pipe ends. Then the launcher has died without stopping the watchdog, and the
+// watchdog kills the process groups and all other processes of the job, and removes the paths.
+type watchdog struct {
+	pid  int
+	pipe *os.File
+}
+
+func startWatchdog(argv []string, jobID string) (*watchdog, error) {
+	readEnd, writeEnd, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer readEnd.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		_ = writeEnd.Close()
+		return nil, err
+	}
+	defer null.Close()
+	// The environment is empty, so that sweep takes the watchdog neither for a process of this job
+	// nor for one of a job that the launcher is a rank of.
+	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
+		Dir:   "/",
+		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), readEnd.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		_ = writeEnd.Close()
+		return nil, os.NewSyscallError("fork/exec", err)
+	}
+	w := &watchdog{pid: pid, pipe: writeEnd}
+	w.send("job", jobID)
+	return w, nil
+}
+
+// send sends a command. It cannot block for long, because the watchdog reads all the time. Without
+// a watchdog the job goes on.
+func (w *watchdog) send(verb, argument string) {
+	_, _ = w.pipe.WriteString(verb + " " + argument + "\n")
+}
+
+// stop ends the watchdog before it can act.
+func (w *watchdog) stop() {
+	_ = unix.Kill(w.pid, unix.SIGKILL)
+	_ = w.pipe.Close()
+	reap(w.pid, 0)
+}
+
+// RunWatchdog is the main function of the watchdog process. It returns after the cleanup.
+func RunWatchdog() {
+	// Signals to the launcher's process group must not end the watchdog.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	watchLauncher(os.NewFile(watchdogFD, "launcher"))
+}
+
+func watchLauncher(launcher io.Reader) {
+	var jobID string
+	var groups []int
+	var paths []string
+	for lines := bufio.NewScanner(launcher); lines.Scan(); {
+		verb, argument, _ := strings.Cut(lines.Text(), " ")
+		switch verb {
+		case "job":
+			jobID = argument
+		case "group":
+			if pid, err := strconv.Atoi(argument); err == nil && pid > 1 {
+				groups = append(groups, pid)
+			}
+		case "remove":
+			paths = append(paths, argument)
+		}
+	}
+	for _, pid := range groups {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+	}
+	sweep(jobID)
+	for _, path := range paths {
+		_ = os.RemoveAll(path)
+	}
+}
+
+// sweepRounds bounds sweep, in case a program starts processes faster than sweep finds them.
+const sweepRounds = 20
+
+// sweep kills every process whose environment has the job's PMI_JOBID, which is unique to the job.
+// A process may start another one during a pass over /proc, so sweep repeats until a pass finds no
+// new process.
+func sweep(jobID string) {
+	if jobID == "" {
+		return
+	}
+	killed, lastExecing := map[int]bool{}, 0
+	for range sweepRounds {
+		found := false
+		pids, execing := processesOfJob("/proc", jobID)
+		for _, pid := range pids {
+			if pid == os.Getpid() {
+				continue
+			}
+			_ = unix.Kill(pid, unix.SIGKILL)
+			found = found || !killed[pid]
+			killed[pid] = true
+		}
+		if !found {
+			if execing == 0 || execing == lastExecing {
+				return
+			}
+			time.Sleep(execWindow)
+		}
+		lastExecing = execing
+	}
+}
+
+// execWindow is longer than the time during which a process that executes a program has no
+// environment.
+const execWindow = time.Millisecond
+
+// processesOfJob lists the living processes of the job in the proc file system. Processes of other
+// users are unreadable, and are not the job's. execing counts the processes without an environment
+// that run another program than this one. Such a process may be executing a program of the job.
+func processesOfJob(proc, jobID string) (pids []int, execing int) {
+	dir, err := os.Open(proc)
+	if err != nil {
+		return nil, 0
+	}
+	self, _ := os.Readlink(filepath.Join(proc, "self", "exe"))
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join(proc, name, "environ"))
+		if err == nil && hasVariable(string(environ), "PMI_JOBID="+jobID) {
+			pids = append(pids, pid)
+		}
+		if err == nil && len(environ) == 0 {
+			if exe, err := os.Readlink(filepath.Join(proc, name, "exe")); err == nil && exe != self {
+				execing++
+			}
+		}
+	}
+	return pids, execing
+}
+
+// hasVariable reports whether environ, whose words each end in a zero byte, contains variable as
+// NAME=VALUE.
+func hasVariable(environ, variable string) bool {
+	return strings.HasPrefix(environ, variable+"\x00") || strings.Contains(environ, "\x00"+variable+"\x00")
+}
