@@ -151,10 +151,10 @@ func TestExamples(t *testing.T) {
 			{2, []string{"heat2d", "-size", "100"}, "rank 0: -size: \"100\" is not of the form ROWSxCOLUMNS, like 360x720\n"},
 			{2, []string{"heat2d", "-grid", "2x2"}, "a grid of 2x2 needs 4 ranks, and there are 2\n"},
 			{2, []string{"heat2d", "-size", "20x20", "-steps", "1", "-o", "no/such/folder.png"}, "no such file or directory\n"},
-			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it has to be more than nothing\n"},
-			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it cannot be less than 10ms\n"},
+			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it must be positive\n"},
+			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it must be at least 10ms\n"},
 			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it cannot be negative\n"},
-			{3, []string{"failover"}, "it takes 2 ranks, or 1, which makes 2 of its own; there are 3\n"},
+			{3, []string{"failover"}, "the program takes 2 ranks, or 1, which makes 2 itself; there are 3\n"},
 		} {
 			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
 			assert.Error(t, err, c.args)
