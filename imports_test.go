@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"internal/waitgraph":             {}, // deadlocks, from who waits for whom
 	"mpirun-go":                      {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
 	"examples":                       {"comm", "request", "examples", "btl/loop"},
-	"scripts":                        {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
+	"scripts":                        {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"}, // programs that the scripts run
 	"bench":                          {"comm", "request", "internal/tunable"},
 	"bench/compare":                  {}, // it runs programs
 	"internal/wireup/interop":        {"internal/wireup"},

@@ -1,36 +1,42 @@
 package main
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// wanted is the spoiling that the next request of the first device is to meet: 1 a wrong remote key, 2 a queue pair in Error.
-var wanted atomic.Int32
+// The errors that can be injected, by the names of their cases.
+const (
+	wrongRKey = "rkey"  // a remote key that is wrong
+	qpInError = "error" // a queue pair that goes to Error
+)
 
-func spoil(how string) {
-	switch how {
-	case "rkey":
-		wanted.Store(1)
-	case "error":
-		wanted.Store(2)
+// injection is the error that the next work request on the first device meets; "" for none.
+var injection atomic.Value
+
+// inject asks for an error.
+func inject(kind string) { injection.Store(kind) }
+
+// injectInto returns what puts errors into the work requests of the cases that want them.
+func injectInto(name string) func(h *observe.Hook) {
+	return func(h *observe.Hook) {
+		if name == wrongRKey || name == qpInError {
+			injection.Store("")
+			h.Verbs = func(p verbs.Provider) verbs.Provider { return provider{p} }
+		}
 	}
 }
 
-func hook(h *observe.Hook) {
-	if *name != "rkey" && *name != "error" {
-		return
-	}
-	h.Verbs = func(p verbs.Provider) verbs.Provider { return provider{p} }
-}
+// The wrappers lead from the provider to the queue pairs of the first device.
 
 type provider struct{ verbs.Provider }
 
 func (p provider) Open(name string) (verbs.Device, error) {
 	d, err := p.Provider.Open(name)
-	if err != nil || name[len(name)-1] != '0' {
+	if err != nil || !strings.HasSuffix(name, "0") {
 		return d, err
 	}
 	return device{d}, nil
@@ -53,20 +59,20 @@ func (d domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if err != nil || init.Service != verbs.ServiceRC {
 		return qp, err
 	}
-	return &pair{qp}, nil
+	return &queuePair{qp}, nil
 }
 
-type pair struct{ verbs.QP }
+type queuePair struct{ verbs.QP }
 
-func (q *pair) PostSend(wrs []verbs.SendWR) (int, error) {
-	switch wanted.Load() {
-	case 1:
+func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
+	switch injection.Load() {
+	case wrongRKey:
 		if op := wrs[0].Opcode; op == verbs.WRRDMARead || op == verbs.WRRDMAWrite {
-			wanted.Store(0)
+			injection.Store("")
 			wrs[0].RKey ^= 0xff
 		}
-	case 2:
-		wanted.Store(0)
+	case qpInError:
+		injection.Store("")
 		attr := verbs.QPAttr{State: verbs.StateErr}
 		if err := q.Modify(&attr, verbs.AttrState); err != nil {
 			return 0, err
