@@ -3,8 +3,8 @@
 //
 //	go run ./examples/failover -o failover.svg
 //
-// Without a launcher the program makes two ranks itself, as goroutines, joins them by three rails in
-// memory, and cuts and mends these rails while the messages go. As a job of two ranks it cuts
+// Without a launcher the program makes two ranks itself, as goroutines, joins them by three rails
+// in memory, and cuts and mends these rails while the messages go. As a job of two ranks it cuts
 // nothing: it shows the traffic over the rails that exist while you pull cables or set interfaces
 // down.
 //
@@ -147,8 +147,8 @@ func exchangeAndCut(world *comm.Comm, cfg config, cuts *cutter, line *timeline.T
 	return exchanging, cutting
 }
 
-// exchange exchanges messages, round after round, until over is closed at rank 0. No error of a rail
-// shows here: calls wait while no rail is up, and go on when one is back.
+// exchange exchanges messages, round after round, until over is closed at rank 0. No error of a
+// rail shows here: calls wait while no rail is up, and go on when one is back.
 func exchange(world *comm.Comm, cfg config, line *timeline.Timeline, over <-chan struct{}) (err error) {
 	roundBytes := 0
 	messages, err := traffic.New(world, largestBytes, func(bytes int) {

@@ -1,7 +1,7 @@
-// Command failover measures what a fault of the rails does to a job of two ranks. The ranks exchange
-// and check messages of all kinds and sizes (examples/failover/traffic). Meanwhile rank 0 runs a
-// program, -fault, that breaks rails and mends them. It gets the name of the case and the process ids
-// of both ranks, and prints when it acts:
+// Command failover measures what a fault of the rails does to a job of two ranks. The ranks
+// exchange and check messages of all kinds and sizes (examples/failover/traffic). Meanwhile rank 0
+// runs a program, -fault, that breaks rails and mends them. It gets the name of the case and the
+// process ids of both ranks, and prints when it acts:
 //
 //	broken MICROSECONDS    of the system's clock
 //	mended MICROSECONDS
@@ -163,8 +163,8 @@ func (r *run) isDone(up bool) (bool, error) {
 	return !r.well.IsZero() && time.Since(r.well) > r.calm, nil
 }
 
-// sendNothing makes the peer wait with nothing under way while the fault comes and goes. If the fault
-// stays, this rank waits for the peer as well.
+// sendNothing makes the peer wait with nothing under way while the fault comes and goes. If the
+// fault stays, this rank waits for the peer as well.
 func (r *run) sendNothing() error {
 	const tagNever = 3000 // the peer sends nothing under it
 	if r.lost {

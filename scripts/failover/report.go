@@ -40,7 +40,8 @@ func (r *run) usedRails() (string, error) {
 	return strings.Join(used, ", "), nil
 }
 
-// times are the moments of a run in microseconds of the system's clock. Rank 0 sends them to rank 1.
+// times are the moments of a run in microseconds of the system's clock. Rank 0 sends them to rank
+// 1.
 type times struct{ Broken, Mended, Well, End int64 }
 
 // micros returns a time in microseconds, and 0 for the zero time.
@@ -140,7 +141,8 @@ func (r *run) row(t times, a, b figures, used string) string {
 	mark(a.Failed == a.Returned && b.Failed == b.Returned,
 		"fewer rails returned than failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
 	if switches := !strings.HasPrefix(r.name, "both") && !r.silent; switches {
-		// A switch needs another rail that is up, and some turns of both ranks. A silent rank makes none.
+		// A switch needs another rail that is up, and some turns of both ranks. A silent rank makes
+		// none.
 		mark(swap <= 50*time.Millisecond+2*stall, "switched after %v", swap)
 		mark(gap <= gapBefore+r.retry+100*time.Millisecond+stall, "a gap of %v", gap)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The picture shows the bandwidth above, a row for each rail below it, and one axis of time for both.
-// No meaning depends on colour alone: rails have names, and events have shapes.
+// The picture shows the bandwidth above, a row for each rail below it, and one axis of time for
+// both. No meaning depends on colour alone: rails have names, and events have shapes.
 
 // Run describes how a recorded run was made.
 type Run struct {

@@ -1,5 +1,5 @@
-// Package timeline records when messages arrive and how the rails to a peer are meanwhile, and draws
-// both over time.
+// Package timeline records when messages arrive and how the rails to a peer are meanwhile, and
+// draws both over time.
 package timeline
 
 import (
