@@ -7,25 +7,26 @@ import (
 	"strings"
 )
 
-// mark is what is to be reached at a point: our value divided by that of others.
+// mark is a goal at a point: a limit for the ratio of mpigo's value to that of others.
 type mark struct {
 	what string
 	at   point
 	ours string
 	others
-	limit float64 // at most, of a time; at least, of a rate
+	limit float64 // the highest ratio of a time, the lowest of a rate
 }
 
-// others is whom we are compared to.
+// others is what mpigo is compared with.
 type others struct {
-	name string // "" for that of the best one
-	who  []string
-	at   *point // where; nil: at the same point
+	name string   // in the table; empty for that of the best contender
+	who  []string // contenders, of which the best counts
+	at   *point   // nil: at the same point
 }
 
-var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP} // never written
+// peers lists the contenders of other libraries. Never written.
+var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP}
 
-// marks is all of them.
+// marks lists all marks.
 func marks() []mark {
 	anyPeer := others{who: peers}
 	yielding := others{who: []string{openMPISingle, openMPITwo}}
@@ -50,7 +51,7 @@ func marks() []mark {
 	add("latency", 2, "us", ours, anyPeer, 0.7, 64, k)
 	add("latency", 2, "us", ours, anyPeer, 0.9, 8*k, 64*k, m, 4*m)
 	add("latency", 2, "us", oursAlloc, anyPeer, 0.6, 64*k, m, 4*m)
-	add("platency", 2, "us", ours, others{"own Isend and Irecv", []string{ours}, &point{isendName, 2, 8, "us"}}, 0.9, 8)
+	add("platency", 2, "us", ours, others{"mpigo's Isend and Irecv", []string{ours}, &point{isendName, 2, 8, "us"}}, 0.9, 8)
 	add("platency", 2, "us", ours, anyPeer, 0.5, 8)
 	add("bw", 2, "MB/s", ours, anyPeer, 1.5, 8)
 	add("bw", 2, "MB/s", ours, anyPeer, 1.0, 8*k, 64*k, m, 4*m)
@@ -71,17 +72,17 @@ func marks() []mark {
 	return all
 }
 
-// outcome is a mark, and what was reached.
+// outcome is a mark with the measured values.
 type outcome struct {
 	mark
 	ours, others summary
 	who          string
 	ratio, best  float64 // of medians, and of the best values
-	paired       float64 // the median of the ratios in each round, to who; 0 if there is none
-	reached      bool    // by medians
+	paired       float64 // the median of the ratios of each round; 0 if there is none
+	reached      bool    // by the ratio of medians
 }
 
-// judge holds results against marks; what was not measured is left out.
+// judge compares results with marks. It leaves out marks that were not measured.
 func judge(r *results, all []mark) []outcome {
 	var out []outcome
 	for _, m := range all {
@@ -108,7 +109,7 @@ func judge(r *results, all []mark) []outcome {
 	return out
 }
 
-// missed is an error if a mark was not reached, or there is none.
+// missed returns an error if a mark was not reached, or if there is none.
 func missed(all []outcome) error {
 	if len(all) == 0 {
 		return errors.New("no mark was measured: is a peer installed?")
@@ -125,8 +126,8 @@ func missed(all []outcome) error {
 	return fmt.Errorf("%d of %d marks missed: %s", len(what), len(all), strings.Join(what, "; "))
 }
 
-// isOurs says whether a contender is us, where peers take part.
+// isOurs reports whether a contender is mpigo in an experiment with peers.
 func isOurs(name string) bool { return name == ours || name == oursTCP }
 
-// isPeer says whether a contender is one that we are to be better than.
+// isPeer reports whether a contender is another library.
 func isPeer(name string) bool { return slices.Contains(peers, name) }
