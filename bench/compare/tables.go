@@ -190,10 +190,10 @@ The programs measure as the OSU micro-benchmarks do:
 - The time of a collective is that of a call, with a barrier between calls, as the mean of all ranks.
 - Each size has a warm-up, and larger sizes have fewer iterations.
 
-mpigo's program is in Go, that of the peers in C, with the same loops and iterations. In each round
-every contender runs every experiment once, one after the other. Tables have the median of the rounds,
-and in brackets the best. The best peer is the better of both, in the better of its configurations, at
-that size. Over TCP all use the loopback interface.
+mpigo's program is in Go, that of the peers in C, with the same loops and iterations. In each
+round every contender runs every experiment once, one after the other. Tables have the median of
+the rounds, and in brackets the best. The best peer is the better of both, in the better of its
+configurations, at that size. Over TCP all use the loopback interface.
 
 `)
 	if r.Bind == bindCore {
