@@ -19,8 +19,8 @@ func TestParse(t *testing.T) {
 	opts, err := parse(strings.Fields("-quick -only ^latency$ -o out"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, opts.rounds)
-	assert.True(t, opts.only.MatchString("latency"))
-	assert.False(t, opts.only.MatchString("platency"))
+	assert.True(t, opts.experiments.MatchString("latency"))
+	assert.False(t, opts.experiments.MatchString("platency"))
 	opts, err = parse(nil)
 	require.NoError(t, err)
 	assert.Equal(t, 5, opts.rounds)
@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 		"-timeout 0s":   "-timeout is 0s: it must be positive",
 		"-bind socket":  `-bind is "socket": it must be core or default`,
 		"-only (":       "-only: ",
-		"-who [":        "-who: ",
+		"-contenders [": "-contenders: ",
 		"-quick -o a b": `unexpected argument "b"`,
 		"-sizes 8,,1K":  `-sizes is 8,,1K: "" is not a size such as 8, 64K or 1M`,
 		"-sizes 8:1K":   `"8:1K" is not a size`,
@@ -92,17 +92,17 @@ func TestUsageOfOthers(t *testing.T) {
 }
 
 // command returns what a contender runs for an experiment on two cores.
-func command(t *testing.T, who, what string, ranks int, bind string, quick bool) string {
+func command(t *testing.T, contender, experiment string, ranks int, bind string, quick bool) string {
 	t.Helper()
 	for _, e := range experiments() {
 		for _, c := range contenders("/d") {
-			if e.name == what && e.ranks == ranks && c.name == who {
+			if e.name == experiment && e.ranks == ranks && c.name == contender {
 				require.True(t, c.takesPart(e))
 				return strings.Join(append(c.env, c.command(e, place{cores: 2, bind: bind, root: true}, quick)...), " ")
 			}
 		}
 	}
-	t.Fatalf("no %s of %s with %d ranks", what, who, ranks)
+	t.Fatalf("%s does not run %s with %d ranks", contender, experiment, ranks)
 	return ""
 }
 
@@ -177,14 +177,14 @@ func TestJudge(t *testing.T) {
 
 	out := judge(res, marks())
 	require.Len(t, out, 2)
-	assert.Equal(t, "latency 8 B", out[0].what)
-	assert.Equal(t, mpichTwo, out[0].who, "the best median")
+	assert.Equal(t, "latency 8 B", out[0].name)
+	assert.Equal(t, mpichTwo, out[0].other, "the best median")
 	assert.InDelta(t, 0.05/0.14, out[0].ratio, 1e-9)
 	assert.InDelta(t, 0.04/0.12, out[0].best, 1e-9, "the best value is another contender's")
 	assert.InDelta(t, 0.05/0.14, out[0].paired, 1e-9, "the ratios are 0.36, 0.31 and 0.56")
 	assert.True(t, out[0].reached)
-	assert.Equal(t, "bw 8 B", out[1].what)
-	assert.Equal(t, openMPITwo, out[1].who)
+	assert.Equal(t, "bw 8 B", out[1].name)
+	assert.Equal(t, openMPITwo, out[1].other)
 	assert.InDelta(t, 200.0/160, out[1].ratio, 1e-9)
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
 	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
@@ -352,7 +352,7 @@ func TestWriteAndReadResults(t *testing.T) {
 // TestRunOfOwnPrograms builds and runs mpigo's programs, measures the limits, and writes
 // everything.
 func TestRunOfOwnPrograms(t *testing.T) {
-	opts, err := parse(strings.Fields("-quick -only ^barrier|goroutines -who ^mpigo$"))
+	opts, err := parse(strings.Fields("-quick -only ^barrier|goroutines -contenders ^mpigo$"))
 	require.NoError(t, err)
 	opts.out = t.TempDir()
 	require.NoError(t, run(t.Context(), opts))
@@ -373,6 +373,6 @@ func TestRunOfOwnPrograms(t *testing.T) {
 	}
 	assert.Equal(t, len(allowedCPUs()) > 1, seen[limitsName+"/"+copyFar])
 
-	opts.only = opts.who
+	opts.experiments = opts.contenders
 	assert.ErrorContains(t, run(t.Context(), opts), "nothing to run")
 }

@@ -34,9 +34,9 @@ func usageNow() (usage, bool) {
 		return usage{}, false
 	}
 	u, err := parseStat(string(text))
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+	for _, processes := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var r unix.Rusage
-		err = errors.Join(err, unix.Getrusage(who, &r))
+		err = errors.Join(err, unix.Getrusage(processes, &r))
 		u.own += float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
 	}
 	return u, err == nil

@@ -28,16 +28,16 @@ import (
 
 // options holds the values of the command line.
 type options struct {
-	rounds  int
-	quick   bool
-	only    *regexp.Regexp
-	who     *regexp.Regexp
-	out     string
-	from    string
-	bind    string
-	timeout time.Duration
-	sizes   []string
-	marks   bool
+	rounds      int
+	quick       bool
+	experiments *regexp.Regexp
+	contenders  *regexp.Regexp
+	out         string
+	from        string
+	bind        string
+	timeout     time.Duration
+	sizes       []string
+	marks       bool
 }
 
 func main() {
@@ -56,12 +56,12 @@ func main() {
 
 func parse(args []string) (options, error) {
 	opts := options{}
-	var only, who, sizes string
+	var only, contenders, sizes string
 	flags := flag.NewFlagSet("compare", flag.ExitOnError)
 	flags.IntVar(&opts.rounds, "rounds", 0, "number of rounds (default 5; 1 with -quick)")
 	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
 	flags.StringVar(&only, "only", "", "run the experiments whose names match this regular expression: 'latency|bw'")
-	flags.StringVar(&who, "who", "", "run the contenders whose names match: 'mpigo|MPICH'")
+	flags.StringVar(&contenders, "contenders", "", "run the contenders whose names match: 'mpigo|MPICH'")
 	flags.StringVar(&sizes, "sizes", "", "measure these sizes, each in a run of its own, which brings "+
 		"the contenders' turns closer together: '8,1K,64K'")
 	flags.StringVar(&opts.out, "o", "", "directory for "+resultsFile+", tables.md and plots (default: print the tables)")
@@ -102,11 +102,11 @@ func parse(args []string) (options, error) {
 		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	var err error
-	if opts.only, err = regexp.Compile(only); err != nil {
+	if opts.experiments, err = regexp.Compile(only); err != nil {
 		return opts, fmt.Errorf("-only: %w", err)
 	}
-	if opts.who, err = regexp.Compile(who); err != nil {
-		return opts, fmt.Errorf("-who: %w", err)
+	if opts.contenders, err = regexp.Compile(contenders); err != nil {
+		return opts, fmt.Errorf("-contenders: %w", err)
 	}
 	return opts, nil
 }

@@ -9,18 +9,18 @@ import (
 
 // mark is a goal at a point: a limit for the ratio of mpigo's value to that of others.
 type mark struct {
-	what string
+	name string
 	at   point
-	ours string
+	ours string // the contender of mpigo
 	others
 	limit float64 // the highest ratio of a time, the lowest of a rate
 }
 
 // others is what mpigo is compared with.
 type others struct {
-	name string   // in the table; empty for that of the best contender
-	who  []string // contenders, of which the best counts
-	at   *point   // nil: at the same point
+	label      string   // in the table; empty for the name of the best contender
+	contenders []string // of which the best counts
+	at         *point   // nil: at the same point
 }
 
 // peers lists the contenders of other libraries. Never written.
@@ -28,22 +28,22 @@ var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTw
 
 // marks lists all marks.
 func marks() []mark {
-	anyPeer := others{who: peers}
-	yielding := others{who: []string{openMPISingle, openMPITwo}}
+	anyPeer := others{contenders: peers}
+	yielding := others{contenders: []string{openMPISingle, openMPITwo}}
 	var all []mark
 	add := func(experiment string, ranks int, unit, ours string, vs others, limit float64, sizes ...int) {
 		for _, size := range sizes {
-			what := experiment
+			name := experiment
 			if size > 0 {
-				what += " " + sizeName(size)
+				name += " " + sizeName(size)
 			}
 			if ranks != 2 || experiment == "barrier" || experiment == "allreduce" || experiment == startName {
-				what += fmt.Sprintf(", %d ranks", ranks)
+				name += fmt.Sprintf(", %d ranks", ranks)
 			}
 			if ours == oursAlloc {
-				what += ", Alloc memory"
+				name += ", Alloc memory"
 			}
-			all = append(all, mark{what, point{experiment, ranks, size, unit}, ours, vs, limit})
+			all = append(all, mark{name, point{experiment, ranks, size, unit}, ours, vs, limit})
 		}
 	}
 	const k, m = 1 << 10, 1 << 20
@@ -66,9 +66,9 @@ func marks() []mark {
 		add("allreduce", ranks, "us", ours, anyPeer, 0.9, 64*k, m)
 	}
 	for _, ranks := range []int{2, 8} {
-		add(startName, ranks, "ms", ours, others{who: []string{mpichSingle, mpichTwo}}, 0.5, 0)
+		add(startName, ranks, "ms", ours, others{contenders: []string{mpichSingle, mpichTwo}}, 0.5, 0)
 	}
-	add(goroutinesName, 2, "us", ours, others{who: []string{channel}}, 1.0, 8)
+	add(goroutinesName, 2, "us", ours, others{contenders: []string{channel}}, 1.0, 8)
 	return all
 }
 
@@ -76,7 +76,7 @@ func marks() []mark {
 type outcome struct {
 	mark
 	ours, others summary
-	who          string
+	other        string  // its name
 	ratio, best  float64 // of medians, and of the best values
 	paired       float64 // the median of the ratios of each round; 0 if there is none
 	reached      bool    // by the ratio of medians
@@ -91,14 +91,14 @@ func judge(r *results, all []mark) []outcome {
 			at = *m.others.at
 		}
 		mine, ok := r.at(m.at, m.ours)
-		theirs, known := r.bestOf(at, m.who)
+		theirs, known := r.bestOf(at, m.contenders)
 		if !ok || !known {
 			continue
 		}
-		o := outcome{mark: m, ours: mine, others: theirs.summary, who: m.others.name,
-			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.who)}
-		if o.who == "" {
-			o.who = theirs.who
+		o := outcome{mark: m, ours: mine, others: theirs.summary, other: m.label,
+			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.contender)}
+		if o.other == "" {
+			o.other = theirs.contender
 		}
 		o.reached = o.ratio <= m.limit
 		if m.at.higherIsBetter() {
@@ -114,16 +114,16 @@ func missed(all []outcome) error {
 	if len(all) == 0 {
 		return errors.New("no mark was measured: is a peer installed?")
 	}
-	var what []string
+	var names []string
 	for _, o := range all {
 		if !o.reached {
-			what = append(what, fmt.Sprintf("%s: %.2f, mark %.1f", o.what, o.ratio, o.limit))
+			names = append(names, fmt.Sprintf("%s: %.2f, mark %.1f", o.name, o.ratio, o.limit))
 		}
 	}
-	if len(what) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d marks missed: %s", len(what), len(all), strings.Join(what, "; "))
+	return fmt.Errorf("%d of %d marks missed: %s", len(names), len(all), strings.Join(names, "; "))
 }
 
 // isOurs reports whether a contender is mpigo in an experiment with peers.

@@ -14,17 +14,17 @@ import (
 
 // measurement is a measurement under way.
 type measurement struct {
-	opts     options
-	at       place
-	who      []contender
-	what     []experiment
-	launcher *launcher
-	res      *results
-	failed   map[string]bool // by experiment and contender; these are not run again
-	began    time.Time
-	done     int // runs so far
-	all      int // runs to do
-	terminal bool
+	opts        options
+	at          place
+	contenders  []contender
+	experiments []experiment
+	launcher    *launcher
+	res         *results
+	failed      map[string]bool // by experiment and contender; these are not run again
+	began       time.Time
+	done        int // runs so far
+	all         int // runs to do
+	terminal    bool
 }
 
 // measure builds the programs and runs them, round after round. After an interrupt it returns the
@@ -74,12 +74,12 @@ func measure(ctx context.Context, opts options) (*results, error) {
 	return m.res, nil
 }
 
-// choose builds the programs of the contenders that -who names and that are installed, and chooses
+// choose builds the programs of the contenders that -contenders names and that are installed, and chooses
 // the experiments.
 func (m *measurement) choose(ctx context.Context, dir string) error {
 	built := map[string]error{}
 	for _, c := range contenders(dir) {
-		if !m.opts.who.MatchString(c.name) {
+		if !m.opts.contenders.MatchString(c.name) {
 			continue
 		}
 		err, known := built[c.library]
@@ -96,21 +96,21 @@ func (m *measurement) choose(ctx context.Context, dir string) error {
 			}
 		}
 		if err == nil {
-			m.who = append(m.who, c)
+			m.contenders = append(m.contenders, c)
 			m.res.Contenders = append(m.res.Contenders, described{c.name, strings.Join(append(c.env,
 				shorten(c.command(experiments()[0], m.at, m.opts.quick), dir)...), " ")})
 		}
 	}
 	for _, e := range experiments() {
-		if m.opts.only.MatchString(e.name) && (!m.opts.quick || e.quick != "") {
-			m.what = append(m.what, e.split(m.opts.sizes)...)
+		if m.opts.experiments.MatchString(e.name) && (!m.opts.quick || e.quick != "") {
+			m.experiments = append(m.experiments, e.split(m.opts.sizes)...)
 		}
 	}
-	if len(m.who) == 0 || len(m.what) == 0 {
-		return errors.New("nothing to run: -who and -only match no contender or no experiment")
+	if len(m.contenders) == 0 || len(m.experiments) == 0 {
+		return errors.New("nothing to run: -contenders or -only match nothing")
 	}
-	for _, e := range m.what {
-		for _, c := range m.who {
+	for _, e := range m.experiments {
+		for _, c := range m.contenders {
 			if c.takesPart(e) {
 				m.all += m.opts.rounds
 			}
@@ -130,9 +130,9 @@ func shorten(argv []string, dir string) []string {
 
 // round runs every experiment once with every contender. Each round begins with another contender.
 func (m *measurement) round(ctx context.Context, round int) {
-	for _, e := range m.what {
-		for i := range m.who {
-			c := m.who[(i+round-1)%len(m.who)]
+	for _, e := range m.experiments {
+		for i := range m.contenders {
+			c := m.contenders[(i+round-1)%len(m.contenders)]
 			if !c.takesPart(e) || ctx.Err() != nil {
 				continue
 			}

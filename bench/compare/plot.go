@@ -21,19 +21,19 @@ func plots() []plot {
 	}
 }
 
-// line is the line of one library. At each size it shows the best of the contenders in who.
+// line is the line of one library. At each size it shows the best of its contenders.
 type line struct {
 	name, colour, dash string
-	who                []string
+	contenders         []string
 	x, y               []float64
 }
 
 func plotLines() []line {
 	return []line{
-		{name: "MPICH", colour: "#7b5ea7", who: []string{mpichSingle, mpichTwo, mpichTCP}},
-		{name: "Open MPI", colour: "#d9731a", who: []string{openMPISingle, openMPITwo, openMPITCP}},
-		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", who: []string{oursAlloc}},
-		{name: "mpigo", colour: "#1764c0", who: []string{ours, oursTCP}},
+		{name: "MPICH", colour: "#7b5ea7", contenders: []string{mpichSingle, mpichTwo, mpichTCP}},
+		{name: "Open MPI", colour: "#d9731a", contenders: []string{openMPISingle, openMPITwo, openMPITCP}},
+		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", contenders: []string{oursAlloc}},
+		{name: "mpigo", colour: "#1764c0", contenders: []string{ours, oursTCP}},
 	}
 }
 
@@ -55,7 +55,7 @@ func (p plot) draw(r *results) (string, bool) {
 	for i := range lines {
 		l := &lines[i]
 		for _, at := range r.points(p.experiment, 2) {
-			b, ok := r.bestOf(at, l.who)
+			b, ok := r.bestOf(at, l.contenders)
 			if at.Unit != p.unit || !ok || at.Size == 0 || b.median <= 0 {
 				continue
 			}

@@ -137,7 +137,7 @@ func summarize(s series) summary {
 // be another contender's.
 type best struct {
 	summary
-	who string // has the best median
+	contender string // has the best median
 }
 
 func (r *results) bestOf(p point, contenders []string) (best, bool) {
@@ -148,18 +148,18 @@ func (r *results) bestOf(p point, contenders []string) (best, bool) {
 		if !ok {
 			continue
 		}
-		if b.who == "" {
+		if b.contender == "" {
 			b = best{s, name}
 			continue
 		}
 		if better(s.median, b.median) {
-			b.median, b.who = s.median, name
+			b.median, b.contender = s.median, name
 		}
 		if better(s.best, b.best) {
 			b.best = s.best
 		}
 	}
-	return b, b.who != ""
+	return b, b.contender != ""
 }
 
 // The file of results is a CSV file with a line for each series. The first line is a comment with

@@ -62,7 +62,7 @@ func writeMarks(b *strings.Builder, r *results) {
 	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Values are medians, and in brackets the best of all rounds. "+
 		"The ratio is mpigo's\nvalue to the other's. The column round by round has the median of the ratios of "+
 		"each round.\n\n", reached, len(out))
-	b.WriteString("| what | mpigo | other | who | ratio | round by round | mark | |\n" +
+	b.WriteString("| benchmark | mpigo | other | other is | ratio | round by round | mark | |\n" +
 		"| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
 	for _, o := range out {
 		relation, result := "≤", "**no**"
@@ -76,8 +76,8 @@ func writeMarks(b *strings.Builder, r *results) {
 		if o.paired > 0 {
 			paired = fmt.Sprintf("%.2f", o.paired)
 		}
-		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.what,
-			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.who, o.ratio, o.best, paired, relation, o.limit, result)
+		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.name,
+			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.other, o.ratio, o.best, paired, relation, o.limit, result)
 	}
 }
 
@@ -118,22 +118,22 @@ func groups(r *results) []group {
 
 // writeExperiment writes a table with a line for each size and a column for each contender.
 func writeExperiment(b *strings.Builder, r *results, g group) {
-	var who []string
+	var names []string
 	for _, s := range r.Series {
-		if (group{s.Experiment, s.Ranks, s.Unit}) == g && !slices.Contains(who, s.Contender) {
-			who = append(who, s.Contender)
+		if (group{s.Experiment, s.Ranks, s.Unit}) == g && !slices.Contains(names, s.Contender) {
+			names = append(names, s.Contender)
 		}
 	}
-	slices.SortFunc(who, func(x, y string) int { return order(x) - order(y) })
+	slices.SortFunc(names, func(x, y string) int { return order(x) - order(y) })
 	fmt.Fprintf(b, "\n## %s, %d ranks (%s)\n\n| size |", g.experiment, g.ranks, g.unit)
-	for _, name := range who {
+	for _, name := range names {
 		fmt.Fprintf(b, " %s |", name)
 	}
-	ratios := slices.ContainsFunc(who, isPeer) && slices.ContainsFunc(who, isOurs)
+	ratios := slices.ContainsFunc(names, isPeer) && slices.ContainsFunc(names, isOurs)
 	if ratios {
 		b.WriteString(" mpigo to best peer |")
 	}
-	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(who)))
+	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(names)))
 	if ratios {
 		b.WriteString(" ---: |")
 	}
@@ -147,7 +147,7 @@ func writeExperiment(b *strings.Builder, r *results, g group) {
 			size = "–"
 		}
 		fmt.Fprintf(b, "| %s |", size)
-		for _, name := range who {
+		for _, name := range names {
 			if s, ok := r.at(p, name); ok {
 				fmt.Fprintf(b, " %s |", both(s))
 			} else {

@@ -128,7 +128,7 @@ func goSource() (string, error) {
 		root = runtime.GOROOT()
 	}
 	if root == "" {
-		return "", errors.New("Go's own source was not found: name a directory to count in")
+		return "", errors.New("the source of Go was not found: name a directory to count in")
 	}
 	return root + "/src", nil
 }
