@@ -74,8 +74,8 @@ func measure(ctx context.Context, opts options) (*results, error) {
 	return m.res, nil
 }
 
-// choose builds the programs of the contenders that -contenders names and that are installed, and chooses
-// the experiments.
+// choose builds the programs of the contenders that -contenders names and that are installed, and
+// chooses the experiments.
 func (m *measurement) choose(ctx context.Context, dir string) error {
 	built := map[string]error{}
 	for _, c := range contenders(dir) {
