@@ -13,6 +13,8 @@ import (
 
 // fault is the running fault program.
 type fault struct {
+	injector *injector
+
 	mu     sync.Mutex
 	broken time.Time // guarded by mu: the first time
 	mended time.Time // guarded by mu: the last time
@@ -21,7 +23,7 @@ type fault struct {
 }
 
 // startFault starts the program. pids are the ranks' process ids.
-func startFault(program, name string, pids []int) (*fault, error) {
+func startFault(program, name string, pids []int, injector *injector) (*fault, error) {
 	cmd := exec.Command(program, name, strconv.Itoa(pids[0]), strconv.Itoa(pids[1]))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -31,7 +33,7 @@ func startFault(program, name string, pids []int) (*fault, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	f := new(fault)
+	f := &fault{injector: injector}
 	go func() {
 		for in := bufio.NewScanner(out); in.Scan(); {
 			f.heed(in.Text())
@@ -51,7 +53,7 @@ func (f *fault) heed(line string) {
 	defer f.mu.Unlock()
 	what, rest, _ := strings.Cut(line, " ")
 	if what == "inject" {
-		inject(rest)
+		f.injector.inject(rest)
 		return
 	}
 	at := time.Now()
@@ -78,10 +80,8 @@ func (f *fault) mendedAt() time.Time {
 	return f.mended
 }
 
-// stalls records when this process did not run although it wanted to. A busy or emulated machine
+// stallLog records when this process did not run although it wanted to. A busy or emulated machine
 // adds these times to all others.
-var stalls stallLog
-
 type stallLog struct {
 	mu  sync.Mutex
 	all []stall // guarded by mu

@@ -55,12 +55,17 @@ func parse() (cfg config) {
 
 func main() {
 	cfg := parse()
-	world, err := comm.Init(comm.Observe(injectInto(cfg.name)))
+	r := &run{config: cfg}
+	var options []comm.Option
+	if cfg.name == wrongRKey || cfg.name == qpInError {
+		options = append(options, comm.Observe(r.injector.hook))
+	}
+	world, err := comm.Init(options...)
 	if err != nil {
 		fatal(err)
 	}
-	go stalls.watch()
-	r := &run{config: cfg, world: world, me: world.Rank(), peer: 1 - world.Rank()}
+	r.world, r.me, r.peer = world, world.Rank(), 1-world.Rank()
+	go r.stalls.watch()
 	row, err := r.run()
 	if err != nil || cfg.verbose {
 		fmt.Fprintf(os.Stderr, "rank %d:\n%s%+v\n", r.me, r.line.Chart(timeline.Run{Every: 100 * time.Millisecond}), world.Rails())
@@ -88,6 +93,8 @@ type run struct {
 	world    *comm.Comm
 	me, peer int
 	line     *timeline.Timeline
+	stalls   stallLog
+	injector injector
 	fault    *fault           // rank 0's, once it has begun
 	well     time.Time        // rank 0's: since when the fault is over and all rails are up
 	before   map[string]int64 // rank 0's: the devices' counters at that time
@@ -123,7 +130,7 @@ func (r *run) exchange() error {
 			return err
 		}
 		if r.me == 0 && r.fault == nil && time.Since(r.line.Begin) > r.calm {
-			if r.fault, err = startFault(r.program, r.name, pids); err != nil {
+			if r.fault, err = startFault(r.program, r.name, pids, &r.injector); err != nil {
 				return err
 			}
 			if r.silent {

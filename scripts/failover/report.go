@@ -99,7 +99,7 @@ func (r *run) figures(t times) figures {
 		Failed: s.RailsFailed, Returned: s.RailsReturned, Resent: s.Resent, Restarts: s.Restarts,
 		Malformed: s.Malformed, Illegal: s.Illegal,
 		Switch:    time.Duration(s.SwitchNanos),
-		Stall:     stalls.longest(broken, well),
+		Stall:     r.stalls.longest(broken, well),
 		GapBefore: r.line.LongestGapWithin(steady, broken),
 		Gap:       r.line.LongestGap(broken, well),
 		Detected:  micros(r.line.FirstFailure(broken)),
