@@ -75,7 +75,7 @@ echo "ok: srun: a rank's error, exit status $status"
 status=0
 timeout 60 srun --mpi=none -N 2 -n 2 ./ring 2>errors || status=$?
 same "$status" 1 "srun without pmi2: the exit status"
-printed 'task [01] of 2 of Slurm.s srun, which was not printed --mpi=pmi2' 2
+printed 'task [01] of 2 of Slurm.s srun, which was not told --mpi=pmi2' 2
 
 srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4
