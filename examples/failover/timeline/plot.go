@@ -24,16 +24,20 @@ type Cut struct {
 	From, To time.Time
 }
 
+// Lengths in pixels.
 const (
-	// Lengths in pixels.
 	width                  = 800
 	chartTop, chartBottom  = 66, 320
 	rowHeight, rowThick    = 28, 18
 	right                  = 24
-	ink, faint, edge       = "#24292f", "#e3e6ea", "#9aa2ab"
-	blue, green, red       = "#1764c0", "#1f8a4c", "#b3261e"
-	font                   = `font-family="Helvetica,Arial,sans-serif"`
 	bottomOfAxis, legendAt = 40, 22
+)
+
+// Styles.
+const (
+	ink, faint, edge = "#24292f", "#e3e6ea", "#9aa2ab"
+	blue, green, red = "#1764c0", "#1f8a4c", "#b3261e"
+	font             = `font-family="Helvetica,Arial,sans-serif"`
 )
 
 // canvas is an SVG that is being written.
