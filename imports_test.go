@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/waitgraph":             {}, // deadlock detection on a graph of waits
 	"mpirun-go":                      {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
 	"examples":                       {"comm", "request", "examples", "btl/loop"},
-	"scripts":                        {"comm", "request", "internal/observe", "btl/ibverbs/verbs"}, // programs for the scripts
+	"scripts":                        {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"}, // programs for the scripts
 	"bench":                          {"comm", "request", "internal/tunable"},
 	"bench/compare":                  {}, // runs programs
 	"internal/wireup/interop":        {"internal/wireup"},

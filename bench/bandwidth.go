@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// windows sends many messages at a time.
+// windows sends a window of messages at a time.
 type windows struct {
 	*pair
-	both         bool              // ranks send to each other, both at once
+	both         bool              // both ranks send, at once
 	sends, recvs []request.Request // one for each message of a window
 	done         []byte
 }
@@ -20,14 +20,14 @@ type windows struct {
 func openOneWay(j *job) (exercise, error)   { return openWindows(j, false) }
 func openBothWays(j *job) (exercise, error) { return openWindows(j, true) }
 
-// openTeams is one way by several goroutines of each rank at once, if they are wanted.
+// openTeams opens one-way windows, by several goroutines of each rank at once with --goroutines.
 func openTeams(j *job) (exercise, error) {
 	if j.cfg.goroutines == 1 {
 		return openOneWay(j)
 	}
 	e := new(teams)
 	share := *j
-	share.cfg.poolBytes /= j.cfg.goroutines // all of them together have no more than one
+	share.cfg.poolBytes /= j.cfg.goroutines // together they use as much memory as one
 	j = &share
 	for lane := range j.cfg.goroutines {
 		w, err := openWindows(j, false)
@@ -71,7 +71,7 @@ func (e *windows) run(n int) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// sendWindow is one iteration of the sender: a window, and one answer for all of it.
+// sendWindow is one iteration of the sender: a window of messages, and one answer.
 func (e *windows) sendWindow() error {
 	if err := e.isends(); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (e *windows) recvWindow() error {
 }
 
 func (e *windows) exchange() error {
-	// What is sent late and what is received late is the same by count: both take turns.
+	// A message is late at its sender and at its receiver: both count from the same state.
 	turn, late := e.turn, e.late
 	n, err := e.irecvs()
 	if err != nil {
@@ -134,11 +134,11 @@ func (e *windows) isends() error {
 	return nil
 }
 
-// irecvs asks for all messages of a window but those that are to arrive before they are
-// asked for, and says how many these are.
+// irecvs posts all receives of a window but the late ones, whose messages must arrive first. It
+// returns the number of late ones.
 func (e *windows) irecvs() (late int, err error) {
 	c, in := e.j.world, e.recv.now
-	asked := e.recvs[:0]
+	posted := e.recvs[:0]
 	for range e.recvs {
 		if e.varied {
 			if c = e.next(); e.late.due() {
@@ -150,13 +150,12 @@ func (e *windows) irecvs() (late int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		asked = append(asked, r)
+		posted = append(posted, r)
 	}
-	return len(e.recvs) - len(asked), nil
+	return len(e.recvs) - len(posted), nil
 }
 
-// irecvsLate waits until a message is there before it asks for it, for each of the n that
-// irecvs has left.
+// irecvsLate posts each of the n receives that irecvs left out, once its message has arrived.
 func (e *windows) irecvsLate(n int) error {
 	for k := len(e.recvs) - n; k < len(e.recvs); k++ {
 		if _, err := e.j.world.Probe(e.peer, e.tag(tagLate)); err != nil {
@@ -179,18 +178,17 @@ func (e *windows) check(seed int) error {
 	return e.checkMessages(len(e.recvs), seed+e.lane)
 }
 
-// perSecond is how many of something there were in a second, n in each iteration.
+// perSecond returns the rate of something that happens n times in each iteration.
 func (m measured) perSecond(n int) float64 {
 	return float64(n) * float64(m.iterations) / m.elapsed.Seconds()
 }
 
-// micros is the time of an iteration in microseconds.
+// micros returns the time of an iteration in microseconds.
 func (m measured) micros() float64 {
 	return float64(m.elapsed.Nanoseconds()) / float64(m.iterations) / 1000
 }
 
-// teams is windows by several goroutines at once, each of which has a partner of its own in the
-// other rank.
+// teams runs windows by several goroutines at once. Each has a partner goroutine in the other rank.
 type teams struct{ all []*windows }
 
 func (e *teams) each(f func(w *windows) error) error {
@@ -238,7 +236,7 @@ func reportBothWays(j *job, m measured) ([]float64, error) {
 	return []float64{2 * m.perSecond(j.cfg.window) * float64(m.bytes) / 1e6}, nil
 }
 
-// reportRate adds the pairs up, by the average time of their senders.
+// reportRate adds up the rates of all pairs, with the mean time of their senders.
 func reportRate(j *job, m measured) ([]float64, error) {
 	pairs := j.world.Size() / 2
 	seconds, sum := []float64{0}, []float64{0}

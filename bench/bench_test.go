@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/mpitest"
 )
 
-// local runs a benchmark with ranks as goroutines and gives what rank 0 prints.
+// local runs a benchmark with ranks as goroutines and returns what rank 0 prints.
 func local(t *testing.T, ranks int, args string) string {
 	t.Helper()
 	cfg, err := parse(append(strings.Fields(args), "--local", fmt.Sprint(ranks)))
@@ -29,9 +29,9 @@ func local(t *testing.T, ranks int, args string) string {
 	return out.String()
 }
 
-// Every benchmark, with everything that it takes, brings the right bytes and prints a line for
+// TestEveryBenchmarkWithEveryFlag checks that the right bytes arrive and that a line is printed for
 // each size.
-func TestEveryBenchmark(t *testing.T) {
+func TestEveryBenchmarkWithEveryFlag(t *testing.T) {
 	for _, b := range table() {
 		if b.open == nil {
 			continue
@@ -92,8 +92,8 @@ func TestEveryBenchmark(t *testing.T) {
 	}
 }
 
-// What has not arrived is noticed.
-func TestValidateNotices(t *testing.T) {
+// TestCheckWithoutIterationFails checks that data that has not arrived is noticed.
+func TestCheckWithoutIterationFails(t *testing.T) {
 	for _, b := range table() {
 		if !b.takes("validate") {
 			continue
@@ -122,8 +122,9 @@ func TestValidateNotices(t *testing.T) {
 	}
 }
 
-// The timed loops allocate nothing: 100 more iterations do not allocate once each. A rank that is about to go to sleep twice in one collective
-// asks the others whether they are in it, which does allocate: on a machine that is busy with other things that would be counted, so nobody sleeps.
+// TestLoopsDoNotAllocate checks that 100 more iterations of the timed loops allocate less than once
+// each. No rank sleeps here: a rank that goes to sleep twice in one collective sends a mismatch
+// probe, which allocates, and on a busy machine that happens.
 func TestLoopsDoNotAllocate(t *testing.T) {
 	t.Setenv("MPIGO_PROGRESS_SLEEP", "false")
 	mallocs := func(args string, iterations int) uint64 {
@@ -159,7 +160,7 @@ func TestLoopsDoNotAllocate(t *testing.T) {
 	}
 }
 
-func TestEvery(t *testing.T) {
+func TestEverySpreadsPercentage(t *testing.T) {
 	for percent := range 101 {
 		e := every{percent: percent}
 		n := 0
@@ -172,8 +173,9 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// Fresh buffers are apart, and all of the pool is used before one comes again.
-func TestFreshBuffers(t *testing.T) {
+// TestFreshBuffersUseWholePool checks that fresh buffers do not overlap, and that all of the pool
+// is used before a buffer is used again.
+func TestFreshBuffersUseWholePool(t *testing.T) {
 	mpitest.Run(t, 1, func(t testing.TB, world *comm.Comm) {
 		p, err := newPool[byte](&job{cfg: config{fresh: true, poolBytes: 1 << 20}, world: world}, 10_000)
 		require.NoError(t, err)

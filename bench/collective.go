@@ -10,11 +10,11 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// shape is a collective's own measures at one rank.
+// shape holds the sizes of a collective at one rank.
 type shape struct {
 	rank, ranks int
-	count       int   // elements of the size that is measured
-	shares      []int // of each rank, when these are divided among all
+	count       int   // elements of the measured size
+	shares      []int // elements of each rank, if the ranks share count
 }
 
 func newShape(rank, ranks, count int) shape {
@@ -25,20 +25,20 @@ func newShape(rank, ranks, count int) shape {
 	return s
 }
 
-// collective is what there is to know of one. Rank 0 is the root.
+// collective describes a collective operation. Rank 0 is the root.
 type collective[T element] struct {
-	// in and out say how many elements a rank gives, and gets.
+	// in and out return how many elements a rank sends and receives.
 	in, out func(s shape) int
 	call    func(c *comm.Comm, s shape, in, out []T) error
-	// origin says where the element i that a rank gets comes from: the rank, and the element
-	// of what that gives. A rank of all: the sum over them.
+	// origin returns where element i of a rank's result comes from: the rank, and the element of
+	// that rank's input. The rank is all for the sum over all ranks.
 	origin func(s shape, i int) (rank, element int)
 }
 
 const all = -1
 
-// collectiveExercise measures a collective: each call by itself, with a barrier after it, so
-// that no rank is ahead by more than one.
+// collectiveExercise measures a collective. It times each call by itself. A barrier after each call
+// keeps a rank from being ahead by more than one.
 type collectiveExercise[T element] struct {
 	*collective[T]
 	j       *job
@@ -48,7 +48,7 @@ type collectiveExercise[T element] struct {
 	turn    int
 }
 
-// openCollective gives what opens a collective.
+// openCollective returns the function that opens a collective.
 func openCollective[T element](c collective[T]) func(j *job) (exercise, error) {
 	return func(j *job) (exercise, error) {
 		e := &collectiveExercise[T]{collective: &c, j: j, epoch: time.Now()}
@@ -90,7 +90,7 @@ func (e *collectiveExercise[T]) run(n int) (time.Duration, error) {
 func (e *collectiveExercise[T]) fill(seed int) {
 	e.in.mark()
 	e.out.mark()
-	// Neither function gives an error.
+	// Neither function returns an error.
 	_ = e.in.sinceMark(1, func(b []T) error {
 		for i := range b {
 			b[i] = T(datum(seed, e.shape.rank, i))
@@ -130,7 +130,7 @@ func (e *collectiveExercise[T]) want(seed, rank, element int) T {
 
 func (e *collectiveExercise[T]) close() error { return errors.Join(e.in.free(), e.out.free()) }
 
-// barrier has no data, and needs no barrier after it: the time of all calls is taken.
+// barrier has no data and needs no barrier after it. It times all calls together.
 type barrier struct{ j *job }
 
 func openBarrier(j *job) (exercise, error) { return barrier{j}, nil }
@@ -150,7 +150,7 @@ func (barrier) fill(int)         {}
 func (barrier) check(int) error  { return nil }
 func (barrier) close() error     { return nil }
 
-// reportCollective is the average, the least and the most over all ranks.
+// reportCollective returns the mean, the minimum and the maximum over all ranks.
 func reportCollective(j *job, m measured) ([]float64, error) {
 	mine := []float64{m.micros()}
 	sum, least, most := []float64{0}, []float64{0}, []float64{0}

@@ -2,7 +2,7 @@ package main
 
 import "github.com/mpigo/mpigo/comm"
 
-// row is one collective of the table.
+// row describes one collective of the table.
 type row struct {
 	name string
 	unit int // bytes of an element
@@ -11,8 +11,8 @@ type row struct {
 
 const floatBytes = 4
 
-// Sizes are those of one rank's buffer; of what goes to or comes from each rank where there is
-// a part for each of them. The size of a reducescatter is that of the whole vector.
+// collectives lists the collectives. A size is that of one rank's buffer. Where a buffer has a part
+// for each rank, it is that of a part. The size of a reducescatter is that of the whole vector.
 func collectives() []row {
 	return []row{
 		{"bcast", 1, openCollective(collective[byte]{

@@ -9,38 +9,39 @@ import (
 	"strings"
 )
 
-// config is what the command line says.
+// config holds the values of the command line.
 type config struct {
 	bench      benchmark
 	sizes      []int
-	iterations int // of each size; 0: as many as are due for it
-	warmUp     int // likewise; −1: as many as are due
+	iterations int // of each size; 0: as many as the benchmark's counts say
+	warmUp     int // iterations before; −1: as many as the benchmark's counts say
 	window     int // messages under way at one time
-	poolBytes  int // that fresh buffers are taken from
-	unexpected int // percent of the messages
+	poolBytes  int // size of the memory that fresh buffers are taken from
+	unexpected int // percentage of messages that arrive before their receive is posted
 	goroutines int // of each rank, at once
-	local      int // ranks as goroutines; 0: the ranks of the job
+	local      int // number of ranks as goroutines; 0: the ranks of the job
 
 	alloc, fresh, twoComms, isend, validate bool
 	json                                    bool
 }
 
 const (
-	defaultWindow    = 64
-	defaultPoolBytes = 128 << 20 // more than caches hold
+	defaultWindow    = 64        // as OSU's
+	defaultPoolBytes = 128 << 20 // more than the caches hold
 
+	// Larger values are typing errors.
 	maxIterations = 1 << 40
 	maxWindow     = 1 << 16
 	maxLocal      = 1 << 10
 	maxGoroutines = 1 << 10
 )
 
-var errHelp = errors.New("help is wanted")
+var errHelp = errors.New("help requested")
 
 // parse reads the command line: the name of a benchmark, then flags.
 func parse(args []string) (config, error) {
 	if len(args) == 0 {
-		return config{}, errors.New("no NAME given: mpirun-go bench latency, for example")
+		return config{}, errors.New("NAME is missing: mpirun-go bench latency, for example")
 	}
 	name, args := args[0], args[1:]
 	if slices.Contains([]string{"-h", "-help", "--help"}, name) {
@@ -48,7 +49,7 @@ func parse(args []string) (config, error) {
 	}
 	b, ok := find(name)
 	if !ok {
-		return config{}, fmt.Errorf("there is no benchmark %q, but %s", name, strings.Join(names(), " "))
+		return config{}, fmt.Errorf("there is no benchmark %q; the benchmarks are %s", name, strings.Join(names(), " "))
 	}
 	cfg := config{bench: b, window: defaultWindow, poolBytes: defaultPoolBytes}
 	if err := cfg.parseFlags(args); err != nil {
@@ -83,14 +84,14 @@ func (cfg *config) parseFlags(args []string) error {
 		return reword(err)
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag, and there is one NAME only", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q after NAME and flags", flags.Arg(0))
 	}
 	given := map[string]bool{}
 	var err error
 	flags.Visit(func(f *flag.Flag) {
 		given[f.Name] = true
 		if err == nil && !cfg.bench.takes(f.Name) {
-			err = fmt.Errorf("%s is not for it, but for %s", spell(f.Name), strings.Join(takers(f.Name), " "))
+			err = fmt.Errorf("it does not take %s; these do: %s", spell(f.Name), strings.Join(takers(f.Name), " "))
 		}
 	})
 	if err != nil {
@@ -107,7 +108,7 @@ func (cfg *config) parseFlags(args []string) error {
 	return cfg.setSizes(sizes, given["m"])
 }
 
-// check holds the numbers to their ranges.
+// check returns an error if a number is out of its range.
 func (cfg *config) check(given map[string]bool) error {
 	for _, f := range []struct {
 		name             string
@@ -125,7 +126,7 @@ func (cfg *config) check(given map[string]bool) error {
 		}
 	}
 	if given["pool"] && !cfg.fresh {
-		return errors.New("--pool is the size of what --fresh takes from, and that is not given")
+		return errors.New("--pool needs --fresh, which takes buffers from the pool")
 	}
 	return nil
 }
@@ -146,13 +147,14 @@ func (cfg *config) setSizes(text string, given bool) error {
 	return nil
 }
 
-// checkRanks says whether the benchmark can be run by the ranks that there are.
+// checkRanks returns an error if the benchmark does not work with this number of ranks.
 func (cfg *config) checkRanks(ranks int) error {
 	b := cfg.bench
 	how := fmt.Sprintf("mpirun-go bench -n %d %s", max(b.ranks.min, 2), b.name)
 	if cfg.local > 0 {
 		if ranks > 1 {
-			return fmt.Errorf("%s: --local makes all ranks of one process, and there are %d: mpirun-go bench -n 1 %s --local %d", b.name, ranks, b.name, cfg.local)
+			return fmt.Errorf("%s: --local makes all ranks in one process, but the job has %d: mpirun-go bench -n 1 %s --local %d",
+				b.name, ranks, b.name, cfg.local)
 		}
 		ranks, how = cfg.local, fmt.Sprintf("mpirun-go bench -n 1 %s --local %d", b.name, max(b.ranks.min, 2))
 	}
@@ -165,7 +167,7 @@ func (cfg *config) checkRanks(ranks int) error {
 	return nil
 }
 
-// iterationsAt is how often a size is measured, and how often before that.
+// iterationsAt returns how many iterations of a size are measured, and how many come before them.
 func (cfg *config) iterationsAt(bytes int) (iterations, warmUp int) {
 	c := cfg.bench.counts
 	iterations, warmUp = c.small, c.smallWarmUp
@@ -181,7 +183,7 @@ func (cfg *config) iterationsAt(bytes int) (iterations, warmUp int) {
 	return iterations, warmUp
 }
 
-// spell is a flag as it is written.
+// spell returns a flag as the user writes it.
 func spell(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -189,7 +191,7 @@ func spell(name string) string {
 	return "--" + name
 }
 
-// reword says what package flag has found wrong as all other mistakes are told.
+// reword puts an error of package flag into the form of all other messages.
 func reword(err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err
@@ -220,26 +222,26 @@ func reword(err error) error {
 func helpText() string {
 	return `Usage: mpirun-go bench [-n RANKS] NAME [flags]
 
-RANKS is 2 if it is not given; other flags of mpirun-go go there too.
+RANKS is 2 by default. Other flags of mpirun-go stand there, too.
 
 NAME: ` + strings.Join(names(), " ") + `
 
-  -m MIN:MAX      sizes in bytes: MIN and its doublings up to MAX (8:64K; 8: and :64K are
-                  ranges too); also one size, and several of all that (8,64,1K:4K)
-  -i ITERATIONS   of each size (default: fewer of sizes over 8K)
-  -x WARMUP       iterations before those, not measured
-  -W WINDOW       messages under way at one time, of bw, bibw and mbw_mr (default 64)
+  -m MIN:MAX      sizes in bytes: MIN and its doublings up to MAX (8:64K, 8: or :64K); also
+                  a single size, and a list of sizes and ranges (8,64,1K:4K)
+  -i ITERATIONS   measured iterations of each size (default: OSU's, fewer above 8K)
+  -x WARMUP       iterations before the measured ones
+  -W WINDOW       messages under way at one time: bw, bibw, mbw_mr (default 64)
   --alloc         buffers from comm.Alloc instead of Go's heap
   --json          one object a line
   --local RANKS   ranks as goroutines of this process, without a launcher
 
-What is measured less often:
+Variants:
   --fresh         another buffer for each message, from a pool larger than the cache
-  --pool SIZE     of that pool (default 128M)
-  --unexpected P  P percent of the messages arrive before they are asked for
-  --goroutines G  of each rank, all at once, each to its like; of mbw_mr
+  --pool SIZE     size of that pool (default 128M)
+  --unexpected P  P percent of the messages arrive before their receive is posted
+  --goroutines G  G goroutines of each rank send at once: mbw_mr
   --two-comms     two communicators in turn
   --isend         latency by Isend, Irecv and Wait
-  --validate      check what has arrived, in iterations of their own after the measured ones
+  --validate      check the received data, in iterations after the measured ones
 `
 }

@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestIterations(t *testing.T) {
+func TestIterationsOfLargeSizesAreFewer(t *testing.T) {
 	cfg, err := parse([]string{"latency"})
 	require.NoError(t, err)
 	small, _ := cfg.iterationsAt(8 << 10)
@@ -53,12 +53,12 @@ func TestIterations(t *testing.T) {
 	assert.Greater(t, small, large)
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseMistakesFails(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                         "no NAME given: mpirun-go bench latency",
+		"":                         "NAME is missing: mpirun-go bench latency",
 		"-m 8:8":                   `there is no benchmark "-m"`,
 		"lat":                      `there is no benchmark "lat"`,
-		"latency 8":                `"8" is no flag`,
+		"latency 8":                `unexpected argument "8"`,
 		"latency -z":               "latency: no such flag: -z",
 		"latency --json=x":         `latency: --json "x": want true or false`,
 		"latency --nonsense":       "latency: no such flag: --nonsense",
@@ -69,27 +69,27 @@ func TestParseRefuses(t *testing.T) {
 		"latency -i -3":            "-i -3: it must be from 1 to",
 		"latency -x -1":            "-x -1: it must be from 0 to",
 		"bw -W 0":                  "-W 0: it must be from 1 to",
-		"latency -W 5":             "latency: -W is not for it, but for bw bibw mbw_mr",
-		"bw --isend":               "bw: --isend is not for it",
-		"platency --fresh":         "--fresh is not for it",
-		"allreduce --unexpected 5": "--unexpected is not for it",
-		"barrier -m 8:8":           "barrier: -m is not for it",
-		"empty -i 4":               "empty: -i is not for it",
+		"latency -W 5":             "latency: it does not take -W; these do: bw bibw mbw_mr",
+		"bw --isend":               "bw: it does not take --isend",
+		"platency --fresh":         "it does not take --fresh",
+		"allreduce --unexpected 5": "it does not take --unexpected",
+		"barrier -m 8:8":           "barrier: it does not take -m",
+		"empty -i 4":               "empty: it does not take -i",
 		"latency --unexpected 101": "--unexpected 101: it must be from 0 to 100",
-		"latency -m 8:4":           "from 8 to 4 bytes is no range",
-		"latency -m x":             `"x" is no size`,
-		"latency -m 1:2:3":         `"2:3" is no size`,
-		"latency -m 8,":            `"" is no size`,
-		"latency -m 8,,9":          `"" is no size`,
+		"latency -m 8:4":           "the range from 8 to 4 bytes is empty",
+		"latency -m x":             `"x" is not a size`,
+		"latency -m 1:2:3":         `"2:3" is not a size`,
+		"latency -m 8,":            `"" is not a size`,
+		"latency -m 8,,9":          `"" is not a size`,
 		"latency -m " + strings.Repeat("1,", 256) + "1": "257 sizes: at most 256",
-		"latency -m -1:4":           `"-1" is no size`,
-		"latency -m 1:1T":           `"1T" is no size`,
+		"latency -m -1:4":           `"-1" is not a size`,
+		"latency -m 1:1T":           `"1T" is not a size`,
 		"latency -m 1:2G":           "the largest size is 1G",
 		"latency -m 99999999999999": "the largest size is 1G",
-		"latency -m 9999999999999G": "is no size",
-		"allreduce -m 1:64":         "multiples of 4 bytes",
-		"latency --pool 1M":         "--pool is the size of what --fresh takes",
-		"latency --fresh --pool ?":  `--pool "?" is no size`,
+		"latency -m 9999999999999G": "is not a size",
+		"allreduce -m 1:64":         "multiples of an element, 4 bytes",
+		"latency --pool 1M":         "--pool needs --fresh",
+		"latency --fresh --pool ?":  `--pool "?" is not a size`,
 		"latency --local 0":         "--local 0: it must be from 1 to",
 	} {
 		_, err := parse(strings.Fields(args))
@@ -100,7 +100,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestHelpNamesEveryBenchmarkAndFlag(t *testing.T) {
 	for _, args := range []string{"-h", "--help", "latency -h"} {
 		_, err := parse(strings.Fields(args))
 		assert.ErrorIs(t, err, errHelp, args)
@@ -113,7 +113,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestRanks(t *testing.T) {
+func TestCheckRanks(t *testing.T) {
 	for args, ranks := range map[string][2]int{ // one that will do, one that will not
 		"latency":                   {2, 3},
 		"bw":                        {2, 1},
@@ -130,7 +130,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
+func TestParseSizes(t *testing.T) {
 	for text, want := range map[string]int{"0": 0, "17": 17, "64K": 64 << 10, "2m": 2 << 20, "1G": 1 << 30} {
 		n, err := parseSize(text)
 		assert.NoError(t, err, text)

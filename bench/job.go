@@ -14,17 +14,17 @@ import (
 type job struct {
 	cfg   config
 	world *comm.Comm
-	// comms are used in turn: the world twice, unless two are wanted.
+	// comms are used in turn. Without --two-comms both are the world.
 	comms [2]*comm.Comm
 }
 
-// largest is the largest size that is measured.
+// largest returns the largest size that is measured.
 func (j *job) largest() int { return slices.Max(j.cfg.sizes) }
 
-// validations is how many iterations of each size are looked at, if they are.
+// validations is the number of iterations of each size that --validate checks.
 const validations = 3
 
-// run is a benchmark from the point of view of one rank. Only rank 0 writes to out.
+// run runs a benchmark at one rank. Only rank 0 writes to out.
 func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 	if cfg.bench.open == nil {
 		return nil
@@ -41,7 +41,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ex.close()) }()
-	runtime.GC() // what is garbage by now is not collected later
+	runtime.GC() // now rather than while time is taken
 	p, err := newPrinter(out, cfg, world)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 	return nil
 }
 
-// measure does one size.
+// measure measures one size.
 func (j *job) measure(ex exercise, bytes int) ([]float64, error) {
 	if err := ex.resize(bytes); err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// pingPong sends a message to and fro.
+// pingPong sends a message back and forth.
 type pingPong struct {
 	*pair
 	loop func(n int) error
@@ -115,7 +115,7 @@ func isendWait(c *comm.Comm, out []byte, peer int) error {
 	return err
 }
 
-// persistent is a pingPong by persistent requests, inactive between its iterations.
+// persistent is a pingPong by persistent requests, which are started anew in each iteration.
 type persistent struct {
 	pingPong
 	sends, recvs request.Request
@@ -164,12 +164,12 @@ func (e *persistent) rounds(n int) error {
 	return nil
 }
 
-// reportLatency halves the time of a round.
+// reportLatency returns half of the time of a round trip.
 func reportLatency(_ *job, m measured) ([]float64, error) {
 	return []float64{m.micros() / 2}, nil
 }
 
-// reportPairsLatency is the average over all ranks.
+// reportPairsLatency returns the mean over all ranks.
 func reportPairsLatency(j *job, m measured) ([]float64, error) {
 	sum := []float64{0}
 	err := comm.Reduce(j.world, []float64{m.micros() / 2}, sum, comm.Sum, 0)

@@ -1,13 +1,13 @@
-// Bench measures what the library takes: latencies, bandwidths, message rates and
-// collectives, by the method of the OSU micro-benchmarks, and prints them in their format.
+// Bench measures the library: latency, bandwidth, message rate and collectives. It uses the method
+// of the OSU micro-benchmarks and prints their format.
 //
 //	mpirun-go bench latency
 //	mpirun-go bench -n 4 allreduce -m 8:1M --json
 //	go run ./bench latency --local 2
 //
-// Any launcher starts it as other programs (mpirun-go -n 2 ./bench latency).
+// Any launcher can start it (mpirun-go -n 2 ./bench latency).
 //
-// The programs in peers/ do the same in C, for other MPI libraries; compare/ runs both.
+// peers/peer.c does the same for other MPI libraries, and compare/ runs both.
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 	os.Exit(status)
 }
 
-// start is the program of one rank. Every rank finds the same mistakes in the command line;
-// rank 0 alone tells them, so that each is told once.
+// start is the program of one rank. Every rank finds the same mistakes in the command line, and
+// rank 0 alone prints them.
 func start(world *comm.Comm, args []string, stdout, stderr io.Writer) (status int, err error) {
 	if world.Rank() != 0 {
 		stdout, stderr = io.Discard, io.Discard

@@ -11,12 +11,12 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// column is one of a table, or a part of an object.
+// column is a column of a table, or a part of a JSON object.
 type column struct {
 	title  string
 	width  int
-	digits int    // after the point
-	part   string // of the object; a value begins another one
+	digits int    // after the decimal point
+	part   string // of the object; a value begins a new object
 	unit   string // of a value
 }
 
@@ -27,7 +27,7 @@ const (
 	most  = "max"
 )
 
-// Never written.
+// The columns of the tables. Never written.
 var (
 	latencyColumns    = []column{{"Latency (us)", 18, 3, value, "us"}}
 	bandwidthColumns  = []column{{"Bandwidth (MB/s)", 18, 2, value, "MB/s"}}
@@ -49,7 +49,8 @@ type printer struct {
 	btl   string
 }
 
-// newPrinter is called by all ranks: they meet, so that it is known what leads from one to another.
+// newPrinter makes a printer. All ranks call it: they connect in a barrier, so the transports
+// between them are known.
 func newPrinter(out io.Writer, cfg config, world *comm.Comm) (*printer, error) {
 	if err := world.Barrier(); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func newPrinter(out io.Writer, cfg config, world *comm.Comm) (*printer, error) {
 	return &printer{out: out, cfg: cfg, ranks: world.Size(), btl: transports(world.Rank(), world.Rails())}, nil
 }
 
-// transports names what carries messages between this rank and others, as its rails say: "sm", "tcp", "loop".
+// transports returns the names of the transports to other ranks, such as "sm" or "ibverbs,tcp".
 func transports(rank int, rails []comm.RailStatus) string {
 	var names []string
 	for _, r := range rails {
@@ -73,7 +74,7 @@ func transports(rank int, rails []comm.RailStatus) string {
 	return strings.Join(names, ",")
 }
 
-// header is what stands above a table.
+// header prints the lines above a table.
 func (p *printer) header() error {
 	if p.cfg.json {
 		return nil
@@ -88,7 +89,7 @@ func (p *printer) header() error {
 	return err
 }
 
-// variants is what is not as usual.
+// variants describes the flags that change what is measured.
 func (cfg config) variants() string {
 	text := ""
 	for _, v := range []struct {
@@ -108,7 +109,7 @@ func (cfg config) variants() string {
 	return text
 }
 
-// row writes the results of one size.
+// row prints the results of one size.
 func (p *printer) row(bytes int, values []float64) error {
 	if p.cfg.json {
 		return p.objects(bytes, values)
@@ -124,7 +125,7 @@ func (p *printer) row(bytes int, values []float64) error {
 
 func pad(text string, width int) string { return fmt.Sprintf("%-*s", width, text) }
 
-// object is one result.
+// object is one result as JSON.
 type object struct {
 	Bench string      `json:"bench"`
 	Size  int         `json:"size"`

@@ -9,21 +9,21 @@ import (
 
 const (
 	tagData = 1
-	tagLate = 2 // of messages in a window that are asked for after all others
+	tagLate = 2 // messages of a window whose receives are posted last
 	tagDone = 3
 	tags    = 4
 )
 
-// pair is what a rank has in all benchmarks of messages between two: its partner, and memory.
+// pair is the part of a rank that all benchmarks between two ranks share: its partner, and memory.
 // Of n ranks, rank i < n/2 and rank i+n/2 are partners.
 type pair struct {
 	j          *job
 	peer       int
 	leads      bool // this rank sends first
-	lane       int  // of several goroutines, which one this is
+	lane       int  // index of this goroutine among several of the rank
 	send, recv *pool[byte]
 	late       every
-	turn       int  // messages so far, for communicators in turn
+	turn       int  // counts messages, for communicators in turn
 	varied     bool // buffers, communicators or the order of calls change from message to message
 }
 
@@ -47,20 +47,21 @@ func (p *pair) resize(bytes int) error {
 
 func (p *pair) close() error { return errors.Join(p.send.free(), p.recv.free()) }
 
-// tag is a tag that no other goroutine uses.
+// tag returns a tag that no other goroutine uses.
 func (p *pair) tag(kind int) int { return kind + p.lane*tags }
 
-// next is the communicator of the next message.
+// next returns the communicator of the next message.
 func (p *pair) next() *comm.Comm {
 	p.turn++
 	return p.j.comms[p.turn&1]
 }
 
-// fillMessages writes what the next n messages say, and spoils the buffers of as many.
+// fillMessages fills the buffers of the next n sends, and puts wrong data into those of the next n
+// receives.
 func (p *pair) fillMessages(n, seed int) {
 	p.send.mark()
 	p.recv.mark()
-	// Neither function gives an error.
+	// Neither function returns an error.
 	_ = p.send.sinceMark(n, func(b []byte) error {
 		for i := range b {
 			b[i] = datum(seed, p.j.world.Rank(), i)
@@ -75,7 +76,7 @@ func (p *pair) fillMessages(n, seed int) {
 	})
 }
 
-// checkMessages looks at n messages that came since fillMessages.
+// checkMessages checks the n messages that arrived since fillMessages.
 func (p *pair) checkMessages(n, seed int) error {
 	return p.recv.sinceMark(n, func(b []byte) error {
 		for i, got := range b {
@@ -87,13 +88,13 @@ func (p *pair) checkMessages(n, seed int) error {
 	})
 }
 
-// datum is byte i of what a rank sends. It is small, so that sums of it are exact.
+// datum returns byte i of what a rank sends. It is small, so sums of floats are exact.
 func datum(seed, rank, i int) byte { return byte((i + i>>7 + 31*seed + 17*rank) & 0x7f) }
 
 // every spreads a percentage evenly.
 type every struct{ percent, sum int }
 
-// due says whether the next one is.
+// due reports whether the next message belongs to the percentage.
 func (e *every) due() bool {
 	if e.sum += e.percent; e.sum < 100 {
 		return false

@@ -7,25 +7,25 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// element is what messages are made of: reductions add numbers, all else moves bytes.
+// element is a type of message elements: reductions add numbers, all else moves bytes.
 type element interface{ byte | float32 }
 
-// pool is memory for the messages of one direction. It gives the same buffer again and again,
-// or, when fresh ones are wanted, each in its turn.
+// pool is memory for the messages of one direction. It gives the same buffer again and again, or,
+// with --fresh, another one each time.
 type pool[T element] struct {
 	mem    []T
 	fresh  bool
-	stride int // elements from the start of a buffer to that of the next
-	at     int // start of the buffer that comes next
-	now    []T // that buffer
-	marked int // see mark
+	stride int // elements from the start of a buffer to the start of the next
+	at     int // start of the next buffer
+	now    []T // the next buffer
+	marked int // at, when mark was called
 	free   func() error
 }
 
 const lineBytes, pageBytes = 64, 4096
 
-// freshStride is how far apart fresh buffers are: each has pages of its own, and they do not
-// all begin at the same place of the cache.
+// freshStride returns the distance of fresh buffers in bytes. Buffers do not share pages, and begin
+// at different places of the cache.
 func freshStride(bytes int) int {
 	return max((bytes+lineBytes-1)/lineBytes*lineBytes, pageBytes) + lineBytes
 }
@@ -47,7 +47,7 @@ func newPool[T element](j *job, n int) (*pool[T], error) {
 		p.mem = make([]T, n)
 	}
 	for i := range p.mem {
-		p.mem[i] = T(i & 0x3f) // no page is touched for the first time later on
+		p.mem[i] = T(i & 0x3f) // so no page is touched for the first time while time is taken
 	}
 	return p, nil
 }
@@ -58,7 +58,7 @@ func (p *pool[T]) resize(n int) {
 	p.stride, p.at, p.now = freshStride(n*size)/size, 0, p.mem[:n:n]
 }
 
-// take gives the buffer of the next message.
+// take returns the buffer of the next message.
 func (p *pool[T]) take() []T {
 	b := p.now
 	if p.fresh {
@@ -78,8 +78,8 @@ func (p *pool[T]) advance() {
 // mark remembers which buffer comes next.
 func (p *pool[T]) mark() { p.marked = p.at }
 
-// sinceMark calls f with the n buffers that are, or were, next at the mark; with each
-// once, if there are fewer.
+// sinceMark calls f with the n buffers that follow the mark. If the pool has fewer, it calls f once
+// with each.
 func (p *pool[T]) sinceMark(n int, f func(buf []T) error) error {
 	was, now := p.at, p.now
 	defer func() { p.at, p.now = was, now }()
@@ -95,7 +95,7 @@ func (p *pool[T]) sinceMark(n int, f func(buf []T) error) error {
 	return nil
 }
 
-// newPools makes two, of in and out elements.
+// newPools makes two pools, of buffers of up to in and out elements.
 func newPools[T element](j *job, in, out int) (a, b *pool[T], err error) {
 	if a, err = newPool[T](j, in); err != nil {
 		return nil, nil, err

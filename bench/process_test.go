@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Between processes: figures on standard output, mistakes once and with their exit status.
+// TestProcesses checks that processes print figures on standard output, and each mistake once, with
+// its exit status.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	mpirun, bench := filepath.Join(dir, "mpirun-go"), filepath.Join(dir, "bench")
@@ -47,7 +48,7 @@ func TestProcesses(t *testing.T) {
 	assert.Equal(t, []any{0, "", ""}, []any{status, stdout, stderr})
 
 	for args, want := range map[string]string{
-		"latency -m 8:4": "bench: latency: -m \"8:4\": from 8 to 4 bytes is no range (mpirun-go bench --help)\n",
+		"latency -m 8:4": "bench: latency: -m \"8:4\": the range from 8 to 4 bytes is empty (mpirun-go bench --help)\n",
 		"latency":        "bench: latency: it takes 2 ranks, not 3: mpirun-go bench -n 2 latency (mpirun-go bench --help)\n",
 	} {
 		status, stdout, stderr = launch(with("3", args)...)

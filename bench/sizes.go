@@ -22,7 +22,7 @@ func parseSize(text string) (int, error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 62)
 	if err != nil || n > math.MaxInt>>shift {
-		return 0, fmt.Errorf("%q is no size: 4096, 64K, 1M", text)
+		return 0, fmt.Errorf("%q is not a size such as 4096, 64K or 1M", text)
 	}
 	return int(n) << shift, nil
 }
@@ -30,7 +30,7 @@ func parseSize(text string) (int, error) {
 // span is the range of sizes that a benchmark goes through.
 type span struct{ min, max int }
 
-// parseSpan reads MIN:MAX, MIN:, :MAX, or one size; what is left out is as in def.
+// parseSpan reads MIN:MAX, MIN:, :MAX, or one size. Missing parts come from def.
 func parseSpan(text string, def span) (span, error) {
 	s := def
 	lo, hi, ranged := strings.Cut(text, ":")
@@ -49,7 +49,7 @@ func parseSpan(text string, def span) (span, error) {
 	case s.max > maxBytes:
 		return span{}, fmt.Errorf("%q: the largest size is 1G", text)
 	case s.min > s.max:
-		return span{}, fmt.Errorf("%q: from %d to %d bytes is no range", text, s.min, s.max)
+		return span{}, fmt.Errorf("%q: the range from %d to %d bytes is empty", text, s.min, s.max)
 	}
 	return s, nil
 }
@@ -63,7 +63,7 @@ func parseSizes(text string, def span, unit int) ([]int, error) {
 			return nil, err
 		}
 		if s.min%unit != 0 {
-			return nil, fmt.Errorf("%q: sizes are multiples of %d bytes, an element", part, unit)
+			return nil, fmt.Errorf("%q: sizes must be multiples of an element, %d bytes", part, unit)
 		}
 		all = append(all, s.sizes(unit)...)
 	}
@@ -73,7 +73,7 @@ func parseSizes(text string, def span, unit int) ([]int, error) {
 	return all, nil
 }
 
-// sizes are min and its doublings up to max; after 0 comes unit.
+// sizes returns min and its doublings up to max. After 0 comes unit.
 func (s span) sizes(unit int) []int {
 	var all []int
 	for n := s.min; n <= s.max; n *= 2 {

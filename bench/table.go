@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// benchmark is what there is to know of one.
+// benchmark describes a benchmark.
 type benchmark struct {
 	name    string
 	ranks   ranks
-	unit    int // every size is a multiple of it; also the smallest size by default
-	max     int // largest size by default
+	unit    int // bytes; every size is a multiple of it, and it is the smallest size by default
+	max     int // bytes; the largest size by default
 	counts  counts
-	flags   []string // that it takes besides those of all
+	flags   []string // that the benchmark takes
 	columns []column
-	// open makes what a rank does.
+	// open prepares one rank.
 	open func(j *job) (exercise, error)
-	// report makes what the columns show, from what a rank has measured. Every rank calls it;
-	// what it gives to rank 0 counts.
+	// report turns what a rank has measured into the columns' values. Every rank calls it; the
+	// values at rank 0 count.
 	report func(j *job, m measured) ([]float64, error)
 }
 
-// ranks says how many a benchmark takes.
+// ranks is a range of numbers of ranks.
 type ranks struct {
-	min, max int // no limit if max is 0
+	min, max int // max 0: no limit
 	even     bool
 }
 
@@ -35,32 +35,32 @@ func (r ranks) String() string {
 	return fmt.Sprintf("at least %d ranks", r.min)
 }
 
-// counts are how many iterations are due. The programs for the peers have the same.
+// counts holds how many iterations are measured by default, and how many come before them.
 type counts struct{ small, smallWarmUp, large, largeWarmUp int }
 
-// largeBytes: sizes over it get fewer iterations.
+// largeBytes is the largest size of a small message. Larger ones get fewer iterations.
 const largeBytes = 8 << 10
 
-// measured is the outcome of one size at one rank.
+// measured is the result of one size at one rank.
 type measured struct {
 	bytes, iterations int
 	elapsed           time.Duration // of all iterations
 }
 
-// exercise is what one rank does in a benchmark.
+// exercise is a benchmark at one rank.
 type exercise interface {
-	// resize sets the size of what follows, in bytes: at most the largest of the job.
+	// resize sets the size of the messages that follow, in bytes: at most the largest of the job.
 	resize(bytes int) error
-	// run does n iterations and gives the time that counts.
+	// run does n iterations and returns the time that counts.
 	run(n int) (time.Duration, error)
-	// fill puts data that depends on seed where the next iteration takes it from, and
-	// spoils what it is to overwrite. check looks at what that iteration has brought.
+	// fill puts data that depends on seed into the buffers that the next iteration sends, and wrong
+	// data into those that it overwrites. check compares what that iteration has received.
 	fill(seed int)
 	check(seed int) error
 	close() error
 }
 
-// Flags of the kinds of benchmark. Never written, as all that follows.
+// The flags that each kind of benchmark takes. Never written.
 var (
 	ofEmpty       = []string{"local"}
 	ofBarrier     = []string{"local", "i", "x", "json", "two-comms"}
@@ -71,19 +71,21 @@ var (
 	ofRate        = append(slices.Clone(ofBandwidth), "goroutines")
 )
 
+// The numbers of the OSU micro-benchmarks (osu_util.h: LAT_LOOP_SMALL and its like). peers/peer.c
+// has the same. Never written.
 var (
-	latencyCounts    = counts{small: 10_000, smallWarmUp: 1_000, large: 1_000, largeWarmUp: 100}
-	bandwidthCounts  = counts{small: 1_000, smallWarmUp: 100, large: 100, largeWarmUp: 10}
-	collectiveCounts = counts{small: 10_000, smallWarmUp: 1_000, large: 1_000, largeWarmUp: 100}
+	latencyCounts    = counts{small: 10_000, smallWarmUp: 100, large: 1_000, largeWarmUp: 10}
+	bandwidthCounts  = counts{small: 100, smallWarmUp: 10, large: 20, largeWarmUp: 2}
+	collectiveCounts = counts{small: 1_000, smallWarmUp: 100, large: 100, largeWarmUp: 10}
 )
 
-// The largest size by default.
+// The largest sizes by default, which are OSU's.
 const (
 	pairBytes       = 4 << 20
 	collectiveBytes = 1 << 20
 )
 
-// table is all benchmarks, in the order in which help names them.
+// table lists all benchmarks, in the order in which the help text names them.
 func table() []benchmark {
 	two, pairs, several := ranks{2, 2, false}, ranks{2, 0, true}, ranks{2, 0, false}
 	all := []benchmark{
@@ -99,7 +101,7 @@ func table() []benchmark {
 		all = append(all, benchmark{c.name, several, c.unit, collectiveBytes, collectiveCounts, ofCollectives,
 			collectiveColumns, c.open, reportCollective})
 	}
-	// A job that does nothing: its time is taken from outside.
+	// A job that does nothing: bench/compare measures how long it takes.
 	return append(all, benchmark{name: "empty", ranks: ranks{min: 1}, flags: ofEmpty})
 }
 
@@ -120,7 +122,7 @@ func find(name string) (benchmark, bool) {
 	return all[i], true
 }
 
-// takers are the benchmarks that take a flag.
+// takers returns the names of the benchmarks that take a flag.
 func takers(flag string) []string {
 	var all []string
 	for _, b := range table() {

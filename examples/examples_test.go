@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programs are the examples and the launcher, built.
+// programs is a directory with the examples and the launcher.
 type programs struct {
 	dir string
 }
@@ -34,7 +34,7 @@ func build(t *testing.T) programs {
 	return programs{dir}
 }
 
-// run starts an example on n ranks in a folder of its own, and returns what it printed.
+// run runs an example on n ranks in a directory of its own, and returns its output.
 func (p programs) run(t *testing.T, n int, example string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -49,7 +49,7 @@ func (p programs) run(t *testing.T, n int, example string, args ...string) (stdo
 	return o.String(), e.String(), err
 }
 
-// mustRun is run of an example that is to end well, with nothing on standard error.
+// mustRun is like run for an example that must succeed and print nothing on standard error.
 func (p programs) mustRun(t *testing.T, n int, example string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := p.run(t, n, example, args...)
@@ -99,7 +99,7 @@ func TestExamples(t *testing.T) {
 			data, err := os.ReadFile(picture)
 			require.NoError(t, err)
 			out, found := strings.CutSuffix(out, "picture    "+picture+"\n")
-			assert.True(t, found, "it says which file it has written")
+			assert.True(t, found, "the output names the file")
 			return out, data
 		}
 		one, picture := heat(1)
@@ -107,7 +107,7 @@ func TestExamples(t *testing.T) {
 		for _, n := range []int{2, 4, 6, 16} {
 			out, same := heat(n)
 			assert.Equal(t, one, out, "%d ranks", n)
-			assert.True(t, bytes.Equal(picture, same), "%d ranks: another picture", n)
+			assert.True(t, bytes.Equal(picture, same), "%d ranks: the picture differs", n)
 		}
 		out, same := heat(6, "-grid", "6x1")
 		assert.Equal(t, one, out)
@@ -115,7 +115,8 @@ func TestExamples(t *testing.T) {
 	})
 
 	t.Run("failover", func(t *testing.T) {
-		// By itself it cuts seven cables, of which each end tells twice.
+		// Without a launcher it cuts seven cables. The ranks at both ends print each failure and
+		// each return.
 		picture := filepath.Join(t.TempDir(), "one.svg")
 		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50", "-o", picture)
 		require.NoError(t, err, stderr)
@@ -128,7 +129,7 @@ func TestExamples(t *testing.T) {
 		assert.Contains(t, svg, "cut by this program")
 		assert.Contains(t, svg, ">loop2<")
 
-		// As a job it cuts nothing.
+		// As a job of two ranks it cuts nothing.
 		picture = filepath.Join(t.TempDir(), "two.svg")
 		stdout = p.mustRun(t, 2, "failover", "-time", "300ms", "-o", picture)
 		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times\npicture    "+picture+"\n")
@@ -145,22 +146,22 @@ func TestExamples(t *testing.T) {
 			{4, []string{"ring", "-laps", "-1"}, "rank 0: -laps is -1: it cannot be negative\n"},
 			{4, []string{"ring", "-no-such-flag"}, "rank 0: flag provided but not defined: -no-such-flag\n"},
 			{1, []string{"ring", "x"}, "rank 0: unexpected argument \"x\"\n"},
-			{1, []string{"pi", "-intervals", "0"}, "rank 0: -intervals is 0: there must be at least 1\n"},
+			{1, []string{"pi", "-intervals", "0"}, "rank 0: -intervals is 0: it must be at least 1\n"},
 			{1, []string{"wordcount", "-top", "-1"}, "rank 0: -top is -1: it cannot be negative\n"},
 			{3, []string{"wordcount", "/no/such/folder"}, "rank 0: lstat /no: no such file or directory\n"},
-			{2, []string{"heat2d", "-size", "100"}, "rank 0: -size: \"100\" is not of the form ROWSxCOLUMNS, like 360x720\n"},
-			{2, []string{"heat2d", "-grid", "2x2"}, "a grid of 2x2 needs 4 ranks, and there are 2\n"},
+			{2, []string{"heat2d", "-size", "100"}, "rank 0: -size: \"100\" is not of the form ROWSxCOLUMNS, such as 360x720\n"},
+			{2, []string{"heat2d", "-grid", "2x2"}, "-grid is 2x2, which needs 4 ranks, but there are 2\n"},
 			{2, []string{"heat2d", "-size", "20x20", "-steps", "1", "-o", "no/such/folder.png"}, "no such file or directory\n"},
-			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it has to be more than nothing\n"},
-			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it cannot be less than 10ms\n"},
+			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it must be positive\n"},
+			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it must be at least 10ms\n"},
 			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it cannot be negative\n"},
-			{3, []string{"failover"}, "it takes 2 ranks, or 1, which makes 2 of its own; there are 3\n"},
+			{3, []string{"failover"}, "the program takes 2 ranks, or 1, which makes 2 itself; there are 3\n"},
 		} {
 			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
 			assert.Error(t, err, c.args)
 			assert.Empty(t, stdout, c.args)
 			assert.Contains(t, stderr, c.want)
-			if strings.HasPrefix(c.want, "rank 0: ") { // then it speaks for all
+			if strings.HasPrefix(c.want, "rank 0: ") { // printed by one rank for all
 				assert.Equal(t, 1, strings.Count(stderr, "mpigo: "), stderr)
 			}
 		}
@@ -173,7 +174,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// readSVG reads a picture, which has to be XML.
+// readSVG reads a picture and checks that it is an SVG document.
 func readSVG(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)

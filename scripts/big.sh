@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# One message of more than 2 GiB between two processes, checked byte for byte. Needs 5 GiB of memory.
+# Sends one message of more than 2 GiB between two processes and checks every byte. Needs 5 GiB of
+# memory.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-go run ./mpirun-go -n 2 ./scripts/big
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+scratch
+go build -o "$out/" ./mpirun-go ./scripts/jobs
+"$out/mpirun-go" -n 2 "$out/jobs" large

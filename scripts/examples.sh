@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The examples as real processes: few ranks, many, more than the machine has cores.
+# Runs the examples as processes: few ranks, many, and more than the machine has cores.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
-go build -o "$out/mpirun-go" ./mpirun-go
-for e in ring wordcount pi heat2d failover; do go build -o "$out/$e" "./examples/$e"; done
-run() { echo "\$ mpirun-go $*"; "$out/mpirun-go" "$@"; }
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+scratch
+go build -o "$out/" ./mpirun-go ./examples/{ring,wordcount,pi,heat2d,failover}
 cd "$out"
+run() { echo "\$ mpirun-go $*"; ./mpirun-go "$@"; }
 run -n 2 ./ring
 run -n 16 --oversubscribe ./ring
 run -n 4 ./heat2d -o four.png | tee four.txt

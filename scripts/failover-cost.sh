@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# What failover costs while all is well: small messages between two ranks of a process, both together on one core, beside those of a commit
-# without it. What is executed for each message is counted, in a virtual machine whose time that is, so the figures are the same each time.
-# Prints how they compare; the mark is 1.01. With -marks a benchmark over it fails.
-# Usage: failover-cost.sh [-marks] [COMMIT [ROUNDS]]   by default the last commit before there was failover. With ROUNDS it is timed instead, on this
-# machine: so many rounds of two turns each, of which the fastest and the median are compared. A noisy machine needs many.
+# Measures what failover costs while no rail fails: compares small messages between two ranks of a
+# process, on one core, with those of a commit without failover. It counts the instructions of each
+# message in a virtual machine whose clock is their count, so the figures are the same in every run.
+# The mark is a ratio of 1.01; with -marks a benchmark above it fails.
+# Usage: failover-cost.sh [-marks] [COMMIT [ROUNDS]]
+# COMMIT is by default the last one without failover. With ROUNDS the messages are timed on this
+# machine instead, in that many rounds of two turns each, and the fastest and the median of each
+# compared. A noisy machine needs many rounds.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+case "${1:-}" in -h | --help) help; exit ;; esac
 marks=0
 if [ "${1:-}" = -marks ]; then marks=1; shift; fi
 commit=${1:-$(git log --diff-filter=A --format=%H -- pml/failover.go | tail -n 1)^} rounds=${2:-}
@@ -20,7 +25,8 @@ go test -c -o "$out/job/with" ./comm
 bench='-test.run ^$ -test.bench Path -test.benchtime'
 turns() {
     if [ -z "$rounds" ]; then
-        btl/ibverbs/internal/softroce/run -i -m 1024 -d "$out/job" "export GOMAXPROCS=1; for v in with without; do ./\$v $bench 20000x | sed \"s/^/\$v /\"; done"
+        btl/ibverbs/internal/softroce/run -i -m 1024 -d "$out/job" "export GOMAXPROCS=1
+            for v in with without; do ./\$v $bench 20000x | sed \"s/^/\$v /\"; done"
         return
     fi
     for _ in $(seq "$rounds"); do
@@ -28,7 +34,9 @@ turns() {
         for v in with without without with; do taskset -c 0 "$out/job/$v" $bench 40ms | sed "s/^/$v /"; done
     done
 }
-turns | awk '$2 ~ /^Benchmark/ { print $2, $1, $4 }' | sort -k1,2 -k3n | awk -v marks=$marks -v unit="$([ -z "$rounds" ] && echo instructions || echo ns)" '
+unit=ns
+[ -n "$rounds" ] || unit=instructions
+turns | awk '$2 ~ /^Benchmark/ { print $2, $1, $4 }' | sort -k1,2 -k3n | awk -v marks=$marks -v unit=$unit '
     { k = $1 SUBSEP $2; a[k, ++n[k]] = $3; names[$1] }
     END {
         for (b in names) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder for a moment: FUZZTIME=500000x scripts/fuzz.sh
-# The budget is a count: one in time may end a good run with "context deadline exceeded" (go.dev/issue/75804).
+# Runs every fuzz target for a moment: FUZZTIME=500000x scripts/fuzz.sh The budget is a count,
+# because a budget in time may end a good run with "context deadline exceeded" (go.dev/issue/75804).
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 n=0

@@ -1,36 +1,43 @@
 #!/usr/bin/env bash
-# How long a job takes to start: from the launcher's start until the last rank is through Init, and until the launcher ends; and for comparison the
-# agent alone, which reaches all hosts at once and does nothing there, and the same ranks on one machine. The hosts are those of hosts-netns.sh, and have all files already.
-# Usage: hosts-start.sh [HOSTS [RANKS [RUNS]]]   by default 8 hosts, 64 ranks in all and the medians of 5 runs. Needs what hosts-netns.sh needs.
+# Measures how long a job takes to start on several hosts: from the start of the launcher until the
+# last rank has returned from Init, and until the launcher ends. Compares with the same ranks on one
+# machine, and with the agent alone, which reaches all hosts at once and does nothing there. The
+# hosts are those of hosts-netns.sh, and have all files already.
+# Usage: hosts-start.sh [HOSTS [RANKS [RUNS]]]
+# By default 8 hosts, 64 ranks in all, medians of 5 runs. Needs what hosts-netns.sh needs.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
 hosts=${1:-8} ranks=${2:-64} runs=${3:-5}
-[ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh "$hosts" scripts/hosts-start.sh "$hosts" "$ranks" "$runs"
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
-go build -o "$out/" ./mpirun-go ./scripts/start
+[ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh "$hosts" "$self" "$hosts" "$ranks" "$runs"
+scratch
+go build -o "$out/" ./mpirun-go ./scripts/jobs
 
-# job NAME FLAG…: one line for Init and one for the end, in microseconds.
+# job NAME FLAG…: runs a job and prints a line for Init and a line for the end, in microseconds.
 job() {
-    local name=$1 begin=${EPOCHREALTIME/./} end
+    local name=$1 begin end
     shift
-    timeout 120 "$out/mpirun-go" "$@" -n "$ranks" --oversubscribe "$out/start" >"$out/times"
-    end=${EPOCHREALTIME/./}
+    begin=$(now)
+    timeout 120 "$out/mpirun-go" "$@" -n "$ranks" --oversubscribe "$out/jobs" init-time >"$out/times"
+    end=$(now)
     [ "$(wc -l <"$out/times")" = "$ranks" ]
     echo "$name-init $(($(sort -n "$out/times" | tail -n 1) - begin))"
     echo "$name-end $((end - begin))"
 }
-# agent: the same for the agent alone, with sessions of its own as the launcher gives it: the system may share out processors by these.
+# agent: the same for the agent alone. Each runs in a session of its own, as the launcher's agents
+# do, because the system may share out processors by session.
 agent() {
-    local begin=${EPOCHREALTIME/./} pids=()
+    local begin pids=()
+    begin=$(now)
     for i in $(seq "$hosts"); do
         setsid --wait ssh "n$i" true &
         pids+=($!)
     done
     wait "${pids[@]}"
-    echo "agent $((${EPOCHREALTIME/./} - begin))"
+    echo "agent $(($(now) - begin))"
 }
 several=(-H "$(seq -s, -f "n%g:$(((ranks + hosts - 1) / hosts))" "$hosts")")
-job first "${several[@]}" >"$out/first" # brings the files
+job first "${several[@]}" >"$out/first" # copies the files to the hosts
 for _ in $(seq "$runs"); do
     job hosts "${several[@]}"
     agent

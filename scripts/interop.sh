@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Our programs under MPICH's launcher, MPICH's programs under ours. Needs Debian's mpich, libmpich-dev and gcc.
+# Runs mpigo's programs under MPICH's launcher and MPICH's programs under mpirun-go. Needs Debian's
+# mpich, libmpich-dev and gcc.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
-go build -o "$out/mpirun-go" ./mpirun-go
-for e in ring pi heat2d; do go build -o "$out/$e" "./examples/$e"; done
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+scratch
+go build -o "$out/" ./mpirun-go ./examples/{ring,pi,heat2d}
 cat >"$out/hello.c" <<'C'
 #include <mpi.h>
 #include <stdio.h>
@@ -23,16 +24,17 @@ mpicc.mpich -o "$out/hello" "$out/hello.c"
 cd "$out"
 for e in ring pi "heat2d -o hydra.png"; do
     echo "\$ mpiexec.hydra -n 4 ./$e"
+    # shellcheck disable=SC2086 # words
     mpiexec.hydra -n 4 ./$e | tee hydra.txt
     echo "\$ mpirun-go -n 4 ./$e"
-    ./mpirun-go -n 4 ./${e/hydra.png/ours.png} | tee ours.txt
+    # shellcheck disable=SC2086 # words
+    ./mpirun-go -n 4 ./${e/hydra.png/mpigo.png} | tee mpigo.txt
     [ -s hydra.txt ]
 done
-cmp hydra.png ours.png
+cmp hydra.png mpigo.png
 for n in 2 4; do
     echo "\$ mpirun-go -n $n ./hello"
     ./mpirun-go -n $n --oversubscribe ./hello | sort | tee hello.txt
     [ "$(grep -c "of $n, sum $((n * (n - 1) / 2))" hello.txt)" = $n ]
 done
-cd - >/dev/null
-internal/wireup/interop/run.sh
+"$root/internal/wireup/interop/run.sh"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The main job of the README, with four processes and with one: the outputs must be equal.
+# Runs the main job of the README with four processes and with one: the outputs must be equal.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+scratch
 go run ./mpirun-go -n 4 ./examples/wordcount >"$out/four"
 go run ./mpirun-go -n 1 ./examples/wordcount >"$out/one"
 cmp "$out/four" "$out/one"

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Our programs under Slurm: a controller and two nodes, hosts of this machine (netns.sh), that come and go with the script. Ranks are started by
-# srun --mpi=pmi2, and by mpirun-go within an allocation. Needs root, iproute2, and Debian's slurmctld, slurmd, slurm-client and munge.
-# Usage: slurm.sh [COMMAND…]   runs COMMAND on the machine of the controller; without COMMAND: jobs that have to go as they should.
+# Runs mpigo's programs under Slurm: srun --mpi=pmi2 starts the ranks, or mpirun-go within an
+# allocation. The controller and the two nodes are hosts made of this machine, and go away with the
+# script. Needs root, iproute2, and Debian's slurmctld, slurmd, slurm-client and munge.
+# Usage: slurm.sh [COMMAND…]
+# With COMMAND it runs that on the controller's host instead.
 set -euo pipefail
-. "$(dirname "$(readlink -f "$0")")/netns.sh"
-alone "$0" "$@"
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+isolate "$@"
 hosts 2
 chmod 755 "$out"
 
 mkdir -m 755 "$out/munge" "$out/state" "$out/spool.n1" "$out/spool.n2"
 install -m 600 /dev/null "$out/munge/key"
 head -c 64 /dev/urandom >"$out/munge/key"
-munged --foreground --socket="$out/munge/socket" --key-file="$out/munge/key" --pid-file="$out/munge/pid" --seed-file="$out/munge/seed" --log-file="$out/munge/log" \
-    >"$out/munge/said" 2>&1 &
-eventually munge --socket="$out/munge/socket" -n || { cat "$out/munge/"{said,log}; exit 1; }
+munged --foreground --socket="$out/munge/socket" --key-file="$out/munge/key" --pid-file="$out/munge/pid" \
+    --seed-file="$out/munge/seed" --log-file="$out/munge/log" >"$out/munge/output" 2>&1 &
+eventually munge --socket="$out/munge/socket" -n || { cat "$out/munge/"{output,log}; exit 1; }
 cat >"$out/slurm.conf" <<CONF
 ClusterName=mpigo
 SlurmctldHost=front
@@ -41,8 +43,9 @@ slurmctld -D >"$out/slurmctld.log" 2>&1 &
 mkdir "$out/cgroup"
 mount --rbind /sys/fs/cgroup "$out/cgroup"
 for n in n1 n2; do
-    # It does not start where there are no cgroups, though it is not set up to use any.
-    on "$n" sh -c 'mount --rbind "$1" /sys/fs/cgroup && exec slurmd -D -N "$0"' "$n" "$out/cgroup" >"$out/slurmd.$n.log" 2>&1 &
+    # slurmd does not start without cgroups, although it is not configured to use any.
+    on "$n" sh -c 'mount --rbind "$1" /sys/fs/cgroup && exec slurmd -D -N "$0"' "$n" "$out/cgroup" \
+        >"$out/slurmd.$n.log" 2>&1 &
 done
 ready() { [ "$(sinfo -h -o '%t %D')" = "idle 2" ]; }
 eventually ready || { tail "$out/"slurm*.log; exit 1; }
@@ -52,72 +55,72 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-cd "$(dirname "$(readlink -f "$0")")/.."
-go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/bytes ./scripts/endless
+cd "$root"
+go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs
 cd "$out"
 
 # Ranks as Slurm's tasks.
 pmi() { timeout 60 srun --mpi=pmi2 -N 2 "$@"; }
 want=$(timeout 60 ./mpirun-go -n 4 --oversubscribe ./ring)
-same "$(MPIGO_VERBOSE=true pmi -m cyclic --ntasks-per-node 2 ./ring 2>said)" "$want" "srun: a ring on two nodes"
-told '^mpigo: rank 0: tcp(eth0 10\.77\.[0-9.]*) to 1,3; sm to 2$'
+same "$(MPIGO_VERBOSE=true pmi -m cyclic --ntasks-per-node 2 ./ring 2>errors)" "$want" "srun: a ring on two nodes"
+printed '^mpigo: rank 0: tcp(eth0 10\.77\.[0-9.]*) to 1,3; sm to 2$'
 same "$(MPIGO_BTL=self,tcp pmi --ntasks-per-node 2 ./ring)" "$want" "srun: a ring over TCP"
-same "$(pmi --ntasks-per-node 2 ./bytes)" "$(right 4)" "srun: every byte"
+same "$(pmi --ntasks-per-node 2 ./jobs bytes)" "$(correct 4)" "srun: every byte"
 same "$(pmi -O -n 16 ./ring | wc -l)" 4 "srun: more ranks than processors"
 status=0
-pmi --ntasks-per-node 2 ./ring -laps -1 2>said || status=$?
-[ "$status" != 0 ] || fail "srun: an error exit: status 0"
-told '^mpigo: rank 0: -laps is -1: it cannot be negative$'
-echo "ok: srun: an error exit, status $status"
+pmi --ntasks-per-node 2 ./ring -laps -1 2>errors || status=$?
+[ "$status" != 0 ] || fail "srun: a rank's error: exit status 0"
+printed '^mpigo: rank 0: -laps is -1: it cannot be negative$'
+echo "ok: srun: a rank's error, exit status $status"
 status=0
-timeout 60 srun --mpi=none -N 2 -n 2 ./ring 2>said || status=$?
-same "$status" 1 "srun without pmi2: the status"
-told 'task [01] of 2 of Slurm.s srun, which ran without --mpi=pmi2' 2
+timeout 60 srun --mpi=none -N 2 -n 2 ./ring 2>errors || status=$?
+same "$status" 1 "srun without pmi2: the exit status"
+printed 'task [01] of 2 of Slurm.s srun, which ran without --mpi=pmi2' 2
 
-srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./endless >up 2>said &
+srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4
-pkill -KILL -f -n '^[^ ]*/endless'
+pkill -KILL -f -n "$endless"
 over "srun: a rank dies" 137 143
-told '^srun: error: n[12]: task.* Killed$' "$(grep -c 'task.* Killed$' said)"
-srun --mpi=pmi2 -J away -N 2 --ntasks-per-node 2 ./endless >up 2>said &
+printed '^srun: error: n[12]: task.* Killed$' "$(grep -c 'task.* Killed$' errors)"
+srun --mpi=pmi2 -J away -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4
 scancel -n away
 over "scancel" 143
-told 'STEP .* CANCELLED'
+printed 'STEP .* CANCELLED'
 eventually ready || fail "a job is left: $(squeue)"
 
 # mpirun-go in an allocation: hosts and slots are Slurm's, and srun is the agent.
 within() { timeout 60 salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go "$@"; }
-same "$(within -n 4 --map-by node -v ./ring 2>said)" "$want" "salloc: a ring on two nodes"
-told '^mpigo: rank 0: .*tcp(eth0 10\.77\.[0-9.]*) to '
-told '' 4 # and nothing else
+same "$(within -n 4 --map-by node -v ./ring 2>errors)" "$want" "salloc: a ring on two nodes"
+printed '^mpigo: rank 0: .*tcp(eth0 10\.77\.[0-9.]*) to '
+printed '' 4 # a line of each rank, and nothing else
 same "$(within -n 4 hostname | sort -u | xargs)" "n1 n2" "salloc: both nodes have ranks"
-same "$(within -n 4 ./bytes)" "$(right 4)" "salloc: every byte"
+same "$(within -n 4 ./jobs bytes)" "$(correct 4)" "salloc: every byte"
 status=0
-within -n 5 ./ring >up 2>said || status=$?
+within -n 5 ./ring >up 2>errors || status=$?
 same "$status $(cat up)" "2 " "salloc: more ranks than slots are refused"
-told '^mpirun-go: 5 ranks exceed the 4 slots of the Slurm allocation (--oversubscribe starts them anyway)$'
-told '' 1
-same "$(within -n 8 --oversubscribe ./bytes)" "$(right 8)" "salloc: more ranks than slots"
+printed '^mpirun-go: 5 ranks exceed the 4 slots of the Slurm allocation (--oversubscribe starts them anyway)$'
+printed '' 1
+same "$(within -n 8 --oversubscribe ./jobs bytes)" "$(correct 8)" "salloc: more ranks than slots"
 status=0
 # shellcheck disable=SC2016 # for the rank's shell
-within -n 4 sh -c '[ $MPIGO_RANK = 3 ] && exit 7; sleep 1000' 2>said || status=$?
-same "$status" 7 "salloc: the status of a failing rank"
-told '^mpirun-go: rank 3 (pid [0-9]*) on n2 exited with status 7; the job.s other 3 ranks were ended$'
-salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./endless >up 2>said &
+within -n 4 sh -c '[ $MPIGO_RANK = 3 ] && exit 7; sleep 1000' 2>errors || status=$?
+same "$status" 7 "salloc: the exit status of a failing rank"
+printed '^mpirun-go: rank 3 (pid [0-9]*) on n2 exited with status 7; the job.s other 3 ranks were ended$'
+salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./jobs endless >up 2>errors &
 up 4
-pkill -KILL -f -n '^[^ ]*/endless'
+pkill -KILL -f -n "$endless"
 over "salloc: a rank dies" 137
-told '^mpirun-go: rank [0-3] (pid [0-9]*) on n[12] was killed by signal 9 (killed); '
-salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./endless >up 2>said &
+printed '^mpirun-go: rank [0-3] (pid [0-9]*) on n[12] was killed by signal 9 (killed); '
+salloc -Q -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./jobs endless >up 2>errors &
 up 4
 pkill -INT -o -f '^./mpirun-go'
 over "salloc: Ctrl-C" 130
-told '^mpirun-go: got signal 2 (interrupt); its 4 ranks were ended$'
-salloc -Q -J away -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./endless >up 2>said &
+printed '^mpirun-go: got signal 2 (interrupt); its 4 ranks were ended$'
+salloc -Q -J away -N 2 --ntasks-per-node 2 ./mpirun-go -n 4 ./jobs endless >up 2>errors &
 up 4
 scancel -n away
 over "salloc: scancel" 1
-told '^mpirun-go: host n[12] was lost.*: the agent ended with status '
+printed '^mpirun-go: host n[12] was lost.*: the agent ended with status '
 eventually ready || fail "a job is left: $(squeue)"
-echo "as it should be under $(srun --version)"
+echo "works under $(srun --version)"

@@ -1,69 +1,65 @@
 #!/usr/bin/env bash
-# Death and interruption: of a rank, of the launcher, Ctrl-C; a /dev/shm that is of no use. Every case must
-# end soon, with the right exit status, one clear line, and no process or file left behind.
+# Kills and interrupts jobs: a rank, the launcher, Ctrl-C; and runs one with a useless /dev/shm.
+# Each job must end soon, with the right exit status, print one clear line, and leave no process or
+# file.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-out=$(mktemp -d); trap 'rm -rf "$out"; pkill -KILL -f "$out/" || true' EXIT
-go build -o "$out/mpirun-go" ./mpirun-go
-go build -o "$out/endless" ./scripts/endless
-go build -o "$out/ring" ./examples/ring
-shm=$(ls /dev/shm | sort)
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+out=$(mktemp -d)
+trap 'rm -rf "$out"; pkill -KILL -f "$out/" || true' EXIT
+go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs
+ranks="$out/jobs endless"
+files=$(ls /dev/shm | sort)
 
-fail() { echo "FAIL: $*"; exit 1; }
-
-# start N: runs endless with N ranks until every rank has said its pid.
+# start N: starts N endless ranks and waits until all of them run.
 start() {
-    "$out/mpirun-go" -n "$1" --oversubscribe "$out/endless" >"$out/stdout" 2>"$out/stderr" &
+    "$out/mpirun-go" -n "$1" --oversubscribe $ranks >"$out/up" 2>"$out/errors" &
     launcher=$!
-    for _ in $(seq 200); do
-        [ "$(grep -c pid "$out/stdout" || true)" = "$1" ] && return
-        sleep 0.05
-    done
-    fail "the job did not start: $(cat "$out/stderr")"
+    up "$1"
 }
-pid_of() { awk -v r="$1" '$2 == r { print $4 }' "$out/stdout"; }
-now() { date +%s%N; }
+pid_of() { awk -v r="$1" '$2 == r { print $4 }' "$out/up"; }
 
-# gone WHAT: no rank is left within two seconds.
-gone() {
+# leaves_nothing WHAT: no rank may be left after two seconds, and no file in /dev/shm.
+leaves_nothing() {
     for _ in $(seq 40); do
-        pgrep -f "$out/endless" >/dev/null || break
+        pgrep -f "$ranks" >/dev/null || break
         sleep 0.05
     done
-    pgrep -f "$out/endless" >/dev/null && fail "$1: processes are left"
-    [ "$(ls /dev/shm | sort)" = "$shm" ] || fail "$1: files are left in /dev/shm"
+    pgrep -f "$ranks" >/dev/null && fail "$1: ranks are left"
+    [ "$(ls /dev/shm | sort)" = "$files" ] || fail "$1: files are left in /dev/shm"
     echo "ok: $1"
 }
 
-# ended WHAT STATUS SINCE: the launcher has ended with that status, within a second of SINCE.
-ended() {
-    local status=0
+# ends WHAT STATUS SINCE: the launcher must end with the exit status within a second of SINCE.
+ends() {
+    local status=0 ms
     wait "$launcher" || status=$?
-    local millis=$((($(now) - $3) / 1000000))
+    ms=$((($(now) - $3) / 1000))
     [ "$status" = "$2" ] || fail "$1: exit status $status, not $2"
-    [ "$millis" -le 1000 ] || fail "$1: took $millis ms"
-    echo "$1: exit status $status after $millis ms: $(cat "$out/stderr")"
+    [ "$ms" -le 1000 ] || fail "$1: took $ms ms"
+    echo "$1: exit status $status after $ms ms: $(cat "$out/errors")"
 }
 
 start 4; t=$(now); kill -KILL "$(pid_of 2)"
-ended "kill -9 of rank 2" 137 "$t"
-# Ranks that talked to it may have had the time to say so.
-[ "$(grep -c '^mpirun-go: ' "$out/stderr")" = 1 ] || fail "not one line: $(cat "$out/stderr")"
-grep -q '^mpirun-go: rank 2 ' "$out/stderr" || fail "the line does not name rank 2"
-gone "kill -9 of a rank"
+ends "kill -9 of rank 2" 137 "$t"
+# Ranks that talked to rank 2 may have had the time to print something, too.
+printed '^mpirun-go: '
+printed '^mpirun-go: rank 2 '
+leaves_nothing "kill -9 of a rank"
 
 start 4; t=$(now); kill -TERM "$(pid_of 0)"
-ended "SIGTERM to rank 0" 143 "$t"
-gone "SIGTERM to a rank"
+ends "SIGTERM to rank 0" 143 "$t"
+leaves_nothing "SIGTERM to a rank"
 
 start 4; t=$(now); kill -INT "$launcher"
-ended "Ctrl-C" 130 "$t"
-gone "Ctrl-C"
+ends "Ctrl-C" 130 "$t"
+leaves_nothing "Ctrl-C"
 
 start 4; kill -KILL "$launcher"; wait "$launcher" 2>/dev/null || true
-gone "kill -9 of the launcher"
+leaves_nothing "kill -9 of the launcher"
 
-# Shared memory has no name in /dev/shm, so its size and permissions do not matter.
+# The library's shared memory has no name in /dev/shm, so size and permissions of that do not
+# matter.
 unshare --mount --map-root-user sh -c "mount -t tmpfs -o size=4k,ro tmpfs /dev/shm && exec '$out/mpirun-go' -n 2 '$out/ring'" >/dev/null ||
     fail "a /dev/shm that is tiny and read-only"
 echo "ok: a /dev/shm that is tiny and read-only"

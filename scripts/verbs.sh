@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Real verbs held to the tables: builds the tests of btl/ibverbs/libibverbs and runs them on soft-RoCE, in the
-# guest of btl/ibverbs/internal/softroce. What came there has to be what docs/evidence/verbs-conformance.md says. Prints what differs or cannot be had, and why;
-# if tests fail, only what these said.
-# Usage: verbs.sh [PATTERN]   of tests; with none: all that need devices.
+# Tests real verbs: runs the tests of btl/ibverbs/libibverbs on soft-RoCE, in the guest of
+# btl/ibverbs/internal/softroce. The results must be those in docs/evidence/verbs-conformance.md.
+# Prints each case that differs from the tables or cannot be tested, and why; if tests fail, only
+# their output.
+# Usage: verbs.sh [PATTERN]
+# By default all tests that need devices.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
-. scripts/failures.sh
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
 pattern=${1:-TestDevice}
-out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
+scratch
 
 mkdir "$out/job"
 go test -tags ibverbs -c -o "$out/job/libibverbs.test" ./btl/ibverbs/libibverbs
@@ -28,4 +30,4 @@ grep -E '^ +verbstest.go:[0-9]+: (cannot|differs): ' "$out/log" | sed 's/^[^:]*:
 differ=$(grep -cE '^ +verbstest.go:[0-9]+: differs' "$out/log" || true)
 cannot=$(grep -cE '^ +verbstest.go:[0-9]+: cannot' "$out/log" || true)
 passed=$(grep -cE '^ +--- PASS.*/.*/' "$out/log" || true)
-echo "$((passed - differ - cannot)) cases hold, $differ differ as listed, $cannot cannot be had"
+echo "$((passed - differ - cannot)) cases hold, $differ differ as listed, $cannot cannot be tested"

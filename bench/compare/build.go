@@ -10,32 +10,34 @@ import (
 
 const module = "github.com/mpigo/mpigo"
 
-// build puts the programs of a library into dir.
+// build builds the programs of a library into dir.
 func build(ctx context.Context, library, dir string) error {
-	switch library {
-	case mpigo:
-		for _, pkg := range []string{"mpirun-go", "bench"} {
-			if err := quietly(ctx, "go", "build", "-o", filepath.Join(dir, pkg), module+"/"+pkg); err != nil {
-				return err
-			}
-		}
-		return nil
-	case openMPI:
-		return buildPeer(ctx, dir, "openmpi")
-	default:
-		return buildPeer(ctx, dir, "mpich")
+	if library != mpigo {
+		return buildPeer(ctx, library, dir)
 	}
+	for _, pkg := range []string{"mpirun-go", "bench"} {
+		if err := quietly(ctx, "go", "build", "-o", filepath.Join(dir, pkg), module+"/"+pkg); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func buildPeer(ctx context.Context, dir, name string) error {
+// peerPrograms maps each library to the program of bench/peers for it.
+var peerPrograms = map[string]string{openMPI: "peer-openmpi", mpich: "peer-mpich"} // never written
+
+func buildPeer(ctx context.Context, library, dir string) error {
 	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", module+"/bench").Output()
 	if err != nil {
 		return fmt.Errorf("find %s/bench: %w", module, err)
 	}
-	return quietly(ctx, filepath.Join(strings.TrimSpace(string(out)), "peers", "build.sh"), dir, name)
+	// MPICH's MPI_STATUSES_IGNORE is not an array, which gcc warns about.
+	return quietly(ctx, tools(library)[0], "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-stringop-overflow",
+		"-o", filepath.Join(dir, peerPrograms[library]),
+		filepath.Join(strings.TrimSpace(string(out)), "peers", "peer.c"))
 }
 
-// quietly runs a command whose output is of interest only if it fails.
+// quietly runs a command and reports its output only if it fails.
 func quietly(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -44,7 +46,7 @@ func quietly(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// lastLines is the end of a text, in one line.
+// lastLines returns the last lines of a text as one line.
 func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(len(lines)-n, 0):], "; ")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -20,24 +19,24 @@ func TestParse(t *testing.T) {
 	opts, err := parse(strings.Fields("-quick -only ^latency$ -o out"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, opts.rounds)
-	assert.True(t, opts.only.MatchString("latency"))
-	assert.False(t, opts.only.MatchString("platency"))
+	assert.True(t, opts.experiments.MatchString("latency"))
+	assert.False(t, opts.experiments.MatchString("platency"))
 	opts, err = parse(nil)
 	require.NoError(t, err)
 	assert.Equal(t, 5, opts.rounds)
 	for args, want := range map[string]string{
 		"more":          `unexpected argument "more"`,
-		"-rounds -1":    "-rounds -1: it must be at least 1",
-		"-timeout 0s":   "-timeout 0s: it must be more than 0",
-		"-bind socket":  `-bind "socket": core or default`,
+		"-rounds -1":    "-rounds is -1: it must be at least 1",
+		"-timeout 0s":   "-timeout is 0s: it must be positive",
+		"-bind socket":  `-bind is "socket": it must be core or default`,
 		"-only (":       "-only: ",
-		"-who [":        "-who: ",
+		"-contenders [": "-contenders: ",
 		"-quick -o a b": `unexpected argument "b"`,
-		"-sizes 8,,1K":  `-sizes 8,,1K: "" is no size, such as 8, 64K or 1M`,
-		"-sizes 8:1K":   `"8:1K" is no size`,
-		"-sizes 0":      `"0" is no size`,
+		"-sizes 8,,1K":  `-sizes is 8,,1K: "" is not a size such as 8, 64K or 1M`,
+		"-sizes 8:1K":   `"8:1K" is not a size`,
+		"-sizes 0":      `"0" is not a size`,
 
-		"-quick -sizes 8": "leave out one of -quick and -sizes",
+		"-quick -sizes 8": "omit either -quick or -sizes",
 	} {
 		_, err := parse(strings.Fields(args))
 		require.Error(t, err, args)
@@ -63,7 +62,7 @@ func TestSplit(t *testing.T) {
 	assert.Len(t, experiment{sizes: "1:4M"}.split(nil), 1)
 }
 
-func TestOthers(t *testing.T) {
+func TestUsageOfOthers(t *testing.T) {
 	const stat = "cpu  100 50 150 600 100 10 20 70 5 5\ncpu0 1 2 3 4 5 6 7 8\n"
 	u, err := parseStat(stat)
 	require.NoError(t, err)
@@ -75,35 +74,35 @@ func TestOthers(t *testing.T) {
 	}
 	before := usage{all: 100, idle: 50, own: 20}
 	assert.InDelta(t, 0.3, usage{all: 110, idle: 52, own: 25}.othersSince(before), 1e-9)
-	assert.Zero(t, usage{all: 110, idle: 55, own: 26}.othersSince(before), "ours is counted finer")
+	assert.Zero(t, usage{all: 110, idle: 55, own: 26}.othersSince(before), "this process's own time is counted finer")
 	assert.Zero(t, before.othersSince(before))
 
 	assert.Empty(t, busy(0.05, "in round 1"))
-	assert.Equal(t, "the machine is busy: others took 42 % of its cores' time in round 2, which makes figures worse and scatter; "+
-		"measure when nothing else runs", busy(0.42, "in round 2"))
-	s := &session{res: &results{}}
-	s.lookBack(1, 0.05)
-	s.lookBack(2, 0.42)
-	assert.Equal(t, []string{"5 %", "42 %"}, s.res.Machine.OthersDuring)
+	assert.Equal(t, "the machine is busy: others used 42 % of its cores' time in round 2, which makes figures worse; "+
+		"measure while nothing else runs", busy(0.42, "in round 2"))
+	m := &measurement{res: &results{}}
+	m.keepOthers(1, 0.05)
+	m.keepOthers(2, 0.42)
+	assert.Equal(t, []string{"5 %", "42 %"}, m.res.Machine.OthersDuring)
 
-	// This machine: what this process does is its own.
+	// On this machine.
 	share, known := watchOthers(func() { time.Sleep(20 * time.Millisecond) })
 	assert.True(t, known)
 	assert.True(t, share >= 0 && share <= 1, share)
 }
 
-// command is what a contender runs for an experiment on two cores.
-func command(t *testing.T, who, what string, ranks int, bind string, quick bool) string {
+// command returns what a contender runs for an experiment on two cores.
+func command(t *testing.T, contender, experiment string, ranks int, bind string, quick bool) string {
 	t.Helper()
 	for _, e := range experiments() {
 		for _, c := range contenders("/d") {
-			if e.name == what && e.ranks == ranks && c.name == who {
+			if e.name == experiment && e.ranks == ranks && c.name == contender {
 				require.True(t, c.takesPart(e))
 				return strings.Join(append(c.env, c.command(e, place{cores: 2, bind: bind, root: true}, quick)...), " ")
 			}
 		}
 	}
-	t.Fatalf("no %s of %s with %d ranks", what, who, ranks)
+	t.Fatalf("%s does not run %s with %d ranks", contender, experiment, ranks)
 	return ""
 }
 
@@ -135,8 +134,9 @@ func TestCommands(t *testing.T) {
 		command(t, ours, goroutinesName, 2, bindCore, true))
 }
 
-// Every mark is about something that is measured, by someone who takes part.
-func TestMarksAreMeasured(t *testing.T) {
+// TestEveryMarkIsMeasured checks that each mark belongs to an experiment and to contenders that
+// take part in it.
+func TestEveryMarkIsMeasured(t *testing.T) {
 	res := &results{}
 	for _, e := range experiments() {
 		unit := "us"
@@ -177,14 +177,14 @@ func TestJudge(t *testing.T) {
 
 	out := judge(res, marks())
 	require.Len(t, out, 2)
-	assert.Equal(t, "latency 8 B", out[0].what)
-	assert.Equal(t, mpichTwo, out[0].who, "the best median")
+	assert.Equal(t, "latency 8 B", out[0].name)
+	assert.Equal(t, mpichTwo, out[0].other, "the best median")
 	assert.InDelta(t, 0.05/0.14, out[0].ratio, 1e-9)
-	assert.InDelta(t, 0.04/0.12, out[0].best, 1e-9, "the best of all is another one's")
+	assert.InDelta(t, 0.04/0.12, out[0].best, 1e-9, "the best value is another contender's")
 	assert.InDelta(t, 0.05/0.14, out[0].paired, 1e-9, "the ratios are 0.36, 0.31 and 0.56")
 	assert.True(t, out[0].reached)
-	assert.Equal(t, "bw 8 B", out[1].what)
-	assert.Equal(t, openMPITwo, out[1].who)
+	assert.Equal(t, "bw 8 B", out[1].name)
+	assert.Equal(t, openMPITwo, out[1].other)
 	assert.InDelta(t, 200.0/160, out[1].ratio, 1e-9)
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
 	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
@@ -194,7 +194,7 @@ func TestJudge(t *testing.T) {
 	assert.ErrorContains(t, missed(nil), "no mark was measured")
 
 	res.add(bw, openMPITwo, 170)
-	assert.Zero(t, judge(res, marks())[1].paired, "of other rounds")
+	assert.Zero(t, judge(res, marks())[1].paired, "the numbers of rounds differ")
 }
 
 func TestSummarize(t *testing.T) {
@@ -220,7 +220,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-func TestLauncher(t *testing.T) {
+func TestLauncherRun(t *testing.T) {
 	l := newLauncher(time.Minute)
 	out, took, err := l.run(t.Context(), []string{"sh", "-c", "echo $A"}, []string{"A=b"})
 	require.NoError(t, err)
@@ -232,8 +232,9 @@ func TestLauncher(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A job that hangs is ended, and so is what it has left in a session of its own.
-func TestLauncherEnds(t *testing.T) {
+// TestLauncherTimeoutKillsAllProcesses checks that a process in a session of its own is killed,
+// too.
+func TestLauncherTimeoutKillsAllProcesses(t *testing.T) {
 	l := newLauncher(300 * time.Millisecond)
 	file := filepath.Join(t.TempDir(), "pid")
 	_, _, err := l.run(t.Context(), []string{"sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $! >" + file + "; wait"}, nil)
@@ -242,7 +243,7 @@ func TestLauncherEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		env, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "environ"))
-		return err != nil || !strings.Contains(string(env), l.mark)
+		return err != nil || !strings.Contains(string(env), l.tag)
 	}, 10*time.Second, 10*time.Millisecond)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -251,10 +252,11 @@ func TestLauncherEnds(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// some results to write and draw.
+// some returns results to write and draw.
 func some() *results {
-	res := &results{Begun: time.Unix(0, 0).UTC(), Ended: time.Unix(90, 0).UTC(), Rounds: 2, Bind: bindCore, Problems: []string{"MPICH | is left out"},
-		Machine: machine{CPU: "CPU", Cores: 2, Kernel: "Linux"}, Contenders: []described{{ours, "mpirun-go"}}}
+	res := &results{session: session{Begun: time.Unix(0, 0).UTC(), Ended: time.Unix(90, 0).UTC(), Rounds: 2, Bind: bindCore,
+		Problems: []string{"MPICH | is left out"}, Machine: machine{CPU: "CPU", Cores: 2, Kernel: "Linux"},
+		Contenders: []described{{ours, "mpirun-go"}}}}
 	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
 		for i := range 2 {
 			f := float64(size) * float64(i+1)
@@ -280,10 +282,10 @@ func TestTables(t *testing.T) {
 		"| rounds | 2, interleaved, in 1m30s |\n",
 		"| problem | MPICH / is left out |\n",
 		"0 of 10 reached.",
-		"## latency, TCP, 2 ranks (us)\n\n| size | mpigo, TCP | MPICH, TCP | ours to best peer |\n",
+		"## latency, TCP, 2 ranks (us)\n\n| size | mpigo, TCP | MPICH, TCP | mpigo to best peer |\n",
 		"| latency 8 B | 0.012 (0.008) us | 0.008 (0.005) us | Open MPI, two copies | 1.50 (1.50) | 1.50 | ≤ 0.5 | **no** |\n",
 		"| a cache line to another core | 47.0 ns | 47.0 ns |\n",
-		"## latency, 2 ranks (us)\n\n| size | mpigo | mpigo, Alloc memory | Open MPI, two copies | ours to best peer |\n",
+		"## latency, 2 ranks (us)\n\n| size | mpigo | mpigo, Alloc memory | Open MPI, two copies | mpigo to best peer |\n",
 		"| 1 KiB | 1.54 (1.02) | 0.768 (0.512) | 1.02 (0.683) | 1.50 (1.50), Alloc 0.75 (0.75) |\n",
 		"## bw, 2 ranks (MB/s)\n\n| size | mpigo |\n",
 		"| mpigo | `mpirun-go` |\n",
@@ -326,29 +328,35 @@ func TestPlots(t *testing.T) {
 	assert.NotContains(t, svg, "Inf")
 }
 
-func TestResultsAreKept(t *testing.T) {
+func TestWriteAndReadResults(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, write(dir, some()))
-	again, err := readResults(filepath.Join(dir, "results.json"))
+	again, err := readResults(filepath.Join(dir, resultsFile))
 	require.NoError(t, err)
 	assert.Equal(t, some(), again)
 	for _, name := range []string{"tables.md", "latency.svg", "bandwidth.svg"} {
 		assert.FileExists(t, filepath.Join(dir, name))
 	}
-	bad := filepath.Join(dir, "bad")
-	require.NoError(t, os.WriteFile(bad, []byte("{"), 0o600))
-	_, err = readResults(bad)
-	var syntax *json.SyntaxError
-	assert.ErrorAs(t, err, &syntax)
+	for text, want := range map[string]string{
+		"":                           "unexpected end of JSON input",
+		"# {\n":                      "unexpected end of JSON input",
+		"# {}\na,b\n":                "the columns are not",
+		"# {}\n" + columns + "\nx\n": "wrong number of fields",
+		"# {}\n" + columns + "\nx,y,2,8,us,1,1,\n": "y, x: no values",
+	} {
+		_, err := parseResults(text)
+		assert.ErrorContains(t, err, want, text)
+	}
 }
 
-// Our own programs are built and run, the limits measured, and everything written.
-func TestMeasure(t *testing.T) {
-	opts, err := parse(strings.Fields("-quick -only ^barrier|goroutines -who ^mpigo$"))
+// TestRunOfOwnPrograms builds and runs mpigo's programs, measures the limits, and writes
+// everything.
+func TestRunOfOwnPrograms(t *testing.T) {
+	opts, err := parse(strings.Fields("-quick -only ^barrier|goroutines -contenders ^mpigo$"))
 	require.NoError(t, err)
 	opts.out = t.TempDir()
 	require.NoError(t, run(t.Context(), opts))
-	res, err := readResults(filepath.Join(opts.out, "results.json"))
+	res, err := readResults(filepath.Join(opts.out, resultsFile))
 	require.NoError(t, err)
 	assert.Equal(t, 1, res.Rounds)
 	assert.NotEmpty(t, res.Machine.OthersBefore)
@@ -365,6 +373,6 @@ func TestMeasure(t *testing.T) {
 	}
 	assert.Equal(t, len(allowedCPUs()) > 1, seen[limitsName+"/"+copyFar])
 
-	opts.only = opts.who
+	opts.experiments = opts.contenders
 	assert.ErrorContains(t, run(t.Context(), opts), "nothing to run")
 }

@@ -19,10 +19,10 @@ type contender struct {
 	name    string
 	library string
 	program string
-	flags   []string // of the program, where it measures messages
+	flags   []string // of the program, in experiments with sizes
 	env     []string
 	tcp     bool // messages go by TCP
-	// launch is what stands before the program.
+	// launch returns the part of the command line before the program.
 	launch func(ranks int, at place) []string
 }
 
@@ -40,11 +40,11 @@ const (
 	mpichTCP      = "MPICH, TCP"
 )
 
-// place is where ranks run.
+// place describes the machine and how ranks run on it.
 type place struct {
 	cores int
 	bind  string
-	root  bool // this is the superuser, which Open MPI does not like
+	root  bool // the user is root, whom Open MPI refuses without a flag
 }
 
 // Ways to bind.
@@ -56,19 +56,19 @@ const (
 func (p place) crowded(ranks int) bool { return ranks > p.cores }
 func (p place) bound(ranks int) bool   { return p.bind == bindCore && !p.crowded(ranks) }
 
-// contenders is all of them; dir holds the programs. By default both peers copy larger messages
-// once, from the other process by process_vm_readv (CMA); without that they copy them twice, by
-// way of shared memory. Over TCP all use the loopback interface, and nothing else.
+// contenders lists all contenders. The directory dir holds their programs. By default both peers
+// copy long messages once, from the memory of the other process by process_vm_readv (CMA). Without
+// it they copy them twice, through shared memory. Over TCP all use the loopback interface only.
 func contenders(dir string) []contender {
 	prog := func(name string) string { return filepath.Join(dir, name) }
 	mine := func(name string, options ...string) contender {
 		return contender{name: name, library: mpigo, program: prog("bench"), launch: launchMpigo(prog("mpirun-go"), options...)}
 	}
 	open := func(name string, options ...string) contender {
-		return contender{name: name, library: openMPI, program: prog("peer-openmpi"), launch: launchOpenMPI(options...)}
+		return contender{name: name, library: openMPI, program: prog(peerPrograms[openMPI]), launch: launchOpenMPI(options...)}
 	}
-	mpich := func(name string, env ...string) contender {
-		return contender{name: name, library: mpich, program: prog("peer-mpich"), launch: launchMPICH, env: env}
+	hydra := func(name string, env ...string) contender {
+		return contender{name: name, library: mpich, program: prog(peerPrograms[mpich]), launch: launchMPICH, env: env}
 	}
 	alloc := mine(oursAlloc)
 	alloc.flags = []string{"--alloc"}
@@ -77,11 +77,11 @@ func contenders(dir string) []contender {
 		alloc,
 		open(openMPISingle, "--mca", "btl_vader_single_copy_mechanism", "cma"),
 		open(openMPITwo, "--mca", "btl_vader_single_copy_mechanism", "none"),
-		mpich(mpichSingle),
-		mpich(mpichTwo, "UCX_TLS=posix,self"),
+		hydra(mpichSingle),
+		hydra(mpichTwo, "UCX_TLS=posix,self"),
 		overTCP(mine(oursTCP, "--btl", "self,tcp", "--set", "tcp.include=lo")),
 		overTCP(open(openMPITCP, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")),
-		overTCP(mpich(mpichTCP, "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo")),
+		overTCP(hydra(mpichTCP, "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo")),
 	}
 }
 
@@ -127,8 +127,8 @@ func launchMPICH(ranks int, at place) []string {
 	return args
 }
 
-// takesPart says whether a contender has a part in an experiment: where there are no messages,
-// or how they are copied makes no difference, each library has one.
+// takesPart reports whether a contender takes part in an experiment. Without messages, or where the
+// way of copying them makes no difference, each library has one contender.
 func (c contender) takesPart(e experiment) bool {
 	switch {
 	case c.tcp != e.tcp:
@@ -143,15 +143,15 @@ func (c contender) takesPart(e experiment) bool {
 	return true
 }
 
-// Iterations where ranks share cores: what a rank waits for may come after a time slice. In the first
-// milliseconds of a job calls take up to twice as long as later: hence the warm-up.
+// Numbers of iterations where ranks share cores. A wait may take a time slice there, and in the
+// first milliseconds of a job calls take up to twice as long as later, hence the warm-up.
 const (
 	crowdedIterations, crowdedWarmUp = 500, 1000
-	// MPICH never yields: each wait takes time slices.
+	// MPICH never yields, so each wait takes time slices.
 	spinningIterations, spinningWarmUp = 10, 2
 )
 
-// command is the whole command line.
+// command returns the whole command line.
 func (c contender) command(e experiment, at place, quick bool) []string {
 	var argv []string
 	if e.kind != goroutines {
@@ -172,7 +172,7 @@ func (c contender) command(e experiment, at place, quick bool) []string {
 	return argv
 }
 
-// tools is what must be installed for a library to be there.
+// tools returns the commands that a library needs: its compiler, and its launcher.
 func tools(library string) []string {
 	switch library {
 	case openMPI:
@@ -183,7 +183,7 @@ func tools(library string) []string {
 	return []string{"go"}
 }
 
-// missing is an error if a library is not installed.
+// missing returns an error if a library is not installed.
 func missing(library string) error {
 	for _, tool := range tools(library) {
 		if _, err := exec.LookPath(tool); err != nil {

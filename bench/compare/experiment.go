@@ -4,11 +4,11 @@ import "strconv"
 
 // experiment is a benchmark that all contenders run.
 type experiment struct {
-	name  string // in results
+	name  string // in the results
 	ranks int
 	args  []string // of the program: the benchmark's name and flags
-	sizes string   // as -m takes them; none if empty
-	quick string   // likewise, in a quick run; it is left out if this is empty
+	sizes string   // as -m takes them; empty: the benchmark has no sizes
+	quick string   // sizes in a quick run; empty: a quick run leaves the experiment out
 	tcp   bool     // messages go by TCP
 	kind  kind
 }
@@ -17,21 +17,21 @@ type kind int
 
 const (
 	inside     kind = iota // the program measures
-	wholeJob               // the time from the start to the end of the job
-	goroutines             // ranks are goroutines; against a channel
+	wholeJob               // the time from the start to the end of the job is measured
+	goroutines             // the ranks are goroutines, compared with a channel
 )
 
-// noSizes stands in quick for a benchmark that has none.
+// noSizes is the value of quick for a benchmark without sizes.
 const noSizes = "-"
 
-// experiments is all of them. What there is to be seen is what marks asks for, and how the
-// same goes when it is made less easy.
+// experiments lists all experiments: those that the marks need, and harder variants of them.
 func experiments() []experiment {
 	const some, few = "8,1K,8K,64K,1M", "8,64K"
 	all := []experiment{
 		{name: "latency", ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M"},
 		{name: "bw", ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "8,8K,64K,1M"},
 		{name: "bibw", ranks: 2, args: []string{"bibw"}, sizes: some},
+		{name: "mbw_mr", ranks: 2, args: []string{"mbw_mr"}, sizes: some},
 		{name: "platency", ranks: 2, args: []string{"platency"}, sizes: some, quick: "8"},
 		{name: isendName, ranks: 2, args: []string{"latency", "--isend"}, sizes: some, quick: "8"},
 		{name: "latency, fresh buffers", ranks: 2, args: []string{"latency", "--fresh"}, sizes: some},
@@ -63,7 +63,8 @@ func experiments() []experiment {
 		experiment{name: goroutinesName, ranks: 2, args: []string{"latency"}, sizes: few, quick: "8", kind: goroutines})
 }
 
-// split gives an experiment for each of some sizes; itself if there are none, or it has none, or no contenders who take turns.
+// split returns an experiment for each of the given sizes. It returns e itself if no sizes are
+// given, if e has none, or if contenders do not take turns in it.
 func (e experiment) split(sizes []string) []experiment {
 	if len(sizes) == 0 || e.sizes == "" || e.kind == goroutines {
 		return []experiment{e}
@@ -75,7 +76,7 @@ func (e experiment) split(sizes []string) []experiment {
 	return all
 }
 
-// Names that are used in several places.
+// Names of experiments that other code mentions.
 const (
 	isendName      = "latency, Isend and Irecv"
 	startName      = "start to end of an empty job"
@@ -84,7 +85,7 @@ const (
 	bwTCP          = "bw, TCP"
 )
 
-// command is what follows the program's name.
+// command returns the program's arguments.
 func (e experiment) command(quick bool) []string {
 	args := e.args
 	sizes := e.sizes

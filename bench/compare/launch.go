@@ -15,27 +15,27 @@ import (
 	"time"
 )
 
-// launcher runs jobs, each with an end.
+// launcher runs jobs, and ends each after a timeout.
 type launcher struct {
 	timeout time.Duration
-	// mark is in the environment of every process of every job, so that what a launcher
-	// leaves behind is found.
-	mark string
+	// tag is in the environment of every process of every job. It identifies the processes that
+	// an MPI launcher leaves behind.
+	tag string
 }
 
 func newLauncher(timeout time.Duration) *launcher {
 	return &launcher{timeout, fmt.Sprintf("MPIGO_COMPARE=%d.%d", os.Getpid(), time.Now().UnixNano())}
 }
 
-// grace is how long a launcher may take to end its job.
+// grace is how long an MPI launcher may take to end its job.
 const grace = 5 * time.Second
 
-// run runs a command and gives its standard output, and how long it took from start to end.
+// run runs a command. It returns the standard output, and the time from start to end.
 func (l *launcher) run(ctx context.Context, argv, env []string) ([]byte, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(append(os.Environ(), env...), l.mark)
+	cmd.Env = append(append(os.Environ(), env...), l.tag)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = grace
@@ -54,12 +54,12 @@ func (l *launcher) run(ctx context.Context, argv, env []string) ([]byte, time.Du
 	return nil, 0, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
 }
 
-// sweep kills what is left of jobs.
+// sweep kills all processes that are left of jobs.
 func (l *launcher) sweep() {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil || !bytes.Contains(env, []byte(l.mark+"\x00")) {
+		if err != nil || !bytes.Contains(env, []byte(l.tag+"\x00")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && pid != os.Getpid() {
@@ -76,7 +76,7 @@ type reading struct {
 	Ranks int     `json:"ranks"`
 }
 
-// readings reads the output of a program. Lines that are not its own are left out.
+// readings parses the output of a program. It skips lines of other origin.
 func readings(out []byte, ranks int) ([]reading, error) {
 	var all []reading
 	for line := range strings.Lines(string(out)) {

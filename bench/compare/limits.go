@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the machine itself takes. No transport between two cores can take less than a cache line
-// from one to the other; none that copies can move more than a copy does.
+// The limits of the machine. No transport between two cores is faster than a cache line from one to
+// the other, and none that copies is faster than memcpy.
 
 // Names of the limits.
 const (
@@ -22,23 +22,23 @@ const (
 	copyFar    = "memcpy 1 MiB that another core has written"
 )
 
-// limits measures them once.
-func (s *session) limits() {
+// limits measures the limits once.
+func (m *measurement) limits() {
 	cpus := allowedCPUs()
 	if len(cpus) < 2 {
-		if s.res.Rounds == 0 {
-			s.problem("there is one core only: the limits between cores are left out")
+		if m.res.Rounds == 0 {
+			m.problem("there is only one core: the limits between cores are left out")
 		}
 		return
 	}
 	mem, err := unix.Mmap(-1, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
-		s.problem("limits: %v", err)
+		m.problem("limits: %v", err)
 		return
 	}
 	defer unix.Munmap(mem)
 	add := func(name, unit string, size int, value float64) {
-		s.res.add(point{limitsName, 2, size, unit}, name, value)
+		m.res.add(point{limitsName, 2, size, unit}, name, value)
 	}
 	add(lineName, "ns", 64, lineNanos(mem, cpus[0], cpus[1], pauseNops))
 	add(lineEager, "ns", 64, lineNanos(mem, cpus[0], cpus[1], 0))
@@ -47,7 +47,7 @@ func (s *session) limits() {
 	add(copyFar, "MB/s", copyBytes, far)
 }
 
-// allowedCPUs is where this process may run.
+// allowedCPUs returns the processors on which this process may run.
 func allowedCPUs() []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -67,10 +67,10 @@ func onTwoCPUs(cpuA, cpuB int, a, b func()) {
 	var both sync.WaitGroup
 	for cpu, f := range map[int]func(){cpuA: a, cpuB: b} {
 		both.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			var set unix.CPUSet
 			set.Set(cpu)
-			_ = unix.SchedSetaffinity(0, &set) // where it may not be, it is not
+			_ = unix.SchedSetaffinity(0, &set) // without permission the scheduler decides
 			f()
 		})
 	}
@@ -82,9 +82,9 @@ const (
 	pauseNops              = 4
 )
 
-// lineNanos sends a number to and fro between two cores, each way through a cache line of its
-// own, and gives the time of one way: of the best burst, as a limit should be. A reader that leaves the
-// line alone for a few nanoseconds between looks may get it sooner.
+// lineNanos sends a number back and forth between two cores, each way through a cache line of its
+// own. It returns the time of one way in the best burst. A reader that pauses for a few nanoseconds
+// between polls may get the line sooner.
 func lineNanos(mem []byte, cpuA, cpuB, pause int) float64 {
 	clear(mem)
 	to := (*uint64)(unsafe.Pointer(&mem[0]))
@@ -110,19 +110,19 @@ func lineNanos(mem []byte, cpuA, cpuB, pause int) float64 {
 	return float64(best.Nanoseconds()) / lineRounds / 2
 }
 
-// publish is a plain store, which is all that one word of its own line needs: a store of
-// package sync/atomic would wait until it is seen.
+// publish is a plain store. A store of package sync/atomic would wait until the other core has seen
+// it.
 //
 //go:noinline
 func publish(line *uint64, n uint64) { *line = n }
 
 func await(line *uint64, n uint64, pause int) {
-	for looks := 0; atomic.LoadUint64(line) != n; looks++ {
+	for polls := 0; atomic.LoadUint64(line) != n; polls++ {
 		for range pause {
 			nop()
 		}
-		if looks&0xffff == 0xffff {
-			runtime.Gosched() // the other one does not run: give it time
+		if polls&0xffff == 0xffff {
+			runtime.Gosched() // the writer may need this processor
 		}
 	}
 }
@@ -135,11 +135,12 @@ const (
 	copies    = 200
 )
 
-// copyRates is how fast memory is copied, in MB/s: the best of some copies of what is in this
-// core's cache as far as it fits, and of what the other core has just written.
+// copyRates returns how fast memory is copied, in MB/s, as the best of several copies: from this
+// core's cache, as far as the memory fits there, and of memory that the other core has just
+// written.
 func copyRates(cpuA, cpuB int) (near, far float64) {
 	from, to := make([]byte, copyBytes), make([]byte, copyBytes)
-	var turn atomic.Int64 // odd: it is written; even: it is copied
+	var turn atomic.Int64 // odd: the other core writes; even: this core copies
 	bestNear, bestFar := time.Duration(1<<62), time.Duration(1<<62)
 	onTwoCPUs(cpuA, cpuB, func() {
 		for range copies {
@@ -174,9 +175,9 @@ func waitFor(turn *atomic.Int64, n int64) {
 
 const channelRounds = 20_000
 
-// channel measures what a Go channel takes for the same: eight bytes to another goroutine and
-// back, halved.
-func (s *session) channel(e experiment) {
+// channel measures the same with Go channels: half of the time of eight bytes to another goroutine
+// and back.
+func (m *measurement) channel(e experiment) {
 	to, fro := make(chan uint64), make(chan uint64)
 	go func() {
 		for x := range to {
@@ -194,5 +195,5 @@ func (s *session) channel(e experiment) {
 	round(channelRounds / 10)
 	took := round(channelRounds)
 	close(to)
-	s.res.add(point{e.name, e.ranks, 8, "us"}, channel, took.Seconds()*1e6/channelRounds/2)
+	m.res.add(point{e.name, e.ranks, 8, "us"}, channel, took.Seconds()*1e6/channelRounds/2)
 }

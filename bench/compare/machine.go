@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is what the results depend on.
+// machine describes what the results depend on.
 type machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -21,9 +21,10 @@ type machine struct {
 	Mpigo       string `json:"mpigo"`
 	OpenMPI     string `json:"openmpi,omitempty"`
 	MPICH       string `json:"mpich,omitempty"`
-	LoadAtStart string `json:"loadAtStart"` // processes that want to run: averages of 1, 5 and 15 minutes
+	LoadAtStart string `json:"loadAtStart"` // runnable processes: averages over 1, 5 and 15 minutes
 	LoadAtEnd   string `json:"loadAtEnd"`
-	// The share of the cores' time that others took, the host among them: before anything was measured, and in each round.
+	// The share of the cores' time that others used, among them the host: before anything was
+	// measured, and in each round.
 	OthersBefore string   `json:"othersBefore,omitempty"`
 	OthersDuring []string `json:"othersDuring,omitempty"`
 }
@@ -52,13 +53,13 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
-// largestCache is the size of the cache of the highest level.
+// largestCache returns the size of the last-level cache.
 func largestCache() string {
 	files, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*/size")
 	if len(files) == 0 {
 		return ""
 	}
-	text, _ := os.ReadFile(files[len(files)-1]) // they are in order
+	text, _ := os.ReadFile(files[len(files)-1]) // Glob sorts them
 	return strings.TrimSpace(string(text))
 }
 
@@ -76,7 +77,8 @@ func loadAverage() string {
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// firstLine is the first line that a command prints; nothing if it is not there.
+// firstLine returns the first line that a command prints, and nothing if the command does not
+// exist.
 func firstLine(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
@@ -86,7 +88,7 @@ func firstLine(ctx context.Context, name string, args ...string) string {
 	return line
 }
 
-// mpichVersion is the version and what it is built on.
+// mpichVersion returns MPICH's version and device.
 func mpichVersion(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "mpichversion").Output()
 	if err != nil {

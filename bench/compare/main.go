@@ -1,16 +1,15 @@
-// Compare runs the benchmarks of ../ and their twins of ../peers against each other: every
-// contender in turn, in several rounds, so that whatever else goes on in the machine meets all
-// of them. It keeps what it has measured, sums it up in tables, holds it against marks, and
-// plots it.
+// Compare measures mpigo beside Open MPI and MPICH with the benchmarks of ../ and ../peers. The
+// contenders take turns, in several rounds, so other work on the machine affects all of them.
+// Compare writes the results, tables, and plots, and compares the results with marks.
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
 //	go run ./bench/compare -marks
 //	go run ./bench/compare -rounds 30 -only TCP -sizes 8,1K,64K,1M
-//	go run ./bench/compare -from docs/performance/results.json -o docs/performance
+//	go run ./bench/compare -from docs/performance/results.csv -o docs/performance
 //
-// It needs Go and, for what is to be compared, Debian's openmpi-bin and libopenmpi-dev, mpich
-// and libmpich-dev, and gcc; whatever is missing is left out.
+// It needs Go, and for the peers gcc and Debian's openmpi-bin and libopenmpi-dev, mpich and
+// libmpich-dev. It leaves out a peer that is not installed.
 package main
 
 import (
@@ -27,18 +26,18 @@ import (
 	"time"
 )
 
-// options is what the command line says.
+// options holds the values of the command line.
 type options struct {
-	rounds  int
-	quick   bool
-	only    *regexp.Regexp
-	who     *regexp.Regexp
-	out     string
-	from    string
-	bind    string
-	timeout time.Duration
-	sizes   []string
-	marks   bool
+	rounds      int
+	quick       bool
+	experiments *regexp.Regexp
+	contenders  *regexp.Regexp
+	out         string
+	from        string
+	bind        string
+	timeout     time.Duration
+	sizes       []string
+	marks       bool
 }
 
 func main() {
@@ -57,19 +56,21 @@ func main() {
 
 func parse(args []string) (options, error) {
 	opts := options{}
-	var only, who, sizes string
+	var only, contenders, sizes string
 	flags := flag.NewFlagSet("compare", flag.ExitOnError)
-	flags.IntVar(&opts.rounds, "rounds", 0, "how often everything is measured (default 5; 1 if -quick)")
+	flags.IntVar(&opts.rounds, "rounds", 0, "number of rounds (default 5; 1 with -quick)")
 	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
-	flags.StringVar(&only, "only", "", "run experiments whose names match this regular expression: 'latency|bw'")
-	flags.StringVar(&who, "who", "", "run contenders whose names match: 'mpigo|MPICH'")
-	flags.StringVar(&sizes, "sizes", "", "measure these sizes, each in a run of its own, so that all contenders meet the same moments: '8,1K,64K'")
-	flags.StringVar(&opts.out, "o", "", "directory for results.json, tables.md and plots; without it, tables are printed")
-	flags.StringVar(&opts.from, "from", "", "measure nothing: tables and plots of this results.json")
-	flags.StringVar(&opts.bind, "bind", bindCore, "core: every launcher binds ranks to cores, if there are enough; default: as they do by default")
-	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "of one run")
+	flags.StringVar(&only, "only", "", "run the experiments whose names match this regular expression: 'latency|bw'")
+	flags.StringVar(&contenders, "contenders", "", "run the contenders whose names match: 'mpigo|MPICH'")
+	flags.StringVar(&sizes, "sizes", "", "measure these sizes, each in a run of its own, which brings "+
+		"the contenders' turns closer together: '8,1K,64K'")
+	flags.StringVar(&opts.out, "o", "", "directory for "+resultsFile+", tables.md and plots (default: print the tables)")
+	flags.StringVar(&opts.from, "from", "", "measure nothing: make tables and plots of this "+resultsFile)
+	flags.StringVar(&opts.bind, "bind", bindCore, "core: bind ranks to cores, if there are enough; "+
+		"default: as each launcher does by default")
+	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
 	flags.BoolVar(&opts.marks, "marks", false, "fail if a mark is missed, or none was measured")
-	_ = flags.Parse(args) // it exits
+	_ = flags.Parse(args) // exits after a mistake
 	if flags.NArg() > 0 {
 		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
@@ -80,13 +81,13 @@ func parse(args []string) (options, error) {
 		}
 	}
 	if opts.rounds < 1 {
-		return opts, fmt.Errorf("-rounds %d: it must be at least 1", opts.rounds)
+		return opts, fmt.Errorf("-rounds is %d: it must be at least 1", opts.rounds)
 	}
 	if opts.timeout <= 0 {
-		return opts, fmt.Errorf("-timeout %v: it must be more than 0", opts.timeout)
+		return opts, fmt.Errorf("-timeout is %v: it must be positive", opts.timeout)
 	}
 	if !slices.Contains([]string{bindCore, bindDefault}, opts.bind) {
-		return opts, fmt.Errorf("-bind %q: core or default", opts.bind)
+		return opts, fmt.Errorf("-bind is %q: it must be core or default", opts.bind)
 	}
 	if sizes != "" {
 		opts.sizes = strings.Split(sizes, ",")
@@ -94,18 +95,18 @@ func parse(args []string) (options, error) {
 	isSize := regexp.MustCompile(`^[1-9][0-9]*[KM]?$`).MatchString
 	for _, size := range opts.sizes {
 		if !isSize(size) {
-			return opts, fmt.Errorf("-sizes %s: %q is no size, such as 8, 64K or 1M", sizes, size)
+			return opts, fmt.Errorf("-sizes is %s: %q is not a size such as 8, 64K or 1M", sizes, size)
 		}
 	}
 	if opts.quick && sizes != "" {
-		return opts, fmt.Errorf("-quick has sizes of its own: leave out one of -quick and -sizes")
+		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	var err error
-	if opts.only, err = regexp.Compile(only); err != nil {
+	if opts.experiments, err = regexp.Compile(only); err != nil {
 		return opts, fmt.Errorf("-only: %w", err)
 	}
-	if opts.who, err = regexp.Compile(who); err != nil {
-		return opts, fmt.Errorf("-who: %w", err)
+	if opts.contenders, err = regexp.Compile(contenders); err != nil {
+		return opts, fmt.Errorf("-contenders: %w", err)
 	}
 	return opts, nil
 }
@@ -132,12 +133,14 @@ func run(ctx context.Context, opts options) error {
 	return err
 }
 
-// write puts everything into a directory.
+const resultsFile = "results.csv"
+
+// write writes results, tables and plots into a directory.
 func write(dir string, res *results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := res.write(filepath.Join(dir, "results.json")); err != nil {
+	if err := res.write(filepath.Join(dir, resultsFile)); err != nil {
 		return err
 	}
 	tables, err := os.Create(filepath.Join(dir, "tables.md"))
@@ -154,7 +157,7 @@ func write(dir string, res *results) error {
 	for _, p := range plots() {
 		svg, ok := p.draw(res)
 		if !ok {
-			continue // there is nothing to show
+			continue // nothing was measured
 		}
 		if err := os.WriteFile(filepath.Join(dir, p.file), []byte(svg), 0o644); err != nil {
 			return err

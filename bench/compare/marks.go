@@ -7,42 +7,43 @@ import (
 	"strings"
 )
 
-// mark is what is to be reached at a point: our value divided by that of others.
+// mark is a goal at a point: a limit for the ratio of mpigo's value to that of others.
 type mark struct {
-	what string
+	name string
 	at   point
-	ours string
+	ours string // the contender of mpigo
 	others
-	limit float64 // at most, of a time; at least, of a rate
+	limit float64 // the highest ratio of a time, the lowest of a rate
 }
 
-// others is whom we are compared to.
+// others is what mpigo is compared with.
 type others struct {
-	name string // "" for that of the best one
-	who  []string
-	at   *point // where; nil: at the same point
+	label      string   // in the table; empty for the name of the best contender
+	contenders []string // of which the best counts
+	at         *point   // nil: at the same point
 }
 
-var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP} // never written
+// peers lists the contenders of other libraries. Never written.
+var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP}
 
-// marks is all of them.
+// marks lists all marks.
 func marks() []mark {
-	anyPeer := others{who: peers}
-	yielding := others{who: []string{openMPISingle, openMPITwo}}
+	anyPeer := others{contenders: peers}
+	yielding := others{contenders: []string{openMPISingle, openMPITwo}}
 	var all []mark
 	add := func(experiment string, ranks int, unit, ours string, vs others, limit float64, sizes ...int) {
 		for _, size := range sizes {
-			what := experiment
+			name := experiment
 			if size > 0 {
-				what += " " + sizeName(size)
+				name += " " + sizeName(size)
 			}
 			if ranks != 2 || experiment == "barrier" || experiment == "allreduce" || experiment == startName {
-				what += fmt.Sprintf(", %d ranks", ranks)
+				name += fmt.Sprintf(", %d ranks", ranks)
 			}
 			if ours == oursAlloc {
-				what += ", Alloc memory"
+				name += ", Alloc memory"
 			}
-			all = append(all, mark{what, point{experiment, ranks, size, unit}, ours, vs, limit})
+			all = append(all, mark{name, point{experiment, ranks, size, unit}, ours, vs, limit})
 		}
 	}
 	const k, m = 1 << 10, 1 << 20
@@ -50,7 +51,7 @@ func marks() []mark {
 	add("latency", 2, "us", ours, anyPeer, 0.7, 64, k)
 	add("latency", 2, "us", ours, anyPeer, 0.9, 8*k, 64*k, m, 4*m)
 	add("latency", 2, "us", oursAlloc, anyPeer, 0.6, 64*k, m, 4*m)
-	add("platency", 2, "us", ours, others{"own Isend and Irecv", []string{ours}, &point{isendName, 2, 8, "us"}}, 0.9, 8)
+	add("platency", 2, "us", ours, others{"mpigo's Isend and Irecv", []string{ours}, &point{isendName, 2, 8, "us"}}, 0.9, 8)
 	add("platency", 2, "us", ours, anyPeer, 0.5, 8)
 	add("bw", 2, "MB/s", ours, anyPeer, 1.5, 8)
 	add("bw", 2, "MB/s", ours, anyPeer, 1.0, 8*k, 64*k, m, 4*m)
@@ -65,23 +66,23 @@ func marks() []mark {
 		add("allreduce", ranks, "us", ours, anyPeer, 0.9, 64*k, m)
 	}
 	for _, ranks := range []int{2, 8} {
-		add(startName, ranks, "ms", ours, others{who: []string{mpichSingle, mpichTwo}}, 0.5, 0)
+		add(startName, ranks, "ms", ours, others{contenders: []string{mpichSingle, mpichTwo}}, 0.5, 0)
 	}
-	add(goroutinesName, 2, "us", ours, others{who: []string{channel}}, 1.0, 8)
+	add(goroutinesName, 2, "us", ours, others{contenders: []string{channel}}, 1.0, 8)
 	return all
 }
 
-// outcome is a mark, and what was reached.
+// outcome is a mark with the measured values.
 type outcome struct {
 	mark
 	ours, others summary
-	who          string
+	other        string  // its name
 	ratio, best  float64 // of medians, and of the best values
-	paired       float64 // the median of the ratios in each round, to who; 0 if there is none
-	reached      bool    // by medians
+	paired       float64 // the median of the ratios of each round; 0 if there is none
+	reached      bool    // by the ratio of medians
 }
 
-// judge holds results against marks; what was not measured is left out.
+// judge compares results with marks. It leaves out marks that were not measured.
 func judge(r *results, all []mark) []outcome {
 	var out []outcome
 	for _, m := range all {
@@ -90,14 +91,14 @@ func judge(r *results, all []mark) []outcome {
 			at = *m.others.at
 		}
 		mine, ok := r.at(m.at, m.ours)
-		theirs, known := r.bestOf(at, m.who)
+		theirs, known := r.bestOf(at, m.contenders)
 		if !ok || !known {
 			continue
 		}
-		o := outcome{mark: m, ours: mine, others: theirs.summary, who: m.others.name,
-			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.who)}
-		if o.who == "" {
-			o.who = theirs.who
+		o := outcome{mark: m, ours: mine, others: theirs.summary, other: m.label,
+			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.contender)}
+		if o.other == "" {
+			o.other = theirs.contender
 		}
 		o.reached = o.ratio <= m.limit
 		if m.at.higherIsBetter() {
@@ -108,25 +109,25 @@ func judge(r *results, all []mark) []outcome {
 	return out
 }
 
-// missed is an error if a mark was not reached, or there is none.
+// missed returns an error if a mark was not reached, or if there is none.
 func missed(all []outcome) error {
 	if len(all) == 0 {
 		return errors.New("no mark was measured: is a peer installed?")
 	}
-	var what []string
+	var names []string
 	for _, o := range all {
 		if !o.reached {
-			what = append(what, fmt.Sprintf("%s: %.2f, mark %.1f", o.what, o.ratio, o.limit))
+			names = append(names, fmt.Sprintf("%s: %.2f, mark %.1f", o.name, o.ratio, o.limit))
 		}
 	}
-	if len(what) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d marks missed: %s", len(what), len(all), strings.Join(what, "; "))
+	return fmt.Errorf("%d of %d marks missed: %s", len(names), len(all), strings.Join(names, "; "))
 }
 
-// isOurs says whether a contender is us, where peers take part.
+// isOurs reports whether a contender is mpigo in an experiment with peers.
 func isOurs(name string) bool { return name == ours || name == oursTCP }
 
-// isPeer says whether a contender is one that we are to be better than.
+// isPeer reports whether a contender is another library.
 func isPeer(name string) bool { return slices.Contains(peers, name) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,73 +12,74 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session is a measurement under way.
-type session struct {
-	opts     options
-	at       place
-	who      []contender
-	what     []experiment
-	launcher *launcher
-	res      *results
-	failed   map[string]bool // experiment and contender: they are not tried again
-	began    time.Time
-	done     int
-	all      int
-	terminal bool
+// measurement is a measurement under way.
+type measurement struct {
+	opts        options
+	at          place
+	contenders  []contender
+	experiments []experiment
+	launcher    *launcher
+	res         *results
+	failed      map[string]bool // by experiment and contender; these are not run again
+	began       time.Time
+	done        int // runs so far
+	all         int // runs to do
+	terminal    bool
 }
 
-// measure builds what there is and runs it, round after round. When it is interrupted it
-// returns what it has so far.
+// measure builds the programs and runs them, round after round. After an interrupt it returns the
+// results so far.
 func measure(ctx context.Context, opts options) (*results, error) {
 	dir, err := os.MkdirTemp("", "mpigo-compare-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	s := &session{
+	m := &measurement{
 		opts:     opts,
 		at:       place{cores: runtime.NumCPU(), bind: opts.bind, root: os.Geteuid() == 0},
 		launcher: newLauncher(opts.timeout),
-		res:      &results{Begun: time.Now().UTC().Truncate(time.Second), Bind: opts.bind},
+		res:      &results{session: session{Begun: time.Now().UTC().Truncate(time.Second), Bind: opts.bind}},
 		failed:   map[string]bool{},
 		terminal: isTerminal(os.Stderr),
 	}
-	defer s.launcher.sweep()
-	if err := s.choose(ctx, dir); err != nil {
+	defer m.launcher.sweep()
+	if err := m.choose(ctx, dir); err != nil {
 		return nil, err
 	}
-	s.res.Machine = describeMachine(ctx)
-	s.lookAround()
-	s.began = time.Now()
+	m.res.Machine = describeMachine(ctx)
+	m.watchIdle()
+	m.began = time.Now()
 	for round := 1; round <= opts.rounds && ctx.Err() == nil; round++ {
 		share, known := watchOthers(func() {
-			s.limits()
-			s.round(ctx, round)
+			m.limits()
+			m.round(ctx, round)
 		})
 		if ctx.Err() == nil {
-			s.res.Rounds = round
+			m.res.Rounds = round
 			if known {
-				s.lookBack(round, share)
+				m.keepOthers(round, share)
 			}
 		}
 	}
-	s.say("")
+	m.say("")
 	if ctx.Err() != nil {
-		if s.res.Rounds == 0 {
+		if m.res.Rounds == 0 {
 			return nil, context.Cause(ctx)
 		}
-		s.problem("interrupted in round %d", s.res.Rounds+1)
+		m.problem("interrupted in round %d", m.res.Rounds+1)
 	}
-	s.res.Ended = time.Now().UTC().Truncate(time.Second)
-	s.res.Machine.LoadAtEnd = loadAverage()
-	return s.res, nil
+	m.res.Ended = time.Now().UTC().Truncate(time.Second)
+	m.res.Machine.LoadAtEnd = loadAverage()
+	return m.res, nil
 }
 
-// choose builds the programs of the contenders that are wanted and there, and chooses experiments.
-func (s *session) choose(ctx context.Context, dir string) error {
+// choose builds the programs of the contenders that -contenders names and that are installed, and
+// chooses the experiments.
+func (m *measurement) choose(ctx context.Context, dir string) error {
 	built := map[string]error{}
 	for _, c := range contenders(dir) {
-		if !s.opts.who.MatchString(c.name) {
+		if !m.opts.contenders.MatchString(c.name) {
 			continue
 		}
 		err, known := built[c.library]
@@ -90,34 +92,34 @@ func (s *session) choose(ctx context.Context, dir string) error {
 				if c.library == mpigo {
 					return err
 				}
-				s.problem("%v", err)
+				m.problem("%v", err)
 			}
 		}
 		if err == nil {
-			s.who = append(s.who, c)
-			s.res.Contenders = append(s.res.Contenders, described{c.name, strings.Join(append(c.env,
-				shorten(c.command(experiments()[0], s.at, s.opts.quick), dir)...), " ")})
+			m.contenders = append(m.contenders, c)
+			m.res.Contenders = append(m.res.Contenders, described{c.name, strings.Join(append(c.env,
+				shorten(c.command(experiments()[0], m.at, m.opts.quick), dir)...), " ")})
 		}
 	}
 	for _, e := range experiments() {
-		if s.opts.only.MatchString(e.name) && (!s.opts.quick || e.quick != "") {
-			s.what = append(s.what, e.split(s.opts.sizes)...)
+		if m.opts.experiments.MatchString(e.name) && (!m.opts.quick || e.quick != "") {
+			m.experiments = append(m.experiments, e.split(m.opts.sizes)...)
 		}
 	}
-	if len(s.who) == 0 || len(s.what) == 0 {
-		return fmt.Errorf("nothing to run: of %d contenders and %d experiments none match", len(contenders(dir)), len(experiments()))
+	if len(m.contenders) == 0 || len(m.experiments) == 0 {
+		return errors.New("nothing to run: -contenders or -only match nothing")
 	}
-	for _, e := range s.what {
-		for _, c := range s.who {
+	for _, e := range m.experiments {
+		for _, c := range m.contenders {
 			if c.takesPart(e) {
-				s.all += s.opts.rounds
+				m.all += m.opts.rounds
 			}
 		}
 	}
 	return nil
 }
 
-// shorten takes the temporary directory out of a command line.
+// shorten removes the temporary directory from a command line.
 func shorten(argv []string, dir string) []string {
 	out := make([]string, len(argv))
 	for i, arg := range argv {
@@ -126,75 +128,75 @@ func shorten(argv []string, dir string) []string {
 	return out
 }
 
-// round has every contender run every experiment once. Each round begins with another one.
-func (s *session) round(ctx context.Context, round int) {
-	for _, e := range s.what {
-		for i := range s.who {
-			c := s.who[(i+round-1)%len(s.who)]
+// round runs every experiment once with every contender. Each round begins with another contender.
+func (m *measurement) round(ctx context.Context, round int) {
+	for _, e := range m.experiments {
+		for i := range m.contenders {
+			c := m.contenders[(i+round-1)%len(m.contenders)]
 			if !c.takesPart(e) || ctx.Err() != nil {
 				continue
 			}
-			s.progress(round, e, c)
-			s.done++
+			m.progress(round, e, c)
+			m.done++
 			key := fmt.Sprintf("%s, %d ranks, %s", e.name, e.ranks, c.name)
-			if s.failed[key] {
+			if m.failed[key] {
 				continue
 			}
-			if err := s.one(ctx, e, c); err != nil && ctx.Err() == nil {
-				s.failed[key] = true
-				s.problem("%s: %v", key, err)
+			if err := m.one(ctx, e, c); err != nil && ctx.Err() == nil {
+				m.failed[key] = true
+				m.problem("%s: %v", key, err)
 			}
 		}
 		if e.kind == goroutines {
-			s.channel(e)
+			m.channel(e)
 		}
 	}
 }
 
-func (s *session) one(ctx context.Context, e experiment, c contender) error {
-	out, took, err := s.launcher.run(ctx, c.command(e, s.at, s.opts.quick), c.env)
+func (m *measurement) one(ctx context.Context, e experiment, c contender) error {
+	out, took, err := m.launcher.run(ctx, c.command(e, m.at, m.opts.quick), c.env)
 	if err != nil {
 		return err
 	}
 	if e.kind == wholeJob {
-		s.res.add(point{e.name, e.ranks, 0, "ms"}, c.name, float64(took.Microseconds())/1000)
+		m.res.add(point{e.name, e.ranks, 0, "ms"}, c.name, float64(took.Microseconds())/1000)
 		return nil
 	}
 	all, err := readings(out, e.ranks)
 	for _, r := range all {
-		s.res.add(point{e.name, e.ranks, r.Size, r.Unit}, c.name, r.Value)
+		m.res.add(point{e.name, e.ranks, r.Size, r.Unit}, c.name, r.Value)
 	}
 	return err
 }
 
-func (s *session) problem(format string, args ...any) {
+func (m *measurement) problem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	s.res.Problems = append(s.res.Problems, text)
-	s.warn(text)
+	m.res.Problems = append(m.res.Problems, text)
+	m.warn(text)
 }
 
-// warn tells what is no problem of a contender, if it is something.
-func (s *session) warn(text string) {
+// warn prints a warning, unless it is empty.
+func (m *measurement) warn(text string) {
 	if text == "" {
 		return
 	}
-	s.say("")
+	m.say("")
 	fmt.Fprintf(os.Stderr, "compare: %s\n", text)
 }
 
-// progress says what is being run, and when it may be over.
-func (s *session) progress(round int, e experiment, c contender) {
+// progress shows the current run and the time that is left.
+func (m *measurement) progress(round int, e experiment, c contender) {
 	left := ""
-	if s.done > 0 {
-		d := time.Since(s.began) / time.Duration(s.done) * time.Duration(s.all-s.done)
+	if m.done > 0 {
+		d := time.Since(m.began) / time.Duration(m.done) * time.Duration(m.all-m.done)
 		left = fmt.Sprintf(", %v to go", d.Round(time.Second))
 	}
-	s.say(fmt.Sprintf("round %d/%d, %d/%d%s: %s, %d ranks, %s", round, s.opts.rounds, s.done+1, s.all, left, e.name, e.ranks, c.name))
+	m.say(fmt.Sprintf("round %d/%d, %d/%d%s: %s, %d ranks, %s", round, m.opts.rounds, m.done+1, m.all, left, e.name, e.ranks, c.name))
 }
 
-// say shows a line: on a terminal, in place of the one before.
-func (s *session) say(line string) {
-	if s.terminal {
+// say shows a line. On a terminal it replaces the line before.
+func (m *measurement) say(line string) {
+	if m.terminal {
 		fmt.Fprintf(os.Stderr, "\r%-78.78s\r", line)
 	} else if line != "" {
 		fmt.Fprintln(os.Stderr, line)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// plot is a figure of one experiment over size, both axes logarithmic.
+// plot is a diagram of one experiment over size. Both axes are logarithmic.
 type plot struct {
 	file, title, experiment, unit, axis string
 }
@@ -21,23 +21,23 @@ func plots() []plot {
 	}
 }
 
-// line is one contender's; of a peer, the better of its configurations at each size.
+// line is the line of one library. At each size it shows the best of its contenders.
 type line struct {
 	name, colour, dash string
-	who                []string
+	contenders         []string
 	x, y               []float64
 }
 
 func plotLines() []line {
 	return []line{
-		{name: "MPICH", colour: "#7b5ea7", who: []string{mpichSingle, mpichTwo, mpichTCP}},
-		{name: "Open MPI", colour: "#d9731a", who: []string{openMPISingle, openMPITwo, openMPITCP}},
-		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", who: []string{oursAlloc}},
-		{name: "mpigo", colour: "#1764c0", who: []string{ours, oursTCP}},
+		{name: "MPICH", colour: "#7b5ea7", contenders: []string{mpichSingle, mpichTwo, mpichTCP}},
+		{name: "Open MPI", colour: "#d9731a", contenders: []string{openMPISingle, openMPITwo, openMPITCP}},
+		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", contenders: []string{oursAlloc}},
+		{name: "mpigo", colour: "#1764c0", contenders: []string{ours, oursTCP}},
 	}
 }
 
-// The figure's measures.
+// Lengths in pixels, and styles.
 const (
 	plotWidth, plotHeight   = 760, 460
 	plotLeft, plotRight     = 74, 22
@@ -47,7 +47,7 @@ const (
 	legendWidth, legendLine = 176, 20
 )
 
-// draw gives the figure as SVG; false if there is nothing to show.
+// draw returns the diagram as SVG, and false if nothing was measured.
 func (p plot) draw(r *results) (string, bool) {
 	lines := plotLines()
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -55,7 +55,7 @@ func (p plot) draw(r *results) (string, bool) {
 	for i := range lines {
 		l := &lines[i]
 		for _, at := range r.points(p.experiment, 2) {
-			b, ok := r.bestOf(at, l.who)
+			b, ok := r.bestOf(at, l.contenders)
 			if at.Unit != p.unit || !ok || at.Size == 0 || b.median <= 0 {
 				continue
 			}
@@ -87,14 +87,14 @@ func (p plot) draw(r *results) (string, bool) {
 	return b.String(), true
 }
 
-// axis maps a logarithm to a place.
+// axis maps a logarithm to a coordinate.
 type axis struct{ lo, hi, from, to float64 }
 
 func (a axis) at(logarithm float64) float64 {
 	return a.from + (logarithm-a.lo)/(a.hi-a.lo)*(a.to-a.from)
 }
 
-// ticks of the vertical axis are 1, 2 and 5 times powers of ten.
+// floorTick rounds down to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
 func floorTick(v float64) float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{5, 2} {
@@ -105,6 +105,7 @@ func floorTick(v float64) float64 {
 	return ten
 }
 
+// ceilTick rounds up to a tick.
 func ceilTick(v float64) float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{1, 2, 5} {
@@ -131,7 +132,8 @@ func drawGrid(b *strings.Builder, x, y axis) {
 				continue
 			}
 			at := y.at(v)
-			fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="%s"/>`+"\n", plotLeft, at, plotWidth-plotRight, at, plotGrid)
+			fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="%s"/>`+"\n",
+				plotLeft, at, plotWidth-plotRight, at, plotGrid)
 			text(b, plotLeft-8, at+4, "end", 11, tickName(f*math.Pow(10, ten)))
 		}
 	}
@@ -149,7 +151,8 @@ func drawLine(b *strings.Builder, l line, x, y axis) {
 	}
 	b.WriteString("\"/>\n")
 	for i := range l.x {
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.8" fill="%s"/>`+"\n", x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])), l.colour)
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.8" fill="%s"/>`+"\n",
+			x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])), l.colour)
 	}
 }
 
@@ -160,7 +163,7 @@ func (l line) dashes() string {
 	return fmt.Sprintf(` stroke-dasharray="%s"`, l.dash)
 }
 
-// drawLegend names the lines, ours first, in the corner where both figures are empty.
+// drawLegend names the lines, mpigo first, in the corner that is empty in all diagrams.
 func drawLegend(b *strings.Builder, lines []line) {
 	var shown []line
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -173,7 +176,8 @@ func drawLegend(b *strings.Builder, lines []line) {
 		left, top, legendWidth, legendLine*len(shown)+10, plotGrid)
 	for i, l := range shown {
 		at := top + 15 + legendLine*i
-		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.2"%s/>`+"\n", left+8, at, left+34, at, l.colour, l.dashes())
+		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.2"%s/>`+"\n",
+			left+8, at, left+34, at, l.colour, l.dashes())
 		text(b, left+42, float64(at+4), "start", 12, l.name)
 	}
 }
@@ -193,7 +197,7 @@ func tickName(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
-// shortSize is a size in the room that a tick has.
+// shortSize returns a size that fits below a tick.
 func shortSize(bytes int) string {
 	return strings.TrimSuffix(strings.ReplaceAll(strings.ReplaceAll(sizeName(bytes), " ", ""), "i", ""), "B")
 }

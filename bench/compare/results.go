@@ -1,26 +1,35 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// results is everything that was measured.
+// results holds everything that was measured.
 type results struct {
+	session
+	Series []series
+}
+
+// session describes a measurement.
+type session struct {
 	Begun      time.Time   `json:"begun"`
 	Ended      time.Time   `json:"ended"`
-	Rounds     int         `json:"rounds"` // whole ones
+	Rounds     int         `json:"rounds"` // complete ones
 	Bind       string      `json:"bind"`
 	Machine    machine     `json:"machine"`
 	Contenders []described `json:"contenders"`
 	Problems   []string    `json:"problems,omitempty"`
-	Series     []series    `json:"series"`
 }
 
-// described says how a contender is run.
+// described shows how a contender is run.
 type described struct {
 	Name    string `json:"name"`
 	Example string `json:"example"` // a command line
@@ -28,23 +37,28 @@ type described struct {
 
 // point is what contenders are compared at.
 type point struct {
-	Experiment string `json:"experiment"`
-	Ranks      int    `json:"ranks"`
-	Size       int    `json:"size"`
-	Unit       string `json:"unit"`
+	Experiment string
+	Ranks      int
+	Size       int // bytes
+	Unit       string
 }
 
-// series is what a contender has reached at a point, one value from each round.
+// series holds the values of a contender at a point, one from each round.
 type series struct {
 	point
-	Contender string    `json:"contender"`
-	Values    []float64 `json:"values"`
+	Contender string
+	Values    []float64
 }
 
-// higherIsBetter: it is a rate, not a time.
+// higherIsBetter reports whether the point is a rate rather than a time.
 func (p point) higherIsBetter() bool { return p.Unit == "MB/s" || p.Unit == "msg/s" }
 
+// digits is the number of significant digits of a value, as many as the programs print.
+const digits = 6
+
+// add adds the value of a round.
 func (r *results) add(p point, contender string, value float64) {
+	value, _ = strconv.ParseFloat(format(value), 64)
 	for i := range r.Series {
 		if s := &r.Series[i]; s.point == p && s.Contender == contender {
 			s.Values = append(s.Values, value)
@@ -54,7 +68,9 @@ func (r *results) add(p point, contender string, value float64) {
 	r.Series = append(r.Series, series{p, contender, []float64{value}})
 }
 
-// at gives the values of a contender at a point.
+func format(value float64) string { return strconv.FormatFloat(value, 'g', digits, 64) }
+
+// at returns the median and the best value of a contender at a point.
 func (r *results) at(p point, contender string) (summary, bool) {
 	v := r.values(p, contender)
 	if len(v) == 0 {
@@ -63,7 +79,8 @@ func (r *results) at(p point, contender string) (summary, bool) {
 	return summarize(series{point: p, Values: v}), true
 }
 
-// paired is the median of the ratios, round by round, of what two contenders have reached; 0 if one of them lacks a round.
+// paired returns the median of the ratios, round by round, of two contenders' values; 0 if one of
+// them lacks a round.
 func (r *results) paired(p point, contender string, q point, other string) float64 {
 	ratios := series{point: p}
 	a, b := r.values(p, contender), r.values(q, other)
@@ -85,7 +102,8 @@ func (r *results) values(p point, contender string) []float64 {
 	return nil
 }
 
-// points are those of an experiment, in order.
+// points returns the points of an experiment, by ranks and size. With ranks 0 it returns those of
+// any number of ranks.
 func (r *results) points(experiment string, ranks int) []point {
 	var all []point
 	for _, s := range r.Series {
@@ -102,7 +120,7 @@ func (r *results) points(experiment string, ranks int) []point {
 	return all
 }
 
-// summary is a series in short. The best of a time is the least, of a rate the most.
+// summary sums up a series. The best time is the least, the best rate is the highest.
 type summary struct{ median, best float64 }
 
 func summarize(s series) summary {
@@ -115,11 +133,11 @@ func summarize(s series) summary {
 	return sum
 }
 
-// best is the best of some contenders at a point: of their medians, and, maybe another one's,
-// of their best values.
+// best is the best of several contenders at a point: the best median, and the best value, which may
+// be another contender's.
 type best struct {
 	summary
-	who string // by median
+	contender string // has the best median
 }
 
 func (r *results) bestOf(p point, contenders []string) (best, bool) {
@@ -130,26 +148,47 @@ func (r *results) bestOf(p point, contenders []string) (best, bool) {
 		if !ok {
 			continue
 		}
-		if b.who == "" {
+		if b.contender == "" {
 			b = best{s, name}
 			continue
 		}
 		if better(s.median, b.median) {
-			b.median, b.who = s.median, name
+			b.median, b.contender = s.median, name
 		}
 		if better(s.best, b.best) {
 			b.best = s.best
 		}
 	}
-	return b, b.who != ""
+	return b, b.contender != ""
 }
 
+// The file of results is a CSV file with a line for each series. The first line is a comment with
+// the session as JSON. The column rounds has the value of each round; the median and the best
+// follow from these, and stand there for readers of the file.
+const (
+	comment = '#'
+	columns = "contender,benchmark,ranks,size,unit,median,best,rounds"
+)
+
 func (r *results) write(path string) error {
-	text, err := json.MarshalIndent(r, "", " ")
+	head, err := json.Marshal(r.session)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	b := bytes.NewBufferString(fmt.Sprintf("%c %s\n", comment, head))
+	out := csv.NewWriter(b)
+	_ = out.Write(strings.Split(columns, ",")) // a bytes.Buffer takes everything
+	for _, s := range r.Series {
+		var rounds []string
+		for _, v := range s.Values {
+			rounds = append(rounds, format(v))
+		}
+		sum := summarize(s)
+		_ = out.Write([]string{s.Contender, s.Experiment, strconv.Itoa(s.Ranks), strconv.Itoa(s.Size), s.Unit,
+			format(sum.median), format(sum.best), strings.Join(rounds, " ")})
+	}
+	out.Flush()
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
 func readResults(path string) (*results, error) {
@@ -157,9 +196,47 @@ func readResults(path string) (*results, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, err := parseResults(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a file of results: %w", path, err)
+	}
+	return r, nil
+}
+
+func parseResults(text string) (*results, error) {
+	head, _, _ := strings.Cut(strings.TrimPrefix(text, string(comment)), "\n")
 	r := &results{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := json.Unmarshal([]byte(head), &r.session); err != nil {
+		return nil, err
+	}
+	in := csv.NewReader(strings.NewReader(text))
+	in.Comment = comment
+	rows, err := in.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 || strings.Join(rows[0], ",") != columns {
+		return nil, fmt.Errorf("the columns are not %s", columns)
+	}
+	for _, row := range rows[1:] {
+		s := series{Contender: row[0], point: point{Experiment: row[1], Unit: row[4]}}
+		if s.Ranks, err = strconv.Atoi(row[2]); err != nil {
+			return nil, err
+		}
+		if s.Size, err = strconv.Atoi(row[3]); err != nil {
+			return nil, err
+		}
+		for field := range strings.FieldsSeq(row[7]) {
+			v, err := strconv.ParseFloat(field, 64)
+			if err != nil {
+				return nil, err
+			}
+			s.Values = append(s.Values, v)
+		}
+		if len(s.Values) == 0 {
+			return nil, fmt.Errorf("%s, %s: no values", s.Experiment, s.Contender)
+		}
+		r.Series = append(r.Series, s)
 	}
 	return r, nil
 }

@@ -40,7 +40,8 @@ func writeMachine(b *strings.Builder, r *results) {
 	row("rounds", fmt.Sprintf("%d, interleaved, in %v", r.Rounds, r.Ended.Sub(r.Begun)))
 	row("load", fmt.Sprintf("%s before, %s after", m.LoadAtStart, m.LoadAtEnd))
 	if m.OthersBefore != "" {
-		row("taken by others", fmt.Sprintf("%s of the cores' time before, %s in the rounds", m.OthersBefore, strings.Join(m.OthersDuring, ", ")))
+		row("used by others", fmt.Sprintf("%s of the cores' time before, %s in the rounds",
+			m.OthersBefore, strings.Join(m.OthersDuring, ", ")))
 	}
 	for _, p := range r.Problems {
 		row("problem", strings.ReplaceAll(p, "|", "/"))
@@ -58,22 +59,25 @@ func writeMarks(b *strings.Builder, r *results) {
 			reached++
 		}
 	}
-	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Medians; in brackets the best of all rounds. The ratio is ours to theirs;\nround by round: the median of its values in each round.\n\n", reached, len(out))
-	b.WriteString("| what | ours | theirs | who | ratio | round by round | mark | |\n| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
+	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Values are medians, and in brackets the best of all rounds. "+
+		"The ratio is mpigo's\nvalue to the other's. The column round by round has the median of the ratios of "+
+		"each round.\n\n", reached, len(out))
+	b.WriteString("| benchmark | mpigo | other | other is | ratio | round by round | mark | |\n" +
+		"| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
 	for _, o := range out {
-		relation, verdict := "≤", "**no**"
+		relation, result := "≤", "**no**"
 		if o.mark.at.higherIsBetter() {
 			relation = "≥"
 		}
 		if o.reached {
-			verdict = "yes"
+			result = "yes"
 		}
 		paired := ""
 		if o.paired > 0 {
 			paired = fmt.Sprintf("%.2f", o.paired)
 		}
-		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.what,
-			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.who, o.ratio, o.best, paired, relation, o.limit, verdict)
+		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.name,
+			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.other, o.ratio, o.best, paired, relation, o.limit, result)
 	}
 }
 
@@ -84,7 +88,8 @@ func writeLimits(b *strings.Builder, r *results) {
 			continue
 		}
 		if first {
-			b.WriteString("\n## Limits of the machine, measured in the same rounds\n\n| what | median | best |\n| --- | ---: | ---: |\n")
+			b.WriteString("\n## Limits of the machine, measured in the same rounds\n\n" +
+				"| what | median | best |\n| --- | ---: | ---: |\n")
 			first = false
 		}
 		sum := summarize(s)
@@ -92,14 +97,14 @@ func writeLimits(b *strings.Builder, r *results) {
 	}
 }
 
-// group is one table.
+// group identifies a table.
 type group struct {
 	experiment string
 	ranks      int
 	unit       string
 }
 
-// groups are in the order of measurement.
+// groups returns the tables in the order of measurement.
 func groups(r *results) []group {
 	var all []group
 	for _, s := range r.Series {
@@ -111,24 +116,24 @@ func groups(r *results) []group {
 	return all
 }
 
-// writeExperiment writes a table: a line for each size, a column for each contender.
+// writeExperiment writes a table with a line for each size and a column for each contender.
 func writeExperiment(b *strings.Builder, r *results, g group) {
-	var who []string
+	var names []string
 	for _, s := range r.Series {
-		if (group{s.Experiment, s.Ranks, s.Unit}) == g && !slices.Contains(who, s.Contender) {
-			who = append(who, s.Contender)
+		if (group{s.Experiment, s.Ranks, s.Unit}) == g && !slices.Contains(names, s.Contender) {
+			names = append(names, s.Contender)
 		}
 	}
-	slices.SortFunc(who, func(x, y string) int { return order(x) - order(y) })
+	slices.SortFunc(names, func(x, y string) int { return order(x) - order(y) })
 	fmt.Fprintf(b, "\n## %s, %d ranks (%s)\n\n| size |", g.experiment, g.ranks, g.unit)
-	for _, name := range who {
+	for _, name := range names {
 		fmt.Fprintf(b, " %s |", name)
 	}
-	ratios := slices.ContainsFunc(who, isPeer) && slices.ContainsFunc(who, isOurs)
+	ratios := slices.ContainsFunc(names, isPeer) && slices.ContainsFunc(names, isOurs)
 	if ratios {
-		b.WriteString(" ours to best peer |")
+		b.WriteString(" mpigo to best peer |")
 	}
-	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(who)))
+	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(names)))
 	if ratios {
 		b.WriteString(" ---: |")
 	}
@@ -142,7 +147,7 @@ func writeExperiment(b *strings.Builder, r *results, g group) {
 			size = "–"
 		}
 		fmt.Fprintf(b, "| %s |", size)
-		for _, name := range who {
+		for _, name := range names {
 			if s, ok := r.at(p, name); ok {
 				fmt.Fprintf(b, " %s |", both(s))
 			} else {
@@ -156,7 +161,7 @@ func writeExperiment(b *strings.Builder, r *results, g group) {
 	}
 }
 
-// ratioCell is our ratio to the best peer: with buffers from the heap, and from Alloc.
+// ratioCell returns mpigo's ratio to the best peer, with buffers from the heap and from Alloc.
 func ratioCell(r *results, p point) string {
 	peer, ok := r.bestOf(p, peers)
 	var parts []string
@@ -168,30 +173,36 @@ func ratioCell(r *results, p point) string {
 	return " " + strings.Join(parts, ", Alloc ") + " |"
 }
 
-// order is that of columns.
+// order returns the position of a contender's column.
 func order(name string) int {
-	return slices.Index([]string{ours, oursAlloc, oursTCP, openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP, channel}, name)
+	return slices.Index([]string{ours, oursAlloc, oursTCP,
+		openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP, channel}, name)
 }
 
 func writeMethod(b *strings.Builder, r *results) {
 	b.WriteString(`
 ## Method
 
-The programs measure as the OSU micro-benchmarks do: latency is half of a blocking ping-pong; bandwidth is that of
-windows of 64 messages, each window answered once; each size after a warm-up, with fewer iterations of larger sizes;
-of collectives, the time of a call with a barrier between calls, averaged over the ranks. Ours is in Go, that of the peers
-in C, with the same numbers of iterations. In each round every contender runs every experiment once, one after the
-other. Tables give the median of the rounds, and in brackets the best. The best peer is the better of both, in the better
-of its configurations, at that size. Over TCP all use the loopback interface.
+The programs measure as the OSU micro-benchmarks do:
+
+- Latency is half of the time of a blocking ping-pong.
+- Bandwidth is that of windows of 64 messages, each answered once.
+- The time of a collective is that of a call, with a barrier between calls, as the mean of all ranks.
+- Each size has a warm-up, and larger sizes have fewer iterations.
+
+mpigo's program is in Go, that of the peers in C, with the same loops and iterations. In each
+round every contender runs every experiment once, one after the other. Tables have the median of
+the rounds, and in brackets the best. The best peer is the better of both, in the better of its
+configurations, at that size. Over TCP all use the loopback interface.
 
 `)
 	if r.Bind == bindCore {
-		b.WriteString("With a core for each rank, every launcher binds the ranks to cores. ")
+		b.WriteString("With a core for each rank, every launcher binds the ranks to cores.\n")
 	} else {
-		b.WriteString("Every launcher binds the ranks as it does by default. ")
+		b.WriteString("Every launcher binds the ranks as it does by default.\n")
 	}
-	fmt.Fprintf(b, `With more ranks than cores, nobody is bound, Open MPI yields when idle, and
-there are %d iterations after %d; of MPICH, which does not yield, %d after %d.
+	fmt.Fprintf(b, `With more ranks than cores, no rank is bound, Open MPI yields when idle, and
+%d iterations follow a warm-up of %d. MPICH does not yield: %d follow %d.
 
 `, crowdedIterations, crowdedWarmUp, spinningIterations, spinningWarmUp)
 	b.WriteString("| contender | for example |\n| --- | --- |\n")
@@ -200,10 +211,10 @@ there are %d iterations after %d; of MPICH, which does not yield, %d after %d.
 	}
 }
 
-// both is a median and the best.
+// both returns a median with the best value.
 func both(s summary) string { return fmt.Sprintf("%s (%s)", number(s.median), number(s.best)) }
 
-// number is a value with about three digits.
+// number returns a value with about three digits.
 func number(x float64) string {
 	switch {
 	case x >= 100:
@@ -216,7 +227,7 @@ func number(x float64) string {
 	return strconv.FormatFloat(x, 'f', 3, 64)
 }
 
-// sizeName is a size as people say it.
+// sizeName returns a size with its unit.
 func sizeName(bytes int) string {
 	switch {
 	case bytes >= 1<<20 && bytes%(1<<20) == 0:

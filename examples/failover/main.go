@@ -1,15 +1,17 @@
-// Failover streams messages from one rank to another while rails between them fail and come
-// back, and draws the bandwidth over time.
+// Failover exchanges messages between two ranks while the rails between them fail and come back,
+// and draws the bandwidth over time.
 //
 //	go run ./examples/failover -o failover.svg
 //
-// Without a launcher it makes two ranks of its own, joins them by three rails in memory, and
-// cuts and mends these while the messages go. As a job of two ranks it cuts nothing: it shows
-// the traffic over the rails that there are, whoever else pulls at the cables.
+// Without a launcher the program makes two ranks itself, as goroutines, joins them by three rails
+// in memory, and cuts and mends these rails while the messages go. As a job of two ranks it cuts
+// nothing: it shows the traffic over the rails that exist while you pull cables or set interfaces
+// down.
 //
 //	mpirun-go --tags ibverbs -n 2 --btl self,ibverbs ./examples/failover -time 20s -every 500ms
 //
-// Rank 1 compares every byte with what it must be, looks at its rails, and draws.
+// Package traffic holds the messages: an ordinary MPI program that knows nothing of rails. Failover
+// needs no code in a program. This one watches the rails only to draw them (package timeline).
 package main
 
 import (
@@ -24,38 +26,40 @@ import (
 
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/examples/failover/timeline"
+	"github.com/mpigo/mpigo/examples/failover/traffic"
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config is what the flags say.
+// config holds the flags' values.
 type config struct {
-	time    time.Duration // how long to stream, at least
-	rate    float64       // bytes per second that the sender is held to; 0 for no limit
+	time    time.Duration // how long messages are exchanged, at least
+	rate    float64       // limit in bytes per second and direction; 0 for no limit
 	every   time.Duration // over which the picture's bandwidth is a mean
 	picture string        // file to write; empty for none
 }
 
 const (
-	sender, receiver = 0, 1
-
-	tagData = 1
+	rails        = 3       // that join the program's own two ranks
+	largestBytes = 1 << 20 // of a message
 )
 
 func main() {
 	var cfg config
 	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
-	flags.DurationVar(&cfg.time, "time", 8*time.Second, "how long messages go, at least")
-	rate := flags.Float64("rate", 200, "`MB/s` that the sender is held to; 0 for no limit")
-	flags.DurationVar(&cfg.every, "every", 50*time.Millisecond, "over which the bandwidth in the picture is a mean; slow rails take more")
+	flags.DurationVar(&cfg.time, "time", 8*time.Second, "how long messages are exchanged, at least")
+	rate := flags.Float64("rate", 200, "limit of each rank's sends in `MB/s`; 0 for no limit")
+	flags.DurationVar(&cfg.every, "every", 100*time.Millisecond,
+		"time over which the bandwidth in the picture is a mean; slow rails need a longer one")
 	flags.StringVar(&cfg.picture, "o", "failover.svg", "`FILE` for the picture, which is overwritten; empty for none")
 	check := func() error {
 		switch {
 		case flags.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 		case cfg.time <= 0:
-			return fmt.Errorf("-time is %v: it has to be more than nothing", cfg.time)
-		case cfg.every < minEvery:
-			return fmt.Errorf("-every is %v: it cannot be less than %v", cfg.every, minEvery)
+			return fmt.Errorf("-time is %v: it must be positive", cfg.time)
+		case cfg.every < timeline.MinEvery:
+			return fmt.Errorf("-every is %v: it must be at least %v", cfg.every, timeline.MinEvery)
 		case cfg.picture != "" && !isDir(filepath.Dir(cfg.picture)):
 			return fmt.Errorf("-o is %s: there is no such directory", cfg.picture)
 		case !(*rate >= 0):
@@ -78,7 +82,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// run is the program of one rank. Only the receiver, or the one rank that there is, writes to out.
+// run is the program of one rank. Only rank 1, or the only rank, writes to out.
 func run(world *comm.Comm, cfg config, out io.Writer) error {
 	switch world.Size() {
 	case 1:
@@ -86,73 +90,126 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 	case 2:
 		return runRank(world, cfg, nil, out)
 	}
-	return fmt.Errorf("it takes 2 ranks, or 1, which makes 2 of its own; there are %d", world.Size())
+	return fmt.Errorf("the program takes 2 ranks, or 1, which makes 2 itself; there are %d", world.Size())
 }
 
-// runLocal makes two ranks, and cuts the rails between them.
+// runLocal makes two ranks and cuts the rails between them.
 func runLocal(cfg config, out io.Writer) error {
-	s := &schedule{}
+	cuts := &cutter{}
 	return comm.RunLocal(2,
-		func(world *comm.Comm) error { return runRank(world, cfg, s, out) },
-		comm.WithFabric(loop.Config{Rails: 3}),
-		comm.OnFabric(func(f *loop.Fabric) { s.fabric = f }))
+		func(world *comm.Comm) error { return runRank(world, cfg, cuts, out) },
+		comm.WithFabric(loop.Config{Rails: rails}),
+		comm.OnFabric(func(f *loop.Fabric) { cuts.fabric = f }))
 }
 
-// runRank is one rank of two. The schedule is nil if nothing is to be cut.
-func runRank(world *comm.Comm, cfg config, s *schedule, out io.Writer) error {
-	if s != nil {
-		s.join(world)
+// runRank is one rank of two. With cuts nil, no rail is cut.
+func runRank(world *comm.Comm, cfg config, cuts *cutter, out io.Writer) error {
+	if cuts != nil {
+		cuts.join(world)
 	}
-	if err := world.Barrier(); err != nil { // now the rails are known
+	if err := world.Barrier(); err != nil { // brings the rails up
 		return err
 	}
-	if world.Rank() == sender {
-		return runSender(world, cfg, s)
+	line := timeline.Start(world, 1-world.Rank())
+	var exchanging, cutting error
+	if world.Rank() == 0 {
+		exchanging, cutting = exchangeAndCut(world, cfg, cuts, line)
+	} else {
+		exchanging = exchange(world, cfg, line, nil)
 	}
-	return runReceiver(world, cfg, s, out)
+	line.Stop()
+	if world.Rank() == 0 {
+		return errors.Join(exchanging, cutting)
+	}
+	// The picture is worth having also if the peer was lost.
+	return errors.Join(exchanging, report(world, cfg, cuts, line, out))
 }
 
-func runSender(world *comm.Comm, cfg config, s *schedule) error {
+// exchangeAndCut exchanges messages until all cuts are made and the time is over.
+func exchangeAndCut(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline) (exchanging, cutting error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	over := make(chan struct{})
-	var cutting error
 	go func() {
 		defer close(over)
 		minimum := time.After(cfg.time)
-		if s != nil {
-			cutting = s.follow(ctx, cfg.time)
+		if cuts != nil {
+			cutting = cuts.run(ctx, cfg.time)
 		}
 		select {
 		case <-minimum:
 		case <-ctx.Done():
 		}
 	}()
-	sending := send(world, cfg.rate, over)
+	exchanging = exchange(world, cfg, line, over)
 	cancel()
 	<-over
-	return errors.Join(sending, cutting)
+	return exchanging, cutting
 }
 
-func runReceiver(world *comm.Comm, cfg config, s *schedule, out io.Writer) error {
-	w := watch(world)
-	messages, receiving := receive(world, &w.bytes)
-	rec := w.end()
-	if s != nil {
-		rec.cuts = s.cuts()
+// exchange exchanges messages, round after round, until over is closed at rank 0. No error of a
+// rail shows here: calls wait while no rail is up, and go on when one is back.
+func exchange(world *comm.Comm, cfg config, line *timeline.Timeline, over <-chan struct{}) (err error) {
+	roundBytes := 0
+	messages, err := traffic.New(world, largestBytes, func(bytes int) {
+		roundBytes += bytes
+		line.Received(bytes)
+	})
+	if err != nil {
+		return err
 	}
-	rec.rate, rec.every = cfg.rate, cfg.every
+	defer func() { err = errors.Join(err, messages.Free()) }()
+	due := time.Now()
+	for last := []bool{false}; !last[0]; {
+		if err := messages.Round(); err != nil {
+			return err
+		}
+		select {
+		case <-over:
+			last[0] = true
+		default:
+		}
+		if err := comm.Bcast(world, last, 0); err != nil {
+			return err
+		}
+		due = pace(due, roundBytes, cfg.rate)
+		roundBytes = 0
+	}
+	return nil
+}
 
-	// If the sender was lost, what led to it is worth a picture too.
+// pace sleeps until the given bytes are due at a rate, after what was due before. It returns when
+// the next ones are due.
+func pace(due time.Time, bytes int, rate float64) time.Time {
+	const slack = 10 * time.Millisecond // how far the sender may be late and catch up
+	if rate == 0 {
+		return due
+	}
+	if late := time.Now().Add(-slack); due.Before(late) {
+		due = late
+	}
+	due = due.Add(time.Duration(float64(bytes) / rate * 1e9))
+	time.Sleep(time.Until(due))
+	return due
+}
+
+// report prints what happened and writes the picture.
+func report(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline, out io.Writer) error {
+	run := timeline.Run{Rate: cfg.rate, Every: cfg.every}
+	if cuts != nil {
+		run.Cuts = cuts.made()
+	}
+	messages, bytes := line.Total()
 	stats := world.Stats()
-	text := rec.chart() + fmt.Sprintf("\nmessages   %d, %.1f MB, every byte checked\nrails      failed %d times, came back %d times\n",
-		messages, float64(w.bytes.Load())/1e6, stats.RailsFailed, stats.RailsReturned)
+	text := line.Chart(run) + fmt.Sprintf("\nmessages   %d, %.1f MB, every byte checked\n"+
+		"rails      failed %d times, came back %d times\n",
+		messages, float64(bytes)/1e6, stats.RailsFailed, stats.RailsReturned)
 	var drawing error
 	if cfg.picture != "" {
-		if drawing = os.WriteFile(cfg.picture, []byte(rec.draw()), 0o644); drawing == nil {
+		if drawing = os.WriteFile(cfg.picture, []byte(line.Draw(run)), 0o644); drawing == nil {
 			text += fmt.Sprintf("picture    %s\n", cfg.picture)
 		}
 	}
-	_, writing := io.WriteString(out, text)
-	return errors.Join(receiving, drawing, writing)
+	_, printing := io.WriteString(out, text)
+	return errors.Join(drawing, printing)
 }

@@ -2,20 +2,20 @@ package main
 
 import "math"
 
-// block is one rank's part of the plate, with a rim one cell wide: copies of the
-// neighbours' edges, or the cold outside of the plate.
+// block is one rank's part of the plate, with a rim that is one cell wide. The rim holds copies of
+// the neighbours' edges, or the cold outside of the plate.
 type block struct {
 	span
-	stride int       // cells from one row to the next: cols and both sides of the rim
-	now    []float64 // temperatures, 0 … 1
-	next   []float64 // after the step
-	flow   []float64 // how readily each cell takes on its neighbours' heat; 0: it is kept as it is
+	stride int       // cells from one row to the next: the columns and both sides of the rim
+	now    []float64 // temperatures from 0 to 1
+	next   []float64 // temperatures after the step
+	flow   []float64 // rate of heat from the neighbours; 0: the temperature stays
 }
 
 // flowRate is below 1/4, where the scheme becomes unstable.
 const flowRate = 0.2
 
-// newBlock is a cold block, but for the heating wires.
+// newBlock returns a block that is cold except for the heating wires.
 func newBlock(cfg config, s span) *block {
 	b := &block{span: s, stride: s.cols + 2}
 	cells := (s.rows + 2) * b.stride
@@ -33,14 +33,14 @@ func newBlock(cfg config, s span) *block {
 	return b
 }
 
-// at is the place of the block's own cell (row, col); −1 and rows, cols are in the rim.
+// at returns the index of a cell. Row and column −1, row b.rows and column b.cols are in the rim.
 func (b *block) at(row, col int) int { return (row+1)*b.stride + col + 1 }
 
-// stepInside computes what does not touch the rim. It returns the largest change.
+// stepInside computes the cells that do not touch the rim. It returns the largest change.
 func (b *block) stepInside() float64 { return b.step(1, b.rows-1, 1, b.cols-1) }
 
-// stepEdges computes the rest. In a block one cell wide some cells are computed twice,
-// from the same values and so to the same.
+// stepEdges computes the other cells. In a block that is one cell wide it computes some cells
+// twice, from the same values.
 func (b *block) stepEdges() float64 {
 	return max(
 		b.step(0, 1, 0, b.cols),
@@ -50,14 +50,15 @@ func (b *block) stepEdges() float64 {
 	)
 }
 
-// step computes the rows from r0 to before r1, in them the columns from c0 to before c1.
+// step computes the cells in rows r0 ≤ r < r1 and columns c0 ≤ c < c1. It returns the largest
+// change.
 func (b *block) step(r0, r1, c0, c1 int) float64 {
 	worst := 0.0
 	for r := r0; r < r1; r++ {
 		for i, end := b.at(r, c0), b.at(r, c1); i < end; i++ {
 			t := b.now[i]
-			// The conversions forbid a fused multiplication and addition, which rounds
-			// otherwise, and which the compiler might use in one place and not in another.
+			// The conversions forbid the compiler to fuse multiplications and additions, which
+			// would round differently, maybe in one loop and not in another.
 			around := b.now[i-b.stride] + b.now[i+b.stride] + b.now[i-1] + b.now[i+1]
 			change := float64(b.flow[i] * (around - float64(4*t)))
 			b.next[i] = t + change
@@ -71,7 +72,7 @@ func (b *block) step(r0, r1, c0, c1 int) float64 {
 
 func (b *block) swap() { b.now, b.next = b.next, b.now }
 
-// own returns the temperatures without the rim, row by row.
+// own returns the temperatures of the block without the rim, row by row.
 func (b *block) own() []float64 {
 	cells := make([]float64, 0, b.cells())
 	for r := range b.rows {
@@ -80,7 +81,7 @@ func (b *block) own() []float64 {
 	return cells
 }
 
-// wires are the letters that heat the plate, point by point.
+// wires draws the letters that heat the plate.
 var wires = [...]string{
 	"#   #  ####   ###   ###    ### ",
 	"## ##  #   #   #   #   #  #   #",
@@ -91,12 +92,12 @@ var wires = [...]string{
 	"#   #  #      ###   ###    ### ",
 }
 
-// heated reports whether a heating wire runs through a cell of the plate. The letters
-// are as large as fits, and in the middle.
+// heated reports whether a heating wire runs through a cell of the plate. The letters are in the
+// middle, and as large as fits.
 func heated(row, col, rows, cols int) bool {
-	const margin = 3 // at least, around the letters, in their points
+	const margin = 3 // around the letters at least, in points of the letters
 	high, wide := float64(len(wires)), float64(len(wires[0]))
-	points := max((high+2*margin)/float64(rows), (wide+2*margin)/float64(cols)) // a cell
+	points := max((high+2*margin)/float64(rows), (wide+2*margin)/float64(cols)) // for each cell
 	y := high/2 + (float64(row)+0.5-float64(rows)/2)*points
 	x := wide/2 + (float64(col)+0.5-float64(cols)/2)*points
 	if y < 0 || x < 0 || y >= high || x >= wide || wires[int(y)][int(x)] != '#' {

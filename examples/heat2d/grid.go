@@ -17,27 +17,27 @@ const (
 	directions
 )
 
-// grid is how the ranks lie on the plate: rank r in row r/q and column r%q.
+// grid arranges the ranks on the plate: rank r is in row r/q and column r%q.
 type grid struct {
 	p, q       int // rows and columns of ranks
 	rows, cols int // of the plate
 }
 
-// span is a block's place on the plate.
+// span is the place of a block on the plate.
 type span struct {
 	row, col, rows, cols int
 }
 
 func (s span) cells() int { return s.rows * s.cols }
 
-// newGrid takes the grid that is asked for, or chooses the one with the shortest cuts.
+// newGrid returns the grid of the configuration, or else the one with the shortest cuts.
 func newGrid(ranks int, cfg config) (grid, error) {
 	best := grid{rows: cfg.rows, cols: cfg.cols}
 	if cfg.p > 0 {
 		best.p, best.q = cfg.p, cfg.q
 		switch {
 		case cfg.p*cfg.q != ranks:
-			return best, fmt.Errorf("a grid of %dx%d needs %d ranks, and there are %d", cfg.p, cfg.q, cfg.p*cfg.q, ranks)
+			return best, fmt.Errorf("-grid is %dx%d, which needs %d ranks, but there are %d", cfg.p, cfg.q, cfg.p*cfg.q, ranks)
 		case cfg.p > cfg.rows || cfg.q > cfg.cols:
 			return best, fmt.Errorf("a plate of %dx%d is too small for %dx%d ranks", cfg.rows, cfg.cols, cfg.p, cfg.q)
 		}
@@ -60,15 +60,15 @@ func newGrid(ranks int, cfg config) (grid, error) {
 	return best, nil
 }
 
-// span of a rank's block. Blocks differ by at most one row and one column.
+// span returns the place of a rank's block. Blocks differ by at most one row and one column.
 func (g grid) span(rank int) span {
 	i, j := rank/g.q, rank%g.q
 	row, col := i*g.rows/g.p, j*g.cols/g.q
 	return span{row, col, (i+1)*g.rows/g.p - row, (j+1)*g.cols/g.q - col}
 }
 
-// neighbours of a rank by direction. Beyond the plate there is ProcNull: what is sent
-// there vanishes, and what is received from there leaves the buffer as it was.
+// neighbours returns the neighbours of a rank by direction, and ProcNull beyond the plate. A send
+// to ProcNull does nothing, and a receive from it leaves the buffer as it was.
 func (g grid) neighbours(rank int) [directions]int {
 	i, j := rank/g.q, rank%g.q
 	at := func(i, j int) int {
@@ -80,7 +80,7 @@ func (g grid) neighbours(rank int) [directions]int {
 	return [directions]int{north: at(i-1, j), south: at(i+1, j), west: at(i, j-1), east: at(i, j+1)}
 }
 
-// parseShape reads "ROWSxCOLUMNS".
+// parseShape parses "ROWSxCOLUMNS".
 func parseShape(s string) (rows, cols int, err error) {
 	a, b, ok := strings.Cut(s, "x")
 	if ok {
@@ -90,7 +90,7 @@ func parseShape(s string) (rows, cols int, err error) {
 		}
 	}
 	if !ok || err != nil || rows < 1 || cols < 1 {
-		return 0, 0, fmt.Errorf("%q is not of the form ROWSxCOLUMNS, like 360x720", s)
+		return 0, 0, fmt.Errorf("%q is not of the form ROWSxCOLUMNS, such as 360x720", s)
 	}
 	return rows, cols, nil
 }

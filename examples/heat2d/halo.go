@@ -7,24 +7,24 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// halo exchanges the edges of a block with its neighbours. It is set up once and
-// started before each step: the persistent requests keep their buffers and partners.
+// halo exchanges the edges of a block with the neighbours. Its persistent requests are made once,
+// with their buffers and partners, and started before each step.
 type halo struct {
 	world *comm.Comm
 	edges [directions]edge
 	reqs  []request.Request
 }
 
-// edge is one side of a block: the cells that the neighbour needs, and the rim's cells
-// that it fills.
+// edge is one side of a block: the cells that the neighbour needs, and the cells of the rim that
+// the neighbour's cells go to.
 type edge struct {
 	neighbour  int
-	own, rim   int // place of the first cell
-	step       int // from one cell to the next
+	own, rim   int // index of the first cell
+	step       int // distance from one cell to the next
 	send, recv []float64
 }
 
-// newHalo makes the requests. The halo returned is to be freed also after an error.
+// newHalo makes the requests. The caller frees the halo, also after an error.
 func newHalo(world *comm.Comm, b *block, neighbours [directions]int) (*halo, error) {
 	h := &halo{world: world, edges: [directions]edge{
 		north: {own: b.at(0, 0), rim: b.at(-1, 0), step: 1},
@@ -39,7 +39,7 @@ func newHalo(world *comm.Comm, b *block, neighbours [directions]int) (*halo, err
 		if d == west || d == east {
 			cells = b.rows
 		}
-		// Memory of the library's own: no transport has to copy it, or to register it.
+		// No transport has to copy or to register memory of comm.Alloc.
 		var err error
 		if e.send, err = comm.Alloc[float64](world, cells); err != nil {
 			return h, err
@@ -47,7 +47,8 @@ func newHalo(world *comm.Comm, b *block, neighbours [directions]int) (*halo, err
 		if e.recv, err = comm.Alloc[float64](world, cells); err != nil {
 			return h, err
 		}
-		// A message's tag is the direction that it goes. What comes from the north goes south.
+		// The tag is the direction in which the message travels. A message from the north travels
+		// south.
 		send, err := comm.SendInit(world, e.send, e.neighbour, d)
 		if err != nil {
 			return h, err
@@ -62,7 +63,7 @@ func newHalo(world *comm.Comm, b *block, neighbours [directions]int) (*halo, err
 	return h, nil
 }
 
-// start sends the edges of b as they are now.
+// start sends the present edges of b.
 func (h *halo) start(b *block) error {
 	for d := range h.edges {
 		e := &h.edges[d]
@@ -73,7 +74,7 @@ func (h *halo) start(b *block) error {
 	return request.StartAll(h.reqs...)
 }
 
-// finish waits for the neighbours' edges and puts them into the rim of b.
+// finish waits for the neighbours' edges and copies them into the rim of b.
 func (h *halo) finish(b *block) error {
 	if err := request.WaitAll(h.reqs...); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (h *halo) finish(b *block) error {
 	return nil
 }
 
-// free gives back the requests and then their buffers.
+// free frees the requests and then their buffers.
 func (h *halo) free() error {
 	var errs []error
 	for _, r := range h.reqs {

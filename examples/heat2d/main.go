@@ -2,11 +2,11 @@
 //
 //	mpirun-go -n 4 ./examples/heat2d -size 360x720 -steps 1500 -o heat2d.png
 //
-// The plate is cut into blocks, one a rank, on a grid of ranks of any shape. A cell's next
-// temperature depends on its four neighbours, so before each step every rank exchanges
-// the edges of its block with the ranks next to it, by persistent requests, and computes
-// the inside of its block meanwhile. The picture, and every digit that is printed, is
-// the same for any number of ranks and any grid.
+// The plate is cut into blocks, one for each rank, on a grid of ranks of any shape. A cell's next
+// temperature depends on its four neighbours. So before each step every rank exchanges the edges of
+// its block with the neighbouring ranks, by persistent requests, and computes the inside of its
+// block meanwhile. The picture and every printed digit are the same for any number of ranks and any
+// grid.
 package main
 
 import (
@@ -20,32 +20,32 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config is what the flags say.
+// config holds the flags' values.
 type config struct {
 	rows, cols int       // of the plate, in cells
 	p, q       int       // rows and columns of the grid of ranks; 0 to choose
 	steps      int       // at most
-	tolerance  float64   // stop when no cell changes by more in a step
+	tolerance  float64   // stop when no cell changes by more than this in a step
 	picture    string    // file to write; empty for none
-	progress   io.Writer // where rank 0 tells how far it is; nil for nowhere
+	progress   io.Writer // where rank 0 reports progress; nil for nowhere
 }
 
 const (
 	root       = 0
-	checkEvery = 100 // steps between two looks at the residual
+	checkEvery = 100 // steps between two checks of the residual
 
-	tagBlock = directions // those of the halo are lower
+	tagBlock = directions // the tags of the halo are lower
 )
 
 func main() {
 	var cfg config
 	flags := flag.NewFlagSet("heat2d", flag.ContinueOnError)
-	size := flags.String("size", "360x720", "the plate, `ROWSxCOLUMNS` of cells")
-	grid := flags.String("grid", "", "the ranks, `ROWSxCOLUMNS` of them (default: what needs the least exchange)")
-	flags.IntVar(&cfg.steps, "steps", 1500, "how many steps of time, at most")
+	size := flags.String("size", "360x720", "size of the plate, `ROWSxCOLUMNS` of cells")
+	grid := flags.String("grid", "", "grid of ranks, `ROWSxCOLUMNS` (default: the grid with the least exchange)")
+	flags.IntVar(&cfg.steps, "steps", 1500, "number of time steps, at most")
 	flags.Float64Var(&cfg.tolerance, "tol", 0, "stop when no cell changes by more than this in a step")
 	flags.StringVar(&cfg.picture, "o", "heat2d.png", "`FILE` for the picture, which is overwritten; empty for none")
-	verbose := flags.Bool("v", false, "tell on standard error how far it is")
+	verbose := flags.Bool("v", false, "report progress on standard error")
 	check := func() (err error) {
 		switch {
 		case flags.NArg() > 0:
@@ -75,7 +75,7 @@ func main() {
 	})
 }
 
-// run is the program of one rank. Only the root writes to out, and the picture.
+// run is the program of one rank. Only the root writes to out and writes the picture.
 func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 	g, err := newGrid(world.Size(), cfg)
 	if err != nil {
@@ -90,7 +90,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 
 	step, residual := 0, 0.0
 	for step < cfg.steps {
-		// The edges travel while the inside is computed.
+		// The edges travel while the rank computes the inside.
 		if err := h.start(b); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 		if step%checkEvery != 0 && step != cfg.steps {
 			continue
 		}
-		// A maximum does not depend on the order, as a sum of floats would.
+		// A maximum does not depend on the order of reduction. A sum of floats would.
 		worst := []float64{change}
 		if err := comm.Allreduce(world, nil, worst, comm.Max); err != nil {
 			return err
@@ -137,9 +137,9 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 	return err
 }
 
-// gather returns, at the root, the plate's temperatures row by row.
+// gather returns the temperatures of the whole plate, row by row, at the root.
 func gather(world *comm.Comm, cfg config, g grid, b *block) ([]float64, error) {
-	// The root sends to itself as well, so this must not wait for the receive.
+	// The root sends to itself, too, so its send must not wait for its receive.
 	sent, err := comm.Isend(world, b.own(), root, tagBlock)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func gather(world *comm.Comm, cfg config, g grid, b *block) ([]float64, error) {
 	return plate, err
 }
 
-// mean of all cells, added up in the order of the plate.
+// mean returns the mean of all cells, summed up in the order of the plate.
 func mean(plate []float64) float64 {
 	sum := 0.0
 	for _, t := range plate {

@@ -18,7 +18,7 @@ import (
 	"github.com/mpigo/mpigo/mpitest"
 )
 
-// naive computes the plate as a whole, with nothing of the program's but the wires and the rate.
+// naive computes the plate as a whole. It shares only the wires and the rate with the program.
 func naive(rows, cols, steps int) (plate []float64, residual float64) {
 	plate = make([]float64, rows*cols)
 	for i := range plate {
@@ -50,7 +50,8 @@ func naive(rows, cols, steps int) (plate []float64, residual float64) {
 	return plate, residual
 }
 
-// heat runs the program, and returns what it printed, save for where the picture is, and that.
+// heat runs the program and returns its output, without the line about the picture, and the
+// picture.
 func heat(t *testing.T, n int, cfg config) (string, []byte) {
 	t.Helper()
 	var out bytes.Buffer
@@ -61,18 +62,18 @@ func heat(t *testing.T, n int, cfg config) (string, []byte) {
 	picture, err := os.ReadFile(cfg.picture)
 	require.NoError(t, err)
 	printed, found := strings.CutSuffix(out.String(), "picture    "+cfg.picture+"\n")
-	assert.True(t, found, "it says which file it has written")
+	assert.True(t, found, "the output names the file")
 	return printed, picture
 }
 
-func TestSameForAnyGrid(t *testing.T) {
+func TestOutputIsTheSameForAnyGrid(t *testing.T) {
 	for _, plate := range []struct{ rows, cols, steps int }{
 		{16, 16, 0}, {17, 41, 1}, {37, 50, 120}, {16, 101, 33},
 	} {
 		cells, residual := naive(plate.rows, plate.cols, plate.steps)
 		want := fmt.Sprintf("plate      %d x %d\nsteps      %d\nresidual   %v\nmean       %v\n",
 			plate.rows, plate.cols, plate.steps, residual, mean(cells))
-		assert.Positive(t, mean(cells), "there are wires also on a small plate")
+		assert.Positive(t, mean(cells), "a small plate has wires, too")
 		cfg := config{rows: plate.rows, cols: plate.cols, steps: plate.steps, tolerance: -1}
 		out, picture := heat(t, 1, cfg)
 		assert.Equal(t, want, out)
@@ -80,12 +81,12 @@ func TestSameForAnyGrid(t *testing.T) {
 			cfg.p, cfg.q = g[1], g[2]
 			gotOut, gotPicture := heat(t, g[0], cfg)
 			assert.Equal(t, want, gotOut, "%v", g)
-			assert.True(t, bytes.Equal(picture, gotPicture), "%v: another picture", g)
+			assert.True(t, bytes.Equal(picture, gotPicture), "%v: the picture differs", g)
 		}
 	}
 }
 
-func TestStopsWhenNothingChanges(t *testing.T) {
+func TestRunStopsWhenNothingChanges(t *testing.T) {
 	var out, progress bytes.Buffer
 	cfg := config{rows: 12, cols: 12, steps: 1_000_000, tolerance: 1e-6, progress: &progress}
 	mpitest.Run(t, 4, func(t testing.TB, world *comm.Comm) {
@@ -96,7 +97,7 @@ func TestStopsWhenNothingChanges(t *testing.T) {
 	assert.Contains(t, progress.String(), "heat2d: step 100 of 1000000, residual ")
 }
 
-func TestPicture(t *testing.T) {
+func TestWritePicture(t *testing.T) {
 	_, picture := heat(t, 2, config{rows: 36, cols: 72})
 	img, err := png.Decode(bytes.NewReader(picture))
 	require.NoError(t, err)
@@ -113,13 +114,13 @@ func TestPicture(t *testing.T) {
 	assert.Equal(t, colours[len(colours)-1], colour(2))
 }
 
-func TestErrors(t *testing.T) {
+func TestRunWithWrongConfigFails(t *testing.T) {
 	for _, c := range []struct {
 		n    int
 		cfg  config
 		want string
 	}{
-		{4, config{rows: 100, cols: 100, p: 2, q: 3}, "a grid of 2x3 needs 6 ranks, and there are 4"},
+		{4, config{rows: 100, cols: 100, p: 2, q: 3}, "-grid is 2x3, which needs 6 ranks, but there are 4"},
 		{4, config{rows: 3, cols: 100, p: 4, q: 1}, "a plate of 3x100 is too small for 4x1 ranks"},
 		{7, config{rows: 3, cols: 6}, "a plate of 3x6 is too small for 7 ranks"},
 		{1, config{rows: 3, cols: 6, picture: "/no/such/folder/x.png"}, "no such file"},
@@ -133,7 +134,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestGrid(t *testing.T) {
+func TestNewGridCoversThePlate(t *testing.T) {
 	for _, c := range []struct{ ranks, rows, cols, p, q int }{
 		{1, 5, 5, 1, 1}, {4, 100, 100, 2, 2}, {6, 360, 720, 2, 3}, {6, 720, 360, 3, 2},
 		{7, 100, 100, 1, 7}, {16, 4, 1000, 1, 16}, {12, 3, 4, 3, 4},

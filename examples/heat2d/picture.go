@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// colours from cold to hot, evenly spaced.
+// colours lists the colours from cold to hot, evenly spaced.
 var colours = [...]color.RGBA{
 	{6, 8, 24, 255},
 	{30, 20, 84, 255},
@@ -20,7 +20,7 @@ var colours = [...]color.RGBA{
 	{255, 252, 224, 255},
 }
 
-// writePicture draws the plate, one pixel a cell, as a PNG file.
+// writePicture draws the plate as a PNG file, with one pixel for each cell.
 func writePicture(name string, plate []float64, rows, cols int) error {
 	img := image.NewRGBA(image.Rect(0, 0, cols, rows))
 	for i, t := range plate {
@@ -37,7 +37,7 @@ func writePicture(name string, plate []float64, rows, cols int) error {
 	return f.Close()
 }
 
-// colour of a temperature between 0 and 1.
+// colour returns the colour of a temperature between 0 and 1.
 func colour(t float64) color.RGBA {
 	at := min(max(t, 0), 1) * float64(len(colours)-1)
 	i := min(int(at), len(colours)-2)

@@ -2,10 +2,10 @@
 //
 //	mpirun-go -n 4 ./examples/pi -intervals 100000000
 //
-// It prints the same digits for any number of ranks. Floating-point sums depend on the
-// order of their terms, so the order is fixed: the intervals are cut into blocks whose
-// number does not depend on the ranks, each block is summed by one rank, and the sums of
-// the blocks are added in the order of the blocks.
+// It prints the same digits for any number of ranks. A floating-point sum depends on the order of
+// its terms, so this program fixes the order: it cuts the intervals into blocks, whose number does
+// not depend on the ranks. One rank sums up each block, and the root adds the sums in the order of
+// the blocks.
 package main
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config is what the flags say.
+// config holds the flags' values.
 type config struct {
 	intervals int
 }
 
 const (
 	root   = 0
-	blocks = 4096 // more than ranks, by far, so that the shares are nearly equal
+	blocks = 4096 // far more than ranks, so the ranks' shares are nearly equal
 )
 
 func main() {
 	var cfg config
 	flags := flag.NewFlagSet("pi", flag.ContinueOnError)
-	flags.IntVar(&cfg.intervals, "intervals", 100_000_000, "how many intervals 0 … 1 is cut into")
+	flags.IntVar(&cfg.intervals, "intervals", 100_000_000, "number of intervals between 0 and 1")
 	check := func() error {
 		switch {
 		case flags.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 		case cfg.intervals < 1:
-			return fmt.Errorf("-intervals is %d: there must be at least 1", cfg.intervals)
+			return fmt.Errorf("-intervals is %d: it must be at least 1", cfg.intervals)
 		}
 		return nil
 	}
@@ -53,13 +53,13 @@ func main() {
 
 // run is the program of one rank. Only the root writes to out.
 func run(world *comm.Comm, cfg config, out io.Writer) error {
-	// The blocks are dealt out like cards. What other ranks compute stays zero here.
+	// Each rank computes every size-th block. The blocks of other ranks stay zero here.
 	mine := make([]float64, blocks)
 	for b := world.Rank(); b < blocks; b += world.Size() {
 		mine[b] = sumBlock(b, cfg.intervals)
 	}
 
-	// One rank's sum plus zeros: exact, whatever tree the reduction takes.
+	// A block's sum is one rank's plus zeros. That is exact in any order of the reduction.
 	sums := make([]float64, blocks)
 	if err := comm.Reduce(world, mine, sums, comm.Sum, root); err != nil {
 		return err
@@ -77,20 +77,20 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 	return nil
 }
 
-// sumBlock adds up 4/(1+x²) at the midpoints of block b's intervals.
+// sumBlock sums up 4/(1+x²) at the midpoints of block b's intervals.
 func sumBlock(b, intervals int) float64 {
 	width := 1 / float64(intervals)
 	sum := 0.0
 	for i := border(b, intervals); i < border(b+1, intervals); i++ {
 		x := (float64(i) + 0.5) * width
-		// The conversion keeps the compiler from fusing the product with the sum on
-		// some machines and not on others.
+		// The conversion forbids the compiler to fuse the product with the sum, which it does on
+		// some machines only, with another result.
 		sum += 4 / (1 + float64(x*x))
 	}
 	return sum
 }
 
-// border is the first interval of block b: blocks differ by at most one interval.
+// border returns the first interval of block b. Blocks differ by at most one interval.
 func border(b, intervals int) int {
 	return b*(intervals/blocks) + min(b, intervals%blocks)
 }

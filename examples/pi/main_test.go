@@ -28,7 +28,7 @@ func TestSameDigitsForAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-func TestEstimate(t *testing.T) {
+func TestRunPrintsEstimate(t *testing.T) {
 	assert.Equal(t, "pi is about 3.200000000000000\nthe error is 5.8e-02, with 1 intervals\n", estimate(t, 1, 1))
 	assert.Contains(t, estimate(t, 4, 1_000_000), "pi is about 3.14159265358")
 }

@@ -1,9 +1,9 @@
-// Ring passes a token round all ranks: rank 0 to rank 1, on to rank 2, …, and from the
-// last rank back to rank 0.
+// Ring passes a token round all ranks: from rank 0 to rank 1, on to rank 2, …, and from the last
+// rank back to rank 0.
 //
 //	mpirun-go -n 4 ./examples/ring -laps 3
 //
-// Without a launcher it is a ring of one rank, which sends to itself.
+// Without a launcher the ring has one rank, which sends to itself.
 package main
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config is what the flags say.
+// config holds the flags' values.
 type config struct {
 	laps int
 }
 
-// token goes round. A message's elements may be of any type without pointers.
+// token travels round the ring. The elements of a message may have any type without pointers.
 type token struct {
-	Hops int64 // how many sends it took to get here
+	Hops int64 // how often the token was sent
 	Sum  int64 // of the ranks that it has passed
 }
 
@@ -73,8 +73,8 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 			continue
 		}
 
-		// The receive is posted before the send: in a ring of one, a send that waited
-		// for its receiver would wait for ever.
+		// Rank 0 posts its receive before it sends. In a ring of one rank, a send that waits for
+		// its receive would never end otherwise.
 		back := make([]token, 1)
 		req, err := comm.Irecv(world, back, left, tagToken)
 		if err != nil {
@@ -97,7 +97,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 	return nil
 }
 
-// check holds the token to what it must be after whole laps of a ring.
+// check returns an error unless the token is what it must be after whole laps.
 func (t token) check(laps, size int) error {
 	want := token{
 		Hops: int64(laps) * int64(size),

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/mpitest"
 )
 
-func TestRing(t *testing.T) {
+func TestRunOnAnyNumberOfRanks(t *testing.T) {
 	want := map[int]string{
 		1: "a ring of 1, 2 laps\n" +
 			"lap 1: back from rank 0 after 1 hops, ranks add up to 0\n" +
@@ -32,7 +32,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckWrongTokenFails(t *testing.T) {
 	assert.NoError(t, token{Hops: 8, Sum: 12}.check(2, 4))
 	assert.Error(t, token{Hops: 8, Sum: 11}.check(2, 4))
 	assert.Error(t, token{Hops: 7, Sum: 12}.check(2, 4))

@@ -15,21 +15,21 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// totals of what was counted.
+// totals sums up what was counted.
 type totals struct {
 	Files, Lines, Bytes, Words, Distinct int64
 }
 
 const totalsLen = 5
 
-// slice and totalsOf turn totals to numbers that a reduction can add, and back.
+// slice and totalsOf convert totals into numbers that a reduction can add, and back.
 func (t totals) slice() []int64 { return []int64{t.Files, t.Lines, t.Bytes, t.Words, t.Distinct} }
 
 func totalsOf(s []int64) totals { return totals{s[0], s[1], s[2], s[3], s[4]} }
 
-// countAll counts the files of all spans on all ranks, and returns what this rank has
-// counted. Rank 0 deals out the spans, from a goroutine, and counts like the others.
-// If either fails, the other's calls are ended.
+// countAll counts the files of all spans on all ranks, and returns what this rank has counted. Rank
+// 0 deals out the spans in a goroutine and counts like the others. If one of the two goroutines
+// fails, the context ends the calls of the other.
 func countAll(world *comm.Comm, spans []span, paths []string, progress io.Writer) (map[string]int64, totals, error) {
 	group, ctx := errgroup.WithContext(context.Background())
 	view := world.WithContext(ctx)
@@ -42,9 +42,9 @@ func countAll(world *comm.Comm, spans []span, paths []string, progress io.Writer
 	return words, sum, group.Wait()
 }
 
-// deal gives the next span to whoever asks, and an empty one to each rank at the end.
+// deal sends the next span to each rank that asks, and an empty span when no more are left.
 func deal(c *comm.Comm, spans []span, files int, progress io.Writer) error {
-	tenths := int64(0) // told so far
+	tenths := int64(0) // reported so far
 	for idle := 0; idle < c.Size(); {
 		st, err := comm.Recv(c, []byte{}, comm.AnySource, tagAsk)
 		if err != nil {
@@ -67,8 +67,8 @@ func deal(c *comm.Comm, spans []span, files int, progress io.Writer) error {
 	return nil
 }
 
-// work counts spans until there are no more. The next one is asked for before the
-// present one is counted, so that it is there when it is needed.
+// work counts spans until no more are left. It asks for the next span before it counts the present
+// one, so the next one has arrived when it is needed.
 func work(ctx context.Context, c *comm.Comm, paths []string, words map[string]int64, sum *totals) error {
 	next := make([]span, 1)
 	ask := func() (request.Request, error) {
@@ -109,7 +109,7 @@ func countFile(path string, words map[string]int64, sum *totals) error {
 	sum.Bytes += int64(len(src))
 	sum.Lines += int64(bytes.Count(src, []byte{'\n'}))
 
-	// What is not Go is passed over: without an error handler the scanner goes on.
+	// Without an error handler the scanner skips text that is not Go.
 	var s scanner.Scanner
 	s.Init(token.NewFileSet().AddFile(path, -1, len(src)), src, nil, 0)
 	for {

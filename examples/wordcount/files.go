@@ -10,22 +10,22 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// file is one to be counted.
+// file is a file to count.
 type file struct {
 	path  string
 	bytes int64
 }
 
-// span is a run of files in the list, from First up to and without End. It travels.
+// span is a run of files in the list: First ≤ index < End. Ranks send spans to each other.
 type span struct {
 	First, End int64
 }
 
-// spanBytes is about how much a rank gets at a time: small enough that the last ones to
-// finish do so together, large enough that asking costs nothing.
+// spanBytes is about how much a rank gets at a time. It is small enough that all ranks finish at
+// about the same time, and large enough that asking costs next to nothing.
 const spanBytes = 256 << 10
 
-// list finds the regular files under root with one of the endings, in lexical order.
+// list returns the regular files under root with one of the endings, in lexical order.
 func list(root string, exts []string) ([]file, error) {
 	if root == "" {
 		var err error
@@ -33,7 +33,7 @@ func list(root string, exts []string) ([]file, error) {
 			return nil, err
 		}
 	}
-	root, err := filepath.EvalSymlinks(root) // WalkDir does not follow even the first
+	root, err := filepath.EvalSymlinks(root) // WalkDir follows no symbolic link, not even root
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func list(root string, exts []string) ([]file, error) {
 	return files, err
 }
 
-// cut makes spans of the list.
+// cut cuts the list into spans.
 func cut(files []file) []span {
 	var spans []span
 	first, bytes := 0, int64(0)
@@ -72,10 +72,9 @@ func cut(files []file) []span {
 	return spans
 }
 
-// sharePaths gives every rank the paths of rank 0's list. Spans are then enough to say
-// which files are meant.
+// sharePaths sends the paths of rank 0's list to every rank. After that a span identifies files.
 func sharePaths(world *comm.Comm, files []file) ([]string, error) {
-	// A path holds any byte but zero.
+	// A path may hold any byte except zero.
 	var joined []byte
 	for _, f := range files {
 		joined = append(append(joined, f.path...), 0)

@@ -1,15 +1,16 @@
-// Wordcount counts the identifiers in a tree of Go source, and prints the most frequent.
+// Wordcount counts the identifiers in a tree of Go source and prints the most frequent ones.
 //
 //	mpirun-go -n 4 ./examples/wordcount -top 20
 //	mpirun-go -n 4 ./examples/wordcount -ext .go,.s DIR
 //
-// Rank 0 lists the files and hands them out in spans, on demand, so that a rank that got
-// long files gets fewer of them. Every rank counts. Then each word goes to the rank that
-// its hash says, which adds up its counts, and the owners send their most frequent words
-// to rank 0. The output does not depend on the number of ranks.
+// Rank 0 lists the files and hands them out in spans, on demand, so a rank that got long files gets
+// fewer of them. Every rank counts. Then the ranks send each word to its owner, the rank that the
+// word's hash names. The owner adds up the counts, and sends its most frequent words to rank 0. The
+// output does not depend on the number of ranks.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,29 +23,29 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config is what the flags say.
+// config holds the flags' values.
 type config struct {
-	root     string    // folder to count in
+	root     string    // directory to count in
 	exts     []string  // of the files to count
 	top      int       // how many words to print
-	progress io.Writer // where rank 0 tells how far it is; nil for nowhere
+	progress io.Writer // where rank 0 reports progress; nil for nowhere
 }
 
 const (
-	tagAsk   = iota + 1 // a worker wants a span
-	tagSpan             // here it is
-	tagPart             // the words that one rank has counted and another owns
-	tagWords            // an owner's most frequent words
+	tagAsk   = iota + 1 // a worker asks for a span
+	tagSpan             // a span for a worker
+	tagPart             // words that the sender has counted and the receiver owns
+	tagWords            // the most frequent words of an owner
 )
 
 func main() {
 	var cfg config
 	flags := flag.NewFlagSet("wordcount", flag.ContinueOnError)
-	flags.IntVar(&cfg.top, "top", 20, "how many words to print")
-	ext := flags.String("ext", ".go", "endings of the files to count, with commas between")
-	verbose := flags.Bool("v", false, "tell on standard error how far it is (always done on a terminal)")
+	flags.IntVar(&cfg.top, "top", 20, "number of words to print")
+	ext := flags.String("ext", ".go", "endings of the files to count, separated by commas")
+	verbose := flags.Bool("v", false, "report progress on standard error, as on a terminal")
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "Usage: wordcount [flags] [DIR]     (DIR: Go's own source, if not given)\n")
+		fmt.Fprintf(flags.Output(), "Usage: wordcount [flags] [DIR]     (default: Go's own source)\n")
 		flags.PrintDefaults()
 	}
 	check := func() error {
@@ -116,18 +117,18 @@ func report(out io.Writer, t totals, best []word) error {
 	return err
 }
 
-// goSource is the folder of Go's own source.
+// goSource returns the directory of Go's own source.
 func goSource() (string, error) {
 	root := ""
 	if out, err := exec.Command("go", "env", "GOROOT").Output(); err == nil {
 		root = strings.TrimSpace(string(out))
 	}
 	if root == "" {
-		//lint:ignore SA1019 there is no go command to ask
-		root = runtime.GOROOT() // of the Go that built this program
+		//lint:ignore SA1019 without a go command there is no other way
+		root = runtime.GOROOT()
 	}
 	if root == "" {
-		return "", fmt.Errorf("no folder given, and Go's own source is not found")
+		return "", errors.New("the source of Go was not found: name a directory to count in")
 	}
 	return root + "/src", nil
 }

@@ -31,7 +31,7 @@ func write(t *testing.T, root, name, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-func TestSmallTree(t *testing.T) {
+func TestRunOnSmallTree(t *testing.T) {
 	root := t.TempDir()
 	const a, c, notGo = "package p\n\nvar x, größe = y, 1 // x in a comment\n",
 		"package q\nfunc x(y int) string { return `x` }\n",
@@ -56,8 +56,9 @@ func TestSmallTree(t *testing.T) {
 	}
 }
 
-// What is printed is what one pass over the files finds, for any number of ranks.
-func TestGoSource(t *testing.T) {
+// TestRunPrintsWhatOnePassFinds compares the output for several numbers of ranks with one pass over
+// the files.
+func TestRunPrintsWhatOnePassFinds(t *testing.T) {
 	root := goPackages(t)
 	files, err := list(root, []string{".go"})
 	require.NoError(t, err)
@@ -80,14 +81,14 @@ func TestGoSource(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
+func TestRunReportsProgress(t *testing.T) {
 	var told bytes.Buffer
 	wordcount(t, 3, config{root: goPackages(t), exts: []string{".go"}, progress: &told})
 	assert.Regexp(t, `^wordcount: +[1-9]0 % of \d+ files\n`, told.String())
 	assert.Contains(t, told.String(), "wordcount: 100 % of ")
 }
 
-func TestErrors(t *testing.T) {
+func TestRunWithoutFilesFails(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct{ root, want string }{
 		{"/no/such/folder", "rank 0: lstat /no: no such file or directory"},
@@ -100,8 +101,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A file that goes away while others are counted ends the job, wherever it happens.
-func TestFileThatGoesAway(t *testing.T) {
+// TestCountAllWithMissingFileFails checks that a file that disappears ends the job.
+func TestCountAllWithMissingFileFails(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		err := comm.RunLocal(n, func(world *comm.Comm) error {
 			spans := []span{}
@@ -116,7 +117,7 @@ func TestFileThatGoesAway(t *testing.T) {
 	}
 }
 
-func TestWordsTravel(t *testing.T) {
+func TestCutWordDecodesAppendWord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SliceOf(rapid.Custom(func(t *rapid.T) word {
 			return word{rapid.String().Draw(t, "text"), rapid.Int64Range(0, 1<<62).Draw(t, "count")}
@@ -165,7 +166,7 @@ func TestCut(t *testing.T) {
 	assert.Empty(t, cut(nil))
 }
 
-// goPackages is a folder of Go's own source.
+// goPackages returns a directory of Go's own source.
 func goPackages(t *testing.T) string {
 	src, err := goSource()
 	require.NoError(t, err)

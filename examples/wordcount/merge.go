@@ -14,14 +14,14 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// word and how often it was seen.
+// word is a word with its count.
 type word struct {
 	Text  string
 	Count int64
 }
 
-// exchange sends the count of each word to the rank that owns the word, and returns the
-// words that this rank owns, with the counts of all ranks added up.
+// exchange sends the count of each word to the rank that owns the word. It returns the words that
+// this rank owns, with the sums of all ranks' counts.
 func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, error) {
 	n := world.Size()
 	parts := make([][]byte, n) // by owner
@@ -30,7 +30,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 		parts[o] = appendWord(parts[o], word{text, count})
 	}
 
-	// First everyone tells everyone how much is coming, then it comes.
+	// The ranks exchange the lengths of their messages first, then the messages.
 	outBytes, inBytes := make([]int, n), make([]int, n)
 	for r, p := range parts {
 		outBytes[r] = len(p)
@@ -54,7 +54,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 		}
 	}
 
-	// What is there is added up while the rest is on its way.
+	// Each message is added up while later ones are still on their way.
 	owned := make(map[string]int64)
 	for r, st := range request.Completed(context.Background(), recvs...) {
 		if st.Err != nil {
@@ -67,7 +67,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 	return owned, request.WaitAll(sends...)
 }
 
-// addWords adds encoded words and their counts to words.
+// addWords adds the counts of encoded words to words.
 func addWords(words map[string]int64, encoded []byte) error {
 	for len(encoded) > 0 {
 		w, rest, err := cutWord(encoded)
@@ -80,25 +80,25 @@ func addWords(words map[string]int64, encoded []byte) error {
 	return nil
 }
 
-// owner is the rank out of n that adds up the counts of a word.
+// owner returns the rank, out of n, that adds up the counts of a word.
 func owner(text string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(text))
 	return int(h.Sum32() % uint32(n))
 }
 
-// appendWord encodes a word: its count, its length, its bytes.
+// appendWord encodes a word as its count, its length and its bytes.
 func appendWord(b []byte, w word) []byte {
 	b = binary.AppendUvarint(b, uint64(w.Count))
 	b = binary.AppendUvarint(b, uint64(len(w.Text)))
 	return append(b, w.Text...)
 }
 
-// cutWord decodes the first word of b, and returns what follows it.
+// cutWord decodes the first word of b and returns the rest.
 func cutWord(b []byte) (w word, rest []byte, err error) {
 	count, k := binary.Uvarint(b)
 	if k <= 0 {
-		return w, nil, errors.New("a word's count is cut off")
+		return w, nil, errors.New("the count of a word is cut off")
 	}
 	b = b[k:]
 	size, k := binary.Uvarint(b)
@@ -109,7 +109,7 @@ func cutWord(b []byte) (w word, rest []byte, err error) {
 	return word{string(b[:size]), int64(count)}, b[size:], nil
 }
 
-// collectTop gives rank 0 the k most frequent words of all that are owned.
+// collectTop returns the k most frequent words of all ranks' words, at rank 0.
 func collectTop(world *comm.Comm, owned map[string]int64, k int) ([]word, error) {
 	best := make([]word, 0, len(owned))
 	for text, count := range owned {
@@ -117,7 +117,7 @@ func collectTop(world *comm.Comm, owned map[string]int64, k int) ([]word, error)
 	}
 	best = top(best, k)
 	if world.Rank() != 0 {
-		// Strings hold pointers, so the words travel as a value.
+		// Strings hold pointers, so the words travel as a Go value.
 		return nil, comm.SendValue(world, best, 0, tagWords)
 	}
 	for range world.Size() - 1 {
@@ -130,7 +130,7 @@ func collectTop(world *comm.Comm, owned map[string]int64, k int) ([]word, error)
 	return best, nil
 }
 
-// top sorts words by falling count, equal ones by the alphabet, and keeps the first k.
+// top sorts words by falling count, words of equal count alphabetically, and keeps the first k.
 func top(words []word, k int) []word {
 	slices.SortFunc(words, func(a, b word) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Text, b.Text))

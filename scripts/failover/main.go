@@ -1,334 +1,221 @@
-// Command failover is a job of two ranks that keeps two rails busy with messages of all kinds and sizes, checks every word of
-// them, and measures what a fault does to it: a program, run by rank 0 with the name of the case and the process ids of both ranks,
-// breaks rails and mends them, and says when.
-// Rank 0 prints one line of figures; what is not as it should be is an error.
+// Command failover measures what a fault of the rails does to a job of two ranks. The ranks
+// exchange and check messages of all kinds and sizes (examples/failover/traffic). Meanwhile rank 0
+// runs a program, -fault, that breaks rails and mends them. It gets the name of the case and the
+// process ids of both ranks, and prints when it acts:
+//
+//	broken MICROSECONDS    of the system's clock
+//	mended MICROSECONDS
+//	inject KIND            asks rank 0 to inject an error into verbs (inject.go)
+//
+// Rank 0 prints one row of figures. A wrong result is an error.
 package main
 
 import (
-	"bufio"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/examples/failover/timeline"
+	"github.com/mpigo/mpigo/examples/failover/traffic"
 	"github.com/mpigo/mpigo/internal/observe"
-	"github.com/mpigo/mpigo/request"
 )
 
-var (
-	name    = flag.String("case", "none", "what the fault is to be")
-	breaker = flag.String("fault", "./fault", "the program that does it")
-	label   = flag.String("label", "", "what the case is called")
-	calm    = flag.Duration("calm", 3*time.Second, "traffic before the fault, and after all is well again")
-	retry   = flag.Duration("retry", 500*time.Millisecond, "how long the devices try again before a connection fails")
-	back    = flag.Duration("back", 20*time.Second, "how long rails may take to come back before the case has failed")
-	lost    = flag.Bool("lost", false, "the peer is to be lost for good")
-	grace   = flag.Duration("grace", 10*time.Second, "pml.grace, within which that has to be said")
-	unhurt  = flag.Bool("unhurt", false, "no rail need fail")
-	goesOn  = flag.Bool("goes-on", false, "there is traffic while the fault is there")
-	mute    = flag.Bool("mute", false, "rank 0 sends nothing while the fault is there, and rank 1 only waits for it")
-	strict  = flag.Bool("marks", false, "over a mark, the case has failed; else that is only told: a busy machine is slow")
-	devices = flag.String("netdevs", "r0,r1", "network devices of the rails, whose counters tell whether they are used")
-)
+// config holds the flags' values.
+type config struct {
+	name, program, label string
+	devices              string
+	calm, retry, back    time.Duration
+	grace                time.Duration
+	lost, goesOn, silent bool
+	mayStayUp            bool
+	marks, verbose       bool
+}
+
+func parse() (cfg config) {
+	flag.StringVar(&cfg.name, "case", "none", "`CASE` for the fault program")
+	flag.StringVar(&cfg.program, "fault", "./fault", "`PROGRAM` that breaks rails")
+	flag.StringVar(&cfg.label, "label", "", "first column of the row")
+	flag.StringVar(&cfg.devices, "netdevs", "r0,r1",
+		"network devices of the rails; their counters tell whether the rails are used")
+	flag.DurationVar(&cfg.calm, "calm", 3*time.Second, "time of traffic before the fault, and after the last rail is back")
+	flag.DurationVar(&cfg.retry, "retry", 500*time.Millisecond, "time for which the devices retry before a connection fails")
+	flag.DurationVar(&cfg.back, "back", 20*time.Second, "time within which all rails must be back")
+	flag.DurationVar(&cfg.grace, "grace", 10*time.Second, "value of pml.grace, with -lost")
+	flag.BoolVar(&cfg.lost, "lost", false, "the peer must be lost for good")
+	flag.BoolVar(&cfg.goesOn, "goes-on", false, "there must be traffic during the fault")
+	flag.BoolVar(&cfg.silent, "mute", false, "rank 0 sends nothing during the fault, and rank 1 only waits for it")
+	flag.BoolVar(&cfg.mayStayUp, "unhurt", false, "rails may stay up")
+	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure misses its mark; without it the row names the figure")
+	flag.BoolVar(&cfg.verbose, "v", false, "print the bandwidth and the rails over time")
+	flag.Parse()
+	return cfg
+}
 
 func main() {
-	flag.Parse()
-	news := listen()
-	world, err := comm.Init(observe.NewOption(hook).(comm.Option))
+	cfg := parse()
+	r := &run{config: cfg}
+	var options []comm.Option
+	if cfg.name == wrongRKey || cfg.name == qpInError {
+		options = append(options, observe.NewOption(r.injector.hook).(comm.Option))
+	}
+	world, err := comm.Init(options...)
 	if err != nil {
 		fatal(err)
 	}
-	go stalls.watch()
-	r := &run{world: world, me: world.Rank(), peer: 1 - world.Rank(), news: news, begin: time.Now()}
-	line, err := r.run()
+	r.world, r.me, r.peer = world, world.Rank(), 1-world.Rank()
+	go r.stalls.watch()
+	row, err := r.run()
+	if err != nil || cfg.verbose {
+		fmt.Fprintf(os.Stderr, "rank %d:\n%s%+v\n", r.me, r.line.Chart(timeline.Run{Every: 100 * time.Millisecond}), world.Rails())
+	}
 	if err != nil {
-		news.dump(r.me)
-		fmt.Fprintf(terminal, "case %s, rank %d: %v\n", *name, r.me, err)
+		fmt.Fprintf(os.Stderr, "case %s, rank %d: %v\n", cfg.name, r.me, err)
 		world.Abort(1)
 	}
-	if err := world.Finalize(); err != nil && !*lost {
+	if err := world.Finalize(); err != nil && !cfg.lost {
 		fatal(err)
 	}
-	if line != "" {
-		fmt.Println(line)
+	if row != "" {
+		fmt.Println(row)
 	}
 }
 
 func fatal(err error) {
-	fmt.Fprintln(terminal, "failover:", err)
+	fmt.Fprintln(os.Stderr, "failover:", err)
 	os.Exit(1)
-}
-
-// terminal is standard error; os.Stderr is read by news.
-var terminal = os.Stderr
-
-// news is what the job says of its rails on standard error, with the time.
-type news struct {
-	mu    sync.Mutex
-	lines []stamped
-}
-
-type stamped struct {
-	at   time.Time
-	text string
-}
-
-func listen() *news {
-	n := new(news)
-	r, w, err := os.Pipe()
-	if err != nil {
-		fatal(err)
-	}
-	os.Stderr = w
-	go func() {
-		for in := bufio.NewScanner(r); in.Scan(); {
-			n.add(time.Now(), in.Text())
-		}
-	}()
-	return n
-}
-
-func (n *news) add(at time.Time, text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lines = append(n.lines, stamped{at, text})
-}
-
-func (n *news) dump(rank int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, l := range n.lines {
-		fmt.Fprintf(terminal, "%d: %s %s\n", rank, l.at.Format("05.000"), l.text)
-	}
-}
-
-// after is the first line since a time that has a text, the last if want is so.
-func (n *news) after(since time.Time, text string, last bool) (found time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, l := range n.lines {
-		if strings.Contains(l.text, text) && !l.at.Before(since) && (found.IsZero() || last) {
-			found = l.at
-		}
-	}
-	return found
-}
-
-// stalls is when this process did not run though it wanted to: what the machine, which may be busy and emulated, adds to all times.
-var stalls watch
-
-type watch struct {
-	mu   sync.Mutex
-	seen []piece // of 10⁻⁹ s
-}
-
-func (w *watch) watch() {
-	for {
-		before := time.Now()
-		time.Sleep(time.Millisecond)
-		if d := time.Since(before); d > 5*time.Millisecond {
-			w.mu.Lock()
-			w.seen = append(w.seen, piece{time.Now(), int(d)})
-			w.mu.Unlock()
-		}
-	}
-}
-
-// stall is the longest one in a time.
-func (r *run) stall(from, to time.Time) (most time.Duration) {
-	stalls.mu.Lock()
-	defer stalls.mu.Unlock()
-	for _, p := range stalls.seen {
-		if p.at.After(from) && p.at.Before(to) {
-			most = max(most, time.Duration(p.bytes))
-		}
-	}
-	return most
 }
 
 // run is one rank's part.
 type run struct {
+	config
 	world    *comm.Comm
 	me, peer int
-	news     *news
-	begin    time.Time
-	round    int
-	done     []piece // what was received, in the order of time
-
-	send, recv request.Request // persistent
-	out, in    []uint64
+	line     *timeline.Timeline
+	stalls   stallLog
+	injector injector
+	fault    *fault           // rank 0's, once it has begun
+	well     time.Time        // rank 0's: since when the fault is over and all rails are up
+	before   map[string]int64 // rank 0's: the devices' counters at that time
 }
 
-type piece struct {
-	at    time.Time
-	bytes int
+// run exchanges messages until the fault is over and all rails are back, and returns rank 0's row.
+func (r *run) run() (row string, err error) {
+	r.line = timeline.Start(r.world, r.peer)
+	err = r.exchange()
+	end := time.Now()
+	r.line.Stop()
+	switch {
+	case err != nil && r.lost:
+		return r.judgeLoss(end, err)
+	case err != nil:
+		return "", err
+	}
+	return r.report(end)
 }
 
-// What rank 0 has the other one do.
-const (
-	goOn uint64 = iota
-	stop
-)
-
-func (r *run) run() (string, error) {
-	if r.world.Size() != 2 {
-		return "", errors.New("it takes two ranks")
-	}
-	r.out, r.in = make([]uint64, 12_500), make([]uint64, 12_500)
-	var err error
-	if r.send, err = comm.SendInit(r.world, r.out, r.peer, 1000); err != nil {
-		return "", err
-	}
-	if r.recv, err = comm.RecvInit(r.world, r.in, r.peer, 1000); err != nil {
-		return "", err
+func (r *run) exchange() error {
+	const largestBytes = 4 << 20
+	messages, err := traffic.New(r.world, largestBytes, r.line.Received)
+	if err != nil {
+		return err
 	}
 	pids := make([]int, 2)
 	if err := comm.Allgather(r.world, []int{os.Getpid()}, pids); err != nil {
-		return "", err
-	}
-	var f *fault
-	var well time.Time // since when all has been
-	var before map[string]int64
-	for {
-		if err := r.traffic(); err != nil {
-			if *lost {
-				return r.isLost(err, f)
-			}
-			return "", err
-		}
-		if r.me == 0 && f == nil && time.Since(r.begin) > *calm {
-			if f, err = start(r.news, pids); err != nil {
-				return "", err
-			}
-			if err := r.sendNothing(f); err != nil {
-				return r.isLost(err, f)
-			}
-		}
-		up := []uint64{0}
-		if r.me == 1 || f != nil && f.isOver() {
-			up[0] = r.allUp()
-		}
-		if err := comm.Allreduce(r.world, nil, up, comm.Min); err != nil {
-			if *lost {
-				return r.isLost(err, f)
-			}
-			return "", err
-		}
-		say := []uint64{goOn}
-		if r.me == 0 && f != nil && f.isOver() {
-			switch {
-			case up[0] == 0:
-				well = time.Time{}
-				if time.Since(f.mended()) > *back {
-					return "", fmt.Errorf("a rail is not back %v after all was mended: %+v", *back, r.world.Rails())
-				}
-			case well.IsZero():
-				well = time.Now()
-				before = counters()
-			case time.Since(well) > *calm:
-				say[0] = stop
-			}
-		}
-		if err := comm.Bcast(r.world, say, 0); err != nil {
-			if *lost {
-				return r.isLost(err, f)
-			}
-			return "", err
-		}
-		if say[0] == stop {
-			return r.report(f, well, before)
-		}
-	}
-}
-
-// sendNothing has the other rank wait for this one with nothing under way, while the fault comes and goes. Of one that does not go this one
-// waits for the other as well.
-func (r *run) sendNothing(f *fault) error {
-	if *mute && *lost {
-		_, err := comm.Recv(r.world, make([]uint64, 1), r.peer, 3000)
 		return err
 	}
-	for *mute && !f.isOver() {
+	for over := []bool{false}; !over[0]; {
+		if err := messages.Round(); err != nil {
+			return err
+		}
+		if r.me == 0 && r.fault == nil && time.Since(r.line.Begin) > r.calm {
+			if r.fault, err = startFault(r.program, r.name, pids, &r.injector); err != nil {
+				return err
+			}
+			if r.silent {
+				if err := r.sendNothing(); err != nil {
+					return err
+				}
+			}
+		}
+		up := []bool{r.me == 1 || r.fault != nil && r.fault.isOver()}
+		up[0] = up[0] && r.allUp()
+		if err := comm.Allreduce(r.world, nil, up, comm.Land); err != nil {
+			return err
+		}
+		if r.me == 0 && r.fault != nil && r.fault.isOver() {
+			if over[0], err = r.isDone(up[0]); err != nil {
+				return err
+			}
+		}
+		if err := comm.Bcast(r.world, over, 0); err != nil {
+			return err
+		}
+	}
+	return messages.Free()
+}
+
+// isDone tells rank 0 whether all rails have been up for the calm time.
+func (r *run) isDone(up bool) (bool, error) {
+	switch {
+	case !up:
+		r.well = time.Time{}
+		if mended := r.fault.mendedAt(); time.Since(mended) > r.back {
+			return false, fmt.Errorf("a rail is not back %v after all was mended: %+v", r.back, r.world.Rails())
+		}
+	case r.well.IsZero():
+		r.well, r.before = time.Now(), sentBytes(r.devices)
+	}
+	return !r.well.IsZero() && time.Since(r.well) > r.calm, nil
+}
+
+// sendNothing makes the peer wait with nothing under way while the fault comes and goes. If the
+// fault stays, this rank waits for the peer as well.
+func (r *run) sendNothing() error {
+	const tagNever = 3000 // the peer sends nothing under it
+	if r.lost {
+		_, err := comm.Recv(r.world, make([]uint64, 1), r.peer, tagNever)
+		return err
+	}
+	for !r.fault.isOver() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
 }
 
-// allUp is 1 if every rail to the peer is up.
-func (r *run) allUp() uint64 {
+// allUp reports whether every rail to the peer is up.
+func (r *run) allUp() bool {
 	for _, rail := range r.world.Rails() {
 		if rail.Peer == r.peer && rail.State != "up" {
-			return 0
+			return false
 		}
 	}
-	return 1
+	return true
 }
 
-// fault is the process that breaks rails.
-type fault struct {
-	mu         sync.Mutex
-	began, end time.Time // of the last mend
-	over       bool
-	err        error
-}
-
-func start(n *news, pids []int) (*fault, error) {
-	cmd := exec.Command(*breaker, *name, strconv.Itoa(pids[0]), strconv.Itoa(pids[1]))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+// judgeLoss checks that the error of a call names the lost peer and the reason, and came in time.
+func (r *run) judgeLoss(at time.Time, err error) (string, error) {
+	var e *comm.Error
+	if !errors.Is(err, comm.ErrUnreachable) || !errors.As(err, &e) {
+		return "", fmt.Errorf("not ErrUnreachable: %w", err)
 	}
-	cmd.Stderr = terminal
-	if err := cmd.Start(); err != nil {
-		return nil, err
+	failed, which, mark := r.line.NoRailUp(), "last", r.grace+time.Second
+	if failed.IsZero() {
+		// The rails fail in turns and come back between; the device reports the last failure late.
+		failed, which, mark = r.line.FirstFailure(r.line.Begin), "first", mark+r.retry
 	}
-	f := new(fault)
-	go func() {
-		for in := bufio.NewScanner(out); in.Scan(); {
-			what, micros, _ := strings.Cut(in.Text(), " ")
-			us, err := strconv.ParseInt(micros, 10, 64)
-			if err != nil {
-				us = time.Now().UnixMicro()
-			}
-			at := time.UnixMicro(us)
-			n.add(at, "fault: "+in.Text())
-			f.mu.Lock()
-			switch what {
-			case "broken":
-				if f.began.IsZero() {
-					f.began = at
-				}
-			case "mended":
-				f.end = at
-			case "inject":
-				spoil(micros)
-			}
-			f.mu.Unlock()
-		}
-		_, _ = io.Copy(io.Discard, out)
-		err := cmd.Wait()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.over, f.err = true, err
-	}()
-	return f, nil
-}
-
-func (f *fault) isOver() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.over
-}
-
-func (f *fault) mended() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.end
+	took, result := at.Sub(failed), "ok"
+	switch late := fmt.Sprintf("the error came only %v after the %s rail had failed", took, which); {
+	case failed.IsZero() || took > 3*r.grace || r.marks && took > mark:
+		return "", fmt.Errorf("%s: %w", late, err)
+	case took > mark:
+		result += "; over the mark: " + late
+	}
+	if e.Peer != r.peer && !namesRank(err, r.peer) {
+		return "", fmt.Errorf("the error does not name the peer: %w", err)
+	}
+	return fmt.Sprintf("| %s, rank %d | lost %.0f ms after its %s rail failed: %v | %s |",
+		r.name, r.me, float64(took)/1e6, which, err, result), nil
 }

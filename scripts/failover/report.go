@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -11,65 +10,41 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// counters is what has gone out by each rail's network device.
-func counters() map[string]int64 {
+// sentBytes returns what each rail's network device has sent.
+func sentBytes(devices string) map[string]int64 {
 	all := map[string]int64{}
-	for _, d := range strings.Split(*devices, ",") {
-		text, err := os.ReadFile("/sys/class/net/" + d + "/statistics/tx_bytes")
+	for device := range strings.SplitSeq(devices, ",") {
+		text, err := os.ReadFile("/sys/class/net/" + device + "/statistics/tx_bytes")
 		if err == nil {
-			all[d], _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			all[device], _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		}
 	}
 	return all
 }
 
-// rate is the bytes that came in a time, in 10⁶ a second.
-func (r *run) rate(from, to time.Time) float64 {
-	n := 0
-	for _, p := range r.done {
-		if p.at.After(from) && p.at.Before(to) {
-			n += p.bytes
+// leastMB is what each rail must carry once all rails are back: a busy machine gets that much
+// through in seconds.
+const leastMB = 0.1
+
+// usedRails describes what each rail carried since all rails were back.
+func (r *run) usedRails() (string, error) {
+	now := sentBytes(r.devices)
+	var used []string
+	for device := range strings.SplitSeq(r.devices, ",") {
+		mb := float64(now[device]-r.before[device]) / 1e6
+		if mb < leastMB {
+			return "", fmt.Errorf("the rail by %s carries next to nothing: %.3f MB", device, mb)
 		}
+		used = append(used, fmt.Sprintf("%s %.1f MB", device, mb))
 	}
-	return float64(n) / 1e6 / to.Sub(from).Seconds()
+	return strings.Join(used, ", "), nil
 }
 
-// gap is the longest time between two messages, one of which came in the given time.
-func (r *run) gap(from, to time.Time) (most time.Duration) {
-	last := from
-	for _, p := range r.done {
-		if p.at.After(from) && last.Before(to) {
-			most = max(most, p.at.Sub(last))
-		}
-		last = p.at
-	}
-	return most
-}
+// times are the moments of a run in microseconds of the system's clock. Rank 0 sends them to rank
+// 1.
+type times struct{ Broken, Mended, Well, End int64 }
 
-// quiet is the longest time between two messages while all was well at first.
-func (r *run) quiet(to time.Time) (most time.Duration) {
-	last := r.begin.Add(*calm / 3)
-	for _, p := range r.done {
-		if p.at.After(last) && p.at.Before(to) {
-			most = max(most, p.at.Sub(last))
-			last = p.at
-		}
-	}
-	return most
-}
-
-// figures is what both ranks know of the run.
-type figures struct {
-	Failed, Returned, Resent, Restarts, Malformed, Illegal uint64
-	Switch, Stall                                          time.Duration
-	Detected, Back                                         int64 // µs, 0: never
-	Quiet, Gap                                             time.Duration
-	Before, During, After                                  float64
-	Rails                                                  string
-}
-
-type times struct{ Began, Mended, Well, End int64 }
-
+// micros returns a time in microseconds, and 0 for the zero time.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -77,140 +52,126 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// leastMB goes by each rail once all is well again: what a busy machine gets through in seconds.
-const leastMB = 0.1
+// figures are one rank's. Rank 1 sends them to rank 0.
+type figures struct {
+	Failed, Returned, Resent, Restarts, Malformed, Illegal uint64
 
-// report compares notes.
-func (r *run) report(f *fault, well time.Time, before map[string]int64) (string, error) {
-	end := time.Now()
-	var used []string
-	if r.me == 0 {
-		if f.err != nil {
-			return "", fmt.Errorf("fault: %w", f.err)
-		}
-		now := counters()
-		for _, d := range strings.Split(*devices, ",") {
-			mb := float64(now[d]-before[d]) / 1e6
-			used = append(used, fmt.Sprintf("%s %.1f MB", d, mb))
-			if mb < leastMB {
-				return "", fmt.Errorf("rail by %s carries next to nothing: %.3f MB", d, mb)
-			}
-		}
-	}
-	t := times{}
-	if r.me == 0 {
-		t = times{micros(f.began), micros(f.mended()), micros(well), micros(end)}
-		if err := comm.SendValue(r.world, t, 1, 1); err != nil {
-			return "", err
-		}
-	} else {
-		var err error
-		if t, _, err = comm.RecvValue[times](r.world, 0, 1); err != nil {
-			return "", err
-		}
-	}
-	began, mended, allWell := time.UnixMicro(t.Began), time.UnixMicro(t.Mended), time.UnixMicro(t.Well)
-	st := r.world.Stats()
-	mine := figures{
-		Failed: st.RailsFailed, Returned: st.RailsReturned, Resent: st.Resent, Restarts: st.Restarts, Malformed: st.Malformed, Illegal: st.Illegal,
-		Switch:   time.Duration(st.SwitchNanos),
-		Stall:    r.stall(began, allWell),
-		Detected: micros(r.news.after(began, " failed: ", false)), Back: micros(r.news.after(began, "is back", true)),
-		Quiet: r.quiet(began), Gap: r.gap(began, allWell),
-		Before: r.rate(r.begin.Add(*calm/3), began), During: r.rate(began, mended), After: r.rate(allWell, time.UnixMicro(t.End)),
-	}
-	for _, rail := range r.world.Rails() {
-		mine.Rails += fmt.Sprintf(" %s %s %d", rail.Rail, rail.State, rail.Health)
-	}
-	if os.Getenv("FAILOVER_VERBOSE") != "" {
-		r.news.dump(r.me)
-		fmt.Fprintf(terminal, "%d: %+v\n", r.me, mine)
-	}
+	Switch, Stall         time.Duration
+	GapBefore, Gap        time.Duration
+	Detected, Back        int64   // microseconds of the system's clock; 0 for never
+	Before, During, After float64 // MB/s
+}
+
+// report collects the figures of both ranks and returns rank 0's row.
+func (r *run) report(end time.Time) (string, error) {
+	const tagTimes, tagFigures = 1, 2
 	if r.me == 1 {
-		return "", comm.SendValue(r.world, mine, 0, 2)
+		t, _, err := comm.RecvValue[times](r.world, 0, tagTimes)
+		if err != nil {
+			return "", err
+		}
+		return "", comm.SendValue(r.world, r.figures(t), 0, tagFigures)
 	}
-	theirs, _, err := comm.RecvValue[figures](r.world, 1, 2)
+	if r.fault.err != nil {
+		return "", fmt.Errorf("the fault program: %w", r.fault.err)
+	}
+	used, err := r.usedRails()
 	if err != nil {
 		return "", err
 	}
-	return judge(&mine, &theirs, t, used)
+	t := times{micros(r.fault.broken), micros(r.fault.mended), micros(r.well), micros(end)}
+	if err := comm.SendValue(r.world, t, 1, tagTimes); err != nil {
+		return "", err
+	}
+	theirs, _, err := comm.RecvValue[figures](r.world, 1, tagFigures)
+	if err != nil {
+		return "", err
+	}
+	return r.row(t, r.figures(t), theirs, used), nil
 }
 
-// judge says how it went, and whether that is within the marks.
-func judge(a, b *figures, t times, used []string) (string, error) {
-	first := func(x, y int64) int64 {
-		if x == 0 || y != 0 && y < x {
-			return y
-		}
-		return x
+func (r *run) figures(t times) figures {
+	broken, mended := time.UnixMicro(t.Broken), time.UnixMicro(t.Mended)
+	well, end := time.UnixMicro(t.Well), time.UnixMicro(t.End)
+	steady := r.line.Begin.Add(r.calm / 3) // the first messages are slower
+	s := r.world.Stats()
+	f := figures{
+		Failed: s.RailsFailed, Returned: s.RailsReturned, Resent: s.Resent, Restarts: s.Restarts,
+		Malformed: s.Malformed, Illegal: s.Illegal,
+		Switch:    time.Duration(s.SwitchNanos),
+		Stall:     r.stalls.longest(broken, well),
+		GapBefore: r.line.LongestGapWithin(steady, broken),
+		Gap:       r.line.LongestGap(broken, well),
+		Detected:  micros(r.line.FirstFailure(broken)),
+		Back:      micros(r.line.LastReturn(broken)),
+		Before:    r.line.Rate(steady, broken),
+		During:    r.line.Rate(broken, mended),
+		After:     r.line.Rate(well, end),
 	}
-	detected, returned := first(a.Detected, b.Detected), max(a.Back, b.Back)
-	stall := max(a.Stall, b.Stall)
-	swap, gap, quiet := max(a.Switch, b.Switch), max(a.Gap, b.Gap), max(a.Quiet, b.Quiet)
+	if r.verbose {
+		fmt.Fprintf(os.Stderr, "rank %d: %+v\n", r.me, f)
+	}
+	return f
+}
+
+// row returns the figures of both ranks as a row of a table. Its last cell says whether they are as
+// they must be.
+func (r *run) row(t times, a, b figures, used string) string {
+	detected, returned := max(a.Detected, b.Detected), max(a.Back, b.Back)
+	if a.Detected > 0 && b.Detected > 0 {
+		detected = min(a.Detected, b.Detected)
+	}
+	stall, swap := max(a.Stall, b.Stall), max(a.Switch, b.Switch)
+	gapBefore, gap := max(a.GapBefore, b.GapBefore), max(a.Gap, b.Gap)
+
+	var wrong, slow []string
+	must := func(holds bool, format string, args ...any) {
+		if !holds {
+			wrong = append(wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	mark := func(holds bool, format string, args ...any) {
+		if !holds {
+			slow = append(slow, fmt.Sprintf(format, args...))
+		}
+	}
+	must(a.Malformed+b.Malformed+a.Illegal+b.Illegal == 0, "malformed fragments or illegal transitions")
+	must(r.mayStayUp || a.Failed+b.Failed > 0, "no rail has failed")
+	must(!r.goesOn || a.During+b.During > 0, "no traffic during the fault")
+	mark(a.Failed == a.Returned && b.Failed == b.Returned,
+		"fewer rails returned than failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
+	if switches := !strings.HasPrefix(r.name, "both") && !r.silent; switches {
+		// A switch needs another rail that is up, and some turns of both ranks. A silent rank makes
+		// none.
+		mark(swap <= 50*time.Millisecond+2*stall, "switched after %v", swap)
+		mark(gap <= gapBefore+r.retry+100*time.Millisecond+stall, "a gap of %v", gap)
+	}
+	mark(returned == 0 || returned-t.Mended <= 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
+	if r.marks {
+		wrong, slow = append(wrong, slow...), nil
+	}
+	result := "ok, " + used
+	if len(slow) > 0 {
+		result += "; over the mark: " + strings.Join(slow, ", ")
+	}
+	if len(wrong) > 0 {
+		result = "FAIL: " + strings.Join(wrong, "; ")
+	}
+
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.0f", float64(d)/1e6) }
-	millis := func(from, to int64) string {
+	msFrom := func(from, to int64) string {
 		if to == 0 {
 			return "-"
 		}
 		return ms(time.Duration(to-from) * time.Microsecond)
 	}
-	line := fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %.1f | %.1f | %.1f | %s | %d | %d | %d |", *label, millis(t.Began, detected), ms(swap), ms(stall), ms(quiet), ms(gap),
-		a.Before+b.Before, a.During+b.During, a.After+b.After, millis(t.Mended, returned), a.Failed+b.Failed, a.Resent+b.Resent, a.Restarts+b.Restarts)
-	var wrong, slow []string
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			wrong = append(wrong, fmt.Sprintf(format, args...))
-		}
-	}
-	over := func(is bool, format string, args ...any) {
-		if is {
-			slow = append(slow, fmt.Sprintf(format, args...))
-		}
-	}
-	bad(a.Malformed+b.Malformed+a.Illegal+b.Illegal > 0, "malformed or illegal")
-	over(a.Failed != a.Returned || b.Failed != b.Returned, "not as many returned as failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
-	bad(!*unhurt && a.Failed+b.Failed == 0, "no rail has failed")
-	bad(*goesOn && a.During+b.During == 0, "no traffic meanwhile")
-	// A switch needs another rail that is up, and some turns of both ranks, which a mute one does
-	// not make.
-	maySwitch := !strings.HasPrefix(*name, "both") && !*mute
-	over(maySwitch && swap > 50*time.Millisecond+2*stall, "switched after %v", swap)
-	over(maySwitch && gap > quiet+*retry+100*time.Millisecond+stall, "a gap of %v", gap)
-	over(returned != 0 && returned-t.Mended > 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
-	verdict := " ok, " + strings.Join(used, ", ")
-	switch {
-	case *strict:
-		wrong = append(wrong, slow...)
-	case len(slow) > 0:
-		verdict += "; over the mark: " + strings.Join(slow, ", ")
-	}
-	if len(wrong) > 0 {
-		verdict = " FAIL: " + strings.Join(wrong, "; ")
-	}
-	return line + verdict + " |", nil
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %.1f | %.1f | %.1f | %s | %d | %d | %d | %s |",
+		r.label, msFrom(t.Broken, detected), ms(swap), ms(stall), ms(gapBefore), ms(gap),
+		a.Before+b.Before, a.During+b.During, a.After+b.After, msFrom(t.Mended, returned),
+		a.Failed+b.Failed, a.Resent+b.Resent, a.Restarts+b.Restarts, result)
 }
 
-// isLost expects a call's error to say who cannot be reached, and why, in time.
-func (r *run) isLost(err error, f *fault) (string, error) {
-	at := time.Now()
-	var e *comm.Error
-	if !errors.Is(err, comm.ErrUnreachable) || !errors.As(err, &e) {
-		return "", fmt.Errorf("not ErrUnreachable: %w", err)
-	}
-	failed, which, mark := r.news.after(r.begin, "no other rail there is up", false), "last", *grace+time.Second
-	if failed.IsZero() { // they fail in turns, and come back, each with the same message; the device notices the last time late
-		failed, which, mark = r.news.after(r.begin, " failed: ", false), "first", mark+*retry
-	}
-	took := at.Sub(failed)
-	verdict := "ok"
-	switch late := fmt.Sprintf("told only %v after the %s rail had failed", took, which); {
-	case failed.IsZero() || took > 3**grace || *strict && took > mark:
-		return "", fmt.Errorf("%s: %w", late, err)
-	case took > mark:
-		verdict += "; over the mark: " + late
-	}
-	if !strings.Contains(err.Error(), "rank "+strconv.Itoa(r.peer)) && e.Peer != r.peer {
-		return "", fmt.Errorf("the peer is not named: %w", err)
-	}
-	return fmt.Sprintf("| %s, rank %d | lost %.0f ms after its %s rail failed: %v | %s |", *name, r.me, float64(took)/1e6, which, err, verdict), nil
+// namesRank reports whether the text of an error names a rank.
+func namesRank(err error, rank int) bool {
+	return strings.Contains(err.Error(), "rank "+strconv.Itoa(rank))
 }

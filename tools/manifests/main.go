@@ -1,9 +1,9 @@
-// Command manifests reads manifests of Kubernetes as its API server would, as far as that can be done without one: every field has to be
-// known, and of the right type. It knows Jobs, Services, and the MPIJobs of Kubeflow's MPI operator.
+// Command manifests checks Kubernetes manifests without an API server: every field must be known
+// and have the right type. It knows Jobs, Services, and the MPIJobs of Kubeflow's MPI operator.
 //
 //	go run . FILE…
 //
-// It is a module of its own, so that the library's go.mod stays small.
+// It is a module of its own, which keeps the library's go.mod small.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// separator ends a document.
+// separator separates the documents of a file.
 var separator = regexp.MustCompile(`(?m)^---\s*$`)
 
 func check(file string) error {
@@ -68,7 +68,7 @@ func checkDocument(document []byte) error {
 			return err
 		}
 		if job.Spec.SuccessPolicy != nil && (job.Spec.CompletionMode == nil || *job.Spec.CompletionMode != batchv1.IndexedCompletion) {
-			return errors.New("a success policy is for indexed jobs")
+			return errors.New("a successPolicy needs completionMode Indexed")
 		}
 		return checkPod(job.Spec.Template.Spec, true)
 	case "kubeflow.org/v2beta1 MPIJob", "kubeflow.org/v1 MPIJob":
@@ -78,20 +78,20 @@ func checkDocument(document []byte) error {
 		}
 		return job.check()
 	}
-	return fmt.Errorf("unknown kind %s of %s", kind.Kind, kind.APIVersion)
+	return fmt.Errorf("unknown kind %s of API version %s", kind.Kind, kind.APIVersion)
 }
 
-// mpiJob has those of the fields of the operator's definition that the manifests use.
+// mpiJob has the fields of the operator's definition that the manifests use.
 type mpiJob struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		SlotsPerWorker    *int32             `json:"slotsPerWorker"`
 		MPIReplicaSpecs   map[string]replica `json:"mpiReplicaSpecs"`
-		SSHAuthMountPath  *string            `json:"sshAuthMountPath"`  // from v2beta1 on
-		MPIImplementation *string            `json:"mpiImplementation"` // the same
-		CleanPodPolicy    *string            `json:"cleanPodPolicy"`    // in version 1
-		BackoffLimit      *int32             `json:"backoffLimit"`      // in version 1
+		SSHAuthMountPath  *string            `json:"sshAuthMountPath"`  // since v2beta1
+		MPIImplementation *string            `json:"mpiImplementation"` // since v2beta1
+		CleanPodPolicy    *string            `json:"cleanPodPolicy"`    // in v1 only
+		BackoffLimit      *int32             `json:"backoffLimit"`      // in v1 only
 		RunPolicy         *struct {
 			CleanPodPolicy string `json:"cleanPodPolicy"`
 			BackoffLimit   *int32 `json:"backoffLimit"`
@@ -117,25 +117,25 @@ func (j *mpiJob) check() error {
 	launcher, worker := j.Spec.MPIReplicaSpecs["Launcher"], j.Spec.MPIReplicaSpecs["Worker"]
 	switch {
 	case len(j.Spec.MPIReplicaSpecs) != 2:
-		return errors.New("want a Launcher and a Worker")
+		return errors.New("mpiReplicaSpecs must have a Launcher and a Worker")
 	case launcher.Replicas == nil || *launcher.Replicas != 1:
-		return errors.New("want one launcher")
+		return errors.New("the Launcher must have 1 replica")
 	case worker.Replicas == nil || *worker.Replicas < 1:
-		return errors.New("want workers")
+		return errors.New("the Worker must have at least 1 replica")
 	case j.Spec.SlotsPerWorker == nil || *j.Spec.SlotsPerWorker < 1:
-		return errors.New("want slots")
+		return errors.New("slotsPerWorker must be at least 1")
 	case !slices.Contains([]string{"None", "Running", "All"}, clean):
-		return fmt.Errorf("cleanPodPolicy %q", clean)
+		return fmt.Errorf("cleanPodPolicy is %q: it must be None, Running or All", clean)
 	case !v1 && (j.Spec.CleanPodPolicy != nil || j.Spec.BackoffLimit != nil):
-		return errors.New("cleanPodPolicy and backoffLimit are of the runPolicy")
+		return errors.New("cleanPodPolicy and backoffLimit belong into runPolicy")
 	case v1 && (j.Spec.SSHAuthMountPath != nil || j.Spec.MPIImplementation != nil):
-		return errors.New("version 1 knows nothing of ssh, and of one implementation only")
+		return errors.New("v1 has neither sshAuthMountPath nor mpiImplementation")
 	case j.Spec.MPIImplementation != nil && !slices.Contains([]string{"OpenMPI", "Intel", "MPICH"}, *j.Spec.MPIImplementation):
-		return fmt.Errorf("mpiImplementation %q", *j.Spec.MPIImplementation)
+		return fmt.Errorf("mpiImplementation is %q: it must be OpenMPI, Intel or MPICH", *j.Spec.MPIImplementation)
 	}
 	for _, r := range []replica{launcher, worker} {
 		if r.RestartPolicy != "Never" && r.RestartPolicy != "OnFailure" {
-			return fmt.Errorf("restartPolicy %q", r.RestartPolicy)
+			return fmt.Errorf("restartPolicy is %q: it must be Never or OnFailure", r.RestartPolicy)
 		}
 		if err := checkPod(r.Template.Spec, false); err != nil {
 			return err
@@ -144,21 +144,22 @@ func (j *mpiJob) check() error {
 	return nil
 }
 
-// checkPod looks at what decoding does not. The operator sets the restart policy itself.
+// checkPod checks what decoding does not. The operator sets the restart policy itself, so only the
+// pods of Jobs need one.
 func checkPod(pod corev1.PodSpec, restart bool) error {
 	if len(pod.Containers) == 0 {
-		return errors.New("a pod without containers")
+		return errors.New("a pod has no containers")
 	}
 	if restart && pod.RestartPolicy != corev1.RestartPolicyNever && pod.RestartPolicy != corev1.RestartPolicyOnFailure {
-		return fmt.Errorf("restartPolicy %q", pod.RestartPolicy)
+		return fmt.Errorf("restartPolicy is %q: it must be Never or OnFailure", pod.RestartPolicy)
 	}
 	for _, c := range pod.Containers {
 		if c.Name == "" || c.Image == "" {
-			return errors.New("a container without name or image")
+			return errors.New("a container has no name or no image")
 		}
 		for _, m := range c.VolumeMounts {
 			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
-				return fmt.Errorf("no volume %q", m.Name)
+				return fmt.Errorf("there is no volume %q", m.Name)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package cmdline reads the flags of the examples. All ranks have a command line, so what
-// is wrong with it, and the help, would be printed by each of them; here one rank speaks.
+// Package cmdline parses the flags of the examples. All ranks have the same command line, so each
+// of them would print its mistakes and its help text. With this package one rank does.
 package cmdline
 
 import (
@@ -11,10 +11,12 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// Parse reads args into flags, and lets check look at the result. All ranks call it, and
-// all learn whether to go on: not after -help, which the first rank that was asked for it
-// prints to out, nor if anything is wrong on any rank; the first of these returns the error,
-// with which its program is to end the job, and the others wait for that.
+// Parse parses args into flags and calls check. All ranks call it together. If any rank has -help,
+// or a mistake, goOn is false at all ranks:
+//
+//   - the first rank with -help prints the help text to out;
+//   - the first rank with a mistake returns the error, with which its program must end the job, and
+//     the others wait for that.
 func Parse(world *comm.Comm, flags *flag.FlagSet, args []string, check func() error, out io.Writer) (goOn bool, err error) {
 	flags.SetOutput(io.Discard)
 	err = flags.Parse(args)
@@ -22,7 +24,8 @@ func Parse(world *comm.Comm, flags *flag.FlagSet, args []string, check func() er
 		err = check()
 	}
 
-	// The least of what the ranks say: the rank, and whether it wants help or is in error.
+	// The ranks agree on the lowest rank with -help or a mistake: its number times 2, plus 1 for a
+	// mistake.
 	const fine = math.MaxInt
 	mine := fine
 	switch {
@@ -42,7 +45,7 @@ func Parse(world *comm.Comm, flags *flag.FlagSet, args []string, check func() er
 	case isError && world.Rank() == speaker:
 		return false, err
 	case isError:
-		return false, world.Barrier() // which does not end: the speaker will end the job
+		return false, world.Barrier() // never ends: the speaker ends the job
 	case world.Rank() == speaker:
 		flags.SetOutput(out)
 		flags.Usage()

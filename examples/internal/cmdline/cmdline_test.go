@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// parse gives each rank its arguments, and returns what was printed, how many ranks go on,
-// and the error that the job ends with.
+// parse runs Parse with a rank for each of args. It returns the output, how many ranks go on, and
+// the error of the job.
 func parse(args ...string) (printed string, goOn int32, err error) {
 	var out bytes.Buffer // written to by one rank
 	var on atomic.Int32

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// fault is the running fault program.
+type fault struct {
+	injector *injector
+
+	mu     sync.Mutex
+	broken time.Time // guarded by mu: the first time
+	mended time.Time // guarded by mu: the last time
+	over   bool      // guarded by mu
+	err    error     // guarded by mu: how the program ended
+}
+
+// startFault starts the program. pids are the ranks' process ids.
+func startFault(program, name string, pids []int, injector *injector) (*fault, error) {
+	cmd := exec.Command(program, name, strconv.Itoa(pids[0]), strconv.Itoa(pids[1]))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	f := &fault{injector: injector}
+	go func() {
+		for in := bufio.NewScanner(out); in.Scan(); {
+			f.heed(in.Text())
+		}
+		_, _ = io.Copy(io.Discard, out) // after a line that is too long
+		err := cmd.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.over, f.err = true, err
+	}()
+	return f, nil
+}
+
+// heed acts on a line of the program's output.
+func (f *fault) heed(line string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	what, rest, _ := strings.Cut(line, " ")
+	if what == "inject" {
+		f.injector.inject(rest)
+		return
+	}
+	at := time.Now()
+	if us, err := strconv.ParseInt(rest, 10, 64); err == nil {
+		at = time.UnixMicro(us)
+	}
+	switch {
+	case what == "broken" && f.broken.IsZero():
+		f.broken = at
+	case what == "mended":
+		f.mended = at
+	}
+}
+
+func (f *fault) isOver() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
+}
+
+func (f *fault) mendedAt() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mended
+}
+
+// stallLog records when this process did not run although it wanted to. A busy or emulated machine
+// adds these times to all others.
+type stallLog struct {
+	mu  sync.Mutex
+	all []stall // guarded by mu
+}
+
+type stall struct {
+	at       time.Time // its end
+	duration time.Duration
+}
+
+func (l *stallLog) watch() {
+	const tick, shortest = time.Millisecond, 5 * time.Millisecond
+	for {
+		before := time.Now()
+		time.Sleep(tick)
+		if d := time.Since(before); d > shortest {
+			l.mu.Lock()
+			l.all = append(l.all, stall{time.Now(), d})
+			l.mu.Unlock()
+		}
+	}
+}
+
+// longest returns the longest stall that ended between two moments.
+func (l *stallLog) longest(from, to time.Time) (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.all {
+		if s.at.After(from) && s.at.Before(to) {
+			longest = max(longest, s.duration)
+		}
+	}
+	return longest
+}

@@ -1,0 +1,279 @@
+# Functions for the scripts, which source this file. It sets $self, the script's path, and $root,
+# the repository.
+# shellcheck shell=bash
+
+self=$(readlink -f "$0")
+root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
+
+# scratch: makes the directory $out, which goes away with the script.
+scratch() {
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+}
+
+# help: prints the comment at the beginning of the script.
+help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"; }
+
+# now: the system's clock in microseconds.
+now() { echo "${EPOCHREALTIME/./}"; }
+
+# Checks.
+
+fail() { echo "FAIL: $*"; exit 1; }
+
+# same GOT WANT WHAT: fails unless GOT is WANT.
+same() { [ "$1" = "$2" ] || fail "$3: got $1, want $2"; echo "ok: $3"; }
+
+# eventually COMMAND…: repeats the command until it succeeds, for at most 30 s; then prints its
+# output.
+eventually() {
+    for _ in $(seq 300); do
+        "$@" >"$out/tried" 2>&1 && return
+        sleep 0.1
+    done
+    echo "failed for 30 s: $*"
+    cat "$out/tried"
+    return 1
+}
+
+# lines FILE COUNT PATTERN: whether COUNT lines of the file match.
+lines() { [ "$(grep -c -e "$3" "$1")" = "$2" ]; }
+
+# gone PATTERN: whether no process on any host has a command line that matches.
+gone() { ! pgrep -f "$1"; }
+
+# printed PATTERN [COUNT]: fails unless COUNT lines (1) of $out/errors match.
+printed() {
+    lines "$out/errors" "${2:-1}" "$1" || fail "not ${2:-1} lines match \"$1\": $(cat "$out/errors")"
+}
+
+# correct N: the output of "jobs bytes" with N ranks.
+correct() { echo "$1 ranks, $((2622409 * $1 * $1)) bytes, all correct"; }
+
+# endless: the command line of a rank of "jobs endless", as a pattern.
+endless='^[^ ]*/jobs endless'
+
+# up N: waits until the N ranks of "jobs endless" run. The job was started in the background, with
+# its output in $out/up and $out/errors.
+up() { eventually lines "$out/up" "$1" pid || fail "the job did not start: $(cat "$out/errors")"; }
+
+# over WHAT STATUS…: the job of "jobs endless" that was started last in the background must end with
+# one of the exit statuses, and leave no rank on any host.
+over() {
+    local what=$1 status=0
+    shift
+    timeout 30 tail --pid=$! -f /dev/null || fail "$what: the job does not end"
+    wait $! || status=$?
+    case " $* " in *" $status "*) ;; *) fail "$what: exit status $status: $(cat "$out/errors")" ;; esac
+    eventually gone "$endless" || fail "$what: ranks are left"
+    echo "ok: $what, exit status $status"
+}
+
+# failures LOG: prints the output of each test that failed in a log of "go test -v", after its name.
+# Prints the end of the log instead if it does not end as such a log does.
+failures() {
+    awk '
+        $1 == "===" { test = $3; next }
+        $1 == "---" { if ($2 == "FAIL:") failed[++n] = $3; ended = 0; next }
+        { output[test] = output[test] $0 "\n"; ended = $1 == "FAIL" || $1 == "PASS" }
+        END {
+            for (i = n; i > 0; i--)
+                if (output[failed[i]] != "") printf "--- FAIL: %s\n%s", failed[i], output[failed[i]]
+            exit !ended
+        }' "$1" || tail -n 40 "$1"
+}
+
+# Hosts made of this machine.
+
+# isolate ARG…: starts the script again, with these arguments, in namespaces of its own, as the host
+# "front". Whatever the script makes there does not touch the rest of the machine, and goes away
+# with the script, however the script ends: processes, networks, and $out, a directory in memory.
+isolate() {
+    local status=0
+    if [ -z "${MPIGO_ISOLATED:-}" ]; then
+        local command=(setpriv --pdeathsig KILL unshare --mount --net --uts --pid --fork --kill-child --mount-proc
+            env MPIGO_ISOLATED=1 "$self" "$@")
+        [ -t 0 ] && exec "${command[@]}" # the script's command may read from the terminal
+        set -m                           # or the script does not get Ctrl-C
+        "${command[@]}" <&0 &
+        set +m
+        trap 'kill -KILL $! 2>/dev/null || true' EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM
+        trap 'exit 129' HUP
+        wait $! || status=$?
+        exit "$status"
+    fi
+    unset MPIGO_ISOLATED
+    hostname front
+    ip link set lo up
+    mount -t tmpfs tmpfs /run
+    out=/run/mpigo
+    mkdir "$out" /run/netns /run/sshd
+}
+
+# hosts N: makes the hosts n1 to nN, network namespaces on a bridge, each with an address of its
+# own, and their names for this script and its children. NETNS_HOSTS is their number.
+hosts() {
+    export NETNS_HOSTS=$1
+    local i address
+    ip link add bridge type bridge
+    ip link set bridge up
+    ip addr add 10.77.255.254/16 dev bridge
+    printf '127.0.0.1 localhost\n10.77.255.254 front\n' >"$out/hosts"
+    mount --bind "$out/hosts" /etc/hosts
+    for i in $(seq "$1"); do
+        address=10.77.$((i / 200)).$((i % 200 + 1))
+        echo "$address n$i" >>"$out/hosts"
+        ip netns add "n$i"
+        ip link add "to-n$i" type veth peer name eth0 netns "n$i"
+        ip link set "to-n$i" master bridge up
+        ip -n "n$i" addr add "$address/16" dev eth0
+        ip -n "n$i" link set eth0 up
+        ip -n "n$i" link set lo up
+    done
+}
+
+# on HOST COMMAND…: runs a command on a host, with a host name and process ids of its own, so that
+# ranks on two hosts do not share memory. Its first process is a shell that reaps orphans; all other
+# processes end with it.
+on() {
+    local host=$1
+    shift
+    ip netns exec "$host" unshare --uts --pid --fork --kill-child --mount-proc \
+        sh -c 'hostname "$1"; shift; "$@" & wait' sh "$host" "$@"
+}
+
+# sshds N: starts an sshd on each host, with a home directory and with keys that only this script's
+# ssh knows.
+sshds() {
+    local i
+    ssh-keygen -q -t ed25519 -N '' -f "$out/key"
+    ssh-keygen -q -t ed25519 -N '' -f "$out/hostkey"
+    cp "$out/key.pub" "$out/authorized"
+    for i in $(seq "$1"); do
+        echo "n$i $(cut -d' ' -f1,2 "$out/hostkey.pub")"
+    done >"$out/known"
+    # Written before the sshds start, because their mounts are their own from then on, and with many
+    # hosts some of them reach others.
+    cat >"$out/config" <<CONF
+Host *
+    IdentityFile $out/key
+    IdentitiesOnly yes
+    UserKnownHostsFile $out/known
+    BatchMode yes
+    CheckHostIP no
+CONF
+    mount --bind "$out/config" /etc/ssh/ssh_config
+    for i in $(seq "$1"); do
+        mkdir "$out/home.$i"
+        cat >"$out/sshd.$i" <<CONF
+HostKey $out/hostkey
+AuthorizedKeysFile $out/authorized
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+SetEnv HOME=$out/home.$i XDG_CACHE_HOME=$out/home.$i/.cache
+CONF
+        on "n$i" /usr/sbin/sshd -D -e -f "$out/sshd.$i" 2>"$out/log.$i" &
+    done
+    for i in $(seq "$1"); do
+        eventually ssh "n$i" true || { cat "$out/log.$i"; exit 1; }
+    done
+}
+
+# The cases of failover-verbs.sh and tcp-failover.sh.
+
+# failover_cases ARG…: reads [-v] [-marks] [CASE…] into $verbose, $marks and $cases. $all lists the
+# cases. A case may be followed by a colon and one of the words that match the pattern $variants.
+failover_cases() {
+    local case
+    verbose="" marks=""
+    case "${1:-}" in -h | --help) help; echo "The cases are: ${all[*]}"; exit ;; esac
+    if [ "${1:-}" = -v ]; then verbose=-v; shift; fi
+    if [ "${1:-}" = -marks ]; then marks=-marks; shift; fi
+    cases=("$@")
+    [ ${#cases[@]} -gt 0 ] || cases=("${all[@]}")
+    for case in "${cases[@]}"; do
+        case " ${all[*]} " in *" ${case%%:*} "*) [[ $case =~ ^[a-z-]+(:(${variants:-none}))?$ ]] && continue ;; esac
+        echo "$(basename "$self"): there is no case $case; the cases are: ${all[*]}" >&2
+        exit 2
+    done
+}
+
+failover_header() {
+    echo '| case | detected after, ms | switch, ms | longest stall, ms | longest gap before, ms | and then' \
+        '| MB/s before | during | after | back after, ms | failures | sent again | begun anew | |'
+}
+
+# failover_result LABEL STATUS: shows the row of a case, which is in the file line, and what the job
+# printed, in the file errors. Fails if the case did.
+failover_result() {
+    cat line
+    [ -z "$verbose" ] || cat errors
+    if [ "$2" = 0 ]; then
+        grep -q ' ok' line && ! grep -q FAIL line
+        return
+    fi
+    echo "| $1 | FAIL: exit status $2 |"
+    tail -n 100 errors
+    return 1
+}
+
+# Steps, for .ci/run and nightly.sh.
+
+# steps NAME…: the steps to run; with none: all. Each begins a line of the script.
+steps() {
+    local name
+    passed=0 failed=0 wanted=("$@")
+    for name in "${wanted[@]}"; do
+        grep -qE "^step $name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
+    done
+    logs=$(mktemp -d "${TMPDIR:-/tmp}/mpigo-$(basename "$self" .sh).XXXXXX")
+}
+
+# step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result.
+# After a failure the end of its output follows.
+step() {
+    local name=$1 log begin=$SECONDS
+    shift
+    if [ ${#wanted[@]} -gt 0 ]; then
+        case " ${wanted[*]} " in *" $name "*) ;; *) return ;; esac
+    fi
+    log=$logs/$name.log
+    if "$@" >"$log" 2>&1; then
+        passed=$((passed + 1))
+        printf 'ok    %-14s %4d s   %s\n' "$name" $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-120)"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL  %-14s %4d s   the end of %s:\n' "$name" $((SECONDS - begin)) "$log"
+        tail -n 60 "$log" | sed 's/^/      /'
+    fi
+}
+
+# summary: prints how many steps passed. Its status is the script's. The logs go away if none
+# failed.
+summary() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ] && rm -rf "$logs"
+    [ "$failed" -eq 0 ]
+}
+
+# installed COMMAND…: whether all commands exist. A name with a slash is a file.
+installed() { command -v "$@" >/dev/null && [ "$(command -v "$@" | wc -l)" = $# ]; }
+
+# apt_install PACKAGE…: installs Debian packages, as root.
+apt_install() {
+    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+# with_hosts SCRIPT…: installs what several hosts on this machine need, and runs the script.
+with_hosts() {
+    installed /usr/sbin/sshd ip nft || apt_install openssh-server iproute2 nftables || return
+    "$@"
+}
+
+mpich() { installed mpiexec.hydra mpicc.mpich || apt_install mpich libmpich-dev gcc libc6-dev; }
