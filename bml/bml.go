@@ -17,8 +17,8 @@ type Config struct {
 	Kinds [NumKinds]Kind
 	// Version of the wire format, the same at all ranks.
 	Version uint8
-	// MatchBytes, AnnounceBytes and AnswerBytes are the lengths of the headers of a message that goes
-	// whole, of one that is announced, and of an answer that carries remote key descriptors.
+	// MatchBytes, AnnounceBytes and AnswerBytes are the lengths of the headers of a message that
+	// goes whole, of one that is announced, and of an answer that carries remote key descriptors.
 	MatchBytes, AnnounceBytes, AnswerBytes int
 
 	// EagerBytes is the longest message, without header, that goes whole; 0: each rail's own limit.
@@ -33,7 +33,8 @@ type Config struct {
 	Grace time.Duration
 	// OnRail, if set, is called for each rail to a peer that fails or comes back.
 	OnRail func(RailEvent)
-	// OnIllegal, if set, is called for each transition that the tables do not allow, which is a bug.
+	// OnIllegal, if set, is called for each transition that the tables do not allow, which is a
+	// bug.
 	OnIllegal func(what string)
 }
 
@@ -42,14 +43,14 @@ type Config struct {
 type Upper interface {
 	// NewPeer makes the record of a rank, and returns the Peer in it.
 	NewPeer(rank int) *Peer
-	// Admit is called for each numbered fragment when it comes for the first time, before its Handle.
-	// early: it came before its turn, and is kept until then. An error loses the peer.
+	// Admit is called for each numbered fragment when it comes for the first time, before its
+	// Handle. early: it came before its turn, and is kept until then. An error loses the peer.
 	Admit(pr *Peer, tag btl.Tag, frag []byte, early bool) error
 	// Forget says that a fragment that was admitted early is no longer kept: its Handle is called
 	// next, or the peer is lost.
 	Forget(pr *Peer, tag btl.Tag, frag []byte)
-	// Restart says that a transfer was interrupted, and that nothing of what was under way can reach
-	// a buffer any more. If IsBroken it has to begin anew; else it goes on.
+	// Restart says that a transfer was interrupted, and that nothing of what was under way can
+	// reach a buffer any more. If IsBroken it has to begin anew; else it goes on.
 	Restart(t *Transfer)
 	// Lost says that a peer is lost: Peer.Err is why. Its operations have been called back.
 	Lost(pr *Peer)
@@ -61,7 +62,8 @@ type Upper interface {
 // Stats counts what a BML did.
 type Stats struct {
 	// Early counts fragments that came before one of a lower number; Duplicates, fragments that had
-	// come before, and were dropped; Malformed, fragments that lost their peer or came from no rank.
+	// come before, and were dropped; Malformed, fragments that lost their peer or came from no
+	// rank.
 	Early, Duplicates, Malformed uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
@@ -90,8 +92,8 @@ type BML struct {
 	opDone  func(op *btl.Op, err error) // made once
 	freeOps []*Op
 
-	deferred []work // what is to be done at the next turn
-	blocked  []work // the other half of a pair of lists: retries that have to wait for the turn after
+	deferred []work // runs at the next turn
+	blocked  []work // retries that failed in this turn; swapped with deferred
 
 	devices []*device
 	fallen  []fallenRail

@@ -8,9 +8,9 @@
 //
 // # What the layer above sees
 //
-//   - [BML.Send] posts a fragment. A fragment of a numbered kind arrives exactly once and in
-//     order, whatever rails fail. Op.Then is called once: with nil when the fragment is delivered,
-//     or with the reason why it never will be.
+//   - [BML.Send] posts a fragment. A fragment of a numbered kind arrives exactly once and in order,
+//     whatever rails fail. Op.Then is called once: with nil when the fragment is delivered, or with
+//     the reason why it never will be.
 //   - A [Transfer] moves a long message in pieces over all rails that are up.
 //   - Failover shows in three events: Op.Then (delivered), Upper.Restart (this transfer was
 //     interrupted) and Upper.Lost (this peer is lost).
@@ -19,10 +19,10 @@
 // # Failover
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
-// operation, and what did not succeed is done again. failover.go tells the sequence from the
-// first error to the replay, in the order in which it happens. The rest of it is in health.go (how
-// far a rail is trusted), probe.go (how a rail comes back), grace.go (how long operations wait for
-// one) and lost.go (the end of a peer).
+// operation, and what did not succeed is done again. failover.go tells the sequence from the first
+// error to the replay, in the order in which it happens. The rest of it is in health.go (how far a
+// rail is trusted), probe.go (how a rail comes back), grace.go (how long operations wait for one)
+// and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -78,8 +78,8 @@
 //
 // # Wire format
 //
-// Numbers are little-endian. Every numbered fragment has its sequence number in bytes 12 to 15:
-// the low half of a 64-bit count of the numbered fragments from one rank to another.
+// Numbers are little-endian. Every numbered fragment has its sequence number in bytes 12 to 15: the
+// low half of a 64-bit count of the numbered fragments from one rank to another.
 //
 //	RAILDOWN     24  rail 1, version 1, zero 2, epoch 4, delivery counters 12, zero 4
 //	RAILDOWNACK  24  as RAILDOWN; the rail is the receiver's number
@@ -89,7 +89,7 @@
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  rail 1, zero 7, offset 8, key 32
 //
-// RAILDOWN says that the sender's half of a rail has failed, RAILDOWNACK that the receiver's half is
-// drained too. PROBE and PROBEACK go by the rail that they are about. None of them is numbered: a
-// late or repeated one does no harm.
+// RAILDOWN says that the sender's half of a rail has failed, RAILDOWNACK that the receiver's half
+// is drained too. PROBE and PROBEACK go by the rail that they are about. None of them is numbered:
+// a late or repeated one does no harm.
 package bml

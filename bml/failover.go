@@ -9,23 +9,24 @@ import (
 
 // What happens when a rail fails, in this order:
 //
-//  1. The BTL reports the rail (Failed), and calls back what it had accepted. The rail takes no more traffic.
-//     What waited for it goes by another rail.
-//  2. Numbered fragments whose delivery is unknown go to the replay queue. A transfer with a failed piece is
-//     interrupted: it posts no more pieces.
+//  1. The BTL reports the rail (Failed), and calls back what it had accepted. The rail takes no
+//     more traffic. What waited for it goes by another rail.
+//  2. Numbered fragments whose delivery is unknown go to the replay queue. A transfer with a failed
+//     piece is interrupted: it posts no more pieces.
 //  3. The side that saw the failure sends RAILDOWN by another rail. The peer then fails its half.
-//  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches memory here
-//     any more. A side that got RAILDOWN then answers with RAILDOWNACK.
-//  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old numbers. The
-//     peer drops what it has had.
-//  6. When both halves of each failed rail are drained, the rails are fenced: nothing of an interrupted transfer can
-//     reach a buffer any more. The layer above restarts it (Upper.Restart; RNDVRESTARTNOTIFY in pml).
+//  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches
+//     memory here any more. A side that got RAILDOWN then answers with RAILDOWNACK.
+//  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old
+//     numbers. The peer drops what it has had.
+//  6. When both halves of each failed rail are drained, the rails are fenced: nothing of an
+//     interrupted transfer can reach a buffer any more. The layer above restarts it (Upper.Restart;
+//     RNDVRESTARTNOTIFY in pml).
 //
-// If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go): neither side
-// makes one before its half of the last one is drained.
+// If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go):
+// neither side makes one before its half of the last one is drained.
 
-// Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says that the peer's
-// process has ended.
+// Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says
+// that the peer's process has ended.
 func (b *BML) Failed(m btl.Module, rank int, err *btl.Error) {
 	if rank != btl.AllPeers {
 		if rank < 0 || rank >= len(b.peers) {
@@ -72,7 +73,8 @@ func (b *BML) moduleFailed(pr *Peer, m btl.Module, err *btl.Error) {
 	b.fail(pr, b.CauseOf(err), m)
 }
 
-// railFailed takes a rail out of use. Its endpoint calls back, or has called back, what it has accepted.
+// railFailed takes a rail out of use. Its endpoint calls back, or has called back, what it has
+// accepted.
 func (b *BML) railFailed(rl *Rail, err error) {
 	pr, rc := rl.peer, &rl.recovery
 	if rl.state == railFailing || rl.state == railDown {
@@ -127,12 +129,12 @@ func (pr *Peer) drains(m btl.Module) {
 	}
 }
 
-// maxRetries is how often an operation is posted again: an operation that brings down every rail that it is
-// tried on is at fault itself.
+// maxRetries is how often an operation is posted again: an operation that brings down every rail
+// that it is tried on is at fault itself.
 const maxRetries = 100
 
-// replay queues an operation, which a rail has called back with an error, to be posted again. If that is of no use,
-// the operation is over.
+// replay queues an operation, which a rail has called back with an error, to be posted again. If
+// that is of no use, the operation is over.
 func (b *BML) replay(op *Op, err error) {
 	pr := op.peer
 	if !pr.IsAlive() || b.closed != nil {
@@ -154,15 +156,16 @@ func (b *BML) replay(op *Op, err error) {
 		return
 	}
 	push(&pr.replay, op)
-	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside the BTL's call.
+	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside
+	// the BTL's call.
 	if len(pr.draining) == 0 && !pr.isSettling {
 		pr.isSettling = true
 		b.postpone(work{kind: workSettle, peer: pr})
 	}
 }
 
-// finalError is what an operation ends with that rails called back with err: why its peer fails, and not what
-// followed from that.
+// finalError is what an operation ends with that rails called back with err: why its peer fails,
+// and not what followed from that.
 func (b *BML) finalError(pr *Peer, err error) error {
 	if !pr.IsAlive() {
 		return pr.cause
@@ -188,8 +191,8 @@ func (b *BML) sendAboutRail(pr *Peer, tag btl.Tag, h railHeader) {
 	b.Send(pr, op)
 }
 
-// railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half of an
-// earlier one, whose failure may go unnoticed here.
+// railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half
+// of an earlier one, whose failure may go unnoticed here.
 func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
 	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
 		if rc := &rl.recovery; !rc.isAsked || rc.askedEpoch < h.epoch {
@@ -204,13 +207,14 @@ func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
 	if rl != nil {
 		h.counters = rl.recovery.ours
 	}
-	b.sendAboutRail(pr, TagRailDownAck, h) // with the peer's own number: this rank may not know the rail
+	// With the peer's own number: this rank may not know the rail.
+	b.sendAboutRail(pr, TagRailDownAck, h)
 }
 
 var errOtherEnd = errors.New("the peer's end of the rail has failed")
 
-// failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be inside a
-// call of it.
+// failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be
+// inside a call of it.
 func (b *BML) failRail(rl *Rail, err *btl.Error) {
 	b.railFailed(rl, err)
 	b.postpone(work{kind: workFailRail, rail: rl, cause: err})
@@ -244,7 +248,7 @@ func (b *BML) moduleDrained(pr *Peer, m btl.Module) {
 	if rl := pr.by(m); rl != nil && rl.state == railFailing {
 		b.railDrained(rl)
 	} else {
-		b.settled(pr) // a rail that was down before may have been the last one that others waited for
+		b.settled(pr) // others may have waited for this rail, which was down before
 	}
 	b.loseDrained(pr)
 }
@@ -283,11 +287,12 @@ func (b *BML) fence(rl *Rail) {
 	b.settled(rl.peer)
 }
 
-// IsFenced reports whether nothing of a failed incarnation can reach a buffer any more, here or at the peer.
+// IsFenced reports whether nothing of a failed incarnation can reach a buffer any more, here or at
+// the peer.
 func (pr *Peer) IsFenced() bool { return pr.unfenced == 0 && len(pr.draining) == 0 }
 
-// settled posts the replay queue once all failed endpoints are drained here, and restarts interrupted transfers
-// once they are fenced.
+// settled posts the replay queue once all failed endpoints are drained here, and restarts
+// interrupted transfers once they are fenced.
 func (b *BML) settled(pr *Peer) {
 	if len(pr.draining) > 0 || !pr.IsAlive() {
 		return
@@ -305,8 +310,9 @@ func (b *BML) settled(pr *Peer) {
 	b.restartInterrupted(pr)
 }
 
-// restartInterrupted restarts transfers of which nothing is under way. A transfer that only waits for a rail has to go on
-// waiting without a path. A broken one can begin anew: what it posts waits, and a receiver asks for fragments then.
+// restartInterrupted restarts transfers of which nothing is under way. A transfer that only waits
+// for a rail has to go on waiting without a path. A broken one can begin anew: what it posts waits,
+// and a receiver asks for fragments then.
 func (b *BML) restartInterrupted(pr *Peer) {
 	if !pr.IsFenced() {
 		if len(pr.interrupted) == 0 {

@@ -10,26 +10,29 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The grace time bounds how long operations wait for a rail that delivers (F5). It is over in one of two cases:
+// The grace time bounds how long operations wait for a rail that delivers (F5). It is over in one
+// of two cases:
 //
 //   - No rail to the peer is up, and none has come back for that long.
-//   - An operation or a transfer has failed, was tried again, and fails once more when the grace time since its first failure
-//     is over and every rail that is up has failed with it.
+//   - An operation or a transfer has failed, was tried again, and fails once more when the grace
+//     time since its first failure is over and every rail that is up has failed with it.
 //
-// The second case is for paths that deliver probes and lose what follows. A rail that comes back does not stop that
-// time; only delivery does.
+// The second case is for paths that deliver probes and lose what follows. A rail that comes back
+// does not stop that time; only delivery does.
 //
-// A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing, loses one part at most.
+// A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing,
+// loses one part at most.
 
 const (
-	// minGrace is the least grace time of what can be tried by another rail at once, and of a rail that was never
-	// needed, and has to be opened first.
+	// minGrace is the least grace time of what can be tried by another rail at once, and of a rail
+	// that was never needed, and has to be opened first.
 	minGrace = 2 * time.Second
 	// graceParts is how many parts the grace time has.
 	graceParts = 10
 )
 
-// graceClock counts the parts of the grace time that pass while something is wrong with the rails to a peer.
+// graceClock counts the parts of the grace time that pass while something is wrong with the rails
+// to a peer.
 type graceClock struct {
 	timer *progress.Timer // of the running part; nil while the clock stands still
 	parts uint32          // so far
@@ -79,8 +82,8 @@ func (b *BML) stopGrace(pr *Peer) {
 	}
 }
 
-// gracePartOver is called when a part is over. While a PROBE was delivered, and only not answered, the peer is busy elsewhere,
-// and the part does not count.
+// gracePartOver is called when a part is over. While a PROBE was delivered, and only not answered,
+// the peer is busy elsewhere, and the part does not count.
 func (b *BML) gracePartOver(pr *Peer) {
 	if !pr.IsAlive() || b.closed != nil {
 		return
@@ -101,8 +104,8 @@ func (b *BML) gracePartOver(pr *Peer) {
 	}
 }
 
-// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if that is given up; the peer is
-// failing then.
+// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if
+// that is given up; the peer is failing then.
 func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
 	if t.by == 0 {
 		t.until = b.startGrace(pr, b.gracePart()*graceParts)
@@ -136,7 +139,8 @@ func (b *BML) mayPostAgain(op *Op, err error) bool {
 	return b.mayTryAgain(pr, &op.trouble, by, err)
 }
 
-// checkPath is called when a rail is down. If no other one is up, the operations to the peer wait for one to come back.
+// checkPath is called when a rail is down. If no other one is up, the operations to the peer wait
+// for one to come back.
 func (b *BML) checkPath(rl *Rail, err error) {
 	pr := rl.peer
 	if pr.up != 0 || !pr.HasPath() && (pr.state != PeerConnecting || pr.cause != nil) {

@@ -28,8 +28,8 @@ type railHeader struct {
 	padding uint32
 }
 
-// deliveryCounters are what one end has counted of an incarnation that is drained there. The zero value says that it
-// has counted nothing.
+// deliveryCounters are what one end has counted of an incarnation that is drained there. The zero
+// value says that it has counted nothing.
 type deliveryCounters struct {
 	epoch            uint32
 	delivered, taken uint32 // as btl.Tallier has them

@@ -8,17 +8,18 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// health says how far a rail to a peer, or a device of this rank, is trusted, from 0 to fullHealth. A failure takes
-// from it, by the side that the error is evidence against; time without a failure gives back. A rail that has just come
-// back has little health, and so a small share of long messages (seed 002: LNet health).
+// health says how far a rail to a peer, or a device of this rank, is trusted, from 0 to fullHealth.
+// A failure takes from it, by the side that the error is evidence against; time without a failure
+// gives back. A rail that has just come back has little health, and so a small share of long
+// messages (seed 002: LNet health).
 type health int
 
 const (
 	fullHealth health = 1000
 	// trusted is what a rail needs to be the first because of its latency.
 	trusted health = 500
-	// devicePenalty is what the failure of a rail takes from its device, if the error is evidence against this
-	// side: after three failures in a row the device has nothing left.
+	// devicePenalty is what the failure of a rail takes from its device, if the error is evidence
+	// against this side: after three failures in a row the device has nothing left.
 	devicePenalty health = 400
 
 	// A rail or device that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
@@ -28,7 +29,7 @@ const (
 
 // recovery is what is known of a rail since it failed.
 type recovery struct {
-	cause error  // of the last failure of a rail that was up, or why it never was; nil if there is none
+	cause error  // of the last failure while it was up, or why it never was; nil if none
 	wasUp bool   // it has been up at some time
 	epoch uint32 // of the incarnation that failed last
 
@@ -39,15 +40,15 @@ type recovery struct {
 	// isAsked: the peer waits for a RAILDOWNACK of the incarnation askedEpoch.
 	isAsked    bool
 	askedEpoch uint32
-	// ours and theirs are the delivery counters of the last drained incarnation that has carried anything, here and
-	// at the peer.
+	// ours and theirs are the delivery counters of the last drained incarnation that has carried
+	// anything, here and at the peer.
 	ours, theirs deliveryCounters
 
-	timer     *progress.Timer // of what comes next; nil if nothing does
+	timer     *progress.Timer // of the next step; nil if there is none
 	attempts  int             // to make the next incarnation, since the last one was up
 	probes    int             // periods in which this incarnation has not delivered a PROBE
 	isProbing bool            // a PROBE is under way
-	delivers  bool            // a PROBE was delivered: the path works, and the peer is busy elsewhere
+	delivers  bool            // a PROBE was delivered: the path works, the peer is busy
 	flaps     int             // failures since the rail was calm last
 	upSince   int64           // engine's time
 }
@@ -78,7 +79,8 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Cause: cause, Left: left})
 }
 
-// device is a module of this rank: a failure on this side says something about every rail that uses it.
+// device is a module of this rank: a failure on this side says something about every rail that uses
+// it.
 type device struct {
 	module btl.Module
 	health health
@@ -101,7 +103,8 @@ func (b *BML) deviceOf(m btl.Module) *device {
 // trust is how far a rail is trusted: no more than its device.
 func (rl *Rail) trust() health { return min(rl.health, rl.device.health) }
 
-// penalize takes from the health of a rail that has failed, and of its device if the error is evidence against this side.
+// penalize takes from the health of a rail that has failed, and of its device if the error is
+// evidence against this side.
 func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	rc := &rl.recovery
 	if wasUp && !isClosed(err) {

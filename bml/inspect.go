@@ -14,14 +14,16 @@ type RailStatus struct {
 	// Peer is a rank of the job, Rail the name of the rail.
 	Peer int
 	Rail string
-	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or this rank has.
+	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or
+	// this rank has.
 	State string
 	// First: short messages go by it.
 	First bool
-	// Health, from 0 to 1000, is how far the rail and its device are trusted since they last failed. The rail's share of
-	// long messages is proportional to it.
+	// Health, from 0 to 1000, is how far the rail and its device are trusted since they last
+	// failed. The rail's share of long messages is proportional to it.
 	Health int
-	// Cause of its last failure while it was up, or why it was down from the start; nil if there was none.
+	// Cause of its last failure while it was up, or why it was down from the start; nil if there
+	// was none.
 	Cause error
 }
 
@@ -69,8 +71,9 @@ func DecodeRail(tag btl.Tag, frag []byte, version uint8) (m RailMessage, isAbout
 	return RailMessage{int(h.rail), h.epoch, tag == TagRailDownAck}, true, err
 }
 
-// RailState is the state here of the rail that a message is about, and how the epoch of its present incarnation compares to
-// the message's. sent: this rank has sent the message to the peer, and not received it. false: the rail is not known.
+// RailState is the state here of the rail that a message is about, and how the epoch of its present
+// incarnation compares to the message's. sent: this rank has sent the message to the peer, and not
+// received it. false: the rail is not known.
 func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
 	rl := pr.byRemote(uint8(m.Rail))
 	if sent != m.isAck { // an acknowledgement has the number of the rank that it goes to
@@ -93,7 +96,8 @@ func (pr *Peer) LocalRailState(number int) (string, bool) {
 	return "", false
 }
 
-// Turn says whether the number of a fragment is behind what is expected next (−1: it has been here), next (0), or ahead (1).
+// Turn says whether the number of a fragment is behind what is expected next (−1: it has been
+// here), next (0), or ahead (1).
 func (pr *Peer) Turn(number uint32) int {
 	next := uint32(pr.recvSeq)
 	if _, here := pr.early[pr.recvSeq+uint64(number-next)]; here {

@@ -10,21 +10,22 @@ import (
 // NumKinds bounds the tags of fragments.
 const NumKinds = 32
 
-// Kind says how the fragments with a tag are handed up. The table of kinds is the one place where arriving
-// fragments are told apart.
+// Kind says how the fragments with a tag are handed up. The table of kinds is the one place where
+// arriving fragments are told apart.
 type Kind struct {
 	// Name in the wire format: MATCH, RNDV, …
 	Name string
-	// Numbered fragments arrive exactly once and in order: they have a sequence number, and are replayed when
-	// a rail fails. Others may come twice, late or never.
+	// Numbered fragments arrive exactly once and in order: they have a sequence number, and are
+	// replayed when a rail fails. Others may come twice, late or never.
 	Numbered bool
-	// During is the states of the peer in which a fragment of this kind counts. In another state it is dropped.
+	// During is the states of the peer in which a fragment of this kind counts. In another state it
+	// is dropped.
 	During StateSet
-	// Check, if set, says what is wrong with a numbered fragment, before it is dropped as a duplicate or kept for later. It
-	// is at least MatchBytes long.
+	// Check, if set, says what is wrong with a numbered fragment, before it is dropped as a
+	// duplicate or kept for later. It is at least MatchBytes long.
 	Check func(frag []byte) error
-	// Handle takes a fragment that came by a module, a numbered one in its turn. frag is valid inside the call. An
-	// error says that the fragment breaks the protocol, and loses the peer.
+	// Handle takes a fragment that came by a module, a numbered one in its turn. frag is valid
+	// inside the call. An error says that the fragment breaks the protocol, and loses the peer.
 	Handle func(pr *Peer, by btl.Module, frag []byte) error
 }
 
@@ -91,7 +92,8 @@ type earlyFragment struct {
 	frag []byte // a copy
 }
 
-// sequenced hands a numbered fragment up if it is the next one. Otherwise it keeps the fragment until it is.
+// sequenced hands a numbered fragment up if it is the next one. Otherwise it keeps the fragment
+// until it is.
 func (b *BML) sequenced(pr *Peer, m btl.Module, tag btl.Tag, frag []byte) error {
 	kind := &b.kinds[tag]
 	if len(frag) < b.cfg.MatchBytes {
@@ -145,10 +147,12 @@ func (b *BML) keepEarly(pr *Peer, seq uint64, e earlyFragment) error {
 	return nil
 }
 
-// IsNext reports whether a fragment with a number is the next one of a peer, and would be handed up at once.
+// IsNext reports whether a fragment with a number is the next one of a peer, and would be handed up
+// at once.
 func (pr *Peer) IsNext(seq uint32) bool {
 	return seq == uint32(pr.recvSeq) && len(pr.early) == 0 && pr.via != nil && pr.state < PeerFailing
 }
 
-// TakeNext counts a fragment for which IsNext was true, and which the layer above has handled itself.
+// TakeNext counts a fragment for which IsNext was true, and which the layer above has handled
+// itself.
 func (pr *Peer) TakeNext() { pr.recvSeq++ }

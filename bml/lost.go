@@ -9,18 +9,20 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// The end of a peer: its process has ended, or its last rail has failed and will not come back. Success means
-// delivered, so what the BTLs have told the peer's side must arrive here first: a BTL hands that up, and calls back
-// what is under way, before it says that the endpoint is drained. Until then the peer is failing:
+// The end of a peer: its process has ended, or its last rail has failed and will not come back.
+// Success means delivered, so what the BTLs have told the peer's side must arrive here first: a BTL
+// hands that up, and calls back what is under way, before it says that the endpoint is drained.
+// Until then the peer is failing:
 //
 //   - What comes from it is handed up as ever.
 //   - Nothing is posted to it any more. New operations wait in the queue of the first rail.
 //   - Its other endpoints are failed too.
 //
-// When the last endpoint is drained nothing can come any more, and nothing touches memory: the peer is lost, and every
-// operation to it ends.
+// When the last endpoint is drained nothing can come any more, and nothing touches memory: the peer
+// is lost, and every operation to it ends.
 
-// fallenRail is a module of this rank that has failed as a whole, and by which no endpoint was made since.
+// fallenRail is a module of this rank that has failed as a whole, and by which no endpoint was made
+// since.
 type fallenRail struct {
 	module  btl.Module
 	cause   error
@@ -34,7 +36,8 @@ func (b *BML) forgetFallen(m btl.Module) {
 	}
 }
 
-// HasFallen reports whether a rail of this rank has failed as a whole. A peer that is unknown may then be unreachable.
+// HasFallen reports whether a rail of this rank has failed as a whole. A peer that is unknown may
+// then be unreachable.
 func (b *BML) HasFallen() bool { return len(b.fallen) > 0 }
 
 // whyFallen is why an endpoint was down before anything was posted by it.
@@ -53,8 +56,8 @@ func isUsage(err error) bool {
 	return errors.As(err, &be) && be.Class == btl.ClassUsage && !IsRefused(err)
 }
 
-// CauseOf is what a rail's error means to the operations that it ends: it Is ErrProcFailed or ErrUnreachable, unless it
-// says something else already.
+// CauseOf is what a rail's error means to the operations that it ends: it Is ErrProcFailed or
+// ErrUnreachable, unless it says something else already.
 func CauseOf(err error) error {
 	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) || IsRefused(err) {
 		return err
@@ -94,7 +97,8 @@ func (b *BML) fail(pr *Peer, cause error, m btl.Module) {
 	}
 }
 
-// failLater has every endpoint to a peer failed at the next turn, because this may be inside a call of one.
+// failLater has every endpoint to a peer failed at the next turn, because this may be inside a call
+// of one.
 func (b *BML) failLater(pr *Peer) {
 	pr.isFailDeferred = true
 	b.postpone(work{kind: workFailPeer, peer: pr})
@@ -123,8 +127,8 @@ func (b *BML) loseDrained(pr *Peer) {
 	}
 }
 
-// ProtocolError loses a peer, at once, that has sent what cannot be right. There is no going on: what it meant would be
-// missing from the sequence, or from a message.
+// ProtocolError loses a peer, at once, that has sent what cannot be right. There is no going on:
+// what it meant would be missing from the sequence, or from a message.
 func (b *BML) ProtocolError(pr *Peer, err error) {
 	b.stats.Malformed++
 	b.lose(pr, fmt.Errorf("%w: rank %d broke the protocol: %w", request.ErrUnreachable, pr.rank, err))

@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Memory for remote access has to be registered with each rail that is to reach it. Memory that AddMemory has made known is
-// registered once for each kind of access, when a rail first needs that. Any other buffer is registered for as long as
-// the request that it belongs to needs it, because memory that the garbage collector has taken back must not stay registered
-// (M2).
+// Memory for remote access has to be registered with each rail that is to reach it. Memory that
+// AddMemory has made known is registered once for each kind of access, when a rail first needs
+// that. Any other buffer is registered for as long as the request that it belongs to needs it,
+// because memory that the garbage collector has taken back must not stay registered (M2).
 
 // block is memory that AddMemory has made known.
 type block struct {
@@ -21,16 +21,16 @@ type block struct {
 	regions   []blockRegion
 }
 
-// blockRegion is the whole block, registered with a module for one kind of access: a peer that may read a message there must
-// not be able to write.
+// blockRegion is the whole block, registered with a module for one kind of access: a peer that may
+// read a message there must not be able to write.
 type blockRegion struct {
 	module btl.Registrar
 	access btl.Access
 	region btl.Region
 }
 
-// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory. So it can be registered for longer
-// than one message.
+// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory. So it
+// can be registered for longer than one message.
 func (b *BML) AddMemory(mem []byte) {
 	base := addressOf(mem)
 	bl := &block{base: base, end: base + uintptr(len(mem)), mem: mem}
@@ -38,7 +38,8 @@ func (b *BML) AddMemory(mem []byte) {
 	b.blocks = slices.Insert(b.blocks, i, bl)
 }
 
-// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No active request uses it.
+// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No
+// active request uses it.
 func (b *BML) RemoveMemory(mem []byte) {
 	i := b.blockAt(addressOf(mem))
 	if i < 0 {
@@ -84,8 +85,9 @@ type Registration struct {
 	revoked int              // BML.revoked when it was made
 }
 
-// register makes buf reachable on those of a peer's rails, of a set, that can reach it. A registration that is kept from an
-// earlier transfer of the same buffer is taken as it is if it fits.
+// register makes buf reachable on those of a peer's rails, of a set, that can reach it. A
+// registration that is kept from an earlier transfer of the same buffer is taken as it is if it
+// fits.
 func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, access btl.Access) {
 	isSame := g.peer == pr && g.access == access && g.bytes == len(buf) && g.asked == set
 	if g.set != 0 && isSame && (g.own == g.set || g.revoked == b.revoked) {
@@ -122,7 +124,8 @@ func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, acces
 	}
 }
 
-// regionOn is the block's region on a rail's module for an access, made if need be; nil if that cannot be.
+// regionOn is the block's region on a rail's module for an access, made if need be; nil if that
+// cannot be.
 func (bl *block) regionOn(rl *Rail, access btl.Access) btl.Region {
 	for _, r := range bl.regions {
 		if r.module == rl.registrar && r.access == access {
@@ -150,8 +153,9 @@ func (g *Registration) Release() {
 	*g = Registration{}
 }
 
-// revoke is Release, and takes the regions that are a block's from the block too: they are made anew when they are
-// needed. Other transfers that are about to use them find them gone, and move their message in fragments.
+// revoke is Release, and takes the regions that are a block's from the block too: they are made
+// anew when they are needed. Other transfers that are about to use them find them gone, and move
+// their message in fragments.
 func (b *BML) revoke(g *Registration) {
 	for _, bl := range b.blocks {
 		bl.regions = slices.DeleteFunc(bl.regions, func(r blockRegion) bool {
@@ -166,8 +170,9 @@ func (b *BML) revoke(g *Registration) {
 	g.Release()
 }
 
-// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that is up and can, and returns the list of
-// remote key descriptors; nil if no rail can. The list is valid until the transfer ends.
+// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that is up and
+// can, and returns the list of remote key descriptors; nil if no rail can. The list is valid until
+// the transfer ends.
 func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	pr := t.peer
 	set := pr.Getters()
@@ -182,8 +187,8 @@ func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	return t.keys
 }
 
-// Reach prepares to read, or write, what a list of remote key descriptors of the peer names, to or from buf. It reports false
-// if no rail can.
+// Reach prepares to read, or write, what a list of remote key descriptors of the peer names, to or
+// from buf. It reports false if no rail can.
 func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	pr := t.peer
 	usable := pr.getters
@@ -198,8 +203,8 @@ func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	return t.mine.set != 0
 }
 
-// Revoke takes back what Expose has given out: a peer that comes to read finds nothing any more, and asks for fragments. A
-// buffer of which nothing is exposed is released.
+// Revoke takes back what Expose has given out: a peer that comes to read finds nothing any more,
+// and asks for fragments. A buffer of which nothing is exposed is released.
 func (b *BML) Revoke(t *Transfer) {
 	if t.mine.access != btl.AccessLocal {
 		b.revoke(&t.mine)
@@ -215,8 +220,9 @@ func (t *Transfer) ReleaseLocal() {
 	}
 }
 
-// MoveBuffer has a transfer that writes go on from another buffer. It returns the registration of the old one, and whether every
-// rail that could reach the old one, and is up, can reach the new one.
+// MoveBuffer has a transfer that writes go on from another buffer. It returns the registration of
+// the old one, and whether every rail that could reach the old one, and is up, can reach the new
+// one.
 func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration, isWhole bool) {
 	old, t.mine = t.mine, Registration{}
 	b.register(&t.mine, t.peer, t.theirs.set&t.peer.up, buf, btl.AccessLocal)
@@ -226,8 +232,8 @@ func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration, isWhole boo
 // IsRegistered reports whether a buffer is registered for the transfer.
 func (t *Transfer) IsRegistered() bool { return t.mine.set != 0 }
 
-// RebindLocal makes the registration of a write that is not posted that of the transfer's present buffer. It reports false if
-// the write's rail has none.
+// RebindLocal makes the registration of a write that is not posted that of the transfer's present
+// buffer. It reports false if the write's rail has none.
 func (t *Transfer) RebindLocal(op *Op) bool {
 	op.Local = t.mine.regions[op.rail]
 	return op.Local != nil
@@ -255,7 +261,8 @@ type remoteKeys struct {
 	offset [maxRails]uint64
 }
 
-// decode reads a list of remote key descriptors. Those of rails that are not in the set are left out.
+// decode reads a list of remote key descriptors. Those of rails that are not in the set are left
+// out.
 func (k *remoteKeys) decode(pr *Peer, list []byte, usable RailSet) {
 	k.set = 0
 	for ; len(list) >= remoteKeyBytes; list = list[remoteKeyBytes:] {

@@ -12,16 +12,17 @@ type Op struct {
 	// Request is the layer above's, and untouched here.
 	Request any
 	// Then is called once, possibly from inside the post. nil: the fragment is delivered, or the
-	// remote access done. A *RefusedError: every rail calls the operation wrong in itself. Any other
-	// error: it will never be delivered, because the peer is failing or lost. A piece of a transfer
-	// that was interrupted ends with ErrInterrupted.
+	// remote access done. A *RefusedError: every rail calls the operation wrong in itself. Any
+	// other error: it will never be delivered, because the peer is failing or lost. A piece of a
+	// transfer that was interrupted ends with ErrInterrupted.
 	Then func(op *Op, err error)
-	// Answered: an answer of the peer shows that the fragment was delivered, whatever its rail says.
+	// Answered: an answer of the peer shows that the fragment was delivered, whatever its rail
+	// says.
 	Answered bool
 
 	peer     *Peer
 	transfer *Transfer // of a piece
-	rail     uint8     // index of the rail that it was posted by last; a piece has it from the start
+	rail     uint8     // index of the rail that it is, or was last, posted by
 	state    opState
 	// bound operations are made for their rail; another one cannot take them.
 	bound bool
@@ -32,8 +33,8 @@ type Op struct {
 	retries       uint8 // how often it was posted again
 	mistakes      uint8 // how often a rail called it wrong in itself
 	trouble       trouble
-	// replacement is the payload from which the operation goes on when the BTL has called it
-	// back, and released is called then; nil without an incomplete Rebind.
+	// replacement is the payload from which the operation goes on when the BTL has called it back,
+	// and released is called then; nil without an incomplete Rebind.
 	replacement []byte
 	released    func()
 }
@@ -95,8 +96,8 @@ func opOf(op *btl.Op) *Op { return op.Owner.(*Op) }
 
 // Rebind has an operation that is under way go on from payload, a copy of what op.Payload holds. It
 // reports false if a device still reads the old memory. Then released is called when the device is
-// done with it, within the BTL's own deadline (btl, C10), and the operation goes on from payload
-// if it is posted again.
+// done with it, within the BTL's own deadline (btl, C10), and the operation goes on from payload if
+// it is posted again.
 func (b *BML) Rebind(op *Op, payload []byte, released func()) bool {
 	switch {
 	case op.state == opIdle:

@@ -44,7 +44,8 @@ const (
 	awaitsPath StateSet = 1<<PeerConnecting | 1<<PeerNoPath
 	// Alive is every state of a peer that is not given up.
 	Alive = 1<<PeerNew | awaitsPath | hasPath
-	// Reachable is every state in which fragments from the peer count: a failing peer's last ones do.
+	// Reachable is every state in which fragments from the peer count: a failing peer's last ones
+	// do.
 	Reachable = Alive | 1<<PeerFailing
 )
 
@@ -69,8 +70,8 @@ type Peer struct {
 
 	rails []Rail
 	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
-	// fields are what a short message needs to know of it: useFirst sets them, and stopInline clears
-	// the inliner when the path is gone.
+	// fields are what a short message needs to know of it: useFirst sets them, and stopInline
+	// clears the inliner when the path is gone.
 	first       *Rail
 	inliner     btl.Inliner // nil: nothing goes inline
 	inlineBytes int         // longest fragment to go inline; 0 without inliner

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then may be
-// called inside.
+// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then
+// may be called inside.
 func (b *BML) Send(pr *Peer, op *Op) {
 	op.peer = pr
 	if err := b.Resolve(pr); err != nil {
@@ -24,8 +24,8 @@ func (b *BML) Send(pr *Peer, op *Op) {
 	b.post(pr.first, op)
 }
 
-// SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done now. hdr has
-// the number from NextSeq.
+// SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done
+// now. hdr has the number from NextSeq.
 func (pr *Peer) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	if !pr.first.queue.Empty() || !pr.inliner.SendInline(tag, hdr, payload) {
 		return false
@@ -45,8 +45,8 @@ func (b *BML) SendInPlace(op, of *Op) {
 	b.Send(of.peer, op)
 }
 
-// post hands an operation to a rail's endpoint. It queues the operation behind others that the endpoint had no room
-// for, and while the peer is failing. Then may be called inside.
+// post hands an operation to a rail's endpoint. It queues the operation behind others that the
+// endpoint had no room for, and while the peer is failing. Then may be called inside.
 func (b *BML) post(rl *Rail, op *Op) {
 	pr := rl.peer
 	op.peer = pr
@@ -81,8 +81,8 @@ const (
 	railIsDown
 )
 
-// tryPost posts an operation once. An endpoint that takes nothing any more has failed. An operation that
-// is wrong in itself is called back with an error, and counts as accepted.
+// tryPost posts an operation once. An endpoint that takes nothing any more has failed. An operation
+// that is wrong in itself is called back with an error, and counts as accepted.
 func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown
@@ -148,8 +148,8 @@ func (b *BML) retry(rl *Rail) int {
 	return n
 }
 
-// number gives an operation of a numbered kind the next sequence number when it is first posted, whatever it waits
-// for then.
+// number gives an operation of a numbered kind the next sequence number when it is first posted,
+// whatever it waits for then.
 func (b *BML) number(op *Op) {
 	if op.numbered || !b.isNumbered(op.Tag) {
 		return
@@ -167,7 +167,8 @@ func setSequence(hdr []byte, seq uint32) { binary.LittleEndian.PutUint32(hdr[12:
 // onOpDone is called when a BTL is done with an operation.
 func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) }
 
-// end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the operation.
+// end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the
+// operation.
 func (b *BML) end(op *Op, err error, isPosting bool) {
 	op.state = opIdle
 	if released := op.released; released != nil {

@@ -7,33 +7,34 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// How a rail comes back: when this half of the failed incarnation is drained, the next one is made after a while, and a
-// PROBE goes by it. The peer makes or joins that incarnation, and answers with a PROBEACK. A delivered PROBEACK puts the
-// rail in use at its sender, an arriving one at its receiver.
+// How a rail comes back: when this half of the failed incarnation is drained, the next one is made
+// after a while, and a PROBE goes by it. The peer makes or joins that incarnation, and answers with
+// a PROBEACK. A delivered PROBEACK puts the rail in use at its sender, an arriving one at its
+// receiver.
 
 const (
-	// firstReopen is how soon the next incarnation is made. It doubles with each attempt in vain, up to maxReopen,
-	// and with each failure of a rail that had come back, up to maxHold. A rail that stays up for calmPeriod has
-	// one failure forgiven.
+	// firstReopen is how soon the next incarnation is made. It doubles with each attempt in vain,
+	// up to maxReopen, and with each failure of a rail that had come back, up to maxHold. A rail
+	// that stays up for calmPeriod has one failure forgiven.
 	firstReopen = 5 * time.Millisecond
 	maxReopen   = 500 * time.Millisecond
 	maxHold     = 30 * time.Second
 	calmPeriod  = 10 * time.Second
 
-	// A PROBE that was not delivered is sent again after probePeriod; after maxProbes of them the incarnation is given
-	// up. A PROBE that was delivered, and not answered, is sent again after reminderPeriod: the peer is busy, or could
-	// not answer then.
+	// A PROBE that was not delivered is sent again after probePeriod; after maxProbes of them the
+	// incarnation is given up. A PROBE that was delivered, and not answered, is sent again after
+	// reminderPeriod: the peer is busy, or could not answer then.
 	probePeriod    = 200 * time.Millisecond
 	maxProbes      = 10
 	reminderPeriod = 2 * time.Second
 
-	// maxDeviceProbes is how many PROBEs a device has under way. Each is as long as the longest fragment, and takes
-	// room from fragments to other peers.
+	// maxDeviceProbes is how many PROBEs a device has under way. Each is as long as the longest
+	// fragment, and takes room from fragments to other peers.
 	maxDeviceProbes = 32
 )
 
-// planReopen has the next incarnation of a rail that is down made after a while. That of a spare rail is made when the rail is
-// needed.
+// planReopen has the next incarnation of a rail that is down made after a while. That of a spare
+// rail is made when the rail is needed.
 func (b *BML) planReopen(rl *Rail) {
 	rc := &rl.recovery
 	if rl.reopen == nil || rl.peer.isSpare(rl) {
@@ -50,7 +51,8 @@ func (b *BML) planReopen(rl *Rail) {
 	})
 }
 
-// reopen makes the next incarnation. It reports false if that cannot be now; it is tried again later.
+// reopen makes the next incarnation. It reports false if that cannot be now; it is tried again
+// later.
 func (b *BML) reopen(rl *Rail) bool {
 	rc := &rl.recovery
 	rc.attempts++
@@ -103,8 +105,9 @@ func (b *BML) probe(rl *Rail) {
 	}
 }
 
-// postProbe posts a PROBE or PROBEACK, and says whether the incarnation that is probed then has delivered it. It is as long as
-// the longest fragment: a path that loses those, and no short ones, does not work.
+// postProbe posts a PROBE or PROBEACK, and says whether the incarnation that is probed then has
+// delivered it. It is as long as the longest fragment: a path that loses those, and no short ones,
+// does not work.
 func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	n := rl.sendBytes - railBytes
 	if len(b.padding) < n {

@@ -91,8 +91,8 @@ type Rail struct {
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
-	// queue holds operations in the order in which they are to be posted, while the endpoint has
-	// no room. Later ones queue behind them.
+	// queue holds operations in the order in which they are to be posted, while the endpoint has no
+	// room. Later ones queue behind them.
 	queue      btl.Queue
 	isRetrying bool // workRetry is deferred
 }
@@ -101,8 +101,8 @@ type Rail struct {
 func (rl *Rail) name() string { return rl.module.Attrs().Name }
 
 // Resolve finds the rails to a peer if they are not known yet. The result is nil while the peer is
-// alive, and the reason why it is failing or lost otherwise. If the peer had rails before it
-// began to fail, the result is nil until it is lost: operations queue until then.
+// alive, and the reason why it is failing or lost otherwise. If the peer had rails before it began
+// to fail, the result is nil until it is lost: operations queue until then.
 func (b *BML) Resolve(pr *Peer) error {
 	switch {
 	case pr.state == PeerLost:
@@ -241,8 +241,8 @@ func (b *BML) checkRails(pr *Peer) {
 }
 
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
-// that has a rail which is up. The first is, of the trusted ones, that of the lowest latency; without
-// a trusted one, the healthiest.
+// that has a rail which is up. The first is, of the trusted ones, that of the lowest latency;
+// without a trusted one, the healthiest.
 func (b *BML) prefer(pr *Peer) {
 	best := -1
 	pr.up = 0
@@ -281,8 +281,8 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	}
 }
 
-// leastSendBytes is the longest fragment that every rail to the peer takes: a fragment that one rail
-// did not deliver goes by another.
+// leastSendBytes is the longest fragment that every rail to the peer takes: a fragment that one
+// rail did not deliver goes by another.
 func (pr *Peer) leastSendBytes() int {
 	least := pr.rails[0].sendBytes
 	for i := range pr.rails {

@@ -7,12 +7,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A rail may call an operation wrong in itself (F7): it refuses it for its length, or ends it with an error of ClassUsage.
-// That says nothing of the path. The operation is tried by other rails. When none takes it, it ends with a *RefusedError, and
-// the layer above puts another fragment in its place. If every rail refuses that one too, or an operation that has no number,
-// the peer is given up.
+// A rail may call an operation wrong in itself (F7): it refuses it for its length, or ends it with
+// an error of ClassUsage. That says nothing of the path. The operation is tried by other rails.
+// When none takes it, it ends with a *RefusedError, and the layer above puts another fragment in
+// its place. If every rail refuses that one too, or an operation that has no number, the peer is
+// given up.
 
-// maxMistakes is how often an operation is called wrong before it is refused; it is tried at least once by each rail.
+// maxMistakes is how often an operation is called wrong before it is refused; it is tried at least
+// once by each rail.
 const maxMistakes = 3
 
 // RefusedError ends an operation that no rail takes, though nothing is wrong with the rails.
@@ -44,8 +46,8 @@ func (b *BML) refuse(op *Op, err error) {
 	op.Then(op, &RefusedError{err})
 }
 
-// usageError is the error of an operation that a rail has refused when it was posted, as if the rail had taken it and
-// called it wrong.
+// usageError is the error of an operation that a rail has refused when it was posted, as if the
+// rail had taken it and called it wrong.
 func (rl *Rail) usageError(err error) error {
 	var be *btl.Error
 	if errors.As(err, &be) && be.Class == btl.ClassUsage {
@@ -54,7 +56,8 @@ func (rl *Rail) usageError(err error) error {
 	return &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassUsage, Side: btl.SideLocal, Err: err}
 }
 
-// nextRail is the rail for an operation that was called wrong: the one that is up after the last that it was tried on.
+// nextRail is the rail for an operation that was called wrong: the one that is up after the last
+// that it was tried on.
 func (pr *Peer) nextRail(last uint8) *Rail {
 	n := len(pr.rails)
 	for i := 1; i <= n; i++ {

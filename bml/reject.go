@@ -6,9 +6,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A peer that is lost here may not know: it may have had nothing to send when the rails to it were failed, and then wait for
-// an answer. When something comes from it, this rank opens the rail once more and sends RAILDOWN. The peer's half fails,
-// its PROBEs are not answered, and its grace time ends.
+// A peer that is lost here may not know: it may have had nothing to send when the rails to it were
+// failed, and then wait for an answer. When something comes from it, this rank opens the rail once
+// more and sends RAILDOWN. The peer's half fails, its PROBEs are not answered, and its grace time
+// ends.
 
 // reject begins to tell a lost peer, by a module by which it was heard.
 func (b *BML) reject(pr *Peer, m btl.Module) {
@@ -34,8 +35,8 @@ func (b *BML) rejectBy(rl *Rail, tries int) {
 	b.sendReject(rl, ep, tries)
 }
 
-// sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has no room, or fails by
-// itself, that is tried again.
+// sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has
+// no room, or fails by itself, that is tried again.
 func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	if b.closed != nil {
 		return

@@ -3,15 +3,16 @@ package bml
 const (
 	// pipelineDepth is how many pieces of one message may be under way on one rail.
 	pipelineDepth = 8
-	// remotePieceBytes is the longest piece of remote access: long enough that its cost does not count, short
-	// enough that rails share a message that is not very long.
+	// remotePieceBytes is the longest piece of remote access: long enough that its cost does not
+	// count, short enough that rails share a message that is not very long.
 	remotePieceBytes = 256 << 10
 )
 
-// stripes hands out a range of a message, piece by piece, to the rails of a peer. A piece goes by the rail that would be
-// done with it first, by its weight, its latency, and what it has under way already. While that rail has no room, another
-// one gets the piece only if the rest of the message takes longer than that. So each rail has its share of a long message,
-// a rail that is slower than it should be has less, and nothing waits at the end for a slow rail.
+// stripes hands out a range of a message, piece by piece, to the rails of a peer. A piece goes by
+// the rail that would be done with it first, by its weight, its latency, and what it has under way
+// already. While that rail has no room, another one gets the piece only if the rest of the message
+// takes longer than that. So each rail has its share of a long message, a rail that is slower than
+// it should be has less, and nothing waits at the end for a slow rail.
 type stripes struct {
 	from, end int64 // the range
 	next      int64 // the first byte that is not handed out
@@ -28,7 +29,8 @@ type lane struct {
 // begin sets the range.
 func (s *stripes) begin(from, to int64) { *s = stripes{from: from, next: from, end: to} }
 
-// take hands out the next piece to one of the rails of a set. It returns the rail's index, −1 if the piece has to wait.
+// take hands out the next piece to one of the rails of a set. It returns the rail's index, −1 if
+// the piece has to wait.
 func (s *stripes) take(rails []Rail, set RailSet, by Access, headerBytes int) (i int, from, to int64) {
 	i = s.pick(rails, set, by, headerBytes)
 	if i < 0 {
@@ -53,7 +55,8 @@ func (s *stripes) piece(rl *Rail, by Access, headerBytes int) int64 {
 }
 
 func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) int {
-	// done is when a rail would be done with the next piece: for remote access, when this rank would know it.
+	// done is when a rail would be done with the next piece: for remote access, when this rank
+	// would know it.
 	done := func(i int) int64 {
 		rl := &rails[i]
 		t := nanos(s.lanes[i].bytes+s.piece(rl, by, headerBytes), rl.weight) + rl.latencyNanos
@@ -85,8 +88,8 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 	return best
 }
 
-// longRange is a length, in bytes, that takes so long that every rail is worth its while. The bound keeps nanos from
-// overflowing.
+// longRange is a length, in bytes, that takes so long that every rail is worth its while. The bound
+// keeps nanos from overflowing.
 const longRange = 1 << 40
 
 // nanos is how long so many bytes take at a weight, in 10⁶ bytes a second.

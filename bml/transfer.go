@@ -22,7 +22,8 @@ const (
 // ErrInterrupted ends a piece of a transfer that was interrupted. Upper.Restart follows.
 var ErrInterrupted = errors.New("transfer interrupted")
 
-// Transfer moves one long message in pieces. It belongs to one request at a time, which posts the pieces.
+// Transfer moves one long message in pieces. It belongs to one request at a time, which posts the
+// pieces.
 type Transfer struct {
 	// Owner is the layer above's.
 	Owner any
@@ -41,7 +42,8 @@ type Transfer struct {
 	// wrong is the error of a piece that a rail called wrong in itself.
 	wrong error
 	trouble
-	// mistakes counts the attempts in which a rail called a fragment wrong in itself, and avoid has these rails.
+	// mistakes counts the attempts in which a rail called a fragment wrong in itself, and avoid has
+	// these rails.
 	mistakes int
 	avoid    RailSet
 }
@@ -61,9 +63,9 @@ func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 	return t
 }
 
-// EndTransfer ends a transfer none of whose pieces is under way. With keep its registration stays for the next transfer of
-// the same buffer, and the result is true. After a failure it never stays: the peer may still be about to reach what it was
-// told of.
+// EndTransfer ends a transfer none of whose pieces is under way. With keep its registration stays
+// for the next transfer of the same buffer, and the result is true. After a failure it never stays:
+// the peer may still be about to reach what it was told of.
 func (b *BML) EndTransfer(t *Transfer, keep, failed bool) (kept bool) {
 	t.isInterrupted, t.isBroken, t.wrong, t.trouble, t.mistakes, t.avoid = false, false, nil, trouble{}, 0, 0
 	switch {
@@ -100,7 +102,8 @@ func (t *Transfer) IsBroken() bool { return t.isBroken }
 // Wrong is the error of a piece that a rail called wrong in itself, nil if there was none.
 func (t *Transfer) Wrong() error { return t.wrong }
 
-// IsRefused reports whether rails have called fragments wrong so often that it is of no use to begin anew.
+// IsRefused reports whether rails have called fragments wrong so often that it is of no use to
+// begin anew.
 func (t *Transfer) IsRefused() bool { return t.peer.isRefused(t.mistakes) }
 
 // LastError is why a rail failed with a piece, nil if none has.
@@ -124,9 +127,9 @@ func (t *Transfer) rails(by Access) RailSet {
 // CanMove reports whether a rail that is up can move pieces.
 func (t *Transfer) CanMove(by Access) bool { return t.rails(by) != 0 }
 
-// NextPiece gives an operation for the next piece, of the bytes from..to of the message, which the caller fills in and posts
-// with PostPiece. headerBytes is the length of the header of a fragment. nil: all were given out, no rail has room for one
-// now, or the transfer was interrupted.
+// NextPiece gives an operation for the next piece, of the bytes from..to of the message, which the
+// caller fills in and posts with PostPiece. headerBytes is the length of the header of a fragment.
+// nil: all were given out, no rail has room for one now, or the transfer was interrupted.
 func (b *BML) NextPiece(t *Transfer, by Access, headerBytes int) (op *Op, from, to int64) {
 	if t.isInterrupted || t.next == t.end {
 		return nil, 0, 0
@@ -197,7 +200,8 @@ func (b *BML) pieceDone(op *Op, err error, isPosting bool) {
 	}
 }
 
-// interrupt stops a transfer until its pieces have ended, the failed rails are fenced, and a rail is up.
+// interrupt stops a transfer until its pieces have ended, the failed rails are fenced, and a rail
+// is up.
 func (b *BML) interrupt(t *Transfer) {
 	if t.isInterrupted {
 		return
@@ -209,7 +213,8 @@ func (b *BML) interrupt(t *Transfer) {
 	}
 }
 
-// settleLater has interrupted transfers restarted at the next turn, if the rails are fenced; else the event that fences them does.
+// settleLater has interrupted transfers restarted at the next turn, if the rails are fenced; else
+// the event that fences them does.
 func (b *BML) settleLater(pr *Peer) {
 	if pr.IsFenced() && pr.IsAlive() && !pr.isSettling {
 		pr.isSettling = true
@@ -217,7 +222,8 @@ func (b *BML) settleLater(pr *Peer) {
 	}
 }
 
-// Interrupt stops a transfer whose buffer one of its rails cannot reach any more, as if it had called a piece wrong.
+// Interrupt stops a transfer whose buffer one of its rails cannot reach any more, as if it had
+// called a piece wrong.
 func (b *BML) Interrupt(t *Transfer, wrong error) {
 	t.wrong = wrong
 	b.interrupt(t)
