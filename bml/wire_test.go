@@ -24,8 +24,10 @@ type wire struct {
 	async  bool
 	refuse int  // number of posts to refuse for want of room
 	mended bool // failed rails can be opened again
-	flying []flight
-	now    int64 // the engines' time
+	// startDown: no rail has an endpoint at first.
+	startDown bool
+	flying    []flight
+	now       int64 // the engines' time
 	// inside is how many calls of a BTL into a BML are active.
 	inside  int
 	regions int // registered, and not released
@@ -113,7 +115,12 @@ func withRails(n int) func(w *wire) {
 func (w *wire) routes(from, to int) (all []Route) {
 	for rail := range w.rails {
 		m := w.rails[rail][from]
-		r := Route{Module: m, Endpoint: m.open(to), Local: rail, Remote: rail}
+		r := Route{Module: m, Local: rail, Remote: rail}
+		if w.startDown {
+			r.Down = pathError(rail)
+		} else {
+			r.Endpoint = m.open(to)
+		}
 		if w.grace > 0 {
 			r.Reopen = func() (btl.Endpoint, error) { return m.reopen(to) }
 		}
