@@ -321,3 +321,71 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 	require.NotEqual(t, railUp, w.ranks[0].Peer(1).rails[1].state)
 	require.NotEmpty(t, w.ranks[0].restarts)
 }
+
+// OnRail hears of each rail that fails or comes back, and how many are left.
+func TestRailEvents(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) {
+		withRails(3)(w)
+		w.grace = 10 * sec
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				routes, err := resolve(peer)
+				routes[2].Endpoint = nil // down at first
+				return routes, err
+			}
+		}
+	})
+	resolve(w)
+	r := w.ranks[0]
+	require.Empty(t, r.events)
+	err := pathError(0)
+	w.rails[0][0].lose(1, err)
+	require.Equal(t, []RailEvent{{Rail: "wire0", Peer: 1, Again: true, Cause: err, Left: 1}}, r.events)
+	returns(2)(w)
+	require.Equal(t, RailEvent{Rail: "wire2", Peer: 1, Up: true, Left: 2}, r.events[1])
+	returns(0)(w)
+	require.Equal(t, RailEvent{Rail: "wire0", Peer: 1, Up: true, Again: true, Left: 3}, r.events[2])
+	require.EqualValues(t, 1, r.Stats().RailsFailed)
+	require.EqualValues(t, 1, r.Stats().RailsReturned, "a rail that was never up returns")
+	w.rails[1][0].lose(1, &btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})
+	w.rails[2][0].fail(1, peerGone(2))
+	require.Len(t, r.events, 3, "a closed rail, or a peer that is gone, is no event of a rail")
+
+	r.cfg.OnRail = nil
+	r.tellRail(&r.Peer(1).rails[0], err)
+}
+
+// When everything is in full health, no timer is left.
+func TestRecoveryEnds(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{})
+	rl := &w.pr.rails[0]
+	w.ranks[0].failRail(rl, sideError(btl.SideLocal))
+	w.until(t, "the rail", w.isUp, 0, 1)
+	require.NotNil(t, rl.recovery.timer)
+	require.NotNil(t, rl.device.timer)
+	w.run(sec, 0, 1)
+	require.Nil(t, rl.recovery.timer)
+	require.Nil(t, rl.device.timer)
+	require.Empty(t, w.ranks[0].Leftovers())
+}
+
+// A rail that says nothing of its bandwidth has the least weight.
+func TestWeightWithoutBandwidth(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) { w.attrs[0].BandwidthMBps = 0 })
+	resolve(w)
+	rl := &w.ranks[0].Peer(1).rails[0]
+	require.EqualValues(t, 1, rl.weight)
+	rl.weigh()
+	require.EqualValues(t, 1, rl.weight)
+}
+
+// What was planned for a rail does not happen when its peer is failing.
+func TestNothingPlannedForFailingPeer(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	r.Fail(pr, btl.ErrInjected)
+	w.pass(20 * msec)
+	require.True(t, pr.IsFailing())
+	require.Zero(t, w.rails[0][0].opened)
+}

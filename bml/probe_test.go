@@ -164,3 +164,270 @@ func TestProbesOfOneDevice(t *testing.T) {
 		require.EqualValues(t, 2, b.Peer(rank).rails[0].endpoint.Epoch(), "the incarnation is given up, though it waited for its turn")
 	}
 }
+
+// The bounds of the waiting times hold however often a rail was tried or failed.
+func TestWaitIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		attempts, flaps int
+		want            int64
+	}{{100, 0, 500}, {0, 100, 30_000}, {100, 100, 500}} {
+		w, _, pr := newDeferredWire(t)
+		rc := &pr.rails[0].recovery
+		rc.attempts, rc.flaps = c.attempts, c.flaps
+		w.rails[0][0].lose(1, pathError(0))
+		w.pass((c.want - 2) * msec)
+		require.Zero(t, w.rails[0][0].opened, "%+v", c)
+		w.pass(4 * msec)
+		require.Equal(t, 1, w.rails[0][0].opened, "%+v", c)
+	}
+}
+
+// A rail without Reopen stays down.
+func TestRailThatCannotBeReopened(t *testing.T) {
+	w := newWire(t, 2, withRails(2))
+	resolve(w)
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(sec)
+	require.Equal(t, railDown, w.ranks[0].Peer(1).rails[0].state)
+	require.Zero(t, w.rails[0][0].opened)
+}
+
+// A spare rail is not opened while a rail of an earlier tier is up, and is opened then.
+func TestSpareRailIsOpenedWhenNeeded(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) {
+		withRails(2)(w)
+		w.grace, w.mended = 10*sec, true
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				routes, err := resolve(peer)
+				routes[1].Tier, routes[1].Endpoint = 1, nil
+				return routes, err
+			}
+		}
+	})
+	resolve(w)
+	w.pass(sec)
+	require.Zero(t, w.rails[1][0].opened)
+	require.Equal(t, PeerUp, w.ranks[0].Peer(1).State())
+	w.rails[0][0].fail(1, pathError(0))
+	w.pass(6 * msec)
+	require.Equal(t, 1, w.rails[1][0].opened)
+}
+
+// An endpoint that is not up when it is made is no incarnation.
+func TestReopenedEndpointIsDown(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	rl := &pr.rails[0]
+	reopen := rl.reopen
+	rl.reopen = func() (btl.Endpoint, error) {
+		ep, err := reopen()
+		ep.(*wireEndpoint).state = btl.Drained
+		return ep, err
+	}
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(6 * msec)
+	require.Equal(t, railDown, rl.state)
+	require.EqualValues(t, 1, rl.endpoint.Epoch())
+	rl.reopen = reopen
+	w.pass(10 * msec)
+	require.Equal(t, railProbing, rl.state)
+}
+
+// The next incarnation is used for remote access too, and its module has not fallen any more.
+func TestReopenedEndpointIsUsed(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	rl := &pr.rails[0]
+	w.rails[0][0].fail(btl.AllPeers, pathError(0))
+	w.rails[0][0].drain(btl.AllPeers)
+	require.True(t, r.HasFallen())
+	w.pass(6 * msec)
+	require.False(t, r.HasFallen())
+	require.EqualValues(t, 2, rl.endpoint.Epoch())
+	require.Same(t, rl.endpoint, rl.getter)
+	require.Same(t, rl.endpoint, rl.putter)
+}
+
+// A PROBE is as long as the longest fragment. One that a rail has no room for is not tried by
+// another rail.
+func TestProbeIsAsLongAsTheLongestFragment(t *testing.T) {
+	w, _, _ := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	w.flying = nil
+	w.pass(6 * msec)
+	f := w.flying[0]
+	require.Equal(t, TagProbe, f.tag)
+	require.Zero(t, f.rail)
+	require.Len(t, f.frag, 128)
+	require.NoError(t, new(railHeader).decode(f.frag, testVersion))
+}
+
+// A rank that joins the peer's incarnation answers, and probes too if its answer is not delivered in
+// time.
+func TestProbedRankProbesToo(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	w.flying = nil
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
+	require.Len(t, w.on(TagProbeAck), 1)
+	require.Empty(t, w.on(TagProbe))
+	w.pass(199 * msec)
+	require.Empty(t, w.on(TagProbe))
+	w.pass(3 * msec)
+	require.Len(t, w.on(TagProbe), 1)
+	require.Equal(t, railProbing, pr.rails[0].state)
+	w.end(w.on(TagProbeAck)[0], nil)
+	require.Equal(t, railUp, pr.rails[0].state)
+}
+
+// A rail that fails while it is probed is not probed any more.
+func TestFailedRailIsNotProbed(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(6 * msec)
+	w.rails[0][0].fail(1, pathError(0))
+	w.rails[0][0].take(1)
+	w.pass(300 * msec)
+	require.Nil(t, pr.rails[0].recovery.timer)
+	require.Empty(t, w.on(TagProbe))
+}
+
+// An incarnation is given up after two seconds also if its PROBE uses the last room of the device,
+// and if its PROBEs end with an error that says nothing of the rail.
+func TestProbesGivenUp(t *testing.T) {
+	const most = maxDeviceProbes
+	w := newWire(t, most+1, func(w *wire) { w.mended, w.grace = true, 100*sec })
+	b := w.ranks[0].BML
+	w.ranks = w.ranks[:1]
+	for rank := 1; rank <= most; rank++ {
+		require.NoError(t, b.Resolve(b.Peer(rank)))
+	}
+	w.rails[0][0].lose(btl.AllPeers, pathError(0))
+	w.pass(10 * msec)
+	require.Len(t, w.on(TagProbe), most)
+	wrong := w.flying[0]
+	w.flying = w.flying[1:]
+	w.end(wrong, &btl.Error{Class: btl.ClassUsage})
+	w.pass(2200 * msec)
+	for rank := 1; rank <= most; rank++ {
+		require.Equal(t, railFailing, b.Peer(rank).rails[0].state, "rank %d", rank)
+		require.Equal(t, &btl.Error{Rail: "wire0", Peer: rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"},
+			w.rails[0][0].endpoints[rank].cause)
+	}
+}
+
+// Probes and answers that are not of the present incarnation of the rail by which they came do nothing.
+func TestProbesOfOtherIncarnations(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	rl := &pr.rails[0]
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(6 * msec)
+	require.Equal(t, railProbing, rl.state)
+	w.flying = nil
+	for _, c := range []struct {
+		by  int
+		tag btl.Tag
+		h   railHeader
+	}{
+		{0, TagProbe, railHeader{epoch: 1}},
+		{0, TagProbe, railHeader{epoch: 3}},
+		{1, TagProbe, railHeader{epoch: 2}}, // not by the rail that it is about
+		{0, TagProbe, railHeader{rail: 7, epoch: 2}},
+		{0, TagProbeAck, railHeader{epoch: 1}},
+		{0, TagProbeAck, railHeader{epoch: 3}},
+		{1, TagProbeAck, railHeader{epoch: 2}},
+		{0, TagProbeAck, railHeader{rail: 7, epoch: 2}},
+	} {
+		w.arrive(c.by, 1, 0, c.tag, railMessage(c.h))
+		require.Equal(t, railProbing, rl.state, "%+v", c)
+		require.Empty(t, w.flying, "%+v", c)
+	}
+	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
+	require.Equal(t, railUp, rl.state)
+	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2})) // once more
+	require.Equal(t, railUp, rl.state)
+
+	w.rails[0][0].fail(1, pathError(0))
+	w.flying = nil
+	w.arrive(0, 1, 0, TagProbe, railMessage(railHeader{epoch: 2})) // while it drains
+	require.Empty(t, w.flying)
+}
+
+// A PROBEACK that was not delivered, or whose rail has failed meanwhile, puts no rail in use.
+func TestProbeAckNotDelivered(t *testing.T) {
+	for name, until := range map[string]func(w *wire, f flight){
+		"not delivered":             func(w *wire, f flight) { w.end(f, &btl.Error{Class: btl.ClassUsage}) },
+		"delivered after a failure": func(w *wire, f flight) { w.rails[0][0].fail(1, pathError(0)); w.end(f, nil) },
+		"of an incarnation before": func(w *wire, f flight) {
+			w.rails[0][0].fail(1, pathError(0))
+			w.rails[0][0].drain(1)
+			w.pass(20 * msec)
+			require.EqualValues(t, 3, w.ranks[0].Peer(1).rails[0].endpoint.Epoch())
+			w.end(f, nil)
+		},
+	} {
+		w, _, pr := newDeferredWire(t)
+		w.rails[0][0].lose(1, pathError(0))
+		w.flying = nil
+		w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
+		f := w.on(TagProbeAck)[0]
+		w.flying = nil
+		until(w, f)
+		require.NotEqual(t, railUp, pr.rails[0].state, name)
+	}
+}
+
+// A PROBE of a later incarnation than the one that failed shows that the peer's half of that is
+// drained, and so does a PROBEACK.
+func TestProbeFences(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	require.Equal(t, 1, pr.unfenced)
+	w.arrive(1, 1, 0, TagProbe, railMessage(railHeader{epoch: 2})) // not by its rail
+	require.Equal(t, 1, pr.unfenced)
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 1}))
+	require.Equal(t, 1, pr.unfenced)
+
+	w.rails[0][0].lose(1, pathError(0)) // the incarnation that the PROBE made
+	require.Equal(t, 1, pr.unfenced)
+	require.EqualValues(t, 2, pr.rails[0].recovery.epoch)
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
+	require.Equal(t, 1, pr.unfenced)
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 3}))
+	require.Zero(t, pr.unfenced)
+	require.True(t, pr.IsFenced())
+
+	w, _, pr = newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(6 * msec)
+	require.Equal(t, 1, pr.unfenced)
+	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
+	require.Zero(t, pr.unfenced)
+}
+
+// The peer is told of a rail that failed while no rail was up when another one is up again.
+func TestRailDownIsSentLater(t *testing.T) {
+	w, _, pr := newDeferredWire(t)
+	for i, rail := range w.rails {
+		rail[0].fail(1, pathError(i))
+	}
+	require.Empty(t, w.on(TagRailDown)[1:], "a RAILDOWN about the first rail")
+	require.True(t, pr.rails[1].recovery.isUntold)
+	for _, rail := range w.rails {
+		rail[0].drain(1)
+	}
+	w.flying = nil
+	returns(0)(w)
+	require.False(t, pr.rails[1].recovery.isUntold)
+	var frags [][]byte
+	for _, f := range w.on(TagRailDown) {
+		require.Zero(t, f.rail)
+		frags = append(frags, f.frag)
+	}
+	require.Equal(t, [][]byte{ // the one about rail 0 waited for a rail
+		railMessage(railHeader{rail: 1, epoch: 1}), railMessage(railHeader{rail: 0, epoch: 1}),
+	}, frags)
+	returns(1)(w)
+	require.Len(t, w.on(TagRailDown), 2)
+	require.False(t, pr.AwaitsPath())
+}
