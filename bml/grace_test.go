@@ -333,7 +333,7 @@ func TestOperationFailsOnAnUnknownRail(t *testing.T) {
 
 // The error of a peer that was given up says why its rail failed, not that an operation was flushed.
 func TestErrorOfTheRailIsKept(t *testing.T) {
-	w, r, pr := newGraceWire(t, 2, 10*sec)
+	w, r, _ := newGraceWire(t, 2, 10*sec)
 	m := r.sendLong(1, pattern(100, 1))
 	cause := &btl.Error{Rail: "wire0", Peer: 1, Class: btl.ClassPath, Native: "retries exceeded"}
 	w.rails[0][0].fail(1, cause)
@@ -341,7 +341,7 @@ func TestErrorOfTheRailIsKept(t *testing.T) {
 	require.Equal(t, cause, m.t.LastError())
 	require.True(t, m.t.IsBroken())
 
-	w, r, pr = newGraceWire(t, 1, 10*sec)
+	w, r, pr := newGraceWire(t, 1, 10*sec)
 	m = r.sendLong(1, pattern(100, 1))
 	w.failAll()
 	require.Equal(t, pathError(0), m.t.LastError(), "the rail has no error of its own")
