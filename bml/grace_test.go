@@ -107,6 +107,14 @@ func TestGraceTimeWhileThePeerIsBusy(t *testing.T) {
 	require.EqualValues(t, 1, pr.grace.parts)
 }
 
+// A part of the shortest grace time is not nothing.
+func TestShortestGraceTime(t *testing.T) {
+	w, _, pr := newGraceWire(t, 1, 1)
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(2 * msec)
+	require.False(t, pr.IsAlive())
+}
+
 // A path that comes back stops the clock, and posts what has waited, in order.
 func TestPathFound(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)

@@ -348,9 +348,12 @@ func TestRailEvents(t *testing.T) {
 	require.Equal(t, RailEvent{Rail: "wire0", Peer: 1, Up: true, Again: true, Left: 3}, r.events[2])
 	require.EqualValues(t, 1, r.Stats().RailsFailed)
 	require.EqualValues(t, 1, r.Stats().RailsReturned, "a rail that was never up returns")
+	w.rails[2][0].lose(1, err)
+	require.Equal(t, RailEvent{Rail: "wire2", Peer: 1, Again: true, Cause: err, Left: 2}, r.events[3])
+	require.Equal(t, PeerDegraded, r.Peer(1).State())
 	w.rails[1][0].lose(1, &btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})
-	w.rails[2][0].fail(1, peerGone(2))
-	require.Len(t, r.events, 3, "a closed rail, or a peer that is gone, is no event of a rail")
+	w.rails[0][0].fail(1, peerGone(0))
+	require.Len(t, r.events, 4, "a closed rail, or a peer that is gone, is no event of a rail")
 
 	r.cfg.OnRail = nil
 	r.tellRail(&r.Peer(1).rails[0], err)

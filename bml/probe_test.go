@@ -431,3 +431,19 @@ func TestRailDownIsSentLater(t *testing.T) {
 	require.Len(t, w.on(TagRailDown), 2)
 	require.False(t, pr.AwaitsPath())
 }
+
+// A rail that comes back is not reported as failed, nor is one whose RAILDOWN was sent before.
+func TestRailDownIsSentOnce(t *testing.T) {
+	w, _, pr := newGraceWire(t, 3, 10*sec)
+	w.rails[2][0].lose(1, pathError(2))
+	w.end(w.rails[0][0].take(1)[0], nil) // RAILDOWN about rail 2
+	w.rails[1][0].lose(1, pathError(1))
+	w.end(w.rails[0][0].take(1)[0], nil) // RAILDOWN about rail 1
+	w.rails[0][0].lose(1, pathError(0))
+	require.True(t, pr.rails[0].recovery.isUntold)
+	require.Empty(t, w.flying)
+	returns(0)(w)
+	require.Empty(t, w.on(TagRailDown))
+	returns(1)(w)
+	require.Empty(t, w.on(TagRailDown))
+}
