@@ -183,6 +183,7 @@ func TestLastRailFails(t *testing.T) {
 		{"path, without grace time", 0, [2]bool{true, true}, 0, path, PeerFailing},
 		{"path, without grace time, with a spare rail", 0, [2]bool{true, true}, 1, path, PeerNoPath},
 		{"path, without grace time, with a spare rail that cannot be opened", 0, [2]bool{true, false}, 1, path, PeerFailing},
+		{"path, long grace time, with a spare rail", 5 * sec, [2]bool{true, true}, 1, path, PeerNoPath},
 		{"closed there", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideRemote), PeerFailing},
 		{"closed here", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideLocal), PeerNoPath},
 	} {
@@ -215,7 +216,7 @@ func TestLastRailFails(t *testing.T) {
 		w.rails[0][0].drain(1)
 		grace := max(c.grace, 1)
 		if c.tier > 0 {
-			grace = 2 * sec // as long as it takes to open the spare rail
+			grace = max(grace, 2*sec) // as long as it takes to open the spare rail
 		}
 		w.pass(grace - 20*msec)
 		require.True(t, pr.IsAlive(), c.name)
@@ -316,6 +317,11 @@ func TestOperationFailsOnEveryRail(t *testing.T) {
 	w.rails[0][0].lose(1, pathError(0))
 	require.Len(t, w.on(tagNumbered), 1)
 	require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+	op := w.on(tagNumbered)[0]
+	w.flying = nil
+	returns(0)(w)
+	w.flying = append(w.flying, op)
+	require.EqualValues(t, 3, pr.up)
 	require.True(t, pr.IsAlive())
 	w.failAll() // by rail 1
 	require.True(t, pr.IsFailing())
@@ -357,4 +363,51 @@ func TestErrorOfTheRailIsKept(t *testing.T) {
 	w.failAll()
 	require.True(t, pr.IsFailing())
 	require.ErrorContains(t, m.err, "every rail fails with the same message")
+}
+
+// The same holds for a peer that is given up because of an operation.
+func TestErrorOfTheRailIsKeptForOperations(t *testing.T) {
+	w, r, pr := newGraceWire(t, 1, 10*sec)
+	r.send(1, "a")
+	w.failAll()
+	w.pass(11 * sec)
+	require.Len(t, w.flying, 1)
+	w.rails[0][0].fail(1, &btl.Error{Rail: "wire0", Peer: 1, Class: btl.ClassPath, Native: "retries exceeded"})
+	w.rails[0][0].drain(1) // the operation is flushed
+	require.False(t, pr.IsAlive())
+	require.ErrorContains(t, pr.cause, "retries exceeded")
+	require.ErrorContains(t, r.sent[0], "retries exceeded")
+}
+
+// Attempts in vain do not prolong the time in which a peer has to be reached first.
+func TestGraceTimeOfFirstContact(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) { w.grace, w.startDown, w.mended = 10*sec, true, true })
+	w.ranks[0].send(1, "a")
+	pr := w.ranks[0].Peer(1)
+	require.Equal(t, PeerConnecting, pr.State())
+	begin := w.now
+	for pr.IsAlive() {
+		require.Less(t, w.now, begin+20*sec)
+		w.pass(900 * msec)
+		if pr.rails[0].state == railProbing {
+			w.rails[0][0].lose(1, pathError(0))
+		}
+	}
+	require.Greater(t, w.rails[0][0].opened, 5)
+	require.InDelta(t, 10*sec, w.now-begin, float64(sec))
+}
+
+// A transfer whose only rail failed begins anew when that is back.
+func TestTransferRestartsWhenPathFound(t *testing.T) {
+	w, r, _ := newGraceWire(t, 1, 10*sec)
+	m := r.sendLong(1, pattern(100, 1))
+	w.rails[0][0].lose(1, pathError(0))
+	w.flying = nil
+	require.Empty(t, r.restarts)
+	returns(0)(w)
+	require.Equal(t, []*Transfer{m.t}, r.restarts)
+	w.ranks[1].message = make([]byte, 100)
+	w.settle()
+	require.True(t, m.isDone)
+	require.Equal(t, m.data, w.ranks[1].message)
 }
