@@ -269,8 +269,8 @@ func TestOperationFailsForTheGraceTime(t *testing.T) {
 	}
 }
 
-// The grace time of an operation begins with its first failure, not with that of another one, and the
-// clock runs for the last of them.
+// The grace time of an operation begins with its own first failure, not with that of another
+// operation. The clock runs until the last of these times is over.
 func TestGraceTimeOfEachOperation(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	r.send(1, "a")
@@ -345,7 +345,8 @@ func TestOperationFailsOnAnUnknownRail(t *testing.T) {
 	}
 }
 
-// The error of a peer that was given up says why its rail failed, not that an operation was flushed.
+// The error of a peer that was given up says why its rail failed, not that an operation was
+// flushed.
 func TestErrorOfTheRailIsKept(t *testing.T) {
 	w, r, _ := newGraceWire(t, 2, 10*sec)
 	m := r.sendLong(1, pattern(100, 1))

@@ -80,8 +80,8 @@ func (w *watched) until(t *testing.T, what string, holds func() bool, ranks ...i
 	return w.fabric.Now() - begin
 }
 
-// breaks fails rank 0's half of a rail, and returns how long it takes until rank 0 tries to make the
-// next incarnation.
+// breaks fails rank 0's half of a rail, and returns how long it takes until rank 0 tries to make
+// the next incarnation.
 func (w *watched) breaks(t *testing.T, rail int) int64 {
 	t.Helper()
 	n := len(w.opens)

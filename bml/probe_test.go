@@ -262,7 +262,7 @@ func TestProbeIsAsLongAsTheLongestFragment(t *testing.T) {
 	require.NoError(t, new(railHeader).decode(f.frag, testVersion))
 }
 
-// A rank that joins the peer's incarnation answers, and probes too if its answer is not delivered in
+// A rank that joins the peer's incarnation answers. It probes too if its answer is not delivered in
 // time.
 func TestProbedRankProbesToo(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
@@ -316,7 +316,8 @@ func TestProbesGivenUp(t *testing.T) {
 	}
 }
 
-// Probes and answers that are not of the present incarnation of the rail by which they came do nothing.
+// Probes and answers do nothing if they are not about the present incarnation of the rail by which
+// they came.
 func TestProbesOfOtherIncarnations(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	rl := &pr.rails[0]
