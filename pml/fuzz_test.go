@@ -25,8 +25,6 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
-	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
-	f.Add(uint8(bml.TagProbeAck), append(railOf(railHeader{rail: 3, epoch: 7, padding: 2}), 0, 0))
 	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHead]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
@@ -45,8 +43,6 @@ func FuzzHeaders(f *testing.F) {
 			h, length, unread = new(ackHdr), ackBytes, [][2]int{{8, 16}}
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
-		case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
-			h, length, unread = new(railHeader), railBytes, [][2]int{{2, 4}}
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:
@@ -71,7 +67,6 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// FuzzExposures: of a list of exposures those are taken that are of rails to that peer which may be used.
 // fuzzed is traffic of every kind between two ranks.
 type fuzzed struct {
 	w       *wire

@@ -65,10 +65,6 @@ func (k *remoteKey) encode(b []byte) {
 	copy(b[16:remoteKeyBytes], k.key[:])
 }
 
-func (k *remoteKey) decode(b []byte) {
-	*k = remoteKey{b[0], binary.LittleEndian.Uint64(b[8:]), btl.Key(b[16:remoteKeyBytes])}
-}
-
 // sequenceOf is the number of a numbered fragment.
 func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }
 

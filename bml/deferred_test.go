@@ -1,0 +1,220 @@
+package bml
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// Each kind of deferred work runs at the next turn, and not inside the call that has caused it. The
+// wire reports an endpoint that is opened or failed inside a call of a BTL.
+
+func newDeferredWire(t *testing.T) (w *wire, r *testRank, pr *Peer) {
+	w = newWire(t, 2, func(w *wire) {
+		withRails(2)(w)
+		w.mended, w.grace = true, 10*sec
+	})
+	resolve(w)
+	r = w.ranks[0]
+	require.Zero(t, r.Deferred())
+	require.Zero(t, r.Progress())
+	return w, r, r.Peer(1)
+}
+
+// kindsOfWork lists the deferred work.
+func (b *BML) kindsOfWork() (kinds []workKind) {
+	for _, w := range b.deferred {
+		kinds = append(kinds, w.kind)
+	}
+	return kinds
+}
+
+// An operation that an endpoint has no room for is posted at the next turn, before later ones.
+func TestRetryIsDeferred(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.refuse = 3
+	r.send(1, "a")
+	r.send(1, "b") // queues behind it, and is not tried
+	require.Equal(t, 2, w.refuse)
+	require.EqualValues(t, 2, r.Stats().Retries)
+	require.Equal(t, []workKind{workRetry}, r.kindsOfWork())
+	require.False(t, pr.IsIdle())
+	for range 2 {
+		require.Zero(t, r.Progress(), "there is no room")
+		require.Equal(t, []workKind{workRetry}, r.kindsOfWork(), "it is tried again")
+	}
+	require.Zero(t, w.refuse)
+	require.Empty(t, w.flying)
+	require.Equal(t, 2, r.Progress())
+	require.Zero(t, r.Deferred())
+	require.True(t, pr.IsIdle())
+	w.refuse = 1
+	r.send(1, "c")
+	require.Equal(t, []workKind{workRetry}, r.kindsOfWork(), "the rail retries only once")
+	w.settle()
+	require.Equal(t, []string{"a", "b", "c"}, w.ranks[1].got)
+}
+
+// An operation that a rail called back with an error, while no rail drains, is posted again at the
+// next turn. Several ones need one turn, and keep their order.
+func TestReplayIsDeferred(t *testing.T) {
+	w, r, _ := newDeferredWire(t)
+	r.send(1, "a")
+	r.send(1, "b")
+	flying := w.flying
+	w.flying = nil
+	for _, f := range flying {
+		w.end(f, pathError(0))
+	}
+	require.Empty(t, w.flying, "it is posted inside Done")
+	require.Equal(t, []workKind{workSettle}, r.kindsOfWork())
+	r.Progress()
+	require.Len(t, w.flying, 2)
+	require.EqualValues(t, 2, r.Stats().Resent)
+	w.settle()
+	require.Equal(t, []string{"a", "b"}, w.ranks[1].got)
+	require.Equal(t, []error{nil, nil}, r.sent)
+
+	r.send(1, "c")
+	f := w.flying[0]
+	w.flying = nil
+	w.end(f, pathError(0))
+	require.Equal(t, []workKind{workSettle}, r.kindsOfWork(), "it is deferred only once")
+}
+
+// While an endpoint drains, replay waits for that, and is not deferred.
+func TestReplayWaitsForDrained(t *testing.T) {
+	w, r, _ := newDeferredWire(t)
+	r.send(1, "a")
+	w.rails[0][0].fail(1, pathError(0))
+	w.end(w.rails[0][0].take(1)[0], pathError(0))
+	require.Zero(t, r.Deferred())
+	require.Empty(t, w.on(tagNumbered))
+	w.rails[0][0].drain(1)
+	require.Len(t, w.on(tagNumbered), 1)
+	require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+}
+
+// The endpoints to a peer that is given up are failed at the next turn.
+func TestFailPeerIsDeferred(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.rails[0][0].fail(1, peerGone(0))
+	require.Equal(t, []workKind{workFailPeer}, r.kindsOfWork())
+	w.rails[0][0].drain(1)
+	require.True(t, pr.IsFailing(), "the peer is lost before its endpoints are failed")
+	require.NoError(t, w.rails[1][0].endpoints[1].cause)
+	r.Progress()
+	require.ErrorIs(t, w.rails[1][0].endpoints[1].cause, pr.cause)
+	require.True(t, pr.IsFailing(), "its other endpoint drains")
+	w.rails[1][0].drain(1)
+	require.True(t, pr.IsLost())
+	require.Equal(t, []*Peer{pr}, r.lost)
+}
+
+// The endpoint that the peer says has failed is failed at the next turn, if it has not failed by
+// itself until then.
+func TestFailRailIsDeferred(t *testing.T) {
+	for _, isDrained := range []bool{false, true} {
+		w, r, pr := newDeferredWire(t)
+		w.arrive(0, 1, 0, TagRailDown, railMessage(railHeader{rail: 1, epoch: 1}))
+		require.Equal(t, railFailing, pr.rails[1].state)
+		require.Equal(t, []workKind{workFailRail}, r.kindsOfWork())
+		ep := w.rails[1][0].endpoints[1]
+		require.Equal(t, btl.Up, ep.state)
+		if isDrained {
+			w.rails[1][0].drain(1)
+		}
+		r.Progress()
+		if isDrained {
+			require.NoError(t, ep.cause)
+			continue
+		}
+		require.Equal(t, btl.Failed, ep.state)
+		require.ErrorIs(t, ep.cause, errOtherEnd)
+		require.ErrorContains(t, ep.cause, "rail wire1 to rank 1: path: RAILDOWN")
+	}
+}
+
+// A lost peer that is heard is told so: the rail is opened at the next turn, and failed at the turn
+// after the RAILDOWN was delivered.
+func TestRejectIsDeferred(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	r.ProtocolError(pr, errors.New("test"))
+	r.Progress()
+	for _, rail := range w.rails {
+		rail[0].drain(1)
+	}
+	require.True(t, pr.IsLost())
+	for range 2 {
+		w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
+		require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "once is enough")
+	}
+	require.Empty(t, r.got)
+	r.Progress()
+	require.Equal(t, 1, w.rails[1][0].opened)
+	require.Len(t, w.flying, 1)
+	f := w.flying[0]
+	w.flying = nil
+	require.Equal(t, TagRailDown, f.tag)
+	require.Equal(t, railMessage(railHeader{rail: 1, epoch: 2}), f.frag)
+	ep := w.rails[1][0].endpoints[1]
+
+	w.end(f, nil)
+	require.Equal(t, []workKind{workRejected}, r.kindsOfWork())
+	require.Equal(t, btl.Up, ep.state, "it is failed inside Done")
+	w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
+	require.Equal(t, []workKind{workRejected}, r.kindsOfWork(), "the peer is being told")
+	r.Progress()
+	require.ErrorIs(t, ep.cause, pr.cause)
+	ep.m.drain(1)
+	w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
+	require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "it can be told again")
+}
+
+// When a rail of this rank is drained, the layer above looks at unknown peers at the next turn.
+func TestRecheckIsDeferred(t *testing.T) {
+	w, r, _ := newDeferredWire(t)
+	require.False(t, r.HasFallen())
+	w.rails[0][0].fail(btl.AllPeers, pathError(0))
+	require.True(t, r.HasFallen())
+	w.rails[0][0].drain(1) // of one peer
+	require.Zero(t, r.Deferred())
+	w.rails[0][0].drain(btl.AllPeers)
+	require.Zero(t, r.rechecks)
+	require.Equal(t, []workKind{workRecheck}, r.kindsOfWork())
+	require.NotContains(t, fmt.Sprint(r.Leftovers()), "deferred", "it is a leftover")
+	r.Progress()
+	require.Equal(t, 1, r.rechecks)
+	require.Zero(t, r.Deferred())
+}
+
+// Deferred work runs in order. Work that is deferred meanwhile runs in the same turn, behind it.
+func TestDeferredWorkRunsInOrder(t *testing.T) {
+	_, r, _ := newDeferredWire(t)
+	var done []int
+	var add func(n, again int)
+	add = func(n, again int) {
+		r.postpone(work{kind: workRejected, end: func() {
+			if done = append(done, n); again > 0 {
+				add(n, again-1)
+			}
+		}})
+	}
+	add(1, 2)
+	add(2, 0)
+	add(3, 1)
+	require.Equal(t, 3, r.Deferred())
+	r.Progress()
+	require.Equal(t, []int{1, 2, 3, 1, 3, 1}, done)
+	require.Zero(t, r.Deferred())
+	r.Progress()
+	require.Len(t, done, 6)
+	for i, w := range r.deferred[:cap(r.deferred)] {
+		require.Zero(t, w.kind, "work %d is kept", i)
+		require.Nil(t, w.end, "work %d is kept", i)
+	}
+}

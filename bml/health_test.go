@@ -1,0 +1,394 @@
+package bml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+)
+
+// The rules of health.go and probe.go, one test for each, on real rails in virtual time.
+
+// watched is a pair whose rails a test breaks. It records what happens to rail 0 at rank 0.
+type watched struct {
+	*pair
+	pr     *Peer          // rank 1 as rank 0 knows it
+	opens  []int64        // when rank 0 tried to make the next incarnation
+	shut   bool           // no incarnation can be made
+	probes []int64        // when rank 0 posted a PROBE
+	told   map[bool]int64 // the last RailEvents, by Up
+}
+
+// newWatched makes two ranks that have used all their rails.
+func newWatched(t *testing.T, grace int64, rails ...loop.RailConfig) *watched {
+	w := &watched{pair: newPair(t, grace, rails...), told: map[bool]int64{}}
+	b := w.ranks[0].BML
+	resolve := b.cfg.Resolve
+	b.cfg.Resolve = func(peer int) ([]Route, error) {
+		routes, err := resolve(peer)
+		open := routes[0].Reopen
+		routes[0].Reopen = func() (btl.Endpoint, error) {
+			w.opens = append(w.opens, w.fabric.Now())
+			if w.shut {
+				return nil, btl.ErrUnreachable
+			}
+			ep, err := open()
+			return &probeRecorder{Endpoint: ep, w: w}, err
+		}
+		return routes, err
+	}
+	b.cfg.OnRail = func(e RailEvent) {
+		if e.Rail == w.modules[0][0].Attrs().Name {
+			w.told[e.Up] = w.fabric.Now()
+		}
+	}
+	require.NoError(t, w.ranks[1].Resolve(w.ranks[1].Peer(0)))
+	w.ranks[0].send(1, "hello")
+	w.run(100*msec, 0, 1)
+	require.Equal(t, []string{"hello"}, w.ranks[1].got)
+	w.pr = b.Peer(1)
+	return w
+}
+
+// probeRecorder is an endpoint that records its PROBEs.
+type probeRecorder struct {
+	btl.Endpoint
+	w *watched
+}
+
+func (e *probeRecorder) Send(op *btl.Op) error {
+	err := e.Endpoint.Send(op)
+	if err == nil && op.Tag == TagProbe {
+		e.w.probes = append(e.w.probes, e.w.fabric.Now())
+	}
+	return err
+}
+
+// until lets time pass until a condition holds, and returns how long that took.
+func (w *watched) until(t *testing.T, what string, holds func() bool, ranks ...int) int64 {
+	t.Helper()
+	begin := w.fabric.Now()
+	for !holds() {
+		require.Less(t, w.fabric.Now(), begin+100*sec, "waited too long for %s", what)
+		w.run(msec, ranks...)
+	}
+	return w.fabric.Now() - begin
+}
+
+// breaks fails rank 0's half of a rail, and returns how long it takes until rank 0 tries to make
+// the next incarnation.
+func (w *watched) breaks(t *testing.T, rail int) int64 {
+	t.Helper()
+	n := len(w.opens)
+	w.pr.rails[rail].endpoint.Fail(sideError(btl.SideRemote))
+	return w.until(t, "the next incarnation", func() bool { return len(w.opens) > n }, 0, 1)
+}
+
+// isUp reports whether both ranks use rail 0.
+func (w *watched) isUp() bool {
+	return w.pr.rails[0].state == railUp && w.ranks[1].Peer(0).rails[0].state == railUp
+}
+
+func sideError(side btl.Side) *btl.Error { return &btl.Error{Class: btl.ClassPath, Side: side} }
+
+// millis converts nanoseconds to milliseconds.
+func millis(nanos []int64) (all []int64) {
+	for _, n := range nanos {
+		all = append(all, n/msec)
+	}
+	return all
+}
+
+func TestHealthAfterFailure(t *testing.T) {
+	of := func(class btl.Class, side btl.Side) error { return &btl.Error{Class: class, Side: side} }
+	for _, c := range []struct {
+		name                string
+		err                 error
+		rail, device, flaps int
+	}{
+		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 1},
+		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1},
+		{"both", of(btl.ClassTimeout, btl.SideBoth), 0, 600, 1},
+		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1},
+		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1},
+		{"not of a transport", errors.New("unknown"), 0, 1000, 1},
+		// An error that is no evidence against the rail takes nothing from it.
+		{"usage", of(btl.ClassUsage, btl.SideLocal), 1000, 1000, 1},
+		{"flushed", of(btl.ClassFlushed, btl.SideLocal), 1000, 1000, 1},
+		{"closed here", of(btl.ClassClosed, btl.SideLocal), 1000, 1000, 0},
+		{"closed there", of(btl.ClassClosed, btl.SideRemote), 1000, 1000, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+			w.ranks[0].railFailed(&w.pr.rails[0], c.err)
+			rl := &w.pr.rails[0]
+			require.Equal(t, []int{c.rail, c.device, c.flaps}, []int{int(rl.health), int(rl.device.health), rl.recovery.flaps})
+			require.Equal(t, fullHealth, w.pr.rails[1].trust(), "the other rail")
+		})
+	}
+}
+
+// Several failures do not make the health of a device negative.
+func TestDeviceHealthNotNegative(t *testing.T) {
+	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+	rl := &w.pr.rails[0]
+	for _, left := range []health{600, 200, 0, 0} {
+		w.ranks[0].penalize(rl, sideError(btl.SideLocal), true)
+		require.Equal(t, left, rl.device.health)
+	}
+}
+
+// A penalized device gets an eighth of its health back every tenth of a second.
+func TestDeviceHealthReturns(t *testing.T) {
+	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+	rl := &w.pr.rails[1]
+	w.ranks[0].penalize(&w.pr.rails[0], sideError(btl.SideLocal), true)
+	for range 2 {
+		w.ranks[0].penalize(rl, sideError(btl.SideLocal), true)
+	}
+	rl.health = fullHealth
+	begin := w.fabric.Now()
+	var at []int64
+	for want := health(325); ; want = min(want+125, fullHealth) {
+		w.until(t, "health", func() bool { return rl.device.health == want }, 0)
+		at = append(at, w.fabric.Now()-begin)
+		require.Equal(t, rl.module.Attrs().BandwidthMBps*int64(want)/1000, rl.weight, "the rail is not weighed by its device")
+		if want == fullHealth {
+			break
+		}
+	}
+	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
+}
+
+// A local failure of a rail to one peer lowers the weight and the rank of the device's rails to
+// all other peers.
+func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
+	w := newWire(t, 3, func(w *wire) {
+		withRails(2)(w)
+		w.grace = 10 * sec
+	})
+	b := w.ranks[0].BML
+	for _, rank := range []int{1, 2} {
+		require.NoError(t, b.Resolve(b.Peer(rank)))
+	}
+	for i, want := range []int64{600, 200} {
+		b.penalize(&b.Peer(1).rails[0], sideError(btl.SideLocal), true)
+		other := b.Peer(2)
+		require.Equal(t, health(want), other.rails[0].trust())
+		require.Equal(t, fullHealth, other.rails[0].health)
+		require.Equal(t, []int64{want, 1000}, []int64{other.rails[0].weight, other.rails[1].weight})
+		require.Equal(t, i == 0, other.first == &other.rails[0], "below %d another rail is the first", trusted)
+	}
+}
+
+func TestWeightOfHealth(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000})
+	rl := &w.pr.rails[0]
+	for _, c := range []struct {
+		rail, device health
+		want         int64
+	}{
+		{1000, 1000, 8000}, {500, 1000, 4000}, {1000, 500, 4000}, {250, 500, 2000}, {125, 1000, 1000}, {0, 1000, 1}, {1000, 0, 1},
+	} {
+		rl.health, rl.device.health = c.rail, c.device
+		rl.weigh()
+		require.Equal(t, c.want, rl.weight, "%+v", c)
+	}
+}
+
+// A rail that came back begins with the least share, and has its full share after eight steps of a
+// tenth of a second.
+func TestShareRampsUp(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000}, loop.RailConfig{BandwidthMBps: 8000})
+	rl := &w.pr.rails[0]
+	w.breaks(t, 0)
+	w.until(t, "the rail", w.isUp, 0, 1)
+	begin := w.told[true]
+	require.EqualValues(t, 1, rl.weight)
+	var at, weights []int64
+	for last := rl.weight; rl.weight < 8000; last = rl.weight {
+		w.until(t, "more", func() bool { return rl.weight != last }, 0, 1)
+		at, weights = append(at, w.fabric.Now()-begin), append(weights, rl.weight)
+		require.Equal(t, rl.weight >= 4000, w.pr.first == rl, "it is the first when it is trusted again")
+	}
+	require.Equal(t, []int64{1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000}, weights)
+	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701, 801}, millis(at))
+}
+
+// A rail that is not up gains no health.
+func TestNoHealthWhileDown(t *testing.T) {
+	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+	w.breaks(t, 0)
+	w.until(t, "the rail", w.isUp, 0, 1)
+	w.run(250*msec, 0, 1)
+	require.Equal(t, health(250), w.pr.rails[0].health)
+	w.shut = true
+	w.breaks(t, 0)
+	w.run(sec, 0, 1)
+	require.Zero(t, w.pr.rails[0].health)
+	w.shut = false
+	w.until(t, "the rail", w.isUp, 0, 1)
+	w.run(250*msec, 0, 1)
+	w.ranks[0].railFailed(&w.pr.rails[0], sideError(btl.SideRemote)) // and it is not drained for a while
+	w.run(sec, 0)
+	require.Equal(t, railFailing, w.pr.rails[0].state)
+	require.Zero(t, w.pr.rails[0].health)
+}
+
+// A rail that comes back in full health does not exceed it.
+func TestHealthNotBeyondFull(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000})
+	w.pr.rails[0].endpoint.Fail(&btl.Error{Class: btl.ClassUsage})
+	w.until(t, "the failure", func() bool { return !w.isUp() }, 0, 1)
+	w.until(t, "the rail", w.isUp, 0, 1)
+	w.run(sec, 0, 1)
+	require.EqualValues(t, 8000, w.pr.rails[0].weight)
+	require.Equal(t, fullHealth, w.pr.rails[0].health)
+}
+
+// The first rail is in the lowest tier that has a rail which is up. There it is the trusted rail of
+// the lowest latency; without a trusted rail, the healthiest.
+func TestPreferredRail(t *testing.T) {
+	type rails struct {
+		health []health // −1: the rail is down
+		tier   []int
+	}
+	for _, c := range []struct {
+		rails
+		first int
+		up    RailSet
+	}{
+		{rails{[]health{1000, 1000, 1000}, nil}, 0, 0b111},
+		{rails{[]health{500, 1000, 1000}, nil}, 0, 0b111},
+		{rails{[]health{499, 500, 1000}, nil}, 1, 0b111},
+		{rails{[]health{375, 250, 1000}, nil}, 2, 0b111},
+		{rails{[]health{125, 375, 250}, nil}, 1, 0b111},
+		{rails{[]health{0, 0, 0}, nil}, 0, 0b111},
+		{rails{[]health{-1, 500, 1000}, nil}, 1, 0b110},
+		{rails{[]health{-1, -1, 0}, nil}, 2, 0b100},
+		{rails{[]health{0, 1000, 1000}, []int{0, 1, 1}}, 0, 0b001},
+		{rails{[]health{-1, 0, 1000}, []int{0, 1, 2}}, 1, 0b010},
+		{rails{[]health{-1, 0, 1000}, []int{0, 1, 1}}, 2, 0b110},
+	} {
+		t.Run(fmt.Sprint(c.rails), func(t *testing.T) {
+			w := newWatched(t, 10*sec, make([]loop.RailConfig, 3)...)
+			for i := range w.pr.rails {
+				rl := &w.pr.rails[i]
+				rl.health = c.health[i]
+				if rl.health < 0 {
+					rl.state = railDown
+				}
+				if c.tier != nil {
+					rl.tier = c.tier[i]
+				}
+			}
+			w.ranks[0].prefer(w.pr)
+			require.Equal(t, []int{c.first, int(c.up)}, []int{int(w.pr.first.index), int(w.pr.up)})
+		})
+	}
+}
+
+// All rails fail with pieces of a message, and one comes back. The peer then learns by it that the
+// other one has failed, so the message can begin anew.
+func TestRailThatStaysDownIsFenced(t *testing.T) {
+	w := newPair(t, 10*sec, make([]loop.RailConfig, 2)...)
+	in, out := pattern(2<<20, 1), make([]byte, 2<<20)
+	w.ranks[1].message = out
+	require.NoError(t, w.ranks[1].Resolve(w.ranks[1].Peer(0)))
+	require.NoError(t, w.ranks[0].Resolve(w.ranks[0].Peer(1)))
+	m := w.ranks[0].sendLong(1, in)
+	for m.t.lanes[0].pieces == 0 || m.t.lanes[1].pieces == 0 {
+		w.ranks[0].eng.Turn()
+		w.ranks[1].eng.Turn()
+		w.fabric.Advance()
+	}
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	require.NoError(t, w.fabric.FailRail(1, loop.Lose)) // it cannot be opened again
+	w.run(100*msec, 0, 1)
+	require.Positive(t, w.ranks[0].Peer(1).unfenced)
+	require.Empty(t, w.ranks[0].restarts)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.run(2*sec, 0, 1)
+	require.NoError(t, m.err)
+	require.True(t, m.isDone)
+	require.True(t, bytes.Equal(in, out))
+	require.Equal(t, railUp, w.ranks[0].Peer(1).rails[0].state)
+	require.NotEqual(t, railUp, w.ranks[0].Peer(1).rails[1].state)
+	require.NotEmpty(t, w.ranks[0].restarts)
+}
+
+// OnRail hears of each rail that fails or comes back, and how many are left.
+func TestRailEvents(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) {
+		withRails(3)(w)
+		w.grace = 10 * sec
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				routes, err := resolve(peer)
+				routes[2].Endpoint = nil // down at first
+				return routes, err
+			}
+		}
+	})
+	resolve(w)
+	r := w.ranks[0]
+	require.Empty(t, r.events)
+	err := pathError(0)
+	w.rails[0][0].lose(1, err)
+	require.Equal(t, []RailEvent{{Rail: "wire0", Peer: 1, Again: true, Cause: err, Left: 1}}, r.events)
+	returns(2)(w)
+	require.Equal(t, RailEvent{Rail: "wire2", Peer: 1, Up: true, Left: 2}, r.events[1])
+	returns(0)(w)
+	require.Equal(t, RailEvent{Rail: "wire0", Peer: 1, Up: true, Again: true, Left: 3}, r.events[2])
+	require.EqualValues(t, 1, r.Stats().RailsFailed)
+	require.EqualValues(t, 1, r.Stats().RailsReturned, "a rail that was never up returns")
+	w.rails[2][0].lose(1, err)
+	require.Equal(t, RailEvent{Rail: "wire2", Peer: 1, Again: true, Cause: err, Left: 2}, r.events[3])
+	require.Equal(t, PeerDegraded, r.Peer(1).State())
+	w.rails[1][0].lose(1, &btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})
+	w.rails[0][0].fail(1, peerGone(0))
+	require.Len(t, r.events, 4, "a closed rail, or a peer that is gone, is no event of a rail")
+
+	r.cfg.OnRail = nil
+	r.tellRail(&r.Peer(1).rails[0], err)
+}
+
+// When everything is in full health, no timer is left.
+func TestRecoveryEnds(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{})
+	rl := &w.pr.rails[0]
+	w.ranks[0].failRail(rl, sideError(btl.SideLocal))
+	w.until(t, "the rail", w.isUp, 0, 1)
+	require.NotNil(t, rl.recovery.timer)
+	require.NotNil(t, rl.device.timer)
+	w.run(sec, 0, 1)
+	require.Nil(t, rl.recovery.timer)
+	require.Nil(t, rl.device.timer)
+	require.Empty(t, w.ranks[0].Leftovers())
+}
+
+// A rail that says nothing of its bandwidth has the least weight.
+func TestWeightWithoutBandwidth(t *testing.T) {
+	w := newWire(t, 2, func(w *wire) { w.attrs[0].BandwidthMBps = 0 })
+	resolve(w)
+	rl := &w.ranks[0].Peer(1).rails[0]
+	require.EqualValues(t, 1, rl.weight)
+	rl.weigh()
+	require.EqualValues(t, 1, rl.weight)
+}
+
+// What was planned for a rail does not happen when its peer is failing.
+func TestNothingPlannedForFailingPeer(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	r.Fail(pr, btl.ErrInjected)
+	w.pass(20 * msec)
+	require.True(t, pr.IsFailing())
+	require.Zero(t, w.rails[0][0].opened)
+}

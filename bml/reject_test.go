@@ -1,0 +1,192 @@
+package bml
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/request"
+)
+
+// newLost makes a wire at which rank 0 has lost rank 1, which does not know.
+func newLost(t *testing.T) (w *wire, r *testRank, pr *Peer) {
+	w, r, pr = newDeferredWire(t)
+	r.ProtocolError(pr, errors.New("test"))
+	r.Progress()
+	for _, rail := range w.rails {
+		rail[0].drain(1)
+	}
+	require.True(t, pr.IsLost())
+	require.Zero(t, r.Deferred())
+	return w, r, pr
+}
+
+// heard makes the event that something comes from the lost peer by rail 0.
+func heard(w *wire) { w.arrive(0, 1, 0, tagNumbered, numbered(0, "")) }
+
+// A lost peer is not told by a rail that does not lead there, or that cannot be opened again.
+func TestRejectNeedsARail(t *testing.T) {
+	w, r, pr := newLost(t)
+	other := &wireModule{w: w, attrs: w.rails[0][0].attrs}
+	r.Arrived(other, 1, tagNumbered, numbered(0, ""))
+	require.Zero(t, r.Deferred())
+	pr.rails[0].reopen = nil
+	heard(w)
+	require.Zero(t, r.Deferred())
+}
+
+// If the rail cannot be opened, the peer is told when it is heard again.
+func TestRejectAfterFailedOpen(t *testing.T) {
+	w, r, _ := newLost(t)
+	w.mended = false
+	heard(w)
+	r.Progress()
+	require.Zero(t, r.Deferred())
+	w.mended = true
+	heard(w)
+	r.Progress()
+	require.Len(t, w.on(TagRailDown), 1)
+}
+
+// An endpoint without room is tried again after 5 ms, ten times. Then it is failed.
+func TestRejectWithoutRoom(t *testing.T) {
+	for _, refusals := range []int{3, 10, 11} {
+		w, r, pr := newLost(t)
+		ops := len(r.freeOps)
+		heard(w)
+		w.refuse = refusals
+		r.Progress()
+		require.Equal(t, refusals-1, w.refuse)
+		ep := w.rails[0][0].endpoints[1]
+		w.pass(4 * msec)
+		require.Equal(t, refusals-1, w.refuse, "too early")
+		w.pass(2 * msec)
+		require.Equal(t, refusals-2, w.refuse)
+		w.pass(100 * msec)
+		require.Zero(t, w.refuse)
+		require.Same(t, ep, pr.rails[0].endpoint)
+		if refusals > maxProbes {
+			require.Empty(t, w.flying)
+			require.Equal(t, btl.Failed, ep.state)
+			require.Len(t, r.freeOps, max(ops, 1), "an operation is not given back")
+			require.False(t, pr.rails[0].isRejecting)
+			continue
+		}
+		require.Len(t, w.flying, 1)
+		require.Equal(t, btl.Up, ep.state)
+		require.Equal(t, 1, w.rails[0][0].opened, "the endpoint is made again")
+	}
+}
+
+// An endpoint that takes nothing is failed at once.
+func TestRejectByEndpointThatIsDown(t *testing.T) {
+	w, r, pr := newLost(t)
+	pr.rails[0].reopen = func() (btl.Endpoint, error) {
+		ep := w.rails[0][0].open(1)
+		w.rails[0][0].down[1] = errors.New("broken")
+		return ep, nil
+	}
+	heard(w)
+	r.Progress()
+	require.Equal(t, btl.Failed, w.rails[0][0].endpoints[1].state)
+	require.False(t, pr.rails[0].isRejecting)
+	w.pass(20 * msec)
+	require.Empty(t, w.flying)
+}
+
+// If the RAILDOWN is not delivered, the rail is opened again after 5 ms, ten times.
+func TestRejectNotDelivered(t *testing.T) {
+	w, r, pr := newLost(t)
+	ops := len(r.freeOps)
+	heard(w)
+	m := w.rails[0][0]
+	for try := 1; try <= maxProbes+1; try++ {
+		r.Progress()
+		require.Equal(t, try, m.opened)
+		require.Len(t, w.flying, 1)
+		require.Equal(t, railMessage(railHeader{epoch: uint32(try) + 1}), w.flying[0].frag)
+		require.Same(t, m.endpoints[1], pr.rails[0].endpoint)
+		m.fail(1, pathError(0))
+		m.drain(1)
+		if try > maxProbes {
+			break
+		}
+		require.Zero(t, r.Deferred())
+		w.pass(4 * msec)
+		require.Equal(t, try, m.opened, "too early")
+		w.pass(2 * msec)
+	}
+	require.Equal(t, []workKind{workRejected}, r.kindsOfWork())
+	r.Progress()
+	w.pass(sec)
+	require.Equal(t, maxProbes+1, m.opened)
+	require.False(t, pr.rails[0].isRejecting)
+	require.Len(t, r.freeOps, max(ops, 1), "an operation is not given back")
+}
+
+// After Close, no lost peer is told.
+func TestNoRejectAfterClose(t *testing.T) {
+	for name, until := range map[string]func(w *wire, r *testRank){
+		"deferred": func(*wire, *testRank) {},
+		"no room": func(w *wire, r *testRank) {
+			w.refuse = 1
+			r.Progress()
+		},
+		"not delivered": func(w *wire, r *testRank) {
+			r.Progress()
+			w.rails[0][0].fail(1, pathError(0))
+			w.rails[0][0].drain(1)
+		},
+	} {
+		w, r, _ := newLost(t)
+		heard(w)
+		until(w, r)
+		opened := w.rails[0][0].opened
+		r.Close(btl.ErrClosed)
+		w.pass(sec)
+		require.Equal(t, opened, w.rails[0][0].opened, name)
+		require.Empty(t, w.flying, name)
+	}
+
+	w, r, _ := newLost(t)
+	heard(w)
+	r.Progress()
+	f := w.flying[0]
+	w.flying = nil
+	r.Close(btl.ErrClosed)
+	w.end(f, pathError(0))
+	w.pass(sec)
+	require.Equal(t, 1, w.rails[0][0].opened)
+	require.Empty(t, w.flying)
+
+	// A failing peer that was heard is not told either.
+	w, r, pr := newDeferredWire(t)
+	r.Fail(pr, request.ErrUnreachable)
+	heard(w)
+	r.Progress()
+	r.Close(btl.ErrClosed)
+	require.True(t, pr.IsLost())
+	require.Zero(t, r.Deferred())
+}
+
+// A failing peer that was heard is told when it is lost, unless its process has ended.
+func TestRejectOfFailingPeerThatWasHeard(t *testing.T) {
+	for _, cause := range []error{request.ErrUnreachable, request.ErrProcFailed} {
+		w, r, pr := newDeferredWire(t)
+		r.Fail(pr, cause)
+		heard(w)
+		require.Equal(t, []string{""}, r.got, "a failing peer's last fragments count")
+		r.Progress()
+		w.rails[0][0].drain(1)
+		require.Zero(t, r.Deferred())
+		w.rails[1][0].drain(1)
+		require.True(t, pr.IsLost())
+		if cause == request.ErrUnreachable {
+			require.Equal(t, []workKind{workReject}, r.kindsOfWork())
+		} else {
+			require.Zero(t, r.Deferred())
+		}
+	}
+}
