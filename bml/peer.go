@@ -65,24 +65,31 @@ type Peer struct {
 	b     *BML
 	rank  int
 	state PeerState
+
+	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
+	// fields are what a short message needs to know of it: useFirst sets them, and stopInline
+	// clears the inliner when the path is gone, or fragments wait for room. What a short message
+	// reads and writes stands here together, in two cache lines.
+	first       *Rail
+	inliner     btl.Inliner // nil: nothing goes inline
+	inlineBytes int         // longest fragment to go inline; 0 without inliner
+	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
+	sendSeq, recvSeq uint64
+	// early holds numbered fragments beyond recvSeq, by number.
+	early map[uint64]earlyFragment
+	// via is the module by which the peer's fragments came first; nil before.
+	via        btl.Module
+	eagerBytes int // longest message to go with its header
+	rdmaBytes  int // shortest message that remote access moves better; 0: no rail has it
+
 	// cause of no path, failing or lost.
 	cause error
 
 	rails []Rail
-	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
-	// fields are what a short message needs to know of it: useFirst sets them, and stopInline
-	// clears the inliner when the path is gone.
-	first       *Rail
-	inliner     btl.Inliner // nil: nothing goes inline
-	inlineBytes int         // longest fragment to go inline; 0 without inliner
-	eagerBytes  int         // longest message to go with its header
-	rdmaBytes   int         // shortest message that remote access moves better; 0: no rail has it
 	// getters and putters are the rails with remote reads and writes; up are the rails that take
 	// traffic. first is one of up, if there is one.
 	getters, putters, up RailSet
 
-	// via is the module by which the peer's fragments came first; nil before.
-	via btl.Module
 	// heard is the module by which something came while the peer was failing.
 	heard btl.Module
 
@@ -102,11 +109,6 @@ type Peer struct {
 
 	grace    graceClock
 	graceEnd uint32 // when, by grace, a peer without path fails
-
-	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
-	sendSeq, recvSeq uint64
-	// early holds numbered fragments beyond recvSeq, by number.
-	early map[uint64]earlyFragment
 }
 
 // Peer returns the channel to a rank, and makes it if need be.
@@ -161,7 +163,8 @@ func (pr *Peer) IsInTouch() bool { return pr.sendSeq > 0 || pr.via != nil }
 // EagerBytes is the longest message that is best sent with its header.
 func (pr *Peer) EagerBytes() int { return pr.eagerBytes }
 
-// InlineBytes is the longest fragment that SendInline may take now, header and payload.
+// InlineBytes is the longest fragment that SendInline may take now, header and payload; 0 if none
+// may go inline.
 func (pr *Peer) InlineBytes() int { return pr.inlineBytes }
 
 // HasInline reports whether fragments can go inline.
@@ -205,5 +208,5 @@ func (b *BML) refresh(pr *Peer) {
 	b.move(pr, to)
 }
 
-// stopInline keeps short messages from going by a rail that is down.
+// stopInline keeps fragments from going inline: the first rail is down, or others wait for it.
 func (pr *Peer) stopInline() { pr.inliner, pr.inlineBytes = nil, 0 }

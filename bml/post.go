@@ -27,7 +27,7 @@ func (b *BML) Send(pr *Peer, op *Op) {
 // SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done
 // now. hdr has the number from NextSeq.
 func (pr *Peer) SendInline(tag btl.Tag, hdr, payload []byte) bool {
-	if !pr.first.queue.Empty() || !pr.inliner.SendInline(tag, hdr, payload) {
+	if !pr.inliner.SendInline(tag, hdr, payload) {
 		return false
 	}
 	pr.sendSeq++
@@ -66,6 +66,9 @@ func (b *BML) post(rl *Rail, op *Op) {
 	}
 	b.stats.Retries++
 	push(&rl.queue, op)
+	if rl == pr.first {
+		pr.stopInline() // until the queue is empty: fragments do not overtake each other
+	}
 	if pr.IsAlive() && !rl.isRetrying {
 		rl.isRetrying = true
 		b.postpone(work{kind: workRetry, rail: rl})
@@ -145,6 +148,9 @@ func (b *BML) retry(rl *Rail) int {
 		n++
 	}
 	rl.isRetrying = false
+	if rl == rl.peer.first && rl.peer.HasPath() {
+		b.useFirst(rl.peer, int(rl.index))
+	}
 	return n
 }
 

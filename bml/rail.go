@@ -273,7 +273,7 @@ func (b *BML) useFirst(pr *Peer, index int) {
 		pr.eagerBytes = min(b.cfg.EagerBytes, most)
 	}
 	pr.stopInline()
-	if a.Caps&btl.CapInline != 0 && first.state == railUp {
+	if a.Caps&btl.CapInline != 0 && first.state == railUp && first.queue.Empty() {
 		pr.inliner, _ = first.endpoint.(btl.Inliner)
 	}
 	if pr.inliner != nil {

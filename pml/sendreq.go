@@ -138,9 +138,11 @@ func (s *SendRequest) Start() {
 		s.Complete(request.Empty(), err)
 		return
 	}
-	if err := p.resolve(pr); err != nil && !pr.IsFailing() {
-		s.Complete(request.Empty(), err)
-		return
+	if !pr.IsResolved() || pr.IsLost() {
+		if err := p.resolve(pr); err != nil && !pr.IsFailing() {
+			s.Complete(request.Empty(), err)
+			return
+		}
 	}
 	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
 		s.CompleteEmpty()
