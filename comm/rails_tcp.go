@@ -33,7 +33,7 @@ func (r *rails) openTCP(bell *progress.PipeBell) error {
 	var refused []error
 	for _, a := range addresses {
 		cfg := tcpConfig(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Wakeup = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Local, cfg.LocalBits = a.Address, a.Bits
 		cfg.Rail = "tcp:" + a.Name
 		port := a.Name + " " + a.Address.WithZone("").String()

@@ -28,7 +28,7 @@ func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 	return hereWorld(t, ranks, func(j *job, bell *progress.PipeBell) (modules []btl.Module) {
 		j.kicker = newKicker(j.eng, j.pml.HasCopies)
 		for _, a := range addresses {
-			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Bell: bell, Kick: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
+			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Bell: bell, Wakeup: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
 			require.NoError(t, err)
 			modules = append(modules, m)
 		}

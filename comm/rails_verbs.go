@@ -49,7 +49,7 @@ func (r *rails) openPorts(provider verbs.Provider, local int, bell *progress.Pip
 	var made []rail
 	for _, p := range ports {
 		cfg := verbsConfig(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Kick = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Wakeup = r.job.rank, r.job.size, r.job.pml, bell, r.kick()
 		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = fmt.Sprintf("ibverbs:%s/%d", p.Device, p.Port), provider, p.Device, p.Port
 		m, err := ibverbs.New(cfg)

@@ -48,7 +48,7 @@ func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 		}})
 		eng.Lock()
 		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, p, nil)
+			m, err := faultyModule(w.fabric, rank, rail, p)
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 			eng.AddHigh(m)

@@ -39,10 +39,6 @@ type Pair struct {
 	// may; otherwise the suite shows that they do not.
 	Allocates bool
 
-	// NoInjector says that the modules are no Injectors. C9 wants them to be, so that has
-	// to be said; the tests of the failures that it stands for are then left out.
-	NoInjector bool
-
 	// ReadsInPlace says that a device reads fragments from the caller's memory; otherwise Rebind of
 	// a Send that was accepted has to succeed.
 	ReadsInPlace bool

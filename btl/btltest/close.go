@@ -9,7 +9,8 @@ import (
 func closeTests() []namedTest {
 	return []namedTest{
 		{"fresh", each(testCloseFresh)},
-		{"outstanding", directed(testCloseOutstanding)},
+		{"outstanding", directed(func(h *harness, s, _ *side) { h.connect(); testCloseOutstanding(h, s) })},
+		{"silent", injected(testCloseSilent)},
 		{"failed", directed(testCloseFailed)},
 		{"peer-closed", directed(testPeerClosed)},
 		{"silent-peer-closed", directed(testSilentPeerClosed)},
@@ -43,18 +44,27 @@ func testCloseFresh(h *harness) {
 }
 
 // testCloseOutstanding: what is outstanding ends with an error, inside Close.
-func testCloseOutstanding(h *harness, s, other *side) {
-	h.connect()
+func testCloseOutstanding(h *harness, s *side) {
 	h.mustSend(s, 8, 16)
 	h.settle()
-	if in, ok := s.m.(btl.Injector); ok {
-		in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
-		require.NoError(h.t, s.send(s.newSend(8, 16)))
-		require.NoError(h.t, s.send(s.newSend(8, 16)))
-		require.Equal(h.t, 2, in.Fired())
-		require.Len(h.t, s.outstanding, 2)
-	}
 	h.flood(s, 100)
+	h.closeWithOutstanding(s)
+}
+
+// testCloseSilent: operations that an injected fault keeps end like others.
+func testCloseSilent(h *harness, s, _ *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
+	require.NoError(h.t, s.send(s.newSend(8, 16)))
+	require.NoError(h.t, s.send(s.newSend(8, 16)))
+	require.Equal(h.t, 2, in.Fired())
+	require.Len(h.t, s.outstanding, 2)
+	h.flood(s, 100)
+	h.closeWithOutstanding(s)
+}
+
+// closeWithOutstanding closes a side with operations under way.
+func (h *harness) closeWithOutstanding(s *side) {
+	h.t.Helper()
 	before := s.failures + s.railFailures + s.drains
 	require.NoError(h.t, s.close())
 	require.Empty(h.t, s.outstanding)

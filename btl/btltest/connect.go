@@ -47,9 +47,7 @@ func testAttributes(h *harness) {
 			require.Implements(h.t, (*btl.Getter)(nil), s.ep)
 			require.Implements(h.t, (*btl.Registrar)(nil), s.m)
 		}
-		if !h.pair.NoInjector {
-			require.Implements(h.t, (*btl.Injector)(nil), s.m)
-		}
+		require.Implements(h.t, (*btl.StaleSender)(nil), s.ep, "C9")
 		bell := [...]progress.Bell{h.pair.BellA, h.pair.BellB}[i]
 		if _, idler := s.m.(progress.Idler); idler && bell == nil {
 			h.t.Errorf("%s is an Idler; the pair has to say which bell it was given", s.name)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 )
 
 func injectTests() []namedTest {
@@ -27,19 +28,24 @@ func injectTests() []namedTest {
 	}
 }
 
-// injected is directed for modules that are Injectors.
+// injected is directed for a pair of modules that package faults decorates.
 func injected(run func(h *harness, from, to *side, in btl.Injector)) func(*testing.T, Maker) {
-	return directed(func(h *harness, from, to *side) {
-		if h.pair.NoInjector {
-			h.t.Log("the pair says that it is no Injector")
-			return
-		}
-		in, ok := from.m.(btl.Injector)
-		require.True(h.t, ok, "no Injector (C9)")
+	test := directed(func(h *harness, from, to *side) {
 		h.connect()
 		h.warmUp()
-		run(h, from, to, in)
+		run(h, from, to, from.m.(btl.Injector))
 	})
+	return func(t *testing.T, mk Maker) { test(t, faulty(mk)) }
+}
+
+// faulty makes pairs of modules that package faults decorates.
+func faulty(mk Maker) Maker {
+	return func(t testing.TB, evA, evB btl.Events) *Pair {
+		a, b := faults.NewDecorator(faults.Config{Events: evA}), faults.NewDecorator(faults.Config{Events: evB})
+		p := mk(t, a, b)
+		p.A, p.B = a.Wrap(p.A), b.Wrap(p.B)
+		return p
+	}
 }
 
 // testRefuse: After and Count say which posts are refused; the others go through.
@@ -257,11 +263,7 @@ func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
 // testRandomFaults: all kinds of faults at any time, in traffic both ways.
 func testRandomFaults(t *testing.T, mk Maker) {
 	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
-			if h.pair.NoInjector {
-				t.Log("the pair says that it is no Injector")
-				return
-			}
+		t.Run("seed-"+string(rune('0'+seed)), driven1(faulty(mk), func(h *harness) {
 			h.connect()
 			rng := rand.New(rand.NewPCG(seed, 13))
 			kinds := []btl.FaultKind{btl.FaultRefuse, btl.FaultErrorDelivered, btl.FaultErrorLost,

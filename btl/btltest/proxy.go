@@ -29,12 +29,7 @@ func Dial(conn io.ReadWriter, ev btl.Events) (btl.Module, error) {
 	if p.hello.Err != "" {
 		return nil, fmt.Errorf("the other process has no module: %s", p.hello.Err)
 	}
-	if p.hello.Injector {
-		p.self = &proxyInjector{p}
-	} else {
-		p.self = p
-	}
-	return p.self, nil
+	return p, nil
 }
 
 // proxy stands for a module of another process.
@@ -43,7 +38,6 @@ type proxy struct {
 	enc    *gob.Encoder
 	dec    *gob.Decoder
 	ev     btl.Events
-	self   btl.Module // what the events name
 	hello  hello
 	eps    []*proxyEndpoint
 	states []btl.State // of eps, after the last call
@@ -86,11 +80,11 @@ func (p *proxy) call(req *request) *response {
 func (p *proxy) replay(e *event) {
 	switch e.Kind {
 	case eventArrived:
-		p.ev.Arrived(p.self, e.Peer, e.Tag, e.Data)
+		p.ev.Arrived(p, e.Peer, e.Tag, e.Data)
 	case eventFailed:
-		p.ev.Failed(p.self, e.Peer, e.Err.btl())
+		p.ev.Failed(p, e.Peer, e.Err.btl())
 	case eventDrained:
-		p.ev.Drained(p.self, e.Peer)
+		p.ev.Drained(p, e.Peer)
 	case eventDone:
 		op := p.ops[e.ID]
 		if op == nil {
@@ -140,15 +134,6 @@ func (p *proxy) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	}
 	return &proxyRegion{p: p, number: res.Region, key: res.Key, mem: mem}, nil
 }
-
-// proxyInjector is a proxy for a module that is an Injector.
-type proxyInjector struct{ *proxy }
-
-// Inject implements btl.Injector.
-func (p *proxyInjector) Inject(f btl.Fault) { p.call(&request{Call: callInject, Fault: f}) }
-
-// Fired implements btl.Injector.
-func (p *proxyInjector) Fired() int { return p.call(&request{Call: callFired}).N }
 
 // proxyEndpoint stands for an endpoint. What it can do beyond Send is in the Caps.
 type proxyEndpoint struct {
@@ -200,6 +185,11 @@ func (e *proxyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 		}
 	}
 	return false
+}
+
+// SendStale implements btl.StaleSender.
+func (e *proxyEndpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	return e.p.call(&request{Call: callStale, Ep: e.number, Epoch: epoch, Tag: tag, Data: frag}).OK
 }
 
 func (e *proxyEndpoint) post(c call, op *btl.Op) error {

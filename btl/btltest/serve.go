@@ -23,8 +23,7 @@ func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error
 		return errors.Join(fmt.Errorf("make the module: %w", err), s.enc.Encode(hello{Err: err.Error()}))
 	}
 	s.m = m
-	_, injector := m.(btl.Injector)
-	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card(), Injector: injector}); err != nil {
+	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card()}); err != nil {
 		return errors.Join(err, m.Close())
 	}
 	dec := gob.NewDecoder(conn)
@@ -144,12 +143,10 @@ func (s *server) do(req *request) {
 		copy(s.regions[req.Local].mem, req.Data)
 	case callRelease:
 		r.Err = toWire(s.regions[req.Local].Release())
-	case callInject:
-		s.m.(btl.Injector).Inject(req.Fault)
+	case callStale:
+		r.OK = s.eps[req.Ep].(btl.StaleSender).SendStale(req.Epoch, req.Tag, req.Data)
 	case callRebind:
 		r.OK = s.rebind(req)
-	case callFired:
-		r.N = s.m.(btl.Injector).Fired()
 	}
 }
 

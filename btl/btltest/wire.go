@@ -10,10 +10,9 @@ import (
 // one at a time.
 
 type hello struct {
-	Attrs    btl.Attrs
-	Card     []byte
-	Injector bool
-	Err      string // why there is no module
+	Attrs btl.Attrs
+	Card  []byte
+	Err   string // why there is no module
 }
 
 type call uint8
@@ -32,8 +31,7 @@ const (
 	callFetch
 	callStore
 	callRelease
-	callInject
-	callFired
+	callStale
 	callRebind
 )
 
@@ -43,6 +41,7 @@ type request struct {
 	Card   []byte
 	Ep     int // of the endpoint
 	ID     uint64
+	Epoch  uint32
 	Tag    btl.Tag
 	Hdr    []byte
 	HdrLen uint8
@@ -53,7 +52,6 @@ type request struct {
 	RemOff uint64
 	Access btl.Access
 	Cause  *wireError
-	Fault  btl.Fault
 }
 
 type response struct {

@@ -11,7 +11,7 @@ import (
 func (m *module) readEvents() int {
 	m.news.And(^uint32(newsEvents)) // first: what comes meanwhile sets it again
 	n := 0
-	for m.h != nil && !m.closed {
+	for m.h != nil && !m.Closed {
 		ev, ok, err := m.h.dev.NextEvent()
 		if err != nil {
 			m.loseDevice(verbs.EventDeviceFatal.Native(), err)
@@ -38,7 +38,7 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	if m.reopen && r.reaction >= failRail {
 		return // the device is given up, which the rail failed for
 	}
-	err := m.errorf(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
+	err := m.NewError(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
 	switch r.reaction {
 	case established, failEndpoint:
 		e := m.endpointOf(ev.QP)
@@ -64,7 +64,7 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 		if m.portUp {
 			m.setPort(false)
 			m.downAt = m.cfg.Clock.Now() // m.now may be long ago, if a completion made us look here
-			m.unsettled = true
+			m.Unsettled = true
 		}
 	case portUp, lookAgain:
 		m.lookAgain(err)
@@ -119,7 +119,7 @@ func (m *module) lookAgain(err *btl.Error) {
 			m.setPort(false)
 			h.lost, m.reopen, m.downAt = true, true, 0
 		}
-		m.failRail(err)
+		m.FailRail(err)
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 			g.broken = true
 		}
 	}
-	m.failRail(err)
+	m.FailRail(err)
 }
 
 // loseDevice fails the rail, whose device is to be opened anew.
@@ -145,6 +145,6 @@ func (m *module) loseDevice(native string, cause error) {
 	}
 	m.h.lost = true
 	m.reopen, m.downAt = true, 0
-	m.unsettled = true
-	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
+	m.Unsettled = true
+	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
 }

@@ -113,7 +113,7 @@ func TestRefusalAfterItsNews(t *testing.T) {
 		a.under++
 		require.NoError(t, a.end().Put(op))
 		since := w.clock.Now()
-		a.m.heard(&message{kind: msgDOWN, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: a.end().epoch, address: b.m.h.address()})
+		a.m.heard(&message{kind: msgDOWN, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: a.end().Epoch(), address: b.m.h.address()})
 		want := []any{btl.ClassPath, btl.SideRemote, ""}
 		if refused {
 			want = []any{btl.ClassUsage, btl.SideNone, verbs.StatusRemAccessErr.Native()}

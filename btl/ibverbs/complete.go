@@ -5,13 +5,11 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var (
-	errPeerClosed = errors.New("the peer has closed its end")
-	errFlushed    = errors.New("the queue pair has failed, and nothing says why")
+	errFlushed = errors.New("the queue pair has failed, and nothing says why")
 )
 
 // complete deals with one completion of an endpoint. rest came with it and are dealt with next.
@@ -19,13 +17,13 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	id := wrID(wc.ID)
 	e := m.owner(id, wc.QPNum)
 	if e == nil {
-		m.stale++
+		m.Stale++
 		return
 	}
 	kind, entry := id.kind(), id.entry()
 	if kind == wrRecv {
 		e.posted--
-		m.unsettled = m.unsettled || e.state != btl.Up
+		m.Unsettled = m.Unsettled || e.State() != btl.Up
 	}
 	if wc.Status == verbs.StatusSuccess {
 		switch kind {
@@ -57,11 +55,11 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 		}
 		v = nonsense // only a receive can be given up
 	}
-	if e.state == btl.Up && !e.certain() {
+	if e.State() == btl.Up && !e.certain() {
 		e.failed(wc, v, rest)
 	}
 	if e.certain() {
-		e.fail(e.doom) // before any operation ends in an error
+		e.fail(e.Deferred()) // before any operation ends in an error
 	}
 	switch kind {
 	case wrSend:
@@ -69,7 +67,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	case wrMarker:
 		e.enter(phaseFlushed)
 		e.drainUntil = min(e.drainUntil, m.cfg.Clock.Now()+flushNanos)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 }
 
@@ -109,7 +107,7 @@ func (e *endpoint) failed(wc *verbs.WC, v verdict, rest []verbs.WC) {
 	m := e.m
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
 		m.readEvents()
-		if e.state != btl.Up || e.certain() {
+		if e.State() != btl.Up || e.certain() {
 			return
 		}
 		if !m.portUp {
@@ -121,11 +119,11 @@ func (e *endpoint) failed(wc *verbs.WC, v verdict, rest []verbs.WC) {
 		if other := e.evidence(rest); other != nil {
 			wc, v = other, judge(other.Status, true)
 		} else if wrID(wc.ID).kind() == wrRecv {
-			e.doubt(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+			e.doubt(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 			return
 		}
 	}
-	e.fail(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+	e.fail(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 }
 
 // evidence is the first of these completions that says why the endpoint failed; nil if none does.
@@ -145,32 +143,28 @@ const doubtNanos = 10e6
 
 // doubt fails the endpoint in a while, unless something better comes first. Nothing is posted meanwhile.
 func (e *endpoint) doubt(err *btl.Error) {
-	if e.doom != nil {
+	if e.Deferred() != nil {
 		return
 	}
-	e.condemn(err, nil)
+	e.failDeferred(err)
 	e.doubtUntil = e.m.cfg.Clock.Now() + doubtNanos
 }
 
 // certain reports whether the endpoint is doomed for a reason that is no symptom.
-func (e *endpoint) certain() bool { return e.doom != nil && e.doubtUntil == 0 }
+func (e *endpoint) certain() bool { return e.Deferred() != nil && e.doubtUntil == 0 }
 
 // failDoomed fails those that are doomed, as far as nothing better is waited for.
 func (m *module) failDoomed() int {
 	n := 0
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		switch {
-		case e.state != btl.Up:
+	for _, e := range m.TakeFailing() {
+		if m.now < e.doubtUntil {
+			m.KeepFailing(e)
 			continue
-		case m.now < e.doubtUntil:
-			m.doomed = append(m.doomed, e)
-			continue
-		case e.doubtUntil != 0 && !m.portUp:
-			e.doom = m.portIsDown(e.p.rank, e.doom.Native)
 		}
-		e.fail(e.doom)
+		if e.doubtUntil != 0 && !m.portUp {
+			m.ReplaceDeferred(e, m.portIsDown(e.p.rank, e.Deferred().Native))
+		}
+		e.fail(e.Deferred())
 		n++
 	}
 	return n
@@ -178,7 +172,7 @@ func (m *module) failDoomed() int {
 
 // portIsDown is the error of what fails for that.
 func (m *module) portIsDown(peer int, native string) *btl.Error {
-	return m.errorf(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
+	return m.NewError(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
 }
 
 // pop takes the oldest work request out of the ring, and gives its buffer back.
@@ -202,10 +196,6 @@ func (e *endpoint) finish(entry uint32) {
 		if done.op == nil {
 			continue
 		}
-		if done.struck {
-			e.strikeLate(&done)
-			continue
-		}
 		done.op.Done(done.op, nil)
 	}
 }
@@ -221,7 +211,7 @@ func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
 		}
 		err := e.flushed()
 		if !more && v.class != btl.ClassFlushed {
-			err = e.m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
+			err = e.m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
 		}
 		done.op.Done(done.op, err)
 	}
@@ -229,25 +219,9 @@ func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
 
 // flushed is the error of an operation that ends because its endpoint has failed.
 func (e *endpoint) flushed() *btl.Error {
-	err := &btl.Error{Rail: e.m.cfg.Rail, Peer: e.p.rank, Class: btl.ClassFlushed, Native: verbs.StatusWRFlushErr.Native(), Err: errFlushed}
-	if e.cause != nil {
-		err.Err = e.cause
+	err := e.m.FlushError(e, nil)
+	if err.Err == nil {
+		err.Err = errFlushed
 	}
 	return err
-}
-
-// strikeLate is what becomes of an operation that a fault was to strike after it was delivered.
-func (e *endpoint) strikeLate(done *sqEntry) {
-	m := e.m
-	if e.state != btl.Up {
-		done.op.Done(done.op, e.flushed())
-		return
-	}
-	e.held.Push(done.op)
-	if done.fault == btl.FaultLate {
-		m.late = append(m.late, faults.Late[*endpoint]{Endpoint: e, Op: done.op, Turns: done.turns})
-		m.unsettled = true
-		return
-	}
-	e.condemn(m.injected(e.p.rank), done.op)
 }

@@ -32,9 +32,9 @@ type Config struct {
 	Clock progress.Clock
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
 	Bell progress.Bell
-	// Kick, if not nil, is called from any goroutine when a peer asks for a connection or the device has news, and
+	// Wakeup, if not nil, is called from any goroutine when a peer asks for a connection or the device has news, and
 	// perhaps nobody makes progress: it should have a turn of progress made soon, and not block.
-	Kick func()
+	Wakeup func()
 	// Pass, if not nil, is called in what little waiting Close does: a simulation moves its time in it.
 	Pass func()
 	// Secret of the job; nil if SetSecret is to give it. No message of a peer is looked at before that.

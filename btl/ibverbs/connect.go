@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -26,9 +27,8 @@ const (
 )
 
 var (
-	errPeerFailed = errors.New("the peer's end failed")
-	errNoAnswer   = errors.New("the peer does not answer")
-	errNoWay      = errors.New("there is no way to the peer")
+	errNoAnswer = errors.New("the peer does not answer")
+	errNoWay    = errors.New("there is no way to the peer")
 )
 
 // notice is word of a failure that the peer has not acknowledged.
@@ -45,8 +45,8 @@ func (e *endpoint) ask() {
 	now := m.cfg.Clock.Now()
 	e.asked, e.askWait, e.askAt, e.askUntil = now, askFirst, now+askFirst, now+int64(m.cfg.ConnectTimeout)
 	m.asking = append(m.asking, e)
-	m.unsettled = true
-	m.tell(e.p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+	m.Unsettled = true
+	m.tell(e.p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 }
 
 // excuse gives peers the time in which nobody looked for their answers, which may be there, behind those of others: of one such gap no more than
@@ -65,20 +65,20 @@ func (m *module) excuse(since int64) {
 func (m *module) askAgain() int {
 	n := 0
 	m.asking = slices.DeleteFunc(m.asking, func(e *endpoint) bool {
-		if e.state != btl.Up || e.phase == phaseReady {
+		if e.State() != btl.Up || e.phase == phaseReady {
 			return true
 		}
 		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
 		rejected := e.rejection != nil && m.now >= e.rejectUntil
 		if noWay || rejected || m.now >= e.askUntil {
-			e.condemn(m.unanswered(e), nil)
+			e.failDeferred(m.unanswered(e))
 			n++
 			return true
 		}
 		if e.phase == phaseAsking && m.now >= e.askAt {
 			e.askWait = min(2*e.askWait, askMost)
 			e.askAt = m.now + e.askWait
-			msg := message{kind: msgREQ, epoch: e.epoch, end: e.end()}
+			msg := message{kind: msgREQ, epoch: e.Epoch(), end: e.end()}
 			m.tell(e.p, &msg)
 			if here := m.h; here != nil && here.address() != m.cardAddress && e.p.reached != here.address() {
 				m.tellAround(e.p, &msg)
@@ -108,13 +108,13 @@ func (m *module) unanswered(e *endpoint) *btl.Error {
 	if p.noWayTries > 0 {
 		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
 	}
-	return m.errorf(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
+	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
 
 // announce tells the peer that our end of this incarnation has failed.
 func (m *module) announce(e *endpoint) {
-	m.tell(e.p, &message{kind: msgDOWN, epoch: e.epoch})
-	m.notices = append(m.notices, &notice{p: e.p, epoch: e.epoch, at: m.cfg.Clock.Now() + askFirst})
+	m.tell(e.p, &message{kind: msgDOWN, epoch: e.Epoch()})
+	m.notices = append(m.notices, &notice{p: e.p, epoch: e.Epoch(), at: m.cfg.Clock.Now() + askFirst})
 }
 
 // end is what the peer has to know of our end.
@@ -216,7 +216,7 @@ func (m *module) hearPeers() int {
 		return n + 1
 	}
 	if n > 0 || m.armUD() {
-		m.unsettled = true // there may be more
+		m.Unsettled = true // there may be more
 	}
 	return n
 }
@@ -260,34 +260,35 @@ func (m *module) heard(msg *message) {
 		p.met, p.nonce, p.address = true, msg.fromNonce, msg.address
 	}
 	e := p.ep
-	alive := e != nil && e.state == btl.Up
+	alive := e != nil && e.State() == btl.Up
 	switch msg.kind {
 	case msgREQ:
-		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.epoch {
+		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.Epoch() {
 			p.address = msg.address // of any other epoch it may be a replay
 		}
 		m.hearREQ(p, msg)
 	case msgREP:
-		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn {
 			p.address = msg.address
 			e.answered(msg)
 		}
 	case msgREJ:
-		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn {
 			e.rejected(&msg.why)
 		}
 	case msgNAK:
-		if alive && e.phase == phaseAsking && msg.epoch >= e.epoch && msg.epoch+1 != 0 {
-			e.epoch, p.epoch = msg.epoch+1, msg.epoch+1
-			m.tell(p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+		if alive && e.phase == phaseAsking && msg.epoch >= e.Epoch() && msg.epoch+1 != 0 {
+			e.SetEpoch(msg.epoch + 1)
+			p.epoch = msg.epoch + 1
+			m.tell(p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 		}
 	case msgDOWN, msgBYE:
 		// Of a later epoch: the peer has begun anew since, so there is nothing of this one either; who still asks is told by a NAK.
-		if alive && (msg.epoch == e.epoch || msg.epoch > e.epoch && e.phase != phaseAsking) {
-			err := m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed)
+		if alive && (msg.epoch == e.Epoch() || msg.epoch > e.Epoch() && e.phase != phaseAsking) {
+			err := m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed)
 			switch {
 			case msg.kind == msgBYE:
-				err.Class, err.Err = btl.ClassClosed, errPeerClosed
+				err.Class, err.Err = btl.ClassClosed, base.ErrPeerClosed
 				e.fail(err)
 			case e.awaited > 0:
 				e.doubt(err) // it may have failed for one of our requests, whose refusal this has overtaken
@@ -306,11 +307,11 @@ func (m *module) heard(msg *message) {
 // not: the peer asks again.
 func (m *module) hearREQ(p *peer, msg *message) {
 	e := p.ep
-	if e == nil || e.state == btl.Drained {
+	if e == nil || e.State() == btl.Drained {
 		switch {
 		case msg.epoch <= p.epoch:
 			m.refuse(p, msg)
-		case m.railErr != nil || m.reopen || !m.portUp:
+		case m.RailError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
 			m.reject(p, msg, rejectionFor(fmt.Errorf("fragments of %d bytes here, of %d there", m.cfg.FragBytes, msg.end.frag)))
 		default:
@@ -324,19 +325,20 @@ func (m *module) hearREQ(p *peer, msg *message) {
 		return
 	}
 	switch {
-	case e.state != btl.Up:
+	case e.State() != btl.Up:
 	case e.phase == phaseAsking:
 		// Both have asked. The later epoch counts, else the lower rank.
-		if msg.epoch > e.epoch || msg.epoch == e.epoch && p.rank < m.cfg.Rank {
-			e.epoch, p.epoch = msg.epoch, msg.epoch
+		if msg.epoch > e.Epoch() || msg.epoch == e.Epoch() && p.rank < m.cfg.Rank {
+			e.SetEpoch(msg.epoch)
+			p.epoch = msg.epoch
 			e.accept(msg)
 		} else if msg.address != p.address {
 			m.refuse(p, msg) // it may be there now, and then hears nothing of what we ask
 		}
-	case msg.epoch > e.epoch:
-		e.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))
-	case msg.epoch == e.epoch && msg.end.qpn == e.remote.qpn:
-		m.tell(p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: e.remote.qpn}) // the first was lost
+	case msg.epoch > e.Epoch():
+		e.fail(m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
+	case msg.epoch == e.Epoch() && msg.end.qpn == e.remote.qpn:
+		m.tell(p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: e.remote.qpn}) // the first was lost
 	}
 }
 
@@ -354,7 +356,7 @@ func (e *endpoint) accept(msg *message) {
 	m := e.m
 	if !e.toRTR(msg) {
 		// This end fails now, of which DOWN tells as well, so there is nothing to ask again for.
-		why := rejectionFor(e.doom.Err)
+		why := rejectionFor(e.Deferred().Err)
 		why.retry = false
 		m.reject(e.p, msg, why)
 		return
@@ -366,8 +368,8 @@ func (e *endpoint) accept(msg *message) {
 	}
 	e.enter(phaseAccepted)
 	e.rejection, e.rejectUntil = nil, 0 // the peer can make its end now, for it asks
-	m.unsettled = true
-	m.tell(e.p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: msg.end.qpn})
+	m.Unsettled = true
+	m.tell(e.p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: msg.end.qpn})
 }
 
 // answered takes the active part: the first message on the connection is ours.
@@ -382,21 +384,19 @@ func (e *endpoint) answered(msg *message) {
 	e.enter(phaseReady)
 	e.p.reached = e.m.h.address()
 	if !e.note(wireHello) {
-		e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")), nil)
+		e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")))
 		return
 	}
-	e.haunt()
 	e.catchUp()
 }
 
 // established is told on the passive side, by COMM_EST or the first receive (queue pair states, 4).
 func (e *endpoint) established() {
-	if e.state != btl.Up || e.phase != phaseAccepted || !e.toRTS() {
+	if e.State() != btl.Up || e.phase != phaseAccepted || !e.toRTS() {
 		return
 	}
 	e.enter(phaseReady)
 	e.p.reached = e.m.h.address()
-	e.haunt()
 	e.catchUp()
 	e.list()
 }
@@ -414,7 +414,7 @@ func (e *endpoint) toRTR(msg *message) bool {
 	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
 		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
 	if err != nil {
-		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
 		return false
 	}
 	e.credits, e.notes = int(remote.recvDepth), noteDepth
@@ -430,7 +430,7 @@ func (e *endpoint) toRTS() bool {
 	}
 	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
 	if err != nil {
-		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
 		return false
 	}
 	return true

@@ -27,34 +27,21 @@ func vendorError(wc *verbs.WC) error {
 	return fmt.Errorf("%s (vendor's error %#x)", wc.Status.Info().Text, wc.VendorErr)
 }
 
-// fail is the first half of an endpoint's end; drain does the other.
-func (e *endpoint) fail(err *btl.Error) {
-	if e.state != btl.Up {
-		return
-	}
-	e.begin(err)
-	e.report()
-}
+// fail takes the endpoint to Failed and reports it; drain does the rest.
+func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// report says that the endpoint has failed, once, to whoever knows of it.
-func (e *endpoint) report() {
-	if e.wanted && !e.reported && !e.byRail {
-		e.reported = true
-		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
-	}
-}
-
-// begin takes the endpoint down: its queue pair goes to Error. Behind all sends, of which not all are signaled, comes a marker; the receives
+// Stop implements base.Incarnation: the queue pair goes to Error. Behind all sends, of which not all are signaled, comes a marker; the receives
 // are counted, for of one that is posted in Error some devices never say that it was flushed.
-func (e *endpoint) begin(cause *btl.Error) {
+func (e *endpoint) Stop() {
 	m := e.m
-	e.state, e.cause = btl.Failed, cause
+	if m.Closed {
+		return // Close destroys the queue pair
+	}
 	e.update()
-	m.dying = append(m.dying, e)
 	if i := slices.Index(m.rings, e); i >= 0 {
 		m.rings = slices.Delete(m.rings, i, i+1)
 	}
-	m.unsettled = true
+	cause := e.Cause()
 	if cause.Class != btl.ClassClosed || cause.Side != btl.SideRemote {
 		m.announce(e)
 	}
@@ -104,7 +91,7 @@ func (m *module) bury(all bool) {
 		if !all && m.now < e.destroyAt {
 			return false
 		}
-		if e.destroy() != nil && !m.closed && !m.reopen {
+		if e.destroy() != nil && !m.Closed && !m.reopen {
 			e.destroyAt = m.now + restNanos
 			return false
 		}
@@ -115,7 +102,7 @@ func (m *module) bury(all bool) {
 // rests reports whether the endpoint needs not wait for the end of its queue pair: that is in Error, and all that was sent has come back, so
 // it reaches no memory any more but the buffers of receives; or its time is up, and it could be taken to RESET.
 func (e *endpoint) rests() bool {
-	mayKeep := e.cause.Class == btl.ClassPath || e.cause.Class == btl.ClassTimeout || e.cause.Class == btl.ClassFlushed
+	mayKeep := e.Cause().Class == btl.ClassPath || e.Cause().Class == btl.ClassTimeout || e.Cause().Class == btl.ClassFlushed
 	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
@@ -137,15 +124,10 @@ func (m *module) drain() int {
 	if len(m.buried) > 0 && m.h != nil {
 		m.bury(m.reopen) // a device that is to be opened anew waits for no one
 	}
-	dying := m.dying
-	m.dying = nil
-	for _, e := range dying {
-		if e.state != btl.Failed {
-			continue
-		}
-		e.report() // if Connect gave it out only after it had failed
+	for _, e := range m.TakeDraining() {
+		m.Report(e) // if Connect gave it out only after it had failed
 		if !e.flushedOut() && m.now < e.drainUntil && !e.group.broken {
-			m.dying = append(m.dying, e)
+			m.KeepDraining(e)
 			continue
 		}
 		if e.rests() {
@@ -171,14 +153,12 @@ func (m *module) drain() int {
 		if e.destroyTries >= destroyTries {
 			stuck++
 		}
-		m.dying = append(m.dying, e)
+		m.KeepDraining(e)
 	}
-	if m.reopen && len(m.buried) == 0 && len(m.dying) == stuck && (tried || stuck == 0) {
+	if m.reopen && len(m.buried) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
 		n += m.abandon()
 	}
-	if m.railErr != nil && len(m.dying) == 0 {
-		m.railErr = nil
-		m.cfg.Events.Drained(m, btl.AllPeers)
+	if m.DrainRail() {
 		n++
 	}
 	return n
@@ -187,16 +167,14 @@ func (m *module) drain() int {
 // drained calls back what is left, and tells that this is all.
 func (e *endpoint) drained() int {
 	e.callBack()
-	if e.wanted && !e.byRail {
-		e.m.cfg.Events.Drained(e.m, e.p.rank)
-	}
+	e.m.ReportDrained(e)
 	return 1
 }
 
 // abandon gives the device up; the next Connect opens it anew. Endpoints that are left have queue pairs that cannot be destroyed: these reach no memory
 // once it is registered no more, and are left to themselves then. Till then the endpoints wait.
 func (m *module) abandon() int {
-	if m.h.revoke() != nil && len(m.dying) > 0 {
+	if m.h.revoke() != nil && m.Draining() > 0 {
 		return 0
 	}
 	m.reopen = false
@@ -209,9 +187,7 @@ func (m *module) abandon() int {
 	}
 	_ = m.h.close()
 	n := 0
-	stuck := m.dying
-	m.dying = nil
-	for _, e := range stuck {
+	for _, e := range m.TakeDraining() {
 		n += e.drained()
 	}
 	m.h = nil
@@ -221,7 +197,7 @@ func (m *module) abandon() int {
 // destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an error it is there as before.
 func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase != phaseOver && !m.closed { // a module that closes hands nothing up
+	if e.phase != phaseOver && !m.Closed { // a module that closes hands nothing up
 		if e.phase == phaseBroken || !e.flushedOut() {
 			m.pollOut(e.group) // not all has come in time, but what is there is of use
 		}
@@ -243,19 +219,10 @@ func (e *endpoint) callBack() {
 			done.op.Done(done.op, e.flushed())
 		}
 	}
-	for op := e.early.Pop(); op != nil; op = e.early.Pop() {
-		op.Done(op, e.flushed())
-	}
-	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
-		err := e.flushed()
-		if op == e.culprit && e.doom != nil {
-			err = e.doom
-		}
-		op.Done(op, err)
-	}
-	e.culprit = nil
+	e.m.Flush(e, &e.early)
+	e.m.Flush(e, &e.Pending)
 	e.enter(phaseOver)
-	e.state = btl.Drained
+	e.m.Drained(e)
 }
 
 // pollOut takes what one queue has, all of it that can be there.
@@ -302,7 +269,7 @@ func (m *module) breakGroup(g *group, cause error) {
 		return
 	}
 	g.broken = true
-	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
+	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
 }
 
 // checkDeadlines fails endpoints of which nothing has completed for too long: a device may never say that it lost a request. Time in which
@@ -315,18 +282,17 @@ func (m *module) checkDeadlines() int {
 	m.checkAt, m.checked = m.now+checkNanos, m.now
 	n := 0
 	for _, e := range m.eps {
-		if e == nil || e.state != btl.Up || e.phase != phaseReady {
+		if e == nil || e.State() != btl.Up || e.phase != phaseReady {
 			continue
 		}
 		e.keepAlive()
-		awaited := e.awaited+e.muted > 0
-		// Requests complete in order, so what comes behind one that an injected fault keeps is no sign of that one.
-		if !awaited || !e.watched || e.sqTail != e.seenTail && e.muted == 0 {
+		awaited := e.awaited > 0
+		if !awaited || !e.watched || e.sqTail != e.seenTail {
 			e.watched, e.seenTail, e.waited = awaited, e.sqTail, 0
 			continue
 		}
 		if e.waited += gap; e.waited > int64(m.cfg.Deadline) {
-			e.fail(m.errorf(e.p.rank, btl.ClassTimeout, btl.SideBoth, "", fmt.Errorf("no completion for %v", m.cfg.Deadline)))
+			e.fail(m.NewError(e.p.rank, btl.ClassTimeout, btl.SideBoth, "", fmt.Errorf("no completion for %v", m.cfg.Deadline)))
 			n++
 		}
 	}

@@ -181,8 +181,9 @@ func TestCloseHandsNothingUp(t *testing.T) {
 	require.Len(t, a.failed, failed)
 }
 
-// TestFailedComesFirst: no operation ends in an error before the endpoint is said to have failed, also if it is doomed already.
-func TestFailedComesFirst(t *testing.T) {
+// TestDeferredFailureComesFirst: no operation ends in an error before the endpoint is reported as
+// failed, also if a failure of the endpoint was deferred already.
+func TestDeferredFailureComesFirst(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
 	w.works()
@@ -196,8 +197,7 @@ func TestFailedComesFirst(t *testing.T) {
 		count(op, err)
 	}
 	require.NoError(t, a.ep.Send(op))
-	a.m.Inject(btl.Fault{Kind: btl.FaultErrorLost, Peer: 1})
-	require.NoError(t, a.send("doomed"))
+	a.end().failDeferred(a.m.NewError(1, btl.ClassPath, btl.SideNone, "", btl.ErrInjected))
 	w.deliver()
 	w.until("the end", func() bool { return a.under == 0 })
 	require.Equal(t, 1, told)

@@ -6,14 +6,16 @@ import (
 	"math/bits"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var (
-	_ btl.Endpoint = (*endpoint)(nil)
-	_ btl.Putter   = (*endpoint)(nil)
-	_ btl.Getter   = (*endpoint)(nil)
-	_ btl.Tallier  = (*endpoint)(nil)
+	_ btl.Endpoint    = (*endpoint)(nil)
+	_ btl.Putter      = (*endpoint)(nil)
+	_ btl.Getter      = (*endpoint)(nil)
+	_ btl.Tallier     = (*endpoint)(nil)
+	_ btl.StaleSender = (*endpoint)(nil)
 )
 
 // phase is how far the connection of an endpoint is.
@@ -67,18 +69,13 @@ type endpoint struct {
 	notes          int // messages about credits and such that the peer still has receives for
 	unsignaled     int // work requests posted since the last signaled one
 	awaited        int // signaled work requests under way
-	muted          int // operations that an injected fault keeps, as if they were under way
 
-	state    btl.State
-	phase    phase
-	wanted   bool // Connect gave it out; till then nobody is to be told of its end
-	byRail   bool // failed with the whole rail, whose Drained covers it
-	listed   bool // in m.owing
-	behind   bool // in m.behind
-	leave    farewell
-	reported bool // Events.Failed was called for it
+	base.Endpoint
+	phase  phase
+	listed bool // in m.owing
+	behind bool // in m.behind
+	leave  farewell
 
-	epoch  uint32
 	number uint32 // in m.eps
 	made   uint32 // how many endpoints the module had made before: its completions bear it
 	qpn    uint32
@@ -106,14 +103,8 @@ type endpoint struct {
 	ahead int
 	small int
 
-	// doom is set when something is found out where it cannot be said; the next turn of progress says it.
-	doom  *btl.Error
-	cause *btl.Error // of the failure, once Failed
-	// doubtUntil: doom is a symptom, and till then what led to it may still be found. 0: doom is certain.
+	// doubtUntil: the deferred failure is a symptom, and until then its cause may still be found. 0: the failure is certain.
 	doubtUntil int64
-	// culprit is the operation that met an injected error; it gets that, not a flush.
-	culprit *btl.Op
-	held    btl.Queue // operations that an injected fault keeps
 	// early are sends from before the connection was there, in order. Nothing overtakes them.
 	early btl.Queue
 
@@ -150,10 +141,7 @@ const (
 type sqEntry struct {
 	op     *btl.Op // nil for messages of our own
 	bounce int32   // buffer that it was copied into, or noBuffer
-	fault  btl.FaultKind
-	said   bool // a message, which takes a receive of the peer's
-	struck bool // fault is meant
-	turns  int  // of FaultLate
+	said   bool    // a message, which takes a receive of the peer's
 }
 
 // noteDepth is how many messages about credits and such the peer has receives for, beside those for fragments: HELLO, the note of a ring, two of
@@ -194,7 +182,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, err
 	}
 	m.made++
-	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {
@@ -280,24 +268,15 @@ func (e *endpoint) enter(next phase) {
 
 // update finds out which way posts take.
 func (e *endpoint) update() {
-	e.plain = e.state == btl.Up && e.phase == phaseReady && e.doom == nil && e.m.portUp && len(e.m.injector.faults) == 0 && e.early.Len() == 0
+	e.plain = e.mayPost()
 }
-
-// Peer implements btl.Endpoint.
-func (e *endpoint) Peer() int { return e.p.rank }
-
-// Epoch implements btl.Endpoint. If both ends had begun anew at once, the first message settles which of two it is.
-func (e *endpoint) Epoch() uint32 { return e.epoch }
 
 // Tally implements btl.Tallier. Notes count as fragments do.
 func (e *endpoint) Tally() (delivered, taken uint32) { return e.heard, uint32(e.next - 1) }
 
-// State implements btl.Endpoint.
-func (e *endpoint) State() btl.State { return e.state }
-
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
 	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.cfg.FragBytes {
@@ -308,20 +287,25 @@ func (e *endpoint) Send(op *btl.Op) error {
 			e.early.Push(op)
 			return nil
 		}
-		return e.postSlowly(op, doSend)
+		return btl.ErrResource
 	}
 	return e.send(op, sqEntry{op: op, bounce: noBuffer})
 }
 
 // Put implements btl.Putter.
-func (e *endpoint) Put(op *btl.Op) error { return e.remoteAccess(op, doPut) }
+func (e *endpoint) Put(op *btl.Op) error { return e.move(op, verbs.WRRDMAWrite, btl.AccessRemoteWrite) }
 
 // Get implements btl.Getter.
-func (e *endpoint) Get(op *btl.Op) error { return e.remoteAccess(op, doGet) }
+func (e *endpoint) Get(op *btl.Op) error { return e.move(op, verbs.WRRDMARead, btl.AccessRemoteRead) }
+
+// mayPost reports whether an operation may be given to the device now.
+func (e *endpoint) mayPost() bool {
+	return e.Accepts() && e.phase == phaseReady && e.m.portUp && e.early.Len() == 0
+}
 
 // mayWait reports whether a send can be taken though there is no connection yet.
 func (e *endpoint) mayWait() bool {
-	return e.phase < phaseReady && e.doom == nil && e.early.Len() < e.m.cfg.SendDepth && len(e.m.injector.faults) == 0
+	return e.phase < phaseReady && e.Deferred() == nil && e.early.Len() < e.m.cfg.SendDepth
 }
 
 // catchUp posts sends from before the connection was there, as far as there is room.
@@ -347,7 +331,7 @@ func (m *module) catchUpAll() {
 	m.behind = nil
 	for _, e := range list {
 		e.behind = false
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			e.catchUp()
 		}
 	}
@@ -374,7 +358,7 @@ func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
 		writeTail(buf[:n], tail{length: op.Len(), credits: e.owed, tag: op.Tag, notes: e.owedNotes}, e.said+1)
 		e.nameWrite(wr, n)
 	} else {
-		e.writeHead(buf, wireFrag, op.Tag, e.epoch)
+		e.writeHead(buf, wireFrag, op.Tag, e.Epoch())
 		copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
 	}
 	if err := e.post(wr, entry); err != nil {
@@ -398,7 +382,7 @@ func (e *endpoint) note(t wireType) bool {
 	if buf == nil {
 		return false
 	}
-	e.writeHead(buf, t, 0, e.epoch)
+	e.writeHead(buf, t, 0, e.Epoch())
 	if t == wireRing {
 		outRing{addr: e.in.mr.Addr(), rkey: e.in.mr.RKey(), slotBytes: uint32(e.in.stride)}.appendTo(buf[:headBytes])
 	}
@@ -430,7 +414,7 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	if _, err := e.qp.PostSend(e.m.sendWR[:]); err != nil {
 		e.giveBack(&entry)
 		if !errors.Is(err, verbs.ErrQueueFull) {
-			e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 		}
 		return btl.ErrResource
 	}
@@ -454,15 +438,11 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 // comes back.
 const signalEvery = 2
 
-// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
-func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
-	if e.doom != nil || e.state != btl.Up {
-		return
+// failDeferred makes the next progress call fail the endpoint.
+func (e *endpoint) failDeferred(err *btl.Error) {
+	if e.m.DeferFailure(e, err, nil) {
+		e.update()
 	}
-	e.doom, e.culprit = err, op
-	e.update()
-	e.m.doomed = append(e.m.doomed, e)
-	e.m.unsettled = true
 }
 
 // Rebind implements btl.Endpoint. The device reads fragments from buffers of ours, or got them with
@@ -479,11 +459,7 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 }
 
 // Fail implements btl.Endpoint.
-func (e *endpoint) Fail(cause error) {
-	if e.state == btl.Up {
-		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
-	}
-}
+func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
 // sayGoodbye posts the last message, if there is a connection to do so on.
 func (e *endpoint) sayGoodbye() bool {
@@ -495,5 +471,26 @@ func (e *endpoint) sayGoodbye() bool {
 		return false
 	}
 	e.leave = saidGoodbye
+	return true
+}
+
+// SendStale implements btl.StaleSender. It is for tests.
+func (e *endpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	n := headBytes + len(frag)
+	if !e.plain || e.credits == 0 || e.full() {
+		return false
+	}
+	entry := sqEntry{bounce: noBuffer}
+	buf := e.staging(&entry, n)
+	if buf == nil {
+		return false
+	}
+	e.writeHead(buf, wireFrag, tag, epoch)
+	copy(buf[headBytes:], frag)
+	e.name(&e.m.sendWR[0], &entry, n)
+	if e.post(&e.m.sendWR[0], entry) != nil {
+		return false
+	}
+	e.credits--
 	return true
 }

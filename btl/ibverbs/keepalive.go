@@ -17,7 +17,7 @@ type sign struct {
 // keepAlive tries the path to the peer if that has given no sign of life for too long. Something that is under way is a trial itself.
 func (e *endpoint) keepAlive() {
 	m, s := e.m, &e.sign
-	if e.sqTail != s.tail || e.next != s.next || e.awaited+e.muted > 0 {
+	if e.sqTail != s.tail || e.next != s.next || e.awaited > 0 {
 		*s = sign{at: m.now, tail: e.sqTail, next: e.next}
 		return
 	}

@@ -168,19 +168,3 @@ func TestKeepAliveOfSleepers(t *testing.T) {
 	require.Len(t, a.failed, 1)
 	require.Equal(t, verbs.StatusRetryExcErr.Native(), a.failed[0].Native)
 }
-
-// TestSilenceAmongTraffic: an operation that an injected fault keeps for ever fails the endpoint though later ones complete.
-func TestSilenceAmongTraffic(t *testing.T) {
-	w := newWorld(t, Config{Deadline: 200 * time.Millisecond})
-	w.begin()
-	a := w.ranks[0]
-	a.m.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: 1})
-	require.NoError(t, a.send("never"))
-	for end := w.clock.Now() + 2e9; len(a.failed) == 0; w.turn() {
-		require.Less(t, w.clock.Now(), end)
-		if a.under < 3 {
-			_ = a.send("and later ones")
-		}
-	}
-	a.fails(1, btl.ClassTimeout, btl.SideBoth, "")
-}

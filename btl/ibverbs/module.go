@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -36,23 +37,21 @@ const (
 
 // module is the rail of one rank on one port.
 type module struct {
+	base.Rail[*endpoint]
+
 	// What every turn reads, together.
-	h         *hca // nil after the device was lost, until it is opened again
-	turns     uint64
-	unsettled bool          // there is work for settle
-	news      atomic.Uint32 // what the device may have to tell; set from anywhere
-	closed    bool
-	portUp    bool
-	owing     []*endpoint // with receives to post, or credits to give back
-	rings     []*endpoint // that have a ring
-	wcs       [pollBatch]verbs.WC
+	h      *hca // nil after the device was lost, until it is opened again
+	turns  uint64
+	news   atomic.Uint32 // what the device may have to tell; set from anywhere
+	portUp bool
+	owing  []*endpoint // with receives to post, or credits to give back
+	rings  []*endpoint // that have a ring
+	wcs    [pollBatch]verbs.WC
 
 	sendWR [1]verbs.SendWR
 	recvWR [repostBatch]verbs.RecvWR
 
-	cfg   Config
-	attrs btl.Attrs
-	card  []byte
+	cfg Config
 	// cardAddress is where the card says that we are.
 	cardAddress address
 	me          nonce
@@ -66,11 +65,8 @@ type module struct {
 
 	asking  []*endpoint // whose connection is not there yet
 	notices []*notice   // to be repeated until they are acknowledged
-	doomed  []*endpoint // Up, but found broken where that could not be said
-	dying   []*endpoint // Failed, not yet Drained
 	buried  []*endpoint // Drained, and their queue pairs are still to be destroyed
 	behind  []*endpoint // Ready, with sends from before that which are still to be posted
-	railErr *btl.Error  // the whole rail is Failed, not yet Drained
 	reopen  bool        // the device is to be opened anew once the rail is drained
 	downAt  int64       // when the port went down
 	// When to open a device anew that was lost, if nobody connects before, and how long to wait after that.
@@ -81,11 +77,7 @@ type module struct {
 
 	gaveWayAt int64 // when this goroutine last went through Go's scheduler here
 
-	wrong    []wrongOp
-	injector injector
-	late     []faults.Late[*endpoint]
-	ahead    int // fragments that were taken before their completions
-	stale    int // completions and fragments that were dropped
+	ahead int // fragments that were taken before their completions
 }
 
 // peer is what a module knows of another rank's.
@@ -103,7 +95,6 @@ type peer struct {
 	noWay      error
 	noWayTries int
 	ep         *endpoint
-	ghosts     []ghost
 }
 
 // New opens the device and makes the rail of a rank. The errors say in one line what the rail lacks.
@@ -143,16 +134,16 @@ func newModule(cfg Config) (*module, error) {
 	m.cfg.Siblings.add(m)
 	m.cardAddress = h.address()
 	c := card{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
-	m.card = c.encode()
 	mbps := h.port.Mbps
 	if mbps == 0 {
 		mbps = mbpsUnknown
 	}
-	m.attrs = btl.Attrs{
+	m.FlushNative = verbs.StatusWRFlushErr.Native()
+	m.Init(m, cfg.Events, btl.Attrs{
 		Name: cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
 		EagerBytes: cfg.FragBytes, MaxSendBytes: cfg.FragBytes, RDMABytes: rdmaBytes,
 		Caps: btl.CapPut | btl.CapGet,
-	}
+	}, c.encode())
 	return m, nil
 }
 
@@ -175,26 +166,20 @@ func (m *module) rouse(what uint32) {
 	if m.cfg.Bell != nil {
 		m.cfg.Bell.Ring()
 	}
-	if m.cfg.Kick != nil {
-		m.cfg.Kick()
+	if m.cfg.Wakeup != nil {
+		m.cfg.Wakeup()
 	}
 }
 
 // SetSecret gives the job's secret to a module that was made without it.
 func (m *module) SetSecret(secret []byte) {
 	m.codec = newCodec(secret)
-	m.unsettled = true
+	m.Unsettled = true
 }
-
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return &m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
 
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	c, ok := parseCard(theirs)
@@ -204,25 +189,25 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
 		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.cfg.Rail, btl.ErrUnreachable, c.rank, rank)
 	case c.size != uint32(m.cfg.Size):
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
 	case m.codec == nil:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errors.New("the job's secret is not known yet"))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", errors.New("the job's secret is not known yet"))
 	}
 	p := m.peer(rank)
-	if p.ep != nil && p.ep.state != btl.Drained {
-		p.ep.wanted = true
+	if p.ep != nil && p.ep.State() != btl.Drained {
+		p.ep.MarkReportable()
 		return p.ep, nil
 	}
 	if m.reopen {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
 	}
-	if m.railErr != nil {
-		return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
 	if err := m.revive(); err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
 	if !m.portUp && m.h.look(&m.cfg) == nil && m.h.port.State.Up() {
 		m.downAt = 0 // its event is still to come, or there is none: it could not be asked when it went
@@ -239,9 +224,9 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	}
 	e, err := m.newEndpoint(p, p.epoch+1)
 	if err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	e.wanted = true
+	e.MarkReportable()
 	e.ask()
 	return e, nil
 }
@@ -299,7 +284,7 @@ func (m *module) Progress() int {
 		m.settleDebts()
 	}
 	m.turns++
-	if m.unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
+	if m.Unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
 		n += m.attend()
 	}
 	return n
@@ -323,7 +308,7 @@ func (m *module) poll(g *group) int {
 
 // attend does what is not for every turn.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	n := 0
@@ -334,7 +319,7 @@ func (m *module) attend() int {
 		m.gaveWayAt = m.now
 		runtime.Gosched()
 	}
-	m.unsettled = false
+	m.Unsettled = false
 	m.reviveInTime()
 	news := m.news.Load()
 	if news&newsWakes != 0 {
@@ -347,23 +332,20 @@ func (m *module) attend() int {
 		n += m.hearPeers()
 	}
 	n += m.settle()
-	m.unsettled = m.unsettled || len(m.asking)+len(m.notices)+len(m.doomed)+len(m.dying)+len(m.late)+len(m.wrong) > 0 || m.railErr != nil || m.downAt != 0
+	m.Unsettled = m.Unsettled || len(m.asking)+len(m.notices) > 0 || m.downAt != 0 || m.Waiting()
 	return n
 }
 
 // settle does what could not be done where it came up, and what is due by the clock.
 func (m *module) settle() int {
-	n := faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
-		e.held.Remove(op)
-		op.Done(op, nil)
-	})
+	n := 0
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
 		m.downAt = 0
-		m.failRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
+		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
 	}
 	n += m.failDoomed()
-	n += m.settleWrong()
+	n += m.EndRefused()
 	m.catchUpAll()
 	n += m.askAgain()
 	n += m.checkDeadlines()
@@ -371,41 +353,15 @@ func (m *module) settle() int {
 	return n
 }
 
-// Fail implements btl.Module.
-func (m *module) Fail(cause error) {
-	if !m.closed {
-		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
-	}
-}
-
-// failRail fails all endpoints at once.
-func (m *module) failRail(err *btl.Error) {
-	if m.railErr != nil {
-		return
-	}
-	m.railErr = err
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.byRail = true
-			p.ep.begin(err)
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
 		}
 	}
-	m.cfg.Events.Failed(m, btl.AllPeers, err)
-}
-
-// errorf makes an error of this rail.
-func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: m.cfg.Rail, Peer: peer, Class: class, Side: side, Native: native, Err: err}
-}
-
-// because is the error of a failure that the layer above asked for.
-func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
-	var be *btl.Error
-	if errors.As(cause, &be) {
-		return m.errorf(peer, be.Class, be.Side, be.Native, cause)
-	}
-	return m.errorf(peer, class, btl.SideLocal, "", cause)
 }
 
 // goodbyeNanos bounds how long Close waits for peers' devices to have taken the good-byes.
@@ -413,11 +369,11 @@ const goodbyeNanos = 100e6
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
 	m.sayGoodbye()
-	m.closed = true
+	m.Closed = true
 	m.cfg.Siblings.remove(m)
 	var errs []error
 	var ending []*endpoint
@@ -428,11 +384,8 @@ func (m *module) Close() error {
 		if p == nil {
 			continue
 		}
-		if e := p.ep; e != nil && e.state != btl.Drained {
-			if e.state == btl.Up {
-				e.state = btl.Failed
-				e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-			}
+		if e := p.ep; e != nil && e.State() != btl.Drained {
+			m.CloseEndpoint(e)
 			errs = append(errs, e.destroy())
 			ending = append(ending, e)
 		}
@@ -441,8 +394,8 @@ func (m *module) Close() error {
 		}
 		p.ah = nil
 	}
-	m.asking, m.notices, m.doomed, m.dying, m.owing, m.late, m.behind, m.rings = nil, nil, nil, nil, nil, nil, nil, nil
-	m.railErr, m.unsettled = nil, false
+	m.asking, m.notices, m.owing, m.behind, m.rings = nil, nil, nil, nil, nil
+	m.Forget()
 	if m.h != nil {
 		errs = append(errs, m.h.close())
 	}
@@ -462,13 +415,13 @@ func (m *module) sayGoodbye() {
 	}
 	waiting := 0
 	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state != btl.Up {
+		if p == nil || p.ep == nil || p.ep.State() != btl.Up {
 			continue
 		}
 		if p.ep.sayGoodbye() {
 			waiting++
 		} else {
-			m.tell(p, &message{kind: msgBYE, epoch: p.ep.epoch})
+			m.tell(p, &message{kind: msgBYE, epoch: p.ep.Epoch()})
 		}
 	}
 	for deadline := m.cfg.Clock.Now() + goodbyeNanos; (waiting > 0 || m.h.asking()) && m.cfg.Clock.Now() < deadline; {
@@ -478,7 +431,7 @@ func (m *module) sayGoodbye() {
 			m.pollQuietly(g)
 		}
 		for _, p := range m.peers {
-			if p != nil && p.ep != nil && p.ep.state == btl.Up && p.ep.leave == saidGoodbye && p.ep.awaited > 0 {
+			if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.leave == saidGoodbye && p.ep.awaited > 0 {
 				waiting++
 			}
 		}

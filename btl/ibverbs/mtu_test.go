@@ -93,7 +93,7 @@ func TestMTUOverTheOffer(t *testing.T) {
 	a.connect()
 	e := a.end()
 	a.m.heard(&message{
-		kind: msgREP, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: e.epoch, address: b.m.h.address(), toQPN: e.qpn,
+		kind: msgREP, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: e.Epoch(), address: b.m.h.address(), toQPN: e.qpn,
 		end: qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: leastRecvDepth},
 	})
 	a.fails(1, btl.ClassProtocol, btl.SideRemote, "")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // repostBatch is how many receives are posted at once, at most.
@@ -28,8 +29,8 @@ func (e *endpoint) received(i uint32, n int) {
 	e.turnOver()
 	t, tag := wireType(buf[0]), btl.Tag(buf[1])
 	credits, notes := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
-	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.epoch {
-		m.stale++ // of an incarnation that is over
+	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.Epoch() {
+		m.Stale++ // of an incarnation that is over
 		e.again(i, t)
 		return
 	}
@@ -41,11 +42,11 @@ func (e *endpoint) received(i uint32, n int) {
 		if n <= slotBytes {
 			e.small++
 		}
-		m.cfg.Events.Arrived(m, e.p.rank, tag, buf[headBytes:n])
+		m.Events.Arrived(m, e.p.rank, tag, buf[headBytes:n])
 	case wireHello, wireCredit:
 	case wireGoodbye:
 		e.leave = heardGoodbye
-		e.fail(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed))
+		e.fail(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 	case wireRing:
 		r, ok := parseRing(buf[headBytes:n], int(e.remote.recvDepth)+noteDepth)
 		if !ok || e.out != (outRing{}) {
@@ -76,7 +77,7 @@ func (e *endpoint) credit(credits, notes int) bool {
 
 // nonsense fails the endpoint for what no peer of ours would send.
 func (e *endpoint) nonsense(format string, args ...any) {
-	e.fail(e.m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
 }
 
 // again notes that buffer i can be posted again. Its credit is owed once it is.
@@ -120,11 +121,11 @@ func (m *module) settleDebts() {
 	m.owing = m.owing[:0]
 	for _, e := range list {
 		e.listed = false
-		if e.state != btl.Up || e.phase != phaseReady && e.phase != phaseAccepted {
+		if e.State() != btl.Up || e.phase != phaseReady && e.phase != phaseAccepted {
 			continue
 		}
 		if err := e.postReceives(); err != nil {
-			e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 			continue
 		}
 		if e.mayNote() && e.owesMuch() && !e.note(wireCredit) {
@@ -138,7 +139,7 @@ func (m *module) settleDebts() {
 
 // mayNote reports whether a message of our own may be posted now.
 func (e *endpoint) mayNote() bool {
-	return e.state == btl.Up && e.phase == phaseReady && e.doom == nil && e.m.portUp
+	return e.State() == btl.Up && e.phase == phaseReady && e.Deferred() == nil && e.m.portUp
 }
 
 // postReceives posts all buffers that can be.

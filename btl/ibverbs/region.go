@@ -6,18 +6,15 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var _ btl.Registrar = (*module)(nil)
 
 var (
-	errKey      = errors.New("bad or stale key")
 	errReopened = errors.New("stale key: the peer has lost its device since, and opened it anew")
-	errBounds   = errors.New("out of the region's bounds")
 	errLong     = errors.New("longer than a message of this port can be")
-	errLocal    = errors.New("local memory is not registered")
-	errRelease  = errors.New("region was released")
 )
 
 // region is registered memory. It outlives the device: if that is lost and opened anew, the memory, which is there until Release, is registered
@@ -68,7 +65,7 @@ func parseKey(b *btl.Key) (k key, ok bool) {
 // Register implements btl.Registrar. The registration pins the memory's pages: mem must stay alive until Release.
 // btl.ErrResource (wrapped) says that there is no room for it now: too much is locked already, or registered.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	if m.h == nil || m.reopen {
@@ -114,7 +111,7 @@ func (r *region) enroll() error {
 // renew sees to it that the memory is registered with the device that is open. If it cannot be it has no key, and accesses end alone:
 // there are other ways for what is in it.
 func (r *region) renew() {
-	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.closed && r.mem != nil {
+	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.Closed && r.mem != nil {
 		_ = r.enroll()
 	}
 }
@@ -128,7 +125,7 @@ func (r *region) Key() btl.Key {
 // Release implements btl.Region. A second one is an error.
 func (r *region) Release() error {
 	if r.mem == nil {
-		return errRelease
+		return base.ErrReleased
 	}
 	r.mem = nil
 	return r.revoke()
@@ -147,29 +144,13 @@ func (r *region) revoke() error {
 	return nil
 }
 
-// remoteAccess posts a Put or a Get.
-func (e *endpoint) remoteAccess(op *btl.Op, v verb) error {
-	if e.state != btl.Up {
-		return btl.ErrFailed
-	}
-	if !e.plain {
-		return e.postSlowly(op, v)
-	}
-	return e.do(v, op, sqEntry{op: op, bounce: noBuffer})
-}
-
-func (e *endpoint) put(op *btl.Op, entry sqEntry) error {
-	return e.move(op, entry, verbs.WRRDMAWrite, btl.AccessRemoteWrite)
-}
-
-func (e *endpoint) get(op *btl.Op, entry sqEntry) error {
-	return e.move(op, entry, verbs.WRRDMARead, btl.AccessRemoteRead)
-}
-
 // move posts a read or a write. What is wrong in itself never gets to the device, where it would cost the connection: it ends
 // alone, at the next turn.
-func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl.Access) error {
-	if e.full() {
+func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error {
+	if e.State() != btl.Up {
+		return btl.ErrFailed
+	}
+	if !e.plain || e.full() {
 		return btl.ErrResource
 	}
 	local, _ := op.Local.(*region)
@@ -180,19 +161,19 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 	}
 	var wrong error
 	switch {
-	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || n > 0 && !within(op.Payload, local.mem):
-		wrong = errLocal
+	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || !base.Contains(local.mem, op.Payload):
+		wrong = base.ErrLocal
 	case !ok || remote.access&need == 0:
-		wrong = errKey
+		wrong = base.ErrKey
 	case remote.device != e.device:
 		wrong = errReopened
 	case op.RemoteOffset > remote.length || uint64(n) > remote.length-op.RemoteOffset:
-		wrong = errBounds
+		wrong = base.ErrBounds
 	case uint64(n) > uint64(e.m.h.port.MaxMsg):
 		wrong = errLong
 	}
 	if wrong != nil {
-		e.endAlone(op, wrong)
+		e.m.Refuse(e, op, e.m.NewError(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong))
 		return nil
 	}
 	wr := &e.m.sendWR[0]
@@ -201,38 +182,5 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 		wr.NumSGE = 1
 		wr.SGE[0] = verbs.SGE{Addr: addressOf(op.Payload), Length: uint32(n), LKey: local.mr.LKey()}
 	}
-	return e.post(wr, entry)
-}
-
-// endAlone has an operation end in an error of use at the next turn.
-func (e *endpoint) endAlone(op *btl.Op, wrong error) {
-	e.held.Push(op)
-	e.m.wrong = append(e.m.wrong, wrongOp{e, op, e.m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong)})
-	e.m.unsettled = true
-}
-
-// within reports whether a slice lies in another.
-func within(inner, outer []byte) bool {
-	a, b := addressOf(inner), addressOf(outer)
-	return a >= b && a-b <= uint64(len(outer)) && uint64(len(inner)) <= uint64(len(outer))-(a-b)
-}
-
-// wrongOp is an operation that ends alone in an error of use.
-type wrongOp struct {
-	e   *endpoint
-	op  *btl.Op
-	err *btl.Error
-}
-
-// settleWrong ends those that are wrong in themselves. Those of endpoints that have failed meanwhile end with these.
-func (m *module) settleWrong() int {
-	list := m.wrong
-	m.wrong = nil
-	for _, w := range list {
-		if w.e.state == btl.Up {
-			w.e.held.Remove(w.op)
-			w.op.Done(w.op, w.err)
-		}
-	}
-	return len(list)
+	return e.post(wr, sqEntry{op: op, bounce: noBuffer})
 }

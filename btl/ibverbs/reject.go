@@ -95,7 +95,7 @@ func (e *endpoint) rejected(why *rejection) {
 	if why.errno != 0 {
 		native = unix.ErrnoName(syscall.Errno(why.errno))
 	}
-	e.rejection = m.errorf(e.p.rank, btl.ClassDevice, btl.SideRemote, native, fmt.Errorf("%w: %s", errRejected, why.text))
+	e.rejection = m.NewError(e.p.rank, btl.ClassDevice, btl.SideRemote, native, fmt.Errorf("%w: %s", errRejected, why.text))
 	switch {
 	case !why.retry:
 		e.fail(e.rejection)

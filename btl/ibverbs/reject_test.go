@@ -155,7 +155,7 @@ func TestConnectToPeerThatCannotBeReadyFails(t *testing.T) {
 	a.connect()
 	require.NoError(t, a.send("waits for the connection"))
 	w.rejected("", "connection: "+errUnreachableNet.Error())
-	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.state == btl.Drained })
+	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.State() == btl.Drained })
 	b.m.h.pd = pd
 	w.until("the peer to know that it is over", func() bool { return len(a.m.notices) == 0 })
 	a.ended = nil

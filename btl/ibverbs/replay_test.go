@@ -48,7 +48,7 @@ func TestRepeatedREQ(t *testing.T) {
 		a := w.ranks[1-i]
 		p, e := b.m.peers[a.rank], b.end()
 		known := p.address
-		msg := &message{kind: msgREQ, from: uint32(a.rank), to: uint32(b.rank), fromNonce: a.m.me, toNonce: b.m.me, epoch: e.epoch, address: known, end: a.end().end()}
+		msg := &message{kind: msgREQ, from: uint32(a.rank), to: uint32(b.rank), fromNonce: a.m.me, toNonce: b.m.me, epoch: e.Epoch(), address: known, end: a.end().end()}
 		msg.address.qkey ^= 1
 		b.m.heard(msg)
 		require.Equal(t, known, p.address)

@@ -183,7 +183,7 @@ func (m *module) lookIntoRings() int {
 		e := m.rings[i]
 		for range pollBatch {
 			word := e.shown()
-			if uint32(word) != uint32(e.next) || e.state != btl.Up || !e.takeAhead(word) {
+			if uint32(word) != uint32(e.next) || e.State() != btl.Up || !e.takeAhead(word) {
 				break
 			}
 			n++
@@ -219,7 +219,7 @@ func (e *endpoint) take(frag []byte, t tail) {
 	atomic.StoreUint64(e.word, 0)
 	e.turnOver()
 	if e.credit(t.credits, t.notes) {
-		e.m.cfg.Events.Arrived(e.m, e.p.rank, t.tag, frag)
+		e.m.Events.Arrived(e.m, e.p.rank, t.tag, frag)
 	}
 }
 

@@ -16,10 +16,10 @@ func TestBothEndsLost(t *testing.T) {
 	for rank, r := range w.ranks {
 		m, second := r.m, other.ranks[rank].m
 		second.me[0] ^= 0x80 // another module, and not another's twin
-		c, ok := parseCard(second.card)
+		c, ok := parseCard(second.Card())
 		require.True(t, ok)
 		c.nonce = second.me
-		second.card = c.encode()
+		copy(second.Card(), c.encode())
 		s := new(Siblings)
 		for _, of := range []*module{m, second} {
 			of.cfg.Siblings = s

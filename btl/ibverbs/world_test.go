@@ -172,7 +172,7 @@ func (w *world) mend() {
 			if r.ep.State() == btl.Up && w.ranks[1-r.rank].ep.State() != btl.Up {
 				r.ep.Fail(nil) // as the layer above does, which knows from the other rank
 			}
-			if r.ep.State() != btl.Drained || r.m.railErr != nil || r.m.reopen {
+			if r.ep.State() != btl.Drained || r.m.RailError() != nil || r.m.reopen {
 				return false
 			}
 		}

@@ -39,6 +39,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -80,9 +81,6 @@ type RailConfig struct {
 	// RetryNanos is how long a virtual rail tries before it reports that a peer does
 	// not answer.
 	RetryNanos int64
-	// DeadlineNanos is after how long a virtual rail fails an endpoint of which an operation never completes
-	// (btl.FaultSilence); 0: it does not.
-	DeadlineNanos int64
 	// BandwidthMBps is that of each lane. Free-running, it is only told, not kept.
 	BandwidthMBps int64
 	// EagerBytes, MaxSendBytes and InlineBytes as in btl.Attrs.
@@ -146,8 +144,8 @@ func NewFabric(cfg Config) (*Fabric, error) {
 
 // complete checks the configuration and fills in the defaults.
 func (c *Config) complete() error {
-	setDefault(&c.Ranks, 1)
-	setDefault(&c.Rails, 1)
+	base.SetDefault(&c.Ranks, 1)
+	base.SetDefault(&c.Rails, 1)
 	if c.Ranks < 1 || c.Ranks > maxRanks {
 		return fmt.Errorf("%w: %d ranks", ErrConfig, c.Ranks)
 	}
@@ -158,7 +156,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: %d rails are described, there are %d", ErrConfig, len(c.Rail), c.Rails)
 	}
 	// n ranks may make n² lanes: what all of them take stays bounded.
-	setDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
+	base.SetDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
 	if c.Slots < 1 || c.Slots > maxSlots {
 		return fmt.Errorf("%w: %d slots", ErrConfig, c.Slots)
 	}
@@ -191,19 +189,19 @@ func (r *RailConfig) complete(rail int, virtual bool) error {
 	if r.Name == "" {
 		r.Name = "loop" + strconv.Itoa(rail)
 	}
-	setDefault(&r.LatencyNanos, 200)
-	setDefault(&r.JitterNanos, r.LatencyNanos/2)
-	setDefault(&r.RetryNanos, 20*r.LatencyNanos)
-	setDefault(&r.BandwidthMBps, 8000)
-	setDefault(&r.MaxSendBytes, 64<<10)
-	setDefault(&r.EagerBytes, min(8<<10, r.MaxSendBytes))
+	base.SetDefault(&r.LatencyNanos, 200)
+	base.SetDefault(&r.JitterNanos, r.LatencyNanos/2)
+	base.SetDefault(&r.RetryNanos, 20*r.LatencyNanos)
+	base.SetDefault(&r.BandwidthMBps, 8000)
+	base.SetDefault(&r.MaxSendBytes, 64<<10)
+	base.SetDefault(&r.EagerBytes, min(8<<10, r.MaxSendBytes))
 	if virtual {
 		r.Without |= btl.CapInline
 	}
 	if r.Without&btl.CapInline != 0 {
 		r.InlineBytes = 0
 	} else {
-		setDefault(&r.InlineBytes, min(slotBytes, r.MaxSendBytes))
+		base.SetDefault(&r.InlineBytes, min(slotBytes, r.MaxSendBytes))
 	}
 	switch {
 	case r.LatencyNanos < 0 || r.RetryNanos < 0 || r.BandwidthMBps < 0:
@@ -216,12 +214,6 @@ func (r *RailConfig) complete(rail int, virtual bool) error {
 		return fmt.Errorf("%w: rail %s: InlineBytes %d", ErrConfig, r.Name, r.InlineBytes)
 	}
 	return nil
-}
-
-func setDefault[T int | int64](v *T, to T) {
-	if *v == 0 {
-		*v = to
-	}
 }
 
 // Ranks is the number of ranks.

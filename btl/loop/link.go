@@ -1,15 +1,10 @@
 package loop
 
 import (
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"github.com/mpigo/mpigo/btl"
 )
-
-var errPeerClosed = errors.New("the peer closed the rail")
 
 type linkName struct{ rail, low, high int }
 
@@ -77,7 +72,7 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	}
 	if !l.cut && to.trouble() == nil {
 		out = newLane(inc, from, to)
-		// Inside the lock, so that whoever buries an end has heard of every lane to it.
+		// Inside the lock, so that whoever marks dead an end has heard of every lane to it.
 		if !to.notify(notice{kind: laneJoined, peer: from.rank, lane: out}) {
 			out, closed = nil, true
 		}
@@ -86,9 +81,9 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	return inc, out, closed
 }
 
-// bury marks an end dead: nobody joins the incarnation any more, and when bury returns
+// markDead marks an end dead: nobody joins the incarnation any more, and when markDead returns
 // nothing of it reaches the memory of that end.
-func (inc *incarnation) bury(end int) {
+func (inc *incarnation) markDead(end int) {
 	inc.link.mu.Lock()
 	inc.dead[end] = true
 	inc.link.mu.Unlock()
@@ -127,8 +122,3 @@ func (g *gate) close() {
 }
 
 func (g *gate) closed() bool { return g.v.Load()&gateClosed != 0 }
-
-// lost is the error of a post that found the peer's end dead.
-func lost(m *module, peer int) *btl.Error {
-	return m.errorf(peer, btl.ClassPath, btl.SideBoth, "no answer", nil)
-}

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
 var (
 	_ btl.Module     = (*module)(nil)
 	_ btl.Registrar  = (*module)(nil)
-	_ btl.Injector   = (*module)(nil)
 	_ progress.Idler = (*module)(nil)
 )
 
@@ -30,11 +30,9 @@ const (
 
 // module is the part of a rail that only its rank touches, under its engine's lock.
 type module struct {
+	base.Rail[*endpoint]
 	port  *port
 	f     *Fabric
-	attrs *btl.Attrs
-	card  []byte
-	ev    btl.Events
 	bufs  pool
 	peers []*peer // by rank; nil for whom nothing is known of
 
@@ -44,21 +42,9 @@ type module struct {
 	inbox []notice // taken from the port, not yet attended to
 	spare []notice
 
-	touched int // bytes read and written remotely since the last turn
+	accessed int // bytes read and written remotely since the last progress call
 
-	injector injector
-
-	// What settle works on (failure.go). unsettled says that there is some.
-	unsettled bool
-	landed    []*flight // acknowledged, of a virtual fabric
-	refused   []refusal
-	late      []lateOp
-	ghosts    []ghost
-	doomed    []*endpoint // Up, but a post has found out that they are to fail
-	dying     []*endpoint // Failed, not yet Drained
-	railErr   *btl.Error  // the whole rail is Failed, not yet Drained
-
-	closed bool
+	landed []*flight // of a virtual fabric: acknowledged, and not yet completed
 }
 
 // peer is what a module knows of one rank.
@@ -71,22 +57,10 @@ type peer struct {
 
 func newModule(p *port, ev btl.Events) *module {
 	f := p.fabric
-	return &module{
-		port:  p,
-		f:     f,
-		attrs: &f.attrs[p.rail],
-		card:  p.addr.append(nil),
-		ev:    ev,
-		peers: make([]*peer, f.cfg.Ranks),
-		hot:   make([]*lane, 0, hotLanes),
-	}
+	m := &module{port: p, f: f, peers: make([]*peer, f.cfg.Ranks), hot: make([]*lane, 0, hotLanes)}
+	m.Init(m, ev, f.attrs[p.rail], p.addr.append(nil))
+	return m
 }
-
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
 
 func (m *module) peer(rank int) *peer {
 	p := m.peers[rank]
@@ -101,35 +75,35 @@ func (m *module) peer(rank int) *peer {
 func (m *module) Connect(rank int, card []byte) (btl.Endpoint, error) {
 	a, ok := parseCard(card)
 	switch {
-	case m.closed:
+	case m.Closed:
 		return nil, btl.ErrClosed
 	case !ok:
-		return nil, fmt.Errorf("rail %s: %w: not a card of this kind", m.attrs.Name, btl.ErrUnreachable)
+		return nil, fmt.Errorf("rail %s: %w: not a card of this kind", m.Attrs().Name, btl.ErrUnreachable)
 	case a.fabric != m.f.id:
-		return nil, fmt.Errorf("rail %s: %w: card of another fabric", m.attrs.Name, btl.ErrUnreachable)
+		return nil, fmt.Errorf("rail %s: %w: card of another fabric", m.Attrs().Name, btl.ErrUnreachable)
 	case a.rail != uint32(m.port.rail):
-		return nil, fmt.Errorf("rail %s: %w: card of rail %d", m.attrs.Name, btl.ErrUnreachable, a.rail)
+		return nil, fmt.Errorf("rail %s: %w: card of rail %d", m.Attrs().Name, btl.ErrUnreachable, a.rail)
 	case rank < 0 || rank >= len(m.peers) || a.rank != uint32(rank):
-		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.attrs.Name, btl.ErrUnreachable, a.rank, rank)
+		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.Attrs().Name, btl.ErrUnreachable, a.rank, rank)
 	}
 	p := m.peer(rank)
-	if p.ep != nil && p.ep.state != btl.Drained {
+	if p.ep != nil && p.ep.State() != btl.Drained {
 		return p.ep, nil
 	}
-	if m.railErr != nil {
-		return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
 	if down := m.port.trouble(); down != nil {
-		return nil, m.errorf(rank, down.Class, down.Side, down.Native, down.Err)
+		return nil, m.ErrorAbout(rank, down)
 	}
 	l := m.f.link(m.port.rail, m.port.rank, rank)
 	end := l.end(m.port)
 	inc, out, closed := l.join(end)
-	p.ep = &endpoint{m: m, peer: rank, inc: inc, end: end, out: out, epoch: inc.epoch}
-	m.f.tracef("connect %s %d>%d epoch %d", m.attrs.Name, m.port.rank, rank, inc.epoch)
+	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch, true), m: m, inc: inc, end: end, out: out}
+	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, rank, inc.epoch)
 	if closed {
 		// No error of Connect: what the peer has sent before is handed up first.
-		p.ep.condemn(m.errorf(rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed), nil)
+		m.DeferFailure(p.ep, m.NewError(rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed), nil)
 	}
 	return p.ep, nil
 }
@@ -137,7 +111,7 @@ func (m *module) Connect(rank int, card []byte) (btl.Endpoint, error) {
 // Progress implements btl.Module.
 func (m *module) Progress() int {
 	n := 0
-	m.touched = 0
+	m.accessed = 0
 	if m.port.attention.Load() != 0 {
 		n += m.attend()
 	}
@@ -149,7 +123,7 @@ func (m *module) Progress() int {
 			l.idle++
 		}
 	}
-	if m.unsettled {
+	if m.Unsettled {
 		n += m.settle()
 	}
 	return n
@@ -157,7 +131,7 @@ func (m *module) Progress() int {
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.port.bell == nil || m.unsettled || m.touched >= turnBytes {
+	if m.port.bell == nil || m.Unsettled || m.accessed >= turnBytes {
 		return false
 	}
 	m.port.armed.Store(1)
@@ -169,7 +143,7 @@ func (m *module) Disarm() { m.port.armed.Store(0) }
 
 // attend looks at what the port was told.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	n := 0
@@ -213,16 +187,16 @@ func (m *module) heed(n notice) int {
 	case peerFailed:
 		p := m.peer(n.peer)
 		switch {
-		case p.ep != nil && p.ep.state != btl.Drained:
-			if p.ep.state == btl.Up && p.ep.epoch <= n.upTo {
-				p.ep.fail(m.about(p.rank, n.err))
+		case p.ep != nil && p.ep.State() != btl.Drained:
+			if p.ep.State() == btl.Up && p.ep.Epoch() <= n.upTo {
+				m.FailEndpoint(p.ep, m.ErrorAbout(p.rank, n.err))
 				return 1
 			}
 		case p.in != nil && p.in.inc.epoch <= n.upTo:
 			return m.endPassive(p, n.upTo)
 		}
 	case railFailed:
-		return m.failRail(m.about(btl.AllPeers, n.err))
+		return m.failRail(m.ErrorAbout(btl.AllPeers, n.err))
 	}
 	return 0
 }
@@ -230,11 +204,11 @@ func (m *module) heed(n notice) int {
 // advance moves on to the peer's newer incarnations, as far as older ones have ended.
 func (m *module) advance(p *peer) int {
 	n := 0
-	for len(p.next) > 0 && m.railErr == nil {
+	for len(p.next) > 0 && m.RailError() == nil {
 		l := p.next[0]
-		if p.ep != nil && p.ep.epoch < l.inc.epoch && p.ep.state != btl.Drained {
-			if p.ep.state == btl.Up {
-				p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
+		if p.ep != nil && p.ep.Epoch() < l.inc.epoch && p.ep.State() != btl.Drained {
+			if p.ep.State() == btl.Up {
+				m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 				n++
 			}
 			return n // goes on when that is Drained
@@ -262,7 +236,7 @@ func (m *module) endPassive(p *peer, upTo uint32) int {
 			return n
 		}
 		p.in = nil
-		l.inc.bury(l.inc.link.end(m.port))
+		l.inc.markDead(l.inc.link.end(m.port))
 		n += m.finish(l)
 	}
 }
@@ -325,13 +299,13 @@ func (m *module) poll(l *lane) int {
 func (m *module) arrived(l *lane, epoch uint32, tag btl.Tag, frag []byte) {
 	if epoch != l.inc.epoch {
 		m.f.stale.Add(1)
-		m.f.tracef("stale %s %d>%d epoch %d", m.attrs.Name, l.fromRank, m.port.rank, epoch)
+		m.f.tracef("stale %s %d>%d epoch %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch)
 		return
 	}
 	if m.f.sim != nil { // also because the arguments of a trace are allocated
-		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.attrs.Name, l.fromRank, m.port.rank, epoch, tag, len(frag))
+		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch, tag, len(frag))
 	}
-	m.ev.Arrived(m, l.fromRank, tag, frag)
+	m.Events.Arrived(m, l.fromRank, tag, frag)
 }
 
 // finish closes a lane and hands up what had been published on it. A sender can fill

@@ -102,10 +102,8 @@ type flight struct {
 	key    btl.Key
 	offset uint64
 
-	hit    btl.Fault
-	struck bool
-	over   bool // delivered, lost or refused
-	lost   bool // with its acknowledgement, if it was delivered
+	over bool // delivered, lost or refused
+	lost bool // with its acknowledgement, if it was delivered
 }
 
 // arrival is a fragment that was delivered.
@@ -118,40 +116,22 @@ type arrival struct {
 // launch posts an operation on a virtual fabric.
 func (e *endpoint) launch(v verb, op *btl.Op) error {
 	m := e.m
-	if e.held.Len() >= m.f.cfg.Slots {
+	if e.Pending.Len() >= m.f.cfg.Slots {
 		return btl.ErrResource
 	}
 	if v != send {
 		if err := e.checkLocal(op); err != nil {
-			e.held.Push(op)
-			e.refuse(op, err)
+			e.reject(op, err)
 			return nil
 		}
 	}
-	hit, struck := m.injector.strike(e.peer, v)
-	switch {
-	case struck && hit.Kind == btl.FaultRefuse:
-		return btl.ErrResource
-	case struck && hit.Kind == btl.FaultWrong:
-		return e.callWrong(v, op)
-	}
-	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.attrs.Name, m.port.rank, e.peer, e.epoch, v, op.Tag, op.Len())
-	e.held.Push(op)
-	switch {
-	case struck && hit.Kind == btl.FaultSilence:
-		e.await(op)
-		return nil
-	case struck && hit.Kind == btl.FaultErrorLost:
-		e.giveUp(op, m.injected(e.peer, hit.Kind))
-		return nil
-	case e.out == nil:
-		e.giveUp(op, lost(m, e.peer))
+	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch(), v, op.Tag, op.Len())
+	e.Pending.Push(op)
+	if e.out == nil {
+		e.giveUp(op, e.noAnswer())
 		return nil
 	}
-	if struck && hit.Kind == btl.FaultStale {
-		m.remember(e, v, op)
-	}
-	f := &flight{e: e, v: v, op: op, epoch: e.epoch, tag: op.Tag, key: op.Remote, offset: op.RemoteOffset, hit: hit, struck: struck}
+	f := &flight{e: e, v: v, op: op, epoch: e.Epoch(), tag: op.Tag, key: op.Remote, offset: op.RemoteOffset}
 	switch v {
 	case send:
 		f.data = append(append(f.data, op.Header()...), op.Payload...)
@@ -163,31 +143,11 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	return nil
 }
 
-// launchGhost sends a fragment with an epoch that is over.
-func (e *endpoint) launchGhost(g *ghost) bool {
-	f := &flight{e: e, v: send, epoch: g.e.epoch, tag: g.tag, data: g.frag}
-	f.depart()
-	return true
-}
-
 // giveUp fails the endpoint after the time that the rail tries before it does.
 func (e *endpoint) giveUp(op *btl.Op, err *btl.Error) {
 	e.m.f.sim.after(e.m.rail().RetryNanos, func() {
-		e.condemn(err, op)
+		e.m.DeferFailure(e, err, op)
 		e.m.port.wake()
-	})
-}
-
-// await fails the endpoint when the deadline of an operation that never completes is over.
-func (e *endpoint) await(op *btl.Op) {
-	if e.m.rail().DeadlineNanos == 0 {
-		return
-	}
-	e.m.f.sim.after(e.m.rail().DeadlineNanos, func() {
-		if e.state == btl.Up { // else it was called back
-			e.condemn(e.m.errorf(e.peer, btl.ClassTimeout, btl.SideBoth, "", nil), op)
-			e.m.port.wake()
-		}
 	})
 }
 
@@ -251,10 +211,10 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	f.over = true
 	if l.inc.isDead(l.inc.link.other(e.end)) {
 		m.f.stale.Add(1)
-		m.f.tracef("stale %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 		return false, nil
 	}
-	m.f.tracef("deliver %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+	m.f.tracef("deliver %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 	if f.v != send {
 		f.readPut()
 		return true, e.touch(f.v, f.key, f.offset, f.data)
@@ -276,12 +236,12 @@ func (f *flight) readPut() {
 // lose ends a flight that its sender will hear nothing of.
 func (f *flight) lose() {
 	if !f.over {
-		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.attrs.Name, f.e.m.port.rank, f.e.peer, f.epoch, f.v)
+		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.Attrs().Name, f.e.m.port.rank, f.e.Peer(), f.epoch, f.v)
 	}
 	f.over, f.lost = true, true
 	f.leaveLink()
 	if f.op != nil {
-		f.e.giveUp(f.op, lost(f.e.m, f.e.peer))
+		f.e.giveUp(f.op, f.e.noAnswer())
 	}
 }
 
@@ -301,20 +261,14 @@ func (f *flight) acknowledge(err *btl.Error) {
 	if err == nil && f.v == get {
 		copy(f.op.Payload, f.data)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		op := f.op
 		f.forget()
-		e.refuse(op, err)
-	case f.struck && f.hit.Kind == btl.FaultErrorDelivered:
-		e.condemn(m.injected(e.peer, f.hit.Kind), f.op)
-	case f.struck && f.hit.Kind == btl.FaultLate:
-		op := f.op
-		f.forget()
-		m.delay(e, op, f.hit.Count)
-	default:
+		e.Pending.Remove(op)
+		e.reject(op, err)
+	} else {
 		m.landed = append(m.landed, f)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 	m.port.wake()
 }
@@ -325,13 +279,14 @@ func (m *module) settleLanded() int {
 	for len(m.landed) > 0 {
 		f := m.landed[0]
 		m.landed = slices.Delete(m.landed, 0, 1)
-		if f.e.state != btl.Up { // the tear-down completes it
+		if f.e.State() != btl.Up { // the tear-down completes it
 			continue
 		}
 		op := f.op
-		f.e.held.Remove(op)
+		f.e.Pending.Remove(op)
 		f.forget()
-		f.e.done(op, nil)
+		m.f.tracef("complete %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, f.e.Peer(), f.e.Epoch())
+		op.Done(op, nil)
 		n++
 	}
 	return n

@@ -83,7 +83,7 @@ func (l *ledger) isDead() bool { return atomic.LoadUint32(&l.dead) != 0 }
 // Alloc implements btl.Allocator. It refuses what is more than the machine's memory, and so
 // many allocations that their descriptors might be missed elsewhere.
 func (m *module) Alloc(bytes int) ([]byte, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	a, err := m.allocate(bytes)
@@ -147,7 +147,7 @@ func (m *module) Free(mem []byte) error {
 	if a == nil || unsafe.SliceData(a.data) != unsafe.SliceData(mem) || len(a.data) != len(mem) {
 		return fmt.Errorf("rail %s: %w: not what Alloc gave, or freed before", railName, btl.ErrMemory)
 	}
-	if n := len(a.live) - len(a.free); n > 0 && !m.closed {
+	if n := len(a.live) - len(a.free); n > 0 && !m.Closed {
 		return fmt.Errorf("rail %s: memory with %d regions that were not released", railName, n)
 	}
 	m.allocations = slices.Delete(m.allocations, at, at+1)

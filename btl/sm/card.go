@@ -1,11 +1,9 @@
 package sm
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 )
 
 // card is what a rank publishes: where its segment is, and what is to be found there.
@@ -79,20 +77,4 @@ func parseCard(b []byte) (card, error) {
 	copy(c.host[:], b[16:])
 	copy(c.nonce[:], b[32:])
 	return c, nil
-}
-
-// hostID names what process numbers are relative to: a boot of a kernel, and a process
-// number space of it.
-func hostID() (id [16]byte, err error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return id, err
-	}
-	space, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return id, err
-	}
-	sum := sha256.Sum256(append(boot, space...))
-	copy(id[:], sum[:])
-	return id, nil
 }

@@ -63,12 +63,12 @@ func (m *module) lookForEnds() {
 		m.unwatch(p)
 		p.dead = true
 		m.ends = append(m.ends, p)
-		m.unsettled = true
+		m.Unsettled = true
 	})
 	for _, p := range m.peers {
 		if p != nil && p.watched && m.hasLeft(p) {
 			m.ends = append(m.ends, p)
-			m.unsettled = true
+			m.Unsettled = true
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 var _ btl.Getter = (*endpoint)(nil)
@@ -25,23 +26,17 @@ const (
 type longGet struct {
 	e    *endpoint
 	op   *btl.Op
-	done int        // bytes
-	err  *btl.Error // or nil
+	done int // bytes
 }
 
 // Get implements btl.Getter. It reads at once what the turn may still read. If that is not
 // all, the next turns read the rest.
 func (e *endpoint) Get(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
-	if !e.plain {
-		if !e.ready() {
-			return btl.ErrResource
-		}
-		if hit, struck := e.m.injector.strike(e.p.rank, false); struck {
-			return e.strike(hit, op, true, e.readAll)
-		}
+	if !e.plain && !e.ready() {
+		return btl.ErrResource
 	}
 	m := e.m
 	n, err := e.read(op, 0, m.mayRead())
@@ -51,26 +46,25 @@ func (e *endpoint) Get(op *btl.Op) error {
 	case err != nil:
 		e.endGet(op, err)
 	case n < len(op.Payload):
-		e.held.Push(op)
+		e.Pending.Push(op)
 		m.gets = append(m.gets, longGet{e: e, op: op, done: n})
-		m.unsettled = true
+		m.Unsettled = true
 	default:
 		op.Done(op, nil)
 	}
 	return nil
 }
 
-// endGet takes a Get that has met an error, for the next turn to say so. One that was wrong in
-// itself ends alone; at another one the endpoint fails.
+// endGet accepts a Get that has met an error, which the next progress call reports. A Get that was
+// wrong in itself ends alone; at another error the endpoint fails. The Get is not pending.
 func (e *endpoint) endGet(op *btl.Op, err error) {
 	be := err.(*btl.Error)
-	if be.Class != btl.ClassUsage {
-		e.breakAt(op, be)
+	if be.Class == btl.ClassUsage {
+		e.m.Refuse(e, op, be)
 		return
 	}
-	e.held.Push(op)
-	e.m.gets = append(e.m.gets, longGet{e: e, op: op, err: be})
-	e.m.unsettled = true
+	e.Pending.Push(op)
+	e.failDeferred(be, op)
 }
 
 // mayRead is how many bytes may still be read in this turn.
@@ -90,28 +84,19 @@ func (m *module) settleGets() int {
 		}
 		r := m.gets[0]
 		m.gets = slices.Delete(m.gets, 0, 1)
-		if r.e.state != btl.Up || r.e.doom != nil { // the tear-down completes it
+		if r.e.State() != btl.Up || r.e.Deferred() != nil { // the tear-down completes it
 			continue
 		}
 		n++
-		if r.err == nil {
-			more, err := r.e.read(r.op, r.done, min(m.mayRead(), pieceBytes))
-			r.done += more
-			if err == btl.ErrResource || err == nil && r.done < len(r.op.Payload) {
-				m.gets = append(m.gets, r)
-				continue
-			}
-			if err != nil {
-				r.err = err.(*btl.Error)
-			}
-		}
-		if r.err != nil && r.err.Class != btl.ClassUsage {
-			r.e.condemn(r.err, r.op)
+		more, err := r.e.read(r.op, r.done, min(m.mayRead(), pieceBytes))
+		r.done += more
+		if err == btl.ErrResource || err == nil && r.done < len(r.op.Payload) {
+			m.gets = append(m.gets, r)
 			continue
 		}
-		r.e.held.Remove(r.op)
-		if r.err != nil {
-			r.op.Done(r.op, r.err)
+		r.e.Pending.Remove(r.op)
+		if err != nil {
+			r.e.endGet(r.op, err)
 		} else {
 			r.op.Done(r.op, nil)
 		}
@@ -125,7 +110,7 @@ func (m *module) settleGets() int {
 func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	m := e.m
 	if err := e.checkLocal(op); err != nil {
-		return 0, m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", err)
+		return 0, m.NewError(e.p.rank, btl.ClassUsage, btl.SideLocal, "", err)
 	}
 	var err error
 	if !e.refused() {
@@ -142,23 +127,17 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	case e.p.dead || e.far.hasEnded():
 		m.lookForEnds()
 		return 0, btl.ErrResource
-	case errors.Is(err, errKey), errors.Is(err, errBounds):
-		return 0, m.errorf(e.p.rank, btl.ClassUsage, btl.SideNone, "", err)
+	case errors.Is(err, base.ErrKey), errors.Is(err, base.ErrBounds):
+		return 0, m.NewError(e.p.rank, btl.ClassUsage, btl.SideNone, "", err)
 	}
-	return 0, m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
-}
-
-// readAll is read for a whole operation.
-func (e *endpoint) readAll(op *btl.Op) error {
-	_, err := e.read(op, 0, len(op.Payload))
-	return err
+	return 0, m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
 }
 
 // readFrom reads into b from where op says, and so many bytes further on.
 func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 	k, ok := parseKey(&op.Remote)
 	if !ok {
-		return errKey
+		return base.ErrKey
 	}
 	v, err := m.view(p, &k)
 	if err != nil {
@@ -169,14 +148,14 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 		return err
 	}
 	if at := op.RemoteOffset; at > uint64(len(mem)) || uint64(len(op.Payload)) > uint64(len(mem))-at {
-		return errBounds
+		return base.ErrBounds
 	}
 	copy(b, mem[op.RemoteOffset+further:])
 	// As an atomic read-modify-write it also keeps the look at the generation after the copy,
 	// where the processor would not do so by itself.
 	atomic.AddUint64(&m.readBytes, uint64(len(b)))
 	if !v.current(&k) {
-		return errKey
+		return base.ErrKey
 	}
 	return nil
 }

@@ -111,8 +111,8 @@ func TestLongGet(t *testing.T) {
 	require.Equal(t, 3, turns)
 	require.NoError(t, p.err)
 	require.True(t, slices.Equal(mem[1:3*turnBytes+4], g.into[:3*turnBytes+3]))
-	require.False(t, a.unsettled)
-	require.Zero(t, g.ep.held.Len())
+	require.False(t, a.Unsettled)
+	require.Zero(t, g.ep.Pending.Len())
 }
 
 // TestLongGetEnds: released, freed, or failed in the middle.
@@ -165,7 +165,7 @@ func TestLongGetEnds(t *testing.T) {
 			if end.class == btl.ClassUsage {
 				require.Equal(t, btl.Up, g.ep.State())
 			} else {
-				until(t, "the endpoint to be drained", func() bool { return a.closed || g.ep.State() == btl.Drained }, a)
+				until(t, "the endpoint to be drained", func() bool { return a.Closed || g.ep.State() == btl.Drained }, a)
 			}
 			// Nothing is written to what is the caller's again.
 			clear(g.into)
@@ -173,7 +173,7 @@ func TestLongGetEnds(t *testing.T) {
 				a.Progress()
 			}
 			require.True(t, slices.Equal(make([]byte, getterRoom), g.into))
-			require.Zero(t, g.ep.held.Len())
+			require.Zero(t, g.ep.Pending.Len())
 		})
 	}
 }

@@ -71,7 +71,7 @@ const asleep = 1 // bit of hdrAttention
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.closed || m.cfg.Bell == nil {
+	if m.Closed || m.cfg.Bell == nil {
 		return false
 	}
 	m.lookForEnds()
@@ -90,12 +90,12 @@ func (m *module) Arm() bool {
 		barrier()
 	}
 	// What is still to be settled is by turns of progress, and rings for nobody.
-	return !m.unsettled
+	return !m.Unsettled
 }
 
 // Disarm implements progress.Idler.
 func (m *module) Disarm() {
-	if !m.closed {
+	if !m.Closed {
 		atomic.AndUint32(m.own.attention, ^uint32(asleep))
 	}
 }

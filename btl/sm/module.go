@@ -27,12 +27,14 @@ package sm
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"os"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -68,26 +70,19 @@ const (
 	rdmaBytes = 32 << 10
 )
 
-var (
-	errPeerClosed = errors.New("the peer has closed its end")
-	errEpochs     = errors.New("no epoch is left")
-)
-
 // module is the rail of one rank.
 type module struct {
+	base.Rail[*endpoint]
+
 	// What every turn reads, together.
-	inbounds  []*inbound
-	notices   *uint32 // in our own header
-	noticed   uint32  // of those, attended to
-	unsettled bool    // there is work for settle
-	fences    bool    // sleepers fence for those who publish, see idle.go
-	closed    bool
-	turns     uint64
-	burst     int // fragments of one peer that this turn hands up
+	inbounds []*inbound
+	notices  *uint32 // in our own header
+	noticed  uint32  // of those, attended to
+	fences   bool    // sleepers fence for those who publish, see idle.go
+	turns    uint64
+	burst    int // fragments of one peer that this turn hands up
 
 	cfg   Config
-	attrs btl.Attrs
-	card  []byte
 	host  [16]byte
 	own   *segment
 	watch *watch
@@ -96,17 +91,9 @@ type module struct {
 	watched int // processes
 	blocked []*endpoint
 
-	injector injector
-	stale    int // fragments that were dropped
-
 	// What settle works on.
-	ends    []*peer // whose process has ended, or whose module was closed
-	late    []lateOp
-	ghosts  []ghost
-	gets    []longGet
-	doomed  []*endpoint // Up, but a post has found out that they are to fail
-	dying   []*endpoint // Failed, not yet Drained
-	railErr *btl.Error  // the whole rail is Failed, not yet Drained
+	ends []*peer // whose process has ended, or whose module was closed
+	gets []longGet
 
 	// Memory that Alloc gave, by address, and peers' of that kind.
 	allocations     []*allocation
@@ -140,7 +127,7 @@ func newModule(cfg Config) (*module, error) {
 		cfg: cfg, burst: 1, fences: registerBarrier(), peers: make([]*peer, cfg.Size),
 		mostAllocations: mostAllocations(), views: map[viewID]*view{}, mostViews: mostViews,
 	}
-	if m.host, err = hostID(); err != nil {
+	if m.host, err = base.HostID("pid"); err != nil {
 		return nil, err
 	}
 	c := card{
@@ -162,27 +149,20 @@ func newModule(cfg Config) (*module, error) {
 		return nil, errors.Join(err, m.own.close(), m.watch.close())
 	}
 	c.nonce, c.segment = m.own.nonce, uint32(m.own.fd)
-	m.card = c.encode()
 	m.notices = m.own.notices
 	longest := int(l.longest)
-	m.attrs = btl.Attrs{
+	m.Init(m, cfg.Events, btl.Attrs{
 		Name: railName, LatencyNanos: latencyNanos, BandwidthMBps: bandwidthMBps,
 		EagerBytes: min(eagerBytes, longest), MaxSendBytes: longest, InlineBytes: min(eagerBytes, longest),
 		RDMABytes: rdmaBytes,
 		Caps:      btl.CapInline | btl.CapGet,
-	}
+	}, c.encode())
 	return m, nil
 }
 
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return &m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
-
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	c, err := parseCard(theirs)
@@ -193,16 +173,16 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		return nil, err
 	}
 	p := m.peer(rank)
-	if p.ep == nil || p.ep.state == btl.Drained {
-		if m.railErr != nil {
-			return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	if p.ep == nil || p.ep.State() == btl.Drained {
+		if err := m.ConnectError(rank); err != nil {
+			return nil, err
 		}
 		if err := m.reach(p, c); err != nil {
 			return nil, m.unreachable(p, err)
 		}
 		epoch := m.nextEpoch(p)
 		if epoch == 0 {
-			return nil, m.errorf(rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs)
+			return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs)
 		}
 		p.ep = m.newEndpoint(p, epoch)
 		p.ep.far = p.far
@@ -222,9 +202,9 @@ func (m *module) admit(rank int, c *card) error {
 	case rank < 0 || rank >= len(m.peers) || c.rank != uint32(rank):
 		return fmt.Errorf("rail %s: %w: card of rank %d for rank %d", railName, btl.ErrUnreachable, c.rank, rank)
 	case uint64(c.size) != l.ranks:
-		return m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, l.ranks))
+		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, l.ranks))
 	case uint64(c.slots) != l.ring.slots || c.data != l.ring.dataBytes || c.longest != l.longest:
-		return m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf(
+		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf(
 			"rings of %d slots, %d bytes and fragments of %d there, of %d, %d and %d here",
 			c.slots, c.data, c.longest, l.ring.slots, l.ring.dataBytes, l.longest))
 	}
@@ -235,13 +215,13 @@ func (m *module) admit(rank int, c *card) error {
 func (m *module) unreachable(p *peer, err error) *btl.Error {
 	switch {
 	case p.departed && errors.Is(err, errGone):
-		return m.errorf(p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed)
+		return m.NewError(p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed)
 	case errors.Is(err, errGone):
-		return m.errorf(p.rank, btl.ClassPeerGone, btl.SideRemote, "", err)
+		return m.NewError(p.rank, btl.ClassPeerGone, btl.SideRemote, "", err)
 	case errors.Is(err, os.ErrPermission):
-		return m.errorf(p.rank, btl.ClassPath, btl.SideNone, "", fmt.Errorf("%w: %w", btl.ErrUnreachable, err))
+		return m.NewError(p.rank, btl.ClassPath, btl.SideNone, "", fmt.Errorf("%w: %w", btl.ErrUnreachable, err))
 	}
-	return m.errorf(p.rank, btl.ClassDevice, btl.SideLocal, "", err)
+	return m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", err)
 }
 
 // Progress implements btl.Module.
@@ -256,7 +236,7 @@ func (m *module) Progress() int {
 			n++
 			if in.inSlot(w) {
 				frag := in.slotted(w)
-				m.cfg.Events.Arrived(m, in.rank, btl.Tag(w>>32), frag)
+				m.Events.Arrived(m, in.rank, btl.Tag(w>>32), frag)
 			} else if !m.receive(in, w) {
 				break
 			}
@@ -269,7 +249,7 @@ func (m *module) Progress() int {
 	// After a first fragment whoever waits for it may have what it wants, so the look at the next slot can
 	// wait; where there were some, there will be more.
 	m.burst = min(2*n+1, mostBurst)
-	if atomic.LoadUint32(m.notices) != m.noticed || m.unsettled || m.turns%lookEvery == 0 {
+	if atomic.LoadUint32(m.notices) != m.noticed || m.Unsettled || m.turns%lookEvery == 0 {
 		n += m.attend()
 	}
 	return n
@@ -281,11 +261,11 @@ func (m *module) receive(in *inbound, w uint64) bool {
 	tag, frag, v := in.get(w)
 	switch v {
 	case good:
-		m.cfg.Events.Arrived(m, in.rank, tag, frag)
+		m.Events.Arrived(m, in.rank, tag, frag)
 	case stale:
-		m.stale++
+		m.Stale++
 	default:
-		in.p.ep.fail(m.errorf(in.rank, btl.ClassProtocol, btl.SideRemote, "descriptor", nil))
+		m.FailEndpoint(in.p.ep, m.NewError(in.rank, btl.ClassProtocol, btl.SideRemote, "descriptor", nil))
 		return false
 	}
 	return true
@@ -309,7 +289,7 @@ func (m *module) takeAll(p *peer) int {
 	}
 	for n := range int(m.own.ring.slots) {
 		w, ok := p.in.ready()
-		if !ok || p.ep.state != btl.Up || !m.receive(p.in, w) {
+		if !ok || p.ep.State() != btl.Up || !m.receive(p.in, w) {
 			return n
 		}
 	}
@@ -318,7 +298,7 @@ func (m *module) takeAll(p *peer) int {
 
 // attend does what is not for every turn.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	n := 0
@@ -339,7 +319,7 @@ func (m *module) attend() int {
 			}
 		}
 	}
-	if m.unsettled {
+	if m.Unsettled {
 		n += m.settle()
 	}
 	return n
@@ -354,77 +334,47 @@ func (m *module) settle() int {
 	for _, p := range ends {
 		n += m.bury(p)
 	}
-	if len(m.late) > 0 {
-		n += m.settleLate()
-	}
+	n += m.EndRefused()
 	if len(m.gets) > 0 {
 		n += m.settleGets()
 	}
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		if e.state == btl.Up {
-			if c := e.doom.Class; c == btl.ClassPeerGone || c == btl.ClassClosed {
-				n += m.takeAll(e.p)
+	for _, e := range m.TakeFailing() {
+		if c := e.Deferred().Class; c == btl.ClassPeerGone || c == btl.ClassClosed {
+			n += m.takeAll(e.p)
+		}
+		m.FailEndpoint(e, e.Deferred())
+		n++
+	}
+	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.heed(e.p) })
+	if m.DrainRail() {
+		n++
+		for _, p := range m.peers {
+			if p != nil { // its control words may have changed while the rail was failing
+				n += m.heed(p)
 			}
-			e.fail(e.doom)
-			n++
 		}
 	}
-	dying := m.dying
-	m.dying = nil
-	for _, e := range dying {
-		n += e.tearDown() + 1
-		m.cfg.Events.Drained(m, e.p.rank)
-		n += m.heed(e.p)
-	}
-	if m.railErr != nil {
-		n += m.tearDownRail()
-	}
-	m.unsettled = len(m.ends)+len(m.late)+len(m.gets)+len(m.doomed)+len(m.dying) > 0 || m.railErr != nil
+	m.Unsettled = len(m.ends)+len(m.gets) > 0 || m.Waiting()
 	return n
 }
 
-// Fail implements btl.Module.
-func (m *module) Fail(cause error) {
-	if m.closed || m.railErr != nil {
-		return
-	}
-	m.railErr = m.because(btl.AllPeers, btl.ClassDevice, cause)
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.state, p.ep.cause, p.ep.byRail = btl.Failed, m.railErr, true
-			p.ep.update()
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
 		}
 	}
-	m.cfg.Events.Failed(m, btl.AllPeers, m.railErr)
-}
-
-func (m *module) tearDownRail() int {
-	n := 0
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.byRail && p.ep.state == btl.Failed {
-			n += p.ep.tearDown()
-		}
-	}
-	m.railErr = nil
-	m.cfg.Events.Drained(m, btl.AllPeers)
-	n++
-	for _, p := range m.peers {
-		if p != nil { // perhaps it got in touch meanwhile
-			n += m.heed(p)
-		}
-	}
-	return n
 }
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
-	m.closed = true
+	m.Closed = true
 	for _, in := range m.inbounds {
 		in.keepLast()
 	}
@@ -435,8 +385,8 @@ func (m *module) Close() error {
 			m.leave(p)
 		}
 	}
-	m.inbounds, m.blocked, m.ends, m.late, m.ghosts, m.doomed, m.dying = nil, nil, nil, nil, nil, nil, nil
-	m.gets, m.railErr, m.unsettled = nil, nil, false
+	m.inbounds, m.blocked, m.ends, m.gets = nil, nil, nil, nil
+	m.Forget()
 	m.notices, m.noticed = &m.nobody, 0
 
 	var err error
@@ -457,15 +407,13 @@ func (m *module) Close() error {
 
 // leave says good-bye to a peer.
 func (m *module) leave(p *peer) {
-	if e := p.ep; e != nil && e.state != btl.Drained {
+	if e := p.ep; e != nil && e.State() != btl.Drained {
 		if e.isOpen {
-			storeSession(e.far.out.session, sessionOf(e.epoch, closed))
+			storeSession(e.far.out.session, sessionOf(e.Epoch(), closed))
 		}
-		e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-		e.state = btl.Failed
-		e.update()
-		e.flush()
-		e.state = btl.Drained
+		m.CloseEndpoint(e)
+		m.Flush(e, &e.Pending)
+		m.Drained(e)
 	}
 	if p.in != nil && p.in.reads != 0 {
 		storeSession(p.in.reader, sessionOf(p.in.reads, closing))
@@ -473,26 +421,12 @@ func (m *module) leave(p *peer) {
 	m.tell(p)
 }
 
-// errorf makes an error of this rail.
-func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: railName, Peer: peer, Class: class, Side: side, Native: native, Err: err}
-}
-
-// because is the error of a failure that the layer above asked for.
-func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
-	var be *btl.Error
-	if errors.As(cause, &be) {
-		return m.errorf(peer, be.Class, be.Side, be.Native, cause)
-	}
-	return m.errorf(peer, class, btl.SideLocal, "", cause)
-}
-
 // nextEpoch is the epoch for the next incarnation, or 0 if there is none: the one that the
 // peer is sending with already, or else one that was not seen in either channel yet.
 func (m *module) nextEpoch(p *peer) uint32 {
 	last := loadSession(p.far.out.reader).epoch()
 	if p.ep != nil {
-		last = max(last, p.ep.epoch)
+		last = max(last, p.ep.Epoch())
 	}
 	if m.listen(p) == nil {
 		last = max(last, p.in.ended)

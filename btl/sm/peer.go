@@ -120,15 +120,15 @@ func (m *module) heed(p *peer) int {
 	case s == 0, s.epoch() <= in.ended:
 	case s.epoch() == in.reads:
 		n += m.follow(p, s)
-	case p.ep != nil && p.ep.state == btl.Failed, m.railErr != nil:
+	case p.ep != nil && p.ep.State() == btl.Failed, m.RailError() != nil:
 		// The tear-down looks again.
-	case p.ep != nil && p.ep.state == btl.Up && s.epoch() < p.ep.epoch:
+	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() < p.ep.Epoch():
 		n += m.finish(p, s.epoch())
-	case p.ep != nil && p.ep.state == btl.Up && s.epoch() > p.ep.epoch:
-		p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
+	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() > p.ep.Epoch():
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 		n++
 	default:
-		if p.ep == nil || p.ep.state == btl.Drained {
+		if p.ep == nil || p.ep.State() == btl.Drained {
 			if !m.accept(p, s.epoch()) {
 				n += m.finish(p, s.epoch())
 				break
@@ -138,7 +138,7 @@ func (m *module) heed(p *peer) int {
 		n += m.follow(p, s)
 	}
 	// What we send may have been refused.
-	if e := p.ep; e != nil && e.state == btl.Up && e.isOpen && e.refused() {
+	if e := p.ep; e != nil && e.State() == btl.Up && e.isOpen && e.refused() {
 		e.turnedAway()
 	}
 	return n
@@ -146,7 +146,7 @@ func (m *module) heed(p *peer) int {
 
 // accept makes our end of an incarnation that the peer has begun.
 func (m *module) accept(p *peer, epoch uint32) bool {
-	if p.ep != nil && epoch <= p.ep.epoch {
+	if p.ep != nil && epoch <= p.ep.Epoch() {
 		return false
 	}
 	b := (*[cardBytes]byte)(unsafe.Pointer(&p.in.mem[ctlCard]))
@@ -157,7 +157,7 @@ func (m *module) accept(p *peer, epoch uint32) bool {
 	}
 	p.ep = m.newEndpoint(p, epoch)
 	if err := m.reach(p, c); err != nil {
-		p.ep.condemn(m.unreachable(p, err), nil)
+		p.ep.failDeferred(m.unreachable(p, err), nil)
 		return true
 	}
 	p.ep.far = p.far
@@ -182,12 +182,12 @@ func (m *module) follow(p *peer, s session) int {
 		p.departed = true
 		m.unwatch(p)
 		n := m.finish(p, s.epoch())
-		p.ep.fail(m.turnedAway(p)) // somebody may wait for what will not come
+		m.FailEndpoint(p.ep, m.turnedAway(p)) // somebody may wait for what will not come
 		return n + 1
 	case failed:
-		p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil))
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil))
 	default:
-		p.ep.fail(m.errorf(p.rank, btl.ClassProtocol, btl.SideRemote, "control word", nil))
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassProtocol, btl.SideRemote, "control word", nil))
 	}
 	return 1
 }
@@ -230,10 +230,10 @@ func (m *module) drain(in *inbound, epoch uint32) int {
 			break
 		}
 		if v == good {
-			m.cfg.Events.Arrived(m, in.rank, tag, frag)
+			m.Events.Arrived(m, in.rank, tag, frag)
 			n++
 		} else {
-			m.stale++
+			m.Stale++
 		}
 	}
 	return n
@@ -259,13 +259,13 @@ func (m *module) tell(p *peer) {
 
 // deaf reports that a peer cannot be heard.
 func (m *module) deaf(p *peer, cause error) int {
-	err := m.errorf(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
+	err := m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
 	switch {
-	case p.ep == nil || p.ep.state == btl.Drained:
-		m.cfg.Events.Failed(m, p.rank, err)
-		m.cfg.Events.Drained(m, p.rank)
-	case p.ep.state == btl.Up:
-		p.ep.fail(err)
+	case p.ep == nil || p.ep.State() == btl.Drained:
+		m.Events.Failed(m, p.rank, err)
+		m.Events.Drained(m, p.rank)
+	case p.ep.State() == btl.Up:
+		m.FailEndpoint(p.ep, err)
 	}
 	return 1
 }

@@ -2,26 +2,19 @@ package sm
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // errForeign is made once: who asks about each long message gets it each time.
 var errForeign = fmt.Errorf("rail %s: %w: it is not from the rail's Alloc", railName, btl.ErrMemory)
 
 var _ btl.Registrar = (*module)(nil)
-
-var (
-	errKey     = errors.New("bad or stale key")
-	errBounds  = errors.New("out of the region's bounds")
-	errLocal   = errors.New("local memory is not registered")
-	errRelease = errors.New("region was released")
-)
 
 // region is registered memory. One that peers may read from has an entry in its
 // allocation's ledger.
@@ -41,7 +34,7 @@ type region struct {
 // btl.AccessRemoteWrite is taken, and permits nothing. Of one allocation so many regions can
 // be registered at a time (some 2000); btl.ErrResource is for one more.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	r := &region{m: m, mem: mem, access: access}
@@ -98,7 +91,7 @@ func (r *region) Key() btl.Key { return r.key }
 // told that the key is stale. A second Release is an error.
 func (r *region) Release() error {
 	if r.released {
-		return errRelease
+		return base.ErrReleased
 	}
 	r.released = true
 	if r.a != nil {
@@ -107,26 +100,16 @@ func (r *region) Release() error {
 	return nil
 }
 
-// holds reports whether b lies in the region.
-func (r *region) holds(b []byte) bool {
-	if len(b) == 0 {
-		return true
-	}
-	// Below the beginning the difference is huge.
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
-	return at <= uintptr(len(r.mem)) && uintptr(len(b)) <= uintptr(len(r.mem))-at
-}
-
 // checkLocal says what is wrong with our own side of a Get.
 func (e *endpoint) checkLocal(op *btl.Op) error {
 	r, ok := op.Local.(*region)
 	switch {
 	case !ok || r == nil || r.m != e.m || r.access&btl.AccessLocal == 0:
-		return errLocal
+		return base.ErrLocal
 	case r.released:
-		return errRelease
-	case !r.holds(op.Payload):
-		return errBounds
+		return base.ErrReleased
+	case !base.Contains(r.mem, op.Payload):
+		return base.ErrBounds
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // view is a peer's allocation as we see it. It is kept from one Get to the next, until the
@@ -29,7 +31,7 @@ type viewID struct {
 // mostViews bounds the views of a module. The system allows a process some 65000 mappings.
 const mostViews = 1024
 
-// view finds the allocation that a peer's key names, and maps it if it is not. errKey is for
+// view finds the allocation that a peer's key names, and maps it if it is not. base.ErrKey is for
 // a key that names none; other errors are of the system.
 func (m *module) view(p *peer, k *key) (*view, error) {
 	id := viewID{p.rank, k.fd}
@@ -39,7 +41,7 @@ func (m *module) view(p *peer, k *key) (*view, error) {
 			return v, nil
 		}
 		if !v.ledger.isDead() { // nothing else has its descriptor
-			return nil, errKey
+			return nil, base.ErrKey
 		}
 		m.dropView(id)
 	}
@@ -72,7 +74,7 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != device {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -80,13 +82,13 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if !isSealed(fd) {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
 	if st.Size <= ledgerBytes {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -96,15 +98,15 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 	v := &view{mem: mem, data: mem[:size:size], ledger: ledgerOf(mem), nonce: k.nonce}
 	l := v.ledger
 	if atomic.LoadUint64(&l.magic) != ledgerMagic || l.nonce != k.nonce || l.bytes != uint64(size) || l.isDead() {
-		return nil, errors.Join(errKey, v.unmap())
+		return nil, errors.Join(base.ErrKey, v.unmap())
 	}
 	return v, nil
 }
 
-// noSuch makes errKey of an error that says that there is no such descriptor, or process.
+// noSuch makes base.ErrKey of an error that says that there is no such descriptor, or process.
 func noSuch(err error) error {
 	if errors.Is(gone(err), errGone) {
-		return errKey
+		return base.ErrKey
 	}
 	return err
 }
@@ -113,12 +115,12 @@ func noSuch(err error) error {
 func (v *view) region(k *key) ([]byte, error) {
 	e := &v.ledger.entries[k.entry]
 	if atomic.LoadUint32(&e.generation) != k.generation {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	// Once each: they may change until v.current says that they have not.
 	at, n := atomic.LoadUint64(&e.offset), atomic.LoadUint64(&e.bytes)
 	if at > uint64(len(v.data)) || n > uint64(len(v.data))-at {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	return v.data[at : at+n], nil
 }

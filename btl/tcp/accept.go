@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
@@ -49,8 +50,8 @@ func (m *module) letIn() {
 			m.crowd = true // nobody tells when there is room
 			return
 		case unix.EBADF, unix.EINVAL, unix.ENOTSOCK, unix.EOPNOTSUPP, unix.EFAULT:
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
-			m.unsettled = true
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
+			m.Unsettled = true
 			return
 		default: // of a connection that has ended before it was accepted (accept(2))
 		}
@@ -131,7 +132,7 @@ func (s *stranger) step() int {
 		return 0
 	}
 	p := m.peer(int(h.from))
-	if p.met && p.nonce != h.fromNonce || m.injector.cut[p.rank] {
+	if p.met && p.nonce != h.fromNonce || m.cfg.Blocked(p.rank) {
 		m.drop(s)
 		return 0
 	}
@@ -152,10 +153,10 @@ func (m *module) consider(s *stranger, p *peer) int {
 	h := &s.hello
 	e := p.ep
 	switch {
-	case m.railErr != nil || m.railDoom != nil:
-		m.unsettled = true
+	case m.RailError() != nil || m.deferred != nil:
+		m.Unsettled = true
 		return 0
-	case e == nil || e.state == btl.Drained:
+	case e == nil || e.State() == btl.Drained:
 		if h.epoch <= p.epoch {
 			return m.turnAway(s, verdictStale, p.epoch)
 		}
@@ -163,31 +164,31 @@ func (m *module) consider(s *stranger, p *peer) int {
 			return 0
 		}
 		e = m.newEndpoint(p, h.epoch)
-	case e.state == btl.Failed || e.doom != nil:
-		m.unsettled = true // it is Drained soon
+	case e.State() == btl.Failed || e.Deferred() != nil:
+		m.Unsettled = true // it is Drained soon
 		return 0
-	case h.epoch > e.epoch:
-		m.unsettled = true
+	case h.epoch > e.Epoch():
+		m.Unsettled = true
 		e.succeeded()
 		return 1
 	case e.phase == phaseReady:
-		return m.turnAway(s, verdictStale, e.epoch)
-	case h.epoch < e.epoch:
-		return m.turnAway(s, verdictStale, e.epoch-1)
+		return m.turnAway(s, verdictStale, e.Epoch())
+	case h.epoch < e.Epoch():
+		return m.turnAway(s, verdictStale, e.Epoch()-1)
 	case p.rank > m.cfg.Rank && e.pause.failures == 0 && m.now-e.pause.since < yieldAfter:
 		return m.turnAway(s, verdictBusy, 0)
 	case p.rank > m.cfg.Rank && e.attempt != nil && e.attempt.stage == stageAnswer:
 		// The peer accepts what we have asked, if it gets there, and gives up its own: to accept that now would leave neither.
-		m.unsettled = true
+		m.Unsettled = true
 		return 0
 	default: // both have asked, and the peer's attempt counts
-		if !m.reply(s, answer{verdictAccept, e.epoch}) {
+		if !m.reply(s, answer{verdictAccept, e.Epoch()}) {
 			return 0
 		}
 	}
 	if err := e.open(s.fd); err != nil {
 		_ = unix.Close(s.fd)
-		e.condemn(m.errorf(p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+		e.failDeferred(m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 	}
 	return 1
 }
@@ -208,11 +209,11 @@ func (e *endpoint) succeeded() {
 		} else if e.receive() == 0 {
 			break
 		}
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			return
 		}
 	}
-	e.fail(e.m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 }
 
 // reply answers a peer and forgets it as a stranger. If it cannot be sent the connection is closed.

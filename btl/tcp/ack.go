@@ -49,7 +49,7 @@ func (m *module) settleDebts(all bool) {
 	left := m.owing[:0]
 	for _, e := range m.owing {
 		switch {
-		case e.phase != phaseReady || e.state != btl.Up || e.told == e.taken:
+		case e.phase != phaseReady || e.State() != btl.Up || e.told == e.taken:
 			e.owing = false
 			continue
 		case !all && !e.isDue():
@@ -118,10 +118,6 @@ func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 		e.inFlight--
 		e.bytes -= op.Len()
 		n++
-		if op.Cookie != 0 {
-			e.struck(op)
-			continue
-		}
 		op.Done(op, nil)
 	}
 	return n, true

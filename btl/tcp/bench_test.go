@@ -447,7 +447,7 @@ func BenchmarkRate(b *testing.B) {
 		b.Run(fmt.Sprintf("kick-%v", kicked), func(b *testing.B) {
 			cfg := Config{}
 			if kicked {
-				cfg.Kick = func() {}
+				cfg.Wakeup = func() {}
 			}
 			c := newCouple(b, cfg)
 			done := 0

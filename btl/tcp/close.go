@@ -11,11 +11,11 @@ const goodbyeNanos = 100e6
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
 	m.sayGoodbye()
-	m.closed = true
+	m.Closed = true
 	for len(m.strangers) > 0 {
 		s := m.strangers[0]
 		if s.known {
@@ -24,20 +24,15 @@ func (m *module) Close() error {
 			m.drop(s)
 		}
 	}
-	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state == btl.Drained {
-			continue
+	for e := range m.Endpoints() {
+		if m.CloseEndpoint(e) {
+			e.tearDown()
+			m.Drained(e)
 		}
-		e := p.ep
-		e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-		e.state = btl.Failed
-		e.update()
-		e.abandon()
-		e.tearDown()
 	}
 	m.hot, m.ready, m.dirty, m.blocked, m.owing, m.leftover, m.outs = nil, nil, nil, nil, nil, nil, nil
-	m.dialing, m.unwritable, m.doomed, m.dying, m.late = nil, nil, nil, nil, nil
-	m.railErr, m.railDoom, m.look, m.unsettled = nil, nil, false, false
+	m.dialing, m.unwritable, m.deferred, m.look = nil, nil, nil, false
+	m.Forget()
 	return m.closeAll()
 }
 
@@ -47,7 +42,7 @@ func (m *module) Close() error {
 func (m *module) sayGoodbye() {
 	var open []*endpoint
 	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up && p.ep.phase == phaseReady && p.ep.doom == nil {
+		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.phase == phaseReady && p.ep.Deferred() == nil {
 			p.ep.bye = true
 			p.ep.blocked = false
 			open = append(open, p.ep)

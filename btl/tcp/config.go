@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -29,11 +30,14 @@ type Config struct {
 	Clock progress.Clock
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
 	Bell progress.Bell
-	// Kick, if not nil, is called from any goroutine when a peer asks for a connection or waits for an acknowledgement,
+	// Wakeup, if not nil, is called from any goroutine when a peer asks for a connection or waits for an acknowledgement,
 	// and perhaps nobody makes progress: it should have a turn of progress made soon, and not block. Without it those have to wait until somebody does.
-	Kick func()
+	Wakeup func()
 	// Pass, if not nil, is called in what little waiting Close does.
 	Pass func()
+	// Blocked, if not nil, reports whether no connection with a peer is to be made, as if the network
+	// did not lead there. It is for tests.
+	Blocked func(peer int) bool
 	// Secret of the job; nil if SetSecret is to give it. Nobody is let in before that.
 	Secret []byte
 
@@ -92,8 +96,12 @@ func (c *Config) fill() error {
 	if c.Clock == nil {
 		c.Clock = progress.SystemClock()
 	}
+	base.SetDefault(&c.LocalBits, c.Local.BitLen())
 	if c.Pass == nil {
 		c.Pass = runtime.Gosched
+	}
+	if c.Blocked == nil {
+		c.Blocked = func(int) bool { return false }
 	}
 	for _, d := range []struct {
 		field *int

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceIPv6(t *testing.T) {
 	needs(t, loopback6)
-	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, Kick: func() {}})) // with Kick fragments wait for each other
+	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, Wakeup: func() {}})) // with Kick fragments wait for each other
 }
 
 // So small that windows and sockets are full, and buffers at their end, all the time.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
@@ -59,23 +60,23 @@ func (e *endpoint) ask() {
 	now := m.cfg.Clock.Now()
 	e.pause = pause{since: now, at: now, deadline: now + int64(m.cfg.ConnectTimeout)}
 	m.dialing = append(m.dialing, e)
-	m.unsettled = true
+	m.Unsettled = true
 	e.tryOnce(now)
 }
 
 // tryOnce begins an attempt.
 func (e *endpoint) tryOnce(now int64) {
 	m := e.m
-	if m.injector.cut[e.p.rank] {
+	if m.cfg.Blocked(e.p.rank) {
 		e.missed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.to()))
 		return
 	}
 	fd, local, errno := m.dial(e.p.address)
 	if errno != 0 {
 		if local && errno == unix.EADDRNOTAVAIL {
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
 				fmt.Errorf("this machine no longer has the address %v: %w", m.cfg.Local, errno))
-			m.unsettled = true
+			m.Unsettled = true
 		}
 		e.missed(now, errno, m.pathError(e.p.rank, errno, e.to()))
 		return
@@ -104,12 +105,12 @@ func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
 		if p.refusals++; p.refusals >= mostRefusals {
-			e.condemn(e.walled(why), nil)
+			e.failDeferred(e.walled(why))
 		}
 	default:
 		p.refusals = 0
 	}
-	e.m.unsettled = true
+	e.m.Unsettled = true
 }
 
 // abandon ends the attempt that is under way, if any.
@@ -144,7 +145,7 @@ func (a *attempt) step() int {
 			a.failed(errno, m.pathError(e.p.rank, errno, e.to()))
 			return 0
 		case got == 0:
-			a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+			a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
 			return 0
 		}
 		if a.n += got; a.n < want {
@@ -165,7 +166,7 @@ func (a *attempt) hello() {
 	e := a.e
 	m := e.m
 	h := hello{
-		from: uint32(m.cfg.Rank), to: uint32(e.p.rank), size: uint32(m.cfg.Size), epoch: e.epoch, frag: uint32(m.cfg.FragBytes),
+		from: uint32(m.cfg.Rank), to: uint32(e.p.rank), size: uint32(m.cfg.Size), epoch: e.Epoch(), frag: uint32(m.cfg.FragBytes),
 		fromNonce: m.nonce, toNonce: e.p.nonce, nonce: m.draw(),
 	}
 	m.codec.appendHello(a.said[:0], &a.challenge, &h)
@@ -185,13 +186,13 @@ func (a *attempt) answered() int {
 	m := e.m
 	ans, ok := m.codec.parseAnswer(a.buf[:answerBytes], &a.challenge, a.said[:])
 	if !ok {
-		a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errStranger)))
+		a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errStranger)))
 		return 0
 	}
 	switch ans.verdict {
 	case verdictAccept:
-		if ans.epoch != e.epoch {
-			a.failed(0, m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs))
+		if ans.epoch != e.Epoch() {
+			a.failed(0, m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs))
 			return 0
 		}
 		fd := a.fd
@@ -200,20 +201,20 @@ func (a *attempt) answered() int {
 		e.attempt = nil
 		if err := e.open(fd); err != nil {
 			_ = unix.Close(fd)
-			e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 		}
 		return 1
 	case verdictStale:
 		e.p.least = max(e.p.least, ans.epoch)
 		e.abandon()
-		e.condemn(m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 		return 0
 	case verdictClosed:
 		e.abandon()
-		e.condemn(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 		return 0
 	}
-	a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+	a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
 	return 0
 }
 
@@ -234,22 +235,22 @@ func (m *module) excuse(since int64) {
 func (m *module) dialAgain() int {
 	n := 0
 	m.dialing = slices.DeleteFunc(m.dialing, func(e *endpoint) bool {
-		if e.state != btl.Up || e.phase != phaseDialing || e.doom != nil {
+		if e.State() != btl.Up || e.phase != phaseDialing || e.Deferred() != nil {
 			return true
 		}
 		p := &e.pause
 		switch a := e.attempt; {
 		case m.now >= p.deadline:
 			e.abandon()
-			e.condemn(m.unanswered(e), nil)
+			e.failDeferred(m.unanswered(e))
 			n++
 			return true
 		case a != nil && m.now >= a.until:
 			a.failed(unix.ETIMEDOUT, m.pathError(e.p.rank, unix.ETIMEDOUT, e.to()))
-		case a == nil && m.now >= p.at && m.railErr == nil && m.railDoom == nil:
+		case a == nil && m.now >= p.at && m.RailError() == nil && m.deferred == nil:
 			e.tryOnce(m.now)
 		}
-		return e.doom != nil
+		return e.Deferred() != nil
 	})
 	return n
 }
@@ -259,7 +260,7 @@ func (m *module) unanswered(e *endpoint) *btl.Error {
 	if why := e.pause.why; why != nil && !errors.Is(why, errNoAnswer) {
 		return e.walled(why)
 	}
-	return e.walled(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+	return e.walled(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 		fmt.Errorf("%s: %w for %v", e.to(), errNoAnswer, m.cfg.ConnectTimeout)))
 }
 

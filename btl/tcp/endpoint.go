@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 var _ btl.Endpoint = (*endpoint)(nil)
@@ -41,7 +42,6 @@ type endpoint struct {
 	// What a post and a turn read, together.
 	plain   bool // nothing stands against the short way
 	phase   phase
-	state   btl.State
 	blocked bool // the socket took no more, and there is more
 	dirty   bool // in module.dirty
 	owing   bool // in module.owing
@@ -51,7 +51,7 @@ type endpoint struct {
 	fd      int  // -1 if there is no connection
 	m       *module
 	p       *peer
-	epoch   uint32
+	base.Endpoint
 
 	// Receiving: buf[r:w] was read and not looked at.
 	buf       []byte // off-heap; nil without a connection
@@ -78,24 +78,15 @@ type endpoint struct {
 	wantsOut bool   // the poller looks whether there is room in the socket
 	writeErr unix.Errno
 
-	wanted   bool // Connect gave it out; nobody else is told anything
-	reported bool // Failed was called
-	byRail   bool // failed with the whole rail, whose Drained covers it
-
 	attempt *attempt // nil but while dialing
 	pause   pause
 
-	// doom is set when something finds out that the endpoint is to fail where that cannot be said; the next turn does.
-	doom    *btl.Error
-	cause   *btl.Error // of the failure, once Failed
-	culprit *btl.Op    // the operation that it is of, if any
-	held    btl.Queue  // operations that a fault keeps from completing
-	health  health
+	health health
 }
 
 // newEndpoint makes the next incarnation for a peer.
 func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
-	e := &endpoint{m: m, p: p, epoch: epoch, fd: -1}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, fd: -1}
 	p.ep, p.epoch = e, epoch
 	e.update()
 	return e
@@ -112,21 +103,12 @@ func (e *endpoint) enter(next phase) {
 
 // update finds out which way posts take.
 func (e *endpoint) update() {
-	e.plain = e.state == btl.Up && e.doom == nil && len(e.m.injector.faults) == 0
+	e.plain = e.Accepts()
 }
-
-// Peer implements btl.Endpoint.
-func (e *endpoint) Peer() int { return e.p.rank }
-
-// Epoch implements btl.Endpoint.
-func (e *endpoint) Epoch() uint32 { return e.epoch }
-
-// State implements btl.Endpoint.
-func (e *endpoint) State() btl.State { return e.state }
 
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
 	n := op.Len()
@@ -137,9 +119,8 @@ func (e *endpoint) Send(op *btl.Op) error {
 		return btl.ErrResource
 	}
 	if !e.plain {
-		return e.post(op)
+		return btl.ErrResource
 	}
-	op.Cookie = 0
 	e.accept(op, n)
 	return nil
 }
@@ -205,7 +186,7 @@ func (e *endpoint) open(fd int) error {
 	e.enter(phaseReady)
 	e.p.reached = true
 	m.ready = append(m.ready, e)
-	if e.epoch > 1 {
+	if e.Epoch() > 1 {
 		e.unheard = true
 		m.unheard++
 	}
@@ -213,20 +194,15 @@ func (e *endpoint) open(fd int) error {
 		m.hot = e
 	}
 	m.look = true
-	e.p.haunt(e)
 	m.soil(e)
 	return nil
 }
 
-// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
-func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
-	if e.doom != nil || e.state != btl.Up {
-		return
+// failDeferred makes the next progress call fail the endpoint.
+func (e *endpoint) failDeferred(err *btl.Error) {
+	if e.m.DeferFailure(e, err, nil) {
+		e.update()
 	}
-	e.doom, e.culprit = err, op
-	e.update()
-	e.m.doomed = append(e.m.doomed, e)
-	e.m.unsettled = true
 }
 
 // Rebind implements btl.Endpoint. The system copies what it takes, so payloads are read only by
@@ -237,37 +213,15 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 }
 
 // Fail implements btl.Endpoint.
-func (e *endpoint) Fail(cause error) {
-	if e.state == btl.Up {
-		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
-	}
-}
+func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
-// fail is the first half of a failure; drain does the other.
-func (e *endpoint) fail(err *btl.Error) {
-	if e.state != btl.Up {
-		return
-	}
-	e.begin(err)
-	e.report()
-}
+// fail takes the endpoint to Failed and reports it.
+func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// report says that the endpoint has failed, once, to whoever knows of it.
-func (e *endpoint) report() {
-	if e.wanted && !e.reported && !e.byRail {
-		e.reported = true
-		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
-	}
-}
-
-// begin takes the endpoint down, and tells nobody.
-func (e *endpoint) begin(cause *btl.Error) {
-	m := e.m
-	e.state, e.cause = btl.Failed, cause
+// Stop implements base.Incarnation.
+func (e *endpoint) Stop() {
 	e.update()
-	m.dying = append(m.dying, e)
-	m.unsettled = true
-	m.forget(e)
+	e.m.forget(e)
 	e.abandon()
 }
 
@@ -275,9 +229,7 @@ func (e *endpoint) begin(cause *btl.Error) {
 // nothing of this incarnation reaches memory.
 func (e *endpoint) tearDown() int {
 	e.disconnect()
-	n := e.flushOut()
-	e.state = btl.Drained
-	return n
+	return e.flushOut()
 }
 
 // disconnect closes the socket. If the peer has sent what we have not read the system resets the connection, else it ends it.
@@ -307,28 +259,12 @@ func (e *endpoint) hear() {
 
 // flushOut calls back what is outstanding, in the order in which it was accepted.
 func (e *endpoint) flushOut() int {
-	n := 0
-	end := func(op *btl.Op) {
-		err := e.m.errorf(e.p.rank, btl.ClassFlushed, btl.SideNone, "", e.cause)
-		if op == e.culprit && e.doom != nil {
-			err = e.doom
-		}
-		op.Done(op, err)
-		n++
-	}
-	for op := e.unacked.Pop(); op != nil; op = e.unacked.Pop() {
-		end(op)
-	}
+	m := e.m
+	n := m.Flush(e, &e.unacked)
 	if op := e.current; op != nil {
 		e.current = nil
-		end(op)
+		op.Done(op, m.FlushError(e, op))
+		n++
 	}
-	for op := e.unsent.Pop(); op != nil; op = e.unsent.Pop() {
-		end(op)
-	}
-	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
-		end(op)
-	}
-	e.culprit = nil
-	return n
+	return n + m.Flush(e, &e.unsent)
 }

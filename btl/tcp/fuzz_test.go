@@ -168,12 +168,12 @@ func FuzzStream(f *testing.F) {
 	m := newAt(f, Config{Size: 2, Local: loopback4, Secret: secret, FragBytes: 64, BufferBytes: 128}, 0, &mate{})
 	f.Fuzz(func(t *testing.T, b []byte, step byte) {
 		ev := &recorder{}
-		m.cfg.Events = ev
+		m.Events = ev
 		e := m.newEndpoint(&peer{rank: 1}, 1)
-		e.wanted = true
+		e.MarkReportable()
 		e.phase, e.buf = phaseReady, make([]byte, m.cfg.BufferBytes)
 		fed := 0
-		for e.state == btl.Up && fed < len(b) {
+		for e.State() == btl.Up && fed < len(b) {
 			n := copy(e.buf[e.w:], b[fed:min(len(b), fed+int(step)+1)])
 			require.Positive(t, n, "no room to read into")
 			fed += n
@@ -196,9 +196,10 @@ func FuzzStream(f *testing.F) {
 			rest = rest[headBytes+int(h.length):]
 		}
 		require.Equal(t, want, ev.frags)
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			require.True(t, ev.failed.Class == btl.ClassProtocol || ev.failed.Class == btl.ClassClosed)
 		}
-		m.leftover, m.owing, m.dying, m.dirty = nil, nil, nil, nil
+		m.leftover, m.owing, m.dirty = nil, nil, nil
+		m.Forget()
 	})
 }

@@ -41,7 +41,7 @@ func (m *module) checkHealth() int {
 	m.checkAt, m.checked = m.now+every, m.now
 	n := 0
 	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state != btl.Up || p.ep.phase != phaseReady {
+		if p == nil || p.ep == nil || p.ep.State() != btl.Up || p.ep.phase != phaseReady {
 			continue
 		}
 		e := p.ep
@@ -51,7 +51,7 @@ func (m *module) checkHealth() int {
 		}
 		// Of time in which nobody looked no more counts than that of a rank that sleeps.
 		if e.health.waited += min(gap, every+mostSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
-			e.fail(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+			e.fail(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 				fmt.Errorf("the peer's machine has acknowledged nothing for %v: %w", m.cfg.UserTimeout, unix.ETIMEDOUT)))
 			n++
 		}

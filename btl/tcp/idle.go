@@ -64,7 +64,7 @@ const (
 )
 
 func newAlarm(cfg *Config, traffic, entrance int) (_ *alarm, err error) {
-	a := &alarm{bell: cfg.Bell, kick: cfg.Kick, traffic: traffic, over: make(chan struct{})}
+	a := &alarm{bell: cfg.Bell, kick: cfg.Wakeup, traffic: traffic, over: make(chan struct{})}
 	if a.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make an alarm (epoll_create): %w", err)
 	}
@@ -182,28 +182,28 @@ func (a *alarm) close() error {
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.closed || m.alarm == nil || m.cfg.Bell == nil {
+	if m.Closed || m.alarm == nil || m.cfg.Bell == nil {
 		return false
 	}
 	m.settleDebts(true)
 	m.pollHot()
 	m.armed = true
 	for _, e := range m.blocked {
-		if !e.wantsOut && e.phase == phaseReady && e.state == btl.Up {
+		if !e.wantsOut && e.phase == phaseReady && e.State() == btl.Up {
 			e.wantsOut = m.traffic.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN|unix.EPOLLOUT) == nil
 			m.outs = append(m.outs, e)
 		}
 	}
 	// The poll that follows has to look everywhere. What is due by the clock can wait for the end of the longest sleep, but what is due
 	// by turns, and the next attempt to connect, cannot.
-	m.look, m.unsettled = true, true
+	m.look, m.Unsettled = true, true
 	pausing := slices.ContainsFunc(m.dialing, func(e *endpoint) bool { return e.attempt == nil && e.phase == phaseDialing })
-	return m.alarm.arm() && !pausing && len(m.leftover)+len(m.late)+len(m.doomed)+len(m.dying) == 0
+	return m.alarm.arm() && !pausing && len(m.leftover) == 0 && !m.Waiting()
 }
 
 // Disarm implements progress.Idler.
 func (m *module) Disarm() {
-	if m.closed || m.alarm == nil {
+	if m.Closed || m.alarm == nil {
 		return
 	}
 	m.alarm.disarm()

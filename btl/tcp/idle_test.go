@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // busy is a rank whose program computes: turns are made only if the module asks for them.
@@ -24,7 +25,7 @@ func newBusy(t *testing.T, cfg Config) *busy {
 	r := &busy{}
 	kicks, over := make(chan struct{}, 1), make(chan struct{})
 	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
-	cfg.Kick = func() {
+	cfg.Wakeup = func() {
 		select {
 		case kicks <- struct{}{}:
 		default:
@@ -112,7 +113,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
 	require.NoError(t, err)
 	require.Zero(t, m.greeted)
-	require.True(t, m.unsettled, "a rank that computes is not asked for a turn")
+	require.True(t, m.Unsettled, "a rank that computes is not asked for a turn")
 	until(t, "the stranger to come", func() bool { return m.greeted == 1 }, m)
 }
 
@@ -164,7 +165,7 @@ func TestNoKickAfterClose(t *testing.T) {
 	begun := make(chan struct{})
 	var a *alarm
 	var ended atomic.Bool
-	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Kick: func() {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: func() {
 		close(begun)
 		for !a.shut.Load() {
 			runtime.Gosched()
@@ -245,7 +246,7 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
 	ms[0].Disarm()
 	listen(1, 2*unpollAfter)
-	ms[0].hot.Fail(errPeerFailed)
+	ms[0].hot.Fail(base.ErrPeerFailed)
 	listen(2, 3)
 }
 

@@ -208,7 +208,7 @@ func (m *module) lookAtLink() {
 	case s.name == "":
 		l.down = fmt.Errorf("%w %v", errNoAddress, m.cfg.Local)
 		if !errors.Is(before, errNoAddress) {
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
 		}
 		return
 	case !s.up:
@@ -220,8 +220,8 @@ func (m *module) lookAtLink() {
 		return
 	}
 	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up && p.elsewhere {
-			p.ep.condemn(m.linkError(p), nil)
+		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.elsewhere {
+			p.ep.failDeferred(m.linkError(p))
 		}
 	}
 }
@@ -235,5 +235,5 @@ func (m *module) cannotReach(p *peer) error {
 }
 
 func (m *module) linkError(p *peer) *btl.Error {
-	return m.errorf(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
+	return m.NewError(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
 }

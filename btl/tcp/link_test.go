@@ -110,7 +110,7 @@ func TestAddressTaken(t *testing.T) {
 	_, err := c.a.Connect(1, c.b.Card())
 	require.ErrorIs(t, err, errNoAddress)
 	cable.is(t, interfaceState{}) // of something else
-	until(t, "the news to be heard", func() bool { return !c.a.unsettled }, c.a)
+	until(t, "the news to be heard", func() bool { return !c.a.Unsettled }, c.a)
 	require.Equal(t, 1, c.va.drained)
 	cable.is(t, well)
 	until(t, "the address to be back", func() bool { return c.a.link.down == nil }, c.a)

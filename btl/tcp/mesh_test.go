@@ -150,7 +150,7 @@ func TestSleepingRanks(t *testing.T) {
 		bell := newBell(t)
 		engines[i] = progress.New(progress.Config{Bell: bell})
 		evs[i] = &waiting{}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Wakeup: kicker(t, engines[i])})
 		require.NoError(t, err)
 		ms[i] = m.(*module)
 		engines[i].Lock()

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -11,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
@@ -33,28 +34,26 @@ const (
 
 // module is the rail of one rank at one local address.
 type module struct {
+	base.Rail[*endpoint]
+
 	// What every turn reads, together.
-	hot       *endpoint // whose connection has spoken last
-	silent    int       // turns in which it has not
-	spoken    int       // turns in which it has, and no other; from unpollAfter on it is not polled
-	turns     uint64
-	ready     []*endpoint // that have a connection
-	dirty     []*endpoint // with something to be sent that was posted inside of a turn
-	blocked   []*endpoint // with something to be sent, whose sockets are full
-	owing     []*endpoint // that owe acknowledgements
-	leftover  []*endpoint // with frames that the last turn has not looked at
-	spare     []*endpoint // for leftover
-	inside    bool        // of Progress
-	look      bool        // the next turn is to look everywhere
-	armed     bool        // between Arm and Disarm
-	unsettled bool        // there is work for attend
-	closed    bool
+	hot      *endpoint // whose connection has spoken last
+	silent   int       // turns in which it has not
+	spoken   int       // turns in which it has, and no other; from unpollAfter on it is not polled
+	turns    uint64
+	ready    []*endpoint // that have a connection
+	dirty    []*endpoint // with something to be sent that was posted inside of a turn
+	blocked  []*endpoint // with something to be sent, whose sockets are full
+	owing    []*endpoint // that owe acknowledgements
+	leftover []*endpoint // with frames that the last turn has not looked at
+	spare    []*endpoint // for leftover
+	inside   bool        // of Progress
+	look     bool        // the next turn is to look everywhere
+	armed    bool        // between Arm and Disarm
 
 	out sending
 
 	cfg   Config
-	attrs btl.Attrs
-	card  []byte
 	nonce lifeNonce
 	host  [16]byte
 	zone  uint32
@@ -79,20 +78,13 @@ type module struct {
 	unheard   int         // endpoints with a connection in place of one that failed, by which nothing has come yet
 
 	unwritable []*endpoint // whose sockets have refused for good
-	doomed     []*endpoint // Up, but found broken where that could not be said
-	dying      []*endpoint // Failed, not yet Drained
-	railErr    *btl.Error  // the whole rail is Failed, not yet Drained
-	railDoom   *btl.Error  // the next turn fails it
+	deferred   *btl.Error  // the failure of the whole rail that the next progress call applies
 	buffers    [][]byte    // that connections do not use any more
 	info       unix.TCPInfo
 	checkAt    int64 // when health is due to be looked at
 	checked    int64 // when it was last
 
 	outs []*endpoint // whose sockets are polled for room
-
-	injector injector
-	late     []faults.Late[*endpoint]
-	stale    int // frames that were dropped
 }
 
 // guest is a connection in its handshake.
@@ -110,7 +102,6 @@ type peer struct {
 	epoch     uint32 // of our latest incarnation
 	least     uint32 // the first that is not over at the peer's, as far as we know
 	ep        *endpoint
-	ghosts    []ghost
 }
 
 // New makes the rail of a rank at cfg.Local, and listens there.
@@ -159,7 +150,7 @@ func newModule(cfg Config) (_ *module, err error) {
 		return nil, err
 	}
 	m.watchLink()
-	if cfg.Bell != nil || cfg.Kick != nil {
+	if cfg.Bell != nil || cfg.Wakeup != nil {
 		if m.alarm, err = newAlarm(&m.cfg, m.traffic.fd, m.entrance.fd); err != nil {
 			return nil, err
 		}
@@ -168,22 +159,21 @@ func newModule(cfg Config) (_ *module, err error) {
 		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
 		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), bits: uint8(m.cfg.LocalBits), frag: uint32(cfg.FragBytes),
 	}
-	m.card = c.encode()
 	speed := cfg.BandwidthMBps
 	if speed == 0 {
 		speed = speedOf(cfg.Local)
 	}
-	m.attrs = btl.Attrs{
+	m.Init(m, cfg.Events, btl.Attrs{
 		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speed,
 		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes,
-	}
+	}, c.encode())
 	return m, nil
 }
 
 // SetSecret gives the job's secret to a module that was made without it.
 func (m *module) SetSecret(secret []byte) {
 	m.codec = newCodec(secret)
-	m.unsettled = true
+	m.Unsettled = true
 }
 
 // draw makes a nonce.
@@ -192,15 +182,9 @@ func (m *module) draw() (n nonce) {
 	return n
 }
 
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return &m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
-
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	c, ok := parseCard(theirs)
@@ -211,9 +195,9 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
 		return nil, m.unreachable(fmt.Sprintf("card of rank %d for rank %d", c.rank, rank))
 	case c.size != uint32(m.cfg.Size):
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
 	case c.address.Addr().Is4() != local.Is4():
 		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, c.address.Addr()))
 	case c.address.Addr().IsLoopback() != local.IsLoopback():
@@ -221,45 +205,45 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case local.IsLoopback() && c.host != m.host:
 		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", c.address.Addr()))
 	case m.codec == nil:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errNoSecret)
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
 	p := m.peer(rank)
 	if p.met && p.nonce != c.nonce {
-		return nil, m.errorf(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
+		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
 	}
 	p.met, p.nonce, p.address, p.elsewhere = true, c.nonce, c.address, c.host != m.host
-	if e := p.ep; e != nil && e.state == btl.Up && !e.wanted && m.cannotReach(p) != nil {
+	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
 		e.fail(m.linkError(p)) // the peer has made it, and only its card says where it is
 	}
-	if e := p.ep; e != nil && e.state == btl.Failed && !e.wanted {
+	if e := p.ep; e != nil && e.State() == btl.Failed && !e.IsReportable() {
 		m.bury(e) // nobody was told of it
 	}
-	if e := p.ep; e != nil && e.state != btl.Drained {
-		e.wanted = true
+	if e := p.ep; e != nil && e.State() != btl.Drained {
+		e.MarkReportable()
 		return e, nil
 	}
-	if err := m.railErr; err != nil {
-		return nil, m.errorf(rank, err.Class, err.Side, err.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
 	if err := m.cannotReach(p); err != nil {
 		return nil, err
 	}
 	if err := m.revive(); err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
 	}
 	if i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return s.known && int(s.hello.from) == rank }); i >= 0 {
 		m.consider(m.strangers[i], p) // the peer was first
-		if p.ep != nil && p.ep.state == btl.Up {
-			p.ep.wanted = true
+		if p.ep != nil && p.ep.State() == btl.Up {
+			p.ep.MarkReportable()
 			return p.ep, nil
 		}
 	}
 	epoch := p.nextEpoch()
 	if epoch == 0 {
-		return nil, m.errorf(rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs)
+		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs)
 	}
 	e := m.newEndpoint(p, epoch)
-	e.wanted = true
+	e.MarkReportable()
 	e.ask()
 	return e, nil
 }
@@ -267,7 +251,8 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 // bury ends an endpoint of which nobody knows.
 func (m *module) bury(e *endpoint) {
 	e.tearDown()
-	m.dying = slices.DeleteFunc(m.dying, func(d *endpoint) bool { return d == e })
+	m.Drained(e)
+	m.Discard(e)
 }
 
 func (m *module) unreachable(why string) error {
@@ -375,7 +360,7 @@ func (m *module) Progress() int {
 	if len(m.blocked) > 0 && (m.turns%blockedEvery == 0 || news != 0) {
 		m.flushBlocked()
 	}
-	if m.unsettled || news != 0 || m.turns%attendEvery == 0 {
+	if m.Unsettled || news != 0 || m.turns%attendEvery == 0 {
 		n += m.attend()
 	}
 	if len(m.dirty) > 0 {
@@ -387,7 +372,7 @@ func (m *module) Progress() int {
 	m.inside = false
 	if a := m.alarm; a != nil {
 		// While the rank sleeps the poller tells of room in full sockets (outs).
-		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.unsettled || m.unheard > 0)
+		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.Unsettled || m.unheard > 0)
 	}
 	return n
 }
@@ -398,12 +383,12 @@ func (m *module) lookAround() int {
 	n := 0
 	for _, ev := range m.traffic.poll() {
 		e := m.byFD[ev.Fd]
-		if e == nil || e.state != btl.Up {
+		if e == nil || e.State() != btl.Up {
 			continue // closed by what was handed up in this turn
 		}
 		if got := e.receive(); got > 0 {
 			n += got
-			if m.hot != e && e.state == btl.Up {
+			if m.hot != e && e.State() == btl.Up {
 				m.pollHot()
 				m.hot, m.silent = e, 0
 			}
@@ -432,12 +417,12 @@ func (m *module) pollHot() {
 
 // attend does what is not for every turn.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	before := m.now
 	m.now = m.cfg.Clock.Now()
-	m.unsettled, m.crowd = false, false
+	m.Unsettled, m.crowd = false, false
 	m.excuse(before)
 	n, come := 0, false
 	for _, ev := range m.entrance.poll() {
@@ -458,83 +443,46 @@ func (m *module) attend() int {
 	}
 	n += m.dialAgain()
 	n += m.readUnwritable()
-	n += faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
-		e.held.Remove(op)
-		op.Done(op, nil)
-	})
-	n += m.failDoomed()
-	n += m.checkHealth()
-	n += m.drain()
-	m.freeBuffers(mostBuffers)
-	m.unsettled = m.unsettled || m.crowd || m.link.unsure || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying) > 0 ||
-		m.railErr != nil || m.railDoom != nil
-	return n
-}
-
-// failDoomed fails what was found broken where that could not be said. What comes up meanwhile is for the next turn.
-func (m *module) failDoomed() int {
-	n := 0
-	if err := m.railDoom; err != nil {
-		m.railDoom = nil
+	if err := m.deferred; err != nil {
+		m.deferred = nil
 		m.failRail(err)
 		n++
 	}
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		if e.state == btl.Up {
-			e.fail(e.doom)
-			n++
-		}
-	}
-	return n
-}
-
-// drain ends what has failed.
-func (m *module) drain() int {
-	n := 0
-	dying := m.dying
-	m.dying = nil
-	for _, e := range dying {
-		e.report() // if Connect gave it out only after it had failed
-		n += e.tearDown() + 1
-		if e.wanted && !e.byRail {
-			m.cfg.Events.Drained(m, e.p.rank)
-		}
-	}
-	if m.railErr != nil && len(m.dying) == 0 {
-		m.railErr = nil
-		m.cfg.Events.Drained(m, btl.AllPeers)
+	n += m.FailDeferred()
+	n += m.checkHealth()
+	n += m.DrainEndpoints((*endpoint).tearDown, nil)
+	if m.DrainRail() {
 		n++
 	}
+	m.freeBuffers(mostBuffers)
+	m.Unsettled = m.Unsettled || m.crowd || m.link.unsure || len(m.dialing)+len(m.unwritable) > 0 || m.deferred != nil || m.Waiting()
 	return n
 }
 
 // Fail implements btl.Module.
 func (m *module) Fail(cause error) {
-	if !m.closed {
-		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
-	}
+	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
-// failRail fails all endpoints at once. The listener stays if it can: the rail may come back, and its card is known.
+// failRail fails all endpoints at once. The listener stays open if it works: the rail may come back,
+// and its address is known.
 func (m *module) failRail(err *btl.Error) {
-	if m.railErr != nil {
-		return
-	}
-	m.railErr = err
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.byRail = true
-			p.ep.begin(err)
-		}
-	}
 	if m.listener >= 0 && !listens(m.listener) {
 		_ = unix.Close(m.listener)
 		m.listener = -1
 	}
-	m.cfg.Events.Failed(m, btl.AllPeers, err)
+	m.FailRail(err)
+}
+
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
+		}
+	}
 }
 
 // listens reports whether a listener works.

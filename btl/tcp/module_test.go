@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 func TestConfigOutOfRange(t *testing.T) {
@@ -104,7 +105,7 @@ func TestSecretLater(t *testing.T) {
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
 	_, err := a.Connect(1, b.Card())
-	require.ErrorIs(t, err, errNoSecret)
+	require.ErrorIs(t, err, base.ErrNoSecret)
 	e, err := b.Connect(0, a.Card())
 	require.NoError(t, err)
 	for range 200 {
@@ -262,7 +263,7 @@ func TestKick(t *testing.T) {
 	over := make(chan struct{})
 	defer func() { close(kicks); <-over }()
 	va, vb := &mate{}, &mate{}
-	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Kick: func() {
+	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Wakeup: func() {
 		select {
 		case kicks <- struct{}{}:
 		default:

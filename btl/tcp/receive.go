@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // mostBurst bounds the frames of one connection that one turn looks at.
@@ -37,9 +38,9 @@ func (e *endpoint) parse() int {
 	m := e.m
 	n := 0
 	e.more = false
-	for frames := 0; e.state == btl.Up && e.w-e.r >= headBytes; frames++ {
+	for frames := 0; e.State() == btl.Up && e.w-e.r >= headBytes; frames++ {
 		h, ok := parseHead(e.buf[e.r:], uint32(m.cfg.FragBytes))
-		if !ok || h.epoch > e.epoch {
+		if !ok || h.epoch > e.Epoch() {
 			e.nonsense("head of a frame")
 			return n
 		}
@@ -54,8 +55,8 @@ func (e *endpoint) parse() int {
 		}
 		frag := e.buf[e.r+headBytes : end : end]
 		e.r = end
-		if h.epoch < e.epoch {
-			m.stale++
+		if h.epoch < e.Epoch() {
+			m.Stale++
 			continue
 		}
 		done, ok := e.acknowledged(h.ack)
@@ -64,20 +65,20 @@ func (e *endpoint) parse() int {
 			e.nonsense("acknowledgement")
 			return n
 		}
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			return n
 		}
 		switch h.kind {
 		case frameFrag:
 			e.owe(len(frag))
 			n++
-			m.cfg.Events.Arrived(m, e.p.rank, h.tag, frag)
+			m.Events.Arrived(m, e.p.rank, h.tag, frag)
 		case frameBye:
-			e.fail(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed))
+			e.fail(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 			return n + 1
 		}
 	}
-	if e.state == btl.Up {
+	if e.State() == btl.Up {
 		e.makeRoom()
 	}
 	return n
@@ -98,7 +99,7 @@ func (e *endpoint) makeRoom() {
 
 // nonsense fails the endpoint for what the peer has sent (C8).
 func (e *endpoint) nonsense(what string) {
-	e.fail(e.m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf("%w: %s", errNonsense, what)))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf("%w: %s", errNonsense, what)))
 }
 
 // lost fails the endpoint because the system has lost its connection.
@@ -112,7 +113,7 @@ func (e *endpoint) ended() {
 		e.lost(e.writeErr)
 		return
 	}
-	e.fail(e.m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", errPeerFailed))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", base.ErrPeerFailed))
 }
 
 // readUnwritable goes on reading connections that cannot be written to any more, for what the peer has sent says best why, and fails them
@@ -122,14 +123,14 @@ func (m *module) readUnwritable() int {
 	list := m.unwritable
 	m.unwritable = nil
 	for _, e := range list {
-		if e.state == btl.Up && !e.more {
+		if e.State() == btl.Up && !e.more {
 			got := e.receive()
 			if n += got; got == 0 {
 				e.lost(e.writeErr)
 				n++
 			}
 		}
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			m.unwritable = append(m.unwritable, e)
 		}
 	}
@@ -142,7 +143,7 @@ func (m *module) takeLeftovers() int {
 	list := m.leftover
 	m.leftover = m.spare[:0]
 	for _, e := range list {
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			n += e.parse()
 		}
 	}

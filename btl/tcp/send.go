@@ -27,7 +27,7 @@ type sending struct {
 
 // putHead writes the head of a frame of ours, with an acknowledgement of all that was taken.
 func (e *endpoint) putHead(b []byte, k kind, tag btl.Tag, length int) {
-	h := head{length: uint32(length), ack: e.taken, epoch: e.epoch, kind: k, tag: tag}
+	h := head{length: uint32(length), ack: e.taken, epoch: e.Epoch(), kind: k, tag: tag}
 	h.put(b)
 }
 
@@ -72,14 +72,14 @@ func (e *endpoint) refused(errno unix.Errno) {
 	if e.writeErr == 0 {
 		e.writeErr = errno
 		m.unwritable = append(m.unwritable, e)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 }
 
 // flush sends as much as the socket takes.
 func (e *endpoint) flush() {
 	e.gathered = 0
-	for e.phase == phaseReady && e.state == btl.Up && e.writeErr == 0 && e.hasToSend() {
+	for e.phase == phaseReady && e.State() == btl.Up && e.writeErr == 0 && e.hasToSend() {
 		if !e.flushBatch() {
 			return
 		}

@@ -159,7 +159,7 @@ func (x *end) pump() {
 // arrives, and nothing is left behind.
 func TestConnectionsBreak(t *testing.T) {
 	leavesNothing(t)
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Kick: func() {}}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Wakeup: func() {}}
 	var x [2]*end
 	for i := range x {
 		x[i] = &end{t: t, rank: i}
@@ -215,7 +215,7 @@ func TestConnectionsBreak(t *testing.T) {
 // number is bounded.
 func TestStrangers(t *testing.T) {
 	leavesNothing(t)
-	c := newCouple(t, Config{Bell: newBell(t), Kick: func() {}})
+	c := newCouple(t, Config{Bell: newBell(t), Wakeup: func() {}})
 	card, ok := parseCard(c.b.Card())
 	require.True(t, ok)
 	known := newCodec(secret)
