@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/internal/tunable"
@@ -110,15 +111,15 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 
 // resolve joins two ranks by every rail.
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
-	var all ways
+	var all rails.Routes
 	for rail, m := range l.jobs[rank].modules {
 		card := l.jobs[peer].modules[rail].Card()
-		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+		all.Add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
-	if len(all.list) == 0 {
-		return nil, errors.Join(append(all.refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
+	if len(all.List) == 0 {
+		return nil, errors.Join(append(all.Refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
 	}
-	return all.list, nil
+	return all.List, nil
 }
 
 // done takes the outcome of a rank's body, and returns the rank's error.

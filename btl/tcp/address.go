@@ -42,8 +42,8 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 	return choose(host, found, include, exclude)
 }
 
-// Strange are the words, of a list for Addresses, that fit no interface and no address of this machine.
-func Strange(list []string) ([]string, error) {
+// Unknown are the words, of a list for Addresses, that fit no interface and no address of this machine.
+func Unknown(list []string) ([]string, error) {
 	found, err := candidates()
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 // mostNamed addresses of a machine are named in a message.
 const mostNamed = 6
 
-// Apart says, in a line, why no address of one rank leads to one of another's, given the cards of both: when Pairs finds none.
-func Apart(ours, theirs [][]byte) string {
+// Explain says, in a line, why no address of one rank leads to one of another's, given the cards of both: when Pairs finds none.
+func Explain(ours, theirs [][]byte) string {
 	a, b := parseCards(ours), parseCards(theirs)
 	var why []string
 	for _, x := range a {

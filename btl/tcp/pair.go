@@ -1,32 +1,33 @@
 package tcp
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Pair is an address of one rank and that of another to which it leads, by their places in the lists of both.
-type Pair struct{ Ours, Theirs int }
+	"github.com/mpigo/mpigo/btl/transport"
+)
 
 // Pairs says which of a rank's rails lead to which of another's, given the cards of both: one to one, so that each is a rail of its own. Both
 // ranks find the same pairs if one of them says that it is the lower. Where two addresses are in one network, only such pairs are made;
 // else, of networks that may be joined by routers, the first of each kind with the first, and so on. Loopback leads
 // to those alone who share it.
-func Pairs(ours, theirs [][]byte, weAreLower bool) []Pair {
+func Pairs(ours, theirs [][]byte, weAreLower bool) []transport.Pair {
 	if !weAreLower {
 		pairs := Pairs(theirs, ours, true)
 		for i, p := range pairs {
-			pairs[i] = Pair{p.Theirs, p.Ours}
+			pairs[i] = transport.Pair{Local: p.Remote, Remote: p.Local}
 		}
 		return pairs
 	}
 	a, b := parseCards(ours), parseCards(theirs)
 	leaveOutShared(a, b)
 	for kind := sameNetwork; kind > unrelated; kind-- {
-		var pairs []Pair
+		var pairs []transport.Pair
 		taken := make([]bool, len(b))
 		for i := range a {
 			for j := range b {
 				if !taken[j] && relate(a[i], b[j]) == kind {
 					taken[j] = true
-					pairs = append(pairs, Pair{i, j})
+					pairs = append(pairs, transport.Pair{Local: i, Remote: j})
 					break
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/transport"
 )
 
 // cards of a machine's addresses.
@@ -18,33 +20,41 @@ func cards(host byte, addresses ...string) (list [][]byte) {
 	return list
 }
 
+// pairList makes pairs of places: local, remote, local, remote...
+func pairList(places ...int) (list []transport.Pair) {
+	for i := 0; i < len(places); i += 2 {
+		list = append(list, transport.Pair{Local: places[i], Remote: places[i+1]})
+	}
+	return list
+}
+
 func TestPairs(t *testing.T) {
 	for what, c := range map[string]struct {
 		a, b [][]byte
-		want []Pair
+		want []transport.Pair
 	}{
-		"one network":              {cards(1, "10.0.0.1/24"), cards(2, "10.0.0.2/24"), []Pair{{0, 0}}},
-		"two, in another order":    {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24", "10.0.0.2/24"), []Pair{{0, 1}, {1, 0}}},
-		"one has more":             {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24"), []Pair{{1, 0}}},
-		"joined by routers":        {cards(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), cards(2, "10.0.0.2/32", "10.0.1.2/32"), []Pair{{0, 0}, {1, 1}}},
-		"a network of one side":    {cards(1, "10.0.0.1/8"), cards(2, "10.9.0.2/32"), []Pair{{0, 0}}},
-		"public and private":       {cards(1, "192.0.2.1/24"), cards(2, "10.9.0.2/32"), []Pair{{0, 0}}},
+		"one network":              {cards(1, "10.0.0.1/24"), cards(2, "10.0.0.2/24"), pairList(0, 0)},
+		"two, in another order":    {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
+		"one has more":             {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24"), pairList(1, 0)},
+		"joined by routers":        {cards(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), cards(2, "10.0.0.2/32", "10.0.1.2/32"), pairList(0, 0, 1, 1)},
+		"a network of one side":    {cards(1, "10.0.0.1/8"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
+		"public and private":       {cards(1, "192.0.2.1/24"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
 		"two families":             {cards(1, "10.0.0.1/24"), cards(2, "2001:db8::1/64"), nil},
-		"loopback of one machine":  {cards(1, "127.0.0.1/8", "127.0.0.2/8"), cards(1, "127.0.0.1/8", "127.0.0.2/8"), []Pair{{0, 0}, {1, 1}}},
+		"loopback of one machine":  {cards(1, "127.0.0.1/8", "127.0.0.2/8"), cards(1, "127.0.0.1/8", "127.0.0.2/8"), pairList(0, 0, 1, 1)},
 		"loopback of two machines": {cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), nil},
 		"loopback and another":     {cards(1, "127.0.0.1/8"), cards(1, "10.0.0.1/24"), nil},
-		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), []Pair{{0, 0}}},
+		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), pairList(0, 0)},
 		"one address of both": {
-			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), []Pair{{1, 1}},
+			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), pairList(1, 1),
 		},
 		"only one address of both": {cards(1, "192.168.56.1/24"), cards(2, "192.168.56.1/24"), nil},
-		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), []Pair{{0, 0}}},
+		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), pairList(0, 0)},
 		"nonsense":                 {[][]byte{{1, 2, 3}, nil}, cards(2, "10.0.0.1/24"), nil},
 	} {
 		require.Equal(t, c.want, Pairs(c.a, c.b, true), what)
-		var seen []Pair
+		var seen []transport.Pair
 		for _, p := range Pairs(c.b, c.a, false) {
-			seen = append(seen, Pair{p.Theirs, p.Ours})
+			seen = append(seen, transport.Pair{Local: p.Remote, Remote: p.Local})
 		}
 		require.Equal(t, c.want, seen, "%s, seen from the other end", what)
 	}
@@ -74,6 +84,6 @@ func TestApart(t *testing.T) {
 		},
 	} {
 		require.Empty(t, Pairs(c.a, c.b, true))
-		require.Equal(t, c.want, Apart(c.a, c.b))
+		require.Equal(t, c.want, Explain(c.a, c.b))
 	}
 }
