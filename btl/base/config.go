@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-var errConfig = errors.New("bad configuration")
+// ErrConfig: a field of a configuration has a value that is not permitted.
+var ErrConfig = errors.New("bad configuration")
 
 // SetDefault sets a field that is zero.
 func SetDefault[T comparable](field *T, value T) {
@@ -15,18 +16,19 @@ func SetDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Check is a condition on one field of a configuration.
-type Check struct {
-	OK    bool
-	Field string // its name, for the message
-	Value any
+// Check returns an error if a condition on a field of a configuration does not hold.
+func Check(ok bool, field string, value any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %v", ErrConfig, field, value)
 }
 
-// CheckConfig returns an error for the first condition that does not hold.
-func CheckConfig(checks []Check) error {
-	for _, c := range checks {
-		if !c.OK {
-			return fmt.Errorf("%w: %s %v", errConfig, c.Field, c.Value)
+// First is the first of some errors that is not nil.
+func First(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
 		}
 	}
 	return nil

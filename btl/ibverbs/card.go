@@ -3,8 +3,8 @@ package ibverbs
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -48,7 +48,7 @@ type card struct {
 
 const (
 	cardVersion = 2
-	cardBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + 4
+	cardBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + base.ChecksumBytes
 	// addressBytes: GID, LID, QPN, Q_Key, link layer
 	addressBytes = 16 + 2 + 4 + 4 + 1
 )
@@ -82,16 +82,12 @@ func (c *card) encode() []byte {
 	b = append(b, c.nonce[:]...)
 	b = appendAddress(b, &c.address)
 	b = binary.LittleEndian.AppendUint32(b, c.frag)
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base.AppendChecksum(b)
 }
 
 // parseCard trusts nothing.
 func parseCard(b []byte) (c card, ok bool) {
-	if len(b) != cardBytes || b[0] != cardVersion {
-		return card{}, false
-	}
-	body, sum := b[:cardBytes-4], binary.LittleEndian.Uint32(b[cardBytes-4:])
-	if crc32.ChecksumIEEE(body) != sum {
+	if len(b) != cardBytes || b[0] != cardVersion || !base.HasChecksum(b) {
 		return card{}, false
 	}
 	c.rank = binary.LittleEndian.Uint32(b[1:])

@@ -2,13 +2,12 @@ package ibverbs
 
 import (
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"io"
 	"runtime"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -78,84 +77,47 @@ const (
 	mostRanks         = 1 << 20
 )
 
-var errConfig = errors.New("bad configuration")
-
 // fill checks, and sets what was left at zero.
 func (c *Config) fill() error {
-	if c.Rail == "" {
-		c.Rail = "ibverbs"
-	}
-	if c.Port == 0 {
-		c.Port = 1
-	}
-	if c.Clock == nil {
-		c.Clock = progress.SystemClock()
-	}
+	base.SetDefault(&c.Rail, "ibverbs")
+	base.SetDefault(&c.Port, 1)
+	base.SetDefault(&c.Clock, progress.SystemClock())
 	if c.Pass == nil {
 		c.Pass = runtime.Gosched
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
-	if c.FragBytes == 0 {
-		c.FragBytes = defaultFragBytes
-	}
-	if c.RecvDepth == 0 {
-		c.RecvDepth = defaultRecvDepth
-	}
-	if c.SendDepth == 0 {
-		c.SendDepth = defaultSendDepth
-	}
-	if c.EagerAfter == 0 {
-		c.EagerAfter = defaultEagerAfter
-	}
-	if c.AckTimeout == 0 {
-		c.AckTimeout = defaultAckTimeout
-	}
-	if c.RetryCount == 0 {
-		c.RetryCount = defaultRetryCount
-	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = 10 * time.Second
-	}
-	if c.Deadline == 0 {
-		c.Deadline = 10 * time.Second
-	}
-	if c.KeepAlive == 0 {
-		c.KeepAlive = 2 * time.Second
-	}
-	if c.PortGrace == 0 {
-		c.PortGrace = 20 * time.Millisecond
-	}
+	base.SetDefault(&c.FragBytes, defaultFragBytes)
+	base.SetDefault(&c.RecvDepth, defaultRecvDepth)
+	base.SetDefault(&c.SendDepth, defaultSendDepth)
+	base.SetDefault(&c.EagerAfter, defaultEagerAfter)
+	base.SetDefault(&c.AckTimeout, defaultAckTimeout)
+	base.SetDefault(&c.RetryCount, defaultRetryCount)
+	base.SetDefault(&c.ConnectTimeout, 10*time.Second)
+	base.SetDefault(&c.Deadline, 10*time.Second)
+	base.SetDefault(&c.KeepAlive, 2*time.Second)
+	base.SetDefault(&c.PortGrace, 20*time.Millisecond)
 	gid := 0
 	if c.GIDIndex != nil {
 		gid = *c.GIDIndex
 	}
-	for _, check := range []struct {
-		ok   bool
-		what string
-		got  any
-	}{
-		{c.Size >= 1 && c.Size <= mostRanks, "size", c.Size},
-		{c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank},
-		{c.Events != nil, "events", c.Events},
-		{c.Provider != nil, "provider", c.Provider},
-		{c.Port >= 1 && c.Port <= 255, "port", c.Port},
-		{gid >= 0 && gid <= 255, "GID index", gid},
-		{c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes},
-		{c.RecvDepth >= leastRecvDepth && c.RecvDepth <= mostDepth, "receive depth", c.RecvDepth},
-		{c.SendDepth >= 4 && c.SendDepth <= mostDepth, "send depth", c.SendDepth},
-		{c.EagerPeers >= 0, "peers with rings", c.EagerPeers},
-		{c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter},
-		{c.AckTimeout <= 31, "acknowledgement timeout", c.AckTimeout},
-		{c.RetryCount <= 7, "retry count", c.RetryCount},
-		{c.ConnectTimeout > 0, "connect timeout", c.ConnectTimeout},
-		{c.Deadline > 0, "deadline", c.Deadline},
-		{c.PortGrace > 0, "port grace", c.PortGrace},
-	} {
-		if !check.ok {
-			return fmt.Errorf("%w: %s %v", errConfig, check.what, check.got)
-		}
-	}
-	return nil
+	return base.First(
+		base.Check(c.Size >= 1 && c.Size <= mostRanks, "size", c.Size),
+		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
+		base.Check(c.Events != nil, "events", c.Events),
+		base.Check(c.Provider != nil, "provider", c.Provider),
+		base.Check(c.Port >= 1 && c.Port <= 255, "port", c.Port),
+		base.Check(gid >= 0 && gid <= 255, "GID index", gid),
+		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes),
+		base.Check(c.RecvDepth >= leastRecvDepth && c.RecvDepth <= mostDepth, "receive depth", c.RecvDepth),
+		base.Check(c.SendDepth >= 4 && c.SendDepth <= mostDepth, "send depth", c.SendDepth),
+		base.Check(c.EagerPeers >= 0, "peers with rings", c.EagerPeers),
+		base.Check(c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter),
+		base.Check(c.AckTimeout <= 31, "acknowledgement timeout", c.AckTimeout),
+		base.Check(c.RetryCount <= 7, "retry count", c.RetryCount),
+		base.Check(c.ConnectTimeout > 0, "connect timeout", c.ConnectTimeout),
+		base.Check(c.Deadline > 0, "deadline", c.Deadline),
+		base.Check(c.PortGrace > 0, "port grace", c.PortGrace),
+	)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash"
 
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -80,9 +81,7 @@ type codec struct {
 
 // newCodec takes the job's secret. The key is derived, so that the same secret can be used elsewhere.
 func newCodec(secret []byte) *codec {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("ibverbs connections"))
-	return &codec{mac: hmac.New(sha256.New, h.Sum(nil))}
+	return &codec{mac: base.NewMAC(secret, "ibverbs connections")}
 }
 
 func (c *codec) seal(body []byte) []byte {

@@ -26,8 +26,8 @@ func TestHellosCross(t *testing.T) {
 		ea.pause.failures = 1
 		for _, m := range []*module{a, b} {
 			until(t, "a stranger", func() bool {
-				m.letIn()
-				return len(m.strangers) == 1
+				m.acceptConnections()
+				return len(m.unauthenticated) == 1
 			})
 		}
 		for _, e := range []*endpoint{ea, eb} {
@@ -39,13 +39,13 @@ func TestHellosCross(t *testing.T) {
 		for _, m := range []*module{a, b} {
 			m.deferred = &btl.Error{} // so that the hello waits
 			until(t, "the peer's hello", func() bool {
-				m.strangers[0].step()
-				return m.waiting == 1
+				m.unauthenticated[0].step()
+				return m.authenticatedWaiting == 1
 			})
 			m.deferred = nil
 		}
 		for i, m := range []*module{a, b} { // at the same time
-			m.consider(m.strangers[0], m.peers[1-i])
+			m.answerHello(m.unauthenticated[0], m.peers[1-i])
 		}
 		until(t, "a connection", func() bool {
 			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.State(), eb.State()})

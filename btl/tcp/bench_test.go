@@ -101,7 +101,7 @@ func until(t testing.TB, what string, cond func() bool, ms ...*module) {
 // bareSockets is a connection over loopback.
 func bareSockets(t testing.TB) (a, b int) {
 	m := newAt(t, Config{Size: 1, Local: loopback4}, 0, &mate{})
-	c, err := parseCard(m.Card())
+	c, err := parseRailAddress(m.Card())
 	require.True(t, err)
 	a, _, errno := m.dial(c.address)
 	require.Zero(t, errno)

@@ -10,12 +10,12 @@ import (
 )
 
 var (
-	errNoAnswer = errors.New("there is no connection to the peer")
-	errNonsense = errors.New("the peer sent what makes no sense")
-	errStranger = errors.New("who answers there is not the peer")
+	errNoAnswer  = errors.New("there is no connection to the peer")
+	errProtocol  = errors.New("protocol error by the peer")
+	errWrongPeer = errors.New("another process than the peer answers there")
 )
 
-// sideOf is where an error of the system points to (tcp(7), ip(7)).
+// sideOf is the end that an error of the system points to (tcp(7), ip(7)).
 func sideOf(errno unix.Errno) btl.Side {
 	switch errno {
 	case unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EACCES, unix.EPERM:
@@ -26,7 +26,7 @@ func sideOf(errno unix.Errno) btl.Side {
 	return btl.SideBoth
 }
 
-// nativeOf is the system's word for an error.
+// nativeOf is the system's name of an error.
 func nativeOf(errno unix.Errno) string {
 	if errno == 0 {
 		return ""

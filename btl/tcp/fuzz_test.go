@@ -9,22 +9,22 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-func someCards() []card {
-	return []card{
+func someCards() []railAddress {
+	return []railAddress{
 		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
-		{rank: 7, size: 9, nonce: lifeNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: mostFragBytes},
-		{rank: 1, size: mostRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
+		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: maxFragBytes},
+		{rank: 1, size: maxRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
 	}
 }
 
-// FuzzCard: what is taken for a card is one, and no other bytes mean the same.
+// FuzzCard: what is taken for a railAddress is one, and no other bytes mean the same.
 func FuzzCard(f *testing.F) {
 	for _, c := range someCards() {
 		f.Add(c.encode())
 	}
-	f.Add(make([]byte, cardBytes))
+	f.Add(make([]byte, railAddressBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, ok := parseCard(b)
+		c, ok := parseRailAddress(b)
 		if !ok {
 			return
 		}
@@ -36,7 +36,7 @@ func FuzzCard(f *testing.F) {
 
 func TestCard(t *testing.T) {
 	for _, c := range someCards() {
-		got, ok := parseCard(c.encode())
+		got, ok := parseRailAddress(c.encode())
 		require.True(t, ok)
 		require.Equal(t, c, got)
 	}
@@ -45,12 +45,12 @@ func TestCard(t *testing.T) {
 	bad[1].rank = bad[1].size
 	bad[2].address = netip.MustParseAddrPort("[2001:db8::1]:0")
 	for _, c := range bad {
-		_, ok := parseCard(c.encode())
+		_, ok := parseRailAddress(c.encode())
 		require.False(t, ok, "%+v", c)
 	}
 }
 
-var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: lifeNonce{6}, toNonce: lifeNonce{7}, nonce: nonce{8}}
+var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: moduleNonce{6}, toNonce: moduleNonce{7}, nonce: nonce{8}}
 
 // FuzzHello: nothing but what the peer has said in answer to this challenge is taken for it.
 func FuzzHello(f *testing.F) {
@@ -78,15 +78,15 @@ func FuzzAnswer(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
 	hi := c.appendHello(nil, &challenge, &someHello)
-	said := c.appendAnswer(nil, &challenge, hi, answer{verdictAccept, 9})
+	said := c.appendAnswer(nil, &challenge, hi, answer{resultAccept, 9})
 	f.Add(said)
-	f.Add(c.appendAnswer(nil, &challenge, hi[1:], answer{verdictAccept, 9}))
+	f.Add(c.appendAnswer(nil, &challenge, hi[1:], answer{resultAccept, 9}))
 	f.Add(hi[helloBytes-answerBytes:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, ok := c.parseAnswer(b, &challenge, hi)
 		require.Equal(t, string(b) == string(said), ok)
 		if ok {
-			require.Equal(t, answer{verdictAccept, 9}, a)
+			require.Equal(t, answer{resultAccept, 9}, a)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestRoles(t *testing.T) {
 	c := newCodec(secret)
 	challenge := nonce{1}
 	require.NotEqual(t, append([]byte(nil), c.seal(roleConnector, &challenge, []byte("x"))...), c.seal(roleAcceptor, &challenge, []byte("x")))
-	for _, a := range []answer{{0, 1}, {verdictEnd, 1}, {verdictAccept, 0}} {
+	for _, a := range []answer{{0, 1}, {resultEnd, 1}, {resultAccept, 0}} {
 		_, ok := c.parseAnswer(c.appendAnswer(nil, &challenge, nil, a), &challenge, nil)
 		require.False(t, ok, "%+v", a)
 	}
@@ -178,7 +178,7 @@ func FuzzStream(f *testing.F) {
 			require.Positive(t, n, "no room to read into")
 			fed += n
 			e.w += n
-			for e.parse(); e.more; e.parse() {
+			for e.parse(); e.moreFrames; e.parse() {
 			}
 		}
 		// The same by a plain reader.
@@ -199,7 +199,7 @@ func FuzzStream(f *testing.F) {
 		if e.State() != btl.Up {
 			require.True(t, ev.failed.Class == btl.ClassProtocol || ev.failed.Class == btl.ClassClosed)
 		}
-		m.leftover, m.owing, m.dirty = nil, nil, nil
+		m.unparsed, m.pendingAcks, m.toFlush = nil, nil, nil
 		m.Forget()
 	})
 }

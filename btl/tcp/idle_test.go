@@ -87,19 +87,19 @@ func TestFullSocketOfBusyRank(t *testing.T) {
 func TestSilentStrangerOfBusyRank(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
-	card, ok := parseCard(r.m.Card())
+	card, ok := parseRailAddress(r.m.Card())
 	require.True(t, ok)
 	fd, _, errno := r.m.dial(card.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
-	until(t, "the stranger to come", func() bool { return r.has(func() bool { return r.m.greeted == 1 }) })
-	until(t, "the stranger to go", func() bool { return r.has(func() bool { return len(r.m.strangers) == 0 }) })
+	until(t, "the stranger to come", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
+	until(t, "the stranger to go", func() bool { return r.has(func() bool { return len(r.m.unauthenticated) == 0 }) })
 }
 
 // TestNoDescriptorsLeft: who could not be let in as there was no descriptor is let in when there is one, though nothing else happens.
 func TestNoDescriptorsLeft(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	card, ok := parseCard(m.Card())
+	card, ok := parseRailAddress(m.Card())
 	require.True(t, ok)
 	fd, _, errno := m.dial(card.address)
 	require.Zero(t, errno)
@@ -107,14 +107,14 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	var before unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
-	for range attendEvery {
+	for range maintainEvery {
 		m.Progress()
 	}
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
 	require.NoError(t, err)
-	require.Zero(t, m.greeted)
+	require.Zero(t, m.challenged)
 	require.True(t, m.Unsettled, "a rank that computes is not asked for a turn")
-	until(t, "the stranger to come", func() bool { return m.greeted == 1 }, m)
+	until(t, "the stranger to come", func() bool { return m.challenged == 1 }, m)
 }
 
 // await waits for a count, as quickly as there are processors for it.
@@ -128,7 +128,7 @@ func await(n *atomic.Int64, atLeast int64) {
 
 // TestTimerGoesOn: a turn that comes to care for something while the timer expires is not forgotten.
 func TestTimerGoesOn(t *testing.T) {
-	a := &alarm{kick: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
+	a := &waker{wakeup: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
 	var begun, ended atomic.Int64
 	const rounds = 50_000
@@ -137,19 +137,19 @@ func TestTimerGoesOn(t *testing.T) {
 		defer close(over)
 		for i := int64(1); i <= rounds; i++ {
 			await(&begun, i)
-			a.expired()
+			a.timerExpired()
 			ended.Store(i)
 		}
 	}()
 	lost := 0
 	for i := int64(1); i <= rounds; i++ {
-		a.care.Store(false)
+		a.needsTurn.Store(false)
 		a.running.Store(true) // the timer was set, and expires now
 		begun.Store(i)
 		for range i % 512 {
-			_ = a.shut.Load()
+			_ = a.closing.Load()
 		}
-		a.turned(true)
+		a.turnMade(true)
 		await(&ended, i)
 		if !a.running.Load() {
 			lost++
@@ -163,18 +163,18 @@ func TestTimerGoesOn(t *testing.T) {
 func TestNoKickAfterClose(t *testing.T) {
 	leavesNothing(t)
 	begun := make(chan struct{})
-	var a *alarm
+	var a *waker
 	var ended atomic.Bool
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: func() {
 		close(begun)
-		for !a.shut.Load() {
+		for !a.closing.Load() {
 			runtime.Gosched()
 		}
 		time.Sleep(10 * time.Millisecond) // in which Close would be over
 		ended.Store(true)
 	}}, 0, &mate{})
-	a = m.alarm
-	a.turned(true)
+	a = m.waker
+	a.turnMade(true)
 	<-begun
 	require.NoError(t, m.Close())
 	require.True(t, ended.Load())
@@ -183,12 +183,12 @@ func TestNoKickAfterClose(t *testing.T) {
 // TestLeftoversKeepAwake: a rank does not go to sleep over frames that it has read and not looked at.
 func TestLeftoversKeepAwake(t *testing.T) {
 	c := newCouple(t, Config{Bell: newBell(t)})
-	var ops [2 * mostBurst]btl.Op
+	var ops [2 * maxBurst]btl.Op
 	for i := range ops {
 		ops[i] = btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}
 		require.NoError(t, c.ea.Send(&ops[i]))
 	}
-	until(t, "leftovers", func() bool { return len(c.b.leftover) > 0 }, c.b)
+	until(t, "leftovers", func() bool { return len(c.b.unparsed) > 0 }, c.b)
 	require.False(t, c.b.Arm())
 	c.b.Disarm()
 	c.until(t, "all of them", func() bool { return c.vb.arrived.Load() == int64(len(ops)) })
@@ -221,17 +221,17 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 			until(t, "a fragment", func() bool { return heard.arrived.Load() > before }, ms[:]...)
 		}
 	}
-	isPolled := func() bool { return len(ms[0].traffic.poll()) > 0 }
+	isPolled := func() bool { return len(ms[0].trafficPoller.poll()) > 0 }
 
 	listen(1, unpollAfter/2)
 	say(1)
 	until(t, "the poller to tell", isPolled)
 	listen(1, 2*unpollAfter)
 	say(1)
-	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].hot.fd) > 0 })
+	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].active.fd) > 0 })
 	require.False(t, isPolled())
 	listen(2, 3)
-	require.Equal(t, 2, ms[0].hot.p.rank)
+	require.Equal(t, 2, ms[0].active.p.rank)
 	listen(1, 2*unpollAfter)
 
 	require.True(t, ms[0].Arm())
@@ -241,12 +241,12 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	listen(1, 2*unpollAfter) // by turns of others, while it sleeps
 	for bell.Sleep(int64(10 * time.Millisecond)) {
 	}
-	require.NoError(t, ms[0].alarm.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
+	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
 	say(1)
 	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
 	ms[0].Disarm()
 	listen(1, 2*unpollAfter)
-	ms[0].hot.Fail(base.ErrPeerFailed)
+	ms[0].active.Fail(base.ErrPeerFailed)
 	listen(2, 3)
 }
 

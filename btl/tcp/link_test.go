@@ -28,7 +28,7 @@ func plug(t *testing.T, m *module) *cable {
 	t.Cleanup(func() { _ = unix.Close(fds[1]) })
 	c := &cable{well, fds[1]}
 	m.link = link{fd: fds[0], carrier: true, state: func() (interfaceState, error) { return c.state, nil }}
-	require.NoError(t, m.entrance.add(fds[0]))
+	require.NoError(t, m.handshakePoller.add(fds[0]))
 	return c
 }
 
@@ -50,7 +50,7 @@ func TestLinkGoes(t *testing.T) {
 	} {
 		c := newCouple(t, Config{})
 		cable := plug(t, c.a)
-		c.a.peers[1].elsewhere = true
+		c.a.peers[1].onOtherMachine = true
 		var err error
 		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
 		require.NoError(t, c.ea.Send(&op))
@@ -62,7 +62,7 @@ func TestLinkGoes(t *testing.T) {
 		require.Error(t, err)
 
 		c.a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-		_, err = c.a.Connect(1, elsewhere(t, c.b.Card()))
+		_, err = c.a.Connect(1, onOtherMachine(t, c.b.Card()))
 		c.a.cfg.Local = loopback4
 		require.ErrorIs(t, err, broken.why)
 		var be *btl.Error
@@ -75,9 +75,9 @@ func TestLinkGoes(t *testing.T) {
 	}
 }
 
-// elsewhere is a card as another machine would have it.
-func elsewhere(t *testing.T, b []byte) []byte {
-	c, ok := parseCard(b)
+// onOtherMachine is a card as another machine would have it.
+func onOtherMachine(t *testing.T, b []byte) []byte {
+	c, ok := parseRailAddress(b)
 	require.True(t, ok)
 	c.host[0]++
 	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
@@ -122,7 +122,7 @@ func TestAddressTaken(t *testing.T) {
 func TestNoCarrierEver(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	c.a.link.carrier = false
 	heard := false
 	c.a.link.state = func() (interfaceState, error) {
@@ -163,7 +163,7 @@ func TestNewsOfOthers(t *testing.T) {
 func TestLinkCannotBeSeen(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
 	looked := 0
@@ -184,7 +184,7 @@ func TestLinkCannotBeSeen(t *testing.T) {
 func TestLinkOfAnotherInterface(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	cable.is(t, interfaceState{})
 	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
 	cable.is(t, interfaceState{name: "tun0", index: 9, up: true})
@@ -205,7 +205,7 @@ func TestLinkGoesBeforeConnect(t *testing.T) {
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the news to be heard", func() bool { return a.link.down != nil }, a)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-	_, err = a.Connect(1, elsewhere(t, b.Card()))
+	_, err = a.Connect(1, onOtherMachine(t, b.Card()))
 	a.cfg.Local = loopback4
 	require.ErrorIs(t, err, errLinkDown)
 	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)

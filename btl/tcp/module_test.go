@@ -19,34 +19,34 @@ import (
 func TestConfigOutOfRange(t *testing.T) {
 	good := Config{Size: 2, Local: loopback4, Events: &mate{}}
 	for name, change := range map[string]func(*Config){
-		"size":           func(c *Config) { c.Size = 0 },
-		"rank":           func(c *Config) { c.Rank = 2 },
-		"negative rank":  func(c *Config) { c.Rank = -1 },
-		"events":         func(c *Config) { c.Events = nil },
-		"no address":     func(c *Config) { c.Local = netip.Addr{} },
-		"any address":    func(c *Config) { c.Local = netip.IPv4Unspecified() },
-		"multicast":      func(c *Config) { c.Local = netip.MustParseAddr("224.0.0.1") },
-		"ports":          func(c *Config) { c.FirstPort, c.LastPort = 20, 10 },
-		"first port":     func(c *Config) { c.LastPort = 10 },
-		"fragment":       func(c *Config) { c.FragBytes = btl.MaxHeaderBytes - 1 },
-		"long fragment":  func(c *Config) { c.FragBytes = mostFragBytes + 1 },
-		"eager":          func(c *Config) { c.EagerBytes = mostFragBytes },
-		"window":         func(c *Config) { c.WindowFrags = -1 },
-		"window's bytes": func(c *Config) { c.WindowBytes = 10 },
-		"buffer":         func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
-		"send buffer":    func(c *Config) { c.SendBuffer = -1 },
-		"receive buffer": func(c *Config) { c.ReceiveBuffer = -1 },
-		"bandwidth":      func(c *Config) { c.BandwidthMBps = -1 },
-		"connect":        func(c *Config) { c.ConnectTimeout = -time.Second },
-		"handshake":      func(c *Config) { c.HandshakeTimeout = time.Microsecond },
-		"keep-alive":     func(c *Config) { c.KeepAlive = time.Millisecond },
-		"user timeout":   func(c *Config) { c.UserTimeout = 2 * mostTime },
-		"strangers":      func(c *Config) { c.Strangers = -1 },
+		"size":            func(c *Config) { c.Size = 0 },
+		"rank":            func(c *Config) { c.Rank = 2 },
+		"negative rank":   func(c *Config) { c.Rank = -1 },
+		"events":          func(c *Config) { c.Events = nil },
+		"no address":      func(c *Config) { c.Local = netip.Addr{} },
+		"any address":     func(c *Config) { c.Local = netip.IPv4Unspecified() },
+		"multicast":       func(c *Config) { c.Local = netip.MustParseAddr("224.0.0.1") },
+		"ports":           func(c *Config) { c.FirstPort, c.LastPort = 20, 10 },
+		"first port":      func(c *Config) { c.LastPort = 10 },
+		"fragment":        func(c *Config) { c.FragBytes = btl.MaxHeaderBytes - 1 },
+		"long fragment":   func(c *Config) { c.FragBytes = maxFragBytes + 1 },
+		"eager":           func(c *Config) { c.EagerBytes = maxFragBytes },
+		"window":          func(c *Config) { c.WindowFrags = -1 },
+		"window's bytes":  func(c *Config) { c.WindowBytes = 10 },
+		"buffer":          func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
+		"send buffer":     func(c *Config) { c.SendBuffer = -1 },
+		"receive buffer":  func(c *Config) { c.ReceiveBuffer = -1 },
+		"bandwidth":       func(c *Config) { c.BandwidthMBps = -1 },
+		"connect":         func(c *Config) { c.ConnectTimeout = -time.Second },
+		"handshake":       func(c *Config) { c.HandshakeTimeout = time.Microsecond },
+		"keep-alive":      func(c *Config) { c.KeepAlive = time.Millisecond },
+		"user timeout":    func(c *Config) { c.UserTimeout = 2 * maxTime },
+		"unauthenticated": func(c *Config) { c.MaxUnauthenticated = -1 },
 	} {
 		c := good
 		change(&c)
 		_, err := New(c)
-		require.ErrorIs(t, err, errConfig, name)
+		require.ErrorIs(t, err, base.ErrConfig, name)
 	}
 	m, err := New(good)
 	require.NoError(t, err)
@@ -75,20 +75,20 @@ func TestPorts(t *testing.T) {
 
 func TestCardsThatLeadNowhere(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	c := card{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
-	for name, change := range map[string]func(*card){
-		"family":       func(c *card) { c.address = netip.MustParseAddrPort("[::1]:9") },
-		"no loopback":  func(c *card) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
-		"another host": func(c *card) { c.host[0]++ },
+	c := railAddress{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
+	for name, change := range map[string]func(*railAddress){
+		"family":       func(c *railAddress) { c.address = netip.MustParseAddrPort("[::1]:9") },
+		"no loopback":  func(c *railAddress) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
+		"another host": func(c *railAddress) { c.host[0]++ },
 	} {
 		d := c
 		change(&d)
 		_, err := m.Connect(1, d.encode())
 		require.ErrorIs(t, err, btl.ErrUnreachable, name)
 	}
-	for name, change := range map[string]func(*card){
-		"size":      func(c *card) { c.size = 3 },
-		"fragments": func(c *card) { c.frag-- },
+	for name, change := range map[string]func(*railAddress){
+		"size":      func(c *railAddress) { c.size = 3 },
+		"fragments": func(c *railAddress) { c.frag-- },
 	} {
 		d := c
 		change(&d)
@@ -112,7 +112,7 @@ func TestSecretLater(t *testing.T) {
 		a.Progress()
 		b.Progress()
 	}
-	require.Zero(t, a.greeted)
+	require.Zero(t, a.challenged)
 	a.SetSecret(secret)
 	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
 	require.NoError(t, e.Send(&op))
@@ -140,7 +140,7 @@ func TestNoAnswer(t *testing.T) {
 	defer l.Close()
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}, 0, va)
-	c := card{rank: 1, size: 2, host: a.host, address: netip.MustParseAddrPort(l.Addr().String()), frag: uint32(a.cfg.FragBytes)}
+	c := railAddress{rank: 1, size: 2, host: a.host, address: netip.MustParseAddrPort(l.Addr().String()), frag: uint32(a.cfg.FragBytes)}
 	e, err := a.Connect(1, c.encode())
 	require.NoError(t, err)
 	until(t, "the deadline", func() bool { return e.State() == btl.Drained }, a)
@@ -156,9 +156,9 @@ func TestNeverReached(t *testing.T) {
 	silent := netip.MustParseAddrPort(l.Addr().String())
 	defer l.Close()
 	for _, c := range []struct {
-		native             string
-		elsewhere, reached bool
-		want               bool
+		native                  string
+		onOtherMachine, reached bool
+		want                    bool
 	}{
 		{"ETIMEDOUT", true, false, true},
 		{"ETIMEDOUT", false, false, false},
@@ -178,14 +178,14 @@ func TestNeverReached(t *testing.T) {
 			until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 		}
 		require.NoError(t, b.Close())
-		theirs, ok := parseCard(b.Card())
+		theirs, ok := parseRailAddress(b.Card())
 		require.True(t, ok)
 		if c.native == "ETIMEDOUT" {
 			theirs.address = silent
 		}
 		e, err := a.Connect(1, theirs.encode())
 		require.NoError(t, err)
-		a.peers[1].elsewhere = c.elsewhere
+		a.peers[1].onOtherMachine = c.onOtherMachine
 		until(t, "the end", func() bool { return e.State() == btl.Drained }, a)
 		require.Equal(t, c.native, va.failed.Native)
 		require.Equal(t, c.want, strings.HasSuffix(va.failed.Error(), hint), "%v", va.failed)
@@ -197,7 +197,7 @@ func TestAddressGoes(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
-	c := card{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
+	c := railAddress{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
 	e, err := a.Connect(1, c.encode())
 	require.NoError(t, err)
 	until(t, "the end of the rail", func() bool { return va.drained == 1 }, a)
@@ -292,12 +292,12 @@ func TestKick(t *testing.T) {
 	// Its program takes a fragment, which would be answered as a rule, and turns to something else.
 	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
 	mu.Lock()
-	a.peers[1].ep.chatty = true
+	a.peers[1].ep.piggybacks = true
 	require.NoError(t, e.Send(&op))
 	for va.arrived.Load() == 0 {
 		a.Progress()
 	}
-	owed := len(a.owing)
+	owed := len(a.pendingAcks)
 	mu.Unlock()
 	require.Equal(t, 1, owed)
 	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
@@ -306,7 +306,7 @@ func TestKick(t *testing.T) {
 	back := a.peers[1].ep
 	for _, c := range []struct{ posts, bytes, wait int }{
 		{20, 1, 20 - promptPosts},
-		{mostBatch + promptPosts + 1, 1, 1},
+		{maxBatch + promptPosts + 1, 1, 1},
 		{promptPosts + 3, gatherBytes/4 + 1, 3},
 		{promptPosts + 5, gatherBytes/4 + 1, 1}, // what is long enough together goes
 	} {
@@ -342,10 +342,10 @@ func TestAcknowledgementsRide(t *testing.T) {
 		}
 		for i, end := range ends {
 			if round == 10 {
-				lone[i] = end.e.loneTurn
+				lone[i] = end.e.loneAckTurn
 			}
 			if round > 10 {
-				require.Equal(t, lone[i], end.e.loneTurn, "an acknowledgement of its own")
+				require.Equal(t, lone[i], end.e.loneAckTurn, "an acknowledgement of its own")
 			}
 		}
 	}
@@ -374,7 +374,7 @@ func TestAddresses(t *testing.T) {
 		{5, "ib0", ip("10.2.0.2"), 16, true, false},
 		{6, "six", ip("2001:db8:6::2"), 64, true, false},
 	}
-	none, err := strange(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
+	none, err := unknown(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"etho", "11.0.0.0/8", "10.0.0.3"}, none)
 	for _, c := range []struct {

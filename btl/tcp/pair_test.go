@@ -14,7 +14,7 @@ import (
 func cards(host byte, addresses ...string) (list [][]byte) {
 	for _, a := range addresses {
 		p := netip.MustParsePrefix(a)
-		c := card{size: 2, host: [16]byte{host}, address: netip.AddrPortFrom(p.Addr(), 1), bits: uint8(p.Bits()), frag: 4096}
+		c := railAddress{size: 2, host: [16]byte{host}, address: netip.AddrPortFrom(p.Addr(), 1), bits: uint8(p.Bits()), frag: 4096}
 		list = append(list, c.encode())
 	}
 	return list
@@ -66,21 +66,21 @@ func TestApart(t *testing.T) {
 		a, b [][]byte
 		want string
 	}{
-		{cards(1, "127.0.0.1/8"), cards(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to no other machine"},
-		{cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback leads to no other machine"},
-		{cards(1, "127.0.0.1/8"), cards(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback alone"},
-		{cards(1, "10.0.0.1/24"), cards(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no family in common"},
+		{cards(1, "127.0.0.1/8"), cards(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback does not lead to another machine"},
+		{cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback does not lead to another machine"},
+		{cards(1, "127.0.0.1/8"), cards(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback only"},
+		{cards(1, "10.0.0.1/24"), cards(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no address family in common"},
 		{cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24"), "172.16.5.1 here and 172.16.5.1 there: both machines have 172.16.5.1"},
-		{cards(1, "fe80::1/64"), cards(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network alone"},
+		{cards(1, "fe80::1/64"), cards(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network only"},
 		{
 			cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24", "fd00::2/64"),
-			"172.16.5.1 here and 172.16.5.1, fd00::2 there: both machines have 172.16.5.1, no family in common",
+			"172.16.5.1 here and 172.16.5.1, fd00::2 there: both machines have 172.16.5.1, no address family in common",
 		},
-		{cards(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: an end without an address"},
-		{[][]byte{{1, 2, 3}}, cards(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not a card of this version"},
+		{cards(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: one end has no address"},
+		{[][]byte{{1, 2, 3}}, cards(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not an address of this version"},
 		{
 			slices.Repeat(cards(1, "127.0.0.1/8"), 7), cards(2, "10.0.0.1/24"),
-			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback leads to no other machine",
+			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback does not lead to another machine",
 		},
 	} {
 		require.Empty(t, Pairs(c.a, c.b, true))

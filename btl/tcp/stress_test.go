@@ -72,8 +72,8 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 	require.Equal(t, 1000, va.drained)
 	require.Equal(t, 1000, vb.drained)
-	require.Empty(t, a.strangers)
-	require.Empty(t, a.door)
+	require.Empty(t, a.unauthenticated)
+	require.Empty(t, a.handshakes)
 }
 
 // end is one end of a stream of numbered fragments that goes on whatever happens to connections.
@@ -216,7 +216,7 @@ func TestConnectionsBreak(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{Bell: newBell(t), Wakeup: func() {}})
-	card, ok := parseCard(c.b.Card())
+	card, ok := parseRailAddress(c.b.Card())
 	require.True(t, ok)
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
@@ -240,14 +240,14 @@ func TestStrangers(t *testing.T) {
 		require.NoError(t, c.ea.Send(&op))
 		c.until(t, "a fragment", func() bool { return done && c.vb.arrived.Load() == before+1 })
 		rounds++
-		most = max(most, len(c.b.strangers))
+		most = max(most, len(c.b.unauthenticated))
 	}
 	const total = 10000
 	for strange < total {
 		for range 50 {
 			fd, _, errno := c.a.dial(card.address)
 			if errno == unix.EADDRNOTAVAIL {
-				break // no port is left: those of strangers that have gone linger
+				break // no port is left: those of unauthenticated that have gone linger
 			}
 			require.Zero(t, errno)
 			open = append(open, fd)
@@ -276,22 +276,22 @@ func TestStrangers(t *testing.T) {
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Close(fd)
 	}
-	c.until(t, "all to have gone", func() bool { return len(c.b.strangers) == 0 })
-	require.LessOrEqual(t, most, defaultStrangers)
+	c.until(t, "all to have gone", func() bool { return len(c.b.unauthenticated) == 0 })
+	require.LessOrEqual(t, most, defaultUnauthenticated)
 	require.EqualValues(t, rounds, c.vb.arrived.Load())
 	require.Zero(t, c.va.arrived.Load())
 	require.Nil(t, c.va.failed)
 	require.Nil(t, c.vb.failed)
-	require.Greater(t, c.b.greeted, total/2)
-	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.greeted, strange, most)
+	require.Greater(t, c.b.challenged, total/2)
+	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.challenged, strange, most)
 }
 
 // TestPeersGetInBetweenStrangers: a crowd that fills the table again and again does not keep a peer out.
 func TestPeersGetInBetweenStrangers(t *testing.T) {
 	va, vb := &mate{}, &mate{}
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Strangers: 8}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	card, _ := parseCard(b.Card())
+	card, _ := parseRailAddress(b.Card())
 	var open []int
 	crowd := func() {
 		for range 10 {
@@ -356,7 +356,7 @@ func TestMachineGoneInTime(t *testing.T) {
 	begin, limit := clock, c.a.cfg.UserTimeout
 	for c.ea.State() == btl.Up {
 		clock += fakeClock(99 * time.Millisecond)
-		for range attendEvery {
+		for range maintainEvery {
 			c.a.Progress()
 		}
 		require.LessOrEqual(t, clock-begin, fakeClock(limit*9/8))

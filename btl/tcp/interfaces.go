@@ -11,25 +11,30 @@ import (
 	"strings"
 )
 
-// ErrNoSuch: no word of what is to be included fits an address of this machine.
+// ErrNoSuch: nothing in the include list names an address of this machine.
 var ErrNoSuch = errors.New("no such interface or address")
 
 // Interface is a network interface of this machine and one of its addresses.
 type Interface struct {
 	Name    string
 	Address netip.Addr
-	// Bits of the address that are its network's.
+	// Bits is the length of the address's network prefix.
 	Bits int
 }
 
-// virtual are the beginnings of names of interfaces that lead to containers and virtual machines of this machine only.
+// virtual are the prefixes of names of interfaces that lead only to containers and virtual machines
+// of this machine.
 var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxd", "incus", "vnet", "vboxnet", "vmnet", "tunl", "kube-", "nerdctl"}
 
-// Addresses are the local addresses over which ranks may reach each other, in the order of the interfaces, IPv4 first.
+// Addresses are the local addresses over which ranks may reach each other, in the order of the
+// interfaces, IPv4 first.
 //
-// include and exclude are names of interfaces, addresses, or networks ("10.0.0.0/8"). With include, only what it names counts. Without
-// it, an interface is used by its first address of IPv4, or of IPv6 if it has none; interfaces of containers and virtual machines are left out, and the loopback interface unless there is nothing else.
-// Link-local addresses have to be included by address or network. Interfaces that are down never count. That no word of include fits is ErrNoSuch.
+// include and exclude list names of interfaces, addresses, or networks ("10.0.0.0/8"). With
+// include, only what it names is used. Without it, an interface is used by its first IPv4 address,
+// or its first IPv6 address if it has no other; interfaces of containers and virtual machines are
+// left out, and so is the loopback interface unless there is nothing else. Link-local addresses
+// have to be included by address or network. Interfaces that are down are never used. The error is
+// ErrNoSuch if nothing in include names an address of this machine.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	found, err := candidates()
 	if err != nil {
@@ -42,17 +47,18 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 	return choose(host, found, include, exclude)
 }
 
-// Unknown are the words, of a list for Addresses, that fit no interface and no address of this machine.
+// Unknown are the words of a list for Addresses that name no interface and no address of this
+// machine.
 func Unknown(list []string) ([]string, error) {
 	found, err := candidates()
 	if err != nil {
 		return nil, err
 	}
-	return strange(found, list)
+	return unknown(found, list)
 }
 
-// strange is Strange, of a given machine.
-func strange(found []candidate, list []string) ([]string, error) {
+// unknown is Unknown for a given machine.
+func unknown(found []candidate, list []string) ([]string, error) {
 	ws, err := parseWords("listed", list)
 	if err != nil {
 		return nil, err
@@ -82,7 +88,7 @@ func candidates() ([]candidate, error) {
 		for _, a := range addrs {
 			prefix, err := netip.ParsePrefix(a.String())
 			if err != nil {
-				continue // no address that IP knows
+				continue // not an IP address
 			}
 			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
 		}
@@ -100,7 +106,7 @@ type candidate struct {
 	loopback bool
 }
 
-// choose is Addresses, of a given machine of that name.
+// choose is Addresses for a given machine of that name.
 func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		switch {
@@ -123,7 +129,8 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 	if err != nil {
 		return nil, err
 	}
-	// The job would run elsewhere than was meant. That some words do not fit is no error, as machines of one job may differ.
+	// The job would run over other networks than the user meant. It is no error if some words name
+	// nothing, because machines of one job may differ.
 	if len(in) > 0 && !slices.ContainsFunc(found, func(c candidate) bool { return in.names(c) != byNothing }) {
 		return nil, fmt.Errorf("%w on %s, which has %s", ErrNoSuch, host, describe(found))
 	}
@@ -161,7 +168,8 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 	return chosen, nil
 }
 
-// loopbacks are addresses of the loopback network that are asked for by themselves: a machine has them all, and lists but one.
+// loopbacks are the addresses of the loopback network that include names one by one: a machine has
+// all of them and lists only one.
 func loopbacks(include []string, found []candidate) []candidate {
 	var more []candidate
 	for _, s := range include {
@@ -220,7 +228,7 @@ func (ws words) names(c candidate) how {
 	return best
 }
 
-// parseWords reads what is named for something, as errors say.
+// parseWords parses a list. what names the list in errors.
 func parseWords(what string, list []string) (words, error) {
 	var ws words
 	for _, s := range list {
@@ -256,7 +264,7 @@ func describe(found []candidate) string {
 	return strings.Join(s, ", ")
 }
 
-// speedOf is the bandwidth, in 10^6 bytes a second, that the interface of an address says it has.
+// speedOf is the bandwidth that the interface of an address reports, in 10^6 bytes a second.
 func speedOf(addr netip.Addr) int64 {
 	list, err := net.Interfaces()
 	if err != nil {
