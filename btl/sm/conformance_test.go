@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 
 // withoutBarrier makes a module as it is where the kernel has no membarrier.
 func withoutBarrier(t testing.TB, m *module) {
-	c, err := parseCard(m.Card())
+	c, err := parseAddress(m.Card())
 	require.NoError(t, err)
 	c.fences, m.fences = false, false
 	copy(m.Card(), c.encode())

@@ -14,12 +14,12 @@ var (
 	_ btl.StaleSender = (*endpoint)(nil)
 )
 
-// endpoint is our end of one incarnation of the connection to a peer.
+// endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post reads, together. plain: nothing stands against the short way.
+	// What a post reads, together. plain: posts go straight into the ring.
 	plain     bool
 	blocked   bool    // the ring was full; Arm then asks to be woken
-	seen      uint32  // attention as of our last look, awake
+	seen      uint32  // attention at the last look, without the asleep bit
 	attention *uint32 // of the peer
 	longest   int
 	out       producer
@@ -29,8 +29,8 @@ type endpoint struct {
 	base.Endpoint
 	m      *module
 	p      *peer
-	far    *farSegment         // nil if the peer could not be reached
-	isOpen bool                // our session has begun
+	remote *remoteSegment      // nil if the peer could not be reached
+	isOpen bool                // this end's session has begun
 	_      [2 * lineBytes]byte // modules of one process must not share lines
 }
 
@@ -59,18 +59,19 @@ func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	if !e.plain || !e.out.fits(n) {
 		return e.sendSlow(tag, hdr, payload)
 	}
-	// producer.put, spelt out: a call less.
+	// This is producer.put without the call.
 	s := e.out.slot(e.out.head)
 	fill(unsafe.Add(s, 8), hdr, payload)
 	e.out.commit(s, e.out.word(tag, uint64(n)))
-	// In the receiver's ring it is delivered, unless the receiver has just turned away.
+	// The fragment is delivered, unless the receiver has just stopped reading.
 	if atomic.LoadUint32(e.attention) != e.seen {
 		return e.attend()
 	}
 	return true
 }
 
-// sendSlow is SendInline for what is not short, or not simple.
+// sendSlow is SendInline for fragments that do not fit the next slot, and for endpoints that are
+// not plain.
 func (e *endpoint) sendSlow(tag btl.Tag, hdr, payload []byte) bool {
 	n := len(hdr) + len(payload)
 	if n > e.longest || !e.plain && !(e.State() == btl.Up && e.passable(n)) {
@@ -82,7 +83,7 @@ func (e *endpoint) sendSlow(tag btl.Tag, hdr, payload []byte) bool {
 // send publishes a fragment, and reports whether it did.
 func (e *endpoint) send(tag btl.Tag, hdr, payload []byte) bool {
 	if v := e.out.put(tag, hdr, payload); v != good {
-		e.obstructed(v)
+		e.notPublished(v)
 		return false
 	}
 	if atomic.LoadUint32(e.attention) != e.seen {
@@ -91,24 +92,24 @@ func (e *endpoint) send(tag btl.Tag, hdr, payload []byte) bool {
 	return true
 }
 
-// attend does what the peer's attention word asks for after a fragment was published. It
-// reports false if the fragment was taken back.
+// attend acts on the peer's attention word after a fragment was published. It reports false if the
+// fragment was taken back.
 func (e *endpoint) attend() bool {
-	e.far.wake()
+	e.remote.wake()
 	if !e.look() {
 		return true
 	}
 	taken := !e.out.retract()
-	e.turnedAway()
+	e.rejected()
 	return taken
 }
 
-// obstructed notes why a fragment was not published.
-func (e *endpoint) obstructed(v verdict) {
+// notPublished acts on the reason why a fragment was not published.
+func (e *endpoint) notPublished(v result) {
 	switch {
 	case e.refused():
-		e.turnedAway()
-	case v == nonsense:
+		e.rejected()
+	case v == corrupt:
 		e.failDeferred(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "read counters", nil), nil)
 	case !e.blocked:
 		e.blocked = true
@@ -116,27 +117,27 @@ func (e *endpoint) obstructed(v verdict) {
 	}
 }
 
-// refused reports whether the peer no longer reads our session.
+// refused reports whether the peer no longer reads this end's session.
 func (e *endpoint) refused() bool {
-	s := loadSession(e.far.out.reader)
-	return s.epoch() >= e.Epoch() && s.state() >= closing || atomic.LoadUint32(e.far.closed) != 0
+	s := loadSession(e.remote.out.reader)
+	return s.epoch() >= e.Epoch() && s.state() >= closing || atomic.LoadUint32(e.remote.closed) != 0
 }
 
-// look is refused, and notes which attention word that was good for. That is loaded first: it
-// is counted up last.
+// look is refused, and notes the attention word that this result is valid for. It loads that word
+// first, because the peer changes it last.
 func (e *endpoint) look() bool {
 	e.seen = atomic.LoadUint32(e.attention) &^ asleep
 	return e.refused()
 }
 
-// turnedAway condemns the endpoint because the peer does not read any more.
-func (e *endpoint) turnedAway() {
-	e.failDeferred(e.m.turnedAway(e.p), nil)
+// rejected defers the failure of the endpoint because the peer does not read any more.
+func (e *endpoint) rejected() {
+	e.failDeferred(e.m.rejected(e.p), nil)
 }
 
-func (m *module) turnedAway(p *peer) *btl.Error {
+func (m *module) rejected(p *peer) *btl.Error {
 	switch {
-	case m.hasLeft(p):
+	case m.hasClosed(p):
 		return m.NewError(p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed)
 	case p.dead:
 		return m.NewError(p.rank, btl.ClassPeerGone, btl.SideRemote, "process ended", nil)
@@ -144,28 +145,28 @@ func (m *module) turnedAway(p *peer) *btl.Error {
 	return m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil)
 }
 
-// hasLeft finds out whether the peer's module was closed.
-func (m *module) hasLeft(p *peer) bool {
-	if !p.departed && p.far != nil && atomic.LoadUint32(p.far.closed) != 0 {
-		p.departed = true
+// hasClosed finds out whether the peer's module was closed.
+func (m *module) hasClosed(p *peer) bool {
+	if !p.closed && p.remote != nil && atomic.LoadUint32(p.remote.closed) != 0 {
+		p.closed = true
 		m.unwatch(p)
 	}
-	return p.departed
+	return p.closed
 }
 
-// begin begins our session, if the peer is done with the one before. It reports whether
-// the session has begun.
+// begin begins this end's session, if the peer is done with the one before. It reports whether the
+// session has begun.
 func (e *endpoint) begin() bool {
 	if e.isOpen {
 		return true
 	}
-	if e.far == nil {
+	if e.remote == nil {
 		return false
 	}
-	out := &e.far.out
-	e.attention = e.far.attention
+	out := &e.remote.out
+	e.attention = e.remote.attention
 	if e.look() {
-		e.turnedAway()
+		e.rejected()
 		return false
 	}
 	reader, before := loadSession(out.reader), loadSession(out.session)
@@ -174,9 +175,9 @@ func (e *endpoint) begin() bool {
 	}
 	l := e.m.own.layout
 	e.out.ring = out.ringOf(l)
-	e.out.fenced = !publishFences && !(e.m.fences && e.far.card.fences)
+	e.out.fenced = !publishFences && !(e.m.fences && e.remote.address.fences)
 	e.out.reset(e.Epoch(), before != 0)
-	copy(out.mem[ctlCard:ctlCard+cardBytes], e.m.Card())
+	copy(out.mem[ctlAddress:ctlAddress+addressBytes], e.m.Card())
 	storeSession(out.session, sessionOf(e.Epoch(), open))
 	e.isOpen = true
 	e.update()
@@ -184,23 +185,23 @@ func (e *endpoint) begin() bool {
 	return true
 }
 
-// update finds out which way posts take.
+// update decides whether posts go straight into the ring.
 func (e *endpoint) update() {
 	e.plain = e.isOpen && e.Accepts()
 }
 
-// ready finds out whether an endpoint that is Up can take anything now.
+// ready reports whether an endpoint that is Up can take anything now.
 func (e *endpoint) ready() bool {
 	return e.Deferred() == nil && e.begin()
 }
 
-// passable finds out whether a fragment of n bytes can be published now.
+// passable reports whether a fragment of n bytes can be published now.
 func (e *endpoint) passable(n int) bool {
 	if !e.ready() {
 		return false
 	}
 	if v := e.out.room(n); v != good {
-		e.obstructed(v)
+		e.notPublished(v)
 		return false
 	}
 	return true
@@ -213,8 +214,8 @@ func (e *endpoint) failDeferred(err *btl.Error, op *btl.Op) {
 	}
 }
 
-// Rebind implements btl.Endpoint. A fragment is copied when it is accepted; an injected fault may
-// hold its operation, but does not read it.
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted, and Gets read nothing
+// of their payload.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	op.Payload = payload
 	return true
@@ -230,7 +231,7 @@ func (e *endpoint) Stop() { e.update() }
 // of events.
 func (m *module) tearDown(e *endpoint) int {
 	if e.isOpen {
-		storeSession(e.far.out.session, sessionOf(e.Epoch(), failed))
+		storeSession(e.remote.out.session, sessionOf(e.Epoch(), failed))
 	}
 	n := 0
 	if m.listen(e.p) == nil {

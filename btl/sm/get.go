@@ -14,23 +14,22 @@ import (
 var _ btl.Getter = (*endpoint)(nil)
 
 const (
-	// turnBytes is how much a turn of progress reads from peers: the lock of the rank's engine
-	// is held meanwhile.
+	// turnBytes bounds how much one progress call reads from peers, because the lock of the rank's
+	// engine is held meanwhile.
 	turnBytes = 1 << 20
-	// pieceBytes is how much of one Get it reads before it goes on with the next one.
+	// pieceBytes is how much a progress call reads of one Get before it goes on with the next.
 	pieceBytes = turnBytes / 4
 )
 
-// longGet is a Get that goes on in later turns, or ends in an error there. Its operation is
-// among the held ones of its endpoint.
+// longGet is a Get that goes on in later progress calls. Its operation is pending.
 type longGet struct {
 	e    *endpoint
 	op   *btl.Op
 	done int // bytes
 }
 
-// Get implements btl.Getter. It reads at once what the turn may still read. If that is not
-// all, the next turns read the rest.
+// Get implements btl.Getter. It reads at once what this progress call may still read. If that is
+// not all, later calls read the rest.
 func (e *endpoint) Get(op *btl.Op) error {
 	if e.State() != btl.Up {
 		return btl.ErrFailed
@@ -67,7 +66,7 @@ func (e *endpoint) endGet(op *btl.Op, err error) {
 	e.failDeferred(be, op)
 }
 
-// mayRead is how many bytes may still be read in this turn.
+// mayRead is how many bytes may still be read before the next progress call.
 func (m *module) mayRead() int {
 	if m.readTurn != m.turns {
 		m.readTurn, m.readBytes = m.turns, 0
@@ -75,7 +74,7 @@ func (m *module) mayRead() int {
 	return max(turnBytes-int(m.readBytes), 0)
 }
 
-// settleGets goes on with what earlier turns have left, in turn.
+// settleGets continues the Gets that earlier progress calls have left, one after the other.
 func (m *module) settleGets() int {
 	n := 0
 	for range turnBytes / pieceBytes {
@@ -104,9 +103,8 @@ func (m *module) settleGets() int {
 	return n
 }
 
-// read reads for a Get, at most so many bytes after those that are done, and returns how
-// many. The error is btl.ErrResource, if the endpoint is about to fail for another
-// reason, or a *btl.Error.
+// read reads at most so many bytes for a Get, after those that are done, and returns how many. The
+// error is btl.ErrResource if the endpoint is about to fail for another reason, or a *btl.Error.
 func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	m := e.m
 	if err := e.checkLocal(op); err != nil {
@@ -119,12 +117,12 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 			return n, nil
 		}
 	}
-	// A key of a peer that has gone is no error of use.
+	// A stale key of a peer that is gone is not an error of use.
 	switch {
 	case e.refused():
-		e.turnedAway()
+		e.rejected()
 		return 0, btl.ErrResource
-	case e.p.dead || e.far.hasEnded():
+	case e.p.dead || e.remote.hasEnded():
 		m.lookForEnds()
 		return 0, btl.ErrResource
 	case errors.Is(err, base.ErrKey), errors.Is(err, base.ErrBounds):
@@ -133,7 +131,7 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	return 0, m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
 }
 
-// readFrom reads into b from where op says, and so many bytes further on.
+// readFrom reads into b from the place that op names, further bytes on.
 func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 	k, ok := parseKey(&op.Remote)
 	if !ok {
@@ -151,8 +149,8 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 		return base.ErrBounds
 	}
 	copy(b, mem[op.RemoteOffset+further:])
-	// As an atomic read-modify-write it also keeps the look at the generation after the copy,
-	// where the processor would not do so by itself.
+	// The atomic read-modify-write also keeps the load of the generation behind the copy, where the
+	// processor would not do so by itself.
 	atomic.AddUint64(&m.readBytes, uint64(len(b)))
 	if !v.current(&k) {
 		return base.ErrKey
@@ -161,7 +159,7 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 }
 
 // hasEnded finds out whether the peer's process has ended.
-func (f *farSegment) hasEnded() bool {
+func (f *remoteSegment) hasEnded() bool {
 	fds := []unix.PollFd{{Fd: int32(f.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0

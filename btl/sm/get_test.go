@@ -213,15 +213,15 @@ func TestGetOfPeerWhoseEndFailed(t *testing.T) {
 // ownerRole makes an allocation with a region, and waits for its end.
 func ownerRole(conn *net.UnixConn) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var card []byte
-	if err := dec.Decode(&card); err != nil {
+	var addr []byte
+	if err := dec.Decode(&addr); err != nil {
 		return err
 	}
 	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
 	if err != nil {
 		return err
 	}
-	if _, err := m.Connect(0, card); err != nil {
+	if _, err := m.Connect(0, addr); err != nil {
 		return err
 	}
 	mem, err := m.(*module).Alloc(1 << 20)
@@ -414,7 +414,7 @@ func TestViews(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
 	maps := mappings(t)
-	a.mostViews = 10
+	a.maxViews = 10
 	var regions []*region
 	for i := range 30 {
 		mem := alloc(t, b, 1000)

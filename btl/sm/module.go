@@ -1,27 +1,30 @@
 // Package sm is the BTL between ranks of one machine: rings in shared memory.
 //
-// Each rank has one segment of memory, in which it receives: a channel for each rank that
-// may send to it, with a ring of its own, so that no sender ever waits for another one. A
-// sender copies a fragment into its ring and is done; the receiver polls the rings that
-// somebody has opened and hands fragments up from where they lie. No lock, no system call
-// and no allocation is on that path.
+// Each rank has one segment of memory, in which it receives: a channel for each rank that may send
+// to it, with a ring of its own, so that no sender ever waits for another. A sender copies a
+// fragment into its ring and is done. The receiver polls the rings that peers have opened, and
+// hands fragments up from where they lie. No lock, no system call and no allocation is on that
+// path.
 //
-// A fragment in the receiver's ring is delivered: if the receiver's end fails, what is in
-// the ring is handed up before it is Drained.
+// A fragment in the receiver's ring is delivered: if the receiver's end fails, the receiver hands
+// up what is in the ring before the endpoint is Drained.
 //
-// Through a ring every byte is copied twice. What lies in memory that the rail has made
-// (Alloc) is read by the receiver from where it is, with one copy, because both processes
-// have it mapped (Get). Nobody writes to another rank's memory: a read that comes too late
-// harms nobody, and is told so. The kernel could copy from any memory of another process
-// (process_vm_readv); where it was measured, two copies through rings that stay in the
-// processors' caches are three times as fast, so it is not used.
+// A ring copies every byte twice. What lies in memory that the rail has made (Alloc), the receiver
+// reads from where it is, with one copy, because both processes have it mapped (Get). No rank
+// writes to another rank's memory: a read that comes too late does no harm, and ends with an error.
+// The kernel could copy from any memory of another process (process_vm_readv). Where that was
+// measured, two copies through rings that stay in the processors' caches are three times as fast,
+// so it is not used.
 //
-// The parts: ring.go moves fragments through memory; segment.go says what is where in a
-// segment; far.go opens a peer's; peer.go keeps the two directions of a connection in
-// step; endpoint.go is what the layer above posts to; allocation.go makes memory that peers
-// can read, region.go says which parts of it they may, view.go maps a peer's, and get.go
-// reads; idle.go sleeps and wakes; death.go notices that a process has ended; faults.go
-// fails on request.
+// The parts:
+//
+//   - ring.go moves fragments through memory, and segment.go lays out a segment
+//   - address.go is what a rank publishes, and remote.go opens a peer's segment
+//   - peer.go keeps the two directions of a connection in step
+//   - endpoint.go is what the layer above posts to
+//   - allocation.go makes memory that peers can read, region.go says which parts of it they may,
+//     view.go maps a peer's, and get.go reads
+//   - idle.go sleeps and wakes, and death.go notices that a process has ended
 package sm
 
 import (
@@ -38,35 +41,35 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config of a module. Zero means the default, but for Rank, Size and Events.
+// Config of a module. A field that is zero has its default, except Rank, Size and Events.
 type Config struct {
 	// Rank of this process and Size of the job: how many ranks might send to it.
 	Rank, Size int
 	Events     btl.Events
-	// Bell is what this rank's engine sleeps on. Without one peers cannot wake it.
+	// Bell is what this rank's engine sleeps on. Without one, peers cannot wake it.
 	Bell *progress.PipeBell
-	// RingSlots is how many fragments from one peer can lie in its ring (256).
+	// RingSlots is how many fragments of one peer its ring holds (256).
 	RingSlots int
-	// RingBytes is how many bytes of fragments that are too long for a slot can (1 MiB).
+	// RingBytes is how many bytes the ring has for fragments that are too long for a slot (1 MiB).
 	// Both are rounded up to powers of two. All ranks must have the same.
 	RingBytes int64
-	// FragBytes is the longest fragment, header and payload (32 KiB and a header); RingBytes is raised
-	// to four of these if it is less.
+	// FragBytes is the longest fragment, header and payload (32 KiB and a header). RingBytes is
+	// raised to four of these if it is less.
 	FragBytes int64
 }
 
 const (
-	// mostBurst bounds the fragments of one peer that one turn hands up.
-	mostBurst = 8
+	// maxBurst bounds the fragments of one peer that one progress call hands up.
+	maxBurst = 8
 
 	latencyNanos  = 100
 	bandwidthMBps = 40000
-	// As measured: up to here a message that is copied twice, at once, is there before one whose
-	// receiver is asked first. One that is read with one copy takes as long at half of this, and a fifth
-	// less here.
+	// As measured: up to this length, a message that is copied twice at once arrives before one
+	// whose receiver is asked first. One that is read with one copy takes as long at half of this
+	// length, and a fifth less here.
 	eagerBytes = 32<<10 + btl.MaxHeaderBytes
-	// A Get, with a fragment before it and one after, takes half to two thirds of the time that
-	// the same message takes in fragments, from the shortest one that is not sent eagerly on.
+	// A Get, with a fragment before it and one after, takes half to two thirds of the time that the
+	// same message takes in fragments, from the shortest message that is not sent eagerly.
 	rdmaBytes = 32 << 10
 )
 
@@ -74,37 +77,37 @@ const (
 type module struct {
 	base.Rail[*endpoint]
 
-	// What every turn reads, together.
+	// What every progress call reads, together.
 	inbounds []*inbound
-	notices  *uint32 // in our own header
-	noticed  uint32  // of those, attended to
-	fences   bool    // sleepers fence for those who publish, see idle.go
+	notices  *uint32 // in the header of this rank's segment
+	noticed  uint32  // the notices that were handled
+	fences   bool    // sleepers issue the fence for senders, see idle.go
 	turns    uint64
-	burst    int // fragments of one peer that this turn hands up
+	burst    int // fragments of one peer that this progress call hands up
 
 	cfg   Config
 	host  [16]byte
 	own   *segment
 	watch *watch
-	peers []*peer // by rank; nil for whom nothing is known of
+	peers []*peer // by rank; nil if nothing is known of the rank
 
-	watched int // processes
+	watched int // processes that are watched
 	blocked []*endpoint
 
 	// What settle works on.
-	ends []*peer // whose process has ended, or whose module was closed
+	ends []*peer // peers whose process has ended, or whose module was closed
 	gets []longGet
 
-	// Memory that Alloc gave, by address, and peers' of that kind.
-	allocations     []*allocation
-	mostAllocations int
-	device          uint64 // that anonymous files are on
-	views           map[viewID]*view
-	mostViews       int
-	readTurn        uint64 // of the last Get
-	readBytes       uint64 // in that turn
+	// Memory that Alloc gave, by address, and the views of peers' allocations.
+	allocations    []*allocation
+	maxAllocations int
+	device         uint64 // that anonymous files are on
+	views          map[viewID]*view
+	maxViews       int
+	readTurn       uint64 // progress call of the last Get
+	readBytes      uint64 // bytes read since that progress call
 
-	nobody uint32 // what notices points to once closed
+	nobody uint32 // notices points here once the module is closed
 }
 
 // New makes the rail of a rank.
@@ -125,12 +128,12 @@ func newModule(cfg Config) (*module, error) {
 	}
 	m := &module{
 		cfg: cfg, burst: 1, fences: registerBarrier(), peers: make([]*peer, cfg.Size),
-		mostAllocations: mostAllocations(), views: map[viewID]*view{}, mostViews: mostViews,
+		maxAllocations: maxAllocations(), views: map[viewID]*view{}, maxViews: maxViews,
 	}
 	if m.host, err = base.HostID("pid"); err != nil {
 		return nil, err
 	}
-	c := card{
+	c := address{
 		host: m.host, rank: uint32(cfg.Rank), size: uint32(cfg.Size), pid: uint32(os.Getpid()), bell: noBell,
 		slots: uint32(l.ring.slots), data: l.ring.dataBytes, longest: l.longest, fences: m.fences,
 	}
@@ -165,7 +168,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
-	c, err := parseCard(theirs)
+	c, err := parseAddress(theirs)
 	if err != nil {
 		return nil, fmt.Errorf("rail %s: %w: %w", railName, btl.ErrUnreachable, err)
 	}
@@ -185,22 +188,22 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 			return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs)
 		}
 		p.ep = m.newEndpoint(p, epoch)
-		p.ep.far = p.far
-		// The peer may have told us before there was anybody to tell.
+		p.ep.remote = p.remote
+		// The peer may have set its control words before this rank could handle them.
 		m.own.notify(rank)
 	}
 	p.ep.begin()
 	return p.ep, nil
 }
 
-// admit checks that a card is of a rank that we can share memory with.
-func (m *module) admit(rank int, c *card) error {
+// admit checks that an address is of a rank that this rank can share memory with.
+func (m *module) admit(rank int, c *address) error {
 	l := &m.own.layout
 	switch {
 	case c.host != m.host:
 		return fmt.Errorf("rail %s: %w: rank %d is on another machine, or in another process number space", railName, btl.ErrUnreachable, rank)
 	case rank < 0 || rank >= len(m.peers) || c.rank != uint32(rank):
-		return fmt.Errorf("rail %s: %w: card of rank %d for rank %d", railName, btl.ErrUnreachable, c.rank, rank)
+		return fmt.Errorf("rail %s: %w: address of rank %d for rank %d", railName, btl.ErrUnreachable, c.rank, rank)
 	case uint64(c.size) != l.ranks:
 		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, l.ranks))
 	case uint64(c.slots) != l.ring.slots || c.data != l.ring.dataBytes || c.longest != l.longest:
@@ -214,7 +217,7 @@ func (m *module) admit(rank int, c *card) error {
 // unreachable is the error for a peer whose segment could not be opened.
 func (m *module) unreachable(p *peer, err error) *btl.Error {
 	switch {
-	case p.departed && errors.Is(err, errGone):
+	case p.closed && errors.Is(err, errGone):
 		return m.NewError(p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed)
 	case errors.Is(err, errGone):
 		return m.NewError(p.rank, btl.ClassPeerGone, btl.SideRemote, "", err)
@@ -246,17 +249,16 @@ func (m *module) Progress() int {
 		}
 	}
 	m.turns++
-	// After a first fragment whoever waits for it may have what it wants, so the look at the next slot can
-	// wait; where there were some, there will be more.
-	m.burst = min(2*n+1, mostBurst)
+	// After a first fragment the rank that waits for it may have what it wants, so the look at the
+	// next slot can wait. After some fragments there will be more.
+	m.burst = min(2*n+1, maxBurst)
 	if atomic.LoadUint32(m.notices) != m.noticed || m.Unsettled || m.turns%lookEvery == 0 {
 		n += m.attend()
 	}
 	return n
 }
 
-// receive hands up the next fragment, whose word is w. It reports false if the ring is of
-// no more use.
+// receive hands up the next fragment, whose word is w. It reports false if the ring is corrupt.
 func (m *module) receive(in *inbound, w uint64) bool {
 	tag, frag, v := in.get(w)
 	switch v {
@@ -271,18 +273,18 @@ func (m *module) receive(in *inbound, w uint64) bool {
 	return true
 }
 
-// release gives the peer its room back, and wakes it if it sleeps until then.
+// release gives the peer its room back, and wakes the peer if it sleeps until then.
 func (m *module) release(in *inbound) {
 	in.release()
 	if atomic.LoadUint32(in.want) != 0 {
 		atomic.StoreUint32(in.want, 0)
-		if f := in.p.far; f != nil {
+		if f := in.p.remote; f != nil {
 			f.wake()
 		}
 	}
 }
 
-// takeAll hands up all that a peer has sent which sends no more.
+// takeAll hands up all that is left of a peer that sends no more.
 func (m *module) takeAll(p *peer) int {
 	if p.in == nil || p.in.reads == 0 {
 		return 0
@@ -296,7 +298,7 @@ func (m *module) takeAll(p *peer) int {
 	return int(m.own.ring.slots)
 }
 
-// attend does what is not for every turn.
+// attend does what is not needed in every progress call.
 func (m *module) attend() int {
 	if m.Closed {
 		return 0
@@ -304,7 +306,7 @@ func (m *module) attend() int {
 	n := 0
 	if m.turns%lookEvery == 0 {
 		m.lookForEnds()
-		m.dropDead()
+		m.dropFreedViews()
 	}
 	if v := atomic.LoadUint32(m.notices); v != m.noticed {
 		m.noticed = v
@@ -314,7 +316,7 @@ func (m *module) attend() int {
 			}
 			for w := atomic.SwapUint64(m.own.bits(uint64(i)), 0); w != 0; w &= w - 1 {
 				if rank := i<<6 + bits.TrailingZeros64(w); rank < len(m.peers) {
-					n += m.heed(m.peer(rank))
+					n += m.checkControl(m.peer(rank))
 				}
 			}
 		}
@@ -325,14 +327,14 @@ func (m *module) attend() int {
 	return n
 }
 
-// settle does what could not be done where it came up. What comes up meanwhile is for the
-// next turn, so that a turn ends whatever peers do.
+// settle does what was deferred to a progress call. What comes up meanwhile is left to the next
+// call, so that a call ends whatever peers do.
 func (m *module) settle() int {
 	n := 0
 	ends := m.ends
 	m.ends = nil
 	for _, p := range ends {
-		n += m.bury(p)
+		n += m.endPeer(p)
 	}
 	n += m.EndRefused()
 	if len(m.gets) > 0 {
@@ -345,12 +347,12 @@ func (m *module) settle() int {
 		m.FailEndpoint(e, e.Deferred())
 		n++
 	}
-	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.heed(e.p) })
+	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.checkControl(e.p) })
 	if m.DrainRail() {
 		n++
 		for _, p := range m.peers {
 			if p != nil { // its control words may have changed while the rail was failing
-				n += m.heed(p)
+				n += m.checkControl(p)
 			}
 		}
 	}
@@ -379,10 +381,11 @@ func (m *module) Close() error {
 		in.keepLast()
 	}
 	atomic.StoreUint32(m.own.closed, 1)
-	atomic.AddUint32(m.own.attention, asleep<<1) // also for peers that we have not heard of yet
+	// also for peers that this rank does not know of yet
+	atomic.AddUint32(m.own.attention, asleep<<1)
 	for _, p := range m.peers {
 		if p != nil {
-			m.leave(p)
+			m.disconnect(p)
 		}
 	}
 	m.inbounds, m.blocked, m.ends, m.gets = nil, nil, nil, nil
@@ -405,11 +408,11 @@ func (m *module) Close() error {
 	return errors.Join(err, m.own.close(), m.watch.close())
 }
 
-// leave says good-bye to a peer.
-func (m *module) leave(p *peer) {
+// disconnect ends the sessions with a peer, and tells it.
+func (m *module) disconnect(p *peer) {
 	if e := p.ep; e != nil && e.State() != btl.Drained {
 		if e.isOpen {
-			storeSession(e.far.out.session, sessionOf(e.Epoch(), closed))
+			storeSession(e.remote.out.session, sessionOf(e.Epoch(), closed))
 		}
 		m.CloseEndpoint(e)
 		m.Flush(e, &e.Pending)
@@ -421,10 +424,10 @@ func (m *module) leave(p *peer) {
 	m.tell(p)
 }
 
-// nextEpoch is the epoch for the next incarnation, or 0 if there is none: the one that the
-// peer is sending with already, or else one that was not seen in either channel yet.
+// nextEpoch is the epoch for the next incarnation, or 0 if none is left: the epoch with which the
+// peer is sending already, or else one that was not seen in either channel.
 func (m *module) nextEpoch(p *peer) uint32 {
-	last := loadSession(p.far.out.reader).epoch()
+	last := loadSession(p.remote.out.reader).epoch()
 	if p.ep != nil {
 		last = max(last, p.ep.Epoch())
 	}

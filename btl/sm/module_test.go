@@ -61,8 +61,8 @@ func twoTest(t testing.TB) (a, b *module, ja, jb *journal) {
 	return a, b, ja, jb
 }
 
-func connect(t testing.TB, m *module, rank int, card []byte) *endpoint {
-	ep, err := m.Connect(rank, card)
+func connect(t testing.TB, m *module, rank int, addr []byte) *endpoint {
+	ep, err := m.Connect(rank, addr)
 	require.NoError(t, err)
 	return ep.(*endpoint)
 }
@@ -145,7 +145,7 @@ func TestLayout(t *testing.T) {
 // it has no name.
 func TestSegmentIsSafe(t *testing.T) {
 	m, _ := newTest(t, Config{Rank: 0, Size: 4})
-	c, err := parseCard(m.Card())
+	c, err := parseAddress(m.Card())
 	require.NoError(t, err)
 	fd, err := unix.Open(procFD(c.pid, c.segment), unix.O_RDWR, 0)
 	require.NoError(t, err)
@@ -219,34 +219,34 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.Empty(t, named)
 }
 
-// changed is a card with something else in it.
-func changed(t testing.TB, m *module, change func(*card)) []byte {
-	c, err := parseCard(m.Card())
+// changed is a addr with something else in it.
+func changed(t testing.TB, m *module, change func(*address)) []byte {
+	c, err := parseAddress(m.Card())
 	require.NoError(t, err)
 	change(&c)
 	return c.encode()
 }
 
-func TestCardsThatDoNotFit(t *testing.T) {
+func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	var be *btl.Error
 	for _, c := range []struct {
 		what        string
-		change      func(*card)
+		change      func(*address)
 		unreachable bool
 		class       btl.Class
 		text        string
 	}{
-		{"another machine", func(c *card) { c.host[3]++ }, true, 0, "rail sm: peer not reachable by this rail: rank 1 is on another machine, or in another process number space"},
-		{"another rank", func(c *card) { c.rank = 0 }, true, 0, "rail sm: peer not reachable by this rail: card of rank 0 for rank 1"},
-		{"another size", func(c *card) { c.size = 3 }, false, btl.ClassUsage, "rail sm to rank 1: usage: a job of 3 ranks there, of 2 here"},
-		{"other rings", func(c *card) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 32832 there, of 256, 1048576 and 32832 here"},
-		{"no process", func(c *card) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, ""},
-		{"no descriptor", func(c *card) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, ""},
-		{"another process with that number", func(c *card) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},
-		{"another file", func(c *card) { c.segment = 0 }, false, btl.ClassPeerGone, ""},
-		{"another segment", func(c *card) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: the peer is gone: segment of process"},
-		{"our own segment", func(c *card) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
+		{"another machine", func(c *address) { c.host[3]++ }, true, 0, "rail sm: peer not reachable by this rail: rank 1 is on another machine, or in another process number space"},
+		{"another rank", func(c *address) { c.rank = 0 }, true, 0, "rail sm: peer not reachable by this rail: address of rank 0 for rank 1"},
+		{"another size", func(c *address) { c.size = 3 }, false, btl.ClassUsage, "rail sm to rank 1: usage: a job of 3 ranks there, of 2 here"},
+		{"other rings", func(c *address) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 32832 there, of 256, 1048576 and 32832 here"},
+		{"no process", func(c *address) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, ""},
+		{"no descriptor", func(c *address) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, ""},
+		{"another process with that number", func(c *address) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},
+		{"another file", func(c *address) { c.segment = 0 }, false, btl.ClassPeerGone, ""},
+		{"another segment", func(c *address) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: the peer is gone: segment of process"},
+		{"our own segment", func(c *address) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
 	} {
 		ep, err := a.Connect(1, changed(t, b, c.change))
 		require.Error(t, err, c.what)
@@ -283,7 +283,7 @@ func TestFalseSegments(t *testing.T) {
 		copy(h.mem, b.own.mem)
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, c.seals)
 		require.NoError(t, err)
-		_, err = a.Connect(1, changed(t, b, func(card *card) { card.segment = uint32(fd) }))
+		_, err = a.Connect(1, changed(t, b, func(addr *address) { addr.segment = uint32(fd) }))
 		require.ErrorContains(t, err, c.want)
 		require.NoError(t, h.unmap())
 		require.NoError(t, unix.Close(fd))
@@ -299,7 +299,7 @@ func TestDescriptorReused(t *testing.T) {
 	for _, name := range []string{t.TempDir(), program, "/dev/null"} {
 		f, err := os.Open(name)
 		require.NoError(t, err)
-		_, err = a.Connect(1, changed(t, b, func(c *card) { c.segment = uint32(f.Fd()) }))
+		_, err = a.Connect(1, changed(t, b, func(c *address) { c.segment = uint32(f.Fd()) }))
 		var be *btl.Error
 		require.ErrorAs(t, err, &be)
 		require.Equal(t, btl.ClassPeerGone, be.Class, "%s: %v", name, err)
@@ -373,7 +373,7 @@ func TestClosesOneSided(t *testing.T) {
 // TestSeenWhileItCloses: a module that is closed, but has not come to tell so, nor that it
 // had begun to send. All that it has sent is handed up first.
 func TestSeenWhileItCloses(t *testing.T) {
-	const count = 3 * mostBurst
+	const count = 3 * maxBurst
 	a, ja := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
 	ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
@@ -486,12 +486,12 @@ func TestBudget(t *testing.T) {
 	for rank := 1; rank <= 2; rank++ {
 		m, _ := newTest(t, Config{Rank: rank, Size: 3})
 		ep := connect(t, m, 0, a.Card())
-		for range 2*mostBurst + 1 {
+		for range 2*maxBurst + 1 {
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
 	}
 	require.Equal(t, 0, a.Progress()) // hears of them
-	for _, n := range []int{1, 5, mostBurst, 3, 0} {
+	for _, n := range []int{1, 5, maxBurst, 3, 0} {
 		before := j.arrived
 		require.Equal(t, 2*n, a.Progress())
 		require.Equal(t, 2*n, j.arrived-before)

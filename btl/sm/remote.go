@@ -8,29 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// farSegment is a peer's process, and its segment as we see it.
-type farSegment struct {
-	card   card
-	header         // of its segment
-	out    channel // ours, in its segment
-	pidfd  int     // readable once the process has ended
-	bell   int     // write end of its pipe, -1 before it is needed
+// remoteSegment is a peer's process, and its segment as mapped here.
+type remoteSegment struct {
+	address address
+	header          // of its segment
+	out     channel // on which this rank sends, in its segment
+	pidfd   int     // readable once the process has ended
+	bell    int     // write end of its pipe, -1 before it is needed
 }
 
-// openFar opens the segment that a card names. own is the rank that we send as, device where
-// anonymous files are.
+// openRemote opens the segment that an address names. own is this rank, and device the one that
+// anonymous files are on.
 //
-// Errors: one that Is errGone if the process, or the segment, is not there any more;
-// others for what went wrong.
-func openFar(c card, l layout, own int, device uint64) (_ *farSegment, err error) {
-	f := &farSegment{card: c, pidfd: -1, bell: -1}
+// The error wraps errGone if the process, or the segment, does not exist any more.
+func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, err error) {
+	f := &remoteSegment{address: c, pidfd: -1, bell: -1}
 	defer func() {
 		if err != nil {
 			_ = f.close()
 		}
 	}()
-	// The process first: if the segment is then the right one, it is this process's, and
-	// not of another one that got the number later.
+	// The process first: if the segment is then the right one, it belongs to this process, and not
+	// to a later one with the same number.
 	if f.pidfd, err = unix.PidfdOpen(int(c.pid), 0); err != nil {
 		return nil, gone(fmt.Errorf("open process %d: %w", c.pid, err))
 	}
@@ -59,10 +58,10 @@ func openFar(c card, l layout, own int, device uint64) (_ *farSegment, err error
 	return f, nil
 }
 
-// errGone is what an error Is that says that a process or its segment has gone.
+// errGone: a peer's process or its segment does not exist any more.
 var errGone = errors.New("the peer is gone")
 
-// gone marks err as errGone if that is what it means.
+// gone makes err wrap errGone if that is what it means.
 func gone(err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOENT), errors.Is(err, errSegment), errors.Is(err, unix.ENXIO):
@@ -71,7 +70,7 @@ func gone(err error) error {
 	return err
 }
 
-func (f *farSegment) close() error {
+func (f *remoteSegment) close() error {
 	err := errors.Join(f.out.unmap(), f.header.unmap())
 	for _, fd := range [2]*int{&f.pidfd, &f.bell} {
 		if *fd >= 0 {
@@ -82,9 +81,8 @@ func (f *farSegment) close() error {
 	return err
 }
 
-// openFD opens what has that descriptor in a process, with those flags, if check agrees to what
-// it is. The number may be another file's by now: to open that could have effects, or fail for
-// reasons that have nothing to do with what was meant.
+// openFD opens the file of a descriptor of another process, if check accepts it. The descriptor may
+// be another file's by now: to open that could have effects, or fail for unrelated reasons.
 func openFD(pid, fd uint32, flags int, check func(st *unix.Stat_t) error) (int, error) {
 	path, err := unix.Open(procFD(pid, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,9 +103,9 @@ func procFD(pid, fd uint32) string {
 	return "/proc/" + strconv.FormatUint(uint64(pid), 10) + "/fd/" + strconv.FormatUint(uint64(fd), 10)
 }
 
-// openBell opens the pipe that the peer sleeps on, or returns -1. It makes sure that it is
-// that pipe, and not something else that has the descriptor's number by now.
-func openBell(c *card) int {
+// openBell opens the pipe that the peer sleeps on, or returns -1. It checks that the descriptor is
+// still that pipe.
+func openBell(c *address) int {
 	if c.bell == noBell {
 		return -1
 	}
@@ -123,7 +121,7 @@ func openBell(c *card) int {
 	return fd
 }
 
-// bellOf finds out about a pipe of our own.
+// bellOf is the descriptor of this rank's pipe, and its inode.
 func bellOf(fd int) (number uint32, node uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -6,36 +6,37 @@ import (
 	"fmt"
 )
 
-// card is what a rank publishes: where its segment is, and what is to be found there.
-type card struct {
-	host     [16]byte // names the kernel and the process number space
-	nonce    [16]byte // names the segment
+// address is what a rank publishes: where its segment is, and how the segment is laid out.
+type address struct {
+	host     [16]byte // identifies the kernel and the namespace of process numbers
+	nonce    [16]byte // identifies the segment
 	rank     uint32
 	size     uint32
 	pid      uint32
 	segment  uint32 // descriptor number in that process
-	bell     uint32 // likewise, noBell if none
+	bell     uint32 // descriptor number in that process, noBell if there is none
 	bellNode uint64 // inode of the bell's pipe
 	slots    uint32
 	data     uint64
 	longest  uint64
-	fences   bool // its sleepers fence for those who publish, see idle.go
+	// fences: its sleepers issue the fence for senders, see idle.go.
+	fences bool
 }
 
 const (
-	cardMagic   = 0x6d73_6f67_6970_6d01
-	cardVersion = 1
-	cardBytes   = 96
-	noBell      = 1<<32 - 1
+	addressMagic   = 0x6d73_6f67_6970_6d01
+	addressVersion = 1
+	addressBytes   = 96
+	noBell         = 1<<32 - 1
 )
 
-var errCard = errors.New("not a card of this kind")
+var errAddress = errors.New("not an address of this kind")
 
-func (c *card) encode() []byte {
-	b := make([]byte, 0, cardBytes)
+func (c *address) encode() []byte {
+	b := make([]byte, 0, addressBytes)
 	le := binary.LittleEndian
-	b = le.AppendUint64(b, cardMagic)
-	b = le.AppendUint32(b, cardVersion)
+	b = le.AppendUint64(b, addressMagic)
+	b = le.AppendUint32(b, addressVersion)
 	var flags uint32
 	if c.fences {
 		flags = 1
@@ -54,15 +55,15 @@ func (c *card) encode() []byte {
 	return le.AppendUint64(b, c.longest)
 }
 
-func parseCard(b []byte) (card, error) {
+func parseAddress(b []byte) (address, error) {
 	le := binary.LittleEndian
-	if len(b) != cardBytes || le.Uint64(b) != cardMagic {
-		return card{}, errCard
+	if len(b) != addressBytes || le.Uint64(b) != addressMagic {
+		return address{}, errAddress
 	}
-	if v := le.Uint32(b[8:]); v != cardVersion {
-		return card{}, fmt.Errorf("%w: version %d, not %d", errCard, v, cardVersion)
+	if v := le.Uint32(b[8:]); v != addressVersion {
+		return address{}, fmt.Errorf("%w: version %d, not %d", errAddress, v, addressVersion)
 	}
-	c := card{
+	c := address{
 		fences:   le.Uint32(b[12:])&1 != 0,
 		rank:     le.Uint32(b[48:]),
 		size:     le.Uint32(b[52:]),
