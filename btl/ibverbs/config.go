@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config of a module. Zero means the default where one is given.
+// Config of a module. A field that is zero has its default, which is in parentheses.
 type Config struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
@@ -20,45 +20,49 @@ type Config struct {
 	// Rail is the module's name ("ibverbs").
 	Rail string
 
-	// Provider opens Device, a name. Port of it, counted from 1 (1).
+	// Provider opens Device, a name. Port is the port of the device, counted from 1 (1).
 	Provider verbs.Provider
 	Device   string
 	Port     int
-	// GIDIndex of the port's table; nil chooses: for RoCE an entry of version 2, with an IPv4 address if there is one.
+	// GIDIndex in the port's table; nil chooses: for RoCE an entry of version 2, with an IPv4
+	// address if there is one.
 	GIDIndex *int
 
-	// Clock, nil for the system's.
+	// Clock, nil for the system's clock.
 	Clock progress.Clock
 	// Bell is what this rank's engine sleeps on. Without one it only naps.
 	Bell progress.Bell
-	// Wakeup, if not nil, is called from any goroutine when a peer asks for a connection or the device has news, and
-	// perhaps nobody makes progress: it should have a turn of progress made soon, and not block.
+	// Wakeup, if not nil, is called from any goroutine when a peer asks for a connection or the
+	// device has news, and perhaps nothing makes progress. It asks for a progress call soon, and
+	// does not block.
 	Wakeup func()
-	// Pass, if not nil, is called in what little waiting Close does: a simulation moves its time in it.
+	// Pass, if not nil, is called while Close waits. A simulation moves its time in it.
 	Pass func()
-	// Secret of the job; nil if SetSecret is to give it. No message of a peer is looked at before that.
+	// Secret of the job; nil if SetSecret gives it later. No message of a peer is handled before
+	// that.
 	Secret []byte
-	// Siblings, if not nil, is of all modules of this rank.
+	// Siblings, if not nil, has all modules of this rank.
 	Siblings *Siblings
 	// Random gives packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 
 	// FragBytes is the longest fragment, header and payload (8 KiB and a header).
 	FragBytes int
-	// RecvDepth is how many fragments a peer may send before we look (64), SendDepth how many operations to a peer
-	// can be under way (128).
+	// RecvDepth is how many fragments a peer may send before this rank takes them (64). SendDepth
+	// is how many operations to a peer can be in flight (128).
 	RecvDepth, SendDepth int
-	// EagerPeers is how many peers may write small fragments into memory of this rank (0), EagerAfter how many a peer has sent
-	// before it may (16).
+	// EagerPeers is how many peers may write small fragments into memory of this rank (0).
+	// EagerAfter is how many fragments a peer has sent before it may (16).
 	EagerPeers, EagerAfter int
-	// AckTimeout and RetryCount: an answer is waited for 4.096 µs · 2^AckTimeout (14) long, RetryCount times (6) more.
+	// AckTimeout and RetryCount: the device waits 4.096 µs · 2^AckTimeout (14) for an
+	// acknowledgement, and repeats RetryCount times (6).
 	AckTimeout, RetryCount uint8
 	// ConnectTimeout is how long a peer may take to answer a request for a connection (10 s).
 	ConnectTimeout time.Duration
-	// Deadline is how long an operation may take without anything to a peer completing (10 s).
+	// Deadline is how long operations to a peer may be in flight without any completion (10 s).
 	Deadline time.Duration
-	// KeepAlive is how long nothing may be heard of a peer to which nothing is under way, before it is found out whether a way leads
-	// there (2 s); negative: for ever.
+	// KeepAlive is the idle time before the connection is probed (2 s); a negative value disables
+	// probing.
 	KeepAlive time.Duration
 	// PortGrace is how long a port may be down before its connections are given up (20 ms).
 	PortGrace time.Duration
@@ -66,18 +70,18 @@ type Config struct {
 
 const (
 	defaultFragBytes  = 8<<10 + btl.MaxHeaderBytes
-	mostFragBytes     = 1 << 20
+	maxFragBytes      = 1 << 20
 	defaultRecvDepth  = 64
-	leastRecvDepth    = 8 // so that credits can come back while others are used
+	minRecvDepth      = 8 // so that credits can come back while others are used
 	defaultSendDepth  = 128
-	mostDepth         = 4096
+	maxDepth          = 4096
 	defaultEagerAfter = 16
 	defaultAckTimeout = 14
 	defaultRetryCount = 6
-	mostRanks         = 1 << 20
+	maxRanks          = 1 << 20
 )
 
-// fill checks, and sets what was left at zero.
+// fill checks the fields, and sets those that are zero.
 func (c *Config) fill() error {
 	base.SetDefault(&c.Rail, "ibverbs")
 	base.SetDefault(&c.Port, 1)
@@ -103,15 +107,15 @@ func (c *Config) fill() error {
 		gid = *c.GIDIndex
 	}
 	return base.First(
-		base.Check(c.Size >= 1 && c.Size <= mostRanks, "size", c.Size),
+		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),
 		base.Check(c.Provider != nil, "provider", c.Provider),
 		base.Check(c.Port >= 1 && c.Port <= 255, "port", c.Port),
 		base.Check(gid >= 0 && gid <= 255, "GID index", gid),
-		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= mostFragBytes, "fragment bytes", c.FragBytes),
-		base.Check(c.RecvDepth >= leastRecvDepth && c.RecvDepth <= mostDepth, "receive depth", c.RecvDepth),
-		base.Check(c.SendDepth >= 4 && c.SendDepth <= mostDepth, "send depth", c.SendDepth),
+		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= maxFragBytes, "fragment bytes", c.FragBytes),
+		base.Check(c.RecvDepth >= minRecvDepth && c.RecvDepth <= maxDepth, "receive depth", c.RecvDepth),
+		base.Check(c.SendDepth >= 4 && c.SendDepth <= maxDepth, "send depth", c.SendDepth),
 		base.Check(c.EagerPeers >= 0, "peers with rings", c.EagerPeers),
 		base.Check(c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter),
 		base.Check(c.AckTimeout <= 31, "acknowledgement timeout", c.AckTimeout),

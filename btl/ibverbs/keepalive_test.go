@@ -85,7 +85,7 @@ func testKeepAliveCosts(t *testing.T, way func(Config) Config) {
 	w := newWorld(t, way(Config{KeepAlive: testKeepAlive}))
 	w.begin()
 	type state struct{ credits, notes, posted int }
-	of := func(e *endpoint) state { return state{e.credits, e.notes, e.posted} }
+	of := func(e *endpoint) state { return state{e.credits, e.controlCredits, e.posted} }
 	var tried [2]int
 	var before [2]state
 	for i, r := range w.ranks {

@@ -39,7 +39,7 @@ func (w *world) carries() {
 }
 
 // TestMTULoweredAndConnectedAnew: a port's MTU gets smaller, which nothing tells. The connection
-// fails at the next long packet, and the next incarnation has packets that pass, whichever end asks
+// fails at the next long packet, and the next incarnation has packets that pass, whichever end udSends
 // for it. When the port carries longer ones again, an incarnation after that uses them.
 func TestMTULoweredAndConnectedAnew(t *testing.T) {
 	for asker := range 2 {
@@ -92,9 +92,9 @@ func TestMTUOverTheOffer(t *testing.T) {
 	a.hca.SetMTU(1, verbs.MTU1024)
 	a.connect()
 	e := a.end()
-	a.m.heard(&message{
+	a.m.handle(&message{
 		kind: msgREP, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: e.Epoch(), address: b.m.h.address(), toQPN: e.qpn,
-		end: qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: leastRecvDepth},
+		end: qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: minRecvDepth},
 	})
 	a.fails(1, btl.ClassProtocol, btl.SideRemote, "")
 }

@@ -16,7 +16,7 @@ func TestBothEndsLost(t *testing.T) {
 	for rank, r := range w.ranks {
 		m, second := r.m, other.ranks[rank].m
 		second.me[0] ^= 0x80 // another module, and not another's twin
-		c, ok := parseCard(second.Card())
+		c, ok := parseRailAddress(second.Card())
 		require.True(t, ok)
 		c.nonce = second.me
 		copy(second.Card(), c.encode())
@@ -48,7 +48,7 @@ func TestBothEndsLost(t *testing.T) {
 	other.works()
 }
 
-// TestMovedAndBehind: a rank is at another address since its device was lost, and asks for an earlier epoch than the other one does, which asks
+// TestMovedAndBehind: a rank is at another address since its device was lost, and udSends for an earlier epoch than the other one does, which udSends
 // where it was. They find each other without further rails.
 func TestMovedAndBehind(t *testing.T) {
 	w := newWorld(t, Config{})

@@ -81,7 +81,7 @@ func TestNotesWhileAQueueIsEmptied(t *testing.T) {
 	inside = true
 	a.m.pollOut(a.end().group)
 	inside = false
-	require.Zero(t, a.end().repostingNotes, "their receives are posted in between")
+	require.Zero(t, a.end().repostingControl, "their receives are posted in between")
 	w.until("all fragments", func() bool { pump(); return len(b.arrived) == all })
 	w.until("completions", func() bool { return a.under == 0 })
 }

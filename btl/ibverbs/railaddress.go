@@ -27,7 +27,7 @@ const (
 	linkEnd
 )
 
-// String is for messages: where the port is, as people know it.
+// String is the address in the form that users know, for messages.
 func (a address) String() string {
 	if a.link != linkInfiniBand {
 		return a.gid.Addr().Unmap().String()
@@ -35,11 +35,11 @@ func (a address) String() string {
 	return fmt.Sprintf("LID %d", a.lid)
 }
 
-// nonce marks one module: messages for another one are none of ours.
+// nonce identifies one module: messages for another one are ignored.
 type nonce [8]byte
 
-// card is what a module publishes.
-type card struct {
+// railAddress is what a module publishes.
+type railAddress struct {
 	rank, size uint32
 	nonce      nonce
 	address    address
@@ -47,8 +47,8 @@ type card struct {
 }
 
 const (
-	cardVersion = 2
-	cardBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + base.ChecksumBytes
+	railAddressVersion = 2
+	railAddressBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + base.ChecksumBytes
 	// addressBytes: GID, LID, QPN, Q_Key, link layer
 	addressBytes = 16 + 2 + 4 + 4 + 1
 )
@@ -61,7 +61,7 @@ func appendAddress(b []byte, a *address) []byte {
 	return append(b, byte(a.link))
 }
 
-// readAddress reads addressBytes; ok is false for what no module would say.
+// readAddress reads addressBytes. ok is false for what no module publishes.
 func readAddress(b []byte) (a address, ok bool) {
 	copy(a.gid[:], b)
 	a.lid = binary.LittleEndian.Uint16(b[16:])
@@ -73,10 +73,11 @@ func readAddress(b []byte) (a address, ok bool) {
 	return a, ok
 }
 
-// encode ends with a checksum: what was damaged on its way is told from what leads nowhere.
-func (c *card) encode() []byte {
-	b := make([]byte, 0, cardBytes)
-	b = append(b, cardVersion)
+// encode appends a checksum: an address that was damaged on its way is told from one that leads
+// nowhere.
+func (c *railAddress) encode() []byte {
+	b := make([]byte, 0, railAddressBytes)
+	b = append(b, railAddressVersion)
 	b = binary.LittleEndian.AppendUint32(b, c.rank)
 	b = binary.LittleEndian.AppendUint32(b, c.size)
 	b = append(b, c.nonce[:]...)
@@ -85,17 +86,17 @@ func (c *card) encode() []byte {
 	return base.AppendChecksum(b)
 }
 
-// parseCard trusts nothing.
-func parseCard(b []byte) (c card, ok bool) {
-	if len(b) != cardBytes || b[0] != cardVersion || !base.HasChecksum(b) {
-		return card{}, false
+// parseRailAddress checks everything. ok is false for what no module publishes.
+func parseRailAddress(b []byte) (c railAddress, ok bool) {
+	if len(b) != railAddressBytes || b[0] != railAddressVersion || !base.HasChecksum(b) {
+		return railAddress{}, false
 	}
 	c.rank = binary.LittleEndian.Uint32(b[1:])
 	c.size = binary.LittleEndian.Uint32(b[5:])
 	copy(c.nonce[:], b[9:])
 	if c.address, ok = readAddress(b[17:]); !ok {
-		return card{}, false
+		return railAddress{}, false
 	}
 	c.frag = binary.LittleEndian.Uint32(b[17+addressBytes:])
-	return c, c.rank < c.size && c.size <= mostRanks && c.frag <= mostFragBytes
+	return c, c.rank < c.size && c.size <= maxRanks && c.frag <= maxFragBytes
 }
