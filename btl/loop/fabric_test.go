@@ -143,20 +143,20 @@ func TestManyLanes(t *testing.T) {
 		}
 	}
 	w.settle()
-	require.LessOrEqual(t, len(to.inner.hot), hotLanes)
+	require.LessOrEqual(t, len(to.inner.watched), maxWatched)
 
 	// One that has been silent for long, and is not watched, becomes watched when it
 	// sends and others are idle.
-	for range 2 * idleLooks {
+	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
-	for range 2 * hotLanes {
+	for range 2 * maxWatched {
 		require.True(t, w.nodes[33][0].send(0, 50))
 		to.m.Progress()
 	}
 	w.settle()
 	watched := 0
-	for _, l := range to.inner.hot {
+	for _, l := range to.inner.watched {
 		require.Equal(t, uint32(1), l.watched.Load())
 		if l.fromRank == 33 {
 			watched++
@@ -168,14 +168,14 @@ func TestManyLanes(t *testing.T) {
 // TestUnwatchedInTime: a lane that has to make way just when it has got something again is
 // not forgotten.
 func TestUnwatchedInTime(t *testing.T) {
-	const ranks = hotLanes + 2
+	const ranks = maxWatched + 2
 	w := newWorld(t, Config{Ranks: ranks})
 	to := w.nodes[0][0]
 	for rank := 1; rank < ranks; rank++ {
 		require.True(t, w.nodes[rank][0].send(0, 50))
 	}
 	w.settle()
-	for range 2 * idleLooks {
+	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
 	before := to.arrived

@@ -105,7 +105,7 @@ func (m *module) Close() error {
 			m.Drained(e)
 		}
 	}
-	m.inbox, m.hot, m.landed = nil, nil, nil
+	m.inbox, m.watched, m.landed = nil, nil, nil
 	m.Forget()
 	return nil
 }

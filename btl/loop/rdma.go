@@ -27,7 +27,7 @@ type regionTable struct {
 
 type regionSlot struct {
 	r          *region
-	generation uint32 // of the present or, if r is nil, the next region
+	generation uint32 // of the present region, or of the next if r is nil
 }
 
 // Register implements btl.Registrar.
@@ -70,7 +70,7 @@ func (t *regionTable) remove(r *region) bool {
 	}
 	s.r = nil
 	s.generation++
-	if s.generation != 0 { // else all handles of the slot are used up
+	if s.generation != 0 { // otherwise all handles of the slot are used up
 		t.free = append(t.free, r.h.slot)
 	}
 	return true
@@ -110,7 +110,7 @@ func (r *region) Release() error {
 	return nil
 }
 
-// checkLocal says what is wrong with our own side of a remote read or write.
+// checkLocal checks the local side of a remote read or write.
 func (e *endpoint) checkLocal(op *btl.Op) *btl.Error {
 	r, ok := op.Local.(*region)
 	var wrong error
@@ -129,7 +129,7 @@ func (e *endpoint) checkLocal(op *btl.Op) *btl.Error {
 	return e.m.NewError(e.Peer(), btl.ClassUsage, btl.SideLocal, "", wrong)
 }
 
-// reach does a remote read or write. It returns what the peer's side has against it.
+// reach does a remote read or write. It returns the error of the local or the remote side.
 func (e *endpoint) reach(v verb, op *btl.Op) *btl.Error {
 	if err := e.checkLocal(op); err != nil {
 		return err
@@ -138,8 +138,8 @@ func (e *endpoint) reach(v verb, op *btl.Op) *btl.Error {
 	return e.touch(v, op.Remote, op.RemoteOffset, op.Payload)
 }
 
-// touch copies between b and the peer's memory, if this incarnation and the region's
-// owner permit it.
+// touch copies between b and the peer's memory, if this incarnation and the region's owner permit
+// it.
 func (e *endpoint) touch(v verb, key btl.Key, offset uint64, b []byte) *btl.Error {
 	l := e.inc.link
 	end := l.other(e.end)

@@ -228,9 +228,9 @@ func FuzzParseCard(f *testing.F) {
 	f.Add(address{1, 2, 3}.append(nil))
 	f.Add([]byte(nil))
 	f.Add([]byte(magic))
-	f.Add(bytes.Repeat([]byte{0xff}, cardBytes))
+	f.Add(bytes.Repeat([]byte{0xff}, addressBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, ok := parseCard(b)
+		a, ok := parseAddress(b)
 		if ok && !bytes.Equal(a.append(nil), b) {
 			t.Errorf("card %x reads as %v, which is written %x", b, a, a.append(nil))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// simulator is the time of a virtual fabric, and what is to happen in it.
+// simulator is the time of a virtual fabric, and its future events.
 type simulator struct {
 	now    int64
 	seq    uint64
@@ -19,7 +19,7 @@ type simulator struct {
 	trace  io.Writer
 }
 
-// event is run when its time comes; of two of the same time the older one first.
+// event runs at its time; of two events of the same time the older one runs first.
 type event struct {
 	at  int64
 	seq uint64
@@ -46,8 +46,8 @@ func (s *simulator) below(n int64) int64 {
 	return s.rng.Int64N(n + 1)
 }
 
-// Advance moves the time of a virtual fabric to its next event and lets all of that time
-// happen. It reports false if there is none.
+// Advance moves the time of a virtual fabric to its next event and runs all events of that time. It
+// reports false if there is none.
 func (f *Fabric) Advance() bool {
 	at, ok := f.Next()
 	if ok {
@@ -56,8 +56,8 @@ func (f *Fabric) Advance() bool {
 	return ok
 }
 
-// AdvanceTo moves the time of a virtual fabric to at, if that is in the future, and lets
-// everything up to it happen.
+// AdvanceTo moves the time of a virtual fabric to at, if that is in the future, and runs all events
+// up to it.
 func (f *Fabric) AdvanceTo(at int64) {
 	s := f.sim
 	if s == nil {
@@ -79,7 +79,8 @@ func (f *Fabric) Next() (at int64, ok bool) {
 	return f.sim.events[0].at, true
 }
 
-// SetLatency changes the latency of a rail of a virtual fabric, for what is posted from now on. What was posted before still comes first.
+// SetLatency changes the latency of a rail of a virtual fabric for what is posted from now on. What
+// was posted before still arrives first.
 func (f *Fabric) SetLatency(rail int, nanos int64) error {
 	if err := f.checkFault(rail); err != nil {
 		return err
@@ -91,11 +92,11 @@ func (f *Fabric) SetLatency(rail int, nanos int64) error {
 	return nil
 }
 
-// flight is an operation of a virtual fabric under way.
+// flight is an operation of a virtual fabric in flight.
 type flight struct {
 	e      *endpoint // that posted it
 	v      verb
-	op     *btl.Op // nil once nobody waits for it
+	op     *btl.Op // nil once nothing waits for it
 	epoch  uint32
 	tag    btl.Tag
 	data   []byte // what is sent or written, or was read
@@ -103,7 +104,7 @@ type flight struct {
 	offset uint64
 
 	over bool // delivered, lost or refused
-	lost bool // with its acknowledgement, if it was delivered
+	lost bool // without an acknowledgement, if it was delivered
 }
 
 // arrival is a fragment that was delivered.
@@ -128,14 +129,14 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch(), v, op.Tag, op.Len())
 	e.Pending.Push(op)
 	if e.out == nil {
-		e.giveUp(op, e.noAnswer())
+		e.failAfterRetries(op, e.noAnswer())
 		return nil
 	}
 	f := &flight{e: e, v: v, op: op, epoch: e.Epoch(), tag: op.Tag, key: op.Remote, offset: op.RemoteOffset}
 	switch v {
 	case send:
 		f.data = append(append(f.data, op.Header()...), op.Payload...)
-	case put, get: // whose bytes are read at the end of the way
+	case put, get: // the bytes are read on arrival
 		f.data = make([]byte, len(op.Payload))
 	}
 	e.flights = append(e.flights, f)
@@ -143,8 +144,8 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	return nil
 }
 
-// giveUp fails the endpoint after the time that the rail tries before it does.
-func (e *endpoint) giveUp(op *btl.Op, err *btl.Error) {
+// failAfterRetries fails the endpoint after the rail's retries.
+func (e *endpoint) failAfterRetries(op *btl.Op, err *btl.Error) {
 	e.m.f.sim.after(e.m.rail().RetryNanos, func() {
 		e.m.DeferFailure(e, err, op)
 		e.m.port.wake()
@@ -174,10 +175,10 @@ func (f *flight) depart() {
 	})
 }
 
-// deliver ends a flight at the peer, unless there is nobody to take it.
+// deliver ends a flight at the peer, unless the peer's end is dead.
 func (f *flight) deliver() {
 	m, l := f.e.m, f.e.out
-	if l.inc.link.cut || l.to.trouble() != nil || l.from.trouble() != nil || f.isLost() {
+	if l.inc.link.cut || l.to.downError() != nil || l.from.downError() != nil || f.isLost() {
 		f.lose()
 		return
 	}
@@ -198,14 +199,14 @@ func (f *flight) deliver() {
 	})
 }
 
-// isLost reports whether the path loses it.
+// isLost reports whether the path loses the flight.
 func (f *flight) isLost() bool {
 	l := f.e.out
 	return l.inc.link.loses != nil && l.inc.link.loses(Packet{From: l.from.rank, To: l.to.rank, Bytes: len(f.data), Remote: f.v != send})
 }
 
-// arrive does at the peer what the flight is for. It reports false if the peer's end is
-// dead, and else what the peer has against it.
+// arrive does what the flight is for. It reports false if the peer's end is dead, and otherwise the
+// error of the peer's side.
 func (f *flight) arrive() (taken bool, err *btl.Error) {
 	e, m, l := f.e, f.e.m, f.e.out
 	f.over = true
@@ -225,15 +226,15 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	return true, nil
 }
 
-// readPut reads what a Put is to write, as a device does: while the operation is under way, from
-// the memory that it was posted with.
+// readPut reads what a Put writes, as a device does: while the operation is in flight, from the
+// memory that it was posted with.
 func (f *flight) readPut() {
 	if f.v == put && f.op != nil {
 		copy(f.data, f.op.Payload)
 	}
 }
 
-// lose ends a flight that its sender will hear nothing of.
+// lose ends a flight without an acknowledgement.
 func (f *flight) lose() {
 	if !f.over {
 		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.Attrs().Name, f.e.m.port.rank, f.e.Peer(), f.epoch, f.v)
@@ -241,7 +242,7 @@ func (f *flight) lose() {
 	f.over, f.lost = true, true
 	f.leaveLink()
 	if f.op != nil {
-		f.e.giveUp(f.op, f.e.noAnswer())
+		f.e.failAfterRetries(f.op, f.e.noAnswer())
 	}
 }
 
@@ -252,7 +253,7 @@ func (f *flight) leaveLink() {
 	}
 }
 
-// acknowledge brings word of a flight's end to the sender.
+// acknowledge reports a flight's end to the sender.
 func (f *flight) acknowledge(err *btl.Error) {
 	e, m := f.e, f.e.m
 	if f.op == nil {
@@ -292,7 +293,7 @@ func (m *module) settleLanded() int {
 	return n
 }
 
-// forget makes the flight one that nobody waits for.
+// forget makes the flight one that nothing waits for.
 func (f *flight) forget() {
 	f.op = nil
 	if i := slices.Index(f.e.flights, f); i >= 0 {

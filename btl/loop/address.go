@@ -6,21 +6,21 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A card is the address of a port, and the beginning of the key of a region of it:
+// An address is that of a port, and the beginning of the key of a region of the port:
 //
 //	0   magic, 4 bytes
 //	4   fabric, 8 bytes
 //	12  rank, 4 bytes
 //	16  rail, 4 bytes
 //
-// A key goes on:
+// A key continues:
 //
 //	20  slot, 4 bytes
 //	24  generation, 4 bytes
 //	28  zero, 4 bytes
 const (
-	cardBytes = 20
-	magic     = "LOOP"
+	addressBytes = 20
+	magic        = "LOOP"
 )
 
 type address struct {
@@ -35,9 +35,9 @@ func (a address) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, a.rail)
 }
 
-// parseCard takes a card apart. What it names need not exist.
-func parseCard(b []byte) (a address, ok bool) {
-	if len(b) != cardBytes || string(b[:4]) != magic {
+// parseAddress decodes an address. What it names need not exist.
+func parseAddress(b []byte) (a address, ok bool) {
+	if len(b) != addressBytes || string(b[:4]) != magic {
 		return address{}, false
 	}
 	return address{
@@ -57,9 +57,9 @@ func makeKey(a address, h handle) (k btl.Key) {
 	return k
 }
 
-// parseKey takes a key apart. What it names need not exist.
+// parseKey decodes a key. What it names need not exist.
 func parseKey(k btl.Key) (a address, h handle, ok bool) {
-	a, ok = parseCard(k[:cardBytes])
+	a, ok = parseAddress(k[:addressBytes])
 	if !ok || binary.LittleEndian.Uint32(k[28:]) != 0 {
 		return address{}, handle{}, false
 	}
