@@ -17,7 +17,7 @@ func closeTests() []namedTest {
 	}
 }
 
-// isClosed checks what a closed module says.
+// isClosed checks what a closed module returns.
 func (h *harness) isClosed(s *side) {
 	h.t.Helper()
 	require.NoError(h.t, s.close(), "second Close")
@@ -30,7 +30,7 @@ func (h *harness) isClosed(s *side) {
 	for range 10 {
 		require.Zero(h.t, s.progress(), "Progress after Close")
 	}
-	s.failRail(errTest) // nobody is told any more
+	s.failRail(errTest) // no event is reported any more
 	if s.ep != nil {
 		s.fail(errTest)
 	}
@@ -43,7 +43,7 @@ func testCloseFresh(h *harness) {
 	h.isClosed(h.a)
 }
 
-// testCloseOutstanding: what is outstanding ends with an error, inside Close.
+// testCloseOutstanding: outstanding operations end with an error, inside Close.
 func testCloseOutstanding(h *harness, s *side) {
 	h.mustSend(s, 8, 16)
 	h.settle()
@@ -83,7 +83,7 @@ func testCloseFailed(h *harness, s, other *side) {
 	h.isClosed(s)
 }
 
-// testPeerClosed: what is sent to a closed module does not succeed, and ends.
+// testPeerClosed: what is sent to a closed module ends, and does not succeed.
 func testPeerClosed(h *harness, s, other *side) {
 	h.connect()
 	h.mustSend(s, 8, 16)
@@ -101,7 +101,8 @@ func testPeerClosed(h *harness, s, other *side) {
 	require.Equal(h.t, 1, h.arrived(s))
 }
 
-// testSilentPeerClosed: who waits for a peer that closes is told, also if neither has ever sent.
+// testSilentPeerClosed: the endpoint to a peer that closes fails, also if neither side has ever
+// sent.
 func testSilentPeerClosed(h *harness, s, other *side) {
 	h.connect()
 	h.turns(20)

@@ -25,7 +25,7 @@ const envFaulty = "BTLTEST_FAULTY"
 
 var faultyRules = []struct {
 	rule string
-	test string // that has to fail, below TestFaulty
+	test string // the test below TestFaulty that has to fail
 	says string // what its output has to contain
 }{
 	{"done twice", "Traffic/sizes", "Done called 2 times"},
@@ -73,7 +73,7 @@ var faultyRules = []struct {
 	{"stale taken", "Inject/stale", "arrives twice or out of order"},
 }
 
-// faultyPair makes a pair whose modules break a rule. Without one they only pass on.
+// faultyPair makes a pair whose modules break a rule; without a rule they only pass calls on.
 func faultyPair(rule string) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		f, err := loop.NewFabric(loop.Config{Ranks: 2})
@@ -117,9 +117,9 @@ type faulty struct {
 	heldAs  btl.Tag
 	last    []byte // "arrival after drained", "stale taken"
 	lastAs  btl.Tag
-	late    []func() // "done ...": what is called later
+	late    []func() // "done ...": calls that are made later
 	refuse  int
-	kept    *btl.Op // "rebind ...": an operation that goes once it was rebound
+	kept    *btl.Op // "rebind ...": an operation that is sent once it was rebound
 	rebound bool
 }
 
