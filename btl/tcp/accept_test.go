@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestHellosCross: if both ends have asked, and the lower rank does not insist because an attempt has failed before, they do not take
-// each other's, by which both would be lost.
+// TestHellosCross: both ends have connected, and the lower rank does not insist because an attempt
+// has failed before. The ends do not accept each other's attempt, which would lose both.
 func TestHellosCross(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
@@ -25,7 +25,7 @@ func TestHellosCross(t *testing.T) {
 		ea, eb := connect(a, 1, b), connect(b, 0, a)
 		ea.pause.failures = 1
 		for _, m := range []*module{a, b} {
-			until(t, "a stranger", func() bool {
+			until(t, "a unauthenticated peer", func() bool {
 				m.acceptConnections()
 				return len(m.unauthenticated) == 1
 			})

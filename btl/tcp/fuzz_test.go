@@ -17,8 +17,8 @@ func someCards() []railAddress {
 	}
 }
 
-// FuzzCard: what is taken for a railAddress is one, and no other bytes mean the same.
-func FuzzCard(f *testing.F) {
+// FuzzRailAddress: what is parsed is an address, and no other bytes mean the same.
+func FuzzRailAddress(f *testing.F) {
 	for _, c := range someCards() {
 		f.Add(c.encode())
 	}
@@ -52,7 +52,7 @@ func TestCard(t *testing.T) {
 
 var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: moduleNonce{6}, toNonce: moduleNonce{7}, nonce: nonce{8}}
 
-// FuzzHello: nothing but what the peer has said in answer to this challenge is taken for it.
+// FuzzHello: only what the peer says in answer to this challenge is accepted.
 func FuzzHello(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
@@ -73,7 +73,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: likewise, of what the acceptor says.
+// FuzzAnswer: only what the acceptor says in answer to this hello is accepted.
 func FuzzAnswer(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
@@ -91,7 +91,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestRoles: what one end has said does not do as the other's.
+// TestRoles: what one end has said is not accepted from the other.
 func TestRoles(t *testing.T) {
 	c := newCodec(secret)
 	challenge := nonce{1}
@@ -110,7 +110,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// FuzzHead: what is taken for a head is one, and no other bytes mean the same.
+// FuzzHead: what is parsed is a head, and no other bytes mean the same.
 func FuzzHead(f *testing.F) {
 	for _, h := range []head{
 		{length: 100, ack: 1, epoch: 2, kind: frameFrag, tag: 3},
@@ -151,8 +151,8 @@ func (r *recorder) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 	r.frags = append(r.frags, string(frag))
 }
 
-// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once and in order, or fails the endpoint
-// for what it is.
+// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once
+// and in order, or fails the endpoint with the right class.
 func FuzzStream(f *testing.F) {
 	frame := func(h head, body string) []byte {
 		b := make([]byte, headBytes)

@@ -14,20 +14,20 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// busy is a rank whose program computes: turns are made only if the module asks for them.
+// busy is a rank whose program computes: progress calls are made only if the module asks for them.
 type busy struct {
-	sync.Mutex // the engine's
+	sync.Mutex // stands for the engine's lock
 	m          *module
 	v          mate
 }
 
 func newBusy(t *testing.T, cfg Config) *busy {
 	r := &busy{}
-	kicks, over := make(chan struct{}, 1), make(chan struct{})
+	wakeups, over := make(chan struct{}, 1), make(chan struct{})
 	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
 	cfg.Wakeup = func() {
 		select {
-		case kicks <- struct{}{}:
+		case wakeups <- struct{}{}:
 		default:
 		}
 	}
@@ -36,7 +36,7 @@ func newBusy(t *testing.T, cfg Config) *busy {
 	r.m = m.(*module)
 	go func() {
 		defer close(over)
-		for range kicks {
+		for range wakeups {
 			r.Lock()
 			r.m.Progress()
 			r.Unlock()
@@ -47,21 +47,22 @@ func newBusy(t *testing.T, cfg Config) *busy {
 		err := r.m.Close()
 		r.Unlock()
 		require.NoError(t, err)
-		close(kicks) // which a kick after Close would find out
+		close(wakeups) // a wakeup after Close would panic
 		<-over
 	})
 	return r
 }
 
-// has reports, under the lock, whether something is so.
+// has reports, under the lock, whether cond holds.
 func (r *busy) has(cond func() bool) bool {
 	r.Lock()
 	defer r.Unlock()
 	return cond()
 }
 
-// TestFullSocketOfBusyRank: what a full socket has not taken goes when there is room, though the program computes.
-func TestFullSocketOfBusyRank(t *testing.T) {
+// TestFullSocketOfBusyRankIsFlushed: what a full socket has not taken is sent when there is room,
+// though the program computes.
+func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	leavesNothing(t)
 	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, SendBuffer: 4096, ReceiveBuffer: 4096}, 1, v)
@@ -83,8 +84,9 @@ func TestFullSocketOfBusyRank(t *testing.T) {
 	until(t, "all fragments", func() bool { return v.arrived.Load() == int64(len(ops)) }, b)
 }
 
-// TestSilentStrangerOfBusyRank: who says nothing has to go after a while, though the program computes.
-func TestSilentStrangerOfBusyRank(t *testing.T) {
+// TestSilentUnauthenticatedPeerOfBusyRankIsDropped: an unauthenticated peer that says nothing is
+// dropped after its timeout, though the program computes.
+func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
 	card, ok := parseRailAddress(r.m.Card())
@@ -92,12 +94,13 @@ func TestSilentStrangerOfBusyRank(t *testing.T) {
 	fd, _, errno := r.m.dial(card.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
-	until(t, "the stranger to come", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
-	until(t, "the stranger to go", func() bool { return r.has(func() bool { return len(r.m.unauthenticated) == 0 }) })
+	until(t, "the connection to be accepted", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
+	until(t, "the connection to be dropped", func() bool { return r.has(func() bool { return len(r.m.unauthenticated) == 0 }) })
 }
 
-// TestNoDescriptorsLeft: who could not be let in as there was no descriptor is let in when there is one, though nothing else happens.
-func TestNoDescriptorsLeft(t *testing.T) {
+// TestAcceptContinuesWhenDescriptorsAreFree: a connection that could not be accepted for lack of
+// descriptors is accepted when there is one, though nothing else happens.
+func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
 	card, ok := parseRailAddress(m.Card())
 	require.True(t, ok)
@@ -114,7 +117,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, m.challenged)
 	require.True(t, m.Unsettled, "a rank that computes is not asked for a turn")
-	until(t, "the stranger to come", func() bool { return m.challenged == 1 }, m)
+	until(t, "the connection to be accepted", func() bool { return m.challenged == 1 }, m)
 }
 
 // await waits for a count, as quickly as there are processors for it.
@@ -126,7 +129,7 @@ func await(n *atomic.Int64, atLeast int64) {
 	}
 }
 
-// TestTimerGoesOn: a turn that comes to care for something while the timer expires is not forgotten.
+// TestTimerGoesOn: work that a progress call leaves while the timer expires is not forgotten.
 func TestTimerGoesOn(t *testing.T) {
 	a := &waker{wakeup: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
@@ -159,8 +162,8 @@ func TestTimerGoesOn(t *testing.T) {
 	require.Zero(t, lost)
 }
 
-// TestNoKickAfterClose: Close waits for a kick that is under way.
-func TestNoKickAfterClose(t *testing.T) {
+// TestNoWakeupAfterClose: Close waits for a wakeup that is under way.
+func TestNoWakeupAfterClose(t *testing.T) {
 	leavesNothing(t)
 	begun := make(chan struct{})
 	var a *waker
@@ -170,7 +173,7 @@ func TestNoKickAfterClose(t *testing.T) {
 		for !a.closing.Load() {
 			runtime.Gosched()
 		}
-		time.Sleep(10 * time.Millisecond) // in which Close would be over
+		time.Sleep(10 * time.Millisecond) // Close would be over by now
 		ended.Store(true)
 	}}, 0, &mate{})
 	a = m.waker
@@ -180,8 +183,9 @@ func TestNoKickAfterClose(t *testing.T) {
 	require.True(t, ended.Load())
 }
 
-// TestLeftoversKeepAwake: a rank does not go to sleep over frames that it has read and not looked at.
-func TestLeftoversKeepAwake(t *testing.T) {
+// TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that it has read and not
+// parsed.
+func TestUnparsedFramesKeepAwake(t *testing.T) {
 	c := newCouple(t, Config{Bell: newBell(t)})
 	var ops [2 * maxBurst]btl.Op
 	for i := range ops {
@@ -196,8 +200,9 @@ func TestLeftoversKeepAwake(t *testing.T) {
 	c.b.Disarm()
 }
 
-// TestConnectionThatIsNotPolled: one by which alone much has come is read but not polled. Others are heard all the same, and so is it
-// when it is not read every turn any more, or the rank sleeps.
+// TestConnectionThatIsNotPolled: a connection on which alone much has arrived is read and not
+// polled. Other connections are polled as before, and so is this one when it is not read in every
+// progress call any more, or the rank sleeps.
 func TestConnectionThatIsNotPolled(t *testing.T) {
 	var ms [3]*module
 	var heard mate
@@ -235,10 +240,10 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	listen(1, 2*unpollAfter)
 
 	require.True(t, ms[0].Arm())
-	ms[0].Progress()                               // which looks everywhere, as the engine does before it sleeps
-	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for what was before
+	ms[0].Progress()                               // which looks at everything, as the engine does before it sleeps
+	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for earlier events
 	}
-	listen(1, 2*unpollAfter) // by turns of others, while it sleeps
+	listen(1, 2*unpollAfter) // by progress calls of others, while it sleeps
 	for bell.Sleep(int64(10 * time.Millisecond)) {
 	}
 	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
@@ -250,7 +255,7 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	listen(2, 3)
 }
 
-// unread is how many bytes a socket has for whoever reads it.
+// unread is how many bytes of a socket are to be read.
 func unread(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestAddressNotLocal(t *testing.T) {
 	require.ErrorContains(t, err, "rail tcp:203.0.113.77: listen on 203.0.113.77: this machine has no such address")
 }
 
-// TestPorts: a module listens at a port of its range, and says so if none is free.
+// TestPorts: a module listens at a port of its range, and reports if none is free.
 func TestPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestCardsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestSecretLater: without the job's secret nobody is let in and nobody asked.
+// TestSecretLater: without the job's secret no connection is accepted and none is made.
 func TestSecretLater(t *testing.T) {
 	va, vb := &mate{}, &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
@@ -119,8 +119,8 @@ func TestSecretLater(t *testing.T) {
 	until(t, "the fragment", func() bool { return va.arrived.Load() == 1 && vb.done == 1 }, a, b)
 }
 
-// TestRefused: nobody listens any more where the card leads.
-func TestRefused(t *testing.T) {
+// TestConnectWithoutListenerFails: nothing listens any more at the peer's address.
+func TestConnectWithoutListenerFails(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, &mate{})
@@ -133,8 +133,8 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, btl.SideRemote, va.failed.Side)
 }
 
-// TestNoAnswer: somebody listens there who does not answer.
-func TestNoAnswer(t *testing.T) {
+// TestConnectWithoutAnswerFails: a process listens there that does not answer.
+func TestConnectWithoutAnswerFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -148,8 +148,9 @@ func TestNoAnswer(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
-// TestNeverReached: what may be a firewall is called so, if there never was a connection to that machine.
-func TestNeverReached(t *testing.T) {
+// TestNeverConnectedHintsAtFirewall: the error names a firewall if there never was a connection to
+// that machine.
+func TestNeverConnectedHintsAtFirewall(t *testing.T) {
 	const hint = " (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -192,8 +193,8 @@ func TestNeverReached(t *testing.T) {
 	}
 }
 
-// TestAddressGoes: without its address the whole rail is of no use.
-func TestAddressGoes(t *testing.T) {
+// TestAddressGoneFailsRail: without its address the whole rail fails.
+func TestAddressGoneFailsRail(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
@@ -212,8 +213,9 @@ type fakeClock int64
 
 func (c *fakeClock) Now() int64 { return int64(*c) }
 
-// TestTimeNobodyLooked: a rank that computes for long does not take its own absence for its peers'.
-func TestTimeNobodyLooked(t *testing.T) {
+// TestTimeWithoutProgressExtendsDeadlines: a rank that computes for long does not take its own
+// absence for its peers'.
+func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	clock := fakeClock(1)
 	minute := fakeClock(time.Minute)
 	va := &mate{}
@@ -224,7 +226,7 @@ func TestTimeNobodyLooked(t *testing.T) {
 	e, err := a.Connect(1, b.Card())
 	require.NoError(t, err)
 	a.Progress()
-	// What came before is not counted for it, either.
+	// Time before the first attempt does not count for it, either.
 	require.EqualValues(t, int64(clock)+int64(a.cfg.ConnectTimeout), e.(*endpoint).pause.deadline)
 	clock += minute
 	until(t, "a connection", func() bool { return e.(*endpoint).phase == phaseReady }, a, b)
@@ -234,7 +236,7 @@ func TestTimeNobodyLooked(t *testing.T) {
 	until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 	e, err = a.Connect(1, b.Card())
 	require.NoError(t, err)
-	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a all the time
+	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a does all the time
 		require.Less(t, i, 1000)
 		clock += fakeClock(100 * time.Millisecond)
 		a.Progress()
@@ -242,8 +244,8 @@ func TestTimeNobodyLooked(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
-// TestListenerBreaks: that is the end of the whole rail, which can come back, at the same port.
-func TestListenerBreaks(t *testing.T) {
+// TestListenerBreaksFailsRail: the whole rail fails, and can come back at the same port.
+func TestListenerBreaksFailsRail(t *testing.T) {
 	c := newCouple(t, Config{})
 	require.NoError(t, unix.Shutdown(c.a.listener, unix.SHUT_RD)) // which ends listening
 	c.a.Fail(errors.New("to see"))
@@ -255,17 +257,17 @@ func TestListenerBreaks(t *testing.T) {
 	require.Equal(t, c.ea.Epoch(), c.eb.Epoch())
 }
 
-// TestKick: a rank that computes lets a peer in all the same, and acknowledges what it has taken.
-func TestKick(t *testing.T) {
-	var mu sync.Mutex // the engine's of rank 0
+// TestWakeup: a rank that computes accepts a peer nevertheless, and acknowledges what it has taken.
+func TestWakeup(t *testing.T) {
+	var mu sync.Mutex // stands for the lock of rank 0's engine
 	var a *module
-	kicks := make(chan struct{}, 1)
+	wakeups := make(chan struct{}, 1)
 	over := make(chan struct{})
-	defer func() { close(kicks); <-over }()
+	defer func() { close(wakeups); <-over }()
 	va, vb := &mate{}, &mate{}
 	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Wakeup: func() {
 		select {
-		case kicks <- struct{}{}:
+		case wakeups <- struct{}{}:
 		default:
 		}
 	}})
@@ -273,7 +275,7 @@ func TestKick(t *testing.T) {
 	a = m.(*module)
 	go func() {
 		defer close(over)
-		for range kicks {
+		for range wakeups {
 			mu.Lock()
 			a.Progress()
 			mu.Unlock()
@@ -289,7 +291,7 @@ func TestKick(t *testing.T) {
 	require.NoError(t, err)
 	until(t, "rank 0 to let rank 1 in", func() bool { return e.(*endpoint).phase == phaseReady }, b)
 
-	// Its program takes a fragment, which would be answered as a rule, and turns to something else.
+	// Its program takes a fragment, which it would usually answer, and turns to something else.
 	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
 	mu.Lock()
 	a.peers[1].ep.piggybacks = true
@@ -302,7 +304,8 @@ func TestKick(t *testing.T) {
 	require.Equal(t, 1, owed)
 	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
 
-	// It posts many fragments, some of which wait for the next turn, and turns to something else.
+	// It posts many fragments, some of which wait for the next progress call, and turns to
+	// something else.
 	back := a.peers[1].ep
 	for _, c := range []struct{ posts, bytes, wait int }{
 		{20, 1, 20 - promptPosts},
@@ -324,8 +327,9 @@ func TestKick(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsRide: while two ranks answer each other there is no acknowledgement of its own.
-func TestAcknowledgementsRide(t *testing.T) {
+// TestAcknowledgementsPiggyback: while two ranks answer each other there is no lone
+// acknowledgement.
+func TestAcknowledgementsPiggyback(t *testing.T) {
 	c := newCouple(t, Config{})
 	var ops [2]btl.Op
 	ends := []struct {
@@ -411,7 +415,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestNothingIsPacedOnThisMachine: whatever the system's congestion control is, between ranks of one machine it is one that holds nothing back.
+// TestNothingIsPacedOnThisMachine: whatever the system's congestion control is, between ranks of
+// one machine it is one that does not pace.
 func TestNothingIsPacedOnThisMachine(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, e := range []btl.Endpoint{c.ea, c.eb} {

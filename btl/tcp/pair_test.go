@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// cards of a machine's addresses.
+// cards are the encoded addresses of a machine.
 func cards(host byte, addresses ...string) (list [][]byte) {
 	for _, a := range addresses {
 		p := netip.MustParsePrefix(a)
@@ -60,8 +60,9 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Where nothing leads from one machine to the other, it is said what both have and why that does not do.
-func TestApart(t *testing.T) {
+// TestExplain: where no address leads to the other machine, the text says what both have and why
+// that does not do.
+func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		a, b [][]byte
 		want string

@@ -23,7 +23,7 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindHalfWritten: of a fragment that is longer than the sockets' buffers a part is written
+// TestRebindHalfWritten: a part of a fragment that is longer than the sockets' buffers is written
 // when its memory is taken back. The rest comes from the copy.
 func TestRebindHalfWritten(t *testing.T) {
 	const length = maxFragBytes - 64
