@@ -61,5 +61,5 @@ func (e *Endpoint) IsReportable() bool { return e.reportable }
 // FailedWithRail reports whether the endpoint failed because the whole rail did.
 func (e *Endpoint) FailedWithRail() bool { return e.byRail }
 
-// common implements Incarnation.
+// common implements embedder.
 func (e *Endpoint) common() *Endpoint { return e }

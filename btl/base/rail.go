@@ -12,12 +12,19 @@ import (
 type Incarnation interface {
 	comparable
 	btl.Endpoint
-	common() *Endpoint
+	embedder
 
 	// Stop is called once, when the endpoint has just become Failed and before Events.Failed
 	// reports it. The transport stops polling and sending on the endpoint.
 	Stop()
 }
+
+// embedder is implemented by everything that embeds Endpoint.
+type embedder interface {
+	common() *Endpoint
+}
+
+var _ embedder = (*Endpoint)(nil)
 
 // Owner is the transport's module, which embeds Rail.
 type Owner[E Incarnation] interface {

@@ -222,7 +222,8 @@ func TestCreditsWithoutBuffers(t *testing.T) {
 	w.works()
 }
 
-// TestGoodbyeByDatagram: who has asked for a connection udRecvs at once that the peer has closed.
+// TestGoodbyeByDatagram: a rank whose request for a connection is outstanding learns at once that the
+// peer has closed.
 func TestGoodbyeByDatagram(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]

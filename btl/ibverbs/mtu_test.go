@@ -39,7 +39,7 @@ func (w *world) carries() {
 }
 
 // TestMTULoweredAndConnectedAnew: a port's MTU gets smaller, which nothing tells. The connection
-// fails at the next long packet, and the next incarnation has packets that pass, whichever end udSends
+// fails at the next long packet, and the next incarnation has packets that pass, whichever end asks
 // for it. When the port carries longer ones again, an incarnation after that uses them.
 func TestMTULoweredAndConnectedAnew(t *testing.T) {
 	for asker := range 2 {

@@ -77,7 +77,7 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w.works()
 }
 
-// TestRejectionEndsWithTheConnection: a peer that has rejected a connection udSends for it itself when
+// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for one itself when
 // it has memory. How slowly it goes on after that is no matter of the rejection.
 func TestRejectionEndsWithTheConnection(t *testing.T) {
 	w, regions := shortOfMemory(t, 0)

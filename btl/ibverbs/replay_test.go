@@ -56,7 +56,8 @@ func TestRepeatedREQ(t *testing.T) {
 	w.works()
 }
 
-// TestRefusedWhereItIs: a peer that udSends from a new address, for an epoch that is over here, is answered there, and found.
+// TestRefusedWhereItIs: a peer that asks from a new address, for an epoch that is over here, gets its
+// answer at that address, which is kept.
 func TestRefusedWhereItIs(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -73,7 +74,7 @@ func TestRefusedWhereItIs(t *testing.T) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
-// TestFirstHeardOfByItsEnd: a peer that is first heard of by something that udSends for no connection can be asked for one.
+// TestFirstHeardOfByItsEnd: a peer whose first message ends a connection can be asked for a new one.
 func TestFirstHeardOfByItsEnd(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]

@@ -48,8 +48,8 @@ func TestBothEndsLost(t *testing.T) {
 	other.works()
 }
 
-// TestMovedAndBehind: a rank is at another address since its device was lost, and udSends for an earlier epoch than the other one does, which udSends
-// where it was. They find each other without further rails.
+// TestMovedAndBehind: a rank has another address since its device was lost, and asks for an earlier
+// epoch than its peer, which still asks at the old address. They find each other without other rails.
 func TestMovedAndBehind(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
