@@ -1,12 +1,11 @@
-// Package btl is the contract that every byte transfer layer (BTL) fulfils: the
-// transports under the point-to-point layer.
+// Package btl is the contract that every byte transfer layer (BTL) fulfils. BTLs are the transports
+// under the point-to-point layer.
 //
 // # The parts
 //
-// A [Module] is one rail: one port, one local address, one shared segment, one lane
-// of the in-process fabric. An [Endpoint] is that rail's connection to one peer. The
-// layer above (the PML) posts operations on endpoints and implements [Events] to be
-// told of what arrives and what breaks.
+// A [Module] is one rail: one port, one local address, one shared segment, one lane of the
+// in-process fabric. An [Endpoint] is that rail's connection to one peer. The layer above posts
+// operations on endpoints, and implements [Events] to learn what arrives and what fails.
 //
 // # Life of an endpoint
 //
@@ -16,57 +15,56 @@
 //
 // # Who calls what, and when
 //
-// A rank's modules are driven by one goroutine at a time: whoever holds the lock of
-// the rank's progress engine. Every method of Module and Endpoint, every method of
-// Events and every Op.Done runs under that lock. A BTL with threads of its own hands
-// their news over inside Progress.
+// One goroutine at a time drives a rank's modules: the one that holds the lock of the rank's
+// progress engine. Every method of Module and Endpoint, every method of Events and every Op.Done
+// runs under that lock. A BTL with threads of its own hands their news over inside Progress, which
+// the following calls a progress call.
 //
-//   - Events.Arrived, Events.Failed, Events.Drained and a Done with an error are
-//     called only from inside Module.Progress, Module.Fail and Endpoint.Fail, never
-//     from inside Send, Put or Get.
-//   - A Done with nil may come from inside Send, Put or Get as well: callers count
-//     an operation before they post it.
-//   - From inside any of these calls the layer above may post further operations
-//     (Send, Put, Get), Rebind, Connect and Fail, but never call Progress or Close.
+//   - A BTL calls Events.Arrived, Events.Failed, Events.Drained and a Done with an error only from
+//     inside Module.Progress, Module.Fail and Endpoint.Fail, never from inside Send, Put or Get.
+//   - A Done with nil may come from inside Send, Put or Get as well: callers count an operation
+//     before they post it.
+//   - From inside any of these calls the layer above may call Send, Put, Get, Rebind, Connect and
+//     Fail, but never Progress or Close.
 //
 // # The contract
 //
-// The suite in btl/btltest holds every BTL to these.
+// The suite in btl/btltest tests every BTL for these rules.
 //
 //	C1  Every operation that a BTL accepted completes exactly once, by its Done, with
 //	    nil or an error.
 //	C2  Success means delivered: the peer's BTL has it. A local write is not delivery.
 //	C3  An error means delivery unknown, never "not delivered".
-//	C4  At the first error of an endpoint: it is Failed and refuses new posts; Failed
-//	    is called once (for one peer, or for AllPeers if the rail is gone); then every
-//	    outstanding and internally queued operation completes with an error; then
-//	    Drained is called. Until Drained, buffers of accepted operations belong to the
-//	    BTL; after it, nothing of that incarnation can touch local memory.
-//	    A Get or Put that is wrong in itself (ClassUsage) may end alone in its error, where the
-//	    transport can tell; the endpoint then stays Up.
-//	    Between Failed and Drained operations may still complete with nil, and what the peer's
-//	    BTL had taken before may still arrive.
+//	C4  At its first error an endpoint becomes Failed and refuses new posts. Then Failed is
+//	    called once, for one peer, or for AllPeers if the whole rail fails. Then every
+//	    outstanding and internally queued operation completes with an error. Then Drained is
+//	    called. Until Drained, buffers of accepted operations belong to the BTL; after it,
+//	    nothing of that incarnation can touch local memory.
+//	    A Get or Put that is wrong in itself (ClassUsage) may end alone with its error, where
+//	    the transport can tell; the endpoint then stays Up.
+//	    Between Failed and Drained, operations may still complete with nil, and what the
+//	    peer's BTL had taken before may still arrive.
 //	C5  Every incarnation of an endpoint has an epoch, the same on both sides. What bears an
 //	    old epoch is dropped. An end that learns of a newer incarnation than its own fails.
-//	C6  ErrResource means not taken, nothing sent: the caller keeps the operation and
-//	    posts it again after a later turn of progress.
-//	C7  Errors are *Error: rail, peer, class of cause, native status, and which side the
+//	C6  ErrResource means not taken, nothing sent: the caller keeps the operation and posts
+//	    it again after a later progress call.
+//	C7  Errors are *Error: rail, peer, class of cause, native status, and the side that the
 //	    evidence points to.
-//	C8  Nothing that arrives from a peer is trusted: lengths, handles (slot and
-//	    generation, never pointers) and epochs are checked before use.
-//	C9  Faults are a call, not a patch: a module that tests use is an Injector.
-//	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). Where the BTL
-//	    cannot let go of it at once, because a device was given its address, the operation is
-//	    called back within the BTL's own deadline for operations that do not complete, and in
-//	    any case before Drained.
+//	C8  Nothing that arrives from a peer is trusted: lengths, handles (slot and generation,
+//	    never pointers) and epochs are checked before use.
+//	C9  Faults are a call, not a patch: package btl/faults makes an Injector of any module,
+//	    and endpoints are StaleSenders.
+//	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). Where the
+//	    BTL cannot release it at once, because a device was given its address, the operation
+//	    is called back within the BTL's own deadline for operations that do not complete, and
+//	    in any case before Drained.
 //
-// Fragments of one endpoint arrive in the order in which they were accepted, as long
-// as the endpoint lives. Nothing is promised between endpoints. A peer may connect first: its
-// fragments then arrive before our own Connect, or after Drained if they are of its next
-// incarnation.
+// Fragments of one endpoint arrive in the order in which they were accepted, as long as the
+// endpoint lives. Nothing is promised between endpoints. A peer may connect first: its fragments
+// then arrive before this rank's Connect, or after Drained if they are of its next incarnation.
 package btl
 
-// Tag says what a fragment is to the layer above; a BTL carries it and does not look.
+// Tag is the layer above's kind of a fragment. A BTL carries it and does not look at it.
 type Tag uint8
 
 // AllPeers in place of a peer's rank means the whole rail.
@@ -83,7 +81,7 @@ const (
 	Up State = iota
 	// Failed: no operation is accepted; outstanding ones are being called back.
 	Failed
-	// Drained: every operation was called back; the endpoint is of no more use.
+	// Drained: every operation was called back; the endpoint cannot be used any more.
 	Drained
 )
 
@@ -99,7 +97,7 @@ func (s State) String() string {
 	return "invalid"
 }
 
-// Caps says what a module can do beyond Send.
+// Caps are a module's capabilities beyond Send.
 type Caps uint8
 
 const (
@@ -133,36 +131,35 @@ type Attrs struct {
 
 // Module is one rail of one rank.
 type Module interface {
-	// Attrs describes the rail. The result is shared and not to be changed.
+	// Attrs describes the rail. The result is shared, and the caller must not change it.
 	Attrs() *Attrs
 
-	// Card is the address that this rail publishes for its peers, opaque to all but
-	// modules of the same kind. The caller must not change it.
+	// Card is the address that this rail publishes for its peers. Only modules of the same kind
+	// understand it. The caller must not change it.
 	Card() []byte
 
-	// Connect makes the endpoint to a peer from that peer's card. It does not wait for
-	// the peer: operations may be posted at once. Called again for a peer whose
-	// endpoint is Drained it makes the next incarnation; while one is Up or Failed it
-	// returns that one.
+	// Connect makes the endpoint to a peer from the peer's address (its Card). It does not wait for
+	// the peer: operations may be posted at once. For a peer whose endpoint is Drained it makes the
+	// next incarnation; while an endpoint is Up or Failed it returns that one.
 	//
-	// Errors: ErrUnreachable (wrapped) if this rail does not lead to that peer; *Error
-	// for what went wrong on the way.
+	// The error wraps ErrUnreachable if this rail does not lead to that peer; otherwise it is an
+	// *Error.
 	Connect(peer int, card []byte) (Endpoint, error)
 
-	// Progress polls once, hands up what arrived and completes what finished, and
-	// returns the number of such events. It never blocks. The number of fragments
-	// handled in one call is bounded.
+	// Progress polls once, hands up what arrived and completes what finished, and returns the
+	// number of such events. It never blocks. The number of fragments handled in one call is
+	// bounded.
 	Progress() int
 
-	// Fail brings the whole rail down as if the device had reported cause (C4, with
-	// AllPeers). Every endpoint is Drained, and Events.Drained was called with
-	// AllPeers, by the time a few more turns of progress have run.
+	// Fail brings the whole rail down as if the device had reported cause (C4, with AllPeers).
+	// Within a few progress calls every endpoint is Drained, and Events.Drained was called with
+	// AllPeers.
 	Fail(cause error)
 
-	// Close releases the rail. Operations still outstanding are completed with an
-	// error before it returns; Events is not called afterwards. A second Close is a
-	// no-op that returns nil. Peers' endpoints to it fail (C4), also those by which nothing
-	// was ever sent: somebody may wait for what will not come.
+	// Close releases the rail. Outstanding operations complete with an error before it returns, and
+	// Events is not called afterwards. A second Close does nothing and returns nil. The peers'
+	// endpoints to this rank fail (C4), also those on which nothing was ever sent: a receive may
+	// wait there.
 	Close() error
 }
 
@@ -174,65 +171,63 @@ type Endpoint interface {
 	Epoch() uint32
 	State() State
 
-	// Send posts op as an active message: op.Tag and the bytes of op.Hdr and
-	// op.Payload arrive at the peer as one fragment.
+	// Send posts op as an active message: op.Tag and the bytes of op.Hdr and op.Payload arrive at
+	// the peer as one fragment.
 	//
-	// nil: accepted (C1). ErrResource: not taken (C6). ErrFailed: not taken, the
-	// endpoint is down. ErrTooLong: not taken, over MaxSendBytes.
+	// nil: accepted (C1). ErrResource: not taken (C6). ErrFailed: not taken, the endpoint is not
+	// Up. ErrTooLong: not taken, longer than MaxSendBytes.
 	Send(op *Op) error
 
-	// Rebind makes payload the payload of op in place of the memory that it was posted with, and
+	// Rebind makes payload the payload of op, in place of the memory that op was posted with, and
 	// reports whether the BTL is done with that memory (C10). op is a Send or a Put that this
-	// endpoint has accepted, in this incarnation, and has not called back; payload is a copy of
+	// endpoint has accepted, in this incarnation, and has not called back. payload is a copy of
 	// op.Payload, of the same length.
 	//
-	// true: op.Payload is payload. What the BTL still reads it reads there, also for the rest of a
-	// fragment that is half sent and for an operation that an injected fault holds. The old
-	// memory is not touched again: it may be overwritten or unmapped.
+	// true: op.Payload is payload. What the BTL still reads, it reads there, also for the rest of a
+	// fragment that is half sent. It does not touch the old memory again: that may be overwritten
+	// or unmapped.
 	//
-	// false: nothing has changed, since a device that was given the address of the old memory may
+	// false: nothing has changed, because a device that was given the address of the old memory may
 	// still read it. The caller waits for op's Done.
 	Rebind(op *Op, payload []byte) bool
 
-	// Fail brings this endpoint down as if the transport had reported cause (C4).
-	// It does nothing if the endpoint is not Up.
+	// Fail brings this endpoint down as if the transport had reported cause (C4). It does nothing
+	// if the endpoint is not Up.
 	Fail(cause error)
 }
 
-// Inliner is an endpoint that can take a small fragment without an operation to call
-// back: when SendInline returns true, the fragment is delivered in the sense of C2.
+// Inliner is an endpoint that can take a small fragment without an operation to call back: when
+// SendInline returns true, the fragment is delivered (C2).
 type Inliner interface {
-	// SendInline sends hdr and payload, together at most Attrs.InlineBytes, and reports
-	// whether it was taken. It copies; both slices are the caller's again on return.
+	// SendInline sends hdr and payload, together at most Attrs.InlineBytes, and reports whether it
+	// took them. It copies; both slices are the caller's again on return.
 	SendInline(tag Tag, hdr, payload []byte) bool
 }
 
-// Tallier is an endpoint of a rail whose device acknowledges what this rank has yet to look at, and may break in between. What
-// both ends have counted tells then whether anything was lost.
+// Tallier is an endpoint whose device acknowledges messages that this rank has not looked at yet,
+// and may break in between. The delivery counters of both ends then tell whether anything was lost.
 type Tallier interface {
-	// Tally is how many messages of this incarnation the peer's device has acknowledged, and how many of the peer's were
-	// taken here. What a message is, and which count, is the BTL's; both ends count alike. Both numbers are final once the endpoint
-	// is Drained.
+	// Tally returns the delivery counters of this incarnation: how many messages the peer's device
+	// has acknowledged, and how many of the peer's messages were taken here. The BTL decides which
+	// messages count; both ends count alike. Both numbers are final once the endpoint is Drained.
 	Tally() (delivered, taken uint32)
 }
 
 // Registrar is a module that can expose memory to its peers.
 type Registrar interface {
-	// Register makes mem reachable for this rail with the given access. mem must stay
-	// alive, and where it is, until the region is released. ErrMemory (wrapped) says that
-	// this rail cannot expose this memory, and never will; with AccessLocal alone any
-	// memory will do.
+	// Register makes mem reachable by this rail with the given access. mem must stay alive, and
+	// where it is, until the region is released. An error that wraps ErrMemory says that this rail
+	// cannot expose this memory, and never will; with AccessLocal alone any memory will do.
 	Register(mem []byte, access Access) (Region, error)
 }
 
-// Allocator is a Registrar that can expose only memory which it has made itself, such as
-// memory that processes share.
+// Allocator is a Registrar that can expose only memory which it has made itself, such as memory
+// that processes share.
 type Allocator interface {
-	// Alloc gives at least so many zeroed bytes, page-aligned and outside of Go's heap.
-	// Freeing it is the caller's, also after the module was closed.
+	// Alloc returns at least so many zeroed bytes, page-aligned and outside of Go's heap. The
+	// caller frees them, also after the module was closed.
 	Alloc(bytes int) ([]byte, error)
-	// Free takes back exactly what Alloc gave, once, after the last region of it was
-	// released.
+	// Free takes back exactly what Alloc returned, once, after the last region of it was released.
 	Free(mem []byte) error
 }
 
@@ -240,7 +235,7 @@ type Allocator interface {
 type Access uint8
 
 const (
-	// AccessLocal: source of a Put or target of a Get of our own.
+	// AccessLocal: the memory is the source of this rank's Puts or the target of its Gets.
 	AccessLocal Access = 1 << iota
 	// AccessRemoteRead: peers may Get from it.
 	AccessRemoteRead
@@ -248,7 +243,7 @@ const (
 	AccessRemoteWrite
 )
 
-// Key names a region to a peer. Its meaning is the BTL's; it holds handles of slot and
+// Key names a region to a peer. Only the BTL knows its meaning. It holds handles of slot and
 // generation, never pointers, so that a stale key is refused (C8).
 type Key [32]byte
 
@@ -261,30 +256,30 @@ type Region interface {
 
 // Putter is an endpoint with remote writes.
 type Putter interface {
-	// Put writes op.Payload into the peer's region op.Remote at op.RemoteOffset. The
-	// bytes are in the peer's memory when Done is called with nil. Results as Send's.
+	// Put writes op.Payload into the peer's region op.Remote at op.RemoteOffset. The bytes are in
+	// the peer's memory when Done is called with nil. The results are those of Send.
 	Put(op *Op) error
 }
 
 // Getter is an endpoint with remote reads.
 type Getter interface {
-	// Get reads len(op.Payload) bytes of the peer's region op.Remote from
-	// op.RemoteOffset into op.Payload. Results as Send's.
+	// Get reads len(op.Payload) bytes of the peer's region op.Remote, from op.RemoteOffset, into
+	// op.Payload. The results are those of Send.
 	Get(op *Op) error
 }
 
-// Op is one operation. The caller owns it before it is accepted and again once Done is
-// called; in between it and the memory it names belong to the BTL. An Op is reused,
-// not copied.
+// Op is one operation. The caller owns it before it is accepted and again once Done is called; in
+// between the operation, and the memory that it names, belong to the BTL. An Op is reused, not
+// copied.
 type Op struct {
-	// Done is called exactly once for an accepted operation (C1). Set by the caller.
-	// Op and buffers are the caller's again when it is called.
+	// Done is called exactly once for an accepted operation (C1). The caller sets it. The operation
+	// and its buffers are the caller's again when Done is called.
 	Done func(op *Op, err error)
-	// Owner is the caller's and untouched by a BTL.
+	// Owner is the caller's. A BTL does not touch it.
 	Owner any
 
 	Tag Tag
-	// HdrLen is how much of Hdr is sent.
+	// HdrLen is how many bytes of Hdr are sent.
 	HdrLen uint8
 	Hdr    [MaxHeaderBytes]byte
 	// Payload follows the header (Send), is the source (Put) or the target (Get).
@@ -292,11 +287,11 @@ type Op struct {
 
 	// Local is the registration of Payload, for Put and Get.
 	Local Region
-	// Remote and RemoteOffset say where, for Put and Get.
+	// Remote and RemoteOffset are the place in the peer's memory, for Put and Get.
 	Remote       Key
 	RemoteOffset uint64
 
-	// Next links the operation into a queue of whoever owns it.
+	// Next links the operation into a queue of its present owner.
 	Next *Op
 	// Cookie is free for the BTL's use while it owns the operation.
 	Cookie uint64
@@ -308,17 +303,17 @@ func (op *Op) Header() []byte { return op.Hdr[:op.HdrLen] }
 // Len is the length of the fragment in bytes, header and payload.
 func (op *Op) Len() int { return int(op.HdrLen) + len(op.Payload) }
 
-// Events is what a BTL tells the layer above. See the package comment for when.
+// Events is what a BTL tells the layer above. The package comment says when.
 type Events interface {
-	// Arrived hands up one fragment, header and payload in one piece. frag is valid,
-	// and may be read, only inside the call; it may lie in memory that the peer can
-	// still write, so what is checked must be a copy of what is used (C8).
+	// Arrived hands up one fragment, header and payload in one piece. frag is valid, and may be
+	// read, only inside the call. It may lie in memory that the peer can still write, so what is
+	// checked must be a copy of what is used (C8).
 	Arrived(m Module, peer int, tag Tag, frag []byte)
 
-	// Failed says that the endpoint to peer, or with AllPeers the whole rail, takes no
-	// more operations. Operations that were accepted are still to be called back.
+	// Failed says that the endpoint to peer, or with AllPeers the whole rail, takes no more
+	// operations. Accepted operations are still to be called back.
 	Failed(m Module, peer int, err *Error)
 
-	// Drained says that every operation of what Failed named was called back.
+	// Drained says that every operation of the endpoint or rail that Failed named was called back.
 	Drained(m Module, peer int)
 }

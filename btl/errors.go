@@ -7,12 +7,12 @@ import (
 )
 
 var (
-	// ErrResource: the operation was not taken and nothing was sent; post it again
-	// after a turn of progress (C6).
+	// ErrResource: the operation was not taken and nothing was sent. Post it again after a progress
+	// call (C6).
 	ErrResource = errors.New("no resource now")
-	// ErrFailed: the endpoint is not up, the operation was not taken.
+	// ErrFailed: the endpoint is not Up, and the operation was not taken.
 	ErrFailed = errors.New("endpoint is down")
-	// ErrTooLong: the fragment is over the module's MaxSendBytes.
+	// ErrTooLong: the fragment is longer than the module's MaxSendBytes.
 	ErrTooLong = errors.New("fragment too long")
 	// ErrMemory: this rail cannot expose memory of that kind.
 	ErrMemory = errors.New("memory that this rail cannot expose")
@@ -24,24 +24,23 @@ var (
 	ErrInjected = errors.New("injected fault")
 )
 
-// Class says what kind of thing went wrong, which decides what is done about it.
+// Class says what kind of thing went wrong. The layer above decides by it what to do.
 type Class uint8
 
 const (
-	// ClassPath: the way to the peer does not work (retries exceeded, link down).
+	// ClassPath: the path to the peer does not work (retries exceeded, link down).
 	ClassPath Class = iota
-	// ClassFlushed: ended only because something else failed first; no evidence.
+	// ClassFlushed: ended only because something else failed first. It is no evidence.
 	ClassFlushed
-	// ClassUsage: bad key, bad length, bad operation: an error of the program above,
-	// not of the path.
+	// ClassUsage: bad key, bad length, bad operation: an error of the layer above, not of the path.
 	ClassUsage
 	// ClassDevice: the rail's own device or queue is broken.
 	ClassDevice
 	// ClassPeerGone: the peer's process has ended.
 	ClassPeerGone
-	// ClassProtocol: the peer sent what makes no sense.
+	// ClassProtocol: the peer broke the transport's protocol.
 	ClassProtocol
-	// ClassTimeout: no completion came by the deadline.
+	// ClassTimeout: no completion came before the deadline.
 	ClassTimeout
 	// ClassClosed: brought down on purpose, by this side or by the peer.
 	ClassClosed
@@ -56,7 +55,7 @@ func (c Class) String() string {
 	return "class " + strconv.Itoa(int(c))
 }
 
-// Side says which end the evidence points to.
+// Side is the end that the evidence points to.
 type Side uint8
 
 const (
@@ -78,7 +77,7 @@ func (s Side) String() string {
 	return "none"
 }
 
-// Error is what a rail says about a failure (C7).
+// Error is a failure that a rail reports (C7).
 type Error struct {
 	Rail string // Attrs.Name
 	Peer int    // or AllPeers
@@ -86,7 +85,7 @@ type Error struct {
 	Class Class
 	// Side that the evidence points to.
 	Side Side
-	// Native is the transport's own word for it: "IBV_WC_RETRY_EXC_ERR", "ECONNRESET".
+	// Native is the transport's own status: "IBV_WC_RETRY_EXC_ERR", "ECONNRESET".
 	Native string
 	// Err is the cause, for errors.Is.
 	Err error

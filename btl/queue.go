@@ -3,7 +3,7 @@ package btl
 import "iter"
 
 // Queue holds operations in order, linked by their Next: an operation can be in one queue at a
-// time. The zero value is an empty one.
+// time. The zero value is an empty queue.
 type Queue struct {
 	head, tail *Op
 	n          int
@@ -12,10 +12,10 @@ type Queue struct {
 // Len is the number of operations.
 func (q *Queue) Len() int { return q.n }
 
-// Empty reports whether there is none.
+// Empty reports whether there are no operations.
 func (q *Queue) Empty() bool { return q.head == nil }
 
-// All is the operations in order. None is to be taken out meanwhile.
+// All yields the operations in order. No operation may be removed meanwhile.
 func (q *Queue) All() iter.Seq[*Op] {
 	return func(yield func(*Op) bool) {
 		for op := q.head; op != nil && yield(op); op = op.Next {
@@ -45,7 +45,7 @@ func (q *Queue) PushFront(op *Op) {
 	q.n++
 }
 
-// Pop takes the first operation out; nil if there is none.
+// Pop removes the first operation and returns it; nil if there is none.
 func (q *Queue) Pop() *Op {
 	op := q.head
 	if op == nil {
@@ -59,8 +59,8 @@ func (q *Queue) Pop() *Op {
 	return op
 }
 
-// Remove takes an operation out, from wherever in the queue it is; if it is not, nothing
-// happens.
+// Remove removes an operation from any place in the queue. If the operation is not in the queue,
+// nothing happens.
 func (q *Queue) Remove(op *Op) {
 	var prev *Op
 	for o := q.head; o != nil; prev, o = o, o.Next {

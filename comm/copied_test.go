@@ -15,13 +15,14 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// acquainted makes two ranks with one address, which have exchanged messages.
-func acquainted(t *testing.T, grace string) []*Comm {
+// acquainted makes two ranks that one address joins and that have exchanged messages. While *blocked
+// is set, which the lock of the engine of rank 0 guards, rank 0 makes no connection.
+func acquainted(t *testing.T, grace string, blocked *bool) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		j.others = alone{}
 		j.kicker = newKicker(j.eng, j.pml.HasCopies)
-		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Kick: j.kicker.kick,
+		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Wakeup: j.kicker.kick, Blocked: func(int) bool { return j.rank == 0 && *blocked },
 			Local: netip.MustParseAddr("127.0.0.1"), Secret: secret[:]})
 		require.NoError(t, err)
 		return []btl.Module{m}
@@ -52,15 +53,16 @@ func with(w *Comm, f func(m breakable)) {
 
 type breakable interface {
 	Break(rank int) bool
-	Cut(rank int, cut bool)
 }
 
 // TestFinalizeReportsLostShortMessage: a short message is lost, after its send has returned, with
 // the last rail to a rank that nothing else is sent to.
 func TestFinalizeReportsLostShortMessage(t *testing.T) {
-	w := acquainted(t, "50ms")[0]
+	var blocked bool
+	w := acquainted(t, "50ms", &blocked)[0]
 	with(w, func(m breakable) {
-		m.Cut(1, true)
+		blocked = true
+		m.Break(1)
 		require.Nil(t, w.job.pml.Send(w.p2p, []byte{1}, 1, 7, pml.Standard, "send"))
 	})
 	isUnderWay := func() bool {
@@ -80,7 +82,7 @@ func TestFinalizeReportsLostShortMessage(t *testing.T) {
 // TestRailComesBackWhileSenderComputes: the only connection breaks with a short message whose send
 // has returned, and the sender makes no further call. The receiver reconnects and gets the message.
 func TestRailComesBackWhileSenderComputes(t *testing.T) {
-	worlds := acquainted(t, "20s")
+	worlds := acquainted(t, "20s", new(bool))
 	with(worlds[0], func(m breakable) {
 		require.True(t, m.Break(1))
 		require.Nil(t, worlds[0].job.pml.Send(worlds[0].p2p, []byte{42}, 1, 7, pml.Standard, "send"))
@@ -99,7 +101,7 @@ func TestRailComesBackWhileSenderComputes(t *testing.T) {
 // TestRailComesBackWhileOtherRankComputes: as before, but nothing was sent. The receiver does not
 // lose the rank that will send.
 func TestRailComesBackWhileOtherRankComputes(t *testing.T) {
-	worlds := acquainted(t, "2s")
+	worlds := acquainted(t, "2s", new(bool))
 	with(worlds[0], func(m breakable) { require.True(t, m.Break(1)) })
 	received := make(chan error, 1)
 	go func() {

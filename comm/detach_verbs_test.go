@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/ibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/progress"
@@ -21,9 +22,11 @@ func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	f := simhca.NewFabric(net)
 	t.Cleanup(f.Close)
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
-		m, err := ibverbs.New(ibverbs.Config{
-			Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Secret: []byte("of the job"),
-			Provider: f.NewNode(simhca.DeviceConfig{Name: "sim0"}), Device: "sim0",
+		m, err := faults.Wrap(faults.Config{Events: j.pml}, func(ev btl.Events) (btl.Module, error) {
+			return ibverbs.New(ibverbs.Config{
+				Rank: j.rank, Size: 2, Events: ev, Bell: bell, Secret: []byte("of the job"),
+				Provider: f.NewNode(simhca.DeviceConfig{Name: "sim0"}), Device: "sim0",
+			})
 		})
 		require.NoError(t, err)
 		return []btl.Module{m}

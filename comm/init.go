@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,9 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -121,7 +125,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	}
 	rank, size, local := 0, 1, 1
 	if client != nil {
-		rank, size, local = client.Rank(), client.Size(), localRanks(client)
+		rank, size, local = client.Rank(), client.Size(), rails.LocalRanks(client)
 	}
 	bell, err := progress.NewPipeWakeup()
 	if err != nil {
@@ -136,9 +140,16 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		j.others = manager{client}
 	}
-	r := &rails{job: j, allowed: settings.List("btl"), client: client, host: host, hook: hook}
-	j.makePML(r.resolve)
-	if err := j.connect(r, bell); err != nil {
+	var r *rails.Rails
+	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
+	r = rails.New(rails.Config{
+		Env: transport.Env{
+			Rank: rank, Size: size, Settings: settings, Events: j.pml, Bell: bell,
+			Wakeup: j.wakeup, Devices: hook.Devices,
+		},
+		Client: client, Host: host, Lock: j.eng, Add: j.addModule,
+	})
+	if err := j.connect(r, client); err != nil {
 		j.eng.Lock()
 		defer j.eng.Unlock()
 		return nil, errors.Join(err, j.close(ErrFinalized))
@@ -147,10 +158,10 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 }
 
 // connect makes the rails and the world, and exchanges addresses with the other ranks.
-func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
+func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	j.eng.Lock()
 	j.eng.AddPoller(j.pml)
-	err := r.open(bell)
+	err := r.Open()
 	if err == nil {
 		j.makeWorld()
 	}
@@ -158,22 +169,41 @@ func (j *job) connect(r *rails, bell *progress.PipeWakeup) error {
 	if err != nil {
 		return err
 	}
-	if r.client == nil {
-		r.tell()
+	if client == nil {
+		r.Describe()
 		return nil
 	}
-	if err := r.client.PutCard(r.card()); err != nil {
+	if err := client.PutCard(r.Card(j.crowded)); err != nil {
 		return err
 	}
-	if err := r.client.Barrier(); err != nil {
+	if err := client.Barrier(); err != nil {
 		return err
 	}
-	if err := r.readCards(); err != nil {
+	cards, err := r.ReadCards()
+	if err != nil {
 		return err
 	}
-	r.warn()
-	r.tell()
+	j.eng.Lock()
+	j.crowded = anyCrowded(cards, j.crowded)
+	j.eng.Unlock()
+	r.Warn()
+	r.Describe()
 	return nil
+}
+
+// anyCrowded reports whether some rank's machine, this rank's included, is crowded: all ranks have
+// to agree on that.
+func anyCrowded(others []wireup.Card, own bool) bool {
+	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Oversubscribed })
+}
+
+// wakeup returns the function by which a rail asks for a progress call soon, though the rank may be
+// busy elsewhere. Lock held.
+func (j *job) wakeup() func() {
+	if j.kicker == nil {
+		j.kicker = newKicker(j.eng, j.pml.HasCopies)
+	}
+	return j.kicker.kick
 }
 
 // manager reaches the other ranks through the process manager. It implements others.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -111,15 +112,15 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 
 // resolve finds the rails between two ranks, which is all of them.
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
-	var all ways
+	var all rails.Routes
 	for rail, m := range l.jobs[rank].modules {
 		card := l.jobs[peer].modules[rail].Card()
-		all.add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+		all.Add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
-	if len(all.list) == 0 {
-		return nil, errors.Join(append(all.refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
+	if len(all.List) == 0 {
+		return nil, errors.Join(append(all.Refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)
 	}
-	return all.list, nil
+	return all.List, nil
 }
 
 // done finishes a rank whose body has ended with err, and returns the rank's error.

@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	// mostNotices lines are told at once, and one more each noticeEvery: many ways fail with one device.
-	mostNotices = 50
+	// maxNotices lines are printed at once, and one more each noticeEvery: many rails fail with one
+	// device.
+	maxNotices  = 50
 	noticeEvery = int64(1e9)
 )
 
-// notices tells the user of rails that fail or come back. Guarded by the engine's lock.
+// notices limits the lines that tell the user of rails that fail or come back. The engine's lock
+// guards it.
 type notices struct {
 	told     int   // lines, less one for each noticeEvery since
-	last     int64 // when told was brought up to date
+	last     int64 // when told was last updated
 	withheld int
 }
 
@@ -30,7 +32,7 @@ func (j *job) onRail(e pml.RailEvent) {
 	if passed := int((j.eng.Now() - n.last) / noticeEvery); passed > 0 {
 		n.told, n.last = max(n.told-passed, 0), j.eng.Now()
 	}
-	if n.told >= mostNotices {
+	if n.told >= maxNotices {
 		n.withheld++
 		return
 	}
@@ -43,7 +45,7 @@ func (j *job) onRail(e pml.RailEvent) {
 	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, describeRail(e), more)
 }
 
-// describeRail says in one line what happened to which rail, and what happens now.
+// describeRail says in one line what happened to a rail, and what the rank does now.
 func describeRail(e pml.RailEvent) string {
 	switch {
 	case e.Up && e.Again:
@@ -51,12 +53,12 @@ func describeRail(e pml.RailEvent) string {
 	case e.Up:
 		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.Rail, e.Peer)
 	}
-	now := "no other rail there is up: waiting for one that is"
+	now := "no other rail there is up: waiting for a rail"
 	switch {
 	case e.Left == 1:
-		now = "going on by the one that is left"
+		now = "continuing on the one that is left"
 	case e.Left > 1:
-		now = fmt.Sprintf("going on by the %d that are left", e.Left)
+		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
 	}
 	why := oneLine(e.Cause)
 	for _, known := range []string{"rail " + e.Rail, fmt.Sprintf(" to rank %d", e.Peer), ": "} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/sm"
+	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -29,15 +30,15 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 		j := newJob(rank, ranks, settings, idle, "here")
 		j.others = localRank{nil, rank}
 		j.makePML(func(peer int) ([]pml.Route, error) {
-			var all ways
+			var all rails.Routes
 			for i, m := range j.modules {
 				card := jobs[peer].modules[i].Card()
-				all.add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 			}
-			if len(all.list) == 0 {
-				return nil, errors.Join(append(all.refused, ErrUnreachable)...)
+			if len(all.List) == 0 {
+				return nil, errors.Join(append(all.Refused, ErrUnreachable)...)
 			}
-			return all.list, nil
+			return all.List, nil
 		})
 		modules := open(j, bell)
 		j.eng.Lock() // which a turn of the kicker takes

@@ -118,7 +118,7 @@ func (w *losses) run() {
 			OnIllegal: func(what string) { w.fail("illegal transition: %s", what) },
 		})
 		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, countedEvents{p, &w.regions}, nil)
+			m, err := faultyModule(w.fabric, rank, rail, countedEvents{p, &w.regions})
 			require.NoError(w.t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 		}

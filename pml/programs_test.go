@@ -304,7 +304,7 @@ func (w *program) build() {
 		})
 		nd.lent.p = nd.p
 		for rail := range cfg.Rails {
-			m, err := w.fabric.Module(rank, rail, ear{nd}, nil)
+			m, err := faultyModule(w.fabric, rank, rail, ear{nd})
 			require.NoError(w.t, err)
 			nd.modules = append(nd.modules, m)
 		}

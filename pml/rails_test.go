@@ -85,7 +85,7 @@ func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed 
 			OnIllegal: func(what string) { t.Errorf("illegal transition: %s", what) },
 		})
 		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, p, nil)
+			m, err := faultyModule(w.fabric, rank, rail, p)
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 		}

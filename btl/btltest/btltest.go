@@ -1,13 +1,13 @@
-// Package btltest is the suite that every byte transfer layer has to pass: the contract
-// of package btl (C1 to C10) as tests.
+// Package btltest is the suite that every byte transfer layer has to pass: the contract of package
+// btl (C1 to C10) as tests.
 //
-// A BTL's own test calls [TestBTL] with a function that makes two connected modules. The
-// two may live in one process, or the second in another one: see [Serve] and [Dial].
+// A BTL's own test calls [TestBTL] with a function that makes two connected modules. The two may
+// live in one process, or the second in another one: see [Serve] and [Dial].
 //
-// Everything that a module calls is checked at once against the rules of package btl: who
-// may call what from inside of what, the order of Failed, Done and Drained, exactly one
-// Done for each accepted operation, nothing after Drained, order and content of each
-// fragment, no delivery of what was refused, and delivery of all that succeeded.
+// The suite checks everything that a module calls at once against the rules of package btl: which
+// calls are permitted inside of which, the order of Failed, Done and Drained, exactly one Done for
+// each accepted operation, nothing after Drained, order and content of each fragment, no delivery
+// of what was refused, and delivery of all that succeeded.
 package btltest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Pair is two modules that can reach each other, freshly made and not yet connected, and
-// what a test has to know of them. The suite closes both modules.
+// Pair is two modules that can reach each other, freshly made and not yet connected, and what a
+// test has to know about them. The suite closes both modules.
 type Pair struct {
 	A, B         btl.Module
 	RankA, RankB int
@@ -28,30 +28,26 @@ type Pair struct {
 	// a progress.Idler, and neither must B if BellB is.
 	BellA, BellB progress.Wakeup
 
-	// Remote says that B is a proxy for a module in another process. What cannot cross is
-	// then tested on side A alone: allocations and the bell.
+	// Remote says that B is a proxy for a module in another process. Allocations and the bell,
+	// which cannot cross, are then tested on side A only.
 	Remote bool
 
 	// Serial says that both modules have to be driven by one goroutine.
 	Serial bool
 
-	// Allocates says that the modules allocate memory for each fragment, as a simulation
-	// may; otherwise the suite shows that they do not.
+	// Allocates says that the modules allocate memory for each fragment, as a simulation may;
+	// otherwise the suite checks that they do not.
 	Allocates bool
 
-	// NoInjector says that the modules are no Injectors. C9 wants them to be, so that has
-	// to be said; the tests of the failures that it stands for are then left out.
-	NoInjector bool
-
 	// ReadsInPlace says that a device reads fragments from the caller's memory; otherwise Rebind of
-	// a Send that was accepted has to succeed.
+	// an accepted Send has to succeed.
 	ReadsInPlace bool
 
 	// Patience bounds each wait of the suite; 0 stands for 30 s.
 	Patience time.Duration
 
-	// Idle, if not nil, is called by the goroutine that drives when nothing happens. A
-	// simulation moves its time in it.
+	// Idle, if not nil, is called by the goroutine that drives when nothing happens. A simulation
+	// moves its time in it.
 	Idle func()
 
 	// Close, if not nil, is called once both modules are closed.
@@ -61,7 +57,7 @@ type Pair struct {
 // Maker makes a Pair whose modules report to evA and evB.
 type Maker func(t testing.TB, evA, evB btl.Events) *Pair
 
-// TestBTL holds the modules that mk makes to the contract. Each subtest makes its own pair.
+// TestBTL tests the modules that mk makes against the contract. Each subtest makes its own pair.
 func TestBTL(t *testing.T, mk func(t testing.TB, evA, evB btl.Events) *Pair) {
 	for _, group := range []struct {
 		name  string
@@ -107,8 +103,8 @@ func directed(run func(h *harness, from, to *side)) func(*testing.T, Maker) {
 	}
 }
 
-// driven runs a test with both sides driven by one goroutine, and unless the pair is
-// serial once more with a goroutine for each side.
+// driven runs a test with both sides driven by one goroutine, and unless the pair is serial once
+// more with a goroutine for each side.
 func driven(run func(h *harness)) func(*testing.T, Maker) {
 	return func(t *testing.T, mk Maker) {
 		serial := false

@@ -9,14 +9,15 @@ import (
 func closeTests() []namedTest {
 	return []namedTest{
 		{"fresh", each(testCloseFresh)},
-		{"outstanding", directed(testCloseOutstanding)},
+		{"outstanding", directed(func(h *harness, s, _ *side) { h.connect(); testCloseOutstanding(h, s) })},
+		{"silent", injected(testCloseSilent)},
 		{"failed", directed(testCloseFailed)},
 		{"peer-closed", directed(testPeerClosed)},
 		{"silent-peer-closed", directed(testSilentPeerClosed)},
 	}
 }
 
-// isClosed checks what a closed module says.
+// isClosed checks what a closed module returns.
 func (h *harness) isClosed(s *side) {
 	h.t.Helper()
 	require.NoError(h.t, s.close(), "second Close")
@@ -29,7 +30,7 @@ func (h *harness) isClosed(s *side) {
 	for range 10 {
 		require.Zero(h.t, s.progress(), "Progress after Close")
 	}
-	s.failRail(errTest) // nobody is told any more
+	s.failRail(errTest) // no event is reported any more
 	if s.ep != nil {
 		s.fail(errTest)
 	}
@@ -42,19 +43,28 @@ func testCloseFresh(h *harness) {
 	h.isClosed(h.a)
 }
 
-// testCloseOutstanding: what is outstanding ends with an error, inside Close.
-func testCloseOutstanding(h *harness, s, other *side) {
-	h.connect()
+// testCloseOutstanding: outstanding operations end with an error, inside Close.
+func testCloseOutstanding(h *harness, s *side) {
 	h.mustSend(s, 8, 16)
 	h.settle()
-	if in, ok := s.m.(btl.Injector); ok {
-		in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
-		require.NoError(h.t, s.send(s.newSend(8, 16)))
-		require.NoError(h.t, s.send(s.newSend(8, 16)))
-		require.Equal(h.t, 2, in.Fired())
-		require.Len(h.t, s.outstanding, 2)
-	}
 	h.flood(s, 100)
+	h.closeWithOutstanding(s)
+}
+
+// testCloseSilent: operations that an injected fault keeps end like others.
+func testCloseSilent(h *harness, s, _ *side, in btl.Injector) {
+	in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
+	require.NoError(h.t, s.send(s.newSend(8, 16)))
+	require.NoError(h.t, s.send(s.newSend(8, 16)))
+	require.Equal(h.t, 2, in.Fired())
+	require.Len(h.t, s.outstanding, 2)
+	h.flood(s, 100)
+	h.closeWithOutstanding(s)
+}
+
+// closeWithOutstanding closes a side with operations under way.
+func (h *harness) closeWithOutstanding(s *side) {
+	h.t.Helper()
 	before := s.failures + s.railFailures + s.drains
 	require.NoError(h.t, s.close())
 	require.Empty(h.t, s.outstanding)
@@ -73,7 +83,7 @@ func testCloseFailed(h *harness, s, other *side) {
 	h.isClosed(s)
 }
 
-// testPeerClosed: what is sent to a closed module does not succeed, and ends.
+// testPeerClosed: what is sent to a closed module ends, and does not succeed.
 func testPeerClosed(h *harness, s, other *side) {
 	h.connect()
 	h.mustSend(s, 8, 16)
@@ -91,7 +101,8 @@ func testPeerClosed(h *harness, s, other *side) {
 	require.Equal(h.t, 1, h.arrived(s))
 }
 
-// testSilentPeerClosed: who waits for a peer that closes is told, also if neither has ever sent.
+// testSilentPeerClosed: the endpoint to a peer that closes fails, also if neither side has ever
+// sent.
 func testSilentPeerClosed(h *harness, s, other *side) {
 	h.connect()
 	h.turns(20)

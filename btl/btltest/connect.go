@@ -21,8 +21,7 @@ func connectTests() []namedTest {
 	}
 }
 
-// testAttributes: what a module says of itself makes sense, and what it says that it can
-// do it has the methods for.
+// testAttributes: a module's attributes are plausible, and it has the methods for its capabilities.
 func testAttributes(h *harness) {
 	h.connect()
 	for i, s := range []*side{h.a, h.b} {
@@ -47,9 +46,7 @@ func testAttributes(h *harness) {
 			require.Implements(h.t, (*btl.Getter)(nil), s.ep)
 			require.Implements(h.t, (*btl.Registrar)(nil), s.m)
 		}
-		if !h.pair.NoInjector {
-			require.Implements(h.t, (*btl.Injector)(nil), s.m)
-		}
+		require.Implements(h.t, (*btl.StaleSender)(nil), s.ep, "C9")
 		bell := [...]progress.Wakeup{h.pair.BellA, h.pair.BellB}[i]
 		if _, idler := s.m.(progress.Idler); idler && bell == nil {
 			h.t.Errorf("%s is an Idler; the pair has to say which bell it was given", s.name)
@@ -83,8 +80,7 @@ func testConnectAgain(h *harness) {
 	h.reconnect()
 }
 
-// testOneSided: a peer that has not connected hears what is sent to it, and may connect
-// later.
+// testOneSided: a peer that has not connected receives what is sent to it, and may connect later.
 func testOneSided(h *harness, from, to *side) {
 	h.connectSide(from, h.newGeneration())
 	for i := range 20 {
@@ -98,7 +94,7 @@ func testOneSided(h *harness, from, to *side) {
 	}
 }
 
-// testBadCards: what is no card of the peer is refused with an error (C8).
+// testBadCards: what is not an address of the peer is refused with an error (C8).
 func testBadCards(h *harness, s, other *side) {
 	card := other.card()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -123,7 +119,7 @@ func testBadCards(h *harness, s, other *side) {
 		{"negative rank", -1, card},
 		{"all peers", btl.AllPeers, card},
 		{"huge rank", 1 << 40, card},
-		{"card of another rank", s.rank, card},
+		{"address of another rank", s.rank, card},
 	}
 	for n := range len(card) {
 		attempts = append(attempts, attempt{"cut short", s.peer, card[:n]})
@@ -135,14 +131,14 @@ func testBadCards(h *harness, s, other *side) {
 		var be *btl.Error
 		require.True(h.t, errors.Is(err, btl.ErrUnreachable) || errors.As(err, &be), "%s: %v is neither ErrUnreachable nor a *btl.Error", a.what, err)
 	}
-	// It has done no harm.
+	// The modules still work.
 	h.connect()
 	h.mustSend(s, 8, 100)
 	h.mustSend(other, 8, 100)
 }
 
-// testDamagedCards: nothing in a card makes Connect panic or hang. Whether a damaged card
-// can be told from a good one is the BTL's affair.
+// testDamagedCards: no damage to an address makes Connect panic or hang. Whether a damaged address
+// can be recognized is up to the BTL.
 func testDamagedCards(h *harness, s, other *side) {
 	card := other.card()
 	for i := range card {

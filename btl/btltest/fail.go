@@ -51,7 +51,7 @@ func (h *harness) refuses(s *side) {
 	}
 }
 
-// testFailEndpoint: Fail is C4 with nothing outstanding.
+// testFailEndpoint: Fail follows C4 with nothing outstanding.
 func testFailEndpoint(h *harness, from, to *side) {
 	h.connect()
 	h.mustSend(from, 8, 16)
@@ -70,8 +70,8 @@ func testFailEndpoint(h *harness, from, to *side) {
 	require.Zero(h.t, from.railFailures)
 }
 
-// testFailOutstanding: whatever was under way ends, with nothing called back twice; what
-// was reported as delivered is delivered, and the next incarnation works.
+// testFailOutstanding: operations in flight end, and none is called back twice; what was reported
+// as delivered is delivered, and the next incarnation works.
 func testFailOutstanding(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
@@ -89,8 +89,8 @@ func testFailOutstanding(h *harness, from, to *side) {
 	}
 }
 
-// testPeerFindsOut: one end has failed, the other does not know. What it sends may not
-// succeed (C2), and it comes to know.
+// testPeerFindsOut: one end has failed, and the other does not know. What the other end sends may
+// not succeed (C2), and it finds out.
 func testPeerFindsOut(h *harness, from, to *side) {
 	h.connect()
 	h.mustSend(from, 8, 16)
@@ -114,8 +114,8 @@ func testPeerFindsOut(h *harness, from, to *side) {
 	h.mustSend(to, 8, 16)
 }
 
-// testReconnectAlone: one end begins a new incarnation while the other is still in the old
-// one, which has to end then.
+// testReconnectAlone: one end begins a new incarnation while the other is still in the old one,
+// which has to end then.
 func testReconnectAlone(h *harness, from, to *side) {
 	h.connect()
 	h.mustSend(from, 8, 16)
@@ -132,7 +132,7 @@ func testReconnectAlone(h *harness, from, to *side) {
 			_ = from.send(from.newSend(8, 16)) // may be refused for lack of resources
 		}
 		if to.state() == btl.Up {
-			_ = to.send(to.newSend(8, 16)) // may not succeed; that is checked by the ledger
+			_ = to.send(to.newSend(8, 16)) // may not succeed; the ledger checks that
 		}
 		return to.state() == btl.Drained
 	})
@@ -169,7 +169,7 @@ func testReconnect(h *harness) {
 	h.mustSend(h.b, 8, 16)
 }
 
-// testFailRail: Module.Fail is C4 for all endpoints at once, and the rail can come back.
+// testFailRail: Module.Fail follows C4 for all endpoints at once, and the rail can come back.
 func testFailRail(h *harness, from, to *side) {
 	h.connect()
 	for i := range 2 {
@@ -187,7 +187,7 @@ func testFailRail(h *harness, from, to *side) {
 		require.Zero(h.t, from.failures, "calls of Failed for the peer")
 		h.refuses(from)
 		h.settle()
-		to.fail(errTest) // what the layer above does; nothing if it has failed already
+		to.fail(errTest) // as the layer above does; nothing if it has failed already
 		h.reconnect()
 		h.mustSend(from, 8, 16)
 		h.mustSend(to, 8, 16)
@@ -229,7 +229,7 @@ func testFailBoth(h *harness, from, to *side) {
 	h.mustSend(to, 8, 16)
 }
 
-// mend brings both sides up again if one of them is down.
+// mend connects both sides again if one of them is not Up.
 func (h *harness) mend() {
 	h.t.Helper()
 	for _, s := range []*side{h.a, h.b} {

@@ -20,7 +20,7 @@ type harness struct {
 	t    testing.TB
 	pair *Pair
 	a, b *side
-	idle int // turns without an event, since the last one with
+	idle int // turns without an event in a row
 
 	mu         sync.Mutex
 	violations []string // guarded by mu
@@ -67,7 +67,7 @@ func (h *harness) release() {
 	}
 }
 
-// finish ends a test that went well: what was sent has arrived, and nothing is left.
+// finish ends a test that has passed: what was sent has arrived, and nothing is left.
 func (h *harness) finish() {
 	h.t.Helper()
 	h.settle()
@@ -134,7 +134,7 @@ func (h *harness) turn() {
 	h.rest(n)
 }
 
-// rest gives way if there was nothing to do.
+// rest gives way to other goroutines if there was nothing to do.
 func (h *harness) rest(events int) {
 	switch h.idle++; {
 	case events > 0:
@@ -194,7 +194,7 @@ func (h *harness) drive(s *side) {
 	}()
 }
 
-// halt takes that back.
+// halt stops the side's goroutine.
 func (h *harness) halt(s *side) {
 	if s.driver != nil {
 		s.stop.Store(true)
@@ -247,7 +247,7 @@ func (h *harness) reconnect() {
 	h.connect()
 }
 
-// untilDrained drives until the endpoints of these sides are Drained, and said so.
+// untilDrained drives until the endpoints of these sides are Drained, and that was reported.
 func (h *harness) untilDrained(sides ...*side) {
 	h.t.Helper()
 	for _, s := range sides {
@@ -299,8 +299,8 @@ func (h *harness) result(tr *tracked) error {
 	return tr.err
 }
 
-// warmUp sends a fragment each way, so that a small one after it is taken at once, and
-// begins to count anew.
+// warmUp sends a fragment each way, so that a small one after it is taken at once, and resets the
+// counts.
 func (h *harness) warmUp() {
 	h.t.Helper()
 	h.mustSend(h.a, 8, 16)

@@ -19,7 +19,7 @@ func idleTests() []namedTest {
 	}
 }
 
-// bell is the side's bell, or nil, for a reason that is logged.
+// bell is the side's bell. It is nil if there is none, and then the reason is logged.
 func (h *harness) bell(s *side) progress.Wakeup {
 	b := h.pair.BellA
 	if s == h.b {
@@ -50,7 +50,7 @@ func (h *harness) arm(s *side, bell progress.Wakeup) {
 	h.check()
 }
 
-// isWoken lets others do something and expects that to ring a sleeper.
+// isWoken runs others, and expects that this rings the bell of a sleeping side.
 func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
 	h.t.Helper()
 	rung := make(chan bool)
@@ -67,7 +67,7 @@ func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
 			require.True(h.t, ok, "%s slept on", s.name)
 			done = true
 		default:
-			// The other side may have to do something for it.
+			// The other side may have to make progress for it.
 			h.rest(s.other.progress())
 			h.check()
 			require.True(h.t, time.Now().Before(deadline), "%s slept on", s.name)
@@ -78,8 +78,8 @@ func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
 	s.mu.Unlock()
 }
 
-// testWokenByFragment: who is armed is rung when a fragment comes, and only then has to
-// look.
+// testWokenByFragment: a fragment that arrives rings the bell of an armed side, which looks only
+// then.
 func testWokenByFragment(h *harness, from, to *side) {
 	bell := h.bell(to)
 	if bell == nil {
@@ -127,7 +127,8 @@ func testWokenByFirst(h *harness, from, to *side) {
 	h.settle()
 }
 
-// testWokenByRoom: who was refused for lack of room is rung when there is some.
+// testWokenByRoom: the bell of a side whose posts were refused for lack of room rings when there is
+// room.
 func testWokenByRoom(h *harness, from, to *side) {
 	bell := h.bell(from)
 	if bell == nil {
@@ -151,7 +152,7 @@ func testWokenByRoom(h *harness, from, to *side) {
 	}
 }
 
-// testDisarmed: Disarm may follow any Arm, and nothing is lost by it.
+// testDisarmed: Disarm may follow any Arm, and no fragment is lost by it.
 func testDisarmed(h *harness, from, to *side) {
 	if h.bell(to) == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 )
 
 func injectTests() []namedTest {
@@ -27,22 +28,27 @@ func injectTests() []namedTest {
 	}
 }
 
-// injected is directed for modules that are Injectors.
+// injected is directed for a pair of modules that package faults decorates.
 func injected(run func(h *harness, from, to *side, in btl.Injector)) func(*testing.T, Maker) {
-	return directed(func(h *harness, from, to *side) {
-		if h.pair.NoInjector {
-			h.t.Log("the pair says that it is no Injector")
-			return
-		}
-		in, ok := from.m.(btl.Injector)
-		require.True(h.t, ok, "no Injector (C9)")
+	test := directed(func(h *harness, from, to *side) {
 		h.connect()
 		h.warmUp()
-		run(h, from, to, in)
+		run(h, from, to, from.m.(btl.Injector))
 	})
+	return func(t *testing.T, mk Maker) { test(t, faulty(mk)) }
 }
 
-// testRefuse: After and Count say which posts are refused; the others go through.
+// faulty makes pairs of modules that package faults decorates.
+func faulty(mk Maker) Maker {
+	return func(t testing.TB, evA, evB btl.Events) *Pair {
+		a, b := faults.NewDecorator(faults.Config{Events: evA}), faults.NewDecorator(faults.Config{Events: evB})
+		p := mk(t, a, b)
+		p.A, p.B = a.Wrap(p.A), b.Wrap(p.B)
+		return p
+	}
+}
+
+// testRefuse: After and Count say which posts are refused; the others pass.
 func testRefuse(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: from.peer, After: 2, Count: 3})
 	for i, want := range []error{nil, nil, btl.ErrResource, btl.ErrResource, btl.ErrResource, nil, nil} {
@@ -109,7 +115,7 @@ func testSilence(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, 1, h.arrived(from))
 }
 
-// testLate: delivered, but completed only after so many turns.
+// testLate: the operation is delivered, and completes only after so many progress calls.
 func testLate(h *harness, from, to *side, in btl.Injector) {
 	const turns = 40
 	in.Inject(btl.Fault{Kind: btl.FaultLate, Peer: from.peer, Count: turns})
@@ -121,12 +127,12 @@ func testLate(h *harness, from, to *side, in btl.Injector) {
 	}
 	require.NoError(h.t, h.result(tr))
 	h.until("the fragment", func() bool { return h.arrived(from) == 1 })
-	// It holds nobody up.
+	// Later operations are not delayed.
 	h.mustSend(from, 8, 50)
 }
 
-// testLateThenFailure: the endpoint fails before the late completion. It is called back
-// once all the same.
+// testLateThenFailure: the endpoint fails before the late completion. The operation is called back
+// once.
 func testLateThenFailure(h *harness, from, to *side, in btl.Injector) {
 	const turns = 2000
 	in.Inject(btl.Fault{Kind: btl.FaultLate, Peer: from.peer, Count: turns})
@@ -134,7 +140,7 @@ func testLateThenFailure(h *harness, from, to *side, in btl.Injector) {
 	h.until("the fragment", func() bool { return h.arrived(from) == 1 })
 	from.fail(errTest)
 	require.Error(h.t, h.result(tr))
-	for range turns + 10 { // in which it would come
+	for range turns + 10 { // the late completion would come now
 		from.progress()
 	}
 	h.check()
@@ -155,14 +161,14 @@ func testStale(h *harness, from, to *side, in btl.Injector) {
 	h.until("the fault", func() bool { return in.Fired() == 1 })
 	for range 20 {
 		h.mustSend(from, 8, 50)
-		h.settle() // where a stale fragment is seen as one that arrives twice
+		h.settle() // a stale fragment would show as one that arrives twice
 	}
 	require.Equal(h.t, btl.Up, from.state())
 	require.Equal(h.t, btl.Up, to.state())
 }
 
-// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint goes
-// on.
+// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint stays
+// Up.
 func testWrong(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultWrong, Peer: from.peer, After: 1, Count: 2})
 	for i, want := range []error{nil, btl.ErrTooLong, btl.ErrTooLong, nil} {
@@ -185,7 +191,7 @@ func testWrong(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, 2, h.arrived(from))
 }
 
-// testInjectInline: a fault also reaches those who prefer SendInline.
+// testInjectInline: a fault also strikes fragments that are tried by SendInline first.
 func testInjectInline(h *harness, from, to *side, in btl.Injector) {
 	if h.lacks(from, btl.CapInline) {
 		return
@@ -242,7 +248,7 @@ func testInjectRemote(h *harness, from, to *side, in btl.Injector) {
 	}
 }
 
-// testInjectPeer: a fault for another peer strikes nobody here, one for all does.
+// testInjectPeer: a fault for another peer does not strike here, one for all peers does.
 func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: from.rank})
 	require.NoError(h.t, from.send(from.newSend(8, 50)))
@@ -257,11 +263,7 @@ func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
 // testRandomFaults: all kinds of faults at any time, in traffic both ways.
 func testRandomFaults(t *testing.T, mk Maker) {
 	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
-			if h.pair.NoInjector {
-				t.Log("the pair says that it is no Injector")
-				return
-			}
+		t.Run("seed-"+string(rune('0'+seed)), driven1(faulty(mk), func(h *harness) {
 			h.connect()
 			rng := rand.New(rand.NewPCG(seed, 13))
 			kinds := []btl.FaultKind{btl.FaultRefuse, btl.FaultErrorDelivered, btl.FaultErrorLost,
@@ -281,13 +283,13 @@ func testRandomFaults(t *testing.T, mk Maker) {
 					h.sendSomehow(s, rng, randomSize(rng, 4096))
 				}
 				h.turns(rng.IntN(3))
-				if i%40 == 39 { // the deadline of whoever waits for an operation that is silent
+				if i%40 == 39 { // a layer above has a deadline for silent operations
 					s.fail(errTest)
 				}
 				h.mend()
 			}
 			for _, s := range []*side{h.a, h.b} {
-				s.fail(errors.New("end of the test")) // ends what is silent
+				s.fail(errors.New("end of the test")) // ends silent operations
 			}
 			h.settle()
 			require.Positive(h.t, h.a.fired()+h.b.fired(), "no fault struck")

@@ -9,20 +9,20 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// ledger knows every fragment of one direction, in the order of acceptance. It is guarded
-// by the harness's mu.
+// ledger records every fragment of one direction, in the order of acceptance. The harness's mu
+// guards it.
 type ledger struct {
 	name    string
 	entries []*entry
 	cursor  int    // of the first entry that may still arrive in order
 	arrived int    // since the last warmUp
-	noise   []byte // of which every fragment is a piece; made by newHarness
+	noise   []byte // every fragment is a piece of it; made by newHarness
 }
 
 // entry is one fragment.
 type entry struct {
 	index      int
-	generation int // of the connection that it was sent on
+	generation int // of the connection on which it was sent
 	tag        btl.Tag
 	hdr, size  int // bytes of the header, and of header and payload
 	succeeded  bool
@@ -31,7 +31,7 @@ type entry struct {
 	arrived    bool
 }
 
-// add puts down a fragment that is about to be posted. Its content follows from its index.
+// add records a fragment that is about to be posted. Its content follows from its index.
 func (l *ledger) add(generation, hdr, size int) *entry {
 	i := len(l.entries)
 	e := &entry{index: i, generation: generation, tag: btl.Tag(i*7 + 3), hdr: hdr, size: size}
@@ -39,8 +39,8 @@ func (l *ledger) add(generation, hdr, size int) *entry {
 	return e
 }
 
-// withdraw takes back a fragment that was refused. If it was sent all the same, then its
-// successor, which has its index and content, seems to arrive twice.
+// withdraw removes a fragment that was refused. If it was sent nevertheless, then its successor,
+// which has its index and content, seems to arrive twice.
 func (l *ledger) withdraw(e *entry) {
 	if e.arrived || e.index != len(l.entries)-1 {
 		e.refused = true
@@ -49,10 +49,10 @@ func (l *ledger) withdraw(e *entry) {
 	l.entries = l.entries[:len(l.entries)-1]
 }
 
-// offsets is how many different contents there are of one size.
+// offsets is how many different contents there are for one size.
 const offsets = 1 << 16
 
-// makeNoise makes what fragments of up to n bytes are pieces of.
+// makeNoise makes the bytes that fragments of up to n bytes are pieces of.
 func makeNoise(n int) []byte {
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
 	b := make([]byte, 0, offsets+n+8)
@@ -62,7 +62,7 @@ func makeNoise(n int) []byte {
 	return b
 }
 
-// contentOf is what the fragment holds. It is not to be changed.
+// contentOf is what the fragment contains. The caller must not change it.
 func (l *ledger) contentOf(e *entry) []byte {
 	at := int(uint32(e.index)*2654435761>>16) % offsets
 	return l.noise[at : at+e.size]
@@ -73,8 +73,8 @@ func (l *ledger) is(e *entry, tag btl.Tag, frag []byte) bool {
 	return e.tag == tag && e.size == len(frag) && bytes.Equal(l.contentOf(e), frag)
 }
 
-// take books an arrival. generation is what the receiver has drained: nothing of it, or
-// of what came before, may arrive.
+// take records an arrival. drained is the connection that the receiver has drained: nothing of it,
+// or of earlier ones, may arrive.
 func (l *ledger) take(tag btl.Tag, frag []byte, drained int) error {
 	for i := l.cursor; i < len(l.entries); i++ {
 		e := l.entries[i]

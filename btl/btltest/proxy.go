@@ -11,15 +11,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Dial makes a module out of the one that a [Serve] at the other end of conn holds: the B
-// of a Pair whose Remote is set. Each call goes to the other process, and what that
-// module calls meanwhile comes back with the answer and reaches ev before the call
-// returns. The other module does nothing between the calls, unless it has threads.
+// Dial makes a module of the one that a [Serve] at the other end of conn has: the B of a Pair whose
+// Remote is set. Each call goes to the other process. The events that the module reports meanwhile
+// come back with the answer, and reach ev before the call returns. The other module does nothing
+// between the calls, unless it has threads.
 //
-// Memory that is registered with it is copied there; what peers write to it is seen here
-// after the region's Fetch, and what is changed here is seen there after its Store.
+// Memory that is registered with it is copied there. What peers write to it is visible here after
+// the region's Fetch, and what is changed here is visible there after its Store.
 //
-// Like every module it is to be used by one goroutine at a time. The caller closes conn.
+// Only one goroutine at a time may use the module, like every module. The caller closes conn.
 func Dial(conn io.ReadWriter, ev btl.Events) (btl.Module, error) {
 	p := &proxy{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn), ev: ev, ops: map[uint64]*btl.Op{}}
 	p.patience()
@@ -29,12 +29,7 @@ func Dial(conn io.ReadWriter, ev btl.Events) (btl.Module, error) {
 	if p.hello.Err != "" {
 		return nil, fmt.Errorf("the other process has no module: %s", p.hello.Err)
 	}
-	if p.hello.Injector {
-		p.self = &proxyInjector{p}
-	} else {
-		p.self = p
-	}
-	return p.self, nil
+	return p, nil
 }
 
 // proxy stands for a module of another process.
@@ -43,7 +38,6 @@ type proxy struct {
 	enc    *gob.Encoder
 	dec    *gob.Decoder
 	ev     btl.Events
-	self   btl.Module // what the events name
 	hello  hello
 	eps    []*proxyEndpoint
 	states []btl.State // of eps, after the last call
@@ -52,16 +46,17 @@ type proxy struct {
 	err    error // of the connection; final
 }
 
-// Err is what went wrong between the processes.
+// Err is the error of the connection between the processes.
 func (p *proxy) Err() error { return p.err }
 
 func (p *proxy) patience() {
 	if c, ok := p.conn.(interface{ SetDeadline(time.Time) error }); ok {
-		_ = c.SetDeadline(time.Now().Add(defaultPatience)) // without one, a hang lasts until the test's end
+		// without a deadline, a hang lasts until the test's end
+		_ = c.SetDeadline(time.Now().Add(defaultPatience))
 	}
 }
 
-// call makes the other process do something, and hands up what its module called.
+// call makes a call in the other process, and hands up the events that its module reports.
 func (p *proxy) call(req *request) *response {
 	res := &response{}
 	if p.err != nil {
@@ -86,11 +81,11 @@ func (p *proxy) call(req *request) *response {
 func (p *proxy) replay(e *event) {
 	switch e.Kind {
 	case eventArrived:
-		p.ev.Arrived(p.self, e.Peer, e.Tag, e.Data)
+		p.ev.Arrived(p, e.Peer, e.Tag, e.Data)
 	case eventFailed:
-		p.ev.Failed(p.self, e.Peer, e.Err.btl())
+		p.ev.Failed(p, e.Peer, e.Err.btl())
 	case eventDrained:
-		p.ev.Drained(p.self, e.Peer)
+		p.ev.Drained(p, e.Peer)
 	case eventDone:
 		op := p.ops[e.ID]
 		if op == nil {
@@ -141,16 +136,7 @@ func (p *proxy) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &proxyRegion{p: p, number: res.Region, key: res.Key, mem: mem}, nil
 }
 
-// proxyInjector is a proxy for a module that is an Injector.
-type proxyInjector struct{ *proxy }
-
-// Inject implements btl.Injector.
-func (p *proxyInjector) Inject(f btl.Fault) { p.call(&request{Call: callInject, Fault: f}) }
-
-// Fired implements btl.Injector.
-func (p *proxyInjector) Fired() int { return p.call(&request{Call: callFired}).N }
-
-// proxyEndpoint stands for an endpoint. What it can do beyond Send is in the Caps.
+// proxyEndpoint stands for an endpoint. Its capabilities are in the Caps.
 type proxyEndpoint struct {
 	p      *proxy
 	number int
@@ -167,7 +153,7 @@ func (e *proxyEndpoint) Epoch() uint32 { return e.epoch }
 // State implements btl.Endpoint. It changes only inside calls of the module.
 func (e *proxyEndpoint) State() btl.State {
 	if e.number >= len(e.p.states) {
-		return btl.Up // it was made inside of the call that is being answered
+		return btl.Up // it was made inside the call that is being answered
 	}
 	return e.p.states[e.number]
 }
@@ -202,6 +188,11 @@ func (e *proxyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	return false
 }
 
+// SendStale implements btl.StaleSender.
+func (e *proxyEndpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	return e.p.call(&request{Call: callStale, Ep: e.number, Epoch: epoch, Tag: tag, Data: frag}).OK
+}
+
 func (e *proxyEndpoint) post(c call, op *btl.Op) error {
 	p := e.p
 	p.lastID++
@@ -223,7 +214,7 @@ func (e *proxyEndpoint) post(c call, op *btl.Op) error {
 	return nil
 }
 
-// proxyRegion stands for registered memory; mem is our copy of it.
+// proxyRegion stands for registered memory; mem is the copy in this process.
 type proxyRegion struct {
 	p      *proxy
 	number int
@@ -231,7 +222,7 @@ type proxyRegion struct {
 	mem    []byte
 }
 
-// offset is where b lies in the region, or -1.
+// offset is the place of b in the region, or -1.
 func (r *proxyRegion) offset(b []byte) int {
 	if len(b) == 0 || len(r.mem) == 0 {
 		return 0
@@ -251,13 +242,13 @@ func (r *proxyRegion) Release() error {
 	return r.p.call(&request{Call: callRelease, Local: r.number}).Err.error()
 }
 
-// Fetch brings our copy up to date.
+// Fetch updates the copy in this process.
 func (r *proxyRegion) Fetch() error {
 	copy(r.mem, r.p.call(&request{Call: callFetch, Local: r.number}).Data)
 	return r.p.err
 }
 
-// Store brings the memory itself up to date.
+// Store updates the memory in the other process.
 func (r *proxyRegion) Store() error {
 	r.p.call(&request{Call: callStore, Local: r.number, Data: r.mem})
 	return r.p.err

@@ -35,8 +35,9 @@ func (h *harness) sendFromPages(s *side, hdr, size int) (*tracked, error) {
 	return tr, s.send(tr)
 }
 
-// takeBack has a Send that was accepted read a copy of its payload, if it is not over, and makes
-// the old memory inaccessible: a BTL that still reads it dies, and a system call returns EFAULT.
+// takeBack rebinds a Send that was accepted to a copy of its payload, unless it has ended, and
+// makes the old memory inaccessible: a BTL that still reads it dies, and a system call returns
+// EFAULT.
 func (h *harness) takeBack(tr *tracked) {
 	h.t.Helper()
 	tr.side.mu.Lock()
@@ -60,7 +61,7 @@ func (h *harness) takeBackLocked(tr *tracked) {
 	}
 }
 
-// rebind calls Rebind with a copy, and checks what it did. The side's lock is held.
+// rebind calls Rebind with a copy, and checks the result. The side's lock is held.
 func (tr *tracked) rebind() bool {
 	s, old := tr.side, tr.op.Payload
 	fresh := bytes.Clone(old)
@@ -77,13 +78,13 @@ func (tr *tracked) rebind() bool {
 	return ok
 }
 
-// crowd is sizes of fragments that together take many ways.
+// crowd lists sizes of fragments that a transport sends in different ways.
 func crowd(at *btl.Attrs) []int {
 	return []int{100, 8, at.EagerBytes, at.MaxSendBytes, 16, at.MaxSendBytes, 3000, 0}
 }
 
-// fill sends from pages until the endpoint takes nothing more, or for a while: nobody drives the
-// other side. It returns what was accepted.
+// fill sends from pages until the endpoint takes nothing more, or for a while: no goroutine drives
+// the other side. It returns the accepted operations.
 func (h *harness) fill(s *side) []*tracked {
 	h.t.Helper()
 	var sent []*tracked
@@ -103,7 +104,7 @@ func (h *harness) fill(s *side) []*tracked {
 	return sent
 }
 
-// testRebindBeforeContact: the peer does nothing yet.
+// testRebindBeforeContact: the peer makes no progress yet.
 func testRebindBeforeContact(h *harness, from, to *side) {
 	h.connectSide(from, h.newGeneration())
 	for _, tr := range h.fill(from) {
@@ -116,8 +117,8 @@ func testRebindBeforeContact(h *harness, from, to *side) {
 	h.mustSend(to, 8, 100)
 }
 
-// testRebindBackedUp: there is a connection, and the peer takes nothing out of it. Some are taken
-// back at once, others when more has been accepted.
+// testRebindBackedUp: there is a connection, and the peer takes nothing from it. Some payloads are
+// taken back at once, others when more has been accepted.
 func testRebindBackedUp(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
@@ -136,8 +137,8 @@ func testRebindBackedUp(h *harness, from, to *side) {
 	}
 }
 
-// testRebindWhileFailing: also what is about to be called back can be taken back, from inside of
-// another one's Done.
+// testRebindWhileFailing: an operation that is about to be called back can be rebound, from inside
+// the Done of another.
 func testRebindWhileFailing(h *harness, from, to *side) {
 	if h.pair.Remote && from == h.b {
 		h.t.Log("what is called back in the other process is told here only afterwards")
@@ -161,7 +162,7 @@ func testRebindWhileFailing(h *harness, from, to *side) {
 	h.mustSend(from, 8, 100)
 }
 
-// testRebindFaults: what an injected fault holds is let go of too.
+// testRebindFaults: the memory of an operation that an injected fault keeps can be taken back too.
 func testRebindFaults(h *harness, from, to *side, in btl.Injector) {
 	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultErrorLost, btl.FaultSilence, btl.FaultLate, btl.FaultStale} {
 		for _, size := range []int{64, from.m.Attrs().MaxSendBytes} {
@@ -193,7 +194,7 @@ func testRebindFaults(h *harness, from, to *side, in btl.Injector) {
 	}
 }
 
-// testRebindPut: a Put writes what its memory held when it was posted, whatever Rebind says.
+// testRebindPut: a Put writes what its memory held when it was posted, whatever Rebind returns.
 func testRebindPut(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -221,7 +222,7 @@ func (h *harness) takePutBack(tr *tracked, src *memory) {
 	tr.side.mu.Lock()
 	defer tr.side.mu.Unlock()
 	if h.ended(tr) || tr.rebind() {
-		spoil(src.mem)
+		overwrite(src.mem)
 	}
 }
 

@@ -6,15 +6,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// tracked is an operation and what has become of it.
+// tracked is an operation and its outcome.
 type tracked struct {
 	op         btl.Op
 	side       *side
 	ep         btl.Endpoint
 	verb       string
 	entry      *entry // of a Send
-	buf        []byte // the payload's memory, if it is to be spoilt once it is ours again
-	pages      []byte // that the payload lies on, if they are its own
+	buf        []byte // the payload's memory, if it is to be overwritten after Done
+	pages      []byte // pages of its own that the payload lies on, nil if there are none
 	generation int
 
 	// Guarded by the harness's mu.
@@ -26,14 +26,14 @@ type tracked struct {
 
 var _ btl.Events = (*side)(nil)
 
-// Where a module may call what from.
+// Calls inside which a module may report events.
 const (
 	inProgress = "Progress"
 	inFail     = "Fail"
 	inClose    = "Close"
 )
 
-// enter notes that the module is called, and returns what undoes that.
+// enter notes that the module is called, and returns the function that undoes that.
 func (s *side) enter(what string) func() {
 	before := s.calling
 	s.calling = what
@@ -131,8 +131,9 @@ func (s *side) Drained(m btl.Module, peer int) {
 	s.drains++
 }
 
-// spoil overwrites memory that is ours again, so that it shows if somebody still reads it.
-func spoil(b []byte) {
+// overwrite changes memory that is the caller's again, so that a BTL which still reads it is
+// noticed.
+func overwrite(b []byte) {
 	if len(b) > 0 {
 		b[0] ^= 0xff
 		for n := 1; n < len(b); n *= 2 {
@@ -145,7 +146,7 @@ func spoil(b []byte) {
 func done(op *btl.Op, err error) {
 	tr, ok := op.Owner.(*tracked)
 	if !ok || &tr.op != op {
-		panic("btltest: Owner of an operation was changed") // there is nobody else to tell
+		panic("btltest: Owner of an operation was changed") // there is no test to report to
 	}
 	s := tr.side
 	var be *btl.Error
@@ -176,7 +177,7 @@ func done(op *btl.Op, err error) {
 	}
 	hook := s.onDone
 	s.h.mu.Unlock()
-	spoil(tr.buf)
+	overwrite(tr.buf)
 	if hook != nil {
 		hook(tr)
 	}

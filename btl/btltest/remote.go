@@ -57,8 +57,8 @@ func (h *harness) register(s *side, n int, access btl.Access, rng *rand.Rand) *m
 	return m
 }
 
-// lent is memory that a module has made, until it is given back: once the module is closed,
-// which an Allocator must permit.
+// lent is memory that a module has made, until it is given back: after Close, which an Allocator
+// must permit.
 type lent struct {
 	from btl.Allocator
 	mems [][]byte
@@ -87,7 +87,7 @@ func (l *lent) giveBack() error {
 	return err
 }
 
-// fetch brings mem up to date if it is in another process.
+// fetch updates mem if it is in another process.
 func (m *memory) fetch() []byte {
 	m.h.t.Helper()
 	m.s.mu.Lock()
@@ -134,7 +134,7 @@ func (h *harness) postRemote(tr *tracked) {
 	})
 }
 
-// lacks reports, and logs, that a module has not that capability.
+// lacks reports, and logs, that a module lacks a capability.
 func (h *harness) lacks(s *side, c btl.Caps) bool {
 	if s.m.Attrs().Caps&c != 0 {
 		return false
@@ -143,7 +143,7 @@ func (h *harness) lacks(s *side, c btl.Caps) bool {
 	return true
 }
 
-// verbs lists what the module can do to remote memory.
+// verbs lists the module's remote accesses.
 func (h *harness) verbs(s *side) []string {
 	var v []string
 	if s.m.Attrs().Caps&btl.CapPut != 0 {
@@ -204,7 +204,7 @@ func testGet(h *harness, from, to *side) {
 	dst.release()
 }
 
-// testPutThenSend: who is told of a Put after its Done finds the bytes.
+// testPutThenSend: a fragment that is sent after a Put's Done finds the bytes there.
 func testPutThenSend(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -224,8 +224,8 @@ func testPutThenSend(h *harness, from, to *side) {
 	}
 }
 
-// usageError expects a Put or a Get to end as an error of use. If that has failed the endpoint
-// (C4), it brings up the next incarnation.
+// usageError expects a Put or a Get to end with ClassUsage. If that has failed the endpoint (C4),
+// it connects the next incarnation.
 func (h *harness) usageError(tr *tracked, why string) {
 	h.t.Helper()
 	h.postRemote(tr)
@@ -279,8 +279,8 @@ func testAccess(h *harness, from, to *side) {
 	}
 }
 
-// testReleasedKey: once Release has returned, the key leads nowhere, also when its place
-// was taken by another region.
+// testReleasedKey: once Release has returned, the key is not valid, also when another region took
+// its place.
 func testReleasedKey(h *harness, from, to *side) {
 	h.connect()
 	for _, verb := range h.verbs(from) {
@@ -312,7 +312,7 @@ func testReleasedKey(h *harness, from, to *side) {
 	}
 }
 
-// testForgedKey: a key that no module has given leads nowhere (C8).
+// testForgedKey: a key that no module has made is not valid (C8).
 func testForgedKey(h *harness, from, to *side) {
 	h.connect()
 	for _, verb := range h.verbs(from) {
@@ -325,7 +325,7 @@ func testForgedKey(h *harness, from, to *side) {
 		for name, key := range map[string]btl.Key{"zero": {}, "ones": ones, "random": random, "own": mine.region.Key()} {
 			h.usageError(mine.access(verb, 0, 16, key, 0), verb+" with a key of "+name)
 		}
-		// What a flipped bit means is the BTL's affair: an error of use, or no difference.
+		// The meaning of a flipped bit is up to the BTL: an error of ClassUsage, or no difference.
 		for i := range keyBytes {
 			key := theirs.region.Key()
 			key[i] ^= 1 << (i % 8)
@@ -345,8 +345,8 @@ func testForgedKey(h *harness, from, to *side) {
 	}
 }
 
-// testFence: when the end of the target is Drained, nothing of the incarnation writes to
-// its memory any more, whatever the other end does (C4).
+// testFence: when the end of the target is Drained, nothing of the incarnation writes to its memory
+// any more, whatever the other end does (C4).
 func testFence(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -384,8 +384,8 @@ func testFence(h *harness, from, to *side) {
 	require.True(h.t, bytes.Equal(src.mem, dst.fetch()), "memory after a Put of the next incarnation")
 }
 
-// testRandomRemote: both sides put into and get from each other, each in its own part of
-// the other's memory, with messages in between.
+// testRandomRemote: both sides put into and get from each other, each in its own part of the
+// other's memory, with messages in between.
 func testRandomRemote(h *harness) {
 	verbs := h.verbs(h.a)
 	if len(verbs) == 0 {
@@ -395,10 +395,11 @@ func testRandomRemote(h *harness) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	const room, pieces = 32 << 10, 16
 	type view struct {
-		s    *side
-		mine *memory // what it puts from and gets to: one piece for each operation under way
-		open *memory // what the other one puts into and gets from
-		want []byte  // what open has to hold
+		s *side
+		// source of its Puts and target of its Gets: one piece for each operation in flight
+		mine *memory
+		open *memory // target of the other side's Puts and source of its Gets
+		want []byte  // the expected content of open
 	}
 	sides := []*view{{s: h.a}, {s: h.b}}
 	for _, v := range sides {

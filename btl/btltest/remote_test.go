@@ -29,8 +29,8 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// far makes a pair whose B is driven through a connection, as if in another process.
-func far(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+// otherProcess makes a pair whose B is driven through a connection, as if in another process.
+func otherProcess(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 	f, err := loop.NewFabric(loop.Config{Ranks: 2})
 	require.NoError(t, err)
 	bell := progress.NewChanWakeup()
@@ -49,11 +49,11 @@ func far(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 	}}
 }
 
-// TestFarModule: a module behind a connection is as good as one in this process.
-func TestFarModule(t *testing.T) { btltest.TestBTL(t, far) }
+// TestRemoteModule: a module behind a connection passes the suite like one in this process.
+func TestRemoteModule(t *testing.T) { btltest.TestBTL(t, otherProcess) }
 
-// TestNoFarModule: what goes wrong between the processes is an error on both sides.
-func TestNoFarModule(t *testing.T) {
+// TestDialWithoutModuleFails: an error between the processes is reported on both sides.
+func TestDialWithoutModuleFails(t *testing.T) {
 	near, other := socketPair(t)
 	errMade := errors.New("not today")
 	served := make(chan error)
@@ -70,8 +70,8 @@ func TestNoFarModule(t *testing.T) {
 	require.ErrorContains(t, err, "no answer from the other process")
 }
 
-// TestFarModuleDies: calls of a module whose process has ended do not hang, and say so.
-func TestFarModuleDies(t *testing.T) {
+// TestRemoteModuleDies: calls of a module whose process has ended do not hang, and report an error.
+func TestRemoteModuleDies(t *testing.T) {
 	f, err := loop.NewFabric(loop.Config{Ranks: 2})
 	require.NoError(t, err)
 	near, other := socketPair(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Serve makes a module and does with it what the other end of conn, a [Dial], asks for,
-// until that closes the connection. Call it in the child process of a test, with the
-// function that makes the module there. It closes the module before it returns.
+// Serve makes a module and serves the other end of conn, a [Dial], until that closes the
+// connection. Call it in the child process of a test, with the function that makes the module
+// there. It closes the module before it returns.
 func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error {
 	s := &server{
 		enc:     gob.NewEncoder(conn),
@@ -23,8 +23,7 @@ func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error
 		return errors.Join(fmt.Errorf("make the module: %w", err), s.enc.Encode(hello{Err: err.Error()}))
 	}
 	s.m = m
-	_, injector := m.(btl.Injector)
-	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card(), Injector: injector}); err != nil {
+	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card()}); err != nil {
 		return errors.Join(err, m.Close())
 	}
 	dec := gob.NewDecoder(conn)
@@ -47,8 +46,8 @@ func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error
 	}
 }
 
-// server does what the other process wants of a module, and collects what the module
-// calls meanwhile.
+// server makes the calls of the other process, and collects the events that the module reports
+// meanwhile.
 type server struct {
 	enc     *gob.Encoder
 	m       btl.Module
@@ -92,7 +91,8 @@ func (s *server) Drained(_ btl.Module, peer int) {
 func (s *server) done(op *btl.Op, err error) {
 	sv := s.ops[op]
 	if sv == nil {
-		// Twice or never accepted: the parent finds no operation of number 0, and says so.
+		// Called twice, or for an operation that was never accepted: the parent finds no operation
+		// of number 0, and reports that.
 		s.res.Events = append(s.res.Events, event{Kind: eventDone})
 		return
 	}
@@ -144,12 +144,10 @@ func (s *server) do(req *request) {
 		copy(s.regions[req.Local].mem, req.Data)
 	case callRelease:
 		r.Err = toWire(s.regions[req.Local].Release())
-	case callInject:
-		s.m.(btl.Injector).Inject(req.Fault)
+	case callStale:
+		r.OK = s.eps[req.Ep].(btl.StaleSender).SendStale(req.Epoch, req.Tag, req.Data)
 	case callRebind:
 		r.OK = s.rebind(req)
-	case callFired:
-		r.N = s.m.(btl.Injector).Fired()
 	}
 }
 
@@ -163,7 +161,7 @@ func (s *server) rebind(req *request) bool {
 		if !s.eps[req.Ep].Rebind(op, req.Data) {
 			return false
 		}
-		spoil(old)
+		overwrite(old)
 		return true
 	}
 	return false

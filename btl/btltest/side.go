@@ -16,13 +16,12 @@ type side struct {
 	peer  int
 	other *side
 
-	// mu stands for the lock of a rank's engine: it is held around every call of the
-	// module and of its endpoints. It guards what follows, up to the blank line. What calls
-	// back holds it already.
+	// mu stands for the lock of a rank's engine: it is held around every call of the module and of
+	// its endpoints. It guards the fields up to the blank line. Callbacks run with it held.
 	mu      engineLock
 	m       btl.Module
 	ep      btl.Endpoint
-	calling string // which call of the module we are in
+	calling string // the call of the module that is in progress
 	lent    lent
 
 	// Guarded by the harness's mu, which may be taken with side.mu held.
@@ -38,7 +37,7 @@ type side struct {
 	drains       int
 	lastErr      *btl.Error
 
-	// Called after the book-keeping, without the harness's mu. Set while nothing is driven.
+	// Called after the records are updated, without the harness's mu. Set while nothing is driven.
 	onArrival func(tag btl.Tag, frag []byte)
 	onDone    func(tr *tracked)
 
@@ -46,7 +45,8 @@ type side struct {
 	stop   atomic.Bool
 }
 
-// engineLock is a mutex that a driver who takes it again and again can be asked for.
+// engineLock is a mutex that reports whether another goroutine waits for it, so that a driver which
+// takes it again and again can give way.
 type engineLock struct {
 	sync.Mutex
 	wanted atomic.Int32
@@ -109,7 +109,7 @@ func (s *side) failRail(cause error) {
 	s.m.Fail(cause)
 }
 
-// newSend makes a Send of a fragment. A rail that cannot take so much gets what it can.
+// newSend makes a Send of a fragment, or of the longest one that the rail takes.
 func (s *side) newSend(hdr, size int) *tracked {
 	return s.newSendExactly(hdr, min(size, s.m.Attrs().MaxSendBytes))
 }
@@ -128,7 +128,7 @@ func (s *side) send(tr *tracked) error {
 	return s.sendLocked(tr)
 }
 
-// sendLocked is send from inside of what calls back.
+// sendLocked is send from inside a callback.
 func (s *side) sendLocked(tr *tracked) error {
 	hdr := int(tr.op.HdrLen)
 	s.h.mu.Lock()
@@ -148,7 +148,7 @@ func (s *side) sendLocked(tr *tracked) error {
 	return err
 }
 
-// postLocked posts an operation on the side's endpoint, and checks how that goes.
+// postLocked posts an operation on the side's endpoint, and checks the result.
 func (s *side) postLocked(tr *tracked, post func(*btl.Op) error) error {
 	tr.op.Owner = tr
 	tr.op.Done = done
@@ -206,7 +206,7 @@ func (s *side) inlineLocked(hdr, size int) bool {
 	leave := s.enter("SendInline")
 	ok := s.ep.(btl.Inliner).SendInline(e.tag, frag[:hdr], frag[hdr:])
 	leave()
-	spoil(frag)
+	overwrite(frag)
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	if ok {

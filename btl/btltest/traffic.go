@@ -25,7 +25,7 @@ func trafficTests() []namedTest {
 	}
 }
 
-// sizesAround lists sizes at which something may change, up to limit.
+// sizesAround lists sizes up to limit at which a transport may change what it does.
 func sizesAround(limit int, marks ...int) []int {
 	sizes := []int{0, 1, 2, 7, 8, 9, 63, 64, 65}
 	for _, m := range marks {
@@ -55,7 +55,7 @@ func testSizes(h *harness, from, to *side) {
 	}
 }
 
-// testInlineSizes: SendInline takes what Attrs says, after at most some turns.
+// testInlineSizes: SendInline takes what Attrs says, after some progress calls at most.
 func testInlineSizes(h *harness, from, to *side) {
 	at := from.m.Attrs()
 	if at.Caps&btl.CapInline == 0 {
@@ -71,7 +71,7 @@ func testInlineSizes(h *harness, from, to *side) {
 	}
 }
 
-// testTooLong: what is over MaxSendBytes is refused, and nothing of it is sent.
+// testTooLong: a fragment over MaxSendBytes is refused, and nothing of it is sent.
 func testTooLong(h *harness, from, to *side) {
 	h.connect()
 	limit := from.m.Attrs().MaxSendBytes
@@ -87,7 +87,8 @@ func testTooLong(h *harness, from, to *side) {
 	require.Equal(h.t, 1, h.arrived(from))
 }
 
-// sendSomehow sends inline or not, as rng decides, and reports whether it was taken.
+// sendSomehow sends inline or not, as rng decides, and reports whether the endpoint took the
+// fragment.
 func (h *harness) sendSomehow(s *side, rng *rand.Rand, size int) bool {
 	h.t.Helper()
 	at := s.m.Attrs()
@@ -103,7 +104,7 @@ func (h *harness) sendSomehow(s *side, rng *rand.Rand, size int) bool {
 	return err == nil
 }
 
-// randomSize is mostly small.
+// randomSize is small in most cases.
 func randomSize(rng *rand.Rand, limit int) int {
 	if rng.IntN(8) == 0 {
 		return rng.IntN(limit + 1)
@@ -123,7 +124,7 @@ func testOrder(h *harness) {
 	require.Equal(h.t, 1000, h.arrived(h.a))
 }
 
-// flood sends until the endpoint takes no more, with nobody polling at the other end.
+// flood sends until the endpoint takes no more, while no goroutine polls at the other end.
 func (h *harness) flood(from *side, size int) int {
 	h.t.Helper()
 	const most = 64 << 20
@@ -138,18 +139,18 @@ func (h *harness) flood(from *side, size int) int {
 	return 0
 }
 
-// testBackPressure: a sender that is faster than its receiver is told so (C6); nothing is
-// lost and nothing sent twice.
+// testBackPressure: a sender that is faster than its receiver gets ErrResource (C6); nothing is
+// lost, and nothing is sent twice.
 func testBackPressure(h *harness, from, to *side) {
 	h.connect()
 	for _, size := range []int{8, 100, from.m.Attrs().EagerBytes, from.m.Attrs().MaxSendBytes} {
 		n := 0
-		// What has arrived may be ahead of the room that it leaves.
+		// A fragment may arrive before the room that it leaves is known here.
 		h.until("room", func() bool {
 			n = h.flood(from, size)
 			return n > 0
 		})
-		// A turn of its own does not make room at the other end for ever.
+		// A progress call of the sender does not make room at the other end without bound.
 		from.progress()
 		n += h.flood(from, size)
 		for range n {
@@ -199,7 +200,7 @@ func testRandomTraffic(t *testing.T, mk Maker) {
 	}
 }
 
-// driven1 is driven for a maker that is known.
+// driven1 is driven for a given maker.
 func driven1(mk Maker, run func(h *harness)) func(*testing.T) {
 	return func(t *testing.T) { driven(run)(t, mk) }
 }
@@ -232,8 +233,8 @@ func testPostFromArrived(h *harness) {
 	})
 }
 
-// testPostFromDone: the next fragment is posted from inside the Done of the last, also if
-// that is inside of Send.
+// testPostFromDone: the next fragment is posted from inside the Done of the last one, also if that
+// is inside Send.
 func testPostFromDone(h *harness, from, to *side) {
 	h.connect()
 	left := 100
@@ -258,7 +259,7 @@ func testPostFromDone(h *harness, from, to *side) {
 	h.settle()
 }
 
-// quiet counts what arrives and does nothing else.
+// quiet counts arrivals and does nothing else.
 type quiet struct{ arrived int }
 
 // Arrived implements btl.Events.
@@ -270,7 +271,7 @@ func (q *quiet) Failed(btl.Module, int, *btl.Error) {}
 // Drained implements btl.Events.
 func (q *quiet) Drained(btl.Module, int) {}
 
-// testAllocations: small sends allocate nothing once it has got going.
+// testAllocations: small sends allocate nothing after the first ones.
 func testAllocations(t *testing.T, mk Maker) {
 	var evA, evB quiet
 	p := mk(t, &evA, &evB)
@@ -328,8 +329,8 @@ func testAllocations(t *testing.T, mk Maker) {
 			drain()
 		}
 		var allocs float64
-		if p.Remote { // what the proxy allocates is not the module's
-			var ops [3]btl.Op // one for each run, for what is under way is not ours
+		if p.Remote { // the proxy allocates, not the module
+			var ops [3]btl.Op // one for each run, because operations in flight belong to the BTL
 			runs := 0
 			allocs = testing.AllocsPerRun(len(ops)-1, func() {
 				ops[runs] = btl.Op{HdrLen: op.HdrLen, Payload: op.Payload, Done: op.Done}

@@ -6,14 +6,13 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The two ends of a remote module talk gob: a hello, then requests and their responses,
-// one at a time.
+// The two ends of a remote module exchange gob messages: a hello, then requests and their
+// responses, one at a time.
 
 type hello struct {
-	Attrs    btl.Attrs
-	Card     []byte
-	Injector bool
-	Err      string // why there is no module
+	Attrs btl.Attrs
+	Card  []byte
+	Err   string // why there is no module
 }
 
 type call uint8
@@ -32,8 +31,7 @@ const (
 	callFetch
 	callStore
 	callRelease
-	callInject
-	callFired
+	callStale
 	callRebind
 )
 
@@ -43,6 +41,7 @@ type request struct {
 	Card   []byte
 	Ep     int // of the endpoint
 	ID     uint64
+	Epoch  uint32
 	Tag    btl.Tag
 	Hdr    []byte
 	HdrLen uint8
@@ -53,7 +52,6 @@ type request struct {
 	RemOff uint64
 	Access btl.Access
 	Cause  *wireError
-	Fault  btl.Fault
 }
 
 type response struct {
@@ -82,17 +80,17 @@ type event struct {
 	Kind eventKind
 	Peer int
 	Tag  btl.Tag
-	Data []byte // fragment, or what a Get has read
+	Data []byte // fragment, or the bytes that a Get has read
 	ID   uint64
 	Err  *wireError
 }
 
-// sentinels cross by their index; their order is part of the wire.
+// sentinels are sent by their index; their order is part of the protocol.
 func sentinels() []error {
 	return []error{btl.ErrResource, btl.ErrFailed, btl.ErrTooLong, btl.ErrMemory, btl.ErrUnreachable, btl.ErrClosed, btl.ErrInjected, errTest}
 }
 
-// wireError carries an error: what it says and what it is.
+// wireError carries an error: its text and its identity.
 type wireError struct {
 	Text  string
 	Exact int   // one more than the index of the sentinel that it is, or 0
@@ -136,7 +134,7 @@ func (w *wireError) error() error {
 	case w.Btl:
 		return w.btl()
 	}
-	e := &farError{text: w.Text}
+	e := &remoteError{text: w.Text}
 	for _, i := range w.Is {
 		if i >= 0 && i < len(sentinels()) {
 			e.is = append(e.is, sentinels()[i])
@@ -152,11 +150,11 @@ func (w *wireError) btl() *btl.Error {
 	return &btl.Error{Rail: w.Rail, Peer: w.Peer, Class: w.Class, Side: w.Side, Native: w.Nat, Err: w.Cause.error()}
 }
 
-// farError is an error of the other process.
-type farError struct {
+// remoteError is an error of the other process.
+type remoteError struct {
 	text string
 	is   []error
 }
 
-func (e *farError) Error() string   { return e.text }
-func (e *farError) Unwrap() []error { return e.is }
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.is }

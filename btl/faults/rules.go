@@ -1,9 +1,3 @@
-// Package faults is what the transports' injectors (btl.Injector) have in common: which
-// operation a fault strikes, and how long a late completion is held back. What striking
-// one means is each transport's own, and so is the count of what was struck: a fault is
-// to be counted when its effect is there.
-//
-// All of it is used under the lock of the rank's progress engine.
 package faults
 
 import (
@@ -12,13 +6,12 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Rules are the faults armed at a module, oldest first; After and Count are what is left
-// of them. With none (the zero value) no operation needs to be shown to them.
-type Rules []btl.Fault
+// rules are the faults armed at a module, oldest first. After and Count are what is left of them.
+type rules []btl.Fault
 
-// Add arms a fault. A Count of 0 is 1. Negative numbers are taken for the least that there
-// can be: no operation that still passes, one that is struck, no turn (FaultLate).
-func (r *Rules) Add(f btl.Fault) {
+// add arms a fault. A Count of 0 means 1. Negative numbers count as the least possible: no
+// operation that passes, one that is struck, no progress call (FaultLate).
+func (r *rules) add(f btl.Fault) {
 	f.After = max(f.After, 0)
 	switch {
 	case f.Count == 0, f.Count < 0 && f.Kind != btl.FaultLate:
@@ -29,43 +22,35 @@ func (r *Rules) Add(f btl.Fault) {
 	*r = append(*r, f)
 }
 
-// Strike returns the fault that the next operation to peer meets, if any, and counts the
-// operation for the others. Of several that are due it takes the oldest; the others stay
-// due. arrives says whether the operation brings something to the peer, as a Send and a Put
-// do: FaultStale takes no notice of others, which have nothing that could turn up again.
-func (r *Rules) Strike(peer int, arrives bool) (hit btl.Fault, struck bool) {
-	rules := *r
-	for i := 0; i < len(rules); i++ {
-		f := &rules[i]
+// strike returns the fault that the next operation to peer meets, if any, and counts the operation
+// for the others. If several faults are due, the oldest strikes and the others stay due. isSend
+// says that the operation is a Send: FaultStale ignores others.
+func (r *rules) strike(peer int, isSend bool) (hit btl.Fault, struck bool) {
+	list := *r
+	for i := 0; i < len(list); i++ {
+		f := &list[i]
 		switch {
-		case !concerns(f, peer), f.Kind == btl.FaultStale && !arrives:
+		case !concerns(f, peer), f.Kind == btl.FaultStale && !isSend:
 		case f.After > 0:
 			f.After--
 		case !struck:
 			hit, struck = *f, true
-			if f.Kind != btl.FaultLate { // whose Count is of turns
+			if f.Kind != btl.FaultLate { // its Count is of progress calls
 				f.Count--
 			}
 			if f.Kind == btl.FaultLate || f.Count == 0 {
-				rules = slices.Delete(rules, i, i+1)
+				list = slices.Delete(list, i, i+1)
 				i--
 			}
 		}
 	}
-	*r = rules
+	*r = list
 	return hit, struck
 }
 
-// Passes counts a fragment that no fault strikes. If one would, it reports false and
-// counts nothing: for SendInline, which has no operation that could be struck.
-func (r *Rules) Passes(peer int) bool {
-	for i := range *r {
-		if f := &(*r)[i]; concerns(f, peer) && f.After == 0 {
-			return false
-		}
-	}
-	r.Strike(peer, true)
-	return true
+// isDue reports whether a fault would strike the next Send to peer. It counts nothing.
+func (r rules) isDue(peer int) bool {
+	return slices.ContainsFunc(r, func(f btl.Fault) bool { return concerns(&f, peer) && f.After == 0 })
 }
 
 func concerns(f *btl.Fault, peer int) bool { return f.Peer == peer || f.Peer == btl.AllPeers }

@@ -7,11 +7,11 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// readEvents takes all asynchronous events there are.
+// readEvents handles all asynchronous events that are there.
 func (m *module) readEvents() int {
-	m.news.And(^uint32(newsEvents)) // first: what comes meanwhile sets it again
+	m.news.And(^uint32(newsEvents)) // first: an event that comes meanwhile sets it again
 	n := 0
-	for m.h != nil && !m.closed {
+	for m.h != nil && !m.Closed {
 		ev, ok, err := m.h.dev.NextEvent()
 		if err != nil {
 			m.loseDevice(verbs.EventDeviceFatal.Native(), err)
@@ -21,7 +21,7 @@ func (m *module) readEvents() int {
 			return n
 		}
 		m.react(&ev)
-		// Acknowledged before what it names can be destroyed, which is in drain.
+		// Acknowledged before drain can destroy the object that the event names.
 		m.h.dev.AckEvent(ev)
 		n++
 	}
@@ -36,9 +36,9 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 		return
 	}
 	if m.reopen && r.reaction >= failRail {
-		return // the device is given up, which the rail failed for
+		return // the rail has failed because the device is given up
 	}
-	err := m.errorf(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
+	err := m.NewError(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
 	switch r.reaction {
 	case established, failEndpoint:
 		e := m.endpointOf(ev.QP)
@@ -63,8 +63,8 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	case portDown:
 		if m.portUp {
 			m.setPort(false)
-			m.downAt = m.cfg.Clock.Now() // m.now may be long ago, if a completion made us look here
-			m.unsettled = true
+			m.downAt = m.cfg.Clock.Now() // m.now may be old, if a completion led here
+			m.Unsettled = true
 		}
 	case portUp, lookAgain:
 		m.lookAgain(err)
@@ -90,13 +90,13 @@ func (m *module) setPort(up bool) {
 		}
 		e.update()
 		if up {
-			e.list() // it may owe credits that could not be sent
+			e.list() // it may have credits that could not be sent
 		}
 	}
 }
 
-// lookAgain finds out how the port is, and which address it has. Connections from an address that it has no more are of no
-// more use.
+// lookAgain looks up the port's state and address. Connections from an address that the port has
+// lost cannot be used any more.
 func (m *module) lookAgain(err *btl.Error) {
 	h := m.h
 	gid, lid := h.gid.GID, h.port.LID
@@ -114,17 +114,17 @@ func (m *module) lookAgain(err *btl.Error) {
 			}
 		}
 		err.Class, err.Side = btl.ClassPath, btl.SideLocal
-		if failed != nil { // it may be about to go, for which it waits until it is closed
+		if failed != nil { // the device may be about to go, and waits until it is closed
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
 			h.lost, m.reopen, m.downAt = true, true, 0
 		}
-		m.failRail(err)
+		m.FailRail(err)
 	}
 }
 
-// loseQueue deals with a completion queue that broke: the endpoints on it are dead, and so the rail is, for all its connections
-// may be on it. New ones get a new queue.
+// loseQueue handles a completion queue that broke: the endpoints on it are dead, and so is the
+// rail, because all its connections may be on it. New endpoints get a new queue.
 func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	if ev.CQ != nil && ev.CQ == m.h.udCQ {
 		m.loseDevice(err.Native, err.Err)
@@ -135,16 +135,16 @@ func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 			g.broken = true
 		}
 	}
-	m.failRail(err)
+	m.FailRail(err)
 }
 
-// loseDevice fails the rail, whose device is to be opened anew.
+// loseDevice fails the rail. Its device is to be opened anew.
 func (m *module) loseDevice(native string, cause error) {
 	if m.h == nil || m.h.lost {
 		return
 	}
 	m.h.lost = true
 	m.reopen, m.downAt = true, 0
-	m.unsettled = true
-	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
+	m.Unsettled = true
+	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
 }

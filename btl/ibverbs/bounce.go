@@ -7,31 +7,31 @@ import (
 )
 
 // What a device does not take inline is copied into a registered buffer, which is free again once
-// the peer's device has acknowledged the message. One that does not keeps the buffers of its
-// messages until its connection fails, so no peer may get all of them:
+// the peer's device has acknowledged the message. A peer that does not acknowledge keeps the
+// buffers of its messages until its connection fails, so no peer may get all of them:
 //
 //   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone there is progress
 //     to every peer that acknowledges, whatever the others do.
 //   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has
-//     less than a third of what is free. So each gets a quarter at most of what those before it
-//     have left: one alone has as many as it has credits by default, and beside four that keep all
-//     they get 20 are left to a fifth.
+//     less than a third of what is free. So each gets at most a quarter of what those before it
+//     have left: one endpoint alone has as many as it has credits by default, and beside four that
+//     keep all they get, 20 are left for a fifth.
 //
-// A fragment for which there is none is not taken (btl.ErrResource).
+// A fragment for which there is no buffer is not taken (btl.ErrResource).
 const (
 	bounceBuffers = 256
 	ownBuffers    = 4
 	noBuffer      = -1
 )
 
-// bounceShare is what one endpoint has of the buffers. Its own ones are numbered from bounceBuffers
+// bounceShare is an endpoint's share of the buffers. Its own ones are numbered from bounceBuffers
 // on.
 type bounceShare struct {
 	own    uint8 // bits of its own buffers that are free
-	common int   // of the common ones, how many it has
+	common int   // how many of the common ones it has
 }
 
-// wholeShare is that of an endpoint with nothing under way.
+// wholeShare is the share of an endpoint with nothing in flight.
 var wholeShare = bounceShare{own: 1<<ownBuffers - 1}
 
 // spent reports whether there is no buffer for this endpoint now.
@@ -64,7 +64,7 @@ func (s *bounceShare) giveBack(h *hca, i int32) {
 	h.bounceFree = append(h.bounceFree, i)
 }
 
-// buffer is where a buffer is: in which slab, and which of that.
+// buffer is the slab of a buffer, and its number there.
 func (e *endpoint) buffer(i int32) (*slab, int) {
 	if i >= bounceBuffers {
 		return e.bufs, e.m.receives() + int(i) - bounceBuffers
@@ -72,11 +72,11 @@ func (e *endpoint) buffer(i int32) (*slab, int) {
 	return e.m.h.bounce, int(i)
 }
 
-// staging gives the memory in which a message of n bytes is to be put together: scratch if the
-// device takes it inline, else a buffer, which the entry then names; nil if there is none.
+// staging is the memory in which to put a message of n bytes together: scratch if the device takes
+// it inline, otherwise a buffer, which the entry then names. It is nil if there is no buffer.
 func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	h := e.m.h
-	if n <= e.mostInline {
+	if n <= e.maxInline {
 		return h.scratch
 	}
 	if entry.bounce = e.share.take(h); entry.bounce == noBuffer {
@@ -86,7 +86,7 @@ func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	return s.buffer(i)
 }
 
-// name makes wr the send of n bytes from where staging was.
+// name makes wr the send of n bytes from the memory that staging gave.
 func (e *endpoint) name(wr *verbs.SendWR, entry *sqEntry, n int) {
 	*wr = verbs.SendWR{Opcode: verbs.WRSend, NumSGE: 1}
 	if entry.bounce == noBuffer {

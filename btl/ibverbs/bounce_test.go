@@ -226,24 +226,3 @@ func TestSendWithOwnBuffersAlone(t *testing.T) {
 	h.bounceFree = free
 	require.Equal(t, wholeShare, peer.ep.(*endpoint).share)
 }
-
-// TestFaultWithoutBuffers: what is not taken for want of a buffer meets no fault, and leaves
-// nothing that could turn up later. The fault strikes what is taken.
-func TestFaultWithoutBuffers(t *testing.T) {
-	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultLate, btl.FaultStale} {
-		t.Run(kind.String(), func(t *testing.T) {
-			c := newCrowd(t, 2, Config{})
-			m, peer := c.ranks[0].m, c.ranks[1]
-			e := peer.ep.(*endpoint)
-			m.Inject(btl.Fault{Kind: kind, Peer: 1})
-			free := e.withoutBuffers()
-			require.ErrorIs(t, peer.send(), btl.ErrResource)
-			require.Len(t, m.injector.faults, 1)
-			require.Empty(t, e.p.ghosts)
-			free()
-			require.NoError(t, peer.send())
-			require.Empty(t, m.injector.faults)
-			c.until("the fragment to be called back", func() bool { return peer.under == 0 })
-		})
-	}
-}

@@ -47,7 +47,7 @@ func TestFlushOfNothing(t *testing.T) {
 		b.m.Progress()
 		*w.clock.extra += int64(100 * time.Microsecond)
 	}
-	require.InDelta(t, doubtNanos, w.clock.Now()-at, 8e6)
+	require.InDelta(t, symptomNanos, w.clock.Now()-at, 8e6)
 	require.Equal(t, []any{btl.ClassFlushed, verbs.StatusWRFlushErr.Native()}, []any{b.failed[0].Class, b.failed[0].Native})
 	w.mend()
 }
@@ -113,13 +113,13 @@ func TestRefusalAfterItsNews(t *testing.T) {
 		a.under++
 		require.NoError(t, a.end().Put(op))
 		since := w.clock.Now()
-		a.m.heard(&message{kind: msgDOWN, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: a.end().epoch, address: b.m.h.address()})
+		a.m.handle(&message{kind: msgDOWN, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: a.end().Epoch(), address: b.m.h.address()})
 		want := []any{btl.ClassPath, btl.SideRemote, ""}
 		if refused {
 			want = []any{btl.ClassUsage, btl.SideNone, verbs.StatusRemAccessErr.Native()}
 		}
 		a.fails(1, want[0].(btl.Class), want[1].(btl.Side), want[2].(string))
-		require.Less(t, w.clock.Now()-since, int64(2*doubtNanos))
+		require.Less(t, w.clock.Now()-since, int64(2*symptomNanos))
 		require.Len(t, a.ended, 1)
 		if refused {
 			var be *btl.Error

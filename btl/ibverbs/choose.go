@@ -20,9 +20,9 @@ func (p PortName) String() string { return p.Device + ":" + strconv.Itoa(p.Port)
 // ErrNoPort: no port of any device is up and has an address.
 var ErrNoPort = errors.New("no RDMA port is up and has an address")
 
-// ParsePorts reads a list of rails: "mlx5_0" and "mlx5_1:2" are two of them, port 1 of the first device and port 2 of the second.
-// "mlx5_0|mlx5_1" is one rail, for which the ranks of a machine take the devices in turn: local is how many-th of them this
-// rank is, from 0.
+// ParsePorts reads a list of rails: "mlx5_0" and "mlx5_1:2" are two of them, port 1 of the first
+// device and port 2 of the second. "mlx5_0|mlx5_1" is one rail, for which the ranks of a machine
+// take the devices in turn: local is the number of this rank among them, from 0.
 func ParsePorts(rails []string, local int) ([]PortName, error) {
 	var ports []PortName
 	for _, rail := range rails {
@@ -48,10 +48,10 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 	return ports, nil
 }
 
-// AllPorts are the ports of all devices that are up and have an address, in the devices' order.
-// unusable says of devices that cannot be opened, and of ports that are up without an address, what
-// is wrong with them; a port that is down is no fault. ErrNoPort (wrapped) if there are none: the
-// error says what is wrong with each.
+// AllPorts are the ports of all devices that are up and have an address, in the order of the
+// devices. unusable says what is wrong with devices that cannot be opened, and with ports that are
+// up without an address; a port that is down is no fault. If there is no port, the error wraps
+// ErrNoPort and says what is wrong with each.
 func AllPorts(provider verbs.Provider) (ports []PortName, unusable []error, err error) {
 	names, err := provider.Devices()
 	if err != nil {

@@ -5,27 +5,25 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var (
-	errPeerClosed = errors.New("the peer has closed its end")
-	errFlushed    = errors.New("the queue pair has failed, and nothing says why")
+	errFlushed = errors.New("the queue pair has failed for an unknown reason")
 )
 
-// complete deals with one completion of an endpoint. rest came with it and are dealt with next.
+// complete handles one completion of an endpoint. rest came with it and is handled next.
 func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	id := wrID(wc.ID)
 	e := m.owner(id, wc.QPNum)
 	if e == nil {
-		m.stale++
+		m.Stale++
 		return
 	}
 	kind, entry := id.kind(), id.entry()
 	if kind == wrRecv {
 		e.posted--
-		m.unsettled = m.unsettled || e.state != btl.Up
+		m.Unsettled = m.Unsettled || e.State() != btl.Up
 	}
 	if wc.Status == verbs.StatusSuccess {
 		switch kind {
@@ -44,36 +42,37 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 		}
 		return
 	}
-	v := judge(wc.Status, m.portUp)
+	v := resultOf(wc.Status, m.portUp)
 	if v.goesOn {
 		if kind == wrRecv {
 			if e.ahead > 0 {
 				e.ahead--
 			} else {
-				e.turnOver()
+				e.nextMessage()
 			}
 			e.again(entry, wireFrag)
 			return
 		}
-		v = nonsense // only a receive can be given up
+		v = impossible // only a receive can be given up
 	}
-	if e.state == btl.Up && !e.certain() {
+	if e.State() == btl.Up && !e.isCertain() {
 		e.failed(wc, v, rest)
 	}
-	if e.certain() {
-		e.fail(e.doom) // before any operation ends in an error
+	if e.isCertain() {
+		e.fail(e.Deferred()) // before any operation ends in an error
 	}
 	switch kind {
 	case wrSend:
-		e.spoil(entry, wc, v)
+		e.errorCompletion(entry, wc, v)
 	case wrMarker:
 		e.enter(phaseFlushed)
 		e.drainUntil = min(e.drainUntil, m.cfg.Clock.Now()+flushNanos)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 }
 
-// owner is the endpoint that a completion is of; nil if that is over, or the completion is nonsense.
+// owner is the endpoint of a completion. It is nil if the endpoint is over, or the completion
+// cannot be right.
 func (m *module) owner(id wrID, qpn uint32) *endpoint {
 	n := id.endpoint()
 	if n >= uint32(len(m.eps)) {
@@ -102,14 +101,15 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 	return e
 }
 
-// failed fails the endpoint for its first failed completion. What is a flush, or is said of requests while the port is down, is a
-// symptom: if the device has an event that says why, or one of rest does, that is the cause. A receive may be flushed long before
-// either is here, and ends no operation, so it waits for them a while.
-func (e *endpoint) failed(wc *verbs.WC, v verdict, rest []verbs.WC) {
+// failed fails the endpoint for its first failed completion. A flush, and some errors while the
+// port is down, are symptoms: if an event of the device, or one of rest, says why, that is the
+// cause. A receive may be flushed long before either is there, and ends no operation, so its
+// failure is deferred for a while.
+func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	m := e.m
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
 		m.readEvents()
-		if e.state != btl.Up || e.certain() {
+		if e.State() != btl.Up || e.isCertain() {
 			return
 		}
 		if !m.portUp {
@@ -119,69 +119,68 @@ func (e *endpoint) failed(wc *verbs.WC, v verdict, rest []verbs.WC) {
 	}
 	if v.class == btl.ClassFlushed {
 		if other := e.evidence(rest); other != nil {
-			wc, v = other, judge(other.Status, true)
+			wc, v = other, resultOf(other.Status, true)
 		} else if wrID(wc.ID).kind() == wrRecv {
-			e.doubt(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+			e.deferSymptom(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 			return
 		}
 	}
-	e.fail(m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
+	e.fail(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 }
 
 // evidence is the first of these completions that says why the endpoint failed; nil if none does.
 func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 	for i := range wcs {
 		wc := &wcs[i]
-		if v := judge(wc.Status, true); !v.goesOn && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
+		if v := resultOf(wc.Status, true); !v.goesOn && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
 			return wc
 		}
 	}
 	return nil
 }
 
-// doubtNanos is how long the cause of a flushed receive is waited for, or of the peer's failure while requests are under way. The peer's failed send, the
-// event, or the refusal of one of the requests, is under way then.
-const doubtNanos = 10e6
+// symptomNanos is how long the endpoint waits for the cause of a flushed receive, or of the peer's
+// failure while requests are in flight. The peer's failed send, the event, or the refusal of one of
+// the requests, may arrive in that time.
+const symptomNanos = 10e6
 
-// doubt fails the endpoint in a while, unless something better comes first. Nothing is posted meanwhile.
-func (e *endpoint) doubt(err *btl.Error) {
-	if e.doom != nil {
+// deferSymptom fails the endpoint in a while, unless better evidence comes first. Nothing is posted
+// meanwhile.
+func (e *endpoint) deferSymptom(err *btl.Error) {
+	if e.Deferred() != nil {
 		return
 	}
-	e.condemn(err, nil)
-	e.doubtUntil = e.m.cfg.Clock.Now() + doubtNanos
+	e.failDeferred(err)
+	e.symptomUntil = e.m.cfg.Clock.Now() + symptomNanos
 }
 
-// certain reports whether the endpoint is doomed for a reason that is no symptom.
-func (e *endpoint) certain() bool { return e.doom != nil && e.doubtUntil == 0 }
+// isCertain reports whether a failure is deferred that is not a symptom.
+func (e *endpoint) isCertain() bool { return e.Deferred() != nil && e.symptomUntil == 0 }
 
-// failDoomed fails those that are doomed, as far as nothing better is waited for.
-func (m *module) failDoomed() int {
+// failDeferredEndpoints fails the endpoints whose failure was deferred, unless better evidence is
+// awaited.
+func (m *module) failDeferredEndpoints() int {
 	n := 0
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		switch {
-		case e.state != btl.Up:
+	for _, e := range m.TakeFailing() {
+		if m.now < e.symptomUntil {
+			m.KeepFailing(e)
 			continue
-		case m.now < e.doubtUntil:
-			m.doomed = append(m.doomed, e)
-			continue
-		case e.doubtUntil != 0 && !m.portUp:
-			e.doom = m.portIsDown(e.p.rank, e.doom.Native)
 		}
-		e.fail(e.doom)
+		if e.symptomUntil != 0 && !m.portUp {
+			m.ReplaceDeferred(e, m.portIsDown(e.p.rank, e.Deferred().Native))
+		}
+		e.fail(e.Deferred())
 		n++
 	}
 	return n
 }
 
-// portIsDown is the error of what fails for that.
+// portIsDown is the error of what fails because the port is down.
 func (m *module) portIsDown(peer int, native string) *btl.Error {
-	return m.errorf(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
+	return m.NewError(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
 }
 
-// pop takes the oldest work request out of the ring, and gives its buffer back.
+// pop takes the oldest work request out of the ring, and frees its buffer.
 func (e *endpoint) pop() sqEntry {
 	i := e.sqTail & e.sqMask
 	entry := e.sq[i]
@@ -191,28 +190,25 @@ func (e *endpoint) pop() sqEntry {
 	return entry
 }
 
-// finish completes the work request in entry, and all before it, which were not signaled: requests complete in order.
+// finish completes the work request in entry, and all before it, which were not signaled: requests
+// complete in order.
 func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry
 		done := e.pop()
 		if done.said {
-			e.heard++
+			e.acked++
 		}
 		if done.op == nil {
-			continue
-		}
-		if done.struck {
-			e.strikeLate(&done)
 			continue
 		}
 		done.op.Done(done.op, nil)
 	}
 }
 
-// spoil ends the work request in entry with the error of its completion. What was before it and not signaled may have been done or
-// not.
-func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
+// errorCompletion ends the work request in entry with the error of its completion. Unsignaled
+// requests before it may or may not have been executed.
+func (e *endpoint) errorCompletion(entry uint32, wc *verbs.WC, v result) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry
 		done := e.pop()
@@ -221,7 +217,7 @@ func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
 		}
 		err := e.flushed()
 		if !more && v.class != btl.ClassFlushed {
-			err = e.m.errorf(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
+			err = e.m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
 		}
 		done.op.Done(done.op, err)
 	}
@@ -229,25 +225,9 @@ func (e *endpoint) spoil(entry uint32, wc *verbs.WC, v verdict) {
 
 // flushed is the error of an operation that ends because its endpoint has failed.
 func (e *endpoint) flushed() *btl.Error {
-	err := &btl.Error{Rail: e.m.cfg.Rail, Peer: e.p.rank, Class: btl.ClassFlushed, Native: verbs.StatusWRFlushErr.Native(), Err: errFlushed}
-	if e.cause != nil {
-		err.Err = e.cause
+	err := e.m.FlushError(e, nil)
+	if err.Err == nil {
+		err.Err = errFlushed
 	}
 	return err
-}
-
-// strikeLate is what becomes of an operation that a fault was to strike after it was delivered.
-func (e *endpoint) strikeLate(done *sqEntry) {
-	m := e.m
-	if e.state != btl.Up {
-		done.op.Done(done.op, e.flushed())
-		return
-	}
-	e.held.Push(done.op)
-	if done.fault == btl.FaultLate {
-		m.late = append(m.late, faults.Late[*endpoint]{Endpoint: e, Op: done.op, Turns: done.turns})
-		m.unsettled = true
-		return
-	}
-	e.condemn(m.injected(e.p.rank), done.op)
 }

@@ -6,52 +6,55 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 const (
-	// A request that is not answered is repeated after askFirst, and then each time after twice as long, up to askMost.
+	// A request that is not answered is repeated after askFirst, and then each time after twice as
+	// long, up to askMost (nanoseconds).
 	askFirst = 5e6
 	askMost  = 200e6
-	// noticeTries is how often a failure is told. A peer that does not hear of it finds out by itself when it sends.
-	noticeTries = 10
-	// A peer to which the network has no way, as the system says each time, is given up after noWayNanos and noWayTries: nothing has
-	// been asked that it could answer.
+	// failureTries is how often a failure is reported. A peer that misses all reports finds out by
+	// itself when it sends.
+	failureTries = 10
+	// A peer to which the network has no route, as the system says each time, is given up after
+	// noWayNanos and noWayTries: it was never asked anything that it could answer.
 	noWayNanos = 1e9
 	noWayTries = 3
 
-	minRNRTimer = 12 // 0.64 ms; credits see to it that it is not needed
+	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
 	rnrRetry    = 6
-	mostReads   = 4 // at a time: with pieces of a quarter MiB more than any path holds
+	maxReads    = 4 // at a time: with pieces of a quarter MiB more than any path holds
 )
 
 var (
-	errPeerFailed = errors.New("the peer's end failed")
-	errNoAnswer   = errors.New("the peer does not answer")
-	errNoWay      = errors.New("there is no way to the peer")
+	errNoAnswer = errors.New("the peer does not answer")
+	errNoWay    = errors.New("there is no route to the peer")
 )
 
-// notice is word of a failure that the peer has not acknowledged.
-type notice struct {
+// failureNotice is a report of a failure that the peer has not acknowledged.
+type failureNotice struct {
 	p     *peer
 	epoch uint32
 	tries int
 	at    int64
 }
 
-// ask asks the peer for a connection, for the first time.
+// ask sends the peer the first REQ.
 func (e *endpoint) ask() {
 	m := e.m
 	now := m.cfg.Clock.Now()
 	e.asked, e.askWait, e.askAt, e.askUntil = now, askFirst, now+askFirst, now+int64(m.cfg.ConnectTimeout)
 	m.asking = append(m.asking, e)
-	m.unsettled = true
-	m.tell(e.p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+	m.Unsettled = true
+	m.tell(e.p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 }
 
-// excuse gives peers the time in which nobody looked for their answers, which may be there, behind those of others: of one such gap no more than
-// a quarter of the time that they have counts.
-func (m *module) excuse(since int64) {
+// extendDeadlines extends the deadlines of peers by time in which this rank did not look for their
+// answers, which may be there, behind those of others: of one such gap, at most a quarter of a
+// deadline counts.
+func (m *module) extendDeadlines(since int64) {
 	for _, e := range m.asking {
 		gap := m.now - max(since, e.asked)
 		e.askUntil += max(gap-int64(m.cfg.ConnectTimeout)/4, 0)
@@ -61,45 +64,45 @@ func (m *module) excuse(since int64) {
 	}
 }
 
-// askAgain repeats what was not answered, and gives up what never will be.
+// askAgain repeats what was not answered, and gives up what is past its deadline.
 func (m *module) askAgain() int {
 	n := 0
 	m.asking = slices.DeleteFunc(m.asking, func(e *endpoint) bool {
-		if e.state != btl.Up || e.phase == phaseReady {
+		if e.State() != btl.Up || e.phase == phaseReady {
 			return true
 		}
 		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
 		rejected := e.rejection != nil && m.now >= e.rejectUntil
 		if noWay || rejected || m.now >= e.askUntil {
-			e.condemn(m.unanswered(e), nil)
+			e.failDeferred(m.noAnswerError(e))
 			n++
 			return true
 		}
 		if e.phase == phaseAsking && m.now >= e.askAt {
 			e.askWait = min(2*e.askWait, askMost)
 			e.askAt = m.now + e.askWait
-			msg := message{kind: msgREQ, epoch: e.epoch, end: e.end()}
+			msg := message{kind: msgREQ, epoch: e.Epoch(), end: e.end()}
 			m.tell(e.p, &msg)
-			if here := m.h; here != nil && here.address() != m.cardAddress && e.p.reached != here.address() {
-				m.tellAround(e.p, &msg)
+			if here := m.h; here != nil && here.address() != m.publishedAddress && e.p.reached != here.address() {
+				m.tellBySiblings(e.p, &msg)
 			}
 		}
 		return false
 	})
-	m.notices = slices.DeleteFunc(m.notices, func(o *notice) bool {
+	m.unackedFailures = slices.DeleteFunc(m.unackedFailures, func(o *failureNotice) bool {
 		if m.now >= o.at {
 			o.tries++
 			o.at = m.now + askFirst<<o.tries
 			m.tell(o.p, &message{kind: msgDOWN, epoch: o.epoch})
 		}
-		return o.tries >= noticeTries
+		return o.tries >= failureTries
 	})
 	return n
 }
 
-// unanswered is the error of a request for a connection that ends without one. If nobody answers,
-// the two ports are as a rule not on one network.
-func (m *module) unanswered(e *endpoint) *btl.Error {
+// noAnswerError is the error of an endpoint whose request for a connection failed. If no peer
+// answers, the two ports are usually not on one network.
+func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	if e.rejection != nil {
 		return e.rejection
 	}
@@ -108,25 +111,25 @@ func (m *module) unanswered(e *endpoint) *btl.Error {
 	if p.noWayTries > 0 {
 		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
 	}
-	return m.errorf(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
+	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
 
-// announce tells the peer that our end of this incarnation has failed.
-func (m *module) announce(e *endpoint) {
-	m.tell(e.p, &message{kind: msgDOWN, epoch: e.epoch})
-	m.notices = append(m.notices, &notice{p: e.p, epoch: e.epoch, at: m.cfg.Clock.Now() + askFirst})
+// tellFailure reports to the peer that this end of the incarnation has failed.
+func (m *module) tellFailure(e *endpoint) {
+	m.tell(e.p, &message{kind: msgDOWN, epoch: e.Epoch()})
+	m.unackedFailures = append(m.unackedFailures, &failureNotice{p: e.p, epoch: e.Epoch(), at: m.cfg.Clock.Now() + askFirst})
 }
 
-// end is what the peer has to know of our end.
+// end is what the peer has to know of this end.
 func (e *endpoint) end() qpEnd {
 	m := e.m
 	return qpEnd{
-		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)),
+		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)),
 		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
 	}
 }
 
-// tell sends a datagram to a peer, once. It may be lost, here too.
+// tell sends a datagram to a peer, once. It may be lost, also here.
 func (m *module) tell(p *peer, msg *message) {
 	if m.h == nil {
 		return
@@ -135,7 +138,7 @@ func (m *module) tell(p *peer, msg *message) {
 	m.carry(p, msg)
 }
 
-// sign says whom a message is from and to.
+// sign sets the sender and the recipient of a message.
 func (m *module) sign(p *peer, msg *message) {
 	msg.from, msg.to = uint32(m.cfg.Rank), uint32(p.rank)
 	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, m.h.address()
@@ -153,7 +156,7 @@ func (m *module) carry(p *peer, msg *message) {
 	}
 	if p.ah == nil {
 		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
-		if err != nil { // no way there now: it is tried again
+		if err != nil { // no route there now: it is tried again
 			p.noWay = err
 			p.noWayTries++
 			return
@@ -162,20 +165,20 @@ func (m *module) carry(p *peer, msg *message) {
 		p.noWay, p.noWayTries = nil, 0
 	}
 	i := h.free[len(h.free)-1]
-	buf := h.asks.buffer(int(i))
+	buf := h.udSends.buffer(int(i))
 	n := len(m.codec.append(buf[:0], msg))
 	wr := [1]verbs.SendWR{{
-		ID: uint64(makeID(wrAsk, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
+		ID: uint64(makeID(wrUDSend, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
 		AH: p.ah.Handle(), RemoteQPN: p.address.qpn, RemoteQKey: p.address.qkey,
 	}}
-	wr[0].SGE[0] = h.asks.sge(int(i), n)
+	wr[0].SGE[0] = h.udSends.sge(int(i), n)
 	if _, err := h.ud.PostSend(wr[:]); err == nil {
 		h.free = h.free[:len(h.free)-1]
 	}
 }
 
-// hearPeers takes datagrams.
-func (m *module) hearPeers() int {
+// pollDatagrams handles datagrams that have arrived, and returns the number of events.
+func (m *module) pollDatagrams() int {
 	h := m.h
 	if h.lost {
 		return 0
@@ -186,22 +189,22 @@ func (m *module) hearPeers() int {
 		id := wrID(wc.ID)
 		entry := id.entry()
 		switch {
-		case id.kind() == wrAsk && entry < askDepth:
+		case id.kind() == wrUDSend && entry < udSendDepth:
 			h.free = append(h.free, int32(entry))
 			if wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr {
 				h.recoverUD()
 			}
-		case id.kind() == wrHear && entry < hearDepth && wc.Status == verbs.StatusSuccess:
-			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+mostMessageBytes {
-				if msg, ok := m.codec.parse(h.hears.buffer(int(entry))[verbs.GRHBytes:n]); ok {
-					m.cfg.Siblings.whom(m, &msg).heard(&msg)
+		case id.kind() == wrUDRecv && entry < udRecvDepth && wc.Status == verbs.StatusSuccess:
+			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+maxMessageBytes {
+				if msg, ok := m.codec.parse(h.udRecvs.buffer(int(entry))[verbs.GRHBytes:n]); ok {
+					m.cfg.Siblings.recipient(m, &msg).handle(&msg)
 				}
 			}
-			if h.hear(int(entry)) != nil {
+			if h.postUDRecv(int(entry)) != nil {
 				m.loseDevice(verbs.EventQPFatal.Native(), errors.New("datagram queue pair"))
 				return n
 			}
-		case id.kind() == wrHear && wc.Status == verbs.StatusWRFlushErr:
+		case id.kind() == wrUDRecv && wc.Status == verbs.StatusWRFlushErr:
 			m.readEvents() // which may say why
 			if !m.portUp {
 				m.loseDevice(verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down, and its datagram queue pair has failed", m.cfg.Port, m.cfg.Device))
@@ -216,23 +219,23 @@ func (m *module) hearPeers() int {
 		return n + 1
 	}
 	if n > 0 || m.armUD() {
-		m.unsettled = true // there may be more
+		m.Unsettled = true // there may be more
 	}
 	return n
 }
 
-// asking reports whether datagrams are still to be sent.
-func (h *hca) asking() bool { return !h.lost && len(h.free) < askDepth }
+// hasUDSends reports whether datagrams are still to be sent.
+func (h *hca) hasUDSends() bool { return !h.lost && len(h.free) < udSendDepth }
 
-// takeAsked takes completions of datagrams that were sent, while the module closes.
-func (h *hca) takeAsked(wcs []verbs.WC) {
+// pollUDSends takes completions of sent datagrams while the module closes.
+func (h *hca) pollUDSends(wcs []verbs.WC) {
 	if h.lost {
 		return
 	}
 	n, err := h.udCQ.Poll(wcs)
 	h.lost = err != nil
 	for i := range n {
-		if id := wrID(wcs[i].ID); id.kind() == wrAsk && id.entry() < askDepth {
+		if id := wrID(wcs[i].ID); id.kind() == wrUDSend && id.entry() < udSendDepth {
 			h.free = append(h.free, int32(id.entry()))
 			if wcs[i].Status != verbs.StatusSuccess && wcs[i].Status != verbs.StatusWRFlushErr {
 				h.recoverUD()
@@ -241,14 +244,15 @@ func (h *hca) takeAsked(wcs []verbs.WC) {
 	}
 }
 
-// recoverUD brings the datagram queue pair back from SQE, to which a send that failed has taken it.
+// recoverUD brings the datagram queue pair back from SQE, where a failed send has taken it.
 func (h *hca) recoverUD() {
 	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
-	_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState) // if it is not in SQE, nothing need be done
+	// it fails if the queue pair is not in SQE, and then nothing has to be done
+	_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState)
 }
 
-// heard acts on a message that a module of this job has sent, at some time.
-func (m *module) heard(msg *message) {
+// handle acts on a message that a module of this job has sent, at some time.
+func (m *module) handle(msg *message) {
 	if m.h == nil || msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
 		return
 	}
@@ -260,37 +264,41 @@ func (m *module) heard(msg *message) {
 		p.met, p.nonce, p.address = true, msg.fromNonce, msg.address
 	}
 	e := p.ep
-	alive := e != nil && e.state == btl.Up
+	alive := e != nil && e.State() == btl.Up
 	switch msg.kind {
 	case msgREQ:
-		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.epoch {
+		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.Epoch() {
 			p.address = msg.address // of any other epoch it may be a replay
 		}
-		m.hearREQ(p, msg)
+		m.receiveREQ(p, msg)
 	case msgREP:
-		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn {
 			p.address = msg.address
 			e.answered(msg)
 		}
 	case msgREJ:
-		if alive && e.phase == phaseAsking && msg.epoch == e.epoch && msg.toQPN == e.qpn {
+		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn {
 			e.rejected(&msg.why)
 		}
 	case msgNAK:
-		if alive && e.phase == phaseAsking && msg.epoch >= e.epoch && msg.epoch+1 != 0 {
-			e.epoch, p.epoch = msg.epoch+1, msg.epoch+1
-			m.tell(p, &message{kind: msgREQ, epoch: e.epoch, end: e.end()})
+		if alive && e.phase == phaseAsking && msg.epoch >= e.Epoch() && msg.epoch+1 != 0 {
+			e.SetEpoch(msg.epoch + 1)
+			p.epoch = msg.epoch + 1
+			m.tell(p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 		}
 	case msgDOWN, msgBYE:
-		// Of a later epoch: the peer has begun anew since, so there is nothing of this one either; who still asks is told by a NAK.
-		if alive && (msg.epoch == e.epoch || msg.epoch > e.epoch && e.phase != phaseAsking) {
-			err := m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed)
+		// For a later epoch: the peer has begun anew since, so its end of this incarnation is gone
+		// too. An asker gets a NAK instead.
+		if alive && (msg.epoch == e.Epoch() || msg.epoch > e.Epoch() && e.phase != phaseAsking) {
+			err := m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed)
 			switch {
 			case msg.kind == msgBYE:
-				err.Class, err.Err = btl.ClassClosed, errPeerClosed
+				err.Class, err.Err = btl.ClassClosed, base.ErrPeerClosed
 				e.fail(err)
 			case e.awaited > 0:
-				e.doubt(err) // it may have failed for one of our requests, whose refusal this has overtaken
+				// it may have failed for one of this end's requests, whose refusal this message has
+				// overtaken
+				e.deferSymptom(err)
 			default:
 				e.fail(err)
 			}
@@ -298,19 +306,19 @@ func (m *module) heard(msg *message) {
 		p.epoch = max(p.epoch, msg.epoch)
 		m.tell(p, &message{kind: msgDOWNACK, epoch: msg.epoch})
 	case msgDOWNACK:
-		m.notices = slices.DeleteFunc(m.notices, func(o *notice) bool { return o.p == p && o.epoch <= msg.epoch })
+		m.unackedFailures = slices.DeleteFunc(m.unackedFailures, func(o *failureNotice) bool { return o.p == p && o.epoch <= msg.epoch })
 	}
 }
 
-// hearREQ answers a request for a connection. While the rail fails, or its port is down, it does
+// receiveREQ answers a request for a connection. While the rail fails, or its port is down, it does
 // not: the peer asks again.
-func (m *module) hearREQ(p *peer, msg *message) {
+func (m *module) receiveREQ(p *peer, msg *message) {
 	e := p.ep
-	if e == nil || e.state == btl.Drained {
+	if e == nil || e.State() == btl.Drained {
 		switch {
 		case msg.epoch <= p.epoch:
 			m.refuse(p, msg)
-		case m.railErr != nil || m.reopen || !m.portUp:
+		case m.RailError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
 			m.reject(p, msg, rejectionFor(fmt.Errorf("fragments of %d bytes here, of %d there", m.cfg.FragBytes, msg.end.frag)))
 		default:
@@ -324,23 +332,26 @@ func (m *module) hearREQ(p *peer, msg *message) {
 		return
 	}
 	switch {
-	case e.state != btl.Up:
+	case e.State() != btl.Up:
 	case e.phase == phaseAsking:
-		// Both have asked. The later epoch counts, else the lower rank.
-		if msg.epoch > e.epoch || msg.epoch == e.epoch && p.rank < m.cfg.Rank {
-			e.epoch, p.epoch = msg.epoch, msg.epoch
+		// Both have asked. The later epoch counts, else the lower rank's request.
+		if msg.epoch > e.Epoch() || msg.epoch == e.Epoch() && p.rank < m.cfg.Rank {
+			e.SetEpoch(msg.epoch)
+			p.epoch = msg.epoch
 			e.accept(msg)
 		} else if msg.address != p.address {
-			m.refuse(p, msg) // it may be there now, and then hears nothing of what we ask
+			m.refuse(p, msg) // the peer may be at this address now, and then receives no REQ
 		}
-	case msg.epoch > e.epoch:
-		e.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))
-	case msg.epoch == e.epoch && msg.end.qpn == e.remote.qpn:
-		m.tell(p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: e.remote.qpn}) // the first was lost
+	case msg.epoch > e.Epoch():
+		e.fail(m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
+	case msg.epoch == e.Epoch() && msg.end.qpn == e.remote.qpn:
+		// the first REP was lost
+		m.tell(p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: e.remote.qpn})
 	}
 }
 
-// refuse says that the epoch of a request is over, where it came from: the peer may be there now. As it may as well be a replay, that is not
+// refuse answers a REQ that its epoch is over. It answers to the address that the REQ came from,
+// because the peer may be there now. As the REQ may also be a replay, that address is not
 // remembered.
 func (m *module) refuse(p *peer, msg *message) {
 	known := p.address
@@ -349,12 +360,12 @@ func (m *module) refuse(p *peer, msg *message) {
 	p.address = known
 }
 
-// accept takes the passive part: ready to receive, and an answer.
+// accept makes the passive end ready to receive, and sends REP.
 func (e *endpoint) accept(msg *message) {
 	m := e.m
 	if !e.toRTR(msg) {
-		// This end fails now, of which DOWN tells as well, so there is nothing to ask again for.
-		why := rejectionFor(e.doom.Err)
+		// This end fails now, which DOWN reports as well, so the peer need not ask again.
+		why := rejectionFor(e.Deferred().Err)
 		why.retry = false
 		m.reject(e.p, msg, why)
 		return
@@ -365,15 +376,15 @@ func (e *endpoint) accept(msg *message) {
 		m.asking = append(m.asking, e)
 	}
 	e.enter(phaseAccepted)
-	e.rejection, e.rejectUntil = nil, 0 // the peer can make its end now, for it asks
-	m.unsettled = true
-	m.tell(e.p, &message{kind: msgREP, epoch: e.epoch, end: e.end(), toQPN: msg.end.qpn})
+	e.rejection, e.rejectUntil = nil, 0 // the peer asks, so it can make its end now
+	m.Unsettled = true
+	m.tell(e.p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: msg.end.qpn})
 }
 
-// answered takes the active part: the first message on the connection is ours.
+// answered makes the active end ready, and sends the first message on the connection.
 func (e *endpoint) answered(msg *message) {
 	if msg.end.mtu > e.mtu {
-		e.nonsense("an MTU of %d bytes, where %d were offered", msg.end.mtu.Bytes(), e.mtu.Bytes())
+		e.protocolError("an MTU of %d bytes, where %d were offered", msg.end.mtu.Bytes(), e.mtu.Bytes())
 		return
 	}
 	if !e.toRTR(msg) || !e.toRTS() {
@@ -381,22 +392,21 @@ func (e *endpoint) answered(msg *message) {
 	}
 	e.enter(phaseReady)
 	e.p.reached = e.m.h.address()
-	if !e.note(wireHello) {
-		e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")), nil)
+	if !e.sendControl(wireHello) {
+		e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")))
 		return
 	}
-	e.haunt()
 	e.catchUp()
 }
 
-// established is told on the passive side, by COMM_EST or the first receive (queue pair states, 4).
+// established makes the passive end ready to send, at COMM_EST or the first receive (queue pair
+// states, 4).
 func (e *endpoint) established() {
-	if e.state != btl.Up || e.phase != phaseAccepted || !e.toRTS() {
+	if e.State() != btl.Up || e.phase != phaseAccepted || !e.toRTS() {
 		return
 	}
 	e.enter(phaseReady)
 	e.p.reached = e.m.h.address()
-	e.haunt()
 	e.catchUp()
 	e.list()
 }
@@ -409,28 +419,28 @@ func (e *endpoint) toRTR(msg *message) bool {
 	e.mtu = min(e.mtu, remote.mtu)
 	attr := verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: e.mtu, DestQPN: remote.qpn, RQPSN: remote.psn,
-		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, mostReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
+		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
 	}
 	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
 		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
 	if err != nil {
-		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
 		return false
 	}
-	e.credits, e.notes = int(remote.recvDepth), noteDepth
+	e.credits, e.controlCredits = int(remote.recvDepth), controlDepth
 	return true
 }
 
-// toRTS makes it ready to send.
+// toRTS makes the queue pair ready to send.
 func (e *endpoint) toRTS() bool {
 	m := e.m
 	attr := verbs.QPAttr{
 		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
-		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), mostReads)),
+		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), maxReads)),
 	}
 	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
 	if err != nil {
-		e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)), nil)
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
 		return false
 	}
 	return true

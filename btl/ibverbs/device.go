@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// askDepth is how many datagrams can be under way, hearDepth how many can come before we look: each peer
-	// repeats itself, so what finds no room is not lost.
-	askDepth  = 32
-	hearDepth = 256
-	// groupEntries is how long a completion queue is made, if one endpoint does not need more.
+	// udSendDepth is how many datagrams can be in flight, udRecvDepth how many can arrive before
+	// this rank looks. Every message is repeated, so one that finds no room is not lost.
+	udSendDepth = 32
+	udRecvDepth = 256
+	// groupEntries is the length of a completion queue, unless one endpoint needs more.
 	groupEntries = 1 << 14
 	// ownQKeyMask: a Q_Key with the highest bit is privileged.
 	ownQKeyMask = 1<<31 - 1
@@ -35,13 +35,13 @@ type hca struct {
 	ud      verbs.QP
 	udCQ    verbs.CQ
 	qkey    uint32
-	hears   *slab
-	asks    *slab
-	free    []int32 // of asks
+	udRecvs *slab
+	udSends *slab
+	free    []int32 // free buffers of udSends
 	udArmed bool    // udCQ's next completion makes an event
-	lost    bool    // its queue broke: it neither asks nor hears any more
+	lost    bool    // the datagram queue pair broke: it neither sends nor receives any more
 	groups  []*group
-	inline  int // of inlineSizes, the first that the device has not refused
+	inline  int // the first of inlineSizes that the device has not refused
 
 	regions    map[*region]struct{}
 	registered uint32 // regions so far
@@ -51,32 +51,32 @@ type hca struct {
 	bounceFree []int32
 }
 
-// group is a completion queue with room for all that its endpoints can have in it at a time, so that it
-// never overruns.
+// group is a completion queue with room for all completions that its endpoints can have in it at a
+// time, so that it never overruns.
 type group struct {
 	cq       verbs.CQ
 	room     int // entries that no endpoint has reserved
 	reserved int
-	broken   bool // by CQ_ERR: there is nothing more to poll
+	broken   bool // by CQ_ERR: it cannot be polled any more
 }
 
 var errNoGID = errors.New("it has no GID")
 
-// openHCA opens the device and makes what is shared.
+// openHCA opens the device and makes what connections share.
 func openHCA(cfg *Config) (*hca, error) {
 	var err error
 	h := new(hca)
 	if h.dev, err = cfg.Provider.Open(cfg.Device); err != nil {
 		return nil, err // it names the device
 	}
-	if err := h.equip(cfg); err != nil {
+	if err := h.setUp(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("device %s: %w", cfg.Device, err), h.close())
 	}
 	return h, nil
 }
 
-// equip makes what connections share. What there is of it after an error, close destroys.
-func (h *hca) equip(cfg *Config) (err error) {
+// setUp makes what connections share. After an error, close destroys what was made.
+func (h *hca) setUp(cfg *Config) (err error) {
 	if h.attr, err = h.dev.Query(); err != nil {
 		return err
 	}
@@ -106,11 +106,11 @@ func (h *hca) equip(cfg *Config) (err error) {
 }
 
 // inlineSizes are how many bytes a queue pair is to take inline: what a small message has, and less
-// for devices that refuse so much. No device tells its limit. What is granted may be more.
+// for devices that refuse so much. No device reports its limit. It may grant more.
 var inlineSizes = [...]int{128, 96, 64, 32, headBytes, 0}
 
-// createQP makes a queue pair that takes as much inline as the device permits, up to the first of
-// inlineSizes.
+// createQP makes a queue pair that takes as many bytes inline as the device permits, up to the
+// first of inlineSizes.
 func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	var first error
 	for i := h.inline; i < len(inlineSizes); i++ {
@@ -121,7 +121,7 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 			return qp, nil
 		}
 		if first == nil {
-			first = err // of the others inline data may be only a part of the cause
+			first = err // for later sizes, inline data may be only a part of the cause
 		}
 		// Over its limit a device says that the size is wrong, or that a work request of that size
 		// is too much.
@@ -132,7 +132,7 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, first
 }
 
-// look finds out how the port is and which address it has now.
+// look looks up the port's state and its present address.
 func (h *hca) look(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err != nil {
@@ -157,8 +157,8 @@ func (h *hca) look(cfg *Config) error {
 	return nil
 }
 
-// lookAtMTU finds out how long the port's packets may be now. That changes with the MTU of its
-// network interface, of which no event tells. What else may change has events (lookAgain).
+// lookAtMTU looks up the present length of the port's packets. It changes with the MTU of the
+// port's network interface, which no event reports. Events report other changes (lookAgain).
 func (h *hca) lookAtMTU(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err == nil {
@@ -179,8 +179,8 @@ func entries(gids []verbs.GIDEntry) string {
 	return strings.Join(list, ", ")
 }
 
-// chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched networks alike, then an
-// IPv6 address that is not only the link's, then any of version 2, then any.
+// chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched
+// networks alike, then an IPv6 address that is not link-local, then any of version 2, then any.
 func chooseGID(gids []verbs.GIDEntry, index *int, roce bool) (best verbs.GIDEntry, ok bool) {
 	bestScore := -1
 	for _, g := range gids {
@@ -216,29 +216,29 @@ func (h *hca) openUD(cfg *Config) (err error) {
 		return err
 	}
 	h.qkey = binary.LittleEndian.Uint32(random[:]) & ownQKeyMask
-	if h.udCQ, err = h.dev.CreateCQ(askDepth+hearDepth, h.wakes); err != nil {
+	if h.udCQ, err = h.dev.CreateCQ(udSendDepth+udRecvDepth, h.wakes); err != nil {
 		return err
 	}
 	h.ud, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: h.udCQ, RecvCQ: h.udCQ,
-		Cap: verbs.QPCap{MaxSendWR: askDepth, MaxRecvWR: hearDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		Cap: verbs.QPCap{MaxSendWR: udSendDepth, MaxRecvWR: udRecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err
 	}
-	if h.hears, err = newSlab(h.pd, hearDepth, verbs.GRHBytes+mostMessageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.udRecvs, err = newSlab(h.pd, udRecvDepth, verbs.GRHBytes+maxMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	if h.asks, err = newSlab(h.pd, askDepth, mostMessageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.udSends, err = newSlab(h.pd, udSendDepth, maxMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	for i := range int32(askDepth) {
+	for i := range int32(udSendDepth) {
 		h.free = append(h.free, i)
 	}
 	attr := verbs.QPAttr{State: verbs.StateInit, Port: cfg.Port, QKey: h.qkey}
 	if err := h.ud.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrQKey); err != nil {
 		return err
 	}
-	for i := range hearDepth {
-		if err := h.hear(i); err != nil {
+	for i := range udRecvDepth {
+		if err := h.postUDRecv(i); err != nil {
 			return err
 		}
 	}
@@ -250,15 +250,15 @@ func (h *hca) openUD(cfg *Config) (err error) {
 	return h.ud.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN)
 }
 
-// hear posts a buffer for a datagram.
-func (h *hca) hear(i int) error {
-	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrHear, 0, 0, uint32(i))), NumSGE: 1}}
-	wr[0].SGE[0] = h.hears.sge(i, verbs.GRHBytes+mostMessageBytes)
+// postUDRecv posts a buffer for a datagram.
+func (h *hca) postUDRecv(i int) error {
+	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrUDRecv, 0, 0, uint32(i))), NumSGE: 1}}
+	wr[0].SGE[0] = h.udRecvs.sge(i, verbs.GRHBytes+maxMessageBytes)
 	_, err := h.ud.PostRecv(wr[:])
 	return err
 }
 
-// address is where datagrams reach us now.
+// address is where datagrams reach this module now.
 func (h *hca) address() address {
 	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, link: h.link()}
 }
@@ -273,7 +273,7 @@ func (h *hca) link() linkKind {
 	return linkInfiniBand
 }
 
-// path is the way to an address. It is global if one of the two ports needs that.
+// path is the route to an address. It is global if one of the two ports needs that.
 func (h *hca) path(port int, to *address) verbs.AHAttr {
 	a := verbs.AHAttr{Port: port, DLID: to.lid}
 	if h.link() != linkInfiniBand || to.link != linkInfiniBand {
@@ -317,7 +317,7 @@ func (h *hca) release(g *group, entries int) error {
 	return nil
 }
 
-// revoke ends all registrations of the user's memory, after which no queue pair reaches it.
+// revoke ends all registrations of the user's memory: no queue pair reaches it after that.
 func (h *hca) revoke() error {
 	var errs []error
 	for r := range h.regions {
@@ -326,7 +326,8 @@ func (h *hca) revoke() error {
 	return errors.Join(errs...)
 }
 
-// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more that could be destroyed.
+// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more
+// that could be destroyed.
 func (h *hca) close() error {
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }
@@ -337,7 +338,7 @@ func (h *hca) close() error {
 	for r := range h.regions {
 		r.mr = nil // it goes with the device
 	}
-	for _, s := range []*slab{h.hears, h.asks, h.bounce} {
+	for _, s := range []*slab{h.udRecvs, h.udSends, h.bounce} {
 		if s != nil {
 			keep(s.close())
 		}

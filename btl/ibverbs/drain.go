@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// drainNanos bounds the wait for what a queue pair in Error flushes. A device that is well flushes at once; of one that is
-	// not, no completion is promised.
+	// drainNanos bounds the wait for what a queue pair in Error flushes. A working device flushes
+	// at once; a broken one promises no completion.
 	drainNanos = 100e6
-	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may keep them. They are of this package's own buffers.
+	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may keep
+	// receives. They are in buffers of this package.
 	flushNanos = 10e6
-	// checkNanos is how often deadlines are looked at.
+	// checkNanos is how often deadlines are checked.
 	checkNanos = 10e6
 )
 
-// vendorError tells what only the maker of the device understands.
+// vendorError is a completion's status, and the code that only the maker of the device understands.
 func vendorError(wc *verbs.WC) error {
 	if wc.VendorErr == 0 {
 		return errors.New(wc.Status.Info().Text)
@@ -27,36 +28,24 @@ func vendorError(wc *verbs.WC) error {
 	return fmt.Errorf("%s (vendor's error %#x)", wc.Status.Info().Text, wc.VendorErr)
 }
 
-// fail is the first half of an endpoint's end; drain does the other.
-func (e *endpoint) fail(err *btl.Error) {
-	if e.state != btl.Up {
-		return
-	}
-	e.begin(err)
-	e.report()
-}
+// fail takes the endpoint to Failed and reports it; drain does the rest.
+func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// report says that the endpoint has failed, once, to whoever knows of it.
-func (e *endpoint) report() {
-	if e.wanted && !e.reported && !e.byRail {
-		e.reported = true
-		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
-	}
-}
-
-// begin takes the endpoint down: its queue pair goes to Error. Behind all sends, of which not all are signaled, comes a marker; the receives
-// are counted, for of one that is posted in Error some devices never say that it was flushed.
-func (e *endpoint) begin(cause *btl.Error) {
+// Stop implements base.Incarnation: the queue pair goes to Error. A marker follows all sends, not
+// all of which are signaled. Receives are counted, because some devices never report that a receive
+// which was posted in Error was flushed.
+func (e *endpoint) Stop() {
 	m := e.m
-	e.state, e.cause = btl.Failed, cause
+	if m.Closed {
+		return // Close destroys the queue pair
+	}
 	e.update()
-	m.dying = append(m.dying, e)
 	if i := slices.Index(m.rings, e); i >= 0 {
 		m.rings = slices.Delete(m.rings, i, i+1)
 	}
-	m.unsettled = true
+	cause := e.Cause()
 	if cause.Class != btl.ClassClosed || cause.Side != btl.SideRemote {
-		m.announce(e)
+		m.tellFailure(e)
 	}
 	if e.phase == phaseBroken {
 		return
@@ -65,46 +54,49 @@ func (e *endpoint) begin(cause *btl.Error) {
 	e.drainUntil = m.cfg.Clock.Now() + drainNanos
 	attr := verbs.QPAttr{State: verbs.StateErr}
 	if e.qp.Modify(&attr, verbs.AttrState) != nil {
-		e.giveUp() // the device is broken: nothing comes any more
+		e.giveUp() // the device is broken: no completion comes any more
 		return
 	}
 	m.sendWR[0] = verbs.SendWR{ID: uint64(makeID(wrMarker, e.made, e.number, 0)), Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
 	if _, err := e.qp.PostSend(m.sendWR[:]); err != nil {
-		e.giveUp() // nothing will say that its sends have come back
+		e.giveUp() // nothing will report that the sends have come back
 	}
 }
 
-// giveUp notes that no completion of this queue pair is promised any more.
+// giveUp notes that the device promises no completion of this queue pair any more.
 func (e *endpoint) giveUp() {
 	if e.phase != phaseBroken {
 		e.enter(phaseBroken)
 	}
 }
 
-// flushedOut reports whether nothing more is worth waiting for: everything that was posted has come
+// flushedOut reports whether there is nothing more to wait for: everything that was posted has come
 // back, or nothing is promised.
 func (e *endpoint) flushedOut() bool {
 	return e.phase == phaseBroken || e.phase == phaseFlushed && e.posted == 0
 }
 
-// A queue pair that cannot be destroyed may still write where a Get was to read to. So its endpoint is not Drained; it is tried again, after
-// destroyFirst, and each time after twice as long. After destroyTries the device is taken for broken.
+// A queue pair that cannot be destroyed may still write into the buffer of a Get. So its endpoint
+// is not Drained. The module tries again after destroyFirst, and each time after twice as long.
+// After destroyTries the device is taken for broken.
 const (
 	destroyFirst = int64(1e6)
 	destroyTries = 8
 )
 
-// restNanos is how long a queue pair whose sends have all come back after its path failed is left as it is, in Error: on soft-RoCE a packet
-// that waits for the address of a peer which is gone keeps it for three seconds, and so keeps who destroys it.
+// restNanos is how long a queue pair whose sends have all come back after its path failed is left
+// in Error: on soft-RoCE a packet that waits for the address of a peer which is gone keeps the
+// queue pair for three seconds, and destroying it blocks for so long.
 const restNanos = 3.5e9
 
-// bury destroys the queue pairs that are at rest, if they have been long enough, or all.
-func (m *module) bury(all bool) {
-	m.buried = slices.DeleteFunc(m.buried, func(e *endpoint) bool {
+// destroyDue destroys the queue pairs that are at rest, if they have been for long enough, or all
+// of them.
+func (m *module) destroyDue(all bool) {
+	m.toDestroy = slices.DeleteFunc(m.toDestroy, func(e *endpoint) bool {
 		if !all && m.now < e.destroyAt {
 			return false
 		}
-		if e.destroy() != nil && !m.closed && !m.reopen {
+		if e.destroy() != nil && !m.Closed && !m.reopen {
 			e.destroyAt = m.now + restNanos
 			return false
 		}
@@ -112,18 +104,20 @@ func (m *module) bury(all bool) {
 	})
 }
 
-// rests reports whether the endpoint needs not wait for the end of its queue pair: that is in Error, and all that was sent has come back, so
-// it reaches no memory any more but the buffers of receives; or its time is up, and it could be taken to RESET.
+// rests reports whether the endpoint need not wait until its queue pair is destroyed: the queue
+// pair is in Error, and all sends have come back, so it reaches no memory any more except the
+// buffers of receives; or its time is up, and it could be taken to RESET.
 func (e *endpoint) rests() bool {
-	mayKeep := e.cause.Class == btl.ClassPath || e.cause.Class == btl.ClassTimeout || e.cause.Class == btl.ClassFlushed
+	mayKeep := e.Cause().Class == btl.ClassPath || e.Cause().Class == btl.ClassTimeout || e.Cause().Class == btl.ClassFlushed
 	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
-// reset takes a queue pair whose sends have not all come back to RESET, where it reaches no memory at all and forgets what was posted. To destroy it
-// would do the same, and may keep who does it for seconds (restNanos). Mostly they have come back, and it is nobody who has looked: a rank
-// may be busy for longer than a drain takes, and a turn polls no more than a batch, in which receives come first.
+// reset takes a queue pair whose sends have not all come back to RESET, where it reaches no memory
+// at all and forgets what was posted. Destroying it would do the same, and may block for seconds
+// (restNanos). Mostly the completions are there and were not polled: a rank may be busy for longer
+// than a drain takes, and a progress call polls only a batch, in which receives come first.
 func (e *endpoint) reset() bool {
-	e.m.pollOut(e.group) // also because some devices take along what is there
+	e.m.pollOut(e.group) // also because some devices drop the completions that are there
 	if e.phase != phaseFlushing {
 		return e.phase == phaseFlushed
 	}
@@ -131,21 +125,17 @@ func (e *endpoint) reset() bool {
 	return e.qp.Modify(&attr, verbs.AttrState) == nil
 }
 
-// drain goes on with all endpoints that are on their way to Drained, and tells of those that are there.
+// drain continues with all endpoints that are on their way to Drained, and reports those that are
+// there.
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
-	if len(m.buried) > 0 && m.h != nil {
-		m.bury(m.reopen) // a device that is to be opened anew waits for no one
+	if len(m.toDestroy) > 0 && m.h != nil {
+		m.destroyDue(m.reopen) // a device that is to be opened anew waits for none
 	}
-	dying := m.dying
-	m.dying = nil
-	for _, e := range dying {
-		if e.state != btl.Failed {
-			continue
-		}
-		e.report() // if Connect gave it out only after it had failed
+	for _, e := range m.TakeDraining() {
+		m.Report(e) // Connect may have returned it after its failure
 		if !e.flushedOut() && m.now < e.drainUntil && !e.group.broken {
-			m.dying = append(m.dying, e)
+			m.KeepDraining(e)
 			continue
 		}
 		if e.rests() {
@@ -155,7 +145,7 @@ func (m *module) drain() int {
 			e.takeRest()
 			e.destroyAt = m.now + restNanos
 			n += e.drained()
-			m.buried = append(m.buried, e)
+			m.toDestroy = append(m.toDestroy, e)
 			continue
 		}
 		if m.now >= e.destroyAt {
@@ -171,36 +161,33 @@ func (m *module) drain() int {
 		if e.destroyTries >= destroyTries {
 			stuck++
 		}
-		m.dying = append(m.dying, e)
+		m.KeepDraining(e)
 	}
-	if m.reopen && len(m.buried) == 0 && len(m.dying) == stuck && (tried || stuck == 0) {
-		n += m.abandon()
+	if m.reopen && len(m.toDestroy) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
+		n += m.giveUpDevice()
 	}
-	if m.railErr != nil && len(m.dying) == 0 {
-		m.railErr = nil
-		m.cfg.Events.Drained(m, btl.AllPeers)
+	if m.DrainRail() {
 		n++
 	}
 	return n
 }
 
-// drained calls back what is left, and tells that this is all.
+// drained calls back what is left, and reports the endpoint Drained.
 func (e *endpoint) drained() int {
 	e.callBack()
-	if e.wanted && !e.byRail {
-		e.m.cfg.Events.Drained(e.m, e.p.rank)
-	}
+	e.m.ReportDrained(e)
 	return 1
 }
 
-// abandon gives the device up; the next Connect opens it anew. Endpoints that are left have queue pairs that cannot be destroyed: these reach no memory
-// once it is registered no more, and are left to themselves then. Till then the endpoints wait.
-func (m *module) abandon() int {
-	if m.h.revoke() != nil && len(m.dying) > 0 {
+// giveUpDevice gives the device up; the next Connect opens it anew. Endpoints that are left have
+// queue pairs that cannot be destroyed. These reach no memory once it is not registered any more,
+// and are then left to themselves. Until then the endpoints wait.
+func (m *module) giveUpDevice() int {
+	if m.h.revoke() != nil && m.Draining() > 0 {
 		return 0
 	}
 	m.reopen = false
-	m.reviveAt, m.reviveWait = m.now+reviveFirst, 2*reviveFirst
+	m.reopenAt, m.reopenWait = m.now+reopenFirst, 2*reopenFirst
 	for _, p := range m.peers {
 		if p != nil && p.ah != nil {
 			_ = p.ah.Destroy()
@@ -209,28 +196,28 @@ func (m *module) abandon() int {
 	}
 	_ = m.h.close()
 	n := 0
-	stuck := m.dying
-	m.dying = nil
-	for _, e := range stuck {
+	for _, e := range m.TakeDraining() {
 		n += e.drained()
 	}
 	m.h = nil
 	return n
 }
 
-// destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an error it is there as before.
+// destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an
+// error the queue pair is as before.
 func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase != phaseOver && !m.closed { // a module that closes hands nothing up
+	if e.phase != phaseOver && !m.Closed { // a module that closes hands nothing up
 		if e.phase == phaseBroken || !e.flushedOut() {
-			m.pollOut(e.group) // not all has come in time, but what is there is of use
+			// not all completions came in time, but those that are there are of use
+			m.pollOut(e.group)
 		}
 		e.takeRest()
 	}
 	if err := e.qp.Destroy(); err != nil {
 		return err
 	}
-	// What cannot be given back now stays as it is: there is no harm in it but the loss of room.
+	// What cannot be released now stays; that costs nothing but room.
 	_ = errors.Join(e.bufs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
 	return nil
 }
@@ -243,34 +230,25 @@ func (e *endpoint) callBack() {
 			done.op.Done(done.op, e.flushed())
 		}
 	}
-	for op := e.early.Pop(); op != nil; op = e.early.Pop() {
-		op.Done(op, e.flushed())
-	}
-	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
-		err := e.flushed()
-		if op == e.culprit && e.doom != nil {
-			err = e.doom
-		}
-		op.Done(op, err)
-	}
-	e.culprit = nil
+	e.m.Flush(e, &e.early)
+	e.m.Flush(e, &e.Pending)
 	e.enter(phaseOver)
-	e.state = btl.Drained
+	e.m.Drained(e)
 }
 
-// pollOut takes what one queue has, all of it that can be there.
+// pollOut takes all completions that a queue can have.
 func (m *module) pollOut(g *group) {
 	for left := g.cq.Entries(); left > 0 && !g.broken; {
 		n := m.poll(g)
 		if n == 0 {
 			return
 		}
-		m.settleDebts() // other endpoints on the queue go on
+		m.giveCredits() // other endpoints on the queue go on
 		left -= n
 	}
 }
 
-// pollQuietly takes completions of sends while the module closes: nothing is handed up any more.
+// pollQuietly takes completions of sends while the module closes. Nothing is handed up any more.
 func (m *module) pollQuietly(g *group) {
 	if g.broken {
 		return
@@ -285,28 +263,29 @@ func (m *module) pollQuietly(g *group) {
 		switch {
 		case e == nil:
 		case wc.Status != verbs.StatusSuccess:
-			e.leave = heardGoodbye // there is nobody to wait for
+			e.leave = receivedGoodbye // there is no peer to wait for
 		case wrID(wc.ID).kind() == wrSend:
 			e.awaited--
 			e.finish(wrID(wc.ID).entry())
 		case wrID(wc.ID).kind() == wrRecv && wc.Opcode == verbs.WCRecv && wireType(e.bufs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
-			e.leave = heardGoodbye
+			e.leave = receivedGoodbye
 		}
 	}
 }
 
-// breakGroup deals with a queue that cannot be polled any more: all that was in it is lost.
+// breakGroup handles a queue that cannot be polled any more: all completions in it are lost.
 func (m *module) breakGroup(g *group, cause error) {
 	m.readEvents() // which may say why
 	if g.broken || m.reopen {
 		return
 	}
 	g.broken = true
-	m.failRail(m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
+	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
 }
 
-// checkDeadlines fails endpoints of which nothing has completed for too long: a device may never say that it lost a request. Time in which
-// nobody looked is no evidence: however long, it counts for a quarter of the deadline at most.
+// checkDeadlines fails endpoints on which nothing has completed for too long: a device may lose a
+// request and never say so. Time in which this rank did not look is no evidence: however long, it
+// counts for at most a quarter of the deadline.
 func (m *module) checkDeadlines() int {
 	if m.now < m.checkAt {
 		return 0
@@ -315,18 +294,17 @@ func (m *module) checkDeadlines() int {
 	m.checkAt, m.checked = m.now+checkNanos, m.now
 	n := 0
 	for _, e := range m.eps {
-		if e == nil || e.state != btl.Up || e.phase != phaseReady {
+		if e == nil || e.State() != btl.Up || e.phase != phaseReady {
 			continue
 		}
 		e.keepAlive()
-		awaited := e.awaited+e.muted > 0
-		// Requests complete in order, so what comes behind one that an injected fault keeps is no sign of that one.
-		if !awaited || !e.watched || e.sqTail != e.seenTail && e.muted == 0 {
+		awaited := e.awaited > 0
+		if !awaited || !e.watched || e.sqTail != e.seenTail {
 			e.watched, e.seenTail, e.waited = awaited, e.sqTail, 0
 			continue
 		}
 		if e.waited += gap; e.waited > int64(m.cfg.Deadline) {
-			e.fail(m.errorf(e.p.rank, btl.ClassTimeout, btl.SideBoth, "", fmt.Errorf("no completion for %v", m.cfg.Deadline)))
+			e.fail(m.NewError(e.p.rank, btl.ClassTimeout, btl.SideBoth, "", fmt.Errorf("no completion for %v", m.cfg.Deadline)))
 			n++
 		}
 	}

@@ -112,15 +112,15 @@ func TestDownOfALaterIncarnation(t *testing.T) {
 	w.turns(2 * lookEvery)
 	a, b := w.ranks[0], w.ranks[1]
 	free := a.m.h.free
-	require.Len(t, free, askDepth)
+	require.Len(t, free, udSendDepth)
 	a.m.h.free = nil // nothing of what follows can be said
 	a.ep.Fail(nil)
 	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
 	a.connect()
 	a.m.h.free = free
 	a.ep.Fail(nil)
-	require.Len(t, a.m.notices, 2)
-	a.m.notices = a.m.notices[1:] // the second gets there first, and what acknowledges it ends both
+	require.Len(t, a.m.unackedFailures, 2)
+	a.m.unackedFailures = a.m.unackedFailures[1:] // the second gets there first, and what acknowledges it ends both
 	w.until("the peer to know", func() bool { return b.ep.State() == btl.Drained })
 	w.mend()
 }
@@ -181,8 +181,9 @@ func TestCloseHandsNothingUp(t *testing.T) {
 	require.Len(t, a.failed, failed)
 }
 
-// TestFailedComesFirst: no operation ends in an error before the endpoint is said to have failed, also if it is doomed already.
-func TestFailedComesFirst(t *testing.T) {
+// TestDeferredFailureComesFirst: no operation ends in an error before the endpoint is reported as
+// failed, also if a failure of the endpoint was deferred already.
+func TestDeferredFailureComesFirst(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
 	w.works()
@@ -196,8 +197,7 @@ func TestFailedComesFirst(t *testing.T) {
 		count(op, err)
 	}
 	require.NoError(t, a.ep.Send(op))
-	a.m.Inject(btl.Fault{Kind: btl.FaultErrorLost, Peer: 1})
-	require.NoError(t, a.send("doomed"))
+	a.end().failDeferred(a.m.NewError(1, btl.ClassPath, btl.SideNone, "", btl.ErrInjected))
 	w.deliver()
 	w.until("the end", func() bool { return a.under == 0 })
 	require.Equal(t, 1, told)
@@ -209,7 +209,7 @@ func TestCreditsWithoutBuffers(t *testing.T) {
 	w := newWorld(t, Config{RecvDepth: 8})
 	w.connect()
 	a, b := w.ranks[0], w.ranks[1]
-	b.end().mostInline = 0 // a device that takes nothing inline
+	b.end().maxInline = 0 // a device that takes nothing inline
 	free := b.end().withoutBuffers()
 	for range 8 {
 		require.NoError(t, a.send("x"))
@@ -222,7 +222,8 @@ func TestCreditsWithoutBuffers(t *testing.T) {
 	w.works()
 }
 
-// TestGoodbyeByDatagram: who has asked for a connection hears at once that the peer has closed.
+// TestGoodbyeByDatagram: a rank whose request for a connection is outstanding learns at once that the
+// peer has closed.
 func TestGoodbyeByDatagram(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -315,7 +316,7 @@ func TestNoWay(t *testing.T) {
 	w.works()
 }
 
-// TestAbortOfASend: a status that only receives can have is a device's nonsense; the operation does not wait for its deadline.
+// TestAbortOfASend: a status that only receives can have is a device's impossible; the operation does not wait for its deadline.
 func TestAbortOfASend(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()

@@ -6,14 +6,16 @@ import (
 	"math/bits"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var (
-	_ btl.Endpoint = (*endpoint)(nil)
-	_ btl.Putter   = (*endpoint)(nil)
-	_ btl.Getter   = (*endpoint)(nil)
-	_ btl.Tallier  = (*endpoint)(nil)
+	_ btl.Endpoint    = (*endpoint)(nil)
+	_ btl.Putter      = (*endpoint)(nil)
+	_ btl.Getter      = (*endpoint)(nil)
+	_ btl.Tallier     = (*endpoint)(nil)
+	_ btl.StaleSender = (*endpoint)(nil)
 )
 
 // phase is how far the connection of an endpoint is.
@@ -23,7 +25,7 @@ const (
 	phaseAsking   phase = iota // REQ sent; the queue pair is in INIT
 	phaseAccepted              // REP sent; RTR, until the peer's first packet
 	phaseReady                 // RTS
-	// phaseFlushing: in Error; sends may still be under way, the marker is behind them.
+	// phaseFlushing: in Error; sends may still be in flight, the marker is behind them.
 	phaseFlushing
 	// phaseFlushed: in Error, and the marker has come back, so no send of it reaches memory any
 	// more.
@@ -47,56 +49,54 @@ var nextPhases = [...][]phase{
 	phaseOver:     {},
 }
 
-// endpoint is our end of one incarnation of the connection to a peer.
+// endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post reads, together. plain: nothing stands against the short way.
-	plain          bool
-	credits        int    // fragments that the peer still has receives for
-	sqHead         uint32 // work requests posted; the ring's next entry
-	sqTail         uint32 // of them, completed
-	sqMask         uint32
-	mostInline     int
-	sq             []sqEntry
-	qp             verbs.QP
-	m              *module
-	p              *peer
-	owed           int // credits to give back: receives that are posted again
-	owedNotes      int
-	reposting      int // what will be owed once they are
-	repostingNotes int
-	notes          int // messages about credits and such that the peer still has receives for
-	unsignaled     int // work requests posted since the last signaled one
-	awaited        int // signaled work requests under way
-	muted          int // operations that an injected fault keeps, as if they were under way
+	// What a post reads, together. plain: operations go straight to the device.
+	plain                 bool
+	credits               int    // fragments that the peer still has receives for
+	sqHead                uint32 // work requests posted; the ring's next entry
+	sqTail                uint32 // of those, completed
+	sqMask                uint32
+	maxInline             int
+	sq                    []sqEntry
+	qp                    verbs.QP
+	m                     *module
+	p                     *peer
+	pendingCredits        int // credits to give back: receives that are posted again
+	pendingControlCredits int
+	reposting             int // credits to give back once their receives are posted
+	repostingControl      int
+	controlCredits        int // control messages that the peer still has receives for
+	unsignaled            int // work requests posted since the last signaled one
+	awaited               int // signaled work requests in flight
 
-	state    btl.State
-	phase    phase
-	wanted   bool // Connect gave it out; till then nobody is to be told of its end
-	byRail   bool // failed with the whole rail, whose Drained covers it
-	listed   bool // in m.owing
-	behind   bool // in m.behind
-	leave    farewell
-	reported bool // Events.Failed was called for it
+	base.Endpoint
+	phase  phase
+	listed bool // in m.toSettle
+	behind bool // in m.behind
+	leave  farewell
 
-	epoch  uint32
 	number uint32 // in m.eps
-	made   uint32 // how many endpoints the module had made before: its completions bear it
+	// made is how many endpoints the module had made before: its completions bear that number.
+	made   uint32
 	qpn    uint32
 	psn    uint32
 	group  *group
 	remote qpEnd
-	mtu    verbs.MTU // the port's when the endpoint was made; from RTR on the path's, which both ends use
-	device uint32    // the peer's, as its keys name it
+	// mtu is the port's when the endpoint was made; from RTR on the path's, which both ends use.
+	mtu    verbs.MTU
+	device uint32 // the peer's, as its keys name it
 
 	bufs   *slab // its receives' buffers, then its own ones for sending (bounce.go)
 	share  bounceShare
 	repost []int32 // receives to be posted again
 
-	heard uint32 // messages of ours that the peer's device has acknowledged
+	acked uint32 // messages of this end that the peer's device has acknowledged
 
-	// Small fragments by remote writes (ring.go): where the peer's ring is, how many messages it was sent; our ring, the number of the peer's next
-	// message and where in the ring that would show, how many were taken before their completions, and small fragments that came
-	// without a ring.
+	// Small fragments by remote writes (ring.go): where the peer's ring is, and how many messages
+	// the peer was sent; this end's ring, the number of the peer's next message and where in the
+	// ring it would show, how many messages were taken before their completions, and how many small
+	// fragments came without a ring.
 	out   outRing
 	said  uint64
 	in    *slab // nil if there is none
@@ -106,80 +106,75 @@ type endpoint struct {
 	ahead int
 	small int
 
-	// doom is set when something is found out where it cannot be said; the next turn of progress says it.
-	doom  *btl.Error
-	cause *btl.Error // of the failure, once Failed
-	// doubtUntil: doom is a symptom, and till then what led to it may still be found. 0: doom is certain.
-	doubtUntil int64
-	// culprit is the operation that met an injected error; it gets that, not a flush.
-	culprit *btl.Op
-	held    btl.Queue // operations that an injected fault keeps
-	// early are sends from before the connection was there, in order. Nothing overtakes them.
+	// symptomUntil: the deferred failure is a symptom, and until then its cause may still be found.
+	// 0: the failure is certain.
+	symptomUntil int64
+	// early are sends that were accepted before the connection was there, in order. Nothing
+	// overtakes them.
 	early btl.Queue
 
 	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
 	asked, askAt, askWait, askUntil int64
-	// rejection is the last one that the peer answered with for a cause that may pass; it is asked
-	// again until rejectUntil. nil and 0 if there was none.
+	// rejection is the peer's last REJ for a cause that may pass; the peer is asked again until
+	// rejectUntil. nil and 0 if there was none.
 	rejection   *btl.Error
 	rejectUntil int64
 	posted      int // receives that the device has
-	// drainUntil is when a queue pair in Error is waited for no longer.
+	// drainUntil bounds the wait for a queue pair in Error.
 	drainUntil int64
-	// When its queue pair, which could not be destroyed, is tried again, and how often it was.
+	// When to try again to destroy a queue pair that could not be destroyed, and how often it was
+	// tried.
 	destroyAt    int64
 	destroyTries int
-	// Deadlines: as of the last look, whether a completion was awaited, how much was completed, and how long it has been looked for since
-	// that has changed.
+	// Deadlines, at the last check: whether a completion was awaited, how much was completed, and
+	// how long the endpoint has waited since that changed.
 	watched  bool
 	seenTail uint32
 	waited   int64
 	sign     sign
 }
 
-// farewell is whether a good-bye was said on the connection.
+// farewell is whether a good-bye was exchanged on the connection.
 type farewell uint8
 
 const (
 	staying farewell = iota
-	saidGoodbye
-	heardGoodbye
+	sentGoodbye
+	receivedGoodbye
 )
 
 // sqEntry is what a posted work request was for.
 type sqEntry struct {
-	op     *btl.Op // nil for messages of our own
+	op     *btl.Op // nil for control messages
 	bounce int32   // buffer that it was copied into, or noBuffer
-	fault  btl.FaultKind
-	said   bool // a message, which takes a receive of the peer's
-	struck bool // fault is meant
-	turns  int  // of FaultLate
+	said   bool    // a message, which takes one of the peer's receives
 }
 
-// noteDepth is how many messages about credits and such the peer has receives for, beside those for fragments: HELLO, the note of a ring, two of
-// credits (owesMuch), and one that is kept for GOODBYE.
-const noteDepth = 5
+// controlDepth is how many control messages the peer has receives for, beside those for fragments:
+// HELLO, the offer of a ring, two of credits (creditsAreDue), and one that is kept for GOODBYE.
+const controlDepth = 5
 
-// Fragments on the wire, but for those in rings, begin with a head: type, tag, credits (2 bytes), epoch (4), notes, and 7 bytes of zeros.
+// Fragments on the wire, except those in rings, begin with a head: type, tag, credits (2 bytes),
+// epoch (4), control credits, and 7 bytes of zeros.
 const headBytes = 16
 
 type wireType uint8
 
 const (
 	wireFrag    wireType = 1 + iota
-	wireHello            // the first on a connection, from who asked for it
+	wireHello            // the first on a connection, from the end that asked for it
 	wireCredit           // nothing but the credits in its head
 	wireGoodbye          // the sender closes
 	wireRing             // where the sender's ring is
 	wireEnd
 )
 
-// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If there is no room for it, queue pairs that rest make
-// room, though it may take long.
+// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If there is no
+// room for it, queue pairs that rest are destroyed, though that may take long.
 func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	e, err := m.tryEndpoint(p, epoch)
-	if err != nil && len(m.buried) > 0 {
-		m.bury(true)
+	if err != nil && len(m.toDestroy) > 0 {
+		m.destroyDue(true)
 		e, err = m.tryEndpoint(p, epoch)
 	}
 	return e, err
@@ -194,7 +189,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, err
 	}
 	m.made++
-	e := &endpoint{m: m, p: p, epoch: epoch, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {
@@ -212,13 +207,13 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, errors.Join(err, h.release(g, entries))
 	}
 	e.qp, err = h.createQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
-		MaxSendWR: m.cfg.SendDepth + noteDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
+		MaxSendWR: m.cfg.SendDepth + controlDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
 	}})
 	if err != nil {
 		return undo(err)
 	}
-	e.qpn, e.mostInline = e.qp.Num(), min(e.qp.Cap().MaxInlineData, headBytes+m.cfg.FragBytes)
-	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+noteDepth))
+	e.qpn, e.maxInline = e.qp.Num(), min(e.qp.Cap().MaxInlineData, headBytes+m.cfg.FragBytes)
+	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+controlDepth))
 	e.sq, e.sqMask = make([]sqEntry, ring), ring-1
 	e.psn = m.random.Uint32() & (1<<24 - 1)
 	if e.bufs, err = newSlab(h.pd, depth+ownBuffers, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
@@ -236,17 +231,18 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		m.forget(e)
 		return undo(err)
 	}
-	e.owed = 0 // the peer counts them from the start
+	e.pendingCredits = 0 // the peer counts them from the start
 	p.ep, p.epoch = e, epoch
 	return e, nil
 }
 
 // receives is how many receives an endpoint has.
-func (m *module) receives() int { return m.cfg.RecvDepth + noteDepth }
+func (m *module) receives() int { return m.cfg.RecvDepth + controlDepth }
 
-// queueEntries is how many completions an endpoint can have in its queue: of all that can be posted, and the marker.
+// queueEntries is how many completions an endpoint can have in its queue: of all that can be
+// posted, and the marker.
 func (m *module) queueEntries() int {
-	return m.cfg.SendDepth + noteDepth + m.receives() + 2
+	return m.cfg.SendDepth + controlDepth + m.receives() + 2
 }
 
 // number gives the endpoint its place in m.eps, by which completions find it.
@@ -278,26 +274,17 @@ func (e *endpoint) enter(next phase) {
 	panic("ibverbs: illegal transition of a connection") // a bug of this package
 }
 
-// update finds out which way posts take.
+// update decides whether operations go straight to the device.
 func (e *endpoint) update() {
-	e.plain = e.state == btl.Up && e.phase == phaseReady && e.doom == nil && e.m.portUp && len(e.m.injector.faults) == 0 && e.early.Len() == 0
+	e.plain = e.mayPost()
 }
 
-// Peer implements btl.Endpoint.
-func (e *endpoint) Peer() int { return e.p.rank }
-
-// Epoch implements btl.Endpoint. If both ends had begun anew at once, the first message settles which of two it is.
-func (e *endpoint) Epoch() uint32 { return e.epoch }
-
-// Tally implements btl.Tallier. Notes count as fragments do.
-func (e *endpoint) Tally() (delivered, taken uint32) { return e.heard, uint32(e.next - 1) }
-
-// State implements btl.Endpoint.
-func (e *endpoint) State() btl.State { return e.state }
+// Tally implements btl.Tallier. Control messages count as fragments do.
+func (e *endpoint) Tally() (delivered, taken uint32) { return e.acked, uint32(e.next - 1) }
 
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
 	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.cfg.FragBytes {
@@ -308,25 +295,30 @@ func (e *endpoint) Send(op *btl.Op) error {
 			e.early.Push(op)
 			return nil
 		}
-		return e.postSlowly(op, doSend)
+		return btl.ErrResource
 	}
 	return e.send(op, sqEntry{op: op, bounce: noBuffer})
 }
 
 // Put implements btl.Putter.
-func (e *endpoint) Put(op *btl.Op) error { return e.remoteAccess(op, doPut) }
+func (e *endpoint) Put(op *btl.Op) error { return e.move(op, verbs.WRRDMAWrite, btl.AccessRemoteWrite) }
 
 // Get implements btl.Getter.
-func (e *endpoint) Get(op *btl.Op) error { return e.remoteAccess(op, doGet) }
+func (e *endpoint) Get(op *btl.Op) error { return e.move(op, verbs.WRRDMARead, btl.AccessRemoteRead) }
 
-// mayWait reports whether a send can be taken though there is no connection yet.
+// mayPost reports whether an operation may be given to the device now.
+func (e *endpoint) mayPost() bool {
+	return e.Accepts() && e.phase == phaseReady && e.m.portUp && e.early.Len() == 0
+}
+
+// mayWait reports whether a send can be taken although there is no connection yet.
 func (e *endpoint) mayWait() bool {
-	return e.phase < phaseReady && e.doom == nil && e.early.Len() < e.m.cfg.SendDepth && len(e.m.injector.faults) == 0
+	return e.phase < phaseReady && e.Deferred() == nil && e.early.Len() < e.m.cfg.SendDepth
 }
 
 // catchUp posts sends from before the connection was there, as far as there is room.
 func (e *endpoint) catchUp() {
-	for e.early.Len() > 0 && e.mayNote() && e.credits > 0 && !e.full() {
+	for e.early.Len() > 0 && e.maySendControl() && e.credits > 0 && !e.full() {
 		op := e.early.Pop()
 		if e.send(op, sqEntry{op: op, bounce: noBuffer}) != nil {
 			e.early.PushFront(op)
@@ -340,20 +332,21 @@ func (e *endpoint) catchUp() {
 	e.update()
 }
 
-// catchUpAll goes on with all that could not send everything, for reasons that no completion or message of their own need end: the port
-// was down, or other endpoints had all buffers.
+// catchUpAll continues with endpoints that could not send everything, for reasons that no
+// completion or message of their own may end: the port was down, or other endpoints had all
+// buffers.
 func (m *module) catchUpAll() {
 	list := m.behind
 	m.behind = nil
 	for _, e := range list {
 		e.behind = false
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			e.catchUp()
 		}
 	}
 }
 
-// full reports whether another operation finds no room in the send queue.
+// full reports whether the send queue has no room for another operation.
 func (e *endpoint) full() bool { return int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth }
 
 // send posts a fragment.
@@ -371,10 +364,10 @@ func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
 	e.name(wr, &entry, n)
 	if e.writes(n) {
 		copy(buf[copy(buf, op.Header()):], op.Payload)
-		writeTail(buf[:n], tail{length: op.Len(), credits: e.owed, tag: op.Tag, notes: e.owedNotes}, e.said+1)
+		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.said+1)
 		e.nameWrite(wr, n)
 	} else {
-		e.writeHead(buf, wireFrag, op.Tag, e.epoch)
+		e.writeHead(buf, wireFrag, op.Tag, e.Epoch())
 		copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
 	}
 	if err := e.post(wr, entry); err != nil {
@@ -384,9 +377,9 @@ func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
 	return nil
 }
 
-// note posts a message of our own. It reports whether it was taken.
-func (e *endpoint) note(t wireType) bool {
-	if int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth+noteDepth {
+// sendControl posts a control message. It reports whether the device took it.
+func (e *endpoint) sendControl(t wireType) bool {
+	if int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth+controlDepth {
 		return false // the peer has answered faster than its device has acknowledged
 	}
 	entry := sqEntry{bounce: noBuffer}
@@ -398,7 +391,7 @@ func (e *endpoint) note(t wireType) bool {
 	if buf == nil {
 		return false
 	}
-	e.writeHead(buf, t, 0, e.epoch)
+	e.writeHead(buf, t, 0, e.Epoch())
 	if t == wireRing {
 		outRing{addr: e.in.mr.Addr(), rkey: e.in.mr.RKey(), slotBytes: uint32(e.in.stride)}.appendTo(buf[:headBytes])
 	}
@@ -407,30 +400,31 @@ func (e *endpoint) note(t wireType) bool {
 	if e.post(wr, entry) != nil {
 		return false
 	}
-	e.notes--
+	e.controlCredits--
 	return true
 }
 
-// writeHead takes along all credits that are owed.
+// writeHead writes the head of a message, with all pending credits.
 func (e *endpoint) writeHead(b []byte, t wireType, tag btl.Tag, epoch uint32) {
 	b[0], b[1] = byte(t), byte(tag)
-	binary.LittleEndian.PutUint16(b[2:], uint16(e.owed))
+	binary.LittleEndian.PutUint16(b[2:], uint16(e.pendingCredits))
 	binary.LittleEndian.PutUint32(b[4:], epoch)
-	binary.LittleEndian.PutUint64(b[8:], uint64(e.owedNotes))
+	binary.LittleEndian.PutUint64(b[8:], uint64(e.pendingControlCredits))
 }
 
-// post hands the work request in m.sendWR to the device, whose ID and signal it sets. After an error nothing was sent.
+// post gives the work request in m.sendWR to the device, and sets its ID and signal. After an error
+// nothing was sent.
 func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	i := e.sqHead & e.sqMask
 	wr.ID = uint64(makeID(wrSend, e.made, e.number, i))
-	// Operations complete by their own completion; of our own messages every eighth is enough.
+	// Operations complete by their own completion; control messages share one.
 	if entry.op != nil || e.unsignaled+1 >= signalEvery {
 		wr.Flags |= verbs.SendSignaled
 	}
 	if _, err := e.qp.PostSend(e.m.sendWR[:]); err != nil {
 		e.giveBack(&entry)
 		if !errors.Is(err, verbs.ErrQueueFull) {
-			e.condemn(e.m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 		}
 		return btl.ErrResource
 	}
@@ -440,8 +434,9 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	} else {
 		e.unsignaled++
 	}
-	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm { // the head, or tail, has gone
-		e.owed, e.owedNotes = 0, 0
+	// the credits have gone with the head, or the tail
+	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm {
+		e.pendingCredits, e.pendingControlCredits = 0, 0
 		e.said++
 		entry.said = true
 	}
@@ -450,24 +445,20 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	return nil
 }
 
-// signalEvery: of work requests that nobody waits for, so many share a completion. Less than noteDepth, so that their room
-// comes back.
+// signalEvery: so many control messages share a completion. It is less than controlDepth, so that
+// their room comes back.
 const signalEvery = 2
 
-// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
-func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
-	if e.doom != nil || e.state != btl.Up {
-		return
+// failDeferred makes the next progress call fail the endpoint.
+func (e *endpoint) failDeferred(err *btl.Error) {
+	if e.m.DeferFailure(e, err, nil) {
+		e.update()
 	}
-	e.doom, e.culprit = err, op
-	e.update()
-	e.m.doomed = append(e.m.doomed, e)
-	e.m.unsettled = true
 }
 
-// Rebind implements btl.Endpoint. The device reads fragments from buffers of ours, or got them with
-// the work request; a Put it reads where the caller has it, until that completes. What is not
-// posted yet, or is held by an injected fault, it does not know.
+// Rebind implements btl.Endpoint. The device reads fragments from buffers of this package, or got
+// them with the work request. It reads a Put where the caller has it, until that completes. The
+// device does not know what is not posted yet.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for i := e.sqTail; i != e.sqHead; i++ {
 		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.said {
@@ -479,21 +470,38 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 }
 
 // Fail implements btl.Endpoint.
-func (e *endpoint) Fail(cause error) {
-	if e.state == btl.Up {
-		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
+func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
+
+// sayGoodbye posts the last message, if there is a connection.
+func (e *endpoint) sayGoodbye() bool {
+	if e.phase != phaseReady || e.controlCredits == 0 || !e.m.portUp {
+		return false
 	}
+	e.unsignaled = signalEvery // its completion is awaited
+	if !e.sendControl(wireGoodbye) {
+		return false
+	}
+	e.leave = sentGoodbye
+	return true
 }
 
-// sayGoodbye posts the last message, if there is a connection to do so on.
-func (e *endpoint) sayGoodbye() bool {
-	if e.phase != phaseReady || e.notes == 0 || !e.m.portUp {
+// SendStale implements btl.StaleSender. It is for tests.
+func (e *endpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	n := headBytes + len(frag)
+	if !e.plain || e.credits == 0 || e.full() {
 		return false
 	}
-	e.unsignaled = signalEvery // it is waited for
-	if !e.note(wireGoodbye) {
+	entry := sqEntry{bounce: noBuffer}
+	buf := e.staging(&entry, n)
+	if buf == nil {
 		return false
 	}
-	e.leave = saidGoodbye
+	e.writeHead(buf, wireFrag, tag, epoch)
+	copy(buf[headBytes:], frag)
+	e.name(&e.m.sendWR[0], &entry, n)
+	if e.post(&e.m.sendWR[0], entry) != nil {
+		return false
+	}
+	e.credits--
 	return true
 }

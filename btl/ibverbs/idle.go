@@ -4,10 +4,10 @@ import "github.com/mpigo/mpigo/progress"
 
 var _ progress.Idler = (*module)(nil)
 
-// Arm implements progress.Idler: every queue is asked for an event at its next completion. The bell is rung for that by the
-// device's provider, and for asynchronous events always.
+// Arm implements progress.Idler: every queue is asked for an event at its next completion. The
+// device's provider rings the bell for that, and always for asynchronous events.
 func (m *module) Arm() bool {
-	if m.closed || m.h == nil || m.cfg.Bell == nil {
+	if m.Closed || m.h == nil || m.cfg.Bell == nil {
 		return false
 	}
 	armed := m.h.udCQ.ReqNotify(false) == nil
@@ -16,16 +16,18 @@ func (m *module) Arm() bool {
 			armed = g.cq.ReqNotify(false) == nil && armed
 		}
 	}
-	// The poll that follows has to look everywhere. What is due by the clock can wait for the end of the longest sleep, but for the end of
-	// a port's grace and of a drain, for which whoever wants another rail waits; what is due by turns cannot.
-	m.unsettled = true
-	return armed && m.downAt == 0 && len(m.doomed)+len(m.dying)+len(m.late)+len(m.wrong) == 0
+	// The poll that follows has to look at everything. What is due by the clock can wait for the
+	// end of the longest sleep, except the end of a port's grace and of a drain: the layer above
+	// may wait for that to use another rail. What is due by progress calls cannot wait.
+	m.Unsettled = true
+	return armed && m.downAt == 0 && !m.Waiting()
 }
 
-// Disarm implements progress.Idler. Events that were asked for and have not come yet may ring the bell once, later.
+// Disarm implements progress.Idler. Events that were asked for and have not come yet may ring the
+// bell once, later.
 func (m *module) Disarm() {
 	m.takeWakes()
-	m.unsettled = true
+	m.Unsettled = true
 }
 
 // takeWakes takes the events of queues that were armed.
@@ -43,10 +45,11 @@ func (m *module) takeWakes() {
 	}
 }
 
-// armUD has the bell rung, and somebody kicked, for the next datagram, also while nobody sleeps: a peer that asks for a connection
-// is not to wait until this rank's program next calls. It reports whether it armed, so that the queue has to be polled once more.
+// armUD asks for an event at the next datagram, also while no goroutine sleeps: a peer that asks
+// for a connection must not wait until this rank's program next calls. It reports whether it armed:
+// then the queue has to be polled once more.
 func (m *module) armUD() bool {
-	if m.cfg.Kick == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
+	if m.cfg.Wakeup == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
 		return false
 	}
 	m.h.udArmed = true

@@ -44,7 +44,7 @@ func TestConnectOnDevicesWithLittleInline(t *testing.T) {
 			w.works()
 			a, b := w.ranks[0], w.ranks[1]
 			e := a.end()
-			require.Equal(t, c.granted, e.mostInline)
+			require.Equal(t, c.granted, e.maxInline)
 			qp := &postedInline{QP: e.qp}
 			e.qp = qp
 			w.sendsOfLengths(b)
@@ -108,5 +108,5 @@ func TestQueuePairRefusedWhateverItsInline(t *testing.T) {
 	a.m.h.pd = pd
 	w.connect()
 	w.works()
-	require.Equal(t, inlineSizes[0], a.end().mostInline)
+	require.Equal(t, inlineSizes[0], a.end().maxInline)
 }

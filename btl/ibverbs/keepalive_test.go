@@ -85,7 +85,7 @@ func testKeepAliveCosts(t *testing.T, way func(Config) Config) {
 	w := newWorld(t, way(Config{KeepAlive: testKeepAlive}))
 	w.begin()
 	type state struct{ credits, notes, posted int }
-	of := func(e *endpoint) state { return state{e.credits, e.notes, e.posted} }
+	of := func(e *endpoint) state { return state{e.credits, e.controlCredits, e.posted} }
 	var tried [2]int
 	var before [2]state
 	for i, r := range w.ranks {
@@ -167,20 +167,4 @@ func TestKeepAliveOfSleepers(t *testing.T) {
 	}
 	require.Len(t, a.failed, 1)
 	require.Equal(t, verbs.StatusRetryExcErr.Native(), a.failed[0].Native)
-}
-
-// TestSilenceAmongTraffic: an operation that an injected fault keeps for ever fails the endpoint though later ones complete.
-func TestSilenceAmongTraffic(t *testing.T) {
-	w := newWorld(t, Config{Deadline: 200 * time.Millisecond})
-	w.begin()
-	a := w.ranks[0]
-	a.m.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: 1})
-	require.NoError(t, a.send("never"))
-	for end := w.clock.Now() + 2e9; len(a.failed) == 0; w.turn() {
-		require.Less(t, w.clock.Now(), end)
-		if a.under < 3 {
-			_ = a.send("and later ones")
-		}
-	}
-	a.fails(1, btl.ClassTimeout, btl.SideBoth, "")
 }

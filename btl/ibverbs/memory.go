@@ -17,7 +17,8 @@ type slab struct {
 	count  int
 }
 
-// newSlab makes count buffers of at least bytes, which begin at multiples of 64. access is what its registration permits.
+// newSlab makes count buffers of at least bytes, which begin at multiples of 64. access is what
+// their registration permits.
 func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) {
 	s := &slab{stride: (bytes + 63) &^ 63, count: count}
 	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -39,7 +40,8 @@ func (s *slab) sge(i, n int) verbs.SGE {
 	return verbs.SGE{Addr: s.mr.Addr() + uint64(i*s.stride), Length: uint32(n), LKey: s.mr.LKey()}
 }
 
-// close gives the memory back. If the registration cannot be ended, the memory stays: a device may still write to it.
+// close releases the memory. If the registration cannot be ended, the memory stays: a device may
+// still write to it.
 func (s *slab) close() error {
 	if err := s.mr.Dereg(); err != nil {
 		return err
@@ -47,5 +49,5 @@ func (s *slab) close() error {
 	return unix.Munmap(s.mem)
 }
 
-// addressOf is where a slice begins, as work requests count.
+// addressOf is where a slice begins, as a number for work requests.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash"
 
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -13,13 +14,15 @@ import (
 type kind uint8
 
 const (
-	msgREQ     kind = 1 + iota // asks for a connection
-	msgREP                     // answers with the other end of it
-	msgNAK                     // that epoch is over: ask for a later one
-	msgDOWN                    // the sender's end of that epoch has failed
-	msgBYE                     // likewise, because it has closed its rail
-	msgDOWNACK                 // the answer to both: ours has failed too, or there is none
-	msgREJ                     // answers REQ: the sender cannot make its end of the connection
+	msgREQ  kind = 1 + iota // asks for a connection
+	msgREP                  // answers with the other end of the connection
+	msgNAK                  // that epoch is over: ask for a later one
+	msgDOWN                 // the sender's end of that epoch has failed
+	// msgBYE: the sender's end of that epoch is gone, because it has closed its rail.
+	msgBYE
+	// msgDOWNACK answers both: the sender's end has failed too, or there is none.
+	msgDOWNACK
+	msgREJ // answers REQ: the sender cannot make its end
 	kindEnd
 )
 
@@ -32,57 +35,59 @@ func (k kind) String() string {
 	return "?"
 }
 
-// bytes is how long a message of that kind is.
+// bytes is the length of a message of that kind.
 func (k kind) bytes() int {
 	if k == msgREJ {
-		return mostMessageBytes
+		return maxMessageBytes
 	}
 	return messageBytes
 }
 
-// message is what modules tell each other by datagrams. Each is at most repeated, so all are idempotent.
+// message is a datagram between modules. Messages are repeated and may be replayed, so all are
+// idempotent.
 type message struct {
 	kind     kind
 	from, to uint32 // ranks
-	// fromNonce and toNonce are of the two modules' cards: with the epoch they make a message good for this connection
-	// only, so one that is replayed says nothing new.
+	// fromNonce and toNonce are those in the addresses of the two modules. With the epoch they make
+	// a message valid for this connection only, so a replayed message has no effect.
 	fromNonce, toNonce nonce
 	epoch              uint32
-	address            address   // of the sender's datagram queue pair as it is now, not as it was when its card was made
-	end                qpEnd     // of REQ and REP
-	toQPN              uint32    // of REP and REJ: the queue pair that asked; of the others 0
-	why                rejection // of REJ
+	// address is that of the sender's datagram queue pair now, not when its address was published.
+	address address
+	end     qpEnd     // of REQ and REP
+	toQPN   uint32    // of REP and REJ: the queue pair that asked; of the others 0
+	why     rejection // of REJ
 }
 
 // qpEnd is one end of a connection.
 type qpEnd struct {
-	qpn, psn  uint32    // 24 bits
-	mtu       verbs.MTU // of REQ: what its sender's port carries; of REP: what both ends use, the smaller one
-	rdAtomic  uint8     // reads that it answers at a time
-	recvDepth uint16    // its receives for fragments
-	frag      uint32    // longest fragment that they take
+	qpn, psn uint32 // 24 bits
+	// mtu is, in REQ, what its sender's port carries, and in REP what both ends use, the smaller
+	// one.
+	mtu       verbs.MTU
+	rdAtomic  uint8  // reads that it answers at a time
+	recvDepth uint16 // its receives for fragments
+	frag      uint32 // longest fragment that they take, in bytes
 }
 
 const (
 	endBytes     = 4 + 4 + 1 + 1 + 2 + 4
 	macBytes     = 16
 	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
-	// mostMessageBytes is the length of REJ, the longest.
-	mostMessageBytes = messageBytes + rejectionBytes
-	protocol         = 2
+	// maxMessageBytes is the length of REJ, the longest.
+	maxMessageBytes = messageBytes + rejectionBytes
+	protocol        = 2
 )
 
-// codec encodes and decodes the messages of a job. It is not for several goroutines.
+// codec encodes and decodes the messages of a job. Only one goroutine at a time may use it.
 type codec struct {
 	mac hash.Hash
 	sum [sha256.Size]byte
 }
 
-// newCodec takes the job's secret. The key is derived, so that the same secret can be used elsewhere.
+// newCodec makes the codec of a job from the job's secret.
 func newCodec(secret []byte) *codec {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("ibverbs connections"))
-	return &codec{mac: hmac.New(sha256.New, h.Sum(nil))}
+	return &codec{mac: base.NewMAC(secret, "ibverbs connections")}
 }
 
 func (c *codec) seal(body []byte) []byte {
@@ -114,7 +119,8 @@ func (c *codec) append(b []byte, m *message) []byte {
 	return append(b, c.seal(b[start:])...)
 }
 
-// parse reads a message, first of all its seal. ok is false for whatever this job's modules would not say.
+// parse checks the seal of a message before anything else. ok is false for what no module of this
+// job would say.
 func (c *codec) parse(b []byte) (m message, ok bool) {
 	if len(b) < messageBytes || b[0] != protocol || len(b) != kind(b[1]).bytes() {
 		return message{}, false
@@ -143,7 +149,7 @@ func (c *codec) parse(b []byte) (m message, ok bool) {
 	m.toQPN = binary.LittleEndian.Uint32(b[16:])
 	switch m.kind {
 	case msgREQ, msgREP:
-		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= leastRecvDepth && e.recvDepth <= mostDepth
+		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= minRecvDepth && e.recvDepth <= maxDepth
 	case msgNAK, msgDOWN, msgBYE, msgDOWNACK:
 		ok = true
 	case msgREJ:

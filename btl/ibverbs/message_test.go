@@ -73,8 +73,8 @@ func TestMessageThatNobodySends(t *testing.T) {
 		"QPN":           func(m *message) { m.end.qpn = 1 << 24 },
 		"PSN":           func(m *message) { m.end.psn = 1 << 24 },
 		"MTU":           func(m *message) { m.end.mtu = 6 },
-		"depth":         func(m *message) { m.end.recvDepth = leastRecvDepth - 1 },
-		"great depth":   func(m *message) { m.end.recvDepth = mostDepth + 1 },
+		"depth":         func(m *message) { m.end.recvDepth = minRecvDepth - 1 },
+		"great depth":   func(m *message) { m.end.recvDepth = maxDepth + 1 },
 		"their QPN":     func(m *message) { m.toQPN = 1 << 24 },
 		"address":       func(m *message) { m.address.qpn = 0 },
 	} {
@@ -96,7 +96,7 @@ func TestMessageThatNobodySends(t *testing.T) {
 
 // TestRejectionOfAnyError: whatever an error says, the peer can read it, and it fits a datagram.
 func TestRejectionOfAnyError(t *testing.T) {
-	require.LessOrEqual(t, mostMessageBytes, verbs.MTU256.Bytes())
+	require.LessOrEqual(t, maxMessageBytes, verbs.MTU256.Bytes())
 	c := newCodec(testSecret)
 	for _, err := range []error{
 		errors.New(""), errors.New(strings.Repeat("long ", 100)), errors.New("µs, \x00\x1b and\nlines"), errors.Join(errStuck, errStuck),

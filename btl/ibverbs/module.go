@@ -4,109 +4,104 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 const (
-	// pollBatch is how many completions of a queue one turn takes.
+	// pollBatch is how many completions of a queue one progress call takes.
 	pollBatch = 16
-	// pollEvery: a turn that has found one fragment in a ring, most likely what this rank waits for, does not look at completions, but
-	// every so many-th does.
+	// pollEvery: a progress call that has found one fragment in a ring, most likely the one that
+	// this rank waits for, does not look at completions; but every 4th call does.
 	pollEvery = 4
-	// lookEvery: the datagrams, the clock, and what else is not for every turn.
+	// lookEvery: every 64th progress call looks at datagrams, the clock, and other things that can
+	// wait.
 	lookEvery = 64
 
-	// giveWayNanos is how long a goroutine that polls goes without passing Go's scheduler. After 10 ms of that the runtime takes the
-	// processor away from the next call of the device that it meets, and watches closely for a while: on soft-RoCE under emulation
-	// that was half of a message's time.
-	giveWayNanos = 4e6
+	// yieldEveryNanos is how long a goroutine polls before it passes Go's scheduler. After 10 ms
+	// without that, the runtime takes the processor away at the next call of the device, and
+	// watches closely for a while: on soft-RoCE under emulation that cost half of a message's time.
+	yieldEveryNanos = 4e6
 
 	latencyNanos = 1500
-	// rdmaBytes: from here on a read or write is there before fragments are.
+	// rdmaBytes: from this length on, a read or write is faster than fragments.
 	rdmaBytes = 8 << 10
-	// mbpsUnknown is for ports that do not say how fast they are.
+	// mbpsUnknown is for ports that do not report their speed.
 	mbpsUnknown = 10000
 )
 
 // module is the rail of one rank on one port.
 type module struct {
-	// What every turn reads, together.
-	h         *hca // nil after the device was lost, until it is opened again
-	turns     uint64
-	unsettled bool          // there is work for settle
-	news      atomic.Uint32 // what the device may have to tell; set from anywhere
-	closed    bool
-	portUp    bool
-	owing     []*endpoint // with receives to post, or credits to give back
-	rings     []*endpoint // that have a ring
-	wcs       [pollBatch]verbs.WC
+	base.Rail[*endpoint]
+
+	// What every progress call reads, together.
+	h        *hca // nil after the device was lost, until it is opened again
+	turns    uint64
+	news     atomic.Uint32 // what the device may have to report; set from any goroutine
+	portUp   bool
+	toSettle []*endpoint // with receives to post, or credits to give back
+	rings    []*endpoint // with a ring
+	wcs      [pollBatch]verbs.WC
 
 	sendWR [1]verbs.SendWR
 	recvWR [repostBatch]verbs.RecvWR
 
-	cfg   Config
-	attrs btl.Attrs
-	card  []byte
-	// cardAddress is where the card says that we are.
-	cardAddress address
-	me          nonce
-	codec       *codec // nil until the secret is known
-	random      *rand.Rand
-	now         int64 // as of the last look at the clock
+	cfg Config
+	// publishedAddress is where the published address says that this module is.
+	publishedAddress address
+	me               nonce
+	codec            *codec // nil until the secret is known
+	random           *rand.Rand
+	now              int64 // at the last look at the clock
 
-	peers     []*peer     // by rank; nil for whom nothing is known of
+	peers     []*peer     // by rank; nil if nothing is known of the rank
 	eps       []*endpoint // by number
 	freeSlots []uint32
 
-	asking  []*endpoint // whose connection is not there yet
-	notices []*notice   // to be repeated until they are acknowledged
-	doomed  []*endpoint // Up, but found broken where that could not be said
-	dying   []*endpoint // Failed, not yet Drained
-	buried  []*endpoint // Drained, and their queue pairs are still to be destroyed
-	behind  []*endpoint // Ready, with sends from before that which are still to be posted
-	railErr *btl.Error  // the whole rail is Failed, not yet Drained
-	reopen  bool        // the device is to be opened anew once the rail is drained
-	downAt  int64       // when the port went down
-	// When to open a device anew that was lost, if nobody connects before, and how long to wait after that.
-	reviveAt, reviveWait int64
-	checkAt              int64  // when deadlines are due to be looked at
-	checked              int64  // when they were last
-	made                 uint32 // endpoints
+	asking          []*endpoint      // without a connection yet
+	unackedFailures []*failureNotice // to be repeated until they are acknowledged
+	toDestroy       []*endpoint      // Drained, with queue pairs that are still to be destroyed
+	behind          []*endpoint      // Ready, with sends from before that which are still to be posted
+	reopen          bool             // the device is to be opened anew once the rail is drained
+	downAt          int64            // when the port went down
+	// When to open a lost device anew, if Connect does not do so before, and how long to wait after
+	// that.
+	reopenAt, reopenWait int64
+	checkAt              int64  // when deadlines are to be checked next
+	checked              int64  // when they were checked last
+	made                 uint32 // endpoints so far
 
-	gaveWayAt int64 // when this goroutine last went through Go's scheduler here
+	yieldedAt int64 // when this goroutine last passed Go's scheduler here
 
-	wrong    []wrongOp
-	injector injector
-	late     []faults.Late[*endpoint]
-	ahead    int // fragments that were taken before their completions
-	stale    int // completions and fragments that were dropped
+	ahead int // fragments that were taken before their completions
 }
 
-// peer is what a module knows of another rank's.
+// peer is what a module knows of another rank's module.
 type peer struct {
 	rank    int
-	met     bool // its card was seen, or a message of it that holds
+	met     bool // its address was seen, or an authenticated message of it
 	nonce   nonce
 	address address
 	ah      verbs.AH
 	ahOf    *hca    // that ah was made with
-	ahTo    address // that it leads to
-	reached address // of ours, from which it was reached last
-	epoch   uint32  // the latest of any incarnation, ours or its
-	// noWay is why no datagram could be sent there when it was last tried, noWayTries how often in a row.
+	ahTo    address // that ah leads to
+	reached address // the address of this end from which the peer was reached last
+	epoch   uint32  // the latest of any incarnation, of either end
+	// noWay is why no datagram could be sent there at the last try; noWayTries counts such tries in
+	// a row.
 	noWay      error
 	noWayTries int
 	ep         *endpoint
-	ghosts     []ghost
 }
 
-// New opens the device and makes the rail of a rank. The errors say in one line what the rail lacks.
+// New opens the device and makes the rail of a rank. The error says in one line what the rail
+// lacks.
 func New(cfg Config) (btl.Module, error) {
 	m, err := newModule(cfg)
 	if err != nil {
@@ -141,91 +136,87 @@ func newModule(cfg Config) (*module, error) {
 	}
 	m.listen()
 	m.cfg.Siblings.add(m)
-	m.cardAddress = h.address()
-	c := card{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
-	m.card = c.encode()
+	m.publishedAddress = h.address()
+	c := railAddress{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
 	mbps := h.port.Mbps
 	if mbps == 0 {
 		mbps = mbpsUnknown
 	}
-	m.attrs = btl.Attrs{
+	m.FlushNative = verbs.StatusWRFlushErr.Native()
+	m.Init(m, cfg.Events, btl.Attrs{
 		Name: cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
 		EagerBytes: cfg.FragBytes, MaxSendBytes: cfg.FragBytes, RDMABytes: rdmaBytes,
 		Caps: btl.CapPut | btl.CapGet,
-	}
+	}, c.encode())
 	return m, nil
 }
 
-// What a device may have to tell.
+// What a device may have to report.
 const (
 	newsEvents = 1 << iota // asynchronous events
 	newsWakes              // completions in a queue that was armed
 )
 
-// listen has the device tell of its news.
+// listen makes the device report its news.
 func (m *module) listen() {
-	m.h.dev.Notify(func() { m.rouse(newsEvents) })
-	m.h.wakes.Notify(func() { m.rouse(newsWakes) })
+	m.h.dev.Notify(func() { m.wakeup(newsEvents) })
+	m.h.wakes.Notify(func() { m.wakeup(newsWakes) })
 	m.news.Store(newsEvents | newsWakes)
 }
 
-// rouse has a turn made soon. It is called from anywhere.
-func (m *module) rouse(what uint32) {
+// wakeup asks for a progress call soon. It may be called from any goroutine.
+func (m *module) wakeup(what uint32) {
 	m.news.Or(what)
 	if m.cfg.Bell != nil {
 		m.cfg.Bell.Wake()
 	}
-	if m.cfg.Kick != nil {
-		m.cfg.Kick()
+	if m.cfg.Wakeup != nil {
+		m.cfg.Wakeup()
 	}
 }
 
 // SetSecret gives the job's secret to a module that was made without it.
 func (m *module) SetSecret(secret []byte) {
 	m.codec = newCodec(secret)
-	m.unsettled = true
+	m.Unsettled = true
 }
-
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return &m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
 
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
-	c, ok := parseCard(theirs)
+	c, ok := parseRailAddress(theirs)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("rail %s: %w: that is no card of such a rail", m.cfg.Rail, btl.ErrUnreachable)
+		return nil, fmt.Errorf("rail %s: %w: not an address of this kind of rail", m.cfg.Rail, btl.ErrUnreachable)
 	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
-		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.cfg.Rail, btl.ErrUnreachable, c.rank, rank)
+		return nil, fmt.Errorf("rail %s: %w: address of rank %d for rank %d", m.cfg.Rail, btl.ErrUnreachable, c.rank, rank)
 	case c.size != uint32(m.cfg.Size):
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
 	case m.codec == nil:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errors.New("the job's secret is not known yet"))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
 	p := m.peer(rank)
-	if p.ep != nil && p.ep.state != btl.Drained {
-		p.ep.wanted = true
+	if p.ep != nil && p.ep.State() != btl.Drained {
+		p.ep.MarkReportable()
 		return p.ep, nil
 	}
 	if m.reopen {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
 	}
-	if m.railErr != nil {
-		return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
-	if err := m.revive(); err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+	if err := m.reopenDevice(); err != nil {
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
 	if !m.portUp && m.h.look(&m.cfg) == nil && m.h.port.State.Up() {
-		m.downAt = 0 // its event is still to come, or there is none: it could not be asked when it went
+		// its event is still to come, or there is none: the device could not be asked when the port
+		// went down
+		m.downAt = 0
 		m.setPort(true)
 	}
 	if !m.portUp {
@@ -239,30 +230,31 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	}
 	e, err := m.newEndpoint(p, p.epoch+1)
 	if err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, "", err)
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	e.wanted = true
+	e.MarkReportable()
 	e.ask()
 	return e, nil
 }
 
 const (
-	reviveFirst = 10e6
-	reviveMost  = 1e9
+	reopenFirst = 10e6
+	reopenMost  = 1e9
 )
 
-// reviveInTime opens the device anew that was lost though nobody here connects: peers may ask for connections.
-func (m *module) reviveInTime() {
-	if m.h != nil || m.reopen || m.now < m.reviveAt {
+// reopenInTime opens a lost device anew although no Connect asks for it: peers may ask for
+// connections.
+func (m *module) reopenInTime() {
+	if m.h != nil || m.reopen || m.now < m.reopenAt {
 		return
 	}
-	if m.revive() != nil { // it is not back yet
-		m.reviveAt, m.reviveWait = m.now+m.reviveWait, min(2*m.reviveWait, reviveMost)
+	if m.reopenDevice() != nil { // the device is not back yet
+		m.reopenAt, m.reopenWait = m.now+m.reopenWait, min(2*m.reopenWait, reopenMost)
 	}
 }
 
-// revive opens the device anew if it was lost, and finds out how the port is.
-func (m *module) revive() error {
+// reopenDevice opens the device anew if it was lost, and looks up the port's state.
+func (m *module) reopenDevice() error {
 	if m.h != nil {
 		return nil
 	}
@@ -295,17 +287,17 @@ func (m *module) Progress() int {
 			n += m.poll(g)
 		}
 	}
-	if len(m.owing) > 0 {
-		m.settleDebts()
+	if len(m.toSettle) > 0 {
+		m.giveCredits()
 	}
 	m.turns++
-	if m.unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
+	if m.Unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
 		n += m.attend()
 	}
 	return n
 }
 
-// poll takes what one queue has, a batch at most.
+// poll handles completions of one queue, a batch at most.
 func (m *module) poll(g *group) int {
 	if g.broken {
 		return 0
@@ -321,21 +313,21 @@ func (m *module) poll(g *group) int {
 	return n
 }
 
-// attend does what is not for every turn.
+// attend does what is not needed in every progress call.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	n := 0
 	before := m.now
 	m.now = m.cfg.Clock.Now()
-	m.excuse(before)
-	if m.now-m.gaveWayAt >= giveWayNanos {
-		m.gaveWayAt = m.now
+	m.extendDeadlines(before)
+	if m.now-m.yieldedAt >= yieldEveryNanos {
+		m.yieldedAt = m.now
 		runtime.Gosched()
 	}
-	m.unsettled = false
-	m.reviveInTime()
+	m.Unsettled = false
+	m.reopenInTime()
 	news := m.news.Load()
 	if news&newsWakes != 0 {
 		m.takeWakes()
@@ -344,26 +336,23 @@ func (m *module) attend() int {
 		n += m.readEvents()
 	}
 	if m.h != nil && m.codec != nil {
-		n += m.hearPeers()
+		n += m.pollDatagrams()
 	}
 	n += m.settle()
-	m.unsettled = m.unsettled || len(m.asking)+len(m.notices)+len(m.doomed)+len(m.dying)+len(m.late)+len(m.wrong) > 0 || m.railErr != nil || m.downAt != 0
+	m.Unsettled = m.Unsettled || len(m.asking)+len(m.unackedFailures) > 0 || m.downAt != 0 || m.Waiting()
 	return n
 }
 
-// settle does what could not be done where it came up, and what is due by the clock.
+// settle does what was deferred to a progress call, and what is due by the clock.
 func (m *module) settle() int {
-	n := faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
-		e.held.Remove(op)
-		op.Done(op, nil)
-	})
+	n := 0
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
 		m.downAt = 0
-		m.failRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
+		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
 	}
-	n += m.failDoomed()
-	n += m.settleWrong()
+	n += m.failDeferredEndpoints()
+	n += m.EndRefused()
 	m.catchUpAll()
 	n += m.askAgain()
 	n += m.checkDeadlines()
@@ -371,68 +360,40 @@ func (m *module) settle() int {
 	return n
 }
 
-// Fail implements btl.Module.
-func (m *module) Fail(cause error) {
-	if !m.closed {
-		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
-	}
-}
-
-// failRail fails all endpoints at once.
-func (m *module) failRail(err *btl.Error) {
-	if m.railErr != nil {
-		return
-	}
-	m.railErr = err
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.byRail = true
-			p.ep.begin(err)
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
 		}
 	}
-	m.cfg.Events.Failed(m, btl.AllPeers, err)
 }
 
-// errorf makes an error of this rail.
-func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: m.cfg.Rail, Peer: peer, Class: class, Side: side, Native: native, Err: err}
-}
-
-// because is the error of a failure that the layer above asked for.
-func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
-	var be *btl.Error
-	if errors.As(cause, &be) {
-		return m.errorf(peer, be.Class, be.Side, be.Native, cause)
-	}
-	return m.errorf(peer, class, btl.SideLocal, "", cause)
-}
-
-// goodbyeNanos bounds how long Close waits for peers' devices to have taken the good-byes.
+// goodbyeNanos bounds how long Close waits until the peers' devices have acknowledged the
+// good-byes.
 const goodbyeNanos = 100e6
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
 	m.sayGoodbye()
-	m.closed = true
+	m.Closed = true
 	m.cfg.Siblings.remove(m)
 	var errs []error
 	var ending []*endpoint
 	if m.h != nil {
-		m.bury(true)
+		m.destroyDue(true)
 	}
 	for _, p := range m.peers {
 		if p == nil {
 			continue
 		}
-		if e := p.ep; e != nil && e.state != btl.Drained {
-			if e.state == btl.Up {
-				e.state = btl.Failed
-				e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-			}
+		if e := p.ep; e != nil && e.State() != btl.Drained {
+			m.CloseEndpoint(e)
 			errs = append(errs, e.destroy())
 			ending = append(ending, e)
 		}
@@ -441,44 +402,46 @@ func (m *module) Close() error {
 		}
 		p.ah = nil
 	}
-	m.asking, m.notices, m.doomed, m.dying, m.owing, m.late, m.behind, m.rings = nil, nil, nil, nil, nil, nil, nil, nil
-	m.railErr, m.unsettled = nil, false
+	m.asking, m.unackedFailures, m.toSettle, m.behind, m.rings = nil, nil, nil, nil, nil
+	m.Forget()
 	if m.h != nil {
 		errs = append(errs, m.h.close())
 	}
-	for _, e := range ending { // also those whose queue pairs could not be destroyed: their memory is registered no more
+	// also those whose queue pairs could not be destroyed: their memory is not registered any more
+	for _, e := range ending {
 		e.callBack()
 	}
 	m.h = nil
 	return errors.Join(errs...)
 }
 
-// sayGoodbye tells every peer, over the connection to it, and waits until their devices have acknowledged that, so that it
-// comes after all that was sent, and cannot be lost. Where there is no connection, a datagram has to do, which has to be on
-// its way before its queue pair is destroyed.
+// sayGoodbye tells every peer over its connection, and waits until the peers' devices have
+// acknowledged that, so the good-bye comes after all that was sent, and cannot be lost. Where there
+// is no connection, it sends a datagram, which has to be on its way before its queue pair is
+// destroyed.
 func (m *module) sayGoodbye() {
 	if m.h == nil {
 		return
 	}
 	waiting := 0
 	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state != btl.Up {
+		if p == nil || p.ep == nil || p.ep.State() != btl.Up {
 			continue
 		}
 		if p.ep.sayGoodbye() {
 			waiting++
 		} else {
-			m.tell(p, &message{kind: msgBYE, epoch: p.ep.epoch})
+			m.tell(p, &message{kind: msgBYE, epoch: p.ep.Epoch()})
 		}
 	}
-	for deadline := m.cfg.Clock.Now() + goodbyeNanos; (waiting > 0 || m.h.asking()) && m.cfg.Clock.Now() < deadline; {
+	for deadline := m.cfg.Clock.Now() + goodbyeNanos; (waiting > 0 || m.h.hasUDSends()) && m.cfg.Clock.Now() < deadline; {
 		waiting = 0
-		m.h.takeAsked(m.wcs[:])
+		m.h.pollUDSends(m.wcs[:])
 		for _, g := range m.h.groups {
 			m.pollQuietly(g)
 		}
 		for _, p := range m.peers {
-			if p != nil && p.ep != nil && p.ep.state == btl.Up && p.ep.leave == saidGoodbye && p.ep.awaited > 0 {
+			if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.leave == sentGoodbye && p.ep.awaited > 0 {
 				waiting++
 			}
 		}

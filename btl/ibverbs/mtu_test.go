@@ -92,9 +92,9 @@ func TestMTUOverTheOffer(t *testing.T) {
 	a.hca.SetMTU(1, verbs.MTU1024)
 	a.connect()
 	e := a.end()
-	a.m.heard(&message{
-		kind: msgREP, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: e.epoch, address: b.m.h.address(), toQPN: e.qpn,
-		end: qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: leastRecvDepth},
+	a.m.handle(&message{
+		kind: msgREP, from: 1, fromNonce: b.m.me, toNonce: a.m.me, epoch: e.Epoch(), address: b.m.h.address(), toQPN: e.qpn,
+		end: qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: minRecvDepth},
 	})
 	a.fails(1, btl.ClassProtocol, btl.SideRemote, "")
 }

@@ -5,22 +5,24 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// verdict is what a failed completion says: what went wrong, and where the evidence points.
-type verdict struct {
+// result is what a failed completion means: what went wrong, and which end the evidence points to.
+type result struct {
 	class btl.Class
 	side  btl.Side
-	// goesOn: of a receive, the endpoint stays Up.
+	// goesOn: the completion is of a receive, and the endpoint stays Up.
 	goesOn bool
 }
 
-// verdicts is indexed by status. Each but SUCCESS, WR_FLUSH_ERR and REM_ABORT_ERR fails the endpoint.
-var verdicts = [verbs.StatusCount]verdict{
+// results is indexed by status. Each status except SUCCESS, WR_FLUSH_ERR and REM_ABORT_ERR fails
+// the endpoint.
+var results = [verbs.StatusCount]result{
 	verbs.StatusSuccess:   {goesOn: true},
 	verbs.StatusLocLenErr: {class: btl.ClassUsage},
-	// LOC_QP_OP_ERR is also what some devices say when the own port is down: see judge.
+	// Some devices also report LOC_QP_OP_ERR when the local port is down: see resultOf.
 	verbs.StatusLocQPOpErr: {class: btl.ClassUsage},
 	verbs.StatusLocProtErr: {class: btl.ClassUsage},
-	// A symptom. The endpoint fails all the same, for its queue pair is in Error, once what tells why had time to come.
+	// A symptom. The endpoint fails nevertheless, because its queue pair is in Error, once the
+	// cause had time to arrive.
 	verbs.StatusWRFlushErr:     {class: btl.ClassFlushed},
 	verbs.StatusMWBindErr:      {class: btl.ClassUsage},
 	verbs.StatusBadRespErr:     {class: btl.ClassProtocol, side: btl.SideRemote},
@@ -35,7 +37,7 @@ var verdicts = [verbs.StatusCount]verdict{
 	verbs.StatusFatalErr:       {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusRespTimeoutErr: {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusGeneralErr:     {class: btl.ClassDevice, side: btl.SideLocal},
-	// Of Reliable Datagram, which there is none of: the device talks nonsense.
+	// Of Reliable Datagram, which is not implemented: the device reports what cannot be.
 	verbs.StatusLocEECOpErr:    {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusLocRDDViolErr:  {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusRemInvRDReqErr: {class: btl.ClassDevice, side: btl.SideLocal},
@@ -43,32 +45,32 @@ var verdicts = [verbs.StatusCount]verdict{
 	verbs.StatusInvEECStateErr: {class: btl.ClassDevice, side: btl.SideLocal},
 }
 
-// nonsense is what a status says that cannot be.
-var nonsense = verdict{class: btl.ClassDevice, side: btl.SideLocal}
+// impossible is the result of a status that cannot be.
+var impossible = result{class: btl.ClassDevice, side: btl.SideLocal}
 
-// judge is what a status says while the port is up or down.
-func judge(s verbs.Status, portUp bool) verdict {
+// resultOf is what a status means while the port is up or down.
+func resultOf(s verbs.Status, portUp bool) result {
 	if s >= verbs.StatusCount {
-		return nonsense
+		return impossible
 	}
-	v := verdicts[s]
+	v := results[s]
 	if s == verbs.StatusLocQPOpErr && !portUp {
 		v.class, v.side = btl.ClassPath, btl.SideLocal
 	}
 	return v
 }
 
-// reaction is what an asynchronous event makes the module do.
+// reaction is what the module does at an asynchronous event.
 type reaction uint8
 
 const (
-	// ignore: nothing follows from it here.
+	// ignore: the event has no consequence here.
 	ignore reaction = iota
-	// established: the peer's first packet is here, so the passive end may send.
+	// established: the peer's first packet has arrived, so the passive end may send.
 	established
-	// failEndpoint: the queue pair is in Error, or of no more use.
+	// failEndpoint: the queue pair is in Error, or cannot be used any more.
 	failEndpoint
-	// failRail: queues that endpoints share are gone; they are made anew at the next Connect.
+	// failRail: queues that endpoints share are gone; the next Connect makes new ones.
 	failRail
 	// failDevice: as failRail, and the device has to be opened anew.
 	failDevice
@@ -76,7 +78,8 @@ const (
 	portDown
 	// portUp: the port is back.
 	portUp
-	// lookAgain: addresses or the port's state may have changed; if ours has, connections are of no more use.
+	// lookAgain: addresses or the port's state may have changed; if the module's have, connections
+	// cannot be used any more.
 	lookAgain
 )
 
@@ -84,22 +87,22 @@ var reactionNames = [...]string{"ignore", "established", "fail endpoint", "fail 
 
 func (r reaction) String() string { return reactionNames[r] }
 
-// response is the reaction to an event, and what the error says if there is one.
+// response is the reaction to an event, and the class and side of the error if there is one.
 type response struct {
 	reaction reaction
 	class    btl.Class
 	side     btl.Side
 }
 
-// responses is indexed by kind of event.
+// responses is indexed by the kind of event.
 var responses = [verbs.EventCount]response{
 	verbs.EventCQErr:   {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventQPFatal: {failEndpoint, btl.ClassDevice, btl.SideLocal},
-	// The peer's request was at fault, which it is told by a REM_ status.
+	// The peer's request was at fault; a REM_ status tells the peer.
 	verbs.EventQPReqErr:    {failEndpoint, btl.ClassUsage, btl.SideNone},
 	verbs.EventQPAccessErr: {failEndpoint, btl.ClassUsage, btl.SideNone},
 	verbs.EventCommEst:     {reaction: established},
-	// Nobody asks for it here: the send queue is never drained but by Error.
+	// Not used: only Error drains the send queue.
 	verbs.EventSQDrained: {reaction: ignore},
 	// There are no alternate paths.
 	verbs.EventPathMig:     {reaction: ignore},
@@ -111,14 +114,14 @@ var responses = [verbs.EventCount]response{
 	verbs.EventPKeyChange:  {lookAgain, btl.ClassPath, btl.SideNone},
 	verbs.EventSMChange:    {lookAgain, btl.ClassPath, btl.SideNone},
 	verbs.EventSRQErr:      {failRail, btl.ClassDevice, btl.SideLocal},
-	// There is no shared receive queue: credits bound what comes.
+	// There is no shared receive queue: credits bound what arrives.
 	verbs.EventSRQLimitReached:  {reaction: ignore},
 	verbs.EventQPLastWQEReached: {reaction: ignore},
 	verbs.EventClientReregister: {lookAgain, btl.ClassPath, btl.SideNone},
 	verbs.EventGIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
 }
 
-// respond is the response to an event; one that is not known is ignored.
+// respond is the response to an event. An unknown event is ignored.
 func respond(t verbs.EventType) response {
 	if t >= verbs.EventCount {
 		return response{}

@@ -12,7 +12,7 @@ import (
 // TestVerdicts: each status by its name, as the table of reactions has it.
 func TestVerdicts(t *testing.T) {
 	const none, local, remote, both = btl.SideNone, btl.SideLocal, btl.SideRemote, btl.SideBoth
-	want := map[string]verdict{
+	want := map[string]result{
 		"SUCCESS":            {goesOn: true},
 		"LOC_LEN_ERR":        {class: btl.ClassUsage, side: none},
 		"LOC_QP_OP_ERR":      {class: btl.ClassUsage, side: none},
@@ -41,14 +41,14 @@ func TestVerdicts(t *testing.T) {
 		t.Run(info.Name, func(t *testing.T) {
 			w, ok := want[info.Name]
 			require.True(t, ok)
-			require.Equal(t, w, judge(info.Status, true))
+			require.Equal(t, w, resultOf(info.Status, true))
 			if info.Name == "LOC_QP_OP_ERR" {
-				w = verdict{class: btl.ClassPath, side: local}
+				w = result{class: btl.ClassPath, side: local}
 			}
-			require.Equal(t, w, judge(info.Status, false), "with the port down")
+			require.Equal(t, w, resultOf(info.Status, false), "with the port down")
 		})
 	}
-	require.Equal(t, btl.ClassDevice, judge(verbs.StatusCount, true).class)
+	require.Equal(t, btl.ClassDevice, resultOf(verbs.StatusCount, true).class)
 }
 
 // TestResponses: each event by its name.

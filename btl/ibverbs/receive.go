@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// repostBatch is how many receives are posted at once, at most.
+// repostBatch bounds how many receives are posted in one call.
 const repostBatch = 16
 
-// received takes a message out of receive buffer i.
+// received handles a message in receive buffer i.
 func (e *endpoint) received(i uint32, n int) {
 	m := e.m
 	buf := e.bufs.buffer(int(i))
@@ -18,22 +19,22 @@ func (e *endpoint) received(i uint32, n int) {
 		e.established()
 	}
 	if n < headBytes || n > headBytes+m.cfg.FragBytes {
-		e.nonsense("a message of %d bytes", n)
+		e.protocolError("message of %d bytes", n)
 		return
 	}
 	if e.ahead > 0 {
-		e.nonsense("message %d after %d", e.next-uint64(e.ahead), e.next-1)
+		e.protocolError("message %d after %d", e.next-uint64(e.ahead), e.next-1)
 		return
 	}
-	e.turnOver()
+	e.nextMessage()
 	t, tag := wireType(buf[0]), btl.Tag(buf[1])
-	credits, notes := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
-	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.epoch {
-		m.stale++ // of an incarnation that is over
+	credits, control := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
+	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.Epoch() {
+		m.Stale++ // of an incarnation that is over
 		e.again(i, t)
 		return
 	}
-	if !e.credit(credits, int(min(notes, noteDepth+1))) {
+	if !e.credit(credits, int(min(control, controlDepth+1))) {
 		return
 	}
 	switch t {
@@ -41,45 +42,45 @@ func (e *endpoint) received(i uint32, n int) {
 		if n <= slotBytes {
 			e.small++
 		}
-		m.cfg.Events.Arrived(m, e.p.rank, tag, buf[headBytes:n])
+		m.Events.Arrived(m, e.p.rank, tag, buf[headBytes:n])
 	case wireHello, wireCredit:
 	case wireGoodbye:
-		e.leave = heardGoodbye
-		e.fail(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed))
+		e.leave = receivedGoodbye
+		e.fail(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 	case wireRing:
-		r, ok := parseRing(buf[headBytes:n], int(e.remote.recvDepth)+noteDepth)
+		r, ok := parseRing(buf[headBytes:n], int(e.remote.recvDepth)+controlDepth)
 		if !ok || e.out != (outRing{}) {
-			e.nonsense("a ring that cannot be")
+			e.protocolError("invalid offer of a ring")
 			return
 		}
 		e.out = r
 	default:
-		e.nonsense("a message of type %d", t)
+		e.protocolError("message of type %d", t)
 		return
 	}
 	e.again(i, t)
 }
 
 // credit takes the credits that came with a message. It reports whether they can be right.
-func (e *endpoint) credit(credits, notes int) bool {
-	if e.credits+credits > int(e.remote.recvDepth) || e.notes+notes > noteDepth {
-		e.nonsense("%d credits and %d notes too many", credits, notes)
+func (e *endpoint) credit(credits, control int) bool {
+	if e.credits+credits > int(e.remote.recvDepth) || e.controlCredits+control > controlDepth {
+		e.protocolError("%d credits and %d control too many", credits, control)
 		return false
 	}
 	e.credits += credits
-	e.notes += notes
+	e.controlCredits += control
 	if e.early.Len() > 0 {
 		e.catchUp()
 	}
 	return true
 }
 
-// nonsense fails the endpoint for what no peer of ours would send.
-func (e *endpoint) nonsense(format string, args ...any) {
-	e.fail(e.m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
+// protocolError fails the endpoint for what no peer of this version sends (C8).
+func (e *endpoint) protocolError(format string, args ...any) {
+	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
 }
 
-// again notes that buffer i can be posted again. Its credit is owed once it is.
+// again marks buffer i to be posted again. Its credit is given back after that.
 func (e *endpoint) again(i uint32, t wireType) {
 	if e.phase != phaseReady && e.phase != phaseAccepted {
 		return
@@ -88,60 +89,64 @@ func (e *endpoint) again(i uint32, t wireType) {
 	if t == wireFrag {
 		e.reposting++
 	} else {
-		e.repostingNotes++
+		e.repostingControl++
 	}
-	// The few receives for notes are not to wait for others.
-	if t != wireFrag || len(e.repost) >= e.m.repostAt() || e.owesMuch() || e.wantsRing() {
+	// The few receives for control messages must not wait for others.
+	if t != wireFrag || len(e.repost) >= e.m.repostAt() || e.creditsAreDue() || e.wantsRing() {
 		e.list()
 	}
 }
 
-// list has the end of the turn settle what the endpoint owes.
+// list makes the end of the progress call post the endpoint's receives and give credits back.
 func (e *endpoint) list() {
 	if !e.listed {
 		e.listed = true
-		e.m.owing = append(e.m.owing, e)
+		e.m.toSettle = append(e.m.toSettle, e)
 	}
 }
 
-// repostAt is how many receives are worth a call of the device; no more than the peer can do without.
+// repostAt is how many receives are worth a call of the device, and no more than the peer can do
+// without.
 func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/4), 1) }
 
-// owesMuch reports whether the peer should be told of credits now: of many, or when it has but its last note, which is kept for GOODBYE, so that
-// it could not tell us of ours. No more than two notes of credits come between two turns of settleDebts, as each is of half of what we
-// can use up, and that of a ring, and from one of the ends HELLO before them: so never are both ends without.
-func (e *endpoint) owesMuch() bool {
-	return e.notes > 1 && (e.owed >= max(e.m.cfg.RecvDepth/2, 1) || e.owedNotes >= noteDepth-1)
+// creditsAreDue reports whether the peer should be told of credits now: of many, or when the peer
+// can send only one more control message, which is kept for GOODBYE, so that it could not give
+// credits back. Between two calls of giveCredits there are at most two credit messages, as each is
+// for half of what this end can use up, and the offer of a ring, and from one of the ends HELLO
+// before them. So both ends are never without.
+func (e *endpoint) creditsAreDue() bool {
+	return e.controlCredits > 1 && (e.pendingCredits >= max(e.m.cfg.RecvDepth/2, 1) || e.pendingControlCredits >= controlDepth-1)
 }
 
-// settleDebts posts receives, and gives credits back where there has been no message to take them along.
-func (m *module) settleDebts() {
-	list := m.owing
-	m.owing = m.owing[:0]
+// giveCredits posts receives, and gives credits back by control messages where no other message has
+// taken them along.
+func (m *module) giveCredits() {
+	list := m.toSettle
+	m.toSettle = m.toSettle[:0]
 	for _, e := range list {
 		e.listed = false
-		if e.state != btl.Up || e.phase != phaseReady && e.phase != phaseAccepted {
+		if e.State() != btl.Up || e.phase != phaseReady && e.phase != phaseAccepted {
 			continue
 		}
 		if err := e.postReceives(); err != nil {
-			e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 			continue
 		}
-		if e.mayNote() && e.owesMuch() && !e.note(wireCredit) {
-			e.list() // there was no room: the peer may wait for just that
+		if e.maySendControl() && e.creditsAreDue() && !e.sendControl(wireCredit) {
+			e.list() // there was no room, and the peer may wait for just these credits
 		}
-		if e.wantsRing() && e.mayNote() {
+		if e.wantsRing() && e.maySendControl() {
 			e.offerRing()
 		}
 	}
 }
 
-// mayNote reports whether a message of our own may be posted now.
-func (e *endpoint) mayNote() bool {
-	return e.state == btl.Up && e.phase == phaseReady && e.doom == nil && e.m.portUp
+// maySendControl reports whether a control message may be posted now.
+func (e *endpoint) maySendControl() bool {
+	return e.State() == btl.Up && e.phase == phaseReady && e.Deferred() == nil && e.m.portUp
 }
 
-// postReceives posts all buffers that can be.
+// postReceives posts all buffers that are free.
 func (e *endpoint) postReceives() error {
 	for len(e.repost) > 0 {
 		wrs := e.m.recvWR[:min(len(e.repost), repostBatch)]
@@ -158,7 +163,7 @@ func (e *endpoint) postReceives() error {
 			return err
 		}
 	}
-	e.owed, e.owedNotes = e.owed+e.reposting, e.owedNotes+e.repostingNotes
-	e.reposting, e.repostingNotes = 0, 0
+	e.pendingCredits, e.pendingControlCredits = e.pendingCredits+e.reposting, e.pendingControlCredits+e.repostingControl
+	e.reposting, e.repostingControl = 0, 0
 	return nil
 }

@@ -6,34 +6,33 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 var _ btl.Registrar = (*module)(nil)
 
 var (
-	errKey      = errors.New("bad or stale key")
-	errReopened = errors.New("stale key: the peer has lost its device since, and opened it anew")
-	errBounds   = errors.New("out of the region's bounds")
+	errReopened = errors.New("stale key: the peer has opened its device anew since")
 	errLong     = errors.New("longer than a message of this port can be")
-	errLocal    = errors.New("local memory is not registered")
-	errRelease  = errors.New("region was released")
 )
 
-// region is registered memory. It outlives the device: if that is lost and opened anew, the memory, which is there until Release, is registered
-// again when it is next used here or shown to a peer. Keys that peers have from before are stale.
+// region is registered memory. It outlives the device: if the device is lost and opened anew, the
+// memory is registered again when it is next used here or shown to a peer. Keys that peers have
+// from before are stale.
 type region struct {
 	m      *module
 	h      *hca // that it is registered with
 	mem    []byte
 	access btl.Access
 	mr     verbs.MR // nil once released, or when the device was given up
-	key    btl.Key  // zero, which leads nowhere, if peers may not reach it
+	key    btl.Key  // zero, which is not valid anywhere, if peers may not reach it
 }
 
-// key is what a btl.Key holds: where the memory is, as the device counts, how long it is, and the remote key. The number tells apart what
-// has the same remote key at different times; device, the Q_Key of the datagram queue pair, which is new at each opening, tells of which
-// opening both are: remote keys may come again on a device that was opened anew.
+// key is what a btl.Key holds: where the memory is, as the device counts, how long it is, and the
+// remote key. number distinguishes regions that have the same remote key at different times.
+// device, the Q_Key of the datagram queue pair, which is new at each opening, distinguishes
+// openings: remote keys may come again on a device that was opened anew.
 type key struct {
 	addr, length   uint64
 	number, device uint32
@@ -41,7 +40,7 @@ type key struct {
 	access         btl.Access
 }
 
-// keyMark is in each key that leads somewhere.
+// keyMark is in each valid key.
 const keyMark = 0xa5
 
 func (k key) encode() (b btl.Key) {
@@ -54,7 +53,8 @@ func (k key) encode() (b btl.Key) {
 	return b
 }
 
-// parseKey trusts nothing: that the key is good the peer's device finds out.
+// parseKey decodes a key. ok is false for what is no key. Whether the key is valid, the peer's
+// device finds out.
 func parseKey(b *btl.Key) (k key, ok bool) {
 	k.addr = binary.LittleEndian.Uint64(b[0:])
 	k.length = binary.LittleEndian.Uint64(b[8:])
@@ -65,24 +65,25 @@ func parseKey(b *btl.Key) (k key, ok bool) {
 	return k, b[29] == keyMark && b[30] == 0 && b[31] == 0 && k.addr+k.length >= k.addr
 }
 
-// Register implements btl.Registrar. The registration pins the memory's pages: mem must stay alive until Release.
-// btl.ErrResource (wrapped) says that there is no room for it now: too much is locked already, or registered.
+// Register implements btl.Registrar. The registration pins the memory's pages: mem must stay alive
+// until Release. The error wraps btl.ErrResource if there is no room for it now: too much is locked
+// already, or registered.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	if m.h == nil || m.reopen {
 		return nil, fmt.Errorf("rail %s: %w: the device is gone", m.cfg.Rail, btl.ErrResource)
 	}
 	r := &region{m: m, mem: mem, access: access}
-	if err := r.enroll(); err != nil {
+	if err := r.registerMemory(); err != nil {
 		return nil, fmt.Errorf("rail %s: %w: %w", m.cfg.Rail, btl.ErrResource, err)
 	}
 	return r, nil
 }
 
-// enroll registers the memory with the device that is open.
-func (r *region) enroll() error {
+// registerMemory registers the memory with the device that is open.
+func (r *region) registerMemory() error {
 	h := r.m.h
 	r.h, r.key = h, btl.Key{}
 	if len(r.mem) == 0 {
@@ -111,11 +112,12 @@ func (r *region) enroll() error {
 	return nil
 }
 
-// renew sees to it that the memory is registered with the device that is open. If it cannot be it has no key, and accesses end alone:
-// there are other ways for what is in it.
+// renew registers the memory with the device that is open, if it is not. If that fails, the region
+// has no key, and accesses end alone with an error: the layer above has other ways to move the
+// bytes.
 func (r *region) renew() {
-	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.closed && r.mem != nil {
-		_ = r.enroll()
+	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.Closed && r.mem != nil {
+		_ = r.registerMemory()
 	}
 }
 
@@ -125,10 +127,10 @@ func (r *region) Key() btl.Key {
 	return r.key
 }
 
-// Release implements btl.Region. A second one is an error.
+// Release implements btl.Region. A second Release is an error.
 func (r *region) Release() error {
 	if r.mem == nil {
-		return errRelease
+		return base.ErrReleased
 	}
 	r.mem = nil
 	return r.revoke()
@@ -147,29 +149,13 @@ func (r *region) revoke() error {
 	return nil
 }
 
-// remoteAccess posts a Put or a Get.
-func (e *endpoint) remoteAccess(op *btl.Op, v verb) error {
-	if e.state != btl.Up {
+// move posts a read or a write. An access that is wrong in itself does not reach the device, where
+// it would cost the connection: it ends alone, at the next progress call.
+func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
-	if !e.plain {
-		return e.postSlowly(op, v)
-	}
-	return e.do(v, op, sqEntry{op: op, bounce: noBuffer})
-}
-
-func (e *endpoint) put(op *btl.Op, entry sqEntry) error {
-	return e.move(op, entry, verbs.WRRDMAWrite, btl.AccessRemoteWrite)
-}
-
-func (e *endpoint) get(op *btl.Op, entry sqEntry) error {
-	return e.move(op, entry, verbs.WRRDMARead, btl.AccessRemoteRead)
-}
-
-// move posts a read or a write. What is wrong in itself never gets to the device, where it would cost the connection: it ends
-// alone, at the next turn.
-func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl.Access) error {
-	if e.full() {
+	if !e.plain || e.full() {
 		return btl.ErrResource
 	}
 	local, _ := op.Local.(*region)
@@ -180,19 +166,19 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 	}
 	var wrong error
 	switch {
-	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || n > 0 && !within(op.Payload, local.mem):
-		wrong = errLocal
+	case local == nil || local.h != e.m.h || n > 0 && local.mr == nil || !base.Contains(local.mem, op.Payload):
+		wrong = base.ErrLocal
 	case !ok || remote.access&need == 0:
-		wrong = errKey
+		wrong = base.ErrKey
 	case remote.device != e.device:
 		wrong = errReopened
 	case op.RemoteOffset > remote.length || uint64(n) > remote.length-op.RemoteOffset:
-		wrong = errBounds
+		wrong = base.ErrBounds
 	case uint64(n) > uint64(e.m.h.port.MaxMsg):
 		wrong = errLong
 	}
 	if wrong != nil {
-		e.endAlone(op, wrong)
+		e.m.Refuse(e, op, e.m.NewError(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong))
 		return nil
 	}
 	wr := &e.m.sendWR[0]
@@ -201,38 +187,5 @@ func (e *endpoint) move(op *btl.Op, entry sqEntry, opcode verbs.Opcode, need btl
 		wr.NumSGE = 1
 		wr.SGE[0] = verbs.SGE{Addr: addressOf(op.Payload), Length: uint32(n), LKey: local.mr.LKey()}
 	}
-	return e.post(wr, entry)
-}
-
-// endAlone has an operation end in an error of use at the next turn.
-func (e *endpoint) endAlone(op *btl.Op, wrong error) {
-	e.held.Push(op)
-	e.m.wrong = append(e.m.wrong, wrongOp{e, op, e.m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", wrong)})
-	e.m.unsettled = true
-}
-
-// within reports whether a slice lies in another.
-func within(inner, outer []byte) bool {
-	a, b := addressOf(inner), addressOf(outer)
-	return a >= b && a-b <= uint64(len(outer)) && uint64(len(inner)) <= uint64(len(outer))-(a-b)
-}
-
-// wrongOp is an operation that ends alone in an error of use.
-type wrongOp struct {
-	e   *endpoint
-	op  *btl.Op
-	err *btl.Error
-}
-
-// settleWrong ends those that are wrong in themselves. Those of endpoints that have failed meanwhile end with these.
-func (m *module) settleWrong() int {
-	list := m.wrong
-	m.wrong = nil
-	for _, w := range list {
-		if w.e.state == btl.Up {
-			w.e.held.Remove(w.op)
-			w.op.Done(w.op, w.err)
-		}
-	}
-	return len(list)
+	return e.post(wr, sqEntry{op: op, bounce: noBuffer})
 }

@@ -14,29 +14,28 @@ import (
 )
 
 // An end that cannot make its side of a connection answers each REQ with a REJ, which says why. As
-// REQs are repeated until they are answered, so are REJs, and a lost one does no harm.
+// REQs are repeated until they are answered, REJs are repeated too, and a lost one does no harm.
 
 // rejection is why a module cannot make a connection.
 type rejection struct {
 	retry bool   // the cause may pass: ask again
-	errno uint16 // of the system, 0 if it was not the system's
+	errno uint16 // of the system, 0 if the system reported none
 	text  string // printable ASCII, at most rejectTextBytes
 }
 
 const (
-	// rejectTextBytes is so long that the whole datagram fits the smallest MTU, 256 bytes.
+	// rejectTextBytes is chosen so that the whole datagram fits the smallest MTU, 256 bytes.
 	rejectTextBytes = 160
 	// rejectionBytes: retry 1, errno 2, text
 	rejectionBytes = 1 + 2 + rejectTextBytes
-	// rejectNanos is how long a peer that rejects a connection for a cause that may pass is asked
-	// again.
+	// rejectNanos is how long a peer is asked again that rejects a connection for a cause that may
+	// pass.
 	rejectNanos = 1e9
 )
 
 var errRejected = errors.New("the peer cannot make the connection")
 
-// rejectionFor is the rejection that tells of an error. Lack of memory, or of room on the device,
-// may pass.
+// rejectionFor is the rejection for an error. Lack of memory, or of room on the device, may pass.
 func rejectionFor(err error) rejection {
 	r := rejection{retry: errors.Is(err, verbs.ErrNoMemory)}
 	var errno syscall.Errno
@@ -87,15 +86,15 @@ func (m *module) reject(p *peer, req *message, why rejection) {
 	m.tell(p, &message{kind: msgREJ, epoch: req.epoch, toQPN: req.end.qpn, why: why})
 }
 
-// rejected takes the peer's word that it cannot make its end. If the cause may pass the peer is
-// asked again for a while: it answers each repeated request.
+// rejected handles the peer's answer that it cannot make its end. If the cause may pass, the peer
+// is asked again for a while: it answers each repeated request.
 func (e *endpoint) rejected(why *rejection) {
 	m := e.m
 	native := ""
 	if why.errno != 0 {
 		native = unix.ErrnoName(syscall.Errno(why.errno))
 	}
-	e.rejection = m.errorf(e.p.rank, btl.ClassDevice, btl.SideRemote, native, fmt.Errorf("%w: %s", errRejected, why.text))
+	e.rejection = m.NewError(e.p.rank, btl.ClassDevice, btl.SideRemote, native, fmt.Errorf("%w: %s", errRejected, why.text))
 	switch {
 	case !why.retry:
 		e.fail(e.rejection)

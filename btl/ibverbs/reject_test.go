@@ -54,7 +54,7 @@ func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 	for _, r := range regions {
 		require.NoError(t, r.Release())
 	}
-	w.until("the peer to know that it is over", func() bool { return len(a.m.notices) == 0 })
+	w.until("the peer to know that it is over", func() bool { return len(a.m.unackedFailures) == 0 })
 	a.ended = nil
 	w.connect()
 	w.works()
@@ -77,7 +77,7 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w.works()
 }
 
-// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for it itself when
+// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for one itself when
 // it has memory. How slowly it goes on after that is no matter of the rejection.
 func TestRejectionEndsWithTheConnection(t *testing.T) {
 	w, regions := shortOfMemory(t, 0)
@@ -155,9 +155,9 @@ func TestConnectToPeerThatCannotBeReadyFails(t *testing.T) {
 	a.connect()
 	require.NoError(t, a.send("waits for the connection"))
 	w.rejected("", "connection: "+errUnreachableNet.Error())
-	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.state == btl.Drained })
+	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.State() == btl.Drained })
 	b.m.h.pd = pd
-	w.until("the peer to know that it is over", func() bool { return len(a.m.notices) == 0 })
+	w.until("the peer to know that it is over", func() bool { return len(a.m.unackedFailures) == 0 })
 	a.ended = nil
 	w.connect()
 	w.works()

@@ -25,7 +25,7 @@ func TestReplayChangesNothing(t *testing.T) {
 	again := func(what string) {
 		t.Helper()
 		for _, kind := range []kind{msgREQ, msgREP, msgNAK, msgDOWN, msgDOWNACK} {
-			b.m.heard(replay(kind, p.epoch-1))
+			b.m.handle(replay(kind, p.epoch-1))
 			require.Equal(t, known, p.address, "%v, %s", kind, what)
 		}
 	}
@@ -34,7 +34,7 @@ func TestReplayChangesNothing(t *testing.T) {
 	again("up")
 	b.ep.Fail(nil)
 	w.until("Drained", func() bool { return b.ep.State() == btl.Drained })
-	b.m.heard(replay(msgREQ, p.epoch))
+	b.m.handle(replay(msgREQ, p.epoch))
 	again("drained")
 	w.mend()
 }
@@ -48,15 +48,16 @@ func TestRepeatedREQ(t *testing.T) {
 		a := w.ranks[1-i]
 		p, e := b.m.peers[a.rank], b.end()
 		known := p.address
-		msg := &message{kind: msgREQ, from: uint32(a.rank), to: uint32(b.rank), fromNonce: a.m.me, toNonce: b.m.me, epoch: e.epoch, address: known, end: a.end().end()}
+		msg := &message{kind: msgREQ, from: uint32(a.rank), to: uint32(b.rank), fromNonce: a.m.me, toNonce: b.m.me, epoch: e.Epoch(), address: known, end: a.end().end()}
 		msg.address.qkey ^= 1
-		b.m.heard(msg)
+		b.m.handle(msg)
 		require.Equal(t, known, p.address)
 	}
 	w.works()
 }
 
-// TestRefusedWhereItIs: a peer that asks from a new address, for an epoch that is over here, is answered there, and found.
+// TestRefusedWhereItIs: a peer that asks from a new address, for an epoch that is over here, gets its
+// answer at that address, which is kept.
 func TestRefusedWhereItIs(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -73,11 +74,11 @@ func TestRefusedWhereItIs(t *testing.T) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
-// TestFirstHeardOfByItsEnd: a peer that is first heard of by something that asks for no connection can be asked for one.
+// TestFirstHeardOfByItsEnd: a peer whose first message ends a connection can be asked for a new one.
 func TestFirstHeardOfByItsEnd(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
-	b.m.heard(&message{kind: msgDOWN, from: 0, to: 1, fromNonce: a.m.me, toNonce: b.m.me, epoch: 1, address: a.m.h.address()})
+	b.m.handle(&message{kind: msgDOWN, from: 0, to: 1, fromNonce: a.m.me, toNonce: b.m.me, epoch: 1, address: a.m.h.address()})
 	b.connect()
 	w.until("a connection", func() bool { return b.end().phase == phaseReady })
 }

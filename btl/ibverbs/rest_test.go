@@ -43,13 +43,13 @@ func TestRest(t *testing.T) {
 	require.Zero(t, qp.destroyed)
 	w.until("the end of the queue pair", func() bool { return qp.destroyed > 0 })
 	require.GreaterOrEqual(t, w.clock.Now()-since, int64(3e9))
-	require.Empty(t, a.m.buried)
+	require.Empty(t, a.m.toDestroy)
 	require.Equal(t, room, a.m.h.groups[0].room)
 	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
 	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
-	require.Len(t, a.m.buried, 1)
+	require.Len(t, a.m.toDestroy, 1)
 	require.NoError(t, a.m.Close())
-	require.Empty(t, a.m.buried)
+	require.Empty(t, a.m.toDestroy)
 }
 
 // TestKeptReceive: a receive that a device keeps in Error does not keep the drain for long.
@@ -122,7 +122,7 @@ type crampedPD struct {
 }
 
 func (d crampedPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
-	if len(d.m.buried) > 0 {
+	if len(d.m.toDestroy) > 0 {
 		return nil, verbs.ErrNoMemory
 	}
 	return d.PD.CreateQP(init)
@@ -137,9 +137,9 @@ func TestRestMakesRoom(t *testing.T) {
 	a.m.h.pd = crampedPD{a.m.h.pd, a.m}
 	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
 	w.until("Drained", func() bool { return a.ep.State() == btl.Drained })
-	require.Len(t, a.m.buried, 1)
+	require.Len(t, a.m.toDestroy, 1)
 	w.mend()
-	require.Empty(t, a.m.buried)
+	require.Empty(t, a.m.toDestroy)
 	a.m.h.pd = a.m.h.pd.(crampedPD).PD
 }
 
@@ -152,7 +152,7 @@ func TestRestHoldsNoDeviceUp(t *testing.T) {
 	w.silence()
 	require.NoError(t, a.send("lost"))
 	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
-	require.NotEmpty(t, a.m.buried)
+	require.NotEmpty(t, a.m.toDestroy)
 	at := w.clock.Now()
 	a.hca.Raise(verbs.EventDeviceFatal, 0)
 	w.until("the device to be closed", func() bool { return a.m.h == nil })

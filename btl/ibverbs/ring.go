@@ -11,33 +11,40 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// A peer that sends much gets a ring: memory of ours into which it writes its small fragments, where we find them without a completion. A
-// fragment is one remote write with immediate data. So it takes a receive and a credit as any, its completion comes in order with all others,
-// wakes who sleeps, and says what has come when memory alone does not. What is found in memory first is handed up then, if it is what comes
-// next, and its completion only gives the receive back.
+// A peer that sends much gets a ring: memory of the receiver into which the peer writes its small
+// fragments, where the receiver finds them without a completion. A fragment is one remote write
+// with immediate data. So it takes a receive and a credit as any message, its completion comes in
+// order with all others, wakes a sleeping receiver, and says what has arrived when memory alone
+// does not. A fragment that is found in memory first is handed up then, if it is the next one, and
+// its completion only gives the receive back.
 //
-// Messages of a connection are counted, from 1, each that takes a receive: number n is written to slot n modulo the number of slots, of which
-// there are as many as receives. So a slot is free when the peer may send: of so many messages at least one has been given back, and by
-// then all before it were taken.
+// The messages of a connection that take a receive are numbered from 1: number n is written to slot
+// n modulo the number of slots, of which there are as many as receives. So a slot is free when the
+// peer may send: of so many messages at least one has been given back, and by then all before it
+// were taken.
 //
 // A fragment ends where its slot does:
 //
-//	header, payload | length 2, credits 2, tag 1, notes 1, zero 2 | number 4, check 4
+//	header, payload | length 2, credits 2, tag 1, control credits 1, zero 2 | number 4, check 4
 //
-// What is relied on: the last 8 bytes, which are aligned, appear in one piece. Mostly they come last too, but networks that route packets
-// freely may place those of one write in any order, and a device of software may copy by an instruction that promises none. The
-// check, of all that is before it, is for that: if it does not fit, the fragment is not whole yet. When the completion is there it has to be.
+// The receiver relies on the last 8 bytes, which are aligned, to appear in one piece. Mostly they
+// come last too, but networks that route packets freely may place those of one write in any order,
+// and a software device may copy by an instruction that promises no order. The check of all bytes
+// before it is for that: if it does not fit, the fragment is not whole yet. When the completion is
+// there, it has to fit.
 //
-// Writes without immediate data would save the receiver the completion. But nothing would wake who sleeps, so a ring would have to be closed,
-// and the peer's answer awaited, before each sleep.
+// Writes without immediate data would save the receiver the completion. But nothing would wake a
+// sleeping receiver, so a ring would have to be closed, and the peer's answer awaited, before each
+// sleep.
 
 const (
 	tailBytes = headBytes // so that a fragment is as long in a slot as it is in a receive
-	// slotBytes is what most messages that wait for each other fit in, with their headers.
+	// slotBytes is enough for most messages that wait for each other, with their headers.
 	slotBytes = 1024
-	// ringBodyBytes of a note about a ring, behind its head: address 8, remote key 4, bytes of a slot 4.
+	// ringBodyBytes of the offer of a ring, behind its head: address 8, remote key 4, bytes of a
+	// slot 4.
 	ringBodyBytes = 16
-	mostSlotBytes = 1 << 16
+	maxSlotBytes  = 1 << 16
 )
 
 // outRing is where a peer's ring is; the zero value if there is none.
@@ -47,14 +54,15 @@ type outRing struct {
 	slotBytes uint32
 }
 
-// appendTo appends the body of the note.
+// appendTo appends the body of the offer.
 func (r outRing) appendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, r.addr)
 	b = binary.LittleEndian.AppendUint32(b, r.rkey)
 	return binary.LittleEndian.AppendUint32(b, r.slotBytes)
 }
 
-// parseRing reads the body of a note about a ring of so many slots. That address and key are good the peer's device finds out.
+// parseRing reads the body of an offer of a ring with so many slots. Whether the address and the
+// key are valid, the peer's device finds out.
 func parseRing(b []byte, slots int) (r outRing, ok bool) {
 	if len(b) != ringBodyBytes {
 		return outRing{}, false
@@ -62,16 +70,16 @@ func parseRing(b []byte, slots int) (r outRing, ok bool) {
 	r.addr = binary.LittleEndian.Uint64(b)
 	r.rkey = binary.LittleEndian.Uint32(b[8:])
 	r.slotBytes = binary.LittleEndian.Uint32(b[12:])
-	ok = r.addr%8 == 0 && r.slotBytes%8 == 0 && r.slotBytes > tailBytes && r.slotBytes <= mostSlotBytes &&
+	ok = r.addr%8 == 0 && r.slotBytes%8 == 0 && r.slotBytes > tailBytes && r.slotBytes <= maxSlotBytes &&
 		r.addr+uint64(slots)*uint64(r.slotBytes) > r.addr
 	return r, ok
 }
 
-// tail is what stands behind a fragment in a slot.
+// tail follows a fragment in a slot.
 type tail struct {
 	length, credits int
 	tag             btl.Tag
-	notes           int
+	controlCredits  int
 }
 
 // writeTail ends a fragment, which b holds with room for the tail.
@@ -79,15 +87,17 @@ func writeTail(b []byte, t tail, number uint64) {
 	at := len(b) - tailBytes
 	binary.LittleEndian.PutUint16(b[at:], uint16(t.length))
 	binary.LittleEndian.PutUint16(b[at+2:], uint16(t.credits))
-	b[at+4], b[at+5], b[at+6], b[at+7] = byte(t.tag), byte(t.notes), 0, 0
+	b[at+4], b[at+5], b[at+6], b[at+7] = byte(t.tag), byte(t.controlCredits), 0, 0
 	binary.LittleEndian.PutUint32(b[at+8:], uint32(number))
 	binary.LittleEndian.PutUint32(b[at+12:], checkOf(b[:at+8]))
 }
 
-// checkOf is a sum for which processors have an instruction: of 1 KiB it takes some 70 ns, where that of Ethernet takes 300.
+// checkOf is a checksum for which processors have an instruction: for 1 KiB it takes some 70 ns,
+// the one of Ethernet 300.
 func checkOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// checkBehind goes on from the check of what is before a word. A slice of it would have to be on the heap.
+// checkBehind continues the checksum of what is before a word. A slice of the word would have to be
+// on the heap.
 func checkBehind(check uint32, word uint64) uint32 {
 	check = ^check
 	for range 8 {
@@ -99,15 +109,16 @@ func checkBehind(check uint32, word uint64) uint32 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
 
-// readSlot finds message number in a slot whose last 8 bytes were word, if it is there as a whole. It trusts nothing: the peer can write
-// there at any time.
+// readSlot finds message number in a slot whose last 8 bytes were word, if it is there as a whole.
+// It checks everything: the peer can write there at any time.
 func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 	if uint32(word) != uint32(number) {
 		return nil, tail{}, false
 	}
 	at := len(slot) - tailBytes
-	rest := stored((*uint64)(unsafe.Pointer(&slot[at]))) // once: a device may store there after the last word
-	t = tail{length: int(uint16(rest)), credits: int(uint16(rest >> 16)), tag: btl.Tag(rest >> 32), notes: int(uint8(rest >> 40))}
+	// loaded once: a device may store there after the last word
+	rest := stored((*uint64)(unsafe.Pointer(&slot[at])))
+	t = tail{length: int(uint16(rest)), credits: int(uint16(rest >> 16)), tag: btl.Tag(rest >> 32), controlCredits: int(uint8(rest >> 40))}
 	if t.length > at || rest>>48 != 0 || checkBehind(checkOf(slot[at-t.length:at]), rest) != uint32(word>>32) {
 		return nil, tail{}, false
 	}
@@ -120,49 +131,51 @@ func (e *endpoint) writes(n int) bool { return n <= int(e.out.slotBytes) }
 // nameWrite makes wr, which names the fragment, the write of it as the next message.
 func (e *endpoint) nameWrite(wr *verbs.SendWR, n int) {
 	next := e.said + 1
-	slot := next % uint64(int(e.remote.recvDepth)+noteDepth)
+	slot := next % uint64(int(e.remote.recvDepth)+controlDepth)
 	wr.Opcode, wr.Imm = verbs.WRRDMAWriteWithImm, uint32(next)
 	wr.RemoteAddr, wr.RKey = e.out.addr+(slot+1)*uint64(e.out.slotBytes)-uint64(n), e.out.rkey
 }
 
-// wantsRing reports whether the peer has sent so much that it should have a ring, and none has been offered.
+// wantsRing reports whether the peer has sent so much that it should have a ring, and none was
+// offered.
 func (e *endpoint) wantsRing() bool {
 	m := e.m
 	return e.small >= m.cfg.EagerAfter && e.in == nil && len(m.rings) < m.cfg.EagerPeers
 }
 
-// offerRing makes a ring and tells the peer of it, if that is possible now. The last note is kept for GOODBYE.
+// offerRing makes a ring and offers it to the peer, if that is possible now. The last control
+// message is kept for GOODBYE.
 func (e *endpoint) offerRing() {
 	m := e.m
-	if e.notes <= 1 || e.full() {
-		return // the peer's next fragments remind of it
+	if e.controlCredits <= 1 || e.full() {
+		return // the peer's next fragments ask again
 	}
 	in, err := newSlab(m.h.pd, m.receives(), slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
-		e.small = math.MinInt // no memory can be registered: not for this connection
+		e.small = math.MinInt // no memory can be registered: no ring for this connection
 		return
 	}
 	e.in = in
-	if !e.note(wireRing) {
+	if !e.sendControl(wireRing) {
 		_ = in.close()
 		e.in = nil
 		return
 	}
 	m.rings = append(m.rings, e)
-	e.aim()
+	e.locateNext()
 }
 
-// aim finds the word in which the next message would show.
-func (e *endpoint) aim() {
+// locateNext finds the word in which the next message would show.
+func (e *endpoint) locateNext() {
 	e.slot = e.in.buffer(int(e.next % uint64(e.in.count)))
 	e.word = (*uint64)(unsafe.Pointer(&e.slot[len(e.slot)-8]))
 }
 
-// turnOver goes on behind a message of the peer.
-func (e *endpoint) turnOver() {
+// nextMessage moves on to the peer's next message.
+func (e *endpoint) nextMessage() {
 	e.next++
 	if e.in != nil {
-		e.aim()
+		e.locateNext()
 	}
 }
 
@@ -176,14 +189,14 @@ func stored(word *uint64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// lookIntoRings hands up what is in memory. A ring's turn is a batch at most.
+// lookIntoRings hands up what is in memory, a batch of each ring at most.
 func (m *module) lookIntoRings() int {
 	n := 0
 	for i := 0; i < len(m.rings); i++ { // it may get shorter
 		e := m.rings[i]
 		for range pollBatch {
 			word := e.shown()
-			if uint32(word) != uint32(e.next) || e.state != btl.Up || !e.takeAhead(word) {
+			if uint32(word) != uint32(e.next) || e.State() != btl.Up || !e.takeAhead(word) {
 				break
 			}
 			n++
@@ -192,15 +205,18 @@ func (m *module) lookIntoRings() int {
 	return n
 }
 
-// takeRest hands up what is in memory when no completions come any more: the peer may have been told that it is delivered.
+// takeRest hands up what is in memory when no completions come any more: the peer may have been
+// told that it is delivered.
 func (e *endpoint) takeRest() {
 	for e.in != nil && e.takeAhead(e.shown()) {
 	}
 }
 
-// takeAhead takes the next message out of the ring before its completion, if it is there as a whole.
+// takeAhead takes the next message out of the ring before its completion, if it is there as a
+// whole.
 func (e *endpoint) takeAhead(word uint64) bool {
-	// If as many as there are receives wait for their completions, the peer cannot have sent more.
+	// If as many messages as there are receives wait for their completions, the peer cannot have
+	// sent more.
 	if e.ahead >= e.in.count {
 		return false
 	}
@@ -214,28 +230,29 @@ func (e *endpoint) takeAhead(word uint64) bool {
 	return true
 }
 
-// take hands up the fragment that is next. Its slot is cleared: it may not be used again before the number comes again.
+// take hands up the next fragment. It clears the slot, which may not be used again before its
+// number comes again.
 func (e *endpoint) take(frag []byte, t tail) {
 	atomic.StoreUint64(e.word, 0)
-	e.turnOver()
-	if e.credit(t.credits, t.notes) {
-		e.m.cfg.Events.Arrived(e.m, e.p.rank, t.tag, frag)
+	e.nextMessage()
+	if e.credit(t.credits, t.controlCredits) {
+		e.m.Events.Arrived(e.m, e.p.rank, t.tag, frag)
 	}
 }
 
-// written takes the completion of a write, in receive i.
+// written handles the completion of a write, in receive i.
 func (e *endpoint) written(i uint32, wc *verbs.WC) {
 	number := e.next - uint64(e.ahead)
 	switch {
 	case e.in == nil || wc.Imm != uint32(number):
-		e.nonsense("a write with number %d, where %d is next", wc.Imm, uint32(number))
+		e.protocolError("write with number %d, but %d is next", wc.Imm, uint32(number))
 		return
 	case e.ahead > 0:
 		e.ahead--
 	default:
 		frag, t, ok := readSlot(e.slot, e.shown(), number)
 		if !ok {
-			e.nonsense("message %d is not in its ring", number)
+			e.protocolError("message %d is not in its ring", number)
 			return
 		}
 		e.take(frag, t)
@@ -243,7 +260,7 @@ func (e *endpoint) written(i uint32, wc *verbs.WC) {
 	e.again(i, wireFrag)
 }
 
-// closeRing gives the ring's memory back, when nothing can write there any more.
+// closeRing releases the ring's memory, when nothing can write there any more.
 func (e *endpoint) closeRing() error {
 	if e.in == nil {
 		return nil

@@ -278,8 +278,8 @@ func TestHalfAFragment(t *testing.T) {
 func TestRingNonsense(t *testing.T) {
 	for name, do := range map[string]func(a, b *rankOf){
 		"credits":         func(a, b *rankOf) { b.put(tail{credits: 1000}, "", nil); b.m.lookIntoRings() },
-		"notes":           func(a, b *rankOf) { b.put(tail{notes: noteDepth + 1}, "", nil); b.m.lookIntoRings() },
-		"another ring":    func(a, b *rankOf) { a.end().note(wireRing) },
+		"notes":           func(a, b *rankOf) { b.put(tail{controlCredits: controlDepth + 1}, "", nil); b.m.lookIntoRings() },
+		"another ring":    func(a, b *rankOf) { a.end().sendControl(wireRing) },
 		"another number":  func(a, b *rankOf) { a.end().said++; _ = a.send("x") },
 		"not in its slot": func(a, b *rankOf) { a.end().out.addr += 8 * slotBytes; _ = a.send("x") },
 		"another number than what is there": func(a, b *rankOf) {
@@ -351,7 +351,7 @@ func TestNumbersComeAgain(t *testing.T) {
 		const jump = 1<<32 - 30
 		e.said += jump
 		peer.next += jump
-		peer.aim()
+		peer.locateNext()
 	}
 	before := w.ranks[1].m.ahead
 	for range 60 {
@@ -360,10 +360,10 @@ func TestNumbersComeAgain(t *testing.T) {
 	require.Equal(t, before+60, w.ranks[1].m.ahead)
 	// What was taken before is not found again, by a number of which the same half is on the wire.
 	b := w.ranks[1].end()
-	const around = (8 + noteDepth) << 32 // a multiple of the slots
+	const around = (8 + controlDepth) << 32 // a multiple of the slots
 	require.Zero(t, around%b.in.count)
 	b.next += around - 1
-	b.aim()
+	b.locateNext()
 	require.Zero(t, b.m.lookIntoRings())
 	w.ranks[0].end().said += around - 1
 	w.works()
@@ -465,7 +465,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(outRing{addr: ^uint64(7), rkey: 77, slotBytes: slotBytes}.appendTo(nil), 68)
 	f.Add([]byte{}, 1)
 	f.Fuzz(func(t *testing.T, b []byte, slots int) {
-		slots = 1 + (slots & mostDepth)
+		slots = 1 + (slots & maxDepth)
 		r, ok := parseRing(b, slots)
 		if !ok {
 			return
@@ -479,7 +479,7 @@ func FuzzRing(f *testing.F) {
 // FuzzSlot: whatever is in a slot, a fragment of it lies within.
 func FuzzSlot(f *testing.F) {
 	b := append([]byte("some fragment"), make([]byte, tailBytes)...)
-	writeTail(b, tail{length: 13, credits: 3, tag: 4, notes: 1}, 99)
+	writeTail(b, tail{length: 13, credits: 3, tag: 4, controlCredits: 1}, 99)
 	f.Add(b, uint64(99))
 	f.Add(make([]byte, 64), uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, number uint64) {

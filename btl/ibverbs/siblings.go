@@ -2,9 +2,12 @@ package ibverbs
 
 import "slices"
 
-// Siblings is the modules of one rank, on different rails to the same peers. A card says where a module could be reached when the job began.
-// If both ends of a rail have lost their devices since, and opened them anew, neither knows the other's address. So whoever is not where
-// its card says has requests that are not answered go by its siblings too: such a request says where its sender is now, and at the peer whichever module hears it gives it to whom it is for.
+// Siblings are the modules of one rank, on different rails to the same peers. A published address
+// says where a module could be reached when the job began. If both ends of a rail have lost their
+// devices since, and opened them anew, neither knows the other's address. So a module that has left
+// its published address sends requests that are not answered by its siblings too. Such a request
+// says where its sender is now, and the module of the peer that receives it passes it to its
+// recipient.
 type Siblings struct {
 	modules []*module
 }
@@ -21,8 +24,8 @@ func (s *Siblings) remove(m *module) {
 	}
 }
 
-// whom finds the module that a message is for, which m has heard.
-func (s *Siblings) whom(m *module, msg *message) *module {
+// recipient finds the module that a message is for, which m has received.
+func (s *Siblings) recipient(m *module, msg *message) *module {
 	if s == nil || msg.toNonce == m.me {
 		return m
 	}
@@ -34,8 +37,8 @@ func (s *Siblings) whom(m *module, msg *message) *module {
 	return m
 }
 
-// tellAround sends a message, as it was told to a peer, by all siblings that know where their end of it is.
-func (m *module) tellAround(p *peer, msg *message) {
+// tellBySiblings sends a message for a peer by all siblings that know their peer's address.
+func (m *module) tellBySiblings(p *peer, msg *message) {
 	if m.cfg.Siblings == nil {
 		return
 	}

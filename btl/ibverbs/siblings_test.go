@@ -16,10 +16,10 @@ func TestBothEndsLost(t *testing.T) {
 	for rank, r := range w.ranks {
 		m, second := r.m, other.ranks[rank].m
 		second.me[0] ^= 0x80 // another module, and not another's twin
-		c, ok := parseCard(second.card)
+		c, ok := parseRailAddress(second.Card())
 		require.True(t, ok)
 		c.nonce = second.me
-		second.card = c.encode()
+		copy(second.Card(), c.encode())
 		s := new(Siblings)
 		for _, of := range []*module{m, second} {
 			of.cfg.Siblings = s
@@ -48,8 +48,8 @@ func TestBothEndsLost(t *testing.T) {
 	other.works()
 }
 
-// TestMovedAndBehind: a rank is at another address since its device was lost, and asks for an earlier epoch than the other one does, which asks
-// where it was. They find each other without further rails.
+// TestMovedAndBehind: a rank has another address since its device was lost, and asks for an earlier
+// epoch than its peer, which still asks at the old address. They find each other without other rails.
 func TestMovedAndBehind(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()

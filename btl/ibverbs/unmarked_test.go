@@ -73,11 +73,11 @@ func TestUnmarked(t *testing.T) {
 	require.Less(t, w.clock.Now()-since, int64(2*drainNanos))
 	require.Zero(t, a.under)
 	require.Zero(t, qp.destroyed)
-	require.Len(t, a.m.buried, 1)
+	require.Len(t, a.m.toDestroy, 1)
 	w.speak()
 	w.mend()
 	w.until("the end of the queue pair", func() bool { return qp.destroyed > 0 })
-	require.Empty(t, a.m.buried)
+	require.Empty(t, a.m.toDestroy)
 }
 
 // TestUnmarkedWithoutReset: if that is refused, it is destroyed before anything is given back.

@@ -172,7 +172,7 @@ func (w *world) mend() {
 			if r.ep.State() == btl.Up && w.ranks[1-r.rank].ep.State() != btl.Up {
 				r.ep.Fail(nil) // as the layer above does, which knows from the other rank
 			}
-			if r.ep.State() != btl.Drained || r.m.railErr != nil || r.m.reopen {
+			if r.ep.State() != btl.Drained || r.m.RailError() != nil || r.m.reopen {
 				return false
 			}
 		}
@@ -199,7 +199,7 @@ func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) 
 	require.Zero(w.t, r.under, "operations under way after Drained")
 }
 
-// TestEveryStatus: each status, as the end of a send, is the typed error that the table of verdicts has; everything is called back, and
+// TestEveryStatus: each status, as the end of a send, is the typed error that the table of results has; everything is called back, and
 // the next incarnation works.
 func TestEveryStatus(t *testing.T) { eachWay(t, testEveryStatus) }
 
@@ -209,9 +209,9 @@ func testEveryStatus(t *testing.T, way func(Config) Config) {
 			w := newWorld(t, way(Config{}))
 			w.begin()
 			a := w.ranks[0]
-			v := judge(info.Status, true)
+			v := resultOf(info.Status, true)
 			if info.Status == verbs.StatusRemAbortErr {
-				v = nonsense
+				v = impossible
 			}
 			a.ended = nil
 			a.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: a.end().qpn, After: 1, Status: info.Status})
@@ -250,7 +250,7 @@ func testEveryStatusOfAReceive(t *testing.T, way func(Config) Config) {
 			w := newWorld(t, way(Config{}))
 			w.begin()
 			a, b := w.ranks[0], w.ranks[1]
-			v := judge(info.Status, true)
+			v := resultOf(info.Status, true)
 			b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: info.Status})
 			require.NoError(t, a.send("x"))
 			if v.goesOn {
@@ -419,7 +419,7 @@ func testMakeAndBreak(t *testing.T, way func(Config) Config) {
 	require.Equal(t, room, a.m.h.groups[0].room)
 	require.LessOrEqual(t, len(a.m.eps), eps+1)
 	require.Len(t, a.m.h.bounceFree, bounceBuffers)
-	require.Len(t, a.m.h.free, askDepth)
+	require.Len(t, a.m.h.free, udSendDepth)
 }
 
 // TestManyPeersManyQueues: queues are made so that no number of endpoints overruns them.

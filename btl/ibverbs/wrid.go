@@ -1,7 +1,8 @@
 package ibverbs
 
-// A work request's ID carries all that its completion is told by: of one that failed nothing else is valid but
-// status and queue pair number, not even what it was.
+// wrID is a work request's ID. It identifies the request of a completion by itself, because in a
+// failed completion only the status and the queue pair number are valid besides, not even the
+// opcode.
 //
 //	type: 8 bits   incarnation: 16   slot: 40, of which endpoint: 20, entry: 20
 type wrID uint64
@@ -12,8 +13,8 @@ const (
 	wrSend   wrType = 1 + iota // entry: of the endpoint's send ring
 	wrRecv                     // entry: receive buffer
 	wrMarker                   // the send queue is drained
-	wrAsk                      // of the datagram queue pair; entry: buffer
-	wrHear                     // likewise
+	wrUDSend                   // of the datagram queue pair; entry: buffer
+	wrUDRecv                   // of the datagram queue pair; entry: buffer
 )
 
 func makeID(t wrType, made uint32, endpoint, entry uint32) wrID {

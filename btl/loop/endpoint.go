@@ -1,6 +1,9 @@
 package loop
 
-import "github.com/mpigo/mpigo/btl"
+import (
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
+)
 
 var (
 	_ btl.Endpoint = (*endpoint)(nil)
@@ -9,26 +12,16 @@ var (
 	_ btl.Getter   = (*endpoint)(nil)
 )
 
-// endpoint is a rank's end of one incarnation of a link.
+// endpoint is a rank's end of one incarnation of a link. On a virtual fabric its Pending are all
+// operations that were accepted and are not called back; otherwise operations complete in the post.
 type endpoint struct {
-	m     *module
-	peer  int
-	inc   *incarnation
-	end   int   // its number in inc
-	out   *lane // nil if there is no way through
-	epoch uint32
-	state btl.State
+	base.Endpoint
+	m   *module
+	inc *incarnation
+	end int   // its number in inc
+	out *lane // nil if no lane leads to the peer
 
-	// doom is set when a post finds out that the endpoint is to fail; the next turn of
-	// progress then says so. Until then posts are refused for lack of resources.
-	doom *btl.Error
-	// cause of the failure, once Failed. culprit is the operation that it is of, if any.
-	cause   *btl.Error
-	culprit *btl.Op
-	byRail  bool // failed with the whole rail, whose Drained covers it
-
-	held    btl.Queue // accepted and not yet called back
-	flights []*flight // of a virtual fabric: those of held that are under way
+	flights []*flight // of a virtual fabric: the operations that are in flight
 }
 
 type verb uint8
@@ -41,36 +34,27 @@ const (
 
 func (v verb) String() string { return [...]string{"send", "put", "get"}[v] }
 
-// Peer implements btl.Endpoint.
-func (e *endpoint) Peer() int { return e.peer }
-
-// Epoch implements btl.Endpoint.
-func (e *endpoint) Epoch() uint32 { return e.epoch }
-
-// State implements btl.Endpoint.
-func (e *endpoint) State() btl.State { return e.state }
-
-// plain reports whether a post can go the short way: straight into the lane.
-func (e *endpoint) plain() bool {
-	return e.out != nil && e.out.slots != nil && len(e.m.injector.faults) == 0 && e.doom == nil
+// isPlain reports whether a Send can go straight into the lane.
+func (e *endpoint) isPlain() bool {
+	return e.out != nil && e.out.slots != nil && e.Deferred() == nil
 }
 
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
-	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.attrs.MaxSendBytes {
+	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.Attrs().MaxSendBytes {
 		return btl.ErrTooLong
 	}
-	if !e.plain() {
+	if !e.isPlain() {
 		return e.post(send, op)
 	}
-	switch e.out.publish(&e.m.bufs, e.epoch, op.Tag, op.Hdr[:op.HdrLen], op.Payload) {
+	switch e.out.publish(&e.m.bufs, e.Epoch(), op.Tag, op.Hdr[:op.HdrLen], op.Payload) {
 	case laneFull:
 		return btl.ErrResource
 	case laneClosed:
-		e.condemn(lost(e.m, e.peer), nil)
+		e.m.DeferFailure(e, e.noAnswer(), nil)
 		return btl.ErrResource
 	}
 	op.Done(op, nil)
@@ -79,24 +63,17 @@ func (e *endpoint) Send(op *btl.Op) error {
 
 // SendInline implements btl.Inliner.
 func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
-	if e.state != btl.Up || len(hdr)+len(payload) > e.m.attrs.InlineBytes || !e.plain() && !e.passInline() {
+	if e.State() != btl.Up || len(hdr)+len(payload) > e.m.Attrs().InlineBytes || !e.isPlain() {
 		return false
 	}
-	switch e.out.publish(&e.m.bufs, e.epoch, tag, hdr, payload) {
+	switch e.out.publish(&e.m.bufs, e.Epoch(), tag, hdr, payload) {
 	case laneFull:
 		return false
 	case laneClosed:
-		e.condemn(lost(e.m, e.peer), nil)
+		e.m.DeferFailure(e, e.noAnswer(), nil)
 		return false
 	}
 	return true
-}
-
-// passInline decides about a fragment when faults are armed: one that is to be struck has
-// to come as an operation.
-func (e *endpoint) passInline() bool {
-	return e.out != nil && e.out.slots != nil && e.doom == nil &&
-		e.out.room() == published && e.m.injector.passes(e.peer)
 }
 
 // Put implements btl.Putter.
@@ -106,133 +83,46 @@ func (e *endpoint) Put(op *btl.Op) error { return e.postRemote(put, op) }
 func (e *endpoint) Get(op *btl.Op) error { return e.postRemote(get, op) }
 
 func (e *endpoint) postRemote(v verb, op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
 	return e.post(v, op)
 }
 
-// post takes an operation the long way.
+// post accepts an operation that does not go straight into the lane.
 func (e *endpoint) post(v verb, op *btl.Op) error {
-	if e.doom != nil {
+	switch {
+	case e.Deferred() != nil:
 		return btl.ErrResource
-	}
-	if e.m.f.sim != nil {
+	case e.m.f.sim != nil:
 		return e.launch(v, op)
-	}
-	if e.out == nil {
-		e.condemn(lost(e.m, e.peer), nil)
+	case e.out == nil:
+		e.m.DeferFailure(e, e.noAnswer(), nil)
+		return btl.ErrResource
+	case e.m.accessed >= turnBytes:
 		return btl.ErrResource
 	}
-	if v == send {
-		switch e.out.room() {
-		case laneFull:
-			return btl.ErrResource
-		case laneClosed:
-			e.condemn(lost(e.m, e.peer), nil)
-			return btl.ErrResource
-		}
-	} else if e.m.touched >= turnBytes {
-		return btl.ErrResource
-	}
-	hit, struck := e.m.injector.strike(e.peer, v)
-	if struck {
-		switch hit.Kind {
-		case btl.FaultRefuse:
-			return btl.ErrResource
-		case btl.FaultWrong:
-			return e.callWrong(v, op)
-		case btl.FaultSilence:
-			e.held.Push(op)
-			return nil
-		case btl.FaultErrorLost:
-			e.held.Push(op)
-			e.condemn(e.m.injected(e.peer, hit.Kind), op)
-			return nil
-		}
-	}
-	if v == send {
-		if e.out.publish(&e.m.bufs, e.epoch, op.Tag, op.Header(), op.Payload) == laneClosed {
-			e.condemn(lost(e.m, e.peer), nil)
-			return btl.ErrResource
-		}
-	} else if err := e.reach(v, op); err != nil {
-		e.held.Push(op)
-		e.refuse(op, err)
+	if err := e.reach(v, op); err != nil {
+		e.reject(op, err)
 		return nil
-	}
-	if struck {
-		switch hit.Kind {
-		case btl.FaultErrorDelivered:
-			e.held.Push(op)
-			e.condemn(e.m.injected(e.peer, hit.Kind), op)
-			return nil
-		case btl.FaultLate:
-			e.held.Push(op)
-			e.m.delay(e, op, hit.Count)
-			return nil
-		case btl.FaultStale:
-			e.m.remember(e, v, op)
-		}
 	}
 	op.Done(op, nil)
 	return nil
 }
 
-// callWrong does what btl.FaultWrong wants.
-func (e *endpoint) callWrong(v verb, op *btl.Op) error {
-	if v == send {
-		return btl.ErrTooLong
-	}
-	e.held.Push(op)
-	e.refuse(op, e.m.errorf(e.peer, btl.ClassUsage, btl.SideBoth, btl.FaultWrong.String(), btl.ErrInjected))
-	return nil
-}
-
-// refusal is an operation that was wrong in itself: it ends in an error, and its endpoint lives.
-type refusal struct {
-	e   *endpoint
-	op  *btl.Op
-	err *btl.Error
-}
-
-// refuse makes the next turn of progress complete op, which is held, with err: with the failure
-// of the endpoint, if that is what err is of.
-func (e *endpoint) refuse(op *btl.Op, err *btl.Error) {
-	if err.Class != btl.ClassUsage {
-		e.condemn(err, op)
+// reject accepts an operation that has met an error. The next progress call ends the operation, and
+// fails the endpoint too unless the operation was wrong in itself.
+func (e *endpoint) reject(op *btl.Op, err *btl.Error) {
+	if err.Class == btl.ClassUsage {
+		e.m.Refuse(e, op, err)
 		return
 	}
-	e.m.refused = append(e.m.refused, refusal{e, op, err})
-	e.m.unsettled = true
+	e.Pending.Push(op)
+	e.m.DeferFailure(e, err, op)
 }
 
-func (m *module) settleRefused() int {
-	n := 0
-	refused := m.refused
-	m.refused = nil
-	for _, r := range refused {
-		if r.e.state == btl.Up { // else the tear-down completes it
-			r.e.held.Remove(r.op)
-			r.e.done(r.op, r.err)
-			n++
-		}
-	}
-	return n
-}
-
-// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
-func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
-	if e.doom != nil {
-		return
-	}
-	e.doom, e.culprit = err, op
-	e.m.doomed = append(e.m.doomed, e)
-	e.m.unsettled = true
-}
-
-// Rebind implements btl.Endpoint. A fragment is copied when it is accepted. A Put on its way
-// through a virtual fabric is not: as by a device, its bytes are read when they arrive.
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted. The bytes of a Put that
+// is in flight on a virtual fabric are read when they arrive, as by a device.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for _, f := range e.flights {
 		if f.op == op && f.v == put && !f.over {
@@ -244,56 +134,33 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 }
 
 // Fail implements btl.Endpoint.
-func (e *endpoint) Fail(cause error) {
-	if e.state == btl.Up {
-		e.fail(e.m.because(e.peer, btl.ClassClosed, cause))
-	}
+func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
+
+// Stop implements base.Incarnation.
+func (e *endpoint) Stop() {
+	e.m.f.tracef("failed %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), e.Cause())
 }
 
-// fail is the first half of a failure; the next settle does the other.
-func (e *endpoint) fail(err *btl.Error) {
-	e.state, e.cause = btl.Failed, err
-	e.m.dying = append(e.m.dying, e)
-	e.m.unsettled = true
-	e.m.f.tracef("failed %s %d>%d epoch %d: %v", e.m.attrs.Name, e.m.port.rank, e.peer, e.epoch, err)
-	e.m.ev.Failed(e.m, e.peer, err)
+// noAnswer is the error of a post that found the peer's end dead.
+func (e *endpoint) noAnswer() *btl.Error {
+	return e.m.NewError(e.Peer(), btl.ClassPath, btl.SideBoth, "no answer", nil)
 }
 
-// flush calls back what is outstanding.
+// flush calls back what is outstanding, and returns the number of operations.
 func (e *endpoint) flush() int {
 	for _, f := range e.flights {
 		if !f.over {
 			f.readPut()
 		}
-		f.op = nil // what becomes of it is of no interest any more
+		f.op = nil // nobody waits for it any more
 	}
 	e.flights = nil
-	cause := e.cause
-	if cause == nil {
-		cause = e.m.railErr
-	}
 	n := 0
-	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
-		var err *btl.Error
-		if op == e.culprit {
-			err = e.doom
-		} else {
-			err = e.m.errorf(e.peer, btl.ClassFlushed, btl.SideNone, "", cause)
-		}
-		e.done(op, err)
+	for op := e.Pending.Pop(); op != nil; op = e.Pending.Pop() {
+		err := e.m.FlushError(e, op)
+		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), err)
+		op.Done(op, err)
 		n++
 	}
-	e.culprit = nil
 	return n
-}
-
-// done calls an operation back, which is in no list any more.
-func (e *endpoint) done(op *btl.Op, err *btl.Error) {
-	if err != nil {
-		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.attrs.Name, e.m.port.rank, e.peer, e.epoch, err)
-		op.Done(op, err)
-		return
-	}
-	e.m.f.tracef("complete %s %d>%d epoch %d", e.m.attrs.Name, e.m.port.rank, e.peer, e.epoch)
-	op.Done(op, nil)
 }

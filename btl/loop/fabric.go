@@ -1,32 +1,31 @@
-// Package loop is a fabric inside one process: n ranks joined by k rails. Each rail of
-// each rank is a [btl.Module]. It carries the ranks of a job that runs in one process,
-// the messages of a rank to itself, and every simulation of the layers above.
+// Package loop is a fabric inside one process: n ranks joined by k rails. Each rail of each rank is
+// a [btl.Module]. It carries the ranks of a job that runs in one process, the messages of a rank to
+// itself, and every simulation of the layers above.
 //
 // # Free-running
 //
-// Each rank is driven by its own goroutine under its own engine's lock. A fragment
-// crosses in a ring of slots between one sending and one receiving rank (a lane). It is
-// delivered once its slot is published: from then on the receiver hands it up whatever
-// happens, so that Send completes at once and nothing is ever in flight.
+// Each rank is driven by its own goroutine under its own engine's lock. A fragment crosses in a
+// ring of slots between one sending and one receiving rank (a lane). It is delivered once its slot
+// is published: from then on the receiver hands it up whatever happens. So Send completes at once
+// and nothing is ever in flight.
 //
 // # Virtual
 //
-// With Config.Virtual all ranks are driven by one goroutine, and time is the fabric's:
-// [Fabric.Advance] moves it to the next event. Latency, bandwidth and seeded jitter
-// decide when a fragment is delivered; its completion comes one latency later. Same
-// seed and same calls, same trace.
+// With Config.Virtual one goroutine drives all ranks, and the fabric has its own time:
+// [Fabric.Advance] moves it to the next event. Latency, bandwidth and seeded jitter decide when a
+// fragment is delivered; its completion comes one latency later. The same seed and the same calls
+// give the same trace.
 //
 // # Incarnations
 //
-// What joins two ranks on one rail is a link, and both ends agree on the epoch of its
-// incarnation. An end joins the present incarnation if no end of that has failed; else
-// it begins the next. An end that learns of a newer incarnation than its own fails.
-// Between the failure of an end and its Drained, what had been delivered before is still
-// handed up.
+// A link joins two ranks on one rail, and both ends agree on the epoch of its incarnation. An end
+// joins the present incarnation if no end of that has failed; otherwise it begins the next. An end
+// that learns of a newer incarnation than its own fails. Between the failure of an end and its
+// Drained, the end still hands up what was delivered before.
 //
-// A failed end does not tell the other one (as with a queue pair of InfiniBand): that
-// one fails when it next sends, or when the next incarnation begins. Only a module that
-// is closed tells its peers.
+// An end that fails does not tell the other one (as with a queue pair of InfiniBand): the other one
+// fails when it next sends, or when the next incarnation begins. Only a module that is closed tells
+// its peers.
 package loop
 
 import (
@@ -39,6 +38,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -50,53 +50,49 @@ const (
 	maxFragBytes = 1 << 30
 )
 
-// ErrConfig is wrapped by what NewFabric and Module say about impossible arguments.
+// ErrConfig is wrapped by the errors of NewFabric and Module for impossible arguments.
 var ErrConfig = errors.New("bad fabric configuration")
 
-// Config of a fabric. Zero values stand for sensible defaults.
+// Config of a fabric. A field that is zero has its default.
 type Config struct {
 	// Ranks and Rails default to 1: the transport of a rank to itself.
 	Ranks, Rails int
-	// Rail describes the rails in order. Rails beyond the list are as its last one.
+	// Rail describes the rails in order. Rails beyond the list are like its last one.
 	Rail []RailConfig
-	// Slots is how many fragments may be under way from one rank to another on one
-	// rail, rounded up to a power of two. The default shrinks as Ranks grow.
+	// Slots is how many fragments may be in flight from one rank to another on one rail, rounded up
+	// to a power of two. The default shrinks as Ranks grows.
 	Slots int
 	// Seed of the jitter and of every other choice of a virtual fabric.
 	Seed uint64
-	// Virtual makes the fabric single-threaded and its time its own.
+	// Virtual makes the fabric single-threaded, with its own time.
 	Virtual bool
 }
 
-// RailConfig describes a rail. Zero values stand for sensible defaults.
+// RailConfig describes a rail. A field that is zero has its default.
 type RailConfig struct {
 	// Name defaults to "loop" and the rail's number.
 	Name string
-	// LatencyNanos is the one-way latency. Free-running, it is only told, not kept.
+	// LatencyNanos is the one-way latency. A free-running fabric only reports it.
 	LatencyNanos int64
-	// JitterNanos bounds what a virtual fabric adds to the latency of each fragment.
-	// Negative means none.
+	// JitterNanos bounds what a virtual fabric adds to the latency of each fragment. A negative
+	// value means none.
 	JitterNanos int64
-	// RetryNanos is how long a virtual rail tries before it reports that a peer does
-	// not answer.
+	// RetryNanos is how long a virtual rail tries before it reports that a peer does not answer.
 	RetryNanos int64
-	// DeadlineNanos is after how long a virtual rail fails an endpoint of which an operation never completes
-	// (btl.FaultSilence); 0: it does not.
-	DeadlineNanos int64
-	// BandwidthMBps is that of each lane. Free-running, it is only told, not kept.
+	// BandwidthMBps is that of each lane. A free-running fabric only reports it.
 	BandwidthMBps int64
 	// EagerBytes, MaxSendBytes and InlineBytes as in btl.Attrs.
 	EagerBytes, MaxSendBytes, InlineBytes int
-	// Without names capabilities that the rail is not to have. It has all by default,
-	// but CapInline only free-running, because it means delivered on return.
+	// Without names capabilities that the rail does not have. It has all by default, except that a
+	// virtual rail never has CapInline, which means delivered on return.
 	Without btl.Caps
 }
 
-// Fabric joins ranks. Module may be called from any goroutine, and so may the calls that
-// make it fail if it is not virtual. A virtual fabric belongs to one goroutine.
+// Fabric joins ranks. Module, and the calls that make a fabric fail that is not virtual, may be
+// called from any goroutine. A virtual fabric belongs to one goroutine.
 type Fabric struct {
 	cfg   Config
-	id    uint64 // tells the cards and keys of this fabric from those of others
+	id    uint64 // distinguishes the addresses and keys of this fabric from those of others
 	attrs []btl.Attrs
 	ports [][]*port // by rail, then rank
 	clock progress.Clock
@@ -144,10 +140,10 @@ func NewFabric(cfg Config) (*Fabric, error) {
 	return f, nil
 }
 
-// complete checks the configuration and fills in the defaults.
+// complete checks the configuration and sets the defaults.
 func (c *Config) complete() error {
-	setDefault(&c.Ranks, 1)
-	setDefault(&c.Rails, 1)
+	base.SetDefault(&c.Ranks, 1)
+	base.SetDefault(&c.Rails, 1)
 	if c.Ranks < 1 || c.Ranks > maxRanks {
 		return fmt.Errorf("%w: %d ranks", ErrConfig, c.Ranks)
 	}
@@ -157,8 +153,8 @@ func (c *Config) complete() error {
 	if len(c.Rail) > c.Rails {
 		return fmt.Errorf("%w: %d rails are described, there are %d", ErrConfig, len(c.Rail), c.Rails)
 	}
-	// n ranks may make n² lanes: what all of them take stays bounded.
-	setDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
+	// n ranks may make n² lanes: the memory of all lanes stays bounded.
+	base.SetDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
 	if c.Slots < 1 || c.Slots > maxSlots {
 		return fmt.Errorf("%w: %d slots", ErrConfig, c.Slots)
 	}
@@ -191,19 +187,19 @@ func (r *RailConfig) complete(rail int, virtual bool) error {
 	if r.Name == "" {
 		r.Name = "loop" + strconv.Itoa(rail)
 	}
-	setDefault(&r.LatencyNanos, 200)
-	setDefault(&r.JitterNanos, r.LatencyNanos/2)
-	setDefault(&r.RetryNanos, 20*r.LatencyNanos)
-	setDefault(&r.BandwidthMBps, 8000)
-	setDefault(&r.MaxSendBytes, 64<<10)
-	setDefault(&r.EagerBytes, min(8<<10, r.MaxSendBytes))
+	base.SetDefault(&r.LatencyNanos, 200)
+	base.SetDefault(&r.JitterNanos, r.LatencyNanos/2)
+	base.SetDefault(&r.RetryNanos, 20*r.LatencyNanos)
+	base.SetDefault(&r.BandwidthMBps, 8000)
+	base.SetDefault(&r.MaxSendBytes, 64<<10)
+	base.SetDefault(&r.EagerBytes, min(8<<10, r.MaxSendBytes))
 	if virtual {
 		r.Without |= btl.CapInline
 	}
 	if r.Without&btl.CapInline != 0 {
 		r.InlineBytes = 0
 	} else {
-		setDefault(&r.InlineBytes, min(slotBytes, r.MaxSendBytes))
+		base.SetDefault(&r.InlineBytes, min(slotBytes, r.MaxSendBytes))
 	}
 	switch {
 	case r.LatencyNanos < 0 || r.RetryNanos < 0 || r.BandwidthMBps < 0:
@@ -218,20 +214,14 @@ func (r *RailConfig) complete(rail int, virtual bool) error {
 	return nil
 }
 
-func setDefault[T int | int64](v *T, to T) {
-	if *v == 0 {
-		*v = to
-	}
-}
-
 // Ranks is the number of ranks.
 func (f *Fabric) Ranks() int { return f.cfg.Ranks }
 
 // Rails is the number of rails.
 func (f *Fabric) Rails() int { return f.cfg.Rails }
 
-// Module makes one rank's module of one rail, once. It reports to ev, and it rings bell
-// (which may be nil) when something comes while it is armed.
+// Module makes one rank's module of one rail, once. The module reports to ev, and rings bell (which
+// may be nil) when something comes while it is armed.
 func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (btl.Module, error) {
 	switch {
 	case rank < 0 || rank >= f.cfg.Ranks:
@@ -239,7 +229,7 @@ func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (bt
 	case rail < 0 || rail >= f.cfg.Rails:
 		return nil, fmt.Errorf("%w: rail %d of %d", ErrConfig, rail, f.cfg.Rails)
 	case ev == nil:
-		return nil, fmt.Errorf("%w: nobody to report to", ErrConfig)
+		return nil, fmt.Errorf("%w: no events to report to", ErrConfig)
 	}
 	p := f.ports[rail][rank]
 	if !p.open(bell) {
@@ -248,15 +238,15 @@ func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (bt
 	return newModule(p, ev), nil
 }
 
-// Now is the fabric's time: virtual, or that of the system.
+// Now is the fabric's time: virtual, or the system's.
 func (f *Fabric) Now() int64 { return f.clock.Now() }
 
-// Stale is the number of fragments and remote writes that were dropped because they
-// were of an incarnation that had ended.
+// Stale is the number of fragments and remote writes that were dropped because their incarnation
+// had ended.
 func (f *Fabric) Stale() uint64 { return f.stale.Load() }
 
-// Trace makes a virtual fabric write one line for every post, delivery, completion and
-// failure. nil ends it. A fabric that is not virtual writes nothing.
+// Trace makes a virtual fabric write one line for every post, delivery, completion and failure. nil
+// ends the trace. A fabric that is not virtual writes nothing.
 func (f *Fabric) Trace(w io.Writer) {
 	if f.sim != nil {
 		f.sim.trace = w

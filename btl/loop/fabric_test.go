@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -144,20 +143,20 @@ func TestManyLanes(t *testing.T) {
 		}
 	}
 	w.settle()
-	require.LessOrEqual(t, len(to.m.(*module).hot), hotLanes)
+	require.LessOrEqual(t, len(to.inner.watched), maxWatched)
 
 	// One that has been silent for long, and is not watched, becomes watched when it
 	// sends and others are idle.
-	for range 2 * idleLooks {
+	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
-	for range 2 * hotLanes {
+	for range 2 * maxWatched {
 		require.True(t, w.nodes[33][0].send(0, 50))
 		to.m.Progress()
 	}
 	w.settle()
 	watched := 0
-	for _, l := range to.m.(*module).hot {
+	for _, l := range to.inner.watched {
 		require.Equal(t, uint32(1), l.watched.Load())
 		if l.fromRank == 33 {
 			watched++
@@ -169,14 +168,14 @@ func TestManyLanes(t *testing.T) {
 // TestUnwatchedInTime: a lane that has to make way just when it has got something again is
 // not forgotten.
 func TestUnwatchedInTime(t *testing.T) {
-	const ranks = hotLanes + 2
+	const ranks = maxWatched + 2
 	w := newWorld(t, Config{Ranks: ranks})
 	to := w.nodes[0][0]
 	for rank := 1; rank < ranks; rank++ {
 		require.True(t, w.nodes[rank][0].send(0, 50))
 	}
 	w.settle()
-	for range 2 * idleLooks {
+	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
 	before := to.arrived
@@ -242,25 +241,6 @@ func TestArmWithoutBell(t *testing.T) {
 	require.False(t, w.nodes[0][0].m.(progress.Idler).Arm())
 }
 
-// TestArmUnsettled: a module that has to count turns cannot sleep.
-func TestArmUnsettled(t *testing.T) {
-	s := newSides(t, 2)
-	s[0].connect(t, 1, s[1])
-	idler := s[0].mod.(progress.Idler)
-	require.True(t, idler.Arm())
-	idler.Disarm()
-	s[0].mod.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultLate, Peer: 1, Count: 3})
-	done := false
-	require.NoError(t, s[0].ep.Send(&btl.Op{Done: func(*btl.Op, error) { done = true }}))
-	require.False(t, idler.Arm())
-	idler.Disarm()
-	for !done {
-		s[0].mod.Progress()
-	}
-	require.True(t, idler.Arm())
-	idler.Disarm()
-}
-
 // TestTurnIsBounded: one turn hands up only so many fragments of a lane.
 func TestTurnIsBounded(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
@@ -302,19 +282,4 @@ func TestHeaderTooLong(t *testing.T) {
 	s := newSides(t, 2)
 	s[0].connect(t, 1, s[1])
 	require.Equal(t, btl.ErrTooLong, s[0].ep.Send(&btl.Op{HdrLen: btl.MaxHeaderBytes + 1}))
-}
-
-// TestFailCause: what Fail is given is what Failed says.
-func TestFailCause(t *testing.T) {
-	m := &module{attrs: &btl.Attrs{Name: "x"}}
-	plain := m.because(3, btl.ClassClosed, errTest)
-	require.Equal(t, &btl.Error{Rail: "x", Peer: 3, Class: btl.ClassClosed, Side: btl.SideLocal, Err: errTest}, plain)
-	cause := &btl.Error{Rail: "y", Peer: 9, Class: btl.ClassTimeout, Side: btl.SideRemote, Native: "word", Err: errTest}
-	typed := m.because(3, btl.ClassClosed, errors.Join(cause))
-	require.Equal(t, "x", typed.Rail)
-	require.Equal(t, 3, typed.Peer)
-	require.Equal(t, btl.ClassTimeout, typed.Class)
-	require.Equal(t, btl.SideRemote, typed.Side)
-	require.Equal(t, "word", typed.Native)
-	require.ErrorIs(t, typed, errTest)
 }

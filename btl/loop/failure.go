@@ -1,67 +1,60 @@
 package loop
 
 import (
-	"errors"
+	"iter"
 	"math"
-	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// Failures have two halves. The first, in Fail or in a turn of progress, makes an endpoint
-// or the rail Failed and says so. The second, at the end of a turn, buries the incarnation
-// (link.go), hands up what had been delivered, calls back what is outstanding, and says
-// Drained. What a post finds out waits for a turn as well.
+// A failure has two halves. The first, in Fail or in a progress call, makes an endpoint or the rail
+// Failed and reports it. The second, at the end of a progress call, ends the incarnation (link.go),
+// hands up what was delivered before, calls back what is outstanding, and reports Drained.
 
-// settle does what could not be done where it came up.
+// settle does what was deferred to a progress call, and returns the number of events.
 func (m *module) settle() int {
-	n := m.settleLanded()
-	if len(m.refused) > 0 {
-		n += m.settleRefused()
+	n := m.settleLanded() + m.EndRefused() + m.FailDeferred()
+	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.advance(m.peer(e.Peer())) })
+	if m.RailError() != nil && m.Draining() == 0 {
+		for _, p := range m.peers {
+			if p != nil {
+				n += m.endPassive(p, math.MaxUint32)
+			}
+		}
+		m.f.tracef("drained %s %d>all", m.Attrs().Name, m.port.rank)
+		m.DrainRail()
+		n++
 	}
-	if len(m.late) > 0 {
-		n += m.settleLate()
-	}
-	for len(m.doomed) > 0 {
-		e := m.doomed[0]
-		m.doomed = slices.Delete(m.doomed, 0, 1)
-		if e.state == btl.Up {
-			e.fail(e.doom)
-			n++
+	m.Unsettled = len(m.landed) > 0 || m.Waiting()
+	return n
+}
+
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
 		}
 	}
-	for len(m.dying) > 0 {
-		e := m.dying[0]
-		m.dying = slices.Delete(m.dying, 0, 1)
-		n += m.tearDown(e)
-		m.f.tracef("drained %s %d>%d epoch %d", m.attrs.Name, m.port.rank, e.peer, e.epoch)
-		m.ev.Drained(m, e.peer)
-		n += 1 + m.advance(m.peer(e.peer))
-	}
-	if m.railErr != nil {
-		n += m.tearDownRail()
-	}
-	if len(m.ghosts) > 0 {
-		m.haunt()
-	}
-	m.unsettled = len(m.landed)+len(m.refused)+len(m.late)+len(m.doomed)+len(m.dying)+len(m.ghosts) > 0 || m.railErr != nil
-	return n
 }
 
-// tearDown brings a Failed endpoint to Drained.
+// tearDown ends the incarnation of a Failed endpoint, and returns the number of events.
 func (m *module) tearDown(e *endpoint) int {
-	e.inc.bury(e.end)
-	// The peer may have joined this incarnation just before it was buried, and have sent.
-	m.putBy()
-	n := m.endPassive(m.peer(e.peer), e.epoch)
+	e.inc.markDead(e.end)
+	// The peer may have joined this incarnation just before, and have sent.
+	m.collectLanes()
+	n := m.endPassive(m.peer(e.Peer()), e.Epoch())
 	n += e.flush()
-	e.state = btl.Drained
+	m.f.tracef("drained %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch())
 	return n
 }
 
-// putBy puts the lanes that peers have joined by. Whoever has buried an incarnation then
-// knows all lanes of it. What is to be done about the others is left to attend.
-func (m *module) putBy() {
+// collectLanes collects the lanes that peers have joined by: once an incarnation is marked dead, the
+// module so knows all lanes of it. attend handles the other notices.
+func (m *module) collectLanes() {
 	m.takeNotices()
 	for i := range m.inbox {
 		if n := &m.inbox[i]; n.lane != nil {
@@ -72,52 +65,26 @@ func (m *module) putBy() {
 	}
 }
 
-// failRail begins the end of the whole rail.
+// failRail fails the whole rail, and returns the number of events.
 func (m *module) failRail(err *btl.Error) int {
-	if m.closed || m.railErr != nil {
+	if !m.FailRail(err) {
 		return 0
 	}
-	m.railErr = err
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.state = btl.Failed
-			p.ep.byRail = true
-		}
-	}
-	m.f.tracef("failed %s %d>all: %v", m.attrs.Name, m.port.rank, err)
-	m.ev.Failed(m, btl.AllPeers, err)
+	m.f.tracef("failed %s %d>all: %v", m.Attrs().Name, m.port.rank, err)
 	return 1
-}
-
-func (m *module) tearDownRail() int {
-	n := 0
-	for _, p := range m.peers {
-		if p == nil {
-			continue
-		}
-		if p.ep != nil && p.ep.byRail && p.ep.state == btl.Failed {
-			n += m.tearDown(p.ep)
-		}
-		n += m.endPassive(p, math.MaxUint32)
-	}
-	m.railErr = nil
-	m.f.tracef("drained %s %d>all", m.attrs.Name, m.port.rank)
-	m.ev.Drained(m, btl.AllPeers)
-	return n + 1
 }
 
 // Fail implements btl.Module.
 func (m *module) Fail(cause error) {
-	m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
+	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
-	m.closed = true
+	m.Closed = true
 	p := m.port
 	p.mu.Lock()
 	p.closed = true
@@ -125,48 +92,47 @@ func (m *module) Close() error {
 	p.armed.Store(0)
 	p.regions.close()
 
-	m.putBy()
-	gone := m.errorf(btl.AllPeers, btl.ClassClosed, btl.SideRemote, "", errPeerClosed)
+	m.collectLanes()
+	closed := m.NewError(btl.AllPeers, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed)
 	for _, q := range m.peers {
 		if q != nil {
-			m.leave(q, gone)
+			m.leave(q, closed)
 		}
 	}
-	for _, q := range m.peers {
-		if q != nil && q.ep != nil && q.ep.state != btl.Drained {
-			q.ep.state = btl.Failed
-			q.ep.cause = m.errorf(q.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-			q.ep.flush()
-			q.ep.state = btl.Drained
+	for e := range m.Endpoints() {
+		if m.CloseEndpoint(e) {
+			e.flush()
+			m.Drained(e)
 		}
 	}
-	m.inbox, m.hot, m.landed, m.refused, m.late, m.ghosts, m.doomed, m.dying, m.railErr = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	m.unsettled = false
+	m.inbox, m.watched, m.landed = nil, nil, nil
+	m.Forget()
 	return nil
 }
 
-// leave ends every incarnation with a peer, and tells it.
+// leave ends every incarnation with a peer, and tells the peer.
 func (m *module) leave(q *peer, err *btl.Error) {
 	lanes := q.next
 	if q.in != nil {
 		lanes = append(lanes, q.in)
 	}
 	for _, l := range lanes {
-		l.inc.bury(l.inc.link.end(m.port))
-		m.abandon(l)
+		l.inc.markDead(l.inc.link.end(m.port))
+		m.discard(l)
 	}
-	if q.ep != nil && q.ep.state != btl.Drained {
-		q.ep.inc.bury(q.ep.end)
-		lanes = append(lanes, nil)
+	connected := len(lanes) > 0
+	if q.ep != nil && q.ep.State() != btl.Drained {
+		q.ep.inc.markDead(q.ep.end)
+		connected = true
 	}
-	if len(lanes) > 0 && q.rank != m.port.rank {
+	if connected && q.rank != m.port.rank {
 		m.f.tell(m.port.rail, m.port.rank, q.rank, notice{kind: peerFailed, peer: m.port.rank, upTo: math.MaxUint32, err: err})
 	}
 	q.in, q.next = nil, nil
 }
 
-// abandon closes a lane; what was on it is nobody's any more.
-func (m *module) abandon(l *lane) {
+// discard closes a lane and drops what was on it.
+func (m *module) discard(l *lane) {
 	if l.slots == nil {
 		l.queue = nil
 		return
@@ -175,25 +141,4 @@ func (m *module) abandon(l *lane) {
 		s, _, _ := l.fragment()
 		l.pass(s, slotClosed)
 	}
-}
-
-// errorf makes an error of this rail.
-func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: m.attrs.Name, Peer: peer, Class: class, Side: side, Native: native, Err: err}
-}
-
-// about is err as an error of this rail with that peer.
-func (m *module) about(peer int, err *btl.Error) *btl.Error {
-	return m.errorf(peer, err.Class, err.Side, err.Native, err.Err)
-}
-
-// because is the error of a failure that the layer above asked for.
-func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
-	var be *btl.Error
-	if errors.As(cause, &be) {
-		err := m.about(peer, be)
-		err.Err = cause
-		return err
-	}
-	return m.errorf(peer, class, btl.SideLocal, "", cause)
 }

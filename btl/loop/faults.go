@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Fate is what becomes of what is in flight when a virtual fabric breaks. A fabric that
-// is not virtual has nothing in flight.
+// Fate is what happens to what is in flight when a virtual fabric breaks. A free-running fabric has
+// nothing in flight.
 type Fate uint8
 
 const (
@@ -18,20 +18,19 @@ const (
 	Lose Fate = iota
 	// Deliver: all of it arrives, and no acknowledgement does.
 	Deliver
-	// DeliverSome: of each link's flights a part arrives, in the order in which they were
-	// posted, and no acknowledgement does. The seed decides how many.
+	// DeliverSome: of each link's flights a part arrives, in the order in which they were posted,
+	// and no acknowledgement does. The seed decides how many.
 	DeliverSome
 )
 
 // Cut says how a link breaks.
 type Cut struct {
 	Fate Fate
-	// HalfOpen: only the first of the two ranks is told. The other one fails when it
-	// finds out.
+	// HalfOpen: only the first of the two ranks is told. The other one fails when it finds out.
 	HalfOpen bool
 }
 
-// tell hands a notice to the port of rank to, from what happens at another rank.
+// tell gives a notice to the port of rank to, about an event at rank from.
 func (f *Fabric) tell(rail, from, to int, n notice) {
 	if f.sim == nil {
 		f.ports[rail][to].notify(n)
@@ -52,8 +51,8 @@ func (f *Fabric) checkFault(rail int, ranks ...int) error {
 	return nil
 }
 
-// FailLane cuts the link of ranks a and b on a rail. It stays cut until ReviveLane:
-// endpoints made meanwhile fail at their first post.
+// FailLane cuts the link of ranks a and b on a rail until ReviveLane. Endpoints made meanwhile fail
+// at their first post.
 func (f *Fabric) FailLane(a, b, rail int, how Cut) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err
@@ -73,17 +72,16 @@ func (f *Fabric) FailLane(a, b, rail int, how Cut) error {
 	return nil
 }
 
-// Packet is what a lossy path decides about: a fragment, or a remote read or write.
+// Packet is a fragment, or a remote read or write, on a lossy path.
 type Packet struct {
 	From, To int // ranks
 	Bytes    int
 	Remote   bool
 }
 
-// SetLoss makes the link of ranks a and b on a rail of a virtual fabric one that loses every packet
-// that loses says, until ReviveLane. As with a cut, the endpoint that has posted a lost packet
-// fails once the rail has tried for long enough; what is not lost passes, also in the endpoint's
-// next incarnation.
+// SetLoss makes the link of ranks a and b on a rail of a virtual fabric lose every packet that
+// loses selects, until ReviveLane. As with a cut, an endpoint that has posted a lost packet fails
+// after the rail's retries. Other packets pass, also in the endpoint's next incarnation.
 func (f *Fabric) SetLoss(a, b, rail int, loses func(p Packet) bool) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err
@@ -96,7 +94,7 @@ func (f *Fabric) SetLoss(a, b, rail int, loses func(p Packet) bool) error {
 	return nil
 }
 
-// ReviveLane mends what FailLane cut, and what SetLoss made lossy.
+// ReviveLane undoes FailLane and SetLoss.
 func (f *Fabric) ReviveLane(a, b, rail int) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err
@@ -109,8 +107,8 @@ func (f *Fabric) ReviveLane(a, b, rail int) error {
 	return nil
 }
 
-// FailPort breaks the device of one rank on one rail, until RevivePort: Connect there is
-// refused with an error of ClassDevice. Its peers find out when they send.
+// FailPort breaks the device of one rank on one rail, until RevivePort: Connect there fails with
+// ClassDevice. Its peers find out when they send.
 func (f *Fabric) FailPort(rank, rail int, fate Fate) error {
 	if err := f.checkFault(rail, rank); err != nil {
 		return err
@@ -149,7 +147,7 @@ func (f *Fabric) failPorts(rail int, fate Fate, ranks ...int) {
 	}
 }
 
-// RevivePort mends what FailPort broke.
+// RevivePort undoes FailPort.
 func (f *Fabric) RevivePort(rank, rail int) error {
 	if err := f.checkFault(rail, rank); err != nil {
 		return err
@@ -159,7 +157,7 @@ func (f *Fabric) RevivePort(rank, rail int) error {
 	return nil
 }
 
-// ReviveRail mends the devices of all ranks on one rail.
+// ReviveRail undoes FailRail and FailPort on one rail.
 func (f *Fabric) ReviveRail(rail int) error {
 	if err := f.checkFault(rail); err != nil {
 		return err

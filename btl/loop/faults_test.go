@@ -262,7 +262,7 @@ func TestPeerIsTold(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
 		var got *btl.Error
-		a.m.(*module).ev = &failureHook{a, func(err *btl.Error) { got = err }}
+		a.inner.Events = &failureHook{a.inner.Events, func(err *btl.Error) { got = err }}
 		require.NoError(t, b.m.Close())
 		w.settle()
 		require.Equal(t, btl.Drained, a.eps[1].State())
@@ -351,79 +351,23 @@ func TestPostsAfterDoom(t *testing.T) {
 	require.Equal(t, btl.ErrFailed, a.eps[1].Send(&btl.Op{Done: a.done}))
 }
 
-// TestStaleSparesGet: FaultStale waits for what can turn up again.
-func TestStaleSparesGet(t *testing.T) {
+// TestStaleFragmentIsDropped: a fragment with the epoch of an incarnation that is over does not
+// reach the layer above.
+func TestStaleFragmentIsDropped(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		local, err := a.m.(btl.Registrar).Register(make([]byte, 4), btl.AccessLocal)
-		require.NoError(t, err)
-		remote, err := b.m.(btl.Registrar).Register(make([]byte, 4), btl.AccessRemoteRead)
-		require.NoError(t, err)
-		in := a.m.(*module)
+		in := a.m.(btl.Injector)
 		in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-		require.NoError(t, a.eps[1].(btl.Getter).Get(&btl.Op{Payload: make([]byte, 0), Local: local, Remote: remote.Key(), Done: func(*btl.Op, error) {}}))
-		w.settle()
-		require.Len(t, in.injector.faults, 1)
-		for !a.send(1, 200) {
-		}
-		require.Empty(t, in.injector.faults)
+		require.True(t, a.send(1, 200))
 		w.settle()
 		a.eps[1].Fail(errTest)
 		b.eps[0].Fail(errTest)
 		w.settle()
 		require.Zero(t, in.Fired())
 		comeBack(t, w, a, b)
+		w.settle()
 		require.Equal(t, 1, in.Fired())
 		require.Equal(t, uint64(1), w.f.Stale())
-	}
-}
-
-// TestGhostPut: a remote write of an old incarnation that turns up late is refused. It
-// turns up when both ends are down.
-func TestGhostPut(t *testing.T) {
-	for _, virtual := range []bool{false, true} {
-		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		mine, theirs := []byte("mine"), []byte("them")
-		local, err := a.m.(btl.Registrar).Register(mine, btl.AccessLocal)
-		require.NoError(t, err)
-		remote, err := b.m.(btl.Registrar).Register(theirs, btl.AccessRemoteWrite)
-		require.NoError(t, err)
-		in := a.m.(btl.Injector)
-		in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-		require.NoError(t, a.eps[1].(btl.Putter).Put(&btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(*btl.Op, error) {}}))
-		w.settle()
-		b.eps[0].Fail(errTest)
-		w.settle()
-		require.Zero(t, in.Fired(), "our end is not down yet")
-		copy(theirs, "them")
-		a.eps[1].Fail(errTest)
-		w.settle()
-		w.settle()
-		require.Equal(t, 1, in.Fired())
-		require.Equal(t, "them", string(theirs))
-	}
-	for _, virtual := range []bool{false, true} {
-		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		mine, theirs := []byte("mine"), []byte("them")
-		local, err := a.m.(btl.Registrar).Register(mine, btl.AccessLocal)
-		require.NoError(t, err)
-		remote, err := b.m.(btl.Registrar).Register(theirs, btl.AccessRemoteWrite)
-		require.NoError(t, err)
-		in := a.m.(btl.Injector)
-		in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-		require.NoError(t, a.eps[1].(btl.Putter).Put(&btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(*btl.Op, error) {}}))
-		w.settle()
-		require.Equal(t, "mine", string(theirs))
-		copy(theirs, "them")
-		a.eps[1].Fail(errTest)
-		w.settle()
-		require.Zero(t, in.Fired(), "the peer's end is not down yet")
-		b.eps[0].Fail(errTest)
-		w.settle()
-		w.settle()
-		require.Equal(t, 1, in.Fired())
-		require.Equal(t, "them", string(theirs))
-		require.NotZero(t, w.f.Stale())
 	}
 }
 

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// slotBytes is what a slot carries itself; it makes the slot two cache lines.
+	// slotBytes is what a slot itself carries; with it a slot is two cache lines.
 	slotBytes = 128 - 16
 	cacheLine = 64
 
-	// A slot's word says whose the slot is. Empty: the sender's. Full, with tag and
-	// length: the receiver's. Closed: nobody's, and no fragment comes after it.
+	// A slot's word says which side owns the slot. Empty: the sender. Full, with tag and length:
+	// the receiver. Closed: neither, and no fragment follows.
 	slotEmpty  = uint64(0)
 	slotFull   = uint64(1) << 62
 	slotClosed = uint64(1) << 63
 )
 
-// slot carries one fragment. The sender moves word from empty to full, the receiver from
-// full to empty, and at the end of the incarnation from either to closed. Because both
-// sides leave the empty state by an atomic exchange, a fragment is either delivered or
-// refused, never in between. Whoever owns the slot may write the rest.
+// slot carries one fragment. The sender moves word from empty to full, the receiver from full to
+// empty, and at the end of the incarnation from either to closed. Because both sides leave the
+// empty state by an atomic exchange, a fragment is either delivered or refused, never in between.
+// The owner of the slot may write the rest.
 type slot struct {
 	word  atomic.Uint64
 	epoch uint32
@@ -34,16 +34,18 @@ type lane struct {
 	inc      *incarnation
 	fromRank int
 	from, to *port
-	slots    []slot    // nil if the fabric is virtual
-	buffers  []*buffer // by slot: where the fragment lies that did not fit; as the slot, else
-	mask     uint32
+	slots    []slot // nil if the fabric is virtual
+	// buffers are, by slot, where the fragment lies if it did not fit; the slot's owner may write
+	// them.
+	buffers []*buffer
+	mask    uint32
 
 	_ [cacheLine]byte
-	// starved is set by the sender when it finds no room, and cleared by the receiver,
-	// which then rings the sender's bell.
+	// starved is set by the sender when it finds no room, and cleared by the receiver, which then
+	// rings the sender's bell.
 	starved atomic.Uint32
-	// watched says that the receiver looks at this lane in every turn; otherwise it has
-	// to be told by its port's flags. Written by the receiver.
+	// watched says that the receiver looks at this lane in every progress call; otherwise its
+	// port's flags have to tell it. The receiver writes it.
 	watched atomic.Uint32
 
 	_    [cacheLine]byte
@@ -54,8 +56,8 @@ type lane struct {
 	head uint32
 	idle uint32 // empty looks since the last fragment
 
-	// If the fabric is virtual: what was delivered and is not yet handed up, until when
-	// the lane emits what was posted, and when the last of it arrives.
+	// Of a virtual fabric: what was delivered and is not yet handed up, until when the lane emits
+	// what was posted, and when the last of it arrives.
 	queue                  []arrival
 	busyUntil, lastArrival int64
 }
@@ -70,20 +72,20 @@ func newLane(inc *incarnation, from, to *port) *lane {
 	return l
 }
 
-type verdict uint8
+type result uint8
 
 const (
-	published verdict = iota
+	published result = iota
 	laneFull
 	laneClosed
 )
 
-// room reports what publish would say now, but that a lane may be closed any time.
-func (l *lane) room() verdict {
+// room reports what publish would say now, except that a lane may be closed at any time.
+func (l *lane) room() result {
 	w := l.slots[l.tail&l.mask].word.Load()
 	if w&slotFull != 0 {
 		l.starved.Store(1)
-		// Room made before the flag was up was not rung for.
+		// Room made before the flag was set rang no bell.
 		w = l.slots[l.tail&l.mask].word.Load()
 	}
 	switch {
@@ -95,8 +97,8 @@ func (l *lane) room() verdict {
 	return published
 }
 
-// publish sends a fragment. Called by the sender only.
-func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byte) verdict {
+// publish sends a fragment. Only the sender may call it.
+func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byte) result {
 	i := l.tail & l.mask
 	s := &l.slots[i]
 	if s.word.Load() != slotEmpty {
@@ -115,7 +117,7 @@ func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byt
 	copy(dst[len(hdr):], payload)
 	s.epoch = epoch
 	if !s.word.CompareAndSwap(slotEmpty, slotFull|uint64(tag)<<32|uint64(n)) {
-		return laneClosed // a buffer goes with the lane
+		return laneClosed // the lane keeps the buffer
 	}
 	l.tail++
 	if l.watched.Load() == 0 {
@@ -125,7 +127,7 @@ func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byt
 	return published
 }
 
-// ready reports whether a fragment waits.
+// ready reports whether there is a fragment.
 func (l *lane) ready() bool {
 	if l.slots == nil {
 		return len(l.queue) > 0
@@ -133,7 +135,7 @@ func (l *lane) ready() bool {
 	return l.slots[l.head&l.mask].word.Load()&slotFull != 0
 }
 
-// fragment returns the fragment at the head, which is full, and where it lies.
+// fragment returns the fragment at the head, which is full, and its slot.
 func (l *lane) fragment() (s *slot, tag btl.Tag, frag []byte) {
 	i := l.head & l.mask
 	s = &l.slots[i]
@@ -145,7 +147,7 @@ func (l *lane) fragment() (s *slot, tag btl.Tag, frag []byte) {
 	return s, btl.Tag(w >> 32), s.data[:n]
 }
 
-// pass gives the slot at the head back: to for the next fragment, or closed.
+// pass releases the slot at the head: for the next fragment, or closed.
 func (l *lane) pass(s *slot, to uint64) {
 	i := l.head & l.mask
 	if b := l.buffers[i]; b != nil {
@@ -159,8 +161,8 @@ func (l *lane) pass(s *slot, to uint64) {
 	}
 }
 
-// seal closes the slot at the head if it is empty. It reports whether that slot is closed,
-// so that the sender can publish nothing more.
+// seal closes the slot at the head if it is empty. It reports whether that slot is closed, so that
+// the sender can publish nothing more.
 func (l *lane) seal() bool {
 	w := &l.slots[l.head&l.mask].word
 	return w.CompareAndSwap(slotEmpty, slotClosed) || w.Load() == slotClosed

@@ -96,7 +96,7 @@ func (h *drainHook) Drained(m btl.Module, peer int) {
 func TestJoinDuringTearDown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	a, b := w.nodes[0][0], w.nodes[1][0]
-	b.m.(*module).ev = &drainHook{b, func() { require.True(t, a.send(1, 100)) }}
+	b.inner.Events = &drainHook{b.inner.Events, func() { require.True(t, a.send(1, 100)) }}
 	require.NotNil(t, b.connect(2))
 	require.NotNil(t, b.connect(0))
 	b.eps[2].Fail(errTest)
@@ -110,7 +110,7 @@ func TestJoinDuringTearDown(t *testing.T) {
 	require.False(t, a.send(1, 100))
 	w.settle()
 
-	b.m.(*module).ev.(*drainHook).hook = func() { require.True(t, a.send(1, 100)) }
+	b.inner.Events.(*drainHook).hook = func() { require.True(t, a.send(1, 100)) }
 	require.NotNil(t, b.connect(0))
 	b.eps[0].Fail(errTest)
 	w.settle()

@@ -1,15 +1,10 @@
 package loop
 
 import (
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"github.com/mpigo/mpigo/btl"
 )
-
-var errPeerClosed = errors.New("the peer closed the rail")
 
 type linkName struct{ rail, low, high int }
 
@@ -18,19 +13,20 @@ type link struct {
 	name  linkName
 	ports [2]*port // of low and high
 
-	mu      sync.Mutex
-	epoch   uint32              // of the newest incarnation; 0 before the first
-	cur     *incarnation        // the newest
-	cut     bool                // by FailLane
-	loses   func(p Packet) bool // by SetLoss, of a virtual fabric; nil: nothing
-	flights []*flight           // of a virtual fabric: what is under way, oldest first
+	mu    sync.Mutex
+	epoch uint32       // of the newest incarnation; 0 before the first
+	cur   *incarnation // the newest
+	cut   bool         // by FailLane
+	// loses is set by SetLoss, of a virtual fabric; nil: it loses nothing.
+	loses   func(p Packet) bool
+	flights []*flight // of a virtual fabric: what is in flight, oldest first
 }
 
-// incarnation is one life of a link. An end's number is that of its port in the link.
+// incarnation is one life of a link. An end has the number of its port in the link.
 type incarnation struct {
 	link  *link
 	epoch uint32
-	dead  [2]bool // guarded by link.mu; once dead, for ever dead
+	dead  [2]bool // guarded by link.mu; once dead, dead for ever
 
 	// gate guards the memory of each end against remote reads and writes.
 	gate [2]gate
@@ -56,7 +52,7 @@ func (l *link) end(p *port) int {
 	return 1
 }
 
-// other is the end opposite to end; a rank's link to itself has one end.
+// other is the opposite end; a rank's link to itself has one end.
 func (l *link) other(end int) int {
 	if l.ports[0] == l.ports[1] {
 		return end
@@ -64,9 +60,9 @@ func (l *link) other(end int) int {
 	return 1 - end
 }
 
-// join makes an end part of the present incarnation, or of the next one if some end of
-// that is dead: its own is, if it was part of it before. It returns the lane to send on,
-// which is nil if there is no way through; closed says that there never will be.
+// join makes an end part of the present incarnation, or of the next one if an end of the present
+// one is dead. It returns the lane to send on, which is nil if no path leads to the peer; closed
+// says that there never will be one.
 func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	from, to := l.ports[end], l.ports[l.other(end)]
 	l.mu.Lock()
@@ -75,9 +71,9 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	if inc == nil || inc.dead[0] || inc.dead[1] {
 		inc = &incarnation{link: l, epoch: l.epoch + 1}
 	}
-	if !l.cut && to.trouble() == nil {
+	if !l.cut && to.downError() == nil {
 		out = newLane(inc, from, to)
-		// Inside the lock, so that whoever buries an end has heard of every lane to it.
+		// Under the lock, so that a rank which marks an end dead knows every lane to it.
 		if !to.notify(notice{kind: laneJoined, peer: from.rank, lane: out}) {
 			out, closed = nil, true
 		}
@@ -86,9 +82,9 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	return inc, out, closed
 }
 
-// bury marks an end dead: nobody joins the incarnation any more, and when bury returns
+// markDead marks an end dead: no end joins the incarnation any more, and when markDead returns
 // nothing of it reaches the memory of that end.
-func (inc *incarnation) bury(end int) {
+func (inc *incarnation) markDead(end int) {
 	inc.link.mu.Lock()
 	inc.dead[end] = true
 	inc.link.mu.Unlock()
@@ -101,12 +97,12 @@ func (inc *incarnation) isDead(end int) bool {
 	return inc.dead[end]
 }
 
-// gate counts who is inside, and can be closed.
+// gate counts the goroutines that have entered, and can be closed.
 type gate struct{ v atomic.Uint64 }
 
 const gateClosed = uint64(1) << 63
 
-// enter reports whether the gate is open; if so, leave is to follow.
+// enter reports whether the gate is open; if so, the caller calls leave later.
 func (g *gate) enter() bool {
 	if g.v.Add(1)&gateClosed == 0 {
 		return true
@@ -117,7 +113,7 @@ func (g *gate) enter() bool {
 
 func (g *gate) leave() { g.v.Add(^uint64(0)) }
 
-// close returns when nobody is inside. Whoever is inside copies memory and does nothing
+// close returns when all goroutines have left. A goroutine inside copies memory and does nothing
 // else, so the wait is short.
 func (g *gate) close() {
 	g.v.Or(gateClosed)
@@ -127,8 +123,3 @@ func (g *gate) close() {
 }
 
 func (g *gate) closed() bool { return g.v.Load()&gateClosed != 0 }
-
-// lost is the error of a post that found the peer's end dead.
-func lost(m *module, peer int) *btl.Error {
-	return m.errorf(peer, btl.ClassPath, btl.SideBoth, "no answer", nil)
-}

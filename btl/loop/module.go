@@ -6,59 +6,46 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
 var (
 	_ btl.Module     = (*module)(nil)
 	_ btl.Registrar  = (*module)(nil)
-	_ btl.Injector   = (*module)(nil)
 	_ progress.Idler = (*module)(nil)
 )
 
 const (
-	// hotLanes is how many lanes a module looks at in every turn without being told.
-	hotLanes = 8
-	// idleLooks is after how many empty looks such a lane makes way for another one.
-	idleLooks = 64
-	// laneBudget bounds the fragments of one lane that one turn hands up.
+	// maxWatched is how many lanes a module looks at in every progress call without being told.
+	maxWatched = 8
+	// maxIdleLooks is the number of empty looks after which such a lane makes room for another.
+	maxIdleLooks = 64
+	// laneBudget bounds the fragments of one lane that one progress call hands up.
 	laneBudget = 16
-	// turnBytes is about how much a rank reads and writes remotely from one turn to the next, if the
-	// fabric is free-running: the lock of its engine is held meanwhile. The rest is refused until then.
+	// turnBytes bounds approximately how many bytes a rank of a free-running fabric reads and
+	// writes remotely between two progress calls, because the lock of its engine is held meanwhile.
+	// The rest is refused until the next.
 	turnBytes = 1 << 20
 )
 
 // module is the part of a rail that only its rank touches, under its engine's lock.
 type module struct {
+	base.Rail[*endpoint]
 	port  *port
 	f     *Fabric
-	attrs *btl.Attrs
-	card  []byte
-	ev    btl.Events
 	bufs  pool
-	peers []*peer // by rank; nil for whom nothing is known of
+	peers []*peer // by rank; nil if nothing is known of the rank
 
-	hot    []*lane // looked at in every turn
-	victim int     // index in hot that is next to be asked to make way
+	watched []*lane // looked at in every progress call
+	victim  int     // index in watched of the lane that is next to make room
 
-	inbox []notice // taken from the port, not yet attended to
+	inbox []notice // taken from the port, not yet handled
 	spare []notice
 
-	touched int // bytes read and written remotely since the last turn
+	accessed int // bytes read and written remotely since the last progress call
 
-	injector injector
-
-	// What settle works on (failure.go). unsettled says that there is some.
-	unsettled bool
-	landed    []*flight // acknowledged, of a virtual fabric
-	refused   []refusal
-	late      []lateOp
-	ghosts    []ghost
-	doomed    []*endpoint // Up, but a post has found out that they are to fail
-	dying     []*endpoint // Failed, not yet Drained
-	railErr   *btl.Error  // the whole rail is Failed, not yet Drained
-
-	closed bool
+	landed []*flight // of a virtual fabric: acknowledged, and not yet completed
 }
 
 // peer is what a module knows of one rank.
@@ -71,22 +58,10 @@ type peer struct {
 
 func newModule(p *port, ev btl.Events) *module {
 	f := p.fabric
-	return &module{
-		port:  p,
-		f:     f,
-		attrs: &f.attrs[p.rail],
-		card:  p.addr.append(nil),
-		ev:    ev,
-		peers: make([]*peer, f.cfg.Ranks),
-		hot:   make([]*lane, 0, hotLanes),
-	}
+	m := &module{port: p, f: f, peers: make([]*peer, f.cfg.Ranks), watched: make([]*lane, 0, maxWatched)}
+	m.Init(m, ev, f.attrs[p.rail], p.addr.append(nil))
+	return m
 }
-
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
 
 func (m *module) peer(rank int) *peer {
 	p := m.peers[rank]
@@ -99,37 +74,37 @@ func (m *module) peer(rank int) *peer {
 
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, card []byte) (btl.Endpoint, error) {
-	a, ok := parseCard(card)
+	a, ok := parseAddress(card)
 	switch {
-	case m.closed:
+	case m.Closed:
 		return nil, btl.ErrClosed
 	case !ok:
-		return nil, fmt.Errorf("rail %s: %w: not a card of this kind", m.attrs.Name, btl.ErrUnreachable)
+		return nil, fmt.Errorf("rail %s: %w: not an address of this kind", m.Attrs().Name, btl.ErrUnreachable)
 	case a.fabric != m.f.id:
-		return nil, fmt.Errorf("rail %s: %w: card of another fabric", m.attrs.Name, btl.ErrUnreachable)
+		return nil, fmt.Errorf("rail %s: %w: address of another fabric", m.Attrs().Name, btl.ErrUnreachable)
 	case a.rail != uint32(m.port.rail):
-		return nil, fmt.Errorf("rail %s: %w: card of rail %d", m.attrs.Name, btl.ErrUnreachable, a.rail)
+		return nil, fmt.Errorf("rail %s: %w: address of rail %d", m.Attrs().Name, btl.ErrUnreachable, a.rail)
 	case rank < 0 || rank >= len(m.peers) || a.rank != uint32(rank):
-		return nil, fmt.Errorf("rail %s: %w: card of rank %d for rank %d", m.attrs.Name, btl.ErrUnreachable, a.rank, rank)
+		return nil, fmt.Errorf("rail %s: %w: address of rank %d for rank %d", m.Attrs().Name, btl.ErrUnreachable, a.rank, rank)
 	}
 	p := m.peer(rank)
-	if p.ep != nil && p.ep.state != btl.Drained {
+	if p.ep != nil && p.ep.State() != btl.Drained {
 		return p.ep, nil
 	}
-	if m.railErr != nil {
-		return nil, m.errorf(rank, m.railErr.Class, m.railErr.Side, m.railErr.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
-	if down := m.port.trouble(); down != nil {
-		return nil, m.errorf(rank, down.Class, down.Side, down.Native, down.Err)
+	if down := m.port.downError(); down != nil {
+		return nil, m.ErrorAbout(rank, down)
 	}
 	l := m.f.link(m.port.rail, m.port.rank, rank)
 	end := l.end(m.port)
 	inc, out, closed := l.join(end)
-	p.ep = &endpoint{m: m, peer: rank, inc: inc, end: end, out: out, epoch: inc.epoch}
-	m.f.tracef("connect %s %d>%d epoch %d", m.attrs.Name, m.port.rank, rank, inc.epoch)
+	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch, true), m: m, inc: inc, end: end, out: out}
+	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, rank, inc.epoch)
 	if closed {
-		// No error of Connect: what the peer has sent before is handed up first.
-		p.ep.condemn(m.errorf(rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed), nil)
+		// Connect does not fail: what the peer has sent before is handed up first.
+		m.DeferFailure(p.ep, m.NewError(rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed), nil)
 	}
 	return p.ep, nil
 }
@@ -137,11 +112,11 @@ func (m *module) Connect(rank int, card []byte) (btl.Endpoint, error) {
 // Progress implements btl.Module.
 func (m *module) Progress() int {
 	n := 0
-	m.touched = 0
+	m.accessed = 0
 	if m.port.attention.Load() != 0 {
 		n += m.attend()
 	}
-	for _, l := range m.hot {
+	for _, l := range m.watched {
 		if l.ready() {
 			l.idle = 0
 			n += m.poll(l)
@@ -149,7 +124,7 @@ func (m *module) Progress() int {
 			l.idle++
 		}
 	}
-	if m.unsettled {
+	if m.Unsettled {
 		n += m.settle()
 	}
 	return n
@@ -157,7 +132,7 @@ func (m *module) Progress() int {
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.port.bell == nil || m.unsettled || m.touched >= turnBytes {
+	if m.port.bell == nil || m.Unsettled || m.accessed >= turnBytes {
 		return false
 	}
 	m.port.armed.Store(1)
@@ -167,16 +142,16 @@ func (m *module) Arm() bool {
 // Disarm implements progress.Idler.
 func (m *module) Disarm() { m.port.armed.Store(0) }
 
-// attend looks at what the port was told.
+// attend handles notices, and lanes that are not watched.
 func (m *module) attend() int {
-	if m.closed {
+	if m.Closed {
 		return 0
 	}
 	n := 0
 	m.port.attention.Store(0)
 	m.takeNotices()
 	for i := 0; i < len(m.inbox); i++ {
-		n += m.heed(m.inbox[i])
+		n += m.handleNotice(m.inbox[i])
 	}
 	clear(m.inbox)
 	m.inbox = m.inbox[:0]
@@ -186,9 +161,10 @@ func (m *module) attend() int {
 		}
 		for w := m.port.flags[i].Swap(0); w != 0; w &= w - 1 {
 			rank := i<<6 + bits.TrailingZeros64(w)
-			// Without a lane, its notice is not here yet; it will be looked at then.
+			// Without a lane, the notice of the lane is not here yet, and handling it looks at the
+			// lane.
 			if p := m.peers[rank]; p != nil && p.in != nil && p.in.watched.Load() == 0 {
-				n += m.visit(p.in)
+				n += m.pollUnwatched(p.in)
 			}
 		}
 	}
@@ -202,7 +178,7 @@ func (m *module) takeNotices() {
 	m.spare = got[:0]
 }
 
-func (m *module) heed(n notice) int {
+func (m *module) handleNotice(n notice) int {
 	switch n.kind {
 	case laneJoined:
 		p := m.peer(n.peer)
@@ -213,16 +189,16 @@ func (m *module) heed(n notice) int {
 	case peerFailed:
 		p := m.peer(n.peer)
 		switch {
-		case p.ep != nil && p.ep.state != btl.Drained:
-			if p.ep.state == btl.Up && p.ep.epoch <= n.upTo {
-				p.ep.fail(m.about(p.rank, n.err))
+		case p.ep != nil && p.ep.State() != btl.Drained:
+			if p.ep.State() == btl.Up && p.ep.Epoch() <= n.upTo {
+				m.FailEndpoint(p.ep, m.ErrorAbout(p.rank, n.err))
 				return 1
 			}
 		case p.in != nil && p.in.inc.epoch <= n.upTo:
 			return m.endPassive(p, n.upTo)
 		}
 	case railFailed:
-		return m.failRail(m.about(btl.AllPeers, n.err))
+		return m.failRail(m.ErrorAbout(btl.AllPeers, n.err))
 	}
 	return 0
 }
@@ -230,26 +206,26 @@ func (m *module) heed(n notice) int {
 // advance moves on to the peer's newer incarnations, as far as older ones have ended.
 func (m *module) advance(p *peer) int {
 	n := 0
-	for len(p.next) > 0 && m.railErr == nil {
+	for len(p.next) > 0 && m.RailError() == nil {
 		l := p.next[0]
-		if p.ep != nil && p.ep.epoch < l.inc.epoch && p.ep.state != btl.Drained {
-			if p.ep.state == btl.Up {
-				p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
+		if p.ep != nil && p.ep.Epoch() < l.inc.epoch && p.ep.State() != btl.Drained {
+			if p.ep.State() == btl.Up {
+				m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 				n++
 			}
-			return n // goes on when that is Drained
+			return n // continues when that endpoint is Drained
 		}
 		if p.in != nil {
 			n += m.endPassive(p, p.in.inc.epoch)
 		}
 		p.next = slices.Delete(p.next, 0, 1)
 		p.in = l
-		m.port.flag(l.fromRank) // for what was published when nobody could look at it
+		m.port.flag(l.fromRank) // for fragments that were published when this rank did not look
 	}
 	return n
 }
 
-// endPassive ends the incarnations up to an epoch as far as the peer is part of them.
+// endPassive ends the incarnations up to an epoch, as far as the peer is part of them.
 func (m *module) endPassive(p *peer, upTo uint32) int {
 	n := 0
 	for {
@@ -262,18 +238,18 @@ func (m *module) endPassive(p *peer, upTo uint32) int {
 			return n
 		}
 		p.in = nil
-		l.inc.bury(l.inc.link.end(m.port))
+		l.inc.markDead(l.inc.link.end(m.port))
 		n += m.finish(l)
 	}
 }
 
-// visit looks at a lane that is not watched, and begins to watch it if there is room.
-func (m *module) visit(l *lane) int {
+// pollUnwatched looks at a lane that is not watched, and begins to watch it if there is room.
+func (m *module) pollUnwatched(l *lane) int {
 	if l.slots != nil && m.makeRoom() {
-		m.hot = append(m.hot, l)
+		m.watched = append(m.watched, l)
 		l.idle = 0
 		l.watched.Store(1)
-		return 0 // comes up in this very turn
+		return 0 // the same progress call polls it
 	}
 	n := m.poll(l)
 	if l.ready() {
@@ -282,27 +258,27 @@ func (m *module) visit(l *lane) int {
 	return n
 }
 
-// makeRoom makes sure that one more lane can be watched, if need be by no longer watching
-// one that has been idle for long.
+// makeRoom makes room to watch one more lane, if need be by no longer watching one that has been
+// idle for long.
 func (m *module) makeRoom() bool {
-	if len(m.hot) < hotLanes {
+	if len(m.watched) < maxWatched {
 		return true
 	}
-	m.victim = (m.victim + 1) % len(m.hot)
-	old := m.hot[m.victim]
-	if old.idle < idleLooks {
+	m.victim = (m.victim + 1) % len(m.watched)
+	old := m.watched[m.victim]
+	if old.idle < maxIdleLooks {
 		return false
 	}
 	m.unwatch(old)
-	if old.ready() { // published before the sender could know that it has to tell
+	if old.ready() { // published before the sender could know that it has to set the flag
 		m.port.flag(old.fromRank)
 	}
 	return true
 }
 
 func (m *module) unwatch(l *lane) {
-	if i := slices.Index(m.hot, l); i >= 0 {
-		m.hot = slices.Delete(m.hot, i, i+1)
+	if i := slices.Index(m.watched, l); i >= 0 {
+		m.watched = slices.Delete(m.watched, i, i+1)
 	}
 	l.watched.Store(0)
 }
@@ -325,17 +301,17 @@ func (m *module) poll(l *lane) int {
 func (m *module) arrived(l *lane, epoch uint32, tag btl.Tag, frag []byte) {
 	if epoch != l.inc.epoch {
 		m.f.stale.Add(1)
-		m.f.tracef("stale %s %d>%d epoch %d", m.attrs.Name, l.fromRank, m.port.rank, epoch)
+		m.f.tracef("stale %s %d>%d epoch %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch)
 		return
 	}
-	if m.f.sim != nil { // also because the arguments of a trace are allocated
-		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.attrs.Name, l.fromRank, m.port.rank, epoch, tag, len(frag))
+	if m.f.sim != nil { // the arguments of a trace are allocated
+		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch, tag, len(frag))
 	}
-	m.ev.Arrived(m, l.fromRank, tag, frag)
+	m.Events.Arrived(m, l.fromRank, tag, frag)
 }
 
-// finish closes a lane and hands up what had been published on it. A sender can fill
-// what is empty now and not more, so this ends.
+// finish closes a lane and hands up what was published on it. A sender can fill only what is empty
+// now, so this ends.
 func (m *module) finish(l *lane) int {
 	if l.slots == nil {
 		return m.pollVirtual(l, len(l.queue))

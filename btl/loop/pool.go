@@ -17,13 +17,13 @@ const (
 	maxBufferBits = 31
 )
 
-// pool holds a module's free buffers, by powers of two. Its module takes buffers out;
-// receivers put them back, from their own goroutines.
+// pool holds a module's free buffers, by powers of two. Its module takes buffers out; receivers put
+// them back, from their own goroutines.
 type pool struct {
 	free [maxBufferBits]*buffer // the module's alone
 
-	// returned is the list of what receivers gave back. They push one by one, the
-	// module takes all of it, so no buffer can come back under a pusher's hands.
+	// returned is the list of what receivers gave back. They push one by one, and the module takes
+	// all of it, so no buffer can come back while a receiver pushes.
 	returned atomic.Pointer[buffer]
 }
 

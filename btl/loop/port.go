@@ -16,29 +16,29 @@ type port struct {
 	regions    regionTable
 
 	_ [cacheLine]byte
-	// armed says that the rank may be asleep: whoever brings it something rings. Set by
-	// the rank, cleared by the rank or by whoever rings.
+	// armed says that the rank may be asleep: a rank that brings it something rings its bell. Set
+	// by the rank, cleared by the rank or by the one that rings.
 	armed atomic.Uint32
 
 	_ [cacheLine]byte
-	// attention says that there is something in flags or notices. Set after them,
-	// cleared by the rank before it looks.
+	// attention says that there is something in flags or notices. It is set after them, and cleared
+	// by the rank before it looks.
 	attention atomic.Uint32
 	// flags has one bit for each rank whose lane holds something and is not watched.
 	flags []atomic.Uint64
 
 	mu      sync.Mutex
-	bell    progress.Wakeup // set by open, before armed ever is
+	bell    progress.Wakeup // set by open, before armed is ever set
 	opened  bool
 	closed  bool
 	down    *btl.Error // why the device does not work; nil if it does
 	notices []notice
 }
 
-// notice is what a port is told outside of its lanes.
+// notice is what other ranks tell a port outside of its lanes.
 type notice struct {
 	kind noticeKind
-	lane *lane      // laneJoined; nil once the module has put it by
+	lane *lane      // laneJoined; nil once the module has collected it
 	peer int        // laneJoined, peerFailed
 	upTo uint32     // peerFailed: the newest epoch that it concerns
 	err  *btl.Error // peerFailed, railFailed
@@ -79,7 +79,7 @@ func (p *port) flag(from int) {
 	p.attention.Store(1)
 }
 
-// notify hands over a notice. It reports false if the port is closed.
+// notify adds a notice. It reports false if the port is closed.
 func (p *port) notify(n notice) bool {
 	p.mu.Lock()
 	if p.closed {
@@ -93,7 +93,7 @@ func (p *port) notify(n notice) bool {
 	return true
 }
 
-// take returns the notices so far; it gives spare for those to come.
+// take returns the notices so far, and uses spare for those to come.
 func (p *port) take(spare []notice) []notice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,22 +102,23 @@ func (p *port) take(spare []notice) []notice {
 	return got
 }
 
-// wake rings if the rank may be asleep. One ring is enough.
+// wake rings the bell if the rank may be asleep. One ring is enough.
 func (p *port) wake() {
 	if p.armed.Load() != 0 && p.armed.CompareAndSwap(1, 0) {
 		p.ring()
 	}
 }
 
-// ring rings. To be called only by whom the rank asked to, which orders it after open.
+// ring rings the bell. Only a rank that was asked to ring may call it: the request orders the call
+// after open.
 func (p *port) ring() {
 	if p.bell != nil {
 		p.bell.Wake()
 	}
 }
 
-// trouble returns why the device does not work, or nil.
-func (p *port) trouble() *btl.Error {
+// downError returns why the device does not work, or nil.
+func (p *port) downError() *btl.Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.down

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
 )
 
 var errTest = errors.New("pulled by the test")
@@ -57,13 +59,13 @@ func simulate(t *testing.T, seed uint64, ranks, rails, steps int) string {
 	w.all(func(n *node) {
 		require.Zero(t, n.under, "rank %d rail %d: operations outstanding", n.rank, n.rail)
 		failures += n.failures + n.railFails
-		fired += n.m.(*module).Fired()
+		fired += n.m.(btl.Injector).Fired()
 	})
 	require.Positive(t, failures)
 	require.Positive(t, fired)
 	// Everything works again.
 	w.all(func(n *node) {
-		n.m.(*module).injector.faults = nil
+		n.m.(interface{ Clear() }).Clear()
 		for peer := range ranks {
 			require.True(t, n.send(peer, 100), "rank %d to %d on rail %d", n.rank, peer, n.rail)
 		}

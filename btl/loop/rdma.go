@@ -3,17 +3,9 @@ package loop
 import (
 	"errors"
 	"sync"
-	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
-)
-
-var (
-	errKey     = errors.New("bad or stale key")
-	errAccess  = errors.New("region does not permit it")
-	errBounds  = errors.New("out of the region's bounds")
-	errLocal   = errors.New("local memory is not registered")
-	errRelease = errors.New("region was released")
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // region is registered memory.
@@ -35,13 +27,13 @@ type regionTable struct {
 
 type regionSlot struct {
 	r          *region
-	generation uint32 // of the present or, if r is nil, the next region
+	generation uint32 // of the present region, or of the next if r is nil
 }
 
 // Register implements btl.Registrar.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
-	if m.attrs.Caps&(btl.CapPut|btl.CapGet) == 0 {
-		return nil, m.errorf(btl.AllPeers, btl.ClassUsage, btl.SideLocal, "", errors.ErrUnsupported)
+	if m.Attrs().Caps&(btl.CapPut|btl.CapGet) == 0 {
+		return nil, m.NewError(btl.AllPeers, btl.ClassUsage, btl.SideLocal, "", errors.ErrUnsupported)
 	}
 	r := &region{port: m.port, mem: mem, access: access}
 	if !m.port.regions.add(r) {
@@ -78,7 +70,7 @@ func (t *regionTable) remove(r *region) bool {
 	}
 	s.r = nil
 	s.generation++
-	if s.generation != 0 { // else all handles of the slot are used up
+	if s.generation != 0 { // otherwise all handles of the slot are used up
 		t.free = append(t.free, r.h.slot)
 	}
 	return true
@@ -112,63 +104,51 @@ func (r *region) Key() btl.Key { return makeKey(r.port.addr, r.h) }
 // Release implements btl.Region. A second Release is an error.
 func (r *region) Release() error {
 	if !r.port.regions.remove(r) {
-		return errRelease
+		return base.ErrReleased
 	}
 	r.gate.close()
 	return nil
 }
 
-// holds reports whether b lies in the region.
-func (r *region) holds(b []byte) bool {
-	if len(b) == 0 {
-		return true
-	}
-	if len(r.mem) == 0 {
-		return false
-	}
-	base, at := uintptr(unsafe.Pointer(&r.mem[0])), uintptr(unsafe.Pointer(&b[0]))
-	return at >= base && at-base <= uintptr(len(r.mem)) && uintptr(len(b)) <= uintptr(len(r.mem))-(at-base)
-}
-
-// checkLocal says what is wrong with our own side of a remote read or write.
+// checkLocal checks the local side of a remote read or write.
 func (e *endpoint) checkLocal(op *btl.Op) *btl.Error {
 	r, ok := op.Local.(*region)
 	var wrong error
 	switch {
 	case !ok || r == nil || r.port != e.m.port:
-		wrong = errLocal
+		wrong = base.ErrLocal
 	case r.gate.closed():
-		wrong = errRelease
+		wrong = base.ErrReleased
 	case r.access&btl.AccessLocal == 0:
-		wrong = errAccess
-	case !r.holds(op.Payload):
-		wrong = errBounds
+		wrong = base.ErrAccess
+	case !base.Contains(r.mem, op.Payload):
+		wrong = base.ErrBounds
 	default:
 		return nil
 	}
-	return e.m.errorf(e.peer, btl.ClassUsage, btl.SideLocal, "", wrong)
+	return e.m.NewError(e.Peer(), btl.ClassUsage, btl.SideLocal, "", wrong)
 }
 
-// reach does a remote read or write. It returns what the peer's side has against it.
+// reach does a remote read or write. It returns the error of the local or the remote side.
 func (e *endpoint) reach(v verb, op *btl.Op) *btl.Error {
 	if err := e.checkLocal(op); err != nil {
 		return err
 	}
-	e.m.touched += len(op.Payload)
+	e.m.accessed += len(op.Payload)
 	return e.touch(v, op.Remote, op.RemoteOffset, op.Payload)
 }
 
-// touch copies between b and the peer's memory, if this incarnation and the region's
-// owner permit it.
+// touch copies between b and the peer's memory, if this incarnation and the region's owner permit
+// it.
 func (e *endpoint) touch(v verb, key btl.Key, offset uint64, b []byte) *btl.Error {
 	l := e.inc.link
 	end := l.other(e.end)
 	if !e.inc.gate[end].enter() {
-		return lost(e.m, e.peer)
+		return e.noAnswer()
 	}
 	defer e.inc.gate[end].leave()
 	if err := l.ports[end].copyRemote(v, key, offset, b); err != nil {
-		return e.m.errorf(e.peer, btl.ClassUsage, btl.SideNone, "", err)
+		return e.m.NewError(e.Peer(), btl.ClassUsage, btl.SideNone, "", err)
 	}
 	return nil
 }
@@ -181,18 +161,18 @@ func (p *port) copyRemote(v verb, key btl.Key, offset uint64, b []byte) error {
 	}
 	a, h, ok := parseKey(key)
 	if !ok || a != p.addr {
-		return errKey
+		return base.ErrKey
 	}
 	r := p.regions.find(h)
 	if r == nil || !r.gate.enter() {
-		return errKey
+		return base.ErrKey
 	}
 	defer r.gate.leave()
 	switch {
 	case r.access&need == 0:
-		return errAccess
+		return base.ErrAccess
 	case offset > uint64(len(r.mem)) || uint64(len(b)) > uint64(len(r.mem))-offset:
-		return errBounds
+		return base.ErrBounds
 	}
 	if v == get {
 		copy(b, r.mem[offset:])

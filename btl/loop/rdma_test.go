@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -32,15 +33,15 @@ func TestLocalMemory(t *testing.T) {
 			payload []byte
 			wrong   error
 		}{
-			"none":       {nil, mem[:1], errLocal},
-			"other rail": {register(w.nodes[0][1], mem, btl.AccessLocal), mem[:1], errLocal},
-			"other rank": {theirs, mem[:1], errLocal},
-			"no access":  {register(a, mem, btl.AccessRemoteRead), mem[:1], errAccess},
-			"released":   {released, mem[:1], errRelease},
-			"before":     {good, mem[9:20], errBounds},
-			"beyond":     {good, mem[40:51], errBounds},
-			"elsewhere":  {good, make([]byte, 4), errBounds},
-			"empty":      {register(a, nil, btl.AccessLocal), mem[:1], errBounds},
+			"none":       {nil, mem[:1], base.ErrLocal},
+			"other rail": {register(w.nodes[0][1], mem, btl.AccessLocal), mem[:1], base.ErrLocal},
+			"other rank": {theirs, mem[:1], base.ErrLocal},
+			"no access":  {register(a, mem, btl.AccessRemoteRead), mem[:1], base.ErrAccess},
+			"released":   {released, mem[:1], base.ErrReleased},
+			"before":     {good, mem[9:20], base.ErrBounds},
+			"beyond":     {good, mem[40:51], base.ErrBounds},
+			"elsewhere":  {good, make([]byte, 4), base.ErrBounds},
+			"empty":      {register(a, nil, btl.AccessLocal), mem[:1], base.ErrBounds},
 			"all of it":  {good, mem[10:50], nil},
 			"nothing":    {good, nil, nil},
 		} {
@@ -66,7 +67,7 @@ func TestLocalMemory(t *testing.T) {
 
 func TestRegions(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 1})
-	m := w.nodes[0][0].m.(*module)
+	m := w.nodes[0][0].inner
 	mem := make([]byte, 10)
 	seen := map[btl.Key]bool{}
 	for range 50 {
@@ -227,9 +228,9 @@ func FuzzParseCard(f *testing.F) {
 	f.Add(address{1, 2, 3}.append(nil))
 	f.Add([]byte(nil))
 	f.Add([]byte(magic))
-	f.Add(bytes.Repeat([]byte{0xff}, cardBytes))
+	f.Add(bytes.Repeat([]byte{0xff}, addressBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, ok := parseCard(b)
+		a, ok := parseAddress(b)
 		if ok && !bytes.Equal(a.append(nil), b) {
 			t.Errorf("card %x reads as %v, which is written %x", b, a, a.append(nil))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// simulator is the time of a virtual fabric, and what is to happen in it.
+// simulator is the time of a virtual fabric, and its future events.
 type simulator struct {
 	now    int64
 	seq    uint64
@@ -19,7 +19,7 @@ type simulator struct {
 	trace  io.Writer
 }
 
-// event is run when its time comes; of two of the same time the older one first.
+// event runs at its time; of two events of the same time the older one runs first.
 type event struct {
 	at  int64
 	seq uint64
@@ -46,8 +46,8 @@ func (s *simulator) below(n int64) int64 {
 	return s.rng.Int64N(n + 1)
 }
 
-// Advance moves the time of a virtual fabric to its next event and lets all of that time
-// happen. It reports false if there is none.
+// Advance moves the time of a virtual fabric to its next event and runs all events of that time. It
+// reports false if there is none.
 func (f *Fabric) Advance() bool {
 	at, ok := f.Next()
 	if ok {
@@ -56,8 +56,8 @@ func (f *Fabric) Advance() bool {
 	return ok
 }
 
-// AdvanceTo moves the time of a virtual fabric to at, if that is in the future, and lets
-// everything up to it happen.
+// AdvanceTo moves the time of a virtual fabric to at, if that is in the future, and runs all events
+// up to it.
 func (f *Fabric) AdvanceTo(at int64) {
 	s := f.sim
 	if s == nil {
@@ -79,7 +79,8 @@ func (f *Fabric) Next() (at int64, ok bool) {
 	return f.sim.events[0].at, true
 }
 
-// SetLatency changes the latency of a rail of a virtual fabric, for what is posted from now on. What was posted before still comes first.
+// SetLatency changes the latency of a rail of a virtual fabric for what is posted from now on. What
+// was posted before still arrives first.
 func (f *Fabric) SetLatency(rail int, nanos int64) error {
 	if err := f.checkFault(rail); err != nil {
 		return err
@@ -91,21 +92,19 @@ func (f *Fabric) SetLatency(rail int, nanos int64) error {
 	return nil
 }
 
-// flight is an operation of a virtual fabric under way.
+// flight is an operation of a virtual fabric in flight.
 type flight struct {
 	e      *endpoint // that posted it
 	v      verb
-	op     *btl.Op // nil once nobody waits for it
+	op     *btl.Op // nil once nothing waits for it
 	epoch  uint32
 	tag    btl.Tag
 	data   []byte // what is sent or written, or was read
 	key    btl.Key
 	offset uint64
 
-	hit    btl.Fault
-	struck bool
-	over   bool // delivered, lost or refused
-	lost   bool // with its acknowledgement, if it was delivered
+	over bool // delivered, lost or refused
+	lost bool // without an acknowledgement, if it was delivered
 }
 
 // arrival is a fragment that was delivered.
@@ -118,44 +117,26 @@ type arrival struct {
 // launch posts an operation on a virtual fabric.
 func (e *endpoint) launch(v verb, op *btl.Op) error {
 	m := e.m
-	if e.held.Len() >= m.f.cfg.Slots {
+	if e.Pending.Len() >= m.f.cfg.Slots {
 		return btl.ErrResource
 	}
 	if v != send {
 		if err := e.checkLocal(op); err != nil {
-			e.held.Push(op)
-			e.refuse(op, err)
+			e.reject(op, err)
 			return nil
 		}
 	}
-	hit, struck := m.injector.strike(e.peer, v)
-	switch {
-	case struck && hit.Kind == btl.FaultRefuse:
-		return btl.ErrResource
-	case struck && hit.Kind == btl.FaultWrong:
-		return e.callWrong(v, op)
-	}
-	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.attrs.Name, m.port.rank, e.peer, e.epoch, v, op.Tag, op.Len())
-	e.held.Push(op)
-	switch {
-	case struck && hit.Kind == btl.FaultSilence:
-		e.await(op)
-		return nil
-	case struck && hit.Kind == btl.FaultErrorLost:
-		e.giveUp(op, m.injected(e.peer, hit.Kind))
-		return nil
-	case e.out == nil:
-		e.giveUp(op, lost(m, e.peer))
+	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch(), v, op.Tag, op.Len())
+	e.Pending.Push(op)
+	if e.out == nil {
+		e.failAfterRetries(op, e.noAnswer())
 		return nil
 	}
-	if struck && hit.Kind == btl.FaultStale {
-		m.remember(e, v, op)
-	}
-	f := &flight{e: e, v: v, op: op, epoch: e.epoch, tag: op.Tag, key: op.Remote, offset: op.RemoteOffset, hit: hit, struck: struck}
+	f := &flight{e: e, v: v, op: op, epoch: e.Epoch(), tag: op.Tag, key: op.Remote, offset: op.RemoteOffset}
 	switch v {
 	case send:
 		f.data = append(append(f.data, op.Header()...), op.Payload...)
-	case put, get: // whose bytes are read at the end of the way
+	case put, get: // the bytes are read on arrival
 		f.data = make([]byte, len(op.Payload))
 	}
 	e.flights = append(e.flights, f)
@@ -163,31 +144,11 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 	return nil
 }
 
-// launchGhost sends a fragment with an epoch that is over.
-func (e *endpoint) launchGhost(g *ghost) bool {
-	f := &flight{e: e, v: send, epoch: g.e.epoch, tag: g.tag, data: g.frag}
-	f.depart()
-	return true
-}
-
-// giveUp fails the endpoint after the time that the rail tries before it does.
-func (e *endpoint) giveUp(op *btl.Op, err *btl.Error) {
+// failAfterRetries fails the endpoint after the rail's retries.
+func (e *endpoint) failAfterRetries(op *btl.Op, err *btl.Error) {
 	e.m.f.sim.after(e.m.rail().RetryNanos, func() {
-		e.condemn(err, op)
+		e.m.DeferFailure(e, err, op)
 		e.m.port.wake()
-	})
-}
-
-// await fails the endpoint when the deadline of an operation that never completes is over.
-func (e *endpoint) await(op *btl.Op) {
-	if e.m.rail().DeadlineNanos == 0 {
-		return
-	}
-	e.m.f.sim.after(e.m.rail().DeadlineNanos, func() {
-		if e.state == btl.Up { // else it was called back
-			e.condemn(e.m.errorf(e.peer, btl.ClassTimeout, btl.SideBoth, "", nil), op)
-			e.m.port.wake()
-		}
 	})
 }
 
@@ -214,10 +175,10 @@ func (f *flight) depart() {
 	})
 }
 
-// deliver ends a flight at the peer, unless there is nobody to take it.
+// deliver ends a flight at the peer, unless the peer's end is dead.
 func (f *flight) deliver() {
 	m, l := f.e.m, f.e.out
-	if l.inc.link.cut || l.to.trouble() != nil || l.from.trouble() != nil || f.isLost() {
+	if l.inc.link.cut || l.to.downError() != nil || l.from.downError() != nil || f.isLost() {
 		f.lose()
 		return
 	}
@@ -238,23 +199,23 @@ func (f *flight) deliver() {
 	})
 }
 
-// isLost reports whether the path loses it.
+// isLost reports whether the path loses the flight.
 func (f *flight) isLost() bool {
 	l := f.e.out
 	return l.inc.link.loses != nil && l.inc.link.loses(Packet{From: l.from.rank, To: l.to.rank, Bytes: len(f.data), Remote: f.v != send})
 }
 
-// arrive does at the peer what the flight is for. It reports false if the peer's end is
-// dead, and else what the peer has against it.
+// arrive does what the flight is for. It reports false if the peer's end is dead, and otherwise the
+// error of the peer's side.
 func (f *flight) arrive() (taken bool, err *btl.Error) {
 	e, m, l := f.e, f.e.m, f.e.out
 	f.over = true
 	if l.inc.isDead(l.inc.link.other(e.end)) {
 		m.f.stale.Add(1)
-		m.f.tracef("stale %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 		return false, nil
 	}
-	m.f.tracef("deliver %s %d>%d epoch %d %v", m.attrs.Name, m.port.rank, e.peer, f.epoch, f.v)
+	m.f.tracef("deliver %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 	if f.v != send {
 		f.readPut()
 		return true, e.touch(f.v, f.key, f.offset, f.data)
@@ -265,23 +226,23 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	return true, nil
 }
 
-// readPut reads what a Put is to write, as a device does: while the operation is under way, from
-// the memory that it was posted with.
+// readPut reads what a Put writes, as a device does: while the operation is in flight, from the
+// memory that it was posted with.
 func (f *flight) readPut() {
 	if f.v == put && f.op != nil {
 		copy(f.data, f.op.Payload)
 	}
 }
 
-// lose ends a flight that its sender will hear nothing of.
+// lose ends a flight without an acknowledgement.
 func (f *flight) lose() {
 	if !f.over {
-		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.attrs.Name, f.e.m.port.rank, f.e.peer, f.epoch, f.v)
+		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.Attrs().Name, f.e.m.port.rank, f.e.Peer(), f.epoch, f.v)
 	}
 	f.over, f.lost = true, true
 	f.leaveLink()
 	if f.op != nil {
-		f.e.giveUp(f.op, lost(f.e.m, f.e.peer))
+		f.e.failAfterRetries(f.op, f.e.noAnswer())
 	}
 }
 
@@ -292,7 +253,7 @@ func (f *flight) leaveLink() {
 	}
 }
 
-// acknowledge brings word of a flight's end to the sender.
+// acknowledge reports a flight's end to the sender.
 func (f *flight) acknowledge(err *btl.Error) {
 	e, m := f.e, f.e.m
 	if f.op == nil {
@@ -301,20 +262,14 @@ func (f *flight) acknowledge(err *btl.Error) {
 	if err == nil && f.v == get {
 		copy(f.op.Payload, f.data)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		op := f.op
 		f.forget()
-		e.refuse(op, err)
-	case f.struck && f.hit.Kind == btl.FaultErrorDelivered:
-		e.condemn(m.injected(e.peer, f.hit.Kind), f.op)
-	case f.struck && f.hit.Kind == btl.FaultLate:
-		op := f.op
-		f.forget()
-		m.delay(e, op, f.hit.Count)
-	default:
+		e.Pending.Remove(op)
+		e.reject(op, err)
+	} else {
 		m.landed = append(m.landed, f)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 	m.port.wake()
 }
@@ -325,19 +280,20 @@ func (m *module) settleLanded() int {
 	for len(m.landed) > 0 {
 		f := m.landed[0]
 		m.landed = slices.Delete(m.landed, 0, 1)
-		if f.e.state != btl.Up { // the tear-down completes it
+		if f.e.State() != btl.Up { // the tear-down completes it
 			continue
 		}
 		op := f.op
-		f.e.held.Remove(op)
+		f.e.Pending.Remove(op)
 		f.forget()
-		f.e.done(op, nil)
+		m.f.tracef("complete %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, f.e.Peer(), f.e.Epoch())
+		op.Done(op, nil)
 		n++
 	}
 	return n
 }
 
-// forget makes the flight one that nobody waits for.
+// forget makes the flight one that nothing waits for.
 func (f *flight) forget() {
 	f.op = nil
 	if i := slices.Index(f.e.flights, f); i >= 0 {

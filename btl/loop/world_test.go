@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 )
 
 // world is a fabric with a node for each rank and rail, which send to each other, come
@@ -36,7 +37,8 @@ type fragment struct {
 type node struct {
 	w          *world
 	rank, rail int
-	m          btl.Module
+	m          btl.Module // inner, decorated by package faults
+	inner      *module
 	rng        *rand.Rand
 	eps        []btl.Endpoint // by peer
 	seq        []int          // by peer: the last that was sent
@@ -64,7 +66,11 @@ func newWorld(t testing.TB, cfg Config) *world {
 				seen:    make([]int, f.Ranks()),
 				drained: make([]uint32, f.Ranks()),
 			}
-			n.m, err = f.Module(rank, rail, n, nil)
+			n.m, err = faults.Wrap(faults.Config{Events: n}, func(ev btl.Events) (btl.Module, error) {
+				m, err := f.Module(rank, rail, ev, nil)
+				n.inner, _ = m.(*module)
+				return m, err
+			})
 			require.NoError(t, err)
 			ns = append(ns, n)
 		}

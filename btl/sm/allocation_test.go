@@ -79,7 +79,7 @@ func TestAllocRefuses(t *testing.T) {
 	_, err = m.Alloc(1 << 20)
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &old))
 	require.ErrorContains(t, err, "over the file size limit (ulimit -f) of 1048576")
-	m.mostAllocations = 2
+	m.maxAllocations = 2
 	alloc(t, m, 1)
 	alloc(t, m, 1)
 	_, err = m.Alloc(1)

@@ -161,9 +161,9 @@ func exchange(b testing.TB, c *child, mem []byte, cfg Config, bursts, rounds, wi
 	clear(mem)
 	c.tell(b, echoPlan{CPU: 1, Card: m.Card(), Bursts: bursts, Rounds: rounds, Window: window, Answer: answer,
 		RingSlots: cfg.RingSlots, RingBytes: cfg.RingBytes, FragBytes: cfg.FragBytes})
-	var card []byte
-	c.ask(b, &card)
-	ep, err := m.Connect(1, card)
+	var addr []byte
+	c.ask(b, &addr)
+	ep, err := m.Connect(1, addr)
 	require.NoError(b, err)
 	inl := ep.(btl.Inliner)
 	hdr, buf := make([]byte, 16), make([]byte, bytes)

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookEvery is after how many turns of progress a module looks whether a peer's process
-// has ended, or its module was closed. By turns, because a look at the clock costs more than
-// a turn; a rank that sleeps looks before each sleep. A look is one system call, for all
-// peers, and a word of each peer.
+// lookEvery is the number of progress calls between looks whether a peer's process has ended or its
+// module was closed. It counts calls because reading the clock costs more than a progress call; a
+// rank that sleeps looks before each sleep. A look is one system call for all peers, and a word of
+// each peer.
 const lookEvery = 1 << 13
 
 // watch notices the end of processes.
@@ -26,7 +26,7 @@ func newWatch() (*watch, error) {
 	return &watch{epoll: fd}, nil
 }
 
-// add watches a peer's process, whose descriptor stays the caller's.
+// add watches a peer's process. The descriptor stays the caller's.
 func (w *watch) add(pidfd, rank int) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(rank)}
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, pidfd, &ev); err != nil {
@@ -39,11 +39,12 @@ func (w *watch) remove(pidfd int) {
 	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, pidfd, nil)
 }
 
-// look calls ended for some ranks whose process has ended, again each time until removed.
+// look calls ended for some ranks whose process has ended. It reports a rank again each time until
+// the rank is removed.
 func (w *watch) look(ended func(rank int)) {
 	n, err := unix.EpollWait(w.epoll, w.events[:], 0)
 	if err != nil {
-		return // interrupted; next time then
+		return // interrupted; the next look reports it
 	}
 	for i := range n {
 		ended(int(w.events[i].Fd))
@@ -52,8 +53,8 @@ func (w *watch) look(ended func(rank int)) {
 
 func (w *watch) close() error { return unix.Close(w.epoll) }
 
-// lookForEnds finds peers whose process has ended, for settle to deal with, and those whose
-// module was closed: it may have known nothing of us, and so have told us nothing.
+// lookForEnds finds peers whose process has ended or whose module was closed, and leaves them to
+// settle. A module that was closed may not have known of this rank, and so not have told it.
 func (m *module) lookForEnds() {
 	if m.watched == 0 {
 		return
@@ -63,12 +64,12 @@ func (m *module) lookForEnds() {
 		m.unwatch(p)
 		p.dead = true
 		m.ends = append(m.ends, p)
-		m.unsettled = true
+		m.Unsettled = true
 	})
 	for _, p := range m.peers {
-		if p != nil && p.watched && m.hasLeft(p) {
+		if p != nil && p.watched && m.hasClosed(p) {
 			m.ends = append(m.ends, p)
-			m.unsettled = true
+			m.Unsettled = true
 		}
 	}
 }
@@ -78,17 +79,17 @@ func (m *module) unwatch(p *peer) {
 	if p.watched {
 		p.watched = false
 		m.watched--
-		m.watch.remove(p.far.pidfd)
+		m.watch.remove(p.remote.pidfd)
 	}
 }
 
-// bury ends what there is with a peer that sends no more. What it had sent before is handed
+// endPeer fails the endpoint to a peer that sends no more. What the peer had sent before is handed
 // up first.
-func (m *module) bury(p *peer) int {
-	n := m.heed(p) // it may have begun what we have not heard of
-	// Unless it has a new module already.
-	if p.ep != nil && (p.dead || p.departed) {
-		p.ep.turnedAway()
+func (m *module) endPeer(p *peer) int {
+	n := m.checkControl(p) // the peer may have begun a session that was not noticed yet
+	// Unless the rank has a new module already.
+	if p.ep != nil && (p.dead || p.closed) {
+		p.ep.rejected()
 	}
 	return n
 }

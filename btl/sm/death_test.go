@@ -50,16 +50,16 @@ func spinRole(conn *net.UnixConn) error {
 // TestPeerKilled: what a process has sent before its end is handed up, and then the end is
 // reported, whether or not we had connected to it. It may be more than a turn hands up.
 func TestPeerKilled(t *testing.T) {
-	const count = 3 * mostBurst
+	const count = 3 * maxBurst
 	for _, connects := range []bool{false, true} {
 		a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
 		c := start(t, "spin")
 		c.tell(t, spinPlan{Card: a.Card(), Count: count})
-		var card []byte
-		c.ask(t, &card)
+		var addr []byte
+		c.ask(t, &addr)
 		var ep *endpoint
 		if connects {
-			ep = connect(t, a, 1, card)
+			ep = connect(t, a, 1, addr)
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
 		a.Progress() // it is known from now on
@@ -80,7 +80,7 @@ func TestPeerKilled(t *testing.T) {
 			require.Equal(t, btl.Drained, ep.State())
 			require.False(t, ep.SendInline(1, nil, []byte("x")))
 		}
-		_, err := a.Connect(1, card)
+		_, err := a.Connect(1, addr)
 		var be *btl.Error
 		require.ErrorAs(t, err, &be)
 		require.Equal(t, btl.ClassPeerGone, be.Class)
@@ -93,8 +93,8 @@ func TestKilledBeforeWeLook(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 2})
 	c := start(t, "spin")
 	c.tell(t, spinPlan{Card: a.Card(), Count: 3})
-	var card []byte
-	c.ask(t, &card)
+	var addr []byte
+	c.ask(t, &addr)
 	c.kill()
 	until(t, "the end", func() bool { return j.state == "drained" }, a)
 	require.Equal(t, []string{"arrived 1", "arrived 1", "arrived 1", "failed 1 peer gone remote", "drained 1"}, j.lines)
@@ -107,9 +107,9 @@ func TestKilledWhileWeSleep(t *testing.T) {
 	eng := progress.New(progress.Config{Wakeup: bell})
 	c := start(t, "spin")
 	c.tell(t, spinPlan{Card: a.Card()})
-	var card []byte
-	c.ask(t, &card)
-	connect(t, a, 1, card)
+	var addr []byte
+	c.ask(t, &addr)
+	connect(t, a, 1, addr)
 	w := new(progress.Waiter)
 	w.Reset(1)
 	eng.Lock()

@@ -11,17 +11,17 @@ import (
 )
 
 func FuzzCard(f *testing.F) {
-	c := card{rank: 1, size: 2, pid: 3, segment: 4, bell: 5, bellNode: 6, slots: 7, data: 8, longest: 9, fences: true}
+	c := address{rank: 1, size: 2, pid: 3, segment: 4, bell: 5, bellNode: 6, slots: 7, data: 8, longest: 9, fences: true}
 	f.Add(c.encode())
-	f.Add(c.encode()[:cardBytes-1])
+	f.Add(c.encode()[:addressBytes-1])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := parseCard(b)
+		c, err := parseAddress(b)
 		if err != nil {
-			require.ErrorIs(t, err, errCard)
+			require.ErrorIs(t, err, errAddress)
 			return
 		}
-		again, err := parseCard(c.encode())
+		again, err := parseAddress(c.encode())
 		require.NoError(t, err)
 		require.Equal(t, c, again)
 	})
@@ -103,17 +103,17 @@ func FuzzPeer(f *testing.F) {
 		turn()
 		b.Progress()
 		eb.(btl.Inliner).SendInline(1, nil, make([]byte, 500))
-		toA := eb.(*endpoint).far // what B can write of A's
-		for len(script) >= 10 && eb.(*endpoint).far != nil {
+		toA := eb.(*endpoint).remote // what B can write of A's
+		for len(script) >= 10 && eb.(*endpoint).remote != nil {
 			where, value := binary.LittleEndian.Uint16(script), binary.LittleEndian.Uint64(script[2:])
 			script = script[10:]
 			words := [...]*uint64{
 				toA.out.session,
 				toA.out.reader,
 				(*uint64)(unsafe.Pointer(&toA.out.mem[ctlReadSlots])),
-				(*uint64)(unsafe.Pointer(&a.peers[1].far.out.mem[ctlReadSlots])), // in B's own
-				a.peers[1].far.out.reader,
-				(*uint64)(unsafe.Pointer(&a.peers[1].far.out.mem[ctlReadData])),
+				(*uint64)(unsafe.Pointer(&a.peers[1].remote.out.mem[ctlReadSlots])), // in B's own
+				a.peers[1].remote.out.reader,
+				(*uint64)(unsafe.Pointer(&a.peers[1].remote.out.mem[ctlReadData])),
 			}
 			switch at := int(where) >> 3; {
 			case where < 6:

@@ -8,40 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 var _ btl.Getter = (*endpoint)(nil)
 
 const (
-	// turnBytes is how much a turn of progress reads from peers: the lock of the rank's engine
-	// is held meanwhile.
+	// turnBytes bounds how much one progress call reads from peers, because the lock of the rank's
+	// engine is held meanwhile.
 	turnBytes = 1 << 20
-	// pieceBytes is how much of one Get it reads before it goes on with the next one.
+	// pieceBytes is how much a progress call reads of one Get before it goes on with the next.
 	pieceBytes = turnBytes / 4
 )
 
-// longGet is a Get that goes on in later turns, or ends in an error there. Its operation is
-// among the held ones of its endpoint.
+// longGet is a Get that goes on in later progress calls. Its operation is pending.
 type longGet struct {
 	e    *endpoint
 	op   *btl.Op
-	done int        // bytes
-	err  *btl.Error // or nil
+	done int // bytes
 }
 
-// Get implements btl.Getter. It reads at once what the turn may still read. If that is not
-// all, the next turns read the rest.
+// Get implements btl.Getter. It reads at once what this progress call may still read. If that is
+// not all, later calls read the rest.
 func (e *endpoint) Get(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
-	if !e.plain {
-		if !e.ready() {
-			return btl.ErrResource
-		}
-		if hit, struck := e.m.injector.strike(e.p.rank, false); struck {
-			return e.strike(hit, op, true, e.readAll)
-		}
+	if !e.plain && !e.ready() {
+		return btl.ErrResource
 	}
 	m := e.m
 	n, err := e.read(op, 0, m.mayRead())
@@ -51,29 +45,28 @@ func (e *endpoint) Get(op *btl.Op) error {
 	case err != nil:
 		e.endGet(op, err)
 	case n < len(op.Payload):
-		e.held.Push(op)
+		e.Pending.Push(op)
 		m.gets = append(m.gets, longGet{e: e, op: op, done: n})
-		m.unsettled = true
+		m.Unsettled = true
 	default:
 		op.Done(op, nil)
 	}
 	return nil
 }
 
-// endGet takes a Get that has met an error, for the next turn to say so. One that was wrong in
-// itself ends alone; at another one the endpoint fails.
+// endGet accepts a Get that has met an error, which the next progress call reports. A Get that was
+// wrong in itself ends alone; at another error the endpoint fails. The Get is not pending.
 func (e *endpoint) endGet(op *btl.Op, err error) {
 	be := err.(*btl.Error)
-	if be.Class != btl.ClassUsage {
-		e.breakAt(op, be)
+	if be.Class == btl.ClassUsage {
+		e.m.Refuse(e, op, be)
 		return
 	}
-	e.held.Push(op)
-	e.m.gets = append(e.m.gets, longGet{e: e, op: op, err: be})
-	e.m.unsettled = true
+	e.Pending.Push(op)
+	e.failDeferred(be, op)
 }
 
-// mayRead is how many bytes may still be read in this turn.
+// mayRead is how many bytes may still be read before the next progress call.
 func (m *module) mayRead() int {
 	if m.readTurn != m.turns {
 		m.readTurn, m.readBytes = m.turns, 0
@@ -81,7 +74,7 @@ func (m *module) mayRead() int {
 	return max(turnBytes-int(m.readBytes), 0)
 }
 
-// settleGets goes on with what earlier turns have left, in turn.
+// settleGets continues the Gets that earlier progress calls have left, one after the other.
 func (m *module) settleGets() int {
 	n := 0
 	for range turnBytes / pieceBytes {
@@ -90,28 +83,19 @@ func (m *module) settleGets() int {
 		}
 		r := m.gets[0]
 		m.gets = slices.Delete(m.gets, 0, 1)
-		if r.e.state != btl.Up || r.e.doom != nil { // the tear-down completes it
+		if r.e.State() != btl.Up || r.e.Deferred() != nil { // the tear-down completes it
 			continue
 		}
 		n++
-		if r.err == nil {
-			more, err := r.e.read(r.op, r.done, min(m.mayRead(), pieceBytes))
-			r.done += more
-			if err == btl.ErrResource || err == nil && r.done < len(r.op.Payload) {
-				m.gets = append(m.gets, r)
-				continue
-			}
-			if err != nil {
-				r.err = err.(*btl.Error)
-			}
-		}
-		if r.err != nil && r.err.Class != btl.ClassUsage {
-			r.e.condemn(r.err, r.op)
+		more, err := r.e.read(r.op, r.done, min(m.mayRead(), pieceBytes))
+		r.done += more
+		if err == btl.ErrResource || err == nil && r.done < len(r.op.Payload) {
+			m.gets = append(m.gets, r)
 			continue
 		}
-		r.e.held.Remove(r.op)
-		if r.err != nil {
-			r.op.Done(r.op, r.err)
+		r.e.Pending.Remove(r.op)
+		if err != nil {
+			r.e.endGet(r.op, err)
 		} else {
 			r.op.Done(r.op, nil)
 		}
@@ -119,13 +103,12 @@ func (m *module) settleGets() int {
 	return n
 }
 
-// read reads for a Get, at most so many bytes after those that are done, and returns how
-// many. The error is btl.ErrResource, if the endpoint is about to fail for another
-// reason, or a *btl.Error.
+// read reads at most so many bytes for a Get, after those that are done, and returns how many. The
+// error is btl.ErrResource if the endpoint is about to fail for another reason, or a *btl.Error.
 func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	m := e.m
 	if err := e.checkLocal(op); err != nil {
-		return 0, m.errorf(e.p.rank, btl.ClassUsage, btl.SideLocal, "", err)
+		return 0, m.NewError(e.p.rank, btl.ClassUsage, btl.SideLocal, "", err)
 	}
 	var err error
 	if !e.refused() {
@@ -134,31 +117,25 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 			return n, nil
 		}
 	}
-	// A key of a peer that has gone is no error of use.
+	// A stale key of a peer that is gone is not an error of use.
 	switch {
 	case e.refused():
-		e.turnedAway()
+		e.rejected()
 		return 0, btl.ErrResource
-	case e.p.dead || e.far.hasEnded():
+	case e.p.dead || e.remote.hasEnded():
 		m.lookForEnds()
 		return 0, btl.ErrResource
-	case errors.Is(err, errKey), errors.Is(err, errBounds):
-		return 0, m.errorf(e.p.rank, btl.ClassUsage, btl.SideNone, "", err)
+	case errors.Is(err, base.ErrKey), errors.Is(err, base.ErrBounds):
+		return 0, m.NewError(e.p.rank, btl.ClassUsage, btl.SideNone, "", err)
 	}
-	return 0, m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
+	return 0, m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
 }
 
-// readAll is read for a whole operation.
-func (e *endpoint) readAll(op *btl.Op) error {
-	_, err := e.read(op, 0, len(op.Payload))
-	return err
-}
-
-// readFrom reads into b from where op says, and so many bytes further on.
+// readFrom reads into b from the place that op names, further bytes on.
 func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 	k, ok := parseKey(&op.Remote)
 	if !ok {
-		return errKey
+		return base.ErrKey
 	}
 	v, err := m.view(p, &k)
 	if err != nil {
@@ -169,20 +146,20 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 		return err
 	}
 	if at := op.RemoteOffset; at > uint64(len(mem)) || uint64(len(op.Payload)) > uint64(len(mem))-at {
-		return errBounds
+		return base.ErrBounds
 	}
 	copy(b, mem[op.RemoteOffset+further:])
-	// As an atomic read-modify-write it also keeps the look at the generation after the copy,
-	// where the processor would not do so by itself.
+	// The atomic read-modify-write also keeps the load of the generation behind the copy, where the
+	// processor would not do so by itself.
 	atomic.AddUint64(&m.readBytes, uint64(len(b)))
 	if !v.current(&k) {
-		return errKey
+		return base.ErrKey
 	}
 	return nil
 }
 
 // hasEnded finds out whether the peer's process has ended.
-func (f *farSegment) hasEnded() bool {
+func (f *remoteSegment) hasEnded() bool {
 	fds := []unix.PollFd{{Fd: int32(f.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0

@@ -151,9 +151,9 @@ func benchMessage(b *testing.B, bytes int, where string) {
 	c := start(b, "pull")
 	c.tell(b, pullPlan{CPU: 1, Card: m.Card(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
 	require.NoError(b, pin(0))
-	var card []byte
-	c.ask(b, &card)
-	ep, err := m.Connect(1, card)
+	var addr []byte
+	c.ask(b, &addr)
+	ep, err := m.Connect(1, addr)
 	require.NoError(b, err)
 
 	key := region.Key()

@@ -111,8 +111,8 @@ func TestLongGet(t *testing.T) {
 	require.Equal(t, 3, turns)
 	require.NoError(t, p.err)
 	require.True(t, slices.Equal(mem[1:3*turnBytes+4], g.into[:3*turnBytes+3]))
-	require.False(t, a.unsettled)
-	require.Zero(t, g.ep.held.Len())
+	require.False(t, a.Unsettled)
+	require.Zero(t, g.ep.Pending.Len())
 }
 
 // TestLongGetEnds: released, freed, or failed in the middle.
@@ -165,7 +165,7 @@ func TestLongGetEnds(t *testing.T) {
 			if end.class == btl.ClassUsage {
 				require.Equal(t, btl.Up, g.ep.State())
 			} else {
-				until(t, "the endpoint to be drained", func() bool { return a.closed || g.ep.State() == btl.Drained }, a)
+				until(t, "the endpoint to be drained", func() bool { return a.Closed || g.ep.State() == btl.Drained }, a)
 			}
 			// Nothing is written to what is the caller's again.
 			clear(g.into)
@@ -173,7 +173,7 @@ func TestLongGetEnds(t *testing.T) {
 				a.Progress()
 			}
 			require.True(t, slices.Equal(make([]byte, getterRoom), g.into))
-			require.Zero(t, g.ep.held.Len())
+			require.Zero(t, g.ep.Pending.Len())
 		})
 	}
 }
@@ -213,15 +213,15 @@ func TestGetOfPeerWhoseEndFailed(t *testing.T) {
 // ownerRole makes an allocation with a region, and waits for its end.
 func ownerRole(conn *net.UnixConn) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var card []byte
-	if err := dec.Decode(&card); err != nil {
+	var addr []byte
+	if err := dec.Decode(&addr); err != nil {
 		return err
 	}
 	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
 	if err != nil {
 		return err
 	}
-	if _, err := m.Connect(0, card); err != nil {
+	if _, err := m.Connect(0, addr); err != nil {
 		return err
 	}
 	mem, err := m.(*module).Alloc(1 << 20)
@@ -414,7 +414,7 @@ func TestViews(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
 	maps := mappings(t)
-	a.mostViews = 10
+	a.maxViews = 10
 	var regions []*region
 	for i := range 30 {
 		mem := alloc(t, b, 1000)

@@ -10,28 +10,28 @@ import (
 
 // How a rank that sleeps is woken.
 //
-// The sleeper stores "I sleep" (Arm) and then polls once more; a sender publishes and then
-// looks whether the receiver sleeps. So that not both miss the other, each side's load has
-// to come after its store for everybody. A fence between the two would do, but on amd64 the
-// sender's would cost a tenth of a message's latency, for every message. So the sleeper
-// pays for both: membarrier makes every processor that runs a thread of a registered
-// process pass a fence. Then either the sender's load came after that, and sees the
-// flag, or its fragment was published before it, and the sleeper's last poll sees that.
+// The sleeper stores "asleep" (Arm) and then polls once more. A sender publishes and then looks
+// whether the receiver sleeps. So that not both miss the other, each side's load has to come after
+// its store for every processor. A fence between the two would do, but on amd64 the sender's fence
+// would cost a tenth of a message's latency, for every message. So the sleeper pays for both:
+// membarrier makes every processor that runs a thread of a registered process pass a fence. Either
+// the sender's load comes after that, and sees the flag, or its fragment was published before it,
+// and the sleeper's last poll sees that.
 //
-// That needs both: a sender that is registered, and a receiver that calls it. Where the
-// kernel has no membarrier, or forbids it, the receiver's card says so or the sender knows,
-// and the sender publishes with a fence.
+// This needs a sender that is registered and a receiver that calls membarrier. Where the kernel has
+// no membarrier, or forbids it, the receiver's address says so or the sender knows, and the sender
+// publishes with a fence.
 //
-// Kernels do not keep quite what membarrier promises. A processor is left out, until it has run
-// another process, if what it ran last for this one was a thread that ended, or if it was idle,
-// with our memory still in place, when the process was registered (seen with Linux 6.18: exit_mm and
-// sync_runqueues_membarrier_state, and membarrier_switch_mm, which does nothing between two
-// threads of one process). Then a sleeper may miss a fragment whose sender missed the flag. It
-// sees it a moment later, when the sender's store has reached memory; so the engine first
-// takes a nap, and looks again (progress.Idler).
+// Kernels do not quite keep what membarrier promises. A processor is left out, until it has run
+// another process, if the thread that it ran last for this process has ended, or if it was idle
+// with this process's memory still in place when the process was registered (seen with Linux 6.18:
+// exit_mm and sync_runqueues_membarrier_state, and membarrier_switch_mm, which does nothing between
+// two threads of one process). Then a sleeper may miss a fragment whose sender missed the flag. The
+// sleeper sees the fragment a moment later, when the sender's store has reached memory; so the
+// engine first takes a nap, and looks again (progress.Idler).
 //
-// A receiver that closes a channel, and then looks for what is in it, has no second look. It
-// waits until every processor has been through the scheduler.
+// A receiver that closes a channel, and then looks for what is in it, has no second look. It waits
+// until every processor has been through the scheduler.
 
 var _ progress.Idler = (*module)(nil)
 
@@ -43,27 +43,26 @@ const (
 	membarrierRegister = 1 << 2
 )
 
-// ringOnce is never written to.
-var ringOnce = []byte{1}
+// wakeByte is never written to.
+var wakeByte = []byte{1}
 
-// registerBarrier makes this process one whose threads barrier fences. It reports whether
-// that can be done.
+// registerBarrier registers this process for the fences of barrier. It reports whether the kernel
+// permits that.
 func registerBarrier() bool {
 	_, _, errno := unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierRegister, 0, 0)
 	return errno == 0
 }
 
-// barrier orders what this thread did before it, and what it does after it, against the
-// threads of all registered processes, within microseconds, but for those that the kernel
-// forgets.
+// barrier orders what this thread did before it, and what it does after it, for the threads of all
+// registered processes, within microseconds, except for those that the kernel leaves out.
 func barrier() {
 	_, _, _ = unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 }
 
-// slowBarrier is barrier without exception. It takes some 10 ms.
+// slowBarrier is barrier without exceptions. It takes some 10 ms.
 func slowBarrier() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierSlow, 0, 0); errno != 0 {
-		barrier() // there are processors without a scheduler's tick (nohz_full), which it cannot wait for
+		barrier() // it cannot wait for processors without a scheduler's tick (nohz_full)
 	}
 }
 
@@ -71,38 +70,38 @@ const asleep = 1 // bit of hdrAttention
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.closed || m.cfg.Bell == nil {
+	if m.Closed || m.cfg.Bell == nil {
 		return false
 	}
 	m.lookForEnds()
-	m.dropDead()
-	// First the flag that is looked at last: whoever makes room and sees that we want it must
-	// also see that we sleep.
+	m.dropFreedViews()
+	// The flag that peers look at last comes first: a peer that makes room and sees want must also
+	// see asleep.
 	atomic.OrUint32(m.own.attention, asleep)
 	for _, e := range m.blocked {
 		e.blocked = false
 		if e.plain {
-			atomic.StoreUint32(e.far.out.want, 1)
+			atomic.StoreUint32(e.remote.out.want, 1)
 		}
 	}
 	m.blocked = m.blocked[:0]
 	if m.fences {
 		barrier()
 	}
-	// What is still to be settled is by turns of progress, and rings for nobody.
-	return !m.unsettled
+	// What is still to be settled needs progress calls, and rings no bell.
+	return !m.Unsettled
 }
 
 // Disarm implements progress.Idler.
 func (m *module) Disarm() {
-	if !m.closed {
+	if !m.Closed {
 		atomic.AndUint32(m.own.attention, ^uint32(asleep))
 	}
 }
 
-// wake rings for the peer's rank if that sleeps. Of several that find it sleeping only one
+// wake rings the peer's bell if the peer sleeps. Of several ranks that find it sleeping, only one
 // rings.
-func (f *farSegment) wake() {
+func (f *remoteSegment) wake() {
 	if atomic.LoadUint32(f.attention)&asleep == 0 {
 		return
 	}
@@ -111,10 +110,10 @@ func (f *farSegment) wake() {
 	}
 	if f.bell < 0 {
 		// If it cannot be opened, the sleeper wakes by itself when its longest sleep is over.
-		f.bell = openBell(&f.card)
+		f.bell = openBell(&f.address)
 	}
 	if f.bell >= 0 {
-		// A pipe that is full was rung; one that is closed has nobody to wake.
-		_, _ = unix.Write(f.bell, ringOnce)
+		// A full pipe was rung; a closed pipe has no reader to wake.
+		_, _ = unix.Write(f.bell, wakeByte)
 	}
 }

@@ -23,15 +23,15 @@ const wakes = 200
 // wakerRole sends a fragment each time that the parent sleeps.
 func wakerRole(conn *net.UnixConn) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var card []byte
-	if err := dec.Decode(&card); err != nil {
+	var addr []byte
+	if err := dec.Decode(&addr); err != nil {
 		return err
 	}
 	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
 	if err != nil {
 		return err
 	}
-	ep, err := m.Connect(0, card)
+	ep, err := m.Connect(0, addr)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func wakerRole(conn *net.UnixConn) error {
 			m.Progress()
 		}
 	}
-	_ = dec.Decode(&card) // until the parent ends
+	_ = dec.Decode(&addr) // until the parent ends
 	return m.Close()
 }
 
@@ -79,8 +79,8 @@ func TestWokenByAnotherProcess(t *testing.T) {
 		eng.AddPoller(a)
 		c := start(t, "waker")
 		c.tell(t, a.Card())
-		var card []byte
-		c.ask(t, &card)
+		var addr []byte
+		c.ask(t, &addr)
 		waitFor(t, eng, j, wakes)
 		require.NotZero(t, eng.Counters().Sleeps)
 		eng.Unlock()
@@ -106,10 +106,10 @@ func TestNobodyRingsForNothing(t *testing.T) {
 	for range 10 {
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
 	}
-	require.Equal(t, -1, eb.far.bell, "not even opened")
+	require.Equal(t, -1, eb.remote.bell, "not even opened")
 	require.True(t, a.Arm())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
-	require.GreaterOrEqual(t, eb.far.bell, 0)
+	require.GreaterOrEqual(t, eb.remote.bell, 0)
 	require.True(t, rung())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
 	require.False(t, rung(), "the flag was taken down")
@@ -133,7 +133,7 @@ func TestArmWithoutBell(t *testing.T) {
 // TestBellOfSomebodyElse: a pipe that only has the number of the bell is not written to.
 func TestBellOfSomebodyElse(t *testing.T) {
 	bell, other := newBell(t), newBell(t)
-	c := card{pid: uint32(os.Getpid()), bell: uint32(other.WriteFD())}
+	c := address{pid: uint32(os.Getpid()), bell: uint32(other.WriteFD())}
 	_, node, err := bellOf(bell.WriteFD())
 	require.NoError(t, err)
 	c.bellNode = node
@@ -141,7 +141,7 @@ func TestBellOfSomebodyElse(t *testing.T) {
 	c.bell = uint32(bell.WriteFD())
 	fd := openBell(&c)
 	require.GreaterOrEqual(t, fd, 0)
-	f := farSegment{pidfd: -1, bell: fd}
+	f := remoteSegment{pidfd: -1, bell: fd}
 	require.NoError(t, f.close())
 	c.bell = noBell
 	require.Equal(t, -1, openBell(&c))

@@ -300,9 +300,9 @@ func TestLitmusNotice(t *testing.T) {
 			a.Progress()
 		}
 	}, func(round int64) {
-		eb.far.notify(1)
+		eb.remote.notify(1)
 		delay(round & 63)
-		eb.far.notify(1)
+		eb.remote.notify(1)
 	}, func() bool {
 		a.Progress()
 		return atomic.LoadUint64(a.own.bits(0)) == 0

@@ -131,8 +131,8 @@ func meshRole(conn *net.UnixConn) error {
 	if err := enc.Encode(m.Card()); err != nil {
 		return err
 	}
-	var cards [][]byte
-	if err := dec.Decode(&cards); err != nil {
+	var addresses [][]byte
+	if err := dec.Decode(&addresses); err != nil {
 		return err
 	}
 	r.eps = make([]btl.Endpoint, r.Size)
@@ -142,7 +142,7 @@ func meshRole(conn *net.UnixConn) error {
 		r.rngs = append(r.rngs, stream(peer, r.Rank))
 		r.outs = append(r.outs, stream(r.Rank, peer))
 		if peer != r.Rank {
-			if r.eps[peer], err = m.Connect(peer, cards[peer]); err != nil {
+			if r.eps[peer], err = m.Connect(peer, addresses[peer]); err != nil {
 				return err
 			}
 		}
@@ -195,17 +195,17 @@ func TestMesh(t *testing.T) {
 		{Size: 6, Count: 500, Rooms: 2, Token: true},
 	} {
 		children := make([]*child, plan.Size)
-		cards := make([][]byte, plan.Size)
+		addresses := make([][]byte, plan.Size)
 		for rank := range children {
 			children[rank] = start(t, "mesh")
 			plan.Rank = rank
 			children[rank].tell(t, plan)
 		}
 		for rank, c := range children {
-			c.ask(t, &cards[rank])
+			c.ask(t, &addresses[rank])
 		}
 		for _, c := range children {
-			c.tell(t, cards)
+			c.tell(t, addresses)
 		}
 		slept := uint64(0)
 		for _, c := range children {

@@ -10,39 +10,39 @@ import (
 
 // peer is what a module knows of one rank.
 //
-// Between two ranks there are two channels, one in each one's segment. Both carry sessions,
-// and the sessions of one incarnation have the same epoch at both ends:
+// Between two ranks there are two channels, one in the segment of each. Both carry sessions, and
+// the sessions of one incarnation have the same epoch at both ends:
 //
-//   - Connect, after the last incarnation, takes the epoch that the peer is already sending
-//     with, or else one that is higher than any seen in either channel.
-//   - A rank that is sent to before it has called Connect makes its end by itself.
-//   - An endpoint that fails ends both sessions: it sends no more, and closes the channel
-//     that it receives on, having handed up what is in it. The peer notices, by the control
+//   - After an incarnation, Connect takes the epoch with which the peer is already sending, or else
+//     one that is higher than any seen in either channel.
+//   - A rank to which a peer sends before it has called Connect makes its end by itself.
+//   - An endpoint that fails ends both sessions: it sends no more, and closes the channel that it
+//     receives on, after it has handed up what is in it. The peer notices that by the control
 //     words, and its end fails too.
-//   - A session whose epoch is not the endpoint's is none of this incarnation: one with a
-//     lower epoch is ended, one with a higher epoch ends the endpoint.
-//   - The producer of a channel begins its next session only when the consumer is done
-//     with the one before, so that neither takes old contents for new ones.
+//   - A session whose epoch is not the endpoint's is not of this incarnation: one with a lower
+//     epoch is ended, one with a higher epoch ends the endpoint.
+//   - The producer of a channel begins its next session only when the consumer is done with the one
+//     before, so that neither takes old contents for new ones.
 type peer struct {
-	rank int
-	far  *farSegment // nil until its card is known
-	in   *inbound    // what it sends, nil until it has sent
-	ep   *endpoint   // the newest incarnation, nil before the first
+	rank   int
+	remote *remoteSegment // nil until its address is known
+	in     *inbound       // its channel, nil until it has sent
+	ep     *endpoint      // the newest incarnation, nil before the first
 
-	watched  bool // its process is
-	dead     bool // its process has ended
-	departed bool // its module was closed
+	watched bool // its process is watched
+	dead    bool // its process has ended
+	closed  bool // its module was closed
 }
 
-// inbound is the channel, in our own segment, on which a peer sends.
+// inbound is the channel, in this rank's segment, on which a peer sends.
 type inbound struct {
 	consumer
 	rank int
 	channel
 	p *peer
-	// reads is the epoch of the session that is read, 0 if none; ended that of the last
-	// one that no more is read from. They are kept here, because the peer can write
-	// what is in the channel.
+	// reads is the epoch of the session that is read, 0 if none; ended is the epoch of the last
+	// session that is not read any more. They are kept here, because the peer can write to the
+	// channel.
 	reads, ended uint32
 	_            [2 * lineBytes]byte // modules of one process must not share lines
 }
@@ -56,11 +56,11 @@ func (m *module) peer(rank int) *peer {
 	return p
 }
 
-// reach makes sure that the peer's segment is open. c is its card.
-func (m *module) reach(p *peer, c card) error {
-	if p.far != nil {
-		if p.far.card.nonce == c.nonce {
-			if p.dead || p.departed {
+// reach opens the peer's segment if it is not open. c is the peer's address.
+func (m *module) reach(p *peer, c address) error {
+	if p.remote != nil {
+		if p.remote.address.nonce == c.nonce {
+			if p.dead || p.closed {
 				return errGone
 			}
 			return nil
@@ -68,25 +68,25 @@ func (m *module) reach(p *peer, c card) error {
 		// The rank has a new segment. Nothing is left of the old one: its endpoint is Drained.
 		m.forget(p)
 	}
-	f, err := openFar(c, m.own.layout, m.cfg.Rank, m.device)
+	f, err := openRemote(c, m.own.layout, m.cfg.Rank, m.device)
 	if err != nil {
 		return err
 	}
 	if err := m.watch.add(f.pidfd, p.rank); err != nil {
 		return errors.Join(err, f.close())
 	}
-	p.far, p.watched, p.dead, p.departed = f, true, false, false
+	p.remote, p.watched, p.dead, p.closed = f, true, false, false
 	m.watched++
 	return nil
 }
 
 // forget closes the peer's segment, and unmaps its allocations.
 func (m *module) forget(p *peer) {
-	if p.far != nil {
+	if p.remote != nil {
 		m.dropViewsOf(p.rank)
 		m.unwatch(p)
-		_ = p.far.close()
-		p.far = nil
+		_ = p.remote.close()
+		p.remote = nil
 	}
 }
 
@@ -107,12 +107,12 @@ func (m *module) listen(p *peer) error {
 	return nil
 }
 
-// heed looks at what the peer's control words say.
-func (m *module) heed(p *peer) int {
+// checkControl acts on the peer's control words, and returns the number of events.
+func (m *module) checkControl(p *peer) int {
 	n := 0
 	if err := m.listen(p); err != nil {
-		// Without memory for the channel there is no way to hear the peer.
-		return m.deaf(p, err)
+		// Without memory for the channel, nothing can be received from the peer.
+		return m.notReceiving(p, err)
 	}
 	in := p.in
 	s := loadSession(in.session)
@@ -120,15 +120,15 @@ func (m *module) heed(p *peer) int {
 	case s == 0, s.epoch() <= in.ended:
 	case s.epoch() == in.reads:
 		n += m.follow(p, s)
-	case p.ep != nil && p.ep.state == btl.Failed, m.railErr != nil:
+	case p.ep != nil && p.ep.State() == btl.Failed, m.RailError() != nil:
 		// The tear-down looks again.
-	case p.ep != nil && p.ep.state == btl.Up && s.epoch() < p.ep.epoch:
+	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() < p.ep.Epoch():
 		n += m.finish(p, s.epoch())
-	case p.ep != nil && p.ep.state == btl.Up && s.epoch() > p.ep.epoch:
-		p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
+	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() > p.ep.Epoch():
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 		n++
 	default:
-		if p.ep == nil || p.ep.state == btl.Drained {
+		if p.ep == nil || p.ep.State() == btl.Drained {
 			if !m.accept(p, s.epoch()) {
 				n += m.finish(p, s.epoch())
 				break
@@ -137,30 +137,30 @@ func (m *module) heed(p *peer) int {
 		m.attach(p, s.epoch())
 		n += m.follow(p, s)
 	}
-	// What we send may have been refused.
-	if e := p.ep; e != nil && e.state == btl.Up && e.isOpen && e.refused() {
-		e.turnedAway()
+	// The peer may have stopped reading this end's session.
+	if e := p.ep; e != nil && e.State() == btl.Up && e.isOpen && e.refused() {
+		e.rejected()
 	}
 	return n
 }
 
-// accept makes our end of an incarnation that the peer has begun.
+// accept makes this rank's end of an incarnation that the peer has begun.
 func (m *module) accept(p *peer, epoch uint32) bool {
-	if p.ep != nil && epoch <= p.ep.epoch {
+	if p.ep != nil && epoch <= p.ep.Epoch() {
 		return false
 	}
-	b := (*[cardBytes]byte)(unsafe.Pointer(&p.in.mem[ctlCard]))
+	b := (*[addressBytes]byte)(unsafe.Pointer(&p.in.mem[ctlAddress]))
 	theirs := *b // a copy, because the peer could change it
-	c, err := parseCard(theirs[:])
+	c, err := parseAddress(theirs[:])
 	if err != nil || m.admit(p.rank, &c) != nil {
 		return false
 	}
 	p.ep = m.newEndpoint(p, epoch)
 	if err := m.reach(p, c); err != nil {
-		p.ep.condemn(m.unreachable(p, err), nil)
+		p.ep.failDeferred(m.unreachable(p, err), nil)
 		return true
 	}
-	p.ep.far = p.far
+	p.ep.remote = p.remote
 	return true
 }
 
@@ -173,28 +173,28 @@ func (m *module) attach(p *peer, epoch uint32) {
 	m.inbounds = append(m.inbounds, in)
 }
 
-// follow does what the state of the session that is read asks for.
+// follow acts on the state of the session that is read.
 func (m *module) follow(p *peer, s session) int {
 	switch s.state() {
 	case open:
 		return 0
 	case closed:
-		p.departed = true
+		p.closed = true
 		m.unwatch(p)
 		n := m.finish(p, s.epoch())
-		p.ep.fail(m.turnedAway(p)) // somebody may wait for what will not come
+		m.FailEndpoint(p.ep, m.rejected(p)) // a receive may wait for what will not come
 		return n + 1
 	case failed:
-		p.ep.fail(m.errorf(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil))
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil))
 	default:
-		p.ep.fail(m.errorf(p.rank, btl.ClassProtocol, btl.SideRemote, "control word", nil))
+		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassProtocol, btl.SideRemote, "control word", nil))
 	}
 	return 1
 }
 
-// finish ends what the peer sends with epochs up to this one: nothing of them is handed up
-// any more once what is in the channel has been. The producer may be publishing, or
-// beginning, at this moment: what it has published it retracts, unless it was claimed.
+// finish ends the sessions of the peer with epochs up to this one: it hands up what is in the
+// channel, and nothing of them after that. The producer may be publishing, or beginning a session,
+// at this moment: it retracts what it has published, unless that was claimed.
 func (m *module) finish(p *peer, epoch uint32) int {
 	in := p.in
 	m.ignore(in)
@@ -202,12 +202,12 @@ func (m *module) finish(p *peer, epoch uint32) int {
 	storeSession(in.reader, sessionOf(epoch, closing))
 	atomic.AddUint32(m.own.attention, asleep<<1)
 	s := loadSession(in.session)
-	if m.fences && s.state() == open && !p.dead && !p.departed {
+	if m.fences && s.state() == open && !p.dead && !p.closed {
 		slowBarrier()
 	}
 	reads := in.reads
 	if s = loadSession(in.session); reads == 0 && s.epoch() > in.ended && s.epoch() <= epoch {
-		reads = s.epoch() // has begun, but was not noticed before
+		reads = s.epoch() // the session has begun, and was not noticed before
 	}
 	n := 0
 	if reads != 0 {
@@ -226,14 +226,14 @@ func (m *module) drain(in *inbound, epoch uint32) int {
 	n := 0
 	for range m.own.ring.slots {
 		tag, frag, v, ok := in.claim()
-		if !ok || v == nonsense {
+		if !ok || v == corrupt {
 			break
 		}
 		if v == good {
-			m.cfg.Events.Arrived(m, in.rank, tag, frag)
+			m.Events.Arrived(m, in.rank, tag, frag)
 			n++
 		} else {
-			m.stale++
+			m.Stale++
 		}
 	}
 	return n
@@ -249,23 +249,23 @@ func (m *module) ignore(in *inbound) {
 	}
 }
 
-// tell makes the peer look at its channel's control words, and at ours.
+// tell makes the peer look at the control words of both channels.
 func (m *module) tell(p *peer) {
-	if p.far != nil && !p.dead {
-		p.far.notify(m.cfg.Rank)
-		p.far.wake()
+	if p.remote != nil && !p.dead {
+		p.remote.notify(m.cfg.Rank)
+		p.remote.wake()
 	}
 }
 
-// deaf reports that a peer cannot be heard.
-func (m *module) deaf(p *peer, cause error) int {
-	err := m.errorf(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
+// notReceiving reports that nothing can be received from a peer.
+func (m *module) notReceiving(p *peer, cause error) int {
+	err := m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
 	switch {
-	case p.ep == nil || p.ep.state == btl.Drained:
-		m.cfg.Events.Failed(m, p.rank, err)
-		m.cfg.Events.Drained(m, p.rank)
-	case p.ep.state == btl.Up:
-		p.ep.fail(err)
+	case p.ep == nil || p.ep.State() == btl.Drained:
+		m.Events.Failed(m, p.rank, err)
+		m.Events.Drained(m, p.rank)
+	case p.ep.State() == btl.Up:
+		m.FailEndpoint(p.ep, err)
 	}
 	return 1
 }

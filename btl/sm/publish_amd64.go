@@ -2,8 +2,8 @@
 
 package sm
 
-// publishFences says whether publish is a fence, too: whether a load after it in the
-// program is after it for every other processor.
+// publishFences says whether publish is also a fence: a load that follows it in the program follows
+// it for every other processor.
 const publishFences = false
 
 // publish stores v into word after every store before it in the program.

@@ -2,46 +2,39 @@ package sm
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// errForeign is made once: who asks about each long message gets it each time.
+// errForeign is made once, because it is returned for each long message.
 var errForeign = fmt.Errorf("rail %s: %w: it is not from the rail's Alloc", railName, btl.ErrMemory)
 
 var _ btl.Registrar = (*module)(nil)
 
-var (
-	errKey     = errors.New("bad or stale key")
-	errBounds  = errors.New("out of the region's bounds")
-	errLocal   = errors.New("local memory is not registered")
-	errRelease = errors.New("region was released")
-)
-
-// region is registered memory. One that peers may read from has an entry in its
-// allocation's ledger.
+// region is registered memory. A region that peers may read has an entry in its allocation's
+// ledger.
 type region struct {
 	m        *module
 	mem      []byte
 	access   btl.Access
-	key      btl.Key // zero, which leads nowhere, if peers may not read
+	key      btl.Key // zero, which is not valid anywhere, if peers may not read
 	released bool
 
-	a          *allocation // nil without an entry, and once that is revoked
+	a          *allocation // nil if there is no entry, and once the entry is revoked
 	entry      uint32
 	generation uint32
 }
 
-// Register implements btl.Registrar. Peers read only from what Alloc gave. Nobody can write:
-// btl.AccessRemoteWrite is taken, and permits nothing. Of one allocation so many regions can
-// be registered at a time (some 2000); btl.ErrResource is for one more.
+// Register implements btl.Registrar. Peers read only from memory that Alloc gave, and write
+// nowhere: btl.AccessRemoteWrite is accepted, and permits nothing. One allocation has some 2000
+// regions at a time; btl.ErrResource is for one more.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	r := &region{m: m, mem: mem, access: access}
@@ -58,7 +51,7 @@ func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return r, nil
 }
 
-// enter makes the entry of a region, and its key. It reports whether there was one left.
+// enter makes the entry of a region, and its key. It reports false if no entry is free.
 func (a *allocation) enter(r *region) bool {
 	switch n := len(a.free); {
 	case n > 0:
@@ -81,11 +74,11 @@ func (a *allocation) enter(r *region) bool {
 	return true
 }
 
-// revoke takes a region's entry back.
+// revoke frees a region's entry.
 func (a *allocation) revoke(r *region) {
 	atomic.StoreUint32(&a.ledger.entries[r.entry].generation, r.generation+1)
 	a.live[r.entry] = nil
-	if r.generation != math.MaxUint32 { // else all generations of the entry are used up
+	if r.generation != math.MaxUint32 { // otherwise all generations of the entry are used up
 		a.free = append(a.free, r.entry)
 	}
 	r.a = nil
@@ -94,11 +87,11 @@ func (a *allocation) revoke(r *region) {
 // Key implements btl.Region.
 func (r *region) Key() btl.Key { return r.key }
 
-// Release implements btl.Region. A peer that reads at this moment may still do so, but is
-// told that the key is stale. A second Release is an error.
+// Release implements btl.Region. A peer that reads at this moment may still do so, but its Get ends
+// with a stale key. A second Release is an error.
 func (r *region) Release() error {
 	if r.released {
-		return errRelease
+		return base.ErrReleased
 	}
 	r.released = true
 	if r.a != nil {
@@ -107,32 +100,22 @@ func (r *region) Release() error {
 	return nil
 }
 
-// holds reports whether b lies in the region.
-func (r *region) holds(b []byte) bool {
-	if len(b) == 0 {
-		return true
-	}
-	// Below the beginning the difference is huge.
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
-	return at <= uintptr(len(r.mem)) && uintptr(len(b)) <= uintptr(len(r.mem))-at
-}
-
-// checkLocal says what is wrong with our own side of a Get.
+// checkLocal checks the local side of a Get.
 func (e *endpoint) checkLocal(op *btl.Op) error {
 	r, ok := op.Local.(*region)
 	switch {
 	case !ok || r == nil || r.m != e.m || r.access&btl.AccessLocal == 0:
-		return errLocal
+		return base.ErrLocal
 	case r.released:
-		return errRelease
-	case !r.holds(op.Payload):
-		return errBounds
+		return base.ErrReleased
+	case !base.Contains(r.mem, op.Payload):
+		return base.ErrBounds
 	}
 	return nil
 }
 
-// key is what a btl.Key of this rail says: which file of which process, and which region of
-// it. The process is that of the endpoint's peer.
+// key is what a btl.Key of this rail says: which file of the peer's process, and which region of
+// it.
 type key struct {
 	nonce      [16]byte // of the allocation
 	fd         uint32   // its descriptor in the owner's process
@@ -152,7 +135,7 @@ func (k key) encode() (b btl.Key) {
 	return b
 }
 
-// parseKey reports whether b can be a key of this rail at all.
+// parseKey decodes a key. ok is false for what cannot be a key of this rail.
 func parseKey(b *btl.Key) (k key, ok bool) {
 	le := binary.LittleEndian
 	k = key{

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 func TestRegister(t *testing.T) {
@@ -20,7 +21,7 @@ func TestRegister(t *testing.T) {
 		r := register(t, m, part, forPeers)
 		require.NotEqual(t, btl.Key{}, r.Key())
 		require.NoError(t, r.Release())
-		require.Equal(t, errRelease, r.Release())
+		require.Equal(t, base.ErrReleased, r.Release())
 	}
 	// Only what is the rail's can be exposed; but all can be used.
 	_, a := m.findAllocation(mem)

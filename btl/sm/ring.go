@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A ring carries fragments from one producer to one consumer, through memory that both
-// have mapped, each at an address of its own. It has slots of slotBytes and a data part.
+// A ring carries fragments from one producer to one consumer, through memory that both have mapped,
+// each at an address of its own. It has slots of slotBytes and a data part.
 //
 // A slot begins with its word, and the word is all that the consumer polls:
 //
@@ -18,20 +18,20 @@ import (
 //	bits 40–51  length, if the fragment is in the slot; else inData
 //	bits 52–63  epoch, its low 12 bits
 //
-// A fragment of up to slotData bytes follows the word. Of a longer one the slot holds the
-// position and the length, and the bytes are in the data part, in one piece. Positions
-// count from the beginning of the session and never wrap; their low bits are the place.
+// A fragment of up to slotData bytes follows the word. For a longer one the slot holds the position
+// and the length, and the bytes are in the data part, in one piece. Positions count from the
+// beginning of the session and never wrap; their low bits are the place.
 //
-// Who writes what:
+// Who may write:
 //
-//   - Slots and data are the producer's until it stores the word, and then the consumer's
-//     until that has counted them in readSlots and readData.
-//   - readSlots and readData are the consumer's. It stores them when a quarter of the ring
-//     has been read, not each time: the producer's cached copy stays good for long, and
-//     in between only the lines of the fragments move between the processors.
+//   - Slots and data are the producer's until it stores the word, and then the consumer's until the
+//     consumer has counted them in readSlots and readData.
+//   - readSlots and readData are the consumer's. It stores them when a quarter of the ring has been
+//     read, not each time: the producer's cached copy stays valid for long, and in between only the
+//     lines of the fragments move between the processors.
 //
-// Either side checks what the other one wrote: whatever is in the memory, neither touches
-// anything outside of the ring.
+// Either side checks what the other one wrote: whatever is in the memory, neither touches anything
+// outside of the ring.
 type ring struct {
 	slots     unsafe.Pointer
 	data      unsafe.Pointer
@@ -53,7 +53,7 @@ const (
 	epochShift = 52
 )
 
-// geometry of a ring. Both are powers of two.
+// geometry of a ring. Both numbers are powers of two.
 type geometry struct {
 	slots     uint64
 	dataBytes uint64
@@ -84,14 +84,14 @@ type producer struct {
 	head      uint64 // fragments published
 	freed     uint64 // of those, known to be read
 	dataHead  uint64 // position after the last fragment
-	dataFreed uint64 // position up to which is known to be read
+	dataFreed uint64 // position up to which the data is known to be read
 	epoch     uint64 // in its place in a word
-	// fenced: nobody makes up for a publish that is no fence, see idle.go.
+	// fenced: a publish has to be a fence, because the receiver does not issue one, see idle.go.
 	fenced bool
 }
 
-// reset begins a session on a ring that the consumer has let go of. Words of the session
-// before could pass for new ones.
+// reset begins a session on a ring that the consumer has released. It clears the words of the
+// session before, which could pass for new ones.
 func (p *producer) reset(epoch uint32, used bool) {
 	if used {
 		for i := range p.slotMask + 1 {
@@ -102,21 +102,21 @@ func (p *producer) reset(epoch uint32, used bool) {
 	p.epoch = uint64(epoch) << epochShift
 }
 
-// verdict on an attempt to put or get a fragment.
-type verdict uint8
+// result of an attempt to put or get a fragment.
+type result uint8
 
 const (
-	good verdict = iota
+	good result = iota
 	// full: there is no room now.
 	full
 	// stale: a fragment of another epoch, to be dropped.
 	stale
-	// nonsense: the other side wrote what it cannot have meant.
-	nonsense
+	// corrupt: the other side wrote what cannot be right.
+	corrupt
 )
 
 // put publishes a fragment. Its length is at most a quarter of the data part.
-func (p *producer) put(tag btl.Tag, hdr, payload []byte) verdict {
+func (p *producer) put(tag btl.Tag, hdr, payload []byte) result {
 	n := len(hdr) + len(payload)
 	if !p.fits(n) {
 		return p.putSlow(tag, hdr, payload)
@@ -127,7 +127,7 @@ func (p *producer) put(tag btl.Tag, hdr, payload []byte) verdict {
 	return good
 }
 
-// fits reports whether a fragment of n bytes goes into the next slot, and that is free.
+// fits reports whether a fragment of n bytes goes into the next slot, and the slot is free.
 func (p *producer) fits(n int) bool { return n <= slotData && p.head-p.freed <= p.slotMask }
 
 // word is the word of the next slot.
@@ -145,8 +145,8 @@ func (p *producer) commit(s unsafe.Pointer, word uint64) {
 	}
 }
 
-// putSlow is put for what does not fit.
-func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) verdict {
+// putSlow is put for fragments that do not fit the next slot.
+func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) result {
 	n := len(hdr) + len(payload)
 	if v := p.room(n); v != good {
 		return v
@@ -167,7 +167,7 @@ func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) verdict {
 // fill writes a fragment in one piece.
 func fill(to unsafe.Pointer, hdr, payload []byte) {
 	if len(hdr) == 16 {
-		// Where a copy of any length is a call, and one move of 16 bytes has to wait until the
+		// A copy of variable length is a call, and one move of 16 bytes has to wait until the
 		// stores of the header's halves have reached the cache.
 		from := unsafe.Pointer(&hdr[0])
 		*(*uint64)(to) = *(*uint64)(from)
@@ -184,7 +184,7 @@ func fill(to unsafe.Pointer, hdr, payload []byte) {
 }
 
 // room reports whether a fragment of n bytes can be put.
-func (p *producer) room(n int) verdict {
+func (p *producer) room(n int) result {
 	if p.head-p.freed > p.slotMask {
 		if v := p.refresh(); v != good {
 			return v
@@ -201,7 +201,7 @@ func (p *producer) room(n int) verdict {
 }
 
 // reserve finds the position of n bytes in one piece.
-func (p *producer) reserve(n uint64) (at uint64, v verdict) {
+func (p *producer) reserve(n uint64) (at uint64, v result) {
 	at = p.dataHead
 	if at&p.dataMask+n > p.dataMask+1 {
 		at = (at | p.dataMask) + 1 // the rest up to the end stays empty
@@ -217,18 +217,18 @@ func (p *producer) reserve(n uint64) (at uint64, v verdict) {
 	return at, good
 }
 
-// refresh looks how far the consumer has come.
-func (p *producer) refresh() verdict {
+// refresh reads how far the consumer has come.
+func (p *producer) refresh() result {
 	slots, data := atomic.LoadUint64(p.readSlots), atomic.LoadUint64(p.readData)
 	if slots-p.freed > p.head-p.freed || data-p.dataFreed > p.dataHead-p.dataFreed {
-		return nonsense
+		return corrupt
 	}
 	p.freed, p.dataFreed = slots, data
 	return good
 }
 
-// retract takes back the last fragment. It reports false if the consumer has it, which
-// a consumer that is closing says by keepLast and claim.
+// retract takes back the last fragment. It reports false if the consumer has it, which a consumer
+// that is closing says by keepLast and claim.
 func (p *producer) retract() bool {
 	word := (*uint64)(p.slot(p.head - 1))
 	w := atomic.LoadUint64(word)
@@ -244,15 +244,14 @@ type consumer struct {
 	ring
 	tail     uint64 // fragments read
 	told     uint64 // of those, counted in readSlots
-	dataTail uint64 // position after the last one read
+	dataTail uint64 // position after the last fragment read
 	dataTold uint64
 	epoch    uint64 // in its place in a word
-	// longest fragment.
+	// longest fragment, in bytes.
 	longest uint64
 }
 
-// reset begins a session. It is to be called before the producer can see that the ring
-// is free.
+// reset begins a session. It has to be called before the producer can see that the ring is free.
 func (c *consumer) reset() {
 	c.tail, c.told, c.dataTail, c.dataTold = 0, 0, 0, 0
 	c.look()
@@ -262,7 +261,7 @@ func (c *consumer) reset() {
 
 func (c *consumer) setEpoch(epoch uint32) { c.epoch = uint64(epoch) << epochShift }
 
-// advance goes on to the next slot.
+// advance moves to the next slot.
 func (c *consumer) advance() {
 	c.tail++
 	c.look()
@@ -279,30 +278,30 @@ func (c *consumer) ready() (w uint64, ok bool) {
 	return w, uint32(w) == c.seq
 }
 
-// inSlot reports whether the next fragment, whose word is w, is in its slot, and of the
-// right epoch: slotted then is it. Else it is for getSlow.
+// inSlot reports whether the next fragment, whose word is w, is in its slot and of the right epoch:
+// then slotted takes it, otherwise getSlow does.
 func (c *consumer) inSlot(w uint64) bool {
 	return w>>40&inData <= slotData && (w^c.epoch)>>epochShift == 0
 }
 
-// slotted takes the next fragment out of its slot. It stays where it is until release.
+// slotted takes the next fragment out of its slot. The bytes stay where they are until release.
 func (c *consumer) slotted(w uint64) []byte {
 	frag := (*[slotData]byte)(unsafe.Add(unsafe.Pointer(c.word), 8))[:w>>40&inData]
 	c.advance()
 	return frag
 }
 
-// get takes the next fragment, whose word is w. frag stays where it is until release.
-// After nonsense the ring is of no more use.
-func (c *consumer) get(w uint64) (tag btl.Tag, frag []byte, v verdict) {
+// get takes the next fragment, whose word is w. frag stays where it is until release. After corrupt
+// the ring cannot be used any more.
+func (c *consumer) get(w uint64) (tag btl.Tag, frag []byte, v result) {
 	if c.inSlot(w) {
 		return btl.Tag(w >> 32), c.slotted(w), good
 	}
 	return c.getSlow(w)
 }
 
-// keepLast claims the fragment that was read last, without claim, by a consumer that is
-// about to close: its producer may not have looked yet, and must not take it back.
+// keepLast claims the fragment that was read last without claim. A consumer that is about to close
+// calls it: the producer may not have looked yet, and must not take that fragment back.
 func (c *consumer) keepLast() {
 	if c.tail == 0 {
 		return
@@ -313,9 +312,8 @@ func (c *consumer) keepLast() {
 	}
 }
 
-// claim is get while the producer may take back its last fragment. ok is false if there
-// is none.
-func (c *consumer) claim() (tag btl.Tag, frag []byte, v verdict, ok bool) {
+// claim is get while the producer may take back its last fragment. ok is false if there is none.
+func (c *consumer) claim() (tag btl.Tag, frag []byte, v result, ok bool) {
 	w, ok := c.ready()
 	if !ok || !atomic.CompareAndSwapUint64(c.word, w, 0) {
 		return 0, nil, good, false
@@ -324,18 +322,18 @@ func (c *consumer) claim() (tag btl.Tag, frag []byte, v verdict, ok bool) {
 	return tag, frag, v, true
 }
 
-// getSlow is get for what is not in its slot, or not of this epoch.
-func (c *consumer) getSlow(w uint64) (tag btl.Tag, frag []byte, v verdict) {
+// getSlow is get for fragments that are not in their slot, or not of this epoch.
+func (c *consumer) getSlow(w uint64) (tag btl.Tag, frag []byte, v result) {
 	from := unsafe.Add(unsafe.Pointer(c.word), 8)
 	n := w >> 40 & inData
 	if n > slotData {
-		// Once each, because the producer could change them after the check.
+		// Loaded once each, because the producer could change them after the check.
 		at := atomic.LoadUint64((*uint64)(from))
 		long := atomic.LoadUint64((*uint64)(unsafe.Add(from, 8)))
 		place := at & c.dataMask
 		if n != inData || long > c.longest || at-c.dataTail > c.dataMask ||
 			place+long > c.dataMask+1 || at+align(long)-c.dataTail > c.dataMask+1 {
-			return 0, nil, nonsense
+			return 0, nil, corrupt
 		}
 		n = long
 		from = unsafe.Add(c.data, place)

@@ -84,7 +84,7 @@ func (h *heapRing) inside(t require.TestingT, frag []byte) {
 }
 
 // next takes the next fragment and copies it.
-func (h *heapRing) next() (tag btl.Tag, frag []byte, v verdict, ok bool) {
+func (h *heapRing) next() (tag btl.Tag, frag []byte, v result, ok bool) {
 	w, ok := h.c.ready()
 	if !ok {
 		return 0, nil, good, false
@@ -183,7 +183,7 @@ func TestRingAgainstQueue(t *testing.T) {
 		}
 		var queue []fragment
 		sent, epoch := 0, uint32(1)
-		put := func(t *rapid.T, size int) verdict {
+		put := func(t *rapid.T, size int) result {
 			data := content(sent, size)
 			hdr := rapid.IntRange(0, min(size, btl.MaxHeaderBytes)).Draw(t, "header")
 			v := h.p.put(btl.Tag(sent), data[:hdr], data[hdr:])
@@ -193,7 +193,7 @@ func TestRingAgainstQueue(t *testing.T) {
 			}
 			return v
 		}
-		take := func(t *rapid.T, tag btl.Tag, frag []byte, v verdict) {
+		take := func(t *rapid.T, tag btl.Tag, frag []byte, v result) {
 			require.Equal(t, good, v)
 			require.NotEmpty(t, queue)
 			require.Equal(t, queue[0].tag, tag)
@@ -290,7 +290,7 @@ func TestRingConcurrent(t *testing.T) {
 			}
 			tag, frag, v := h.c.get(w)
 			if v != good || tag != btl.Tag(i) || !bytes.Equal(frag, content(i, size(i))) {
-				require.Fail(t, "another fragment", "%d: verdict %d tag %d, %d bytes", i, v, tag, len(frag))
+				require.Fail(t, "another fragment", "%d: result %d tag %d, %d bytes", i, v, tag, len(frag))
 			}
 			if h.c.due() {
 				h.c.release()
@@ -334,17 +334,17 @@ func TestConsumerChecks(t *testing.T) {
 		read         uint64 // bytes before it
 		at, length   uint64
 		lengthInWord uint64
-		want         verdict
+		want         result
 	}{
 		{"the longest", 0, 0, 1000, inData, good},
-		{"longer", 0, 0, 1001, inData, nonsense},
-		{"in its slot, and too long", 0, 0, 1000, slotData + 1, nonsense},
+		{"longer", 0, 0, 1001, inData, corrupt},
+		{"in its slot, and too long", 0, 0, 1000, slotData + 1, corrupt},
 		{"to the end", 1024, 4096 - 64, 64, inData, good},
-		{"over the end", 1024, 4096 - 64, 65, inData, nonsense},
+		{"over the end", 1024, 4096 - 64, 65, inData, corrupt},
 		{"all that is free", 1024, 4096, 1000, inData, good},
-		{"more than is free", 1024 - 64, 4096, 1000, inData, nonsense},
-		{"where the last one was", 1024, 1024 - 64, 100, inData, nonsense},
-		{"a lap ahead", 1024, 1024 + 4096, 0, inData, nonsense},
+		{"more than is free", 1024 - 64, 4096, 1000, inData, corrupt},
+		{"where the last one was", 1024, 1024 - 64, 100, inData, corrupt},
+		{"a lap ahead", 1024, 1024 + 4096, 0, inData, corrupt},
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		h.c.dataTail = c.read
@@ -366,14 +366,14 @@ func TestProducerChecks(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		slots, data uint64
-		want        verdict
+		want        result
 	}{
 		{"no further", 1, 512, good},
 		{"all", 3, 3 * 512, good},
-		{"back to a fragment before", 0, 512, nonsense},
-		{"back in the data", 1, 448, nonsense},
-		{"what was never put", 4, 3 * 512, nonsense},
-		{"data that was never put", 3, 3*512 + 64, nonsense},
+		{"back to a fragment before", 0, 512, corrupt},
+		{"back in the data", 1, 448, corrupt},
+		{"what was never put", 4, 3 * 512, corrupt},
+		{"data that was never put", 3, 3*512 + 64, corrupt},
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		for range 3 {
@@ -469,7 +469,7 @@ func FuzzConsumer(f *testing.F) {
 					break
 				}
 				var frag []byte
-				var v verdict
+				var v result
 				if claims {
 					_, frag, v, _ = h.c.claim()
 				} else {
@@ -477,7 +477,7 @@ func FuzzConsumer(f *testing.F) {
 				}
 				require.LessOrEqual(t, len(frag), 1000)
 				h.inside(t, frag)
-				if v == nonsense {
+				if v == corrupt {
 					break
 				}
 				if h.c.due() {
@@ -506,7 +506,7 @@ func FuzzProducer(f *testing.F) {
 		h := newHeapRing(4, 4096, 1000)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for _, b := range counts {
-			if h.p.put(1, nil, make([]byte, rng.IntN(1001))) == nonsense {
+			if h.p.put(1, nil, make([]byte, rng.IntN(1001))) == corrupt {
 				break
 			}
 			switch b % 4 {

@@ -15,14 +15,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A segment is the memory in which one rank receives. It is an anonymous file (memfd), so
-// that nothing of it stays behind however its rank ends: peers of the same user reach it
-// through /proc/PID/fd. It is sealed, so that no peer can cut it short under the others.
+// A segment is the memory in which one rank receives. It is an anonymous file (memfd), so nothing
+// of it stays behind however its rank ends: peers of the same user reach it through /proc/PID/fd.
+// It is sealed, so that no peer can truncate it.
 //
 //	header page | channel of rank 0 | channel of rank 1 | …
 //
-// The file is sparse: what is never touched takes no memory. A sender maps the header and
-// its own channel, so it cannot disturb what others send.
+// The file is sparse: what is never touched takes no memory. A sender maps the header and its own
+// channel only, so it cannot disturb what others send.
 type segment struct {
 	layout
 	fd    int
@@ -34,14 +34,14 @@ type segment struct {
 type layout struct {
 	ranks   uint64
 	ring    geometry
-	longest uint64 // fragment
+	longest uint64 // longest fragment, in bytes
 	page    uint64
 }
 
-// The header, by bytes from its beginning. What is written by different ranks, or at very
-// different rates, is apart by two cache lines, because processors fetch pairs.
+// Offsets in the header, in bytes. Words that different ranks write, or that are written at very
+// different rates, are two cache lines apart, because processors fetch pairs.
 const (
-	// Written by the owner before anybody can see it.
+	// The owner writes these before any peer can see them.
 	hdrMagic   = 0  // 8
 	hdrVersion = 8  // 4
 	hdrRank    = 12 // 4
@@ -52,31 +52,31 @@ const (
 	hdrLongest = 56 // 8
 	// hdrClosed is set to 1 by the owner in Close.
 	hdrClosed = 128 // 4
-	// hdrAttention is read by every sender after it has published: bit 0 says that the
-	// owner sleeps (set by the owner, cleared by the owner or by the peer that wakes
-	// it); the other bits count how often the owner has closed a channel.
+	// hdrAttention is read by every sender after it has published. Bit 0 says that the owner sleeps
+	// (the owner sets it; the owner, or the peer that wakes it, clears it). The other bits count
+	// how often the owner has closed a channel.
 	hdrAttention = 256 // 4
-	// hdrNotices counts the bits set in the bitmap, ever. Peers add, the owner polls.
+	// hdrNotices counts the bits that were ever set in the bitmap. Peers add, the owner polls.
 	hdrNotices = 384 // 4
-	// hdrBitmap has a bit for each rank that wants its channel's control words looked
-	// at. Peers set, the owner clears.
+	// hdrBitmap has a bit for each rank whose channel's control words the owner is to look at.
+	// Peers set bits, the owner clears them.
 	hdrBitmap = 512
 
 	segmentMagic = 0x6d73_6f67_6970_6d02
 )
 
-// The control page that a channel begins with, likewise.
+// Offsets in the control page that a channel begins with.
 const (
 	// ctlSession is the producer's word about its session, see session.
 	ctlSession = 0 // 8
-	// ctlCard is the producer's card, written before its first session.
-	ctlCard = 64 // cardBytes
-	// ctlWant is set to 1 by a producer that sleeps while its ring is full, and cleared
-	// by the consumer, which wakes it.
+	// ctlAddress is the producer's address, written before its first session.
+	ctlAddress = 64 // addressBytes
+	// ctlWant is set to 1 by a producer that sleeps while its ring is full, and cleared by the
+	// consumer, which wakes it.
 	ctlWant = 256 // 4
 	// ctlReader is the consumer's word about the producer's session.
 	ctlReader = 384 // 8
-	// ctlRead counts the slots and the bytes that the consumer has read.
+	// ctlReadSlots and ctlReadData count the slots and the bytes that the consumer has read.
 	ctlReadSlots = 512 // 8
 	ctlReadData  = 520 // 8
 )
@@ -95,7 +95,7 @@ func (l layout) channelOffset(rank int) uint64 {
 
 func (l layout) bytes() uint64 { return l.channelOffset(int(l.ranks)) }
 
-// layoutOf rounds what was asked for, and checks it.
+// layoutOf rounds the sizes of a configuration, and checks them.
 func layoutOf(cfg Config) (layout, error) {
 	slots, data, longest := uint64(cfg.RingSlots), uint64(cfg.RingBytes), uint64(cfg.FragBytes)
 	switch {
@@ -122,9 +122,8 @@ func layoutOf(cfg Config) (layout, error) {
 	longest = max(longest, slotData)
 	l := layout{
 		ranks: uint64(cfg.Size),
-		// Of the data, a quarter may be withheld by the consumer, and less than a
-		// fragment is lost where the ring ends: with four of the longest a producer
-		// always gets on.
+		// The consumer may withhold a quarter of the data, and less than a fragment is lost where
+		// the ring ends: with room for four of the longest fragments, a producer always gets on.
 		ring:    geometry{slots: max(roundUp(slots), 2), dataBytes: max(roundUp(data), roundUp(4*align(longest)))},
 		longest: longest,
 		page:    uint64(os.Getpagesize()),
@@ -140,8 +139,8 @@ const (
 	maxSlots     = 1 << 20
 	maxRingBytes = 1 << 34
 
-	// Of the sizes measured: with a quarter of these bytes a stream of fragments has half
-	// the bandwidth, with four times as many it has no more.
+	// Of the sizes measured: with a quarter of these bytes a stream of fragments has half the
+	// bandwidth, with four times as many it has no more.
 	defaultSlots     = 256
 	defaultRingBytes = 1 << 20
 	defaultFragBytes = 32<<10 + btl.MaxHeaderBytes
@@ -164,8 +163,8 @@ func newSegment(l layout, rank int) (*segment, error) {
 	return s, nil
 }
 
-// newFile makes an anonymous file of a size that nobody can change any more. what it is, is
-// for messages.
+// newFile makes an anonymous file whose size cannot be changed any more. what names the file in
+// messages.
 func newFile(what string, size uint64) (fd int, err error) {
 	var limit unix.Rlimit
 	// Over this limit there would be a signal and not only an error.
@@ -192,7 +191,7 @@ const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
 func (s *segment) describe(rank int) {
 	le := binary.LittleEndian
-	le.PutUint32(s.mem[hdrVersion:], cardVersion)
+	le.PutUint32(s.mem[hdrVersion:], addressVersion)
 	le.PutUint32(s.mem[hdrRank:], uint32(rank))
 	copy(s.mem[hdrNonce:], s.nonce[:])
 	le.PutUint64(s.mem[hdrRanks:], s.ranks)
@@ -206,12 +205,12 @@ func (s *segment) close() error {
 	return errors.Join(s.unmap(), unix.Close(s.fd))
 }
 
-// checkSegment checks that an anonymous file is of the size of a segment, and stays so.
+// checkSegment checks that an anonymous file has the size of a segment, and keeps it.
 func checkSegment(fd int, l layout) error {
 	if !isSealed(fd) {
 		return fmt.Errorf("%w: not sealed", errSegment)
 	}
-	var st unix.Stat_t // after the seals: it can no longer change
+	var st unix.Stat_t // after the check of the seals: the size cannot change any more
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
@@ -221,8 +220,8 @@ func checkSegment(fd int, l layout) error {
 	return nil
 }
 
-// isSealed reports whether a file keeps its size. If not, whoever has it open could cut it
-// short, and kill us by that.
+// isSealed reports whether a file keeps its size. A peer could truncate a file that is not sealed,
+// and this process would be killed by a signal.
 func isSealed(fd int) bool {
 	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	return err == nil && have&seals == seals
@@ -230,19 +229,19 @@ func isSealed(fd int) bool {
 
 var errSegment = errors.New("not the peer's segment")
 
-// check compares a mapped header with what the card says.
-func (h *header) check(c *card) error {
+// check compares a mapped header with the peer's address.
+func (h *header) check(c *address) error {
 	le := binary.LittleEndian
 	m := h.mem
 	switch {
 	case atomic.LoadUint64((*uint64)(unsafe.Pointer(&m[hdrMagic]))) != segmentMagic:
-		return fmt.Errorf("%w: no segment at all", errSegment)
+		return fmt.Errorf("%w: not a segment", errSegment)
 	case [16]byte(m[hdrNonce:]) != c.nonce:
 		return fmt.Errorf("%w: another one in its place", errSegment)
-	case le.Uint32(m[hdrVersion:]) != cardVersion, le.Uint32(m[hdrRank:]) != c.rank,
+	case le.Uint32(m[hdrVersion:]) != addressVersion, le.Uint32(m[hdrRank:]) != c.rank,
 		le.Uint64(m[hdrRanks:]) != uint64(c.size), le.Uint64(m[hdrSlots:]) != uint64(c.slots),
 		le.Uint64(m[hdrData:]) != c.data, le.Uint64(m[hdrLongest:]) != c.longest:
-		return fmt.Errorf("%w: its card does not describe it", errSegment)
+		return fmt.Errorf("%w: the peer's address does not describe it", errSegment)
 	}
 	return nil
 }
@@ -336,22 +335,22 @@ func unmap(mem *[]byte) error {
 	return unix.Munmap(m)
 }
 
-// session is the word by which either side of a channel says where it stands: an epoch,
-// and a state. Each side writes its own word and only reads the other's.
+// session is the word by which either side of a channel publishes its state and epoch. Each side
+// writes its own word and only reads the other's.
 //
 //	producer   open → failed, or closed; then open again with a higher epoch, once the
 //	           consumer is done with the epoch before
 //	consumer   reading → closing → done; the epoch is the one that it read from
 //
-// A consumer that is closing claims each fragment that it still takes (consumer.claim),
-// and a producer that sees this retracts what it has just published (producer.retract):
-// so a fragment was either delivered, and its sender knows, or was not, and it knows that.
+// A consumer that is closing claims each fragment that it still takes (consumer.claim), and a
+// producer that sees this retracts what it has just published (producer.retract). So a fragment is
+// either delivered or not, and its sender knows which.
 type session uint64
 
 type sessionState uint8
 
 const (
-	_ sessionState = iota // nothing there
+	_ sessionState = iota // no session
 	// The producer's:
 	open   // it sends
 	failed // its endpoint has failed

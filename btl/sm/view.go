@@ -8,29 +8,31 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// view is a peer's allocation as we see it. It is kept from one Get to the next, until the
-// allocation is dead, the peer is forgotten, or others need the place.
+// view is a peer's allocation as mapped here. It is kept from one Get to the next, until the
+// allocation is freed, the peer is forgotten, or others need the place.
 type view struct {
 	mem    []byte // data and ledger
 	data   []byte
 	ledger *ledger
 	nonce  [16]byte
-	used   uint64 // turn of the last use
+	used   uint64 // progress call of the last use
 }
 
-// viewID says whose allocation it is, and where it was found.
+// viewID names a peer's allocation: its rank and its descriptor there.
 type viewID struct {
 	rank int
 	fd   uint32
 }
 
-// mostViews bounds the views of a module. The system allows a process some 65000 mappings.
-const mostViews = 1024
+// maxViews bounds the views of a module. The system allows a process some 65000 mappings.
+const maxViews = 1024
 
-// view finds the allocation that a peer's key names, and maps it if it is not. errKey is for
-// a key that names none; other errors are of the system.
+// view finds the allocation that a peer's key names, and maps it if it is not mapped. The error is
+// base.ErrKey if the key names none; other errors are the system's.
 func (m *module) view(p *peer, k *key) (*view, error) {
 	id := viewID{p.rank, k.fd}
 	if v := m.views[id]; v != nil {
@@ -38,19 +40,19 @@ func (m *module) view(p *peer, k *key) (*view, error) {
 			v.used = m.turns
 			return v, nil
 		}
-		if !v.ledger.isDead() { // nothing else has its descriptor
-			return nil, errKey
+		if !v.ledger.isFreed() { // nothing else has its descriptor
+			return nil, base.ErrKey
 		}
 		m.dropView(id)
 	}
-	v, err := openView(p.far.card.pid, k, m.device)
+	v, err := openView(p.remote.address.pid, k, m.device)
 	if err != nil {
 		return nil, err
 	}
-	if len(m.views) >= m.mostViews {
-		m.dropDead()
+	if len(m.views) >= m.maxViews {
+		m.dropFreedViews()
 	}
-	if len(m.views) >= m.mostViews {
+	if len(m.views) >= m.maxViews {
 		m.dropOldest()
 	}
 	v.used = m.turns
@@ -58,10 +60,10 @@ func (m *module) view(p *peer, k *key) (*view, error) {
 	return v, nil
 }
 
-// openView maps the allocation that a key names, of a process. device is where anonymous
-// files are. A descriptor that is something else is not touched.
+// openView maps the allocation of a process that a key names. device is the one that anonymous
+// files are on. A descriptor that is something else is not touched.
 func openView(pid uint32, k *key, device uint64) (*view, error) {
-	// Only a name at first: to open whatever it is could have effects.
+	// Only a name at first: to open another kind of file could have effects.
 	path, err := unix.Open(procFD(pid, k.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, noSuch(fmt.Errorf("look at an allocation of process %d: %w", pid, err))
@@ -72,7 +74,7 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != device {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -80,13 +82,13 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if !isSealed(fd) {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
 	if st.Size <= ledgerBytes {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -95,16 +97,17 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 	size := len(mem) - ledgerBytes
 	v := &view{mem: mem, data: mem[:size:size], ledger: ledgerOf(mem), nonce: k.nonce}
 	l := v.ledger
-	if atomic.LoadUint64(&l.magic) != ledgerMagic || l.nonce != k.nonce || l.bytes != uint64(size) || l.isDead() {
-		return nil, errors.Join(errKey, v.unmap())
+	if atomic.LoadUint64(&l.magic) != ledgerMagic || l.nonce != k.nonce || l.bytes != uint64(size) || l.isFreed() {
+		return nil, errors.Join(base.ErrKey, v.unmap())
 	}
 	return v, nil
 }
 
-// noSuch makes errKey of an error that says that there is no such descriptor, or process.
+// noSuch makes base.ErrKey of an error which says that the descriptor or the process does not
+// exist.
 func noSuch(err error) error {
 	if errors.Is(gone(err), errGone) {
-		return errKey
+		return base.ErrKey
 	}
 	return err
 }
@@ -113,39 +116,39 @@ func noSuch(err error) error {
 func (v *view) region(k *key) ([]byte, error) {
 	e := &v.ledger.entries[k.entry]
 	if atomic.LoadUint32(&e.generation) != k.generation {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
-	// Once each: they may change until v.current says that they have not.
+	// Loaded once each: they may change until v.current says that they have not.
 	at, n := atomic.LoadUint64(&e.offset), atomic.LoadUint64(&e.bytes)
 	if at > uint64(len(v.data)) || n > uint64(len(v.data))-at {
-		return nil, errKey
+		return nil, base.ErrKey
 	}
 	return v.data[at : at+n], nil
 }
 
-// current reports whether the region that a key names is still the one that it was.
+// current reports whether the region that a key names is still the same.
 func (v *view) current(k *key) bool {
 	return atomic.LoadUint32(&v.ledger.entries[k.entry].generation) == k.generation
 }
 
 func (v *view) unmap() error { return unmap(&v.mem) }
 
-// dropView forgets a view.
+// dropView unmaps a view.
 func (m *module) dropView(id viewID) {
 	_ = m.views[id].unmap()
 	delete(m.views, id)
 }
 
-// dropDead forgets the views of allocations that are freed.
-func (m *module) dropDead() {
+// dropFreedViews unmaps the views of allocations that were freed.
+func (m *module) dropFreedViews() {
 	for id, v := range m.views {
-		if v.ledger.isDead() {
+		if v.ledger.isFreed() {
 			m.dropView(id)
 		}
 	}
 }
 
-// dropOldest forgets the view that was not used for the longest time.
+// dropOldest unmaps the view that was not used for the longest time.
 func (m *module) dropOldest() {
 	var oldest viewID
 	used := uint64(math.MaxUint64)
@@ -157,7 +160,7 @@ func (m *module) dropOldest() {
 	m.dropView(oldest)
 }
 
-// dropViewsOf forgets the views of a peer's allocations.
+// dropViewsOf unmaps the views of a peer's allocations.
 func (m *module) dropViewsOf(rank int) {
 	for id := range m.views {
 		if id.rank == rank {

@@ -7,104 +7,110 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
-	// mostAccepts bounds how many connections one turn lets in.
-	mostAccepts = 8
-	// graceNanos is how long a stranger can stay even if others wait to be let in. A peer needs less. Those others wait in the system's
-	// queue, so that however many there are a peer among them has its turn.
+	// maxAccepts bounds how many connections one progress call accepts.
+	maxAccepts = 8
+	// graceNanos is how long an unauthenticated connection is kept although others wait to be
+	// accepted. A peer needs less. The others wait in the system's queue, so a peer among them gets
+	// its turn, however many they are.
 	graceNanos = 10e6
 )
 
-// stranger is a connection that somebody has begun. It has been sent a challenge, and nothing else until it proves that it knows the
-// secret. It costs this much memory, a socket, and HandshakeTimeout.
-type stranger struct {
+// unauthenticatedPeer is an accepted connection that was sent a challenge. It is sent nothing else
+// until it proves that it knows the secret. It costs this much memory, a socket, and
+// HandshakeTimeout.
+type unauthenticatedPeer struct {
 	m         *module
 	fd        int
 	since     int64
 	challenge nonce
-	buf       [helloBytes + 1]byte // one more than anybody may say
-	n         int
-	known     bool  // the hello is good, and waits until it can be answered
-	hello     hello // then
+	// buf has room for one byte more than any peer may send, so that excess is noticed.
+	buf [helloBytes + 1]byte
+	n   int
+	// authenticated: the hello is good, and waits until it can be answered.
+	authenticated bool
+	hello         hello // valid if authenticated
 }
 
-// letIn accepts connections, not all at once.
-func (m *module) letIn() {
+// acceptConnections accepts a bounded number of connections.
+func (m *module) acceptConnections() {
 	if m.codec == nil || m.listener < 0 {
 		return
 	}
-	for range mostAccepts {
+	for range maxAccepts {
 		if !m.hasRoom() {
 			break
 		}
 		r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(m.listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
-			m.greet(int(r))
+			m.sendChallenge(int(r))
 		case unix.EAGAIN:
 			return
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			m.crowd = true // nobody tells when there is room
+			m.acceptMore = true // nothing tells when there is room
 			return
 		case unix.EBADF, unix.EINVAL, unix.ENOTSOCK, unix.EOPNOTSUPP, unix.EFAULT:
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
-			m.unsettled = true
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
+			m.Unsettled = true
 			return
-		default: // of a connection that has ended before it was accepted (accept(2))
+		default: // the connection has ended before it was accepted (accept(2))
 		}
 	}
-	m.crowd = true // there may be more
+	m.acceptMore = true // there may be more
 }
 
-// hasRoom reports whether another stranger can be let in. If there are too many of them the oldest has to go; was it a peer, it comes again.
+// hasRoom reports whether another connection can be accepted. If there are too many, it drops the
+// oldest unauthenticated one; a peer that is dropped connects again.
 func (m *module) hasRoom() bool {
-	if len(m.strangers)-m.waiting < m.cfg.Strangers {
+	if len(m.unauthenticated)-m.authenticatedWaiting < m.cfg.MaxUnauthenticated {
 		return true
 	}
-	i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return !s.known })
-	if m.now-m.strangers[i].since < graceNanos {
+	i := slices.IndexFunc(m.unauthenticated, func(s *unauthenticatedPeer) bool { return !s.authenticated })
+	if m.now-m.unauthenticated[i].since < graceNanos {
 		return false
 	}
-	m.drop(m.strangers[i])
+	m.drop(m.unauthenticated[i])
 	return true
 }
 
-// greet sends a stranger its challenge.
-func (m *module) greet(fd int) {
-	s := &stranger{m: m, fd: fd, since: m.now, challenge: m.draw()}
+// sendChallenge sends a new connection its challenge.
+func (m *module) sendChallenge(fd int) {
+	s := &unauthenticatedPeer{m: m, fd: fd, since: m.now, challenge: m.newNonce()}
 	if m.tune(fd) != nil {
 		_ = unix.Close(fd)
 		return
 	}
-	if sent, _ := send(fd, s.challenge[:]); sent != nonceBytes || m.watchDoor(fd, s) != nil {
+	if sent, _ := send(fd, s.challenge[:]); sent != nonceBytes || m.watchHandshake(fd, s) != nil {
 		_ = unix.Close(fd)
 		return
 	}
-	m.strangers = append(m.strangers, s)
-	m.greeted++
+	m.unauthenticated = append(m.unauthenticated, s)
+	m.challenged++
 }
 
-// drop ends a stranger's connection, without a word.
-func (m *module) drop(s *stranger) {
+// drop closes an unauthenticated connection without an answer.
+func (m *module) drop(s *unauthenticatedPeer) {
 	m.release(s)
 	_ = unix.Close(s.fd)
 }
 
-// release forgets a stranger, but not its connection.
-func (m *module) release(s *stranger) {
-	delete(m.door, s.fd)
-	if i := slices.Index(m.strangers, s); i >= 0 {
-		m.strangers = slices.Delete(m.strangers, i, i+1)
-		if s.known {
-			m.waiting--
+// release forgets an unauthenticated connection, and leaves its socket open.
+func (m *module) release(s *unauthenticatedPeer) {
+	delete(m.handshakes, s.fd)
+	if i := slices.Index(m.unauthenticated, s); i >= 0 {
+		m.unauthenticated = slices.Delete(m.unauthenticated, i, i+1)
+		if s.authenticated {
+			m.authenticatedWaiting--
 		}
 	}
 }
 
-// step reads what the stranger has to say.
-func (s *stranger) step() int {
+// step reads the hello.
+func (s *unauthenticatedPeer) step() int {
 	m := s.m
 	for {
 		got, errno := recv(s.fd, s.buf[s.n:])
@@ -120,7 +126,7 @@ func (s *stranger) step() int {
 			return 0
 		}
 	}
-	if s.known || s.n < helloBytes {
+	if s.authenticated || s.n < helloBytes {
 		return 0
 	}
 	var ok bool
@@ -131,92 +137,96 @@ func (s *stranger) step() int {
 		return 0
 	}
 	p := m.peer(int(h.from))
-	if p.met && p.nonce != h.fromNonce || m.injector.cut[p.rank] {
+	if p.identified && p.nonce != h.fromNonce || m.cfg.Blocked(p.rank) {
 		m.drop(s)
 		return 0
 	}
-	p.met, p.nonce = true, h.fromNonce
-	for _, other := range m.strangers { // of one peer only the latest counts
-		if other != s && other.known && other.hello.from == h.from {
+	p.identified, p.nonce = true, h.fromNonce
+	for _, other := range m.unauthenticated { // only the latest connection of a peer counts
+		if other != s && other.authenticated && other.hello.from == h.from {
 			m.drop(other)
 			break
 		}
 	}
-	s.known = true
-	m.waiting++
-	return m.consider(s, p)
+	s.authenticated = true
+	m.authenticatedWaiting++
+	return m.answerHello(s, p)
 }
 
-// consider answers a peer's hello, if that can be done now.
-func (m *module) consider(s *stranger, p *peer) int {
+// answerHello answers a peer's hello, if that can be done now.
+func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 	h := &s.hello
 	e := p.ep
 	switch {
-	case m.railErr != nil || m.railDoom != nil:
-		m.unsettled = true
+	case m.RailError() != nil || m.deferred != nil:
+		m.Unsettled = true
 		return 0
-	case e == nil || e.state == btl.Drained:
+	case e == nil || e.State() == btl.Drained:
 		if h.epoch <= p.epoch {
-			return m.turnAway(s, verdictStale, p.epoch)
+			return m.reject(s, resultStale, p.epoch)
 		}
-		if !m.reply(s, answer{verdictAccept, h.epoch}) {
+		if !m.reply(s, answer{resultAccept, h.epoch}) {
 			return 0
 		}
 		e = m.newEndpoint(p, h.epoch)
-	case e.state == btl.Failed || e.doom != nil:
-		m.unsettled = true // it is Drained soon
+	case e.State() == btl.Failed || e.Deferred() != nil:
+		m.Unsettled = true // the endpoint is Drained soon
 		return 0
-	case h.epoch > e.epoch:
-		m.unsettled = true
-		e.succeeded()
+	case h.epoch > e.Epoch():
+		m.Unsettled = true
+		e.failSuperseded()
 		return 1
 	case e.phase == phaseReady:
-		return m.turnAway(s, verdictStale, e.epoch)
-	case h.epoch < e.epoch:
-		return m.turnAway(s, verdictStale, e.epoch-1)
+		return m.reject(s, resultStale, e.Epoch())
+	case h.epoch < e.Epoch():
+		return m.reject(s, resultStale, e.Epoch()-1)
 	case p.rank > m.cfg.Rank && e.pause.failures == 0 && m.now-e.pause.since < yieldAfter:
-		return m.turnAway(s, verdictBusy, 0)
+		return m.reject(s, resultBusy, 0)
 	case p.rank > m.cfg.Rank && e.attempt != nil && e.attempt.stage == stageAnswer:
-		// The peer accepts what we have asked, if it gets there, and gives up its own: to accept that now would leave neither.
-		m.unsettled = true
+		// If the peer's acceptance of this rank's attempt arrives, the peer gives up its own
+		// attempt: to accept that attempt now would leave neither.
+		m.Unsettled = true
 		return 0
-	default: // both have asked, and the peer's attempt counts
-		if !m.reply(s, answer{verdictAccept, e.epoch}) {
+	default: // both have connected, and the peer's attempt counts
+		if !m.reply(s, answer{resultAccept, e.Epoch()}) {
 			return 0
 		}
 	}
 	if err := e.open(s.fd); err != nil {
 		_ = unix.Close(s.fd)
-		e.condemn(m.errorf(p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+		e.failDeferred(m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 	}
 	return 1
 }
 
-// turnAway answers a peer that it cannot have that epoch: it is over, as are all up to over.
-func (m *module) turnAway(s *stranger, v verdict, over uint32) int {
+// reject answers a peer that it cannot have the epoch that it asked for: all epochs up to over have
+// ended.
+func (m *module) reject(s *unauthenticatedPeer, v result, over uint32) int {
 	if m.reply(s, answer{v, over + 1}) {
 		_ = unix.Close(s.fd)
 	}
 	return 0
 }
 
-// succeeded fails an endpoint whose peer has begun the next incarnation (C5). What came before the end of this one is still of use.
-func (e *endpoint) succeeded() {
-	for n := 4 * e.m.cfg.BufferBytes / (headBytes * mostBurst); n > 0 && e.phase == phaseReady; n-- {
-		if e.more {
+// failSuperseded fails an endpoint whose peer has begun the next incarnation (C5). It first takes
+// what the peer sent before the end of this incarnation.
+func (e *endpoint) failSuperseded() {
+	for n := 4 * e.m.cfg.BufferBytes / (headBytes * maxBurst); n > 0 && e.phase == phaseReady; n-- {
+		if e.moreFrames {
 			e.parse()
 		} else if e.receive() == 0 {
 			break
 		}
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			return
 		}
 	}
-	e.fail(e.m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 }
 
-// reply answers a peer and forgets it as a stranger. If it cannot be sent the connection is closed.
-func (m *module) reply(s *stranger, a answer) bool {
+// reply sends an answer and forgets the connection as unauthenticated. If the answer cannot be
+// sent, it closes the connection.
+func (m *module) reply(s *unauthenticatedPeer, a answer) bool {
 	var buf [answerBytes]byte
 	b := m.codec.appendAnswer(buf[:0], &s.challenge, s.buf[:helloBytes], a)
 	m.release(s)
@@ -224,22 +234,23 @@ func (m *module) reply(s *stranger, a answer) bool {
 		_ = unix.Close(s.fd)
 		return false
 	}
-	m.unwatchDoor(s.fd)
+	m.unwatchHandshake(s.fd)
 	return true
 }
 
-// attendStrangers goes on with those that have waited for us, and ends those that have kept us waiting.
-func (m *module) attendStrangers() int {
+// attendUnauthenticated answers the hellos that wait for this rank, and drops connections whose
+// time is over.
+func (m *module) attendUnauthenticated() int {
 	n := 0
-	for i := 0; i < len(m.strangers); {
-		s := m.strangers[i]
+	for i := 0; i < len(m.unauthenticated); {
+		s := m.unauthenticated[i]
 		switch {
-		case s.known:
-			n += m.consider(s, m.peer(int(s.hello.from)))
+		case s.authenticated:
+			n += m.answerHello(s, m.peer(int(s.hello.from)))
 		case m.now-s.since >= int64(m.cfg.HandshakeTimeout):
 			m.drop(s)
 		}
-		if i < len(m.strangers) && m.strangers[i] == s {
+		if i < len(m.unauthenticated) && m.unauthenticated[i] == s {
 			i++
 		}
 	}

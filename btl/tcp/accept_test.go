@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestHellosCross: if both ends have asked, and the lower rank does not insist because an attempt has failed before, they do not take
-// each other's, by which both would be lost.
+// TestHellosCross: both ends have connected, and the lower rank does not insist because an attempt
+// has failed before. The ends do not accept each other's attempt, which would lose both.
 func TestHellosCross(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
@@ -25,9 +25,9 @@ func TestHellosCross(t *testing.T) {
 		ea, eb := connect(a, 1, b), connect(b, 0, a)
 		ea.pause.failures = 1
 		for _, m := range []*module{a, b} {
-			until(t, "a stranger", func() bool {
-				m.letIn()
-				return len(m.strangers) == 1
+			until(t, "a unauthenticated peer", func() bool {
+				m.acceptConnections()
+				return len(m.unauthenticated) == 1
 			})
 		}
 		for _, e := range []*endpoint{ea, eb} {
@@ -37,18 +37,18 @@ func TestHellosCross(t *testing.T) {
 			})
 		}
 		for _, m := range []*module{a, b} {
-			m.railDoom = &btl.Error{} // so that the hello waits
+			m.deferred = &btl.Error{} // so that the hello waits
 			until(t, "the peer's hello", func() bool {
-				m.strangers[0].step()
-				return m.waiting == 1
+				m.unauthenticated[0].step()
+				return m.authenticatedWaiting == 1
 			})
-			m.railDoom = nil
+			m.deferred = nil
 		}
 		for i, m := range []*module{a, b} { // at the same time
-			m.consider(m.strangers[0], m.peers[1-i])
+			m.answerHello(m.unauthenticated[0], m.peers[1-i])
 		}
 		until(t, "a connection", func() bool {
-			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.state, eb.state})
+			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.State(), eb.State()})
 			return ea.phase == phaseReady && eb.phase == phaseReady
 		}, a, b)
 		arrived := false
@@ -57,6 +57,6 @@ func TestHellosCross(t *testing.T) {
 		until(t, "a fragment", func() bool { return arrived }, a, b)
 		ea.Fail(errors.New("enough"))
 		eb.Fail(errors.New("enough"))
-		until(t, "the end", func() bool { return ea.state == btl.Drained && eb.state == btl.Drained }, a, b)
+		until(t, "the end", func() bool { return ea.State() == btl.Drained && eb.State() == btl.Drained }, a, b)
 	}
 }

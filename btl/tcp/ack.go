@@ -6,86 +6,91 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// When the peer learns that its fragments were taken.
+// When the peer learns that its fragments were handed up.
 //
-// Every frame carries an acknowledgement, so an answer costs no segment of its own for it. Where no answer comes the
-// acknowledgement goes alone: at once if much is owed, or if the fragments were small and the peer is not one whom we answer
-// (chatty), for its program may wait; else after some turns in which nothing came. If this rank's program stops making progress
-// meanwhile, the module's timer has it kicked (idle.go).
+// Every frame carries an acknowledgement, so an answer costs no segment of its own. Without an
+// answer, the acknowledgement goes alone: at once if the peer's window is filling, or if the
+// fragments were small and this rank does not usually answer (piggybacks), because the peer's
+// program may wait; otherwise after some progress calls in which nothing arrived. If this rank's
+// program stops making progress meanwhile, the module's timer asks for a progress call (idle.go).
 const (
-	// quietTurns is how many turns an acknowledgement waits for a frame to go with.
+	// quietTurns is how many progress calls an acknowledgement waits for a frame to go with.
 	quietTurns = 16
-	// promptBytes: fragments of no more than so many bytes together are acknowledged at once. The write takes longer than they
-	// do, but with longer ones, which are most often followed by more, it would add up.
+	// promptBytes: fragments of no more than this many bytes together are acknowledged at once. The
+	// system call takes longer than they do. Longer fragments are mostly followed by more, and a
+	// system call for each would add up.
 	promptBytes = 4 << 10
-	// answerTurns: what is sent so few turns after an acknowledgement of its own could have carried that.
+	// answerTurns: a frame sent this many progress calls after a lone acknowledgement could have
+	// carried it.
 	answerTurns = 2
 )
 
-// owe notes that a fragment was taken.
-func (e *endpoint) owe(n int) {
+// noteTaken notes that a fragment of n bytes is handed up, which is to be acknowledged.
+func (e *endpoint) noteTaken(n int) {
 	e.taken++
-	e.hear()
-	e.owedBytes += n + headBytes
+	e.confirm()
+	e.pendingAckBytes += n + headBytes
 	e.quiet = 0
-	if !e.owing {
-		e.owing = true
-		e.m.owing = append(e.m.owing, e)
+	if !e.ackPending {
+		e.ackPending = true
+		e.m.pendingAcks = append(e.m.pendingAcks, e)
 	}
 }
 
-// carried notes that a frame with a fragment was sent, which has told the peer what was taken.
-func (e *endpoint) carried() {
-	if e.told != e.taken {
-		e.told, e.owedBytes = e.taken, 0
-		e.chatty = true
-	} else if e.loneTurn != 0 && e.m.turns-e.loneTurn <= answerTurns {
-		e.chatty, e.loneTurn = true, 0
+// ackCarried notes that a frame with a fragment was sent, and acknowledged all that was taken.
+func (e *endpoint) ackCarried() {
+	if e.ackSent != e.taken {
+		e.ackSent, e.pendingAckBytes = e.taken, 0
+		e.piggybacks = true
+	} else if e.loneAckTurn != 0 && e.m.turns-e.loneAckTurn <= answerTurns {
+		e.piggybacks, e.loneAckTurn = true, 0
 	}
 }
 
-// settleDebts sends the acknowledgements that are due, or all.
-func (m *module) settleDebts(all bool) {
-	left := m.owing[:0]
-	for _, e := range m.owing {
+// sendPendingAcks sends the acknowledgements that are due, or all.
+func (m *module) sendPendingAcks(all bool) {
+	left := m.pendingAcks[:0]
+	for _, e := range m.pendingAcks {
 		switch {
-		case e.phase != phaseReady || e.state != btl.Up || e.told == e.taken:
-			e.owing = false
+		case e.phase != phaseReady || e.State() != btl.Up || e.ackSent == e.taken:
+			e.ackPending = false
 			continue
 		case !all && !e.isDue():
 			e.quiet++
 		case e.acknowledge():
-			e.owing = false
+			e.ackPending = false
 			continue
 		}
 		left = append(left, e)
 	}
-	clear(m.owing[len(left):])
-	m.owing = left
+	clear(m.pendingAcks[len(left):])
+	m.pendingAcks = left
 }
 
-// isDue reports whether what is owed is to be told now.
+// isDue reports whether the acknowledgement is to be sent now.
 func (e *endpoint) isDue() bool {
 	cfg := &e.m.cfg
 	switch {
-	case e.owedBytes >= cfg.WindowBytes/4 || int(e.taken-e.told) >= (cfg.WindowFrags+3)/4:
+	case e.pendingAckBytes >= cfg.WindowBytes/4 || int(e.taken-e.ackSent) >= (cfg.WindowFrags+3)/4:
 		return true
-	case e.more: // the turn has not come to the end
+	case e.moreFrames: // frames are left for the next progress call
 		return false
-	case !e.chatty && e.owedBytes <= promptBytes:
+	case !e.piggybacks && e.pendingAckBytes <= promptBytes:
 		return true
 	}
 	return e.quiet >= quietTurns
 }
 
-// acknowledge sends an acknowledgement of its own. It reports whether it did.
+// acknowledge sends a lone acknowledgement. It reports whether it did.
 func (e *endpoint) acknowledge() bool {
 	if e.blocked || e.writeErr != 0 || len(e.rest) > 0 || e.current != nil {
-		return false // what is under way has to be finished first, and then what follows may carry it
+		// a frame that was begun has to be finished first, and the next may carry the
+		// acknowledgement
+		return false
 	}
 	if !e.unsent.Empty() {
 		e.flush()
-		return e.told == e.taken
+		return e.ackSent == e.taken
 	}
 	b := e.m.out.packed[:headBytes]
 	e.putHead(b, frameAck, 0, 0)
@@ -98,12 +103,13 @@ func (e *endpoint) acknowledge() bool {
 		e.rest = append(e.rest[:0], b[sent:]...)
 		e.refused(unix.EAGAIN)
 	}
-	e.told, e.owedBytes = e.taken, 0
-	e.chatty, e.loneTurn = false, e.m.turns
+	e.ackSent, e.pendingAckBytes = e.taken, 0
+	e.piggybacks, e.loneAckTurn = false, e.m.turns
 	return true
 }
 
-// acknowledged completes what the peer says that it has taken, and reports whether that makes sense.
+// acknowledged completes the operations that the peer acknowledges, and returns how many. ok is
+// false if the count cannot be right.
 func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 	d := ack - e.acked
 	if d > uint32(e.unacked.Len()) {
@@ -112,16 +118,12 @@ func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 	for ; d > 0; d-- {
 		op := e.unacked.Pop()
 		if op == nil {
-			break // what was called back has closed the module, and so all the others were
+			break // Done has closed the module, which called back the rest
 		}
 		e.acked++
 		e.inFlight--
 		e.bytes -= op.Len()
 		n++
-		if op.Cookie != 0 {
-			e.struck(op)
-			continue
-		}
 		op.Done(op, nil)
 	}
 	return n, true

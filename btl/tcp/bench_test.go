@@ -16,7 +16,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Next to each figure is that of bare sockets, which two goroutines poll in the same way, without heads, acknowledgements or epochs: less than
+// Next to each figure is that of bare sockets, which two goroutines poll in the same way, without
+// heads, acknowledgements or epochs: no transport over TCP is faster.
 // that no transport over TCP takes.
 
 // mate is Events that count.
@@ -65,7 +66,7 @@ func newAt(t testing.TB, cfg Config, rank int, ev btl.Events) *module {
 	return m.(*module)
 }
 
-// connect connects both ends, and waits until they are.
+// connect connects both ends, and waits until they are connected.
 func (c *couple) connect(t testing.TB) {
 	var err error
 	c.ea, err = c.a.Connect(1, c.b.Card())
@@ -101,7 +102,7 @@ func until(t testing.TB, what string, cond func() bool, ms ...*module) {
 // bareSockets is a connection over loopback.
 func bareSockets(t testing.TB) (a, b int) {
 	m := newAt(t, Config{Size: 1, Local: loopback4}, 0, &mate{})
-	c, err := parseCard(m.Card())
+	c, err := parseRailAddress(m.Card())
 	require.True(t, err)
 	a, _, errno := m.dial(c.address)
 	require.Zero(t, errno)
@@ -125,7 +126,8 @@ func move(fd int, b []byte, do call, stop *atomic.Bool) {
 	}
 }
 
-// idler gives way after some looks in vain, so that a machine that is busy with other things does not spend its time on whoever polls.
+// idler gives way after some looks without success, so that a busy machine does not spend its time
+// on polling.
 type idler int
 
 func (i *idler) saw(n int) {
@@ -164,7 +166,8 @@ func BenchmarkPingPong(b *testing.B) {
 // call is recv, or send.
 type call func(fd int, b []byte) (int, unix.Errno)
 
-// byBuffer receives as a module does: into a buffer that stays in the processor's cache, and from there to where it is wanted.
+// byBuffer receives as a module does: into a buffer that stays in the processor's cache, and from
+// there into the destination.
 func byBuffer() call {
 	buf := make([]byte, defaultBufferBytes)
 	return func(fd int, b []byte) (int, unix.Errno) {
@@ -195,7 +198,7 @@ func barePingPong(b *testing.B, size int, receiver func() call) {
 	over()
 }
 
-// message is what goes to and fro: as many fragments as it takes.
+// message is what is echoed, in as many fragments as it takes.
 type message struct {
 	ops  []btl.Op
 	done int
@@ -213,7 +216,7 @@ func newMessage(m *module, size int) *message {
 	return msg
 }
 
-// post sends it, and waits as MPI_Send does if it was sent before.
+// post sends the message, after the operation that sent it last has completed.
 func (msg *message) post(m *module, e btl.Endpoint, stop *atomic.Bool) {
 	var idle idler
 	for msg.done%len(msg.ops) != 0 && !stop.Load() {
@@ -248,7 +251,7 @@ func echo(m *module, e btl.Endpoint, v *mate, size int, stop *atomic.Bool) {
 	}
 }
 
-// ping plays with an echo.
+// ping exchanges messages with an echo.
 func ping(b *testing.B, m *module, e btl.Endpoint, v *mate, size int) {
 	msg := newMessage(m, size)
 	var never atomic.Bool
@@ -381,8 +384,8 @@ func stream(b *testing.B, size int) {
 	over()
 }
 
-// BenchmarkSerial has one goroutine play both ends, so that it shows what a message costs and not how the machine shares out its processors.
-// Of many short runs the shortest counts.
+// BenchmarkSerial has one goroutine play both ends, so that it shows what a message costs and not
+// how the machine schedules. Of many short runs the shortest counts.
 func BenchmarkSerial(b *testing.B) {
 	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) {
@@ -421,7 +424,7 @@ func BenchmarkSerial(b *testing.B) {
 	}
 }
 
-// shortest runs once in groups, and reports the time of one in the fastest.
+// shortest runs once in groups, and reports the time of one run in the fastest group.
 func shortest(b *testing.B, once func()) {
 	const group = 20
 	for range 2 * group {
@@ -440,14 +443,14 @@ func shortest(b *testing.B, once func()) {
 	b.ReportMetric(float64(best.Nanoseconds())/group, "best-ns")
 }
 
-// BenchmarkRate is of short fragments posted one after the other, by one goroutine that plays both ends.
+// BenchmarkRate posts short fragments one after the other; one goroutine plays both ends.
 func BenchmarkRate(b *testing.B) {
 	const window = 64
-	for _, kicked := range []bool{false, true} {
-		b.Run(fmt.Sprintf("kick-%v", kicked), func(b *testing.B) {
+	for _, wakes := range []bool{false, true} {
+		b.Run(fmt.Sprintf("wakeup-%v", wakes), func(b *testing.B) {
 			cfg := Config{}
-			if kicked {
-				cfg.Kick = func() {}
+			if wakes {
+				cfg.Wakeup = func() {}
 			}
 			c := newCouple(b, cfg)
 			done := 0

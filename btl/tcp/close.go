@@ -6,48 +6,45 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// goodbyeNanos bounds how long Close waits until peers' machines have the good-byes, and all that was sent before.
+// goodbyeNanos bounds how long Close waits until the peers' machines have acknowledged the
+// good-byes, and all that was sent before them.
 const goodbyeNanos = 100e6
 
 // Close implements btl.Module.
 func (m *module) Close() error {
-	if m.closed {
+	if m.Closed {
 		return nil
 	}
 	m.sayGoodbye()
-	m.closed = true
-	for len(m.strangers) > 0 {
-		s := m.strangers[0]
-		if s.known {
-			m.turnAway(s, verdictClosed, 0)
+	m.Closed = true
+	for len(m.unauthenticated) > 0 {
+		s := m.unauthenticated[0]
+		if s.authenticated {
+			m.reject(s, resultClosed, 0)
 		} else {
 			m.drop(s)
 		}
 	}
-	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state == btl.Drained {
-			continue
+	for e := range m.Endpoints() {
+		if m.CloseEndpoint(e) {
+			e.tearDown()
+			m.Drained(e)
 		}
-		e := p.ep
-		e.cause = m.errorf(p.rank, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
-		e.state = btl.Failed
-		e.update()
-		e.abandon()
-		e.tearDown()
 	}
-	m.hot, m.ready, m.dirty, m.blocked, m.owing, m.leftover, m.outs = nil, nil, nil, nil, nil, nil, nil
-	m.dialing, m.unwritable, m.doomed, m.dying, m.late = nil, nil, nil, nil, nil
-	m.railErr, m.railDoom, m.look, m.unsettled = nil, nil, false, false
+	m.active, m.ready, m.toFlush, m.blocked, m.pendingAcks, m.unparsed, m.outs = nil, nil, nil, nil, nil, nil, nil
+	m.dialing, m.unwritable, m.deferred, m.look = nil, nil, nil, false
+	m.Forget()
 	return m.closeAll()
 }
 
-// sayGoodbye sends what is left, and then good-bye, on every connection, and waits until the peers' machines have it. Only then is it
-// safe to close a socket to which its peer may still be sending: the system answers that with a reset, with which it throws away what it has
-// not delivered yet (RFC 9293, 3.6.1).
+// sayGoodbye sends what is left, and then a good-bye, on every connection, and waits until the
+// peers' machines have acknowledged it. Only then is it safe to close a socket to which its peer
+// may still be sending: the system answers that with a reset, which discards what was not delivered
+// yet (RFC 9293, 3.6.1).
 func (m *module) sayGoodbye() {
 	var open []*endpoint
 	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up && p.ep.phase == phaseReady && p.ep.doom == nil {
+		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.phase == phaseReady && p.ep.Deferred() == nil {
 			p.ep.bye = true
 			p.ep.blocked = false
 			open = append(open, p.ep)
@@ -56,7 +53,7 @@ func (m *module) sayGoodbye() {
 	for deadline := m.cfg.Clock.Now() + goodbyeNanos; len(open) > 0; m.cfg.Pass() {
 		waiting := open[:0]
 		for _, e := range open {
-			if !e.leave() {
+			if !e.continueGoodbye() {
 				waiting = append(waiting, e)
 			}
 		}
@@ -67,17 +64,18 @@ func (m *module) sayGoodbye() {
 	}
 }
 
-// leave goes on with a good-bye, and reports whether there is nothing more to wait for.
-func (e *endpoint) leave() bool {
+// continueGoodbye goes on with a good-bye, and reports whether there is nothing more to wait for.
+func (e *endpoint) continueGoodbye() bool {
 	e.blocked = false
 	e.flush()
-	for { // what the peer sends is not taken any more, but what lies unread would have the system reset the connection
+	// what the peer sends is dropped, but unread bytes would make the system reset the connection
+	for {
 		got, errno := recv(e.fd, e.buf)
 		if errno == unix.EAGAIN || errno == unix.EINTR {
 			break
 		}
 		if got <= 0 {
-			return true // the peer has left
+			return true // the peer has closed
 		}
 	}
 	if e.writeErr != 0 {
@@ -87,5 +85,5 @@ func (e *endpoint) leave() bool {
 		return false
 	}
 	_ = unix.Shutdown(e.fd, unix.SHUT_WR)
-	return left(e.fd, e.p.address.Addr() == e.m.cfg.Local) == 0
+	return undelivered(e.fd, e.p.address.Addr() == e.m.cfg.Local) == 0
 }

@@ -45,7 +45,8 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceIPv6(t *testing.T) {
 	needs(t, loopback6)
-	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, Kick: func() {}})) // with Kick fragments wait for each other
+	// with Wakeup, fragments wait for each other
+	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, Wakeup: func() {}}))
 }
 
 // So small that windows and sockets are full, and buffers at their end, all the time.
@@ -56,7 +57,7 @@ func TestConformanceSmall(t *testing.T) {
 	}))
 }
 
-// needs skips a test for want of an address.
+// needs skips a test if this machine lacks an address.
 func needs(t testing.TB, addr netip.Addr) {
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
 	if err != nil {

@@ -8,17 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
-	// An attempt that came to nothing is followed by another after pauseFirst, and then each time after twice as long, up to pauseMost.
+	// After an attempt fails, the next follows after pauseFirst, and then each after twice as long,
+	// up to pauseMost (nanoseconds).
 	pauseFirst = 1e6
 	pauseMost  = 100e6
-	// mostRefusals in a row mean that nobody listens there any more, for it has listened before there was a card, or that there is no
-	// way there: whoever has another one is not to wait for the deadline.
-	mostRefusals = 5
-	// yieldAfter: when both ends ask at once the lower rank's attempt counts, unless it is that old, for there may be a way only from
-	// the other end.
+	// maxRefusals in a row mean that nothing listens there any more, since the peer listens before
+	// it publishes its address, or that there is no route. The endpoint fails then, so that the
+	// layer above need not wait for the deadline before it uses another rail.
+	maxRefusals = 5
+	// yieldAfter (nanoseconds): when both ends connect at once, the lower rank's attempt counts,
+	// unless it is older than this: perhaps connections can be made only from the other end.
 	yieldAfter = 250e6
 )
 
@@ -26,76 +29,77 @@ const (
 type stage uint8
 
 const (
-	stageChallenge stage = iota // the acceptor's nonce is to come
-	stageAnswer                 // the hello was sent, its answer is to come
+	stageChallenge stage = iota // the acceptor's nonce is awaited
+	stageAnswer                 // the hello was sent, the answer is awaited
 )
 
-// attempt is a connection that we have begun and that has not been answered yet.
+// attempt is a connection that this end has begun and that the peer has not answered yet.
 type attempt struct {
 	e         *endpoint
 	fd        int
 	stage     stage
 	until     int64
 	challenge nonce
-	said      [helloBytes]byte
+	sentHello [helloBytes]byte
 	buf       [max(nonceBytes, answerBytes)]byte
-	n         int // of buf
+	n         int // bytes of buf that were read
 }
 
-// pause is what there is between attempts.
+// pause is the time between attempts, and what came of them. Times are in nanoseconds, by
+// Config.Clock.
 type pause struct {
 	since    int64 // when the first attempt began
 	deadline int64
-	at       int64 // when the next may begin
-	wait     int64 // that came before it
-	failures int   // attempts that came to nothing
-	refusals int   // the last so many were refused
+	at       int64 // when the next attempt may begin
+	wait     int64 // the length of the last pause
+	failures int   // attempts that failed
+	refusals int   // of those, the last ones that were refused in a row
 	why      *btl.Error
 }
 
-// ask begins to look for a connection.
-func (e *endpoint) ask() {
+// startDialing begins to connect to the peer.
+func (e *endpoint) startDialing() {
 	m := e.m
 	now := m.cfg.Clock.Now()
 	e.pause = pause{since: now, at: now, deadline: now + int64(m.cfg.ConnectTimeout)}
 	m.dialing = append(m.dialing, e)
-	m.unsettled = true
-	e.tryOnce(now)
+	m.Unsettled = true
+	e.dialOnce(now)
 }
 
-// tryOnce begins an attempt.
-func (e *endpoint) tryOnce(now int64) {
+// dialOnce begins an attempt.
+func (e *endpoint) dialOnce(now int64) {
 	m := e.m
-	if m.injector.cut[e.p.rank] {
-		e.missed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.to()))
+	if m.cfg.Blocked(e.p.rank) {
+		e.attemptFailed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.connecting()))
 		return
 	}
 	fd, local, errno := m.dial(e.p.address)
 	if errno != 0 {
 		if local && errno == unix.EADDRNOTAVAIL {
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
 				fmt.Errorf("this machine no longer has the address %v: %w", m.cfg.Local, errno))
-			m.unsettled = true
+			m.Unsettled = true
 		}
-		e.missed(now, errno, m.pathError(e.p.rank, errno, e.to()))
+		e.attemptFailed(now, errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return
 	}
 	a := &attempt{e: e, fd: fd, until: now + int64(m.cfg.HandshakeTimeout)}
-	if err := m.watchDoor(fd, a); err != nil {
+	if err := m.watchHandshake(fd, a); err != nil {
 		_ = unix.Close(fd)
-		e.missed(now, 0, m.pathError(e.p.rank, asErrno(err), e.to()))
+		e.attemptFailed(now, 0, m.pathError(e.p.rank, asErrno(err), e.connecting()))
 		return
 	}
 	e.attempt = a
 }
 
-// to is what an error of connecting is about.
-func (e *endpoint) to() string {
+// connecting describes the connection for errors.
+func (e *endpoint) connecting() string {
 	return fmt.Sprintf("connect from %v to %v", e.m.cfg.Local, e.p.address)
 }
 
-// missed notes that an attempt has come to nothing.
-func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
+// attemptFailed notes that an attempt has failed, for the reason why.
+func (e *endpoint) attemptFailed(now int64, errno unix.Errno, why *btl.Error) {
 	p := &e.pause
 	p.failures++
 	p.why = why
@@ -103,31 +107,31 @@ func (e *endpoint) missed(now int64, errno unix.Errno, why *btl.Error) {
 	p.at = now + p.wait
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
-		if p.refusals++; p.refusals >= mostRefusals {
-			e.condemn(e.walled(why), nil)
+		if p.refusals++; p.refusals >= maxRefusals {
+			e.failDeferred(e.withFirewallHint(why))
 		}
 	default:
 		p.refusals = 0
 	}
-	e.m.unsettled = true
+	e.m.Unsettled = true
 }
 
-// abandon ends the attempt that is under way, if any.
-func (e *endpoint) abandon() {
+// stopAttempt ends the attempt that is under way, if any.
+func (e *endpoint) stopAttempt() {
 	if a := e.attempt; a != nil {
 		e.attempt = nil
-		delete(e.m.door, a.fd)
+		delete(e.m.handshakes, a.fd)
 		_ = unix.Close(a.fd)
 	}
 }
 
-// failed ends the attempt, which may be followed by another.
+// failed ends the attempt, which another may follow.
 func (a *attempt) failed(errno unix.Errno, why *btl.Error) {
-	a.e.abandon()
-	a.e.missed(a.e.m.now, errno, why)
+	a.e.stopAttempt()
+	a.e.attemptFailed(a.e.m.now, errno, why)
 }
 
-// step goes on with the attempt as far as it gets.
+// step continues the attempt as far as it gets without waiting.
 func (a *attempt) step() int {
 	e := a.e
 	m := e.m
@@ -141,10 +145,10 @@ func (a *attempt) step() int {
 		case errno == unix.EAGAIN || errno == unix.EINTR:
 			return 0
 		case errno != 0:
-			a.failed(errno, m.pathError(e.p.rank, errno, e.to()))
+			a.failed(errno, m.pathError(e.p.rank, errno, e.connecting()))
 			return 0
 		case got == 0:
-			a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+			a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.connecting(), errNoAnswer)))
 			return 0
 		}
 		if a.n += got; a.n < want {
@@ -160,65 +164,66 @@ func (a *attempt) step() int {
 	return 0
 }
 
-// hello proves that we know the secret.
+// hello proves that this rank knows the secret.
 func (a *attempt) hello() {
 	e := a.e
 	m := e.m
 	h := hello{
-		from: uint32(m.cfg.Rank), to: uint32(e.p.rank), size: uint32(m.cfg.Size), epoch: e.epoch, frag: uint32(m.cfg.FragBytes),
-		fromNonce: m.nonce, toNonce: e.p.nonce, nonce: m.draw(),
+		from: uint32(m.cfg.Rank), to: uint32(e.p.rank), size: uint32(m.cfg.Size), epoch: e.Epoch(), frag: uint32(m.cfg.FragBytes),
+		fromNonce: m.nonce, toNonce: e.p.nonce, nonce: m.newNonce(),
 	}
-	m.codec.appendHello(a.said[:0], &a.challenge, &h)
-	if sent, errno := send(a.fd, a.said[:]); sent != len(a.said) {
+	m.codec.appendHello(a.sentHello[:0], &a.challenge, &h)
+	if sent, errno := send(a.fd, a.sentHello[:]); sent != len(a.sentHello) {
 		if errno == 0 {
-			errno = unix.EAGAIN // a socket just made that takes less than this is of no use
+			errno = unix.EAGAIN // a new socket that takes less than this is of no use
 		}
-		a.failed(errno, m.pathError(e.p.rank, errno, e.to()))
+		a.failed(errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return
 	}
 	a.stage = stageAnswer
 }
 
-// answered does what the acceptor says.
+// answered acts on the acceptor's answer.
 func (a *attempt) answered() int {
 	e := a.e
 	m := e.m
-	ans, ok := m.codec.parseAnswer(a.buf[:answerBytes], &a.challenge, a.said[:])
+	ans, ok := m.codec.parseAnswer(a.buf[:answerBytes], &a.challenge, a.sentHello[:])
 	if !ok {
-		a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errStranger)))
+		a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.connecting(), errWrongPeer)))
 		return 0
 	}
-	switch ans.verdict {
-	case verdictAccept:
-		if ans.epoch != e.epoch {
-			a.failed(0, m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs))
+	switch ans.result {
+	case resultAccept:
+		if ans.epoch != e.Epoch() {
+			a.failed(0, m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs))
 			return 0
 		}
 		fd := a.fd
-		delete(m.door, fd)
-		m.unwatchDoor(fd)
+		delete(m.handshakes, fd)
+		m.unwatchHandshake(fd)
 		e.attempt = nil
 		if err := e.open(fd); err != nil {
 			_ = unix.Close(fd)
-			e.condemn(m.errorf(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err), nil)
+			e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
 		}
 		return 1
-	case verdictStale:
-		e.p.least = max(e.p.least, ans.epoch)
-		e.abandon()
-		e.condemn(m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", errPeerFailed), nil)
+	case resultStale:
+		e.p.leastEpoch = max(e.p.leastEpoch, ans.epoch)
+		e.stopAttempt()
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 		return 0
-	case verdictClosed:
-		e.abandon()
-		e.condemn(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed), nil)
+	case resultClosed:
+		e.stopAttempt()
+		e.failDeferred(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 		return 0
 	}
-	a.failed(0, m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.to(), errNoAnswer)))
+	a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.connecting(), errNoAnswer)))
 	return 0
 }
 
-// excuse gives peers the time in which nobody looked for their answers: however long, it counts for a quarter of the time that they have.
-func (m *module) excuse(since int64) {
+// extendDeadlines extends the deadlines of peers by time in which this rank did not look for their
+// answers: however long such a gap, at most a quarter of a deadline counts.
+func (m *module) extendDeadlines(since int64) {
 	for _, e := range m.dialing {
 		gap := m.now - max(since, e.pause.since)
 		if more := gap - int64(m.cfg.ConnectTimeout)/4; more > 0 {
@@ -230,42 +235,44 @@ func (m *module) excuse(since int64) {
 	}
 }
 
-// dialAgain begins attempts whose time has come, and gives up those, and endpoints, whose time is over.
+// dialAgain begins attempts whose pause is over, and fails attempts and endpoints whose deadline is
+// over.
 func (m *module) dialAgain() int {
 	n := 0
 	m.dialing = slices.DeleteFunc(m.dialing, func(e *endpoint) bool {
-		if e.state != btl.Up || e.phase != phaseDialing || e.doom != nil {
+		if e.State() != btl.Up || e.phase != phaseDialing || e.Deferred() != nil {
 			return true
 		}
 		p := &e.pause
 		switch a := e.attempt; {
 		case m.now >= p.deadline:
-			e.abandon()
-			e.condemn(m.unanswered(e), nil)
+			e.stopAttempt()
+			e.failDeferred(m.noAnswerError(e))
 			n++
 			return true
 		case a != nil && m.now >= a.until:
-			a.failed(unix.ETIMEDOUT, m.pathError(e.p.rank, unix.ETIMEDOUT, e.to()))
-		case a == nil && m.now >= p.at && m.railErr == nil && m.railDoom == nil:
-			e.tryOnce(m.now)
+			a.failed(unix.ETIMEDOUT, m.pathError(e.p.rank, unix.ETIMEDOUT, e.connecting()))
+		case a == nil && m.now >= p.at && m.RailError() == nil && m.deferred == nil:
+			e.dialOnce(m.now)
 		}
-		return e.doom != nil
+		return e.Deferred() != nil
 	})
 	return n
 }
 
-// unanswered is the error of an endpoint that has found no connection in time.
-func (m *module) unanswered(e *endpoint) *btl.Error {
+// noAnswerError is the error of an endpoint that has found no connection before its deadline.
+func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	if why := e.pause.why; why != nil && !errors.Is(why, errNoAnswer) {
-		return e.walled(why)
+		return e.withFirewallHint(why)
 	}
-	return e.walled(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
-		fmt.Errorf("%s: %w for %v", e.to(), errNoAnswer, m.cfg.ConnectTimeout)))
+	return e.withFirewallHint(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+		fmt.Errorf("%s: %w for %v", e.connecting(), errNoAnswer, m.cfg.ConnectTimeout)))
 }
 
-// walled adds to the error of an endpoint that has found no connection what it looks like if there never was one to the other machine.
-func (e *endpoint) walled(why *btl.Error) *btl.Error {
-	if e.p.reached || !e.p.elsewhere {
+// withFirewallHint adds a hint to the error of an endpoint that has found no connection, if no
+// connection to the other machine was ever made.
+func (e *endpoint) withFirewallHint(why *btl.Error) *btl.Error {
+	if e.p.everConnected || !e.p.onOtherMachine {
 		return why
 	}
 	switch why.Native {

@@ -2,24 +2,27 @@
 //
 // # Connections
 //
-// A module listens at its address, which its card tells, and connects from it. There is one connection for each incarnation of an endpoint, begun by
-// Connect. Before anything else is looked at, both ends prove that they know the job's secret; what is said before that has a fixed
-// size, so that there is nothing to be parsed of a stranger:
+// A module listens at its address, which Card publishes, and connects from there. Connect begins one
+// connection for each incarnation of an endpoint. Before anything else, both ends prove that they
+// know the job's secret. What they say until then has a fixed size, so nothing that an
+// unauthenticated peer sends has to be parsed:
 //
 //	connector                                acceptor
 //	                  ── SYN ──▶
 //	                  ◀── challenge ──       a nonce of 32 bytes
-//	hello             ── hello ──▶           version, ranks, size, epoch, nonces of both cards, a nonce; HMAC of the
-//	                                         challenge and all that
-//	                  ◀── answer ──          verdict, epoch; HMAC of the challenge, the hello and these
+//	hello             ── hello ──▶           version, ranks, size, epoch, nonces of both modules, a
+//	                                         nonce; HMAC of the challenge and all that
+//	                  ◀── answer ──          result, epoch; HMAC of the challenge, the hello and these
 //	ready                                    ready
 //
-// The two HMACs differ by the role of who made them, and each covers a nonce that the other end has just drawn, so neither can be
-// replayed, nor given back. The nonces of the cards mark the lives of the two modules. Who says anything else, or nothing for too long, is
-// dropped without a word; how many of these there can be is bounded (accept.go).
+// The two HMACs differ by the role of their sender, and each covers a nonce that the other end has
+// just drawn: neither can be replayed or reflected. The nonces of the modules tell one life of a
+// module from the next. A connector that says anything else, or nothing for too long, is dropped
+// without an answer. The number of unauthenticated connections is bounded (accept.go).
 //
-// If both ends connect at once the lower rank's attempt counts. An end that learns of an epoch later than its own has been left behind,
-// and fails; the other one tries again until it has a connection or its time is over (dial.go).
+// If both ends connect at once, the lower rank's attempt counts. An end that learns of an epoch later
+// than its own fails. The other end tries again until it has a connection or its deadline is over
+// (dial.go).
 //
 // # Frames
 //
@@ -28,30 +31,36 @@
 //	| length|  ack  | epoch | kind | tag | 0        | header and payload ...
 //	+-------+-------+-------+------+-----+----------+----------------------
 //
-// Frames are fragments, acknowledgements, and good-byes. TCP keeps their order. A fragment that the system has taken is not delivered: each
-// end counts the fragments that it has handed up, and every frame says how many (ack.go). Until then an operation and its payload belong to the
-// endpoint; if the connection breaks it ends in an error. The system copies what it takes, so nothing reaches memory once a socket is closed.
-// What an endpoint has under way is bounded; beyond that posts are refused.
+// A frame is a fragment, an acknowledgement or a good-bye. TCP keeps their order. A fragment that the
+// system has taken is not yet delivered: each end counts the fragments that it has handed up, and
+// every frame carries that count (ack.go). Until the peer has acknowledged a fragment, the operation
+// and its payload belong to the endpoint; if the connection breaks, the operation ends in an error.
+// The system copies what it takes, so nothing reaches memory once a socket is closed. The number of
+// fragments and bytes in flight to a peer is bounded; beyond that, posts are refused.
 //
 // # Sending
 //
-// A short fragment is copied next to its head and goes to the system at once; a long one is gathered from where it lies. What is posted from inside of what
-// a turn hands up goes out together at the turn's end, and so do fragments from the fifth on that are posted between two turns, up to 256 KiB together: a system call
-// for each, and a segment or two, would take three to ten times as long. If no turn comes, a timer has one made.
+// A short fragment is copied next to its head and goes to the system at once. A long one is gathered
+// from the memory where it lies. Fragments that the layer above posts from inside a progress call go
+// out together at the end of the call. So do fragments posted between two progress calls, from the
+// fifth on, up to 256 KiB together: a system call and a segment for each would take three to ten
+// times as long. If no progress call comes, a timer asks for one.
 //
 // # Polling
 //
-// A turn reads the connection that has spoken last, without asking whether there is anything: one system call, that does not pass through
-// Go's scheduler. The others, and the listener, are polled only so often. A rank that sleeps or computes is woken through Go's network poller
-// (idle.go).
+// A progress call reads the active connection, the one that received last, without asking first
+// whether there is anything to read: one system call that does not pass through Go's scheduler. It
+// polls the other connections and the listener only now and then. A rank that sleeps or computes is
+// woken through Go's network poller (idle.go).
 //
 // # Failing
 //
-// An error of the system, the end of a connection without a good-bye, or a frame that makes no sense fails the endpoint; a listener or an address that is
-// gone fails the rail, and an interface that is down, or has no link, the connections to other machines (link.go). That a connection has ended is no proof that a process has, so no peer is ever said to be gone: its connections are refused
-// then, which looks the same as a firewall. A machine that does not answer is noticed by the system if nothing is being sent to it, and else
-// by asking the system what it waits for (health.go).
+// An endpoint fails at an error of the system, at the end of the connection without a good-bye, and
+// at a frame that breaks the protocol. The rail fails when its listener or its address is gone.
+// Connections to other machines fail when the interface is down or has no link (link.go).
 //
-// The parts: module.go, config.go, card.go, address.go (local addresses), pair.go and apart.go (which lead to which, and why none does), socket.go and poller.go (the system), handshake.go, dial.go and
-// accept.go (connections), endpoint.go, frame.go, send.go, receive.go, ack.go, health.go, link.go, close.go, idle.go (sleeping), faults.go (faults on request).
+// The end of a connection does not prove that the peer's process has ended, so this BTL never
+// reports ClassPeerGone: new connections are refused then, which looks the same as a firewall. If
+// the peer's machine does not answer, the system notices that on an idle connection, and the module
+// asks the system about a busy one (health.go).
 package tcp

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 var _ btl.Endpoint = (*endpoint)(nil)
@@ -15,9 +16,12 @@ var _ btl.Endpoint = (*endpoint)(nil)
 type phase uint8
 
 const (
-	phaseDialing phase = iota // there is none yet: an attempt is under way, or the pause before the next
-	phaseReady                // both ends have proved the secret
-	phaseOver                 // the socket is closed
+	// phaseDialing: there is no connection: an attempt is under way, or the pause before the next.
+	phaseDialing phase = iota
+	// phaseReady: both ends have proved that they know the secret.
+	phaseReady
+	// phaseOver: the socket is closed.
+	phaseOver
 )
 
 var phaseNames = [...]string{"dialing", "ready", "over"}
@@ -36,33 +40,32 @@ var nextPhases = [...][]phase{
 	phaseOver:    {},
 }
 
-// endpoint is our end of one incarnation of the connection to a peer.
+// endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post and a turn read, together.
-	plain   bool // nothing stands against the short way
-	phase   phase
-	state   btl.State
-	blocked bool // the socket took no more, and there is more
-	dirty   bool // in module.dirty
-	owing   bool // in module.owing
-	more    bool // in module.leftover: there are frames in buf that were not looked at
-	chatty  bool // what goes the other way carries our acknowledgements; see ack.go
-	unheard bool // in module.unheard
-	fd      int  // -1 if there is no connection
-	m       *module
-	p       *peer
-	epoch   uint32
+	// What a post and a progress call read, together.
+	plain        bool // Send gives fragments to the socket
+	phase        phase
+	blocked      bool // the socket was full, and more is to be sent
+	flushPending bool // in module.toFlush
+	ackPending   bool // in module.pendingAcks
+	moreFrames   bool // in module.unparsed: buf has frames that were not parsed
+	piggybacks   bool // fragments to the peer carry the acknowledgements; see ack.go
+	unconfirmed  bool // counted in module.unconfirmed
+	fd           int  // -1 if there is no connection
+	m            *module
+	p            *peer
+	base.Endpoint
 
-	// Receiving: buf[r:w] was read and not looked at.
-	buf       []byte // off-heap; nil without a connection
-	r, w      int
-	taken     uint32 // fragments that were handed up
-	told      uint32 // of those, what the peer knows of
-	owedBytes int    // of the fragments that it does not know of
-	quiet     int    // turns without anything, since the last fragment
-	loneTurn  uint64 // in which the last acknowledgement of its own was sent
+	// Receiving: buf[r:w] was read and not parsed.
+	buf             []byte // off-heap; nil without a connection
+	r, w            int
+	taken           uint32 // fragments that were handed up
+	ackSent         uint32 // of those, how many were acknowledged
+	pendingAckBytes int    // bytes of the fragments that were not acknowledged
+	quiet           int    // progress calls since the last fragment
+	loneAckTurn     uint64 // progress call of the last lone acknowledgement
 
-	// Sending, in this order: rest, what is left of current's payload, and what is unsent.
+	// Sending, in this order: rest, the rest of current's payload, and unsent.
 	rest     []byte
 	current  *btl.Op
 	offset   int // of current's payload, up to which it is sent
@@ -70,32 +73,23 @@ type endpoint struct {
 	unacked  btl.Queue
 	acked    uint32 // fragments that the peer has acknowledged
 	inFlight int    // fragments that were accepted and not acknowledged
-	bytes    int    // of those
-	posts    int    // that could wait for others, since the turn
-	gathered int    // bytes of those that do
-	postTurn uint64 // of this number
+	bytes    int    // bytes of those fragments
+	posts    int    // fragments posted since the last progress call
+	gathered int    // bytes of those that wait for others
+	postTurn uint64 // the progress call that posts counts from
 	bye      bool   // the last frame is due
-	wantsOut bool   // the poller looks whether there is room in the socket
+	wantsOut bool   // the poller waits for room in the socket
 	writeErr unix.Errno
 
-	wanted   bool // Connect gave it out; nobody else is told anything
-	reported bool // Failed was called
-	byRail   bool // failed with the whole rail, whose Drained covers it
-
-	attempt *attempt // nil but while dialing
+	attempt *attempt // nil unless an attempt is under way
 	pause   pause
 
-	// doom is set when something finds out that the endpoint is to fail where that cannot be said; the next turn does.
-	doom    *btl.Error
-	cause   *btl.Error // of the failure, once Failed
-	culprit *btl.Op    // the operation that it is of, if any
-	held    btl.Queue  // operations that a fault keeps from completing
-	health  health
+	health health
 }
 
 // newEndpoint makes the next incarnation for a peer.
 func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
-	e := &endpoint{m: m, p: p, epoch: epoch, fd: -1}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, fd: -1}
 	p.ep, p.epoch = e, epoch
 	e.update()
 	return e
@@ -104,29 +98,21 @@ func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
 // enter moves to another phase.
 func (e *endpoint) enter(next phase) {
 	if !slices.Contains(nextPhases[e.phase], next) {
-		panic(fmt.Sprintf("tcp: a connection cannot go from %v to %v", e.phase, next)) // a bug of this package
+		// a bug of this package
+		panic(fmt.Sprintf("tcp: a connection cannot go from %v to %v", e.phase, next))
 	}
 	e.phase = next
 	e.update()
 }
 
-// update finds out which way posts take.
+// update decides whether Send gives fragments to the socket.
 func (e *endpoint) update() {
-	e.plain = e.state == btl.Up && e.doom == nil && len(e.m.injector.faults) == 0
+	e.plain = e.Accepts()
 }
-
-// Peer implements btl.Endpoint.
-func (e *endpoint) Peer() int { return e.p.rank }
-
-// Epoch implements btl.Endpoint.
-func (e *endpoint) Epoch() uint32 { return e.epoch }
-
-// State implements btl.Endpoint.
-func (e *endpoint) State() btl.State { return e.state }
 
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {
-	if e.state != btl.Up {
+	if e.State() != btl.Up {
 		return btl.ErrFailed
 	}
 	n := op.Len()
@@ -137,14 +123,13 @@ func (e *endpoint) Send(op *btl.Op) error {
 		return btl.ErrResource
 	}
 	if !e.plain {
-		return e.post(op)
+		return btl.ErrResource
 	}
-	op.Cookie = 0
 	e.accept(op, n)
 	return nil
 }
 
-// accept takes an operation, and sends it unless it has to wait.
+// accept takes an operation of n bytes, and sends it unless it has to wait.
 func (e *endpoint) accept(op *btl.Op, n int) {
 	e.inFlight++
 	e.bytes += n
@@ -153,18 +138,18 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 	case e.phase != phaseReady || e.blocked || e.writeErr != 0:
 		e.unsent.Push(op)
 	case m.inside:
-		// What is posted from inside of what this turn hands up goes out together, at the turn's end.
+		// Fragments that are posted from inside a progress call go out together, at its end.
 		e.unsent.Push(op)
-		m.soil(e)
-	case n < gatherBytes && m.alarm != nil && m.alarm.kick != nil && e.mayWait():
+		m.flushLater(e)
+	case n < gatherBytes && m.waker != nil && m.waker.wakeup != nil && e.mayWait():
 		e.unsent.Push(op)
-		if e.gathered += n; e.unsent.Len() >= mostBatch || e.gathered >= gatherBytes {
+		if e.gathered += n; e.unsent.Len() >= maxBatch || e.gathered >= gatherBytes {
 			e.flush()
-		} else if !e.dirty {
-			m.soil(e)
-			m.alarm.turned(true)
+		} else if !e.flushPending {
+			m.flushLater(e)
+			m.waker.turnMade(true)
 		}
-	case n <= mostPacked && e.unsent.Empty() && e.current == nil && len(e.rest) == 0:
+	case n <= maxPacked && e.unsent.Empty() && e.current == nil && len(e.rest) == 0:
 		e.sendPacked(op)
 	default:
 		e.unsent.Push(op)
@@ -173,14 +158,15 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 }
 
 const (
-	// promptPosts is how many fragments to a peer that are posted between two turns go out at once, each by itself.
+	// promptPosts is how many fragments to a peer, posted between two progress calls, each go out
+	// at once.
 	promptPosts = 4
-	// gatherBytes: so much goes out at once, and fragments of that length do not wait.
+	// gatherBytes: this many bytes go out at once, and a fragment of that length does not wait.
 	gatherBytes = 256 << 10
 )
 
-// mayWait reports whether a fragment is one of many, which cost the system less together: it then waits for the others, for the next turn, or,
-// if the program turns to something else, for the timer (idle.go).
+// mayWait reports whether a fragment is one of many, which cost the system less together: it then
+// waits for the others, until the next progress call or the timer (idle.go).
 func (e *endpoint) mayWait() bool {
 	if e.postTurn != e.m.turns {
 		e.postTurn, e.posts = e.m.turns, 0
@@ -189,10 +175,10 @@ func (e *endpoint) mayWait() bool {
 	return e.posts > promptPosts
 }
 
-// open begins to use a connection whose two ends have proved the secret.
+// open begins to use a connection whose ends have both proved the secret.
 func (e *endpoint) open(fd int) error {
 	m := e.m
-	e.abandon()
+	e.stopAttempt()
 	buf, err := m.takeBuffer()
 	if err != nil {
 		return err
@@ -203,132 +189,90 @@ func (e *endpoint) open(fd int) error {
 	}
 	e.fd, e.buf = fd, buf
 	e.enter(phaseReady)
-	e.p.reached = true
+	e.p.everConnected = true
 	m.ready = append(m.ready, e)
-	if e.epoch > 1 {
-		e.unheard = true
-		m.unheard++
+	if e.Epoch() > 1 {
+		e.unconfirmed = true
+		m.unconfirmed++
 	}
-	if m.hot == nil {
-		m.hot = e
+	if m.active == nil {
+		m.active = e
 	}
 	m.look = true
-	e.p.haunt(e)
-	m.soil(e)
+	m.flushLater(e)
 	return nil
 }
 
-// condemn makes the next turn of progress fail the endpoint, at operation op if not nil.
-func (e *endpoint) condemn(err *btl.Error, op *btl.Op) {
-	if e.doom != nil || e.state != btl.Up {
-		return
+// failDeferred makes the next progress call fail the endpoint.
+func (e *endpoint) failDeferred(err *btl.Error) {
+	if e.m.DeferFailure(e, err, nil) {
+		e.update()
 	}
-	e.doom, e.culprit = err, op
-	e.update()
-	e.m.doomed = append(e.m.doomed, e)
-	e.m.unsettled = true
 }
 
 // Rebind implements btl.Endpoint. The system copies what it takes, so payloads are read only by
-// calls that write to the socket: also the rest of a fragment that is half sent (current).
+// calls that write to the socket, also the rest of a fragment that is half sent (current).
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	op.Payload = payload
 	return true
 }
 
 // Fail implements btl.Endpoint.
-func (e *endpoint) Fail(cause error) {
-	if e.state == btl.Up {
-		e.fail(e.m.because(e.p.rank, btl.ClassClosed, cause))
-	}
-}
+func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
-// fail is the first half of a failure; drain does the other.
-func (e *endpoint) fail(err *btl.Error) {
-	if e.state != btl.Up {
-		return
-	}
-	e.begin(err)
-	e.report()
-}
+// fail takes the endpoint to Failed and reports it.
+func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// report says that the endpoint has failed, once, to whoever knows of it.
-func (e *endpoint) report() {
-	if e.wanted && !e.reported && !e.byRail {
-		e.reported = true
-		e.m.cfg.Events.Failed(e.m, e.p.rank, e.cause)
-	}
-}
-
-// begin takes the endpoint down, and tells nobody.
-func (e *endpoint) begin(cause *btl.Error) {
-	m := e.m
-	e.state, e.cause = btl.Failed, cause
+// Stop implements base.Incarnation.
+func (e *endpoint) Stop() {
 	e.update()
-	m.dying = append(m.dying, e)
-	m.unsettled = true
-	m.forget(e)
-	e.abandon()
+	e.m.forget(e)
+	e.stopAttempt()
 }
 
-// tearDown brings a Failed endpoint to Drained, but for saying so. The system has copied what was written, so once the socket is closed
-// nothing of this incarnation reaches memory.
+// tearDown closes the socket and calls back what is outstanding. The system has copied what was
+// written, so once the socket is closed, nothing of this incarnation reaches memory.
 func (e *endpoint) tearDown() int {
 	e.disconnect()
-	n := e.flushOut()
-	e.state = btl.Drained
-	return n
+	return e.flushOut()
 }
 
-// disconnect closes the socket. If the peer has sent what we have not read the system resets the connection, else it ends it.
+// disconnect closes the socket. If the peer has sent bytes that were not read, the system resets
+// the connection; otherwise it ends the connection.
 func (e *endpoint) disconnect() {
 	if e.phase == phaseOver {
 		return
 	}
 	if e.fd >= 0 {
 		e.m.byFD[e.fd] = nil
-		_ = unix.Close(e.fd) // which also takes it out of the poller
+		_ = unix.Close(e.fd) // which also removes it from the poller
 		e.fd = -1
 		e.m.giveBuffer(e.buf)
 		e.buf = nil
 	}
-	e.hear()
+	e.confirm()
 	e.enter(phaseOver)
 }
 
-// hear notes that something has come, or that nothing will. Until then turns are asked for even if the program computes: what comes first by a
-// connection in place of one that failed is the layer above trying it, and what was under way waits for the answer.
-func (e *endpoint) hear() {
-	if e.unheard {
-		e.unheard = false
-		e.m.unheard--
+// confirm notes that something has arrived on the connection, or that the connection is over. Until
+// then the module asks for progress calls even if the program computes: what comes first on a
+// connection in place of one that failed is a probe by the layer above, and operations wait for the
+// answer.
+func (e *endpoint) confirm() {
+	if e.unconfirmed {
+		e.unconfirmed = false
+		e.m.unconfirmed--
 	}
 }
 
 // flushOut calls back what is outstanding, in the order in which it was accepted.
 func (e *endpoint) flushOut() int {
-	n := 0
-	end := func(op *btl.Op) {
-		err := e.m.errorf(e.p.rank, btl.ClassFlushed, btl.SideNone, "", e.cause)
-		if op == e.culprit && e.doom != nil {
-			err = e.doom
-		}
-		op.Done(op, err)
-		n++
-	}
-	for op := e.unacked.Pop(); op != nil; op = e.unacked.Pop() {
-		end(op)
-	}
+	m := e.m
+	n := m.Flush(e, &e.unacked)
 	if op := e.current; op != nil {
 		e.current = nil
-		end(op)
+		op.Done(op, m.FlushError(e, op))
+		n++
 	}
-	for op := e.unsent.Pop(); op != nil; op = e.unsent.Pop() {
-		end(op)
-	}
-	for op := e.held.Pop(); op != nil; op = e.held.Pop() {
-		end(op)
-	}
-	e.culprit = nil
-	return n
+	return n + m.Flush(e, &e.unsent)
 }

@@ -10,16 +10,12 @@ import (
 )
 
 var (
-	errPeerFailed = errors.New("the peer's end failed")
-	errPeerClosed = errors.New("the peer has closed its end")
-	errNoAnswer   = errors.New("there is no connection to the peer")
-	errNonsense   = errors.New("the peer sent what makes no sense")
-	errEpochs     = errors.New("no epoch is left")
-	errNoSecret   = errors.New("the job's secret is not known yet")
-	errStranger   = errors.New("who answers there is not the peer")
+	errNoAnswer  = errors.New("there is no connection to the peer")
+	errProtocol  = errors.New("protocol error by the peer")
+	errWrongPeer = errors.New("another process than the peer answers there")
 )
 
-// sideOf is where an error of the system points to (tcp(7), ip(7)).
+// sideOf is the end that an error of the system points to (tcp(7), ip(7)).
 func sideOf(errno unix.Errno) btl.Side {
 	switch errno {
 	case unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EACCES, unix.EPERM:
@@ -30,7 +26,7 @@ func sideOf(errno unix.Errno) btl.Side {
 	return btl.SideBoth
 }
 
-// nativeOf is the system's word for an error.
+// nativeOf is the system's name of an error.
 func nativeOf(errno unix.Errno) string {
 	if errno == 0 {
 		return ""
@@ -43,19 +39,5 @@ func nativeOf(errno unix.Errno) string {
 
 // pathError is the error of a connection that the system reports.
 func (m *module) pathError(peer int, errno unix.Errno, doing string) *btl.Error {
-	return m.errorf(peer, btl.ClassPath, sideOf(errno), nativeOf(errno), fmt.Errorf("%s: %w", doing, errno))
-}
-
-// errorf makes an error of this rail.
-func (m *module) errorf(peer int, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: m.cfg.Rail, Peer: peer, Class: class, Side: side, Native: native, Err: err}
-}
-
-// because is the error of a failure that the layer above asked for.
-func (m *module) because(peer int, class btl.Class, cause error) *btl.Error {
-	var be *btl.Error
-	if errors.As(cause, &be) {
-		return m.errorf(peer, be.Class, be.Side, be.Native, cause)
-	}
-	return m.errorf(peer, class, btl.SideLocal, "", cause)
+	return m.NewError(peer, btl.ClassPath, sideOf(errno), nativeOf(errno), fmt.Errorf("%s: %w", doing, errno))
 }

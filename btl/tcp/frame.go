@@ -11,18 +11,19 @@ type kind uint8
 
 const (
 	frameFrag kind = 1 + iota // a fragment
-	frameAck                  // nothing but the acknowledgement that every frame carries
+	frameAck                  // an acknowledgement alone
 	frameBye                  // the last frame: the sender closes its rail
 	kindEnd
 )
 
-// head precedes what is in each frame.
+// head precedes the header and payload in each frame. Numbers are little-endian.
 type head struct {
-	length uint32 // of what follows
-	ack    uint32 // how many fragments of this incarnation the sender's BTL has taken, modulo 2^32
-	epoch  uint32
-	kind   kind
-	tag    btl.Tag
+	length uint32 // of the header and payload, in bytes
+	// ack is how many fragments of this incarnation the sender's BTL has handed up, modulo 2^32.
+	ack   uint32
+	epoch uint32
+	kind  kind
+	tag   btl.Tag
 }
 
 const headBytes = 16
@@ -36,7 +37,8 @@ func (h *head) put(b []byte) {
 	b[12], b[13], b[14], b[15] = byte(h.kind), byte(h.tag), 0, 0
 }
 
-// parseHead reads headBytes. ok is false for what no module would send; longest is the longest fragment.
+// parseHead reads headBytes. ok is false for what no module would send. longest is the longest
+// fragment in bytes.
 func parseHead(b []byte, longest uint32) (h head, ok bool) {
 	_ = b[headBytes-1]
 	h.length = binary.LittleEndian.Uint32(b)

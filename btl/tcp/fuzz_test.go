@@ -9,22 +9,22 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-func someCards() []card {
-	return []card{
+func someCards() []railAddress {
+	return []railAddress{
 		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
-		{rank: 7, size: 9, nonce: lifeNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: mostFragBytes},
-		{rank: 1, size: mostRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
+		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: maxFragBytes},
+		{rank: 1, size: maxRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
 	}
 }
 
-// FuzzCard: what is taken for a card is one, and no other bytes mean the same.
-func FuzzCard(f *testing.F) {
+// FuzzRailAddress: what is parsed is an address, and no other bytes mean the same.
+func FuzzRailAddress(f *testing.F) {
 	for _, c := range someCards() {
 		f.Add(c.encode())
 	}
-	f.Add(make([]byte, cardBytes))
+	f.Add(make([]byte, railAddressBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, ok := parseCard(b)
+		c, ok := parseRailAddress(b)
 		if !ok {
 			return
 		}
@@ -36,7 +36,7 @@ func FuzzCard(f *testing.F) {
 
 func TestCard(t *testing.T) {
 	for _, c := range someCards() {
-		got, ok := parseCard(c.encode())
+		got, ok := parseRailAddress(c.encode())
 		require.True(t, ok)
 		require.Equal(t, c, got)
 	}
@@ -45,14 +45,14 @@ func TestCard(t *testing.T) {
 	bad[1].rank = bad[1].size
 	bad[2].address = netip.MustParseAddrPort("[2001:db8::1]:0")
 	for _, c := range bad {
-		_, ok := parseCard(c.encode())
+		_, ok := parseRailAddress(c.encode())
 		require.False(t, ok, "%+v", c)
 	}
 }
 
-var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: lifeNonce{6}, toNonce: lifeNonce{7}, nonce: nonce{8}}
+var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: moduleNonce{6}, toNonce: moduleNonce{7}, nonce: nonce{8}}
 
-// FuzzHello: nothing but what the peer has said in answer to this challenge is taken for it.
+// FuzzHello: only what the peer says in answer to this challenge is accepted.
 func FuzzHello(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
@@ -73,30 +73,30 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: likewise, of what the acceptor says.
+// FuzzAnswer: only what the acceptor says in answer to this hello is accepted.
 func FuzzAnswer(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
 	hi := c.appendHello(nil, &challenge, &someHello)
-	said := c.appendAnswer(nil, &challenge, hi, answer{verdictAccept, 9})
+	said := c.appendAnswer(nil, &challenge, hi, answer{resultAccept, 9})
 	f.Add(said)
-	f.Add(c.appendAnswer(nil, &challenge, hi[1:], answer{verdictAccept, 9}))
+	f.Add(c.appendAnswer(nil, &challenge, hi[1:], answer{resultAccept, 9}))
 	f.Add(hi[helloBytes-answerBytes:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, ok := c.parseAnswer(b, &challenge, hi)
 		require.Equal(t, string(b) == string(said), ok)
 		if ok {
-			require.Equal(t, answer{verdictAccept, 9}, a)
+			require.Equal(t, answer{resultAccept, 9}, a)
 		}
 	})
 }
 
-// TestRoles: what one end has said does not do as the other's.
+// TestRoles: what one end has said is not accepted from the other.
 func TestRoles(t *testing.T) {
 	c := newCodec(secret)
 	challenge := nonce{1}
 	require.NotEqual(t, append([]byte(nil), c.seal(roleConnector, &challenge, []byte("x"))...), c.seal(roleAcceptor, &challenge, []byte("x")))
-	for _, a := range []answer{{0, 1}, {verdictEnd, 1}, {verdictAccept, 0}} {
+	for _, a := range []answer{{0, 1}, {resultEnd, 1}, {resultAccept, 0}} {
 		_, ok := c.parseAnswer(c.appendAnswer(nil, &challenge, nil, a), &challenge, nil)
 		require.False(t, ok, "%+v", a)
 	}
@@ -110,7 +110,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// FuzzHead: what is taken for a head is one, and no other bytes mean the same.
+// FuzzHead: what is parsed is a head, and no other bytes mean the same.
 func FuzzHead(f *testing.F) {
 	for _, h := range []head{
 		{length: 100, ack: 1, epoch: 2, kind: frameFrag, tag: 3},
@@ -151,8 +151,8 @@ func (r *recorder) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 	r.frags = append(r.frags, string(frag))
 }
 
-// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once and in order, or fails the endpoint
-// for what it is.
+// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once
+// and in order, or fails the endpoint with the right class.
 func FuzzStream(f *testing.F) {
 	frame := func(h head, body string) []byte {
 		b := make([]byte, headBytes)
@@ -168,17 +168,17 @@ func FuzzStream(f *testing.F) {
 	m := newAt(f, Config{Size: 2, Local: loopback4, Secret: secret, FragBytes: 64, BufferBytes: 128}, 0, &mate{})
 	f.Fuzz(func(t *testing.T, b []byte, step byte) {
 		ev := &recorder{}
-		m.cfg.Events = ev
+		m.Events = ev
 		e := m.newEndpoint(&peer{rank: 1}, 1)
-		e.wanted = true
+		e.MarkReportable()
 		e.phase, e.buf = phaseReady, make([]byte, m.cfg.BufferBytes)
 		fed := 0
-		for e.state == btl.Up && fed < len(b) {
+		for e.State() == btl.Up && fed < len(b) {
 			n := copy(e.buf[e.w:], b[fed:min(len(b), fed+int(step)+1)])
 			require.Positive(t, n, "no room to read into")
 			fed += n
 			e.w += n
-			for e.parse(); e.more; e.parse() {
+			for e.parse(); e.moreFrames; e.parse() {
 			}
 		}
 		// The same by a plain reader.
@@ -196,9 +196,10 @@ func FuzzStream(f *testing.F) {
 			rest = rest[headBytes+int(h.length):]
 		}
 		require.Equal(t, want, ev.frags)
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			require.True(t, ev.failed.Class == btl.ClassProtocol || ev.failed.Class == btl.ClassClosed)
 		}
-		m.leftover, m.owing, m.dying, m.dirty = nil, nil, nil, nil
+		m.unparsed, m.pendingAcks, m.toFlush = nil, nil, nil
+		m.Forget()
 	})
 }

@@ -5,35 +5,39 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // nonce is what one end has drawn for one handshake.
 type nonce [32]byte
 
-// hello is what the connector says. Its sizes are fixed, so there is nothing to be parsed of a stranger but whether the seal holds.
+// hello is the connector's message. Its size is fixed, so nothing is parsed before the HMAC is
+// checked.
 type hello struct {
 	from, to, size     uint32
-	epoch              uint32 // that the connector would like
+	epoch              uint32 // the epoch that the connector asks for
 	frag               uint32
-	fromNonce, toNonce lifeNonce // of the two modules' cards
-	nonce              nonce     // the connector's, for the answer
+	fromNonce, toNonce moduleNonce // of the two modules, as in their addresses
+	nonce              nonce       // the connector's, which the answer covers
 }
 
-// verdict is what the acceptor answers.
-type verdict uint8
+// result is the acceptor's answer.
+type result uint8
 
 const (
-	verdictAccept verdict = 1 + iota // there is a connection, of that epoch
-	verdictBusy                      // the acceptor's own attempt counts
-	verdictStale                     // the epoch asked for is over; the answer's is the first that is not
-	verdictClosed                    // the acceptor has left
-	verdictEnd
+	resultAccept result = 1 + iota // there is a connection, of that epoch
+	resultBusy                     // the acceptor's own attempt counts
+	// resultStale: the epoch asked for is over. The answer's epoch is the first that is not.
+	resultStale
+	resultClosed // the acceptor has closed its rail
+	resultEnd
 )
 
 // answer to a hello.
 type answer struct {
-	verdict verdict
-	epoch   uint32
+	result result
+	epoch  uint32
 }
 
 const (
@@ -46,26 +50,25 @@ const (
 	answerBytes = answerBody + macBytes
 )
 
-// codec encodes and decodes the handshakes of a job. It is not for several goroutines.
+// codec encodes and decodes the handshakes of a job. Only one goroutine at a time may use it.
 type codec struct {
 	mac hash.Hash
 	sum [sha256.Size]byte
 }
 
-// newCodec takes the job's secret. The key is derived, so that the same secret can be used elsewhere.
+// newCodec makes the codec of a job from the job's secret.
 func newCodec(secret []byte) *codec {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("tcp connections"))
-	return &codec{mac: hmac.New(sha256.New, h.Sum(nil))}
+	return &codec{mac: base.NewMAC(secret, "tcp connections")}
 }
 
-// Roles keep what one end has said from being taken for what the other says.
+// Roles prevent that what one end has said is taken for what the other says.
 const (
 	roleConnector = "connector"
 	roleAcceptor  = "acceptor"
 )
 
-// seal is over both nonces: the acceptor's is given, the connector's is in its hello. So a seal is good for one handshake only.
+// seal covers both nonces: the acceptor's is the challenge, the connector's is in its hello. So a
+// seal is good for one handshake only.
 func (c *codec) seal(role string, challenge *nonce, said ...[]byte) []byte {
 	c.mac.Reset()
 	c.mac.Write([]byte(role))
@@ -89,7 +92,8 @@ func (c *codec) appendHello(b []byte, challenge *nonce, h *hello) []byte {
 	return append(b, c.seal(roleConnector, challenge, b[start:])...)
 }
 
-// parseHello looks at the seal first of all. ok is false for whatever this job's modules would not say in answer to this challenge.
+// parseHello checks the seal before anything else. ok is false for what no module of this job would
+// say in answer to this challenge.
 func (c *codec) parseHello(b []byte, challenge *nonce) (h hello, ok bool) {
 	if len(b) != helloBytes || !hmac.Equal(c.seal(roleConnector, challenge, b[:helloBody]), b[helloBody:]) || b[0] != protocol {
 		return hello{}, false
@@ -105,19 +109,19 @@ func (c *codec) parseHello(b []byte, challenge *nonce) (h hello, ok bool) {
 	return h, h.from < h.size && h.to < h.size && h.from != h.to && h.epoch != 0
 }
 
-// appendAnswer appends answerBytes, in answer to the hello as it was said.
+// appendAnswer appends answerBytes, in answer to the hello as it was sent.
 func (c *codec) appendAnswer(b []byte, challenge *nonce, said []byte, a answer) []byte {
 	start := len(b)
-	b = append(b, byte(a.verdict))
+	b = append(b, byte(a.result))
 	b = binary.LittleEndian.AppendUint32(b, a.epoch)
 	return append(b, c.seal(roleAcceptor, challenge, said, b[start:])...)
 }
 
-// parseAnswer reads the answer to the hello that was said.
+// parseAnswer reads the answer to the hello that was sent.
 func (c *codec) parseAnswer(b []byte, challenge *nonce, said []byte) (a answer, ok bool) {
 	if len(b) != answerBytes || !hmac.Equal(c.seal(roleAcceptor, challenge, said, b[:answerBody]), b[answerBody:]) {
 		return answer{}, false
 	}
-	a.verdict, a.epoch = verdict(b[0]), binary.LittleEndian.Uint32(b[1:])
-	return a, a.verdict >= verdictAccept && a.verdict < verdictEnd && (a.verdict != verdictAccept || a.epoch != 0)
+	a.result, a.epoch = result(b[0]), binary.LittleEndian.Uint32(b[1:])
+	return a, a.result >= resultAccept && a.result < resultEnd && (a.result != resultAccept || a.epoch != 0)
 }

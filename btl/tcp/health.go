@@ -9,39 +9,44 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Whether the peer's machine is there.
+// Whether the peer's machine answers.
 //
-// A connection on which nothing is sent is kept alive by the system (SO_KEEPALIVE). One on which something is sent and not acknowledged by
-// the peer's machine the system would give up after a quarter of an hour, or after TCP_USER_TIMEOUT, which however
-// also ends connections whose peer is well but has not read for so long, because its program computes, so that its window is full:
-// Linux counts the time for which it probes a closed window, answered or not. So the system is asked (TCP_INFO) what it waits for: a
-// probe of a closed window, or what was sent, or sent again, last. If the peer's machine has answered that, be it that it has no room, it is
-// there, and until the next is sent nothing is waited for. One probe may go unanswered: Linux does not answer more than two a second.
+// The system probes an idle connection (SO_KEEPALIVE). On a busy one, where sent bytes are not
+// acknowledged, the system gives up after a quarter of an hour, or after TCP_USER_TIMEOUT. That
+// option also ends connections whose peer is well but has not read for so long, because its program
+// computes, so that its window is full: Linux counts the time for which it probes a closed window,
+// answered or not.
+//
+// So the module asks the system (TCP_INFO) what it waits for: the answer to a probe of a closed
+// window, or to what was sent or resent last. If the peer's machine has answered that, even by
+// saying that it has no room, it is there, and nothing is waited for until the next is sent. One
+// probe may go unanswered: Linux answers at most two a second.
 
-// health is how long a connection's machine has been waited for.
+// health is how long the module has waited for a peer's machine.
 type health struct {
 	waited int64
-	acked  uint64 // bytes, as of the last look
+	acked  uint64 // bytes, at the last check
 }
 
 const (
-	checks          = 16 // looks within UserTimeout
-	mostCheckNanos  = 500e6
-	leastCheckNanos = 10e6
-	mostSleepNanos  = 100e6 // by which a rank that sleeps looks late
+	checks        = 16 // checks within UserTimeout
+	maxCheckNanos = 500e6
+	minCheckNanos = 10e6
+	maxSleepNanos = 100e6 // how late a rank that sleeps checks
 )
 
-// checkHealth fails endpoints whose peers' machines have not acknowledged anything for UserTimeout, though they should have.
+// checkHealth fails endpoints whose peers' machines have acknowledged nothing for UserTimeout,
+// though they should have.
 func (m *module) checkHealth() int {
 	if m.now < m.checkAt {
 		return 0
 	}
-	every := min(max(int64(m.cfg.UserTimeout)/checks, leastCheckNanos), mostCheckNanos)
+	every := min(max(int64(m.cfg.UserTimeout)/checks, minCheckNanos), maxCheckNanos)
 	gap := m.now - m.checked
 	m.checkAt, m.checked = m.now+every, m.now
 	n := 0
 	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.state != btl.Up || p.ep.phase != phaseReady {
+		if p == nil || p.ep == nil || p.ep.State() != btl.Up || p.ep.phase != phaseReady {
 			continue
 		}
 		e := p.ep
@@ -49,9 +54,9 @@ func (m *module) checkHealth() int {
 			e.health.waited = 0
 			continue
 		}
-		// Of time in which nobody looked no more counts than that of a rank that sleeps.
-		if e.health.waited += min(gap, every+mostSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
-			e.fail(m.errorf(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+		// Time in which this rank did not check counts no more than that of a rank that sleeps.
+		if e.health.waited += min(gap, every+maxSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
+			e.fail(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 				fmt.Errorf("the peer's machine has acknowledged nothing for %v: %w", m.cfg.UserTimeout, unix.ETIMEDOUT)))
 			n++
 		}
@@ -59,7 +64,8 @@ func (m *module) checkHealth() int {
 	return n
 }
 
-// awaits reports whether the system waits for an acknowledgement on a connection, and has had none in the last so many nanoseconds.
+// awaits reports whether the system waits for an acknowledgement on a connection, and has had none
+// in the last nanos nanoseconds.
 func (e *endpoint) awaits(nanos int64) bool {
 	info := &e.m.info
 	size := uint32(unsafe.Sizeof(*info))
@@ -74,7 +80,7 @@ func (e *endpoint) awaits(nanos int64) bool {
 	case moved:
 		return false
 	case info.Unacked > 0 && info.Retransmits > 1 && info.Snd_wnd > 0:
-		return true // whatever comes from there: ours does not get there
+		return true // whatever arrives from there, what is sent does not get there
 	case info.Probes > 1, info.Unacked > 0 && info.Last_ack_recv > info.Last_data_sent:
 		return int64(info.Last_ack_recv)*1e6 >= nanos
 	}

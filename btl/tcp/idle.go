@@ -18,99 +18,104 @@ import (
 
 // How a rank is woken.
 //
-// An epoll of its own holds the module's two: that of handshakes always, for a peer that asks for a connection is not to wait until
-// this rank's program next calls, and that of traffic only while the rank sleeps (Arm), for one event. A goroutine waits for it in Go's
-// network poller, which so has nothing to do with traffic while somebody polls.
+// The waker's epoll holds two others: that of handshakes always, because a peer that connects must
+// not wait until this rank's program next calls; and that of traffic only while the rank sleeps
+// (Arm), for one event. A goroutine waits for the waker's epoll in Go's network poller, which so
+// has nothing to do with traffic while some goroutine polls.
 //
-// A timer runs while something is owed, such as an acknowledgement that waits for an answer to go with, what a full socket has not taken,
-// a stranger's end, or what the peer tries a new connection with. If no turn was made since it was last set, the program is busy with something else, and a turn is asked for.
+// A timer runs while something is left to do that no event tells of: an acknowledgement that waits
+// for a frame to go with, bytes that a full socket has not taken, the timeout of an unauthenticated
+// connection, or a probe of a new connection. If no progress call was made since the timer was last
+// set, the program is busy with something else, and the timer asks for one.
 
 var _ progress.Idler = (*module)(nil)
 
-// stallNanos is how long what is owed may wait for a turn of progress.
+// stallNanos is how long such work may wait for a progress call.
 const stallNanos = time.Millisecond
 
-// alarm wakes a rank. All but its two functions that run on goroutines of their own is called under the engine's lock.
-type alarm struct {
+// waker wakes a rank. Everything is called under the engine's lock, except run and timerExpired,
+// which run on goroutines of their own.
+type waker struct {
 	bell    progress.Wakeup
-	kick    func()
+	wakeup  func()
 	epoll   int
 	traffic int
-	file    *os.File // of epoll, for Go's poller
+	file    *os.File // of epoll, for Go's network poller
 	raw     syscall.RawConn
-	over    chan struct{} // closed when the goroutine has ended
+	done    chan struct{} // closed when run has ended
 	events  [2]unix.EpollEvent
 
-	timer   *time.Timer
-	running atomic.Bool
-	care    atomic.Bool   // something is owed
-	news    atomic.Uint32 // for the next turn
-	stamp   atomic.Uint32 // changes with each turn in which something is owed
-	seen    uint32        // the timer's
-	shut    atomic.Bool
-	ringing sync.Mutex // held while the timer's function runs
+	timer     *time.Timer
+	running   atomic.Bool
+	needsTurn atomic.Bool   // something is left to do
+	news      atomic.Uint32 // for the next progress call
+	stamp     atomic.Uint32 // changes with each progress call that leaves something to do
+	seen      uint32        // used by timerExpired only
+	closing   atomic.Bool
+	timerMu   sync.Mutex // held while timerExpired runs
 }
 
-// What a turn may have to see to that nothing else tells it of.
+// News for a progress call.
 const (
-	newsDoor    = 1 << iota // somebody has come, or said something
-	newsStalled             // what is owed has waited long enough
+	newsHandshake = 1 << iota // a peer has connected, or said something in a handshake
+	newsStalled               // what is left to do has waited long enough
 )
 
-// The epoll's two events.
+// The two events of the epoll.
 const (
 	wakeTraffic = 1 + iota
-	wakeEntrance
+	wakeHandshake
 )
 
-func newAlarm(cfg *Config, traffic, entrance int) (_ *alarm, err error) {
-	a := &alarm{bell: cfg.Bell, kick: cfg.Kick, traffic: traffic, over: make(chan struct{})}
+func newWaker(cfg *Config, traffic, entrance int) (_ *waker, err error) {
+	a := &waker{bell: cfg.Bell, wakeup: cfg.Wakeup, traffic: traffic, done: make(chan struct{})}
 	if a.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make an alarm (epoll_create): %w", err)
+		return nil, fmt.Errorf("make a waker (epoll_create): %w", err)
 	}
-	fail := func(err error) (*alarm, error) {
-		return nil, errors.Join(fmt.Errorf("make an alarm: %w", err), unix.Close(a.epoll))
+	fail := func(err error) (*waker, error) {
+		return nil, errors.Join(fmt.Errorf("make a waker: %w", err), unix.Close(a.epoll))
 	}
 	// One-shot and without events: not armed.
 	ev := unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: wakeTraffic}
 	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, traffic, &ev); err != nil {
 		return fail(err)
 	}
-	// Edge-triggered: once for each thing that happens, however long it takes until it is seen to.
-	ev = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: wakeEntrance}
+	// Edge-triggered: once for each event, however late it is handled.
+	ev = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: wakeHandshake}
 	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, entrance, &ev); err != nil {
 		return fail(err)
 	}
-	if err := unix.SetNonblock(a.epoll, true); err != nil { // which has os.NewFile give it to the poller
+	// so that os.NewFile gives it to Go's network poller
+	if err := unix.SetNonblock(a.epoll, true); err != nil {
 		return fail(err)
 	}
-	a.file = os.NewFile(uintptr(a.epoll), "alarm")
+	a.file = os.NewFile(uintptr(a.epoll), "waker")
 	if a.raw, err = a.file.SyscallConn(); err != nil {
-		return nil, errors.Join(fmt.Errorf("make an alarm: %w", err), a.file.Close())
+		return nil, errors.Join(fmt.Errorf("make a waker: %w", err), a.file.Close())
 	}
-	a.timer = time.AfterFunc(time.Hour, a.expired)
+	a.timer = time.AfterFunc(time.Hour, a.timerExpired)
 	a.timer.Stop()
 	go a.run()
 	return a, nil
 }
 
-// run waits for events, until the alarm is closed.
-func (a *alarm) run() {
-	defer close(a.over)
+// run waits for events until the waker is closed.
+func (a *waker) run() {
+	defer close(a.done)
 	for {
 		n := 0
 		err := a.raw.Read(func(fd uintptr) bool {
 			n, _ = unix.EpollWait(int(fd), a.events[:], 0)
 			return n > 0
 		})
-		if err != nil || a.shut.Load() {
+		if err != nil || a.closing.Load() {
 			return
 		}
 		for _, ev := range a.events[:n] {
-			if ev.Fd == wakeEntrance {
-				a.news.Or(newsDoor)
-				if a.kick != nil {
-					a.kick()
+			if ev.Fd == wakeHandshake {
+				a.news.Or(newsHandshake)
+				if a.wakeup != nil {
+					a.wakeup()
 				}
 			}
 		}
@@ -120,44 +125,45 @@ func (a *alarm) run() {
 	}
 }
 
-// arm has the bell rung at the next event of a connection, disarm not.
-func (a *alarm) arm() bool { return a.set(unix.EPOLLIN|unix.EPOLLONESHOT) == nil }
-func (a *alarm) disarm()   { _ = a.set(unix.EPOLLONESHOT) }
+// arm makes the next event of a connection ring the bell; disarm undoes that.
+func (a *waker) arm() bool { return a.set(unix.EPOLLIN|unix.EPOLLONESHOT) == nil }
+func (a *waker) disarm()   { _ = a.set(unix.EPOLLONESHOT) }
 
-func (a *alarm) set(events uint32) error {
+func (a *waker) set(events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: wakeTraffic}
 	return unix.EpollCtl(a.epoll, unix.EPOLL_CTL_MOD, a.traffic, &ev)
 }
 
-// turned notes that a turn was made, and whether something is still owed.
-func (a *alarm) turned(owed bool) {
-	if !owed {
-		if a.care.Load() {
-			a.care.Store(false)
+// turnMade notes that a progress call was made, and whether it left something to do.
+func (a *waker) turnMade(unfinished bool) {
+	if !unfinished {
+		if a.needsTurn.Load() {
+			a.needsTurn.Store(false)
 		}
 		return
 	}
-	if a.kick == nil {
+	if a.wakeup == nil {
 		return
 	}
 	a.stamp.Add(1)
-	a.care.Store(true)
+	a.needsTurn.Store(true)
 	if !a.running.Load() && a.running.CompareAndSwap(false, true) {
 		a.timer.Reset(stallNanos)
 	}
 }
 
-// expired is the timer's.
-func (a *alarm) expired() {
-	a.ringing.Lock()
-	defer a.ringing.Unlock()
-	if a.shut.Load() {
+// timerExpired is the function of the timer.
+func (a *waker) timerExpired() {
+	a.timerMu.Lock()
+	defer a.timerMu.Unlock()
+	if a.closing.Load() {
 		return
 	}
-	if !a.care.Load() {
+	if !a.needsTurn.Load() {
 		a.running.Store(false)
-		// A turn that has come to care meanwhile has left it to us, or has set the timer anew.
-		if !a.care.Load() || !a.running.CompareAndSwap(false, true) {
+		// A progress call that has left something to do meanwhile relied on this timer, or has set
+		// it anew.
+		if !a.needsTurn.Load() || !a.running.CompareAndSwap(false, true) {
 			return
 		}
 	}
@@ -165,53 +171,54 @@ func (a *alarm) expired() {
 		a.seen = now
 	} else {
 		a.news.Or(newsStalled)
-		a.kick()
+		a.wakeup()
 	}
 	a.timer.Reset(stallNanos)
 }
 
-func (a *alarm) close() error {
-	a.shut.Store(true)
-	a.ringing.Lock() // after this nobody is kicked
+func (a *waker) close() error {
+	a.closing.Store(true)
+	a.timerMu.Lock() // after this, wakeup is not called any more
 	a.timer.Stop()
-	a.ringing.Unlock()
+	a.timerMu.Unlock()
 	err := a.file.Close()
-	<-a.over
+	<-a.done
 	return err
 }
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.closed || m.alarm == nil || m.cfg.Bell == nil {
+	if m.Closed || m.waker == nil || m.cfg.Bell == nil {
 		return false
 	}
-	m.settleDebts(true)
-	m.pollHot()
+	m.sendPendingAcks(true)
+	m.pollActive()
 	m.armed = true
 	for _, e := range m.blocked {
-		if !e.wantsOut && e.phase == phaseReady && e.state == btl.Up {
-			e.wantsOut = m.traffic.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN|unix.EPOLLOUT) == nil
+		if !e.wantsOut && e.phase == phaseReady && e.State() == btl.Up {
+			e.wantsOut = m.trafficPoller.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN|unix.EPOLLOUT) == nil
 			m.outs = append(m.outs, e)
 		}
 	}
-	// The poll that follows has to look everywhere. What is due by the clock can wait for the end of the longest sleep, but what is due
-	// by turns, and the next attempt to connect, cannot.
-	m.look, m.unsettled = true, true
+	// The poll that follows has to look at everything. What is due by the clock can wait for the
+	// end of the longest sleep. What is due by progress calls, and the next attempt to connect,
+	// cannot.
+	m.look, m.Unsettled = true, true
 	pausing := slices.ContainsFunc(m.dialing, func(e *endpoint) bool { return e.attempt == nil && e.phase == phaseDialing })
-	return m.alarm.arm() && !pausing && len(m.leftover)+len(m.late)+len(m.doomed)+len(m.dying) == 0
+	return m.waker.arm() && !pausing && len(m.unparsed) == 0 && !m.Waiting()
 }
 
 // Disarm implements progress.Idler.
 func (m *module) Disarm() {
-	if m.closed || m.alarm == nil {
+	if m.Closed || m.waker == nil {
 		return
 	}
-	m.alarm.disarm()
+	m.waker.disarm()
 	m.armed = false
 	for _, e := range m.outs {
 		e.wantsOut = false
 		if e.phase == phaseReady {
-			_ = m.traffic.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN)
+			_ = m.trafficPoller.control(unix.EPOLL_CTL_MOD, e.fd, unix.EPOLLIN)
 		}
 	}
 	clear(m.outs)

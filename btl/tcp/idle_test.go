@@ -11,22 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// busy is a rank whose program computes: turns are made only if the module asks for them.
+// busy is a rank whose program computes: progress calls are made only if the module asks for them.
 type busy struct {
-	sync.Mutex // the engine's
+	sync.Mutex // stands for the engine's lock
 	m          *module
 	v          mate
 }
 
 func newBusy(t *testing.T, cfg Config) *busy {
 	r := &busy{}
-	kicks, over := make(chan struct{}, 1), make(chan struct{})
+	wakeups, over := make(chan struct{}, 1), make(chan struct{})
 	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
-	cfg.Kick = func() {
+	cfg.Wakeup = func() {
 		select {
-		case kicks <- struct{}{}:
+		case wakeups <- struct{}{}:
 		default:
 		}
 	}
@@ -35,7 +36,7 @@ func newBusy(t *testing.T, cfg Config) *busy {
 	r.m = m.(*module)
 	go func() {
 		defer close(over)
-		for range kicks {
+		for range wakeups {
 			r.Lock()
 			r.m.Progress()
 			r.Unlock()
@@ -46,21 +47,22 @@ func newBusy(t *testing.T, cfg Config) *busy {
 		err := r.m.Close()
 		r.Unlock()
 		require.NoError(t, err)
-		close(kicks) // which a kick after Close would find out
+		close(wakeups) // a wakeup after Close would panic
 		<-over
 	})
 	return r
 }
 
-// has reports, under the lock, whether something is so.
+// has reports, under the lock, whether cond holds.
 func (r *busy) has(cond func() bool) bool {
 	r.Lock()
 	defer r.Unlock()
 	return cond()
 }
 
-// TestFullSocketOfBusyRank: what a full socket has not taken goes when there is room, though the program computes.
-func TestFullSocketOfBusyRank(t *testing.T) {
+// TestFullSocketOfBusyRankIsFlushed: what a full socket has not taken is sent when there is room,
+// though the program computes.
+func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	leavesNothing(t)
 	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, SendBuffer: 4096, ReceiveBuffer: 4096}, 1, v)
@@ -82,23 +84,25 @@ func TestFullSocketOfBusyRank(t *testing.T) {
 	until(t, "all fragments", func() bool { return v.arrived.Load() == int64(len(ops)) }, b)
 }
 
-// TestSilentStrangerOfBusyRank: who says nothing has to go after a while, though the program computes.
-func TestSilentStrangerOfBusyRank(t *testing.T) {
+// TestSilentUnauthenticatedPeerOfBusyRankIsDropped: an unauthenticated peer that says nothing is
+// dropped after its timeout, though the program computes.
+func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
-	card, ok := parseCard(r.m.Card())
+	card, ok := parseRailAddress(r.m.Card())
 	require.True(t, ok)
 	fd, _, errno := r.m.dial(card.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
-	until(t, "the stranger to come", func() bool { return r.has(func() bool { return r.m.greeted == 1 }) })
-	until(t, "the stranger to go", func() bool { return r.has(func() bool { return len(r.m.strangers) == 0 }) })
+	until(t, "the connection to be accepted", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
+	until(t, "the connection to be dropped", func() bool { return r.has(func() bool { return len(r.m.unauthenticated) == 0 }) })
 }
 
-// TestNoDescriptorsLeft: who could not be let in as there was no descriptor is let in when there is one, though nothing else happens.
-func TestNoDescriptorsLeft(t *testing.T) {
+// TestAcceptContinuesWhenDescriptorsAreFree: a connection that could not be accepted for lack of
+// descriptors is accepted when there is one, though nothing else happens.
+func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	card, ok := parseCard(m.Card())
+	card, ok := parseRailAddress(m.Card())
 	require.True(t, ok)
 	fd, _, errno := m.dial(card.address)
 	require.Zero(t, errno)
@@ -106,14 +110,14 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	var before unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
-	for range attendEvery {
+	for range maintainEvery {
 		m.Progress()
 	}
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
 	require.NoError(t, err)
-	require.Zero(t, m.greeted)
-	require.True(t, m.unsettled, "a rank that computes is not asked for a turn")
-	until(t, "the stranger to come", func() bool { return m.greeted == 1 }, m)
+	require.Zero(t, m.challenged)
+	require.True(t, m.Unsettled, "a rank that computes is not asked for a turn")
+	until(t, "the connection to be accepted", func() bool { return m.challenged == 1 }, m)
 }
 
 // await waits for a count, as quickly as there are processors for it.
@@ -125,9 +129,9 @@ func await(n *atomic.Int64, atLeast int64) {
 	}
 }
 
-// TestTimerGoesOn: a turn that comes to care for something while the timer expires is not forgotten.
+// TestTimerGoesOn: work that a progress call leaves while the timer expires is not forgotten.
 func TestTimerGoesOn(t *testing.T) {
-	a := &alarm{kick: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
+	a := &waker{wakeup: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
 	var begun, ended atomic.Int64
 	const rounds = 50_000
@@ -136,19 +140,19 @@ func TestTimerGoesOn(t *testing.T) {
 		defer close(over)
 		for i := int64(1); i <= rounds; i++ {
 			await(&begun, i)
-			a.expired()
+			a.timerExpired()
 			ended.Store(i)
 		}
 	}()
 	lost := 0
 	for i := int64(1); i <= rounds; i++ {
-		a.care.Store(false)
+		a.needsTurn.Store(false)
 		a.running.Store(true) // the timer was set, and expires now
 		begun.Store(i)
 		for range i % 512 {
-			_ = a.shut.Load()
+			_ = a.closing.Load()
 		}
-		a.turned(true)
+		a.turnMade(true)
 		await(&ended, i)
 		if !a.running.Load() {
 			lost++
@@ -158,36 +162,37 @@ func TestTimerGoesOn(t *testing.T) {
 	require.Zero(t, lost)
 }
 
-// TestNoKickAfterClose: Close waits for a kick that is under way.
-func TestNoKickAfterClose(t *testing.T) {
+// TestNoWakeupAfterClose: Close waits for a wakeup that is under way.
+func TestNoWakeupAfterClose(t *testing.T) {
 	leavesNothing(t)
 	begun := make(chan struct{})
-	var a *alarm
+	var a *waker
 	var ended atomic.Bool
-	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Kick: func() {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: func() {
 		close(begun)
-		for !a.shut.Load() {
+		for !a.closing.Load() {
 			runtime.Gosched()
 		}
-		time.Sleep(10 * time.Millisecond) // in which Close would be over
+		time.Sleep(10 * time.Millisecond) // Close would be over by now
 		ended.Store(true)
 	}}, 0, &mate{})
-	a = m.alarm
-	a.turned(true)
+	a = m.waker
+	a.turnMade(true)
 	<-begun
 	require.NoError(t, m.Close())
 	require.True(t, ended.Load())
 }
 
-// TestLeftoversKeepAwake: a rank does not go to sleep over frames that it has read and not looked at.
-func TestLeftoversKeepAwake(t *testing.T) {
+// TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that it has read and not
+// parsed.
+func TestUnparsedFramesKeepAwake(t *testing.T) {
 	c := newCouple(t, Config{Bell: newBell(t)})
-	var ops [2 * mostBurst]btl.Op
+	var ops [2 * maxBurst]btl.Op
 	for i := range ops {
 		ops[i] = btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}
 		require.NoError(t, c.ea.Send(&ops[i]))
 	}
-	until(t, "leftovers", func() bool { return len(c.b.leftover) > 0 }, c.b)
+	until(t, "leftovers", func() bool { return len(c.b.unparsed) > 0 }, c.b)
 	require.False(t, c.b.Arm())
 	c.b.Disarm()
 	c.until(t, "all of them", func() bool { return c.vb.arrived.Load() == int64(len(ops)) })
@@ -195,8 +200,9 @@ func TestLeftoversKeepAwake(t *testing.T) {
 	c.b.Disarm()
 }
 
-// TestConnectionThatIsNotPolled: one by which alone much has come is read but not polled. Others are heard all the same, and so is it
-// when it is not read every turn any more, or the rank sleeps.
+// TestConnectionThatIsNotPolled: a connection on which alone much has arrived is read and not
+// polled. Other connections are polled as before, and so is this one when it is not read in every
+// progress call any more, or the rank sleeps.
 func TestConnectionThatIsNotPolled(t *testing.T) {
 	var ms [3]*module
 	var heard mate
@@ -220,36 +226,36 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 			until(t, "a fragment", func() bool { return heard.arrived.Load() > before }, ms[:]...)
 		}
 	}
-	isPolled := func() bool { return len(ms[0].traffic.poll()) > 0 }
+	isPolled := func() bool { return len(ms[0].trafficPoller.poll()) > 0 }
 
 	listen(1, unpollAfter/2)
 	say(1)
 	until(t, "the poller to tell", isPolled)
 	listen(1, 2*unpollAfter)
 	say(1)
-	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].hot.fd) > 0 })
+	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].active.fd) > 0 })
 	require.False(t, isPolled())
 	listen(2, 3)
-	require.Equal(t, 2, ms[0].hot.p.rank)
+	require.Equal(t, 2, ms[0].active.p.rank)
 	listen(1, 2*unpollAfter)
 
 	require.True(t, ms[0].Arm())
-	ms[0].Progress()                               // which looks everywhere, as the engine does before it sleeps
-	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for what was before
+	ms[0].Progress()                               // which looks at everything, as the engine does before it sleeps
+	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for earlier events
 	}
-	listen(1, 2*unpollAfter) // by turns of others, while it sleeps
+	listen(1, 2*unpollAfter) // by progress calls of others, while it sleeps
 	for bell.Sleep(int64(10 * time.Millisecond)) {
 	}
-	require.NoError(t, ms[0].alarm.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
+	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
 	say(1)
 	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
 	ms[0].Disarm()
 	listen(1, 2*unpollAfter)
-	ms[0].hot.Fail(errPeerFailed)
+	ms[0].active.Fail(base.ErrPeerFailed)
 	listen(2, 3)
 }
 
-// unread is how many bytes a socket has for whoever reads it.
+// unread is how many bytes of a socket are to be read.
 func unread(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil {

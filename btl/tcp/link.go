@@ -13,12 +13,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Whether this end of the rail is there.
+// Whether this end of the rail works.
 //
-// The system does not end connections whose interface goes down, loses its cable or its address: TCP waits for better times, and the health
-// check (health.go) for UserTimeout. So the kernel is asked to tell of such changes (rtnetlink(7)). What has changed is not read of that, only on which interface: if it is the module's it
-// looks how its address is now. Without it, peers on this machine, who share its network, are out of reach too; without the link
-// they are not, for what is sent to them does not leave the machine.
+// The system does not end connections whose interface goes down, or loses its cable or its address:
+// TCP waits for better times, and the health check (health.go) for UserTimeout. So the module asks
+// the kernel to report such changes (rtnetlink(7)). It reads only which interface has changed; if
+// that is its own, it looks up the present state of its address. Without the address, peers on this
+// machine, which share its network, are out of reach too. Without the link they are not, because
+// what is sent to them does not leave the machine.
 
 var (
 	errNoAddress = errors.New("this machine no longer has the address")
@@ -27,24 +29,25 @@ var (
 	errChanging  = errors.New("they are changing")
 )
 
-// link is what the kernel tells of the interface that a module's address is on.
+// link is what the kernel reports about the interface of the module's address.
 type link struct {
-	fd      int // of the news; -1 if there are none
+	fd      int // of the netlink socket; -1 if there is none
 	state   func() (interfaceState, error)
-	index   int   // of the interface that had the address when last looked for
-	carrier bool  // that has said once that it had a link; some may never say so
-	down    error // nil while all is well
-	unsure  bool  // there were news, and how it is now could not be found out yet
+	index   int   // of the interface that had the address at the last look
+	carrier bool  // the interface has had a link; some interfaces never report one
+	down    error // why the address or link does not work; nil if it does
+	unsure  bool  // a change was reported, and its state could not be found out yet
 }
 
-// interfaceState is how an address is.
+// interfaceState is the state of an address's interface.
 type interfaceState struct {
-	name        string // "": no interface has it
+	name        string // "" if no interface has the address
 	index       int
 	up, carrier bool
 }
 
-// watchLink has the kernel tell of changes. Where it does not, or the address is none that comes and goes, nothing is known.
+// watchLink asks the kernel to report changes. Without netlink, or on loopback, link state is not
+// monitored.
 func (m *module) watchLink() {
 	local := m.cfg.Local
 	if local.IsLoopback() {
@@ -60,17 +63,18 @@ func (m *module) watchLink() {
 		_ = unix.Close(fd)
 		return
 	}
-	// What changes after this look has been told by then.
+	// Changes after this look are reported.
 	s, err := m.link.state()
-	if err != nil || s.name == "" || m.entrance.add(fd) != nil {
+	if err != nil || s.name == "" || m.handshakePoller.add(fd) != nil {
 		_ = unix.Close(fd)
 		return
 	}
 	m.link.fd, m.link.carrier, m.link.index = fd, s.carrier, s.index
 }
 
-// stateOf finds the interface of an address. If several have it, one that is up counts. It asks the kernel for all addresses once, for there may
-// be hundreds of interfaces, and the engine's lock is held.
+// stateOf finds the interface of an address. If several have it, one that is up counts. It asks the
+// kernel for all addresses once: there may be hundreds of interfaces, and the engine's lock is
+// held.
 func stateOf(addr netip.Addr) (interfaceState, error) {
 	indices, err := interfacesOf(addr.Unmap().WithZone(""))
 	if err != nil {
@@ -89,7 +93,7 @@ func stateOf(addr netip.Addr) (interfaceState, error) {
 	return found, nil
 }
 
-// stateAt asks for one interface (netdevice(7)): Go's InterfaceByIndex would ask for all.
+// stateAt asks for one interface (netdevice(7)); Go's InterfaceByIndex would ask for all.
 func stateAt(index int) (s interfaceState, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -145,7 +149,7 @@ func interfacesOf(addr netip.Addr) ([]int, error) {
 	return indices, nil
 }
 
-// localOf is the address that attributes tell of: its own end, where it leads to one peer only.
+// localOf is the address in a message's attributes: the local end of a point-to-point link.
 func localOf(attrs []syscall.NetlinkRouteAttr) (addr netip.Addr) {
 	for _, a := range attrs {
 		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !addr.IsValid() {
@@ -157,8 +161,8 @@ func localOf(attrs []syscall.NetlinkRouteAttr) (addr netip.Addr) {
 	return addr
 }
 
-// hear takes what the kernel has told, which may be about the module's address.
-func (l *link) hear() {
+// readNews reads the kernel's reports, and notes whether one may be about the module's address.
+func (l *link) readNews() {
 	var b [8192]byte
 	for {
 		n, errno := recv(l.fd, b[:])
@@ -166,7 +170,7 @@ func (l *link) hear() {
 		case 0:
 			l.unsure = l.unsure || l.isAbout(b[:n])
 		case unix.EINTR:
-		case unix.ENOBUFS: // there was more than the system keeps
+		case unix.ENOBUFS: // the socket's queue has overflowed
 			l.unsure = true
 		default:
 			return
@@ -174,13 +178,15 @@ func (l *link) hear() {
 	}
 }
 
-// isAbout reports whether news may be about the module's address. On a machine with many containers most are not.
+// isAbout reports whether a message may be about the module's address. On a machine with many
+// containers most are not.
 func (l *link) isAbout(b []byte) bool {
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil || len(list) == 0 {
 		return true
 	}
-	for _, msg := range list { // of links and of addresses alike, the index is the second word
+	// in messages about links and addresses alike, the index is the second word
+	for _, msg := range list {
 		if l.down != nil && msg.Header.Type == unix.RTM_NEWADDR {
 			return true // another interface may have the address now
 		}
@@ -191,7 +197,8 @@ func (l *link) isAbout(b []byte) bool {
 	return false
 }
 
-// lookAtLink finds out what the news mean, and fails what the link leads to if it is down now. If it cannot it looks again in the next turn.
+// lookAtLink looks up the state after a change, and fails what does not work any more. If it cannot
+// find out, it looks again at the next progress call.
 func (m *module) lookAtLink() {
 	l := &m.link
 	s, err := l.state()
@@ -208,7 +215,7 @@ func (m *module) lookAtLink() {
 	case s.name == "":
 		l.down = fmt.Errorf("%w %v", errNoAddress, m.cfg.Local)
 		if !errors.Is(before, errNoAddress) {
-			m.railDoom = m.errorf(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
+			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
 		}
 		return
 	case !s.up:
@@ -220,20 +227,20 @@ func (m *module) lookAtLink() {
 		return
 	}
 	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up && p.elsewhere {
-			p.ep.condemn(m.linkError(p), nil)
+		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.onOtherMachine {
+			p.ep.failDeferred(m.linkError(p))
 		}
 	}
 }
 
-// cannotReach is why a peer cannot be reached from here; nil if nothing is known against it.
+// cannotReach is why a peer cannot be reached from here; nil if no reason is known.
 func (m *module) cannotReach(p *peer) error {
-	if down := m.link.down; down == nil || !p.elsewhere && !errors.Is(down, errNoAddress) {
+	if down := m.link.down; down == nil || !p.onOtherMachine && !errors.Is(down, errNoAddress) {
 		return nil
 	}
 	return m.linkError(p)
 }
 
 func (m *module) linkError(p *peer) *btl.Error {
-	return m.errorf(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
+	return m.NewError(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
 }

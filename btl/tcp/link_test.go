@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// cable stands for the interface of a module: what is said of it is as a test wants.
+// cable stands for the interface of a module: the test decides its state.
 type cable struct {
 	state interfaceState
 	tell  int // news are written here
@@ -28,19 +28,20 @@ func plug(t *testing.T, m *module) *cable {
 	t.Cleanup(func() { _ = unix.Close(fds[1]) })
 	c := &cable{well, fds[1]}
 	m.link = link{fd: fds[0], carrier: true, state: func() (interfaceState, error) { return c.state, nil }}
-	require.NoError(t, m.entrance.add(fds[0]))
+	require.NoError(t, m.handshakePoller.add(fds[0]))
 	return c
 }
 
-// is says that something has changed, and how it is now.
+// is reports a change, and sets the present state.
 func (c *cable) is(t *testing.T, s interfaceState) {
 	c.state = s
 	_, err := unix.Write(c.tell, []byte("news"))
 	require.NoError(t, err)
 }
 
-// TestLinkGoes: when the interface goes down, or loses its link, connections to other machines fail at once. Until it is back no more are made.
-func TestLinkGoes(t *testing.T) {
+// TestLinkDownFailsConnections: when the interface goes down, or loses its link, connections to
+// other machines fail at once. Until it is back no more are made.
+func TestLinkDownFailsConnections(t *testing.T) {
 	for _, broken := range []struct {
 		state interfaceState
 		why   error
@@ -50,7 +51,7 @@ func TestLinkGoes(t *testing.T) {
 	} {
 		c := newCouple(t, Config{})
 		cable := plug(t, c.a)
-		c.a.peers[1].elsewhere = true
+		c.a.peers[1].onOtherMachine = true
 		var err error
 		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
 		require.NoError(t, c.ea.Send(&op))
@@ -62,7 +63,7 @@ func TestLinkGoes(t *testing.T) {
 		require.Error(t, err)
 
 		c.a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-		_, err = c.a.Connect(1, elsewhere(t, c.b.Card()))
+		_, err = c.a.Connect(1, onOtherMachine(t, c.b.Card()))
 		c.a.cfg.Local = loopback4
 		require.ErrorIs(t, err, broken.why)
 		var be *btl.Error
@@ -75,17 +76,18 @@ func TestLinkGoes(t *testing.T) {
 	}
 }
 
-// elsewhere is a card as another machine would have it.
-func elsewhere(t *testing.T, b []byte) []byte {
-	c, ok := parseCard(b)
+// onOtherMachine is an address as another machine would have it.
+func onOtherMachine(t *testing.T, b []byte) []byte {
+	c, ok := parseRailAddress(b)
 	require.True(t, ok)
 	c.host[0]++
 	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
 	return c.encode()
 }
 
-// TestLinkOfNeighbours: peers on this machine are reached whatever becomes of the interface.
-func TestLinkOfNeighbours(t *testing.T) {
+// TestLinkDownSparesThisMachine: peers on this machine are reached whatever happens to the
+// interface.
+func TestLinkDownSparesThisMachine(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	cable.is(t, interfaceState{name: "eth7"})
@@ -99,8 +101,9 @@ func TestLinkOfNeighbours(t *testing.T) {
 	c.connect(t)
 }
 
-// TestAddressTaken: without its address the rail is of no use to anybody, until it has it again.
-func TestAddressTaken(t *testing.T) {
+// TestAddressTakenFailsRail: without its address the whole rail fails, until it has the address
+// again.
+func TestAddressTakenFailsRail(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	cable.is(t, interfaceState{})
@@ -109,8 +112,8 @@ func TestAddressTaken(t *testing.T) {
 	require.ErrorIs(t, c.va.failed, errNoAddress)
 	_, err := c.a.Connect(1, c.b.Card())
 	require.ErrorIs(t, err, errNoAddress)
-	cable.is(t, interfaceState{}) // of something else
-	until(t, "the news to be heard", func() bool { return !c.a.unsettled }, c.a)
+	cable.is(t, interfaceState{}) // a change of something else
+	until(t, "the news to be heard", func() bool { return !c.a.Unsettled }, c.a)
 	require.Equal(t, 1, c.va.drained)
 	cable.is(t, well)
 	until(t, "the address to be back", func() bool { return c.a.link.down == nil }, c.a)
@@ -118,11 +121,11 @@ func TestAddressTaken(t *testing.T) {
 	c.connect(t)
 }
 
-// TestNoCarrierEver: an interface that never says that it has a link is not taken to have lost it.
+// TestNoCarrierEver: an interface that never reports a link is not taken to have lost it.
 func TestNoCarrierEver(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	c.a.link.carrier = false
 	heard := false
 	c.a.link.state = func() (interfaceState, error) {
@@ -135,8 +138,8 @@ func TestNoCarrierEver(t *testing.T) {
 	require.Equal(t, btl.Up, c.ea.State())
 }
 
-// TestNewsOfOthers: what is told of other interfaces is of no interest, as long as all is well.
-func TestNewsOfOthers(t *testing.T) {
+// TestNewsOfOtherInterfaces: changes of other interfaces are ignored while the module's works.
+func TestNewsOfOtherInterfaces(t *testing.T) {
 	about := func(kind uint16, index uint32) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -159,11 +162,11 @@ func TestNewsOfOthers(t *testing.T) {
 	}
 }
 
-// TestLinkCannotBeSeen: if it cannot be found out what has changed, that is tried again.
-func TestLinkCannotBeSeen(t *testing.T) {
+// TestLinkStateUnknownIsLookedUpAgain: if the state cannot be found out, the module tries again.
+func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
 	looked := 0
@@ -180,11 +183,12 @@ func TestLinkCannotBeSeen(t *testing.T) {
 	require.False(t, c.a.link.unsure)
 }
 
-// TestLinkOfAnotherInterface: that an interface has said that it had a link says nothing of the next one that gets the address.
-func TestLinkOfAnotherInterface(t *testing.T) {
+// TestCarrierOfAnotherInterface: that one interface has reported a link does not mean that the next
+// one with the address has had one.
+func TestCarrierOfAnotherInterface(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].elsewhere = true
+	c.a.peers[1].onOtherMachine = true
 	cable.is(t, interfaceState{})
 	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
 	cable.is(t, interfaceState{name: "tun0", index: 9, up: true})
@@ -192,8 +196,9 @@ func TestLinkOfAnotherInterface(t *testing.T) {
 	require.NoError(t, c.a.link.down)
 }
 
-// TestLinkGoesBeforeConnect: a connection that a peer has made is not given out if its link has gone since.
-func TestLinkGoesBeforeConnect(t *testing.T) {
+// TestLinkDownBeforeConnect: Connect does not return a connection that a peer has made if its link
+// has gone since.
+func TestLinkDownBeforeConnect(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
@@ -205,7 +210,7 @@ func TestLinkGoesBeforeConnect(t *testing.T) {
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the news to be heard", func() bool { return a.link.down != nil }, a)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-	_, err = a.Connect(1, elsewhere(t, b.Card()))
+	_, err = a.Connect(1, onOtherMachine(t, b.Card()))
 	a.cfg.Local = loopback4
 	require.ErrorIs(t, err, errLinkDown)
 	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)

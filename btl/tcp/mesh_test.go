@@ -25,7 +25,8 @@ func (c *counts) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 	c.from[peer]++
 }
 
-// TestMesh: every rank talks to every other one, though each turn reads only some connections.
+// TestMesh: every rank exchanges fragments with every other one, though each progress call reads
+// only some connections.
 func TestMesh(t *testing.T) {
 	leavesNothing(t)
 	const ranks, frags = 7, 150
@@ -79,7 +80,7 @@ func TestMesh(t *testing.T) {
 			require.Equal(t, frags, n, "from %d to %d", peer, i)
 		}
 	}
-	// One that leaves is missed by all.
+	// All others notice a rank that closes.
 	require.NoError(t, ms[0].Close())
 	until(t, "all others to know", func() bool {
 		for _, ev := range evs[1:] {
@@ -110,8 +111,8 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// kicker gives what makes a turn of an engine soon.
-func kicker(t *testing.T, e *progress.Engine) func() {
+// wakeupOf returns a function that makes an engine turn soon.
+func wakeupOf(t *testing.T, e *progress.Engine) func() {
 	wake, over := make(chan struct{}, 1), make(chan struct{})
 	end := make(chan struct{})
 	go func() {
@@ -139,7 +140,8 @@ func kicker(t *testing.T, e *progress.Engine) func() {
 	}
 }
 
-// TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play ping-pong. A ring that is missed costs a tenth of a second.
+// TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play
+// ping-pong. A missed ring costs a tenth of a second.
 func TestSleepingRanks(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine
@@ -150,7 +152,7 @@ func TestSleepingRanks(t *testing.T) {
 		bell := newBell(t)
 		engines[i] = progress.New(progress.Config{Wakeup: bell})
 		evs[i] = &waiting{}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Kick: kicker(t, engines[i])})
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Wakeup: wakeupOf(t, engines[i])})
 		require.NoError(t, err)
 		ms[i] = m.(*module)
 		engines[i].Lock()
@@ -214,7 +216,8 @@ func TestSleepingRanks(t *testing.T) {
 	require.Positive(t, sleeps)
 }
 
-// TestNoAllocations of long fragments, and of those posted from inside of a turn.
+// TestNoAllocations: long fragments, and fragments posted from inside a progress call, are sent
+// without allocation.
 func TestNoAllocations(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, size := range []int{100, 8 << 10, 128 << 10} {

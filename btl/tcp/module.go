@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -11,106 +12,105 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/faults"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 const (
-	// attendEvery: a turn looks at the clock, the listener and handshakes only so often, as long as there is nothing to be seen to.
-	attendEvery = 64
-	// aroundEvery: a turn looks at other connections than the one that has spoken last only so often. If that has been silent for
-	// coldTurns, each turn looks at all.
-	aroundEvery = 4
-	coldTurns   = 64
-	// unpollAfter: a connection that has spoken so often, and no other meanwhile, is not polled any more but only read.
+	// maintainEvery: unless something is waiting, only every 64th progress call looks at the clock,
+	// the listener and handshakes.
+	maintainEvery = 64
+	// lookAroundEvery: only every 4th progress call looks at other connections than the active one.
+	// If the active one has been silent for maxSilentTurns, each call does.
+	lookAroundEvery = 4
+	maxSilentTurns  = 64
+	// unpollAfter: after so many progress calls in which only the active connection received, it is
+	// read without being polled.
 	unpollAfter = 64
-	// blockedEvery: a full socket is tried again only so often.
+	// blockedEvery: only every 8th progress call tries a full socket again.
 	blockedEvery = 8
 
 	latencyNanos = 6000
-	// mbpsUnknown is for interfaces that do not say how fast they are, as loopback does not.
+	// mbpsUnknown is for interfaces that do not report their speed, such as loopback.
 	mbpsUnknown = 25000
 )
 
 // module is the rail of one rank at one local address.
 type module struct {
-	// What every turn reads, together.
-	hot       *endpoint // whose connection has spoken last
-	silent    int       // turns in which it has not
-	spoken    int       // turns in which it has, and no other; from unpollAfter on it is not polled
-	turns     uint64
-	ready     []*endpoint // that have a connection
-	dirty     []*endpoint // with something to be sent that was posted inside of a turn
-	blocked   []*endpoint // with something to be sent, whose sockets are full
-	owing     []*endpoint // that owe acknowledgements
-	leftover  []*endpoint // with frames that the last turn has not looked at
-	spare     []*endpoint // for leftover
-	inside    bool        // of Progress
-	look      bool        // the next turn is to look everywhere
-	armed     bool        // between Arm and Disarm
-	unsettled bool        // there is work for attend
-	closed    bool
+	base.Rail[*endpoint]
+
+	// What every progress call reads, together.
+	active      *endpoint // whose connection received last
+	silentTurns int       // progress calls in which it received nothing
+	// busyTurns counts progress calls in which only active received; from unpollAfter on, its
+	// connection is not polled.
+	busyTurns   int
+	turns       uint64
+	ready       []*endpoint // with a connection
+	toFlush     []*endpoint // with fragments that were posted inside a progress call
+	blocked     []*endpoint // with fragments that their full sockets have not taken
+	pendingAcks []*endpoint // with acknowledgements to be sent
+	unparsed    []*endpoint // with frames that the last progress call has not parsed
+	spare       []*endpoint // memory for unparsed
+	inside      bool        // a progress call
+	look        bool        // the next progress call looks at all connections
+	armed       bool        // between Arm and Disarm
 
 	out sending
 
 	cfg   Config
-	attrs btl.Attrs
-	card  []byte
-	nonce lifeNonce
+	nonce moduleNonce
 	host  [16]byte
 	zone  uint32
 	port  uint16
 	codec *codec // nil until the secret is known
-	now   int64  // as of the last look at the clock
+	now   int64  // at the last look at the clock
 
-	peers    []*peer // by rank; nil for whom nothing is known of
-	listener int     // -1 if it is broken
-	byFD     []*endpoint
-	door     map[int]guest // by socket
-	traffic  *poller       // of connections that are ready
-	entrance *poller       // of the listener, and of handshakes
-	alarm    *alarm        // nil if there is nobody to wake
-	link     link
+	peers           []*peer // by rank; nil if nothing is known of the rank
+	listener        int     // -1 if it is broken
+	byFD            []*endpoint
+	handshakes      map[int]handshaking // by socket
+	trafficPoller   *poller             // of established connections
+	handshakePoller *poller             // of the listener, and of handshakes
+	waker           *waker              // nil if the rank has neither bell nor wakeup
+	link            link
 
-	strangers []*stranger // oldest first
-	waiting   int         // of those, who are none: peers whom we cannot answer yet
-	greeted   int         // ever
-	crowd     bool        // more connections may be waiting than were let in
-	dialing   []*endpoint // whose connection is not there yet
-	unheard   int         // endpoints with a connection in place of one that failed, by which nothing has come yet
+	unauthenticated []*unauthenticatedPeer // oldest first
+	// authenticatedWaiting counts those of unauthenticated that have proved the secret, and cannot
+	// be answered yet.
+	authenticatedWaiting int
+	challenged           int         // connections so far that were sent a challenge
+	acceptMore           bool        // more connections may wait in the system's queue
+	dialing              []*endpoint // without a connection yet
+	// unconfirmed counts endpoints with a connection in place of one that failed, on which nothing
+	// has arrived yet.
+	unconfirmed int
 
-	unwritable []*endpoint // whose sockets have refused for good
-	doomed     []*endpoint // Up, but found broken where that could not be said
-	dying      []*endpoint // Failed, not yet Drained
-	railErr    *btl.Error  // the whole rail is Failed, not yet Drained
-	railDoom   *btl.Error  // the next turn fails it
-	buffers    [][]byte    // that connections do not use any more
+	unwritable []*endpoint // whose sockets refuse to be written for good
+	deferred   *btl.Error  // the failure of the whole rail that the next progress call applies
+	buffers    [][]byte    // that no connection uses
 	info       unix.TCPInfo
-	checkAt    int64 // when health is due to be looked at
-	checked    int64 // when it was last
+	checkAt    int64 // when health is to be checked next
+	checked    int64 // when it was checked last
 
 	outs []*endpoint // whose sockets are polled for room
-
-	injector injector
-	late     []faults.Late[*endpoint]
-	stale    int // frames that were dropped
 }
 
-// guest is a connection in its handshake.
-type guest interface{ step() int }
+// handshaking is a connection in its handshake. step continues it, and returns the number of
+// events.
+type handshaking interface{ step() int }
 
-// peer is what a module knows of another rank's.
+// peer is what a module knows of another rank's module.
 type peer struct {
-	rank    int
-	met     bool // its card was seen, or a hello of it that holds
-	nonce   lifeNonce
-	address netip.AddrPort
-	// elsewhere: it is on another machine, or in another network namespace, as its card says.
-	elsewhere bool
-	reached   bool   // there was a connection, ever
-	epoch     uint32 // of our latest incarnation
-	least     uint32 // the first that is not over at the peer's, as far as we know
-	ep        *endpoint
-	ghosts    []ghost
+	rank       int
+	identified bool // its address was seen, or an authenticated hello of it
+	nonce      moduleNonce
+	address    netip.AddrPort
+	// onOtherMachine: the peer is on another machine, or in another network namespace.
+	onOtherMachine bool
+	everConnected  bool   // there was a connection
+	epoch          uint32 // of the latest incarnation of this end
+	leastEpoch     uint32 // the first that is not over at the peer's end, as far as this rank knows
+	ep             *endpoint
 }
 
 // New makes the rail of a rank at cfg.Local, and listens there.
@@ -130,7 +130,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: make([]*peer, cfg.Size), door: map[int]guest{}, now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: make([]*peer, cfg.Size), handshakes: map[int]handshaking{}, now: cfg.Clock.Now()}
 	defer func() {
 		if err != nil {
 			m.closeAll()
@@ -139,81 +139,74 @@ func newModule(cfg Config) (_ *module, err error) {
 	if m.zone, err = zoneOf(cfg.Local); err != nil {
 		return nil, err
 	}
-	if m.host, err = hostID(); err != nil {
+	if m.host, err = base.HostID("net"); err != nil {
 		return nil, err
 	}
 	_, _ = rand.Read(m.nonce[:]) // it never fails
 	if cfg.Secret != nil {
 		m.codec = newCodec(cfg.Secret)
 	}
-	if m.traffic, err = newPoller(); err != nil {
+	if m.trafficPoller, err = newPoller(); err != nil {
 		return nil, err
 	}
-	if m.entrance, err = newPoller(); err != nil {
+	if m.handshakePoller, err = newPoller(); err != nil {
 		return nil, err
 	}
 	if m.listener, m.port, err = m.listen(); err != nil {
 		return nil, err
 	}
-	if err = m.entrance.add(m.listener); err != nil {
+	if err = m.handshakePoller.add(m.listener); err != nil {
 		return nil, err
 	}
 	m.watchLink()
-	if cfg.Bell != nil || cfg.Kick != nil {
-		if m.alarm, err = newAlarm(&m.cfg, m.traffic.fd, m.entrance.fd); err != nil {
+	if cfg.Bell != nil || cfg.Wakeup != nil {
+		if m.waker, err = newWaker(&m.cfg, m.trafficPoller.fd, m.handshakePoller.fd); err != nil {
 			return nil, err
 		}
 	}
-	c := card{
+	c := railAddress{
 		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
 		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), bits: uint8(m.cfg.LocalBits), frag: uint32(cfg.FragBytes),
 	}
-	m.card = c.encode()
 	speed := cfg.BandwidthMBps
 	if speed == 0 {
 		speed = speedOf(cfg.Local)
 	}
-	m.attrs = btl.Attrs{
+	m.Init(m, cfg.Events, btl.Attrs{
 		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speed,
 		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes,
-	}
+	}, c.encode())
 	return m, nil
 }
 
 // SetSecret gives the job's secret to a module that was made without it.
 func (m *module) SetSecret(secret []byte) {
 	m.codec = newCodec(secret)
-	m.unsettled = true
+	m.Unsettled = true
 }
 
-// draw makes a nonce.
-func (m *module) draw() (n nonce) {
+// newNonce draws a nonce.
+func (m *module) newNonce() (n nonce) {
 	_, _ = rand.Read(n[:]) // it never fails
 	return n
 }
 
-// Attrs implements btl.Module.
-func (m *module) Attrs() *btl.Attrs { return &m.attrs }
-
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.card }
-
 // Connect implements btl.Module.
 func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
-	if m.closed {
+	if m.Closed {
 		return nil, btl.ErrClosed
 	}
-	c, ok := parseCard(theirs)
+	c, ok := parseRailAddress(theirs)
 	local := m.cfg.Local
 	switch {
 	case !ok:
-		return nil, m.unreachable("that is no card of such a rail")
+		return nil, m.unreachable("not an address of this kind of rail")
 	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
-		return nil, m.unreachable(fmt.Sprintf("card of rank %d for rank %d", c.rank, rank))
+		return nil, m.unreachable(fmt.Sprintf("address of rank %d for rank %d", c.rank, rank))
 	case c.size != uint32(m.cfg.Size):
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
 	case c.address.Addr().Is4() != local.Is4():
 		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, c.address.Addr()))
 	case c.address.Addr().IsLoopback() != local.IsLoopback():
@@ -221,69 +214,71 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case local.IsLoopback() && c.host != m.host:
 		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", c.address.Addr()))
 	case m.codec == nil:
-		return nil, m.errorf(rank, btl.ClassUsage, btl.SideLocal, "", errNoSecret)
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
 	p := m.peer(rank)
-	if p.met && p.nonce != c.nonce {
-		return nil, m.errorf(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the card is of another life of the peer's rail"))
+	if p.identified && p.nonce != c.nonce {
+		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the address is that of another module than the peer has now"))
 	}
-	p.met, p.nonce, p.address, p.elsewhere = true, c.nonce, c.address, c.host != m.host
-	if e := p.ep; e != nil && e.state == btl.Up && !e.wanted && m.cannotReach(p) != nil {
-		e.fail(m.linkError(p)) // the peer has made it, and only its card says where it is
+	p.identified, p.nonce, p.address, p.onOtherMachine = true, c.nonce, c.address, c.host != m.host
+	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
+		// the peer has made the endpoint, and only its address says where it is
+		e.fail(m.linkError(p))
 	}
-	if e := p.ep; e != nil && e.state == btl.Failed && !e.wanted {
-		m.bury(e) // nobody was told of it
+	if e := p.ep; e != nil && e.State() == btl.Failed && !e.IsReportable() {
+		m.discard(e) // the layer above does not know it
 	}
-	if e := p.ep; e != nil && e.state != btl.Drained {
-		e.wanted = true
+	if e := p.ep; e != nil && e.State() != btl.Drained {
+		e.MarkReportable()
 		return e, nil
 	}
-	if err := m.railErr; err != nil {
-		return nil, m.errorf(rank, err.Class, err.Side, err.Native, btl.ErrFailed)
+	if err := m.ConnectError(rank); err != nil {
+		return nil, err
 	}
 	if err := m.cannotReach(p); err != nil {
 		return nil, err
 	}
-	if err := m.revive(); err != nil {
-		return nil, m.errorf(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
+	if err := m.reopenListener(); err != nil {
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
 	}
-	if i := slices.IndexFunc(m.strangers, func(s *stranger) bool { return s.known && int(s.hello.from) == rank }); i >= 0 {
-		m.consider(m.strangers[i], p) // the peer was first
-		if p.ep != nil && p.ep.state == btl.Up {
-			p.ep.wanted = true
+	if i := slices.IndexFunc(m.unauthenticated, func(s *unauthenticatedPeer) bool { return s.authenticated && int(s.hello.from) == rank }); i >= 0 {
+		m.answerHello(m.unauthenticated[i], p) // the peer has connected first
+		if p.ep != nil && p.ep.State() == btl.Up {
+			p.ep.MarkReportable()
 			return p.ep, nil
 		}
 	}
 	epoch := p.nextEpoch()
 	if epoch == 0 {
-		return nil, m.errorf(rank, btl.ClassProtocol, btl.SideRemote, "", errEpochs)
+		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs)
 	}
 	e := m.newEndpoint(p, epoch)
-	e.wanted = true
-	e.ask()
+	e.MarkReportable()
+	e.startDialing()
 	return e, nil
 }
 
-// bury ends an endpoint of which nobody knows.
-func (m *module) bury(e *endpoint) {
+// discard drains a Failed endpoint that the layer above does not know.
+func (m *module) discard(e *endpoint) {
 	e.tearDown()
-	m.dying = slices.DeleteFunc(m.dying, func(d *endpoint) bool { return d == e })
+	m.Drained(e)
+	m.Discard(e)
 }
 
 func (m *module) unreachable(why string) error {
 	return fmt.Errorf("rail %s: %w: %s", m.cfg.Rail, btl.ErrUnreachable, why)
 }
 
-// nextEpoch is the epoch of our next incarnation; 0 if there is none left.
+// nextEpoch is the epoch of this end's next incarnation; 0 if none is left.
 func (p *peer) nextEpoch() uint32 {
 	if p.epoch == math.MaxUint32 {
 		return 0
 	}
-	return max(p.least, p.epoch+1)
+	return max(p.leastEpoch, p.epoch+1)
 }
 
-// revive makes the listener anew if it has broken, at the port that the card says.
-func (m *module) revive() error {
+// reopenListener opens the listener again if it has broken, at the port that the address names.
+func (m *module) reopenListener() error {
 	if m.listener >= 0 {
 		return nil
 	}
@@ -291,7 +286,7 @@ func (m *module) revive() error {
 	if err != nil {
 		return err
 	}
-	if err := m.entrance.add(fd); err != nil {
+	if err := m.handshakePoller.add(fd); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
 	m.listener = fd
@@ -307,9 +302,9 @@ func (m *module) peer(rank int) *peer {
 	return p
 }
 
-// watchTraffic adds the connection of an endpoint to those that are polled.
+// watchTraffic polls the connection of an endpoint.
 func (m *module) watchTraffic(fd int, e *endpoint) error {
-	if err := m.traffic.add(fd); err != nil {
+	if err := m.trafficPoller.add(fd); err != nil {
 		return err
 	}
 	for len(m.byFD) <= fd {
@@ -319,28 +314,28 @@ func (m *module) watchTraffic(fd int, e *endpoint) error {
 	return nil
 }
 
-// watchDoor adds a connection in its handshake.
-func (m *module) watchDoor(fd int, g guest) error {
-	if err := m.entrance.add(fd); err != nil {
+// watchHandshake polls a connection in its handshake.
+func (m *module) watchHandshake(fd int, g handshaking) error {
+	if err := m.handshakePoller.add(fd); err != nil {
 		return err
 	}
-	m.door[fd] = g
+	m.handshakes[fd] = g
 	return nil
 }
 
-// unwatchDoor takes it out; its owner has forgotten it already.
-func (m *module) unwatchDoor(fd int) { m.entrance.remove(fd) }
+// unwatchHandshake stops polling a connection that has ended its handshake.
+func (m *module) unwatchHandshake(fd int) { m.handshakePoller.remove(fd) }
 
-// forget takes an endpoint out of what turns look at.
+// forget removes an endpoint from what progress calls look at.
 func (m *module) forget(e *endpoint) {
 	if i := slices.Index(m.ready, e); i >= 0 {
 		m.ready = slices.Delete(m.ready, i, i+1)
 	}
-	if m.hot == e {
-		m.pollHot()
-		m.hot = nil
+	if m.active == e {
+		m.pollActive()
+		m.active = nil
 		if len(m.ready) > 0 {
-			m.hot = m.ready[0]
+			m.active = m.ready[0]
 		}
 		m.look = true
 	}
@@ -350,44 +345,44 @@ func (m *module) forget(e *endpoint) {
 func (m *module) Progress() int {
 	m.inside = true
 	n := 0
-	if len(m.leftover) > 0 {
-		n += m.takeLeftovers()
+	if len(m.unparsed) > 0 {
+		n += m.parseUnparsed()
 	}
-	if h := m.hot; h != nil {
+	if h := m.active; h != nil {
 		if got := h.receive(); got > 0 {
 			n += got
-			m.silent = 0
-			if m.spoken++; m.spoken == unpollAfter {
-				m.unpollHot()
+			m.silentTurns = 0
+			if m.busyTurns++; m.busyTurns == unpollAfter {
+				m.unpollActive()
 			}
 		} else {
-			m.silent++
+			m.silentTurns++
 		}
 	}
 	m.turns++
-	if m.look || len(m.ready) > 1 && (m.turns%aroundEvery == 0 || m.silent > coldTurns) {
+	if m.look || len(m.ready) > 1 && (m.turns%lookAroundEvery == 0 || m.silentTurns > maxSilentTurns) {
 		n += m.lookAround()
 	}
 	news := uint32(0)
-	if a := m.alarm; a != nil && a.news.Load() != 0 {
+	if a := m.waker; a != nil && a.news.Load() != 0 {
 		news = a.news.Swap(0)
 	}
 	if len(m.blocked) > 0 && (m.turns%blockedEvery == 0 || news != 0) {
 		m.flushBlocked()
 	}
-	if m.unsettled || news != 0 || m.turns%attendEvery == 0 {
-		n += m.attend()
+	if m.Unsettled || news != 0 || m.turns%maintainEvery == 0 {
+		n += m.maintain()
 	}
-	if len(m.dirty) > 0 {
-		m.flushDirty()
+	if len(m.toFlush) > 0 {
+		m.flushPosted()
 	}
-	if len(m.owing) > 0 {
-		m.settleDebts(news&newsStalled != 0)
+	if len(m.pendingAcks) > 0 {
+		m.sendPendingAcks(news&newsStalled != 0)
 	}
 	m.inside = false
-	if a := m.alarm; a != nil {
-		// While the rank sleeps the poller tells of room in full sockets (outs).
-		a.turned(len(m.owing) > 0 || len(m.blocked) > len(m.outs) || len(m.strangers) > 0 || m.unsettled || m.unheard > 0)
+	if a := m.waker; a != nil {
+		// While the rank sleeps, the poller reports room in full sockets (outs).
+		a.turnMade(len(m.pendingAcks) > 0 || len(m.blocked) > len(m.outs) || len(m.unauthenticated) > 0 || m.Unsettled || m.unconfirmed > 0)
 	}
 	return n
 }
@@ -396,145 +391,108 @@ func (m *module) Progress() int {
 func (m *module) lookAround() int {
 	m.look = false
 	n := 0
-	for _, ev := range m.traffic.poll() {
+	for _, ev := range m.trafficPoller.poll() {
 		e := m.byFD[ev.Fd]
-		if e == nil || e.state != btl.Up {
-			continue // closed by what was handed up in this turn
+		if e == nil || e.State() != btl.Up {
+			continue // the endpoint has failed in this progress call
 		}
 		if got := e.receive(); got > 0 {
 			n += got
-			if m.hot != e && e.state == btl.Up {
-				m.pollHot()
-				m.hot, m.silent = e, 0
+			if m.active != e && e.State() == btl.Up {
+				m.pollActive()
+				m.active, m.silentTurns = e, 0
 			}
 		}
 	}
 	return n
 }
 
-// unpollHot takes the connection that has spoken last out of what the poller looks for: each turn reads it anyway, and to tell the poller takes
-// whoever sends about a thirtieth of a short message's time.
-func (m *module) unpollHot() {
+// unpollActive stops polling the active connection: each progress call reads it anyway, and to
+// notify the poller costs a sender about a thirtieth of a short message's time.
+func (m *module) unpollActive() {
 	if m.armed {
-		m.spoken = 0 // some goroutine makes turns while the rank's driver sleeps
+		m.busyTurns = 0 // some goroutine makes progress while the rank's driver sleeps
 		return
 	}
-	_ = m.traffic.control(unix.EPOLL_CTL_MOD, m.hot.fd, 0)
+	_ = m.trafficPoller.control(unix.EPOLL_CTL_MOD, m.active.fd, 0)
 }
 
-// pollHot takes that back, before another connection takes its place or the rank sleeps.
-func (m *module) pollHot() {
-	if m.spoken >= unpollAfter {
-		_ = m.traffic.control(unix.EPOLL_CTL_MOD, m.hot.fd, unix.EPOLLIN)
+// pollActive undoes unpollActive, before another connection becomes active or the rank sleeps.
+func (m *module) pollActive() {
+	if m.busyTurns >= unpollAfter {
+		_ = m.trafficPoller.control(unix.EPOLL_CTL_MOD, m.active.fd, unix.EPOLLIN)
 	}
-	m.spoken = 0
+	m.busyTurns = 0
 }
 
-// attend does what is not for every turn.
-func (m *module) attend() int {
-	if m.closed {
+// maintain does what is not needed in every progress call.
+func (m *module) maintain() int {
+	if m.Closed {
 		return 0
 	}
 	before := m.now
 	m.now = m.cfg.Clock.Now()
-	m.unsettled, m.crowd = false, false
-	m.excuse(before)
+	m.Unsettled, m.acceptMore = false, false
+	m.extendDeadlines(before)
 	n, come := 0, false
-	for _, ev := range m.entrance.poll() {
+	for _, ev := range m.handshakePoller.poll() {
 		if fd := int(ev.Fd); fd == m.listener {
 			come = true
 		} else if fd == m.link.fd {
-			m.link.hear()
-		} else if g := m.door[fd]; g != nil {
+			m.link.readNews()
+		} else if g := m.handshakes[fd]; g != nil {
 			n += g.step()
 		}
 	}
 	if m.link.unsure {
 		m.lookAtLink()
 	}
-	n += m.attendStrangers()
-	if come { // last, so that those who were here before have had their say
-		m.letIn()
+	n += m.attendUnauthenticated()
+	if come { // last, so that earlier connections are handled first
+		m.acceptConnections()
 	}
 	n += m.dialAgain()
 	n += m.readUnwritable()
-	n += faults.Settle(&m.late, func(e *endpoint, op *btl.Op) {
-		e.held.Remove(op)
-		op.Done(op, nil)
-	})
-	n += m.failDoomed()
-	n += m.checkHealth()
-	n += m.drain()
-	m.freeBuffers(mostBuffers)
-	m.unsettled = m.unsettled || m.crowd || m.link.unsure || len(m.dialing)+len(m.unwritable)+len(m.late)+len(m.doomed)+len(m.dying) > 0 ||
-		m.railErr != nil || m.railDoom != nil
-	return n
-}
-
-// failDoomed fails what was found broken where that could not be said. What comes up meanwhile is for the next turn.
-func (m *module) failDoomed() int {
-	n := 0
-	if err := m.railDoom; err != nil {
-		m.railDoom = nil
+	if err := m.deferred; err != nil {
+		m.deferred = nil
 		m.failRail(err)
 		n++
 	}
-	doomed := m.doomed
-	m.doomed = nil
-	for _, e := range doomed {
-		if e.state == btl.Up {
-			e.fail(e.doom)
-			n++
-		}
-	}
-	return n
-}
-
-// drain ends what has failed.
-func (m *module) drain() int {
-	n := 0
-	dying := m.dying
-	m.dying = nil
-	for _, e := range dying {
-		e.report() // if Connect gave it out only after it had failed
-		n += e.tearDown() + 1
-		if e.wanted && !e.byRail {
-			m.cfg.Events.Drained(m, e.p.rank)
-		}
-	}
-	if m.railErr != nil && len(m.dying) == 0 {
-		m.railErr = nil
-		m.cfg.Events.Drained(m, btl.AllPeers)
+	n += m.FailDeferred()
+	n += m.checkHealth()
+	n += m.DrainEndpoints((*endpoint).tearDown, nil)
+	if m.DrainRail() {
 		n++
 	}
+	m.freeBuffers(maxBuffers)
+	m.Unsettled = m.Unsettled || m.acceptMore || m.link.unsure || len(m.dialing)+len(m.unwritable) > 0 || m.deferred != nil || m.Waiting()
 	return n
 }
 
 // Fail implements btl.Module.
 func (m *module) Fail(cause error) {
-	if !m.closed {
-		m.failRail(m.because(btl.AllPeers, btl.ClassDevice, cause))
-	}
+	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
-// failRail fails all endpoints at once. The listener stays if it can: the rail may come back, and its card is known.
+// failRail fails all endpoints at once. The listener stays open if it works: the rail may come back,
+// and its address is known.
 func (m *module) failRail(err *btl.Error) {
-	if m.railErr != nil {
-		return
-	}
-	m.railErr = err
-	m.unsettled = true
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.state == btl.Up {
-			p.ep.byRail = true
-			p.ep.begin(err)
-		}
-	}
 	if m.listener >= 0 && !listens(m.listener) {
 		_ = unix.Close(m.listener)
 		m.listener = -1
 	}
-	m.cfg.Events.Failed(m, btl.AllPeers, err)
+	m.FailRail(err)
+}
+
+// Endpoints implements base.Owner.
+func (m *module) Endpoints() iter.Seq[*endpoint] {
+	return func(yield func(*endpoint) bool) {
+		for _, p := range m.peers {
+			if p != nil && p.ep != nil && !yield(p.ep) {
+				return
+			}
+		}
+	}
 }
 
 // listens reports whether a listener works.
@@ -546,10 +504,10 @@ func listens(fd int) bool {
 // closeAll closes what the module itself holds.
 func (m *module) closeAll() error {
 	var errs []error
-	if m.alarm != nil {
-		errs = append(errs, m.alarm.close())
+	if m.waker != nil {
+		errs = append(errs, m.waker.close())
 	}
-	for _, p := range []*poller{m.traffic, m.entrance} {
+	for _, p := range []*poller{m.trafficPoller, m.handshakePoller} {
 		if p != nil {
 			errs = append(errs, p.close())
 		}

@@ -13,39 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 func TestConfigOutOfRange(t *testing.T) {
 	good := Config{Size: 2, Local: loopback4, Events: &mate{}}
 	for name, change := range map[string]func(*Config){
-		"size":           func(c *Config) { c.Size = 0 },
-		"rank":           func(c *Config) { c.Rank = 2 },
-		"negative rank":  func(c *Config) { c.Rank = -1 },
-		"events":         func(c *Config) { c.Events = nil },
-		"no address":     func(c *Config) { c.Local = netip.Addr{} },
-		"any address":    func(c *Config) { c.Local = netip.IPv4Unspecified() },
-		"multicast":      func(c *Config) { c.Local = netip.MustParseAddr("224.0.0.1") },
-		"ports":          func(c *Config) { c.FirstPort, c.LastPort = 20, 10 },
-		"first port":     func(c *Config) { c.LastPort = 10 },
-		"fragment":       func(c *Config) { c.FragBytes = btl.MaxHeaderBytes - 1 },
-		"long fragment":  func(c *Config) { c.FragBytes = mostFragBytes + 1 },
-		"eager":          func(c *Config) { c.EagerBytes = mostFragBytes },
-		"window":         func(c *Config) { c.WindowFrags = -1 },
-		"window's bytes": func(c *Config) { c.WindowBytes = 10 },
-		"buffer":         func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
-		"send buffer":    func(c *Config) { c.SendBuffer = -1 },
-		"receive buffer": func(c *Config) { c.ReceiveBuffer = -1 },
-		"bandwidth":      func(c *Config) { c.BandwidthMBps = -1 },
-		"connect":        func(c *Config) { c.ConnectTimeout = -time.Second },
-		"handshake":      func(c *Config) { c.HandshakeTimeout = time.Microsecond },
-		"keep-alive":     func(c *Config) { c.KeepAlive = time.Millisecond },
-		"user timeout":   func(c *Config) { c.UserTimeout = 2 * mostTime },
-		"strangers":      func(c *Config) { c.Strangers = -1 },
+		"size":            func(c *Config) { c.Size = 0 },
+		"rank":            func(c *Config) { c.Rank = 2 },
+		"negative rank":   func(c *Config) { c.Rank = -1 },
+		"events":          func(c *Config) { c.Events = nil },
+		"no address":      func(c *Config) { c.Local = netip.Addr{} },
+		"any address":     func(c *Config) { c.Local = netip.IPv4Unspecified() },
+		"multicast":       func(c *Config) { c.Local = netip.MustParseAddr("224.0.0.1") },
+		"ports":           func(c *Config) { c.FirstPort, c.LastPort = 20, 10 },
+		"first port":      func(c *Config) { c.LastPort = 10 },
+		"fragment":        func(c *Config) { c.FragBytes = btl.MaxHeaderBytes - 1 },
+		"long fragment":   func(c *Config) { c.FragBytes = maxFragBytes + 1 },
+		"eager":           func(c *Config) { c.EagerBytes = maxFragBytes },
+		"window":          func(c *Config) { c.WindowFrags = -1 },
+		"window's bytes":  func(c *Config) { c.WindowBytes = 10 },
+		"buffer":          func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
+		"send buffer":     func(c *Config) { c.SendBuffer = -1 },
+		"receive buffer":  func(c *Config) { c.ReceiveBuffer = -1 },
+		"bandwidth":       func(c *Config) { c.BandwidthMBps = -1 },
+		"connect":         func(c *Config) { c.ConnectTimeout = -time.Second },
+		"handshake":       func(c *Config) { c.HandshakeTimeout = time.Microsecond },
+		"keep-alive":      func(c *Config) { c.KeepAlive = time.Millisecond },
+		"user timeout":    func(c *Config) { c.UserTimeout = 2 * maxTime },
+		"unauthenticated": func(c *Config) { c.MaxUnauthenticated = -1 },
 	} {
 		c := good
 		change(&c)
 		_, err := New(c)
-		require.ErrorIs(t, err, errConfig, name)
+		require.ErrorIs(t, err, base.ErrConfig, name)
 	}
 	m, err := New(good)
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func TestAddressNotLocal(t *testing.T) {
 	require.ErrorContains(t, err, "rail tcp:203.0.113.77: listen on 203.0.113.77: this machine has no such address")
 }
 
-// TestPorts: a module listens at a port of its range, and says so if none is free.
+// TestPorts: a module listens at a port of its range, and reports if none is free.
 func TestPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -74,20 +75,20 @@ func TestPorts(t *testing.T) {
 
 func TestCardsThatLeadNowhere(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	c := card{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
-	for name, change := range map[string]func(*card){
-		"family":       func(c *card) { c.address = netip.MustParseAddrPort("[::1]:9") },
-		"no loopback":  func(c *card) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
-		"another host": func(c *card) { c.host[0]++ },
+	c := railAddress{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
+	for name, change := range map[string]func(*railAddress){
+		"family":       func(c *railAddress) { c.address = netip.MustParseAddrPort("[::1]:9") },
+		"no loopback":  func(c *railAddress) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
+		"another host": func(c *railAddress) { c.host[0]++ },
 	} {
 		d := c
 		change(&d)
 		_, err := m.Connect(1, d.encode())
 		require.ErrorIs(t, err, btl.ErrUnreachable, name)
 	}
-	for name, change := range map[string]func(*card){
-		"size":      func(c *card) { c.size = 3 },
-		"fragments": func(c *card) { c.frag-- },
+	for name, change := range map[string]func(*railAddress){
+		"size":      func(c *railAddress) { c.size = 3 },
+		"fragments": func(c *railAddress) { c.frag-- },
 	} {
 		d := c
 		change(&d)
@@ -98,28 +99,28 @@ func TestCardsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestSecretLater: without the job's secret nobody is let in and nobody asked.
+// TestSecretLater: without the job's secret no connection is accepted and none is made.
 func TestSecretLater(t *testing.T) {
 	va, vb := &mate{}, &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
 	_, err := a.Connect(1, b.Card())
-	require.ErrorIs(t, err, errNoSecret)
+	require.ErrorIs(t, err, base.ErrNoSecret)
 	e, err := b.Connect(0, a.Card())
 	require.NoError(t, err)
 	for range 200 {
 		a.Progress()
 		b.Progress()
 	}
-	require.Zero(t, a.greeted)
+	require.Zero(t, a.challenged)
 	a.SetSecret(secret)
 	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
 	require.NoError(t, e.Send(&op))
 	until(t, "the fragment", func() bool { return va.arrived.Load() == 1 && vb.done == 1 }, a, b)
 }
 
-// TestRefused: nobody listens any more where the card leads.
-func TestRefused(t *testing.T) {
+// TestConnectWithoutListenerFails: nothing listens any more at the peer's address.
+func TestConnectWithoutListenerFails(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, &mate{})
@@ -132,14 +133,14 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, btl.SideRemote, va.failed.Side)
 }
 
-// TestNoAnswer: somebody listens there who does not answer.
-func TestNoAnswer(t *testing.T) {
+// TestConnectWithoutAnswerFails: a process listens there that does not answer.
+func TestConnectWithoutAnswerFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}, 0, va)
-	c := card{rank: 1, size: 2, host: a.host, address: netip.MustParseAddrPort(l.Addr().String()), frag: uint32(a.cfg.FragBytes)}
+	c := railAddress{rank: 1, size: 2, host: a.host, address: netip.MustParseAddrPort(l.Addr().String()), frag: uint32(a.cfg.FragBytes)}
 	e, err := a.Connect(1, c.encode())
 	require.NoError(t, err)
 	until(t, "the deadline", func() bool { return e.State() == btl.Drained }, a)
@@ -147,17 +148,18 @@ func TestNoAnswer(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
-// TestNeverReached: what may be a firewall is called so, if there never was a connection to that machine.
-func TestNeverReached(t *testing.T) {
+// TestNeverConnectedHintsAtFirewall: the error names a firewall if there never was a connection to
+// that machine.
+func TestNeverConnectedHintsAtFirewall(t *testing.T) {
 	const hint = " (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	silent := netip.MustParseAddrPort(l.Addr().String())
 	defer l.Close()
 	for _, c := range []struct {
-		native             string
-		elsewhere, reached bool
-		want               bool
+		native                  string
+		onOtherMachine, reached bool
+		want                    bool
 	}{
 		{"ETIMEDOUT", true, false, true},
 		{"ETIMEDOUT", false, false, false},
@@ -177,26 +179,26 @@ func TestNeverReached(t *testing.T) {
 			until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 		}
 		require.NoError(t, b.Close())
-		theirs, ok := parseCard(b.Card())
+		theirs, ok := parseRailAddress(b.Card())
 		require.True(t, ok)
 		if c.native == "ETIMEDOUT" {
 			theirs.address = silent
 		}
 		e, err := a.Connect(1, theirs.encode())
 		require.NoError(t, err)
-		a.peers[1].elsewhere = c.elsewhere
+		a.peers[1].onOtherMachine = c.onOtherMachine
 		until(t, "the end", func() bool { return e.State() == btl.Drained }, a)
 		require.Equal(t, c.native, va.failed.Native)
 		require.Equal(t, c.want, strings.HasSuffix(va.failed.Error(), hint), "%v", va.failed)
 	}
 }
 
-// TestAddressGoes: without its address the whole rail is of no use.
-func TestAddressGoes(t *testing.T) {
+// TestAddressGoneFailsRail: without its address the whole rail fails.
+func TestAddressGoneFailsRail(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
-	c := card{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
+	c := railAddress{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
 	e, err := a.Connect(1, c.encode())
 	require.NoError(t, err)
 	until(t, "the end of the rail", func() bool { return va.drained == 1 }, a)
@@ -211,8 +213,9 @@ type fakeClock int64
 
 func (c *fakeClock) Now() int64 { return int64(*c) }
 
-// TestTimeNobodyLooked: a rank that computes for long does not take its own absence for its peers'.
-func TestTimeNobodyLooked(t *testing.T) {
+// TestTimeWithoutProgressExtendsDeadlines: a rank that computes for long does not take its own
+// absence for its peers'.
+func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	clock := fakeClock(1)
 	minute := fakeClock(time.Minute)
 	va := &mate{}
@@ -223,7 +226,7 @@ func TestTimeNobodyLooked(t *testing.T) {
 	e, err := a.Connect(1, b.Card())
 	require.NoError(t, err)
 	a.Progress()
-	// What came before is not counted for it, either.
+	// Time before the first attempt does not count for it, either.
 	require.EqualValues(t, int64(clock)+int64(a.cfg.ConnectTimeout), e.(*endpoint).pause.deadline)
 	clock += minute
 	until(t, "a connection", func() bool { return e.(*endpoint).phase == phaseReady }, a, b)
@@ -233,7 +236,7 @@ func TestTimeNobodyLooked(t *testing.T) {
 	until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 	e, err = a.Connect(1, b.Card())
 	require.NoError(t, err)
-	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a all the time
+	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a does all the time
 		require.Less(t, i, 1000)
 		clock += fakeClock(100 * time.Millisecond)
 		a.Progress()
@@ -241,8 +244,8 @@ func TestTimeNobodyLooked(t *testing.T) {
 	require.Equal(t, "ETIMEDOUT", va.failed.Native)
 }
 
-// TestListenerBreaks: that is the end of the whole rail, which can come back, at the same port.
-func TestListenerBreaks(t *testing.T) {
+// TestListenerBreaksFailsRail: the whole rail fails, and can come back at the same port.
+func TestListenerBreaksFailsRail(t *testing.T) {
 	c := newCouple(t, Config{})
 	require.NoError(t, unix.Shutdown(c.a.listener, unix.SHUT_RD)) // which ends listening
 	c.a.Fail(errors.New("to see"))
@@ -254,17 +257,17 @@ func TestListenerBreaks(t *testing.T) {
 	require.Equal(t, c.ea.Epoch(), c.eb.Epoch())
 }
 
-// TestKick: a rank that computes lets a peer in all the same, and acknowledges what it has taken.
-func TestKick(t *testing.T) {
-	var mu sync.Mutex // the engine's of rank 0
+// TestWakeup: a rank that computes accepts a peer nevertheless, and acknowledges what it has taken.
+func TestWakeup(t *testing.T) {
+	var mu sync.Mutex // stands for the lock of rank 0's engine
 	var a *module
-	kicks := make(chan struct{}, 1)
+	wakeups := make(chan struct{}, 1)
 	over := make(chan struct{})
-	defer func() { close(kicks); <-over }()
+	defer func() { close(wakeups); <-over }()
 	va, vb := &mate{}, &mate{}
-	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Kick: func() {
+	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Wakeup: func() {
 		select {
-		case kicks <- struct{}{}:
+		case wakeups <- struct{}{}:
 		default:
 		}
 	}})
@@ -272,7 +275,7 @@ func TestKick(t *testing.T) {
 	a = m.(*module)
 	go func() {
 		defer close(over)
-		for range kicks {
+		for range wakeups {
 			mu.Lock()
 			a.Progress()
 			mu.Unlock()
@@ -288,24 +291,25 @@ func TestKick(t *testing.T) {
 	require.NoError(t, err)
 	until(t, "rank 0 to let rank 1 in", func() bool { return e.(*endpoint).phase == phaseReady }, b)
 
-	// Its program takes a fragment, which would be answered as a rule, and turns to something else.
+	// Its program takes a fragment, which it would usually answer, and turns to something else.
 	op := btl.Op{Payload: []byte("hello"), Done: func(*btl.Op, error) { vb.done++ }}
 	mu.Lock()
-	a.peers[1].ep.chatty = true
+	a.peers[1].ep.piggybacks = true
 	require.NoError(t, e.Send(&op))
 	for va.arrived.Load() == 0 {
 		a.Progress()
 	}
-	owed := len(a.owing)
+	owed := len(a.pendingAcks)
 	mu.Unlock()
 	require.Equal(t, 1, owed)
 	until(t, "the acknowledgement", func() bool { return vb.done == 1 }, b)
 
-	// It posts many fragments, some of which wait for the next turn, and turns to something else.
+	// It posts many fragments, some of which wait for the next progress call, and turns to
+	// something else.
 	back := a.peers[1].ep
 	for _, c := range []struct{ posts, bytes, wait int }{
 		{20, 1, 20 - promptPosts},
-		{mostBatch + promptPosts + 1, 1, 1},
+		{maxBatch + promptPosts + 1, 1, 1},
 		{promptPosts + 3, gatherBytes/4 + 1, 3},
 		{promptPosts + 5, gatherBytes/4 + 1, 1}, // what is long enough together goes
 	} {
@@ -323,8 +327,9 @@ func TestKick(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsRide: while two ranks answer each other there is no acknowledgement of its own.
-func TestAcknowledgementsRide(t *testing.T) {
+// TestAcknowledgementsPiggyback: while two ranks answer each other there is no lone
+// acknowledgement.
+func TestAcknowledgementsPiggyback(t *testing.T) {
 	c := newCouple(t, Config{})
 	var ops [2]btl.Op
 	ends := []struct {
@@ -341,10 +346,10 @@ func TestAcknowledgementsRide(t *testing.T) {
 		}
 		for i, end := range ends {
 			if round == 10 {
-				lone[i] = end.e.loneTurn
+				lone[i] = end.e.loneAckTurn
 			}
 			if round > 10 {
-				require.Equal(t, lone[i], end.e.loneTurn, "an acknowledgement of its own")
+				require.Equal(t, lone[i], end.e.loneAckTurn, "an acknowledgement of its own")
 			}
 		}
 	}
@@ -373,7 +378,7 @@ func TestAddresses(t *testing.T) {
 		{5, "ib0", ip("10.2.0.2"), 16, true, false},
 		{6, "six", ip("2001:db8:6::2"), 64, true, false},
 	}
-	none, err := strange(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
+	none, err := unknown(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"etho", "11.0.0.0/8", "10.0.0.3"}, none)
 	for _, c := range []struct {
@@ -410,7 +415,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestNothingIsPacedOnThisMachine: whatever the system's congestion control is, between ranks of one machine it is one that holds nothing back.
+// TestNothingIsPacedOnThisMachine: whatever the system's congestion control is, between ranks of
+// one machine it is one that does not pace.
 func TestNothingIsPacedOnThisMachine(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, e := range []btl.Endpoint{c.ea, c.eb} {

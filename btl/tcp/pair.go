@@ -1,32 +1,34 @@
 package tcp
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Pair is an address of one rank and that of another to which it leads, by their places in the lists of both.
-type Pair struct{ Ours, Theirs int }
+	"github.com/mpigo/mpigo/btl/transport"
+)
 
-// Pairs says which of a rank's rails lead to which of another's, given the cards of both: one to one, so that each is a rail of its own. Both
-// ranks find the same pairs if one of them says that it is the lower. Where two addresses are in one network, only such pairs are made;
-// else, of networks that may be joined by routers, the first of each kind with the first, and so on. Loopback leads
-// to those alone who share it.
-func Pairs(ours, theirs [][]byte, weAreLower bool) []Pair {
+// Pairs says which of a rank's rails lead to which of another's, given the addresses of both. The
+// pairs are one to one, so that each is a rail of its own. Both ranks find the same pairs if one of
+// them says that it is the lower. Where two addresses are in one network, only such pairs are made.
+// Otherwise routers may join the networks, and the first address of each kind is paired with the
+// first, and so on. Loopback leads only to ranks that share it.
+func Pairs(ours, theirs [][]byte, weAreLower bool) []transport.Pair {
 	if !weAreLower {
 		pairs := Pairs(theirs, ours, true)
 		for i, p := range pairs {
-			pairs[i] = Pair{p.Theirs, p.Ours}
+			pairs[i] = transport.Pair{Local: p.Remote, Remote: p.Local}
 		}
 		return pairs
 	}
-	a, b := parseCards(ours), parseCards(theirs)
+	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	leaveOutShared(a, b)
 	for kind := sameNetwork; kind > unrelated; kind-- {
-		var pairs []Pair
+		var pairs []transport.Pair
 		taken := make([]bool, len(b))
 		for i := range a {
 			for j := range b {
 				if !taken[j] && relate(a[i], b[j]) == kind {
 					taken[j] = true
-					pairs = append(pairs, Pair{i, j})
+					pairs = append(pairs, transport.Pair{Local: i, Remote: j})
 					break
 				}
 			}
@@ -38,20 +40,20 @@ func Pairs(ours, theirs [][]byte, weAreLower bool) []Pair {
 	return nil
 }
 
-// parseCards gives nil for what is none.
-func parseCards(cards [][]byte) []*card {
-	list := make([]*card, len(cards))
+// parseRailAddresses gives nil for what is not an address.
+func parseRailAddresses(cards [][]byte) []*railAddress {
+	list := make([]*railAddress, len(cards))
 	for i, b := range cards {
-		if c, ok := parseCard(b); ok {
+		if c, ok := parseRailAddress(b); ok {
 			list[i] = &c
 		}
 	}
 	return list
 }
 
-// leaveOutShared drops addresses that both of two machines have, as bridges to virtual machines have the same everywhere: what either sends
-// there comes to itself.
-func leaveOutShared(a, b []*card) {
+// leaveOutShared drops addresses that both of two machines have, as bridges to virtual machines
+// have the same everywhere: what either machine sends there comes back to itself.
+func leaveOutShared(a, b []*railAddress) {
 	for i, x := range a {
 		for j, y := range b {
 			if x != nil && y != nil && x.host != y.host && x.address.Addr() == y.address.Addr() {
@@ -67,11 +69,11 @@ type relation uint8
 const (
 	unrelated   relation = iota
 	otherScope           // one is private, the other is not
-	sameScope            // both are private, or neither
-	sameNetwork          // of one of the two
+	sameScope            // both are private, or neither is
+	sameNetwork          // one is in the network of the other
 )
 
-func relate(a, b *card) relation {
+func relate(a, b *railAddress) relation {
 	if a == nil || b == nil {
 		return unrelated
 	}
@@ -94,7 +96,7 @@ func relate(a, b *card) relation {
 	return otherScope
 }
 
-// contains reports whether the network that an address is in has another one.
+// contains reports whether the network of an address has another address.
 func contains(of netip.Addr, bits uint8, other netip.Addr) bool {
 	p, err := of.Prefix(int(bits))
 	return err == nil && p.Contains(other)

@@ -6,14 +6,24 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// cards of a machine's addresses.
+// cards are the encoded addresses of a machine.
 func cards(host byte, addresses ...string) (list [][]byte) {
 	for _, a := range addresses {
 		p := netip.MustParsePrefix(a)
-		c := card{size: 2, host: [16]byte{host}, address: netip.AddrPortFrom(p.Addr(), 1), bits: uint8(p.Bits()), frag: 4096}
+		c := railAddress{size: 2, host: [16]byte{host}, address: netip.AddrPortFrom(p.Addr(), 1), bits: uint8(p.Bits()), frag: 4096}
 		list = append(list, c.encode())
+	}
+	return list
+}
+
+// pairList makes pairs of places: local, remote, local, remote...
+func pairList(places ...int) (list []transport.Pair) {
+	for i := 0; i < len(places); i += 2 {
+		list = append(list, transport.Pair{Local: places[i], Remote: places[i+1]})
 	}
 	return list
 }
@@ -21,59 +31,60 @@ func cards(host byte, addresses ...string) (list [][]byte) {
 func TestPairs(t *testing.T) {
 	for what, c := range map[string]struct {
 		a, b [][]byte
-		want []Pair
+		want []transport.Pair
 	}{
-		"one network":              {cards(1, "10.0.0.1/24"), cards(2, "10.0.0.2/24"), []Pair{{0, 0}}},
-		"two, in another order":    {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24", "10.0.0.2/24"), []Pair{{0, 1}, {1, 0}}},
-		"one has more":             {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24"), []Pair{{1, 0}}},
-		"joined by routers":        {cards(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), cards(2, "10.0.0.2/32", "10.0.1.2/32"), []Pair{{0, 0}, {1, 1}}},
-		"a network of one side":    {cards(1, "10.0.0.1/8"), cards(2, "10.9.0.2/32"), []Pair{{0, 0}}},
-		"public and private":       {cards(1, "192.0.2.1/24"), cards(2, "10.9.0.2/32"), []Pair{{0, 0}}},
+		"one network":              {cards(1, "10.0.0.1/24"), cards(2, "10.0.0.2/24"), pairList(0, 0)},
+		"two, in another order":    {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
+		"one has more":             {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24"), pairList(1, 0)},
+		"joined by routers":        {cards(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), cards(2, "10.0.0.2/32", "10.0.1.2/32"), pairList(0, 0, 1, 1)},
+		"a network of one side":    {cards(1, "10.0.0.1/8"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
+		"public and private":       {cards(1, "192.0.2.1/24"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
 		"two families":             {cards(1, "10.0.0.1/24"), cards(2, "2001:db8::1/64"), nil},
-		"loopback of one machine":  {cards(1, "127.0.0.1/8", "127.0.0.2/8"), cards(1, "127.0.0.1/8", "127.0.0.2/8"), []Pair{{0, 0}, {1, 1}}},
+		"loopback of one machine":  {cards(1, "127.0.0.1/8", "127.0.0.2/8"), cards(1, "127.0.0.1/8", "127.0.0.2/8"), pairList(0, 0, 1, 1)},
 		"loopback of two machines": {cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), nil},
 		"loopback and another":     {cards(1, "127.0.0.1/8"), cards(1, "10.0.0.1/24"), nil},
-		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), []Pair{{0, 0}}},
+		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), pairList(0, 0)},
 		"one address of both": {
-			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), []Pair{{1, 1}},
+			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), pairList(1, 1),
 		},
 		"only one address of both": {cards(1, "192.168.56.1/24"), cards(2, "192.168.56.1/24"), nil},
-		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), []Pair{{0, 0}}},
+		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), pairList(0, 0)},
 		"nonsense":                 {[][]byte{{1, 2, 3}, nil}, cards(2, "10.0.0.1/24"), nil},
 	} {
 		require.Equal(t, c.want, Pairs(c.a, c.b, true), what)
-		var seen []Pair
+		var seen []transport.Pair
 		for _, p := range Pairs(c.b, c.a, false) {
-			seen = append(seen, Pair{p.Theirs, p.Ours})
+			seen = append(seen, transport.Pair{Local: p.Remote, Remote: p.Local})
 		}
 		require.Equal(t, c.want, seen, "%s, seen from the other end", what)
 	}
 }
 
-// Where nothing leads from one machine to the other, it is said what both have and why that does not do.
-func TestApart(t *testing.T) {
+// TestExplain: where no address leads to the other machine, the text says what both have and why
+// that does not do.
+func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		a, b [][]byte
 		want string
 	}{
-		{cards(1, "127.0.0.1/8"), cards(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to no other machine"},
-		{cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback leads to no other machine"},
-		{cards(1, "127.0.0.1/8"), cards(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback alone"},
-		{cards(1, "10.0.0.1/24"), cards(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no family in common"},
+		{cards(1, "127.0.0.1/8"), cards(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback does not lead to another machine"},
+		{cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback does not lead to another machine"},
+		{cards(1, "127.0.0.1/8"), cards(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback only"},
+		{cards(1, "10.0.0.1/24"), cards(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no address family in common"},
 		{cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24"), "172.16.5.1 here and 172.16.5.1 there: both machines have 172.16.5.1"},
-		{cards(1, "fe80::1/64"), cards(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network alone"},
+		{cards(1, "fe80::1/64"), cards(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network only"},
 		{
 			cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24", "fd00::2/64"),
-			"172.16.5.1 here and 172.16.5.1, fd00::2 there: both machines have 172.16.5.1, no family in common",
+			"172.16.5.1 here and 172.16.5.1, fd00::2 there: both machines have 172.16.5.1, no address family in common",
 		},
-		{cards(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: an end without an address"},
-		{[][]byte{{1, 2, 3}}, cards(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not a card of this version"},
+		{cards(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: one end has no address"},
+		{[][]byte{{1, 2, 3}}, cards(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not an address of this version"},
 		{
 			slices.Repeat(cards(1, "127.0.0.1/8"), 7), cards(2, "10.0.0.1/24"),
-			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback leads to no other machine",
+			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback does not lead to another machine",
 		},
 	} {
 		require.Empty(t, Pairs(c.a, c.b, true))
-		require.Equal(t, c.want, Apart(c.a, c.b))
+		require.Equal(t, c.want, Explain(c.a, c.b))
 	}
 }

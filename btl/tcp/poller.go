@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller is an epoll. It is level-triggered: what a bounded turn has left is told again by the next, and what was read without
-// asking is not told at all.
+// poller is an epoll. It is level-triggered: what a bounded progress call has left is reported
+// again at the next, and what was read without asking is not reported at all.
 type poller struct {
 	fd     int
 	events [32]unix.EpollEvent
@@ -22,7 +22,7 @@ func newPoller() (*poller, error) {
 	return &poller{fd: fd}, nil
 }
 
-// add polls a socket for what can be read, its end and errors.
+// add polls a socket for bytes to read, its end, and errors.
 func (p *poller) add(fd int) error { return p.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN) }
 
 func (p *poller) control(op, fd int, events uint32) error {
@@ -33,14 +33,14 @@ func (p *poller) control(op, fd int, events uint32) error {
 	return nil
 }
 
-// remove takes out a socket that stays open.
+// remove stops polling a socket that stays open.
 func (p *poller) remove(fd int) { _ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// poll returns what has something, until the next poll.
+// poll returns the sockets that have something. The result is valid until the next poll.
 func (p *poller) poll() []unix.EpollEvent {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), 0, 0, 0)
 	if errno != 0 {
-		return nil // interrupted; next time then
+		return nil // interrupted; the next poll reports it
 	}
 	return p.events[:n]
 }

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tests that need more processes start this very program again, with the name of a role
-// in the environment. The child runs that in place of the tests, and talks with its parent
-// over a socket.
+// Tests that need more processes start this test program again, with the name of a role in the
+// environment. The child runs that role in place of the tests, and talks with its parent over a
+// socket.
 
 const roleVariable = "MPIGO_TCP_TEST_ROLE"
 
@@ -80,7 +80,7 @@ func start(t testing.TB, role string, extra ...*os.File) *child {
 	return c
 }
 
-// kill ends the child as nothing else could, if it still runs.
+// kill kills the child if it still runs.
 func (c *child) kill() {
 	_ = c.Close()
 	_ = c.cmd.Process.Kill()

@@ -23,17 +23,17 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindHalfWritten: of a fragment that is longer than the sockets' buffers a part is written
+// TestRebindHalfWritten: a part of a fragment that is longer than the sockets' buffers is written
 // when its memory is taken back. The rest comes from the copy.
 func TestRebindHalfWritten(t *testing.T) {
-	const length = mostFragBytes - 64
+	const length = maxFragBytes - 64
 	for name, end := range map[string]func(mem []byte) error{
 		"overwritten": func(mem []byte) error { clear(mem); return nil },
 		"unmapped":    func(mem []byte) error { return unix.Mprotect(mem, unix.PROT_NONE) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &sink{}
-			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), FragBytes: mostFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
+			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), FragBytes: maxFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
 			a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, got)
 			mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 			require.NoError(t, err)

@@ -6,85 +6,87 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// mostBurst bounds the frames of one connection that one turn looks at.
-const mostBurst = 32
+// maxBurst bounds the frames of one connection that one progress call parses.
+const maxBurst = 32
 
-// receive takes what the connection has, and returns the number of events.
+// receive reads from the connection, and returns the number of events.
 func (e *endpoint) receive() int {
-	if e.more {
-		return 0 // it has its turn anyway
+	if e.moreFrames {
+		return 0 // the next progress call parses them first
 	}
 	got, errno := recv(e.fd, e.buf[e.w:])
 	if errno != 0 {
 		if errno == unix.EAGAIN || errno == unix.EINTR {
 			return 0
 		}
-		e.lost(errno)
+		e.connectionLost(errno)
 		return 1
 	}
 	if got == 0 {
-		e.ended()
+		e.peerEnded()
 		return 1
 	}
 	e.w += got
 	return e.parse() + 1
 }
 
-// parse hands up what lies whole in the buffer. It counts fragments and completions.
+// parse hands up the frames that are whole in the buffer, and returns the number of fragments and
+// completions.
 func (e *endpoint) parse() int {
 	m := e.m
 	n := 0
-	e.more = false
-	for frames := 0; e.state == btl.Up && e.w-e.r >= headBytes; frames++ {
+	e.moreFrames = false
+	for frames := 0; e.State() == btl.Up && e.w-e.r >= headBytes; frames++ {
 		h, ok := parseHead(e.buf[e.r:], uint32(m.cfg.FragBytes))
-		if !ok || h.epoch > e.epoch {
-			e.nonsense("head of a frame")
+		if !ok || h.epoch > e.Epoch() {
+			e.protocolError("head of a frame")
 			return n
 		}
 		end := e.r + headBytes + int(h.length)
 		if end > e.w {
 			break
 		}
-		if frames == mostBurst {
-			e.more = true
-			m.leftover = append(m.leftover, e)
+		if frames == maxBurst {
+			e.moreFrames = true
+			m.unparsed = append(m.unparsed, e)
 			return n
 		}
 		frag := e.buf[e.r+headBytes : end : end]
 		e.r = end
-		if h.epoch < e.epoch {
-			m.stale++
+		if h.epoch < e.Epoch() {
+			m.Stale++
 			continue
 		}
 		done, ok := e.acknowledged(h.ack)
 		n += done
 		if !ok {
-			e.nonsense("acknowledgement")
+			e.protocolError("acknowledgement")
 			return n
 		}
-		if e.state != btl.Up {
+		if e.State() != btl.Up {
 			return n
 		}
 		switch h.kind {
 		case frameFrag:
-			e.owe(len(frag))
+			e.noteTaken(len(frag))
 			n++
-			m.cfg.Events.Arrived(m, e.p.rank, h.tag, frag)
+			m.Events.Arrived(m, e.p.rank, h.tag, frag)
 		case frameBye:
-			e.fail(m.errorf(e.p.rank, btl.ClassClosed, btl.SideRemote, "", errPeerClosed))
+			e.fail(m.NewError(e.p.rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed))
 			return n + 1
 		}
 	}
-	if e.state == btl.Up {
+	if e.State() == btl.Up {
 		e.makeRoom()
 	}
 	return n
 }
 
-// makeRoom sees to it that the frame which has begun fits behind what was read of it. The buffer holds two of the longest, so
-// this moves only now and then less than half of it.
+// makeRoom ensures that the frame which has begun fits into the buffer. The buffer holds two of the
+// longest frames, so this moves less than half of it, and only now and then.
 func (e *endpoint) makeRoom() {
 	have := e.w - e.r
 	switch {
@@ -96,53 +98,54 @@ func (e *endpoint) makeRoom() {
 	}
 }
 
-// nonsense fails the endpoint for what the peer has sent (C8).
-func (e *endpoint) nonsense(what string) {
-	e.fail(e.m.errorf(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf("%w: %s", errNonsense, what)))
+// protocolError fails the endpoint for what the peer has sent (C8).
+func (e *endpoint) protocolError(what string) {
+	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf("%w: %s", errProtocol, what)))
 }
 
-// lost fails the endpoint because the system has lost its connection.
-func (e *endpoint) lost(errno unix.Errno) {
+// connectionLost fails the endpoint because the system has lost its connection.
+func (e *endpoint) connectionLost(errno unix.Errno) {
 	e.fail(e.m.pathError(e.p.rank, errno, "connection"))
 }
 
-// ended fails the endpoint because the peer has ended the connection without a good-bye: its end has failed, or its process.
-func (e *endpoint) ended() {
+// peerEnded fails the endpoint because the peer has ended the connection without a good-bye: its
+// end has failed, or its process has ended.
+func (e *endpoint) peerEnded() {
 	if e.writeErr != 0 {
-		e.lost(e.writeErr)
+		e.connectionLost(e.writeErr)
 		return
 	}
-	e.fail(e.m.errorf(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", errPeerFailed))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", base.ErrPeerFailed))
 }
 
-// readUnwritable goes on reading connections that cannot be written to any more, for what the peer has sent says best why, and fails them
-// when there is nothing left.
+// readUnwritable goes on reading connections that cannot be written to any more, because what the
+// peer has sent may say best why. It fails them when nothing is left to read.
 func (m *module) readUnwritable() int {
 	n := 0
 	list := m.unwritable
 	m.unwritable = nil
 	for _, e := range list {
-		if e.state == btl.Up && !e.more {
+		if e.State() == btl.Up && !e.moreFrames {
 			got := e.receive()
 			if n += got; got == 0 {
-				e.lost(e.writeErr)
+				e.connectionLost(e.writeErr)
 				n++
 			}
 		}
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			m.unwritable = append(m.unwritable, e)
 		}
 	}
 	return n
 }
 
-// takeLeftovers goes on with the frames that the last turn has not looked at.
-func (m *module) takeLeftovers() int {
+// parseUnparsed continues with the frames that the last progress call has not parsed.
+func (m *module) parseUnparsed() int {
 	n := 0
-	list := m.leftover
-	m.leftover = m.spare[:0]
+	list := m.unparsed
+	m.unparsed = m.spare[:0]
 	for _, e := range list {
-		if e.state == btl.Up {
+		if e.State() == btl.Up {
 			n += e.parse()
 		}
 	}
@@ -151,7 +154,7 @@ func (m *module) takeLeftovers() int {
 	return n
 }
 
-// takeBuffer gives memory to read into.
+// takeBuffer returns memory to read into.
 func (m *module) takeBuffer() ([]byte, error) {
 	if last := len(m.buffers) - 1; last >= 0 {
 		buf := m.buffers[last]
@@ -165,17 +168,17 @@ func (m *module) takeBuffer() ([]byte, error) {
 	return buf, nil
 }
 
-// mostBuffers is how many buffers are kept for connections to come.
-const mostBuffers = 4
+// maxBuffers is how many free buffers are kept for later connections.
+const maxBuffers = 4
 
-// giveBuffer takes it back. It may be in use until the turn is over.
+// giveBuffer takes a buffer back. The buffer may be in use until the progress call is over.
 func (m *module) giveBuffer(buf []byte) { m.buffers = append(m.buffers, buf) }
 
-// freeBuffers frees all but so many.
+// freeBuffers frees all but keep buffers.
 func (m *module) freeBuffers(keep int) {
 	for len(m.buffers) > keep {
 		last := len(m.buffers) - 1
-		_ = unix.Munmap(m.buffers[last]) // it fails only for what is none
+		_ = unix.Munmap(m.buffers[last]) // it fails only for what is not mapped
 		m.buffers = m.buffers[:last]
 	}
 }

@@ -7,31 +7,33 @@ import (
 )
 
 const (
-	// mostPacked is the longest fragment that is copied next to its head; what is longer is sent from where it lies. Below it the
-	// copy is cheaper than a further piece for the system to gather.
-	mostPacked = 2048
-	// mostBatch bounds the fragments that go to the system at once. Of long ones it takes what its buffer has room for.
-	mostBatch = 32
+	// maxPacked is the longest fragment, in bytes, that is copied next to its head; longer ones are
+	// sent from where they lie. For shorter ones the copy is cheaper than a further piece for the
+	// system to gather.
+	maxPacked = 2048
+	// maxBatch bounds the fragments that go to the system in one call. Of long ones the system
+	// takes what its buffer has room for.
+	maxBatch = 32
 	// packedBytes is room for the heads of a batch, its headers and its short fragments.
-	packedBytes = mostBatch * (headBytes + btl.MaxHeaderBytes + mostPacked)
+	packedBytes = maxBatch * (headBytes + btl.MaxHeaderBytes + maxPacked)
 )
 
-// sending is a module's room for putting a batch together.
+// sending is a module's memory for putting a batch together.
 type sending struct {
 	packed  [packedBytes]byte
-	vectors [2*mostBatch + 3]unix.Iovec
+	vectors [2*maxBatch + 3]unix.Iovec
 	msg     unix.Msghdr
-	ops     [mostBatch]*btl.Op
-	inline  [mostBatch]int // of each operation's frame, how much is packed
+	ops     [maxBatch]*btl.Op
+	inline  [maxBatch]int // of each operation's frame, how many bytes are in packed
 }
 
-// putHead writes the head of a frame of ours, with an acknowledgement of all that was taken.
+// putHead writes the head of a frame, with an acknowledgement of all that was taken.
 func (e *endpoint) putHead(b []byte, k kind, tag btl.Tag, length int) {
-	h := head{length: uint32(length), ack: e.taken, epoch: e.epoch, kind: k, tag: tag}
+	h := head{length: uint32(length), ack: e.taken, epoch: e.Epoch(), kind: k, tag: tag}
 	h.put(b)
 }
 
-// sendPacked sends a short fragment at once, before which there is nothing to be sent.
+// sendPacked sends a short fragment at once. Nothing else waits to be sent.
 func (e *endpoint) sendPacked(op *btl.Op) {
 	n := op.Len()
 	b := e.m.out.packed[:headBytes+n]
@@ -41,7 +43,7 @@ func (e *endpoint) sendPacked(op *btl.Op) {
 	sent, errno := send(e.fd, b)
 	if sent == len(b) {
 		e.unacked.Push(op)
-		e.carried()
+		e.ackCarried()
 		return
 	}
 	if errno != 0 {
@@ -51,15 +53,15 @@ func (e *endpoint) sendPacked(op *btl.Op) {
 	}
 	e.rest = append(e.rest[:0], b[sent:]...)
 	e.unacked.Push(op)
-	e.carried()
+	e.ackCarried()
 	e.refused(unix.EAGAIN)
 }
 
 // refused notes that the socket has not taken everything.
 func (e *endpoint) refused(errno unix.Errno) {
 	m := e.m
-	if !m.inside && m.alarm != nil {
-		m.alarm.turned(true) // the program may turn to something else
+	if !m.inside && m.waker != nil {
+		m.waker.turnMade(true) // the program may turn to something else
 	}
 	if isTransient(errno) {
 		if !e.blocked {
@@ -68,18 +70,18 @@ func (e *endpoint) refused(errno unix.Errno) {
 		}
 		return
 	}
-	// What the peer has sent before may still be there to be read, and say more.
+	// What the peer has sent before may still be there to be read, and say why.
 	if e.writeErr == 0 {
 		e.writeErr = errno
 		m.unwritable = append(m.unwritable, e)
-		m.unsettled = true
+		m.Unsettled = true
 	}
 }
 
 // flush sends as much as the socket takes.
 func (e *endpoint) flush() {
 	e.gathered = 0
-	for e.phase == phaseReady && e.state == btl.Up && e.writeErr == 0 && e.hasToSend() {
+	for e.phase == phaseReady && e.State() == btl.Up && e.writeErr == 0 && e.hasToSend() {
 		if !e.flushBatch() {
 			return
 		}
@@ -109,7 +111,7 @@ func (e *endpoint) flushBatch() bool {
 	}
 	before := total
 	used, from, n := 0, 0, 0 // packed[from:used] is not in vectors yet
-	for n < mostBatch {
+	for n < maxBatch {
 		op := e.unsent.Pop()
 		if op == nil {
 			break
@@ -119,7 +121,7 @@ func (e *endpoint) flushBatch() bool {
 		e.putHead(s.packed[used:used+headBytes], frameFrag, op.Tag, size)
 		used += headBytes
 		used += copy(s.packed[used:], op.Hdr[:op.HdrLen])
-		if size <= mostPacked {
+		if size <= maxPacked {
 			used += copy(s.packed[used:], op.Payload)
 		} else {
 			add(s.packed[from:used])
@@ -142,7 +144,7 @@ func (e *endpoint) flushBatch() bool {
 		sent = 0
 	}
 	if sent > before {
-		e.carried() // the first of these frames was begun, so it will be finished
+		e.ackCarried() // the first of these frames was begun, so it will be finished
 	}
 	e.settleBatch(sent, n, bye)
 	clear(vectors)
@@ -158,7 +160,7 @@ func (e *endpoint) flushBatch() bool {
 	return false
 }
 
-// settleBatch books what was sent of a batch of n operations.
+// settleBatch books sent bytes of a batch of n operations.
 func (e *endpoint) settleBatch(sent, n int, bye bool) {
 	s := &e.m.out
 	k := min(sent, len(e.rest))
@@ -182,7 +184,7 @@ func (e *endpoint) settleBatch(sent, n int, bye bool) {
 		at += inline
 		sent = max(sent-inline, 0)
 		outside := 0
-		if op.Len() > mostPacked {
+		if op.Len() > maxPacked {
 			outside = len(op.Payload)
 		}
 		if sent < outside || len(e.rest) > 0 && outside > 0 {
@@ -202,27 +204,27 @@ func (e *endpoint) settleBatch(sent, n int, bye bool) {
 	}
 }
 
-// soil has an endpoint flushed at the end of this turn, or of the next.
-func (m *module) soil(e *endpoint) {
-	if !e.dirty {
-		e.dirty = true
-		m.dirty = append(m.dirty, e)
+// flushLater flushes an endpoint at the end of this progress call, or of the next.
+func (m *module) flushLater(e *endpoint) {
+	if !e.flushPending {
+		e.flushPending = true
+		m.toFlush = append(m.toFlush, e)
 	}
 }
 
-// flushDirty sends what was posted from inside of what the turn has handed up.
-func (m *module) flushDirty() {
-	for i := 0; i < len(m.dirty); i++ {
-		e := m.dirty[i]
-		e.dirty = false
+// flushPosted sends what was posted inside the progress call.
+func (m *module) flushPosted() {
+	for i := 0; i < len(m.toFlush); i++ {
+		e := m.toFlush[i]
+		e.flushPending = false
 		if !e.blocked {
 			e.flush()
 		}
 	}
-	m.dirty = m.dirty[:0]
+	m.toFlush = m.toFlush[:0]
 }
 
-// flushBlocked tries those again whose sockets were full.
+// flushBlocked tries those endpoints again whose sockets were full.
 func (m *module) flushBlocked() {
 	list := m.blocked
 	m.blocked = m.blocked[:0]

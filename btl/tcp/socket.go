@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls that every turn makes do not pass through Go's scheduler (RawSyscall): none of them blocks, for all sockets are
-// non-blocking, and none takes longer than it takes to copy what it moves.
+// The system calls of every progress call do not pass through Go's scheduler (RawSyscall): none of
+// them blocks, because all sockets are non-blocking, and none takes longer than it takes to copy
+// what it moves.
 
-// recv reads what there is, at most len(b).
+// recv reads what there is, at most len(b) bytes.
 func recv(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 	return int(n), errno
@@ -32,12 +33,12 @@ func sendVectors(fd int, msg *unix.Msghdr) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// isTransient says of an error that it may be over soon.
+// isTransient reports whether an error may be over soon.
 func isTransient(errno unix.Errno) bool {
 	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
 }
 
-// sockaddr is an address as the system wants it.
+// sockaddr is an address in the system's form.
 func sockaddr(a netip.AddrPort, zone uint32) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
@@ -45,7 +46,7 @@ func sockaddr(a netip.AddrPort, zone uint32) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone}
 }
 
-// zoneOf is the number of the interface that a link-local address is good on.
+// zoneOf is the index of the interface that a link-local address belongs to.
 func zoneOf(a netip.Addr) (uint32, error) {
 	if a.Zone() == "" {
 		return 0, nil
@@ -57,7 +58,7 @@ func zoneOf(a netip.Addr) (uint32, error) {
 	return uint32(i.Index), nil
 }
 
-// socket makes a socket of the rail's family.
+// socket makes a socket of the rail's address family.
 func (m *module) socket() (int, error) {
 	family := unix.AF_INET6
 	if m.cfg.Local.Is4() {
@@ -66,10 +67,10 @@ func (m *module) socket() (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 }
 
-// backlog is how many connections the system keeps for us, if its own bound (somaxconn) lets it.
+// backlog is how many connections the system queues, if its own bound (somaxconn) permits.
 const backlog = 4096
 
-// listen makes the listener, at a port that is free.
+// listen makes the listener, at a free port.
 func (m *module) listen() (fd int, port uint16, err error) {
 	first, last := m.cfg.FirstPort, m.cfg.LastPort
 	for port := int(first); port <= int(last); port++ {
@@ -102,7 +103,7 @@ func (m *module) listenAt(port uint16) (int, uint16, error) {
 		}
 		return -1, 0, fmt.Errorf("%s %v: %w", what, m.cfg.Local, err)
 	}
-	// So that a port of the range whose old connections linger can be had again.
+	// A port of the range whose old connections linger can be used again.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fail("prepare to listen on", err)
 	}
@@ -110,7 +111,7 @@ func (m *module) listenAt(port uint16) (int, uint16, error) {
 		return fail("prepare to listen on", err)
 	}
 	if m.cfg.Local.IsLoopback() {
-		hurry(fd)
+		disablePacing(fd)
 	}
 	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, port), m.zone)); err != nil {
 		return fail("listen on", err)
@@ -142,11 +143,13 @@ func (m *module) sizeBuffers(fd int) error {
 	return nil
 }
 
-// keepAliveProbes is how many times the system asks a silent peer's machine, each a third of KeepAlive after the last.
+// keepAliveProbes is how many times the system probes a silent peer's machine, a third of KeepAlive
+// apart.
 const keepAliveProbes = 3
 
-// tune sets what a connection needs. TCP_USER_TIMEOUT is not set: it would also end connections to peers that are well but do not read
-// for so long, because they compute, once their windows are full. What it is good for is done in health.go.
+// tune sets the options of a connection. TCP_USER_TIMEOUT is not set: it would also end connections
+// to peers that are well but do not read for so long, because they compute, once their windows are
+// full. health.go does its work.
 func (m *module) tune(fd int) error {
 	idle := int((m.cfg.KeepAlive + time.Second - 1) / time.Second)
 	for _, o := range [...]struct{ level, option, value int }{
@@ -163,15 +166,22 @@ func (m *module) tune(fd int) error {
 	return nil
 }
 
-// hurry has the system not hold back what it sends by a connection that stays on this machine. Where the system's congestion control is bbr
-// that is paced by timers, and messages of 4 MiB, one after another, got half as far. Reno, which every kernel has and everybody may choose, does not pace.
-// It is for a socket that is not connected yet, as what paces goes on once it has begun; one that a listener gives inherits it. Without it all is only slower.
-func hurry(fd int) { _ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") }
+// disablePacing keeps the system from delaying what it sends on a connection that stays on this
+// machine. Where the system's congestion control is bbr, timers pace such connections, and messages
+// of 4 MiB, one after another, got half as far. Reno, which every kernel has and every process may
+// choose, does not pace. The option has to be set before the socket is connected, because pacing
+// goes on once it has begun; accepted sockets inherit it from the listener. Without the option
+// everything works, only slower.
+func disablePacing(fd int) {
+	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+}
 
-// bindAddressNoPort (IP_BIND_ADDRESS_NO_PORT): the port is chosen when the peer is known, so that the same one serves for several peers.
+// bindAddressNoPort (IP_BIND_ADDRESS_NO_PORT): the system chooses the port when the peer is known,
+// so that one port serves several peers.
 const bindAddressNoPort = 24
 
-// dial begins a connection. The errno is that of the step that failed; local says that it was the binding to our own address.
+// dial begins a connection. The errno is that of the step that failed; local says that the step was
+// the binding to the local address.
 func (m *module) dial(to netip.AddrPort) (fd int, local bool, errno unix.Errno) {
 	fd, err := m.socket()
 	if err != nil {
@@ -180,9 +190,10 @@ func (m *module) dial(to netip.AddrPort) (fd int, local bool, errno unix.Errno) 
 	err = errors.Join(m.sizeBuffers(fd), m.tune(fd))
 	if err == nil {
 		if to.Addr() == m.cfg.Local {
-			hurry(fd)
+			disablePacing(fd)
 		}
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, bindAddressNoPort, 1) // without it there are only fewer ports
+		// without it there are only fewer ports
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, bindAddressNoPort, 1)
 		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, 0), m.zone))
 		local = err != nil
 	}
@@ -208,14 +219,16 @@ func asErrno(err error) unix.Errno {
 	return errno
 }
 
-// The ioctls of tcp(7) that tell how much of what was written is not acknowledged, and how much not even sent.
+// The ioctls of tcp(7) that report how many written bytes are not acknowledged, and how many not
+// even sent.
 const (
 	unacknowledged = 0x5411 // SIOCOUTQ
 	unsentBytes    = 0x894b // SIOCOUTQNSD
 )
 
-// left is how many bytes the system still has to bring to the peer's machine. On one machine what is sent is there.
-func left(fd int, sameMachine bool) int {
+// undelivered is how many bytes the system still has to bring to the peer's machine. On the same
+// machine, sent bytes are there.
+func undelivered(fd int, sameMachine bool) int {
 	request := uint(unacknowledged)
 	if sameMachine {
 		request = unsentBytes

@@ -16,14 +16,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// descriptors is how many this process has open.
+// descriptors is how many descriptors this process has open.
 func descriptors(t testing.TB) int {
 	list, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(list)
 }
 
-// leavesNothing checks that what is made after it is gone at the end of the test.
+// leavesNothing checks that what the test makes is gone at its end.
 func leavesNothing(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	before := descriptors(t)
@@ -33,8 +33,9 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// TestOpenAtOnce: both ends connect at the same time, again and again, in any order of turns, and always get one connection of one epoch.
-func TestOpenAtOnce(t *testing.T) {
+// TestConnectAtOnce: both ends connect at the same time, again and again, in any order of progress
+// calls, and always get one connection of one epoch.
+func TestConnectAtOnce(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t)}
@@ -72,11 +73,11 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 	require.Equal(t, 1000, va.drained)
 	require.Equal(t, 1000, vb.drained)
-	require.Empty(t, a.strangers)
-	require.Empty(t, a.door)
+	require.Empty(t, a.unauthenticated)
+	require.Empty(t, a.handshakes)
 }
 
-// end is one end of a stream of numbered fragments that goes on whatever happens to connections.
+// end is one end of a stream of numbered fragments that continues whatever happens to connections.
 type end struct {
 	mate
 	t    *testing.T
@@ -85,9 +86,9 @@ type end struct {
 	rank int
 	e    btl.Endpoint
 
-	next  uint64 // to be sent: all below are known to have arrived, or are under way
+	next  uint64 // to be sent: all below are known to have arrived, or are in flight
 	want  uint64 // to arrive: all below have
-	again uint64 // fragments that came twice, after their first acknowledgement was lost
+	again uint64 // fragments that came twice, because their first acknowledgement was lost
 	ops   [16]btl.Op
 	free  []*btl.Op
 	retry []uint64
@@ -105,7 +106,7 @@ func (x *end) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// Drained has those sent again that did not succeed.
+// Drained makes the fragments that did not succeed be sent again.
 func (x *end) Drained(m btl.Module, peer int) { x.mate.Drained(m, peer) }
 
 // pattern is the fragment of a number.
@@ -155,11 +156,11 @@ func (x *end) pump() {
 	}
 }
 
-// TestConnectionsBreak: connections are cut at any time in traffic both ways, by either end, as the network would and as the layer above does. Every byte
-// arrives, and nothing is left behind.
+// TestConnectionsBreak: connections are cut at any time in traffic both ways, by either end, as the
+// network would and as the layer above does. Every byte arrives, and nothing is left behind.
 func TestConnectionsBreak(t *testing.T) {
 	leavesNothing(t)
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Kick: func() {}}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Wakeup: func() {}}
 	var x [2]*end
 	for i := range x {
 		x[i] = &end{t: t, rank: i}
@@ -211,17 +212,17 @@ func TestConnectionsBreak(t *testing.T) {
 	t.Logf("%d and %d fragments, of which %d and %d came again", x[0].want, x[1].want, x[0].again, x[1].again)
 }
 
-// TestStrangers: ten thousand connections of people who do not know the secret, while two ranks talk. Nothing of them reaches Events, and their
-// number is bounded.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedPeers: ten thousand connections without the secret come in while two ranks
+// exchange fragments. Nothing of them reaches Events, and their number is bounded.
+func TestUnauthenticatedPeers(t *testing.T) {
 	leavesNothing(t)
-	c := newCouple(t, Config{Bell: newBell(t), Kick: func() {}})
-	card, ok := parseCard(c.b.Card())
+	c := newCouple(t, Config{Bell: newBell(t), Wakeup: func() {}})
+	card, ok := parseRailAddress(c.b.Card())
 	require.True(t, ok)
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
 	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: card.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
-	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was listened to
+	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was recorded
 	var said [][]byte
 	garbage := make([]byte, helloBytes)
 	_, _ = rand.Read(garbage)
@@ -240,20 +241,20 @@ func TestStrangers(t *testing.T) {
 		require.NoError(t, c.ea.Send(&op))
 		c.until(t, "a fragment", func() bool { return done && c.vb.arrived.Load() == before+1 })
 		rounds++
-		most = max(most, len(c.b.strangers))
+		most = max(most, len(c.b.unauthenticated))
 	}
 	const total = 10000
 	for strange < total {
 		for range 50 {
 			fd, _, errno := c.a.dial(card.address)
 			if errno == unix.EADDRNOTAVAIL {
-				break // no port is left: those of strangers that have gone linger
+				break // no port is left: those of closed connections linger
 			}
 			require.Zero(t, errno)
 			open = append(open, fd)
 			strange++
 			b := said[strange%len(said)]
-			if strange%7 == 0 { // who waits for the challenge, and does not know the secret
+			if strange%7 == 0 { // waits for the challenge, and does not know the secret
 				var ch nonce
 				pingPong()
 				if n, _ := recv(fd, ch[:]); n == nonceBytes {
@@ -276,22 +277,23 @@ func TestStrangers(t *testing.T) {
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Close(fd)
 	}
-	c.until(t, "all to have gone", func() bool { return len(c.b.strangers) == 0 })
-	require.LessOrEqual(t, most, defaultStrangers)
+	c.until(t, "all to have gone", func() bool { return len(c.b.unauthenticated) == 0 })
+	require.LessOrEqual(t, most, defaultUnauthenticated)
 	require.EqualValues(t, rounds, c.vb.arrived.Load())
 	require.Zero(t, c.va.arrived.Load())
 	require.Nil(t, c.va.failed)
 	require.Nil(t, c.vb.failed)
-	require.Greater(t, c.b.greeted, total/2)
-	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.greeted, strange, most)
+	require.Greater(t, c.b.challenged, total/2)
+	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.challenged, strange, most)
 }
 
-// TestPeersGetInBetweenStrangers: a crowd that fills the table again and again does not keep a peer out.
-func TestPeersGetInBetweenStrangers(t *testing.T) {
+// TestPeerConnectsAmongUnauthenticatedPeers: a crowd that fills the table again and again does not
+// keep a peer out.
+func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	va, vb := &mate{}, &mate{}
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Strangers: 8}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	card, _ := parseCard(b.Card())
+	card, _ := parseRailAddress(b.Card())
 	var open []int
 	crowd := func() {
 		for range 10 {
@@ -320,16 +322,17 @@ func TestPeersGetInBetweenStrangers(t *testing.T) {
 	require.Equal(t, btl.Up, e.State())
 }
 
-// deafen has the system drop whatever comes for a socket, as if its machine were gone.
-func deafen(t testing.TB, fd int) {
+// dropAll makes the system drop whatever arrives at a socket, as if its machine were gone.
+func dropAll(t testing.TB, fd int) {
 	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	require.NoError(t, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop}))
 }
 
-// TestMachineGone: what is sent to a machine that is not there any more fails in time, though the system would try on.
+// TestMachineGone: operations to a machine that is gone fail in time, though the system would try
+// on.
 func TestMachineGone(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 300 * time.Millisecond})
-	deafen(t, c.eb.(*endpoint).fd)
+	dropAll(t, c.eb.(*endpoint).fd)
 	var err error
 	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
 	require.NoError(t, c.ea.Send(&op))
@@ -340,11 +343,12 @@ func TestMachineGone(t *testing.T) {
 	until(t, "the end", func() bool { return c.va.drained == 1 }, c.a)
 }
 
-// TestMachineGoneInTime: a rank that sleeps, and looks now and then, gives the machine its time and little more.
+// TestMachineGoneInTime: a rank that sleeps, and looks now and then, gives the machine its time and
+// little more.
 func TestMachineGoneInTime(t *testing.T) {
 	clock := fakeClock(time.Second)
 	c := newCouple(t, Config{Clock: &clock, Pass: func() { clock += fakeClock(time.Millisecond) }})
-	deafen(t, c.eb.(*endpoint).fd)
+	dropAll(t, c.eb.(*endpoint).fd)
 	var err error
 	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
 	require.NoError(t, c.ea.Send(&op))
@@ -356,7 +360,7 @@ func TestMachineGoneInTime(t *testing.T) {
 	begin, limit := clock, c.a.cfg.UserTimeout
 	for c.ea.State() == btl.Up {
 		clock += fakeClock(99 * time.Millisecond)
-		for range attendEvery {
+		for range maintainEvery {
 			c.a.Progress()
 		}
 		require.LessOrEqual(t, clock-begin, fakeClock(limit*9/8))
@@ -365,7 +369,8 @@ func TestMachineGoneInTime(t *testing.T) {
 	require.GreaterOrEqual(t, clock-begin, fakeClock(limit*7/8))
 }
 
-// TestPeerComputes: a peer that does not read for longer than that, so that its window is full, is none that is gone.
+// TestPeerComputes: a peer that does not read for longer than the timeout, so that its window is
+// full, is not taken to be gone.
 func TestPeerComputes(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})
 	buf := make([]byte, 64<<10)
@@ -391,8 +396,8 @@ func TestPeerComputes(t *testing.T) {
 	c.until(t, "all to arrive", func() bool { return done == len(ops) && c.vb.arrived.Load() == int64(len(ops)) })
 }
 
-// TestNonsense: a peer that knows the secret and sends what makes no sense is found out (C8).
-func TestNonsense(t *testing.T) {
+// TestProtocolErrors: a peer that knows the secret and breaks the protocol fails its endpoint (C8).
+func TestProtocolErrors(t *testing.T) {
 	put := func(h head) []byte {
 		b := make([]byte, headBytes)
 		h.put(b)
@@ -421,12 +426,12 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// TestGoodbye: what was sent before Close arrives, and the peer is told that it was on purpose.
+// TestGoodbye: what was sent before Close arrives, and the peer's endpoint fails with ClassClosed.
 func TestGoodbye(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{})
 	buf := make([]byte, 50<<10)
-	var ops [8]btl.Op // which the system holds, whoever reads
+	var ops [8]btl.Op // which the system keeps until it is read
 	ended := 0
 	for i := range ops {
 		ops[i] = btl.Op{Payload: buf, Done: func(*btl.Op, error) { ended++ }}
@@ -442,12 +447,13 @@ func TestGoodbye(t *testing.T) {
 	require.Equal(t, btl.SideRemote, c.vb.failed.Side)
 }
 
-// TestProcessEnds: the connection of a process that is killed says so, but not why.
+// TestProcessEnds: the end of a connection of a killed process is reported, but not as
+// ClassPeerGone.
 func TestProcessEnds(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, breaks := range []func(fd int){
 		func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },
-		func(fd int) { // what is not read when a process ends has the system send a reset
+		func(fd int) { // the system sends a reset for what is unread when a process ends
 			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 			null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
@@ -467,7 +473,7 @@ func TestProcessEnds(t *testing.T) {
 	}
 }
 
-// TestProcessKilled: a process that is killed in the middle of traffic.
+// TestProcessKilled: a process is killed in the middle of traffic.
 func TestProcessKilled(t *testing.T) {
 	v := &mate{}
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)

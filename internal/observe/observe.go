@@ -24,6 +24,14 @@ type Hook struct {
 	Verbs func(verbs.Provider) verbs.Provider
 }
 
+// Devices returns what Init takes in place of the devices that a transport is about to use.
+func (h Hook) Devices(devices any) any {
+	if provider, ok := devices.(verbs.Provider); ok && h.Verbs != nil {
+		return h.Verbs(provider)
+	}
+	return devices
+}
+
 // Rank is one rank of a job. Its methods may be called from any goroutine; they take the
 // rank's lock.
 type Rank interface {

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
@@ -11,7 +12,7 @@ type network interface {
 	Next() (at int64, ok bool)
 	AdvanceTo(at int64)
 
-	// module makes the rail of a rank, once.
+	// module makes the rail of a rank, once. It is a btl.Injector.
 	module(rank, rail int, ev btl.Events) (btl.Module, error)
 	// ownRail is the number of one more rail of each rank, that leads to itself, if the others do not.
 	ownRail() (rail int, ok bool)
@@ -34,6 +35,12 @@ type network interface {
 	close()
 }
 
+// faulty decorates the module that open makes, so that its operations fail on request. Silent
+// operations fail by the clock of the network.
+func faulty(n network, ev btl.Events, open func(ev btl.Events) (btl.Module, error)) (btl.Module, error) {
+	return faults.Wrap(faults.Config{Events: ev, Clock: n, DeadlineNanos: deadlineNanos}, open)
+}
+
 // loopNet is btl/loop.
 type loopNet struct{ *loop.Fabric }
 
@@ -42,7 +49,6 @@ func newLoopNet(seed uint64, s *setup) (network, error) {
 	for _, r := range s.rails {
 		cfg.Rail = append(cfg.Rail, loop.RailConfig{
 			LatencyNanos: r.latency, JitterNanos: r.jitter, BandwidthMBps: r.mbps, MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2,
-			DeadlineNanos: deadlineNanos,
 		})
 	}
 	f, err := loop.NewFabric(cfg)
@@ -50,7 +56,7 @@ func newLoopNet(seed uint64, s *setup) (network, error) {
 }
 
 func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
-	return n.Module(rank, rail, ev, nil)
+	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) { return n.Module(rank, rail, ev, nil) })
 }
 
 func (n loopNet) ownRail() (int, bool) { return 0, false }

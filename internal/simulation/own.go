@@ -34,8 +34,8 @@ func (o ownWays) advanceTo(at int64) {
 	}
 }
 
-func (o ownWays) module(rank int, ev btl.Events) (btl.Module, error) {
-	return o[rank].Module(0, 0, ownEvents{ev, rank}, nil)
+func (o ownWays) module(n network, rank int, ev btl.Events) (btl.Module, error) {
+	return faulty(n, ownEvents{ev, rank}, func(ev btl.Events) (btl.Module, error) { return o[rank].Module(0, 0, ev, nil) })
 }
 
 // ownEvents is for a fabric of a single rank, which calls it 0.

@@ -14,22 +14,22 @@ import (
 // tcpNet is btl/tcp over loopback. Its time is virtual, but what is sent is there when the system has brought it; so the
 // same seed does not quite do the same again.
 type tcpNet struct {
-	setup *setup
-	now   int64
-	rails [][]tcpModule // by rail, then rank
-	own   ownWays
-	harms int
+	setup   *setup
+	now     int64
+	rails   [][]tcpModule   // by rail, then rank
+	blocked map[[3]int]bool // rail, rank and peer between which no connection can be made
+	own     ownWays
+	harms   int
 }
 
 // tcpModule is what btl/tcp has for tests.
 type tcpModule interface {
 	btl.Module
 	Break(rank int) bool
-	Cut(rank int, cut bool)
 }
 
 func newTCPNet(seed uint64, s *setup) (network, error) {
-	n := &tcpNet{setup: s, rails: make([][]tcpModule, len(s.rails))}
+	n := &tcpNet{setup: s, rails: make([][]tcpModule, len(s.rails)), blocked: map[[3]int]bool{}}
 	for i := range n.rails {
 		n.rails[i] = make([]tcpModule, s.ranks)
 	}
@@ -58,48 +58,59 @@ func (n *tcpNet) pass() { n.AdvanceTo(n.now + waitNanos) }
 
 func (n *tcpNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 	if rail == len(n.rails) {
-		return n.own.module(rank, ev)
+		return n.own.module(n, rank, ev)
 	}
 	s := n.setup
-	m, err := tcp.New(tcp.Config{
-		Rank: rank, Size: s.ranks, Events: ev, Rail: "tcp" + string(rune('0'+rail)), Local: netip.MustParseAddr("127.0.0.1"),
-		Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"),
-		FragBytes: s.fragBytes, EagerBytes: s.fragBytes / 2, WindowFrags: s.slots, WindowBytes: max(4096, s.fragBytes*s.slots),
-		ConnectTimeout: time.Second,
+	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) {
+		m, err := tcp.New(tcp.Config{
+			Rank: rank, Size: s.ranks, Events: ev, Rail: "tcp" + string(rune('0'+rail)), Local: netip.MustParseAddr("127.0.0.1"),
+			Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"),
+			FragBytes: s.fragBytes, EagerBytes: s.fragBytes / 2, WindowFrags: s.slots, WindowBytes: max(4096, s.fragBytes*s.slots),
+			ConnectTimeout: time.Second,
+			Blocked:        func(peer int) bool { return n.blocked[[3]int{rail, rank, peer}] },
+		})
+		if err != nil {
+			return nil, err
+		}
+		n.rails[rail][rank] = m.(tcpModule)
+		return m, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	n.rails[rail][rank] = m.(tcpModule)
-	return m, nil
 }
 
 func (n *tcpNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
+
+// block ends the connection of a rank to a peer, and keeps it from being made again, or no longer.
+func (n *tcpNet) block(rail, rank, peer int, blocked bool) {
+	n.blocked[[3]int{rail, rank, peer}] = blocked
+	if blocked {
+		n.rails[rail][rank].Break(peer)
+	}
+}
 
 // cut ends the connection of two ranks, or keeps one from being made. Of a connection both ends see the end.
 func (n *tcpNet) cut(a, b, rail, fate int, _ bool) {
 	if fate&1 != 0 {
 		a, b = b, a
 	}
-	n.rails[rail][a].Cut(b, true)
+	n.block(rail, a, b, true)
 	if fate&2 != 0 {
-		n.rails[rail][b].Cut(a, true)
+		n.block(rail, b, a, true)
 	}
 }
 
 func (n *tcpNet) mend(a, b, rail int) {
-	n.rails[rail][a].Cut(b, false)
-	n.rails[rail][b].Cut(a, false)
+	n.block(rail, a, b, false)
+	n.block(rail, b, a, false)
 }
 
 // narrow does nothing: the bytes of a connection are one stream.
 func (n *tcpNet) narrow(int, int, int, int) {}
 
 func (n *tcpNet) port(rank, rail int, up bool, _ int) {
-	for other, m := range n.rails[rail] {
+	for other := range n.rails[rail] {
 		if other != rank {
-			m.Cut(rank, !up)
-			n.rails[rail][rank].Cut(other, !up)
+			n.block(rail, other, rank, !up)
+			n.block(rail, rank, other, !up)
 		}
 	}
 }

@@ -106,15 +106,17 @@ func (c *counting) Read(b []byte) (int, error) {
 
 func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 	if rail == len(n.rails) {
-		return n.own.module(rank, ev)
+		return n.own.module(n, rank, ev)
 	}
 	n.randoms++
-	return ibverbs.New(ibverbs.Config{
-		Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.nodes[rail][rank], Device: deviceName,
-		Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
-		FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
-		AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
-		KeepAlive: keepAliveNanos,
+	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) {
+		return ibverbs.New(ibverbs.Config{
+			Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.nodes[rail][rank], Device: deviceName,
+			Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
+			FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
+			AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
+			KeepAlive: keepAliveNanos,
+		})
 	})
 }
 

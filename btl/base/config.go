@@ -1,0 +1,35 @@
+package base
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrConfig: a field of a configuration has a value that is not permitted.
+var ErrConfig = errors.New("bad configuration")
+
+// SetDefault sets a field that is zero.
+func SetDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Check returns an error if a condition on a field of a configuration does not hold.
+func Check(ok bool, field string, value any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %v", ErrConfig, field, value)
+}
+
+// First is the first of some errors that is not nil.
+func First(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package base
+
+import "github.com/mpigo/mpigo/btl"
+
+// Endpoint is the common part of a transport's endpoint: one end of one incarnation of the
+// connection to a peer. A transport embeds it by value.
+type Endpoint struct {
+	peer  int
+	epoch uint32
+	state btl.State
+	// reportable: the layer above knows the endpoint, so Failed and Drained are reported.
+	reportable bool
+	reported   bool // Events.Failed was called
+	byRail     bool // failed with the whole rail, whose events cover it
+
+	deferred *btl.Error // the failure that a later progress call applies, nil if there is none
+	cause    *btl.Error // of the failure, nil while the endpoint is Up
+	culprit  *btl.Op    // the operation that met the deferred error; nil if none did
+
+	// Pending are accepted operations that a later progress call completes and that are in no
+	// other queue of the transport.
+	Pending btl.Queue
+}
+
+// MakeEndpoint makes the common part of an endpoint that is Up. A transport that makes endpoints
+// on behalf of a connecting peer passes reportable false, and calls MarkReportable when Connect
+// returns the endpoint: before that, the layer above does not know it.
+func MakeEndpoint(peer int, epoch uint32, reportable bool) Endpoint {
+	return Endpoint{peer: peer, epoch: epoch, reportable: reportable}
+}
+
+// Peer implements btl.Endpoint.
+func (e *Endpoint) Peer() int { return e.peer }
+
+// Epoch implements btl.Endpoint.
+func (e *Endpoint) Epoch() uint32 { return e.epoch }
+
+// SetEpoch changes the epoch of an endpoint that is not connected yet, when both ends agree on
+// another one than this end has proposed.
+func (e *Endpoint) SetEpoch(epoch uint32) { e.epoch = epoch }
+
+// State implements btl.Endpoint.
+func (e *Endpoint) State() btl.State { return e.state }
+
+// Accepts reports whether the endpoint is Up and no failure of it is deferred.
+func (e *Endpoint) Accepts() bool { return e.state == btl.Up && e.deferred == nil }
+
+// Deferred is the failure that a later progress call applies, nil if there is none. It stays set
+// once the endpoint has failed.
+func (e *Endpoint) Deferred() *btl.Error { return e.deferred }
+
+// Cause is why the endpoint failed, nil while it is Up.
+func (e *Endpoint) Cause() *btl.Error { return e.cause }
+
+// MarkReportable notes that Connect returns the endpoint.
+func (e *Endpoint) MarkReportable() { e.reportable = true }
+
+// IsReportable reports whether Connect has returned the endpoint.
+func (e *Endpoint) IsReportable() bool { return e.reportable }
+
+// FailedWithRail reports whether the endpoint failed because the whole rail did.
+func (e *Endpoint) FailedWithRail() bool { return e.byRail }
+
+// common implements embedder.
+func (e *Endpoint) common() *Endpoint { return e }

@@ -1,0 +1,202 @@
+package faults
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// Config of a decorator. Only Events is needed.
+type Config struct {
+	// Events is the layer above.
+	Events btl.Events
+	// DeadlineNanos is how long an operation struck by FaultSilence may take before its endpoint
+	// fails with ClassTimeout, by Clock. 0: it stays silent until something else fails the
+	// endpoint.
+	DeadlineNanos int64
+	Clock         progress.Clock
+}
+
+// Wrap decorates the module that open makes. open must give its argument to the module as the
+// btl.Events to report to. The result is a btl.Injector.
+func Wrap(cfg Config, open func(events btl.Events) (btl.Module, error)) (btl.Module, error) {
+	m := &module{cfg: cfg, endpoints: map[int]*endpoint{}}
+	inner, err := open(m)
+	if err != nil {
+		return nil, err
+	}
+	return m.wrap(inner), nil
+}
+
+// A Decorator is for callers that make the module and the Events that it reports to at different
+// places: the module reports to the Decorator, which is later told of the module.
+type Decorator struct{ *module }
+
+// NewDecorator makes a Decorator.
+func NewDecorator(cfg Config) Decorator {
+	return Decorator{&module{cfg: cfg, endpoints: map[int]*endpoint{}}}
+}
+
+// Wrap returns the decorated module.
+func (d Decorator) Wrap(inner btl.Module) btl.Module { return d.wrap(inner) }
+
+// module is the decorator of a module, without the module's optional interfaces.
+type module struct {
+	cfg   Config
+	inner btl.Module
+	outer btl.Module // with the optional interfaces of inner: what events name
+
+	rules     rules
+	fired     int
+	endpoints map[int]*endpoint // the newest to each peer
+	order     []*endpoint       // those of endpoints that are not Drained, oldest first
+	stale     []staleFragment
+	closed    bool
+}
+
+var (
+	_ btl.Events   = (*module)(nil)
+	_ btl.Injector = (*module)(nil)
+)
+
+// staleFragment is a copy of a fragment that is to be sent in the next incarnation.
+type staleFragment struct {
+	peer  int
+	epoch uint32
+	tag   btl.Tag
+	frag  []byte
+}
+
+func (m *module) wrap(inner btl.Module) btl.Module {
+	m.inner = inner
+	m.outer = m.withCapabilities()
+	return m.outer
+}
+
+// Unwrap returns the module that m decorates.
+func (m *module) Unwrap() btl.Module { return m.inner }
+
+// Inject implements btl.Injector.
+func (m *module) Inject(f btl.Fault) { m.rules.add(f) }
+
+// Fired implements btl.Injector.
+func (m *module) Fired() int { return m.fired }
+
+// Attrs implements btl.Module.
+func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
+
+// Card implements btl.Module.
+func (m *module) Card() []byte { return m.inner.Card() }
+
+// Connect implements btl.Module.
+func (m *module) Connect(peer int, card []byte) (btl.Endpoint, error) {
+	old := m.endpoints[peer]
+	if old != nil && old.inner.State() == btl.Drained && !old.drained {
+		return old.outer, nil // its operations are still to be called back
+	}
+	inner, err := m.inner.Connect(peer, card)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.inner == inner {
+		return old.outer, nil
+	}
+	e := &endpoint{Endpoint: inner, inner: inner, m: m, struck: map[*btl.Op]*struck{}}
+	e.outer = e.withCapabilities()
+	m.endpoints[peer] = e
+	m.order = append(m.order, e)
+	return e.outer, nil
+}
+
+// Progress implements btl.Module.
+func (m *module) Progress() int {
+	n := m.inner.Progress()
+	if m.closed {
+		return n
+	}
+	for _, e := range slices.Clone(m.order) {
+		n += e.settle()
+	}
+	m.sendStale()
+	return n
+}
+
+// sendStale sends the copies whose peers have a newer incarnation.
+func (m *module) sendStale() {
+	m.stale = slices.DeleteFunc(m.stale, func(s staleFragment) bool {
+		e := m.endpoints[s.peer]
+		if e.Epoch() <= s.epoch || e.State() != btl.Up {
+			return false
+		}
+		sender, ok := e.inner.(btl.StaleSender)
+		if !ok || !sender.SendStale(s.epoch, s.tag, s.frag) {
+			return false
+		}
+		m.fired++
+		return true
+	})
+}
+
+// Fail implements btl.Module.
+func (m *module) Fail(cause error) { m.inner.Fail(cause) }
+
+// Close implements btl.Module.
+func (m *module) Close() error {
+	m.closed = true
+	err := m.inner.Close()
+	for _, e := range m.order {
+		if e.cause == nil {
+			e.cause = m.newError(e, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
+		}
+		e.drain()
+	}
+	m.order, m.stale = nil, nil
+	return err
+}
+
+// Arrived implements btl.Events.
+func (m *module) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
+	m.cfg.Events.Arrived(m.outer, peer, tag, frag)
+}
+
+// Failed implements btl.Events.
+func (m *module) Failed(_ btl.Module, peer int, err *btl.Error) {
+	for _, e := range m.order {
+		if e.cause == nil && (peer == btl.AllPeers || peer == e.Peer()) {
+			e.cause = err
+		}
+	}
+	m.cfg.Events.Failed(m.outer, peer, err)
+}
+
+// Drained implements btl.Events.
+func (m *module) Drained(_ btl.Module, peer int) {
+	for _, e := range slices.Clone(m.order) {
+		if (peer == btl.AllPeers || peer == e.Peer()) && e.inner.State() == btl.Drained {
+			e.drain()
+			m.order = slices.DeleteFunc(m.order, func(other *endpoint) bool { return other == e })
+		}
+	}
+	m.cfg.Events.Drained(m.outer, peer)
+}
+
+// isBusy reports whether the decorator counts progress calls, or has something for the next one.
+func (m *module) isBusy() bool {
+	return slices.ContainsFunc(m.order, (*endpoint).isBusy)
+}
+
+func (m *module) newError(e *endpoint, class btl.Class, side btl.Side, native string, err error) *btl.Error {
+	return &btl.Error{Rail: m.Attrs().Name, Peer: e.Peer(), Class: class, Side: side, Native: native, Err: err}
+}
+
+// injected is the error of an operation that a fault struck.
+func (m *module) injected(e *endpoint, kind btl.FaultKind) *btl.Error {
+	return m.newError(e, btl.ClassPath, btl.SideBoth, kind.String(), btl.ErrInjected)
+}
+
+var errSilence = errors.New("no completion before the deadline")
+
+// Clear disarms all faults.
+func (m *module) Clear() { m.rules = nil }

@@ -1,0 +1,112 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/libibverbs"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+)
+
+// devicesKey is the tunable that chooses ports, and allDevices its value that stands for all.
+const devicesKey, allDevices = "ibverbs.devices", "all"
+
+// Transport describes the rails over InfiniBand and RoCE, one for each port.
+func Transport() transport.Transport {
+	return transport.Transport{
+		Name: "ibverbs", Priority: 20, Reach: transport.Anywhere, Open: openRails,
+		Choices: []string{devicesKey}, Rare: true,
+	}
+}
+
+// openRails makes the rails over the devices of this machine.
+func openRails(env *transport.Env) (transport.Opened, error) {
+	library, err := libibverbs.New()
+	if err != nil {
+		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
+	}
+	var provider verbs.Provider = library
+	if env.Devices != nil {
+		provider = env.Devices(provider).(verbs.Provider)
+	}
+	return openPorts(env, provider)
+}
+
+// openPorts makes a rail of each port that the user has named, which has to work, or of each port
+// that is up. Ports of the latter kind that cannot be used are left out, as long as there is
+// another.
+func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
+	var ports []PortName
+	list := env.Settings.List(devicesKey)
+	all := slices.Equal(list, []string{allDevices})
+	if all {
+		ports, opened.LeftOut, err = AllPorts(provider)
+	} else {
+		ports, err = ParsePorts(list, env.LocalRank)
+	}
+	if err != nil {
+		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
+	}
+	siblings := new(Siblings)
+	for _, p := range ports {
+		port := fmt.Sprintf("%s/%d", p.Device, p.Port)
+		cfg := configOf(env.Settings)
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Wakeup = env.Rank, env.Size, env.Events, env.Bell, env.Wakeup()
+		cfg.Siblings = siblings
+		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, p.Device, p.Port
+		m, err := New(cfg)
+		if err != nil && all {
+			opened.LeftOut = append(opened.LeftOut, err)
+			continue
+		}
+		if err != nil { // the nth rail of a rank leads to the nth of its peer, so none may be missing
+			for _, rail := range opened.Rails {
+				err = errors.Join(err, rail.Module.Close())
+			}
+			return transport.Opened{}, err
+		}
+		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port})
+	}
+	if len(opened.Rails) == 0 {
+		return transport.Opened{}, noUsablePort(opened.LeftOut)
+	}
+	return opened, nil
+}
+
+// noUsablePort says in one line why none of the ports that are up is a rail.
+func noUsablePort(leftOut []error) error {
+	err := fmt.Errorf("rail ibverbs: no RDMA port can be used: %w", leftOut[0])
+	for _, why := range leftOut[1:] {
+		err = fmt.Errorf("%w; %w", err, why)
+	}
+	return err
+}
+
+// configOf is what the user's settings mean to the rails over verbs.
+func configOf(set tunable.Set) Config {
+	cfg := Config{
+		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
+		RecvDepth:  int(set.Int("ibverbs.recv.depth")),
+		SendDepth:  int(set.Int("ibverbs.send.depth")),
+		EagerPeers: int(set.Int("ibverbs.eager.peers")),
+		EagerAfter: int(set.Int("ibverbs.eager.after")),
+		AckTimeout: uint8(set.Int("ibverbs.timeout")),
+		RetryCount: uint8(set.Int("ibverbs.retry")),
+		Deadline:   set.Duration("ibverbs.deadline"),
+		// One bound on silence, both of a peer that is asked for a connection and of a connected
+		// one.
+		ConnectTimeout: set.Duration("ibverbs.deadline"),
+		PortGrace:      set.Duration("ibverbs.port.grace"),
+	}
+	if cfg.KeepAlive = set.Duration("ibverbs.keepalive"); cfg.KeepAlive == 0 {
+		cfg.KeepAlive = -1 // the user's 0 disables probing; Config's 0 is the default
+	}
+	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
+		cfg.GIDIndex = &gid
+	}
+	return cfg
+}

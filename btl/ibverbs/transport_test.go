@@ -1,0 +1,140 @@
+package ibverbs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// settings sets tunables.
+func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
+	t.Helper()
+	for i := 0; i < len(keysAndValues); i += 2 {
+		var err error
+		set, err = set.With(keysAndValues[i], keysAndValues[i+1], tunable.FromCommandLine)
+		require.NoError(t, err)
+	}
+	return set
+}
+
+var errLocked = errors.New("the user must be able to write to /dev/infiniband/uverbs*")
+
+// oneLocked is a node of which one device cannot be opened.
+type oneLocked struct {
+	*simhca.Node
+	locked string
+}
+
+func (n oneLocked) Open(name string) (verbs.Device, error) {
+	if name == n.locked {
+		return nil, errLocked
+	}
+	return n.Node.Open(name)
+}
+
+// noEvents ignores all events.
+type noEvents struct{}
+
+func (noEvents) Arrived(btl.Module, int, btl.Tag, []byte) {}
+func (noEvents) Failed(btl.Module, int, *btl.Error)       {}
+func (noEvents) Drained(btl.Module, int)                  {}
+
+// openSome opens the ports of a node with two good devices, one with a port that is down, one without
+// datagrams, and one that cannot be opened. If good is not set, the good ones lack datagrams too.
+func openSome(t *testing.T, devices string, good bool) (transport.Opened, error) {
+	f := simhca.NewFabric(simhca.Config{})
+	t.Cleanup(f.Close)
+	node := oneLocked{f.NewNode(
+		simhca.DeviceConfig{Name: "locked"}, simhca.DeviceConfig{Name: "one", NoDatagrams: !good}, simhca.DeviceConfig{Name: "iwarp", NoDatagrams: true},
+		simhca.DeviceConfig{Name: "down"}, simhca.DeviceConfig{Name: "two", NoDatagrams: !good},
+	), "locked"}
+	node.HCA("down").SetLink(1, false)
+	bell, err := progress.NewPipeWakeup()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, bell.Close()) })
+	opened, err := openPorts(&transport.Env{
+		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: noEvents{}, Bell: bell, Wakeup: func() func() { return func() {} },
+	}, node)
+	for _, rail := range opened.Rails {
+		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })
+	}
+	return opened, err
+}
+
+// TestOpenLeavesOutUnusablePorts: ports that cannot be used are left out, and the reason is given
+// unless a port is merely down.
+func TestOpenLeavesOutUnusablePorts(t *testing.T) {
+	opened, err := openSome(t, "all", true)
+	require.NoError(t, err)
+	var ports []string
+	for _, rail := range opened.Rails {
+		ports = append(ports, rail.Port)
+	}
+	require.Equal(t, []string{"one/1", "two/1"}, ports)
+	require.Len(t, opened.LeftOut, 2)
+	require.ErrorIs(t, opened.LeftOut[0], errLocked)
+	require.ErrorContains(t, opened.LeftOut[0], "locked: ")
+	require.ErrorContains(t, opened.LeftOut[1], "rail ibverbs:iwarp/1: device iwarp: datagrams: ibv_create_qp: ")
+}
+
+// TestOpenWithoutUsablePort: the error says in one line what is wrong with each port.
+func TestOpenWithoutUsablePort(t *testing.T) {
+	opened, err := openSome(t, "all", false)
+	require.Empty(t, opened.Rails)
+	require.ErrorIs(t, err, errLocked)
+	require.NotContains(t, err.Error(), "\n")
+	require.Regexp(t, "^rail ibverbs: no RDMA port can be used: locked: .*; rail ibverbs:one/1: .*; rail ibverbs:iwarp/1: .*; rail ibverbs:two/1: ", err.Error())
+}
+
+// TestOpenNamedPortThatIsUnusable: a port that the user has named has to work.
+func TestOpenNamedPortThatIsUnusable(t *testing.T) {
+	opened, err := openSome(t, "one,iwarp,two", true)
+	require.ErrorContains(t, err, "rail ibverbs:iwarp/1: device iwarp: ")
+	require.Empty(t, opened.Rails)
+	require.Empty(t, opened.LeftOut)
+}
+
+// TestGIDSetting: entry 0 of a port's GIDs can be asked for; unless set, the module chooses one.
+func TestGIDSetting(t *testing.T) {
+	assert.Nil(t, configOf(settings(t)).GIDIndex)
+	assert.Equal(t, new(0), configOf(settings(t, "ibverbs.gid", "0")).GIDIndex)
+}
+
+// TestKeepAliveSetting: the user's 0 disables probing, and is not the default, which Config's 0 is.
+func TestKeepAliveSetting(t *testing.T) {
+	assert.Equal(t, 2*time.Second, configOf(settings(t)).KeepAlive)
+	assert.Equal(t, 30*time.Millisecond, configOf(settings(t, "ibverbs.keepalive", "30ms")).KeepAlive)
+	assert.Negative(t, configOf(settings(t, "ibverbs.keepalive", "0")).KeepAlive)
+}
+
+// TestPortsAreParsedAlike: the launcher, which does not import this package, refuses the same lists
+// of ports (package tunable).
+func TestPortsAreParsedAlike(t *testing.T) {
+	for _, list := range []string{"a", "a:2", "a,b", "a|b:2,c|d", "a|b,b|a", "a|b,c|b", "a,b|c|a", "a,a:1", "a:0", "a:x", "a:", ":1", "a|", "a:1:2", "a:+1", "a:01"} {
+		set, err := tunable.Set{}.With("ibverbs.devices", list, tunable.FromCommandLine)
+		if err == nil {
+			for local := range 6 {
+				_, err := ParsePorts(set.List("ibverbs.devices"), local)
+				assert.NoError(t, err, list)
+			}
+			continue
+		}
+		refused := false
+		for local := range 6 {
+			_, err := ParsePorts(strings.Split(list, ","), local)
+			refused = refused || err != nil
+		}
+		assert.True(t, refused, list)
+	}
+}

@@ -1,0 +1,32 @@
+package tcp
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+var _ btl.StaleSender = (*endpoint)(nil)
+
+// Break shuts the connection to a peer down as the network might, so that both ends find out by
+// themselves. It reports whether there is a connection. It is for tests.
+func (m *module) Break(rank int) bool {
+	if rank < 0 || rank >= len(m.peers) || m.peers[rank] == nil {
+		return false
+	}
+	e := m.peers[rank].ep
+	return e != nil && e.phase == phaseReady && unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil
+}
+
+// SendStale implements btl.StaleSender. It is for tests.
+func (e *endpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	if e.phase != phaseReady || e.current != nil || e.writeErr != 0 {
+		return false
+	}
+	var b [headBytes]byte
+	h := head{length: uint32(len(frag)), epoch: epoch, kind: frameFrag, tag: tag}
+	h.put(b[:])
+	e.rest = append(append(e.rest, b[:]...), frag...)
+	e.flush()
+	return true
+}

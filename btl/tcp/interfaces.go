@@ -1,0 +1,293 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNoSuch: nothing in the include list names an address of this machine.
+var ErrNoSuch = errors.New("no such interface or address")
+
+// Interface is a network interface of this machine and one of its addresses.
+type Interface struct {
+	Name    string
+	Address netip.Addr
+	// Bits is the length of the address's network prefix.
+	Bits int
+}
+
+// virtual are the prefixes of names of interfaces that lead only to containers and virtual machines
+// of this machine.
+var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxd", "incus", "vnet", "vboxnet", "vmnet", "tunl", "kube-", "nerdctl"}
+
+// Addresses are the local addresses over which ranks may reach each other, in the order of the
+// interfaces, IPv4 first.
+//
+// include and exclude list names of interfaces, addresses, or networks ("10.0.0.0/8"). With
+// include, only what it names is used. Without it, an interface is used by its first IPv4 address,
+// or its first IPv6 address if it has no other; interfaces of containers and virtual machines are
+// left out, and so is the loopback interface unless there is nothing else. Link-local addresses
+// have to be included by address or network. Interfaces that are down are never used. The error is
+// ErrNoSuch if nothing in include names an address of this machine.
+func Addresses(include, exclude []string) ([]Interface, error) {
+	found, err := candidates()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	return choose(host, found, include, exclude)
+}
+
+// Unknown are the words of a list for Addresses that name no interface and no address of this
+// machine.
+func Unknown(list []string) ([]string, error) {
+	found, err := candidates()
+	if err != nil {
+		return nil, err
+	}
+	return unknown(found, list)
+}
+
+// unknown is Unknown for a given machine.
+func unknown(found []candidate, list []string) ([]string, error) {
+	ws, err := parseWords("listed", list)
+	if err != nil {
+		return nil, err
+	}
+	found = slices.Concat(found, loopbacks(list, found))
+	var none []string
+	for i, w := range ws {
+		if !slices.ContainsFunc(found, func(c candidate) bool { return w.names(c) != byNothing }) {
+			none = append(none, list[i])
+		}
+	}
+	return none, nil
+}
+
+// candidates are the addresses that this machine has.
+func candidates() ([]candidate, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	var found []candidate
+	for _, i := range list {
+		addrs, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of interface %s: %w", i.Name, err)
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue // not an IP address
+			}
+			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
+		}
+	}
+	return found, nil
+}
+
+// candidate is an address that a machine has.
+type candidate struct {
+	index    int
+	name     string
+	addr     netip.Addr
+	bits     int
+	up       bool
+	loopback bool
+}
+
+// choose is Addresses for a given machine of that name.
+func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		switch {
+		case a.index != b.index:
+			return a.index - b.index
+		case a.addr.Is4() != b.addr.Is4():
+			if a.addr.Is4() {
+				return -1
+			}
+			return 1
+		}
+		return a.addr.Compare(b.addr)
+	})
+	found = append(found, loopbacks(include, found)...)
+	in, err := parseWords("included", include)
+	if err != nil {
+		return nil, err
+	}
+	out, err := parseWords("excluded", exclude)
+	if err != nil {
+		return nil, err
+	}
+	// The job would run over other networks than the user meant. It is no error if some words name
+	// nothing, because machines of one job may differ.
+	if len(in) > 0 && !slices.ContainsFunc(found, func(c candidate) bool { return in.names(c) != byNothing }) {
+		return nil, fmt.Errorf("%w on %s, which has %s", ErrNoSuch, host, describe(found))
+	}
+	var chosen, loopback []Interface
+	for _, c := range found {
+		if !c.up || out.names(c) != byNothing {
+			continue
+		}
+		how := in.names(c)
+		if c.addr.IsLinkLocalUnicast() && how != byAddress || len(in) > 0 && how == byNothing {
+			continue
+		}
+		if how != byAddress && slices.ContainsFunc(append(chosen, loopback...), func(i Interface) bool { return i.Name == c.name }) {
+			continue
+		}
+		i := Interface{c.name, c.addr, c.bits}
+		if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
+			i.Address = c.addr.WithZone(c.name)
+		}
+		switch {
+		case len(in) > 0:
+			chosen = append(chosen, i)
+		case c.loopback:
+			loopback = append(loopback, i)
+		case !isVirtual(c.name):
+			chosen = append(chosen, i)
+		}
+	}
+	if len(chosen) == 0 {
+		chosen = loopback
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no address is left on %s that ranks could use: it has %s", host, describe(found))
+	}
+	return chosen, nil
+}
+
+// loopbacks are the addresses of the loopback network that include names one by one: a machine has
+// all of them and lists only one.
+func loopbacks(include []string, found []candidate) []candidate {
+	var more []candidate
+	for _, s := range include {
+		text, _, _ := strings.Cut(s, "/")
+		addr, err := netip.ParseAddr(text)
+		if prefix, e := netip.ParsePrefix(s); err != nil || e == nil && !prefix.IsSingleIP() {
+			continue
+		}
+		for _, c := range found {
+			if c.loopback && addr.Is4() && c.addr.Is4() && c.addr != addr && contains(c.addr, uint8(c.bits), addr) {
+				c.addr = addr
+				more = append(more, c)
+				break
+			}
+		}
+	}
+	return more
+}
+
+func isVirtual(name string) bool {
+	return slices.ContainsFunc(virtual[:], func(v string) bool { return strings.HasPrefix(name, v) })
+}
+
+// word names interfaces by name, or addresses by their network.
+type word struct {
+	name   string
+	prefix netip.Prefix
+}
+
+type words []word
+
+// how a word names an address.
+type how uint8
+
+const (
+	byNothing how = iota
+	byName
+	byAddress
+)
+
+func (w word) names(c candidate) how {
+	switch {
+	case w.prefix.IsValid() && w.prefix.Contains(c.addr.WithZone("")):
+		return byAddress
+	case w.name != "" && w.name == c.name:
+		return byName
+	}
+	return byNothing
+}
+
+func (ws words) names(c candidate) how {
+	best := byNothing
+	for _, w := range ws {
+		best = max(best, w.names(c))
+	}
+	return best
+}
+
+// parseWords parses a list. what names the list in errors.
+func parseWords(what string, list []string) (words, error) {
+	var ws words
+	for _, s := range list {
+		var w word
+		if prefix, err := netip.ParsePrefix(s); err == nil {
+			w.prefix = prefix.Masked()
+		} else if addr, err := netip.ParseAddr(s); err == nil {
+			addr = addr.Unmap().WithZone("")
+			w.prefix = netip.PrefixFrom(addr, addr.BitLen())
+		} else if strings.Contains(s, "/") {
+			return nil, fmt.Errorf("%s network %q: %w", what, s, err)
+		} else {
+			w.name = s
+		}
+		ws = append(ws, w)
+	}
+	return ws, nil
+}
+
+// describe lists what a machine has.
+func describe(found []candidate) string {
+	var s []string
+	for _, c := range found {
+		text := c.name + " " + c.addr.String()
+		if !c.up {
+			text += " (down)"
+		}
+		s = append(s, text)
+	}
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+// speedOf is the bandwidth that the interface of an address reports, in 10^6 bytes a second.
+func speedOf(addr netip.Addr) int64 {
+	list, err := net.Interfaces()
+	if err != nil {
+		return mbpsUnknown / 8
+	}
+	for _, i := range list {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil || prefix.Addr().Unmap().WithZone("") != addr.WithZone("") {
+				continue
+			}
+			text, err := os.ReadFile("/sys/class/net/" + i.Name + "/speed")
+			if err != nil {
+				return mbpsUnknown / 8
+			}
+			if mbps, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && mbps > 0 {
+				return max(mbps/8, 1)
+			}
+		}
+	}
+	return mbpsUnknown / 8
+}

@@ -1,0 +1,91 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+)
+
+// settings sets tunables.
+func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
+	t.Helper()
+	for i := 0; i < len(keysAndValues); i += 2 {
+		var err error
+		set, err = set.With(keysAndValues[i], keysAndValues[i+1], tunable.FromCommandLine)
+		require.NoError(t, err)
+	}
+	return set
+}
+
+func TestPortsSetting(t *testing.T) {
+	require.Zero(t, configOf(tunable.Set{}).FirstPort)
+	require.Zero(t, configOf(tunable.Set{}).LastPort)
+	cfg := configOf(settings(t, "tcp.ports", "20000-20099"))
+	require.EqualValues(t, 20000, cfg.FirstPort)
+	require.EqualValues(t, 20099, cfg.LastPort)
+}
+
+// TestOpenWithoutFreePort: an address at which no port is free is left out, with the reason; if no
+// other address is left, that is an error.
+func TestOpenWithoutFreePort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
+		set := settings(t, "tcp.include", include, "tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port))
+		opened, err := openRails(&transport.Env{
+			Size: 1, Settings: set, Events: &mate{}, Bell: newBell(t), Wakeup: func() func() { return func() {} },
+		})
+		var ports []string
+		for _, rail := range opened.Rails {
+			ports = append(ports, rail.Port)
+			defer rail.Module.Close()
+		}
+		require.Equal(t, want, ports)
+		why := fmt.Sprintf("listen on 127.0.0.1: none of ports %[1]d to %[1]d is free", port)
+		if want == nil {
+			require.ErrorContains(t, err, why)
+			continue
+		}
+		require.NoError(t, err)
+		require.Len(t, opened.LeftOut, 1)
+		require.ErrorContains(t, opened.LeftOut[0], why)
+	}
+}
+
+// TestOpenWithoutAddress: the error says what the user has set, as far as it is the cause.
+func TestOpenWithoutAddress(t *testing.T) {
+	for _, c := range []struct {
+		settings []string
+		want     string
+	}{
+		{[]string{"tcp.include", "[2001:db8::77]"}, `^rail tcp: tcp.include=\[2001:db8::77\]: no such`},
+		{[]string{"tcp.include", "nonsense"}, `^rail tcp: tcp.include=nonsense: no such interface or address on .*, which has lo 127.0.0.1`},
+		{[]string{"tcp.include", "nonsense", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=nonsense: no such`},
+		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
+		{[]string{"tcp.include", "lo", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=lo, tcp.exclude=lo: no address is left on `},
+	} {
+		_, err := openRails(&transport.Env{Settings: settings(t, c.settings...)})
+		require.Error(t, err)
+		require.Regexp(t, c.want, err.Error())
+	}
+}
+
+// TestUnknownWords: words of the user that name nothing on this machine are listed, and others not.
+func TestUnknownWords(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Empty(t, unknownWords(tunable.Set{}))
+	require.Empty(t, unknownWords(settings(t, "tcp.include", "lo,127.0.0.1,127.0.0.2,127.0.0.0/8")))
+	require.Equal(t, []string{
+		"tcp.exclude=none-such: " + host + " has no interface or address none-such",
+		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, 2001:db8::77",
+	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
+}

@@ -1,0 +1,109 @@
+// Package transport is what a BTL says of itself to the code that opens the rails of a rank: its
+// name, which ranks it reaches, and how its rails are opened and paired with those of a peer. A BTL
+// describes itself by a function that returns a Transport; comm/internal/rails lists these.
+package transport
+
+import (
+	"strings"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// Reach is which ranks a transport can lead to.
+type Reach uint8
+
+const (
+	// Itself: a rank's messages to itself, and no others.
+	Itself Reach = iota
+	// Host: ranks of the same machine.
+	Host
+	// Anywhere: ranks of any machine, as far as networks lead there.
+	Anywhere
+)
+
+// Transport describes a kind of rail.
+type Transport struct {
+	// Name of the transport, in the tunable btl and in the cards that ranks publish.
+	Name string
+	// Priority orders transports by default: the tunable btl lists those of a higher priority
+	// first.
+	Priority int
+	Reach    Reach
+
+	// Open makes the rails of this rank. It is called under the lock of the rank's engine. The
+	// error says in one line why there is none.
+	Open func(env *Env) (Opened, error)
+
+	// Pair says which of a rank's rails lead to which of a peer's, from the addresses (btl.Module's
+	// Card) of both. Both ranks have to find the same pairs; weAreLower says that the local rank is
+	// the lower one. nil pairs the nth rail with the nth.
+	Pair func(local, remote [][]byte, weAreLower bool) []Pair
+	// Explain says in one line why Pair finds no pair. nil: there is nothing to explain.
+	Explain func(local, remote [][]byte) string
+
+	// Choices are the tunables by which a user chooses devices or addresses, the one that names
+	// those to be used first.
+	Choices []string
+	// Rare: most machines lack the devices. Their absence is reported after other errors, or not
+	// at all, unless the user asked for the transport.
+	Rare bool
+	// Abundant: a machine may have many devices or addresses that are of no use. Those that were
+	// left out are reported only if the user named the ones to be used.
+	Abundant bool
+	// Unknown lists the user's words in Choices that name nothing on this machine, a line for each
+	// tunable. nil: there are none.
+	Unknown func(settings tunable.Set) []string
+}
+
+// Env is what Open makes rails from.
+type Env struct {
+	// Rank of this process and Size of the job.
+	Rank, Size int
+	// LocalRank is how many ranks of the same machine are lower, as far as the manager says.
+	LocalRank int
+	Settings  tunable.Set
+	// Events is the layer above.
+	Events btl.Events
+	// Bell is what the rank's engine sleeps on.
+	Bell *progress.PipeWakeup
+	// Wakeup returns the function that asks for a progress call soon, from any goroutine, though
+	// the rank's program may compute. A transport that calls Wakeup makes the rank keep a
+	// goroutine for it.
+	Wakeup func() func()
+	// Devices, if not nil, replaces the layer of devices that a transport is about to use: a test
+	// makes devices fail by it.
+	Devices func(devices any) any
+}
+
+// Opened is what Open has made.
+type Opened struct {
+	Rails []Rail
+	// LeftOut says, a line for each, why devices or addresses of this machine are no rails, though
+	// others are.
+	LeftOut []error
+}
+
+// Rail is one rail of a rank.
+type Rail struct {
+	Module btl.Module
+	// Port names the device or address for messages, "" if there is nothing to name.
+	Port string
+}
+
+// Pair is a rail of this rank and the rail of a peer that it leads to, by their places in the lists
+// of both.
+type Pair struct{ Local, Remote int }
+
+// Chosen is what the user has set of some tunables, for messages: "tcp.include=eth0,
+// tcp.exclude=10.0.0.0/8". It is "" if all have their defaults.
+func Chosen(settings tunable.Set, keys ...string) string {
+	var list []string
+	for _, key := range keys {
+		if text, origin := settings.Text(key); origin != tunable.FromDefault {
+			list = append(list, key+"="+text)
+		}
+	}
+	return strings.Join(list, ", ")
+}

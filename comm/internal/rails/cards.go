@@ -1,0 +1,94 @@
+package rails
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/wireup"
+)
+
+// hostNameEntry is an entry of a card that is no rail: the name of the rank's machine, for messages.
+const hostNameEntry = "hostname"
+
+// mostHostNameBytes bounds how much of a peer's host name is printed.
+const mostHostNameBytes = 64
+
+// Card is what this rank publishes for the others. crowded says that this machine has more ranks of
+// the job than cores for them.
+func (r *Rails) Card(crowded bool) wireup.Card {
+	card := wireup.Card{Host: r.cfg.Host, PID: os.Getpid(), Oversubscribed: crowded}
+	for _, l := range r.list {
+		card.Rails = append(card.Rails, wireup.Rail{BTL: l.transport, Address: l.module.Card()})
+	}
+	if name, err := os.Hostname(); err == nil {
+		card.Rails = append(card.Rails, wireup.Rail{BTL: hostNameEntry, Address: []byte(name)})
+	}
+	return card
+}
+
+// ReadCards reads what all ranks have published before the barrier, and returns it. A rank needs a
+// peer's card at any time, also in the middle of a progress call, which does not wait, or while the
+// connection to the manager waits in a barrier: so it reads all of them now.
+func (r *Rails) ReadCards() ([]wireup.Card, error) {
+	var err error
+	if r.cards, err = r.cfg.Client.GetCards(); err != nil {
+		return nil, err
+	}
+	return r.cards, r.shareSecret()
+}
+
+// shareSecret gives the job's secret to the rails that authenticate their peers. The manager has
+// told it in the first barrier.
+func (r *Rails) shareSecret() error {
+	var secret []byte
+	for _, l := range r.list {
+		m, wants := l.module.(interface{ SetSecret(secret []byte) })
+		if !wants {
+			continue
+		}
+		if secret == nil {
+			var err error
+			if secret, err = r.cfg.Client.Secret(); err != nil {
+				return err
+			}
+		}
+		r.cfg.Lock.Lock()
+		m.SetSecret(secret)
+		r.cfg.Lock.Unlock()
+	}
+	return nil
+}
+
+// railsOf are the numbers of a transport's rails in a card, and their addresses.
+func railsOf(card wireup.Card, name string) (numbers []int, addresses [][]byte) {
+	for number, l := range card.Rails {
+		if l.BTL == name {
+			numbers, addresses = append(numbers, number), append(addresses, l.Address)
+		}
+	}
+	return numbers, addresses
+}
+
+// hostName is the host name in a card, as far as it is a name: the peer may have written anything.
+func hostName(card wireup.Card) string {
+	_, addresses := railsOf(card, hostNameEntry)
+	if len(addresses) == 0 {
+		return "?"
+	}
+	name := strings.Map(func(c rune) rune {
+		if c == '.' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			return c
+		}
+		return -1
+	}, string(addresses[0]))
+	if name == "" {
+		return "?"
+	}
+	return name[:min(len(name), mostHostNameBytes)]
+}
+
+// lowerHere are the cards of the lower ranks of this machine.
+func (r *Rails) lowerHere() []wireup.Card {
+	return slices.DeleteFunc(slices.Clone(r.cards[:r.cfg.Env.Rank]), func(card wireup.Card) bool { return card.Host != r.cfg.Host })
+}

@@ -1,0 +1,94 @@
+package rails
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Describe says on standard error how the other ranks are reached, if the tunable verbose is set.
+func (r *Rails) Describe() {
+	if !r.settings().Bool("verbose") {
+		return
+	}
+	rank := r.cfg.Env.Rank
+	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", rank, r.reach())
+	for _, t := range r.allowed {
+		for _, why := range r.leftOut[t.Name] {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", rank, oneLine(why))
+		}
+	}
+	for _, t := range r.allowed {
+		if t.Unknown == nil || !r.has(t.Name) || len(r.lowerHere()) > 0 {
+			continue
+		}
+		for _, line := range t.Unknown(r.settings()) {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", rank, line)
+		}
+	}
+}
+
+// reach lists which rails lead to which ranks: "sm to 1-3; ibverbs(rxe0/1,rxe1/1) to 4".
+func (r *Rails) reach() string {
+	var order []string
+	reached := map[string][]int{}
+	for peer := range r.cfg.Env.Size {
+		if peer == r.cfg.Env.Rank {
+			continue
+		}
+		by := r.railsTo(peer)
+		if reached[by] == nil {
+			order = append(order, by)
+		}
+		reached[by] = append(reached[by], peer)
+	}
+	if len(order) == 0 {
+		return "there are no other ranks"
+	}
+	for i, by := range order {
+		order[i] = by + " to " + ranges(reached[by])
+	}
+	return strings.Join(order, "; ")
+}
+
+// railsTo names the transport that leads to a peer, and its ports: "ibverbs(rxe0/1)".
+func (r *Rails) railsTo(peer int) string {
+	for _, t := range r.allowed {
+		ways := r.waysTo(peer, t)
+		if len(ways) == 0 {
+			continue
+		}
+		var ports []string
+		for _, w := range ways {
+			if port := r.list[w.Local].port; port != "" {
+				ports = append(ports, port)
+			}
+		}
+		if len(ports) == 0 {
+			return t.Name
+		}
+		return t.Name + "(" + strings.Join(ports, ",") + ")"
+	}
+	return "nothing"
+}
+
+// ranges writes rising numbers: "1-3,5".
+func ranges(numbers []int) string {
+	var b strings.Builder
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(numbers[i]))
+		if last > i {
+			b.WriteString("-" + strconv.Itoa(numbers[last]))
+		}
+		i = last + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,91 @@
+package rails
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
+)
+
+// mustSuffice is why the job cannot go on without the transports that are missing. It is nil if
+// those that are open lead to every other rank, as far as that is known before the ranks' cards are
+// read.
+func (r *Rails) mustSuffice() error {
+	if len(r.missing) == 0 {
+		return nil
+	}
+	wantsSelf := slices.ContainsFunc(r.allowed, func(t transport.Transport) bool { return t.Reach == transport.Itself })
+	size := r.cfg.Env.Size
+	if (r.self != nil || !wantsSelf) &&
+		(size == 1 || r.hasReach(transport.Anywhere) || r.hasReach(transport.Host) && LocalRanks(r.cfg.Client) == size) {
+		return nil
+	}
+	// A transport that most machines lack comes last, and only if the user asked for it or nothing
+	// else is to be said: the cause is another one as a rule.
+	var errs, rare []error
+	asked := transport.Chosen(r.settings(), "btl") != ""
+	for _, m := range r.missing {
+		if m.transport.Rare {
+			rare = append(rare, m.why)
+			asked = asked || transport.Chosen(r.settings(), m.transport.Choices...) != ""
+			continue
+		}
+		errs = append(errs, m.why)
+	}
+	if len(errs) == 0 || asked {
+		errs = append(errs, rare...)
+	}
+	return errors.Join(errs...)
+}
+
+// Warn says on standard error which transports and devices that the user has asked for are missing,
+// a line for each. Of several ranks of a machine that miss the same, the first one says so.
+func (r *Rails) Warn() {
+	for _, t := range r.allowed {
+		if !r.warnsOfLeftOut(t) {
+			continue
+		}
+		for _, why := range r.leftOut[t.Name] {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.cfg.Env.Rank, oneLine(why))
+		}
+	}
+	if _, origin := r.settings().Text("btl"); origin == tunable.FromDefault {
+		return
+	}
+	for _, m := range r.missing {
+		if r.isFirstWithout(m.transport.Name) {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.cfg.Env.Rank, m.transport.Name, r.allowedNames(), oneLine(m.why))
+		}
+	}
+}
+
+// warnsOfLeftOut reports whether this rank says which rails of a transport it has left out. With
+// verbose, every rank does so in Describe instead.
+func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
+	if r.settings().Bool("verbose") || len(r.leftOut[t.Name]) == 0 || !r.isFirstWithAsFew(t.Name) {
+		return false
+	}
+	return !t.Abundant || transport.Chosen(r.settings(), t.Choices[0]) != ""
+}
+
+// isFirstWithout reports whether all lower ranks of this machine have a transport.
+func (r *Rails) isFirstWithout(name string) bool { return r.lowerHaveMoreThan(0, name) }
+
+// isFirstWithAsFew reports whether all lower ranks of this machine have more rails of a transport.
+func (r *Rails) isFirstWithAsFew(name string) bool {
+	own, _ := r.railsOf(name)
+	return r.lowerHaveMoreThan(len(own), name)
+}
+
+// lowerHaveMoreThan reports whether all lower ranks of this machine have more than n rails of a
+// transport.
+func (r *Rails) lowerHaveMoreThan(n int, name string) bool {
+	return !slices.ContainsFunc(r.lowerHere(), func(card wireup.Card) bool {
+		numbers, _ := railsOf(card, name)
+		return len(numbers) <= n
+	})
+}

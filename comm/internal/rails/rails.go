@@ -1,0 +1,169 @@
+// Package rails opens the rails of a rank of a launched job, publishes their addresses, and says by
+// which of them a peer is reached. It knows transports only as package btl/transport describes
+// them; builtin.go lists those that are built in.
+package rails
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
+)
+
+// Config of the rails of a rank.
+type Config struct {
+	// Env is what transports are opened from. LocalRank is set by New.
+	Env transport.Env
+	// Client is the connection to the process manager, nil in a world of one.
+	Client *wireup.Client
+	// Host names this machine (wireup.HostID).
+	Host string
+	// Lock is the lock of the rank's engine.
+	Lock sync.Locker
+	// Add makes the engine drive a module. Rails calls it under Lock.
+	Add func(m btl.Module)
+	// Transports are those to choose from; nil stands for Builtin.
+	Transports []transport.Transport
+}
+
+// Rails are the rails of a rank.
+type Rails struct {
+	cfg     Config
+	allowed []transport.Transport // by the tunable btl, in its order
+	list    []rail
+	missing []missing // allowed, but not there
+	// leftOut is, by transport, why devices or addresses of this machine are no rails, though
+	// others are.
+	leftOut map[string][]error
+	cards   []wireup.Card // of all ranks, so that nothing has to be asked of the manager later
+	self    btl.Module    // the rail to the rank itself, driven only once it is used; nil if not allowed
+	driven  bool          // self is
+}
+
+// rail is one rail of this rank.
+type rail struct {
+	transport string // the name of its transport
+	port      string // the device or address, "" if there is nothing to name
+	module    btl.Module
+}
+
+// missing is a transport that is allowed and could not be opened.
+type missing struct {
+	transport transport.Transport
+	why       error
+}
+
+// New makes the rails of a rank, none of which is open.
+func New(cfg Config) *Rails {
+	if cfg.Transports == nil {
+		cfg.Transports = Builtin()
+	}
+	if cfg.Client != nil {
+		cfg.Env.LocalRank = localRankOf(cfg.Client)
+	}
+	r := &Rails{cfg: cfg}
+	for _, name := range cfg.Env.Settings.List("btl") {
+		i := slices.IndexFunc(cfg.Transports, func(t transport.Transport) bool { return t.Name == name })
+		if i >= 0 { // package tunable permits no other name
+			r.allowed = append(r.allowed, cfg.Transports[i])
+		}
+	}
+	return r
+}
+
+// Open opens the rails of all transports that are allowed. A transport that cannot be opened is left
+// out if the others lead to every rank nevertheless. The caller holds the lock.
+func (r *Rails) Open() error {
+	for _, t := range r.allowed {
+		if t.Reach != transport.Itself && (r.cfg.Env.Size == 1 || r.hostSuffices()) {
+			continue
+		}
+		opened, err := t.Open(&r.cfg.Env)
+		if err != nil {
+			r.missing = append(r.missing, missing{t, err})
+			continue
+		}
+		if len(opened.LeftOut) > 0 {
+			if r.leftOut == nil {
+				r.leftOut = map[string][]error{}
+			}
+			r.leftOut[t.Name] = opened.LeftOut
+		}
+		if t.Reach == transport.Itself {
+			r.self = opened.Rails[0].Module
+			continue
+		}
+		for _, o := range opened.Rails {
+			r.cfg.Add(o.Module)
+			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module})
+		}
+	}
+	return r.mustSuffice()
+}
+
+// hostSuffices reports whether a transport between the ranks of a machine is open and the manager
+// says that all ranks are on this one. Such a transport does not fail, so the transports that
+// follow it in the list are not needed.
+func (r *Rails) hostSuffices() bool { return r.hasReach(transport.Host) && onOneMachine(r.cfg.Client) }
+
+// has reports whether a transport is among the rank's rails.
+func (r *Rails) has(name string) bool {
+	return slices.ContainsFunc(r.list, func(l rail) bool { return l.transport == name })
+}
+
+// hasReach reports whether a transport of that reach is among the rank's rails.
+func (r *Rails) hasReach(reach transport.Reach) bool {
+	return slices.ContainsFunc(r.allowed, func(t transport.Transport) bool { return t.Reach == reach && r.has(t.Name) })
+}
+
+// allowedNames is the tunable btl as it is set.
+func (r *Rails) allowedNames() string {
+	return strings.Join(r.settings().List("btl"), ",")
+}
+
+func (r *Rails) settings() tunable.Set { return r.cfg.Env.Settings }
+
+// onOneMachine reports whether the manager says that all ranks are on one machine.
+func onOneMachine(client *wireup.Client) bool {
+	nodeOf, err := client.NodeOf()
+	return err == nil && len(nodeOf) == client.Size() && !slices.ContainsFunc(nodeOf, func(n int) bool { return n != nodeOf[0] })
+}
+
+// LocalRanks is how many ranks of the job are on this rank's machine.
+func LocalRanks(client *wireup.Client) int {
+	nodeOf, err := client.NodeOf()
+	if err != nil || len(nodeOf) != client.Size() {
+		return client.Size() // the manager does not say: the careful guess
+	}
+	n := 0
+	for _, node := range nodeOf {
+		if node == nodeOf[client.Rank()] {
+			n++
+		}
+	}
+	return n
+}
+
+// localRankOf is how many ranks of this rank's machine are lower than this rank.
+func localRankOf(client *wireup.Client) int {
+	nodeOf, err := client.NodeOf()
+	if err != nil || len(nodeOf) != client.Size() {
+		return client.Rank() // the manager does not say: as if all were on one machine
+	}
+	n := 0
+	for rank := range client.Rank() {
+		if nodeOf[rank] == nodeOf[client.Rank()] {
+			n++
+		}
+	}
+	return n
+}
+
+// oneLine is an error's text without line ends.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+}

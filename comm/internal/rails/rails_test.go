@@ -1,0 +1,295 @@
+package rails
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
+)
+
+// settings sets tunables.
+func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
+	t.Helper()
+	for i := 0; i < len(keysAndValues); i += 2 {
+		var err error
+		set, err = set.With(keysAndValues[i], keysAndValues[i+1], tunable.FromCommandLine)
+		require.NoError(t, err)
+	}
+	return set
+}
+
+// railsOfRank makes the rails of a rank, none of which is open.
+func railsOfRank(t *testing.T, rank, size int, keysAndValues ...string) *Rails {
+	return New(Config{Env: transport.Env{Rank: rank, Size: size, Settings: settings(t, keysAndValues...)}, Host: "here"})
+}
+
+func cardOf(name string) wireup.Card {
+	return wireup.Card{Host: "x", Rails: []wireup.Rail{{BTL: "sm", Address: []byte{1}}, {BTL: hostNameEntry, Address: []byte(name)}}}
+}
+
+// TestDefaultOrderIsByPriority: the tunable btl names the transports that are built in, and lists
+// those of a higher priority first by default.
+func TestDefaultOrderIsByPriority(t *testing.T) {
+	list := Builtin()
+	slices.SortFunc(list, func(a, b transport.Transport) int { return b.Priority - a.Priority })
+	var names []string
+	for i, b := range list {
+		names = append(names, b.Name)
+		require.NotNil(t, b.Open)
+		require.True(t, i == 0 || b.Priority < list[i-1].Priority, "two transports have one priority")
+		_, err := tunable.Set{}.With("btl", b.Name, tunable.FromCommandLine)
+		require.NoError(t, err)
+		for _, key := range b.Choices {
+			text, _ := tunable.Set{}.Text(key)
+			require.NotEmpty(t, text, "tunable %s", key)
+		}
+	}
+	var set tunable.Set
+	require.Equal(t, names, set.List("btl"))
+}
+
+// TestHostNameIsPrintable: of what a peer says its machine is called only letters, digits and the
+// like are printed.
+func TestHostNameIsPrintable(t *testing.T) {
+	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
+	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))
+	assert.Equal(t, "?", hostName(cardOf("\n\n")))
+	assert.Equal(t, "?", hostName(wireup.Card{}))
+	assert.Len(t, hostName(cardOf(strings.Repeat("a", 500))), mostHostNameBytes)
+}
+
+// TestUnreachableNamesBothMachines: the error is one line that names both machines and wraps what
+// the rails have to say.
+func TestUnreachableNamesBothMachines(t *testing.T) {
+	r := railsOfRank(t, 3, 6, "btl", "self,sm")
+	r.cards = make([]wireup.Card, 6)
+	err := r.unreachable(5, cardOf("far"), nil)
+	assert.ErrorContains(t, err, "no rail leads from rank 3 on ")
+	assert.ErrorContains(t, err, " to rank 5 on far (btl=self,sm)")
+	cause := errors.New("it is shy")
+	err = r.unreachable(5, cardOf("far"), []error{cause})
+	assert.ErrorIs(t, err, cause)
+	assert.NotContains(t, err.Error(), "\n")
+	_, err = r.toSelf()
+	assert.ErrorContains(t, err, "rank 3 to itself")
+}
+
+// pairless is a transport whose rails lead nowhere, and that says why.
+func pairless() transport.Transport {
+	return transport.Transport{
+		Name: "tcp", Reach: transport.Anywhere, Choices: []string{"tcp.include"},
+		Pair:    func(local, remote [][]byte, _ bool) []transport.Pair { return nil },
+		Explain: func(local, remote [][]byte) string { return fmt.Sprintf("%s here and %s there", local, remote) },
+	}
+}
+
+// TestUnreachableExplains: the error says what both ends have, why no rail leads from one to the
+// other, and what the user has set, in one line.
+func TestUnreachableExplains(t *testing.T) {
+	r := railsOfRank(t, 0, 2, "btl", "self,sm,tcp", "tcp.include", "lo")
+	r.allowed[2] = pairless()
+	r.list = []rail{{transport: "tcp", module: cardModule{card: []byte("four")}}}
+	r.cards = []wireup.Card{{}, cardOf("far")}
+	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " to rank 1 on far (btl=self,sm,tcp); tcp: [four] here and [] there (tcp.include=lo here)")
+	r.cards[1].Rails = append(r.cards[1].Rails, wireup.Rail{BTL: "tcp", Address: []byte("six")})
+	err := r.unreachable(1, r.cards[1], nil)
+	require.ErrorContains(t, err, " on far (btl=self,sm,tcp); tcp: [four] here and [six] there (tcp.include=lo here)")
+	require.NotContains(t, err.Error(), "\n")
+	r.list, r.missing = nil, []missing{{pairless(), errors.New("rail tcp: all is dust")}}
+	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " on far (btl=self,sm,tcp); rail tcp: all is dust")
+	r.allowed = r.allowed[:2]
+	require.NotContains(t, r.unreachable(1, r.cards[1], nil).Error(), "dust")
+}
+
+// cardModule has nothing but a card.
+type cardModule struct {
+	btl.Module
+	card []byte
+}
+
+func (m cardModule) Card() []byte { return m.card }
+
+// stubModule is a rail that connects, unless it is told not to.
+type stubModule struct {
+	btl.Module
+	refuses  error
+	connects int
+}
+
+type stubEndpoint struct{ btl.Endpoint }
+
+func (m *stubModule) Card() []byte { return nil }
+
+func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
+	m.connects++
+	if m.refuses != nil {
+		return nil, m.refuses
+	}
+	return stubEndpoint{}, nil
+}
+
+// TestFirstTransportOfTheListIsUsed: a peer is reached by the first transport of the list that leads
+// there, with all its rails. The rails of the others are known, and nothing is opened for them.
+func TestFirstTransportOfTheListIsUsed(t *testing.T) {
+	both := []wireup.Rail{{BTL: "sm"}, {BTL: hostNameEntry}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
+	sm, verbs0, verbs1 := new(stubModule), new(stubModule), new(stubModule)
+	open := func(btls string) *Rails {
+		r := railsOfRank(t, 0, 4, "btl", btls)
+		r.list = []rail{{transport: "ibverbs", module: verbs0}, {transport: "ibverbs", module: verbs1}, {transport: "sm", module: sm}}
+		r.cards = []wireup.Card{{}, {Host: "here", Rails: both}, {Host: "there", Rails: both}, {Host: "here", Rails: both[2:3]}}
+		return r
+	}
+	type route struct {
+		module              *stubModule
+		tier, local, remote int
+		connected           bool
+	}
+	for _, c := range []struct {
+		btls string
+		peer int
+		want []route
+	}{
+		{"self,sm,ibverbs", 1, []route{{sm, 1, 2, 0, true}, {verbs0, 2, 0, 2, false}, {verbs1, 2, 1, 3, false}}},
+		{"self,ibverbs,sm", 1, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}, {sm, 2, 2, 0, false}}},
+		{"sm,ibverbs", 2, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}}},
+		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, true}}},
+	} {
+		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
+		list, err := open(c.btls).Resolve(c.peer)
+		require.NoError(t, err)
+		var got []route
+		for _, l := range list {
+			m := l.Module.(*stubModule)
+			got = append(got, route{m, l.Tier, l.Local, l.Remote, l.Endpoint != nil})
+			assert.Equal(t, l.Endpoint != nil, m.connects == 1)
+			_, err := l.Reopen()
+			require.NoError(t, err)
+		}
+		assert.Equal(t, c.want, got, "%v to %d", c.btls, c.peer)
+	}
+
+	// A rail that refuses may lead there later, and the next transport is used now.
+	r := open("sm,ibverbs")
+	sm.refuses = errors.New("it is shy")
+	got, err := r.Resolve(1)
+	require.NoError(t, err)
+	require.Len(t, got, 3)
+	assert.Nil(t, got[0].Endpoint)
+	assert.NotNil(t, got[1].Endpoint)
+	sm.refuses = fmt.Errorf("%w: never", btl.ErrUnreachable)
+	got, err = r.Resolve(1)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	verbs0.refuses, verbs1.refuses = sm.refuses, sm.refuses
+	_, err = r.Resolve(1)
+	assert.ErrorIs(t, err, sm.refuses)
+}
+
+// TestOneRankOfAMachineWarns: of the ranks of a machine that lack a transport, the first one says so.
+func TestOneRankOfAMachineWarns(t *testing.T) {
+	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}
+	r := railsOfRank(t, 2, 3)
+	for _, c := range []struct {
+		before []wireup.Card
+		first  bool
+	}{
+		{[]wireup.Card{verbs, verbs}, true},
+		{[]wireup.Card{verbs, none}, false},
+		{[]wireup.Card{none, verbs}, false},
+		{[]wireup.Card{{Host: "there"}, verbs}, true},
+	} {
+		r.cards = append(c.before, wireup.Card{})
+		assert.Equal(t, c.first, r.isFirstWithout("ibverbs"))
+	}
+}
+
+// TestOneRankOfAMachineWarnsOfDevices: of the ranks of a machine that lack rails of a transport, the
+// first one that has as few says so.
+func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
+	with := func(host string, n int) wireup.Card {
+		return wireup.Card{Host: host, Rails: slices.Repeat([]wireup.Rail{{BTL: "tcp"}}, n)}
+	}
+	r := railsOfRank(t, 2, 3)
+	r.list = []rail{{transport: "sm", module: cardModule{}}, {transport: "tcp", module: cardModule{}}}
+	for _, c := range []struct {
+		before []wireup.Card
+		first  bool
+	}{
+		{[]wireup.Card{with("here", 2), with("here", 3)}, true},
+		{[]wireup.Card{with("here", 2), with("here", 1)}, false},
+		{[]wireup.Card{with("here", 0), with("here", 2)}, false},
+		{[]wireup.Card{with("there", 1), with("here", 2)}, true},
+	} {
+		r.cards = append(c.before, wireup.Card{})
+		assert.Equal(t, c.first, r.isFirstWithAsFew("tcp"))
+	}
+}
+
+// TestWarnsOfLeftOut: what was left out of many addresses is reported only if the user named some.
+func TestWarnsOfLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		settings  []string
+		transport string
+		want      bool
+	}{
+		{nil, "ibverbs", true},
+		{nil, "tcp", false},
+		{[]string{"tcp.include", "lo"}, "tcp", true},
+		{[]string{"tcp.include", "lo", "verbose", "true"}, "tcp", false},
+		{nil, "sm", false},
+	} {
+		r := railsOfRank(t, 0, 2, c.settings...)
+		r.cards = make([]wireup.Card, 2)
+		r.leftOut = map[string][]error{"ibverbs": {errors.New("locked")}, "tcp": {errors.New("no port")}}
+		i := slices.IndexFunc(r.allowed, func(t transport.Transport) bool { return t.Name == c.transport })
+		require.Equal(t, c.want, r.warnsOfLeftOut(r.allowed[i]), "%v", c)
+	}
+}
+
+func TestReach(t *testing.T) {
+	sm, verbs := wireup.Rail{BTL: "sm"}, wireup.Rail{BTL: "ibverbs"}
+	here := wireup.Card{Host: "here", Rails: []wireup.Rail{sm, verbs, verbs}}
+	open := func(rank, size int, btls string) *Rails {
+		r := railsOfRank(t, rank, size, "btl", btls)
+		r.list = []rail{
+			{transport: "sm", module: cardModule{}},
+			{transport: "ibverbs", port: "rxe0/1", module: cardModule{}}, {transport: "ibverbs", port: "rxe1/1", module: cardModule{}},
+		}
+		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here}
+		return r
+	}
+	assert.Equal(t, "sm to 0-1,3,7; ibverbs(rxe0/1,rxe1/1) to 4; ibverbs(rxe0/1) to 5; nothing to 6", open(2, 8, "self,sm,ibverbs").reach())
+	assert.Equal(t, "ibverbs(rxe0/1,rxe1/1) to 0-1,3-4,7; ibverbs(rxe0/1) to 5; nothing to 6", open(2, 8, "ibverbs,sm").reach())
+	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
+}
+
+// TestRareTransportIsReportedLast: that this machine has no RDMA devices is reported after other
+// errors, and not at all to a user who has not asked for them.
+func TestRareTransportIsReportedLast(t *testing.T) {
+	verbs, address := errors.New("rail ibverbs: there is no device"), errors.New("rail tcp: all is dust")
+	noVerbs := missing{transport.Transport{Name: "ibverbs", Rare: true, Choices: []string{"ibverbs.devices"}}, verbs}
+	noTCP := missing{transport.Transport{Name: "tcp"}, address}
+	for _, c := range []struct {
+		settings []string
+		missing  []missing
+		want     string
+	}{
+		{nil, []missing{noVerbs, noTCP}, address.Error()},
+		{nil, []missing{noVerbs}, verbs.Error()},
+		{[]string{"btl", "self,ibverbs,tcp"}, []missing{noVerbs, noTCP}, address.Error() + "\n" + verbs.Error()},
+		{[]string{"ibverbs.devices", "rxe0"}, []missing{noVerbs, noTCP}, address.Error() + "\n" + verbs.Error()},
+	} {
+		r := railsOfRank(t, 0, 2, c.settings...)
+		r.missing = c.missing
+		require.EqualError(t, r.mustSuffice(), c.want, "%v", c.settings)
+	}
+}

@@ -1,0 +1,153 @@
+package rails
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/pml"
+)
+
+// Resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong makes the
+// peer unreachable.
+//
+// A peer is reached by the first transport in btl that leads there, with all its rails. The rails of
+// the others are spare: nothing is opened for them until they are needed.
+func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
+	if peer == r.cfg.Env.Rank {
+		return r.toSelf()
+	}
+	card := r.cards[peer]
+	var routes Routes
+	for tier, t := range r.allowed {
+		now := routes.up == 0
+		for _, w := range r.waysTo(peer, t) {
+			m, address := r.list[w.Local].module, card.Rails[w.Remote].Address
+			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier}
+			routes.Add(route, now, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
+		}
+	}
+	if len(routes.List) == 0 {
+		return nil, r.unreachable(peer, card, routes.Refused)
+	}
+	return routes.List, nil
+}
+
+// Routes collects the routes to a peer.
+type Routes struct {
+	List    []pml.Route
+	Refused []error // why rails cannot be used now, or do not lead to the peer
+	up      int     // routes with an endpoint
+}
+
+// Add adds a route, and how to make its endpoint. If now is set it makes the endpoint; otherwise the
+// layer above does when it needs the route. A rail that does not lead to the peer at all is no
+// route; a rail that cannot be used now may be usable later.
+func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
+	route.Reopen = connect
+	if now {
+		ep, err := connect()
+		if err != nil {
+			r.Refused = append(r.Refused, err)
+			if errors.Is(err, btl.ErrUnreachable) {
+				return
+			}
+			route.Down = err
+		} else {
+			route.Endpoint = ep
+			r.up++
+		}
+	}
+	r.List = append(r.List, route)
+}
+
+// waysTo pairs the rails of a transport, by their places in r.list, with those of a peer that they
+// lead to, by their places in the peer's card.
+func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
+	card := r.cards[peer]
+	if t.Reach == transport.Itself || t.Reach == transport.Host && card.Host != r.cfg.Host {
+		return nil
+	}
+	local, ours := r.railsOf(t.Name)
+	remote, theirs := railsOf(card, t.Name)
+	var ways []transport.Pair
+	if t.Pair == nil {
+		for n := range min(len(local), len(remote)) {
+			ways = append(ways, transport.Pair{Local: local[n], Remote: remote[n]})
+		}
+		return ways
+	}
+	for _, p := range t.Pair(ours, theirs, r.cfg.Env.Rank < peer) {
+		ways = append(ways, transport.Pair{Local: local[p.Local], Remote: remote[p.Remote]})
+	}
+	return ways
+}
+
+// railsOf are the places of a transport's rails in r.list, and their addresses.
+func (r *Rails) railsOf(name string) (places []int, addresses [][]byte) {
+	for i, l := range r.list {
+		if l.transport == name {
+			places, addresses = append(places, i), append(addresses, l.module.Card())
+		}
+	}
+	return places, addresses
+}
+
+// toSelf is the route of the rank to itself.
+func (r *Rails) toSelf() ([]pml.Route, error) {
+	rank := r.cfg.Env.Rank
+	if r.self == nil {
+		return nil, fmt.Errorf("rank %d to itself: btl=%s has no self", rank, r.allowedNames())
+	}
+	ep, err := r.self.Connect(rank, r.self.Card())
+	if err != nil {
+		return nil, err
+	}
+	if !r.driven {
+		r.driven = true
+		r.cfg.Add(r.self)
+	}
+	return []pml.Route{{Module: r.self, Endpoint: ep}}, nil
+}
+
+// unreachable says in one line that this rank cannot reach a peer, and why its transports do not
+// lead there.
+func (r *Rails) unreachable(peer int, card wireup.Card, refused []error) error {
+	here, err := os.Hostname()
+	if err != nil {
+		here = "?"
+	}
+	err = fmt.Errorf("no rail leads from rank %d on %s to rank %d on %s (btl=%s)",
+		r.cfg.Env.Rank, here, peer, hostName(card), r.allowedNames())
+	for _, t := range r.allowed {
+		if why := r.explain(peer, t); why != "" {
+			err = fmt.Errorf("%w; %s", err, why)
+		}
+	}
+	for _, e := range refused {
+		err = fmt.Errorf("%w: %w", err, e)
+	}
+	return err
+}
+
+// explain is why no rail of a transport leads to a peer. It is "" if one does, or if the transport
+// has no explanation.
+func (r *Rails) explain(peer int, t transport.Transport) string {
+	if t.Explain == nil || len(r.waysTo(peer, t)) > 0 {
+		return ""
+	}
+	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.transport.Name == t.Name }); i >= 0 {
+		return oneLine(r.missing[i].why) // it says what the user has set
+	}
+	_, ours := r.railsOf(t.Name)
+	_, theirs := railsOf(r.cards[peer], t.Name)
+	why := t.Name + ": " + t.Explain(ours, theirs)
+	if chosen := transport.Chosen(r.settings(), t.Choices...); chosen != "" {
+		why += " (" + chosen + " here)"
+	}
+	return why
+}
