@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -35,7 +36,9 @@ func newPair(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 		})
 		eng.Lock()
 		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, r, nil)
+			m, err := faults.Wrap(faults.Config{Events: r}, func(ev btl.Events) (btl.Module, error) {
+				return w.fabric.Module(rank, rail, ev, nil)
+			})
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 			eng.AddPoller(m)
