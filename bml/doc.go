@@ -41,7 +41,6 @@
 //	                        there has failed and is not drained
 //	            lost        no rail leads there; the peer broke the protocol; or Close
 //	connecting  up          a rail is up
-//	            degraded    a rail is up, and another one failed before
 //	            failing     as for up
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up

@@ -51,7 +51,7 @@ const (
 // peerLegal is the table of transitions; the package comment says when each happens.
 var peerLegal = [peerStates]StateSet{
 	PeerNew:        1<<PeerConnecting | 1<<PeerFailing | 1<<PeerLost,
-	PeerConnecting: hasPath | 1<<PeerFailing | 1<<PeerLost,
+	PeerConnecting: 1<<PeerUp | 1<<PeerFailing | 1<<PeerLost,
 	PeerUp:         1<<PeerDegraded | 1<<PeerNoPath | 1<<PeerFailing | 1<<PeerLost,
 	PeerDegraded:   1<<PeerUp | 1<<PeerNoPath | 1<<PeerFailing | 1<<PeerLost,
 	PeerNoPath:     hasPath | 1<<PeerFailing | 1<<PeerLost,
