@@ -1,4 +1,5 @@
-// Command simulate runs simulations of the point-to-point layer (package simulation), seed after seed, until one fails or all are done.
+// Command simulate runs simulations of the point-to-point layer (package simulation), seed after
+// seed, until one fails or all are done.
 //
 //	go run ./scripts/simulate -seeds 100000 -first 1
 //	go run ./scripts/simulate -seed 4711 -transport verbs -trace
@@ -29,14 +30,14 @@ func main() {
 
 func run() error {
 	seeds := flag.Uint64("seeds", 1000, "how many seeds to run over each transport")
-	first := flag.Uint64("first", 1, "the first of them")
-	workers := flag.Int("j", runtime.NumCPU(), "how many to run at a time")
-	only := flag.Uint64("seed", 0, "run only this one")
-	trace := flag.Bool("trace", false, "with -seed: draw what happens")
-	shrink := flag.Bool("shrink", true, "find the least of a seed that fails")
-	meetings := flag.Bool("meetings", false, "list the states in which fragments met both sides")
-	keep := flag.Bool("keep-going", false, "go on after a failure, and count them")
-	on := flag.String("transport", "all", "loop, verbs, tcp or all")
+	first := flag.Uint64("first", 1, "the first seed")
+	workers := flag.Int("j", runtime.NumCPU(), "how many simulations to run at a time")
+	only := flag.Uint64("seed", 0, "run only this seed")
+	trace := flag.Bool("trace", false, "with -seed: print every event")
+	shrink := flag.Bool("shrink", true, "after a failure, find the smallest part of the seed's program that fails")
+	meetings := flag.Bool("meetings", false, "list the states of both sides that fragments met")
+	keep := flag.Bool("keep-going", false, "go on after a failure, and count the failures")
+	on := flag.String("transport", "all", "`TRANSPORT`: loop, verbs, tcp or all")
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -44,11 +45,11 @@ func run() error {
 	case flag.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	case *seeds == 0:
-		return errors.New("-seeds 0: nothing is to be run")
+		return errors.New("-seeds is 0: it must be at least 1")
 	case *workers < 1:
-		return fmt.Errorf("-j %d: there has to be one at least", *workers)
+		return fmt.Errorf("-j is %d: it must be at least 1", *workers)
 	case *trace && !given["seed"]:
-		return errors.New("-trace draws what one seed does: say which by -seed")
+		return errors.New("-trace prints one seed's events: choose it by -seed")
 	}
 	var transports []simulation.Transport
 	for t := range simulation.Transports {
@@ -57,7 +58,7 @@ func run() error {
 		}
 	}
 	if len(transports) == 0 {
-		return fmt.Errorf("no transport %q", *on)
+		return fmt.Errorf("-transport is %q: it must be loop, verbs, tcp or all", *on)
 	}
 	if given["seed"] {
 		return replay(*only, transports, *trace, *shrink)
@@ -74,7 +75,7 @@ func run() error {
 	return fmt.Errorf("seed %d over %v: %w", s.failed.seed, s.failed.on, s.failed.why)
 }
 
-// replay runs one seed.
+// replay runs one seed over some transports.
 func replay(seed uint64, transports []simulation.Transport, trace, shrink bool) error {
 	var to io.Writer
 	if trace {
@@ -101,19 +102,19 @@ type failure struct {
 	why  *simulation.Failure
 }
 
-// sweep is seeds under way.
+// sweep runs many seeds.
 type sweep struct {
 	first, seeds uint64
 	transports   []simulation.Transport
-	keep         bool
+	keep         bool // go on after a failure
 	start        time.Time
 
 	mu       sync.Mutex
-	next     uint64 // guarded by mu, as all below
+	next     uint64 // guarded by mu, as are all fields below
 	done     uint64
 	shown    time.Time
 	sum      simulation.Result
-	failed   *failure // of the lowest seed
+	failed   *failure // the one of the lowest seed
 	failures map[string]int
 }
 
@@ -170,14 +171,15 @@ func (s *sweep) put(seed uint64, t simulation.Transport, r *simulation.Result) {
 
 func (s *sweep) show(last bool) {
 	seconds := time.Since(s.start).Seconds()
-	fmt.Fprintf(os.Stderr, "\r%d of %d simulations, %.0f a second, %d messages, %d rails failed or returned, %d restarts, %d invariants broken ", s.done, s.total(),
-		float64(s.done)/seconds, s.sum.Messages, s.sum.Rails, s.sum.Stats.Restarts, len(s.failures))
+	fmt.Fprintf(os.Stderr, "\r%d of %d simulations, %.0f a second, %d messages, "+
+		"%d rails failed or returned, %d restarts, %d invariants broken ",
+		s.done, s.total(), float64(s.done)/seconds, s.sum.Messages, s.sum.Rails, s.sum.Stats.Restarts, len(s.failures))
 	if last {
 		fmt.Fprintln(os.Stderr)
 	}
 }
 
-// report says what was seen.
+// report prints what the simulations did.
 func (s *sweep) report(to io.Writer, meetings bool) {
 	st := s.sum.Stats
 	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults struck %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
@@ -197,7 +199,8 @@ func (s *sweep) report(to io.Writer, meetings bool) {
 	s.reportMeetings(to, meetings)
 }
 
-// reportMeetings says in which states fragments met both sides, beside those that are listed as possible.
+// reportMeetings compares the states of both sides that fragments met with the lists of possible
+// ones.
 func (s *sweep) reportMeetings(to io.Writer, all bool) {
 	known := map[simulation.Meeting]bool{}
 	for i, list := range [][]simulation.Meeting{simulation.Possible(), simulation.Rare()} {
@@ -210,7 +213,8 @@ func (s *sweep) reportMeetings(to io.Writer, all bool) {
 				fmt.Fprintf(to, "not seen: %v\n", m)
 			}
 		}
-		fmt.Fprintf(to, "of %d %s meetings of a fragment of failover's with states of both sides %d were seen\n", len(list), [...]string{"frequent", "rare"}[i], seen)
+		fmt.Fprintf(to, "%d of %d %s meetings of a failover fragment with states of both sides were seen\n",
+			seen, len(list), [...]string{"frequent", "rare"}[i])
 	}
 	sorted := slices.SortedFunc(maps.Keys(s.sum.Meetings), func(a, b simulation.Meeting) int { return cmp.Compare(a.String(), b.String()) })
 	for _, m := range sorted {
@@ -218,7 +222,7 @@ func (s *sweep) reportMeetings(to io.Writer, all bool) {
 		case all:
 			fmt.Fprintf(to, "%9d %v\n", s.sum.Meetings[m], m)
 		case !known[m] && simulation.IsOfFailover(m.Name):
-			fmt.Fprintf(to, "%9d %v, which is in neither list\n", s.sum.Meetings[m], m)
+			fmt.Fprintf(to, "%9d %v, which is on neither list\n", s.sum.Meetings[m], m)
 		}
 	}
 }
