@@ -15,7 +15,7 @@ import (
 func (w *world) act(a action) {
 	r := w.ranks[a.rank%len(w.ranks)]
 	if a.isFault() {
-		w.harm(r, a)
+		w.injectFault(r, a)
 		return
 	}
 	if r.dead {
@@ -71,8 +71,8 @@ func at[T any](of []*T, i int) *T {
 
 // buffer is memory for a message.
 func (r *rank) buffer(bytes, choice int) []byte {
-	if r.lent != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.lent) {
-		b := r.lent[r.used+8:][:bytes:bytes]
+	if r.registered != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.registered) {
+		b := r.registered[r.used+8:][:bytes:bytes]
 		r.used += bytes + 16
 		return b
 	}
@@ -129,7 +129,7 @@ func (r *rank) receive(a action) {
 	w := r.w
 	rc := &receive{rank: r.rank, ctx: a.a % len(w.groups), tag: a.b%4 - 1, persistent: a.kind == doReceiveInit}
 	rc.source = a.c%(w.plan.setup.ranks+1) - 1
-	room := w.plan.setup.most
+	room := w.plan.setup.maxBytes
 	if a.a>>8&3 == 0 {
 		room = max(w.size(a.b), idBytes)
 	}
@@ -218,7 +218,7 @@ func (r *rank) detach(a action) {
 			}
 		})
 		r.must(s.handle.Free())
-		r.w.tellOf(r.rank, "takes the buffer of %d back", s.m.id)
+		r.w.traceOf(r.rank, "takes the buffer of %d back", s.m.id)
 		r.detached = append(r.detached, detached{d, s.buf})
 		r.reuse()
 	}
@@ -238,7 +238,7 @@ func (r *rank) reuse() {
 			return false
 		}
 		if b.d != nil {
-			r.w.result.Lent++
+			r.w.result.AwaitedBuffers++
 		}
 		clear(b.buf)
 		return true
@@ -296,13 +296,13 @@ func (r *rank) receiveTaken(i int) {
 	r.recvs = append(r.recvs, rc)
 }
 
-// harm does what is a fault, or mends one.
-func (w *world) harm(r *rank, a action) {
+// injectFault does what is a fault, or mends one.
+func (w *world) injectFault(r *rank, a action) {
 	s := &w.plan.setup
 	other := (r.rank + 1 + a.a%(s.ranks-1)) % s.ranks
 	rail := a.b % len(s.rails)
-	w.tell("%v", a)
-	w.result.Harms[kindNames[a.kind]]++
+	w.traceAll("%v", a)
+	w.result.FaultActions[kindNames[a.kind]]++
 	switch a.kind {
 	case doInject:
 		f := btl.Fault{Kind: faultKinds[a.c%len(faultKinds)], Peer: other, After: a.c >> 4 % 4, Count: 1 + a.c>>8%2}
@@ -317,18 +317,18 @@ func (w *world) harm(r *rank, a action) {
 		r.taps[rail].Module.(btl.Injector).Inject(f)
 	case doAim:
 		kind := []btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered}[a.c&1]
-		ghost := a.c>>16&3 == 0
-		r.aims = append(r.aims, &aim{name: a.name, fault: kind, ghost: ghost, left: a.c >> 4 % 6 / 3})
+		delayed := a.c>>16&3 == 0
+		r.aims = append(r.aims, &aim{name: a.name, fault: kind, delayed: delayed, left: a.c >> 4 % 6 / 3})
 		of, ok := causes[a.name]
 		for _, o := range w.ranks {
 			if !ok {
 				break
 			}
 			if o != r {
-				o.aims = append(o.aims, &aim{name: a.name, fault: kind, ghost: ghost})
+				o.aims = append(o.aims, &aim{name: a.name, fault: kind, delayed: delayed})
 			}
 			// What has to happen first.
-			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, ghost: a.c>>18&1 == 0, left: a.c >> 12 % 3})
+			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, delayed: a.c>>18&1 == 0, left: a.c >> 12 % 3})
 		}
 	case doCut:
 		w.net.cut(r.rank, other, rail, a.c, a.c>>4&1 == 0)
@@ -366,7 +366,7 @@ func (w *world) harm(r *rank, a action) {
 	case doNarrow:
 		bytes := 0
 		if a.c&3 != 0 { // more than any header, and less than a probe
-			bytes = leastNarrow + a.c>>2%(s.fragBytes-leastNarrow)
+			bytes = narrowBytes + a.c>>2%(s.fragBytes-narrowBytes)
 		}
 		w.net.narrow(r.rank, other, rail, bytes)
 	case doDie:
@@ -386,10 +386,10 @@ func (w *world) harm(r *rank, a action) {
 // messages that it has acknowledged were not looked at; and that it is lost at both ends, which then do not know each other's address.
 func (w *world) breakDevice(r *rank, rail int, a action) {
 	if w.net.losesDevice(a.c) {
-		if w.mover == nil {
-			w.mover = r
+		if w.deviceRank == nil {
+			w.deviceRank = r
 		}
-		if r != w.mover || r.dead {
+		if r != w.deviceRank || r.dead {
 			return
 		}
 		r.eng.Lock()
@@ -400,7 +400,7 @@ func (w *world) breakDevice(r *rank, rail int, a action) {
 	w.net.device(r.rank, rail, a.c, a.a>>4)
 }
 
-// causes are faults at other fragments that have to strike before there are those of a kind.
+// causes are faults at other fragments that have to strike before there are selected of a kind.
 var causes = map[string][]string{
 	"RNDVRESTARTNOTIFY": {"FRAG", remoteWrite}, "RNDVRESTARTACK": {"FRAG", remoteWrite}, "RNDVRESTARTNACK": {"FRAG"},
 	"RAILDOWN": {"MATCH", "RNDV"}, "RAILDOWNACK": {"MATCH", "RNDV"}, "PROBE": {"MATCH", "RNDV"}, "PROBEACK": {"MATCH", "RNDV"},
@@ -425,15 +425,15 @@ func (w *world) part() {
 	a, b := w.plan.setup.victims[0], w.plan.setup.victims[1]
 	for rail := range w.plan.setup.rails {
 		if w.plan.setup.narrow {
-			w.net.narrow(a, b, rail, leastNarrow)
+			w.net.narrow(a, b, rail, narrowBytes)
 		} else {
 			w.net.cut(a, b, rail, rail, false)
 		}
 	}
 }
 
-// leastNarrow is the longest packet that a narrow link delivers at least.
-const leastNarrow = 64
+// narrowBytes is the longest packet that a narrow link delivers at least.
+const narrowBytes = 64
 
 // die ends a rank's process.
 func (w *world) die(r *rank) {
@@ -441,11 +441,11 @@ func (w *world) die(r *rank) {
 	for rail := range w.plan.setup.rails {
 		w.net.port(r.rank, rail, false, 2)
 	}
-	w.tellOfDeath()
+	w.reportDeaths()
 }
 
-// tellOfDeath tells whoever has not heard of it yet that a process has ended, as the launcher does, by whichever rail it finds.
-func (w *world) tellOfDeath() {
+// reportDeaths tells whoever has not heard of it yet that a process has ended, as the launcher does, by whichever rail it finds.
+func (w *world) reportDeaths() {
 	if w.plan.setup.ending != Dies {
 		return
 	}

@@ -90,8 +90,8 @@ type taken struct {
 	waited bool
 }
 
-// kept is a buffer that is the user's again: whom of, and what it holds.
-type kept struct {
+// finishedBuffer is a buffer that is the user's again: whom of, and what it holds.
+type finishedBuffer struct {
 	what     string
 	rank     int
 	buf, has []byte
@@ -109,7 +109,7 @@ func (w *world) size(choice int) int {
 		edges := []int{s.fragBytes, s.fragBytes - 32, s.fragBytes - 16, s.fragBytes/2 - 32, s.eager, s.rdma, 2 * s.fragBytes}
 		return max(0, edges[choice/10%len(edges)]+choice/100%3-1)
 	}
-	return choice / 10 % s.most
+	return choice / 10 % s.maxBytes
 }
 
 // begin writes a new message, which is about to be sent.
@@ -121,13 +121,13 @@ func (r *rank) begin(s *send) {
 	w.messages = append(w.messages, s.m)
 	copy(s.buf, s.m.content())
 	s.active = true
-	w.tellOf(r.rank, "sends %d of %d bytes to %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
+	w.traceOf(r.rank, "sends %d of %d bytes to %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
 }
 
 // done looks at a send that is complete.
 func (r *rank) done(s *send, err error) {
 	r.w.note(evDone, r.rank, s.to, 0, uint64(s.m.id), uint64(len(s.buf)))
-	r.w.tellOf(r.rank, "has sent %d: %v", s.m.id, err)
+	r.w.traceOf(r.rank, "has sent %d: %v", s.m.id, err)
 	if err != nil {
 		r.excused(err, s.to, fmt.Sprintf("a send of %d", s.m.id))
 	}
@@ -175,7 +175,7 @@ func (r *rank) post(rc *receive) {
 	r.w.order++
 	rc.order, rc.active = r.w.order, true
 	rc.pattern = pattern{rc.ctx, rc.source, rc.tag}
-	r.w.tellOf(r.rank, "receives from %d tag %d", rc.source, rc.tag)
+	r.w.traceOf(r.rank, "receives from %d tag %d", rc.source, rc.tag)
 }
 
 // got looks at a receive that is complete.
@@ -187,9 +187,9 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 		if world >= 0 {
 			world = w.groups[rc.ctx].World(world)
 		}
-		w.tellOf(r.rank, "receive ends: %v", err)
+		w.traceOf(r.rank, "receive ends: %v", err)
 		r.excused(err, world, "a receive")
-		r.keep(rc)
+		r.recordFinished(rc)
 		return
 	}
 	id := st.Tag - uniqueTags
@@ -201,7 +201,7 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 	}
 	m := w.messages[id]
 	w.note(evDone, r.rank, m.from, 1, uint64(id), uint64(st.Bytes))
-	w.tellOf(r.rank, "has received %d from %d", id, m.from)
+	w.traceOf(r.rank, "has received %d from %d", id, m.from)
 	fits := min(m.size, len(rc.buf))
 	source, _ := w.groups[rc.ctx].Rank(m.from)
 	if m.to != r.rank || m.ctx != rc.ctx || st.Source != source || st.Tag != m.tag || st.Bytes != int64(fits) || st.Cancelled ||
@@ -222,25 +222,25 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 	m.got = true
 	rc.message = m
 	w.received = append(w.received, rc)
-	r.keep(rc)
+	r.recordFinished(rc)
 }
 
 // keep fills a buffer, as a user would who has it again, and remembers that.
-func (r *rank) keep(rc *receive) {
+func (r *rank) recordFinished(rc *receive) {
 	for i := range rc.whole {
 		rc.whole[i] ^= 0x5a
 	}
 	if !rc.persistent {
-		r.w.over = append(r.w.over, kept{"a receive", r.rank, rc.whole, slices.Clone(rc.whole)})
+		r.w.finished = append(r.w.finished, finishedBuffer{"a receive", r.rank, rc.whole, slices.Clone(rc.whole)})
 		return
 	}
-	r.w.over = slices.DeleteFunc(r.w.over, func(k kept) bool { return &k.buf[0] == &rc.whole[0] })
-	r.w.over = append(r.w.over, kept{"a persistent receive", r.rank, rc.whole, slices.Clone(rc.whole)})
+	r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool { return &k.buf[0] == &rc.whole[0] })
+	r.w.finished = append(r.w.finished, finishedBuffer{"a persistent receive", r.rank, rc.whole, slices.Clone(rc.whole)})
 }
 
 // unchanged looks at the buffer of a persistent receive before it is started again.
 func (r *rank) unchanged(rc *receive) {
-	r.w.over = slices.DeleteFunc(r.w.over, func(k kept) bool {
+	r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool {
 		if &k.buf[0] != &rc.whole[0] {
 			return false
 		}
@@ -249,7 +249,7 @@ func (r *rank) unchanged(rc *receive) {
 	})
 }
 
-func (k kept) check(w *world) {
+func (k finishedBuffer) check(w *world) {
 	if !bytes.Equal(k.buf, k.has) {
 		w.fail("canary", "rank %d: the buffer of %s was written after that was complete", k.rank, k.what)
 	}

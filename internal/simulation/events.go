@@ -19,9 +19,9 @@ const lateByte = 0xDD
 
 // Arrived implements btl.Events.
 func (t *tap) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
-	if len(t.untold) > 0 {
+	if len(t.pending) > 0 {
 		frag = slices.Clone(frag)
-		t.untold = append(t.untold, func() { t.arrived(peer, tag, frag) })
+		t.pending = append(t.pending, func() { t.arrived(peer, tag, frag) })
 		return
 	}
 	t.arrived(peer, tag, frag)
@@ -43,35 +43,35 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 
 // Failed implements btl.Events. It cannot wait: operations are about to be called back.
 func (t *tap) Failed(_ btl.Module, peer int, err *btl.Error) {
-	t.tellAll()
+	t.reportAll()
 	t.w.note(evFail, t.rank, peer, t.rail, uint64(err.Class), 0)
-	t.w.tellOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(peer), err)
+	t.w.traceOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(peer), err)
 	t.w.ranks[t.rank].p.Failed(t, peer, err)
 }
 
 // Drained implements btl.Events. The PML hears of it after a while, perhaps, and of all that comes later after that.
 func (t *tap) Drained(_ btl.Module, peer int) {
-	if len(t.untold) == 0 {
+	if len(t.pending) == 0 {
 		if t.w.rng.IntN(4) > 0 {
 			t.drained(peer)
 			return
 		}
-		t.tellAt = t.w.net.Now() + 1<<t.w.rng.IntN(25)
+		t.pendingUntil = t.w.net.Now() + 1<<t.w.rng.IntN(25)
 	}
-	t.untold = append(t.untold, func() { t.drained(peer) })
+	t.pending = append(t.pending, func() { t.drained(peer) })
 }
 
 // tell tells what was held back, when its time has come.
-func (t *tap) tell() {
-	if len(t.untold) > 0 && t.w.net.Now() >= t.tellAt {
-		t.tellAll()
+func (t *tap) reportDue() {
+	if len(t.pending) > 0 && t.w.net.Now() >= t.pendingUntil {
+		t.reportAll()
 	}
 }
 
-func (t *tap) tellAll() {
-	untold := t.untold
-	t.untold = nil
-	for _, f := range untold {
+func (t *tap) reportAll() {
+	pending := t.pending
+	t.pending = nil
+	for _, f := range pending {
 		f()
 	}
 }
@@ -87,6 +87,6 @@ func (t *tap) drained(peer int) {
 		return true
 	})
 	t.w.note(evDrain, t.rank, peer, t.rail, 0, 0)
-	t.w.tellOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
+	t.w.traceOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
 	t.w.ranks[t.rank].p.Drained(t, peer)
 }

@@ -23,7 +23,7 @@ func (l *ladder) line(s string) {
 	l.lines = append(l.lines, fmt.Sprintf("%12d %s", l.w.net.Now(), strings.TrimRight(s, " ")))
 }
 
-// column puts text in a rank's column, and bars in those of the others.
+// column puts text in a rank's column, and bars in selected of the others.
 func (l *ladder) column(rank int, text string) string {
 	var b strings.Builder
 	for i := range l.w.plan.setup.ranks {
@@ -41,7 +41,7 @@ func (l *ladder) column(rank int, text string) string {
 }
 
 // tell notes something of a rank, or of all if rank is negative.
-func (l *ladder) tell(rank int, text string) {
+func (l *ladder) event(rank int, text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	if rank < 0 {
 		l.line("== " + text)

@@ -44,24 +44,24 @@ type railSetup struct {
 
 // setup is what a plan's ranks and rails are like. It is a function of the seed.
 type setup struct {
-	ranks     int
-	rails     []railSetup
-	slots     int
-	fragBytes int
-	eager     int
-	rdma      int
-	window    int64
-	protocol  pml.Protocol
-	groups    [][]int // of communicators, by index
-	lent      bool    // some buffers are in memory that is registered once
-	loss      float64
-	ending    Ending
-	victims   [2]int // of whom one dies, or who part
-	grace     int64  // 0: for ever
-	narrow    bool   // who part exchange short packets still, if the network can do that
-	scar      int    // a rail between the victims that is never mended; -1: none
-	most      int    // bytes in a message
-	lazy      int    // one in so many looks at a rail does not happen
+	ranks      int
+	rails      []railSetup
+	slots      int
+	fragBytes  int
+	eager      int
+	rdma       int
+	window     int64
+	protocol   pml.Protocol
+	groups     [][]int // of communicators, by index
+	registered bool    // some buffers are in memory that is registered once
+	loss       float64
+	ending     Ending
+	victims    [2]int // of whom one dies, or who part
+	grace      int64  // 0: for ever
+	narrow     bool   // who part exchange short packets still, if the network can do that
+	deadRail   int    // a rail between the victims that is never mended; -1: none
+	maxBytes   int    // bytes in a message
+	skipOdds   int    // one in so many looks at a rail does not happen
 }
 
 // kind of an action.
@@ -139,7 +139,7 @@ var aimed = [...]string{
 	"MATCH", "RNDV", "RGET", "FRAG", remoteRead, remoteWrite,
 }
 
-// restarts are those of them that there are least of.
+// restarts are selected of them that there are least of.
 var restarts = [...]string{"RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK"}
 
 // Aims are the kinds of fragments at which faults are aimed.
@@ -152,7 +152,7 @@ func draw(seed uint64, t Transport) *plan {
 	s := setup{
 		ranks: 2 + rng.IntN(5)/3, slots: 1 << rng.IntN(6), fragBytes: pick(256, 300, 1000),
 		eager: pick(0, 0, 1, 50), rdma: pick(1, 200, 200, 900), window: int64(pick(0, 0, 400, 1000)),
-		protocol: pml.Protocol(rng.IntN(4)), lent: rng.IntN(2) == 0, most: pick(1500, 1500, 1500, 6000), lazy: pick(8, 8, 3, 2),
+		protocol: pml.Protocol(rng.IntN(4)), registered: rng.IntN(2) == 0, maxBytes: pick(1500, 1500, 1500, 6000), skipOdds: pick(8, 8, 3, 2),
 	}
 	for range pick(1, 2, 2, 3, 3, 4) {
 		s.rails = append(s.rails, railSetup{latency: int64(pick(200, 1000, 1000, 30_000, 1_000_000)), jitter: int64(pick(1, 10_000, 100_000)), mbps: int64(pick(1, 100, 100, 10_000))})
@@ -167,9 +167,9 @@ func draw(seed uint64, t Transport) *plan {
 	s.groups = [][]int{world, rng.Perm(s.ranks)}
 	s.victims[0] = rng.IntN(s.ranks)
 	s.victims[1] = (s.victims[0] + 1 + rng.IntN(s.ranks-1)) % s.ranks
-	s.scar = -1
+	s.deadRail = -1
 	if len(s.rails) > 1 && rng.IntN(3) == 0 {
-		s.scar = rng.IntN(len(s.rails))
+		s.deadRail = rng.IntN(len(s.rails))
 	}
 	switch rng.IntN(10) {
 	case 0:
@@ -190,7 +190,7 @@ var weights = [firstFault]int{
 	doProbe: 2, doImrecv: 2, doTest: 4, doTurn: 22, doPoll: 12, doSleep: 3, doNext: 24, doPass: 5,
 }
 
-// faultWeights likewise, of those that are.
+// faultWeights likewise, of selected that are.
 var faultWeights = [kinds - firstFault]int{
 	doInject - firstFault: 12, doAim - firstFault: 17, doCut - firstFault: 5, doPort - firstFault: 3, doRail - firstFault: 1,
 	doAllRails - firstFault: 2, doDevice - firstFault: 4, doMend - firstFault: 7, doMendPort - firstFault: 4, doFlap - firstFault: 1, doSlow - firstFault: 2, doNarrow - firstFault: 3,

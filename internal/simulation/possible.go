@@ -11,10 +11,10 @@ import (
 //
 // A RNDVRESTARTNOTIFY never meets a sender that is not restarting, nor a RNDVRESTARTACK or RNDVRESTARTNACK one: a send stays so until it
 // is answered, and answers come once and in order. Nor does an ACK or PUT meet one that is not waiting for it.
-func Possible() []Meeting { return meetings(often) }
+func Possible() []Combination { return combinations(often) }
 
-// Rare are those that more seeds have seen.
-func Rare() []Meeting { return meetings(rare) }
+// Rare are selected that more seeds have seen.
+func Rare() []Combination { return combinations(rare) }
 
 // IsOfFailover reports whether the lists are about fragments of a name.
 func IsOfFailover(name string) bool {
@@ -23,12 +23,12 @@ func IsOfFailover(name string) bool {
 		slices.Contains([]string{"CREDIT", "FIN", "ACK", "PUT"}, name)
 }
 
-func meetings(list string) []Meeting {
-	var all []Meeting
+func combinations(list string) []Combination {
+	var all []Combination
 	for line := range strings.Lines(list) {
 		f := append(strings.Split(strings.TrimSpace(line), " | "), "", "")
 		if f[0] != "" {
-			all = append(all, Meeting{f[0], f[1], f[2]})
+			all = append(all, Combination{f[0], f[1], f[2]})
 		}
 	}
 	return all

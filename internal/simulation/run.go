@@ -43,10 +43,10 @@ func (f *Failure) Error() string { return f.Invariant + ": " + f.What }
 // Hit is a fault at a kind of fragments, or of remote accesses.
 type Hit struct{ Name, Fault string }
 
-// Meeting is a fragment that arrives, and where what it is about stands at both sides then.
-type Meeting struct{ Name, Sender, Receiver string }
+// Combination is a fragment that arrives, and where what it is about stands at both sides then.
+type Combination struct{ Name, Sender, Receiver string }
 
-func (m Meeting) String() string {
+func (m Combination) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s | %s | %s", m.Name, m.Sender, m.Receiver), " |")
 }
 
@@ -58,21 +58,21 @@ type Result struct {
 	Messages      int
 	// Rails counts rails that failed or came back, Lost pairs of ranks that lost each other.
 	Rails, Lost int
-	// Struck counts faults at kinds of fragments, Harms the actions that were faults, Fired what struck at all.
-	Struck map[Hit]int
-	Harms  map[string]int
-	Fired  int
-	// Lent counts the buffers of sends that had to be waited for when they were taken back.
-	Lent     int
-	Meetings map[Meeting]int
-	Ends     map[string]int
-	Endings  map[Ending]int
-	Stats    pml.Stats
+	// Hits counts faults at kinds of fragments, FaultActions the actions that were faults, Fired what struck at all.
+	Hits         map[Hit]int
+	FaultActions map[string]int
+	Fired        int
+	// AwaitedBuffers counts the buffers of sends that had to be waited for when they were taken back.
+	AwaitedBuffers int
+	Combinations   map[Combination]int
+	Ends           map[string]int
+	Endings        map[Ending]int
+	Stats          pml.Stats
 }
 
 func newResult(p *plan) *Result {
 	return &Result{
-		Struck: map[Hit]int{}, Harms: map[string]int{}, Meetings: map[Meeting]int{}, Ends: map[string]int{},
+		Hits: map[Hit]int{}, FaultActions: map[string]int{}, Combinations: map[Combination]int{}, Ends: map[string]int{},
 		Endings: map[Ending]int{p.setup.ending: 1},
 	}
 }
@@ -104,10 +104,10 @@ func (r *Result) Add(o *Result) {
 	r.Rails += o.Rails
 	r.Lost += o.Lost
 	r.Fired += o.Fired
-	r.Lent += o.Lent
-	addTo(&r.Struck, o.Struck)
-	addTo(&r.Harms, o.Harms)
-	addTo(&r.Meetings, o.Meetings)
+	r.AwaitedBuffers += o.AwaitedBuffers
+	addTo(&r.Hits, o.Hits)
+	addTo(&r.FaultActions, o.FaultActions)
+	addTo(&r.Combinations, o.Combinations)
 	addTo(&r.Ends, o.Ends)
 	addTo(&r.Endings, o.Endings)
 	r.add(o.Stats)

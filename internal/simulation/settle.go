@@ -13,18 +13,18 @@ import (
 
 const (
 	// quietRounds without any change are the end; from idleRounds on time passes in longer steps.
-	quietRounds = 260
-	idleRounds  = 60
-	longStep    = 20_000_000
-	// mostWaits is how often a wait may find nothing before it is taken for one without an end.
-	mostWaits = 20_000
-	// comesBack is how long rails may take to be up again when all is mended.
-	comesBack = 60_000_000_000
+	quietRounds   = 260
+	idleRounds    = 60
+	longStepNanos = 20_000_000
+	// maxEmptyTurns is how often a wait may find nothing before it is taken for one without an end.
+	maxEmptyTurns = 20_000
+	// returnLimitNanos is how long rails may take to be up again when all is mended.
+	returnLimitNanos = 60_000_000_000
 )
 
 // heal mends everything that is ever to be mended.
 func (w *world) heal() {
-	w.tell("heal")
+	w.traceAll("heal")
 	w.healing = true
 	for rail, setup := range w.plan.setup.rails {
 		w.setLatency(rail, setup.latency)
@@ -40,17 +40,17 @@ func (w *world) heal() {
 	if w.parted {
 		w.part()
 	}
-	if s := &w.plan.setup; s.scar >= 0 {
-		w.net.cut(s.victims[0], s.victims[1], s.scar, 0, true)
+	if s := &w.plan.setup; s.deadRail >= 0 {
+		w.net.cut(s.victims[0], s.victims[1], s.deadRail, 0, true)
 	}
-	if w.mover != nil && !w.mover.dead {
-		w.mover.greet()
+	if w.deviceRank != nil && !w.deviceRank.dead {
+		w.deviceRank.resolvePeers()
 	}
 }
 
-// greet has a rank find the ways to all others. One whose device was lost has another address, which only they hear of to whom it
+// resolvePeers has a rank find the ways to all others. One whose device was lost has another address, which only they hear of to whom it
 // speaks.
-func (r *rank) greet() {
+func (r *rank) resolvePeers() {
 	r.call(func(p *pml.PML) {
 		for source := range r.w.ranks {
 			_ = p.Lost(r.ctxs[0], source)
@@ -69,10 +69,10 @@ func (w *world) round(quiet int) {
 			r.turn()
 		}
 	}
-	w.tellOfDeath()
+	w.reportDeaths()
 	switch {
 	case quiet > idleRounds:
-		w.pass(longStep)
+		w.pass(longStepNanos)
 	case !w.next():
 		w.pass(1_000_000)
 	}
@@ -151,12 +151,12 @@ func (w *world) collectAll() (any bool) {
 }
 
 // waits is what happens while a rank waits for requests and finds nothing to do: the others go on.
-func (r *rank) waits() {
+func (r *rank) runOthers() {
 	w := r.w
 	if !r.waiting {
 		return // a call that tests
 	}
-	if r.idle++; r.idle > mostWaits {
+	if r.emptyTurns++; r.emptyTurns > maxEmptyTurns {
 		w.fail("bounded", "rank %d waits, and nothing happens any more", r.rank)
 	}
 	for range 4 {
@@ -166,16 +166,16 @@ func (r *rank) waits() {
 			}
 		}
 	}
-	if r.idle%16 == 1 {
-		w.tellOfDeath()
+	if r.emptyTurns%16 == 1 {
+		w.reportDeaths()
 	}
 	switch {
-	case r.idle > mostWaits/10 && r.idle%4 == 0:
-		w.pass(longStep)
-	case r.idle%4 == 0 && !w.next() || r.idle%64 == 0:
+	case r.emptyTurns > maxEmptyTurns/10 && r.emptyTurns%4 == 0:
+		w.pass(longStepNanos)
+	case r.emptyTurns%4 == 0 && !w.next() || r.emptyTurns%64 == 0:
 		w.pass(5_000_000)
 	}
-	if r.idle%16 == 0 {
+	if r.emptyTurns%16 == 0 {
 		w.collectAll()
 	}
 	for _, o := range w.ranks {
@@ -199,7 +199,7 @@ func (r *rank) waitAll() {
 	if len(all) == 0 || r.dead {
 		return
 	}
-	r.w.tellOf(r.rank, "waits for %d sends", len(all))
+	r.w.traceOf(r.rank, "waits for %d sends", len(all))
 	r.waiting = true
 	defer func() { r.waiting = false }()
 	switch r.w.plan.seed % 4 {
@@ -256,7 +256,7 @@ func (r *rank) waitAll() {
 func (w *world) drain() {
 	if w.plan.setup.ending == Parts { // who waits and sends nothing does not find out by itself
 		w.settle()
-		w.hearOfLoss()
+		w.discoverLosses()
 	}
 	for _, r := range w.ranks {
 		r.waitAll()
@@ -266,7 +266,7 @@ func (w *world) drain() {
 		w.settle()
 	}
 	if w.plan.setup.ending != Heals {
-		w.hearOfLoss()
+		w.discoverLosses()
 	}
 	for _, r := range w.ranks {
 		if !r.dead {
@@ -275,7 +275,7 @@ func (w *world) drain() {
 	}
 	w.observe()
 	w.lookForMessages()
-	for end := w.net.Now() + comesBack; !w.allUp() && w.net.Now() < end; {
+	for end := w.net.Now() + returnLimitNanos; !w.allUp() && w.net.Now() < end; {
 		w.round(quietRounds)
 	}
 	for i := 0; i < quietRounds && w.isBusy(); i++ { // answers may still be under way
@@ -286,7 +286,7 @@ func (w *world) drain() {
 			r.lookForLeftovers()
 		}
 	}
-	for _, k := range w.over {
+	for _, k := range w.finished {
 		if !w.ranks[k.rank].dead {
 			k.check(w)
 		}
@@ -294,8 +294,8 @@ func (w *world) drain() {
 	w.ordered()
 }
 
-// hearOfLoss has ranks that were given up by another one find out: nothing tells them but that they send.
-func (w *world) hearOfLoss() {
+// discoverLosses has ranks that were given up by another one find out: nothing tells them but that they send.
+func (w *world) discoverLosses() {
 	for again := true; again; {
 		again = false
 		var asked []*send
@@ -389,7 +389,7 @@ func (w *world) allUp() bool {
 			if r.dead || o.dead || w.isLost(a, b) {
 				continue
 			}
-			if up, all := r.p.RailsUp(b); up < all-w.scars(a, b) && !w.cutForGood(a, b) {
+			if up, all := r.p.RailsUp(b); up < all-w.deadRails(a, b) && !w.cutForGood(a, b) {
 				return false
 			}
 		}
@@ -414,9 +414,9 @@ func (w *world) areVictims(a, b int) bool {
 
 func (w *world) cutForGood(a, b int) bool { return w.parted && w.areVictims(a, b) }
 
-// scars is how many rails between two ranks never come back.
-func (w *world) scars(a, b int) int {
-	if w.plan.setup.scar >= 0 && w.areVictims(a, b) {
+// deadRails is how many rails between two ranks never come back.
+func (w *world) deadRails(a, b int) int {
+	if w.plan.setup.deadRail >= 0 && w.areVictims(a, b) {
 		return 1
 	}
 	return 0
@@ -430,7 +430,7 @@ func (r *rank) lookForLeftovers() {
 	}
 	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
 		for peer := range w.ranks { // one that never comes back is tried again and again
-			if w.scars(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
+			if w.deadRails(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
 				return true
 			}
 		}
@@ -450,8 +450,8 @@ func (r *rank) lookForLeftovers() {
 		for _, c := range r.ctxs {
 			p.RemoveContext(c)
 		}
-		if r.lent != nil {
-			p.RemoveMemory(r.lent)
+		if r.registered != nil {
+			p.RemoveMemory(r.registered)
 		}
 	})
 	if busy := r.p.Busy(); busy != 0 {

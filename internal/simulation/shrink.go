@@ -18,8 +18,8 @@ type Shrunk struct {
 	fails func(*plan) *Failure
 }
 
-// mostRuns bounds shrinking.
-const mostRuns = 3000
+// maxShrinkRuns bounds shrinking.
+const maxShrinkRuns = 3000
 
 // Shrink takes actions out of the plan of a seed as long as the same invariant fails: faults first.
 func Shrink(seed uint64, t Transport) *Shrunk {
@@ -47,11 +47,11 @@ func shrink(p *plan, fails func(*plan) *Failure) *Shrunk {
 
 // without leaves out actions of a sort, many at a time and then fewer.
 func (s *Shrunk) without(is func(action) bool) {
-	which := s.those(is)
+	which := s.selected(is)
 	for n := len(which); n > 0; n /= 2 {
-		for at := 0; at+n <= len(which) && s.Runs < mostRuns; {
+		for at := 0; at+n <= len(which) && s.Runs < maxShrinkRuns; {
 			if s.try(which[at : at+n]) {
-				which = s.those(is)
+				which = s.selected(is)
 			} else {
 				at += n
 			}
@@ -59,7 +59,7 @@ func (s *Shrunk) without(is func(action) bool) {
 	}
 }
 
-func (s *Shrunk) those(are func(action) bool) (which []int) {
+func (s *Shrunk) selected(are func(action) bool) (which []int) {
 	for i, a := range s.plan.actions {
 		if are(a) {
 			which = append(which, i)

@@ -12,7 +12,7 @@ import (
 
 // quietWorld is two ranks that have exchanged a message by each way, and have nothing under way.
 func quietWorld(t *testing.T, rails int, grace int64) *world {
-	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, most: 1500, lazy: 8, groups: [][]int{{0, 1}, {1, 0}}, scar: -1, victims: [2]int{0, 1}, grace: grace}
+	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1, victims: [2]int{0, 1}, grace: grace}
 	for range rails {
 		s.rails = append(s.rails, railSetup{latency: 1000, jitter: 1, mbps: 100})
 	}

@@ -38,25 +38,25 @@ func TestThousandSeeds(t *testing.T) {
 		"failed": st.RailsFailed / 1000, "returned": st.RailsReturned / 1000, "resent": st.Resent / 500, "restarts": st.Restarts / 500,
 		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
 		"held": st.Held / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
-		"lent": uint64(sum.Lent),
+		"lent": uint64(sum.AwaitedBuffers),
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
 	for _, name := range Aims() {
 		for _, fault := range []string{"error-lost", "error-delivered"} {
-			require.NotZero(t, sum.Struck[Hit{name, fault}], "%s was never struck by %s", name, fault)
+			require.NotZero(t, sum.Hits[Hit{name, fault}], "%s was never struck by %s", name, fault)
 		}
 	}
 	for k := doInject; k < kinds; k++ {
-		require.NotZero(t, sum.Harms[kindNames[k]], kindNames[k])
+		require.NotZero(t, sum.FaultActions[kindNames[k]], kindNames[k])
 	}
 	var missing []string
 	for _, m := range Possible() {
-		if sum.Meetings[m] == 0 {
+		if sum.Combinations[m] == 0 {
 			missing = append(missing, m.String())
 		}
 	}
-	require.Empty(t, missing, "of %d meetings these were not seen", len(Possible()))
+	require.Empty(t, missing, "of %d combinations these were not seen", len(Possible()))
 }
 
 // sweep runs the thousand seeds.

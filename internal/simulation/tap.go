@@ -22,29 +22,29 @@ type tap struct {
 	until      int64 // when it is looked at again
 
 	// What the module has told and the PML not yet heard, from a Drained on, and when it does.
-	untold []func()
-	tellAt int64
+	pending      []func()
+	pendingUntil int64
 	// late are the buffers of reads that ended in an error. Until Drained the transport may still write to them.
 	late []lateRead
 }
 
 // aim is a fault that waits for a fragment of a kind.
 type aim struct {
-	name  string
-	fault btl.FaultKind
-	ghost bool // instead: the endpoint fails at once, and what was posted arrives later
-	left  int  // fragments that still pass
+	name    string
+	fault   btl.FaultKind
+	delayed bool // instead of the fault: the endpoint fails at once, and what was posted arrives later
+	left    int  // fragments that still pass
 }
 
 func (a *aim) String() string {
-	if a.ghost {
-		return ghostFault
+	if a.delayed {
+		return delayedFault
 	}
 	return a.fault.String()
 }
 
-// ghostFault is the name of what a ghost is.
-const ghostFault = "ghost"
+// delayedFault is the name of what a late is.
+const delayedFault = "delayed"
 
 var errReleased = errors.New("released twice")
 
@@ -89,31 +89,31 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &end{Endpoint: ep, t: t, peer: peer}, nil
+	return &tapEndpoint{Endpoint: ep, t: t, peer: peer}, nil
 }
 
 // end is an endpoint of a tap.
-type end struct {
+type tapEndpoint struct {
 	btl.Endpoint
 	t    *tap
 	peer int
 }
 
 // Peer implements btl.Endpoint.
-func (e *end) Peer() int { return e.peer }
+func (e *tapEndpoint) Peer() int { return e.peer }
 
 // Send implements btl.Endpoint.
-func (e *end) Send(op *btl.Op) error {
+func (e *tapEndpoint) Send(op *btl.Op) error {
 	return e.post(e.t.w.ranks[e.t.rank].p.FragmentName(op.Tag), op, e.Endpoint.Send)
 }
 
 // Put implements btl.Putter.
-func (e *end) Put(op *btl.Op) error {
+func (e *tapEndpoint) Put(op *btl.Op) error {
 	return e.post(remoteWrite, op, e.Endpoint.(btl.Putter).Put)
 }
 
 // Get implements btl.Getter.
-func (e *end) Get(op *btl.Op) error {
+func (e *tapEndpoint) Get(op *btl.Op) error {
 	done, t := op.Done, e.t
 	op.Done = func(op *btl.Op, err error) {
 		op.Done = done
@@ -131,14 +131,14 @@ func (e *end) Get(op *btl.Op) error {
 }
 
 // Tally implements btl.Tallier. What counts nothing has carried nothing.
-func (e *end) Tally() (delivered, taken uint32) {
+func (e *tapEndpoint) Tally() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.Tallier); ok {
 		return t.Tally()
 	}
 	return 0, 0
 }
 
-func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
+func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	local := op.Local
 	if r, ok := local.(*region); ok {
 		op.Local = r.Region
@@ -158,13 +158,13 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	if a != nil {
 		r.aims = slices.Delete(r.aims, i, i+1)
 	}
-	if a != nil && !a.ghost {
+	if a != nil && !a.delayed {
 		in := t.Module.(btl.Injector)
 		before = in.Fired()
 		in.Inject(btl.Fault{Kind: a.fault, Peer: e.Endpoint.Peer(), Count: 1})
 	}
-	isLate := a != nil && a.ghost && t.rail < len(t.w.plan.setup.rails)
-	if isLate {
+	isDelayed := a != nil && a.delayed && t.rail < len(t.w.plan.setup.rails)
+	if isDelayed {
 		t.w.net.slow(t.rail, 1<<(10+t.w.rng.IntN(15)))
 	}
 	line := ""
@@ -172,7 +172,7 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 		line = t.w.ladder.posting(t, e.Peer(), name, op)
 	}
 	err := how(op)
-	if isLate {
+	if isDelayed {
 		t.w.net.slow(t.rail, t.w.latency[t.rail])
 	}
 	if err != nil {
@@ -182,22 +182,22 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	}
 	switch {
 	case a == nil:
-	case a.ghost:
+	case a.delayed:
 		if err == nil {
-			r.broken = append(r.broken, e)
-			t.struck(name, e.Peer(), a)
+			r.failing = append(r.failing, e)
+			t.recordHit(name, e.Peer(), a)
 			// Its own half goes on for a while, so that what is on its way can do harm.
 			t.w.ranks[e.Peer()].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
 		}
 	case a.fault == btl.FaultErrorDelivered && err == nil || t.Module.(btl.Injector).Fired() > before:
-		t.struck(name, e.Peer(), a)
+		t.recordHit(name, e.Peer(), a)
 	}
 	return err
 }
 
-func (t *tap) struck(name string, peer int, a *aim) {
-	t.w.result.Struck[Hit{name, a.String()}]++
-	t.w.tell("%s from %d to %d by rail %d is struck: %v", name, t.rank, peer, t.rail, a)
+func (t *tap) recordHit(name string, peer int, a *aim) {
+	t.w.result.Hits[Hit{name, a.String()}]++
+	t.w.traceAll("%s from %d to %d by rail %d is struck: %v", name, t.rank, peer, t.rail, a)
 	t.w.delay(peer, t.rail)
 }
 

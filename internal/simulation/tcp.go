@@ -104,7 +104,7 @@ func (n *tcpNet) port(rank, rail int, up bool, _ int) {
 	}
 }
 
-var errHarm = errors.New("the simulation has it fail")
+var errInjected = errors.New("failure injected by the simulation")
 
 // device has a connection of a rank end, all of them, or the rail fail.
 func (n *tcpNet) device(rank, rail, what, after int) {
@@ -121,7 +121,7 @@ func (n *tcpNet) device(rank, rail, what, after int) {
 			}
 		}
 	case 2:
-		m.Fail(errHarm)
+		m.Fail(errInjected)
 		n.harms++
 	}
 }

@@ -14,22 +14,22 @@ import (
 
 // world is a simulation under way.
 type world struct {
-	plan    *plan
-	net     network
-	rng     *rand.Rand // of the order in which rails are looked at
-	ranks   []*rank
-	mover   *rank // whose devices may be lost; nil until one is
-	groups  []*pml.Group
-	result  *Result
-	ladder  *ladder // nil if nobody wants it
-	hash    hash.Hash64
-	scratch [32]byte
+	plan       *plan
+	net        network
+	rng        *rand.Rand // of the order in which rails are looked at
+	ranks      []*rank
+	deviceRank *rank // whose devices may be lost; nil until one is
+	groups     []*pml.Group
+	result     *Result
+	ladder     *ladder // nil if nobody wants it
+	hash       hash.Hash64
+	scratch    [32]byte
 
 	messages []*message
 	sent     map[[2]int]int // messages so far, by sender and communicator
 	received []*receive     // that have got a message, or will
 	order    int            // receives and probes so far
-	over     []kept
+	finished []finishedBuffer
 	parted   bool
 	healing  bool
 	latency  []int64 // of rails, as it is now
@@ -37,20 +37,20 @@ type world struct {
 
 // rank is one of the ranks.
 type rank struct {
-	w       *world
-	rank    int
-	eng     *progress.Engine
-	p       *pml.PML
-	taps    []*tap // by rail
-	ctxs    []*pml.Context
-	lent    []byte // registered once; nil if nothing is
-	used    int    // of lent
-	dead    bool
-	broken  []*end // endpoints that are to fail at once
-	regions int    // registered now
-	aims    []*aim
-	waiting bool // in a call that waits
-	idle    int  // turns in it that found nothing
+	w          *world
+	rank       int
+	eng        *progress.Engine
+	p          *pml.PML
+	taps       []*tap // by rail
+	ctxs       []*pml.Context
+	registered []byte // registered once; nil if nothing is
+	used       int    // of lent
+	dead       bool
+	failing    []*tapEndpoint // endpoints that are to fail at once
+	regions    int            // registered now
+	aims       []*aim
+	waiting    bool // in a call that waits
+	emptyTurns int  // turns in it that found nothing
 
 	sends  []*send
 	recvs  []*receive
@@ -93,7 +93,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	}
 	for i := range s.ranks {
 		r := &rank{w: w, rank: i}
-		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.waits})
+		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.runOthers})
 		grace := s.grace
 		if grace == 0 {
 			grace = 1 << 60
@@ -105,9 +105,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			OnRail: func(e pml.RailEvent) {
 				w.result.Rails++
 				if e.Up {
-					w.tellOf(i, "%s to %d is up again, %d are", e.Rail, e.Peer, e.Left)
+					w.traceOf(i, "%s to %d is up again, %d are", e.Rail, e.Peer, e.Left)
 				} else {
-					w.tellOf(i, "%s to %d is out of use, %d left: %v", e.Rail, e.Peer, e.Left, e.Cause)
+					w.traceOf(i, "%s to %d is out of use, %d left: %v", e.Rail, e.Peer, e.Left, e.Cause)
 				}
 			},
 		})
@@ -124,9 +124,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		}
 		r.eng.Lock()
 		r.eng.AddPoller(r)
-		if s.lent {
-			r.lent = make([]byte, 64<<10)
-			r.p.AddMemory(r.lent)
+		if s.registered {
+			r.registered = make([]byte, 64<<10)
+			r.p.AddMemory(r.registered)
 		}
 		for j, g := range w.groups {
 			place, _ := g.Rank(i)
@@ -158,15 +158,15 @@ func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
 func (r *rank) Progress() int {
 	n := 0
 	rng := r.w.rng
-	r.breakEnds()
+	r.failEndpoints()
 	first := rng.IntN(len(r.taps))
 	if rng.IntN(8) == 0 {
 		n += r.p.Progress()
 	}
 	for i := range r.taps {
 		t := r.taps[(first+i)%len(r.taps)]
-		t.tell()
-		if w := r.w; w.net.Now() < t.until || rng.IntN(w.plan.setup.lazy) == 0 {
+		t.reportDue()
+		if w := r.w; w.net.Now() < t.until || rng.IntN(w.plan.setup.skipOdds) == 0 {
 			continue
 		}
 		n += t.Progress()
@@ -174,12 +174,12 @@ func (r *rank) Progress() int {
 	return n + r.p.Progress()
 }
 
-// breakEnds fails endpoints whose operations are still under way.
-func (r *rank) breakEnds() {
-	broken := r.broken
-	r.broken = nil
+// failEndpoints fails endpoints whose operations are still under way.
+func (r *rank) failEndpoints() {
+	broken := r.failing
+	r.failing = nil
 	for _, e := range broken {
-		e.Fail(&btl.Error{Rail: e.t.Attrs().Name, Peer: e.peer, Class: btl.ClassPath, Side: btl.SideBoth, Native: ghostFault, Err: btl.ErrInjected})
+		e.Fail(&btl.Error{Rail: e.t.Attrs().Name, Peer: e.peer, Class: btl.ClassPath, Side: btl.SideBoth, Native: delayedFault, Err: btl.ErrInjected})
 	}
 }
 
@@ -239,15 +239,15 @@ func put64(b []byte, v uint64) {
 	}
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) traceAll(format string, args ...any) {
 	if w.ladder != nil {
-		w.ladder.tell(-1, fmt.Sprintf(format, args...))
+		w.ladder.event(-1, fmt.Sprintf(format, args...))
 	}
 }
 
-func (w *world) tellOf(rank int, format string, args ...any) {
+func (w *world) traceOf(rank int, format string, args ...any) {
 	if w.ladder != nil {
-		w.ladder.tell(rank, fmt.Sprintf(format, args...))
+		w.ladder.event(rank, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -260,20 +260,20 @@ func peerName(peer int) string {
 
 // cover counts the states in which a fragment meets both sides.
 func (w *world) cover(from, to int, f pml.Fragment) {
-	m := Meeting{Name: f.Name}
+	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
 	if f.Numbered {
 		switch q.Turn(from, f.Number) {
 		case -1:
 			m.Name += " again"
-			w.result.Meetings[m]++
+			w.result.Combinations[m]++
 			return
 		case 1:
 			m.Name += " early"
-			w.result.Meetings[m]++
+			w.result.Combinations[m]++
 			return
 		}
 	}
 	m.Sender, m.Receiver = p.StateOf(to, f, true), q.StateOf(from, f, false)
-	w.result.Meetings[m]++
+	w.result.Combinations[m]++
 }
