@@ -7,33 +7,36 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Names of what is no fragment.
+// Names of operations that are not fragments.
 const (
 	remoteRead  = "read"
 	remoteWrite = "write"
 )
 
-// tap is a rank's rail as its PML sees it: the module itself, with somebody between who notes what goes over it, and aims faults at
-// fragments of a kind. It is also what the module reports to.
+// tap stands between a module and the PML of its rank, in both directions. It records operations
+// and events, aims faults at kinds of fragments, and delays polls and events.
 type tap struct {
 	btl.Module
 	w          *world
 	rank, rail int
-	until      int64 // when it is looked at again
+	until      int64 // the rail is not polled before that time
 
-	// What the module has told and the PML not yet heard, from a Drained on, and when it does.
+	// pending are delayed events, the first of which is a Drained. They are reported at
+	// pendingUntil.
 	pending      []func()
 	pendingUntil int64
-	// late are the buffers of reads that ended in an error. Until Drained the transport may still write to them.
+	// late are the buffers of failed reads to endpoints that are not drained.
 	late []lateRead
 }
 
-// aim is a fault that waits for a fragment of a kind.
+// aim is a fault that waits for an operation with a name.
 type aim struct {
-	name    string
-	fault   btl.FaultKind
-	delayed bool // instead of the fault: the endpoint fails at once, and what was posted arrives later
-	left    int  // fragments that still pass
+	name  string
+	fault btl.FaultKind
+	// delayed: in place of the fault, the endpoint fails at once, and what was posted arrives
+	// later.
+	delayed bool
+	left    int // number of such operations that still pass
 }
 
 func (a *aim) String() string {
@@ -43,15 +46,15 @@ func (a *aim) String() string {
 	return a.fault.String()
 }
 
-// delayedFault is the name of what a late is.
+// delayedFault is the name of the fault of an aim that is delayed.
 const delayedFault = "delayed"
 
 var errReleased = errors.New("released twice")
 
-// sleep has nobody look at a rail for 2^bits ns.
+// sleep keeps the rank from polling the rail for 2^bits ns.
 func (t *tap) sleep(bits int) { t.until = max(t.until, t.w.net.Now()+1<<bits) }
 
-// region is one of a tap's, counted.
+// region is a registered region. The rank counts its regions.
 type region struct {
 	btl.Region
 	r        *rank
@@ -79,11 +82,11 @@ func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &region{Region: inner, r: r}, nil
 }
 
-// connect makes the endpoint to a peer.
+// connect makes an endpoint to a peer.
 func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	at := peer
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
-		at = 0 // of a fabric of a single rank
+		at = 0 // a rank's own fabric has only rank 0
 	}
 	ep, err := t.Connect(at, t.w.ranks[peer].taps[t.rail].Card())
 	if err != nil {
@@ -92,7 +95,7 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	return &tapEndpoint{Endpoint: ep, t: t, peer: peer}, nil
 }
 
-// end is an endpoint of a tap.
+// tapEndpoint is an endpoint of a tap.
 type tapEndpoint struct {
 	btl.Endpoint
 	t    *tap
@@ -130,7 +133,7 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 	return err
 }
 
-// Tally implements btl.Tallier. What counts nothing has carried nothing.
+// Tally implements btl.Tallier. Zeros mean to the BML that the endpoint does not count.
 func (e *tapEndpoint) Tally() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.Tallier); ok {
 		return t.Tally()
@@ -168,7 +171,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 		t.w.net.slow(t.rail, 1<<(10+t.w.rng.IntN(15)))
 	}
 	line := ""
-	if t.w.ladder != nil { // before others are posted from inside
+	if t.w.ladder != nil { // before the callback posts other operations
 		line = t.w.ladder.posting(t, e.Peer(), name, op)
 	}
 	err := how(op)
@@ -186,7 +189,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 		if err == nil {
 			r.failing = append(r.failing, e)
 			t.recordHit(name, e.Peer(), a)
-			// Its own half goes on for a while, so that what is on its way can do harm.
+			// The peer does not poll its half for a while, so stale fragments can arrive there.
 			t.w.ranks[e.Peer()].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
 		}
 	case a.fault == btl.FaultErrorDelivered && err == nil || t.Module.(btl.Injector).Fired() > before:
@@ -197,11 +200,12 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 
 func (t *tap) recordHit(name string, peer int, a *aim) {
 	t.w.result.Hits[Hit{name, a.String()}]++
-	t.w.traceAll("%s from %d to %d by rail %d is struck: %v", name, t.rank, peer, t.rail, a)
+	t.w.traceAll("fault %[5]v hits %[1]s from rank %[2]d to rank %[3]d on rail %[4]d", name, t.rank, peer, t.rail, a)
 	t.w.delay(peer, t.rail)
 }
 
-// delay has what comes to a rank by all rails but one other than rail, perhaps, be looked at only after much has happened.
+// delay makes a rank poll only two of its rails for a while, the given one and a random one. Half
+// of the time it does nothing.
 func (w *world) delay(peer, rail int) {
 	if w.rng.IntN(2) == 0 {
 		return

@@ -35,7 +35,7 @@ func run() error {
 	only := flag.Uint64("seed", 0, "run only this seed")
 	trace := flag.Bool("trace", false, "with -seed: print every event")
 	shrink := flag.Bool("shrink", true, "after a failure, find the smallest part of the seed's program that fails")
-	combinations := flag.Bool("combinations", false, "list the states of both sides that fragments met")
+	combinations := flag.Bool("combinations", false, "list the fragments that arrived, each with the states of both sides")
 	keep := flag.Bool("keep-going", false, "go on after a failure, and count the failures")
 	on := flag.String("transport", "all", "`TRANSPORT`: loop, verbs, tcp or all")
 	flag.Parse()
@@ -182,11 +182,11 @@ func (s *sweep) show(last bool) {
 // report prints what the simulations did.
 func (s *sweep) report(to io.Writer, combinations bool) {
 	st := s.sum.Stats
-	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults struck %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
+	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults that had an effect %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
 	fmt.Fprintf(to, "failed %d, returned %d, resent %d, restarts %d, duplicates %d, stale fragments %d, early %d\n",
 		st.RailsFailed, st.RailsReturned, st.Resent, st.Restarts, st.Duplicates, st.StaleFragments, st.Early)
 	fmt.Fprintln(to, "endings", s.sum.Endings, "failures", s.failures)
-	fmt.Fprintln(to, "harms", s.sum.FaultActions)
+	fmt.Fprintln(to, "fault actions", s.sum.FaultActions)
 	hits := slices.SortedFunc(maps.Keys(s.sum.Hits), func(a, b simulation.Hit) int {
 		if a.Name != b.Name {
 			return cmp.Compare(a.Name, b.Name)
@@ -194,12 +194,12 @@ func (s *sweep) report(to io.Writer, combinations bool) {
 		return cmp.Compare(a.Fault, b.Fault)
 	})
 	for _, h := range hits {
-		fmt.Fprintf(to, "struck %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Hits[h])
+		fmt.Fprintf(to, "aimed fault %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Hits[h])
 	}
 	s.reportCombinations(to, combinations)
 }
 
-// reportCombinations compares the states of both sides that fragments met with the lists of possible
+// reportCombinations compares the combinations that were reached with the lists of possible
 // ones.
 func (s *sweep) reportCombinations(to io.Writer, all bool) {
 	known := map[simulation.Combination]bool{}
@@ -210,10 +210,10 @@ func (s *sweep) reportCombinations(to io.Writer, all bool) {
 			if s.sum.Combinations[m] > 0 {
 				seen++
 			} else if i == 0 {
-				fmt.Fprintf(to, "not seen: %v\n", m)
+				fmt.Fprintf(to, "not reached: %v\n", m)
 			}
 		}
-		fmt.Fprintf(to, "%d of %d %s combinations of a failover fragment with states of both sides were seen\n",
+		fmt.Fprintf(to, "%d of %d %s combinations of a failover fragment and the states of both sides were reached\n",
 			seen, len(list), [...]string{"frequent", "rare"}[i])
 	}
 	sorted := slices.SortedFunc(maps.Keys(s.sum.Combinations), func(a, b simulation.Combination) int { return cmp.Compare(a.String(), b.String()) })
