@@ -133,7 +133,8 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 	return err
 }
 
-// Tally implements btl.Tallier. Zeros mean to the BML that the endpoint does not count.
+// Tally implements btl.Tallier. An endpoint that does not count reports zeros, as one that has
+// carried nothing.
 func (e *tapEndpoint) Tally() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.Tallier); ok {
 		return t.Tally()
