@@ -18,7 +18,7 @@ var (
 	// filePattern finds "path/file.go" and "path/file.go:Func" or "path/file.go:Type.Method".
 	filePattern = regexp.MustCompile(`\b([\w-]+(?:/[\w-]+)*\.go)(?::([\w.]*\w))?`)
 	// namePattern finds `pkg.Name` and `pkg.Type.Method` in backquotes.
-	namePattern = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*(?:\\.\\w+)?)`")
+	namePattern = regexp.MustCompile("`([a-z]+)\\.([A-Za-z]\\w*(?:\\.\\w+)?)`")
 	// fencePattern finds what stands between two lines of three backquotes.
 	fencePattern = regexp.MustCompile("(?s)```\n(.*?)```")
 )
