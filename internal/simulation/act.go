@@ -11,11 +11,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// act does one action.
+// act executes one action.
 func (w *world) act(a action) {
 	r := w.ranks[a.rank%len(w.ranks)]
 	if a.isFault() {
-		w.harm(r, a)
+		w.injectFault(r, a)
 		return
 	}
 	if r.dead {
@@ -61,7 +61,7 @@ func (w *world) act(a action) {
 	}
 }
 
-// at is the element that a number means, nil if there is none.
+// at returns the element that a number of an action selects, nil if the list is empty.
 func at[T any](of []*T, i int) *T {
 	if len(of) == 0 {
 		return nil
@@ -69,10 +69,11 @@ func at[T any](of []*T, i int) *T {
 	return of[i%len(of)]
 }
 
-// buffer is memory for a message.
+// buffer returns memory for a message: from r.registered if it has room and the choice is even,
+// else from the heap.
 func (r *rank) buffer(bytes, choice int) []byte {
-	if r.lent != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.lent) {
-		b := r.lent[r.used+8:][:bytes:bytes]
+	if r.registered != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.registered) {
+		b := r.registered[r.used+8:][:bytes:bytes]
 		r.used += bytes + 16
 		return b
 	}
@@ -85,7 +86,8 @@ func (r *rank) send(a action) {
 	dest := a.b % w.plan.setup.ranks
 	size := w.size(a.c)
 	if a.kind == doSendInit {
-		size = max(size, idBytes) // the tag stays the same
+		// A persistent send keeps its tag, so the tag cannot identify a message.
+		size = max(size, idBytes)
 	}
 	s := &send{
 		ctx: ctx, dest: dest, tag: a.c % 3, mode: pml.Mode(a.a >> 4 & 3), buf: r.buffer(size, a.b>>8), persistent: a.kind == doSendInit,
@@ -129,7 +131,7 @@ func (r *rank) receive(a action) {
 	w := r.w
 	rc := &receive{rank: r.rank, ctx: a.a % len(w.groups), tag: a.b%4 - 1, persistent: a.kind == doReceiveInit}
 	rc.source = a.c%(w.plan.setup.ranks+1) - 1
-	room := w.plan.setup.most
+	room := w.plan.setup.maxBytes
 	if a.a>>8&3 == 0 {
 		room = max(w.size(a.b), idBytes)
 	}
@@ -150,7 +152,7 @@ func (r *rank) receive(a action) {
 	r.recvs = append(r.recvs, rc)
 }
 
-// start starts persistent requests that are inactive, one alone or all at once.
+// start starts all inactive persistent requests with one call.
 func (r *rank) start(a action) {
 	var all []request.Request
 	for _, s := range r.sends {
@@ -161,7 +163,7 @@ func (r *rank) start(a action) {
 	}
 	for i, rc := range r.recvs {
 		if rc.persistent && !rc.active {
-			// What it has got before is remembered under the round before.
+			// The old record keeps the message of the last incarnation.
 			again := *rc
 			again.message = nil
 			r.unchanged(rc)
@@ -177,27 +179,27 @@ func (r *rank) cancel(rc *receive) {
 	r.must(rc.handle.Cancel())
 	st, done, err := rc.handle.Test()
 	if !done {
-		return // it has matched
+		return // it has matched, so it completes
 	}
 	if !st.Cancelled {
 		r.got(rc, st, err)
 	} else if err != nil {
-		r.w.fail("outcome", "rank %d: a cancelled receive: %v", r.rank, err)
+		r.w.fail("outcome", "rank %d: a cancelled receive returns %v", r.rank, err)
 	}
 	rc.active = false
 	r.forget(rc)
 }
 
-// free frees a send, which goes on.
+// free frees a send. The send goes on in the background.
 func (r *rank) free(i int) {
 	s := r.sends[i]
 	if err := s.handle.Free(); err != nil {
-		r.w.fail("request", "rank %d frees a send: %v", r.rank, err)
+		r.w.fail("request", "rank %d: Free of a send: %v", r.rank, err)
 	}
 	r.sends = append(r.sends[:i], r.sends[i+1:]...)
 }
 
-// detach takes the buffer of a send back, as when the context of a call ends.
+// detach takes the buffer of a send back, as package coll does when the context of a call ends.
 func (r *rank) detach(a action) {
 	s := at(r.sends, a.a)
 	if s == nil || s.persistent {
@@ -214,31 +216,31 @@ func (r *rank) detach(a action) {
 		r.call(func(p *pml.PML) {
 			d = s.r.Detach()
 			if _, found := p.User(s.buf); found != (d != nil) {
-				r.w.fail("buffer", "rank %d: message %d is in use: %v, and to be waited for: %v", r.rank, s.m.id, found, d != nil)
+				r.w.fail("buffer", "rank %d: the buffer of message %d is in use: %v, but Detach returns a Detachment: %v", r.rank, s.m.id, found, d != nil)
 			}
 		})
 		r.must(s.handle.Free())
-		r.w.tellOf(r.rank, "takes the buffer of %d back", s.m.id)
+		r.w.traceOf(r.rank, "takes back the buffer of %d", s.m.id)
 		r.detached = append(r.detached, detached{d, s.buf})
 		r.reuse()
 	}
 	r.dropSend(s)
 }
 
-// detached is the buffer of a send that gives it back, or has to wait before it can.
+// detached is the buffer of a send that Detach was called for.
 type detached struct {
-	d   *pml.Detachment // nil if it was free at once
+	d   *pml.Detachment // nil if nothing used the buffer any more
 	buf []byte
 }
 
-// reuse overwrites the buffers that are free.
+// reuse overwrites the detached buffers that nothing uses any more.
 func (r *rank) reuse() {
 	r.detached = slices.DeleteFunc(r.detached, func(b detached) bool {
 		if b.d != nil && b.d.State() != request.Complete {
 			return false
 		}
 		if b.d != nil {
-			r.w.result.Lent++
+			r.w.result.AwaitedBuffers++
 		}
 		clear(b.buf)
 		return true
@@ -251,7 +253,7 @@ func (r *rank) look(a action) {
 	r.call(func(p *pml.PML) {
 		if a.kind == doIprobe {
 			if env, found := p.Iprobe(r.ctxs[ctx], source, tag); found && !(pattern{ctx, source, tag}).covers(ctx, env.Source, env.Tag) {
-				w.fail("match", "rank %d: a probe of %d tag %d finds one of %d tag %d", r.rank, source, tag, env.Source, env.Tag)
+				w.fail("match", "rank %d: a probe for rank %d tag %d finds a message of rank %d tag %d", r.rank, source, tag, env.Source, env.Tag)
 			}
 			return
 		}
@@ -272,7 +274,7 @@ func (r *rank) probe(a action) {
 	r.probes = append(r.probes, pr)
 }
 
-// receiveTaken receives a message that a matched probe took.
+// receiveTaken receives a message that a matched probe has taken.
 func (r *rank) receiveTaken(i int) {
 	t := at(r.taken, i)
 	if t == nil {
@@ -296,13 +298,13 @@ func (r *rank) receiveTaken(i int) {
 	r.recvs = append(r.recvs, rc)
 }
 
-// harm does what is a fault, or mends one.
-func (w *world) harm(r *rank, a action) {
+// injectFault executes an action that is a fault, or that repairs one.
+func (w *world) injectFault(r *rank, a action) {
 	s := &w.plan.setup
 	other := (r.rank + 1 + a.a%(s.ranks-1)) % s.ranks
 	rail := a.b % len(s.rails)
-	w.tell("%v", a)
-	w.result.Harms[kindNames[a.kind]]++
+	w.traceAll("%v", a)
+	w.result.FaultActions[kindNames[a.kind]]++
 	switch a.kind {
 	case doInject:
 		f := btl.Fault{Kind: faultKinds[a.c%len(faultKinds)], Peer: other, After: a.c >> 4 % 4, Count: 1 + a.c>>8%2}
@@ -310,25 +312,26 @@ func (w *world) harm(r *rank, a action) {
 		case f.Kind == btl.FaultLate:
 			f.Count = a.c >> 8 % 20
 		case f.Kind == btl.FaultWrong:
-			f.Count = 1 // what is called wrong again and again is given up
+			f.Count = 1 // an operation that rails call wrong too often is given up
 		case f.Kind == btl.FaultSilence && w.plan.transport == TCP:
-			f.Kind = btl.FaultErrorLost // a connection that says nothing is one to a peer that computes, and left alone
+			// TCP does not time out a silent connection, because its peer may be computing.
+			f.Kind = btl.FaultErrorLost
 		}
 		r.taps[rail].Module.(btl.Injector).Inject(f)
 	case doAim:
 		kind := []btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered}[a.c&1]
-		ghost := a.c>>16&3 == 0
-		r.aims = append(r.aims, &aim{name: a.name, fault: kind, ghost: ghost, left: a.c >> 4 % 6 / 3})
+		delayed := a.c>>16&3 == 0
+		r.aims = append(r.aims, &aim{name: a.name, fault: kind, delayed: delayed, left: a.c >> 4 % 6 / 3})
 		of, ok := causes[a.name]
 		for _, o := range w.ranks {
 			if !ok {
 				break
 			}
 			if o != r {
-				o.aims = append(o.aims, &aim{name: a.name, fault: kind, ghost: ghost})
+				o.aims = append(o.aims, &aim{name: a.name, fault: kind, delayed: delayed})
 			}
-			// What has to happen first.
-			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, ghost: a.c>>18&1 == 0, left: a.c >> 12 % 3})
+			// The faults that cause fragments of this kind.
+			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, delayed: a.c>>18&1 == 0, left: a.c >> 12 % 3})
 		}
 	case doCut:
 		w.net.cut(r.rank, other, rail, a.c, a.c>>4&1 == 0)
@@ -341,7 +344,7 @@ func (w *world) harm(r *rank, a action) {
 	case doAllRails:
 		for rail := range s.rails {
 			w.net.cut(r.rank, other, rail, a.c+rail, a.c>>4&1 == 0)
-			if a.c>>5&1 == 0 { // in sequence
+			if a.c>>5&1 == 0 { // one rail after another
 				w.next()
 				r.turn()
 				w.ranks[other].turn()
@@ -365,8 +368,8 @@ func (w *world) harm(r *rank, a action) {
 		}
 	case doNarrow:
 		bytes := 0
-		if a.c&3 != 0 { // more than any header, and less than a probe
-			bytes = leastNarrow + a.c>>2%(s.fragBytes-leastNarrow)
+		if a.c&3 != 0 { // longer than any header, and shorter than a PROBE
+			bytes = narrowBytes + a.c>>2%(s.fragBytes-narrowBytes)
 		}
 		w.net.narrow(r.rank, other, rail, bytes)
 	case doDie:
@@ -374,22 +377,24 @@ func (w *world) harm(r *rank, a action) {
 	case doPart:
 		w.parted = true
 	}
-	if a.a>>10&3 == 0 { // what comes by another rail comes late
+	if a.a>>10&3 == 0 { // fragments of some rail arrive late
 		w.ranks[other].taps[a.a>>12%len(s.rails)].sleep(a.b >> 8 % 26)
 	}
 	if w.parted {
-		w.part() // whatever was mended
+		w.part() // the action may have repaired a link between the victims
 	}
 }
 
-// breakDevice has a device go wrong. Two things no protocol of ours survives, and so they do not happen: that the device of a rank is lost while
-// messages that it has acknowledged were not looked at; and that it is lost at both ends, which then do not know each other's address.
+// breakDevice injects a fault into a device. It avoids two cases that lose peers by design: a
+// device is lost with messages that it has acknowledged and its rank has not polled
+// (bml/counters.go), and both ends of a rail lose their devices, after which neither knows the
+// other's address.
 func (w *world) breakDevice(r *rank, rail int, a action) {
 	if w.net.losesDevice(a.c) {
-		if w.mover == nil {
-			w.mover = r
+		if w.deviceRank == nil {
+			w.deviceRank = r
 		}
-		if r != w.mover || r.dead {
+		if r != w.deviceRank || r.dead {
 			return
 		}
 		r.eng.Lock()
@@ -400,13 +405,14 @@ func (w *world) breakDevice(r *rank, rail int, a action) {
 	w.net.device(r.rank, rail, a.c, a.a>>4)
 }
 
-// causes are faults at other fragments that have to strike before there are those of a kind.
+// causes lists, for a kind of fragment that only failures produce, the operations whose failure
+// produces it.
 var causes = map[string][]string{
 	"RNDVRESTARTNOTIFY": {"FRAG", remoteWrite}, "RNDVRESTARTACK": {"FRAG", remoteWrite}, "RNDVRESTARTNACK": {"FRAG"},
 	"RAILDOWN": {"MATCH", "RNDV"}, "RAILDOWNACK": {"MATCH", "RNDV"}, "PROBE": {"MATCH", "RNDV"}, "PROBEACK": {"MATCH", "RNDV"},
 }
 
-// some lets a little happen.
+// some gives every rank some turns, and lets as many events of the network happen.
 func (w *world) some(turns int) {
 	for range turns {
 		for _, r := range w.ranks {
@@ -425,27 +431,28 @@ func (w *world) part() {
 	a, b := w.plan.setup.victims[0], w.plan.setup.victims[1]
 	for rail := range w.plan.setup.rails {
 		if w.plan.setup.narrow {
-			w.net.narrow(a, b, rail, leastNarrow)
+			w.net.narrow(a, b, rail, narrowBytes)
 		} else {
 			w.net.cut(a, b, rail, rail, false)
 		}
 	}
 }
 
-// leastNarrow is the longest packet that a narrow link delivers at least.
-const leastNarrow = 64
+// narrowBytes is the longest packet that a narrow link still delivers: every header, and no PROBE.
+const narrowBytes = 64
 
-// die ends a rank's process.
+// die simulates the end of a rank's process.
 func (w *world) die(r *rank) {
 	r.dead = true
 	for rail := range w.plan.setup.rails {
 		w.net.port(r.rank, rail, false, 2)
 	}
-	w.tellOfDeath()
+	w.reportDeaths()
 }
 
-// tellOfDeath tells whoever has not heard of it yet that a process has ended, as the launcher does, by whichever rail it finds.
-func (w *world) tellOfDeath() {
+// reportDeaths reports a dead rank to every rank that does not know of it, by the first rail that
+// is up. In a real job, the BTLs and the launcher do that.
+func (w *world) reportDeaths() {
 	if w.plan.setup.ending != Dies {
 		return
 	}

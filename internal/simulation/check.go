@@ -12,22 +12,22 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// What was sent and received, and what has to hold of it.
+// Records of the messages that were sent and received, and the checks on them.
 //
-// A message has its number in its first bytes, and a content that follows from the number. One that is too short for that has a tag of its
-// own. So a receive can tell what it has got, whatever it was.
+// The first bytes of a message hold its number, and the number determines the other bytes. A
+// message that is too short for a number has a unique tag. So a receive can identify any message.
 
 const (
 	idBytes    = 8
-	guard      = 8    // bytes behind a buffer that nobody may write to
-	uniqueTags = 1000 // from here on, of messages that are too short for a number
+	guard      = 8    // bytes behind a buffer that must not be written
+	uniqueTags = 1000 // the first tag of messages that are too short for a number
 	untouched  = 0xEE
 )
 
-// message is one that was sent.
+// message is a message that was sent.
 type message struct {
 	id, from, to, ctx, tag, size int
-	nth                          int // in the order of that sender's, in that communicator
+	nth                          int // position among its sender's messages in the communicator
 	got                          bool
 }
 
@@ -47,7 +47,7 @@ type send struct {
 	handle     request.Request
 	m          *message
 	ctx, dest  int
-	to         int // of the job
+	to         int // rank in the job
 	tag        int
 	mode       pml.Mode
 	buf        []byte
@@ -55,7 +55,7 @@ type send struct {
 	active     bool
 }
 
-// pattern is what a receive or probe takes.
+// pattern says which messages a receive or probe takes.
 type pattern struct{ ctx, source, tag int }
 
 func (p pattern) covers(ctx, source, tag int) bool {
@@ -63,14 +63,14 @@ func (p pattern) covers(ctx, source, tag int) bool {
 }
 
 type receive struct {
-	pattern            // what was asked for first, by a probe perhaps
+	pattern            // of the receive, or of the matched probe that took its message
 	r                  *pml.RecvRequest
 	handle             request.Request
 	rank, ctx          int
 	source, tag        int
 	whole, buf         []byte
 	order              int
-	message            *message // that it has got
+	message            *message // the received message
 	persistent, active bool
 	byProbe, waited    bool
 }
@@ -90,14 +90,14 @@ type taken struct {
 	waited bool
 }
 
-// kept is a buffer that is the user's again: whom of, and what it holds.
-type kept struct {
+// finishedBuffer is a buffer that belongs to the user again, with the content that it must keep.
+type finishedBuffer struct {
 	what     string
 	rank     int
 	buf, has []byte
 }
 
-// size of a message.
+// size chooses the length of a message, often near a limit of a protocol.
 func (w *world) size(choice int) int {
 	s := &w.plan.setup
 	switch choice % 10 {
@@ -109,10 +109,10 @@ func (w *world) size(choice int) int {
 		edges := []int{s.fragBytes, s.fragBytes - 32, s.fragBytes - 16, s.fragBytes/2 - 32, s.eager, s.rdma, 2 * s.fragBytes}
 		return max(0, edges[choice/10%len(edges)]+choice/100%3-1)
 	}
-	return choice / 10 % s.most
+	return choice / 10 % s.maxBytes
 }
 
-// begin writes a new message, which is about to be sent.
+// begin records a new message, and fills the buffer of a send that is about to start.
 func (r *rank) begin(s *send) {
 	w := r.w
 	key := [2]int{r.rank, s.ctx}
@@ -121,20 +121,20 @@ func (r *rank) begin(s *send) {
 	w.messages = append(w.messages, s.m)
 	copy(s.buf, s.m.content())
 	s.active = true
-	w.tellOf(r.rank, "sends %d of %d bytes to %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
+	w.traceOf(r.rank, "sends message %d of %d bytes to rank %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
 }
 
-// done looks at a send that is complete.
+// done checks a send that is complete.
 func (r *rank) done(s *send, err error) {
 	r.w.note(evDone, r.rank, s.to, 0, uint64(s.m.id), uint64(len(s.buf)))
-	r.w.tellOf(r.rank, "has sent %d: %v", s.m.id, err)
+	r.w.traceOf(r.rank, "send of message %d completes: %v", s.m.id, err)
 	if err != nil {
-		r.excused(err, s.to, fmt.Sprintf("a send of %d", s.m.id))
+		r.excused(err, s.to, fmt.Sprintf("send of message %d", s.m.id))
 	}
 	if !bytes.Equal(s.buf, s.m.content()) {
-		r.w.fail("bytes", "rank %d: the buffer of send %d was written", r.rank, s.m.id)
+		r.w.fail("bytes", "rank %d: the buffer of send %d was overwritten", r.rank, s.m.id)
 	}
-	clear(s.buf) // it is the user's again
+	clear(s.buf) // it belongs to the user again
 	s.active = false
 }
 
@@ -148,26 +148,27 @@ func (r *rank) forget(rc *receive) {
 	}
 }
 
-// excused looks at the error of an operation: it has to be one of a peer that is lost, and to name it.
+// excused checks the error of an operation: it must be about a lost peer, and name it and the
+// cause.
 func (r *rank) excused(err error, peer int, what string) {
 	w := r.w
 	if w.plan.setup.ending == Heals {
 		w.fail("outcome", "rank %d: %s: %v", r.rank, what, err)
 	}
 	if !errors.Is(err, request.ErrUnreachable) && !errors.Is(err, request.ErrProcFailed) {
-		w.fail("outcome", "rank %d: %s: %v, which is neither unreachable nor failed", r.rank, what, err)
+		w.fail("outcome", "rank %d: %s: %v, which is neither ErrUnreachable nor ErrProcFailed", r.rank, what, err)
 	}
 	var be *btl.Error
 	if errors.As(err, &be) && be.Peer >= 0 && peer >= 0 && be.Peer != peer && peer != r.rank {
-		w.fail("outcome", "rank %d: %s with %d: %v, which names another one", r.rank, what, peer, err)
+		w.fail("outcome", "rank %d: %s with rank %d: %v, which names another rank", r.rank, what, peer, err)
 	}
 	if !errors.As(err, &be) && !errors.Is(err, btl.ErrFailed) {
-		w.fail("outcome", "rank %d: %s with %d: %v, which does not say why", r.rank, what, peer, err)
+		w.fail("outcome", "rank %d: %s with rank %d: %v, which names no cause", r.rank, what, peer, err)
 	}
 	w.result.Ends[err.Error()[:min(len(err.Error()), 12)]]++
 }
 
-// post notes a receive that is about to be started.
+// post records a receive that is about to start.
 func (r *rank) post(rc *receive) {
 	for i := range rc.whole {
 		rc.whole[i] = untouched
@@ -175,10 +176,10 @@ func (r *rank) post(rc *receive) {
 	r.w.order++
 	rc.order, rc.active = r.w.order, true
 	rc.pattern = pattern{rc.ctx, rc.source, rc.tag}
-	r.w.tellOf(r.rank, "receives from %d tag %d", rc.source, rc.tag)
+	r.w.traceOf(r.rank, "receives from rank %d tag %d", rc.source, rc.tag)
 }
 
-// got looks at a receive that is complete.
+// got checks a receive that is complete.
 func (r *rank) got(rc *receive, st request.Status, err error) {
 	w := r.w
 	rc.active = false
@@ -187,9 +188,9 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 		if world >= 0 {
 			world = w.groups[rc.ctx].World(world)
 		}
-		w.tellOf(r.rank, "receive ends: %v", err)
+		w.traceOf(r.rank, "receive ends: %v", err)
 		r.excused(err, world, "a receive")
-		r.keep(rc)
+		r.recordFinished(rc)
 		return
 	}
 	id := st.Tag - uniqueTags
@@ -197,11 +198,11 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 		id = int(binary.LittleEndian.Uint64(rc.buf))
 	}
 	if id < 0 || id >= len(w.messages) {
-		w.fail("bytes", "rank %d received %d bytes from %d that nobody sent", r.rank, st.Bytes, st.Source)
+		w.fail("bytes", "rank %d received %d bytes from rank %d that no rank sent", r.rank, st.Bytes, st.Source)
 	}
 	m := w.messages[id]
 	w.note(evDone, r.rank, m.from, 1, uint64(id), uint64(st.Bytes))
-	w.tellOf(r.rank, "has received %d from %d", id, m.from)
+	w.traceOf(r.rank, "has received message %d from rank %d", id, m.from)
 	fits := min(m.size, len(rc.buf))
 	source, _ := w.groups[rc.ctx].Rank(m.from)
 	if m.to != r.rank || m.ctx != rc.ctx || st.Source != source || st.Tag != m.tag || st.Bytes != int64(fits) || st.Cancelled ||
@@ -209,7 +210,7 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 		w.fail("match", "rank %d received message %+v into %d bytes as %+v %v", r.rank, *m, len(rc.buf), st, err)
 	}
 	if !bytes.Equal(rc.buf[:fits], m.content()[:fits]) {
-		w.fail("bytes", "rank %d: the bytes of message %d of %d are not what was sent", r.rank, id, m.size)
+		w.fail("bytes", "rank %d: message %d of %d bytes arrived with other bytes", r.rank, id, m.size)
 	}
 	for i, b := range rc.whole[fits:] {
 		if b != untouched {
@@ -222,25 +223,26 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 	m.got = true
 	rc.message = m
 	w.received = append(w.received, rc)
-	r.keep(rc)
+	r.recordFinished(rc)
 }
 
-// keep fills a buffer, as a user would who has it again, and remembers that.
-func (r *rank) keep(rc *receive) {
+// recordFinished changes the buffer of a completed receive, as its user may, and records its
+// content.
+func (r *rank) recordFinished(rc *receive) {
 	for i := range rc.whole {
 		rc.whole[i] ^= 0x5a
 	}
 	if !rc.persistent {
-		r.w.over = append(r.w.over, kept{"a receive", r.rank, rc.whole, slices.Clone(rc.whole)})
+		r.w.finished = append(r.w.finished, finishedBuffer{"a receive", r.rank, rc.whole, slices.Clone(rc.whole)})
 		return
 	}
-	r.w.over = slices.DeleteFunc(r.w.over, func(k kept) bool { return &k.buf[0] == &rc.whole[0] })
-	r.w.over = append(r.w.over, kept{"a persistent receive", r.rank, rc.whole, slices.Clone(rc.whole)})
+	r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool { return &k.buf[0] == &rc.whole[0] })
+	r.w.finished = append(r.w.finished, finishedBuffer{"a persistent receive", r.rank, rc.whole, slices.Clone(rc.whole)})
 }
 
-// unchanged looks at the buffer of a persistent receive before it is started again.
+// unchanged checks the buffer of a persistent receive before the receive starts again.
 func (r *rank) unchanged(rc *receive) {
-	r.w.over = slices.DeleteFunc(r.w.over, func(k kept) bool {
+	r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool {
 		if &k.buf[0] != &rc.whole[0] {
 			return false
 		}
@@ -249,13 +251,13 @@ func (r *rank) unchanged(rc *receive) {
 	})
 }
 
-func (k kept) check(w *world) {
+func (k finishedBuffer) check(w *world) {
 	if !bytes.Equal(k.buf, k.has) {
-		w.fail("canary", "rank %d: the buffer of %s was written after that was complete", k.rank, k.what)
+		w.fail("canary", "rank %d: the buffer of %s was written after completion", k.rank, k.what)
 	}
 }
 
-// observe looks at all that is complete.
+// observe checks every operation that has completed.
 func (w *world) observe() {
 	for _, r := range w.ranks {
 		if !r.dead {
@@ -276,7 +278,7 @@ func (r *rank) observeSends() {
 		}
 		_, done, err := s.handle.Test()
 		if !done {
-			r.w.fail("request", "rank %d: a complete send is not done", r.rank)
+			r.w.fail("request", "rank %d: Test of a completed send reports false", r.rank)
 		}
 		r.done(s, err)
 		if !s.persistent {
@@ -285,7 +287,7 @@ func (r *rank) observeSends() {
 	}
 }
 
-// observeReceives looks at receives and probes.
+// observeReceives checks receives and probes that have completed.
 func (r *rank) observeReceives() {
 	for _, rc := range slices.Clone(r.recvs) {
 		if !rc.active || rc.r.State() != request.Complete {
@@ -293,7 +295,7 @@ func (r *rank) observeReceives() {
 		}
 		st, done, err := rc.handle.Test()
 		if !done {
-			r.w.fail("request", "rank %d: a complete receive is not done", r.rank)
+			r.w.fail("request", "rank %d: Test of a completed receive reports false", r.rank)
 		}
 		r.got(rc, st, err)
 		r.forget(rc)
@@ -319,14 +321,15 @@ func (r *rank) probed(pr *probe) {
 	case err != nil:
 		r.excused(err, -1, "a probe")
 	case !st.Cancelled && (!pr.covers(pr.ctx, st.Source, st.Tag) || (msg != nil) != pr.matched):
-		r.w.fail("match", "rank %d: a probe of %d tag %d finds %+v", r.rank, pr.source, pr.tag, st)
+		r.w.fail("match", "rank %d: a probe for rank %d tag %d finds %+v", r.rank, pr.source, pr.tag, st)
 	case msg != nil:
 		r.taken = append(r.taken, &taken{m: msg, env: msg.Envelope(), pattern: pr.pattern, order: pr.order, waited: true})
 	}
 }
 
-// ordered holds who received what to the rule that messages do not overtake each other (MPI 4.1, section 3.5): if two receives
-// of a rank could both take the earlier one of two messages, the one that was posted first got it.
+// ordered checks that messages do not overtake each other (MPI 4.1, section 3.5): if two receives
+// of a rank could both take the earlier one of two messages, the receive that was posted first has
+// got it.
 func (w *world) ordered() {
 	slices.SortFunc(w.received, func(a, b *receive) int { return a.order - b.order })
 	for i, first := range w.received {
@@ -335,7 +338,8 @@ func (w *world) ordered() {
 			if first.rank != second.rank || m.from != n.from || m.ctx != n.ctx || n.nth > m.nth {
 				continue
 			}
-			// A probe that waits gets what no receive takes, whenever that was posted.
+			// A waiting probe only sees messages that no posted receive takes, also a receive that
+			// was posted after the probe.
 			if first.byProbe && first.waited {
 				continue
 			}
@@ -346,7 +350,7 @@ func (w *world) ordered() {
 	}
 }
 
-// test tests requests, by whichever call.
+// test tests the active sends by one of the calls of the Test family.
 func (r *rank) test(a action) {
 	var all []request.Request
 	for _, s := range r.sends {
@@ -382,7 +386,7 @@ func (r *rank) test(a action) {
 			if _, done, err := h.GetStatus(); done {
 				_, _, again := h.Test()
 				if (err == nil) != (again == nil) {
-					r.w.fail("request", "rank %d: a status says %v, and then %v", r.rank, err, again)
+					r.w.fail("request", "rank %d: GetStatus returns %v, and then Test returns %v", r.rank, err, again)
 				}
 				r.ended(h, err)
 			}
@@ -390,7 +394,7 @@ func (r *rank) test(a action) {
 	}
 }
 
-// ended looks at a send whose end a call has seen.
+// ended checks a send that a call has reported as complete.
 func (r *rank) ended(h request.Request, err error) {
 	for _, s := range r.sends {
 		if s.active && s.handle == h {

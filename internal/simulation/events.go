@@ -6,22 +6,24 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// What a module tells its PML, by way of the tap.
+// The events of a module, which a tap passes on to the PML of its rank.
 
-// lateRead is the buffer of a read that may still be written to.
+// lateRead is the buffer of a failed read. The transport may write to it until the endpoint is
+// drained.
 type lateRead struct {
 	peer int
 	buf  []byte
 }
 
-// lateByte is what comes into it last.
+// lateByte is what the tap writes there when the endpoint is drained: the worst that the contract
+// permits.
 const lateByte = 0xDD
 
 // Arrived implements btl.Events.
 func (t *tap) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
-	if len(t.untold) > 0 {
+	if len(t.pending) > 0 {
 		frag = slices.Clone(frag)
-		t.untold = append(t.untold, func() { t.arrived(peer, tag, frag) })
+		t.pending = append(t.pending, func() { t.arrived(peer, tag, frag) })
 		return
 	}
 	t.arrived(peer, tag, frag)
@@ -32,7 +34,7 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 	w.note(evArrive, peer, t.rank, t.rail, uint64(tag), uint64(len(frag)))
 	f, err := w.ranks[t.rank].p.Look(tag, frag)
 	if err != nil {
-		w.fail("nonsense", "rank %d sent rank %d nonsense: %v", peer, t.rank, err)
+		w.fail("protocol", "rank %d sent rank %d a malformed fragment: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
 	if w.ladder != nil {
@@ -41,37 +43,37 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 	w.ranks[t.rank].p.Arrived(t, peer, tag, frag)
 }
 
-// Failed implements btl.Events. It cannot wait: operations are about to be called back.
+// Failed implements btl.Events. The tap does not delay it, because callbacks of operations follow.
 func (t *tap) Failed(_ btl.Module, peer int, err *btl.Error) {
-	t.tellAll()
+	t.reportAll()
 	t.w.note(evFail, t.rank, peer, t.rail, uint64(err.Class), 0)
-	t.w.tellOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(peer), err)
+	t.w.traceOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(peer), err)
 	t.w.ranks[t.rank].p.Failed(t, peer, err)
 }
 
-// Drained implements btl.Events. The PML hears of it after a while, perhaps, and of all that comes later after that.
+// Drained implements btl.Events. The tap may delay it, and then delays all later events, too.
 func (t *tap) Drained(_ btl.Module, peer int) {
-	if len(t.untold) == 0 {
+	if len(t.pending) == 0 {
 		if t.w.rng.IntN(4) > 0 {
 			t.drained(peer)
 			return
 		}
-		t.tellAt = t.w.net.Now() + 1<<t.w.rng.IntN(25)
+		t.pendingUntil = t.w.net.Now() + 1<<t.w.rng.IntN(25)
 	}
-	t.untold = append(t.untold, func() { t.drained(peer) })
+	t.pending = append(t.pending, func() { t.drained(peer) })
 }
 
-// tell tells what was held back, when its time has come.
-func (t *tap) tell() {
-	if len(t.untold) > 0 && t.w.net.Now() >= t.tellAt {
-		t.tellAll()
+// reportDue reports the delayed events when their time has come.
+func (t *tap) reportDue() {
+	if len(t.pending) > 0 && t.w.net.Now() >= t.pendingUntil {
+		t.reportAll()
 	}
 }
 
-func (t *tap) tellAll() {
-	untold := t.untold
-	t.untold = nil
-	for _, f := range untold {
+func (t *tap) reportAll() {
+	pending := t.pending
+	t.pending = nil
+	for _, f := range pending {
 		f()
 	}
 }
@@ -87,6 +89,6 @@ func (t *tap) drained(peer int) {
 		return true
 	})
 	t.w.note(evDrain, t.rank, peer, t.rail, 0, 0)
-	t.w.tellOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
+	t.w.traceOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
 	t.w.ranks[t.rank].p.Drained(t, peer)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// ladder is what happened, drawn as columns for ranks, with what goes between them as arrows.
+// ladder draws a run: a column for each rank, and fragments as arrows between them.
 type ladder struct {
 	w     *world
 	lines []string
@@ -23,7 +23,7 @@ func (l *ladder) line(s string) {
 	l.lines = append(l.lines, fmt.Sprintf("%12d %s", l.w.net.Now(), strings.TrimRight(s, " ")))
 }
 
-// column puts text in a rank's column, and bars in those of the others.
+// column is a line with text in a rank's column, and bars in the others.
 func (l *ladder) column(rank int, text string) string {
 	var b strings.Builder
 	for i := range l.w.plan.setup.ranks {
@@ -40,8 +40,8 @@ func (l *ladder) column(rank int, text string) string {
 	return b.String()
 }
 
-// tell notes something of a rank, or of all if rank is negative.
-func (l *ladder) tell(rank int, text string) {
+// event adds a line to the column of a rank, or across all columns if rank is negative.
+func (l *ladder) event(rank int, text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	if rank < 0 {
 		l.line("== " + text)
@@ -81,7 +81,7 @@ func about(f pml.Fragment) string {
 	return s
 }
 
-// arrive draws an arrow.
+// arrive draws a fragment that arrives, as an arrow.
 func (l *ladder) arrive(t *tap, from int, f pml.Fragment, bytes int) {
 	to := t.rank
 	q := l.w.ranks[to].p
@@ -112,7 +112,7 @@ func (l *ladder) arrive(t *tap, from int, f pml.Fragment, bytes int) {
 	l.line(b.String())
 }
 
-// write writes it all, and how it ended.
+// write writes all lines, and the failure if there is one.
 func (l *ladder) write(to io.Writer, f *Failure) {
 	p := l.w.plan
 	fmt.Fprintf(to, "seed %d over %v: %d ranks, %d rails, %v, %s\n", p.seed, p.transport, p.setup.ranks, len(p.setup.rails), p.setup.protocol, p.setup.ending)
@@ -128,7 +128,7 @@ func (l *ladder) write(to io.Writer, f *Failure) {
 		fmt.Fprintln(to, s)
 	}
 	for _, r := range l.w.ranks {
-		fmt.Fprintf(to, "rank %d: left %v\n", r.rank, r.p.Leftovers())
+		fmt.Fprintf(to, "rank %d: leftovers: %v\n", r.rank, r.p.Leftovers())
 	}
 	if f != nil {
 		fmt.Fprintln(to, "FAILED", f)

@@ -6,7 +6,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
-// network joins the ranks. It has its own time, and breaks on request. Rails have numbers.
+// network connects the ranks. It has a virtual clock, and breaks on request. Rails are numbered.
 type network interface {
 	Now() int64
 	Next() (at int64, ok bool)
@@ -14,23 +14,26 @@ type network interface {
 
 	// module makes the rail of a rank, once. It is a btl.Injector.
 	module(rank, rail int, ev btl.Events) (btl.Module, error)
-	// ownRail is the number of one more rail of each rank, that leads to itself, if the others do not.
+	// ownRail is the number of one more rail of each rank that leads to itself, if the others do
+	// not.
 	ownRail() (rail int, ok bool)
 
-	// cut breaks the link of two ranks until mend; half: only one of them may notice.
+	// cut breaks the link of two ranks until mend. half: only one of them may notice. fate chooses
+	// what becomes of operations in flight.
 	cut(a, b, rail int, fate int, half bool)
 	mend(a, b, rail int)
-	// narrow has the link of two ranks lose packets of more than so many bytes until mend; 0:
-	// remote accesses.
+	// narrow makes the link of two ranks lose packets of more than bytes bytes until mend. With 0
+	// it loses remote accesses.
 	narrow(a, b, rail, bytes int)
 	// port breaks or mends the port of a rank.
 	port(rank, rail int, up bool, fate int)
-	// device has something happen that only this kind of network knows. losesDevice says whether that is the loss of a device.
+	// device injects a fault that only this kind of network has. losesDevice reports whether the
+	// fault is the loss of a device.
 	device(rank, rail, what, after int)
 	losesDevice(what int) bool
-	// slow has what is posted on a rail from now on take so long.
+	// slow sets the latency of operations that are posted on a rail from now on.
 	slow(rail int, nanos int64)
-	// fired is how many faults of device have struck.
+	// fired is the number of faults from device that have had an effect.
 	fired() int
 	close()
 }
@@ -61,7 +64,7 @@ func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 
 func (n loopNet) ownRail() (int, bool) { return 0, false }
 
-// The numbers are of ranks and rails that there are, so these cannot fail.
+// The methods of Fabric fail only for ranks and rails that do not exist.
 
 func (n loopNet) cut(a, b, rail, fate int, half bool) {
 	_ = n.FailLane(a, b, rail, loop.Cut{Fate: loop.Fate(fate % 3), HalfOpen: half})

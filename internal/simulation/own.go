@@ -5,7 +5,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
-// ownWays is the way of each rank to itself, where the network has none.
+// ownWays holds a fabric for each rank that leads to itself, for networks that do not.
 type ownWays []*loop.Fabric
 
 func newOwnWays(seed uint64, s *setup) (ways ownWays, err error) {
@@ -38,7 +38,7 @@ func (o ownWays) module(n network, rank int, ev btl.Events) (btl.Module, error) 
 	return faulty(n, ownEvents{ev, rank}, func(ev btl.Events) (btl.Module, error) { return o[rank].Module(0, 0, ev, nil) })
 }
 
-// ownEvents is for a fabric of a single rank, which calls it 0.
+// ownEvents translates rank 0, the only rank of such a fabric, to the rank in the job.
 type ownEvents struct {
 	btl.Events
 	rank int

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Transport is what the ranks of a simulation are joined by.
+// Transport connects the ranks of a simulation.
 type Transport int
 
 // The transports.
@@ -22,49 +22,49 @@ const (
 
 func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp"}[t] }
 
-// Ending is how the rails of a plan end.
+// Ending says what is broken at the end of a plan.
 type Ending int
 
 // The endings.
 const (
-	// Heals: everything is mended in the end, and every operation succeeds.
+	// Heals: everything is repaired in the end, and every operation succeeds.
 	Heals Ending = iota
-	// Dies: a rank's process ends on the way. What others do among themselves goes on.
+	// Dies: a rank's process ends during the plan. Messages among the other ranks are not affected.
 	Dies
-	// Parts: between two ranks no rail comes back, and the grace time ends.
+	// Parts: no rail between two ranks comes back, and the grace time ends.
 	Parts
 )
 
 func (e Ending) String() string { return [...]string{"heals", "dies", "parts"}[e] }
 
-// railSetup is what a rail is like.
+// railSetup describes a rail: nanoseconds, and 10⁶ bytes a second.
 type railSetup struct {
 	latency, jitter, mbps int64
 }
 
-// setup is what a plan's ranks and rails are like. It is a function of the seed.
+// setup describes the ranks and rails of a plan. It is a function of the seed.
 type setup struct {
-	ranks     int
-	rails     []railSetup
-	slots     int
-	fragBytes int
-	eager     int
-	rdma      int
-	window    int64
-	protocol  pml.Protocol
-	groups    [][]int // of communicators, by index
-	lent      bool    // some buffers are in memory that is registered once
-	loss      float64
-	ending    Ending
-	victims   [2]int // of whom one dies, or who part
-	grace     int64  // 0: for ever
-	narrow    bool   // who part exchange short packets still, if the network can do that
-	scar      int    // a rail between the victims that is never mended; -1: none
-	most      int    // bytes in a message
-	lazy      int    // one in so many looks at a rail does not happen
+	ranks      int
+	rails      []railSetup
+	slots      int
+	fragBytes  int
+	eager      int
+	rdma       int
+	window     int64
+	protocol   pml.Protocol
+	groups     [][]int // members of each communicator
+	registered bool    // some buffers are in memory that is registered once
+	loss       float64
+	ending     Ending
+	victims    [2]int // the first one dies, or the two part
+	grace      int64  // nanoseconds; 0: no limit
+	narrow     bool   // when the victims part, short packets still arrive
+	deadRail   int    // a rail between the victims that is never repaired; -1: none
+	maxBytes   int    // longest message
+	skipOdds   int    // one poll of a rail in skipOdds is skipped
 }
 
-// kind of an action.
+// kind of an action. Comments name what a fault affects.
 type kind int
 
 const (
@@ -83,21 +83,21 @@ const (
 	doTest
 	doTurn
 	doPoll     // one rail of a rank
-	doSleep    // a rail of a rank is not looked at for a while
-	doNext     // time moves to the next event
+	doSleep    // a rail of a rank is not polled for a while
+	doNext     // time advances to the next event
 	doPass     // time passes
-	doInject   // an operation of a rail goes wrong
-	doAim      // a fragment of some kind does
+	doInject   // an operation on a rail
+	doAim      // a fragment of a given kind
 	doCut      // a link
-	doPort     // a rank's port of a rail
+	doPort     // the port of a rank on a rail
 	doRail     // a whole rail
-	doAllRails // between two ranks
-	doDevice   // a device is lost, or its queue pair goes wrong
-	doMend     // a link
-	doMendPort
-	doSlow   // a rail is slow
-	doFlap   // a link is cut and mended, again and again
-	doNarrow // a link loses what is long, or remote accesses
+	doAllRails // all rails between two ranks
+	doDevice   // a device, or a queue pair
+	doMend     // repairs a link
+	doMendPort // repairs a port
+	doSlow     // a rail's latency grows
+	doFlap     // a link is cut and repaired several times
+	doNarrow   // a link loses long packets, or remote accesses
 	doDie
 	doPart
 	kinds
@@ -110,13 +110,14 @@ var kindNames = [...]string{
 	"turn", "poll", "sleep", "next", "pass", "inject", "aim", "cut", "break port", "break rail", "cut all", "device", "mend", "mend port", "slow", "flap", "narrow", "die", "part",
 }
 
-// action is one thing that is done. What its numbers mean is up to its kind; they are taken modulo what there is, so that an action means
-// something whatever was done before, or left out.
+// action is one step of a plan. Its kind says what the numbers mean. They are taken modulo the
+// number of choices, so an action has a meaning whatever other actions were executed, or left out,
+// before.
 type action struct {
 	kind    kind
 	rank    int
 	a, b, c int
-	name    string // of a fragment that is aimed at
+	name    string // of the operation that a fault is aimed at
 }
 
 func (a action) isFault() bool { return a.kind >= firstFault }
@@ -125,7 +126,8 @@ func (a action) String() string {
 	return fmt.Sprintf("%s rank %d (%d, %d, %d) %s", kindNames[a.kind], a.rank, a.a, a.b, a.c, a.name)
 }
 
-// plan is all that a simulation does, but for the order in which rails are looked at, which follows from the seed too.
+// plan is all that a simulation does, except for the order of polls, which also follows from the
+// seed.
 type plan struct {
 	seed      uint64
 	transport Transport
@@ -133,16 +135,16 @@ type plan struct {
 	actions   []action
 }
 
-// aimed are the kinds of operations at which faults are aimed.
+// aimed lists the kinds of operations at which faults are aimed.
 var aimed = [...]string{
 	"RAILDOWN", "RAILDOWNACK", "PROBE", "PROBEACK", "RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK", "CREDIT", "FIN", "ACK", "PUT",
 	"MATCH", "RNDV", "RGET", "FRAG", remoteRead, remoteWrite,
 }
 
-// restarts are those of them that there are least of.
+// restarts lists the rarest of them, which drawActions chooses more often.
 var restarts = [...]string{"RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK"}
 
-// Aims are the kinds of fragments at which faults are aimed.
+// Aims returns the kinds of operations at which faults are aimed.
 func Aims() []string { return slices.Clone(aimed[:]) }
 
 // draw makes the plan of a seed.
@@ -152,7 +154,7 @@ func draw(seed uint64, t Transport) *plan {
 	s := setup{
 		ranks: 2 + rng.IntN(5)/3, slots: 1 << rng.IntN(6), fragBytes: pick(256, 300, 1000),
 		eager: pick(0, 0, 1, 50), rdma: pick(1, 200, 200, 900), window: int64(pick(0, 0, 400, 1000)),
-		protocol: pml.Protocol(rng.IntN(4)), lent: rng.IntN(2) == 0, most: pick(1500, 1500, 1500, 6000), lazy: pick(8, 8, 3, 2),
+		protocol: pml.Protocol(rng.IntN(4)), registered: rng.IntN(2) == 0, maxBytes: pick(1500, 1500, 1500, 6000), skipOdds: pick(8, 8, 3, 2),
 	}
 	for range pick(1, 2, 2, 3, 3, 4) {
 		s.rails = append(s.rails, railSetup{latency: int64(pick(200, 1000, 1000, 30_000, 1_000_000)), jitter: int64(pick(1, 10_000, 100_000)), mbps: int64(pick(1, 100, 100, 10_000))})
@@ -167,9 +169,9 @@ func draw(seed uint64, t Transport) *plan {
 	s.groups = [][]int{world, rng.Perm(s.ranks)}
 	s.victims[0] = rng.IntN(s.ranks)
 	s.victims[1] = (s.victims[0] + 1 + rng.IntN(s.ranks-1)) % s.ranks
-	s.scar = -1
+	s.deadRail = -1
 	if len(s.rails) > 1 && rng.IntN(3) == 0 {
-		s.scar = rng.IntN(len(s.rails))
+		s.deadRail = rng.IntN(len(s.rails))
 	}
 	switch rng.IntN(10) {
 	case 0:
@@ -184,13 +186,13 @@ func draw(seed uint64, t Transport) *plan {
 	return p
 }
 
-// weights of what is done that is no fault.
+// weights of the actions that are not faults.
 var weights = [firstFault]int{
 	doSend: 14, doSendInit: 2, doReceive: 13, doReceiveInit: 2, doStart: 4, doCancel: 1, doFree: 1, doDetach: 2, doIprobe: 1, doImprobe: 2,
 	doProbe: 2, doImrecv: 2, doTest: 4, doTurn: 22, doPoll: 12, doSleep: 3, doNext: 24, doPass: 5,
 }
 
-// faultWeights likewise, of those that are.
+// faultWeights are the weights of the actions that are faults.
 var faultWeights = [kinds - firstFault]int{
 	doInject - firstFault: 12, doAim - firstFault: 17, doCut - firstFault: 5, doPort - firstFault: 3, doRail - firstFault: 1,
 	doAllRails - firstFault: 2, doDevice - firstFault: 4, doMend - firstFault: 7, doMendPort - firstFault: 4, doFlap - firstFault: 1, doSlow - firstFault: 2, doNarrow - firstFault: 3,
@@ -198,7 +200,7 @@ var faultWeights = [kinds - firstFault]int{
 
 func (p *plan) drawActions(rng *rand.Rand) {
 	n := 40 + rng.IntN(160)
-	odds := []int{5, 12, 30}[rng.IntN(3)] // of a fault: one in so many
+	odds := []int{5, 12, 30}[rng.IntN(3)] // one action in odds is a fault
 	for range n {
 		a := action{rank: rng.IntN(p.setup.ranks), a: rng.IntN(1 << 20), b: rng.IntN(1 << 20), c: rng.IntN(1 << 20)}
 		if rng.IntN(odds) == 0 {
@@ -241,5 +243,5 @@ func weighted(rng *rand.Rand, weights []int) int {
 	return 0
 }
 
-// faultKinds are what operations meet.
+// faultKinds are the faults that doInject injects.
 var faultKinds = [...]btl.FaultKind{btl.FaultErrorLost, btl.FaultErrorDelivered, btl.FaultSilence, btl.FaultLate, btl.FaultStale, btl.FaultRefuse, btl.FaultWrong}

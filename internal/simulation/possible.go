@@ -5,30 +5,32 @@ import (
 	"strings"
 )
 
-// Possible are the states in which failover's fragments meet both sides, and that a thousand seeds see: the fragment, where what it is about
-// stands at its sender when it arrives, and where at its receiver. "Early" is one before its turn, "again" one that has been here.
-// Of a rail, "older" and "newer" compare the present incarnation with the one that is meant.
+// Possible lists the combinations of states that a thousand seeds reach: a fragment of failover,
+// and the states at its sender and at its receiver, when the fragment arrives, of the request, rail
+// or peer that the fragment is about. "early" is a fragment before its turn, "again" a duplicate.
+// For a rail, "older" and "newer" compare the present incarnation with that of the fragment.
 //
-// A RNDVRESTARTNOTIFY never meets a sender that is not restarting, nor a RNDVRESTARTACK or RNDVRESTARTNACK one: a send stays so until it
-// is answered, and answers come once and in order. Nor does an ACK or PUT meet one that is not waiting for it.
-func Possible() []Meeting { return meetings(often) }
+// Some combinations are impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK
+// arrives, the send is restarting: it stays so until it is answered, and answers arrive once and in
+// order. When an ACK or PUT arrives, the send waits for it.
+func Possible() []Combination { return combinations(often) }
 
-// Rare are those that more seeds have seen.
-func Rare() []Meeting { return meetings(rare) }
+// Rare lists the combinations that only larger numbers of seeds have reached.
+func Rare() []Combination { return combinations(rare) }
 
-// IsOfFailover reports whether the lists are about fragments of a name.
+// IsOfFailover reports whether the lists cover the fragments with a name.
 func IsOfFailover(name string) bool {
 	name, _, _ = strings.Cut(name, " ")
 	return strings.HasPrefix(name, "RAILDOWN") || strings.HasPrefix(name, "PROBE") || strings.HasPrefix(name, "RNDVRESTART") ||
 		slices.Contains([]string{"CREDIT", "FIN", "ACK", "PUT"}, name)
 }
 
-func meetings(list string) []Meeting {
-	var all []Meeting
+func combinations(list string) []Combination {
+	var all []Combination
 	for line := range strings.Lines(list) {
 		f := append(strings.Split(strings.TrimSpace(line), " | "), "", "")
 		if f[0] != "" {
-			all = append(all, Meeting{f[0], f[1], f[2]})
+			all = append(all, Combination{f[0], f[1], f[2]})
 		}
 	}
 	return all

@@ -1,26 +1,32 @@
-// Package simulation runs the production code of package pml, with that of a transport and of package request, under a virtual
-// clock: random programs, random faults, healing, and then everything has to be as if nothing had happened. Same seed, same trace;
-// over TCP nearly, as the system has a say in it.
+// Package simulation runs the production code of packages pml, bml and request, and of a transport,
+// under a virtual clock: random programs and random faults. In the end everything is repaired, and
+// the outcome must be as if there had been no fault. The same seed gives the same trace, except
+// over TCP, where the system's scheduling has an influence.
 //
-// A seed makes a plan (plan.go): what the ranks and rails are like, and a list of actions, some of which are faults. A world (world.go) does
-// them (act.go) on a network (network.go, verbs.go, tcp.go), and looks at every outcome (check.go). In the end all is mended, and what is left has
-// to end and be gone (settle.go). A plan that fails can be shrunk (shrink.go) and drawn as a ladder between the ranks (ladder.go).
+// A seed determines a plan (plan.go): the ranks, the rails, and a list of actions, some of which
+// are faults. A world (world.go) executes the actions (act.go) on a network (network.go, verbs.go,
+// tcp.go), and checks every outcome (check.go). Then it repairs everything, and checks that all
+// operations end and nothing is left (settle.go). A failing plan can be shrunk (shrink.go), and
+// drawn as a ladder of messages between the ranks (ladder.go).
 //
 // # Invariants
 //
 //	bounded     every operation ends
-//	outcome     without an error; or, if a peer died or parted, with one that says so
-//	lost, twice each message is received exactly once
-//	order       messages of one sender in one communicator do not overtake each other
-//	match       the status is the message's
-//	bytes       so are the bytes, and nobody writes to the buffer of a send
-//	canary      nobody writes behind a buffer, or to one whose operation is complete
+//	outcome     without an error, or, if a peer died or parted, with an error that says so
+//	lost        each message is received
+//	twice       and only once
+//	order       messages of a sender do not overtake each other in a communicator
+//	match       a status describes the message
+//	bytes       a message arrives with the bytes that were sent, and the buffer of a send is not
+//	            written
+//	buffer      Detach waits for a buffer exactly if a device still uses it
+//	canary      nothing is written behind a buffer, or to a buffer whose operation is complete
 //	leak        nothing is left: requests, regions, queues, rails that are not up
 //	transition  the tables of states hold
-//	nonsense    no fragment makes no sense
-//	request     package request says what is so
+//	protocol    no fragment is malformed
+//	request     calls of package request agree with each other
 //	panic       nothing panics
-//	trace       the same seed does the same again (test only)
+//	trace       the same seed gives the same trace (test only)
 package simulation
 
 import (
@@ -32,7 +38,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Failure says which invariant does not hold.
+// Failure says which invariant is broken, and how.
 type Failure struct {
 	Invariant string
 	What      string
@@ -40,39 +46,41 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Invariant + ": " + f.What }
 
-// Hit is a fault at a kind of fragments, or of remote accesses.
+// Hit is a fault at an operation with a name: a kind of fragment, or a remote access.
 type Hit struct{ Name, Fault string }
 
-// Meeting is a fragment that arrives, and where what it is about stands at both sides then.
-type Meeting struct{ Name, Sender, Receiver string }
+// Combination is the name of a fragment that arrives, and the states at both sides of what it is
+// about (Possible).
+type Combination struct{ Name, Sender, Receiver string }
 
-func (m Meeting) String() string {
+func (m Combination) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s | %s | %s", m.Name, m.Sender, m.Receiver), " |")
 }
 
-// Result is what a simulation saw.
+// Result is the outcome of one simulation, or the sum of several.
 type Result struct {
 	Failure *Failure
-	// Trace is a digest of all that happened, Events how much that was.
+	// Trace is a digest of all events, Events their number.
 	Trace, Events uint64
 	Messages      int
-	// Rails counts rails that failed or came back, Lost pairs of ranks that lost each other.
+	// Rails counts failures and returns of rails, Lost the pairs of ranks that lost each other.
 	Rails, Lost int
-	// Struck counts faults at kinds of fragments, Harms the actions that were faults, Fired what struck at all.
-	Struck map[Hit]int
-	Harms  map[string]int
-	Fired  int
-	// Lent counts the buffers of sends that had to be waited for when they were taken back.
-	Lent     int
-	Meetings map[Meeting]int
-	Ends     map[string]int
-	Endings  map[Ending]int
-	Stats    pml.Stats
+	// Hits counts aimed faults, FaultActions the actions that were faults, by kind, and Fired the
+	// faults of transports that had an effect.
+	Hits         map[Hit]int
+	FaultActions map[string]int
+	Fired        int
+	// AwaitedBuffers counts detached buffers that a device was still using.
+	AwaitedBuffers int
+	Combinations   map[Combination]int
+	Ends           map[string]int
+	Endings        map[Ending]int
+	Stats          pml.Stats
 }
 
 func newResult(p *plan) *Result {
 	return &Result{
-		Struck: map[Hit]int{}, Harms: map[string]int{}, Meetings: map[Meeting]int{}, Ends: map[string]int{},
+		Hits: map[Hit]int{}, FaultActions: map[string]int{}, Combinations: map[Combination]int{}, Ends: map[string]int{},
 		Endings: map[Ending]int{p.setup.ending: 1},
 	}
 }
@@ -97,17 +105,17 @@ func (r *Result) add(st pml.Stats) {
 	s.StaleFragments += st.StaleFragments
 }
 
-// Add adds another simulation's counts.
+// Add adds the counts of another result.
 func (r *Result) Add(o *Result) {
 	r.Events += o.Events
 	r.Messages += o.Messages
 	r.Rails += o.Rails
 	r.Lost += o.Lost
 	r.Fired += o.Fired
-	r.Lent += o.Lent
-	addTo(&r.Struck, o.Struck)
-	addTo(&r.Harms, o.Harms)
-	addTo(&r.Meetings, o.Meetings)
+	r.AwaitedBuffers += o.AwaitedBuffers
+	addTo(&r.Hits, o.Hits)
+	addTo(&r.FaultActions, o.FaultActions)
+	addTo(&r.Combinations, o.Combinations)
 	addTo(&r.Ends, o.Ends)
 	addTo(&r.Endings, o.Endings)
 	r.add(o.Stats)
@@ -122,10 +130,10 @@ func addTo[K comparable](to *map[K]int, from map[K]int) {
 	}
 }
 
-// Run simulates a seed.
+// Run simulates the plan of a seed.
 func Run(seed uint64, t Transport) *Result { return draw(seed, t).run(nil) }
 
-// RunTraced is Run that draws what happens.
+// RunTraced is Run, and draws a ladder of all events.
 func RunTraced(seed uint64, t Transport, to io.Writer) *Result { return draw(seed, t).run(to) }
 
 func (p *plan) run(trace io.Writer) (result *Result) {
@@ -166,9 +174,9 @@ func (p *plan) run(trace io.Writer) (result *Result) {
 	return result
 }
 
-// close gives back what the transports hold outside of Go's memory. What it says is of no interest any more.
+// close releases what the transports hold outside of Go's memory. It ignores errors.
 func (w *world) close() {
-	defer func() { _ = recover() }() // after a panic anything may be amiss
+	defer func() { _ = recover() }() // after a broken invariant, Close may panic
 	for _, r := range w.ranks {
 		for _, t := range r.taps {
 			_ = t.Close()

@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// quietRounds without any change are the end; from idleRounds on time passes in longer steps.
-	quietRounds = 260
-	idleRounds  = 60
-	longStep    = 20_000_000
-	// mostWaits is how often a wait may find nothing before it is taken for one without an end.
-	mostWaits = 20_000
-	// comesBack is how long rails may take to be up again when all is mended.
-	comesBack = 60_000_000_000
+	// After quietRounds rounds without a change, settle returns. After idleRounds of them, time
+	// passes in steps of longStepNanos.
+	quietRounds   = 260
+	idleRounds    = 60
+	longStepNanos = 20_000_000
+	// maxEmptyTurns is the number of turns without an event after which a wait counts as endless.
+	maxEmptyTurns = 20_000
+	// returnLimitNanos is how long rails may take to come up again when everything is repaired.
+	returnLimitNanos = 60_000_000_000
 )
 
-// heal mends everything that is ever to be mended.
+// heal repairs everything except what the plan breaks for good.
 func (w *world) heal() {
-	w.tell("heal")
+	w.traceAll("heal")
 	w.healing = true
 	for rail, setup := range w.plan.setup.rails {
 		w.setLatency(rail, setup.latency)
@@ -40,17 +41,17 @@ func (w *world) heal() {
 	if w.parted {
 		w.part()
 	}
-	if s := &w.plan.setup; s.scar >= 0 {
-		w.net.cut(s.victims[0], s.victims[1], s.scar, 0, true)
+	if s := &w.plan.setup; s.deadRail >= 0 {
+		w.net.cut(s.victims[0], s.victims[1], s.deadRail, 0, true)
 	}
-	if w.mover != nil && !w.mover.dead {
-		w.mover.greet()
+	if w.deviceRank != nil && !w.deviceRank.dead {
+		w.deviceRank.resolvePeers()
 	}
 }
 
-// greet has a rank find the ways to all others. One whose device was lost has another address, which only they hear of to whom it
-// speaks.
-func (r *rank) greet() {
+// resolvePeers makes a rank connect to all others. A rank whose device was lost has a new address.
+// Its peers learn that only when it connects to them.
+func (r *rank) resolvePeers() {
 	r.call(func(p *pml.PML) {
 		for source := range r.w.ranks {
 			_ = p.Lost(r.ctxs[0], source)
@@ -58,7 +59,7 @@ func (r *rank) greet() {
 	})
 }
 
-// round gives every rank turns, and lets time pass.
+// round gives every rank some turns, lets time pass, and checks what has completed.
 func (w *world) round(quiet int) {
 	turns := 4
 	if quiet > idleRounds {
@@ -69,10 +70,10 @@ func (w *world) round(quiet int) {
 			r.turn()
 		}
 	}
-	w.tellOfDeath()
+	w.reportDeaths()
 	switch {
 	case quiet > idleRounds:
-		w.pass(longStep)
+		w.pass(longStepNanos)
 	case !w.next():
 		w.pass(1_000_000)
 	}
@@ -97,7 +98,7 @@ func (w *world) underway() int {
 	return n
 }
 
-// settle lets time pass until nothing changes any more.
+// settle runs rounds until nothing changes any more.
 func (w *world) settle() {
 	before := w.underway()
 	for quiet := 0; quiet < quietRounds; quiet++ {
@@ -112,7 +113,8 @@ func (w *world) settle() {
 	}
 }
 
-// collect receives what has arrived at a rank, and reports whether there was something.
+// collect receives every message that has arrived at a rank and that no receive takes. It reports
+// whether there were any.
 func (w *world) collect(r *rank) (any bool) {
 	if r.dead {
 		return false
@@ -150,13 +152,14 @@ func (w *world) collectAll() (any bool) {
 	return any
 }
 
-// waits is what happens while a rank waits for requests and finds nothing to do: the others go on.
-func (r *rank) waits() {
+// runOthers is the idle policy of a rank (progress.Config.Idle): while the rank waits for requests
+// and has no event, the other ranks make progress and time passes.
+func (r *rank) runOthers() {
 	w := r.w
 	if !r.waiting {
-		return // a call that tests
+		return // the call does not wait
 	}
-	if r.idle++; r.idle > mostWaits {
+	if r.emptyTurns++; r.emptyTurns > maxEmptyTurns {
 		w.fail("bounded", "rank %d waits, and nothing happens any more", r.rank)
 	}
 	for range 4 {
@@ -166,16 +169,16 @@ func (r *rank) waits() {
 			}
 		}
 	}
-	if r.idle%16 == 1 {
-		w.tellOfDeath()
+	if r.emptyTurns%16 == 1 {
+		w.reportDeaths()
 	}
 	switch {
-	case r.idle > mostWaits/10 && r.idle%4 == 0:
-		w.pass(longStep)
-	case r.idle%4 == 0 && !w.next() || r.idle%64 == 0:
+	case r.emptyTurns > maxEmptyTurns/10 && r.emptyTurns%4 == 0:
+		w.pass(longStepNanos)
+	case r.emptyTurns%4 == 0 && !w.next() || r.emptyTurns%64 == 0:
 		w.pass(5_000_000)
 	}
-	if r.idle%16 == 0 {
+	if r.emptyTurns%16 == 0 {
 		w.collectAll()
 	}
 	for _, o := range w.ranks {
@@ -188,7 +191,7 @@ func (r *rank) waits() {
 	}
 }
 
-// waitAll waits for all sends of a rank, by one call or another.
+// waitAll waits for all sends of a rank, by one of the calls of the Wait family.
 func (r *rank) waitAll() {
 	var all []request.Request
 	for _, s := range r.sends {
@@ -199,7 +202,7 @@ func (r *rank) waitAll() {
 	if len(all) == 0 || r.dead {
 		return
 	}
-	r.w.tellOf(r.rank, "waits for %d sends", len(all))
+	r.w.traceOf(r.rank, "waits for %d sends", len(all))
 	r.waiting = true
 	defer func() { r.waiting = false }()
 	switch r.w.plan.seed % 4 {
@@ -252,11 +255,12 @@ func (r *rank) waitAll() {
 	}
 }
 
-// drain ends everything in an orderly way, and looks at what is left.
+// drain waits for all operations, receives what is left, and checks the final state.
 func (w *world) drain() {
-	if w.plan.setup.ending == Parts { // who waits and sends nothing does not find out by itself
+	// A rank that only receives does not notice that a peer has given it up.
+	if w.plan.setup.ending == Parts {
 		w.settle()
-		w.hearOfLoss()
+		w.discoverLosses()
 	}
 	for _, r := range w.ranks {
 		r.waitAll()
@@ -266,7 +270,7 @@ func (w *world) drain() {
 		w.settle()
 	}
 	if w.plan.setup.ending != Heals {
-		w.hearOfLoss()
+		w.discoverLosses()
 	}
 	for _, r := range w.ranks {
 		if !r.dead {
@@ -275,10 +279,10 @@ func (w *world) drain() {
 	}
 	w.observe()
 	w.lookForMessages()
-	for end := w.net.Now() + comesBack; !w.allUp() && w.net.Now() < end; {
+	for end := w.net.Now() + returnLimitNanos; !w.allUp() && w.net.Now() < end; {
 		w.round(quietRounds)
 	}
-	for i := 0; i < quietRounds && w.isBusy(); i++ { // answers may still be under way
+	for i := 0; i < quietRounds && w.isBusy(); i++ { // answers may still be in flight
 		w.round(i)
 	}
 	for _, r := range w.ranks {
@@ -286,7 +290,7 @@ func (w *world) drain() {
 			r.lookForLeftovers()
 		}
 	}
-	for _, k := range w.over {
+	for _, k := range w.finished {
 		if !w.ranks[k.rank].dead {
 			k.check(w)
 		}
@@ -294,8 +298,9 @@ func (w *world) drain() {
 	w.ordered()
 }
 
-// hearOfLoss has ranks that were given up by another one find out: nothing tells them but that they send.
-func (w *world) hearOfLoss() {
+// discoverLosses sends a message from each rank to each peer that has given it up. Only a send
+// makes such a rank notice.
+func (w *world) discoverLosses() {
 	for again := true; again; {
 		again = false
 		var asked []*send
@@ -317,14 +322,14 @@ func (w *world) hearOfLoss() {
 			w.settle()
 			for _, s := range asked {
 				if s.active {
-					w.fail("bounded", "rank %d: send %d to %d, which has given it up, does not end", s.m.from, s.m.id, s.to)
+					w.fail("bounded", "rank %d: send %d to rank %d, which has given this rank up, does not end", s.m.from, s.m.id, s.to)
 				}
 			}
 		}
 	}
 }
 
-// finish withdraws what waits for what nobody sends, and frees what is persistent.
+// finish cancels the receives and probes that are left, and frees persistent requests.
 func (r *rank) finish() {
 	w := r.w
 	for _, rc := range append([]*receive(nil), r.recvs...) {
@@ -332,7 +337,7 @@ func (r *rank) finish() {
 			r.cancel(rc)
 		}
 		if rc.active {
-			w.fail("bounded", "rank %d: a receive from %d tag %d does not end: %v", r.rank, rc.source, rc.tag, r.p.Pending())
+			w.fail("bounded", "rank %d: a receive from rank %d tag %d does not end: %v", r.rank, rc.source, rc.tag, r.p.Pending())
 		}
 	}
 	for _, pr := range r.probes {
@@ -341,7 +346,7 @@ func (r *rank) finish() {
 	r.observe()
 	for _, s := range r.sends {
 		if s.active {
-			w.fail("bounded", "rank %d: send %d to %d does not end: %v", r.rank, s.m.id, s.to, r.p.Pending())
+			w.fail("bounded", "rank %d: send %d to rank %d does not end: %v", r.rank, s.m.id, s.to, r.p.Pending())
 		}
 	}
 	for _, s := range r.sends {
@@ -353,7 +358,8 @@ func (r *rank) finish() {
 	r.sends, r.recvs = nil, nil
 }
 
-// isLost reports whether what one rank has sent to another may be missing.
+// isLost reports whether messages between two ranks may be missing, because one of them is dead or
+// has lost the other.
 func (w *world) isLost(a, b int) bool {
 	if w.ranks[a].dead || w.ranks[b].dead {
 		return true
@@ -364,7 +370,7 @@ func (w *world) isLost(a, b int) bool {
 func (w *world) lookForMessages() {
 	for _, m := range w.messages {
 		if !m.got && !w.isLost(m.from, m.to) {
-			w.fail("lost", "message %d of %d bytes from %d to %d was lost", m.id, m.size, m.from, m.to)
+			w.fail("lost", "message %d of %d bytes from rank %d to rank %d was lost", m.id, m.size, m.from, m.to)
 		}
 		w.result.Messages++
 	}
@@ -389,7 +395,7 @@ func (w *world) allUp() bool {
 			if r.dead || o.dead || w.isLost(a, b) {
 				continue
 			}
-			if up, all := r.p.RailsUp(b); up < all-w.scars(a, b) && !w.cutForGood(a, b) {
+			if up, all := r.p.RailsUp(b); up < all-w.deadRails(a, b) && !w.cutForGood(a, b) {
 				return false
 			}
 		}
@@ -406,7 +412,7 @@ func (w *world) isBusy() bool {
 	return false
 }
 
-// areVictims reports whether it is between these two that a rail never comes back, or none does.
+// areVictims reports whether two ranks are the victims of the plan, in either order.
 func (w *world) areVictims(a, b int) bool {
 	v := w.plan.setup.victims
 	return a == v[0] && b == v[1] || a == v[1] && b == v[0]
@@ -414,9 +420,9 @@ func (w *world) areVictims(a, b int) bool {
 
 func (w *world) cutForGood(a, b int) bool { return w.parted && w.areVictims(a, b) }
 
-// scars is how many rails between two ranks never come back.
-func (w *world) scars(a, b int) int {
-	if w.plan.setup.scar >= 0 && w.areVictims(a, b) {
+// deadRails is the number of rails between two ranks that are never repaired, if others are.
+func (w *world) deadRails(a, b int) int {
+	if w.plan.setup.deadRail >= 0 && w.areVictims(a, b) {
 		return 1
 	}
 	return 0
@@ -429,8 +435,8 @@ func (r *rank) lookForLeftovers() {
 		whole = whole && (!w.isLost(r.rank, peer) && !w.cutForGood(r.rank, peer))
 	}
 	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
-		for peer := range w.ranks { // one that never comes back is tried again and again
-			if w.scars(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
+		for peer := range w.ranks { // a dead rail is tried again and again
+			if w.deadRails(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
 				return true
 			}
 		}
@@ -440,25 +446,25 @@ func (r *rank) lookForLeftovers() {
 		w.fail("leak", "rank %d: %v", r.rank, left)
 	}
 	if len(r.detached) > 0 {
-		w.fail("bounded", "rank %d: %d buffers are waited for that nothing will give back", r.rank, len(r.detached))
+		w.fail("bounded", "rank %d: devices still hold %d detached buffers", r.rank, len(r.detached))
 	}
 	st := r.p.Stats()
 	if whole && st.Malformed != 0 {
-		w.fail("nonsense", "rank %d was sent %d fragments that made no sense", r.rank, st.Malformed)
+		w.fail("protocol", "rank %d received %d malformed fragments", r.rank, st.Malformed)
 	}
 	r.call(func(p *pml.PML) {
 		for _, c := range r.ctxs {
 			p.RemoveContext(c)
 		}
-		if r.lent != nil {
-			p.RemoveMemory(r.lent)
+		if r.registered != nil {
+			p.RemoveMemory(r.registered)
 		}
 	})
 	if busy := r.p.Busy(); busy != 0 {
-		w.fail("leak", "rank %d: %d sends or answers are left", r.rank, busy)
+		w.fail("leak", "rank %d: %d sends or answers are unfinished", r.rank, busy)
 	}
 	if r.regions != 0 {
-		w.fail("leak", "rank %d: %d regions are left", r.rank, r.regions)
+		w.fail("leak", "rank %d: %d regions are still registered", r.rank, r.regions)
 	}
 	w.result.add(st)
 }

@@ -6,22 +6,23 @@ import (
 	"slices"
 )
 
-// Shrunk is the least of a plan that still fails.
+// Shrunk is a small part of a plan that still fails.
 type Shrunk struct {
 	plan    *plan
 	Failure *Failure
-	// Actions are what is left, Faults how many of them are.
+	// Actions is the number of actions that are left, Faults how many of them are faults.
 	Actions, Faults int
-	// Runs is how many simulations that took.
+	// Runs is the number of simulations that shrinking took.
 	Runs int
 
 	fails func(*plan) *Failure
 }
 
-// mostRuns bounds shrinking.
-const mostRuns = 3000
+// maxShrinkRuns bounds shrinking.
+const maxShrinkRuns = 3000
 
-// Shrink takes actions out of the plan of a seed as long as the same invariant fails: faults first.
+// Shrink removes actions from the plan of a seed, faults first, as long as the same invariant is
+// broken.
 func Shrink(seed uint64, t Transport) *Shrunk {
 	return shrink(draw(seed, t), func(p *plan) *Failure { return p.run(nil).Failure })
 }
@@ -45,13 +46,13 @@ func shrink(p *plan, fails func(*plan) *Failure) *Shrunk {
 	return s
 }
 
-// without leaves out actions of a sort, many at a time and then fewer.
+// without removes actions of one sort: half of them at a time, then a quarter, and so on.
 func (s *Shrunk) without(is func(action) bool) {
-	which := s.those(is)
+	which := s.selected(is)
 	for n := len(which); n > 0; n /= 2 {
-		for at := 0; at+n <= len(which) && s.Runs < mostRuns; {
+		for at := 0; at+n <= len(which) && s.Runs < maxShrinkRuns; {
 			if s.try(which[at : at+n]) {
-				which = s.those(is)
+				which = s.selected(is)
 			} else {
 				at += n
 			}
@@ -59,7 +60,7 @@ func (s *Shrunk) without(is func(action) bool) {
 	}
 }
 
-func (s *Shrunk) those(are func(action) bool) (which []int) {
+func (s *Shrunk) selected(are func(action) bool) (which []int) {
 	for i, a := range s.plan.actions {
 		if are(a) {
 			which = append(which, i)
@@ -68,7 +69,7 @@ func (s *Shrunk) those(are func(action) bool) (which []int) {
 	return which
 }
 
-// try leaves actions out if it still fails without them.
+// try removes actions by index, if the plan still fails without them. It reports whether it does.
 func (s *Shrunk) try(out []int) bool {
 	q := *s.plan
 	q.actions = nil
@@ -86,7 +87,7 @@ func (s *Shrunk) try(out []int) bool {
 	return true
 }
 
-// Write writes what is left: the actions, and the ladder of what happens.
+// Write writes the actions that are left, and the ladder of their run.
 func (s *Shrunk) Write(to io.Writer) {
 	if s.Failure == nil {
 		return

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// quietWorld is two ranks that have exchanged a message by each way, and have nothing under way.
+// quietWorld is two ranks that have exchanged a message in each direction, and are idle.
 func quietWorld(t *testing.T, rails int, grace int64) *world {
-	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, most: 1500, lazy: 8, groups: [][]int{{0, 1}, {1, 0}}, scar: -1, victims: [2]int{0, 1}, grace: grace}
+	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1, victims: [2]int{0, 1}, grace: grace}
 	for range rails {
 		s.rails = append(s.rails, railSetup{latency: 1000, jitter: 1, mbps: 100})
 	}
@@ -29,7 +29,7 @@ func quietWorld(t *testing.T, rails int, grace int64) *world {
 	return w
 }
 
-// waitFor posts a receive, and gives how it ended, once it has.
+// waitFor posts a receive. The result returns nil until the receive is complete, then its error.
 func (w *world) waitFor(rank, source int) func() *error {
 	var h request.Request
 	r := w.ranks[rank]
@@ -45,7 +45,7 @@ func (w *world) waitFor(rank, source int) func() *error {
 	}
 }
 
-// say sends the other rank a message, and frees the request.
+// say sends a message to the other rank, and frees the request.
 func (w *world) say(rank int) {
 	r := w.ranks[rank]
 	var h request.Request
@@ -53,7 +53,7 @@ func (w *world) say(rank int) {
 	r.must(h.Free())
 }
 
-// until lets time pass, at most two seconds of it.
+// until lets time pass until cond holds, at most two seconds.
 func (w *world) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := w.net.Now() + 2_000_000_000; !cond(); {
@@ -69,9 +69,9 @@ func (w *world) until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// TestSilentCutOfWhoWaits: a rank that only waits for a message, and has nothing under way, finds out that no way is left though no port
-// says so, and its receive ends when the grace has.
-func TestSilentCutOfWhoWaits(t *testing.T) {
+// A rank only waits for a message, and has no operation in flight. It notices that all rails are
+// cut, although no port reports that, and its receive ends when the grace time is over.
+func TestRecvEndsAfterSilentCutOfAllRails(t *testing.T) {
 	const grace = 300_000_000
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprint(rails), func(t *testing.T) {
@@ -87,9 +87,9 @@ func TestSilentCutOfWhoWaits(t *testing.T) {
 	}
 }
 
-// TestSilentCutOfOneRail: the receive goes on by the rail that is left, and takes what comes there; and by the only one, when it is mended within
-// the grace.
-func TestSilentCutOfOneRail(t *testing.T) {
+// The receive takes a message that arrives by the other rail. If there is only one rail, the
+// receive takes the message when the rail is repaired within the grace time.
+func TestRecvSurvivesSilentCutOfOneRail(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprint(rails), func(t *testing.T) {
 			w := quietWorld(t, rails, 1_000_000_000)

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var onlySeed = flag.Uint64("seed", 0, "run only this seed, over all transports, and draw what happens")
+var onlySeed = flag.Uint64("seed", 0, "run only this seed, over all transports, and draw the ladder")
 
-// thousand is how many seeds each transport gets. Those over verbs and TCP take longer.
+// thousand is the number of seeds over each transport. Those over verbs and TCP take longer.
 var thousand = [Transports]uint64{Loop: 700, Verbs: 300, TCP: 100}
 
-// TestThousandSeeds: whatever fails, and comes back, everything is as if nothing had happened. Every fault fired, and every meeting that is
-// listed was seen.
-func TestThousandSeeds(t *testing.T) {
+// No seed breaks an invariant. Every kind of fault has an effect, and every combination of Possible
+// is reached.
+func TestThousandSeedsKeepInvariants(t *testing.T) {
 	if *onlySeed != 0 {
 		for on := range Transports {
 			r := RunTraced(*onlySeed, on, os.Stdout)
@@ -29,7 +29,7 @@ func TestThousandSeeds(t *testing.T) {
 		return
 	}
 	sum := sweep(t, raced)
-	if raced { // there is one goroutine a simulation, and so nothing for the detector to find
+	if raced { // a simulation has one goroutine, so few seeds suffice for the race detector
 		return
 	}
 	st := sum.Stats
@@ -38,28 +38,28 @@ func TestThousandSeeds(t *testing.T) {
 		"failed": st.RailsFailed / 1000, "returned": st.RailsReturned / 1000, "resent": st.Resent / 500, "restarts": st.Restarts / 500,
 		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
 		"held": st.Held / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
-		"lent": uint64(sum.Lent),
+		"lent": uint64(sum.AwaitedBuffers),
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
 	for _, name := range Aims() {
 		for _, fault := range []string{"error-lost", "error-delivered"} {
-			require.NotZero(t, sum.Struck[Hit{name, fault}], "%s was never struck by %s", name, fault)
+			require.NotZero(t, sum.Hits[Hit{name, fault}], "fault %[2]s never hit %[1]s", name, fault)
 		}
 	}
 	for k := doInject; k < kinds; k++ {
-		require.NotZero(t, sum.Harms[kindNames[k]], kindNames[k])
+		require.NotZero(t, sum.FaultActions[kindNames[k]], kindNames[k])
 	}
 	var missing []string
 	for _, m := range Possible() {
-		if sum.Meetings[m] == 0 {
+		if sum.Combinations[m] == 0 {
 			missing = append(missing, m.String())
 		}
 	}
-	require.Empty(t, missing, "of %d meetings these were not seen", len(Possible()))
+	require.Empty(t, missing, "of %d combinations these were not reached", len(Possible()))
 }
 
-// sweep runs the thousand seeds.
+// sweep runs the thousand seeds, or a twentieth of them.
 func sweep(t *testing.T, few bool) *Result {
 	type job struct {
 		seed uint64
@@ -93,12 +93,12 @@ func sweep(t *testing.T, few bool) *Result {
 	}
 	close(jobs)
 	wg.Wait()
-	require.False(t, t.Failed(), "see -seed")
+	require.False(t, t.Failed(), "rerun a seed with -seed")
 	return sum
 }
 
-// TestSameSeedSameTrace: also if what happens is drawn. Over TCP the system has a say in it.
-func TestSameSeedSameTrace(t *testing.T) {
+// Drawing a ladder does not change the trace. TCP is left out, because the kernel has an influence.
+func TestSameSeedGivesSameTrace(t *testing.T) {
 	for _, on := range []Transport{Loop, Verbs} {
 		for seed := uint64(1); seed <= 20; seed++ {
 			first, second := Run(seed, on), RunTraced(seed, on, io.Discard)
@@ -108,7 +108,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 }
 
-func TestLadder(t *testing.T) {
+func TestLadderDrawsFragmentsAndFaults(t *testing.T) {
 	var b bytes.Buffer
 	for seed := uint64(1); seed <= 5; seed++ {
 		require.Nil(t, RunTraced(seed, Loop, &b).Failure)
@@ -121,8 +121,7 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestShrink: what has nothing to do with the failure is left out.
-func TestShrink(t *testing.T) {
+func TestShrinkRemovesUnrelatedActions(t *testing.T) {
 	p := draw(1, Loop)
 	sends := func(p *plan) *Failure {
 		n, cuts := 0, 0
@@ -148,13 +147,12 @@ func TestShrink(t *testing.T) {
 	require.Nil(t, shrink(p, func(*plan) *Failure { return nil }).Failure)
 }
 
-// TestFindsWhatIsWrong: a world whose messages are not what was sent does not pass.
-func TestFindsWhatIsWrong(t *testing.T) {
+func TestChangedMessageBreaksInvariant(t *testing.T) {
 	w, err := newWorld(draw(1, Loop), false)
 	require.NoError(t, err)
 	defer w.close()
 	r := w.ranks[0]
 	r.send(action{kind: doSend, a: 0, b: 0, c: 6 + 10*100})
 	w.messages[0].size--
-	require.PanicsWithValue(t, failed{"bytes", "rank 0: the buffer of send 0 was written"}, func() { r.done(r.sends[0], nil) })
+	require.PanicsWithValue(t, failed{"bytes", "rank 0: the buffer of send 0 was overwritten"}, func() { r.done(r.sends[0], nil) })
 }

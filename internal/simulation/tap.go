@@ -7,51 +7,54 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Names of what is no fragment.
+// Names of operations that are not fragments.
 const (
 	remoteRead  = "read"
 	remoteWrite = "write"
 )
 
-// tap is a rank's rail as its PML sees it: the module itself, with somebody between who notes what goes over it, and aims faults at
-// fragments of a kind. It is also what the module reports to.
+// tap stands between a module and the PML of its rank, in both directions. It records operations
+// and events, aims faults at kinds of fragments, and delays polls and events.
 type tap struct {
 	btl.Module
 	w          *world
 	rank, rail int
-	until      int64 // when it is looked at again
+	until      int64 // the rail is not polled before that time
 
-	// What the module has told and the PML not yet heard, from a Drained on, and when it does.
-	untold []func()
-	tellAt int64
-	// late are the buffers of reads that ended in an error. Until Drained the transport may still write to them.
+	// pending are delayed events, the first of which is a Drained. They are reported at
+	// pendingUntil.
+	pending      []func()
+	pendingUntil int64
+	// late are the buffers of failed reads to endpoints that are not drained.
 	late []lateRead
 }
 
-// aim is a fault that waits for a fragment of a kind.
+// aim is a fault that waits for an operation with a name.
 type aim struct {
 	name  string
 	fault btl.FaultKind
-	ghost bool // instead: the endpoint fails at once, and what was posted arrives later
-	left  int  // fragments that still pass
+	// delayed: in place of the fault, the endpoint fails at once, and what was posted arrives
+	// later.
+	delayed bool
+	left    int // number of such operations that still pass
 }
 
 func (a *aim) String() string {
-	if a.ghost {
-		return ghostFault
+	if a.delayed {
+		return delayedFault
 	}
 	return a.fault.String()
 }
 
-// ghostFault is the name of what a ghost is.
-const ghostFault = "ghost"
+// delayedFault is the name of the fault of an aim that is delayed.
+const delayedFault = "delayed"
 
 var errReleased = errors.New("released twice")
 
-// sleep has nobody look at a rail for 2^bits ns.
+// sleep keeps the rank from polling the rail for 2^bits ns.
 func (t *tap) sleep(bits int) { t.until = max(t.until, t.w.net.Now()+1<<bits) }
 
-// region is one of a tap's, counted.
+// region is a registered region. The rank counts its regions.
 type region struct {
 	btl.Region
 	r        *rank
@@ -79,41 +82,41 @@ func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &region{Region: inner, r: r}, nil
 }
 
-// connect makes the endpoint to a peer.
+// connect makes an endpoint to a peer.
 func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	at := peer
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
-		at = 0 // of a fabric of a single rank
+		at = 0 // a rank's own fabric has only rank 0
 	}
 	ep, err := t.Connect(at, t.w.ranks[peer].taps[t.rail].Card())
 	if err != nil {
 		return nil, err
 	}
-	return &end{Endpoint: ep, t: t, peer: peer}, nil
+	return &tapEndpoint{Endpoint: ep, t: t, peer: peer}, nil
 }
 
-// end is an endpoint of a tap.
-type end struct {
+// tapEndpoint is an endpoint of a tap.
+type tapEndpoint struct {
 	btl.Endpoint
 	t    *tap
 	peer int
 }
 
 // Peer implements btl.Endpoint.
-func (e *end) Peer() int { return e.peer }
+func (e *tapEndpoint) Peer() int { return e.peer }
 
 // Send implements btl.Endpoint.
-func (e *end) Send(op *btl.Op) error {
+func (e *tapEndpoint) Send(op *btl.Op) error {
 	return e.post(e.t.w.ranks[e.t.rank].p.FragmentName(op.Tag), op, e.Endpoint.Send)
 }
 
 // Put implements btl.Putter.
-func (e *end) Put(op *btl.Op) error {
+func (e *tapEndpoint) Put(op *btl.Op) error {
 	return e.post(remoteWrite, op, e.Endpoint.(btl.Putter).Put)
 }
 
 // Get implements btl.Getter.
-func (e *end) Get(op *btl.Op) error {
+func (e *tapEndpoint) Get(op *btl.Op) error {
 	done, t := op.Done, e.t
 	op.Done = func(op *btl.Op, err error) {
 		op.Done = done
@@ -130,15 +133,16 @@ func (e *end) Get(op *btl.Op) error {
 	return err
 }
 
-// Tally implements btl.Tallier. What counts nothing has carried nothing.
-func (e *end) Tally() (delivered, taken uint32) {
+// Tally implements btl.Tallier. An endpoint that does not count reports zeros, as one that has
+// carried nothing.
+func (e *tapEndpoint) Tally() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.Tallier); ok {
 		return t.Tally()
 	}
 	return 0, 0
 }
 
-func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
+func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	local := op.Local
 	if r, ok := local.(*region); ok {
 		op.Local = r.Region
@@ -158,21 +162,21 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	if a != nil {
 		r.aims = slices.Delete(r.aims, i, i+1)
 	}
-	if a != nil && !a.ghost {
+	if a != nil && !a.delayed {
 		in := t.Module.(btl.Injector)
 		before = in.Fired()
 		in.Inject(btl.Fault{Kind: a.fault, Peer: e.Endpoint.Peer(), Count: 1})
 	}
-	isLate := a != nil && a.ghost && t.rail < len(t.w.plan.setup.rails)
-	if isLate {
+	isDelayed := a != nil && a.delayed && t.rail < len(t.w.plan.setup.rails)
+	if isDelayed {
 		t.w.net.slow(t.rail, 1<<(10+t.w.rng.IntN(15)))
 	}
 	line := ""
-	if t.w.ladder != nil { // before others are posted from inside
+	if t.w.ladder != nil { // before the callback posts other operations
 		line = t.w.ladder.posting(t, e.Peer(), name, op)
 	}
 	err := how(op)
-	if isLate {
+	if isDelayed {
 		t.w.net.slow(t.rail, t.w.latency[t.rail])
 	}
 	if err != nil {
@@ -182,26 +186,27 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	}
 	switch {
 	case a == nil:
-	case a.ghost:
+	case a.delayed:
 		if err == nil {
-			r.broken = append(r.broken, e)
-			t.struck(name, e.Peer(), a)
-			// Its own half goes on for a while, so that what is on its way can do harm.
+			r.failing = append(r.failing, e)
+			t.recordHit(name, e.Peer(), a)
+			// The peer does not poll its half for a while, so stale fragments can arrive there.
 			t.w.ranks[e.Peer()].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
 		}
 	case a.fault == btl.FaultErrorDelivered && err == nil || t.Module.(btl.Injector).Fired() > before:
-		t.struck(name, e.Peer(), a)
+		t.recordHit(name, e.Peer(), a)
 	}
 	return err
 }
 
-func (t *tap) struck(name string, peer int, a *aim) {
-	t.w.result.Struck[Hit{name, a.String()}]++
-	t.w.tell("%s from %d to %d by rail %d is struck: %v", name, t.rank, peer, t.rail, a)
+func (t *tap) recordHit(name string, peer int, a *aim) {
+	t.w.result.Hits[Hit{name, a.String()}]++
+	t.w.traceAll("fault %[5]v hits %[1]s from rank %[2]d to rank %[3]d on rail %[4]d", name, t.rank, peer, t.rail, a)
 	t.w.delay(peer, t.rail)
 }
 
-// delay has what comes to a rank by all rails but one other than rail, perhaps, be looked at only after much has happened.
+// delay makes a rank poll only two of its rails for a while, the given one and a random one. Half
+// of the time it does nothing.
 func (w *world) delay(peer, rail int) {
 	if w.rng.IntN(2) == 0 {
 		return

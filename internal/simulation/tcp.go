@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl/tcp"
 )
 
-// tcpNet is btl/tcp over loopback. Its time is virtual, but what is sent is there when the system has brought it; so the
-// same seed does not quite do the same again.
+// tcpNet is btl/tcp over the loopback interface. Time is virtual, but the kernel decides when bytes
+// arrive. So two runs of a seed may differ.
 type tcpNet struct {
 	setup   *setup
 	now     int64
@@ -22,7 +22,7 @@ type tcpNet struct {
 	harms   int
 }
 
-// tcpModule is what btl/tcp has for tests.
+// tcpModule is a module of btl/tcp with its methods for tests.
 type tcpModule interface {
 	btl.Module
 	Break(rank int) bool
@@ -42,7 +42,7 @@ func (n *tcpNet) Now() int64 { return n.now }
 
 func (n *tcpNet) Next() (at int64, ok bool) { return n.own.next() }
 
-// waitNanos is how much virtual time is worth a moment of the system's, in which it brings what is under way.
+// waitNanos: time that advances by so much yields to the kernel once, which may deliver bytes.
 const waitNanos = 1_000_000
 
 func (n *tcpNet) AdvanceTo(at int64) {
@@ -53,7 +53,7 @@ func (n *tcpNet) AdvanceTo(at int64) {
 	n.own.advanceTo(n.now)
 }
 
-// pass is for what little waiting a module does when it is closed.
+// pass lets time pass while a module waits in Close.
 func (n *tcpNet) pass() { n.AdvanceTo(n.now + waitNanos) }
 
 func (n *tcpNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
@@ -87,7 +87,8 @@ func (n *tcpNet) block(rail, rank, peer int, blocked bool) {
 	}
 }
 
-// cut ends the connection of two ranks, or keeps one from being made. Of a connection both ends see the end.
+// cut closes the connection of two ranks, and keeps a new one from being made. Both ends see the
+// close.
 func (n *tcpNet) cut(a, b, rail, fate int, _ bool) {
 	if fate&1 != 0 {
 		a, b = b, a
@@ -103,7 +104,7 @@ func (n *tcpNet) mend(a, b, rail int) {
 	n.block(rail, b, a, false)
 }
 
-// narrow does nothing: the bytes of a connection are one stream.
+// narrow does nothing, because a connection is a stream and has no packets.
 func (n *tcpNet) narrow(int, int, int, int) {}
 
 func (n *tcpNet) port(rank, rail int, up bool, _ int) {
@@ -115,9 +116,9 @@ func (n *tcpNet) port(rank, rail int, up bool, _ int) {
 	}
 }
 
-var errHarm = errors.New("the simulation has it fail")
+var errInjected = errors.New("failure injected by the simulation")
 
-// device has a connection of a rank end, all of them, or the rail fail.
+// device closes one connection of a rank, or all of them, or fails the rail.
 func (n *tcpNet) device(rank, rail, what, after int) {
 	m := n.rails[rail][rank]
 	switch what % 3 {
@@ -132,14 +133,14 @@ func (n *tcpNet) device(rank, rail, what, after int) {
 			}
 		}
 	case 2:
-		m.Fail(errHarm)
+		m.Fail(errInjected)
 		n.harms++
 	}
 }
 
 func (n *tcpNet) losesDevice(int) bool { return false }
 
-// slow does nothing: what is late over TCP is what nobody looks at.
+// slow does nothing. Over TCP, fragments are late only if a rank polls late.
 func (n *tcpNet) slow(int, int64) {}
 
 func (n *tcpNet) fired() int { return n.harms }

@@ -9,7 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// verbsNet is btl/ibverbs on simulated devices: one network for each rail, so that each has its own speed.
+// verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
+// speed.
 type verbsNet struct {
 	setup   *setup
 	now     int64
@@ -23,9 +24,10 @@ type verbsNet struct {
 
 const (
 	deviceName = "sim0"
-	// deadlineNanos is how long an operation takes at most, before its rail fails.
+	// deadlineNanos is the longest that an operation may take before its rail fails.
 	deadlineNanos = 60_000_000
-	// keepAliveNanos is after what silence a connection is tried. Within a plan that is seldom; in the end, when it settles, it is often.
+	// keepAliveNanos is the idle time after which a connection is probed. That is rare while a plan
+	// runs, and frequent while the world settles.
 	keepAliveNanos = 25_000_000
 )
 
@@ -54,7 +56,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	return n, err
 }
 
-// gidOf is the address of a node's device, any of its port's.
+// gidOf is the first address of the port of a node's device.
 func gidOf(node *simhca.Node) (verbs.GID, error) {
 	dev, err := node.Open(deviceName)
 	if err != nil {
@@ -90,10 +92,10 @@ func (n *verbsNet) AdvanceTo(at int64) {
 	n.own.advanceTo(n.now)
 }
 
-// pass is for what little waiting a module does when it is closed.
+// pass lets time pass while a module waits in Close.
 func (n *verbsNet) pass() { n.AdvanceTo(n.now + 1_000_000) }
 
-// counting is a source of randomness that is the same each time.
+// counting is a reproducible source of random bytes.
 type counting struct{ next byte }
 
 func (c *counting) Read(b []byte) (int, error) {
@@ -131,7 +133,7 @@ func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
 
 func (n *verbsNet) mend(a, b, rail int) { n.rails[rail].Heal(n.addr[rail][a], n.addr[rail][b]) }
 
-// narrow does nothing: simulated devices do not know how long a packet is.
+// narrow does nothing, because simulated devices cannot lose packets by length.
 func (n *verbsNet) narrow(int, int, int, int) {}
 
 func (n *verbsNet) port(rank, rail int, up bool, _ int) {
@@ -142,7 +144,8 @@ func (n *verbsNet) port(rank, rail int, up bool, _ int) {
 	}
 }
 
-// device has a request of any connection of a device end as devices end them, or the device break.
+// device makes the device break, or one of its work requests fail in one of the ways of real
+// devices.
 func (n *verbsNet) device(rank, rail, what, after int) {
 	h := n.hcas[rail][rank]
 	f := simhca.Fault{After: after % 4, Count: 1}

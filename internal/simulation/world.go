@@ -12,62 +12,62 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// world is a simulation under way.
+// world is a running simulation.
 type world struct {
-	plan    *plan
-	net     network
-	rng     *rand.Rand // of the order in which rails are looked at
-	ranks   []*rank
-	mover   *rank // whose devices may be lost; nil until one is
-	groups  []*pml.Group
-	result  *Result
-	ladder  *ladder // nil if nobody wants it
-	hash    hash.Hash64
-	scratch [32]byte
+	plan       *plan
+	net        network
+	rng        *rand.Rand // for the order in which rails are polled, and for delays
+	ranks      []*rank
+	deviceRank *rank // the only rank whose devices may be lost; nil until one is
+	groups     []*pml.Group
+	result     *Result
+	ladder     *ladder // nil if nothing is traced
+	hash       hash.Hash64
+	scratch    [32]byte
 
 	messages []*message
 	sent     map[[2]int]int // messages so far, by sender and communicator
-	received []*receive     // that have got a message, or will
-	order    int            // receives and probes so far
-	over     []kept
+	received []*receive     // receives that have got a message
+	order    int            // number of receives and probes so far
+	finished []finishedBuffer
 	parted   bool
 	healing  bool
-	latency  []int64 // of rails, as it is now
+	latency  []int64 // present latency by rail, in nanoseconds
 }
 
-// rank is one of the ranks.
+// rank is one rank of the simulation.
 type rank struct {
-	w       *world
-	rank    int
-	eng     *progress.Engine
-	p       *pml.PML
-	taps    []*tap // by rail
-	ctxs    []*pml.Context
-	lent    []byte // registered once; nil if nothing is
-	used    int    // of lent
-	dead    bool
-	broken  []*end // endpoints that are to fail at once
-	regions int    // registered now
-	aims    []*aim
-	waiting bool // in a call that waits
-	idle    int  // turns in it that found nothing
+	w          *world
+	rank       int
+	eng        *progress.Engine
+	p          *pml.PML
+	taps       []*tap // by rail
+	ctxs       []*pml.Context
+	registered []byte // memory that is registered once (PML.AddMemory); nil if the plan has none
+	used       int    // bytes of registered that are used
+	dead       bool
+	failing    []*tapEndpoint // endpoints to fail at the next turn
+	regions    int            // number of registered regions
+	aims       []*aim
+	waiting    bool // in a call of the Wait family
+	emptyTurns int  // turns of that call without an event
 
 	sends  []*send
 	recvs  []*receive
 	probes []*probe
 	taken  []*taken
-	// detached are buffers of sends that have given them back, and that devices still read.
+	// detached are buffers that sends have given back and that are not reused yet.
 	detached []detached
 }
 
-// failed is what a simulation panics with when an invariant does not hold.
+// failed is the panic value of a broken invariant.
 type failed Failure
 
 func (w *world) fail(invariant, format string, args ...any) {
 	panic(failed{Invariant: invariant, What: fmt.Sprintf(format, args...)})
 }
 
-// describer describes errors as comm does.
+// describer adds the operation to an error, as comm does.
 type describer struct{ rank int }
 
 func (d describer) Describe(op string, peer, tag int, err error) error {
@@ -93,7 +93,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	}
 	for i := range s.ranks {
 		r := &rank{w: w, rank: i}
-		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.waits})
+		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.runOthers})
 		grace := s.grace
 		if grace == 0 {
 			grace = 1 << 60
@@ -105,9 +105,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			OnRail: func(e pml.RailEvent) {
 				w.result.Rails++
 				if e.Up {
-					w.tellOf(i, "%s to %d is up again, %d are", e.Rail, e.Peer, e.Left)
+					w.traceOf(i, "%s to rank %d is up again; %d rails are up", e.Rail, e.Peer, e.Left)
 				} else {
-					w.tellOf(i, "%s to %d is out of use, %d left: %v", e.Rail, e.Peer, e.Left, e.Cause)
+					w.traceOf(i, "%s to rank %d failed; %d rails are up: %v", e.Rail, e.Peer, e.Left, e.Cause)
 				}
 			},
 		})
@@ -124,9 +124,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		}
 		r.eng.Lock()
 		r.eng.AddPoller(r)
-		if s.lent {
-			r.lent = make([]byte, 64<<10)
-			r.p.AddMemory(r.lent)
+		if s.registered {
+			r.registered = make([]byte, 64<<10)
+			r.p.AddMemory(r.registered)
 		}
 		for j, g := range w.groups {
 			place, _ := g.Rank(i)
@@ -154,19 +154,20 @@ func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
 	return routes, nil
 }
 
-// Progress looks at the rails, in any order, and not at all of them: what one rail has brought may be looked at long after what another one has.
+// Progress polls the rails in a random order, and skips some. So the fragments of one rail may be
+// handled long after later fragments of another rail.
 func (r *rank) Progress() int {
 	n := 0
 	rng := r.w.rng
-	r.breakEnds()
+	r.failEndpoints()
 	first := rng.IntN(len(r.taps))
 	if rng.IntN(8) == 0 {
 		n += r.p.Progress()
 	}
 	for i := range r.taps {
 		t := r.taps[(first+i)%len(r.taps)]
-		t.tell()
-		if w := r.w; w.net.Now() < t.until || rng.IntN(w.plan.setup.lazy) == 0 {
+		t.reportDue()
+		if w := r.w; w.net.Now() < t.until || rng.IntN(w.plan.setup.skipOdds) == 0 {
 			continue
 		}
 		n += t.Progress()
@@ -174,16 +175,16 @@ func (r *rank) Progress() int {
 	return n + r.p.Progress()
 }
 
-// breakEnds fails endpoints whose operations are still under way.
-func (r *rank) breakEnds() {
-	broken := r.broken
-	r.broken = nil
+// failEndpoints fails endpoints whose operations are still in flight.
+func (r *rank) failEndpoints() {
+	broken := r.failing
+	r.failing = nil
 	for _, e := range broken {
-		e.Fail(&btl.Error{Rail: e.t.Attrs().Name, Peer: e.peer, Class: btl.ClassPath, Side: btl.SideBoth, Native: ghostFault, Err: btl.ErrInjected})
+		e.Fail(&btl.Error{Rail: e.t.Attrs().Name, Peer: e.peer, Class: btl.ClassPath, Side: btl.SideBoth, Native: delayedFault, Err: btl.ErrInjected})
 	}
 }
 
-// turn makes progress at a rank.
+// turn runs one turn of a rank's progress engine.
 func (r *rank) turn() {
 	if r.dead {
 		return
@@ -195,14 +196,14 @@ func (r *rank) turn() {
 	r.reuse()
 }
 
-// call calls the rank's PML.
+// call calls f with the rank's PML and the lock held.
 func (r *rank) call(f func(p *pml.PML)) {
 	r.eng.Lock()
 	defer r.eng.Unlock()
 	f(r.p)
 }
 
-// next lets the next thing happen that is to, within reason.
+// next advances time to the next event of the network. It reports false if there is none.
 func (w *world) next() bool {
 	at, ok := w.net.Next()
 	if ok {
@@ -213,7 +214,7 @@ func (w *world) next() bool {
 
 func (w *world) pass(nanos int64) { w.net.AdvanceTo(w.net.Now() + nanos) }
 
-// What is noted of a run, so that two can be compared.
+// Kinds of events in the digest of a run.
 const (
 	evPost = iota
 	evArrive
@@ -223,6 +224,7 @@ const (
 	evDone
 )
 
+// note adds an event to the digest.
 func (w *world) note(what, a, b, c int, d, e uint64) {
 	s := w.scratch[:]
 	s[0], s[1], s[2], s[3] = byte(what), byte(a), byte(b), byte(c)
@@ -239,15 +241,17 @@ func put64(b []byte, v uint64) {
 	}
 }
 
-func (w *world) tell(format string, args ...any) {
+// traceAll adds a line about the whole world to the ladder.
+func (w *world) traceAll(format string, args ...any) {
 	if w.ladder != nil {
-		w.ladder.tell(-1, fmt.Sprintf(format, args...))
+		w.ladder.event(-1, fmt.Sprintf(format, args...))
 	}
 }
 
-func (w *world) tellOf(rank int, format string, args ...any) {
+// traceOf adds a line to a rank's column of the ladder.
+func (w *world) traceOf(rank int, format string, args ...any) {
 	if w.ladder != nil {
-		w.ladder.tell(rank, fmt.Sprintf(format, args...))
+		w.ladder.event(rank, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -258,22 +262,23 @@ func peerName(peer int) string {
 	return strconv.Itoa(peer)
 }
 
-// cover counts the states in which a fragment meets both sides.
+// cover counts the combination of a fragment that arrives and the states of its sender and
+// receiver.
 func (w *world) cover(from, to int, f pml.Fragment) {
-	m := Meeting{Name: f.Name}
+	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
 	if f.Numbered {
 		switch q.Turn(from, f.Number) {
 		case -1:
 			m.Name += " again"
-			w.result.Meetings[m]++
+			w.result.Combinations[m]++
 			return
 		case 1:
 			m.Name += " early"
-			w.result.Meetings[m]++
+			w.result.Combinations[m]++
 			return
 		}
 	}
 	m.Sender, m.Receiver = p.StateOf(to, f, true), q.StateOf(from, f, false)
-	w.result.Meetings[m]++
+	w.result.Combinations[m]++
 }

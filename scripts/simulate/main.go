@@ -35,7 +35,7 @@ func run() error {
 	only := flag.Uint64("seed", 0, "run only this seed")
 	trace := flag.Bool("trace", false, "with -seed: print every event")
 	shrink := flag.Bool("shrink", true, "after a failure, find the smallest part of the seed's program that fails")
-	meetings := flag.Bool("meetings", false, "list the states of both sides that fragments met")
+	combinations := flag.Bool("combinations", false, "list the fragments that arrived, each with the states of both sides")
 	keep := flag.Bool("keep-going", false, "go on after a failure, and count the failures")
 	on := flag.String("transport", "all", "`TRANSPORT`: loop, verbs, tcp or all")
 	flag.Parse()
@@ -65,7 +65,7 @@ func run() error {
 	}
 	s := &sweep{first: *first, seeds: *seeds, transports: transports, keep: *keep, start: time.Now(), failures: map[string]int{}}
 	s.run(*workers)
-	s.report(os.Stdout, *meetings)
+	s.report(os.Stdout, *combinations)
 	if s.failed == nil {
 		return nil
 	}
@@ -180,49 +180,49 @@ func (s *sweep) show(last bool) {
 }
 
 // report prints what the simulations did.
-func (s *sweep) report(to io.Writer, meetings bool) {
+func (s *sweep) report(to io.Writer, combinations bool) {
 	st := s.sum.Stats
-	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults struck %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
+	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults that had an effect %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
 	fmt.Fprintf(to, "failed %d, returned %d, resent %d, restarts %d, duplicates %d, stale fragments %d, early %d\n",
 		st.RailsFailed, st.RailsReturned, st.Resent, st.Restarts, st.Duplicates, st.StaleFragments, st.Early)
 	fmt.Fprintln(to, "endings", s.sum.Endings, "failures", s.failures)
-	fmt.Fprintln(to, "harms", s.sum.Harms)
-	hits := slices.SortedFunc(maps.Keys(s.sum.Struck), func(a, b simulation.Hit) int {
+	fmt.Fprintln(to, "fault actions", s.sum.FaultActions)
+	hits := slices.SortedFunc(maps.Keys(s.sum.Hits), func(a, b simulation.Hit) int {
 		if a.Name != b.Name {
 			return cmp.Compare(a.Name, b.Name)
 		}
 		return cmp.Compare(a.Fault, b.Fault)
 	})
 	for _, h := range hits {
-		fmt.Fprintf(to, "struck %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Struck[h])
+		fmt.Fprintf(to, "aimed fault %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Hits[h])
 	}
-	s.reportMeetings(to, meetings)
+	s.reportCombinations(to, combinations)
 }
 
-// reportMeetings compares the states of both sides that fragments met with the lists of possible
+// reportCombinations compares the combinations that were reached with the lists of possible
 // ones.
-func (s *sweep) reportMeetings(to io.Writer, all bool) {
-	known := map[simulation.Meeting]bool{}
-	for i, list := range [][]simulation.Meeting{simulation.Possible(), simulation.Rare()} {
+func (s *sweep) reportCombinations(to io.Writer, all bool) {
+	known := map[simulation.Combination]bool{}
+	for i, list := range [][]simulation.Combination{simulation.Possible(), simulation.Rare()} {
 		seen := 0
 		for _, m := range list {
 			known[m] = true
-			if s.sum.Meetings[m] > 0 {
+			if s.sum.Combinations[m] > 0 {
 				seen++
 			} else if i == 0 {
-				fmt.Fprintf(to, "not seen: %v\n", m)
+				fmt.Fprintf(to, "not reached: %v\n", m)
 			}
 		}
-		fmt.Fprintf(to, "%d of %d %s meetings of a failover fragment with states of both sides were seen\n",
+		fmt.Fprintf(to, "%d of %d %s combinations of a failover fragment and the states of both sides were reached\n",
 			seen, len(list), [...]string{"frequent", "rare"}[i])
 	}
-	sorted := slices.SortedFunc(maps.Keys(s.sum.Meetings), func(a, b simulation.Meeting) int { return cmp.Compare(a.String(), b.String()) })
+	sorted := slices.SortedFunc(maps.Keys(s.sum.Combinations), func(a, b simulation.Combination) int { return cmp.Compare(a.String(), b.String()) })
 	for _, m := range sorted {
 		switch {
 		case all:
-			fmt.Fprintf(to, "%9d %v\n", s.sum.Meetings[m], m)
+			fmt.Fprintf(to, "%9d %v\n", s.sum.Combinations[m], m)
 		case !known[m] && simulation.IsOfFailover(m.Name):
-			fmt.Fprintf(to, "%9d %v, which is on neither list\n", s.sum.Meetings[m], m)
+			fmt.Fprintf(to, "%9d %v, which is on neither list\n", s.sum.Combinations[m], m)
 		}
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestDeviceTakesMessagesAlong: a device that breaks with messages which it has acknowledged, and at which its rank has not looked, is found
-// out, by another rail or when it is back: nobody waits for them without end.
-func TestDeviceTakesMessagesAlong(t *testing.T) {
+// A device breaks with messages that it has acknowledged and its rank has not polled. The ranks
+// find out by another rail, or when the device is back.
+func TestRecvFailsWhenDeviceLosesAcknowledgedMessages(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprintf("%d rails", rails), func(t *testing.T) {
 			w := quietWorld(t, rails, 1_000_000_000)
 			from, to := w.ranks[0], w.ranks[1]
 			w.say(0)
-			for range 200 { // rank 1 does not look
+			for range 200 { // rank 1 does not poll
 				from.turn()
 				w.next()
 			}

@@ -1,0 +1,175 @@
+package mpigo_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	// filePattern finds "path/file.go" and "path/file.go:Func" or "path/file.go:Type.Method".
+	filePattern = regexp.MustCompile(`\b([\w-]+(?:/[\w-]+)*\.go)(?::([\w.]*\w))?`)
+	// namePattern finds `pkg.Name` and `pkg.Type.Method` in backquotes.
+	namePattern = regexp.MustCompile("`([a-z]+)\\.([A-Za-z]\\w*(?:\\.\\w+)?)`")
+	// fencePattern finds what stands between two lines of three backquotes.
+	fencePattern = regexp.MustCompile("(?s)```\n(.*?)```")
+)
+
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	text := readText(t, "ARCHITECTURE.md")
+	files := filePattern.FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, files)
+	for _, m := range files {
+		names, err := declaredIn(m[1])
+		if err != nil {
+			t.Errorf("ARCHITECTURE.md names a file: %v", err)
+		} else if m[2] != "" && !names[m[2]] {
+			t.Errorf("ARCHITECTURE.md names %s, but %s does not declare %s", m[0], m[1], m[2])
+		}
+	}
+	names := namePattern.FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, names)
+	for _, m := range names {
+		if !packageDeclares(t, m[1], m[2]) {
+			t.Errorf("ARCHITECTURE.md names %s, which package %s does not declare", m[0], m[1])
+		}
+	}
+}
+
+func TestArchitectureListsPackages(t *testing.T) {
+	_, table, found := strings.Cut(readText(t, "ARCHITECTURE.md"), "## Packages\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n## ")
+	listed := map[string]bool{}
+	for row := range strings.Lines(table) {
+		if cells := strings.Split(row, "|"); len(cells) > 1 {
+			for pkg := range strings.SplitSeq(cells[1], ",") {
+				listed[strings.TrimSpace(pkg)] = true
+			}
+		}
+	}
+	for pkg := range mayImport {
+		p := pkg
+		for p != "." && !listed[p] {
+			p = path.Dir(p) // a row stands for the folders below it, too
+		}
+		if p == "." {
+			t.Errorf("the table of packages in ARCHITECTURE.md has no row for %s", pkg)
+		}
+	}
+}
+
+func TestArchitectureHasPeerTableOfBML(t *testing.T) {
+	const head = "from        to          when\n"
+	var table string
+	for _, m := range fencePattern.FindAllStringSubmatch(readText(t, "ARCHITECTURE.md"), -1) {
+		if strings.HasPrefix(m[1], head) {
+			table = m[1]
+		}
+	}
+	require.NotEmpty(t, table, "no table of a peer's transitions in ARCHITECTURE.md")
+	var inCode strings.Builder
+	for line := range strings.Lines(readText(t, "bml/doc.go")) {
+		isRow := strings.HasPrefix(line, "//\t")
+		line = strings.TrimPrefix(line, "//\t")
+		switch {
+		case inCode.Len() == 0 && line == head, inCode.Len() > 0 && isRow:
+			inCode.WriteString(line)
+		case inCode.Len() > 0:
+			require.Equal(t, inCode.String(), table, "bml/doc.go and ARCHITECTURE.md")
+			return
+		}
+	}
+	require.Fail(t, "no table of a peer's transitions in bml/doc.go")
+}
+
+func readText(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// packageDeclares reports whether a package in a folder of the root declares a name.
+func packageDeclares(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(folder + "/*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		names, err := declaredIn(file)
+		require.NoError(t, err)
+		if names[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// declaredIn returns the names that a file declares: functions, types, constants and variables, and
+// as Type.Method the methods of types and interfaces.
+func declaredIn(file string) (map[string]bool, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			names[receiverPrefix(d)+d.Name.Name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				addNames(names, spec)
+			}
+		}
+	}
+	return names, nil
+}
+
+// receiverPrefix is "Type." for a method, and "" for a function.
+func receiverPrefix(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	typ := d.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.Name + "."
+		default:
+			return ""
+		}
+	}
+}
+
+func addNames(names map[string]bool, spec ast.Spec) {
+	switch s := spec.(type) {
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			names[name.Name] = true
+		}
+	case *ast.TypeSpec:
+		names[s.Name.Name] = true
+		i, isInterface := s.Type.(*ast.InterfaceType)
+		if !isInterface {
+			return
+		}
+		for _, method := range i.Methods.List {
+			for _, name := range method.Names {
+				names[s.Name.Name+"."+name.Name] = true
+			}
+		}
+	}
+}
