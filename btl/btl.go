@@ -144,7 +144,7 @@ type Module interface {
 	//
 	// The error wraps ErrUnreachable if this rail does not lead to that peer; otherwise it is an
 	// *Error.
-	Connect(peer int, card []byte) (Endpoint, error)
+	Connect(peer int, address []byte) (Endpoint, error)
 
 	// Progress polls once, hands up what arrived and completes what finished, and returns the
 	// number of such events. It never blocks. The number of fragments handled in one call is

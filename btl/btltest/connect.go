@@ -16,8 +16,8 @@ func connectTests() []namedTest {
 		{"first", each(testFirst)},
 		{"again", each(testConnectAgain)},
 		{"one-sided", directed(testOneSided)},
-		{"bad-cards", directed(testBadCards)},
-		{"damaged-cards", directed(testDamagedCards)},
+		{"bad-addresses", directed(testBadAddresses)},
+		{"damaged-addresses", directed(testDamagedAddresses)},
 	}
 }
 
@@ -67,12 +67,12 @@ func testFirst(h *harness) {
 func testConnectAgain(h *harness) {
 	h.connect()
 	for _, s := range []*side{h.a, h.b} {
-		ep, err := s.m.Connect(s.peer, s.other.card())
+		ep, err := s.m.Connect(s.peer, s.other.address())
 		require.NoError(h.t, err)
 		require.True(h.t, ep == s.ep, "another endpoint while it is Up")
 		s.fail(errors.New("to see"))
 		if s.state() == btl.Failed {
-			ep, err := s.m.Connect(s.peer, s.other.card())
+			ep, err := s.m.Connect(s.peer, s.other.address())
 			require.NoError(h.t, err)
 			require.True(h.t, ep == s.ep, "another endpoint while it is Failed")
 		}
@@ -94,9 +94,9 @@ func testOneSided(h *harness, from, to *side) {
 	}
 }
 
-// testBadCards: what is not an address of the peer is refused with an error (C8).
-func testBadCards(h *harness, s, other *side) {
-	card := other.card()
+// testBadAddresses: what is not an address of the peer is refused with an error (C8).
+func testBadAddresses(h *harness, s, other *side) {
+	address := other.address()
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) []byte {
 		b := make([]byte, n)
@@ -106,26 +106,26 @@ func testBadCards(h *harness, s, other *side) {
 		return b
 	}
 	type attempt struct {
-		what string
-		peer int
-		card []byte
+		what    string
+		peer    int
+		address []byte
 	}
 	attempts := []attempt{
 		{"nil", s.peer, nil},
 		{"empty", s.peer, []byte{}},
-		{"zeroes", s.peer, make([]byte, len(card))},
-		{"random", s.peer, random(len(card))},
+		{"zeroes", s.peer, make([]byte, len(address))},
+		{"random", s.peer, random(len(address))},
 		{"random and long", s.peer, random(10000)},
-		{"negative rank", -1, card},
-		{"all peers", btl.AllPeers, card},
-		{"huge rank", 1 << 40, card},
-		{"address of another rank", s.rank, card},
+		{"negative rank", -1, address},
+		{"all peers", btl.AllPeers, address},
+		{"huge rank", 1 << 40, address},
+		{"address of another rank", s.rank, address},
 	}
-	for n := range len(card) {
-		attempts = append(attempts, attempt{"cut short", s.peer, card[:n]})
+	for n := range len(address) {
+		attempts = append(attempts, attempt{"cut short", s.peer, address[:n]})
 	}
 	for _, a := range attempts {
-		ep, err := s.m.Connect(a.peer, a.card)
+		ep, err := s.m.Connect(a.peer, a.address)
 		require.Error(h.t, err, a.what)
 		require.Nil(h.t, ep, a.what)
 		var be *btl.Error
@@ -137,24 +137,24 @@ func testBadCards(h *harness, s, other *side) {
 	h.mustSend(other, 8, 100)
 }
 
-// testDamagedCards: no damage to an address makes Connect panic or hang. Whether a damaged address
+// testDamagedAddresses: no damage to an address makes Connect panic or hang. Whether a damaged address
 // can be recognized is up to the BTL.
-func testDamagedCards(h *harness, s, other *side) {
-	card := other.card()
-	for i := range card {
+func testDamagedAddresses(h *harness, s, other *side) {
+	address := other.address()
+	for i := range address {
 		for _, flip := range []byte{1, 0x80, 0xff} {
-			bad := append([]byte(nil), card...)
+			bad := append([]byte(nil), address...)
 			bad[i] ^= flip
 			h.mayConnect(s, bad)
 		}
 	}
 }
 
-func (h *harness) mayConnect(s *side, card []byte) {
+func (h *harness) mayConnect(s *side, address []byte) {
 	h.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ep, err := s.m.Connect(s.peer, card); err == nil {
+	if ep, err := s.m.Connect(s.peer, address); err == nil {
 		require.NotNil(h.t, ep)
 	}
 }

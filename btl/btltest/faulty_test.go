@@ -48,8 +48,8 @@ var faultyRules = []struct {
 	{"allocates", "Traffic/allocations", "Send allocates"},
 	{"owner changed", "Traffic/sizes", "Owner of an operation was changed"},
 	{"another endpoint", "Connect/again", "another endpoint while it is Up"},
-	{"card unchecked", "Connect/bad-cards", "expected"},
-	{"card panics", "Connect/damaged-cards", "panic"},
+	{"address unchecked", "Connect/bad-addresses", "expected"},
+	{"address panics", "Connect/damaged-addresses", "panic"},
 	{"epoch stays", "Fail/reconnect", "epoch of the new incarnation"},
 	{"failed twice", "Fail/endpoint", "Failed twice"},
 	{"failed never", "Fail/endpoint", "waited too long|Drained for 1 without"},
@@ -209,12 +209,12 @@ func (m *faulty) Drained(_ btl.Module, peer int) {
 }
 
 // Connect implements btl.Module.
-func (m *faulty) Connect(peer int, card []byte) (btl.Endpoint, error) {
-	ep, err := m.Module.Connect(peer, card)
+func (m *faulty) Connect(peer int, address []byte) (btl.Endpoint, error) {
+	ep, err := m.Module.Connect(peer, address)
 	switch {
-	case m.rule == "card panics" && err != nil:
-		panic("what a card")
-	case m.rule == "card unchecked" && err != nil:
+	case m.rule == "address panics" && err != nil:
+		panic("what an address")
+	case m.rule == "address unchecked" && err != nil:
 		return &faultyEndpoint{m: m}, nil
 	case m.rule == "connects when closed" && m.closed:
 		return &faultyEndpoint{m: m}, nil

@@ -220,7 +220,7 @@ func (h *harness) newGeneration() int {
 // connectSide connects one side, as part of a connection.
 func (h *harness) connectSide(s *side, generation int) {
 	h.t.Helper()
-	card := s.other.card()
+	address := s.other.address()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var old uint32
@@ -228,7 +228,7 @@ func (h *harness) connectSide(s *side, generation int) {
 		old = s.ep.Epoch()
 	}
 	before := s.ep
-	ep, err := s.m.Connect(s.peer, card)
+	ep, err := s.m.Connect(s.peer, address)
 	require.NoError(h.t, err, "connect %s", s.name)
 	require.NotNil(h.t, ep)
 	require.False(h.t, ep == before, "the old endpoint again")

@@ -107,8 +107,8 @@ func (p *proxy) Attrs() *btl.Attrs { return &p.hello.Attrs }
 func (p *proxy) Card() []byte { return p.hello.Card }
 
 // Connect implements btl.Module.
-func (p *proxy) Connect(peer int, card []byte) (btl.Endpoint, error) {
-	res := p.call(&request{Call: callConnect, Peer: peer, Card: card})
+func (p *proxy) Connect(peer int, address []byte) (btl.Endpoint, error) {
+	res := p.call(&request{Call: callConnect, Peer: peer, Card: address})
 	if res.Err != nil || p.err != nil {
 		return nil, errors.Join(res.Err.error(), p.err)
 	}

@@ -81,7 +81,7 @@ func (s *side) progress() int {
 	return n
 }
 
-func (s *side) card() []byte {
+func (s *side) address() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.Card()

@@ -91,12 +91,12 @@ func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
 func (m *module) Card() []byte { return m.inner.Card() }
 
 // Connect implements btl.Module.
-func (m *module) Connect(peer int, card []byte) (btl.Endpoint, error) {
+func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {
 	old := m.endpoints[peer]
 	if old != nil && old.inner.State() == btl.Drained && !old.drained {
 		return old.outer, nil // its operations are still to be called back
 	}
-	inner, err := m.inner.Connect(peer, card)
+	inner, err := m.inner.Connect(peer, address)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func TestSlotsShrink(t *testing.T) {
 	}
 }
 
-// TestOtherFabric: a card leads nowhere in a fabric that it is not of.
+// TestOtherFabric: an address leads nowhere in a fabric that it is not of.
 func TestOtherFabric(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Rails: 2})
 	require.NoError(t, err)
@@ -87,8 +87,8 @@ func TestOtherFabric(t *testing.T) {
 	require.NoError(t, err)
 	otherRail, err := f.Module(1, 1, &ev, nil)
 	require.NoError(t, err)
-	for _, card := range [][]byte{far.Card(), otherRail.Card()} {
-		_, err = m.Connect(1, card)
+	for _, address := range [][]byte{far.Card(), otherRail.Card()} {
+		_, err = m.Connect(1, address)
 		require.ErrorIs(t, err, btl.ErrUnreachable)
 	}
 }

@@ -339,9 +339,9 @@ func TestNewsWake(t *testing.T) {
 	}
 }
 
-// TestPostsAfterDoom: between the operation that an endpoint fails at and the turn that
-// says so, nothing is taken.
-func TestPostsAfterDoom(t *testing.T) {
+// TestDeferredFailureRefusesPosts: between the post that an endpoint fails at and the progress call that
+// reports the failure, the endpoint accepts nothing.
+func TestDeferredFailureRefusesPosts(t *testing.T) {
 	w, a, _ := pairOfNodes(t, Config{})
 	a.m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: 1})
 	require.True(t, a.send(1, 500))

@@ -92,7 +92,7 @@ func (h *drainHook) Drained(m btl.Module, peer int) {
 }
 
 // TestJoinDuringTearDown: a peer that joins an incarnation in the last moment before this
-// end is buried is heard before Drained, one that comes after that begins the next.
+// end is drained is delivered before Drained; one that comes after that begins the next incarnation.
 func TestJoinDuringTearDown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	a, b := w.nodes[0][0], w.nodes[1][0]

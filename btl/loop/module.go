@@ -73,8 +73,8 @@ func (m *module) peer(rank int) *peer {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(rank int, card []byte) (btl.Endpoint, error) {
-	a, ok := parseAddress(card)
+func (m *module) Connect(rank int, address []byte) (btl.Endpoint, error) {
+	a, ok := parseAddress(address)
 	switch {
 	case m.Closed:
 		return nil, btl.ErrClosed

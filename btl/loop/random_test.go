@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-var errTest = errors.New("pulled by the test")
+var errTest = errors.New("failed by the test")
 
 // simulate runs random traffic with random faults on a virtual fabric and returns its trace.
 func simulate(t *testing.T, seed uint64, ranks, rails, steps int) string {

@@ -232,7 +232,7 @@ func FuzzParseCard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, ok := parseAddress(b)
 		if ok && !bytes.Equal(a.append(nil), b) {
-			t.Errorf("card %x reads as %v, which is written %x", b, a, a.append(nil))
+			t.Errorf("address %x reads as %v, which is written %x", b, a, a.append(nil))
 		}
 		// Whatever it says, Connect neither panics nor leads elsewhere.
 		fab, err := NewFabric(Config{Ranks: 2})
@@ -240,7 +240,7 @@ func FuzzParseCard(f *testing.F) {
 		m, err := fab.Module(0, 0, &counter{}, nil)
 		require.NoError(t, err)
 		if ep, err := m.Connect(1, b); err == nil && (!ok || a != fab.ports[0][1].addr) {
-			t.Errorf("card %x leads to %v", b, ep)
+			t.Errorf("address %x leads to %v", b, ep)
 		}
 	})
 }

@@ -25,7 +25,7 @@ const (
 
 // Transport describes a kind of rail.
 type Transport struct {
-	// Name of the transport, in the tunable btl and in the cards that ranks publish.
+	// Name of the transport, in the tunable btl and in the addresses that ranks publish.
 	Name string
 	// Priority orders transports by default: the tunable btl lists those of a higher priority
 	// first.
