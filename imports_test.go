@@ -35,22 +35,25 @@ var mayImport = map[string][]string{
 	"btl/sm":                         {"btl", "btl/base", "btl/transport", "progress"},
 	"bml":                            {"btl", "request", "progress"},
 	"pml":                            {"bml", "btl", "request", "progress"},
-	"internal/simulation":            {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"}, // a test harness
-	"scripts/simulate":               {"internal/simulation"},
-	"internal/wireup":                {},
-	"comm":                           {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
-	"comm/internal/coll":             {"pml", "request"}, // no Comm, no transport
-	"comm/internal/rails":            {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
-	"internal/observe":               {"btl/ibverbs/verbs"}, // introspection of comm's ranks for mpitest
-	"mpitest":                        {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph":             {}, // deadlock detection on a graph of waits
-	"mpirun-go":                      {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
-	"examples":                       {"comm", "request", "examples", "btl/loop"},
-	"scripts":                        {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"}, // programs for the scripts
-	"bench":                          {"comm", "request", "internal/tunable"},
-	"bench/compare":                  {}, // runs programs
-	"internal/wireup/interop":        {"internal/wireup"},
-	"internal/rdma":                  {}, // RDMA devices as the kernel describes them
+	// A test harness.
+	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"},
+	"scripts/simulate":    {"internal/simulation"},
+	"internal/wireup":     {},
+	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm/internal/coll":  {"pml", "request"}, // no Comm, no transport
+	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	// Introspection of comm's ranks for mpitest.
+	"internal/observe":   {"btl/ibverbs/verbs"},
+	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph": {}, // deadlock detection on a graph of waits
+	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
+	"examples":           {"comm", "request", "examples", "btl/loop"},
+	// Programs for the scripts.
+	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
+	"bench":                   {"comm", "request", "internal/tunable"},
+	"bench/compare":           {}, // runs programs
+	"internal/wireup/interop": {"internal/wireup"},
+	"internal/rdma":           {}, // RDMA devices as the kernel describes them
 }
 
 func TestImportsGoDown(t *testing.T) {

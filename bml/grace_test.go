@@ -398,8 +398,8 @@ func TestGraceTimeOfFirstContact(t *testing.T) {
 	require.InDelta(t, 10*sec, w.now-begin, float64(sec))
 }
 
-// A transfer whose only rail failed begins anew when the rail is fenced. It finds no rail that is up
-// then, and goes on when the rail is.
+// A transfer whose only rail failed begins anew when the rail is fenced. It finds no rail that is
+// up then, and goes on when the rail is.
 func TestTransferRestartsWhenPathFound(t *testing.T) {
 	w, r, _ := newGraceWire(t, 1, 10*sec)
 	m := r.sendLong(1, pattern(100, 1))

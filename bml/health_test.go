@@ -165,8 +165,8 @@ func TestDeviceHealthReturns(t *testing.T) {
 	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
 }
 
-// A local failure of a rail to one peer lowers the weight and the rank of the device's rails to
-// all other peers.
+// A local failure of a rail to one peer lowers the weight and the rank of the device's rails to all
+// other peers.
 func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
 	w := newWire(t, 3, func(w *wire) {
 		withRails(2)(w)
@@ -234,7 +234,8 @@ func TestNoHealthWhileDown(t *testing.T) {
 	w.shut = false
 	w.until(t, "the rail", w.isUp, 0, 1)
 	w.run(250*msec, 0, 1)
-	w.ranks[0].railFailed(&w.pr.rails[0], sideError(btl.SideRemote)) // and it is not drained for a while
+	// And it is not drained for a while.
+	w.ranks[0].railFailed(&w.pr.rails[0], sideError(btl.SideRemote))
 	w.run(sec, 0)
 	require.Equal(t, railFailing, w.pr.rails[0].state)
 	require.Zero(t, w.pr.rails[0].health)

@@ -17,8 +17,8 @@ const (
 	AnyTag = request.AnyTag
 	// ProcNull as source or destination: no rank. The call succeeds at once.
 	ProcNull = request.ProcNull
-	// Undefined as the colour of Split: no new communicator. As an index: nothing was
-	// active. As Error.Peer or Error.Tag: the call has none.
+	// Undefined as the colour of Split: no new communicator. As an index: nothing was active. As
+	// Error.Peer or Error.Tag: the call has none.
 	Undefined = request.Undefined
 )
 
@@ -138,8 +138,8 @@ func (c *Comm) Wtime() float64 {
 //     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
 //   - A collective leaves the communicator unfit for collectives. It returns when its buffers are
 //     the caller's again. So it waits for messages that are arriving already, even if their sender
-//     is stopped in the middle of one. A Split that gives up revokes the communicator that other ranks
-//     have got from it: see [Comm.Split].
+//     is stopped in the middle of one. A Split that gives up revokes the communicator that other
+//     ranks have got from it: see [Comm.Split].
 //
 // Free and Dup act on the communicator and ignore ctx. Requests do not depend on the context of the
 // view through which they were made. A nil ctx stands for context.Background().

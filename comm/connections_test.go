@@ -38,12 +38,14 @@ func openDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestConnectionsDie: a hundred times a connection is cut under traffic of all kinds, now and then several at once or a whole rail. The
-// ranks notice nothing, every byte is right, and no descriptor is left.
+// TestConnectionsDie: a hundred times a connection is cut under traffic of all kinds, now and then
+// several at once or a whole rail. The ranks notice nothing, every byte is right, and no descriptor
+// is left.
 func TestConnectionsDie(t *testing.T) {
 	const ranks, cuts = 3, 100
 	worlds := tcpWorld(t, ranks, "127.0.0.1", "127.0.0.2")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // and the first error ends the calls of all
+	// And the first error ends the calls of all.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	over := make(chan struct{})
 	var traffic, all sync.WaitGroup
@@ -74,7 +76,8 @@ func TestConnectionsDie(t *testing.T) {
 		}
 		j.eng.Unlock()
 		moved := (&observed{job: j}).Progress
-		for target := moved() + uint64(rng.IntN(40)); moved() < target && ctx.Err() == nil; { // traffic goes on meanwhile
+		// Traffic goes on meanwhile.
+		for target := moved() + uint64(rng.IntN(40)); moved() < target && ctx.Err() == nil; {
 		}
 	}
 	close(over)
@@ -92,8 +95,8 @@ func TestConnectionsDie(t *testing.T) {
 	t.Logf("%d failures, %d returns", st.RailsFailed, st.RailsReturned)
 }
 
-// exchangeUntil exchanges messages of all sizes with both neighbours in a ring until over is closed, and all ranks know, or ctx ends. It calls
-// met when it has exchanged some.
+// exchangeUntil exchanges messages of all sizes with both neighbours in a ring until over is
+// closed, and all ranks know, or ctx ends. It calls met when it has exchanged some.
 func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func()) error {
 	me, n := w.Rank(), w.Size()
 	next, prev := (me+1)%n, (me+n-1)%n
@@ -140,7 +143,8 @@ func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func(
 	}
 }
 
-// TestOneAddressGoes: the connections by one address fail again and again at once, and a rank that only waits goes on by the other.
+// TestOneAddressGoes: the connections by one address fail again and again at once, and a rank that
+// only waits goes on by the other.
 func TestOneAddressGoes(t *testing.T) {
 	worlds := tcpWorld(t, 2, "127.0.0.1", "127.0.0.2")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

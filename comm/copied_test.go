@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// acquainted makes two ranks that one address joins and that have exchanged messages. While *blocked
-// is set, which the lock of the engine of rank 0 guards, rank 0 makes no connection.
+// acquainted makes two ranks that one address joins and that have exchanged messages. While
+// *blocked is set, which the lock of the engine of rank 0 guards, rank 0 makes no connection.
 func acquainted(t *testing.T, grace string, blocked *bool) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {

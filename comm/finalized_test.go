@@ -77,8 +77,8 @@ func callFinalized(w *comm.Comm) error {
 	return nil
 }
 
-// finalizedPeerProgram has ranks wait for one that is in Finalize, in every call. They get errors, and all
-// ranks finish.
+// finalizedPeerProgram has ranks wait for one that is in Finalize, in every call. They get errors,
+// and all ranks finish.
 func finalizedPeerProgram(w *comm.Comm) error {
 	if w.Rank() != leaver {
 		if err := callFinalized(w); err != nil {

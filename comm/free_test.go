@@ -67,7 +67,8 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
 			return w.run(s)
 		}
-		if err := forge(); err != nil && !errors.Is(err, ErrComm) { // rank 1 may give up before rank 0 has finished
+		// Rank 1 may give up before rank 0 has finished.
+		if err := forge(); err != nil && !errors.Is(err, ErrComm) {
 			return err
 		}
 		return w.Barrier()

@@ -374,7 +374,8 @@ func TestOptionsSetSettingsAndFabric(t *testing.T) {
 func TestWaitingRankSleepsAndWakes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
-			time.Sleep(20 * time.Millisecond) // any time is correct; this one is long enough to fall asleep
+			// Any time is correct; this one is long enough to fall asleep.
+			time.Sleep(20 * time.Millisecond)
 			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
 			got := []int{0}
 			_, err := comm.Recv(w, got, 1, 0)

@@ -74,7 +74,8 @@ const (
 	sendReady
 )
 
-var sendModes = [...]pml.Mode{pml.Standard, pml.Synchronous, pml.Buffered, pml.Ready} // never written
+// Never written.
+var sendModes = [...]pml.Mode{pml.Standard, pml.Synchronous, pml.Buffered, pml.Ready}
 
 // Names of the calls by kind, never written.
 var (

@@ -171,7 +171,8 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 			},
 			want: []string{"        not called yet by rank 2\n"},
 		},
-		"a member of the broadcast runs": { // and may free the communicator, at which the others' calls end
+		// And may free the communicator, at which the others' calls end.
+		"a member of the broadcast runs": {
 			ranks: []func(testing.TB, *comm.Comm) error{
 				recv(1),
 				func(_ testing.TB, w *comm.Comm) error { return comm.Bcast(w, []int{1}, 0) },

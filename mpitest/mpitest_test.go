@@ -422,7 +422,8 @@ func TestHangInOtherCallsIsReported(t *testing.T) {
 			err = half.Barrier()
 		case 3:
 			_, err = comm.Sendrecv(half, []byte{1}, comm.ProcNull, 0, []byte{0}, 0, 5)
-		case 4: // with a receive under way, so that it is not out of the question that the send is matched
+		// With a receive under way, so that it is not out of the question that the send is matched.
+		case 4:
 			r, err := comm.Irecv(world, make([]byte, 100), 0, 2)
 			require.NoError(t, err)
 			require.NoError(t, r.Free())

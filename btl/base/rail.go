@@ -45,8 +45,8 @@ type Rail[E Incarnation] struct {
 	Events btl.Events
 	// Stale counts fragments and completions of old incarnations that were dropped (C5).
 	Stale int
-	// FlushNative is the transport's own word for an operation that ends because its endpoint
-	// has failed, "" if it has none.
+	// FlushNative is the transport's own word for an operation that ends because its endpoint has
+	// failed, "" if it has none.
 	FlushNative string
 
 	owner   Owner[E]
@@ -223,8 +223,8 @@ func (r *Rail[E]) KeepDraining(e E) { r.draining = append(r.draining, e) }
 // Draining is how many endpoints are Failed and not yet Drained.
 func (r *Rail[E]) Draining() int { return len(r.draining) }
 
-// Drained takes a Failed endpoint, whose operations were all called back, to Drained. Events.Drained
-// is not called: see ReportDrained.
+// Drained takes a Failed endpoint, whose operations were all called back, to Drained.
+// Events.Drained is not called: see ReportDrained.
 func (r *Rail[E]) Drained(e E) {
 	c := e.common()
 	c.culprit = nil
@@ -245,8 +245,8 @@ func (r *Rail[E]) Discard(e E) {
 }
 
 // DrainEndpoints drains all Failed endpoints: tearDown calls back what is outstanding and returns
-// how many events that made. What fails meanwhile is left to the next progress call. It returns
-// the number of events. after, if not nil, is called for each endpoint once it was reported.
+// how many events that made. What fails meanwhile is left to the next progress call. It returns the
+// number of events. after, if not nil, is called for each endpoint once it was reported.
 func (r *Rail[E]) DrainEndpoints(tearDown, after func(E) int) int {
 	n := 0
 	for _, e := range r.TakeDraining() {

@@ -137,8 +137,8 @@ func testBadAddresses(h *harness, s, other *side) {
 	h.mustSend(other, 8, 100)
 }
 
-// testDamagedAddresses: no damage to an address makes Connect panic or hang. Whether a damaged address
-// can be recognized is up to the BTL.
+// testDamagedAddresses: no damage to an address makes Connect panic or hang. Whether a damaged
+// address can be recognized is up to the BTL.
 func testDamagedAddresses(h *harness, s, other *side) {
 	address := other.address()
 	for i := range address {

@@ -248,8 +248,8 @@ type (
 
 func (sleeper) Arm() bool { return true }
 
-// TestCapabilitiesSurvive: the decorated module and endpoint implement an optional interface exactly
-// if what they decorate does.
+// TestCapabilitiesSurvive: the decorated module and endpoint implement an optional interface
+// exactly if what they decorate does.
 func TestCapabilitiesSurvive(t *testing.T) {
 	wrap := func(m btl.Module) btl.Module {
 		d, err := faults.Wrap(faults.Config{Events: &layer{}}, func(btl.Events) (btl.Module, error) { return m, nil })

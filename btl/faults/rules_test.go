@@ -72,8 +72,8 @@ func TestHit(t *testing.T) {
 	}
 }
 
-// TestStaleIgnoresOtherThanSends: a Put or Get is neither struck nor counted by FaultStale, and other
-// faults still strike it.
+// TestStaleIgnoresOtherThanSends: a Put or Get is neither struck nor counted by FaultStale, and
+// other faults still strike it.
 func TestStaleIgnoresOtherThanSends(t *testing.T) {
 	r := armed(btl.Fault{Kind: btl.FaultStale, Peer: 1, After: 1}, btl.Fault{Kind: btl.FaultSilence, Peer: 1})
 	hit, struck := r.strike(1, false)
@@ -117,8 +117,8 @@ func TestNegativeAfterIsDue(t *testing.T) {
 	require.Equal(t, []string{"error-lost"}, strikes(r, 1, 1))
 }
 
-// TestOneFault: alone, a fault strikes Count operations that it concerns after After of
-// them, whether those came as operations or not.
+// TestOneFault: alone, a fault strikes Count operations that it concerns after After of them,
+// whether those came as operations or not.
 func TestOneFault(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := btl.Fault{

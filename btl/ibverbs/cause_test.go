@@ -11,7 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// flushReceive has a receive of b flushed, with nothing that says why, and drives b alone until it knows.
+// flushReceive has a receive of b flushed, with nothing that says why, and drives b alone until it
+// knows.
 func (w *world) flushReceive() (b *rankOf, at int64) {
 	a, b := w.ranks[0], w.ranks[1]
 	b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: verbs.StatusWRFlushErr})
@@ -66,7 +67,8 @@ func TestFlushWhileThePortGoes(t *testing.T) {
 	w.mend()
 }
 
-// TestFirstThatIsNoFlush: of failed completions that come together only one that is no flush is evidence, wherever it stands.
+// TestFirstThatIsNoFlush: of failed completions that come together only one that is no flush is
+// evidence, wherever it stands.
 func TestFirstThatIsNoFlush(t *testing.T) {
 	for _, flushed := range []wrType{wrSend, wrRecv} {
 		w := newWorld(t, Config{})
@@ -77,7 +79,8 @@ func TestFirstThatIsNoFlush(t *testing.T) {
 		require.NoError(t, a.send("x"))
 		wcs := []verbs.WC{
 			{ID: uint64(makeID(flushed, e.made, e.number, e.sqTail&e.sqMask)), QPNum: e.qpn, Status: verbs.StatusWRFlushErr},
-			{ID: uint64(makeID(wrRecv, e.made, e.number, 1)), QPNum: e.qpn + 1, Status: verbs.StatusLocAccessErr}, // another's
+			// Another's.
+			{ID: uint64(makeID(wrRecv, e.made, e.number, 1)), QPNum: e.qpn + 1, Status: verbs.StatusLocAccessErr},
 			{ID: uint64(makeID(wrRecv, e.made, e.number, 1)), QPNum: e.qpn, Status: verbs.StatusRemAbortErr},
 			{ID: uint64(makeID(wrRecv, e.made, e.number, 2)), QPNum: e.qpn, Status: verbs.StatusLocLenErr},
 			{ID: uint64(makeID(wrRecv, e.made, e.number, 3)), QPNum: e.qpn, Status: verbs.StatusBadRespErr},
@@ -89,8 +92,8 @@ func TestFirstThatIsNoFlush(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterItsNews: the peer's end fails for a request of ours, and word of that overtakes the refusal. The request ends as what it is: wrong in
-// itself, and not for the path.
+// TestRefusalAfterItsNews: the peer's end fails for a request of ours, and word of that overtakes
+// the refusal. The request ends as what it is: wrong in itself, and not for the path.
 func TestRefusalAfterItsNews(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		w := newWorld(t, Config{})

@@ -13,7 +13,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// fabricClock is a fabric's time. A virtual one stands while nothing is under way: pass then moves it.
+// fabricClock is a fabric's time. A virtual one stands while nothing is under way: pass then moves
+// it.
 type fabricClock struct {
 	f     *simhca.Fabric
 	extra *int64

@@ -9,8 +9,9 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestManyNotesAtOnce: the passive end finds HELLO, the note of a ring and two of credits in one batch, because COMM_EST came first, and uses all
-// credits up before it could give those notes back with a fragment. It gives them back all the same, or nobody could send any more.
+// TestManyNotesAtOnce: the passive end finds HELLO, the note of a ring and two of credits in one
+// batch, because COMM_EST came first, and uses all credits up before it could give those notes back
+// with a fragment. It gives them back all the same, or nobody could send any more.
 func TestManyNotesAtOnce(t *testing.T) {
 	w := newWorld(t, Config{RecvDepth: 8, SendDepth: 32, EagerPeers: 1, EagerAfter: 4})
 	a, b := w.ranks[0], w.ranks[1]
@@ -41,8 +42,8 @@ func TestManyNotesAtOnce(t *testing.T) {
 	w.works()
 }
 
-// TestNotesWhileAQueueIsEmptied: all that a queue holds is taken at once when another endpoint on it has failed and not drained. Notes of
-// credits that come meanwhile are given back as ever.
+// TestNotesWhileAQueueIsEmptied: all that a queue holds is taken at once when another endpoint on
+// it has failed and not drained. Notes of credits that come meanwhile are given back as ever.
 func TestNotesWhileAQueueIsEmptied(t *testing.T) {
 	const all = 64
 	w := newWorld(t, Config{RecvDepth: 8, SendDepth: 32})
@@ -86,8 +87,9 @@ func TestNotesWhileAQueueIsEmptied(t *testing.T) {
 	w.until("completions", func() bool { return a.under == 0 })
 }
 
-// TestNotesOfRingsAtOnce: each end has sent the note of its ring, and two of credits, before it looks at the other's. One of them then uses up all
-// credits before it could give these notes back with a fragment, and the other has nothing to send. It gives credits back all the same.
+// TestNotesOfRingsAtOnce: each end has sent the note of its ring, and two of credits, before it
+// looks at the other's. One of them then uses up all credits before it could give these notes back
+// with a fragment, and the other has nothing to send. It gives credits back all the same.
 func TestNotesOfRingsAtOnce(t *testing.T) {
 	const depth = 2 * pollBatch // so that two turns take what can come
 	w := newWorld(t, withRings(Config{RecvDepth: depth, SendDepth: 4 * depth}))

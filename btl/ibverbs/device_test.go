@@ -22,8 +22,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// devicesEnv names two devices that reach each other, with a comma between. Tests and benchmarks whose names begin with
-// Device work on them, and are left out without it.
+// devicesEnv names two devices that reach each other, with a comma between. Tests and benchmarks
+// whose names begin with Device work on them, and are left out without it.
 const devicesEnv = "MPIGO_TEST_VERBS_DEVICES"
 
 func TestMain(m *testing.M) {
@@ -104,8 +104,9 @@ func realPair(t testing.TB, cfg Config) (a, b btl.Module, toB btl.Endpoint, evA,
 	return a, b, toB, evA, evB, turn
 }
 
-// TestDeviceFreshPages: a region's pages are pinned, but Go's runtime may give the pages of dead memory back to the system and
-// get others at the same address. Memory that is registered anew there is never read as it was.
+// TestDeviceFreshPages: a region's pages are pinned, but Go's runtime may give the pages of dead
+// memory back to the system and get others at the same address. Memory that is registered anew
+// there is never read as it was.
 func TestDeviceFreshPages(t *testing.T) {
 	const size = 4 << 20
 	a, b, toB, evA, _, turn := realPair(t, Config{})
@@ -145,7 +146,8 @@ func TestDeviceFreshPages(t *testing.T) {
 	require.Positive(t, again, "no address came twice, so nothing was shown")
 }
 
-// TestDevicePortDown: a cable is pulled under traffic. The rail fails for it, and works again when it is back.
+// TestDevicePortDown: a cable is pulled under traffic. The rail fails for it, and works again when
+// it is back.
 func TestDevicePortDown(t *testing.T) {
 	a, b, toB, evA, evB, turn := realPair(t, Config{AckTimeout: 14, RetryCount: 2})
 	until := func(what string, cond func() bool) {

@@ -21,7 +21,8 @@ func (w *world) deliver() {
 	}
 }
 
-// TestEarlySendsWithoutBuffers: sends from before the connection go out when there are buffers again, though nothing else happens on it.
+// TestEarlySendsWithoutBuffers: sends from before the connection go out when there are buffers
+// again, though nothing else happens on it.
 func TestEarlySendsWithoutBuffers(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -80,7 +81,8 @@ func TestDeadlineAfterAbsence(t *testing.T) {
 	w.works()
 }
 
-// TestAnswerAfterAbsence: nor is a peer late whose answer has come, behind others, while nobody looked.
+// TestAnswerAfterAbsence: nor is a peer late whose answer has come, behind others, while nobody
+// looked.
 func TestAnswerAfterAbsence(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -105,7 +107,8 @@ func TestAnswerAfterAbsence(t *testing.T) {
 	w.works()
 }
 
-// TestDownOfALaterIncarnation: a peer whose later incarnation has failed has none of this one any more.
+// TestDownOfALaterIncarnation: a peer whose later incarnation has failed has none of this one any
+// more.
 func TestDownOfALaterIncarnation(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -120,7 +123,8 @@ func TestDownOfALaterIncarnation(t *testing.T) {
 	a.m.h.free = free
 	a.ep.Fail(nil)
 	require.Len(t, a.m.unackedFailures, 2)
-	a.m.unackedFailures = a.m.unackedFailures[1:] // the second gets there first, and what acknowledges it ends both
+	// The second gets there first, and what acknowledges it ends both.
+	a.m.unackedFailures = a.m.unackedFailures[1:]
 	w.until("the peer to know", func() bool { return b.ep.State() == btl.Drained })
 	w.mend()
 }
@@ -145,7 +149,8 @@ func TestPortGraceAfterAbsence(t *testing.T) {
 	w.mend()
 }
 
-// TestPortGraceEndsWithTheDevice: a device that is opened anew knows nothing of how the port was before.
+// TestPortGraceEndsWithTheDevice: a device that is opened anew knows nothing of how the port was
+// before.
 func TestPortGraceEndsWithTheDevice(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -204,7 +209,8 @@ func TestDeferredFailureComesFirst(t *testing.T) {
 	require.ErrorIs(t, a.failed[0], btl.ErrInjected)
 }
 
-// TestCreditsWithoutBuffers: credits that could not be given back are given back later, though the peer can send nothing that reminds of it.
+// TestCreditsWithoutBuffers: credits that could not be given back are given back later, though the
+// peer can send nothing that reminds of it.
 func TestCreditsWithoutBuffers(t *testing.T) {
 	w := newWorld(t, Config{RecvDepth: 8})
 	w.connect()
@@ -222,8 +228,8 @@ func TestCreditsWithoutBuffers(t *testing.T) {
 	w.works()
 }
 
-// TestGoodbyeByDatagram: a rank whose request for a connection is outstanding learns at once that the
-// peer has closed.
+// TestGoodbyeByDatagram: a rank whose request for a connection is outstanding learns at once that
+// the peer has closed.
 func TestGoodbyeByDatagram(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -241,7 +247,8 @@ func TestGoodbyeByDatagram(t *testing.T) {
 	a.fails(1, btl.ClassClosed, btl.SideRemote, "")
 }
 
-// TestConnectToOneThatFailed: an endpoint that the peer had made, and that has failed before anybody here asked for it, is told of as any.
+// TestConnectToOneThatFailed: an endpoint that the peer had made, and that has failed before
+// anybody here asked for it, is told of as any.
 func TestConnectToOneThatFailed(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -294,7 +301,8 @@ var errUnreachableNet = errors.New("network is unreachable")
 
 func (noWayPD) CreateAH(verbs.AHAttr) (verbs.AH, error) { return nil, errUnreachableNet }
 
-// TestNoWay: a peer to which the system knows no way is given up soon; a way that is there in time is taken.
+// TestNoWay: a peer to which the system knows no way is given up soon; a way that is there in time
+// is taken.
 func TestNoWay(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]
@@ -316,7 +324,8 @@ func TestNoWay(t *testing.T) {
 	w.works()
 }
 
-// TestAbortOfASend: a status that only receives can have is a device's impossible; the operation does not wait for its deadline.
+// TestAbortOfASend: a status that only receives can have is a device's impossible; the operation
+// does not wait for its deadline.
 func TestAbortOfASend(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -328,7 +337,8 @@ func TestAbortOfASend(t *testing.T) {
 	w.mend()
 }
 
-// TestNoLongSleepOverAFailure: while a port's grace or a drain runs, nobody sleeps for longer than those last.
+// TestNoLongSleepOverAFailure: while a port's grace or a drain runs, nobody sleeps for longer than
+// those last.
 func TestNoLongSleepOverAFailure(t *testing.T) {
 	w := newWorld(t, Config{Bell: progress.NewChanWakeup()})
 	w.connect()

@@ -32,7 +32,8 @@ func (w *world) passes(d time.Duration) {
 // tries is how many work requests an end has posted.
 func (r *rankOf) tries() int { return int(r.end().sqHead) }
 
-// TestSilentCut: a cut that no port reports is noticed by both ends, though neither sends, soon after the time of the keep-alive.
+// TestSilentCut: a cut that no port reports is noticed by both ends, though neither sends, soon
+// after the time of the keep-alive.
 func TestSilentCut(t *testing.T) { eachWay(t, testSilentCut) }
 
 func testSilentCut(t *testing.T, way func(Config) Config) {
@@ -49,7 +50,8 @@ func testSilentCut(t *testing.T, way func(Config) Config) {
 	w.mend()
 }
 
-// TestHalfOpenWait: who waits finds out alone when what it would send is lost; and when what it is sent is, as no answer comes.
+// TestHalfOpenWait: who waits finds out alone when what it would send is lost; and when what it is
+// sent is, as no answer comes.
 func TestHalfOpenWait(t *testing.T) {
 	for from := range 2 {
 		w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive})
@@ -144,7 +146,8 @@ func TestKeepAliveWhileDown(t *testing.T) {
 	w.works()
 }
 
-// TestKeepAliveOfSleepers: a rank that sleeps on its bell, and is woken by nothing, looks each time its sleep ends.
+// TestKeepAliveOfSleepers: a rank that sleeps on its bell, and is woken by nothing, looks each time
+// its sleep ends.
 func TestKeepAliveOfSleepers(t *testing.T) {
 	bell := progress.NewChanWakeup()
 	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Bell: bell})

@@ -113,7 +113,8 @@ func TestRejectionOfAnyError(t *testing.T) {
 	require.False(t, rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.EINVAL, "")).retry)
 }
 
-// FuzzMessage gives the parser bodies with a good seal, as only a member of the job could make them, and without.
+// FuzzMessage gives the parser bodies with a good seal, as only a member of the job could make
+// them, and without.
 func FuzzMessage(f *testing.F) {
 	c := newCodec(testSecret)
 	for k := msgREQ; k < kindEnd; k++ {

@@ -67,9 +67,10 @@ type module struct {
 	asking          []*endpoint      // without a connection yet
 	unackedFailures []*failureNotice // to be repeated until they are acknowledged
 	toDestroy       []*endpoint      // Drained, with queue pairs that are still to be destroyed
-	behind          []*endpoint      // Ready, with sends from before that which are still to be posted
-	reopen          bool             // the device is to be opened anew once the rail is drained
-	downAt          int64            // when the port went down
+	// Ready, with sends from before that which are still to be posted.
+	behind []*endpoint
+	reopen bool  // the device is to be opened anew once the rail is drained
+	downAt int64 // when the port went down
 	// When to open a lost device anew, if Connect does not do so before, and how long to wait after
 	// that.
 	reopenAt, reopenWait int64

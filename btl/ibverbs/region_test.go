@@ -21,8 +21,9 @@ func (r *rankOf) get(into []byte, local btl.Region, remote btl.Key) error {
 	return r.ended[0]
 }
 
-// TestRegionOutlivesDevice: memory that was registered with a device that was lost is of use again when the device is, at both ends of a
-// read, and a key from before is told from those since: it costs the operation, not the connection.
+// TestRegionOutlivesDevice: memory that was registered with a device that was lost is of use again
+// when the device is, at both ends of a read, and a key from before is told from those since: it
+// costs the operation, not the connection.
 func TestRegionOutlivesDevice(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()

@@ -77,8 +77,8 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	w.works()
 }
 
-// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for one itself when
-// it has memory. How slowly it goes on after that is no matter of the rejection.
+// TestRejectionEndsWithTheConnection: a peer that has rejected a connection asks for one itself
+// when it has memory. How slowly it goes on after that is no matter of the rejection.
 func TestRejectionEndsWithTheConnection(t *testing.T) {
 	w, regions := shortOfMemory(t, 0)
 	b, a := w.ranks[0], w.ranks[1]

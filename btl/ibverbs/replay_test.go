@@ -9,7 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// TestReplayChangesNothing: messages of connections that are over, heard again, move no address, whatever they say.
+// TestReplayChangesNothing: messages of connections that are over, heard again, move no address,
+// whatever they say.
 func TestReplayChangesNothing(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -39,7 +40,8 @@ func TestReplayChangesNothing(t *testing.T) {
 	w.mend()
 }
 
-// TestRepeatedREQ: of the connection that there is, one that was answered is answered again, and moves no address either.
+// TestRepeatedREQ: of the connection that there is, one that was answered is answered again, and
+// moves no address either.
 func TestRepeatedREQ(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -56,8 +58,8 @@ func TestRepeatedREQ(t *testing.T) {
 	w.works()
 }
 
-// TestRefusedWhereItIs: a peer that asks from a new address, for an epoch that is over here, gets its
-// answer at that address, which is kept.
+// TestRefusedWhereItIs: a peer that asks from a new address, for an epoch that is over here, gets
+// its answer at that address, which is kept.
 func TestRefusedWhereItIs(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -74,7 +76,8 @@ func TestRefusedWhereItIs(t *testing.T) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
-// TestFirstHeardOfByItsEnd: a peer whose first message ends a connection can be asked for a new one.
+// TestFirstHeardOfByItsEnd: a peer whose first message ends a connection can be asked for a new
+// one.
 func TestFirstHeardOfByItsEnd(t *testing.T) {
 	w := newWorld(t, Config{})
 	a, b := w.ranks[0], w.ranks[1]

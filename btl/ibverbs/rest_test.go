@@ -22,8 +22,8 @@ func (q *countedQP) Destroy() error {
 	return q.QP.Destroy()
 }
 
-// TestRest: whose path has failed is Drained as soon as all has come back. Its queue pair, which may keep who destroys it, is destroyed
-// when it has rested, or with the module.
+// TestRest: whose path has failed is Drained as soon as all has come back. Its queue pair, which
+// may keep who destroys it, is destroyed when it has rested, or with the module.
 func TestRest(t *testing.T) {
 	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2})
 	w.connect()
@@ -65,7 +65,8 @@ func TestKeptReceive(t *testing.T) {
 	require.Less(t, w.clock.Now()-since, int64(50e6))
 }
 
-// unmarkedQP takes no send in Error, as devices do that look at the state first, and is slow to flush.
+// unmarkedQP takes no send in Error, as devices do that look at the state first, and is slow to
+// flush.
 type unmarkedQP struct {
 	countedQP
 	inError bool
@@ -86,7 +87,8 @@ func (q *unmarkedQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestNoMarker: an endpoint that could not mark the end of its sends does not rest, for nothing says that they have come back.
+// TestNoMarker: an endpoint that could not mark the end of its sends does not rest, for nothing
+// says that they have come back.
 func TestNoMarker(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -128,7 +130,8 @@ func (d crampedPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	return d.PD.CreateQP(init)
 }
 
-// TestRestMakesRoom: queue pairs that rest, and their buffers, do not keep a new one from being made.
+// TestRestMakesRoom: queue pairs that rest, and their buffers, do not keep a new one from being
+// made.
 func TestRestMakesRoom(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -143,7 +146,8 @@ func TestRestMakesRoom(t *testing.T) {
 	a.m.h.pd = a.m.h.pd.(crampedPD).PD
 }
 
-// TestRestHoldsNoDeviceUp: a device that is lost while queue pairs of it rest is opened anew as soon as it is there.
+// TestRestHoldsNoDeviceUp: a device that is lost while queue pairs of it rest is opened anew as
+// soon as it is there.
 func TestRestHoldsNoDeviceUp(t *testing.T) {
 	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2})
 	w.connect()

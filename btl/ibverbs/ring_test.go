@@ -43,7 +43,8 @@ func eachWay(t *testing.T, test func(t *testing.T, way func(Config) Config)) {
 	t.Run("rings", func(t *testing.T) { test(t, withRings) })
 }
 
-// TestRingOfTheActive: a peer gets a ring after so many small fragments, not before, and for long ones none.
+// TestRingOfTheActive: a peer gets a ring after so many small fragments, not before, and for long
+// ones none.
 func TestRingOfTheActive(t *testing.T) {
 	w := newWorld(t, Config{EagerPeers: 1, EagerAfter: 5})
 	w.connect()
@@ -86,7 +87,8 @@ func TestNoRings(t *testing.T) {
 	}
 }
 
-// TestRingsAreBounded: no more peers have rings than may, and when one has gone another one gets its own.
+// TestRingsAreBounded: no more peers have rings than may, and when one has gone another one gets
+// its own.
 func TestRingsAreBounded(t *testing.T) {
 	w := newWorld(t, withRings(Config{}))
 	w.begin()
@@ -171,7 +173,8 @@ func (b *countingBell) Close() error     { return nil }
 
 var _ progress.Wakeup = (*countingBell)(nil)
 
-// TestDeliveredOutlivesFailure: what the peer was told is delivered is handed up, once, though this end fails before it has looked.
+// TestDeliveredOutlivesFailure: what the peer was told is delivered is handed up, once, though this
+// end fails before it has looked.
 func TestDeliveredOutlivesFailure(t *testing.T) { eachWay(t, testDeliveredOutlivesFailure) }
 
 func testDeliveredOutlivesFailure(t *testing.T, way func(Config) Config) {
@@ -214,7 +217,8 @@ func testDeliveredOutlivesFailure(t *testing.T, way func(Config) Config) {
 	}
 }
 
-// TestRingIsGoneBeforeDrained: nothing reaches a ring whose endpoint is drained; the memory is given back.
+// TestRingIsGoneBeforeDrained: nothing reaches a ring whose endpoint is drained; the memory is
+// given back.
 func TestRingIsGoneBeforeDrained(t *testing.T) {
 	w := newWorld(t, withRings(Config{}))
 	w.begin()
@@ -241,7 +245,8 @@ func (r *rankOf) put(t tail, frag string, spoil func(slot []byte)) {
 	}
 }
 
-// TestHalfAFragment: a fragment that is not all there is not taken; nor is a number that is not next.
+// TestHalfAFragment: a fragment that is not all there is not taken; nor is a number that is not
+// next.
 func TestHalfAFragment(t *testing.T) {
 	w := newWorld(t, withRings(Config{}))
 	w.begin()
@@ -328,7 +333,8 @@ func TestWriteWithoutARing(t *testing.T) {
 	require.NoError(t, region.Release())
 }
 
-// TestFloodOfWrites: a peer that writes, and has no receives taken, comes no farther than it has receives.
+// TestFloodOfWrites: a peer that writes, and has no receives taken, comes no farther than it has
+// receives.
 func TestFloodOfWrites(t *testing.T) {
 	w := newWorld(t, withRings(Config{RecvDepth: 8}))
 	w.begin()
@@ -391,8 +397,9 @@ func TestRingOfAnAbortedReceive(t *testing.T) {
 	}
 }
 
-// TestRingsAtRandom: fragments of all lengths, with ranks that look when they like, arrive once and in order; also what was on its way when an
-// end failed arrives at most once, and all of it that was said to be delivered.
+// TestRingsAtRandom: fragments of all lengths, with ranks that look when they like, arrive once and
+// in order; also what was on its way when an end failed arrives at most once, and all of it that
+// was said to be delivered.
 func TestRingsAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -497,7 +504,8 @@ func FuzzSlot(f *testing.F) {
 	})
 }
 
-// TestTailIsReadOnce: what is taken for a fragment's tail is what its check was made of, though a device stores the tail meanwhile.
+// TestTailIsReadOnce: what is taken for a fragment's tail is what its check was made of, though a
+// device stores the tail meanwhile.
 func TestTailIsReadOnce(t *testing.T) {
 	const number, length = 7, slotBytes - tailBytes
 	slot := make([]byte, slotBytes)

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// TestBothEndsLost: both ends of a rail lose their devices, and open them anew, at other addresses than their cards say. By
-// another rail they find each other.
+// TestBothEndsLost: both ends of a rail lose their devices, and open them anew, at other addresses
+// than their cards say. By another rail they find each other.
 func TestBothEndsLost(t *testing.T) {
 	w, other := newWorld(t, Config{}), newWorld(t, Config{})
 	for rank, r := range w.ranks {
@@ -49,7 +49,8 @@ func TestBothEndsLost(t *testing.T) {
 }
 
 // TestMovedAndBehind: a rank has another address since its device was lost, and asks for an earlier
-// epoch than its peer, which still asks at the old address. They find each other without other rails.
+// epoch than its peer, which still asks at the old address. They find each other without other
+// rails.
 func TestMovedAndBehind(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -72,7 +73,8 @@ func TestMovedAndBehind(t *testing.T) {
 	w.works()
 }
 
-// TestAddressIsGone: a device whose port has no address any more may be about to be taken away, which waits for whoever has it open.
+// TestAddressIsGone: a device whose port has no address any more may be about to be taken away,
+// which waits for whoever has it open.
 func TestAddressIsGone(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
@@ -94,7 +96,8 @@ func TestAddressIsGone(t *testing.T) {
 	w.mend()
 }
 
-// TestAddressIsGoneOnce: what happens to a device that is to be closed fails the rail no second time.
+// TestAddressIsGoneOnce: what happens to a device that is to be closed fails the rail no second
+// time.
 func TestAddressIsGoneOnce(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()

@@ -41,8 +41,8 @@ func (r *stuckMR) Dereg() error {
 	return r.MR.Dereg()
 }
 
-// stuckGet has a read under way on a connection of a that fails, and whose queue pair cannot be destroyed so many times. ended is called when the
-// read is called back.
+// stuckGet has a read under way on a connection of a that fails, and whose queue pair cannot be
+// destroyed so many times. ended is called when the read is called back.
 func (w *world) stuckGet(times int, ended func()) (qp *stuckQP, into *region) {
 	w.t.Helper()
 	w.connect()
@@ -78,7 +78,8 @@ func (w *world) silentGet(ended func()) (into *region) {
 	return local.(*region)
 }
 
-// TestStuckQueuePair: an endpoint whose queue pair cannot be destroyed is not Drained, and what it may still write to is not given back.
+// TestStuckQueuePair: an endpoint whose queue pair cannot be destroyed is not Drained, and what it
+// may still write to is not given back.
 func TestStuckQueuePair(t *testing.T) {
 	w := newWorld(t, Config{})
 	a := w.ranks[0]
@@ -89,7 +90,8 @@ func TestStuckQueuePair(t *testing.T) {
 	w.mend()
 }
 
-// TestQueuePairStuckForGood: the device is given up, and the memory that such a queue pair could reach is registered no more. Only then it is given back.
+// TestQueuePairStuckForGood: the device is given up, and the memory that such a queue pair could
+// reach is registered no more. Only then it is given back.
 func TestQueuePairStuckForGood(t *testing.T) {
 	w := newWorld(t, Config{})
 	a := w.ranks[0]

@@ -63,7 +63,8 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 			opened.LeftOut = append(opened.LeftOut, err)
 			continue
 		}
-		if err != nil { // the nth rail of a rank leads to the nth of its peer, so none may be missing
+		// The nth rail of a rank leads to the nth of its peer, so none may be missing.
+		if err != nil {
 			for _, rail := range opened.Rails {
 				err = errors.Join(err, rail.Module.Close())
 			}

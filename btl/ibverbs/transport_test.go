@@ -50,8 +50,9 @@ func (noEvents) Arrived(btl.Module, int, btl.Tag, []byte) {}
 func (noEvents) Failed(btl.Module, int, *btl.Error)       {}
 func (noEvents) Drained(btl.Module, int)                  {}
 
-// openSome opens the ports of a node with two good devices, one with a port that is down, one without
-// datagrams, and one that cannot be opened. If good is not set, the good ones lack datagrams too.
+// openSome opens the ports of a node with two good devices, one with a port that is down, one
+// without datagrams, and one that cannot be opened. If good is not set, the good ones lack
+// datagrams too.
 func openSome(t *testing.T, devices string, good bool) (transport.Opened, error) {
 	f := simhca.NewFabric(simhca.Config{})
 	t.Cleanup(f.Close)

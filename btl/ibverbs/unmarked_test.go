@@ -34,7 +34,8 @@ func (q *lazyQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// lazyGet has a read under way on a connection of a whose queue pair will flush nothing, and whose path is cut.
+// lazyGet has a read under way on a connection of a whose queue pair will flush nothing, and whose
+// path is cut.
 func (w *world) lazyGet(ended func(qp *lazyQP)) *lazyQP {
 	w.t.Helper()
 	w.connect()
@@ -61,8 +62,9 @@ func (w *world) lazyGet(ended func(qp *lazyQP)) *lazyQP {
 	return qp
 }
 
-// TestUnmarked: an endpoint whose path has failed, and whose sends do not come back, is Drained once its queue pair is in RESET, where it reaches
-// no memory. Nobody waits for the end of the queue pair, which may take long.
+// TestUnmarked: an endpoint whose path has failed, and whose sends do not come back, is Drained
+// once its queue pair is in RESET, where it reaches no memory. Nobody waits for the end of the
+// queue pair, which may take long.
 func TestUnmarked(t *testing.T) {
 	w := newWorld(t, Config{})
 	a := w.ranks[0]
@@ -93,7 +95,8 @@ func TestUnmarkedWithoutReset(t *testing.T) {
 	w.mend()
 }
 
-// TestDrainAfterAbsence: that nobody looked for as long as a drain may take does not mean that nothing came back.
+// TestDrainAfterAbsence: that nobody looked for as long as a drain may take does not mean that
+// nothing came back.
 func TestDrainAfterAbsence(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()

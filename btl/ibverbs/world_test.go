@@ -12,7 +12,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// world is two ranks on a simulated network in virtual time, each with a device of one port, and what they were told.
+// world is two ranks on a simulated network in virtual time, each with a device of one port, and
+// what they were told.
 type world struct {
 	t     *testing.T
 	f     *simhca.Fabric
@@ -185,7 +186,8 @@ func (w *world) mend() {
 	w.works()
 }
 
-// fails expects the rank's endpoint, or rail, to have failed once for that, and to be Drained, with every operation called back.
+// fails expects the rank's endpoint, or rail, to have failed once for that, and to be Drained, with
+// every operation called back.
 func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) {
 	w := r.w
 	w.t.Helper()
@@ -199,8 +201,8 @@ func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) 
 	require.Zero(w.t, r.under, "operations under way after Drained")
 }
 
-// TestEveryStatus: each status, as the end of a send, is the typed error that the table of results has; everything is called back, and
-// the next incarnation works.
+// TestEveryStatus: each status, as the end of a send, is the typed error that the table of results
+// has; everything is called back, and the next incarnation works.
 func TestEveryStatus(t *testing.T) { eachWay(t, testEveryStatus) }
 
 func testEveryStatus(t *testing.T, way func(Config) Config) {
@@ -286,7 +288,8 @@ func testEveryEvent(t *testing.T, way func(Config) Config) {
 				require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
 			case verbs.AffiliationCQ:
 				require.True(t, a.hca.BreakCQ(a.end().qpn))
-			case verbs.AffiliationSRQ: // there is none that could be raised: as if the device were mistaken
+			// There is none that could be raised: as if the device were mistaken.
+			case verbs.AffiliationSRQ:
 				a.m.react(&verbs.AsyncEvent{Type: info.Type})
 			default:
 				if info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive {
@@ -328,7 +331,8 @@ func testEveryEvent(t *testing.T, way func(Config) Config) {
 	}
 }
 
-// TestGIDMoves: connections from an address that the port has no more are given up, and new ones are from the new address.
+// TestGIDMoves: connections from an address that the port has no more are given up, and new ones
+// are from the new address.
 func TestGIDMoves(t *testing.T) { eachWay(t, testGIDMoves) }
 
 func testGIDMoves(t *testing.T, way func(Config) Config) {
@@ -344,7 +348,8 @@ func testGIDMoves(t *testing.T, way func(Config) Config) {
 	require.Equal(t, moved, a.m.h.gid.GID)
 }
 
-// TestDeadline: a request that never completes, of which nothing is told, fails the endpoint when its time is over.
+// TestDeadline: a request that never completes, of which nothing is told, fails the endpoint when
+// its time is over.
 func TestDeadline(t *testing.T) { eachWay(t, testDeadline) }
 
 func testDeadline(t *testing.T, way func(Config) Config) {
@@ -357,7 +362,8 @@ func testDeadline(t *testing.T, way func(Config) Config) {
 	w.mend()
 }
 
-// TestHalfOpen: packets get through one way only. Who sends finds out by its retries, and the other end is told.
+// TestHalfOpen: packets get through one way only. Who sends finds out by its retries, and the other
+// end is told.
 func TestHalfOpen(t *testing.T) { eachWay(t, testHalfOpen) }
 
 func testHalfOpen(t *testing.T, way func(Config) Config) {
@@ -439,7 +445,8 @@ func TestManyPeersManyQueues(t *testing.T) {
 	w.works()
 }
 
-// TestPortDownIsTheCause: what devices say of requests while the port is down is told as what it is.
+// TestPortDownIsTheCause: what devices say of requests while the port is down is told as what it
+// is.
 func TestPortDownIsTheCause(t *testing.T) { eachWay(t, testPortDownIsTheCause) }
 
 func testPortDownIsTheCause(t *testing.T, way func(Config) Config) {

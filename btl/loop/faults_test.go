@@ -84,8 +84,7 @@ func TestFailLaneHalfOpen(t *testing.T) {
 	}
 }
 
-// TestCutCarriesNothing: what is sent over a cut does not arrive, also while no end has
-// noticed.
+// TestCutCarriesNothing: what is sent over a cut does not arrive, also while no end has noticed.
 func TestCutCarriesNothing(t *testing.T) {
 	for _, device := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: true})
@@ -230,8 +229,8 @@ func TestFailRailOfAll(t *testing.T) {
 	}
 }
 
-// TestFaultOfPassiveEnd: a fault also ends what a peer has begun and this rank has not
-// joined: what comes later is of the next incarnation.
+// TestFaultOfPassiveEnd: a fault also ends what a peer has begun and this rank has not joined: what
+// comes later is of the next incarnation.
 func TestFaultOfPassiveEnd(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, rail := range []bool{false, true} {
@@ -339,8 +338,8 @@ func TestNewsWake(t *testing.T) {
 	}
 }
 
-// TestDeferredFailureRefusesPosts: between the post that an endpoint fails at and the progress call that
-// reports the failure, the endpoint accepts nothing.
+// TestDeferredFailureRefusesPosts: between the post that an endpoint fails at and the progress call
+// that reports the failure, the endpoint accepts nothing.
 func TestDeferredFailureRefusesPosts(t *testing.T) {
 	w, a, _ := pairOfNodes(t, Config{})
 	a.m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: 1})

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestCloseRacesWithSender: whatever a sender publishes while the receiver closes the lane
-// is either delivered or refused.
+// TestCloseRacesWithSender: whatever a sender publishes while the receiver closes the lane is
+// either delivered or refused.
 func TestCloseRacesWithSender(t *testing.T) {
 	for round := range 80 {
 		f, err := NewFabric(Config{Ranks: 2, Slots: 1 << (round % 4)})
@@ -58,8 +58,8 @@ func TestCloseRacesWithSender(t *testing.T) {
 	}
 }
 
-// TestCloseBeforeLaneIsKnown: what a peer published in an incarnation of which the other
-// end has not heard yet is delivered before that end is Drained.
+// TestCloseBeforeLaneIsKnown: what a peer published in an incarnation of which the other end has
+// not heard yet is delivered before that end is Drained.
 func TestCloseBeforeLaneIsKnown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 2})
 	a, b := w.nodes[0][0], w.nodes[1][0]
@@ -91,8 +91,8 @@ func (h *drainHook) Drained(m btl.Module, peer int) {
 	}
 }
 
-// TestJoinDuringTearDown: a peer that joins an incarnation in the last moment before this
-// end is drained is delivered before Drained; one that comes after that begins the next incarnation.
+// TestJoinDuringTearDown: a peer that joins an incarnation in the last moment before this end is
+// drained is delivered before Drained; one that comes after that begins the next incarnation.
 func TestJoinDuringTearDown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	a, b := w.nodes[0][0], w.nodes[1][0]
@@ -118,8 +118,8 @@ func TestJoinDuringTearDown(t *testing.T) {
 	require.Greater(t, a.eps[1].Epoch(), b.eps[0].Epoch())
 }
 
-// TestIncarnationsQueue: a receiver that sleeps through several incarnations of its peer
-// gets what each of them has delivered, in order.
+// TestIncarnationsQueue: a receiver that sleeps through several incarnations of its peer gets what
+// each of them has delivered, in order.
 func TestIncarnationsQueue(t *testing.T) {
 	for _, connected := range []bool{false, true} {
 		w := newWorld(t, Config{Ranks: 2})

@@ -106,8 +106,8 @@ func TestRegions(t *testing.T) {
 	require.ErrorIs(t, err, btl.ErrClosed)
 }
 
-// TestRemoteAccessIsBounded: what is read and written remotely between two turns is bounded, all peers
-// together, and a rank does not sleep while it could go on.
+// TestRemoteAccessIsBounded: what is read and written remotely between two turns is bounded, all
+// peers together, and a rank does not sleep while it could go on.
 func TestRemoteAccessIsBounded(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 3})
 	require.NoError(t, err)
@@ -156,8 +156,8 @@ func TestRemoteAccessIsBounded(t *testing.T) {
 	}
 }
 
-// TestReleaseRacesWithPut: once Release, or the Drained of the target's end, has come, a
-// peer that goes on writing does not write there any more.
+// TestReleaseRacesWithPut: once Release, or the Drained of the target's end, has come, a peer that
+// goes on writing does not write there any more.
 func TestReleaseRacesWithPut(t *testing.T) {
 	for _, how := range []string{"release", "drain", "close"} {
 		for range 30 {

@@ -227,8 +227,8 @@ func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 // Stop implements base.Incarnation.
 func (e *endpoint) Stop() { e.update() }
 
-// tearDown ends the sessions of a Failed endpoint, hands up what had arrived, and returns the number
-// of events.
+// tearDown ends the sessions of a Failed endpoint, hands up what had arrived, and returns the
+// number of events.
 func (m *module) tearDown(e *endpoint) int {
 	if e.isOpen {
 		storeSession(e.remote.out.session, sessionOf(e.Epoch(), failed))

@@ -176,19 +176,20 @@ func meshRole(conn *net.UnixConn) error {
 	return m.Close()
 }
 
-// deepBell sleeps until it is rung: a ring that gets lost is not made up for by a sleep
-// that is short.
+// deepBell sleeps until it is rung: a ring that gets lost is not made up for by a sleep that is
+// short.
 type deepBell struct{ *progress.PipeWakeup }
 
 func (b deepBell) Sleep(nanos int64) (rung bool) {
-	if nanos > int64(time.Millisecond) { // not the nap before it, which is for what membarrier misses
+	// Not the nap before it, which is for what membarrier misses.
+	if nanos > int64(time.Millisecond) {
 		nanos = int64(time.Minute)
 	}
 	return b.PipeWakeup.Sleep(nanos)
 }
 
-// TestMesh: several processes send to each other what they can, through rings that are
-// always full, on processors that they share, and sleep whenever there is nothing to do.
+// TestMesh: several processes send to each other what they can, through rings that are always full,
+// on processors that they share, and sleep whenever there is nothing to do.
 func TestMesh(t *testing.T) {
 	for _, plan := range []meshPlan{
 		{Size: 4, Count: 3000, Rooms: 8},

@@ -37,8 +37,8 @@ type Config struct {
 	Wakeup func()
 	// Pass, if not nil, is called while Close waits.
 	Pass func()
-	// Blocked, if not nil, reports whether no connection with a peer is to be made, as if the network
-	// did not lead there. It is for tests.
+	// Blocked, if not nil, reports whether no connection with a peer is to be made, as if the
+	// network did not lead there. It is for tests.
 	Blocked func(peer int) bool
 	// Secret of the job; nil if SetSecret gives it later. No connection is accepted before that.
 	Secret []byte

@@ -2,9 +2,9 @@
 //
 // # Connections
 //
-// A module listens at its address, which Card publishes, and connects from there. Connect begins one
-// connection for each incarnation of an endpoint. Before anything else, both ends prove that they
-// know the job's secret. What they say until then has a fixed size, so nothing that an
+// A module listens at its address, which Card publishes, and connects from there. Connect begins
+// one connection for each incarnation of an endpoint. Before anything else, both ends prove that
+// they know the job's secret. What they say until then has a fixed size, so nothing that an
 // unauthenticated peer sends has to be parsed:
 //
 //	connector                                acceptor
@@ -20,9 +20,9 @@
 // module from the next. A connector that says anything else, or nothing for too long, is dropped
 // without an answer. The number of unauthenticated connections is bounded (accept.go).
 //
-// If both ends connect at once, the lower rank's attempt counts. An end that learns of an epoch later
-// than its own fails. The other end tries again until it has a connection or its deadline is over
-// (dial.go).
+// If both ends connect at once, the lower rank's attempt counts. An end that learns of an epoch
+// later than its own fails. The other end tries again until it has a connection or its deadline is
+// over (dial.go).
 //
 // # Frames
 //
@@ -31,20 +31,20 @@
 //	| length|  ack  | epoch | kind | tag | 0        | header and payload ...
 //	+-------+-------+-------+------+-----+----------+----------------------
 //
-// A frame is a fragment, an acknowledgement or a good-bye. TCP keeps their order. A fragment that the
-// system has taken is not yet delivered: each end counts the fragments that it has handed up, and
-// every frame carries that count (ack.go). Until the peer has acknowledged a fragment, the operation
-// and its payload belong to the endpoint; if the connection breaks, the operation ends in an error.
-// The system copies what it takes, so nothing reaches memory once a socket is closed. The number of
-// fragments and bytes in flight to a peer is bounded; beyond that, posts are refused.
+// A frame is a fragment, an acknowledgement or a good-bye. TCP keeps their order. A fragment that
+// the system has taken is not yet delivered: each end counts the fragments that it has handed up,
+// and every frame carries that count (ack.go). Until the peer has acknowledged a fragment, the
+// operation and its payload belong to the endpoint; if the connection breaks, the operation ends in
+// an error. The system copies what it takes, so nothing reaches memory once a socket is closed. The
+// number of fragments and bytes in flight to a peer is bounded; beyond that, posts are refused.
 //
 // # Sending
 //
-// A short fragment is copied next to its head and goes to the system at once. A long one is gathered
-// from the memory where it lies. Fragments that the layer above posts from inside a progress call go
-// out together at the end of the call. So do fragments posted between two progress calls, from the
-// fifth on, up to 256 KiB together: a system call and a segment for each would take three to ten
-// times as long. If no progress call comes, a timer asks for one.
+// A short fragment is copied next to its head and goes to the system at once. A long one is
+// gathered from the memory where it lies. Fragments that the layer above posts from inside a
+// progress call go out together at the end of the call. So do fragments posted between two progress
+// calls, from the fifth on, up to 256 KiB together: a system call and a segment for each would take
+// three to ten times as long. If no progress call comes, a timer asks for one.
 //
 // # Polling
 //

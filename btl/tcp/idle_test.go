@@ -240,7 +240,8 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	listen(1, 2*unpollAfter)
 
 	require.True(t, ms[0].Arm())
-	ms[0].Progress()                               // which looks at everything, as the engine does before it sleeps
+	// Which looks at everything, as the engine does before it sleeps.
+	ms[0].Progress()
 	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for earlier events
 	}
 	listen(1, 2*unpollAfter) // by progress calls of others, while it sleeps

@@ -474,8 +474,8 @@ func (m *module) Fail(cause error) {
 	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
-// failRail fails all endpoints at once. The listener stays open if it works: the rail may come back,
-// and its address is known.
+// failRail fails all endpoints at once. The listener stays open if it works: the rail may come
+// back, and its address is known.
 func (m *module) failRail(err *btl.Error) {
 	if m.listener >= 0 && !listens(m.listener) {
 		_ = unix.Close(m.listener)

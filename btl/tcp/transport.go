@@ -71,7 +71,8 @@ func openRails(env *transport.Env) (opened transport.Opened, err error) {
 
 // configOf is what the user's settings mean to the rails over TCP.
 func configOf(set tunable.Set) Config {
-	first, last, _ := tunable.ParseRange(set.String("tcp.ports")) // package tunable refuses bad ranges
+	// Package tunable refuses bad ranges.
+	first, last, _ := tunable.ParseRange(set.String("tcp.ports"))
 	return Config{
 		FirstPort:      first,
 		LastPort:       last,

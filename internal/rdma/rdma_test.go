@@ -100,7 +100,8 @@ func TestDevicesSkipsBadFiles(t *testing.T) {
 		"sys/class/infiniband/b\x1b[31m/x":   "",
 		"sys/class/infiniband/bad/ports/0/x": "",
 	})
-	require.NoError(t, os.Symlink(".", filepath.Join(root, "sys/class/infiniband/bad/ports/2"))) // a loop
+	// A loop.
+	require.NoError(t, os.Symlink(".", filepath.Join(root, "sys/class/infiniband/bad/ports/2")))
 	require.NoError(t, os.Symlink("loop", filepath.Join(root, "sys/class/infiniband/loop")))
 	fifo := filepath.Join(root, "sys/class/infiniband/bad/ports/1/gids/8") // would block
 	require.NoError(t, syscall.Mkfifo(fifo, 0o666))

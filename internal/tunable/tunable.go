@@ -52,7 +52,8 @@ type Tunable struct {
 	Key     string // words in lower case, joined by dots
 	Kind    Kind
 	Default string // as a user would write it
-	Doc     string // one line: the meaning, and that of special values; without a full stop at the end
+	// One line: the meaning, and that of special values; without a full stop at the end.
+	Doc string
 
 	// Min and Max bound a value of kind Bytes, Int or Duration (in nanoseconds). If both are zero,
 	// the value is not bounded.

@@ -197,7 +197,8 @@ func TestFindAgainstNaiveModel(t *testing.T) {
 // girth is the length of a shortest cycle, or 0 if there is none: the least number of steps after
 // which a walk may be back where it began.
 func girth(arcs [][]int) int {
-	at := make([]map[int]bool, len(arcs)) // by the node where a walk began, the nodes where it may be
+	// By the node where a walk began, the nodes where it may be.
+	at := make([]map[int]bool, len(arcs))
 	for i := range at {
 		at[i] = map[int]bool{i: true}
 	}

@@ -7,10 +7,12 @@ import (
 
 // Errors for errors.Is.
 var (
-	// FromEnv.
-	ErrNoLauncher = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set") // run as a world of one rank
-	ErrLauncher   = errors.New("launched without PMI-1")                                 // other ranks exist, but cannot be reached
-	ErrEnv        = errors.New("bad environment")                                        // a PMI variable is invalid
+	// FromEnv. Run as a world of one rank.
+	ErrNoLauncher = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set")
+	// Other ranks exist, but cannot be reached.
+	ErrLauncher = errors.New("launched without PMI-1")
+	// A PMI variable is invalid.
+	ErrEnv = errors.New("bad environment")
 
 	// Exchanges.
 	ErrRank     = errors.New("bad rank or size")

@@ -17,13 +17,17 @@ func TestParseMapping(t *testing.T) {
 	}{
 		{"(vector,(0,1,4))", []int{0, 0, 0, 0}},
 		{"(vector,(0,2,2))", []int{0, 0, 1, 1}},
-		{"(vector,(0,1,1))", []int{0, 0, 0}},                            // Hydra: one slot, three ranks
-		{"(vector,(0,2,1),(0,2,1))", []int{0, 1, 0, 1}},                 // Slurm, cyclic
-		{"(vector,(0,1,2),(1,1,1))", []int{0, 0, 1, 0, 0, 1}},           // repeats
-		{"(vector,(3,1,1),(0,1,1))", []int{3, 0, 0, 0}},                 // repeats from the block with START 0
-		{"(vector,(3,1,1),(4,1,2))", []int{3, 4, 4, 3, 4, 4}},           // no such block: repeats from the first
-		{"(vector,(0,1,1000000))", []int{0}},                            // more room than ranks
-		{"(vector,(4194304,4194304,4194304))", []int{1 << 22, 1 << 22}}, // large numbers cost no memory
+		// Hydra: one slot, three ranks.
+		{"(vector,(0,1,1))", []int{0, 0, 0}},
+		{"(vector,(0,2,1),(0,2,1))", []int{0, 1, 0, 1}},       // Slurm, cyclic
+		{"(vector,(0,1,2),(1,1,1))", []int{0, 0, 1, 0, 0, 1}}, // repeats
+		// Repeats from the block with START 0.
+		{"(vector,(3,1,1),(0,1,1))", []int{3, 0, 0, 0}},
+		// No such block: repeats from the first.
+		{"(vector,(3,1,1),(4,1,2))", []int{3, 4, 4, 3, 4, 4}},
+		{"(vector,(0,1,1000000))", []int{0}}, // more room than ranks
+		// Large numbers cost no memory.
+		{"(vector,(4194304,4194304,4194304))", []int{1 << 22, 1 << 22}},
 	} {
 		got, err := parseMapping(tc.text, len(tc.want))
 		require.NoError(t, err, tc.text)

@@ -24,9 +24,10 @@ type device struct {
 	ctx    C.uint64_t // 0 once closed
 	events *watcher
 
-	children int     // protection domains, channels and completion queues
-	objects  handles // objects that events name: queue pairs, completion queues, shared receive queues
-	ahs      ahTable
+	children int // protection domains, channels and completion queues
+	// Objects that events name: queue pairs, completion queues, shared receive queues.
+	objects handles
+	ahs     ahTable
 }
 
 func (d *device) Name() string { return d.name }

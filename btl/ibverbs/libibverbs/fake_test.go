@@ -207,7 +207,8 @@ func TestFakePostPassesAllMembers(t *testing.T) {
 			want.DLIDPathBits = 0 // the last request of its chain
 		}
 		if i >= 68 {
-			want.Opcode, want.Flags, want.Imm = verbs.WCOpcode(wrs[i].Opcode), 0, 0x04030201 // no flag for immediate data: not converted
+			// No flag for immediate data: not converted.
+			want.Opcode, want.Flags, want.Imm = verbs.WCOpcode(wrs[i].Opcode), 0, 0x04030201
 		}
 		if i == 68 {
 			want.SrcQP = 557

@@ -116,7 +116,8 @@ static void *symbol(void *handle, const char *name, const char *version)
 int mpigo_load(struct mpigo_lib *out, const char *file, char *text, size_t size)
 {
 	struct lib *lib = (struct lib *)out;
-	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL); // never closed: drivers leave threads and handlers behind
+	// Never closed: drivers leave threads and handlers behind.
+	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 
 	if (!handle) {
 		snprintf(text, size, "%s", dlerror());

@@ -190,7 +190,8 @@ func (q *queuePair) storeFetched(e *sendEntry, p *packet) bool {
 	if e.isAtomic() {
 		off = 0
 	} else if want := min(e.length-off, uint64(q.mtu())); uint64(len(p.data)) != want {
-		q.failRequest(verbs.StatusBadRespErr) // the peer has another path MTU, so the length does not fit
+		// The peer has another path MTU, so the length does not fit.
+		q.failRequest(verbs.StatusBadRespErr)
 		return false
 	}
 	if !q.hca.scatter(q.d, e.sges(), off, p.data) {

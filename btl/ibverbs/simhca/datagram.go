@@ -46,7 +46,8 @@ func (q *queuePair) receiveUD(p *packet) {
 	}
 	sges := r.cur.SGE[:r.cur.NumSGE]
 	if uint64(len(p.data))+verbs.GRHBytes > sgeLength(sges) {
-		return // not an error for UD; the next datagram uses the receive (InfiniBand error model, 4.4.1)
+		// Not an error for UD; the next datagram uses the receive (InfiniBand error model, 4.4.1).
+		return
 	}
 	ok := q.hca.checkPieces(q.d, sges, verbs.AccessLocalWrite) && q.hca.scatter(q.d, sges, verbs.GRHBytes, p.data)
 	if ok && p.global {

@@ -15,8 +15,9 @@ type Config struct {
 	Seed    uint64
 	Virtual bool          // time moves only with Advance and AdvanceTo; otherwise it is real time
 	Latency time.Duration // of a packet, one way. 0: 1 µs in virtual time, none in real time
-	Jitter  time.Duration // largest random addition to Latency; the packets of a queue pair stay in order
-	Loss    float64       // share of packets that are lost at random
+	// Largest random addition to Latency; the packets of a queue pair stay in order.
+	Jitter time.Duration
+	Loss   float64 // share of packets that are lost at random
 	// MaxMsgBytes is the longest message of devices that set no limit themselves. 0: 1 GiB.
 	MaxMsgBytes uint32
 	// Trace receives a line per event. In virtual time, the same seed and calls give the same

@@ -49,10 +49,11 @@ func (k FaultKind) String() string { return faultNames[k] }
 
 // Fault is a fault to inject.
 type Fault struct {
-	Kind    FaultKind
-	QPN     uint32 // queue pair of the request, receive or responder; 0: any RC queue pair of the device
-	After   int    // number of requests, receives or responses to spare first
-	Count   int    // number of times the fault strikes; 0: once
+	Kind FaultKind
+	// Queue pair of the request, receive or responder; 0: any RC queue pair of the device.
+	QPN     uint32
+	After   int // number of requests, receives or responses to spare first
+	Count   int // number of times the fault strikes; 0: once
 	Status  verbs.Status
 	Delay   time.Duration
 	Mistake verbs.Mistake

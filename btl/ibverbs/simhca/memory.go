@@ -38,7 +38,8 @@ func store(dst, src []byte) {
 
 // word returns the first 8 bytes of mem, which must be aligned.
 func word(mem []byte) *uint64 {
-	return (*uint64)(unsafe.Pointer(unsafe.SliceData(mem[:8]))) // reading mem[7] would race with the poller
+	// Reading mem[7] would race with the poller.
+	return (*uint64)(unsafe.Pointer(unsafe.SliceData(mem[:8])))
 }
 
 // atMemory returns the n bytes at an address that the poster guarantees to be valid: the address of

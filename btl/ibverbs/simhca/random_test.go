@@ -66,7 +66,8 @@ func (m *model) postSend() {
 	if rapid.Bool().Draw(m.t, "fence") {
 		wr.Flags |= verbs.SendFence
 	}
-	half := modelCount * modelSlot // of b's memory: receives use the first half, writes and reads the second
+	// Of b's memory: receives use the first half, writes and reads the second.
+	half := modelCount * modelSlot
 	wr.RemoteAddr += uint64(half)
 	m.wrs++
 	switch op {
@@ -233,7 +234,8 @@ func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *
 		e.mtu, e.initRdAtomic, e.destRdAtomic, e.rnr = mtu, atomics, atomics, 7
 		e.retries, e.timeout = 7, timeout
 		if !canFail {
-			e.timeout = 13 // 8 tries outlast every link failure; fewer would not survive random losses
+			// 8 tries outlast every link failure; fewer would not survive random losses.
+			e.timeout = 13
 		}
 	}})
 	if !canFail && cfg.Loss > 0.01 {

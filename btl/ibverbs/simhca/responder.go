@@ -4,9 +4,10 @@ import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // responder is the state of the peer's requests to a queue pair.
 type responder struct {
-	psn         uint32 // next expected sequence number
-	nakSent     bool   // for a gap or a missing receive; later packets are dropped until psn arrives
-	established bool   // COMM_EST was raised since RTR
+	psn uint32 // next expected sequence number
+	// For a gap or a missing receive; later packets are dropped until psn arrives.
+	nakSent     bool
+	established bool // COMM_EST was raised since RTR
 
 	// The arriving message.
 	inSend  bool

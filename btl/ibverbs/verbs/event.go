@@ -70,7 +70,8 @@ type EventInfo struct {
 	Text        string // human-readable description
 	Affiliation Affiliation
 	Severity    Severity
-	Services    Services // services whose queue pairs raise it; AllServices if it is not a queue pair's
+	// Services whose queue pairs raise it; AllServices if it is not a queue pair's.
+	Services Services
 }
 
 // eventTable is indexed by type (InfiniBand error model, chapter 3).

@@ -80,7 +80,8 @@ const (
 type WCFlags uint32
 
 const (
-	WCGRH     WCFlags = 1 << 0 // UD: the receive buffer begins with a global route header of GRHBytes
+	// UD: the receive buffer begins with a global route header of GRHBytes.
+	WCGRH     WCFlags = 1 << 0
 	WCWithImm WCFlags = 1 << 1 // Imm is valid
 )
 

@@ -8,7 +8,8 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// hostNameEntry is an entry of a card that is no rail: the name of the rank's machine, for messages.
+// hostNameEntry is an entry of a card that is no rail: the name of the rank's machine, for
+// messages.
 const hostNameEntry = "hostname"
 
 // mostHostNameBytes bounds how much of a peer's host name is printed.

@@ -40,8 +40,9 @@ type Rails struct {
 	// others are.
 	leftOut map[string][]error
 	cards   []wireup.Card // of all ranks, so that nothing has to be asked of the manager later
-	self    btl.Module    // the rail to the rank itself, driven only once it is used; nil if not allowed
-	driven  bool          // self is
+	// The rail to the rank itself, driven only once it is used; nil if not allowed.
+	self   btl.Module
+	driven bool // self is
 }
 
 // rail is one rail of this rank.
@@ -75,8 +76,8 @@ func New(cfg Config) *Rails {
 	return r
 }
 
-// Open opens the rails of all transports that are allowed. A transport that cannot be opened is left
-// out if the others lead to every rank nevertheless. The caller holds the lock.
+// Open opens the rails of all transports that are allowed. A transport that cannot be opened is
+// left out if the others lead to every rank nevertheless. The caller holds the lock.
 func (r *Rails) Open() error {
 	for _, t := range r.allowed {
 		if t.Reach != transport.Itself && (r.cfg.Env.Size == 1 || r.hostSuffices()) {

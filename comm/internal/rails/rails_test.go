@@ -137,8 +137,9 @@ func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
 	return stubEndpoint{}, nil
 }
 
-// TestFirstTransportOfTheListIsUsed: a peer is reached by the first transport of the list that leads
-// there, with all its rails. The rails of the others are known, and nothing is opened for them.
+// TestFirstTransportOfTheListIsUsed: a peer is reached by the first transport of the list that
+// leads there, with all its rails. The rails of the others are known, and nothing is opened for
+// them.
 func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	both := []wireup.Rail{{BTL: "sm"}, {BTL: hostNameEntry}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
 	sm, verbs0, verbs1 := new(stubModule), new(stubModule), new(stubModule)
@@ -194,7 +195,8 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	assert.ErrorIs(t, err, sm.refuses)
 }
 
-// TestOneRankOfAMachineWarns: of the ranks of a machine that lack a transport, the first one says so.
+// TestOneRankOfAMachineWarns: of the ranks of a machine that lack a transport, the first one says
+// so.
 func TestOneRankOfAMachineWarns(t *testing.T) {
 	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}
 	r := railsOfRank(t, 2, 3)
@@ -212,8 +214,8 @@ func TestOneRankOfAMachineWarns(t *testing.T) {
 	}
 }
 
-// TestOneRankOfAMachineWarnsOfDevices: of the ranks of a machine that lack rails of a transport, the
-// first one that has as few says so.
+// TestOneRankOfAMachineWarnsOfDevices: of the ranks of a machine that lack rails of a transport,
+// the first one that has as few says so.
 func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 	with := func(host string, n int) wireup.Card {
 		return wireup.Card{Host: host, Rails: slices.Repeat([]wireup.Rail{{BTL: "tcp"}}, n)}

@@ -15,8 +15,8 @@ import (
 // Resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong makes the
 // peer unreachable.
 //
-// A peer is reached by the first transport in btl that leads there, with all its rails. The rails of
-// the others are spare: nothing is opened for them until they are needed.
+// A peer is reached by the first transport in btl that leads there, with all its rails. The rails
+// of the others are spare: nothing is opened for them until they are needed.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	if peer == r.cfg.Env.Rank {
 		return r.toSelf()
@@ -44,8 +44,8 @@ type Routes struct {
 	up      int     // routes with an endpoint
 }
 
-// Add adds a route, and how to make its endpoint. If now is set it makes the endpoint; otherwise the
-// layer above does when it needs the route. A rail that does not lead to the peer at all is no
+// Add adds a route, and how to make its endpoint. If now is set it makes the endpoint; otherwise
+// the layer above does when it needs the route. A rail that does not lead to the peer at all is no
 // route; a rail that cannot be used now may be usable later.
 func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
 	route.Reopen = connect

@@ -27,7 +27,8 @@ var (
 // Program is a PROGRAM that Find has resolved.
 type Program struct {
 	Path string // the file to execute, absolute
-	// Package is the package to build: an import path, a directory or a .go file; "" if Path is set.
+	// Package is the package to build: an import path, a directory or a .go file; "" if Path is
+	// set.
 	Package string
 }
 

@@ -28,7 +28,8 @@ type daemon struct {
 	cache  cache
 
 	ranks map[uint32]*localRank
-	// Why the daemon starts no more ranks: a start failed, or the job was killed. Nil: it starts ranks.
+	// Why the daemon starts no more ranks: a start failed, or the job was killed. Nil: it starts
+	// ranks.
 	startFailure *failure
 	files        map[uint32]*inbox
 	launcher     launcherMonitor

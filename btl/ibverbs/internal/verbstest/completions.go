@@ -91,7 +91,8 @@ func completionCases() []testCase {
 		{"channel/ignores-old-completions", func(c *caseRun) {
 			w, ch := c.wireWithChannel()
 			got := w.b.recv()
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess) // ensures that the receive's completion is in the queue
+			// Ensures that the receive's completion is in the queue.
+			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			ch.requireNone("old completions raise no event")
 			w.b.rcq.awaitOne(got, verbs.StatusSuccess) // polling after arming finds it

@@ -68,7 +68,8 @@ var faults = []struct {
 
 // TestFaultyProvider runs the suite on a faulty provider in the processes of the other tests.
 func TestFaultyProvider(t *testing.T) {
-	if rule, bent := os.LookupEnv(faultEnv); bent { // set by TestSuiteFindsFaults, which expects a failure
+	// Set by TestSuiteFindsFaults, which expects a failure.
+	if rule, bent := os.LookupEnv(faultEnv); bent {
 		verbstest.Test(t, faultyPair(rule))
 	}
 }

@@ -19,7 +19,8 @@ func queueCases() []testCase {
 			var sends, recvs []uint64
 			for i := range 5 {
 				if i%2 == 0 {
-					sends = append(sends, w.a.send(unsignaled)) // unsignaled requests complete when flushed, too
+					// Unsignaled requests complete when flushed, too.
+					sends = append(sends, w.a.send(unsignaled))
 				} else {
 					sends = append(sends, w.a.send())
 				}
@@ -359,7 +360,8 @@ func resetDropsCompletions(c *caseRun) {
 		w1.a.recv()
 		stay = append(stay, w2.a.recv())
 		for _, w := range []*wire{w1, w2} {
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess) // ensures that the receive's completion is in the queue
+			// Ensures that the receive's completion is in the queue.
+			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
 		}
 	}
 	require.NoError(c, w1.a.move(verbs.StateReset))
