@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests failover on soft-RoCE, in the guest of btl/ibverbs/internal/softroce: a job of two ranks
 # with two rails exchanges and checks messages of all kinds while rails break and are mended. Prints
-# a row for each case, in the order of the table in docs/evidence/failover-verbs.md, and fails if a case does.
+# a row for each case, in the order of the table in docs/evidence/failover-verbs.md, and fails if a
+# case does.
 # Usage: failover-verbs.sh [-v] [-marks] [CASE…]
 #   -v      print the job's output, and the bandwidth and the rails over time
 #   -marks  fail if a case misses a mark of speed

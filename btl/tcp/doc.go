@@ -12,7 +12,7 @@
 //	                  ◀── challenge ──       a nonce of 32 bytes
 //	hello             ── hello ──▶           version, ranks, size, epoch, nonces of both modules, a
 //	                                         nonce; HMAC of the challenge and all that
-//	                  ◀── answer ──          result, epoch; HMAC of the challenge, the hello and these
+//	                  ◀── answer ──          result, epoch; HMAC of challenge, hello and these
 //	ready                                    ready
 //
 // The two HMACs differ by the role of their sender, and each covers a nonce that the other end has

@@ -41,7 +41,7 @@ const (
 //
 // Numbers are unsigned varints, and the length of a text precedes it:
 //
-//	version (1 byte), host, PID, oversubscribed (0 or 1), number of rails, then for each: name, address
+//	version (1 byte), host, PID, oversubscribed (0 or 1), number of rails; of each: name, address
 func (c Card) Encode() ([]byte, error) {
 	if c.Version == 0 {
 		c.Version = CardVersion

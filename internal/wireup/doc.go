@@ -25,20 +25,20 @@
 //	process                                      manager
 //	                                             starts it with PMI_FD=6 PMI_RANK=1 PMI_SIZE=2
 //	cmd=init pmi_version=1 pmi_subversion=1 →
-//	                                           ← cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
+//	                                 ← cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
 //	cmd=get_maxes →
-//	                                           ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800
+//	                                 ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800
 //	cmd=get_my_kvsname →
-//	                                           ← cmd=my_kvsname kvsname=job
+//	                                 ← cmd=my_kvsname kvsname=job
 //	cmd=put kvsname=job key=mpigo-card-1 value=36.AYg… →
-//	                                           ← cmd=put_result rc=0 msg=success
+//	                                 ← cmd=put_result rc=0 msg=success
 //	cmd=barrier_in →
 //	                                             waits for all ranks
-//	                                           ← cmd=barrier_out
+//	                                 ← cmd=barrier_out
 //	cmd=get kvsname=job key=mpigo-card-0 →
-//	                                           ← cmd=get_result rc=0 msg=success value=36.AYg…
+//	                                 ← cmd=get_result rc=0 msg=success value=36.AYg…
 //	cmd=finalize →
-//	                                           ← cmd=finalize_ack
+//	                                 ← cmd=finalize_ack
 //
 // With PMI_PORT and PMI_ID in place of PMI_FD, PMI_RANK and PMI_SIZE, the process connects to the
 // manager and first sends cmd=initack pmiid=1. The manager answers cmd=initack, cmd=set size=2,
@@ -50,11 +50,11 @@
 // if it is offered.
 //
 //	cmd=get_maxes →
-//	                                           ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
+//	                                 ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
 //	cmd=mpigo_get_all kvsname=job prefix=mpigo-card- →
-//	                                           ← cmd=mpigo_get_all_result rc=0 count=2
-//	                                           ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
-//	                                           ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
+//	                                 ← cmd=mpigo_get_all_result rc=0 count=2
+//	                                 ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
+//	                                 ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
 //
 // # The life of a job at its launcher
 //

@@ -1,5 +1,5 @@
-# run.sh and slurm.sh source this file. It makes a directory for their programs, and defines check and
-# verdict.
+# run.sh and slurm.sh source this file. It makes a directory for their programs, and defines check
+# and # verdict.
 work=$(mktemp -d "${TMPDIR:-/tmp}/wireup-interop.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0

@@ -35,7 +35,8 @@ struct fake_srq {
 struct fake_context {
 	struct ibv_context ctx;
 	int events[2];
-	// How calls fail: 0: return the error number, 1: return -1 and set errno, 2: return the negative number.
+	// How calls fail: 0: return the error number, 1: return -1 and set errno, 2: return the
+	// negative number.
 	int style;
 	struct fake_cq *cq; // the last CQ created; likewise qp and srq
 	struct fake_qp *qp;
