@@ -187,7 +187,8 @@ The programs measure as the OSU micro-benchmarks do:
 
 - Latency is half of the time of a blocking ping-pong.
 - Bandwidth is that of windows of 64 messages, each answered once.
-- The time of a collective is that of a call, with a barrier between calls, as the mean of all ranks.
+- The time of a collective is that of a call, with a barrier between calls, as the mean of all
+  ranks.
 - Each size has a warm-up, and larger sizes have fewer iterations.
 
 mpigo's program is in Go, that of the peers in C, with the same loops and iterations. In each

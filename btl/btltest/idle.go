@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// napNanos is how long the tests sleep between two turns of the other side. It is short, because the
-// other side may need many turns to wake the sleeper.
+// napNanos is how long the tests sleep between two turns of the other side. It is short, because
+// the other side may need many turns to wake the sleeper.
 const napNanos = int64(20 * time.Microsecond)
 
 func idleTests() []namedTest {

@@ -50,7 +50,7 @@
 // if it is offered.
 //
 //	cmd=get_maxes →
-//	                                 ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
+//	                       ← cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=800 mpigo_get_all=1
 //	cmd=mpigo_get_all kvsname=job prefix=mpigo-card- →
 //	                                 ← cmd=mpigo_get_all_result rc=0 count=2
 //	                                 ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…

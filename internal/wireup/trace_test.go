@@ -17,13 +17,13 @@ import (
 //
 //	server size=N [nodes=(…)] [keys=N] [bytes=N]   makes a job with the name "job"
 //	connect proc=NAME rank=N                       serves a new connection; rank=-1: AnyRank
-//	send proc=NAME [receive=N]                     writes the input at once, and prints N lines;
-//	                                             without receive: line by line, with one answer each
-//	receive proc=NAME [lines=N]                    prints N lines
-//	await rank=N state=(in barrier)                waits until the server has the rank in that state
-//	hang-up proc=NAME                              closes the process's end
-//	served proc=NAME                             prints the result of Serve and the rank's state, and
-//	                                               checks that the connection is closed
+//	send proc=NAME [receive=N]             writes the input at once, and prints N lines;
+//	                                       without receive: line by line, with one answer each
+//	receive proc=NAME [lines=N]            prints N lines
+//	await rank=N state=(in barrier)        waits until the server has the rank in that state
+//	hang-up proc=NAME                      closes the process's end
+//	served proc=NAME                       prints the result of Serve and the rank's state, and
+//	                                       checks that the connection is closed
 func TestServerTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/server", func(t *testing.T, path string) {
 		tr := &trace{procs: map[string]*traceProc{}}

@@ -4,8 +4,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/wireup-interop.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 
-# check NAME STATUS COUNT PATTERN COMMAND…: COMMAND must end within a minute with STATUS ("-": any but
-# 0, "any": any), and COUNT lines of its output must match PATTERN.
+# check NAME STATUS COUNT PATTERN COMMAND…: COMMAND must end within a minute with STATUS ("-": any
+# but 0, "any": any), and COUNT lines of its output must match PATTERN.
 check() {
     local name=$1 status=$2 count=$3 pattern=$4 got lines
     shift 4
