@@ -76,7 +76,7 @@ func (r *rails) sharedSuffices() bool { return r.has("sm") && onOneMachine(r.cli
 // kick is what a rail calls that has news while the rank may be busy elsewhere.
 func (r *rails) kick() func() {
 	if r.job.kicker == nil {
-		r.job.kicker = newKicker(r.job.eng, r.job.pml.HasCopies)
+		r.job.kicker = newKicker(r.job.eng, r.job.pml.HasBcopies)
 	}
 	return r.job.kicker.kick
 }

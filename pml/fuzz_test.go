@@ -27,7 +27,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
 	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
 	f.Add(uint8(bml.TagProbeAck), append(railOf(railHeader{rail: 3, epoch: 7, padding: 2}), 0, 0))
-	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHead]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
+	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHeadBytes]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
 		var h interface {
