@@ -24,8 +24,8 @@ func (p *PML) mayBcopy(c *Context, bytes, dest int) bool {
 		p.bcopies < maxBcopies && bytes <= min(maxBcopyBytes, pr.EagerBytes()) && pr.credit.covers(bytes)
 }
 
-// sendBcopy sends a message from a copy. It returns nil if a rail has accepted the copy, so that the
-// caller need not wait. Undelivered tells if the copy cannot be delivered after all.
+// sendBcopy sends a message from a copy. It returns nil if a rail has accepted the copy, so that
+// the caller need not wait. Undelivered tells if the copy cannot be delivered after all.
 func (p *PML) sendBcopy(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
 	p.bcopies++
 	s := p.newSend(c, append(p.getBcopy(), buf...), dest, tag, Standard, op)

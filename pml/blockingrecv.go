@@ -20,8 +20,8 @@ type blockingRecv struct {
 	op     string
 }
 
-// Recv is Irecv for a caller that waits at once. It returns a nil request if the receive is complete
-// without error, and then fills in the status, which was zero.
+// Recv is Irecv for a caller that waits at once. It returns a nil request if the receive is
+// complete without error, and then fills in the status, which was zero.
 func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
 	d := &p.blocking
 	if source < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.receiveError(tag) != nil {

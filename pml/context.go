@@ -16,8 +16,8 @@ import (
 // belongs to the one communicator that ever had it.
 //
 // Each Dup and Split takes one id, and fails if its rank has none left. A Dup gathers 40 bytes from
-// each rank. At 10 GB/s and 1 µs for each step of the exchange, a job that does nothing but Dup uses
-// up the ids after:
+// each rank. At 10 GB/s and 1 µs for each step of the exchange, a job that does nothing but Dup
+// uses up the ids after:
 //
 //	   ranks  counter  time of a Dup  ids last
 //	       2  46 bits          1 µs     2 years
@@ -140,9 +140,9 @@ type Context struct {
 	handler    Handler         // nil if no layer above controls the context (control.go)
 }
 
-// recentlyFreed remembers the contexts that were freed last, with their origins, and those that this
-// rank gave up before it had them. A message for one of them is rejected. Without this list it would
-// be kept for a communicator that is still to be made.
+// recentlyFreed remembers the contexts that were freed last, with their origins, and those that
+// this rank gave up before it had them. A message for one of them is rejected. Without this list it
+// would be kept for a communicator that is still to be made.
 type recentlyFreed struct {
 	ids    map[ContextID]origin
 	oldest []ContextID // the same ids in a ring; the oldest is at next

@@ -28,8 +28,8 @@ import (
 type ControlKind btl.Tag
 
 const (
-	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it, because a NACK has
-	// room for all of it.
+	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it, because a NACK
+	// has room for all of it.
 	ControlRevoke = ControlKind(tagRevoke)
 	// ControlMismatchProbe has up to 32 bytes of data.
 	ControlMismatchProbe = ControlKind(tagMismatchProbe)
@@ -182,8 +182,8 @@ func (p *PML) Received() uint64 { return p.stats.Received }
 // idleTurns is after how many turns of progress a rank that does not sleep counts as idle.
 const idleTurns = 1 << 18
 
-// idle tells the handlers that the rank is about to sleep, in the order of their contexts' ids, which
-// is the same in each run.
+// idle tells the handlers that the rank is about to sleep, in the order of their contexts' ids,
+// which is the same in each run.
 func (p *PML) idle() {
 	p.turnsUntilIdle = idleTurns
 	for i := 0; i < len(p.controlled); i++ { // a handler may send, and so free a context

@@ -16,8 +16,8 @@ import (
 // that are not matched. A send that finds no room there is pending, and what is sent to the same
 // peer later waits behind it, because messages do not overtake each other.
 //
-// The receiver sends a CREDIT now and then, with the number of bytes that it has consumed and of the
-// RNDVs that it allows. Both sides count the same fragments by the same rule. A peer that sends
+// The receiver sends a CREDIT now and then, with the number of bytes that it has consumed and of
+// the RNDVs that it allows. Both sides count the same fragments by the same rule. A peer that sends
 // more, so that it would have to be buffered, has broken the protocol.
 //
 // Ranks never wait in a circle. A pending send waits for what a send that has sent its RNDV waits
@@ -46,8 +46,8 @@ var (
 	errWindow = errors.New("more than its window has room for")
 )
 
-// credit counts what this rank and a peer have sent each other. All counts but kept and notices only
-// grow. "RTS" is a RNDV or RGET that brings no data.
+// credit counts what this rank and a peer have sent each other. All counts but kept and notices
+// only grow. "RTS" is a RNDV or RGET that brings no data.
 type credit struct {
 	window int64 // bytes
 	// sent is the cost of what was sent to the peer, taken what the peer says it has consumed.
@@ -56,11 +56,11 @@ type credit struct {
 	received, reported int64
 	// rtsSent counts the RTS messages sent to the peer. It allows rtsLimit of them.
 	rtsSent, rtsLimit int64
-	// rtsReceived counts the RTS messages from the peer, and rtsTaken those of them that were matched
-	// or dropped. This rank allows rtsGranted of them.
+	// rtsReceived counts the RTS messages from the peer, and rtsTaken those of them that were
+	// matched or dropped. This rank allows rtsGranted of them.
 	rtsReceived, rtsTaken, rtsGranted int64
-	// kept is the cost of the peer's messages that are buffered here, notices the number of its other
-	// fragments that are.
+	// kept is the cost of the peer's messages that are buffered here, notices the number of its
+	// other fragments that are.
 	kept    int64
 	notices int
 }
@@ -203,8 +203,8 @@ func (p *PML) creditArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// grant opens another window of RTS messages for each blocked peer that may send the message that an
-// operation waits for. source is a rank of the job or AnySource. The caller has looked for the
+// grant opens another window of RTS messages for each blocked peer that may send the message that
+// an operation waits for. source is a rank of the job or AnySource. The caller has looked for the
 // message in c and not found it.
 func (p *PML) grant(c *Context, source int) {
 	if p.blockedPeers > 0 {
@@ -224,8 +224,8 @@ func (p *PML) grantBlocked(c *Context, source int) {
 	}
 }
 
-// grantIfAwaited opens another window for a peer that has just become blocked, if an operation waits
-// for a message of that peer.
+// grantIfAwaited opens another window for a peer that has just become blocked, if an operation
+// waits for a message of that peer.
 func (p *PML) grantIfAwaited(pr *peer) {
 	if pr.IsLost() || !pr.credit.isFull() {
 		return

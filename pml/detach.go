@@ -61,8 +61,8 @@ func (s *SendRequest) Detach() *Detachment {
 	return d
 }
 
-// rebind makes an operation that uses the old buffer go on from the copy. It counts the operation in
-// d if a device still reads the old buffer.
+// rebind makes an operation that uses the old buffer go on from the copy. It counts the operation
+// in d if a device still reads the old buffer.
 func (s *SendRequest) rebind(d *Detachment, op *bml.Op) {
 	if holds(d.buf, op.Payload) && !s.p.bml.Rebind(op, s.moved(d.buf, op.Payload), func() { d.opReleased(s) }) {
 		d.ops++
@@ -75,9 +75,9 @@ func (s *SendRequest) moved(old, part []byte) []byte {
 	return s.buf[at:][:len(part)]
 }
 
-// Detachment is a buffer that a send no longer needs, but that devices may still read. It is complete
-// when every operation that uses it was called back. A rail does so within its own deadline for
-// operations that do not complete, at the latest when it is Drained (btl, C10).
+// Detachment is a buffer that a send no longer needs, but that devices may still read. It is
+// complete when every operation that uses it was called back. A rail does so within its own
+// deadline for operations that do not complete, at the latest when it is Drained (btl, C10).
 type Detachment struct {
 	request.Object
 	p         *PML
@@ -116,8 +116,8 @@ func (d *Detachment) Describe(err error) error {
 	return d.ctx.caller.Describe(d.op, d.dest, d.tag, err)
 }
 
-// User returns an active operation that uses some of mem, if there is one. A collective uses all the
-// buffers that it was called with until it is complete.
+// User returns an active operation that uses some of mem, if there is one. A collective uses all
+// the buffers that it was called with until it is complete.
 func (p *PML) User(mem []byte) (user Pending, found bool) {
 	p.postBlocking()
 	uses := func(buf []byte, what func() Pending) {

@@ -8,9 +8,9 @@ import (
 )
 
 // A finalized rank begins no operation any more, but is still there: it waits in Finalize for all
-// others. It sends one FINALIZED to each peer that it has exchanged fragments with, and to each that
-// it exchanges fragments with later. It opens no connection for that: a rank that waits for it has
-// opened one (waiting.go). A FINALIZED is numbered as messages are and goes behind the pending
+// others. It sends one FINALIZED to each peer that it has exchanged fragments with, and to each
+// that it exchanges fragments with later. It opens no connection for that: a rank that waits for it
+// has opened one (waiting.go). A FINALIZED is numbered as messages are and goes behind the pending
 // sends, so no send of that rank comes after it.
 //
 // At the peer, operations that would wait for the finalized rank until the job ends fail with
@@ -71,8 +71,8 @@ func (p *PML) isReceiving() bool {
 	return false
 }
 
-// tellFinalized sends FINALIZED to one peer, unless sends to it are pending: then launchPending does.
-// Once all ranks are in Finalize no rank needs it any more.
+// tellFinalized sends FINALIZED to one peer, unless sends to it are pending: then launchPending
+// does. Once all ranks are in Finalize no rank needs it any more.
 func (p *PML) tellFinalized(pr *peer) {
 	if !p.hasFinalized || pr.wasToldFinalized || pr.pending.head != nil || p.isRejecting || !pr.IsAlive() || pr.Rank() == p.cfg.Rank {
 		return

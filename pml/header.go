@@ -251,8 +251,8 @@ func (h *finHdr) decode(b []byte) error {
 	return nil
 }
 
-// creditHdr is a CREDIT. It has totals since the beginning, so a late one does no harm: taken is how
-// many bytes the receiver has consumed, rtsLimit how many RTS messages without data it allows.
+// creditHdr is a CREDIT. It has totals since the beginning, so a late one does no harm: taken is
+// how many bytes the receiver has consumed, rtsLimit how many RTS messages without data it allows.
 type creditHdr struct{ taken, rtsLimit int64 }
 
 func (h creditHdr) encode(b []byte) {

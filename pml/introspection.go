@@ -75,8 +75,8 @@ func (p *PML) Look(tag btl.Tag, frag []byte) (Fragment, error) {
 	return f, err
 }
 
-// StateOf returns the state at this rank of what a fragment is about: a request, a rail, or else the
-// peer. sent: this rank has sent the fragment to that peer, and not received it. For a rail the
+// StateOf returns the state at this rank of what a fragment is about: a request, a rail, or else
+// the peer. sent: this rank has sent the fragment to that peer, and not received it. For a rail the
 // result also says how the epoch of its present incarnation compares to the fragment's.
 func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	pr := p.peers[peer]
@@ -144,8 +144,8 @@ func (pr *peer) standing() string {
 	return "reachable"
 }
 
-// Turn compares the number of a fragment from a peer with the number that is expected next: −1 if the
-// fragment has been here, 0 if it is the next one, 1 if it is ahead.
+// Turn compares the number of a fragment from a peer with the number that is expected next: −1 if
+// the fragment has been here, 0 if it is the next one, 1 if it is ahead.
 func (p *PML) Turn(peer int, number uint32) int { return p.peer(peer).Turn(number) }
 
 // PeerState returns the state of a peer.

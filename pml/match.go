@@ -10,10 +10,10 @@ import (
 )
 
 // Matching is by source and tag within a context, oldest first. Each pair of source and tag,
-// wildcards included, has a queue of its own, so the cost does not depend on what is posted or waits
-// under other keys. A posted receive is in one queue: an arrival looks at four queues, and takes the
-// receive that was posted first. An unexpected message is in the four queues of the keys that it
-// matches: a receive looks at one.
+// wildcards included, has a queue of its own, so the cost does not depend on what is posted or
+// waits under other keys. A posted receive is in one queue: an arrival looks at four queues, and
+// takes the receive that was posted first. An unexpected message is in the four queues of the keys
+// that it matches: a receive looks at one.
 
 // matchKey is a source, which is a rank of the job, and a tag. Either may be a wildcard.
 type matchKey uint64
@@ -190,7 +190,8 @@ func (t *queueTable[T]) remove(n *node[T]) {
 // posted has the receives of a context that have not matched yet.
 type posted struct {
 	table queueTable[RecvRequest]
-	// The number of receives with each kind of wildcard: an arrival looks only for kinds that exist.
+	// The number of receives with each kind of wildcard: an arrival looks only for kinds that
+	// exist.
 	anyTag, anySource, anyBoth int
 	count                      int
 	order                      uint64 // of the receive that was posted last

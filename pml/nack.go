@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// If every rail calls an operation wrong in itself (bml.RefusedError), its request ends with an error
-// at both ranks (F7):
+// If every rail calls an operation wrong in itself (bml.RefusedError), its request ends with an
+// error at both ranks (F7):
 //
 //   - A NACK takes the place of a numbered fragment. It has the fragment's number, so that the
 //     sequence has no gap, and the start of its header. The NACK of a message is matched as the
@@ -20,8 +20,8 @@ import (
 //   - Remote reads and writes that are refused are replaced by fragments (restart.go).
 //
 // A refused fragment may have been delivered all the same. Its NACK is then a duplicate, and is
-// dropped. So a fragment that was answered counts as delivered, whatever its rail says, and a receive
-// that asks for the data of a send that is over gets a NACK.
+// dropped. So a fragment that was answered counts as delivered, whatever its rail says, and a
+// receive that asks for the data of a send that is over gets a NACK.
 
 // errPeerRefused ends a request if every rail of the other rank refuses a fragment of its message.
 var errPeerRefused = errors.New("the other rank could not send it: no rail takes it")
@@ -40,7 +40,8 @@ func (p *PML) nackOp(op *bml.Op) (h nackHdr) {
 	return h
 }
 
-// answerRefused replaces a refused answer by a NACK, and ends the request of this rank that sent it.
+// answerRefused replaces a refused answer by a NACK, and ends the request of this rank that sent
+// it.
 func (p *PML) answerRefused(op *bml.Op, err error) {
 	pr := p.peers[op.Peer().Rank()]
 	h := p.nackOp(op)

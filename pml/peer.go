@@ -98,9 +98,9 @@ func (p *PML) peerLost(pr *peer) {
 	}
 }
 
-// Lost returns why no further message can come from source, a rank of c or AnySource; nil if one can
-// come. A message that has arrived can still be received. For AnySource it is the reason for the
-// first member of the communicator that was lost.
+// Lost returns why no further message can come from source, a rank of c or AnySource; nil if one
+// can come. A message that has arrived can still be received. For AnySource it is the reason for
+// the first member of the communicator that was lost.
 //
 // A caller may wait for source by calling Lost again and again, so Lost resolves the rails to it as
 // posting a receive does.
@@ -176,8 +176,8 @@ func (p *PML) recheckAll() {
 	}
 }
 
-// recheck resolves source, a rank of the job, or each member of c for AnySource, if no rail to it is
-// known. A peer without rails is lost.
+// recheck resolves source, a rank of the job, or each member of c for AnySource, if no rail to it
+// is known. A peer without rails is lost.
 func (p *PML) recheck(c *Context, source int) {
 	switch {
 	case source == request.AnySource:

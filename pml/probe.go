@@ -12,8 +12,8 @@ type Envelope struct {
 	Bytes       int64
 }
 
-// Message was taken out of matching by a matched probe (MPI 4.1, section 3.8.2). Imrecv receives it,
-// once.
+// Message was taken out of matching by a matched probe (MPI 4.1, section 3.8.2). Imrecv receives
+// it, once.
 type Message struct {
 	ctx *Context
 	msg *message // nil once received
@@ -73,8 +73,8 @@ type ProbeRequest struct {
 	op          string
 }
 
-// Probe waits for a message that a receive of source and tag would match. The status has Source, Tag
-// and Bytes. With matched, the probe takes the message out of matching.
+// Probe waits for a message that a receive of source and tag would match. The status has Source,
+// Tag and Bytes. With matched, the probe takes the message out of matching.
 func (p *PML) Probe(c *Context, source, tag int, matched bool, op string) *ProbeRequest {
 	r := p.freeProbe.get()
 	if r == nil {
@@ -106,8 +106,8 @@ func (r *ProbeRequest) found(m *message) {
 	r.Complete(request.Status{Source: env.Source, Tag: env.Tag, Bytes: env.Bytes}, nil)
 }
 
-// offerProbes completes the probes that match a new unexpected message, oldest first, up to a matched
-// probe, which takes the message.
+// offerProbes completes the probes that match a new unexpected message, oldest first, up to a
+// matched probe, which takes the message.
 func (c *Context) offerProbes(m *message) {
 	if len(c.probes) == 0 {
 		return

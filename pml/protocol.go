@@ -62,8 +62,8 @@ func (p *PML) endTransfer(t **bml.Transfer, keep, failed bool) {
 	}
 }
 
-// AddMemory says that mem, which is not empty, stays valid until RemoveMemory. It is then registered
-// once, and not for each message.
+// AddMemory says that mem, which is not empty, stays valid until RemoveMemory. It is then
+// registered once, and not for each message.
 func (p *PML) AddMemory(mem []byte) { p.bml.AddMemory(mem) }
 
 // RemoveMemory undoes AddMemory. No peer can access the memory when it returns. No active request

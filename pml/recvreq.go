@@ -25,11 +25,11 @@ type RecvRequest struct {
 	node  node[RecvRequest] // place in ctx.posted
 	order uint64            // in which receives were posted
 
-	// The message, from the match on.
+	// The message, from the match on. Before it, gotSource and gotTag are the arguments.
 	state     recvState
 	from      *peer
-	gotSource int    // rank in the communicator; before the match gotSource and gotTag are arguments
-	gotTag    int    //
+	gotSource int // rank in the communicator
+	gotTag    int
 	name      handle // of this receive, while it is streaming or getting
 	send      handle // of the send, if the sender waits for an answer
 	length    int64  // of the whole message
@@ -60,8 +60,8 @@ func (p *PML) RecvInit(c *Context, buf []byte, elem, source, tag int, op string)
 	return r
 }
 
-// Imrecv receives a message that Improbe or a matched probe took out of matching. A second receive of
-// the same message ends with ErrRequest.
+// Imrecv receives a message that Improbe or a matched probe took out of matching. A second receive
+// of the same message ends with ErrRequest.
 func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 	r := p.newRecv(m.ctx, buf, elem, m.env.Source, m.env.Tag, op)
 	r.Activate()
@@ -205,8 +205,8 @@ func (r *RecvRequest) failIfLost() {
 	}
 }
 
-// askForWrites asks the sender to write the rest of the message into the buffer. It reports false if
-// that is not possible.
+// askForWrites asks the sender to write the rest of the message into the buffer. It reports false
+// if that is not possible.
 func (r *RecvRequest) askForWrites() bool {
 	p, pr := r.p, r.from
 	if p.resolve(pr) != nil || pr.Putters() == 0 || !pr.IsRemote(r.want-r.got) {
@@ -287,8 +287,9 @@ func (r *RecvRequest) fail(err error) {
 	r.advance()
 }
 
-// advance posts the reads for which rails have room now, and finishes the receive when everything has
-// ended. An operation may complete while it is posted and call advance, which then does nothing.
+// advance posts the reads for which rails have room now, and finishes the receive when everything
+// has ended. An operation may complete while it is posted and call advance, which then does
+// nothing.
 func (r *RecvRequest) advance() {
 	if r.isAdvancing {
 		return
@@ -309,8 +310,8 @@ func (r *RecvRequest) advance() {
 	}
 	switch {
 	case r.got == r.want && r.state == recvGetting:
-		// The receive finishes before FIN is posted: posting may find the peer lost, which fails all
-		// receives that are not finished.
+		// The receive finishes before FIN is posted: posting may find the peer lost, which fails
+		// all receives that are not finished.
 		p, pr, h := r.p, r.from, finHdr{handle: r.send}
 		r.finish(nil)
 		p.post(pr, tagFin, finBytes, h.encode)
@@ -329,7 +330,8 @@ func (r *RecvRequest) advance() {
 	}
 }
 
-// noteAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail says.
+// noteAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail
+// says.
 func (r *RecvRequest) noteAnswered() {
 	if r.put != nil {
 		r.put.Answered = true
@@ -360,7 +362,8 @@ func (p *PML) fragArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// awaiting returns the receive that a peer names, if it waits for the rest of its message; else nil.
+// awaiting returns the receive that a peer names, if it waits for the rest of its message; else
+// nil.
 func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	r := p.recvs.get(name)
 	if r == nil || r.from != pr || r.state != recvStreaming {

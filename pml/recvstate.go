@@ -7,7 +7,7 @@ const (
 	recvIdle      recvState = iota // not started, or complete
 	recvPosted                     // waits for a message
 	recvMatched                    // has a message and decides what to do with it
-	recvStreaming                  // has answered, and waits for FRAGs, or for FIN after remote writes
+	recvStreaming                  // waits for FRAGs, or for FIN after remote writes
 	recvGetting                    // reads the message from the sender's memory
 )
 
@@ -15,8 +15,8 @@ var recvNames = [...]string{"idle", "waiting for a message", "matched", "receivi
 
 func (s recvState) String() string { return recvNames[s] }
 
-// recvLegal is the table of transitions. "Ended" means that all operations that were posted have been
-// called back.
+// recvLegal is the table of transitions. "Ended" means that all operations that were posted have
+// been called back.
 //
 //	from       to         when
 //	idle       posted     Start: no message matches
@@ -28,10 +28,10 @@ func (s recvState) String() string { return recvNames[s] }
 //	matched    streaming  ACK or PUT is posted, and more of the message is to come
 //	           getting    RGET came, and there is something to read
 //	           idle       all of the message that fits is here
-//	getting    streaming  ended, the message cannot be read (any more), and ACK asks for fragments
+//	getting    streaming  ended, and the message cannot be read: ACK asks for fragments
 //	           idle       ended, and all was read, or the peer is lost
-//	streaming  idle       ended, and one of: the last piece or FIN came; the peer is lost; every rail
-//	                      refuses this rank's answer, or the sender's fragments
+//	streaming  idle       ended, and one of: the last piece or FIN came; the peer is lost; every
+//	                      rail refuses this rank's answer, or the sender's fragments
 var recvLegal = [5][5]bool{
 	recvIdle:      {recvPosted: true, recvMatched: true, recvIdle: true},
 	recvPosted:    {recvMatched: true, recvIdle: true},

@@ -12,9 +12,9 @@ import (
 // failed rail are drained. So nothing of the old attempt can reach a buffer any more. Then:
 //
 //  1. A sender of fragments or remote writes sends RNDVRESTARTNOTIFY.
-//  2. The receiver gives its receive a new handle, so fragments of the old attempt that are still to
-//     be delivered find nothing. It revokes its remote keys, forgets what has arrived, and answers
-//     RNDVRESTARTACK. If it has the whole message already it answers RNDVRESTARTNACK.
+//  2. The receiver gives its receive a new handle, so fragments of the old attempt that are still
+//     to be delivered find nothing. It revokes its remote keys, forgets what has arrived, and
+//     answers RNDVRESTARTACK. If it has the whole message already it answers RNDVRESTARTNACK.
 //  3. After RNDVRESTARTACK the sender sends the whole message again, in fragments. After
 //     RNDVRESTARTNACK it is done.
 //
@@ -32,7 +32,8 @@ func (s *SendRequest) interrupted() {
 	case s.err != nil: // it ends when its operations have ended
 		s.advance()
 	case !t.IsBroken() && t.Wrong() != nil && s.state == sendPutting:
-		// The send cannot write where the receiver wants the message. The receiver takes fragments too.
+		// The send cannot write where the receiver wants the message. The receiver takes fragments
+		// too.
 		s.p.stats.Unwritten++
 		s.stream(&ackHdr{recv: s.recv, from: t.From(), to: t.End()})
 	case !t.IsBroken():
@@ -82,8 +83,8 @@ func (p *PML) restartNotifyArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// receiveAgain invalidates what is still to arrive of the old attempt, and asks for the whole message
-// again.
+// receiveAgain invalidates what is still to arrive of the old attempt, and asks for the whole
+// message again.
 func (r *RecvRequest) receiveAgain() {
 	p := r.p
 	p.recvs.remove(r.name)

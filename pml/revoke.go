@@ -18,8 +18,8 @@ import (
 //   - Receives from the rank that gave up and receives from AnySource fail. So do sends to that
 //     rank, also those that it has not matched yet. Traffic between the other members goes on.
 //   - The rank that gave up has kept the fragments that this rank sent to it in the communicator.
-//     This rank tells it the id. It then rejects those fragments, as it does for a communicator that
-//     it has freed (Disown).
+//     This rank tells it the id. It then rejects those fragments, as it does for a communicator
+//     that it has freed (Disown).
 //
 // Each member hears of the revocation from the rank that gave up, and tells that rank the id behind
 // all that it has sent to it. So no order of events leaves a kept fragment or an endless wait. It

@@ -231,8 +231,8 @@ func (s *SendRequest) makeRTS(tag btl.Tag, h *rndvHdr) {
 	h.encode(s.head.Hdr[:])
 }
 
-// expose makes the message readable for the receiver, if remote read is the best protocol for it. It
-// returns the remote key descriptors; nil if it is not.
+// expose makes the message readable for the receiver, if remote read is the best protocol for it.
+// It returns the remote key descriptors; nil if it is not.
 func (s *SendRequest) expose() []byte {
 	pr := s.peer
 	if pr.Getters() == 0 || !pr.IsRemote(int64(len(s.buf))) || !pr.credit.covers(pr.RemoteKeysBytes()) {
@@ -294,8 +294,8 @@ func (p *PML) sendOf(pr *peer, send handle, in sendState) *SendRequest {
 	return s
 }
 
-// answered is sendOf for the answer to a send. An answer to no send is a protocol error that does no
-// harm.
+// answered is sendOf for the answer to a send. An answer to no send is a protocol error that does
+// no harm.
 func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	s := p.sendOf(pr, send, in)
 	if s == nil {
@@ -307,8 +307,8 @@ func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 // ackArrived takes an ACK.
 func (p *PML) ackArrived(pr *peer, frag []byte) error { return p.acknowledged(pr, frag, sendRTS) }
 
-// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: the receiver asks for fragments,
-// or rejects the message.
+// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: the receiver asks for
+// fragments, or rejects the message.
 func (p *PML) acknowledged(pr *peer, frag []byte, in sendState) error {
 	var h ackHdr
 	if err := h.decode(frag); err != nil {

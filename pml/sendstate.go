@@ -1,7 +1,7 @@
 package pml
 
-// sendState is the state of a send. A send that goes inline or to ProcNull, a buffered send, and one
-// that fails before anything was posted are complete without leaving idle.
+// sendState is the state of a send. A send that goes inline or to ProcNull, a buffered send, and
+// one that fails before anything was posted are complete without leaving idle.
 type sendState uint8
 
 const (
@@ -11,15 +11,15 @@ const (
 	sendRTS                         // RNDV or RGET is under way or delivered; waits for an answer
 	sendStreaming                   // FRAGs are under way
 	sendPutting                     // remote writes are under way, then FIN
-	sendRestarting                  // RNDVRESTARTNOTIFY is under way or delivered; waits for an answer
+	sendRestarting                  // RNDVRESTARTNOTIFY likewise
 )
 
 var sendNames = [...]string{"idle", "pending", "eager", "waiting for the receiver", "sending", "writing", "restarting"}
 
 func (s sendState) String() string { return sendNames[s] }
 
-// sendLegal is the table of transitions. "Ended" means that all operations that were posted have been
-// called back.
+// sendLegal is the table of transitions. "Ended" means that all operations that were posted have
+// been called back.
 //
 //	from        to          when
 //	idle        eager       Start: MATCH is posted, or queued, with the whole message
@@ -38,11 +38,11 @@ func (s sendState) String() string { return sendNames[s] }
 //	                        pieces
 //	putting     streaming   ended, and the message cannot be written
 //	            idle        as for streaming, with FIN
-//	streaming,  restarting  ended, a rail failed with a piece, and both halves of each failed rail are
-//	putting                 drained
+//	streaming,  restarting  ended, a rail failed with a piece, and both halves of each failed rail
+//	putting                 are drained
 //	restarting  streaming   RNDVRESTARTACK came, or RNDVRESTARTNACK, which wants nothing
-//	            idle        ended, and the peer is lost, or every rail refuses RNDVRESTARTNOTIFY or its
-//	                        answer
+//	            idle        ended, and the peer is lost, or every rail refuses RNDVRESTARTNOTIFY or
+//	                        its answer
 var sendLegal = [7][7]bool{
 	sendIdle:       {sendPending: true, sendEager: true, sendRTS: true},
 	sendPending:    {sendIdle: true, sendEager: true, sendRTS: true},

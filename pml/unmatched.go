@@ -8,10 +8,10 @@ import (
 )
 
 // Once all ranks are in Finalize, no rank posts a receive any more. A sender whose RTS matches none
-// of the receives that are posted would wait for ever. So each rank then rejects such messages, those
-// that it has buffered and those that still arrive. A rejected send stays active, so its buffer and
-// its request are unchanged, but its rank no longer waits for it. Every other send ends by itself:
-// it is delivered, or its peer is lost.
+// of the receives that are posted would wait for ever. So each rank then rejects such messages,
+// those that it has buffered and those that still arrive. A rejected send stays active, so its
+// buffer and its request are unchanged, but its rank no longer waits for it. Every other send ends
+// by itself: it is delivered, or its peer is lost.
 
 // RejectUnmatched is called when all ranks of the job are in Finalize.
 func (p *PML) RejectUnmatched() {
@@ -42,7 +42,8 @@ func (p *PML) RejectUnmatched() {
 	}
 }
 
-// rejectsUnmatched reports whether a fragment of a kind is rejected if no posted receive matches it.
+// rejectsUnmatched reports whether a fragment of a kind is rejected if no posted receive matches
+// it.
 func (p *PML) rejectsUnmatched(kind btl.Tag) bool {
 	return p.isRejecting && isMessage(kind) && kind != tagMatch
 }

@@ -9,8 +9,8 @@ import (
 // A finalized rank tells only the peers that it has exchanged fragments with (finalized.go). A rank
 // may wait for a peer that does not know of it: posting a receive opens a connection, but sends
 // nothing. So each rank sends one WAITING to each peer whose rails it has resolved, if the two have
-// exchanged nothing for a while. A finalized peer answers with FINALIZED. Any other peer only learns
-// that this rank exists. A WAITING is numbered, so it arrives whatever rails fail.
+// exchanged nothing for a while. A finalized peer answers with FINALIZED. Any other peer only
+// learns that this rank exists. A WAITING is numbered, so it arrives whatever rails fail.
 //
 // A timer sends it, and not the idle policy: a program that only calls Test or Iprobe may never
 // sleep, and may make few turns of progress.
