@@ -21,7 +21,7 @@ func acquainted(t *testing.T, grace string, blocked *bool) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		j.others = alone{}
-		j.kicker = newKicker(j.eng, j.pml.HasCopies)
+		j.kicker = newKicker(j.eng, j.pml.HasBcopies)
 		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Wakeup: j.kicker.kick, Blocked: func(int) bool { return j.rank == 0 && *blocked },
 			Local: netip.MustParseAddr("127.0.0.1"), Secret: secret[:]})
 		require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestFinalizeReportsLostShortMessage(t *testing.T) {
 		w.job.eng.Lock()
 		defer w.job.eng.Unlock()
 		w.job.eng.Turn()
-		return w.job.pml.HasCopies()
+		return w.job.pml.HasBcopies()
 	}
 	for deadline := time.Now().Add(20 * time.Second); isUnderWay(); time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "it is never given up")

@@ -201,7 +201,7 @@ func anyCrowded(others []wireup.Card, own bool) bool {
 // busy elsewhere. Lock held.
 func (j *job) wakeup() func() {
 	if j.kicker == nil {
-		j.kicker = newKicker(j.eng, j.pml.HasCopies)
+		j.kicker = newKicker(j.eng, j.pml.HasBcopies)
 	}
 	return j.kicker.kick
 }

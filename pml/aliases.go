@@ -2,7 +2,7 @@ package pml
 
 import "github.com/mpigo/mpigo/bml"
 
-// The types of the layer below that callers of this one need.
+// Types of package bml that callers of this package use. Package comm does not import bml.
 type (
 	Route      = bml.Route
 	RailEvent  = bml.RailEvent

@@ -10,33 +10,23 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-var (
-	errNotMember = errors.New("a message for a communicator that it is not in")
-)
+var errNotMember = errors.New("a message for a communicator that it is not in")
 
-// incoming is the header of a numbered fragment. It is decoded once: a fragment may lie
-// in memory that the peer can still write.
+// incoming is the decoded header of a fragment that belongs to a context: of a message or a control
+// fragment. It is decoded once, because the peer may still be able to write the fragment's memory.
 type incoming struct {
 	matchHdr
-	announcement
+	kind   btl.Tag // a sender that sent RNDV or RGET waits for an answer
+	isNack bool    // a NACK replaces the message, which no rail of the sender takes
+	length int64   // of the message
+	send   handle  // of the send, if the sender waits for an answer
 }
 
-// announcement is what a fragment that was matched says of its message.
-type announcement struct {
-	kind  btl.Tag // after RNDV and RGET the sender waits for an answer
-	flags uint8
-	// withdrawn: no rail takes the message, and this stands for it.
-	withdrawn bool
-
-	length int64  // of the message
-	send   handle // of the send, if it waits
-}
-
-// decode checks the header of such a fragment and returns what comes along: the message or its
-// beginning, or exposures. Of an answer it reads no more than the number, and returns it whole.
+// decode checks and decodes the header. It returns the payload: the message or its first bytes,
+// remote key descriptors, or the data of a control fragment.
 func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 	in.kind = tag
-	if tag == tagMatch {
+	if tag != tagRndv && tag != tagRget {
 		if err := in.matchHdr.decode(frag); err != nil {
 			return nil, err
 		}
@@ -44,29 +34,24 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 		in.length = int64(len(data))
 		return data, nil
 	}
-	if !isMessage(tag) {
-		return frag[min(len(frag), matchBytes):], in.matchHdr.decode(frag)
-	}
 	var h rndvHdr
 	if err := h.decode(frag); err != nil {
 		return nil, err
 	}
 	data = frag[rndvBytes:]
-	in.matchHdr = h.matchHdr
-	in.announcement.flags, in.length, in.send = h.flags, h.length, h.send
+	in.matchHdr, in.length, in.send = h.matchHdr, h.length, h.send
 	if tag == tagRget {
 		return data, bml.CheckRemoteKeys(data)
 	}
 	if h.length < int64(len(data)) {
-		return nil, fmt.Errorf("%w: rendezvous of length %d with %d bytes", errMalformed, h.length, len(data))
+		return nil, fmt.Errorf("%w: RNDV of length %d with %d bytes", errMalformed, h.length, len(data))
 	}
 	return data, nil
 }
 
-// expected hands a MATCH to its receive in the plainest case, which is to be quick: it is the next
-// fragment of the peer, and the receive is posted, for this peer. In any other it reports false
-// and has done nothing.
-func (p *PML) expected(pr *peer, frag []byte) bool {
+// matchFast is the fast path of deliver. It receives a MATCH that is the next fragment of the peer,
+// if a receive from that peer is posted. In any other case it reports false and changes nothing.
+func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	var h matchHdr
 	if !h.parse(frag) || !pr.IsNext(h.seq) {
 		return false
@@ -76,12 +61,12 @@ func (p *PML) expected(pr *peer, frag []byte) bool {
 		return false
 	}
 	data := frag[matchBytes:]
-	if p.direct.ctx == c {
-		if !p.direct.takes(p, c, pr.Rank(), int(h.tag), data) {
+	if p.blocking.ctx == c {
+		if !p.blocking.takes(p, pr.Rank(), int(h.tag), data) {
 			return false
 		}
 		pr.TakeNext()
-		p.took(pr, len(data))
+		p.consumed(pr, len(data))
 		return true
 	}
 	r := c.posted.first(pr.Rank(), int(h.tag))
@@ -90,21 +75,24 @@ func (p *PML) expected(pr *peer, frag []byte) bool {
 	}
 	pr.TakeNext()
 	c.posted.remove(r)
-	p.took(pr, len(data))
-	r.receive(int(h.tag), data)
+	p.consumed(pr, len(data))
+	r.move(recvMatched)
+	r.gotTag = int(h.tag)
+	r.complete(data)
 	return true
 }
 
-// deliver takes a fragment whose turn it is: it matches it, if it is a message.
+// deliver takes a fragment whose turn it is. It matches a message with a receive, or keeps it as
+// unexpected, and gives a control fragment to the handler.
 func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	c := p.context(in.context)
 	if c == nil {
-		return p.keepStray(pr, in, data)
+		return p.keepEarlyContext(pr, in, data)
 	}
 	if isControl(in.kind) {
 		return p.deliverControl(c, pr, in, data)
 	}
-	p.settleDirect()
+	p.postBlocking()
 	r := c.posted.first(pr.Rank(), int(in.tag))
 	if r == nil || r.world == request.AnySource {
 		if _, member := c.group.Rank(pr.Rank()); !member {
@@ -114,99 +102,103 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	if r != nil {
 		c.posted.remove(r)
 		r.matched(pr, int(in.tag))
-		p.tookAny(pr, in.kind, len(data))
-		r.begin(&in.announcement, data)
+		p.consumedMessage(pr, in.kind, len(data))
+		r.begin(in, data)
 		return nil
 	}
 	if c.handler != nil {
 		if keep, err := c.handler.Arriving(pr.Rank(), int(in.tag)); err != nil {
 			return err
 		} else if !keep {
-			p.discard(pr, &in.announcement, len(data), false)
+			p.reject(pr, in, len(data), discarded)
 			return nil
 		}
 	}
-	if p.rejects(in.kind) {
-		p.reject(pr, &in.announcement, len(data))
+	if p.rejectsUnmatched(in.kind) {
+		p.reject(pr, in, len(data), unmatched)
 		return nil
 	}
-	if err := p.keep(pr, in.kind, len(data)); err != nil {
+	if err := p.buffer(pr, in.kind, len(data)); err != nil {
 		return err
 	}
 	m := p.messages.get(len(data))
 	copy(m.data, data)
-	m.source, m.tag, m.announcement = pr.Rank(), int(in.tag), in.announcement
+	m.source, m.incoming = pr.Rank(), *in
 	p.stats.Unexpected++
 	c.unexpected.add(m)
 	c.offerProbes(m)
 	return nil
 }
 
-// stray is a fragment for a communicator that this rank has not finished making.
-type stray struct {
+// earlyContextFragment is a fragment for a context that this rank has not made yet.
+type earlyContextFragment struct {
 	from *peer
 	in   incoming
 	data []byte // a copy
 }
 
-func (p *PML) keepStray(pr *peer, in *incoming, data []byte) error {
+// keepEarlyContext keeps a fragment until its context is made. It rejects a message for a context
+// that this rank has freed or will never have.
+func (p *PML) keepEarlyContext(pr *peer, in *incoming, data []byte) error {
 	if isControl(in.kind) {
 		if keep, err := p.deliverOrphan(pr, in, data); !keep || err != nil {
 			return err
 		}
 	}
-	if p.recentlyFreed.has(in.context) {
-		p.decline(pr, in, len(data))
+	switch {
+	case p.recentlyFreed.has(in.context):
+		if isMessage(in.kind) {
+			p.reject(pr, in, len(data), freed)
+		}
+		return nil
+	case p.rejectsUnmatched(in.kind):
+		p.reject(pr, in, len(data), unmatched)
 		return nil
 	}
-	if p.rejects(in.kind) {
-		p.reject(pr, &in.announcement, len(data))
-		return nil
-	}
-	if err := p.keep(pr, in.kind, len(data)); err != nil {
+	if err := p.buffer(pr, in.kind, len(data)); err != nil {
 		return err
 	}
-	p.strays[in.context] = append(p.strays[in.context], stray{pr, *in, slices.Clone(data)})
+	p.earlyContext[in.context] = append(p.earlyContext[in.context], earlyContextFragment{pr, *in, slices.Clone(data)})
 	return nil
 }
 
-// decline answers a message for a communicator that this rank has freed, or never got.
-func (p *PML) decline(pr *peer, in *incoming, bytes int) {
-	if isMessage(in.kind) {
-		p.discard(pr, &in.announcement, bytes, true)
+// takeEarlyContext returns the fragments that wait for a context, which are no longer buffered.
+func (p *PML) takeEarlyContext(id ContextID) []earlyContextFragment {
+	early := p.earlyContext[id]
+	delete(p.earlyContext, id)
+	for i := range early {
+		f := &early[i]
+		p.unbuffer(f.from, f.in.kind, len(f.data))
 	}
+	return early
 }
 
-func (p *PML) adoptStrays(c *Context) {
-	strays := p.strays[c.id]
-	delete(p.strays, c.id)
-	for i := range strays {
-		f := &strays[i]
-		p.letGo(f.from, f.in.kind, len(f.data))
+// deliverEarlyContext delivers the fragments that waited for a context that is now made.
+func (p *PML) deliverEarlyContext(c *Context) {
+	early := p.takeEarlyContext(c.id)
+	for i := range early {
+		f := &early[i]
 		if err := p.deliver(f.from, &f.in, f.data); err != nil {
 			p.bml.ProtocolError(&f.from.Peer, err)
 		}
 	}
 }
 
-// discard drops a message that nobody will receive, and answers it, so that its sender does not wait
-// for ever. That fails there if the communicator is freed; else a handler tells the sender.
-func (p *PML) discard(pr *peer, a *announcement, bytes int, isFreed bool) {
-	if a.kind != tagMatch && !a.withdrawn {
-		h := ackHdr{send: a.send}
-		if isFreed {
-			h.from, h.to = freed, freed
-		}
-		p.sendAck(pr, h)
+// reject drops a message that no receive will take. It tells the sender, if that waits for an
+// answer.
+func (p *PML) reject(pr *peer, in *incoming, bytes int, why int64) {
+	if in.kind != tagMatch && !in.isNack {
+		p.sendAck(pr, ackHdr{send: in.send, from: why, to: why})
 	}
-	p.tookAny(pr, a.kind, bytes)
+	p.consumedMessage(pr, in.kind, bytes)
 }
 
-// dropMessage gives up the memory of a message that has been received, or never will be.
-func (p *PML) dropMessage(m *message) {
+// rejectUnexpected drops an unexpected message.
+func (p *PML) rejectUnexpected(q *unexpected, m *message, why int64) {
+	q.remove(m)
 	pr := p.peer(m.source)
-	p.letGo(pr, m.kind, len(m.data))
-	p.tookAny(pr, m.kind, len(m.data))
+	p.unbuffer(pr, m.kind, len(m.data))
+	p.reject(pr, &m.incoming, len(m.data), why)
 	p.messages.put(m)
 }
 

@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -9,16 +10,16 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ContextID names a matching space in the whole job. It has 48 bits: at the top the world rank of
-// its maker, in as many bits as the size of the job needs, then a counter of that rank, and in the
-// lowest bit whether it is for collective traffic. No rank gives an id twice, so whatever arrives
-// for an id belongs to the one communicator that ever had it.
+// ContextID names a matching space in the whole job. It has 48 bits: the rank in the job of its
+// maker, in as many bits as the size of the job needs, then a counter of that rank, and in the
+// lowest bit whether it is for collectives. No rank uses an id twice, so a fragment with an id
+// belongs to the one communicator that ever had it.
 //
-// A rank takes one id for each Dup and Split that it calls, and fails them when it has none left. A
-// Dup gathers 40 bytes from each rank. At 10 GB/s and 1 µs a step of the exchange, a job that does
-// nothing but Dup uses the counters up after:
+// Each Dup and Split takes one id, and fails if its rank has none left. A Dup gathers 40 bytes from
+// each rank. At 10 GB/s and 1 µs for each step of the exchange, a job that does nothing but Dup
+// uses up the ids after:
 //
-//	   ranks  counter   a Dup takes   they last
+//	   ranks  counter  time of a Dup  ids last
 //	       2  46 bits          1 µs     2 years
 //	      64  41 bits          6 µs    150 days
 //	   1,024  37 bits         14 µs     22 days
@@ -27,15 +28,15 @@ import (
 type ContextID uint64
 
 const (
-	// WorldContext is that of the communicator of all ranks.
+	// WorldContext is the context of the communicator of all ranks.
 	WorldContext ContextID = 0
-	// NoContext is the id of no context: its maker has none left.
+	// NoContext is no context: the maker has no ids left.
 	NoContext ContextID = 1<<64 - 1
 
 	contextBits = 48
 )
 
-// counterBits is the size of the counter in a context id of a job of so many ranks.
+// counterBits is the size of the counter in the context ids of a job of so many ranks.
 func counterBits(ranks int) int { return contextBits - 1 - bits.Len(uint(ranks-1)) }
 
 var (
@@ -43,22 +44,22 @@ var (
 	errNoContext = errors.New("context ids exhausted")
 )
 
-// Collective is the twin of id that collective operations use.
+// Collective is the id that collectives in the same communicator use.
 func (id ContextID) Collective() ContextID { return id | 1 }
 
-// NewContextID gives an id that no communicator of the job has had or will have, or NoContext if
-// this rank has none left.
+// NewContextID returns an id that no communicator of the job has had, or NoContext if this rank has
+// none left.
 func (p *PML) NewContextID() ContextID {
 	n := counterBits(p.cfg.Size)
 	if p.lastID == 1<<n-1 {
 		return NoContext
 	}
-	p.lastID++ // 0 is the world's
+	p.lastID++ // 0 is WorldContext
 	return ContextID(uint64(p.cfg.Rank)<<(n+1) | p.lastID<<1)
 }
 
-// CheckNewContext says what is wrong with an id for a new communicator that came over the wire, nil if
-// nothing is. maker is the rank of the job that is said to have it from NewContextID.
+// CheckNewContext checks an id for a new communicator that came over the wire. maker is the rank of
+// the job that got it from NewContextID.
 func (p *PML) CheckNewContext(id ContextID, maker int) error {
 	twin := id.Collective()
 	switch {
@@ -80,11 +81,11 @@ func (p *PML) CheckNewContext(id ContextID, maker int) error {
 // shared.
 type Group struct {
 	world []int
-	rank  map[int]int // of a world rank; nil if the two are the same
+	rank  map[int]int // by rank in the job; nil if the ranks are the same
 }
 
-// NewGroup makes a group of world ranks, in order of rank in the communicator. It keeps
-// the slice.
+// NewGroup makes a group of ranks of the job, in the order of their ranks in the communicator. It
+// keeps the slice.
 func NewGroup(world []int) *Group {
 	g := &Group{world: world}
 	for r, w := range world {
@@ -102,10 +103,10 @@ func NewGroup(world []int) *Group {
 // Size is the number of ranks.
 func (g *Group) Size() int { return len(g.world) }
 
-// World is the rank in the job of a rank of the group.
+// World returns the rank in the job of a rank of the group.
 func (g *Group) World(rank int) int { return g.world[rank] }
 
-// Rank is the rank in the group of a rank of the job.
+// Rank returns the rank in the group of a rank of the job.
 func (g *Group) Rank(world int) (rank int, ok bool) {
 	if g.rank == nil {
 		return world, world < len(g.world)
@@ -114,9 +115,9 @@ func (g *Group) Rank(world int) (rank int, ok bool) {
 	return rank, ok
 }
 
-// Caller is whoever the operations of a context are made for. It wraps their errors.
+// Caller is the owner of a context, a communicator of the layer above.
 type Caller interface {
-	// Describe says what op was about; peer is a rank of the communicator.
+	// Describe wraps the error of an operation. peer is a rank of the communicator.
 	Describe(op string, peer, tag int, err error) error
 }
 
@@ -127,7 +128,7 @@ type Context struct {
 	group  *Group
 	rank   int
 	caller Caller
-	// revoked lists the ranks that gave up the collective that made the communicator (revoke.go).
+	// revoked lists the ranks that gave up the collective which made the communicator (revoke.go).
 	revoked []revocation
 	origin  origin
 
@@ -135,16 +136,16 @@ type Context struct {
 	unexpected unexpected
 	probes     []*ProbeRequest // waiting, oldest first
 	persistent int             // persistent receives, active or not
-	removed    bool            // by its owner; it goes when nothing can be received in it any more
-	handler    Handler         // of a context that a layer above controls, else nil (control.go)
+	removed    bool            // by its owner; freed once nothing can be received in it any more
+	handler    Handler         // nil if no layer above controls the context (control.go)
 }
 
-// recentlyFreed remembers the contexts that were freed last, and where they came from, and those
-// that this rank gave up before it had them. What comes for one of them is answered, and not kept
-// as it would be for a communicator that is still being made.
+// recentlyFreed remembers the contexts that were freed last, with their origins, and those that
+// this rank gave up before it had them. A message for one of them is rejected. Without this list it
+// would be kept for a communicator that is still to be made.
 type recentlyFreed struct {
 	ids    map[ContextID]origin
-	oldest []ContextID // the same, a ring from next on
+	oldest []ContextID // the same ids in a ring; the oldest is at next
 	next   int
 }
 
@@ -172,8 +173,8 @@ func (f *recentlyFreed) has(id ContextID) bool {
 	return ok
 }
 
-// AddContext makes a matching space known. Messages that arrived for it before are there
-// to be received. rank is this rank's place in the group.
+// AddContext makes a matching space. Messages that arrived for it before can be received. rank is
+// the rank of this process in the group.
 func (p *PML) AddContext(id ContextID, group *Group, rank int, caller Caller) *Context {
 	return p.addContext(&Context{p: p, id: id, group: group, rank: rank, caller: caller})
 }
@@ -184,25 +185,24 @@ func (p *PML) addContext(c *Context) *Context {
 	c.unexpected.init()
 	p.contexts[id] = c
 	p.recent[id%16] = c
-	p.adoptStrays(c)
+	p.deliverEarlyContext(c)
 	return c
 }
 
-// RemoveContext forgets a matching space once no receive is posted in it any more, and no
-// persistent one could be. Messages that nobody has received are then dropped, and so are those
-// that still come. Their senders
-// get an error. The handler of the context, if it has one, is told.
+// RemoveContext frees a matching space as soon as no receive is posted in it and no persistent
+// receive exists. Messages that were not received are then rejected, and so are those that still
+// arrive. Their senders get an error. It tells the handler of the context.
 func (p *PML) RemoveContext(c *Context) {
 	c.removed = true
 	c.failProbes(request.ErrRequest)
 	if c.handler != nil {
 		c.handler.Removed()
 	}
-	c.settle()
+	c.freeIfUnused()
 }
 
-// settle lets a removed context go if nothing can be received in it any more.
-func (c *Context) settle() {
+// freeIfUnused frees a removed context if nothing can be received in it any more.
+func (c *Context) freeIfUnused() {
 	if !c.removed || c.posted.count > 0 || c.persistent > 0 || c.p.contexts[c.id] != c {
 		return
 	}
@@ -212,27 +212,35 @@ func (c *Context) settle() {
 	if slot := &c.p.recent[c.id%16]; *slot == c {
 		*slot = nil
 	}
-	c.drop(anyKey)
+	c.rejectUnexpected(anyKey, nil)
 }
 
-// drop refuses what waits to be received under key.
-func (c *Context) drop(key matchKey) {
+// rejectUnexpected rejects the unexpected messages under a key. before, if not nil, is called with
+// the sender's rank in the job before each answer.
+func (c *Context) rejectUnexpected(key matchKey, before func(from int)) {
+	why := int64(discarded)
+	if c.removed {
+		why = freed
+	}
 	for m := c.unexpected.oldest(key); m != nil; m = c.unexpected.oldest(key) {
-		c.refuse(m)
+		if before != nil {
+			before(m.source)
+		}
+		c.p.rejectUnexpected(&c.unexpected, m, why)
 	}
 }
 
-// refuse takes an unexpected message, which nobody will receive, and answers it.
-func (c *Context) refuse(m *message) {
-	p := c.p
-	c.unexpected.remove(m)
-	pr := p.peer(m.source)
-	p.letGo(pr, m.kind, len(m.data))
-	p.discard(pr, &m.announcement, len(m.data), c.removed)
-	p.messages.put(m)
+// failPosted ends the posted receives that match with err.
+func (c *Context) failPosted(matches func(r *RecvRequest) bool, err error) {
+	for _, r := range c.posted.inOrder() {
+		if r.state == recvPosted && matches(r) {
+			c.posted.remove(r)
+			r.finish(err)
+		}
+	}
 }
 
-// world is the rank in the job of a source, which may be a wildcard or ProcNull.
+// world returns the rank in the job of a source. A wildcard or ProcNull is unchanged.
 func (c *Context) world(source int) int {
 	if source >= 0 {
 		source = c.group.world[source]
@@ -240,7 +248,7 @@ func (c *Context) world(source int) int {
 	return source
 }
 
-// context finds the matching space of an arriving fragment, or nil.
+// context returns the context with an id, or nil.
 func (p *PML) context(id ContextID) *Context {
 	slot := &p.recent[id%16]
 	if c := *slot; c != nil && c.id == id {
@@ -253,20 +261,12 @@ func (p *PML) context(id ContextID) *Context {
 	return c
 }
 
-// sortedContexts lists the contexts in an order that does not change from run to run.
+// sortedContexts lists the contexts by id. The order of a map would change from run to run.
 func (p *PML) sortedContexts() []*Context {
 	all := make([]*Context, 0, len(p.contexts))
 	for _, c := range p.contexts {
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b *Context) int {
-		switch {
-		case a.id < b.id:
-			return -1
-		case a.id > b.id:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(a, b *Context) int { return cmp.Compare(a.id, b.id) })
 	return all
 }

@@ -132,7 +132,7 @@ func TestMessagesForARemovedContext(t *testing.T) {
 		}
 	}
 	require.Zero(t, b.Stats().UnexpectedBytes)
-	require.Empty(t, b.strays)
+	require.Empty(t, b.earlyContext)
 	require.Zero(t, a.Busy()+b.Busy())
 }
 

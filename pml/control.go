@@ -7,7 +7,6 @@ import (
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -20,7 +19,7 @@ import (
 //   - is kept for a context that its receiver has not made yet, as a message is;
 //   - is not limited by the window of its receiver. At most maxNotices of one sender are kept.
 //
-// Contexts without a handler pay one comparison with nil for each receive that is posted.
+// A context without a handler costs one comparison with nil for each receive that is posted.
 //
 // pml calls handlers with the engine's lock held. A handler may call every function of this file,
 // but does not wait.
@@ -29,8 +28,8 @@ import (
 type ControlKind btl.Tag
 
 const (
-	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it as wrong, because
-	// a NACK has room for all of it.
+	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it, because a NACK
+	// has room for all of it.
 	ControlRevoke = ControlKind(tagRevoke)
 	// ControlMismatchProbe has up to 32 bytes of data.
 	ControlMismatchProbe = ControlKind(tagMismatchProbe)
@@ -104,7 +103,7 @@ func controlOf(pr *peer, in *incoming, data []byte) Control {
 	return Control{Kind: ControlKind(in.kind), Context: in.context, Tag: int(in.tag), From: pr.Rank(), Data: data}
 }
 
-// deliverControl hands a control fragment, whose turn it is, to the handler of its context.
+// deliverControl gives a control fragment to the handler of its context.
 func (p *PML) deliverControl(c *Context, pr *peer, in *incoming, data []byte) error {
 	if c.handler == nil {
 		return errNoHandler
@@ -115,8 +114,8 @@ func (p *PML) deliverControl(c *Context, pr *peer, in *incoming, data []byte) er
 	return c.handler.Control(controlOf(pr, in, data))
 }
 
-// deliverOrphan hands a control fragment for a context that this rank does not have to the orphan
-// handler, and reports whether the fragment is kept until the context is made.
+// deliverOrphan gives a control fragment for a context that this rank does not have to the
+// OrphanHandler, and reports whether the fragment is kept until the context is made.
 func (p *PML) deliverOrphan(pr *peer, in *incoming, data []byte) (keep bool, err error) {
 	freed := p.recentlyFreed.has(in.context)
 	if p.orphans == nil {
@@ -149,29 +148,15 @@ func (p *PML) SendControl(to int, id ContextID, kind ControlKind, tag int, data 
 // FailReceives ends the receives that are posted under a tag with err. A receive whose message is
 // arriving already ends with that message, as its buffer belongs to the library until then.
 func (p *PML) FailReceives(c *Context, tag int, err error) {
-	p.settleDirect()
-	for _, r := range c.posted.inOrder() {
-		if r.tag == tag && r.state == recvPosted {
-			c.posted.remove(r)
-			r.finish(err)
-		}
-	}
+	p.postBlocking()
+	c.failPosted(func(r *RecvRequest) bool { return r.tag == tag }, err)
 }
 
 // DiscardUnexpected discards the messages that have arrived under a tag and have not been received,
 // and answers their senders. before, if not nil, is called with the sender's rank in the job before
 // each answer.
 func (p *PML) DiscardUnexpected(c *Context, tag int, before func(from int)) {
-	if c.unexpected.count == 0 {
-		return
-	}
-	key := keyOf(request.AnySource, tag)
-	for m := c.unexpected.oldest(key); m != nil; m = c.unexpected.oldest(key) {
-		if before != nil {
-			before(m.source)
-		}
-		c.refuse(m)
-	}
+	c.rejectUnexpected(keyOf(request.AnySource, tag), before)
 }
 
 // Awaited lists the ranks of the job that this rank waits for under a tag: those that a posted
@@ -184,7 +169,7 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 		}
 	}
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.tag == tag && (s.state == sendAnnounced || s.state == sendPending) {
+		if s.ctx == c && s.tag == tag && s.awaitsMatch() {
 			awaited = append(awaited, s.peer.Rank())
 		}
 	})
@@ -194,33 +179,30 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 // Received is the number of messages that this rank has received, in all contexts.
 func (p *PML) Received() uint64 { return p.stats.Received }
 
-// patienceTurns is after how many turns of progress a rank that does not sleep counts as idle.
-const patienceTurns = 1 << 18
+// idleTurns is after how many turns of progress a rank that does not sleep counts as idle.
+const idleTurns = 1 << 18
 
-// idle tells the handlers that the rank is about to sleep. They hear of it in the order of their
-// contexts' ids, which is the same in each run.
+// idle tells the handlers that the rank is about to sleep, in the order of their contexts' ids,
+// which is the same in each run.
 func (p *PML) idle() {
-	p.patience = patienceTurns
-	for i := 0; i < len(p.controlled); i++ { // a handler may send, and so end a context
+	p.turnsUntilIdle = idleTurns
+	for i := 0; i < len(p.controlled); i++ { // a handler may send, and so free a context
 		p.controlled[i].handler.Idle()
 	}
 }
 
-// forgetControlled takes a context that is gone out of the list of those with a handler.
+// forgetControlled removes a freed context from the list of those with a handler.
 func (p *PML) forgetControlled(c *Context) {
 	if c.handler != nil {
 		p.controlled = slices.DeleteFunc(p.controlled, func(other *Context) bool { return other == c })
 	}
 }
 
-// noticeOp makes a numbered fragment that is no message: the header of one, and bytes after it that
-// the caller fills in.
+// noticeOp makes a numbered fragment that has the header of a MATCH but is not matched. Behind the
+// header it has room for data, which the caller fills in; bytes is the length of both.
 func (p *PML) noticeOp(kind btl.Tag, bytes int, id ContextID, tag int) *bml.Op {
 	op := p.answerOp(kind, bytes)
 	h := matchHdr{context: id, tag: int32(tag)}
 	h.encode(op.Hdr[:])
 	return op
 }
-
-// Engine is the engine of the rank, whose lock guards the PML.
-func (p *PML) Engine() *progress.Engine { return p.eng }

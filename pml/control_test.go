@@ -139,7 +139,7 @@ func TestOrphanHandler(t *testing.T) {
 			w.pmls[0].SendControl(1, 3, ControlRevoke, 5, nil)
 			w.settle()
 			require.Len(t, got, 1)
-			require.Equal(t, keeps && !freed, len(w.pmls[1].strays) > 0)
+			require.Equal(t, keeps && !freed, len(w.pmls[1].earlyContext) > 0)
 			w.pmls[1].OnOrphan(func(Control, bool) (bool, error) { return false, errFailedTag })
 			w.pmls[0].SendControl(1, 3, ControlRevoke, 5, nil)
 			w.settle()
@@ -271,7 +271,7 @@ func TestIdleIsTold(t *testing.T) {
 	p.Arm()
 	p.Progress()
 	require.Equal(t, 1, h[0].idle)
-	for range patienceTurns {
+	for range idleTurns {
 		p.Progress()
 	}
 	require.Equal(t, 1, h[0].idle)

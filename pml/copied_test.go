@@ -22,8 +22,8 @@ func withoutInline(rails int) func(w *wire) {
 	}
 }
 
-// sendCopied sends what need not be waited for, and then uses its buffer for something else.
-func sendCopied(t *testing.T, w *wire, c *Context, data []byte, tag int) {
+// sendBcopy sends what need not be waited for, and then uses its buffer for something else.
+func sendBcopy(t *testing.T, w *wire, c *Context, data []byte, tag int) {
 	t.Helper()
 	buf := append([]byte(nil), data...)
 	require.Nil(t, w.pmls[0].Send(c, buf, 1, tag, Standard, "send"))
@@ -43,7 +43,7 @@ func newCopying(t *testing.T, rails int) (*wire, []*Context) {
 func TestSmallSendsDoNotWait(t *testing.T) {
 	w, c := newCopying(t, 1)
 	for seed, n := range []int{0, 1, 8, 90} {
-		sendCopied(t, w, c[0], pattern(n, seed), seed)
+		sendBcopy(t, w, c[0], pattern(n, seed), seed)
 	}
 	require.Len(t, w.flying, 4)
 	require.Equal(t, 4, w.pmls[0].busy, "they are not forgotten")
@@ -56,29 +56,29 @@ func TestSmallSendsDoNotWait(t *testing.T) {
 	}
 	p := w.pmls[0]
 	require.Zero(t, p.busy)
-	require.Zero(t, p.copied)
-	require.Len(t, p.freeCopies, 4)
+	require.Zero(t, p.bcopies)
+	require.Len(t, p.freeBcopies, 4)
 }
 
 // TestCopiesAreBounded: once so many are under way sends wait for theirs, in order.
 func TestCopiesAreBounded(t *testing.T) {
 	w, c := newCopying(t, 1)
 	p := w.pmls[0]
-	for i := range mostCopied {
-		sendCopied(t, w, c[0], pattern(8, i), 7)
+	for i := range maxBcopies {
+		sendBcopy(t, w, c[0], pattern(8, i), 7)
 	}
-	s := p.Send(c[0], pattern(8, mostCopied), 1, 7, Standard, "send")
+	s := p.Send(c[0], pattern(8, maxBcopies), 1, 7, Standard, "send")
 	require.NotNil(t, s)
-	for i := range mostCopied + 1 {
+	for i := range maxBcopies + 1 {
 		out := make([]byte, 8)
 		w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
 		w.settle()
 		require.Equal(t, pattern(8, i), out)
 	}
 	require.Equal(t, request.Complete, s.State())
-	require.Len(t, p.freeCopies, mostCopied)
-	sendCopied(t, w, c[0], pattern(8, 1), 7)
-	require.Len(t, p.freeCopies, mostCopied-1, "they are used again")
+	require.Len(t, p.freeBcopies, maxBcopies)
+	sendBcopy(t, w, c[0], pattern(8, 1), 7)
+	require.Len(t, p.freeBcopies, maxBcopies-1, "they are used again")
 }
 
 // TestWhatIsNotCopied: a send that has to wait in any case, that would overtake others, or that asks whether it was matched.
@@ -87,23 +87,23 @@ func TestWhatIsNotCopied(t *testing.T) {
 	p := w.pmls[0]
 	require.NotNil(t, p.Send(c[0], pattern(127, 1), 1, 7, Standard, "send"), "longer than goes eagerly")
 	require.NotNil(t, p.Send(c[0], pattern(8, 1), 1, 7, Synchronous, "ssend"))
-	require.Zero(t, p.copied)
+	require.Zero(t, p.bcopies)
 	w.refuse = 1
 	s := p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send")
 	require.NotNil(t, s, "the rail is found to have no room")
-	require.Equal(t, 1, p.copied)
+	require.Equal(t, 1, p.bcopies)
 	require.NotNil(t, p.Send(c[0], pattern(8, 3), 1, 7, Standard, "send"), "the rail has no room")
-	require.Equal(t, 1, p.copied, "nothing is gained by another copy")
+	require.Equal(t, 1, p.bcopies, "nothing is gained by another copy")
 	w.settle()
 	_, err := s.Take()
 	require.NoError(t, err)
-	require.Zero(t, p.copied)
+	require.Zero(t, p.bcopies)
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "it has a copy of its own, and waits for nothing")
-	require.Zero(t, p.copied)
+	require.Zero(t, p.bcopies)
 	waiting := new(SendRequest)
 	p.peer(1).pending.push(waiting)
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"), "others wait for the window")
-	require.Zero(t, p.copied)
+	require.Zero(t, p.bcopies)
 
 	w, c = newWire(t, 2, func(w *wire) { w.async = true })
 	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
@@ -134,19 +134,19 @@ func TestUndelivered(t *testing.T) {
 	w, c := newCopying(t, 1)
 	p := w.pmls[0]
 	waited := p.Isend(c[0], pattern(8, 1), 1, 7, Standard, "isend")
-	sendCopied(t, w, c[0], pattern(8, 2), 7)
-	sendCopied(t, w, c[0], pattern(8, 3), 8)
+	sendBcopy(t, w, c[0], pattern(8, 2), 7)
+	sendBcopy(t, w, c[0], pattern(8, 3), 8)
 	flying := w.flying
 	w.flying = nil
 	require.NoError(t, p.Undelivered())
-	require.True(t, p.HasCopies())
+	require.True(t, p.HasBcopies())
 	p.Failed(w.rails[0][0], 1, pathErr)
 	for _, f := range flying {
 		f.op.Done(f.op, pathErr)
 	}
 	w.rails[0][0].drain(1)
 	w.settle()
-	require.False(t, p.HasCopies())
+	require.False(t, p.HasBcopies())
 	require.Equal(t, request.Complete, waited.State())
 	require.ErrorIs(t, p.Undelivered(), request.ErrUnreachable)
 }
@@ -160,8 +160,8 @@ func TestCopiesAreNotDetached(t *testing.T) {
 	s.Detach()
 	s.Abandon()
 	w.settle()
-	require.Len(t, p.freeCopies, 1)
-	require.Equal(t, copiedBytes, cap(p.freeCopies[0]))
+	require.Len(t, p.freeBcopies, 1)
+	require.Equal(t, maxBcopyBytes, cap(p.freeBcopies[0]))
 }
 
 // turns counts turns of progress.
@@ -174,16 +174,16 @@ func TestSendsMakeProgress(t *testing.T) {
 	w, c := newCopying(t, 1)
 	var n turns
 	w.pmls[0].eng.AddPoller(&n)
-	for i := range 3 * fewCopies {
-		sendCopied(t, w, c[0], pattern(8, 2), 7)
+	for i := range 3 * fewBcopies {
+		sendBcopy(t, w, c[0], pattern(8, 2), 7)
 		require.EqualValues(t, i+1, n)
 		w.step(0)
 	}
 	n = 0
-	for range fewCopies + 2*streamTurns {
-		sendCopied(t, w, c[0], pattern(8, 2), 7)
+	for range fewBcopies + 2*sendsPerTurn {
+		sendBcopy(t, w, c[0], pattern(8, 2), 7)
 	}
-	require.EqualValues(t, fewCopies+2, n)
+	require.EqualValues(t, fewBcopies+2, n)
 }
 
 // TestCopiesAllocateNothing that a send which is waited for does not, whose fragment the wire allocates.

@@ -7,38 +7,38 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A receiver has to keep what arrives before its receive is posted, and that memory is bounded:
-// from one rank to another no more than a window of bytes goes without having been
-// received. Beyond it messages are announced, whatever their size, by a RNDV that brings nothing
-// along, and so wait at the sender.
+// Flow control. A receiver has to buffer what arrives before its receive is posted, and that memory
+// is bounded: from one rank to another, no more than a window of bytes is under way that the
+// receiver has not consumed. A message that does not fit goes as a RNDV without data, whatever its
+// length, so its data waits at the sender.
 //
-// An announcement has to be kept as well. So no more of them go without having been received than what
-// they cost fits into a second window. Beyond that a send is held: it is not even announced, and
-// what is sent to the same peer later is held behind it, because messages do not overtake each other.
+// The receiver has to remember each RNDV as well. So a second window bounds the RNDVs without data
+// that are not matched. A send that finds no room there is pending, and what is sent to the same
+// peer later waits behind it, because messages do not overtake each other.
 //
-// The receiver tells now and then, in a CREDIT, how much it has taken out of its queues, and how many
-// announcements may come; both sides count the same fragments by the same rule. What comes
-// beyond that, and would have to be kept, is nonsense.
+// The receiver sends a CREDIT now and then, with the number of bytes that it has consumed and of
+// the RNDVs that it allows. Both sides count the same fragments by the same rule. A peer that sends
+// more, so that it would have to be buffered, has broken the protocol.
 //
-// Nobody waits in a circle. A send that is held waits for what an announced one waits for: that the receiver
-// receives. It gives credit for what is matched or dropped, and with nothing left in its queues the
-// window is open. But the message that it receives next may be behind others that it wants only later: the
-// messages of one sender are received in any order of their tags and communicators. So whenever an
-// operation waits that could take a message of a peer which may have used its announcements up, another window
-// of them is opened for that peer: they have to be seen for that message to be found, and to be kept
-// since they are not asked for.
+// Ranks never wait in a circle. A pending send waits for what a send that has sent its RNDV waits
+// for: that the receiver receives. The receiver gives credit for what it matches or drops, and with
+// nothing left in its queues the window is open. But the message that it receives next may be
+// behind others that it wants only later, because it may receive the messages of one sender in any
+// order of tags and communicators. So whenever an operation waits that could take a message of a
+// peer that has used up its RNDVs, the receiver opens another window of them: it has to see those
+// RNDVs to find that message, and to keep them, since it does not ask for their data.
 
 const (
-	// fragmentCost is what a fragment counts for beside the bytes that come along: about what the
-	// receiver needs to remember it.
-	fragmentCost = 64
+	// fragmentCostBytes is what a fragment counts for beside its payload: about what the receiver
+	// needs to remember it.
+	fragmentCostBytes = 64
 	// defaultWindowBytes is the window from one rank to another.
 	defaultWindowBytes = 4 << 20
-	// maxNotices bounds the control fragments and FINALIZEDs of one peer that are kept before their turn, or before their
-	// communicator is made. They go without credit, because they are few.
+	// maxNotices bounds the buffered fragments of one peer that are neither messages nor answers.
+	// They need no credit, because there are few.
 	maxNotices = 1 << 12
-	// answersEach is how many answers to one of our requests can be on their way, at most.
-	answersEach = 4
+	// maxAnswersPerRequest is how many answers to one request of this rank can be on their way.
+	maxAnswersPerRequest = 4
 )
 
 var (
@@ -46,20 +46,21 @@ var (
 	errWindow = errors.New("more than its window has room for")
 )
 
-// credit is what has been sent and received between this rank and a peer. The counts
-// only grow, but for those of what is kept.
+// credit counts what this rank and a peer have sent each other. All counts but kept and notices
+// only grow. "RTS" is a RNDV or RGET that brings no data.
 type credit struct {
 	window int64 // bytes
-	// Bytes sent to the peer, and how many of them it has taken, as far as it told.
+	// sent is the cost of what was sent to the peer, taken what the peer says it has consumed.
 	sent, taken int64
-	// Bytes received of what the peer has sent, and how many of them it was told of.
-	received, told int64
-	// Announcements sent to the peer, and how many may have been.
-	announced, announceable int64
-	// Announcements that have come from the peer, those of them that were matched or dropped, and how many the
-	// peer was told may come.
-	heard, answered, allowed int64
-	// What is here of the peer's and not received: bytes, and notices and answers.
+	// received is the cost of what this rank has consumed, reported what it told the peer of that.
+	received, reported int64
+	// rtsSent counts the RTS messages sent to the peer. It allows rtsLimit of them.
+	rtsSent, rtsLimit int64
+	// rtsReceived counts the RTS messages from the peer, and rtsTaken those of them that were
+	// matched or dropped. This rank allows rtsGranted of them.
+	rtsReceived, rtsTaken, rtsGranted int64
+	// kept is the cost of the peer's messages that are buffered here, notices the number of its
+	// other fragments that are.
 	kept    int64
 	notices int
 }
@@ -69,60 +70,61 @@ func (c *credit) init(window int64) {
 		window = defaultWindowBytes
 	}
 	c.window = window
-	c.announceable, c.allowed = c.announcements(), c.announcements()
+	c.rtsLimit, c.rtsGranted = c.rtsWindow(), c.rtsWindow()
 }
 
-// announcements is how many there are in a window.
-func (c *credit) announcements() int64 { return max(c.window/fragmentCost, 1) }
+// rtsWindow is the number of RTS messages that a window has room for.
+func (c *credit) rtsWindow() int64 { return max(c.window/fragmentCostBytes, 1) }
 
-// covers reports whether a fragment that brings so many bytes along may go.
+// covers reports whether a fragment with so many bytes of payload may be sent.
 func (c *credit) covers(bytes int) bool {
-	return c.sent-c.taken+int64(bytes)+fragmentCost <= c.window
+	return c.sent-c.taken+int64(bytes)+fragmentCostBytes <= c.window
 }
 
-// spend counts a fragment that goes.
-func (c *credit) spend(bytes int) { c.sent += int64(bytes) + fragmentCost }
+// spend counts a fragment that is sent.
+func (c *credit) spend(bytes int) { c.sent += int64(bytes) + fragmentCostBytes }
 
-// unspend takes back the count of one that was not taken.
-func (c *credit) unspend(bytes int) { c.sent -= int64(bytes) + fragmentCost }
+// unspend undoes spend for a fragment that the rail did not accept.
+func (c *credit) unspend(bytes int) { c.sent -= int64(bytes) + fragmentCostBytes }
 
-// mayAnnounce reports whether a fragment may go that brings nothing along.
-func (c *credit) mayAnnounce() bool { return c.announced < c.announceable }
+// mayRTS reports whether an RTS without data may be sent.
+func (c *credit) mayRTS() bool { return c.rtsSent < c.rtsLimit }
 
-// isFull reports whether the peer may hold sends back.
-func (c *credit) isFull() bool { return c.heard >= c.allowed }
+// isFull reports whether the peer has sent all RTS messages that it may, so sends may be pending
+// there.
+func (c *credit) isFull() bool { return c.rtsReceived >= c.rtsGranted }
 
-// counts reports whether a fragment that is matched, of this kind and with so many bytes, counts in the
-// window of bytes. If not, it is an announcement.
-func counts(kind btl.Tag, bytes int) bool { return kind == tagMatch || bytes > 0 }
+// countsBytes reports whether a message that begins with a fragment of this kind and payload counts
+// in the window of bytes. If not, it counts as an RTS without data.
+func countsBytes(kind btl.Tag, bytes int) bool { return kind == tagMatch || bytes > 0 }
 
-// hear counts a fragment that has come and was not here before, if it is an announcement.
-func (p *PML) hear(pr *peer, kind btl.Tag, bytes int) error {
+// countRTS counts a fragment that has arrived for the first time, if it is an RTS without data.
+func (p *PML) countRTS(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
-	if !isMessage(kind) || counts(kind, bytes) {
+	if !isMessage(kind) || countsBytes(kind, bytes) {
 		return nil
 	}
 	if c.isFull() {
 		return errWindow
 	}
-	c.heard++
+	c.rtsReceived++
 	if c.isFull() {
-		p.full++
+		p.blockedPeers++
 	}
 	return nil
 }
 
-// keep counts a fragment that has to be kept for now.
-func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
+// buffer counts a fragment that is kept for now. It fails if a correct peer would not have sent it.
+func (p *PML) buffer(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
 	switch {
 	case !isMessage(kind):
-		if c.notices >= p.mostNotices() {
+		if c.notices >= maxNotices+maxAnswersPerRequest*(p.sends.inUse()+p.recvs.inUse()) {
 			return errWindow
 		}
 		c.notices++
-	case counts(kind, bytes):
-		cost := int64(bytes) + fragmentCost
+	case countsBytes(kind, bytes):
+		cost := int64(bytes) + fragmentCostBytes
 		if c.kept+cost > c.window {
 			return errWindow
 		}
@@ -133,110 +135,105 @@ func (p *PML) keep(pr *peer, kind btl.Tag, bytes int) error {
 	return nil
 }
 
-// mostNotices is how many fragments of a peer that are no messages can have to be kept, if it does as it should.
-func (p *PML) mostNotices() int {
-	return maxNotices + answersEach*(p.sends.inUse()+p.recvs.inUse())
-}
-
-// letGo takes keep back.
-func (p *PML) letGo(pr *peer, kind btl.Tag, bytes int) {
+// unbuffer undoes buffer.
+func (p *PML) unbuffer(pr *peer, kind btl.Tag, bytes int) {
 	c := &pr.credit
 	switch {
 	case !isMessage(kind):
 		c.notices--
-	case counts(kind, bytes):
-		c.kept -= int64(bytes) + fragmentCost
+	case countsBytes(kind, bytes):
+		c.kept -= int64(bytes) + fragmentCostBytes
 	}
 	p.stats.UnexpectedBytes -= int64(bytes)
 }
 
-// took counts a fragment from the peer that has been received, or dropped, and brought something along.
-func (p *PML) took(pr *peer, bytes int) {
+// consumed counts a fragment with data that was received or dropped.
+func (p *PML) consumed(pr *peer, bytes int) {
 	c := &pr.credit
-	c.received += int64(bytes) + fragmentCost
-	if 2*(c.received-c.told) > c.window {
-		p.tell(pr, false)
+	c.received += int64(bytes) + fragmentCostBytes
+	if 2*(c.received-c.reported) > c.window {
+		p.sendCredit(pr, false)
 	}
 }
 
-// tookAny is took for every kind of message.
-func (p *PML) tookAny(pr *peer, kind btl.Tag, bytes int) {
-	if counts(kind, bytes) {
-		p.took(pr, bytes)
+// consumedMessage counts the first fragment of a message that was received or dropped.
+func (p *PML) consumedMessage(pr *peer, kind btl.Tag, bytes int) {
+	if countsBytes(kind, bytes) {
+		p.consumed(pr, bytes)
 		return
 	}
 	c := &pr.credit
-	c.answered++
-	if most := c.announcements(); c.answered+most-c.allowed > most/2 {
-		p.tell(pr, false)
+	c.rtsTaken++
+	if window := c.rtsWindow(); c.rtsTaken+window-c.rtsGranted > window/2 {
+		p.sendCredit(pr, false)
 	}
 }
 
-// tell sends a CREDIT, if need be with another window of announcements.
-func (p *PML) tell(pr *peer, more bool) {
+// sendCredit sends a CREDIT. With more, it opens another window of RTS messages.
+func (p *PML) sendCredit(pr *peer, more bool) {
 	if pr.IsLost() {
 		return
 	}
 	c := &pr.credit
 	wasFull := c.isFull()
-	c.told = c.received
-	c.allowed = max(c.allowed, c.answered+c.announcements())
+	c.reported = c.received
+	c.rtsGranted = max(c.rtsGranted, c.rtsTaken+c.rtsWindow())
 	if more {
-		c.allowed = max(c.allowed, c.heard+c.announcements())
+		c.rtsGranted = max(c.rtsGranted, c.rtsReceived+c.rtsWindow())
 	}
 	if wasFull && !c.isFull() {
-		p.full--
+		p.blockedPeers--
 	}
-	p.post(pr, tagCredit, creditBytes, creditHdr{taken: c.told, announceable: c.allowed}.encode)
+	p.post(pr, tagCredit, creditBytes, creditHdr{taken: c.reported, rtsLimit: c.rtsGranted}.encode)
 }
 
-// credited takes a CREDIT. An older one than the last says nothing; one of more than was sent is
-// nonsense.
-func (p *PML) credited(pr *peer, h creditHdr) error {
+// creditArrived takes a CREDIT. One that is older than the last changes nothing.
+func (p *PML) creditArrived(pr *peer, frag []byte) error {
+	var h creditHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
 	c := &pr.credit
 	if h.taken > c.sent {
 		return errCredit
 	}
 	c.taken = max(c.taken, h.taken)
-	c.announceable = max(c.announceable, h.announceable)
-	p.release(pr)
+	c.rtsLimit = max(c.rtsLimit, h.rtsLimit)
+	p.launchPending(pr)
 	return nil
 }
 
-// demand is called when an operation waits for a message of source, a rank of the job or AnySource,
-// in c, or has looked for one and found nothing. It may be among those that are held.
-func (p *PML) demand(c *Context, source int) {
-	if p.full > 0 {
-		p.openFor(c, source)
+// grant opens another window of RTS messages for each blocked peer that may send the message that
+// an operation waits for. source is a rank of the job or AnySource. The caller has looked for the
+// message in c and not found it.
+func (p *PML) grant(c *Context, source int) {
+	if p.blockedPeers > 0 {
+		p.grantBlocked(c, source)
 	}
 }
 
-// openFor is demand, when there are peers that may hold something back.
-func (p *PML) openFor(c *Context, source int) {
-	if source != request.AnySource {
-		p.demandOf(source)
-		return
-	}
-	for _, world := range c.group.world {
-		p.demandOf(world)
-	}
-}
-
-func (p *PML) demandOf(world int) {
-	if pr := p.peers[world]; pr != nil && !pr.IsLost() && pr.credit.isFull() {
-		p.tell(pr, true)
+// grantBlocked is grant if there are blocked peers. It is a function of its own so that grant is
+// inlined.
+func (p *PML) grantBlocked(c *Context, source int) {
+	if source == request.AnySource {
+		for _, world := range c.group.world {
+			p.grantBlocked(c, world)
+		}
+	} else if pr := p.peers[source]; pr != nil && !pr.IsLost() && pr.credit.isFull() {
+		p.sendCredit(pr, true)
 	}
 }
 
-// demanded is demand for all that wait already, when the announcements of a peer are used up.
-func (p *PML) demanded(pr *peer) {
+// grantIfAwaited opens another window for a peer that has just become blocked, if an operation
+// waits for a message of that peer.
+func (p *PML) grantIfAwaited(pr *peer) {
 	if pr.IsLost() || !pr.credit.isFull() {
 		return
 	}
-	p.settleDirect()
+	p.postBlocking()
 	for _, c := range p.contexts {
 		if _, member := c.group.Rank(pr.Rank()); member && c.awaits(pr.Rank()) {
-			p.tell(pr, true)
+			p.sendCredit(pr, true)
 			return
 		}
 	}

@@ -8,32 +8,32 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Detach gives the buffer back before the send is complete: what is still to be sent goes on from a
-// copy, unless it does already, and no peer can read the buffer remotely any more. It returns nil
+// Detach returns the buffer to the user before the send is complete. The send goes on from a copy,
+// unless it uses one already, and no peer can read the buffer remotely any more. Detach returns nil
 // if nothing uses the buffer now. Otherwise rails have given its address to their devices: the
-// buffer is the caller's when the Detachment is complete. The send is not persistent.
+// buffer is the user's when the Detachment is complete. The send is not persistent.
 func (s *SendRequest) Detach() *Detachment {
-	if s.State() != request.Active || len(s.buf) == 0 || s.copied {
+	if s.State() != request.Active || len(s.buf) == 0 || s.isBcopy {
 		return nil
 	}
 	if s.detached {
-		return s.lent
+		return s.detachment
 	}
 	s.detached = true
 	d := &Detachment{p: s.p, ctx: s.ctx, dest: s.dest, tag: s.tag, op: s.op, buf: s.buf}
 	s.buf = slices.Clone(d.buf)
-	isWhole := true
+	isWhole := true // every rail that could write from the old buffer can write from the copy
 	switch t := s.t; {
 	case t == nil || !t.IsRegistered():
 	case s.state == sendPutting:
-		d.mine, isWhole = s.p.bml.MoveBuffer(t, s.buf)
+		d.registration, isWhole = s.p.bml.MoveBuffer(t, s.buf)
 	default:
 		s.p.bml.Revoke(t)
 	}
 	if s.peer == nil {
 		return nil
 	}
-	var unreachable []*bml.Op // writes by a rail that cannot reach the new buffer
+	var unreachable []*bml.Op // queued writes by a rail that cannot reach the copy
 	s.rebind(d, &s.head)
 	if s.t != nil {
 		for _, op := range s.t.Pieces() {
@@ -44,40 +44,40 @@ func (s *SendRequest) Detach() *Detachment {
 		}
 	}
 	if d.ops == 0 {
-		d.mine.Release()
+		d.registration.Release()
 		d = nil
 	} else {
 		s.p.detached = append(s.p.detached, d)
-		s.lent = d
+		s.detachment = d
 		d.Bind(s.p.eng, d)
 		d.Activate()
 	}
 	for _, op := range unreachable {
 		s.p.bml.EndQueued(op, bml.ErrUnregistered)
 	}
-	if !isWhole && s.state == sendPutting && !s.ended {
+	if !isWhole && s.state == sendPutting && !s.finPosted {
 		s.p.bml.Interrupt(s.t, bml.ErrUnregistered) // it goes on in fragments
 	}
 	return d
 }
 
-// rebind has an operation that uses the old buffer go on from the new one. It counts in d an operation that cannot yet.
+// rebind makes an operation that uses the old buffer go on from the copy. It counts the operation
+// in d if a device still reads the old buffer.
 func (s *SendRequest) rebind(d *Detachment, op *bml.Op) {
-	if holds(d.buf, op.Payload) && !s.p.bml.Rebind(op, s.moved(d.buf, op.Payload), func() { d.release(s) }) {
+	if holds(d.buf, op.Payload) && !s.p.bml.Rebind(op, s.moved(d.buf, op.Payload), func() { d.opReleased(s) }) {
 		d.ops++
 	}
 }
 
-// moved is the part of the buffer that part was of the old one.
+// moved returns the bytes of the copy that correspond to a part of the old buffer.
 func (s *SendRequest) moved(old, part []byte) []byte {
 	at := uintptr(unsafe.Pointer(&part[0])) - uintptr(unsafe.Pointer(&old[0]))
 	return s.buf[at:][:len(part)]
 }
 
-// Detachment is a buffer that a send no longer needs, and that devices may still read. It is
-// complete when every operation that they were given with it was called back. A rail does so within
-// its own deadline for operations that do not complete, at the latest when it is Drained (btl,
-// C10).
+// Detachment is a buffer that a send no longer needs, but that devices may still read. It is
+// complete when every operation that uses it was called back. A rail does so within its own
+// deadline for operations that do not complete, at the latest when it is Drained (btl, C10).
 type Detachment struct {
 	request.Object
 	p         *PML
@@ -85,18 +85,19 @@ type Detachment struct {
 	dest, tag int
 	op        string
 	buf       []byte
-	mine      bml.Registration // of buf
-	ops       int              // not called back
+	ops       int // operations that are not called back
+	// registration of buf.
+	registration bml.Registration
 }
 
-// release counts an operation of the send that a device is done with.
-func (d *Detachment) release(s *SendRequest) {
+// opReleased counts an operation of the send whose device no longer reads the old buffer.
+func (d *Detachment) opReleased(s *SendRequest) {
 	if d.ops--; d.ops > 0 {
 		return
 	}
-	s.lent = nil
+	s.detachment = nil
 	d.p.detached = slices.DeleteFunc(d.p.detached, func(other *Detachment) bool { return other == d })
-	d.mine.Release()
+	d.registration.Release()
 	d.buf = nil
 	d.Complete(request.Empty(), nil)
 }
@@ -115,10 +116,10 @@ func (d *Detachment) Describe(err error) error {
 	return d.ctx.caller.Describe(d.op, d.dest, d.tag, err)
 }
 
-// User is an operation that uses some of mem, if there is one. A collective that is running uses
-// everything that it was called with.
+// User returns an active operation that uses some of mem, if there is one. A collective uses all
+// the buffers that it was called with until it is complete.
 func (p *PML) User(mem []byte) (user Pending, found bool) {
-	p.settleDirect()
+	p.postBlocking()
 	uses := func(buf []byte, what func() Pending) {
 		if !found && overlap(mem, buf) {
 			user, found = what(), true
@@ -128,7 +129,10 @@ func (p *PML) User(mem []byte) (user Pending, found bool) {
 	p.recvs.each(func(r *RecvRequest) { uses(r.buf, r.pending) })
 	for _, d := range p.detached {
 		uses(d.buf, func() Pending {
-			return Pending{Op: d.op, Sends: true, Context: d.ctx.id, Caller: d.ctx.caller, Peer: d.dest, Tag: d.tag, Bytes: int64(len(d.buf)), Phase: "given up, with a device"}
+			return Pending{
+				Op: d.op, Sends: true, Context: d.ctx.id, Caller: d.ctx.caller, Peer: d.dest, Tag: d.tag, Bytes: int64(len(d.buf)),
+				Phase: "given up, with a device",
+			}
 		})
 	}
 	for _, c := range p.sortedContexts() {
@@ -136,13 +140,15 @@ func (p *PML) User(mem []byte) (user Pending, found bool) {
 			uses(r.buf, r.pending)
 		}
 		if c.handler != nil && !found && c.handler.Uses(mem) {
-			user, found = Pending{Op: "collective", Context: c.id, Caller: c.caller, Peer: request.AnySource, Tag: request.AnyTag, Phase: "running"}, true
+			user, found = Pending{
+				Op: "collective", Context: c.id, Caller: c.caller, Peer: request.AnySource, Tag: request.AnyTag, Phase: "running",
+			}, true
 		}
 	}
 	return user, found
 }
 
-// holds reports whether b is a part of whole that is not empty.
+// holds reports whether b is a non-empty part of whole.
 func holds(whole, b []byte) bool {
 	if len(b) == 0 || len(whole) == 0 {
 		return false

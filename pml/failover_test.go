@@ -133,7 +133,7 @@ func TestRestartsHaveAnEnd(t *testing.T) {
 	}
 	_, err := s.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
-	require.ErrorContains(t, err, "begins anew 100 times")
+	require.ErrorContains(t, err, "restarted 100 times")
 	require.ErrorIs(t, err, btl.ErrInjected, "why the last attempt has failed")
 }
 

@@ -7,36 +7,48 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A rank that has left makes no call any more, but is still there: it waits, in Finalize, until all
-// have left. It tells so each peer that it is in touch with, and each that gets in touch later,
-// once. It opens no connection for that: a rank that waits for it has opened one (waiting.go). It
-// tells by a FINALIZED, which is numbered as messages are and goes behind those that are held, so it is
-// the last that comes of that rank's sends. Who waits for another message of that rank, for itself
-// or in a collective, would wait until the job ends; it gets ErrProcFailed instead. So does who
-// sends to it what has to be matched before it is done, unless that rank has receives under way
-// that nobody waits for there. What needs no answer goes as ever, and is dropped.
+// A finalized rank begins no operation any more, but is still there: it waits in Finalize for all
+// others. It sends one FINALIZED to each peer that it has exchanged fragments with, and to each
+// that it exchanges fragments with later. It opens no connection for that: a rank that waits for it
+// has opened one (waiting.go). A FINALIZED is numbered as messages are and goes behind the pending
+// sends, so no send of that rank comes after it.
 //
-// A receive or probe from anyone waits on: this rank is of its communicator too, and may send to
-// itself.
+// At the peer, operations that would wait for the finalized rank until the job ends fail with
+// ErrProcFailed: receives and probes, with the collectives that they belong to, and sends that the
+// finalized rank would have to match. If that rank has receives active, its FINALIZED says so, and
+// the sends go on. A send that needs no answer goes on too, and its message is dropped. A send that
+// was abandoned is left to Finalize, which reports it.
 //
-// A send that nobody waits for is left to Finalize, which reports it.
+// A receive or probe from AnySource waits on: its own rank belongs to the communicator too, and may
+// send to itself.
 
-// What the tag of a FINALIZED says.
+// The tag of a FINALIZED.
 const (
-	saysReceiving    = iota // receives are under way, and may match what comes
-	saysNotReceiving        // nothing that comes will be matched
-	saysKinds
+	stillReceiving = iota // receives are active, and may match messages
+	notReceiving          // the rank matches no message any more
+	numFinalizedTags
 )
 
-// TellFinalized tells each other rank, now if it is in touch and else as soon as it is, that this one
-// begins no operation any more.
+// finalizedState is what a peer has said of its Finalize. A finalized peer sends nothing any more.
+type finalizedState uint8
+
+const (
+	notFinalized          finalizedState = iota
+	finalizedReceiving                   // its receives may still match
+	finalizedNotReceiving                // it matches nothing
+)
+
+var errFinalized = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
+
+// TellFinalized tells each other rank that this rank begins no operation any more: now if the two
+// have exchanged fragments, else as soon as they do.
 func (p *PML) TellFinalized() {
 	if p.hasFinalized || p.closed != nil || p.eng.Stopped() != nil {
 		return
 	}
-	p.hasFinalized, p.finalizedAs = true, saysNotReceiving
+	p.hasFinalized, p.finalizedTag = true, notReceiving
 	if p.isReceiving() {
-		p.finalizedAs = saysReceiving
+		p.finalizedTag = stillReceiving
 	}
 	for _, pr := range p.peers {
 		if pr != nil && !pr.IsUnknown() {
@@ -45,25 +57,28 @@ func (p *PML) TellFinalized() {
 	}
 }
 
-// isReceiving reports whether any receive is posted, or its message arriving.
+// isReceiving reports whether a receive is posted, or its message is arriving.
 func (p *PML) isReceiving() bool {
-	p.settleDirect()
-	under := false
-	p.recvs.each(func(*RecvRequest) { under = true })
-	for _, c := range p.contexts {
-		under = under || c.posted.count > 0
+	p.postBlocking()
+	if p.recvs.inUse() > 0 {
+		return true
 	}
-	return under
+	for _, c := range p.contexts {
+		if c.posted.count > 0 {
+			return true
+		}
+	}
+	return false
 }
 
-// tellFinalized tells one rank, unless something for it is held: then release does. Nobody waits any
-// more when all ranks are finalized.
+// tellFinalized sends FINALIZED to one peer, unless sends to it are pending: then launchPending
+// does. Once all ranks are in Finalize no rank needs it any more.
 func (p *PML) tellFinalized(pr *peer) {
-	if !p.hasFinalized || pr.isTold || pr.pending.head != nil || p.rejecting || !pr.IsAlive() || pr.Rank() == p.cfg.Rank {
+	if !p.hasFinalized || pr.wasToldFinalized || pr.pending.head != nil || p.isRejecting || !pr.IsAlive() || pr.Rank() == p.cfg.Rank {
 		return
 	}
-	pr.isTold = true
-	p.send(pr, p.noticeOp(tagFinalized, matchBytes, WorldContext, p.finalizedAs))
+	pr.wasToldFinalized = true
+	p.send(pr, p.noticeOp(tagFinalized, matchBytes, WorldContext, p.finalizedTag))
 }
 
 // finalizedArrived takes a FINALIZED.
@@ -72,64 +87,37 @@ func (p *PML) finalizedArrived(pr *peer, frag []byte) error {
 	if err := h.decode(frag); err != nil {
 		return err
 	}
-	if h.tag >= saysKinds || len(frag) > matchBytes {
-		return fmt.Errorf("%w: finalized as %d, in %d bytes", errMalformed, h.tag, len(frag))
+	if h.tag >= numFinalizedTags || len(frag) > matchBytes {
+		return fmt.Errorf("%w: FINALIZED of %d bytes with tag %d", errMalformed, len(frag), h.tag)
 	}
-	if pr.finalized != running {
+	if pr.finalized != notFinalized {
 		return nil
 	}
 	pr.finalized = finalizedReceiving
-	if h.tag == saysNotReceiving {
+	if h.tag == notReceiving {
 		pr.finalized = finalizedNotReceiving
 	}
-	p.settleDirect()
+	p.postBlocking()
 	for _, c := range p.sortedContexts() {
-		c.endWaits(pr.Rank(), false, errFinalized)
+		c.failWaits(pr.Rank(), false, errFinalized)
 	}
-	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // else nobody waits here
-		pr.pending.remove(func(s *SendRequest) bool { return !s.Abandoned() })
-		p.sends.each(func(s *SendRequest) {
-			if s.peer == pr && (s.state == sendAnnounced || s.state == sendPending) && !s.Abandoned() {
-				s.fail(errFinalized)
-			}
-		})
-		p.release(pr)
+	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // else no caller waits here
+		p.failUnmatched(pr, func(s *SendRequest) bool { return !s.Abandoned() }, errFinalized)
 	}
 	return nil
 }
 
-var errFinalized = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
-
-// endWaits ends the receives and probes that wait for a message of a rank of the job, also those from
-// anyone if fromAny.
-func (c *Context) endWaits(world int, fromAny bool, err error) {
-	for _, r := range c.posted.inOrder() {
-		if r.world == world || fromAny && r.world == request.AnySource {
-			c.posted.remove(r)
-			r.finish(err)
-		}
-	}
+// failWaits fails the receives and probes that wait for a message of a rank of the job, and with
+// anySource those from AnySource too.
+func (c *Context) failWaits(world int, anySource bool, err error) {
+	matches := func(source int) bool { return source == world || anySource && source == request.AnySource }
+	c.failPosted(func(r *RecvRequest) bool { return matches(r.world) }, err)
 	c.probes = slices.DeleteFunc(c.probes, func(r *ProbeRequest) bool {
-		if s := c.world(r.source); s != world && !(fromAny && s == request.AnySource) {
+		if !matches(c.world(r.source)) {
 			return false
 		}
 		r.Complete(request.Empty(), err)
 		return true
 	})
-	c.settle()
+	c.freeIfUnused()
 }
-
-// needsAnswer reports whether a message that does not go at once, and is about to be sent, would wait for
-// the peer.
-func (s *SendRequest) needsAnswer(pr *peer) bool {
-	return s.mode == Synchronous || pr.pending.head != nil || len(s.buf) > pr.EagerBytes() || !pr.credit.covers(len(s.buf))
-}
-
-// finality is what a peer has said of its Finalize.
-type finality uint8
-
-const (
-	running               finality = iota // nothing
-	finalizedReceiving                    // it sends nothing any more, and receives of it may still match
-	finalizedNotReceiving                 // it sends nothing any more, and matches nothing
-)

@@ -51,7 +51,7 @@ func TestLeft(t *testing.T) {
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrProcFailed)
 	require.NoError(t, p.Lost(c[0], 2))
 	require.NoError(t, p.Lost(c[0], request.AnySource))
-	require.Equal(t, sendAnnounced, held.state, "nobody waits for that")
+	require.Equal(t, sendRTS, held.state, "nobody waits for that")
 	// What it had sent before is received, and what needs no answer is still sent.
 	for tag, n := range map[int]int{50: 8, 51: 1000} {
 		r := p.Irecv(c[0], buf(), 1, 1, tag, "recv")

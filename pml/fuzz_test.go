@@ -25,7 +25,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
-	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHead]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
+	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHeadBytes]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
 		var h interface {

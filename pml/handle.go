@@ -1,7 +1,7 @@
 package pml
 
-// handle names a request to a peer: a slot in a table and the generation of that slot,
-// so that a late or forged one finds nothing (C8). 0 is never valid.
+// handle names a request in the fragments of a peer: a slot in a table and the generation of that
+// slot. A late or forged handle finds nothing (C8). 0 is never valid.
 type handle uint64
 
 func (h handle) slot() uint32 { return uint32(h) }
@@ -11,8 +11,8 @@ func (h handle) gen() uint32  { return uint32(h >> 32) }
 type handleTable[T any] struct {
 	entries []handleEntry[T]
 	free    []uint32
-	gen     uint32 // of the handle that was given out last
-	removed int    // handles removed since shrink was called last
+	gen     uint32 // of the newest handle
+	removed int    // handles removed since shrink was last called
 }
 
 type handleEntry[T any] struct {
@@ -21,15 +21,16 @@ type handleEntry[T any] struct {
 }
 
 const (
-	// minSlots is how many slots a table keeps.
+	// minSlots is how many slots a table keeps when it shrinks.
 	minSlots = 1 << 12
-	// A table is shrunk when fewer than one in sparse of its slots are in use. That looks at every
-	// slot, so while some are in use it waits until one slot in removesPerLook was given up.
+	// A table shrinks when fewer than one in sparse of its slots is in use. Shrinking looks at
+	// every slot, so while some are in use the table waits until one slot in removesPerLook was
+	// freed.
 	sparse         = 4
 	removesPerLook = 8
 )
 
-// add gives item a handle.
+// add returns a handle for item.
 func (t *handleTable[T]) add(item *T) handle {
 	var slot uint32
 	if last := len(t.free) - 1; last >= 0 {
@@ -48,7 +49,7 @@ func (t *handleTable[T]) add(item *T) handle {
 	return handle(slot) | handle(t.gen)<<32
 }
 
-// get finds what h names, or nil.
+// get returns the item that h names, or nil.
 func (t *handleTable[T]) get(h handle) *T {
 	if s := h.slot(); int(s) < len(t.entries) && t.entries[s].gen == h.gen() {
 		return t.entries[s].item
@@ -69,8 +70,8 @@ func (t *handleTable[T]) remove(h handle) {
 	}
 }
 
-// shrink gives up the free slots at the end, as far as that halves the table at least. It puts low
-// slots first in the list of free ones, so that handles move away from the end.
+// shrink cuts off the free slots at the end, if that at least halves the table. It makes the table
+// use low slots first, so that handles move away from the end.
 func (t *handleTable[T]) shrink() {
 	t.removed = 0
 	n := len(t.entries)
@@ -92,7 +93,7 @@ func (t *handleTable[T]) shrink() {
 // inUse is the number of items.
 func (t *handleTable[T]) inUse() int { return len(t.entries) - len(t.free) }
 
-// each calls f for every item, by slot. f may remove the item.
+// each calls f for every item, in the order of slots. f may remove the item.
 func (t *handleTable[T]) each(f func(*T)) {
 	for i, n := 0, len(t.entries); i < min(n, len(t.entries)); i++ { // f may make the table shorter
 		if item := t.entries[i].item; item != nil {

@@ -48,13 +48,13 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.NoError(t, s2.decode(b[:restartBytes]))
 	require.Equal(t, s, s2)
 
-	c := creditHdr{taken: 1<<62 + 3, announceable: 1<<61 + 5}
+	c := creditHdr{taken: 1<<62 + 3, rtsLimit: 1<<61 + 5}
 	c.encode(b[:])
 	var c2 creditHdr
 	require.NoError(t, c2.decode(b[:creditBytes]))
 	require.Equal(t, c, c2)
 
-	n := nackHdr{head: [nackHead]byte{0: 1, 23: 9}, kind: tagMatch, bytes: 1<<32 - 1}
+	n := nackHdr{head: [nackHeadBytes]byte{0: 1, 23: 9}, kind: tagMatch, bytes: 1<<32 - 1}
 	n.encode(b[:])
 	var n2 nackHdr
 	require.NoError(t, n2.decode(b[:nackBytes]))

@@ -8,21 +8,22 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// What a simulation sees of a PML: what fragments say, and where requests, rails and peers stand. Nothing here changes anything.
+// What a simulation sees of a PML: the contents of fragments, and the states of requests, rails and
+// peers. Nothing here changes anything.
 
 // Gone is the state of a request that is over, or of a rail that is not known.
 const Gone = "gone"
 
-// Fragment is what a fragment says.
+// Fragment is a decoded fragment.
 type Fragment struct {
 	// Name of its kind: MATCH, RNDV, …
 	Name string
-	// Number that it has in the sequence between the two ranks, if Numbered.
+	// Number in the sequence between the two ranks, if Numbered.
 	Number   uint32
 	Numbered bool
-	// Send and Recv are the names of the requests that it is for, where it says; 0 else.
+	// Send and Recv are the handles of requests in the fragment, 0 if it has none.
 	Send, Recv uint64
-	// RailMessage is what it says of a rail, if AboutRail.
+	// RailMessage is set if AboutRail.
 	AboutRail bool
 	bml.RailMessage
 
@@ -30,10 +31,10 @@ type Fragment struct {
 	ofReceive bool
 }
 
-// FragmentName is the name of a kind of fragments.
+// FragmentName returns the name of a kind of fragments.
 func (p *PML) FragmentName(tag btl.Tag) string { return p.bml.KindName(tag) }
 
-// Look reads a fragment's header.
+// Look decodes the header of a fragment.
 func (p *PML) Look(tag btl.Tag, frag []byte) (Fragment, error) {
 	f := Fragment{Name: p.FragmentName(tag), tag: tag}
 	var err error
@@ -74,8 +75,9 @@ func (p *PML) Look(tag btl.Tag, frag []byte) (Fragment, error) {
 	return f, err
 }
 
-// StateOf is the state here of what a fragment is about: a request, a rail, or else the peer. sent says that this rank has
-// sent it, to that peer, and not received it. Of a rail it also says how the present incarnation's epoch compares to the fragment's.
+// StateOf returns the state at this rank of what a fragment is about: a request, a rail, or else
+// the peer. sent: this rank has sent the fragment to that peer, and not received it. For a rail the
+// result also says how the epoch of its present incarnation compares to the fragment's.
 func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	pr := p.peers[peer]
 	if pr == nil {
@@ -115,7 +117,7 @@ func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 		if f.Recv != 0 {
 			return ofRecv()
 		}
-		return Gone // it had all, or will never want it
+		return Gone // the receive has its whole message, or the message was rejected
 	case f.tag == tagFin || f.tag == tagFrag:
 		if !sent {
 			return ofRecv()
@@ -131,7 +133,7 @@ func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	return pr.standing()
 }
 
-// standing is where a peer stands: reachable, no path, failing or lost.
+// standing says whether a peer is reachable, has no path, is failing, or is lost.
 func (pr *peer) standing() string {
 	switch {
 	case pr.IsLost(), pr.IsFailing(), pr.State() == bml.PeerNoPath:
@@ -142,16 +144,17 @@ func (pr *peer) standing() string {
 	return "reachable"
 }
 
-// Turn says whether the number of a fragment from a peer is behind what is expected (−1: it has been here), next (0), or ahead (1).
+// Turn compares the number of a fragment from a peer with the number that is expected next: −1 if
+// the fragment has been here, 0 if it is the next one, 1 if it is ahead.
 func (p *PML) Turn(peer int, number uint32) int { return p.peer(peer).Turn(number) }
 
-// PeerState is the state of a peer.
+// PeerState returns the state of a peer.
 func (p *PML) PeerState(peer int) bml.PeerState { return p.peer(peer).State() }
 
-// RailsUp is how many rails to a peer take traffic, and how many there are.
+// RailsUp returns how many rails to a peer are up, and how many there are.
 func (p *PML) RailsUp(peer int) (up, all int) { return p.peer(peer).RailsUp() }
 
-// RailState is the state of the rail to a peer with that number here.
+// RailState returns the state of the rail to a peer that has this number at this rank.
 func (p *PML) RailState(peer, local int) string {
 	if state, isKnown := p.peer(peer).LocalRailState(local); isKnown {
 		return state
@@ -159,8 +162,8 @@ func (p *PML) RailState(peer, local int) string {
 	return Gone
 }
 
-// Leftovers lists what should not be there when every operation is complete, everything has been received, and every rail is
-// up.
+// Leftovers lists what must not exist any more when every operation is complete, every message is
+// received, and every rail is up.
 func (p *PML) Leftovers() []string {
 	out := p.bml.Leftovers()
 	add := func(is bool, format string, args ...any) {
@@ -175,7 +178,7 @@ func (p *PML) Leftovers() []string {
 	}
 	add(p.stats.UnexpectedBytes != 0, "%d unexpected bytes", p.stats.UnexpectedBytes)
 	add(p.stats.Illegal != 0, "%d illegal transitions", p.stats.Illegal)
-	add(len(p.strays) != 0, "fragments of %d unknown contexts", len(p.strays))
+	add(len(p.earlyContext) != 0, "fragments of %d unknown contexts", len(p.earlyContext))
 	for _, pr := range p.peers {
 		if pr == nil || pr.IsLost() {
 			continue

@@ -1,19 +1,21 @@
 package pml
 
 import (
+	"cmp"
+	"iter"
 	"math/bits"
 	"slices"
 
 	"github.com/mpigo/mpigo/request"
 )
 
-// Matching is by (source, tag) within a context, oldest first, and its cost does not depend
-// on how much is posted or waits under other keys: every pair of source and tag, wildcards
-// included, has a queue of its own. A posted receive stands in the one queue of what it
-// asks for, so an arrival looks at four of them and takes the receive that was posted first.
-// An unexpected message stands in the four queues of what can ask for it, so a receive looks at one.
+// Matching is by source and tag within a context, oldest first. Each pair of source and tag,
+// wildcards included, has a queue of its own, so the cost does not depend on what is posted or
+// waits under other keys. A posted receive is in one queue: an arrival looks at four queues, and
+// takes the receive that was posted first. An unexpected message is in the four queues of the keys
+// that it matches: a receive looks at one.
 
-// matchKey is a source (world rank) and a tag, either of which may be a wildcard.
+// matchKey is a source, which is a rank of the job, and a tag. Either may be a wildcard.
 type matchKey uint64
 
 func keyOf(source, tag int) matchKey {
@@ -22,29 +24,29 @@ func keyOf(source, tag int) matchKey {
 
 var anyKey = keyOf(request.AnySource, request.AnyTag)
 
-// node is an element's place in one queue.
+// node is the place of an element in one queue.
 type node[T any] struct {
 	item       *T
 	next, prev *node[T]
-	in         *queue[T] // nil if in none
+	in         *queue[T] // nil if the element is in no queue
 }
 
-// queue is first in, first out; elements may leave from anywhere. It is in its table while
-// it holds something, and the one that was emptied last stays until another one is.
+// queue is first in, first out, but an element may also be removed from the middle. A queue is in
+// its table while it has elements. The queue that was emptied last stays until another one is.
 type queue[T any] struct {
 	key        matchKey
 	head, tail *node[T]
-	chain      *queue[T] // the next one in the same bucket, or among the spare ones
+	chain      *queue[T] // the next queue in the bucket, or the next spare one
 }
 
-// queueTable has a queue for each key under which there is something: a hash table with
-// chains. To make and to drop a queue costs a few nanoseconds, so keys may change all the time, as
-// the tags of collectives do.
+// queueTable has a queue for each key that has elements. It is a hash table with chains. It costs a
+// few nanoseconds to make and to drop a queue, so keys may change all the time, as the tags of
+// collectives do.
 type queueTable[T any] struct {
-	buckets []*queue[T] // a power of two of them
-	shift   uint8       // 64 less the logarithm of that
-	live    int         // queues that hold something
-	last    *queue[T]   // the one that was emptied last; it may have been filled again
+	buckets []*queue[T] // the number of buckets is a power of two
+	shift   uint8       // 64 minus its logarithm
+	live    int         // queues that have elements
+	last    *queue[T]   // the queue that was emptied last; it may have elements again
 	spare   *queue[T]
 	spares  int
 }
@@ -53,15 +55,15 @@ const minBuckets = 16
 
 func (t *queueTable[T]) init() { t.resize(minBuckets) }
 
-// bucket of a key: the upper bits of its product with 2⁶⁴ divided by the golden ratio, its halves
-// mixed first so that sources do not only shift what tags give.
+// bucket returns the bucket of a key: the upper bits of its product with 2⁶⁴ divided by the golden
+// ratio. The halves of the key are mixed first, so that sources do not only shift what tags give.
 func (t *queueTable[T]) bucket(key matchKey) **queue[T] {
 	k := uint64(key)
 	k = (k ^ k>>32) * 0x9e3779b97f4a7c15
 	return &t.buckets[(k^k>>29)*0xbf58476d1ce4e5b9>>(t.shift&63)]
 }
 
-// find is the queue of key, which may be empty, or nil.
+// find returns the queue of a key, which may be empty, or nil.
 func (t *queueTable[T]) find(key matchKey) *queue[T] {
 	if q := t.last; q != nil && q.key == key {
 		return q
@@ -77,7 +79,7 @@ func (t *queueTable[T]) search(key matchKey) *queue[T] {
 	return q
 }
 
-// first is the oldest element under key, or nil.
+// first returns the oldest element under a key, or nil.
 func (t *queueTable[T]) first(key matchKey) *T {
 	if q := t.find(key); q != nil && q.head != nil {
 		return q.head.item
@@ -85,7 +87,7 @@ func (t *queueTable[T]) first(key matchKey) *T {
 	return nil
 }
 
-// push appends n, whose item is item, to the queue of key.
+// push appends item to the queue of a key. n becomes its place there.
 func (t *queueTable[T]) push(key matchKey, n *node[T], item *T) {
 	q := t.find(key)
 	if q == nil {
@@ -118,7 +120,8 @@ func (t *queueTable[T]) newQueue(key matchKey) *queue[T] {
 	return q
 }
 
-// emptied keeps a queue that has nothing left for what is likely to come next, in place of the last one.
+// emptied keeps a queue that has become empty, because the next element often has the same key. It
+// drops the one that was kept before.
 func (t *queueTable[T]) emptied(q *queue[T]) {
 	t.live--
 	if last := t.last; last != q {
@@ -129,7 +132,7 @@ func (t *queueTable[T]) emptied(q *queue[T]) {
 	}
 }
 
-// drop takes an empty queue out.
+// drop takes an empty queue out of the table.
 func (t *queueTable[T]) drop(q *queue[T]) {
 	at := t.bucket(q.key)
 	for *at != q {
@@ -165,7 +168,7 @@ func (t *queueTable[T]) resize(buckets int) {
 	}
 }
 
-// remove takes n out of the queue that it is in.
+// remove takes an element out of the queue of n.
 func (t *queueTable[T]) remove(n *node[T]) {
 	q := n.in
 	if n.prev == nil {
@@ -184,19 +187,19 @@ func (t *queueTable[T]) remove(n *node[T]) {
 	*n = node[T]{}
 }
 
-// posted is the receives of a context that have not matched yet.
+// posted has the receives of a context that have not matched yet.
 type posted struct {
 	table queueTable[RecvRequest]
-	// How many there are of each kind of wildcard, so that an arrival only looks where
-	// something can be.
+	// The number of receives with each kind of wildcard: an arrival looks only for kinds that
+	// exist.
 	anyTag, anySource, anyBoth int
 	count                      int
-	order                      uint64 // of the latest one posted
+	order                      uint64 // of the receive that was posted last
 }
 
 func (q *posted) init() { q.table.init() }
 
-// kind is the counter of the wildcards of r, nil if it has none.
+// kind returns the counter for the wildcards of r, nil if it has none.
 func (q *posted) kind(r *RecvRequest) *int {
 	switch {
 	case r.world != request.AnySource && r.tag != request.AnyTag:
@@ -227,8 +230,8 @@ func (q *posted) remove(r *RecvRequest) {
 	}
 }
 
-// first is the receive that was posted first of those that a message from world rank
-// source with this tag can go to, or nil.
+// first returns the oldest receive that matches a message with this source, a rank of the job, and
+// tag; nil if there is none.
 func (q *posted) first(source, tag int) *RecvRequest {
 	r := q.table.first(keyOf(source, tag))
 	if q.anyTag > 0 {
@@ -250,7 +253,7 @@ func older(a, b *RecvRequest) *RecvRequest {
 	return a
 }
 
-// awaits reports whether some receive could take a message of a source.
+// awaits reports whether a receive could match a message of a source.
 func (q *posted) awaits(source int) bool {
 	for _, queue := range q.table.buckets {
 		for ; queue != nil; queue = queue.chain {
@@ -275,25 +278,19 @@ func (q *posted) inOrder() []*RecvRequest {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *RecvRequest) int {
-		if a.order < b.order {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b *RecvRequest) int { return cmp.Compare(a.order, b.order) })
 	return all
 }
 
-// message is one that has arrived and not been received.
+// message has arrived and was not received.
 type message struct {
-	nodes  [4]node[message] // exact, any tag, any source, any of both
-	source int              // world rank
-	tag    int
-	announcement
-	data []byte // what came along, ours
+	nodes  [4]node[message] // for the keys exact, any tag, any source, both any
+	source int              // rank in the job
+	incoming
+	data []byte // a copy of the payload of the first fragment
 }
 
-// unexpected is the messages of a context that no receive has matched yet.
+// unexpected has messages that no receive has matched yet.
 type unexpected struct {
 	table queueTable[message]
 	count int
@@ -302,10 +299,11 @@ type unexpected struct {
 func (q *unexpected) init() { q.table.init() }
 
 func (q *unexpected) add(m *message) {
+	tag := int(m.tag)
 	q.table.push(keyOf(m.source, request.AnyTag), &m.nodes[1], m)
-	q.table.push(keyOf(request.AnySource, m.tag), &m.nodes[2], m)
+	q.table.push(keyOf(request.AnySource, tag), &m.nodes[2], m)
 	q.table.push(anyKey, &m.nodes[3], m)
-	q.table.push(keyOf(m.source, m.tag), &m.nodes[0], m)
+	q.table.push(keyOf(m.source, tag), &m.nodes[0], m)
 	q.count++
 }
 
@@ -316,7 +314,7 @@ func (q *unexpected) remove(m *message) {
 	q.count--
 }
 
-// oldest is the message that came first of those that a receive of key can take, or nil.
+// oldest returns the oldest message that a receive of key matches, or nil.
 func (q *unexpected) oldest(key matchKey) *message {
 	if q.count == 0 {
 		return nil
@@ -324,22 +322,34 @@ func (q *unexpected) oldest(key matchKey) *message {
 	return q.table.first(key)
 }
 
-// messagePool keeps messages, and their memory by size, for the next ones.
+// all yields the messages, oldest first.
+func (q *unexpected) all() iter.Seq[*message] {
+	return func(yield func(*message) bool) {
+		all := q.table.find(anyKey)
+		if all == nil {
+			return
+		}
+		for n := all.head; n != nil && yield(n.item); n = n.next {
+		}
+	}
+}
+
+// messagePool keeps free messages, and their buffers by size. It is bounded, so that a burst of
+// unexpected messages does not cost its memory for ever.
 type messagePool struct {
 	messages []*message
-	// buffers[i] holds slices of capacity minBuffer << i.
+	// buffers[i] has slices of capacity minBufferBytes << i.
 	buffers [16][][]byte
 	bytes   int // in buffers
 }
 
 const (
-	minBuffer = 64
-	// A burst of unexpected messages must not cost its memory for ever.
+	minBufferBytes  = 64
 	maxPoolBytes    = 4 << 20
 	maxPoolMessages = 1 << 14
 )
 
-// get makes a message with room for n bytes of data.
+// get returns a message with n bytes of data.
 func (pool *messagePool) get(n int) *message {
 	var m *message
 	if last := len(pool.messages) - 1; last >= 0 {
@@ -356,7 +366,7 @@ func (pool *messagePool) buffer(n int) []byte {
 	if n == 0 {
 		return nil
 	}
-	size := minBuffer
+	size := minBufferBytes
 	for i := range pool.buffers {
 		if n <= size {
 			if last := len(pool.buffers[i]) - 1; last >= 0 {
@@ -373,9 +383,9 @@ func (pool *messagePool) buffer(n int) []byte {
 	return make([]byte, n)
 }
 
-// put takes back a message that is in no queue.
+// put gives back a message that is in no queue.
 func (pool *messagePool) put(m *message) {
-	size := minBuffer
+	size := minBufferBytes
 	for i := range pool.buffers {
 		if cap(m.data) == size && pool.bytes+size <= maxPoolBytes {
 			pool.buffers[i] = append(pool.buffers[i], m.data)

@@ -266,7 +266,7 @@ func TestPoolOfMessagesIsBounded(t *testing.T) {
 	held := 0
 	for i, list := range pool.buffers {
 		for _, b := range list {
-			require.Equal(t, minBuffer<<i, cap(b))
+			require.Equal(t, minBufferBytes<<i, cap(b))
 			held += cap(b)
 		}
 	}
@@ -275,8 +275,8 @@ func TestPoolOfMessagesIsBounded(t *testing.T) {
 	require.LessOrEqual(t, len(pool.messages), maxPoolMessages)
 	require.NotEmpty(t, pool.buffers[0])
 	b := pool.get(3).data
-	require.Equal(t, minBuffer, cap(b))
-	require.Equal(t, held-minBuffer, pool.bytes)
+	require.Equal(t, minBufferBytes, cap(b))
+	require.Equal(t, held-minBufferBytes, pool.bytes)
 }
 
 // TestManyKeys: after many different tags a table is as small, and as quick to look through,

@@ -193,7 +193,7 @@ func TestRefusedByOneRail(t *testing.T) {
 				require.Positive(t, refused)
 			}
 			for _, p := range w.pmls {
-				require.Zero(t, p.Stats().Withdrawn)
+				require.Zero(t, p.Stats().Refused)
 				require.Empty(t, p.Leftovers())
 			}
 		}
@@ -357,9 +357,9 @@ func TestRefusedOverLoop(t *testing.T) {
 				if who == 0 {
 					require.ErrorContains(t, err, "no rail takes it: rail loop", "%d bytes", n)
 					require.ErrorIs(t, err, btl.ErrTooLong)
-					require.ErrorIs(t, rerr, errRefusedThere)
+					require.ErrorIs(t, rerr, errPeerRefused)
 				} else if err != nil { // of the answer; what is read needs none before it is all here
-					require.ErrorIs(t, err, errRefusedThere)
+					require.ErrorIs(t, err, errPeerRefused)
 				}
 				_, err = s2.Take()
 				require.NoError(t, err)

@@ -121,7 +121,7 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"negative window":     {tagCredit, func(_, _ handle) []byte { return []byte{15: 0x80} }},
 		"short left":          {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
 		"long left":           {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
-		"left as what":        {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{tag: saysKinds}) }},
+		"left as what":        {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{tag: numFinalizedTags}) }},
 		"short waiting":       {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
 		"long waiting":        {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
 		"waiting for what":    {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{tag: 1}) }},
@@ -138,7 +138,7 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"nack of much":        {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, matchOf(matchHdr{}), defaultWindowBytes+1) }},
 		"nack of version 0":   {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, nil, 0) }},
 		"long answer nacked":  {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 1000) }},
-		"left as what, nack":  {tagNack, func(_, _ handle) []byte { return nackFor(tagFinalized, matchOf(matchHdr{tag: saysKinds}), 0) }},
+		"left as what, nack":  {tagNack, func(_, _ handle) []byte { return nackFor(tagFinalized, matchOf(matchHdr{tag: numFinalizedTags}), 0) }},
 		"unknown kind":        {99, func(_, _ handle) []byte { return nil }},
 		"no kind":             {0, func(_, _ handle) []byte { return nil }},
 	} {
@@ -243,7 +243,7 @@ func TestForeignHandles(t *testing.T) {
 	require.False(t, r.restart)
 	require.Equal(t, request.Active, r.State())
 	require.Equal(t, make([]byte, 1000), out)
-	require.Equal(t, sendAnnounced, s.state)
+	require.Equal(t, sendRTS, s.state)
 }
 
 // TestForgedExposures: keys, rails and offsets that lead nowhere make a message go in fragments, and
@@ -389,7 +389,7 @@ func TestTooManyEarlyFragments(t *testing.T) {
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 	h := matchHdr{tag: 1}
 	frag := matchOf(h, 1, 2)
-	most := int(p.peer(1).credit.window / (fragmentCost + 2))
+	most := int(p.peer(1).credit.window / (fragmentCostBytes + 2))
 	for i := range most + 1 {
 		require.Equal(t, request.Active, r.State())
 		require.EqualValues(t, 2*i, p.Stats().UnexpectedBytes)

@@ -1,42 +1,66 @@
 package pml
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/request"
 )
 
-// Unreceived is a message that has arrived and that no receive has matched.
-type Unreceived struct {
-	Envelope
-	// Context that it belongs to, and whom that was made for.
+// Pending describes an active operation, for reports.
+type Pending struct {
+	// Op is the name of the call.
+	Op string
+	// Sends: the operation is a send.
+	Sends bool
+	// Context of the operation, and the caller that the context was made for.
 	Context ContextID
 	Caller  Caller
+	// Peer is a rank of the communicator, or AnySource. Tag may be AnyTag.
+	Peer, Tag int
+	Bytes     int64
+	// Phase of the protocol.
+	Phase string
+	// GoesOn: the operation completes or fails without a further call of the peer.
+	GoesOn  bool
+	Request *request.Object
 }
 
-// Unreceived lists the messages that wait to be received, in the order in which they arrived
-// within each context. It does so after Close too. What was taken out of matching, or
-// belonged to a context that is removed, is not among them.
-func (p *PML) Unreceived() []Unreceived {
-	var out []Unreceived
+func (d Pending) String() string {
+	return fmt.Sprintf("%s peer %s tag %s of %d bytes: %s", d.Op, orAny(d.Peer), orAny(d.Tag), d.Bytes, d.Phase)
+}
+
+func orAny(n int) string {
+	if n == request.AnySource { // AnyTag is the same number
+		return "any"
+	}
+	return strconv.Itoa(n)
+}
+
+// Pending lists the active operations: first sends and the receives whose message is arriving, then
+// the posted receives and the probes of each context, oldest first.
+func (p *PML) Pending() []Pending {
+	var out []Pending
+	p.sends.each(func(s *SendRequest) { out = append(out, s.pending()) })
+	p.recvs.each(func(r *RecvRequest) { out = append(out, r.pending()) })
 	for _, c := range p.sortedContexts() {
-		q := c.unexpected.table.find(anyKey)
-		if q == nil {
-			continue
+		for _, r := range c.posted.inOrder() {
+			out = append(out, r.pending())
 		}
-		for n := q.head; n != nil; n = n.next {
-			out = append(out, Unreceived{Envelope: c.envelope(n.item), Context: c.id, Caller: c.caller})
+		for _, r := range c.probes {
+			out = append(out, Pending{
+				Op: r.op, Context: c.id, Caller: c.caller, Peer: r.source, Tag: r.tag, Phase: "probing",
+				GoesOn: c.mayFail(c.world(r.source)), Request: &r.Object,
+			})
 		}
 	}
 	return out
 }
 
-// Rails lists the rails to all peers that are known, by peer.
-func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }
-
-// mayFail reports whether what waits for a rank of the job, or for any rank of the context, may
-// fail because all rails there are down.
+// mayFail reports whether an operation that waits for a rank of the job, or for any rank of the
+// context, may fail because all rails to that rank are down.
 func (c *Context) mayFail(world int) bool {
 	if world != request.AnySource {
 		pr := c.p.peers[world]
@@ -45,7 +69,27 @@ func (c *Context) mayFail(world int) bool {
 	return slices.ContainsFunc(c.group.world, c.mayFail)
 }
 
-// Contexts lists whom the contexts were made for that are not removed.
+// Unreceived is a message that has arrived and that no receive has matched.
+type Unreceived struct {
+	Envelope
+	// Context of the message, and the caller that the context was made for.
+	Context ContextID
+	Caller  Caller
+}
+
+// Unreceived lists the unexpected messages of each context, in the order of arrival. It also works
+// after Close. Messages that a matched probe took, and those of removed contexts, are not listed.
+func (p *PML) Unreceived() []Unreceived {
+	var out []Unreceived
+	for _, c := range p.sortedContexts() {
+		for m := range c.unexpected.all() {
+			out = append(out, Unreceived{Envelope: c.envelope(m), Context: c.id, Caller: c.caller})
+		}
+	}
+	return out
+}
+
+// Contexts lists the callers that the contexts were made for, without those of removed contexts.
 func (p *PML) Contexts() []Caller {
 	var out []Caller
 	for _, c := range p.sortedContexts() {
@@ -55,3 +99,6 @@ func (p *PML) Contexts() []Caller {
 	}
 	return out
 }
+
+// Rails lists the rails to all known peers, by peer.
+func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }

@@ -9,23 +9,21 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// peer is what is known of one other rank, or of this rank as its own peer. The channel to it is embedded, so that a short
-// message follows one pointer.
+// peer is the record of a rank of the job; a rank is a peer of itself too. The channel to it is
+// embedded, so that a short message follows one pointer.
 type peer struct {
 	bml.Peer
 
 	credit credit
-	// pending are the sends that wait until the peer has room for their announcement, in order. Sends that are
-	// started later wait behind them.
+	// pending has the sends that found no room in the peer's windows, in order. Sends that start
+	// later wait behind them.
 	pending sendQueue
 
-	// finalized is what the peer has said of its Finalize.
-	finalized finality
-	// isTold: this rank has sent it FINALIZED.
-	isTold bool
+	finalized        finalizedState
+	wasToldFinalized bool // this rank has sent it FINALIZED
 }
 
-// peer returns what is known of a rank.
+// peer returns the record of a rank. It makes the record if there is none.
 func (p *PML) peer(rank int) *peer {
 	if pr := p.peers[rank]; pr != nil {
 		return pr
@@ -34,8 +32,7 @@ func (p *PML) peer(rank int) *peer {
 	return p.peers[rank]
 }
 
-// resolve finds the rails to a peer if they are not known yet (bml.Resolve), and notes that the peer may have to be told that
-// this rank waits for it.
+// resolve finds the rails to a peer if they are not known yet (bml.Resolve).
 func (p *PML) resolve(pr *peer) error {
 	if pr.IsResolved() && !pr.IsLost() {
 		return nil
@@ -65,7 +62,8 @@ func (p *PML) answerOp(kind btl.Tag, bytes int) *bml.Op {
 	return op
 }
 
-// onAnswerDone: if the answer is not delivered, the peer is lost, or a NACK goes in its place.
+// onAnswerDone is called when an operation without a request is over. If it was not delivered, the
+// peer is lost, or a NACK takes its place.
 func (p *PML) onAnswerDone(op *bml.Op, err error) {
 	if bml.IsRefused(err) {
 		p.answerRefused(op, err)
@@ -74,14 +72,14 @@ func (p *PML) onAnswerDone(op *bml.Op, err error) {
 	p.bml.PutOp(op)
 }
 
-// peerLost ends everything that needs a peer.
+// peerLost fails all operations that need a peer.
 func (p *PML) peerLost(pr *peer) {
 	err := pr.Err()
-	p.settleDirect()
+	p.postBlocking()
 	p.lostPeers = append(p.lostPeers, pr)
 	pr.pending = sendQueue{}
 	if pr.credit.isFull() {
-		p.full--
+		p.blockedPeers--
 	}
 	p.sends.each(func(s *SendRequest) {
 		if s.peer == pr {
@@ -95,37 +93,27 @@ func (p *PML) peerLost(pr *peer) {
 	})
 	for _, c := range p.sortedContexts() {
 		if _, member := c.group.Rank(pr.Rank()); member {
-			c.endWaits(pr.Rank(), true, err) // a receive from anyone might wait for this peer
+			c.failWaits(pr.Rank(), true, err) // a receive from AnySource may wait for this peer
 		}
 	}
 }
 
-// Leave says that all ranks are about to close: what ends because a peer closes first ends with cause, as what Close
-// ends. The handlers of contexts are told.
-func (p *PML) Leave(cause error) {
-	p.leaving = cause
-	p.bml.Leave(cause)
-	for _, c := range p.sortedContexts() {
-		if c.handler != nil {
-			c.handler.Finalizing()
-		}
-	}
-}
-
-// Lost is the reason why no further message can come from source, a rank of c or AnySource; nil if one can. A message that
-// has arrived can still be received. For AnySource it is the reason of the first member of the communicator that was lost.
+// Lost returns why no further message can come from source, a rank of c or AnySource; nil if one
+// can come. A message that has arrived can still be received. For AnySource it is the reason for
+// the first member of the communicator that was lost.
 //
-// A caller that asks again and again waits for source too, so the rails to it are resolved as for a receive.
+// A caller may wait for source by calling Lost again and again, so Lost resolves the rails to it as
+// posting a receive does.
 func (p *PML) Lost(c *Context, source int) error {
 	world := c.world(source)
 	if world == p.cfg.Rank {
-		return p.checkWorld(c, world)
+		return p.lossOf(c, world)
 	}
-	return p.expect(c, world)
+	return p.waitError(c, world)
 }
 
-// checkWorld is Lost of a rank of the job, by what is known now.
-func (p *PML) checkWorld(c *Context, source int) error {
+// lossOf is Lost for a rank of the job or AnySource, by what is known now.
+func (p *PML) lossOf(c *Context, source int) error {
 	if p.closed != nil {
 		return p.closed
 	}
@@ -143,19 +131,20 @@ func (p *PML) checkWorld(c *Context, source int) error {
 			return pr.Err()
 		}
 	}
-	if source >= 0 && p.peers[source] != nil && p.peers[source].finalized != running {
+	if source >= 0 && p.peers[source] != nil && p.peers[source].finalized != notFinalized {
 		return errFinalized
 	}
 	return nil
 }
 
-// expect is checkWorld for an operation that is about to wait for source. It resolves the rails to a single rank, because only
-// an endpoint notices that a peer has died. For AnySource, the death of a rank that was never in touch goes unnoticed here.
-func (p *PML) expect(c *Context, source int) error {
-	if source >= 0 && len(c.revoked) == 0 && p.isExpected(source) {
+// waitError is lossOf for an operation that is about to wait for source. It resolves the rails to a
+// single rank, because only an endpoint notices that a peer has died. For AnySource, the death of a
+// rank that this rank never exchanged fragments with goes unnoticed here.
+func (p *PML) waitError(c *Context, source int) error {
+	if source >= 0 && len(c.revoked) == 0 && p.isReachable(source) {
 		return nil
 	}
-	if err := p.checkWorld(c, source); err != nil || source < 0 {
+	if err := p.lossOf(c, source); err != nil || source < 0 {
 		return err
 	}
 	pr := p.peer(source)
@@ -163,15 +152,16 @@ func (p *PML) expect(c *Context, source int) error {
 	return pr.Err()
 }
 
-// isExpected reports whether the rails to a rank of the job are known, and nothing speaks against waiting for it.
-func (p *PML) isExpected(world int) bool {
+// isReachable reports whether the rails to a rank of the job are known and a message can come from
+// it. It is the fast path of waitError.
+func (p *PML) isReachable(world int) bool {
 	pr := p.peers[world]
-	return pr != nil && pr.IsResolved() && !pr.IsLost() && pr.finalized == running && p.closed == nil && !p.bml.HasFallen()
+	return pr != nil && pr.IsResolved() && !pr.IsLost() && pr.finalized == notFinalized && p.closed == nil && !p.bml.HasFallen()
 }
 
-// recheckAll resolves every unknown peer that an operation waits for.
+// recheckAll rechecks all ranks that an operation waits for.
 func (p *PML) recheckAll() {
-	p.settleDirect()
+	p.postBlocking()
 	for _, c := range p.sortedContexts() {
 		sources := make(map[int]bool)
 		for _, r := range c.posted.inOrder() {
@@ -186,19 +176,17 @@ func (p *PML) recheckAll() {
 	}
 }
 
-// recheck resolves source, a rank of the job, or each member of c for AnySource, if nothing is known of it: a peer without
-// rails is lost.
+// recheck resolves source, a rank of the job, or each member of c for AnySource, if no rail to it
+// is known. A peer without rails is lost.
 func (p *PML) recheck(c *Context, source int) {
-	if source == request.AnySource {
+	switch {
+	case source == request.AnySource:
 		for _, world := range c.group.world {
 			p.recheck(c, world)
 		}
-		return
-	}
-	if source < 0 {
-		return
-	}
-	if pr := p.peer(source); pr.IsUnknown() {
-		_ = p.resolve(pr)
+	case source >= 0:
+		if pr := p.peer(source); pr.IsUnknown() {
+			_ = p.resolve(pr)
+		}
 	}
 }

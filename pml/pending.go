@@ -6,17 +6,17 @@ type sendQueue struct {
 }
 
 func (q *sendQueue) push(s *SendRequest) {
-	s.behind = nil
+	s.nextPending = nil
 	if q.tail == nil {
 		q.head = s
 	} else {
-		q.tail.behind = s
+		q.tail.nextPending = s
 	}
 	q.tail = s
 }
 
 func (q *sendQueue) pushFront(s *SendRequest) {
-	s.behind = q.head
+	s.nextPending = q.head
 	q.head = s
 	if q.tail == nil {
 		q.tail = s
@@ -25,29 +25,29 @@ func (q *sendQueue) pushFront(s *SendRequest) {
 
 func (q *sendQueue) pop() *SendRequest {
 	s := q.head
-	q.head = s.behind
+	q.head = s.nextPending
 	if q.head == nil {
 		q.tail = nil
 	}
-	s.behind = nil
+	s.nextPending = nil
 	return s
 }
 
-// remove takes out of the queue what is so.
-func (q *sendQueue) remove(isSo func(s *SendRequest) bool) {
+// remove takes the sends that match out of the queue.
+func (q *sendQueue) remove(matches func(s *SendRequest) bool) {
 	all := *q
 	*q = sendQueue{}
 	for all.head != nil {
-		if s := all.pop(); !isSo(s) {
+		if s := all.pop(); !matches(s) {
 			q.push(s)
 		}
 	}
 }
 
-// release sends what is pending, in order, as far as the peer has room now.
-func (p *PML) release(pr *peer) {
+// launchPending launches the pending sends to a peer, in order, as far as its windows have room.
+func (p *PML) launchPending(pr *peer) {
 	for pr.pending.head != nil {
-		// It leaves the queue first: it may be complete, and begin again, before launch returns.
+		// The send leaves the queue first: it may complete, and start again, before launch returns.
 		s := pr.pending.pop()
 		if !s.launch() {
 			pr.pending.pushFront(s)
@@ -55,4 +55,16 @@ func (p *PML) release(pr *peer) {
 		}
 	}
 	p.tellFinalized(pr)
+}
+
+// failUnmatched fails the sends to a peer that wait for it to match them, as far as they match. It
+// then launches the other pending sends.
+func (p *PML) failUnmatched(pr *peer, matches func(s *SendRequest) bool, err error) {
+	pr.pending.remove(matches)
+	p.sends.each(func(s *SendRequest) {
+		if s.peer == pr && s.awaitsMatch() && matches(s) {
+			s.fail(err)
+		}
+	})
+	p.launchPending(pr)
 }

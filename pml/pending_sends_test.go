@@ -54,7 +54,7 @@ func TestWindowIsEnforced(t *testing.T) {
 			p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
 			require.ErrorIs(t, p.Lost(c[0], 1), errWindow, "%s %s", where, name)
 			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*controlBytes)
-			require.Zero(t, p.full)
+			require.Zero(t, p.blockedPeers)
 		}
 	}
 }
@@ -75,8 +75,8 @@ func flooded(t *testing.T, messages int, async bool) *flood {
 }
 
 const (
-	heldBytes     = 6500 / (fragmentCost + 1) // messages that go with their MATCH
-	heldAnnounced = 6500 / fragmentCost       // and are announced
+	heldBytes     = 6500 / (fragmentCostBytes + 1) // messages that go with their MATCH
+	heldAnnounced = 6500 / fragmentCostBytes       // and are announced
 )
 
 // TestAnnouncementsAreBounded: a rank remembers no more of what it does not receive than its window says,
@@ -91,7 +91,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 		require.Equal(t, heldBytes+heldAnnounced, f.c[1].unexpected.count)
 		require.EqualValues(t, messages-heldBytes-heldAnnounced, f.w.pmls[0].Stats().Deferred)
 		f.receive(0)
-		require.Zero(t, f.w.pmls[1].full)
+		require.Zero(t, f.w.pmls[1].blockedPeers)
 		require.Nil(t, f.w.pmls[0].Send(f.c[0], nil, 1, 1, Standard, "send"), "the way is free again")
 	}
 }
@@ -173,13 +173,13 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	w.settle()
 	require.Equal(t, sendPending, last.state)
 	require.Equal(t, heldBytes+heldAnnounced, c[1].unexpected.count)
-	require.Equal(t, 1, p.full)
+	require.Equal(t, 1, p.blockedPeers)
 	// In a context of both it opens, also for one that has just been made.
 	both := p.AddContext(p.NewContextID(), c[1].group, 1, testCaller{})
 	p.Irecv(both, nil, 1, request.AnySource, 2, "recv")
 	w.settle()
 	require.NotEqual(t, sendPending, last.state)
-	require.Zero(t, p.full)
+	require.Zero(t, p.blockedPeers)
 }
 
 // TestHeldSendsEnd: with the peer, and with the point-to-point layer; a buffer that is taken back before is
@@ -194,7 +194,7 @@ func TestHeldSendsEnd(t *testing.T) {
 	}
 	require.Zero(t, f.w.pmls[0].Busy())
 	f.w.modules[1].lose(0, &btl.Error{Rail: "wire", Class: btl.ClassPeerGone})
-	require.Zero(t, f.w.pmls[1].full)
+	require.Zero(t, f.w.pmls[1].blockedPeers)
 
 	f = flooded(t, 500, false)
 	require.NoError(t, f.w.pmls[0].Close(nil))
@@ -239,5 +239,5 @@ func TestHeldToItself(t *testing.T) {
 		_, err = sends[i].Take()
 		require.NoError(t, err)
 	}
-	require.Zero(t, p.Busy()+p.full)
+	require.Zero(t, p.Busy()+p.blockedPeers)
 }

@@ -2,17 +2,17 @@ package pml
 
 import "unsafe"
 
-// pool keeps objects that are not in use for the next ones. It is bounded: a burst must not
-// cost its memory for ever.
+// pool keeps free objects for their next use. It is bounded, so that a burst does not cost its
+// memory for ever.
 type pool[T any] struct{ free []*T }
 
-// maxFreeBytes is how much memory each pool keeps, without what its objects refer to.
+// maxFreeBytes is the size of the objects that one pool keeps, without what they refer to.
 const maxFreeBytes = 2 << 20
 
 // most is how many objects the pool keeps.
 func (q *pool[T]) most() int { return maxFreeBytes / int(unsafe.Sizeof(*new(T))) }
 
-// get takes an object out of the pool; nil if that is empty.
+// get takes an object out of the pool. It returns nil if the pool is empty.
 func (q *pool[T]) get() *T {
 	last := len(q.free) - 1
 	if last < 0 {
@@ -23,7 +23,7 @@ func (q *pool[T]) get() *T {
 	return x
 }
 
-// put gives an object back. It reports false if the pool is full: the object is garbage then.
+// put gives an object back. It reports false if the pool is full: the object is then garbage.
 func (q *pool[T]) put(x *T) bool {
 	if len(q.free) >= q.most() {
 		return false

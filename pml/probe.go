@@ -6,14 +6,14 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Envelope is what a probe tells of a message.
+// Envelope is what a probe returns of a message.
 type Envelope struct {
 	Source, Tag int // rank in the communicator
 	Bytes       int64
 }
 
-// Message is one that was taken out of matching (MPI 4.1, section 3.8.2). It is
-// received once, by Imrecv.
+// Message was taken out of matching by a matched probe (MPI 4.1, section 3.8.2). Imrecv receives
+// it, once.
 type Message struct {
 	ctx *Context
 	msg *message // nil once received
@@ -28,33 +28,33 @@ func (m *Message) Used() bool { return m.msg == nil }
 
 func (c *Context) envelope(m *message) Envelope {
 	source, _ := c.group.Rank(m.source)
-	return Envelope{Source: source, Tag: m.tag, Bytes: m.length}
+	return Envelope{Source: source, Tag: int(m.tag), Bytes: m.length}
 }
 
 func (c *Context) key(source, tag int) matchKey { return keyOf(c.world(source), tag) }
 
-// take removes m from matching.
+// take takes m out of matching.
 func (c *Context) take(m *message) *Message {
 	c.unexpected.remove(m)
 	c.p.taken.add(m)
 	return &Message{ctx: c, msg: m, env: c.envelope(m)}
 }
 
-// Iprobe looks for a message that a receive of source and tag could take now.
+// Iprobe looks for a message that a receive of source and tag would match now.
 func (p *PML) Iprobe(c *Context, source, tag int) (Envelope, bool) {
 	m := c.unexpected.oldest(c.key(source, tag))
 	if m == nil {
-		p.demand(c, c.world(source))
+		p.grant(c, c.world(source))
 		return Envelope{}, false
 	}
 	return c.envelope(m), true
 }
 
-// Improbe is Iprobe that takes the message out of matching.
+// Improbe is Iprobe, and takes the message out of matching.
 func (p *PML) Improbe(c *Context, source, tag int) (*Message, Envelope, bool) {
 	m := c.unexpected.oldest(c.key(source, tag))
 	if m == nil {
-		p.demand(c, c.world(source))
+		p.grant(c, c.world(source))
 		return nil, Envelope{}, false
 	}
 	env := c.envelope(m)
@@ -73,8 +73,8 @@ type ProbeRequest struct {
 	op          string
 }
 
-// Probe starts to wait for a message that a receive of source and tag could take. Its status
-// has Source, Tag and Bytes. If matched, the message is taken out of matching.
+// Probe waits for a message that a receive of source and tag would match. The status has Source,
+// Tag and Bytes. With matched, the probe takes the message out of matching.
 func (p *PML) Probe(c *Context, source, tag int, matched bool, op string) *ProbeRequest {
 	r := p.freeProbe.get()
 	if r == nil {
@@ -86,16 +86,16 @@ func (p *PML) Probe(c *Context, source, tag int, matched bool, op string) *Probe
 	r.Activate()
 	if m := c.unexpected.oldest(r.key); m != nil {
 		r.found(m)
-	} else if err := p.expect(c, c.world(source)); err != nil {
+	} else if err := p.waitError(c, c.world(source)); err != nil {
 		r.Complete(request.Empty(), err)
 	} else {
 		c.probes = append(c.probes, r)
-		p.demand(c, c.world(source))
+		p.grant(c, c.world(source))
 	}
 	return r
 }
 
-// Message is what a matched probe that is complete has taken out of matching.
+// Message returns the message that a completed matched probe took out of matching.
 func (r *ProbeRequest) Message() *Message { return r.message }
 
 func (r *ProbeRequest) found(m *message) {
@@ -106,14 +106,15 @@ func (r *ProbeRequest) found(m *message) {
 	r.Complete(request.Status{Source: env.Source, Tag: env.Tag, Bytes: env.Bytes}, nil)
 }
 
-// offerProbes shows a new unexpected message to the probes that wait.
+// offerProbes completes the probes that match a new unexpected message, oldest first, up to a
+// matched probe, which takes the message.
 func (c *Context) offerProbes(m *message) {
 	if len(c.probes) == 0 {
 		return
 	}
 	taken := false
 	c.probes = slices.DeleteFunc(c.probes, func(r *ProbeRequest) bool {
-		if taken || !r.key.covers(m.source, m.tag) {
+		if taken || !r.key.covers(m.source, int(m.tag)) {
 			return false
 		}
 		r.found(m)
@@ -122,13 +123,13 @@ func (c *Context) offerProbes(m *message) {
 	})
 }
 
-// covers reports whether a receive of key k can take a message of this source and tag.
+// covers reports whether a receive of key k matches a message of this source and tag.
 func (k matchKey) covers(source, tag int) bool {
 	s, t := int(int32(uint32(k>>32))), int(int32(uint32(k)))
 	return (s == source || s == request.AnySource) && (t == tag || t == request.AnyTag)
 }
 
-// failProbes ends every probe of the context.
+// failProbes ends every probe of the context with err.
 func (c *Context) failProbes(err error) {
 	probes := c.probes
 	c.probes = nil
@@ -137,7 +138,7 @@ func (c *Context) failProbes(err error) {
 	}
 }
 
-// Start implements request.Operation; probes are not persistent.
+// Start implements request.Operation. Probes are not persistent, so it is never called.
 func (r *ProbeRequest) Start() {}
 
 // Cancel implements request.Operation.

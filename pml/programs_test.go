@@ -318,7 +318,7 @@ func (n *player) makeContext(i int) {
 	if n.ctxs[i] != nil || rank < 0 {
 		return
 	}
-	if n.p.strays[contextIDs[i]] != nil {
+	if n.p.earlyContext[contextIDs[i]] != nil {
 		n.w.did["parked"]++
 	}
 	n.ctxs[i] = n.p.AddContext(contextIDs[i], NewGroup(n.w.groups[i]), rank, testCaller{})
@@ -514,11 +514,11 @@ func (w *program) drain() {
 		for _, pr := range n.p.peers {
 			if pr != nil {
 				c := pr.credit
-				w.check(c.kept == 0 && c.notices == 0 && c.heard == c.answered && pr.pending == sendQueue{}, "rank %d: %+v of %d", n.rank, c, pr.Rank())
+				w.check(c.kept == 0 && c.notices == 0 && c.rtsReceived == c.rtsTaken && pr.pending == sendQueue{}, "rank %d: %+v of %d", n.rank, c, pr.Rank())
 			}
 		}
-		w.check(n.p.full == 0, "rank %d: %d peers have no room", n.rank, n.p.full)
-		w.check(len(n.p.contexts) == 0 && len(n.p.strays) == 0, "rank %d: contexts are left", n.rank)
+		w.check(n.p.blockedPeers == 0, "rank %d: %d peers have no room", n.rank, n.p.blockedPeers)
+		w.check(len(n.p.contexts) == 0 && len(n.p.earlyContext) == 0, "rank %d: contexts are left", n.rank)
 		w.check(st.Malformed+st.Illegal+st.Duplicates+st.Early == 0, "rank %d: %+v", n.rank, st)
 		w.did["inline"] += st.SentInline
 		w.did["eager"] += st.SentEager
@@ -528,7 +528,7 @@ func (w *program) drain() {
 		w.did["read"] += st.ReceivedGet
 		w.did["invited"] += st.ReceivedPut
 		w.did["written"] += st.SentPut
-		w.did["announced though small"] += st.Held
+		w.did["announced though small"] += st.Throttled
 		w.did["held"] += st.Deferred
 		w.did["read in vain"] += st.Unread
 		w.did["written in vain"] += st.Unwritten

@@ -7,18 +7,18 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Protocol says how messages move that are too long to go with their MATCH.
+// Protocol says how messages move that are too long to be eager.
 type Protocol uint8
 
 const (
-	// Auto: by remote access where a rail has it and the message is long enough, a get rather
-	// than a put; else in fragments.
+	// Auto moves messages that are long enough by remote access where a rail has it, and rather by
+	// reads than by writes. Others go in fragments.
 	Auto Protocol = iota
-	// Copy: always in fragments.
+	// Copy moves all messages in fragments.
 	Copy
-	// Get: by the receiver's remote reads where that is possible, else in fragments.
+	// Get uses remote reads where possible, else fragments.
 	Get
-	// Put: by the sender's remote writes where that is possible, else in fragments.
+	// Put uses remote writes where possible, else fragments.
 	Put
 )
 
@@ -31,7 +31,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol returns the protocol with a name, as String gives it.
+// ParseProtocol returns the protocol with a name from String.
 func ParseProtocol(name string) (Protocol, error) {
 	for i, n := range protocolNames {
 		if n == name {
@@ -54,16 +54,18 @@ func (p Protocol) caps() btl.Caps {
 	return btl.CapGet | btl.CapPut
 }
 
-// endTransfer ends a request's transfer, if it has one and none of its pieces is under way (bml.EndTransfer).
+// endTransfer ends a request's transfer, if it has one. No piece of it is under way. With keep, the
+// registration stays for the next start of the request, unless the transfer has failed.
 func (p *PML) endTransfer(t **bml.Transfer, keep, failed bool) {
 	if *t != nil && !p.bml.EndTransfer(*t, keep, failed) {
 		*t = nil
 	}
 }
 
-// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory: it is registered once, and not for
-// each message.
+// AddMemory says that mem, which is not empty, stays valid until RemoveMemory. It is then
+// registered once, and not for each message.
 func (p *PML) AddMemory(mem []byte) { p.bml.AddMemory(mem) }
 
-// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No active request uses it.
+// RemoveMemory undoes AddMemory. No peer can access the memory when it returns. No active request
+// uses the memory.
 func (p *PML) RemoveMemory(mem []byte) { p.bml.RemoveMemory(mem) }

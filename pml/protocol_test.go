@@ -103,7 +103,7 @@ func TestEagerBytes(t *testing.T) {
 		reconfigure(w.pmls[0], func(cfg *Config) { cfg.EagerBytes = set })
 		for n, eager := range map[int]bool{want: true, want + 1: false} {
 			s := w.pmls[0].Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
-			require.Equal(t, !eager, s.state == sendAnnounced, "%d bytes, limit %d", n, set)
+			require.Equal(t, !eager, s.state == sendRTS, "%d bytes, limit %d", n, set)
 		}
 	}
 }

@@ -9,79 +9,42 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// recvState is where a receive stands. One from nobody is done without leaving idle.
-type recvState uint8
-
-const (
-	recvIdle      recvState = iota // not started, or done
-	recvPosted                     // waits for a message
-	recvMatched                    // has one, being looked at
-	recvStreaming                  // has answered, and waits for FRAGs, or for FIN after remote writes
-	recvGetting                    // reads the message from where the sender has it
-)
-
-var recvNames = [...]string{"idle", "waiting for a message", "matched", "receiving", "reading"}
-
-func (s recvState) String() string { return recvNames[s] }
-
-// recvLegal is the table of transitions.
-//
-//	idle       posted     Start, and no message is there
-//	           matched    Start, and one is; or Imrecv
-//	           idle       Start, and nothing can come from there any more
-//	posted     matched    a message arrived
-//	           idle       it was cancelled, whom it waits for was lost or has left, or the
-//	                      communicator was revoked
-//	matched    streaming  it has answered by ACK or PUT, and pieces are still to come
-//	           getting    RGET came, and there is something to read
-//	           idle       all of the message that fits was there
-//	getting    streaming  it cannot be read, or not any more, and ACK asks for fragments
-//	           idle       all was read; or the peer was lost, and all reads called back
-//	streaming  idle       the last piece arrived, or FIN; or the peer was lost; or no rail takes our answer, or
-//	                      what the sender has; and PUT was called back
-var recvLegal = [5][5]bool{
-	recvIdle:      {recvPosted: true, recvMatched: true, recvIdle: true},
-	recvPosted:    {recvMatched: true, recvIdle: true},
-	recvMatched:   {recvStreaming: true, recvGetting: true, recvIdle: true},
-	recvStreaming: {recvIdle: true},
-	recvGetting:   {recvStreaming: true, recvIdle: true},
-}
-
-// RecvRequest is a receive. The PML makes and keeps them.
+// RecvRequest is a receive. The PML makes receives, and pools them.
 type RecvRequest struct {
 	request.Object
 	p   *PML
 	ctx *Context
 
-	// What is asked for.
+	// The arguments of the call.
 	buf    []byte
 	source int // rank in the communicator, AnySource or ProcNull
-	world  int // the same in the job
+	world  int // the same as a rank in the job
 	tag    int
 	op     string
 
-	node  node[RecvRequest] // in ctx.posted
-	order uint64
+	node  node[RecvRequest] // place in ctx.posted
+	order uint64            // in which receives were posted
 
-	// What has come. From the match on:
+	// The message, from the match on. Before it, gotSource and gotTag are the arguments.
 	state     recvState
 	from      *peer
-	gotSource int // in the communicator; before the match, as gotTag, what is asked for
+	gotSource int // rank in the communicator
 	gotTag    int
-	name      handle // while streaming or getting
-	send      handle // the sender's, if it waits for an answer
+	name      handle // of this receive, while it is streaming or getting
+	send      handle // of the send, if the sender waits for an answer
 	length    int64  // of the whole message
-	got, want int64  // bytes here, and to come here
+	got, want int64  // bytes received, and bytes that fit
 	t         *bml.Transfer
-	waits     int // operations posted or queued and not called back
-	pumping   bool
-	invite    *bml.Op // PUT, while it is under way
-	restart   bool    // the sender has asked to begin anew
-	restarts  int     // how often it was read anew
-	err       error
+	// outstanding counts operations that are posted or queued, and not called back.
+	outstanding int
+	isAdvancing bool
+	put         *bml.Op // PUT, while it is under way
+	restart     bool    // the sender has sent RNDVRESTARTNOTIFY
+	restarts    int     // how often the message was read again
+	err         error
 }
 
-// Irecv starts a receive. The buffer is the library's until the request is complete.
+// Irecv starts a receive. The buffer belongs to the library until the request is complete.
 func (p *PML) Irecv(c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
 	r := p.newRecv(c, buf, elem, source, tag, op)
 	r.Activate()
@@ -97,8 +60,8 @@ func (p *PML) RecvInit(c *Context, buf []byte, elem, source, tag int, op string)
 	return r
 }
 
-// Imrecv receives a message that Improbe or a matched probe took out of matching. A message
-// is received once; later receives of it end with ErrRequest.
+// Imrecv receives a message that Improbe or a matched probe took out of matching. A second receive
+// of the same message ends with ErrRequest.
 func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 	r := p.newRecv(m.ctx, buf, elem, m.env.Source, m.env.Tag, op)
 	r.Activate()
@@ -139,7 +102,7 @@ func (r *RecvRequest) Start() {
 	}
 	err := r.ctx.receiveError(r.tag)
 	if err == nil {
-		err = r.p.expect(r.ctx, r.world)
+		err = r.p.waitError(r.ctx, r.world)
 	}
 	if err != nil {
 		r.finish(err)
@@ -147,18 +110,20 @@ func (r *RecvRequest) Start() {
 	}
 	r.move(recvPosted)
 	r.ctx.posted.add(r)
-	r.p.demand(r.ctx, r.world)
+	r.p.grant(r.ctx, r.world)
 }
 
-// accept receives a message that was unexpected.
+// accept receives a message that was unexpected, and frees it.
 func (r *RecvRequest) accept(m *message) {
-	pr := r.p.peer(m.source)
-	r.matched(pr, m.tag)
-	r.begin(&m.announcement, m.data)
-	r.p.dropMessage(m)
+	p, pr := r.p, r.p.peer(m.source)
+	r.matched(pr, int(m.tag))
+	r.begin(&m.incoming, m.data)
+	p.unbuffer(pr, m.kind, len(m.data))
+	p.consumedMessage(pr, m.kind, len(m.data))
+	p.messages.put(m)
 }
 
-// matched says which message the receive has got.
+// matched notes which message the receive has matched.
 func (r *RecvRequest) matched(pr *peer, tag int) {
 	r.move(recvMatched)
 	r.from, r.gotTag = pr, tag
@@ -167,14 +132,7 @@ func (r *RecvRequest) matched(pr *peer, tag int) {
 	}
 }
 
-// receive takes a message, from whom it waits for, that is all here.
-func (r *RecvRequest) receive(tag int, data []byte) {
-	r.move(recvMatched)
-	r.gotTag = tag
-	r.complete(data)
-}
-
-// complete ends the receive with all of its message.
+// complete ends a receive that has matched, with its whole message.
 func (r *RecvRequest) complete(data []byte) {
 	var err error
 	if len(data) > len(r.buf) {
@@ -187,7 +145,7 @@ func (r *RecvRequest) complete(data []byte) {
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, int64(n), err)
 	if ctx.removed {
-		ctx.settle()
+		ctx.freeIfUnused()
 	}
 }
 
@@ -195,20 +153,20 @@ func truncated(length int64, room int) error {
 	return fmt.Errorf("%w: it has %d bytes, and the buffer room for %d", request.ErrTruncate, length, room)
 }
 
-// begin takes what has come of the message: all of it, or its beginning, or where it is.
-func (r *RecvRequest) begin(a *announcement, data []byte) {
-	if a.withdrawn {
-		r.finish(errRefusedThere)
+// begin takes the first fragment of the message, and chooses how the rest moves.
+func (r *RecvRequest) begin(in *incoming, data []byte) {
+	if in.isNack {
+		r.finish(errPeerRefused)
 		return
 	}
-	if a.kind == tagMatch {
+	if in.kind == tagMatch {
 		r.complete(data)
 		return
 	}
-	r.length = a.length
-	r.want = min(a.length, int64(len(r.buf)))
-	r.send = a.send
-	if a.kind == tagRget {
+	r.length = in.length
+	r.want = min(in.length, int64(len(r.buf)))
+	r.send = in.send
+	if in.kind == tagRget {
 		if r.want > 0 && r.fetch(data) {
 			return
 		}
@@ -219,37 +177,37 @@ func (r *RecvRequest) begin(a *announcement, data []byte) {
 	case r.got == r.want:
 		r.p.sendAck(r.from, ackHdr{send: r.send, from: r.got, to: r.want})
 		r.finish(nil)
-	case a.flags&flagPut != 0 && r.inviteWrites():
+	case in.flags&flagPut != 0 && r.askForWrites():
 	default:
 		r.ask()
 	}
 }
 
-// ask wants the rest of the message in fragments.
+// ask asks for the rest of the message in fragments.
 func (r *RecvRequest) ask() {
 	r.move(recvStreaming)
-	r.named()
+	r.makeHandle()
 	r.p.sendAck(r.from, ackHdr{send: r.send, recv: r.name, from: r.got, to: r.want})
-	r.settle()
+	r.failIfLost()
 }
 
-// named gives the receive a name for the peer to use.
-func (r *RecvRequest) named() {
+// makeHandle makes a handle by which the peer can name the receive.
+func (r *RecvRequest) makeHandle() {
 	if r.name == 0 {
 		r.name = r.p.recvs.add(r)
 	}
 }
 
-// settle ends a receive that was named if its peer was lost meanwhile.
-func (r *RecvRequest) settle() {
+// failIfLost ends a receive whose peer was lost when it posted its answer.
+func (r *RecvRequest) failIfLost() {
 	if r.name != 0 && r.from != nil && r.from.IsLost() {
 		r.fail(r.from.Err())
 	}
 }
 
-// inviteWrites asks the sender to write the rest of the message into the buffer. It reports false if
-// the sender cannot.
-func (r *RecvRequest) inviteWrites() bool {
+// askForWrites asks the sender to write the rest of the message into the buffer. It reports false
+// if that is not possible.
+func (r *RecvRequest) askForWrites() bool {
 	p, pr := r.p, r.from
 	if p.resolve(pr) != nil || pr.Putters() == 0 || !pr.IsRemote(r.want-r.got) {
 		return false
@@ -260,33 +218,31 @@ func (r *RecvRequest) inviteWrites() bool {
 	}
 	p.stats.ReceivedPut++
 	r.move(recvStreaming)
-	r.named()
+	r.makeHandle()
 	op := p.bml.GetOp()
-	op.Tag, op.HdrLen, op.Request, op.Then, op.Payload = tagPut, ackBytes, r, p.inviteDone, keys
-	r.invite = op
+	op.Tag, op.HdrLen, op.Request, op.Then, op.Payload = tagPut, ackBytes, r, p.putDone, keys
+	r.put = op
 	h := ackHdr{send: r.send, recv: r.name, from: r.got, to: r.want}
 	h.encode(op.Hdr[:])
-	r.waits++
+	r.outstanding++
 	p.send(pr, op)
-	r.settle()
+	r.failIfLost()
 	return true
 }
 
-// onInviteDone is called when a PUT was delivered, or not.
-func (p *PML) onInviteDone(op *bml.Op, err error) {
+// onPutDone is called when a PUT is over.
+func (p *PML) onPutDone(op *bml.Op, err error) {
 	r := op.Request.(*RecvRequest)
 	if bml.IsRefused(err) {
-		p.refused(op)
+		p.nackOp(op)
 		r.err = err
 	}
-	p.bml.PutOp(op)
-	r.invite = nil
-	r.waits--
-	r.advance()
+	r.put = nil
+	r.opDone(op)
 }
 
-// fetch begins to read the message from where list says that it is. It reports false if no rail
-// can.
+// fetch begins to read the message from where a list of remote key descriptors says that it is. It
+// reports false if no rail can.
 func (r *RecvRequest) fetch(list []byte) bool {
 	p := r.p
 	if p.resolve(r.from) != nil || !p.bml.Reach(r.transfer(), list, r.buf[:r.want], bml.Read) {
@@ -294,19 +250,19 @@ func (r *RecvRequest) fetch(list []byte) bool {
 	}
 	p.stats.ReceivedGet++
 	r.move(recvGetting)
-	r.named()
+	r.makeHandle()
 	r.t.Begin(0, r.want)
 	r.advance()
 	return true
 }
 
-// transfer is what the receive needs for a long message.
+// transfer returns the receive's transfer for a long message. It makes one if there is none.
 func (r *RecvRequest) transfer() *bml.Transfer {
 	r.t = r.p.bml.Transfer(r.t, &r.from.Peer, r)
 	return r.t
 }
 
-// onRecvPieceDone is called when a piece of a message was read, or not.
+// onRecvPieceDone is called when the read of a piece is over.
 func (p *PML) onRecvPieceDone(op *bml.Op, err error) {
 	r := op.Request.(*RecvRequest)
 	switch {
@@ -315,40 +271,47 @@ func (p *PML) onRecvPieceDone(op *bml.Op, err error) {
 	case r.err == nil && !errors.Is(err, bml.ErrInterrupted):
 		r.err = err
 	}
-	p.bml.PutOp(op)
-	r.waits--
+	r.opDone(op)
+}
+
+// opDone frees an operation that is over, and goes on with the receive.
+func (r *RecvRequest) opDone(op *bml.Op) {
+	r.p.bml.PutOp(op)
+	r.outstanding--
 	r.advance()
 }
 
-// fail ends the receive with err as soon as its buffer is its own again.
+// fail ends the receive with err as soon as no operation uses its buffer.
 func (r *RecvRequest) fail(err error) {
 	r.err = err
 	r.advance()
 }
 
-// advance reads what may be read now, and goes on when all is done. As for a send, it is not
-// entered twice.
+// advance posts the reads for which rails have room now, and finishes the receive when everything
+// has ended. An operation may complete while it is posted and call advance, which then does
+// nothing.
 func (r *RecvRequest) advance() {
-	if r.pumping {
+	if r.isAdvancing {
 		return
 	}
-	r.pumping = true
+	r.isAdvancing = true
 	for r.state == recvGetting && r.err == nil {
 		op, from, to := r.p.bml.NextPiece(r.t, bml.Read, 0)
 		if op == nil {
 			break
 		}
 		op.Request, op.Then, op.Payload = r, r.p.recvPieceDone, r.buf[from:to]
-		r.waits++
+		r.outstanding++
 		r.p.bml.PostPiece(op)
 	}
-	r.pumping = false
-	if r.waits > 0 {
+	r.isAdvancing = false
+	if r.outstanding > 0 {
 		return
 	}
 	switch {
 	case r.got == r.want && r.state == recvGetting:
-		// It is over before FIN is posted: that may find the rail down, which ends what is not.
+		// The receive finishes before FIN is posted: posting may find the peer lost, which fails
+		// all receives that are not finished.
 		p, pr, h := r.p, r.from, finHdr{handle: r.send}
 		r.finish(nil)
 		p.post(pr, tagFin, finBytes, h.encode)
@@ -359,41 +322,48 @@ func (r *RecvRequest) advance() {
 		r.finish(nil)
 	case r.from.IsLost():
 		r.finish(r.from.Err())
-	case r.from.IsFailing(): // it ends when the peer is lost
+	case r.from.IsFailing(): // the receive ends when the peer is lost
 	case r.err != nil:
 		r.finish(r.err)
 	case r.restart:
-		r.receiveAnew()
+		r.receiveAgain()
 	}
 }
 
-// isAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail says.
-func (r *RecvRequest) isAnswered() {
-	if r.invite != nil {
-		r.invite.Answered = true
+// noteAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail
+// says.
+func (r *RecvRequest) noteAnswered() {
+	if r.put != nil {
+		r.put.Answered = true
 	}
 }
 
-// fragment takes a piece of a message.
-func (p *PML) fragment(pr *peer, h *fragHdr, data []byte) error {
+// fragArrived takes a FRAG.
+func (p *PML) fragArrived(pr *peer, frag []byte) error {
+	var h fragHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
 	r := p.awaiting(pr, h.recv)
 	if r == nil {
 		p.stats.StaleFragments++ // of an attempt that is over
 		return nil
 	}
+	data := frag[fragBytes:]
 	if h.offset+int64(len(data)) > r.want || r.got+int64(len(data)) > r.want {
-		return fmt.Errorf("%w: %d bytes at %d, after %d of %d bytes", errMalformed, len(data), h.offset, r.got, r.want)
+		return fmt.Errorf("%w: FRAG of %d bytes at %d, after %d of %d bytes", errMalformed, len(data), h.offset, r.got, r.want)
 	}
 	copy(r.buf[h.offset:], data)
 	r.got += int64(len(data))
 	if r.got == r.want {
-		r.isAnswered()
+		r.noteAnswered()
 		r.advance()
 	}
 	return nil
 }
 
-// awaiting is the receive, named by a peer, that waits for a message's rest; nil if that is over.
+// awaiting returns the receive that a peer names, if it waits for the rest of its message; else
+// nil.
 func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	r := p.recvs.get(name)
 	if r == nil || r.from != pr || r.state != recvStreaming {
@@ -402,24 +372,30 @@ func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	return r
 }
 
-// finished takes a FIN.
-func (p *PML) finished(pr *peer, h *finHdr) {
+// finArrived takes a FIN. The peer has read a send's message, or written a receive's.
+func (p *PML) finArrived(pr *peer, frag []byte) error {
+	var h finHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
 	if !h.ofReceive {
-		p.read(pr, h.handle)
-		return
+		if s := p.answered(pr, h.handle, sendRTS); s != nil {
+			s.stream(&ackHdr{})
+		}
+		return nil
 	}
 	switch r := p.awaiting(pr, h.handle); {
 	case r == nil:
 		p.stats.Malformed++
-	case r.t != nil: // else it waits for no end
+	case r.t != nil: // else it waits for fragments, and not for FIN
 		r.got = r.want
-		r.isAnswered()
+		r.noteAnswered()
 		r.advance()
 	}
+	return nil
 }
 
-// finish completes the receive, which is in no queue. A nil error is for one that has got its
-// message.
+// finish completes the receive, which is in no queue. A nil error says that it has its message.
 func (r *RecvRequest) finish(err error) {
 	r.move(recvIdle)
 	got := r.got
@@ -434,35 +410,17 @@ func (r *RecvRequest) finish(err error) {
 		r.p.recvs.remove(r.name)
 		r.name = 0
 	}
-	if r.t != nil {
-		r.p.endTransfer(&r.t, r.Persistent(), failed)
-	}
+	r.p.endTransfer(&r.t, r.Persistent(), failed)
 	r.from, r.err, r.restart, r.restarts = nil, nil, false, 0
 	r.got, r.want, r.length = 0, 0, 0
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)
 	if ctx.removed {
-		ctx.settle()
+		ctx.freeIfUnused()
 	}
 }
 
-func (r *RecvRequest) move(to recvState) {
-	if !recvLegal[r.state][to] || r.p.onMove != nil {
-		r.moving(to)
-	}
-	r.state = to
-}
-
-func (r *RecvRequest) moving(to recvState) {
-	if !recvLegal[r.state][to] {
-		r.p.illegal("receive: " + r.state.String() + " → " + to.String())
-	}
-	if r.p.onMove != nil {
-		r.p.onMove(r, r.state, to)
-	}
-}
-
-// Cancel implements request.Operation: a receive that has not matched is withdrawn.
+// Cancel implements request.Operation. It cancels a receive that has not matched.
 func (r *RecvRequest) Cancel() {
 	if r.state != recvPosted {
 		return
@@ -474,7 +432,7 @@ func (r *RecvRequest) Cancel() {
 	st.Cancelled = true
 	r.Complete(st, nil)
 	if ctx.removed {
-		ctx.settle()
+		ctx.freeIfUnused()
 	}
 }
 
@@ -482,11 +440,9 @@ func (r *RecvRequest) Cancel() {
 func (r *RecvRequest) Release() {
 	if r.Persistent() {
 		r.ctx.persistent--
-		r.ctx.settle()
+		r.ctx.freeIfUnused()
 	}
-	if r.t != nil {
-		r.p.endTransfer(&r.t, false, false)
-	}
+	r.p.endTransfer(&r.t, false, false)
 	r.ctx, r.buf = nil, nil
 	if !r.p.freeRecvs.put(r) {
 		r.Unbind()
@@ -500,7 +456,7 @@ func (r *RecvRequest) Describe(err error) error {
 
 func (r *RecvRequest) pending() Pending {
 	return Pending{
-		Op: r.op, Context: r.ctx.id, Caller: r.ctx.caller, Peer: r.source, Tag: r.tag, Bytes: int64(len(r.buf)), Phase: r.state.String(),
-		GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world), Request: &r.Object,
+		Op: r.op, Context: r.ctx.id, Caller: r.ctx.caller, Peer: r.source, Tag: r.tag, Bytes: int64(len(r.buf)),
+		Phase: r.state.String(), GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world), Request: &r.Object,
 	}
 }

@@ -7,36 +7,39 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// How a long message begins anew after a rail failed with one of its pieces (F2, seed 004). The BML has stopped the transfer, and
-// waited until every piece has ended and both halves of each failed rail are drained. So nothing of the old attempt can reach any
-// buffer. Then:
+// How a long message starts again after a rail failed with one of its pieces (F2). When it calls
+// interrupted, the BML has stopped the transfer, every piece has ended, and both halves of each
+// failed rail are drained. So nothing of the old attempt can reach a buffer any more. Then:
 //
-//  1. A sender, of fragments or of remote writes, sends RNDVRESTARTNOTIFY.
-//  2. The receiver gives its receive a new handle, so that fragments of the old attempt that are still to be handed up find
-//     nothing. It revokes what it had exposed, forgets what has come, and answers RNDVRESTARTACK. If the message is all here
-//     already it answers RNDVRESTARTNACK.
-//  3. The sender sends the whole message again, in fragments; or it is done.
+//  1. A sender of fragments or remote writes sends RNDVRESTARTNOTIFY.
+//  2. The receiver gives its receive a new handle, so fragments of the old attempt that are still
+//     to be delivered find nothing. It revokes its remote keys, forgets what has arrived, and
+//     answers RNDVRESTARTACK. If it has the whole message already it answers RNDVRESTARTNACK.
+//  3. After RNDVRESTARTACK the sender sends the whole message again, in fragments. After
+//     RNDVRESTARTNACK it is done.
 //
-// A receiver that reads needs no dance: it reads the whole message again, by the rails that are left, or asks for fragments
-// by an ACK.
+// A receiver that reads restarts without these messages: it reads the whole message again by the
+// rails that are up, or asks for fragments with an ACK.
 
-// maxRestarts is how often a message begins anew: a message that brings down every rail that it is tried on is at fault itself.
+// maxRestarts is how often a message starts again. A message that brings down every rail that it is
+// tried on is at fault itself.
 const maxRestarts = 100
 
-// interrupted goes on with a send whose transfer was interrupted, by an event of the BML.
+// interrupted goes on with a send whose transfer was interrupted.
 func (s *SendRequest) interrupted() {
 	t := s.t
 	switch {
-	case s.err != nil: // it ends when its operations have
+	case s.err != nil: // it ends when its operations have ended
 		s.advance()
 	case !t.IsBroken() && t.Wrong() != nil && s.state == sendPutting:
-		// It cannot be written where the receiver wants it. The receiver takes fragments too.
+		// The send cannot write where the receiver wants the message. The receiver takes fragments
+		// too.
 		s.p.stats.Unwritten++
 		s.stream(&ackHdr{recv: s.recv, from: t.From(), to: t.End()})
 	case !t.IsBroken():
 		s.advance()
 	case t.IsRefused():
-		s.p.stats.Withdrawn++
+		s.p.stats.Refused++
 		s.err = &bml.RefusedError{Cause: t.Wrong()}
 		s.p.nackRecv(s.peer, s.recv)
 		s.advance()
@@ -45,15 +48,15 @@ func (s *SendRequest) interrupted() {
 	}
 }
 
-// restart asks the receiver to begin anew.
+// restart asks the receiver to start again.
 func (s *SendRequest) restart() {
 	p := s.p
 	if s.restarts++; s.restarts > maxRestarts {
 		err := s.t.LastError()
 		if err == nil {
-			err = btl.ErrFailed // no rail could write it
+			err = btl.ErrFailed // no rail could write
 		}
-		p.bml.Fail(&s.peer.Peer, fmt.Errorf("no rail delivers a message whole, though it begins anew %d times: %w", maxRestarts, p.bml.CauseOf(err)))
+		p.bml.Fail(&s.peer.Peer, fmt.Errorf("no rail delivers a message whole, though it was restarted %d times: %w", maxRestarts, p.bml.CauseOf(err)))
 		return
 	}
 	s.move(sendRestarting)
@@ -75,13 +78,14 @@ func (p *PML) restartNotifyArrived(pr *peer, frag []byte) error {
 		return nil
 	}
 	r.restart = true
-	r.isAnswered()
+	r.noteAnswered()
 	r.advance()
 	return nil
 }
 
-// receiveAnew makes what is still to come of the old attempt find nothing, and asks for the whole message again.
-func (r *RecvRequest) receiveAnew() {
+// receiveAgain invalidates what is still to arrive of the old attempt, and asks for the whole
+// message again.
+func (r *RecvRequest) receiveAgain() {
 	p := r.p
 	p.recvs.remove(r.name)
 	r.name = p.recvs.add(r)
@@ -96,11 +100,7 @@ func (r *RecvRequest) receiveAnew() {
 
 // restartAckArrived takes a RNDVRESTARTACK.
 func (p *PML) restartAckArrived(pr *peer, frag []byte) error {
-	var h ackHdr
-	if err := h.decode(frag); err != nil {
-		return err
-	}
-	return p.acknowledged(pr, sendRestarting, &h)
+	return p.acknowledged(pr, frag, sendRestarting)
 }
 
 // restartNackArrived takes a RNDVRESTARTNACK.
@@ -122,14 +122,14 @@ func (r *RecvRequest) interrupted() {
 	switch {
 	case r.state != recvGetting || r.err != nil:
 	case t.Wrong() != nil, !t.IsBroken() && !canRead:
-		// The sender has taken the message away from there, or cannot have it read by the rails that are up.
+		// The sender has revoked its remote keys, or no rail that is up can read the message.
 		p.stats.Unread++
-		r.askAnew()
+		r.askAgain()
 		return
 	case t.IsBroken():
 		p.stats.Restarts++
 		if r.restarts++; !canRead || r.restarts > maxRestarts {
-			r.askAnew()
+			r.askAgain()
 			return
 		}
 		r.got = 0
@@ -138,8 +138,8 @@ func (r *RecvRequest) interrupted() {
 	r.advance()
 }
 
-// askAnew asks for the whole message in fragments, though it was to be read.
-func (r *RecvRequest) askAnew() {
+// askAgain asks for the whole message in fragments, after reads failed.
+func (r *RecvRequest) askAgain() {
 	r.got = 0
 	r.ask()
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A collective that makes a communicator may end unequally: one rank has all that it needs and gets
-// the communicator, and another rank gives up, because its context ends, and never learns the id.
+// A collective that makes a communicator may end differently at its ranks: one rank has all that it
+// needs and gets the communicator, while another rank gives up, because its Go context ends, and
+// never learns the id.
 // The rank that gives up revokes the collective at every rank of the parent, as it does with any
 // collective (comm/internal/coll). Each context remembers the collective that made it, its origin.
 // So a rank that has finished the collective finds the communicator that the collective made, and
@@ -16,12 +17,12 @@ import (
 //   - Collectives in the communicator fail, those under way and later ones.
 //   - Receives from the rank that gave up and receives from AnySource fail. So do sends to that
 //     rank, also those that it has not matched yet. Traffic between the other members goes on.
-//   - The rank that gave up has parked what this rank has sent to it in the communicator. This rank
-//     tells it the id. It then drops the parked fragments and answers their senders, as it does for
-//     a communicator that it has freed (Disown).
+//   - The rank that gave up has kept the fragments that this rank sent to it in the communicator.
+//     This rank tells it the id. It then rejects those fragments, as it does for a communicator
+//     that it has freed (Disown).
 //
 // Each member hears of the revocation from the rank that gave up, and tells that rank the id behind
-// all that it has sent to it. So no order of events leaves a parked fragment or an endless wait. It
+// all that it has sent to it. So no order of events leaves a kept fragment or an endless wait. It
 // makes no difference whether the parent or the communicator was freed meanwhile, because
 // recentlyFreed remembers origins too. How the communicator was made does not matter either, as
 // long as its origin is set before the next control fragment arrives.
@@ -71,8 +72,8 @@ func (c *Context) revokedFor(world int) error {
 }
 
 // RevokeMade revokes the communicator that the collective under a tag of parent made, for a rank of
-// the job that gave the collective up. found reports whether this rank has, or had, such a
-// communicator. made is its collective context, of which the caller tells that rank; it is
+// the job that gave up the collective. found reports whether this rank has, or had, such a
+// communicator. made is its collective context, whose id the caller sends to that rank. It is
 // NoContext if that rank is not a member.
 func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, found bool) {
 	o, pr := origin{parent, tag}, p.peer(world)
@@ -102,7 +103,7 @@ func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, foun
 	return made, made != NoContext
 }
 
-// revokeFor ends the operations that need a member of c that never got it.
+// revokeFor fails the operations in c that need a member that never got the communicator.
 func (p *PML) revokeFor(c *Context, pr *peer) {
 	if c.revokedFor(pr.Rank()) != nil {
 		return
@@ -110,35 +111,21 @@ func (p *PML) revokeFor(c *Context, pr *peer) {
 	rank, _ := c.group.Rank(pr.Rank())
 	err := &RevokedError{Rank: rank}
 	c.revoked = append(c.revoked, revocation{pr.Rank(), err})
-	p.settleDirect()
+	p.postBlocking()
 	if c.handler != nil { // every collective needs all members
-		for _, r := range c.posted.inOrder() {
-			c.posted.remove(r)
-			r.finish(err)
-		}
+		c.failPosted(func(*RecvRequest) bool { return true }, err)
 		c.handler.Revoked(err)
-		c.drop(anyKey)
+		c.rejectUnexpected(anyKey, nil)
 	}
-	p.failSends(c, pr, err)
-	c.endWaits(pr.Rank(), true, err)
-}
-
-// failSends ends the sends of a context that wait for a peer that will never match them. A send
-// that needs no answer goes on, and the peer drops its message.
-func (p *PML) failSends(c *Context, pr *peer, err error) {
-	pr.pending.remove(func(s *SendRequest) bool { return s.ctx == c })
-	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.peer == pr && (s.state == sendAnnounced || s.state == sendPending) {
-			s.fail(err)
-		}
-	})
-	p.release(pr)
+	// A send that needs no answer goes on, and the peer drops its message.
+	p.failUnmatched(pr, func(s *SendRequest) bool { return s.ctx == c }, err)
+	c.failWaits(pr.Rank(), true, err)
 }
 
 // Disown takes the collective context of a communicator that this rank gave up before it had it,
 // from a member that has it. Fragments that have arrived for the communicator, and those that still
-// arrive, are answered as for one that is freed. Nothing changes if this rank has the communicator:
-// it may have given the other one up because the id is in use here.
+// arrive, are rejected as for one that is freed. Nothing changes if this rank has the communicator:
+// it may have given up the other one because the id is in use here.
 func (p *PML) Disown(id ContextID) error {
 	twin := id ^ 1
 	switch {
@@ -149,13 +136,11 @@ func (p *PML) Disown(id ContextID) error {
 	}
 	for _, id := range []ContextID{twin, id} {
 		p.recentlyFreed.add(id, origin{})
-		strays := p.strays[id]
-		delete(p.strays, id)
-		for i := range strays {
-			f := &strays[i]
-			p.letGo(f.from, f.in.kind, len(f.data))
-			if !isControl(f.in.kind) {
-				p.decline(f.from, &f.in, len(f.data))
+		early := p.takeEarlyContext(id)
+		for i := range early {
+			f := &early[i]
+			if isMessage(f.in.kind) {
+				p.reject(f.from, &f.in, len(f.data), freed)
 			} else if _, err := p.deliverOrphan(f.from, &f.in, f.data); err != nil {
 				return err
 			}
@@ -164,8 +149,8 @@ func (p *PML) Disown(id ContextID) error {
 	return nil
 }
 
-// ExpireOrigins forgets which contexts the collectives of parent made under old tags: those tags
-// are about to be used again.
+// ExpireOrigins forgets which contexts the collectives of parent made under old tags, because those
+// tags are about to be used again.
 func (p *PML) ExpireOrigins(parent *Context, isOld func(tag int) bool) {
 	old := func(o origin) bool { return o.context == parent.id && isOld(o.tag) }
 	for _, c := range p.contexts {

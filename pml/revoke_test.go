@@ -142,7 +142,7 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 		w.pmls[1].Isend(m.coll[1], pattern(10, 1), 1, 2, Standard, "of a later collective").Abandon()
 		w.settle()
 		require.NotZero(t, w.pmls[2].Stats().UnexpectedBytes, "parked")
-		require.Len(t, w.pmls[2].strays, 2)
+		require.Len(t, w.pmls[2].earlyContext, 2)
 
 		giveUp(w, c, 2)
 		w.settle()
@@ -191,7 +191,7 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 		}
 
 		// Nothing is left, and what was sent in vain does not count in the windows.
-		require.Empty(t, w.pmls[2].strays)
+		require.Empty(t, w.pmls[2].earlyContext)
 		for rank, q := range w.pmls {
 			require.Zero(t, q.Stats().UnexpectedBytes, "rank %d", rank)
 			require.Zero(t, q.Stats().Malformed, "rank %d", rank)
@@ -200,7 +200,7 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 				if pr != nil {
 					require.Zero(t, pr.credit.kept)
 					require.Zero(t, pr.credit.notices)
-					require.Equal(t, pr.credit.heard, pr.credit.answered)
+					require.Equal(t, pr.credit.rtsReceived, pr.credit.rtsTaken)
 				}
 			}
 			require.Equal(t, q.peer(2).credit.sent, w.pmls[2].peer(rank).credit.received)
@@ -244,8 +244,8 @@ func TestRevokeWhateverIsFreed(t *testing.T) {
 					if r != nil {
 						requireRevoked(t, "receive", r, 1)
 					}
-					require.Empty(t, p.strays)
-					require.Empty(t, w.pmls[1].strays)
+					require.Empty(t, p.earlyContext)
+					require.Empty(t, w.pmls[1].earlyContext)
 					requireClean(t, w)
 				})
 			}
@@ -263,10 +263,10 @@ func TestRevokeFreedOfNobody(t *testing.T) {
 	p.RemoveContext(m.p2p[0])
 	p.RemoveContext(m.coll[0])
 	w.settle()
-	require.NotEmpty(t, w.pmls[1].strays)
+	require.NotEmpty(t, w.pmls[1].earlyContext)
 	giveUp(w, c, 1)
 	w.settle()
-	require.Empty(t, w.pmls[1].strays)
+	require.Empty(t, w.pmls[1].earlyContext)
 	requireClean(t, w)
 }
 
@@ -342,7 +342,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 	require.Equal(t, pattern(1, 7), out)
 	require.Nil(t, p.Send(c[0], nil, 1, 1, Standard, "send"), "the way is free again")
 	w.settle()
-	require.Zero(t, w.pmls[1].full)
+	require.Zero(t, w.pmls[1].blockedPeers)
 }
 
 // TestDisownedIDIsUsedUp: an id that this rank gave up cannot be proposed again.
@@ -395,7 +395,7 @@ func TestDisownAnswersControlFragments(t *testing.T) {
 	require.NoError(t, w.pmls[1].Disown(m.coll[0].id))
 	require.Len(t, got, 1)
 	require.Equal(t, ControlMismatchProbe, got[0].Kind)
-	require.Empty(t, w.pmls[1].strays)
+	require.Empty(t, w.pmls[1].earlyContext)
 	requireClean(t, w)
 }
 

@@ -15,50 +15,53 @@ type Mode uint8
 
 const (
 	Standard Mode = iota
-	// Synchronous completes only once the receive has matched.
+	// Synchronous sends complete only after the receive has matched.
 	Synchronous
 	// Ready is treated as Standard.
 	Ready
-	// Buffered sends from a copy and completes at once.
+	// Buffered sends go from a copy and complete at once.
 	Buffered
 )
 
-// SendRequest is a send. The PML makes and keeps them.
+var errFreed = fmt.Errorf("%w: the receiver has freed it", request.ErrComm)
+
+// SendRequest is a send. The PML makes sends, and pools them.
 type SendRequest struct {
 	request.Object
 	p   *PML
 	ctx *Context
 
-	// What is asked for.
+	// The arguments of the call.
 	buf  []byte
 	dest int // rank in the communicator, or ProcNull
 	tag  int
 	mode Mode
 	op   string
-	// copied: buf is a copy of ours.
-	copied bool
+	// isBcopy: buf is a copy that the PML has made (bcopy.go).
+	isBcopy bool
 	// detached: buf is a copy, made by Detach.
 	detached bool
 
-	// What has become of it. From launch to finish:
-	state       sendState
-	peer        *peer
-	name        handle
-	head        bml.Op // MATCH, RNDV or RGET
-	outstanding int    // operations posted or queued and not called back
-	recv        handle // the receiver's, from its ACK or PUT
+	// The progress of the message, from launch to finish.
+	state sendState
+	peer  *peer
+	name  handle // of this send
+	head  bml.Op // MATCH, RNDV or RGET
+	// outstanding counts operations that are posted or queued, and not called back.
+	outstanding int
+	recv        handle // of the receive, from ACK or PUT
 	t           *bml.Transfer
-	ended       bool // FIN is posted
+	finPosted   bool
 	restarts    int
-	rejected    bool         // nobody will receive it; it stays active until Close
-	behind      *SendRequest // the next one in peer.pending
-	pumping     bool
+	isRejected  bool         // the peer has rejected it in Finalize; it stays active until Close
+	nextPending *SendRequest // in peer.pending
+	isAdvancing bool
 	err         error
-	// lent is what devices still read of the buffer before Detach.
-	lent *Detachment
+	// detachment, if not nil, is the buffer from before Detach, which devices may still read.
+	detachment *Detachment
 }
 
-// Send starts a send that the caller will wait for. It returns nil if the send is complete already.
+// Send starts a send that the caller will wait for. It returns nil if the send is complete.
 func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
 	if mode != Synchronous && p.SendNow(c, buf, dest, tag) {
 		return nil
@@ -66,14 +69,13 @@ func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) 
 	if dest == request.ProcNull {
 		return nil
 	}
-	if (mode == Standard || mode == Ready) && p.mayCopy(c, len(buf), dest) {
-		return p.sendCopied(c, buf, dest, tag, op)
+	if (mode == Standard || mode == Ready) && p.mayBcopy(c, len(buf), dest) {
+		return p.sendBcopy(c, buf, dest, tag, op)
 	}
 	return p.Isend(c, buf, dest, tag, mode, op)
 }
 
-// SendNow sends what can be sent at once, with nothing left to wait for, and reports whether it
-// did.
+// SendNow sends a message if that can be complete at once, and reports whether it did.
 func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 	if dest == request.ProcNull {
 		return true
@@ -82,14 +84,14 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 	return pr != nil && p.sendInline(c, pr, buf, tag)
 }
 
-// sendInline sends a small message with nothing to remember, if that can be done now.
+// sendInline sends a short message without a request, if that can be done now.
 func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
 	if len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
 		return false
 	}
 	h := matchHdr{context: c.id, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
-	pr.credit.spend(len(buf)) // before it goes: no CREDIT may say more than was counted
+	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
 	if !pr.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
 		pr.credit.unspend(len(buf))
 		return false
@@ -98,7 +100,7 @@ func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
 	return true
 }
 
-// Isend starts a send. The buffer is the library's until the request is complete.
+// Isend starts a send. The buffer belongs to the library until the request is complete.
 func (p *PML) Isend(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
 	s := p.newSend(c, buf, dest, tag, mode, op)
 	s.Activate()
@@ -157,7 +159,7 @@ func (s *SendRequest) Start() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.ended, s.restarts, s.rejected = pr, nil, false, 0, false
+	s.peer, s.err, s.finPosted, s.restarts, s.isRejected = pr, nil, false, 0, false
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.pending.head != nil || !s.launch() {
@@ -167,7 +169,13 @@ func (s *SendRequest) Start() {
 	}
 }
 
-// launch sends the message, or announces it. It reports false if it may not.
+// needsAnswer reports whether a send that cannot go inline would wait for an answer of the peer.
+func (s *SendRequest) needsAnswer(pr *peer) bool {
+	return s.mode == Synchronous || pr.pending.head != nil || len(s.buf) > pr.EagerBytes() || !pr.credit.covers(len(s.buf))
+}
+
+// launch posts the first fragment: the whole message, or an RTS. It reports false if the peer's
+// windows have no room for either.
 func (s *SendRequest) launch() bool {
 	p, pr := s.p, s.peer
 	small := len(s.buf) <= pr.EagerBytes()
@@ -177,14 +185,14 @@ func (s *SendRequest) launch() bool {
 		keys = s.expose()
 	}
 	exposed := keys != nil
-	if brings := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !brings {
-		if !pr.credit.mayAnnounce() {
+	if hasData := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !hasData {
+		if !pr.credit.mayRTS() {
 			return false
 		}
-		pr.credit.announced++
+		pr.credit.rtsSent++
 	}
 	if small && !eagerly {
-		p.stats.Held++
+		p.stats.Throttled++
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
 	s.head.Reset()
@@ -199,16 +207,16 @@ func (s *SendRequest) launch() bool {
 		s.head.Tag, s.head.HdrLen = tagMatch, matchBytes
 		h.matchHdr.encode(s.head.Hdr[:])
 	case exposed:
-		s.move(sendAnnounced)
+		s.move(sendRTS)
 		p.stats.SentGet++
 		s.head.Payload = keys
-		s.announce(tagRget, &h)
+		s.makeRTS(tagRget, &h)
 	default:
-		s.move(sendAnnounced)
+		s.move(sendRTS)
 		p.stats.SentRendezvous++
-		s.announce(tagRndv, &h)
+		s.makeRTS(tagRndv, &h)
 	}
-	if counts(s.head.Tag, len(s.head.Payload)) {
+	if countsBytes(s.head.Tag, len(s.head.Payload)) {
 		pr.credit.spend(len(s.head.Payload))
 	}
 	s.outstanding = 1
@@ -216,8 +224,8 @@ func (s *SendRequest) launch() bool {
 	return true
 }
 
-// announce fills in the header of a RNDV or RGET.
-func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
+// makeRTS fills in the header of a RNDV or RGET.
+func (s *SendRequest) makeRTS(tag btl.Tag, h *rndvHdr) {
 	if s.peer.IsRemote(h.length) && s.peer.Putters() != 0 {
 		h.flags |= flagPut
 	}
@@ -225,8 +233,8 @@ func (s *SendRequest) announce(tag btl.Tag, h *rndvHdr) {
 	h.encode(s.head.Hdr[:])
 }
 
-// expose makes the message readable for the receiver, if it is best moved that way. It returns the remote key descriptors, nil
-// if it is not.
+// expose makes the message readable for the receiver, if remote read is the best protocol for it.
+// It returns the remote key descriptors; nil if it is not.
 func (s *SendRequest) expose() []byte {
 	pr := s.peer
 	if pr.Getters() == 0 || !pr.IsRemote(int64(len(s.buf))) || !pr.credit.covers(pr.RemoteKeysBytes()) {
@@ -235,42 +243,43 @@ func (s *SendRequest) expose() []byte {
 	return s.p.bml.Expose(s.transfer(), s.buf, btl.AccessRemoteRead)
 }
 
-// transfer is what the send needs to move a long message.
+// transfer returns the send's transfer for a long message. It makes one if there is none.
 func (s *SendRequest) transfer() *bml.Transfer {
 	s.t = s.p.bml.Transfer(s.t, &s.peer.Peer, s)
 	return s.t
 }
 
-// onHeadDone is called when a MATCH, RNDV or RGET was delivered, or not.
+// onHeadDone is called when a MATCH, RNDV or RGET is over.
 func (p *PML) onHeadDone(op *bml.Op, err error) {
 	s := op.Request.(*SendRequest)
 	if bml.IsRefused(err) {
-		p.refused(op)
+		p.nackOp(op)
 	}
-	s.called(err)
+	s.opDone(err)
 }
 
-// onSendPieceDone is called when a piece of a message was delivered, or not.
+// onSendPieceDone is called when a piece of a message is over.
 func (p *PML) onSendPieceDone(op *bml.Op, err error) {
 	s := op.Request.(*SendRequest)
 	p.bml.PutOp(op)
 	if errors.Is(err, bml.ErrInterrupted) {
 		err = nil
 	}
-	s.called(err)
+	s.opDone(err)
 }
 
-// onFinDone is called when the FIN of a send was delivered, or not.
+// onFinDone is called when the FIN of a send is over.
 func (p *PML) onFinDone(op *bml.Op, err error) {
 	s := op.Request.(*SendRequest)
 	if bml.IsRefused(err) {
-		p.refused(op)
+		p.nackOp(op)
 	}
 	p.bml.PutOp(op)
-	s.called(err)
+	s.opDone(err)
 }
 
-func (s *SendRequest) called(err error) {
+// opDone notes that an operation is over, and goes on with the send.
+func (s *SendRequest) opDone(err error) {
 	s.outstanding--
 	if err != nil && s.err == nil {
 		s.err = err
@@ -278,79 +287,108 @@ func (s *SendRequest) called(err error) {
 	s.advance()
 }
 
-// answered is the send, in a state, that an answer from a peer is for; nil if that is over.
-func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
+// sendOf returns the send that a peer names, if it is in a state; else nil.
+func (p *PML) sendOf(pr *peer, send handle, in sendState) *SendRequest {
 	s := p.sends.get(send)
 	if s == nil || s.peer != pr || s.state != in {
-		p.stats.Malformed++
 		return nil
 	}
 	return s
 }
 
-// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: what the receiver wants is to come in fragments, or
-// it rejects the message.
-func (p *PML) acknowledged(pr *peer, in sendState, h *ackHdr) error {
+// answered is sendOf for the answer to a send. An answer to no send is a protocol error that does
+// no harm.
+func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
+	s := p.sendOf(pr, send, in)
+	if s == nil {
+		p.stats.Malformed++
+	}
+	return s
+}
+
+// ackArrived takes an ACK.
+func (p *PML) ackArrived(pr *peer, frag []byte) error { return p.acknowledged(pr, frag, sendRTS) }
+
+// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: the receiver asks for
+// fragments, or rejects the message.
+func (p *PML) acknowledged(pr *peer, frag []byte, in sendState) error {
+	var h ackHdr
+	if err := h.decode(frag); err != nil {
+		return err
+	}
 	if h.rejects() {
-		// A send whose communicator was revoked meanwhile has ended before.
-		if s := p.sends.get(h.send); s != nil && s.peer == pr && s.state == in {
+		// A send whose communicator was revoked meanwhile is over: that is not a protocol error.
+		if s := p.sendOf(pr, h.send, in); s != nil {
 			s.head.Answered = true
-			s.rejectedBy(h)
+			s.rejectedBy(&h)
 		}
 		return nil
 	}
-	s := p.answered(pr, h.send, in)
-	if s == nil {
-		p.answersNobody(pr, h)
-		return nil
+	s, err := p.clearedBy(pr, &h, in)
+	if s != nil {
+		s.stream(&h)
 	}
-	if h.to > int64(len(s.buf)) {
-		return fmt.Errorf("%w: acknowledgement up to %d of %d bytes", errMalformed, h.to, len(s.buf))
-	}
-	s.stream(h)
-	return nil
+	return err
 }
 
-func (s *SendRequest) stream(h *ackHdr) {
-	s.move(sendStreaming)
-	s.recv = h.recv
-	s.head.Answered = true
-	s.transfer().Begin(h.from, h.to)
-	s.advance()
-}
-
-// invited takes a PUT: what the receiver wants is to be written to where it says.
-func (p *PML) invited(pr *peer, h *ackHdr, list []byte) error {
-	s := p.answered(pr, h.send, sendAnnounced)
+// putArrived takes a PUT: the receiver asks for remote writes.
+func (p *PML) putArrived(pr *peer, frag []byte) error {
+	if len(frag) < ackBytes {
+		return fmt.Errorf("%w: PUT of %d bytes", errMalformed, len(frag))
+	}
+	var h ackHdr
+	if err := h.decode(frag[:ackBytes]); err != nil {
+		return err
+	}
+	if h.rejects() {
+		return fmt.Errorf("%w: PUT that rejects", errMalformed)
+	}
+	list := frag[ackBytes:]
+	if err := bml.CheckRemoteKeys(list); err != nil {
+		return err
+	}
+	s, err := p.clearedBy(pr, &h, sendRTS)
 	if s == nil {
-		p.answersNobody(pr, h)
-		return nil
+		return err
 	}
-	if h.to > int64(len(s.buf)) {
-		return fmt.Errorf("%w: put up to %d of %d bytes", errMalformed, h.to, len(s.buf))
-	}
-	t := s.transfer()
-	if !p.bml.Reach(t, list, s.buf, bml.Write) {
-		s.stream(h) // the receiver takes fragments too
+	if !p.bml.Reach(s.transfer(), list, s.buf, bml.Write) {
+		s.stream(&h) // the receiver takes fragments too
 		return nil
 	}
 	p.stats.SentPut++
-	s.move(sendPutting)
-	s.recv = h.recv
-	s.head.Answered = true
-	t.Begin(h.from, h.to)
-	s.advance()
+	s.clearToSend(sendPutting, &h)
 	return nil
 }
 
-// read takes the FIN of a receiver that has read the message.
-func (p *PML) read(pr *peer, send handle) {
-	if s := p.answered(pr, send, sendAnnounced); s != nil {
-		s.stream(&ackHdr{})
+// clearedBy returns the send, in a state, that a CTS is for; nil if there is none.
+func (p *PML) clearedBy(pr *peer, h *ackHdr, in sendState) (*SendRequest, error) {
+	s := p.answered(pr, h.send, in)
+	if s == nil {
+		p.nackOrphanedRecv(pr, h)
+		return nil, nil
 	}
+	if h.to > int64(len(s.buf)) {
+		return nil, fmt.Errorf("%w: ACK or PUT for bytes up to %d of %d", errMalformed, h.to, len(s.buf))
+	}
+	return s, nil
 }
 
-// fail ends the send with err as soon as its buffer is its own again.
+// stream sends in fragments what the receiver asks for, which may be nothing.
+func (s *SendRequest) stream(h *ackHdr) {
+	s.transfer()
+	s.clearToSend(sendStreaming, h)
+}
+
+// clearToSend begins to move the bytes that the receiver asks for.
+func (s *SendRequest) clearToSend(to sendState, h *ackHdr) {
+	s.move(to)
+	s.recv = h.recv
+	s.head.Answered = true
+	s.t.Begin(h.from, h.to)
+	s.advance()
+}
+
+// fail ends the send with err as soon as no operation uses its buffer.
 func (s *SendRequest) fail(err error) {
 	if s.err == nil {
 		s.err = err
@@ -358,32 +396,32 @@ func (s *SendRequest) fail(err error) {
 	s.advance()
 }
 
-// advance sends what may be sent now, and finishes when all is done. Operations that
-// complete while being posted come back here, which is why the loop is not entered twice.
+// advance posts the pieces for which rails have room now, and finishes the send when everything has
+// ended. An operation may complete while it is posted and call advance, which then does nothing.
 func (s *SendRequest) advance() {
-	if s.pumping {
+	if s.isAdvancing {
 		return
 	}
-	s.pumping = true
-	s.pump()
-	s.pumping = false
+	s.isAdvancing = true
+	s.postPieces()
+	s.isAdvancing = false
 	if s.outstanding > 0 {
 		return
 	}
 	switch {
-	case s.err != nil && s.peer.IsFailing(): // it ends when the peer is lost
+	case s.err != nil && s.peer.IsFailing(): // the send ends when the peer is lost
 		return
 	case s.err != nil, s.state == sendEager:
 	case s.state == sendStreaming && s.t.IsDone():
-	case s.state == sendPutting && s.ended:
+	case s.state == sendPutting && s.finPosted:
 	default:
 		return
 	}
 	s.finish()
 }
 
-// pump posts pieces while rails have room for them, and FIN after the last one was written.
-func (s *SendRequest) pump() {
+// postPieces posts pieces while rails have room for them, and FIN after the last remote write.
+func (s *SendRequest) postPieces() {
 	p, t := s.p, s.t
 	by := bml.Fragments
 	switch s.state {
@@ -407,8 +445,8 @@ func (s *SendRequest) pump() {
 		s.outstanding++
 		p.bml.PostPiece(op)
 	}
-	if s.state == sendPutting && s.err == nil && t.IsDone() && !s.ended {
-		s.ended = true
+	if s.state == sendPutting && s.err == nil && t.IsDone() && !s.finPosted {
+		s.finPosted = true
 		s.outstanding++
 		op := p.bml.GetOp()
 		op.Tag, op.HdrLen, op.Request, op.Then = tagFin, finBytes, s, p.finDone
@@ -417,6 +455,7 @@ func (s *SendRequest) pump() {
 	}
 }
 
+// finish completes the send, with err if that is set.
 func (s *SendRequest) finish() {
 	s.move(sendIdle)
 	s.p.sends.remove(s.name)
@@ -427,7 +466,7 @@ func (s *SendRequest) finish() {
 	if err != nil {
 		s.noteUndelivered(err)
 	}
-	if s.rejected {
+	if s.isRejected {
 		s.p.rejected--
 	}
 	s.peer, s.name = nil, 0
@@ -435,17 +474,17 @@ func (s *SendRequest) finish() {
 	s.Complete(request.Empty(), err)
 }
 
-// Cancel implements request.Operation. Sends are not cancelled (MPI 4.1, section 3.8.4,
-// deprecates it, and lets it fail).
+// Cancel implements request.Operation. It does nothing: MPI 4.1, section 3.8.4, deprecates the
+// cancellation of sends, and lets it fail.
 func (s *SendRequest) Cancel() {}
 
 // Release implements request.Operation.
 func (s *SendRequest) Release() {
 	s.p.endTransfer(&s.t, false, false)
-	if s.copied {
-		s.copied = false
-		s.p.copied--
-		s.p.freeCopies = append(s.p.freeCopies, s.buf[:0])
+	if s.isBcopy {
+		s.isBcopy = false
+		s.p.bcopies--
+		s.p.freeBcopies = append(s.p.freeBcopies, s.buf[:0])
 	}
 	s.ctx, s.buf = nil, nil
 	if !s.p.freeSends.put(s) {
@@ -460,7 +499,7 @@ func (s *SendRequest) Describe(err error) error {
 
 func (s *SendRequest) pending() Pending {
 	return Pending{
-		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)), Phase: s.state.String(),
-		GoesOn: s.state != sendPending && s.state != sendAnnounced || s.ctx.mayFail(s.peer.Rank()), Request: &s.Object,
+		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)),
+		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Request: &s.Object,
 	}
 }

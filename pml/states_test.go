@@ -31,7 +31,7 @@ func hold(w *wire, c []*Context, n int, window int64) {
 			pr.credit.init(max(window, 1))
 		}
 	}
-	for range max(window/fragmentCost, 1) {
+	for range max(window/fragmentCostBytes, 1) {
 		w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 	}
 	w.settle()
@@ -54,7 +54,7 @@ var (
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // asks for it
 			w.settle()
 		},
-		{sendPending, sendAnnounced}: func(w *wire, c []*Context) {
+		{sendPending, sendRTS}: func(w *wire, c []*Context) {
 			hold(w, c, 1000, 0)
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 2, "recv")
 			w.settle()
@@ -67,16 +67,16 @@ var (
 			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
 			w.settle()
 		},
-		{sendIdle, sendAnnounced}: func(w *wire, c []*Context) {
+		{sendIdle, sendRTS}: func(w *wire, c []*Context) {
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 		},
-		{sendAnnounced, sendStreaming}: func(w *wire, c []*Context) {
+		{sendRTS, sendStreaming}: func(w *wire, c []*Context) {
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 			w.step(0)
 			w.step(0)
 		},
-		{sendAnnounced, sendIdle}: func(w *wire, c []*Context) {
+		{sendRTS, sendIdle}: func(w *wire, c []*Context) {
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.settle()
 			w.modules[0].lose(1, gone)
@@ -86,7 +86,7 @@ var (
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 			w.settle()
 		},
-		{sendAnnounced, sendPutting}: func(w *wire, c []*Context) {
+		{sendRTS, sendPutting}: func(w *wire, c []*Context) {
 			speak(w, Put)
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")

@@ -40,7 +40,7 @@ func (s *script) fragment(what string, f *flight) {
 			kind = "RNDV "
 			send := s.w.pmls[f.from].sends.get(in.send)
 			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, with %d", in.seq, in.context, in.tag, in.length, len(data))
-			if in.announcement.flags&flagPut != 0 {
+			if in.flags&flagPut != 0 {
 				text += ", or to be written"
 			}
 			detail = func() string { return text + ", for " + s.name(send) }
@@ -49,7 +49,7 @@ func (s *script) fragment(what string, f *flight) {
 			kind = "RGET "
 			send := s.w.pmls[f.from].sends.get(in.send)
 			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, to be read", in.seq, in.context, in.tag, in.length)
-			if in.announcement.flags&flagPut != 0 {
+			if in.flags&flagPut != 0 {
 				text += " or written"
 			}
 			text += s.exposed(data)
@@ -138,7 +138,7 @@ func (s *script) fragment(what string, f *flight) {
 		require.NoError(s.t, h.decode(f.frag))
 		kind = "CREDIT"
 		detail = func() string {
-			return fmt.Sprintf("%d bytes are taken, %d announcements may come", h.taken, h.announceable)
+			return fmt.Sprintf("%d bytes are taken, %d announcements may come", h.taken, h.rtsLimit)
 		}
 	case bml.TagGet, bml.TagPut:
 		kind = "READ "
@@ -149,8 +149,8 @@ func (s *script) fragment(what string, f *flight) {
 			buf = r.buf
 		case *SendRequest:
 			kind, buf = "WRITE", r.buf
-			if r.lent != nil && holds(r.lent.buf, f.op.Payload) {
-				buf = r.lent.buf
+			if r.detachment != nil && holds(r.detachment.buf, f.op.Payload) {
+				buf = r.detachment.buf
 			}
 		}
 		at := uintptr(unsafe.Pointer(&f.op.Payload[0])) - uintptr(unsafe.Pointer(&buf[0]))

@@ -6,7 +6,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// upper is what the BML calls: a PML with the methods of bml.Upper, which users of the PML need not see.
+// upper is a PML with the methods of bml.Upper, which are not part of the API of PML.
 type upper PML
 
 var (
@@ -26,24 +26,24 @@ func (u *upper) NewPeer(rank int) *bml.Peer {
 	return &pr.Peer
 }
 
-// Admit implements bml.Upper: it counts a fragment against the peer's window.
+// Admit implements bml.Upper: it counts a fragment in the peer's windows.
 func (u *upper) Admit(bp *bml.Peer, tag btl.Tag, frag []byte, early bool) error {
 	p, pr := u.pml(), u.peers[bp.Rank()]
 	kind, bytes, err := p.cost(pr, tag, frag)
 	if err != nil {
 		return err
 	}
-	if err := p.hear(pr, kind, bytes); err != nil || !early {
+	if err := p.countRTS(pr, kind, bytes); err != nil || !early {
 		return err
 	}
-	return p.keep(pr, kind, bytes)
+	return p.buffer(pr, kind, bytes)
 }
 
 // Forget implements bml.Upper.
 func (u *upper) Forget(bp *bml.Peer, tag btl.Tag, frag []byte) {
 	p, pr := u.pml(), u.peers[bp.Rank()]
 	if kind, bytes, err := p.cost(pr, tag, frag); err == nil {
-		p.letGo(pr, kind, bytes)
+		p.unbuffer(pr, kind, bytes)
 	}
 }
 
@@ -69,19 +69,19 @@ func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) { p.bml.Failed(m, r
 // Drained implements btl.Events.
 func (p *PML) Drained(m btl.Module, rank int) { p.bml.Drained(m, rank) }
 
-// Arrived implements btl.Events. The plainest case, a short message whose receive is posted, is here to be quick; the rest
-// goes by the table of kinds.
+// Arrived implements btl.Events. It tries the fast path first, a short message whose receive is
+// posted. Other fragments go by the table of kinds.
 func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	if tag == tagMatch && uint(rank) < uint(len(p.peers)) {
-		if pr := p.peers[rank]; pr != nil && p.expected(pr, frag) {
+		if pr := p.peers[rank]; pr != nil && p.matchFast(pr, frag) {
 			return
 		}
 	}
 	p.bml.Arrived(m, rank, tag, frag)
 	if uint(rank) < uint(len(p.peers)) && p.closed == nil {
 		pr := p.peer(rank)
-		if p.full > 0 {
-			p.demanded(pr)
+		if p.blockedPeers > 0 {
+			p.grantIfAwaited(pr)
 		}
 		p.tellFinalized(pr)
 	}

@@ -47,7 +47,7 @@ func TestFinalizingDoesNotTellLostPeers(t *testing.T) {
 	w.modules[1].lose(0, gone)
 	w.pmls[1].TellFinalized()
 	require.Empty(t, w.flying)
-	require.False(t, w.pmls[1].peers[0].isTold)
+	require.False(t, w.pmls[1].peers[0].wasToldFinalized)
 }
 
 // finalizedWaits are the ways to wait for rank 1; the result is the error, nil while there is none.
@@ -144,8 +144,8 @@ func TestWaitingIsSentOnce(t *testing.T) {
 		w.pass(time.Second)
 	}
 	require.Equal(t, map[int]int{1: 1}, sent)
-	require.Empty(t, p.met)
-	require.Empty(t, p.silent)
+	require.Empty(t, p.newContacts)
+	require.Empty(t, p.silentContacts)
 	require.NoError(t, p.Lost(c[0], 1))
 }
 
@@ -154,7 +154,7 @@ func TestWaitingIsSentOnce(t *testing.T) {
 func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
 		"before WAITING":   func(*pair) bool { return true },
-		"before FINALIZED": func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].isTold },
+		"before FINALIZED": func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].wasToldFinalized },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPair(t, 1, 10*sec)

@@ -32,10 +32,10 @@ func (f *flood) send(n int) {
 // hold looks at the counts of both ends.
 func (f *flood) hold() {
 	from, to := &f.w.pmls[0].peer(1).credit, &f.w.pmls[1].peer(0).credit
-	if from.sent-from.taken > from.window || from.taken > to.told || to.told > to.received || to.received > from.sent {
+	if from.sent-from.taken > from.window || from.taken > to.reported || to.reported > to.received || to.received > from.sent {
 		require.FailNow(f.t, "counts", "%+v and %+v", *from, *to)
 	}
-	if to.received-to.told > to.window/2 {
+	if to.received-to.reported > to.window/2 {
 		require.FailNow(f.t, "the sender is not told", "%+v", *to)
 	}
 	if st := f.w.pmls[1].Stats(); st.UnexpectedPeakBytes > from.window {
@@ -93,7 +93,7 @@ func TestUnexpectedMemoryIsBounded(t *testing.T) {
 		}
 		st := w.pmls[1].Stats()
 		require.Greater(t, st.UnexpectedBytes, int64(20_000), "the window is there to be used")
-		require.NotZero(t, w.pmls[0].Stats().Held)
+		require.NotZero(t, w.pmls[0].Stats().Throttled)
 		require.Greater(t, len(f.sends), messages-1500)
 		last := f.sends[len(f.sends)-1]
 		require.Equal(t, request.Active, last.State(), "the sender waits")
@@ -103,11 +103,11 @@ func TestUnexpectedMemoryIsBounded(t *testing.T) {
 		}
 
 		// Afterwards the window is open again.
-		held := w.pmls[0].Stats().Held
+		held := w.pmls[0].Stats().Throttled
 		for range 100 {
 			f.send(100)
 		}
-		require.Equal(t, held, w.pmls[0].Stats().Held)
+		require.Equal(t, held, w.pmls[0].Stats().Throttled)
 		w.settle()
 		f.receive(len(f.bufs) - 100)
 	}
@@ -126,10 +126,10 @@ func TestManyAnnouncedReads(t *testing.T) {
 		w.settle()
 	}
 	st := w.pmls[0].Stats()
-	require.EqualValues(t, 10_000/(fragmentCost+2*remoteKeyBytes), st.SentGet)
-	require.EqualValues(t, 10_000/fragmentCost, st.SentRendezvous)
+	require.EqualValues(t, 10_000/(fragmentCostBytes+2*remoteKeyBytes), st.SentGet)
+	require.EqualValues(t, 10_000/fragmentCostBytes, st.SentRendezvous)
 	require.EqualValues(t, 1000, st.SentGet+st.SentRendezvous+st.Deferred)
-	require.Zero(t, st.Held, "none of them was small")
+	require.Zero(t, st.Throttled, "none of them was small")
 	f.receive(0)
 	require.Empty(t, w.regions)
 }
@@ -153,7 +153,7 @@ func TestWindowIsKeptOpen(t *testing.T) {
 			f.send(i % 90)
 			f.receive(i)
 		}
-		require.Zero(t, w.pmls[0].Stats().Held)
+		require.Zero(t, w.pmls[0].Stats().Throttled)
 		sent := w.pmls[0].peer(1).credit.sent
 		require.Positive(t, credits)
 		require.LessOrEqual(t, int64(credits), sent/10_000)
@@ -162,7 +162,7 @@ func TestWindowIsKeptOpen(t *testing.T) {
 
 // TestTinyWindow: one that nothing fits into makes every message wait for its receive.
 func TestTinyWindow(t *testing.T) {
-	for _, window := range []int64{1, fragmentCost, fragmentCost + 50, 200} {
+	for _, window := range []int64{1, fragmentCostBytes, fragmentCostBytes + 50, 200} {
 		w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
 		for _, n := range []int{0, 1, 50, 51, 96, 97, 1000} {
 			for _, mode := range []Mode{Standard, Synchronous, Buffered} {
@@ -172,8 +172,8 @@ func TestTinyWindow(t *testing.T) {
 			}
 		}
 		st := w.pmls[0].Stats()
-		require.Equal(t, window < fragmentCost+96, st.Held > 0)
-		require.Equal(t, window >= fragmentCost, st.SentInline > 0)
+		require.Equal(t, window < fragmentCostBytes+96, st.Throttled > 0)
+		require.Equal(t, window >= fragmentCostBytes, st.SentInline > 0)
 		from := &w.pmls[0].peer(1).credit
 		require.LessOrEqual(t, from.sent-from.taken, window)
 	}
@@ -204,7 +204,7 @@ func TestDroppedCounts(t *testing.T) {
 		send(from, n, Synchronous)
 	}
 	sent, taken := flow()
-	require.EqualValues(t, fragmentCost, sent-taken, "what was taken out of matching")
+	require.EqualValues(t, fragmentCostBytes, sent-taken, "what was taken out of matching")
 	_, err := b.Imrecv(m, nil, 1, "mrecv").Take()
 	require.NoError(t, err)
 
@@ -212,7 +212,7 @@ func TestDroppedCounts(t *testing.T) {
 	from = a.AddContext(later, c[0].group, 0, testCaller{})
 	send(from, 20, Standard)
 	sent, taken = flow()
-	require.EqualValues(t, fragmentCost+20, sent-taken)
+	require.EqualValues(t, fragmentCostBytes+20, sent-taken)
 	to = b.AddContext(later, c[1].group, 1, testCaller{})
 	_, err = b.Irecv(to, make([]byte, 20), 1, 0, 1, "recv").Take()
 	require.NoError(t, err)
@@ -237,9 +237,9 @@ func TestForgedCredit(t *testing.T) {
 	require.EqualValues(t, 200, p.peer(1).credit.taken)
 	p.Arrived(w.modules[0], 1, tagCredit, creditOf(100))
 	require.EqualValues(t, 200, p.peer(1).credit.taken)
-	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCost)))
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCostBytes)))
 	require.NoError(t, p.Lost(c[0], 1))
-	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCost)+1))
+	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCostBytes)+1))
 	require.ErrorIs(t, p.Lost(c[0], 1), errCredit)
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
 	require.EqualValues(t, 1, p.Stats().Malformed)
@@ -252,7 +252,7 @@ func TestCountedBeforeItGoes(t *testing.T) {
 	in, out := pattern(8, 1), make([]byte, 8)
 	window := w.pmls[0].peer(1).credit.window
 	for sent := int64(0); sent < 2*window; sent += 1 << 10 { // several windows' worth of 8 bytes and their cost
-		for range 1 << 10 / (8 + fragmentCost) {
+		for range 1 << 10 / (8 + fragmentCostBytes) {
 			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
 			require.True(t, w.pmls[0].SendNow(c[0], in, 1, 3) || sent == 0)
 			if r.State() != request.Complete { // the first one has to find the way

@@ -91,7 +91,7 @@ func (r *Result) add(st pml.Stats) {
 	s.SentRendezvous += st.SentRendezvous
 	s.SentGet += st.SentGet
 	s.SentPut += st.SentPut
-	s.Held += st.Held
+	s.Throttled += st.Throttled
 	s.Deferred += st.Deferred
 	s.Unread += st.Unread
 	s.Unwritten += st.Unwritten

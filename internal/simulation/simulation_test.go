@@ -37,7 +37,7 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	for what, n := range map[string]uint64{
 		"failed": st.RailsFailed / 1000, "returned": st.RailsReturned / 1000, "resent": st.Resent / 500, "restarts": st.Restarts / 500,
 		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
-		"held": st.Held / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
+		"held": st.Throttled / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
 		"lent": uint64(sum.AwaitedBuffers),
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)

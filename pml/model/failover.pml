@@ -1,15 +1,15 @@
 /*
- * Transfers of messages from rank A (0) to rank B (1) over two rails that fail and come
- * back: the numbered stream, pieces by FRAG, remote write and remote read, and the restart.
- * How two ends agree that a rail is down or up is in rails.pml; here a rail's two halves
- * fail and drain each for itself, and what rails.pml proves of the outcome is taken.
+ * Messages from rank A (0) to rank B (1) over two rails that fail and come back: numbered
+ * fragments, pieces by FRAG, remote write and remote read, and the restart of a transfer.
+ * rails.pml models how the two ends agree that a rail is down or up. Here the two halves of a
+ * rail fail and drain each for itself, and this model assumes what rails.pml proves.
  *
- * A step of a rank (a callback, an arrival, a decision) is one atomic block, as it is in
- * the PML, which runs under the lock of the rank's progress engine. A BTL may do what it
- * still can at any moment: there is no order on a rail but what the PML makes.
+ * A step of a rank (a callback, an arrival, a decision) is one atomic block, because the
+ * real code runs under the lock of the rank's progress engine. A BTL may take each of its
+ * steps at any moment: a rail keeps no order.
  */
 
-/* What is to be moved: one of EAGER, FRAG, PUT, GET. */
+/* How messages move: one of EAGER, COPY (FRAG), PUT, GET. */
 #if !defined(EAGER) && !defined(COPY) && !defined(PUT) && !defined(GET)
 #define COPY
 #endif
@@ -21,10 +21,10 @@
 #define FAULTS 1
 #endif
 #ifndef OPS
-#define OPS 2			/* operations that one half of a rail takes at a time */
+#define OPS 2			/* operations under way on one half of a rail */
 #endif
 #ifndef NUMS
-#define NUMS 8			/* numbered fragments a direction, in one run */
+#define NUMS 8			/* numbered fragments in each direction, in one run */
 #endif
 #define PIECES 2
 
@@ -39,15 +39,15 @@ byte half[4];			/* of rail r at rank x: half[2*r+x] */
 bit gone[2];			/* the rail will not come back */
 byte faults = FAULTS;
 
-/* Operations that a BTL has accepted, or that may still have an effect. */
+/* Operations that a BTL has accepted and that may still have an effect. */
 #define NUM 1			/* a numbered fragment */
 #define PIECE 2			/* a FRAG */
 #define WRITE 3
 #define READ 4
 
-#define POSTED 0		/* bytes are still in the user's buffer */
-#define OUT 1			/* bytes were read; on the way, or the peer's BTL has them */
-#define HANDED 2		/* handed up to the PML, or in memory */
+#define POSTED 0		/* the bytes are still in the user's buffer */
+#define OUT 1			/* the bytes were read; they are on their way, or the peer's BTL has them */
+#define HANDED 2		/* handed up to the BML, or in memory */
 
 #define PENDING 0		/* not called back */
 #define NIL 1
@@ -55,72 +55,72 @@ byte faults = FAULTS;
 
 typedef Op {
 	unsigned kind : 3;
-	unsigned n : 4;		/* which number, or which piece */
-	unsigned h : 4;		/* handle of the receive; READ: the message */
-	unsigned ver : 3;	/* whose bytes: the number of a message, 0 for the user's scribble */
+	unsigned n : 4;		/* sequence number, or index of the piece */
+	unsigned h : 4;		/* handle of the receive; of a READ: number of the message */
+	unsigned ver : 3;	/* content: number of the message, or 0 if the user has overwritten it */
 	unsigned stage : 2;
 	unsigned cb : 2
 }
-Op op[4 * OPS];			/* those of half e: op[e*OPS] … op[e*OPS+OPS-1] */
+Op op[4 * OPS];			/* half e has op[e*OPS] to op[e*OPS+OPS-1] */
 
-/* The numbered stream; direction d is from rank d. */
+/* Numbered fragments. Direction d is from rank d. */
 #define MATCH 1
-#define RNDV 2			/* RGET too, if the receiver reads */
+#define RNDV 2			/* or RGET */
 #define ACK 3
-#define INVITE 4		/* the message PUT */
+#define PUT_MSG 4		/* PUT; the name PUT is a flag of this file */
 #define FIN 5
 #define RNDVRESTARTNOTIFY 6
 #define RNDVRESTARTACK 7
 #define RNDVRESTARTNACK 8
 
 #define FREE 0
-#define READY 1			/* to be posted */
+#define READY 1			/* can be posted */
 #define BUSY 2			/* posted */
-#define DONE 3			/* called back with nil */
-#define LIMBO 4			/* LIMBO+r: came back with an error; waits for Drained of rail r */
+#define DONE 3			/* delivered: called back with nil */
+#define REPLAY 4		/* REPLAY+r: in the replay queue until rail r is Drained */
 
 typedef Num {
 	unsigned kind : 4;
 	unsigned h : 4;
 	unsigned at : 3;
-	unsigned parked : 2;	/* at the receiver: copies that came before their turn */
-	unsigned ver : 3	/* of the parked copy */
+	unsigned early : 2;	/* copies that the receiver keeps, because they are early */
+	unsigned ver : 3	/* content of the early copy */
 }
 Num num[2 * NUMS];
-byte next[2];			/* number of the next fragment */
-byte expect[2];			/* number that the receiver will take next */
-byte unanswered[2];			/* numbered operations that were not called back with nil */
+byte next[2];			/* next number of the sender */
+byte expect[2];			/* number that the receiver expects */
+byte undelivered[2];		/* fragments that were not called back with nil */
 
 /* The sender. */
 #define S_IDLE 0
-#define S_ANNOUNCED 1
-#define S_PUSHING 2
+#define S_RTS 1
+#define S_STREAMING 2		/* or putting, if s_put */
 #define S_RESTARTING 3
-#define S_FINISHING 4		/* all is said; the buffer is not the user's yet */
+#define S_FINISHING 4		/* nothing is left to post, but the buffer is still in use */
 byte s_state, s_h, s_next, s_out, sent;
-bit s_put;			/* by remote writes */
-bit s_broken;
-byte s_key;			/* message that peers may read; 0: none */
-byte sbuf[2];			/* what the send buffers hold; long messages use the first */
+bit s_put;			/* pieces go by remote write */
+bit s_broken;			/* a piece has failed */
+byte s_key;			/* message that the peer may read; 0: none */
+byte sbuf[2];			/* content of the send buffers; long messages use the first */
 
 /* The receiver. */
-#define R_USER 0		/* the buffer is the user's */
-#define R_ACTIVE 2		/* what comes is put into it */
-#define R_READING 3
+#define R_IDLE 0		/* the user owns the buffer */
+#define R_STREAMING 2		/* pieces may arrive in the buffer */
+#define R_GETTING 3
 #define R_FINISHING 4
-byte r_state, r_h, r_count, r_next, r_out, received, announced;
+byte r_state, r_h, r_count, r_next, r_out, received, rts_received;
 bit r_broken;
-bit r_notified;			/* a restart is to be answered */
-byte r_key;			/* handle under which it may be written; 0: none */
-byte handles;			/* given so far; none is given twice */
-byte rbuf[PIECES];		/* whose bytes lie in the receive buffer */
+bit r_notified;			/* RNDVRESTARTNOTIFY has to be answered */
+byte r_key;			/* handle by which the peer may write; 0: none */
+byte handles;			/* newest handle; none is used twice */
+byte rbuf[PIECES];		/* content of the receive buffer */
 
 byte i, j, e0;			/* scratch, always zero between steps */
 
 #define HAS_ROOM(e) (op[(e)*OPS].kind == 0 || op[(e)*OPS+OPS-1].kind == 0)
 #define CAN_POST(r, x) (half[2*(r)+(x)] == UP && HAS_ROOM(2*(r)+(x)))
 
-/* Our half is Drained, and the peer's is known to be. */
+/* Rank x knows that both halves of rail r are Drained, or its half has not failed. */
 #ifdef NO_FENCE
 #define FENCED1(r, x) (half[2*(r)+(x)] != FAILED)
 #elif defined(NO_DRAIN)
@@ -130,7 +130,7 @@ byte i, j, e0;			/* scratch, always zero between steps */
 #endif
 #define FENCED(x) (FENCED1(0, x) && FENCED1(1, x))
 
-/* A buffer is given back only when no half of ours may still touch it. */
+/* No failed half of rank x can still access a buffer, so that the user may have it. */
 #ifdef NO_DRAIN
 #define QUIET(x) true
 #else
@@ -159,31 +159,31 @@ inline clear(qq) {
 	op[qq].cb = 0
 }
 
-inline say(xx, kk, hh) {
+inline send_numbered(xx, kk, hh) {
 	assert(next[xx] < NUMS);
 	num[xx*NUMS+next[xx]].kind = kk;
 	num[xx*NUMS+next[xx]].h = hh;
 	num[xx*NUMS+next[xx]].at = READY;
 	next[xx]++;
-	unanswered[xx]++
+	undelivered[xx]++
 }
 
-/* What the receiver of a numbered fragment makes of it, once it is its turn. */
+/* Handlers of numbered fragments, which are called in order. */
 
 inline match(nn, vv) {
-	assert(nn == received);	/* none lost, none twice, in order */
-	assert(vv == nn + 1);	/* and the right bytes */
+	assert(nn == received);	/* each message once, and in order */
+	assert(vv == nn + 1);	/* with the right bytes */
 	received++
 }
 
 inline on_rndv(mm) {
-	announced++;
-	assert(mm == announced)
+	rts_received++;
+	assert(mm == rts_received)
 }
 
 inline on_fin_receiver(hh) {
 	if
-	:: r_state == R_ACTIVE && hh == r_h ->
+	:: r_state == R_STREAMING && hh == r_h ->
 		r_key = 0;
 		r_h = 0;
 		r_state = R_FINISHING
@@ -193,17 +193,17 @@ inline on_fin_receiver(hh) {
 
 inline on_notify(hh) {
 	if
-	:: r_state == R_ACTIVE && hh == r_h -> r_notified = true
-	:: else -> say(B, RNDVRESTARTNACK, 0)
+	:: r_state == R_STREAMING && hh == r_h -> r_notified = true
+	:: else -> send_numbered(B, RNDVRESTARTNACK, 0)
 	fi
 }
 
-inline on_ack(hh, ww) {
+inline on_cts(hh, ww) {
 	s_h = hh;
 	s_put = ww;
 	s_next = 0;
 	s_broken = false;
-	s_state = S_PUSHING
+	s_state = S_STREAMING
 }
 
 inline take(dd, vv) {
@@ -217,9 +217,9 @@ inline take(dd, vv) {
 		fi
 	:: else ->
 		if
-		:: num[NUMS+expect[B]].kind == ACK -> on_ack(num[NUMS+expect[B]].h, 0)
-		:: num[NUMS+expect[B]].kind == INVITE -> on_ack(num[NUMS+expect[B]].h, 1)
-		:: num[NUMS+expect[B]].kind == RNDVRESTARTACK -> on_ack(num[NUMS+expect[B]].h, 0)
+		:: num[NUMS+expect[B]].kind == ACK -> on_cts(num[NUMS+expect[B]].h, 0)
+		:: num[NUMS+expect[B]].kind == PUT_MSG -> on_cts(num[NUMS+expect[B]].h, 1)
+		:: num[NUMS+expect[B]].kind == RNDVRESTARTACK -> on_cts(num[NUMS+expect[B]].h, 0)
 		:: num[NUMS+expect[B]].kind == RNDVRESTARTNACK -> s_state = S_FINISHING
 		:: num[NUMS+expect[B]].kind == FIN -> s_state = S_FINISHING
 		fi
@@ -240,23 +240,23 @@ inline arrive(dd, nn, vv) {
 	:: nn < expect[dd]
 #endif
 	:: nn > expect[dd] ->
-#ifdef NO_PARKCHECK
-		num[dd*NUMS+nn].parked++;
+#ifdef NO_EARLYCHECK
+		num[dd*NUMS+nn].early++;
 #else
-		num[dd*NUMS+nn].parked = 1;
+		num[dd*NUMS+nn].early = 1;
 #endif
 		num[dd*NUMS+nn].ver = vv
 	:: else ->
 		take(dd, vv);
 		expect[dd]++;
 		do
-		:: expect[dd] < NUMS && num[dd*NUMS+expect[dd]].parked > 0 ->
+		:: expect[dd] < NUMS && num[dd*NUMS+expect[dd]].early > 0 ->
 			take(dd, num[dd*NUMS+expect[dd]].ver);
 			if
-			:: num[dd*NUMS+expect[dd]].parked == 2 -> take(dd, num[dd*NUMS+expect[dd]].ver)
+			:: num[dd*NUMS+expect[dd]].early == 2 -> take(dd, num[dd*NUMS+expect[dd]].ver)
 			:: else
 			fi;
-			num[dd*NUMS+expect[dd]].parked = 0;
+			num[dd*NUMS+expect[dd]].early = 0;
 			num[dd*NUMS+expect[dd]].ver = 0;
 			expect[dd]++
 		:: else -> break
@@ -264,10 +264,10 @@ inline arrive(dd, nn, vv) {
 	fi
 }
 
-/* A FRAG arrives: it counts for the receive that its handle names, if there is one. */
+/* A FRAG arrives. It is dropped unless its handle names the receive. */
 inline on_frag(pp, hh, vv) {
 	if
-	:: r_state == R_ACTIVE && hh == r_h ->
+	:: r_state == R_STREAMING && hh == r_h ->
 		rbuf[pp] = vv;
 		r_count++;
 		if
@@ -282,26 +282,26 @@ inline on_frag(pp, hh, vv) {
 	fi
 }
 
-/* A NIC writes: nobody asks the receiver's PML. */
+/* A NIC writes, or reads, without the receiver's software. */
 inline land(pp, vv) {
-	assert(r_state != R_USER);	/* no write after the buffer was given back */
+	assert(r_state != R_IDLE);	/* no access to a buffer that the user owns */
 	rbuf[pp] = vv
 }
 
-/* An operation is called back. x: whose it is; r: the rail that had it. */
+/* An operation of rank xx on rail rr is called back; ee: with an error. */
 inline done(xx, rr, kk, nn, ee) {
 	if
 	:: kk == NUM && !ee ->
 		num[xx*NUMS+nn].at = DONE;
-		unanswered[xx]--
+		undelivered[xx]--
 	:: kk == NUM && ee ->
 #ifdef NO_RESEND
 		num[xx*NUMS+nn].at = DONE;
-		unanswered[xx]--
+		undelivered[xx]--
 #elif defined(NO_DRAIN)
 		num[xx*NUMS+nn].at = READY
 #else
-		num[xx*NUMS+nn].at = LIMBO + rr
+		num[xx*NUMS+nn].at = REPLAY + rr
 #endif
 	:: kk == READ ->
 		r_out--;
@@ -328,11 +328,11 @@ inline done(xx, rr, kk, nn, ee) {
 #define MINE half[2*r+x]
 #define THEIRS half[2*r+1-x]
 
-/* One place in which half x of rail r keeps an operation. */
+/* One place for an operation on half x of rail r. */
 proctype place(byte r; byte x; byte k) {
 	byte s = (2*r+x)*OPS + k;
 end:	do
-	/* The bytes are read: at any time until Drained, also after the operation was called back with an error. */
+	/* The bytes are read: at any time until Drained, even after a callback with an error. */
 	:: d_step { O.kind != 0 && O.kind != READ && O.stage == POSTED && MINE != DRAINED ->
 #ifdef EAGER
 		O.ver = sbuf[O.n % 2];
@@ -345,7 +345,7 @@ end:	do
 		O.ver = sbuf[0];
 		O.stage = OUT
 	   }
-	/* They arrive. */
+	/* The operation arrives. */
 	:: d_step { O.kind != 0 && O.stage == OUT &&
 	     (O.kind == READ && MINE != DRAINED || O.kind == WRITE && THEIRS != DRAINED && MAY_WRITE(O.h) ||
 	      O.kind <= PIECE && THEIRS != DRAINED) ->
@@ -360,7 +360,7 @@ end:	do
 		:: else
 		fi
 	   }
-	/* Called back with nil: the peer's BTL has it, or it is in memory. */
+	/* Callback with nil: the peer's BTL has the fragment, or the bytes are in memory. */
 	:: d_step { O.kind != 0 && O.cb == PENDING && MINE != DRAINED &&
 	     (O.stage == HANDED || O.stage == OUT && O.kind <= PIECE && THEIRS != DRAINED) ->
 		O.cb = NIL;
@@ -370,7 +370,7 @@ end:	do
 		:: else
 		fi
 	   }
-	/* Called back with an error, whatever has become of it. */
+	/* Callback with an error: the operation may have been delivered or not. */
 	:: d_step { O.kind != 0 && O.cb == PENDING && MINE == FAILED ->
 		O.cb = ERR;
 		done(x, r, O.kind, O.n, 1);
@@ -382,8 +382,8 @@ end:	do
 	od
 }
 
-#define WAITS(s) (op[s].kind != 0 && op[s].cb == PENDING)
-#define OWES(s) (op[s].kind != 0 && op[s].stage == OUT && op[s].cb == NIL)
+#define UNDER_WAY(s) (op[s].kind != 0 && op[s].cb == PENDING)
+#define DELIVERABLE(s) (op[s].kind != 0 && op[s].stage == OUT && op[s].cb == NIL)
 #define MY(k) ((2*r+x)*OPS+(k))
 #define ITS(k) ((2*r+1-x)*OPS+(k))
 
@@ -398,17 +398,17 @@ end:	do
 		:: gone[r] = true
 		fi
 	   }
-	/* The other end is down. This one learns of it by an operation that fails, by RAILDOWN, or by
-	   the other's next incarnation. */
+	/* The other half is down. This half learns it from an operation that fails, from RAILDOWN, or
+	   from the other half's next incarnation. */
 	:: d_step { MINE == UP && THEIRS != UP -> MINE = FAILED }
-	/* All was called back, and what the peer was told that we have was handed up. */
-	:: d_step { MINE == FAILED && !WAITS(MY(0)) && !WAITS(MY(OPS-1)) &&
-	     !OWES(ITS(0)) && !OWES(ITS(OPS-1)) ->
+	/* Every operation was called back, and what the peer thinks delivered was handed up. */
+	:: d_step { MINE == FAILED && !UNDER_WAY(MY(0)) && !UNDER_WAY(MY(OPS-1)) &&
+	     !DELIVERABLE(ITS(0)) && !DELIVERABLE(ITS(OPS-1)) ->
 		MINE = DRAINED;
 		i = 0;
 		do
 		:: i < OPS ->
-			/* Nothing of ours leaves any more, and nothing reaches our memory. */
+			/* Nothing of this half is sent any more, and nothing reaches its memory. */
 			if
 			:: op[MY(i)].kind != 0 && (op[MY(i)].stage == POSTED || op[MY(i)].kind == READ || THEIRS == DRAINED) ->
 				clear(MY(i))
@@ -426,7 +426,7 @@ end:	do
 		do
 		:: i < NUMS ->
 			if
-			:: num[x*NUMS+i].at == LIMBO + r -> num[x*NUMS+i].at = READY
+			:: num[x*NUMS+i].at == REPLAY + r -> num[x*NUMS+i].at = READY
 			:: else
 			fi;
 			i++
@@ -456,27 +456,27 @@ inline lowest(xx) {
 #ifdef EAGER
 #define STAGE POSTED
 #else
-#define STAGE OUT		/* no bytes of a user are in it */
+#define STAGE OUT		/* it has no bytes of a user's buffer */
 #endif
 
-/* Posts what is to be posted of the numbered stream, on any rail that is up. */
+/* Rank x posts numbered fragments that are ready, on any rail that is up. */
 proctype stream(byte x) {
 end:	do
 	:: d_step { ready(x) && CAN_POST(0, x) -> lowest(x); num[x*NUMS+j].at = BUSY; post(0, x, NUM, j, 0, STAGE); j = 0 }
-	/* The rails are alike: that the first fragment of all goes by rail 0 leaves nothing out. */
-	:: d_step { ready(x) && (next[A] > 1 || x == B || num[0].at == LIMBO || faults < FAULTS) && CAN_POST(1, x) -> lowest(x); num[x*NUMS+j].at = BUSY; post(1, x, NUM, j, 0, STAGE); j = 0 }
+	/* By symmetry it is enough that the first fragment of the run goes by rail 0. */
+	:: d_step { ready(x) && (next[A] > 1 || x == B || num[0].at == REPLAY || faults < FAULTS) && CAN_POST(1, x) -> lowest(x); num[x*NUMS+j].at = BUSY; post(1, x, NUM, j, 0, STAGE); j = 0 }
 	od
 }
 
 #ifdef EAGER
-/* The user sends all messages, from two buffers: as soon as the send of one is complete its buffer is
-   scribbled over, and taken for a later one. Several may be under way. */
+/* The user sends all messages from two buffers. When a send is complete, the user overwrites its
+   buffer and uses it again. Several sends may be under way. */
 #define COMPLETE(n) (num[n].at == DONE && QUIET(A))
 proctype sender() {
 end:	do
 	:: d_step { next[A] < MSGS && sbuf[next[A] % 2] == 0 ->
 		sbuf[next[A] % 2] = next[A] + 1;
-		say(A, MATCH, 0)
+		send_numbered(A, MATCH, 0)
 	   }
 	:: d_step { sent < next[A] && COMPLETE(sent) ->
 		sbuf[sent % 2] = 0;
@@ -489,48 +489,48 @@ proctype receiver() { true }
 
 proctype sender() {
 end:	do
-	/* The user sends, from the one buffer. */
+	/* The user sends from the one buffer. */
 	:: d_step { s_state == S_IDLE && sent < MSGS ->
 		sbuf[0] = sent + 1;
 #ifdef GET
 		s_key = sent + 1;
 #endif
-		say(A, RNDV, sent + 1);
-		s_state = S_ANNOUNCED
+		send_numbered(A, RNDV, sent + 1);
+		s_state = S_RTS
 	   }
-	/* A piece goes by either rail. */
-	:: d_step { s_state == S_PUSHING && !s_broken && s_next < PIECES && CAN_POST(0, A) ->
+	/* A piece is posted on either rail. */
+	:: d_step { s_state == S_STREAMING && !s_broken && s_next < PIECES && CAN_POST(0, A) ->
 		post(0, A, (s_put -> WRITE : PIECE), s_next, s_h, POSTED);
 		s_next++;
 		s_out++
 	   }
-	:: d_step { s_state == S_PUSHING && !s_broken && s_next < PIECES && CAN_POST(1, A) ->
+	:: d_step { s_state == S_STREAMING && !s_broken && s_next < PIECES && CAN_POST(1, A) ->
 		post(1, A, (s_put -> WRITE : PIECE), s_next, s_h, POSTED);
 		s_next++;
 		s_out++
 	   }
-	/* All pieces are there. */
-	:: d_step { s_state == S_PUSHING && !s_broken && s_next == PIECES && s_out == 0 ->
+	/* All pieces are delivered. */
+	:: d_step { s_state == S_STREAMING && !s_broken && s_next == PIECES && s_out == 0 ->
 		s_next = 0;
 		s_state = S_FINISHING;
 		if
-		:: s_put -> say(A, FIN, s_h)
+		:: s_put -> send_numbered(A, FIN, s_h)
 		:: else
 		fi;
 		s_h = 0;
 		s_put = 0
 	   }
-	/* One was not, as far as is known. */
-	:: d_step { s_state == S_PUSHING && s_broken && s_out == 0 && FENCED(A) ->
+	/* A piece has failed: it may be delivered or not. */
+	:: d_step { s_state == S_STREAMING && s_broken && s_out == 0 && FENCED(A) ->
 		s_next = 0;
 		s_broken = false;
 		s_put = 0;
 		s_state = S_RESTARTING;
-		say(A, RNDVRESTARTNOTIFY, s_h);
+		send_numbered(A, RNDVRESTARTNOTIFY, s_h);
 		s_h = 0
 	   }
-	/* The buffer is the user's, who scribbles over it. */
-	:: d_step { s_state == S_FINISHING && unanswered[A] == 0 && QUIET(A) ->
+	/* The send is complete, and the user overwrites the buffer. */
+	:: d_step { s_state == S_FINISHING && undelivered[A] == 0 && QUIET(A) ->
 		s_state = S_IDLE;
 		s_key = 0;
 		sbuf[0] = 0;
@@ -544,24 +544,24 @@ inline match_rndv() {
 	r_h = handles;
 	r_count = 0;
 #ifdef GET
-	r_state = R_READING
+	r_state = R_GETTING
 #else
-	r_state = R_ACTIVE;
+	r_state = R_STREAMING;
 #ifdef PUT
 	r_key = r_h;
-	say(B, INVITE, r_h)
+	send_numbered(B, PUT_MSG, r_h)
 #else
-	say(B, ACK, r_h)
+	send_numbered(B, ACK, r_h)
 #endif
 #endif
 }
 
 proctype receiver() {
 end:	do
-	/* The user receives what was announced, into the one buffer. */
-	:: d_step { r_state == R_USER && announced > received -> match_rndv() }
-	/* The sender asks to begin anew. */
-	:: d_step { r_notified && unanswered[B] == 0 ->
+	/* The user receives into the one buffer, and a RNDV matches. */
+	:: d_step { r_state == R_IDLE && rts_received > received -> match_rndv() }
+	/* The sender asks for a restart. */
+	:: d_step { r_notified && undelivered[B] == 0 ->
 		r_notified = false;
 #ifndef NO_ATTEMPT
 		handles++;
@@ -569,39 +569,39 @@ end:	do
 #endif
 		r_key = 0;
 		r_count = 0;
-		say(B, RNDVRESTARTACK, r_h)
+		send_numbered(B, RNDVRESTARTACK, r_h)
 	   }
 #ifdef GET
-	:: d_step { r_state == R_READING && !r_broken && r_next < PIECES && CAN_POST(0, B) ->
+	:: d_step { r_state == R_GETTING && !r_broken && r_next < PIECES && CAN_POST(0, B) ->
 		post(0, B, READ, r_next, received + 1, POSTED);
 		r_next++;
 		r_out++
 	   }
-	:: d_step { r_state == R_READING && !r_broken && r_next < PIECES && CAN_POST(1, B) ->
+	:: d_step { r_state == R_GETTING && !r_broken && r_next < PIECES && CAN_POST(1, B) ->
 		post(1, B, READ, r_next, received + 1, POSTED);
 		r_next++;
 		r_out++
 	   }
-	:: d_step { r_state == R_READING && !r_broken && r_next == PIECES && r_out == 0 ->
+	:: d_step { r_state == R_GETTING && !r_broken && r_next == PIECES && r_out == 0 ->
 		r_next = 0;
 		r_h = 0;
 		r_state = R_FINISHING;
-		say(B, FIN, 0)
+		send_numbered(B, FIN, 0)
 	   }
-	:: atomic { r_state == R_READING && r_broken && r_out == 0 && FENCED(B) ->
+	:: atomic { r_state == R_GETTING && r_broken && r_out == 0 && FENCED(B) ->
 		r_next = 0;
 		r_broken = false;
 		if
-		:: true			/* reads it all again */
-		:: r_state = R_ACTIVE;	/* no rail that is left can read */
-		   say(B, ACK, r_h)
+		:: true			/* reads the whole message again */
+		:: r_state = R_STREAMING;	/* no rail that is up can read */
+		   send_numbered(B, ACK, r_h)
 		fi
 	   }
 #endif
-	:: d_step { r_state == R_FINISHING && unanswered[B] == 0 && QUIET(B) ->
+	:: d_step { r_state == R_FINISHING && undelivered[B] == 0 && QUIET(B) ->
 		received++;
 		assert(rbuf[0] == received && rbuf[1] == received);	/* the right bytes */
-		r_state = R_USER;
+		r_state = R_IDLE;
 		rbuf[0] = 0;
 		rbuf[1] = 0
 	   }
@@ -623,6 +623,6 @@ init {
 		}
 		i = 0
 	}
-	/* Nothing can happen any more: all is done, or no rail is left. */
+	/* When nothing can happen any more, all messages are received, or no rail is up. */
 	timeout -> assert(!ALIVE(0) && !ALIVE(1) || sent == MSGS && received == MSGS)
 }

@@ -1,22 +1,23 @@
 /*
- * How two ranks, 0 and 1, agree that a rail is down, and that it is up again: RAILDOWN and
- * RAILDOWNACK, which go by any rail that is up, and PROBE and PROBEACK, which go by the rail
- * itself. They are not numbered and may be lost with the rail that bears them.
+ * How ranks 0 and 1 agree that a rail is down, and that it is up again: by RAILDOWN and
+ * RAILDOWNACK, which go by any rail that is up, and by PROBE and PROBEACK, which go by the
+ * rail that they are about. They are not numbered, and may be lost with the rail that
+ * carries them.
  *
- * A rail's two halves fail each for itself, and an end that has nothing under way does not
- * notice that the other one is gone. Both start up, in epoch 1.
+ * The two halves of a rail fail each for itself. A half with nothing under way does not
+ * notice that the other one has failed. Both halves are up at first, in epoch 1.
  */
 
 #ifndef RAILS
 #define RAILS 2
 #endif
-/* What fails, by default rail 0 once. */
-#if defined(TWICE)		/* rail 0, and then its next incarnation, or the other half, for good */
+/* Which rails fail; by default rail 0, once. */
+#if defined(TWICE)		/* rail 0, then its next incarnation or its other half for good */
 #define FAULTS 2
 #define FAULTY 0
 #define MAY_STAY (faults == 1)
 #define MAY_GO (faults == 0)
-#elif defined(LAST)		/* rail 0 for good, and then rail 1, which comes back */
+#elif defined(LAST)		/* rail 0 for good, then rail 1, which comes back */
 #define FAULTS 2
 #define FAULTY (2 - faults)
 #define MAY_STAY (faults == 0)
@@ -29,37 +30,37 @@
 #endif
 
 #ifndef FIRST
-#define FIRST 0			/* the rank whose half fails first, of two faults */
+#define FIRST 0			/* the rank whose half has the first of two faults */
 #endif
 #ifndef MOST
-#define MOST (1 + FAULTS)	/* incarnations */
+#define MOST (1 + FAULTS)	/* number of incarnations */
 #endif
-#define OPS 2			/* operations that one half takes at a time */
+#define OPS 2			/* operations under way on one half */
 
-/* A half as the BTL has it. */
+/* State of a half in the BTL. */
 #define UP 0
 #define FAILED 1
 #define DRAINED 2
-byte half[2*RAILS];		/* of rail r at rank x: [2*r+x] */
-byte epoch[2*RAILS];		/* of its newest incarnation */
-byte newest[RAILS];		/* of the two ends' */
-bit spent[RAILS];		/* an end of the newest incarnation has failed */
-bit gone[RAILS];		/* cannot be connected any more */
+byte half[2*RAILS];		/* of rail r at rank x: index 2*r+x */
+byte epoch[2*RAILS];		/* of the half's newest incarnation */
+byte newest[RAILS];		/* the newest epoch of both halves */
+bit spent[RAILS];		/* a half of the newest incarnation has failed */
+bit gone[RAILS];		/* the rail will not come back */
 
-/* A rail as the PML has it. */
+/* State of a rail in the BML. */
 #define RAIL_UP 0
 #define FAILING 1
 #define DOWN 2
 #define PROBING 3
 byte state[2*RAILS];
-byte tell[2*RAILS];		/* the epoch of which RAILDOWN is to be sent; 0: none */
-byte owed[2*RAILS];		/* the epoch of a RAILDOWN that is to be answered; 0: none */
-byte fenced[2*RAILS];		/* newest epoch of which the peer's half is known to be Drained */
+byte raildown_due[2*RAILS];		/* epoch for which RAILDOWN has to be sent; 0: none */
+byte ack_due[2*RAILS];		/* epoch of a RAILDOWN that has to be answered; 0: none */
+byte fenced[2*RAILS];		/* newest epoch whose half at the peer is known to be Drained */
 bit pieced[RAILS];		/* rank 0 has sent its one piece, in epoch 1 */
 byte faults = FAULTS;
 
 #if defined(LAST) || defined(TWICE) && !defined(PIECES)
-#define PIECED false		/* that nothing passes the fence is shown by the others */
+#define PIECED false		/* the other runs show that nothing passes the fence */
 #else
 #define PIECED (!pieced[r] && epoch[0] == 1)
 #endif
@@ -68,9 +69,9 @@ byte faults = FAULTS;
 #define PROBEACK 2
 #define RAILDOWN 3
 #define RAILDOWNACK 4
-#define PIECE 5			/* whatever would do harm after the fence */
+#define PIECE 5			/* any fragment that would do harm after the fence */
 
-#define OUT 0			/* on its way, or the peer's BTL has it */
+#define OUT 0			/* on its way, or in the peer's BTL */
 #define HANDED 1		/* handed up */
 
 #define PENDING 0		/* not called back */
@@ -79,9 +80,9 @@ byte faults = FAULTS;
 
 typedef Op {
 	unsigned kind : 3;
-	unsigned about : 2;	/* which rail */
-	unsigned inc : 4;	/* and which epoch of it */
-	unsigned by : 4;	/* the epoch of the rail that bears it */
+	unsigned about : 2;	/* rail that the message is about */
+	unsigned inc : 4;	/* and the epoch of that rail */
+	unsigned by : 4;	/* epoch of the rail that carries it */
 	unsigned stage : 1;
 	unsigned cb : 2
 }
@@ -115,24 +116,25 @@ inline clear(qq) {
 	op[qq].cb = 0
 }
 
-/* The endpoint of rail r at rank x fails; E is its place in the tables. */
+/* The endpoint of rail rr at rank xx fails. */
 inline fail(rr, xx) {
 	printf("%d: rail %d epoch %d failed\n", xx, rr, epoch[2*(rr)+(xx)]);
 	half[2*(rr)+(xx)] = FAILED;
 	state[2*(rr)+(xx)] = FAILING;
-	tell[2*(rr)+(xx)] = epoch[2*(rr)+(xx)];
+	raildown_due[2*(rr)+(xx)] = epoch[2*(rr)+(xx)];
 	if
 	:: epoch[2*(rr)+(xx)] == newest[rr] -> spent[rr] = true
 	:: else
 	fi
 }
 
-/* The BTL's Connect: joins the newest incarnation if no end of that has failed, else begins the next. */
+/* Connect of the BTL joins the newest incarnation, or makes the next one if a half of that has
+   failed. */
 inline connect(rr, xx) {
 	if
 	:: spent[rr] ->
 		newest[rr]++;
-		assert(newest[rr] <= MOST);	/* no incarnation without a cause */
+		assert(newest[rr] <= MOST);	/* each incarnation has a fault for a cause */
 		spent[rr] = false
 	:: else
 	fi;
@@ -147,14 +149,14 @@ inline peer_was_drained(rr, xx, ee) {
 	:: fenced[2*(rr)+(xx)] < ee ->
 		fenced[2*(rr)+(xx)] = ee;
 		if
-		:: tell[2*(rr)+(xx)] <= ee -> tell[2*(rr)+(xx)] = 0
+		:: raildown_due[2*(rr)+(xx)] <= ee -> raildown_due[2*(rr)+(xx)] = 0
 		:: else
 		fi
 	:: else
 	fi
 }
 
-/* yy: who got it. */
+/* Rank yy receives a PROBE. */
 inline on_probe(rr, yy, ee) {
 	peer_was_drained(rr, yy, ee - 1);
 	if
@@ -162,7 +164,7 @@ inline on_probe(rr, yy, ee) {
 		connect(rr, yy);
 		if
 		:: epoch[2*(rr)+(yy)] == ee -> post(rr, yy, PROBEACK, rr, ee)
-		:: else -> post(rr, yy, PROBE, rr, epoch[2*(rr)+(yy)])	/* that one has ended meanwhile */
+		:: else -> post(rr, yy, PROBE, rr, epoch[2*(rr)+(yy)])	/* the peer's incarnation has failed meanwhile */
 		fi
 	:: half[2*(rr)+(yy)] == UP && epoch[2*(rr)+(yy)] == ee -> post(rr, yy, PROBEACK, rr, ee)
 	:: else
@@ -177,33 +179,33 @@ inline on_probeack(rr, yy, ee) {
 	fi
 }
 
-/* A half that this RAILDOWN is about and that is not failing yet. */
+/* A half that RAILDOWN makes fail: it is up, and not newer than the epoch. */
 #ifdef SPARE_PROBING
-#define CONCERNED(e, ee) (half[e] == UP && state[e] == RAIL_UP && epoch[e] <= (ee))
+#define MUST_FAIL(e, ee) (half[e] == UP && state[e] == RAIL_UP && epoch[e] <= (ee))
 #elif defined(SPARE_OLDER)
-#define CONCERNED(e, ee) (half[e] == UP && epoch[e] == (ee))
+#define MUST_FAIL(e, ee) (half[e] == UP && epoch[e] == (ee))
 #else
-#define CONCERNED(e, ee) (half[e] == UP && epoch[e] <= (ee))
+#define MUST_FAIL(e, ee) (half[e] == UP && epoch[e] <= (ee))
 #endif
 
 inline on_raildown(rr, yy, ee) {
 	if
-	:: CONCERNED(2*(rr)+(yy), ee) -> fail(rr, yy)
+	:: MUST_FAIL(2*(rr)+(yy), ee) -> fail(rr, yy)
 	:: else
 	fi;
 	if
-	:: owed[2*(rr)+(yy)] < ee -> owed[2*(rr)+(yy)] = ee
+	:: ack_due[2*(rr)+(yy)] < ee -> ack_due[2*(rr)+(yy)] = ee
 	:: else
 	fi
 }
 
-/* When it may be answered. */
+/* RAILDOWN may be answered: the half of that epoch is Drained. */
 #ifdef NO_DRAIN
 #define ANSWERABLE(e) true
 #elif defined(SPARE_OLDER)
-#define ANSWERABLE(e) (epoch[e] != owed[e] || half[e] == DRAINED)
+#define ANSWERABLE(e) (epoch[e] != ack_due[e] || half[e] == DRAINED)
 #else
-#define ANSWERABLE(e) (epoch[e] > owed[e] || half[e] == DRAINED)
+#define ANSWERABLE(e) (epoch[e] > ack_due[e] || half[e] == DRAINED)
 #endif
 
 #ifdef TWICE
@@ -215,9 +217,9 @@ inline on_raildown(rr, yy, ee) {
 #define O op[s]
 #define ME (2*r+x)
 #define IT (2*r+1-x)
-/* The peer's end of the incarnation that bore it is no more, or takes no more. */
+/* The peer's half of the incarnation that carries the message takes nothing any more. */
 #define LOST (epoch[IT] > O.by || epoch[IT] == O.by && half[IT] == DRAINED)
-/* It can still be handed up: the half is there, or will be made of a newer incarnation. */
+/* The message can still be handed up: the peer's half exists, or will be made. */
 #define TAKEN (epoch[IT] == O.by && half[IT] != DRAINED || epoch[IT] < O.by && half[IT] == DRAINED)
 
 proctype place(byte r; byte x; byte k) {
@@ -235,7 +237,7 @@ end:	do
 		:: O.kind == PIECE -> assert(fenced[ME] < O.by)	/* nothing passes the fence */
 		fi;
 		if
-		:: O.cb != PENDING || SAFE -> clear(s)	/* on a rail that cannot fail, when it is called back is all one */
+		:: O.cb != PENDING || SAFE -> clear(s)	/* on a rail that cannot fail, the time of the callback does not matter */
 		:: else
 		fi
 	   }
@@ -255,9 +257,9 @@ end:	do
 		O.cb = ERR;
 		printf("%d: %d of rail %d epoch %d, by rail %d, called back: error\n", x, O.kind, O.about, O.inc, r);
 		if
-		:: O.kind == RAILDOWN && O.inc > tell[2*O.about+x] && O.inc > fenced[2*O.about+x] -> tell[2*O.about+x] = O.inc
+		:: O.kind == RAILDOWN && O.inc > raildown_due[2*O.about+x] && O.inc > fenced[2*O.about+x] -> raildown_due[2*O.about+x] = O.inc
 #ifndef NO_ACKRESEND
-		:: O.kind == RAILDOWNACK && owed[2*O.about+x] < O.inc -> owed[2*O.about+x] = O.inc
+		:: O.kind == RAILDOWNACK && ack_due[2*O.about+x] < O.inc -> ack_due[2*O.about+x] = O.inc
 #endif
 		:: else
 		fi;
@@ -273,14 +275,14 @@ end:	do
 #define MY(k) (ME*OPS+(k))
 #define ITS(k) (IT*OPS+(k))
 #define BUSY(q) (op[q].kind != 0)
-#define WAITS(q) (op[q].kind != 0 && op[q].cb == PENDING)
-/* Nobody will answer for it. */
-#define VAIN(q) (WAITS(q) && op[q].stage == OUT && (epoch[IT] > op[q].by || epoch[IT] == op[q].by && half[IT] != UP))
-#define OWES(q) (op[q].kind != 0 && op[q].stage == OUT && op[q].cb == NIL && op[q].by >= epoch[ME])
+#define UNDER_WAY(q) (op[q].kind != 0 && op[q].cb == PENDING)
+/* The operation can never be called back with nil. */
+#define UNANSWERABLE(q) (UNDER_WAY(q) && op[q].stage == OUT && (epoch[IT] > op[q].by || epoch[IT] == op[q].by && half[IT] != UP))
+#define DELIVERABLE(q) (op[q].kind != 0 && op[q].stage == OUT && op[q].cb == NIL && op[q].by >= epoch[ME])
 
 proctype rail(byte r; byte x) {
 end:	do
-	/* The rails are alike: that the first fault is on rail 0 leaves nothing out. */
+	/* By symmetry it is enough that the first fault is on rail 0. */
 	:: atomic { half[ME] == UP && faults > 0 && r == FAULTY && (FAULTS == 1 || faults == 1 || x == FIRST) ->
 		faults--;
 		fail(r, x);
@@ -289,19 +291,19 @@ end:	do
 		:: MAY_GO -> gone[r] = true; printf("rail %d will not come back\n", r)
 		fi
 	   }
-	/* An operation comes to nothing, or the other end has begun a new incarnation. */
-	:: d_step { half[ME] == UP && (VAIN(MY(0)) || VAIN(MY(OPS-1)) || epoch[ME] < newest[r]) -> fail(r, x) }
+	/* An operation fails, or the other half has begun a new incarnation. */
+	:: d_step { half[ME] == UP && (UNANSWERABLE(MY(0)) || UNANSWERABLE(MY(OPS-1)) || epoch[ME] < newest[r]) -> fail(r, x) }
 #ifndef NO_DEADLINE
-	/* No answer to a PROBE that the peer has taken comes any more: as it could not connect, say. */
+	/* The peer took a PROBE and will not answer, because it could not connect, for example. */
 	:: d_step { state[ME] == PROBING && half[ME] == UP && epoch[IT] != epoch[ME] &&
 	     !BUSY(MY(0)) && !BUSY(MY(OPS-1)) && !BUSY(ITS(0)) && !BUSY(ITS(OPS-1)) -> fail(r, x) }
 #endif
-	:: d_step { half[ME] == FAILED && !WAITS(MY(0)) && !WAITS(MY(OPS-1)) && !OWES(ITS(0)) && !OWES(ITS(OPS-1)) ->
+	:: d_step { half[ME] == FAILED && !UNDER_WAY(MY(0)) && !UNDER_WAY(MY(OPS-1)) && !DELIVERABLE(ITS(0)) && !DELIVERABLE(ITS(OPS-1)) ->
 		half[ME] = DRAINED;
 		printf("%d: rail %d epoch %d drained\n", x, r, epoch[ME]);
 		state[ME] = DOWN
 	   }
-	:: d_step { state[ME] == DOWN && !gone[r] && HAS_ROOM(ME) && !OWES(ITS(0)) && !OWES(ITS(OPS-1)) ->
+	:: d_step { state[ME] == DOWN && !gone[r] && HAS_ROOM(ME) && !DELIVERABLE(ITS(0)) && !DELIVERABLE(ITS(OPS-1)) ->
 		connect(r, x);
 		post(r, x, PROBE, r, epoch[ME])
 	   }
@@ -312,16 +314,16 @@ end:	do
 	od
 }
 
-/* Rank x says by rail b what is to be said of rail r. */
-proctype herald(byte r; byte x; byte b) {
+/* Rank x sends RAILDOWN and RAILDOWNACK about rail r by rail b. */
+proctype announcer(byte r; byte x; byte b) {
 end:	do
-	:: d_step { tell[ME] != 0 && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
-		post(b, x, RAILDOWN, r, tell[ME]);
-		tell[ME] = 0
+	:: d_step { raildown_due[ME] != 0 && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
+		post(b, x, RAILDOWN, r, raildown_due[ME]);
+		raildown_due[ME] = 0
 	   }
-	:: d_step { owed[ME] != 0 && ANSWERABLE(ME) && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
-		post(b, x, RAILDOWNACK, r, owed[ME]);
-		owed[ME] = 0
+	:: d_step { ack_due[ME] != 0 && ANSWERABLE(ME) && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
+		post(b, x, RAILDOWNACK, r, ack_due[ME]);
+		ack_due[ME] = 0
 	   }
 	od
 }
@@ -332,7 +334,7 @@ end:	do
 #else
 #define SOME_ALIVE (ALIVE(0) || ALIVE(1) || ALIVE(2))
 #endif
-/* What is known in the end of rail r at rank x. */
+/* The final state of rail r at a rank, e = 2*r+x: up, or fenced for good. */
 #define SETTLED(e, r) (gone[r] -> (state[e] == DOWN && fenced[e] >= epoch[e] && half[e] == DRAINED || ALIVE(r)) : ALIVE(r))
 
 init {
@@ -346,21 +348,21 @@ init {
 			run place(i, 0, 0); run place(i, 0, 1);
 			run place(i, 1, 0); run place(i, 1, 1)
 		}
-		run herald(0, 0, 1); run herald(0, 1, 1);
-		run herald(1, 0, 0); run herald(1, 1, 0);
+		run announcer(0, 0, 1); run announcer(0, 1, 1);
+		run announcer(1, 0, 0); run announcer(1, 1, 0);
 #if RAILS > 2
-		run herald(0, 0, 2); run herald(0, 1, 2);
-		run herald(1, 0, 2); run herald(1, 1, 2);
-		run herald(2, 0, 0); run herald(2, 1, 0);
-		run herald(2, 0, 1); run herald(2, 1, 1);
+		run announcer(0, 0, 2); run announcer(0, 1, 2);
+		run announcer(1, 0, 2); run announcer(1, 1, 2);
+		run announcer(2, 0, 0); run announcer(2, 1, 0);
+		run announcer(2, 0, 1); run announcer(2, 1, 1);
 #endif
 		i = 0
 	}
-	/* While a rail lives, every other is fenced at both ends, or up again. */
+	/* At the end, if a rail is up, every other one is up again or fenced at both ranks. */
 	timeout -> d_step {
 		for (i : 0 .. RAILS-1) {
 			assert(!SOME_ALIVE || SETTLED(2*i, i) && SETTLED(2*i+1, i));
-			assert(gone[i] || ALIVE(i))	/* what can come back does */
+			assert(gone[i] || ALIVE(i))	/* each rail that can come back is up */
 		}
 	}
 }

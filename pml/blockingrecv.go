@@ -2,46 +2,45 @@ package pml
 
 import "github.com/mpigo/mpigo/request"
 
-// direct is a blocking receive that polls for its message before it makes a request for it. Most
-// often the message comes within that time, and then it never needs one. There is one at a time,
-// since it keeps the engine's lock. It is older than all receives of its context: none was posted
-// when it began.
-type direct struct {
+// blockingRecv is a blocking receive without a request: it polls for its message first, which most
+// often arrives within that time. There is one at a time, because it holds the engine's lock. No
+// receive of its context was posted when it began, so it is older than all of them.
+type blockingRecv struct {
 	need  int32    // 1 while it waits, for Engine.Spin
 	ctx   *Context // nil if there is none
 	buf   []byte
 	world int // rank in the job
 	tag   int // or AnyTag
-	// What came.
+	// The message that arrived.
 	gotTag, bytes int
-	// made is the request that it has become, because it is not so simple after all.
-	made   *RecvRequest
+	// posted is the request that it has become, with these arguments.
+	posted *RecvRequest
 	elem   int
 	source int
 	op     string
 }
 
-// Recv is Irecv for a caller that will wait at once. It returns a nil request if the receive is
-// complete, without error, and then fills in its status, which was zero.
+// Recv is Irecv for a caller that waits at once. It returns a nil request if the receive is
+// complete without error, and then fills in the status, which was zero.
 func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
-	d := &p.direct
+	d := &p.blocking
 	if source < 0 || elem == 0 || c.posted.count > 0 || c.unexpected.count > 0 || d.ctx != nil || c.receiveError(tag) != nil {
 		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	world := c.group.world[source]
-	if p.expect(c, world) != nil {
+	if p.waitError(c, world) != nil {
 		return p.Irecv(c, buf, elem, source, tag, op)
 	}
 	d.need, d.ctx, d.buf, d.world, d.tag = 1, c, buf, world, tag
 	d.elem, d.source, d.op = elem, source, op
-	p.demand(c, world)
+	p.grant(c, world)
 	p.eng.Spin(&d.need)
 	if d.ctx != nil && d.need > 0 {
-		p.settleDirect()
+		p.postBlocking()
 	}
 	d.ctx, d.buf = nil, nil
-	if r := d.made; r != nil {
-		d.made = nil
+	if r := d.posted; r != nil {
+		d.posted = nil
 		return r
 	}
 	st.Source, st.Tag, st.Bytes = source, d.gotTag, int64(d.bytes)
@@ -49,8 +48,8 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 	return nil
 }
 
-// takes receives a message that is all there, and reports whether it did.
-func (d *direct) takes(p *PML, c *Context, rank, tag int, data []byte) bool {
+// takes receives an eager message, and reports whether it did.
+func (d *blockingRecv) takes(p *PML, rank, tag int, data []byte) bool {
 	if d.world != rank || d.tag != tag && d.tag != request.AnyTag || d.need == 0 || len(data) > len(d.buf) {
 		return false
 	}
@@ -60,16 +59,16 @@ func (d *direct) takes(p *PML, c *Context, rank, tag int, data []byte) bool {
 	return true
 }
 
-// settleDirect makes a request of the direct receive that waits, if there is one. Whoever is about to
-// look at posted receives calls it before.
-func (p *PML) settleDirect() {
-	d := &p.direct
+// postBlocking posts the blocking receive that waits, if there is one, as a request. Functions that
+// look at posted receives call it first.
+func (p *PML) postBlocking() {
+	d := &p.blocking
 	if d.ctx == nil || d.need == 0 {
 		return
 	}
 	d.need = 0
-	d.made = p.newRecv(d.ctx, d.buf, d.elem, d.source, d.tag, d.op)
-	d.made.Activate()
-	d.made.move(recvPosted)
-	d.ctx.posted.add(d.made)
+	d.posted = p.newRecv(d.ctx, d.buf, d.elem, d.source, d.tag, d.op)
+	d.posted.Activate()
+	d.posted.move(recvPosted)
+	d.ctx.posted.add(d.posted)
 }

@@ -1,0 +1,128 @@
+// Package pml is the point-to-point messaging layer of one rank. It matches messages with receives,
+// chooses the protocol that moves a message, and runs the state machines of sends and receives.
+//
+// The package is a machine: it has no goroutine, clock, I/O or randomness of its own. The calls of
+// the user and the events of the layer below drive it, so the same calls and events in the same
+// order have the same result. The lock of the rank's progress engine guards everything in it, and
+// every caller holds that lock.
+//
+// The layer below is package bml: one reliable, ordered channel to each peer. Failover shows here
+// in three events only. Op.Then says what became of an operation, [bml.Upper].Restart that a
+// transfer was interrupted, and [bml.Upper].Lost that a peer is lost.
+//
+// # Protocols
+//
+//	eager         sender ── MATCH ──▶ receiver
+//	rendezvous    sender ── RNDV ───▶  ◀── ACK ──  ── FRAG… ──▶
+//	remote read   sender ── RGET ───▶  ◀══ get ══  ◀── FIN ──
+//	remote write  sender ── RNDV ───▶  ◀── PUT ──  ══ put ══▶ ── FIN ──▶
+//
+// RNDV and RGET are the ready-to-send messages (RTS), ACK and PUT the clear-to-send messages (CTS).
+// The sender takes the first protocol that it can use:
+//
+//  1. Eager, if the message is not longer than the rail's eager limit and the receiver's window has
+//     room for it. A synchronous message of that length goes with a RNDV, because the answer to the
+//     RNDV shows that the message was matched.
+//  2. Remote read, if the message is long enough for remote access, a rail can read, and the
+//     sender's buffer can be registered. The receiver reads the message, and ends with FIN.
+//  3. Remote write, if the message is long enough and a rail can write. The receiver answers PUT,
+//     and the sender writes, and ends with FIN.
+//  4. Rendezvous: the receiver answers ACK, and the sender sends fragments.
+//
+// A transfer by remote access that turns out to be impossible goes on as a rendezvous: the receiver
+// asks for fragments with an ACK if it cannot read, and a sender that cannot write sends fragments.
+// Package bml spreads the pieces of a long message over all rails. Everything else goes by the rail
+// of the lowest latency.
+//
+// # Wire format
+//
+// Numbers are little-endian; the number behind a field is its length in bytes. A handle names a
+// request by slot and generation, so a stale or forged handle finds nothing.
+//
+//	numbered:
+//	MATCH              16  context 6, flags 1, version 1, tag 4, sequence 4; the message follows
+//	RNDV               32  as MATCH, then length 8, send handle 8; the first bytes of the message
+//	                       may follow
+//	RGET               32  as RNDV; remote key descriptors of the message follow
+//	ACK                40  send handle 8, zero 4, sequence 4, receive handle 8, from 8, to 8
+//	PUT                40  as ACK; remote key descriptors of the receive buffer follow
+//	FIN                16  handle 8, type 1 (0 send handle, 1 receive handle), zero 3, sequence 4
+//	RNDVRESTARTNOTIFY  24  send handle 8, zero 4, sequence 4, receive handle 8
+//	RNDVRESTARTACK     40  as ACK
+//	RNDVRESTARTNACK    24  as RNDVRESTARTNOTIFY
+//	REVOKE             24  as MATCH, then 8 bytes for the context's handler
+//	MISMATCHPROBE      48  as MATCH, then 32 bytes for the context's handler
+//	FINALIZED          16  as MATCH, with tag 0 if receives are active, else 1
+//	WAITING            16  as MATCH, with tag 0
+//	NACK               32  start of the replaced fragment 24, its kind 1, zero 3, length of its
+//	                       payload 4
+//
+//	not numbered:
+//	FRAG               16  receive handle 8, offset 8; a piece of the message follows
+//	CREDIT             16  bytes consumed 8, RTS messages allowed 8
+//
+// Every numbered fragment has its sequence number in bytes 12 to 15: the low half of a 64-bit count
+// of the numbered fragments from one rank to another, whatever their communicator. Package bml
+// delivers each of them once and in order, whatever rails fail. It also defines RAILDOWN,
+// RAILDOWNACK, PROBE and PROBEACK, and the remote key descriptor. A fragment without a number may
+// come late, twice or never, and does no harm then.
+//
+//   - The only flag is 1: the sender can write, if the receiver sends it remote key descriptors.
+//   - from and to are the range of bytes of the message that the receiver still wants. Equal
+//     negative values reject the message: −1 if the receiver has freed the communicator, −2 if all
+//     ranks are in Finalize and no receive matches.
+//   - The data of REVOKE and MISMATCHPROBE is defined in comm/internal/coll (revoke.go,
+//     mismatch.go). That of a REVOKE has a fixed length, so that a NACK has room for all of it.
+//   - In a NACK, the bytes that the replaced fragment does not have are zero, except that the
+//     length of the message, 8, follows a MATCH. A NACK of kind FRAG replaces no fragment: receive
+//     handle 8, zero 4, sequence 4, zero 8, and then the kind as always.
+//
+// # States
+//
+// The tables of the states of a send and of a receive are in sendstate.go and recvstate.go.
+//
+// # Flow control
+//
+// A receiver has to buffer what arrives before its receive is posted, so the sender limits that by
+// two windows for each pair of ranks. The first one counts bytes: a fragment that brings data takes
+// 64 bytes and its payload. A message that does not fit goes as a RNDV without data, whatever its
+// length. The second window is as long and counts those RNDVs, at 64 bytes each. A send that finds
+// no room there either is pending, and later sends to the same peer wait behind it. The receiver
+// sends a CREDIT when half a window was consumed. It also opens another window of RNDVs when an
+// operation waits for a message that may be behind pending sends, so ranks never wait in a circle
+// (credit.go).
+//
+// # Files
+//
+//	pml.go           configuration, counters, construction, Close
+//	header.go        headers of fragments
+//	kinds.go         the table of the kinds of fragments
+//	upper.go         events from the BTLs and from package bml
+//	arrive.go        matching of fragments that arrive
+//	match.go         queues of posted receives and unexpected messages
+//	context.go       matching spaces, one for each communicator and kind of traffic
+//	control.go       contexts that a layer above controls, for collectives
+//	revoke.go        revocation of communicators for a rank that never got them
+//	peer.go          what this rank knows of each peer, and the end of a peer
+//	credit.go        flow control
+//	pending.go       sends that wait for flow control
+//	protocol.go      choice of the protocol, registered memory
+//	sendreq.go       sends
+//	sendstate.go     states of a send
+//	bcopy.go         short sends from a copy, which do not wait for delivery
+//	detach.go        sends that return their buffer before they are complete
+//	recvreq.go       receives
+//	recvstate.go     states of a receive
+//	blockingrecv.go  a blocking receive without a request
+//	probe.go         probes and matched probes
+//	restart.go       transfers that start again after a rail failed
+//	nack.go          fragments that every rail refuses
+//	finalized.go     peers that are in Finalize
+//	waiting.go       peers that do not know that this rank waits for them
+//	unmatched.go     sends that no receive matches before all ranks are in Finalize
+//	handle.go        handles of requests
+//	pool.go          pools of objects
+//	observe.go       lists of operations and messages, for reports
+//	introspection.go what a simulation sees
+//	aliases.go       types of package bml for callers of this package
+package pml
