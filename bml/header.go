@@ -59,9 +59,6 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 	return nil
 }
 
-// epochOf is the incarnation that a message about a rail means.
-func epochOf(hdr []byte) uint32 { return binary.LittleEndian.Uint32(hdr[4:]) }
-
 // remoteKey is a remote key descriptor: where memory is on one rail, for remote access.
 type remoteKey struct {
 	rail   uint8 // the number of the rank whose memory it is

@@ -26,15 +26,6 @@ func (s PeerState) String() string { return peerNames[s] }
 // StateSet is a set of peer states.
 type StateSet uint8
 
-// States makes a set.
-func States(states ...PeerState) StateSet {
-	var set StateSet
-	for _, s := range states {
-		set |= 1 << s
-	}
-	return set
-}
-
 func (set StateSet) has(s PeerState) bool { return set>>s&1 != 0 }
 
 const (
