@@ -380,3 +380,12 @@ func TestDocumentedStates(t *testing.T) {
 	}
 	require.Equal(t, want, pairs)
 }
+
+// States makes a set.
+func States(states ...PeerState) StateSet {
+	var set StateSet
+	for _, s := range states {
+		set |= 1 << s
+	}
+	return set
+}

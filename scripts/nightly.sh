@@ -32,6 +32,7 @@ step verbs        scripts/verbs.sh
 step failover     scripts/failover-verbs.sh -marks
 step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step cost         scripts/failover-cost.sh -marks
+step docs         scripts/docs.sh
 step simulate     simulate
 step fuzz         env FUZZTIME="${FUZZTIME:-500000x}" scripts/fuzz.sh
 step compare      compare
