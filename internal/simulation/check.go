@@ -29,6 +29,7 @@ type message struct {
 	id, from, to, ctx, tag, size int
 	nth                          int // in the order of that sender's, in that communicator
 	got                          bool
+	matched                      bool // a receive must get it, see matching
 }
 
 func (m *message) content() []byte {
@@ -71,23 +72,27 @@ type receive struct {
 	whole, buf         []byte
 	order              int
 	message            *message // that it has got
+	expected           *message // that it must get, see matching
+	elem               int
 	persistent, active bool
 	byProbe, waited    bool
 }
 
 type probe struct {
 	pattern
-	r       *pml.ProbeRequest
-	order   int
-	matched bool
+	r        *pml.ProbeRequest
+	order    int
+	matched  bool
+	expected *message
 }
 
 type taken struct {
 	pattern
-	m      *pml.Message
-	env    pml.Envelope
-	order  int
-	waited bool
+	m        *pml.Message
+	env      pml.Envelope
+	order    int
+	waited   bool
+	expected *message
 }
 
 // kept is a buffer that is the user's again: whom of, and what it holds.
@@ -119,6 +124,8 @@ func (r *rank) begin(s *send) {
 	s.m = &message{id: len(w.messages), from: r.rank, to: s.to, ctx: s.ctx, tag: s.tag, size: len(s.buf), nth: w.sent[key]}
 	w.sent[key]++
 	w.messages = append(w.messages, s.m)
+	pair := [2]int{r.rank, s.to}
+	w.between[pair] = append(w.between[pair], s.m)
 	copy(s.buf, s.m.content())
 	s.active = true
 	w.tellOf(r.rank, "sends %d of %d bytes to %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
@@ -130,6 +137,8 @@ func (r *rank) done(s *send, err error) {
 	r.w.tellOf(r.rank, "has sent %d: %v", s.m.id, err)
 	if err != nil {
 		r.excused(err, s.to, fmt.Sprintf("a send of %d", s.m.id))
+	} else {
+		r.w.checkSent(s)
 	}
 	if !bytes.Equal(s.buf, s.m.content()) {
 		r.w.fail("bytes", "rank %d: the buffer of send %d was written", r.rank, s.m.id)
@@ -151,8 +160,12 @@ func (r *rank) forget(rc *receive) {
 // excused looks at the error of an operation: it has to be one of a peer that is lost, and to name it.
 func (r *rank) excused(err error, peer int, what string) {
 	w := r.w
-	if w.plan.setup.ending == Heals {
+	switch w.plan.setup.ending {
+	case Heals:
 		w.fail("outcome", "rank %d: %s: %v", r.rank, what, err)
+	case Refuses:
+		w.result.Ends["refused"]++
+		return
 	}
 	if !errors.Is(err, request.ErrUnreachable) && !errors.Is(err, request.ErrProcFailed) {
 		w.fail("outcome", "rank %d: %s: %v, which is neither unreachable nor failed", r.rank, what, err)
@@ -175,6 +188,9 @@ func (r *rank) post(rc *receive) {
 	r.w.order++
 	rc.order, rc.active = r.w.order, true
 	rc.pattern = pattern{rc.ctx, rc.source, rc.tag}
+	if !rc.byProbe {
+		r.matching.post(rc)
+	}
 	r.w.tellOf(r.rank, "receives from %d tag %d", rc.source, rc.tag)
 }
 
@@ -215,6 +231,10 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 		if b != untouched {
 			w.fail("canary", "rank %d: byte %d behind message %d was written", r.rank, i, id)
 		}
+	}
+	r.matching.checkReceived(rc, m)
+	if want := wholeElements(fits, rc.elem); st.Count != want {
+		w.fail("match", "rank %d: %d bytes are %d elements of %d, not %d", r.rank, st.Bytes, st.Count, rc.elem, want)
 	}
 	if m.got {
 		w.fail("twice", "rank %d received message %d twice", r.rank, id)
@@ -315,13 +335,14 @@ func (r *rank) probed(pr *probe) {
 		msg = pr.r.Message()
 		st, err = pr.r.Take()
 	})
+	r.matching.checkProbed(pr, pml.Envelope{Source: st.Source, Tag: st.Tag, Bytes: st.Bytes}, st.Cancelled)
 	switch {
 	case err != nil:
 		r.excused(err, -1, "a probe")
 	case !st.Cancelled && (!pr.covers(pr.ctx, st.Source, st.Tag) || (msg != nil) != pr.matched):
 		r.w.fail("match", "rank %d: a probe of %d tag %d finds %+v", r.rank, pr.source, pr.tag, st)
 	case msg != nil:
-		r.taken = append(r.taken, &taken{m: msg, env: msg.Envelope(), pattern: pr.pattern, order: pr.order, waited: true})
+		r.taken = append(r.taken, &taken{m: msg, env: msg.Envelope(), pattern: pr.pattern, order: pr.order, waited: true, expected: pr.expected})
 	}
 }
 

@@ -35,6 +35,7 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 		w.fail("nonsense", "rank %d sent rank %d nonsense: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
+	w.ranks[t.rank].matching.hear(peer, f)
 	if w.ladder != nil {
 		w.ladder.arrive(t, peer, f, len(frag))
 	}
@@ -86,6 +87,7 @@ func (t *tap) drained(peer int) {
 		}
 		return true
 	})
+	t.endRefused()
 	t.w.note(evDrain, t.rank, peer, t.rail, 0, 0)
 	t.w.tellOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
 	t.w.ranks[t.rank].p.Drained(t, peer)

@@ -14,13 +14,14 @@ type Transport int
 
 // The transports.
 const (
-	Loop  Transport = iota // btl/loop
-	Verbs                  // btl/ibverbs on simhca
-	TCP                    // btl/tcp over loopback
+	Loop   Transport = iota // btl/loop
+	Verbs                   // btl/ibverbs on simhca
+	TCP                     // btl/tcp over loopback
+	Direct                  // btl/loop without simulated time
 	Transports
 )
 
-func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp"}[t] }
+func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp", "direct"}[t] }
 
 // Ending is how the rails of a plan end.
 type Ending int
@@ -33,9 +34,14 @@ const (
 	Dies
 	// Parts: between two ranks no rail comes back, and the grace time ends.
 	Parts
+	// Refuses: rails refuse operations of some kinds for good. A message may end in an error.
+	Refuses
+	// Breaks: without a grace time. Ranks without a rail in common have lost each other at once.
+	Breaks
+	Endings
 )
 
-func (e Ending) String() string { return [...]string{"heals", "dies", "parts"}[e] }
+func (e Ending) String() string { return [...]string{"heals", "dies", "parts", "refuses", "breaks"}[e] }
 
 // railSetup is what a rail is like.
 type railSetup struct {
@@ -62,6 +68,12 @@ type setup struct {
 	scar      int    // a rail between the victims that is never mended; -1: none
 	most      int    // bytes in a message
 	lazy      int    // one in so many looks at a rail does not happen
+
+	lateContexts bool     // a rank makes a communicator when it first uses it
+	inline       int      // bytes that a rail sends inline, if it does
+	unregistered int      // one in so many registrations fails for lack of room; 0: none does
+	wrong        []string // kinds of operations that rails refuse
+	wrongRail    int      // the rail that does; -1: all do
 }
 
 // kind of an action.
@@ -179,6 +191,7 @@ func draw(seed uint64, t Transport) *plan {
 		s.grace = int64(pick(1, 30, 300)) * 1_000_000
 		s.narrow = t == Loop && rng.IntN(2) == 0
 	}
+	s.drawRefusals(seed, t)
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)
 	return p

@@ -63,7 +63,11 @@ type Result struct {
 	Harms  map[string]int
 	Fired  int
 	// Lent counts the buffers of sends that had to be waited for when they were taken back.
-	Lent     int
+	Lent int
+	// Unregistered counts registrations that failed.
+	Unregistered int
+	// Refused counts operations that rails refused because of their kind.
+	Refused  int
 	Meetings map[Meeting]int
 	Ends     map[string]int
 	Endings  map[Ending]int
@@ -79,6 +83,9 @@ func newResult(p *plan) *Result {
 
 func (r *Result) add(st pml.Stats) {
 	s := &r.Stats
+	s.SentInline += st.SentInline
+	s.Unexpected += st.Unexpected
+	s.Withdrawn += st.Withdrawn
 	s.SentEager += st.SentEager
 	s.SentRendezvous += st.SentRendezvous
 	s.SentGet += st.SentGet
@@ -105,6 +112,8 @@ func (r *Result) Add(o *Result) {
 	r.Lost += o.Lost
 	r.Fired += o.Fired
 	r.Lent += o.Lent
+	r.Unregistered += o.Unregistered
+	r.Refused += o.Refused
 	addTo(&r.Struck, o.Struck)
 	addTo(&r.Harms, o.Harms)
 	addTo(&r.Meetings, o.Meetings)

@@ -37,6 +37,11 @@ func (w *world) heal() {
 			}
 		}
 	}
+	for _, r := range w.ranks {
+		for i := range w.groups {
+			r.call(func(*pml.PML) { r.makeContext(i) })
+		}
+	}
 	if w.parted {
 		w.part()
 	}
@@ -121,16 +126,20 @@ func (w *world) collect(r *rank) (any bool) {
 		r.receiveTaken(0)
 		any = true
 	}
-	for ctx := range w.groups {
-		for source := range w.plan.setup.ranks {
+	for ctx, group := range w.plan.setup.groups {
+		for source := range group {
+			if r.ctxs[ctx] == nil {
+				continue
+			}
 			var found bool
 			var env pml.Envelope
 			r.call(func(p *pml.PML) { env, found = p.Iprobe(r.ctxs[ctx], source, request.AnyTag) })
+			r.matching.checkFound(pattern{ctx, source, request.AnyTag}, false, env, found)
 			if !found {
 				continue
 			}
 			any = true
-			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
+			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, elem: 1, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
 			rc.buf = rc.whole[: int(env.Bytes)+idBytes : int(env.Bytes)+idBytes]
 			r.post(rc)
 			r.call(func(p *pml.PML) {
@@ -254,9 +263,13 @@ func (r *rank) waitAll() {
 
 // drain ends everything in an orderly way, and looks at what is left.
 func (w *world) drain() {
-	if w.plan.setup.ending == Parts { // who waits and sends nothing does not find out by itself
+	if e := w.plan.setup.ending; e == Parts || e == Breaks { // who waits and sends nothing does not find out by itself
 		w.settle()
 		w.hearOfLoss()
+		for e == Breaks && w.collectAll() { // which may lose a peer too
+			w.settle()
+			w.hearOfLoss()
+		}
 	}
 	for _, r := range w.ranks {
 		r.waitAll()
@@ -291,7 +304,9 @@ func (w *world) drain() {
 			k.check(w)
 		}
 	}
-	w.ordered()
+	if !w.isExact() {
+		w.ordered()
+	}
 }
 
 // hearOfLoss has ranks that were given up by another one find out: nothing tells them but that they send.
@@ -362,18 +377,18 @@ func (w *world) isLost(a, b int) bool {
 }
 
 func (w *world) lookForMessages() {
+	s := &w.plan.setup
 	for _, m := range w.messages {
-		if !m.got && !w.isLost(m.from, m.to) {
+		if !m.got && !w.isLost(m.from, m.to) && s.ending != Refuses {
 			w.fail("lost", "message %d of %d bytes from %d to %d was lost", m.id, m.size, m.from, m.to)
 		}
 		w.result.Messages++
 	}
-	s := &w.plan.setup
 	for a := range w.ranks {
 		for b := range a {
 			parted := s.ending == Parts && s.grace > 0
 			died := s.ending == Dies && (w.ranks[a].dead || w.ranks[b].dead)
-			if w.isLost(a, b) && !parted && !died {
+			if w.isLost(a, b) && !parted && !died && s.ending != Breaks {
 				w.fail("outcome", "ranks %d and %d have lost each other", a, b)
 			}
 			if w.isLost(a, b) {
@@ -386,7 +401,7 @@ func (w *world) lookForMessages() {
 func (w *world) allUp() bool {
 	for a, r := range w.ranks {
 		for b, o := range w.ranks {
-			if r.dead || o.dead || w.isLost(a, b) {
+			if r.dead || o.dead || w.isLost(a, b) || w.plan.setup.ending == Breaks {
 				continue
 			}
 			if up, all := r.p.RailsUp(b); up < all-w.scars(a, b) && !w.cutForGood(a, b) {
@@ -430,7 +445,7 @@ func (r *rank) lookForLeftovers() {
 	}
 	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
 		for peer := range w.ranks { // one that never comes back is tried again and again
-			if w.scars(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
+			if (w.scars(r.rank, peer) > 0 || w.plan.setup.ending == Breaks) && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
 				return true
 			}
 		}
@@ -443,12 +458,14 @@ func (r *rank) lookForLeftovers() {
 		w.fail("bounded", "rank %d: %d buffers are waited for that nothing will give back", r.rank, len(r.detached))
 	}
 	st := r.p.Stats()
-	if whole && st.Malformed != 0 {
+	if whole && st.Malformed != 0 && w.plan.setup.ending != Refuses {
 		w.fail("nonsense", "rank %d was sent %d fragments that made no sense", r.rank, st.Malformed)
 	}
 	r.call(func(p *pml.PML) {
 		for _, c := range r.ctxs {
-			p.RemoveContext(c)
+			if c != nil {
+				p.RemoveContext(c)
+			}
 		}
 		if r.lent != nil {
 			p.RemoveMemory(r.lent)

@@ -26,6 +26,8 @@ type tap struct {
 	tellAt int64
 	// late are the buffers of reads that ended in an error. Until Drained the transport may still write to them.
 	late []lateRead
+	// refused are operations that are to be called back, see endRefused.
+	refused []func()
 }
 
 // aim is a fault that waits for a fragment of a kind.
@@ -70,6 +72,9 @@ func (r *region) Release() error {
 
 // Register implements btl.Registrar.
 func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	if t.cannotRegister() {
+		return nil, btl.ErrMemory
+	}
 	inner, err := t.Module.(btl.Registrar).Register(mem, access)
 	if err != nil {
 		return nil, err
@@ -89,7 +94,11 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &end{Endpoint: ep, t: t, peer: peer}, nil
+	e := &end{Endpoint: ep, t: t, peer: peer}
+	if _, ok := ep.(btl.Inliner); ok {
+		return inlineEnd{e}, nil
+	}
+	return e, nil
 }
 
 // end is an endpoint of a tap.
@@ -171,7 +180,7 @@ func (e *end) post(name string, op *btl.Op, how func(*btl.Op) error) error {
 	if t.w.ladder != nil { // before others are posted from inside
 		line = t.w.ladder.posting(t, e.Peer(), name, op)
 	}
-	err := how(op)
+	err := e.postOrRefuse(name, op, how)
 	if isLate {
 		t.w.net.slow(t.rail, t.w.latency[t.rail])
 	}

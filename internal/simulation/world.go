@@ -26,9 +26,10 @@ type world struct {
 	scratch [32]byte
 
 	messages []*message
-	sent     map[[2]int]int // messages so far, by sender and communicator
-	received []*receive     // that have got a message, or will
-	order    int            // receives and probes so far
+	sent     map[[2]int]int        // messages so far, by sender and communicator
+	between  map[[2]int][]*message // by sender and receiver, in the order of their starts
+	received []*receive            // that have got a message, or will
+	order    int                   // receives and probes so far
 	over     []kept
 	parted   bool
 	healing  bool
@@ -37,20 +38,21 @@ type world struct {
 
 // rank is one of the ranks.
 type rank struct {
-	w       *world
-	rank    int
-	eng     *progress.Engine
-	p       *pml.PML
-	taps    []*tap // by rail
-	ctxs    []*pml.Context
-	lent    []byte // registered once; nil if nothing is
-	used    int    // of lent
-	dead    bool
-	broken  []*end // endpoints that are to fail at once
-	regions int    // registered now
-	aims    []*aim
-	waiting bool // in a call that waits
-	idle    int  // turns in it that found nothing
+	w        *world
+	rank     int
+	eng      *progress.Engine
+	p        *pml.PML
+	taps     []*tap // by rail
+	ctxs     []*pml.Context
+	lent     []byte // registered once; nil if nothing is
+	used     int    // of lent
+	dead     bool
+	broken   []*end // endpoints that are to fail at once
+	regions  int    // registered now
+	aims     []*aim
+	matching *matching
+	waiting  bool // in a call that waits
+	idle     int  // turns in it that found nothing
 
 	sends  []*send
 	recvs  []*receive
@@ -76,12 +78,12 @@ func (d describer) Describe(op string, peer, tag int, err error) error {
 
 func newWorld(p *plan, trace bool) (*world, error) {
 	s := &p.setup
-	w := &world{plan: p, rng: rand.New(rand.NewPCG(p.seed, 0x706f6c6c)), result: newResult(p), hash: fnv.New64a(), sent: map[[2]int]int{}}
+	w := &world{plan: p, rng: rand.New(rand.NewPCG(p.seed, 0x706f6c6c)), result: newResult(p), hash: fnv.New64a(), sent: map[[2]int]int{}, between: map[[2]int][]*message{}}
 	if trace {
 		w.ladder = newLadder(w)
 	}
 	var err error
-	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet}[p.transport](p.seed, s)
+	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet, newDirectNet}[p.transport](p.seed, s)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +94,11 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		w.latency = append(w.latency, r.latency)
 	}
 	for i := range s.ranks {
-		r := &rank{w: w, rank: i}
+		r := &rank{w: w, rank: i, ctxs: make([]*pml.Context, len(s.groups))}
+		r.matching = newMatching(r)
 		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.waits})
 		grace := s.grace
-		if grace == 0 {
+		if grace == 0 && s.ending != Breaks {
 			grace = 1 << 60
 		}
 		r.p = pml.New(pml.Config{
@@ -128,9 +131,10 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			r.lent = make([]byte, 64<<10)
 			r.p.AddMemory(r.lent)
 		}
-		for j, g := range w.groups {
-			place, _ := g.Rank(i)
-			r.ctxs = append(r.ctxs, r.p.AddContext(pml.ContextID(6*j), g, place, describer{i}))
+		for j := range w.groups {
+			if j == 0 || !s.lateContexts {
+				r.makeContext(j)
+			}
 		}
 		r.eng.Unlock()
 		w.ranks = append(w.ranks, r)
@@ -260,6 +264,9 @@ func peerName(peer int) string {
 
 // cover counts the states in which a fragment meets both sides.
 func (w *world) cover(from, to int, f pml.Fragment) {
+	if e := w.plan.setup.ending; e == Refuses || e == Breaks {
+		return // the lists of meetings are about failover
+	}
 	m := Meeting{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
 	if f.Numbered {

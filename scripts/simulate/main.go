@@ -36,7 +36,7 @@ func run() error {
 	shrink := flag.Bool("shrink", true, "find the least of a seed that fails")
 	meetings := flag.Bool("meetings", false, "list the states in which fragments met both sides")
 	keep := flag.Bool("keep-going", false, "go on after a failure, and count them")
-	on := flag.String("transport", "all", "loop, verbs, tcp or all")
+	on := flag.String("transport", "all", "loop, direct, verbs, tcp or all")
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
