@@ -33,7 +33,9 @@ func (w *world) act(a action) {
 			r.cancel(rc)
 		}
 	case doFree:
-		if i := a.a; len(r.sends) > 0 {
+		if a.b&1 == 0 {
+			r.freeReceive(a.a)
+		} else if i := a.a; len(r.sends) > 0 {
 			r.free(i % len(r.sends))
 		}
 	case doDetach:

@@ -227,11 +227,7 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 	if !bytes.Equal(rc.buf[:fits], m.content()[:fits]) {
 		w.fail("bytes", "rank %d: the bytes of message %d of %d are not what was sent", r.rank, id, m.size)
 	}
-	for i, b := range rc.whole[fits:] {
-		if b != untouched {
-			w.fail("canary", "rank %d: byte %d behind message %d was written", r.rank, i, id)
-		}
-	}
+	r.checkCanary(rc, fits, m)
 	r.matching.checkReceived(rc, m)
 	if want := wholeElements(fits, rc.elem); st.Count != want {
 		w.fail("match", "rank %d: %d bytes are %d elements of %d, not %d", r.rank, st.Bytes, st.Count, rc.elem, want)

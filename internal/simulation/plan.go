@@ -199,7 +199,7 @@ func draw(seed uint64, t Transport) *plan {
 
 // weights of what is done that is no fault.
 var weights = [firstFault]int{
-	doSend: 14, doSendInit: 2, doReceive: 13, doReceiveInit: 2, doStart: 4, doCancel: 1, doFree: 1, doDetach: 2, doIprobe: 1, doImprobe: 2,
+	doSend: 14, doSendInit: 2, doReceive: 13, doReceiveInit: 2, doStart: 4, doCancel: 1, doFree: 2, doDetach: 2, doIprobe: 1, doImprobe: 2,
 	doProbe: 2, doImrecv: 2, doTest: 4, doTurn: 22, doPoll: 12, doSleep: 3, doNext: 24, doPass: 5,
 }
 

@@ -66,6 +66,8 @@ type Result struct {
 	Lent int
 	// Unregistered counts registrations that failed.
 	Unregistered int
+	// Freed counts receives that were freed before they were complete, and got a message.
+	Freed int
 	// Refused counts operations that rails refused because of their kind.
 	Refused  int
 	Meetings map[Meeting]int
@@ -114,6 +116,7 @@ func (r *Result) Add(o *Result) {
 	r.Lent += o.Lent
 	r.Unregistered += o.Unregistered
 	r.Refused += o.Refused
+	r.Freed += o.Freed
 	addTo(&r.Struck, o.Struck)
 	addTo(&r.Harms, o.Harms)
 	addTo(&r.Meetings, o.Meetings)

@@ -350,6 +350,7 @@ func (r *rank) finish() {
 			w.fail("bounded", "rank %d: a receive from %d tag %d does not end: %v", r.rank, rc.source, rc.tag, r.p.Pending())
 		}
 	}
+	r.finishFreed()
 	for _, pr := range r.probes {
 		r.call(func(*pml.PML) { pr.r.Cancel() })
 	}
@@ -471,6 +472,7 @@ func (r *rank) lookForLeftovers() {
 			p.RemoveMemory(r.lent)
 		}
 	})
+	r.checkWindow(st)
 	if busy := r.p.Busy(); busy != 0 {
 		w.fail("leak", "rank %d: %d sends or answers are left", r.rank, busy)
 	}

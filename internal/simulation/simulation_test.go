@@ -16,7 +16,7 @@ import (
 var onlySeed = flag.Uint64("seed", 0, "run only this seed, over all transports, and draw what happens")
 
 // thousand is how many seeds each transport gets. Those over verbs and TCP take longer.
-var thousand = [Transports]uint64{Loop: 800, Verbs: 300, TCP: 100, Direct: 300}
+var thousand = [Transports]uint64{Loop: 1200, Verbs: 300, TCP: 100, Direct: 600}
 
 // TestThousandSeeds: whatever fails, and comes back, everything is as if nothing had happened. Every fault fired, and every meeting that is
 // listed was seen.
@@ -39,7 +39,7 @@ func TestThousandSeeds(t *testing.T) {
 		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
 		"held": st.Held / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
 		"lent": uint64(sum.Lent), "inline": st.SentInline / 100, "unexpected": st.Unexpected / 5000, "retries": st.Retries / 500,
-		"not registered": uint64(sum.Unregistered / 500), "refused": uint64(sum.Refused / 500), "unwritten": st.Unwritten, "withdrawn": st.Withdrawn / 100,
+		"not registered": uint64(sum.Unregistered / 500), "refused": uint64(sum.Refused / 500), "unwritten": st.Unwritten, "withdrawn": st.Withdrawn / 100, "freed": uint64(sum.Freed / 100),
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}

@@ -57,6 +57,7 @@ type rank struct {
 	sends  []*send
 	recvs  []*receive
 	probes []*probe
+	freed  []*receive // that go on
 	taken  []*taken
 	// detached are buffers of sends that have given them back, and that devices still read.
 	detached []detached
