@@ -319,7 +319,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	var sends []*SendRequest
-	for range 2 * (heldBytes + heldAnnounced) {
+	for range 2 * (floodEager + floodAnnounced) {
 		sends = append(sends, p.Isend(m.p2p[0], pattern(1, 1), 1, 1, Standard, "send"))
 	}
 	behind := p.Isend(c[0], pattern(1, 7), 1, 1, Standard, "send")
@@ -335,7 +335,7 @@ func TestStraysOfHeldSends(t *testing.T) {
 			failed++
 		}
 	}
-	require.Equal(t, len(sends)-heldBytes, failed)
+	require.Equal(t, len(sends)-floodEager, failed)
 	out := make([]byte, 1)
 	_, err := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv").Take()
 	require.NoError(t, err)

@@ -98,7 +98,7 @@ func TestHeldSendsAreRejected(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Zero(t, a.Unfinished())
-	require.Len(t, a.Unmatched(), 1000-heldBytes)
+	require.Len(t, a.Unmatched(), 1000-floodEager)
 	require.Nil(t, a.peers[1].pending.head)
 }
 
