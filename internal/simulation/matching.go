@@ -138,6 +138,20 @@ func (mt *matching) checkFound(p pattern, take bool, env pml.Envelope, found boo
 	return want
 }
 
+// unreceived finds a message that a receive can take. If the matching is exact, the PML is not asked:
+// a probe opens the sender's window, and it must open by itself.
+func (r *rank) unreceived(p pattern) (env pml.Envelope, found bool) {
+	if !r.w.isExact() {
+		r.call(func(pm *pml.PML) { env, found = pm.Iprobe(r.ctxs[p.ctx], p.source, p.tag) })
+		return env, found
+	}
+	m := r.matching.find(p, false)
+	if m == nil {
+		return pml.Envelope{}, false
+	}
+	return pml.Envelope{Source: p.source, Tag: m.tag, Bytes: int64(m.size)}, true
+}
+
 // checkEnvelope compares what a probe says of a message with the message that it must be.
 func (mt *matching) checkEnvelope(m *message, env pml.Envelope) {
 	w := mt.r.w

@@ -131,10 +131,7 @@ func (w *world) collect(r *rank) (any bool) {
 			if r.ctxs[ctx] == nil {
 				continue
 			}
-			var found bool
-			var env pml.Envelope
-			r.call(func(p *pml.PML) { env, found = p.Iprobe(r.ctxs[ctx], source, request.AnyTag) })
-			r.matching.checkFound(pattern{ctx, source, request.AnyTag}, false, env, found)
+			env, found := r.unreceived(pattern{ctx, source, request.AnyTag})
 			if !found {
 				continue
 			}
