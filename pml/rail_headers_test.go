@@ -70,9 +70,6 @@ func (k *remoteKey) decode(b []byte) {
 	*k = remoteKey{b[0], binary.LittleEndian.Uint64(b[8:]), btl.Key(b[16:remoteKeyBytes])}
 }
 
-// sequenceOf returns the number of a numbered fragment.
-func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }
-
 // isBound reports whether operations with a tag are bound to one rail.
 func isBound(tag btl.Tag) bool {
 	return tag == tagFrag || tag == bml.TagGet || tag == bml.TagPut || tag == bml.TagProbe || tag == bml.TagProbeAck

@@ -16,6 +16,10 @@ func (s *setup) drawRefusals(seed uint64, t Transport) {
 	rng := rand.New(rand.NewPCG(seed, 0x72656675+uint64(t)))
 	s.lateContexts = rng.IntN(2) == 0
 	s.inline = min([]int{16, 40, 100, 200}[rng.IntN(4)], s.fragBytes)
+	if t == Direct && rng.IntN(2) == 0 {
+		// Inline sends, some of them while longer ones wait for the window.
+		s.window, s.eager, s.inline, s.most = 200+200*rng.Int64N(2), 0, 200, 400
+	}
 	if rng.IntN(3) == 0 {
 		s.unregistered = 10
 	}
