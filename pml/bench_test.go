@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// crowds is how many receives, or messages, of other tags there are.
+// crowds are the numbers of receives, or messages, with other tags.
 var crowds = []int{10, 1000, 100_000}
 
-// lone is rank 0 of two, with an endless supply of messages from rank 1 under one tag.
+// lone is rank 0 of two. Rank 1 sends it any number of messages with one tag.
 type lone struct {
 	p    *PML
 	c    *Context
@@ -35,8 +35,8 @@ func (l *lone) arrive(tag int) {
 	l.h.seq++
 }
 
-// BenchmarkMatch is one message that is matched with one receive, among receives that are posted
-// for, or messages that have come under, other tags.
+// BenchmarkMatch measures one match, among receives that are posted for other tags, or messages that
+// have arrived with other tags.
 func BenchmarkMatch(b *testing.B) {
 	const tag = 1 << 20
 	for _, n := range crowds {
@@ -86,7 +86,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 	for _, n := range crowds {
 		b.Run(fmt.Sprintf("new tags/%d", n), func(b *testing.B) {
-			// Every message has a tag of its own, after a burst of as many.
+			// Every message has a new tag, after n receives with different tags.
 			l := newLone(b, tag)
 			burst := make([]*RecvRequest, n)
 			for i := range burst {
@@ -108,8 +108,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPath is what this package costs a message of 8 bytes, both sides together, over a
-// transport that costs nothing but the copying.
+// BenchmarkPath measures the cost of a message of 8 bytes in this package, both sides together. The
+// transport only copies.
 func BenchmarkPath(b *testing.B) {
 	w, c := newQuiet(b, Auto)
 	in, out := pattern(8, 1), make([]byte, 8)

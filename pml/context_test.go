@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-func TestMessagesForAContextToCome(t *testing.T) {
+func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	id := w.pmls[0].NewContextID()
 	c0 := w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
@@ -29,19 +29,19 @@ func TestMessagesForAContextToCome(t *testing.T) {
 	require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
 }
 
-func TestRemovedContext(t *testing.T) {
+func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	a, b := w.pmls[0], w.pmls[1]
 	id := a.NewContextID()
 	c0 := a.AddContext(id, c[0].group, 0, testCaller{})
 	c1 := b.AddContext(id, c[1].group, 1, testCaller{})
-	// A message that nobody will receive: its sender is not left waiting, nor told that it was received.
+	// No receive takes this message. Its sender must get an error.
 	s := a.Isend(c0, pattern(1000, 1), 1, 9, Synchronous, "ssend")
 	out := make([]byte, 10)
 	r := b.Irecv(c1, out, 1, 0, 1, "recv")
 	w.settle()
 	b.RemoveContext(c1)
-	require.NotNil(t, b.contexts[id], "a receive is pending in it")
+	require.NotNil(t, b.contexts[id], "a receive is still posted in the context")
 	a.Isend(c0, pattern(10, 4), 1, 1, Standard, "send")
 	w.settle()
 	_, err := r.Take()
@@ -56,8 +56,9 @@ func TestRemovedContext(t *testing.T) {
 	require.Zero(t, a.Busy()+b.Busy())
 }
 
-// TestPersistentReceiveKeepsContext: one that is inactive can still be started when its
-// communicator was freed (MPI 4.1, section 7.4.3: the object goes when there are no references).
+// TestPersistentReceiveKeepsContext: an inactive persistent receive can be started after its
+// communicator was freed (MPI 4.1, section 7.4.3: the object is deallocated when no reference is
+// left).
 func TestPersistentReceiveKeepsContext(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	a, b := w.pmls[0], w.pmls[1]
@@ -91,15 +92,15 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 	require.Equal(t, request.Active, waiting.State())
 	start(r)
 	r.Abandon()
-	require.NotNil(t, b.contexts[id], "the freed request is still posted")
+	require.NotNil(t, b.contexts[id], "the context went although the freed receive is posted")
 	start(s)
 	w.settle()
 	require.Nil(t, b.contexts[id])
 	w.settle()
-	require.Equal(t, request.Complete, waiting.State(), "nobody will receive it")
+	require.Equal(t, request.Complete, waiting.State(), "the send to the removed context did not end")
 	require.Zero(t, b.Stats().UnexpectedBytes)
 
-	// One that is freed while it is not active.
+	// An inactive receive is freed.
 	id = b.NewContextID()
 	c1 = b.AddContext(id, c[1].group, 1, testCaller{})
 	r = b.RecvInit(c1, out, 1, 0, 1, "recv init")
@@ -109,23 +110,23 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 	require.Nil(t, b.contexts[id])
 }
 
-// TestMessagesForARemovedContext: what comes when nobody is left is like what was there
-// when the last one went.
-func TestMessagesForARemovedContext(t *testing.T) {
+// TestMessagesToRemovedContextAreRejected: messages that arrive after RemoveContext are treated like
+// those that were there before.
+func TestMessagesToRemovedContextAreRejected(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	a, b := w.pmls[0], w.pmls[1]
 	id := a.NewContextID()
 	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
 	b.RemoveContext(c1)
 	_, err := a.Isend(c0, pattern(10, 1), 1, 1, Standard, "send").Take()
-	require.NoError(t, err, "it was sent")
+	require.NoError(t, err, "an eager send ended in an error")
 	for _, n := range []int{0, 10, 1000} {
 		for _, mode := range []Mode{Synchronous, Standard} {
 			s := a.Isend(c0, pattern(n, 1), 1, 1, mode, "send")
 			w.settle()
 			_, err := s.Take()
 			if mode == Synchronous || n == 1000 {
-				require.ErrorIs(t, err, request.ErrComm, "%d bytes, nobody has matched it", n)
+				require.ErrorIs(t, err, request.ErrComm, "%d bytes", n)
 			} else {
 				require.NoError(t, err)
 			}
@@ -136,8 +137,8 @@ func TestMessagesForARemovedContext(t *testing.T) {
 	require.Zero(t, a.Busy()+b.Busy())
 }
 
-// TestManyContexts: 100,000 in a row leave nothing behind.
-func TestManyContexts(t *testing.T) {
+// TestManyContextsLeaveNoState adds and removes 100,000 contexts.
+func TestManyContextsLeaveNoState(t *testing.T) {
 	w, c := newWire(t, 1, nil)
 	p := w.pmls[0]
 	seen := map[ContextID]bool{}
@@ -152,8 +153,8 @@ func TestManyContexts(t *testing.T) {
 	require.LessOrEqual(t, len(p.recentlyFreed.oldest), maxRecentlyFreed)
 }
 
-// TestContextIDsAreNeverReused: the counter takes all the bits that the number of ranks leaves, and
-// ends.
+// TestContextIDsAreNeverReused: the counter uses all bits that the rank leaves free. Then
+// NewContextID fails.
 func TestContextIDsAreNeverReused(t *testing.T) {
 	for _, f := range []struct {
 		size, rank  int
@@ -179,9 +180,9 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all of its 70368744177663")
 }
 
-// TestCheckNewContext: an id that is proposed for a communicator is the proposer's, and was never
-// used.
-func TestCheckNewContext(t *testing.T) {
+// TestCheckNewContextRefusesForeignAndUsedIDs: the proposer of a communicator's id must have made
+// the id, and no rank may have used it.
+func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	id := w.pmls[1].NewContextID()
@@ -212,7 +213,6 @@ func TestCheckNewContext(t *testing.T) {
 	}
 }
 
-// TestRemoveContextEndsProbes: a probe has nothing more to find.
 func TestRemoveContextEndsProbes(t *testing.T) {
 	w, c := newWire(t, 1, nil)
 	p := w.pmls[0]
@@ -223,8 +223,8 @@ func TestRemoveContextEndsProbes(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrRequest)
 }
 
-// TestGroups: ranks of communicators are not those of the job.
-func TestGroups(t *testing.T) {
+// TestGroupTranslatesRanks uses a communicator whose ranks are not those of the job.
+func TestGroupTranslatesRanks(t *testing.T) {
 	w, _ := newWire(t, 4, nil)
 	world := []int{3, 1}
 	g := NewGroup(world)
@@ -249,7 +249,7 @@ func TestGroups(t *testing.T) {
 	st, err := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv").Take()
 	require.NoError(t, err)
 	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, st)
-	// The loss of a rank that is not in it does not concern it.
+	// The loss of a rank that is not in the group has no effect on the communicator.
 	r := w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
 	w.modules[3].lose(2, &btl.Error{Rail: "wire", Peer: 2, Class: btl.ClassPeerGone})
 	require.Equal(t, request.Active, r.State())

@@ -10,16 +10,16 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// testHandler is a handler that does what a test says, and keeps what it is told.
+// testHandler is a handler that does what a test says, and records its calls.
 type testHandler struct {
 	ctx      *Context
-	failed   map[int]error // by tag: what receives end with; messages under it are not kept
+	failed   map[int]error // by tag: the error of receives; messages with the tag are not kept
 	arriving error         // what Arriving returns
 	control  error         // what Control returns
-	// onControl, if set, takes a control fragment too.
+	// onControl, if set, is called for each control fragment and gives its result.
 	onControl func(f Control) error
 
-	got                         []Control // with data of their own
+	got                         []Control // with copies of the data
 	idle, removed, finalizing   int
 	revoked                     []error
 	unexpectedAtRevoked, posted int
@@ -63,7 +63,7 @@ func addControlled(p *PML, id ContextID, g *Group, rank int) (*Context, *testHan
 	return c, h
 }
 
-// newControlled is newWire with a controlled context.
+// newControlled is newWire, with a controlled context at every rank.
 func newControlled(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*testHandler) {
 	w, world := newWire(t, n, change)
 	var ctxs []*Context
@@ -75,7 +75,7 @@ func newControlled(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*
 	return w, ctxs, handlers
 }
 
-// requireClean checks that nothing is left of what was sent.
+// requireClean checks that no request, message or answer is left.
 func requireClean(t *testing.T, w *wire) {
 	t.Helper()
 	for _, p := range w.pmls {
@@ -89,7 +89,7 @@ func requireClean(t *testing.T, w *wire) {
 
 var errFailedTag = errors.New("the tag has failed")
 
-func TestControlFragmentArrivesBehindEarlierMessages(t *testing.T) {
+func TestSendControlArrivesAfterEarlierMessages(t *testing.T) {
 	w, c, h := newControlled(t, 2, nil)
 	w.refuse = 2 // the message waits for room
 	w.pmls[0].Isend(c[0], pattern(50, 1), 1, 4, Standard, "send").Abandon()
@@ -108,7 +108,7 @@ func TestControlFragmentArrivesBehindEarlierMessages(t *testing.T) {
 	requireClean(t, w)
 }
 
-func TestControlFragmentIsKeptUntilContextIsMade(t *testing.T) {
+func TestSendControlWaitsForAddContext(t *testing.T) {
 	w, c, _ := newControlled(t, 2, nil)
 	addControlled(w.pmls[0], 3, c[0].group, 0)
 	w.pmls[0].SendControl(1, 3, ControlMismatchProbe, 5, make([]byte, maxControlBytes))
@@ -120,8 +120,9 @@ func TestControlFragmentIsKeptUntilContextIsMade(t *testing.T) {
 	require.Empty(t, w.pmls[1].Leftovers())
 }
 
-// TestOrphanHandler: pml asks it about each control fragment for an unknown context.
-func TestOrphanHandler(t *testing.T) {
+// TestControlFragmentForUnknownContextCallsOrphanHandler: the handler decides whether the PML keeps
+// the fragment.
+func TestControlFragmentForUnknownContextCallsOrphanHandler(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		for _, freed := range []bool{false, true} {
 			w, c, _ := newControlled(t, 2, nil)
@@ -148,8 +149,9 @@ func TestOrphanHandler(t *testing.T) {
 	}
 }
 
-// TestFailReceives: receives under the tag fail, except one whose message is arriving.
-func TestFailReceives(t *testing.T) {
+// TestFailReceivesSparesMatchedReceive: receives with the tag fail, except one whose message is
+// arriving.
+func TestFailReceivesSparesMatchedReceive(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, h := newControlled(t, 2, func(w *wire) {
 			withRemote(btl.CapGet | btl.CapPut)(w)
@@ -184,8 +186,9 @@ func TestFailReceives(t *testing.T) {
 	}
 }
 
-// TestMessagesUnderFailedTagAreAnswered: those that are here, and those that arrive later.
-func TestMessagesUnderFailedTagAreAnswered(t *testing.T) {
+// TestDiscardUnexpectedCompletesSenders: the senders of messages with a failed tag get an answer,
+// whether the messages arrived before or arrive later.
+func TestDiscardUnexpectedCompletesSenders(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, h := newControlled(t, 2, func(w *wire) {
 			withRemote(btl.CapGet | btl.CapPut)(w)
@@ -219,14 +222,15 @@ func TestAwaitedListsSourcesAndDestinations(t *testing.T) {
 	p := w.pmls[0]
 	p.Irecv(c[0], nil, 1, 1, 4, "recv")
 	p.Isend(c[0], nil, 2, 4, Synchronous, "ssend")
-	p.Isend(c[0], nil, 2, 4, Standard, "waits for nobody")
-	p.Irecv(c[0], nil, 1, 2, 5, "under another tag")
+	p.Isend(c[0], nil, 2, 4, Standard, "complete when posted")
+	p.Irecv(c[0], nil, 1, 2, 5, "other tag")
 	w.settle()
 	require.Equal(t, []int{1, 2}, p.Awaited(c[0], 4))
 }
 
-// TestForgedControlFragment: a control fragment that cannot be right ends the peer.
-func TestForgedControlFragment(t *testing.T) {
+// TestForgedControlFragmentLosesPeer: a control fragment that violates the protocol ends the
+// connection.
+func TestForgedControlFragmentLosesPeer(t *testing.T) {
 	in := matchHdr{context: controlledContext}
 	revoke := append(matchOf(in), make([]byte, 8)...)
 	for name, f := range map[string]struct {
@@ -254,7 +258,7 @@ func TestForgedControlFragment(t *testing.T) {
 	}
 }
 
-func TestHandlersHearOfTheEnd(t *testing.T) {
+func TestLeaveAndRemoveContextTellHandler(t *testing.T) {
 	w, c, h := newControlled(t, 2, nil)
 	p := w.pmls[0]
 	p.Leave(request.ErrProcFailed)
@@ -264,8 +268,9 @@ func TestHandlersHearOfTheEnd(t *testing.T) {
 	require.Empty(t, p.controlled)
 }
 
-// TestIdleIsTold: a rank is idle when it is about to sleep, and after many turns without sleep.
-func TestIdleIsTold(t *testing.T) {
+// TestArmAndManyTurnsTellHandlerIdle: a rank is idle when it is about to sleep, and after
+// idleTurns turns without sleep.
+func TestArmAndManyTurnsTellHandlerIdle(t *testing.T) {
 	w, _, h := newControlled(t, 1, nil)
 	p := w.pmls[0]
 	p.Arm()
@@ -279,8 +284,8 @@ func TestIdleIsTold(t *testing.T) {
 	require.Equal(t, 2, h[0].idle)
 }
 
-// TestControlFragmentThatNoRailTakes: a NACK brings it instead.
-func TestControlFragmentThatNoRailTakes(t *testing.T) {
+// TestSendControlRefusedByAllRailsArrivesInNack: the NACK carries the data of the fragment.
+func TestSendControlRefusedByAllRailsArrivesInNack(t *testing.T) {
 	w, _, h := newControlled(t, 2, nil)
 	w.wrong = func(f *flight) bool { return f.tag == tagRevoke }
 	w.pmls[0].SendControl(1, controlledContext, ControlRevoke, 5, []byte{1, 2, 3, 4, 5, 6, 7, 8})

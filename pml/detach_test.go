@@ -9,9 +9,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestDetach: after Detach the buffer is the caller's, and the message arrives as it was, from
-// every state that a send can wait in.
-func TestDetach(t *testing.T) {
+// TestDetachInEveryState: after Detach the caller may overwrite the buffer, and the message arrives
+// unchanged, in whatever state the send was.
+func TestDetachInEveryState(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		for _, n := range []int{20, 90, 5000} {
 			for _, refuse := range []int{0, 1, 2, 3} {
@@ -26,7 +26,7 @@ func TestDetach(t *testing.T) {
 						w.step(0)
 					}
 					require.Nil(t, s.Detach())
-					require.Nil(t, s.Detach(), "it changes nothing more")
+					require.Nil(t, s.Detach(), "the second Detach returned a Detachment")
 					_, used := w.pmls[0].User(buf)
 					require.False(t, used)
 					s.Abandon()
@@ -42,9 +42,9 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// TestDetachWhileItIsWritten: devices read the buffer. It is given back, and its registration
-// released, when they have done so; what they were not given goes from the copy.
-func TestDetachWhileItIsWritten(t *testing.T) {
+// TestDetachDuringWritesWaitsForDevices: the buffer is free, and its registration released, when the
+// devices have finished the writes that they had. Later writes read from the copy.
+func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	const n = 20 * remotePieceBytes
 	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
 	p := w.pmls[0]
@@ -61,7 +61,7 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 
 	d := s.Detach()
 	require.NotNil(t, d)
-	require.True(t, d == s.Detach(), "it is the same")
+	require.True(t, d == s.Detach(), "the second Detach returned another Detachment")
 	s.Abandon()
 	for range writing {
 		require.Equal(t, request.Active, d.State())
@@ -72,12 +72,12 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 	}
 	require.Equal(t, request.Complete, d.State())
 	d.Abandon()
-	require.Len(t, bound, 1, "the send: a harness does not keep what is not used again")
-	require.Equal(t, sendPutting, p.sends.get(1<<32).state, "it goes on")
+	require.Len(t, bound, 1, "only the send stays bound to the engine")
+	require.Equal(t, sendPutting, p.sends.get(1<<32).state, "the send did not go on")
 	_, used := p.User(buf)
 	require.False(t, used)
 	for _, region := range w.regions {
-		require.False(t, overlap(region.mem, buf), "it is registered")
+		require.False(t, overlap(region.mem, buf), "the old buffer is still registered")
 	}
 	clear(buf)
 	w.settle()
@@ -89,9 +89,9 @@ func TestDetachWhileItIsWritten(t *testing.T) {
 	require.Empty(t, p.Leftovers())
 }
 
-// TestDetachWhileTheRailFails: whoever waits for a device is done when the rail has called back
-// what it was given, though the send goes on, or waits for other rails.
-func TestDetachWhileTheRailFails(t *testing.T) {
+// TestDetachWhileRailFailsCompletes: a Detachment is complete when the rail has called back its
+// operations, even if the send goes on or waits for another rail.
+func TestDetachWhileRailFailsCompletes(t *testing.T) {
 	const n = 4 * remotePieceBytes
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)
@@ -110,7 +110,7 @@ func TestDetachWhileTheRailFails(t *testing.T) {
 	require.Equal(t, request.Active, d.State())
 	w.failPieces()
 	require.Equal(t, request.Complete, d.State())
-	require.Equal(t, request.Active, s.State(), "a rail may come back")
+	require.Equal(t, request.Active, s.State(), "the send ended although a rail may come back")
 	clear(buf)
 	w.mended = true
 	for i := range w.rails {
@@ -129,9 +129,9 @@ func TestDetachWhileTheRailFails(t *testing.T) {
 	require.Equal(t, pattern(n, 1), out)
 }
 
-// TestDetachWhenTheCopyCannotBeRegistered: the message goes on in fragments, however many of its
-// writes a rail has accepted by then.
-func TestDetachWhenTheCopyCannotBeRegistered(t *testing.T) {
+// TestDetachWithUnregistrableCopyGoesOnInFragments: the number of writes that a rail has accepted
+// before makes no difference.
+func TestDetachWithUnregistrableCopyGoesOnInFragments(t *testing.T) {
 	for _, n := range []int{1000, 4 * remotePieceBytes} {
 		for accepted := range 3 {
 			w, c := newWire(t, 2, func(w *wire) {

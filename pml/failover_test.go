@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Single cases of failover that random programs seldom meet.
+// Cases of failover that the simulation seldom meets.
 
 var pathErr = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected}
 
@@ -22,8 +22,9 @@ func twoRecv(w *wire, c []*Context, a, b []byte) {
 	rb.Take()
 }
 
-// TestOrderWhenARailRefusesForGood: of what waits for a rail that takes nothing any more, the first stays the first.
-func TestOrderWhenARailRefusesForGood(t *testing.T) {
+// TestSendsQueuedOnFailedRailStayInOrder: messages that wait for a rail that fails go by another
+// rail in the order of their sends.
+func TestSendsQueuedOnFailedRailStayInOrder(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1))
 	w.refuse = 2
 	w.pmls[0].Isend(c[0], []byte{1, 1, 1}, 1, 7, Standard, "send")
@@ -36,8 +37,9 @@ func TestOrderWhenARailRefusesForGood(t *testing.T) {
 	require.Equal(t, []byte{2, 2, 2}, b)
 }
 
-// TestDeviceOfADownRailFails: the link of a rail fails, and then its device, while another rail fails too.
-func TestDeviceOfADownRailFails(t *testing.T) {
+// TestDeviceFailureOfDownRailEndsSend: a rail's link fails, and then its device, while another rail
+// fails too. The third rail delivers the message.
+func TestDeviceFailureOfDownRailEndsSend(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1, 1)(w); w.async = true; w.attrs.Caps &^= btl.CapInline })
 	for i := range w.others {
 		w.others[i].Caps &^= btl.CapInline
@@ -63,8 +65,8 @@ func TestDeviceOfADownRailFails(t *testing.T) {
 	require.Equal(t, request.Complete, r.State())
 }
 
-// TestDetachBeforeItIsPostedAgain: a send gives its buffer back, and then its rail fails: what is posted again is the copy.
-func TestDetachBeforeItIsPostedAgain(t *testing.T) {
+// TestDetachBeforeReplaySendsCopy: after Detach the rail fails. The replay must read the copy.
+func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
 	p := w.pmls[0]
 	buf := make([]byte, 90)
@@ -88,8 +90,9 @@ func TestDetachBeforeItIsPostedAgain(t *testing.T) {
 	require.Equal(t, byte(1), in[0])
 }
 
-// TestReadsRefusedAndFailed: one read is told that it is wrong, another is on a rail that fails. The message does not go on before that one is drained.
-func TestReadsRefusedAndFailed(t *testing.T) {
+// TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail
+// that fails. The receive waits until the failed rail is drained.
+func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
 	in, out := pattern(remotePieceBytes*3, 1), make([]byte, remotePieceBytes*3)
 	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
@@ -114,11 +117,11 @@ func TestReadsRefusedAndFailed(t *testing.T) {
 	}
 	w.settle()
 	require.False(t, p.peer(0).IsFenced())
-	require.Equal(t, request.Active, r.State(), "complete although rail 1 is not Drained: what was read by it may still be written")
+	require.Equal(t, request.Active, r.State(), "the receive ended before Drained, while rail 1 may still write to its buffer")
 }
 
-// TestRestartsHaveAnEnd: a rail on which every piece fails, and nothing else.
-func TestRestartsHaveAnEnd(t *testing.T) {
+// TestSendFailsAfterMaxRestarts: every FRAG fails, and every other fragment arrives.
+func TestSendFailsAfterMaxRestarts(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
 	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
@@ -134,11 +137,12 @@ func TestRestartsHaveAnEnd(t *testing.T) {
 	_, err := s.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 	require.ErrorContains(t, err, "restarted 100 times")
-	require.ErrorIs(t, err, btl.ErrInjected, "why the last attempt has failed")
+	require.ErrorIs(t, err, btl.ErrInjected, "the error does not name the last cause")
 }
 
-// TestRailThatThePeerDoesNotUse: the answer about a rail that the peer does not know is understood.
-func TestRailThatThePeerDoesNotUse(t *testing.T) {
+// TestRailDownForRailUnknownToPeerFences: RAILDOWNACK for a rail that the peer does not use fences
+// that rail.
+func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
 	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
 	a, b := w.pmls[0], w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
@@ -152,20 +156,21 @@ func TestRailThatThePeerDoesNotUse(t *testing.T) {
 	require.NoError(t, a.resolve(a.peer(1)))
 	w.rails[1][0].lose(1, pathErr)
 	w.settle()
-	require.True(t, a.peer(1).IsFenced(), "RAILDOWNACK bears a number that A does not find")
+	require.True(t, a.peer(1).IsFenced(), "rank 0 does not find the rail that RAILDOWNACK names")
 	about := func(tag btl.Tag, rail uint8) Fragment {
 		f, err := a.Look(tag, railOf(railHeader{rail: rail, epoch: 1}))
 		require.NoError(t, err)
 		return f
 	}
 	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 1), true), "its own number")
-	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 1), false), "the same comes back")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 1), false), "its own number in the answer")
 	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 5), false), "the peer's number")
 	require.Equal(t, Gone, a.StateOf(1, about(bml.TagRailDownAck, 5), false))
 }
 
-// TestRailThatDoesNotLeadBack: a peer comes by a rail that does not lead back to it; when that fails the peer is not lost.
-func TestRailThatDoesNotLeadBack(t *testing.T) {
+// TestFailureOfIncomingRailKeepsPeer: a peer sends by a rail that this rank does not use for it. If
+// that rail fails, the peer is not lost.
+func TestFailureOfIncomingRailKeepsPeer(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1))
 	b := w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
@@ -176,11 +181,12 @@ func TestRailThatDoesNotLeadBack(t *testing.T) {
 	w.settle()
 	require.NoError(t, b.resolve(b.peer(0)))
 	w.rails[0][1].lose(0, &btl.Error{Rail: "wire", Peer: 0, Class: btl.ClassPath})
-	require.NoError(t, b.peer(0).Err(), "rail 1 leads there and is up")
+	require.NoError(t, b.peer(0).Err(), "the peer is lost although rail 1 is up")
 }
 
-// TestDeviceOfADownRailFailsDuringARestart: the link of a rail fails, and then its device, while a message waits to begin anew.
-func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
+// TestDeviceFailureDuringRestartEndsSend: a rail's link fails, and then its device, while a send
+// waits to restart.
+func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		w.async = true
 		w.others = []btl.Attrs{w.attrs}
@@ -214,8 +220,9 @@ func TestDeviceOfADownRailFailsDuringARestart(t *testing.T) {
 	require.Equal(t, request.Complete, r.State())
 }
 
-// TestTimeToBeginAnew: the time to switch is also that of a message that begins anew, for which the peer's half has to be drained.
-func TestTimeToBeginAnew(t *testing.T) {
+// TestSwitchNanosIncludesPeersDrain: a restart waits until the peer's half of the rail is drained.
+// The time to switch rails includes that.
+func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 	const one, two = int64(1e6), int64(2e6)
 	w, c := newWire(t, 2, func(w *wire) {
 		w.async = true
@@ -234,7 +241,7 @@ func TestTimeToBeginAnew(t *testing.T) {
 	w.failPieces()
 	w.now += one
 	w.rails[0][0].drain(1)
-	require.Zero(t, p.Stats().SwitchNanos, "the peer's half is still there")
+	require.Zero(t, p.Stats().SwitchNanos, "the peer's half is not drained")
 	w.now += two
 	w.settle() // RAILDOWN
 	w.rails[0][1].drain(0)
@@ -244,9 +251,9 @@ func TestTimeToBeginAnew(t *testing.T) {
 	require.Equal(t, one+two, p.Stats().SwitchNanos)
 }
 
-// TestMistakesHaveAnEnd: a fragment that a rail says is wrong is not posted for ever, and neither
-// is the NACK in its place: a rail that takes nothing carries nothing.
-func TestMistakesHaveAnEnd(t *testing.T) {
+// TestSendFailsAfterMaxMistakes: the rail refuses the MATCH and its NACK. Each is posted
+// maxMistakes + 1 times, and then the peer is lost.
+func TestSendFailsAfterMaxMistakes(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
 	n := map[btl.Tag]int{}
@@ -263,14 +270,14 @@ func TestMistakesHaveAnEnd(t *testing.T) {
 	_, err := s.Take()
 	require.ErrorContains(t, err, "no rail takes it: rail wire: usage: LOC_PROT")
 	another := w.pmls[0].Isend(c[0], nil, 1, 7, Synchronous, "send")
-	w.modules[0].lose(1, pathErr) // which the peer is
+	w.modules[0].lose(1, pathErr) // the peer is lost already
 	_, err = another.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestDetachWhileThePeerFails: a send that is being written gives its buffer back, and the copy cannot be registered. There is no
-// other way to a peer whose process has ended meanwhile.
-func TestDetachWhileThePeerFails(t *testing.T) {
+// TestDetachWhilePeerFailsEndsSend: the copy cannot be registered, and the peer's process has ended,
+// so the send cannot go on in fragments.
+func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)
 		w.async, w.config.Protocol = true, Put

@@ -8,16 +8,17 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestLeft: what waits for a rank that has left ends, and nothing else does.
-func TestLeft(t *testing.T) {
+// TestFinalizedEndsWhatWaitsForRank: operations that need the finalized rank end with an error. All
+// others go on.
+func TestFinalizedEndsWhatWaitsForRank(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	buf := func() []byte { return make([]byte, 1000) }
 	whole := w.pmls[1].Isend(c[1], pattern(8, 1), 0, 50, Standard, "send")
 	announced := w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 51, Standard, "send")
 	w.settle()
-	held := p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-	held.Abandon()
+	freedSend := p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
+	freedSend.Abandon()
 	begin := func() map[string]ended {
 		return map[string]ended{
 			"send":      p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send"),
@@ -51,8 +52,8 @@ func TestLeft(t *testing.T) {
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrProcFailed)
 	require.NoError(t, p.Lost(c[0], 2))
 	require.NoError(t, p.Lost(c[0], request.AnySource))
-	require.Equal(t, sendRTS, held.state, "nobody waits for that")
-	// What it had sent before is received, and what needs no answer is still sent.
+	require.Equal(t, sendRTS, freedSend.state, "a freed send ended")
+	// Messages from before are received. Sends that need no answer succeed.
 	for tag, n := range map[int]int{50: 8, 51: 1000} {
 		r := p.Irecv(c[0], buf(), 1, 1, tag, "recv")
 		w.settle()
@@ -66,14 +67,14 @@ func TestLeft(t *testing.T) {
 	}
 	w.settle()
 	w.pmls[1].TellFinalized()
-	require.Empty(t, w.flying, "once is enough")
+	require.Empty(t, w.flying, "FINALIZED was sent twice")
 	require.NoError(t, p.Close(nil))
 	p.TellFinalized()
 	require.Empty(t, w.flying)
 }
 
-// TestLeftIsTheLast: it comes behind what is held, and a peer to which something is held is told later.
-func TestLeftIsTheLast(t *testing.T) {
+// TestFinalizedFollowsPendingSends: a peer gets FINALIZED after the sends that wait for its window.
+func TestFinalizedFollowsPendingSends(t *testing.T) {
 	f := flooded(t, 1000, false)
 	w, c, p := f.w, f.c, f.w.pmls[1]
 	last := w.pmls[0].Isend(c[0], pattern(1, 99), 1, 2, Standard, "send")
@@ -89,8 +90,9 @@ func TestLeftIsTheLast(t *testing.T) {
 	f.receive(0)
 }
 
-// TestLeftOfHeldSends: sends that were held for the rank that has left end, but for those that nobody waits for.
-func TestLeftOfHeldSends(t *testing.T) {
+// TestFinalizedEndsPendingSends: sends that wait for the finalized rank's window end with an error,
+// except freed ones.
+func TestFinalizedEndsPendingSends(t *testing.T) {
 	f := flooded(t, 1000, false)
 	p, pr := f.w.pmls[0], f.w.pmls[0].peers[1]
 	kept := f.sends[len(f.sends)-2]
@@ -107,15 +109,16 @@ func TestLeftOfHeldSends(t *testing.T) {
 			n++
 		}
 	}
-	require.Equal(t, 1000-heldBytes-1, n)
+	require.Equal(t, 1000-floodEager-1, n)
 	require.True(t, pr.pending.head == kept && pr.pending.tail == kept)
 	require.Equal(t, 1, p.Busy())
 	_, err := p.Isend(f.c[0], nil, 1, 1, Standard, "send").Take()
-	require.ErrorIs(t, err, request.ErrProcFailed, "it would be held too")
+	require.ErrorIs(t, err, request.ErrProcFailed, "a new send would be pending too")
 }
 
-// TestLeftWhileReceiving: a rank that has receives under way may match what is sent to it.
-func TestLeftWhileReceiving(t *testing.T) {
+// TestFinalizedRankWithReceivesStillMatches: a finalized rank that has receives under way may match
+// what is sent to it.
+func TestFinalizedRankWithReceivesStillMatches(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		w, c := newWire(t, 2, nil)
 		p := w.pmls[0]

@@ -12,7 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// FuzzHeaders: what is taken for a header says what is in it, and nothing else.
+// FuzzHeaders decodes and encodes: the result must equal the input, so a decoder that accepts a header
+// reads all of it.
 func FuzzHeaders(f *testing.F) {
 	var b [btl.MaxHeaderBytes]byte
 	(&rndvHdr{matchHdr: matchHdr{context: 1<<48 - 1, flags: 1, tag: 1<<31 - 1, seq: 1}, length: 1 << 50, send: 1}).encode(b[:])
@@ -25,6 +26,8 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
+	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
+	f.Add(uint8(bml.TagProbeAck), append(railOf(railHeader{rail: 3, epoch: 7, padding: 2}), 0, 0))
 	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHeadBytes]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
 	f.Fuzz(func(t *testing.T, tag uint8, frag []byte) {
@@ -33,7 +36,7 @@ func FuzzHeaders(f *testing.F) {
 			encode([]byte)
 		}
 		length := 0
-		var unread [][2]int // of the number, which is read elsewhere, or of no meaning
+		var unread [][2]int // ranges of bytes without a meaning, or of the number, which is decoded elsewhere
 		switch btl.Tag(tag) {
 		case tagMatch, tagFinalized, tagWaiting:
 			h, length = new(matchHdr), matchBytes
@@ -43,6 +46,8 @@ func FuzzHeaders(f *testing.F) {
 			h, length, unread = new(ackHdr), ackBytes, [][2]int{{8, 16}}
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
+		case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
+			h, length, unread = new(railHeader), railBytes, [][2]int{{2, 4}}
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:
@@ -67,11 +72,11 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// fuzzed is traffic of every kind between two ranks.
+// fuzzed is two ranks with traffic of every kind.
 type fuzzed struct {
 	w       *wire
 	c       []*Context
-	guarded []byte // the middle third of it is the buffer of a receive of rank 0's
+	guarded []byte // its middle third is the buffer of a receive of rank 0
 	of0     []ended
 }
 
@@ -89,7 +94,7 @@ func newFuzzed(t wireT, protocol Protocol) *fuzzed {
 		mine.Isend(c[0], pattern(90, 0), 1, 3, Synchronous, "send"),
 		mine.Isend(c[0], pattern(90, 0), 1, 4, Standard, "send"),
 		mine.Irecv(c[0], make([]byte, 8), 1, request.AnySource, 5, "recv"),
-		mine.Isend(c[0], pattern(1000, 0), 1, 9, Standard, "send"), // which nobody receives
+		mine.Isend(c[0], pattern(1000, 0), 1, 9, Standard, "send"), // without a receive
 	)
 	theirs.Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
 	theirs.Isend(c[1], pattern(1000, 0), 0, 9, Standard, "send")
@@ -100,7 +105,7 @@ func newFuzzed(t wireT, protocol Protocol) *fuzzed {
 	return z
 }
 
-// run lets so many things happen, at most.
+// run makes a number of steps.
 func (z *fuzzed) run(steps int) {
 	for range steps {
 		for _, p := range z.w.pmls {
@@ -112,9 +117,9 @@ func (z *fuzzed) run(steps int) {
 	}
 }
 
-// FuzzArrived feeds whatever a peer could send, at any moment, to a rank that has everything under
-// way. It must not panic, nor write outside of its buffers; and in the end, when the peer is lost,
-// everything ends, and nothing is left registered.
+// FuzzArrived gives a rank with traffic of every kind any fragment, at any moment. The rank must not
+// panic, and must not write outside its buffers. When the peer is lost, every operation ends and no
+// memory stays registered.
 func FuzzArrived(f *testing.F) {
 	for protocol := range uint8(4) {
 		z := newFuzzed(f, Protocol(protocol))
@@ -156,7 +161,7 @@ func FuzzArrived(f *testing.F) {
 			require.NotZero(t, region.m.rank, "%d bytes are left", len(region.mem))
 		}
 		if !bytes.Equal(z.guarded[:1000], make([]byte, 1000)) || !bytes.Equal(z.guarded[2000:], make([]byte, 1000)) {
-			t.Fatal("outside of the buffer was written")
+			t.Fatal("bytes outside the buffer were written")
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// pair is two ranks over a virtual fabric, each of which makes progress only when told to.
+// pair is two ranks over a virtual fabric. A rank makes progress only inside run.
 type pair struct {
 	fabric  *loop.Fabric
 	engines []*progress.Engine
@@ -25,12 +25,12 @@ func newPair(t *testing.T, rails int, grace int64) *pair {
 	return newPairBy(t, grace, make([]loop.RailConfig, rails)...)
 }
 
-// newPairBy is newPair with these rails.
+// newPairBy is newPair with configured rails.
 func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 	return newPairOf(t, Auto, grace, rails...)
 }
 
-// newPairOf is newPairBy with a protocol for long messages.
+// newPairOf is newPairBy with the protocol for long messages.
 func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailConfig) *pair {
 	w := &pair{}
 	var err error
@@ -66,7 +66,7 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 	return w
 }
 
-// run lets time pass, with the ranks of a set at work.
+// run lets time pass. Only the listed ranks make progress.
 func (w *pair) run(nanos int64, ranks ...int) {
 	for end := w.fabric.Now() + nanos; w.fabric.Now() < end; {
 		for range 8 {
@@ -80,8 +80,9 @@ func (w *pair) run(nanos int64, ranks ...int) {
 
 const sec = int64(1e9)
 
-// TestGraceOfBothAway: both ranks are busy elsewhere for longer than the grace time, and the rail has been back for long.
-func TestGraceOfBothAway(t *testing.T) {
+// TestRailReturnsWhileBothRanksCompute: both ranks make no progress for longer than the grace time.
+// The rail comes back before that.
+func TestRailReturnsWhileBothRanksCompute(t *testing.T) {
 	w := newPair(t, 1, 10*sec)
 	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
 	r := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
@@ -89,8 +90,8 @@ func TestGraceOfBothAway(t *testing.T) {
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
 	w.run(sec/2, 0, 1)
 	require.Equal(t, request.Active, s.State())
-	require.NoError(t, w.fabric.ReviveLane(0, 1, 0)) // after half a second
-	w.fabric.AdvanceTo(w.fabric.Now() + 12*sec)      // both compute
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.fabric.AdvanceTo(w.fabric.Now() + 12*sec) // both ranks compute
 	w.run(2*sec, 0, 1)
 	require.Equal(t, request.Complete, s.State())
 	require.Equal(t, request.Complete, r.State())
@@ -98,15 +99,16 @@ func TestGraceOfBothAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGraceOfAPeerAway: one rank is busy elsewhere for longer than the grace time, and the rail is back.
-func TestGraceOfAPeerAway(t *testing.T) {
+// TestRailReturnsWhilePeerComputes: the peer sees the failure, and then makes no progress for longer
+// than the grace time. The rail comes back before that.
+func TestRailReturnsWhilePeerComputes(t *testing.T) {
 	w := newPair(t, 1, 10*sec)
 	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
 	w.run(sec/10, 0, 1)
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
 	w.run(sec/2, 0, 1)
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
-	// rank 1 has seen it; now it computes
+	// Rank 1 has seen the failure. Now it computes.
 	w.run(13*sec, 0)
 	w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
 	w.run(2*sec, 0, 1)
@@ -114,8 +116,8 @@ func TestGraceOfAPeerAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGraceOfAPeerThatWasAway: the same, of one that was away when the rail failed.
-func TestGraceOfAPeerThatWasAway(t *testing.T) {
+// TestRailReturnsBeforePeerSeesFailure: the peer makes no progress from the failure on.
+func TestRailReturnsBeforePeerSeesFailure(t *testing.T) {
 	w := newPair(t, 1, 10*sec)
 	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
 	w.run(sec/10, 0, 1)
@@ -134,8 +136,9 @@ type fabricClock struct{ f *loop.Fabric }
 
 func (c fabricClock) Now() int64 { return c.f.Now() }
 
-// TestGivenUpWhileAMessageComes: a rank gives another one up that has just sent the message it waits for, and waits for an answer now.
-func TestGivenUpWhileAMessageComes(t *testing.T) {
+// TestPeerLostWhileMessageArrivesLearnsOfIt: rank 1 gives rank 0 up just when rank 0's message
+// arrives. Rank 0's receive must end too.
+func TestPeerLostWhileMessageArrivesLearnsOfIt(t *testing.T) {
 	w := newPair(t, 1, sec)
 	greeting := w.pmls[1].Irecv(w.ctxs[1], nil, 1, 0, 6, "recv")
 	w.pmls[0].Isend(w.ctxs[0], nil, 1, 6, Standard, "send").Abandon()
@@ -145,18 +148,19 @@ func TestGivenUpWhileAMessageComes(t *testing.T) {
 	asked := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100), 1, 0, 7, "recv")
 	answer := w.pmls[0].Irecv(w.ctxs[0], make([]byte, 100), 1, 1, 8, "recv")
 	w.pmls[0].Isend(w.ctxs[0], pattern(100, 1), 1, 7, Standard, "send").Abandon()
-	w.fabric.AdvanceTo(w.fabric.Now() + sec/10) // it is there
+	w.fabric.AdvanceTo(w.fabric.Now() + sec/10) // the message is at rank 1
 	w.pmls[1].bml.Fail(&w.pmls[1].peer(0).Peer, request.ErrUnreachable)
 	w.run(5*sec, 0, 1)
 	require.Equal(t, request.Complete, asked.State())
 	require.Error(t, w.pmls[1].peer(0).Err())
-	require.Equal(t, request.Complete, answer.State(), "nobody has told it that there will be none")
+	require.Equal(t, request.Complete, answer.State(), "rank 0 still waits for an answer")
 	_, err := answer.Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestSpareRail: a rail of a later tier is opened when none of an earlier one is up, and left alone when one is again.
-func TestSpareRail(t *testing.T) {
+// TestSpareRailOpensWhenFirstTierIsDown: a rail of a later tier is opened when no rail of an earlier
+// tier is up. It takes no traffic when one is up again.
+func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 	w := newPair(t, 2, 10*sec)
 	opened := 0 // the spare rail, at rank 0
 	for rank, p := range w.pmls {
@@ -199,7 +203,7 @@ func TestSpareRail(t *testing.T) {
 	require.Equal(t, []string{"up", "down"}, states())
 	require.Zero(t, opened)
 
-	// The spare one cannot be opened to the end, and then is not needed any more.
+	// The spare rail cannot be opened, until the first rail is back and the spare one not needed.
 	require.NoError(t, w.fabric.FailLane(0, 1, 1, loop.Cut{}))
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
 	w.run(sec, 0, 1)
@@ -209,14 +213,14 @@ func TestSpareRail(t *testing.T) {
 	require.Equal(t, "up", states()[0])
 	opened = 0
 	w.run(5*sec, 0, 1)
-	require.Zero(t, opened, "it is tried though it is not needed")
+	require.Zero(t, opened, "the spare rail was opened although the first is up")
 
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 1))
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
 	before := w.pmls[0].Stats()
 	goes()
 	require.Equal(t, "up", states()[1])
-	require.Equal(t, before.RailsReturned, w.pmls[0].Stats().RailsReturned, "it was never there before")
+	require.Equal(t, before.RailsReturned, w.pmls[0].Stats().RailsReturned, "the spare rail counts as returned")
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 	w.run(2*sec, 0, 1)
 	goes()
@@ -226,8 +230,9 @@ func TestSpareRail(t *testing.T) {
 	require.Equal(t, 1, inUse, "the spare rail takes no traffic")
 }
 
-// TestSpareRailWithoutGrace: a rail that waits to be needed gets the time that it takes, also where one that has failed gets none to return.
-func TestSpareRailWithoutGrace(t *testing.T) {
+// TestSpareRailWithoutGraceOpens: opening a spare rail may take its time, even if a failed rail gets
+// no time to return.
+func TestSpareRailWithoutGraceOpens(t *testing.T) {
 	for _, works := range []bool{true, false} {
 		w := newPair(t, 2, 0)
 		for rank, p := range w.pmls {
@@ -260,8 +265,8 @@ func TestSpareRailWithoutGrace(t *testing.T) {
 	}
 }
 
-// TestClosedRails: a peer that has left in order is no failure, and its rails are closed.
-func TestClosedRails(t *testing.T) {
+// TestRailsOfClosedPeerDoNotFail: a peer that closes its modules causes no failure.
+func TestRailsOfClosedPeerDoNotFail(t *testing.T) {
 	w := newPair(t, 2, sec)
 	s := w.pmls[0].Isend(w.ctxs[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
 	r := w.pmls[1].Irecv(w.ctxs[1], make([]byte, 3), 1, 0, 7, "recv")

@@ -61,13 +61,13 @@ func TestHeadersRoundTrip(t *testing.T) {
 	require.Equal(t, n, n2)
 }
 
-func TestHeadersRefuseNonsense(t *testing.T) {
+func TestDecodeMalformedHeaderFails(t *testing.T) {
 	var b [btl.MaxHeaderBytes]byte
 	(&matchHdr{}).encode(b[:])
 	wrongVersion, negativeTag := b, b
 	wrongVersion[7]++
 	negativeTag[11] = 0x80
-	longer := b // length 0, and yet bytes come along
+	longer := b // length 0, but bytes follow
 	backwards := b
 	(&ackHdr{from: 2, to: 1}).encode(backwards[:])
 	half := b
@@ -78,7 +78,7 @@ func TestHeadersRefuseNonsense(t *testing.T) {
 		"negative tag":        (&matchHdr{}).decode(negativeTag[:matchBytes]),
 		"short rendezvous":    (&rndvHdr{}).decode(b[:rndvBytes-1]),
 		"more than announced": decodeIncoming(tagRndv, longer[:rndvBytes+1]),
-		"half an remoteKey":   decodeIncoming(tagRget, longer[:rndvBytes+1]),
+		"half a remote key":   decodeIncoming(tagRget, longer[:rndvBytes+1]),
 		"short end":           (&finHdr{}).decode(b[:finBytes-1]),
 		"end of what":         (&finHdr{}).decode(append(b[:8:8], 2, 0, 0, 0, 0, 0, 0, 0)),
 		"long credit":         (&creditHdr{}).decode(b[:creditBytes+1]),

@@ -16,8 +16,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// lossyPaths are paths that deliver some packets, and never others. Each call makes a path of its
-// own.
+// lossyPaths are paths that deliver some packets and lose others. Each call makes a new path.
 var lossyPaths = map[string]func(w *pair) func(p loop.Packet) bool{
 	"long packets": func(*pair) func(loop.Packet) bool {
 		return func(p loop.Packet) bool { return p.Bytes > shortBytes }
@@ -36,8 +35,8 @@ var lossyPaths = map[string]func(w *pair) func(p loop.Packet) bool{
 			return since < sec/1000
 		}
 	},
-	"middling packets": func(*pair) func(loop.Packet) bool {
-		return func(p loop.Packet) bool { return p.Bytes > shortBytes && p.Bytes < middlingBytes }
+	"medium packets": func(*pair) func(loop.Packet) bool {
+		return func(p loop.Packet) bool { return p.Bytes > shortBytes && p.Bytes < mediumBytes }
 	},
 	"remote accesses": func(*pair) func(loop.Packet) bool {
 		return func(p loop.Packet) bool { return p.Remote }
@@ -45,21 +44,21 @@ var lossyPaths = map[string]func(w *pair) func(p loop.Packet) bool{
 }
 
 const (
-	// patience is how long a rail of these tests tries to deliver, before it fails.
-	patience = sec / 10
-	// shortBytes is what every lossy path delivers.
+	// retryNanos is how long a rail of these tests tries to deliver before it fails.
+	retryNanos = sec / 10
+	// shortBytes is the longest packet that every lossy path delivers.
 	shortBytes = 1000
-	// middlingBytes is less than what probes have, and more than what goes eagerly.
-	middlingBytes = 10_000
-	// lossyBytes is a message of many pieces.
+	// mediumBytes is between the longest eager message and a probe.
+	mediumBytes = 10_000
+	// lossyBytes is the length of a message of many pieces.
 	lossyBytes = 2 << 20
 )
 
-// newLossyPair is two ranks that have exchanged a message by rails of which the first so many then
-// are lossy.
+// newLossyPair makes two ranks that have exchanged a message. Afterwards the first rails, as many as
+// broken says, are lossy.
 func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grace int64, rails ...loop.RailConfig) *pair {
 	for i := range rails {
-		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, patience)
+		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, retryNanos)
 	}
 	w := newPairOf(t, protocol, grace, rails...)
 	r := w.pmls[1].Irecv(w.ctxs[1], nil, 1, 0, 6, "recv")
@@ -72,8 +71,8 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	return w
 }
 
-// exchange has both ranks send each other n bytes, and gives how the operations end, and after what
-// time the last has. Of those that have not ended in time, errHangs says so.
+// exchange has both ranks send each other n bytes. It returns the errors of the operations, and the time
+// in nanoseconds until the last has ended. An operation that does not end in time has errHangs.
 func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after int64) {
 	var all []ended
 	var ins [][]byte
@@ -102,12 +101,12 @@ func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after 
 	return errs, w.fabric.Now() - begin
 }
 
-var errHangs = errors.New("it does not end")
+var errHangs = errors.New("the operation does not end")
 
-// TestLossyRailsEndWithinGrace: whatever the paths of all rails lose, nobody waits for ever. A rank
-// that has met errors gives the other one up when the grace time is over, though rails come back in
-// between, and that one does so in the grace time after.
-func TestLossyRailsEndWithinGrace(t *testing.T) {
+// TestExchangeOverLossyRailsEndsWithinGrace: all rails are lossy. A rank that meets errors gives the
+// other up after the grace time, although rails come back in between. The other rank follows within
+// another grace time.
+func TestExchangeOverLossyRailsEndsWithinGrace(t *testing.T) {
 	const grace = 2 * sec
 	for path := range lossyPaths {
 		for rails := 1; rails <= 2; rails++ {
@@ -115,25 +114,25 @@ func TestLossyRailsEndWithinGrace(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d rails/%v", path, rails, protocol), func(t *testing.T) {
 					w := newLossyPair(t, path, protocol, rails, grace, make([]loop.RailConfig, rails)...)
 					n := lossyBytes
-					if path == "middling packets" {
+					if path == "medium packets" {
 						n = 6000
 					}
 					errs, after := w.exchange(t, n, 60*sec)
 					require.NotContains(t, errs, errHangs)
-					require.LessOrEqual(t, after, 2*(grace+10*patience))
+					require.LessOrEqual(t, after, 2*(grace+10*retryNanos))
 					st := w.pmls[0].Stats()
 					switch path {
 					case "long packets":
-						require.Zero(t, st.RailsReturned, "a rail comes back that cannot carry what failed")
+						require.Zero(t, st.RailsReturned, "a rail came back that cannot deliver what failed")
 					case "long packets one way":
 						require.ErrorIs(t, errors.Join(errs...), request.ErrUnreachable)
 						require.Zero(t, st.RailsReturned)
 						return
 					case "remote accesses":
-						require.Equal(t, make([]error, 4), errs, "fragments get through")
+						require.Equal(t, make([]error, 4), errs, "fragments replace the remote accesses")
 						return
 					default:
-						require.NotZero(t, st.RailsReturned, "this path is to deliver probes")
+						require.NotZero(t, st.RailsReturned, "this path delivers probes")
 					}
 					for _, err := range errs {
 						require.ErrorIs(t, err, request.ErrUnreachable)
@@ -144,9 +143,9 @@ func TestLossyRailsEndWithinGrace(t *testing.T) {
 	}
 }
 
-// TestLossyFirstRail: whatever the path of one rail loses, messages arrive by the other one, also
-// those that take it longer than the grace time.
-func TestLossyFirstRail(t *testing.T) {
+// TestExchangeWithOneLossyRailSucceeds: messages arrive by the other rail, even if that takes longer
+// than the grace time.
+func TestExchangeWithOneLossyRailSucceeds(t *testing.T) {
 	for path := range lossyPaths {
 		for _, protocol := range []Protocol{Copy, Get, Put} {
 			t.Run(fmt.Sprintf("%s/%v", path, protocol), func(t *testing.T) {
@@ -163,9 +162,8 @@ func TestLossyFirstRail(t *testing.T) {
 	}
 }
 
-// TestLossyRailIsUsedWhenMended: a rail that was down because probes did not get through comes
-// back.
-func TestLossyRailIsUsedWhenMended(t *testing.T) {
+// TestLossyRailReturnsWhenMended: a rail that is down because its probes are lost comes back.
+func TestLossyRailReturnsWhenMended(t *testing.T) {
 	w := newLossyPair(t, "long packets", Copy, 1, 10*sec, make([]loop.RailConfig, 2)...)
 	errs, _ := w.exchange(t, lossyBytes, 20*sec)
 	require.Equal(t, make([]error, 4), errs)
@@ -178,11 +176,11 @@ func TestLossyRailIsUsedWhenMended(t *testing.T) {
 	}
 }
 
-// TestLossyRailsWithoutGrace: without a grace time a message that other rails may still deliver has
-// two seconds.
-func TestLossyRailsWithoutGrace(t *testing.T) {
-	const retry = 4 * patience
-	w := newLossyPair(t, "middling packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})
+// TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds: without a grace time, a message that another
+// rail may still deliver has two seconds.
+func TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds(t *testing.T) {
+	const retry = 4 * retryNanos
+	w := newLossyPair(t, "medium packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})
 	in, out := pattern(6000, 1), make([]byte, 6000)
 	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 7, Standard, "send")
 	w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 7, "recv").Abandon()
@@ -194,13 +192,13 @@ func TestLossyRailsWithoutGrace(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 	since := w.fabric.Now() - begin - retry // the first failure
 	require.GreaterOrEqual(t, since, 2*sec)
-	require.LessOrEqual(t, since, 2*sec+retry+patience)
+	require.LessOrEqual(t, since, 2*sec+retry+retryNanos)
 	require.NotZero(t, w.pmls[0].Stats().RailsReturned)
 }
 
-// TestManyCutsEndNothing: rails that are cut and mended for many times the grace time, and deliver
-// in between, end nothing.
-func TestManyCutsEndNothing(t *testing.T) {
+// TestExchangeOverFlappingRailsSucceeds: rails are cut and mended for many times the grace time, and
+// deliver in between.
+func TestExchangeOverFlappingRailsSucceeds(t *testing.T) {
 	const grace = sec
 	for rails := 1; rails <= 2; rails++ {
 		for _, protocol := range []Protocol{Copy, Get, Put} {

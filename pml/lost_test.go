@@ -14,17 +14,17 @@ import (
 
 var gone = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPeerGone, Err: errors.New("killed")}
 
-// TestLostPeer loses rank 1 while every kind of operation is under way: what needs it ends
-// with ErrProcFailed, what does not goes on.
-func TestLostPeer(t *testing.T) {
+// TestLostPeerEndsOperationsThatNeedIt: rank 0 loses rank 1 with an operation of every kind under
+// way. Those that need rank 1 end with ErrProcFailed. The others go on.
+func TestLostPeerEndsOperationsThatNeedIt(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	buf := func() []byte { return make([]byte, 1000) }
-	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 50, Standard, "send") // its announcement will be unexpected
+	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 50, Standard, "send") // its RNDV will be unexpected
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 51, Standard, "send")
 	w.pmls[1].Isend(c[1], pattern(8, 1), 0, 52, Standard, "send")
 	w.settle()
-	streaming := p.Irecv(c[0], buf(), 1, 1, 51, "recv") // asks, and the answer stays in flight
+	streaming := p.Irecv(c[0], buf(), 1, 1, 51, "recv") // its ACK stays in flight
 	needs := map[string]ended{
 		"send":         p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send"),
 		"receive":      p.Irecv(c[0], buf(), 1, 1, 1, "recv"),
@@ -45,7 +45,7 @@ func TestLostPeer(t *testing.T) {
 		var cause *btl.Error
 		require.ErrorAs(t, err, &cause, name)
 	}
-	// What comes too late.
+	// Operations that start after the loss.
 	for name, r := range map[string]ended{
 		"send":       p.Isend(c[0], nil, 1, 1, Standard, "send"),
 		"receive":    p.Irecv(c[0], buf(), 1, 1, 1, "recv"),
@@ -57,7 +57,7 @@ func TestLostPeer(t *testing.T) {
 		_, err := r.Take()
 		require.ErrorIs(t, err, request.ErrProcFailed, name)
 	}
-	// What had arrived whole is there.
+	// A message that arrived as a whole is received.
 	r := p.Irecv(c[0], buf(), 1, 1, 52, "recv")
 	require.Equal(t, request.Complete, r.State())
 	_, err := r.Take()
@@ -71,10 +71,10 @@ func TestLostPeer(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrTruncate)
 	require.Zero(t, p.Busy())
 	require.Empty(t, p.Pending())
-	require.EqualValues(t, 2, p.Stats().Received, "what ended with an error was not received")
+	require.EqualValues(t, 2, p.Stats().Received, "a receive that ended in an error counts as received")
 }
 
-func TestUnreachablePeer(t *testing.T) {
+func TestSendToUnreachablePeerFails(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	p.cfg.Resolve = func(int) ([]bml.Route, error) { return nil, btl.ErrUnreachable }
@@ -84,7 +84,7 @@ func TestUnreachablePeer(t *testing.T) {
 	require.ErrorIs(t, err, btl.ErrUnreachable)
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestCloseEndsAllOperations(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
@@ -99,13 +99,14 @@ func TestCloseEndsEverything(t *testing.T) {
 	require.NoError(t, p.Close(nil))
 	w.modules[0].lose(2, gone)
 	_, err := p.Isend(c[0], nil, 2, 1, Standard, "send").Take()
-	require.ErrorIs(t, err, btl.ErrClosed, "whatever happens afterwards")
+	require.ErrorIs(t, err, btl.ErrClosed, "the error changed after Close")
 	require.Zero(t, p.Busy())
 }
 
 var broken = &btl.Error{Rail: "wire", Peer: btl.AllPeers, Class: btl.ClassDevice, Err: btl.ErrInjected}
 
-// otherRail gives rank 0 a second module, which leads to its peers from now on if leads.
+// otherRail gives rank 0 a second module. If leads is set, rank 0 resolves its peers to it from now
+// on.
 func otherRail(w *wire, leads bool) *wireModule {
 	m := w.newModule(0, 0)
 	if leads {
@@ -116,9 +117,9 @@ func otherRail(w *wire, leads bool) *wireModule {
 	return m
 }
 
-// TestFallenRailEndsWaits: whoever waits for a peer that was never heard of, and never sent
-// to, hears that the only rail that it could come by is gone.
-func TestFallenRailEndsWaits(t *testing.T) {
+// TestDeviceFailureEndsWaitForUnknownPeer: the only rail fails. Receives and probes for a peer that
+// this rank has never exchanged a message with end.
+func TestDeviceFailureEndsWaitForUnknownPeer(t *testing.T) {
 	begin := map[string]func(p *PML, c *Context) ended{
 		"receive":      func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 8), 1, 1, 1, "recv") },
 		"any source":   func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 8), 1, request.AnySource, 1, "recv") },
@@ -147,8 +148,9 @@ func TestFallenRailEndsWaits(t *testing.T) {
 	}
 }
 
-// TestFallenRailAndAnother: with another rail left, only those are lost that used the one.
-func TestFallenRailAndAnother(t *testing.T) {
+// TestDeviceFailureLosesOnlyPeersOfRail: with another rail left, only peers that used the failed rail
+// are lost.
+func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon() // by the first rail
@@ -163,8 +165,8 @@ func TestFallenRailAndAnother(t *testing.T) {
 	require.Equal(t, request.Complete, receives[1].State())
 	_, err := receives[1].Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
-	require.Equal(t, request.Active, receives[2].State(), "the other rail leads there")
-	require.Equal(t, request.Active, receives[3].State(), "nothing was known of it, and a rail leads there")
+	require.Equal(t, request.Active, receives[2].State(), "the peer of the other rail is lost")
+	require.Equal(t, request.Active, receives[3].State(), "an unknown peer that a rail leads to is lost")
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
 	require.ErrorIs(t, p.Lost(c[0], request.AnySource), request.ErrUnreachable)
 	require.NoError(t, p.Lost(c[0], 2))
@@ -177,9 +179,9 @@ func TestFallenRailAndAnother(t *testing.T) {
 	}
 }
 
-// TestRailNotInUse: a rail that a peer does not use takes nothing with it when it fails,
-// unless it says that the peer's process is gone.
-func TestRailNotInUse(t *testing.T) {
+// TestFailureOfUnusedRailKeepsPeer: a rail that a peer does not use fails. The peer stays, unless the
+// rail says that its process has ended.
+func TestFailureOfUnusedRailKeepsPeer(t *testing.T) {
 	path := &btl.Error{Rail: "other", Peer: 1, Class: btl.ClassPath}
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
@@ -202,9 +204,8 @@ func TestRailNotInUse(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrProcFailed)
 }
 
-// TestDeafRail: a rail cannot hear a peer that nothing was sent to yet, and that has sent
-// nothing yet.
-func TestDeafRail(t *testing.T) {
+// TestRailFailureToUnmetPeerEndsReceive: the rail to a peer fails before either has sent anything.
+func TestRailFailureToUnmetPeerEndsReceive(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
@@ -214,8 +215,9 @@ func TestDeafRail(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestRailItComesBy: a peer is sent to by one rail and comes by another one. When that fails it may come by the first.
-func TestRailItComesBy(t *testing.T) {
+// TestFailureOfIncomingRailWithOtherRoute: this rank sends to a peer by one rail, and the peer sends
+// by another. When the other rail fails, messages may still come by the first.
+func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(10, 1), 0, 1, Standard, "send").Abandon()
@@ -230,9 +232,9 @@ func TestRailItComesBy(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestEndpointIsDown: an endpoint refuses for good, before an event says so. The answer that
-// a receive would wait for is never sent.
-func TestEndpointIsDown(t *testing.T) {
+// TestPostToFailedEndpointEndsOperations: an endpoint refuses every post before the rail reports its
+// failure. The answer that a receive depends on is never sent.
+func TestPostToFailedEndpointEndsOperations(t *testing.T) {
 	for _, cause := range []error{btl.ErrFailed, btl.ErrClosed} {
 		for _, queued := range []bool{false, true} {
 			w, c := newWire(t, 2, nil)
@@ -256,7 +258,7 @@ func TestEndpointIsDown(t *testing.T) {
 			p.Progress()
 			if cause == btl.ErrFailed {
 				for _, o := range []ended{r, s, other} {
-					require.Equal(t, request.Active, o.State(), "something may still come")
+					require.Equal(t, request.Active, o.State(), "an operation ended before the rail failed")
 				}
 				w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: cause})
 			}
@@ -272,9 +274,9 @@ func TestEndpointIsDown(t *testing.T) {
 	}
 }
 
-// TestLosingOneBlocksAnother: to retry a peer's operations finds that peer lost, which lets
-// a context go, whose messages are answered to another peer, who refuses.
-func TestLosingOneBlocksAnother(t *testing.T) {
+// TestLossDuringRetryPostsToOtherPeer: a retry finds rank 1 lost. That settles a removed context,
+// whose messages from rank 2 must be answered, while the rail to rank 2 has no room.
+func TestLossDuringRetryPostsToOtherPeer(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	id := p.NewContextID()
@@ -288,17 +290,17 @@ func TestLosingOneBlocksAnother(t *testing.T) {
 	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon()
 	w.modules[0].down[1] = btl.ErrClosed
 	w.refuse = 2
-	// The endpoint that is down does not count as a refusal; the answer to rank 2 is refused, twice.
+	// The rail refuses the answer to rank 2 twice. A failed endpoint does not count as a refusal.
 	p.Progress()
 	require.Zero(t, w.refuse)
-	require.Equal(t, 1, p.Busy(), "the answer is still to be posted")
+	require.Equal(t, 1, p.Busy(), "the answer is not queued")
 	w.settle()
 	require.Equal(t, request.Complete, announced.State())
 	require.Zero(t, p.Busy())
 }
 
-// TestErrorsSayWhatWasAskedFor: a request of the pool has had another life.
-func TestErrorsSayWhatWasAskedFor(t *testing.T) {
+// TestErrorNamesOperationOfReusedRequest: a request from the pool must not describe its earlier use.
+func TestErrorNamesOperationOfReusedRequest(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	told := new(describer)
@@ -314,7 +316,7 @@ func TestErrorsSayWhatWasAskedFor(t *testing.T) {
 	_, err = again.Take()
 	require.ErrorIs(t, err, request.ErrProcFailed)
 	require.Equal(t, describer{"recv", 1, 33}, *told)
-	// After a match, the peer and the tag of the message.
+	// After a match the error names the message's source and tag.
 	c[0].caller = told
 	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 8, Standard, "send").Abandon()
 	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 9, Standard, "send").Abandon()
@@ -322,7 +324,7 @@ func TestErrorsSayWhatWasAskedFor(t *testing.T) {
 	_, err = p.Irecv(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "short").Take()
 	require.ErrorIs(t, err, request.ErrTruncate)
 	require.Equal(t, describer{"short", 2, 8}, *told)
-	// A persistent one begins anew.
+	// A persistent receive is described anew at each start.
 	r := p.RecvInit(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "again")
 	start(r)
 	_, err = r.Take()
@@ -334,7 +336,7 @@ func TestErrorsSayWhatWasAskedFor(t *testing.T) {
 	require.Equal(t, describer{"again", request.AnySource, request.AnyTag}, *told)
 }
 
-// describer keeps what an error was about.
+// describer records the arguments of Describe.
 type describer struct {
 	op        string
 	peer, tag int
@@ -352,8 +354,7 @@ func start(r interface{ Handle() request.Request }) {
 	}
 }
 
-// TestBufferedToLostPeer: a copy that cannot be sent is not a success.
-func TestBufferedToLostPeer(t *testing.T) {
+func TestBufferedSendToLostPeerFails(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	w.modules[0].lose(1, gone)
@@ -363,9 +364,9 @@ func TestBufferedToLostPeer(t *testing.T) {
 	}
 }
 
-// TestErrorOfAnOperation: a rail completes an operation with an error of its own, and lives. It is posted again, under
-// its number, and not from inside.
-func TestErrorOfAnOperation(t *testing.T) {
+// TestOperationErrorOfLiveRailReplays: a rail ends one operation with an error and stays up. The
+// operation is posted again with the same number, but not from inside the callback.
+func TestOperationErrorOfLiveRailReplays(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
@@ -386,9 +387,9 @@ func TestErrorOfAnOperation(t *testing.T) {
 	require.Zero(t, p.Busy())
 }
 
-// TestBufferUntilCalledBack: the buffer of a send to a lost peer belongs to the rail until it
-// has called the operation back (C4).
-func TestBufferUntilCalledBack(t *testing.T) {
+// TestSendToLostPeerEndsAfterDrained: the buffer of a send to a lost peer belongs to the rail until
+// Drained (btl, C4).
+func TestSendToLostPeerEndsAfterDrained(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	p := w.pmls[0]
 	for _, n := range []int{100, 1000} {
@@ -408,15 +409,16 @@ func TestBufferUntilCalledBack(t *testing.T) {
 		require.Equal(t, request.Active, s.State(), "%d bytes, all called back", n)
 		w.modules[0].drain(1)
 		_, err := s.Take()
-		require.ErrorIs(t, err, request.ErrProcFailed, "and not that it was flushed")
+		require.ErrorIs(t, err, request.ErrProcFailed, "the error does not name the cause")
 		require.Zero(t, p.Busy())
 		w, c = newWire(t, 2, func(w *wire) { w.async = true })
 		p = w.pmls[0]
 	}
 }
 
-// TestWholeMessageOfLostPeer: what is here is received, also if its sender waits for an answer.
-func TestWholeMessageOfLostPeer(t *testing.T) {
+// TestRecvOfCompleteMessageFromLostPeerSucceeds: it does not matter that the sender waits for an
+// answer.
+func TestRecvOfCompleteMessageFromLostPeerSucceeds(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	w.pmls[1].Isend(c[1], pattern(50, 1), 0, 1, Synchronous, "ssend").Abandon()
 	w.settle()
@@ -430,22 +432,22 @@ func TestWholeMessageOfLostPeer(t *testing.T) {
 	require.Zero(t, p.Busy())
 }
 
-func TestTooSmallRail(t *testing.T) {
+func TestSendByRailWithTooShortFragmentsFails(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = btl.MaxHeaderBytes - 1 })
 	_, err := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send").Take()
 	require.ErrorIs(t, err, request.ErrUnreachable)
 	require.ErrorContains(t, err, "rail wire takes no more than 63 bytes at a time")
 }
 
-// ended is what all kinds of requests have in common here.
+// ended is a request of any kind.
 type ended interface {
 	State() request.State
 	Take() (request.Status, error)
 }
 
-// TestLostUnmet: whoever only looks, again and again, for a message of a rank that it was never in touch with,
-// hears that there is no way to it.
-func TestLostUnmet(t *testing.T) {
+// TestLostOfUnmetPeerResolvesOnce: a rank that only polls for messages of an unknown peer learns that
+// no rail leads there.
+func TestLostOfUnmetPeerResolvesOnce(t *testing.T) {
 	gone := errors.New("gone")
 	asked := 0
 	p := New(Config{Rank: 0, Size: 2, Engine: progress.New(progress.Config{}), Resolve: func(int) ([]bml.Route, error) {

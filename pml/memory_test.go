@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// newQuiet makes two ranks on a transport without memory, which reads and writes remotely from 10,000
-// bytes on.
+// newQuiet makes two ranks on a transport that allocates nothing. It uses remote reads and writes for
+// messages of 10,000 bytes and more.
 func newQuiet(t wireT, protocol Protocol) (*wire, []*Context) {
 	w, c := newWire(t, 2, func(w *wire) { w.config = Config{Protocol: protocol, RDMABytes: 10_000} })
 	m := &quiet{}
@@ -25,14 +25,14 @@ func newQuiet(t wireT, protocol Protocol) (*wire, []*Context) {
 	return w, c
 }
 
-func TestNothingAllocated(t *testing.T) {
+func TestMessageAllocatesNothing(t *testing.T) {
 	take := func(o ended) {
 		if _, err := o.Take(); err != nil {
 			t.Error(err)
 		}
 	}
 	runs := 100
-	if raced { // there is one goroutine, and so nothing for the detector to find
+	if raced { // with one goroutine there is no race to find
 		runs = 5
 	}
 	for _, protocol := range []Protocol{Copy, Get, Put} {
@@ -60,7 +60,7 @@ func TestNothingAllocated(t *testing.T) {
 				take(again)
 				take(takes)
 			}
-			hold := func(what string, f func()) {
+			check := func(what string, f func()) {
 				clear(out)
 				f()
 				require.Equal(t, in, out)
@@ -69,14 +69,14 @@ func TestNothingAllocated(t *testing.T) {
 				f()
 				require.Equal(t, in, out)
 			}
-			hold("expected", message)
-			hold("unexpected", unexpected)
-			hold("persistent", persistent)
+			check("expected", message)
+			check("unexpected", unexpected)
+			check("persistent", persistent)
 			again.Abandon()
 			takes.Abandon()
 			w.pmls[0].AddMemory(in)
 			w.pmls[1].AddMemory(out)
-			hold("in added memory", message)
+			check("in added memory", message)
 			w.pmls[0].RemoveMemory(in)
 			w.pmls[1].RemoveMemory(out)
 		}
@@ -86,7 +86,7 @@ func TestNothingAllocated(t *testing.T) {
 	}
 }
 
-// quiet is a transport without memory: a fragment arrives inside Send.
+// quiet is a transport that allocates nothing: a fragment arrives inside Send.
 type quiet struct {
 	wireModule
 	regions []*quietRegion // by key
@@ -100,7 +100,7 @@ var quietAttrs = btl.Attrs{
 
 func (*quiet) Attrs() *btl.Attrs { return &quietAttrs }
 
-// quietRegion is one of its regions, which are used again.
+// quietRegion is a region of quiet. Released regions are reused.
 type quietRegion struct {
 	m   *quiet
 	mem []byte
@@ -158,7 +158,7 @@ func (e *quietEndpoint) Send(op *btl.Op) error {
 	e.depth++
 	f.n = copy(f.data[:], op.Header())
 	f.n += copy(f.data[f.n:], op.Payload)
-	tag := op.Tag // the operation is used again
+	tag := op.Tag // the caller may reuse op from Done on
 	op.Done(op, nil)
 	e.to.Arrived(nil, e.from, tag, f.data[:f.n])
 	e.depth--
@@ -177,14 +177,14 @@ func (e *quietEndpoint) Put(op *btl.Op) error {
 	return nil
 }
 
-// TestBuffersAreLetGo: what is pooled does not keep users' memory alive.
-func TestBuffersAreLetGo(t *testing.T) {
+// TestPooledRequestsReleaseBuffers: requests in a pool do not keep the user's memory alive.
+func TestPooledRequestsReleaseBuffers(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
-		t.Run(protocol.String(), func(t *testing.T) { letGo(t, protocol) })
+		t.Run(protocol.String(), func(t *testing.T) { checkBuffersReleased(t, protocol) })
 	}
 }
 
-func letGo(t *testing.T, protocol Protocol) {
+func checkBuffersReleased(t *testing.T, protocol Protocol) {
 	w, c := newWire(t, 2, func(w *wire) {
 		w.async = true
 		withRemote(getPut)(w)
@@ -218,7 +218,7 @@ func letGo(t *testing.T, protocol Protocol) {
 	cancelled.Cancel()
 	_, err := cancelled.Take()
 	require.NoError(t, err)
-	// A queue that was not empty, and operations under way, when the peer was lost.
+	// The peer is lost while operations are queued and under way.
 	sends := []*SendRequest{a.Isend(c[0], buffer(), 1, 1, Standard, "send")}
 	w.refuse = 1
 	sends = append(sends, a.Isend(c[0], buffer(), 1, 1, Standard, "send"), a.Isend(c[0], buffer()[:90], 1, 1, Standard, "send"))
@@ -246,8 +246,9 @@ func letGo(t *testing.T, protocol Protocol) {
 	require.NotEmpty(t, b.freeRecvs.free)
 }
 
-// TestPoolOfMessagesIsBounded: a burst of unexpected messages does not cost its memory for ever.
-func TestPoolOfMessagesIsBounded(t *testing.T) {
+// TestMessagePoolIsBoundedAfterBurst: the pool does not keep all memory of a burst of unexpected
+// messages.
+func TestMessagePoolIsBoundedAfterBurst(t *testing.T) {
 	var pool messagePool
 	var all []*message
 	for range 100 {
@@ -263,25 +264,24 @@ func TestPoolOfMessagesIsBounded(t *testing.T) {
 	for _, m := range all {
 		pool.put(m)
 	}
-	held := 0
+	pooled := 0
 	for i, list := range pool.buffers {
 		for _, b := range list {
 			require.Equal(t, minBufferBytes<<i, cap(b))
-			held += cap(b)
+			pooled += cap(b)
 		}
 	}
-	require.Equal(t, held, pool.bytes)
-	require.LessOrEqual(t, held, maxPoolBytes)
+	require.Equal(t, pooled, pool.bytes)
+	require.LessOrEqual(t, pooled, maxPoolBytes)
 	require.LessOrEqual(t, len(pool.messages), maxPoolMessages)
 	require.NotEmpty(t, pool.buffers[0])
 	b := pool.get(3).data
 	require.Equal(t, minBufferBytes, cap(b))
-	require.Equal(t, held-minBufferBytes, pool.bytes)
+	require.Equal(t, pooled-minBufferBytes, pool.bytes)
 }
 
-// TestManyKeys: after many different tags a table is as small, and as quick to look through,
-// as before.
-func TestManyKeys(t *testing.T) {
+// TestQueueTableShrinksAfterManyKeys: after many different tags the table is as small as before.
+func TestQueueTableShrinksAfterManyKeys(t *testing.T) {
 	var q queueTable[message]
 	q.init()
 	const n = 100_000
@@ -310,5 +310,5 @@ func TestManyKeys(t *testing.T) {
 		}
 	}
 	push()
-	require.Zero(t, testing.AllocsPerRun(10, push), "queues are used again")
+	require.Zero(t, testing.AllocsPerRun(10, push), "queues are not reused")
 }

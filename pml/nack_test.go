@@ -11,39 +11,39 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// withdrawal is a message of which a rail calls one kind of fragment wrong, always.
-type withdrawal struct {
+// refusal is a message of which rails always refuse one kind of operation (btl.ClassUsage).
+type refusal struct {
 	kind     btl.Tag
-	from     int // that sends it; the message goes from 0 to 1
+	from     int // rank that posts the operation; the message goes from rank 0 to rank 1
 	bytes    int
 	protocol Protocol
 	mode     Mode
-	// What the ends get: errors that contain this, "" for success.
+	// send and recv are parts of the errors of the send and the receive, "" for success.
 	send, recv string
 }
 
 const (
 	noRail = "no rail takes it: rail wire"
-	byThem = "the other rank could not send it"
+	byPeer = "the other rank could not send it"
 )
 
-var withdrawals = []withdrawal{
-	{kind: tagMatch, bytes: 90, send: noRail, recv: byThem},
-	{kind: tagRndv, bytes: 1000, protocol: Copy, send: noRail, recv: byThem},
-	{kind: tagRndv, bytes: 0, protocol: Copy, mode: Synchronous, send: noRail, recv: byThem},
-	{kind: tagRget, bytes: 1000, protocol: Get, send: noRail, recv: byThem},
-	{kind: tagAck, from: 1, bytes: 1000, protocol: Copy, send: byThem, recv: noRail},
-	{kind: tagAck, from: 1, bytes: 0, protocol: Copy, mode: Synchronous, send: byThem},
-	{kind: tagPut, from: 1, bytes: 1000, protocol: Put, send: byThem, recv: noRail},
-	{kind: tagFin, bytes: 1000, protocol: Put, send: noRail, recv: byThem},
-	{kind: tagFin, from: 1, bytes: 1000, protocol: Get, send: byThem},
-	{kind: tagFrag, bytes: 1000, protocol: Copy, send: noRail, recv: byThem},
-	// What is read or written goes in fragments then.
+var refusals = []refusal{
+	{kind: tagMatch, bytes: 90, send: noRail, recv: byPeer},
+	{kind: tagRndv, bytes: 1000, protocol: Copy, send: noRail, recv: byPeer},
+	{kind: tagRndv, bytes: 0, protocol: Copy, mode: Synchronous, send: noRail, recv: byPeer},
+	{kind: tagRget, bytes: 1000, protocol: Get, send: noRail, recv: byPeer},
+	{kind: tagAck, from: 1, bytes: 1000, protocol: Copy, send: byPeer, recv: noRail},
+	{kind: tagAck, from: 1, bytes: 0, protocol: Copy, mode: Synchronous, send: byPeer},
+	{kind: tagPut, from: 1, bytes: 1000, protocol: Put, send: byPeer, recv: noRail},
+	{kind: tagFin, bytes: 1000, protocol: Put, send: noRail, recv: byPeer},
+	{kind: tagFin, from: 1, bytes: 1000, protocol: Get, send: byPeer},
+	{kind: tagFrag, bytes: 1000, protocol: Copy, send: noRail, recv: byPeer},
+	// Fragments replace remote reads and writes.
 	{kind: bml.TagGet, from: 1, bytes: 1000, protocol: Get},
 	{kind: bml.TagPut, bytes: 1000, protocol: Put},
 }
 
-// kindName is the name of a kind of fragments.
+// kindName returns the name of a kind of fragments.
 func kindName(tag btl.Tag) string {
 	if int(tag) < bml.NumKinds {
 		if k := new(PML).kinds()[tag]; k.Name != "" {
@@ -53,16 +53,16 @@ func kindName(tag btl.Tag) string {
 	return fmt.Sprintf("kind %d", tag)
 }
 
-func (d *withdrawal) String() string {
+func (d *refusal) String() string {
 	return fmt.Sprintf("%s of %d bytes by %v, mode %d", kindName(d.kind), d.bytes, d.protocol, d.mode)
 }
 
-// eachWithdrawal runs a test of each, with fragments that are refused when they are posted, and
-// that fail later; and with receives that come first, and last.
-func eachWithdrawal(t *testing.T, run func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool)) {
+// eachRefusal runs a test for each refusal: with operations that fail when they are posted or later,
+// and with receives that are posted first or last.
+func eachRefusal(t *testing.T, run func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool)) {
 	for _, later := range []bool{false, true} {
 		for _, expected := range []bool{false, true} {
-			for _, d := range withdrawals {
+			for _, d := range refusals {
 				t.Run(fmt.Sprintf("%v, later %v, expected %v", &d, later, expected), func(t *testing.T) {
 					w, c := newWire(t, 2, func(w *wire) {
 						withRemote(getPut)(w)
@@ -77,8 +77,8 @@ func eachWithdrawal(t *testing.T, run func(t *testing.T, d *withdrawal, w *wire,
 	}
 }
 
-// check is what a request has ended with.
-func (d *withdrawal) check(t *testing.T, o ended, want string) {
+// check compares the error of a request with the expected one.
+func (d *refusal) check(t *testing.T, o ended, want string) {
 	t.Helper()
 	require.Equal(t, request.Complete, o.State())
 	_, err := o.Take()
@@ -91,11 +91,10 @@ func (d *withdrawal) check(t *testing.T, o ended, want string) {
 	require.NotErrorIs(t, err, request.ErrProcFailed)
 }
 
-// TestRefusedByEveryRail: what every rail calls wrong ends the one message that it belongs to, at
-// both ends, and nothing else: those before and behind it arrive, in order, and the peer is as well
-// as before.
-func TestRefusedByEveryRail(t *testing.T) {
-	eachWithdrawal(t, func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool) {
+// TestOperationRefusedByAllRailsEndsItsMessage: the message ends with an error at both ends. The
+// messages before and after it arrive in order, and the peer stays up.
+func TestOperationRefusedByAllRailsEndsItsMessage(t *testing.T) {
+	eachRefusal(t, func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool) {
 		in := [3][]byte{pattern(50, 1), pattern(d.bytes, 2), pattern(50, 3)}
 		var out [3][]byte
 		var sends, recvs [3]ended
@@ -151,15 +150,14 @@ func TestRefusedByEveryRail(t *testing.T) {
 		require.Empty(t, w.regions)
 		most := maxMistakes + 1
 		if d.kind == tagFrag {
-			most *= pipelineDepth // at a time
+			most *= pipelineDepth // fragments under way at a time
 		}
 		require.LessOrEqual(t, refused, most)
 	})
 }
 
-// TestRefusedByOneRail: what one rail calls wrong goes by another one.
-func TestRefusedByOneRail(t *testing.T) {
-	eachWithdrawal(t, func(t *testing.T, d *withdrawal, like *wire, _ []*Context, expected bool) {
+func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
+	eachRefusal(t, func(t *testing.T, d *refusal, like *wire, _ []*Context, expected bool) {
 		for bad := range 3 {
 			w, c := newWire(t, 2, func(w *wire) {
 				withRails(1, 1, 1)(w)
@@ -200,10 +198,10 @@ func TestRefusedByOneRail(t *testing.T) {
 	})
 }
 
-// TestRefusedThoughDelivered: what is called wrong had arrived all the same, so the NACK comes in
-// vain. Nobody waits for ever.
-func TestRefusedThoughDelivered(t *testing.T) {
-	eachWithdrawal(t, func(t *testing.T, d *withdrawal, w *wire, c []*Context, expected bool) {
+// TestOperationRefusedThoughDeliveredEndsBothRequests: the refused operation has arrived all the same,
+// so its NACK is a duplicate.
+func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
+	eachRefusal(t, func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool) {
 		w.later, w.delivered = true, true
 		w.wrong = func(f *flight) bool { return f.tag == d.kind && f.from == d.from }
 		in, out := pattern(d.bytes, 2), make([]byte, d.bytes)
@@ -231,9 +229,9 @@ func TestRefusedThoughDelivered(t *testing.T) {
 	})
 }
 
-// TestRefusedThoughAnswered: what is called wrong, always, has arrived, and is answered before it
-// is given up. The message is long enough that most of it is still to be sent then. It arrives.
-func TestRefusedThoughAnswered(t *testing.T) {
+// TestOperationRefusedThoughAnsweredDeliversMessage: the refused operation has arrived, and the peer
+// answers it before the last retry. Most of the message is still to be sent then.
+func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 	const n = 10_000
 	for _, tc := range []struct {
 		kind     btl.Tag
@@ -263,11 +261,11 @@ func TestRefusedThoughAnswered(t *testing.T) {
 					w.pmls[0].Progress() // the transfer is interrupted
 					if tc.kind == tagPut {
 						require.Equal(t, tagRestartNotify, w.flying[0].tag)
-						w.step(0) // before PUT is posted again
+						w.step(0) // before the replay of PUT
 					}
 				}
 				w.settle()
-				d := withdrawal{}
+				d := refusal{}
 				d.check(t, s, "")
 				d.check(t, r, "")
 				require.Equal(t, in, out)
@@ -281,9 +279,9 @@ func TestRefusedThoughAnswered(t *testing.T) {
 	}
 }
 
-// TestRestartThatNoRailTakes: the fragments of the dance are not taken, after a rail has failed
-// with a piece.
-func TestRestartThatNoRailTakes(t *testing.T) {
+// TestRestartRefusedByAllRailsEndsMessage: a FRAG fails with its rail, and then all rails refuse a
+// fragment of the restart.
+func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 	for _, kind := range []btl.Tag{tagRestartNotify, tagRestartAck, tagRestartNack} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = true })
 		refused := 0
@@ -297,7 +295,7 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 		for !isBound(w.flying[0].tag) {
 			w.step(0)
 		}
-		if kind == tagRestartNack { // all of it comes, and no acknowledgement does
+		if kind == tagRestartNack { // the whole message arrives, and no acknowledgement
 			for _, f := range w.flying {
 				w.pmls[1].Arrived(w.modules[1], 0, f.tag, f.frag)
 			}
@@ -306,13 +304,13 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 		w.failPieces()
 		w.settle()
 		require.Positive(t, refused, "%s", kindName(kind))
-		d := withdrawal{}
-		wantSend, wantRecv := noRail, byThem
+		d := refusal{}
+		wantSend, wantRecv := noRail, byPeer
 		switch kind {
 		case tagRestartAck:
-			wantSend, wantRecv = byThem, noRail
+			wantSend, wantRecv = byPeer, noRail
 		case tagRestartNack:
-			wantSend, wantRecv = byThem, ""
+			wantSend, wantRecv = byPeer, ""
 			require.Equal(t, in, out)
 		}
 		d.check(t, s, wantSend)
@@ -324,25 +322,25 @@ func TestRestartThatNoRailTakes(t *testing.T) {
 	}
 }
 
-// wrong has the modules of a rank call the next operation to the other one wrong, until it is given
-// up.
-func (w *pair) wrong(rank int) {
+// refuse has the modules of a rank refuse the next operation to the other rank as often as it is
+// tried.
+func (w *pair) refuse(rank int) {
 	rails := w.modules[rank]
 	for _, m := range rails {
 		m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultWrong, Peer: 1 - rank, Count: (maxMistakes + 1) / len(rails)})
 	}
 }
 
-// TestRefusedOverLoop: of the first message no rail takes anything, whatever its length; those
-// behind it arrive.
-func TestRefusedOverLoop(t *testing.T) {
+// TestRefusedMessageOverLoopFailsAlone: all rails refuse an operation of the first message. The next
+// message arrives.
+func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		for _, n := range []int{0, 8, 500, 100_000} {
 			for _, who := range []int{0, 1} {
 				w := newPair(t, rails, 10*sec)
 				in, out := pattern(n, 1), make([]byte, n)
 				other, got := pattern(300, 2), make([]byte, 300)
-				w.wrong(who)
+				w.refuse(who)
 				s := w.pmls[0].Isend(w.ctxs[0], in, 1, 1, Synchronous, "send")
 				w.run(50_000_000, 0, 1)
 				s2 := w.pmls[0].Isend(w.ctxs[0], other, 1, 1, Standard, "send")
@@ -358,7 +356,7 @@ func TestRefusedOverLoop(t *testing.T) {
 					require.ErrorContains(t, err, "no rail takes it: rail loop", "%d bytes", n)
 					require.ErrorIs(t, err, btl.ErrTooLong)
 					require.ErrorIs(t, rerr, errPeerRefused)
-				} else if err != nil { // of the answer; what is read needs none before it is all here
+				} else if err != nil { // the ACK was refused; a message that is read needs none
 					require.ErrorIs(t, err, errPeerRefused)
 				}
 				_, err = s2.Take()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnreceived(t *testing.T) {
+func TestUnreceivedListsMessagesByContextAndArrival(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	b := w.pmls[1]
 	require.Empty(t, b.Unreceived())
@@ -27,7 +27,7 @@ func TestUnreceived(t *testing.T) {
 		{Envelope{2, 2, 6}, WorldContext, testCaller{}},
 		{Envelope{0, 3, 1000}, WorldContext, testCaller{}},
 		{Envelope{0, 2, 7}, WorldContext, testCaller{}},
-		{Envelope{0, 1, 5}, id, testCaller{}}, // the rank in its group
+		{Envelope{0, 1, 5}, id, testCaller{}}, // rank 2 of the job is rank 0 of the group
 	}
 	assert.Equal(t, want, b.Unreceived())
 

@@ -9,11 +9,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestWindowIsEnforced: a peer that sends more than its window has room for is lost, whatever it sends and
-// wherever that has to be kept; one that uses it up is not.
-func TestWindowIsEnforced(t *testing.T) {
+// TestSendBeyondWindowLosesPeer: a peer that sends more than its window allows is lost, whatever the
+// fragments are and wherever they are kept. A peer that uses its whole window is not.
+func TestSendBeyondWindowLosesPeer(t *testing.T) {
 	const window, controlBytes = 10_000, 8
-	parked := ContextID(1<<(counterBits(2)+1) | 2)
+	unknown := ContextID(1<<(counterBits(2)+1) | 2)
 	head := func(h matchHdr) []byte { return matchOf(h) }
 	rndv := func(length int64, data ...byte) func(matchHdr) []byte {
 		return func(h matchHdr) []byte { return rndvOf(rndvHdr{matchHdr: h, length: length, send: 1}, data...) }
@@ -21,21 +21,21 @@ func TestWindowIsEnforced(t *testing.T) {
 	for name, f := range map[string]struct {
 		kind btl.Tag
 		frag func(h matchHdr) []byte
-		most int // that there is room for
+		most int // fragments that the window allows
 	}{
 		"match":        {tagMatch, func(h matchHdr) []byte { return matchOf(h, make([]byte, 36)...) }, window / 100},
 		"empty":        {tagMatch, head, window / 64},
 		"announcement": {tagRndv, rndv(1000), window / 64},
 		"synchronous":  {tagRndv, rndv(36, make([]byte, 36)...), window / 100},
 		"for nothing":  {tagRndv, rndv(0), window / 64},
-		"exposed":      {tagRget, rndv(1000, exposuresOf(remoteKey{})...), window / 112},
+		"exposed":      {tagRget, rndv(1000, remoteKeysOf(remoteKey{})...), window / 112},
 		"control": {tagRevoke, func(h matchHdr) []byte {
 			return append(matchOf(h), make([]byte, controlBytes)...)
 		}, maxNotices},
 	} {
-		for _, where := range []string{"unexpected", "early", "parked"} {
+		for _, where := range []string{"unexpected", "early", "unknown context"} {
 			if f.kind == tagRevoke && where == "unexpected" {
-				continue // nothing is kept
+				continue // a control fragment is not kept then
 			}
 			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
 			p := w.pmls[0]
@@ -43,14 +43,14 @@ func TestWindowIsEnforced(t *testing.T) {
 			switch where {
 			case "early":
 				h.seq = 1
-			case "parked":
-				h.context = parked
+			case "unknown context":
+				h.context = unknown
 			}
 			for range f.most {
 				p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
 				h.seq++
 			}
-			require.NoError(t, p.Lost(c[0], 1), "%s %s: the window is used up", where, name)
+			require.NoError(t, p.Lost(c[0], 1), "%s %s: lost within the window", where, name)
 			p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
 			require.ErrorIs(t, p.Lost(c[0], 1), errWindow, "%s %s", where, name)
 			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*controlBytes)
@@ -59,8 +59,8 @@ func TestWindowIsEnforced(t *testing.T) {
 	}
 }
 
-// flooded is two ranks, the first of which has sent so many messages of one byte under tag 1, of which the other
-// has received none.
+// flooded makes two ranks. The first has sent a number of messages of one byte with tag 1. The second
+// has received none of them.
 func flooded(t *testing.T, messages int, async bool) *flood {
 	w, c := newWire(t, 2, func(w *wire) {
 		w.config.WindowBytes = 6500
@@ -75,28 +75,31 @@ func flooded(t *testing.T, messages int, async bool) *flood {
 }
 
 const (
-	heldBytes     = 6500 / (fragmentCostBytes + 1) // messages that go with their MATCH
-	heldAnnounced = 6500 / fragmentCostBytes       // and are announced
+	// Of the messages of flooded, the first floodEager go as a MATCH, and floodAnnounced more as a
+	// RNDV. The rest are pending at the sender.
+	floodEager     = 6500 / (fragmentCostBytes + 1)
+	floodAnnounced = 6500 / fragmentCostBytes
 )
 
-// TestAnnouncementsAreBounded: a rank remembers no more of what it does not receive than its window says,
-// however much is sent to it; the rest is remembered where it is sent, and comes in order.
-func TestAnnouncementsAreBounded(t *testing.T) {
+// TestFloodedReceiverKeepsOnlyItsWindow: a receiver keeps no more messages than its window allows.
+// The others wait at the sender, and arrive in order.
+func TestFloodedReceiverKeepsOnlyItsWindow(t *testing.T) {
 	messages := 100_000
 	if raced {
 		messages = 3000
 	}
 	for _, async := range []bool{false, true} {
 		f := flooded(t, messages, async)
-		require.Equal(t, heldBytes+heldAnnounced, f.c[1].unexpected.count)
-		require.EqualValues(t, messages-heldBytes-heldAnnounced, f.w.pmls[0].Stats().Deferred)
+		require.Equal(t, floodEager+floodAnnounced, f.c[1].unexpected.count)
+		require.EqualValues(t, messages-floodEager-floodAnnounced, f.w.pmls[0].Stats().Deferred)
 		f.receive(0)
 		require.Zero(t, f.w.pmls[1].blockedPeers)
-		require.Nil(t, f.w.pmls[0].Send(f.c[0], nil, 1, 1, Standard, "send"), "the way is free again")
+		require.Nil(t, f.w.pmls[0].Send(f.c[0], nil, 1, 1, Standard, "send"), "a send waits although the window is open")
 	}
 }
 
-// waits are the ways to wait for a message under tag 2; the result tells whether it is there.
+// waits are the ways to wait for a message with tag 2. The resulting function reports whether the
+// message is there.
 var waits = map[string]func(p *PML, c *Context) func() bool{
 	"receive": func(p *PML, c *Context) func() bool {
 		return isComplete(p.Irecv(c, make([]byte, 1), 1, 0, 2, "recv"))
@@ -115,10 +118,10 @@ var waits = map[string]func(p *PML, c *Context) func() bool{
 	"probe of any": func(p *PML, c *Context) func() bool {
 		return isComplete(p.Probe(c, request.AnySource, 2, true, "mprobe"))
 	},
-	"looks": func(p *PML, c *Context) func() bool {
+	"iprobe": func(p *PML, c *Context) func() bool {
 		return func() bool { _, found := p.Iprobe(c, 0, 2); return found }
 	},
-	"looks for any": func(p *PML, c *Context) func() bool {
+	"improbe of any": func(p *PML, c *Context) func() bool {
 		return func() bool { _, _, found := p.Improbe(c, request.AnySource, 2); return found }
 	},
 }
@@ -127,10 +130,11 @@ func isComplete(r ended) func() bool {
 	return func() bool { return r.State() == request.Complete }
 }
 
-// TestHeldMessageIsFound: who waits for a message that is held behind others gets it, without having
-// received those (MPI 4.1, section 3.5: order holds only between messages that the same receive could take).
-func TestHeldMessageIsFound(t *testing.T) {
-	const messages = 10 * (heldBytes + heldAnnounced)
+// TestWaitForPendingMessageFindsIt: the message is pending behind others at the sender. The receiver
+// gets it without receiving the others first (MPI 4.1, section 3.5: order holds only between messages
+// that the same receive could take).
+func TestWaitForPendingMessageFindsIt(t *testing.T) {
+	const messages = 10 * (floodEager + floodAnnounced)
 	for name, wait := range waits {
 		for _, before := range []bool{false, true} {
 			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
@@ -145,21 +149,22 @@ func TestHeldMessageIsFound(t *testing.T) {
 			w.pmls[0].Isend(c[0], pattern(1, 0), 1, 2, Standard, "send").Abandon()
 			w.settle()
 			if !before {
-				require.Equal(t, heldBytes+heldAnnounced, c[1].unexpected.count)
+				require.Equal(t, floodEager+floodAnnounced, c[1].unexpected.count)
 				found = wait(w.pmls[1], c[1])
 			}
 			for rounds := 0; !found(); rounds++ {
 				require.Less(t, rounds, 20, "%s, before: %v", name, before)
 				w.settle()
 			}
-			require.LessOrEqual(t, w.pmls[1].Stats().UnexpectedPeakBytes, int64(6500), "more is remembered, not kept")
+			require.LessOrEqual(t, w.pmls[1].Stats().UnexpectedPeakBytes, int64(6500), "the receiver keeps more bytes than its window")
 			require.NoError(t, w.pmls[1].Lost(c[1], 0))
 		}
 	}
 }
 
-// TestHeldMessageIsNotWanted: the window stays shut while nothing waits for the peer that has used it up.
-func TestHeldMessageIsNotWanted(t *testing.T) {
+// TestWindowStaysClosedWithoutDemand: the window of a peer that has used it up opens only when
+// something waits for a message of that peer.
+func TestWindowStaysClosedWithoutDemand(t *testing.T) {
 	f := flooded(t, 1000, false)
 	w, c, p := f.w, f.c, f.w.pmls[1]
 	last := w.pmls[0].Isend(c[0], pattern(1, 99), 1, 2, Standard, "send")
@@ -172,9 +177,9 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	p.Iprobe(alone, request.AnySource, 2)
 	w.settle()
 	require.Equal(t, sendPending, last.state)
-	require.Equal(t, heldBytes+heldAnnounced, c[1].unexpected.count)
+	require.Equal(t, floodEager+floodAnnounced, c[1].unexpected.count)
 	require.Equal(t, 1, p.blockedPeers)
-	// In a context of both it opens, also for one that has just been made.
+	// In a context with both ranks the window opens, also if the context is new.
 	both := p.AddContext(p.NewContextID(), c[1].group, 1, testCaller{})
 	p.Irecv(both, nil, 1, request.AnySource, 2, "recv")
 	w.settle()
@@ -182,9 +187,9 @@ func TestHeldMessageIsNotWanted(t *testing.T) {
 	require.Zero(t, p.blockedPeers)
 }
 
-// TestHeldSendsEnd: with the peer, and with the point-to-point layer; a buffer that is taken back before is
-// sent as it was.
-func TestHeldSendsEnd(t *testing.T) {
+// TestPendingSendsEndWithPeerAndClose: pending sends end when the peer is lost and when the PML is
+// closed. A pending send that is detached sends the bytes that its buffer had.
+func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	f := flooded(t, 500, false)
 	f.sends = f.sends[1:] // the first one was complete at once
 	f.w.modules[0].lose(1, gone)
@@ -218,8 +223,7 @@ func TestHeldSendsEnd(t *testing.T) {
 	require.Equal(t, pattern(1000, 5), out)
 }
 
-// TestHeldToItself: a rank is its own peer.
-func TestHeldToItself(t *testing.T) {
+func TestPendingSendsToOwnRankArrive(t *testing.T) {
 	w, c := newWire(t, 1, func(w *wire) { w.config.WindowBytes = 6500 })
 	p := w.pmls[0]
 	var sends []*SendRequest
@@ -228,7 +232,7 @@ func TestHeldToItself(t *testing.T) {
 	}
 	w.settle()
 	require.Positive(t, p.Stats().Deferred)
-	for i := range sends { // the other way round
+	for i := range sends { // in reverse order
 		i = len(sends) - 1 - i
 		out := make([]byte, 3)
 		r := p.Irecv(c[0], out, 1, 0, i, "recv")

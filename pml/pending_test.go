@@ -8,8 +8,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// What waits for a call of the peer, and what does not.
-func TestPendingSaysWhatGoesOnByItself(t *testing.T) {
+// TestPendingReportsWhatGoesOnByItself: GoesOn is false for an operation that waits for a call of the
+// peer.
+func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async, w.config.GraceNanos = true, sec })
 	a := w.pmls[0]
 	ops := map[string]*request.Object{
@@ -30,17 +31,16 @@ func TestPendingSaysWhatGoesOnByItself(t *testing.T) {
 	}
 	require.Equal(t, map[string]bool{
 		"issend": false, "isend": true, "irecv": false, "irecv any": false, "probe": false, "mprobe": false,
-	}, goesOn(), "an eager message only has to arrive")
+	}, goesOn(), "with all rails up")
 
-	// What waits for a rail to come back fails if none does.
+	// With all rails down every operation waits for the grace time, which ends by itself.
 	w.modules[0].lose(1, pathErr)
 	require.Equal(t, map[string]bool{
 		"issend": true, "isend": true, "irecv": true, "irecv any": true, "probe": true, "mprobe": true,
 	}, goesOn())
 }
 
-// Whom contexts were made for is told as long as they are not removed.
-func TestContextsUntilTheyAreRemoved(t *testing.T) {
+func TestContextsOmitsRemovedContexts(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
@@ -48,7 +48,7 @@ func TestContextsUntilTheyAreRemoved(t *testing.T) {
 	require.Len(t, p.Contexts(), 2)
 	r := p.RecvInit(more, nil, 1, 1, 1, "recv init")
 	p.RemoveContext(more)
-	require.NotNil(t, p.contexts[more.id], "it waits for the persistent receive")
+	require.NotNil(t, p.contexts[more.id], "the context went although it has a persistent receive")
 	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
 	r.Abandon()
 }

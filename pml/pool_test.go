@@ -24,7 +24,7 @@ func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 	require.Equal(t, q.most()-1, len(q.free))
 }
 
-// Many operations at one time do not cost their memory for ever.
+// TestPoolsShrinkAfterBurst: pools do not keep the memory of many simultaneous operations.
 func TestPoolsShrinkAfterBurst(t *testing.T) {
 	const burst = 20_000
 	w, c := newWire(t, 2, nil)
@@ -47,7 +47,7 @@ func TestPoolsShrinkAfterBurst(t *testing.T) {
 		_, err = recvs[i].Take()
 		require.NoError(t, err)
 	}
-	require.Equal(t, len(a.freeSends.free), len(bound), "a harness does not keep what the pools do not")
+	require.Equal(t, len(a.freeSends.free), len(bound), "requests that no pool keeps are still bound to the engine")
 	probes := make([]*ProbeRequest, a.freeProbe.most()+10)
 	for i := range probes {
 		probes[i] = a.Probe(c[0], 1, i, false, "probe")
@@ -69,9 +69,9 @@ func TestPoolsShrinkAfterBurst(t *testing.T) {
 	}
 }
 
-// The table of handles against a map, by random operations: what was removed is not found again,
-// and a table that was large becomes small, also while some of its handles stay in use.
-func TestHandleTable(t *testing.T) {
+// TestHandleTableAgainstMap compares the table with a map, by random operations. The table does not
+// find what was removed, and it shrinks even if some handles stay in use.
+func TestHandleTableAgainstMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 10 {
 		var table handleTable[int]
@@ -91,7 +91,7 @@ func TestHandleTable(t *testing.T) {
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
 			table.remove(h)
-			table.remove(h) // nothing happens
+			table.remove(h) // has no effect
 			delete(live, h)
 			gone = append(gone, h)
 		}
@@ -123,7 +123,7 @@ func TestHandleTable(t *testing.T) {
 			remove(rng.IntN(len(all)))
 		}
 		check()
-		for range 2 * most { // as those that stay leave the far end
+		for range 2 * most { // the handles that stay move to the front
 			add()
 			remove(rng.IntN(len(all)))
 		}
@@ -133,8 +133,8 @@ func TestHandleTable(t *testing.T) {
 	}
 }
 
-// One that is removed while the table is looked through may make it shorter.
-func TestHandleTableShrinksWhileItIsLookedThrough(t *testing.T) {
+// TestHandleTableShrinksDuringEach removes each handle from inside each.
+func TestHandleTableShrinksDuringEach(t *testing.T) {
 	var table handleTable[handle]
 	for range 3 * minSlots {
 		h := new(handle)

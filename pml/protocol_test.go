@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// exchange sends n bytes from rank 0 to rank 1 and holds both ends to it.
+// exchange sends n bytes from rank 0 to rank 1, and checks both ends.
 func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expected bool) {
 	t.Helper()
 	in, out := pattern(n, n), make([]byte, room)
@@ -23,7 +23,7 @@ func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expec
 	w.settle()
 	if !expected {
 		if mode == Synchronous {
-			require.Equal(t, request.Active, s.State(), "nothing has matched it")
+			require.Equal(t, request.Active, s.State(), "the synchronous send ended before its match")
 		}
 		r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
 		w.settle()
@@ -49,9 +49,9 @@ func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expec
 	}
 }
 
-// TestLimits sends messages of exactly, one below and one above each limit, over rails whose
-// figures make more or less sense. wire checks that no fragment is too long for it.
-func TestLimits(t *testing.T) {
+// TestMessagesAtLimitsArrive sends messages of each limit, and one byte less and more, over rails with
+// sensible and other attributes. The wire checks that no fragment is too long.
+func TestMessagesAtLimitsArrive(t *testing.T) {
 	for _, attrs := range []btl.Attrs{
 		{EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40},
 		{EagerBytes: 128, MaxSendBytes: 256, InlineBytes: 128},
@@ -67,7 +67,7 @@ func TestLimits(t *testing.T) {
 				w, c := newWire(t, 2, func(w *wire) {
 					w.attrs = attrs
 					w.attrs.Name, w.attrs.Caps = "wire", btl.CapInline
-					// What a rail offers is its own affair, but wire's check has to hold.
+					// Any attributes are allowed, but the wire checks this.
 					w.attrs.InlineBytes = min(attrs.InlineBytes, attrs.MaxSendBytes)
 				})
 				reconfigure(w.pmls[0], func(cfg *Config) { cfg.EagerBytes = eagerBytes })
@@ -96,8 +96,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestEagerBytes: 0 and less leave it to the rail.
-func TestEagerBytes(t *testing.T) {
+// TestEagerBytesSetsLimit: with 0 or less the rail's limit holds.
+func TestEagerBytesSetsLimit(t *testing.T) {
 	for set, want := range map[int]int{0: 128 - rndvBytes, -1: 128 - rndvBytes, 1: 1, 50: 50, 200: 200, 1 << 40: 300 - rndvBytes} {
 		w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = 300 })
 		reconfigure(w.pmls[0], func(cfg *Config) { cfg.EagerBytes = set })
@@ -108,8 +108,8 @@ func TestEagerBytes(t *testing.T) {
 	}
 }
 
-// TestTruncation: the buffer holds what fits, in every protocol, and the sender has succeeded.
-func TestTruncation(t *testing.T) {
+// TestRecvIntoShortBufferTruncates: the buffer gets the bytes that fit, and the send succeeds.
+func TestRecvIntoShortBufferTruncates(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = async })
 		for _, n := range []int{1, 24, 96, 97, 1000} {
@@ -123,9 +123,9 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestOrderOfQueuedOperations: what a rail refuses is posted later in the order of the sends,
-// and what could have gone inline does not overtake it.
-func TestOrderOfQueuedOperations(t *testing.T) {
+// TestSendsToFullRailStayInOrder: operations that a rail has no room for are posted later in the order
+// of the sends. Inline sends do not overtake them.
+func TestSendsToFullRailStayInOrder(t *testing.T) {
 	for refusals := range 12 {
 		w, c := newWire(t, 2, nil)
 		w.refuse = refusals
@@ -154,13 +154,13 @@ func TestOrderOfQueuedOperations(t *testing.T) {
 			_, err := s.Take()
 			require.NoError(t, err)
 		}
-		require.Zero(t, w.pmls[1].Stats().Early, "a number belongs to what was taken")
+		require.Zero(t, w.pmls[1].Stats().Early, "a fragment arrived early, so a refused one had used a number")
 		require.Zero(t, w.pmls[0].Busy())
 	}
 }
 
-// TestPersistent: the same requests again and again, however a start ends.
-func TestPersistent(t *testing.T) {
+// TestPersistentRequestsRestart starts the same requests again, however the last start has ended.
+func TestPersistentRequestsRestart(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	a, b := w.pmls[0], w.pmls[1]
 	for _, n := range []int{0, 10, 90, 1000} {
@@ -170,7 +170,7 @@ func TestPersistent(t *testing.T) {
 			r := b.RecvInit(c[1], out, 1, request.AnySource, request.AnyTag, "recv init")
 			for i := range 6 {
 				copy(in, pattern(n, i))
-				if i == 2 { // one start of the receive is cancelled
+				if i == 2 { // cancel one start of the receive
 					start(r)
 					r.Cancel()
 					st, err := r.Take()
@@ -187,9 +187,9 @@ func TestPersistent(t *testing.T) {
 				}
 				if mode == Buffered {
 					require.Equal(t, request.Complete, s.State())
-					clear(in) // it is the user's again
+					clear(in) // the buffer is the caller's again
 				}
-				r.Cancel() // too late if the message is there
+				r.Cancel() // has no effect if the message has matched
 				if r.State() == request.Complete {
 					st, err := r.Take()
 					require.NoError(t, err)
@@ -221,8 +221,7 @@ func TestPersistent(t *testing.T) {
 	}
 }
 
-// TestMessageIsReceivedOnce: Imrecv of what was received is an error.
-func TestMessageIsReceivedOnce(t *testing.T) {
+func TestImrecvOfReceivedMessageFails(t *testing.T) {
 	w, c := newWire(t, 1, nil)
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(1000, 1), 0, 4, Standard, "send").Abandon()
@@ -233,7 +232,7 @@ func TestMessageIsReceivedOnce(t *testing.T) {
 	require.Equal(t, env, m.Envelope())
 	require.False(t, m.Used())
 	_, found = p.Iprobe(c[0], 0, 4)
-	require.False(t, found, "it is out of matching")
+	require.False(t, found, "a probe finds a message that Improbe took")
 	out := make([]byte, 1000)
 	r := p.Imrecv(m, out, 1, "imrecv")
 	require.True(t, m.Used())
@@ -245,9 +244,8 @@ func TestMessageIsReceivedOnce(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrRequest)
 }
 
-// TestProbes: each sees the oldest message that it could; a matched one takes it away from
-// those after it.
-func TestProbes(t *testing.T) {
+// TestProbesFindOldestMessage: a matched probe takes the message from the probes after it.
+func TestProbesFindOldestMessage(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[1]
 	first := p.Probe(c[1], 0, 1, false, "probe")
@@ -291,15 +289,14 @@ func TestProbes(t *testing.T) {
 	_, err = r.Take()
 	require.NoError(t, err)
 	require.Equal(t, pattern(1000, 1), out)
-	// One that finds its message at once.
+	// A probe that finds its message at once.
 	now := p.Probe(c[1], request.AnySource, request.AnyTag, true, "mprobe")
 	require.Equal(t, request.Complete, now.State())
 	require.NotNil(t, now.Message())
 	other.Abandon()
 }
 
-// TestNobody: ProcNull is done at once.
-func TestNobody(t *testing.T) {
+func TestProcNullCompletesAtOnce(t *testing.T) {
 	w, c := newWire(t, 1, nil)
 	p := w.pmls[0]
 	require.Nil(t, p.Send(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "send"))

@@ -8,21 +8,22 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The wire format of the BML, written down once more: tests encode and decode with it what real ranks exchange.
+// The wire format of the BML, independent of the code of package bml. Tests use it to encode and decode
+// what ranks exchange.
 
 const (
 	railBytes        = 24
 	remoteKeyBytes   = 48
 	maxRails         = 8
 	remotePieceBytes = 256 << 10 // the longest piece of remote access
-	pipelineDepth    = 8         // how many pieces of a message are under way on one rail
-	maxMistakes      = 3         // how often a rail calls a fragment wrong before that is refused
+	pipelineDepth    = 8         // pieces of a message that are under way on one rail
+	maxMistakes      = 3         // how often an operation may fail with ClassUsage before it is refused
 )
 
-// deliveryCounters are part of a message about a rail.
+// deliveryCounters are part of a railHeader.
 type deliveryCounters struct{ epoch, delivered, taken uint32 }
 
-// railHeader is a message about a rail.
+// railHeader is the header of RAILDOWN, RAILDOWNACK, PROBE and PROBEACK.
 type railHeader struct {
 	rail     uint8
 	epoch    uint32
@@ -65,10 +66,11 @@ func (k *remoteKey) encode(b []byte) {
 	copy(b[16:remoteKeyBytes], k.key[:])
 }
 
-// sequenceOf is the number of a numbered fragment.
-func sequenceOf(frag []byte) uint32 { return binary.LittleEndian.Uint32(frag[12:]) }
+func (k *remoteKey) decode(b []byte) {
+	*k = remoteKey{b[0], binary.LittleEndian.Uint64(b[8:]), btl.Key(b[16:remoteKeyBytes])}
+}
 
-// isBound reports whether operations with a tag are made for one rail.
+// isBound reports whether operations with a tag are bound to one rail.
 func isBound(tag btl.Tag) bool {
 	return tag == tagFrag || tag == bml.TagGet || tag == bml.TagPut || tag == bml.TagProbe || tag == bml.TagProbeAck
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// timed is two ranks on a virtual fabric, whose rails are counted.
+// timed is two ranks on a virtual fabric. It counts the traffic of each rail.
 type timed struct {
 	t       *testing.T
 	fabric  *loop.Fabric
@@ -20,10 +20,10 @@ type timed struct {
 	modules [][]btl.Module // by rank, then rail
 	moved   []int64        // bytes posted by rail
 	sends   []int64        // operations posted by rail
-	told    map[int]int64  // what rails say of their bandwidth, if not the truth
+	told    map[int]int64  // by rail: a wrong bandwidth that it claims to have
 }
 
-// counted is an endpoint whose traffic is counted.
+// counted is an endpoint that counts its traffic.
 type counted struct {
 	btl.Endpoint
 	w    *timed
@@ -42,19 +42,19 @@ func (e *counted) Send(op *btl.Op) error { return e.count(op, e.Endpoint.Send(op
 func (e *counted) Get(op *btl.Op) error  { return e.count(op, e.Endpoint.(btl.Getter).Get(op)) }
 func (e *counted) Put(op *btl.Op) error  { return e.count(op, e.Endpoint.(btl.Putter).Put(op)) }
 
-// boaster is a module that tells a bandwidth which it has not.
-type boaster struct {
+// misrated is a module that claims a wrong bandwidth.
+type misrated struct {
 	btl.Module
 	told int64
 }
 
-func (b boaster) Attrs() *btl.Attrs {
+func (b misrated) Attrs() *btl.Attrs {
 	a := *b.Module.Attrs()
 	a.BandwidthMBps = b.told
 	return &a
 }
 
-func (b boaster) Register(mem []byte, access btl.Access) (btl.Region, error) {
+func (b misrated) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return b.Module.(btl.Registrar).Register(mem, access)
 }
 
@@ -76,7 +76,7 @@ func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed 
 					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
 					require.NoError(t, err)
 					if told, ok := w.told[rail]; ok {
-						m = boaster{m, told}
+						m = misrated{m, told}
 					}
 					routes = append(routes, bml.Route{Module: m, Endpoint: &counted{ep, w, rail}, Local: rail, Remote: rail})
 				}
@@ -110,7 +110,7 @@ func (w *timed) settle() {
 	}
 }
 
-// send moves a message of n bytes, and returns how many nanoseconds that took.
+// send sends a message of n bytes, and returns the time in nanoseconds.
 func (w *timed) send(n int) int64 {
 	clear(w.moved)
 	clear(w.sends)
@@ -127,8 +127,8 @@ func (w *timed) send(n int) int64 {
 	return w.fabric.Now() - begin
 }
 
-// TestTwoRails: two equal rails carry a long message nearly twice as fast as one.
-func TestTwoRails(t *testing.T) {
+// TestTwoEqualRailsNearlyDoubleBandwidth sends a long message.
+func TestTwoEqualRailsNearlyDoubleBandwidth(t *testing.T) {
 	const n = 8 << 20
 	rail := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
 	for _, protocol := range []Protocol{Copy, Get, Put} {
@@ -139,8 +139,7 @@ func TestTwoRails(t *testing.T) {
 	}
 }
 
-// TestWeights: rails share a long message by their weights.
-func TestWeights(t *testing.T) {
+func TestRailsShareLongMessageByBandwidth(t *testing.T) {
 	const n = 8 << 20
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w := newTimed(t, protocol, loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 3000}, loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 9000})
@@ -149,8 +148,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestRailSlowerThanItShouldBe: a rail that has not the bandwidth that it tells gets less.
-func TestRailSlowerThanItShouldBe(t *testing.T) {
+// TestRailSlowerThanRatedGetsLess: a rail has a tenth of the bandwidth that it claims.
+func TestRailSlowerThanRatedGetsLess(t *testing.T) {
 	rail := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
 	slow := rail
 	slow.BandwidthMBps = 1000
@@ -162,9 +161,9 @@ func TestRailSlowerThanItShouldBe(t *testing.T) {
 	}
 }
 
-// TestOtherRailsDoNotHoldUp: whatever other rails there are, a message of any length takes no
-// longer than by the best alone.
-func TestOtherRailsDoNotHoldUp(t *testing.T) {
+// TestSecondRailNeverSlowsMessage: with any second rail, a message of any length takes no longer than
+// by the best rail alone.
+func TestSecondRailNeverSlowsMessage(t *testing.T) {
 	best := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
 	for _, protocol := range []Protocol{Copy, Put} { // reads of a virtual fabric do not share bandwidth
 		for n := 16 << 10; n <= 2<<20; n *= 2 {
@@ -184,9 +183,9 @@ func TestOtherRailsDoNotHoldUp(t *testing.T) {
 	}
 }
 
-// TestSmallMessagesAndLatency: only what is long uses a rail of much higher latency, and all arrives
-// in the order in which it was sent.
-func TestSmallMessagesAndLatency(t *testing.T) {
+// TestOnlyLongMessagesUseSlowRail: only long messages use a rail of much higher latency. All messages
+// arrive in the order of their sends.
+func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 	const long = 8 << 20
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w := newTimed(t, protocol,

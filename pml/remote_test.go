@@ -12,7 +12,7 @@ import (
 
 const getPut = btl.CapGet | btl.CapPut
 
-// oneWay sends n bytes from rank 0 to rank 1, where a receive is posted.
+// oneWay posts a receive at rank 1, and sends n bytes to it from rank 0.
 func oneWay(w *wire, c []*Context, n int) (s *SendRequest, r *RecvRequest, in, out []byte) {
 	in, out = pattern(n, n), make([]byte, n)
 	r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
@@ -20,7 +20,7 @@ func oneWay(w *wire, c []*Context, n int) (s *SendRequest, r *RecvRequest, in, o
 	return s, r, in, out
 }
 
-// arrived holds both ends of oneWay to its success.
+// arrived checks that both requests of oneWay succeed.
 func arrived(t *testing.T, w *wire, s *SendRequest, r *RecvRequest, in, out []byte) {
 	t.Helper()
 	w.settle()
@@ -37,9 +37,9 @@ func arrived(t *testing.T, w *wire, s *SendRequest, r *RecvRequest, in, out []by
 	}
 }
 
-// TestRemoteAccess: messages of all lengths and kinds, by every protocol, over one rail and over
-// several; afterwards nothing is registered.
-func TestRemoteAccess(t *testing.T) {
+// TestMessagesOfEveryProtocolArrive sends messages of all lengths and modes by every protocol, over one
+// rail and over several. Afterwards nothing is registered.
+func TestMessagesOfEveryProtocolArrive(t *testing.T) {
 	for _, protocol := range []Protocol{Auto, Copy, Get, Put} {
 		for rails := 1; rails <= 3; rails++ {
 			for _, async := range []bool{false, true} {
@@ -75,9 +75,9 @@ func TestRemoteAccess(t *testing.T) {
 	}
 }
 
-// TestUnwritable: what cannot be written where the receiver wants it goes in fragments, also if
-// part of it was written.
-func TestUnwritable(t *testing.T) {
+// TestRefusedWriteGoesOnInFragments: the message arrives, whichever of its writes is the first to be
+// refused.
+func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for nth := range 6 {
 			w, c := newWire(t, 2, func(w *wire) {
@@ -102,8 +102,9 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// TestUnwritableAndLost: that the peer is lost is what counts, whatever else has gone wrong.
-func TestUnwritableAndLost(t *testing.T) {
+// TestRefusedAccessToLostPeerFails: the error says that the peer is lost, not that the access was
+// refused.
+func TestRefusedAccessToLostPeerFails(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
 		w, c := newWire(t, 2, func(w *wire) {
 			withRails(1, 1)(w)
@@ -119,7 +120,7 @@ func TestUnwritableAndLost(t *testing.T) {
 		if protocol == Get {
 			from, o = 1, r
 		}
-		w.step(0) // one of two is told that it is wrong
+		w.step(0) // one of two accesses is refused
 		w.pmls[from].Failed(w.modules[from], 1-from, gone)
 		require.Equal(t, request.Active, o.State())
 		f := w.flying[0]
@@ -131,9 +132,9 @@ func TestUnwritableAndLost(t *testing.T) {
 	}
 }
 
-// TestDetachOfAddedMemory: what has been detached is not read any more, although its memory stays
-// registered for other messages.
-func TestDetachOfAddedMemory(t *testing.T) {
+// TestDetachInAddedMemoryRevokesAccess: the peer does not read a detached buffer any more, although its
+// memory stays registered for other messages.
+func TestDetachInAddedMemoryRevokesAccess(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
 		for steps := range 3 {
 			w, c := newWire(t, 2, func(w *wire) {
@@ -155,7 +156,7 @@ func TestDetachOfAddedMemory(t *testing.T) {
 				}
 				s.Detach()
 				if protocol == Get || steps < 2 {
-					clear(buf) // what is being written is the rail's
+					clear(buf) // otherwise a rail reads it for a write
 				}
 				start(again)
 				r2 := w.pmls[1].Irecv(c[1], more, 1, 0, 2, "recv")
@@ -165,7 +166,7 @@ func TestDetachOfAddedMemory(t *testing.T) {
 			again.Abandon()
 			if protocol == Get {
 				unread := 2
-				if steps == 2 { // it was read before
+				if steps == 2 { // the read came before Detach
 					unread = 0
 				}
 				require.EqualValues(t, unread, w.pmls[1].Stats().Unread)
@@ -177,9 +178,9 @@ func TestDetachOfAddedMemory(t *testing.T) {
 	}
 }
 
-// A FIN that finds the rail down ends what is active with the peer, and not once more the receive that
-// it is of.
-func TestFinFindsTheRailDown(t *testing.T) {
+// TestFinByFailedRailKeepsReceive: posting FIN finds the rail failed, which ends all operations with
+// the peer. The receive that sends FIN has ended already.
+func TestFinByFailedRailKeepsReceive(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRemote(btl.CapGet)(w); w.async = true })
 	data, room := pattern(1000, 1), make([]byte, 1000)
 	w.pmls[0].Isend(c[0], data, 1, 1, Standard, "send")

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// made is a communicator that a collective of another one made, at the ranks that have it.
+// made is a communicator that a collective made, at the ranks that have it.
 type made struct {
 	p2p, coll []*Context
 	handlers  []*testHandler
@@ -19,12 +19,12 @@ type made struct {
 
 // The data of control fragments in these tests.
 const (
-	gaveUp    = 1 // the sender gave up the collective under the tag
+	gaveUp    = 1 // the sender gave up the collective with the tag
 	neverMade = 2 // the receiver gave up the collective that made the context
 )
 
-// newRevoking is newControlled with ranks that do what comm/internal/coll does when a rank gives a
-// collective up.
+// newRevoking is newControlled with handlers that act like those of comm/internal/coll when a rank
+// gives up a collective.
 func newRevoking(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*testHandler) {
 	w, c, handlers := newControlled(t, n, change)
 	for rank, p := range w.pmls {
@@ -44,7 +44,7 @@ func newRevoking(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*te
 	return w, c, handlers
 }
 
-// tookGiveUp revokes what the collective of a control fragment made.
+// tookGiveUp revokes the communicator that the collective of a control fragment has made.
 func (p *PML) tookGiveUp(f Control) (found bool) {
 	made, found := p.RevokeMade(f.Context, f.Tag, f.From)
 	if made != NoContext {
@@ -53,7 +53,7 @@ func (p *PML) tookGiveUp(f Control) (found bool) {
 	return found
 }
 
-// giveUp has a rank give up the collective that makes a communicator of c.
+// giveUp has a rank give up the collective of c that makes a communicator.
 func giveUp(w *wire, c []*Context, rank int) {
 	for to := range w.pmls {
 		if to != rank {
@@ -65,8 +65,8 @@ func giveUp(w *wire, c []*Context, rank int) {
 // madeByTag is the tag of the collective that makes a communicator in these tests.
 const madeByTag = 0
 
-// makeOf makes a communicator of the given ranks, in that order, at all of them but those that
-// never get it.
+// makeOf makes a communicator of the given ranks, in that order, at all of them except those in
+// without.
 func makeOf(w *wire, c []*Context, ranks []int, without ...int) *made {
 	id := w.pmls[ranks[0]].NewContextID()
 	g := NewGroup(ranks)
@@ -84,7 +84,7 @@ func makeOf(w *wire, c []*Context, ranks []int, without ...int) *made {
 	return m
 }
 
-// requireRevoked takes a request that has ended because of a rank.
+// requireRevoked checks that a request has ended because a rank gave up a collective.
 func requireRevoked(t *testing.T, name string, r ended, rank int) {
 	t.Helper()
 	require.Equal(t, request.Complete, r.State(), name)
@@ -100,10 +100,10 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 	require.ErrorIs(t, err, request.ErrComm, name)
 }
 
-// TestRevokeAfterUnequalEnd: rank 2 gives up the round that made a communicator at ranks 0 and 1.
-// There everything ends that needs rank 2, and nothing else does; and what they have sent to it is
-// gone there.
-func TestRevokeAfterUnequalEnd(t *testing.T) {
+// TestRevokeEndsWhatNeedsRankThatGaveUp: rank 2 gives up the collective that made a communicator at
+// ranks 0 and 1. At these everything that needs rank 2 ends, and all else goes on. Rank 2 drops what
+// they have sent to it.
+func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, _ := newRevoking(t, 3, func(w *wire) {
 			withRemote(btl.CapGet | btl.CapPut)(w)
@@ -139,9 +139,9 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 			"collective later":   p.Irecv(m.coll[0], make([]byte, 9), 1, 2, 1, "recv"),
 			"collective ssend":   p.Isend(m.coll[0], pattern(10, 1), 0, 0, Synchronous, "ssend"),
 		}
-		w.pmls[1].Isend(m.coll[1], pattern(10, 1), 1, 2, Standard, "of a later collective").Abandon()
+		w.pmls[1].Isend(m.coll[1], pattern(10, 1), 1, 2, Standard, "later collective").Abandon()
 		w.settle()
-		require.NotZero(t, w.pmls[2].Stats().UnexpectedBytes, "parked")
+		require.NotZero(t, w.pmls[2].Stats().UnexpectedBytes, "messages for the unknown context")
 		require.Len(t, w.pmls[2].earlyContext, 2)
 
 		giveUp(w, c, 2)
@@ -161,23 +161,23 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 		after := begin()
 		check(after)
 		_, err := short.Take()
-		require.NoError(t, err, "it waits for nobody")
+		require.NoError(t, err, "an eager send ended in an error")
 		requireRevokedError(t, "send", func() error {
 			s := p.Send(m.p2p[0], pattern(1, 1), 0, 1, Standard, "send")
-			require.NotNil(t, s, "not even a short one goes")
+			require.NotNil(t, s, "a short send to the rank went")
 			_, err := s.Take()
 			return err
 		}(), 0)
 		for rank := range 2 {
 			require.Len(t, m.handlers[rank].revoked, 1)
 			requireRevokedError(t, "handler", m.handlers[rank].revoked[0], 0)
-			require.Zero(t, m.handlers[rank].posted, "receives have failed before the handler hears of it")
+			require.Zero(t, m.handlers[rank].posted, "receives are still posted when the handler is called")
 			require.Zero(t, m.coll[rank].unexpected.count)
-			requireRevokedError(t, "from the one that gave up", w.pmls[rank].Lost(m.p2p[rank], 0), 0)
+			requireRevokedError(t, "Lost of the rank that gave up", w.pmls[rank].Lost(m.p2p[rank], 0), 0)
 			require.NoError(t, w.pmls[rank].Lost(m.p2p[rank], rank+1))
 		}
 
-		// The others go on among themselves.
+		// The other ranks go on among themselves.
 		for _, all := range []map[string]ended{before, after} {
 			w.pmls[1].Isend(m.p2p[1], pattern(9, 4), 1, 4, Standard, "send").Abandon()
 			p.Isend(m.p2p[0], pattern(9, 5), 1, 5, Standard, "send").Abandon()
@@ -190,7 +190,7 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 			all["in the parent"].(*RecvRequest).Cancel()
 		}
 
-		// Nothing is left, and what was sent in vain does not count in the windows.
+		// Nothing is left, and dropped messages do not count in the windows.
 		require.Empty(t, w.pmls[2].earlyContext)
 		for rank, q := range w.pmls {
 			require.Zero(t, q.Stats().UnexpectedBytes, "rank %d", rank)
@@ -208,10 +208,10 @@ func TestRevokeAfterUnequalEnd(t *testing.T) {
 	}
 }
 
-// TestRevokeWhateverIsFreed: the parent, the communicator or both are freed by the time that a rank
-// hears that another one has given up, also so long ago that this is forgotten. Who waits for that
-// rank is told, and nothing stays there.
-func TestRevokeWhateverIsFreed(t *testing.T) {
+// TestRevokeOfFreedCommunicatorEndsRequests: the parent, the communicator or both are freed before a
+// rank learns that the other has given up, perhaps so long ago that the PML does not remember it.
+// Requests that need that rank end, and nothing is left there.
+func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 	for _, parent := range []bool{false, true} {
 		for _, child := range []bool{false, true} {
 			for _, forgotten := range []bool{false, true} {
@@ -253,9 +253,9 @@ func TestRevokeWhateverIsFreed(t *testing.T) {
 	}
 }
 
-// TestRevokeFreedOfNobody: a communicator that was freed with nothing under way is told of as well,
-// since messages for it may be parked.
-func TestRevokeFreedOfNobody(t *testing.T) {
+// TestRevokeOfIdleFreedCommunicatorDropsMessages: the communicator was freed with nothing under way.
+// The other rank may still keep messages for it.
+func TestRevokeOfIdleFreedCommunicatorDropsMessages(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
@@ -270,24 +270,24 @@ func TestRevokeFreedOfNobody(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeByTwo: two ranks give up, one of them because the other one did. The two that are left
-// can still talk to each other.
-func TestRevokeByTwo(t *testing.T) {
+// TestRevokeByTwoRanksSparesTheOthers: two ranks give up, the second because the first did. The other
+// two can still exchange messages.
+func TestRevokeByTwoRanksSparesTheOthers(t *testing.T) {
 	w, c, _ := newRevoking(t, 4, nil)
 	m := makeOf(w, c, []int{3, 2, 1, 0}, 1, 2)
 	giveUp(w, c, 2)
-	w.flying = nil // it dies before the others hear of it
+	w.flying = nil // its fragments are late
 	giveUp(w, c, 1)
 	w.settle()
 	r := w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 2, 1, "recv")
-	requireRevoked(t, "of the second", r, 2)
+	requireRevoked(t, "from the second rank", r, 2)
 	first := w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 1, 1, "recv")
-	require.Equal(t, request.Active, first.State(), "of the first nothing is known yet")
+	require.Equal(t, request.Active, first.State(), "the fragment of the first rank has not arrived")
 
-	// Now the fragment of the first one arrives after all.
+	// Now the fragment of the first rank arrives.
 	late := append(matchOf(matchHdr{context: controlledContext, tag: madeByTag, seq: 0}), gaveUp)
 	w.pmls[3].Arrived(w.modules[3], 2, tagRevoke, late)
-	requireRevoked(t, "of the first", first, 1)
+	requireRevoked(t, "from the first rank", first, 1)
 	r = w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 3, 1, "recv")
 	w.pmls[0].Isend(m.p2p[0], pattern(9, 1), 0, 1, Standard, "send").Abandon()
 	w.settle()
@@ -295,9 +295,9 @@ func TestRevokeByTwo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRevokeOfNoMember: a rank that is not in the communicator may give up the collective that made
-// it.
-func TestRevokeOfNoMember(t *testing.T) {
+// TestRevokeByNonMemberHasNoEffect: a rank that is not in the communicator gives up the collective
+// that made it.
+func TestRevokeByNonMemberHasNoEffect(t *testing.T) {
 	w, c, _ := newRevoking(t, 3, nil)
 	m := makeOf(w, c, []int{0, 1})
 	giveUp(w, c, 2)
@@ -312,14 +312,14 @@ func TestRevokeOfNoMember(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestStraysOfHeldSends: messages that are held, because the rank that gave up has no room for
-// them, end too, and those behind them go.
-func TestStraysOfHeldSends(t *testing.T) {
+// TestRevokeEndsPendingSends: sends that are pending, because the window of the rank that gave up is
+// closed, end too. Those behind them go.
+func TestRevokeEndsPendingSends(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	var sends []*SendRequest
-	for range 2 * (heldBytes + heldAnnounced) {
+	for range 2 * (floodEager + floodAnnounced) {
 		sends = append(sends, p.Isend(m.p2p[0], pattern(1, 1), 1, 1, Standard, "send"))
 	}
 	behind := p.Isend(c[0], pattern(1, 7), 1, 1, Standard, "send")
@@ -335,18 +335,18 @@ func TestStraysOfHeldSends(t *testing.T) {
 			failed++
 		}
 	}
-	require.Equal(t, len(sends)-heldBytes, failed)
+	require.Equal(t, len(sends)-floodEager, failed)
 	out := make([]byte, 1)
 	_, err := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv").Take()
 	require.NoError(t, err)
 	require.Equal(t, pattern(1, 7), out)
-	require.Nil(t, p.Send(c[0], nil, 1, 1, Standard, "send"), "the way is free again")
+	require.Nil(t, p.Send(c[0], nil, 1, 1, Standard, "send"), "a send waits although the window is open")
 	w.settle()
 	require.Zero(t, w.pmls[1].blockedPeers)
 }
 
-// TestDisownedIDIsUsedUp: an id that this rank gave up cannot be proposed again.
-func TestDisownedIDIsUsedUp(t *testing.T) {
+// TestCheckNewContextRefusesDisownedID: an id that this rank disowned counts as used.
+func TestCheckNewContextRefusesDisownedID(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	giveUp(w, c, 1)
@@ -355,18 +355,18 @@ func TestDisownedIDIsUsedUp(t *testing.T) {
 	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2)
 	w.pmls[0].SendControl(1, m.coll[0].id, ControlRevoke, 0, []byte{neverMade})
 	w.settle()
-	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2, "said twice, kept once")
+	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2, "the id is kept twice")
 	requireClean(t, w)
 }
 
-// TestDisownOfContextThatIsThere: a rank does not let go of a communicator that it has.
-func TestDisownOfContextThatIsThere(t *testing.T) {
+// TestDisownOfKnownContextHasNoEffect: a rank keeps a communicator that it has made.
+func TestDisownOfKnownContextHasNoEffect(t *testing.T) {
 	for name, f := range map[string]struct {
 		id   ContextID
 		want error
 	}{
-		"it is there":    {controlledContext, nil},
-		"its twin is":    {9, nil},
+		"known":          {controlledContext, nil},
+		"known twin":     {9, nil},
 		"point-to-point": {6, errMalformed},
 		"unknown":        {11, nil},
 	} {
@@ -379,8 +379,9 @@ func TestDisownOfContextThatIsThere(t *testing.T) {
 	}
 }
 
-// TestDisownAnswersControlFragments: those that are parked go to the orphan handler.
-func TestDisownAnswersControlFragments(t *testing.T) {
+// TestDisownHandsControlFragmentsToOrphanHandler: Disown hands over those that were kept for the
+// context.
+func TestDisownHandsControlFragmentsToOrphanHandler(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	w.pmls[1].OnOrphan(func(f Control, freed bool) (keep bool, err error) { return true, nil })
@@ -399,9 +400,9 @@ func TestDisownAnswersControlFragments(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestExpireOrigins: a communicator that was made under a tag long ago is not meant when the tag is
-// used again.
-func TestExpireOrigins(t *testing.T) {
+// TestExpireOriginsSparesCommunicatorsOfReusedTag: a later collective with the same tag does not revoke
+// a communicator that was made long ago.
+func TestExpireOriginsSparesCommunicatorsOfReusedTag(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1})
 	freed := makeOf(w, c, []int{1, 0})
@@ -413,7 +414,7 @@ func TestExpireOrigins(t *testing.T) {
 	p.ExpireOrigins(c[0], func(tag int) bool { return tag != madeByTag })
 	require.NotZero(t, m.p2p[0].origin)
 	p.ExpireOrigins(m.coll[0], func(tag int) bool { return true })
-	require.NotZero(t, m.p2p[0].origin, "of another parent")
+	require.NotZero(t, m.p2p[0].origin, "the origin is in another parent")
 	p.ExpireOrigins(c[0], func(tag int) bool { return tag == madeByTag })
 	require.Zero(t, m.p2p[0].origin)
 	require.Zero(t, m.coll[0].origin)

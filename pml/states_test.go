@@ -16,16 +16,15 @@ func reconfigure(p *PML, change func(cfg *Config)) {
 	p.bml = p.newBML()
 }
 
-// speak makes the ranks move long messages by a protocol. Nothing was sent yet.
-func speak(w *wire, protocol Protocol) {
+// useProtocol sets the protocol for long messages at all ranks, before anything is sent.
+func useProtocol(w *wire, protocol Protocol) {
 	for _, p := range w.pmls {
 		reconfigure(p, func(cfg *Config) { cfg.Protocol = protocol })
 	}
 }
 
-// hold sends from rank 0 to rank 1 until the window, of so many bytes, is used up, and then one message more
-// that has n bytes, under another tag.
-func hold(w *wire, c []*Context, n int, window int64) {
+// closeWindow sends from rank 0 to rank 1 until a window is used up. Then it sends n bytes with tag 2.
+func closeWindow(w *wire, c []*Context, n int, window int64) {
 	for _, p := range w.pmls {
 		for _, pr := range []*peer{p.peer(0), p.peer(1)} {
 			pr.credit.init(max(window, 1))
@@ -38,29 +37,29 @@ func hold(w *wire, c []*Context, n int, window int64) {
 	w.pmls[0].Isend(c[0], pattern(n, 0), 1, 2, Standard, "send")
 }
 
-// Each legal transition, and the shortest way to it. Long messages go in fragments unless
-// the way says otherwise.
+// For each legal transition the shortest way to it. Long messages go in fragments unless the way
+// chooses another protocol.
 var (
 	sendWays = map[[2]sendState]func(w *wire, c []*Context){
 		{sendIdle, sendEager}: func(w *wire, c []*Context) {
 			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
 		},
 		{sendIdle, sendPending}: func(w *wire, c []*Context) {
-			hold(w, c, 90, 0)
+			closeWindow(w, c, 90, 0)
 		},
 		{sendPending, sendEager}: func(w *wire, c []*Context) {
-			hold(w, c, 1000, 500)
-			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 3, Standard, "send") // waits behind it
-			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // asks for it
+			closeWindow(w, c, 1000, 500)
+			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 3, Standard, "send") // is pending behind it
+			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // opens the window
 			w.settle()
 		},
 		{sendPending, sendRTS}: func(w *wire, c []*Context) {
-			hold(w, c, 1000, 0)
+			closeWindow(w, c, 1000, 0)
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 2, "recv")
 			w.settle()
 		},
 		{sendPending, sendIdle}: func(w *wire, c []*Context) {
-			hold(w, c, 90, 0)
+			closeWindow(w, c, 90, 0)
 			w.modules[0].lose(1, gone)
 		},
 		{sendEager, sendIdle}: func(w *wire, c []*Context) {
@@ -87,20 +86,20 @@ var (
 			w.settle()
 		},
 		{sendRTS, sendPutting}: func(w *wire, c []*Context) {
-			speak(w, Put)
+			useProtocol(w, Put)
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 			w.step(0)
 			w.step(0)
 		},
 		{sendPutting, sendIdle}: func(w *wire, c []*Context) {
-			speak(w, Put)
+			useProtocol(w, Put)
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 			w.settle()
 		},
 		{sendPutting, sendStreaming}: func(w *wire, c []*Context) {
-			speak(w, Put)
+			useProtocol(w, Put)
 			w.mishap = func(*flight) error { return usage("no") }
 			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
@@ -110,7 +109,7 @@ var (
 		},
 		{sendStreaming, sendRestarting}: func(w *wire, c []*Context) { breakStreaming(w, c, 0) },
 		{sendPutting, sendRestarting}: func(w *wire, c []*Context) {
-			speak(w, Put)
+			useProtocol(w, Put)
 			breakStreaming(w, c, 0)
 		},
 		{sendRestarting, sendStreaming}: func(w *wire, c []*Context) {
@@ -150,7 +149,7 @@ var (
 		},
 		{recvMatched, recvIdle}: func(w *wire, c []*Context) {
 			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send") // of which nothing fits
+			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send") // nothing of it fits
 			w.step(0)
 		},
 		{recvStreaming, recvIdle}: func(w *wire, c []*Context) {
@@ -159,19 +158,19 @@ var (
 			w.settle()
 		},
 		{recvMatched, recvGetting}: func(w *wire, c []*Context) {
-			speak(w, Get)
+			useProtocol(w, Get)
 			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
 			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
 			w.step(0)
 		},
 		{recvGetting, recvIdle}: func(w *wire, c []*Context) {
-			speak(w, Get)
+			useProtocol(w, Get)
 			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
 			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
 			w.settle()
 		},
 		{recvGetting, recvStreaming}: func(w *wire, c []*Context) {
-			speak(w, Get)
+			useProtocol(w, Get)
 			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
 			s := w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
 			w.step(0)
@@ -181,7 +180,7 @@ var (
 	}
 )
 
-// breakStreaming sends a message from a rank to the other one, and has the rail fail with its pieces.
+// breakStreaming sends a message from a rank to the other, and has its FRAGs or writes fail.
 func breakStreaming(w *wire, c []*Context, from int) {
 	w.pmls[from].Isend(c[from], pattern(1000, 0), 1-from, 1, Standard, "send")
 	w.pmls[1-from].Irecv(c[1-from], make([]byte, 1000), 1, from, 1, "recv")
@@ -191,15 +190,14 @@ func breakStreaming(w *wire, c []*Context, from int) {
 	w.failPieces()
 }
 
-// TestLegalTransitions: each one in the tables can happen.
-func TestLegalTransitions(t *testing.T) {
-	hold := func(t *testing.T, way func(w *wire, c []*Context), from, to fmt.Stringer) {
+func TestLegalTransitionsAreReachable(t *testing.T) {
+	check := func(t *testing.T, way func(w *wire, c []*Context), from, to fmt.Stringer) {
 		require.NotNil(t, way, "%v → %v", from, to)
 		w, c := newWire(t, 2, func(w *wire) {
 			w.async = true
 			withRemote(btl.CapGet | btl.CapPut)(w)
 		})
-		speak(w, Copy)
+		useProtocol(w, Copy)
 		seen := false
 		w.pmls[0].onMove = func(_ request.Operation, f, t fmt.Stringer) { seen = seen || f == from && t == to }
 		way(w, c)
@@ -210,7 +208,7 @@ func TestLegalTransitions(t *testing.T) {
 			pair := [2]sendState{sendState(from), sendState(to)}
 			require.Equal(t, legal, sendWays[pair] != nil, "send %v", pair)
 			if legal {
-				hold(t, sendWays[pair], pair[0], pair[1])
+				check(t, sendWays[pair], pair[0], pair[1])
 			}
 		}
 	}
@@ -219,14 +217,14 @@ func TestLegalTransitions(t *testing.T) {
 			pair := [2]recvState{recvState(from), recvState(to)}
 			require.Equal(t, legal, recvWays[pair] != nil, "receive %v", pair)
 			if legal {
-				hold(t, recvWays[pair], pair[0], pair[1])
+				check(t, recvWays[pair], pair[0], pair[1])
 			}
 		}
 	}
 }
 
-// TestIllegalTransitions: each one that is not in the tables is reported.
-func TestIllegalTransitions(t *testing.T) {
+// TestIllegalTransitionsAreReported covers each transition that is not in the tables.
+func TestIllegalTransitionsAreReported(t *testing.T) {
 	var told []string
 	p := New(Config{Rank: 0, Size: 1, OnIllegal: func(what string) { told = append(told, what) }})
 	want := []string{}
@@ -256,5 +254,5 @@ func TestIllegalTransitions(t *testing.T) {
 
 	p = New(Config{Rank: 0, Size: 1})
 	(&SendRequest{p: p}).move(sendStreaming)
-	require.EqualValues(t, 1, p.Stats().Illegal, "also when nobody listens")
+	require.EqualValues(t, 1, p.Stats().Illegal, "without OnIllegal")
 }

@@ -17,10 +17,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestTraces runs the scripts of testdata, which are the protocols case by case. What a
-// command prints is the fragments that it has posted or let through, the transitions of
-// requests, and those that are complete, with their status. After a change, look at what
-// -args -rewrite makes of them.
+// TestTraces runs the scripts in testdata, which show the protocols case by case. A command prints the
+// fragments that it posts or delivers, the transitions of requests, and the complete requests with
+// their status. After a change, rewrite the scripts with -args -rewrite, and review the difference.
 func TestTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/traces", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -30,12 +29,12 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// script is a script that is being run. Operations of its wire are called back when the
-// fragment has arrived, so that these are two events.
+// script is a running script. Its wire is async, so the arrival of a fragment and the callback of its
+// operation are two events.
 type script struct {
 	t     *testing.T
 	w     *wire
-	ctxs  map[string][]*Context // by name, then rank; nil where it is not made
+	ctxs  map[string][]*Context // by name, then rank; nil at ranks that have not made it
 	group map[string]*Group
 
 	names    map[any]string // of requests
@@ -43,9 +42,9 @@ type script struct {
 	requests map[string]tracked
 	messages map[string]*Message
 
-	// out is made into text at the end of a command, when what it has begun has its name.
+	// out becomes text at the end of a command, when new requests have their names.
 	out []func() string
-	// late is what is still to be called back.
+	// late are operations that are still to be called back.
 	late []flight
 }
 
@@ -72,8 +71,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	// send NAME rank=R to=R tag=N bytes=N [mode=sync|ready|buffered] [context=NAME]
-	// starts a send. With persistent it is only made; start starts it. With added its buffer is in
-	// memory that was added.
+	// starts a send. With persistent, only start starts it. With added, its buffer is added memory.
 	case "send":
 		c, p := s.ctx(d), s.pml(d)
 		mode := map[string]Mode{"": Standard, "sync": Synchronous, "ready": Ready, "buffered": Buffered}[s.word(d, "mode")]
@@ -102,12 +100,13 @@ func (s *script) run(d *datadriven.TestData) string {
 		}
 
 	// probe NAME rank=R from=R|any tag=N|any [take]
-	// starts a probe that waits. With take it takes the message out of matching, under the same name.
+	// starts a probe that waits. With take it takes the message out of matching; the message gets the
+	// probe's name.
 	case "probe":
 		s.add(d, s.pml(d).Probe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"), d.HasArg("take"), "probe"))
 
 	// iprobe rank=R from=R|any tag=N|any [take=NAME]
-	// looks whether a message is there, and may take it out of matching.
+	// reports whether a message is there, and with take takes it out of matching.
 	case "iprobe":
 		var env Envelope
 		var found bool
@@ -117,9 +116,9 @@ func (s *script) run(d *datadriven.TestData) string {
 			env, found = s.pml(d).Iprobe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"))
 		}
 		if found {
-			s.print("there is one: source %d tag %d, %d bytes", env.Source, env.Tag, env.Bytes)
+			s.print("found: source %d tag %d, %d bytes", env.Source, env.Tag, env.Bytes)
 		} else {
-			s.print("nothing is there")
+			s.print("not found")
 		}
 
 	// mrecv NAME rank=R of=NAME room=N
@@ -128,7 +127,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		s.add(d, s.pml(d).Imrecv(s.messages[s.word(d, "of")], make([]byte, s.num(d, "room")), 1, "mrecv"))
 
 	// start NAME: starts a persistent request.
-	// cancel NAME, free NAME: as the user does. detach NAME: a send gives its buffer back.
+	// cancel NAME, free NAME: cancels or frees a request. detach NAME: a send gives its buffer back.
 	case "start":
 		start(s.request(d).r)
 	case "detach":
@@ -145,13 +144,13 @@ func (s *script) run(d *datadriven.TestData) string {
 		s.request(d).r.Abandon()
 		delete(s.requests, d.CmdArgs[0].Key)
 
-	// settle: lets everything through, in order, until nothing is in flight.
+	// settle: delivers everything in order, until nothing is in flight.
 	case "settle":
 		for len(s.w.flying) > 0 {
 			s.w.step(0)
 		}
 
-	// back: what was delivered alone is called back.
+	// back: calls back the operations that were delivered alone.
 	case "back":
 		late := s.late
 		s.late = nil
@@ -160,8 +159,8 @@ func (s *script) run(d *datadriven.TestData) string {
 		}
 
 	// deliver [N|all] [nth=I] [alone]
-	// lets N fragments, reads or writes through, or one out of order. Each is then called back, or
-	// with alone only when told to.
+	// delivers N fragments, reads or writes, or one out of order, and calls each back. With alone the
+	// callback waits for the command back.
 	case "deliver":
 		n := 1
 		if len(d.CmdArgs) > 0 && d.CmdArgs[0].Key != "nth" && d.CmdArgs[0].Key != "alone" {
@@ -180,13 +179,13 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.w.step(i)
 		}
 
-	// refuse N: the rails have no room for the next N posts, nor for anything inline until then.
+	// refuse N: the rails have no room for the next N posts, nor for inline fragments until then.
 	case "refuse":
 		var err error
 		s.w.refuse, err = strconv.Atoi(d.CmdArgs[0].Key)
 		require.NoError(s.t, err)
 
-	// misuse N: the next N reads and writes are told that they are wrong in themselves.
+	// misuse N: the next N reads and writes end with an error of ClassUsage.
 	case "misuse":
 		n, err := strconv.Atoi(d.CmdArgs[0].Key)
 		require.NoError(s.t, err)
@@ -197,9 +196,10 @@ func (s *script) run(d *datadriven.TestData) string {
 			return usage("no")
 		}
 
-	// registering refused or broken rank=R [access=local|read|write] [rail=I]: the rank's rails, or one,
-	// cannot expose its memory from now on, or cannot register it now, for that use or any.
-	// registering works: nothing is in the way any more.
+	// registering refused or broken rank=R [access=local|read|write] [rail=I]: from now on the rank's
+	// rails, or one of them, fail to register memory, for one use or any: refused with ErrMemory, broken
+	// with ErrResource.
+	// registering works: rails register memory again.
 	case "registering":
 		how, rank, access, rail := d.CmdArgs[0].Key, s.num(d, "rank"), accessWords[s.word(d, "access")], -1
 		if d.HasArg("rail") {
@@ -223,7 +223,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			return btl.ErrResource
 		}
 
-	// progress rank=R: the rank posts again what was refused.
+	// progress rank=R: the rank posts again the operations that were refused.
 	case "progress":
 		s.print("%d taken", s.pml(d).Progress())
 
@@ -253,7 +253,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		name, rank := d.CmdArgs[0].Key, s.num(d, "rank")
 		s.pml(d).RemoveContext(s.ctxs[name][rank])
 
-	// flush [N]: the next N that are still to be called back are, or all.
+	// flush [N]: calls back the next N late operations, or all, with an error.
 	case "flush":
 		n := len(s.late)
 		if len(d.CmdArgs) > 0 {
@@ -268,13 +268,13 @@ func (s *script) run(d *datadriven.TestData) string {
 			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassFlushed})
 		}
 
-	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail says that the peer's process is gone,
-	// or with all that it is broken itself, calls back what it has under way, and says that it is drained;
-	// or with later does that when told to. What is in flight to and from there is lost; with halfopen
-	// the peer knows of nothing, and what comes from there is not.
-	// drain rank=R peer=R|all [rail=I]: the rank's rail says that it is drained.
-	// cut rank=R peer=R rail=I [delivered]: that end of the rail finds that there is no way to the peer any more. What it
-	// has under way is lost, or with delivered arrives, and is called back with an error.
+	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail reports that the peer's process is gone,
+	// or with all that the rail is broken. It calls back its operations and reports that it is drained;
+	// with later, flush and drain do that. Fragments in flight to and from the peer are lost; with
+	// halfopen, those from the peer are not.
+	// drain rank=R peer=R|all [rail=I]: the rank's rail reports that it is drained.
+	// cut rank=R peer=R rail=I [delivered]: this end of the rail fails. Its fragments in flight are lost,
+	// or with delivered arrive, and are called back with an error.
 	case "cut":
 		rank, peer, rail := s.num(d, "rank"), s.num(d, "peer"), s.num(d, "rail")
 		m := s.w.rails[rail][rank]
@@ -302,8 +302,8 @@ func (s *script) run(d *datadriven.TestData) string {
 			}
 		}
 
-	// mend: rails that have failed can be opened again.
-	// time N [times=M]: so many milliseconds pass, M times.
+	// mend: failed rails can be opened again.
+	// time N [times=M]: N milliseconds pass, M times.
 	case "mend":
 		s.w.mended = true
 	case "time":
@@ -312,7 +312,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		for range max(s.num(d, "times"), 1) {
 			s.w.now += int64(n) * int64(time.Millisecond)
 			for _, p := range s.w.pmls {
-				for range 8 { // of which one looks at timers
+				for range 8 { // one of them checks timers
 					p.eng.Turn()
 				}
 			}
@@ -352,7 +352,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "drain":
 		s.w.rails[s.num(d, "rail")][s.num(d, "rank")].drain(s.num(d, "peer"))
 
-	// inject rank=R peer=R kind=N bytes=HEX: a fragment of any content arrives.
+	// inject rank=R peer=R kind=N bytes=HEX: a fragment arrives.
 	case "inject":
 		var frag []byte
 		_, err := fmt.Sscanf(s.word(d, "bytes"), "%x", &frag)
@@ -360,7 +360,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		rank := s.num(d, "rank")
 		s.pml(d).Arrived(s.w.modules[rank], s.num(d, "peer"), btl.Tag(s.num(d, "kind")), frag)
 
-	// show: what is active, in flight and held.
+	// show: prints what is active, in flight and kept.
 	case "show":
 		for _, f := range s.w.flying {
 			s.fragment("in flight", &f)
@@ -373,7 +373,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.print("%d: busy %d, unexpected bytes %d, early %d, duplicates %d, malformed %d", rank, p.Busy(), st.UnexpectedBytes, st.Early, st.Duplicates, st.Malformed)
 		}
 
-	// memory: what is registered.
+	// memory: prints the registered memory.
 	case "memory":
 		var all []uint64
 		for number := range s.w.regions {
@@ -390,9 +390,10 @@ func (s *script) run(d *datadriven.TestData) string {
 	return s.text()
 }
 
-// world ranks=N [protocol=NAME] [window=N] [rdma=N] [longest=N] [weights=(N,N…)] makes N ranks on a new wire. A rail
-// takes 64 bytes inline, best sends 256 eagerly, and takes 512, or longest, at a time, headers included.
-// With a protocol it reads and writes remotely, from so many bytes on. There is one rail for each weight.
+// world ranks=N [protocol=NAME] [window=N] [rdma=N] [longest=N] [weights=(N,N…)] makes N ranks on a
+// new wire. A rail sends up to 64 bytes inline, up to 256 eagerly, and up to 512, or longest, at a
+// time, headers included. With a protocol it has remote access, from rdma bytes on. There is a rail
+// for each weight.
 func (s *script) world(d *datadriven.TestData) {
 	var ctxs []*Context
 	s.w, ctxs = newWire(s.t, s.num(d, "ranks"), func(w *wire) {
@@ -470,7 +471,7 @@ func (s *script) request(d *datadriven.TestData) tracked {
 	return r
 }
 
-// completions observes what is complete.
+// completions prints the requests that are complete.
 func (s *script) completions() {
 	for _, name := range s.order {
 		tr, ok := s.requests[name]
@@ -490,7 +491,7 @@ func (s *script) completions() {
 		st, err := tr.r.Take()
 		if !st.Cancelled && got != nil {
 			got = got[:st.Bytes]
-			require.Equal(s.t, pattern(len(got), 1), got, "what %s has got", name)
+			require.Equal(s.t, pattern(len(got), 1), got, "the bytes of %s", name)
 		}
 		line := fmt.Sprintf("%d: %s is complete", tr.rank, name)
 		switch _, send := tr.r.(*SendRequest); {
@@ -518,7 +519,7 @@ func (s *script) ctx(d *datadriven.TestData) *Context {
 	return c
 }
 
-// word is a named argument, "" if there is none.
+// word returns a named argument, "" if there is none.
 func (s *script) word(d *datadriven.TestData, key string) string {
 	if arg, ok := d.Arg(key); ok {
 		return arg.SingleVal(s.t)
@@ -526,7 +527,7 @@ func (s *script) word(d *datadriven.TestData, key string) string {
 	return ""
 }
 
-// num is a named number, 0 if there is none, −1 for "any".
+// num returns a named number, 0 if there is none, −1 for "any".
 func (s *script) num(d *datadriven.TestData, key string) int {
 	word := s.word(d, key)
 	switch word {
@@ -537,7 +538,7 @@ func (s *script) num(d *datadriven.TestData, key string) int {
 	}
 	n, err := strconv.Atoi(word)
 	if errors.Is(err, strconv.ErrSyntax) {
-		d.Fatalf(s.t, "%s=%s is no number", key, word)
+		d.Fatalf(s.t, "%s=%s is not a number", key, word)
 	}
 	return n
 }

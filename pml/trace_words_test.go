@@ -12,20 +12,20 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// What scripts say of fragments and of registered memory.
+// The words of scripts for fragments and registered memory.
 
-// name of a request; one that no command has made is the copy of a buffered send.
+// name returns the name of a request. A request that no command made is the copy of a buffered send.
 func (s *script) name(r any) string {
 	if name, ok := s.names[r]; ok {
 		return name
 	}
 	if r == any((*SendRequest)(nil)) || r == any((*RecvRequest)(nil)) {
-		return "what is over"
+		return "an ended request"
 	}
 	return "(a copy)"
 }
 
-// fragment tells of one, in words.
+// fragment prints a step of a fragment, read or write.
 func (s *script) fragment(what string, f *flight) {
 	kind, detail := "?", func() string { return "" }
 	switch f.tag {
@@ -63,11 +63,11 @@ func (s *script) fragment(what string, f *flight) {
 		detail = func() string {
 			switch {
 			case h.rejects():
-				return fmt.Sprintf("for %s, it is refused", s.name(send))
+				return fmt.Sprintf("for %s, rejected", s.name(send))
 			case h.recv == 0:
-				return fmt.Sprintf("for %s, nothing more is wanted", s.name(send))
+				return fmt.Sprintf("for %s, nothing more wanted", s.name(send))
 			case recv == nil:
-				return fmt.Sprintf("for %s, of a receive that is over", s.name(send))
+				return fmt.Sprintf("for %s, of an ended receive", s.name(send))
 			}
 			return fmt.Sprintf("for %s, %s wants bytes %d to %d", s.name(send), s.name(recv), h.from, h.to)
 		}
@@ -94,21 +94,21 @@ func (s *script) fragment(what string, f *flight) {
 		kind = "FIN  "
 		if h.ofReceive {
 			recv := s.w.pmls[f.to].recvs.get(h.handle)
-			detail = func() string { return fmt.Sprintf("for %s, it is written", s.name(recv)) }
+			detail = func() string { return fmt.Sprintf("for %s, written", s.name(recv)) }
 		} else {
 			send := s.w.pmls[f.to].sends.get(h.handle)
-			detail = func() string { return fmt.Sprintf("for %s, it is read", s.name(send)) }
+			detail = func() string { return fmt.Sprintf("for %s, read", s.name(send)) }
 		}
 	case tagRestartNotify, tagRestartNack:
 		var h restartHdr
 		require.NoError(s.t, h.decode(f.frag))
 		if kind = "RNDVRESTARTNOTIFY"; f.tag == tagRestartNotify {
 			send, recv := s.w.pmls[f.from].sends.get(h.send), s.w.pmls[f.to].recvs.get(h.recv)
-			detail = func() string { return fmt.Sprintf("%s is to be sent anew to %s", s.name(send), s.name(recv)) }
+			detail = func() string { return fmt.Sprintf("%s restarts to %s", s.name(send), s.name(recv)) }
 		} else {
 			kind = "RNDVRESTARTNACK"
 			send := s.w.pmls[f.to].sends.get(h.send)
-			detail = func() string { return fmt.Sprintf("for %s, it is all here", s.name(send)) }
+			detail = func() string { return fmt.Sprintf("for %s, already complete", s.name(send)) }
 		}
 	case tagNack:
 		var h nackHdr
@@ -116,9 +116,9 @@ func (s *script) fragment(what string, f *flight) {
 		kind = "NACK "
 		detail = func() string {
 			if h.kind == tagFrag {
-				return "the rest of a message will not come"
+				return "for the rest of a message"
 			}
-			return "no rail takes the " + kindName(h.kind)
+			return "instead of " + kindName(h.kind)
 		}
 	case tagRestartAck:
 		var h ackHdr
@@ -138,7 +138,7 @@ func (s *script) fragment(what string, f *flight) {
 		require.NoError(s.t, h.decode(f.frag))
 		kind = "CREDIT"
 		detail = func() string {
-			return fmt.Sprintf("%d bytes are taken, %d announcements may come", h.taken, h.rtsLimit)
+			return fmt.Sprintf("%d bytes taken, %d announcements allowed", h.taken, h.rtsLimit)
 		}
 	case bml.TagGet, bml.TagPut:
 		kind = "READ "
@@ -164,7 +164,7 @@ func (s *script) fragment(what string, f *flight) {
 	s.out = append(s.out, func() string { return fmt.Sprintf("%d→%d %s %s: %s", from, to, kind, what, detail()) })
 }
 
-// exposed says by which rails, where there are several.
+// exposed names the rails of a list of remote keys, if the wire has several rails.
 func (s *script) exposed(list []byte) string {
 	if len(s.w.others) == 0 {
 		return ""
@@ -176,10 +176,10 @@ func (s *script) exposed(list []byte) string {
 	return " by rail " + strings.Join(rails, " and ")
 }
 
-// region tells of registered memory.
+// region prints a step of registered memory.
 func (s *script) region(what string, r *wireRegion) {
 	use := map[btl.Access]string{
-		btl.AccessLocal:       "for its own use",
+		btl.AccessLocal:       "for local use",
 		btl.AccessRemoteRead:  "to be read",
 		btl.AccessRemoteWrite: "to be written",
 	}[r.access]

@@ -12,18 +12,18 @@ import (
 
 var errAllFinalized = errors.New("finalized")
 
-// finalized has all ranks of a wire in Finalize.
+// finalized puts all ranks of a wire in Finalize.
 func finalized(w *wire) {
 	for _, p := range w.pmls {
 		p.Leave(errAllFinalized)
 	}
 }
 
-// TestSendsThatNobodyReceivesAreRejected: those that have arrived, that come later, that a probe
-// has taken out of matching, that are held behind others, or are for a communicator that is not
-// there. They stay active, and hold nothing up; all others are delivered.
-func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
-	for name, arrivesLater := range map[string]bool{"they are here": false, "they still come": true} {
+// TestRejectUnmatchedKeepsSendsActive: messages without a receive have arrived, are still to arrive, are
+// taken by a matched probe, or are for an unknown communicator. Their sends stay active and block
+// nothing. All other messages are delivered.
+func TestRejectUnmatchedKeepsSendsActive(t *testing.T) {
+	for name, arrivesLater := range map[string]bool{"arrived": false, "to arrive": true} {
 		t.Run(name, func(t *testing.T) {
 			for _, caps := range []btl.Caps{0, btl.CapGet, btl.CapPut} {
 				w, c := newWire(t, 2, func(w *wire) {
@@ -34,19 +34,19 @@ func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 				id := a.NewContextID()
 				elsewhere := a.AddContext(id, c[0].group, 0, testCaller{})
 				var rejected, delivered []*SendRequest
-				never := func(n, tag int, mode Mode, ctx *Context) {
+				unmatched := func(n, tag int, mode Mode, ctx *Context) {
 					rejected = append(rejected, a.Isend(ctx, pattern(n, 1), 1, tag, mode, "send"))
 				}
 				receives := b.Irecv(c[1], make([]byte, 1000), 1, 0, 9, "recv")
-				never(1000, 1, Standard, c[0])
+				unmatched(1000, 1, Standard, c[0])
 				w.settle()
 				taken, _, found := b.Improbe(c[1], 0, 1)
 				require.True(t, found)
 				require.NotNil(t, taken)
-				never(0, 2, Synchronous, c[0])
-				never(100, 3, Synchronous, c[0])
-				never(1000, 4, Standard, c[0])
-				never(1000, 1, Standard, elsewhere)
+				unmatched(0, 2, Synchronous, c[0])
+				unmatched(100, 3, Synchronous, c[0])
+				unmatched(1000, 4, Standard, c[0])
+				unmatched(1000, 1, Standard, elsewhere)
 				short := a.Isend(c[0], pattern(50, 1), 1, 5, Standard, "send")
 				delivered = append(delivered, short, a.Isend(c[0], pattern(1000, 9), 1, 9, Standard, "send"))
 				if !arrivesLater {
@@ -69,7 +69,7 @@ func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 				list := a.Unmatched()
 				require.Len(t, list, len(rejected))
 				require.Equal(t, "send peer 1 tag 1 of 1000 bytes: waiting for the receiver", list[0].String())
-				require.Len(t, b.Unreceived(), 1, "the short one, whose sender does not wait")
+				require.Len(t, b.Unreceived(), 1, "only the eager message, whose sender does not wait")
 				require.NoError(t, a.Close(errAllFinalized))
 				for _, s := range rejected {
 					_, err := s.Take()
@@ -83,9 +83,9 @@ func TestSendsThatNobodyReceivesAreRejected(t *testing.T) {
 	}
 }
 
-// TestHeldSendsAreRejected: the window opens for those that are held, so that each is delivered,
-// received or rejected.
-func TestHeldSendsAreRejected(t *testing.T) {
+// TestRejectUnmatchedOpensWindow: the window opens for pending sends, so that each is received or
+// rejected.
+func TestRejectUnmatchedOpensWindow(t *testing.T) {
 	f := flooded(t, 1000, false)
 	a, b := f.w.pmls[0], f.w.pmls[1]
 	last := b.Irecv(f.c[1], make([]byte, 1), 1, 0, 2, "recv")
@@ -98,13 +98,13 @@ func TestHeldSendsAreRejected(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Zero(t, a.Unfinished())
-	require.Len(t, a.Unmatched(), 1000-heldBytes)
+	require.Len(t, a.Unmatched(), 1000-floodEager)
 	require.Nil(t, a.peers[1].pending.head)
 }
 
-// TestSendToFinalizedPeerWaitsForItsVerdict: in Finalize a FINALIZED does not end what a receive of the
-// peer, or its rejection, is to end.
-func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
+// TestSendInFinalizeWaitsForRejection: in Finalize, FINALIZED does not end a send. A receive or a
+// rejection of the peer does.
+func TestSendInFinalizeWaitsForRejection(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
 	w.settle()
@@ -119,9 +119,9 @@ func TestSendToFinalizedPeerWaitsForItsVerdict(t *testing.T) {
 	require.Equal(t, request.Active, s.State())
 }
 
-// TestRejectedCollectiveIsNotReported: what a collective that was given up has sent is over when it
-// is rejected.
-func TestRejectedCollectiveIsNotReported(t *testing.T) {
+// TestRejectedSendOfCollectiveSucceeds: the sends of a collective that was given up end when they are
+// rejected.
+func TestRejectedSendOfCollectiveSucceeds(t *testing.T) {
 	w, c, _ := newControlled(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 0, Standard, "bcast")
 	w.settle()
@@ -134,9 +134,9 @@ func TestRejectedCollectiveIsNotReported(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRejectionOutsideFinalize: a peer that rejects a message though not all ranks are finalized
-// ends the send.
-func TestRejectionOutsideFinalize(t *testing.T) {
+// TestRejectionOutsideFinalizeFailsSend: a peer rejects a message although this rank is not in
+// Finalize.
+func TestRejectionOutsideFinalizeFailsSend(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
 	w.settle()
@@ -147,8 +147,8 @@ func TestRejectionOutsideFinalize(t *testing.T) {
 	require.Zero(t, w.pmls[0].Unfinished())
 }
 
-// TestNoticesAreNoUnfinishedWork: what the library sends of itself does not count.
-func TestNoticesAreNoUnfinishedWork(t *testing.T) {
+// TestUnfinishedOmitsControlFragments: fragments that the PML sends for itself do not count.
+func TestUnfinishedOmitsControlFragments(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async = true })
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 1, Standard, "send")
@@ -159,9 +159,9 @@ func TestNoticesAreNoUnfinishedWork(t *testing.T) {
 	require.Zero(t, p.Unfinished())
 }
 
-// TestSendThatFailsInFinalizeIsReported: nobody else would learn that the peer was lost. What
-// failed before was the caller's to look at.
-func TestSendThatFailsInFinalizeIsReported(t *testing.T) {
+// TestUndeliveredReportsFreedSendThatFailsInFinalize: before Finalize the caller could have looked at
+// the request.
+func TestUndeliveredReportsFreedSendThatFailsInFinalize(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = true })
 		p := w.pmls[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// pass lets time pass for all ranks, and everything through.
+// pass lets time pass for all ranks, and delivers everything.
 func (w *wire) pass(d time.Duration) {
 	w.now += int64(d)
 	for _, p := range w.pmls {
@@ -21,9 +21,8 @@ func (w *wire) pass(d time.Duration) {
 	w.settle()
 }
 
-// TestFinalizingMakesNoEndpoint: a finalized rank tells the ranks that it is in touch with, and
-// finds no way to any other.
-func TestFinalizingMakesNoEndpoint(t *testing.T) {
+// TestTellFinalizedResolvesNoPeer: a finalized rank tells only the ranks that it has resolved.
+func TestTellFinalizedResolvesNoPeer(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
 	p.Isend(c[0], nil, 1, 1, Standard, "send")
@@ -39,8 +38,7 @@ func TestFinalizingMakesNoEndpoint(t *testing.T) {
 	}
 }
 
-// TestFinalizingDoesNotTellLostPeers: nothing is sent to a peer that is lost.
-func TestFinalizingDoesNotTellLostPeers(t *testing.T) {
+func TestTellFinalizedSkipsLostPeers(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
 	w.settle()
@@ -50,7 +48,8 @@ func TestFinalizingDoesNotTellLostPeers(t *testing.T) {
 	require.False(t, w.pmls[1].peers[0].wasToldFinalized)
 }
 
-// finalizedWaits are the ways to wait for rank 1; the result is the error, nil while there is none.
+// finalizedWaits are the ways to wait for rank 1. The resulting function returns the error, or nil as
+// long as there is none.
 var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
 	"receive": func(p *PML, c *Context) func() error {
 		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv"))
@@ -64,7 +63,7 @@ var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
 	"matched probe": func(p *PML, c *Context) func() error {
 		return errorOf(p.Probe(c, 1, 2, true, "mprobe"))
 	},
-	"looks": func(p *PML, c *Context) func() error {
+	"iprobe": func(p *PML, c *Context) func() error {
 		return func() error {
 			p.Iprobe(c, 1, 2)
 			return p.Lost(c, 1)
@@ -88,10 +87,10 @@ func errorOf(r ended) func() error {
 	}
 }
 
-// TestWaitForFinalizedPeerNeverTalkedTo: a rank that waits for a finalized peer to which it has
-// never sent anything gets its error, whether it begins to wait before that tells the others or
-// after. It may make a turn seldom, and never sleep.
-func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
+// TestWaitForUnmetFinalizedPeerFails: a rank waits for a finalized peer to which it has never sent
+// anything. It gets an error, whether the peer finalizes before or after the wait begins, and even if
+// it makes turns seldom and never sleeps.
+func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 	for name, wait := range finalizedWaits {
 		for _, first := range []bool{false, true} {
 			w, c := newWire(t, 2, nil)
@@ -114,14 +113,14 @@ func TestWaitForFinalizedPeerNeverTalkedTo(t *testing.T) {
 			}
 			w.pass(time.Second)
 			require.Empty(t, w.flying)
-			require.Equal(t, 0, w.pmls[0].Turn(1, 1), "it is told once")
+			require.Equal(t, 0, w.pmls[0].Turn(1, 1), "FINALIZED came twice")
 		}
 	}
 }
 
-// TestWaitingIsSentOnce: a rank that waits sends WAITING once, and only to a peer with which
-// nothing was exchanged; the peer that is not finalized does not answer.
-func TestWaitingIsSentOnce(t *testing.T) {
+// TestWaitForUnmetPeerSendsWaitingOnce: a rank sends WAITING once, and only to peers with which it has
+// exchanged nothing. A peer that is not finalized does not answer.
+func TestWaitForUnmetPeerSendsWaitingOnce(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
 	sent := map[int]int{}
@@ -149,9 +148,9 @@ func TestWaitingIsSentOnce(t *testing.T) {
 	require.NoError(t, p.Lost(c[0], 1))
 }
 
-// TestFinalizedPeerBehindFailedRail: what the two tell each other arrives though the only rail
-// fails in between, and comes back.
-func TestFinalizedPeerBehindFailedRail(t *testing.T) {
+// TestWaitForFinalizedPeerOverReturningRailFails: WAITING and FINALIZED arrive although the only rail
+// fails in between and comes back.
+func TestWaitForFinalizedPeerOverReturningRailFails(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
 		"before WAITING":   func(*pair) bool { return true },
 		"before FINALIZED": func(w *pair) bool { return w.pmls[1].peers[0] != nil && w.pmls[1].peers[0].wasToldFinalized },
@@ -178,8 +177,8 @@ func TestFinalizedPeerBehindFailedRail(t *testing.T) {
 	}
 }
 
-// TestWaitingToLostPeer: a peer that is lost before it could be told is not tried again.
-func TestWaitingToLostPeer(t *testing.T) {
+// TestWaitForLostUnmetPeerSendsNothing: no WAITING goes to a peer that was lost before.
+func TestWaitForLostUnmetPeerSendsNothing(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	r := w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
 	w.modules[0].lose(1, gone)

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// flood is what rank 0 sends to rank 1, which takes its time.
+// flood is the messages that rank 0 sends to rank 1, which receives them late.
 type flood struct {
 	t     *testing.T
 	w     *wire
@@ -19,31 +19,31 @@ type flood struct {
 	bufs  [][]byte
 }
 
-// send starts to send a message of n bytes, and holds the window to what is under way.
+// send starts to send a message of n bytes, and checks the window.
 func (f *flood) send(n int) {
 	b := pattern(n, len(f.bufs))
 	f.bufs = append(f.bufs, b)
 	if s := f.w.pmls[0].Send(f.c[0], b, 1, 1, Standard, "send"); s != nil {
 		f.sends = append(f.sends, s)
 	}
-	f.hold()
+	f.checkCounts()
 }
 
-// hold looks at the counts of both ends.
-func (f *flood) hold() {
+// checkCounts checks the counts of both ends.
+func (f *flood) checkCounts() {
 	from, to := &f.w.pmls[0].peer(1).credit, &f.w.pmls[1].peer(0).credit
 	if from.sent-from.taken > from.window || from.taken > to.reported || to.reported > to.received || to.received > from.sent {
 		require.FailNow(f.t, "counts", "%+v and %+v", *from, *to)
 	}
 	if to.received-to.reported > to.window/2 {
-		require.FailNow(f.t, "the sender is not told", "%+v", *to)
+		require.FailNow(f.t, "no CREDIT was sent", "%+v", *to)
 	}
 	if st := f.w.pmls[1].Stats(); st.UnexpectedPeakBytes > from.window {
 		require.FailNow(f.t, "memory", "%+v", st)
 	}
 }
 
-// receive takes all messages from the nth on, which come in the order in which they were sent.
+// receive receives all messages from the nth on, and checks their order.
 func (f *flood) receive(nth int) {
 	for i := nth; i < len(f.bufs); i++ {
 		out := make([]byte, len(f.bufs[i])+1)
@@ -57,7 +57,7 @@ func (f *flood) receive(nth int) {
 		if !bytes.Equal(f.bufs[i], out[:st.Bytes]) {
 			require.Equal(f.t, f.bufs[i], out[:st.Bytes], "message %d", i)
 		}
-		f.hold()
+		f.checkCounts()
 	}
 	for _, s := range f.sends {
 		_, err := s.Take()
@@ -70,11 +70,11 @@ func (f *flood) receive(nth int) {
 	}
 }
 
-// TestUnexpectedMemoryIsBounded: a sender does not stop, and a receiver receives nothing. What it
-// keeps stays below the window; the sender keeps the rest, and nothing is lost.
-func TestUnexpectedMemoryIsBounded(t *testing.T) {
+// TestUnexpectedBytesStayBelowWindow: the sender does not stop, and the receiver receives nothing. The
+// receiver keeps less than the window, and the sender keeps the rest.
+func TestUnexpectedBytesStayBelowWindow(t *testing.T) {
 	for protocol, messages := range map[Protocol]int{Copy: 5000, Get: 100_000, Put: 5000} {
-		if raced { // there is one goroutine, and so nothing for the detector to find
+		if raced { // with one goroutine there is no race to find
 			messages = 5000
 		}
 		w, c := newWire(t, 2, func(w *wire) {
@@ -92,11 +92,11 @@ func TestUnexpectedMemoryIsBounded(t *testing.T) {
 			w.settle()
 		}
 		st := w.pmls[1].Stats()
-		require.Greater(t, st.UnexpectedBytes, int64(20_000), "the window is there to be used")
+		require.Greater(t, st.UnexpectedBytes, int64(20_000), "the window is hardly used")
 		require.NotZero(t, w.pmls[0].Stats().Throttled)
 		require.Greater(t, len(f.sends), messages-1500)
 		last := f.sends[len(f.sends)-1]
-		require.Equal(t, request.Active, last.State(), "the sender waits")
+		require.Equal(t, request.Active, last.State(), "the send ended although the window is closed")
 		f.receive(0)
 		if protocol == Get {
 			require.NotZero(t, w.pmls[1].Stats().ReceivedGet)
@@ -113,8 +113,8 @@ func TestUnexpectedMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestManyAnnouncedReads: where messages are is remembered too, and counted.
-func TestManyAnnouncedReads(t *testing.T) {
+// TestUnreceivedRGETsCountInWindow: the remote keys in a RGET count in the window.
+func TestUnreceivedRGETsCountInWindow(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)
 		w.attrs.MaxSendBytes, w.others[0].MaxSendBytes = 256, 256
@@ -129,14 +129,14 @@ func TestManyAnnouncedReads(t *testing.T) {
 	require.EqualValues(t, 10_000/(fragmentCostBytes+2*remoteKeyBytes), st.SentGet)
 	require.EqualValues(t, 10_000/fragmentCostBytes, st.SentRendezvous)
 	require.EqualValues(t, 1000, st.SentGet+st.SentRendezvous+st.Deferred)
-	require.Zero(t, st.Throttled, "none of them was small")
+	require.Zero(t, st.Throttled, "a long message counts as a small one")
 	f.receive(0)
 	require.Empty(t, w.regions)
 }
 
-// TestWindowIsKeptOpen: a receiver that keeps up tells so before its sender has to wait, and
-// not more often than it must.
-func TestWindowIsKeptOpen(t *testing.T) {
+// TestReceiverThatKeepsUpKeepsWindowOpen: the receiver sends CREDIT before the sender must wait, and no
+// more often than necessary.
+func TestReceiverThatKeepsUpKeepsWindowOpen(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) {
 			w.async = async
@@ -160,8 +160,8 @@ func TestWindowIsKeptOpen(t *testing.T) {
 	}
 }
 
-// TestTinyWindow: one that nothing fits into makes every message wait for its receive.
-func TestTinyWindow(t *testing.T) {
+// TestTinyWindowDeliversMessages: if a message does not fit into the window, it waits for its receive.
+func TestTinyWindowDeliversMessages(t *testing.T) {
 	for _, window := range []int64{1, fragmentCostBytes, fragmentCostBytes + 50, 200} {
 		w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
 		for _, n := range []int{0, 1, 50, 51, 96, 97, 1000} {
@@ -179,8 +179,9 @@ func TestTinyWindow(t *testing.T) {
 	}
 }
 
-// TestDroppedCounts: what nobody will receive counts as taken, or the window would close for good.
-func TestDroppedCounts(t *testing.T) {
+// TestDroppedMessagesCountAsTaken: otherwise messages to removed contexts would close the window for
+// good.
+func TestDroppedMessagesCountAsTaken(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 2000 })
 	a, b := w.pmls[0], w.pmls[1]
 	flow := func() (sent, taken int64) { return a.peer(1).credit.sent, b.peer(0).credit.received }
@@ -196,19 +197,19 @@ func TestDroppedCounts(t *testing.T) {
 		send(from, n, Standard)
 		send(from, n, Synchronous)
 	}
-	m, _, found := b.Improbe(to, 0, 1) // taken out, and received later
+	m, _, found := b.Improbe(to, 0, 1) // received later
 	require.True(t, found)
 	b.RemoveContext(to)
-	for _, n := range []int{0, 20, 90} { // to what is not there any more
+	for _, n := range []int{0, 20, 90} { // to a removed context
 		send(from, n, Standard)
 		send(from, n, Synchronous)
 	}
 	sent, taken := flow()
-	require.EqualValues(t, fragmentCostBytes, sent-taken, "what was taken out of matching")
+	require.EqualValues(t, fragmentCostBytes, sent-taken, "the message that Improbe took")
 	_, err := b.Imrecv(m, nil, 1, "mrecv").Take()
 	require.NoError(t, err)
 
-	later := a.NewContextID() // what comes before its context is made counts when it is received
+	later := a.NewContextID() // a message before AddContext counts when it is received
 	from = a.AddContext(later, c[0].group, 0, testCaller{})
 	send(from, 20, Standard)
 	sent, taken = flow()
@@ -221,8 +222,9 @@ func TestDroppedCounts(t *testing.T) {
 	require.Zero(t, a.Busy()+b.Busy())
 }
 
-// TestForgedCredit: to have taken more than was sent is nonsense; an old number is only old.
-func TestForgedCredit(t *testing.T) {
+// TestForgedCreditLosesPeer: a CREDIT for more than was sent is a protocol error. An older CREDIT than
+// the last is ignored.
+func TestForgedCreditLosesPeer(t *testing.T) {
 	creditOf := func(taken int64) []byte {
 		b := make([]byte, creditBytes)
 		creditHdr{taken: taken}.encode(b)
@@ -245,17 +247,17 @@ func TestForgedCredit(t *testing.T) {
 	require.EqualValues(t, 1, p.Stats().Malformed)
 }
 
-// A message counts before it goes: on a transport that delivers inside the call, a CREDIT for it can
-// come before the call returns.
-func TestCountedBeforeItGoes(t *testing.T) {
+// TestSendCountsBeforePost: a transport that delivers inside the post may bring a CREDIT for the
+// message before the post returns.
+func TestSendCountsBeforePost(t *testing.T) {
 	w, c := newQuiet(t, Auto)
 	in, out := pattern(8, 1), make([]byte, 8)
 	window := w.pmls[0].peer(1).credit.window
-	for sent := int64(0); sent < 2*window; sent += 1 << 10 { // several windows' worth of 8 bytes and their cost
+	for sent := int64(0); sent < 2*window; sent += 1 << 10 { // 8 bytes and their cost, for two windows
 		for range 1 << 10 / (8 + fragmentCostBytes) {
 			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
 			require.True(t, w.pmls[0].SendNow(c[0], in, 1, 3) || sent == 0)
-			if r.State() != request.Complete { // the first one has to find the way
+			if r.State() != request.Complete { // the first message resolves the peer
 				_, err := w.pmls[0].Isend(c[0], in, 1, 3, Standard, "send").Take()
 				require.NoError(t, err)
 			}

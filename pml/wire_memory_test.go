@@ -10,20 +10,20 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// wireMemory is what of the wire's memory peers can reach.
+// wireMemory is the memory that the ranks of a wire have registered.
 type wireMemory struct {
-	regions map[uint64]*wireRegion // by number, those that are not released
-	numbers uint64                 // given out
-	// memory, if set, hears of what is registered and released.
+	regions map[uint64]*wireRegion // by number; released ones are removed
+	numbers uint64                 // the last number
+	// memory, if set, is called for each registration and release.
 	memory func(what string, r *wireRegion)
-	// mishap, if set, may say how a read or write ends that would succeed otherwise.
+	// mishap, if set, may give an error for a read or write that would succeed.
 	mishap func(f *flight) error
-	// unregistrable, if set, may say why memory cannot be registered.
+	// unregistrable, if set, may give an error for a registration.
 	unregistrable func(m *wireModule, access btl.Access) error
 }
 
-// wireRegion is registered memory of a rank, on one rail. Its key is its number, which is not used
-// again.
+// wireRegion is registered memory of a rank, on one rail. Its key is its number. Numbers are not
+// reused.
 type wireRegion struct {
 	m        *wireModule
 	number   uint64
@@ -89,7 +89,7 @@ func (e *wireEndpoint) postRemote(verb btl.Tag, op *btl.Op) error {
 			op.Done(op, nil)
 			return nil
 		}
-		// An error is never told from inside the call.
+		// An error is never reported from inside the post.
 	}
 	w.flying = append(w.flying, f)
 	return nil
@@ -99,7 +99,7 @@ func usage(format string, args ...any) error {
 	return &btl.Error{Rail: "wire", Peer: btl.AllPeers, Class: btl.ClassUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// reach does a read or write.
+// reach performs a read or write.
 func (w *wire) reach(f *flight) error {
 	if f.failed != nil {
 		return f.failed
@@ -113,7 +113,7 @@ func (w *wire) reach(f *flight) error {
 	mine, ok := op.Local.(*wireRegion)
 	switch {
 	case !ok || mine.released || mine.m != w.rails[f.rail][f.from] || mine.access&btl.AccessLocal == 0 || !mine.holds(op.Payload):
-		return usage("not of ours")
+		return usage("not registered here")
 	case theirs == nil || theirs.m != w.rails[f.rail][f.to] || theirs.access&need == 0:
 		return usage("stale key")
 	case op.RemoteOffset > uint64(len(theirs.mem)) || uint64(len(op.Payload)) > uint64(len(theirs.mem))-op.RemoteOffset:

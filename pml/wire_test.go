@@ -13,43 +13,42 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// wire is a transport for tests of this package: what is posted waits in one queue until
-// the test lets it through, so every order and every moment can be had.
+// wire is a transport for tests of this package. Posted operations wait in one queue until the test
+// delivers them, so a test can choose their order and its own moment.
 type wire struct {
 	t       wireT
 	pmls    []*PML
 	modules []*wireModule   // by rank, of the first rail
 	rails   [][]*wireModule // by rail, then rank
 	attrs   btl.Attrs       // of the first rail
-	others  []btl.Attrs     // of further ones
-	config  Config          // what the ranks have in common
-	async   bool            // operations complete only when delivered
-	keeps   bool            // so, and what is sent is read only then
-	refuse  int             // how many posts to refuse
-	// wrong, if set, says which posts are called wrong: at once, or later, when they are called
-	// back.
+	others  []btl.Attrs     // of the other rails
+	config  Config          // of all ranks
+	async   bool            // operations complete only when they are delivered
+	keeps   bool            // the same, and the payload is read only then
+	refuse  int             // number of posts to refuse for lack of room
+	// wrong, if set, reports which operations are refused for what they are (btl.ClassUsage): when
+	// they are posted, or with later when they are called back.
 	wrong func(f *flight) bool
 	later bool
-	// delivered: what is called wrong later has arrived all the same.
+	// delivered says that operations that are refused later have arrived all the same.
 	delivered bool
 	flying    []flight
-	order     messageOrder
-	now       int64 // the engines' time
-	mended    bool  // rails that have failed can be opened again
-	// log, if set, hears of every post: what became of it, and what was posted.
+	now       int64 // the engines' time, in nanoseconds
+	mended    bool  // failed rails can be opened again
+	// log, if set, is called for each step of an operation.
 	log func(what string, f *flight)
 
 	wireMemory
 }
 
-// flight is a fragment, or a remote read or write, under way.
+// flight is an operation under way: a fragment, or a remote read or write.
 type flight struct {
 	from, to int
 	rail     int
 	tag      btl.Tag
 	frag     []byte  // nil of a read or write
-	op       *btl.Op // to be called back, if any
-	failed   error   // what a read or write that failed when it was posted is to be told
+	op       *btl.Op // to be called back; may be nil
+	failed   error   // with which a read or write is to be called back
 }
 
 // isRemote reports whether it is a read or a write.
@@ -59,13 +58,13 @@ type wireModule struct {
 	w          *wire
 	rank, rail int
 	attrs      *btl.Attrs
-	down       map[int]error // by peer: what every post returns
-	failed     []int         // peers whose endpoints were told to fail
-	fallen     error         // why the whole rail has failed
+	down       map[int]error // by peer: the result of every post
+	failed     []int         // peers whose endpoints were failed (Endpoint.Fail)
+	fallen     error         // why the whole rail has failed; nil while it has not
 	epochs     map[int]uint32
 }
 
-// lose has the rail say that the way to a peer, or to all, has failed, and that it is drained.
+// lose reports that the rail to a peer, or to all peers, has failed and is drained.
 func (m *wireModule) lose(peer int, err *btl.Error) {
 	if peer == btl.AllPeers {
 		m.fallen = err
@@ -74,7 +73,7 @@ func (m *wireModule) lose(peer int, err *btl.Error) {
 	m.drain(peer)
 }
 
-// drain has it say that it is drained.
+// drain reports that the rail to a peer is drained.
 func (m *wireModule) drain(peer int) {
 	p := m.w.pmls[m.rank]
 	p.Drained(m, peer)
@@ -92,7 +91,7 @@ type wireClock struct{ w *wire }
 
 func (c wireClock) Now() int64 { return c.w.now }
 
-// reopen makes the next incarnation of a rail that has failed, if the wire is mended.
+// reopen makes the next incarnation of a failed rail, if the wire is mended.
 func (m *wireModule) reopen(peer int) (btl.Endpoint, error) {
 	if !m.w.mended {
 		return nil, btl.ErrFailed
@@ -122,8 +121,8 @@ func (e *wireEndpoint) Epoch() uint32    { return e.epoch }
 func (e *wireEndpoint) State() btl.State { return btl.Up }
 func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }
 
-// Rebind lets go of fragments, which are copied when they are posted. What is to be written is read
-// when it goes through, as by a device.
+// Rebind succeeds for fragments, because the wire copies them when they are posted. It fails for
+// writes, whose payload is read at delivery, as by a device.
 func (e *wireEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	if slices.ContainsFunc(e.m.w.flying, func(f flight) bool { return f.op == op && f.tag == bml.TagPut }) {
 		return false
@@ -144,7 +143,6 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	if w.async || w.keeps {
 		f.op = op
 	}
-	w.order.posted(f.from, f.to, f.tag, f.frag)
 	w.note("posted", &f)
 	w.flying = append(w.flying, f)
 	if f.op == nil {
@@ -153,7 +151,7 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	return nil
 }
 
-// refuses is why a post is not taken, if it is not.
+// refuses returns the error of a post that is not accepted.
 func (e *wireEndpoint) refuses(f *flight) error {
 	w := e.m.w
 	if err := e.m.down[e.to]; err != nil {
@@ -179,7 +177,6 @@ func (e *wireEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 		w.t.Errorf("an inline fragment of %d bytes", n)
 	}
 	f := flight{from: e.m.rank, to: e.to, rail: e.m.rail, tag: tag, frag: append(append([]byte(nil), hdr...), payload...)}
-	w.order.posted(f.from, f.to, f.tag, f.frag)
 	w.note("posted inline", &f)
 	w.flying = append(w.flying, f)
 	return true
@@ -239,8 +236,7 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 	return w, ctxs
 }
 
-// withRemote gives the first rail remote reads and writes, from the first byte that does not go
-// eagerly.
+// withRemote gives the first rail remote reads or writes, for all messages that are not eager.
 func withRemote(caps btl.Caps) func(w *wire) {
 	return func(w *wire) {
 		w.attrs.Caps |= caps
@@ -248,7 +244,7 @@ func withRemote(caps btl.Caps) func(w *wire) {
 	}
 }
 
-// withRails gives each pair of ranks a rail for each weight, all with remote reads and writes.
+// withRails gives each pair of ranks a rail for each weight, with remote reads and writes.
 func withRails(weights ...int64) func(w *wire) {
 	return func(w *wire) {
 		withRemote(btl.CapGet | btl.CapPut)(w)
@@ -261,7 +257,7 @@ func withRails(weights ...int64) func(w *wire) {
 	}
 }
 
-// step lets the i-th fragment, read or write in flight through.
+// step delivers the i-th operation under way.
 func (w *wire) step(i int) {
 	f := w.flying[i]
 	if i == 0 {
@@ -270,7 +266,7 @@ func (w *wire) step(i int) {
 		w.flying = append(w.flying[:i:i], w.flying[i+1:]...)
 	}
 	if w.later && w.wrong != nil && w.wrong(&f) {
-		w.note("is wrong", &f)
+		w.note("is refused", &f)
 		if w.delivered && !f.isRemote() {
 			w.pmls[f.to].Arrived(w.rails[f.rail][f.to], f.from, f.tag, f.frag)
 		}
@@ -297,7 +293,7 @@ func (w *wire) step(i int) {
 	}
 }
 
-// failPieces has every piece of a message that is in flight be lost, and called back.
+// failPieces loses every piece of a message that is under way, and calls it back with an error.
 func (w *wire) failPieces() {
 	var pieces []flight
 	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
@@ -311,7 +307,7 @@ func (w *wire) failPieces() {
 	}
 }
 
-// settle lets everything through, in order.
+// settle delivers everything in order.
 func (w *wire) settle() {
 	for {
 		n := 0
@@ -328,40 +324,6 @@ func (w *wire) settle() {
 	}
 }
 
-// messageOrder tells how many-th message a numbered fragment is: answers have numbers too.
-type messageOrder struct {
-	count map[[2]int]int            // by sender and receiver
-	nth   map[[2]int]map[uint32]int // of the number, from 0
-}
-
-// posted is told of every fragment that is posted, refused of those that were not taken.
-func (o *messageOrder) posted(from, to int, tag btl.Tag, frag []byte) {
-	if !isMessage(tag) {
-		return
-	}
-	if o.count == nil {
-		o.count, o.nth = map[[2]int]int{}, map[[2]int]map[uint32]int{}
-	}
-	pair, seq := [2]int{from, to}, sequenceOf(frag)
-	if o.nth[pair] == nil {
-		o.nth[pair] = map[uint32]int{}
-	}
-	if _, again := o.nth[pair][seq]; !again {
-		o.nth[pair][seq] = o.count[pair]
-		o.count[pair]++
-	}
-}
-
-func (o *messageOrder) refused(from, to int, tag btl.Tag, frag []byte) {
-	if pair := [2]int{from, to}; isMessage(tag) && o.of(from, to, sequenceOf(frag)) == o.count[pair]-1 {
-		delete(o.nth[pair], sequenceOf(frag))
-		o.count[pair]--
-	}
-}
-
-// of is how many-th message of its pair a fragment is.
-func (o *messageOrder) of(from, to int, seq uint32) int { return o.nth[[2]int{from, to}][seq] }
-
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -370,7 +332,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-func TestEverySizeArrives(t *testing.T) {
+func TestMessageOfEverySizeAndModeArrives(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, n := range []int{0, 1, 24, 25, 96, 97, 112, 113, 1000, 100_000} {
 			for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
@@ -388,7 +350,7 @@ func TestEverySizeArrives(t *testing.T) {
 						s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
 						w.settle()
 						if mode == Synchronous {
-							require.Equal(t, request.Active, s.State(), "synchronous completes only at the match")
+							require.Equal(t, request.Active, s.State(), "the synchronous send ended before its match")
 						}
 						r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
 						w.settle()
@@ -409,8 +371,13 @@ func TestEverySizeArrives(t *testing.T) {
 	}
 }
 
-// wireT is what newWire needs of a test, or of a property under test.
+// wireT is the part of a test, benchmark or fuzz target that newWire needs.
 type wireT interface {
 	require.TestingT
 	Errorf(format string, args ...any)
+}
+
+// anyBlocked reports whether a rank has operations that wait for a rail.
+func anyBlocked(w *wire) bool {
+	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return p.bml.Deferred() > 0 })
 }

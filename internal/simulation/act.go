@@ -33,7 +33,9 @@ func (w *world) act(a action) {
 			r.cancel(rc)
 		}
 	case doFree:
-		if i := a.a; len(r.sends) > 0 {
+		if a.b&1 == 0 {
+			r.freeReceive(a.a)
+		} else if i := a.a; len(r.sends) > 0 {
 			r.free(i % len(r.sends))
 		}
 	case doDetach:
@@ -82,8 +84,8 @@ func (r *rank) buffer(bytes, choice int) []byte {
 
 func (r *rank) send(a action) {
 	w := r.w
-	ctx := a.a % len(w.groups)
-	dest := a.b % w.plan.setup.ranks
+	ctx := r.pickContext(a.a)
+	dest := a.b % len(w.plan.setup.groups[ctx])
 	size := w.size(a.c)
 	if a.kind == doSendInit {
 		// A persistent send keeps its tag, so the tag cannot identify a message.
@@ -129,8 +131,8 @@ func (r *rank) must(err error) {
 
 func (r *rank) receive(a action) {
 	w := r.w
-	rc := &receive{rank: r.rank, ctx: a.a % len(w.groups), tag: a.b%4 - 1, persistent: a.kind == doReceiveInit}
-	rc.source = a.c%(w.plan.setup.ranks+1) - 1
+	rc := &receive{rank: r.rank, ctx: r.pickContext(a.a), tag: a.b%4 - 1, persistent: a.kind == doReceiveInit, elem: a.a >> 10 % 4}
+	rc.source = w.pickSource(rc.ctx, a.c)
 	room := w.plan.setup.maxBytes
 	if a.a>>8&3 == 0 {
 		room = max(w.size(a.b), idBytes)
@@ -140,9 +142,9 @@ func (r *rank) receive(a action) {
 	r.post(rc)
 	r.call(func(p *pml.PML) {
 		if rc.persistent {
-			rc.r = p.RecvInit(r.ctxs[rc.ctx], rc.buf, 1, rc.source, rc.tag, "recv init")
+			rc.r = p.RecvInit(r.ctxs[rc.ctx], rc.buf, rc.elem, rc.source, rc.tag, "recv init")
 		} else {
-			rc.r = p.Irecv(r.ctxs[rc.ctx], rc.buf, 1, rc.source, rc.tag, "irecv")
+			rc.r = p.Irecv(r.ctxs[rc.ctx], rc.buf, rc.elem, rc.source, rc.tag, "irecv")
 		}
 		rc.handle = rc.r.Handle()
 	})
@@ -178,6 +180,7 @@ func (r *rank) start(a action) {
 func (r *rank) cancel(rc *receive) {
 	r.must(rc.handle.Cancel())
 	st, done, err := rc.handle.Test()
+	r.matching.checkCancelled(rc, done && st.Cancelled)
 	if !done {
 		return // it has matched, so it completes
 	}
@@ -249,17 +252,23 @@ func (r *rank) reuse() {
 
 func (r *rank) look(a action) {
 	w := r.w
-	ctx, source, tag := a.a%len(w.groups), a.b%(w.plan.setup.ranks+1)-1, a.c%4-1
+	ctx := r.pickContext(a.a)
+	source, tag := w.pickSource(ctx, a.b), a.c%4-1
+	pt := pattern{ctx, source, tag}
 	r.call(func(p *pml.PML) {
 		if a.kind == doIprobe {
-			if env, found := p.Iprobe(r.ctxs[ctx], source, tag); found && !(pattern{ctx, source, tag}).covers(ctx, env.Source, env.Tag) {
+			env, found := p.Iprobe(r.ctxs[ctx], source, tag)
+			if found && !pt.covers(ctx, env.Source, env.Tag) {
 				w.fail("match", "rank %d: a probe for rank %d tag %d finds a message of rank %d tag %d", r.rank, source, tag, env.Source, env.Tag)
 			}
+			r.matching.checkFound(pt, false, env, found)
 			return
 		}
-		if m, env, found := p.Improbe(r.ctxs[ctx], source, tag); found {
+		m, env, found := p.Improbe(r.ctxs[ctx], source, tag)
+		expected := r.matching.checkFound(pt, true, env, found)
+		if found {
 			w.order++
-			r.taken = append(r.taken, &taken{m: m, env: env, pattern: pattern{ctx, source, tag}, order: w.order})
+			r.taken = append(r.taken, &taken{m: m, env: env, pattern: pt, order: w.order, expected: expected})
 		}
 	})
 }
@@ -267,7 +276,9 @@ func (r *rank) look(a action) {
 func (r *rank) probe(a action) {
 	w := r.w
 	w.order++
-	pr := &probe{pattern: pattern{a.a % len(w.groups), a.b%(w.plan.setup.ranks+1) - 1, a.c%4 - 1}, order: w.order, matched: a.a>>8&1 == 0}
+	ctx := r.pickContext(a.a)
+	pr := &probe{pattern: pattern{ctx, w.pickSource(ctx, a.b), a.c%4 - 1}, order: w.order, matched: a.a>>8&1 == 0}
+	r.matching.probe(pr)
 	r.call(func(p *pml.PML) {
 		pr.r = p.Probe(r.ctxs[pr.ctx], pr.source, pr.tag, pr.matched, "probe")
 	})
@@ -287,10 +298,13 @@ func (r *rank) receiveTaken(i int) {
 		}
 	}
 	room := max(int(t.env.Bytes), idBytes)
-	rc := &receive{rank: r.rank, ctx: t.ctx, source: t.env.Source, tag: t.env.Tag, whole: r.buffer(room+guard, i), byProbe: true, waited: t.waited}
+	rc := &receive{rank: r.rank, ctx: t.ctx, source: t.env.Source, tag: t.env.Tag, whole: r.buffer(room+guard, i), byProbe: true, waited: t.waited, elem: 1}
 	rc.buf = rc.whole[:room:room]
 	r.post(rc)
 	rc.pattern, rc.order = t.pattern, t.order
+	if t.expected != nil {
+		rc.match(t.expected)
+	}
 	r.call(func(p *pml.PML) {
 		rc.r = p.Imrecv(t.m, rc.buf, 1, "imrecv")
 		rc.handle = rc.r.Handle()
@@ -313,7 +327,7 @@ func (w *world) injectFault(r *rank, a action) {
 			f.Count = a.c >> 8 % 20
 		case f.Kind == btl.FaultWrong:
 			f.Count = 1 // an operation that rails call wrong too often is given up
-		case f.Kind == btl.FaultSilence && w.plan.transport == TCP:
+		case f.Kind == btl.FaultSilence && w.plan.transport >= TCP:
 			// TCP does not time out a silent connection, because its peer may be computing.
 			f.Kind = btl.FaultErrorLost
 		}

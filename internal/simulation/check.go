@@ -29,6 +29,7 @@ type message struct {
 	id, from, to, ctx, tag, size int
 	nth                          int // position among its sender's messages in the communicator
 	got                          bool
+	matched                      bool // a receive must get it, see matching
 }
 
 func (m *message) content() []byte {
@@ -71,23 +72,27 @@ type receive struct {
 	whole, buf         []byte
 	order              int
 	message            *message // the received message
+	expected           *message // that it must get, see matching
+	elem               int
 	persistent, active bool
 	byProbe, waited    bool
 }
 
 type probe struct {
 	pattern
-	r       *pml.ProbeRequest
-	order   int
-	matched bool
+	r        *pml.ProbeRequest
+	order    int
+	matched  bool
+	expected *message
 }
 
 type taken struct {
 	pattern
-	m      *pml.Message
-	env    pml.Envelope
-	order  int
-	waited bool
+	m        *pml.Message
+	env      pml.Envelope
+	order    int
+	waited   bool
+	expected *message
 }
 
 // finishedBuffer is a buffer that belongs to the user again, with the content that it must keep.
@@ -119,6 +124,8 @@ func (r *rank) begin(s *send) {
 	s.m = &message{id: len(w.messages), from: r.rank, to: s.to, ctx: s.ctx, tag: s.tag, size: len(s.buf), nth: w.sent[key]}
 	w.sent[key]++
 	w.messages = append(w.messages, s.m)
+	pair := [2]int{r.rank, s.to}
+	w.between[pair] = append(w.between[pair], s.m)
 	copy(s.buf, s.m.content())
 	s.active = true
 	w.traceOf(r.rank, "sends message %d of %d bytes to rank %d, %v", s.m.id, s.m.size, s.to, [...]string{"standard", "synchronous", "ready", "buffered"}[s.mode])
@@ -130,6 +137,8 @@ func (r *rank) done(s *send, err error) {
 	r.w.traceOf(r.rank, "send of message %d completes: %v", s.m.id, err)
 	if err != nil {
 		r.excused(err, s.to, fmt.Sprintf("send of message %d", s.m.id))
+	} else {
+		r.w.checkSent(s)
 	}
 	if !bytes.Equal(s.buf, s.m.content()) {
 		r.w.fail("bytes", "rank %d: the buffer of send %d was overwritten", r.rank, s.m.id)
@@ -152,8 +161,12 @@ func (r *rank) forget(rc *receive) {
 // cause.
 func (r *rank) excused(err error, peer int, what string) {
 	w := r.w
-	if w.plan.setup.ending == Heals {
+	switch w.plan.setup.ending {
+	case Heals:
 		w.fail("outcome", "rank %d: %s: %v", r.rank, what, err)
+	case Refuses:
+		w.result.Ends["refused"]++
+		return
 	}
 	if !errors.Is(err, request.ErrUnreachable) && !errors.Is(err, request.ErrProcFailed) {
 		w.fail("outcome", "rank %d: %s: %v, which is neither ErrUnreachable nor ErrProcFailed", r.rank, what, err)
@@ -176,6 +189,9 @@ func (r *rank) post(rc *receive) {
 	r.w.order++
 	rc.order, rc.active = r.w.order, true
 	rc.pattern = pattern{rc.ctx, rc.source, rc.tag}
+	if !rc.byProbe {
+		r.matching.post(rc)
+	}
 	r.w.traceOf(r.rank, "receives from rank %d tag %d", rc.source, rc.tag)
 }
 
@@ -212,10 +228,10 @@ func (r *rank) got(rc *receive, st request.Status, err error) {
 	if !bytes.Equal(rc.buf[:fits], m.content()[:fits]) {
 		w.fail("bytes", "rank %d: message %d of %d bytes arrived with other bytes", r.rank, id, m.size)
 	}
-	for i, b := range rc.whole[fits:] {
-		if b != untouched {
-			w.fail("canary", "rank %d: byte %d behind message %d was written", r.rank, i, id)
-		}
+	r.checkCanary(rc, fits, m)
+	r.matching.checkReceived(rc, m)
+	if want := wholeElements(fits, rc.elem); st.Count != want {
+		w.fail("match", "rank %d: %d bytes are %d elements of %d, not %d", r.rank, st.Bytes, st.Count, rc.elem, want)
 	}
 	if m.got {
 		w.fail("twice", "rank %d received message %d twice", r.rank, id)
@@ -317,13 +333,14 @@ func (r *rank) probed(pr *probe) {
 		msg = pr.r.Message()
 		st, err = pr.r.Take()
 	})
+	r.matching.checkProbed(pr, pml.Envelope{Source: st.Source, Tag: st.Tag, Bytes: st.Bytes}, st.Cancelled)
 	switch {
 	case err != nil:
 		r.excused(err, -1, "a probe")
 	case !st.Cancelled && (!pr.covers(pr.ctx, st.Source, st.Tag) || (msg != nil) != pr.matched):
 		r.w.fail("match", "rank %d: a probe for rank %d tag %d finds %+v", r.rank, pr.source, pr.tag, st)
 	case msg != nil:
-		r.taken = append(r.taken, &taken{m: msg, env: msg.Envelope(), pattern: pr.pattern, order: pr.order, waited: true})
+		r.taken = append(r.taken, &taken{m: msg, env: msg.Envelope(), pattern: pr.pattern, order: pr.order, waited: true, expected: pr.expected})
 	}
 }
 

@@ -37,6 +37,7 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 		w.fail("protocol", "rank %d sent rank %d a malformed fragment: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
+	w.ranks[t.rank].matching.hear(peer, f)
 	if w.ladder != nil {
 		w.ladder.arrive(t, peer, f, len(frag))
 	}
@@ -88,6 +89,7 @@ func (t *tap) drained(peer int) {
 		}
 		return true
 	})
+	t.endRefused()
 	t.w.note(evDrain, t.rank, peer, t.rail, 0, 0)
 	t.w.traceOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
 	t.w.ranks[t.rank].p.Drained(t, peer)

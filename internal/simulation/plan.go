@@ -14,13 +14,14 @@ type Transport int
 
 // The transports.
 const (
-	Loop  Transport = iota // btl/loop
-	Verbs                  // btl/ibverbs on simhca
-	TCP                    // btl/tcp over loopback
+	Loop   Transport = iota // btl/loop
+	Verbs                   // btl/ibverbs on simhca
+	TCP                     // btl/tcp over loopback
+	Direct                  // btl/loop without simulated time
 	Transports
 )
 
-func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp"}[t] }
+func (t Transport) String() string { return [...]string{"loop", "verbs", "tcp", "direct"}[t] }
 
 // Ending says what is broken at the end of a plan.
 type Ending int
@@ -33,9 +34,14 @@ const (
 	Dies
 	// Parts: no rail between two ranks comes back, and the grace time ends.
 	Parts
+	// Refuses: rails refuse operations of some kinds for good. A message may end in an error.
+	Refuses
+	// Breaks: without a grace time. Ranks without a rail in common have lost each other at once.
+	Breaks
+	Endings
 )
 
-func (e Ending) String() string { return [...]string{"heals", "dies", "parts"}[e] }
+func (e Ending) String() string { return [...]string{"heals", "dies", "parts", "refuses", "breaks"}[e] }
 
 // railSetup describes a rail: nanoseconds, and 10⁶ bytes a second.
 type railSetup struct {
@@ -62,6 +68,12 @@ type setup struct {
 	deadRail   int    // a rail between the victims that is never repaired; -1: none
 	maxBytes   int    // longest message
 	skipOdds   int    // one poll of a rail in skipOdds is skipped
+
+	lateContexts bool     // a rank makes a communicator when it first uses it
+	inline       int      // bytes that a rail sends inline, if it does
+	unregistered int      // one in so many registrations fails for lack of room; 0: none does
+	wrong        []string // kinds of operations that rails refuse
+	wrongRail    int      // the rail that does; -1: all do
 }
 
 // kind of an action. Comments name what a fault affects.
@@ -181,6 +193,7 @@ func draw(seed uint64, t Transport) *plan {
 		s.grace = int64(pick(1, 30, 300)) * 1_000_000
 		s.narrow = t == Loop && rng.IntN(2) == 0
 	}
+	s.drawRefusals(seed, t)
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)
 	return p
@@ -188,7 +201,7 @@ func draw(seed uint64, t Transport) *plan {
 
 // weights of the actions that are not faults.
 var weights = [firstFault]int{
-	doSend: 14, doSendInit: 2, doReceive: 13, doReceiveInit: 2, doStart: 4, doCancel: 1, doFree: 1, doDetach: 2, doIprobe: 1, doImprobe: 2,
+	doSend: 14, doSendInit: 2, doReceive: 13, doReceiveInit: 2, doStart: 4, doCancel: 1, doFree: 2, doDetach: 2, doIprobe: 1, doImprobe: 2,
 	doProbe: 2, doImrecv: 2, doTest: 4, doTurn: 22, doPoll: 12, doSleep: 3, doNext: 24, doPass: 5,
 }
 

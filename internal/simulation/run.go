@@ -72,10 +72,16 @@ type Result struct {
 	Fired        int
 	// AwaitedBuffers counts detached buffers that a device was still using.
 	AwaitedBuffers int
-	Combinations   map[Combination]int
-	Ends           map[string]int
-	Endings        map[Ending]int
-	Stats          pml.Stats
+	// Unregistered counts registrations that failed.
+	Unregistered int
+	// Freed counts receives that were freed before they were complete, and got a message.
+	Freed int
+	// Refused counts operations that rails refused because of their kind.
+	Refused      int
+	Combinations map[Combination]int
+	Ends         map[string]int
+	Endings      map[Ending]int
+	Stats        pml.Stats
 }
 
 func newResult(p *plan) *Result {
@@ -87,6 +93,9 @@ func newResult(p *plan) *Result {
 
 func (r *Result) add(st pml.Stats) {
 	s := &r.Stats
+	s.SentInline += st.SentInline
+	s.Unexpected += st.Unexpected
+	s.Refused += st.Refused
 	s.SentEager += st.SentEager
 	s.SentRendezvous += st.SentRendezvous
 	s.SentGet += st.SentGet
@@ -113,6 +122,9 @@ func (r *Result) Add(o *Result) {
 	r.Lost += o.Lost
 	r.Fired += o.Fired
 	r.AwaitedBuffers += o.AwaitedBuffers
+	r.Unregistered += o.Unregistered
+	r.Refused += o.Refused
+	r.Freed += o.Freed
 	addTo(&r.Hits, o.Hits)
 	addTo(&r.FaultActions, o.FaultActions)
 	addTo(&r.Combinations, o.Combinations)

@@ -38,6 +38,11 @@ func (w *world) heal() {
 			}
 		}
 	}
+	for _, r := range w.ranks {
+		for i := range w.groups {
+			r.call(func(*pml.PML) { r.makeContext(i) })
+		}
+	}
 	if w.parted {
 		w.part()
 	}
@@ -123,16 +128,17 @@ func (w *world) collect(r *rank) (any bool) {
 		r.receiveTaken(0)
 		any = true
 	}
-	for ctx := range w.groups {
-		for source := range w.plan.setup.ranks {
-			var found bool
-			var env pml.Envelope
-			r.call(func(p *pml.PML) { env, found = p.Iprobe(r.ctxs[ctx], source, request.AnyTag) })
+	for ctx, group := range w.plan.setup.groups {
+		for source := range group {
+			if r.ctxs[ctx] == nil {
+				continue
+			}
+			env, found := r.unreceived(pattern{ctx, source, request.AnyTag})
 			if !found {
 				continue
 			}
 			any = true
-			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
+			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, elem: 1, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
 			rc.buf = rc.whole[: int(env.Bytes)+idBytes : int(env.Bytes)+idBytes]
 			r.post(rc)
 			r.call(func(p *pml.PML) {
@@ -258,9 +264,13 @@ func (r *rank) waitAll() {
 // drain waits for all operations, receives what is left, and checks the final state.
 func (w *world) drain() {
 	// A rank that only receives does not notice that a peer has given it up.
-	if w.plan.setup.ending == Parts {
+	if e := w.plan.setup.ending; e == Parts || e == Breaks {
 		w.settle()
 		w.discoverLosses()
+		for e == Breaks && w.collectAll() { // which may lose a peer too
+			w.settle()
+			w.discoverLosses()
+		}
 	}
 	for _, r := range w.ranks {
 		r.waitAll()
@@ -295,7 +305,9 @@ func (w *world) drain() {
 			k.check(w)
 		}
 	}
-	w.ordered()
+	if !w.isExact() {
+		w.ordered()
+	}
 }
 
 // discoverLosses sends a message from each rank to each peer that has given it up. Only a send
@@ -340,6 +352,7 @@ func (r *rank) finish() {
 			w.fail("bounded", "rank %d: a receive from rank %d tag %d does not end: %v", r.rank, rc.source, rc.tag, r.p.Pending())
 		}
 	}
+	r.finishFreed()
 	for _, pr := range r.probes {
 		r.call(func(*pml.PML) { pr.r.Cancel() })
 	}
@@ -368,18 +381,18 @@ func (w *world) isLost(a, b int) bool {
 }
 
 func (w *world) lookForMessages() {
+	s := &w.plan.setup
 	for _, m := range w.messages {
-		if !m.got && !w.isLost(m.from, m.to) {
+		if !m.got && !w.isLost(m.from, m.to) && s.ending != Refuses {
 			w.fail("lost", "message %d of %d bytes from rank %d to rank %d was lost", m.id, m.size, m.from, m.to)
 		}
 		w.result.Messages++
 	}
-	s := &w.plan.setup
 	for a := range w.ranks {
 		for b := range a {
 			parted := s.ending == Parts && s.grace > 0
 			died := s.ending == Dies && (w.ranks[a].dead || w.ranks[b].dead)
-			if w.isLost(a, b) && !parted && !died {
+			if w.isLost(a, b) && !parted && !died && s.ending != Breaks {
 				w.fail("outcome", "ranks %d and %d have lost each other", a, b)
 			}
 			if w.isLost(a, b) {
@@ -392,7 +405,7 @@ func (w *world) lookForMessages() {
 func (w *world) allUp() bool {
 	for a, r := range w.ranks {
 		for b, o := range w.ranks {
-			if r.dead || o.dead || w.isLost(a, b) {
+			if r.dead || o.dead || w.isLost(a, b) || w.plan.setup.ending == Breaks {
 				continue
 			}
 			if up, all := r.p.RailsUp(b); up < all-w.deadRails(a, b) && !w.cutForGood(a, b) {
@@ -436,7 +449,7 @@ func (r *rank) lookForLeftovers() {
 	}
 	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
 		for peer := range w.ranks { // a dead rail is tried again and again
-			if w.deadRails(r.rank, peer) > 0 && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
+			if (w.deadRails(r.rank, peer) > 0 || w.plan.setup.ending == Breaks) && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
 				return true
 			}
 		}
@@ -449,17 +462,20 @@ func (r *rank) lookForLeftovers() {
 		w.fail("bounded", "rank %d: devices still hold %d detached buffers", r.rank, len(r.detached))
 	}
 	st := r.p.Stats()
-	if whole && st.Malformed != 0 {
+	if whole && st.Malformed != 0 && w.plan.setup.ending != Refuses {
 		w.fail("protocol", "rank %d received %d malformed fragments", r.rank, st.Malformed)
 	}
 	r.call(func(p *pml.PML) {
 		for _, c := range r.ctxs {
-			p.RemoveContext(c)
+			if c != nil {
+				p.RemoveContext(c)
+			}
 		}
 		if r.registered != nil {
 			p.RemoveMemory(r.registered)
 		}
 	})
+	r.checkWindow(st)
 	if busy := r.p.Busy(); busy != 0 {
 		w.fail("leak", "rank %d: %d sends or answers are unfinished", r.rank, busy)
 	}

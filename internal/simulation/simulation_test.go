@@ -16,7 +16,7 @@ import (
 var onlySeed = flag.Uint64("seed", 0, "run only this seed, over all transports, and draw the ladder")
 
 // thousand is the number of seeds over each transport. Those over verbs and TCP take longer.
-var thousand = [Transports]uint64{Loop: 700, Verbs: 300, TCP: 100}
+var thousand = [Transports]uint64{Loop: 1200, Verbs: 300, TCP: 100, Direct: 600}
 
 // No seed breaks an invariant. Every kind of fault has an effect, and every combination of Possible
 // is reached.
@@ -38,7 +38,8 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		"failed": st.RailsFailed / 1000, "returned": st.RailsReturned / 1000, "resent": st.Resent / 500, "restarts": st.Restarts / 500,
 		"duplicates": st.Duplicates / 500, "stale": st.StaleFragments, "early": st.Early / 500, "unread": st.Unread, "lost": uint64(sum.Lost / 50),
 		"held": st.Throttled / 10, "deferred": st.Deferred / 10, "read": st.SentGet / 500, "written": st.SentPut / 100,
-		"lent": uint64(sum.AwaitedBuffers),
+		"awaited buffers": uint64(sum.AwaitedBuffers), "inline": st.SentInline / 100, "unexpected": st.Unexpected / 5000, "retries": st.Retries / 500,
+		"not registered": uint64(sum.Unregistered / 500), "refused": uint64(sum.Refused / 500), "unwritten": st.Unwritten, "withdrawn": st.Refused / 100, "freed": uint64(sum.Freed / 100),
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
@@ -46,6 +47,9 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		for _, fault := range []string{"error-lost", "error-delivered"} {
 			require.NotZero(t, sum.Hits[Hit{name, fault}], "fault %[2]s never hit %[1]s", name, fault)
 		}
+	}
+	for e := range Endings {
+		require.Greater(t, sum.Endings[e], 50, e)
 	}
 	for k := doInject; k < kinds; k++ {
 		require.NotZero(t, sum.FaultActions[kindNames[k]], kindNames[k])

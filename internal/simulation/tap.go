@@ -27,6 +27,8 @@ type tap struct {
 	pendingUntil int64
 	// late are the buffers of failed reads to endpoints that are not drained.
 	late []lateRead
+	// refused are operations that are to be called back, see endRefused.
+	refused []func()
 }
 
 // aim is a fault that waits for an operation with a name.
@@ -73,6 +75,9 @@ func (r *region) Release() error {
 
 // Register implements btl.Registrar.
 func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
+	if t.cannotRegister() {
+		return nil, btl.ErrMemory
+	}
 	inner, err := t.Module.(btl.Registrar).Register(mem, access)
 	if err != nil {
 		return nil, err
@@ -92,7 +97,11 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tapEndpoint{Endpoint: ep, t: t, peer: peer}, nil
+	e := &tapEndpoint{Endpoint: ep, t: t, peer: peer}
+	if _, ok := ep.(btl.Inliner); ok {
+		return inlineEnd{e}, nil
+	}
+	return e, nil
 }
 
 // tapEndpoint is an endpoint of a tap.
@@ -133,8 +142,7 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 	return err
 }
 
-// Tally implements btl.Tallier. An endpoint that does not count reports zeros, as one that has
-// carried nothing.
+// Tally implements btl.Tallier. Zeros mean to the BML that the endpoint does not count.
 func (e *tapEndpoint) Tally() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.Tallier); ok {
 		return t.Tally()
@@ -175,7 +183,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	if t.w.ladder != nil { // before the callback posts other operations
 		line = t.w.ladder.posting(t, e.Peer(), name, op)
 	}
-	err := how(op)
+	err := e.postOrRefuse(name, op, how)
 	if isDelayed {
 		t.w.net.slow(t.rail, t.w.latency[t.rail])
 	}

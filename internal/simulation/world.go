@@ -26,9 +26,10 @@ type world struct {
 	scratch    [32]byte
 
 	messages []*message
-	sent     map[[2]int]int // messages so far, by sender and communicator
-	received []*receive     // receives that have got a message
-	order    int            // number of receives and probes so far
+	sent     map[[2]int]int        // messages so far, by sender and communicator
+	between  map[[2]int][]*message // by sender and receiver, in the order of their starts
+	received []*receive            // receives that have got a message
+	order    int                   // number of receives and probes so far
 	finished []finishedBuffer
 	parted   bool
 	healing  bool
@@ -49,12 +50,14 @@ type rank struct {
 	failing    []*tapEndpoint // endpoints to fail at the next turn
 	regions    int            // number of registered regions
 	aims       []*aim
+	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
 
 	sends  []*send
 	recvs  []*receive
 	probes []*probe
+	freed  []*receive // that go on
 	taken  []*taken
 	// detached are buffers that sends have given back and that are not reused yet.
 	detached []detached
@@ -76,12 +79,12 @@ func (d describer) Describe(op string, peer, tag int, err error) error {
 
 func newWorld(p *plan, trace bool) (*world, error) {
 	s := &p.setup
-	w := &world{plan: p, rng: rand.New(rand.NewPCG(p.seed, 0x706f6c6c)), result: newResult(p), hash: fnv.New64a(), sent: map[[2]int]int{}}
+	w := &world{plan: p, rng: rand.New(rand.NewPCG(p.seed, 0x706f6c6c)), result: newResult(p), hash: fnv.New64a(), sent: map[[2]int]int{}, between: map[[2]int][]*message{}}
 	if trace {
 		w.ladder = newLadder(w)
 	}
 	var err error
-	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet}[p.transport](p.seed, s)
+	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet, newDirectNet}[p.transport](p.seed, s)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +95,11 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		w.latency = append(w.latency, r.latency)
 	}
 	for i := range s.ranks {
-		r := &rank{w: w, rank: i}
+		r := &rank{w: w, rank: i, ctxs: make([]*pml.Context, len(s.groups))}
+		r.matching = newMatching(r)
 		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.runOthers})
 		grace := s.grace
-		if grace == 0 {
+		if grace == 0 && s.ending != Breaks {
 			grace = 1 << 60
 		}
 		r.p = pml.New(pml.Config{
@@ -128,9 +132,10 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			r.registered = make([]byte, 64<<10)
 			r.p.AddMemory(r.registered)
 		}
-		for j, g := range w.groups {
-			place, _ := g.Rank(i)
-			r.ctxs = append(r.ctxs, r.p.AddContext(pml.ContextID(6*j), g, place, describer{i}))
+		for j := range w.groups {
+			if j == 0 || !s.lateContexts {
+				r.makeContext(j)
+			}
 		}
 		r.eng.Unlock()
 		w.ranks = append(w.ranks, r)
@@ -265,6 +270,9 @@ func peerName(peer int) string {
 // cover counts the combination of a fragment that arrives and the states of its sender and
 // receiver.
 func (w *world) cover(from, to int, f pml.Fragment) {
+	if e := w.plan.setup.ending; e == Refuses || e == Breaks {
+		return // the lists of combinations are about failover
+	}
 	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
 	if f.Numbered {

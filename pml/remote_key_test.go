@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// exposed is what of a rank's memory its peers can reach.
+// exposed lists the regions of a rank that its peers can access.
 func exposed(w *wire, rank int) (regions []*wireRegion) {
 	for _, r := range w.regions {
 		if r.m.rank == rank && r.access != btl.AccessLocal {
@@ -18,9 +18,9 @@ func exposed(w *wire, rank int) (regions []*wireRegion) {
 	return regions
 }
 
-// TestExposedForOneUse: who may read a message cannot write anywhere, and who may write one cannot
-// read, also in memory that was added, which stays registered.
-func TestExposedForOneUse(t *testing.T) {
+// TestAddedMemoryIsExposedForOneUse: a peer that may read a message cannot write, and a peer that may
+// write cannot read, also in added memory, which stays registered.
+func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 	for protocol, access := range map[Protocol]btl.Access{Get: btl.AccessRemoteRead, Put: btl.AccessRemoteWrite} {
 		w, c := newWire(t, 2, func(w *wire) {
 			withRemote(getPut)(w)
@@ -44,9 +44,9 @@ func TestExposedForOneUse(t *testing.T) {
 			regions := exposed(w, exposes)
 			require.Len(t, regions, 1, "%v", protocol)
 			require.Equal(t, access, regions[0].access, "%v", protocol)
-			require.Len(t, w.regions, 2, "and what the other rank uses itself")
+			require.Len(t, w.regions, 2, "one region at each rank")
 		}
-		// The other way round it is another use of the same memory.
+		// In the other direction the same memory has another use.
 		s := w.pmls[1].Isend(c[1], bufs[1], 0, 1, Standard, "send")
 		r := w.pmls[0].Irecv(c[0], bufs[0], 1, 1, 1, "recv")
 		w.settle()
@@ -62,9 +62,9 @@ func TestExposedForOneUse(t *testing.T) {
 	}
 }
 
-// TestExposedAsFarAsNeeded: of a long buffer no more can be written than the message is long, each time
-// that a receive is started.
-func TestExposedAsFarAsNeeded(t *testing.T) {
+// TestReceiveBufferIsExposedOnlyForMessageLength: at each start of the receive, the peer can write only
+// the bytes of the message.
+func TestReceiveBufferIsExposedOnlyForMessageLength(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRemote(getPut)(w)
 		w.config.Protocol = Put

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of queues against a map of slices, by random operations.
-func TestQueueTable(t *testing.T) {
+// TestQueueTableAgainstMap compares the table with a map of slices, by random operations.
+func TestQueueTableAgainstMap(t *testing.T) {
 	type element struct {
 		node  node[int]
 		value int
@@ -57,8 +57,8 @@ func TestQueueTable(t *testing.T) {
 	}
 }
 
-// Keys spread over the buckets, whatever pattern sources and tags make.
-func TestKeysSpread(t *testing.T) {
+// TestQueueTableSpreadsKeys: keys spread over the buckets, whatever pattern sources and tags form.
+func TestQueueTableSpreadsKeys(t *testing.T) {
 	patterns := map[string]func(i int) matchKey{
 		"sources":         func(i int) matchKey { return keyOf(i, 5) },
 		"even sources":    func(i int) matchKey { return keyOf(2*i, 5) },
@@ -77,7 +77,7 @@ func TestKeysSpread(t *testing.T) {
 			for i := range n {
 				table.push(pattern(i), &nodes[i], new(int))
 			}
-			looks := 0 // to find each once
+			looks := 0 // comparisons to find each key once
 			for _, q := range table.buckets {
 				for depth := 1; q != nil; q = q.chain {
 					looks += depth

@@ -9,7 +9,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// withoutInline gives each pair of ranks so many rails that deliver later, and take nothing inline.
+// withoutInline gives each pair of ranks a number of rails that send nothing inline. Operations
+// complete only when they are delivered.
 func withoutInline(rails int) func(w *wire) {
 	return func(w *wire) {
 		w.attrs.Caps &^= btl.CapInline
@@ -22,7 +23,7 @@ func withoutInline(rails int) func(w *wire) {
 	}
 }
 
-// sendBcopy sends what need not be waited for, and then uses its buffer for something else.
+// sendBcopy sends a message from a copy (bcopy), and then overwrites the buffer.
 func sendBcopy(t *testing.T, w *wire, c *Context, data []byte, tag int) {
 	t.Helper()
 	buf := append([]byte(nil), data...)
@@ -32,21 +33,22 @@ func sendBcopy(t *testing.T, w *wire, c *Context, data []byte, tag int) {
 	}
 }
 
-// newCopying is a wire of two ranks on which the way from the first to the second is known.
-func newCopying(t *testing.T, rails int) (*wire, []*Context) {
+// newBcopy makes a wire of two ranks. The first has resolved the second.
+func newBcopy(t *testing.T, rails int) (*wire, []*Context) {
 	w, c := newWire(t, 2, withoutInline(rails))
 	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
 	return w, c
 }
 
-// TestSmallSendsDoNotWait: a send whose message is small is over before that is delivered, and its buffer is the caller's.
-func TestSmallSendsDoNotWait(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestSmallSendReturnsBeforeDelivery: Send copies a small message, so the caller has its buffer back
+// at once.
+func TestSmallSendReturnsBeforeDelivery(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	for seed, n := range []int{0, 1, 8, 90} {
 		sendBcopy(t, w, c[0], pattern(n, seed), seed)
 	}
 	require.Len(t, w.flying, 4)
-	require.Equal(t, 4, w.pmls[0].busy, "they are not forgotten")
+	require.Equal(t, 4, w.pmls[0].busy, "the copies do not count as busy")
 	for seed, n := range []int{0, 1, 8, 90} {
 		out := make([]byte, n)
 		r := w.pmls[1].Irecv(c[1], out, 1, 0, seed, "recv")
@@ -60,9 +62,10 @@ func TestSmallSendsDoNotWait(t *testing.T) {
 	require.Len(t, p.freeBcopies, 4)
 }
 
-// TestCopiesAreBounded: once so many are under way sends wait for theirs, in order.
-func TestCopiesAreBounded(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestSendBeyondCopyLimitWaits: a send that finds no copy free waits, and keeps its place in the
+// order.
+func TestSendBeyondCopyLimitWaits(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	p := w.pmls[0]
 	for i := range maxBcopies {
 		sendBcopy(t, w, c[0], pattern(8, i), 7)
@@ -78,48 +81,49 @@ func TestCopiesAreBounded(t *testing.T) {
 	require.Equal(t, request.Complete, s.State())
 	require.Len(t, p.freeBcopies, maxBcopies)
 	sendBcopy(t, w, c[0], pattern(8, 1), 7)
-	require.Len(t, p.freeBcopies, maxBcopies-1, "they are used again")
+	require.Len(t, p.freeBcopies, maxBcopies-1, "the copy was not reused")
 }
 
-// TestWhatIsNotCopied: a send that has to wait in any case, that would overtake others, or that asks whether it was matched.
-func TestWhatIsNotCopied(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestSendIsNotCopied covers sends that must wait in any case, that would overtake others, or that
+// are synchronous.
+func TestSendIsNotCopied(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	p := w.pmls[0]
-	require.NotNil(t, p.Send(c[0], pattern(127, 1), 1, 7, Standard, "send"), "longer than goes eagerly")
+	require.NotNil(t, p.Send(c[0], pattern(127, 1), 1, 7, Standard, "send"), "longer than the eager limit")
 	require.NotNil(t, p.Send(c[0], pattern(8, 1), 1, 7, Synchronous, "ssend"))
 	require.Zero(t, p.bcopies)
 	w.refuse = 1
 	s := p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send")
-	require.NotNil(t, s, "the rail is found to have no room")
+	require.NotNil(t, s, "the rail refuses the copy")
 	require.Equal(t, 1, p.bcopies)
-	require.NotNil(t, p.Send(c[0], pattern(8, 3), 1, 7, Standard, "send"), "the rail has no room")
-	require.Equal(t, 1, p.bcopies, "nothing is gained by another copy")
+	require.NotNil(t, p.Send(c[0], pattern(8, 3), 1, 7, Standard, "send"), "the rail is known to have no room")
+	require.Equal(t, 1, p.bcopies, "a second copy was made")
 	w.settle()
 	_, err := s.Take()
 	require.NoError(t, err)
 	require.Zero(t, p.bcopies)
-	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "it has a copy of its own, and waits for nothing")
+	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "a buffered send")
 	require.Zero(t, p.bcopies)
 	waiting := new(SendRequest)
 	p.peer(1).pending.push(waiting)
-	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"), "others wait for the window")
+	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"), "other sends wait for the window")
 	require.Zero(t, p.bcopies)
 
 	w, c = newWire(t, 2, func(w *wire) { w.async = true })
 	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
-	require.NotNil(t, w.pmls[0].Send(c[0], pattern(90, 1), 1, 7, Standard, "send"), "what is too long to go inline")
+	require.NotNil(t, w.pmls[0].Send(c[0], pattern(90, 1), 1, 7, Standard, "send"), "too long to go inline")
 }
 
-// TestBufferedDoesNotWait: if the rail has no room either.
-func TestBufferedDoesNotWait(t *testing.T) {
-	w, c := newCopying(t, 1)
+func TestBufferedSendToFullRailReturnsAtOnce(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	w.refuse = 1
 	s := w.pmls[0].Send(c[0], pattern(8, 2), 1, 7, Buffered, "bsend")
 	require.Equal(t, request.Complete, s.State())
 }
 
-// TestNoRailTakesACopy: the rail is found down. With a grace time the send waits for it, else for its own end.
-func TestNoRailTakesACopy(t *testing.T) {
+// TestSendCopyToFailedRailReturnsRequest: the send waits, with a grace time for the rail, and
+// otherwise for its error.
+func TestSendCopyToFailedRailReturnsRequest(t *testing.T) {
 	for _, grace := range []int64{0, 1e9} {
 		w, c := newWire(t, 2, func(w *wire) { withoutInline(1)(w); w.config.GraceNanos = grace })
 		p := w.pmls[0]
@@ -129,9 +133,10 @@ func TestNoRailTakesACopy(t *testing.T) {
 	}
 }
 
-// TestUndelivered: who sent from a copy is told by Undelivered if the peer is lost, once, and only of what nobody waits for.
-func TestUndelivered(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestUndeliveredReportsLostCopies: Undelivered reports a message that was sent from a copy to a
+// lost peer. It does not report a send that has a request.
+func TestUndeliveredReportsLostCopies(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	p := w.pmls[0]
 	waited := p.Isend(c[0], pattern(8, 1), 1, 7, Standard, "isend")
 	sendBcopy(t, w, c[0], pattern(8, 2), 7)
@@ -151,9 +156,10 @@ func TestUndelivered(t *testing.T) {
 	require.ErrorIs(t, p.Undelivered(), request.ErrUnreachable)
 }
 
-// TestCopiesAreNotDetached: the caller's buffer is not in use, and room for copies stays as large as it is.
-func TestCopiesAreNotDetached(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestDetachOfCopyChangesNothing: the send does not use the caller's buffer, and its copy keeps its
+// capacity.
+func TestDetachOfCopyChangesNothing(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	p := w.pmls[0]
 	w.refuse = 1
 	s := p.Send(c[0], pattern(8, 2), 1, 7, Standard, "send")
@@ -169,9 +175,10 @@ type turns int
 
 func (n *turns) Progress() int { *n++; return 0 }
 
-// TestSendsMakeProgress: a rank that does nothing but send makes turns, fewer if messages follow each other faster than they are delivered.
-func TestSendsMakeProgress(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestSendFromCopyMakesProgress: a rank that only sends makes a turn for each message, and fewer if
+// it sends faster than the rail delivers.
+func TestSendFromCopyMakesProgress(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	var n turns
 	w.pmls[0].eng.AddPoller(&n)
 	for i := range 3 * fewBcopies {
@@ -186,9 +193,9 @@ func TestSendsMakeProgress(t *testing.T) {
 	require.EqualValues(t, fewBcopies+2, n)
 }
 
-// TestCopiesAllocateNothing that a send which is waited for does not, whose fragment the wire allocates.
-func TestCopiesAllocateNothing(t *testing.T) {
-	w, c := newCopying(t, 1)
+// TestSendFromCopyAllocatesNoMoreThanIsend: the wire allocates the fragment in both cases.
+func TestSendFromCopyAllocatesNoMoreThanIsend(t *testing.T) {
+	w, c := newBcopy(t, 1)
 	p, buf := w.pmls[0], pattern(90, 1)
 	p.peer(1).credit.window = 1 << 40
 	deliver := func() {
@@ -205,7 +212,7 @@ func TestCopiesAllocateNothing(t *testing.T) {
 	}
 	copied := func() {
 		if p.Send(c[0], buf, 1, 7, Standard, "send") != nil {
-			t.Error("it waits")
+			t.Error("the send was not copied")
 		}
 		deliver()
 	}

@@ -56,7 +56,7 @@ func nackOf(h nackHdr) []byte {
 	return b
 }
 
-// nackFor is a NACK in place of a fragment.
+// nackFor encodes a NACK in place of a fragment.
 func nackFor(kind btl.Tag, frag []byte, bytes uint32) []byte {
 	h := nackHdr{kind: kind, bytes: bytes}
 	copy(h.head[:], frag)
@@ -69,14 +69,14 @@ func railOf(h railHeader) []byte {
 	return b
 }
 
-// inSequence is a numbered fragment with that number.
+// inSequence returns a copy of a fragment with a sequence number.
 func inSequence(frag []byte, seq uint32) []byte {
 	frag = slices.Clone(frag)
 	binary.LittleEndian.PutUint32(frag[12:], seq)
 	return frag
 }
 
-func exposuresOf(all ...remoteKey) []byte {
+func remoteKeysOf(all ...remoteKey) []byte {
 	b := make([]byte, len(all)*remoteKeyBytes)
 	for i := range all {
 		all[i].encode(b[i*remoteKeyBytes:])
@@ -84,9 +84,9 @@ func exposuresOf(all ...remoteKey) []byte {
 	return b
 }
 
-// TestNonsenseEndsInAnError: what cannot be right leaves a hole, in the sequence or in a
-// message, that nobody must wait for.
-func TestNonsenseEndsInAnError(t *testing.T) {
+// TestMalformedFragmentLosesPeer: a malformed fragment leaves a gap in the sequence or in a message.
+// Operations must not wait for it, so the peer is lost.
+func TestMalformedFragmentLosesPeer(t *testing.T) {
 	wrongVersion := matchOf(matchHdr{})
 	wrongVersion[7]++
 	negativeLength := rndvOf(rndvHdr{length: 5})
@@ -104,43 +104,43 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 		"ack of too much":     {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, to: 1001}) }},
 		"piece of too much":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: 999}, 1, 2) }},
 		"piece of negative":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: -1}, 1) }},
-		"half an remoteKey":   {tagRget, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 100}, make([]byte, remoteKeyBytes-1)...) }},
-		"many exposures": {tagRget, func(_, _ handle) []byte {
+		"half a remote key":   {tagRget, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 100}, make([]byte, remoteKeyBytes-1)...) }},
+		"many remote keys": {tagRget, func(_, _ handle) []byte {
 			return rndvOf(rndvHdr{length: 100}, make([]byte, (maxRails+1)*remoteKeyBytes)...)
 		}},
-		"short put":           {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1})[:ackBytes-1] }},
-		"backwards put":       {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: 2, to: 1}) }},
-		"put that refuses":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: freed, to: freed}) }},
-		"put that rejects":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: unmatched, to: unmatched}) }},
-		"put of too much":     {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1001}, exposuresOf(remoteKey{})...) }},
-		"put, half remoteKey": {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1}, make([]byte, remoteKeyBytes-1)...) }},
-		"short end":           {tagFin, func(s, _ handle) []byte { return finOf(finHdr{handle: s})[:finBytes-1] }},
-		"end of what":         {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s})[:8], 2, 0, 0, 0, 0, 0, 0, 0) }},
-		"long credit":         {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
-		"negative credit":     {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
-		"negative window":     {tagCredit, func(_, _ handle) []byte { return []byte{15: 0x80} }},
-		"short left":          {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
-		"long left":           {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
-		"left as what":        {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{tag: numFinalizedTags}) }},
-		"short waiting":       {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
-		"long waiting":        {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
-		"waiting for what":    {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{tag: 1}) }},
-		"long restart":        {tagRestartNotify, func(s, r handle) []byte { return append(restartOf(restartHdr{s, r}), 0) }},
-		"short needlessness":  {tagRestartNack, func(s, r handle) []byte { return restartOf(restartHdr{s, r})[:restartBytes-1] }},
-		"anew and too much":   {tagRestartAck, func(s, r handle) []byte { return ackOf(ackHdr{send: s, to: 1001})[:ackBytes-1] }},
-		"short rail down":     {bml.TagRailDown, func(_, _ handle) []byte { return railOf(railHeader{})[:railBytes-1] }},
-		"long probe":          {bml.TagProbe, func(_, _ handle) []byte { return append(railOf(railHeader{}), 0) }},
-		"short probe":         {bml.TagProbe, func(_, _ handle) []byte { return append(railOf(railHeader{padding: 2}), 0) }},
-		"probe of another":    {bml.TagProbeAck, func(_, _ handle) []byte { b := railOf(railHeader{}); b[1]++; return b }},
-		"short nack":          {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 0)[:nackBytes-1] }},
-		"nack of a nack":      {tagNack, func(_, _ handle) []byte { return nackFor(tagNack, nil, 0) }},
-		"nack of a credit":    {tagNack, func(_, _ handle) []byte { return nackFor(tagCredit, nil, 0) }},
-		"nack of much":        {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, matchOf(matchHdr{}), defaultWindowBytes+1) }},
-		"nack of version 0":   {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, nil, 0) }},
-		"long answer nacked":  {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 1000) }},
-		"left as what, nack":  {tagNack, func(_, _ handle) []byte { return nackFor(tagFinalized, matchOf(matchHdr{tag: numFinalizedTags}), 0) }},
-		"unknown kind":        {99, func(_, _ handle) []byte { return nil }},
-		"no kind":             {0, func(_, _ handle) []byte { return nil }},
+		"short put":          {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1})[:ackBytes-1] }},
+		"backwards put":      {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: 2, to: 1}) }},
+		"put that refuses":   {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: freed, to: freed}) }},
+		"put that rejects":   {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: unmatched, to: unmatched}) }},
+		"put of too much":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1001}, remoteKeysOf(remoteKey{})...) }},
+		"put, half a key":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1}, make([]byte, remoteKeyBytes-1)...) }},
+		"short end":          {tagFin, func(s, _ handle) []byte { return finOf(finHdr{handle: s})[:finBytes-1] }},
+		"end of what":        {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s})[:8], 2, 0, 0, 0, 0, 0, 0, 0) }},
+		"long credit":        {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
+		"negative credit":    {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
+		"negative window":    {tagCredit, func(_, _ handle) []byte { return []byte{15: 0x80} }},
+		"short finalized":    {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
+		"long finalized":     {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
+		"finalized as what":  {tagFinalized, func(_, _ handle) []byte { return matchOf(matchHdr{tag: numFinalizedTags}) }},
+		"short waiting":      {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{})[:matchBytes-1] }},
+		"long waiting":       {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{}, 0) }},
+		"waiting for what":   {tagWaiting, func(_, _ handle) []byte { return matchOf(matchHdr{tag: 1}) }},
+		"long restart":       {tagRestartNotify, func(s, r handle) []byte { return append(restartOf(restartHdr{s, r}), 0) }},
+		"short restart nack": {tagRestartNack, func(s, r handle) []byte { return restartOf(restartHdr{s, r})[:restartBytes-1] }},
+		"short restart ack":  {tagRestartAck, func(s, r handle) []byte { return ackOf(ackHdr{send: s, to: 1001})[:ackBytes-1] }},
+		"short rail down":    {bml.TagRailDown, func(_, _ handle) []byte { return railOf(railHeader{})[:railBytes-1] }},
+		"long probe":         {bml.TagProbe, func(_, _ handle) []byte { return append(railOf(railHeader{}), 0) }},
+		"short probe":        {bml.TagProbe, func(_, _ handle) []byte { return append(railOf(railHeader{padding: 2}), 0) }},
+		"probe of another":   {bml.TagProbeAck, func(_, _ handle) []byte { b := railOf(railHeader{}); b[1]++; return b }},
+		"short nack":         {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 0)[:nackBytes-1] }},
+		"nack of a nack":     {tagNack, func(_, _ handle) []byte { return nackFor(tagNack, nil, 0) }},
+		"nack of a credit":   {tagNack, func(_, _ handle) []byte { return nackFor(tagCredit, nil, 0) }},
+		"nack of much":       {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, matchOf(matchHdr{}), defaultWindowBytes+1) }},
+		"nack of version 0":  {tagNack, func(_, _ handle) []byte { return nackFor(tagMatch, nil, 0) }},
+		"long answer nacked": {tagNack, func(s, _ handle) []byte { return nackFor(tagAck, ackOf(ackHdr{send: s}), 1000) }},
+		"finalized, nack":    {tagNack, func(_, _ handle) []byte { return nackFor(tagFinalized, matchOf(matchHdr{tag: numFinalizedTags}), 0) }},
+		"unknown kind":       {99, func(_, _ handle) []byte { return nil }},
+		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWire(t, 3, nil)
@@ -151,7 +151,7 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 			send := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 			waiting := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 			other := p.Irecv(c[0], nil, 1, 2, 1, "recv")
-			// In the sequence, so that only the nonsense is wrong with it.
+			// With the number that is next, so that only the content is wrong.
 			frag := f.frag(send.name, streaming.name)
 			if isNumbered(f.tag) {
 				if len(frag) >= matchBytes {
@@ -173,8 +173,8 @@ func TestNonsenseEndsInAnError(t *testing.T) {
 	}
 }
 
-// TestLateFragments: handles of what is over find nothing, and do no harm.
-func TestLateFragments(t *testing.T) {
+// TestFragmentsWithStaleHandlesAreIgnored: handles of requests that are over find no request.
+func TestFragmentsWithStaleHandlesAreIgnored(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
@@ -212,8 +212,8 @@ func TestLateFragments(t *testing.T) {
 	require.NoError(t, p.Lost(c[0], 1))
 }
 
-// TestForeignHandles: the handle of one peer's transfer does not serve another peer.
-func TestForeignHandles(t *testing.T) {
+// TestFragmentsWithHandlesOfOtherPeerAreIgnored: rank 2 uses the handles of rank 1's messages.
+func TestFragmentsWithHandlesOfOtherPeerAreIgnored(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
@@ -227,7 +227,7 @@ func TestForeignHandles(t *testing.T) {
 		frag []byte
 	}{
 		{tagAck, ackOf(ackHdr{send: s.name, recv: 1, to: 1000})},
-		{tagPut, putOf(ackHdr{send: s.name, recv: 1, to: 1000}, exposuresOf(remoteKey{})...)},
+		{tagPut, putOf(ackHdr{send: s.name, recv: 1, to: 1000}, remoteKeysOf(remoteKey{})...)},
 		{tagFin, finOf(finHdr{handle: s.name})},
 		{tagFin, finOf(finHdr{handle: r.name, ofReceive: true})},
 		{tagRestartNotify, restartOf(restartHdr{send: r.send, recv: r.name})},
@@ -246,17 +246,17 @@ func TestForeignHandles(t *testing.T) {
 	require.Equal(t, sendRTS, s.state)
 }
 
-// TestForgedExposures: keys, rails and offsets that lead nowhere make a message go in fragments, and
-// nothing else.
-func TestForgedExposures(t *testing.T) {
+// TestForgedRemoteKeysMakeMessageGoInFragments: keys, rails and offsets that do not exist have no
+// other effect.
+func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 	for name, list := range map[string][]byte{
 		"none":         nil,
-		"unknown rail": exposuresOf(remoteKey{rail: 77}),
-		"unknown key":  exposuresOf(remoteKey{key: btl.Key{1, 2, 3}}),
-		"offset":       exposuresOf(remoteKey{key: btl.Key{1}, offset: 1<<64 - 500}),
-		"the same rail many times": exposuresOf(remoteKey{}, remoteKey{key: btl.Key{1}}, remoteKey{key: btl.Key{9}}, remoteKey{},
+		"unknown rail": remoteKeysOf(remoteKey{rail: 77}),
+		"unknown key":  remoteKeysOf(remoteKey{key: btl.Key{1, 2, 3}}),
+		"offset":       remoteKeysOf(remoteKey{key: btl.Key{1}, offset: 1<<64 - 500}),
+		"the same rail many times": remoteKeysOf(remoteKey{}, remoteKey{key: btl.Key{1}}, remoteKey{key: btl.Key{9}}, remoteKey{},
 			remoteKey{}, remoteKey{}, remoteKey{}, remoteKey{}),
-		"all rails": exposuresOf(remoteKey{rail: 0}, remoteKey{rail: 1}, remoteKey{rail: 2}, remoteKey{rail: 255}),
+		"all rails": remoteKeysOf(remoteKey{rail: 0}, remoteKey{rail: 1}, remoteKey{rail: 2}, remoteKey{rail: 255}),
 	} {
 		for _, async := range []bool{false, true} {
 			w, c := newWire(t, 2, func(w *wire) {
@@ -264,7 +264,7 @@ func TestForgedExposures(t *testing.T) {
 				w.async = async
 				w.config.Protocol = Put
 			})
-			// Of a PUT. The first key that the wire has given is of memory that may not be written.
+			// In a PUT. The first key of the wire is of memory that may not be written.
 			secret := pattern(5000, 9)
 			_, err := w.modules[1].Register(secret, btl.AccessRemoteRead)
 			require.NoError(t, err)
@@ -285,7 +285,7 @@ func TestForgedExposures(t *testing.T) {
 			require.Zero(t, p.Busy())
 			require.Len(t, w.regions, 1)
 
-			// Of a RGET.
+			// In a RGET.
 			w, c = newWire(t, 2, func(w *wire) {
 				withRails(1, 1)(w)
 				w.async = async
@@ -307,9 +307,9 @@ func TestForgedExposures(t *testing.T) {
 	}
 }
 
-// TestForgedEnds: an end that comes too early harms only the message that it is of, and the memory
-// that was exposed for it is out of reach afterwards.
-func TestForgedEnds(t *testing.T) {
+// TestForgedFinEndsOnlyItsMessage: an early FIN ends its own message, and revokes the memory that was
+// exposed for it.
+func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRemote(getPut)(w)
 		w.async = true
@@ -322,9 +322,9 @@ func TestForgedEnds(t *testing.T) {
 	w.step(0)
 	_, err := s.Take()
 	require.NoError(t, err)
-	require.Len(t, w.regions, 1, "only the receiver's")
+	require.Len(t, w.regions, 1, "the sender's memory is still registered")
 	w.settle()
-	require.Equal(t, request.Active, r.State(), "it has read nothing, and waits for fragments")
+	require.Equal(t, request.Active, r.State(), "the receive ended without its message")
 	require.Equal(t, "receiving", r.state.String())
 
 	w, c = newWire(t, 2, func(w *wire) {
@@ -340,12 +340,12 @@ func TestForgedEnds(t *testing.T) {
 	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
 	require.Equal(t, request.Complete, r.State())
 	w.settle()
-	require.Equal(t, make([]byte, 1000), out, "it was the user's again")
+	require.Equal(t, make([]byte, 1000), out, "the buffer was written after its receive was complete")
 	_, err = s.Take()
 	require.NoError(t, err)
 	require.Empty(t, w.regions)
 
-	// The end of what does not wait for one.
+	// A FIN for a receive that expects none.
 	w, c = newWire(t, 2, nil)
 	s, r, in, out := oneWay(w, c, 1000)
 	w.step(0)
@@ -354,9 +354,9 @@ func TestForgedEnds(t *testing.T) {
 	arrived(t, w, s, r, in, out)
 }
 
-// TestStrangersMessage: a rank that is not in a communicator sends in it.
-func TestStrangersMessage(t *testing.T) {
-	for name, kept := range map[string]bool{"posted": false, "parked": true} {
+// TestMessageFromNonMemberLosesPeer: a rank that is not in a communicator sends in it.
+func TestMessageFromNonMemberLosesPeer(t *testing.T) {
+	for name, kept := range map[string]bool{"known context": false, "unknown context": true} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWire(t, 3, nil)
 			p := w.pmls[0]
@@ -381,9 +381,8 @@ func TestStrangersMessage(t *testing.T) {
 	}
 }
 
-// TestTooManyEarlyFragments: memory for fragments whose turn does not come is bounded, and the
-// end is an error.
-func TestTooManyEarlyFragments(t *testing.T) {
+// TestTooManyEarlyFragmentsLosePeer: fragments ahead of their turn are kept only up to the window.
+func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
@@ -396,7 +395,7 @@ func TestTooManyEarlyFragments(t *testing.T) {
 		h.seq = uint32(i) + 1
 		h.encode(frag)
 		p.Arrived(nil, 1, tagMatch, frag)
-		p.Arrived(nil, 1, tagMatch, frag) // also a duplicate
+		p.Arrived(nil, 1, tagMatch, frag) // a duplicate
 	}
 	_, err := r.Take()
 	require.ErrorIs(t, err, errWindow)
@@ -404,8 +403,8 @@ func TestTooManyEarlyFragments(t *testing.T) {
 	require.EqualValues(t, most, p.Stats().Duplicates)
 }
 
-// TestCopiesOfEarlyFragments: the memory of a fragment is the rail's when Arrived returns.
-func TestCopiesOfEarlyFragments(t *testing.T) {
+// TestEarlyFragmentsAreCopied: a fragment's memory belongs to the rail when Arrived returns.
+func TestEarlyFragmentsAreCopied(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
 	id := p.NewContextID()
@@ -425,8 +424,8 @@ func TestCopiesOfEarlyFragments(t *testing.T) {
 	require.Zero(t, p.Stats().UnexpectedBytes)
 }
 
-// TestFromNobody: events that name no rank of the job, or come after the end.
-func TestFromNobody(t *testing.T) {
+// TestArrivedFromUnknownRankIsIgnored: the same holds after Close.
+func TestArrivedFromUnknownRankIsIgnored(t *testing.T) {
 	w, _ := newWire(t, 2, nil)
 	p := w.pmls[0]
 	p.Arrived(nil, -1, tagMatch, matchOf(matchHdr{}))
