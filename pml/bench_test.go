@@ -35,8 +35,8 @@ func (l *lone) arrive(tag int) {
 	l.h.seq++
 }
 
-// BenchmarkMatch measures one match, among receives that are posted for other tags, or messages that
-// have arrived with other tags.
+// BenchmarkMatch measures one match, among receives that are posted for other tags, or messages
+// that have arrived with other tags.
 func BenchmarkMatch(b *testing.B) {
 	const tag = 1 << 20
 	for _, n := range crowds {

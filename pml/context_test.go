@@ -110,8 +110,8 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 	require.Nil(t, b.contexts[id])
 }
 
-// TestMessagesToRemovedContextAreRejected: messages that arrive after RemoveContext are treated like
-// those that were there before.
+// TestMessagesToRemovedContextAreRejected: messages that arrive after RemoveContext are treated
+// like those that were there before.
 func TestMessagesToRemovedContextAreRejected(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	a, b := w.pmls[0], w.pmls[1]

@@ -42,8 +42,8 @@ func TestDetachInEveryState(t *testing.T) {
 	}
 }
 
-// TestDetachDuringWritesWaitsForDevices: the buffer is free, and its registration released, when the
-// devices have finished the writes that they had. Later writes read from the copy.
+// TestDetachDuringWritesWaitsForDevices: the buffer is free, and its registration released, when
+// the devices have finished the writes that they had. Later writes read from the copy.
 func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	const n = 20 * remotePieceBytes
 	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })

@@ -275,8 +275,8 @@ func TestSendFailsAfterMaxMistakes(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestDetachWhilePeerFailsEndsSend: the copy cannot be registered, and the peer's process has ended,
-// so the send cannot go on in fragments.
+// TestDetachWhilePeerFailsEndsSend: the copy cannot be registered, and the peer's process has
+// ended, so the send cannot go on in fragments.
 func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)

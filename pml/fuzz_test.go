@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// FuzzHeaders decodes and encodes: the result must equal the input, so a decoder that accepts a header
-// reads all of it.
+// FuzzHeaders decodes and encodes: the result must equal the input, so a decoder that accepts a
+// header reads all of it.
 func FuzzHeaders(f *testing.F) {
 	var b [btl.MaxHeaderBytes]byte
 	(&rndvHdr{matchHdr: matchHdr{context: 1<<48 - 1, flags: 1, tag: 1<<31 - 1, seq: 1}, length: 1 << 50, send: 1}).encode(b[:])
@@ -36,7 +36,8 @@ func FuzzHeaders(f *testing.F) {
 			encode([]byte)
 		}
 		length := 0
-		var unread [][2]int // ranges of bytes without a meaning, or of the number, which is decoded elsewhere
+		// Ranges of bytes without a meaning, or of the number, which is decoded elsewhere.
+		var unread [][2]int
 		switch btl.Tag(tag) {
 		case tagMatch, tagFinalized, tagWaiting:
 			h, length = new(matchHdr), matchBytes
@@ -117,9 +118,9 @@ func (z *fuzzed) run(steps int) {
 	}
 }
 
-// FuzzArrived gives a rank with traffic of every kind any fragment, at any moment. The rank must not
-// panic, and must not write outside its buffers. When the peer is lost, every operation ends and no
-// memory stays registered.
+// FuzzArrived gives a rank with traffic of every kind any fragment, at any moment. The rank must
+// not panic, and must not write outside its buffers. When the peer is lost, every operation ends
+// and no memory stays registered.
 func FuzzArrived(f *testing.F) {
 	for protocol := range uint8(4) {
 		z := newFuzzed(f, Protocol(protocol))

@@ -99,8 +99,8 @@ func TestRailReturnsWhileBothRanksCompute(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRailReturnsWhilePeerComputes: the peer sees the failure, and then makes no progress for longer
-// than the grace time. The rail comes back before that.
+// TestRailReturnsWhilePeerComputes: the peer sees the failure, and then makes no progress for
+// longer than the grace time. The rail comes back before that.
 func TestRailReturnsWhilePeerComputes(t *testing.T) {
 	w := newPair(t, 1, 10*sec)
 	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
@@ -158,8 +158,8 @@ func TestPeerLostWhileMessageArrivesLearnsOfIt(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestSpareRailOpensWhenFirstTierIsDown: a rail of a later tier is opened when no rail of an earlier
-// tier is up. It takes no traffic when one is up again.
+// TestSpareRailOpensWhenFirstTierIsDown: a rail of a later tier is opened when no rail of an
+// earlier tier is up. It takes no traffic when one is up again.
 func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 	w := newPair(t, 2, 10*sec)
 	opened := 0 // the spare rail, at rank 0
@@ -230,8 +230,8 @@ func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 	require.Equal(t, 1, inUse, "the spare rail takes no traffic")
 }
 
-// TestSpareRailWithoutGraceOpens: opening a spare rail may take its time, even if a failed rail gets
-// no time to return.
+// TestSpareRailWithoutGraceOpens: opening a spare rail may take its time, even if a failed rail
+// gets no time to return.
 func TestSpareRailWithoutGraceOpens(t *testing.T) {
 	for _, works := range []bool{true, false} {
 		w := newPair(t, 2, 0)

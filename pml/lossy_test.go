@@ -54,8 +54,8 @@ const (
 	lossyBytes = 2 << 20
 )
 
-// newLossyPair makes two ranks that have exchanged a message. Afterwards the first rails, as many as
-// broken says, are lossy.
+// newLossyPair makes two ranks that have exchanged a message. Afterwards the first rails, as many
+// as broken says, are lossy.
 func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grace int64, rails ...loop.RailConfig) *pair {
 	for i := range rails {
 		rails[i].RetryNanos = cmp.Or(rails[i].RetryNanos, retryNanos)
@@ -71,8 +71,9 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	return w
 }
 
-// exchange has both ranks send each other n bytes. It returns the errors of the operations, and the time
-// in nanoseconds until the last has ended. An operation that does not end in time has errHangs.
+// exchange has both ranks send each other n bytes. It returns the errors of the operations, and the
+// time in nanoseconds until the last has ended. An operation that does not end in time has
+// errHangs.
 func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after int64) {
 	var all []ended
 	var ins [][]byte
@@ -103,9 +104,9 @@ func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after 
 
 var errHangs = errors.New("the operation does not end")
 
-// TestExchangeOverLossyRailsEndsWithinGrace: all rails are lossy. A rank that meets errors gives the
-// other up after the grace time, although rails come back in between. The other rank follows within
-// another grace time.
+// TestExchangeOverLossyRailsEndsWithinGrace: all rails are lossy. A rank that meets errors gives
+// the other up after the grace time, although rails come back in between. The other rank follows
+// within another grace time.
 func TestExchangeOverLossyRailsEndsWithinGrace(t *testing.T) {
 	const grace = 2 * sec
 	for path := range lossyPaths {
@@ -143,8 +144,8 @@ func TestExchangeOverLossyRailsEndsWithinGrace(t *testing.T) {
 	}
 }
 
-// TestExchangeWithOneLossyRailSucceeds: messages arrive by the other rail, even if that takes longer
-// than the grace time.
+// TestExchangeWithOneLossyRailSucceeds: messages arrive by the other rail, even if that takes
+// longer than the grace time.
 func TestExchangeWithOneLossyRailSucceeds(t *testing.T) {
 	for path := range lossyPaths {
 		for _, protocol := range []Protocol{Copy, Get, Put} {
@@ -176,8 +177,8 @@ func TestLossyRailReturnsWhenMended(t *testing.T) {
 	}
 }
 
-// TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds: without a grace time, a message that another
-// rail may still deliver has two seconds.
+// TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds: without a grace time, a message that
+// another rail may still deliver has two seconds.
 func TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds(t *testing.T) {
 	const retry = 4 * retryNanos
 	w := newLossyPair(t, "medium packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})
@@ -196,8 +197,8 @@ func TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds(t *testing.T) {
 	require.NotZero(t, w.pmls[0].Stats().RailsReturned)
 }
 
-// TestExchangeOverFlappingRailsSucceeds: rails are cut and mended for many times the grace time, and
-// deliver in between.
+// TestExchangeOverFlappingRailsSucceeds: rails are cut and mended for many times the grace time,
+// and deliver in between.
 func TestExchangeOverFlappingRailsSucceeds(t *testing.T) {
 	const grace = sec
 	for rails := 1; rails <= 2; rails++ {

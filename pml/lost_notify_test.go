@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProtocolErrorFailsEndpointOnce: after a protocol error the next turn fails the endpoint to the
-// peer, so that the peer does not wait for this rank.
+// TestProtocolErrorFailsEndpointOnce: after a protocol error the next turn fails the endpoint to
+// the peer, so that the peer does not wait for this rank.
 func TestProtocolErrorFailsEndpointOnce(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]

@@ -148,8 +148,8 @@ func TestDeviceFailureEndsWaitForUnknownPeer(t *testing.T) {
 	}
 }
 
-// TestDeviceFailureLosesOnlyPeersOfRail: with another rail left, only peers that used the failed rail
-// are lost.
+// TestDeviceFailureLosesOnlyPeersOfRail: with another rail left, only peers that used the failed
+// rail are lost.
 func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
@@ -179,8 +179,8 @@ func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 	}
 }
 
-// TestFailureOfUnusedRailKeepsPeer: a rail that a peer does not use fails. The peer stays, unless the
-// rail says that its process has ended.
+// TestFailureOfUnusedRailKeepsPeer: a rail that a peer does not use fails. The peer stays, unless
+// the rail says that its process has ended.
 func TestFailureOfUnusedRailKeepsPeer(t *testing.T) {
 	path := &btl.Error{Rail: "other", Peer: 1, Class: btl.ClassPath}
 	w, c := newWire(t, 2, nil)
@@ -215,8 +215,8 @@ func TestRailFailureToUnmetPeerEndsReceive(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
-// TestFailureOfIncomingRailWithOtherRoute: this rank sends to a peer by one rail, and the peer sends
-// by another. When the other rail fails, messages may still come by the first.
+// TestFailureOfIncomingRailWithOtherRoute: this rank sends to a peer by one rail, and the peer
+// sends by another. When the other rail fails, messages may still come by the first.
 func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
 	w, c := newWire(t, 2, nil)
 	p := w.pmls[0]
@@ -232,8 +232,8 @@ func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestPostToFailedEndpointEndsOperations: an endpoint refuses every post before the rail reports its
-// failure. The answer that a receive depends on is never sent.
+// TestPostToFailedEndpointEndsOperations: an endpoint refuses every post before the rail reports
+// its failure. The answer that a receive depends on is never sent.
 func TestPostToFailedEndpointEndsOperations(t *testing.T) {
 	for _, cause := range []error{btl.ErrFailed, btl.ErrClosed} {
 		for _, queued := range []bool{false, true} {
@@ -299,7 +299,8 @@ func TestLossDuringRetryPostsToOtherPeer(t *testing.T) {
 	require.Zero(t, p.Busy())
 }
 
-// TestErrorNamesOperationOfReusedRequest: a request from the pool must not describe its earlier use.
+// TestErrorNamesOperationOfReusedRequest: a request from the pool must not describe its earlier
+// use.
 func TestErrorNamesOperationOfReusedRequest(t *testing.T) {
 	w, c := newWire(t, 3, nil)
 	p := w.pmls[0]
@@ -445,8 +446,8 @@ type ended interface {
 	Take() (request.Status, error)
 }
 
-// TestLostOfUnmetPeerResolvesOnce: a rank that only polls for messages of an unknown peer learns that
-// no rail leads there.
+// TestLostOfUnmetPeerResolvesOnce: a rank that only polls for messages of an unknown peer learns
+// that no rail leads there.
 func TestLostOfUnmetPeerResolvesOnce(t *testing.T) {
 	gone := errors.New("gone")
 	asked := 0

@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// newQuiet makes two ranks on a transport that allocates nothing. It uses remote reads and writes for
-// messages of 10,000 bytes and more.
+// newQuiet makes two ranks on a transport that allocates nothing. It uses remote reads and writes
+// for messages of 10,000 bytes and more.
 func newQuiet(t wireT, protocol Protocol) (*wire, []*Context) {
 	w, c := newWire(t, 2, func(w *wire) { w.config = Config{Protocol: protocol, RDMABytes: 10_000} })
 	m := &quiet{}

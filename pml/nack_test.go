@@ -57,8 +57,8 @@ func (d *refusal) String() string {
 	return fmt.Sprintf("%s of %d bytes by %v, mode %d", kindName(d.kind), d.bytes, d.protocol, d.mode)
 }
 
-// eachRefusal runs a test for each refusal: with operations that fail when they are posted or later,
-// and with receives that are posted first or last.
+// eachRefusal runs a test for each refusal: with operations that fail when they are posted or
+// later, and with receives that are posted first or last.
 func eachRefusal(t *testing.T, run func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool)) {
 	for _, later := range []bool{false, true} {
 		for _, expected := range []bool{false, true} {
@@ -198,8 +198,8 @@ func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
 	})
 }
 
-// TestOperationRefusedThoughDeliveredEndsBothRequests: the refused operation has arrived all the same,
-// so its NACK is a duplicate.
+// TestOperationRefusedThoughDeliveredEndsBothRequests: the refused operation has arrived all the
+// same, so its NACK is a duplicate.
 func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool) {
 		w.later, w.delivered = true, true
@@ -229,8 +229,8 @@ func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 	})
 }
 
-// TestOperationRefusedThoughAnsweredDeliversMessage: the refused operation has arrived, and the peer
-// answers it before the last retry. Most of the message is still to be sent then.
+// TestOperationRefusedThoughAnsweredDeliversMessage: the refused operation has arrived, and the
+// peer answers it before the last retry. Most of the message is still to be sent then.
 func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 	const n = 10_000
 	for _, tc := range []struct {
@@ -331,8 +331,8 @@ func (w *pair) refuse(rank int) {
 	}
 }
 
-// TestRefusedMessageOverLoopFailsAlone: all rails refuse an operation of the first message. The next
-// message arrives.
+// TestRefusedMessageOverLoopFailsAlone: all rails refuse an operation of the first message. The
+// next message arrives.
 func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		for _, n := range []int{0, 8, 500, 100_000} {

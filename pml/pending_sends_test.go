@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestSendBeyondWindowLosesPeer: a peer that sends more than its window allows is lost, whatever the
-// fragments are and wherever they are kept. A peer that uses its whole window is not.
+// TestSendBeyondWindowLosesPeer: a peer that sends more than its window allows is lost, whatever
+// the fragments are and wherever they are kept. A peer that uses its whole window is not.
 func TestSendBeyondWindowLosesPeer(t *testing.T) {
 	const window, controlBytes = 10_000, 8
 	unknown := ContextID(1<<(counterBits(2)+1) | 2)
@@ -59,8 +59,8 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 	}
 }
 
-// flooded makes two ranks. The first has sent a number of messages of one byte with tag 1. The second
-// has received none of them.
+// flooded makes two ranks. The first has sent a number of messages of one byte with tag 1. The
+// second has received none of them.
 func flooded(t *testing.T, messages int, async bool) *flood {
 	w, c := newWire(t, 2, func(w *wire) {
 		w.config.WindowBytes = 6500
@@ -130,9 +130,9 @@ func isComplete(r ended) func() bool {
 	return func() bool { return r.State() == request.Complete }
 }
 
-// TestWaitForPendingMessageFindsIt: the message is pending behind others at the sender. The receiver
-// gets it without receiving the others first (MPI 4.1, section 3.5: order holds only between messages
-// that the same receive could take).
+// TestWaitForPendingMessageFindsIt: the message is pending behind others at the sender. The
+// receiver gets it without receiving the others first (MPI 4.1, section 3.5: order holds only
+// between messages that the same receive could take).
 func TestWaitForPendingMessageFindsIt(t *testing.T) {
 	const messages = 10 * (floodEager + floodAnnounced)
 	for name, wait := range waits {

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestPendingReportsWhatGoesOnByItself: GoesOn is false for an operation that waits for a call of the
-// peer.
+// TestPendingReportsWhatGoesOnByItself: GoesOn is false for an operation that waits for a call of
+// the peer.
 func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.async, w.config.GraceNanos = true, sec })
 	a := w.pmls[0]

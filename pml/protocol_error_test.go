@@ -84,8 +84,8 @@ func remoteKeysOf(all ...remoteKey) []byte {
 	return b
 }
 
-// TestMalformedFragmentLosesPeer: a malformed fragment leaves a gap in the sequence or in a message.
-// Operations must not wait for it, so the peer is lost.
+// TestMalformedFragmentLosesPeer: a malformed fragment leaves a gap in the sequence or in a
+// message. Operations must not wait for it, so the peer is lost.
 func TestMalformedFragmentLosesPeer(t *testing.T) {
 	wrongVersion := matchOf(matchHdr{})
 	wrongVersion[7]++
@@ -307,8 +307,8 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 	}
 }
 
-// TestForgedFinEndsOnlyItsMessage: an early FIN ends its own message, and revokes the memory that was
-// exposed for it.
+// TestForgedFinEndsOnlyItsMessage: an early FIN ends its own message, and revokes the memory that
+// was exposed for it.
 func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRemote(getPut)(w)

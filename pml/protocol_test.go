@@ -49,8 +49,8 @@ func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expec
 	}
 }
 
-// TestMessagesAtLimitsArrive sends messages of each limit, and one byte less and more, over rails with
-// sensible and other attributes. The wire checks that no fragment is too long.
+// TestMessagesAtLimitsArrive sends messages of each limit, and one byte less and more, over rails
+// with sensible and other attributes. The wire checks that no fragment is too long.
 func TestMessagesAtLimitsArrive(t *testing.T) {
 	for _, attrs := range []btl.Attrs{
 		{EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40},
@@ -123,8 +123,8 @@ func TestRecvIntoShortBufferTruncates(t *testing.T) {
 	}
 }
 
-// TestSendsToFullRailStayInOrder: operations that a rail has no room for are posted later in the order
-// of the sends. Inline sends do not overtake them.
+// TestSendsToFullRailStayInOrder: operations that a rail has no room for are posted later in the
+// order of the sends. Inline sends do not overtake them.
 func TestSendsToFullRailStayInOrder(t *testing.T) {
 	for refusals := range 12 {
 		w, c := newWire(t, 2, nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The wire format of the BML, independent of the code of package bml. Tests use it to encode and decode
-// what ranks exchange.
+// The wire format of the BML, independent of the code of package bml. Tests use it to encode and
+// decode what ranks exchange.
 
 const (
 	railBytes        = 24
@@ -17,7 +17,8 @@ const (
 	maxRails         = 8
 	remotePieceBytes = 256 << 10 // the longest piece of remote access
 	pipelineDepth    = 8         // pieces of a message that are under way on one rail
-	maxMistakes      = 3         // how often an operation may fail with ClassUsage before it is refused
+	// How often an operation may fail with ClassUsage before it is refused.
+	maxMistakes = 3
 )
 
 // deliveryCounters are part of a railHeader.
@@ -64,10 +65,6 @@ func (k *remoteKey) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b, uint64(k.rail))
 	binary.LittleEndian.PutUint64(b[8:], k.offset)
 	copy(b[16:remoteKeyBytes], k.key[:])
-}
-
-func (k *remoteKey) decode(b []byte) {
-	*k = remoteKey{b[0], binary.LittleEndian.Uint64(b[8:]), btl.Key(b[16:remoteKeyBytes])}
 }
 
 // isBound reports whether operations with a tag are bound to one rail.

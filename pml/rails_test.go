@@ -161,11 +161,12 @@ func TestRailSlowerThanRatedGetsLess(t *testing.T) {
 	}
 }
 
-// TestSecondRailNeverSlowsMessage: with any second rail, a message of any length takes no longer than
-// by the best rail alone.
+// TestSecondRailNeverSlowsMessage: with any second rail, a message of any length takes no longer
+// than by the best rail alone.
 func TestSecondRailNeverSlowsMessage(t *testing.T) {
 	best := loop.RailConfig{LatencyNanos: 1000, BandwidthMBps: 10_000}
-	for _, protocol := range []Protocol{Copy, Put} { // reads of a virtual fabric do not share bandwidth
+	// Reads of a virtual fabric do not share bandwidth.
+	for _, protocol := range []Protocol{Copy, Put} {
 		for n := 16 << 10; n <= 2<<20; n *= 2 {
 			alone := newTimed(t, protocol, best).send(n)
 			for _, other := range []loop.RailConfig{
@@ -183,8 +184,8 @@ func TestSecondRailNeverSlowsMessage(t *testing.T) {
 	}
 }
 
-// TestOnlyLongMessagesUseSlowRail: only long messages use a rail of much higher latency. All messages
-// arrive in the order of their sends.
+// TestOnlyLongMessagesUseSlowRail: only long messages use a rail of much higher latency. All
+// messages arrive in the order of their sends.
 func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 	const long = 8 << 20
 	for _, protocol := range []Protocol{Copy, Get, Put} {

@@ -18,8 +18,8 @@ func exposed(w *wire, rank int) (regions []*wireRegion) {
 	return regions
 }
 
-// TestAddedMemoryIsExposedForOneUse: a peer that may read a message cannot write, and a peer that may
-// write cannot read, also in added memory, which stays registered.
+// TestAddedMemoryIsExposedForOneUse: a peer that may read a message cannot write, and a peer that
+// may write cannot read, also in added memory, which stays registered.
 func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 	for protocol, access := range map[Protocol]btl.Access{Get: btl.AccessRemoteRead, Put: btl.AccessRemoteWrite} {
 		w, c := newWire(t, 2, func(w *wire) {
@@ -62,8 +62,8 @@ func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 	}
 }
 
-// TestReceiveBufferIsExposedOnlyForMessageLength: at each start of the receive, the peer can write only
-// the bytes of the message.
+// TestReceiveBufferIsExposedOnlyForMessageLength: at each start of the receive, the peer can write
+// only the bytes of the message.
 func TestReceiveBufferIsExposedOnlyForMessageLength(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRemote(getPut)(w)

@@ -37,8 +37,8 @@ func arrived(t *testing.T, w *wire, s *SendRequest, r *RecvRequest, in, out []by
 	}
 }
 
-// TestMessagesOfEveryProtocolArrive sends messages of all lengths and modes by every protocol, over one
-// rail and over several. Afterwards nothing is registered.
+// TestMessagesOfEveryProtocolArrive sends messages of all lengths and modes by every protocol, over
+// one rail and over several. Afterwards nothing is registered.
 func TestMessagesOfEveryProtocolArrive(t *testing.T) {
 	for _, protocol := range []Protocol{Auto, Copy, Get, Put} {
 		for rails := 1; rails <= 3; rails++ {
@@ -75,8 +75,8 @@ func TestMessagesOfEveryProtocolArrive(t *testing.T) {
 	}
 }
 
-// TestRefusedWriteGoesOnInFragments: the message arrives, whichever of its writes is the first to be
-// refused.
+// TestRefusedWriteGoesOnInFragments: the message arrives, whichever of its writes is the first to
+// be refused.
 func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for nth := range 6 {
@@ -132,8 +132,8 @@ func TestRefusedAccessToLostPeerFails(t *testing.T) {
 	}
 }
 
-// TestDetachInAddedMemoryRevokesAccess: the peer does not read a detached buffer any more, although its
-// memory stays registered for other messages.
+// TestDetachInAddedMemoryRevokesAccess: the peer does not read a detached buffer any more, although
+// its memory stays registered for other messages.
 func TestDetachInAddedMemoryRevokesAccess(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
 		for steps := range 3 {
@@ -178,8 +178,8 @@ func TestDetachInAddedMemoryRevokesAccess(t *testing.T) {
 	}
 }
 
-// TestFinByFailedRailKeepsReceive: posting FIN finds the rail failed, which ends all operations with
-// the peer. The receive that sends FIN has ended already.
+// TestFinByFailedRailKeepsReceive: posting FIN finds the rail failed, which ends all operations
+// with the peer. The receive that sends FIN has ended already.
 func TestFinByFailedRailKeepsReceive(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { withRemote(btl.CapGet)(w); w.async = true })
 	data, room := pattern(1000, 1), make([]byte, 1000)

@@ -101,8 +101,8 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 }
 
 // TestRevokeEndsWhatNeedsRankThatGaveUp: rank 2 gives up the collective that made a communicator at
-// ranks 0 and 1. At these everything that needs rank 2 ends, and all else goes on. Rank 2 drops what
-// they have sent to it.
+// ranks 0 and 1. At these everything that needs rank 2 ends, and all else goes on. Rank 2 drops
+// what they have sent to it.
 func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, _ := newRevoking(t, 3, func(w *wire) {
@@ -208,8 +208,8 @@ func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 	}
 }
 
-// TestRevokeOfFreedCommunicatorEndsRequests: the parent, the communicator or both are freed before a
-// rank learns that the other has given up, perhaps so long ago that the PML does not remember it.
+// TestRevokeOfFreedCommunicatorEndsRequests: the parent, the communicator or both are freed before
+// a rank learns that the other has given up, perhaps so long ago that the PML does not remember it.
 // Requests that need that rank end, and nothing is left there.
 func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 	for _, parent := range []bool{false, true} {
@@ -253,8 +253,8 @@ func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 	}
 }
 
-// TestRevokeOfIdleFreedCommunicatorDropsMessages: the communicator was freed with nothing under way.
-// The other rank may still keep messages for it.
+// TestRevokeOfIdleFreedCommunicatorDropsMessages: the communicator was freed with nothing under
+// way. The other rank may still keep messages for it.
 func TestRevokeOfIdleFreedCommunicatorDropsMessages(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1}, 1)
@@ -270,8 +270,8 @@ func TestRevokeOfIdleFreedCommunicatorDropsMessages(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeByTwoRanksSparesTheOthers: two ranks give up, the second because the first did. The other
-// two can still exchange messages.
+// TestRevokeByTwoRanksSparesTheOthers: two ranks give up, the second because the first did. The
+// other two can still exchange messages.
 func TestRevokeByTwoRanksSparesTheOthers(t *testing.T) {
 	w, c, _ := newRevoking(t, 4, nil)
 	m := makeOf(w, c, []int{3, 2, 1, 0}, 1, 2)
@@ -312,8 +312,8 @@ func TestRevokeByNonMemberHasNoEffect(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeEndsPendingSends: sends that are pending, because the window of the rank that gave up is
-// closed, end too. Those behind them go.
+// TestRevokeEndsPendingSends: sends that are pending, because the window of the rank that gave up
+// is closed, end too. Those behind them go.
 func TestRevokeEndsPendingSends(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
 	m := makeOf(w, c, []int{0, 1}, 1)
@@ -400,8 +400,8 @@ func TestDisownHandsControlFragmentsToOrphanHandler(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestExpireOriginsSparesCommunicatorsOfReusedTag: a later collective with the same tag does not revoke
-// a communicator that was made long ago.
+// TestExpireOriginsSparesCommunicatorsOfReusedTag: a later collective with the same tag does not
+// revoke a communicator that was made long ago.
 func TestExpireOriginsSparesCommunicatorsOfReusedTag(t *testing.T) {
 	w, c, _ := newRevoking(t, 2, nil)
 	m := makeOf(w, c, []int{0, 1})

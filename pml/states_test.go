@@ -23,7 +23,8 @@ func useProtocol(w *wire, protocol Protocol) {
 	}
 }
 
-// closeWindow sends from rank 0 to rank 1 until a window is used up. Then it sends n bytes with tag 2.
+// closeWindow sends from rank 0 to rank 1 until a window is used up. Then it sends n bytes with tag
+// 2.
 func closeWindow(w *wire, c []*Context, n int, window int64) {
 	for _, p := range w.pmls {
 		for _, pr := range []*peer{p.peer(0), p.peer(1)} {

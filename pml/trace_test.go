@@ -17,9 +17,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestTraces runs the scripts in testdata, which show the protocols case by case. A command prints the
-// fragments that it posts or delivers, the transitions of requests, and the complete requests with
-// their status. After a change, rewrite the scripts with -args -rewrite, and review the difference.
+// TestTraces runs the scripts in testdata, which show the protocols case by case. A command prints
+// the fragments that it posts or delivers, the transitions of requests, and the complete requests
+// with their status. After a change, rewrite the scripts with -args -rewrite, and review the
+// difference.
 func TestTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/traces", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -29,8 +30,8 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// script is a running script. Its wire is async, so the arrival of a fragment and the callback of its
-// operation are two events.
+// script is a running script. Its wire is async, so the arrival of a fragment and the callback of
+// its operation are two events.
 type script struct {
 	t     *testing.T
 	w     *wire
@@ -70,8 +71,8 @@ func (s *script) run(d *datadriven.TestData) string {
 		return s.text()
 	}
 	switch d.Cmd {
-	// send NAME rank=R to=R tag=N bytes=N [mode=sync|ready|buffered] [context=NAME]
-	// starts a send. With persistent, only start starts it. With added, its buffer is added memory.
+	// send NAME rank=R to=R tag=N bytes=N [mode=sync|ready|buffered] [context=NAME] starts a send.
+	// With persistent, only start starts it. With added, its buffer is added memory.
 	case "send":
 		c, p := s.ctx(d), s.pml(d)
 		mode := map[string]Mode{"": Standard, "sync": Synchronous, "ready": Ready, "buffered": Buffered}[s.word(d, "mode")]
@@ -85,8 +86,8 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.add(d, p.Isend(c, buf, s.num(d, "to"), s.num(d, "tag"), mode, "send"))
 		}
 
-	// recv NAME rank=R from=R|any tag=N|any room=N [context=NAME] [persistent] [added]
-	// starts a receive.
+	// recv NAME rank=R from=R|any tag=N|any room=N [context=NAME] [persistent] [added] starts a
+	// receive.
 	case "recv":
 		c, p := s.ctx(d), s.pml(d)
 		buf := make([]byte, s.num(d, "room"))
@@ -99,14 +100,13 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.add(d, p.Irecv(c, buf, 1, s.num(d, "from"), s.num(d, "tag"), "recv"))
 		}
 
-	// probe NAME rank=R from=R|any tag=N|any [take]
-	// starts a probe that waits. With take it takes the message out of matching; the message gets the
-	// probe's name.
+	// probe NAME rank=R from=R|any tag=N|any [take] starts a probe that waits. With take it takes
+	// the message out of matching; the message gets the probe's name.
 	case "probe":
 		s.add(d, s.pml(d).Probe(s.ctx(d), s.num(d, "from"), s.num(d, "tag"), d.HasArg("take"), "probe"))
 
-	// iprobe rank=R from=R|any tag=N|any [take=NAME]
-	// reports whether a message is there, and with take takes it out of matching.
+	// iprobe rank=R from=R|any tag=N|any [take=NAME] reports whether a message is there, and with
+	// take takes it out of matching.
 	case "iprobe":
 		var env Envelope
 		var found bool
@@ -121,13 +121,12 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.print("not found")
 		}
 
-	// mrecv NAME rank=R of=NAME room=N
-	// receives a message that was taken out of matching.
+	// mrecv NAME rank=R of=NAME room=N receives a message that was taken out of matching.
 	case "mrecv":
 		s.add(d, s.pml(d).Imrecv(s.messages[s.word(d, "of")], make([]byte, s.num(d, "room")), 1, "mrecv"))
 
-	// start NAME: starts a persistent request.
-	// cancel NAME, free NAME: cancels or frees a request. detach NAME: a send gives its buffer back.
+	// start NAME: starts a persistent request. cancel NAME, free NAME: cancels or frees a request.
+	// detach NAME: a send gives its buffer back.
 	case "start":
 		start(s.request(d).r)
 	case "detach":
@@ -158,9 +157,8 @@ func (s *script) run(d *datadriven.TestData) string {
 			f.op.Done(f.op, nil)
 		}
 
-	// deliver [N|all] [nth=I] [alone]
-	// delivers N fragments, reads or writes, or one out of order, and calls each back. With alone the
-	// callback waits for the command back.
+	// deliver [N|all] [nth=I] [alone] delivers N fragments, reads or writes, or one out of order,
+	// and calls each back. With alone the callback waits for the command back.
 	case "deliver":
 		n := 1
 		if len(d.CmdArgs) > 0 && d.CmdArgs[0].Key != "nth" && d.CmdArgs[0].Key != "alone" {
@@ -196,10 +194,9 @@ func (s *script) run(d *datadriven.TestData) string {
 			return usage("no")
 		}
 
-	// registering refused or broken rank=R [access=local|read|write] [rail=I]: from now on the rank's
-	// rails, or one of them, fail to register memory, for one use or any: refused with ErrMemory, broken
-	// with ErrResource.
-	// registering works: rails register memory again.
+	// registering refused or broken rank=R [access=local|read|write] [rail=I]: from now on the
+	// rank's rails, or one of them, fail to register memory, for one use or any: refused with
+	// ErrMemory, broken with ErrResource. registering works: rails register memory again.
 	case "registering":
 		how, rank, access, rail := d.CmdArgs[0].Key, s.num(d, "rank"), accessWords[s.word(d, "access")], -1
 		if d.HasArg("rail") {
@@ -268,13 +265,13 @@ func (s *script) run(d *datadriven.TestData) string {
 			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassFlushed})
 		}
 
-	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail reports that the peer's process is gone,
-	// or with all that the rail is broken. It calls back its operations and reports that it is drained;
-	// with later, flush and drain do that. Fragments in flight to and from the peer are lost; with
-	// halfopen, those from the peer are not.
-	// drain rank=R peer=R|all [rail=I]: the rank's rail reports that it is drained.
-	// cut rank=R peer=R rail=I [delivered]: this end of the rail fails. Its fragments in flight are lost,
-	// or with delivered arrive, and are called back with an error.
+	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail reports that the peer's process is
+	// gone, or with all that the rail is broken. It calls back its operations and reports that it
+	// is drained; with later, flush and drain do that. Fragments in flight to and from the peer are
+	// lost; with halfopen, those from the peer are not. drain rank=R peer=R|all [rail=I]: the
+	// rank's rail reports that it is drained. cut rank=R peer=R rail=I [delivered]: this end of the
+	// rail fails. Its fragments in flight are lost, or with delivered arrive, and are called back
+	// with an error.
 	case "cut":
 		rank, peer, rail := s.num(d, "rank"), s.num(d, "peer"), s.num(d, "rail")
 		m := s.w.rails[rail][rank]
@@ -302,8 +299,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			}
 		}
 
-	// mend: failed rails can be opened again.
-	// time N [times=M]: N milliseconds pass, M times.
+	// mend: failed rails can be opened again. time N [times=M]: N milliseconds pass, M times.
 	case "mend":
 		s.w.mended = true
 	case "time":

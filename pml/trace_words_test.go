@@ -14,7 +14,8 @@ import (
 
 // The words of scripts for fragments and registered memory.
 
-// name returns the name of a request. A request that no command made is the copy of a buffered send.
+// name returns the name of a request. A request that no command made is the copy of a buffered
+// send.
 func (s *script) name(r any) string {
 	if name, ok := s.names[r]; ok {
 		return name

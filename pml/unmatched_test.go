@@ -19,9 +19,9 @@ func finalized(w *wire) {
 	}
 }
 
-// TestRejectUnmatchedKeepsSendsActive: messages without a receive have arrived, are still to arrive, are
-// taken by a matched probe, or are for an unknown communicator. Their sends stay active and block
-// nothing. All other messages are delivered.
+// TestRejectUnmatchedKeepsSendsActive: messages without a receive have arrived, are still to
+// arrive, are taken by a matched probe, or are for an unknown communicator. Their sends stay active
+// and block nothing. All other messages are delivered.
 func TestRejectUnmatchedKeepsSendsActive(t *testing.T) {
 	for name, arrivesLater := range map[string]bool{"arrived": false, "to arrive": true} {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestSendInFinalizeWaitsForRejection(t *testing.T) {
 	require.Equal(t, request.Active, s.State())
 }
 
-// TestRejectedSendOfCollectiveSucceeds: the sends of a collective that was given up end when they are
-// rejected.
+// TestRejectedSendOfCollectiveSucceeds: the sends of a collective that was given up end when they
+// are rejected.
 func TestRejectedSendOfCollectiveSucceeds(t *testing.T) {
 	w, c, _ := newControlled(t, 2, nil)
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 0, Standard, "bcast")
@@ -159,8 +159,8 @@ func TestUnfinishedOmitsControlFragments(t *testing.T) {
 	require.Zero(t, p.Unfinished())
 }
 
-// TestUndeliveredReportsFreedSendThatFailsInFinalize: before Finalize the caller could have looked at
-// the request.
+// TestUndeliveredReportsFreedSendThatFailsInFinalize: before Finalize the caller could have looked
+// at the request.
 func TestUndeliveredReportsFreedSendThatFailsInFinalize(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) { w.async = true })

@@ -48,8 +48,8 @@ func TestTellFinalizedSkipsLostPeers(t *testing.T) {
 	require.False(t, w.pmls[1].peers[0].wasToldFinalized)
 }
 
-// finalizedWaits are the ways to wait for rank 1. The resulting function returns the error, or nil as
-// long as there is none.
+// finalizedWaits are the ways to wait for rank 1. The resulting function returns the error, or nil
+// as long as there is none.
 var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
 	"receive": func(p *PML, c *Context) func() error {
 		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv"))
@@ -88,8 +88,8 @@ func errorOf(r ended) func() error {
 }
 
 // TestWaitForUnmetFinalizedPeerFails: a rank waits for a finalized peer to which it has never sent
-// anything. It gets an error, whether the peer finalizes before or after the wait begins, and even if
-// it makes turns seldom and never sleeps.
+// anything. It gets an error, whether the peer finalizes before or after the wait begins, and even
+// if it makes turns seldom and never sleeps.
 func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 	for name, wait := range finalizedWaits {
 		for _, first := range []bool{false, true} {
@@ -118,8 +118,8 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 	}
 }
 
-// TestWaitForUnmetPeerSendsWaitingOnce: a rank sends WAITING once, and only to peers with which it has
-// exchanged nothing. A peer that is not finalized does not answer.
+// TestWaitForUnmetPeerSendsWaitingOnce: a rank sends WAITING once, and only to peers with which it
+// has exchanged nothing. A peer that is not finalized does not answer.
 func TestWaitForUnmetPeerSendsWaitingOnce(t *testing.T) {
 	w, c := newWire(t, 4, nil)
 	p := w.pmls[0]
@@ -148,8 +148,8 @@ func TestWaitForUnmetPeerSendsWaitingOnce(t *testing.T) {
 	require.NoError(t, p.Lost(c[0], 1))
 }
 
-// TestWaitForFinalizedPeerOverReturningRailFails: WAITING and FINALIZED arrive although the only rail
-// fails in between and comes back.
+// TestWaitForFinalizedPeerOverReturningRailFails: WAITING and FINALIZED arrive although the only
+// rail fails in between and comes back.
 func TestWaitForFinalizedPeerOverReturningRailFails(t *testing.T) {
 	for name, cutWhen := range map[string]func(w *pair) bool{
 		"before WAITING":   func(*pair) bool { return true },

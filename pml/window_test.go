@@ -70,8 +70,8 @@ func (f *flood) receive(nth int) {
 	}
 }
 
-// TestUnexpectedBytesStayBelowWindow: the sender does not stop, and the receiver receives nothing. The
-// receiver keeps less than the window, and the sender keeps the rest.
+// TestUnexpectedBytesStayBelowWindow: the sender does not stop, and the receiver receives nothing.
+// The receiver keeps less than the window, and the sender keeps the rest.
 func TestUnexpectedBytesStayBelowWindow(t *testing.T) {
 	for protocol, messages := range map[Protocol]int{Copy: 5000, Get: 100_000, Put: 5000} {
 		if raced { // with one goroutine there is no race to find
@@ -134,8 +134,8 @@ func TestUnreceivedRGETsCountInWindow(t *testing.T) {
 	require.Empty(t, w.regions)
 }
 
-// TestReceiverThatKeepsUpKeepsWindowOpen: the receiver sends CREDIT before the sender must wait, and no
-// more often than necessary.
+// TestReceiverThatKeepsUpKeepsWindowOpen: the receiver sends CREDIT before the sender must wait,
+// and no more often than necessary.
 func TestReceiverThatKeepsUpKeepsWindowOpen(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		w, c := newWire(t, 2, func(w *wire) {
@@ -160,7 +160,8 @@ func TestReceiverThatKeepsUpKeepsWindowOpen(t *testing.T) {
 	}
 }
 
-// TestTinyWindowDeliversMessages: if a message does not fit into the window, it waits for its receive.
+// TestTinyWindowDeliversMessages: if a message does not fit into the window, it waits for its
+// receive.
 func TestTinyWindowDeliversMessages(t *testing.T) {
 	for _, window := range []int64{1, fragmentCostBytes, fragmentCostBytes + 50, 200} {
 		w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
@@ -179,8 +180,8 @@ func TestTinyWindowDeliversMessages(t *testing.T) {
 	}
 }
 
-// TestDroppedMessagesCountAsTaken: otherwise messages to removed contexts would close the window for
-// good.
+// TestDroppedMessagesCountAsTaken: otherwise messages to removed contexts would close the window
+// for good.
 func TestDroppedMessagesCountAsTaken(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 2000 })
 	a, b := w.pmls[0], w.pmls[1]
@@ -222,8 +223,8 @@ func TestDroppedMessagesCountAsTaken(t *testing.T) {
 	require.Zero(t, a.Busy()+b.Busy())
 }
 
-// TestForgedCreditLosesPeer: a CREDIT for more than was sent is a protocol error. An older CREDIT than
-// the last is ignored.
+// TestForgedCreditLosesPeer: a CREDIT for more than was sent is a protocol error. An older CREDIT
+// than the last is ignored.
 func TestForgedCreditLosesPeer(t *testing.T) {
 	creditOf := func(taken int64) []byte {
 		b := make([]byte, creditBytes)
@@ -253,7 +254,8 @@ func TestSendCountsBeforePost(t *testing.T) {
 	w, c := newQuiet(t, Auto)
 	in, out := pattern(8, 1), make([]byte, 8)
 	window := w.pmls[0].peer(1).credit.window
-	for sent := int64(0); sent < 2*window; sent += 1 << 10 { // 8 bytes and their cost, for two windows
+	// 8 bytes and their cost, for two windows.
+	for sent := int64(0); sent < 2*window; sent += 1 << 10 {
 		for range 1 << 10 / (8 + fragmentCostBytes) {
 			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
 			require.True(t, w.pmls[0].SendNow(c[0], in, 1, 3) || sent == 0)
