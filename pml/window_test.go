@@ -103,11 +103,11 @@ func TestUnexpectedBytesStayBelowWindow(t *testing.T) {
 		}
 
 		// Afterwards the window is open again.
-		held := w.pmls[0].Stats().Held
+		before := w.pmls[0].Stats().Held
 		for range 100 {
 			f.send(100)
 		}
-		require.Equal(t, held, w.pmls[0].Stats().Held)
+		require.Equal(t, before, w.pmls[0].Stats().Held)
 		w.settle()
 		f.receive(len(f.bufs) - 100)
 	}

@@ -339,6 +339,7 @@ func (w *world) hearOfLoss() {
 // finish withdraws what waits for what nobody sends, and frees what is persistent.
 func (r *rank) finish() {
 	w := r.w
+	r.checkNoneWaitsForLost()
 	for _, rc := range append([]*receive(nil), r.recvs...) {
 		if rc.active {
 			r.cancel(rc)
