@@ -54,7 +54,7 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 		}})
 		eng.Lock()
 		for rail := range rails {
-			m, err := faultyModule(w.fabric, rank, rail, p)
+			m, err := w.fabric.Module(rank, rail, p, nil)
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 			eng.AddPoller(m)
@@ -99,36 +99,26 @@ func TestRailReturnsWhileBothRanksCompute(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRailReturnsWhilePeerComputes: the peer sees the failure, and then makes no progress for
-// longer than the grace time. The rail comes back before that.
+// TestRailReturnsWhilePeerComputes: the peer makes no progress for longer than the grace time, from
+// the failure on or after it has seen the failure. The rail comes back before that.
 func TestRailReturnsWhilePeerComputes(t *testing.T) {
-	w := newPair(t, 1, 10*sec)
-	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
-	w.run(sec/10, 0, 1)
-	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
-	w.run(sec/2, 0, 1)
-	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
-	// Rank 1 has seen the failure. Now it computes.
-	w.run(13*sec, 0)
-	w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
-	w.run(2*sec, 0, 1)
-	_, err := s.Take()
-	require.NoError(t, err)
-}
-
-// TestRailReturnsBeforePeerSeesFailure: the peer makes no progress from the failure on.
-func TestRailReturnsBeforePeerSeesFailure(t *testing.T) {
-	w := newPair(t, 1, 10*sec)
-	s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
-	w.run(sec/10, 0, 1)
-	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
-	w.run(sec/100, 0)
-	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
-	w.run(13*sec, 0)
-	w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
-	w.run(2*sec, 0, 1)
-	_, err := s.Take()
-	require.NoError(t, err)
+	for _, sees := range []bool{false, true} {
+		w := newPair(t, 1, 10*sec)
+		s := w.pmls[0].Isend(w.ctxs[0], pattern(100_000, 1), 1, 7, Standard, "send")
+		w.run(sec/10, 0, 1)
+		require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{Fate: loop.Fate(0)}))
+		if sees {
+			w.run(sec/2, 0, 1)
+		} else {
+			w.run(sec/100, 0)
+		}
+		require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+		w.run(13*sec, 0) // rank 1 computes
+		w.pmls[1].Irecv(w.ctxs[1], make([]byte, 100_000), 1, 0, 7, "recv")
+		w.run(2*sec, 0, 1)
+		_, err := s.Take()
+		require.NoError(t, err, "the peer has seen the failure: %v", sees)
+	}
 }
 
 // fabricClock is the time of a virtual fabric.
@@ -158,26 +148,33 @@ func TestPeerLostWhileMessageArrivesLearnsOfIt(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrUnreachable)
 }
 
+// makeSpare makes the second rail a spare one, of a later tier. opens is called when a rank opens
+// it.
+func (w *pair) makeSpare(opens func(rank int)) {
+	for rank, p := range w.pmls {
+		resolve := p.cfg.Resolve
+		p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
+			routes, err := resolve(peer)
+			routes[1].Tier, routes[1].Endpoint = 1, nil
+			routes[1].Reopen = func() (btl.Endpoint, error) {
+				opens(rank)
+				return w.modules[rank][1].Connect(peer, w.modules[peer][1].Card())
+			}
+			return routes, err
+		}
+	}
+}
+
 // TestSpareRailOpensWhenFirstTierIsDown: a rail of a later tier is opened when no rail of an
 // earlier tier is up. It takes no traffic when one is up again.
 func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 	w := newPair(t, 2, 10*sec)
 	opened := 0 // the spare rail, at rank 0
-	for rank, p := range w.pmls {
-		resolve := p.cfg.Resolve
-		p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
-			routes, err := resolve(peer)
-			spare := w.modules[rank][1]
-			routes[1].Tier, routes[1].Endpoint = 1, nil
-			routes[1].Reopen = func() (btl.Endpoint, error) {
-				if rank == 0 {
-					opened++
-				}
-				return spare.Connect(peer, w.modules[peer][1].Card())
-			}
-			return routes, err
+	w.makeSpare(func(rank int) {
+		if rank == 0 {
+			opened++
 		}
-	}
+	})
 	goes := func() {
 		t.Helper()
 		in, out := pattern(100_000, 1), make([]byte, 100_000)
@@ -235,16 +232,7 @@ func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 func TestSpareRailWithoutGraceOpens(t *testing.T) {
 	for _, works := range []bool{true, false} {
 		w := newPair(t, 2, 0)
-		for rank, p := range w.pmls {
-			resolve := p.cfg.Resolve
-			p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
-				routes, err := resolve(peer)
-				spare := w.modules[rank][1]
-				routes[1].Tier, routes[1].Endpoint = 1, nil
-				routes[1].Reopen = func() (btl.Endpoint, error) { return spare.Connect(peer, w.modules[peer][1].Card()) }
-				return routes, err
-			}
-		}
+		w.makeSpare(func(int) {})
 		if !works {
 			require.NoError(t, w.fabric.FailLane(0, 1, 1, loop.Cut{}))
 		}

@@ -8,57 +8,41 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-func TestHeadersRoundTrip(t *testing.T) {
+// header is a pointer to a header of type T.
+type header[T any] interface {
+	*T
+	decode(b []byte) error
+}
+
+// checkRoundTrip encodes and decodes a header of n bytes.
+func checkRoundTrip[T any, P header[T]](t *testing.T, h T, encode func(b []byte), n int) {
+	t.Helper()
 	var b [btl.MaxHeaderBytes]byte
+	encode(b[:])
+	var decoded T
+	require.NoError(t, P(&decoded).decode(b[:n]))
+	require.Equal(t, h, decoded)
+}
+
+func TestHeadersRoundTrip(t *testing.T) {
 	m := matchHdr{context: 1<<48 - 1, flags: 3, tag: 1<<31 - 1, seq: 1<<32 - 1}
-	m.encode(b[:])
-	var m2 matchHdr
-	require.NoError(t, m2.decode(b[:matchBytes]))
-	require.Equal(t, m, m2)
-
+	checkRoundTrip(t, m, m.encode, matchBytes)
 	r := rndvHdr{matchHdr: m, length: 1 << 40, send: 1<<63 | 5}
-	r.encode(b[:])
-	var r2 rndvHdr
-	require.NoError(t, r2.decode(b[:rndvBytes]))
-	require.Equal(t, r, r2)
-
+	checkRoundTrip(t, r, r.encode, rndvBytes)
 	a := ackHdr{send: 1, recv: 2, from: 3, to: 1 << 50}
-	a.encode(b[:])
-	var a2 ackHdr
-	require.NoError(t, a2.decode(b[:ackBytes]))
-	require.Equal(t, a, a2)
-
+	checkRoundTrip(t, a, a.encode, ackBytes)
 	f := fragHdr{recv: 9, offset: 1 << 41}
-	f.encode(b[:])
-	var f2 fragHdr
-	require.NoError(t, f2.decode(b[:fragBytes]))
-	require.Equal(t, f, f2)
-
+	checkRoundTrip(t, f, f.encode, fragBytes)
 	for _, ofReceive := range []bool{false, true} {
 		e := finHdr{handle: 1<<63 | 7, ofReceive: ofReceive}
-		e.encode(b[:])
-		var e2 finHdr
-		require.NoError(t, e2.decode(b[:finBytes]))
-		require.Equal(t, e, e2)
+		checkRoundTrip(t, e, e.encode, finBytes)
 	}
-
 	s := restartHdr{send: 1<<63 | 7, recv: 9}
-	s.encode(b[:])
-	var s2 restartHdr
-	require.NoError(t, s2.decode(b[:restartBytes]))
-	require.Equal(t, s, s2)
-
+	checkRoundTrip(t, s, s.encode, restartBytes)
 	c := creditHdr{taken: 1<<62 + 3, rtsLimit: 1<<61 + 5}
-	c.encode(b[:])
-	var c2 creditHdr
-	require.NoError(t, c2.decode(b[:creditBytes]))
-	require.Equal(t, c, c2)
-
+	checkRoundTrip(t, c, c.encode, creditBytes)
 	n := nackHdr{head: [nackHeadBytes]byte{0: 1, 23: 9}, kind: tagMatch, bytes: 1<<32 - 1}
-	n.encode(b[:])
-	var n2 nackHdr
-	require.NoError(t, n2.decode(b[:nackBytes]))
-	require.Equal(t, n, n2)
+	checkRoundTrip(t, n, n.encode, nackBytes)
 }
 
 func TestDecodeMalformedHeaderFails(t *testing.T) {

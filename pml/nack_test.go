@@ -77,6 +77,21 @@ func eachRefusal(t *testing.T, run func(t *testing.T, d *refusal, w *wire, c []*
 	}
 }
 
+// run sends the message, with its receive posted first or last, and settles.
+func (d *refusal) run(w *wire, c []*Context, expected bool) (s *SendRequest, r *RecvRequest, in, out []byte) {
+	in, out = pattern(d.bytes, 2), make([]byte, d.bytes)
+	if expected {
+		r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+	}
+	s = w.pmls[0].Isend(c[0], in, 1, 1, d.mode, "send")
+	w.settle()
+	if !expected {
+		r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+		w.settle()
+	}
+	return s, r, in, out
+}
+
 // check compares the error of a request with the expected one.
 func (d *refusal) check(t *testing.T, o ended, want string) {
 	t.Helper()
@@ -173,17 +188,7 @@ func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
 				refused++
 				return true
 			}
-			in, out := pattern(d.bytes, 2), make([]byte, d.bytes)
-			var r *RecvRequest
-			if expected {
-				r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
-			}
-			s := w.pmls[0].Isend(c[0], in, 1, 1, d.mode, "send")
-			w.settle()
-			if !expected {
-				r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
-				w.settle()
-			}
+			s, r, in, out := d.run(w, c, expected)
 			d.check(t, s, "")
 			d.check(t, r, "")
 			require.Equal(t, in, out)
@@ -204,17 +209,7 @@ func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool) {
 		w.later, w.delivered = true, true
 		w.wrong = func(f *flight) bool { return f.tag == d.kind && f.from == d.from }
-		in, out := pattern(d.bytes, 2), make([]byte, d.bytes)
-		var r *RecvRequest
-		if expected {
-			r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
-		}
-		s := w.pmls[0].Isend(c[0], in, 1, 1, d.mode, "send")
-		w.settle()
-		if !expected {
-			r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
-			w.settle()
-		}
+		s, r, in, out := d.run(w, c, expected)
 		for _, o := range []ended{s, r} {
 			require.Equal(t, request.Complete, o.State())
 		}

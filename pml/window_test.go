@@ -103,11 +103,11 @@ func TestUnexpectedBytesStayBelowWindow(t *testing.T) {
 		}
 
 		// Afterwards the window is open again.
-		held := w.pmls[0].Stats().Throttled
+		before := w.pmls[0].Stats().Throttled
 		for range 100 {
 			f.send(100)
 		}
-		require.Equal(t, held, w.pmls[0].Stats().Throttled)
+		require.Equal(t, before, w.pmls[0].Stats().Throttled)
 		w.settle()
 		f.receive(len(f.bufs) - 100)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
-	"github.com/mpigo/mpigo/request"
 )
 
 // wire is a transport for tests of this package. Posted operations wait in one queue until the test
@@ -338,33 +337,7 @@ func TestMessageOfEverySizeAndModeArrives(t *testing.T) {
 			for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
 				for _, expected := range []bool{true, false} {
 					w, c := newWire(t, 2, func(w *wire) { w.async = async })
-					in, out := pattern(n, 1), make([]byte, n)
-					var s *SendRequest
-					var r *RecvRequest
-					if expected {
-						r = w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
-						w.settle()
-						s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
-						w.settle()
-					} else {
-						s = w.pmls[0].Isend(c[0], in, 1, 7, mode, "send")
-						w.settle()
-						if mode == Synchronous {
-							require.Equal(t, request.Active, s.State(), "the synchronous send ended before its match")
-						}
-						r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
-						w.settle()
-					}
-					require.Equal(t, request.Complete, s.State())
-					require.Equal(t, request.Complete, r.State())
-					_, err := s.Take()
-					require.NoError(t, err)
-					st, err := r.Take()
-					require.NoError(t, err)
-					require.Equal(t, request.Status{Source: 0, Tag: 7, Count: n, Bytes: int64(n)}, st)
-					require.Equal(t, in, out)
-					require.Zero(t, w.pmls[0].Busy()+w.pmls[1].Busy())
-					require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
+					exchange(t, w, c, n, n, mode, expected)
 				}
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/pml"
 )
 
 // Faults that say nothing of a path: rails that cannot register memory, or that refuse operations
@@ -128,4 +129,23 @@ func (t *tap) cannotRegister() bool {
 	}
 	t.w.result.Unregistered++
 	return true
+}
+
+// checkNoneWaitsForLost checks that no receive or probe waits for a rank that is lost.
+func (r *rank) checkNoneWaitsForLost() {
+	check := func(what string, p pattern) {
+		var err error
+		r.call(func(pm *pml.PML) { err = pm.Lost(r.ctxs[p.ctx], p.source) })
+		if err != nil {
+			r.w.fail("bounded", "rank %d: a %s %+v waits, although the source is lost: %v", r.rank, what, p, err)
+		}
+	}
+	for _, rc := range r.recvs {
+		if rc.active && !rc.byProbe {
+			check("receive", rc.pattern)
+		}
+	}
+	for _, pr := range r.probes {
+		check("probe", pr.pattern)
+	}
 }

@@ -344,6 +344,7 @@ func (w *world) discoverLosses() {
 // finish cancels the receives and probes that are left, and frees persistent requests.
 func (r *rank) finish() {
 	w := r.w
+	r.checkNoneWaitsForLost()
 	for _, rc := range append([]*receive(nil), r.recvs...) {
 		if rc.active {
 			r.cancel(rc)
