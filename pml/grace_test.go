@@ -54,7 +54,7 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 		}})
 		eng.Lock()
 		for rail := range rails {
-			m, err := w.fabric.Module(rank, rail, p, nil)
+			m, err := faultyModule(w.fabric, rank, rail, p)
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 			eng.AddPoller(m)
