@@ -91,7 +91,7 @@ func startAgent(from string, agent Agent, host, script string) (*agentProcess, e
 		return nil, err
 	}
 	p.in, p.out = in, out
-	stderr := &lineWriter{line: p.addStderrLine}
+	stderr := &lineWriter{line: p.addStderrLine, drop: p.isEchoedScript}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = childIn, childOut, stderr
 	started := make(chan error)
 	go func() {
@@ -211,10 +211,14 @@ func (p *agentProcess) exitedWith(statuses ...int) bool {
 	return errors.As(p.status, &exit) && slices.Contains(statuses, exit.ExitCode())
 }
 
-// lineWriter splits written data into lines, and passes each line that is not empty to line.
+// lineWriter splits written data into lines, and passes each line that is not empty to line. It
+// passes a long line in pieces of maxLineBytes.
 type lineWriter struct {
 	line func(string)
-	rest []byte
+	// drop, if not nil, reports whether a piece is dropped, with the rest of its line.
+	drop     func(string) bool
+	dropping bool
+	rest     []byte
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
@@ -225,13 +229,16 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		next := end + 1
-		if end < 0 || end > maxLineBytes {
-			end = maxLineBytes
-			next = max(next, end)
+		isWhole := end >= 0 && end <= maxLineBytes
+		if !isWhole {
+			end, next = maxLineBytes, maxLineBytes
 		}
-		if line := printable(w.rest[:end]); line != "" {
+		line := printable(w.rest[:end])
+		w.dropping = w.dropping || w.drop != nil && w.drop(line)
+		if line != "" && !w.dropping {
 			w.line(line)
 		}
+		w.dropping = w.dropping && !isWhole
 		w.rest = append(w.rest[:0], w.rest[next:]...)
 	}
 }

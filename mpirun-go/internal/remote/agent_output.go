@@ -20,7 +20,15 @@ func (p *agentProcess) addStdoutLine(line string) {
 func (p *agentProcess) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(append(slices.DeleteFunc(slices.Clone(p.stderrLines), isScriptText), p.stdoutLines...), "; ")
+	return strings.Join(slices.Concat(p.stderrLines, p.stdoutLines), "; ")
+}
+
+// isEchoedScript reports whether a line of the agent's standard error is a part of the script, which
+// the agent has not run.
+func (p *agentProcess) isEchoedScript(line string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.notify == nil && isScriptText(line)
 }
 
 // isScriptText reports whether a line is a part of the script, printed by a command that is not an

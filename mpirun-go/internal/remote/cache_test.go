@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,6 +258,23 @@ func TestLineWriterSplitsAndCleansLines(t *testing.T) {
 	}
 	long := strings.Repeat("x", maxLineBytes)
 	assert.Equal(t, []string{"one", "two", "[31mred", long, long, "x", "end"}, lines)
+}
+
+// A line that is dropped is dropped as a whole, however long it is and however it arrives.
+func TestLineWriterDropsRestOfLine(t *testing.T) {
+	dropped := "cat: script " + strings.Repeat("x", 3*maxLineBytes) + ": no such file"
+	for _, size := range []int{1, 7, maxLineBytes, maxLineBytes + 1, 10 * maxLineBytes} {
+		var lines []string
+		w := &lineWriter{
+			line: func(s string) { lines = append(lines, s) },
+			drop: func(s string) bool { return strings.Contains(s, "script") },
+		}
+		for text := range slices.Chunk([]byte("before\n"+dropped+"\nafter\n"), size) {
+			_, err := w.Write(text)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []string{"before", "after"}, lines, "in writes of %d bytes", size)
+	}
 }
 
 func TestSelfSendsOwnFile(t *testing.T) {
