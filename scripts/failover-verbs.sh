@@ -35,7 +35,7 @@ for label in $CASES; do
     grace=10s
     case $case in
     gone*) grace=3s flags=(-lost -grace 3s) ;;
-    none) flags=(-unhurt) ;;
+    none) flags=(-may-stay-up) ;;
     esac
     case $case in *-mute) flags+=(-mute) ;; esac
     s=0

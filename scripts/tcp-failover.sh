@@ -100,7 +100,7 @@ for case in "${cases[@]}"; do
     kill-*) kill_part "$case" || status=1; continue ;;
     gone-unheeded) grace=3s ;;
     gone*) grace=3s flags=(-lost -grace 3s) ;;
-    none | loss* | slow | delay | stop* | unauthenticated) flags=(-unhurt) ;;
+    none | loss* | slow | delay | stop* | unauthenticated) flags=(-may-stay-up) ;;
     kills) flags=(-back 45s) ;; # a rail that fails that often is tried again only after 30 s
     esac
     case $case in *-mute) flags+=(-mute) ;; esac

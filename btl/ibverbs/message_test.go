@@ -65,7 +65,7 @@ func TestMessageOfStrangers(t *testing.T) {
 // TestMessageThatNobodySends: the seal is right, what it says is not.
 func TestMessageThatNobodySends(t *testing.T) {
 	c := newCodec(testSecret)
-	for name, spoil := range map[string]func(*message){
+	for name, damage := range map[string]func(*message){
 		"kind 0":        func(m *message) { m.kind = 0 },
 		"unknown kind":  func(m *message) { m.kind = kindEnd },
 		"epoch 0":       func(m *message) { m.epoch = 0 },
@@ -79,16 +79,16 @@ func TestMessageThatNobodySends(t *testing.T) {
 		"address":       func(m *message) { m.address.qpn = 0 },
 	} {
 		m := sampleMessage(msgREP)
-		spoil(&m)
+		damage(&m)
 		_, ok := c.parse(c.append(nil, &m))
 		require.False(t, ok, name)
 	}
-	for name, spoil := range map[string]func(*rejection){
+	for name, damage := range map[string]func(*rejection){
 		"text of control bytes": func(r *rejection) { r.text = "a\x1b[2J" },
 		"a hole in the text":    func(r *rejection) { r.text = "a\x00b" },
 	} {
 		m := sampleRejection()
-		spoil(&m.why)
+		damage(&m.why)
 		_, ok := c.parse(c.append(nil, &m))
 		require.False(t, ok, name)
 	}

@@ -32,7 +32,7 @@ func TestCard(t *testing.T) {
 // TestCardThatNobodyWrites: the checksum is right, what it says is not.
 func TestCardThatNobodyWrites(t *testing.T) {
 	good := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
-	for name, spoil := range map[string]func(*railAddress){
+	for name, damage := range map[string]func(*railAddress){
 		"rank":            func(c *railAddress) { c.rank = 9 },
 		"size":            func(c *railAddress) { c.size = maxRanks + 1 },
 		"no queue pair":   func(c *railAddress) { c.address.qpn = 0 },
@@ -44,7 +44,7 @@ func TestCardThatNobodyWrites(t *testing.T) {
 		"fragment length": func(c *railAddress) { c.frag = maxFragBytes + 1 },
 	} {
 		c := good
-		spoil(&c)
+		damage(&c)
 		_, ok := parseRailAddress(c.encode())
 		require.False(t, ok, name)
 	}

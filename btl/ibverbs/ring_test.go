@@ -234,14 +234,14 @@ func TestRingIsGoneBeforeDrained(t *testing.T) {
 }
 
 // put puts a fragment into the slot in which the rank's next message would show, as a peer could.
-func (r *rankOf) put(t tail, frag string, spoil func(slot []byte)) {
+func (r *rankOf) put(t tail, frag string, damage func(slot []byte)) {
 	e := r.end()
 	slot := e.slot
 	b := append([]byte(frag), make([]byte, tailBytes)...)
 	writeTail(b, t, e.next)
 	copy(slot[len(slot)-len(b):], b)
-	if spoil != nil {
-		spoil(slot)
+	if damage != nil {
+		damage(slot)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestHalfAFragment(t *testing.T) {
 	at := func(back int) func([]byte) { return func(slot []byte) { slot[len(slot)-back] ^= 1 } }
 	for name, try := range map[string]struct {
 		t     tail
-		spoil func([]byte)
+		damage func([]byte)
 	}{
 		"first byte of four":   {good, at(tailBytes + 4)},
 		"last byte":            {good, at(tailBytes + 1)},
@@ -269,7 +269,7 @@ func TestHalfAFragment(t *testing.T) {
 		"check":                {good, at(1)},
 		"longer than the slot": {tail{length: slotBytes - tailBytes + 1}, nil},
 	} {
-		b.put(try.t, "text", try.spoil)
+		b.put(try.t, "text", try.damage)
 		require.Zero(t, b.m.lookIntoRings(), name)
 	}
 	require.Len(t, b.arrived, arrived)

@@ -47,7 +47,7 @@ func parse() (cfg config) {
 	flag.BoolVar(&cfg.lost, "lost", false, "the peer must be lost for good")
 	flag.BoolVar(&cfg.goesOn, "goes-on", false, "there must be traffic during the fault")
 	flag.BoolVar(&cfg.silent, "mute", false, "rank 0 sends nothing during the fault, and rank 1 only waits for it")
-	flag.BoolVar(&cfg.mayStayUp, "unhurt", false, "rails may stay up")
+	flag.BoolVar(&cfg.mayStayUp, "may-stay-up", false, "rails may stay up")
 	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure misses its mark; without it the row names the figure")
 	flag.BoolVar(&cfg.verbose, "v", false, "print the bandwidth and the rails over time")
 	flag.Parse()

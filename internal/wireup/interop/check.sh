@@ -1,5 +1,5 @@
 # run.sh and slurm.sh source this file. It makes a directory for their programs, and defines check
-# and # verdict.
+# and summary.
 work=$(mktemp -d "${TMPDIR:-/tmp}/wireup-interop.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -30,7 +30,7 @@ check() {
     fi
 }
 
-verdict() {
+summary() {
     echo "$passed checks passed, $failed failed"
     [ "$failed" -eq 0 ]
 }

@@ -45,4 +45,4 @@ check "abort gives its code"     7 1 'rank 1 aborts: code 7 "as asked for"' "$la
 check "death ends the barrier"   - 1 'served 1, gone'        "$launch" -n 3 "$ranks" die
 check "a program without PMI"      0 2 'never inited: <nil>'   "$launch" -n 2 true
 
-verdict
+summary

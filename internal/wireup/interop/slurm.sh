@@ -84,4 +84,4 @@ check "a shell of salloc"      3 1 'no launcher'           salloc -O -N 1 -n 2 "
 check "abort ends the job"   any 1 'Job step aborted'      srun --mpi=pmi2 -O -N 2 -n 3 "$ranks" abort
 check "death ends the job"     - 1 'exit code 5'           srun --mpi=pmi2 -O -K -N 2 -n 3 "$ranks" die
 
-verdict
+summary

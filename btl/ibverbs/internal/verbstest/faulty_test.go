@@ -69,7 +69,7 @@ var faults = []struct {
 // TestFaultyProvider runs the suite on a faulty provider in the processes of the other tests.
 func TestFaultyProvider(t *testing.T) {
 	// Set by TestSuiteFindsFaults, which expects a failure.
-	if rule, bent := os.LookupEnv(faultEnv); bent {
+	if rule, isFaulty := os.LookupEnv(faultEnv); isFaulty {
 		verbstest.Test(t, faultyPair(rule))
 	}
 }
