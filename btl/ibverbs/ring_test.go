@@ -255,7 +255,7 @@ func TestHalfAFragment(t *testing.T) {
 	good := tail{length: 4}
 	at := func(back int) func([]byte) { return func(slot []byte) { slot[len(slot)-back] ^= 1 } }
 	for name, try := range map[string]struct {
-		t     tail
+		t      tail
 		damage func([]byte)
 	}{
 		"first byte of four":   {good, at(tailBytes + 4)},
