@@ -23,8 +23,8 @@ func (p *agentProcess) output() string {
 	return strings.Join(slices.Concat(p.stderrLines, p.stdoutLines), "; ")
 }
 
-// isEchoedScript reports whether a line of the agent's standard error is a part of the script, which
-// the agent has not run.
+// isEchoedScript reports whether a line of the agent's standard error is a part of the script,
+// which the agent has not run.
 func (p *agentProcess) isEchoedScript(line string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
