@@ -70,8 +70,6 @@ type Stats struct {
 	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
 	// operations that were posted again because of that.
 	RailsFailed, RailsReturned, Resent uint64
-	// Refused counts operations that every rail called wrong in itself.
-	Refused uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
 	// posted again, or restarted.
 	SwitchNanos int64

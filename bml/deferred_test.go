@@ -218,3 +218,19 @@ func TestDeferredWorkRunsInOrder(t *testing.T) {
 		require.Nil(t, w.end, "work %d is kept", i)
 	}
 }
+
+// A transfer that has ended is forgotten, also if its memory serves another transfer that has a
+// piece under way.
+func TestEndedTransferIsNotRestarted(t *testing.T) {
+	_, r, pr := newDeferredWire(t)
+	tr := r.Transfer(nil, pr, nil)
+	tr.Begin(0, 10)
+	r.Interrupt(tr, ErrUnregistered)
+	r.EndTransfer(tr, false, false)
+	another := r.Transfer(nil, pr, nil)
+	require.Same(t, tr, another)
+	another.under = 1
+	r.Progress()
+	require.Empty(t, r.restarts)
+	require.Empty(t, pr.interrupted)
+}

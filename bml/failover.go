@@ -325,9 +325,10 @@ func (b *BML) restartInterrupted(pr *Peer) {
 	pr.interrupted = nil
 	for _, t := range list {
 		switch {
+		case t.peer != pr || !t.isInterrupted: // it is over
 		case t.under > 0 || !pr.HasPath() && !t.isBroken && t.wrong == nil:
 			later = append(later, t)
-		case t.peer == pr && t.isInterrupted: // else it is over
+		default:
 			t.isInterrupted = false
 			b.upper.Restart(t)
 		}

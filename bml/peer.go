@@ -171,9 +171,6 @@ func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >=
 func (pr *Peer) Getters() RailSet { return pr.getters & pr.up }
 func (pr *Peer) Putters() RailSet { return pr.putters & pr.up }
 
-// NumRails is the number of rails that lead to the peer.
-func (pr *Peer) NumRails() int { return len(pr.rails) }
-
 // move changes the state of a peer.
 func (b *BML) move(pr *Peer, to PeerState) {
 	if pr.state == to {

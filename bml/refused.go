@@ -42,7 +42,6 @@ func (b *BML) refuse(op *Op, err error) {
 		op.Then(op, b.finalError(op.peer, err))
 		return
 	}
-	b.stats.Refused++
 	op.Then(op, &RefusedError{err})
 }
 

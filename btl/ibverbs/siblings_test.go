@@ -73,8 +73,8 @@ func TestMovedAndBehind(t *testing.T) {
 	w.works()
 }
 
-// TestAddressIsGone: a device whose port has no address any more may be about to be taken away,
-// which waits for whoever has it open.
+// TestAddressIsGone: a device whose port has no address any more may be about to be removed. The
+// removal waits until no process has the device open.
 func TestAddressIsGone(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.connect()
