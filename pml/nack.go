@@ -154,8 +154,9 @@ func (p *PML) messageNacked(pr *peer, h *nackHdr) error {
 	if err := in.matchHdr.decode(h.head[:]); err != nil {
 		return err
 	}
-	if in.length < 0 || in.length > maxMessageBytes {
-		return fmt.Errorf("%w: NACK of a message of length %d", errMalformed, in.length)
+	// cost has checked h.bytes too, but read the fragment by itself: the peer may have changed it.
+	if in.length < 0 || in.length > maxMessageBytes || int64(h.bytes) > pr.credit.window {
+		return fmt.Errorf("%w: NACK of a message of length %d with %d bytes", errMalformed, in.length, h.bytes)
 	}
 	return p.deliver(pr, &in, make([]byte, h.bytes))
 }

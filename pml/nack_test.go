@@ -368,3 +368,12 @@ func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 		}
 	}
 }
+
+// The length in a NACK is checked where memory is allocated for it: the fragment may lie in memory
+// that the peer changes after it was admitted.
+func TestNackChangedAfterAdmissionFails(t *testing.T) {
+	w, _ := newWire(t, 2, nil)
+	p := w.pmls[0]
+	frag := nackFor(tagMatch, matchOf(matchHdr{tag: 1}), 1<<31)
+	require.ErrorIs(t, p.nackArrived(p.peer(1), frag), errMalformed)
+}
