@@ -9,17 +9,17 @@ import (
 // A device acknowledges what comes, and its rank looks at it later. If the device breaks in
 // between, the sender was told that the fragment is delivered, has forgotten it, and cannot send it
 // again: the receiver would wait for ever. So both ends count what they deliver and take by a rail
-// (btl.Tallier), and exchange the counts of an incarnation that is over with RAILDOWNACK, PROBE and
-// PROBEACK. The end that finds a message missing gives the peer up, and so tells it.
+// (btl.DeliveryCounter), and exchange the counts of an incarnation that is over with RAILDOWNACK,
+// PROBE and PROBEACK. The end that finds a message missing gives the peer up, and so tells it.
 
 // countDelivered notes what a drained endpoint has counted. An endpoint that has carried nothing,
 // because it was never answered, leaves what was noted before.
 func (rc *recovery) countDelivered(ep btl.Endpoint) {
-	t, counts := ep.(btl.Tallier)
+	t, counts := ep.(btl.DeliveryCounter)
 	if !counts {
 		return
 	}
-	if delivered, taken := t.Tally(); delivered != 0 || taken != 0 {
+	if delivered, taken := t.DeliveryCounters(); delivered != 0 || taken != 0 {
 		rc.ours = deliveryCounters{ep.Epoch(), delivered, taken}
 	}
 }

@@ -32,7 +32,7 @@ type railHeader struct {
 // value says that it has counted nothing.
 type deliveryCounters struct {
 	epoch            uint32
-	delivered, taken uint32 // as btl.Tallier has them
+	delivered, taken uint32 // as btl.DeliveryCounter has them
 }
 
 func (h *railHeader) encode(p []byte) {

@@ -208,7 +208,7 @@ func (m *wireModule) lose(peer int, err *btl.Error) {
 }
 
 func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
-func (m *wireModule) Card() []byte                                  { return nil }
+func (m *wireModule) Address() []byte                               { return nil }
 func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
 func (m *wireModule) Progress() int                                 { return 0 }
 func (m *wireModule) Fail(error)                                    {}
@@ -236,12 +236,12 @@ func (r *wireRegion) Release() error {
 	return nil
 }
 
-func (e *wireEndpoint) Peer() int                        { return e.to }
-func (e *wireEndpoint) Epoch() uint32                    { return e.epoch }
-func (e *wireEndpoint) State() btl.State                 { return e.state }
-func (e *wireEndpoint) Get(op *btl.Op) error             { return e.Send(op) }
-func (e *wireEndpoint) Put(op *btl.Op) error             { return e.Send(op) }
-func (e *wireEndpoint) Tally() (delivered, taken uint32) { return e.delivered, e.taken }
+func (e *wireEndpoint) Peer() int                                   { return e.to }
+func (e *wireEndpoint) Epoch() uint32                               { return e.epoch }
+func (e *wireEndpoint) State() btl.State                            { return e.state }
+func (e *wireEndpoint) Get(op *btl.Op) error                        { return e.Send(op) }
+func (e *wireEndpoint) Put(op *btl.Op) error                        { return e.Send(op) }
+func (e *wireEndpoint) DeliveryCounters() (delivered, taken uint32) { return e.delivered, e.taken }
 
 // Fail fails the endpoint. The test says when it is drained.
 func (e *wireEndpoint) Fail(cause error) {

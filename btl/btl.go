@@ -117,8 +117,8 @@ type Attrs struct {
 	LatencyNanos int64
 	// BandwidthMBps (10^6 bytes a second) is the weight for striping.
 	BandwidthMBps int64
-	// EagerBytes is the largest fragment, header and payload, that is best sent
-	// without asking the receiver first.
+	// EagerBytes is the largest fragment, header and payload, that is best sent without asking the
+	// receiver first.
 	EagerBytes int
 	// MaxSendBytes is the largest fragment, header and payload, that Send takes.
 	MaxSendBytes int
@@ -134,13 +134,13 @@ type Module interface {
 	// Attrs describes the rail. The result is shared, and the caller must not change it.
 	Attrs() *Attrs
 
-	// Card is the address that this rail publishes for its peers. Only modules of the same kind
+	// Address is the address that this rail publishes for its peers. Only modules of the same kind
 	// understand it. The caller must not change it.
-	Card() []byte
+	Address() []byte
 
-	// Connect makes the endpoint to a peer from the peer's address (its Card). It does not wait for
-	// the peer: operations may be posted at once. For a peer whose endpoint is Drained it makes the
-	// next incarnation; while an endpoint is Up or Failed it returns that one.
+	// Connect makes the endpoint to a peer from the peer's address (its Address). It does not wait
+	// for the peer: operations may be posted at once. For a peer whose endpoint is Drained it makes
+	// the next incarnation; while an endpoint is Up or Failed it returns that one.
 	//
 	// The error wraps ErrUnreachable if this rail does not lead to that peer; otherwise it is an
 	// *Error.
@@ -204,13 +204,15 @@ type Inliner interface {
 	SendInline(tag Tag, hdr, payload []byte) bool
 }
 
-// Tallier is an endpoint whose device acknowledges messages that this rank has not looked at yet,
-// and may break in between. The delivery counters of both ends then tell whether anything was lost.
-type Tallier interface {
-	// Tally returns the delivery counters of this incarnation: how many messages the peer's device
-	// has acknowledged, and how many of the peer's messages were taken here. The BTL decides which
-	// messages count; both ends count alike. Both numbers are final once the endpoint is Drained.
-	Tally() (delivered, taken uint32)
+// DeliveryCounter is an endpoint whose device acknowledges messages that this rank has not looked
+// at yet, and may break in between. The delivery counters of both ends then tell whether anything
+// was lost.
+type DeliveryCounter interface {
+	// DeliveryCounters returns the delivery counters of this incarnation: how many messages the
+	// peer's device has acknowledged, and how many of the peer's messages were taken here. The BTL
+	// decides which messages count; both ends count alike. Both numbers are final once the endpoint
+	// is Drained.
+	DeliveryCounters() (delivered, taken uint32)
 }
 
 // Registrar is a module that can expose memory to its peers.
@@ -293,8 +295,6 @@ type Op struct {
 
 	// Next links the operation into a queue of its present owner.
 	Next *Op
-	// Cookie is free for the BTL's use while it owns the operation.
-	Cookie uint64
 }
 
 // Header is the part of Hdr that is sent.

@@ -22,9 +22,9 @@ import (
 func tcpWorld(t *testing.T, ranks int, addresses ...string) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	return hereWorld(t, ranks, func(j *job, bell *progress.PipeWakeup) (modules []btl.Module) {
-		j.kicker = newKicker(j.eng, j.pml.HasBcopies)
+		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
 		for _, a := range addresses {
-			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Bell: bell, Wakeup: j.kicker.kick, Local: netip.MustParseAddr(a), Secret: secret[:]})
+			m, err := tcp.New(tcp.Config{Rank: j.rank, Size: ranks, Events: j.pml, Wakeup: bell, AsyncProgress: j.async.request, Local: netip.MustParseAddr(a), Secret: secret[:]})
 			require.NoError(t, err)
 			modules = append(modules, m)
 		}

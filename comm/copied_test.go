@@ -21,8 +21,8 @@ func acquainted(t *testing.T, grace string, blocked *bool) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		j.others = alone{}
-		j.kicker = newKicker(j.eng, j.pml.HasBcopies)
-		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Wakeup: j.kicker.kick, Blocked: func(int) bool { return j.rank == 0 && *blocked },
+		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+		m, err := tcp.New(tcp.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: bell, AsyncProgress: j.async.request, Blocked: func(int) bool { return j.rank == 0 && *blocked },
 			Local: netip.MustParseAddr("127.0.0.1"), Secret: secret[:]})
 		require.NoError(t, err)
 		return []btl.Module{m}

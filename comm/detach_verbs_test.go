@@ -24,7 +24,7 @@ func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
 		m, err := faults.Wrap(faults.Config{Events: j.pml}, func(ev btl.Events) (btl.Module, error) {
 			return ibverbs.New(ibverbs.Config{
-				Rank: j.rank, Size: 2, Events: ev, Bell: bell, Secret: []byte("of the job"),
+				Rank: j.rank, Size: 2, Events: ev, Wakeup: bell, Secret: []byte("of the job"),
 				Provider: f.NewNode(simhca.DeviceConfig{Name: "sim0"}), Device: "sim0",
 			})
 		})

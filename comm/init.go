@@ -144,8 +144,8 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
 	r = rails.New(rails.Config{
 		Env: transport.Env{
-			Rank: rank, Size: size, Settings: settings, Events: j.pml, Bell: bell,
-			Wakeup: j.wakeup, Devices: hook.Devices,
+			Rank: rank, Size: size, Settings: settings, Events: j.pml, Wakeup: bell,
+			AsyncProgress: j.wakeup, Devices: hook.Devices,
 		},
 		Client: client, Host: host, Lock: j.eng, Add: j.addModule,
 	})
@@ -200,10 +200,10 @@ func anyCrowded(others []wireup.Card, own bool) bool {
 // wakeup returns the function by which a rail asks for a progress call soon, though the rank may be
 // busy elsewhere. Lock held.
 func (j *job) wakeup() func() {
-	if j.kicker == nil {
-		j.kicker = newKicker(j.eng, j.pml.HasBcopies)
+	if j.async == nil {
+		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
 	}
-	return j.kicker.kick
+	return j.async.request
 }
 
 // manager reaches the other ranks through the process manager. It implements others.

@@ -30,7 +30,7 @@ type job struct {
 	crowded    bool               // some machine has more ranks than cores; the same at all ranks
 	ended      error              // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
-	kicker     *kicker // nil unless a rail wants it
+	async      *asyncProgress // nil unless a rail wants it
 	notices    notices
 	closed     bool
 }
@@ -223,8 +223,8 @@ func (j *job) close(cause error) error {
 	}
 	errs = append(errs, j.pml.Close(cause))
 	j.eng.Unlock() // because Stop and Close take the lock themselves
-	if j.kicker != nil {
-		j.kicker.stop()
+	if j.async != nil {
+		j.async.stop()
 	}
 	j.eng.Stop(cause)
 	errs = append(errs, j.eng.Close())

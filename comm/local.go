@@ -114,7 +114,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	var all rails.Routes
 	for rail, m := range l.jobs[rank].modules {
-		card := l.jobs[peer].modules[rail].Card()
+		card := l.jobs[peer].modules[rail].Address()
 		all.Add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 	}
 	if len(all.List) == 0 {

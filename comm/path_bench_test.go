@@ -32,7 +32,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 		j.makePML(func(peer int) ([]pml.Route, error) {
 			var all rails.Routes
 			for i, m := range j.modules {
-				card := jobs[peer].modules[i].Card()
+				card := jobs[peer].modules[i].Address()
 				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
 			}
 			if len(all.List) == 0 {
@@ -41,7 +41,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 			return all.List, nil
 		})
 		modules := open(j, bell)
-		j.eng.Lock() // which a turn of the kicker takes
+		j.eng.Lock() // which a turn of the asynchronous progress takes
 		for _, m := range modules {
 			j.addModule(m)
 		}
@@ -62,7 +62,7 @@ func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWa
 func sharedPair(tb testing.TB) [2]*Comm {
 	tb.Helper()
 	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
-		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Bell: bell})
+		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: bell})
 		require.NoError(tb, err)
 		return []btl.Module{m}
 	})

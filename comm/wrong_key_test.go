@@ -71,8 +71,8 @@ func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestWrongKeysOnOneOfTwoRails: long messages go both ways over two rails. Now and then
-// a remote access has a wrong key, which takes its rail down for a moment. Every byte arrives.
+// TestWrongKeysOnOneOfTwoRails: long messages go both ways over two rails. Now and then a remote
+// access has a wrong key, which takes its rail down for a moment. Every byte arrives.
 func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 	for _, protocol := range []string{"get", "put"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 						p = faultyProvider{p, &fault}
 					}
 					m, err := ibverbs.New(ibverbs.Config{
-						Rank: j.rank, Size: 2, Events: j.pml, Bell: bell, Secret: []byte("of the job"),
+						Rank: j.rank, Size: 2, Events: j.pml, Wakeup: bell, Secret: []byte("of the job"),
 						Provider: p, Device: fmt.Sprintf("sim%d", i), Rail: fmt.Sprintf("ibverbs:sim%d", i),
 					})
 					require.NoError(t, err)

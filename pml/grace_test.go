@@ -42,7 +42,7 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 		eng := progress.New(progress.Config{Clock: fabricClock{w.fabric}})
 		p := New(Config{Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Protocol: protocol, Resolve: func(peer int) (routes []bml.Route, err error) {
 			for rail, m := range w.modules[rank] {
-				card := w.modules[peer][rail].Card()
+				card := w.modules[peer][rail].Address()
 				open := func() (btl.Endpoint, error) { return m.Connect(peer, card) }
 				r := bml.Route{Module: m, Local: rail, Remote: rail, Reopen: open}
 				if ep, err := open(); err == nil {
@@ -158,7 +158,7 @@ func (w *pair) makeSpare(opens func(rank int)) {
 			routes[1].Tier, routes[1].Endpoint = 1, nil
 			routes[1].Reopen = func() (btl.Endpoint, error) {
 				opens(rank)
-				return w.modules[rank][1].Connect(peer, w.modules[peer][1].Card())
+				return w.modules[rank][1].Connect(peer, w.modules[peer][1].Address())
 			}
 			return routes, err
 		}

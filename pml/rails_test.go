@@ -73,7 +73,7 @@ func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed 
 			Rank: rank, Size: 2, Engine: progress.New(progress.Config{}), Protocol: protocol,
 			Resolve: func(peer int) (routes []bml.Route, err error) {
 				for rail, m := range w.modules[rank] {
-					ep, err := m.Connect(peer, w.modules[peer][rail].Card())
+					ep, err := m.Connect(peer, w.modules[peer][rail].Address())
 					require.NoError(t, err)
 					if told, ok := w.told[rail]; ok {
 						m = misrated{m, told}

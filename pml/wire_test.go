@@ -109,7 +109,7 @@ func (w *wire) newModule(rank, rail int) *wireModule {
 }
 
 func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
-func (m *wireModule) Card() []byte                                  { return nil }
+func (m *wireModule) Address() []byte                               { return nil }
 func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
 func (m *wireModule) Progress() int                                 { return 0 }
 func (m *wireModule) Fail(error)                                    {}

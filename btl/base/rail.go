@@ -67,7 +67,7 @@ type refused[E Incarnation] struct {
 	err      *btl.Error
 }
 
-// Init sets what is known once the module can be reached: address is what Card returns.
+// Init sets what is known once the module can be reached: address is what Address returns.
 func (r *Rail[E]) Init(owner Owner[E], events btl.Events, attrs btl.Attrs, address []byte) {
 	r.owner, r.Events, r.attrs, r.address = owner, events, attrs, address
 }
@@ -75,8 +75,8 @@ func (r *Rail[E]) Init(owner Owner[E], events btl.Events, attrs btl.Attrs, addre
 // Attrs implements btl.Module.
 func (r *Rail[E]) Attrs() *btl.Attrs { return &r.attrs }
 
-// Card implements btl.Module.
-func (r *Rail[E]) Card() []byte { return r.address }
+// Address implements btl.Module.
+func (r *Rail[E]) Address() []byte { return r.address }
 
 // Fail implements btl.Module.
 func (r *Rail[E]) Fail(cause error) { r.FailRail(r.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause)) }

@@ -24,9 +24,9 @@ type Pair struct {
 	A, B         btl.Module
 	RankA, RankB int
 
-	// BellA and BellB are the bells that A and B were given. If BellA is nil, A must not be
-	// a progress.Idler, and neither must B if BellB is.
-	BellA, BellB progress.Wakeup
+	// WakeupA and WakeupB are the bells that A and B were given. If WakeupA is nil, A must not be a
+	// progress.Idler, and neither must B if WakeupB is.
+	WakeupA, WakeupB progress.Wakeup
 
 	// Remote says that B is a proxy for a module in another process. Allocations and the bell,
 	// which cannot cross, are then tested on side A only.

@@ -32,8 +32,8 @@ func testAttributes(h *harness) {
 		require.GreaterOrEqual(h.t, at.MaxSendBytes, btl.MaxHeaderBytes, "a header has to fit")
 		require.LessOrEqual(h.t, at.EagerBytes, at.MaxSendBytes)
 		require.LessOrEqual(h.t, at.InlineBytes, at.MaxSendBytes)
-		require.NotEmpty(h.t, s.m.Card())
-		require.Equal(h.t, s.m.Card(), s.m.Card())
+		require.NotEmpty(h.t, s.m.Address())
+		require.Equal(h.t, s.m.Address(), s.m.Address())
 		if at.Caps&btl.CapInline != 0 {
 			require.Implements(h.t, (*btl.Inliner)(nil), s.ep)
 			require.Positive(h.t, at.InlineBytes)
@@ -47,7 +47,7 @@ func testAttributes(h *harness) {
 			require.Implements(h.t, (*btl.Registrar)(nil), s.m)
 		}
 		require.Implements(h.t, (*btl.StaleSender)(nil), s.ep, "C9")
-		bell := [...]progress.Wakeup{h.pair.BellA, h.pair.BellB}[i]
+		bell := [...]progress.Wakeup{h.pair.WakeupA, h.pair.WakeupB}[i]
 		if _, idler := s.m.(progress.Idler); idler && bell == nil {
 			h.t.Errorf("%s is an Idler; the pair has to say which bell it was given", s.name)
 		}

@@ -78,7 +78,7 @@ func faultyPair(rule string) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		f, err := loop.NewFabric(loop.Config{Ranks: 2})
 		require.NoError(t, err)
-		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
+		p := &btltest.Pair{RankA: 0, RankB: 1, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup()}
 		if rule != "" {
 			p.Patience = 500 * time.Millisecond
 		}
@@ -92,7 +92,7 @@ func faultyPair(rule string) btltest.Maker {
 			m.Module = inner
 			return m
 		}
-		p.A, p.B = mk(0, evA, p.BellA), mk(1, evB, p.BellB)
+		p.A, p.B = mk(0, evA, p.WakeupA), mk(1, evB, p.WakeupB)
 		return p
 	}
 }

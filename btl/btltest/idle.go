@@ -25,9 +25,9 @@ func idleTests() []namedTest {
 
 // bell is the side's bell. It is nil if there is none, and then the reason is logged.
 func (h *harness) bell(s *side) progress.Wakeup {
-	b := h.pair.BellA
+	b := h.pair.WakeupA
 	if s == h.b {
-		b = h.pair.BellB
+		b = h.pair.WakeupB
 		if h.pair.Remote {
 			h.t.Log("the bell of another process is not to be heard here")
 			return nil

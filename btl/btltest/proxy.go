@@ -103,12 +103,12 @@ func (p *proxy) replay(e *event) {
 // Attrs implements btl.Module.
 func (p *proxy) Attrs() *btl.Attrs { return &p.hello.Attrs }
 
-// Card implements btl.Module.
-func (p *proxy) Card() []byte { return p.hello.Card }
+// Address implements btl.Module.
+func (p *proxy) Address() []byte { return p.hello.Address }
 
 // Connect implements btl.Module.
 func (p *proxy) Connect(peer int, address []byte) (btl.Endpoint, error) {
-	res := p.call(&request{Call: callConnect, Peer: peer, Card: address})
+	res := p.call(&request{Call: callConnect, Peer: peer, Address: address})
 	if res.Err != nil || p.err != nil {
 		return nil, errors.Join(res.Err.error(), p.err)
 	}

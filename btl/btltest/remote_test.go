@@ -43,7 +43,7 @@ func otherProcess(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 	}()
 	b, err := btltest.Dial(near, evB)
 	require.NoError(t, err)
-	return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, BellA: bell, Remote: true, Close: func() {
+	return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: bell, Remote: true, Close: func() {
 		require.NoError(t, near.Close())
 		require.NoError(t, <-served)
 	}}

@@ -23,7 +23,7 @@ func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error
 		return errors.Join(fmt.Errorf("make the module: %w", err), s.enc.Encode(hello{Err: err.Error()}))
 	}
 	s.m = m
-	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Card: m.Card()}); err != nil {
+	if err := s.enc.Encode(hello{Attrs: *m.Attrs(), Address: m.Address()}); err != nil {
 		return errors.Join(err, m.Close())
 	}
 	dec := gob.NewDecoder(conn)
@@ -108,7 +108,7 @@ func (s *server) do(req *request) {
 	r := &s.res
 	switch req.Call {
 	case callConnect:
-		ep, err := s.m.Connect(req.Peer, req.Card)
+		ep, err := s.m.Connect(req.Peer, req.Address)
 		r.Err = toWire(err)
 		if ep != nil && err == nil {
 			r.Ep, r.Epoch = s.endpoint(ep), ep.Epoch()

@@ -84,7 +84,7 @@ func (s *side) progress() int {
 func (s *side) address() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.m.Card()
+	return s.m.Address()
 }
 
 func (s *side) state() btl.State {

@@ -286,7 +286,7 @@ func testAllocations(t *testing.T, mk Maker) {
 		t.Log("the pair says that it allocates")
 		return
 	}
-	ep, err := p.A.Connect(p.RankB, p.B.Card())
+	ep, err := p.A.Connect(p.RankB, p.B.Address())
 	require.NoError(t, err)
 	completed, taken := 0, 0
 	op := &btl.Op{HdrLen: 16, Payload: make([]byte, 8), Done: func(*btl.Op, error) { completed++ }}

@@ -10,9 +10,9 @@ import (
 // responses, one at a time.
 
 type hello struct {
-	Attrs btl.Attrs
-	Card  []byte
-	Err   string // why there is no module
+	Attrs   btl.Attrs
+	Address []byte
+	Err     string // why there is no module
 }
 
 type call uint8
@@ -36,22 +36,22 @@ const (
 )
 
 type request struct {
-	Call   call
-	Peer   int
-	Card   []byte
-	Ep     int // of the endpoint
-	ID     uint64
-	Epoch  uint32
-	Tag    btl.Tag
-	Hdr    []byte
-	HdrLen uint8
-	Data   []byte // payload, or memory
-	Local  int    // of the region, 0 for none
-	Offset int    // of the payload in the region
-	Remote btl.Key
-	RemOff uint64
-	Access btl.Access
-	Cause  *wireError
+	Call    call
+	Peer    int
+	Address []byte
+	Ep      int // of the endpoint
+	ID      uint64
+	Epoch   uint32
+	Tag     btl.Tag
+	Hdr     []byte
+	HdrLen  uint8
+	Data    []byte // payload, or memory
+	Local   int    // of the region, 0 for none
+	Offset  int    // of the payload in the region
+	Remote  btl.Key
+	RemOff  uint64
+	Access  btl.Access
+	Cause   *wireError
 }
 
 type response struct {

@@ -117,9 +117,9 @@ func (e *endpoint) withCapabilities() btl.Endpoint {
 	_, inlines := e.inner.(btl.Inliner)
 	_, puts := e.inner.(btl.Putter)
 	_, gets := e.inner.(btl.Getter)
-	tallier, tallies := e.inner.(btl.Tallier)
-	if tallies {
-		return e.withTally(tallier, inlines, puts, gets)
+	counter, counts := e.inner.(btl.DeliveryCounter)
+	if counts {
+		return e.withCounters(counter, inlines, puts, gets)
 	}
 	type (
 		i = btl.Inliner
@@ -172,13 +172,13 @@ func (e *endpoint) withCapabilities() btl.Endpoint {
 	return e
 }
 
-// withTally is withCapabilities for an endpoint that is a btl.Tallier.
-func (e *endpoint) withTally(tallier btl.Tallier, inlines, puts, gets bool) btl.Endpoint {
+// withCounters is withCapabilities for an endpoint that is a btl.DeliveryCounter.
+func (e *endpoint) withCounters(counter btl.DeliveryCounter, inlines, puts, gets bool) btl.Endpoint {
 	type (
 		i = btl.Inliner
 		p = btl.Putter
 		g = btl.Getter
-		t = btl.Tallier
+		t = btl.DeliveryCounter
 	)
 	in, put, get := inliner{e}, putter{e}, getter{e}
 	switch [...]bool{inlines, puts, gets} {
@@ -187,40 +187,40 @@ func (e *endpoint) withTally(tallier btl.Tallier, inlines, puts, gets bool) btl.
 			*endpoint
 			t
 			i
-		}{e, tallier, in}
+		}{e, counter, in}
 	case [...]bool{false, true, false}:
 		return struct {
 			*endpoint
 			t
 			p
-		}{e, tallier, put}
+		}{e, counter, put}
 	case [...]bool{false, false, true}:
 		return struct {
 			*endpoint
 			t
 			g
-		}{e, tallier, get}
+		}{e, counter, get}
 	case [...]bool{true, true, false}:
 		return struct {
 			*endpoint
 			t
 			i
 			p
-		}{e, tallier, in, put}
+		}{e, counter, in, put}
 	case [...]bool{true, false, true}:
 		return struct {
 			*endpoint
 			t
 			i
 			g
-		}{e, tallier, in, get}
+		}{e, counter, in, get}
 	case [...]bool{false, true, true}:
 		return struct {
 			*endpoint
 			t
 			p
 			g
-		}{e, tallier, put, get}
+		}{e, counter, put, get}
 	case [...]bool{true, true, true}:
 		return struct {
 			*endpoint
@@ -228,10 +228,10 @@ func (e *endpoint) withTally(tallier btl.Tallier, inlines, puts, gets bool) btl.
 			i
 			p
 			g
-		}{e, tallier, in, put, get}
+		}{e, counter, in, put, get}
 	}
 	return struct {
 		*endpoint
 		t
-	}{e, tallier}
+	}{e, counter}
 }

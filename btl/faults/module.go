@@ -87,8 +87,8 @@ func (m *module) Fired() int { return m.fired }
 // Attrs implements btl.Module.
 func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
 
-// Card implements btl.Module.
-func (m *module) Card() []byte { return m.inner.Card() }
+// Address implements btl.Module.
+func (m *module) Address() []byte { return m.inner.Address() }
 
 // Connect implements btl.Module.
 func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {

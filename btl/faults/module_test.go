@@ -243,7 +243,7 @@ type (
 	inline    struct{ btl.Inliner }
 	put       struct{ btl.Putter }
 	get       struct{ btl.Getter }
-	tally     struct{ btl.Tallier }
+	counters  struct{ btl.DeliveryCounter }
 )
 
 func (sleeper) Arm() bool { return true }
@@ -343,47 +343,47 @@ func TestCapabilitiesSurvive(t *testing.T) {
 		}{stubEndpoint: e},
 		struct {
 			*stubEndpoint
-			tally
+			counters
 		}{stubEndpoint: e},
 		struct {
 			*stubEndpoint
 			inline
-			tally
+			counters
 		}{stubEndpoint: e},
 		struct {
 			*stubEndpoint
 			put
-			tally
+			counters
 		}{stubEndpoint: e},
 		struct {
 			*stubEndpoint
 			get
-			tally
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			put
-			tally
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			get
-			tally
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			put
-			get
-			tally
+			counters
 		}{stubEndpoint: e},
 		struct {
 			*stubEndpoint
 			inline
 			put
+			counters
+		}{stubEndpoint: e},
+		struct {
+			*stubEndpoint
+			inline
 			get
-			tally
+			counters
+		}{stubEndpoint: e},
+		struct {
+			*stubEndpoint
+			put
+			get
+			counters
+		}{stubEndpoint: e},
+		struct {
+			*stubEndpoint
+			inline
+			put
+			get
+			counters
 		}{stubEndpoint: e},
 	}
 	for _, e := range endpoints {
@@ -398,9 +398,9 @@ func TestCapabilitiesSurvive(t *testing.T) {
 		_, want = e.(btl.Getter)
 		_, is = d.(btl.Getter)
 		require.Equal(t, want, is, "%T as a Getter", e)
-		_, want = e.(btl.Tallier)
-		_, is = d.(btl.Tallier)
-		require.Equal(t, want, is, "%T as a Tallier", e)
+		_, want = e.(btl.DeliveryCounter)
+		_, is = d.(btl.DeliveryCounter)
+		require.Equal(t, want, is, "%T as a DeliveryCounter", e)
 	}
 }
 

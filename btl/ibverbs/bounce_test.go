@@ -107,7 +107,7 @@ func newCrowd(t *testing.T, size int, cfg Config) *crowd {
 	})
 	for rank, r := range c.ranks[1:] {
 		var err error
-		r.ep, err = c.ranks[0].m.Connect(rank+1, r.m.Card())
+		r.ep, err = c.ranks[0].m.Connect(rank+1, r.m.Address())
 		require.NoError(t, err)
 	}
 	c.until("connections", func() bool {

@@ -30,12 +30,12 @@ type Config struct {
 
 	// Clock, nil for the system's clock.
 	Clock progress.Clock
-	// Bell is what this rank's engine sleeps on. Without one it only naps.
-	Bell progress.Wakeup
-	// Wakeup, if not nil, is called from any goroutine when a peer asks for a connection or the
-	// device has news, and perhaps nothing makes progress. It asks for a progress call soon, and
-	// does not block.
-	Wakeup func()
+	// Wakeup is what this rank's engine sleeps on. Without one it only naps.
+	Wakeup progress.Wakeup
+	// AsyncProgress, if not nil, is called from any goroutine when a peer asks for a connection or
+	// the device has news, and perhaps nothing makes progress. It asks for a progress call soon,
+	// and does not block.
+	AsyncProgress func()
 	// Pass, if not nil, is called while Close waits. A simulation moves its time in it.
 	Pass func()
 	// Secret of the job; nil if SetSecret gives it later. No message of a peer is handled before

@@ -42,7 +42,7 @@ func (z *zeros) Read(b []byte) (int, error) {
 // simPair makes two modules on a simulated network.
 func simPair(t testing.TB, net simhca.Config, cfg Config, evA, evB btl.Events) *btltest.Pair {
 	f := simhca.NewFabric(net)
-	p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup(), Close: f.Close}
+	p := &btltest.Pair{RankA: 0, RankB: 1, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup(), Close: f.Close}
 	if net.Virtual {
 		clock := fabricClock{f, new(int64)}
 		p.Serial, p.Allocates = true, true
@@ -50,14 +50,14 @@ func simPair(t testing.TB, net simhca.Config, cfg Config, evA, evB btl.Events) *
 	}
 	mk := func(rank int, ev btl.Events, bell progress.Wakeup) btl.Module {
 		cfg := cfg
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Secret = rank, 2, ev, bell, testSecret
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.Secret = rank, 2, ev, bell, testSecret
 		cfg.Provider, cfg.Device = f.NewNode(simhca.DeviceConfig{Name: "sim0"}), "sim0"
 		cfg.Random = &zeros{byte(rank)}
 		m, err := New(cfg)
 		require.NoError(t, err)
 		return m
 	}
-	p.A, p.B = mk(0, evA, p.BellA), mk(1, evB, p.BellB)
+	p.A, p.B = mk(0, evA, p.WakeupA), mk(1, evB, p.WakeupB)
 	return p
 }
 

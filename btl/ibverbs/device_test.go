@@ -58,16 +58,16 @@ func TestDeviceConformanceRings(t *testing.T) {
 func deviceConformance(t *testing.T, cfg Config) {
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		provider, a, b := realDevices(t)
-		p := &btltest.Pair{RankA: 0, RankB: 1, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
+		p := &btltest.Pair{RankA: 0, RankB: 1, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup()}
 		mk := func(rank int, device string, ev btl.Events, bell progress.Wakeup) btl.Module {
 			cfg := cfg
-			cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Secret = rank, 2, ev, bell, testSecret
+			cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.Secret = rank, 2, ev, bell, testSecret
 			cfg.Provider, cfg.Device = provider, device
 			m, err := New(cfg)
 			require.NoError(t, err)
 			return m
 		}
-		p.A, p.B = mk(0, a, evA, p.BellA), mk(1, b, evB, p.BellB)
+		p.A, p.B = mk(0, a, evA, p.WakeupA), mk(1, b, evB, p.WakeupB)
 		return p
 	})
 }
@@ -98,7 +98,7 @@ func realPair(t testing.TB, cfg Config) (a, b btl.Module, toB btl.Endpoint, evA,
 		return m
 	}
 	a, b = mk(0, devA, evA), mk(1, devB, evB)
-	toB, err := a.Connect(1, b.Card())
+	toB, err := a.Connect(1, b.Address())
 	require.NoError(t, err)
 	turn = func() { a.Progress(); b.Progress() }
 	return a, b, toB, evA, evB, turn
@@ -169,14 +169,14 @@ func TestDevicePortDown(t *testing.T) {
 	until("Drained", func() bool { return toB.State() == btl.Drained })
 	link(t, 'r', "up")
 	until("a new connection", func() bool {
-		ep, err := a.Connect(1, b.Card())
+		ep, err := a.Connect(1, b.Address())
 		toB = ep
 		return err == nil
 	})
 	before := evB.arrived
 	until("traffic again", func() bool {
 		if toB.State() == btl.Drained { // the path was not ready for it
-			if ep, err := a.Connect(1, b.Card()); err == nil {
+			if ep, err := a.Connect(1, b.Address()); err == nil {
 				toB = ep
 			}
 		}

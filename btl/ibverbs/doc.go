@@ -2,7 +2,7 @@
 //
 // # Connections
 //
-// Each module has an unreliable-datagram queue pair, whose address Card publishes. By datagrams
+// Each module has an unreliable-datagram queue pair, whose address Address publishes. By datagrams
 // ranks ask each other for connections, and report that one has failed. Each such message proves
 // that its sender knows the job's secret. Fragments, puts and gets go over a reliable connection: a
 // queue pair for each peer, which is made when one of the two first connects, and anew for each

@@ -340,7 +340,7 @@ func TestAbortOfASend(t *testing.T) {
 // TestNoLongSleepOverAFailure: while a port's grace or a drain runs, nobody sleeps for longer than
 // those last.
 func TestNoLongSleepOverAFailure(t *testing.T) {
-	w := newWorld(t, Config{Bell: progress.NewChanWakeup()})
+	w := newWorld(t, Config{Wakeup: progress.NewChanWakeup()})
 	w.connect()
 	w.works()
 	a := w.ranks[0]

@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	_ btl.Endpoint    = (*endpoint)(nil)
-	_ btl.Putter      = (*endpoint)(nil)
-	_ btl.Getter      = (*endpoint)(nil)
-	_ btl.Tallier     = (*endpoint)(nil)
-	_ btl.StaleSender = (*endpoint)(nil)
+	_ btl.Endpoint        = (*endpoint)(nil)
+	_ btl.Putter          = (*endpoint)(nil)
+	_ btl.Getter          = (*endpoint)(nil)
+	_ btl.DeliveryCounter = (*endpoint)(nil)
+	_ btl.StaleSender     = (*endpoint)(nil)
 )
 
 // phase is how far the connection of an endpoint is.
@@ -279,8 +279,8 @@ func (e *endpoint) update() {
 	e.plain = e.mayPost()
 }
 
-// Tally implements btl.Tallier. Control messages count as fragments do.
-func (e *endpoint) Tally() (delivered, taken uint32) { return e.acked, uint32(e.next - 1) }
+// DeliveryCounters implements btl.DeliveryCounter. Control messages count as fragments do.
+func (e *endpoint) DeliveryCounters() (delivered, taken uint32) { return e.acked, uint32(e.next - 1) }
 
 // Send implements btl.Endpoint.
 func (e *endpoint) Send(op *btl.Op) error {

@@ -7,7 +7,7 @@ var _ progress.Idler = (*module)(nil)
 // Arm implements progress.Idler: every queue is asked for an event at its next completion. The
 // device's provider rings the bell for that, and always for asynchronous events.
 func (m *module) Arm() bool {
-	if m.Closed || m.h == nil || m.cfg.Bell == nil {
+	if m.Closed || m.h == nil || m.cfg.Wakeup == nil {
 		return false
 	}
 	armed := m.h.udCQ.ReqNotify(false) == nil
@@ -49,7 +49,7 @@ func (m *module) takeWakes() {
 // for a connection must not wait until this rank's program next calls. It reports whether it armed:
 // then the queue has to be polled once more.
 func (m *module) armUD() bool {
-	if m.cfg.Wakeup == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
+	if m.cfg.AsyncProgress == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
 		return false
 	}
 	m.h.udArmed = true

@@ -101,7 +101,7 @@ func TestQueuePairRefusedWhateverItsInline(t *testing.T) {
 	} {
 		refusing := &refusingPD{PD: pd, err: c.err}
 		a.m.h.pd = refusing
-		_, err := a.m.Connect(1, w.ranks[1].m.Card())
+		_, err := a.m.Connect(1, w.ranks[1].m.Address())
 		require.ErrorIs(t, err, c.err)
 		require.Equal(t, c.asked, refusing.asked)
 	}

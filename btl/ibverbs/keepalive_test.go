@@ -150,7 +150,7 @@ func TestKeepAliveWhileDown(t *testing.T) {
 // its sleep ends.
 func TestKeepAliveOfSleepers(t *testing.T) {
 	bell := progress.NewChanWakeup()
-	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Bell: bell})
+	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Wakeup: bell})
 	w.begin()
 	w.silence()
 	a := w.ranks[0]

@@ -168,11 +168,11 @@ func (m *module) listen() {
 // wakeup asks for a progress call soon. It may be called from any goroutine.
 func (m *module) wakeup(what uint32) {
 	m.news.Or(what)
-	if m.cfg.Bell != nil {
-		m.cfg.Bell.Wake()
-	}
 	if m.cfg.Wakeup != nil {
-		m.cfg.Wakeup()
+		m.cfg.Wakeup.Wake()
+	}
+	if m.cfg.AsyncProgress != nil {
+		m.cfg.AsyncProgress()
 	}
 }
 

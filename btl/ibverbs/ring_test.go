@@ -147,7 +147,7 @@ func TestRingKeepsOrder(t *testing.T) {
 // TestRingWakesASleeper: a write makes the event that a sleeper waits for.
 func TestRingWakesASleeper(t *testing.T) {
 	bell := &countingBell{}
-	w := newWorld(t, withRings(Config{Bell: bell}))
+	w := newWorld(t, withRings(Config{Wakeup: bell}))
 	w.begin()
 	a, b := w.ranks[0], w.ranks[1]
 	require.True(t, b.m.Arm())

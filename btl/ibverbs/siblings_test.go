@@ -16,10 +16,10 @@ func TestBothEndsLost(t *testing.T) {
 	for rank, r := range w.ranks {
 		m, second := r.m, other.ranks[rank].m
 		second.me[0] ^= 0x80 // another module, and not another's twin
-		c, ok := parseRailAddress(second.Card())
+		c, ok := parseRailAddress(second.Address())
 		require.True(t, ok)
 		c.nonce = second.me
-		copy(second.Card(), c.encode())
+		copy(second.Address(), c.encode())
 		s := new(Siblings)
 		for _, of := range []*module{m, second} {
 			of.cfg.Siblings = s
@@ -88,7 +88,7 @@ func TestAddressIsGone(t *testing.T) {
 	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
 	require.NotNil(t, a.m.h, "Drained does not wait for that")
 	w.until("the device to be closed", func() bool { return a.m.h == nil })
-	_, err = a.m.Connect(1, w.ranks[1].m.Card())
+	_, err = a.m.Connect(1, w.ranks[1].m.Address())
 	require.ErrorIs(t, err, errNoGID)
 	for _, gid := range gids {
 		a.hca.ChangeGID(1, gid.Index, gid.GID)

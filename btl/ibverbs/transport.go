@@ -55,7 +55,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	for _, p := range ports {
 		port := fmt.Sprintf("%s/%d", p.Device, p.Port)
 		cfg := configOf(env.Settings)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Wakeup = env.Rank, env.Size, env.Events, env.Bell, env.Wakeup()
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
 		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, p.Device, p.Port
 		m, err := New(cfg)

@@ -65,7 +65,7 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, bell.Close()) })
 	opened, err := openPorts(&transport.Env{
-		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: noEvents{}, Bell: bell, Wakeup: func() func() { return func() {} },
+		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: noEvents{}, Wakeup: bell, AsyncProgress: func() func() { return func() {} },
 	}, node)
 	for _, rail := range opened.Rails {
 		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })

@@ -107,7 +107,7 @@ func (w *world) turns(n int) {
 // connect connects a rank to the other one.
 func (r *rankOf) connect() {
 	r.w.t.Helper()
-	ep, err := r.m.Connect(1-r.rank, r.w.ranks[1-r.rank].m.Card())
+	ep, err := r.m.Connect(1-r.rank, r.w.ranks[1-r.rank].m.Address())
 	require.NoError(r.w.t, err)
 	r.ep = ep
 }
@@ -310,7 +310,7 @@ func testEveryEvent(t *testing.T, way func(Config) Config) {
 				w.mend()
 			case portDown:
 				a.fails(btl.AllPeers, r.class, r.side, info.Type.Native())
-				_, err := a.m.Connect(1, w.ranks[1].m.Card())
+				_, err := a.m.Connect(1, w.ranks[1].m.Address())
 				require.ErrorContains(t, err, "port 1 of sim0 is down")
 				a.hca.SetLink(1, true)
 				w.turns(100)

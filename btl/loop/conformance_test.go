@@ -15,10 +15,10 @@ import (
 func newPair(t testing.TB, cfg Config, rankA, rankB, rail int, evA, evB btl.Events) *btltest.Pair {
 	f, err := NewFabric(cfg)
 	require.NoError(t, err)
-	p := &btltest.Pair{RankA: rankA, RankB: rankB, BellA: progress.NewChanWakeup(), BellB: progress.NewChanWakeup()}
-	p.A, err = f.Module(rankA, rail, evA, p.BellA)
+	p := &btltest.Pair{RankA: rankA, RankB: rankB, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup()}
+	p.A, err = f.Module(rankA, rail, evA, p.WakeupA)
 	require.NoError(t, err)
-	p.B, err = f.Module(rankB, rail, evB, p.BellB)
+	p.B, err = f.Module(rankB, rail, evB, p.WakeupB)
 	require.NoError(t, err)
 	if cfg.Virtual {
 		p.Serial, p.Allocates = true, true

@@ -87,14 +87,14 @@ func TestOtherFabric(t *testing.T) {
 	require.NoError(t, err)
 	otherRail, err := f.Module(1, 1, &ev, nil)
 	require.NoError(t, err)
-	for _, address := range [][]byte{far.Card(), otherRail.Card()} {
+	for _, address := range [][]byte{far.Address(), otherRail.Address()} {
 		_, err = m.Connect(1, address)
 		require.ErrorIs(t, err, btl.ErrUnreachable)
 	}
 }
 
-// TestSelf: a fabric of one rank carries the rank's messages to itself, also those that
-// it sends from inside Arrived.
+// TestSelf: a fabric of one rank carries the rank's messages to itself, also those that it sends
+// from inside Arrived.
 func TestSelf(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w := newWorld(t, Config{Virtual: virtual})
@@ -123,8 +123,8 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestManyLanes: more ranks send than are watched; nothing is forgotten, whoever is idle
-// makes way, and a module that sleeps is woken by those that it does not watch.
+// TestManyLanes: more ranks send than are watched; nothing is forgotten, whoever is idle makes way,
+// and a module that sleeps is woken by those that it does not watch.
 func TestManyLanes(t *testing.T) {
 	const ranks = 70
 	w := newWorld(t, Config{Ranks: ranks})
@@ -145,8 +145,8 @@ func TestManyLanes(t *testing.T) {
 	w.settle()
 	require.LessOrEqual(t, len(to.inner.watched), maxWatched)
 
-	// One that has been silent for long, and is not watched, becomes watched when it
-	// sends and others are idle.
+	// One that has been silent for long, and is not watched, becomes watched when it sends and
+	// others are idle.
 	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
@@ -165,8 +165,8 @@ func TestManyLanes(t *testing.T) {
 	require.Equal(t, 1, watched)
 }
 
-// TestUnwatchedInTime: a lane that has to make way just when it has got something again is
-// not forgotten.
+// TestUnwatchedInTime: a lane that has to make way just when it has got something again is not
+// forgotten.
 func TestUnwatchedInTime(t *testing.T) {
 	const ranks = maxWatched + 2
 	w := newWorld(t, Config{Ranks: ranks})
@@ -201,7 +201,7 @@ func TestWakeByMany(t *testing.T) {
 	for rank := 1; rank < ranks; rank++ {
 		m, err := f.Module(rank, 0, &counter{}, nil)
 		require.NoError(t, err)
-		ep, err := m.Connect(0, to.Card())
+		ep, err := m.Connect(0, to.Address())
 		require.NoError(t, err)
 		eps = append(eps, ep)
 	}
@@ -262,18 +262,18 @@ func TestTurnIsBounded(t *testing.T) {
 func TestConnectWhileRailFails(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	m, peers := w.nodes[0][0].m, w.nodes
-	ep, err := m.Connect(1, peers[1][0].m.Card())
+	ep, err := m.Connect(1, peers[1][0].m.Address())
 	require.NoError(t, err)
 	m.Fail(errTest)
-	same, err := m.Connect(1, peers[1][0].m.Card())
+	same, err := m.Connect(1, peers[1][0].m.Address())
 	require.NoError(t, err)
 	require.True(t, ep == same)
-	_, err = m.Connect(2, peers[2][0].m.Card())
+	_, err = m.Connect(2, peers[2][0].m.Address())
 	require.ErrorIs(t, err, btl.ErrFailed)
 	var be *btl.Error
 	require.ErrorAs(t, err, &be)
 	w.settle()
-	_, err = m.Connect(2, peers[2][0].m.Card())
+	_, err = m.Connect(2, peers[2][0].m.Address())
 	require.NoError(t, err)
 }
 

@@ -184,7 +184,7 @@ func TestFailPort(t *testing.T) {
 		require.Equal(t, btl.Drained, a.eps[1].State())
 		// Nothing can be made on a broken device.
 		for range 3 {
-			_, err := a.m.Connect(1, b.m.Card())
+			_, err := a.m.Connect(1, b.m.Address())
 			var be *btl.Error
 			require.ErrorAs(t, err, &be)
 			require.Equal(t, btl.ClassDevice, be.Class)

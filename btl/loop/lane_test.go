@@ -21,9 +21,9 @@ func TestCloseRacesWithSender(t *testing.T) {
 		require.NoError(t, err)
 		to, err := f.Module(1, 0, &ev, nil)
 		require.NoError(t, err)
-		ep, err := from.Connect(1, to.Card())
+		ep, err := from.Connect(1, to.Address())
 		require.NoError(t, err)
-		back, err := to.Connect(0, from.Card())
+		back, err := to.Connect(0, from.Address())
 		require.NoError(t, err)
 		sent := 0
 		var wg sync.WaitGroup

@@ -51,12 +51,12 @@ func newSides(t testing.TB, n int) []*side {
 
 func (s *side) connect(t testing.TB, peer int, to *side) {
 	var err error
-	s.ep, err = s.mod.Connect(peer, to.mod.Card())
+	s.ep, err = s.mod.Connect(peer, to.mod.Address())
 	require.NoError(t, err)
 }
 
-// BenchmarkOneWay is what the ranks themselves spend on a fragment: both sides from one
-// goroutine, so that neither waits for the other.
+// BenchmarkOneWay is what the ranks themselves spend on a fragment: both sides from one goroutine,
+// so that neither waits for the other.
 func BenchmarkOneWay(b *testing.B) {
 	for _, n := range []int{8, 1 << 10, 32 << 10} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

@@ -121,7 +121,7 @@ func TestRemoteAccessIsBounded(t *testing.T) {
 		region, err := mods[i].(btl.Registrar).Register(make([]byte, len(mem)), btl.AccessRemoteRead|btl.AccessRemoteWrite)
 		require.NoError(t, err)
 		keys[i] = region.Key()
-		eps[i], err = mods[0].Connect(i, mods[i].Card())
+		eps[i], err = mods[0].Connect(i, mods[i].Address())
 		require.NoError(t, err)
 	}
 	local, err := mods[0].(btl.Registrar).Register(mem, btl.AccessLocal)
@@ -174,9 +174,9 @@ func TestReleaseRacesWithPut(t *testing.T) {
 			remote, err := to.(btl.Registrar).Register(dst, btl.AccessRemoteWrite)
 			require.NoError(t, err)
 			key := remote.Key()
-			ep, err := from.Connect(1, to.Card())
+			ep, err := from.Connect(1, to.Address())
 			require.NoError(t, err)
-			back, err := to.Connect(0, from.Card())
+			back, err := to.Connect(0, from.Address())
 			require.NoError(t, err)
 			var wg sync.WaitGroup
 			started := make(chan struct{})

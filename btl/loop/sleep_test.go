@@ -28,8 +28,8 @@ func (s *sleeper) nap() {
 	s.overslept = s.overslept || time.Since(start) >= oversleep
 }
 
-// TestNoRingIsLost: two ranks that sleep whenever there is nothing, and a sender that is
-// refused again and again, always wake up.
+// TestNoRingIsLost: two ranks that sleep whenever there is nothing, and a sender that is refused
+// again and again, always wake up.
 func TestNoRingIsLost(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		f, err := NewFabric(Config{Ranks: 2, Slots: slots})
@@ -48,7 +48,7 @@ func TestNoRingIsLost(t *testing.T) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				ep, err := mods[i].Connect(1-i, mods[1-i].Card())
+				ep, err := mods[i].Connect(1-i, mods[1-i].Address())
 				if err != nil {
 					t.Error(err)
 					return
@@ -94,8 +94,8 @@ func TestNoRingIsLost(t *testing.T) {
 	}
 }
 
-// TestRoomIsRungFor: a sender that sleeps whenever it is refused, and a receiver that
-// does nothing but receive.
+// TestRoomIsRungFor: a sender that sleeps whenever it is refused, and a receiver that does nothing
+// but receive.
 func TestRoomIsRungFor(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Slots: 1})
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestRoomIsRungFor(t *testing.T) {
 	var ev counter
 	to, err := f.Module(1, 0, &ev, nil)
 	require.NoError(t, err)
-	ep, err := from.Connect(1, to.Card())
+	ep, err := from.Connect(1, to.Address())
 	require.NoError(t, err)
 	const fragments = 30_000
 	var wg sync.WaitGroup

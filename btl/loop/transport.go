@@ -16,7 +16,7 @@ func openSelf(env *transport.Env) (transport.Opened, error) {
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail self: %w", err)
 	}
-	m, err := fabric.Module(env.Rank, 0, env.Events, env.Bell)
+	m, err := fabric.Module(env.Rank, 0, env.Events, env.Wakeup)
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail self: %w", err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/btl/faults"
 )
 
-// world is a fabric with a node for each rank and rail, which send to each other, come
-// back after failures, and check what they see.
+// world is a fabric with a node for each rank and rail, which send to each other, come back after
+// failures, and check what they see.
 type world struct {
 	t     testing.TB
 	f     *Fabric
@@ -158,7 +158,7 @@ func (n *node) connect(peer int) btl.Endpoint {
 	if ep != nil && ep.State() != btl.Drained {
 		return ep
 	}
-	next, err := n.m.Connect(peer, n.w.nodes[peer][n.rail].m.Card())
+	next, err := n.m.Connect(peer, n.w.nodes[peer][n.rail].m.Address())
 	if err != nil {
 		return nil
 	}
@@ -265,8 +265,8 @@ func (w *world) turn() int {
 	return events
 }
 
-// settle drives a world that belongs to one goroutine until nothing is under way. Only
-// what is silent stays outstanding.
+// settle drives a world that belongs to one goroutine until nothing is under way. Only what is
+// silent stays outstanding.
 func (w *world) settle() {
 	w.t.Helper()
 	for quiet := 0; quiet < 100; quiet++ {

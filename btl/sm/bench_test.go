@@ -18,18 +18,18 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The benchmarks run between this process and another one, each pinned to a processor of
-// its own. Next to each figure is that of one cache line that goes to and fro between the
-// same two processors: less than that no transport can take.
+// The benchmarks run between this process and another one, each pinned to a processor of its own.
+// Next to each figure is that of one cache line that goes to and fro between the same two
+// processors: less than that no transport can take.
 
 // echoPlan says what an echo is to do.
 type echoPlan struct {
-	CPU    int
-	Card   []byte
-	Bursts int // of bareRounds of the bare line, then Rounds of fragments
-	Rounds int
-	Window int // fragments for each answer
-	Answer int // bytes of the answer
+	CPU     int
+	Address []byte
+	Bursts  int // of bareRounds of the bare line, then Rounds of fragments
+	Rounds  int
+	Window  int // fragments for each answer
+	Answer  int // bytes of the answer
 
 	RingSlots            int
 	RingBytes, FragBytes int64
@@ -108,11 +108,11 @@ func echoRole(conn *net.UnixConn) error {
 		if err != nil {
 			return err
 		}
-		ep, err := m.Connect(0, plan.Card)
+		ep, err := m.Connect(0, plan.Address)
 		if err != nil {
 			return err
 		}
-		if err := enc.Encode(m.Card()); err != nil {
+		if err := enc.Encode(m.Address()); err != nil {
 			return err
 		}
 		inl := ep.(btl.Inliner)
@@ -151,15 +151,15 @@ func echoRole(conn *net.UnixConn) error {
 	}
 }
 
-// exchange measures bursts of windows of fragments to and fro, in nanoseconds per window
-// and answer, and the bare line in between, in nanoseconds one way.
+// exchange measures bursts of windows of fragments to and fro, in nanoseconds per window and
+// answer, and the bare line in between, in nanoseconds one way.
 func exchange(b testing.TB, c *child, mem []byte, cfg Config, bursts, rounds, window, bytes, answer int) (nanos, bare []float64) {
 	ev := &sink{to: make([]byte, 64<<10)}
 	cfg.Events, cfg.Rank, cfg.Size = ev, 0, 2
 	m, err := New(cfg)
 	require.NoError(b, err)
 	clear(mem)
-	c.tell(b, echoPlan{CPU: 1, Card: m.Card(), Bursts: bursts, Rounds: rounds, Window: window, Answer: answer,
+	c.tell(b, echoPlan{CPU: 1, Address: m.Address(), Bursts: bursts, Rounds: rounds, Window: window, Answer: answer,
 		RingSlots: cfg.RingSlots, RingBytes: cfg.RingBytes, FragBytes: cfg.FragBytes})
 	var addr []byte
 	c.ask(b, &addr)

@@ -25,13 +25,13 @@ func newBell(t testing.TB) *progress.PipeWakeup {
 func pairs(cfg Config) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		a, b := cfg, cfg
-		a.Rank, a.Size, a.Events, a.Bell = 0, 3, evA, newBell(t)
-		b.Rank, b.Size, b.Events, b.Bell = 2, 3, evB, newBell(t)
+		a.Rank, a.Size, a.Events, a.Wakeup = 0, 3, evA, newBell(t)
+		b.Rank, b.Size, b.Events, b.Wakeup = 2, 3, evB, newBell(t)
 		ma, err := New(a)
 		require.NoError(t, err)
 		mb, err := New(b)
 		require.NoError(t, err)
-		return &btltest.Pair{A: ma, B: mb, RankA: 0, RankB: 2, BellA: a.Bell, BellB: b.Bell}
+		return &btltest.Pair{A: ma, B: mb, RankA: 0, RankB: 2, WakeupA: a.Wakeup, WakeupB: b.Wakeup}
 	}
 }
 
@@ -53,10 +53,10 @@ func TestConformance(t *testing.T) {
 
 // withoutBarrier makes a module as it is where the kernel has no membarrier.
 func withoutBarrier(t testing.TB, m *module) {
-	c, err := parseAddress(m.Card())
+	c, err := parseAddress(m.Address())
 	require.NoError(t, err)
 	c.fences, m.fences = false, false
-	copy(m.Card(), c.encode())
+	copy(m.Address(), c.encode())
 }
 
 // serveRole is the other process of a remote pair.
@@ -71,7 +71,7 @@ func serveRole(conn *net.UnixConn) error {
 	}
 	defer bell.Close()
 	return btltest.Serve(conn, func(ev btl.Events) (btl.Module, error) {
-		return New(Config{Rank: 1, Size: 2, Events: ev, Bell: bell, RingSlots: cfg.RingSlots})
+		return New(Config{Rank: 1, Size: 2, Events: ev, Wakeup: bell, RingSlots: cfg.RingSlots})
 	})
 }
 
@@ -88,13 +88,13 @@ func (c *onlyBytes) ReadByte() (byte, error) {
 func TestConformanceTwoProcesses(t *testing.T) {
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		bell := newBell(t)
-		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Bell: bell, RingSlots: 16})
+		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Wakeup: bell, RingSlots: 16})
 		require.NoError(t, err)
 		c := start(t, "serve")
 		c.tell(t, 16)
 		b, err := btltest.Dial(c, evB)
 		require.NoError(t, err)
-		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, BellA: bell, Remote: true, Close: func() { _ = c.Close() }}
+		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: bell, Remote: true, Close: func() { _ = c.Close() }}
 	})
 	runtime.KeepAlive(t)
 }

@@ -14,8 +14,8 @@ import (
 
 // spinPlan is for a child that sends some fragments and then waits for its end.
 type spinPlan struct {
-	Card  []byte
-	Count int
+	Address []byte
+	Count   int
 }
 
 func spinRole(conn *net.UnixConn) error {
@@ -29,7 +29,7 @@ func spinRole(conn *net.UnixConn) error {
 		return err
 	}
 	if plan.Count > 0 {
-		ep, err := m.Connect(0, plan.Card)
+		ep, err := m.Connect(0, plan.Address)
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func spinRole(conn *net.UnixConn) error {
 			}
 		}
 	}
-	if err := enc.Encode(m.Card()); err != nil {
+	if err := enc.Encode(m.Address()); err != nil {
 		return err
 	}
 	var never bool
@@ -52,9 +52,9 @@ func spinRole(conn *net.UnixConn) error {
 func TestPeerKilled(t *testing.T) {
 	const count = 3 * maxBurst
 	for _, connects := range []bool{false, true} {
-		a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
 		c := start(t, "spin")
-		c.tell(t, spinPlan{Card: a.Card(), Count: count})
+		c.tell(t, spinPlan{Address: a.Address(), Count: count})
 		var addr []byte
 		c.ask(t, &addr)
 		var ep *endpoint
@@ -92,7 +92,7 @@ func TestPeerKilled(t *testing.T) {
 func TestKilledBeforeWeLook(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 2})
 	c := start(t, "spin")
-	c.tell(t, spinPlan{Card: a.Card(), Count: 3})
+	c.tell(t, spinPlan{Address: a.Address(), Count: 3})
 	var addr []byte
 	c.ask(t, &addr)
 	c.kill()
@@ -103,10 +103,10 @@ func TestKilledBeforeWeLook(t *testing.T) {
 // TestKilledWhileWeSleep: a rank that sleeps finds out, too.
 func TestKilledWhileWeSleep(t *testing.T) {
 	bell := newBell(t)
-	a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: bell})
+	a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
 	eng := progress.New(progress.Config{Wakeup: bell})
 	c := start(t, "spin")
-	c.tell(t, spinPlan{Card: a.Card()})
+	c.tell(t, spinPlan{Address: a.Address()})
 	var addr []byte
 	c.ask(t, &addr)
 	connect(t, a, 1, addr)

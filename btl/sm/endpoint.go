@@ -177,7 +177,7 @@ func (e *endpoint) begin() bool {
 	e.out.ring = out.ringOf(l)
 	e.out.fenced = !publishFences && !(e.m.fences && e.remote.address.fences)
 	e.out.reset(e.Epoch(), before != 0)
-	copy(out.mem[ctlAddress:ctlAddress+addressBytes], e.m.Card())
+	copy(out.mem[ctlAddress:ctlAddress+addressBytes], e.m.Address())
 	storeSession(out.session, sessionOf(e.Epoch(), open))
 	e.isOpen = true
 	e.update()

@@ -54,9 +54,9 @@ func (e *modest) Drained(btl.Module, int) {
 	e.events++
 }
 
-// FuzzPeer: a peer that writes whatever it wants into all that it can reach of our segment,
-// at any time, and says whatever it wants in its own, does not make us panic, hang, or
-// break the rules of C4.
+// FuzzPeer: a peer that writes whatever it wants into all that it can reach of our segment, at any
+// time, and says whatever it wants in its own, does not make us panic, hang, or break the rules of
+// C4.
 func FuzzPeer(f *testing.F) {
 	step := func(where uint16, value uint64) []byte {
 		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(nil, where), value)
@@ -80,9 +80,9 @@ func FuzzPeer(f *testing.F) {
 		require.NoError(t, err)
 		defer mb.Close()
 		a, b := ma.(*module), mb.(*module)
-		ea, err := a.Connect(1, b.Card())
+		ea, err := a.Connect(1, b.Address())
 		require.NoError(t, err)
-		eb, err := b.Connect(0, a.Card())
+		eb, err := b.Connect(0, a.Address())
 		require.NoError(t, err)
 		op := &btl.Op{Done: func(*btl.Op, error) {}}
 		turn := func() {
@@ -90,7 +90,7 @@ func FuzzPeer(f *testing.F) {
 				a.Progress()
 			}
 			if ea.State() == btl.Drained {
-				if e, err := a.Connect(1, b.Card()); err == nil {
+				if e, err := a.Connect(1, b.Address()); err == nil {
 					ea = e
 				}
 			}
@@ -146,8 +146,8 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// FuzzKey: whatever a peer sends for a key, nothing is read but what that peer has exposed
-// under that very key.
+// FuzzKey: whatever a peer sends for a key, nothing is read but what that peer has exposed under
+// that very key.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint16(1))
 	f.Add(make([]byte, 32), uint64(0), uint16(0))

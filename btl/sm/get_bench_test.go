@@ -14,10 +14,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The benchmark moves messages to another process in either way: through the ring, in the
-// longest fragments, each copied to its place; and by a Get, which a fragment with the key
-// asks for. In both a small fragment then says that the message is there.
-// Each message is timed, because other programs make many of them late.
+// The benchmark moves messages to another process in either way: through the ring, in the longest
+// fragments, each copied to its place; and by a Get, which a fragment with the key asks for. In
+// both a small fragment then says that the message is there. Each message is timed, because other
+// programs make many of them late.
 
 const (
 	tagPart btl.Tag = iota
@@ -27,11 +27,11 @@ const (
 
 // pullPlan says what a puller is to do.
 type pullPlan struct {
-	CPU    int
-	Card   []byte
-	Bytes  int // of a message
-	Places int // for messages, which are used in turn
-	Rounds int // messages in all
+	CPU     int
+	Address []byte
+	Bytes   int // of a message
+	Places  int // for messages, which are used in turn
+	Rounds  int // messages in all
 }
 
 // puller is Events of the process that gets messages.
@@ -99,10 +99,10 @@ func pullRole(conn *net.UnixConn) error {
 		p.err = errors.Join(p.err, err)
 		p.answer()
 	}
-	if p.ep, err = m.Connect(0, plan.Card); err != nil {
+	if p.ep, err = m.Connect(0, plan.Address); err != nil {
 		return err
 	}
-	if err := enc.Encode(m.Card()); err != nil {
+	if err := enc.Encode(m.Address()); err != nil {
 		return err
 	}
 	for p.done < plan.Rounds && p.err == nil {
@@ -128,8 +128,8 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// benchMessage measures messages one at a time, in nanoseconds from the first fragment to
-// the answer.
+// benchMessage measures messages one at a time, in nanoseconds from the first fragment to the
+// answer.
 func benchMessage(b *testing.B, bytes int, where string) {
 	const bursts = 20
 	rounds := max(4, (1<<20)/bytes)
@@ -149,7 +149,7 @@ func benchMessage(b *testing.B, bytes int, where string) {
 	}
 	touch := (places + rounds - 1) / rounds // bursts that are not measured, to map all pages
 	c := start(b, "pull")
-	c.tell(b, pullPlan{CPU: 1, Card: m.Card(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
+	c.tell(b, pullPlan{CPU: 1, Address: m.Address(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
 	require.NoError(b, pin(0))
 	var addr []byte
 	c.ask(b, &addr)

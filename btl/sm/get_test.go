@@ -28,8 +28,8 @@ const getterRoom = 8 << 20
 
 // newGetter connects two modules, of which a is to read from b.
 func newGetter(t testing.TB, a, b *module) *getter {
-	g := &getter{t: t, m: a, ep: connect(t, a, b.cfg.Rank, b.Card()), into: make([]byte, getterRoom)}
-	connect(t, b, a.cfg.Rank, a.Card())
+	g := &getter{t: t, m: a, ep: connect(t, a, b.cfg.Rank, b.Address()), into: make([]byte, getterRoom)}
+	connect(t, b, a.cfg.Rank, a.Address())
 	until(t, "the connection", func() bool { return g.ep.begin() }, a, b)
 	g.local = register(t, a, g.into, btl.AccessLocal)
 	return g
@@ -234,7 +234,7 @@ func ownerRole(conn *net.UnixConn) error {
 		return err
 	}
 	key := r.Key()
-	if err := enc.Encode(owned{m.Card(), key[:]}); err != nil {
+	if err := enc.Encode(owned{m.Address(), key[:]}); err != nil {
 		return err
 	}
 	var never bool
@@ -242,18 +242,18 @@ func ownerRole(conn *net.UnixConn) error {
 	return nil
 }
 
-type owned struct{ Card, Key []byte }
+type owned struct{ Address, Key []byte }
 
-// TestGetOfPeerThatDied: what we have mapped can be read to the end; else the peer's death
-// is what is reported.
+// TestGetOfPeerThatDied: what we have mapped can be read to the end; else the peer's death is what
+// is reported.
 func TestGetOfPeerThatDied(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		a, j := newTest(t, Config{Rank: 0, Size: 2})
 		c := start(t, "owner")
-		c.tell(t, a.Card())
+		c.tell(t, a.Address())
 		var owned owned
 		c.ask(t, &owned)
-		g := &getter{t: t, m: a, ep: connect(t, a, 1, owned.Card), into: make([]byte, 1<<20)}
+		g := &getter{t: t, m: a, ep: connect(t, a, 1, owned.Address), into: make([]byte, 1<<20)}
 		g.local = register(t, a, g.into, btl.AccessLocal)
 		want := make([]byte, 1<<20)
 		number(want, 3)
@@ -402,14 +402,13 @@ func TestGetLeavesNothing(t *testing.T) {
 	require.NoError(t, g.get(register(t, b, mem, btl.AccessRemoteRead).Key(), 0, 100))
 	require.Len(t, a.views, entries+1)
 	require.NoError(t, b.Close())
-	a.cfg.Bell = newBell(t)
+	a.cfg.Wakeup = newBell(t)
 	a.Arm()
 	a.Disarm()
 	require.Len(t, a.views, entries)
 }
 
-// TestViews: a bounded number is kept, those that are used, and none of a peer that is
-// forgotten.
+// TestViews: a bounded number is kept, those that are used, and none of a peer that is forgotten.
 func TestViews(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -437,12 +436,12 @@ func TestViews(t *testing.T) {
 	g.ep.Fail(nil)
 	until(t, "the end", func() bool { return g.ep.State() == btl.Drained }, a, b)
 	next, _ := newTest(t, Config{Rank: 1, Size: 2})
-	connect(t, a, 1, next.Card())
+	connect(t, a, 1, next.Address())
 	require.Empty(t, a.views)
 }
 
-// TestGetWhileReleased: the owner releases regions at any time. What was read successfully
-// was there while the region lived.
+// TestGetWhileReleased: the owner releases regions at any time. What was read successfully was
+// there while the region lived.
 func TestGetWhileReleased(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)

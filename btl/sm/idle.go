@@ -70,7 +70,7 @@ const asleep = 1 // bit of hdrAttention
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.Closed || m.cfg.Bell == nil {
+	if m.Closed || m.cfg.Wakeup == nil {
 		return false
 	}
 	m.lookForEnds()

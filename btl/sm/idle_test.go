@@ -35,7 +35,7 @@ func wakerRole(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	if err := enc.Encode(m.Card()); err != nil {
+	if err := enc.Encode(m.Address()); err != nil {
 		return err
 	}
 	for range wakes {
@@ -70,7 +70,7 @@ func waitFor(t *testing.T, eng *progress.Engine, j *journal, n int) {
 func TestWokenByAnotherProcess(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
 		bell := newBell(t)
-		a, j := newTest(t, Config{Rank: 0, Size: 2, Bell: bell})
+		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
 		if fenced {
 			withoutBarrier(t, a)
 		}
@@ -78,7 +78,7 @@ func TestWokenByAnotherProcess(t *testing.T) {
 		eng.Lock()
 		eng.AddPoller(a)
 		c := start(t, "waker")
-		c.tell(t, a.Card())
+		c.tell(t, a.Address())
 		var addr []byte
 		c.ask(t, &addr)
 		waitFor(t, eng, j, wakes)
@@ -91,9 +91,9 @@ func TestWokenByAnotherProcess(t *testing.T) {
 // TestNobodyRingsForNothing: who does not sleep is not rung, and one who does is rung once.
 func TestNobodyRingsForNothing(t *testing.T) {
 	bell := newBell(t)
-	a, _ := newTest(t, Config{Rank: 0, Size: 2, Bell: bell})
+	a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
-	eb := connect(t, b, 0, a.Card())
+	eb := connect(t, b, 0, a.Address())
 	// Another read end of the same pipe, to see what is in it.
 	end, err := unix.Open(procFD(uint32(os.Getpid()), uint32(bell.WriteFD())), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)

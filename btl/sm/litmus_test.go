@@ -16,15 +16,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The tests here let two threads meet where the order of what each one stores and loads
-// matters, again and again, each time with a slightly different start. Who gets an order
-// wrong fails sooner or later; the longer they run, the sooner.
+// The tests here let two threads meet where the order of what each one stores and loads matters,
+// again and again, each time with a slightly different start. Who gets an order wrong fails sooner
+// or later; the longer they run, the sooner.
 
 // litmusVariable is the environment's word for how long each of them runs.
 const litmusVariable = "MPIGO_SM_LITMUS"
 
-// meet runs one and other at the same time, on threads of their own, in each round, and
-// then after, while neither runs. A result of false ends it.
+// meet runs one and other at the same time, on threads of their own, in each round, and then after,
+// while neither runs. A result of false ends it.
 func meet(t *testing.T, one func(), other func(round int64), after func() bool) {
 	cpus := allowedCPUs(t)
 	defer keep(t, cpus[0])()
@@ -116,8 +116,8 @@ func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja
 	for _, name := range []string{"barrier", "fence"} {
 		t.Run(name, func(t *testing.T) {
 			ca, cb := cfg, cfg
-			ca.Rank, ca.Size, ca.Bell = 0, 2, newBell(t)
-			cb.Rank, cb.Size, cb.Bell = 1, 2, newBell(t)
+			ca.Rank, ca.Size, ca.Wakeup = 0, 2, newBell(t)
+			cb.Rank, cb.Size, cb.Wakeup = 1, 2, newBell(t)
 			a, ja := newTest(t, ca)
 			b, jb := newTest(t, cb)
 			if name == "fence" {
@@ -132,7 +132,7 @@ func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja
 // TestLitmusSleep: of a sender and a receiver that goes to sleep, one notices the other.
 func TestLitmusSleep(t *testing.T) {
 	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja, _ *journal) {
-		eb := connect(t, b, 0, a.Card())
+		eb := connect(t, b, 0, a.Address())
 		until(t, "room", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
 		until(t, "the fragment", func() bool { return ja.arrived == 1 }, a, b)
 		before := ja.arrived
@@ -156,12 +156,12 @@ func TestLitmusSleep(t *testing.T) {
 	})
 }
 
-// TestLitmusRoom: a sender that goes to sleep until there is room is rung, or has seen that
-// there is. What it wants may be more than a receiver gives back at a time.
+// TestLitmusRoom: a sender that goes to sleep until there is room is rung, or has seen that there
+// is. What it wants may be more than a receiver gives back at a time.
 func TestLitmusRoom(t *testing.T) {
 	cfg := Config{RingSlots: 8, RingBytes: 4096, FragBytes: 1024}
 	bothWays(t, cfg, func(t *testing.T, a, b *module, ja, _ *journal) {
-		eb := connect(t, b, 0, a.Card())
+		eb := connect(t, b, 0, a.Address())
 		until(t, "the beginning", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
 		short, long := make([]byte, 320), make([]byte, 1024)
 		fill := func() {
@@ -202,8 +202,8 @@ func TestLitmusRoom(t *testing.T) {
 	})
 }
 
-// TestLitmusEnd: what a sender takes for delivered is handed up, if the receiver's end fails
-// at that moment.
+// TestLitmusEnd: what a sender takes for delivered is handed up, if the receiver's end fails at
+// that moment.
 func TestLitmusEnd(t *testing.T) {
 	bothWays(t, Config{RingSlots: 2}, func(t *testing.T, a, b *module, ja, _ *journal) {
 		c := ending{a: a, b: b, ja: ja}
@@ -243,15 +243,15 @@ func (c *ending) begin(t *testing.T) {
 			until(t, "the end", func() bool { return e.State() == btl.Drained }, c.a, c.b)
 		}
 	}
-	c.ea, c.eb = connect(t, c.a, 1, c.b.Card()), connect(t, c.b, 0, c.a.Card())
+	c.ea, c.eb = connect(t, c.a, 1, c.b.Address()), connect(t, c.b, 0, c.a.Address())
 	until(t, "the beginning", func() bool {
 		return c.ea.begin() && c.eb.begin() && len(c.a.inbounds) == 1 && len(c.b.inbounds) == 1
 	}, c.a, c.b)
 	*c.ja = journal{}
 }
 
-// TestLitmusLook stops a sender anywhere in its look at the attention word, on a processor
-// that it shares with the receiver, whose end fails meanwhile: that is not missed.
+// TestLitmusLook stops a sender anywhere in its look at the attention word, on a processor that it
+// shares with the receiver, whose end fails meanwhile: that is not missed.
 func TestLitmusLook(t *testing.T) {
 	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja, _ *journal) {
 		cpu := allowedCPUs(t)[0]
@@ -293,7 +293,7 @@ func TestLitmusLook(t *testing.T) {
 // TestLitmusNotice: no notice gets lost.
 func TestLitmusNotice(t *testing.T) {
 	a, b, _, _ := twoTest(t)
-	eb := connect(t, b, 0, a.Card())
+	eb := connect(t, b, 0, a.Address())
 	until(t, "the beginning", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
 	meet(t, func() {
 		for before := a.noticed; a.noticed-before < 2; {

@@ -124,11 +124,11 @@ func meshRole(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	m, err := New(Config{Rank: r.Rank, Size: r.Size, Events: r, Bell: bell, RingSlots: r.Rooms, FragBytes: 8 << 10})
+	m, err := New(Config{Rank: r.Rank, Size: r.Size, Events: r, Wakeup: bell, RingSlots: r.Rooms, FragBytes: 8 << 10})
 	if err != nil {
 		return err
 	}
-	if err := enc.Encode(m.Card()); err != nil {
+	if err := enc.Encode(m.Address()); err != nil {
 		return err
 	}
 	var addresses [][]byte

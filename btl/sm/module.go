@@ -46,8 +46,8 @@ type Config struct {
 	// Rank of this process and Size of the job: how many ranks might send to it.
 	Rank, Size int
 	Events     btl.Events
-	// Bell is what this rank's engine sleeps on. Without one, peers cannot wake it.
-	Bell *progress.PipeWakeup
+	// Wakeup is what this rank's engine sleeps on. Without one, peers cannot wake it.
+	Wakeup *progress.PipeWakeup
 	// RingSlots is how many fragments of one peer its ring holds (256).
 	RingSlots int
 	// RingBytes is how many bytes the ring has for fragments that are too long for a slot (1 MiB).
@@ -137,8 +137,8 @@ func newModule(cfg Config) (*module, error) {
 		host: m.host, rank: uint32(cfg.Rank), size: uint32(cfg.Size), pid: uint32(os.Getpid()), bell: noBell,
 		slots: uint32(l.ring.slots), data: l.ring.dataBytes, longest: l.longest, fences: m.fences,
 	}
-	if cfg.Bell != nil {
-		if c.bell, c.bellNode, err = bellOf(cfg.Bell.WriteFD()); err != nil {
+	if cfg.Wakeup != nil {
+		if c.bell, c.bellNode, err = bellOf(cfg.Wakeup.WriteFD()); err != nil {
 			return nil, err
 		}
 	}

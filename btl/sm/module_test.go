@@ -141,11 +141,11 @@ func TestLayout(t *testing.T) {
 	assert.Zero(t, l.channelOffset(99_999)%l.page)
 }
 
-// TestSegmentIsSafe: no peer can shrink it under us, nobody else's user can open it, and
-// it has no name.
+// TestSegmentIsSafe: no peer can shrink it under us, nobody else's user can open it, and it has no
+// name.
 func TestSegmentIsSafe(t *testing.T) {
 	m, _ := newTest(t, Config{Rank: 0, Size: 4})
-	c, err := parseAddress(m.Card())
+	c, err := parseAddress(m.Address())
 	require.NoError(t, err)
 	fd, err := unix.Open(procFD(c.pid, c.segment), unix.O_RDWR, 0)
 	require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestSparse(t *testing.T) {
 	}
 	require.LessOrEqual(t, used(), int64(2*m.own.page))
 	b, _ := newTest(t, Config{Rank: 200, Size: 256})
-	ep := connect(t, b, 0, m.Card())
+	ep := connect(t, b, 0, m.Address())
 	m.Progress()
 	require.True(t, ep.SendInline(1, nil, []byte("hello")))
 	m.Progress()
@@ -195,17 +195,17 @@ func mappings(t testing.TB) int {
 func TestCloseLeavesNothing(t *testing.T) {
 	var files, maps int
 	for i := range 4 {
-		a, _ := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
-		b, _ := newTest(t, Config{Rank: 1, Size: 2, Bell: newBell(t)})
-		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
+		b, _ := newTest(t, Config{Rank: 1, Size: 2, Wakeup: newBell(t)})
+		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 		a.Arm()
 		b.Arm()
 		require.True(t, ea.SendInline(1, nil, []byte("x")))
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
 		a.Progress()
 		b.Progress()
-		require.NoError(t, a.cfg.Bell.Close())
-		require.NoError(t, b.cfg.Bell.Close())
+		require.NoError(t, a.cfg.Wakeup.Close())
+		require.NoError(t, b.cfg.Wakeup.Close())
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 		if i == 0 { // the runtime has opened by now what it keeps open
@@ -221,7 +221,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 // changed is a addr with something else in it.
 func changed(t testing.TB, m *module, change func(*address)) []byte {
-	c, err := parseAddress(m.Card())
+	c, err := parseAddress(m.Address())
 	require.NoError(t, err)
 	change(&c)
 	return c.encode()
@@ -258,7 +258,7 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 		}
 		assert.Contains(t, err.Error(), c.text, c.what)
 	}
-	connect(t, a, 1, b.Card())
+	connect(t, a, 1, b.Address())
 }
 
 // TestFalseSegments: a segment that is, or could be, cut short under us is not touched.
@@ -290,8 +290,8 @@ func TestFalseSegments(t *testing.T) {
 	}
 }
 
-// TestDescriptorReused: whatever has the number of the segment's descriptor by now, the
-// segment has gone. That the other thing cannot be opened is no trouble of ours.
+// TestDescriptorReused: whatever has the number of the segment's descriptor by now, the segment has
+// gone. That the other thing cannot be opened is no trouble of ours.
 func TestDescriptorReused(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	program, err := os.Executable()
@@ -310,23 +310,23 @@ func TestDescriptorReused(t *testing.T) {
 // TestSelf: a rank can be its own peer.
 func TestSelf(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 1, Size: 2})
-	ep := connect(t, a, 1, a.Card())
+	ep := connect(t, a, 1, a.Address())
 	require.True(t, ep.SendInline(3, []byte("to "), []byte("myself")))
 	until(t, "the fragment", func() bool { return j.arrived == 1 }, a)
 	require.Equal(t, "to myself", string(j.frags[0]))
 	ep.Fail(errors.New("enough"))
 	until(t, "the end", func() bool { return ep.State() == btl.Drained }, a)
-	ep = connect(t, a, 1, a.Card())
+	ep = connect(t, a, 1, a.Address())
 	require.Equal(t, uint32(2), ep.Epoch())
 	until(t, "the next incarnation", func() bool { return ep.SendInline(3, nil, []byte("again")) }, a)
 	until(t, "the fragment", func() bool { return j.arrived == 2 }, a)
 }
 
-// TestPeerClosed: a peer that closes its module is lost, once what it sent has been handed
-// up: somebody may wait for what will not come.
+// TestPeerClosed: a peer that closes its module is lost, once what it sent has been handed up:
+// somebody may wait for what will not come.
 func TestPeerClosed(t *testing.T) {
 	a, b, ja, jb := twoTest(t)
-	ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+	ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 	require.True(t, ea.SendInline(1, nil, []byte("x")))
 	require.True(t, eb.SendInline(1, nil, []byte("last words")))
 	until(t, "traffic", func() bool { return jb.arrived == 1 }, b)
@@ -334,19 +334,19 @@ func TestPeerClosed(t *testing.T) {
 	until(t, "the end", func() bool { return ja.state == "drained" }, a)
 	require.Equal(t, []string{"arrived 1", "failed 1 closed remote", "drained 1"}, ja.lines)
 	require.False(t, ea.SendInline(1, nil, []byte("anybody there?")))
-	_, err := a.Connect(1, b.Card())
+	_, err := a.Connect(1, b.Address())
 	var be *btl.Error
 	require.ErrorAs(t, err, &be)
 	require.Equal(t, btl.ClassClosed, be.Class)
 }
 
-// TestClosesOneSided: the same for a peer that has sent nothing, and for one that has not
-// even heard of us.
+// TestClosesOneSided: the same for a peer that has sent nothing, and for one that has not even
+// heard of us.
 func TestClosesOneSided(t *testing.T) {
 	lost := []string{"failed 1 closed remote", "drained 1"}
 	for _, heard := range []bool{true, false} {
 		a, b, ja, jb := twoTest(t)
-		ea := connect(t, a, 1, b.Card())
+		ea := connect(t, a, 1, b.Address())
 		require.True(t, ea.SendInline(1, nil, []byte("x")))
 		if heard {
 			until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
@@ -363,20 +363,20 @@ func TestClosesOneSided(t *testing.T) {
 		}
 		require.Equal(t, lost, ja.lines)
 		require.Equal(t, btl.ErrFailed, ea.Send(&btl.Op{}))
-		_, err := a.Connect(1, b.Card())
+		_, err := a.Connect(1, b.Address())
 		var be *btl.Error
 		require.ErrorAs(t, err, &be)
 		require.Equal(t, btl.ClassClosed, be.Class)
 	}
 }
 
-// TestSeenWhileItCloses: a module that is closed, but has not come to tell so, nor that it
-// had begun to send. All that it has sent is handed up first.
+// TestSeenWhileItCloses: a module that is closed, but has not come to tell so, nor that it had
+// begun to send. All that it has sent is handed up first.
 func TestSeenWhileItCloses(t *testing.T) {
 	const count = 3 * maxBurst
-	a, ja := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+	a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
-	ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+	ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 	var want []string
 	for range count {
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
@@ -395,7 +395,7 @@ func TestSeenWhileItCloses(t *testing.T) {
 func TestFirstContactWhileTheRailFails(t *testing.T) {
 	a, b, ja, _ := twoTest(t)
 	a.Fail(errEnough)
-	eb := connect(t, b, 0, a.Card())
+	eb := connect(t, b, 0, a.Address())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
 	for range 3 {
 		a.Progress()
@@ -403,13 +403,13 @@ func TestFirstContactWhileTheRailFails(t *testing.T) {
 	require.Equal(t, []string{"failed -1 device local", "drained -1", "arrived 1"}, ja.lines)
 }
 
-// TestNewModuleOfTheSameRank: a rank that has begun anew, with a new segment, finds its
-// peers' channels as the old one has left them.
+// TestNewModuleOfTheSameRank: a rank that has begun anew, with a new segment, finds its peers'
+// channels as the old one has left them.
 func TestNewModuleOfTheSameRank(t *testing.T) {
 	a, ja := newTest(t, Config{Rank: 0, Size: 2})
 	for i := range 3 {
 		b, jb := newTest(t, Config{Rank: 1, Size: 2})
-		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 		until(t, "room for the one", func() bool { return ea.SendInline(1, nil, []byte("there")) }, a, b)
 		until(t, "room for the other", func() bool { return eb.SendInline(1, nil, []byte("back")) }, a, b)
 		until(t, "traffic", func() bool { return ja.arrived == i+1 && jb.arrived == 1 }, a, b)
@@ -424,20 +424,20 @@ func TestNewModuleOfTheSameRank(t *testing.T) {
 	}
 }
 
-// TestEpochsAgree: the two ends of an incarnation have the same number, whoever began it
-// and however many the other end has missed.
+// TestEpochsAgree: the two ends of an incarnation have the same number, whoever began it and
+// however many the other end has missed.
 func TestEpochsAgree(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	for range 4 {
-		ea := connect(t, a, 1, b.Card())
+		ea := connect(t, a, 1, b.Address())
 		ea.Fail(errors.New("once more"))
 		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
 	}
-	ea := connect(t, a, 1, b.Card())
+	ea := connect(t, a, 1, b.Address())
 	require.Equal(t, uint32(5), ea.Epoch())
 	until(t, "the beginning", func() bool { return ea.SendInline(1, nil, []byte("x")) }, a, b)
 	b.Progress()
-	eb := connect(t, b, 0, a.Card())
+	eb := connect(t, b, 0, a.Address())
 	require.Equal(t, ea.Epoch(), eb.Epoch())
 	require.Equal(t, btl.Up, ea.State())
 	until(t, "the way back", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
@@ -447,20 +447,20 @@ func TestEpochsAgree(t *testing.T) {
 // handed up.
 func TestStaleFragmentIsDropped(t *testing.T) {
 	a, b, _, jb := twoTest(t)
-	ea := connect(t, a, 1, b.Card())
+	ea := connect(t, a, 1, b.Address())
 	require.NoError(t, ea.Send(&btl.Op{Done: func(*btl.Op, error) {}, Payload: []byte("once")}))
 	until(t, "the fragment", func() bool { return jb.arrived == 1 }, a, b)
 	ea.Fail(errors.New("end"))
 	until(t, "the end", func() bool { return jb.state == "drained" && ea.State() == btl.Drained }, a, b)
-	again := connect(t, a, 1, b.Card())
+	again := connect(t, a, 1, b.Address())
 	until(t, "room", func() bool { return again.SendStale(ea.Epoch(), 1, []byte("once")) }, a, b)
 	until(t, "the stale fragment", func() bool { return b.Stale == 1 }, a, b)
 	require.Equal(t, 1, jb.arrived)
 }
 
-// TestNoRetractOfWhatWasRead stops a sender between publishing a fragment and its look at
-// the attention word, while the receiver reads the fragment and then fails its end, or closes
-// its module: it was delivered, and the sender must not think otherwise.
+// TestNoRetractOfWhatWasRead stops a sender between publishing a fragment and its look at the
+// attention word, while the receiver reads the fragment and then fails its end, or closes its
+// module: it was delivered, and the sender must not think otherwise.
 func TestNoRetractOfWhatWasRead(t *testing.T) {
 	for name, end := range map[string]func(b *module, eb *endpoint){
 		"fails": func(b *module, eb *endpoint) {
@@ -470,7 +470,7 @@ func TestNoRetractOfWhatWasRead(t *testing.T) {
 		"closes": func(b *module, _ *endpoint) { require.NoError(t, b.Close()) },
 	} {
 		a, b, _, jb := twoTest(t)
-		ea, eb := connect(t, a, 1, b.Card()), connect(t, b, 0, a.Card())
+		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 		until(t, "open", func() bool { return ea.begin() && len(b.inbounds) == 1 }, a, b)
 		require.Equal(t, good, ea.out.put(7, []byte("header"), []byte("payload")))
 		until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
@@ -485,7 +485,7 @@ func TestBudget(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 3})
 	for rank := 1; rank <= 2; rank++ {
 		m, _ := newTest(t, Config{Rank: rank, Size: 3})
-		ep := connect(t, m, 0, a.Card())
+		ep := connect(t, m, 0, a.Address())
 		for range 2*maxBurst + 1 {
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
@@ -498,13 +498,13 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestNewModuleWithoutAnEnd: a rank has a new module, and its old one has neither ended nor
-// been closed when we connect, or is closed at that moment.
+// TestNewModuleWithoutAnEnd: a rank has a new module, and its old one has neither ended nor been
+// closed when we connect, or is closed at that moment.
 func TestNewModuleWithoutAnEnd(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		a, ja := newTest(t, Config{Rank: 0, Size: 2, Bell: newBell(t)})
+		a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
 		old, _ := newTest(t, Config{Rank: 1, Size: 2})
-		ea := connect(t, a, 1, old.Card())
+		ea := connect(t, a, 1, old.Address())
 		ea.Fail(errEnough)
 		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
 		if closes {
@@ -512,7 +512,7 @@ func TestNewModuleWithoutAnEnd(t *testing.T) {
 			a.Arm() // finds out
 		}
 		b, jb := newTest(t, Config{Rank: 1, Size: 2})
-		ea = connect(t, a, 1, b.Card())
+		ea = connect(t, a, 1, b.Address())
 		require.Equal(t, 1, a.watched)
 		ja.lines = nil
 		until(t, "a fragment", func() bool { return ea.SendInline(1, nil, []byte("x")) || jb.arrived == 1 }, a, b)
@@ -530,7 +530,7 @@ func TestFenced(t *testing.T) {
 		for _, i := range without {
 			withoutBarrier(t, []*module{a, b}[i])
 		}
-		ea := connect(t, a, 1, b.Card())
+		ea := connect(t, a, 1, b.Address())
 		require.True(t, ea.isOpen)
 		require.Equal(t, len(without) > 0 && !publishFences, ea.out.fenced, "without: %v", without)
 	}

@@ -12,7 +12,7 @@ func Transport() transport.Transport {
 
 func openRail(env *transport.Env) (transport.Opened, error) {
 	m, err := New(Config{
-		Rank: env.Rank, Size: env.Size, Events: env.Events, Bell: env.Bell,
+		Rank: env.Rank, Size: env.Size, Events: env.Events, Wakeup: env.Wakeup,
 		RingSlots: int(env.Settings.Int("sm.ring.slots")),
 		RingBytes: env.Settings.Bytes("sm.ring.bytes"),
 		FragBytes: env.Settings.Bytes("sm.frag.bytes") + btl.MaxHeaderBytes,

@@ -17,7 +17,7 @@ func TestHellosCross(t *testing.T) {
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
 	connect := func(m *module, rank int, to *module) *endpoint {
-		e, err := m.Connect(rank, to.Card())
+		e, err := m.Connect(rank, to.Address())
 		require.NoError(t, err)
 		return e.(*endpoint)
 	}

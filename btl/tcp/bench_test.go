@@ -17,8 +17,8 @@ import (
 )
 
 // Next to each figure is that of bare sockets, which two goroutines poll in the same way, without
-// heads, acknowledgements or epochs: no transport over TCP is faster.
-// that no transport over TCP takes.
+// heads, acknowledgements or epochs: no transport over TCP is faster. that no transport over TCP
+// takes.
 
 // mate is Events that count.
 type mate struct {
@@ -69,9 +69,9 @@ func newAt(t testing.TB, cfg Config, rank int, ev btl.Events) *module {
 // connect connects both ends, and waits until they are connected.
 func (c *couple) connect(t testing.TB) {
 	var err error
-	c.ea, err = c.a.Connect(1, c.b.Card())
+	c.ea, err = c.a.Connect(1, c.b.Address())
 	require.NoError(t, err)
-	c.eb, err = c.b.Connect(0, c.a.Card())
+	c.eb, err = c.b.Connect(0, c.a.Address())
 	require.NoError(t, err)
 	c.until(t, "a connection", func() bool {
 		return c.ea.(*endpoint).phase == phaseReady && c.eb.(*endpoint).phase == phaseReady
@@ -102,7 +102,7 @@ func until(t testing.TB, what string, cond func() bool, ms ...*module) {
 // bareSockets is a connection over loopback.
 func bareSockets(t testing.TB) (a, b int) {
 	m := newAt(t, Config{Size: 1, Local: loopback4}, 0, &mate{})
-	c, err := parseRailAddress(m.Card())
+	c, err := parseRailAddress(m.Address())
 	require.True(t, err)
 	a, _, errno := m.dial(c.address)
 	require.Zero(t, errno)
@@ -269,8 +269,8 @@ func ping(b *testing.B, m *module, e btl.Endpoint, v *mate, size int) {
 
 // echoPlan is what an echo in another process has to know.
 type echoPlan struct {
-	Card []byte
-	Size int
+	Address []byte
+	Size    int
 }
 
 func echoRole(conn *net.UnixConn) error {
@@ -284,11 +284,11 @@ func echoRole(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	e, err := m.Connect(0, plan.Card)
+	e, err := m.Connect(0, plan.Address)
 	if err != nil {
 		return err
 	}
-	if err := enc.Encode(m.Card()); err != nil {
+	if err := enc.Encode(m.Address()); err != nil {
 		return err
 	}
 	var stop atomic.Bool
@@ -307,7 +307,7 @@ func BenchmarkProcesses(b *testing.B) {
 			v := &mate{}
 			m := newAt(b, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
 			c := start(b, "echo")
-			c.tell(b, echoPlan{m.Card(), size})
+			c.tell(b, echoPlan{m.Address(), size})
 			var theirs []byte
 			c.ask(b, &theirs)
 			e, err := m.Connect(1, theirs)
@@ -450,7 +450,7 @@ func BenchmarkRate(b *testing.B) {
 		b.Run(fmt.Sprintf("wakeup-%v", wakes), func(b *testing.B) {
 			cfg := Config{}
 			if wakes {
-				cfg.Wakeup = func() {}
+				cfg.AsyncProgress = func() {}
 			}
 			c := newCouple(b, cfg)
 			done := 0

@@ -29,12 +29,12 @@ type Config struct {
 
 	// Clock, nil for the system's clock.
 	Clock progress.Clock
-	// Bell is what this rank's engine sleeps on. Without one it only naps.
-	Bell progress.Wakeup
-	// Wakeup, if not nil, is called from any goroutine when a peer connects or waits for an
+	// Wakeup is what this rank's engine sleeps on. Without one it only naps.
+	Wakeup progress.Wakeup
+	// AsyncProgress, if not nil, is called from any goroutine when a peer connects or waits for an
 	// acknowledgement and perhaps nothing makes progress. It asks for a progress call soon, and
 	// does not block. Without it, peers wait until this rank's program makes progress.
-	Wakeup func()
+	AsyncProgress func()
 	// Pass, if not nil, is called while Close waits.
 	Pass func()
 	// Blocked, if not nil, reports whether no connection with a peer is to be made, as if the

@@ -29,13 +29,13 @@ var (
 func pairs(cfg Config) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		a, b := cfg, cfg
-		a.Rank, a.Size, a.Events, a.Bell = 0, 3, evA, newBell(t)
-		b.Rank, b.Size, b.Events, b.Bell = 2, 3, evB, newBell(t)
+		a.Rank, a.Size, a.Events, a.Wakeup = 0, 3, evA, newBell(t)
+		b.Rank, b.Size, b.Events, b.Wakeup = 2, 3, evB, newBell(t)
 		ma, err := New(a)
 		require.NoError(t, err)
 		mb, err := New(b)
 		require.NoError(t, err)
-		return &btltest.Pair{A: ma, B: mb, RankA: 0, RankB: 2, BellA: a.Bell, BellB: b.Bell}
+		return &btltest.Pair{A: ma, B: mb, RankA: 0, RankB: 2, WakeupA: a.Wakeup, WakeupB: b.Wakeup}
 	}
 }
 
@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceIPv6(t *testing.T) {
 	needs(t, loopback6)
 	// with Wakeup, fragments wait for each other
-	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, Wakeup: func() {}}))
+	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, AsyncProgress: func() {}}))
 }
 
 // So small that windows and sockets are full, and buffers at their end, all the time.
@@ -74,18 +74,18 @@ func serveRole(conn *net.UnixConn) error {
 	}
 	defer bell.Close()
 	return btltest.Serve(conn, func(ev btl.Events) (btl.Module, error) {
-		return New(Config{Rank: 1, Size: 2, Events: ev, Bell: bell, Local: loopback4, Secret: secret})
+		return New(Config{Rank: 1, Size: 2, Events: ev, Wakeup: bell, Local: loopback4, Secret: secret})
 	})
 }
 
 func TestConformanceTwoProcesses(t *testing.T) {
 	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		bell := newBell(t)
-		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Bell: bell, Local: loopback4, Secret: secret})
+		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Wakeup: bell, Local: loopback4, Secret: secret})
 		require.NoError(t, err)
 		c := start(t, "serve")
 		b, err := btltest.Dial(c, evB)
 		require.NoError(t, err)
-		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, BellA: bell, Remote: true, Close: func() { _ = c.Close() }}
+		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: bell, Remote: true, Close: func() { _ = c.Close() }}
 	})
 }

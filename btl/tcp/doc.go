@@ -2,7 +2,7 @@
 //
 // # Connections
 //
-// A module listens at its address, which Card publishes, and connects from there. Connect begins
+// A module listens at its address, which Address publishes, and connects from there. Connect begins
 // one connection for each incarnation of an endpoint. Before anything else, both ends prove that
 // they know the job's secret. What they say until then has a fixed size, so nothing that an
 // unauthenticated peer sends has to be parsed:

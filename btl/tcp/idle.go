@@ -68,7 +68,7 @@ const (
 )
 
 func newWaker(cfg *Config, traffic, entrance int) (_ *waker, err error) {
-	a := &waker{bell: cfg.Bell, wakeup: cfg.Wakeup, traffic: traffic, done: make(chan struct{})}
+	a := &waker{bell: cfg.Wakeup, wakeup: cfg.AsyncProgress, traffic: traffic, done: make(chan struct{})}
 	if a.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make a waker (epoll_create): %w", err)
 	}
@@ -188,7 +188,7 @@ func (a *waker) close() error {
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.Closed || m.waker == nil || m.cfg.Bell == nil {
+	if m.Closed || m.waker == nil || m.cfg.Wakeup == nil {
 		return false
 	}
 	m.sendPendingAcks(true)

@@ -25,7 +25,7 @@ func newBusy(t *testing.T, cfg Config) *busy {
 	r := &busy{}
 	wakeups, over := make(chan struct{}, 1), make(chan struct{})
 	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
-	cfg.Wakeup = func() {
+	cfg.AsyncProgress = func() {
 		select {
 		case wakeups <- struct{}{}:
 		default:
@@ -67,7 +67,7 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, SendBuffer: 4096, ReceiveBuffer: 4096}, 1, v)
 	r.Lock()
-	ep, err := r.m.Connect(1, b.Card())
+	ep, err := r.m.Connect(1, b.Address())
 	r.Unlock()
 	require.NoError(t, err)
 	e := ep.(*endpoint)
@@ -89,7 +89,7 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
-	card, ok := parseRailAddress(r.m.Card())
+	card, ok := parseRailAddress(r.m.Address())
 	require.True(t, ok)
 	fd, _, errno := r.m.dial(card.address)
 	require.Zero(t, errno)
@@ -102,7 +102,7 @@ func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 // descriptors is accepted when there is one, though nothing else happens.
 func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	card, ok := parseRailAddress(m.Card())
+	card, ok := parseRailAddress(m.Address())
 	require.True(t, ok)
 	fd, _, errno := m.dial(card.address)
 	require.Zero(t, errno)
@@ -168,7 +168,7 @@ func TestNoWakeupAfterClose(t *testing.T) {
 	begun := make(chan struct{})
 	var a *waker
 	var ended atomic.Bool
-	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: func() {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, AsyncProgress: func() {
 		close(begun)
 		for !a.closing.Load() {
 			runtime.Gosched()
@@ -186,7 +186,7 @@ func TestNoWakeupAfterClose(t *testing.T) {
 // TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that it has read and not
 // parsed.
 func TestUnparsedFramesKeepAwake(t *testing.T) {
-	c := newCouple(t, Config{Bell: newBell(t)})
+	c := newCouple(t, Config{Wakeup: newBell(t)})
 	var ops [2 * maxBurst]btl.Op
 	for i := range ops {
 		ops[i] = btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}
@@ -207,11 +207,11 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	var ms [3]*module
 	var heard mate
 	bell := newBell(t)
-	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Bell: bell}, 0, &heard)
+	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Wakeup: bell}, 0, &heard)
 	var eps [3]*endpoint // to rank 0
 	for i := 1; i < 3; i++ {
 		ms[i] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret}, i, &mate{})
-		e, err := ms[i].Connect(0, ms[0].Card())
+		e, err := ms[i].Connect(0, ms[0].Address())
 		require.NoError(t, err)
 		eps[i] = e.(*endpoint)
 		until(t, "a connection", func() bool { return eps[i].phase == phaseReady && ms[0].peers[i].ep != nil }, ms[0], ms[i])

@@ -63,7 +63,7 @@ func TestLinkDownFailsConnections(t *testing.T) {
 		require.Error(t, err)
 
 		c.a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-		_, err = c.a.Connect(1, onOtherMachine(t, c.b.Card()))
+		_, err = c.a.Connect(1, onOtherMachine(t, c.b.Address()))
 		c.a.cfg.Local = loopback4
 		require.ErrorIs(t, err, broken.why)
 		var be *btl.Error
@@ -110,7 +110,7 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
 	require.Equal(t, []any{btl.AllPeers, btl.ClassDevice, btl.SideLocal, "EADDRNOTAVAIL"}, []any{c.va.failed.Peer, c.va.failed.Class, c.va.failed.Side, c.va.failed.Native})
 	require.ErrorIs(t, c.va.failed, errNoAddress)
-	_, err := c.a.Connect(1, c.b.Card())
+	_, err := c.a.Connect(1, c.b.Address())
 	require.ErrorIs(t, err, errNoAddress)
 	cable.is(t, interfaceState{}) // a change of something else
 	until(t, "the news to be heard", func() bool { return !c.a.Unsettled }, c.a)
@@ -203,14 +203,14 @@ func TestLinkDownBeforeConnect(t *testing.T) {
 	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	eb, err := b.Connect(0, a.Card())
+	eb, err := b.Connect(0, a.Address())
 	require.NoError(t, err)
 	until(t, "a connection", func() bool { return eb.(*endpoint).phase == phaseReady }, a, b)
 	cable := plug(t, a)
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the news to be heard", func() bool { return a.link.down != nil }, a)
 	a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-	_, err = a.Connect(1, onOtherMachine(t, b.Card()))
+	_, err = a.Connect(1, onOtherMachine(t, b.Address()))
 	a.cfg.Local = loopback4
 	require.ErrorIs(t, err, errLinkDown)
 	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)

@@ -48,7 +48,7 @@ func TestMesh(t *testing.T) {
 			if i == j {
 				continue
 			}
-			e, err := ms[i].Connect(j, ms[j].Card())
+			e, err := ms[i].Connect(j, ms[j].Address())
 			require.NoError(t, err)
 			s := &stream{e: e, left: frags}
 			for k := range s.ops {
@@ -152,7 +152,7 @@ func TestSleepingRanks(t *testing.T) {
 		bell := newBell(t)
 		engines[i] = progress.New(progress.Config{Wakeup: bell})
 		evs[i] = &waiting{}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Bell: bell, Wakeup: wakeupOf(t, engines[i])})
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: bell, AsyncProgress: wakeupOf(t, engines[i])})
 		require.NoError(t, err)
 		ms[i] = m.(*module)
 		engines[i].Lock()
@@ -173,7 +173,7 @@ func TestSleepingRanks(t *testing.T) {
 		e.Lock()
 		defer e.Unlock()
 		var err error
-		if eps[i], err = ms[i].Connect(1-i, ms[1-i].Card()); err != nil {
+		if eps[i], err = ms[i].Connect(1-i, ms[1-i].Address()); err != nil {
 			return err
 		}
 		for round := range rounds {

@@ -159,7 +159,7 @@ func newModule(cfg Config) (_ *module, err error) {
 		return nil, err
 	}
 	m.watchLink()
-	if cfg.Bell != nil || cfg.Wakeup != nil {
+	if cfg.Wakeup != nil || cfg.AsyncProgress != nil {
 		if m.waker, err = newWaker(&m.cfg, m.trafficPoller.fd, m.handshakePoller.fd); err != nil {
 			return nil, err
 		}

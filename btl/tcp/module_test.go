@@ -104,9 +104,9 @@ func TestSecretLater(t *testing.T) {
 	va, vb := &mate{}, &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
-	_, err := a.Connect(1, b.Card())
+	_, err := a.Connect(1, b.Address())
 	require.ErrorIs(t, err, base.ErrNoSecret)
-	e, err := b.Connect(0, a.Card())
+	e, err := b.Connect(0, a.Address())
 	require.NoError(t, err)
 	for range 200 {
 		a.Progress()
@@ -125,7 +125,7 @@ func TestConnectWithoutListenerFails(t *testing.T) {
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, &mate{})
 	require.NoError(t, b.Close())
-	e, err := a.Connect(1, b.Card())
+	e, err := a.Connect(1, b.Address())
 	require.NoError(t, err)
 	until(t, "the refusal", func() bool { return e.State() == btl.Drained }, a)
 	require.Equal(t, btl.ClassPath, va.failed.Class)
@@ -172,14 +172,14 @@ func TestNeverConnectedHintsAtFirewall(t *testing.T) {
 		cfg := Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}
 		a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
 		if c.reached {
-			e, err := a.Connect(1, b.Card())
+			e, err := a.Connect(1, b.Address())
 			require.NoError(t, err)
 			until(t, "a connection", func() bool { return e.(*endpoint).phase == phaseReady }, a, b)
 			e.Fail(errors.New("again"))
 			until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 		}
 		require.NoError(t, b.Close())
-		theirs, ok := parseRailAddress(b.Card())
+		theirs, ok := parseRailAddress(b.Address())
 		require.True(t, ok)
 		if c.native == "ETIMEDOUT" {
 			theirs.address = silent
@@ -223,7 +223,7 @@ func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
 	a.Progress()
 	clock += minute
-	e, err := a.Connect(1, b.Card())
+	e, err := a.Connect(1, b.Address())
 	require.NoError(t, err)
 	a.Progress()
 	// Time before the first attempt does not count for it, either.
@@ -234,7 +234,7 @@ func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 
 	e.Fail(errors.New("again"))
 	until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
-	e, err = a.Connect(1, b.Card())
+	e, err = a.Connect(1, b.Address())
 	require.NoError(t, err)
 	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a does all the time
 		require.Less(t, i, 1000)
@@ -265,7 +265,7 @@ func TestWakeup(t *testing.T) {
 	over := make(chan struct{})
 	defer func() { close(wakeups); <-over }()
 	va, vb := &mate{}, &mate{}
-	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, Wakeup: func() {
+	m, err := New(Config{Size: 2, Local: loopback4, Secret: secret, Events: va, AsyncProgress: func() {
 		select {
 		case wakeups <- struct{}{}:
 		default:
@@ -287,7 +287,7 @@ func TestWakeup(t *testing.T) {
 		require.NoError(t, a.Close())
 	}()
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
-	e, err := b.Connect(0, a.Card())
+	e, err := b.Connect(0, a.Address())
 	require.NoError(t, err)
 	until(t, "rank 0 to let rank 1 in", func() bool { return e.(*endpoint).phase == phaseReady }, b)
 

@@ -33,7 +33,7 @@ func TestRebindHalfWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &sink{}
-			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), FragBytes: maxFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
+			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t), FragBytes: maxFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
 			a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, got)
 			mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 			require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestRebindHalfWritten(t *testing.T) {
 			for i := range mem {
 				mem[i] = byte(i * 7 >> 3)
 			}
-			ep, err := a.Connect(1, b.Card())
+			ep, err := a.Connect(1, b.Address())
 			require.NoError(t, err)
 			e := ep.(*endpoint)
 			until(t, "a connection", func() bool { return e.phase == phaseReady }, a, b)

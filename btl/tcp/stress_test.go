@@ -38,17 +38,17 @@ func leavesNothing(t *testing.T) {
 func TestConnectAtOnce(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t)}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t)}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
 	rng := mrand.New(mrand.NewPCG(1, 1))
 	var ops [2]btl.Op
 	for round := range 1000 {
-		ea, err := a.Connect(1, b.Card())
+		ea, err := a.Connect(1, b.Address())
 		require.NoError(t, err)
 		for range rng.IntN(4) {
 			a.Progress()
 		}
-		eb, err := b.Connect(0, a.Card())
+		eb, err := b.Connect(0, a.Address())
 		require.NoError(t, err)
 		done := 0
 		gotA, gotB := va.arrived.Load(), vb.arrived.Load()
@@ -135,7 +135,7 @@ func (x *end) pump() {
 			}
 			x.retry = nil
 		}
-		e, err := x.m.Connect(x.peer.rank, x.peer.m.Card())
+		e, err := x.m.Connect(x.peer.rank, x.peer.m.Address())
 		require.NoError(x.t, err)
 		x.e = e
 	}
@@ -160,7 +160,7 @@ func (x *end) pump() {
 // network would and as the layer above does. Every byte arrives, and nothing is left behind.
 func TestConnectionsBreak(t *testing.T) {
 	leavesNothing(t)
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Bell: newBell(t), Wakeup: func() {}}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t), AsyncProgress: func() {}}
 	var x [2]*end
 	for i := range x {
 		x[i] = &end{t: t, rank: i}
@@ -216,8 +216,8 @@ func TestConnectionsBreak(t *testing.T) {
 // exchange fragments. Nothing of them reaches Events, and their number is bounded.
 func TestUnauthenticatedPeers(t *testing.T) {
 	leavesNothing(t)
-	c := newCouple(t, Config{Bell: newBell(t), Wakeup: func() {}})
-	card, ok := parseRailAddress(c.b.Card())
+	c := newCouple(t, Config{Wakeup: newBell(t), AsyncProgress: func() {}})
+	card, ok := parseRailAddress(c.b.Address())
 	require.True(t, ok)
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
@@ -293,7 +293,7 @@ func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	card, _ := parseRailAddress(b.Card())
+	card, _ := parseRailAddress(b.Address())
 	var open []int
 	crowd := func() {
 		for range 10 {
@@ -307,7 +307,7 @@ func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 		}
 	}
 	crowd()
-	e, err := a.Connect(1, b.Card())
+	e, err := a.Connect(1, b.Address())
 	require.NoError(t, err)
 	i := 0
 	until(t, "a way in", func() bool {
@@ -478,7 +478,7 @@ func TestProcessKilled(t *testing.T) {
 	v := &mate{}
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
 	c := start(t, "echo")
-	c.tell(t, echoPlan{m.Card(), 8})
+	c.tell(t, echoPlan{m.Address(), 8})
 	var theirs []byte
 	c.ask(t, &theirs)
 	e, err := m.Connect(1, theirs)

@@ -45,7 +45,7 @@ func openRails(env *transport.Env) (opened transport.Opened, err error) {
 	}
 	for _, a := range addresses {
 		cfg := configOf(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Bell, cfg.Wakeup = env.Rank, env.Size, env.Events, env.Bell, env.Wakeup()
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
 		cfg.Local, cfg.LocalBits = a.Address, a.Bits
 		cfg.Rail = "tcp:" + a.Name
 		port := a.Name + " " + a.Address.WithZone("").String()

@@ -41,7 +41,7 @@ func TestOpenWithoutFreePort(t *testing.T) {
 	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
 		set := settings(t, "tcp.include", include, "tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port))
 		opened, err := openRails(&transport.Env{
-			Size: 1, Settings: set, Events: &mate{}, Bell: newBell(t), Wakeup: func() func() { return func() {} },
+			Size: 1, Settings: set, Events: &mate{}, Wakeup: newBell(t), AsyncProgress: func() func() { return func() {} },
 		})
 		var ports []string
 		for _, rail := range opened.Rails {

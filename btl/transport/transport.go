@@ -37,8 +37,8 @@ type Transport struct {
 	Open func(env *Env) (Opened, error)
 
 	// Pair says which of a rank's rails lead to which of a peer's, from the addresses (btl.Module's
-	// Card) of both. Both ranks have to find the same pairs; weAreLower says that the local rank is
-	// the lower one. nil pairs the nth rail with the nth.
+	// Address) of both. Both ranks have to find the same pairs; weAreLower says that the local rank
+	// is the lower one. nil pairs the nth rail with the nth.
 	Pair func(local, remote [][]byte, weAreLower bool) []Pair
 	// Explain says in one line why Pair finds no pair. nil: there is nothing to explain.
 	Explain func(local, remote [][]byte) string
@@ -46,8 +46,8 @@ type Transport struct {
 	// Choices are the tunables by which a user chooses devices or addresses, the one that names
 	// those to be used first.
 	Choices []string
-	// Rare: most machines lack the devices. Their absence is reported after other errors, or not
-	// at all, unless the user asked for the transport.
+	// Rare: most machines lack the devices. Their absence is reported after other errors, or not at
+	// all, unless the user asked for the transport.
 	Rare bool
 	// Abundant: a machine may have many devices or addresses that are of no use. Those that were
 	// left out are reported only if the user named the ones to be used.
@@ -66,12 +66,12 @@ type Env struct {
 	Settings  tunable.Set
 	// Events is the layer above.
 	Events btl.Events
-	// Bell is what the rank's engine sleeps on.
-	Bell *progress.PipeWakeup
-	// Wakeup returns the function that asks for a progress call soon, from any goroutine, though
-	// the rank's program may compute. A transport that calls Wakeup makes the rank keep a
-	// goroutine for it.
-	Wakeup func() func()
+	// Wakeup is what the rank's engine sleeps on.
+	Wakeup *progress.PipeWakeup
+	// AsyncProgress returns the function that asks for a progress call soon, from any goroutine,
+	// though the rank's program may compute. A transport that calls AsyncProgress makes the rank
+	// keep a goroutine for it.
+	AsyncProgress func() func()
 	// Devices, if not nil, replaces the layer of devices that a transport is about to use: a test
 	// makes devices fail by it.
 	Devices func(devices any) any

@@ -477,7 +477,7 @@ func (w *world) reportDeaths() {
 			}
 			o.eng.Lock()
 			for rail := range w.plan.setup.rails {
-				ep, err := o.taps[rail].Connect(r.rank, r.taps[rail].Card())
+				ep, err := o.taps[rail].Connect(r.rank, r.taps[rail].Address())
 				if err == nil && ep.State() == btl.Up {
 					ep.Fail(&btl.Error{Peer: r.rank, Class: btl.ClassPeerGone, Side: btl.SideRemote, Err: errDied})
 					break

@@ -93,7 +93,7 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
 		at = 0 // a rank's own fabric has only rank 0
 	}
-	ep, err := t.Connect(at, t.w.ranks[peer].taps[t.rail].Card())
+	ep, err := t.Connect(at, t.w.ranks[peer].taps[t.rail].Address())
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +142,11 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 	return err
 }
 
-// Tally implements btl.Tallier. Zeros mean to the BML that the endpoint does not count.
-func (e *tapEndpoint) Tally() (delivered, taken uint32) {
-	if t, ok := e.Endpoint.(btl.Tallier); ok {
-		return t.Tally()
+// DeliveryCounters implements btl.DeliveryCounter. Zeros mean to the BML that the endpoint does not
+// count.
+func (e *tapEndpoint) DeliveryCounters() (delivered, taken uint32) {
+	if t, ok := e.Endpoint.(btl.DeliveryCounter); ok {
+		return t.DeliveryCounters()
 	}
 	return 0, 0
 }

@@ -45,7 +45,7 @@ type wireEndpoint struct {
 }
 
 func (m *wireModule) Attrs() *btl.Attrs                             { return &m.w.attrs }
-func (m *wireModule) Card() []byte                                  { return nil }
+func (m *wireModule) Address() []byte                               { return nil }
 func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
 func (m *wireModule) Progress() int                                 { return 0 }
 func (m *wireModule) Fail(error)                                    {}

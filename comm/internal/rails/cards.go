@@ -20,7 +20,7 @@ const mostHostNameBytes = 64
 func (r *Rails) Card(crowded bool) wireup.Card {
 	card := wireup.Card{Host: r.cfg.Host, PID: os.Getpid(), Oversubscribed: crowded}
 	for _, l := range r.list {
-		card.Rails = append(card.Rails, wireup.Rail{BTL: l.transport, Address: l.module.Card()})
+		card.Rails = append(card.Rails, wireup.Rail{BTL: l.transport, Address: l.module.Address()})
 	}
 	if name, err := os.Hostname(); err == nil {
 		card.Rails = append(card.Rails, wireup.Rail{BTL: hostNameEntry, Address: []byte(name)})

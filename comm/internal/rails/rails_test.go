@@ -116,7 +116,7 @@ type cardModule struct {
 	card []byte
 }
 
-func (m cardModule) Card() []byte { return m.card }
+func (m cardModule) Address() []byte { return m.card }
 
 // stubModule is a rail that connects, unless it is told not to.
 type stubModule struct {
@@ -127,7 +127,7 @@ type stubModule struct {
 
 type stubEndpoint struct{ btl.Endpoint }
 
-func (m *stubModule) Card() []byte { return nil }
+func (m *stubModule) Address() []byte { return nil }
 
 func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
 	m.connects++

@@ -91,7 +91,7 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 func (r *Rails) railsOf(name string) (places []int, addresses [][]byte) {
 	for i, l := range r.list {
 		if l.transport == name {
-			places, addresses = append(places, i), append(addresses, l.module.Card())
+			places, addresses = append(places, i), append(addresses, l.module.Address())
 		}
 	}
 	return places, addresses
@@ -103,7 +103,7 @@ func (r *Rails) toSelf() ([]pml.Route, error) {
 	if r.self == nil {
 		return nil, fmt.Errorf("rank %d to itself: btl=%s has no self", rank, r.allowedNames())
 	}
-	ep, err := r.self.Connect(rank, r.self.Card())
+	ep, err := r.self.Connect(rank, r.self.Address())
 	if err != nil {
 		return nil, err
 	}
