@@ -72,6 +72,3 @@ func (b *BML) runDeferred() int {
 	b.deferred, b.blocked = b.blocked, b.deferred[:0]
 	return n
 }
-
-// Deferred is the number of pieces of work that wait for the next turn.
-func (b *BML) Deferred() int { return len(b.deferred) }

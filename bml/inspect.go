@@ -88,14 +88,6 @@ func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
 	return rl.state.String() + [...]string{", older", "", ", newer"}[1+cmp.Compare(rl.endpoint.Epoch(), m.Epoch)], true
 }
 
-// LocalRailState is the state of the rail that this rank calls number; false if it is not known.
-func (pr *Peer) LocalRailState(number int) (string, bool) {
-	if rl := pr.byLocal(uint8(number)); rl != nil {
-		return rl.state.String(), true
-	}
-	return "", false
-}
-
 // Turn says whether the number of a fragment is behind what is expected next (−1: it has been
 // here), next (0), or ahead (1).
 func (pr *Peer) Turn(number uint32) int {

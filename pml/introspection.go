@@ -154,14 +154,6 @@ func (p *PML) PeerState(peer int) bml.PeerState { return p.peer(peer).State() }
 // RailsUp returns how many rails to a peer are up, and how many there are.
 func (p *PML) RailsUp(peer int) (up, all int) { return p.peer(peer).RailsUp() }
 
-// RailState returns the state of the rail to a peer that has this number at this rank.
-func (p *PML) RailState(peer, local int) string {
-	if state, isKnown := p.peer(peer).LocalRailState(local); isKnown {
-		return state
-	}
-	return Gone
-}
-
 // Leftovers lists what must not exist any more when every operation is complete, every message is
 // received, and every rail is up.
 func (p *PML) Leftovers() []string {

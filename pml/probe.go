@@ -23,9 +23,6 @@ type Message struct {
 // Envelope of the message.
 func (m *Message) Envelope() Envelope { return m.env }
 
-// Used reports whether the message was received.
-func (m *Message) Used() bool { return m.msg == nil }
-
 func (c *Context) envelope(m *message) Envelope {
 	source, _ := c.group.Rank(m.source)
 	return Envelope{Source: source, Tag: int(m.tag), Bytes: m.length}

@@ -102,7 +102,10 @@ func (w *timed) settle() {
 			for _, m := range w.modules[rank] {
 				events += m.Progress()
 			}
-			events += p.Progress() + p.bml.Deferred()
+			events += p.Progress()
+			if isBlocked(p) {
+				events++
+			}
 		}
 		if events > 0 || w.fabric.Advance() {
 			quiet = -1

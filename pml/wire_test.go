@@ -352,5 +352,5 @@ type wireT interface {
 
 // anyBlocked reports whether a rank has operations that wait for a rail.
 func anyBlocked(w *wire) bool {
-	return slices.ContainsFunc(w.pmls, func(p *PML) bool { return p.bml.Deferred() > 0 })
+	return slices.ContainsFunc(w.pmls, isBlocked)
 }

@@ -58,8 +58,5 @@ func (e *Endpoint) MarkReportable() { e.reportable = true }
 // IsReportable reports whether Connect has returned the endpoint.
 func (e *Endpoint) IsReportable() bool { return e.reportable }
 
-// FailedWithRail reports whether the endpoint failed because the whole rail did.
-func (e *Endpoint) FailedWithRail() bool { return e.byRail }
-
 // common implements embedder.
 func (e *Endpoint) common() *Endpoint { return e }

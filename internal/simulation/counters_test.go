@@ -24,7 +24,7 @@ func TestRecvFailsWhenDeviceLosesAcknowledgedMessages(t *testing.T) {
 			require.Zero(t, from.p.Busy())
 			w.net.device(1, 0, 0, 0)
 			got := w.waitFor(1, 0)
-			w.until(t, "the device to be closed", func() bool { return to.p.RailState(0, 0) == "down" })
+			w.until(t, "the device to be closed", func() bool { return to.p.Rails()[0].State == "down" })
 			w.net.port(1, 0, true, 0)
 			w.until(t, "the end of the receive", func() bool { return got() != nil })
 			require.ErrorIs(t, *got(), request.ErrUnreachable)
