@@ -51,7 +51,7 @@ func (b *BML) post(rl *Rail, op *Op) {
 	pr := rl.peer
 	op.peer = pr
 	if pr.state == PeerLost {
-		op.Then(op, pr.cause)
+		b.end(op, pr.cause, true)
 		return
 	}
 	b.number(op)

@@ -52,9 +52,12 @@ func (b *BML) planReopen(rl *Rail) {
 }
 
 // reopen makes the next incarnation. It reports false if that cannot be now; it is tried again
-// later.
+// later, unless the rail has no Reopen.
 func (b *BML) reopen(rl *Rail) bool {
 	rc := &rl.recovery
+	if rl.reopen == nil { // a peer may send a PROBE all the same
+		return false
+	}
 	rc.attempts++
 	ep, err := rl.reopen()
 	var be *btl.Error
@@ -105,8 +108,8 @@ func (b *BML) probe(rl *Rail) {
 	}
 }
 
-// postProbe posts a PROBE or PROBEACK, and says whether the incarnation that is probed then has
-// delivered it. It is as long as the longest fragment: a path that loses those, and no short ones,
+// postProbe posts a PROBE or PROBEACK, and says whether it was delivered by the incarnation that is
+// being probed at that time, and the peer is alive. It is as long as the longest fragment: a path that loses those, and no short ones,
 // does not work.
 func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	n := rl.sendBytes - railBytes
@@ -120,7 +123,7 @@ func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)
-		then(err == nil && rl.state == railProbing && epoch == rl.endpoint.Epoch())
+		then(err == nil && rl.peer.IsAlive() && rl.state == railProbing && epoch == rl.endpoint.Epoch())
 	}
 	b.post(rl, op)
 }

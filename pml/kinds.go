@@ -14,17 +14,17 @@ func (p *PML) kinds() [bml.NumKinds]bml.Kind {
 		tagMatch:         {Name: "MATCH", Check: checkMatch, Handle: p.inContext(tagMatch)},
 		tagRndv:          {Name: "RNDV", Check: checkMatch, Handle: p.inContext(tagRndv)},
 		tagRget:          {Name: "RGET", Check: checkMatch, Handle: p.inContext(tagRget)},
-		tagAck:           {Name: "ACK", Handle: p.on(p.ackArrived)},
-		tagPut:           {Name: "PUT", Handle: p.on(p.putArrived)},
-		tagFin:           {Name: "FIN", Handle: p.on(p.finArrived)},
-		tagRestartNotify: {Name: "RNDVRESTARTNOTIFY", Handle: p.on(p.restartNotifyArrived)},
-		tagRestartAck:    {Name: "RNDVRESTARTACK", Handle: p.on(p.restartAckArrived)},
-		tagRestartNack:   {Name: "RNDVRESTARTNACK", Handle: p.on(p.restartNackArrived)},
-		tagNack:          {Name: "NACK", Handle: p.on(p.nackArrived)},
-		tagRevoke:        {Name: "REVOKE", Check: checkMatch, Handle: p.inContext(tagRevoke)},
-		tagMismatchProbe: {Name: "MISMATCHPROBE", Check: checkMatch, Handle: p.inContext(tagMismatchProbe)},
-		tagFinalized:     {Name: "FINALIZED", Check: checkMatch, Handle: p.on(p.finalizedArrived)},
-		tagWaiting:       {Name: "WAITING", Check: checkMatch, Handle: p.on(p.waitingArrived)},
+		tagAck:           {Name: "ACK", Check: checkAnswer, Handle: p.on(p.ackArrived)},
+		tagPut:           {Name: "PUT", Check: checkAnswer, Handle: p.on(p.putArrived)},
+		tagFin:           {Name: "FIN", Check: checkAnswer, Handle: p.on(p.finArrived)},
+		tagRestartNotify: {Name: "RNDVRESTARTNOTIFY", Check: checkAnswer, Handle: p.on(p.restartNotifyArrived)},
+		tagRestartAck:    {Name: "RNDVRESTARTACK", Check: checkAnswer, Handle: p.on(p.restartAckArrived)},
+		tagRestartNack:   {Name: "RNDVRESTARTNACK", Check: checkAnswer, Handle: p.on(p.restartNackArrived)},
+		tagNack:          {Name: "NACK", Check: checkAnswer, Handle: p.on(p.nackArrived)},
+		tagRevoke:        {Name: "REVOKE", Check: checkNotice, Handle: p.inContext(tagRevoke)},
+		tagMismatchProbe: {Name: "MISMATCHPROBE", Check: checkNotice, Handle: p.inContext(tagMismatchProbe)},
+		tagFinalized:     {Name: "FINALIZED", Check: checkNotice, Handle: p.on(p.finalizedArrived)},
+		tagWaiting:       {Name: "WAITING", Check: checkNotice, Handle: p.on(p.waitingArrived)},
 		tagFrag:          {Name: "FRAG", Handle: p.on(p.fragArrived)},
 		tagCredit:        {Name: "CREDIT", Handle: p.on(p.creditArrived)},
 	}
@@ -37,6 +37,29 @@ func (p *PML) kinds() [bml.NumKinds]bml.Kind {
 
 // checkMatch checks the header of a MATCH, with which other kinds begin too.
 func checkMatch(frag []byte) error { return new(matchHdr).decode(frag) }
+
+// A fragment that is no message may be kept for its turn or its context. Flow control counts such
+// fragments by number (maxNotices), so their length has to be bounded when they arrive.
+
+// maxAnswerBytes is the length of the longest answer, a PUT.
+const maxAnswerBytes = ackBytes + bml.MaxRemoteKeysBytes
+
+// checkAnswer checks the length of a fragment that names a request. Its handler checks the rest.
+func checkAnswer(frag []byte) error {
+	if len(frag) > maxAnswerBytes {
+		return fmt.Errorf("%w: answer of %d bytes", errMalformed, len(frag))
+	}
+	return nil
+}
+
+// checkNotice checks the header and the length of a fragment that has the header of a MATCH and is
+// no message.
+func checkNotice(frag []byte) error {
+	if len(frag) > matchBytes+maxControlBytes {
+		return fmt.Errorf("%w: control fragment of %d bytes", errMalformed, len(frag))
+	}
+	return checkMatch(frag)
+}
 
 // on makes a handler for the table of kinds from a handler of this package.
 func (p *PML) on(handle func(pr *peer, frag []byte) error) func(*bml.Peer, btl.Module, []byte) error {

@@ -24,7 +24,8 @@ func (s sendState) String() string { return sendNames[s] }
 //	from        to          when
 //	idle        eager       Start: MATCH is posted, or queued, with the whole message
 //	            RTS         Start: RNDV or RGET is posted, or queued
-//	            pending     Start: the windows have no room, even for an RTS, or the peer is failing
+//	            pending     Start: the windows have no room, even for an RTS, or earlier sends are
+//	                        pending
 //	pending     eager       the windows have room for the message
 //	            RTS         the windows have room for the RTS
 //	            idle        the peer is lost or finalized, or the communicator is revoked
