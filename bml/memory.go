@@ -172,7 +172,8 @@ func (b *BML) revoke(g *Registration) {
 
 // Expose makes buf reachable for the peer's remote reads, or writes, by every rail that is up and
 // can, and returns the list of remote key descriptors; nil if no rail can. The list is valid until
-// the transfer ends.
+// the transfer ends. The caller passes only the bytes that the message has: a key reaches no
+// farther than the message, except in memory of AddMemory, where it reaches the whole block.
 func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	pr := t.peer
 	set := pr.Getters()

@@ -29,6 +29,12 @@
 //     and the sender writes, and ends with FIN.
 //  4. Rendezvous: the receiver answers ACK, and the sender sends fragments.
 //
+// After a remote read, FIN goes to the sender and names the send. The receiver has all bytes and
+// its receive is complete; the sender releases its buffer, and its send completes. After a remote
+// write, FIN goes to the receiver and names the receive. It is posted when all writes are done, so
+// all bytes are in the receive buffer: the receive completes when FIN arrives, and the send when
+// FIN was called back.
+//
 // A transfer by remote access that turns out to be impossible goes on as a rendezvous: the receiver
 // asks for fragments with an ACK if it cannot read, and a sender that cannot write sends fragments.
 // Package bml spreads the pieces of a long message over all rails. Everything else goes by the rail

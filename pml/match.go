@@ -13,7 +13,8 @@ import (
 // wildcards included, has a queue of its own, so the cost does not depend on what is posted or
 // waits under other keys. A posted receive is in one queue: an arrival looks at four queues, and
 // takes the receive that was posted first. An unexpected message is in the four queues of the keys
-// that it matches: a receive looks at one.
+// that it matches: a receive looks at one. BenchmarkMatch measures the cost, which is the same with
+// 10 other receives and with 100,000 (docs/evidence/performance.md).
 
 // matchKey is a source, which is a rank of the job, and a tag. Either may be a wildcard.
 type matchKey uint64

@@ -138,8 +138,10 @@ func (p *PML) lossOf(c *Context, source int) error {
 }
 
 // waitError is lossOf for an operation that is about to wait for source. It resolves the rails to a
-// single rank, because only an endpoint notices that a peer has died. For AnySource, the death of a
-// rank that this rank never exchanged fragments with goes unnoticed here.
+// single rank when the operation is posted, because only an endpoint notices that a peer has died.
+// For AnySource it resolves none: that would open a connection to every rank of the communicator.
+// So the death of a rank that this rank never exchanged fragments with goes unnoticed here, and is
+// left to the launcher.
 func (p *PML) waitError(c *Context, source int) error {
 	if source >= 0 && len(c.revoked) == 0 && p.isReachable(source) {
 		return nil

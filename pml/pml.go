@@ -23,7 +23,8 @@ type Config struct {
 	RDMABytes int
 	// WindowBytes is the flow control window from one rank to another; 0: 4 MiB. A rank buffers at
 	// most that many bytes of another rank's messages, and as many again to remember its RTS
-	// messages. It is the same at all ranks.
+	// messages. It is the same at all ranks. Package comm divides the tunable pml.unexpected.bytes
+	// by the number of ranks, and takes at least 64 KiB.
 	WindowBytes int64
 	// Resolve makes the endpoints to a peer when it is first needed, the best rail first.
 	Resolve func(peer int) ([]bml.Route, error)

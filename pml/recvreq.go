@@ -153,7 +153,9 @@ func truncated(length int64, room int) error {
 	return fmt.Errorf("%w: it has %d bytes, and the buffer room for %d", request.ErrTruncate, length, room)
 }
 
-// begin takes the first fragment of the message, and chooses how the rest moves.
+// begin takes the first fragment of the message, and chooses how the rest moves. If the buffer is
+// too short, the receive asks only for the bytes that fit, and ends with ErrTruncate when they are
+// here. The send succeeds all the same.
 func (r *RecvRequest) begin(in *incoming, data []byte) {
 	if in.isNack {
 		r.finish(errPeerRefused)
