@@ -45,8 +45,8 @@
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
-//	            failing     the peer's process has ended; no rail takes an operation; messages were
-//	                        lost; or a rail closed
+//	            failing     the peer's process has ended; the last rail failed for good; no rail
+//	                        takes an operation; or messages were lost
 //	            lost        the peer broke the protocol, or Close
 //	degraded    up          the last failed rail came back
 //	            no path     the last rail failed
@@ -57,6 +57,10 @@
 //	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	failing     lost        every endpoint to the peer is drained
+//
+// The last rail fails for good if the peer has closed it, if no rail to the peer can be opened
+// again, or if there is no grace time. No rail takes an operation if each one calls it wrong, or
+// fails with it again and again until the grace time is over.
 //
 // Whether a peer has called Finalize does not concern its rails; package pml keeps that.
 //

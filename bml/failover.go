@@ -11,8 +11,8 @@ import (
 //
 //  1. The BTL reports the rail (Failed), and calls back what it had accepted. The rail takes no
 //     more traffic. What waited for it goes by another rail.
-//  2. Numbered fragments whose delivery is unknown go to the replay queue. A transfer with a failed
-//     piece is interrupted: it posts no more pieces.
+//  2. Fragments whose delivery is unknown go to the replay queue, except pieces of transfers and
+//     PROBEs. A transfer with a failed piece is interrupted: it posts no more pieces.
 //  3. The side that saw the failure sends RAILDOWN by another rail. The peer then fails its half.
 //  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches
 //     memory here any more. A side that got RAILDOWN then answers with RAILDOWNACK.

@@ -109,8 +109,8 @@ func (b *BML) probe(rl *Rail) {
 }
 
 // postProbe posts a PROBE or PROBEACK, and says whether it was delivered by the incarnation that is
-// being probed at that time, and the peer is alive. It is as long as the longest fragment: a path that loses those, and no short ones,
-// does not work.
+// being probed at that time, while the peer is alive. It is as long as the longest fragment: a path
+// that loses those, and no short ones, does not work.
 func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	n := rl.sendBytes - railBytes
 	if len(b.padding) < n {
@@ -123,7 +123,8 @@ func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)
-		then(err == nil && rl.peer.IsAlive() && rl.state == railProbing && epoch == rl.endpoint.Epoch())
+		isProbed := rl.state == railProbing && epoch == rl.endpoint.Epoch()
+		then(err == nil && isProbed && rl.peer.IsAlive())
 	}
 	b.post(rl, op)
 }

@@ -22,7 +22,8 @@ type lone struct {
 }
 
 func newLone(b *testing.B, tag int) *lone {
-	w, c := newWire(b, 2, func(w *wire) { w.config.WindowBytes = 1 << 30 }) // for all unexpected messages
+	// The window has room for all unexpected messages.
+	w, c := newWire(b, 2, func(w *wire) { w.config.WindowBytes = 1 << 30 })
 	l := &lone{p: w.pmls[0], c: c[0], h: matchHdr{tag: int32(tag)}, out: make([]byte, 8)}
 	l.frag = append(make([]byte, matchBytes), 1, 2, 3, 4, 5, 6, 7, 8)
 	return l
