@@ -7,7 +7,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config of a BML. All but the durations and limits marked optional must be set.
+// Config of a BML. A field must be set unless its comment says what else holds.
 type Config struct {
 	// Rank in the job of Size ranks.
 	Rank, Size int

@@ -71,7 +71,7 @@ func (b *BML) GetOp() *Op {
 	return op
 }
 
-// maxFreeOps bounds the pool: 2 MiB, so that a burst does not cost its memory for ever.
+// maxFreeOps bounds the pool: about 2 MiB, so that a burst does not cost its memory for ever.
 const maxFreeOps = 1 << 13
 
 // PutOp gives an operation from GetOp back.

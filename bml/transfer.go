@@ -48,7 +48,8 @@ type Transfer struct {
 	avoid    RailSet
 }
 
-// maxFreeTransfers bounds the pool: about 2 MiB, so that a burst does not cost its memory for ever.
+// maxFreeTransfers bounds the pool: 2 to 4 MiB with the lists that transfers keep, so that a burst
+// does not cost its memory for ever.
 const maxFreeTransfers = 1 << 11
 
 // Transfer gives a transfer to or from a peer: t, if that was kept, else another one.

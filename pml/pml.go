@@ -26,7 +26,7 @@ type Config struct {
 	// messages. It is the same at all ranks. Package comm divides the tunable pml.unexpected.bytes
 	// by the number of ranks, and takes at least 64 KiB.
 	WindowBytes int64
-	// Resolve makes the endpoints to a peer when it is first needed, the best rail first.
+	// Resolve makes the endpoints to a peer when it is first needed, in any order.
 	Resolve func(peer int) ([]bml.Route, error)
 	// GraceNanos is how long operations wait for a rail when none is up; 0: not at all.
 	GraceNanos int64
