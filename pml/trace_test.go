@@ -17,7 +17,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestTraces runs the scripts in testdata, which show the protocols case by case. A command prints
+// TestTraces runs the scripts in testdata, which show the protocols case by case. The lines above
+// ---- are commands, and those below it are what the commands print, in order. A command prints
 // the fragments that it posts or delivers, the transitions of requests, and the complete requests
 // with their status. After a change, rewrite the scripts with -args -rewrite, and review the
 // difference.
@@ -25,7 +26,13 @@ func TestTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/traces", func(t *testing.T, path string) {
 		s := &script{t: t}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			return s.run(d)
+			text := s.run(d)
+			for line := range strings.Lines(d.Input) { // more commands
+				cmd, args, err := datadriven.ParseLine(line)
+				require.NoError(t, err)
+				text += s.run(&datadriven.TestData{Pos: d.Pos, Cmd: cmd, CmdArgs: args})
+			}
+			return text
 		})
 	})
 }
@@ -50,6 +57,9 @@ type script struct {
 }
 
 var accessWords = map[string]btl.Access{"": 0, "local": btl.AccessLocal, "read": btl.AccessRemoteRead, "write": btl.AccessRemoteWrite}
+
+// countNames are the counts that show prints.
+var countNames = [...]string{"busy", "unexpected bytes", "early", "duplicates", "malformed"}
 
 type tracked struct {
 	rank int
@@ -356,7 +366,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		rank := s.num(d, "rank")
 		s.pml(d).Arrived(s.w.modules[rank], s.num(d, "peer"), btl.Tag(s.num(d, "kind")), frag)
 
-	// show: prints what is active, in flight and kept.
+	// show: prints what is active, in flight and kept, and the counts that are not zero.
 	case "show":
 		for _, f := range s.w.flying {
 			s.fragment("in flight", &f)
@@ -366,7 +376,18 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.print("%d: %v", rank, a)
 			}
 			st := p.Stats()
-			s.print("%d: busy %d, unexpected bytes %d, early %d, duplicates %d, malformed %d", rank, p.Busy(), st.UnexpectedBytes, st.Early, st.Duplicates, st.Malformed)
+			var counts []string
+			for i, n := range []int64{int64(p.Busy()), st.UnexpectedBytes, int64(st.Early), int64(st.Duplicates), int64(st.Malformed)} {
+				if n != 0 {
+					counts = append(counts, fmt.Sprintf("%s %d", countNames[i], n))
+				}
+			}
+			if counts != nil {
+				s.print("%d: %s", rank, strings.Join(counts, ", "))
+			}
+		}
+		if len(s.out) == 0 {
+			s.print("nothing is left")
 		}
 
 	// memory: prints the registered memory.
