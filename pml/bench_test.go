@@ -22,7 +22,7 @@ type lone struct {
 }
 
 func newLone(b *testing.B, tag int) *lone {
-	w, c := newWire(b, 2, nil)
+	w, c := newWire(b, 2)
 	l := &lone{p: w.pmls[0], c: c[0], h: matchHdr{tag: int32(tag)}, out: make([]byte, 8)}
 	l.frag = append(make([]byte, matchBytes), 1, 2, 3, 4, 5, 6, 7, 8)
 	return l

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	id := w.pmls[0].NewContextID()
 	c0 := w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
 	long, short := pattern(1000, 2), pattern(9, 3)
@@ -22,15 +22,14 @@ func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
 		out := make([]byte, len(want))
 		r := w.pmls[1].Irecv(c1, out, 1, 0, 5, "recv")
 		w.settle()
-		_, err := r.Take()
-		require.NoError(t, err)
+		requireSuccess(t, r)
 		require.Equal(t, want, out)
 	}
 	require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
 }
 
 func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
 	id := a.NewContextID()
 	c0 := a.AddContext(id, c[0].group, 0, testCaller{})
@@ -44,13 +43,11 @@ func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 	require.NotNil(t, b.contexts[id], "a receive is still posted in the context")
 	a.Isend(c0, pattern(10, 4), 1, 1, Standard, "send")
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(10, 4), out)
 	require.Nil(t, b.contexts[id])
 	w.settle()
-	_, err = s.Take()
-	require.ErrorIs(t, err, request.ErrComm)
+	err := requireFailure(t, request.ErrComm, s)
 	require.EqualError(t, err, "invalid communicator: the receiver has freed it")
 	require.Zero(t, b.Stats().UnexpectedBytes)
 	require.Zero(t, a.Busy()+b.Busy())
@@ -60,7 +57,7 @@ func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 // communicator was freed (MPI 4.1, section 7.4.3: the object is deallocated when no reference is
 // left).
 func TestPersistentReceiveKeepsContext(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
 	id := a.NewContextID()
 	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
@@ -80,11 +77,7 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 			start(s)
 			w.settle()
 		}
-		require.Equal(t, request.Complete, r.State())
-		_, err := r.Take()
-		require.NoError(t, err)
-		_, err = s.Take()
-		require.NoError(t, err)
+		requireSuccess(t, r, s)
 		require.Equal(t, pattern(10, 4), out)
 	}
 	waiting := a.Isend(c0, pattern(1000, 4), 1, 2, Standard, "send")
@@ -113,7 +106,7 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 // TestMessagesToRemovedContextAreRejected: messages that arrive after RemoveContext are treated
 // like those that were there before.
 func TestMessagesToRemovedContextAreRejected(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
 	id := a.NewContextID()
 	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
@@ -139,7 +132,7 @@ func TestMessagesToRemovedContextAreRejected(t *testing.T) {
 
 // TestManyContextsLeaveNoState adds and removes 100,000 contexts.
 func TestManyContextsLeaveNoState(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	seen := map[ContextID]bool{}
 	for range 100_000 {
@@ -183,7 +176,7 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 // TestCheckNewContextRefusesForeignAndUsedIDs: the proposer of a communicator's id must have made
 // the id, and no rank may have used it.
 func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	id := w.pmls[1].NewContextID()
 	require.NoError(t, p.CheckNewContext(id, 1))
@@ -214,18 +207,17 @@ func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
 }
 
 func TestRemoveContextEndsProbes(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	ctx := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})
 	probe := p.Probe(ctx, 0, 0, true, "mprobe")
 	p.RemoveContext(ctx)
-	_, err := probe.Take()
-	require.ErrorIs(t, err, request.ErrRequest)
+	requireFailure(t, request.ErrRequest, probe)
 }
 
 // TestGroupTranslatesRanks uses a communicator whose ranks are not those of the job.
 func TestGroupTranslatesRanks(t *testing.T) {
-	w, _ := newWire(t, 4, nil)
+	w, _ := newWire(t, 4)
 	world := []int{3, 1}
 	g := NewGroup(world)
 	require.Equal(t, 2, g.Size())
@@ -246,11 +238,10 @@ func TestGroupTranslatesRanks(t *testing.T) {
 	env, found := w.pmls[3].Iprobe(c3, 1, 5)
 	require.True(t, found)
 	require.Equal(t, Envelope{Source: 1, Tag: 5, Bytes: 9}, env)
-	st, err := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv").Take()
-	require.NoError(t, err)
-	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, st)
+	r := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv")
+	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, requireSuccess(t, r))
 	// The loss of a rank that is not in the group has no effect on the communicator.
-	r := w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
+	r = w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
 	w.modules[3].lose(2, &btl.Error{Rail: "wire", Peer: 2, Class: btl.ClassPeerGone})
 	require.Equal(t, request.Active, r.State())
 	w.modules[3].lose(1, gone)

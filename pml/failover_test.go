@@ -67,7 +67,7 @@ func TestDeviceFailureOfDownRailEndsSend(t *testing.T) {
 
 // TestDetachBeforeReplaySendsCopy: after Detach the rail fails. The replay must read the copy.
 func TestDetachBeforeReplaySendsCopy(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
 	p := w.pmls[0]
 	buf := make([]byte, 90)
 	for i := range buf {
@@ -93,7 +93,7 @@ func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 // TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail
 // that fails. The receive waits until the failed rail is drained.
 func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
 	in, out := pattern(remotePieceBytes*3, 1), make([]byte, remotePieceBytes*3)
 	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
@@ -122,7 +122,7 @@ func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
 
 // TestSendFailsAfterMaxRestarts: every FRAG fails, and every other fragment arrives.
 func TestSendFailsAfterMaxRestarts(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
 	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
 	for range 2000 {
@@ -134,8 +134,7 @@ func TestSendFailsAfterMaxRestarts(t *testing.T) {
 			w.step(0)
 		}
 	}
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	err := requireFailure(t, request.ErrUnreachable, s)
 	require.ErrorContains(t, err, "restarted 100 times")
 	require.ErrorIs(t, err, btl.ErrInjected, "the error does not name the last cause")
 }
@@ -143,7 +142,7 @@ func TestSendFailsAfterMaxRestarts(t *testing.T) {
 // TestRailDownForRailUnknownToPeerFences: RAILDOWNACK for a rail that the peer does not use fences
 // that rail.
 func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
-	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, _ := newWire(t, 2, withRails(1, 1), withAsync(true))
 	a, b := w.pmls[0], w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
 		m := w.rails[0][1]
@@ -254,7 +253,7 @@ func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 // TestSendFailsAfterMaxMistakes: the rail refuses the MATCH and its NACK. Each is posted
 // maxMistakes + 1 times, and then the peer is lost.
 func TestSendFailsAfterMaxMistakes(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
 	n := map[btl.Tag]int{}
 	for range 1000 {
@@ -271,17 +270,13 @@ func TestSendFailsAfterMaxMistakes(t *testing.T) {
 	require.ErrorContains(t, err, "no rail takes it: rail wire: usage: LOC_PROT")
 	another := w.pmls[0].Isend(c[0], nil, 1, 7, Synchronous, "send")
 	w.modules[0].lose(1, pathErr) // the peer is lost already
-	_, err = another.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, another)
 }
 
 // TestDetachWhilePeerFailsEndsSend: the copy cannot be registered, and the peer's process has
 // ended, so the send cannot go on in fragments.
 func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		withRails(1, 1)(w)
-		w.async, w.config.Protocol = true, Put
-	})
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Put))
 	p := w.pmls[0]
 	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv").Abandon()
 	s := p.Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
@@ -295,7 +290,6 @@ func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrResource }
 	s.Detach()
 	w.rails[1][0].drain(1)
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, s)
 	require.Zero(t, p.Busy())
 }

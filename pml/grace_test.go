@@ -93,10 +93,8 @@ func TestRailReturnsWhileBothRanksCompute(t *testing.T) {
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 	w.fabric.AdvanceTo(w.fabric.Now() + 12*sec) // both ranks compute
 	w.run(2*sec, 0, 1)
-	require.Equal(t, request.Complete, s.State())
 	require.Equal(t, request.Complete, r.State())
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 }
 
 // TestRailReturnsWhilePeerComputes: the peer makes no progress for longer than the grace time, from
@@ -144,8 +142,7 @@ func TestPeerLostWhileMessageArrivesLearnsOfIt(t *testing.T) {
 	require.Equal(t, request.Complete, asked.State())
 	require.Error(t, w.pmls[1].peer(0).Err())
 	require.Equal(t, request.Complete, answer.State(), "rank 0 still waits for an answer")
-	_, err := answer.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, answer)
 }
 
 // makeSpare makes the second rail a spare one, of a later tier. opens is called when a rank opens
@@ -181,12 +178,7 @@ func TestSpareRailOpensWhenFirstTierIsDown(t *testing.T) {
 		s := w.pmls[0].Isend(w.ctxs[0], in, 1, 7, Standard, "send")
 		r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 7, "recv")
 		w.run(sec, 0, 1)
-		for _, end := range []interface {
-			Take() (request.Status, error)
-		}{s, r} {
-			_, err := end.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, s, r)
 		require.Equal(t, in, out)
 	}
 	states := func() (all []string) {

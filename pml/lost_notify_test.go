@@ -9,7 +9,7 @@ import (
 // TestProtocolErrorFailsEndpointOnce: after a protocol error the next turn fails the endpoint to
 // the peer, so that the peer does not wait for this rank.
 func TestProtocolErrorFailsEndpointOnce(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(8, 1), 1, 1, Standard, "send").Abandon()
 	p.Arrived(w.modules[0], 1, tagMatch, []byte("no header"))

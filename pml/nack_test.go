@@ -278,7 +278,7 @@ func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 // fragment of the restart.
 func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 	for _, kind := range []btl.Tag{tagRestartNotify, tagRestartAck, tagRestartNack} {
-		w, c := newWire(t, 2, func(w *wire) { w.async = true })
+		w, c := newWire(t, 2, withAsync(true))
 		refused := 0
 		w.wrong = func(f *flight) bool {
 			if f.tag == kind {
@@ -354,10 +354,7 @@ func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 				} else if err != nil { // the ACK was refused; a message that is read needs none
 					require.ErrorIs(t, err, errPeerRefused)
 				}
-				_, err = s2.Take()
-				require.NoError(t, err)
-				_, err = r2.Take()
-				require.NoError(t, err)
+				requireSuccess(t, s2, r2)
 				require.Equal(t, other, got)
 				for rank, p := range w.pmls {
 					require.True(t, p.peer(1-rank).IsAlive())
@@ -372,7 +369,7 @@ func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 // The length in a NACK is checked where memory is allocated for it: the fragment may lie in memory
 // that the peer changes after it was admitted.
 func TestNackChangedAfterAdmissionFails(t *testing.T) {
-	w, _ := newWire(t, 2, nil)
+	w, _ := newWire(t, 2)
 	p := w.pmls[0]
 	frag := nackFor(tagMatch, matchOf(matchHdr{tag: 1}), 1<<31)
 	require.ErrorIs(t, p.nackArrived(p.peer(1), frag), errMalformed)

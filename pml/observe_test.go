@@ -8,7 +8,7 @@ import (
 )
 
 func TestUnreceivedListsMessagesByContextAndArrival(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	b := w.pmls[1]
 	require.Empty(t, b.Unreceived())
 	id := w.pmls[2].NewContextID()

@@ -37,7 +37,7 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 			if f.kind == tagRevoke && where == "unexpected" {
 				continue // a control fragment is not kept then
 			}
-			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
+			w, c := newWire(t, 2, withWindow(window))
 			p := w.pmls[0]
 			h := matchHdr{tag: 1}
 			switch where {
@@ -62,10 +62,7 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 // flooded makes two ranks. The first has sent a number of messages of one byte with tag 1. The
 // second has received none of them.
 func flooded(t *testing.T, messages int, async bool) *flood {
-	w, c := newWire(t, 2, func(w *wire) {
-		w.config.WindowBytes = 6500
-		w.async = async
-	})
+	w, c := newWire(t, 2, withWindow(6500), withAsync(async))
 	f := &flood{t: t, w: w, c: c}
 	for range messages {
 		f.send(1)
@@ -137,7 +134,7 @@ func TestWaitForPendingMessageFindsIt(t *testing.T) {
 	const messages = 10 * (floodEager + floodAnnounced)
 	for name, wait := range waits {
 		for _, before := range []bool{false, true} {
-			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
+			w, c := newWire(t, 2, withWindow(6500))
 			var found func() bool
 			if before {
 				found = wait(w.pmls[1], c[1])
@@ -194,8 +191,7 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	f.sends = f.sends[1:] // the first one was complete at once
 	f.w.modules[0].lose(1, gone)
 	for _, s := range f.sends {
-		_, err := s.Take()
-		require.ErrorIs(t, err, request.ErrProcFailed)
+		requireFailure(t, request.ErrProcFailed, s)
 	}
 	require.Zero(t, f.w.pmls[0].Busy())
 	f.w.modules[1].lose(0, &btl.Error{Rail: "wire", Class: btl.ClassPeerGone})
@@ -204,8 +200,7 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	f = flooded(t, 500, false)
 	require.NoError(t, f.w.pmls[0].Close(nil))
 	for _, s := range f.sends[1:] {
-		_, err := s.Take()
-		require.ErrorIs(t, err, btl.ErrClosed)
+		requireFailure(t, btl.ErrClosed, s)
 	}
 
 	f = flooded(t, 500, false)
@@ -218,13 +213,12 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	out := make([]byte, 1000)
 	r := f.w.pmls[1].Irecv(f.c[1], out, 1, 0, 3, "recv")
 	f.w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(1000, 5), out)
 }
 
 func TestPendingSendsToOwnRankArrive(t *testing.T) {
-	w, c := newWire(t, 1, func(w *wire) { w.config.WindowBytes = 6500 })
+	w, c := newWire(t, 1, withWindow(6500))
 	p := w.pmls[0]
 	var sends []*SendRequest
 	for i := range 1000 {
@@ -237,11 +231,9 @@ func TestPendingSendsToOwnRankArrive(t *testing.T) {
 		out := make([]byte, 3)
 		r := p.Irecv(c[0], out, 1, 0, i, "recv")
 		w.settle()
-		_, err := r.Take()
-		require.NoError(t, err)
+		requireSuccess(t, r)
 		require.Equal(t, pattern(3, i), out)
-		_, err = sends[i].Take()
-		require.NoError(t, err)
+		requireSuccess(t, sends[i])
 	}
 	require.Zero(t, p.Busy()+p.blockedPeers)
 }

@@ -11,7 +11,7 @@ import (
 // TestPendingReportsWhatGoesOnByItself: GoesOn is false for an operation that waits for a call of
 // the peer.
 func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async, w.config.GraceNanos = true, sec })
+	w, c := newWire(t, 2, withAsync(true), withGrace(sec))
 	a := w.pmls[0]
 	ops := map[string]*request.Object{
 		"issend":    &a.Isend(c[0], make([]byte, 8), 1, 1, Synchronous, "issend").Object,
@@ -41,7 +41,7 @@ func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
 }
 
 func TestContextsOmitsRemovedContexts(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
 	more := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})

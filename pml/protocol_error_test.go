@@ -143,7 +143,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWire(t, 3, nil)
+			w, c := newWire(t, 3)
 			p := w.pmls[0]
 			w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
 			w.settle()
@@ -161,8 +161,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 			p.Arrived(w.modules[0], 1, f.tag, frag)
 			for _, r := range []ended{streaming, send, waiting} {
 				require.Equal(t, request.Complete, r.State())
-				_, err := r.Take()
-				require.ErrorIs(t, err, request.ErrUnreachable)
+				err := requireFailure(t, request.ErrUnreachable, r)
 				require.ErrorIs(t, err, errMalformed)
 				require.ErrorContains(t, err, "rank 1 broke the protocol")
 			}
@@ -175,7 +174,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 
 // TestFragmentsWithStaleHandlesAreIgnored: handles of requests that are over find no request.
 func TestFragmentsWithStaleHandlesAreIgnored(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
@@ -214,7 +213,7 @@ func TestFragmentsWithStaleHandlesAreIgnored(t *testing.T) {
 
 // TestFragmentsWithHandlesOfOtherPeerAreIgnored: rank 2 uses the handles of rank 1's messages.
 func TestFragmentsWithHandlesOfOtherPeerAreIgnored(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
 	w.settle()
@@ -259,11 +258,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 		"all rails": remoteKeysOf(remoteKey{rail: 0}, remoteKey{rail: 1}, remoteKey{rail: 2}, remoteKey{rail: 255}),
 	} {
 		for _, async := range []bool{false, true} {
-			w, c := newWire(t, 2, func(w *wire) {
-				withRails(1, 1)(w)
-				w.async = async
-				w.config.Protocol = Put
-			})
+			w, c := newWire(t, 2, withRails(1, 1), withAsync(async), withProtocol(Put))
 			// In a PUT. The first key of the wire is of memory that may not be written.
 			secret := pattern(5000, 9)
 			_, err := w.modules[1].Register(secret, btl.AccessRemoteRead)
@@ -286,11 +281,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			require.Len(t, w.regions, 1)
 
 			// In a RGET.
-			w, c = newWire(t, 2, func(w *wire) {
-				withRails(1, 1)(w)
-				w.async = async
-				w.config.Protocol = Get
-			})
+			w, c = newWire(t, 2, withRails(1, 1), withAsync(async), withProtocol(Get))
 			p = w.pmls[1]
 			out := make([]byte, 900)
 			r := p.Irecv(c[1], out, 1, 0, 7, "recv")
@@ -299,8 +290,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			require.Equal(t, "receiving", r.state.String(), name)
 			require.Equal(t, make([]byte, 900), out)
 			p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name}, pattern(900, 1)...))
-			_, err = r.Take()
-			require.ErrorIs(t, err, request.ErrTruncate)
+			requireFailure(t, request.ErrTruncate, r)
 			require.Equal(t, pattern(900, 1), out)
 			require.Empty(t, w.regions)
 		}
@@ -310,27 +300,20 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 // TestForgedFinEndsOnlyItsMessage: an early FIN ends its own message, and revokes the memory that
 // was exposed for it.
 func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		withRemote(getPut)(w)
-		w.async = true
-	})
+	w, c := newWire(t, 2, withRemote(getPut), withAsync(true))
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	p.Arrived(w.modules[0], 1, tagFin, finOf(finHdr{handle: s.name})) // RGET is still under way
 	require.Equal(t, request.Active, s.State())
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 	w.step(0)
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	require.Len(t, w.regions, 1, "the sender's memory is still registered")
 	w.settle()
 	require.Equal(t, request.Active, r.State(), "the receive ended without its message")
 	require.Equal(t, "receiving", r.state.String())
 
-	w, c = newWire(t, 2, func(w *wire) {
-		withRemote(btl.CapPut)(w)
-		w.async = true
-	})
+	w, c = newWire(t, 2, withRemote(btl.CapPut), withAsync(true))
 	out := make([]byte, 1000)
 	r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
 	s = w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
@@ -341,12 +324,11 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	require.Equal(t, request.Complete, r.State())
 	w.settle()
 	require.Equal(t, make([]byte, 1000), out, "the buffer was written after its receive was complete")
-	_, err = s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	require.Empty(t, w.regions)
 
 	// A FIN for a receive that expects none.
-	w, c = newWire(t, 2, nil)
+	w, c = newWire(t, 2)
 	s, r, in, out := oneWay(w, c, 1000)
 	w.step(0)
 	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
@@ -358,7 +340,7 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 	for name, kept := range map[string]bool{"known context": false, "unknown context": true} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWire(t, 3, nil)
+			w, c := newWire(t, 3)
 			p := w.pmls[0]
 			id := p.NewContextID()
 			frag := matchOf(matchHdr{context: id, tag: 1}, 7)
@@ -383,7 +365,7 @@ func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 
 // TestTooManyEarlyFragmentsLosePeer: fragments ahead of their turn are kept only up to the window.
 func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 	h := matchHdr{tag: 1}
@@ -397,15 +379,14 @@ func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
 		p.Arrived(nil, 1, tagMatch, frag)
 		p.Arrived(nil, 1, tagMatch, frag) // a duplicate
 	}
-	_, err := r.Take()
-	require.ErrorIs(t, err, errWindow)
+	requireFailure(t, errWindow, r)
 	require.Zero(t, p.Stats().UnexpectedBytes)
 	require.EqualValues(t, most, p.Stats().Duplicates)
 }
 
 // TestEarlyFragmentsAreCopied: a fragment's memory belongs to the rail when Arrived returns.
 func TestEarlyFragmentsAreCopied(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	id := p.NewContextID()
 	second := matchOf(matchHdr{context: id, tag: 1, seq: 1}, 22)
@@ -417,8 +398,7 @@ func TestEarlyFragmentsAreCopied(t *testing.T) {
 	ctx := p.AddContext(id, c[0].group, 0, testCaller{})
 	for _, want := range []byte{11, 22} {
 		out := []byte{0}
-		_, err := p.Irecv(ctx, out, 1, 1, 1, "recv").Take()
-		require.NoError(t, err)
+		requireSuccess(t, p.Irecv(ctx, out, 1, 1, 1, "recv"))
 		require.Equal(t, want, out[0])
 	}
 	require.Zero(t, p.Stats().UnexpectedBytes)
@@ -426,7 +406,7 @@ func TestEarlyFragmentsAreCopied(t *testing.T) {
 
 // TestArrivedFromUnknownRankIsIgnored: the same holds after Close.
 func TestArrivedFromUnknownRankIsIgnored(t *testing.T) {
-	w, _ := newWire(t, 2, nil)
+	w, _ := newWire(t, 2)
 	p := w.pmls[0]
 	p.Arrived(nil, -1, tagMatch, matchOf(matchHdr{}))
 	p.Arrived(nil, 2, tagMatch, matchOf(matchHdr{}))

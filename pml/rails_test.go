@@ -119,10 +119,7 @@ func (w *timed) send(n int) int64 {
 	begin := w.fabric.Now()
 	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 1, Standard, "send")
 	w.settle()
-	for _, o := range []ended{s, r} {
-		_, err := o.Take()
-		require.NoError(w.t, err)
-	}
+	requireSuccess(w.t, s, r)
 	require.Equal(w.t, in, out)
 	return w.fabric.Now() - begin
 }
@@ -199,7 +196,7 @@ func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 		w.send(long)
 		require.NotZero(t, w.sends[0], "%v", protocol)
 
-		var sends []*SendRequest
+		var sends []ended
 		sizes := []int{0, 100, long, 1, 9000, 1 << 20, long, 0, 10}
 		buf := pattern(long, 1)
 		for _, n := range sizes {
@@ -209,13 +206,9 @@ func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 		for _, n := range sizes {
 			r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 1, "recv")
 			w.settle()
-			st, err := r.Take()
-			require.NoError(t, err)
+			st := requireSuccess(t, r)
 			require.EqualValues(t, n, st.Bytes)
 		}
-		for _, s := range sends {
-			_, err := s.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, sends...)
 	}
 }

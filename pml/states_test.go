@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -194,10 +193,7 @@ func breakStreaming(w *wire, c []*Context, from int) {
 func TestLegalTransitionsAreReachable(t *testing.T) {
 	check := func(t *testing.T, way func(w *wire, c []*Context), from, to fmt.Stringer) {
 		require.NotNil(t, way, "%v → %v", from, to)
-		w, c := newWire(t, 2, func(w *wire) {
-			w.async = true
-			withRemote(btl.CapGet | btl.CapPut)(w)
-		})
+		w, c := newWire(t, 2, withAsync(true), withRemote(getPut))
 		useProtocol(w, Copy)
 		seen := false
 		w.pmls[0].onMove = func(_ request.Operation, f, t fmt.Stringer) { seen = seen || f == from && t == to }

@@ -23,7 +23,7 @@ func (w *wire) pass(d time.Duration) {
 
 // TestTellFinalizedResolvesNoPeer: a finalized rank tells only the ranks that it has resolved.
 func TestTellFinalizedResolvesNoPeer(t *testing.T) {
-	w, c := newWire(t, 4, nil)
+	w, c := newWire(t, 4)
 	p := w.pmls[0]
 	p.Isend(c[0], nil, 1, 1, Standard, "send")
 	w.pmls[2].Isend(c[2], nil, 0, 1, Standard, "send")
@@ -39,7 +39,7 @@ func TestTellFinalizedResolvesNoPeer(t *testing.T) {
 }
 
 func TestTellFinalizedSkipsLostPeers(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
 	w.settle()
 	w.modules[1].lose(0, gone)
@@ -93,7 +93,7 @@ func errorOf(r ended) func() error {
 func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 	for name, wait := range finalizedWaits {
 		for _, first := range []bool{false, true} {
-			w, c := newWire(t, 2, nil)
+			w, c := newWire(t, 2)
 			if first {
 				w.pmls[1].TellFinalized()
 			}
@@ -121,7 +121,7 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 // TestWaitForUnmetPeerSendsWaitingOnce: a rank sends WAITING once, and only to peers with which it
 // has exchanged nothing. A peer that is not finalized does not answer.
 func TestWaitForUnmetPeerSendsWaitingOnce(t *testing.T) {
-	w, c := newWire(t, 4, nil)
+	w, c := newWire(t, 4)
 	p := w.pmls[0]
 	sent := map[int]int{}
 	w.log = func(what string, f *flight) {
@@ -171,19 +171,17 @@ func TestWaitForFinalizedPeerOverReturningRailFails(t *testing.T) {
 			require.Equal(t, request.Active, r.State())
 			require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 			w.run(2*sec, 0, 1)
-			_, err := r.Take()
-			require.ErrorIs(t, err, errFinalized)
+			requireFailure(t, errFinalized, r)
 		})
 	}
 }
 
 // TestWaitForLostUnmetPeerSendsNothing: no WAITING goes to a peer that was lost before.
 func TestWaitForLostUnmetPeerSendsNothing(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	r := w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
 	w.modules[0].lose(1, gone)
-	_, err := r.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, r)
 	w.pass(time.Second)
 	require.Empty(t, w.flying)
 	require.Zero(t, w.pmls[0].Busy())

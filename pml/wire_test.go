@@ -10,6 +10,7 @@ import (
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
 )
 
 // wire is a transport for tests of this package. Posted operations wait in one queue until the test
@@ -192,9 +193,9 @@ type testCaller struct{}
 func (testCaller) Describe(_ string, _, _ int, err error) error { return err }
 
 // newWire makes n ranks that share a world context.
-func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
+func newWire(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context) {
 	w := &wire{t: t, attrs: btl.Attrs{Name: "wire", EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40, Caps: btl.CapInline}}
-	if change != nil {
+	for _, change := range changes {
 		change(w)
 	}
 	world := make([]int, n)
@@ -243,10 +244,18 @@ func withRemote(caps btl.Caps) func(w *wire) {
 	}
 }
 
+func withAsync(async bool) func(w *wire) { return func(w *wire) { w.async = async } }
+
+func withProtocol(p Protocol) func(w *wire) { return func(w *wire) { w.config.Protocol = p } }
+
+func withWindow(bytes int64) func(w *wire) { return func(w *wire) { w.config.WindowBytes = bytes } }
+
+func withGrace(nanos int64) func(w *wire) { return func(w *wire) { w.config.GraceNanos = nanos } }
+
 // withRails gives each pair of ranks a rail for each weight, with remote reads and writes.
 func withRails(weights ...int64) func(w *wire) {
 	return func(w *wire) {
-		withRemote(btl.CapGet | btl.CapPut)(w)
+		withRemote(getPut)(w)
 		w.attrs.BandwidthMBps = weights[0]
 		for i, weight := range weights[1:] {
 			a := w.attrs
@@ -323,6 +332,34 @@ func (w *wire) settle() {
 	}
 }
 
+// ended is a request of any kind.
+type ended interface {
+	State() request.State
+	Take() (request.Status, error)
+}
+
+// requireSuccess checks that requests are complete without an error, and takes them. It returns the
+// status of the last one.
+func requireSuccess(t require.TestingT, all ...ended) (st request.Status) {
+	for i, r := range all {
+		require.Equal(t, request.Complete, r.State(), "request %d", i)
+		var err error
+		st, err = r.Take()
+		require.NoError(t, err, "request %d", i)
+	}
+	return st
+}
+
+// requireFailure is requireSuccess for requests that end with an error. It returns the last error.
+func requireFailure(t require.TestingT, want error, all ...ended) (err error) {
+	for i, r := range all {
+		require.Equal(t, request.Complete, r.State(), "request %d", i)
+		_, err = r.Take()
+		require.ErrorIs(t, err, want, "request %d", i)
+	}
+	return err
+}
+
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -336,7 +373,7 @@ func TestMessageOfEverySizeAndModeArrives(t *testing.T) {
 		for _, n := range []int{0, 1, 24, 25, 96, 97, 112, 113, 1000, 100_000} {
 			for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
 				for _, expected := range []bool{true, false} {
-					w, c := newWire(t, 2, func(w *wire) { w.async = async })
+					w, c := newWire(t, 2, withAsync(async))
 					exchange(t, w, c, n, n, mode, expected)
 				}
 			}
