@@ -7,6 +7,7 @@ import (
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/faults"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -22,15 +23,10 @@ type pair struct {
 }
 
 func newPair(t *testing.T, rails int, grace int64) *pair {
-	return newPairBy(t, grace, make([]loop.RailConfig, rails)...)
+	return newPairOf(t, Auto, grace, make([]loop.RailConfig, rails)...)
 }
 
-// newPairBy is newPair with configured rails.
-func newPairBy(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
-	return newPairOf(t, Auto, grace, rails...)
-}
-
-// newPairOf is newPairBy with the protocol for long messages.
+// newPairOf is newPair with configured rails, and the protocol for long messages.
 func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailConfig) *pair {
 	w := &pair{}
 	var err error
@@ -40,21 +36,28 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 	w.modules = make([][]btl.Module, 2)
 	for rank := range 2 {
 		eng := progress.New(progress.Config{Clock: fabricClock{w.fabric}})
-		p := New(Config{Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Protocol: protocol, Resolve: func(peer int) (routes []bml.Route, err error) {
-			for rail, m := range w.modules[rank] {
-				card := w.modules[peer][rail].Address()
-				open := func() (btl.Endpoint, error) { return m.Connect(peer, card) }
-				r := bml.Route{Module: m, Local: rail, Remote: rail, Reopen: open}
-				if ep, err := open(); err == nil {
-					r.Endpoint = ep
+		p := New(Config{
+			Rank: rank, Size: 2, Engine: eng, GraceNanos: grace, Protocol: protocol,
+			Resolve: func(peer int) (routes []bml.Route, err error) {
+				for rail, m := range w.modules[rank] {
+					address := w.modules[peer][rail].Address()
+					open := func() (btl.Endpoint, error) { return m.Connect(peer, address) }
+					r := bml.Route{Module: m, Local: rail, Remote: rail, Reopen: open}
+					if ep, err := open(); err == nil {
+						r.Endpoint = ep
+					}
+					routes = append(routes, r)
 				}
-				routes = append(routes, r)
-			}
-			return routes, nil
-		}})
+				return routes, nil
+			},
+			OnIllegal: func(what string) { t.Errorf("illegal transition: %s", what) },
+		})
 		eng.Lock()
 		for rail := range rails {
-			m, err := faultyModule(w.fabric, rank, rail, p)
+			// Operations of the module fail on request (btl.Injector).
+			m, err := faults.Wrap(faults.Config{Events: p}, func(ev btl.Events) (btl.Module, error) {
+				return w.fabric.Module(rank, rail, ev, nil)
+			})
 			require.NoError(t, err)
 			w.modules[rank] = append(w.modules[rank], m)
 			eng.AddPoller(m)
