@@ -43,14 +43,16 @@ var refusals = []refusal{
 	{kind: bml.TagPut, bytes: 1000, protocol: Put},
 }
 
-// kindName returns the name of a kind of fragments.
+// kindName returns the name of a kind of operations.
 func kindName(tag btl.Tag) string {
-	if int(tag) < bml.NumKinds {
-		if k := new(PML).kinds()[tag]; k.Name != "" {
-			return k.Name
-		}
+	names := map[btl.Tag]string{
+		bml.TagRailDown: "RAILDOWN", bml.TagRailDownAck: "RAILDOWNACK",
+		bml.TagProbe: "PROBE", bml.TagProbeAck: "PROBEACK", bml.TagGet: "READ", bml.TagPut: "WRITE",
 	}
-	return fmt.Sprintf("kind %d", tag)
+	if name, ok := names[tag]; ok {
+		return name
+	}
+	return new(PML).kinds()[tag].Name
 }
 
 func (d *refusal) String() string {

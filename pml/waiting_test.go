@@ -10,17 +10,6 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// pass lets time pass for all ranks, and delivers everything.
-func (w *wire) pass(d time.Duration) {
-	w.now += int64(d)
-	for _, p := range w.pmls {
-		for range 8 {
-			p.eng.Turn()
-		}
-	}
-	w.settle()
-}
-
 // TestTellFinalizedResolvesNoPeer: a finalized rank tells only the ranks that it has resolved.
 func TestTellFinalizedResolvesNoPeer(t *testing.T) {
 	w, c := newWire(t, 4)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -301,18 +302,39 @@ func (w *wire) step(i int) {
 	}
 }
 
+// take takes the operations that match out of the queue.
+func (w *wire) take(matches func(f *flight) bool) (taken []flight) {
+	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
+		matching := matches(&f)
+		if matching {
+			taken = append(taken, f)
+		}
+		return matching
+	})
+	return taken
+}
+
 // failPieces loses every piece of a message that is under way, and calls it back with an error.
 func (w *wire) failPieces() {
-	var pieces []flight
-	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
-		if isBound(f.tag) {
-			pieces = append(pieces, f)
-		}
-		return isBound(f.tag)
-	})
-	for _, f := range pieces {
+	for _, f := range w.take(func(f *flight) bool { return isBound(f.tag) }) {
 		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassPath, Err: btl.ErrInjected})
 	}
+}
+
+// elapse lets time pass for all ranks.
+func (w *wire) elapse(d time.Duration) {
+	w.now += int64(d)
+	for _, p := range w.pmls {
+		for range 8 { // one of them checks timers
+			p.eng.Turn()
+		}
+	}
+}
+
+// pass is elapse, and delivers everything.
+func (w *wire) pass(d time.Duration) {
+	w.elapse(d)
+	w.settle()
 }
 
 // settle delivers everything in order.
