@@ -104,7 +104,7 @@ func otherRail(w *wire, leads bool) *wireModule {
 	m := w.newModule(0, 0)
 	if leads {
 		w.pmls[0].cfg.Resolve = func(peer int) ([]bml.Route, error) {
-			return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}}}, nil
+			return []bml.Route{m.route(peer, 0)}, nil
 		}
 	}
 	return m
@@ -430,4 +430,18 @@ func TestLostOfUnmetPeerResolvesOnce(t *testing.T) {
 	require.ErrorIs(t, p.Lost(c, 1), gone)
 	require.ErrorIs(t, p.Lost(c, 1), gone)
 	require.Equal(t, 1, asked)
+}
+
+// TestProtocolErrorFailsEndpointOnce: after a protocol error the next turn fails the endpoint to
+// the peer, so that the peer does not wait for this rank.
+func TestProtocolErrorFailsEndpointOnce(t *testing.T) {
+	w, c := newWire(t, 2)
+	p := w.pmls[0]
+	p.Isend(c[0], pattern(8, 1), 1, 1, Standard, "send").Abandon()
+	p.Arrived(w.modules[0], 1, tagMatch, []byte("no header"))
+	require.Error(t, p.Lost(c[0], 1))
+	require.Empty(t, w.modules[0].failed, "the endpoint failed from inside a call of the rail")
+	p.Progress()
+	p.Progress()
+	require.Equal(t, []int{1}, w.modules[0].failed)
 }

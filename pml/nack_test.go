@@ -94,8 +94,8 @@ func (d *refusal) run(w *wire, c []*Context, expected bool) (s *SendRequest, r *
 	return s, r, in, out
 }
 
-// check compares the error of a request with the expected one.
-func (d *refusal) check(t *testing.T, o ended, want string) {
+// checkRefused takes a request, and compares its error with the expected one.
+func checkRefused(t *testing.T, o ended, want string) {
 	t.Helper()
 	require.Equal(t, request.Complete, o.State())
 	_, err := o.Take()
@@ -106,6 +106,17 @@ func (d *refusal) check(t *testing.T, o ended, want string) {
 	require.ErrorContains(t, err, want)
 	require.NotErrorIs(t, err, request.ErrUnreachable)
 	require.NotErrorIs(t, err, request.ErrProcFailed)
+}
+
+// requireUsable checks that no rank has lost the other or a rail, and that nothing is left.
+func requireUsable(t *testing.T, w *wire) {
+	t.Helper()
+	for rank, p := range w.pmls {
+		require.True(t, p.peer(1-rank).IsAlive())
+		require.Zero(t, p.Stats().RailsFailed)
+		require.Empty(t, p.Leftovers())
+	}
+	require.Empty(t, w.regions)
 }
 
 // TestOperationRefusedByAllRailsEndsItsMessage: the message ends with an error at both ends. The
@@ -149,22 +160,16 @@ func TestOperationRefusedByAllRailsEndsItsMessage(t *testing.T) {
 			if i == 1 {
 				continue
 			}
-			d.check(t, sends[i], "")
-			d.check(t, recvs[i], "")
+			requireSuccess(t, sends[i], recvs[i])
 			require.Equal(t, in[i], out[i])
 		}
-		d.check(t, sends[1], d.send)
-		d.check(t, recvs[1], d.recv)
+		checkRefused(t, sends[1], d.send)
+		checkRefused(t, recvs[1], d.recv)
 		if d.recv == "" {
 			require.Equal(t, in[1], out[1])
 		}
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Zero(t, p.Stats().RailsFailed)
-			require.Zero(t, p.Stats().Malformed)
-			require.Empty(t, p.Leftovers())
-		}
-		require.Empty(t, w.regions)
+		requireUsable(t, w)
+		require.Zero(t, w.pmls[0].Stats().Malformed+w.pmls[1].Stats().Malformed)
 		most := maxMistakes + 1
 		if d.kind == tagFrag {
 			most *= pipelineDepth // fragments under way at a time
@@ -191,8 +196,7 @@ func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
 				return true
 			}
 			s, r, in, out := d.run(w, c, expected)
-			d.check(t, s, "")
-			d.check(t, r, "")
+			requireSuccess(t, s, r)
 			require.Equal(t, in, out)
 			if bad == 0 || isBound(d.kind) && d.bytes > 1000 {
 				require.Positive(t, refused)
@@ -218,11 +222,7 @@ func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 		if _, err := r.Take(); err == nil {
 			require.Equal(t, in, out)
 		}
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Empty(t, p.Leftovers())
-		}
-		require.Empty(t, w.regions)
+		requireUsable(t, w)
 	})
 }
 
@@ -262,15 +262,9 @@ func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 					}
 				}
 				w.settle()
-				d := refusal{}
-				d.check(t, s, "")
-				d.check(t, r, "")
+				requireSuccess(t, s, r)
 				require.Equal(t, in, out)
-				for rank, p := range w.pmls {
-					require.True(t, p.peer(1-rank).IsAlive())
-					require.Empty(t, p.Leftovers())
-				}
-				require.Empty(t, w.regions)
+				requireUsable(t, w)
 			})
 		}
 	}
@@ -301,7 +295,6 @@ func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 		w.failPieces()
 		w.settle()
 		require.Positive(t, refused, "%s", kindName(kind))
-		d := refusal{}
 		wantSend, wantRecv := noRail, byPeer
 		switch kind {
 		case tagRestartAck:
@@ -310,12 +303,9 @@ func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 			wantSend, wantRecv = byPeer, ""
 			require.Equal(t, in, out)
 		}
-		d.check(t, s, wantSend)
-		d.check(t, r, wantRecv)
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Empty(t, p.Leftovers())
-		}
+		checkRefused(t, s, wantSend)
+		checkRefused(t, r, wantRecv)
+		requireUsable(t, w)
 	}
 }
 

@@ -12,61 +12,28 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-func matchOf(h matchHdr, data ...byte) []byte {
-	b := make([]byte, matchBytes)
+// encoded returns a header of n bytes, and data behind it.
+func encoded(n int, h interface{ encode([]byte) }, data ...byte) []byte {
+	b := make([]byte, n)
 	h.encode(b)
 	return append(b, data...)
 }
 
-func rndvOf(h rndvHdr, data ...byte) []byte {
-	b := make([]byte, rndvBytes)
-	h.encode(b)
-	return append(b, data...)
-}
-
-func ackOf(h ackHdr) []byte {
-	b := make([]byte, ackBytes)
-	h.encode(b)
-	return b
-}
-
-func fragOf(h fragHdr, data ...byte) []byte {
-	b := make([]byte, fragBytes)
-	h.encode(b)
-	return append(b, data...)
-}
-
-func putOf(h ackHdr, list ...byte) []byte { return append(ackOf(h), list...) }
-
-func finOf(h finHdr) []byte {
-	b := make([]byte, finBytes)
-	h.encode(b)
-	return b
-}
-
-func restartOf(h restartHdr) []byte {
-	b := make([]byte, restartBytes)
-	h.encode(b)
-	return b
-}
-
-func nackOf(h nackHdr) []byte {
-	b := make([]byte, nackBytes)
-	h.encode(b)
-	return b
-}
+func matchOf(h matchHdr, data ...byte) []byte { return encoded(matchBytes, &h, data...) }
+func rndvOf(h rndvHdr, data ...byte) []byte   { return encoded(rndvBytes, &h, data...) }
+func ackOf(h ackHdr) []byte                   { return encoded(ackBytes, &h) }
+func putOf(h ackHdr, list ...byte) []byte     { return encoded(ackBytes, &h, list...) }
+func fragOf(h fragHdr, data ...byte) []byte   { return encoded(fragBytes, &h, data...) }
+func finOf(h finHdr) []byte                   { return encoded(finBytes, &h) }
+func restartOf(h restartHdr) []byte           { return encoded(restartBytes, &h) }
+func nackOf(h nackHdr) []byte                 { return encoded(nackBytes, &h) }
+func railOf(h railHeader) []byte              { return encoded(railBytes, &h) }
 
 // nackFor encodes a NACK in place of a fragment.
 func nackFor(kind btl.Tag, frag []byte, bytes uint32) []byte {
 	h := nackHdr{kind: kind, bytes: bytes}
 	copy(h.head[:], frag)
 	return nackOf(h)
-}
-
-func railOf(h railHeader) []byte {
-	b := make([]byte, railBytes)
-	h.encode(b)
-	return b
 }
 
 // inSequence returns a copy of a fragment with a sequence number.
@@ -101,6 +68,11 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"more than announced": {tagRndv, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 1}, 1, 2) }},
 		"negative length":     {tagRndv, func(_, _ handle) []byte { return negativeLength }},
 		"short ack":           {tagAck, func(_, _ handle) []byte { return []byte{0} }},
+		"long ack":            {tagAck, func(s, _ handle) []byte { return append(ackOf(ackHdr{send: s}), 0) }},
+		"backwards ack":       {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, from: 2, to: 1}) }},
+		"half a rejection":    {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, from: freed, to: 1}) }},
+		"short rendezvous":    {tagRndv, func(_, _ handle) []byte { return rndvOf(rndvHdr{})[:rndvBytes-1] }},
+		"short fragment":      {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r})[:fragBytes-1] }},
 		"ack of too much":     {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, to: 1001}) }},
 		"piece of too much":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: 999}, 1, 2) }},
 		"piece of negative":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: -1}, 1) }},

@@ -37,43 +37,19 @@ func TestTellFinalizedSkipsLostPeers(t *testing.T) {
 	require.False(t, w.pmls[1].peers[0].wasToldFinalized)
 }
 
-// finalizedWaits are the ways to wait for rank 1. The resulting function returns the error, or nil
-// as long as there is none.
-var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
-	"receive": func(p *PML, c *Context) func() error {
-		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv"))
+// finalizedWaits are the ways to wait for rank 1. Each returns a request, or nil for a poll.
+var finalizedWaits = map[string]func(p *PML, c *Context) ended{
+	"receive": func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv") },
+	"receive of any tag": func(p *PML, c *Context) ended {
+		return p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv")
 	},
-	"receive of any tag": func(p *PML, c *Context) func() error {
-		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv"))
+	"probe":            func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, false, "probe") },
+	"matched probe":    func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, true, "mprobe") },
+	"iprobe":           func(*PML, *Context) ended { return nil },
+	"synchronous send": func(p *PML, c *Context) ended { return p.Isend(c, nil, 1, 2, Synchronous, "ssend") },
+	"long send": func(p *PML, c *Context) ended {
+		return p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send")
 	},
-	"probe": func(p *PML, c *Context) func() error {
-		return errorOf(p.Probe(c, 1, 2, false, "probe"))
-	},
-	"matched probe": func(p *PML, c *Context) func() error {
-		return errorOf(p.Probe(c, 1, 2, true, "mprobe"))
-	},
-	"iprobe": func(p *PML, c *Context) func() error {
-		return func() error {
-			p.Iprobe(c, 1, 2)
-			return p.Lost(c, 1)
-		}
-	},
-	"synchronous send": func(p *PML, c *Context) func() error {
-		return errorOf(p.Isend(c, nil, 1, 2, Synchronous, "ssend"))
-	},
-	"long send": func(p *PML, c *Context) func() error {
-		return errorOf(p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send"))
-	},
-}
-
-func errorOf(r ended) func() error {
-	return func() error {
-		if r.State() != request.Complete {
-			return nil
-		}
-		_, err := r.Take()
-		return err
-	}
 }
 
 // TestWaitForUnmetFinalizedPeerFails: a rank waits for a finalized peer to which it has never sent
@@ -86,7 +62,19 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 			if first {
 				w.pmls[1].TellFinalized()
 			}
-			failed := wait(w.pmls[0], c[0])
+			p := w.pmls[0]
+			r := wait(p, c[0])
+			failed := func() error {
+				if r == nil {
+					p.Iprobe(c[0], 1, 2)
+					return p.Lost(c[0], 1)
+				}
+				if r.State() != request.Complete {
+					return nil
+				}
+				_, err := r.Take()
+				return err
+			}
 			w.settle()
 			if !first {
 				w.pmls[1].TellFinalized()
@@ -102,7 +90,7 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 			}
 			w.pass(time.Second)
 			require.Empty(t, w.flying)
-			require.Equal(t, 0, w.pmls[0].Turn(1, 1), "FINALIZED came twice")
+			require.Equal(t, 0, p.Turn(1, 1), "FINALIZED came twice")
 		}
 	}
 }

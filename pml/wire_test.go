@@ -110,6 +110,11 @@ func (w *wire) newModule(rank, rail int) *wireModule {
 	return m
 }
 
+// route is a rail to a peer, where it has the number remote.
+func (m *wireModule) route(peer, remote int) bml.Route {
+	return bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: m.rail, Remote: remote}
+}
+
 func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
 func (m *wireModule) Address() []byte                               { return nil }
 func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
@@ -220,7 +225,7 @@ func newWire(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context) {
 					return nil, m.fallen
 				}
 				m.epochs[peer] = 1
-				r := bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: rail, Remote: rail}
+				r := m.route(peer, rail)
 				if cfg.GraceNanos > 0 {
 					r.Reopen = func() (btl.Endpoint, error) { return m.reopen(peer) }
 				}
