@@ -14,7 +14,7 @@ type header[T any] interface {
 	decode(b []byte) error
 }
 
-// checkRoundTrip encodes and decodes a header of n bytes.
+// checkRoundTrip encodes and decodes a header of n bytes. A byte less is an error.
 func checkRoundTrip[T any, P header[T]](t *testing.T, h T, encode func(b []byte), n int) {
 	t.Helper()
 	var b [btl.MaxHeaderBytes]byte
@@ -22,6 +22,7 @@ func checkRoundTrip[T any, P header[T]](t *testing.T, h T, encode func(b []byte)
 	var decoded T
 	require.NoError(t, P(&decoded).decode(b[:n]))
 	require.Equal(t, h, decoded)
+	require.ErrorIs(t, P(&decoded).decode(b[:n-1]), errMalformed)
 }
 
 func TestHeadersRoundTrip(t *testing.T) {

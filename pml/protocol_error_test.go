@@ -87,6 +87,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"put of too much":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1001}, remoteKeysOf(remoteKey{})...) }},
 		"put, half a key":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1}, make([]byte, remoteKeyBytes-1)...) }},
 		"short end":          {tagFin, func(s, _ handle) []byte { return finOf(finHdr{handle: s})[:finBytes-1] }},
+		"long end":           {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s}), 0) }},
 		"end of what":        {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s})[:8], 2, 0, 0, 0, 0, 0, 0, 0) }},
 		"long credit":        {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
 		"negative credit":    {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
