@@ -14,10 +14,7 @@ import (
 // wire reports an endpoint that is opened or failed inside a call of a BTL.
 
 func newDeferredWire(t *testing.T) (w *wire, r *testRank, pr *Peer) {
-	w = newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.mended, w.grace = true, 10*sec
-	})
+	w = newWire(t, 2, withRails(2), mended, withGrace(10*sec))
 	resolve(w)
 	r = w.ranks[0]
 	require.Zero(t, r.Deferred())

@@ -40,10 +40,7 @@ func TestOrderWhenTheFirstRailChanges(t *testing.T) {
 // The peer's half has failed twice, and its RAILDOWN of the first time is still on its way. This
 // rank's half of the first incarnation is up, and is drained before the second one counts as over.
 func TestRailDownOfLaterIncarnation(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.async = false
-	})
+	w := newWire(t, 2, withRails(2), synchronous)
 	r := w.ranks[0]
 	r.send(1, "")
 	w.settle()
@@ -76,7 +73,7 @@ func railDownAcks(w *wire, to int) (all []railHeader) {
 
 // A sequence number is the low half of a 64-bit count.
 func TestSequenceWrapsAround(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) { w.async = false })
+	w := newWire(t, 2, synchronous)
 	const near = 1<<32 - 3
 	w.ranks[0].Peer(1).sendSeq, w.ranks[1].Peer(0).recvSeq = near, near
 	var want []string

@@ -33,10 +33,7 @@ func TestGraceIsNotCutShort(t *testing.T) {
 
 // newGraceWire makes a wire of this many rails to rank 1, all in use.
 func newGraceWire(t *testing.T, rails int, grace int64) (w *wire, r *testRank, pr *Peer) {
-	w = newWire(t, 2, func(w *wire) {
-		withRails(rails)(w)
-		w.grace = grace
-	})
+	w = newWire(t, 2, withRails(rails), withGrace(grace))
 	resolve(w)
 	return w, w.ranks[0], w.ranks[0].Peer(1)
 }
@@ -187,23 +184,14 @@ func TestLastRailFails(t *testing.T) {
 		{"closed there", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideRemote), PeerFailing},
 		{"closed here", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideLocal), PeerNoPath},
 	} {
-		w := newWire(t, 2, func(w *wire) {
-			withRails(2)(w)
-			w.grace = c.grace
-			w.change = func(cfg *Config) {
-				routes := cfg.Resolve
-				cfg.Resolve = func(peer int) ([]Route, error) {
-					all, err := routes(peer)
-					all[1].Endpoint, all[1].Tier, all[1].Down = nil, c.tier, btl.ErrFailed
-					for i := range all {
-						if all[i].Reopen = nil; c.reopen[i] {
-							all[i].Reopen = reopen
-						}
-					}
-					return all, err
+		w := newWire(t, 2, withRails(2), withGrace(c.grace), withRoutes(func(all []Route) {
+			all[1].Endpoint, all[1].Tier, all[1].Down = nil, c.tier, btl.ErrFailed
+			for i := range all {
+				if all[i].Reopen = nil; c.reopen[i] {
+					all[i].Reopen = reopen
 				}
 			}
-		})
+		}))
 		resolve(w)
 		pr := w.ranks[0].Peer(1)
 		require.Equal(t, PeerUp, pr.State(), c.name)
@@ -227,18 +215,8 @@ func TestLastRailFails(t *testing.T) {
 
 // A spare rail that was up once, and failed, is given no more time than the grace time.
 func TestSpareRailThatFailedHasNoExtraTime(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.grace = sec
-		w.change = func(cfg *Config) {
-			routes := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				all, err := routes(peer)
-				all[1].Tier = 1
-				return all, err
-			}
-		}
-	})
+	isSpare := func(all []Route) { all[1].Tier = 1 }
+	w := newWire(t, 2, withRails(2), withGrace(sec), withRoutes(isSpare))
 	resolve(w)
 	pr := w.ranks[0].Peer(1)
 	w.rails[1][0].lose(1, pathError(1))

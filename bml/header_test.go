@@ -102,10 +102,7 @@ func FuzzRailMessages(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, tag, moment uint8, frag []byte) {
-		w := newWire(t, 2, func(w *wire) {
-			withRails(2)(w)
-			w.mended, w.grace = true, 10*sec
-		})
+		w := newWire(t, 2, withRails(2), mended, withGrace(10*sec))
 		r := w.ranks[0]
 		w.ranks[1].message = make([]byte, 1000)
 		r.send(1, "a")

@@ -168,10 +168,7 @@ func TestDeviceHealthReturns(t *testing.T) {
 // A local failure of a rail to one peer lowers the weight and the rank of the device's rails to all
 // other peers.
 func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
-	w := newWire(t, 3, func(w *wire) {
-		withRails(2)(w)
-		w.grace = 10 * sec
-	})
+	w := newWire(t, 3, withRails(2), withGrace(10*sec))
 	b := w.ranks[0].BML
 	for _, rank := range []int{1, 2} {
 		require.NoError(t, b.Resolve(b.Peer(rank)))
@@ -325,18 +322,9 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 
 // OnRail hears of each rail that fails or comes back, and how many are left.
 func TestRailEvents(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(3)(w)
-		w.grace = 10 * sec
-		w.change = func(cfg *Config) {
-			resolve := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				routes, err := resolve(peer)
-				routes[2].Endpoint = nil // down at first
-				return routes, err
-			}
-		}
-	})
+	w := newWire(t, 2, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) {
+		all[2].Endpoint = nil // down at first
+	}))
 	resolve(w)
 	r := w.ranks[0]
 	require.Empty(t, r.events)

@@ -11,7 +11,7 @@ import (
 
 // The pools keep no more than their bounds, so a burst does not cost its memory for ever.
 func TestPoolsKeepNoMoreThanTheirBounds(t *testing.T) {
-	w := newWire(t, 2, nil)
+	w := newWire(t, 2)
 	r := w.ranks[0]
 	var ops []*Op
 	for range maxFreeOps + 10 {
@@ -103,7 +103,7 @@ func (s *sink) Send(op *btl.Op) error {
 
 // newSink makes a rank whose operations to rank 1 a sink takes.
 func newSink(t testT) (*testRank, *sink) {
-	w := newWire(t, 2, nil)
+	w := newWire(t, 2)
 	s := &sink{wireEndpoint: wireEndpoint{m: w.rails[0][0], to: 1, epoch: 1}}
 	r := w.ranks[0]
 	r.cfg.Resolve = func(int) ([]Route, error) { return []Route{{Module: s.m, Endpoint: s}}, nil }

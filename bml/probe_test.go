@@ -137,7 +137,7 @@ func TestProbeNotAnswered(t *testing.T) {
 // and no incarnation is given up because it waited.
 func TestProbesOfOneDevice(t *testing.T) {
 	const most, n = 32, 96
-	w := newWire(t, n+1, func(w *wire) { w.mended, w.grace = true, 100*sec })
+	w := newWire(t, n+1, mended, withGrace(100*sec))
 	b := w.ranks[0].BML
 	w.ranks = w.ranks[:1] // the peers do not answer
 	for rank := 1; rank <= n; rank++ {
@@ -194,18 +194,9 @@ func TestRailThatCannotBeReopened(t *testing.T) {
 
 // A spare rail is not opened while a rail of an earlier tier is up, and is opened then.
 func TestSpareRailIsOpenedWhenNeeded(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.grace, w.mended = 10*sec, true
-		w.change = func(cfg *Config) {
-			resolve := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				routes, err := resolve(peer)
-				routes[1].Tier, routes[1].Endpoint = 1, nil
-				return routes, err
-			}
-		}
-	})
+	w := newWire(t, 2, withRails(2), mended, withGrace(10*sec), withRoutes(func(all []Route) {
+		all[1].Tier, all[1].Endpoint = 1, nil
+	}))
 	resolve(w)
 	w.pass(sec)
 	require.Zero(t, w.rails[1][0].opened)
@@ -296,7 +287,7 @@ func TestFailedRailIsNotProbed(t *testing.T) {
 // and if its PROBEs end with an error that says nothing of the rail.
 func TestProbesGivenUp(t *testing.T) {
 	const most = maxDeviceProbes
-	w := newWire(t, most+1, func(w *wire) { w.mended, w.grace = true, 100*sec })
+	w := newWire(t, most+1, mended, withGrace(100*sec))
 	b := w.ranks[0].BML
 	w.ranks = w.ranks[:1]
 	for rank := 1; rank <= most; rank++ {

@@ -66,11 +66,11 @@ type wireClock struct{ w *wire }
 
 func (c wireClock) Now() int64 { return c.w.now }
 
-// newWire makes n ranks, with one rail unless change says otherwise.
-func newWire(t testT, n int, change func(w *wire)) *wire {
+// newWire makes n ranks, with one rail unless a change says otherwise.
+func newWire(t testT, n int, changes ...func(w *wire)) *wire {
 	w := &wire{t: t, async: true}
 	w.attrs = []btl.Attrs{{Name: "wire0", EagerBytes: 128, MaxSendBytes: 128, BandwidthMBps: 1000}}
-	if change != nil {
+	for _, change := range changes {
 		change(w)
 	}
 	for rail := range w.attrs {
@@ -107,6 +107,28 @@ func withRails(n int) func(w *wire) {
 			a := first
 			a.Name, a.LatencyNanos = fmt.Sprintf("wire%d", i), int64(i)
 			w.attrs = append(w.attrs, a)
+		}
+	}
+}
+
+func withGrace(nanos int64) func(w *wire) { return func(w *wire) { w.grace = nanos } }
+
+// mended lets failed rails be opened again.
+func mended(w *wire) { w.mended = true }
+
+// synchronous has operations complete when they are posted.
+func synchronous(w *wire) { w.async = false }
+
+// withRoutes has a function change what each rank resolves a peer to.
+func withRoutes(change func(all []Route)) func(w *wire) {
+	return func(w *wire) {
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				all, err := resolve(peer)
+				change(all)
+				return all, err
+			}
 		}
 	}
 }
