@@ -50,11 +50,7 @@ func TestSmallSendReturnsBeforeDelivery(t *testing.T) {
 	require.Len(t, w.flying, 4)
 	require.Equal(t, 4, w.pmls[0].busy, "the copies do not count as busy")
 	for seed, n := range []int{0, 1, 8, 90} {
-		out := make([]byte, n)
-		r := w.pmls[1].Irecv(c[1], out, 1, 0, seed, "recv")
-		w.settle()
-		require.Equal(t, request.Complete, r.State())
-		require.Equal(t, pattern(n, seed), out)
+		requireArrival(t, w, c[1], seed, pattern(n, seed))
 	}
 	p := w.pmls[0]
 	require.Zero(t, p.busy)
@@ -73,10 +69,7 @@ func TestSendBeyondCopyLimitWaits(t *testing.T) {
 	s := p.Send(c[0], pattern(8, maxBcopies), 1, 7, Standard, "send")
 	require.NotNil(t, s)
 	for i := range maxBcopies + 1 {
-		out := make([]byte, 8)
-		w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
-		w.settle()
-		require.Equal(t, pattern(8, i), out)
+		requireArrival(t, w, c[1], 7, pattern(8, i))
 	}
 	require.Equal(t, request.Complete, s.State())
 	require.Len(t, p.freeBcopies, maxBcopies)

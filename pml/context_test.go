@@ -19,11 +19,7 @@ func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
 	w.settle()
 	c1 := w.pmls[1].AddContext(id, c[1].group, 1, testCaller{})
 	for _, want := range [][]byte{long, short} {
-		out := make([]byte, len(want))
-		r := w.pmls[1].Irecv(c1, out, 1, 0, 5, "recv")
-		w.settle()
-		requireSuccess(t, r)
-		require.Equal(t, want, out)
+		requireArrival(t, w, c1, 5, want)
 	}
 	require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
 }
@@ -31,9 +27,7 @@ func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
 func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0 := a.AddContext(id, c[0].group, 0, testCaller{})
-	c1 := b.AddContext(id, c[1].group, 1, testCaller{})
+	id, c0, c1 := newPairContext(w, c)
 	// No receive takes this message. Its sender must get an error.
 	s := a.Isend(c0, pattern(1000, 1), 1, 9, Synchronous, "ssend")
 	out := make([]byte, 10)
@@ -59,8 +53,7 @@ func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 func TestPersistentReceiveKeepsContext(t *testing.T) {
 	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	id, c0, c1 := newPairContext(w, c)
 	out := make([]byte, 10)
 	r := b.RecvInit(c1, out, 1, 0, 1, "recv init")
 	s := a.SendInit(c0, pattern(10, 4), 1, 1, Standard, "send init")
@@ -108,8 +101,7 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 func TestMessagesToRemovedContextAreRejected(t *testing.T) {
 	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	_, c0, c1 := newPairContext(w, c)
 	b.RemoveContext(c1)
 	_, err := a.Isend(c0, pattern(10, 1), 1, 1, Standard, "send").Take()
 	require.NoError(t, err, "an eager send ended in an error")

@@ -26,11 +26,7 @@ func TestSendsQueuedOnFailedRailStayInOrder(t *testing.T) {
 	w.refuse = 0
 	w.rails[0][0].down[1] = btl.ErrFailed
 	for _, want := range [][]byte{{1, 1, 1}, {2, 2, 2}} {
-		out := make([]byte, 3)
-		r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
-		w.settle()
-		requireSuccess(t, r)
-		require.Equal(t, want, out)
+		requireArrival(t, w, c[1], 7, want)
 	}
 }
 
@@ -75,11 +71,7 @@ func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 	p.Failed(w.rails[0][0], 1, pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[0][0].drain(1)
-	in := make([]byte, 90)
-	r := w.pmls[1].Irecv(c[1], in, 1, 0, 7, "recv")
-	w.settle()
-	requireSuccess(t, r)
-	require.Equal(t, bytes.Repeat([]byte{1}, 90), in)
+	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
 }
 
 // TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail

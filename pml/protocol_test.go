@@ -140,12 +140,7 @@ func TestSendsToFullRailStayInOrder(t *testing.T) {
 		}
 		w.settle()
 		for i, n := range sizes {
-			out := make([]byte, n)
-			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
-			w.settle()
-			st := requireSuccess(t, r)
-			require.EqualValues(t, n, st.Bytes, "message %d after %d refusals", i, refusals)
-			require.Equal(t, pattern(n, i), out)
+			requireArrival(t, w, c[1], 3, pattern(n, i))
 		}
 		requireSuccess(t, sends...)
 		require.Zero(t, w.pmls[1].Stats().Early, "a fragment arrived early, so a refused one had used a number")

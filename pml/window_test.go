@@ -187,8 +187,7 @@ func TestDroppedMessagesCountAsTaken(t *testing.T) {
 		}
 		w.settle()
 	}
-	id := a.NewContextID()
-	from, to := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	_, from, to := newPairContext(w, c)
 	for _, n := range []int{0, 20, 90} {
 		send(from, n, Standard)
 		send(from, n, Synchronous)

@@ -387,6 +387,22 @@ func requireFailure(t require.TestingT, want error, all ...ended) (err error) {
 	return err
 }
 
+// requireArrival receives a message of rank 0 at rank 1, and checks its bytes.
+func requireArrival(t require.TestingT, w *wire, c *Context, tag int, want []byte) {
+	out := make([]byte, len(want))
+	r := w.pmls[1].Irecv(c, out, 1, 0, tag, "recv")
+	w.settle()
+	require.EqualValues(t, len(want), requireSuccess(t, r).Bytes)
+	require.Equal(t, want, out)
+}
+
+// newPairContext makes a communicator of ranks 0 and 1 of a job of two.
+func newPairContext(w *wire, c []*Context) (id ContextID, c0, c1 *Context) {
+	id = w.pmls[0].NewContextID()
+	c0 = w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
+	return id, c0, w.pmls[1].AddContext(id, c[1].group, 1, testCaller{})
+}
+
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
