@@ -37,7 +37,7 @@ func TestPoolsKeepNoMoreThanTheirBounds(t *testing.T) {
 	require.Same(t, top, r.Transfer(nil, r.Peer(1), nil))
 }
 
-// An operation from the pool keeps nothing of its last use but what Init has set.
+// An operation from the pool keeps only what Init has set.
 func TestPooledOperationIsAsNew(t *testing.T) {
 	w := newWire(t, 2, withRails(2))
 	r := w.ranks[0]
@@ -55,7 +55,7 @@ func TestPooledOperationIsAsNew(t *testing.T) {
 	require.Equal(t, &Op{Op: btl.Op{Owner: op, Tag: op.Tag, HdrLen: op.HdrLen, Hdr: op.Hdr}}, op)
 }
 
-// A transfer from the pool keeps nothing of its last use but the room of its lists.
+// A transfer from the pool keeps only the capacity of its lists.
 func TestPooledTransferIsAsNew(t *testing.T) {
 	w := newWire(t, 2, func(w *wire) {
 		withRails(2)(w)

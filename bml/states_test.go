@@ -43,7 +43,7 @@ func breaksProtocol(w *wire) {
 }
 func closes(w *wire) { w.ranks[0].Close(btl.ErrClosed) }
 
-// failsWith makes the event that the i-th rail fails for good.
+// failsWith makes the event that the i-th rail fails and drains.
 func failsWith(i int) func(w *wire) {
 	return func(w *wire) { w.rails[i][0].lose(1, pathError(i)) }
 }
@@ -68,7 +68,7 @@ func losesMessages(w *wire) {
 	w.arrive(0, 1, 0, TagRailDownAck, railMessage(railHeader{counters: deliveryCounters{epoch: epoch, delivered: 0, taken: 1}}))
 }
 
-// carries has rail 0 deliver messages to rank 1.
+// carries has rail 0 deliver two messages to rank 1.
 func carries(w *wire) { w.rails[0][0].endpoints[1].delivered = 2 }
 
 // transition is an event that moves rank 1, as rank 0 sees it, from one state to another.

@@ -107,8 +107,10 @@ var waits = map[string]func(p *PML, c *Context) any{
 		start(r)
 		return r
 	},
-	"probe":        func(p *PML, c *Context) any { return p.Probe(c, 0, 2, false, "probe") },
-	"probe of any": func(p *PML, c *Context) any { return p.Probe(c, request.AnySource, 2, true, "mprobe") },
+	"probe": func(p *PML, c *Context) any { return p.Probe(c, 0, 2, false, "probe") },
+	"probe of any": func(p *PML, c *Context) any {
+		return p.Probe(c, request.AnySource, 2, true, "mprobe")
+	},
 	"iprobe": func(p *PML, c *Context) any {
 		return func() bool { _, found := p.Iprobe(c, 0, 2); return found }
 	},

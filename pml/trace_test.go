@@ -58,9 +58,6 @@ type script struct {
 
 var accessWords = map[string]btl.Access{"": 0, "local": btl.AccessLocal, "read": btl.AccessRemoteRead, "write": btl.AccessRemoteWrite}
 
-// countNames are the counts that show prints.
-var countNames = [...]string{"busy", "unexpected bytes", "early", "duplicates", "malformed"}
-
 type tracked struct {
 	rank int
 	r    anyRequest
@@ -267,7 +264,9 @@ func (s *script) run(d *datadriven.TestData) string {
 		rank, peer, rail := s.num(d, "rank"), s.num(d, "peer"), s.num(d, "rail")
 		m := s.w.rails[rail][rank]
 		m.down[peer] = btl.ErrFailed
-		cut := s.w.take(func(f *flight) bool { return f.from == rank && f.to == peer && f.rail == rail })
+		cut := s.w.take(func(f *flight) bool {
+			return f.from == rank && f.to == peer && f.rail == rail
+		})
 		for _, f := range cut {
 			if d.HasArg("delivered") && !f.isRemote() {
 				s.fragment("arrives", &f)
@@ -309,8 +308,9 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.w.modules[rank].down[other] = btl.ErrFailed
 			}
 		}
+		halfOpen := d.HasArg("halfopen")
 		for _, f := range s.w.take(func(f *flight) bool {
-			return f.from == rank && isPeer(f.to) || f.to == rank && isPeer(f.from) && !d.HasArg("halfopen")
+			return f.from == rank && isPeer(f.to) || f.to == rank && isPeer(f.from) && !halfOpen
 		}) {
 			switch {
 			case f.from != rank || f.op == nil:
@@ -345,9 +345,15 @@ func (s *script) run(d *datadriven.TestData) string {
 			}
 			st := p.Stats()
 			var counts []string
-			for i, n := range []int64{int64(p.Busy()), st.UnexpectedBytes, int64(st.Early), int64(st.Duplicates), int64(st.Malformed)} {
-				if n != 0 {
-					counts = append(counts, fmt.Sprintf("%s %d", countNames[i], n))
+			for _, c := range []struct {
+				name string
+				n    uint64
+			}{
+				{"busy", uint64(p.Busy())}, {"unexpected bytes", uint64(st.UnexpectedBytes)},
+				{"early", st.Early}, {"duplicates", st.Duplicates}, {"malformed", st.Malformed},
+			} {
+				if c.n != 0 {
+					counts = append(counts, fmt.Sprintf("%s %d", c.name, c.n))
 				}
 			}
 			if counts != nil {

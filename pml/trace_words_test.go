@@ -28,11 +28,12 @@ func (s *script) name(r any) string {
 
 // fragment prints a step of a fragment, read or write.
 func (s *script) fragment(what string, f *flight) {
-	from, to, rail, kind := f.from, f.to, "", kindName(f.tag)
+	rail, kind := "", kindName(f.tag)
 	if len(s.w.others) > 0 {
 		rail = fmt.Sprintf("rail %d ", f.rail)
 	}
 	say := func(format string, args ...any) {
+		begin := fmt.Sprintf("%d→%d %s%-5s %s: ", f.from, f.to, rail, kind, what)
 		s.out = append(s.out, func() string {
 			for i, arg := range args {
 				switch arg.(type) {
@@ -40,10 +41,12 @@ func (s *script) fragment(what string, f *flight) {
 					args[i] = s.name(arg)
 				}
 			}
-			return fmt.Sprintf("%d→%d %s%-5s %s: ", from, to, rail, kind, what) + fmt.Sprintf(format, args...)
+			return begin + fmt.Sprintf(format, args...)
 		})
 	}
-	decode := func(h interface{ decode([]byte) error }, frag []byte) { require.NoError(s.t, h.decode(frag)) }
+	decode := func(h interface{ decode([]byte) error }, frag []byte) {
+		require.NoError(s.t, h.decode(frag))
+	}
 	sender, receiver := s.w.pmls[f.from], s.w.pmls[f.to]
 	switch f.tag {
 	case tagMatch, tagRndv, tagRget:
@@ -72,7 +75,8 @@ func (s *script) fragment(what string, f *flight) {
 		send, recv := receiver.sends.get(h.send), sender.recvs.get(h.recv)
 		switch {
 		case f.tag == tagPut:
-			say("for %v, %v wants bytes %d to %d written%s", send, recv, h.from, h.to, s.exposed(f.frag[ackBytes:]))
+			by := s.exposed(f.frag[ackBytes:])
+			say("for %v, %v wants bytes %d to %d written%s", send, recv, h.from, h.to, by)
 		case f.tag == tagRestartAck:
 			say("for %v, %v wants bytes %d to %d again", send, recv, h.from, h.to)
 		case h.rejects():

@@ -46,7 +46,9 @@ var finalizedWaits = map[string]func(p *PML, c *Context) ended{
 	"probe":            func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, false, "probe") },
 	"matched probe":    func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, true, "mprobe") },
 	"iprobe":           func(*PML, *Context) ended { return nil },
-	"synchronous send": func(p *PML, c *Context) ended { return p.Isend(c, nil, 1, 2, Synchronous, "ssend") },
+	"synchronous send": func(p *PML, c *Context) ended {
+		return p.Isend(c, nil, 1, 2, Synchronous, "ssend")
+	},
 	"long send": func(p *PML, c *Context) ended {
 		return p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send")
 	},

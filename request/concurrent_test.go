@@ -98,7 +98,8 @@ func TestContextEndEndsOneOfSeveralWaits(t *testing.T) {
 
 // waitsForNothing are calls that wait, and their results if the request is taken away.
 var waitsForNothing = map[string]string{
-	"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok", "Completed": "",
+	"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok",
+	"Completed": "",
 }
 
 // If a request is freed, abandoned or observed elsewhere, the waits for it end.

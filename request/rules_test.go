@@ -60,8 +60,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// R1: no call waits for an inactive persistent request.
-func TestR1CallsOverInactiveRequestReturn(t *testing.T) {
+// No call waits for an inactive persistent request.
+func TestCallsOverInactiveRequestReturn(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	for range 3 {
@@ -78,8 +78,8 @@ func TestR1CallsOverInactiveRequestReturn(t *testing.T) {
 	assert.Equal(t, []string{"start p", "start p", "start p"}, r.calls)
 }
 
-// R3: StartAll starts all requests, in order, or none. An operation may complete in its Start.
-func TestR3StartAllStartsAllOrNone(t *testing.T) {
+// StartAll starts all requests, in order, or none. An operation may complete in its Start.
+func TestStartAllStartsAllOrNone(t *testing.T) {
 	r := newRank()
 	a, ha := r.persistent("a")
 	_, hb := r.persistent("b")
@@ -92,9 +92,9 @@ func TestR3StartAllStartsAllOrNone(t *testing.T) {
 	assert.Equal(t, "p-active p-complete", statesOf(t, []Request{hb, ha}))
 }
 
-// R4 and R5: an active operation that was freed goes on, and is released, with its buffer, only
-// when it has completed.
-func TestR4FreeOfActiveReleasesAfterCompletion(t *testing.T) {
+// An active operation that was freed goes on. It is released, with its buffer, only when it has
+// completed.
+func TestFreeOfActiveReleasesAfterCompletion(t *testing.T) {
 	for _, err := range []error{nil, errBoom} {
 		for _, persistent := range []bool{false, true} {
 			r := newRank()
@@ -131,8 +131,8 @@ func TestFreeOfRequestThatIsNotActiveReleasesAtOnce(t *testing.T) {
 	}
 }
 
-// R5: the operation is released, and with it its buffer, once and only after completion.
-func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
+// The operation is released, and with it its buffer, once and only after completion.
+func TestReleaseOnlyAfterCompletion(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := newRank()
@@ -154,9 +154,9 @@ func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
 	assert.Equal(t, []string{"cancel x", "release x"}, r.calls)
 }
 
-// R6: the end of a context ends the wait and not the operation. The error names the operation, and
+// The end of a context ends the wait and not the operation. The error names the operation, and
 // the object has no waiter left.
-func TestR6ContextEndEndsOnlyWait(t *testing.T) {
+func TestContextEndEndsOnlyWait(t *testing.T) {
 	r := newRank()
 	o, h := r.active("x")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -174,8 +174,8 @@ func TestR6ContextEndEndsOnlyWait(t *testing.T) {
 	assert.Equal(t, message, st)
 }
 
-// R7: a late completion of one start of a persistent request completes nothing.
-func TestR7LateCompletionPanics(t *testing.T) {
+// A late completion of one start of a persistent request completes nothing.
+func TestLateCompletionPanics(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	require.NoError(t, h.Start())
@@ -191,8 +191,8 @@ func TestR7LateCompletionPanics(t *testing.T) {
 	assert.Equal(t, cancelled, st)
 }
 
-// R7: the completion of a later start does not signal a waiter of an earlier one.
-func TestR7LaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
+// The completion of a later start does not signal a waiter of an earlier one.
+func TestLaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	w := new(progress.Waiter)

@@ -89,7 +89,8 @@ var calls = map[string]call{
 	"IsPersistent": func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsPersistent()) },
 }
 
-// completedText lists what Completed yields. It leaves the loop after most requests, unless most is 0.
+// completedText lists what Completed yields. It leaves the loop after most requests, unless most is
+// 0.
 func completedText(ctx context.Context, reqs []Request, most int) string {
 	var words []string
 	for i, st := range Completed(ctx, reqs...) {
