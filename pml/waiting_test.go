@@ -43,9 +43,9 @@ var finalizedWaits = map[string]func(p *PML, c *Context) ended{
 	"receive of any tag": func(p *PML, c *Context) ended {
 		return p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv")
 	},
-	"probe":            func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, false, "probe") },
-	"matched probe":    func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, true, "mprobe") },
-	"iprobe":           func(*PML, *Context) ended { return nil },
+	"probe":         func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, false, "probe") },
+	"matched probe": func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, true, "mprobe") },
+	"iprobe":        func(*PML, *Context) ended { return nil },
 	"synchronous send": func(p *PML, c *Context) ended {
 		return p.Isend(c, nil, 1, 2, Synchronous, "ssend")
 	},
