@@ -83,20 +83,29 @@ func TestReplayIsDeferred(t *testing.T) {
 	require.Equal(t, []workKind{workSettle}, r.kindsOfWork(), "it is deferred only once")
 }
 
-// While an endpoint drains, replay waits for that, and is not deferred.
+// While an endpoint drains, replay waits for that, whether the operation or the endpoint fails first.
 func TestReplayWaitsForDrained(t *testing.T) {
-	w, r, _ := newDeferredWire(t)
-	r.send(1, "a")
-	w.rails[0][0].fail(1, pathError(0))
-	w.end(w.rails[0][0].take(1)[0], pathError(0))
-	require.Zero(t, r.Deferred())
-	require.Empty(t, w.on(tagNumbered))
-	w.rails[0][0].drain(1)
-	require.Len(t, w.on(tagNumbered), 1)
-	require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+	for _, isOperationFirst := range []bool{false, true} {
+		w, r, _ := newDeferredWire(t)
+		r.send(1, "a")
+		f := w.rails[0][0].take(1)[0]
+		if isOperationFirst {
+			w.end(f, pathError(0))
+		}
+		w.rails[0][0].fail(1, pathError(0))
+		if !isOperationFirst {
+			w.end(f, pathError(0))
+			require.Zero(t, r.Deferred())
+		}
+		r.Progress()
+		require.Empty(t, w.on(tagNumbered))
+		w.rails[0][0].drain(1)
+		require.Len(t, w.on(tagNumbered), 1)
+		require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+	}
 }
 
-// The endpoints to a peer that is given up are failed at the next turn.
+// The endpoints to a failing peer are failed at the next turn.
 func TestFailPeerIsDeferred(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	w.rails[0][0].fail(1, peerGone(0))
