@@ -83,7 +83,7 @@ func TestReplayIsDeferred(t *testing.T) {
 	require.Equal(t, []workKind{workSettle}, r.kindsOfWork(), "it is deferred only once")
 }
 
-// While an endpoint drains, replay waits for that, whether the operation or the endpoint fails first.
+// Replay waits until a failing endpoint is drained. The operation or the endpoint may fail first.
 func TestReplayWaitsForDrained(t *testing.T) {
 	for _, isOperationFirst := range []bool{false, true} {
 		w, r, _ := newDeferredWire(t)
