@@ -11,7 +11,7 @@ import (
 
 // A peer is given up when one end has taken less of a rail than the other end has delivered, in
 // whichever order the counters become known.
-func TestLostMessagesFound(t *testing.T) {
+func TestLostMessagesFailPeer(t *testing.T) {
 	type counts struct{ delivered, taken uint32 }
 	for _, c := range []struct {
 		name         string
@@ -60,7 +60,7 @@ func TestLostMessagesFound(t *testing.T) {
 }
 
 // The counters of different incarnations are not compared.
-func TestCountersOfOtherIncarnation(t *testing.T) {
+func TestCountersOfOtherIncarnationAreNotCompared(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	w.rails[0][0].endpoints[1].delivered = 5
 	w.rails[0][0].lose(1, pathError(0))
@@ -70,9 +70,9 @@ func TestCountersOfOtherIncarnation(t *testing.T) {
 	}
 }
 
-// An incarnation that carried nothing leaves the counters of the one before, which the peer may not
-// have got yet. The peer asks for them with its PROBE.
-func TestCountersOfLastIncarnationThatCarried(t *testing.T) {
+// An incarnation without traffic does not replace the counters of the one before, which the peer
+// may not have received yet. The PROBE carries them.
+func TestIdleIncarnationKeepsEarlierCounters(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	ep := w.rails[0][0].endpoints[1]
 	ep.taken = 5
@@ -85,17 +85,17 @@ func TestCountersOfLastIncarnationThatCarried(t *testing.T) {
 	w.pass(20 * msec)
 	var h railHeader
 	require.NoError(t, h.decode(w.on(TagProbe)[0].frag, testVersion))
-	require.Equal(t, ours, h.counters, "PROBE does not carry them")
+	require.Equal(t, ours, h.counters, "the counters in the PROBE")
 
 	opened := w.rails[0][0].opened
 	w.rails[0][0].lose(1, pathError(0))
 	w.arrive(0, 1, 0, TagProbe, railMessage(railHeader{epoch: 4, counters: deliveryCounters{epoch: 1, delivered: 6}}))
 	require.True(t, pr.IsFailing())
-	require.Equal(t, opened, w.rails[0][0].opened, "a PROBE of a peer that was given up is answered")
+	require.Equal(t, opened, w.rails[0][0].opened, "a rank answers the PROBE of a failing peer")
 }
 
-// An endpoint that does not count is not compared.
-func TestEndpointWithoutCounters(t *testing.T) {
+// An endpoint that does not count deliveries leaves no counters to compare.
+func TestEndpointWithoutCountersIsNotCompared(t *testing.T) {
 	var rc recovery
 	rc.countDelivered(struct{ btl.Endpoint }{&wireEndpoint{delivered: 5, epoch: 1}})
 	require.Zero(t, rc.ours)

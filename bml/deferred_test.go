@@ -14,10 +14,7 @@ import (
 // wire reports an endpoint that is opened or failed inside a call of a BTL.
 
 func newDeferredWire(t *testing.T) (w *wire, r *testRank, pr *Peer) {
-	w = newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.mended, w.grace = true, 10*sec
-	})
+	w = newWire(t, 2, withRails(2), mended, withGrace(10*sec))
 	resolve(w)
 	r = w.ranks[0]
 	require.Zero(t, r.Deferred())
@@ -60,7 +57,7 @@ func TestRetryIsDeferred(t *testing.T) {
 }
 
 // An operation that a rail called back with an error, while no rail drains, is posted again at the
-// next turn. Several ones need one turn, and keep their order.
+// next turn. One turn posts all such operations, in order.
 func TestReplayIsDeferred(t *testing.T) {
 	w, r, _ := newDeferredWire(t)
 	r.send(1, "a")
@@ -86,20 +83,29 @@ func TestReplayIsDeferred(t *testing.T) {
 	require.Equal(t, []workKind{workSettle}, r.kindsOfWork(), "it is deferred only once")
 }
 
-// While an endpoint drains, replay waits for that, and is not deferred.
+// Replay waits until a failing endpoint is drained. The operation or the endpoint may fail first.
 func TestReplayWaitsForDrained(t *testing.T) {
-	w, r, _ := newDeferredWire(t)
-	r.send(1, "a")
-	w.rails[0][0].fail(1, pathError(0))
-	w.end(w.rails[0][0].take(1)[0], pathError(0))
-	require.Zero(t, r.Deferred())
-	require.Empty(t, w.on(tagNumbered))
-	w.rails[0][0].drain(1)
-	require.Len(t, w.on(tagNumbered), 1)
-	require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+	for _, isOperationFirst := range []bool{false, true} {
+		w, r, _ := newDeferredWire(t)
+		r.send(1, "a")
+		f := w.rails[0][0].take(1)[0]
+		if isOperationFirst {
+			w.end(f, pathError(0))
+		}
+		w.rails[0][0].fail(1, pathError(0))
+		if !isOperationFirst {
+			w.end(f, pathError(0))
+			require.Zero(t, r.Deferred())
+		}
+		r.Progress()
+		require.Empty(t, w.on(tagNumbered))
+		w.rails[0][0].drain(1)
+		require.Len(t, w.on(tagNumbered), 1)
+		require.Equal(t, 1, w.on(tagNumbered)[0].rail)
+	}
 }
 
-// The endpoints to a peer that is given up are failed at the next turn.
+// The endpoints to a failing peer are failed at the next turn.
 func TestFailPeerIsDeferred(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	w.rails[0][0].fail(1, peerGone(0))
@@ -139,8 +145,8 @@ func TestFailRailIsDeferred(t *testing.T) {
 	}
 }
 
-// A lost peer that is heard is told so: the rail is opened at the next turn, and failed at the turn
-// after the RAILDOWN was delivered.
+// When a fragment of a lost peer arrives, this rank opens the rail at the next turn, and sends
+// RAILDOWN. It fails the rail at the turn after the delivery.
 func TestRejectIsDeferred(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	r.ProtocolError(pr, errors.New("test"))
@@ -151,7 +157,7 @@ func TestRejectIsDeferred(t *testing.T) {
 	require.True(t, pr.IsLost())
 	for range 2 {
 		w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
-		require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "once is enough")
+		require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "work is deferred only once")
 	}
 	require.Empty(t, r.got)
 	r.Progress()
@@ -167,12 +173,12 @@ func TestRejectIsDeferred(t *testing.T) {
 	require.Equal(t, []workKind{workRejected}, r.kindsOfWork())
 	require.Equal(t, btl.Up, ep.state, "it is failed inside Done")
 	w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
-	require.Equal(t, []workKind{workRejected}, r.kindsOfWork(), "the peer is being told")
+	require.Equal(t, []workKind{workRejected}, r.kindsOfWork(), "the RAILDOWN is under way")
 	r.Progress()
 	require.ErrorIs(t, ep.cause, pr.cause)
 	ep.m.drain(1)
 	w.arrive(1, 1, 0, tagNumbered, numbered(0, "a"))
-	require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "it can be told again")
+	require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "another RAILDOWN can be sent")
 }
 
 // When a rail of this rank is drained, the layer above looks at unknown peers at the next turn.
@@ -186,7 +192,7 @@ func TestRecheckIsDeferred(t *testing.T) {
 	w.rails[0][0].drain(btl.AllPeers)
 	require.Zero(t, r.rechecks)
 	require.Equal(t, []workKind{workRecheck}, r.kindsOfWork())
-	require.NotContains(t, fmt.Sprint(r.Leftovers()), "deferred", "it is a leftover")
+	require.NotContains(t, fmt.Sprint(r.Leftovers()), "deferred", "a leftover")
 	r.Progress()
 	require.Equal(t, 1, r.rechecks)
 	require.Zero(t, r.Deferred())
@@ -219,7 +225,7 @@ func TestDeferredWorkRunsInOrder(t *testing.T) {
 	}
 }
 
-// A transfer that has ended is forgotten, also if its memory serves another transfer that has a
+// A transfer that has ended is not restarted, even if another transfer uses its memory and has a
 // piece under way.
 func TestEndedTransferIsNotRestarted(t *testing.T) {
 	_, r, pr := newDeferredWire(t)

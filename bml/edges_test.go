@@ -24,7 +24,7 @@ func TestProbeForRailWithoutReopen(t *testing.T) {
 
 // A piece that is posted after its peer was lost is not left in the transfer.
 func TestPieceForLostPeer(t *testing.T) {
-	w := newWire(t, 2, nil)
+	w := newWire(t, 2)
 	r := w.ranks[0]
 	pr := r.Peer(1)
 	require.NoError(t, r.Resolve(pr))

@@ -9,7 +9,7 @@ import (
 )
 
 // A fragment that waits for one rail is not overtaken when another rail becomes the first.
-func TestOrderWhenTheFirstRailChanges(t *testing.T) {
+func TestOrderHoldsWhenFirstRailChanges(t *testing.T) {
 	for _, isInline := range []bool{false, true} {
 		w := newWire(t, 2, func(w *wire) {
 			withRails(2)(w)
@@ -39,11 +39,8 @@ func TestOrderWhenTheFirstRailChanges(t *testing.T) {
 
 // The peer's half has failed twice, and its RAILDOWN of the first time is still on its way. This
 // rank's half of the first incarnation is up, and is drained before the second one counts as over.
-func TestRailDownOfLaterIncarnation(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.async = false
-	})
+func TestRailDownOfLaterIncarnationDrainsEarlierOne(t *testing.T) {
+	w := newWire(t, 2, withRails(2), synchronous)
 	r := w.ranks[0]
 	r.send(1, "")
 	w.settle()
@@ -53,7 +50,7 @@ func TestRailDownOfLaterIncarnation(t *testing.T) {
 	w.rails[1][0].drain(1)
 	require.Equal(t, []railHeader{{rail: 1, version: testVersion, epoch: 2}}, railDownAcks(w, 1))
 
-	// Nothing can come of an incarnation that is over, or was never known.
+	// Nothing can arrive from an incarnation that is over, or from an unknown rail.
 	for _, h := range []railHeader{{rail: 1, epoch: 1}, {rail: 9, epoch: 1}} {
 		w.flying = nil
 		w.arrive(0, 1, 0, TagRailDown, railMessage(h))
@@ -76,7 +73,7 @@ func railDownAcks(w *wire, to int) (all []railHeader) {
 
 // A sequence number is the low half of a 64-bit count.
 func TestSequenceWrapsAround(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) { w.async = false })
+	w := newWire(t, 2, synchronous)
 	const near = 1<<32 - 3
 	w.ranks[0].Peer(1).sendSeq, w.ranks[1].Peer(0).recvSeq = near, near
 	var want []string

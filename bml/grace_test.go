@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A grace time that begins while the clock runs, within a part, is not shorter for that.
+// A grace time that begins within a part of the clock is as long as any other.
 func TestGraceIsNotCutShort(t *testing.T) {
 	const grace = 10 * sec
 	w := newPair(t, grace, loop.RailConfig{})
@@ -28,15 +28,12 @@ func TestGraceIsNotCutShort(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, w.fabric.Now()-begin, grace)
 	require.Less(t, w.fabric.Now()-begin, grace+grace/graceParts)
-	require.Nil(t, pr.grace.timer, "nothing is wrong any more")
+	require.Nil(t, pr.grace.timer, "the clock runs although no grace time is left")
 }
 
 // newGraceWire makes a wire of this many rails to rank 1, all in use.
 func newGraceWire(t *testing.T, rails int, grace int64) (w *wire, r *testRank, pr *Peer) {
-	w = newWire(t, 2, func(w *wire) {
-		withRails(rails)(w)
-		w.grace = grace
-	})
+	w = newWire(t, 2, withRails(rails), withGrace(grace))
 	resolve(w)
 	return w, w.ranks[0], w.ranks[0].Peer(1)
 }
@@ -50,8 +47,8 @@ func (w *wire) failAll() {
 	}
 }
 
-// A failed path fails its peer when the grace time is over, and not before.
-func TestGraceTimeOfAPeerWithoutPath(t *testing.T) {
+// A peer without a path fails when the grace time is over, and not before.
+func TestPeerWithoutPathFailsAfterGraceTime(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	w.rails[0][0].lose(1, pathError(0))
 	r.send(1, "a")
@@ -67,7 +64,7 @@ func TestGraceTimeOfAPeerWithoutPath(t *testing.T) {
 }
 
 // A rank that makes no calls for long loses one part of the grace time at most.
-func TestGraceTimeOfABusyRank(t *testing.T) {
+func TestBusyRankLosesOnePartOfGraceTime(t *testing.T) {
 	w, _, pr := newGraceWire(t, 1, 10*sec)
 	w.rails[0][0].lose(1, pathError(0))
 	w.now += 100 * sec
@@ -77,9 +74,9 @@ func TestGraceTimeOfABusyRank(t *testing.T) {
 	require.False(t, pr.IsAlive())
 }
 
-// The time in which a PROBE was delivered, and not answered, does not count. It counts while no
-// PROBE is delivered, and after that incarnation has failed.
-func TestGraceTimeWhileThePeerIsBusy(t *testing.T) {
+// The grace time stops between the delivery of a PROBE and its answer. It goes on when that
+// incarnation fails, and it runs while no PROBE is delivered.
+func TestGraceTimeStopsWhilePeerIsBusy(t *testing.T) {
 	for _, rails := range []int{1, 2} {
 		w, _, pr := newGraceWire(t, rails, 10*sec)
 		w.ranks = w.ranks[:1]
@@ -107,16 +104,16 @@ func TestGraceTimeWhileThePeerIsBusy(t *testing.T) {
 	require.EqualValues(t, 1, pr.grace.parts)
 }
 
-// A part of the shortest grace time is not nothing.
-func TestShortestGraceTime(t *testing.T) {
+// A part of the shortest grace time is longer than 0.
+func TestShortestGraceTimeEnds(t *testing.T) {
 	w, _, pr := newGraceWire(t, 1, 1)
 	w.rails[0][0].lose(1, pathError(0))
 	w.pass(2 * msec)
 	require.False(t, pr.IsAlive())
 }
 
-// A path that comes back stops the clock, and posts what has waited, in order.
-func TestPathFound(t *testing.T) {
+// When a path comes back, the clock stops, and pending operations are posted in order.
+func TestReturnedPathPostsPendingInOrder(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	r.send(1, "a")
 	w.rails[0][0].fail(1, pathError(0))
@@ -141,7 +138,7 @@ func TestPathFound(t *testing.T) {
 	w.rails[0][0].lose(1, pathError(0))
 	require.NotNil(t, pr.grace.timer)
 	returns(0)(w)
-	require.Nil(t, pr.grace.timer, "the clock runs for nothing")
+	require.Nil(t, pr.grace.timer, "the clock runs although nothing is pending")
 }
 
 // While the last rail is down, nothing goes inline.
@@ -162,8 +159,8 @@ func TestNoInlineWithoutPath(t *testing.T) {
 	require.False(t, pr.HasInline())
 }
 
-// What becomes of a peer whose last rail fails.
-func TestLastRailFails(t *testing.T) {
+// The state of a peer after its last rail has failed.
+func TestPeerStateAfterLastRailFails(t *testing.T) {
 	reopen := func() (btl.Endpoint, error) { return nil, btl.ErrFailed }
 	of := func(class btl.Class, side btl.Side) *btl.Error {
 		return &btl.Error{Rail: "wire0", Peer: 1, Class: class, Side: side}
@@ -187,23 +184,14 @@ func TestLastRailFails(t *testing.T) {
 		{"closed there", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideRemote), PeerFailing},
 		{"closed here", sec, [2]bool{true, true}, 0, of(btl.ClassClosed, btl.SideLocal), PeerNoPath},
 	} {
-		w := newWire(t, 2, func(w *wire) {
-			withRails(2)(w)
-			w.grace = c.grace
-			w.change = func(cfg *Config) {
-				routes := cfg.Resolve
-				cfg.Resolve = func(peer int) ([]Route, error) {
-					all, err := routes(peer)
-					all[1].Endpoint, all[1].Tier, all[1].Down = nil, c.tier, btl.ErrFailed
-					for i := range all {
-						if all[i].Reopen = nil; c.reopen[i] {
-							all[i].Reopen = reopen
-						}
-					}
-					return all, err
+		w := newWire(t, 2, withRails(2), withGrace(c.grace), withRoutes(func(all []Route) {
+			all[1].Endpoint, all[1].Tier, all[1].Down = nil, c.tier, btl.ErrFailed
+			for i := range all {
+				if all[i].Reopen = nil; c.reopen[i] {
+					all[i].Reopen = reopen
 				}
 			}
-		})
+		}))
 		resolve(w)
 		pr := w.ranks[0].Peer(1)
 		require.Equal(t, PeerUp, pr.State(), c.name)
@@ -225,20 +213,10 @@ func TestLastRailFails(t *testing.T) {
 	}
 }
 
-// A spare rail that was up once, and failed, is given no more time than the grace time.
+// A spare rail that was up and failed gets no more time than the grace time.
 func TestSpareRailThatFailedHasNoExtraTime(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.grace = sec
-		w.change = func(cfg *Config) {
-			routes := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				all, err := routes(peer)
-				all[1].Tier = 1
-				return all, err
-			}
-		}
-	})
+	isSpare := func(all []Route) { all[1].Tier = 1 }
+	w := newWire(t, 2, withRails(2), withGrace(sec), withRoutes(isSpare))
 	resolve(w)
 	pr := w.ranks[0].Peer(1)
 	w.rails[1][0].lose(1, pathError(1))
@@ -248,9 +226,9 @@ func TestSpareRailThatFailedHasNoExtraTime(t *testing.T) {
 	require.True(t, pr.IsLost())
 }
 
-// A path that carries probes, and loses what follows, fails its peer when an operation has failed
-// for the grace time, whatever comes back meanwhile.
-func TestOperationFailsForTheGraceTime(t *testing.T) {
+// A path may carry probes and lose all other fragments. The peer fails when an operation has failed
+// for the grace time, even if rails come back in between.
+func TestOperationThatFailsForGraceTimeFailsPeer(t *testing.T) {
 	for _, c := range []struct{ grace, want int64 }{{10 * sec, 10 * sec}, {0, 2 * sec}} {
 		w, r, pr := newGraceWire(t, 1, c.grace)
 		r.send(1, "a")
@@ -271,7 +249,7 @@ func TestOperationFailsForTheGraceTime(t *testing.T) {
 
 // The grace time of an operation begins with its own first failure, not with that of another
 // operation. The clock runs until the last of these times is over.
-func TestGraceTimeOfEachOperation(t *testing.T) {
+func TestEachOperationHasItsOwnGraceTime(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	r.send(1, "a")
 	w.failAll()
@@ -295,8 +273,8 @@ func TestGraceTimeOfEachOperation(t *testing.T) {
 	require.True(t, pr.IsFailing())
 }
 
-// A time that ends before another one does not shorten that.
-func TestGraceTimeOfATransferAfterAnOperation(t *testing.T) {
+// A grace time that ends earlier does not shorten another one.
+func TestShorterGraceTimeDoesNotEndLongerOne(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	_ = r.startGrace(pr, 0)
 	pr.grace.until = 15
@@ -306,7 +284,7 @@ func TestGraceTimeOfATransferAfterAnOperation(t *testing.T) {
 }
 
 // An operation is given up only when every rail that is up has failed with it.
-func TestOperationFailsOnEveryRail(t *testing.T) {
+func TestOperationThatFailsOnEveryRailFailsPeer(t *testing.T) {
 	w, r, pr := newGraceWire(t, 2, 10*sec)
 	r.send(1, "a")
 	w.failAll() // by rail 0
@@ -330,7 +308,7 @@ func TestOperationFailsOnEveryRail(t *testing.T) {
 }
 
 // An error that names no rail to the peer counts for all of them.
-func TestOperationFailsOnAnUnknownRail(t *testing.T) {
+func TestErrorOfUnknownRailCountsForAllRails(t *testing.T) {
 	for _, err := range []error{pathError(7), errors.New("unknown")} {
 		w, r, pr := newGraceWire(t, 2, 10*sec)
 		r.send(1, "a")
@@ -345,9 +323,8 @@ func TestOperationFailsOnAnUnknownRail(t *testing.T) {
 	}
 }
 
-// The error of a peer that was given up says why its rail failed, not that an operation was
-// flushed.
-func TestErrorOfTheRailIsKept(t *testing.T) {
+// The error of a transfer says why its rail failed, not that a piece was flushed.
+func TestTransferErrorNamesCauseOfRail(t *testing.T) {
 	w, r, _ := newGraceWire(t, 2, 10*sec)
 	m := r.sendLong(1, pattern(100, 1))
 	cause := &btl.Error{Rail: "wire0", Peer: 1, Class: btl.ClassPath, Native: "retries exceeded"}
@@ -366,8 +343,8 @@ func TestErrorOfTheRailIsKept(t *testing.T) {
 	require.ErrorContains(t, m.err, "every rail fails with the same message")
 }
 
-// The same holds for a peer that is given up because of an operation.
-func TestErrorOfTheRailIsKeptForOperations(t *testing.T) {
+// The same holds for the error of a peer that fails because of an operation.
+func TestOperationErrorNamesCauseOfRail(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	r.send(1, "a")
 	w.failAll()
@@ -380,8 +357,8 @@ func TestErrorOfTheRailIsKeptForOperations(t *testing.T) {
 	require.ErrorContains(t, r.sent[0], "retries exceeded")
 }
 
-// Attempts in vain do not prolong the time in which a peer has to be reached first.
-func TestGraceTimeOfFirstContact(t *testing.T) {
+// Failed attempts do not prolong the time for the first contact with a peer.
+func TestFailedAttemptsDoNotProlongFirstContact(t *testing.T) {
 	w := newWire(t, 2, func(w *wire) { w.grace, w.startDown, w.mended = 10*sec, true, true })
 	w.ranks[0].send(1, "a")
 	pr := w.ranks[0].Peer(1)
@@ -398,8 +375,8 @@ func TestGraceTimeOfFirstContact(t *testing.T) {
 	require.InDelta(t, 10*sec, w.now-begin, float64(sec))
 }
 
-// A transfer whose only rail failed begins anew when the rail is fenced. It finds no rail that is
-// up then, and goes on when the rail is.
+// A transfer whose only rail failed restarts when the rail is fenced. No rail is up at that moment,
+// so the transfer goes on when the rail is up.
 func TestTransferRestartsWhenPathFound(t *testing.T) {
 	w, r, _ := newGraceWire(t, 1, 10*sec)
 	m := r.sendLong(1, pattern(100, 1))

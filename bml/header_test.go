@@ -67,7 +67,7 @@ func TestRemoteKeysOfWrongLengthRefused(t *testing.T) {
 	}
 }
 
-// FuzzRailHeader: a decoded header says what is in the fragment, and nothing else.
+// FuzzRailHeader: encoding a decoded header gives the same bytes.
 func FuzzRailHeader(f *testing.F) {
 	f.Add(railMessage(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
 	f.Add(railMessage(railHeader{rail: 3, epoch: 7, padding: 2}))
@@ -82,14 +82,14 @@ func FuzzRailHeader(f *testing.F) {
 		var back [railBytes]byte
 		h.encode(back[:])
 		want := slices.Clone(frag[:railBytes])
-		clear(want[2:4]) // without meaning
+		clear(want[2:4]) // reserved
 		require.Equal(t, want, back[:])
 	})
 }
 
 // FuzzRailMessages feeds messages about rails, at any moment of a failover, to a rank that has
-// fragments and pieces under way. It must not panic, nor make an illegal transition. In the end
-// everything ends.
+// fragments and pieces under way. It must not panic, nor make an illegal transition. When the peer
+// is lost, everything ends.
 func FuzzRailMessages(f *testing.F) {
 	for tag := range uint8(4) {
 		for _, h := range []railHeader{
@@ -102,10 +102,7 @@ func FuzzRailMessages(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, tag, moment uint8, frag []byte) {
-		w := newWire(t, 2, func(w *wire) {
-			withRails(2)(w)
-			w.mended, w.grace = true, 10*sec
-		})
+		w := newWire(t, 2, withRails(2), mended, withGrace(10*sec))
 		r := w.ranks[0]
 		w.ranks[1].message = make([]byte, 1000)
 		r.send(1, "a")
@@ -134,8 +131,8 @@ func FuzzRailMessages(f *testing.F) {
 	})
 }
 
-// FuzzRemoteKeys: of a list of remote key descriptors those are taken that are of rails to this
-// peer, and usable.
+// FuzzRemoteKeys: from a list of remote key descriptors, decode takes those of usable rails to this
+// peer.
 func FuzzRemoteKeys(f *testing.F) {
 	f.Add(uint8(0xff), keyList(remoteKey{rail: 0, key: btl.Key{1}}, remoteKey{rail: 2, offset: 5, key: btl.Key{2}}))
 	f.Add(uint8(1), keyList(remoteKey{rail: 1}))

@@ -117,7 +117,7 @@ func TestHealthAfterFailure(t *testing.T) {
 		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1},
 		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1},
 		{"not of a transport", errors.New("unknown"), 0, 1000, 1},
-		// An error that is no evidence against the rail takes nothing from it.
+		// These errors are no evidence against the rail.
 		{"usage", of(btl.ClassUsage, btl.SideLocal), 1000, 1000, 1},
 		{"flushed", of(btl.ClassFlushed, btl.SideLocal), 1000, 1000, 1},
 		{"closed here", of(btl.ClassClosed, btl.SideLocal), 1000, 1000, 0},
@@ -168,10 +168,7 @@ func TestDeviceHealthReturns(t *testing.T) {
 // A local failure of a rail to one peer lowers the weight and the rank of the device's rails to all
 // other peers.
 func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
-	w := newWire(t, 3, func(w *wire) {
-		withRails(2)(w)
-		w.grace = 10 * sec
-	})
+	w := newWire(t, 3, withRails(2), withGrace(10*sec))
 	b := w.ranks[0].BML
 	for _, rank := range []int{1, 2} {
 		require.NoError(t, b.Resolve(b.Peer(rank)))
@@ -234,14 +231,14 @@ func TestNoHealthWhileDown(t *testing.T) {
 	w.shut = false
 	w.until(t, "the rail", w.isUp, 0, 1)
 	w.run(250*msec, 0, 1)
-	// And it is not drained for a while.
+	// The same holds while the rail drains.
 	w.ranks[0].railFailed(&w.pr.rails[0], sideError(btl.SideRemote))
 	w.run(sec, 0)
 	require.Equal(t, railFailing, w.pr.rails[0].state)
 	require.Zero(t, w.pr.rails[0].health)
 }
 
-// A rail that comes back in full health does not exceed it.
+// The health of a rail that comes back in full health does not grow.
 func TestHealthNotBeyondFull(t *testing.T) {
 	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000})
 	w.pr.rails[0].endpoint.Fail(&btl.Error{Class: btl.ClassUsage})
@@ -294,8 +291,8 @@ func TestPreferredRail(t *testing.T) {
 	}
 }
 
-// All rails fail with pieces of a message, and one comes back. The peer then learns by it that the
-// other one has failed, so the message can begin anew.
+// All rails fail with pieces of a message, and one comes back. By that rail the peer learns that
+// the other one has failed, so the message can restart.
 func TestRailThatStaysDownIsFenced(t *testing.T) {
 	w := newPair(t, 10*sec, make([]loop.RailConfig, 2)...)
 	in, out := pattern(2<<20, 1), make([]byte, 2<<20)
@@ -323,20 +320,11 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 	require.NotEmpty(t, w.ranks[0].restarts)
 }
 
-// OnRail hears of each rail that fails or comes back, and how many are left.
-func TestRailEvents(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(3)(w)
-		w.grace = 10 * sec
-		w.change = func(cfg *Config) {
-			resolve := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				routes, err := resolve(peer)
-				routes[2].Endpoint = nil // down at first
-				return routes, err
-			}
-		}
-	})
+// OnRail is called for each rail that fails or comes back, with the number of rails left.
+func TestOnRailReportsFailuresAndReturns(t *testing.T) {
+	w := newWire(t, 2, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) {
+		all[2].Endpoint = nil // down at first
+	}))
 	resolve(w)
 	r := w.ranks[0]
 	require.Empty(t, r.events)
@@ -354,14 +342,14 @@ func TestRailEvents(t *testing.T) {
 	require.Equal(t, PeerDegraded, r.Peer(1).State())
 	w.rails[1][0].lose(1, &btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})
 	w.rails[0][0].fail(1, peerGone(0))
-	require.Len(t, r.events, 4, "a closed rail, or a peer that is gone, is no event of a rail")
+	require.Len(t, r.events, 4, "an event for a closed rail or an ended process")
 
 	r.cfg.OnRail = nil
 	r.tellRail(&r.Peer(1).rails[0], err)
 }
 
 // When everything is in full health, no timer is left.
-func TestRecoveryEnds(t *testing.T) {
+func TestNoTimerIsLeftInFullHealth(t *testing.T) {
 	w := newWatched(t, 10*sec, loop.RailConfig{})
 	rl := &w.pr.rails[0]
 	w.ranks[0].failRail(rl, sideError(btl.SideLocal))
@@ -374,7 +362,7 @@ func TestRecoveryEnds(t *testing.T) {
 	require.Empty(t, w.ranks[0].Leftovers())
 }
 
-// A rail that says nothing of its bandwidth has the least weight.
+// A rail of unknown bandwidth has the least weight.
 func TestWeightWithoutBandwidth(t *testing.T) {
 	w := newWire(t, 2, func(w *wire) { w.attrs[0].BandwidthMBps = 0 })
 	resolve(w)
@@ -384,8 +372,8 @@ func TestWeightWithoutBandwidth(t *testing.T) {
 	require.EqualValues(t, 1, rl.weight)
 }
 
-// What was planned for a rail does not happen when its peer is failing.
-func TestNothingPlannedForFailingPeer(t *testing.T) {
+// A failed rail is not opened again when its peer is failing.
+func TestRailOfFailingPeerIsNotReopened(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	w.rails[0][0].lose(1, pathError(0))
 	r.Fail(pr, btl.ErrInjected)

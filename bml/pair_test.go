@@ -52,8 +52,8 @@ func newPair(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 // routes are all rails from one rank to the other.
 func (w *pair) routes(rank, peer int) (routes []Route) {
 	for rail, m := range w.modules[rank] {
-		card := w.modules[peer][rail].Address()
-		open := func() (btl.Endpoint, error) { return m.Connect(peer, card) }
+		address := w.modules[peer][rail].Address()
+		open := func() (btl.Endpoint, error) { return m.Connect(peer, address) }
 		r := Route{Module: m, Local: rail, Remote: rail, Reopen: open}
 		if ep, err := open(); err == nil {
 			r.Endpoint = ep

@@ -11,7 +11,7 @@ import (
 
 // The pools keep no more than their bounds, so a burst does not cost its memory for ever.
 func TestPoolsKeepNoMoreThanTheirBounds(t *testing.T) {
-	w := newWire(t, 2, nil)
+	w := newWire(t, 2)
 	r := w.ranks[0]
 	var ops []*Op
 	for range maxFreeOps + 10 {
@@ -37,7 +37,7 @@ func TestPoolsKeepNoMoreThanTheirBounds(t *testing.T) {
 	require.Same(t, top, r.Transfer(nil, r.Peer(1), nil))
 }
 
-// An operation from the pool keeps nothing of its last use but what Init has set.
+// An operation from the pool keeps only what Init has set.
 func TestPooledOperationIsAsNew(t *testing.T) {
 	w := newWire(t, 2, withRails(2))
 	r := w.ranks[0]
@@ -55,7 +55,7 @@ func TestPooledOperationIsAsNew(t *testing.T) {
 	require.Equal(t, &Op{Op: btl.Op{Owner: op, Tag: op.Tag, HdrLen: op.HdrLen, Hdr: op.Hdr}}, op)
 }
 
-// A transfer from the pool keeps nothing of its last use but the room of its lists.
+// A transfer from the pool keeps only the capacity of its lists.
 func TestPooledTransferIsAsNew(t *testing.T) {
 	w := newWire(t, 2, func(w *wire) {
 		withRails(2)(w)
@@ -103,7 +103,7 @@ func (s *sink) Send(op *btl.Op) error {
 
 // newSink makes a rank whose operations to rank 1 a sink takes.
 func newSink(t testT) (*testRank, *sink) {
-	w := newWire(t, 2, nil)
+	w := newWire(t, 2)
 	s := &sink{wireEndpoint: wireEndpoint{m: w.rails[0][0], to: 1, epoch: 1}}
 	r := w.ranks[0]
 	r.cfg.Resolve = func(int) ([]Route, error) { return []Route{{Module: s.m, Endpoint: s}}, nil }

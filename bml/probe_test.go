@@ -11,7 +11,7 @@ import (
 
 // A rail that is down is tried again after 5 ms, then after twice as long each time, up to half a
 // second; and after 5 ms again once it was up.
-func TestRetries(t *testing.T) {
+func TestDownRailIsRetriedWithLongerPauses(t *testing.T) {
 	w := newWatched(t, 100*sec, loop.RailConfig{})
 	w.shut = true
 	var pauses []int64
@@ -26,9 +26,9 @@ func TestRetries(t *testing.T) {
 	require.EqualValues(t, 6, w.breaks(t, 0)/msec)
 }
 
-// A rail that fails again each time it came back is held down for longer each time, up to half a
-// minute, while another one is up. Ten seconds without a failure make up for one failure.
-func TestHoldDown(t *testing.T) {
+// A rail that keeps failing after it comes back is held down for longer each time, up to half a
+// minute, while another rail is up. Ten seconds without a failure make up for one failure.
+func TestRailThatFailsOftenIsHeldDown(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	back := func() { w.until(t, "the rail", w.isUp, 0, 1) }
 	var pauses []int64
@@ -54,8 +54,8 @@ func TestHoldDown(t *testing.T) {
 	}
 }
 
-// Attempts in vain to come back do not hold a rail down.
-func TestHoldDownAfterFailedAttempts(t *testing.T) {
+// Failed attempts to come back do not hold a rail down.
+func TestFailedAttemptsDoNotHoldRailDown(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
 	w.run(5*sec, 0, 1)
@@ -65,8 +65,8 @@ func TestHoldDownAfterFailedAttempts(t *testing.T) {
 	require.InDelta(t, 20, w.breaks(t, 0)/msec, 3)
 }
 
-// A rail that was held down, and then cannot be opened, is tried again as soon as any other.
-func TestRetriesAfterHoldDown(t *testing.T) {
+// A rail that was held down, and cannot be opened then, is tried again as soon as any other.
+func TestHeldDownRailIsRetriedAsAnyOther(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	for range 8 {
 		w.breaks(t, 0)
@@ -83,7 +83,7 @@ func TestRetriesAfterHoldDown(t *testing.T) {
 }
 
 // No rail is held down while no other one is up.
-func TestHoldDownOfTheLastRail(t *testing.T) {
+func TestLastRailIsNotHeldDown(t *testing.T) {
 	w := newWatched(t, 100*sec, make([]loop.RailConfig, 2)...)
 	for range 12 {
 		w.breaks(t, 0)
@@ -100,7 +100,7 @@ func TestHoldDownOfTheLastRail(t *testing.T) {
 
 // An incarnation whose PROBE is not delivered within two seconds is given up. Until then no second
 // PROBE is posted.
-func TestProbeNotDelivered(t *testing.T) {
+func TestUndeliveredProbeEndsIncarnation(t *testing.T) {
 	w := newWatched(t, 100*sec, loop.RailConfig{})
 	w.breaks(t, 0)
 	w.until(t, "the rail", w.isUp, 0, 1)
@@ -118,7 +118,7 @@ func TestProbeNotDelivered(t *testing.T) {
 
 // A PROBE that was delivered is sent again every two seconds while the peer is busy elsewhere, and
 // the incarnation is kept.
-func TestProbeNotAnswered(t *testing.T) {
+func TestUnansweredProbeIsSentAgain(t *testing.T) {
 	w := newWatched(t, 5*sec, loop.RailConfig{})
 	w.pr.rails[0].endpoint.Fail(sideError(btl.SideRemote))
 	w.run(21*sec, 0)
@@ -133,11 +133,11 @@ func TestProbeNotAnswered(t *testing.T) {
 	w.until(t, "the rail", w.isUp, 0, 1)
 }
 
-// When a device is back, 32 of its rails at most are probed at a time. The others have their turn,
-// and no incarnation is given up because it waited.
-func TestProbesOfOneDevice(t *testing.T) {
+// When a device is back, at most 32 of its rails are probed at a time. The others follow, and no
+// incarnation ends because it had to wait.
+func TestProbesOfOneDeviceAreBounded(t *testing.T) {
 	const most, n = 32, 96
-	w := newWire(t, n+1, func(w *wire) { w.mended, w.grace = true, 100*sec })
+	w := newWire(t, n+1, mended, withGrace(100*sec))
 	b := w.ranks[0].BML
 	w.ranks = w.ranks[:1] // the peers do not answer
 	for rank := 1; rank <= n; rank++ {
@@ -150,7 +150,7 @@ func TestProbesOfOneDevice(t *testing.T) {
 		require.Less(t, rounds, 6)
 		require.Len(t, w.flying, most)
 		w.pass(sec)
-		require.Len(t, w.flying, most, "their time is not over")
+		require.Len(t, w.flying, most, "a probe is repeated or given up too early")
 		for _, f := range w.flying {
 			require.Equal(t, TagProbe, f.tag)
 			seen[f.to] = true
@@ -183,7 +183,7 @@ func TestWaitIsBounded(t *testing.T) {
 }
 
 // A rail without Reopen stays down.
-func TestRailThatCannotBeReopened(t *testing.T) {
+func TestRailWithoutReopenStaysDown(t *testing.T) {
 	w := newWire(t, 2, withRails(2))
 	resolve(w)
 	w.rails[0][0].lose(1, pathError(0))
@@ -194,18 +194,9 @@ func TestRailThatCannotBeReopened(t *testing.T) {
 
 // A spare rail is not opened while a rail of an earlier tier is up, and is opened then.
 func TestSpareRailIsOpenedWhenNeeded(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) {
-		withRails(2)(w)
-		w.grace, w.mended = 10*sec, true
-		w.change = func(cfg *Config) {
-			resolve := cfg.Resolve
-			cfg.Resolve = func(peer int) ([]Route, error) {
-				routes, err := resolve(peer)
-				routes[1].Tier, routes[1].Endpoint = 1, nil
-				return routes, err
-			}
-		}
-	})
+	w := newWire(t, 2, withRails(2), mended, withGrace(10*sec), withRoutes(func(all []Route) {
+		all[1].Tier, all[1].Endpoint = 1, nil
+	}))
 	resolve(w)
 	w.pass(sec)
 	require.Zero(t, w.rails[1][0].opened)
@@ -215,8 +206,8 @@ func TestSpareRailIsOpenedWhenNeeded(t *testing.T) {
 	require.Equal(t, 1, w.rails[1][0].opened)
 }
 
-// An endpoint that is not up when it is made is no incarnation.
-func TestReopenedEndpointIsDown(t *testing.T) {
+// An endpoint that is not up when it is made does not count as an incarnation.
+func TestReopenedEndpointThatIsDownIsNotUsed(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	rl := &pr.rails[0]
 	reopen := rl.reopen
@@ -234,7 +225,7 @@ func TestReopenedEndpointIsDown(t *testing.T) {
 	require.Equal(t, railProbing, rl.state)
 }
 
-// The next incarnation is used for remote access too, and its module has not fallen any more.
+// The next incarnation is used for remote access too, and its module does not count as failed.
 func TestReopenedEndpointIsUsed(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	rl := &pr.rails[0]
@@ -248,8 +239,7 @@ func TestReopenedEndpointIsUsed(t *testing.T) {
 	require.Same(t, rl.endpoint, rl.putter)
 }
 
-// A PROBE is as long as the longest fragment. One that a rail has no room for is not tried by
-// another rail.
+// A PROBE is as long as the longest fragment, and goes only by its own rail.
 func TestProbeIsAsLongAsTheLongestFragment(t *testing.T) {
 	w, _, _ := newDeferredWire(t)
 	w.rails[0][0].lose(1, pathError(0))
@@ -292,11 +282,11 @@ func TestFailedRailIsNotProbed(t *testing.T) {
 	require.Empty(t, w.on(TagProbe))
 }
 
-// An incarnation is given up after two seconds also if its PROBE uses the last room of the device,
-// and if its PROBEs end with an error that says nothing of the rail.
-func TestProbesGivenUp(t *testing.T) {
+// An incarnation ends after two seconds without an answer, even if its PROBE was the last that the
+// device has room for, or ended with an error that is no evidence against the rail.
+func TestProbesInVainEndIncarnations(t *testing.T) {
 	const most = maxDeviceProbes
-	w := newWire(t, most+1, func(w *wire) { w.mended, w.grace = true, 100*sec })
+	w := newWire(t, most+1, mended, withGrace(100*sec))
 	b := w.ranks[0].BML
 	w.ranks = w.ranks[:1]
 	for rank := 1; rank <= most; rank++ {
@@ -318,7 +308,7 @@ func TestProbesGivenUp(t *testing.T) {
 
 // Probes and answers do nothing if they are not about the present incarnation of the rail by which
 // they came.
-func TestProbesOfOtherIncarnations(t *testing.T) {
+func TestProbesOfOtherIncarnationsHaveNoEffect(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	rl := &pr.rails[0]
 	w.rails[0][0].lose(1, pathError(0))
@@ -354,8 +344,8 @@ func TestProbesOfOtherIncarnations(t *testing.T) {
 	require.Empty(t, w.flying)
 }
 
-// A PROBEACK that was not delivered, or whose rail has failed meanwhile, puts no rail in use.
-func TestProbeAckNotDelivered(t *testing.T) {
+// A PROBEACK puts no rail in use if it was not delivered, or if its rail has failed in between.
+func TestLateProbeAckPutsNoRailInUse(t *testing.T) {
 	for name, until := range map[string]func(w *wire, f flight){
 		"not delivered":             func(w *wire, f flight) { w.end(f, &btl.Error{Class: btl.ClassUsage}) },
 		"delivered after a failure": func(w *wire, f flight) { w.rails[0][0].fail(1, pathError(0)); w.end(f, nil) },
@@ -378,9 +368,9 @@ func TestProbeAckNotDelivered(t *testing.T) {
 	}
 }
 
-// A PROBE of a later incarnation than the one that failed shows that the peer's half of that is
-// drained, and so does a PROBEACK.
-func TestProbeFences(t *testing.T) {
+// A PROBE or PROBEACK of a later incarnation shows that the peer's half of the failed incarnation
+// is drained.
+func TestProbeOfLaterIncarnationFences(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	w.rails[0][0].lose(1, pathError(0))
 	require.Equal(t, 1, pr.unfenced)
@@ -406,7 +396,7 @@ func TestProbeFences(t *testing.T) {
 	require.Zero(t, pr.unfenced)
 }
 
-// The peer is told of a rail that failed while no rail was up when another one is up again.
+// A rail fails while no rail is up. RAILDOWN goes when another rail is up.
 func TestRailDownIsSentLater(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	for i, rail := range w.rails {
@@ -433,7 +423,7 @@ func TestRailDownIsSentLater(t *testing.T) {
 	require.False(t, pr.AwaitsPath())
 }
 
-// A rail that comes back is not reported as failed, nor is one whose RAILDOWN was sent before.
+// RAILDOWN does not go for a rail that comes back, nor twice for one rail.
 func TestRailDownIsSentOnce(t *testing.T) {
 	w, _, pr := newGraceWire(t, 3, 10*sec)
 	w.rails[2][0].lose(1, pathError(2))

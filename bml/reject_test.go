@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// newLost makes a wire at which rank 0 has lost rank 1, which does not know.
+// newLost makes a wire whose rank 0 has lost rank 1. Rank 1 does not know that.
 func newLost(t *testing.T) (w *wire, r *testRank, pr *Peer) {
 	w, r, pr = newDeferredWire(t)
 	r.ProtocolError(pr, errors.New("test"))
@@ -23,11 +23,11 @@ func newLost(t *testing.T) (w *wire, r *testRank, pr *Peer) {
 	return w, r, pr
 }
 
-// heard makes the event that something comes from the lost peer by rail 0.
+// heard has a fragment of the lost peer arrive by rail 0.
 func heard(w *wire) { w.arrive(0, 1, 0, tagNumbered, numbered(0, "")) }
 
-// A lost peer is not told by a rail that does not lead there, or that cannot be opened again.
-func TestRejectNeedsARail(t *testing.T) {
+// No RAILDOWN goes by a rail that does not lead to the lost peer, or that cannot be opened again.
+func TestLostPeerIsNotRejectedWithoutRail(t *testing.T) {
 	w, r, pr := newLost(t)
 	other := &wireModule{w: w, attrs: w.rails[0][0].attrs}
 	r.Arrived(other, 1, tagNumbered, numbered(0, ""))
@@ -37,8 +37,8 @@ func TestRejectNeedsARail(t *testing.T) {
 	require.Zero(t, r.Deferred())
 }
 
-// If the rail cannot be opened, the peer is told when it is heard again.
-func TestRejectAfterFailedOpen(t *testing.T) {
+// If the rail cannot be opened, the next fragment of the peer causes another attempt.
+func TestRejectIsTriedAgainAfterFailedOpen(t *testing.T) {
 	w, r, _ := newLost(t)
 	w.mended = false
 	heard(w)
@@ -50,8 +50,8 @@ func TestRejectAfterFailedOpen(t *testing.T) {
 	require.Len(t, w.on(TagRailDown), 1)
 }
 
-// An endpoint without room is tried again after 5 ms, ten times. Then it is failed.
-func TestRejectWithoutRoom(t *testing.T) {
+// An endpoint without room is tried again every 5 ms, ten times. Then this rank fails it.
+func TestRejectWithoutRoomIsTriedTenTimes(t *testing.T) {
 	for _, refusals := range []int{3, 10, 11} {
 		w, r, pr := newLost(t)
 		ops := len(r.freeOps)
@@ -80,8 +80,8 @@ func TestRejectWithoutRoom(t *testing.T) {
 	}
 }
 
-// An endpoint that takes nothing is failed at once.
-func TestRejectByEndpointThatIsDown(t *testing.T) {
+// An endpoint that accepts no operation is failed at once.
+func TestRejectByDownEndpointFailsIt(t *testing.T) {
 	w, r, pr := newLost(t)
 	pr.rails[0].reopen = func() (btl.Endpoint, error) {
 		ep := w.rails[0][0].open(1)
@@ -97,7 +97,7 @@ func TestRejectByEndpointThatIsDown(t *testing.T) {
 }
 
 // If the RAILDOWN is not delivered, the rail is opened again after 5 ms, ten times.
-func TestRejectNotDelivered(t *testing.T) {
+func TestUndeliveredRejectIsTriedTenTimes(t *testing.T) {
 	w, r, pr := newLost(t)
 	ops := len(r.freeOps)
 	heard(w)
@@ -126,7 +126,7 @@ func TestRejectNotDelivered(t *testing.T) {
 	require.Len(t, r.freeOps, max(ops, 1), "an operation is not given back")
 }
 
-// After Close, no lost peer is told.
+// After Close, no RAILDOWN goes to a lost peer.
 func TestNoRejectAfterClose(t *testing.T) {
 	for name, until := range map[string]func(w *wire, r *testRank){
 		"deferred": func(*wire, *testRank) {},
@@ -161,7 +161,7 @@ func TestNoRejectAfterClose(t *testing.T) {
 	require.Equal(t, 1, w.rails[0][0].opened)
 	require.Empty(t, w.flying)
 
-	// A failing peer that was heard is not told either.
+	// Nor does one go to a failing peer of which a fragment has arrived.
 	w, r, pr := newDeferredWire(t)
 	r.Fail(pr, request.ErrUnreachable)
 	heard(w)
@@ -171,8 +171,9 @@ func TestNoRejectAfterClose(t *testing.T) {
 	require.Zero(t, r.Deferred())
 }
 
-// A failing peer that was heard is told when it is lost, unless its process has ended.
-func TestRejectOfFailingPeerThatWasHeard(t *testing.T) {
+// A failing peer of which a fragment has arrived gets a RAILDOWN when it is lost, unless its
+// process has ended.
+func TestFailingPeerThatSendsIsRejectedWhenLost(t *testing.T) {
 	for _, cause := range []error{request.ErrUnreachable, request.ErrProcFailed} {
 		w, r, pr := newDeferredWire(t)
 		r.Fail(pr, cause)

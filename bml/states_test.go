@@ -43,7 +43,7 @@ func breaksProtocol(w *wire) {
 }
 func closes(w *wire) { w.ranks[0].Close(btl.ErrClosed) }
 
-// failsWith makes the event that the i-th rail fails for good.
+// failsWith makes the event that the i-th rail fails and drains.
 func failsWith(i int) func(w *wire) {
 	return func(w *wire) { w.rails[i][0].lose(1, pathError(i)) }
 }
@@ -68,7 +68,7 @@ func losesMessages(w *wire) {
 	w.arrive(0, 1, 0, TagRailDownAck, railMessage(railHeader{counters: deliveryCounters{epoch: epoch, delivered: 0, taken: 1}}))
 }
 
-// carries has rail 0 deliver messages to rank 1.
+// carries has rail 0 deliver two messages to rank 1.
 func carries(w *wire) { w.rails[0][0].endpoints[1].delivered = 2 }
 
 // transition is an event that moves rank 1, as rank 0 sees it, from one state to another.
@@ -201,7 +201,7 @@ func TestPeerTransitionsHappen(t *testing.T) {
 // Each transition that is not legal is reported, and happens all the same.
 func TestIllegalPeerTransitionsReported(t *testing.T) {
 	var want []string
-	w := newWire(t, 1, nil)
+	w := newWire(t, 1)
 	r := w.ranks[0]
 	r.mayBeIllegal = true
 	for from := range peerStates {
@@ -262,10 +262,7 @@ func TestRailTransitionsHappen(t *testing.T) {
 	for _, c := range railTransitions {
 		t.Run(fmt.Sprintf("%v to %v/%s", c.from, c.to, c.name), func(t *testing.T) {
 			make := func() (*wire, *Rail) {
-				w := newWire(t, 2, func(w *wire) {
-					withRails(2)(w)
-					w.grace = 10 * sec
-				})
+				w := newWire(t, 2, withRails(2), withGrace(10*sec))
 				resolve(w)
 				if c.from != railUp {
 					w.rails[0][0].fail(1, pathError(0))
@@ -302,7 +299,7 @@ func TestRailTransitionsHappen(t *testing.T) {
 // Each transition of a rail that is not legal is reported, also one to the same state.
 func TestIllegalRailTransitionsReported(t *testing.T) {
 	var want []string
-	w := newWire(t, 1, nil)
+	w := newWire(t, 1)
 	r := w.ranks[0]
 	r.mayBeIllegal = true
 	for from := range railStates {
@@ -317,6 +314,22 @@ func TestIllegalRailTransitionsReported(t *testing.T) {
 	}
 	require.Equal(t, want, r.illegal)
 	require.Len(t, want, 11)
+}
+
+// pairsOf are the legal transitions among states below end.
+func pairsOf[S interface {
+	~uint8
+	fmt.Stringer
+}](end S, isLegal func(from, to S) bool) map[string]bool {
+	pairs := map[string]bool{}
+	for from := range end {
+		for to := range end {
+			if isLegal(from, to) {
+				pairs[fmt.Sprintf("%v → %v", from, to)] = true
+			}
+		}
+	}
+	return pairs
 }
 
 // documentedStates reads a section of the package comment: the states in the table of states, and
@@ -358,27 +371,13 @@ func documentedStates(t *testing.T, section string) (states []string, pairs map[
 func TestDocumentedStates(t *testing.T) {
 	states, pairs := documentedStates(t, "States of a peer")
 	require.Equal(t, peerNames[:], states)
-	want := map[string]bool{}
-	for from := range peerStates {
-		for to := range peerStates {
-			if peerLegal[from].has(to) {
-				want[fmt.Sprintf("%v → %v", from, to)] = true
-			}
-		}
-	}
-	require.Equal(t, want, pairs)
+	legalPeers := func(from, to PeerState) bool { return peerLegal[from].has(to) }
+	require.Equal(t, pairsOf(peerStates, legalPeers), pairs)
 
 	states, pairs = documentedStates(t, "States of a rail")
 	require.Equal(t, railNames[:], states)
-	want = map[string]bool{}
-	for from := range railStates {
-		for to := range railStates {
-			if railLegal[from][to] {
-				want[fmt.Sprintf("%v → %v", from, to)] = true
-			}
-		}
-	}
-	require.Equal(t, want, pairs)
+	legalRails := func(from, to railState) bool { return railLegal[from][to] }
+	require.Equal(t, pairsOf(railStates, legalRails), pairs)
 }
 
 // States makes a set.

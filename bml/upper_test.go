@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The layer above in tests of this package. It has two kinds of fragments, and records what it is
-// told.
+// The layer above, in tests of this package. It has two kinds of fragments, and records the calls
+// of the BML.
 
 const (
 	// A numbered fragment has its number in its header, and a payload.
@@ -135,7 +135,7 @@ type longMessage struct {
 	err    error
 }
 
-// sendLong sends a long message, which begins anew each time it is interrupted.
+// sendLong sends a long message, which restarts each time it is interrupted.
 func (r *testRank) sendLong(to int, data []byte) *longMessage {
 	m := &longMessage{r: r, data: data}
 	m.t = r.Transfer(nil, r.Peer(to), m)

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// wire is a transport of fake rails. A posted operation waits in one queue until the test lets it
-// through, so a test can choose every order and every moment.
+// wire is a transport of fake rails. A posted operation waits in one queue until the test delivers
+// it, so a test can choose its order and its moment.
 type wire struct {
 	t     testT
 	ranks []*testRank
@@ -66,11 +66,11 @@ type wireClock struct{ w *wire }
 
 func (c wireClock) Now() int64 { return c.w.now }
 
-// newWire makes n ranks, with one rail unless change says otherwise.
-func newWire(t testT, n int, change func(w *wire)) *wire {
+// newWire makes n ranks, with one rail unless a change says otherwise.
+func newWire(t testT, n int, changes ...func(w *wire)) *wire {
 	w := &wire{t: t, async: true}
 	w.attrs = []btl.Attrs{{Name: "wire0", EagerBytes: 128, MaxSendBytes: 128, BandwidthMBps: 1000}}
-	if change != nil {
+	for _, change := range changes {
 		change(w)
 	}
 	for rail := range w.attrs {
@@ -107,6 +107,28 @@ func withRails(n int) func(w *wire) {
 			a := first
 			a.Name, a.LatencyNanos = fmt.Sprintf("wire%d", i), int64(i)
 			w.attrs = append(w.attrs, a)
+		}
+	}
+}
+
+func withGrace(nanos int64) func(w *wire) { return func(w *wire) { w.grace = nanos } }
+
+// mended lets failed rails be opened again.
+func mended(w *wire) { w.mended = true }
+
+// synchronous has operations complete when they are posted.
+func synchronous(w *wire) { w.async = false }
+
+// withRoutes has a function change what each rank resolves a peer to.
+func withRoutes(change func(all []Route)) func(w *wire) {
+	return func(w *wire) {
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				all, err := resolve(peer)
+				change(all)
+				return all, err
+			}
 		}
 	}
 }
@@ -175,7 +197,7 @@ func (m *wireModule) fail(peer int, err *btl.Error) {
 	m.w.call(func() { m.w.ranks[m.rank].Failed(m, peer, err) })
 }
 
-// drain calls back with an error what is under way, and reports that the endpoint is drained.
+// drain calls back the operations under way with an error, and reports the endpoint as drained.
 func (m *wireModule) drain(peer int) {
 	for _, f := range m.take(peer) {
 		m.w.end(f, &btl.Error{Rail: m.attrs.Name, Peer: f.to, Class: btl.ClassFlushed, Err: btl.ErrInjected})
@@ -188,7 +210,7 @@ func (m *wireModule) drain(peer int) {
 	m.w.call(func() { m.w.ranks[m.rank].Drained(m, peer) })
 }
 
-// take takes out of the queue what a module has under way to a peer.
+// take takes the operations of a module to a peer out of the queue.
 func (m *wireModule) take(peer int) (mine []flight) {
 	m.w.flying = slices.DeleteFunc(m.w.flying, func(f flight) bool {
 		isMine := f.from == m.rank && f.rail == m.rail && (f.to == peer || peer == btl.AllPeers)
@@ -312,7 +334,7 @@ func (w *wire) arrive(rail, from, to int, tag btl.Tag, frag []byte) {
 	w.call(func() { w.ranks[to].Arrived(w.rails[rail][to], from, tag, frag) })
 }
 
-// step lets the i-th operation through.
+// step delivers the i-th operation.
 func (w *wire) step(i int) {
 	f := w.flying[i]
 	w.flying = slices.Delete(w.flying, i, i+1)
@@ -322,7 +344,7 @@ func (w *wire) step(i int) {
 	w.end(f, nil)
 }
 
-// settle lets everything through, in order.
+// settle delivers everything, in order.
 func (w *wire) settle() {
 	for range 1000 {
 		deferred := 0
@@ -339,7 +361,7 @@ func (w *wire) settle() {
 	w.t.Errorf("the wire does not settle")
 }
 
-// pass lets time pass, with all ranks at work, and nothing that is under way arrives.
+// pass lets time pass. All ranks make turns, and no operation under way arrives.
 func (w *wire) pass(nanos int64) {
 	for end := w.now + nanos; w.now < end; w.now += msec {
 		for range 8 {
@@ -350,7 +372,7 @@ func (w *wire) pass(nanos int64) {
 	}
 }
 
-// on lists what is under way with a tag.
+// on lists the operations under way with a tag.
 func (w *wire) on(tag btl.Tag) (all []flight) {
 	for _, f := range w.flying {
 		if f.tag == tag {
@@ -360,12 +382,12 @@ func (w *wire) on(tag btl.Tag) (all []flight) {
 	return all
 }
 
-// pathError is an error of a rail that is evidence against no side.
+// pathError is an error of a rail that blames neither side.
 func pathError(rail int) *btl.Error {
 	return &btl.Error{Rail: fmt.Sprintf("wire%d", rail), Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected}
 }
 
-// peerGone says that a peer's process has ended.
+// peerGone is the error of a peer whose process has ended.
 func peerGone(rail int) *btl.Error {
 	err := pathError(rail)
 	err.Class = btl.ClassPeerGone

@@ -50,11 +50,7 @@ func TestSmallSendReturnsBeforeDelivery(t *testing.T) {
 	require.Len(t, w.flying, 4)
 	require.Equal(t, 4, w.pmls[0].busy, "the copies do not count as busy")
 	for seed, n := range []int{0, 1, 8, 90} {
-		out := make([]byte, n)
-		r := w.pmls[1].Irecv(c[1], out, 1, 0, seed, "recv")
-		w.settle()
-		require.Equal(t, request.Complete, r.State())
-		require.Equal(t, pattern(n, seed), out)
+		requireArrival(t, w, c[1], seed, pattern(n, seed))
 	}
 	p := w.pmls[0]
 	require.Zero(t, p.busy)
@@ -73,10 +69,7 @@ func TestSendBeyondCopyLimitWaits(t *testing.T) {
 	s := p.Send(c[0], pattern(8, maxBcopies), 1, 7, Standard, "send")
 	require.NotNil(t, s)
 	for i := range maxBcopies + 1 {
-		out := make([]byte, 8)
-		w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
-		w.settle()
-		require.Equal(t, pattern(8, i), out)
+		requireArrival(t, w, c[1], 7, pattern(8, i))
 	}
 	require.Equal(t, request.Complete, s.State())
 	require.Len(t, p.freeBcopies, maxBcopies)
@@ -99,8 +92,7 @@ func TestSendIsNotCopied(t *testing.T) {
 	require.NotNil(t, p.Send(c[0], pattern(8, 3), 1, 7, Standard, "send"), "the rail is known to have no room")
 	require.Equal(t, 1, p.bcopies, "a second copy was made")
 	w.settle()
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	require.Zero(t, p.bcopies)
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Buffered, "bsend"), "a buffered send")
 	require.Zero(t, p.bcopies)
@@ -109,7 +101,7 @@ func TestSendIsNotCopied(t *testing.T) {
 	require.NotNil(t, p.Send(c[0], pattern(8, 4), 1, 7, Standard, "send"), "other sends wait for the window")
 	require.Zero(t, p.bcopies)
 
-	w, c = newWire(t, 2, func(w *wire) { w.async = true })
+	w, c = newWire(t, 2, withAsync(true))
 	require.NoError(t, w.pmls[0].resolve(w.pmls[0].peer(1)))
 	require.NotNil(t, w.pmls[0].Send(c[0], pattern(90, 1), 1, 7, Standard, "send"), "too long to go inline")
 }
@@ -125,7 +117,7 @@ func TestBufferedSendToFullRailReturnsAtOnce(t *testing.T) {
 // otherwise for its error.
 func TestSendCopyToFailedRailReturnsRequest(t *testing.T) {
 	for _, grace := range []int64{0, 1e9} {
-		w, c := newWire(t, 2, func(w *wire) { withoutInline(1)(w); w.config.GraceNanos = grace })
+		w, c := newWire(t, 2, withoutInline(1), withGrace(grace))
 		p := w.pmls[0]
 		require.NoError(t, p.resolve(p.peer(1)))
 		w.rails[0][0].down[1] = btl.ErrFailed

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	id := w.pmls[0].NewContextID()
 	c0 := w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
 	long, short := pattern(1000, 2), pattern(9, 3)
@@ -19,22 +19,15 @@ func TestMessagesBeforeAddContextAreReceivedInOrder(t *testing.T) {
 	w.settle()
 	c1 := w.pmls[1].AddContext(id, c[1].group, 1, testCaller{})
 	for _, want := range [][]byte{long, short} {
-		out := make([]byte, len(want))
-		r := w.pmls[1].Irecv(c1, out, 1, 0, 5, "recv")
-		w.settle()
-		_, err := r.Take()
-		require.NoError(t, err)
-		require.Equal(t, want, out)
+		requireArrival(t, w, c1, 5, want)
 	}
 	require.Zero(t, w.pmls[1].Stats().UnexpectedBytes)
 }
 
 func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0 := a.AddContext(id, c[0].group, 0, testCaller{})
-	c1 := b.AddContext(id, c[1].group, 1, testCaller{})
+	id, c0, c1 := newPairContext(w, c)
 	// No receive takes this message. Its sender must get an error.
 	s := a.Isend(c0, pattern(1000, 1), 1, 9, Synchronous, "ssend")
 	out := make([]byte, 10)
@@ -44,13 +37,11 @@ func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 	require.NotNil(t, b.contexts[id], "a receive is still posted in the context")
 	a.Isend(c0, pattern(10, 4), 1, 1, Standard, "send")
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(10, 4), out)
 	require.Nil(t, b.contexts[id])
 	w.settle()
-	_, err = s.Take()
-	require.ErrorIs(t, err, request.ErrComm)
+	err := requireFailure(t, request.ErrComm, s)
 	require.EqualError(t, err, "invalid communicator: the receiver has freed it")
 	require.Zero(t, b.Stats().UnexpectedBytes)
 	require.Zero(t, a.Busy()+b.Busy())
@@ -60,10 +51,9 @@ func TestRemoveContextRejectsUnreceivedMessages(t *testing.T) {
 // communicator was freed (MPI 4.1, section 7.4.3: the object is deallocated when no reference is
 // left).
 func TestPersistentReceiveKeepsContext(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	id, c0, c1 := newPairContext(w, c)
 	out := make([]byte, 10)
 	r := b.RecvInit(c1, out, 1, 0, 1, "recv init")
 	s := a.SendInit(c0, pattern(10, 4), 1, 1, Standard, "send init")
@@ -80,11 +70,7 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 			start(s)
 			w.settle()
 		}
-		require.Equal(t, request.Complete, r.State())
-		_, err := r.Take()
-		require.NoError(t, err)
-		_, err = s.Take()
-		require.NoError(t, err)
+		requireSuccess(t, r, s)
 		require.Equal(t, pattern(10, 4), out)
 	}
 	waiting := a.Isend(c0, pattern(1000, 4), 1, 2, Standard, "send")
@@ -113,10 +99,9 @@ func TestPersistentReceiveKeepsContext(t *testing.T) {
 // TestMessagesToRemovedContextAreRejected: messages that arrive after RemoveContext are treated
 // like those that were there before.
 func TestMessagesToRemovedContextAreRejected(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
-	id := a.NewContextID()
-	c0, c1 := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	_, c0, c1 := newPairContext(w, c)
 	b.RemoveContext(c1)
 	_, err := a.Isend(c0, pattern(10, 1), 1, 1, Standard, "send").Take()
 	require.NoError(t, err, "an eager send ended in an error")
@@ -139,7 +124,7 @@ func TestMessagesToRemovedContextAreRejected(t *testing.T) {
 
 // TestManyContextsLeaveNoState adds and removes 100,000 contexts.
 func TestManyContextsLeaveNoState(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	seen := map[ContextID]bool{}
 	for range 100_000 {
@@ -183,7 +168,7 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 // TestCheckNewContextRefusesForeignAndUsedIDs: the proposer of a communicator's id must have made
 // the id, and no rank may have used it.
 func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	id := w.pmls[1].NewContextID()
 	require.NoError(t, p.CheckNewContext(id, 1))
@@ -214,18 +199,17 @@ func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
 }
 
 func TestRemoveContextEndsProbes(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	ctx := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})
 	probe := p.Probe(ctx, 0, 0, true, "mprobe")
 	p.RemoveContext(ctx)
-	_, err := probe.Take()
-	require.ErrorIs(t, err, request.ErrRequest)
+	requireFailure(t, request.ErrRequest, probe)
 }
 
 // TestGroupTranslatesRanks uses a communicator whose ranks are not those of the job.
 func TestGroupTranslatesRanks(t *testing.T) {
-	w, _ := newWire(t, 4, nil)
+	w, _ := newWire(t, 4)
 	world := []int{3, 1}
 	g := NewGroup(world)
 	require.Equal(t, 2, g.Size())
@@ -246,11 +230,10 @@ func TestGroupTranslatesRanks(t *testing.T) {
 	env, found := w.pmls[3].Iprobe(c3, 1, 5)
 	require.True(t, found)
 	require.Equal(t, Envelope{Source: 1, Tag: 5, Bytes: 9}, env)
-	st, err := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv").Take()
-	require.NoError(t, err)
-	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, st)
+	r := w.pmls[3].Irecv(c3, make([]byte, 20), 1, request.AnySource, request.AnyTag, "recv")
+	require.Equal(t, request.Status{Source: 1, Tag: 5, Count: 9, Bytes: 9}, requireSuccess(t, r))
 	// The loss of a rank that is not in the group has no effect on the communicator.
-	r := w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
+	r = w.pmls[3].Irecv(c3, nil, 1, request.AnySource, 1, "recv")
 	w.modules[3].lose(2, &btl.Error{Rail: "wire", Peer: 2, Class: btl.ClassPeerGone})
 	require.Equal(t, request.Active, r.State())
 	w.modules[3].lose(1, gone)

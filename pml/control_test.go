@@ -64,8 +64,8 @@ func addControlled(p *PML, id ContextID, g *Group, rank int) (*Context, *testHan
 }
 
 // newControlled is newWire, with a controlled context at every rank.
-func newControlled(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*testHandler) {
-	w, world := newWire(t, n, change)
+func newControlled(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context, []*testHandler) {
+	w, world := newWire(t, n, changes...)
 	var ctxs []*Context
 	var handlers []*testHandler
 	for rank, p := range w.pmls {
@@ -90,7 +90,7 @@ func requireClean(t *testing.T, w *wire) {
 var errFailedTag = errors.New("the tag has failed")
 
 func TestSendControlArrivesAfterEarlierMessages(t *testing.T) {
-	w, c, h := newControlled(t, 2, nil)
+	w, c, h := newControlled(t, 2)
 	w.refuse = 2 // the message waits for room
 	w.pmls[0].Isend(c[0], pattern(50, 1), 1, 4, Standard, "send").Abandon()
 	w.pmls[0].SendControl(1, controlledContext, ControlRevoke, 5, []byte{1, 2, 3})
@@ -103,13 +103,12 @@ func TestSendControlArrivesAfterEarlierMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, []Control{{Kind: ControlRevoke, Context: controlledContext, Tag: 5, From: 0, Data: []byte{1, 2, 3}}}, h[1].got)
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	requireClean(t, w)
 }
 
 func TestSendControlWaitsForAddContext(t *testing.T) {
-	w, c, _ := newControlled(t, 2, nil)
+	w, c, _ := newControlled(t, 2)
 	addControlled(w.pmls[0], 3, c[0].group, 0)
 	w.pmls[0].SendControl(1, 3, ControlMismatchProbe, 5, make([]byte, maxControlBytes))
 	w.settle()
@@ -125,7 +124,7 @@ func TestSendControlWaitsForAddContext(t *testing.T) {
 func TestControlFragmentForUnknownContextCallsOrphanHandler(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		for _, freed := range []bool{false, true} {
-			w, c, _ := newControlled(t, 2, nil)
+			w, c, _ := newControlled(t, 2)
 			var got []Control
 			w.pmls[1].OnOrphan(func(f Control, wasFreed bool) (bool, error) {
 				require.Equal(t, freed, wasFreed)
@@ -153,11 +152,7 @@ func TestControlFragmentForUnknownContextCallsOrphanHandler(t *testing.T) {
 // arriving.
 func TestFailReceivesSparesMatchedReceive(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
-		w, c, h := newControlled(t, 2, func(w *wire) {
-			withRemote(btl.CapGet | btl.CapPut)(w)
-			w.config.Protocol = protocol
-			w.async = true
-		})
+		w, c, h := newControlled(t, 2, withRemote(getPut), withProtocol(protocol), withAsync(true))
 		p := w.pmls[1]
 		out := make([]byte, 1000)
 		arriving := p.Irecv(c[1], out, 1, 0, 4, "recv")
@@ -168,20 +163,16 @@ func TestFailReceivesSparesMatchedReceive(t *testing.T) {
 
 		h[1].failed[4] = errFailedTag
 		p.FailReceives(c[1], 4, errFailedTag)
-		_, err := posted.Take()
-		require.ErrorIs(t, err, errFailedTag)
-		_, err = p.Irecv(c[1], nil, 1, 0, 4, "recv").Take()
-		require.ErrorIs(t, err, errFailedTag)
+		requireFailure(t, errFailedTag, posted)
+		requireFailure(t, errFailedTag, p.Irecv(c[1], nil, 1, 0, 4, "recv"))
 		require.Equal(t, request.Active, arriving.State())
 		require.Equal(t, request.Active, other.State())
 		w.settle()
-		_, err = arriving.Take()
-		require.NoError(t, err)
+		requireSuccess(t, arriving)
 		require.Equal(t, pattern(1000, 5), out)
 		w.pmls[0].Isend(c[0], nil, 1, 6, Standard, "send").Abandon()
 		w.settle()
-		_, err = other.Take()
-		require.NoError(t, err)
+		requireSuccess(t, other)
 		requireClean(t, w)
 	}
 }
@@ -190,13 +181,10 @@ func TestFailReceivesSparesMatchedReceive(t *testing.T) {
 // whether the messages arrived before or arrive later.
 func TestDiscardUnexpectedCompletesSenders(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
-		w, c, h := newControlled(t, 2, func(w *wire) {
-			withRemote(btl.CapGet | btl.CapPut)(w)
-			w.config.Protocol = protocol
-		})
-		send := func() []*SendRequest {
+		w, c, h := newControlled(t, 2, withRemote(getPut), withProtocol(protocol))
+		send := func() []ended {
 			defer w.settle()
-			return []*SendRequest{
+			return []ended{
 				w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 4, Standard, "long"),
 				w.pmls[0].Isend(c[0], pattern(10, 1), 1, 4, Synchronous, "short"),
 			}
@@ -208,17 +196,13 @@ func TestDiscardUnexpectedCompletesSenders(t *testing.T) {
 		w.pmls[1].DiscardUnexpected(c[1], 4, func(from int) { told = append(told, from) })
 		require.Equal(t, []int{0, 0}, told)
 		w.settle()
-		for _, s := range append(before, send()...) {
-			require.Equal(t, request.Complete, s.State())
-			_, err := s.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, append(before, send()...)...)
 		requireClean(t, w)
 	}
 }
 
 func TestAwaitedListsSourcesAndDestinations(t *testing.T) {
-	w, c, _ := newControlled(t, 3, nil)
+	w, c, _ := newControlled(t, 3)
 	p := w.pmls[0]
 	p.Irecv(c[0], nil, 1, 1, 4, "recv")
 	p.Isend(c[0], nil, 2, 4, Synchronous, "ssend")
@@ -247,7 +231,7 @@ func TestForgedControlFragmentLosesPeer(t *testing.T) {
 		"bad message":     {1, tagMatch, matchOf(in), errFailedTag},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWire(t, 3, nil)
+			w, c := newWire(t, 3)
 			p := w.pmls[0]
 			_, h := addControlled(p, controlledContext, NewGroup([]int{0, 1}), 0)
 			h.control, h.arriving = errFailedTag, errFailedTag
@@ -259,7 +243,7 @@ func TestForgedControlFragmentLosesPeer(t *testing.T) {
 }
 
 func TestLeaveAndRemoveContextTellHandler(t *testing.T) {
-	w, c, h := newControlled(t, 2, nil)
+	w, c, h := newControlled(t, 2)
 	p := w.pmls[0]
 	p.Leave(request.ErrProcFailed)
 	require.Equal(t, 1, h[0].finalizing)
@@ -271,7 +255,7 @@ func TestLeaveAndRemoveContextTellHandler(t *testing.T) {
 // TestArmAndManyTurnsTellHandlerIdle: a rank is idle when it is about to sleep, and after
 // idleTurns turns without sleep.
 func TestArmAndManyTurnsTellHandlerIdle(t *testing.T) {
-	w, _, h := newControlled(t, 1, nil)
+	w, _, h := newControlled(t, 1)
 	p := w.pmls[0]
 	p.Arm()
 	p.Progress()
@@ -286,7 +270,7 @@ func TestArmAndManyTurnsTellHandlerIdle(t *testing.T) {
 
 // TestSendControlRefusedByAllRailsArrivesInNack: the NACK carries the data of the fragment.
 func TestSendControlRefusedByAllRailsArrivesInNack(t *testing.T) {
-	w, _, h := newControlled(t, 2, nil)
+	w, _, h := newControlled(t, 2)
 	w.wrong = func(f *flight) bool { return f.tag == tagRevoke }
 	w.pmls[0].SendControl(1, controlledContext, ControlRevoke, 5, []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	w.settle()

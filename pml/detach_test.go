@@ -32,8 +32,7 @@ func TestDetachInEveryState(t *testing.T) {
 					s.Abandon()
 					clear(buf)
 					w.settle()
-					_, err := r.Take()
-					require.NoError(t, err)
+					requireSuccess(t, r)
 					require.Equal(t, pattern(n, 1), out, "%d bytes, %d refused, after %d steps, kept %v", n, refuse, steps, keeps)
 					require.Zero(t, w.pmls[0].Busy())
 				}
@@ -46,7 +45,7 @@ func TestDetachInEveryState(t *testing.T) {
 // the devices have finished the writes that they had. Later writes read from the copy.
 func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	const n = 20 * remotePieceBytes
-	w, c := newWire(t, 2, func(w *wire) { withRails(2, 1)(w); w.async = true; w.config.Protocol = Put })
+	w, c := newWire(t, 2, withRails(2, 1), withAsync(true), withProtocol(Put))
 	p := w.pmls[0]
 	bound := map[any]bool{}
 	p.eng.OnBound(func(obj any) { bound[obj] = true }, func(obj any) { delete(bound, obj) })
@@ -81,8 +80,7 @@ func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	}
 	clear(buf)
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(n, 1), out)
 	require.Zero(t, p.Busy())
 	require.Empty(t, w.regions)
@@ -93,11 +91,7 @@ func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 // operations, even if the send goes on or waits for another rail.
 func TestDetachWhileRailFailsCompletes(t *testing.T) {
 	const n = 4 * remotePieceBytes
-	w, c := newWire(t, 2, func(w *wire) {
-		withRails(1, 1)(w)
-		w.async = true
-		w.config.Protocol, w.config.GraceNanos = Put, 1e9
-	})
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Put), withGrace(1e9))
 	p := w.pmls[0]
 	out, buf := make([]byte, n), pattern(n, 1)
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
@@ -124,8 +118,7 @@ func TestDetachWhileRailFailsCompletes(t *testing.T) {
 		}
 		w.settle()
 	}
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(n, 1), out)
 }
 
@@ -134,11 +127,7 @@ func TestDetachWhileRailFailsCompletes(t *testing.T) {
 func TestDetachWithUnregistrableCopyGoesOnInFragments(t *testing.T) {
 	for _, n := range []int{1000, 4 * remotePieceBytes} {
 		for accepted := range 3 {
-			w, c := newWire(t, 2, func(w *wire) {
-				withRemote(btl.CapPut)(w)
-				w.async = true
-				w.config.Protocol = Put
-			})
+			w, c := newWire(t, 2, withRemote(btl.CapPut), withAsync(true), withProtocol(Put))
 			out, buf := make([]byte, n), pattern(n, 1)
 			r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
 			s := w.pmls[0].Isend(c[0], buf, 1, 1, Standard, "send")

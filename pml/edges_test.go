@@ -16,7 +16,7 @@ import (
 // newStreamingRecv makes a receive of 1000 bytes that waits for FRAGs. Rank 0 has sent one numbered
 // fragment.
 func newStreamingRecv(t *testing.T) (w *wire, r *RecvRequest) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	r = w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
 	w.pmls[1].Arrived(w.modules[1], 0, tagRndv, rndvOf(rndvHdr{matchHdr: matchHdr{tag: 7}, length: 1000, send: 1}))
 	require.Equal(t, recvStreaming, r.state)
@@ -51,7 +51,7 @@ func TestRepeatedFragLosesPeer(t *testing.T) {
 
 // TestRefusedInlineSendSpendsNoCredit: otherwise the window would shrink with each refusal.
 func TestRefusedInlineSendSpendsNoCredit(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	require.NoError(t, p.resolve(p.peer(1)))
 	w.refuse = 1
@@ -110,7 +110,7 @@ func TestLongFragmentThatIsNoMessageLosesPeer(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(tag), func(t *testing.T) {
 			for _, early := range []bool{false, true} {
-				w, _ := newWire(t, 2, nil)
+				w, _ := newWire(t, 2)
 				p := w.pmls[0]
 				frag := matchOf(matchHdr{context: unknown, tag: 1}, make([]byte, 1000)...)
 				if early {

@@ -1,6 +1,8 @@
 package pml
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,14 +16,6 @@ import (
 
 var pathErr = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath, Err: btl.ErrInjected}
 
-func twoRecv(w *wire, c []*Context, a, b []byte) {
-	ra := w.pmls[1].Irecv(c[1], a, 1, 0, 7, "recv")
-	rb := w.pmls[1].Irecv(c[1], b, 1, 0, 7, "recv")
-	w.settle()
-	ra.Take()
-	rb.Take()
-}
-
 // TestSendsQueuedOnFailedRailStayInOrder: messages that wait for a rail that fails go by another
 // rail in the order of their sends.
 func TestSendsQueuedOnFailedRailStayInOrder(t *testing.T) {
@@ -31,10 +25,9 @@ func TestSendsQueuedOnFailedRailStayInOrder(t *testing.T) {
 	w.pmls[0].Isend(c[0], []byte{2, 2, 2}, 1, 7, Standard, "send")
 	w.refuse = 0
 	w.rails[0][0].down[1] = btl.ErrFailed
-	a, b := make([]byte, 3), make([]byte, 3)
-	twoRecv(w, c, a, b)
-	require.Equal(t, []byte{1, 1, 1}, a)
-	require.Equal(t, []byte{2, 2, 2}, b)
+	for _, want := range [][]byte{{1, 1, 1}, {2, 2, 2}} {
+		requireArrival(t, w, c[1], 7, want)
+	}
 }
 
 // TestDeviceFailureOfDownRailEndsSend: a rail's link fails, and then its device, while another rail
@@ -61,50 +54,35 @@ func TestDeviceFailureOfDownRailEndsSend(t *testing.T) {
 	w.rails[0][0].drain(btl.AllPeers)
 	r := w.pmls[1].Irecv(c[1], make([]byte, 3), 1, 0, 7, "recv")
 	w.settle()
-	require.Equal(t, request.Complete, s.State())
-	require.Equal(t, request.Complete, r.State())
+	requireSuccess(t, s, r)
 }
 
 // TestDetachBeforeReplaySendsCopy: after Detach the rail fails. The replay must read the copy.
 func TestDetachBeforeReplaySendsCopy(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
 	p := w.pmls[0]
-	buf := make([]byte, 90)
-	for i := range buf {
-		buf[i] = 1
-	}
+	buf := bytes.Repeat([]byte{1}, 90)
 	s := p.Isend(c[0], buf, 1, 7, Standard, "send")
 	require.Len(t, w.flying, 1)
 	s.Detach()
-	for i := range buf {
-		buf[i] = 0xEE // the user's again
-	}
+	clear(buf) // the user's again
 	f := w.flying[0]
 	w.flying = nil
 	p.Failed(w.rails[0][0], 1, pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[0][0].drain(1)
-	in := make([]byte, 90)
-	w.pmls[1].Irecv(c[1], in, 1, 0, 7, "recv")
-	w.settle()
-	require.Equal(t, byte(1), in[0])
+	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
 }
 
 // TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail
 // that fails. The receive waits until the failed rail is drained.
 func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
 	in, out := pattern(remotePieceBytes*3, 1), make([]byte, remotePieceBytes*3)
 	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
 	w.step(0) // RGET
-	var reads []flight
-	for _, f := range w.flying {
-		if f.tag == bml.TagGet {
-			reads = append(reads, f)
-		}
-	}
-	w.flying = nil
+	reads := w.take(func(f *flight) bool { return f.tag == bml.TagGet })
 	require.GreaterOrEqual(t, len(reads), 2)
 	p := w.pmls[1]
 	p.Failed(w.rails[1][1], 0, pathErr) // rail 1 fails at the receiver
@@ -122,7 +100,7 @@ func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
 
 // TestSendFailsAfterMaxRestarts: every FRAG fails, and every other fragment arrives.
 func TestSendFailsAfterMaxRestarts(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
 	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
 	for range 2000 {
@@ -134,8 +112,7 @@ func TestSendFailsAfterMaxRestarts(t *testing.T) {
 			w.step(0)
 		}
 	}
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	err := requireFailure(t, request.ErrUnreachable, s)
 	require.ErrorContains(t, err, "restarted 100 times")
 	require.ErrorIs(t, err, btl.ErrInjected, "the error does not name the last cause")
 }
@@ -143,15 +120,13 @@ func TestSendFailsAfterMaxRestarts(t *testing.T) {
 // TestRailDownForRailUnknownToPeerFences: RAILDOWNACK for a rail that the peer does not use fences
 // that rail.
 func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
-	w, _ := newWire(t, 2, func(w *wire) { withRails(1, 1)(w); w.async = true })
+	w, _ := newWire(t, 2, withRails(1, 1), withAsync(true))
 	a, b := w.pmls[0], w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
-		m := w.rails[0][1]
-		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}}, nil
+		return []bml.Route{w.rails[0][1].route(peer, 0)}, nil
 	}
 	a.cfg.Resolve = func(peer int) ([]bml.Route, error) {
-		m, n := w.rails[0][0], w.rails[1][0]
-		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 0, Remote: 0}, {Module: n, Endpoint: &wireEndpoint{n, peer, 1}, Local: 1, Remote: 5}}, nil
+		return []bml.Route{w.rails[0][0].route(peer, 0), w.rails[1][0].route(peer, 5)}, nil
 	}
 	require.NoError(t, a.resolve(a.peer(1)))
 	w.rails[1][0].lose(1, pathErr)
@@ -174,8 +149,7 @@ func TestFailureOfIncomingRailKeepsPeer(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1))
 	b := w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
-		m := w.rails[1][1]
-		return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: 1, Remote: 1}}, nil
+		return []bml.Route{w.rails[1][1].route(peer, 1)}, nil
 	}
 	w.pmls[0].Isend(c[0], []byte{1}, 1, 7, Standard, "send") // by rail 0
 	w.settle()
@@ -187,12 +161,7 @@ func TestFailureOfIncomingRailKeepsPeer(t *testing.T) {
 // TestDeviceFailureDuringRestartEndsSend: a rail's link fails, and then its device, while a send
 // waits to restart.
 func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		w.async = true
-		w.others = []btl.Attrs{w.attrs}
-		w.others[0].Name = "wire1"
-		w.others[0].LatencyNanos = 1
-	})
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
 	p := w.pmls[0]
 	out := make([]byte, 2000)
 	s := p.Isend(c[0], pattern(2000, 1), 1, 7, Standard, "send")
@@ -204,32 +173,21 @@ func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
 	p.Failed(w.rails[0][0], 1, pathErr) // the link
 	w.failPieces()
 	w.rails[0][0].drain(1)
-	for i := range w.flying {
-		if w.flying[i].tag == bml.TagRailDown {
-			w.step(i)
-			break
-		}
-	}
+	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.tag == bml.TagRailDown }))
 	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // its device
 	w.pmls[1].Failed(w.rails[0][1], 0, pathErr)    // the peer's half
 	w.rails[0][1].drain(0)                         // and RAILDOWNACK
 	w.settle()
 	w.rails[0][0].drain(btl.AllPeers)
 	w.settle()
-	require.Equal(t, request.Complete, s.State())
-	require.Equal(t, request.Complete, r.State())
+	requireSuccess(t, s, r)
 }
 
 // TestSwitchNanosIncludesPeersDrain: a restart waits until the peer's half of the rail is drained.
 // The time to switch rails includes that.
 func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 	const one, two = int64(1e6), int64(2e6)
-	w, c := newWire(t, 2, func(w *wire) {
-		w.async = true
-		w.others = []btl.Attrs{w.attrs}
-		w.others[0].Name = "wire1"
-		w.others[0].LatencyNanos = 1
-	})
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(2000, 1), 1, 7, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], make([]byte, 2000), 1, 0, 7, "recv")
@@ -246,15 +204,14 @@ func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 	w.settle() // RAILDOWN
 	w.rails[0][1].drain(0)
 	w.settle()
-	require.Equal(t, request.Complete, s.State())
-	require.Equal(t, request.Complete, r.State())
+	requireSuccess(t, s, r)
 	require.Equal(t, one+two, p.Stats().SwitchNanos)
 }
 
 // TestSendFailsAfterMaxMistakes: the rail refuses the MATCH and its NACK. Each is posted
 // maxMistakes + 1 times, and then the peer is lost.
 func TestSendFailsAfterMaxMistakes(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	s := w.pmls[0].Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
 	n := map[btl.Tag]int{}
 	for range 1000 {
@@ -271,17 +228,13 @@ func TestSendFailsAfterMaxMistakes(t *testing.T) {
 	require.ErrorContains(t, err, "no rail takes it: rail wire: usage: LOC_PROT")
 	another := w.pmls[0].Isend(c[0], nil, 1, 7, Synchronous, "send")
 	w.modules[0].lose(1, pathErr) // the peer is lost already
-	_, err = another.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, another)
 }
 
 // TestDetachWhilePeerFailsEndsSend: the copy cannot be registered, and the peer's process has
 // ended, so the send cannot go on in fragments.
 func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		withRails(1, 1)(w)
-		w.async, w.config.Protocol = true, Put
-	})
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Put))
 	p := w.pmls[0]
 	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv").Abandon()
 	s := p.Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
@@ -295,7 +248,6 @@ func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrResource }
 	s.Detach()
 	w.rails[1][0].drain(1)
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, s)
 	require.Zero(t, p.Busy())
 }

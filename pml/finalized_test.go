@@ -11,7 +11,7 @@ import (
 // TestFinalizedEndsWhatWaitsForRank: operations that need the finalized rank end with an error. All
 // others go on.
 func TestFinalizedEndsWhatWaitsForRank(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	buf := func() []byte { return make([]byte, 1000) }
 	whole := w.pmls[1].Isend(c[1], pattern(8, 1), 0, 50, Standard, "send")
@@ -57,13 +57,11 @@ func TestFinalizedEndsWhatWaitsForRank(t *testing.T) {
 	for tag, n := range map[int]int{50: 8, 51: 1000} {
 		r := p.Irecv(c[0], buf(), 1, 1, tag, "recv")
 		w.settle()
-		st, err := r.Take()
-		require.NoError(t, err)
+		st := requireSuccess(t, r)
 		require.EqualValues(t, n, st.Bytes)
 	}
 	for _, s := range []*SendRequest{whole, announced, p.Isend(c[0], nil, 1, 1, Standard, "send")} {
-		_, err := s.Take()
-		require.NoError(t, err)
+		requireSuccess(t, s)
 	}
 	w.settle()
 	w.pmls[1].TellFinalized()
@@ -84,8 +82,7 @@ func TestFinalizedFollowsPendingSends(t *testing.T) {
 	require.NoError(t, p.Lost(c[1], 0))
 	r := p.Irecv(c[1], make([]byte, 1), 1, 0, 2, "recv")
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.ErrorIs(t, p.Lost(c[1], 0), request.ErrProcFailed)
 	f.receive(0)
 }
@@ -120,7 +117,7 @@ func TestFinalizedEndsPendingSends(t *testing.T) {
 // what is sent to it.
 func TestFinalizedRankWithReceivesStillMatches(t *testing.T) {
 	for _, streams := range []bool{false, true} {
-		w, c := newWire(t, 2, nil)
+		w, c := newWire(t, 2)
 		p := w.pmls[0]
 		r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
 		s := p.Isend(c[0], pattern(1000, 0), 1, 7, Standard, "send")
@@ -131,12 +128,8 @@ func TestFinalizedRankWithReceivesStillMatches(t *testing.T) {
 		waiting := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 		w.pmls[1].TellFinalized()
 		w.settle()
-		_, err := waiting.Take()
-		require.ErrorIs(t, err, request.ErrProcFailed)
-		for _, o := range []ended{r, s} {
-			_, err := o.Take()
-			require.NoError(t, err)
-		}
+		requireFailure(t, request.ErrProcFailed, waiting)
+		requireSuccess(t, r, s)
 		require.Equal(t, request.Active, p.Isend(c[0], nil, 1, 1, Synchronous, "ssend").State())
 	}
 }

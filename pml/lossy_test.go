@@ -189,8 +189,7 @@ func TestSendOverLossyRailsWithoutGraceFailsAfterTwoSeconds(t *testing.T) {
 	for s.State() != request.Complete && w.fabric.Now() < begin+60*sec {
 		w.run(sec/100, 0, 1)
 	}
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, s)
 	since := w.fabric.Now() - begin - retry // the first failure
 	require.GreaterOrEqual(t, since, 2*sec)
 	require.LessOrEqual(t, since, 2*sec+retry+retryNanos)
@@ -225,10 +224,7 @@ func TestExchangeOverFlappingRailsSucceeds(t *testing.T) {
 						isOver = !slices.ContainsFunc(all, func(r ended) bool { return r.State() != request.Complete })
 						require.NoError(t, p.peer(1).Err())
 					}
-					for _, r := range all {
-						_, err := r.Take()
-						require.NoError(t, err)
-					}
+					requireSuccess(t, all...)
 				}
 				require.Greater(t, p.Stats().RailsFailed, uint64(50))
 				require.Greater(t, p.Stats().Resent+p.Stats().Restarts, uint64(50))

@@ -17,7 +17,7 @@ var gone = &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPeerGone, Err: erro
 // TestLostPeerEndsOperationsThatNeedIt: rank 0 loses rank 1 with an operation of every kind under
 // way. Those that need rank 1 end with ErrProcFailed. The others go on.
 func TestLostPeerEndsOperationsThatNeedIt(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	buf := func() []byte { return make([]byte, 1000) }
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 50, Standard, "send") // its RNDV will be unexpected
@@ -59,43 +59,36 @@ func TestLostPeerEndsOperationsThatNeedIt(t *testing.T) {
 	}
 	// A message that arrived as a whole is received.
 	r := p.Irecv(c[0], buf(), 1, 1, 52, "recv")
-	require.Equal(t, request.Complete, r.State())
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	// Other peers go on.
 	require.Equal(t, request.Active, other.State())
 	w.flying = nil
 	w.pmls[2].Isend(c[2], pattern(5000, 3), 0, 1, Standard, "send")
 	w.settle()
-	_, err = other.Take()
-	require.ErrorIs(t, err, request.ErrTruncate)
+	requireFailure(t, request.ErrTruncate, other)
 	require.Zero(t, p.Busy())
 	require.Empty(t, p.Pending())
 	require.EqualValues(t, 2, p.Stats().Received, "a receive that ended in an error counts as received")
 }
 
 func TestSendToUnreachablePeerFails(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	p.cfg.Resolve = func(int) ([]bml.Route, error) { return nil, btl.ErrUnreachable }
 	s := p.Isend(c[0], nil, 1, 0, Standard, "send")
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	err := requireFailure(t, request.ErrUnreachable, s)
 	require.ErrorIs(t, err, btl.ErrUnreachable)
 }
 
 func TestCloseEndsAllOperations(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
 	r := p.Irecv(c[0], make([]byte, 8), 1, 1, 1, "recv")
 	b := p.Probe(c[0], 1, 1, false, "probe")
 	require.Len(t, p.Pending(), 3)
 	require.NoError(t, p.Close(nil))
-	for _, o := range []ended{s, r, b, p.Isend(c[0], nil, 1, 1, Standard, "send")} {
-		_, err := o.Take()
-		require.ErrorIs(t, err, btl.ErrClosed)
-	}
+	requireFailure(t, btl.ErrClosed, s, r, b, p.Isend(c[0], nil, 1, 1, Standard, "send"))
 	require.NoError(t, p.Close(nil))
 	w.modules[0].lose(2, gone)
 	_, err := p.Isend(c[0], nil, 2, 1, Standard, "send").Take()
@@ -111,7 +104,7 @@ func otherRail(w *wire, leads bool) *wireModule {
 	m := w.newModule(0, 0)
 	if leads {
 		w.pmls[0].cfg.Resolve = func(peer int) ([]bml.Route, error) {
-			return []bml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer, 1}}}, nil
+			return []bml.Route{m.route(peer, 0)}, nil
 		}
 	}
 	return m
@@ -128,7 +121,7 @@ func TestDeviceFailureEndsWaitForUnknownPeer(t *testing.T) {
 	}
 	for name, start := range begin {
 		for _, before := range []bool{true, false} {
-			w, c := newWire(t, 2, nil)
+			w, c := newWire(t, 2)
 			p := w.pmls[0]
 			var r ended
 			if before {
@@ -151,7 +144,7 @@ func TestDeviceFailureEndsWaitForUnknownPeer(t *testing.T) {
 // TestDeviceFailureLosesOnlyPeersOfRail: with another rail left, only peers that used the failed
 // rail are lost.
 func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
-	w, c := newWire(t, 4, nil)
+	w, c := newWire(t, 4)
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(100, 1), 1, 1, Standard, "send").Abandon() // by the first rail
 	second := otherRail(w, true)
@@ -163,8 +156,7 @@ func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 	}
 	w.modules[0].lose(btl.AllPeers, broken)
 	require.Equal(t, request.Complete, receives[1].State())
-	_, err := receives[1].Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, receives[1])
 	require.Equal(t, request.Active, receives[2].State(), "the peer of the other rail is lost")
 	require.Equal(t, request.Active, receives[3].State(), "an unknown peer that a rail leads to is lost")
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
@@ -174,8 +166,7 @@ func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 
 	second.lose(btl.AllPeers, broken)
 	for peer := 2; peer < 4; peer++ {
-		_, err := receives[peer].Take()
-		require.ErrorIs(t, err, request.ErrUnreachable)
+		requireFailure(t, request.ErrUnreachable, receives[peer])
 	}
 }
 
@@ -183,7 +174,7 @@ func TestDeviceFailureLosesOnlyPeersOfRail(t *testing.T) {
 // the rail says that its process has ended.
 func TestFailureOfUnusedRailKeepsPeer(t *testing.T) {
 	path := &btl.Error{Rail: "other", Peer: 1, Class: btl.ClassPath}
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	other := otherRail(w, false)
@@ -193,32 +184,26 @@ func TestFailureOfUnusedRailKeepsPeer(t *testing.T) {
 	other.lose(2, path)
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 	w.settle()
-	_, err := s.Take()
-	require.NoError(t, err)
-	_, err = r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s, r)
 
 	r = p.Irecv(c[0], nil, 1, 1, 1, "recv")
 	other.lose(1, gone)
-	_, err = r.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, r)
 }
 
 // TestRailFailureToUnmetPeerEndsReceive: the rail to a peer fails before either has sent anything.
 func TestRailFailureToUnmetPeerEndsReceive(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 	w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassDevice})
-	require.Equal(t, request.Complete, r.State())
-	_, err := r.Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	requireFailure(t, request.ErrUnreachable, r)
 }
 
 // TestFailureOfIncomingRailWithOtherRoute: this rank sends to a peer by one rail, and the peer
 // sends by another. When the other rail fails, messages may still come by the first.
 func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(10, 1), 0, 1, Standard, "send").Abandon()
 	w.settle()
@@ -228,8 +213,7 @@ func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
 	w.modules[0].lose(1, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassPath})
 	require.Equal(t, request.Active, r.State())
 	p.Arrived(other, 1, tagMatch, matchOf(matchHdr{tag: 2, seq: 1}))
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 }
 
 // TestPostToFailedEndpointEndsOperations: an endpoint refuses every post before the rail reports
@@ -237,7 +221,7 @@ func TestFailureOfIncomingRailWithOtherRoute(t *testing.T) {
 func TestPostToFailedEndpointEndsOperations(t *testing.T) {
 	for _, cause := range []error{btl.ErrFailed, btl.ErrClosed} {
 		for _, queued := range []bool{false, true} {
-			w, c := newWire(t, 2, nil)
+			w, c := newWire(t, 2)
 			p := w.pmls[0]
 			announced := w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 1, Standard, "send")
 			w.settle()
@@ -264,8 +248,7 @@ func TestPostToFailedEndpointEndsOperations(t *testing.T) {
 			}
 			for _, o := range []ended{r, s, other} {
 				require.Equal(t, request.Complete, o.State())
-				_, err := o.Take()
-				require.ErrorIs(t, err, request.ErrUnreachable)
+				err := requireFailure(t, request.ErrUnreachable, o)
 				require.ErrorIs(t, err, cause)
 			}
 			require.Zero(t, p.Busy())
@@ -277,7 +260,7 @@ func TestPostToFailedEndpointEndsOperations(t *testing.T) {
 // TestLossDuringRetryPostsToOtherPeer: a retry finds rank 1 lost. That settles a removed context,
 // whose messages from rank 2 must be answered, while the rail to rank 2 has no room.
 func TestLossDuringRetryPostsToOtherPeer(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	id := p.NewContextID()
 	mine := p.AddContext(id, c[0].group, 0, testCaller{})
@@ -302,38 +285,34 @@ func TestLossDuringRetryPostsToOtherPeer(t *testing.T) {
 // TestErrorNamesOperationOfReusedRequest: a request from the pool must not describe its earlier
 // use.
 func TestErrorNamesOperationOfReusedRequest(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	told := new(describer)
 	ctx := p.AddContext(p.NewContextID(), c[0].group, 0, told)
 	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 7, Standard, "send").Abandon()
 	w.settle()
 	first := p.Irecv(c[0], make([]byte, 100), 1, 2, 7, "recv")
-	_, err := first.Take()
-	require.NoError(t, err)
+	requireSuccess(t, first)
 	w.modules[0].lose(1, gone)
 	again := p.Irecv(ctx, nil, 1, 1, 33, "recv")
 	require.Same(t, first, again)
-	_, err = again.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, again)
 	require.Equal(t, describer{"recv", 1, 33}, *told)
 	// After a match the error names the message's source and tag.
 	c[0].caller = told
 	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 8, Standard, "send").Abandon()
 	w.pmls[2].Isend(c[2], pattern(10, 1), 0, 9, Standard, "send").Abandon()
 	w.settle()
-	_, err = p.Irecv(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "short").Take()
-	require.ErrorIs(t, err, request.ErrTruncate)
+	short := p.Irecv(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "short")
+	requireFailure(t, request.ErrTruncate, short)
 	require.Equal(t, describer{"short", 2, 8}, *told)
 	// A persistent receive is described anew at each start.
 	r := p.RecvInit(c[0], make([]byte, 1), 1, request.AnySource, request.AnyTag, "again")
 	start(r)
-	_, err = r.Take()
-	require.ErrorIs(t, err, request.ErrTruncate)
+	requireFailure(t, request.ErrTruncate, r)
 	require.Equal(t, describer{"again", 2, 9}, *told)
 	start(r)
-	_, err = r.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, r)
 	require.Equal(t, describer{"again", request.AnySource, request.AnyTag}, *told)
 }
 
@@ -356,19 +335,19 @@ func start(r interface{ Handle() request.Request }) {
 }
 
 func TestBufferedSendToLostPeerFails(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	w.modules[0].lose(1, gone)
 	for _, n := range []int{8, 1000} {
-		_, err := p.Isend(c[0], pattern(n, 1), 1, 1, Buffered, "bsend").Take()
-		require.ErrorIs(t, err, request.ErrProcFailed)
+		s := p.Isend(c[0], pattern(n, 1), 1, 1, Buffered, "bsend")
+		requireFailure(t, request.ErrProcFailed, s)
 	}
 }
 
 // TestOperationErrorOfLiveRailReplays: a rail ends one operation with an error and stays up. The
 // operation is posted again with the same number, but not from inside the callback.
 func TestOperationErrorOfLiveRailReplays(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
@@ -381,17 +360,14 @@ func TestOperationErrorOfLiveRailReplays(t *testing.T) {
 	w.settle()
 	require.EqualValues(t, 1, w.pmls[1].Stats().Duplicates)
 	require.EqualValues(t, 1, p.Stats().Resent)
-	_, err := s.Take()
-	require.NoError(t, err)
-	_, err = r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s, r)
 	require.Zero(t, p.Busy())
 }
 
 // TestSendToLostPeerEndsAfterDrained: the buffer of a send to a lost peer belongs to the rail until
 // Drained (btl, C4).
 func TestSendToLostPeerEndsAfterDrained(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	p := w.pmls[0]
 	for _, n := range []int{100, 1000} {
 		s := p.Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
@@ -412,7 +388,7 @@ func TestSendToLostPeerEndsAfterDrained(t *testing.T) {
 		_, err := s.Take()
 		require.ErrorIs(t, err, request.ErrProcFailed, "the error does not name the cause")
 		require.Zero(t, p.Busy())
-		w, c = newWire(t, 2, func(w *wire) { w.async = true })
+		w, c = newWire(t, 2, withAsync(true))
 		p = w.pmls[0]
 	}
 }
@@ -420,14 +396,13 @@ func TestSendToLostPeerEndsAfterDrained(t *testing.T) {
 // TestRecvOfCompleteMessageFromLostPeerSucceeds: it does not matter that the sender waits for an
 // answer.
 func TestRecvOfCompleteMessageFromLostPeerSucceeds(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	w.pmls[1].Isend(c[1], pattern(50, 1), 0, 1, Synchronous, "ssend").Abandon()
 	w.settle()
 	p := w.pmls[0]
 	w.modules[0].lose(1, gone)
 	out := make([]byte, 50)
-	st, err := p.Irecv(c[0], out, 1, 1, 1, "recv").Take()
-	require.NoError(t, err)
+	st := requireSuccess(t, p.Irecv(c[0], out, 1, 1, 1, "recv"))
 	require.EqualValues(t, 50, st.Bytes)
 	require.Equal(t, pattern(50, 1), out)
 	require.Zero(t, p.Busy())
@@ -435,15 +410,9 @@ func TestRecvOfCompleteMessageFromLostPeerSucceeds(t *testing.T) {
 
 func TestSendByRailWithTooShortFragmentsFails(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes = btl.MaxHeaderBytes - 1 })
-	_, err := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send").Take()
-	require.ErrorIs(t, err, request.ErrUnreachable)
+	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
+	err := requireFailure(t, request.ErrUnreachable, s)
 	require.ErrorContains(t, err, "rail wire takes no more than 63 bytes at a time")
-}
-
-// ended is a request of any kind.
-type ended interface {
-	State() request.State
-	Take() (request.Status, error)
 }
 
 // TestLostOfUnmetPeerResolvesOnce: a rank that only polls for messages of an unknown peer learns
@@ -461,4 +430,18 @@ func TestLostOfUnmetPeerResolvesOnce(t *testing.T) {
 	require.ErrorIs(t, p.Lost(c, 1), gone)
 	require.ErrorIs(t, p.Lost(c, 1), gone)
 	require.Equal(t, 1, asked)
+}
+
+// TestProtocolErrorFailsEndpointOnce: after a protocol error the next turn fails the endpoint to
+// the peer, so that the peer does not wait for this rank.
+func TestProtocolErrorFailsEndpointOnce(t *testing.T) {
+	w, c := newWire(t, 2)
+	p := w.pmls[0]
+	p.Isend(c[0], pattern(8, 1), 1, 1, Standard, "send").Abandon()
+	p.Arrived(w.modules[0], 1, tagMatch, []byte("no header"))
+	require.Error(t, p.Lost(c[0], 1))
+	require.Empty(t, w.modules[0].failed, "the endpoint failed from inside a call of the rail")
+	p.Progress()
+	p.Progress()
+	require.Equal(t, []int{1}, w.modules[0].failed)
 }

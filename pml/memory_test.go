@@ -185,11 +185,7 @@ func TestPooledRequestsReleaseBuffers(t *testing.T) {
 }
 
 func checkBuffersReleased(t *testing.T, protocol Protocol) {
-	w, c := newWire(t, 2, func(w *wire) {
-		w.async = true
-		withRemote(getPut)(w)
-		w.config.Protocol = protocol
-	})
+	w, c := newWire(t, 2, withAsync(true), withRemote(getPut), withProtocol(protocol))
 	var kept []weak.Pointer[[5000]byte]
 	buffer := func() []byte {
 		b := new([5000]byte)
@@ -207,19 +203,15 @@ func checkBuffersReleased(t *testing.T, protocol Protocol) {
 				}
 				r := b.Irecv(c[1], buffer(), 1, request.AnySource, 1, "recv")
 				w.settle()
-				for _, o := range []ended{s, r} {
-					_, err := o.Take()
-					require.NoError(t, err)
-				}
+				requireSuccess(t, s, r)
 			}
 		}
 	}
 	cancelled := b.Irecv(c[1], buffer(), 1, 0, 1, "recv")
 	cancelled.Cancel()
-	_, err := cancelled.Take()
-	require.NoError(t, err)
+	requireSuccess(t, cancelled)
 	// The peer is lost while operations are queued and under way.
-	sends := []*SendRequest{a.Isend(c[0], buffer(), 1, 1, Standard, "send")}
+	sends := []ended{a.Isend(c[0], buffer(), 1, 1, Standard, "send")}
 	w.refuse = 1
 	sends = append(sends, a.Isend(c[0], buffer(), 1, 1, Standard, "send"), a.Isend(c[0], buffer()[:90], 1, 1, Standard, "send"))
 	receive := a.Irecv(c[0], buffer(), 1, 1, 1, "recv")
@@ -229,12 +221,8 @@ func checkBuffersReleased(t *testing.T, protocol Protocol) {
 	}
 	w.flying = nil
 	w.modules[0].drain(1)
-	for _, s := range sends {
-		_, err := s.Take()
-		require.ErrorIs(t, err, request.ErrProcFailed)
-	}
-	_, err = receive.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, sends...)
+	requireFailure(t, request.ErrProcFailed, receive)
 	sends, receive = nil, nil
 
 	runtime.GC()

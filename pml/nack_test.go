@@ -43,14 +43,16 @@ var refusals = []refusal{
 	{kind: bml.TagPut, bytes: 1000, protocol: Put},
 }
 
-// kindName returns the name of a kind of fragments.
+// kindName returns the name of a kind of operations.
 func kindName(tag btl.Tag) string {
-	if int(tag) < bml.NumKinds {
-		if k := new(PML).kinds()[tag]; k.Name != "" {
-			return k.Name
-		}
+	names := map[btl.Tag]string{
+		bml.TagRailDown: "RAILDOWN", bml.TagRailDownAck: "RAILDOWNACK",
+		bml.TagProbe: "PROBE", bml.TagProbeAck: "PROBEACK", bml.TagGet: "READ", bml.TagPut: "WRITE",
 	}
-	return fmt.Sprintf("kind %d", tag)
+	if name, ok := names[tag]; ok {
+		return name
+	}
+	return new(PML).kinds()[tag].Name
 }
 
 func (d *refusal) String() string {
@@ -92,8 +94,8 @@ func (d *refusal) run(w *wire, c []*Context, expected bool) (s *SendRequest, r *
 	return s, r, in, out
 }
 
-// check compares the error of a request with the expected one.
-func (d *refusal) check(t *testing.T, o ended, want string) {
+// checkRefused takes a request, and compares its error with the expected one.
+func checkRefused(t *testing.T, o ended, want string) {
 	t.Helper()
 	require.Equal(t, request.Complete, o.State())
 	_, err := o.Take()
@@ -104,6 +106,17 @@ func (d *refusal) check(t *testing.T, o ended, want string) {
 	require.ErrorContains(t, err, want)
 	require.NotErrorIs(t, err, request.ErrUnreachable)
 	require.NotErrorIs(t, err, request.ErrProcFailed)
+}
+
+// requireUsable checks that no rank has lost the other or a rail, and that nothing is left.
+func requireUsable(t *testing.T, w *wire) {
+	t.Helper()
+	for rank, p := range w.pmls {
+		require.True(t, p.peer(1-rank).IsAlive())
+		require.Zero(t, p.Stats().RailsFailed)
+		require.Empty(t, p.Leftovers())
+	}
+	require.Empty(t, w.regions)
 }
 
 // TestOperationRefusedByAllRailsEndsItsMessage: the message ends with an error at both ends. The
@@ -147,22 +160,16 @@ func TestOperationRefusedByAllRailsEndsItsMessage(t *testing.T) {
 			if i == 1 {
 				continue
 			}
-			d.check(t, sends[i], "")
-			d.check(t, recvs[i], "")
+			requireSuccess(t, sends[i], recvs[i])
 			require.Equal(t, in[i], out[i])
 		}
-		d.check(t, sends[1], d.send)
-		d.check(t, recvs[1], d.recv)
+		checkRefused(t, sends[1], d.send)
+		checkRefused(t, recvs[1], d.recv)
 		if d.recv == "" {
 			require.Equal(t, in[1], out[1])
 		}
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Zero(t, p.Stats().RailsFailed)
-			require.Zero(t, p.Stats().Malformed)
-			require.Empty(t, p.Leftovers())
-		}
-		require.Empty(t, w.regions)
+		requireUsable(t, w)
+		require.Zero(t, w.pmls[0].Stats().Malformed+w.pmls[1].Stats().Malformed)
 		most := maxMistakes + 1
 		if d.kind == tagFrag {
 			most *= pipelineDepth // fragments under way at a time
@@ -189,8 +196,7 @@ func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
 				return true
 			}
 			s, r, in, out := d.run(w, c, expected)
-			d.check(t, s, "")
-			d.check(t, r, "")
+			requireSuccess(t, s, r)
 			require.Equal(t, in, out)
 			if bad == 0 || isBound(d.kind) && d.bytes > 1000 {
 				require.Positive(t, refused)
@@ -216,11 +222,7 @@ func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 		if _, err := r.Take(); err == nil {
 			require.Equal(t, in, out)
 		}
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Empty(t, p.Leftovers())
-		}
-		require.Empty(t, w.regions)
+		requireUsable(t, w)
 	})
 }
 
@@ -260,15 +262,9 @@ func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 					}
 				}
 				w.settle()
-				d := refusal{}
-				d.check(t, s, "")
-				d.check(t, r, "")
+				requireSuccess(t, s, r)
 				require.Equal(t, in, out)
-				for rank, p := range w.pmls {
-					require.True(t, p.peer(1-rank).IsAlive())
-					require.Empty(t, p.Leftovers())
-				}
-				require.Empty(t, w.regions)
+				requireUsable(t, w)
 			})
 		}
 	}
@@ -278,7 +274,7 @@ func TestOperationRefusedThoughAnsweredDeliversMessage(t *testing.T) {
 // fragment of the restart.
 func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 	for _, kind := range []btl.Tag{tagRestartNotify, tagRestartAck, tagRestartNack} {
-		w, c := newWire(t, 2, func(w *wire) { w.async = true })
+		w, c := newWire(t, 2, withAsync(true))
 		refused := 0
 		w.wrong = func(f *flight) bool {
 			if f.tag == kind {
@@ -299,7 +295,6 @@ func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 		w.failPieces()
 		w.settle()
 		require.Positive(t, refused, "%s", kindName(kind))
-		d := refusal{}
 		wantSend, wantRecv := noRail, byPeer
 		switch kind {
 		case tagRestartAck:
@@ -308,12 +303,9 @@ func TestRestartRefusedByAllRailsEndsMessage(t *testing.T) {
 			wantSend, wantRecv = byPeer, ""
 			require.Equal(t, in, out)
 		}
-		d.check(t, s, wantSend)
-		d.check(t, r, wantRecv)
-		for rank, p := range w.pmls {
-			require.True(t, p.peer(1-rank).IsAlive())
-			require.Empty(t, p.Leftovers())
-		}
+		checkRefused(t, s, wantSend)
+		checkRefused(t, r, wantRecv)
+		requireUsable(t, w)
 	}
 }
 
@@ -354,10 +346,7 @@ func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 				} else if err != nil { // the ACK was refused; a message that is read needs none
 					require.ErrorIs(t, err, errPeerRefused)
 				}
-				_, err = s2.Take()
-				require.NoError(t, err)
-				_, err = r2.Take()
-				require.NoError(t, err)
+				requireSuccess(t, s2, r2)
 				require.Equal(t, other, got)
 				for rank, p := range w.pmls {
 					require.True(t, p.peer(1-rank).IsAlive())
@@ -372,7 +361,7 @@ func TestRefusedMessageOverLoopFailsAlone(t *testing.T) {
 // The length in a NACK is checked where memory is allocated for it: the fragment may lie in memory
 // that the peer changes after it was admitted.
 func TestNackChangedAfterAdmissionFails(t *testing.T) {
-	w, _ := newWire(t, 2, nil)
+	w, _ := newWire(t, 2)
 	p := w.pmls[0]
 	frag := nackFor(tagMatch, matchOf(matchHdr{tag: 1}), 1<<31)
 	require.ErrorIs(t, p.nackArrived(p.peer(1), frag), errMalformed)

@@ -37,7 +37,7 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 			if f.kind == tagRevoke && where == "unexpected" {
 				continue // a control fragment is not kept then
 			}
-			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
+			w, c := newWire(t, 2, withWindow(window))
 			p := w.pmls[0]
 			h := matchHdr{tag: 1}
 			switch where {
@@ -62,10 +62,7 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 // flooded makes two ranks. The first has sent a number of messages of one byte with tag 1. The
 // second has received none of them.
 func flooded(t *testing.T, messages int, async bool) *flood {
-	w, c := newWire(t, 2, func(w *wire) {
-		w.config.WindowBytes = 6500
-		w.async = async
-	})
+	w, c := newWire(t, 2, withWindow(6500), withAsync(async))
 	f := &flood{t: t, w: w, c: c}
 	for range messages {
 		f.send(1)
@@ -98,36 +95,28 @@ func TestFloodedReceiverKeepsOnlyItsWindow(t *testing.T) {
 	}
 }
 
-// waits are the ways to wait for a message with tag 2. The resulting function reports whether the
-// message is there.
-var waits = map[string]func(p *PML, c *Context) func() bool{
-	"receive": func(p *PML, c *Context) func() bool {
-		return isComplete(p.Irecv(c, make([]byte, 1), 1, 0, 2, "recv"))
+// waits are the ways to wait for a message of rank 0 with tag 2. Each returns a request, or a
+// function that reports whether the message is there.
+var waits = map[string]func(p *PML, c *Context) any{
+	"receive": func(p *PML, c *Context) any { return p.Irecv(c, make([]byte, 1), 1, 0, 2, "recv") },
+	"any source": func(p *PML, c *Context) any {
+		return p.Irecv(c, make([]byte, 1), 1, request.AnySource, 2, "recv")
 	},
-	"any source": func(p *PML, c *Context) func() bool {
-		return isComplete(p.Irecv(c, make([]byte, 1), 1, request.AnySource, 2, "recv"))
-	},
-	"persistent": func(p *PML, c *Context) func() bool {
+	"persistent": func(p *PML, c *Context) any {
 		r := p.RecvInit(c, make([]byte, 1), 1, 0, 2, "recv init")
 		start(r)
-		return isComplete(r)
+		return r
 	},
-	"probe": func(p *PML, c *Context) func() bool {
-		return isComplete(p.Probe(c, 0, 2, false, "probe"))
+	"probe": func(p *PML, c *Context) any { return p.Probe(c, 0, 2, false, "probe") },
+	"probe of any": func(p *PML, c *Context) any {
+		return p.Probe(c, request.AnySource, 2, true, "mprobe")
 	},
-	"probe of any": func(p *PML, c *Context) func() bool {
-		return isComplete(p.Probe(c, request.AnySource, 2, true, "mprobe"))
-	},
-	"iprobe": func(p *PML, c *Context) func() bool {
+	"iprobe": func(p *PML, c *Context) any {
 		return func() bool { _, found := p.Iprobe(c, 0, 2); return found }
 	},
-	"improbe of any": func(p *PML, c *Context) func() bool {
+	"improbe of any": func(p *PML, c *Context) any {
 		return func() bool { _, _, found := p.Improbe(c, request.AnySource, 2); return found }
 	},
-}
-
-func isComplete(r ended) func() bool {
-	return func() bool { return r.State() == request.Complete }
 }
 
 // TestWaitForPendingMessageFindsIt: the message is pending behind others at the sender. The
@@ -137,10 +126,10 @@ func TestWaitForPendingMessageFindsIt(t *testing.T) {
 	const messages = 10 * (floodEager + floodAnnounced)
 	for name, wait := range waits {
 		for _, before := range []bool{false, true} {
-			w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
-			var found func() bool
+			w, c := newWire(t, 2, withWindow(6500))
+			var waiting any
 			if before {
-				found = wait(w.pmls[1], c[1])
+				waiting = wait(w.pmls[1], c[1])
 			}
 			for i := range messages {
 				w.pmls[0].Isend(c[0], pattern(1, i), 1, 1, Standard, "send").Abandon()
@@ -150,7 +139,11 @@ func TestWaitForPendingMessageFindsIt(t *testing.T) {
 			w.settle()
 			if !before {
 				require.Equal(t, floodEager+floodAnnounced, c[1].unexpected.count)
-				found = wait(w.pmls[1], c[1])
+				waiting = wait(w.pmls[1], c[1])
+			}
+			found, isCall := waiting.(func() bool)
+			if !isCall {
+				found = func() bool { return waiting.(ended).State() == request.Complete }
 			}
 			for rounds := 0; !found(); rounds++ {
 				require.Less(t, rounds, 20, "%s, before: %v", name, before)
@@ -194,8 +187,7 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	f.sends = f.sends[1:] // the first one was complete at once
 	f.w.modules[0].lose(1, gone)
 	for _, s := range f.sends {
-		_, err := s.Take()
-		require.ErrorIs(t, err, request.ErrProcFailed)
+		requireFailure(t, request.ErrProcFailed, s)
 	}
 	require.Zero(t, f.w.pmls[0].Busy())
 	f.w.modules[1].lose(0, &btl.Error{Rail: "wire", Class: btl.ClassPeerGone})
@@ -204,8 +196,7 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	f = flooded(t, 500, false)
 	require.NoError(t, f.w.pmls[0].Close(nil))
 	for _, s := range f.sends[1:] {
-		_, err := s.Take()
-		require.ErrorIs(t, err, btl.ErrClosed)
+		requireFailure(t, btl.ErrClosed, s)
 	}
 
 	f = flooded(t, 500, false)
@@ -215,16 +206,11 @@ func TestPendingSendsEndWithPeerAndClose(t *testing.T) {
 	s.Detach()
 	clear(buf)
 	s.Abandon()
-	out := make([]byte, 1000)
-	r := f.w.pmls[1].Irecv(f.c[1], out, 1, 0, 3, "recv")
-	f.w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
-	require.Equal(t, pattern(1000, 5), out)
+	requireArrival(t, f.w, f.c[1], 3, pattern(1000, 5))
 }
 
 func TestPendingSendsToOwnRankArrive(t *testing.T) {
-	w, c := newWire(t, 1, func(w *wire) { w.config.WindowBytes = 6500 })
+	w, c := newWire(t, 1, withWindow(6500))
 	p := w.pmls[0]
 	var sends []*SendRequest
 	for i := range 1000 {
@@ -237,11 +223,9 @@ func TestPendingSendsToOwnRankArrive(t *testing.T) {
 		out := make([]byte, 3)
 		r := p.Irecv(c[0], out, 1, 0, i, "recv")
 		w.settle()
-		_, err := r.Take()
-		require.NoError(t, err)
+		requireSuccess(t, r)
 		require.Equal(t, pattern(3, i), out)
-		_, err = sends[i].Take()
-		require.NoError(t, err)
+		requireSuccess(t, sends[i])
 	}
 	require.Zero(t, p.Busy()+p.blockedPeers)
 }

@@ -27,7 +27,7 @@ func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 // TestPoolsShrinkAfterBurst: pools do not keep the memory of many simultaneous operations.
 func TestPoolsShrinkAfterBurst(t *testing.T) {
 	const burst = 20_000
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	a, b := w.pmls[0], w.pmls[1]
 	bound := map[any]bool{}
 	a.eng.OnBound(func(obj any) { bound[obj] = true }, func(obj any) { delete(bound, obj) })
@@ -42,10 +42,7 @@ func TestPoolsShrinkAfterBurst(t *testing.T) {
 	w.settle()
 	for i := range burst {
 		require.Equal(t, request.Complete, sends[i].State())
-		_, err := sends[i].Take()
-		require.NoError(t, err)
-		_, err = recvs[i].Take()
-		require.NoError(t, err)
+		requireSuccess(t, sends[i], recvs[i])
 	}
 	require.Equal(t, len(a.freeSends.free), len(bound), "requests that no pool keeps are still bound to the engine")
 	probes := make([]*ProbeRequest, a.freeProbe.most()+10)
@@ -54,8 +51,7 @@ func TestPoolsShrinkAfterBurst(t *testing.T) {
 	}
 	for _, r := range probes {
 		r.Cancel()
-		st, err := r.Take()
-		require.NoError(t, err)
+		st := requireSuccess(t, r)
 		require.True(t, st.Cancelled)
 	}
 

@@ -12,61 +12,28 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-func matchOf(h matchHdr, data ...byte) []byte {
-	b := make([]byte, matchBytes)
+// encoded returns a header of n bytes, and data behind it.
+func encoded(n int, h interface{ encode([]byte) }, data ...byte) []byte {
+	b := make([]byte, n)
 	h.encode(b)
 	return append(b, data...)
 }
 
-func rndvOf(h rndvHdr, data ...byte) []byte {
-	b := make([]byte, rndvBytes)
-	h.encode(b)
-	return append(b, data...)
-}
-
-func ackOf(h ackHdr) []byte {
-	b := make([]byte, ackBytes)
-	h.encode(b)
-	return b
-}
-
-func fragOf(h fragHdr, data ...byte) []byte {
-	b := make([]byte, fragBytes)
-	h.encode(b)
-	return append(b, data...)
-}
-
-func putOf(h ackHdr, list ...byte) []byte { return append(ackOf(h), list...) }
-
-func finOf(h finHdr) []byte {
-	b := make([]byte, finBytes)
-	h.encode(b)
-	return b
-}
-
-func restartOf(h restartHdr) []byte {
-	b := make([]byte, restartBytes)
-	h.encode(b)
-	return b
-}
-
-func nackOf(h nackHdr) []byte {
-	b := make([]byte, nackBytes)
-	h.encode(b)
-	return b
-}
+func matchOf(h matchHdr, data ...byte) []byte { return encoded(matchBytes, &h, data...) }
+func rndvOf(h rndvHdr, data ...byte) []byte   { return encoded(rndvBytes, &h, data...) }
+func ackOf(h ackHdr) []byte                   { return encoded(ackBytes, &h) }
+func putOf(h ackHdr, list ...byte) []byte     { return encoded(ackBytes, &h, list...) }
+func fragOf(h fragHdr, data ...byte) []byte   { return encoded(fragBytes, &h, data...) }
+func finOf(h finHdr) []byte                   { return encoded(finBytes, &h) }
+func restartOf(h restartHdr) []byte           { return encoded(restartBytes, &h) }
+func nackOf(h nackHdr) []byte                 { return encoded(nackBytes, &h) }
+func railOf(h railHeader) []byte              { return encoded(railBytes, &h) }
 
 // nackFor encodes a NACK in place of a fragment.
 func nackFor(kind btl.Tag, frag []byte, bytes uint32) []byte {
 	h := nackHdr{kind: kind, bytes: bytes}
 	copy(h.head[:], frag)
 	return nackOf(h)
-}
-
-func railOf(h railHeader) []byte {
-	b := make([]byte, railBytes)
-	h.encode(b)
-	return b
 }
 
 // inSequence returns a copy of a fragment with a sequence number.
@@ -101,6 +68,11 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"more than announced": {tagRndv, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 1}, 1, 2) }},
 		"negative length":     {tagRndv, func(_, _ handle) []byte { return negativeLength }},
 		"short ack":           {tagAck, func(_, _ handle) []byte { return []byte{0} }},
+		"long ack":            {tagAck, func(s, _ handle) []byte { return append(ackOf(ackHdr{send: s}), 0) }},
+		"backwards ack":       {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, from: 2, to: 1}) }},
+		"half a rejection":    {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, from: freed, to: 1}) }},
+		"short rendezvous":    {tagRndv, func(_, _ handle) []byte { return rndvOf(rndvHdr{})[:rndvBytes-1] }},
+		"short fragment":      {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r})[:fragBytes-1] }},
 		"ack of too much":     {tagAck, func(s, _ handle) []byte { return ackOf(ackHdr{send: s, to: 1001}) }},
 		"piece of too much":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: 999}, 1, 2) }},
 		"piece of negative":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: -1}, 1) }},
@@ -115,6 +87,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"put of too much":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1001}, remoteKeysOf(remoteKey{})...) }},
 		"put, half a key":    {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1}, make([]byte, remoteKeyBytes-1)...) }},
 		"short end":          {tagFin, func(s, _ handle) []byte { return finOf(finHdr{handle: s})[:finBytes-1] }},
+		"long end":           {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s}), 0) }},
 		"end of what":        {tagFin, func(s, _ handle) []byte { return append(finOf(finHdr{handle: s})[:8], 2, 0, 0, 0, 0, 0, 0, 0) }},
 		"long credit":        {tagCredit, func(_, _ handle) []byte { return make([]byte, creditBytes+1) }},
 		"negative credit":    {tagCredit, func(_, _ handle) []byte { return []byte{7: 0x80, 15: 0} }},
@@ -143,7 +116,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"no kind":            {0, func(_, _ handle) []byte { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWire(t, 3, nil)
+			w, c := newWire(t, 3)
 			p := w.pmls[0]
 			w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
 			w.settle()
@@ -161,8 +134,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 			p.Arrived(w.modules[0], 1, f.tag, frag)
 			for _, r := range []ended{streaming, send, waiting} {
 				require.Equal(t, request.Complete, r.State())
-				_, err := r.Take()
-				require.ErrorIs(t, err, request.ErrUnreachable)
+				err := requireFailure(t, request.ErrUnreachable, r)
 				require.ErrorIs(t, err, errMalformed)
 				require.ErrorContains(t, err, "rank 1 broke the protocol")
 			}
@@ -175,7 +147,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 
 // TestFragmentsWithStaleHandlesAreIgnored: handles of requests that are over find no request.
 func TestFragmentsWithStaleHandlesAreIgnored(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
@@ -214,7 +186,7 @@ func TestFragmentsWithStaleHandlesAreIgnored(t *testing.T) {
 
 // TestFragmentsWithHandlesOfOtherPeerAreIgnored: rank 2 uses the handles of rank 1's messages.
 func TestFragmentsWithHandlesOfOtherPeerAreIgnored(t *testing.T) {
-	w, c := newWire(t, 3, nil)
+	w, c := newWire(t, 3)
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 9, Standard, "send").Abandon()
 	w.settle()
@@ -259,11 +231,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 		"all rails": remoteKeysOf(remoteKey{rail: 0}, remoteKey{rail: 1}, remoteKey{rail: 2}, remoteKey{rail: 255}),
 	} {
 		for _, async := range []bool{false, true} {
-			w, c := newWire(t, 2, func(w *wire) {
-				withRails(1, 1)(w)
-				w.async = async
-				w.config.Protocol = Put
-			})
+			w, c := newWire(t, 2, withRails(1, 1), withAsync(async), withProtocol(Put))
 			// In a PUT. The first key of the wire is of memory that may not be written.
 			secret := pattern(5000, 9)
 			_, err := w.modules[1].Register(secret, btl.AccessRemoteRead)
@@ -286,11 +254,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			require.Len(t, w.regions, 1)
 
 			// In a RGET.
-			w, c = newWire(t, 2, func(w *wire) {
-				withRails(1, 1)(w)
-				w.async = async
-				w.config.Protocol = Get
-			})
+			w, c = newWire(t, 2, withRails(1, 1), withAsync(async), withProtocol(Get))
 			p = w.pmls[1]
 			out := make([]byte, 900)
 			r := p.Irecv(c[1], out, 1, 0, 7, "recv")
@@ -299,8 +263,7 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			require.Equal(t, "receiving", r.state.String(), name)
 			require.Equal(t, make([]byte, 900), out)
 			p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name}, pattern(900, 1)...))
-			_, err = r.Take()
-			require.ErrorIs(t, err, request.ErrTruncate)
+			requireFailure(t, request.ErrTruncate, r)
 			require.Equal(t, pattern(900, 1), out)
 			require.Empty(t, w.regions)
 		}
@@ -310,27 +273,20 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 // TestForgedFinEndsOnlyItsMessage: an early FIN ends its own message, and revokes the memory that
 // was exposed for it.
 func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		withRemote(getPut)(w)
-		w.async = true
-	})
+	w, c := newWire(t, 2, withRemote(getPut), withAsync(true))
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
 	p.Arrived(w.modules[0], 1, tagFin, finOf(finHdr{handle: s.name})) // RGET is still under way
 	require.Equal(t, request.Active, s.State())
 	r := w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
 	w.step(0)
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	require.Len(t, w.regions, 1, "the sender's memory is still registered")
 	w.settle()
 	require.Equal(t, request.Active, r.State(), "the receive ended without its message")
 	require.Equal(t, "receiving", r.state.String())
 
-	w, c = newWire(t, 2, func(w *wire) {
-		withRemote(btl.CapPut)(w)
-		w.async = true
-	})
+	w, c = newWire(t, 2, withRemote(btl.CapPut), withAsync(true))
 	out := make([]byte, 1000)
 	r = w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
 	s = w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
@@ -341,12 +297,11 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	require.Equal(t, request.Complete, r.State())
 	w.settle()
 	require.Equal(t, make([]byte, 1000), out, "the buffer was written after its receive was complete")
-	_, err = s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	require.Empty(t, w.regions)
 
 	// A FIN for a receive that expects none.
-	w, c = newWire(t, 2, nil)
+	w, c = newWire(t, 2)
 	s, r, in, out := oneWay(w, c, 1000)
 	w.step(0)
 	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
@@ -358,7 +313,7 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 	for name, kept := range map[string]bool{"known context": false, "unknown context": true} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWire(t, 3, nil)
+			w, c := newWire(t, 3)
 			p := w.pmls[0]
 			id := p.NewContextID()
 			frag := matchOf(matchHdr{context: id, tag: 1}, 7)
@@ -383,7 +338,7 @@ func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 
 // TestTooManyEarlyFragmentsLosePeer: fragments ahead of their turn are kept only up to the window.
 func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	r := p.Irecv(c[0], nil, 1, 1, 1, "recv")
 	h := matchHdr{tag: 1}
@@ -397,15 +352,14 @@ func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
 		p.Arrived(nil, 1, tagMatch, frag)
 		p.Arrived(nil, 1, tagMatch, frag) // a duplicate
 	}
-	_, err := r.Take()
-	require.ErrorIs(t, err, errWindow)
+	requireFailure(t, errWindow, r)
 	require.Zero(t, p.Stats().UnexpectedBytes)
 	require.EqualValues(t, most, p.Stats().Duplicates)
 }
 
 // TestEarlyFragmentsAreCopied: a fragment's memory belongs to the rail when Arrived returns.
 func TestEarlyFragmentsAreCopied(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	id := p.NewContextID()
 	second := matchOf(matchHdr{context: id, tag: 1, seq: 1}, 22)
@@ -417,8 +371,7 @@ func TestEarlyFragmentsAreCopied(t *testing.T) {
 	ctx := p.AddContext(id, c[0].group, 0, testCaller{})
 	for _, want := range []byte{11, 22} {
 		out := []byte{0}
-		_, err := p.Irecv(ctx, out, 1, 1, 1, "recv").Take()
-		require.NoError(t, err)
+		requireSuccess(t, p.Irecv(ctx, out, 1, 1, 1, "recv"))
 		require.Equal(t, want, out[0])
 	}
 	require.Zero(t, p.Stats().UnexpectedBytes)
@@ -426,7 +379,7 @@ func TestEarlyFragmentsAreCopied(t *testing.T) {
 
 // TestArrivedFromUnknownRankIsIgnored: the same holds after Close.
 func TestArrivedFromUnknownRankIsIgnored(t *testing.T) {
-	w, _ := newWire(t, 2, nil)
+	w, _ := newWire(t, 2)
 	p := w.pmls[0]
 	p.Arrived(nil, -1, tagMatch, matchOf(matchHdr{}))
 	p.Arrived(nil, 2, tagMatch, matchOf(matchHdr{}))

@@ -28,10 +28,8 @@ func exchange(t *testing.T, w *wire, c []*Context, n, room int, mode Mode, expec
 		r = w.pmls[1].Irecv(c[1], out, 1, request.AnySource, request.AnyTag, "recv")
 		w.settle()
 	}
-	require.Equal(t, request.Complete, s.State())
 	require.Equal(t, request.Complete, r.State())
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 	st, err := r.Take()
 	if n > room {
 		require.ErrorIs(t, err, request.ErrTruncate)
@@ -111,7 +109,7 @@ func TestEagerBytesSetsLimit(t *testing.T) {
 // TestRecvIntoShortBufferTruncates: the buffer gets the bytes that fit, and the send succeeds.
 func TestRecvIntoShortBufferTruncates(t *testing.T) {
 	for _, async := range []bool{false, true} {
-		w, c := newWire(t, 2, func(w *wire) { w.async = async })
+		w, c := newWire(t, 2, withAsync(async))
 		for _, n := range []int{1, 24, 96, 97, 1000} {
 			for _, room := range []int{0, n / 2, n - 1} {
 				for _, mode := range []Mode{Standard, Synchronous, Buffered} {
@@ -127,10 +125,10 @@ func TestRecvIntoShortBufferTruncates(t *testing.T) {
 // order of the sends. Inline sends do not overtake them.
 func TestSendsToFullRailStayInOrder(t *testing.T) {
 	for refusals := range 12 {
-		w, c := newWire(t, 2, nil)
+		w, c := newWire(t, 2)
 		w.refuse = refusals
 		sizes := []int{100, 8, 1000, 0, 50, 8}
-		var sends []*SendRequest
+		var sends []ended
 		for i, n := range sizes {
 			b := pattern(n, i)
 			if s := w.pmls[0].Send(c[0], b, 1, 3, Standard, "send"); s != nil {
@@ -142,18 +140,9 @@ func TestSendsToFullRailStayInOrder(t *testing.T) {
 		}
 		w.settle()
 		for i, n := range sizes {
-			out := make([]byte, n)
-			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
-			w.settle()
-			st, err := r.Take()
-			require.NoError(t, err)
-			require.EqualValues(t, n, st.Bytes, "message %d after %d refusals", i, refusals)
-			require.Equal(t, pattern(n, i), out)
+			requireArrival(t, w, c[1], 3, pattern(n, i))
 		}
-		for _, s := range sends {
-			_, err := s.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, sends...)
 		require.Zero(t, w.pmls[1].Stats().Early, "a fragment arrived early, so a refused one had used a number")
 		require.Zero(t, w.pmls[0].Busy())
 	}
@@ -161,7 +150,7 @@ func TestSendsToFullRailStayInOrder(t *testing.T) {
 
 // TestPersistentRequestsRestart starts the same requests again, however the last start has ended.
 func TestPersistentRequestsRestart(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	a, b := w.pmls[0], w.pmls[1]
 	for _, n := range []int{0, 10, 90, 1000} {
 		for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
@@ -173,8 +162,7 @@ func TestPersistentRequestsRestart(t *testing.T) {
 				if i == 2 { // cancel one start of the receive
 					start(r)
 					r.Cancel()
-					st, err := r.Take()
-					require.NoError(t, err)
+					st := requireSuccess(t, r)
 					require.True(t, st.Cancelled)
 				}
 				if i%2 == 0 {
@@ -191,8 +179,7 @@ func TestPersistentRequestsRestart(t *testing.T) {
 				}
 				r.Cancel() // has no effect if the message has matched
 				if r.State() == request.Complete {
-					st, err := r.Take()
-					require.NoError(t, err)
+					st := requireSuccess(t, r)
 					if st.Cancelled {
 						start(r)
 					} else {
@@ -204,10 +191,8 @@ func TestPersistentRequestsRestart(t *testing.T) {
 				if mode == Buffered {
 					copy(in, pattern(n, i))
 				}
-				_, err := s.Take()
-				require.NoError(t, err)
-				st, err := r.Take()
-				require.NoError(t, err)
+				requireSuccess(t, s)
+				st := requireSuccess(t, r)
 				if !st.Cancelled {
 					require.Equal(t, request.Status{Source: 0, Tag: 1, Count: n, Bytes: int64(n)}, st)
 				}
@@ -222,7 +207,7 @@ func TestPersistentRequestsRestart(t *testing.T) {
 }
 
 func TestImrecvOfReceivedMessageFails(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(1000, 1), 0, 4, Standard, "send").Abandon()
 	w.settle()
@@ -237,16 +222,14 @@ func TestImrecvOfReceivedMessageFails(t *testing.T) {
 	r := p.Imrecv(m, out, 1, "imrecv")
 	require.True(t, m.msg == nil)
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(1000, 1), out)
-	_, err = p.Imrecv(m, out, 1, "imrecv").Take()
-	require.ErrorIs(t, err, request.ErrRequest)
+	requireFailure(t, request.ErrRequest, p.Imrecv(m, out, 1, "imrecv"))
 }
 
 // TestProbesFindOldestMessage: a matched probe takes the message from the probes after it.
 func TestProbesFindOldestMessage(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[1]
 	first := p.Probe(c[1], 0, 1, false, "probe")
 	taker := p.Probe(c[1], request.AnySource, 1, true, "mprobe")
@@ -254,8 +237,7 @@ func TestProbesFindOldestMessage(t *testing.T) {
 	other := p.Probe(c[1], 0, 2, false, "probe")
 	gone := p.Probe(c[1], 0, 1, false, "probe")
 	gone.Cancel()
-	st, err := gone.Take()
-	require.NoError(t, err)
+	st := requireSuccess(t, gone)
 	require.True(t, st.Cancelled)
 	require.Len(t, p.Pending(), 4)
 
@@ -274,20 +256,17 @@ func TestProbesFindOldestMessage(t *testing.T) {
 		bytes int64
 	}{{first, 1, 1000}, {late, 3, 5}} {
 		require.Nil(t, probe.r.Message())
-		st, err := probe.r.Take()
-		require.NoError(t, err)
+		st := requireSuccess(t, probe.r)
 		require.Equal(t, 0, st.Source)
 		require.Equal(t, probe.tag, st.Tag)
 		require.Equal(t, probe.bytes, st.Bytes)
 	}
 	m := taker.Message()
-	_, err = taker.Take()
-	require.NoError(t, err)
+	requireSuccess(t, taker)
 	out := make([]byte, 1000)
 	r := p.Imrecv(m, out, 1, "imrecv")
 	w.settle()
-	_, err = r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, pattern(1000, 1), out)
 	// A probe that finds its message at once.
 	now := p.Probe(c[1], request.AnySource, request.AnyTag, true, "mprobe")
@@ -297,17 +276,15 @@ func TestProbesFindOldestMessage(t *testing.T) {
 }
 
 func TestProcNullCompletesAtOnce(t *testing.T) {
-	w, c := newWire(t, 1, nil)
+	w, c := newWire(t, 1)
 	p := w.pmls[0]
 	require.Nil(t, p.Send(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "send"))
-	st, err := p.Isend(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "isend").Take()
-	require.NoError(t, err)
-	require.Equal(t, request.Empty(), st)
+	s := p.Isend(c[0], pattern(1000, 1), request.ProcNull, 1, Synchronous, "isend")
+	require.Equal(t, request.Empty(), requireSuccess(t, s))
 	r := p.RecvInit(c[0], make([]byte, 8), 1, request.ProcNull, request.AnyTag, "recv")
 	for range 2 {
 		start(r)
-		st, err = r.Take()
-		require.NoError(t, err)
+		st := requireSuccess(t, r)
 		require.Equal(t, request.Status{Source: request.ProcNull, Tag: request.AnyTag}, st)
 	}
 	require.Empty(t, w.flying)

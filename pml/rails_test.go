@@ -8,19 +8,15 @@ import (
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
-	"github.com/mpigo/mpigo/progress"
 )
 
-// timed is two ranks on a virtual fabric. It counts the traffic of each rail.
+// timed is a pair that counts the traffic of each rail.
 type timed struct {
-	t       *testing.T
-	fabric  *loop.Fabric
-	pmls    []*PML
-	ctxs    []*Context
-	modules [][]btl.Module // by rank, then rail
-	moved   []int64        // bytes posted by rail
-	sends   []int64        // operations posted by rail
-	told    map[int]int64  // by rail: a wrong bandwidth that it claims to have
+	*pair
+	t     *testing.T
+	moved []int64       // bytes posted by rail
+	sends []int64       // operations posted by rail
+	told  map[int]int64 // by rail: a wrong bandwidth that it claims to have
 }
 
 // counted is an endpoint that counts its traffic.
@@ -62,35 +58,23 @@ func newTimed(t *testing.T, protocol Protocol, rails ...loop.RailConfig) *timed 
 	for i := range rails {
 		rails[i].JitterNanos = -1
 	}
-	w := &timed{t: t, moved: make([]int64, len(rails)), sends: make([]int64, len(rails)), told: map[int]int64{}}
-	var err error
-	w.fabric, err = loop.NewFabric(loop.Config{Ranks: 2, Rails: len(rails), Rail: rails, Virtual: true, Seed: 1})
-	require.NoError(t, err)
-	group := NewGroup([]int{0, 1})
-	w.modules = make([][]btl.Module, 2)
-	for rank := range 2 {
-		p := New(Config{
-			Rank: rank, Size: 2, Engine: progress.New(progress.Config{}), Protocol: protocol,
-			Resolve: func(peer int) (routes []bml.Route, err error) {
-				for rail, m := range w.modules[rank] {
-					ep, err := m.Connect(peer, w.modules[peer][rail].Address())
-					require.NoError(t, err)
-					if told, ok := w.told[rail]; ok {
-						m = misrated{m, told}
-					}
-					routes = append(routes, bml.Route{Module: m, Endpoint: &counted{ep, w, rail}, Local: rail, Remote: rail})
+	w := &timed{
+		pair: newPairOf(t, protocol, 0, rails...), t: t,
+		moved: make([]int64, len(rails)), sends: make([]int64, len(rails)), told: map[int]int64{},
+	}
+	for _, p := range w.pmls {
+		resolve := p.cfg.Resolve
+		p.cfg.Resolve = func(peer int) ([]bml.Route, error) {
+			routes, err := resolve(peer)
+			for i := range routes {
+				r := &routes[i]
+				r.Endpoint = &counted{r.Endpoint, w, i}
+				if told, ok := w.told[i]; ok {
+					r.Module = misrated{r.Module, told}
 				}
-				return routes, nil
-			},
-			OnIllegal: func(what string) { t.Errorf("illegal transition: %s", what) },
-		})
-		for rail := range rails {
-			m, err := faultyModule(w.fabric, rank, rail, p)
-			require.NoError(t, err)
-			w.modules[rank] = append(w.modules[rank], m)
+			}
+			return routes, err
 		}
-		w.pmls = append(w.pmls, p)
-		w.ctxs = append(w.ctxs, p.AddContext(WorldContext, group, rank, testCaller{}))
 	}
 	return w
 }
@@ -122,10 +106,7 @@ func (w *timed) send(n int) int64 {
 	begin := w.fabric.Now()
 	s := w.pmls[0].Isend(w.ctxs[0], in, 1, 1, Standard, "send")
 	w.settle()
-	for _, o := range []ended{s, r} {
-		_, err := o.Take()
-		require.NoError(w.t, err)
-	}
+	requireSuccess(w.t, s, r)
 	require.Equal(w.t, in, out)
 	return w.fabric.Now() - begin
 }
@@ -202,7 +183,7 @@ func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 		w.send(long)
 		require.NotZero(t, w.sends[0], "%v", protocol)
 
-		var sends []*SendRequest
+		var sends []ended
 		sizes := []int{0, 100, long, 1, 9000, 1 << 20, long, 0, 10}
 		buf := pattern(long, 1)
 		for _, n := range sizes {
@@ -212,13 +193,9 @@ func TestOnlyLongMessagesUseSlowRail(t *testing.T) {
 		for _, n := range sizes {
 			r := w.pmls[1].Irecv(w.ctxs[1], out, 1, 0, 1, "recv")
 			w.settle()
-			st, err := r.Take()
-			require.NoError(t, err)
+			st := requireSuccess(t, r)
 			require.EqualValues(t, n, st.Bytes)
 		}
-		for _, s := range sends {
-			_, err := s.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, sends...)
 	}
 }

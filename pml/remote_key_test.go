@@ -22,10 +22,7 @@ func exposed(w *wire, rank int) (regions []*wireRegion) {
 // may write cannot read, also in added memory, which stays registered.
 func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 	for protocol, access := range map[Protocol]btl.Access{Get: btl.AccessRemoteRead, Put: btl.AccessRemoteWrite} {
-		w, c := newWire(t, 2, func(w *wire) {
-			withRemote(getPut)(w)
-			w.config.Protocol = protocol
-		})
+		w, c := newWire(t, 2, withRemote(getPut), withProtocol(protocol))
 		exposes := map[Protocol]int{Get: 0, Put: 1}[protocol]
 		bufs := [2][]byte{pattern(5000, 1), make([]byte, 5000)}
 		for rank, p := range w.pmls {
@@ -35,10 +32,7 @@ func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 			s := w.pmls[0].Isend(c[0], bufs[0][1000:3000], 1, 1, Standard, "send")
 			r := w.pmls[1].Irecv(c[1], bufs[1][:3000], 1, 0, 1, "recv")
 			w.settle()
-			for _, o := range []ended{s, r} {
-				_, err := o.Take()
-				require.NoError(t, err)
-			}
+			requireSuccess(t, s, r)
 			require.Equal(t, bufs[0][1000:3000], bufs[1][:2000])
 			require.Empty(t, exposed(w, 1-exposes), "%v", protocol)
 			regions := exposed(w, exposes)
@@ -50,10 +44,7 @@ func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 		s := w.pmls[1].Isend(c[1], bufs[1], 0, 1, Standard, "send")
 		r := w.pmls[0].Irecv(c[0], bufs[0], 1, 1, 1, "recv")
 		w.settle()
-		for _, o := range []ended{s, r} {
-			_, err := o.Take()
-			require.NoError(t, err)
-		}
+		requireSuccess(t, s, r)
 		require.Len(t, w.regions, 4)
 		for rank, p := range w.pmls {
 			p.RemoveMemory(bufs[rank])
@@ -65,10 +56,7 @@ func TestAddedMemoryIsExposedForOneUse(t *testing.T) {
 // TestReceiveBufferIsExposedOnlyForMessageLength: at each start of the receive, the peer can write
 // only the bytes of the message.
 func TestReceiveBufferIsExposedOnlyForMessageLength(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) {
-		withRemote(getPut)(w)
-		w.config.Protocol = Put
-	})
+	w, c := newWire(t, 2, withRemote(getPut), withProtocol(Put))
 	out := make([]byte, 4000)
 	r := w.pmls[1].RecvInit(c[1], out, 1, 0, 1, "recv init")
 	for i, n := range []int{1000, 3000, 3000, 2000, 5000} {
@@ -81,8 +69,7 @@ func TestReceiveBufferIsExposedOnlyForMessageLength(t *testing.T) {
 		fits := min(n, len(out))
 		require.Len(t, regions[0].mem, fits)
 		w.settle()
-		_, err := s.Take()
-		require.NoError(t, err)
+		requireSuccess(t, s)
 		st, err := r.Take()
 		require.Equal(t, n > len(out), err != nil)
 		require.EqualValues(t, fits, st.Bytes)

@@ -24,11 +24,7 @@ func oneWay(w *wire, c []*Context, n int) (s *SendRequest, r *RecvRequest, in, o
 func arrived(t *testing.T, w *wire, s *SendRequest, r *RecvRequest, in, out []byte) {
 	t.Helper()
 	w.settle()
-	for _, o := range []ended{s, r} {
-		require.Equal(t, request.Complete, o.State())
-		_, err := o.Take()
-		require.NoError(t, err)
-	}
+	requireSuccess(t, s, r)
 	require.Equal(t, in, out)
 	for _, p := range w.pmls {
 		require.Zero(t, p.Busy())
@@ -80,11 +76,7 @@ func TestMessagesOfEveryProtocolArrive(t *testing.T) {
 func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for nth := range 6 {
-			w, c := newWire(t, 2, func(w *wire) {
-				withRails(2, 1)(w)
-				w.async = async
-				w.config.Protocol = Put
-			})
+			w, c := newWire(t, 2, withRails(2, 1), withAsync(async), withProtocol(Put))
 			puts := 0
 			w.mishap = func(f *flight) error {
 				puts++
@@ -106,11 +98,7 @@ func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 // refused.
 func TestRefusedAccessToLostPeerFails(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
-		w, c := newWire(t, 2, func(w *wire) {
-			withRails(1, 1)(w)
-			w.async = true
-			w.config.Protocol = protocol
-		})
+		w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(protocol))
 		w.mishap = func(*flight) error { return usage("no") }
 		s, r, _, _ := oneWay(w, c, 2*remotePieceBytes)
 		for len(w.flying) < 2 {
@@ -137,11 +125,7 @@ func TestRefusedAccessToLostPeerFails(t *testing.T) {
 func TestDetachInAddedMemoryRevokesAccess(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
 		for steps := range 3 {
-			w, c := newWire(t, 2, func(w *wire) {
-				withRemote(getPut)(w)
-				w.async = true
-				w.config.Protocol = protocol
-			})
+			w, c := newWire(t, 2, withRemote(getPut), withAsync(true), withProtocol(protocol))
 			mem := make([]byte, 5000)
 			w.pmls[0].AddMemory(mem)
 			again := w.pmls[0].SendInit(c[0], mem[3000:], 1, 2, Standard, "again")
@@ -181,7 +165,7 @@ func TestDetachInAddedMemoryRevokesAccess(t *testing.T) {
 // TestFinByFailedRailKeepsReceive: posting FIN finds the rail failed, which ends all operations
 // with the peer. The receive that sends FIN has ended already.
 func TestFinByFailedRailKeepsReceive(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { withRemote(btl.CapGet)(w); w.async = true })
+	w, c := newWire(t, 2, withRemote(btl.CapGet), withAsync(true))
 	data, room := pattern(1000, 1), make([]byte, 1000)
 	w.pmls[0].Isend(c[0], data, 1, 1, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], room, 1, 0, 1, "recv")
@@ -190,7 +174,6 @@ func TestFinByFailedRailKeepsReceive(t *testing.T) {
 	for len(w.flying) > 0 {
 		w.step(0)
 	}
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	require.Equal(t, data, room)
 }

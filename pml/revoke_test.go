@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -25,8 +24,8 @@ const (
 
 // newRevoking is newControlled with handlers that act like those of comm/internal/coll when a rank
 // gives up a collective.
-func newRevoking(t wireT, n int, change func(w *wire)) (*wire, []*Context, []*testHandler) {
-	w, c, handlers := newControlled(t, n, change)
+func newRevoking(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context, []*testHandler) {
+	w, c, handlers := newControlled(t, n, changes...)
 	for rank, p := range w.pmls {
 		p.OnOrphan(func(f Control, freed bool) (keep bool, err error) {
 			if f.Data[0] == neverMade {
@@ -105,10 +104,7 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 // what they have sent to it.
 func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
-		w, c, _ := newRevoking(t, 3, func(w *wire) {
-			withRemote(btl.CapGet | btl.CapPut)(w)
-			w.config.Protocol = protocol
-		})
+		w, c, _ := newRevoking(t, 3, withRemote(getPut), withProtocol(protocol))
 		m := makeOf(w, c, []int{2, 0, 1}, 2)
 		p := w.pmls[0]
 		begin := func() map[string]ended {
@@ -216,7 +212,7 @@ func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 		for _, child := range []bool{false, true} {
 			for _, forgotten := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parent=%v child=%v forgotten=%v", parent, child, forgotten), func(t *testing.T) {
-					w, c, _ := newRevoking(t, 2, nil)
+					w, c, _ := newRevoking(t, 2)
 					m := makeOf(w, c, []int{0, 1}, 1)
 					p := w.pmls[0]
 					s := p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Synchronous, "ssend")
@@ -256,7 +252,7 @@ func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 // TestRevokeOfIdleFreedCommunicatorDropsMessages: the communicator was freed with nothing under
 // way. The other rank may still keep messages for it.
 func TestRevokeOfIdleFreedCommunicatorDropsMessages(t *testing.T) {
-	w, c, _ := newRevoking(t, 2, nil)
+	w, c, _ := newRevoking(t, 2)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Standard, "send").Abandon()
@@ -273,7 +269,7 @@ func TestRevokeOfIdleFreedCommunicatorDropsMessages(t *testing.T) {
 // TestRevokeByTwoRanksSparesTheOthers: two ranks give up, the second because the first did. The
 // other two can still exchange messages.
 func TestRevokeByTwoRanksSparesTheOthers(t *testing.T) {
-	w, c, _ := newRevoking(t, 4, nil)
+	w, c, _ := newRevoking(t, 4)
 	m := makeOf(w, c, []int{3, 2, 1, 0}, 1, 2)
 	giveUp(w, c, 2)
 	w.flying = nil // its fragments are late
@@ -291,14 +287,13 @@ func TestRevokeByTwoRanksSparesTheOthers(t *testing.T) {
 	r = w.pmls[3].Irecv(m.p2p[3], make([]byte, 9), 1, 3, 1, "recv")
 	w.pmls[0].Isend(m.p2p[0], pattern(9, 1), 0, 1, Standard, "send").Abandon()
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 }
 
 // TestRevokeByNonMemberHasNoEffect: a rank that is not in the communicator gives up the collective
 // that made it.
 func TestRevokeByNonMemberHasNoEffect(t *testing.T) {
-	w, c, _ := newRevoking(t, 3, nil)
+	w, c, _ := newRevoking(t, 3)
 	m := makeOf(w, c, []int{0, 1})
 	giveUp(w, c, 2)
 	w.settle()
@@ -307,15 +302,14 @@ func TestRevokeByNonMemberHasNoEffect(t *testing.T) {
 	r := w.pmls[0].Irecv(m.p2p[0], make([]byte, 9), 1, 1, 1, "recv")
 	w.pmls[1].Isend(m.p2p[1], pattern(9, 1), 0, 1, Standard, "send").Abandon()
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireSuccess(t, r)
 	requireClean(t, w)
 }
 
 // TestRevokeEndsPendingSends: sends that are pending, because the window of the rank that gave up
 // is closed, end too. Those behind them go.
 func TestRevokeEndsPendingSends(t *testing.T) {
-	w, c, _ := newRevoking(t, 2, func(w *wire) { w.config.WindowBytes = 6500 })
+	w, c, _ := newRevoking(t, 2, withWindow(6500))
 	m := makeOf(w, c, []int{0, 1}, 1)
 	p := w.pmls[0]
 	var sends []*SendRequest
@@ -336,10 +330,7 @@ func TestRevokeEndsPendingSends(t *testing.T) {
 		}
 	}
 	require.Equal(t, len(sends)-floodEager, failed)
-	out := make([]byte, 1)
-	_, err := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv").Take()
-	require.NoError(t, err)
-	require.Equal(t, pattern(1, 7), out)
+	requireArrival(t, w, c[1], 1, pattern(1, 7))
 	require.Nil(t, p.Send(c[0], nil, 1, 1, Standard, "send"), "a send waits although the window is open")
 	w.settle()
 	require.Zero(t, w.pmls[1].blockedPeers)
@@ -347,7 +338,7 @@ func TestRevokeEndsPendingSends(t *testing.T) {
 
 // TestCheckNewContextRefusesDisownedID: an id that this rank disowned counts as used.
 func TestCheckNewContextRefusesDisownedID(t *testing.T) {
-	w, c, _ := newRevoking(t, 2, nil)
+	w, c, _ := newRevoking(t, 2)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	giveUp(w, c, 1)
 	w.settle()
@@ -370,7 +361,7 @@ func TestDisownOfKnownContextHasNoEffect(t *testing.T) {
 		"point-to-point": {6, errMalformed},
 		"unknown":        {11, nil},
 	} {
-		w, c, _ := newRevoking(t, 2, nil)
+		w, c, _ := newRevoking(t, 2)
 		p := w.pmls[0]
 		p.AddContext(8, c[0].group, 0, testCaller{})
 		require.ErrorIs(t, p.Disown(f.id), f.want, name)
@@ -382,7 +373,7 @@ func TestDisownOfKnownContextHasNoEffect(t *testing.T) {
 // TestDisownHandsControlFragmentsToOrphanHandler: Disown hands over those that were kept for the
 // context.
 func TestDisownHandsControlFragmentsToOrphanHandler(t *testing.T) {
-	w, c, _ := newRevoking(t, 2, nil)
+	w, c, _ := newRevoking(t, 2)
 	m := makeOf(w, c, []int{0, 1}, 1)
 	w.pmls[1].OnOrphan(func(f Control, freed bool) (keep bool, err error) { return true, nil })
 	w.pmls[0].SendControl(1, m.coll[0].id, ControlMismatchProbe, 0, []byte{gaveUp})
@@ -403,7 +394,7 @@ func TestDisownHandsControlFragmentsToOrphanHandler(t *testing.T) {
 // TestExpireOriginsSparesCommunicatorsOfReusedTag: a later collective with the same tag does not
 // revoke a communicator that was made long ago.
 func TestExpireOriginsSparesCommunicatorsOfReusedTag(t *testing.T) {
-	w, c, _ := newRevoking(t, 2, nil)
+	w, c, _ := newRevoking(t, 2)
 	m := makeOf(w, c, []int{0, 1})
 	freed := makeOf(w, c, []int{1, 0})
 	for rank := range 2 {

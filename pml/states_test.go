@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -23,156 +22,108 @@ func useProtocol(w *wire, protocol Protocol) {
 	}
 }
 
-// closeWindow sends from rank 0 to rank 1 until a window is used up. Then it sends n bytes with tag
-// 2.
-func closeWindow(w *wire, c []*Context, n int, window int64) {
-	for _, p := range w.pmls {
-		for _, pr := range []*peer{p.peer(0), p.peer(1)} {
-			pr.credit.init(max(window, 1))
+// way is a sequence of calls and events at two ranks.
+type way func(w *wire, c []*Context)
+
+// seq makes a way of several steps.
+func seq(steps ...way) way {
+	return func(w *wire, c []*Context) {
+		for _, step := range steps {
+			step(w, c)
 		}
 	}
-	for range max(window/fragmentCostBytes, 1) {
-		w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-	}
-	w.settle()
-	w.pmls[0].Isend(c[0], pattern(n, 0), 1, 2, Standard, "send")
 }
+
+// sends has a rank send n bytes to the other.
+func sends(from, n int) way {
+	return func(w *wire, c []*Context) {
+		w.pmls[from].Isend(c[from], pattern(n, 0), 1-from, 1, Standard, "send")
+	}
+}
+
+// receives has a rank post a receive of n bytes with a tag.
+func receives(rank, n, tag int) way {
+	return func(w *wire, c []*Context) {
+		w.pmls[rank].Irecv(c[rank], make([]byte, n), 1, 1-rank, tag, "recv")
+	}
+}
+
+// closed sends from rank 0 to rank 1 until a window is used up, and then n bytes with tag 2.
+func closed(n int, window int64) way {
+	return func(w *wire, c []*Context) {
+		for _, p := range w.pmls {
+			for _, pr := range []*peer{p.peer(0), p.peer(1)} {
+				pr.credit.init(max(window, 1))
+			}
+		}
+		for range max(window/fragmentCostBytes, 1) {
+			sends(0, 1000)(w, c)
+		}
+		w.settle()
+		w.pmls[0].Isend(c[0], pattern(n, 0), 1, 2, Standard, "send")
+	}
+}
+
+// interrupted has rank 0 send a message whose FRAGs or writes fail.
+func interrupted(w *wire, c []*Context) {
+	seq(sends(0, 1000), receives(1, 1000, 1))(w, c)
+	for !isBound(w.flying[0].tag) {
+		w.step(0)
+	}
+	w.failPieces()
+}
+
+func step(w *wire, _ []*Context)    { w.step(0) }
+func settle(w *wire, _ []*Context)  { w.settle() }
+func lose(w *wire, _ []*Context)    { w.modules[0].lose(1, gone) }
+func usesPut(w *wire, _ []*Context) { useProtocol(w, Put) }
+func usesGet(w *wire, _ []*Context) { useProtocol(w, Get) }
 
 // For each legal transition the shortest way to it. Long messages go in fragments unless the way
 // chooses another protocol.
 var (
-	sendWays = map[[2]sendState]func(w *wire, c []*Context){
-		{sendIdle, sendEager}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
-		},
-		{sendIdle, sendPending}: func(w *wire, c []*Context) {
-			closeWindow(w, c, 90, 0)
-		},
+	sendWays = map[[2]sendState]way{
+		{sendIdle, sendEager}:   sends(0, 90),
+		{sendIdle, sendPending}: closed(90, 0),
 		{sendPending, sendEager}: func(w *wire, c []*Context) {
-			closeWindow(w, c, 1000, 500)
+			closed(1000, 500)(w, c)
 			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 3, Standard, "send") // is pending behind it
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // opens the window
 			w.settle()
 		},
-		{sendPending, sendRTS}: func(w *wire, c []*Context) {
-			closeWindow(w, c, 1000, 0)
-			w.pmls[1].Irecv(c[1], nil, 1, 0, 2, "recv")
-			w.settle()
-		},
-		{sendPending, sendIdle}: func(w *wire, c []*Context) {
-			closeWindow(w, c, 90, 0)
-			w.modules[0].lose(1, gone)
-		},
-		{sendEager, sendIdle}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(90, 0), 1, 1, Standard, "send")
-			w.settle()
-		},
-		{sendIdle, sendRTS}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-		},
-		{sendRTS, sendStreaming}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
-			w.step(0)
-			w.step(0)
-		},
-		{sendRTS, sendIdle}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.settle()
-			w.modules[0].lose(1, gone)
-		},
-		{sendStreaming, sendIdle}: func(w *wire, c []*Context) {
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
-			w.settle()
-		},
-		{sendRTS, sendPutting}: func(w *wire, c []*Context) {
-			useProtocol(w, Put)
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
-			w.step(0)
-			w.step(0)
-		},
-		{sendPutting, sendIdle}: func(w *wire, c []*Context) {
-			useProtocol(w, Put)
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
-			w.settle()
-		},
+		{sendPending, sendRTS}:    seq(closed(1000, 0), receives(1, 0, 2), settle),
+		{sendPending, sendIdle}:   seq(closed(90, 0), lose),
+		{sendEager, sendIdle}:     seq(sends(0, 90), settle),
+		{sendIdle, sendRTS}:       sends(0, 1000),
+		{sendRTS, sendStreaming}:  seq(sends(0, 1000), receives(1, 1000, 1), step, step),
+		{sendRTS, sendIdle}:       seq(sends(0, 1000), settle, lose),
+		{sendStreaming, sendIdle}: seq(sends(0, 1000), receives(1, 1000, 1), settle),
+		{sendRTS, sendPutting}:    seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step),
+		{sendPutting, sendIdle}:   seq(usesPut, sends(0, 1000), receives(1, 1000, 1), settle),
 		{sendPutting, sendStreaming}: func(w *wire, c []*Context) {
-			useProtocol(w, Put)
 			w.mishap = func(*flight) error { return usage("no") }
-			w.pmls[0].Isend(c[0], pattern(1000, 0), 1, 1, Standard, "send")
-			w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 1, "recv")
-			for range 3 {
-				w.step(0)
-			}
+			seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step, step)(w, c)
 		},
-		{sendStreaming, sendRestarting}: func(w *wire, c []*Context) { breakStreaming(w, c, 0) },
-		{sendPutting, sendRestarting}: func(w *wire, c []*Context) {
-			useProtocol(w, Put)
-			breakStreaming(w, c, 0)
-		},
-		{sendRestarting, sendStreaming}: func(w *wire, c []*Context) {
-			breakStreaming(w, c, 0)
-			w.settle()
-		},
-		{sendRestarting, sendIdle}: func(w *wire, c []*Context) {
-			breakStreaming(w, c, 0)
-			w.modules[0].lose(1, gone)
-		},
+		{sendStreaming, sendRestarting}: interrupted,
+		{sendPutting, sendRestarting}:   seq(usesPut, interrupted),
+		{sendRestarting, sendStreaming}: seq(interrupted, settle),
+		{sendRestarting, sendIdle}:      seq(interrupted, lose),
 	}
-	recvWays = map[[2]recvState]func(w *wire, c []*Context){
-		{recvIdle, recvPosted}: func(w *wire, c []*Context) {
-			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-		},
-		{recvIdle, recvMatched}: func(w *wire, c []*Context) {
-			w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
-			w.settle()
-			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-		},
-		{recvIdle, recvIdle}: func(w *wire, c []*Context) {
-			w.modules[0].lose(1, gone)
-			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-		},
-		{recvPosted, recvMatched}: func(w *wire, c []*Context) {
-			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
-			w.settle()
-		},
+	recvWays = map[[2]recvState]way{
+		{recvIdle, recvPosted}:    receives(0, 0, 1),
+		{recvIdle, recvMatched}:   seq(sends(1, 0), settle, receives(0, 0, 1)),
+		{recvIdle, recvIdle}:      seq(lose, receives(0, 0, 1)),
+		{recvPosted, recvMatched}: seq(receives(0, 0, 1), sends(1, 0), settle),
 		{recvPosted, recvIdle}: func(w *wire, c []*Context) {
 			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv").Cancel()
 		},
-		{recvMatched, recvStreaming}: func(w *wire, c []*Context) {
-			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
-			w.step(0)
-		},
-		{recvMatched, recvIdle}: func(w *wire, c []*Context) {
-			w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send") // nothing of it fits
-			w.step(0)
-		},
-		{recvStreaming, recvIdle}: func(w *wire, c []*Context) {
-			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
-			w.settle()
-		},
-		{recvMatched, recvGetting}: func(w *wire, c []*Context) {
-			useProtocol(w, Get)
-			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
-			w.step(0)
-		},
-		{recvGetting, recvIdle}: func(w *wire, c []*Context) {
-			useProtocol(w, Get)
-			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
-			w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
-			w.settle()
-		},
+		{recvMatched, recvStreaming}: seq(receives(0, 1000, 1), sends(1, 1000), step),
+		{recvMatched, recvIdle}:      seq(receives(0, 0, 1), sends(1, 1000), step), // nothing fits
+		{recvStreaming, recvIdle}:    seq(receives(0, 1000, 1), sends(1, 1000), settle),
+		{recvMatched, recvGetting}:   seq(usesGet, receives(0, 1000, 1), sends(1, 1000), step),
+		{recvGetting, recvIdle}:      seq(usesGet, receives(0, 1000, 1), sends(1, 1000), settle),
 		{recvGetting, recvStreaming}: func(w *wire, c []*Context) {
-			useProtocol(w, Get)
-			w.pmls[0].Irecv(c[0], make([]byte, 1000), 1, 1, 1, "recv")
+			seq(usesGet, receives(0, 1000, 1))(w, c)
 			s := w.pmls[1].Isend(c[1], pattern(1000, 0), 0, 1, Standard, "send")
 			w.step(0)
 			s.Detach()
@@ -181,23 +132,10 @@ var (
 	}
 )
 
-// breakStreaming sends a message from a rank to the other, and has its FRAGs or writes fail.
-func breakStreaming(w *wire, c []*Context, from int) {
-	w.pmls[from].Isend(c[from], pattern(1000, 0), 1-from, 1, Standard, "send")
-	w.pmls[1-from].Irecv(c[1-from], make([]byte, 1000), 1, from, 1, "recv")
-	for !isBound(w.flying[0].tag) {
-		w.step(0)
-	}
-	w.failPieces()
-}
-
 func TestLegalTransitionsAreReachable(t *testing.T) {
-	check := func(t *testing.T, way func(w *wire, c []*Context), from, to fmt.Stringer) {
+	check := func(t *testing.T, way way, from, to fmt.Stringer) {
 		require.NotNil(t, way, "%v → %v", from, to)
-		w, c := newWire(t, 2, func(w *wire) {
-			w.async = true
-			withRemote(btl.CapGet | btl.CapPut)(w)
-		})
+		w, c := newWire(t, 2, withAsync(true), withRemote(getPut))
 		useProtocol(w, Copy)
 		seen := false
 		w.pmls[0].onMove = func(_ request.Operation, f, t fmt.Stringer) { seen = seen || f == from && t == to }

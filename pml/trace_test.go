@@ -1,8 +1,8 @@
 package pml
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +17,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestTraces runs the scripts in testdata, which show the protocols case by case. A command prints
+// TestTraces runs the scripts in testdata, which show the protocols case by case. The lines above
+// ---- are commands, and those below it are what the commands print, in order. A command prints
 // the fragments that it posts or delivers, the transitions of requests, and the complete requests
 // with their status. After a change, rewrite the scripts with -args -rewrite, and review the
 // difference.
@@ -25,7 +26,13 @@ func TestTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata/traces", func(t *testing.T, path string) {
 		s := &script{t: t}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			return s.run(d)
+			text := s.run(d)
+			for line := range strings.Lines(d.Input) { // more commands
+				cmd, args, err := datadriven.ParseLine(line)
+				require.NoError(t, err)
+				text += s.run(&datadriven.TestData{Pos: d.Pos, Cmd: cmd, CmdArgs: args})
+			}
+			return text
 		})
 	})
 }
@@ -66,11 +73,10 @@ type anyRequest interface {
 
 func (s *script) run(d *datadriven.TestData) string {
 	s.out = nil
-	if d.Cmd == "world" {
-		s.world(d)
-		return s.text()
-	}
 	switch d.Cmd {
+	case "world":
+		s.world(d)
+
 	// send NAME rank=R to=R tag=N bytes=N [mode=sync|ready|buffered] [context=NAME] starts a send.
 	// With persistent, only start starts it. With added, its buffer is added memory.
 	case "send":
@@ -161,12 +167,10 @@ func (s *script) run(d *datadriven.TestData) string {
 	// and calls each back. With alone the callback waits for the command back.
 	case "deliver":
 		n := 1
-		if len(d.CmdArgs) > 0 && d.CmdArgs[0].Key != "nth" && d.CmdArgs[0].Key != "alone" {
-			if n = len(s.w.flying); d.CmdArgs[0].Key != "all" {
-				var err error
-				n, err = strconv.Atoi(d.CmdArgs[0].Key)
-				require.NoError(s.t, err)
-			}
+		if d.HasArg("all") {
+			n = len(s.w.flying)
+		} else if len(d.CmdArgs) > 0 && d.CmdArgs[0].Key != "nth" && d.CmdArgs[0].Key != "alone" {
+			n = s.first(d)
 		}
 		for range n {
 			i := s.num(d, "nth")
@@ -179,14 +183,11 @@ func (s *script) run(d *datadriven.TestData) string {
 
 	// refuse N: the rails have no room for the next N posts, nor for inline fragments until then.
 	case "refuse":
-		var err error
-		s.w.refuse, err = strconv.Atoi(d.CmdArgs[0].Key)
-		require.NoError(s.t, err)
+		s.w.refuse = s.first(d)
 
 	// misuse N: the next N reads and writes end with an error of ClassUsage.
 	case "misuse":
-		n, err := strconv.Atoi(d.CmdArgs[0].Key)
-		require.NoError(s.t, err)
+		n := s.first(d)
 		s.w.mishap = func(*flight) error {
 			if n--; n < 0 {
 				return nil
@@ -232,13 +233,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			s.ctxs[name] = make([]*Context, len(s.w.pmls))
 			group := s.ctxs["world"][0].group
 			if arg, ok := d.Arg("of"); ok {
-				var ranks []int
-				for _, v := range arg.Vals {
-					r, err := strconv.Atoi(v)
-					require.NoError(s.t, err)
-					ranks = append(ranks, r)
-				}
-				group = NewGroup(ranks)
+				group = NewGroup(numbers[int](s, arg.Vals))
 			}
 			s.group[name] = group
 		}
@@ -254,9 +249,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "flush":
 		n := len(s.late)
 		if len(d.CmdArgs) > 0 {
-			var err error
-			n, err = strconv.Atoi(d.CmdArgs[0].Key)
-			require.NoError(s.t, err)
+			n = s.first(d)
 		}
 		late := s.late[:n]
 		s.late = s.late[n:]
@@ -265,26 +258,16 @@ func (s *script) run(d *datadriven.TestData) string {
 			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassFlushed})
 		}
 
-	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail reports that the peer's process is
-	// gone, or with all that the rail is broken. It calls back its operations and reports that it
-	// is drained; with later, flush and drain do that. Fragments in flight to and from the peer are
-	// lost; with halfopen, those from the peer are not. drain rank=R peer=R|all [rail=I]: the
-	// rank's rail reports that it is drained. cut rank=R peer=R rail=I [delivered]: this end of the
-	// rail fails. Its fragments in flight are lost, or with delivered arrive, and are called back
-	// with an error.
+	// cut rank=R peer=R rail=I [delivered]: this end of the rail fails. Its fragments in flight are
+	// lost, or with delivered arrive, and are called back with an error.
 	case "cut":
 		rank, peer, rail := s.num(d, "rank"), s.num(d, "peer"), s.num(d, "rail")
 		m := s.w.rails[rail][rank]
 		m.down[peer] = btl.ErrFailed
-		var struck []flight
-		s.w.flying = slices.DeleteFunc(s.w.flying, func(f flight) bool {
-			its := f.from == rank && f.to == peer && f.rail == rail
-			if its {
-				struck = append(struck, f)
-			}
-			return its
+		cut := s.w.take(func(f *flight) bool {
+			return f.from == rank && f.to == peer && f.rail == rail
 		})
-		for _, f := range struck {
+		for _, f := range cut {
 			if d.HasArg("delivered") && !f.isRemote() {
 				s.fragment("arrives", &f)
 				s.w.pmls[f.to].Arrived(s.w.rails[f.rail][f.to], f.from, f.tag, f.frag)
@@ -293,7 +276,7 @@ func (s *script) run(d *datadriven.TestData) string {
 			}
 		}
 		s.pml(d).Failed(m, peer, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPath, Side: btl.SideBoth})
-		for _, f := range struck {
+		for _, f := range cut {
 			if f.op != nil {
 				f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassFlushed})
 			}
@@ -303,17 +286,15 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "mend":
 		s.w.mended = true
 	case "time":
-		n, err := strconv.Atoi(d.CmdArgs[0].Key)
-		require.NoError(s.t, err)
 		for range max(s.num(d, "times"), 1) {
-			s.w.now += int64(n) * int64(time.Millisecond)
-			for _, p := range s.w.pmls {
-				for range 8 { // one of them checks timers
-					p.eng.Turn()
-				}
-			}
+			s.w.elapse(time.Duration(s.first(d)) * time.Millisecond)
 		}
 
+	// fail rank=R peer=R|all [later] [halfopen]: the rank's rail reports that the peer's process is
+	// gone, or with all that the rail is broken. It calls back its operations and reports that it
+	// is drained; with later, flush and drain do that. Fragments in flight to and from the peer are
+	// lost; with halfopen, those from the peer are not. drain rank=R peer=R|all [rail=I]: the
+	// rank's rail reports that it is drained.
 	case "fail":
 		rank, peer := s.num(d, "rank"), s.num(d, "peer")
 		class := btl.ClassPeerGone
@@ -321,27 +302,24 @@ func (s *script) run(d *datadriven.TestData) string {
 			class = btl.ClassDevice
 		}
 		s.pml(d).Failed(s.w.modules[rank], peer, &btl.Error{Rail: "wire", Peer: peer, Class: class})
+		isPeer := func(other int) bool { return peer == btl.AllPeers || peer == other }
 		for other := range s.w.pmls {
-			if peer == btl.AllPeers || peer == other {
+			if isPeer(other) {
 				s.w.modules[rank].down[other] = btl.ErrFailed
 			}
 		}
-		var others []flight
-		for _, f := range s.w.flying {
-			from, to := f.from == rank, f.to == rank
-			if peer != btl.AllPeers {
-				from, to = from && f.to == peer, to && f.from == peer
-			}
+		halfOpen := d.HasArg("halfopen")
+		for _, f := range s.w.take(func(f *flight) bool {
+			return f.from == rank && isPeer(f.to) || f.to == rank && isPeer(f.from) && !halfOpen
+		}) {
 			switch {
-			case !from && (!to || d.HasArg("halfopen")):
-				others = append(others, f)
-			case from && f.op != nil && d.HasArg("later"):
+			case f.from != rank || f.op == nil:
+			case d.HasArg("later"):
 				s.late = append(s.late, f)
-			case from && f.op != nil:
+			default:
 				f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassFlushed})
 			}
 		}
-		s.w.flying = others
 		if !d.HasArg("later") {
 			s.w.modules[rank].drain(peer)
 		}
@@ -356,7 +334,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		rank := s.num(d, "rank")
 		s.pml(d).Arrived(s.w.modules[rank], s.num(d, "peer"), btl.Tag(s.num(d, "kind")), frag)
 
-	// show: prints what is active, in flight and kept.
+	// show: prints what is active, in flight and kept, and the counts that are not zero.
 	case "show":
 		for _, f := range s.w.flying {
 			s.fragment("in flight", &f)
@@ -366,17 +344,29 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.print("%d: %v", rank, a)
 			}
 			st := p.Stats()
-			s.print("%d: busy %d, unexpected bytes %d, early %d, duplicates %d, malformed %d", rank, p.Busy(), st.UnexpectedBytes, st.Early, st.Duplicates, st.Malformed)
+			var counts []string
+			for _, c := range []struct {
+				name string
+				n    uint64
+			}{
+				{"busy", uint64(p.Busy())}, {"unexpected bytes", uint64(st.UnexpectedBytes)},
+				{"early", st.Early}, {"duplicates", st.Duplicates}, {"malformed", st.Malformed},
+			} {
+				if c.n != 0 {
+					counts = append(counts, fmt.Sprintf("%s %d", c.name, c.n))
+				}
+			}
+			if counts != nil {
+				s.print("%d: %s", rank, strings.Join(counts, ", "))
+			}
+		}
+		if len(s.out) == 0 {
+			s.print("nothing is left")
 		}
 
 	// memory: prints the registered memory.
 	case "memory":
-		var all []uint64
-		for number := range s.w.regions {
-			all = append(all, number)
-		}
-		slices.Sort(all)
-		for _, number := range all {
+		for _, number := range slices.Sorted(maps.Keys(s.w.regions)) {
 			s.region("has", s.w.regions[number])
 		}
 	default:
@@ -403,12 +393,7 @@ func (s *script) world(d *datadriven.TestData) {
 		if name := s.word(d, "protocol"); name != "" {
 			weights := []int64{1}
 			if arg, ok := d.Arg("weights"); ok {
-				weights = nil
-				for _, v := range arg.Vals {
-					weight, err := strconv.Atoi(v)
-					require.NoError(s.t, err)
-					weights = append(weights, int64(weight))
-				}
+				weights = numbers[int64](s, arg.Vals)
 			}
 			withRails(weights...)(w)
 			var err error
@@ -523,18 +508,28 @@ func (s *script) word(d *datadriven.TestData, key string) string {
 	return ""
 }
 
+// first returns the first argument, which is a number.
+func (s *script) first(d *datadriven.TestData) int {
+	return numbers[int](s, []string{d.CmdArgs[0].Key})[0]
+}
+
+func numbers[T int | int64](s *script, words []string) (all []T) {
+	for _, word := range words {
+		n, err := strconv.Atoi(word)
+		require.NoError(s.t, err)
+		all = append(all, T(n))
+	}
+	return all
+}
+
 // num returns a named number, 0 if there is none, −1 for "any".
 func (s *script) num(d *datadriven.TestData, key string) int {
-	word := s.word(d, key)
-	switch word {
+	switch word := s.word(d, key); word {
 	case "":
 		return 0
 	case "any", "all":
 		return -1
+	default:
+		return numbers[int](s, []string{word})[0]
 	}
-	n, err := strconv.Atoi(word)
-	if errors.Is(err, strconv.ErrSyntax) {
-		d.Fatalf(s.t, "%s=%s is not a number", key, word)
-	}
-	return n
 }

@@ -28,141 +28,117 @@ func (s *script) name(r any) string {
 
 // fragment prints a step of a fragment, read or write.
 func (s *script) fragment(what string, f *flight) {
-	kind, detail := "?", func() string { return "" }
+	rail, kind := "", kindName(f.tag)
+	if len(s.w.others) > 0 {
+		rail = fmt.Sprintf("rail %d ", f.rail)
+	}
+	say := func(format string, args ...any) {
+		begin := fmt.Sprintf("%d→%d %s%-5s %s: ", f.from, f.to, rail, kind, what)
+		s.out = append(s.out, func() string {
+			for i, arg := range args {
+				switch arg.(type) {
+				case *SendRequest, *RecvRequest:
+					args[i] = s.name(arg)
+				}
+			}
+			return begin + fmt.Sprintf(format, args...)
+		})
+	}
+	decode := func(h interface{ decode([]byte) error }, frag []byte) {
+		require.NoError(s.t, h.decode(frag))
+	}
+	sender, receiver := s.w.pmls[f.from], s.w.pmls[f.to]
 	switch f.tag {
 	case tagMatch, tagRndv, tagRget:
 		var in incoming
 		data, err := in.decode(f.tag, f.frag)
 		require.NoError(s.t, err)
-		kind = "MATCH"
-		text := fmt.Sprintf("number %d, context %d, tag %d, with %d bytes", in.seq, in.context, in.tag, len(data))
-		detail = func() string { return text }
-		if in.kind == tagRndv {
-			kind = "RNDV "
-			send := s.w.pmls[f.from].sends.get(in.send)
-			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, with %d", in.seq, in.context, in.tag, in.length, len(data))
-			if in.flags&flagPut != 0 {
-				text += ", or to be written"
-			}
-			detail = func() string { return text + ", for " + s.name(send) }
+		text := fmt.Sprintf("number %d, context %d, tag %d, ", in.seq, in.context, in.tag)
+		mayPut := in.flags&flagPut != 0
+		switch {
+		case in.kind == tagMatch:
+			say(text+"with %d bytes", len(data))
+			return
+		case in.kind == tagRndv && mayPut:
+			text += fmt.Sprintf("of %d bytes, with %d, or to be written", in.length, len(data))
+		case in.kind == tagRndv:
+			text += fmt.Sprintf("of %d bytes, with %d", in.length, len(data))
+		case mayPut:
+			text += fmt.Sprintf("of %d bytes, to be read or written%s", in.length, s.exposed(data))
+		default:
+			text += fmt.Sprintf("of %d bytes, to be read%s", in.length, s.exposed(data))
 		}
-		if in.kind == tagRget {
-			kind = "RGET "
-			send := s.w.pmls[f.from].sends.get(in.send)
-			text = fmt.Sprintf("number %d, context %d, tag %d, of %d bytes, to be read", in.seq, in.context, in.tag, in.length)
-			if in.flags&flagPut != 0 {
-				text += " or written"
-			}
-			text += s.exposed(data)
-			detail = func() string { return text + ", for " + s.name(send) }
-		}
-	case tagAck:
+		say(text+", for %v", sender.sends.get(in.send))
+	case tagAck, tagPut, tagRestartAck:
 		var h ackHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "ACK  "
-		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
-		detail = func() string {
-			switch {
-			case h.rejects():
-				return fmt.Sprintf("for %s, rejected", s.name(send))
-			case h.recv == 0:
-				return fmt.Sprintf("for %s, nothing more wanted", s.name(send))
-			case recv == nil:
-				return fmt.Sprintf("for %s, of an ended receive", s.name(send))
-			}
-			return fmt.Sprintf("for %s, %s wants bytes %d to %d", s.name(send), s.name(recv), h.from, h.to)
+		decode(&h, f.frag[:ackBytes])
+		send, recv := receiver.sends.get(h.send), sender.recvs.get(h.recv)
+		switch {
+		case f.tag == tagPut:
+			by := s.exposed(f.frag[ackBytes:])
+			say("for %v, %v wants bytes %d to %d written%s", send, recv, h.from, h.to, by)
+		case f.tag == tagRestartAck:
+			say("for %v, %v wants bytes %d to %d again", send, recv, h.from, h.to)
+		case h.rejects():
+			say("for %v, rejected", send)
+		case h.recv == 0:
+			say("for %v, nothing more wanted", send)
+		case recv == nil:
+			say("for %v, of an ended receive", send)
+		default:
+			say("for %v, %v wants bytes %d to %d", send, recv, h.from, h.to)
 		}
 	case tagFrag:
 		var h fragHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "FRAG "
-		recv := s.w.pmls[f.to].recvs.get(h.recv)
-		detail = func() string {
-			return fmt.Sprintf("for %s, bytes %d to %d", s.name(recv), h.offset, h.offset+int64(len(f.frag)-fragBytes))
-		}
-	case tagPut:
-		var h ackHdr
-		require.NoError(s.t, h.decode(f.frag[:ackBytes]))
-		kind = "PUT  "
-		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
-		where := s.exposed(f.frag[ackBytes:])
-		detail = func() string {
-			return fmt.Sprintf("for %s, %s wants bytes %d to %d written%s", s.name(send), s.name(recv), h.from, h.to, where)
-		}
+		decode(&h, f.frag)
+		end := h.offset + int64(len(f.frag)-fragBytes)
+		say("for %v, bytes %d to %d", receiver.recvs.get(h.recv), h.offset, end)
 	case tagFin:
 		var h finHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "FIN  "
-		if h.ofReceive {
-			recv := s.w.pmls[f.to].recvs.get(h.handle)
-			detail = func() string { return fmt.Sprintf("for %s, written", s.name(recv)) }
+		if decode(&h, f.frag); h.ofReceive {
+			say("for %v, written", receiver.recvs.get(h.handle))
 		} else {
-			send := s.w.pmls[f.to].sends.get(h.handle)
-			detail = func() string { return fmt.Sprintf("for %s, read", s.name(send)) }
+			say("for %v, read", receiver.sends.get(h.handle))
 		}
 	case tagRestartNotify, tagRestartNack:
 		var h restartHdr
-		require.NoError(s.t, h.decode(f.frag))
-		if kind = "RNDVRESTARTNOTIFY"; f.tag == tagRestartNotify {
-			send, recv := s.w.pmls[f.from].sends.get(h.send), s.w.pmls[f.to].recvs.get(h.recv)
-			detail = func() string { return fmt.Sprintf("%s restarts to %s", s.name(send), s.name(recv)) }
+		if decode(&h, f.frag); f.tag == tagRestartNotify {
+			say("%v restarts to %v", sender.sends.get(h.send), receiver.recvs.get(h.recv))
 		} else {
-			kind = "RNDVRESTARTNACK"
-			send := s.w.pmls[f.to].sends.get(h.send)
-			detail = func() string { return fmt.Sprintf("for %s, already complete", s.name(send)) }
+			say("for %v, already complete", receiver.sends.get(h.send))
 		}
 	case tagNack:
 		var h nackHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "NACK "
-		detail = func() string {
-			if h.kind == tagFrag {
-				return "for the rest of a message"
-			}
-			return "instead of " + kindName(h.kind)
-		}
-	case tagRestartAck:
-		var h ackHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "RNDVRESTARTACK"
-		send, recv := s.w.pmls[f.to].sends.get(h.send), s.w.pmls[f.from].recvs.get(h.recv)
-		detail = func() string {
-			return fmt.Sprintf("for %s, %s wants bytes %d to %d again", s.name(send), s.name(recv), h.from, h.to)
+		if decode(&h, f.frag); h.kind == tagFrag {
+			say("for the rest of a message")
+		} else {
+			say("instead of %s", kindName(h.kind))
 		}
 	case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
 		var h railHeader
-		require.NoError(s.t, h.decode(f.frag))
-		kind = map[btl.Tag]string{bml.TagRailDown: "RAILDOWN", bml.TagRailDownAck: "RAILDOWNACK", bml.TagProbe: "PROBE", bml.TagProbeAck: "PROBEACK"}[f.tag]
-		detail = func() string { return fmt.Sprintf("rail %d, epoch %d", h.rail, h.epoch) }
+		decode(&h, f.frag)
+		say("rail %d, epoch %d", h.rail, h.epoch)
 	case tagCredit:
 		var h creditHdr
-		require.NoError(s.t, h.decode(f.frag))
-		kind = "CREDIT"
-		detail = func() string {
-			return fmt.Sprintf("%d bytes taken, %d announcements allowed", h.taken, h.rtsLimit)
-		}
+		decode(&h, f.frag)
+		say("%d bytes taken, %d announcements allowed", h.taken, h.rtsLimit)
 	case bml.TagGet, bml.TagPut:
-		kind = "READ "
 		owner := f.op.Owner.(*bml.Op).Request
 		var buf []byte
 		switch r := owner.(type) {
 		case *RecvRequest:
 			buf = r.buf
 		case *SendRequest:
-			kind, buf = "WRITE", r.buf
+			buf = r.buf
 			if r.detachment != nil && holds(r.detachment.buf, f.op.Payload) {
 				buf = r.detachment.buf
 			}
 		}
 		at := uintptr(unsafe.Pointer(&f.op.Payload[0])) - uintptr(unsafe.Pointer(&buf[0]))
-		end := at + uintptr(len(f.op.Payload))
-		detail = func() string { return fmt.Sprintf("for %s, bytes %d to %d", s.name(owner), at, end) }
+		say("for %v, bytes %d to %d", owner, at, at+uintptr(len(f.op.Payload)))
+	default:
+		say("")
 	}
-	if len(s.w.others) > 0 {
-		kind = fmt.Sprintf("rail %d %s", f.rail, kind)
-	}
-	from, to := f.from, f.to
-	s.out = append(s.out, func() string { return fmt.Sprintf("%d→%d %s %s: %s", from, to, kind, what, detail()) })
 }
 
 // exposed names the rails of a list of remote keys, if the wire has several rails.

@@ -26,14 +26,11 @@ func TestRejectUnmatchedKeepsSendsActive(t *testing.T) {
 	for name, arrivesLater := range map[string]bool{"arrived": false, "to arrive": true} {
 		t.Run(name, func(t *testing.T) {
 			for _, caps := range []btl.Caps{0, btl.CapGet, btl.CapPut} {
-				w, c := newWire(t, 2, func(w *wire) {
-					withRemote(caps)(w)
-					w.async = true
-				})
+				w, c := newWire(t, 2, withRemote(caps), withAsync(true))
 				a, b := w.pmls[0], w.pmls[1]
 				id := a.NewContextID()
 				elsewhere := a.AddContext(id, c[0].group, 0, testCaller{})
-				var rejected, delivered []*SendRequest
+				var rejected, delivered []ended
 				unmatched := func(n, tag int, mode Mode, ctx *Context) {
 					rejected = append(rejected, a.Isend(ctx, pattern(n, 1), 1, tag, mode, "send"))
 				}
@@ -56,12 +53,8 @@ func TestRejectUnmatchedKeepsSendsActive(t *testing.T) {
 				b.RejectUnmatched()
 				a.RejectUnmatched()
 				w.settle()
-				for _, s := range delivered {
-					_, err := s.Take()
-					require.NoError(t, err)
-				}
-				_, err := receives.Take()
-				require.NoError(t, err)
+				requireSuccess(t, delivered...)
+				requireSuccess(t, receives)
 				for _, s := range rejected {
 					require.Equal(t, request.Active, s.State())
 				}
@@ -71,10 +64,7 @@ func TestRejectUnmatchedKeepsSendsActive(t *testing.T) {
 				require.Equal(t, "send peer 1 tag 1 of 1000 bytes: waiting for the receiver", list[0].String())
 				require.Len(t, b.Unreceived(), 1, "only the eager message, whose sender does not wait")
 				require.NoError(t, a.Close(errAllFinalized))
-				for _, s := range rejected {
-					_, err := s.Take()
-					require.ErrorIs(t, err, errAllFinalized)
-				}
+				requireFailure(t, errAllFinalized, rejected...)
 				require.Zero(t, a.Unfinished())
 				require.Empty(t, a.Unmatched())
 				require.Zero(t, b.Stats().Malformed)
@@ -93,10 +83,7 @@ func TestRejectUnmatchedOpensWindow(t *testing.T) {
 	finalized(f.w)
 	b.RejectUnmatched()
 	f.w.settle()
-	for _, r := range []ended{last, s} {
-		_, err := r.Take()
-		require.NoError(t, err)
-	}
+	requireSuccess(t, last, s)
 	require.Zero(t, a.Unfinished())
 	require.Len(t, a.Unmatched(), 1000-floodEager)
 	require.Nil(t, a.peers[1].pending.head)
@@ -105,7 +92,7 @@ func TestRejectUnmatchedOpensWindow(t *testing.T) {
 // TestSendInFinalizeWaitsForRejection: in Finalize, FINALIZED does not end a send. A receive or a
 // rejection of the peer does.
 func TestSendInFinalizeWaitsForRejection(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
 	w.settle()
 	finalized(w)
@@ -122,7 +109,7 @@ func TestSendInFinalizeWaitsForRejection(t *testing.T) {
 // TestRejectedSendOfCollectiveSucceeds: the sends of a collective that was given up end when they
 // are rejected.
 func TestRejectedSendOfCollectiveSucceeds(t *testing.T) {
-	w, c, _ := newControlled(t, 2, nil)
+	w, c, _ := newControlled(t, 2)
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 0, Standard, "bcast")
 	w.settle()
 	finalized(w)
@@ -130,26 +117,24 @@ func TestRejectedSendOfCollectiveSucceeds(t *testing.T) {
 	w.settle()
 	require.Zero(t, w.pmls[0].Unfinished())
 	require.Empty(t, w.pmls[0].Unmatched())
-	_, err := s.Take()
-	require.NoError(t, err)
+	requireSuccess(t, s)
 }
 
 // TestRejectionOutsideFinalizeFailsSend: a peer rejects a message although this rank is not in
 // Finalize.
 func TestRejectionOutsideFinalizeFailsSend(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	s := w.pmls[0].Isend(c[0], nil, 1, 1, Synchronous, "ssend")
 	w.settle()
 	w.pmls[1].RejectUnmatched()
 	w.settle()
-	_, err := s.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, s)
 	require.Zero(t, w.pmls[0].Unfinished())
 }
 
 // TestUnfinishedOmitsControlFragments: fragments that the PML sends for itself do not count.
 func TestUnfinishedOmitsControlFragments(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async = true })
+	w, c := newWire(t, 2, withAsync(true))
 	p := w.pmls[0]
 	w.pmls[1].Isend(c[1], pattern(1000, 1), 0, 1, Standard, "send")
 	w.settle()
@@ -163,7 +148,7 @@ func TestUnfinishedOmitsControlFragments(t *testing.T) {
 // at the request.
 func TestUndeliveredReportsFreedSendThatFailsInFinalize(t *testing.T) {
 	for _, before := range []bool{false, true} {
-		w, c := newWire(t, 2, func(w *wire) { w.async = true })
+		w, c := newWire(t, 2, withAsync(true))
 		p := w.pmls[0]
 		p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send").Abandon()
 		w.settle()

@@ -10,20 +10,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// pass lets time pass for all ranks, and delivers everything.
-func (w *wire) pass(d time.Duration) {
-	w.now += int64(d)
-	for _, p := range w.pmls {
-		for range 8 {
-			p.eng.Turn()
-		}
-	}
-	w.settle()
-}
-
 // TestTellFinalizedResolvesNoPeer: a finalized rank tells only the ranks that it has resolved.
 func TestTellFinalizedResolvesNoPeer(t *testing.T) {
-	w, c := newWire(t, 4, nil)
+	w, c := newWire(t, 4)
 	p := w.pmls[0]
 	p.Isend(c[0], nil, 1, 1, Standard, "send")
 	w.pmls[2].Isend(c[2], nil, 0, 1, Standard, "send")
@@ -39,7 +28,7 @@ func TestTellFinalizedResolvesNoPeer(t *testing.T) {
 }
 
 func TestTellFinalizedSkipsLostPeers(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	w.pmls[1].Isend(c[1], nil, 0, 1, Standard, "send")
 	w.settle()
 	w.modules[1].lose(0, gone)
@@ -48,43 +37,21 @@ func TestTellFinalizedSkipsLostPeers(t *testing.T) {
 	require.False(t, w.pmls[1].peers[0].wasToldFinalized)
 }
 
-// finalizedWaits are the ways to wait for rank 1. The resulting function returns the error, or nil
-// as long as there is none.
-var finalizedWaits = map[string]func(p *PML, c *Context) func() error{
-	"receive": func(p *PML, c *Context) func() error {
-		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv"))
+// finalizedWaits are the ways to wait for rank 1. Each returns a request, or nil for a poll.
+var finalizedWaits = map[string]func(p *PML, c *Context) ended{
+	"receive": func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 1), 1, 1, 2, "recv") },
+	"receive of any tag": func(p *PML, c *Context) ended {
+		return p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv")
 	},
-	"receive of any tag": func(p *PML, c *Context) func() error {
-		return errorOf(p.Irecv(c, make([]byte, 1), 1, 1, request.AnyTag, "recv"))
+	"probe":         func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, false, "probe") },
+	"matched probe": func(p *PML, c *Context) ended { return p.Probe(c, 1, 2, true, "mprobe") },
+	"iprobe":        func(*PML, *Context) ended { return nil },
+	"synchronous send": func(p *PML, c *Context) ended {
+		return p.Isend(c, nil, 1, 2, Synchronous, "ssend")
 	},
-	"probe": func(p *PML, c *Context) func() error {
-		return errorOf(p.Probe(c, 1, 2, false, "probe"))
+	"long send": func(p *PML, c *Context) ended {
+		return p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send")
 	},
-	"matched probe": func(p *PML, c *Context) func() error {
-		return errorOf(p.Probe(c, 1, 2, true, "mprobe"))
-	},
-	"iprobe": func(p *PML, c *Context) func() error {
-		return func() error {
-			p.Iprobe(c, 1, 2)
-			return p.Lost(c, 1)
-		}
-	},
-	"synchronous send": func(p *PML, c *Context) func() error {
-		return errorOf(p.Isend(c, nil, 1, 2, Synchronous, "ssend"))
-	},
-	"long send": func(p *PML, c *Context) func() error {
-		return errorOf(p.Isend(c, pattern(1000, 1), 1, 2, Standard, "send"))
-	},
-}
-
-func errorOf(r ended) func() error {
-	return func() error {
-		if r.State() != request.Complete {
-			return nil
-		}
-		_, err := r.Take()
-		return err
-	}
 }
 
 // TestWaitForUnmetFinalizedPeerFails: a rank waits for a finalized peer to which it has never sent
@@ -93,11 +60,23 @@ func errorOf(r ended) func() error {
 func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 	for name, wait := range finalizedWaits {
 		for _, first := range []bool{false, true} {
-			w, c := newWire(t, 2, nil)
+			w, c := newWire(t, 2)
 			if first {
 				w.pmls[1].TellFinalized()
 			}
-			failed := wait(w.pmls[0], c[0])
+			p := w.pmls[0]
+			r := wait(p, c[0])
+			failed := func() error {
+				if r == nil {
+					p.Iprobe(c[0], 1, 2)
+					return p.Lost(c[0], 1)
+				}
+				if r.State() != request.Complete {
+					return nil
+				}
+				_, err := r.Take()
+				return err
+			}
 			w.settle()
 			if !first {
 				w.pmls[1].TellFinalized()
@@ -113,7 +92,7 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 			}
 			w.pass(time.Second)
 			require.Empty(t, w.flying)
-			require.Equal(t, 0, w.pmls[0].Turn(1, 1), "FINALIZED came twice")
+			require.Equal(t, 0, p.Turn(1, 1), "FINALIZED came twice")
 		}
 	}
 }
@@ -121,7 +100,7 @@ func TestWaitForUnmetFinalizedPeerFails(t *testing.T) {
 // TestWaitForUnmetPeerSendsWaitingOnce: a rank sends WAITING once, and only to peers with which it
 // has exchanged nothing. A peer that is not finalized does not answer.
 func TestWaitForUnmetPeerSendsWaitingOnce(t *testing.T) {
-	w, c := newWire(t, 4, nil)
+	w, c := newWire(t, 4)
 	p := w.pmls[0]
 	sent := map[int]int{}
 	w.log = func(what string, f *flight) {
@@ -171,19 +150,17 @@ func TestWaitForFinalizedPeerOverReturningRailFails(t *testing.T) {
 			require.Equal(t, request.Active, r.State())
 			require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 			w.run(2*sec, 0, 1)
-			_, err := r.Take()
-			require.ErrorIs(t, err, errFinalized)
+			requireFailure(t, errFinalized, r)
 		})
 	}
 }
 
 // TestWaitForLostUnmetPeerSendsNothing: no WAITING goes to a peer that was lost before.
 func TestWaitForLostUnmetPeerSendsNothing(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	r := w.pmls[0].Irecv(c[0], nil, 1, 1, 1, "recv")
 	w.modules[0].lose(1, gone)
-	_, err := r.Take()
-	require.ErrorIs(t, err, request.ErrProcFailed)
+	requireFailure(t, request.ErrProcFailed, r)
 	w.pass(time.Second)
 	require.Empty(t, w.flying)
 	require.Zero(t, w.pmls[0].Busy())

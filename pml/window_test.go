@@ -52,16 +52,14 @@ func (f *flood) receive(nth int) {
 		if r.State() != request.Complete {
 			require.FailNow(f.t, "not received", "message %d", i)
 		}
-		st, err := r.Take()
-		require.NoError(f.t, err)
+		st := requireSuccess(f.t, r)
 		if !bytes.Equal(f.bufs[i], out[:st.Bytes]) {
 			require.Equal(f.t, f.bufs[i], out[:st.Bytes], "message %d", i)
 		}
 		f.checkCounts()
 	}
 	for _, s := range f.sends {
-		_, err := s.Take()
-		require.NoError(f.t, err)
+		requireSuccess(f.t, s)
 	}
 	f.sends = nil
 	for _, p := range f.w.pmls {
@@ -138,10 +136,7 @@ func TestUnreceivedRGETsCountInWindow(t *testing.T) {
 // and no more often than necessary.
 func TestReceiverThatKeepsUpKeepsWindowOpen(t *testing.T) {
 	for _, async := range []bool{false, true} {
-		w, c := newWire(t, 2, func(w *wire) {
-			w.async = async
-			w.config.WindowBytes = 20_000
-		})
+		w, c := newWire(t, 2, withAsync(async), withWindow(20_000))
 		credits := 0
 		w.log = func(what string, f *flight) {
 			if f.tag == tagCredit && what == "arrives" {
@@ -164,7 +159,7 @@ func TestReceiverThatKeepsUpKeepsWindowOpen(t *testing.T) {
 // receive.
 func TestTinyWindowDeliversMessages(t *testing.T) {
 	for _, window := range []int64{1, fragmentCostBytes, fragmentCostBytes + 50, 200} {
-		w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = window })
+		w, c := newWire(t, 2, withWindow(window))
 		for _, n := range []int{0, 1, 50, 51, 96, 97, 1000} {
 			for _, mode := range []Mode{Standard, Synchronous, Buffered} {
 				for _, expected := range []bool{true, false} {
@@ -183,7 +178,7 @@ func TestTinyWindowDeliversMessages(t *testing.T) {
 // TestDroppedMessagesCountAsTaken: otherwise messages to removed contexts would close the window
 // for good.
 func TestDroppedMessagesCountAsTaken(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.config.WindowBytes = 2000 })
+	w, c := newWire(t, 2, withWindow(2000))
 	a, b := w.pmls[0], w.pmls[1]
 	flow := func() (sent, taken int64) { return a.peer(1).credit.sent, b.peer(0).credit.received }
 	send := func(c *Context, n int, mode Mode) {
@@ -192,8 +187,7 @@ func TestDroppedMessagesCountAsTaken(t *testing.T) {
 		}
 		w.settle()
 	}
-	id := a.NewContextID()
-	from, to := a.AddContext(id, c[0].group, 0, testCaller{}), b.AddContext(id, c[1].group, 1, testCaller{})
+	_, from, to := newPairContext(w, c)
 	for _, n := range []int{0, 20, 90} {
 		send(from, n, Standard)
 		send(from, n, Synchronous)
@@ -207,8 +201,7 @@ func TestDroppedMessagesCountAsTaken(t *testing.T) {
 	}
 	sent, taken := flow()
 	require.EqualValues(t, fragmentCostBytes, sent-taken, "the message that Improbe took")
-	_, err := b.Imrecv(m, nil, 1, "mrecv").Take()
-	require.NoError(t, err)
+	requireSuccess(t, b.Imrecv(m, nil, 1, "mrecv"))
 
 	later := a.NewContextID() // a message before AddContext counts when it is received
 	from = a.AddContext(later, c[0].group, 0, testCaller{})
@@ -216,8 +209,7 @@ func TestDroppedMessagesCountAsTaken(t *testing.T) {
 	sent, taken = flow()
 	require.EqualValues(t, fragmentCostBytes+20, sent-taken)
 	to = b.AddContext(later, c[1].group, 1, testCaller{})
-	_, err = b.Irecv(to, make([]byte, 20), 1, 0, 1, "recv").Take()
-	require.NoError(t, err)
+	requireSuccess(t, b.Irecv(to, make([]byte, 20), 1, 0, 1, "recv"))
 	sent, taken = flow()
 	require.Equal(t, sent, taken)
 	require.Zero(t, a.Busy()+b.Busy())
@@ -231,7 +223,7 @@ func TestForgedCreditLosesPeer(t *testing.T) {
 		creditHdr{taken: taken}.encode(b)
 		return b
 	}
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	for range 3 {
 		p.Isend(c[0], pattern(20, 1), 1, 1, Standard, "send").Abandon()
@@ -260,11 +252,9 @@ func TestSendCountsBeforePost(t *testing.T) {
 			r := w.pmls[1].Irecv(c[1], out, 1, 0, 3, "recv")
 			require.True(t, w.pmls[0].SendNow(c[0], in, 1, 3) || sent == 0)
 			if r.State() != request.Complete { // the first message resolves the peer
-				_, err := w.pmls[0].Isend(c[0], in, 1, 3, Standard, "send").Take()
-				require.NoError(t, err)
+				requireSuccess(t, w.pmls[0].Isend(c[0], in, 1, 3, Standard, "send"))
 			}
-			_, err := r.Take()
-			require.NoError(t, err)
+			requireSuccess(t, r)
 		}
 	}
 	require.NoError(t, w.pmls[0].peer(1).Err())

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
 )
 
 // wire is a transport for tests of this package. Posted operations wait in one queue until the test
@@ -108,6 +110,11 @@ func (w *wire) newModule(rank, rail int) *wireModule {
 	return m
 }
 
+// route is a rail to a peer, where it has the number remote.
+func (m *wireModule) route(peer, remote int) bml.Route {
+	return bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: m.rail, Remote: remote}
+}
+
 func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
 func (m *wireModule) Address() []byte                               { return nil }
 func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
@@ -192,9 +199,9 @@ type testCaller struct{}
 func (testCaller) Describe(_ string, _, _ int, err error) error { return err }
 
 // newWire makes n ranks that share a world context.
-func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
+func newWire(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context) {
 	w := &wire{t: t, attrs: btl.Attrs{Name: "wire", EagerBytes: 128, MaxSendBytes: 128, InlineBytes: 40, Caps: btl.CapInline}}
-	if change != nil {
+	for _, change := range changes {
 		change(w)
 	}
 	world := make([]int, n)
@@ -218,7 +225,7 @@ func newWire(t wireT, n int, change func(w *wire)) (*wire, []*Context) {
 					return nil, m.fallen
 				}
 				m.epochs[peer] = 1
-				r := bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: rail, Remote: rail}
+				r := m.route(peer, rail)
 				if cfg.GraceNanos > 0 {
 					r.Reopen = func() (btl.Endpoint, error) { return m.reopen(peer) }
 				}
@@ -243,10 +250,18 @@ func withRemote(caps btl.Caps) func(w *wire) {
 	}
 }
 
+func withAsync(async bool) func(w *wire) { return func(w *wire) { w.async = async } }
+
+func withProtocol(p Protocol) func(w *wire) { return func(w *wire) { w.config.Protocol = p } }
+
+func withWindow(bytes int64) func(w *wire) { return func(w *wire) { w.config.WindowBytes = bytes } }
+
+func withGrace(nanos int64) func(w *wire) { return func(w *wire) { w.config.GraceNanos = nanos } }
+
 // withRails gives each pair of ranks a rail for each weight, with remote reads and writes.
 func withRails(weights ...int64) func(w *wire) {
 	return func(w *wire) {
-		withRemote(btl.CapGet | btl.CapPut)(w)
+		withRemote(getPut)(w)
 		w.attrs.BandwidthMBps = weights[0]
 		for i, weight := range weights[1:] {
 			a := w.attrs
@@ -292,18 +307,39 @@ func (w *wire) step(i int) {
 	}
 }
 
+// take takes the operations that match out of the queue.
+func (w *wire) take(matches func(f *flight) bool) (taken []flight) {
+	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
+		matching := matches(&f)
+		if matching {
+			taken = append(taken, f)
+		}
+		return matching
+	})
+	return taken
+}
+
 // failPieces loses every piece of a message that is under way, and calls it back with an error.
 func (w *wire) failPieces() {
-	var pieces []flight
-	w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
-		if isBound(f.tag) {
-			pieces = append(pieces, f)
-		}
-		return isBound(f.tag)
-	})
-	for _, f := range pieces {
+	for _, f := range w.take(func(f *flight) bool { return isBound(f.tag) }) {
 		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassPath, Err: btl.ErrInjected})
 	}
+}
+
+// elapse lets time pass for all ranks.
+func (w *wire) elapse(d time.Duration) {
+	w.now += int64(d)
+	for _, p := range w.pmls {
+		for range 8 { // one of them checks timers
+			p.eng.Turn()
+		}
+	}
+}
+
+// pass is elapse, and delivers everything.
+func (w *wire) pass(d time.Duration) {
+	w.elapse(d)
+	w.settle()
 }
 
 // settle delivers everything in order.
@@ -323,6 +359,50 @@ func (w *wire) settle() {
 	}
 }
 
+// ended is a request of any kind.
+type ended interface {
+	State() request.State
+	Take() (request.Status, error)
+}
+
+// requireSuccess checks that requests are complete without an error, and takes them. It returns the
+// status of the last one.
+func requireSuccess(t require.TestingT, all ...ended) (st request.Status) {
+	for i, r := range all {
+		require.Equal(t, request.Complete, r.State(), "request %d", i)
+		var err error
+		st, err = r.Take()
+		require.NoError(t, err, "request %d", i)
+	}
+	return st
+}
+
+// requireFailure is requireSuccess for requests that end with an error. It returns the last error.
+func requireFailure(t require.TestingT, want error, all ...ended) (err error) {
+	for i, r := range all {
+		require.Equal(t, request.Complete, r.State(), "request %d", i)
+		_, err = r.Take()
+		require.ErrorIs(t, err, want, "request %d", i)
+	}
+	return err
+}
+
+// requireArrival receives a message of rank 0 at rank 1, and checks its bytes.
+func requireArrival(t require.TestingT, w *wire, c *Context, tag int, want []byte) {
+	out := make([]byte, len(want))
+	r := w.pmls[1].Irecv(c, out, 1, 0, tag, "recv")
+	w.settle()
+	require.EqualValues(t, len(want), requireSuccess(t, r).Bytes)
+	require.Equal(t, want, out)
+}
+
+// newPairContext makes a communicator of ranks 0 and 1 of a job of two.
+func newPairContext(w *wire, c []*Context) (id ContextID, c0, c1 *Context) {
+	id = w.pmls[0].NewContextID()
+	c0 = w.pmls[0].AddContext(id, c[0].group, 0, testCaller{})
+	return id, c0, w.pmls[1].AddContext(id, c[1].group, 1, testCaller{})
+}
+
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -336,7 +416,7 @@ func TestMessageOfEverySizeAndModeArrives(t *testing.T) {
 		for _, n := range []int{0, 1, 24, 25, 96, 97, 112, 113, 1000, 100_000} {
 			for _, mode := range []Mode{Standard, Synchronous, Ready, Buffered} {
 				for _, expected := range []bool{true, false} {
-					w, c := newWire(t, 2, func(w *wire) { w.async = async })
+					w, c := newWire(t, 2, withAsync(async))
 					exchange(t, w, c, n, n, mode, expected)
 				}
 			}

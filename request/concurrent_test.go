@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,40 +96,34 @@ func TestContextEndEndsOneOfSeveralWaits(t *testing.T) {
 	}
 }
 
+// waitsForNothing are calls that wait, and their results if the request is taken away.
+var waitsForNothing = map[string]string{
+	"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok",
+	"Completed": "",
+}
+
 // If a request is freed, abandoned or observed elsewhere, the waits for it end.
 func TestRequestTakenAwayDuringWaitEndsIt(t *testing.T) {
-	waits := map[string]string{ // and their results
-		"Wait":          "empty",
-		"WaitAny":       "-3 empty",
-		"WaitAllStatus": "ok [empty]",
-		"WaitSome":      "-3 ok",
-		"Completed":     "",
+	free := func(_ *op, h Request) error { return h.Free() }
+	take := func(o *op, _ Request) error { // as Test does on another goroutine
+		o.rank.Lock()
+		defer o.rank.Unlock()
+		o.Complete(message, nil)
+		return errOf(o.Take())
 	}
-	for wait, want := range waits {
+	for wait, want := range waitsForNothing {
 		for _, row := range []struct {
 			name, state string
 			do          func(o *op, h Request) error
 		}{
-			{"Free", "active", func(_ *op, h Request) error { return h.Free() }},
-			{"Free, persistent", "p-active", func(_ *op, h Request) error { return h.Free() }},
+			{"Free", "active", free},
+			{"Free, persistent", "p-active", free},
 			{"Abandon", "active", func(o *op, _ Request) error {
 				o.rank.locked(o.Abandon)
 				return nil
 			}},
-			{"Take", "active", func(o *op, _ Request) error {
-				o.rank.Lock()
-				defer o.rank.Unlock()
-				o.Complete(message, nil)
-				_, err := o.Take()
-				return err
-			}},
-			{"Take, persistent", "p-active", func(o *op, _ Request) error {
-				o.rank.Lock()
-				defer o.rank.Unlock()
-				o.Complete(message, nil)
-				_, err := o.Take()
-				return err
-			}},
+			{"Take", "active", take},
+			{"Take, persistent", "p-active", take},
 			{"Complete and Abandon", "active", func(o *op, h Request) error {
 				o.rank.Lock()
 				defer o.rank.Unlock()
@@ -176,9 +171,7 @@ func (o *op) become(t *testing.T) Request {
 // When a wait ends, the object of its handle may be another operation already, and complete. The
 // wait must not observe it.
 func TestObjectReusedDuringWaitIsNotObserved(t *testing.T) {
-	for wait, want := range map[string]string{
-		"Wait": "empty", "WaitAny": "-3 empty", "WaitAllStatus": "ok [empty]", "WaitSome": "-3 ok", "Completed": "",
-	} {
+	for wait, want := range waitsForNothing {
 		t.Run(wait, func(t *testing.T) {
 			r := newRank()
 			o, h := r.active("")
@@ -264,6 +257,59 @@ func TestOneOfTwoRequestsEndsDuringWait(t *testing.T) {
 	}
 }
 
+// Waiters shows the calls that wait: for which operations, for how many of them, and whether their
+// context may end.
+func TestWaitersShowsEachKindOfCall(t *testing.T) {
+	r := newRank()
+	var ops [4]*op
+	var reqs [4]Request
+	for i := range ops {
+		ops[i], reqs[i] = r.active("")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for name, c := range map[string]struct {
+		call      func() error
+		waited    int // number of operations that the call waits for
+		need      int
+		mayGiveUp bool
+	}{
+		"wait":              {func() error { return errOf(reqs[0].Wait()) }, 1, 1, false},
+		"wait with context": {func() error { return errOf(reqs[0].WaitContext(ctx)) }, 1, 1, true},
+		"wait all":          {func() error { return WaitAll(reqs[:3]...) }, 3, 3, false},
+		"wait any":          {func() error { _, _, err := WaitAny(reqs[:2]...); return err }, 2, 1, false},
+		"wait some":         {func() error { return errOf(WaitSome(reqs[:2], make([]int, 2), nil)) }, 2, 1, false},
+	} {
+		done := spawn(c.call)
+		for i := range c.waited {
+			r.waiting(t, ops[i], 1)
+		}
+		r.locked(func() {
+			var w *progress.Waiter
+			for i, o := range ops {
+				ws := o.Waiters()
+				if i >= c.waited {
+					assert.Empty(t, ws, name)
+					continue
+				}
+				require.Len(t, ws, 1, name)
+				require.True(t, w == nil || ws[0] == w, "%s: several waiters for one call", name)
+				w = ws[0]
+			}
+			assert.Equal(t, c.need, w.Need(), name)
+			assert.Equal(t, c.mayGiveUp, w.MayGiveUp(), name)
+		})
+		for i := range c.waited {
+			ops[i].complete(message, nil)
+		}
+		require.NoError(t, within(t, done, name))
+		for i := range c.waited {
+			require.NoError(t, errOf(reqs[i].Wait())) // the call may not have observed it
+			ops[i], reqs[i] = r.active("")
+		}
+	}
+}
+
 // Goroutines share a list of persistent requests and restart them. Exactly one goroutine observes
 // each completion.
 func TestEachCompletionIsObservedOnce(t *testing.T) {
@@ -284,9 +330,7 @@ func TestEachCompletionIsObservedOnce(t *testing.T) {
 	require.NoError(t, StartAll(reqs...))
 	saw := func(i int) {
 		if observed.Add(1) <= rounds {
-			if err := reqs[i].Start(); err != nil {
-				assert.NoError(t, err)
-			}
+			assert.NoError(t, reqs[i].Start())
 		}
 	}
 	var wg sync.WaitGroup
@@ -319,11 +363,7 @@ func TestEachCompletionIsObservedOnce(t *testing.T) {
 					saw(i)
 				}
 			}
-			active := false
-			for _, h := range reqs {
-				active = active || h.IsActive()
-			}
-			return active
+			return slices.ContainsFunc(reqs, Request.IsActive)
 		},
 		func() bool {
 			for i, st := range Completed(context.Background(), reqs...) {
@@ -381,9 +421,8 @@ func TestRandomConcurrentCalls(t *testing.T) {
 				var err error
 				switch random.IntN(12) {
 				case 0, 1, 2: // a new request replaces an old one
-					var o *op
 					r.Lock()
-					o = r.get("")
+					o := r.get("")
 					result := error(nil)
 					if random.IntN(4) == 0 {
 						result = errBoom
@@ -408,7 +447,7 @@ func TestRandomConcurrentCalls(t *testing.T) {
 				case 4:
 					_ = StartAll(list...)
 				case 5:
-					_, err = h.Wait()
+					err = errOf(h.Wait())
 				case 6:
 					_, _, err = h.Test()
 				case 7:

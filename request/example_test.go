@@ -85,18 +85,6 @@ func begin(turns ...int) []request.Request {
 	return reqs
 }
 
-// An operation embeds an Object. Wait makes the handle, and every copy of it, null.
-func Example_operation() {
-	r := newCountdown(progress.New(progress.Config{}), 10).Begin()
-	copied := r
-	st, err := r.Wait()
-	fmt.Println(st.Bytes, "turns,", err)
-	fmt.Println("null:", r.IsNull(), copied.IsNull())
-	// Output:
-	// 10 turns, <nil>
-	// null: true true
-}
-
 // A persistent request is inactive between its starts; Wait then returns at once.
 func Example_persistent() {
 	r := newCountdown(progress.New(progress.Config{}), 5).Prepare()
@@ -120,14 +108,18 @@ func Example_persistent() {
 	// start: invalid request: the handle is null
 }
 
+// Wait makes the handle, and every copy of it, null. Wait of a null handle returns at once.
 func ExampleRequest_Wait() {
 	r := begin(10)[0]
+	copied := r
 	st, err := r.Wait()
 	fmt.Println(st.Bytes, "turns,", err)
-	_, err = r.Wait() // of a null handle: returns at once
+	fmt.Println("null:", r.IsNull(), copied.IsNull())
+	_, err = r.Wait()
 	fmt.Println(err)
 	// Output:
 	// 10 turns, <nil>
+	// null: true true
 	// <nil>
 }
 

@@ -159,6 +159,9 @@ func (o *op) isDue() bool {
 // complete ends the operation now.
 func (o *op) complete(st Status, err error) { o.rank.locked(func() { o.Complete(st, err) }) }
 
+// outcomes are the errors of the states of make in which requests complete with one.
+var outcomes = map[string]error{"failing": errBoom, "failed": errBoom, "banged": errBang}
+
 // make makes a request in a state:
 //
 //	null       the null handle
@@ -200,16 +203,10 @@ func (r *rank) make(t *testing.T, state string) Request {
 	}
 	switch kind {
 	case "active":
-	case "coming":
-		o.completeLater(message, nil)
-	case "failing":
-		o.completeLater(message, errBoom)
-	case "complete":
-		o.complete(message, nil)
-	case "failed":
-		o.complete(message, errBoom)
-	case "banged":
-		o.complete(message, errBang)
+	case "coming", "failing":
+		o.completeLater(message, outcomes[kind])
+	case "complete", "failed", "banged":
+		o.complete(message, outcomes[kind])
 	case "cancelled":
 		o.onCancel = func() { o.Complete(cancelled, nil) }
 		require.NoError(t, h.Cancel())
@@ -321,6 +318,9 @@ func errorText(err error) string {
 	}
 	return strings.Join(words, "+")
 }
+
+// errOf returns the error of two results.
+func errOf[T any](_ T, err error) error { return err }
 
 // unused fills the statuses that a call must not write.
 var unused = Status{Source: -99}

@@ -86,6 +86,25 @@ func (w *world) willComplete(list []int, all bool) bool {
 	return coming == len(active) || !all && coming > 0
 }
 
+// turnUnlessComplete makes a turn if a request of a list is active and none is complete.
+func (w *world) turnUnlessComplete(list []int) {
+	if len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+		w.turn()
+	}
+}
+
+// waitForOne makes turns until a request of a list is complete, or none is active. It returns false
+// if that never happens.
+func (w *world) waitForOne(list []int) bool {
+	if len(w.in(list, "complete")) == 0 && !w.willComplete(list, false) {
+		return false
+	}
+	for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
+		w.turn()
+	}
+	return true
+}
+
 func (w *world) reqs(list []int) []Request {
 	var reqs []Request
 	for _, i := range list {
@@ -171,12 +190,10 @@ func TestRandomCallsAgreeWithModel(t *testing.T) {
 			},
 			"completeNow": func(t *rapid.T) {
 				i := one(t)
-				m, o := w.models[i], w.ops[i]
-				if m.state != "active" || o.isDue() {
-					return
+				if m, o := w.models[i], w.ops[i]; m.state == "active" && !o.isDue() {
+					o.complete(message, errBang)
+					w.complete(m, errBang, false)
 				}
-				o.complete(message, errBang)
-				w.complete(m, errBang, false)
 			},
 			"cancel": func(t *rapid.T) {
 				i := one(t)
@@ -235,50 +252,34 @@ func TestRandomCallsAgreeWithModel(t *testing.T) {
 				if w.models[i].state == "active" {
 					w.turn()
 				}
-				want := "done empty"
-				switch w.models[i].state {
-				case "active":
-					want = "pending empty"
-				case "complete":
-					want, _ = w.observe(i)
-					want = "done " + want
-				}
-				st, done, err := w.handles[i].Test()
-				require.Equal(t, want, doneText(done, st, err))
-			},
-			"getStatus": func(t *rapid.T) {
-				i := one(t)
-				if w.models[i].state == "active" {
-					w.turn()
+				call, observe := w.handles[i].Test, true
+				if rapid.Bool().Draw(t, "GetStatus") {
+					call, observe = w.handles[i].GetStatus, false
 				}
 				want := "done empty"
-				switch w.models[i].state {
-				case "active":
+				switch m := w.models[i]; {
+				case m.state == "active":
 					want = "pending empty"
-				case "complete":
-					want = "done " + w.outcome(w.models[i])
+				case m.state == "complete":
+					want = "done " + w.outcome(m)
+					if observe {
+						w.observe(i)
+					}
 				}
-				st, done, err := w.handles[i].GetStatus()
+				st, done, err := call()
 				require.Equal(t, want, doneText(done, st, err))
 			},
 			"waitAny": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && !w.willComplete(list, false) {
-					return
-				}
-				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
-					w.turn()
-				}
-				require.Equal(t, w.any(list), func() string {
+				if w.waitForOne(list) {
+					want := w.any(list)
 					i, st, err := WaitAny(w.reqs(list)...)
-					return fmt.Sprint(i, " ", outcomeText(st, err))
-				}())
+					require.Equal(t, want, fmt.Sprint(i, " ", outcomeText(st, err)))
+				}
 			},
 			"testAny": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
-					w.turn()
-				}
+				w.turnUnlessComplete(list)
 				flag := len(w.in(list, "complete")) > 0 || len(w.in(list, "active")) == 0
 				want := fmt.Sprint(flag, " ", w.any(list))
 				i, st, got, err := TestAny(w.reqs(list)...)
@@ -318,20 +319,14 @@ func TestRandomCallsAgreeWithModel(t *testing.T) {
 			},
 			"waitSome": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && !w.willComplete(list, false) {
-					return
+				if w.waitForOne(list) {
+					want := w.some(list)
+					require.Equal(t, want, someText(WaitSome, w.reqs(list), true))
 				}
-				for len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
-					w.turn()
-				}
-				want := w.some(list)
-				require.Equal(t, want, someText(WaitSome, w.reqs(list), true))
 			},
 			"testSome": func(t *rapid.T) {
 				list := some(t)
-				if len(w.in(list, "complete")) == 0 && len(w.in(list, "active")) > 0 {
-					w.turn()
-				}
+				w.turnUnlessComplete(list)
 				want := w.some(list)
 				require.Equal(t, want, someText(TestSome, w.reqs(list), true))
 			},

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -59,8 +60,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// R1: no call waits for an inactive persistent request.
-func TestR1CallsOverInactiveRequestReturn(t *testing.T) {
+// No call waits for an inactive persistent request.
+func TestCallsOverInactiveRequestReturn(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	for range 3 {
@@ -77,8 +78,8 @@ func TestR1CallsOverInactiveRequestReturn(t *testing.T) {
 	assert.Equal(t, []string{"start p", "start p", "start p"}, r.calls)
 }
 
-// R3: StartAll starts all requests, in order, or none. An operation may complete in its Start.
-func TestR3StartAllStartsAllOrNone(t *testing.T) {
+// StartAll starts all requests, in order, or none. An operation may complete in its Start.
+func TestStartAllStartsAllOrNone(t *testing.T) {
 	r := newRank()
 	a, ha := r.persistent("a")
 	_, hb := r.persistent("b")
@@ -91,19 +92,16 @@ func TestR3StartAllStartsAllOrNone(t *testing.T) {
 	assert.Equal(t, "p-active p-complete", statesOf(t, []Request{hb, ha}))
 }
 
-// R4 and R5: an active operation that was freed goes on, and is released, with its buffer, only
-// when it has completed.
-func TestR4FreeOfActiveReleasesAfterCompletion(t *testing.T) {
+// An active operation that was freed goes on. It is released, with its buffer, only when it has
+// completed.
+func TestFreeOfActiveReleasesAfterCompletion(t *testing.T) {
 	for _, err := range []error{nil, errBoom} {
 		for _, persistent := range []bool{false, true} {
 			r := newRank()
-			var o *op
-			var h Request
+			o, h := r.active("x")
 			if persistent {
 				o, h = r.persistent("x")
 				require.NoError(t, h.Start())
-			} else {
-				o, h = r.active("x")
 			}
 			copied := h
 			require.NoError(t, h.Free())
@@ -133,43 +131,36 @@ func TestFreeOfRequestThatIsNotActiveReleasesAtOnce(t *testing.T) {
 	}
 }
 
-// R5: the operation is released, and with it its buffer, once and only after completion.
-func TestR5ReleaseOnlyAfterCompletion(t *testing.T) {
+// The operation is released, and with it its buffer, once and only after completion.
+func TestReleaseOnlyAfterCompletion(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := newRank()
 	o, h := r.active("x")
-	_, err := h.WaitContext(ended)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errOf(h.WaitContext(ended)), context.Canceled)
 	require.NoError(t, h.Cancel()) // the operation ignores it
 	_, done, err := h.Test()
 	require.NoError(t, err)
 	require.False(t, done)
-	_, err = TestAll([]Request{h}, nil)
-	require.NoError(t, err)
+	require.NoError(t, errOf(TestAll([]Request{h}, nil)))
 	assert.Equal(t, []string{"cancel x"}, r.calls)
 	o.complete(message, nil)
 	_, done, err = h.GetStatus()
 	require.NoError(t, err)
 	require.True(t, done)
 	assert.Equal(t, []string{"cancel x"}, r.calls, "before the completion is observed")
-	_, err = h.Wait()
-	require.NoError(t, err)
-	_, err = h.Wait()
-	require.NoError(t, err)
+	require.NoError(t, errOf(h.Wait()))
+	require.NoError(t, errOf(h.Wait()))
 	assert.Equal(t, []string{"cancel x", "release x"}, r.calls)
 }
 
-// R6: the end of a context ends the wait and not the operation. The error names the operation, and
+// The end of a context ends the wait and not the operation. The error names the operation, and
 // the object has no waiter left.
-func TestR6ContextEndEndsOnlyWait(t *testing.T) {
+func TestContextEndEndsOnlyWait(t *testing.T) {
 	r := newRank()
 	o, h := r.active("x")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := spawn(func() error {
-		_, err := h.WaitContext(ctx)
-		return err
-	})
+	done := spawn(func() error { return errOf(h.WaitContext(ctx)) })
 	r.waiting(t, o, 1)
 	cancel()
 	err := within(t, done, "the wait")
@@ -183,17 +174,14 @@ func TestR6ContextEndEndsOnlyWait(t *testing.T) {
 	assert.Equal(t, message, st)
 }
 
-// R7: a late completion of one start of a persistent request completes nothing.
-func TestR7LateCompletionPanics(t *testing.T) {
+// A late completion of one start of a persistent request completes nothing.
+func TestLateCompletionPanics(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	require.NoError(t, h.Start())
 	o.complete(message, errBoom)
-	_, err := h.Wait()
-	require.ErrorIs(t, err, errBoom)
-	r.locked(func() {
-		assert.Panics(t, func() { o.Complete(message, nil) })
-	})
+	require.ErrorIs(t, errOf(h.Wait()), errBoom)
+	r.locked(func() { assert.Panics(t, func() { o.Complete(message, nil) }) })
 	assert.Equal(t, "inactive", stateOf(t, h))
 	require.NoError(t, h.Start())
 	assert.Equal(t, "p-active", stateOf(t, h))
@@ -203,24 +191,23 @@ func TestR7LateCompletionPanics(t *testing.T) {
 	assert.Equal(t, cancelled, st)
 }
 
-// R7: the completion of a later start does not signal a waiter of an earlier one.
-func TestR7LaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
+// The completion of a later start does not signal a waiter of an earlier one.
+func TestLaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
 	r := newRank()
 	o, h := r.persistent("p")
 	w := new(progress.Waiter)
 	for range 3 {
-		require.NoError(t, h.Start())
-		r.locked(func() {
-			w.Reset(2)
-			o.watch(w)
-		})
-		o.complete(message, nil)
-		_, err := h.Wait()
-		require.NoError(t, err)
-		require.NoError(t, h.Start())
-		o.complete(message, nil)
-		_, err = h.Wait()
-		require.NoError(t, err)
+		for start := range 2 {
+			require.NoError(t, h.Start())
+			if start == 0 {
+				r.locked(func() {
+					w.Reset(2)
+					o.watch(w)
+				})
+			}
+			o.complete(message, nil)
+			require.NoError(t, errOf(h.Wait()))
+		}
 		r.locked(func() { assert.False(t, w.Done(), "done after one of two signals") })
 	}
 }
@@ -232,8 +219,7 @@ func TestCallsOverStaleHandleTouchNothing(t *testing.T) {
 			r := newRank()
 			o, h := r.active("old")
 			o.complete(message, nil)
-			_, err := h.Wait()
-			require.NoError(t, err)
+			require.NoError(t, errOf(h.Wait()))
 			again, fresh := r.persistent("new")
 			require.Same(t, o, again)
 			for range 2 {
@@ -262,48 +248,39 @@ func TestHandlesCompareEqualWithinGeneration(t *testing.T) {
 
 // The operation decides whether Cancel cancels it. The status says how it ended.
 func TestStatusAfterCancel(t *testing.T) {
-	for _, row := range []struct {
-		name       string
-		persistent bool
-		obeys      bool
-		want       Status
-		after      string
-	}{
-		{"the operation obeys", false, true, cancelled, "null"},
-		{"the operation completes", false, false, message, "null"},
-		{"persistent: the operation obeys", true, true, cancelled, "inactive"},
-		{"persistent: the operation completes", true, false, message, "inactive"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := newRank()
-			o, h := r.active("x")
-			if row.persistent {
-				require.NoError(t, h.Free())
-				o.complete(message, nil)
-				o, h = r.persistent("x")
-				require.NoError(t, h.Start())
-			}
-			if row.obeys {
-				o.onCancel = func() { o.Complete(cancelled, nil) }
-			}
-			require.NoError(t, h.Cancel())
-			if row.obeys {
-				require.NoError(t, h.Cancel(), "Cancel of a complete request")
-			} else {
-				o.complete(message, nil)
-			}
-			st, err := h.Wait()
-			assert.NoError(t, err)
-			assert.Equal(t, row.want, st)
-			assert.Equal(t, row.after, stateOf(t, h))
-			if row.persistent {
-				require.NoError(t, h.Start(), "Start after Cancel")
-				o.complete(message, nil)
+	for _, persistent := range []bool{false, true} {
+		for _, obeys := range []bool{false, true} {
+			t.Run(fmt.Sprintf("persistent %v, the operation obeys %v", persistent, obeys), func(t *testing.T) {
+				r := newRank()
+				want, state, after := message, "active", "null"
+				if persistent {
+					state, after = "p-active", "inactive"
+				}
+				h := r.make(t, state)
+				o := h.o.op.(*op)
+				if obeys {
+					want = cancelled
+					o.onCancel = func() { o.Complete(cancelled, nil) }
+				}
+				require.NoError(t, h.Cancel())
+				if obeys {
+					require.NoError(t, h.Cancel(), "Cancel of a complete request")
+				} else {
+					o.complete(message, nil)
+				}
 				st, err := h.Wait()
 				assert.NoError(t, err)
-				assert.Equal(t, message, st)
-			}
-		})
+				assert.Equal(t, want, st)
+				assert.Equal(t, after, stateOf(t, h))
+				if persistent {
+					require.NoError(t, h.Start(), "Start after Cancel")
+					o.complete(message, nil)
+					st, err := h.Wait()
+					assert.NoError(t, err)
+					assert.Equal(t, message, st)
+				}
+			})
+		}
 	}
 }
 
@@ -383,6 +360,11 @@ func TestCallsAllocateNothing(t *testing.T) {
 		return o.Handle()
 	}
 	var reqs [n]Request
+	activateAll := func() {
+		for i := range reqs {
+			reqs[i] = activate()
+		}
+	}
 	var sts [n]Status
 	var indices [n]int
 	check := func(err error) {
@@ -396,16 +378,11 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}{
 		{"Start and Wait", func() {
 			check(persistent[0].Start())
-			_, err := persistent[0].Wait()
-			check(err)
+			check(errOf(persistent[0].Wait()))
 		}},
-		{"Wait", func() {
-			_, err := activate().Wait()
-			check(err)
-		}},
+		{"Wait", func() { check(errOf(activate().Wait())) }},
 		{"WaitContext with a context that never ends", func() {
-			_, err := activate().WaitContext(context.Background())
-			check(err)
+			check(errOf(activate().WaitContext(context.Background())))
 		}},
 		{"Test", func() {
 			h := activate()
@@ -429,21 +406,15 @@ func TestCallsAllocateNothing(t *testing.T) {
 			check(WaitAll(persistent[:]...))
 		}},
 		{"WaitAll of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			check(WaitAll(reqs[:]...))
 		}},
 		{"WaitAllStatus of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			check(WaitAllStatus(reqs[:], sts[:]))
 		}},
 		{"WaitAny of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			for i := 0; i != Undefined; {
 				var err error
 				i, _, err = WaitAny(reqs[:]...)
@@ -451,9 +422,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			}
 		}},
 		{"TestAny of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			for i, flag := 0, false; !flag || i != Undefined; {
 				var err error
 				i, _, flag, err = TestAny(reqs[:]...)
@@ -461,9 +430,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			}
 		}},
 		{"WaitSome of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			for i := 0; i != Undefined; {
 				var err error
 				i, err = WaitSome(reqs[:], indices[:], sts[:])
@@ -471,9 +438,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			}
 		}},
 		{"TestSome of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			for i := 0; i != Undefined; {
 				var err error
 				i, err = TestSome(reqs[:], indices[:], sts[:])
@@ -481,9 +446,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			}
 		}},
 		{"TestAll of 8", func() {
-			for i := range reqs {
-				reqs[i] = activate()
-			}
+			activateAll()
 			for flag := false; !flag; {
 				var err error
 				flag, err = TestAll(reqs[:], sts[:])

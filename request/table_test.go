@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,26 +70,15 @@ var calls = map[string]call{
 	"TestSome":      func(_ *testing.T, _ *rank, reqs []Request) string { return someText(TestSome, reqs, true) },
 	"TestSome, nil": func(_ *testing.T, _ *rank, reqs []Request) string { return someText(TestSome, reqs, false) },
 	"Completed": func(t *testing.T, _ *rank, reqs []Request) string {
-		words := []string{}
-		for i, st := range Completed(t.Context(), reqs...) {
-			words = append(words, fmt.Sprint(i, ":", outcomeText(st, nil)))
-		}
-		return strings.Join(words, " ")
+		return completedText(t.Context(), reqs, 0)
 	},
 	"Completed, ended": func(t *testing.T, _ *rank, reqs []Request) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		words := []string{}
-		for i, st := range Completed(ctx, reqs...) {
-			words = append(words, fmt.Sprint(i, ":", outcomeText(st, nil)))
-		}
-		return strings.Join(words, " ")
+		return completedText(ctx, reqs, 0)
 	},
 	"Completed, first": func(t *testing.T, _ *rank, reqs []Request) string {
-		for i, st := range Completed(t.Context(), reqs...) {
-			return fmt.Sprint(i, ":", outcomeText(st, nil))
-		}
-		return ""
+		return completedText(t.Context(), reqs, 1)
 	},
 	"Start":        func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(reqs[0].Start()) },
 	"StartAll":     func(_ *testing.T, _ *rank, reqs []Request) string { return errorText(StartAll(reqs...)) },
@@ -97,6 +87,19 @@ var calls = map[string]call{
 	"IsNull":       func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsNull()) },
 	"IsActive":     func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsActive()) },
 	"IsPersistent": func(_ *testing.T, _ *rank, reqs []Request) string { return fmt.Sprint(reqs[0].IsPersistent()) },
+}
+
+// completedText lists what Completed yields. It leaves the loop after most requests, unless most is
+// 0.
+func completedText(ctx context.Context, reqs []Request, most int) string {
+	var words []string
+	for i, st := range Completed(ctx, reqs...) {
+		words = append(words, fmt.Sprint(i, ":", outcomeText(st, nil)))
+		if len(words) == most {
+			break
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func doneText(done bool, st Status, err error) string {
@@ -220,21 +223,6 @@ func oneCell(t *testing.T, name, state, want, coming string) {
 	}
 	assert.Equal(t, bare, got)
 	assert.Equal(t, after, stateOf(t, reqs[0]), "the state after the call")
-}
-
-func TestIsPersistent(t *testing.T) {
-	for _, row := range []struct {
-		states string
-		want   bool
-	}{
-		{"null stale active coming complete failed cancelled", false},
-		{"inactive p-active p-coming p-complete p-failed p-cancelled", true},
-	} {
-		r := newRank()
-		for i, h := range r.makeAll(t, row.states) {
-			assert.Equal(t, row.want, h.IsPersistent(), strings.Fields(row.states)[i])
-		}
-	}
 }
 
 // callRow is a call with requests in some states, its result, and the states after it.
@@ -457,70 +445,50 @@ func TestCallsTurnOnlyIfNeeded(t *testing.T) {
 	}
 }
 
+// Each call gets two complete requests, and slices of the given lengths, −1 for nil.
 func TestWrongLengthsFail(t *testing.T) {
+	type lengths struct{ indices, sts int }
+	callsOf := map[string]func(reqs []Request, indices []int, sts []Status) error{
+		"WaitAllStatus": func(reqs []Request, _ []int, sts []Status) error { return WaitAllStatus(reqs, sts) },
+		"TestAll":       func(reqs []Request, _ []int, sts []Status) error { return errOf(TestAll(reqs, sts)) },
+		"WaitSome": func(reqs []Request, indices []int, sts []Status) error {
+			return errOf(WaitSome(reqs, indices, sts))
+		},
+		"TestSome": func(reqs []Request, indices []int, sts []Status) error {
+			return errOf(TestSome(reqs, indices, sts))
+		},
+	}
 	for _, row := range []struct {
-		call          string
-		reqs          int
-		indices, sts  int // −1 for nil
-		wantErrCount  bool
-		wantCompleted bool
+		call        string
+		wrong, good []lengths
 	}{
-		{"WaitAllStatus", 2, 0, 1, true, false},
-		{"WaitAllStatus", 2, 0, 3, true, false},
-		{"WaitAllStatus", 2, 0, 0, true, false},
-		{"WaitAllStatus", 2, 0, 2, false, true},
-		{"WaitAllStatus", 2, 0, -1, false, true},
-		{"TestAll", 2, 0, 1, true, false},
-		{"TestAll", 2, 0, 3, true, false},
-		{"TestAll", 2, 0, 2, false, true},
-		{"TestAll", 2, 0, -1, false, true},
-		{"WaitSome", 2, 1, 2, true, false},
-		{"WaitSome", 2, -1, 2, true, false},
-		{"WaitSome", 2, 2, 1, true, false},
-		{"WaitSome", 2, 2, 0, true, false},
-		{"WaitSome", 2, 2, 2, false, true},
-		{"WaitSome", 2, 3, 3, false, true},
-		{"WaitSome", 2, 2, -1, false, true},
-		{"TestSome", 2, 1, 2, true, false},
-		{"TestSome", 2, -1, -1, true, false},
-		{"TestSome", 2, 2, 1, true, false},
-		{"TestSome", 2, 2, 2, false, true},
-		{"TestSome", 2, 3, -1, false, true},
+		{"WaitAllStatus", []lengths{{0, 1}, {0, 3}, {0, 0}}, []lengths{{0, 2}, {0, -1}}},
+		{"TestAll", []lengths{{0, 1}, {0, 3}}, []lengths{{0, 2}, {0, -1}}},
+		{"WaitSome", []lengths{{1, 2}, {-1, 2}, {2, 1}, {2, 0}}, []lengths{{2, 2}, {3, 3}, {2, -1}}},
+		{"TestSome", []lengths{{1, 2}, {-1, -1}, {2, 1}}, []lengths{{2, 2}, {3, -1}}},
 	} {
-		t.Run(fmt.Sprint(row.call, row.reqs, row.indices, row.sts), func(t *testing.T) {
-			r := newRank()
-			reqs := r.makeAll(t, strings.Repeat("complete ", row.reqs))
-			var indices []int
-			var sts []Status
-			if row.indices >= 0 {
-				indices = make([]int, row.indices)
-			}
-			if row.sts >= 0 {
-				sts = statuses(row.sts)
-			}
-			var err error
-			switch row.call {
-			case "WaitAllStatus":
-				err = WaitAllStatus(reqs, sts)
-			case "TestAll":
-				_, err = TestAll(reqs, sts)
-			case "WaitSome":
-				_, err = WaitSome(reqs, indices, sts)
-			case "TestSome":
-				_, err = TestSome(reqs, indices, sts)
-			}
-			if row.wantErrCount {
-				assert.ErrorIs(t, err, ErrCount)
-				assert.Equal(t, statuses(len(sts)), append([]Status{}, sts...), "the statuses after ErrCount")
-			} else {
-				assert.NoError(t, err)
-			}
-			after := "complete complete"
-			if row.wantCompleted {
-				after = "null null"
-			}
-			assert.Equal(t, after, statesOf(t, reqs))
-		})
+		for i, n := range append(slices.Clone(row.wrong), row.good...) {
+			t.Run(fmt.Sprint(row.call, n), func(t *testing.T) {
+				reqs := newRank().makeAll(t, "complete complete")
+				var indices []int
+				var sts []Status
+				if n.indices >= 0 {
+					indices = make([]int, n.indices)
+				}
+				if n.sts >= 0 {
+					sts = statuses(n.sts)
+				}
+				err := callsOf[row.call](reqs, indices, sts)
+				if i < len(row.wrong) {
+					assert.ErrorIs(t, err, ErrCount)
+					assert.Equal(t, statuses(len(sts)), append([]Status{}, sts...), "the statuses after ErrCount")
+					assert.Equal(t, "complete complete", statesOf(t, reqs))
+				} else {
+					assert.NoError(t, err)
+					assert.Equal(t, "null null", statesOf(t, reqs))
+				}
+			})
+		}
 	}
 }
 

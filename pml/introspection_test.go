@@ -11,7 +11,7 @@ import (
 // TestPendingReportsWhatGoesOnByItself: GoesOn is false for an operation that waits for a call of
 // the peer.
 func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
-	w, c := newWire(t, 2, func(w *wire) { w.async, w.config.GraceNanos = true, sec })
+	w, c := newWire(t, 2, withAsync(true), withGrace(sec))
 	a := w.pmls[0]
 	ops := map[string]*request.Object{
 		"issend":    &a.Isend(c[0], make([]byte, 8), 1, 1, Synchronous, "issend").Object,
@@ -41,7 +41,7 @@ func TestPendingReportsWhatGoesOnByItself(t *testing.T) {
 }
 
 func TestContextsOmitsRemovedContexts(t *testing.T) {
-	w, c := newWire(t, 2, nil)
+	w, c := newWire(t, 2)
 	p := w.pmls[0]
 	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
 	more := p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{})
@@ -51,4 +51,34 @@ func TestContextsOmitsRemovedContexts(t *testing.T) {
 	require.NotNil(t, p.contexts[more.id], "the context went although it has a persistent receive")
 	require.Equal(t, []Caller{c[0].caller}, p.Contexts())
 	r.Abandon()
+}
+
+func TestUnreceivedListsMessagesByContextAndArrival(t *testing.T) {
+	w, c := newWire(t, 3)
+	b := w.pmls[1]
+	require.Empty(t, b.Unreceived())
+	id := w.pmls[2].NewContextID()
+	pair := NewGroup([]int{2, 1})
+	from := w.pmls[2].AddContext(id, pair, 0, testCaller{})
+	to := b.AddContext(id, pair, 1, testCaller{})
+	send := func(rank int, ctx *Context, n, dest, tag int) {
+		w.pmls[rank].Isend(ctx, pattern(n, 1), dest, tag, Standard, "send")
+		w.settle()
+	}
+	send(2, from, 5, 1, 1)
+	send(2, c[2], 6, 1, 2)
+	send(0, c[0], 1000, 1, 3)
+	send(0, c[0], 7, 1, 2)
+	want := []Unreceived{
+		{Envelope{2, 2, 6}, WorldContext, testCaller{}},
+		{Envelope{0, 3, 1000}, WorldContext, testCaller{}},
+		{Envelope{0, 2, 7}, WorldContext, testCaller{}},
+		{Envelope{0, 1, 5}, id, testCaller{}}, // rank 2 of the job is rank 0 of the group
+	}
+	require.Equal(t, want, b.Unreceived())
+
+	b.Irecv(c[1], make([]byte, 10), 1, 0, 2, "recv")
+	b.RemoveContext(to)
+	require.NoError(t, b.Close(nil))
+	require.Equal(t, want[:2], b.Unreceived())
 }
