@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/transport"
@@ -30,25 +29,15 @@ func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
 
 var errLocked = errors.New("the user must be able to write to /dev/infiniband/uverbs*")
 
-// oneLocked is a node of which one device cannot be opened.
-type oneLocked struct {
-	*simhca.Node
-	locked string
-}
+// oneLocked is a node whose device "locked" cannot be opened.
+type oneLocked struct{ *simhca.Node }
 
 func (n oneLocked) Open(name string) (verbs.Device, error) {
-	if name == n.locked {
+	if name == "locked" {
 		return nil, errLocked
 	}
 	return n.Node.Open(name)
 }
-
-// noEvents ignores all events.
-type noEvents struct{}
-
-func (noEvents) Arrived(btl.Module, int, btl.Tag, []byte) {}
-func (noEvents) Failed(btl.Module, int, *btl.Error)       {}
-func (noEvents) Drained(btl.Module, int)                  {}
 
 // openSome opens the ports of a node with two good devices, one with a port that is down, one
 // without datagrams, and one that cannot be opened. If good is not set, the good ones lack
@@ -57,15 +46,17 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 	f := simhca.NewFabric(simhca.Config{})
 	t.Cleanup(f.Close)
 	node := oneLocked{f.NewNode(
-		simhca.DeviceConfig{Name: "locked"}, simhca.DeviceConfig{Name: "one", NoDatagrams: !good}, simhca.DeviceConfig{Name: "iwarp", NoDatagrams: true},
-		simhca.DeviceConfig{Name: "down"}, simhca.DeviceConfig{Name: "two", NoDatagrams: !good},
-	), "locked"}
+		simhca.DeviceConfig{Name: "locked"}, simhca.DeviceConfig{Name: "one", NoDatagrams: !good},
+		simhca.DeviceConfig{Name: "iwarp", NoDatagrams: true}, simhca.DeviceConfig{Name: "down"},
+		simhca.DeviceConfig{Name: "two", NoDatagrams: !good},
+	)}
 	node.HCA("down").SetLink(1, false)
-	bell, err := progress.NewPipeWakeup()
+	wakeup, err := progress.NewPipeWakeup()
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, bell.Close()) })
+	t.Cleanup(func() { require.NoError(t, wakeup.Close()) })
 	opened, err := openPorts(&transport.Env{
-		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: noEvents{}, Wakeup: bell, AsyncProgress: func() func() { return func() {} },
+		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: new(testRank), Wakeup: wakeup,
+		AsyncProgress: func() func() { return func() {} },
 	}, node)
 	for _, rail := range opened.Rails {
 		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })
@@ -95,7 +86,8 @@ func TestOpenWithoutUsablePort(t *testing.T) {
 	require.Empty(t, opened.Rails)
 	require.ErrorIs(t, err, errLocked)
 	require.NotContains(t, err.Error(), "\n")
-	require.Regexp(t, "^rail ibverbs: no RDMA port can be used: locked: .*; rail ibverbs:one/1: .*; rail ibverbs:iwarp/1: .*; rail ibverbs:two/1: ", err.Error())
+	require.Regexp(t, "^rail ibverbs: no RDMA port can be used: locked: .*; rail ibverbs:one/1: .*; "+
+		"rail ibverbs:iwarp/1: .*; rail ibverbs:two/1: ", err.Error())
 }
 
 // TestOpenNamedPortThatIsUnusable: a port that the user has named has to work.
@@ -106,36 +98,31 @@ func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 	require.Empty(t, opened.LeftOut)
 }
 
-// TestGIDSetting: entry 0 of a port's GIDs can be asked for; unless set, the module chooses one.
-func TestGIDSetting(t *testing.T) {
+// TestSettings: the GID entry 0 can be asked for, and the module chooses one by default. The user's
+// keep-alive of 0 disables probing, and is not the default, which Config's 0 is.
+func TestSettings(t *testing.T) {
 	assert.Nil(t, configOf(settings(t)).GIDIndex)
 	assert.Equal(t, new(0), configOf(settings(t, "ibverbs.gid", "0")).GIDIndex)
-}
-
-// TestKeepAliveSetting: the user's 0 disables probing, and is not the default, which Config's 0 is.
-func TestKeepAliveSetting(t *testing.T) {
 	assert.Equal(t, 2*time.Second, configOf(settings(t)).KeepAlive)
 	assert.Equal(t, 30*time.Millisecond, configOf(settings(t, "ibverbs.keepalive", "30ms")).KeepAlive)
 	assert.Negative(t, configOf(settings(t, "ibverbs.keepalive", "0")).KeepAlive)
 }
 
-// TestPortsAreParsedAlike: the launcher, which does not import this package, refuses the same lists
-// of ports (package tunable).
-func TestPortsAreParsedAlike(t *testing.T) {
-	for _, list := range []string{"a", "a:2", "a,b", "a|b:2,c|d", "a|b,b|a", "a|b,c|b", "a,b|c|a", "a,a:1", "a:0", "a:x", "a:", ":1", "a|", "a:1:2", "a:+1", "a:01"} {
+// TestLauncherParsesSamePorts: the launcher, which does not import this package, refuses the same
+// lists of ports (package tunable).
+func TestLauncherParsesSamePorts(t *testing.T) {
+	lists := "a a:2 a,b a|b:2,c|d a|b,b|a a|b,c|b a,b|c|a a,a:1 a:0 a:x a: :1 a| a:1:2 a:+1 a:01"
+	for _, list := range strings.Fields(lists) {
 		set, err := tunable.Set{}.With("ibverbs.devices", list, tunable.FromCommandLine)
+		ports := strings.Split(list, ",")
 		if err == nil {
-			for local := range 6 {
-				_, err := ParsePorts(set.List("ibverbs.devices"), local)
-				assert.NoError(t, err, list)
-			}
-			continue
+			ports = set.List("ibverbs.devices")
 		}
-		refused := false
+		var refused error
 		for local := range 6 {
-			_, err := ParsePorts(strings.Split(list, ","), local)
-			refused = refused || err != nil
+			_, err := ParsePorts(ports, local)
+			refused = errors.Join(refused, err)
 		}
-		assert.True(t, refused, list)
+		assert.Equal(t, err != nil, refused != nil, "%s: %v, %v", list, err, refused)
 	}
 }

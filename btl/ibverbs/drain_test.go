@@ -1,0 +1,294 @@
+package ibverbs
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+var errStuck = errors.New("it does not end")
+
+// pathFails fails the rank's endpoint as a failure of the path does, and waits until it is drained.
+func (r *testRank) pathFails() {
+	r.w.t.Helper()
+	r.ep.Fail(&btl.Error{Class: btl.ClassPath, Side: btl.SideBoth})
+	r.w.until("Drained", r.isDrained)
+}
+
+// silentGet posts a read of rank 0 that never completes, and returns the region that it reads into.
+// then is called when it ends.
+func (w *world) silentGet(then func(error)) (into *region) {
+	w.t.Helper()
+	a, b := w.ranks[0], w.ranks[1]
+	into = a.memory(100, btl.AccessLocal)
+	a.silence()
+	a.get(into, b.memory(100, btl.AccessRemoteRead).Key(), then)
+	return into
+}
+
+// TestDrainedBeforeQueuePairIsDestroyed: an endpoint whose path has failed is Drained as soon as
+// its requests have completed. Its queue pair is destroyed later, because that may block, or when
+// the module is closed.
+func TestDrainedBeforeQueuePairIsDestroyed(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	qp := a.faultQP()
+	room := a.m.h.groups[0].room
+	w.cut()
+	require.NoError(t, a.send("lost"))
+	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+	require.Zero(t, qp.destroyed)
+	since := w.clock.Now()
+	w.heal()
+	w.recovers()
+	require.Zero(t, qp.destroyed)
+	w.until("the end of the queue pair", func() bool { return qp.destroyed > 0 })
+	require.GreaterOrEqual(t, w.clock.Now()-since, int64(3e9))
+	require.Empty(t, a.m.toDestroy)
+	require.Equal(t, room, a.m.h.groups[0].room)
+	a.pathFails()
+	require.Len(t, a.m.toDestroy, 1)
+	require.NoError(t, a.m.Close())
+	require.Empty(t, a.m.toDestroy)
+}
+
+// TestDrainWithLostReceive: a receive that the device never flushes delays the drain only shortly.
+func TestDrainWithLostReceive(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	a.end().posted++ // one more than the device has
+	since := w.clock.Now()
+	a.pathFails()
+	require.Less(t, w.clock.Now()-since, int64(50e6))
+}
+
+// TestDrainWithoutMarker: if the device takes no request in Error, nothing shows that the sends have
+// completed, so the queue pair is destroyed before they end.
+func TestDrainWithoutMarker(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	qp := a.faultQP()
+	w.silentGet(func(error) { require.Positive(t, qp.destroyed, "the device may still write into memory") })
+	inError := false
+	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error { // and it flushes nothing in Error
+		inError = inError || attr.State == verbs.StateErr
+		if attr.State == verbs.StateErr {
+			return nil
+		}
+		return qp.QP.Modify(attr, mask)
+	}
+	qp.postSend = func(wrs []verbs.SendWR) (int, error) {
+		if inError {
+			return 0, errors.New("not in this state")
+		}
+		return qp.QP.PostSend(wrs)
+	}
+	a.pathFails()
+	require.Zero(t, a.inFlight)
+	w.recovers()
+}
+
+// neverFlushes makes the rank's queue pair flush neither the requests that are in flight nor the
+// marker. If it does not refuse RESET, state is the one that the module has set last.
+func (r *testRank) neverFlushes(refusesReset bool) (qp *faultyQP, state *verbs.QPState) {
+	qp, state = r.faultQP(), new(verbs.QPState)
+	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+		if attr.State == verbs.StateReset && refusesReset {
+			return errStuck
+		}
+		if *state = attr.State; *state == verbs.StateErr {
+			return nil
+		}
+		return qp.QP.Modify(attr, mask)
+	}
+	qp.postSend = func(wrs []verbs.SendWR) (int, error) {
+		if *state == verbs.StateErr {
+			return len(wrs), nil
+		}
+		return qp.QP.PostSend(wrs)
+	}
+	return qp, state
+}
+
+// TestDrainWithoutFlushes: an endpoint whose path has failed and whose sends never complete is
+// Drained once its queue pair is in RESET, where it accesses no memory. It is not destroyed before
+// that, because that may block. If RESET is refused, the queue pair is destroyed first.
+func TestDrainWithoutFlushes(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		w, a, b := connectedWorld(t, Config{})
+		qp, state := a.neverFlushes(refused)
+		w.cut()
+		a.get(a.memory(100, btl.AccessLocal), b.memory(100, btl.AccessRemoteRead).Key(), func(err error) {
+			require.Error(t, err)
+			if refused {
+				require.Equal(t, 1, qp.destroyed)
+			} else {
+				require.Equal(t, verbs.StateReset, *state, "the device may still write into memory")
+			}
+		})
+		since := w.clock.Now()
+		a.pathFails()
+		require.Zero(t, a.inFlight)
+		if !refused {
+			require.Less(t, w.clock.Now()-since, int64(2*drainNanos))
+			require.Zero(t, qp.destroyed)
+			require.Len(t, a.m.toDestroy, 1)
+		}
+		w.heal()
+		w.recovers()
+		w.until("the end of the queue pair", func() bool { return qp.destroyed > 0 })
+		require.Empty(t, a.m.toDestroy)
+	}
+}
+
+// TestDrainAfterTimeWithoutProgress: the limit of a drain that passes while the rank makes no
+// progress does not mean that the completions are missing.
+func TestDrainAfterTimeWithoutProgress(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	qp := a.faultQP()
+	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+	w.deliver()
+	w.clock.skip(2 * drainNanos)
+	a.m.Progress()
+	require.True(t, a.isDrained())
+	require.Zero(t, qp.destroyed)
+	state, err := qp.Query()
+	require.NoError(t, err)
+	require.Equal(t, verbs.StateErr, state.State, "everything had completed, so RESET was not needed")
+	w.recovers()
+}
+
+// TestConnectDestroysOldQueuePairs: if there is no room for a new queue pair, those that are to be
+// destroyed later are destroyed at once.
+func TestConnectDestroysOldQueuePairs(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	pd, restore := a.faultPD()
+	pd.createQP = func(init verbs.QPInit) (verbs.QP, error) {
+		if len(a.m.toDestroy) > 0 {
+			return nil, verbs.ErrNoMemory
+		}
+		return pd.PD.CreateQP(init)
+	}
+	a.pathFails()
+	require.Len(t, a.m.toDestroy, 1)
+	w.recovers()
+	require.Empty(t, a.m.toDestroy)
+	restore()
+}
+
+// TestDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep a
+// lost device open.
+func TestDeviceClosesDespiteOldQueuePairs(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	w.cut()
+	require.NoError(t, a.send("lost"))
+	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+	require.NotEmpty(t, a.m.toDestroy)
+	at := w.clock.Now()
+	a.losesDevice()
+	require.Less(t, w.clock.Now()-at, int64(restNanos)/2)
+}
+
+// sticks makes the next calls of the queue pair's Destroy fail. It returns how many are left.
+func (q *faultyQP) sticks(times int) (left *int) {
+	left = &times
+	q.destroy = func() error {
+		if *left > 0 {
+			*left--
+			return errStuck
+		}
+		return q.QP.Destroy()
+	}
+	return left
+}
+
+// stuckGet makes calls of Destroy of rank 0's queue pair fail, and posts a silentGet, of which the
+// device promises no completion.
+func (w *world) stuckGet(times int, then func(error)) (left *int, into *region) {
+	left = w.ranks[0].faultQP().sticks(times)
+	into = w.silentGet(then)
+	w.ranks[0].end().giveUp()
+	return left, into
+}
+
+// TestDrainWaitsForDestroy: an endpoint whose queue pair cannot be destroyed is not Drained, and
+// operations whose memory it may access do not end.
+func TestDrainWaitsForDestroy(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	var left *int
+	left, _ = w.stuckGet(destroyTries-1, func(error) { require.Zero(t, *left) })
+	a.ep.Fail(nil)
+	a.fails(1, btl.ClassClosed, btl.SideLocal, "")
+	w.recovers()
+}
+
+// stuckMR is a registration whose first calls of Dereg fail.
+type stuckMR struct {
+	verbs.MR
+	left int
+}
+
+func (r *stuckMR) Dereg() error {
+	if r.left > 0 {
+		r.left--
+		return errStuck
+	}
+	return r.MR.Dereg()
+}
+
+// TestDestroyFailsForever: the module closes the device, and ends the registrations of the memory
+// that the queue pair may access. Only then operations end.
+func TestDestroyFailsForever(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	var into *region
+	_, into = w.stuckGet(1<<30, func(error) { require.Nil(t, into.mr) })
+	into.mr = &stuckMR{into.mr, 3}
+	a.ep.Fail(nil)
+	w.until("the rail's failure", func() bool { return len(a.failed) == 2 })
+	require.Equal(t, []any{btl.AllPeers, btl.ClassDevice}, []any{a.failed[1].Peer, a.failed[1].Class})
+	require.ErrorIs(t, a.failed[1], errStuck)
+	require.ErrorContains(t, a.failed[1], "the connection to rank 1 cannot be destroyed")
+	w.until("Drained", func() bool { return len(a.drained) == 2 })
+	require.Equal(t, []int{1, btl.AllPeers}, a.drained)
+	require.Zero(t, a.inFlight)
+	w.recovers()
+}
+
+// TestCloseWhileDestroyFails: Close does not wait, but ends registrations before operations.
+func TestCloseWhileDestroyFails(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{})
+	var into *region
+	_, into = w.stuckGet(1<<30, func(error) { require.Nil(t, into.mr) })
+	require.ErrorIs(t, a.m.Close(), errStuck)
+	require.Zero(t, a.inFlight)
+}
+
+// TestEventAfterErrorIsRefused: a queue pair that cannot be taken to Error may still write into the
+// memory of a Get. A later event of it does not change that: the Get ends only once the queue pair
+// is destroyed.
+func TestEventAfterErrorIsRefused(t *testing.T) {
+	for _, event := range []verbs.EventType{verbs.EventQPAccessErr, verbs.EventQPReqErr, verbs.EventQPFatal} {
+		t.Run(event.String(), func(t *testing.T) {
+			w, a, _ := connectedWorld(t, Config{})
+			qp := a.faultQP()
+			left := qp.sticks(destroyTries - 1)
+			qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+				if mask&verbs.AttrState != 0 && attr.State == verbs.StateErr {
+					return errStuck
+				}
+				return qp.QP.Modify(attr, mask)
+			}
+			w.silentGet(func(error) { require.Zero(t, *left, "the queue pair still exists") })
+			before := len(a.drained)
+			a.ep.Fail(&btl.Error{Class: btl.ClassPath, Side: btl.SideBoth})
+			attr, err := qp.Query()
+			require.NoError(t, err)
+			require.Equal(t, verbs.StateRTS, attr.State)
+			a.m.react(&verbs.AsyncEvent{Type: event, QP: qp})
+			w.until("Drained", func() bool { return len(a.drained) > before })
+			require.Zero(t, *left)
+			w.recovers()
+		})
+	}
+}
