@@ -90,16 +90,10 @@ func TestStatusesMatchTable(t *testing.T) {
 			require.Equal(t, "IBV_WC_"+name, s.Native())
 			require.Equal(t, want[name], row{in.Sides, in.Services, in.After})
 			require.NotEmpty(t, in.Text)
-			require.Equal(t, in.Class, s.Class())
-			require.Equal(t, in.Services == 0, in.Class == ClassUnused, "only statuses of RD are unused")
-			require.NotContains(t, in.Class.String(), "class ")
-			if in.Class != ClassSuccess && in.Class != ClassFlushed && in.Class != ClassAborted && in.Class != ClassUnused {
-				require.NotEqual(t, AfterNone, in.After, "only these classes keep the state of the queue pair")
-			}
 		})
 	}
 	for _, s := range []Status{StatusCount, 23, 1 << 31} {
-		require.Equal(t, StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status", Class: ClassUnused}, s.Info())
+		require.Equal(t, StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status"}, s.Info())
 	}
 }
 
@@ -234,7 +228,7 @@ func enums(t *testing.T, text string) map[string]uint64 {
 	return values
 }
 
-// TestConstantsMatchHeader checks that each constant has the value of its twin in verbs.h.
+// TestConstantsMatchHeader compares the constants with those of verbs.h.
 func TestConstantsMatchHeader(t *testing.T) {
 	text, err := os.ReadFile("testdata/numbers.h")
 	require.NoError(t, err)
@@ -282,27 +276,7 @@ func TestConstantsMatchHeader(t *testing.T) {
 		require.Equal(t, uint64(m), here["IBV_QP_"+m.String()], "name of %#x", uint32(m))
 	}
 
-	// The constants of verbs.h that this package lacks.
-	absent := map[string]bool{"IBV_EVENT_WQ_FATAL": true, "IBV_WC_TM_ERR": true, "IBV_WC_TM_RNDV_INCOMPLETE": true,
-		"IBV_WC_BIND_MW": true, "IBV_WC_LOCAL_INV": true, "IBV_WC_TSO": true, "IBV_WC_ATOMIC_WRITE": true,
-		"IBV_WC_TM_ADD": true, "IBV_WC_TM_DEL": true, "IBV_WC_TM_SYNC": true, "IBV_WC_TM_RECV": true, "IBV_WC_TM_NO_TAG": true,
-		"IBV_WC_DRIVER1": true, "IBV_WC_DRIVER2": true, "IBV_WC_DRIVER3": true,
-		"IBV_WC_WITH_INV": true, "IBV_WC_TM_SYNC_REQ": true, "IBV_WC_TM_MATCH": true, "IBV_WC_TM_DATA_VALID": true,
-		"IBV_ACCESS_MW_BIND": true, "IBV_ACCESS_ZERO_BASED": true, "IBV_ACCESS_ON_DEMAND": true, "IBV_ACCESS_HUGETLB": true,
-		"IBV_QP_RATE_LIMIT": true, "IBV_QPS_UNKNOWN": true, "IBV_WR_LOCAL_INV": true, "IBV_WR_BIND_MW": true,
-		"IBV_WR_SEND_WITH_INV": true, "IBV_WR_TSO": true, "IBV_WR_DRIVER1": true, "IBV_WR_ATOMIC_WRITE": true, "IBV_SEND_IP_CSUM": true}
-	for name, n := range native {
-		if absent[name] {
-			require.NotContains(t, here, name)
-			continue
-		}
-		require.Contains(t, here, name)
-		t.Run(name, func(t *testing.T) { require.Equal(t, n, here[name]) })
-	}
-	for name := range here {
-		require.Contains(t, native, name, "not in verbs.h")
-	}
-
+	require.Equal(t, native, here)
 	if header, err := os.ReadFile("/usr/include/infiniband/verbs.h"); err == nil {
 		installed := enums(t, string(header))
 		for name, n := range here {
@@ -359,7 +333,7 @@ func TestStringNamesValues(t *testing.T) {
 	require.Equal(t, "STATE|0x2000000", (AttrState | 1<<25).String())
 	require.Equal(t, "QP", AffiliationQP.String())
 	require.Equal(t, "catastrophe", Catastrophe.String())
-	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Class(99).String(), Posting(9).String(),
+	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Posting(9).String(),
 		Operation(9).String(), Mistake(9).String(), PortState(9).String(), GIDType(9).String()} {
 		require.Contains(t, name, "9", "a value without a name")
 	}
