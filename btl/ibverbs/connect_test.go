@@ -140,7 +140,7 @@ func TestDownOfLaterEpoch(t *testing.T) {
 	a.m.h.free = free
 	a.ep.Fail(nil)
 	require.Len(t, a.m.unackedFailures, 2)
-	a.m.unackedFailures = a.m.unackedFailures[1:] // the second arrives first, and its DOWNACK ends both
+	a.m.unackedFailures = a.m.unackedFailures[1:] // the second arrives first; its DOWNACK ends both
 	w.until("the peer to know", b.isDrained)
 	w.recovers()
 }

@@ -216,8 +216,8 @@ func (r *testRank) sendsMore(e *endpoint, sent, total int) {
 	r.w.until("the fragments", func() bool { return len(to.arrived) == total && e.awaited == 0 })
 }
 
-// TestSendBesideSilentPeers: peers whose devices do not acknowledge keep the buffers of the sends to
-// them. Sends to another peer go on, in bursts if there are few such peers.
+// TestSendBesideSilentPeers: peers whose devices do not acknowledge keep the buffers of the sends
+// to them. Sends to another peer go on, in bursts if there are few such peers.
 func TestSendBesideSilentPeers(t *testing.T) {
 	for _, silent := range []int{1, 4, 40} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {

@@ -64,14 +64,14 @@ func TestDrainWithLostReceive(t *testing.T) {
 	require.Less(t, w.clock.Now()-since, int64(50e6))
 }
 
-// TestDrainWithoutMarker: if the device takes no request in Error, nothing shows that the sends have
-// completed, so the queue pair is destroyed before they end.
+// TestDrainWithoutMarker: if the device takes no request in Error, nothing shows that the sends
+// have completed, so the queue pair is destroyed before they end.
 func TestDrainWithoutMarker(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{})
 	qp := a.faultQP()
 	w.silentGet(func(error) { require.Positive(t, qp.destroyed, "the device may still write into memory") })
 	inError := false
-	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error { // and it flushes nothing in Error
+	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error { // nothing is flushed in Error
 		inError = inError || attr.State == verbs.StateErr
 		if attr.State == verbs.StateErr {
 			return nil

@@ -220,7 +220,8 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 	require.Equal(t, "text", b.arrived[arrived])
 }
 
-// TestInvalidWriteFails: a peer that uses rings in another way than this version fails the endpoint.
+// TestInvalidWriteFails: a peer that uses rings in another way than this version fails the
+// endpoint.
 func TestInvalidWriteFails(t *testing.T) {
 	putNext := func(b *testRank, tl tail) {
 		b.put(tl, "", nil)
