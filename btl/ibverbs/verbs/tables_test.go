@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -186,10 +187,7 @@ func TestRefusalsMatchTable(t *testing.T) {
 	for op := OpSend; op <= OpAtomic; op++ {
 		for m := BadKey; m <= OtherMistake; m++ {
 			_, ok := FindRefusal(op, m)
-			listed := false
-			for _, r := range table {
-				listed = listed || r[0] == op.String() && r[1] == m.String()
-			}
+			listed := slices.ContainsFunc(table, func(r []string) bool { return r[0] == op.String() && r[1] == m.String() })
 			require.Equal(t, listed, ok, "%v, %v", op, m)
 		}
 	}
