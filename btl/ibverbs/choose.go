@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,10 +39,8 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 		if name == "" {
 			return nil, fmt.Errorf("list of RDMA devices %q: %w: an empty name", rails, verbs.ErrInvalid)
 		}
-		for _, other := range ports {
-			if other == p {
-				return nil, fmt.Errorf("list of RDMA devices %q: %w: %v twice", rails, verbs.ErrInvalid, p)
-			}
+		if slices.Contains(ports, p) {
+			return nil, fmt.Errorf("list of RDMA devices %q: %w: %v twice", rails, verbs.ErrInvalid, p)
 		}
 		ports = append(ports, p)
 	}

@@ -41,7 +41,7 @@ type Config struct {
 	// Secret is the job's secret, nil if SetSecret gives it later. No message of a peer is handled
 	// before that.
 	Secret []byte
-	// Siblings, if not nil, are all modules of this rank.
+	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
 	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
@@ -82,6 +82,9 @@ func (c *Config) fill() error {
 	base.SetDefault(&c.Clock, progress.SystemClock())
 	if c.Pass == nil {
 		c.Pass = runtime.Gosched
+	}
+	if c.Siblings == nil {
+		c.Siblings = new(Siblings)
 	}
 	base.SetDefault(&c.Random, rand.Reader)
 	base.SetDefault(&c.FragBytes, 8<<10+btl.MaxHeaderBytes)

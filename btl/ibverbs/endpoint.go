@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
@@ -255,14 +256,11 @@ func (m *module) forget(e *endpoint) {
 
 // enter moves to another phase.
 func (e *endpoint) enter(next phase) {
-	for _, p := range nextPhases[e.phase] {
-		if p == next {
-			e.phase = next
-			e.update()
-			return
-		}
+	if !slices.Contains(nextPhases[e.phase], next) {
+		panic("ibverbs: illegal transition of a connection") // a bug of this package
 	}
-	panic("ibverbs: illegal transition of a connection") // a bug of this package
+	e.phase = next
+	e.update()
 }
 
 // update decides whether operations go straight to the device.

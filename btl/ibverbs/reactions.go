@@ -90,29 +90,22 @@ type response struct {
 	side     btl.Side
 }
 
-// responses is indexed by the kind of event.
+// responses is indexed by the kind of event. It ignores SQ_DRAINED, because only Error drains the
+// send queue, and events of alternate paths and of shared receive queues, which are not used.
 var responses = [verbs.EventCount]response{
 	verbs.EventCQErr:   {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventQPFatal: {failEndpoint, btl.ClassDevice, btl.SideLocal},
 	// The peer's request was at fault; a REM_ status tells the peer.
-	verbs.EventQPReqErr:    {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventQPAccessErr: {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventCommEst:     {reaction: established},
-	// Not used: only Error drains the send queue.
-	verbs.EventSQDrained: {reaction: ignore},
-	// There are no alternate paths.
-	verbs.EventPathMig:     {reaction: ignore},
-	verbs.EventPathMigErr:  {reaction: ignore},
-	verbs.EventDeviceFatal: {failDevice, btl.ClassDevice, btl.SideLocal},
-	verbs.EventPortActive:  {reaction: portUp},
-	verbs.EventPortErr:     {portDown, btl.ClassPath, btl.SideLocal},
-	verbs.EventLIDChange:   {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventPKeyChange:  {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventSMChange:    {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventSRQErr:      {failRail, btl.ClassDevice, btl.SideLocal},
-	// There is no shared receive queue: credits bound what arrives.
-	verbs.EventSRQLimitReached:  {reaction: ignore},
-	verbs.EventQPLastWQEReached: {reaction: ignore},
+	verbs.EventQPReqErr:         {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventQPAccessErr:      {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventCommEst:          {reaction: established},
+	verbs.EventDeviceFatal:      {failDevice, btl.ClassDevice, btl.SideLocal},
+	verbs.EventPortActive:       {reaction: portUp},
+	verbs.EventPortErr:          {portDown, btl.ClassPath, btl.SideLocal},
+	verbs.EventLIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
+	verbs.EventPKeyChange:       {lookAgain, btl.ClassPath, btl.SideNone},
+	verbs.EventSMChange:         {lookAgain, btl.ClassPath, btl.SideNone},
+	verbs.EventSRQErr:           {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventClientReregister: {lookAgain, btl.ClassPath, btl.SideNone},
 	verbs.EventGIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
 }

@@ -11,23 +11,14 @@ type Siblings struct {
 	modules []*module
 }
 
-func (s *Siblings) add(m *module) {
-	if s != nil {
-		s.modules = append(s.modules, m)
-	}
-}
+func (s *Siblings) add(m *module) { s.modules = append(s.modules, m) }
 
 func (s *Siblings) remove(m *module) {
-	if s != nil {
-		s.modules = slices.DeleteFunc(s.modules, func(other *module) bool { return other == m })
-	}
+	s.modules = slices.DeleteFunc(s.modules, func(other *module) bool { return other == m })
 }
 
 // recipient finds the module that a message is for. m has received the message.
 func (s *Siblings) recipient(m *module, msg *message) *module {
-	if s == nil || msg.toNonce == m.me {
-		return m
-	}
 	for _, other := range s.modules {
 		if other.me == msg.toNonce {
 			return other
@@ -38,9 +29,6 @@ func (s *Siblings) recipient(m *module, msg *message) *module {
 
 // tellBySiblings sends a message to a peer by all siblings that know its address on their rails.
 func (m *module) tellBySiblings(p *peer, msg *message) {
-	if m.cfg.Siblings == nil {
-		return
-	}
 	for _, other := range m.cfg.Siblings.modules {
 		if other == m {
 			continue
