@@ -417,8 +417,8 @@ func (e *endpoint) toRTR(msg *message) bool {
 		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
 	}
 	e.credits, e.controlCredits = int(remote.recvDepth), controlDepth
-	return e.modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
-		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
+	return e.modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|
+		verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
 }
 
 // toRTS makes the queue pair ready to send.
@@ -428,8 +428,8 @@ func (e *endpoint) toRTS() bool {
 		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
 		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), maxReads)),
 	}
-	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|
-		verbs.AttrMaxQPRdAtomic)
+	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|
+		verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
 }
 
 // modify changes the state of a queue pair that gets connected. After an error the endpoint fails.

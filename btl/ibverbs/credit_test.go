@@ -129,11 +129,10 @@ func TestCreditsAfterOffersOfBothEnds(t *testing.T) {
 	deliver() // the control messages of both are there
 
 	from, to := b.memory(8, btl.AccessLocal), a.memory(8, btl.AccessRemoteWrite)
-	put := &btl.Op{Payload: from.mem, Local: from, Remote: to.Key()}
-	require.NoError(t, b.post(b.end().Put, put, func(error) {
+	b.put(from, to.Key(), func(error) {
 		require.Equal(t, depth, b.end().credits, "by credit messages in the same batch")
 		flood(b)
-	}))
+	})
 	deliver()
 	w.until("all fragments", func() bool { return len(a.arrived) == 2*depth && b.isIdle() })
 	w.until("credits", func() bool { return b.end().credits > 0 })

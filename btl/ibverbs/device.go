@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
@@ -149,7 +148,8 @@ func (h *hca) look(cfg *Config) error {
 	case ok:
 		h.gid = gid
 	case cfg.GIDIndex != nil:
-		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, *cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
+		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %v: %w",
+			cfg.Port, *cfg.GIDIndex, gids, verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
 	case port.GRHRequired:
@@ -168,46 +168,31 @@ func (h *hca) lookAtMTU(cfg *Config) error {
 	return err
 }
 
-// entries lists the entries of a table of GIDs that are used.
-func entries(gids []verbs.GIDEntry) string {
-	if len(gids) == 0 {
-		return "none"
-	}
-	var list []string
-	for _, g := range gids {
-		list = append(list, fmt.Sprintf("%d (%v, %v)", g.Index, g.GID, g.Type))
-	}
-	return strings.Join(list, ", ")
-}
-
 // chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched
 // networks alike, then an IPv6 address that is not link-local, then any of version 2, then any.
 func chooseGID(gids []verbs.GIDEntry, index *int, roce bool) (best verbs.GIDEntry, ok bool) {
-	bestScore := -1
-	for _, g := range gids {
-		if index != nil {
-			if g.Index == *index {
-				return g, true
-			}
-			continue
+	if index != nil {
+		i := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.Index == *index })
+		if i < 0 {
+			return best, false
 		}
-		score := 0
-		if roce && g.Type == verbs.GIDTypeRoCEv2 {
-			ip := g.GID.Addr()
-			switch {
-			case ip.Is4In6():
-				score = 3
-			case !ip.IsLinkLocalUnicast():
-				score = 2
-			default:
-				score = 1
-			}
-		}
-		if score > bestScore {
-			best, bestScore, ok = g, score, true
-		}
+		return gids[i], true
 	}
-	return best, ok
+	if len(gids) == 0 {
+		return best, false
+	}
+	rank := func(g verbs.GIDEntry) int {
+		switch ip := g.GID.Addr(); {
+		case !roce || g.Type != verbs.GIDTypeRoCEv2:
+			return 0
+		case ip.Is4In6():
+			return 3
+		case !ip.IsLinkLocalUnicast():
+			return 2
+		}
+		return 1
+	}
+	return slices.MaxFunc(gids, func(a, b verbs.GIDEntry) int { return rank(a) - rank(b) }), true
 }
 
 // openUD makes the datagram queue pair and posts its receives.

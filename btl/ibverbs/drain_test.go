@@ -190,37 +190,13 @@ func TestDeviceClosesDespiteOldQueuePairs(t *testing.T) {
 	require.Less(t, w.clock.Now()-at, int64(restNanos)/2)
 }
 
-// sticks makes the next calls of the queue pair's Destroy fail. It returns how many are left.
-func (q *faultyQP) sticks(times int) (left *int) {
-	left = &times
-	q.destroy = func() error {
-		if *left > 0 {
-			*left--
-			return errStuck
-		}
-		return q.QP.Destroy()
-	}
-	return left
-}
-
-// stuckGet makes calls of Destroy of rank 0's queue pair fail, and posts a silentGet, of which the
-// device promises no completion.
-func (w *world) stuckGet(times int, then func(error)) (left *int, into *region) {
-	left = w.ranks[0].faultQP().sticks(times)
-	into = w.silentGet(then)
+// stuckGet makes all calls of Destroy of rank 0's queue pair fail, and posts a silentGet, which
+// ends after its memory is not registered any more.
+func (w *world) stuckGet() (into *region) {
+	w.ranks[0].faultQP().destroy = func() error { return errStuck }
+	into = w.silentGet(func(error) { require.Nil(w.t, into.mr) })
 	w.ranks[0].end().giveUp()
-	return left, into
-}
-
-// TestDrainWaitsForDestroy: an endpoint whose queue pair cannot be destroyed is not Drained, and
-// operations whose memory it may access do not end.
-func TestDrainWaitsForDestroy(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
-	var left *int
-	left, _ = w.stuckGet(destroyTries-1, func(error) { require.Zero(t, *left) })
-	a.ep.Fail(nil)
-	a.fails(1, btl.ClassClosed, btl.SideLocal, "")
-	w.recovers()
+	return into
 }
 
 // stuckMR is a registration whose first calls of Dereg fail.
@@ -241,8 +217,7 @@ func (r *stuckMR) Dereg() error {
 // that the queue pair may access. Only then operations end.
 func TestDestroyFailsForever(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{})
-	var into *region
-	_, into = w.stuckGet(1<<30, func(error) { require.Nil(t, into.mr) })
+	into := w.stuckGet()
 	into.mr = &stuckMR{into.mr, 3}
 	a.ep.Fail(nil)
 	w.until("the rail's failure", func() bool { return len(a.failed) == 2 })
@@ -258,36 +233,44 @@ func TestDestroyFailsForever(t *testing.T) {
 // TestCloseWhileDestroyFails: Close does not wait, but ends registrations before operations.
 func TestCloseWhileDestroyFails(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{})
-	var into *region
-	_, into = w.stuckGet(1<<30, func(error) { require.Nil(t, into.mr) })
+	w.stuckGet()
 	require.ErrorIs(t, a.m.Close(), errStuck)
 	require.Zero(t, a.inFlight)
 }
 
-// TestEventAfterErrorIsRefused: a queue pair that cannot be taken to Error may still write into the
-// memory of a Get. A later event of it does not change that: the Get ends only once the queue pair
-// is destroyed.
-func TestEventAfterErrorIsRefused(t *testing.T) {
-	for _, event := range []verbs.EventType{verbs.EventQPAccessErr, verbs.EventQPReqErr, verbs.EventQPFatal} {
+// TestDrainWaitsForDestroy: a queue pair that can neither be taken to Error nor be destroyed may
+// still write into the memory of a Get. The Get ends, and the endpoint is Drained, only once the
+// queue pair is destroyed. A later event of the queue pair does not change that.
+func TestDrainWaitsForDestroy(t *testing.T) {
+	const none = verbs.EventType(verbs.EventCount)
+	events := []verbs.EventType{none, verbs.EventQPAccessErr, verbs.EventQPReqErr, verbs.EventQPFatal}
+	for _, event := range events {
 		t.Run(event.String(), func(t *testing.T) {
 			w, a, _ := connectedWorld(t, Config{})
-			qp := a.faultQP()
-			left := qp.sticks(destroyTries - 1)
+			qp, left := a.faultQP(), destroyTries-1
+			qp.destroy = func() error {
+				if left > 0 {
+					left--
+					return errStuck
+				}
+				return qp.QP.Destroy()
+			}
 			qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 				if mask&verbs.AttrState != 0 && attr.State == verbs.StateErr {
 					return errStuck
 				}
 				return qp.QP.Modify(attr, mask)
 			}
-			w.silentGet(func(error) { require.Zero(t, *left, "the queue pair still exists") })
-			before := len(a.drained)
+			w.silentGet(func(error) { require.Zero(t, left, "the queue pair still exists") })
 			a.ep.Fail(&btl.Error{Class: btl.ClassPath, Side: btl.SideBoth})
 			attr, err := qp.Query()
 			require.NoError(t, err)
 			require.Equal(t, verbs.StateRTS, attr.State)
-			a.m.react(&verbs.AsyncEvent{Type: event, QP: qp})
-			w.until("Drained", func() bool { return len(a.drained) > before })
-			require.Zero(t, *left)
+			if event != none {
+				a.m.react(&verbs.AsyncEvent{Type: event, QP: qp})
+			}
+			a.fails(1, btl.ClassPath, btl.SideBoth, "")
+			require.Zero(t, left)
 			w.recovers()
 		})
 	}

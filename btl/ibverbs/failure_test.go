@@ -16,18 +16,21 @@ import (
 
 // TestResultOfEachStatus repeats the table of results by the names of the statuses.
 func TestResultOfEachStatus(t *testing.T) {
+	const device, path, local, remote = btl.ClassDevice, btl.ClassPath, btl.SideLocal, btl.SideRemote
 	want := map[string]result{}
 	for names, r := range map[string]result{
-		"SUCCESS REM_ABORT_ERR": {goesOn: true},
-		"LOC_LEN_ERR LOC_QP_OP_ERR LOC_PROT_ERR MW_BIND_ERR LOC_ACCESS_ERR": {class: btl.ClassUsage},
-		"REM_INV_REQ_ERR REM_ACCESS_ERR":                                    {class: btl.ClassUsage},
-		"WR_FLUSH_ERR":                                                      {class: btl.ClassFlushed},
-		"BAD_RESP_ERR":                                                      {class: btl.ClassProtocol, side: btl.SideRemote},
-		"REM_OP_ERR":                                                        {class: btl.ClassDevice, side: btl.SideRemote},
-		"RETRY_EXC_ERR":                                                     {class: btl.ClassPath, side: btl.SideBoth},
-		"RNR_RETRY_EXC_ERR":                                                 {class: btl.ClassPath, side: btl.SideRemote},
-		"LOC_EEC_OP_ERR LOC_RDD_VIOL_ERR REM_INV_RD_REQ_ERR INV_EECN_ERR": {class: btl.ClassDevice, side: btl.SideLocal},
-		"INV_EEC_STATE_ERR FATAL_ERR RESP_TIMEOUT_ERR GENERAL_ERR":        {class: btl.ClassDevice, side: btl.SideLocal},
+		"SUCCESS REM_ABORT_ERR":                          {goesOn: true},
+		"LOC_LEN_ERR LOC_QP_OP_ERR LOC_PROT_ERR":         {class: btl.ClassUsage},
+		"MW_BIND_ERR LOC_ACCESS_ERR REM_INV_REQ_ERR":     {class: btl.ClassUsage},
+		"REM_ACCESS_ERR":                                 {class: btl.ClassUsage},
+		"WR_FLUSH_ERR":                                   {class: btl.ClassFlushed},
+		"BAD_RESP_ERR":                                   {class: btl.ClassProtocol, side: remote},
+		"REM_OP_ERR":                                     {class: device, side: remote},
+		"RETRY_EXC_ERR":                                  {class: path, side: btl.SideBoth},
+		"RNR_RETRY_EXC_ERR":                              {class: path, side: remote},
+		"LOC_EEC_OP_ERR LOC_RDD_VIOL_ERR INV_EECN_ERR":   {class: device, side: local},
+		"REM_INV_RD_REQ_ERR INV_EEC_STATE_ERR FATAL_ERR": {class: device, side: local},
+		"RESP_TIMEOUT_ERR GENERAL_ERR":                   {class: device, side: local},
 	} {
 		for _, name := range strings.Fields(names) {
 			want[name] = r
@@ -39,7 +42,7 @@ func TestResultOfEachStatus(t *testing.T) {
 		require.True(t, ok, info.Name)
 		require.Equal(t, w, resultOf(info.Status, true), info.Name)
 		if info.Name == "LOC_QP_OP_ERR" {
-			w = result{class: btl.ClassPath, side: btl.SideLocal}
+			w = result{class: path, side: local}
 		}
 		require.Equal(t, w, resultOf(info.Status, false), "%s with the port down", info.Name)
 	}
@@ -50,15 +53,17 @@ func TestResultOfEachStatus(t *testing.T) {
 func TestResponseToEachEvent(t *testing.T) {
 	want := map[string]response{}
 	for names, r := range map[string]response{
-		"CQ_ERR SRQ_ERR":           {failRail, btl.ClassDevice, btl.SideLocal},
-		"QP_FATAL":                 {failEndpoint, btl.ClassDevice, btl.SideLocal},
-		"QP_REQ_ERR QP_ACCESS_ERR": {failEndpoint, btl.ClassUsage, btl.SideNone},
-		"COMM_EST":                 {reaction: established},
-		"SQ_DRAINED PATH_MIG PATH_MIG_ERR SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED": {},
-		"DEVICE_FATAL": {failDevice, btl.ClassDevice, btl.SideLocal},
-		"PORT_ACTIVE":  {reaction: portUp},
-		"PORT_ERR":     {portDown, btl.ClassPath, btl.SideLocal},
-		"LID_CHANGE PKEY_CHANGE SM_CHANGE CLIENT_REREGISTER GID_CHANGE": {lookAgain, btl.ClassPath, btl.SideNone},
+		"CQ_ERR SRQ_ERR":                        {failRail, btl.ClassDevice, btl.SideLocal},
+		"QP_FATAL":                              {failEndpoint, btl.ClassDevice, btl.SideLocal},
+		"QP_REQ_ERR QP_ACCESS_ERR":              {failEndpoint, btl.ClassUsage, btl.SideNone},
+		"COMM_EST":                              {reaction: established},
+		"SQ_DRAINED PATH_MIG PATH_MIG_ERR":      {},
+		"SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED": {},
+		"DEVICE_FATAL":                          {failDevice, btl.ClassDevice, btl.SideLocal},
+		"PORT_ACTIVE":                           {reaction: portUp},
+		"PORT_ERR":                              {portDown, btl.ClassPath, btl.SideLocal},
+		"LID_CHANGE PKEY_CHANGE SM_CHANGE":      {lookAgain, btl.ClassPath, btl.SideNone},
+		"CLIENT_REREGISTER GID_CHANGE":          {lookAgain, btl.ClassPath, btl.SideNone},
 	} {
 		for _, name := range strings.Fields(names) {
 			want[name] = r
@@ -132,13 +137,13 @@ func TestReceiveCompletesWithEachStatus(t *testing.T) {
 func TestEachEvent(t *testing.T) {
 	for _, info := range verbs.EventTypes() {
 		t.Run(info.Name, func(t *testing.T) {
-			bothWays(t, Config{}, func(t *testing.T, w *world, a, b *testRank) { checkEvent(t, info, w, a, b) })
+			bothWays(t, Config{}, func(t *testing.T, w *world, _, _ *testRank) { w.checkEvent(t, info) })
 		})
 	}
 }
 
-func checkEvent(t *testing.T, info verbs.EventInfo, w *world, a, b *testRank) {
-	r := respond(info.Type)
+func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
+	a, b, r := w.ranks[0], w.ranks[1], respond(info.Type)
 	for range 3 {
 		require.NoError(t, a.send("in flight"))
 	}
@@ -371,7 +376,7 @@ func TestDownOvertakesRefusal(t *testing.T) {
 		if !refused {
 			a.silence()
 		}
-		require.NoError(t, a.post(a.end().Put, &btl.Op{Payload: from.mem, Local: from, Remote: k.encode()}, nil))
+		a.put(from, k.encode(), nil)
 		since := w.clock.Now()
 		a.m.handle(b.message(msgDOWN, a.ep.Epoch()))
 		if refused {

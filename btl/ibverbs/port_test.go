@@ -31,7 +31,8 @@ func TestParsePorts(t *testing.T) {
 	}
 	const badNumber = "number from 1 to 255"
 	for list, what := range map[string]string{
-		"": "empty name", "a,": "empty name", "a:0": badNumber, "a:x": badNumber, "a:256": badNumber, "a,b,a": "a:1 twice",
+		"": "empty name", "a,": "empty name", "a,b,a": "a:1 twice",
+		"a:0": badNumber, "a:x": badNumber, "a:256": badNumber,
 	} {
 		_, err := ParsePorts(strings.Split(list, ","), 0)
 		require.ErrorIs(t, err, verbs.ErrInvalid, list)
@@ -87,7 +88,8 @@ func TestInfiniBand(t *testing.T) {
 // so.
 func TestGlobalRouteWithoutGID(t *testing.T) {
 	_, a, _ := connectedWorld(t, Config{},
-		simhca.DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: true}, simhca.DeviceConfig{Link: verbs.LinkInfiniBand})
+		simhca.DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: true},
+		simhca.DeviceConfig{Link: verbs.LinkInfiniBand})
 	a.hca.ChangeGID(1, 0, verbs.GID{})
 	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
 	require.ErrorIs(t, a.failed[0], errNoGID)

@@ -59,7 +59,7 @@ func TestPutLongerThanMaxMsg(t *testing.T) {
 	from, to := a.memory(2000, btl.AccessLocal), b.memory(2000, btl.AccessRemoteWrite)
 	a.m.h.port.MaxMsg = 1000
 	a.ended = nil
-	require.NoError(t, a.post(a.end().Put, &btl.Op{Payload: from.mem, Local: from, Remote: to.Key()}, nil))
+	a.put(from, to.Key(), nil)
 	w.until("its end", func() bool { return len(a.ended) == 1 })
 	hasClass(t, btl.ClassUsage, a.ended[0])
 	w.works()

@@ -185,9 +185,9 @@ func TestRingIsReleasedBeforeDrained(t *testing.T) {
 	w.recovers()
 }
 
-// put writes a fragment into the slot of the rank's ring for the peer's next message, as the peer
-// could, with some damage.
-func (r *testRank) put(t tail, frag string, damage func(slot []byte)) {
+// putInRing writes a fragment into the slot of the rank's ring for the peer's next message, as the
+// peer could, with some damage.
+func (r *testRank) putInRing(t tail, frag string, damage func(slot []byte)) {
 	e := r.end()
 	slot := e.slot
 	b := append([]byte(frag), make([]byte, tailBytes)...)
@@ -205,17 +205,17 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 	arrived := len(b.arrived)
 	good := tail{length: 4}
 	for name, back := range map[string]int{
-		"first byte of four": tailBytes + 4, "last byte": tailBytes + 1, "length": 16, "credits": 14, "tag": 12,
-		"control credits": 11, "zeros": 9, "number": 8, "check": 1,
+		"first byte of four": tailBytes + 4, "last byte": tailBytes + 1, "length": 16, "credits": 14,
+		"tag": 12, "control credits": 11, "zeros": 9, "number": 8, "check": 1,
 	} {
-		b.put(good, "text", func(slot []byte) { slot[len(slot)-back] ^= 1 })
+		b.putInRing(good, "text", func(slot []byte) { slot[len(slot)-back] ^= 1 })
 		require.Zero(t, b.m.lookIntoRings(), name)
 	}
-	b.put(tail{length: slotBytes - tailBytes + 1}, "text", nil)
+	b.putInRing(tail{length: slotBytes - tailBytes + 1}, "text", nil)
 	require.Zero(t, b.m.lookIntoRings(), "longer than the slot")
 	require.Len(t, b.arrived, arrived)
 	require.Empty(t, b.failed)
-	b.put(good, "text", nil)
+	b.putInRing(good, "text", nil)
 	require.Equal(t, 1, b.m.lookIntoRings())
 	require.Equal(t, "text", b.arrived[arrived])
 }
@@ -224,7 +224,7 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 // endpoint.
 func TestInvalidWriteFails(t *testing.T) {
 	putNext := func(b *testRank, tl tail) {
-		b.put(tl, "", nil)
+		b.putInRing(tl, "", nil)
 		b.m.lookIntoRings()
 	}
 	for name, do := range map[string]func(a, b *testRank){
@@ -276,7 +276,7 @@ func TestRingDeliversNoMoreThanReceives(t *testing.T) {
 	_, _, b := connectedWorld(t, withRings(Config{RecvDepth: 8}))
 	n := 0
 	for range 1000 {
-		b.put(tail{}, "", nil)
+		b.putInRing(tail{}, "", nil)
 		n += b.m.lookIntoRings()
 	}
 	require.Equal(t, b.end().in.count, n)

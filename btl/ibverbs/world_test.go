@@ -47,7 +47,8 @@ func (z *fixedRandom) Read(b []byte) (int, error) {
 func openSim(t testing.TB, f *simhca.Fabric, dev simhca.DeviceConfig, cfg Config) (*module, *simhca.HCA) {
 	dev.Name = "sim0"
 	node := f.NewNode(dev)
-	cfg.Provider, cfg.Device, cfg.Secret, cfg.Random = node, dev.Name, testSecret, &fixedRandom{byte(cfg.Rank)}
+	cfg.Provider, cfg.Device, cfg.Secret = node, dev.Name, testSecret
+	cfg.Random = &fixedRandom{byte(cfg.Rank)}
 	m, err := New(cfg)
 	require.NoError(t, err)
 	return m.(*module), node.HCA(dev.Name)
@@ -254,7 +255,15 @@ func (r *testRank) memory(n int, access btl.Access) *region {
 // get posts a read of the other rank's memory into a region.
 func (r *testRank) get(into *region, from btl.Key, then func(error)) {
 	r.w.t.Helper()
-	require.NoError(r.w.t, r.post(r.end().Get, &btl.Op{Payload: into.mem, Local: into, Remote: from}, then))
+	op := &btl.Op{Payload: into.mem, Local: into, Remote: from}
+	require.NoError(r.w.t, r.post(r.end().Get, op, then))
+}
+
+// put posts a write of a region into the other rank's memory.
+func (r *testRank) put(from *region, to btl.Key, then func(error)) {
+	r.w.t.Helper()
+	op := &btl.Op{Payload: from.mem, Local: from, Remote: to}
+	require.NoError(r.w.t, r.post(r.end().Put, op, then))
 }
 
 // carries shows that a fragment gets from this rank to the other one.
@@ -318,8 +327,8 @@ func (r *testRank) fails(peer int, class btl.Class, side btl.Side, native string
 // message is a message about a connection that this rank could send to the other one.
 func (r *testRank) message(kind kind, epoch uint32) *message {
 	return &message{
-		kind: kind, from: uint32(r.rank), to: uint32(1 - r.rank), fromNonce: r.m.me, toNonce: r.other().m.me,
-		epoch: epoch, address: r.m.h.address(),
+		kind: kind, from: uint32(r.rank), to: uint32(1 - r.rank),
+		fromNonce: r.m.me, toNonce: r.other().m.me, epoch: epoch, address: r.m.h.address(),
 	}
 }
 

@@ -41,8 +41,8 @@ func readTransitions(t *testing.T) map[change]attrs {
 	all := map[change]attrs{}
 	for _, r := range rows(t, "transitions.txt", 5) {
 		eachChange(func(c change) {
-			fits := (r[0] == "ANY" || r[0] == c.from.String()) && r[1] == c.to.String() && services(t, r[2])&c.service != 0
-			if fits && (c.service != ServiceRC || c.from != StateSQE) {
+			from := r[0] == c.from.String() || r[0] == "ANY" && (c.service != ServiceRC || c.from != StateSQE)
+			if from && r[1] == c.to.String() && services(t, r[2])&c.service != 0 {
 				require.NotContains(t, all, c)
 				all[c] = attrs{attrsOf(t, c.service, r[3]), attrsOf(t, c.service, r[4])}
 			}
@@ -107,16 +107,17 @@ func TestCheckModifyMatchesTable(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, c.to, next)
 			}
-			refuses := func(claimed QPState, mask AttrMask, want TransitionError, text string) {
+			refuses := func(claimed QPState, mask AttrMask, want TransitionError, why string) {
 				t.Helper()
 				want.Service, want.From, want.To = c.service, c.from, c.to
 				if mask&AttrState == 0 {
 					want.To = c.from
 				}
+				text := fmt.Sprintf("%v queue pair from %v to %v: %s", c.service, c.from, want.To, why)
 				next, err := CheckModify(c.service, c.from, &QPAttr{State: c.to, CurState: claimed}, mask)
 				require.Equal(t, &want, err)
 				require.ErrorIs(t, err, ErrInvalid)
-				require.EqualError(t, err, fmt.Sprintf("%v queue pair from %v to %v: %s", c.service, c.from, want.To, text))
+				require.EqualError(t, err, text)
 				require.Equal(t, c.from, next, "state after a refusal")
 			}
 			if !legal {
@@ -125,7 +126,7 @@ func TestCheckModifyMatchesTable(t *testing.T) {
 			}
 			accepts(c.from, AttrState|required)
 			accepts(c.from, AttrState|required|optional)
-			refuses(c.from, required, TransitionError{Missing: AttrState}, "needs STATE") // always required
+			refuses(c.from, required, TransitionError{Missing: AttrState}, "needs STATE")
 			for m := AttrState << 1; m <= 1<<25; m <<= 1 {
 				switch {
 				case required&m != 0:
@@ -139,8 +140,8 @@ func TestCheckModifyMatchesTable(t *testing.T) {
 			if optional&AttrCurState != 0 {
 				for claimed := range QPState(StateCount) {
 					if claimed != c.from {
-						refuses(claimed, AttrState|required|AttrCurState, TransitionError{WrongState: true, Claimed: claimed},
-							"it is not in "+claimed.String())
+						wrong := TransitionError{WrongState: true, Claimed: claimed}
+						refuses(claimed, AttrState|required|AttrCurState, wrong, "it is not in "+claimed.String())
 					}
 				}
 			}

@@ -134,7 +134,8 @@ var transitionRules = []struct {
 		}},
 	{StateRTR, StateRTS, AllServices,
 		perService{
-			rc: AttrSQPSN | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxQPRdAtomic, uc: AttrSQPSN, ud: AttrSQPSN,
+			rc: AttrSQPSN | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxQPRdAtomic,
+			uc: AttrSQPSN, ud: AttrSQPSN,
 		}, running},
 	{StateRTS, StateRTS, AllServices, perService{}, running},
 	{StateRTS, StateSQD, AllServices, perService{},

@@ -187,8 +187,8 @@ func TestRefusalsMatchTable(t *testing.T) {
 	for op := OpSend; op <= OpAtomic; op++ {
 		for m := BadKey; m <= OtherMistake; m++ {
 			_, ok := FindRefusal(op, m)
-			listed := slices.ContainsFunc(table, func(r []string) bool { return r[0] == op.String() && r[1] == m.String() })
-			require.Equal(t, listed, ok, "%v, %v", op, m)
+			isRow := func(r []string) bool { return r[0] == op.String() && r[1] == m.String() }
+			require.Equal(t, slices.ContainsFunc(table, isRow), ok, "%v, %v", op, m)
 		}
 	}
 }
