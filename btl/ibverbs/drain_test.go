@@ -218,7 +218,8 @@ func (r *stuckMR) Dereg() error {
 func TestDestroyFailsForever(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{})
 	into := w.stuckGet()
-	into.mr = &stuckMR{into.mr, 3}
+	mr := &stuckMR{into.mr, 3}
+	into.mr = mr
 	a.ep.Fail(nil)
 	w.until("the rail's failure", func() bool { return len(a.failed) == 2 })
 	require.Equal(t, []any{btl.AllPeers, btl.ClassDevice}, []any{a.failed[1].Peer, a.failed[1].Class})
@@ -226,6 +227,7 @@ func TestDestroyFailsForever(t *testing.T) {
 	require.ErrorContains(t, a.failed[1], "the connection to rank 1 cannot be destroyed")
 	w.until("Drained", func() bool { return len(a.drained) == 2 })
 	require.Equal(t, []int{1, btl.AllPeers}, a.drained)
+	require.Zero(t, mr.left, "the memory was registered when the get ended")
 	require.Zero(t, a.inFlight)
 	w.recovers()
 }

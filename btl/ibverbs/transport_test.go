@@ -16,14 +16,11 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// settings sets tunables.
-func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
+// setting is settings with one of the user's.
+func setting(t *testing.T, key, value string) tunable.Set {
 	t.Helper()
-	for i := 0; i < len(keysAndValues); i += 2 {
-		var err error
-		set, err = set.With(keysAndValues[i], keysAndValues[i+1], tunable.FromCommandLine)
-		require.NoError(t, err)
-	}
+	set, err := tunable.Set{}.With(key, value, tunable.FromCommandLine)
+	require.NoError(t, err)
 	return set
 }
 
@@ -55,7 +52,7 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, wakeup.Close()) })
 	opened, err := openPorts(&transport.Env{
-		Size: 1, Settings: settings(t, "ibverbs.devices", devices), Events: new(testRank), Wakeup: wakeup,
+		Size: 1, Settings: setting(t, "ibverbs.devices", devices), Events: new(testRank), Wakeup: wakeup,
 		AsyncProgress: func() func() { return func() {} },
 	}, node)
 	for _, rail := range opened.Rails {
@@ -101,11 +98,11 @@ func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 // TestSettings: the GID entry 0 can be asked for, and the module chooses one by default. The user's
 // keep-alive of 0 disables probing, and is not the default, which Config's 0 is.
 func TestSettings(t *testing.T) {
-	assert.Nil(t, configOf(settings(t)).GIDIndex)
-	assert.Equal(t, new(0), configOf(settings(t, "ibverbs.gid", "0")).GIDIndex)
-	assert.Equal(t, 2*time.Second, configOf(settings(t)).KeepAlive)
-	assert.Equal(t, 30*time.Millisecond, configOf(settings(t, "ibverbs.keepalive", "30ms")).KeepAlive)
-	assert.Negative(t, configOf(settings(t, "ibverbs.keepalive", "0")).KeepAlive)
+	assert.Nil(t, configOf(tunable.Set{}).GIDIndex)
+	assert.Equal(t, new(0), configOf(setting(t, "ibverbs.gid", "0")).GIDIndex)
+	assert.Equal(t, 2*time.Second, configOf(tunable.Set{}).KeepAlive)
+	assert.Equal(t, 30*time.Millisecond, configOf(setting(t, "ibverbs.keepalive", "30ms")).KeepAlive)
+	assert.Negative(t, configOf(setting(t, "ibverbs.keepalive", "0")).KeepAlive)
 }
 
 // TestLauncherParsesSamePorts: the launcher, which does not import this package, refuses the same
