@@ -70,45 +70,11 @@ func TestDrainWithoutMarker(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{})
 	qp := a.faultQP()
 	w.silentGet(func(error) { require.Positive(t, qp.destroyed, "the device may still write into memory") })
-	inError := false
-	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error { // nothing is flushed in Error
-		inError = inError || attr.State == verbs.StateErr
-		if attr.State == verbs.StateErr {
-			return nil
-		}
-		return qp.QP.Modify(attr, mask)
-	}
-	qp.postSend = func(wrs []verbs.SendWR) (int, error) {
-		if inError {
-			return 0, errors.New("not in this state")
-		}
-		return qp.QP.PostSend(wrs)
-	}
+	qp.ignore(verbs.StateErr, nil) // so nothing is flushed
+	qp.postInError(0, errors.New("not in this state"))
 	a.pathFails()
 	require.Zero(t, a.inFlight)
 	w.recovers()
-}
-
-// neverFlushes makes the rank's queue pair flush neither the requests that are in flight nor the
-// marker. If it does not refuse RESET, state is the one that the module has set last.
-func (r *testRank) neverFlushes(refusesReset bool) (qp *faultyQP, state *verbs.QPState) {
-	qp, state = r.faultQP(), new(verbs.QPState)
-	qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
-		if attr.State == verbs.StateReset && refusesReset {
-			return errStuck
-		}
-		if *state = attr.State; *state == verbs.StateErr {
-			return nil
-		}
-		return qp.QP.Modify(attr, mask)
-	}
-	qp.postSend = func(wrs []verbs.SendWR) (int, error) {
-		if *state == verbs.StateErr {
-			return len(wrs), nil
-		}
-		return qp.QP.PostSend(wrs)
-	}
-	return qp, state
 }
 
 // TestDrainWithoutFlushes: an endpoint whose path has failed and whose sends never complete is
@@ -117,14 +83,19 @@ func (r *testRank) neverFlushes(refusesReset bool) (qp *faultyQP, state *verbs.Q
 func TestDrainWithoutFlushes(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		w, a, b := connectedWorld(t, Config{})
-		qp, state := a.neverFlushes(refused)
+		qp := a.faultQP()
+		qp.ignore(verbs.StateErr, nil)
+		qp.postInError(1, nil) // the marker
+		if refused {
+			qp.ignore(verbs.StateReset, errStuck)
+		}
 		w.cut()
 		a.get(a.memory(100, btl.AccessLocal), b.memory(100, btl.AccessRemoteRead).Key(), func(err error) {
 			require.Error(t, err)
 			if refused {
 				require.Equal(t, 1, qp.destroyed)
 			} else {
-				require.Equal(t, verbs.StateReset, *state, "the device may still write into memory")
+				require.Equal(t, verbs.StateReset, qp.state, "the device may still write into memory")
 			}
 		})
 		since := w.clock.Now()
@@ -177,9 +148,9 @@ func TestConnectDestroysOldQueuePairs(t *testing.T) {
 	restore()
 }
 
-// TestDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep a
+// TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep a
 // lost device open.
-func TestDeviceClosesDespiteOldQueuePairs(t *testing.T) {
+func TestLostDeviceClosesDespiteOldQueuePairs(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
 	w.cut()
 	require.NoError(t, a.send("lost"))
@@ -257,12 +228,7 @@ func TestDrainWaitsForDestroy(t *testing.T) {
 				}
 				return qp.QP.Destroy()
 			}
-			qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
-				if mask&verbs.AttrState != 0 && attr.State == verbs.StateErr {
-					return errStuck
-				}
-				return qp.QP.Modify(attr, mask)
-			}
+			qp.ignore(verbs.StateErr, errStuck)
 			w.silentGet(func(error) { require.Zero(t, left, "the queue pair still exists") })
 			a.ep.Fail(&btl.Error{Class: btl.ClassPath, Side: btl.SideBoth})
 			attr, err := qp.Query()

@@ -113,7 +113,7 @@ var responses = [verbs.EventCount]response{
 // respond is the response to an event. An unknown event is ignored.
 func respond(t verbs.EventType) response {
 	if t >= verbs.EventCount {
-		return response{}
+		return response{reaction: ignore}
 	}
 	return responses[t]
 }

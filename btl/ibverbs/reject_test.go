@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,20 +112,19 @@ func TestConnectToPeerWithShorterQueuesFails(t *testing.T) {
 	require.Less(t, w.clock.Now()-at, int64(rejectNanos/4))
 }
 
-// TestConnectToPeerThatCannotReceiveFails: the peer's queue pair cannot be taken to RTR.
+// TestConnectToPeerThatCannotReceiveFails: the peer's queue pair cannot be taken to RTR. That fails
+// both ends at once, even for a cause that may pass.
 func TestConnectToPeerThatCannotReceiveFails(t *testing.T) {
 	w, _, b := newWorld(t, Config{})
+	noMemory := verbs.NewCallError("ibv_modify_qp", syscall.ENOMEM, "")
 	pd, restore := b.faultPD()
 	pd.createQP = func(init verbs.QPInit) (verbs.QP, error) {
-		qp, err := pd.PD.CreateQP(init)
-		return &faultyQP{QP: qp, modify: func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
-			if attr.State == verbs.StateRTR {
-				return errUnreachableNet
-			}
-			return qp.Modify(attr, mask)
-		}}, err
+		real, err := pd.PD.CreateQP(init)
+		qp := newFaultyQP(real)
+		qp.ignore(verbs.StateRTR, noMemory)
+		return qp, err
 	}
-	w.rejected("", "connection: "+errUnreachableNet.Error())
+	w.rejected("ENOMEM", "connection: "+noMemory.Error())
 	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.State() == btl.Drained })
 	restore()
 	w.accepted()

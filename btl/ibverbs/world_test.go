@@ -359,78 +359,78 @@ func (w *world) cut() {
 
 func (w *world) heal() { w.f.Heal(w.ranks[0].m.h.gid.GID, w.ranks[1].m.h.gid.GID) }
 
-// faultyQP is a queue pair whose methods a test replaces. A method that is nil is the real one's.
+// faultyQP is a queue pair whose methods a test replaces.
 type faultyQP struct {
 	verbs.QP
-	modify    func(attr *verbs.QPAttr, mask verbs.AttrMask) error
-	postSend  func(wrs []verbs.SendWR) (int, error)
+	modify    func(*verbs.QPAttr, verbs.AttrMask) error
+	postSend  func([]verbs.SendWR) (int, error)
 	destroy   func() error
-	destroyed int // calls of Destroy
+	destroyed int           // calls of Destroy
+	state     verbs.QPState // of the last call of Modify
+}
+
+func newFaultyQP(qp verbs.QP) *faultyQP {
+	return &faultyQP{QP: qp, modify: qp.Modify, postSend: qp.PostSend, destroy: qp.Destroy}
 }
 
 // faultQP puts a faultyQP in the place of the rank's queue pair.
 func (r *testRank) faultQP() *faultyQP {
-	qp := &faultyQP{QP: r.end().qp}
+	qp := newFaultyQP(r.end().qp)
 	r.end().qp = qp
 	return qp
 }
 
-func (q *faultyQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
-	if q.modify != nil {
-		return q.modify(attr, mask)
+// ignore makes changes to a state have no effect except to return err.
+func (q *faultyQP) ignore(state verbs.QPState, err error) {
+	modify := q.modify
+	q.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+		if attr.State == state {
+			return err
+		}
+		return modify(attr, mask)
 	}
-	return q.QP.Modify(attr, mask)
 }
 
-func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
-	if q.postSend != nil {
-		return q.postSend(wrs)
+// postInError makes posts of sends in Error return n and err.
+func (q *faultyQP) postInError(n int, err error) {
+	q.postSend = func(wrs []verbs.SendWR) (int, error) {
+		if q.state == verbs.StateErr {
+			return n, err
+		}
+		return q.QP.PostSend(wrs)
 	}
-	return q.QP.PostSend(wrs)
 }
+
+func (q *faultyQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+	q.state = attr.State
+	return q.modify(attr, mask)
+}
+
+func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) { return q.postSend(wrs) }
 
 func (q *faultyQP) Destroy() error {
 	q.destroyed++
-	if q.destroy != nil {
-		return q.destroy()
-	}
-	return q.QP.Destroy()
+	return q.destroy()
 }
 
-// faultyPD is a protection domain whose methods a test replaces. A method that is nil is the real
-// one's.
+// faultyPD is a protection domain whose methods a test replaces.
 type faultyPD struct {
 	verbs.PD
-	createQP func(init verbs.QPInit) (verbs.QP, error)
-	createAH func(attr verbs.AHAttr) (verbs.AH, error)
-	regMR    func(mem []byte, access verbs.Access) (verbs.MR, error)
+	createQP func(verbs.QPInit) (verbs.QP, error)
+	createAH func(verbs.AHAttr) (verbs.AH, error)
+	regMR    func([]byte, verbs.Access) (verbs.MR, error)
 }
 
 // faultPD puts a faultyPD in the place of the rank's domain. restore ends that.
 func (r *testRank) faultPD() (pd *faultyPD, restore func()) {
-	h := r.m.h
-	pd = &faultyPD{PD: h.pd}
+	h, real := r.m.h, r.m.h.pd
+	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, regMR: real.RegMR}
 	h.pd = pd
-	return pd, func() { h.pd = pd.PD }
+	return pd, func() { h.pd = real }
 }
 
-func (d *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
-	if d.createQP != nil {
-		return d.createQP(init)
-	}
-	return d.PD.CreateQP(init)
-}
-
-func (d *faultyPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
-	if d.createAH != nil {
-		return d.createAH(attr)
-	}
-	return d.PD.CreateAH(attr)
-}
-
+func (d *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) { return d.createQP(init) }
+func (d *faultyPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.createAH(attr) }
 func (d *faultyPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
-	if d.regMR != nil {
-		return d.regMR(mem, access)
-	}
-	return d.PD.RegMR(mem, access)
+	return d.regMR(mem, access)
 }
