@@ -9,7 +9,7 @@ import (
 
 // readEvents handles all asynchronous events of the device.
 func (m *module) readEvents() int {
-	m.news.And(^uint32(newsEvents)) // first: a later event sets it again
+	m.signals.And(^uint32(eventSignal)) // first: a later event sets it again
 	n := 0
 	for m.h != nil && !m.Closed {
 		ev, ok, err := m.h.dev.NextEvent()
@@ -66,8 +66,8 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 			m.downAt = m.cfg.Clock.Now() // m.now may be old while a completion is handled
 			m.Unsettled = true
 		}
-	case portUp, lookAgain:
-		m.lookAgain(err)
+	case portUp, requery:
+		m.requery(err)
 	}
 }
 
@@ -95,12 +95,12 @@ func (m *module) setPort(up bool) {
 	}
 }
 
-// lookAgain looks up the port's state and address. Connections from an address that the port has
+// requery looks up the port's state and address. Connections from an address that the port has
 // lost cannot be used any more.
-func (m *module) lookAgain(err *btl.Error) {
+func (m *module) requery(err *btl.Error) {
 	h := m.h
 	gid, lid := h.gid.GID, h.port.LID
-	failed := h.look(&m.cfg)
+	failed := h.queryPort(&m.cfg)
 	up := failed == nil && h.port.State.Up()
 	if up && !m.portUp {
 		m.downAt = 0

@@ -97,7 +97,7 @@ func portsOf(provider verbs.Provider, name string) (ports []PortName, problems [
 	for port := 1; port <= attr.Ports; port++ {
 		p := PortName{name, port}
 		h := hca{dev: dev}
-		switch err := h.look(&Config{Device: name, Port: port}); {
+		switch err := h.queryPort(&Config{Device: name, Port: port}); {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("%v: %w", p, err))
 		case !h.port.State.Up():

@@ -38,7 +38,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 		return
 	}
 	v := resultOf(wc.Status, m.portUp)
-	if v.goesOn {
+	if v.staysUp {
 		if kind == wrRecv {
 			if e.ahead > 0 {
 				e.ahead--
@@ -127,7 +127,7 @@ func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 	for i := range wcs {
 		wc := &wcs[i]
-		if v := resultOf(wc.Status, true); !v.goesOn && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
+		if v := resultOf(wc.Status, true); !v.staysUp && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
 			return wc
 		}
 	}
@@ -191,7 +191,7 @@ func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry
 		done := e.pop()
-		if done.said {
+		if done.isMessage {
 			e.acked++
 		}
 		if done.op != nil {

@@ -33,7 +33,7 @@ type Config struct {
 	// Wakeup is what this rank's engine sleeps on. Without one it only sleeps for short times.
 	Wakeup progress.Wakeup
 	// AsyncProgress, if not nil, is called from any goroutine when a peer asks for a connection or
-	// the device has news, and perhaps nothing makes progress. It asks for a progress call soon,
+	// the device has events, and perhaps nothing makes progress. It asks for a progress call soon,
 	// and does not block.
 	AsyncProgress func()
 	// Pass, if not nil, is called while Close waits. A simulation advances its time in it.

@@ -18,10 +18,10 @@ const (
 	// failureTries is how often a failure is reported. A peer that misses all reports notices the
 	// failure when it sends.
 	failureTries = 10
-	// If the system reports noWayTries times, and for noWayNanos, that there is no route to the
+	// If the system reports noRouteTries times, and for noRouteNanos, that there is no route to the
 	// peer, the connection fails: the peer never got a request that it could answer.
-	noWayNanos = 1e9
-	noWayTries = 3
+	noRouteNanos = 1e9
+	noRouteTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
 	rnrRetry    = 6
@@ -30,7 +30,7 @@ const (
 
 var (
 	errNoAnswer = errors.New("the peer does not answer")
-	errNoWay    = errors.New("there is no route to the peer")
+	errNoRoute  = errors.New("there is no route to the peer")
 )
 
 // failureNotice is a report of a failure that the peer has not acknowledged.
@@ -71,9 +71,9 @@ func (m *module) askAgain() int {
 		if e.State() != btl.Up || e.phase == phaseReady {
 			return true
 		}
-		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
+		noRoute := e.p.noRouteTries >= noRouteTries && m.now-e.asked >= noRouteNanos
 		rejected := e.rejection != nil && m.now >= e.rejectUntil
-		if noWay || rejected || m.now >= e.askUntil {
+		if noRoute || rejected || m.now >= e.askUntil {
 			e.failDeferred(m.noAnswerError(e))
 			n++
 			return true
@@ -108,8 +108,8 @@ func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	}
 	p := e.p
 	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
-	if p.noWayTries > 0 {
-		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
+	if p.noRouteTries > 0 {
+		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
 	}
 	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
@@ -156,12 +156,12 @@ func (m *module) carry(p *peer, msg *message) {
 	if p.ah == nil {
 		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
 		if err != nil { // there is no route now, and the next message tries again
-			p.noWay = err
-			p.noWayTries++
+			p.noRoute = err
+			p.noRouteTries++
 			return
 		}
 		p.ah, p.ahTo = ah, p.address
-		p.noWay, p.noWayTries = nil, 0
+		p.noRoute, p.noRouteTries = nil, 0
 	}
 	i := h.free[len(h.free)-1]
 	buf := h.udSends.buffer(int(i))

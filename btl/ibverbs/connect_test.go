@@ -55,10 +55,10 @@ func TestConnectWithoutRoute(t *testing.T) {
 	a.fails(1, btl.ClassPath, btl.SideLocal, "")
 	require.ErrorIs(t, a.failed[0], errUnreachableNet)
 	require.ErrorContains(t, a.failed[0], "from 10.1.0.1 to 10.1.0.2")
-	require.InDelta(t, noWayNanos, w.clock.Now()-at, 0.5e9)
+	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
 
 	a.connect()
-	w.turns(2 * lookEvery)
+	w.turns(2 * attendEvery)
 	require.Len(t, a.failed, 1)
 	restore()
 	b.connect()
@@ -130,7 +130,7 @@ func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
 func TestDownOfLaterEpoch(t *testing.T) {
 	w, a, b := newWorld(t, Config{})
 	w.connect()
-	w.turns(2 * lookEvery)
+	w.turns(2 * attendEvery)
 	free := a.m.h.free
 	require.Len(t, free, udSendDepth)
 	a.m.h.free = nil // no message can be sent from now on

@@ -83,7 +83,7 @@ func (h *hca) setUp(cfg *Config) (err error) {
 	if cfg.Port > h.attr.Ports {
 		return fmt.Errorf("it has no port %d, the last is %d: %w", cfg.Port, h.attr.Ports, verbs.ErrInvalid)
 	}
-	if err := h.look(cfg); err != nil {
+	if err := h.queryPort(cfg); err != nil {
 		return err
 	}
 	if h.pd, err = h.dev.AllocPD(); err != nil {
@@ -132,8 +132,8 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, first
 }
 
-// look queries the port's state and its present address.
-func (h *hca) look(cfg *Config) error {
+// queryPort queries the port's state and its present address.
+func (h *hca) queryPort(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err != nil {
 		return err
@@ -158,9 +158,9 @@ func (h *hca) look(cfg *Config) error {
 	return nil
 }
 
-// lookAtMTU queries the port's present MTU. It changes with the MTU of the port's network
-// interface, which no event reports. Events report other changes (lookAgain).
-func (h *hca) lookAtMTU(cfg *Config) error {
+// queryMTU queries the port's present MTU. It changes with the MTU of the port's network
+// interface, which no event reports. Events report other changes (requery).
+func (h *hca) queryMTU(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err == nil {
 		h.port.ActiveMTU = port.ActiveMTU

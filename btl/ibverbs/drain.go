@@ -83,10 +83,10 @@ const (
 	destroyTries = 8
 )
 
-// restNanos is how long a queue pair stays in Error after its path has failed and its sends have
-// completed. On soft-RoCE, a packet that waits for the address of a lost peer keeps the queue pair
-// for three seconds, and destroying it would block until then.
-const restNanos = 3.5e9
+// destroyDelayNanos is how long a queue pair stays in Error after its path has failed and its sends
+// have completed. On soft-RoCE, a packet that waits for the address of a lost peer keeps the queue
+// pair for three seconds, and destroying it would block until then.
+const destroyDelayNanos = 3.5e9
 
 // destroyDue destroys the queue pairs in m.toDestroy that are due, or all of them.
 func (m *module) destroyDue(all bool) {
@@ -95,25 +95,25 @@ func (m *module) destroyDue(all bool) {
 			return false
 		}
 		if e.destroy() != nil && !m.Closed && !m.reopen {
-			e.destroyAt = m.now + restNanos
+			e.destroyAt = m.now + destroyDelayNanos
 			return false
 		}
 		return true
 	})
 }
 
-// rests reports whether the endpoint is Drained before its queue pair is destroyed. Either the
-// queue pair is in Error and all sends have completed, so it accesses no memory except the buffers
-// of receives; or its time is up and it was taken to RESET.
-func (e *endpoint) rests() bool {
+// drainsEarly reports whether the endpoint is Drained before its queue pair is destroyed. Either
+// the queue pair is in Error and all sends have completed, so it accesses no memory except the
+// buffers of receives; or its time is up and it was taken to RESET.
+func (e *endpoint) drainsEarly() bool {
 	mayKeep := e.Cause().Class == btl.ClassPath || e.Cause().Class == btl.ClassTimeout || e.Cause().Class == btl.ClassFlushed
 	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
 // reset takes a queue pair with uncompleted sends to RESET, where it accesses no memory and forgets
-// its requests. Destroying it would do the same, but may block for seconds (restNanos). Usually the
-// completions exist but were not polled: a rank may be busy for longer than a drain takes, and a
-// progress call polls only a batch, in which receives come first.
+// its requests. Destroying it would do the same, but may block for seconds (destroyDelayNanos).
+// Usually the completions exist but were not polled: a rank may be busy for longer than a drain
+// takes, and a progress call polls only a batch, in which receives come first.
 func (e *endpoint) reset() bool {
 	e.m.pollOut(e.group) // before some devices drop the completions in it
 	if e.phase != phaseFlushing {
@@ -127,7 +127,7 @@ func (e *endpoint) reset() bool {
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
 	if len(m.toDestroy) > 0 && m.h != nil {
-		m.destroyDue(m.reopen) // a device that is to be opened anew waits for none
+		m.destroyDue(m.reopen) // all of them if the device is about to be closed
 	}
 	for _, e := range m.TakeDraining() {
 		m.Report(e) // Connect may have returned it after its failure
@@ -135,12 +135,12 @@ func (m *module) drain() int {
 			m.KeepDraining(e)
 			continue
 		}
-		if e.rests() {
+		if e.drainsEarly() {
 			if e.posted > 0 {
 				m.pollOut(e.group)
 			}
-			e.takeRest()
-			e.destroyAt = m.now + restNanos
+			e.deliverRest()
+			e.destroyAt = m.now + destroyDelayNanos
 			n += e.drained()
 			m.toDestroy = append(m.toDestroy, e)
 			continue
@@ -203,7 +203,7 @@ func (e *endpoint) destroy() error {
 		if e.phase == phaseBroken || !e.flushedOut() {
 			m.pollOut(e.group) // some completions are missing, but others may be there
 		}
-		e.takeRest()
+		e.deliverRest()
 	}
 	if err := e.qp.Destroy(); err != nil {
 		return err

@@ -148,8 +148,8 @@ func TestConnectDestroysOldQueuePairs(t *testing.T) {
 	restore()
 }
 
-// TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep a
-// lost device open.
+// TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep
+// a lost device open.
 func TestLostDeviceClosesDespiteOldQueuePairs(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
 	w.cut()
@@ -158,7 +158,7 @@ func TestLostDeviceClosesDespiteOldQueuePairs(t *testing.T) {
 	require.NotEmpty(t, a.m.toDestroy)
 	at := w.clock.Now()
 	a.losesDevice()
-	require.Less(t, w.clock.Now()-at, int64(restNanos)/2)
+	require.Less(t, w.clock.Now()-at, int64(destroyDelayNanos)/2)
 }
 
 // stuckGet makes all calls of Destroy of rank 0's queue pair fail, and posts a silentGet, which

@@ -93,7 +93,7 @@ type endpoint struct {
 
 	// Small fragments by remote writes (ring.go).
 	out   outRing // the peer's ring
-	said  uint64  // messages sent to the peer
+	sent  uint64  // messages sent to the peer
 	in    *slab   // this end's ring, nil if there is none
 	next  uint64  // number of the peer's next message
 	slot  []byte  // of in, for that message
@@ -142,7 +142,8 @@ const (
 type sqEntry struct {
 	op     *btl.Op // nil for control messages
 	bounce int32   // buffer that the message was copied into, or noBuffer
-	said   bool    // it is a message, which takes one of the peer's receives
+	// isMessage: the request is a message, which takes one of the peer's receives.
+	isMessage bool
 }
 
 // controlDepth is how many control messages the peer has receives for, beside those for fragments:
@@ -179,7 +180,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, errors.New("no epoch is left")
 	}
 	h := m.h
-	if err := h.lookAtMTU(&m.cfg); err != nil {
+	if err := h.queryMTU(&m.cfg); err != nil {
 		return nil, err
 	}
 	m.made++
@@ -350,7 +351,7 @@ func (e *endpoint) send(op *btl.Op, epoch uint32) error {
 	e.name(wr, &entry, n)
 	if e.writes(n) && epoch == e.Epoch() { // a write does not name its epoch
 		copy(buf[copy(buf, op.Header()):], op.Payload)
-		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.said+1)
+		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.sent+1)
 		e.nameWrite(wr, n)
 	} else {
 		e.writeHead(buf, wireFrag, op.Tag, epoch)
@@ -423,8 +424,8 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	// the head, or the tail, carries all pending credits
 	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm {
 		e.pendingCredits, e.pendingControlCredits = 0, 0
-		e.said++
-		entry.said = true
+		e.sent++
+		entry.isMessage = true
 	}
 	e.sq[i] = entry
 	e.sqHead++
@@ -453,7 +454,7 @@ func (e *endpoint) deviceFails(err error) {
 // Put from the caller's memory until the Put completes.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for i := e.sqTail; i != e.sqHead; i++ {
-		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.said {
+		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.isMessage {
 			return false
 		}
 	}

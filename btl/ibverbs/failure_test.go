@@ -19,7 +19,7 @@ func TestResultOfEachStatus(t *testing.T) {
 	const device, path, local, remote = btl.ClassDevice, btl.ClassPath, btl.SideLocal, btl.SideRemote
 	want := map[string]result{}
 	for names, r := range map[string]result{
-		"SUCCESS REM_ABORT_ERR":                          {goesOn: true},
+		"SUCCESS REM_ABORT_ERR":                          {staysUp: true},
 		"LOC_LEN_ERR LOC_QP_OP_ERR LOC_PROT_ERR":         {class: btl.ClassUsage},
 		"MW_BIND_ERR LOC_ACCESS_ERR REM_INV_REQ_ERR":     {class: btl.ClassUsage},
 		"REM_ACCESS_ERR":                                 {class: btl.ClassUsage},
@@ -62,8 +62,8 @@ func TestResponseToEachEvent(t *testing.T) {
 		"DEVICE_FATAL":                          {failDevice, btl.ClassDevice, btl.SideLocal},
 		"PORT_ACTIVE":                           {reaction: portUp},
 		"PORT_ERR":                              {portDown, btl.ClassPath, btl.SideLocal},
-		"LID_CHANGE PKEY_CHANGE SM_CHANGE":      {lookAgain, btl.ClassPath, btl.SideNone},
-		"CLIENT_REREGISTER GID_CHANGE":          {lookAgain, btl.ClassPath, btl.SideNone},
+		"LID_CHANGE PKEY_CHANGE SM_CHANGE":      {requery, btl.ClassPath, btl.SideNone},
+		"CLIENT_REREGISTER GID_CHANGE":          {requery, btl.ClassPath, btl.SideNone},
 	} {
 		for _, name := range strings.Fields(names) {
 			want[name] = r
@@ -93,7 +93,7 @@ func TestSendCompletesWithEachStatus(t *testing.T) {
 				for i := range 4 {
 					require.NoError(t, a.send(fmt.Sprint(i)))
 				}
-				if want.goesOn {
+				if want.staysUp {
 					w.until("completions", func() bool { return len(a.ended) == 4 })
 					w.turns(100)
 					require.Empty(t, a.failed)
@@ -118,7 +118,7 @@ func TestReceiveCompletesWithEachStatus(t *testing.T) {
 				want := resultOf(info.Status, true)
 				b.completeWith(simhca.FaultRecvStatus, info.Status)
 				require.NoError(t, a.send("x"))
-				if want.goesOn {
+				if want.staysUp {
 					w.until("the completion", a.isIdle)
 					w.turns(100)
 					require.Empty(t, b.failed)

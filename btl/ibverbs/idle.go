@@ -31,7 +31,7 @@ func (m *module) Disarm() {
 
 // takeWakes takes the events of queues that were armed.
 func (m *module) takeWakes() {
-	m.news.And(^uint32(newsWakes))
+	m.signals.And(^uint32(completionSignal))
 	for m.h != nil {
 		cq, ok, err := m.h.wakes.NextEvent()
 		if err != nil || !ok {

@@ -111,7 +111,7 @@ func TestKeepAliveOfBusyRanks(t *testing.T) {
 func TestKeepAliveWhilePortIsDown(t *testing.T) {
 	w, a, _ := connectedWorld(t, Config{KeepAlive: testKeepAlive, PortGrace: time.Second})
 	a.hca.SetLink(1, false)
-	w.turns(2 * lookEvery)
+	w.turns(2 * attendEvery)
 	before := a.requests()
 	w.passes(5 * testKeepAlive)
 	require.Equal(t, before, a.requests())

@@ -20,9 +20,9 @@ const (
 	// pollEvery: a progress call that finds one fragment in a ring, probably the one that this rank
 	// waits for, polls no completions, except every 4th call.
 	pollEvery = 4
-	// lookEvery: every 64th progress call reads datagrams, the clock, and other things that can
+	// attendEvery: every 64th progress call reads datagrams, the clock, and other things that can
 	// wait.
-	lookEvery = 64
+	attendEvery = 64
 
 	// yieldEveryNanos is how long a goroutine polls before it calls Go's scheduler. After 10 ms
 	// without that, the runtime takes the processor away at the next call of the device, and
@@ -44,7 +44,7 @@ type module struct {
 	// Fields that every progress call reads, next to each other.
 	h        *hca // nil after the device was lost, until it is opened again
 	turns    uint64
-	news     atomic.Uint32 // newsEvents and newsWakes; set from any goroutine
+	signals  atomic.Uint32 // eventSignal and completionSignal; set from any goroutine
 	portUp   bool
 	toSettle []*endpoint // with receives to post, or credits to give back
 	rings    []*endpoint // with a ring
@@ -91,11 +91,11 @@ type peer struct {
 	ahTo    address
 	reached address // this end's address when it last reached the peer
 	epoch   uint32  // the latest of any incarnation, of either end
-	// noWay is the error of the last datagram that could not be sent, noWayTries the number of such
-	// datagrams in a row.
-	noWay      error
-	noWayTries int
-	ep         *endpoint
+	// noRoute is the error of the last datagram that could not be sent, noRouteTries the number of
+	// such datagrams in a row.
+	noRoute      error
+	noRouteTries int
+	ep           *endpoint
 }
 
 // meet stores where the first message of a peer, or its published address, says that it is.
@@ -177,20 +177,20 @@ func newModule(cfg Config) (*module, error) {
 
 // Reports that a device may have.
 const (
-	newsEvents = 1 << iota // asynchronous events
-	newsWakes              // completions in a queue that was armed
+	eventSignal      = 1 << iota // asynchronous events
+	completionSignal             // completions in a queue that was armed
 )
 
 // listen makes the device call wakeup when it may have reports.
 func (m *module) listen() {
-	m.h.dev.Notify(func() { m.wakeup(newsEvents) })
-	m.h.wakes.Notify(func() { m.wakeup(newsWakes) })
-	m.news.Store(newsEvents | newsWakes)
+	m.h.dev.Notify(func() { m.wakeup(eventSignal) })
+	m.h.wakes.Notify(func() { m.wakeup(completionSignal) })
+	m.signals.Store(eventSignal | completionSignal)
 }
 
 // wakeup asks for a progress call soon. It may be called from any goroutine.
 func (m *module) wakeup(what uint32) {
-	m.news.Or(what)
+	m.signals.Or(what)
 	if m.cfg.Wakeup != nil {
 		m.cfg.Wakeup.Wake()
 	}
@@ -237,7 +237,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if err := m.reopenDevice(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	if !m.portUp && m.h.look(&m.cfg) == nil && m.h.port.State.Up() {
+	if !m.portUp && m.h.queryPort(&m.cfg) == nil && m.h.port.State.Up() {
 		// its event is still to come, or there is none: the query failed when the port went down
 		m.downAt = 0
 		m.setPort(true)
@@ -301,7 +301,7 @@ func (m *module) peer(rank int) *peer {
 func (m *module) Progress() int {
 	n := 0
 	if len(m.rings) > 0 {
-		n = m.lookIntoRings()
+		n = m.pollRings()
 	}
 	if m.h != nil && (n != 1 || m.turns%pollEvery == 0) {
 		for _, g := range m.h.groups {
@@ -312,7 +312,7 @@ func (m *module) Progress() int {
 		m.giveCredits()
 	}
 	m.turns++
-	if m.Unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
+	if m.Unsettled || m.turns%attendEvery == 0 || m.signals.Load() != 0 {
 		n += m.attend()
 	}
 	return n
@@ -349,11 +349,11 @@ func (m *module) attend() int {
 	}
 	m.Unsettled = false
 	m.reopenInTime()
-	news := m.news.Load()
-	if news&newsWakes != 0 {
+	signals := m.signals.Load()
+	if signals&completionSignal != 0 {
 		m.takeWakes()
 	}
-	if news&newsEvents != 0 {
+	if signals&eventSignal != 0 {
 		n += m.readEvents()
 	}
 	if m.h != nil && m.codec != nil {

@@ -9,14 +9,14 @@ import (
 type result struct {
 	class btl.Class
 	side  btl.Side
-	// goesOn: the completion is of a receive, and the endpoint stays Up.
-	goesOn bool
+	// staysUp: the completion is of a receive, and the endpoint stays Up.
+	staysUp bool
 }
 
 // results is indexed by status. Each status except SUCCESS, WR_FLUSH_ERR and REM_ABORT_ERR fails
 // the endpoint.
 var results = [verbs.StatusCount]result{
-	verbs.StatusSuccess:   {goesOn: true},
+	verbs.StatusSuccess:   {staysUp: true},
 	verbs.StatusLocLenErr: {class: btl.ClassUsage},
 	// Some devices also report LOC_QP_OP_ERR when the local port is down: see resultOf.
 	verbs.StatusLocQPOpErr: {class: btl.ClassUsage},
@@ -33,7 +33,7 @@ var results = [verbs.StatusCount]result{
 	verbs.StatusRetryExcErr:    {class: btl.ClassPath, side: btl.SideBoth},
 	verbs.StatusRNRRetryExcErr: {class: btl.ClassPath, side: btl.SideRemote},
 	// For UC and UD: a message was dropped, which is no error.
-	verbs.StatusRemAbortErr:    {goesOn: true},
+	verbs.StatusRemAbortErr:    {staysUp: true},
 	verbs.StatusFatalErr:       {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusRespTimeoutErr: {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusGeneralErr:     {class: btl.ClassDevice, side: btl.SideLocal},
@@ -78,9 +78,9 @@ const (
 	portDown
 	// portUp: the port is up again.
 	portUp
-	// lookAgain: addresses or the port's state may have changed. If the module's address has,
+	// requery: addresses or the port's state may have changed. If the module's address has,
 	// connections cannot be used any more.
-	lookAgain
+	requery
 )
 
 // response is the reaction to an event, and the class and side of the error if there is one.
@@ -95,19 +95,19 @@ type response struct {
 var responses = [verbs.EventCount]response{
 	verbs.EventCQErr:   {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventQPFatal: {failEndpoint, btl.ClassDevice, btl.SideLocal},
-	// The peer's request was at fault; a REM_ status tells the peer.
+	// The peer's request was at fault; the peer gets a REM_ status.
 	verbs.EventQPReqErr:         {failEndpoint, btl.ClassUsage, btl.SideNone},
 	verbs.EventQPAccessErr:      {failEndpoint, btl.ClassUsage, btl.SideNone},
 	verbs.EventCommEst:          {reaction: established},
 	verbs.EventDeviceFatal:      {failDevice, btl.ClassDevice, btl.SideLocal},
 	verbs.EventPortActive:       {reaction: portUp},
 	verbs.EventPortErr:          {portDown, btl.ClassPath, btl.SideLocal},
-	verbs.EventLIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventPKeyChange:       {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventSMChange:         {lookAgain, btl.ClassPath, btl.SideNone},
+	verbs.EventLIDChange:        {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventPKeyChange:       {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventSMChange:         {requery, btl.ClassPath, btl.SideNone},
 	verbs.EventSRQErr:           {failRail, btl.ClassDevice, btl.SideLocal},
-	verbs.EventClientReregister: {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventGIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
+	verbs.EventClientReregister: {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventGIDChange:        {requery, btl.ClassPath, btl.SideNone},
 }
 
 // respond is the response to an event. An unknown event is ignored.

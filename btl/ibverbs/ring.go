@@ -129,7 +129,7 @@ func (e *endpoint) writes(n int) bool { return n <= int(e.out.slotBytes) }
 
 // nameWrite makes wr, whose memory is a fragment of n bytes, the write of the next message.
 func (e *endpoint) nameWrite(wr *verbs.SendWR, n int) {
-	next := e.said + 1
+	next := e.sent + 1
 	slot := next % uint64(int(e.remote.recvDepth)+controlDepth)
 	wr.Opcode, wr.Imm = verbs.WRRDMAWriteWithImm, uint32(next)
 	wr.RemoteAddr, wr.RKey = e.out.addr+(slot+1)*uint64(e.out.slotBytes)-uint64(n), e.out.rkey
@@ -187,8 +187,8 @@ func stored(word *uint64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// lookIntoRings delivers the fragments in rings, a batch of each ring at most.
-func (m *module) lookIntoRings() int {
+// pollRings delivers the fragments in rings, a batch of each ring at most.
+func (m *module) pollRings() int {
 	n := 0
 	for i := 0; i < len(m.rings); i++ { // it may get shorter
 		e := m.rings[i]
@@ -203,9 +203,9 @@ func (m *module) lookIntoRings() int {
 	return n
 }
 
-// takeRest delivers the fragments in the ring when no completions come any more: their sends may
+// deliverRest delivers the fragments in the ring when no completions come any more: their sends may
 // have succeeded.
-func (e *endpoint) takeRest() {
+func (e *endpoint) deliverRest() {
 	for e.in != nil && e.takeAhead(e.shown()) {
 	}
 }

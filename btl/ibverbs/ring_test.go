@@ -98,8 +98,8 @@ func TestRingKeepsOrder(t *testing.T) {
 		require.NoError(t, a.send(text))
 	}
 	w.deliver()
-	require.Equal(t, 1, b.m.lookIntoRings())
-	require.Equal(t, 0, b.m.lookIntoRings(), "the completion of the long fragment was not polled yet")
+	require.Equal(t, 1, b.m.pollRings())
+	require.Equal(t, 0, b.m.pollRings(), "the completion of the long fragment was not polled yet")
 	w.until("all", a.isIdle)
 	w.turns(10)
 	require.Equal(t, want, b.arrived[arrived:])
@@ -153,7 +153,7 @@ func TestFailureDeliversAcknowledgedFragments(t *testing.T) {
 						require.NoError(t, a.send(want[i]))
 						w.deliver()
 						if i < looked {
-							b.m.lookIntoRings() // but b does not poll completions
+							b.m.pollRings() // but b does not poll completions
 						}
 					}
 					for len(a.ended) < n {
@@ -209,14 +209,14 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 		"tag": 12, "control credits": 11, "zeros": 9, "number": 8, "check": 1,
 	} {
 		b.putInRing(good, "text", func(slot []byte) { slot[len(slot)-back] ^= 1 })
-		require.Zero(t, b.m.lookIntoRings(), name)
+		require.Zero(t, b.m.pollRings(), name)
 	}
 	b.putInRing(tail{length: slotBytes - tailBytes + 1}, "text", nil)
-	require.Zero(t, b.m.lookIntoRings(), "longer than the slot")
+	require.Zero(t, b.m.pollRings(), "longer than the slot")
 	require.Len(t, b.arrived, arrived)
 	require.Empty(t, b.failed)
 	b.putInRing(good, "text", nil)
-	require.Equal(t, 1, b.m.lookIntoRings())
+	require.Equal(t, 1, b.m.pollRings())
 	require.Equal(t, "text", b.arrived[arrived])
 }
 
@@ -225,17 +225,17 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 func TestInvalidWriteFails(t *testing.T) {
 	putNext := func(b *testRank, tl tail) {
 		b.putInRing(tl, "", nil)
-		b.m.lookIntoRings()
+		b.m.pollRings()
 	}
 	for name, do := range map[string]func(a, b *testRank){
 		"credits":         func(_, b *testRank) { putNext(b, tail{credits: 1000}) },
 		"control credits": func(_, b *testRank) { putNext(b, tail{controlCredits: controlDepth + 1}) },
 		"second ring":     func(a, _ *testRank) { a.end().sendControl(wireRing) },
-		"other number":    func(a, _ *testRank) { a.end().said++; _ = a.send("x") },
+		"other number":    func(a, _ *testRank) { a.end().sent++; _ = a.send("x") },
 		"other slot":      func(a, _ *testRank) { a.end().out.addr += 8 * slotBytes; _ = a.send("x") },
 		"other number than delivered": func(a, b *testRank) {
 			putNext(b, tail{})
-			a.end().said++
+			a.end().sent++
 			_ = a.send("x")
 		},
 		"sent instead of delivered": func(a, b *testRank) {
@@ -277,7 +277,7 @@ func TestRingDeliversNoMoreThanReceives(t *testing.T) {
 	n := 0
 	for range 1000 {
 		b.putInRing(tail{}, "", nil)
-		n += b.m.lookIntoRings()
+		n += b.m.pollRings()
 	}
 	require.Equal(t, b.end().in.count, n)
 }
@@ -288,7 +288,7 @@ func TestNumbersInRingWrapAround(t *testing.T) {
 	w.turns(200)
 	for _, r := range w.ranks {
 		const jump = 1<<32 - 30
-		r.end().said += jump
+		r.end().sent += jump
 		r.other().end().next += jump
 		r.other().end().locateNext()
 	}
@@ -303,8 +303,8 @@ func TestNumbersInRingWrapAround(t *testing.T) {
 	require.Zero(t, around%e.in.count)
 	e.next += around - 1
 	e.locateNext()
-	require.Zero(t, b.m.lookIntoRings())
-	a.end().said += around - 1
+	require.Zero(t, b.m.pollRings())
+	a.end().sent += around - 1
 	w.works()
 	require.Greater(t, e.next, uint64(1)<<32)
 }
@@ -317,7 +317,7 @@ func TestAbortedReceiveWithRing(t *testing.T) {
 		require.NoError(t, a.send("x"))
 		w.deliver()
 		if looked {
-			b.m.lookIntoRings()
+			b.m.pollRings()
 		}
 		w.until("the completion", a.isIdle)
 		w.turns(100)
@@ -358,7 +358,7 @@ func TestRandomTrafficInRings(t *testing.T) {
 					case 2:
 						r.m.Progress()
 					case 3:
-						r.m.lookIntoRings()
+						r.m.pollRings()
 					default:
 						w.f.Advance()
 					}

@@ -178,7 +178,7 @@ func (w *world) deliver() {
 
 // progress makes only this rank progress, often enough to handle everything that has arrived.
 func (r *testRank) progress() {
-	for range 2 * lookEvery {
+	for range 2 * attendEvery {
 		r.m.Progress()
 	}
 }

@@ -303,5 +303,6 @@ func TestStringNamesValues(t *testing.T) {
 		require.Equal(t, n, m.Bytes())
 	}
 	require.True(t, GID{}.IsZero())
-	require.Equal(t, "::ffff:10.10.0.1", GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}.String())
+	gid := GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}
+	require.Equal(t, "3 (::ffff:10.10.0.1, RoCE v2)", GIDEntry{3, gid, GIDTypeRoCEv2}.String())
 }
