@@ -7,9 +7,9 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// readEvents handles all asynchronous events that are there.
+// readEvents handles all asynchronous events of the device.
 func (m *module) readEvents() int {
-	m.news.And(^uint32(newsEvents)) // first: an event that comes meanwhile sets it again
+	m.signals.And(^uint32(eventSignal)) // first: a later event sets it again
 	n := 0
 	for m.h != nil && !m.Closed {
 		ev, ok, err := m.h.dev.NextEvent()
@@ -28,7 +28,7 @@ func (m *module) readEvents() int {
 	return n
 }
 
-// react does what the table of responses says.
+// react handles an event as the table of responses says.
 func (m *module) react(ev *verbs.AsyncEvent) {
 	r := respond(ev.Type)
 	info := ev.Type.Info()
@@ -36,7 +36,7 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 		return
 	}
 	if m.reopen && r.reaction >= failRail {
-		return // the rail has failed because the device is given up
+		return // the rail has failed already, and its device is about to be closed
 	}
 	err := m.NewError(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
 	switch r.reaction {
@@ -63,11 +63,11 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	case portDown:
 		if m.portUp {
 			m.setPort(false)
-			m.downAt = m.cfg.Clock.Now() // m.now may be old, if a completion led here
+			m.downAt = m.cfg.Clock.Now() // m.now may be old while a completion is handled
 			m.Unsettled = true
 		}
-	case portUp, lookAgain:
-		m.lookAgain(err)
+	case portUp, requery:
+		m.requery(err)
 	}
 }
 
@@ -81,7 +81,7 @@ func (m *module) endpointOf(qp verbs.QP) *endpoint {
 	return nil
 }
 
-// setPort notes whether the port carries traffic.
+// setPort records whether the port carries traffic.
 func (m *module) setPort(up bool) {
 	m.portUp = up
 	for _, e := range m.eps {
@@ -95,26 +95,21 @@ func (m *module) setPort(up bool) {
 	}
 }
 
-// lookAgain looks up the port's state and address. Connections from an address that the port has
+// requery looks up the port's state and address. Connections from an address that the port has
 // lost cannot be used any more.
-func (m *module) lookAgain(err *btl.Error) {
+func (m *module) requery(err *btl.Error) {
 	h := m.h
 	gid, lid := h.gid.GID, h.port.LID
-	failed := h.look(&m.cfg)
+	failed := h.queryPort(&m.cfg)
 	up := failed == nil && h.port.State.Up()
 	if up && !m.portUp {
 		m.downAt = 0
 		m.setPort(true)
 	}
 	if failed != nil || h.gid.GID != gid || h.port.LID != lid {
-		for _, p := range m.peers {
-			if p != nil && p.ah != nil {
-				_ = p.ah.Destroy()
-				p.ah = nil
-			}
-		}
+		m.dropHandles()
 		err.Class, err.Side = btl.ClassPath, btl.SideLocal
-		if failed != nil { // the device may be about to go, and waits until it is closed
+		if failed != nil { // the device may be about to be removed, which waits until it is closed
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
 			h.lost, m.reopen, m.downAt = true, true, 0
@@ -123,8 +118,8 @@ func (m *module) lookAgain(err *btl.Error) {
 	}
 }
 
-// loseQueue handles a completion queue that broke: the endpoints on it are dead, and so is the
-// rail, because all its connections may be on it. New endpoints get a new queue.
+// loseQueue handles a broken completion queue: the rail fails, because all its connections may use
+// that queue. New endpoints get a new one.
 func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	if ev.CQ != nil && ev.CQ == m.h.udCQ {
 		m.loseDevice(err.Native, err.Err)
@@ -138,7 +133,7 @@ func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	m.FailRail(err)
 }
 
-// loseDevice fails the rail. Its device is to be opened anew.
+// loseDevice fails the rail, and makes it open its device again.
 func (m *module) loseDevice(native string, cause error) {
 	if m.h == nil || m.h.lost {
 		return

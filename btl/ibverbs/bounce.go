@@ -6,49 +6,46 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// What a device does not take inline is copied into a registered buffer, which is free again once
-// the peer's device has acknowledged the message. A peer that does not acknowledge keeps the
-// buffers of its messages until its connection fails, so no peer may get all of them:
+// A message that the device does not take inline is copied into a registered buffer, which is free
+// again once the peer's device has acknowledged the message. A peer that does not acknowledge keeps
+// the buffers of its messages until its connection fails, so no peer may get all of them:
 //
-//   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone there is progress
-//     to every peer that acknowledges, whatever the others do.
+//   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone, sends to every
+//     peer that acknowledges progress, whatever the others do.
 //   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has
-//     less than a third of what is free. So each gets at most a quarter of what those before it
-//     have left: one endpoint alone has as many as it has credits by default, and beside four that
-//     keep all they get, 20 are left for a fifth.
+//     less than a third as many as are free. So each gets at most a quarter of those that the
+//     endpoints before it have left: one endpoint alone gets as many as it has credits by default,
+//     and if four keep all that they get, 20 are left for a fifth.
 //
-// A fragment for which there is no buffer is not taken (btl.ErrResource).
+// A fragment for which there is no buffer is refused (btl.ErrResource).
 const (
 	bounceBuffers = 256
 	ownBuffers    = 4
 	noBuffer      = -1
 )
 
-// bounceShare is an endpoint's share of the buffers. Its own ones are numbered from bounceBuffers
-// on.
+// bounceShare is an endpoint's share of the buffers. The numbers of its own buffers begin at
+// bounceBuffers.
 type bounceShare struct {
-	own    uint8 // bits of its own buffers that are free
-	common int   // how many of the common ones it has
+	own    uint8 // a bit for each own buffer that is free
+	common int   // common buffers that the endpoint has
 }
 
 // wholeShare is the share of an endpoint with nothing in flight.
 var wholeShare = bounceShare{own: 1<<ownBuffers - 1}
 
-// spent reports whether there is no buffer for this endpoint now.
-func (s *bounceShare) spent(h *hca) bool { return s.own == 0 && 3*s.common >= len(h.bounceFree) }
-
-// take finds a free buffer; noBuffer if there is none for this endpoint now.
+// take takes a free buffer, or returns noBuffer if there is none for this endpoint now.
 func (s *bounceShare) take(h *hca) int32 {
-	if s.spent(h) {
-		return noBuffer
-	}
 	if s.own != 0 {
 		i := bits.TrailingZeros8(s.own)
 		s.own &^= 1 << i
 		return int32(bounceBuffers + i)
 	}
-	s.common++
 	n := len(h.bounceFree)
+	if 3*s.common >= n {
+		return noBuffer
+	}
+	s.common++
 	i := h.bounceFree[n-1]
 	h.bounceFree = h.bounceFree[:n-1]
 	return i
@@ -72,8 +69,8 @@ func (e *endpoint) buffer(i int32) (*slab, int) {
 	return e.m.h.bounce, int(i)
 }
 
-// staging is the memory in which to put a message of n bytes together: scratch if the device takes
-// it inline, otherwise a buffer, which the entry then names. It is nil if there is no buffer.
+// staging is the memory in which a message of n bytes is built: scratch if the device takes it
+// inline, otherwise a buffer, which the entry then names. It is nil if there is no buffer.
 func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	h := e.m.h
 	if n <= e.maxInline {

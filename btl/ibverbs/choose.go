@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,10 +39,8 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 		if name == "" {
 			return nil, fmt.Errorf("list of RDMA devices %q: %w: an empty name", rails, verbs.ErrInvalid)
 		}
-		for _, other := range ports {
-			if other == p {
-				return nil, fmt.Errorf("list of RDMA devices %q: %w: %v twice", rails, verbs.ErrInvalid, p)
-			}
+		if slices.Contains(ports, p) {
+			return nil, fmt.Errorf("list of RDMA devices %q: %w: %v twice", rails, verbs.ErrInvalid, p)
 		}
 		ports = append(ports, p)
 	}
@@ -49,9 +48,9 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 }
 
 // AllPorts are the ports of all devices that are up and have an address, in the order of the
-// devices. unusable says what is wrong with devices that cannot be opened, and with ports that are
+// devices. unusable has an error for each device that cannot be opened, and for each port that is
 // up without an address; a port that is down is no fault. If there is no port, the error wraps
-// ErrNoPort and says what is wrong with each.
+// ErrNoPort and says what is wrong with each port.
 func AllPorts(provider verbs.Provider) (ports []PortName, unusable []error, err error) {
 	names, err := provider.Devices()
 	if err != nil {
@@ -98,7 +97,7 @@ func portsOf(provider verbs.Provider, name string) (ports []PortName, problems [
 	for port := 1; port <= attr.Ports; port++ {
 		p := PortName{name, port}
 		h := hca{dev: dev}
-		switch err := h.look(&Config{Device: name, Port: port}); {
+		switch err := h.queryPort(&Config{Device: name, Port: port}); {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("%v: %w", p, err))
 		case !h.port.State.Up():

@@ -1,18 +1,13 @@
 package ibverbs
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-var (
-	errFlushed = errors.New("the queue pair has failed for an unknown reason")
-)
-
-// complete handles one completion of an endpoint. rest came with it and is handled next.
+// complete handles a completion of an endpoint. rest was polled with it and is handled next.
 func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	id := wrID(wc.ID)
 	e := m.owner(id, wc.QPNum)
@@ -43,7 +38,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 		return
 	}
 	v := resultOf(wc.Status, m.portUp)
-	if v.goesOn {
+	if v.staysUp {
 		if kind == wrRecv {
 			if e.ahead > 0 {
 				e.ahead--
@@ -53,7 +48,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 			e.again(entry, wireFrag)
 			return
 		}
-		v = impossible // only a receive can be given up
+		v = impossible // devices give up receives only
 	}
 	if e.State() == btl.Up && !e.isCertain() {
 		e.failed(wc, v, rest)
@@ -71,8 +66,8 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	}
 }
 
-// owner is the endpoint of a completion. It is nil if the endpoint is over, or the completion
-// cannot be right.
+// owner is the endpoint of a completion, nil if the endpoint does not exist any more or the
+// completion cannot be right.
 func (m *module) owner(id wrID, qpn uint32) *endpoint {
 	n := id.endpoint()
 	if n >= uint32(len(m.eps)) {
@@ -101,10 +96,10 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 	return e
 }
 
-// failed fails the endpoint for its first failed completion. A flush, and some errors while the
-// port is down, are symptoms: if an event of the device, or one of rest, says why, that is the
-// cause. A receive may be flushed long before either is there, and ends no operation, so its
-// failure is deferred for a while.
+// failed fails the endpoint because of its first error completion. A flush, and some errors while
+// the port is down, are symptoms: the cause is an event of the device or a completion in rest, if
+// there is one. A receive may be flushed long before its cause is reported, and ends no operation,
+// so its failure is deferred for a while.
 func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	m := e.m
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
@@ -128,11 +123,11 @@ func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	e.fail(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 }
 
-// evidence is the first of these completions that says why the endpoint failed; nil if none does.
+// evidence is the first of these completions that shows why the endpoint failed, nil if none does.
 func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 	for i := range wcs {
 		wc := &wcs[i]
-		if v := resultOf(wc.Status, true); !v.goesOn && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
+		if v := resultOf(wc.Status, true); !v.staysUp && v.class != btl.ClassFlushed && e.m.owner(wrID(wc.ID), wc.QPNum) == e {
 			return wc
 		}
 	}
@@ -140,12 +135,12 @@ func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 }
 
 // symptomNanos is how long the endpoint waits for the cause of a flushed receive, or of the peer's
-// failure while requests are in flight. The peer's failed send, the event, or the refusal of one of
-// the requests, may arrive in that time.
+// failure while requests are in flight. The cause is the peer's failed send, an event, or the
+// refusal of one of the requests.
 const symptomNanos = 10e6
 
-// deferSymptom fails the endpoint in a while, unless better evidence comes first. Nothing is posted
-// meanwhile.
+// deferSymptom fails the endpoint after symptomNanos, or earlier if the cause is found. Nothing is
+// posted meanwhile.
 func (e *endpoint) deferSymptom(err *btl.Error) {
 	if e.Deferred() != nil {
 		return
@@ -154,11 +149,11 @@ func (e *endpoint) deferSymptom(err *btl.Error) {
 	e.symptomUntil = e.m.cfg.Clock.Now() + symptomNanos
 }
 
-// isCertain reports whether a failure is deferred that is not a symptom.
+// isCertain reports whether a failure with a known cause is deferred.
 func (e *endpoint) isCertain() bool { return e.Deferred() != nil && e.symptomUntil == 0 }
 
-// failDeferredEndpoints fails the endpoints whose failure was deferred, unless better evidence is
-// awaited.
+// failDeferredEndpoints fails the endpoints whose failure was deferred, except those that wait for
+// the cause of a symptom.
 func (m *module) failDeferredEndpoints() int {
 	n := 0
 	for _, e := range m.TakeFailing() {
@@ -175,7 +170,7 @@ func (m *module) failDeferredEndpoints() int {
 	return n
 }
 
-// portIsDown is the error of what fails because the port is down.
+// portIsDown is the error of an endpoint, or of the rail, that fails because the port is down.
 func (m *module) portIsDown(peer int, native string) *btl.Error {
 	return m.NewError(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
 }
@@ -190,19 +185,18 @@ func (e *endpoint) pop() sqEntry {
 	return entry
 }
 
-// finish completes the work request in entry, and all before it, which were not signaled: requests
-// complete in order.
+// finish ends the work request in entry with success, and all before it, which were not signaled:
+// requests complete in order.
 func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry
 		done := e.pop()
-		if done.said {
+		if done.isMessage {
 			e.acked++
 		}
-		if done.op == nil {
-			continue
+		if done.op != nil {
+			done.op.Done(done.op, nil)
 		}
-		done.op.Done(done.op, nil)
 	}
 }
 
@@ -215,19 +209,10 @@ func (e *endpoint) errorCompletion(entry uint32, wc *verbs.WC, v result) {
 		if done.op == nil {
 			continue
 		}
-		err := e.flushed()
+		err := e.m.FlushError(e, nil)
 		if !more && v.class != btl.ClassFlushed {
 			err = e.m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc))
 		}
 		done.op.Done(done.op, err)
 	}
-}
-
-// flushed is the error of an operation that ends because its endpoint has failed.
-func (e *endpoint) flushed() *btl.Error {
-	err := e.m.FlushError(e, nil)
-	if err.Err == nil {
-		err.Err = errFlushed
-	}
-	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config of a module. A field that is zero has its default, which is in parentheses.
+// Config configures a module. A field that is zero has its default, which is in parentheses.
 type Config struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
@@ -24,26 +24,26 @@ type Config struct {
 	Provider verbs.Provider
 	Device   string
 	Port     int
-	// GIDIndex in the port's table; nil chooses: for RoCE an entry of version 2, with an IPv4
-	// address if there is one.
+	// GIDIndex is an index of the port's GID table. nil chooses one: for RoCE an entry of version
+	// 2, with an IPv4 address if there is one.
 	GIDIndex *int
 
-	// Clock, nil for the system's clock.
+	// Clock is the module's clock (the system's).
 	Clock progress.Clock
-	// Wakeup is what this rank's engine sleeps on. Without one it only naps.
+	// Wakeup is what this rank's engine sleeps on. Without one it only sleeps for short times.
 	Wakeup progress.Wakeup
 	// AsyncProgress, if not nil, is called from any goroutine when a peer asks for a connection or
-	// the device has news, and perhaps nothing makes progress. It asks for a progress call soon,
+	// the device has events, and perhaps nothing makes progress. It asks for a progress call soon,
 	// and does not block.
 	AsyncProgress func()
-	// Pass, if not nil, is called while Close waits. A simulation moves its time in it.
+	// Pass, if not nil, is called while Close waits. A simulation advances its time in it.
 	Pass func()
-	// Secret of the job; nil if SetSecret gives it later. No message of a peer is handled before
-	// that.
+	// Secret is the job's secret, nil if SetSecret gives it later. No message of a peer is handled
+	// before that.
 	Secret []byte
-	// Siblings, if not nil, has all modules of this rank.
+	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
-	// Random gives packet sequence numbers and nonces (crypto/rand).
+	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 
 	// FragBytes is the longest fragment, header and payload (8 KiB and a header).
@@ -69,16 +69,10 @@ type Config struct {
 }
 
 const (
-	defaultFragBytes  = 8<<10 + btl.MaxHeaderBytes
-	maxFragBytes      = 1 << 20
-	defaultRecvDepth  = 64
-	minRecvDepth      = 8 // so that credits can come back while others are used
-	defaultSendDepth  = 128
-	maxDepth          = 4096
-	defaultEagerAfter = 16
-	defaultAckTimeout = 14
-	defaultRetryCount = 6
-	maxRanks          = 1 << 20
+	maxFragBytes = 1 << 20
+	minRecvDepth = 8 // so that credits can come back while others are used
+	maxDepth     = 4096
+	maxRanks     = 1 << 20
 )
 
 // fill checks the fields, and sets those that are zero.
@@ -89,15 +83,16 @@ func (c *Config) fill() error {
 	if c.Pass == nil {
 		c.Pass = runtime.Gosched
 	}
-	if c.Random == nil {
-		c.Random = rand.Reader
+	if c.Siblings == nil {
+		c.Siblings = new(Siblings)
 	}
-	base.SetDefault(&c.FragBytes, defaultFragBytes)
-	base.SetDefault(&c.RecvDepth, defaultRecvDepth)
-	base.SetDefault(&c.SendDepth, defaultSendDepth)
-	base.SetDefault(&c.EagerAfter, defaultEagerAfter)
-	base.SetDefault(&c.AckTimeout, defaultAckTimeout)
-	base.SetDefault(&c.RetryCount, defaultRetryCount)
+	base.SetDefault(&c.Random, rand.Reader)
+	base.SetDefault(&c.FragBytes, 8<<10+btl.MaxHeaderBytes)
+	base.SetDefault(&c.RecvDepth, 64)
+	base.SetDefault(&c.SendDepth, 128)
+	base.SetDefault(&c.EagerAfter, 16)
+	base.SetDefault(&c.AckTimeout, 14)
+	base.SetDefault(&c.RetryCount, 6)
 	base.SetDefault(&c.ConnectTimeout, 10*time.Second)
 	base.SetDefault(&c.Deadline, 10*time.Second)
 	base.SetDefault(&c.KeepAlive, 2*time.Second)

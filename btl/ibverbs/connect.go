@@ -15,22 +15,22 @@ const (
 	// long, up to askMost (nanoseconds).
 	askFirst = 5e6
 	askMost  = 200e6
-	// failureTries is how often a failure is reported. A peer that misses all reports finds out by
-	// itself when it sends.
+	// failureTries is how often a failure is reported. A peer that misses all reports notices the
+	// failure when it sends.
 	failureTries = 10
-	// A peer to which the network has no route, as the system says each time, is given up after
-	// noWayNanos and noWayTries: it was never asked anything that it could answer.
-	noWayNanos = 1e9
-	noWayTries = 3
+	// If the system reports noRouteTries times, and for noRouteNanos, that there is no route to the
+	// peer, the connection fails: the peer never got a request that it could answer.
+	noRouteNanos = 1e9
+	noRouteTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
 	rnrRetry    = 6
-	maxReads    = 4 // at a time: with pieces of a quarter MiB more than any path holds
+	maxReads    = 4 // at a time: of a quarter MiB each, more than any path holds
 )
 
 var (
 	errNoAnswer = errors.New("the peer does not answer")
-	errNoWay    = errors.New("there is no route to the peer")
+	errNoRoute  = errors.New("there is no route to the peer")
 )
 
 // failureNotice is a report of a failure that the peer has not acknowledged.
@@ -51,9 +51,9 @@ func (e *endpoint) ask() {
 	m.tell(e.p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 }
 
-// extendDeadlines extends the deadlines of peers by time in which this rank did not look for their
-// answers, which may be there, behind those of others: of one such gap, at most a quarter of a
-// deadline counts.
+// extendDeadlines extends the deadlines of connections by time without a progress call since then:
+// the answers may have arrived, behind others. At most a quarter of a deadline passes in one such
+// gap.
 func (m *module) extendDeadlines(since int64) {
 	for _, e := range m.asking {
 		gap := m.now - max(since, e.asked)
@@ -64,16 +64,16 @@ func (m *module) extendDeadlines(since int64) {
 	}
 }
 
-// askAgain repeats what was not answered, and gives up what is past its deadline.
+// askAgain repeats messages that were not answered, and fails the endpoints whose deadline is over.
 func (m *module) askAgain() int {
 	n := 0
 	m.asking = slices.DeleteFunc(m.asking, func(e *endpoint) bool {
 		if e.State() != btl.Up || e.phase == phaseReady {
 			return true
 		}
-		noWay := e.p.noWayTries >= noWayTries && m.now-e.asked >= noWayNanos
+		noRoute := e.p.noRouteTries >= noRouteTries && m.now-e.asked >= noRouteNanos
 		rejected := e.rejection != nil && m.now >= e.rejectUntil
-		if noWay || rejected || m.now >= e.askUntil {
+		if noRoute || rejected || m.now >= e.askUntil {
 			e.failDeferred(m.noAnswerError(e))
 			n++
 			return true
@@ -108,8 +108,8 @@ func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	}
 	p := e.p
 	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
-	if p.noWayTries > 0 {
-		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoWay, m.h.address(), p.address, p.noWay)
+	if p.noRouteTries > 0 {
+		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
 	}
 	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
@@ -120,7 +120,7 @@ func (m *module) tellFailure(e *endpoint) {
 	m.unackedFailures = append(m.unackedFailures, &failureNotice{p: e.p, epoch: e.Epoch(), at: m.cfg.Clock.Now() + askFirst})
 }
 
-// end is what the peer has to know of this end.
+// end describes this end to the peer.
 func (e *endpoint) end() qpEnd {
 	m := e.m
 	return qpEnd{
@@ -129,7 +129,7 @@ func (e *endpoint) end() qpEnd {
 	}
 }
 
-// tell sends a datagram to a peer, once. It may be lost, also here.
+// tell sends a datagram to a peer, once. It may be lost, even in this function.
 func (m *module) tell(p *peer, msg *message) {
 	if m.h == nil {
 		return
@@ -150,19 +150,18 @@ func (m *module) carry(p *peer, msg *message) {
 	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
 		return
 	}
-	if p.ah != nil && (p.ahOf != h || p.ahTo != p.address) {
-		_ = p.ah.Destroy()
-		p.ah = nil
+	if p.ahTo != p.address {
+		_ = p.dropHandle()
 	}
 	if p.ah == nil {
 		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
-		if err != nil { // no route there now: it is tried again
-			p.noWay = err
-			p.noWayTries++
+		if err != nil { // there is no route now, and the next message tries again
+			p.noRoute = err
+			p.noRouteTries++
 			return
 		}
-		p.ah, p.ahOf, p.ahTo = ah, h, p.address
-		p.noWay, p.noWayTries = nil, 0
+		p.ah, p.ahTo = ah, p.address
+		p.noRoute, p.noRouteTries = nil, 0
 	}
 	i := h.free[len(h.free)-1]
 	buf := h.udSends.buffer(int(i))
@@ -189,11 +188,7 @@ func (m *module) pollDatagrams() int {
 		id := wrID(wc.ID)
 		entry := id.entry()
 		switch {
-		case id.kind() == wrUDSend && entry < udSendDepth:
-			h.free = append(h.free, int32(entry))
-			if wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr {
-				h.recoverUD()
-			}
+		case h.sentUD(&wc):
 		case id.kind() == wrUDRecv && entry < udRecvDepth && wc.Status == verbs.StatusSuccess:
 			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+maxMessageBytes {
 				if msg, ok := m.codec.parse(h.udRecvs.buffer(int(entry))[verbs.GRHBytes:n]); ok {
@@ -205,7 +200,7 @@ func (m *module) pollDatagrams() int {
 				return n
 			}
 		case id.kind() == wrUDRecv && wc.Status == verbs.StatusWRFlushErr:
-			m.readEvents() // which may say why
+			m.readEvents() // an event may be the cause
 			if !m.portUp {
 				m.loseDevice(verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down, and its datagram queue pair has failed", m.cfg.Port, m.cfg.Device))
 			}
@@ -214,7 +209,7 @@ func (m *module) pollDatagrams() int {
 		}
 	}
 	if err != nil {
-		m.readEvents() // which may say why
+		m.readEvents() // an event may be the cause
 		m.loseDevice(verbs.EventCQErr.Native(), err)
 		return n + 1
 	}
@@ -224,7 +219,7 @@ func (m *module) pollDatagrams() int {
 	return n
 }
 
-// hasUDSends reports whether datagrams are still to be sent.
+// hasUDSends reports whether datagrams are in flight.
 func (h *hca) hasUDSends() bool { return !h.lost && len(h.free) < udSendDepth }
 
 // pollUDSends takes completions of sent datagrams while the module closes.
@@ -235,40 +230,41 @@ func (h *hca) pollUDSends(wcs []verbs.WC) {
 	n, err := h.udCQ.Poll(wcs)
 	h.lost = err != nil
 	for i := range n {
-		if id := wrID(wcs[i].ID); id.kind() == wrUDSend && id.entry() < udSendDepth {
-			h.free = append(h.free, int32(id.entry()))
-			if wcs[i].Status != verbs.StatusSuccess && wcs[i].Status != verbs.StatusWRFlushErr {
-				h.recoverUD()
-			}
-		}
+		h.sentUD(&wcs[i])
 	}
 }
 
-// recoverUD brings the datagram queue pair back from SQE, where a failed send has taken it.
-func (h *hca) recoverUD() {
-	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
-	// it fails if the queue pair is not in SQE, and then nothing has to be done
-	_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState)
+// sentUD handles the completion of a datagram that was sent. It reports whether wc is one.
+func (h *hca) sentUD(wc *verbs.WC) bool {
+	id := wrID(wc.ID)
+	if id.kind() != wrUDSend || id.entry() >= udSendDepth {
+		return false
+	}
+	h.free = append(h.free, int32(id.entry()))
+	if wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr {
+		// The failed send has taken the queue pair to SQE. If it is not in SQE, this has no effect.
+		attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
+		_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState)
+	}
+	return true
 }
 
-// handle acts on a message that a module of this job has sent, at some time.
+// handle handles a message of a module of this job, which may be a replay.
 func (m *module) handle(msg *message) {
 	if m.h == nil || msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
 		return
 	}
 	p := m.peer(int(msg.from))
-	if p.met && p.nonce != msg.fromNonce {
+	p.meet(msg.fromNonce, msg.address)
+	if p.nonce != msg.fromNonce {
 		return
-	}
-	if !p.met {
-		p.met, p.nonce, p.address = true, msg.fromNonce, msg.address
 	}
 	e := p.ep
 	alive := e != nil && e.State() == btl.Up
 	switch msg.kind {
 	case msgREQ:
 		if msg.epoch > p.epoch || alive && e.phase == phaseAsking && msg.epoch >= e.Epoch() {
-			p.address = msg.address // of any other epoch it may be a replay
+			p.address = msg.address // a message of another epoch may be a replay
 		}
 		m.receiveREQ(p, msg)
 	case msgREP:
@@ -287,8 +283,8 @@ func (m *module) handle(msg *message) {
 			m.tell(p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 		}
 	case msgDOWN, msgBYE:
-		// For a later epoch: the peer has begun anew since, so its end of this incarnation is gone
-		// too. An asker gets a NAK instead.
+		// After a failure in a later epoch, the peer's end of this incarnation does not exist any
+		// more. An end that still asks gets a NAK instead.
 		if alive && (msg.epoch == e.Epoch() || msg.epoch > e.Epoch() && e.phase != phaseAsking) {
 			err := m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed)
 			switch {
@@ -296,8 +292,8 @@ func (m *module) handle(msg *message) {
 				err.Class, err.Err = btl.ClassClosed, base.ErrPeerClosed
 				e.fail(err)
 			case e.awaited > 0:
-				// it may have failed for one of this end's requests, whose refusal this message has
-				// overtaken
+				// a request of this end may be the cause, and this message has overtaken its
+				// refusal
 				e.deferSymptom(err)
 			default:
 				e.fail(err)
@@ -310,8 +306,8 @@ func (m *module) handle(msg *message) {
 	}
 }
 
-// receiveREQ answers a request for a connection. While the rail fails, or its port is down, it does
-// not: the peer asks again.
+// receiveREQ answers a request for a connection, unless the rail has failed or its port is down:
+// then the peer asks again.
 func (m *module) receiveREQ(p *peer, msg *message) {
 	e := p.ep
 	if e == nil || e.State() == btl.Drained {
@@ -340,7 +336,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 			p.epoch = msg.epoch
 			e.accept(msg)
 		} else if msg.address != p.address {
-			m.refuse(p, msg) // the peer may be at this address now, and then receives no REQ
+			m.refuse(p, msg) // if the peer has moved to this address, it receives no REQ
 		}
 	case msg.epoch > e.Epoch():
 		e.fail(m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
@@ -350,9 +346,8 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 	}
 }
 
-// refuse answers a REQ that its epoch is over. It answers to the address that the REQ came from,
-// because the peer may be there now. As the REQ may also be a replay, that address is not
-// remembered.
+// refuse answers a REQ with NAK: its epoch is over. It answers to the address in the REQ, because
+// the peer may have moved there, but does not store that address, because the REQ may be a replay.
 func (m *module) refuse(p *peer, msg *message) {
 	known := p.address
 	p.address = msg.address
@@ -376,7 +371,7 @@ func (e *endpoint) accept(msg *message) {
 		m.asking = append(m.asking, e)
 	}
 	e.enter(phaseAccepted)
-	e.rejection, e.rejectUntil = nil, 0 // the peer asks, so it can make its end now
+	e.rejection, e.rejectUntil = nil, 0 // the peer has made its end now
 	m.Unsettled = true
 	m.tell(e.p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: msg.end.qpn})
 }
@@ -393,7 +388,7 @@ func (e *endpoint) answered(msg *message) {
 	e.enter(phaseReady)
 	e.p.reached = e.m.h.address()
 	if !e.sendControl(wireHello) {
-		e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", errors.New("no first message can be sent")))
+		e.deviceFails(errors.New("no first message can be sent"))
 		return
 	}
 	e.catchUp()
@@ -411,7 +406,7 @@ func (e *endpoint) established() {
 	e.list()
 }
 
-// toRTR makes the queue pair ready to receive from the peer's, which has asked or answered.
+// toRTR makes the queue pair ready to receive from the queue pair that has asked or answered.
 func (e *endpoint) toRTR(msg *message) bool {
 	m := e.m
 	e.remote, e.device = msg.end, msg.address.qkey
@@ -421,14 +416,9 @@ func (e *endpoint) toRTR(msg *message) bool {
 		State: verbs.StateRTR, PathMTU: e.mtu, DestQPN: remote.qpn, RQPSN: remote.psn,
 		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
 	}
-	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
-		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
-	if err != nil {
-		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
-		return false
-	}
 	e.credits, e.controlCredits = int(remote.recvDepth), controlDepth
-	return true
+	return e.modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|
+		verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
 }
 
 // toRTS makes the queue pair ready to send.
@@ -438,10 +428,15 @@ func (e *endpoint) toRTS() bool {
 		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
 		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), maxReads)),
 	}
-	err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
+	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|
+		verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
+}
+
+// modify changes the state of a queue pair that gets connected. After an error the endpoint fails.
+func (e *endpoint) modify(attr *verbs.QPAttr, mask verbs.AttrMask) bool {
+	err := e.qp.Modify(attr, mask)
 	if err != nil {
-		e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", fmt.Errorf("connection: %w", err)))
-		return false
+		e.deviceFails(fmt.Errorf("connection: %w", err))
 	}
-	return true
+	return err == nil
 }

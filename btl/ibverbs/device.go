@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 const (
-	// udSendDepth is how many datagrams can be in flight, udRecvDepth how many can arrive before
-	// this rank looks. Every message is repeated, so one that finds no room is not lost.
+	// udSendDepth is how many datagrams can be in flight, udRecvDepth how many can arrive between
+	// two polls. Every message is repeated, so the loss of one without room does no harm.
 	udSendDepth = 32
 	udRecvDepth = 256
 	// groupEntries is the length of a completion queue, unless one endpoint needs more.
@@ -21,7 +21,7 @@ const (
 	ownQKeyMask = 1<<31 - 1
 )
 
-// hca is an open device, and what all connections of a rail share.
+// hca is an open device, and the objects that all connections of a rail share.
 type hca struct {
 	dev   verbs.Device
 	attr  verbs.DeviceAttr
@@ -62,12 +62,12 @@ type group struct {
 
 var errNoGID = errors.New("it has no GID")
 
-// openHCA opens the device and makes what connections share.
+// openHCA opens the device and makes the objects that connections share.
 func openHCA(cfg *Config) (*hca, error) {
 	var err error
 	h := new(hca)
 	if h.dev, err = cfg.Provider.Open(cfg.Device); err != nil {
-		return nil, err // it names the device
+		return nil, err // the error names the device
 	}
 	if err := h.setUp(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("device %s: %w", cfg.Device, err), h.close())
@@ -75,7 +75,7 @@ func openHCA(cfg *Config) (*hca, error) {
 	return h, nil
 }
 
-// setUp makes what connections share. After an error, close destroys what was made.
+// setUp makes the objects that connections share. After an error, close destroys those that exist.
 func (h *hca) setUp(cfg *Config) (err error) {
 	if h.attr, err = h.dev.Query(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (h *hca) setUp(cfg *Config) (err error) {
 	if cfg.Port > h.attr.Ports {
 		return fmt.Errorf("it has no port %d, the last is %d: %w", cfg.Port, h.attr.Ports, verbs.ErrInvalid)
 	}
-	if err := h.look(cfg); err != nil {
+	if err := h.queryPort(cfg); err != nil {
 		return err
 	}
 	if h.pd, err = h.dev.AllocPD(); err != nil {
@@ -105,8 +105,8 @@ func (h *hca) setUp(cfg *Config) (err error) {
 	return nil
 }
 
-// inlineSizes are how many bytes a queue pair is to take inline: what a small message has, and less
-// for devices that refuse so much. No device reports its limit. It may grant more.
+// inlineSizes are the numbers of inline bytes to ask for: as many as a small message has, and less
+// for devices that refuse that. No device reports its limit. It may grant more.
 var inlineSizes = [...]int{128, 96, 64, 32, headBytes, 0}
 
 // createQP makes a queue pair that takes as many bytes inline as the device permits, up to the
@@ -121,10 +121,10 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 			return qp, nil
 		}
 		if first == nil {
-			first = err // for later sizes, inline data may be only a part of the cause
+			first = err // a smaller size may fail for another reason
 		}
-		// Over its limit a device says that the size is wrong, or that a work request of that size
-		// is too much.
+		// If the size is over its limit, a device reports that it is invalid, or that a work
+		// request needs too much memory.
 		if !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, verbs.ErrNoMemory) {
 			break
 		}
@@ -132,8 +132,8 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, first
 }
 
-// look looks up the port's state and its present address.
-func (h *hca) look(cfg *Config) error {
+// queryPort queries the port's state and its present address.
+func (h *hca) queryPort(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err != nil {
 		return err
@@ -148,7 +148,8 @@ func (h *hca) look(cfg *Config) error {
 	case ok:
 		h.gid = gid
 	case cfg.GIDIndex != nil:
-		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w", cfg.Port, *cfg.GIDIndex, entries(gids), verbs.ErrInvalid)
+		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %v: %w",
+			cfg.Port, *cfg.GIDIndex, gids, verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
 	case port.GRHRequired:
@@ -157,9 +158,9 @@ func (h *hca) look(cfg *Config) error {
 	return nil
 }
 
-// lookAtMTU looks up the present length of the port's packets. It changes with the MTU of the
-// port's network interface, which no event reports. Events report other changes (lookAgain).
-func (h *hca) lookAtMTU(cfg *Config) error {
+// queryMTU queries the port's present MTU. It changes with the MTU of the port's network
+// interface, which no event reports. Events report other changes (requery).
+func (h *hca) queryMTU(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err == nil {
 		h.port.ActiveMTU = port.ActiveMTU
@@ -167,46 +168,31 @@ func (h *hca) lookAtMTU(cfg *Config) error {
 	return err
 }
 
-// entries lists the entries of a table of GIDs that are used.
-func entries(gids []verbs.GIDEntry) string {
-	if len(gids) == 0 {
-		return "none"
-	}
-	var list []string
-	for _, g := range gids {
-		list = append(list, fmt.Sprintf("%d (%v, %v)", g.Index, g.GID, g.Type))
-	}
-	return strings.Join(list, ", ")
-}
-
 // chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched
 // networks alike, then an IPv6 address that is not link-local, then any of version 2, then any.
 func chooseGID(gids []verbs.GIDEntry, index *int, roce bool) (best verbs.GIDEntry, ok bool) {
-	bestScore := -1
-	for _, g := range gids {
-		if index != nil {
-			if g.Index == *index {
-				return g, true
-			}
-			continue
+	if index != nil {
+		i := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.Index == *index })
+		if i < 0 {
+			return best, false
 		}
-		score := 0
-		if roce && g.Type == verbs.GIDTypeRoCEv2 {
-			ip := g.GID.Addr()
-			switch {
-			case ip.Is4In6():
-				score = 3
-			case !ip.IsLinkLocalUnicast():
-				score = 2
-			default:
-				score = 1
-			}
-		}
-		if score > bestScore {
-			best, bestScore, ok = g, score, true
-		}
+		return gids[i], true
 	}
-	return best, ok
+	if len(gids) == 0 {
+		return best, false
+	}
+	rank := func(g verbs.GIDEntry) int {
+		switch ip := g.GID.Addr(); {
+		case !roce || g.Type != verbs.GIDTypeRoCEv2:
+			return 0
+		case ip.Is4In6():
+			return 3
+		case !ip.IsLinkLocalUnicast():
+			return 2
+		}
+		return 1
+	}
+	return slices.MaxFunc(gids, func(a, b verbs.GIDEntry) int { return rank(a) - rank(b) }), true
 }
 
 // openUD makes the datagram queue pair and posts its receives.
@@ -258,7 +244,7 @@ func (h *hca) postUDRecv(i int) error {
 	return err
 }
 
-// address is where datagrams reach this module now.
+// address is the present address of the datagram queue pair.
 func (h *hca) address() address {
 	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, link: h.link()}
 }
@@ -273,7 +259,7 @@ func (h *hca) link() linkKind {
 	return linkInfiniBand
 }
 
-// path is the route to an address. It is global if one of the two ports needs that.
+// path is the route to an address. It is global if one of the two ports requires that.
 func (h *hca) path(port int, to *address) verbs.AHAttr {
 	a := verbs.AHAttr{Port: port, DLID: to.lid}
 	if h.link() != linkInfiniBand || to.link != linkInfiniBand {
@@ -301,23 +287,22 @@ func (h *hca) reserve(entries int) (*group, error) {
 	return g, nil
 }
 
-// release gives back what was reserved. A queue that broke and is empty is destroyed.
+// release gives reserved entries back. A broken queue without reservations is destroyed.
 func (h *hca) release(g *group, entries int) error {
 	g.room += entries
 	g.reserved -= entries
 	if !g.broken || g.reserved > 0 {
 		return nil
 	}
-	for i, other := range h.groups {
-		if other == g {
-			h.groups = append(h.groups[:i:i], h.groups[i+1:]...)
-			return g.cq.Destroy()
-		}
+	i := slices.Index(h.groups, g)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	h.groups = slices.Concat(h.groups[:i], h.groups[i+1:]) // Progress may iterate over the old list
+	return g.cq.Destroy()
 }
 
-// revoke ends all registrations of the user's memory: no queue pair reaches it after that.
+// revoke ends all registrations of the user's memory, which no queue pair accesses after that.
 func (h *hca) revoke() error {
 	var errs []error
 	for r := range h.regions {
@@ -326,8 +311,8 @@ func (h *hca) revoke() error {
 	return errors.Join(errs...)
 }
 
-// close destroys everything, in order, as far as it exists. No endpoint has a queue pair any more
-// that could be destroyed.
+// close destroys all objects that exist, in order. The queue pairs of endpoints are destroyed
+// before, except those for which that fails.
 func (h *hca) close() error {
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }
@@ -336,7 +321,7 @@ func (h *hca) close() error {
 	}
 	keep(h.revoke())
 	for r := range h.regions {
-		r.mr = nil // it goes with the device
+		r.mr = nil // the device ends it
 	}
 	for _, s := range []*slab{h.udRecvs, h.udSends, h.bounce} {
 		if s != nil {

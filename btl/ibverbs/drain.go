@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// drainNanos bounds the wait for what a queue pair in Error flushes. A working device flushes
-	// at once; a broken one promises no completion.
+	// drainNanos bounds the wait for the flushes of a queue pair in Error. A working device flushes
+	// at once; a broken one may never do.
 	drainNanos = 100e6
 	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may keep
 	// receives. They are in buffers of this package.
@@ -20,7 +20,7 @@ const (
 	checkNanos = 10e6
 )
 
-// vendorError is a completion's status, and the code that only the maker of the device understands.
+// vendorError is a completion's status, with the vendor's error code if there is one.
 func vendorError(wc *verbs.WC) error {
 	if wc.VendorErr == 0 {
 		return errors.New(wc.Status.Info().Text)
@@ -31,9 +31,9 @@ func vendorError(wc *verbs.WC) error {
 // fail takes the endpoint to Failed and reports it; drain does the rest.
 func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// Stop implements base.Incarnation: the queue pair goes to Error. A marker follows all sends, not
-// all of which are signaled. Receives are counted, because some devices never report that a receive
-// which was posted in Error was flushed.
+// Stop implements base.Incarnation: it takes the queue pair to Error. It posts a marker behind all
+// sends, because not all of them are signaled. It posts none behind the receives, which are
+// counted, because some devices never flush a receive that was posted in Error.
 func (e *endpoint) Stop() {
 	m := e.m
 	if m.Closed {
@@ -63,61 +63,59 @@ func (e *endpoint) Stop() {
 	}
 }
 
-// giveUp notes that the device promises no completion of this queue pair any more.
+// giveUp notes that completions of this queue pair may never come.
 func (e *endpoint) giveUp() {
 	if e.phase != phaseBroken {
 		e.enter(phaseBroken)
 	}
 }
 
-// flushedOut reports whether there is nothing more to wait for: everything that was posted has come
-// back, or nothing is promised.
+// flushedOut reports whether all requests have completed, or may never complete.
 func (e *endpoint) flushedOut() bool {
 	return e.phase == phaseBroken || e.phase == phaseFlushed && e.posted == 0
 }
 
-// A queue pair that cannot be destroyed may still write into the buffer of a Get. So its endpoint
-// is not Drained. The module tries again after destroyFirst, and each time after twice as long.
-// After destroyTries the device is taken for broken.
+// A queue pair that cannot be destroyed may still write into the buffer of a Get, so its endpoint
+// is not Drained. The module tries again after destroyFirst (ns), and each time after twice as
+// long. After destroyTries the device counts as broken.
 const (
 	destroyFirst = int64(1e6)
 	destroyTries = 8
 )
 
-// restNanos is how long a queue pair whose sends have all come back after its path failed is left
-// in Error: on soft-RoCE a packet that waits for the address of a peer which is gone keeps the
-// queue pair for three seconds, and destroying it blocks for so long.
-const restNanos = 3.5e9
+// destroyDelayNanos is how long a queue pair stays in Error after its path has failed and its sends
+// have completed. On soft-RoCE, a packet that waits for the address of a lost peer keeps the queue
+// pair for three seconds, and destroying it would block until then.
+const destroyDelayNanos = 3.5e9
 
-// destroyDue destroys the queue pairs that are at rest, if they have been for long enough, or all
-// of them.
+// destroyDue destroys the queue pairs in m.toDestroy that are due, or all of them.
 func (m *module) destroyDue(all bool) {
 	m.toDestroy = slices.DeleteFunc(m.toDestroy, func(e *endpoint) bool {
 		if !all && m.now < e.destroyAt {
 			return false
 		}
 		if e.destroy() != nil && !m.Closed && !m.reopen {
-			e.destroyAt = m.now + restNanos
+			e.destroyAt = m.now + destroyDelayNanos
 			return false
 		}
 		return true
 	})
 }
 
-// rests reports whether the endpoint need not wait until its queue pair is destroyed: the queue
-// pair is in Error, and all sends have come back, so it reaches no memory any more except the
-// buffers of receives; or its time is up, and it could be taken to RESET.
-func (e *endpoint) rests() bool {
+// drainsEarly reports whether the endpoint is Drained before its queue pair is destroyed. Either
+// the queue pair is in Error and all sends have completed, so it accesses no memory except the
+// buffers of receives; or its time is up and it was taken to RESET.
+func (e *endpoint) drainsEarly() bool {
 	mayKeep := e.Cause().Class == btl.ClassPath || e.Cause().Class == btl.ClassTimeout || e.Cause().Class == btl.ClassFlushed
 	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
-// reset takes a queue pair whose sends have not all come back to RESET, where it reaches no memory
-// at all and forgets what was posted. Destroying it would do the same, and may block for seconds
-// (restNanos). Mostly the completions are there and were not polled: a rank may be busy for longer
-// than a drain takes, and a progress call polls only a batch, in which receives come first.
+// reset takes a queue pair with uncompleted sends to RESET, where it accesses no memory and forgets
+// its requests. Destroying it would do the same, but may block for seconds (destroyDelayNanos).
+// Usually the completions exist but were not polled: a rank may be busy for longer than a drain
+// takes, and a progress call polls only a batch, in which receives come first.
 func (e *endpoint) reset() bool {
-	e.m.pollOut(e.group) // also because some devices drop the completions that are there
+	e.m.pollOut(e.group) // before some devices drop the completions in it
 	if e.phase != phaseFlushing {
 		return e.phase == phaseFlushed
 	}
@@ -125,12 +123,11 @@ func (e *endpoint) reset() bool {
 	return e.qp.Modify(&attr, verbs.AttrState) == nil
 }
 
-// drain continues with all endpoints that are on their way to Drained, and reports those that are
-// there.
+// drain continues with all Failed endpoints, and reports those that are Drained.
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
 	if len(m.toDestroy) > 0 && m.h != nil {
-		m.destroyDue(m.reopen) // a device that is to be opened anew waits for none
+		m.destroyDue(m.reopen) // all of them if the device is about to be closed
 	}
 	for _, e := range m.TakeDraining() {
 		m.Report(e) // Connect may have returned it after its failure
@@ -138,12 +135,12 @@ func (m *module) drain() int {
 			m.KeepDraining(e)
 			continue
 		}
-		if e.rests() {
+		if e.drainsEarly() {
 			if e.posted > 0 {
 				m.pollOut(e.group)
 			}
-			e.takeRest()
-			e.destroyAt = m.now + restNanos
+			e.deliverRest()
+			e.destroyAt = m.now + destroyDelayNanos
 			n += e.drained()
 			m.toDestroy = append(m.toDestroy, e)
 			continue
@@ -172,28 +169,23 @@ func (m *module) drain() int {
 	return n
 }
 
-// drained calls back what is left, and reports the endpoint Drained.
+// drained ends the operations that are left, and reports the endpoint Drained.
 func (e *endpoint) drained() int {
 	e.callBack()
 	e.m.ReportDrained(e)
 	return 1
 }
 
-// giveUpDevice gives the device up; the next Connect opens it anew. Endpoints that are left have
-// queue pairs that cannot be destroyed. These reach no memory once it is not registered any more,
-// and are then left to themselves. Until then the endpoints wait.
+// giveUpDevice closes the device; the next Connect opens it again. The endpoints that are left have
+// queue pairs that cannot be destroyed. These access no memory once it is not registered any more,
+// and until then the endpoints wait.
 func (m *module) giveUpDevice() int {
 	if m.h.revoke() != nil && m.Draining() > 0 {
 		return 0
 	}
 	m.reopen = false
 	m.reopenAt, m.reopenWait = m.now+reopenFirst, 2*reopenFirst
-	for _, p := range m.peers {
-		if p != nil && p.ah != nil {
-			_ = p.ah.Destroy()
-			p.ah = nil
-		}
-	}
+	m.dropHandles()
 	_ = m.h.close()
 	n := 0
 	for _, e := range m.TakeDraining() {
@@ -203,31 +195,30 @@ func (m *module) giveUpDevice() int {
 	return n
 }
 
-// destroy destroys the queue pair, after which nothing of this incarnation reaches memory. After an
-// error the queue pair is as before.
+// destroy destroys the queue pair. After that, this incarnation accesses no memory. After an error
+// the queue pair is as before.
 func (e *endpoint) destroy() error {
 	m := e.m
 	if e.phase != phaseOver && !m.Closed { // a module that closes hands nothing up
 		if e.phase == phaseBroken || !e.flushedOut() {
-			// not all completions came in time, but those that are there are of use
-			m.pollOut(e.group)
+			m.pollOut(e.group) // some completions are missing, but others may be there
 		}
-		e.takeRest()
+		e.deliverRest()
 	}
 	if err := e.qp.Destroy(); err != nil {
 		return err
 	}
-	// What cannot be released now stays; that costs nothing but room.
+	// Memory and entries that cannot be released are lost, which does no other harm.
 	_ = errors.Join(e.bufs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
 	return nil
 }
 
-// callBack ends what is left, once nothing of this incarnation reaches memory.
+// callBack ends the operations that are left, once this incarnation accesses no memory.
 func (e *endpoint) callBack() {
 	e.m.forget(e)
 	for e.sqTail != e.sqHead {
 		if done := e.pop(); done.op != nil {
-			done.op.Done(done.op, e.flushed())
+			done.op.Done(done.op, e.m.FlushError(e, nil))
 		}
 	}
 	e.m.Flush(e, &e.early)
@@ -236,7 +227,7 @@ func (e *endpoint) callBack() {
 	e.m.Drained(e)
 }
 
-// pollOut takes all completions that a queue can have.
+// pollOut handles all completions of a queue.
 func (m *module) pollOut(g *group) {
 	for left := g.cq.Entries(); left > 0 && !g.broken; {
 		n := m.poll(g)
@@ -248,7 +239,7 @@ func (m *module) pollOut(g *group) {
 	}
 }
 
-// pollQuietly takes completions of sends while the module closes. Nothing is handed up any more.
+// pollQuietly handles completions of sends while the module closes. It delivers nothing.
 func (m *module) pollQuietly(g *group) {
 	if g.broken {
 		return
@@ -275,7 +266,7 @@ func (m *module) pollQuietly(g *group) {
 
 // breakGroup handles a queue that cannot be polled any more: all completions in it are lost.
 func (m *module) breakGroup(g *group, cause error) {
-	m.readEvents() // which may say why
+	m.readEvents() // an event may be the cause
 	if g.broken || m.reopen {
 		return
 	}
@@ -284,8 +275,8 @@ func (m *module) breakGroup(g *group, cause error) {
 }
 
 // checkDeadlines fails endpoints on which nothing has completed for too long: a device may lose a
-// request and never say so. Time in which this rank did not look is no evidence: however long, it
-// counts for at most a quarter of the deadline.
+// request without an error. Time without a progress call counts for at most a quarter of the
+// deadline, however long it was.
 func (m *module) checkDeadlines() int {
 	if m.now < m.checkAt {
 		return 0
@@ -298,9 +289,8 @@ func (m *module) checkDeadlines() int {
 			continue
 		}
 		e.keepAlive()
-		awaited := e.awaited > 0
-		if !awaited || !e.watched || e.sqTail != e.seenTail {
-			e.watched, e.seenTail, e.waited = awaited, e.sqTail, 0
+		if e.awaited == 0 || !e.watched || e.sqTail != e.seenTail {
+			e.watched, e.seenTail, e.waited = e.awaited > 0, e.sqTail, 0
 			continue
 		}
 		if e.waited += gap; e.waited > int64(m.cfg.Deadline) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
@@ -18,7 +19,7 @@ var (
 	_ btl.StaleSender     = (*endpoint)(nil)
 )
 
-// phase is how far the connection of an endpoint is.
+// phase is the state of an endpoint's connection.
 type phase uint8
 
 const (
@@ -27,14 +28,13 @@ const (
 	phaseReady                 // RTS
 	// phaseFlushing: in Error; sends may still be in flight, the marker is behind them.
 	phaseFlushing
-	// phaseFlushed: in Error, and the marker has come back, so no send of it reaches memory any
-	// more.
+	// phaseFlushed: in Error, and the marker has completed, so no send accesses memory any more.
 	phaseFlushed
-	// phaseBroken: the device promises no completion, and the queue pair may even be in RTS still.
-	// It may reach memory until it is destroyed, or no memory is registered any more. No event
-	// takes that back.
+	// phaseBroken: completions may never come, and the queue pair may even be in RTS. It may access
+	// memory until it is destroyed, or no memory is registered any more. No later event changes
+	// that.
 	phaseBroken
-	// phaseOver: everything was called back, and the queue pair reaches no memory of operations.
+	// phaseOver: all operations have ended, and the queue pair accesses no memory of theirs.
 	phaseOver
 )
 
@@ -51,7 +51,7 @@ var nextPhases = [...][]phase{
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post reads, together. plain: operations go straight to the device.
+	// Fields that a post reads, next to each other. plain: operations go straight to the device.
 	plain                 bool
 	credits               int    // fragments that the peer still has receives for
 	sqHead                uint32 // work requests posted; the ring's next entry
@@ -77,43 +77,39 @@ type endpoint struct {
 	leave  farewell
 
 	number uint32 // in m.eps
-	// made is how many endpoints the module had made before: its completions bear that number.
-	made   uint32
+	made   uint32 // counts the module's endpoints; part of the IDs of work requests
 	qpn    uint32
 	psn    uint32
 	group  *group
 	remote qpEnd
-	// mtu is the port's when the endpoint was made; from RTR on the path's, which both ends use.
-	mtu    verbs.MTU
-	device uint32 // the peer's, as its keys name it
+	mtu    verbs.MTU // of the port when the endpoint was made; from RTR on that of both ends
+	device uint32    // the peer's device, as in the keys of its regions
 
-	bufs   *slab // its receives' buffers, then its own ones for sending (bounce.go)
+	bufs   *slab // buffers of the receives, then of the endpoint's own sends (bounce.go)
 	share  bounceShare
-	repost []int32 // receives to be posted again
+	repost []int32 // receives to post again
 
 	acked uint32 // messages of this end that the peer's device has acknowledged
 
-	// Small fragments by remote writes (ring.go): where the peer's ring is, and how many messages
-	// the peer was sent; this end's ring, the number of the peer's next message and where in the
-	// ring it would show, how many messages were taken before their completions, and how many small
-	// fragments came without a ring.
-	out   outRing
-	said  uint64
-	in    *slab // nil if there is none
-	next  uint64
-	slot  []byte
-	word  *uint64
-	ahead int
-	small int
+	// Small fragments by remote writes (ring.go).
+	out   outRing // the peer's ring
+	sent  uint64  // messages sent to the peer
+	in    *slab   // this end's ring, nil if there is none
+	next  uint64  // number of the peer's next message
+	slot  []byte  // of in, for that message
+	word  *uint64 // the last word of slot
+	ahead int     // messages delivered before their completions
+	small int     // small fragments received without a ring
 
-	// symptomUntil: the deferred failure is a symptom, and until then its cause may still be found.
-	// 0: the failure is certain.
+	// symptomUntil: the deferred failure is a symptom, whose cause may be found until then. 0: it
+	// is the cause.
 	symptomUntil int64
-	// early are sends that were accepted before the connection was there, in order. Nothing
+	// early are sends that were accepted before the connection was ready, in order. No other send
 	// overtakes them.
 	early btl.Queue
 
-	// Asking: since when, when to ask again, how long to wait after that, and when to give up.
+	// Times of the requests for the connection: the first one, the next one, the delay after that,
+	// and the deadline.
 	asked, askAt, askWait, askUntil int64
 	// rejection is the peer's last REJ for a cause that may pass; the peer is asked again until
 	// rejectUntil. nil and 0 if there was none.
@@ -122,19 +118,18 @@ type endpoint struct {
 	posted      int // receives that the device has
 	// drainUntil bounds the wait for a queue pair in Error.
 	drainUntil int64
-	// When to try again to destroy a queue pair that could not be destroyed, and how often it was
-	// tried.
+	// destroyAt is when to destroy the queue pair, or to try it again after destroyTries failures.
 	destroyAt    int64
 	destroyTries int
-	// Deadlines, at the last check: whether a completion was awaited, how much was completed, and
-	// how long the endpoint has waited since that changed.
+	// The last check of deadlines: whether a completion was awaited, sqTail, and how long the
+	// endpoint has waited since that changed.
 	watched  bool
 	seenTail uint32
 	waited   int64
 	sign     sign
 }
 
-// farewell is whether a good-bye was exchanged on the connection.
+// farewell is whether a GOODBYE was sent or received on the connection.
 type farewell uint8
 
 const (
@@ -143,11 +138,12 @@ const (
 	receivedGoodbye
 )
 
-// sqEntry is what a posted work request was for.
+// sqEntry describes a posted work request.
 type sqEntry struct {
 	op     *btl.Op // nil for control messages
-	bounce int32   // buffer that it was copied into, or noBuffer
-	said   bool    // a message, which takes one of the peer's receives
+	bounce int32   // buffer that the message was copied into, or noBuffer
+	// isMessage: the request is a message, which takes one of the peer's receives.
+	isMessage bool
 }
 
 // controlDepth is how many control messages the peer has receives for, beside those for fragments:
@@ -163,14 +159,13 @@ type wireType uint8
 const (
 	wireFrag    wireType = 1 + iota
 	wireHello            // the first on a connection, from the end that asked for it
-	wireCredit           // nothing but the credits in its head
+	wireCredit           // only the credits in its head
 	wireGoodbye          // the sender closes
-	wireRing             // where the sender's ring is
-	wireEnd
+	wireRing             // the offer of the sender's ring
 )
 
 // newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If there is no
-// room for it, queue pairs that rest are destroyed, though that may take long.
+// room for it, queue pairs in m.toDestroy are destroyed first, which may block.
 func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	e, err := m.tryEndpoint(p, epoch)
 	if err != nil && len(m.toDestroy) > 0 {
@@ -185,7 +180,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, errors.New("no epoch is left")
 	}
 	h := m.h
-	if err := h.lookAtMTU(&m.cfg); err != nil {
+	if err := h.queryMTU(&m.cfg); err != nil {
 		return nil, err
 	}
 	m.made++
@@ -239,11 +234,9 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 // receives is how many receives an endpoint has.
 func (m *module) receives() int { return m.cfg.RecvDepth + controlDepth }
 
-// queueEntries is how many completions an endpoint can have in its queue: of all that can be
-// posted, and the marker.
-func (m *module) queueEntries() int {
-	return m.cfg.SendDepth + controlDepth + m.receives() + 2
-}
+// queueEntries is how many completions an endpoint can have in its queue: those of all requests
+// that it can post, and of the marker.
+func (m *module) queueEntries() int { return m.cfg.SendDepth + controlDepth + m.receives() + 2 }
 
 // number gives the endpoint its place in m.eps, by which completions find it.
 func (m *module) number(e *endpoint) {
@@ -264,20 +257,15 @@ func (m *module) forget(e *endpoint) {
 
 // enter moves to another phase.
 func (e *endpoint) enter(next phase) {
-	for _, p := range nextPhases[e.phase] {
-		if p == next {
-			e.phase = next
-			e.update()
-			return
-		}
+	if !slices.Contains(nextPhases[e.phase], next) {
+		panic("ibverbs: illegal transition of a connection") // a bug of this package
 	}
-	panic("ibverbs: illegal transition of a connection") // a bug of this package
+	e.phase = next
+	e.update()
 }
 
 // update decides whether operations go straight to the device.
-func (e *endpoint) update() {
-	e.plain = e.mayPost()
-}
+func (e *endpoint) update() { e.plain = e.mayPost() }
 
 // DeliveryCounters implements btl.DeliveryCounter. Control messages count as fragments do.
 func (e *endpoint) DeliveryCounters() (delivered, taken uint32) { return e.acked, uint32(e.next - 1) }
@@ -297,7 +285,7 @@ func (e *endpoint) Send(op *btl.Op) error {
 		}
 		return btl.ErrResource
 	}
-	return e.send(op, sqEntry{op: op, bounce: noBuffer})
+	return e.send(op, e.Epoch())
 }
 
 // Put implements btl.Putter.
@@ -306,21 +294,21 @@ func (e *endpoint) Put(op *btl.Op) error { return e.move(op, verbs.WRRDMAWrite, 
 // Get implements btl.Getter.
 func (e *endpoint) Get(op *btl.Op) error { return e.move(op, verbs.WRRDMARead, btl.AccessRemoteRead) }
 
-// mayPost reports whether an operation may be given to the device now.
+// mayPost reports whether the device may get an operation now.
 func (e *endpoint) mayPost() bool {
 	return e.Accepts() && e.phase == phaseReady && e.m.portUp && e.early.Len() == 0
 }
 
-// mayWait reports whether a send can be taken although there is no connection yet.
+// mayWait reports whether a send is accepted although the connection is not ready.
 func (e *endpoint) mayWait() bool {
 	return e.phase < phaseReady && e.Deferred() == nil && e.early.Len() < e.m.cfg.SendDepth
 }
 
-// catchUp posts sends from before the connection was there, as far as there is room.
+// catchUp posts sends from before the connection was ready, as far as there is room.
 func (e *endpoint) catchUp() {
 	for e.early.Len() > 0 && e.maySendControl() && e.credits > 0 && !e.full() {
 		op := e.early.Pop()
-		if e.send(op, sqEntry{op: op, bounce: noBuffer}) != nil {
+		if e.send(op, e.Epoch()) != nil {
 			e.early.PushFront(op)
 			break
 		}
@@ -332,9 +320,8 @@ func (e *endpoint) catchUp() {
 	e.update()
 }
 
-// catchUpAll continues with endpoints that could not send everything, for reasons that no
-// completion or message of their own may end: the port was down, or other endpoints had all
-// buffers.
+// catchUpAll continues with endpoints that could not post all early sends. Their own completions
+// and messages may not resolve that: the port was down, or other endpoints had all buffers.
 func (m *module) catchUpAll() {
 	list := m.behind
 	m.behind = nil
@@ -349,25 +336,25 @@ func (m *module) catchUpAll() {
 // full reports whether the send queue has no room for another operation.
 func (e *endpoint) full() bool { return int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth }
 
-// send posts a fragment.
-func (e *endpoint) send(op *btl.Op, entry sqEntry) error {
+// send posts a fragment, of the endpoint's epoch except in tests.
+func (e *endpoint) send(op *btl.Op, epoch uint32) error {
 	if e.credits == 0 || e.full() {
 		return btl.ErrResource
 	}
-	m := e.m
+	entry := sqEntry{op: op, bounce: noBuffer}
 	n := headBytes + op.Len()
-	wr := &m.sendWR[0]
+	wr := &e.m.sendWR[0]
 	buf := e.staging(&entry, n)
 	if buf == nil {
 		return btl.ErrResource
 	}
 	e.name(wr, &entry, n)
-	if e.writes(n) {
+	if e.writes(n) && epoch == e.Epoch() { // a write does not name its epoch
 		copy(buf[copy(buf, op.Header()):], op.Payload)
-		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.said+1)
+		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.sent+1)
 		e.nameWrite(wr, n)
 	} else {
-		e.writeHead(buf, wireFrag, op.Tag, e.Epoch())
+		e.writeHead(buf, wireFrag, op.Tag, epoch)
 		copy(buf[headBytes+copy(buf[headBytes:], op.Header()):], op.Payload)
 	}
 	if err := e.post(wr, entry); err != nil {
@@ -424,7 +411,7 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	if _, err := e.qp.PostSend(e.m.sendWR[:]); err != nil {
 		e.giveBack(&entry)
 		if !errors.Is(err, verbs.ErrQueueFull) {
-			e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
+			e.deviceFails(err)
 		}
 		return btl.ErrResource
 	}
@@ -434,11 +421,11 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	} else {
 		e.unsignaled++
 	}
-	// the credits have gone with the head, or the tail
+	// the head, or the tail, carries all pending credits
 	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm {
 		e.pendingCredits, e.pendingControlCredits = 0, 0
-		e.said++
-		entry.said = true
+		e.sent++
+		entry.isMessage = true
 	}
 	e.sq[i] = entry
 	e.sqHead++
@@ -456,12 +443,18 @@ func (e *endpoint) failDeferred(err *btl.Error) {
 	}
 }
 
-// Rebind implements btl.Endpoint. The device reads fragments from buffers of this package, or got
-// them with the work request. It reads a Put where the caller has it, until that completes. The
-// device does not know what is not posted yet.
+// deviceFails makes the next progress call fail the endpoint because of an error of this end's
+// device.
+func (e *endpoint) deviceFails(err error) {
+	e.failDeferred(e.m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
+}
+
+// Rebind implements btl.Endpoint. It succeeds for fragments, which post copies to a buffer of this
+// package or into the work request, and for operations that are not posted yet. The device reads a
+// Put from the caller's memory until the Put completes.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for i := e.sqTail; i != e.sqHead; i++ {
-		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.said {
+		if entry := &e.sq[i&e.sqMask]; entry.op == op && !entry.isMessage {
 			return false
 		}
 	}
@@ -472,7 +465,7 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
-// sayGoodbye posts the last message, if there is a connection.
+// sayGoodbye posts GOODBYE, if the connection is ready.
 func (e *endpoint) sayGoodbye() bool {
 	if e.phase != phaseReady || e.controlCredits == 0 || !e.m.portUp {
 		return false
@@ -487,21 +480,6 @@ func (e *endpoint) sayGoodbye() bool {
 
 // SendStale implements btl.StaleSender. It is for tests.
 func (e *endpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
-	n := headBytes + len(frag)
-	if !e.plain || e.credits == 0 || e.full() {
-		return false
-	}
-	entry := sqEntry{bounce: noBuffer}
-	buf := e.staging(&entry, n)
-	if buf == nil {
-		return false
-	}
-	e.writeHead(buf, wireFrag, tag, epoch)
-	copy(buf[headBytes:], frag)
-	e.name(&e.m.sendWR[0], &entry, n)
-	if e.post(&e.m.sendWR[0], entry) != nil {
-		return false
-	}
-	e.credits--
-	return true
+	op := &btl.Op{Tag: tag, Payload: frag, Done: func(*btl.Op, error) {}}
+	return e.plain && e.send(op, epoch) == nil
 }

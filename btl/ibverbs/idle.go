@@ -4,8 +4,8 @@ import "github.com/mpigo/mpigo/progress"
 
 var _ progress.Idler = (*module)(nil)
 
-// Arm implements progress.Idler: every queue is asked for an event at its next completion. The
-// device's provider rings the bell for that, and always for asynchronous events.
+// Arm implements progress.Idler: it arms every queue for an event at its next completion. The
+// device calls wakeup for such events, and always for asynchronous events.
 func (m *module) Arm() bool {
 	if m.Closed || m.h == nil || m.cfg.Wakeup == nil {
 		return false
@@ -16,15 +16,14 @@ func (m *module) Arm() bool {
 			armed = g.cq.ReqNotify(false) == nil && armed
 		}
 	}
-	// The poll that follows has to look at everything. What is due by the clock can wait for the
+	// The poll that follows has to poll everything. Work that is due by the clock can wait for the
 	// end of the longest sleep, except the end of a port's grace and of a drain: the layer above
-	// may wait for that to use another rail. What is due by progress calls cannot wait.
+	// may wait for these to use another rail. Work that is due by progress calls cannot wait.
 	m.Unsettled = true
 	return armed && m.downAt == 0 && !m.Waiting()
 }
 
-// Disarm implements progress.Idler. Events that were asked for and have not come yet may ring the
-// bell once, later.
+// Disarm implements progress.Idler. Queues that are still armed may call wakeup once, later.
 func (m *module) Disarm() {
 	m.takeWakes()
 	m.Unsettled = true
@@ -32,7 +31,7 @@ func (m *module) Disarm() {
 
 // takeWakes takes the events of queues that were armed.
 func (m *module) takeWakes() {
-	m.news.And(^uint32(newsWakes))
+	m.signals.And(^uint32(completionSignal))
 	for m.h != nil {
 		cq, ok, err := m.h.wakes.NextEvent()
 		if err != nil || !ok {
@@ -45,9 +44,9 @@ func (m *module) takeWakes() {
 	}
 }
 
-// armUD asks for an event at the next datagram, also while no goroutine sleeps: a peer that asks
-// for a connection must not wait until this rank's program next calls. It reports whether it armed:
-// then the queue has to be polled once more.
+// armUD arms the queue of datagrams, even while no goroutine sleeps: a peer that asks for a
+// connection must not wait for the next call of this rank's program. It reports whether it armed
+// the queue, which then has to be polled once more.
 func (m *module) armUD() bool {
 	if m.cfg.AsyncProgress == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
 		return false

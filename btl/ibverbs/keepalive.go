@@ -3,21 +3,21 @@ package ibverbs
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // A rank that only receives has nothing posted, so a cut that no port reports raises no error, and
-// the rank would wait for ever. So a connection on which nothing is in flight here, and on which
-// nothing has arrived for a while, is probed by a write of no bytes. The peer's device acknowledges
-// it, whatever the rank there does: the write takes no receive and no credit, touches no memory,
-// for which reason no key is checked (InfiniBand, C9-88), and completes nothing there. If the
-// device does not answer, the write fails as every lost request does.
+// the rank would wait forever. So a connection with nothing in flight, on which nothing has arrived
+// for a while, is probed by a write of no bytes. The peer's device acknowledges it, whatever the
+// rank there does: the write takes no receive and no credit, and completes nothing there. It
+// accesses no memory, so no key is checked (InfiniBand, C9-88). If the device does not answer, the
+// write fails as every lost request does.
 
-// sign is what a connection showed of the peer at the last look.
+// sign is the last sign of life of the peer.
 type sign struct {
 	at   int64
-	tail uint32 // work requests completed
-	next uint64 // the number of the peer's next message; 0 before the first look
+	tail uint32 // work requests completed by then
+	next uint64 // number of the peer's next message then; 0 before the first check
 }
 
-// keepAlive probes the path to the peer if nothing was received from there for too long. Requests
-// in flight are probes themselves.
+// keepAlive probes the path to the peer if there was no sign of life for too long. Requests in
+// flight are probes themselves.
 func (e *endpoint) keepAlive() {
 	m, s := e.m, &e.sign
 	if e.sqTail != s.tail || e.next != s.next || e.awaited > 0 {
@@ -29,6 +29,6 @@ func (e *endpoint) keepAlive() {
 	}
 	wr := &m.sendWR[0]
 	*wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
-	// if the device does not take it, the endpoint fails, or the next look tries again
+	// if the device refuses it, the endpoint fails, or the next check tries again
 	_ = e.post(wr, sqEntry{bounce: noBuffer})
 }

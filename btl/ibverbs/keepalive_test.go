@@ -7,158 +7,132 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
 )
 
 const testKeepAlive = 50 * time.Millisecond
 
-// silence cuts the path between both ranks both ways. No port reports it.
-func (w *world) silence() {
-	w.t.Helper()
-	require.True(w.t, w.f.Partition(w.ranks[0].m.h.gid.GID, w.ranks[1].m.h.gid.GID, true))
-}
-
-func (w *world) speak() { w.f.Heal(w.ranks[0].m.h.gid.GID, w.ranks[1].m.h.gid.GID) }
-
-// passes drives both ranks for so long.
+// passes makes both ranks progress for some time.
 func (w *world) passes(d time.Duration) {
 	for end := w.clock.Now() + int64(d); w.clock.Now() < end; {
 		w.turn()
 	}
 }
 
-// tries is how many work requests an end has posted.
-func (r *rankOf) tries() int { return int(r.end().sqHead) }
+// requests is how many work requests the rank's end has posted.
+func (r *testRank) requests() int { return int(r.end().sqHead) }
 
-// TestSilentCut: a cut that no port reports is noticed by both ends, though neither sends, soon
+// TestKeepAliveFindsCut: both ends notice a cut that no port reports, although neither sends, soon
 // after the time of the keep-alive.
-func TestSilentCut(t *testing.T) { eachWay(t, testSilentCut) }
-
-func testSilentCut(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive}))
-	w.begin()
-	w.silence()
-	at := w.clock.Now()
-	for i, r := range w.ranks {
-		r.fails(1-i, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
-	}
-	const retries = 3 * 4096 << 10
-	require.Less(t, w.clock.Now()-at, int64(testKeepAlive)+2*retries+2*checkNanos+drainNanos)
-	w.speak()
-	w.mend()
+func TestKeepAliveFindsCut(t *testing.T) {
+	cfg := Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive}
+	bothWays(t, cfg, func(t *testing.T, w *world, a, b *testRank) {
+		w.cut()
+		at := w.clock.Now()
+		a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+		b.fails(0, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+		const retries = 3 * 4096 << 10
+		require.Less(t, w.clock.Now()-at, int64(testKeepAlive)+2*retries+2*checkNanos+drainNanos)
+		w.heal()
+		w.recovers()
+	})
 }
 
-// TestHalfOpenWait: who waits finds out alone when what it would send is lost; and when what it is
-// sent is, as no answer comes.
-func TestHalfOpenWait(t *testing.T) {
+// TestKeepAliveFindsOneWayCut: a rank that sends nothing notices a cut of either direction without
+// the help of its peer.
+func TestKeepAliveFindsOneWayCut(t *testing.T) {
 	for from := range 2 {
-		w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive})
-		w.begin()
-		w.ranks[1].m.cfg.KeepAlive = -1
-		a, b := w.ranks[from].m.h.gid.GID, w.ranks[1-from].m.h.gid.GID
-		require.True(t, w.f.Partition(a, b, false))
-		w.ranks[0].fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
-		w.f.Heal(a, b)
-		w.mend()
+		w, a, b := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive})
+		b.m.cfg.KeepAlive = -1
+		src, dst := w.ranks[from].m.h.gid.GID, w.ranks[1-from].m.h.gid.GID
+		require.True(t, w.f.Partition(src, dst, false))
+		a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+		w.f.Heal(src, dst)
+		w.recovers()
 	}
 }
 
-// TestKeepAliveOff: a negative time is none.
-func TestKeepAliveOff(t *testing.T) {
-	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: -1})
-	w.begin()
-	before := w.ranks[0].tries()
-	w.silence()
+// TestKeepAliveDisabled: a negative time disables probing.
+func TestKeepAliveDisabled(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: -1})
+	before := a.requests()
+	w.cut()
 	w.passes(time.Minute)
-	require.Equal(t, before, w.ranks[0].tries())
-	for _, r := range w.ranks {
-		require.Empty(t, r.failed)
-	}
-	w.speak()
+	require.Equal(t, before, a.requests())
+	require.Empty(t, a.failed)
+	require.Empty(t, b.failed)
+	w.heal()
 	w.works()
 }
 
-// TestKeepAliveCosts: it takes one work request a period of who is idle, and nothing of the peer.
-func TestKeepAliveCosts(t *testing.T) { eachWay(t, testKeepAliveCosts) }
-
-func testKeepAliveCosts(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{KeepAlive: testKeepAlive}))
-	w.begin()
-	type state struct{ credits, notes, posted int }
-	of := func(e *endpoint) state { return state{e.credits, e.controlCredits, e.posted} }
-	var tried [2]int
-	var before [2]state
-	for i, r := range w.ranks {
-		tried[i], before[i] = r.tries(), of(r.end())
-	}
-	const periods = 100
-	w.passes(periods * testKeepAlive)
-	for i, r := range w.ranks {
-		n := r.tries() - tried[i]
-		require.LessOrEqual(t, n, periods)
-		require.Greater(t, n, periods/3) // a module looks at the clock now and then
-		require.Equal(t, before[i], of(r.end()))
-		require.Empty(t, r.failed)
-	}
-	w.works()
+// TestKeepAliveOfIdleRanks: an idle rank posts one work request in each period, which takes nothing
+// of the peer.
+func TestKeepAliveOfIdleRanks(t *testing.T) {
+	bothWays(t, Config{KeepAlive: testKeepAlive}, func(t *testing.T, w *world, a, b *testRank) {
+		type state struct{ credits, controlCredits, posted int }
+		of := func(e *endpoint) state { return state{e.credits, e.controlCredits, e.posted} }
+		requests, before := [2]int{a.requests(), b.requests()}, [2]state{of(a.end()), of(b.end())}
+		const periods = 100
+		w.passes(periods * testKeepAlive)
+		for i, r := range w.ranks {
+			n := r.requests() - requests[i]
+			require.LessOrEqual(t, n, periods)
+			require.Greater(t, n, periods/3) // a module looks at the clock now and then
+			require.Equal(t, before[i], of(r.end()))
+			require.Empty(t, r.failed)
+		}
+		w.works()
+	})
 }
 
-// TestKeepAliveWhileBusy: what comes in, and what is under way, shows that a way leads there.
-func TestKeepAliveWhileBusy(t *testing.T) { eachWay(t, testKeepAliveWhileBusy) }
-
-func testKeepAliveWhileBusy(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{KeepAlive: testKeepAlive, RecvDepth: 256}))
-	w.begin()
-	w.turns(100)
-	a, b := w.ranks[0], w.ranks[1]
-	tries := [2]int{a.tries(), b.tries()}
-	const sent = 60
-	for range sent {
-		require.NoError(t, a.send("x"))
-		w.passes(testKeepAlive / 2)
-	}
-	require.Equal(t, [2]int{tries[0] + sent, tries[1]}, [2]int{a.tries(), b.tries()})
-	// A device that does not say what became of a send: nothing else is sent until the deadline.
-	a.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: a.end().qpn})
-	require.NoError(t, a.send("never"))
-	w.passes(5 * testKeepAlive)
-	require.Equal(t, tries[0]+sent+1, a.tries())
-	a.ep.Fail(nil)
-	w.until("Drained", func() bool { return a.under == 0 })
+// TestKeepAliveOfBusyRanks: no rank probes while fragments arrive or requests are in flight.
+func TestKeepAliveOfBusyRanks(t *testing.T) {
+	bothWays(t, Config{KeepAlive: testKeepAlive, RecvDepth: 256}, func(t *testing.T, w *world, a, b *testRank) {
+		w.turns(100)
+		before := [2]int{a.requests(), b.requests()}
+		const sent = 60
+		for range sent {
+			require.NoError(t, a.send("x"))
+			w.passes(testKeepAlive / 2)
+		}
+		require.Equal(t, [2]int{before[0] + sent, before[1]}, [2]int{a.requests(), b.requests()})
+		// A send that never completes: nothing else is sent until the deadline.
+		a.silence()
+		require.NoError(t, a.send("never"))
+		w.passes(5 * testKeepAlive)
+		require.Equal(t, before[0]+sent+1, a.requests())
+		a.ep.Fail(nil)
+		w.until("Drained", a.isIdle)
+	})
 }
 
-// TestKeepAliveWhileDown: nothing is posted while the port is down.
-func TestKeepAliveWhileDown(t *testing.T) {
-	w := newWorld(t, Config{KeepAlive: testKeepAlive, PortGrace: time.Second})
-	w.begin()
-	a := w.ranks[0]
+// TestKeepAliveWhilePortIsDown: no probe is posted while the port is down.
+func TestKeepAliveWhilePortIsDown(t *testing.T) {
+	w, a, _ := connectedWorld(t, Config{KeepAlive: testKeepAlive, PortGrace: time.Second})
 	a.hca.SetLink(1, false)
-	w.turns(2 * lookEvery)
-	before := a.tries()
+	w.turns(2 * attendEvery)
+	before := a.requests()
 	w.passes(5 * testKeepAlive)
-	require.Equal(t, before, a.tries())
+	require.Equal(t, before, a.requests())
 	a.hca.SetLink(1, true)
 	w.passes(2 * testKeepAlive)
-	require.Greater(t, a.tries(), before)
+	require.Greater(t, a.requests(), before)
 	require.Empty(t, a.failed)
 	w.works()
 }
 
-// TestKeepAliveOfSleepers: a rank that sleeps on its bell, and is woken by nothing, looks each time
+// TestKeepAliveOfSleepingRank: a rank that sleeps, and that nothing wakes, probes each time that
 // its sleep ends.
-func TestKeepAliveOfSleepers(t *testing.T) {
-	bell := progress.NewChanWakeup()
-	w := newWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Wakeup: bell})
-	w.begin()
-	w.silence()
-	a := w.ranks[0]
+func TestKeepAliveOfSleepingRank(t *testing.T) {
+	cfg := Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Wakeup: progress.NewChanWakeup()}
+	w, a, _ := connectedWorld(t, cfg)
+	w.cut()
 	for range 10 {
 		long := a.m.Arm()
 		a.m.Progress()
 		if long {
-			*w.clock.extra += int64(100 * time.Millisecond) // the longest sleep
+			w.clock.skip(100 * time.Millisecond) // the longest sleep
 		}
 		w.f.Advance()
 		a.m.Disarm()

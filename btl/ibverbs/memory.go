@@ -17,8 +17,8 @@ type slab struct {
 	count  int
 }
 
-// newSlab makes count buffers of at least bytes, which begin at multiples of 64. access is what
-// their registration permits.
+// newSlab makes count buffers of at least this number of bytes, which begin at multiples of 64, and
+// registers them for access.
 func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) {
 	s := &slab{stride: (bytes + 63) &^ 63, count: count}
 	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -49,5 +49,5 @@ func (s *slab) close() error {
 	return unix.Munmap(s.mem)
 }
 
-// addressOf is where a slice begins, as a number for work requests.
+// addressOf is the address of a slice, for work requests.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

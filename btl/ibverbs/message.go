@@ -26,15 +26,6 @@ const (
 	kindEnd
 )
 
-var kindNames = [...]string{"", "REQ", "REP", "NAK", "DOWN", "BYE", "DOWNACK", "REJ"}
-
-func (k kind) String() string {
-	if k < kindEnd {
-		return kindNames[k]
-	}
-	return "?"
-}
-
 // bytes is the length of a message of that kind.
 func (k kind) bytes() int {
 	if k == msgREJ {
@@ -55,19 +46,18 @@ type message struct {
 	// address is that of the sender's datagram queue pair now, not when its address was published.
 	address address
 	end     qpEnd     // of REQ and REP
-	toQPN   uint32    // of REP and REJ: the queue pair that asked; of the others 0
+	toQPN   uint32    // of REP and REJ: the queue pair that asked; otherwise 0
 	why     rejection // of REJ
 }
 
 // qpEnd is one end of a connection.
 type qpEnd struct {
 	qpn, psn uint32 // 24 bits
-	// mtu is, in REQ, what its sender's port carries, and in REP what both ends use, the smaller
-	// one.
+	// mtu is the MTU of the sender's port in REQ, and the smaller MTU of both ports in REP.
 	mtu       verbs.MTU
-	rdAtomic  uint8  // reads that it answers at a time
-	recvDepth uint16 // its receives for fragments
-	frag      uint32 // longest fragment that they take, in bytes
+	rdAtomic  uint8  // most reads that it answers at a time
+	recvDepth uint16 // receives for fragments
+	frag      uint32 // bytes of the longest fragment
 }
 
 const (
@@ -90,13 +80,14 @@ func newCodec(secret []byte) *codec {
 	return &codec{mac: base.NewMAC(secret, "ibverbs connections")}
 }
 
+// seal is the authentication code of a message.
 func (c *codec) seal(body []byte) []byte {
 	c.mac.Reset()
 	c.mac.Write(body)
 	return c.mac.Sum(c.sum[:0])[:macBytes]
 }
 
-// append appends as many bytes as a message of that kind has.
+// append appends a message, with its authentication code.
 func (c *codec) append(b []byte, m *message) []byte {
 	start := len(b)
 	b = append(b, protocol, byte(m.kind))
@@ -119,8 +110,8 @@ func (c *codec) append(b []byte, m *message) []byte {
 	return append(b, c.seal(b[start:])...)
 }
 
-// parse checks the seal of a message before anything else. ok is false for what no module of this
-// job would say.
+// parse checks the authentication code of a message before its fields. ok is false for a message
+// that no module of this job sends.
 func (c *codec) parse(b []byte) (m message, ok bool) {
 	if len(b) < messageBytes || b[0] != protocol || len(b) != kind(b[1]).bytes() {
 		return message{}, false

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,19 +13,20 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-var testSecret = []byte("0123456789abcdef0123456789abcdef")
+func sampleAddress(link linkKind) address {
+	gid := verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}
+	return address{gid: gid, lid: 7, qpn: 0xfffffe, qkey: 0x7fffffff, link: link}
+}
 
 func sampleMessage(k kind) message {
-	return message{
+	m := message{
 		kind: k, from: 1, to: 2, fromNonce: nonce{1}, toNonce: nonce{2}, epoch: 7, address: sampleAddress(linkRoCE),
 		end:   qpEnd{qpn: 77, psn: 1<<24 - 1, mtu: verbs.MTU4096, rdAtomic: 16, recvDepth: 64, frag: 8256},
 		toQPN: 78,
 	}
-}
-
-func sampleRejection() message {
-	m := sampleMessage(msgREJ)
-	m.why = rejection{retry: true, errno: 12, text: "ibv_reg_mr: cannot allocate memory"}
+	if k == msgREJ {
+		m.why = rejection{retry: true, errno: 12, text: "ibv_reg_mr: cannot allocate memory"}
+	}
 	return m
 }
 
@@ -32,9 +34,6 @@ func TestMessage(t *testing.T) {
 	c := newCodec(testSecret)
 	for k := msgREQ; k < kindEnd; k++ {
 		want := sampleMessage(k)
-		if k == msgREJ {
-			want = sampleRejection()
-		}
 		b := c.append(nil, &want)
 		require.Len(t, b, k.bytes())
 		got, ok := c.parse(b)
@@ -43,15 +42,15 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestMessageOfStrangers: without the secret, or with a bit changed, nothing is a message.
-func TestMessageOfStrangers(t *testing.T) {
+// TestParseForgedMessageFails: a message of another secret, or with a changed bit, is refused.
+func TestParseForgedMessageFails(t *testing.T) {
 	c := newCodec(testSecret)
 	m := sampleMessage(msgREQ)
 	b := c.append(nil, &m)
 	_, ok := newCodec([]byte("another secret")).parse(b)
 	require.False(t, ok)
 	for i := range b {
-		bad := append([]byte(nil), b...)
+		bad := bytes.Clone(b)
 		bad[i] ^= 1
 		_, ok := c.parse(bad)
 		require.False(t, ok, "byte %d damaged", i)
@@ -62,45 +61,39 @@ func TestMessageOfStrangers(t *testing.T) {
 	require.False(t, ok, "longer")
 }
 
-// TestMessageThatNobodySends: the seal is right, what it says is not.
-func TestMessageThatNobodySends(t *testing.T) {
+// TestParseInvalidMessageFails: the authentication code is right, but a field is invalid.
+func TestParseInvalidMessageFails(t *testing.T) {
 	c := newCodec(testSecret)
 	for name, damage := range map[string]func(*message){
-		"kind 0":        func(m *message) { m.kind = 0 },
-		"unknown kind":  func(m *message) { m.kind = kindEnd },
-		"epoch 0":       func(m *message) { m.epoch = 0 },
-		"no queue pair": func(m *message) { m.end.qpn = 0 },
-		"QPN":           func(m *message) { m.end.qpn = 1 << 24 },
-		"PSN":           func(m *message) { m.end.psn = 1 << 24 },
-		"MTU":           func(m *message) { m.end.mtu = 6 },
-		"depth":         func(m *message) { m.end.recvDepth = minRecvDepth - 1 },
-		"great depth":   func(m *message) { m.end.recvDepth = maxDepth + 1 },
-		"their QPN":     func(m *message) { m.toQPN = 1 << 24 },
-		"address":       func(m *message) { m.address.qpn = 0 },
+		"kind 0":                  func(m *message) { m.kind = 0 },
+		"unknown kind":            func(m *message) { m.kind = kindEnd },
+		"epoch 0":                 func(m *message) { m.epoch = 0 },
+		"no queue pair":           func(m *message) { m.end.qpn = 0 },
+		"QPN":                     func(m *message) { m.end.qpn = 1 << 24 },
+		"PSN":                     func(m *message) { m.end.psn = 1 << 24 },
+		"MTU":                     func(m *message) { m.end.mtu = 6 },
+		"small depth":             func(m *message) { m.end.recvDepth = minRecvDepth - 1 },
+		"great depth":             func(m *message) { m.end.recvDepth = maxDepth + 1 },
+		"their QPN":               func(m *message) { m.toQPN = 1 << 24 },
+		"address":                 func(m *message) { m.address.qpn = 0 },
+		"control bytes in a text": func(m *message) { *m = sampleMessage(msgREJ); m.why.text = "a\x1b[2J" },
+		"zero byte in a text":     func(m *message) { *m = sampleMessage(msgREJ); m.why.text = "a\x00b" },
 	} {
 		m := sampleMessage(msgREP)
 		damage(&m)
 		_, ok := c.parse(c.append(nil, &m))
 		require.False(t, ok, name)
 	}
-	for name, damage := range map[string]func(*rejection){
-		"text of control bytes": func(r *rejection) { r.text = "a\x1b[2J" },
-		"a hole in the text":    func(r *rejection) { r.text = "a\x00b" },
-	} {
-		m := sampleRejection()
-		damage(&m.why)
-		_, ok := c.parse(c.append(nil, &m))
-		require.False(t, ok, name)
-	}
 }
 
-// TestRejectionOfAnyError: whatever an error says, the peer can read it, and it fits a datagram.
-func TestRejectionOfAnyError(t *testing.T) {
+// TestRejectionForAnyError: the rejection for any error can be parsed, and fits a datagram.
+func TestRejectionForAnyError(t *testing.T) {
 	require.LessOrEqual(t, maxMessageBytes, verbs.MTU256.Bytes())
 	c := newCodec(testSecret)
+	noMemory := verbs.NewCallError("ibv_create_qp", syscall.ENOMEM, "no room")
 	for _, err := range []error{
-		errors.New(""), errors.New(strings.Repeat("long ", 100)), errors.New("µs, \x00\x1b and\nlines"), errors.Join(errStuck, errStuck),
-		verbs.NewCallError("ibv_create_qp", syscall.ENOMEM, "no room"), fmt.Errorf("receive buffers: %w", syscall.EAGAIN),
+		errors.New(""), errors.New(strings.Repeat("long ", 100)), errors.New("µs, \x00\x1b and\nlines"),
+		errors.Join(errStuck, errStuck), noMemory, fmt.Errorf("receive buffers: %w", syscall.EAGAIN),
 	} {
 		m := sampleMessage(msgREJ)
 		m.why = rejectionFor(err)
@@ -108,21 +101,19 @@ func TestRejectionOfAnyError(t *testing.T) {
 		require.True(t, ok, "%q", err)
 		require.Equal(t, m, got)
 	}
-	require.Equal(t, rejection{true, uint16(syscall.ENOMEM), "ibv_create_qp: cannot allocate memory: no room"},
-		rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.ENOMEM, "no room")))
+	want := rejection{true, uint16(syscall.ENOMEM), "ibv_create_qp: cannot allocate memory: no room"}
+	require.Equal(t, want, rejectionFor(noMemory))
 	require.False(t, rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.EINVAL, "")).retry)
 }
 
-// FuzzMessage gives the parser bodies with a good seal, as only a member of the job could make
-// them, and without.
+// FuzzMessage gives the parser bodies without and with a valid authentication code, which only
+// members of the job can make.
 func FuzzMessage(f *testing.F) {
 	c := newCodec(testSecret)
 	for k := msgREQ; k < kindEnd; k++ {
 		m := sampleMessage(k)
 		f.Add(c.append(nil, &m))
 	}
-	m := sampleRejection()
-	f.Add(c.append(nil, &m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, ok := c.parse(b); ok {
 			require.Equal(t, b, c.append(nil, &m))
@@ -130,10 +121,58 @@ func FuzzMessage(f *testing.F) {
 		if len(b) < macBytes {
 			return
 		}
-		sealed := append([]byte(nil), b[:len(b)-macBytes]...)
+		sealed := bytes.Clone(b[:len(b)-macBytes])
 		sealed = append(sealed, c.seal(sealed)...)
 		if m, ok := c.parse(sealed); ok {
-			require.Equal(t, sealed, c.append(nil, &m), "one message has one encoding")
+			require.Equal(t, sealed, c.append(nil, &m), "a message has one encoding")
+		}
+	})
+}
+
+func TestRailAddress(t *testing.T) {
+	for link := range linkEnd {
+		want := railAddress{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(link), frag: 8256}
+		b := want.encode()
+		require.Len(t, b, railAddressBytes)
+		got, ok := parseRailAddress(b)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+		for i := range b {
+			bad := bytes.Clone(b)
+			bad[i] ^= 0x10
+			_, ok := parseRailAddress(bad)
+			require.False(t, ok, "byte %d damaged", i)
+		}
+	}
+}
+
+// TestParseInvalidRailAddressFails: the checksum is right, but a field is invalid.
+func TestParseInvalidRailAddressFails(t *testing.T) {
+	for name, damage := range map[string]func(*railAddress){
+		"rank":            func(c *railAddress) { c.rank = 9 },
+		"size":            func(c *railAddress) { c.size = maxRanks + 1 },
+		"no queue pair":   func(c *railAddress) { c.address.qpn = 0 },
+		"25 bits":         func(c *railAddress) { c.address.qpn = 1 << 24 },
+		"no GID":          func(c *railAddress) { c.address.gid = verbs.GID{} },
+		"no LID":          func(c *railAddress) { c.address.link, c.address.lid = linkInfiniBand, 0 },
+		"no global GID":   func(c *railAddress) { c.address.link, c.address.gid = linkGlobal, verbs.GID{} },
+		"unknown link":    func(c *railAddress) { c.address.link = linkEnd },
+		"fragment length": func(c *railAddress) { c.frag = maxFragBytes + 1 },
+	} {
+		c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
+		damage(&c)
+		_, ok := parseRailAddress(c.encode())
+		require.False(t, ok, name)
+	}
+}
+
+func FuzzRailAddress(f *testing.F) {
+	c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
+	f.Add(c.encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, ok := parseRailAddress(b); ok {
+			require.Equal(t, b, c.encode(), "an address has one encoding")
 		}
 	})
 }

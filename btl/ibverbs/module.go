@@ -17,16 +17,17 @@ import (
 const (
 	// pollBatch is how many completions of a queue one progress call takes.
 	pollBatch = 16
-	// pollEvery: a progress call that has found one fragment in a ring, most likely the one that
-	// this rank waits for, does not look at completions; but every 4th call does.
+	// pollEvery: a progress call that finds one fragment in a ring, probably the one that this rank
+	// waits for, polls no completions, except every 4th call.
 	pollEvery = 4
-	// lookEvery: every 64th progress call looks at datagrams, the clock, and other things that can
+	// attendEvery: every 64th progress call reads datagrams, the clock, and other things that can
 	// wait.
-	lookEvery = 64
+	attendEvery = 64
 
-	// yieldEveryNanos is how long a goroutine polls before it passes Go's scheduler. After 10 ms
+	// yieldEveryNanos is how long a goroutine polls before it calls Go's scheduler. After 10 ms
 	// without that, the runtime takes the processor away at the next call of the device, and
-	// watches closely for a while: on soft-RoCE under emulation that cost half of a message's time.
+	// watches the goroutine closely for a while. On soft-RoCE under emulation that took half of a
+	// message's time.
 	yieldEveryNanos = 4e6
 
 	latencyNanos = 1500
@@ -40,10 +41,10 @@ const (
 type module struct {
 	base.Rail[*endpoint]
 
-	// What every progress call reads, together.
+	// Fields that every progress call reads, next to each other.
 	h        *hca // nil after the device was lost, until it is opened again
 	turns    uint64
-	news     atomic.Uint32 // what the device may have to report; set from any goroutine
+	signals  atomic.Uint32 // eventSignal and completionSignal; set from any goroutine
 	portUp   bool
 	toSettle []*endpoint // with receives to post, or credits to give back
 	rings    []*endpoint // with a ring
@@ -53,52 +54,74 @@ type module struct {
 	recvWR [repostBatch]verbs.RecvWR
 
 	cfg Config
-	// publishedAddress is where the published address says that this module is.
+	// publishedAddress is the address of the datagram queue pair when the module was made.
 	publishedAddress address
 	me               nonce
 	codec            *codec // nil until the secret is known
 	random           *rand.Rand
-	now              int64 // at the last look at the clock
+	now              int64 // the clock at the last call of attend
 
 	peers     []*peer     // by rank; nil if nothing is known of the rank
 	eps       []*endpoint // by number
 	freeSlots []uint32
 
 	asking          []*endpoint      // without a connection yet
-	unackedFailures []*failureNotice // to be repeated until they are acknowledged
-	toDestroy       []*endpoint      // Drained, with queue pairs that are still to be destroyed
-	// Ready, with sends from before that which are still to be posted.
-	behind []*endpoint
-	reopen bool  // the device is to be opened anew once the rail is drained
-	downAt int64 // when the port went down
-	// When to open a lost device anew, if Connect does not do so before, and how long to wait after
-	// that.
+	unackedFailures []*failureNotice // repeated until they are acknowledged
+	toDestroy       []*endpoint      // Drained, with queue pairs that still exist
+	behind          []*endpoint      // ready, with sends from before that are not posted yet
+	reopen          bool             // the device is closed once the rail is drained
+	downAt          int64            // when the port went down; 0 while its grace does not run
+	// When to open a lost device again unless Connect does so before, and the delay after that.
 	reopenAt, reopenWait int64
-	checkAt              int64  // when deadlines are to be checked next
-	checked              int64  // when they were checked last
+	checkAt, checked     int64  // when deadlines are checked next, and were checked last
 	made                 uint32 // endpoints so far
 
-	yieldedAt int64 // when this goroutine last passed Go's scheduler here
+	yieldedAt int64 // when this goroutine last called Go's scheduler here
 
-	ahead int // fragments that were taken before their completions
+	ahead int // fragments that were delivered before their completions
 }
 
 // peer is what a module knows of another rank's module.
 type peer struct {
 	rank    int
-	met     bool // its address was seen, or an authenticated message of it
+	met     bool // its address, or an authenticated message of it, has arrived
 	nonce   nonce
 	address address
-	ah      verbs.AH
-	ahOf    *hca    // that ah was made with
-	ahTo    address // that ah leads to
-	reached address // the address of this end from which the peer was reached last
+	ah      verbs.AH // nil, or a handle of the open device for ahTo
+	ahTo    address
+	reached address // this end's address when it last reached the peer
 	epoch   uint32  // the latest of any incarnation, of either end
-	// noWay is why no datagram could be sent there at the last try; noWayTries counts such tries in
-	// a row.
-	noWay      error
-	noWayTries int
-	ep         *endpoint
+	// noRoute is the error of the last datagram that could not be sent, noRouteTries the number of
+	// such datagrams in a row.
+	noRoute      error
+	noRouteTries int
+	ep           *endpoint
+}
+
+// meet stores where the first message of a peer, or its published address, says that it is.
+func (p *peer) meet(n nonce, at address) {
+	if !p.met {
+		p.met, p.nonce, p.address = true, n, at
+	}
+}
+
+// dropHandle destroys the address handle, if there is one.
+func (p *peer) dropHandle() error {
+	if p.ah == nil {
+		return nil
+	}
+	ah := p.ah
+	p.ah = nil
+	return ah.Destroy()
+}
+
+// dropHandles destroys the address handles of all peers.
+func (m *module) dropHandles() {
+	for _, p := range m.peers {
+		if p != nil {
+			_ = p.dropHandle()
+		}
+	}
 }
 
 // New opens the device and makes the rail of a rank. The error says in one line what the rail
@@ -152,22 +175,22 @@ func newModule(cfg Config) (*module, error) {
 	return m, nil
 }
 
-// What a device may have to report.
+// Reports that a device may have.
 const (
-	newsEvents = 1 << iota // asynchronous events
-	newsWakes              // completions in a queue that was armed
+	eventSignal      = 1 << iota // asynchronous events
+	completionSignal             // completions in a queue that was armed
 )
 
-// listen makes the device report its news.
+// listen makes the device call wakeup when it may have reports.
 func (m *module) listen() {
-	m.h.dev.Notify(func() { m.wakeup(newsEvents) })
-	m.h.wakes.Notify(func() { m.wakeup(newsWakes) })
-	m.news.Store(newsEvents | newsWakes)
+	m.h.dev.Notify(func() { m.wakeup(eventSignal) })
+	m.h.wakes.Notify(func() { m.wakeup(completionSignal) })
+	m.signals.Store(eventSignal | completionSignal)
 }
 
 // wakeup asks for a progress call soon. It may be called from any goroutine.
 func (m *module) wakeup(what uint32) {
-	m.news.Or(what)
+	m.signals.Or(what)
 	if m.cfg.Wakeup != nil {
 		m.cfg.Wakeup.Wake()
 	}
@@ -214,9 +237,8 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if err := m.reopenDevice(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	if !m.portUp && m.h.look(&m.cfg) == nil && m.h.port.State.Up() {
-		// its event is still to come, or there is none: the device could not be asked when the port
-		// went down
+	if !m.portUp && m.h.queryPort(&m.cfg) == nil && m.h.port.State.Up() {
+		// its event is still to come, or there is none: the query failed when the port went down
 		m.downAt = 0
 		m.setPort(true)
 	}
@@ -226,9 +248,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if (c.address.link == linkRoCE) != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
 	}
-	if !p.met {
-		p.met, p.nonce, p.address = true, c.nonce, c.address
-	}
+	p.meet(c.nonce, c.address)
 	e, err := m.newEndpoint(p, p.epoch+1)
 	if err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
@@ -243,7 +263,7 @@ const (
 	reopenMost  = 1e9
 )
 
-// reopenInTime opens a lost device anew although no Connect asks for it: peers may ask for
+// reopenInTime opens a lost device again although Connect is not called: peers may ask for
 // connections.
 func (m *module) reopenInTime() {
 	if m.h != nil || m.reopen || m.now < m.reopenAt {
@@ -254,7 +274,7 @@ func (m *module) reopenInTime() {
 	}
 }
 
-// reopenDevice opens the device anew if it was lost, and looks up the port's state.
+// reopenDevice opens the device again if it was lost, and queries the port's state.
 func (m *module) reopenDevice() error {
 	if m.h != nil {
 		return nil
@@ -281,7 +301,7 @@ func (m *module) peer(rank int) *peer {
 func (m *module) Progress() int {
 	n := 0
 	if len(m.rings) > 0 {
-		n = m.lookIntoRings()
+		n = m.pollRings()
 	}
 	if m.h != nil && (n != 1 || m.turns%pollEvery == 0) {
 		for _, g := range m.h.groups {
@@ -292,7 +312,7 @@ func (m *module) Progress() int {
 		m.giveCredits()
 	}
 	m.turns++
-	if m.Unsettled || m.turns%lookEvery == 0 || m.news.Load() != 0 {
+	if m.Unsettled || m.turns%attendEvery == 0 || m.signals.Load() != 0 {
 		n += m.attend()
 	}
 	return n
@@ -314,7 +334,7 @@ func (m *module) poll(g *group) int {
 	return n
 }
 
-// attend does what is not needed in every progress call.
+// attend does the work that is not needed in every progress call.
 func (m *module) attend() int {
 	if m.Closed {
 		return 0
@@ -329,11 +349,11 @@ func (m *module) attend() int {
 	}
 	m.Unsettled = false
 	m.reopenInTime()
-	news := m.news.Load()
-	if news&newsWakes != 0 {
+	signals := m.signals.Load()
+	if signals&completionSignal != 0 {
 		m.takeWakes()
 	}
-	if news&newsEvents != 0 {
+	if signals&eventSignal != 0 {
 		n += m.readEvents()
 	}
 	if m.h != nil && m.codec != nil {
@@ -344,7 +364,7 @@ func (m *module) attend() int {
 	return n
 }
 
-// settle does what was deferred to a progress call, and what is due by the clock.
+// settle does work that was deferred to a progress call, or is due by the clock.
 func (m *module) settle() int {
 	n := 0
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
@@ -372,8 +392,7 @@ func (m *module) Endpoints() iter.Seq[*endpoint] {
 	}
 }
 
-// goodbyeNanos bounds how long Close waits until the peers' devices have acknowledged the
-// good-byes.
+// goodbyeNanos bounds how long Close waits for the acknowledgements of the GOODBYEs.
 const goodbyeNanos = 100e6
 
 // Close implements btl.Module.
@@ -398,17 +417,14 @@ func (m *module) Close() error {
 			errs = append(errs, e.destroy())
 			ending = append(ending, e)
 		}
-		if p.ah != nil && p.ahOf == m.h {
-			errs = append(errs, p.ah.Destroy())
-		}
-		p.ah = nil
+		errs = append(errs, p.dropHandle())
 	}
 	m.asking, m.unackedFailures, m.toSettle, m.behind, m.rings = nil, nil, nil, nil, nil
 	m.Forget()
 	if m.h != nil {
 		errs = append(errs, m.h.close())
 	}
-	// also those whose queue pairs could not be destroyed: their memory is not registered any more
+	// also operations of queue pairs that could not be destroyed: no memory is registered any more
 	for _, e := range ending {
 		e.callBack()
 	}
@@ -416,10 +432,9 @@ func (m *module) Close() error {
 	return errors.Join(errs...)
 }
 
-// sayGoodbye tells every peer over its connection, and waits until the peers' devices have
-// acknowledged that, so the good-bye comes after all that was sent, and cannot be lost. Where there
-// is no connection, it sends a datagram, which has to be on its way before its queue pair is
-// destroyed.
+// sayGoodbye sends GOODBYE over every connection, and waits until the peers' devices have
+// acknowledged it, so it arrives after everything that was sent and is not lost. To a peer without
+// a connection it sends a datagram, and waits until that has left the queue pair.
 func (m *module) sayGoodbye() {
 	if m.h == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// address is where a module's datagram queue pair can be reached.
+// address is the address of a module's datagram queue pair.
 type address struct {
 	gid  verbs.GID
 	lid  uint16
@@ -38,7 +38,7 @@ func (a address) String() string {
 // nonce identifies one module: messages for another one are ignored.
 type nonce [8]byte
 
-// railAddress is what a module publishes.
+// railAddress is the content of the address that a module publishes.
 type railAddress struct {
 	rank, size uint32
 	nonce      nonce
@@ -61,7 +61,7 @@ func appendAddress(b []byte, a *address) []byte {
 	return append(b, byte(a.link))
 }
 
-// readAddress reads addressBytes. ok is false for what no module publishes.
+// readAddress reads addressBytes. ok is false for an address that no module has.
 func readAddress(b []byte) (a address, ok bool) {
 	copy(a.gid[:], b)
 	a.lid = binary.LittleEndian.Uint16(b[16:])
@@ -73,8 +73,7 @@ func readAddress(b []byte) (a address, ok bool) {
 	return a, ok
 }
 
-// encode appends a checksum: an address that was damaged on its way is told from one that leads
-// nowhere.
+// encode appends a checksum, which distinguishes a damaged address from one that leads nowhere.
 func (c *railAddress) encode() []byte {
 	b := make([]byte, 0, railAddressBytes)
 	b = append(b, railAddressVersion)
@@ -86,7 +85,7 @@ func (c *railAddress) encode() []byte {
 	return base.AppendChecksum(b)
 }
 
-// parseRailAddress checks everything. ok is false for what no module publishes.
+// parseRailAddress checks everything. ok is false for an address that no module publishes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	if len(b) != railAddressBytes || b[0] != railAddressVersion || !base.HasChecksum(b) {
 		return railAddress{}, false

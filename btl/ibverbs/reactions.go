@@ -5,24 +5,24 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// result is what a failed completion means: what went wrong, and which end the evidence points to.
+// result is the meaning of an error completion: the class of error, and the end at fault.
 type result struct {
 	class btl.Class
 	side  btl.Side
-	// goesOn: the completion is of a receive, and the endpoint stays Up.
-	goesOn bool
+	// staysUp: the completion is of a receive, and the endpoint stays Up.
+	staysUp bool
 }
 
 // results is indexed by status. Each status except SUCCESS, WR_FLUSH_ERR and REM_ABORT_ERR fails
 // the endpoint.
 var results = [verbs.StatusCount]result{
-	verbs.StatusSuccess:   {goesOn: true},
+	verbs.StatusSuccess:   {staysUp: true},
 	verbs.StatusLocLenErr: {class: btl.ClassUsage},
 	// Some devices also report LOC_QP_OP_ERR when the local port is down: see resultOf.
 	verbs.StatusLocQPOpErr: {class: btl.ClassUsage},
 	verbs.StatusLocProtErr: {class: btl.ClassUsage},
-	// A symptom. The endpoint fails nevertheless, because its queue pair is in Error, once the
-	// cause had time to arrive.
+	// A symptom. The endpoint fails nevertheless, because its queue pair is in Error, after a delay
+	// in which the cause may arrive.
 	verbs.StatusWRFlushErr:     {class: btl.ClassFlushed},
 	verbs.StatusMWBindErr:      {class: btl.ClassUsage},
 	verbs.StatusBadRespErr:     {class: btl.ClassProtocol, side: btl.SideRemote},
@@ -32,12 +32,12 @@ var results = [verbs.StatusCount]result{
 	verbs.StatusRemOpErr:       {class: btl.ClassDevice, side: btl.SideRemote},
 	verbs.StatusRetryExcErr:    {class: btl.ClassPath, side: btl.SideBoth},
 	verbs.StatusRNRRetryExcErr: {class: btl.ClassPath, side: btl.SideRemote},
-	// Of UC and UD: a message was given up, nothing is wrong.
-	verbs.StatusRemAbortErr:    {goesOn: true},
+	// For UC and UD: a message was dropped, which is no error.
+	verbs.StatusRemAbortErr:    {staysUp: true},
 	verbs.StatusFatalErr:       {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusRespTimeoutErr: {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusGeneralErr:     {class: btl.ClassDevice, side: btl.SideLocal},
-	// Of Reliable Datagram, which is not implemented: the device reports what cannot be.
+	// For Reliable Datagram, which is not implemented, so the device is broken.
 	verbs.StatusLocEECOpErr:    {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusLocRDDViolErr:  {class: btl.ClassDevice, side: btl.SideLocal},
 	verbs.StatusRemInvRDReqErr: {class: btl.ClassDevice, side: btl.SideLocal},
@@ -45,10 +45,10 @@ var results = [verbs.StatusCount]result{
 	verbs.StatusInvEECStateErr: {class: btl.ClassDevice, side: btl.SideLocal},
 }
 
-// impossible is the result of a status that cannot be.
+// impossible is the result of a status that a working device does not report.
 var impossible = result{class: btl.ClassDevice, side: btl.SideLocal}
 
-// resultOf is what a status means while the port is up or down.
+// resultOf is the result of a status while the port is up or down.
 func resultOf(s verbs.Status, portUp bool) result {
 	if s >= verbs.StatusCount {
 		return impossible
@@ -60,7 +60,7 @@ func resultOf(s verbs.Status, portUp bool) result {
 	return v
 }
 
-// reaction is what the module does at an asynchronous event.
+// reaction is what the module does when an asynchronous event arrives.
 type reaction uint8
 
 const (
@@ -70,22 +70,18 @@ const (
 	established
 	// failEndpoint: the queue pair is in Error, or cannot be used any more.
 	failEndpoint
-	// failRail: queues that endpoints share are gone; the next Connect makes new ones.
+	// failRail: queues that endpoints share are broken; the next Connect makes new ones.
 	failRail
-	// failDevice: as failRail, and the device has to be opened anew.
+	// failDevice: as failRail, and the device has to be opened again.
 	failDevice
-	// portDown: nothing is posted until the port is back; after a grace the rail fails.
+	// portDown: nothing is posted until the port is up; after a grace the rail fails.
 	portDown
-	// portUp: the port is back.
+	// portUp: the port is up again.
 	portUp
-	// lookAgain: addresses or the port's state may have changed; if the module's have, connections
-	// cannot be used any more.
-	lookAgain
+	// requery: addresses or the port's state may have changed. If the module's address has,
+	// connections cannot be used any more.
+	requery
 )
-
-var reactionNames = [...]string{"ignore", "established", "fail endpoint", "fail rail", "fail device", "port down", "port up", "look again"}
-
-func (r reaction) String() string { return reactionNames[r] }
 
 // response is the reaction to an event, and the class and side of the error if there is one.
 type response struct {
@@ -94,37 +90,30 @@ type response struct {
 	side     btl.Side
 }
 
-// responses is indexed by the kind of event.
+// responses is indexed by the kind of event. It ignores SQ_DRAINED, because only Error drains the
+// send queue, and events of alternate paths and of shared receive queues, which are not used.
 var responses = [verbs.EventCount]response{
 	verbs.EventCQErr:   {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventQPFatal: {failEndpoint, btl.ClassDevice, btl.SideLocal},
-	// The peer's request was at fault; a REM_ status tells the peer.
-	verbs.EventQPReqErr:    {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventQPAccessErr: {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventCommEst:     {reaction: established},
-	// Not used: only Error drains the send queue.
-	verbs.EventSQDrained: {reaction: ignore},
-	// There are no alternate paths.
-	verbs.EventPathMig:     {reaction: ignore},
-	verbs.EventPathMigErr:  {reaction: ignore},
-	verbs.EventDeviceFatal: {failDevice, btl.ClassDevice, btl.SideLocal},
-	verbs.EventPortActive:  {reaction: portUp},
-	verbs.EventPortErr:     {portDown, btl.ClassPath, btl.SideLocal},
-	verbs.EventLIDChange:   {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventPKeyChange:  {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventSMChange:    {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventSRQErr:      {failRail, btl.ClassDevice, btl.SideLocal},
-	// There is no shared receive queue: credits bound what arrives.
-	verbs.EventSRQLimitReached:  {reaction: ignore},
-	verbs.EventQPLastWQEReached: {reaction: ignore},
-	verbs.EventClientReregister: {lookAgain, btl.ClassPath, btl.SideNone},
-	verbs.EventGIDChange:        {lookAgain, btl.ClassPath, btl.SideNone},
+	// The peer's request was at fault; the peer gets a REM_ status.
+	verbs.EventQPReqErr:         {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventQPAccessErr:      {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventCommEst:          {reaction: established},
+	verbs.EventDeviceFatal:      {failDevice, btl.ClassDevice, btl.SideLocal},
+	verbs.EventPortActive:       {reaction: portUp},
+	verbs.EventPortErr:          {portDown, btl.ClassPath, btl.SideLocal},
+	verbs.EventLIDChange:        {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventPKeyChange:       {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventSMChange:         {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventSRQErr:           {failRail, btl.ClassDevice, btl.SideLocal},
+	verbs.EventClientReregister: {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventGIDChange:        {requery, btl.ClassPath, btl.SideNone},
 }
 
 // respond is the response to an event. An unknown event is ignored.
 func respond(t verbs.EventType) response {
 	if t >= verbs.EventCount {
-		return response{}
+		return response{reaction: ignore}
 	}
 	return responses[t]
 }

@@ -30,7 +30,7 @@ func (e *endpoint) received(i uint32, n int) {
 	t, tag := wireType(buf[0]), btl.Tag(buf[1])
 	credits, control := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
 	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.Epoch() {
-		m.Stale++ // of an incarnation that is over
+		m.Stale++ // of an earlier incarnation
 		e.again(i, t)
 		return
 	}
@@ -61,7 +61,7 @@ func (e *endpoint) received(i uint32, n int) {
 	e.again(i, t)
 }
 
-// credit takes the credits that came with a message. It reports whether they can be right.
+// credit adds the credits of a message. It reports whether they can be right.
 func (e *endpoint) credit(credits, control int) bool {
 	if e.credits+credits > int(e.remote.recvDepth) || e.controlCredits+control > controlDepth {
 		e.protocolError("%d credits and %d control too many", credits, control)
@@ -75,12 +75,12 @@ func (e *endpoint) credit(credits, control int) bool {
 	return true
 }
 
-// protocolError fails the endpoint for what no peer of this version sends (C8).
+// protocolError fails the endpoint because of a message that no peer of this version sends (C8).
 func (e *endpoint) protocolError(format string, args ...any) {
 	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
 }
 
-// again marks buffer i to be posted again. Its credit is given back after that.
+// again lists buffer i to be posted again. Its credit is given back after that.
 func (e *endpoint) again(i uint32, t wireType) {
 	if e.phase != phaseReady && e.phase != phaseAccepted {
 		return
@@ -97,7 +97,7 @@ func (e *endpoint) again(i uint32, t wireType) {
 	}
 }
 
-// list makes the end of the progress call post the endpoint's receives and give credits back.
+// list makes the progress call end with giveCredits for this endpoint.
 func (e *endpoint) list() {
 	if !e.listed {
 		e.listed = true
@@ -105,21 +105,22 @@ func (e *endpoint) list() {
 	}
 }
 
-// repostAt is how many receives are worth a call of the device, and no more than the peer can do
-// without.
+// repostAt is how many receives are posted in one call of the device: as many as make the call
+// worth it, but not so many that the peer must wait for them.
 func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/4), 1) }
 
-// creditsAreDue reports whether the peer should be told of credits now: of many, or when the peer
-// can send only one more control message, which is kept for GOODBYE, so that it could not give
-// credits back. Between two calls of giveCredits there are at most two credit messages, as each is
-// for half of what this end can use up, and the offer of a ring, and from one of the ends HELLO
-// before them. So both ends are never without.
+// creditsAreDue reports whether a credit message should be sent now: if many credits are pending,
+// or if the peer can send only one more control message, which it keeps for GOODBYE, so it could
+// not give credits back. Between two calls of giveCredits, at most these control messages arrive:
+// HELLO from one of the ends, the offer of a ring, and two credit messages, as each gives back half
+// of the credits that this end can use. So no end ever runs out of them.
 func (e *endpoint) creditsAreDue() bool {
-	return e.controlCredits > 1 && (e.pendingCredits >= max(e.m.cfg.RecvDepth/2, 1) || e.pendingControlCredits >= controlDepth-1)
+	return e.controlCredits > 1 &&
+		(e.pendingCredits >= max(e.m.cfg.RecvDepth/2, 1) || e.pendingControlCredits >= controlDepth-1)
 }
 
-// giveCredits posts receives, and gives credits back by control messages where no other message has
-// taken them along.
+// giveCredits posts receives, and gives credits back by control messages if no other message has
+// carried them.
 func (m *module) giveCredits() {
 	list := m.toSettle
 	m.toSettle = m.toSettle[:0]
@@ -129,11 +130,11 @@ func (m *module) giveCredits() {
 			continue
 		}
 		if err := e.postReceives(); err != nil {
-			e.failDeferred(m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err))
+			e.deviceFails(err)
 			continue
 		}
 		if e.maySendControl() && e.creditsAreDue() && !e.sendControl(wireCredit) {
-			e.list() // there was no room, and the peer may wait for just these credits
+			e.list() // there was no room, and the peer may wait for these credits
 		}
 		if e.wantsRing() && e.maySendControl() {
 			e.offerRing()

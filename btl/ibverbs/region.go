@@ -17,22 +17,22 @@ var (
 	errLong     = errors.New("longer than a message of this port can be")
 )
 
-// region is registered memory. It outlives the device: if the device is lost and opened anew, the
-// memory is registered again when it is next used here or shown to a peer. Keys that peers have
-// from before are stale.
+// region is registered memory. It outlives the device: if the device is lost and opened again, the
+// memory is registered again when it is next used here or a peer gets its key. Older keys are
+// stale.
 type region struct {
 	m      *module
-	h      *hca // that it is registered with
+	h      *hca // the device of the registration
 	mem    []byte
 	access btl.Access
-	mr     verbs.MR // nil once released, or when the device was given up
-	key    btl.Key  // zero, which is not valid anywhere, if peers may not reach it
+	mr     verbs.MR // nil once it was released, or the device was closed
+	key    btl.Key  // zero, which is never valid, if peers may not access the memory
 }
 
-// key is what a btl.Key holds: where the memory is, as the device counts, how long it is, and the
-// remote key. number distinguishes regions that have the same remote key at different times.
-// device, the Q_Key of the datagram queue pair, which is new at each opening, distinguishes
-// openings: remote keys may come again on a device that was opened anew.
+// key is the content of a btl.Key: the memory's address for the device, its length, and the remote
+// key. number distinguishes regions that have the same remote key at different times. A device that
+// is opened again may reuse remote keys, so device distinguishes that: it is the Q_Key of the
+// datagram queue pair, which is new each time.
 type key struct {
 	addr, length   uint64
 	number, device uint32
@@ -53,8 +53,8 @@ func (k key) encode() (b btl.Key) {
 	return b
 }
 
-// parseKey decodes a key. ok is false for what is no key. Whether the key is valid, the peer's
-// device finds out.
+// parseKey decodes a key. ok is false if it is malformed. The peer's device checks whether the key
+// is valid.
 func parseKey(b *btl.Key) (k key, ok bool) {
 	k.addr = binary.LittleEndian.Uint64(b[0:])
 	k.length = binary.LittleEndian.Uint64(b[8:])
@@ -112,9 +112,8 @@ func (r *region) registerMemory() error {
 	return nil
 }
 
-// renew registers the memory with the device that is open, if it is not. If that fails, the region
-// has no key, and accesses end alone with an error: the layer above has other ways to move the
-// bytes.
+// renew registers the memory with the device that is open, unless it is. If that fails, the region
+// has no key, and only operations with it fail: the layer above has other ways to move the bytes.
 func (r *region) renew() {
 	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.Closed && r.mem != nil {
 		_ = r.registerMemory()
@@ -142,15 +141,15 @@ func (r *region) revoke() error {
 		return nil
 	}
 	if err := r.mr.Dereg(); err != nil {
-		return err // it is tried again when the device is given up
+		return err // closing the device tries again
 	}
 	r.mr = nil
 	delete(r.h.regions, r)
 	return nil
 }
 
-// move posts a read or a write. An access that is wrong in itself does not reach the device, where
-// it would cost the connection: it ends alone, at the next progress call.
+// move posts a read or a write. An operation that is wrong in itself does not reach the device,
+// where it would fail the connection: it fails alone, at the next progress call.
 func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error {
 	if e.State() != btl.Up {
 		return btl.ErrFailed

@@ -1,64 +1,47 @@
 package ibverbs
 
 import (
+	"bytes"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// get reads from a's memory to b's and gives back how that ended.
-func (r *rankOf) get(into []byte, local btl.Region, remote btl.Key) error {
-	r.w.t.Helper()
-	r.ended = nil
-	op := r.newOp()
-	r.under++
-	op.Payload, op.Local, op.Remote = into, local, remote
-	require.NoError(r.w.t, r.ep.(btl.Getter).Get(op))
-	r.w.until("the end of a get", func() bool { return len(r.ended) == 1 })
-	return r.ended[0]
-}
-
-// TestRegionOutlivesDevice: memory that was registered with a device that was lost is of use again
-// when the device is, at both ends of a read, and a key from before is told from those since: it
-// costs the operation, not the connection.
+// TestRegionOutlivesDevice: memory that was registered with a lost device can be used again when
+// the device is back, at both ends of a read. A key from before is recognised: it fails the
+// operation, not the connection.
 func TestRegionOutlivesDevice(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.connect()
-	w.works()
-	a, b := w.ranks[0], w.ranks[1]
-	var mem [2][]byte
-	var regions [2]btl.Region
-	for i, r := range w.ranks {
-		mem[i] = make([]byte, 2000)
-		var err error
-		regions[i], err = r.m.Register(mem[i], btl.AccessLocal|btl.AccessRemoteRead)
-		require.NoError(t, err)
+	w, a, b := connectedWorld(t, Config{})
+	const access = btl.AccessLocal | btl.AccessRemoteRead
+	regions := [2]*region{a.memory(2000, access), b.memory(2000, access)}
+	get := func(r *testRank, key btl.Key) error {
+		r.ended = nil
+		r.get(regions[r.rank], key, nil)
+		w.until("the end of a get", func() bool { return len(r.ended) == 1 })
+		return r.ended[0]
 	}
-	read := func(r *rankOf, value byte) {
+	read := func(r *testRank, value byte) {
 		t.Helper()
-		other := 1 - r.rank
-		mem[other][7] = value
-		require.NoError(t, r.get(mem[r.rank], regions[r.rank], regions[other].Key()))
-		require.Equal(t, value, mem[r.rank][7])
+		from := regions[r.other().rank]
+		from.mem[7] = value
+		require.NoError(t, get(r, from.Key()))
+		require.Equal(t, value, regions[r.rank].mem[7])
 	}
 	read(a, 1)
 	read(b, 2)
 
 	stale := regions[0].Key()
-	a.hca.Raise(verbs.EventDeviceFatal, 0)
-	w.until("Drained", func() bool { return a.ep.State() == btl.Drained && a.m.h == nil })
-	require.Equal(t, stale, regions[0].Key(), "there is no device that could give another")
+	a.losesDevice()
+	require.Equal(t, stale, regions[0].Key(), "no device is open that could give another")
 	a.hca.Revive()
 	a.failed = nil
-	w.mend()
+	w.recovers()
 
-	err := b.get(mem[1], regions[1], stale)
-	var be *btl.Error
-	require.ErrorAs(t, err, &be)
-	require.Equal(t, btl.ClassUsage, be.Class)
+	err := get(b, stale)
+	hasClass(t, btl.ClassUsage, err)
 	require.ErrorIs(t, err, errReopened)
 	require.NotEqual(t, stale, regions[0].Key())
 	read(a, 3)
@@ -67,5 +50,60 @@ func TestRegionOutlivesDevice(t *testing.T) {
 	w.works()
 	for _, r := range regions {
 		require.NoError(t, r.Release())
+	}
+}
+
+// TestPutLongerThanMaxMsg: an operation that is longer than a message of the port fails alone.
+func TestPutLongerThanMaxMsg(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{})
+	from, to := a.memory(2000, btl.AccessLocal), b.memory(2000, btl.AccessRemoteWrite)
+	a.m.h.port.MaxMsg = 1000
+	a.ended = nil
+	a.put(from, to.Key(), nil)
+	w.until("its end", func() bool { return len(a.ended) == 1 })
+	hasClass(t, btl.ClassUsage, a.ended[0])
+	w.works()
+}
+
+// TestRebind: the device reads a Put from the caller's memory until the Put ends, so it cannot be
+// rebound. A fragment was copied, so it can. If the device completes nothing, the deadline ends
+// both.
+func TestRebind(t *testing.T) {
+	for name, silent := range map[string]bool{"arrives": false, "never completes": true} {
+		t.Run(name, func(t *testing.T) {
+			w, a, b := newWorld(t, Config{Deadline: 50 * time.Millisecond})
+			w.connect()
+			from, to := a.memory(64<<10, btl.AccessLocal), b.memory(64<<10, btl.AccessRemoteWrite)
+			src := from.mem
+			for i := range src {
+				src[i] = byte(i >> 4)
+			}
+			want := bytes.Clone(src)
+			if silent {
+				a.silence()
+			}
+
+			put := &btl.Op{Payload: src, Local: from, Remote: to.Key()}
+			frag := &btl.Op{Payload: bytes.Repeat([]byte{7}, 3000)}
+			require.NoError(t, a.post(a.end().Put, put, nil))
+			require.NoError(t, a.post(a.end().Send, frag, nil))
+			require.False(t, a.ep.Rebind(put, bytes.Clone(src)), "the device reads it")
+			require.True(t, &put.Payload[0] == &src[0])
+			old := frag.Payload
+			require.True(t, a.ep.Rebind(frag, bytes.Clone(old)))
+			clear(old)
+
+			w.until("the end of both", a.isIdle)
+			clear(src)
+			if silent {
+				require.Error(t, a.ended[0])
+				a.fails(1, btl.ClassTimeout, btl.SideBoth, "")
+				return
+			}
+			require.Equal(t, []error{nil, nil}, a.ended)
+			require.True(t, bytes.Equal(want, to.mem))
+			w.until("the fragment", func() bool { return len(b.arrived) == 1 })
+			require.Equal(t, string(frag.Payload), b.arrived[0])
+		})
 	}
 }

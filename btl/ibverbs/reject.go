@@ -16,10 +16,10 @@ import (
 // An end that cannot make its side of a connection answers each REQ with a REJ, which says why. As
 // REQs are repeated until they are answered, REJs are repeated too, and a lost one does no harm.
 
-// rejection is why a module cannot make a connection.
+// rejection says why a module cannot make its end of a connection.
 type rejection struct {
 	retry bool   // the cause may pass: ask again
-	errno uint16 // of the system, 0 if the system reported none
+	errno uint16 // of the system, 0 if there is none
 	text  string // printable ASCII, at most rejectTextBytes
 }
 
@@ -28,8 +28,7 @@ const (
 	rejectTextBytes = 160
 	// rejectionBytes: retry 1, errno 2, text
 	rejectionBytes = 1 + 2 + rejectTextBytes
-	// rejectNanos is how long a peer is asked again that rejects a connection for a cause that may
-	// pass.
+	// rejectNanos is how long a peer is asked again after a rejection whose cause may pass.
 	rejectNanos = 1e9
 )
 

@@ -12,29 +12,28 @@ import (
 )
 
 // A peer that sends much gets a ring: memory of the receiver into which the peer writes its small
-// fragments, where the receiver finds them without a completion. A fragment is one remote write
-// with immediate data. So it takes a receive and a credit as any message, its completion comes in
-// order with all others, wakes a sleeping receiver, and says what has arrived when memory alone
-// does not. A fragment that is found in memory first is handed up then, if it is the next one, and
-// its completion only gives the receive back.
+// fragments, where the receiver finds them without a completion. A fragment is a remote write with
+// immediate data. So it takes a receive and a credit as any message, and its completion is in order
+// with all others, wakes a sleeping receiver, and shows what has arrived if memory alone does not.
+// If the receiver finds the next fragment in memory first, it delivers it then, and the completion
+// only gives the receive back.
 //
-// The messages of a connection that take a receive are numbered from 1: number n is written to slot
+// The messages of a connection that take a receive are numbered from 1. Number n is written to slot
 // n modulo the number of slots, of which there are as many as receives. So a slot is free when the
-// peer may send: of so many messages at least one has been given back, and by then all before it
-// were taken.
+// peer may send: a receive was given back, and all messages before that one were delivered.
 //
 // A fragment ends where its slot does:
 //
 //	header, payload | length 2, credits 2, tag 1, control credits 1, zero 2 | number 4, check 4
 //
-// The receiver relies on the last 8 bytes, which are aligned, to appear in one piece. Mostly they
-// come last too, but networks that route packets freely may place those of one write in any order,
-// and a software device may copy by an instruction that promises no order. The check of all bytes
-// before it is for that: if it does not fit, the fragment is not whole yet. When the completion is
-// there, it has to fit.
+// The receiver relies on the last 8 bytes, which are aligned, to appear at once. Usually they
+// appear last, but networks that route packets freely may place the packets of a write in any
+// order, and a software device may copy by an instruction that promises no order. So the last 4
+// bytes are a check of all bytes before: if it is wrong, the fragment is not complete yet. Once the
+// completion has arrived, it has to be right.
 //
-// Writes without immediate data would save the receiver the completion. But nothing would wake a
-// sleeping receiver, so a ring would have to be closed, and the peer's answer awaited, before each
+// Writes without immediate data would need no completion at the receiver. But nothing would wake a
+// sleeping receiver, so it would have to close the ring, and await the peer's answer, before each
 // sleep.
 
 const (
@@ -47,7 +46,7 @@ const (
 	maxSlotBytes  = 1 << 16
 )
 
-// outRing is where a peer's ring is; the zero value if there is none.
+// outRing describes a peer's ring; it is zero if there is none.
 type outRing struct {
 	addr      uint64
 	rkey      uint32
@@ -61,8 +60,8 @@ func (r outRing) appendTo(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, r.slotBytes)
 }
 
-// parseRing reads the body of an offer of a ring with so many slots. Whether the address and the
-// key are valid, the peer's device finds out.
+// parseRing reads the body of an offer of a ring with this number of slots. The peer's device
+// checks whether the address and the key are valid.
 func parseRing(b []byte, slots int) (r outRing, ok bool) {
 	if len(b) != ringBodyBytes {
 		return outRing{}, false
@@ -92,11 +91,11 @@ func writeTail(b []byte, t tail, number uint64) {
 	binary.LittleEndian.PutUint32(b[at+12:], checkOf(b[:at+8]))
 }
 
-// checkOf is a checksum for which processors have an instruction: for 1 KiB it takes some 70 ns,
-// the one of Ethernet 300.
+// checkOf is a checksum for which processors have an instruction: 1 KiB takes about 70 ns, the
+// checksum of Ethernet 300 ns.
 func checkOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// checkBehind continues the checksum of what is before a word. A slice of the word would have to be
+// checkBehind continues the checksum of the bytes before a word. It takes no slice, which would be
 // on the heap.
 func checkBehind(check uint32, word uint64) uint32 {
 	check = ^check
@@ -109,8 +108,8 @@ func checkBehind(check uint32, word uint64) uint32 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
 
-// readSlot finds message number in a slot whose last 8 bytes were word, if it is there as a whole.
-// It checks everything: the peer can write there at any time.
+// readSlot returns the message with a number from a slot whose last 8 bytes were word. ok is false
+// if it is not complete. Everything is checked: the peer can write there at any time.
 func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 	if uint32(word) != uint32(number) {
 		return nil, tail{}, false
@@ -125,19 +124,18 @@ func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 	return slot[at-t.length : at : at], t, true
 }
 
-// writes reports whether a fragment, n bytes with its head or tail, goes into the peer's ring.
+// writes reports whether a fragment of n bytes, with its head or tail, fits the peer's ring.
 func (e *endpoint) writes(n int) bool { return n <= int(e.out.slotBytes) }
 
-// nameWrite makes wr, which names the fragment, the write of it as the next message.
+// nameWrite makes wr, whose memory is a fragment of n bytes, the write of the next message.
 func (e *endpoint) nameWrite(wr *verbs.SendWR, n int) {
-	next := e.said + 1
+	next := e.sent + 1
 	slot := next % uint64(int(e.remote.recvDepth)+controlDepth)
 	wr.Opcode, wr.Imm = verbs.WRRDMAWriteWithImm, uint32(next)
 	wr.RemoteAddr, wr.RKey = e.out.addr+(slot+1)*uint64(e.out.slotBytes)-uint64(n), e.out.rkey
 }
 
-// wantsRing reports whether the peer has sent so much that it should have a ring, and none was
-// offered.
+// wantsRing reports whether to offer the peer a ring: it has sent enough, and has none.
 func (e *endpoint) wantsRing() bool {
 	m := e.m
 	return e.small >= m.cfg.EagerAfter && e.in == nil && len(m.rings) < m.cfg.EagerPeers
@@ -165,13 +163,13 @@ func (e *endpoint) offerRing() {
 	e.locateNext()
 }
 
-// locateNext finds the word in which the next message would show.
+// locateNext finds the slot of the next message, and its last word.
 func (e *endpoint) locateNext() {
 	e.slot = e.in.buffer(int(e.next % uint64(e.in.count)))
 	e.word = (*uint64)(unsafe.Pointer(&e.slot[len(e.slot)-8]))
 }
 
-// nextMessage moves on to the peer's next message.
+// nextMessage makes the peer's next message the one after it.
 func (e *endpoint) nextMessage() {
 	e.next++
 	if e.in != nil {
@@ -182,15 +180,15 @@ func (e *endpoint) nextMessage() {
 // shown is the word that the device stores last.
 func (e *endpoint) shown() uint64 { return stored(e.word) }
 
-// stored is an aligned word of a slot, as the peer wrote it.
+// stored is an aligned word of a slot, in little endian as the peer has written it.
 func stored(word *uint64) uint64 {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], atomic.LoadUint64(word))
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// lookIntoRings hands up what is in memory, a batch of each ring at most.
-func (m *module) lookIntoRings() int {
+// pollRings delivers the fragments in rings, a batch of each ring at most.
+func (m *module) pollRings() int {
 	n := 0
 	for i := 0; i < len(m.rings); i++ { // it may get shorter
 		e := m.rings[i]
@@ -205,18 +203,16 @@ func (m *module) lookIntoRings() int {
 	return n
 }
 
-// takeRest hands up what is in memory when no completions come any more: the peer may have been
-// told that it is delivered.
-func (e *endpoint) takeRest() {
+// deliverRest delivers the fragments in the ring when no completions come any more: their sends may
+// have succeeded.
+func (e *endpoint) deliverRest() {
 	for e.in != nil && e.takeAhead(e.shown()) {
 	}
 }
 
-// takeAhead takes the next message out of the ring before its completion, if it is there as a
-// whole.
+// takeAhead delivers the next message in the ring before its completion, if it is complete.
 func (e *endpoint) takeAhead(word uint64) bool {
-	// If as many messages as there are receives wait for their completions, the peer cannot have
-	// sent more.
+	// Each message takes a receive until its completion, so no peer sends more than that.
 	if e.ahead >= e.in.count {
 		return false
 	}
@@ -230,8 +226,8 @@ func (e *endpoint) takeAhead(word uint64) bool {
 	return true
 }
 
-// take hands up the next fragment. It clears the slot, which may not be used again before its
-// number comes again.
+// take delivers the next fragment. It clears the slot's last word, so that the fragment is not
+// found again if its number comes again.
 func (e *endpoint) take(frag []byte, t tail) {
 	atomic.StoreUint64(e.word, 0)
 	e.nextMessage()
@@ -260,7 +256,7 @@ func (e *endpoint) written(i uint32, wc *verbs.WC) {
 	e.again(i, wireFrag)
 }
 
-// closeRing releases the ring's memory, when nothing can write there any more.
+// closeRing releases the ring's memory, once no device can write there any more.
 func (e *endpoint) closeRing() error {
 	if e.in == nil {
 		return nil

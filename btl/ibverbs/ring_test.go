@@ -14,71 +14,42 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-	"github.com/mpigo/mpigo/progress"
 )
 
-// withRings is a configuration in which a peer gets its ring at its first fragment.
-func withRings(cfg Config) Config {
-	cfg.EagerPeers, cfg.EagerAfter = 1, 1
-	return cfg
-}
+// x is a fragment of n bytes.
+func x(n int) string { return strings.Repeat("x", n) }
 
-// begin connects both ranks and shows that it works; with rings, that both have got the other's.
-func (w *world) begin() {
-	w.t.Helper()
+// TestRingAfterManySmallFragments: a peer gets a ring after EagerAfter small fragments, and uses it
+// for small ones only.
+func TestRingAfterManySmallFragments(t *testing.T) {
+	w, a, b := newWorld(t, Config{EagerPeers: 1, EagerAfter: 5})
 	w.connect()
-	w.works()
-	if w.ranks[0].m.cfg.EagerPeers > 0 {
-		w.until("rings", func() bool {
-			return w.ranks[0].end().out != (outRing{}) && w.ranks[1].end().out != (outRing{})
-		})
-		w.turns(20)
-		w.works()
-	}
-}
-
-// eachWay runs a test with fragments that are sent, and with such that are written.
-func eachWay(t *testing.T, test func(t *testing.T, way func(Config) Config)) {
-	t.Run("sends", func(t *testing.T) { test(t, func(cfg Config) Config { return cfg }) })
-	t.Run("rings", func(t *testing.T) { test(t, withRings) })
-}
-
-// TestRingOfTheActive: a peer gets a ring after so many small fragments, not before, and for long
-// ones none.
-func TestRingOfTheActive(t *testing.T) {
-	w := newWorld(t, Config{EagerPeers: 1, EagerAfter: 5})
-	w.connect()
-	a, b := w.ranks[0], w.ranks[1]
-	send := func(text string) {
-		require.NoError(t, a.send(text))
-		w.until("the completion", func() bool { return a.under == 0 })
+	const most = slotBytes - tailBytes
+	send := func(n int) {
+		require.NoError(t, a.send(x(n)))
+		w.until("the completion", a.isIdle)
 		w.turns(20)
 	}
 	for range 10 {
-		send(strings.Repeat("x", slotBytes-tailBytes+1))
+		send(most + 1)
 	}
 	for range 4 {
-		send(strings.Repeat("x", slotBytes-tailBytes))
+		send(most)
 	}
 	require.Nil(t, b.end().in)
-	send("the fifth")
+	send(9)
 	require.NotNil(t, b.end().in)
-	require.Nil(t, a.end().in, "it has sent, not received")
-	for _, n := range []int{0, 1, slotBytes - tailBytes} {
-		before := b.m.ahead
-		send(strings.Repeat("y", n))
-		require.Equal(t, before+1, b.m.ahead, "%d bytes", n)
+	require.Nil(t, a.end().in, "the rank that only sends has none")
+	for i, n := range []int{0, 1, most, most + 1} {
+		send(n)
+		require.Equal(t, min(i+1, 3), b.m.ahead, "%d bytes", n)
 	}
-	before := b.m.ahead
-	send(strings.Repeat("y", slotBytes-tailBytes+1))
-	require.Equal(t, before, b.m.ahead, "too long for a slot")
 	require.Len(t, b.arrived, 19)
 }
 
-// TestNoRings: nobody gets one who may not.
-func TestNoRings(t *testing.T) {
-	w := newWorld(t, Config{EagerAfter: 1})
-	w.begin()
+// TestNoRingWithoutEagerPeers: by default no peer gets a ring.
+func TestNoRingWithoutEagerPeers(t *testing.T) {
+	w, _, _ := connectedWorld(t, Config{EagerAfter: 1})
 	w.works()
 	w.works()
 	for _, r := range w.ranks {
@@ -87,26 +58,26 @@ func TestNoRings(t *testing.T) {
 	}
 }
 
-// TestRingsAreBounded: no more peers have rings than may, and when one has gone another one gets
-// its own.
+// TestRingsAreBounded: at most EagerPeers peers have rings. When the endpoint of one fails, another
+// peer may get one.
 func TestRingsAreBounded(t *testing.T) {
-	w := newWorld(t, withRings(Config{}))
-	w.begin()
-	m := w.ranks[0].m
-	require.Len(t, m.rings, 1)
-	another := &endpoint{m: m, small: 100}
+	w, a, _ := connectedWorld(t, withRings(Config{}))
+	require.Len(t, a.m.rings, 1)
+	another := &endpoint{m: a.m, small: 100}
 	require.False(t, another.wantsRing())
-	w.ranks[0].ep.Fail(nil)
+	a.ep.Fail(nil)
 	require.True(t, another.wantsRing())
-	w.mend()
+	w.recovers()
 }
 
-// TestRingWithoutMemory: where no memory can be registered fragments are sent as before.
+// TestRingWithoutMemory: if no memory can be registered for a ring, fragments are sent.
 func TestRingWithoutMemory(t *testing.T) {
-	w := newWorld(t, withRings(Config{}))
+	w, _, _ := newWorld(t, withRings(Config{}))
 	w.connect()
 	for _, r := range w.ranks {
-		r.m.h.pd = noMoreMemory{r.m.h.pd}
+		pd, restore := r.faultPD()
+		pd.regMR = func([]byte, verbs.Access) (verbs.MR, error) { return nil, verbs.ErrNoMemory }
+		defer restore()
 	}
 	for range 5 {
 		w.works()
@@ -114,127 +85,109 @@ func TestRingWithoutMemory(t *testing.T) {
 	for _, r := range w.ranks {
 		require.Nil(t, r.end().in)
 		require.Empty(t, r.failed)
-		r.m.h.pd = r.m.h.pd.(noMoreMemory).PD
 	}
 }
 
-// noMoreMemory is a domain that registers nothing more.
-type noMoreMemory struct{ verbs.PD }
-
-func (noMoreMemory) RegMR([]byte, verbs.Access) (verbs.MR, error) {
-	return nil, verbs.ErrNoMemory
-}
-
-// TestRingKeepsOrder: what is in memory already waits for what was sent before it.
+// TestRingKeepsOrder: a fragment in a ring is not delivered before a fragment that was sent before
+// it.
 func TestRingKeepsOrder(t *testing.T) {
-	w := newWorld(t, withRings(Config{}))
-	w.begin()
-	a, b := w.ranks[0], w.ranks[1]
+	w, a, b := connectedWorld(t, withRings(Config{}))
 	arrived := len(b.arrived)
-	long := strings.Repeat("x", slotBytes)
-	for _, text := range []string{"1", long, "2", "3"} {
+	want := []string{"1", x(slotBytes), "2", "3"}
+	for _, text := range want {
 		require.NoError(t, a.send(text))
 	}
 	w.deliver()
-	require.Equal(t, 1, b.m.lookIntoRings())
-	require.Equal(t, 0, b.m.lookIntoRings(), "the long one is before these, and its completion has not been looked at")
-	w.until("all", func() bool { return a.under == 0 })
+	require.Equal(t, 1, b.m.pollRings())
+	require.Equal(t, 0, b.m.pollRings(), "the completion of the long fragment was not polled yet")
+	w.until("all", a.isIdle)
 	w.turns(10)
-	require.Equal(t, []string{"1", long, "2", "3"}, b.arrived[arrived:])
+	require.Equal(t, want, b.arrived[arrived:])
 	require.Zero(t, b.end().ahead)
 }
 
-// TestRingWakesASleeper: a write makes the event that a sleeper waits for.
-func TestRingWakesASleeper(t *testing.T) {
-	bell := &countingBell{}
-	w := newWorld(t, withRings(Config{Wakeup: bell}))
-	w.begin()
-	a, b := w.ranks[0], w.ranks[1]
+// TestRingWakesSleeper: a write to a ring raises the event that a sleeping rank waits for.
+func TestRingWakesSleeper(t *testing.T) {
+	wakeup := new(countingWakeup)
+	w, a, b := connectedWorld(t, withRings(Config{Wakeup: wakeup}))
 	require.True(t, b.m.Arm())
 	for b.m.Progress() > 0 {
 	}
-	bell.rung = 0
+	wakeup.wakes = 0
 	require.NoError(t, a.send("wake up"))
 	w.deliver()
-	require.Positive(t, bell.rung)
+	require.Positive(t, wakeup.wakes)
 	b.m.Disarm()
 	before := b.m.ahead
 	require.Positive(t, b.m.Progress())
-	require.Equal(t, before+1, b.m.ahead, "it was a write")
-	w.until("the completion", func() bool { return a.under == 0 })
+	require.Equal(t, before+1, b.m.ahead, "the fragment was found in the ring")
+	w.until("the completion", a.isIdle)
 }
 
-// countingBell counts.
-type countingBell struct{ rung int }
+type countingWakeup struct{ wakes int }
 
-func (b *countingBell) Wake()            { b.rung++ }
-func (b *countingBell) Sleep(int64) bool { return false }
-func (b *countingBell) Close() error     { return nil }
+func (b *countingWakeup) Wake()            { b.wakes++ }
+func (b *countingWakeup) Sleep(int64) bool { return false }
+func (b *countingWakeup) Close() error     { return nil }
 
-var _ progress.Wakeup = (*countingBell)(nil)
-
-// TestDeliveredOutlivesFailure: what the peer was told is delivered is handed up, once, though this
-// end fails before it has looked.
-func TestDeliveredOutlivesFailure(t *testing.T) { eachWay(t, testDeliveredOutlivesFailure) }
-
-func testDeliveredOutlivesFailure(t *testing.T, way func(Config) Config) {
-	const n = 3*pollBatch + 1 // more than a turn takes
-	fails := map[string]func(b *rankOf){
-		"asked for": func(b *rankOf) { b.ep.Fail(nil) },
-		"QP_FATAL":  func(b *rankOf) { b.hca.RaiseQP(b.end().qpn, verbs.EventQPFatal) },
-	}
-	if way(Config{}).EagerPeers > 0 { // the completions of sends are lost
-		fails["CQ_ERR"] = func(b *rankOf) { b.hca.BreakCQ(b.end().qpn) }
-	}
-	for how, fail := range fails {
+// TestFailureDeliversAcknowledgedFragments: fragments that the peer's device has acknowledged are
+// delivered once, although the endpoint fails before this rank looks.
+func TestFailureDeliversAcknowledgedFragments(t *testing.T) {
+	const n = 3*pollBatch + 1 // more than a progress call polls
+	for how, fail := range map[string]func(b *testRank){
+		"Fail":     func(b *testRank) { b.ep.Fail(nil) },
+		"QP_FATAL": func(b *testRank) { b.hca.RaiseQP(b.end().qpn, verbs.EventQPFatal) },
+		"CQ_ERR":   func(b *testRank) { b.hca.BreakCQ(b.end().qpn) },
+	} {
 		for _, looked := range []int{0, 1, n - 1, n} {
 			t.Run(fmt.Sprint(how, looked), func(t *testing.T) {
-				w := newWorld(t, way(Config{}))
-				w.begin()
-				a, b := w.ranks[0], w.ranks[1]
-				a.ended = nil
-				var want []string
-				arrived := len(b.arrived)
-				for i := range n {
-					want = append(want, fmt.Sprint(i))
-					require.NoError(t, a.send(want[i]))
-					w.deliver()
-					if i < looked {
-						b.m.lookIntoRings() // and not at the completion
+				bothWays(t, Config{}, func(t *testing.T, w *world, a, b *testRank) {
+					if how == "CQ_ERR" && b.end().in == nil {
+						return // the completions of sends are lost
 					}
-				}
-				for len(a.ended) < n {
-					a.m.Progress()
-				}
-				require.Equal(t, make([]error, n), a.ended)
-				fail(b)
-				w.until("Drained", func() bool { return len(b.drained) > 0 })
-				require.Empty(t, b.m.rings)
-				require.Equal(t, want, b.arrived[arrived:])
-				w.mend()
+					a.ended = nil
+					var want []string
+					arrived := len(b.arrived)
+					for i := range n {
+						want = append(want, fmt.Sprint(i))
+						require.NoError(t, a.send(want[i]))
+						w.deliver()
+						if i < looked {
+							b.m.pollRings() // but b does not poll completions
+						}
+					}
+					for len(a.ended) < n {
+						a.m.Progress()
+					}
+					require.Equal(t, make([]error, n), a.ended)
+					fail(b)
+					w.until("Drained", func() bool { return len(b.drained) > 0 })
+					require.Empty(t, b.m.rings)
+					require.Equal(t, want, b.arrived[arrived:])
+					w.recovers()
+				})
 			})
 		}
 	}
 }
 
-// TestRingIsGoneBeforeDrained: nothing reaches a ring whose endpoint is drained; the memory is
-// given back.
-func TestRingIsGoneBeforeDrained(t *testing.T) {
-	w := newWorld(t, withRings(Config{}))
-	w.begin()
-	a, b := w.ranks[0], w.ranks[1]
-	mr := b.end().in.mr
+// TestRingIsReleasedBeforeDrained: once the endpoint is Drained, the memory of its ring is neither
+// registered nor used.
+func TestRingIsReleasedBeforeDrained(t *testing.T) {
+	w, a, b := connectedWorld(t, withRings(Config{}))
 	end := b.end()
+	mr := end.in.mr
 	b.ep.Fail(nil)
-	w.until("Drained", func() bool { return b.ep.State() == btl.Drained })
-	require.Error(t, mr.Dereg(), "it is registered no more")
+	w.until("Drained", b.isDrained)
+	require.Error(t, mr.Dereg(), "it is not registered any more")
 	require.Nil(t, end.in)
-	w.until("the other end", func() bool { return a.ep.State() == btl.Drained })
-	w.mend()
+	w.until("the other end", a.isDrained)
+	w.recovers()
 }
 
-// put puts a fragment into the slot in which the rank's next message would show, as a peer could.
-func (r *rankOf) put(t tail, frag string, damage func(slot []byte)) {
+// putInRing writes a fragment into the slot of the rank's ring for the peer's next message, as the
+// peer could, with some damage.
+func (r *testRank) putInRing(t tail, frag string, damage func(slot []byte)) {
 	e := r.end()
 	slot := e.slot
 	b := append([]byte(frag), make([]byte, tailBytes)...)
@@ -245,150 +198,128 @@ func (r *rankOf) put(t tail, frag string, damage func(slot []byte)) {
 	}
 }
 
-// TestHalfAFragment: a fragment that is not all there is not taken; nor is a number that is not
-// next.
-func TestHalfAFragment(t *testing.T) {
-	w := newWorld(t, withRings(Config{}))
-	w.begin()
-	b := w.ranks[1]
+// TestIncompleteFragmentInRing: a fragment that is not complete is not delivered, nor is one with
+// another number than the next.
+func TestIncompleteFragmentInRing(t *testing.T) {
+	_, _, b := connectedWorld(t, withRings(Config{}))
 	arrived := len(b.arrived)
 	good := tail{length: 4}
-	at := func(back int) func([]byte) { return func(slot []byte) { slot[len(slot)-back] ^= 1 } }
-	for name, try := range map[string]struct {
-		t      tail
-		damage func([]byte)
-	}{
-		"first byte of four":   {good, at(tailBytes + 4)},
-		"last byte":            {good, at(tailBytes + 1)},
-		"length":               {good, at(16)},
-		"credits":              {good, at(14)},
-		"tag":                  {good, at(12)},
-		"notes":                {good, at(11)},
-		"zeros":                {good, at(9)},
-		"number":               {good, at(8)},
-		"check":                {good, at(1)},
-		"longer than the slot": {tail{length: slotBytes - tailBytes + 1}, nil},
+	for name, back := range map[string]int{
+		"first byte of four": tailBytes + 4, "last byte": tailBytes + 1, "length": 16, "credits": 14,
+		"tag": 12, "control credits": 11, "zeros": 9, "number": 8, "check": 1,
 	} {
-		b.put(try.t, "text", try.damage)
-		require.Zero(t, b.m.lookIntoRings(), name)
+		b.putInRing(good, "text", func(slot []byte) { slot[len(slot)-back] ^= 1 })
+		require.Zero(t, b.m.pollRings(), name)
 	}
+	b.putInRing(tail{length: slotBytes - tailBytes + 1}, "text", nil)
+	require.Zero(t, b.m.pollRings(), "longer than the slot")
 	require.Len(t, b.arrived, arrived)
 	require.Empty(t, b.failed)
-	b.put(good, "text", nil)
-	require.Equal(t, 1, b.m.lookIntoRings())
+	b.putInRing(good, "text", nil)
+	require.Equal(t, 1, b.m.pollRings())
 	require.Equal(t, "text", b.arrived[arrived])
 }
 
-// TestRingNonsense: what no peer of ours would do fails the endpoint.
-func TestRingNonsense(t *testing.T) {
-	for name, do := range map[string]func(a, b *rankOf){
-		"credits":         func(a, b *rankOf) { b.put(tail{credits: 1000}, "", nil); b.m.lookIntoRings() },
-		"notes":           func(a, b *rankOf) { b.put(tail{controlCredits: controlDepth + 1}, "", nil); b.m.lookIntoRings() },
-		"another ring":    func(a, b *rankOf) { a.end().sendControl(wireRing) },
-		"another number":  func(a, b *rankOf) { a.end().said++; _ = a.send("x") },
-		"not in its slot": func(a, b *rankOf) { a.end().out.addr += 8 * slotBytes; _ = a.send("x") },
-		"another number than what is there": func(a, b *rankOf) {
-			b.put(tail{}, "", nil)
-			b.m.lookIntoRings()
-			a.end().said++
+// TestInvalidWriteFails: a peer that uses rings in another way than this version fails the
+// endpoint.
+func TestInvalidWriteFails(t *testing.T) {
+	putNext := func(b *testRank, tl tail) {
+		b.putInRing(tl, "", nil)
+		b.m.pollRings()
+	}
+	for name, do := range map[string]func(a, b *testRank){
+		"credits":         func(_, b *testRank) { putNext(b, tail{credits: 1000}) },
+		"control credits": func(_, b *testRank) { putNext(b, tail{controlCredits: controlDepth + 1}) },
+		"second ring":     func(a, _ *testRank) { a.end().sendControl(wireRing) },
+		"other number":    func(a, _ *testRank) { a.end().sent++; _ = a.send("x") },
+		"other slot":      func(a, _ *testRank) { a.end().out.addr += 8 * slotBytes; _ = a.send("x") },
+		"other number than delivered": func(a, b *testRank) {
+			putNext(b, tail{})
+			a.end().sent++
 			_ = a.send("x")
 		},
-		"sent after what is there": func(a, b *rankOf) {
-			b.put(tail{}, "", nil)
-			b.m.lookIntoRings()
-			_ = a.send(strings.Repeat("x", slotBytes))
+		"sent instead of delivered": func(a, b *testRank) {
+			putNext(b, tail{})
+			_ = a.send(x(slotBytes))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, withRings(Config{}))
-			w.begin()
-			a, b := w.ranks[0], w.ranks[1]
+			w, a, b := connectedWorld(t, withRings(Config{}))
 			arrived := len(b.arrived)
 			do(a, b)
 			w.until("the failure", func() bool { return len(b.failed) > 0 })
 			require.Equal(t, btl.ClassProtocol, b.failed[0].Class)
-			if !strings.Contains(name, "what is there") {
+			if !strings.Contains(name, "delivered") {
 				require.Len(t, b.arrived, arrived)
 			}
-			w.mend()
+			w.recovers()
 		})
 	}
 }
 
-// TestWriteWithoutARing: who was given no ring cannot write.
-func TestWriteWithoutARing(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.begin()
-	a, b := w.ranks[0], w.ranks[1]
-	mem := make([]byte, (b.m.receives()+1)*slotBytes)
-	region, err := b.m.Register(mem, btl.AccessRemoteWrite)
-	require.NoError(t, err)
+// TestWriteWithoutRingFails: a peer that was offered no ring may not write.
+func TestWriteWithoutRingFails(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{})
+	region := b.memory((b.m.receives()+1)*slotBytes, btl.AccessRemoteWrite)
 	k, ok := parseKey(new(region.Key()))
 	require.True(t, ok)
 	a.end().out = outRing{k.addr, k.rkey, slotBytes}
 	require.NoError(t, a.send("x"))
 	w.until("the failure", func() bool { return len(b.failed) > 0 })
 	require.Equal(t, btl.ClassProtocol, b.failed[0].Class)
-	w.mend()
-	require.NoError(t, region.Release())
+	w.recovers()
 }
 
-// TestFloodOfWrites: a peer that writes, and has no receives taken, comes no farther than it has
-// receives.
-func TestFloodOfWrites(t *testing.T) {
-	w := newWorld(t, withRings(Config{RecvDepth: 8}))
-	w.begin()
-	b := w.ranks[1]
+// TestRingDeliversNoMoreThanReceives: a peer that writes without taking receives gets at most as
+// many fragments delivered as there are receives.
+func TestRingDeliversNoMoreThanReceives(t *testing.T) {
+	_, _, b := connectedWorld(t, withRings(Config{RecvDepth: 8}))
 	n := 0
 	for range 1000 {
-		b.put(tail{}, "", nil)
-		n += b.m.lookIntoRings()
+		b.putInRing(tail{}, "", nil)
+		n += b.m.pollRings()
 	}
 	require.Equal(t, b.end().in.count, n)
 }
 
-// TestNumbersComeAgain: the wire has the low half of them.
-func TestNumbersComeAgain(t *testing.T) {
-	w := newWorld(t, withRings(Config{RecvDepth: 8}))
-	w.begin()
+// TestNumbersInRingWrapAround: the low half of a message's number is on the wire.
+func TestNumbersInRingWrapAround(t *testing.T) {
+	w, a, b := connectedWorld(t, withRings(Config{RecvDepth: 8}))
 	w.turns(200)
-	for i, r := range w.ranks {
-		e, peer := r.end(), w.ranks[1-i].end()
+	for _, r := range w.ranks {
 		const jump = 1<<32 - 30
-		e.said += jump
-		peer.next += jump
-		peer.locateNext()
+		r.end().sent += jump
+		r.other().end().next += jump
+		r.other().end().locateNext()
 	}
-	before := w.ranks[1].m.ahead
+	before := b.m.ahead
 	for range 60 {
 		w.works()
 	}
-	require.Equal(t, before+60, w.ranks[1].m.ahead)
-	// What was taken before is not found again, by a number of which the same half is on the wire.
-	b := w.ranks[1].end()
+	require.Equal(t, before+60, b.m.ahead)
+	// A fragment that was delivered is not found again by a number with the same low half.
+	e := b.end()
 	const around = (8 + controlDepth) << 32 // a multiple of the slots
-	require.Zero(t, around%b.in.count)
-	b.next += around - 1
-	b.locateNext()
-	require.Zero(t, b.m.lookIntoRings())
-	w.ranks[0].end().said += around - 1
+	require.Zero(t, around%e.in.count)
+	e.next += around - 1
+	e.locateNext()
+	require.Zero(t, b.m.pollRings())
+	a.end().sent += around - 1
 	w.works()
-	require.Greater(t, w.ranks[1].end().next, uint64(1)<<32)
+	require.Greater(t, e.next, uint64(1)<<32)
 }
 
-// TestRingOfAnAbortedReceive: a receive that was given up counts as the message that it was for.
-func TestRingOfAnAbortedReceive(t *testing.T) {
+// TestAbortedReceiveWithRing: a receive that is given up counts as the message that it was for.
+func TestAbortedReceiveWithRing(t *testing.T) {
 	for _, looked := range []bool{false, true} {
-		w := newWorld(t, withRings(Config{}))
-		w.begin()
-		a, b := w.ranks[0], w.ranks[1]
-		b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: verbs.StatusRemAbortErr})
+		w, a, b := connectedWorld(t, withRings(Config{}))
+		b.completeWith(simhca.FaultRecvStatus, verbs.StatusRemAbortErr)
 		require.NoError(t, a.send("x"))
 		w.deliver()
 		if looked {
-			b.m.lookIntoRings()
+			b.m.pollRings()
 		}
-		w.until("the completion", func() bool { return a.under == 0 })
+		w.until("the completion", a.isIdle)
 		w.turns(100)
 		require.Empty(t, b.failed)
 		for range 100 {
@@ -397,10 +328,11 @@ func TestRingOfAnAbortedReceive(t *testing.T) {
 	}
 }
 
-// TestRingsAtRandom: fragments of all lengths, with ranks that look when they like, arrive once and
-// in order; also what was on its way when an end failed arrives at most once, and all of it that
-// was said to be delivered.
-func TestRingsAtRandom(t *testing.T) {
+// TestRandomTrafficInRings: fragments of all lengths arrive once and in order, whichever rank makes
+// progress when. Fragments that are in flight when an end fails arrive at most once, and exactly
+// once if their sends have succeeded.
+func TestRandomTrafficInRings(t *testing.T) {
+	text := func(from, i int) string { return fmt.Sprint(from, " ", i, " ") + x(i*37%slotBytes*(1+i%3)) }
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -408,15 +340,12 @@ func TestRingsAtRandom(t *testing.T) {
 			if seed%2 == 0 {
 				cfg.RecvDepth, cfg.SendDepth = 64, 128
 			}
-			w := newWorld(t, cfg)
+			w, a, b := newWorld(t, cfg)
 			for range 5 {
 				w.begin()
 				var sent, first [2]int
 				for i, r := range w.ranks {
 					first[i], r.ended = len(r.arrived), nil
-				}
-				text := func(from, i int) string {
-					return fmt.Sprint(from, " ", i, " ") + strings.Repeat("z", i*37%slotBytes*(1+i%3))
 				}
 				for range 400 {
 					i := rnd.IntN(2)
@@ -429,19 +358,17 @@ func TestRingsAtRandom(t *testing.T) {
 					case 2:
 						r.m.Progress()
 					case 3:
-						r.m.lookIntoRings()
+						r.m.pollRings()
 					default:
 						w.f.Advance()
 					}
 				}
 				if rnd.IntN(2) == 0 {
-					w.until("all", func() bool { return w.ranks[0].under+w.ranks[1].under == 0 })
+					w.until("all", func() bool { return a.isIdle() && b.isIdle() })
 					w.turns(20)
 				} else {
 					w.ranks[rnd.IntN(2)].ep.Fail(nil)
-					w.until("the end", func() bool {
-						return w.ranks[0].ep.State() == btl.Drained && w.ranks[1].ep.State() == btl.Drained
-					})
+					w.until("the end", func() bool { return a.isDrained() && b.isDrained() })
 				}
 				for i, r := range w.ranks {
 					delivered := 0
@@ -461,12 +388,12 @@ func TestRingsAtRandom(t *testing.T) {
 					r.failed, r.drained = nil, nil
 				}
 			}
-			require.Positive(t, w.ranks[0].m.ahead+w.ranks[1].m.ahead)
+			require.Positive(t, a.m.ahead+b.m.ahead)
 		})
 	}
 }
 
-// FuzzRing: what is no ring is not taken for one; a ring has one encoding.
+// FuzzRing: the offer of a ring has one encoding, and an invalid one is refused.
 func FuzzRing(f *testing.F) {
 	f.Add(outRing{addr: 1 << 40, rkey: 77, slotBytes: slotBytes}.appendTo(nil), 68)
 	f.Add(outRing{addr: ^uint64(7), rkey: 77, slotBytes: slotBytes}.appendTo(nil), 68)
@@ -483,7 +410,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// FuzzSlot: whatever is in a slot, a fragment of it lies within.
+// FuzzSlot: a fragment that is found in a slot lies within the slot.
 func FuzzSlot(f *testing.F) {
 	b := append([]byte("some fragment"), make([]byte, tailBytes)...)
 	writeTail(b, tail{length: 13, credits: 3, tag: 4, controlCredits: 1}, 99)
@@ -504,8 +431,8 @@ func FuzzSlot(f *testing.F) {
 	})
 }
 
-// TestTailIsReadOnce: what is taken for a fragment's tail is what its check was made of, though a
-// device stores the tail meanwhile.
+// TestTailIsReadOnce: the tail that readSlot returns is the one that it has checked, although a
+// device changes the tail meanwhile.
 func TestTailIsReadOnce(t *testing.T) {
 	const number, length = 7, slotBytes - tailBytes
 	slot := make([]byte, slotBytes)

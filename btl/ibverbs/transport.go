@@ -36,9 +36,8 @@ func openRails(env *transport.Env) (transport.Opened, error) {
 	return openPorts(env, provider)
 }
 
-// openPorts makes a rail of each port that the user has named, which has to work, or of each port
-// that is up. Ports of the latter kind that cannot be used are left out, as long as there is
-// another.
+// openPorts makes a rail of each port that the user has named, all of which have to work, or of
+// each port that is up. Ports of the latter kind that cannot be used are left out, unless all are.
 func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
 	var ports []PortName
 	list := env.Settings.List(devicesKey)
@@ -87,7 +86,7 @@ func noUsablePort(leftOut []error) error {
 	return err
 }
 
-// configOf is what the user's settings mean to the rails over verbs.
+// configOf is the configuration from the user's settings.
 func configOf(set tunable.Set) Config {
 	cfg := Config{
 		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
@@ -98,8 +97,7 @@ func configOf(set tunable.Set) Config {
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),
-		// One bound on silence, both of a peer that is asked for a connection and of a connected
-		// one.
+		// One limit for the silence of a peer, before and after it is connected.
 		ConnectTimeout: set.Duration("ibverbs.deadline"),
 		PortGrace:      set.Duration("ibverbs.port.grace"),
 	}

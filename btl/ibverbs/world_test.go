@@ -12,67 +12,130 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// world is two ranks on a simulated network in virtual time, each with a device of one port, and
-// what they were told.
+var testSecret = []byte("0123456789abcdef0123456789abcdef")
+
+// fabricClock is a fabric's time. A virtual one stands still while nothing is in flight; pass then
+// advances it.
+type fabricClock struct {
+	f     *simhca.Fabric
+	extra *int64
+}
+
+func (c fabricClock) Now() int64 { return int64(c.f.Now()) + *c.extra }
+
+func (c fabricClock) pass() {
+	if !c.f.Advance() {
+		c.skip(time.Millisecond)
+	}
+}
+
+// skip advances the time while no rank makes progress.
+func (c fabricClock) skip(d time.Duration) { *c.extra += int64(d) }
+
+// fixedRandom is a source of numbers that are the same in each run of a simulation.
+type fixedRandom struct{ next byte }
+
+func (z *fixedRandom) Read(b []byte) (int, error) {
+	for i := range b {
+		z.next = z.next*13 + 7
+		b[i] = z.next
+	}
+	return len(b), nil
+}
+
+// openSim makes the module of a rank on a simulated device of its own.
+func openSim(t testing.TB, f *simhca.Fabric, dev simhca.DeviceConfig, cfg Config) (*module, *simhca.HCA) {
+	dev.Name = "sim0"
+	node := f.NewNode(dev)
+	cfg.Provider, cfg.Device, cfg.Secret = node, dev.Name, testSecret
+	cfg.Random = &fixedRandom{byte(cfg.Rank)}
+	m, err := New(cfg)
+	require.NoError(t, err)
+	return m.(*module), node.HCA(dev.Name)
+}
+
+// world is the ranks of a job on a simulated network in virtual time, each with a device of one
+// port. Most tests have two ranks, and connect each to the other.
 type world struct {
 	t     *testing.T
 	f     *simhca.Fabric
 	clock fabricClock
-	ranks [2]*rankOf
+	ranks []*testRank
 }
 
-type rankOf struct {
+// testRank is a rank, and what its module has reported.
+type testRank struct {
 	w    *world
 	rank int
 	m    *module
-	ep   btl.Endpoint
+	ep   btl.Endpoint // to the other of two ranks
 	hca  *simhca.HCA
-	node *simhca.Node
 
-	arrived []string
-	failed  []*btl.Error // one for each Failed, with AllPeers for the rail
-	drained []int        // peers
-	ended   []error      // of operations, in order
-	under   int          // operations under way
+	arrived  []string
+	failed   []*btl.Error // one for each Failed, with AllPeers for the rail
+	drained  []int        // peers
+	ended    []error      // of operations, in order
+	inFlight int          // operations
 }
 
-func (r *rankOf) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+func (r *testRank) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	r.arrived = append(r.arrived, string(frag))
 }
 
-func (r *rankOf) Failed(_ btl.Module, _ int, err *btl.Error) { r.failed = append(r.failed, err) }
+func (r *testRank) Failed(_ btl.Module, _ int, err *btl.Error) { r.failed = append(r.failed, err) }
 
-func (r *rankOf) Drained(_ btl.Module, peer int) { r.drained = append(r.drained, peer) }
+func (r *testRank) Drained(_ btl.Module, peer int) { r.drained = append(r.drained, peer) }
 
-func newWorld(t *testing.T, cfg Config) *world { return newWorldOf(t, cfg, [2]simhca.DeviceConfig{}) }
-
-// newWorldOf is newWorld with devices of a kind.
-func newWorldOf(t *testing.T, cfg Config, devices [2]simhca.DeviceConfig) *world {
-	w := &world{t: t, f: simhca.NewFabric(simhca.Config{Virtual: true})}
-	w.clock = fabricClock{w.f, new(int64)}
+// newWorld makes a rank for each device, or two ranks, and returns the first two.
+func newWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
+	if devices == nil {
+		devices = make([]simhca.DeviceConfig, 2)
+	}
+	f := simhca.NewFabric(simhca.Config{Virtual: true})
+	w = &world{t: t, f: f, clock: fabricClock{f, new(int64)}}
+	cfg.Size, cfg.Clock, cfg.Pass = len(devices), w.clock, w.clock.pass
 	for rank, device := range devices {
-		device.Name = "sim0"
-		r := &rankOf{w: w, rank: rank, node: w.f.NewNode(device)}
-		w.ranks[rank] = r
-		r.hca = r.node.HCA("sim0")
-		c := cfg
-		c.Rank, c.Size, c.Events, c.Provider, c.Device, c.Secret = rank, 2, r, r.node, "sim0", testSecret
-		c.Clock, c.Pass, c.Random = w.clock, w.clock.pass, &zeros{byte(rank)}
-		m, err := New(c)
-		require.NoError(t, err)
-		r.m = m.(*module)
+		r := &testRank{w: w, rank: rank}
+		cfg.Rank, cfg.Events = rank, r
+		r.m, r.hca = openSim(t, f, device, cfg)
+		w.ranks = append(w.ranks, r)
 	}
 	t.Cleanup(func() {
 		for _, r := range w.ranks {
 			require.NoError(t, r.m.Close())
-			require.Zero(t, r.under, "operations under way after Close")
+			require.Zero(t, r.inFlight, "operations in flight after Close")
 		}
-		w.f.Close()
+		f.Close()
 	})
-	return w
+	return w, w.ranks[0], w.ranks[1]
 }
 
-// turn drives both ranks once, and time if nothing happens.
+// connectedWorld is newWorld with ranks that are connected and have sent to each other. If cfg
+// permits rings, both have the other's.
+func connectedWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
+	w, a, b = newWorld(t, cfg, devices...)
+	w.begin()
+	return w, a, b
+}
+
+// withRings is cfg with a ring for each peer from its first fragment on.
+func withRings(cfg Config) Config {
+	cfg.EagerPeers, cfg.EagerAfter = 1, 1
+	return cfg
+}
+
+// bothWays runs a test on connected ranks twice: with fragments that are sent, and with fragments
+// that are written to rings.
+func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *testRank)) {
+	for name, cfg := range map[string]Config{"sends": cfg, "rings": withRings(cfg)} {
+		t.Run(name, func(t *testing.T) {
+			w, a, b := connectedWorld(t, cfg)
+			test(t, w, a, b)
+		})
+	}
+}
+
+// turn makes all ranks progress once, and time pass if nothing happens.
 func (w *world) turn() {
 	n := 0
 	for _, r := range w.ranks {
@@ -83,7 +146,13 @@ func (w *world) turn() {
 	}
 }
 
-// until drives until cond holds.
+func (w *world) turns(n int) {
+	for range n {
+		w.turn()
+	}
+}
+
+// until makes all ranks progress until cond holds.
 func (w *world) until(what string, cond func() bool) {
 	w.t.Helper()
 	for range 200000 {
@@ -93,87 +162,141 @@ func (w *world) until(what string, cond func() bool) {
 		w.turn()
 	}
 	for _, r := range w.ranks {
-		w.t.Logf("rank %d: arrived %d, failed %v, drained %v, ended %v, under way %d", r.rank, len(r.arrived), r.failed, r.drained, r.ended, r.under)
+		w.t.Logf("rank %d: arrived %d, failed %v, drained %v, ended %v, in flight %d",
+			r.rank, len(r.arrived), r.failed, r.drained, r.ended, r.inFlight)
 	}
 	require.FailNow(w.t, "waited too long for "+what)
 }
 
-func (w *world) turns(n int) {
-	for range n {
-		w.turn()
+// deliver advances the network until everything that was posted is delivered, without progress of
+// any rank.
+func (w *world) deliver() {
+	for range 50 {
+		w.f.Advance()
 	}
 }
 
-// connect connects a rank to the other one.
-func (r *rankOf) connect() {
+// progress makes only this rank progress, often enough to handle everything that has arrived.
+func (r *testRank) progress() {
+	for range 2 * attendEvery {
+		r.m.Progress()
+	}
+}
+
+func (r *testRank) other() *testRank { return r.w.ranks[1-r.rank] }
+
+// connect connects the rank to the other one.
+func (r *testRank) connect() {
 	r.w.t.Helper()
-	ep, err := r.m.Connect(1-r.rank, r.w.ranks[1-r.rank].m.Address())
+	ep, err := r.m.Connect(1-r.rank, r.other().m.Address())
 	require.NoError(r.w.t, err)
 	r.ep = ep
 }
 
-// connect connects both, and waits until both can send.
+// end is the rank's end of the connection.
+func (r *testRank) end() *endpoint { return r.ep.(*endpoint) }
+
+func (r *testRank) isReady() bool   { return r.end().phase == phaseReady }
+func (r *testRank) isDrained() bool { return r.ep.State() == btl.Drained }
+func (r *testRank) isIdle() bool    { return r.inFlight == 0 }
+
+// connect connects both ranks, and waits until both can send.
 func (w *world) connect() {
 	w.t.Helper()
 	for _, r := range w.ranks {
 		r.connect()
 	}
-	w.until("a connection", func() bool {
-		for _, r := range w.ranks {
-			if r.end().phase != phaseReady {
-				return false
-			}
-		}
-		return true
-	})
+	w.until("a connection", func() bool { return w.ranks[0].isReady() && w.ranks[1].isReady() })
 	w.turns(50)
 }
 
-// end is the rank's end of the connection.
-func (r *rankOf) end() *endpoint { return r.ep.(*endpoint) }
-
-func (r *rankOf) newOp() *btl.Op {
-	return &btl.Op{Done: func(_ *btl.Op, err error) {
-		r.ended = append(r.ended, err)
-		r.under--
-	}}
+func (w *world) begin() {
+	w.t.Helper()
+	w.connect()
+	w.works()
+	if a, b := w.ranks[0], w.ranks[1]; a.m.cfg.EagerPeers > 0 {
+		w.until("rings", func() bool { return a.end().out != (outRing{}) && b.end().out != (outRing{}) })
+		w.turns(20)
+		w.works()
+	}
 }
 
-// send posts a fragment.
-func (r *rankOf) send(text string) error {
-	op := r.newOp()
-	op.Payload = []byte(text)
-	r.under++
-	err := r.ep.Send(op)
+// post gives an operation to do, a method of an endpoint. then, unless it is nil, is called with
+// the operation's error when it ends.
+func (r *testRank) post(do func(*btl.Op) error, op *btl.Op, then func(error)) error {
+	op.Done = func(_ *btl.Op, err error) {
+		if then != nil {
+			then(err)
+		}
+		r.ended = append(r.ended, err)
+		r.inFlight--
+	}
+	r.inFlight++
+	err := do(op)
 	if err != nil {
-		r.under--
+		r.inFlight--
 	}
 	return err
 }
 
-// works shows that bytes go both ways.
+// send posts a fragment.
+func (r *testRank) send(text string) error {
+	return r.post(r.ep.Send, &btl.Op{Payload: []byte(text)}, nil)
+}
+
+// memory registers n bytes.
+func (r *testRank) memory(n int, access btl.Access) *region {
+	r.w.t.Helper()
+	reg, err := r.m.Register(make([]byte, n), access)
+	require.NoError(r.w.t, err)
+	return reg.(*region)
+}
+
+// get posts a read of the other rank's memory into a region.
+func (r *testRank) get(into *region, from btl.Key, then func(error)) {
+	r.w.t.Helper()
+	op := &btl.Op{Payload: into.mem, Local: into, Remote: from}
+	require.NoError(r.w.t, r.post(r.end().Get, op, then))
+}
+
+// put posts a write of a region into the other rank's memory.
+func (r *testRank) put(from *region, to btl.Key, then func(error)) {
+	r.w.t.Helper()
+	op := &btl.Op{Payload: from.mem, Local: from, Remote: to}
+	require.NoError(r.w.t, r.post(r.end().Put, op, then))
+}
+
+// carries shows that a fragment gets from this rank to the other one.
+func (r *testRank) carries(text string) {
+	w, other := r.w, r.other()
+	w.t.Helper()
+	before := len(other.arrived)
+	require.NoError(w.t, r.send(text))
+	w.until("a fragment", func() bool {
+		return len(other.arrived) > before || len(r.failed) > 0 && r.isDrained()
+	})
+	require.Len(w.t, other.arrived, before+1, "%v", r.failed)
+	require.Equal(w.t, text, other.arrived[before])
+}
+
+// works shows that fragments get both ways.
 func (w *world) works() {
 	w.t.Helper()
 	for _, r := range w.ranks {
-		other := w.ranks[1-r.rank]
-		before := len(other.arrived)
-		text := fmt.Sprintf("from %d, after %d", r.rank, before)
-		require.NoError(w.t, r.send(text))
-		w.until("a fragment", func() bool { return len(other.arrived) > before })
-		require.Equal(w.t, text, other.arrived[before])
+		r.carries(fmt.Sprintf("from %d, after %d", r.rank, len(r.other().arrived)))
 	}
-	w.until("completions", func() bool { return w.ranks[0].under+w.ranks[1].under == 0 })
+	w.until("completions", func() bool { return w.ranks[0].isIdle() && w.ranks[1].isIdle() })
 }
 
-// mend connects anew what has failed, and shows that it works.
-func (w *world) mend() {
+// recovers waits until both ends are drained, connects them again, and shows that they work.
+func (w *world) recovers() {
 	w.t.Helper()
 	w.until("both ends to be drained", func() bool {
 		for _, r := range w.ranks {
-			if r.ep.State() == btl.Up && w.ranks[1-r.rank].ep.State() != btl.Up {
-				r.ep.Fail(nil) // as the layer above does, which knows from the other rank
+			if r.ep.State() == btl.Up && r.other().ep.State() != btl.Up {
+				r.ep.Fail(nil) // as the layer above does, which learns of it from the other rank
 			}
-			if r.ep.State() != btl.Drained || r.m.RailError() != nil || r.m.reopen {
+			if !r.isDrained() || r.m.RailError() != nil || r.m.reopen {
 				return false
 			}
 		}
@@ -186,9 +309,9 @@ func (w *world) mend() {
 	w.works()
 }
 
-// fails expects the rank's endpoint, or rail, to have failed once for that, and to be Drained, with
-// every operation called back.
-func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) {
+// fails expects the rank to report exactly one failure, of its endpoint or its rail, and to drain
+// it with all operations ended.
+func (r *testRank) fails(peer int, class btl.Class, side btl.Side, native string) {
 	w := r.w
 	w.t.Helper()
 	w.until("the failure", func() bool { return len(r.failed) > 0 })
@@ -197,272 +320,117 @@ func (r *rankOf) fails(peer int, class btl.Class, side btl.Side, native string) 
 	require.Equal(w.t, []any{peer, class, side, native}, []any{err.Peer, err.Class, err.Side, err.Native}, "%v", err)
 	w.until("Drained", func() bool { return len(r.drained) > 0 })
 	require.Equal(w.t, []int{peer}, r.drained)
-	require.Equal(w.t, btl.Drained, r.ep.State())
-	require.Zero(w.t, r.under, "operations under way after Drained")
+	require.True(w.t, r.isDrained())
+	require.Zero(w.t, r.inFlight, "operations in flight after Drained")
 }
 
-// TestEveryStatus: each status, as the end of a send, is the typed error that the table of results
-// has; everything is called back, and the next incarnation works.
-func TestEveryStatus(t *testing.T) { eachWay(t, testEveryStatus) }
-
-func testEveryStatus(t *testing.T, way func(Config) Config) {
-	for _, info := range verbs.Statuses() {
-		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, way(Config{}))
-			w.begin()
-			a := w.ranks[0]
-			v := resultOf(info.Status, true)
-			if info.Status == verbs.StatusRemAbortErr {
-				v = impossible
-			}
-			a.ended = nil
-			a.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: a.end().qpn, After: 1, Status: info.Status})
-			for i := range 4 {
-				require.NoError(t, a.send(fmt.Sprint(i)))
-			}
-			if v.goesOn {
-				w.until("completions", func() bool { return len(a.ended) == 4 })
-				w.turns(100)
-				require.Empty(t, a.failed)
-				return
-			}
-			a.fails(1, v.class, v.side, info.Status.Native())
-			require.Len(t, a.ended, 4)
-			require.NoError(t, a.ended[0], "what was before it")
-			for i, err := range a.ended[1:] {
-				var be *btl.Error
-				require.ErrorAs(t, err, &be)
-				want := v.class
-				if i > 0 {
-					want = btl.ClassFlushed
-				}
-				require.Equal(t, want, be.Class, "operation %d: %v", i+1, err)
-			}
-			w.mend()
-		})
+// message is a message about a connection that this rank could send to the other one.
+func (r *testRank) message(kind kind, epoch uint32) *message {
+	return &message{
+		kind: kind, from: uint32(r.rank), to: uint32(1 - r.rank),
+		fromNonce: r.m.me, toNonce: r.other().m.me, epoch: epoch, address: r.m.h.address(),
 	}
 }
 
-// TestEveryStatusOfAReceive: likewise, at the end that receives.
-func TestEveryStatusOfAReceive(t *testing.T) { eachWay(t, testEveryStatusOfAReceive) }
+// hasClass expects an error of this package with a class.
+func hasClass(t *testing.T, class btl.Class, err error) {
+	t.Helper()
+	var be *btl.Error
+	require.ErrorAs(t, err, &be)
+	require.Equal(t, class, be.Class, "%v", err)
+}
 
-func testEveryStatusOfAReceive(t *testing.T, way func(Config) Config) {
-	for _, info := range verbs.Statuses()[1:] {
-		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, way(Config{}))
-			w.begin()
-			a, b := w.ranks[0], w.ranks[1]
-			v := resultOf(info.Status, true)
-			b.hca.Inject(simhca.Fault{Kind: simhca.FaultRecvStatus, QPN: b.end().qpn, Status: info.Status})
-			require.NoError(t, a.send("x"))
-			if v.goesOn {
-				w.until("the completion", func() bool { return a.under == 0 })
-				w.turns(100)
-				require.Empty(t, b.failed)
-				return
-			}
-			w.until("the failure", func() bool { return len(b.failed) > 0 && len(a.failed) > 0 })
-			require.Equal(t, info.Status.Native(), b.failed[0].Native)
-			require.Equal(t, []any{v.class, v.side}, []any{b.failed[0].Class, b.failed[0].Side})
-			w.mend()
-		})
+// silence makes the next request of the rank never complete.
+func (r *testRank) silence() {
+	r.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: r.end().qpn})
+}
+
+// completeWith makes a work request of the rank complete with a status: the next send, or the next
+// receive.
+func (r *testRank) completeWith(kind simhca.FaultKind, status verbs.Status) {
+	r.hca.Inject(simhca.Fault{Kind: kind, QPN: r.end().qpn, Status: status})
+}
+
+// cut drops all packets between both ranks. No port reports that.
+func (w *world) cut() {
+	w.t.Helper()
+	require.True(w.t, w.f.Partition(w.ranks[0].m.h.gid.GID, w.ranks[1].m.h.gid.GID, true))
+}
+
+func (w *world) heal() { w.f.Heal(w.ranks[0].m.h.gid.GID, w.ranks[1].m.h.gid.GID) }
+
+// faultyQP is a queue pair whose methods a test replaces.
+type faultyQP struct {
+	verbs.QP
+	modify    func(*verbs.QPAttr, verbs.AttrMask) error
+	postSend  func([]verbs.SendWR) (int, error)
+	destroy   func() error
+	destroyed int           // calls of Destroy
+	state     verbs.QPState // of the last call of Modify
+}
+
+func newFaultyQP(qp verbs.QP) *faultyQP {
+	return &faultyQP{QP: qp, modify: qp.Modify, postSend: qp.PostSend, destroy: qp.Destroy}
+}
+
+// faultQP puts a faultyQP in the place of the rank's queue pair.
+func (r *testRank) faultQP() *faultyQP {
+	qp := newFaultyQP(r.end().qp)
+	r.end().qp = qp
+	return qp
+}
+
+// ignore makes changes to a state have no effect except to return err.
+func (q *faultyQP) ignore(state verbs.QPState, err error) {
+	modify := q.modify
+	q.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+		if attr.State == state {
+			return err
+		}
+		return modify(attr, mask)
 	}
 }
 
-// TestEveryEvent: each event makes happen what the table of responses says.
-func TestEveryEvent(t *testing.T) { eachWay(t, testEveryEvent) }
-
-func testEveryEvent(t *testing.T, way func(Config) Config) {
-	for _, info := range verbs.EventTypes() {
-		t.Run(info.Name, func(t *testing.T) {
-			w := newWorld(t, way(Config{}))
-			w.begin()
-			a := w.ranks[0]
-			r := respond(info.Type)
-			for range 3 {
-				require.NoError(t, a.send("under way"))
-			}
-			a.ended = nil
-			switch info.Affiliation {
-			case verbs.AffiliationQP:
-				require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
-			case verbs.AffiliationCQ:
-				require.True(t, a.hca.BreakCQ(a.end().qpn))
-			// There is none that could be raised: as if the device were mistaken.
-			case verbs.AffiliationSRQ:
-				a.m.react(&verbs.AsyncEvent{Type: info.Type})
-			default:
-				if info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive {
-					a.hca.SetLink(1, false)
-				} else {
-					a.hca.Raise(info.Type, 1)
-				}
-			}
-			switch r.reaction {
-			case failEndpoint:
-				a.fails(1, r.class, r.side, info.Type.Native())
-				w.mend()
-			case failRail, failDevice:
-				a.fails(btl.AllPeers, r.class, r.side, info.Type.Native())
-				if r.reaction == failDevice {
-					a.hca.Revive()
-				}
-				w.mend()
-			case portDown:
-				a.fails(btl.AllPeers, r.class, r.side, info.Type.Native())
-				_, err := a.m.Connect(1, w.ranks[1].m.Address())
-				require.ErrorContains(t, err, "port 1 of sim0 is down")
-				a.hca.SetLink(1, true)
-				w.turns(100)
-				w.mend()
-			case portUp: // within the grace nothing has failed
-				w.turns(3)
-				a.hca.SetLink(1, true)
-				w.until("completions", func() bool { return a.under == 0 })
-				require.Empty(t, a.failed)
-				w.works()
-			case ignore, established, lookAgain: // nothing has changed, so nothing happens
-				w.until("completions", func() bool { return a.under == 0 })
-				w.turns(100)
-				require.Empty(t, a.failed)
-				w.works()
-			}
-		})
+// postInError makes posts of sends in Error return n and err.
+func (q *faultyQP) postInError(n int, err error) {
+	q.postSend = func(wrs []verbs.SendWR) (int, error) {
+		if q.state == verbs.StateErr {
+			return n, err
+		}
+		return q.QP.PostSend(wrs)
 	}
 }
 
-// TestGIDMoves: connections from an address that the port has no more are given up, and new ones
-// are from the new address.
-func TestGIDMoves(t *testing.T) { eachWay(t, testGIDMoves) }
-
-func testGIDMoves(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{}))
-	w.begin()
-	a := w.ranks[0]
-	gid := a.m.h.gid
-	moved := gid.GID
-	moved[15] ^= 0x40
-	a.hca.ChangeGID(1, gid.Index, moved)
-	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
-	w.mend()
-	require.Equal(t, moved, a.m.h.gid.GID)
+func (q *faultyQP) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+	q.state = attr.State
+	return q.modify(attr, mask)
 }
 
-// TestDeadline: a request that never completes, of which nothing is told, fails the endpoint when
-// its time is over.
-func TestDeadline(t *testing.T) { eachWay(t, testDeadline) }
+func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) { return q.postSend(wrs) }
 
-func testDeadline(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{Deadline: 50 * time.Millisecond}))
-	w.begin()
-	a := w.ranks[0]
-	a.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: a.end().qpn})
-	require.NoError(t, a.send("never"))
-	a.fails(1, btl.ClassTimeout, btl.SideBoth, "")
-	w.mend()
+func (q *faultyQP) Destroy() error {
+	q.destroyed++
+	return q.destroy()
 }
 
-// TestHalfOpen: packets get through one way only. Who sends finds out by its retries, and the other
-// end is told.
-func TestHalfOpen(t *testing.T) { eachWay(t, testHalfOpen) }
-
-func testHalfOpen(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{AckTimeout: 10, RetryCount: 2}))
-	w.begin()
-	a, b := w.ranks[0], w.ranks[1]
-	require.True(t, w.f.Partition(b.m.h.gid.GID, a.m.h.gid.GID, false), "answers are lost")
-	require.NoError(t, a.send("is executed, and nobody says so"))
-	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
-	b.fails(0, btl.ClassPath, btl.SideRemote, "")
-	w.f.Heal(b.m.h.gid.GID, a.m.h.gid.GID)
-	w.mend()
+// faultyPD is a protection domain whose methods a test replaces.
+type faultyPD struct {
+	verbs.PD
+	createQP func(verbs.QPInit) (verbs.QP, error)
+	createAH func(verbs.AHAttr) (verbs.AH, error)
+	regMR    func([]byte, verbs.Access) (verbs.MR, error)
 }
 
-// TestNobodyAnswers: a request for a connection that is never answered ends.
-func TestNobodyAnswers(t *testing.T) {
-	w := newWorld(t, Config{ConnectTimeout: 300 * time.Millisecond})
-	a, b := w.ranks[0], w.ranks[1]
-	require.True(t, w.f.Partition(a.m.h.gid.GID, b.m.h.gid.GID, true))
-	a.connect()
-	require.NoError(t, a.send("waits for the connection"))
-	a.fails(1, btl.ClassPath, btl.SideRemote, "")
-	require.ErrorIs(t, a.failed[0], errNoAnswer)
-	require.ErrorContains(t, a.failed[0], "none from 10.1.0.2 to 10.1.0.1 for 300ms")
-	w.f.Heal(a.m.h.gid.GID, b.m.h.gid.GID)
-	b.connect()
-	w.mend()
+// faultPD puts a faultyPD in the place of the rank's domain. restore ends that.
+func (r *testRank) faultPD() (pd *faultyPD, restore func()) {
+	h, real := r.m.h, r.m.h.pd
+	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, regMR: real.RegMR}
+	h.pd = pd
+	return pd, func() { h.pd = real }
 }
 
-// TestLostDatagrams: whichever message about a connection is lost, it comes about.
-func TestLostDatagrams(t *testing.T) {
-	for lost := range 6 {
-		t.Run(fmt.Sprint(lost), func(t *testing.T) {
-			w := newWorld(t, Config{})
-			for i, r := range w.ranks {
-				r.hca.Inject(simhca.Fault{Kind: simhca.FaultPacketLost, QPN: r.m.h.ud.Num(), After: lost / 2, Count: 1 + i*(lost%2)})
-			}
-			w.connect()
-			w.works()
-		})
-	}
-}
-
-// TestMakeAndBreak: incarnation after incarnation leaves nothing behind.
-func TestMakeAndBreak(t *testing.T) { eachWay(t, testMakeAndBreak) }
-
-func testMakeAndBreak(t *testing.T, way func(Config) Config) {
-	w := newWorld(t, way(Config{RecvDepth: 8, SendDepth: 4}))
-	w.begin()
-	a := w.ranks[0]
-	room, eps := a.m.h.groups[0].room, len(a.m.eps)
-	for i := range 500 {
-		w.works()
-		w.ranks[i%2].ep.Fail(nil)
-		w.mend()
-	}
-	require.Equal(t, uint32(501), a.ep.Epoch())
-	require.Len(t, a.m.h.groups, 1)
-	require.Equal(t, room, a.m.h.groups[0].room)
-	require.LessOrEqual(t, len(a.m.eps), eps+1)
-	require.Len(t, a.m.h.bounceFree, bounceBuffers)
-	require.Len(t, a.m.h.free, udSendDepth)
-}
-
-// TestManyPeersManyQueues: queues are made so that no number of endpoints overruns them.
-func TestManyPeersManyQueues(t *testing.T) {
-	w := newWorld(t, Config{RecvDepth: 4096, SendDepth: 4096})
-	w.connect()
-	m := w.ranks[0].m
-	for range 3 {
-		_, err := m.h.reserve(m.queueEntries())
-		require.NoError(t, err)
-	}
-	require.Greater(t, len(m.h.groups), 1)
-	for _, g := range m.h.groups {
-		require.GreaterOrEqual(t, g.room, 0)
-		require.LessOrEqual(t, g.reserved, g.cq.Entries())
-	}
-	w.works()
-}
-
-// TestPortDownIsTheCause: what devices say of requests while the port is down is told as what it
-// is.
-func TestPortDownIsTheCause(t *testing.T) { eachWay(t, testPortDownIsTheCause) }
-
-func testPortDownIsTheCause(t *testing.T, way func(Config) Config) {
-	for _, status := range []verbs.Status{verbs.StatusLocQPOpErr, verbs.StatusWRFlushErr} {
-		t.Run(status.String(), func(t *testing.T) {
-			w := newWorld(t, way(Config{PortGrace: time.Hour}))
-			w.begin()
-			a := w.ranks[0]
-			a.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: a.end().qpn, Status: status})
-			require.NoError(t, a.send("x"))
-			a.hca.SetLink(1, false)
-			a.fails(1, btl.ClassPath, btl.SideLocal, status.Native())
-			require.ErrorContains(t, a.failed[0], "port 1 of sim0 is down")
-			a.hca.SetLink(1, true)
-			w.turns(100)
-			w.mend()
-		})
-	}
+func (d *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) { return d.createQP(init) }
+func (d *faultyPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.createAH(attr) }
+func (d *faultyPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	return d.regMR(mem, access)
 }

@@ -1,8 +1,7 @@
 package ibverbs
 
-// wrID is a work request's ID. It identifies the request of a completion by itself, because in a
-// failed completion only the status and the queue pair number are valid besides, not even the
-// opcode.
+// wrID is a work request's ID. It identifies the request of a completion by itself, because in an
+// error completion only the status and the queue pair number are valid too, not the opcode.
 //
 //	type: 8 bits   incarnation: 16   slot: 40, of which endpoint: 20, entry: 20
 type wrID uint64
@@ -12,7 +11,7 @@ type wrType uint8
 const (
 	wrSend   wrType = 1 + iota // entry: of the endpoint's send ring
 	wrRecv                     // entry: receive buffer
-	wrMarker                   // the send queue is drained
+	wrMarker                   // the last request of a queue pair in Error
 	wrUDSend                   // of the datagram queue pair; entry: buffer
 	wrUDRecv                   // of the datagram queue pair; entry: buffer
 )

@@ -1,6 +1,9 @@
 package verbs
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // GID is the address of a port. For RoCE it is an IPv6 address or an IPv4-mapped IPv6 address.
 type GID [16]byte
@@ -33,6 +36,8 @@ type GIDEntry struct {
 	GID   GID
 	Type  GIDType
 }
+
+func (e GIDEntry) String() string { return fmt.Sprintf("%d (%v, %v)", e.Index, e.GID, e.Type) }
 
 // MTU is the largest payload of a packet: ibv_mtu.
 type MTU uint32

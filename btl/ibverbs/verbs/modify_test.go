@@ -3,7 +3,6 @@ package verbs_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,77 +38,41 @@ type attrs struct{ required, optional map[string]bool }
 
 // readTransitions reads testdata/transitions.txt.
 func readTransitions(t *testing.T) map[change]attrs {
-	text, err := os.ReadFile("testdata/transitions.txt")
-	require.NoError(t, err)
-	state := map[string]QPState{}
-	for s := range QPState(StateCount) {
-		state[s.String()] = s
-	}
 	all := map[change]attrs{}
-	var current []change
-	for _, line := range strings.Split(string(text), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if strings.TrimSpace(line) == "" {
-			continue
-		}
-		if kind, list, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			for _, item := range strings.Split(list, ", ") {
-				name, only, limited := strings.Cut(strings.TrimSuffix(item, ")"), " (")
-				for _, c := range current {
-					if limited && services(t, only)&c.service == 0 {
-						continue
-					}
-					switch kind {
-					case "required":
-						all[c].required[name] = true
-					case "optional":
-						all[c].optional[name] = true
-					default:
-						t.Fatal(line)
-					}
-				}
-			}
-			continue
-		}
-		pair, only, limited := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line), ")"), " (")
-		from, to, ok := strings.Cut(pair, " to ")
-		require.True(t, ok, line)
-		require.Contains(t, state, to)
-		current = nil
-		for _, service := range eachService {
-			if limited && services(t, only)&service == 0 {
-				continue
-			}
-			for s := range QPState(StateCount) {
-				if from != "ANY" && s.String() != from || service == ServiceRC && s.String() == "SQE" {
-					continue
-				}
-				c := change{service, s, state[to]}
+	for _, r := range rows(t, "transitions.txt", 5) {
+		eachChange(func(c change) {
+			from := r[0] == c.from.String() || r[0] == "ANY" && (c.service != ServiceRC || c.from != StateSQE)
+			if from && r[1] == c.to.String() && services(t, r[2])&c.service != 0 {
 				require.NotContains(t, all, c)
-				all[c] = attrs{map[string]bool{}, map[string]bool{}}
-				current = append(current, c)
+				all[c] = attrs{attrsOf(t, c.service, r[3]), attrsOf(t, c.service, r[4])}
 			}
-		}
+		})
 	}
 	return all
 }
 
-// bit returns the attribute with this name.
-func bit(t *testing.T, name string) AttrMask {
-	for m := AttrState; m <= AttrDestQPN; m <<= 1 {
-		if m.String() == name {
-			return m
+// attrsOf reads a list like "PORT, QKEY (UD)", and returns the attributes that are for the service.
+func attrsOf(t *testing.T, service Services, list string) map[string]bool {
+	names := map[string]bool{}
+	for _, item := range strings.FieldsFunc(list, func(c rune) bool { return c == ',' }) {
+		name, only, limited := strings.Cut(strings.Trim(item, " )"), " (")
+		if !limited || services(t, only)&service != 0 {
+			names[name] = true
 		}
 	}
-	t.Fatalf("attribute %q", name)
-	return 0
+	return names
 }
 
-func bits(t *testing.T, names map[string]bool) (m AttrMask) {
-	for name := range names {
-		m |= bit(t, name)
+func bits(t *testing.T, names map[string]bool) (mask AttrMask) {
+	known := 0
+	for m := AttrState; m <= AttrDestQPN; m <<= 1 {
+		if names[m.String()] {
+			mask |= m
+			known++
+		}
 	}
-	return m
+	require.Equal(t, len(names), known, "%v", names)
+	return mask
 }
 
 func TestFindTransitionMatchesTable(t *testing.T) {
@@ -130,16 +93,6 @@ func TestFindTransitionMatchesTable(t *testing.T) {
 	}
 }
 
-// requireRefused checks that err refuses change c and has its From, To and Service.
-func requireRefused(t require.TestingT, err error, c change) *TransitionError {
-	var e *TransitionError
-	require.ErrorAs(t, err, &e)
-	require.ErrorIs(t, err, ErrInvalid)
-	require.Equal(t, c, change{e.Service, e.From, e.To})
-	require.Contains(t, err.Error(), fmt.Sprintf("%v queue pair from %v to %v: ", c.service, c.from, c.to))
-	return e
-}
-
 // TestCheckModifyMatchesTable tries each change with the required attributes, with the required and
 // all optional ones, without each required one, and with each additional one.
 func TestCheckModifyMatchesTable(t *testing.T) {
@@ -148,61 +101,48 @@ func TestCheckModifyMatchesTable(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			row, legal := table[c]
 			required, optional := bits(t, row.required), bits(t, row.optional)
-			attr := &QPAttr{State: c.to, CurState: c.from}
-			next, err := CheckModify(c.service, c.from, attr, AttrState|required)
-			if !legal {
-				e := requireRefused(t, err, c)
-				require.True(t, e.NoSuch)
-				require.Contains(t, err.Error(), "no such transition")
+			accepts := func(claimed QPState, mask AttrMask) {
+				t.Helper()
+				next, err := CheckModify(c.service, c.from, &QPAttr{State: c.to, CurState: claimed}, mask)
+				require.NoError(t, err)
+				require.Equal(t, c.to, next)
+			}
+			refuses := func(claimed QPState, mask AttrMask, want TransitionError, why string) {
+				t.Helper()
+				want.Service, want.From, want.To = c.service, c.from, c.to
+				if mask&AttrState == 0 {
+					want.To = c.from
+				}
+				text := fmt.Sprintf("%v queue pair from %v to %v: %s", c.service, c.from, want.To, why)
+				next, err := CheckModify(c.service, c.from, &QPAttr{State: c.to, CurState: claimed}, mask)
+				require.Equal(t, &want, err)
+				require.ErrorIs(t, err, ErrInvalid)
+				require.EqualError(t, err, text)
 				require.Equal(t, c.from, next, "state after a refusal")
+			}
+			if !legal {
+				refuses(c.from, AttrState|required, TransitionError{NoSuch: true}, "there is no such transition")
 				return
 			}
-			require.NoError(t, err)
-			require.Equal(t, c.to, next)
-			next, err = CheckModify(c.service, c.from, attr, AttrState|required|optional)
-			require.NoError(t, err)
-			require.Equal(t, c.to, next)
-			for m := AttrState; m <= 1<<25; m <<= 1 {
+			accepts(c.from, AttrState|required)
+			accepts(c.from, AttrState|required|optional)
+			refuses(c.from, required, TransitionError{Missing: AttrState}, "needs STATE")
+			for m := AttrState << 1; m <= 1<<25; m <<= 1 {
 				switch {
-				case m == AttrState:
-					// Modify always requires STATE.
-					next, err = CheckModify(c.service, c.from, &QPAttr{State: c.to}, required)
-					var e *TransitionError
-					require.ErrorAs(t, err, &e)
-					require.Equal(t, AttrState, e.Missing)
-					require.Contains(t, err.Error(), "needs STATE")
 				case required&m != 0:
-					next, err = CheckModify(c.service, c.from, attr, AttrState|required&^m)
-					e := requireRefused(t, err, c)
-					require.Equal(t, m, e.Missing)
-					require.Zero(t, e.Excess)
-					require.Contains(t, err.Error(), "needs "+m.String())
+					refuses(c.from, AttrState|required&^m, TransitionError{Missing: m}, "needs "+m.String())
 				case optional&m != 0:
-					next, err = CheckModify(c.service, c.from, attr, AttrState|required|m)
-					require.NoError(t, err)
-					require.Equal(t, c.to, next)
-					continue
+					accepts(c.from, AttrState|required|m)
 				default:
-					next, err = CheckModify(c.service, c.from, attr, AttrState|required|m)
-					e := requireRefused(t, err, c)
-					require.Equal(t, m, e.Excess)
-					require.Zero(t, e.Missing)
-					require.Contains(t, err.Error(), "does not take "+m.String())
+					refuses(c.from, AttrState|required|m, TransitionError{Excess: m}, "does not take "+m.String())
 				}
-				require.Equal(t, c.from, next, "state after a refusal")
 			}
 			if optional&AttrCurState != 0 {
 				for claimed := range QPState(StateCount) {
-					next, err = CheckModify(c.service, c.from, &QPAttr{State: c.to, CurState: claimed}, AttrState|required|AttrCurState)
-					if claimed == c.from {
-						require.NoError(t, err)
-						continue
+					if claimed != c.from {
+						wrong := TransitionError{WrongState: true, Claimed: claimed}
+						refuses(claimed, AttrState|required|AttrCurState, wrong, "it is not in "+claimed.String())
 					}
-					e := requireRefused(t, err, c)
-					require.True(t, e.WrongState)
-					require.Equal(t, claimed, e.Claimed)
-					require.Contains(t, err.Error(), "it is not in "+claimed.String())
-					require.Equal(t, c.from, next)
 				}
 			}
 		})

@@ -120,18 +120,8 @@ var transitionRules = []struct {
 	required perService
 	optional perService
 }{
-	{StateReset, StateInit, AllServices,
-		perService{
-			rc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
-			uc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
-			ud: AttrPKeyIndex | AttrPort | AttrQKey,
-		}, perService{}},
-	{StateInit, StateInit, AllServices, perService{},
-		perService{
-			rc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
-			uc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
-			ud: AttrPKeyIndex | AttrPort | AttrQKey,
-		}},
+	{StateReset, StateInit, AllServices, initial, perService{}},
+	{StateInit, StateInit, AllServices, perService{}, initial},
 	{StateInit, StateRTR, AllServices,
 		perService{
 			rc: AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer,
@@ -145,8 +135,7 @@ var transitionRules = []struct {
 	{StateRTR, StateRTS, AllServices,
 		perService{
 			rc: AttrSQPSN | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxQPRdAtomic,
-			uc: AttrSQPSN,
-			ud: AttrSQPSN,
+			uc: AttrSQPSN, ud: AttrSQPSN,
 		}, running},
 	{StateRTS, StateRTS, AllServices, perService{}, running},
 	{StateRTS, StateSQD, AllServices, perService{},
@@ -163,12 +152,20 @@ var transitionRules = []struct {
 		perService{uc: AttrCurState | AttrAccessFlags, ud: AttrCurState | AttrQKey}},
 }
 
-// running holds the attributes that may change while a queue pair is in use.
-var running = perService{
-	rc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState | AttrMinRNRTimer,
-	uc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState,
-	ud: AttrCurState | AttrQKey,
-}
+var (
+	// initial holds the attributes that are set in INIT.
+	initial = perService{
+		rc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
+		uc: AttrPKeyIndex | AttrPort | AttrAccessFlags,
+		ud: AttrPKeyIndex | AttrPort | AttrQKey,
+	}
+	// running holds the attributes that may change while a queue pair is in use.
+	running = perService{
+		rc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState | AttrMinRNRTimer,
+		uc: AttrCurState | AttrAccessFlags | AttrAltPath | AttrPathMigState,
+		ud: AttrCurState | AttrQKey,
+	}
+)
 
 func (p perService) of(service Services) AttrMask {
 	switch service {

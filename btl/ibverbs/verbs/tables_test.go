@@ -3,10 +3,10 @@ package verbs_test
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,16 +90,10 @@ func TestStatusesMatchTable(t *testing.T) {
 			require.Equal(t, "IBV_WC_"+name, s.Native())
 			require.Equal(t, want[name], row{in.Sides, in.Services, in.After})
 			require.NotEmpty(t, in.Text)
-			require.Equal(t, in.Class, s.Class())
-			require.Equal(t, in.Services == 0, in.Class == ClassUnused, "only statuses of RD are unused")
-			require.NotContains(t, in.Class.String(), "class ")
-			if in.Class != ClassSuccess && in.Class != ClassFlushed && in.Class != ClassAborted && in.Class != ClassUnused {
-				require.NotEqual(t, AfterNone, in.After, "only these classes keep the state of the queue pair")
-			}
 		})
 	}
 	for _, s := range []Status{StatusCount, 23, 1 << 31} {
-		require.Equal(t, StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status", Class: ClassUnused}, s.Info())
+		require.Equal(t, StatusInfo{Status: s, Name: strconv.Itoa(int(s)), Text: "unknown status"}, s.Info())
 	}
 }
 
@@ -192,53 +186,42 @@ func TestRefusalsMatchTable(t *testing.T) {
 	for op := OpSend; op <= OpAtomic; op++ {
 		for m := BadKey; m <= OtherMistake; m++ {
 			_, ok := FindRefusal(op, m)
-			listed := false
-			for _, r := range table {
-				listed = listed || r[0] == op.String() && r[1] == m.String()
-			}
-			require.Equal(t, listed, ok, "%v, %v", op, m)
+			isRow := func(r []string) bool { return r[0] == op.String() && r[1] == m.String() }
+			require.Equal(t, slices.ContainsFunc(table, isRow), ok, "%v, %v", op, m)
 		}
 	}
 }
 
-// enums returns the values of the enumerations in a C header, by name.
-func enums(t *testing.T, text string) map[string]uint64 {
-	text = regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(text, "")
+var (
+	cComment   = regexp.MustCompile(`(?s)/\*.*?\*/`)
+	cEnum      = regexp.MustCompile(`(?s)\benum\s+\w*\s*\{(.*?)\}`)
+	enumerator = regexp.MustCompile(`(\w+)\s*(?:=\s*\(?(\d+)?\s*(?:<<\s*(\d+))?[^,]*)?(?:,|\s*$)`)
+)
+
+// enums returns the values of the enumerators in a C header, by name. It understands numbers and
+// shifts of numbers.
+func enums(header []byte) map[string]uint64 {
 	values := map[string]uint64{}
-	number := regexp.MustCompile(`^\(?(\d+)(?:\s*<<\s*(\d+))?\)?$`)
-	for _, body := range regexp.MustCompile(`(?s)\benum\s+\w*\s*\{(.*?)\}`).FindAllStringSubmatch(text, -1) {
-		next, known := uint64(0), true
-		for _, item := range strings.Split(body[1], ",") {
-			name, value, given := strings.Cut(strings.TrimSpace(item), "=")
-			name = strings.TrimSpace(name)
-			if name == "" {
-				continue
+	for _, body := range cEnum.FindAllStringSubmatch(cComment.ReplaceAllString(string(header), ""), -1) {
+		next := uint64(0)
+		for _, m := range enumerator.FindAllStringSubmatch(body[1], -1) {
+			if m[2] != "" {
+				number, _ := strconv.ParseUint(m[2], 10, 64)
+				shift, _ := strconv.Atoi(m[3]) // 0 without one
+				next = number << shift
 			}
-			if given {
-				m := number.FindStringSubmatch(strings.TrimSpace(value))
-				if known = m != nil; known {
-					next, _ = strconv.ParseUint(m[1], 10, 64)
-					if m[2] != "" {
-						shift, err := strconv.Atoi(m[2])
-						require.NoError(t, err)
-						next <<= shift
-					}
-				}
-			}
-			if known {
-				values[name] = next
-				next++
-			}
+			values[m[1]] = next
+			next++
 		}
 	}
 	return values
 }
 
-// TestConstantsMatchHeader checks that each constant has the value of its twin in verbs.h.
+// TestConstantsMatchHeader compares the constants with those of verbs.h.
 func TestConstantsMatchHeader(t *testing.T) {
 	text, err := os.ReadFile("testdata/numbers.h")
 	require.NoError(t, err)
-	native := enums(t, string(text))
+	native := enums(text)
 
 	here := map[string]uint64{
 		"IBV_MTU_256": uint64(MTU256), "IBV_MTU_512": uint64(MTU512), "IBV_MTU_1024": uint64(MTU1024),
@@ -282,62 +265,13 @@ func TestConstantsMatchHeader(t *testing.T) {
 		require.Equal(t, uint64(m), here["IBV_QP_"+m.String()], "name of %#x", uint32(m))
 	}
 
-	// The constants of verbs.h that this package lacks.
-	absent := map[string]bool{"IBV_EVENT_WQ_FATAL": true, "IBV_WC_TM_ERR": true, "IBV_WC_TM_RNDV_INCOMPLETE": true,
-		"IBV_WC_BIND_MW": true, "IBV_WC_LOCAL_INV": true, "IBV_WC_TSO": true, "IBV_WC_ATOMIC_WRITE": true,
-		"IBV_WC_TM_ADD": true, "IBV_WC_TM_DEL": true, "IBV_WC_TM_SYNC": true, "IBV_WC_TM_RECV": true, "IBV_WC_TM_NO_TAG": true,
-		"IBV_WC_DRIVER1": true, "IBV_WC_DRIVER2": true, "IBV_WC_DRIVER3": true,
-		"IBV_WC_WITH_INV": true, "IBV_WC_TM_SYNC_REQ": true, "IBV_WC_TM_MATCH": true, "IBV_WC_TM_DATA_VALID": true,
-		"IBV_ACCESS_MW_BIND": true, "IBV_ACCESS_ZERO_BASED": true, "IBV_ACCESS_ON_DEMAND": true, "IBV_ACCESS_HUGETLB": true,
-		"IBV_QP_RATE_LIMIT": true, "IBV_QPS_UNKNOWN": true, "IBV_WR_LOCAL_INV": true, "IBV_WR_BIND_MW": true,
-		"IBV_WR_SEND_WITH_INV": true, "IBV_WR_TSO": true, "IBV_WR_DRIVER1": true, "IBV_WR_ATOMIC_WRITE": true, "IBV_SEND_IP_CSUM": true}
-	for name, n := range native {
-		if absent[name] {
-			require.NotContains(t, here, name)
-			continue
-		}
-		require.Contains(t, here, name)
-		t.Run(name, func(t *testing.T) { require.Equal(t, n, here[name]) })
-	}
-	for name := range here {
-		require.Contains(t, native, name, "not in verbs.h")
-	}
-
+	require.Equal(t, native, here)
 	if header, err := os.ReadFile("/usr/include/infiniband/verbs.h"); err == nil {
-		installed := enums(t, string(header))
+		installed := enums(header)
 		for name, n := range here {
 			require.Equal(t, n, installed[name], "%s in the installed header", name)
 		}
 	}
-}
-
-// TestStructLayoutMatchesC checks that WC and SGE have the layout of ibv_wc and ibv_sge, and that
-// SendWR and RecvWR have no implicit padding.
-func TestStructLayoutMatchesC(t *testing.T) {
-	var wc WC
-	require.EqualValues(t, 48, unsafe.Sizeof(wc))
-	for name, at := range map[string][2]uintptr{
-		"wr_id": {0, unsafe.Offsetof(wc.ID)}, "status": {8, unsafe.Offsetof(wc.Status)}, "opcode": {12, unsafe.Offsetof(wc.Opcode)},
-		"vendor_err": {16, unsafe.Offsetof(wc.VendorErr)}, "byte_len": {20, unsafe.Offsetof(wc.ByteLen)},
-		"imm_data": {24, unsafe.Offsetof(wc.Imm)}, "qp_num": {28, unsafe.Offsetof(wc.QPNum)}, "src_qp": {32, unsafe.Offsetof(wc.SrcQP)},
-		"wc_flags": {36, unsafe.Offsetof(wc.Flags)}, "pkey_index": {40, unsafe.Offsetof(wc.PKeyIndex)},
-		"slid": {42, unsafe.Offsetof(wc.SLID)}, "sl": {44, unsafe.Offsetof(wc.SL)}, "dlid_path_bits": {45, unsafe.Offsetof(wc.DLIDPathBits)},
-	} {
-		require.Equal(t, at[0], at[1], name)
-	}
-	var sge SGE
-	require.EqualValues(t, 16, unsafe.Sizeof(sge))
-	require.EqualValues(t, 8, unsafe.Offsetof(sge.Length))
-	require.EqualValues(t, 12, unsafe.Offsetof(sge.LKey))
-	var send SendWR
-	require.EqualValues(t, 8+4*4+8+4*4+8+2*8+MaxSGE*16, unsafe.Sizeof(send))
-	require.EqualValues(t, 24, unsafe.Offsetof(send.RemoteAddr))
-	require.EqualValues(t, 48, unsafe.Offsetof(send.AH))
-	require.EqualValues(t, 56, unsafe.Offsetof(send.CompareAdd))
-	require.EqualValues(t, 72, unsafe.Offsetof(send.SGE))
-	var recv RecvWR
-	require.EqualValues(t, 16+MaxSGE*16, unsafe.Sizeof(recv))
-	require.EqualValues(t, 16, unsafe.Offsetof(recv.SGE))
 }
 
 // TestTimersMatchSpecification checks the RNR timers against table 45 of the InfiniBand
@@ -359,7 +293,7 @@ func TestStringNamesValues(t *testing.T) {
 	require.Equal(t, "STATE|0x2000000", (AttrState | 1<<25).String())
 	require.Equal(t, "QP", AffiliationQP.String())
 	require.Equal(t, "catastrophe", Catastrophe.String())
-	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Class(99).String(), Posting(9).String(),
+	for _, name := range []string{Affiliation(9).String(), Severity(9).String(), Posting(9).String(),
 		Operation(9).String(), Mistake(9).String(), PortState(9).String(), GIDType(9).String()} {
 		require.Contains(t, name, "9", "a value without a name")
 	}
@@ -369,5 +303,6 @@ func TestStringNamesValues(t *testing.T) {
 		require.Equal(t, n, m.Bytes())
 	}
 	require.True(t, GID{}.IsZero())
-	require.Equal(t, "::ffff:10.10.0.1", GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}.String())
+	gid := GID{10: 0xff, 11: 0xff, 12: 10, 13: 10, 15: 1}
+	require.Equal(t, "3 (::ffff:10.10.0.1, RoCE v2)", GIDEntry{3, gid, GIDTypeRoCEv2}.String())
 }

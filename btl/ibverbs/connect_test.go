@@ -1,0 +1,390 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// TestConnectToSilentPeerFails: a request for a connection that is never answered fails.
+func TestConnectToSilentPeerFails(t *testing.T) {
+	w, a, b := newWorld(t, Config{ConnectTimeout: 300 * time.Millisecond})
+	w.cut()
+	a.connect()
+	require.NoError(t, a.send("waits for the connection"))
+	a.fails(1, btl.ClassPath, btl.SideRemote, "")
+	require.ErrorIs(t, a.failed[0], errNoAnswer)
+	require.ErrorContains(t, a.failed[0], "none from 10.1.0.2 to 10.1.0.1 for 300ms")
+	w.heal()
+	b.connect()
+	w.recovers()
+}
+
+// TestConnectDespiteLostDatagrams: the loss of any message about a connection does not prevent it.
+func TestConnectDespiteLostDatagrams(t *testing.T) {
+	for lost := range 6 {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			w, _, _ := newWorld(t, Config{})
+			for i, r := range w.ranks {
+				r.hca.Inject(simhca.Fault{Kind: simhca.FaultPacketLost, QPN: r.m.h.ud.Num(), After: lost / 2, Count: 1 + i*(lost%2)})
+			}
+			w.connect()
+			w.works()
+		})
+	}
+}
+
+var errUnreachableNet = errors.New("network is unreachable")
+
+// TestConnectWithoutRoute: a connection to a peer to which the system has no route fails soon. If
+// there is a route before that, the connection is made.
+func TestConnectWithoutRoute(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	pd, restore := a.faultPD()
+	pd.createAH = func(verbs.AHAttr) (verbs.AH, error) { return nil, errUnreachableNet }
+	a.connect()
+	at := w.clock.Now()
+	a.fails(1, btl.ClassPath, btl.SideLocal, "")
+	require.ErrorIs(t, a.failed[0], errUnreachableNet)
+	require.ErrorContains(t, a.failed[0], "from 10.1.0.1 to 10.1.0.2")
+	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
+
+	a.connect()
+	w.turns(2 * attendEvery)
+	require.Len(t, a.failed, 1)
+	restore()
+	b.connect()
+	w.begin()
+}
+
+// withoutBuffers leaves the endpoint without buffers for sending, as if other connections had the
+// common ones and its own messages the rest, until free is called.
+func (e *endpoint) withoutBuffers() (free func()) {
+	own, common := e.share.own, e.m.h.bounceFree
+	e.share.own, e.m.h.bounceFree = 0, nil
+	return func() { e.share.own, e.m.h.bounceFree = own, common }
+}
+
+// TestEarlySendsWaitForBuffers: sends from before the connection are posted when there are buffers
+// again, although nothing else happens on the connection.
+func TestEarlySendsWaitForBuffers(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	a.connect()
+	require.NoError(t, a.send(strings.Repeat("x", 1000)))
+	free := a.end().withoutBuffers()
+	w.until("a connection", a.isReady)
+	w.turns(50)
+	require.Empty(t, b.arrived)
+	free()
+	w.until("the fragment", func() bool { return len(b.arrived) == 1 })
+	w.until("its completion", a.isIdle)
+	a.carries("a later one")
+}
+
+// TestEarlySendsWaitForPort: sends from before the connection are posted when the port is up again.
+func TestEarlySendsWaitForPort(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	a.connect()
+	require.NoError(t, a.send("early"))
+	w.deliver()
+	b.progress()
+	w.deliver() // the answer is in a's queue
+	a.hca.SetLink(1, false)
+	a.progress()
+	require.True(t, a.isReady())
+	a.hca.SetLink(1, true)
+	w.until("the fragment", func() bool { return len(b.arrived) == 1 })
+	require.Empty(t, a.failed)
+}
+
+// TestAnswerBeforeTimeWithoutProgress: a peer is not late if its answer is in the queue, behind
+// other messages, while this rank makes no progress.
+func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	a.connect()
+	w.deliver()
+	p := b.m.peer(0)
+	p.met, p.nonce, p.address = true, a.m.me, a.m.h.address()
+	for range pollBatch + 4 {
+		b.m.tell(p, &message{kind: msgDOWNACK, epoch: 1})
+	}
+	b.progress()
+	w.deliver()
+	w.clock.skip(11 * time.Second)
+	a.progress()
+	require.Empty(t, a.failed)
+	require.True(t, a.isReady())
+	b.connect()
+	w.works()
+}
+
+// TestDownOfLaterEpoch: a DOWN of a later incarnation also ends this one at the peer.
+func TestDownOfLaterEpoch(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	w.connect()
+	w.turns(2 * attendEvery)
+	free := a.m.h.free
+	require.Len(t, free, udSendDepth)
+	a.m.h.free = nil // no message can be sent from now on
+	a.ep.Fail(nil)
+	w.until("Drained", a.isDrained)
+	a.connect()
+	a.m.h.free = free
+	a.ep.Fail(nil)
+	require.Len(t, a.m.unackedFailures, 2)
+	a.m.unackedFailures = a.m.unackedFailures[1:] // the second arrives first; its DOWNACK ends both
+	w.until("the peer to know", b.isDrained)
+	w.recovers()
+}
+
+// TestPeerClosesDuringConnect: a rank that waits for a connection learns at once that the peer has
+// closed.
+func TestPeerClosesDuringConnect(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	a.connect()
+	w.deliver()
+	b.progress()
+	require.NotNil(t, b.m.peers[0].ep)
+	require.NoError(t, b.m.Close())
+	w.f.Advance() // delivers the datagram before any timeout
+	a.progress()
+	a.fails(1, btl.ClassClosed, btl.SideRemote, "")
+}
+
+// TestConnectToFailedIncarnation: Connect returns an endpoint that the peer has asked for and that
+// has failed since. Its failure is reported after that.
+func TestConnectToFailedIncarnation(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	a.connect()
+	w.until("a connection", a.isReady)
+	w.turns(50)
+	b.m.peers[0].ep.Fail(nil)
+	require.Empty(t, b.failed, "the layer above does not know the endpoint")
+	b.connect()
+	require.Equal(t, btl.Failed, b.ep.State())
+	w.until("Drained", func() bool { return len(b.drained) == 1 })
+	require.Len(t, b.failed, 1)
+	w.recovers()
+}
+
+// TestReplayedMessagesMoveNoAddress: replayed messages of earlier incarnations do not change the
+// peer's address, whatever they say.
+func TestReplayedMessagesMoveNoAddress(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{})
+	p := b.m.peers[0]
+	known := p.address
+	replay := func(kind kind, epoch uint32) {
+		t.Helper()
+		msg := a.message(kind, epoch)
+		msg.end, msg.toQPN = a.end().end(), b.end().qpn
+		msg.address.qkey ^= 1 // its address before its device was opened again
+		b.m.handle(msg)
+		require.Equal(t, known, p.address, "%v, %v", kind, b.ep.State())
+	}
+	replayAll := func() {
+		t.Helper()
+		for _, kind := range []kind{msgREQ, msgREP, msgNAK, msgDOWN, msgDOWNACK} {
+			replay(kind, p.epoch-1)
+		}
+	}
+	b.ep.Fail(nil)
+	w.recovers()
+	replayAll()
+	b.ep.Fail(nil)
+	w.until("Drained", b.isDrained)
+	replay(msgREQ, p.epoch)
+	replayAll()
+	w.recovers()
+}
+
+// TestRepeatedREQ: a REQ of the present incarnation is answered again, and changes no address.
+func TestRepeatedREQ(t *testing.T) {
+	w, _, _ := connectedWorld(t, Config{})
+	for _, b := range w.ranks {
+		a := b.other()
+		p := b.m.peers[a.rank]
+		known := p.address
+		msg := a.message(msgREQ, b.ep.Epoch())
+		msg.address, msg.end = known, a.end().end()
+		msg.address.qkey ^= 1
+		b.m.handle(msg)
+		require.Equal(t, known, p.address)
+	}
+	w.works()
+}
+
+// TestREQFromNewAddressOfOldEpoch: a peer that asks from a new address for an earlier epoch gets
+// its answer at that address.
+func TestREQFromNewAddressOfOldEpoch(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{})
+	a.losesDevice()
+	a.hca.Revive()
+	b.ep.Fail(nil)
+	w.until("Drained", b.isDrained)
+	b.m.peers[0].epoch = 9 // a has missed some
+	a.connect()
+	w.until("a connection", a.isReady)
+	require.Equal(t, uint32(10), a.ep.Epoch())
+}
+
+// TestFirstMessageIsDOWN: a peer whose first message ends a connection can be asked for a new one.
+func TestFirstMessageIsDOWN(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	b.m.handle(a.message(msgDOWN, 1))
+	b.connect()
+	w.until("a connection", b.isReady)
+}
+
+// losesDevice makes the rank's device fail, and waits until the module has closed it.
+func (r *testRank) losesDevice() {
+	r.w.t.Helper()
+	r.hca.Raise(verbs.EventDeviceFatal, 0)
+	r.w.until("the device to be closed", func() bool { return r.isDrained() && r.m.h == nil })
+}
+
+// TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
+// than they have published. They find each other by another rail.
+func TestBothEndsLoseTheirDevices(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	other, _, _ := newWorld(t, Config{})
+	for rank, r := range w.ranks {
+		second := other.ranks[rank].m
+		second.me[0] ^= 0x80 // both worlds have the same random numbers
+		c, ok := parseRailAddress(second.Address())
+		require.True(t, ok)
+		c.nonce = second.me
+		copy(second.Address(), c.encode())
+		s := new(Siblings)
+		for _, m := range []*module{r.m, second} {
+			m.cfg.Siblings = s
+			s.add(m)
+		}
+	}
+	w.begin()
+	other.connect()
+	for _, r := range w.ranks {
+		r.hca.Raise(verbs.EventDeviceFatal, 0)
+	}
+	w.until("both devices to be closed", func() bool {
+		return a.isDrained() && b.isDrained() && a.m.h == nil && b.m.h == nil
+	})
+	for _, r := range w.ranks {
+		r.hca.Revive()
+		r.ended = nil
+		r.connect()
+	}
+	w.until("a connection", func() bool {
+		other.turn()
+		return a.isReady() && b.isReady()
+	})
+	w.works()
+	other.works()
+}
+
+// TestPeerMovesAndMissesEpochs: a rank that has a new address since it lost its device asks for an
+// earlier epoch than its peer, which asks at the old address. They find each other without other
+// rails.
+func TestPeerMovesAndMissesEpochs(t *testing.T) {
+	w, a, b := connectedWorld(t, Config{})
+	b.losesDevice()
+	for range 3 {
+		a.ep.Fail(nil)
+		w.until("Drained", a.isDrained)
+		a.connect()
+	}
+	b.hca.Revive()
+	b.connect()
+	require.Less(t, b.ep.Epoch(), a.ep.Epoch())
+	w.until("a connection", func() bool { return a.isReady() && b.isReady() })
+	for _, r := range w.ranks {
+		r.ended = nil
+	}
+	w.works()
+}
+
+// usesMTU expects both ends of the connection to use an MTU, in their queue pairs.
+func (w *world) usesMTU(mtu verbs.MTU) {
+	w.t.Helper()
+	for _, r := range w.ranks {
+		attr, err := r.end().qp.Query()
+		require.NoError(w.t, err)
+		require.Equal(w.t, mtu, attr.PathMTU, "rank %d", r.rank)
+		require.Equal(w.t, mtu, r.end().mtu, "rank %d", r.rank)
+	}
+}
+
+// long is a fragment of several packets.
+var long = strings.Repeat("0123456789abcdef", 500)
+
+// carriesLong shows that long fragments get both ways.
+func (w *world) carriesLong() {
+	w.t.Helper()
+	for _, r := range w.ranks {
+		r.carries(long)
+	}
+	w.until("completions", func() bool { return w.ranks[0].isIdle() && w.ranks[1].isIdle() })
+}
+
+// TestReconnectAfterMTUChange: the MTU of a port gets smaller, which nothing reports. The
+// connection fails at the next long packet. The next incarnation uses the new MTU, whichever end
+// asks for it. When the port's MTU is long again, the incarnation after that uses it.
+func TestReconnectAfterMTUChange(t *testing.T) {
+	for asker := range 2 {
+		w, a, b := newWorld(t, Config{})
+		w.connect()
+		w.usesMTU(verbs.MTU4096)
+		w.carriesLong()
+		a.hca.SetMTU(1, verbs.MTU1024)
+		require.NoError(t, a.send(long))
+		a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
+		w.until("the peer to know", b.isDrained)
+		for _, r := range w.ranks {
+			r.ended, r.failed, r.drained = nil, nil, nil
+		}
+		first := w.ranks[asker]
+		first.connect()
+		w.until("the asker's end", first.isReady)
+		first.other().connect()
+		w.until("the other end", first.other().isReady)
+		w.usesMTU(verbs.MTU1024)
+		w.carriesLong()
+
+		a.hca.SetMTU(1, verbs.MTU4096)
+		w.carriesLong()
+		w.usesMTU(verbs.MTU1024)
+		b.ep.Fail(nil)
+		w.recovers()
+		w.usesMTU(verbs.MTU4096)
+	}
+}
+
+// TestConnectWithDifferentMTUs: both ends use the smaller MTU, also if both ask at once.
+func TestConnectWithDifferentMTUs(t *testing.T) {
+	for _, mtus := range [][2]verbs.MTU{{verbs.MTU512, verbs.MTU2048}, {verbs.MTU2048, verbs.MTU512}} {
+		w, a, b := newWorld(t, Config{})
+		a.hca.SetMTU(1, mtus[0])
+		b.hca.SetMTU(1, mtus[1])
+		w.connect()
+		w.usesMTU(verbs.MTU512)
+		w.carriesLong()
+	}
+}
+
+// TestAnswerWithLongerMTUFails: an answer may not have a longer MTU than this end has offered.
+func TestAnswerWithLongerMTUFails(t *testing.T) {
+	_, a, b := newWorld(t, Config{})
+	a.hca.SetMTU(1, verbs.MTU1024)
+	a.connect()
+	msg := b.message(msgREP, a.ep.Epoch())
+	msg.toQPN, msg.end = a.end().qpn, qpEnd{qpn: 77, mtu: verbs.MTU2048, recvDepth: minRecvDepth}
+	a.m.handle(msg)
+	a.fails(1, btl.ClassProtocol, btl.SideRemote, "")
+}
