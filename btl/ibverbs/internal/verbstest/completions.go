@@ -15,7 +15,7 @@ func completionCases() []testCase {
 	armable := func(name string, run func(c *caseRun, w *wire, ch *channel)) testCase {
 		return testCase{name, func(c *caseRun) {
 			ch := c.b.channel()
-			run(c, c.wireOf(rc, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, ch.CompChannel)}), ch)
+			run(c, c.wireOf(rc, opts{rcq: c.b.cq(32, ch.CompChannel)}), ch)
 		}}
 	}
 	return []testCase{
@@ -42,17 +42,17 @@ func completionCases() []testCase {
 		}),
 		{"poll/one-queue-for-all", func(c *caseRun) {
 			shared := c.a.cq(64, nil)
-			w := c.wireOf(opts{service: verbs.ServiceRC, scq: shared, rcq: shared}, rc)
+			w := c.wireOf(opts{scq: shared, rcq: shared}, rc)
 			w.b.recv()
 			got := w.a.recv()
 			require.Equal(c, verbs.WCSend, shared.awaitOne(w.a.send(), verbs.StatusSuccess).Opcode)
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+			w.b.awaitSent(w.b.send())
 			require.Equal(c, verbs.WCRecv, shared.awaitOne(got, verbs.StatusSuccess).Opcode)
 		}},
 		{"overrun/not-when-just-full", func(c *caseRun) {
 			small := c.a.cq(4, nil)
 			n := small.Entries()
-			w := c.wireOf(opts{service: verbs.ServiceRC, depth: n + 1, scq: small}, rc)
+			w := c.wireOf(opts{depth: n + 1, scq: small}, rc)
 			var ids []uint64
 			for i := range n {
 				w.a.mem.setWord(8*i, uint64(1000+i))
@@ -84,7 +84,7 @@ func completionCases() []testCase {
 		armable("channel/ignores-old-completions", func(c *caseRun, w *wire, ch *channel) {
 			got := w.b.recv()
 			// Ensures that the receive's completion is in the queue.
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			ch.requireNone("old completions raise no event")
 			w.b.rcq.awaitOne(got, verbs.StatusSuccess) // polling after arming finds it
@@ -97,7 +97,7 @@ func completionCases() []testCase {
 			w.b.recvs(3)
 			w.a.sends(2)
 			ch.requireNone("the sends are not solicited")
-			w.a.scq.awaitOne(w.a.send(solicited), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(solicited))
 			w.b.rcq.await(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming raises one event")
@@ -119,7 +119,7 @@ func completionCases() []testCase {
 		{"channel/names-its-queue", func(c *caseRun) {
 			ch := c.b.channel()
 			one, two := c.b.cq(16, ch.CompChannel), c.b.cq(16, ch.CompChannel)
-			w1, w2 := c.pairOf(rc, opts{service: verbs.ServiceRC, rcq: one}), c.pairOf(rc, opts{service: verbs.ServiceRC, rcq: two})
+			w1, w2 := c.pairOf(rc, opts{rcq: one}), c.pairOf(rc, opts{rcq: two})
 			for _, w := range []*wire{w1, w2} {
 				w.connect()
 				require.NoError(c, w.b.rcq.ReqNotify(false))

@@ -22,26 +22,22 @@ func dataCases() (all []testCase) {
 			name = "active"
 		}
 		for op := verbs.WRRDMAWrite; op <= verbs.WRRDMARead; op++ {
-			all = append(all, testCase{"RC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, verbs.ServiceRC, mtu, op) }})
+			name := "/MTU-" + name + "/" + opName(op)
+			all = append(all, testCase{"RC" + name, func(c *caseRun) { sizes(c, rc, mtu, op) }})
 			if op != verbs.WRRDMARead {
-				all = append(all, testCase{"UC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, verbs.ServiceUC, mtu, op) }})
+				all = append(all, testCase{"UC" + name, func(c *caseRun) { sizes(c, uc, mtu, op) }})
 			}
 		}
 	}
 	all = append(all,
-		testCase{"UD/MTU-active/SEND", func(c *caseRun) { sizes(c, verbs.ServiceUD, 0, verbs.WRSend) }},
-		testCase{"UD/MTU-active/SEND_WITH_IMM", func(c *caseRun) { sizes(c, verbs.ServiceUD, 0, verbs.WRSendWithImm) }},
+		testCase{"UD/MTU-active/SEND", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSend) }},
+		testCase{"UD/MTU-active/SEND_WITH_IMM", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSendWithImm) }},
 		testCase{"RC/scatter-gather", scatterGather},
-		wired("RC/inline", opts{service: verbs.ServiceRC, inline: 64}, inline),
+		wired("RC/inline", opts{inline: 64}, inline),
 		wired("UC/inline", opts{service: verbs.ServiceUC, inline: 64}, inline),
 		wired("UD/inline", opts{service: verbs.ServiceUD, inline: 64}, inline),
-		wired("RC/inline-too-long", opts{service: verbs.ServiceRC, inline: 16}, inlineTooLong),
-		wired("RC/sequence-wraps", opts{service: verbs.ServiceRC, psn: 0xfffffe, mtu: verbs.MTU256}, func(_ *caseRun, w *wire) {
-			for range 4 {
-				w.pings()
-				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), length(1000)), verbs.StatusSuccess)
-			}
-		}),
+		wired("RC/inline-too-long", opts{inline: 16}, inlineTooLong),
+		wired("RC/sequence-wraps", opts{psn: 0xfffffe, mtu: verbs.MTU256}, sequenceWraps),
 		wired("RC/CMP_AND_SWP", rc, compareAndSwap),
 		wired("RC/FETCH_AND_ADD", rc, fetchAndAdd),
 		testCase{"RC/many-reads", manyReads},
@@ -53,11 +49,20 @@ func dataCases() (all []testCase) {
 	return all
 }
 
+func sequenceWraps(_ *caseRun, w *wire) {
+	for range 4 {
+		w.pings()
+		w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite), length(1000)))
+	}
+}
+
 // sizes transfers messages with lengths around multiples of the MTU.
-func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
+func sizes(c *caseRun, o opts, mtu verbs.MTU, op verbs.Opcode) {
+	service := o.service
 	active := min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU)
 	c.skipIf(mtu > active, "the port's MTU is smaller")
-	w := c.wire(opts{service: service, mtu: mtu})
+	o.mtu = mtu
+	w := c.wire(o)
 	if mtu == 0 {
 		mtu = active
 	}
@@ -120,7 +125,8 @@ func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 			w.a.ping() // a UC write completes when it is sent; the ping arrives after it
 		}
 		require.True(c, bytes.Equal(source[:n], sink[off:off+n]), "the %d bytes are not what was sent", n)
-		require.Empty(c, bytes.Trim(sink[off+n:min(off+n+64, len(sink))], "\x00"), "bytes after the %d sent", n)
+		after := sink[off+n : min(off+n+64, len(sink))]
+		require.Empty(c, bytes.Trim(after, "\x00"), "bytes after the %d sent", n)
 	}
 }
 
@@ -132,7 +138,7 @@ func sendOpcode(op verbs.Opcode) verbs.WCOpcode {
 
 // scatterGather sends and receives with several scatter/gather elements.
 func scatterGather(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceRC, sge: min(verbs.MaxSGE, c.a.attr.MaxSGE, c.b.attr.MaxSGE)})
+	w := c.wire(opts{sge: min(verbs.MaxSGE, c.a.attr.MaxSGE, c.b.attr.MaxSGE)})
 	n := min(w.a.o.sge, verbs.MaxSGE)
 	from, to := c.a.region(4096, everyAccess), c.b.region(8192, everyAccess)
 	clear(to.buf)
@@ -150,7 +156,7 @@ func scatterGather(c *caseRun) {
 			want = append(want, from.buf[i*1000:][:500+3*i]...)
 		}
 	})
-	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.a.awaitSent(sent)
 	wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 	require.EqualValues(c, len(want), wc.ByteLen)
 	var have []byte
@@ -162,7 +168,7 @@ func scatterGather(c *caseRun) {
 	// An element of length 0 has no effect.
 	got = w.b.recv()
 	sent = w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.NumSGE, wr.SGE[1] = 2, from.sge(0, 0) })
-	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.a.awaitSent(sent)
 	w.a.awaitMessage(got, 64)
 }
 
@@ -185,7 +191,7 @@ func inline(c *caseRun, w *wire) {
 			buf[i] = 0xee
 		}
 		runtime.KeepAlive(buf)
-		w.a.scq.awaitOne(id, verbs.StatusSuccess)
+		w.a.awaitSent(id)
 		wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 		off := w.a.grhBytes()
 		require.EqualValues(c, n+off, wc.ByteLen)
@@ -196,7 +202,8 @@ func inline(c *caseRun, w *wire) {
 func inlineTooLong(c *caseRun, w *wire) {
 	n := w.a.Cap().MaxInlineData + 1
 	from := c.a.region(n, everyAccess)
-	wr := w.a.sendWR(func(_ *qp, wr *verbs.SendWR) { wr.Flags, wr.SGE[0] = wr.Flags|verbs.SendInline, from.sge(0, n) })
+	wr := w.a.sendWR()
+	wr.Flags, wr.SGE[0] = wr.Flags|verbs.SendInline, from.sge(0, n)
 	posted, err := w.a.PostSend([]verbs.SendWR{wr})
 	w.a.requireRefused(posted, err, "more inline data than the queue pair has")
 	require.ErrorIs(c, err, verbs.ErrInvalid)
@@ -245,7 +252,7 @@ func fetchAndAdd(c *caseRun, w *wire) {
 
 // manyReads posts more reads than may be outstanding; the device delays them.
 func manyReads(c *caseRun) {
-	w := c.wireOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
+	w := c.wireOf(opts{rd: 1}, opts{destRd: 1})
 	into, from := c.a.region(4096, everyAccess), c.b.region(4096, everyAccess)
 	var ids []uint64
 	for i := range 12 {
@@ -254,7 +261,7 @@ func manyReads(c *caseRun) {
 			wr.RemoteAddr, wr.RKey = from.Addr()+uint64(i*300), from.RKey()
 		}))
 	}
-	w.a.scq.awaitAll(verbs.StatusSuccess, ids...)
+	w.a.awaitSent(ids...)
 	require.True(c, bytes.Equal(from.buf[:3600], into.buf[:3600]))
 }
 
@@ -264,7 +271,7 @@ func fence(c *caseRun, w *wire) {
 	copy(w.b.mem.buf[1024:], "data that the read fetches and the send forwards")
 	read := w.a.send(remote(verbs.WRRDMARead))
 	sent := w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.Flags |= verbs.SendFence })
-	w.a.scq.awaitAll(verbs.StatusSuccess, read, sent)
+	w.a.awaitSent(read, sent)
 	w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 	require.True(c, bytes.Equal(w.b.mem.buf[1024:1024+64], w.b.mem.buf[2048:2048+64]))
 }
@@ -277,8 +284,8 @@ func bothWays(_ *caseRun, w *wire) {
 	for range 8 {
 		a, b = append(a, w.a.send()), append(b, w.b.send())
 	}
-	w.a.scq.awaitAll(verbs.StatusSuccess, a...)
-	w.b.scq.awaitAll(verbs.StatusSuccess, b...)
+	w.a.awaitSent(a...)
+	w.b.awaitSent(b...)
 	w.a.rcq.awaitAll(verbs.StatusSuccess, ra...)
 	w.b.rcq.awaitAll(verbs.StatusSuccess, rb...)
 }
@@ -287,9 +294,10 @@ func bothWays(_ *caseRun, w *wire) {
 func loopback(c *caseRun) {
 	w := &wire{c, c.a.qp(rc), c.a.qp(rc)}
 	w.a.peer, w.b.peer = w.b, w.a
+	toSelf := func(attr *verbs.QPAttr) { attr.AH.DGID, attr.AH.DLID = c.a.gid, c.a.pattr.LID }
 	for _, q := range []*qp{w.a, w.b} {
 		for _, s := range []verbs.QPState{verbs.StateInit, verbs.StateRTR, verbs.StateRTS} {
-			require.NoError(c, q.moveWith(s, func(attr *verbs.QPAttr) { attr.AH.DGID, attr.AH.DLID = c.a.gid, c.a.pattr.LID }))
+			require.NoError(c, q.moveWith(s, toSelf))
 		}
 	}
 	w.pings()
@@ -301,7 +309,7 @@ func toSeveral(c *caseRun, w *wire) {
 	other.moveTo(verbs.StateRTS)
 	first, second := w.b.recv(), other.recv()
 	to := func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.Num() }
-	w.a.scq.awaitAll(verbs.StatusSuccess, w.a.send(to), w.a.send())
+	w.a.awaitSent(w.a.send(to), w.a.send())
 	w.b.rcq.awaitOne(first, verbs.StatusSuccess)
 	wc := other.rcq.awaitOne(second, verbs.StatusSuccess)
 	require.Equal(c, w.a.Num(), wc.SrcQP)

@@ -259,8 +259,8 @@ type opts struct {
 
 // Options of queue pairs that have only defaults, or short timeouts.
 var (
-	rc, uc, ud = opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceUC}, opts{service: verbs.ServiceUD}
-	quickRC    = opts{service: verbs.ServiceRC, quick: true}
+	rc, quickRC = opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, quick: true}
+	uc, ud      = opts{service: verbs.ServiceUC}, opts{service: verbs.ServiceUD}
 )
 
 // qp is a queue pair with its queues and its peer.
@@ -280,6 +280,7 @@ type qp struct {
 
 func (e *end) qp(o opts) *qp {
 	c := e.c
+	setDefault(&o.service, verbs.ServiceRC)
 	setDefault(&o.depth, 16)
 	setDefault(&o.sge, 2)
 	setDefault(&o.cqEntries, 2*o.depth+8)
@@ -347,7 +348,8 @@ func (q *qp) state() verbs.QPState { return q.query().State }
 // attr returns all attributes for a change to a state.
 func (q *qp) attr(to verbs.QPState) *verbs.QPAttr {
 	a := &verbs.QPAttr{State: to, PathMTU: q.o.mtu, QKey: q.o.qkey, SQPSN: q.psn, Access: q.o.access, Port: q.e.port,
-		PKeyIndex: q.o.pkey, AH: q.e.path(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd, MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: q.o.rnrRetry}
+		PKeyIndex: q.o.pkey, AH: q.e.path(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd,
+		MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: q.o.rnrRetry}
 	if q.o.quick {
 		a.Timeout, a.RetryCnt, a.RNRRetry, a.MinRNRTimer = 10, 1, 1, 1
 	}
@@ -412,7 +414,8 @@ func (q *qp) moveTo(to verbs.QPState) {
 // Devices drain asynchronously, even an empty queue, and refuse to leave SQD until then.
 func (q *qp) moveToDrainedSQD() {
 	require.NoError(q.c, q.move(verbs.StateSQD), "%s to SQD", q.e.name)
-	q.c.wait("the send queue of "+q.e.name+" to drain", func() bool { return !q.query().SQDraining })
+	drained := func() bool { return !q.query().SQDraining }
+	q.c.wait("the send queue of "+q.e.name+" to drain", drained)
 }
 
 // failSend moves a queue pair of UC or UD to SQE with a send that fails. Other cases check its
@@ -598,7 +601,7 @@ func badRKey(_ *qp, wr *verbs.SendWR) { wr.RKey ^= 0x00ffff00 }
 // ping sends a message to the peer to check that both queue pairs work.
 func (q *qp) ping() {
 	got := q.peer.recv()
-	q.scq.awaitOne(q.send(), verbs.StatusSuccess)
+	q.awaitSent(q.send())
 	q.awaitMessage(got, 64)
 }
 
@@ -625,6 +628,9 @@ func (q *cq) awaitAll(status verbs.Status, ids ...uint64) {
 		q.awaitOne(id, status)
 	}
 }
+
+// awaitSent waits until these send requests have succeeded, in order.
+func (q *qp) awaitSent(ids ...uint64) { q.scq.awaitAll(verbs.StatusSuccess, ids...) }
 
 func (q *cq) awaitFlushed(ids ...uint64) { q.awaitAll(verbs.StatusWRFlushErr, ids...) }
 

@@ -20,12 +20,12 @@ func (e *end) srq(n, limit int) verbs.SRQ {
 
 // wireWithSRQ returns a wire whose end B has a shared receive queue.
 func (c *caseRun) wireWithSRQ(n, limit int) *wire {
-	return c.wireOf(rc, opts{service: verbs.ServiceRC, srq: c.b.srq(n, limit)})
+	return c.wireOf(rc, opts{srq: c.b.srq(n, limit)})
 }
 
 // sendTo sends a message from A to B, which must complete the receive, and returns its completion.
 func (w *wire) sendTo(recv uint64) verbs.WC {
-	w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+	w.a.awaitSent(w.a.send())
 	return w.b.rcq.awaitOne(recv, verbs.StatusSuccess)
 }
 
@@ -35,7 +35,7 @@ func srqCases() []testCase {
 	two := func(name string, size int, run func(c *caseRun, w1, w2 *wire)) testCase {
 		return testCase{name, func(c *caseRun) {
 			w1 := c.wireWithSRQ(size, 0)
-			run(c, w1, c.wireOf(rc, opts{service: verbs.ServiceRC, srq: w1.b.o.srq}))
+			run(c, w1, c.wireOf(rc, opts{srq: w1.b.o.srq}))
 		}}
 	}
 	return []testCase{
@@ -45,7 +45,7 @@ func srqCases() []testCase {
 				w  *wire
 				id uint64
 			}{{w2, first}, {w1, second}, {w2, third}} {
-				require.Equal(c, step.w.b.Num(), step.w.sendTo(step.id).QPNum, "number of the receiving queue pair")
+				require.Equal(c, step.w.b.Num(), step.w.sendTo(step.id).QPNum, "receiver")
 			}
 		}),
 		two("entries-stay", 16, func(c *caseRun, w1, w2 *wire) {
@@ -58,7 +58,7 @@ func srqCases() []testCase {
 			w2.sendTo(got)
 		}),
 		{"no-receive", func(c *caseRun) {
-			w := c.wireOf(quickRC, opts{service: verbs.ServiceRC, quick: true, srq: c.b.srq(16, 0)})
+			w := c.wireOf(quickRC, opts{quick: true, srq: c.b.srq(16, 0)})
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRNRRetryExcErr)
 		}},
 		two("short-receive", 16, func(c *caseRun, w1, w2 *wire) {
@@ -70,7 +70,7 @@ func srqCases() []testCase {
 			w2.sendTo(good)
 		}),
 		two("full", 6, func(c *caseRun, w, _ *wire) {
-			ids := fillQueue(c, 6, func(n int) (int, []uint64, error) { return w.b.postRecvs(w.b.o.srq.PostRecv, n) })
+			ids := fillQueue(c, 6, w.b.recvsTo(w.b.o.srq.PostRecv))
 			w.sendTo(ids[0])
 			w.b.recv() // uses the freed entry
 		}),
@@ -78,19 +78,21 @@ func srqCases() []testCase {
 			n, err := w.b.PostRecv([]verbs.RecvWR{w.b.recvWR()})
 			w.b.requireRefused(n, err, "a receive for a queue pair with an SRQ")
 		}),
-		{"UD", func(c *caseRun) { c.wireOf(ud, opts{service: verbs.ServiceUD, srq: c.b.srq(16, 0)}).a.ping() }},
+		{"UD", func(c *caseRun) {
+			c.wireOf(ud, opts{service: verbs.ServiceUD, srq: c.b.srq(16, 0)}).a.ping()
+		}},
 	}
 }
 
 // memoryCases returns the cases for memory regions that the status cases do not cover.
 func memoryCases() []testCase {
 	return []testCase{
-		{"remote-write-needs-local-write", func(c *caseRun) { refuseRegion(c, aligned(64), verbs.AccessRemoteWrite) }},
-		{"remote-atomic-needs-local-write", func(c *caseRun) { refuseRegion(c, aligned(64), verbs.AccessRemoteAtomic) }},
-		{"empty", func(c *caseRun) { refuseRegion(c, nil, everyAccess) }},
+		{"remote-write-needs-local-write", refuseRegion(aligned(64), verbs.AccessRemoteWrite)},
+		{"remote-atomic-needs-local-write", refuseRegion(aligned(64), verbs.AccessRemoteAtomic)},
+		{"empty", refuseRegion(nil, everyAccess)},
 		wired("source-may-be-read-only", rc, func(c *caseRun, w *wire) {
 			w.b.recv()
-			w.a.scq.awaitOne(w.a.send(withRegion(c.a.region(256, 0))), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(withRegion(c.a.region(256, 0))))
 		}),
 		wired("read-into-read-only", rc, func(c *caseRun, w *wire) {
 			id := w.a.send(remote(verbs.WRRDMARead), withRegion(c.a.region(256, 0)))
@@ -103,9 +105,10 @@ func memoryCases() []testCase {
 			require.NoError(c, err)
 			c.cleanup = append(c.cleanup, second.Dereg)
 			require.NotEqual(c, first.RKey(), second.RKey())
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), at(first.Addr(), first.RKey())), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMARead), at(first.Addr(), second.RKey())), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), at(first.Addr(), second.RKey())), verbs.StatusRemAccessErr)
+			byFirst, bySecond := at(first.Addr(), first.RKey()), at(first.Addr(), second.RKey())
+			write, read := remote(verbs.WRRDMAWrite), remote(verbs.WRRDMARead)
+			w.a.awaitSent(w.a.send(write, byFirst), w.a.send(read, bySecond))
+			w.a.scq.awaitOne(w.a.send(write, bySecond), verbs.StatusRemAccessErr)
 		}),
 		wired("key-invalid-after-dereg", rc, func(c *caseRun, w *wire) {
 			old := c.b.region(4096, everyAccess)
@@ -116,32 +119,37 @@ func memoryCases() []testCase {
 			c.cleanup = append(c.cleanup, again.Dereg)
 			require.NotEqual(c, key, again.RKey(), "the key was reused at once")
 			before := string(old.buf)
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), at(addr, key)), verbs.StatusRemAccessErr)
+			write := w.a.send(remote(verbs.WRRDMAWrite), at(addr, key))
+			w.a.scq.awaitOne(write, verbs.StatusRemAccessErr)
 			require.Equal(c, before, string(old.buf))
 		}),
 		wired("up-to-the-last-byte", rc, func(c *caseRun, w *wire) {
 			r := c.b.region(4096, everyAccess)
 			for _, op := range []verbs.Opcode{verbs.WRRDMAWrite, verbs.WRRDMARead} {
-				w.a.scq.awaitOne(w.a.send(remote(op), at(r.Addr()+4096-64, r.RKey())), verbs.StatusSuccess)
+				w.a.awaitSent(w.a.send(remote(op), at(r.Addr()+4096-64, r.RKey())))
 			}
 		}),
-		wired("empty-write-needs-no-key", rc, func(c *caseRun, w *wire) { // keep-alive probes rely on this
+		// Keep-alive probes rely on this.
+		wired("empty-write-needs-no-key", rc, func(_ *caseRun, w *wire) {
 			for _, key := range []uint32{0, 0xdeadbeef} {
 				empty := func(_ *qp, wr *verbs.SendWR) { wr.NumSGE = 0 }
-				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), at(0, key), empty), verbs.StatusSuccess)
+				w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite), at(0, key), empty))
 			}
 			w.pings()
 		}),
 		wired("address-wraps", rc, func(c *caseRun, w *wire) {
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), at(^uint64(0)-31, w.b.mem.RKey())), verbs.StatusRemAccessErr)
+			write := w.a.send(remote(verbs.WRRDMAWrite), at(^uint64(0)-31, w.b.mem.RKey()))
+			w.a.scq.awaitOne(write, verbs.StatusRemAccessErr)
 		}),
 	}
 }
 
-func refuseRegion(c *caseRun, mem []byte, access verbs.Access) {
-	mr, err := c.a.pd.RegMR(mem, access)
-	require.ErrorIs(c, err, verbs.ErrInvalid)
-	require.Nil(c, mr)
+func refuseRegion(mem []byte, access verbs.Access) func(*caseRun) {
+	return func(c *caseRun) {
+		mr, err := c.a.pd.RegMR(mem, access)
+		require.ErrorIs(c, err, verbs.ErrInvalid)
+		require.Nil(c, mr)
+	}
 }
 
 // droppedCases returns the cases for packets that a queue pair drops silently. Later packets
@@ -150,10 +158,10 @@ func droppedCases() []testCase {
 	dropped := func(name string, change func(q *qp, wr *verbs.SendWR)) testCase {
 		return wired(name, ud, func(c *caseRun, w *wire) {
 			got := w.b.recv()
-			w.a.scq.awaitOne(w.a.send(change), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(change))
 			w.b.rcq.requireNone("the packet must be dropped")
 			w.a.mem.buf[0]++
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			w.a.awaitMessage(got, 64)
 			w.b.rcq.requireNone("the packet must be dropped")
 			require.Equal(c, verbs.StateRTS, w.b.state())
@@ -163,7 +171,7 @@ func droppedCases() []testCase {
 		})
 	}
 	noReceive := func(c *caseRun, w *wire) {
-		w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+		w.a.awaitSent(w.a.send())
 		c.steps(50)
 		w.a.ping()
 		w.b.rcq.requireNone("there was no receive for the first message")
@@ -174,31 +182,32 @@ func droppedCases() []testCase {
 		dropped("UD/QP-number", func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN ^= 0x800000 }),
 		wired("UD/longer-than-the-receive", ud, func(c *caseRun, w *wire) {
 			got := w.b.recv(recvLength(verbs.GRHBytes + 64))
-			w.a.scq.awaitAll(verbs.StatusSuccess, w.a.send(length(65)), w.a.send(length(64)))
+			w.a.awaitSent(w.a.send(length(65)), w.a.send(length(64)))
 			w.a.awaitMessage(got, 64)
 			require.Equal(c, verbs.StateRTS, w.b.state())
 		}),
 		wired("UD/no-receive", ud, noReceive),
 		wired("UC/no-receive", uc, noReceive),
-		wired("UC/lost-packet-ends-its-message", opts{service: verbs.ServiceUC, mtu: verbs.MTU256}, func(c *caseRun, w *wire) {
+		{"UC/lost-packet-ends-its-message", func(c *caseRun) {
+			w := c.wire(opts{service: verbs.ServiceUC, mtu: verbs.MTU256})
 			c.skipIf(c.Injector.LosePackets == nil, "the provider cannot drop packets")
 			got := w.b.recv()
 			c.injected = true
 			c.Injector.LosePackets(c.a.dev, w.a.QP, 1)
-			w.a.scq.awaitAll(verbs.StatusSuccess, w.a.send(length(700)), w.a.send(length(300)))
+			w.a.awaitSent(w.a.send(length(700)), w.a.send(length(300)))
 			w.a.awaitMessage(got, 300) // the next message uses the receive
 			require.Equal(c, verbs.StateRTS, w.b.state())
-		}),
+		}},
 		wired("service/UD-to-RC", ud, func(c *caseRun, w *wire) {
 			other := c.wire(rc)
 			other.b.recv()
-			w.a.scq.awaitOne(w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.b.Num() }), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.b.Num() }))
 			w.a.ping()
 			other.b.rcq.requireNone("the packet belongs to another service")
 			require.Equal(c, verbs.StateRTS, other.b.state())
 		}),
-		wired("service/RC-to-UC", uc, func(c *caseRun, other *wire) { other.dropsFromRC(other.b.Num()) }),
-		wired("RC/QP-number", rc, func(c *caseRun, other *wire) { other.dropsFromRC(other.b.Num() ^ 0x800000) }),
+		wired("service/RC-to-UC", uc, func(_ *caseRun, w *wire) { w.dropsFromRC(w.b.Num()) }),
+		wired("RC/QP-number", rc, func(_ *caseRun, w *wire) { w.dropsFromRC(w.b.Num() ^ 1<<23) }),
 		{"P_Key", func(c *caseRun) {
 			index := -1
 			base, err := c.a.dev.PKey(c.a.port, 0)
@@ -209,7 +218,7 @@ func droppedCases() []testCase {
 				}
 			}
 			c.skipIf(index < 0, "the port has only one partition key")
-			w := c.wireOf(opts{service: verbs.ServiceRC, quick: true, pkey: uint16(index)}, quickRC)
+			w := c.wireOf(opts{quick: true, pkey: uint16(index)}, quickRC)
 			w.b.recv()
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
 			w.b.rcq.requireNone("the packet belongs to another partition")
@@ -254,13 +263,15 @@ func objectCases() []testCase {
 		}},
 		{"device/attributes", func(c *caseRun) {
 			for _, e := range []*end{c.a, c.b} {
-				for name, n := range map[string]int{"ports": e.attr.Ports, "QP": e.attr.MaxQP, "QP WR": e.attr.MaxQPWR, "SGE": e.attr.MaxSGE,
-					"CQ": e.attr.MaxCQ, "CQE": e.attr.MaxCQE, "MR": e.attr.MaxMR, "PD": e.attr.MaxPD, "reads": e.attr.MaxQPRdAtom,
-					"MTU": e.pattr.ActiveMTU.Bytes(), "GIDs": e.pattr.GIDs, "P_Keys": e.pattr.PKeys, "message": int(e.pattr.MaxMsg)} {
-					require.Positive(c, n, name)
+				a, p := e.attr, e.pattr
+				for _, n := range []int{
+					a.Ports, a.MaxQP, a.MaxQPWR, a.MaxSGE, a.MaxCQ, a.MaxCQE, a.MaxMR, a.MaxPD, a.MaxQPRdAtom,
+					p.ActiveMTU.Bytes(), p.GIDs, p.PKeys, int(p.MaxMsg),
+				} {
+					require.Positive(c, n, "%+v %+v", a, p)
 				}
-				require.True(c, e.pattr.State.Up(), "port is %v", e.pattr.State)
-				require.LessOrEqual(c, e.pattr.ActiveMTU, e.pattr.MaxMTU)
+				require.True(c, p.State.Up(), "port is %v", p.State)
+				require.LessOrEqual(c, p.ActiveMTU, p.MaxMTU)
 				key, err := e.dev.PKey(e.port, 0)
 				require.NoError(c, err)
 				require.NotZero(c, key)
@@ -299,9 +310,9 @@ func objectCases() []testCase {
 			c.b.dev.Notify(nil)
 		}},
 		{"QP/granted", func(c *caseRun) {
-			q := c.a.qp(opts{service: verbs.ServiceRC, depth: 5, sge: 2, inline: 10})
-			numbers := func(size verbs.QPCap) []int {
-				return []int{size.MaxSendWR, size.MaxRecvWR, size.MaxSendSGE, size.MaxRecvSGE, size.MaxInlineData}
+			q := c.a.qp(opts{depth: 5, sge: 2, inline: 10})
+			numbers := func(n verbs.QPCap) []int {
+				return []int{n.MaxSendWR, n.MaxRecvWR, n.MaxSendSGE, n.MaxRecvSGE, n.MaxInlineData}
 			}
 			granted, returned := numbers(q.Cap()), numbers(q.query().Cap)
 			for i, asked := range []int{5, 5, 2, 2, 10} {
@@ -342,10 +353,11 @@ func objectCases() []testCase {
 			require.Error(c, srq.SetLimit(-1))
 		}},
 		{"QP/too-large", func(c *caseRun) {
-			cq := c.a.cq(8, nil)
+			cq := c.a.cq(8, nil).CQ
 			for _, size := range []verbs.QPCap{{MaxSendWR: c.a.attr.MaxQPWR + 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 				{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: c.a.attr.MaxSGE + 1, MaxRecvSGE: 1}} {
-				q, err := c.a.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: cq.CQ, RecvCQ: cq.CQ, Cap: size})
+				init := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: cq, RecvCQ: cq, Cap: size}
+				q, err := c.a.pd.CreateQP(init)
 				require.Error(c, err)
 				require.Nil(c, q)
 			}
@@ -361,7 +373,7 @@ func objectCases() []testCase {
 		busy("CQ-of-receives", func(c *caseRun) func() error { return c.a.qp(rc).rcq.CQ.Destroy }),
 		busy("PD-with-QP", func(c *caseRun) func() error {
 			pd := c.a.newPD()
-			c.a.qp(opts{service: verbs.ServiceRC, pd: pd})
+			c.a.qp(opts{pd: pd})
 			return pd.Dealloc
 		}),
 		busy("PD-with-MR", func(c *caseRun) func() error {
@@ -377,7 +389,7 @@ func objectCases() []testCase {
 		busy("PD-with-SRQ", func(c *caseRun) func() error { c.a.srq(8, 0); return c.a.pd.Dealloc }),
 		busy("SRQ-with-QP", func(c *caseRun) func() error {
 			srq := c.a.srq(8, 0)
-			c.a.qp(opts{service: verbs.ServiceRC, srq: srq})
+			c.a.qp(opts{srq: srq})
 			return srq.Destroy
 		}),
 		busy("channel-with-CQ", func(c *caseRun) func() error {
@@ -433,11 +445,13 @@ func objectCases() []testCase {
 			before := c.cleanup
 			ch, pd := c.a.channel(), c.a.newPD()
 			cq, srq := c.a.cq(8, ch.CompChannel), c.a.srq(8, 0)
-			ah, region := c.a.ah(pd), c.a.regionIn(pd, 64, everyAccess)
+			ah, mr := c.a.ah(pd), c.a.regionIn(pd, 64, everyAccess)
 			dev, err := c.Provider.Open(c.a.dev.Name())
 			require.NoError(c, err)
 			c.cleanup = before
-			for _, destroy := range []func() error{cq.CQ.Destroy, ch.Destroy, srq.Destroy, ah.Destroy, region.MR.Dereg, pd.Dealloc, dev.Close} {
+			for _, destroy := range []func() error{
+				cq.CQ.Destroy, ch.Destroy, srq.Destroy, ah.Destroy, mr.MR.Dereg, pd.Dealloc, dev.Close,
+			} {
 				require.NoError(c, destroy())
 				require.ErrorIs(c, destroy(), verbs.ErrGone)
 			}
@@ -460,7 +474,7 @@ func objectCases() []testCase {
 		{"many", func(c *caseRun) {
 			seen := map[uint32]bool{}
 			for i := range 20 {
-				w := c.wire(opts{service: verbs.ServiceRC, depth: 4})
+				w := c.wire(opts{depth: 4})
 				require.False(c, seen[w.a.Num()], "number %d is used twice", w.a.Num())
 				seen[w.a.Num()] = true
 				w.a.ping()

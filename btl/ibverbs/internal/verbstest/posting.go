@@ -40,14 +40,14 @@ func postSendIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	require.Equal(c, 1, n)
 	switch s.SendPosting() {
 	case verbs.PostAccepted:
-		w.a.scq.awaitOne(wr.ID, verbs.StatusSuccess)
+		w.a.awaitSent(wr.ID)
 		w.a.awaitMessage(got, 64)
 	case verbs.PostPending:
 		w.b.ping() // takes some time
 		w.a.scq.requireNone("the send must stay pending")
 		require.Equal(c, s.String(), w.a.state().String())
 		require.NoError(c, w.a.move(verbs.StateRTS))
-		w.a.scq.awaitOne(wr.ID, verbs.StatusSuccess)
+		w.a.awaitSent(wr.ID)
 		w.a.awaitMessage(got, 64)
 	case verbs.PostFlushed:
 		require.Equal(c, w.a.Num(), w.a.scq.awaitOne(wr.ID, verbs.StatusWRFlushErr).QPNum)
@@ -76,7 +76,7 @@ func postRecvIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	if s == verbs.StateInit {
 		require.NoError(c, w.a.move(verbs.StateRTR))
 	}
-	w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+	w.b.awaitSent(w.b.send())
 	w.b.awaitMessage(wr.ID, 64)
 }
 
@@ -92,12 +92,12 @@ func receivesIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	sent := w.b.send()
 	switch {
 	case s.Receives():
-		w.b.scq.awaitOne(sent, verbs.StatusSuccess)
+		w.b.awaitSent(sent)
 		w.b.awaitMessage(got, 64)
 	case service == verbs.ServiceRC:
 		w.b.scq.awaitOne(sent, verbs.StatusRetryExcErr)
 	default:
-		w.b.scq.awaitOne(sent, verbs.StatusSuccess) // sent, and dropped
+		w.b.awaitSent(sent) // sent, and dropped
 	}
 	require.Equal(c, s.String(), w.a.state().String())
 	if !s.Receives() {

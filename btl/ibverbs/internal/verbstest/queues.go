@@ -15,7 +15,7 @@ func queueCases() []testCase {
 		wired("flush/in-SQD", rc, func(c *caseRun, w *wire) {
 			w.a.moveToDrainedSQD()
 			// Unsignaled requests complete when flushed, too.
-			sends := []uint64{w.a.send(unsignaled), w.a.send(), w.a.send(unsignaled), w.a.send(), w.a.send(unsignaled)}
+			sends := []uint64{w.a.send(unsignaled), w.a.send(), w.a.send(unsignaled), w.a.send()}
 			recvs := []uint64{w.a.recv(), w.a.recv(), w.a.recv()}
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.awaitFlushed(sends...)
@@ -38,7 +38,7 @@ func queueCases() []testCase {
 		}),
 		wired("flush/successes-stay", rc, func(c *caseRun, w *wire) {
 			got := w.a.recv()
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+			w.b.awaitSent(w.b.send())
 			left := w.a.recv()
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.rcq.awaitOne(got, verbs.StatusSuccess)
@@ -74,13 +74,13 @@ func queueCases() []testCase {
 			for range 3 {
 				w.a.send(unsignaled)
 			}
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess) // all earlier requests are complete, too
+			w.a.awaitSent(w.a.send()) // all earlier requests are complete, too
 			require.Len(c, w.b.rcq.await(4), 4)
 			w.a.scq.requireNone("the sends are unsignaled")
 		}),
-		wired("signal/all", opts{service: verbs.ServiceRC, signalAll: true}, func(c *caseRun, w *wire) {
+		wired("signal/all", opts{signalAll: true}, func(c *caseRun, w *wire) {
 			w.b.recvs(3)
-			w.a.scq.awaitAll(verbs.StatusSuccess, w.a.send(unsignaled), w.a.send(unsignaled), w.a.send())
+			w.a.awaitSent(w.a.send(unsignaled), w.a.send(unsignaled), w.a.send())
 		}),
 		wired("signal/failure-of-unsignaled", rc, func(c *caseRun, w *wire) {
 			w.b.recvs(2)
@@ -90,13 +90,13 @@ func queueCases() []testCase {
 			w.a.scq.awaitOne(bad, verbs.StatusRemAccessErr)
 			w.a.scq.awaitFlushed(after)
 		}),
-		wired("signal/unsignaled-slots-return", opts{service: verbs.ServiceRC, depth: 8}, func(c *caseRun, w *wire) {
+		wired("signal/unsignaled-slots-return", opts{depth: 8}, func(c *caseRun, w *wire) {
 			n := w.a.Cap().MaxSendWR
 			for range 5 {
 				for range n - 1 {
 					w.a.send(remote(verbs.WRRDMAWrite), unsignaled)
 				}
-				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+				w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite)))
 			}
 		}),
 		wired("order/mixed", rc, func(c *caseRun, w *wire) {
@@ -105,17 +105,17 @@ func queueCases() []testCase {
 			for range 4 {
 				ids = append(ids, w.a.send(remote(verbs.WRRDMARead), length(1000)), w.a.send(remote(verbs.WRRDMAWrite)), w.a.send())
 			}
-			w.a.scq.awaitAll(verbs.StatusSuccess, ids...)
+			w.a.awaitSent(ids...)
 		}),
 		wired("order/many", rc, many),
-		wired("full/send", opts{service: verbs.ServiceRC, depth: 6, cqEntries: 64}, func(c *caseRun, w *wire) {
+		wired("full/send", opts{depth: 6, cqEntries: 64}, func(c *caseRun, w *wire) {
 			w.a.moveToDrainedSQD() // keeps the requests pending
 			ids := fillQueue(c, w.a.Cap().MaxSendWR, func(n int) (int, []uint64, error) {
-				wrs := make([]verbs.SendWR, n)
-				ids := make([]uint64, n)
-				for i := range wrs {
-					wrs[i] = w.a.sendWR(remote(verbs.WRRDMAWrite))
-					ids[i] = wrs[i].ID
+				var wrs []verbs.SendWR
+				var ids []uint64
+				for range n {
+					wrs = append(wrs, w.a.sendWR(remote(verbs.WRRDMAWrite)))
+					ids = append(ids, wrs[len(wrs)-1].ID)
 				}
 				accepted, err := w.a.PostSend(wrs)
 				return accepted, ids, err
@@ -125,9 +125,9 @@ func queueCases() []testCase {
 			w.a.scq.requireNone("the other requests were refused")
 		}),
 		{"full/receive", func(c *caseRun) {
-			w := c.pair(opts{service: verbs.ServiceRC, depth: 6, cqEntries: 64})
+			w := c.pair(opts{depth: 6, cqEntries: 64})
 			w.a.moveTo(verbs.StateInit)
-			ids := fillQueue(c, w.a.Cap().MaxRecvWR, func(n int) (int, []uint64, error) { return w.a.postRecvs(w.a.PostRecv, n) })
+			ids := fillQueue(c, w.a.Cap().MaxRecvWR, w.a.recvsTo(w.a.PostRecv))
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.rcq.awaitFlushed(ids...)
 		}},
@@ -144,7 +144,7 @@ func queueCases() []testCase {
 			w.b.postRecv(recvs...)
 			w.a.post(wrs...)
 			for i := range wrs {
-				w.a.scq.awaitOne(wrs[i].ID, verbs.StatusSuccess)
+				w.a.awaitSent(wrs[i].ID)
 				w.b.rcq.awaitOne(recvs[i].ID, verbs.StatusSuccess)
 			}
 		}),
@@ -155,7 +155,7 @@ func queueCases() []testCase {
 			n, err := w.a.PostSend(wrs)
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Equal(c, 2, n, "number of accepted requests")
-			w.a.scq.awaitAll(verbs.StatusSuccess, wrs[0].ID, wrs[1].ID, w.a.send())
+			w.a.awaitSent(wrs[0].ID, wrs[1].ID, w.a.send())
 			w.b.rcq.await(3)
 			w.a.scq.requireNone("the other requests were refused")
 			w.b.rcq.requireNone("the other requests were refused")
@@ -167,28 +167,28 @@ func queueCases() []testCase {
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Equal(c, 1, n, "number of accepted requests")
 			next := w.b.recv()
-			w.a.scq.awaitAll(verbs.StatusSuccess, w.a.send(), w.a.send())
+			w.a.awaitSent(w.a.send(), w.a.send())
 			w.b.rcq.awaitAll(verbs.StatusSuccess, wrs[0].ID, next)
 		}),
-		wired("RNR/waits", opts{service: verbs.ServiceRC, rnrRetry: 7}, func(c *caseRun, w *wire) {
+		wired("RNR/waits", opts{rnrRetry: 7}, func(c *caseRun, w *wire) {
 			first, second := w.a.send(), w.a.send()
 			c.steps(50)
 			w.a.scq.requireNone("there is no receive")
 			a, b := w.b.recv(), w.b.recv()
-			w.a.scq.awaitAll(verbs.StatusSuccess, first, second)
+			w.a.awaitSent(first, second)
 			w.b.rcq.awaitAll(verbs.StatusSuccess, a, b)
 		}),
 		wired("RNR/write-needs-no-receive", quickRC, func(c *caseRun, w *wire) {
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite)))
 			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWriteWithImm)), verbs.StatusRNRRetryExcErr)
 		}),
 		{"loss/of-a-packet", func(c *caseRun) {
 			c.skipIf(c.Injector.LosePackets == nil, "the provider cannot drop packets")
-			w := c.wire(opts{service: verbs.ServiceRC, mtu: verbs.MTU256})
+			w := c.wire(opts{mtu: verbs.MTU256})
 			got := w.b.recv()
 			c.injected = true
 			c.Injector.LosePackets(c.a.dev, w.a.QP, 1)
-			w.a.scq.awaitOne(w.a.send(length(1000)), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(length(1000)))
 			w.a.awaitMessage(got, 1000)
 			w.a.ping()
 		}},
@@ -232,7 +232,7 @@ func queueCases() []testCase {
 			c.steps(50)
 			w.b.rcq.requireNone("a packet of the previous connection is not a message")
 			w.a.moveTo(verbs.StateRTS)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			w.a.awaitMessage(first, 64)
 			w.b.rcq.requireNone("there was one message")
 		}},
@@ -256,23 +256,25 @@ func fillQueue(c *caseRun, granted int, post func(n int) (accepted int, ids []ui
 	}
 }
 
-// postRecvs posts n receives in one call.
-func (q *qp) postRecvs(post func([]verbs.RecvWR) (int, error), n int) (int, []uint64, error) {
-	wrs := make([]verbs.RecvWR, n)
-	ids := make([]uint64, n)
-	for i := range wrs {
-		wrs[i] = q.recvWR()
-		ids[i] = wrs[i].ID
+// recvsTo returns a function that posts n receives in one call.
+func (q *qp) recvsTo(post func([]verbs.RecvWR) (int, error)) func(n int) (int, []uint64, error) {
+	return func(n int) (int, []uint64, error) {
+		var wrs []verbs.RecvWR
+		var ids []uint64
+		for range n {
+			wrs = append(wrs, q.recvWR())
+			ids = append(ids, wrs[len(wrs)-1].ID)
+		}
+		accepted, err := post(wrs)
+		return accepted, ids, err
 	}
-	accepted, err := post(wrs)
-	return accepted, ids, err
 }
 
 // resetDropsCompletions checks that RESET removes only the queue pair's own completions from a
 // shared completion queue, even from its middle.
 func resetDropsCompletions(c *caseRun) {
 	shared := c.a.cq(64, nil)
-	oa := opts{service: verbs.ServiceRC, rcq: shared}
+	oa := opts{rcq: shared}
 	w1, w2 := c.wireOf(oa, rc), c.wireOf(oa, rc)
 	var stay []uint64
 	for range 3 {
@@ -280,7 +282,7 @@ func resetDropsCompletions(c *caseRun) {
 		stay = append(stay, w2.a.recv())
 		for _, w := range []*wire{w1, w2} {
 			// Ensures that the receive's completion is in the queue.
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+			w.b.awaitSent(w.b.send())
 		}
 	}
 	require.NoError(c, w1.a.move(verbs.StateReset))
@@ -301,7 +303,7 @@ func sendQueueError(c *caseRun, w *wire) {
 	require.NotEqual(c, verbs.StatusSuccess.Native(), wc.Status.Native())
 	w.a.scq.awaitFlushed(later...)
 	w.a.awaitState(verbs.StateSQE)
-	w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+	w.b.awaitSent(w.b.send())
 	w.b.awaitMessage(got, 64)
 	w.b.rcq.requireNone("nothing was sent")
 	require.NoError(c, w.a.move(verbs.StateRTS))
@@ -313,7 +315,8 @@ func many(c *caseRun, w *wire) {
 	const n, window = 500, 8
 	from, to := c.a.region(window*256, everyAccess), c.b.region(window*256, everyAccess)
 	recv := func(i int) {
-		w.b.recv(func(_ *qp, wr *verbs.RecvWR) { wr.ID, wr.SGE[0] = uint64(i), to.sge(i%window*256, 256) })
+		sges := [4]verbs.SGE{to.sge(i%window*256, 256)}
+		w.b.postRecv(verbs.RecvWR{ID: uint64(i), NumSGE: 1, SGE: sges})
 	}
 	for i := range window {
 		recv(i)

@@ -51,12 +51,9 @@ func (c *caseRun) injectMistake(row verbs.Refusal) {
 	})
 }
 
-// opcodeOf returns a change that makes a request one of the operation.
-func opcodeOf(op verbs.Operation) func(*qp, *verbs.SendWR) {
-	return remote(map[verbs.Operation]verbs.Opcode{
-		verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpWriteImm: verbs.WRRDMAWriteWithImm,
-		verbs.OpRead: verbs.WRRDMARead, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
-	}[op])
+var opcodeOf = [...]verbs.Opcode{
+	verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpRead: verbs.WRRDMARead,
+	verbs.OpWriteImm: verbs.WRRDMAWriteWithImm, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
 }
 
 // checkRefusal posts a receive and n wrong requests, and compares the errors of both ends with the
@@ -69,7 +66,7 @@ func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.R
 	if n > 1 {
 		b.destRd = 1
 	}
-	w := c.wireOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
+	w := c.wireOf(opts{rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
 	before := string(w.b.mem.buf)
 	got := w.b.recvWR()
 	if recv != nil {
@@ -78,7 +75,7 @@ func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.R
 	w.b.postRecv(got)
 	var wrs []verbs.SendWR
 	for range n {
-		wrs = append(wrs, w.a.sendWR(opcodeOf(row.Op), send))
+		wrs = append(wrs, w.a.sendWR(remote(opcodeOf[row.Op]), send))
 	}
 	posted, err := w.a.PostSend(wrs)
 	require.NoError(c, err, "post")
@@ -109,6 +106,12 @@ func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.R
 	}
 }
 
+// accessFor has the access to a region that each operation needs.
+var accessFor = map[verbs.Opcode]verbs.Access{
+	verbs.WRRDMAWrite: verbs.AccessRemoteWrite, verbs.WRRDMAWriteWithImm: verbs.AccessRemoteWrite,
+	verbs.WRRDMARead: verbs.AccessRemoteRead, verbs.WRAtomicFetchAndAdd: verbs.AccessRemoteAtomic,
+}
+
 // wrongRemote makes a request name remote memory that it must not access.
 type wrongRemote struct {
 	name   string
@@ -119,10 +122,6 @@ type wrongRemote struct {
 // registered, other domain, wrong access.
 func wrongRemotes() []wrongRemote {
 	at := func(r *region, wr *verbs.SendWR, off int) { wr.RemoteAddr, wr.RKey = r.Addr()+uint64(off), r.RKey() }
-	needs := map[verbs.Opcode]verbs.Access{
-		verbs.WRRDMAWrite: verbs.AccessRemoteWrite, verbs.WRRDMAWriteWithImm: verbs.AccessRemoteWrite,
-		verbs.WRRDMARead: verbs.AccessRemoteRead, verbs.WRAtomicFetchAndAdd: verbs.AccessRemoteAtomic,
-	}
 	return []wrongRemote{
 		{"beyond-the-end", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.region(4096, everyAccess), wr, 4096) }},
 		{"before-the-beginning", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.region(4096, everyAccess), wr, -64) }},
@@ -132,6 +131,8 @@ func wrongRemotes() []wrongRemote {
 			require.NoError(q.c, r.Dereg())
 		}},
 		{"other-domain", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.regionIn(q.peer.e.newPD(), 4096, everyAccess), wr, 0) }},
-		{"without-access", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.region(4096, everyAccess&^needs[wr.Opcode]), wr, 0) }},
+		{"without-access", func(q *qp, wr *verbs.SendWR) {
+			at(q.peer.e.region(4096, everyAccess&^accessFor[wr.Opcode]), wr, 0)
+		}},
 	}
 }

@@ -75,7 +75,7 @@ func injectSend(c *caseRun, service verbs.Services, in verbs.StatusInfo, execute
 		w.a.awaitMessage(got[0], 64)
 	}
 	if in.After == verbs.AfterNone {
-		w.a.scq.awaitAll(verbs.StatusSuccess, second, third)
+		w.a.awaitSent(second, third)
 		require.Equal(c, verbs.StateRTS, w.a.state())
 		return
 	}
@@ -118,13 +118,13 @@ func injectRecv(c *caseRun, service verbs.Services, in verbs.StatusInfo) {
 	sent := w.a.send(remote(op))
 	require.Equal(c, w.b.Num(), w.b.rcq.awaitOne(first, in.Status).QPNum)
 	if in.After == verbs.AfterNone {
-		w.a.scq.awaitAll(verbs.StatusSuccess, sent, w.a.send())
+		w.a.awaitSent(sent, w.a.send())
 		w.a.awaitMessage(second, 64)
 		return
 	}
 	w.b.requireRecvFailed(in.Status, second)
 	if service != verbs.ServiceRC {
-		w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+		w.a.awaitSent(sent)
 		return
 	}
 	w.a.scq.awaitOne(sent, requesterStatus(in.Status))
@@ -148,6 +148,7 @@ func provokedStatuses() map[verbs.Status][]testCase {
 	addWired := func(s verbs.Status, name string, o opts, run func(c *caseRun, w *wire)) {
 		all[s] = append(all[s], wired(name, o, run))
 	}
+	const prot, lenErr = verbs.StatusLocProtErr, verbs.StatusLocLenErr
 	for _, service := range eachService {
 		name := service.String()
 		o := opts{service: service}
@@ -160,10 +161,10 @@ func provokedStatuses() map[verbs.Status][]testCase {
 		for _, bad := range wrongMemories() {
 			send := func(q *qp, wr *verbs.SendWR) { wr.SGE[0] = bad.sge(q) }
 			recv := func(q *qp, wr *verbs.RecvWR) { wr.SGE[0] = bad.sge(q) }
-			add(verbs.StatusLocProtErr, "send/"+name+"/"+bad.name, failing(o, verbs.StatusLocProtErr, send))
-			add(verbs.StatusLocProtErr, "receive/"+name+"/"+bad.name, badReceive(o, verbs.StatusLocProtErr, recv))
+			add(prot, "send/"+name+"/"+bad.name, failing(o, prot, send))
+			add(prot, "receive/"+name+"/"+bad.name, badReceive(o, prot, recv))
 		}
-		add(verbs.StatusLocProtErr, "receive/"+name+"/without-local-write", badReceive(o, verbs.StatusLocProtErr,
+		add(prot, "receive/"+name+"/without-local-write", badReceive(o, prot,
 			func(q *qp, wr *verbs.RecvWR) { wr.SGE[0] = q.e.region(256, 0).sge(0, 256) }))
 		// An operation that the service lacks, or an unknown operation.
 		addWired(verbs.StatusLocQPOpErr, "opcode/"+name, o, func(_ *caseRun, w *wire) {
@@ -175,12 +176,12 @@ func provokedStatuses() map[verbs.Status][]testCase {
 		})
 	}
 	for _, o := range []opts{rc, uc} {
-		add(verbs.StatusLocLenErr, "short-receive/"+o.service.String(), badReceive(o, verbs.StatusLocLenErr, recvLength(32)))
-		add(verbs.StatusLocLenErr, "over-the-maximum/"+o.service.String(), func(c *caseRun) { overMaximum(c, o) })
+		add(lenErr, "short-receive/"+o.service.String(), badReceive(o, lenErr, recvLength(32)))
+		add(lenErr, "over-the-maximum/"+o.service.String(), func(c *caseRun) { overMaximum(c, o) })
 	}
-	add(verbs.StatusLocLenErr, "length-of-atomic/RC", func(c *caseRun) {
+	add(lenErr, "length-of-atomic/RC", func(c *caseRun) {
 		c.needs(verbs.WRAtomicFetchAndAdd)
-		c.wire(rc).a.postWrong(verbs.StatusLocLenErr, remote(verbs.WRAtomicFetchAndAdd), length(4))
+		c.wire(rc).a.postWrong(lenErr, remote(verbs.WRAtomicFetchAndAdd), length(4))
 	})
 	addWired(verbs.StatusLocQPOpErr, "foreign-address/UD", ud, func(c *caseRun, w *wire) {
 		ah := c.a.ah(c.a.newPD())
@@ -199,7 +200,7 @@ func provokedStatuses() map[verbs.Status][]testCase {
 		verbs.WRAtomicFetchAndAdd} {
 		add(verbs.StatusRemInvReqErr, "access-of-the-queue-pair/"+opName(op), func(c *caseRun) {
 			c.needs(op)
-			w := c.wireOf(rc, opts{service: verbs.ServiceRC, noAccess: true})
+			w := c.wireOf(rc, opts{noAccess: true})
 			w.b.recv()
 			w.a.scq.awaitOne(w.a.send(remote(op)), verbs.StatusRemInvReqErr)
 			w.a.requireSendFailed(verbs.StatusRemInvReqErr)
@@ -225,7 +226,8 @@ func provokedStatuses() map[verbs.Status][]testCase {
 		{"peer-destroyed", func(w *wire) { require.NoError(w.c, w.b.Destroy()) }},
 	} {
 		for _, op := range []verbs.Opcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead} {
-			addWired(verbs.StatusRetryExcErr, absent.name+"/"+opName(op), quickRC, func(_ *caseRun, w *wire) {
+			name := absent.name + "/" + opName(op)
+			addWired(verbs.StatusRetryExcErr, name, quickRC, func(_ *caseRun, w *wire) {
 				absent.do(w)
 				first, second := w.a.send(remote(op)), w.a.send()
 				w.a.scq.awaitOne(first, verbs.StatusRetryExcErr)
@@ -270,7 +272,8 @@ func opName(op verbs.Opcode) string { return opNames[op] }
 
 // needs skips the case if the devices lack an operation.
 func (c *caseRun) needs(op verbs.Opcode) {
-	c.skipIf((op == verbs.WRAtomicCmpAndSwp || op == verbs.WRAtomicFetchAndAdd) && !(c.a.attr.Atomics && c.b.attr.Atomics), "the device has no atomic operations")
+	atomic, can := op >= verbs.WRAtomicCmpAndSwp, c.a.attr.Atomics && c.b.attr.Atomics
+	c.skipIf(atomic && !can, "the device has no atomic operations")
 }
 
 // wrongMemory is a piece of local memory that a request must not use.
@@ -308,7 +311,7 @@ func badReceive(o opts, status verbs.Status, change func(*qp, *verbs.RecvWR)) fu
 			w.a.scq.awaitOne(sent, requesterStatus(status))
 			w.a.requireSendFailed(requesterStatus(status))
 		} else {
-			w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+			w.a.awaitSent(sent)
 			require.Equal(c, verbs.StateRTS, w.a.state())
 		}
 	}
@@ -329,11 +332,10 @@ func (q *qp) postWrong(status verbs.Status, changes ...func(*qp, *verbs.SendWR))
 
 // overMaximum sends a message that exceeds the port's maximum.
 func overMaximum(c *caseRun, o opts) {
-	const most = 64 << 20
-	c.skipIf(c.a.pattr.MaxMsg > most, fmt.Sprintf("the maximum exceeds the %d MiB that the suite sends", most>>20))
+	c.skipIf(c.a.pattr.MaxMsg > 64<<20, "the maximum exceeds the 64 MiB that the suite sends")
 	n := int(c.a.pattr.MaxMsg) + 1
 	from, to := c.a.region(n, everyAccess), c.b.region(n, everyAccess)
-	c.wire(o).a.postWrong(verbs.StatusLocLenErr, remote(verbs.WRRDMAWrite), func(_ *qp, wr *verbs.SendWR) {
-		wr.SGE[0], wr.RemoteAddr, wr.RKey = from.sge(0, n), to.Addr(), to.RKey()
-	})
+	tooLong := func(_ *qp, wr *verbs.SendWR) { wr.SGE[0] = from.sge(0, n) }
+	write, there := remote(verbs.WRRDMAWrite), at(to.Addr(), to.RKey())
+	c.wire(o).a.postWrong(verbs.StatusLocLenErr, write, there, tooLong)
 }

@@ -135,10 +135,11 @@ type group struct {
 
 func groups() []group {
 	return []group{
-		{"Transitions", transitionCases()}, {"Posting", postingCases()}, {"Statuses", statusCases()},
-		{"Events", eventCases()}, {"Refusals", refusalCases()}, {"Data", dataCases()},
-		{"Queues", queueCases()}, {"Completions", completionCases()}, {"SharedReceive", srqCases()},
-		{"Memory", memoryCases()}, {"Dropped", droppedCases()}, {"Objects", objectCases()},
+		{"Transitions", transitionCases()}, {"Posting", postingCases()},
+		{"Statuses", statusCases()}, {"Events", eventCases()}, {"Refusals", refusalCases()},
+		{"Data", dataCases()}, {"Queues", queueCases()}, {"Completions", completionCases()},
+		{"SharedReceive", srqCases()}, {"Memory", memoryCases()}, {"Dropped", droppedCases()},
+		{"Objects", objectCases()},
 	}
 }
 
