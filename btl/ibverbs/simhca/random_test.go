@@ -280,9 +280,7 @@ func TestSameSeedGivesSameTrace(t *testing.T) {
 			a.post(a.wr(uint64(i), verbs.WRSend, b, 0, 300*i))
 			c.post(c.wr(uint64(i), verbs.WRSend, d, 0, 300*i))
 			b.post(b.wr(uint64(i), verbs.WRRDMARead, a, 0, 100*i))
-			for range i {
-				a.f.Advance()
-			}
+			a.advance(i)
 		}
 		a.hca.SetLink(1, false)
 		a.run()
