@@ -41,8 +41,8 @@ func (c *context) Query() (verbs.DeviceAttr, error) {
 		return verbs.DeviceAttr{}, goneError("ibv_query_device")
 	}
 	return verbs.DeviceAttr{
-		Ports: c.hca.cfg.Ports, MaxQP: 65536, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE, MaxCQ: 65536,
-		MaxCQE: maxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
+		Ports: c.hca.cfg.Ports, MaxQP: 65536, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
+		MaxCQ: 65536, MaxCQE: maxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
 		MaxQPRdAtom: maxReads, MaxQPInitRdAtom: maxReads, Atomics: true,
 	}, nil
 }

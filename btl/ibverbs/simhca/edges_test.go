@@ -46,6 +46,7 @@ func TestLongMessagesAreSentInBursts(t *testing.T) {
 // the reader and the responder of a write.
 func TestDeregDuringMessageFailsIt(t *testing.T) {
 	const n = 200_000
+	flushed, event := []string{"9 WR_FLUSH_ERR"}, []verbs.EventType{verbs.EventQPAccessErr}
 	for _, c := range []struct {
 		op      verbs.Opcode
 		atPeer  bool
@@ -55,9 +56,9 @@ func TestDeregDuringMessageFailsIt(t *testing.T) {
 	}{
 		{verbs.WRSend, false, "LOC_PROT_ERR", nil, nil},
 		{verbs.WRSend, true, "REM_OP_ERR", []string{"9 LOC_PROT_ERR"}, nil},
-		{verbs.WRRDMARead, true, "REM_ACCESS_ERR", []string{"9 WR_FLUSH_ERR"}, []verbs.EventType{verbs.EventQPAccessErr}},
+		{verbs.WRRDMARead, true, "REM_ACCESS_ERR", flushed, event},
 		{verbs.WRRDMARead, false, "LOC_PROT_ERR", nil, nil},
-		{verbs.WRRDMAWriteWithImm, true, "REM_ACCESS_ERR", []string{"9 WR_FLUSH_ERR"}, []verbs.EventType{verbs.EventQPAccessErr}},
+		{verbs.WRRDMAWriteWithImm, true, "REM_ACCESS_ERR", flushed, event},
 	} {
 		a, b := pair(t, setup{memory: n})
 		b.recv(9, 0, n)
@@ -191,7 +192,8 @@ func TestModifyAttributesOutOfRangeFails(t *testing.T) {
 		for name, change := range c.changes {
 			attr := valid
 			change(&attr)
-			require.ErrorIs(t, a.qp.Modify(&attr, verbs.AttrState|row.Required), verbs.ErrInvalid, name)
+			err := a.qp.Modify(&attr, verbs.AttrState|row.Required)
+			require.ErrorIs(t, err, verbs.ErrInvalid, name)
 			require.Equal(t, c.to-1, a.state())
 		}
 		require.NoError(t, a.qp.Modify(&valid, verbs.AttrState|row.Required))
@@ -203,8 +205,7 @@ func TestCreateObjectsOutOfRangeFails(t *testing.T) {
 	invalid := func(_ any, err error) { t.Helper(); require.ErrorIs(t, err, verbs.ErrInvalid) }
 	invalid(a.dev.CreateCQ(1, b.ch)) // the channel belongs to another device
 	init := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: a.cq, RecvCQ: a.cq}
-	for _, c := range []verbs.QPCap{{MaxRecvWR: -1}, {MaxSendSGE: 5}, {MaxRecvSGE: 5}, {MaxInlineData: 257}} {
-		init.Cap = c
+	for _, init.Cap = range []verbs.QPCap{{MaxRecvWR: -1}, {MaxSendSGE: 5}, {MaxRecvSGE: 5}, {MaxInlineData: 257}} {
 		invalid(a.pd.CreateQP(init))
 	}
 	init.Cap = verbs.QPCap{MaxSendWR: 100, MaxRecvWR: 65}

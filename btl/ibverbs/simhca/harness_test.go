@@ -74,7 +74,8 @@ func newEnd(t testing.TB, f *Fabric, s setup) *end {
 	require.NoError(t, err)
 	dev, err := n.Open(names[0])
 	require.NoError(t, err)
-	e := &end{t: t, f: f, node: n, hca: n.HCA(names[0]), dev: dev, psn: 0xfffff0, initRdAtomic: 4, destRdAtomic: 4, timeout: 8, retries: 3, rnr: 3, access: allAccess}
+	e := &end{t: t, f: f, node: n, hca: n.HCA(names[0]), dev: dev, psn: 0xfffff0,
+		initRdAtomic: 4, destRdAtomic: 4, timeout: 8, retries: 3, rnr: 3, access: allAccess}
 	e.pd, err = dev.AllocPD()
 	require.NoError(t, err)
 	e.ch, err = dev.CreateCompChannel()

@@ -117,9 +117,9 @@ func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 		ask.MaxRecvWR, ask.MaxRecvSGE = 0, 0
 	}
 	switch {
-	case ask.MaxSendWR < 0 || ask.MaxSendWR > g.MaxQPWR, ask.MaxRecvWR < 0 || ask.MaxRecvWR > g.MaxQPWR:
+	case min(ask.MaxSendWR, ask.MaxRecvWR) < 0, max(ask.MaxSendWR, ask.MaxRecvWR) > g.MaxQPWR:
 		return invalid(call, "the device does not support that many work requests")
-	case ask.MaxSendSGE < 0 || ask.MaxSendSGE > verbs.MaxSGE, ask.MaxRecvSGE < 0 || ask.MaxRecvSGE > verbs.MaxSGE:
+	case min(ask.MaxSendSGE, ask.MaxRecvSGE) < 0, max(ask.MaxSendSGE, ask.MaxRecvSGE) > verbs.MaxSGE:
 		return invalid(call, "the device does not support that many scatter/gather elements")
 	case ask.MaxInlineData < 0 || ask.MaxInlineData > g.MaxInline:
 		return invalid(call, "the device does not support that much inline data")
