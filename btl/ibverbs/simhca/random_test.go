@@ -196,7 +196,7 @@ func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 	})
 }
 
-// actions returns what can happen in every model; "" is done after each action.
+// actions returns the actions of every model. The test calls "" after each of them.
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"send":    func(*rapid.T) { m.postSend() },
