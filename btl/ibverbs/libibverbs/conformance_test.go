@@ -103,7 +103,6 @@ var rxeDiffers = map[string]verbstest.Difference{
 		"expected: 0xabcd000000000002 actual : 0xabcd000000000001 request ID"),
 
 	"Statuses/LOC_LEN_ERR/short-receive/*":              shortReceive("LOC_LEN_ERR", "LOC_QP_OP_ERR"),
-	"Statuses/REM_INV_REQ_ERR/short-receive":            shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
 	"SharedReceive/short-receive":                       shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
 	"Refusals/SEND/too-long":                            shortReceive("REM_INV_REQ_ERR", "REM_OP_ERR"),
 	"Dropped/UD/longer-than-the-receive":                shortReceive("SUCCESS", "LOC_QP_OP_ERR"),
@@ -115,7 +114,6 @@ var rxeDiffers = map[string]verbstest.Difference{
 	"Statuses/LOC_PROT_ERR/send/U[CD]/be*":              noSQE,
 	"Statuses/LOC_PROT_ERR/receive/*/*":                 badLKey,
 	"Refusals/SEND/bad-key":                             badLKey,
-	"Statuses/LOC_ACCESS_ERR/write-with-immediate":      writeImm,
 	"Refusals/WRITE_WITH_IMM/bad-key":                   writeImm,
 	"Refusals/WRITE_WITH_IMM/bad-key/*-*":               writeImm,
 

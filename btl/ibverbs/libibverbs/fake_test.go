@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,12 @@ func fakeObjects(t testing.TB, d *device, service verbs.Services) (*pd, *cq, *ch
 	t.Cleanup(func() { assert.NoError(t, q.Destroy()) })
 	return p.(*pd), c.(*cq), ch.(*channel), s.(*srq), q.(*qp)
 }
+
+const (
+	toInit = verbs.AttrState | verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrAccessFlags
+	toRTR  = verbs.AttrState | verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN |
+		verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
+)
 
 // run moves the queue pair to RTS.
 func (q *qp) run(t testing.TB) {
@@ -218,6 +225,21 @@ func TestFakePostPassesAllMembers(t *testing.T) {
 		}
 		require.Equal(t, want, wc, i)
 	}
+	// A malformed request ends the batch, even after the first chunk.
+	for _, malform := range []func(*verbs.SendWR){
+		func(w *verbs.SendWR) { w.NumSGE = 5 },
+		func(w *verbs.SendWR) { w.NumSGE = 1 << 31 },
+		func(w *verbs.SendWR) { w.Opcode = 99 },
+		func(w *verbs.SendWR) { w.Flags = 1 << 31 },
+	} {
+		bad := slices.Clone(wrs)
+		malform(&bad[40])
+		n, err := q.PostSend(bad)
+		assert.Equal(t, 40, n)
+		assert.ErrorIs(t, err, verbs.ErrInvalid)
+		_, err = c.Poll(wcs)
+		require.NoError(t, err)
+	}
 	// The provider enforces the granted inline size itself.
 	inline := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, NumSGE: 2, SGE: [4]verbs.SGE{{Length: 50}, {Length: 50}}}
 	over := inline
@@ -267,7 +289,8 @@ func TestFakeDatagramNeedsAddressHandle(t *testing.T) {
 	q.run(t)
 	ah, err := p.CreateAH(verbs.AHAttr{Port: 1, DLID: 0x77})
 	require.NoError(t, err)
-	n, err := q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: ah.Handle(), RemoteQPN: 5, RemoteQKey: 6}, {Opcode: verbs.WRRDMAWrite, AH: ah.Handle()}})
+	good := verbs.SendWR{Opcode: verbs.WRSend, AH: ah.Handle(), RemoteQPN: 5, RemoteQKey: 6}
+	n, err := q.PostSend([]verbs.SendWR{good, {Opcode: verbs.WRRDMAWrite, AH: ah.Handle()}})
 	assert.Equal(t, 1, n)
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 	wcs := make([]verbs.WC, 1)
@@ -275,9 +298,25 @@ func TestFakeDatagramNeedsAddressHandle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []any{uint16(0x77), uint32(5), uint32(6)}, []any{wcs[0].SLID, wcs[0].SrcQP, wcs[0].VendorErr})
 	assert.ErrorIs(t, p.Dealloc(), verbs.ErrBusy)
+	other, err := d.AllocPD()
+	require.NoError(t, err)
+	foreign, err := other.CreateAH(verbs.AHAttr{Port: 1})
+	require.NoError(t, err)
 	require.NoError(t, ah.Destroy())
-	_, err = q.PostSend([]verbs.SendWR{{Opcode: verbs.WRSend, AH: ah.Handle()}})
-	assert.ErrorIs(t, err, verbs.ErrInvalid)
+	again, err := p.CreateAH(verbs.AHAttr{Port: 1}) // reuses the slot of the first
+	require.NoError(t, err)
+	good.AH = again.Handle()
+	for name, handle := range map[string]uint64{
+		"none": 0, "stale": ah.Handle(), "foreign": foreign.Handle(), "wild": 1 << 20,
+		"pointer": 0x7fff12345678, "all ones": ^uint64(0),
+	} {
+		n, err := q.PostSend([]verbs.SendWR{good, {Opcode: verbs.WRSend, AH: handle}, good})
+		assert.Equal(t, 1, n, name)
+		assert.ErrorIs(t, err, verbs.ErrInvalid, name)
+	}
+	for _, destroy := range []func() error{again.Destroy, foreign.Destroy, other.Dealloc} {
+		require.NoError(t, destroy())
+	}
 }
 
 // Every event names its object, which cannot be destroyed until the event is acknowledged.
@@ -399,7 +438,13 @@ func TestFakeCompletionEventsNameTheirQueue(t *testing.T) {
 		require.Same(t, c, got)
 	}
 	c.AckEvents(4)
+	c.AckEvents(-1)
+	assert.ErrorIs(t, c.Destroy(), verbs.ErrBusy)
 	c.AckEvents(1 << 40)
+	silent, err := d.CreateCQ(1, nil)
+	require.NoError(t, err)
+	assert.ErrorIs(t, silent.ReqNotify(false), verbs.ErrInvalid, "the queue has no channel")
+	require.NoError(t, silent.Destroy())
 }
 
 // Modify uses the state of the device when the queue pair changed its state by itself.
@@ -450,6 +495,13 @@ func TestFakeModifyFollowsDeviceState(t *testing.T) {
 func TestFakeQPAttributesRoundTrip(t *testing.T) {
 	d := fakeDevice(t)
 	_, _, _, _, q := fakeObjects(t, d, verbs.ServiceRC)
+	_, err := q.PostSend([]verbs.SendWR{{}})
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+	assert.ErrorContains(t, err, "RESET")
+	_, err = q.PostRecv([]verbs.RecvWR{{}})
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+	noPort := verbs.QPAttr{State: verbs.StateInit}
+	assert.ErrorIs(t, q.Modify(&noPort, toInit), verbs.ErrInvalid)
 	ah := verbs.AHAttr{Port: 1, DLID: 0x1234, SL: 5, IsGlobal: true, DGID: verbs.GID{1, 2, 15: 3}, SGIDIndex: 255, HopLimit: 7, TrafficClass: 8}
 	alt := ah
 	alt.Port = 2
@@ -461,6 +513,9 @@ func TestFakeQPAttributesRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 	want.State, want.AH, want.AltAH = verbs.StateRTR, ah, alt
+	bad := want
+	bad.AH.SGIDIndex = 256
+	assert.ErrorIs(t, q.Modify(&bad, toRTR), verbs.ErrInvalid)
 	require.NoError(t, q.Modify(&want, toRTR|verbs.AttrAltPath))
 	got, err = q.Query()
 	require.NoError(t, err)
@@ -501,6 +556,74 @@ func TestFakeRegMRKeepsMemoryAlive(t *testing.T) {
 	case <-time.After(patience):
 		assert.Fail(t, "the deregistered region keeps the memory alive")
 	}
+}
+
+func TestFakeCallsOnDestroyedObjectsFail(t *testing.T) {
+	other := fakeDevice(t)
+	foreign, err := other.CreateCQ(1, nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, foreign.Destroy()) }()
+	dev, err := (&Provider{lib: other.lib}).Open("fake0")
+	require.NoError(t, err)
+	pd, err := dev.AllocPD()
+	require.NoError(t, err)
+	ch, err := dev.CreateCompChannel()
+	require.NoError(t, err)
+	cq, err := dev.CreateCQ(10, ch)
+	require.NoError(t, err)
+	mr, err := pd.RegMR(make([]byte, 8), verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	srq, err := pd.CreateSRQ(verbs.SRQInit{MaxWR: 4, MaxSGE: 1, Limit: 1})
+	require.NoError(t, err)
+	init := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}
+	qp, err := pd.CreateQP(init)
+	require.NoError(t, err)
+
+	fails := func(want error) func(any, error) {
+		return func(_ any, err error) { t.Helper(); assert.ErrorIs(t, err, want) }
+	}
+	invalid, gone := fails(verbs.ErrInvalid), fails(verbs.ErrGone)
+	invalid(dev.CreateCQ(0, nil))
+	invalid(pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: cq}))
+	invalid(pd.CreateQP(verbs.QPInit{Service: verbs.AllServices, SendCQ: cq, RecvCQ: cq}))
+	invalid(pd.CreateQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: foreign, RecvCQ: cq}))
+	invalid(pd.RegMR(nil, 0))
+	for _, used := range []func() error{dev.Close, pd.Dealloc, ch.Destroy, cq.Destroy, srq.Destroy} {
+		assert.ErrorIs(t, used(), verbs.ErrBusy)
+	}
+	for _, destroy := range []func() error{
+		qp.Destroy, srq.Destroy, mr.Dereg, cq.Destroy, ch.Destroy, pd.Dealloc, dev.Close,
+	} {
+		require.NoError(t, destroy())
+		assert.ErrorIs(t, destroy(), verbs.ErrGone)
+	}
+	_, _, err = dev.NextEvent()
+	gone(nil, err)
+	_, _, err = ch.NextEvent()
+	gone(nil, err)
+	gone(dev.Query())
+	gone(dev.QueryPort(1))
+	gone(dev.GIDs(1))
+	gone(dev.PKey(1, 0))
+	gone(dev.AllocPD())
+	gone(dev.CreateCompChannel())
+	gone(dev.CreateCQ(1, nil))
+	gone(pd.RegMR(make([]byte, 8), 0))
+	gone(pd.CreateAH(verbs.AHAttr{Port: 1}))
+	gone(pd.CreateQP(init))
+	gone(pd.CreateSRQ(verbs.SRQInit{MaxWR: 1}))
+	gone(cq.Poll(make([]verbs.WC, 1)))
+	gone(nil, cq.ReqNotify(false))
+	gone(nil, qp.Modify(&verbs.QPAttr{}, verbs.AttrState))
+	gone(qp.Query())
+	gone(qp.PostSend(make([]verbs.SendWR, 1)))
+	gone(qp.PostRecv(make([]verbs.RecvWR, 1)))
+	gone(srq.PostRecv(make([]verbs.RecvWR, 1)))
+	gone(nil, srq.SetLimit(1))
+	dev.Notify(func() {})
+	ch.Notify(func() {})
+	cq.AckEvents(1)
+	dev.AckEvent(verbs.AsyncEvent{QP: qp})
 }
 
 func TestHandlesAreNotReused(t *testing.T) {

@@ -51,39 +51,16 @@ _Static_assert(IBV_ACCESS_LOCAL_WRITE == 1 && IBV_ACCESS_REMOTE_ATOMIC == 8, "ib
 _Static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5, "ibv_mtu");
 _Static_assert(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4, "ibv_qp_type");
 
-// REQUIRED lists the functions of the library with their symbol versions, unchanged since 2006.
-// ibv_poll_cq, ibv_post_send and similar functions are inline functions of the header.
+// REQUIRED lists the functions of the library, without the prefix ibv_, with their symbol versions,
+// unchanged since 2006. ibv_poll_cq, ibv_post_send and similar functions are inline in the header.
 #define REQUIRED(X) \
-	X(get_device_list, ibv_get_device_list, "IBVERBS_1.1") \
-	X(free_device_list, ibv_free_device_list, "IBVERBS_1.1") \
-	X(get_device_name, ibv_get_device_name, "IBVERBS_1.1") \
-	X(open_device, ibv_open_device, "IBVERBS_1.1") \
-	X(close_device, ibv_close_device, "IBVERBS_1.1") \
-	X(get_async_event, ibv_get_async_event, "IBVERBS_1.1") \
-	X(ack_async_event, ibv_ack_async_event, "IBVERBS_1.1") \
-	X(query_device, ibv_query_device, "IBVERBS_1.1") \
-	X(query_port, ibv_query_port, "IBVERBS_1.1") \
-	X(query_gid, ibv_query_gid, "IBVERBS_1.1") \
-	X(query_pkey, ibv_query_pkey, "IBVERBS_1.1") \
-	X(alloc_pd, ibv_alloc_pd, "IBVERBS_1.1") \
-	X(dealloc_pd, ibv_dealloc_pd, "IBVERBS_1.1") \
-	X(reg_mr, ibv_reg_mr, "IBVERBS_1.1") \
-	X(dereg_mr, ibv_dereg_mr, "IBVERBS_1.1") \
-	X(create_comp_channel, ibv_create_comp_channel, "IBVERBS_1.0") \
-	X(destroy_comp_channel, ibv_destroy_comp_channel, "IBVERBS_1.0") \
-	X(create_cq, ibv_create_cq, "IBVERBS_1.1") \
-	X(destroy_cq, ibv_destroy_cq, "IBVERBS_1.1") \
-	X(get_cq_event, ibv_get_cq_event, "IBVERBS_1.1") \
-	X(ack_cq_events, ibv_ack_cq_events, "IBVERBS_1.1") \
-	X(create_srq, ibv_create_srq, "IBVERBS_1.1") \
-	X(modify_srq, ibv_modify_srq, "IBVERBS_1.1") \
-	X(destroy_srq, ibv_destroy_srq, "IBVERBS_1.1") \
-	X(create_qp, ibv_create_qp, "IBVERBS_1.1") \
-	X(modify_qp, ibv_modify_qp, "IBVERBS_1.1") \
-	X(query_qp, ibv_query_qp, "IBVERBS_1.1") \
-	X(destroy_qp, ibv_destroy_qp, "IBVERBS_1.1") \
-	X(create_ah, ibv_create_ah, "IBVERBS_1.1") \
-	X(destroy_ah, ibv_destroy_ah, "IBVERBS_1.1")
+	X(get_device_list, 1.1) X(free_device_list, 1.1) X(get_device_name, 1.1) X(open_device, 1.1) \
+	X(close_device, 1.1) X(get_async_event, 1.1) X(ack_async_event, 1.1) X(query_device, 1.1) \
+	X(query_port, 1.1) X(query_gid, 1.1) X(query_pkey, 1.1) X(alloc_pd, 1.1) X(dealloc_pd, 1.1) \
+	X(reg_mr, 1.1) X(dereg_mr, 1.1) X(create_comp_channel, 1.0) X(destroy_comp_channel, 1.0) \
+	X(create_cq, 1.1) X(destroy_cq, 1.1) X(get_cq_event, 1.1) X(ack_cq_events, 1.1) \
+	X(create_srq, 1.1) X(modify_srq, 1.1) X(destroy_srq, 1.1) X(create_qp, 1.1) X(modify_qp, 1.1) \
+	X(query_qp, 1.1) X(destroy_qp, 1.1) X(create_ah, 1.1) X(destroy_ah, 1.1)
 
 // gid_entry is struct ibv_gid_entry, which headers before 2020 lack.
 struct gid_entry {
@@ -92,7 +69,7 @@ struct gid_entry {
 };
 
 struct lib {
-#define FIELD(name, symbol, version) __typeof__(symbol) *name;
+#define FIELD(name, version) __typeof__(ibv_##name) *name;
 	REQUIRED(FIELD)
 #undef FIELD
 	// _ibv_query_gid_table of IBVERBS_1.11; NULL in older libraries
@@ -123,9 +100,9 @@ int mpigo_load(struct mpigo_lib *out, const char *file, char *text, size_t size)
 		snprintf(text, size, "%s", dlerror());
 		return 1;
 	}
-#define NEED(field, name, version) \
-	if (!(lib->field = (__typeof__(lib->field))symbol(handle, #name, version))) { \
-		snprintf(text, size, "%s has no %s of version %s: it is too old or another library", file, #name, version); \
+#define NEED(name, version) \
+	if (!(lib->name = (__typeof__(lib->name))symbol(handle, "ibv_" #name, "IBVERBS_" #version))) { \
+		snprintf(text, size, "%s has no ibv_%s of version IBVERBS_%s: it is too old or another library", file, #name, #version); \
 		dlclose(handle); \
 		return 1; \
 	}
@@ -341,18 +318,10 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 	if (error)
 		return error;
 	*a = (struct mpigo_device_attr){
-		.ports = d.phys_port_cnt,
-		.max_qp = d.max_qp,
-		.max_qp_wr = d.max_qp_wr,
-		.max_sge = d.max_sge,
-		.max_cq = d.max_cq,
-		.max_cqe = d.max_cqe,
-		.max_mr = d.max_mr,
-		.max_pd = d.max_pd,
-		.max_srq = d.max_srq,
-		.max_srq_wr = d.max_srq_wr,
-		.max_qp_rd_atom = d.max_qp_rd_atom,
-		.max_qp_init_rd_atom = d.max_qp_init_rd_atom,
+		.ports = d.phys_port_cnt, .max_qp = d.max_qp, .max_qp_wr = d.max_qp_wr,
+		.max_sge = d.max_sge, .max_cq = d.max_cq, .max_cqe = d.max_cqe, .max_mr = d.max_mr,
+		.max_pd = d.max_pd, .max_srq = d.max_srq, .max_srq_wr = d.max_srq_wr,
+		.max_qp_rd_atom = d.max_qp_rd_atom, .max_qp_init_rd_atom = d.max_qp_init_rd_atom,
 		.atomics = d.atomic_cap != IBV_ATOMIC_NONE,
 	};
 	return 0;
@@ -380,17 +349,12 @@ int mpigo_query_port(const struct mpigo_lib *lib, uint64_t number, uint32_t port
 	if (error)
 		return error;
 	*a = (struct mpigo_port_attr){
-		.state = p.attr.state,
-		.max_mtu = p.attr.max_mtu,
-		.active_mtu = p.attr.active_mtu,
+		.state = p.attr.state, .max_mtu = p.attr.max_mtu, .active_mtu = p.attr.active_mtu,
 		.gids = p.attr.gid_tbl_len < 0 ? 0 : (uint32_t)p.attr.gid_tbl_len,
-		.pkeys = p.attr.pkey_tbl_len,
-		.max_msg = p.attr.max_msg_sz,
+		.pkeys = p.attr.pkey_tbl_len, .max_msg = p.attr.max_msg_sz,
 		.width = p.attr.active_width,
 		.speed = p.newer.active_speed_ex ? p.newer.active_speed_ex : p.attr.active_speed,
-		.lid = p.attr.lid,
-		.sm_lid = p.attr.sm_lid,
-		.link = p.attr.link_layer,
+		.lid = p.attr.lid, .sm_lid = p.attr.sm_lid, .link = p.attr.link_layer,
 		.grh_required = (p.attr.flags & IBV_QPF_GRH_REQUIRED) != 0,
 	};
 	return 0;
@@ -468,10 +432,7 @@ int mpigo_dereg_mr(const struct mpigo_lib *lib, uint64_t mr) { return failed(LIB
 static struct ibv_ah_attr ah_attr(const struct mpigo_ah_attr *a)
 {
 	struct ibv_ah_attr out = {
-		.dlid = a->dlid,
-		.sl = a->sl,
-		.is_global = a->is_global,
-		.port_num = a->port,
+		.dlid = a->dlid, .sl = a->sl, .is_global = a->is_global, .port_num = a->port,
 	};
 
 	if (a->is_global) {
@@ -486,13 +447,9 @@ static struct ibv_ah_attr ah_attr(const struct mpigo_ah_attr *a)
 static struct mpigo_ah_attr ah_attr_back(const struct ibv_ah_attr *a)
 {
 	struct mpigo_ah_attr out = {
-		.dlid = a->dlid,
-		.sl = a->sl,
-		.is_global = a->is_global,
-		.sgid_index = a->grh.sgid_index,
-		.hop_limit = a->grh.hop_limit,
-		.traffic_class = a->grh.traffic_class,
-		.port = a->port_num,
+		.dlid = a->dlid, .sl = a->sl, .is_global = a->is_global,
+		.sgid_index = a->grh.sgid_index, .hop_limit = a->grh.hop_limit,
+		.traffic_class = a->grh.traffic_class, .port = a->port_num,
 	};
 
 	memcpy(out.dgid, a->grh.dgid.raw, sizeof out.dgid);
@@ -563,13 +520,10 @@ int mpigo_create_qp(const struct mpigo_lib *lib, uint64_t pd, uint64_t context, 
 		    struct mpigo_cap *cap, int signal_all, uint64_t *qp, uint32_t *num)
 {
 	struct ibv_qp_init_attr init = {
-		.qp_context = AT(void, context),
-		.send_cq = AT(struct ibv_cq, send_cq),
-		.recv_cq = AT(struct ibv_cq, recv_cq),
-		.srq = AT(struct ibv_srq, srq),
+		.qp_context = AT(void, context), .send_cq = AT(struct ibv_cq, send_cq),
+		.recv_cq = AT(struct ibv_cq, recv_cq), .srq = AT(struct ibv_srq, srq),
 		.cap = {cap->send_wr, cap->recv_wr, cap->send_sge, cap->recv_sge, cap->inline_data},
-		.qp_type = service,
-		.sq_sig_all = signal_all,
+		.qp_type = service, .sq_sig_all = signal_all,
 	};
 	errno = 0;
 	struct ibv_qp *q = LIB(lib)->create_qp(AT(struct ibv_pd, pd), &init);
@@ -583,28 +537,15 @@ int mpigo_create_qp(const struct mpigo_lib *lib, uint64_t pd, uint64_t context, 
 int mpigo_modify_qp(const struct mpigo_lib *lib, uint64_t qp, const struct mpigo_qp_attr *a, uint32_t mask)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = a->state,
-		.cur_qp_state = a->cur_state,
-		.path_mtu = a->path_mtu,
-		.path_mig_state = IBV_MIG_MIGRATED,
-		.qkey = a->qkey,
-		.rq_psn = a->rq_psn,
-		.sq_psn = a->sq_psn,
-		.dest_qp_num = a->dest_qpn,
-		.qp_access_flags = a->access,
-		.ah_attr = ah_attr(&a->ah),
-		.alt_ah_attr = ah_attr(&a->alt_ah),
-		.pkey_index = a->pkey_index,
-		.alt_pkey_index = a->pkey_index,
-		.en_sqd_async_notify = a->en_sqd_async_notify,
-		.max_rd_atomic = a->max_rd_atomic,
-		.max_dest_rd_atomic = a->max_dest_rd_atomic,
-		.min_rnr_timer = a->min_rnr_timer,
-		.port_num = a->port,
-		.timeout = a->timeout,
-		.retry_cnt = a->retry_cnt,
-		.rnr_retry = a->rnr_retry,
-		.alt_port_num = a->alt_ah.port,
+		.qp_state = a->state, .cur_qp_state = a->cur_state, .path_mtu = a->path_mtu,
+		.path_mig_state = IBV_MIG_MIGRATED, .qkey = a->qkey, .rq_psn = a->rq_psn,
+		.sq_psn = a->sq_psn, .dest_qp_num = a->dest_qpn, .qp_access_flags = a->access,
+		.ah_attr = ah_attr(&a->ah), .alt_ah_attr = ah_attr(&a->alt_ah),
+		.pkey_index = a->pkey_index, .alt_pkey_index = a->pkey_index,
+		.en_sqd_async_notify = a->en_sqd_async_notify, .max_rd_atomic = a->max_rd_atomic,
+		.max_dest_rd_atomic = a->max_dest_rd_atomic, .min_rnr_timer = a->min_rnr_timer,
+		.port_num = a->port, .timeout = a->timeout, .retry_cnt = a->retry_cnt,
+		.rnr_retry = a->rnr_retry, .alt_port_num = a->alt_ah.port,
 		.alt_timeout = a->timeout,
 	};
 
@@ -620,26 +561,15 @@ int mpigo_query_qp(const struct mpigo_lib *lib, uint64_t qp, struct mpigo_qp_att
 	if (error)
 		return error;
 	*a = (struct mpigo_qp_attr){
-		.state = attr.qp_state,
-		.cur_state = attr.cur_qp_state,
-		.path_mtu = attr.path_mtu,
-		.qkey = attr.qkey,
-		.rq_psn = attr.rq_psn,
-		.sq_psn = attr.sq_psn,
-		.dest_qpn = attr.dest_qp_num,
-		.access = attr.qp_access_flags,
-		.ah = ah_attr_back(&attr.ah_attr),
-		.alt_ah = ah_attr_back(&attr.alt_ah_attr),
+		.state = attr.qp_state, .cur_state = attr.cur_qp_state, .path_mtu = attr.path_mtu,
+		.qkey = attr.qkey, .rq_psn = attr.rq_psn, .sq_psn = attr.sq_psn,
+		.dest_qpn = attr.dest_qp_num, .access = attr.qp_access_flags,
+		.ah = ah_attr_back(&attr.ah_attr), .alt_ah = ah_attr_back(&attr.alt_ah_attr),
 		.cap = {attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_send_sge, attr.cap.max_recv_sge, attr.cap.max_inline_data},
-		.pkey_index = attr.pkey_index,
-		.en_sqd_async_notify = attr.en_sqd_async_notify,
-		.sq_draining = attr.sq_draining,
-		.max_rd_atomic = attr.max_rd_atomic,
-		.max_dest_rd_atomic = attr.max_dest_rd_atomic,
-		.min_rnr_timer = attr.min_rnr_timer,
-		.port = attr.port_num,
-		.timeout = attr.timeout,
-		.retry_cnt = attr.retry_cnt,
+		.pkey_index = attr.pkey_index, .en_sqd_async_notify = attr.en_sqd_async_notify,
+		.sq_draining = attr.sq_draining, .max_rd_atomic = attr.max_rd_atomic,
+		.max_dest_rd_atomic = attr.max_dest_rd_atomic, .min_rnr_timer = attr.min_rnr_timer,
+		.port = attr.port_num, .timeout = attr.timeout, .retry_cnt = attr.retry_cnt,
 		.rnr_retry = attr.rnr_retry,
 	};
 	return 0;

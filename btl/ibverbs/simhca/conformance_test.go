@@ -76,7 +76,9 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 			},
 			BreakSendCQ: func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakCQ(qp.Num())) },
 			BreakRecvCQ: func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakRecvCQ(qp.Num())) },
-			BreakSRQ:    func(dev verbs.Device, qp verbs.QP) { require.True(t, m.hca(dev).BreakSRQ(qp.Num())) },
+			BreakSRQ: func(dev verbs.Device, qp verbs.QP) {
+				require.True(t, m.hca(dev).RaiseQP(qp.Num(), verbs.EventSRQErr))
+			},
 			SendStatus: func(dev verbs.Device, qp verbs.QP, status verbs.Status, executed bool) {
 				kind := FaultSendStatus
 				if executed {

@@ -36,16 +36,14 @@ func (c *context) dead() bool { return c.gone || c.closed }
 func (c *context) Name() string { return c.hca.cfg.Name }
 
 func (c *context) Query() (verbs.DeviceAttr, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if c.dead() {
 		return verbs.DeviceAttr{}, goneError("ibv_query_device")
 	}
-	g := &c.hca.cfg
 	return verbs.DeviceAttr{
-		Ports: g.Ports, MaxQP: g.MaxQP, MaxQPWR: g.MaxQPWR, MaxSGE: g.MaxSGE, MaxCQ: g.MaxCQ, MaxCQE: g.MaxCQE, MaxMR: g.MaxMR,
-		MaxPD: g.MaxPD, MaxSRQ: g.MaxSRQ, MaxSRQWR: g.MaxSRQWR, MaxQPRdAtom: g.MaxQPRdAtom, MaxQPInitRdAtom: g.MaxQPInitRdAtom,
-		Atomics: !g.NoAtomics,
+		Ports: c.hca.cfg.Ports, MaxQP: 65536, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
+		MaxCQ: 65536, MaxCQE: maxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
+		MaxQPRdAtom: maxReads, MaxQPInitRdAtom: maxReads, Atomics: true,
 	}, nil
 }
 
@@ -62,8 +60,7 @@ func (c *context) port(call string, port int) (*port, error) {
 }
 
 func (c *context) QueryPort(port int) (verbs.PortAttr, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	p, err := c.port("ibv_query_port", port)
 	if err != nil {
 		return verbs.PortAttr{}, err
@@ -72,8 +69,7 @@ func (c *context) QueryPort(port int) (verbs.PortAttr, error) {
 }
 
 func (c *context) GIDs(port int) ([]verbs.GIDEntry, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	p, err := c.port("ibv_query_gid", port)
 	if err != nil {
 		return nil, err
@@ -88,8 +84,7 @@ func (c *context) GIDs(port int) ([]verbs.GIDEntry, error) {
 }
 
 func (c *context) PKey(port, index int) (uint16, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	p, err := c.port("ibv_query_pkey", port)
 	if err != nil {
 		return 0, err
@@ -101,15 +96,10 @@ func (c *context) PKey(port, index int) (uint16, error) {
 }
 
 func (c *context) AllocPD() (verbs.PD, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if c.dead() {
 		return nil, goneError("ibv_alloc_pd")
 	}
-	if c.hca.count.pd >= c.hca.cfg.MaxPD {
-		return nil, noMemory("ibv_alloc_pd", "too many protection domains")
-	}
-	c.hca.count.pd++
 	c.pds++
 	return &domain{c: c}, nil
 }
@@ -121,8 +111,7 @@ func (c *context) push(ev verbs.AsyncEvent) {
 }
 
 func (c *context) NextEvent() (verbs.AsyncEvent, bool, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if c.closed {
 		return verbs.AsyncEvent{}, false, goneError("ibv_get_async_event")
 	}
@@ -153,8 +142,7 @@ func unacked(ev verbs.AsyncEvent) *int {
 }
 
 func (c *context) AckEvent(ev verbs.AsyncEvent) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if n := unacked(ev); n != nil && *n > 0 {
 		*n--
 	}
@@ -166,8 +154,7 @@ func (c *context) dropEvents(of func(verbs.AsyncEvent) bool) {
 }
 
 func (c *context) Notify(fn func()) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	c.notify = fn
 	if len(c.events) > 0 {
 		c.f.deferCall(fn)
@@ -175,8 +162,7 @@ func (c *context) Notify(fn func()) {
 }
 
 func (c *context) Close() error {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if c.closed {
 		return goneError("ibv_close_device")
 	}

@@ -44,13 +44,12 @@ type completionQueue struct {
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	const call = "ibv_create_cq"
 	if c.dead() {
 		return nil, goneError(call)
 	}
-	if entries < 1 || entries > c.hca.cfg.MaxCQE {
+	if entries < 1 || entries > maxCQE {
 		return nil, invalid(call, "number of entries out of range")
 	}
 	var ch *compChannel
@@ -60,11 +59,7 @@ func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, er
 			return nil, invalid(call, "the completion channel belongs to another device")
 		}
 	}
-	if c.hca.count.cq >= c.hca.cfg.MaxCQ {
-		return nil, noMemory(call, "too many completion queues")
-	}
 	q := &completionQueue{c: c, channel: ch, ring: make([]cqe, powerOfTwo(entries))}
-	c.hca.count.cq++
 	c.cqs++
 	if ch != nil {
 		ch.cqs++
@@ -118,8 +113,7 @@ func (q *completionQueue) fail() {
 
 func (q *completionQueue) Poll(wcs []verbs.WC) (int, error) {
 	f := q.c.f
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	if q.gone || q.broken || q.c.dead() {
 		return 0, goneError("ibv_poll_cq")
 	}
@@ -169,8 +163,7 @@ func (q *completionQueue) purge(p *queuePair) {
 }
 
 func (q *completionQueue) ReqNotify(solicitedOnly bool) error {
-	q.c.f.enter()
-	defer q.c.f.leave()
+	defer q.c.f.enter().leave()
 	switch {
 	case q.gone || q.broken || q.c.dead():
 		return goneError("ibv_req_notify_cq")
@@ -183,15 +176,13 @@ func (q *completionQueue) ReqNotify(solicitedOnly bool) error {
 }
 
 func (q *completionQueue) AckEvents(n int) {
-	q.c.f.enter()
-	defer q.c.f.leave()
+	defer q.c.f.enter().leave()
 	q.unacked = max(q.unacked-n, 0)
 }
 
 func (q *completionQueue) Destroy() error {
 	c := q.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if q.gone {
 		return goneError("ibv_destroy_cq")
 	}
@@ -199,7 +190,6 @@ func (q *completionQueue) Destroy() error {
 		return busy("ibv_destroy_cq")
 	}
 	q.gone = true
-	c.hca.count.cq--
 	c.cqs--
 	if ch := q.channel; ch != nil {
 		ch.cqs--
@@ -219,8 +209,7 @@ type compChannel struct {
 }
 
 func (c *context) CreateCompChannel() (verbs.CompChannel, error) {
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if c.dead() {
 		return nil, goneError("ibv_create_comp_channel")
 	}
@@ -229,8 +218,7 @@ func (c *context) CreateCompChannel() (verbs.CompChannel, error) {
 }
 
 func (ch *compChannel) NextEvent() (verbs.CQ, bool, error) {
-	ch.c.f.enter()
-	defer ch.c.f.leave()
+	defer ch.c.f.enter().leave()
 	if ch.gone || ch.c.dead() {
 		return nil, false, goneError("ibv_get_cq_event")
 	}
@@ -244,8 +232,7 @@ func (ch *compChannel) NextEvent() (verbs.CQ, bool, error) {
 }
 
 func (ch *compChannel) Notify(fn func()) {
-	ch.c.f.enter()
-	defer ch.c.f.leave()
+	defer ch.c.f.enter().leave()
 	ch.notify = fn
 	if len(ch.events) > 0 {
 		ch.c.f.deferCall(fn)
@@ -253,8 +240,7 @@ func (ch *compChannel) Notify(fn func()) {
 }
 
 func (ch *compChannel) Destroy() error {
-	ch.c.f.enter()
-	defer ch.c.f.leave()
+	defer ch.c.f.enter().leave()
 	if ch.gone {
 		return goneError("ibv_destroy_comp_channel")
 	}

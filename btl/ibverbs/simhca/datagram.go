@@ -28,14 +28,10 @@ func (q *queuePair) receiveUC(p *packet) {
 	}
 }
 
-// abortMessage aborts the arriving message. The next message uses the receive, or the receive
-// completes with REM_ABORT_ERR (InfiniBand error model, 2.13).
+// abortMessage aborts the arriving message. The next message uses its receive (InfiniBand error
+// model, 2.13).
 func (q *queuePair) abortMessage() {
-	r := &q.resp
-	r.inSend, r.inWrite, r.skip = false, false, true
-	if r.hasCur && q.srq != nil && q.hca.cfg.SRQAbort {
-		q.completeReceive(verbs.StatusRemAbortErr, false)
-	}
+	q.resp.inSend, q.resp.inWrite, q.resp.skip = false, false, true
 }
 
 // receiveUD handles a packet of UD.

@@ -16,8 +16,7 @@ type domain struct {
 func (d *domain) dead() bool { return d.gone || d.c.dead() }
 
 func (d *domain) Dealloc() error {
-	d.c.f.enter()
-	defer d.c.f.leave()
+	defer d.c.f.enter().leave()
 	if d.gone {
 		return goneError("ibv_dealloc_pd")
 	}
@@ -26,7 +25,6 @@ func (d *domain) Dealloc() error {
 	}
 	d.gone = true
 	d.c.pds--
-	d.c.hca.count.pd--
 	return nil
 }
 
@@ -56,8 +54,7 @@ func (h *HCA) checkAH(call string, a *verbs.AHAttr) error {
 
 func (d *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	c := d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if d.dead() {
 		return nil, goneError("ibv_create_ah")
 	}
@@ -74,8 +71,7 @@ func (d *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 func (a *address) Handle() uint64 { return a.handle }
 
 func (a *address) Destroy() error {
-	a.d.c.f.enter()
-	defer a.d.c.f.leave()
+	defer a.d.c.f.enter().leave()
 	if a.gone {
 		return goneError("ibv_destroy_ah")
 	}
@@ -111,8 +107,9 @@ const (
 type regionTable struct {
 	slots []slot
 	free  []uint32 // in the order of deregistration
-	used  int
 }
+
+func (t *regionTable) used() int { return len(t.slots) - len(t.free) }
 
 type slot struct {
 	r   *region
@@ -131,13 +128,11 @@ func (t *regionTable) add(r *region) {
 	s.r = r
 	s.gen = (s.gen + genStep) & (1<<slotShift - 1)
 	r.slot, r.key = i, (i+1)<<slotShift|s.gen
-	t.used++
 }
 
 func (t *regionTable) remove(r *region) {
 	t.slots[r.slot].r = nil
 	t.free = append(t.free, r.slot)
-	t.used--
 }
 
 // find returns the n bytes at addr if the key names a region of the domain that contains them and
@@ -160,8 +155,7 @@ func (t *regionTable) find(d *domain, key, kind uint32, addr uint64, n uint32, a
 
 func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	c := d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	const call = "ibv_reg_mr"
 	const known = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
@@ -173,7 +167,7 @@ func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 		return nil, invalid(call, "unknown access")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
 		return nil, invalid(call, "remote write or atomic access needs local write access")
-	case c.hca.regions.used >= c.hca.cfg.MaxMR:
+	case c.hca.regions.used() >= maxRegions:
 		return nil, noMemory(call, "too many memory regions")
 	case c.hca.cfg.MaxLocked > 0 && c.hca.locked+int64(len(mem)) > c.hca.cfg.MaxLocked:
 		return nil, verbs.NewCallError(call, syscall.ENOMEM, "")
@@ -191,8 +185,7 @@ func (r *region) Addr() uint64 { return r.addr }
 
 func (r *region) Dereg() error {
 	c := r.d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if r.mem == nil {
 		return goneError("ibv_dereg_mr")
 	}

@@ -72,16 +72,15 @@ func NewFabric(cfg Config) *Fabric {
 	}
 }
 
-// enter locks mu and, in real time, executes the events that are due.
-func (f *Fabric) enter() {
+// enter locks mu and, in real time, executes the events that are due. It returns f, for calls to
+// defer leave.
+func (f *Fabric) enter() *Fabric {
 	f.mu.Lock()
 	f.clockRead = false
-	if f.cfg.Virtual {
-		return
-	}
-	for e := f.events.first(); e != nil && e.at <= f.now(); e = f.events.first() {
+	for e := f.events.first(); !f.cfg.Virtual && e != nil && e.at <= f.now(); e = f.events.first() {
 		f.fire(e)
 	}
+	return f
 }
 
 // leave delivers the ready packets, unlocks mu and makes the deferred calls.
@@ -165,8 +164,7 @@ func (f *Fabric) deliverReady() {
 // Advance moves the time of a virtual fabric to the next event and executes it. It reports whether
 // there was an event.
 func (f *Fabric) Advance() bool {
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	e := f.events.first()
 	if !f.cfg.Virtual || e == nil {
 		return false
@@ -179,8 +177,7 @@ func (f *Fabric) Advance() bool {
 // AdvanceTo moves the time of a virtual fabric to at, unless that is in the past, and executes all
 // events until then.
 func (f *Fabric) AdvanceTo(at time.Duration) {
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	if !f.cfg.Virtual {
 		return
 	}
@@ -217,17 +214,14 @@ func (f *Fabric) armTimer() {
 	}
 	f.timerAt = max(e.at, 1)
 	wait := e.at - f.now()
-	if f.timer == nil {
-		f.timer = time.AfterFunc(wait, f.timerExpired)
+	if f.timer != nil {
+		f.timer.Reset(wait)
 		return
 	}
-	f.timer.Reset(wait)
-}
-
-func (f *Fabric) timerExpired() {
-	f.enter()
-	f.timerAt = 0
-	f.leave()
+	f.timer = time.AfterFunc(wait, func() {
+		defer f.enter().leave()
+		f.timerAt = 0
+	})
 }
 
 // Close stops the network: it delivers no more packets and executes no more events.
@@ -246,8 +240,7 @@ func (f *Fabric) Close() {
 // bothWays, also those from b to a. The ports do not notice, so a connection can become half open.
 // Partition reports whether both ports exist.
 func (f *Fabric) Partition(a, b verbs.GID, bothWays bool) bool {
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	from, to := f.byGID[a], f.byGID[b]
 	if from == nil || to == nil {
 		return false
@@ -261,8 +254,7 @@ func (f *Fabric) Partition(a, b verbs.GID, bothWays bool) bool {
 
 // Heal ends a partition in both directions.
 func (f *Fabric) Heal(a, b verbs.GID) {
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	from, to := f.byGID[a], f.byGID[b]
 	delete(f.partitioned, portPair{from, to})
 	delete(f.partitioned, portPair{to, from})

@@ -76,8 +76,7 @@ const (
 
 // Inject adds a fault. If several faults match, the oldest strikes.
 func (h *HCA) Inject(f Fault) {
-	h.f.enter()
-	defer h.f.leave()
+	defer h.f.enter().leave()
 	r := &rule{Fault: f, left: max(f.Count, 1)}
 	if f.Kind == FaultPacketLost {
 		r.left = 1 // Count is the number of tries of a single request

@@ -12,21 +12,23 @@ import (
 
 // end is a device with a queue pair and the objects that it needs.
 type end struct {
-	t   testing.TB
-	f   *Fabric
-	hca *HCA
-	dev verbs.Device
-	pd  verbs.PD
-	ch  verbs.CompChannel
-	cq  verbs.CQ
-	srq verbs.SRQ
-	qp  verbs.QP
-	mem []byte
-	mr  verbs.MR
-	gid verbs.GID
-	ah  verbs.AH
-	mtu verbs.MTU
-	psn uint32
+	t testing.TB
+	f *Fabric
+	// The device's machine and hardware.
+	node *Node
+	hca  *HCA
+	dev  verbs.Device
+	pd   verbs.PD
+	ch   verbs.CompChannel
+	cq   verbs.CQ
+	srq  verbs.SRQ
+	qp   verbs.QP
+	mem  []byte
+	mr   verbs.MR
+	gid  verbs.GID
+	ah   verbs.AH
+	mtu  verbs.MTU
+	psn  uint32
 
 	initRdAtomic, destRdAtomic uint8
 	timeout, retries, rnr      uint8
@@ -72,7 +74,8 @@ func newEnd(t testing.TB, f *Fabric, s setup) *end {
 	require.NoError(t, err)
 	dev, err := n.Open(names[0])
 	require.NoError(t, err)
-	e := &end{t: t, f: f, hca: n.HCA(names[0]), dev: dev, psn: 0xfffff0, initRdAtomic: 4, destRdAtomic: 4, timeout: 8, retries: 3, rnr: 3, access: allAccess}
+	e := &end{t: t, f: f, node: n, hca: n.HCA(names[0]), dev: dev, psn: 0xfffff0,
+		initRdAtomic: 4, destRdAtomic: 4, timeout: 8, retries: 3, rnr: 3, access: allAccess}
 	e.pd, err = dev.AllocPD()
 	require.NoError(t, err)
 	e.ch, err = dev.CreateCompChannel()
@@ -227,6 +230,20 @@ func (e *end) run() {
 	e.t.Helper()
 	for i := 0; e.f.Advance(); i++ {
 		require.Less(e.t, i, 2_000_000, "too many events")
+	}
+}
+
+// exec posts requests and executes all events.
+func (e *end) exec(wrs ...verbs.SendWR) {
+	e.t.Helper()
+	e.post(wrs...)
+	e.run()
+}
+
+// advance executes n events.
+func (e *end) advance(n int) {
+	for range n {
+		e.f.Advance()
 	}
 }
 

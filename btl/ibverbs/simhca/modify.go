@@ -4,8 +4,7 @@ import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
 // Modify implements verbs.QP.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
-	q.f.enter()
-	defer q.f.leave()
+	defer q.f.enter().leave()
 	const call = "ibv_modify_qp"
 	if q.dead() {
 		return goneError(call)
@@ -65,12 +64,8 @@ func (q *queuePair) toReset() {
 // checkAttr checks the selected attributes against the device's limits.
 func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask) error {
 	has := func(m verbs.AttrMask) bool { return mask&m != 0 }
-	g := &q.hca.cfg
-	p := q.port()
-	if has(verbs.AttrPort) {
-		if p = q.hca.port(a.Port); p == nil {
-			return invalid(call, "no such port")
-		}
+	if has(verbs.AttrPort) && q.hca.port(a.Port) == nil {
+		return invalid(call, "no such port")
 	}
 	if has(verbs.AttrAV) {
 		if err := q.hca.checkAH(call, &a.AH); err != nil {
@@ -79,15 +74,15 @@ func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask)
 	}
 	const access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
-	case has(verbs.AttrPKeyIndex) && int(a.PKeyIndex) >= len(p.pkeys):
+	case has(verbs.AttrPKeyIndex) && a.PKeyIndex >= tableSize:
 		return invalid(call, "the partition key index is out of range")
-	case has(verbs.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > g.MTU):
+	case has(verbs.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > q.hca.cfg.MTU):
 		return invalid(call, "the path MTU is out of range")
 	case has(verbs.AttrAccessFlags) && a.Access&^access != 0:
 		return invalid(call, "unknown access")
-	case has(verbs.AttrMaxQPRdAtomic) && int(a.MaxRdAtomic) > g.MaxQPInitRdAtom:
+	case has(verbs.AttrMaxQPRdAtomic) && int(a.MaxRdAtomic) > maxReads:
 		return invalid(call, "the device does not support that many outstanding reads as requester")
-	case has(verbs.AttrMaxDestRdAtomic) && int(a.MaxDestRdAtomic) > g.MaxQPRdAtom:
+	case has(verbs.AttrMaxDestRdAtomic) && int(a.MaxDestRdAtomic) > maxReads:
 		return invalid(call, "the device does not support that many outstanding reads as responder")
 	case has(verbs.AttrTimeout) && a.Timeout > 31, has(verbs.AttrMinRNRTimer) && a.MinRNRTimer > 31:
 		return invalid(call, "the timer is out of range")
@@ -101,57 +96,31 @@ func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask)
 	return nil
 }
 
+// set copies an attribute if the mask selects it.
+func set[T any](to *T, from T, mask, attr verbs.AttrMask) {
+	if mask&attr != 0 {
+		*to = from
+	}
+}
+
 // setAttrs copies the attributes that the mask selects.
 func (q *queuePair) setAttrs(a *verbs.QPAttr, mask verbs.AttrMask) {
-	has := func(m verbs.AttrMask) bool { return mask&m != 0 }
 	to := &q.attr
-	to.EnSQDAsyncNotify = has(verbs.AttrEnSQDAsyncNotify) && a.EnSQDAsyncNotify
-	if has(verbs.AttrAccessFlags) {
-		to.Access = a.Access
-	}
-	if has(verbs.AttrPKeyIndex) {
-		to.PKeyIndex = a.PKeyIndex
-	}
-	if has(verbs.AttrPort) {
-		to.Port = a.Port
-	}
-	if has(verbs.AttrQKey) {
-		to.QKey = a.QKey
-	}
-	if has(verbs.AttrAV) {
-		to.AH = a.AH
-	}
-	if has(verbs.AttrAltPath) {
-		to.AltAH = a.AltAH
-	}
-	if has(verbs.AttrPathMTU) {
-		to.PathMTU = a.PathMTU
-	}
-	if has(verbs.AttrTimeout) {
-		to.Timeout = a.Timeout
-	}
-	if has(verbs.AttrRetryCnt) {
-		to.RetryCnt = a.RetryCnt
-	}
-	if has(verbs.AttrRNRRetry) {
-		to.RNRRetry = a.RNRRetry
-	}
-	if has(verbs.AttrRQPSN) {
-		to.RQPSN = a.RQPSN
-	}
-	if has(verbs.AttrSQPSN) {
-		to.SQPSN = a.SQPSN
-	}
-	if has(verbs.AttrMaxQPRdAtomic) {
-		to.MaxRdAtomic = a.MaxRdAtomic
-	}
-	if has(verbs.AttrMaxDestRdAtomic) {
-		to.MaxDestRdAtomic = a.MaxDestRdAtomic
-	}
-	if has(verbs.AttrMinRNRTimer) {
-		to.MinRNRTimer = a.MinRNRTimer
-	}
-	if has(verbs.AttrDestQPN) {
-		to.DestQPN = a.DestQPN
-	}
+	to.EnSQDAsyncNotify = mask&verbs.AttrEnSQDAsyncNotify != 0 && a.EnSQDAsyncNotify
+	set(&to.Access, a.Access, mask, verbs.AttrAccessFlags)
+	set(&to.PKeyIndex, a.PKeyIndex, mask, verbs.AttrPKeyIndex)
+	set(&to.Port, a.Port, mask, verbs.AttrPort)
+	set(&to.QKey, a.QKey, mask, verbs.AttrQKey)
+	set(&to.AH, a.AH, mask, verbs.AttrAV)
+	set(&to.AltAH, a.AltAH, mask, verbs.AttrAltPath)
+	set(&to.PathMTU, a.PathMTU, mask, verbs.AttrPathMTU)
+	set(&to.Timeout, a.Timeout, mask, verbs.AttrTimeout)
+	set(&to.RetryCnt, a.RetryCnt, mask, verbs.AttrRetryCnt)
+	set(&to.RNRRetry, a.RNRRetry, mask, verbs.AttrRNRRetry)
+	set(&to.RQPSN, a.RQPSN, mask, verbs.AttrRQPSN)
+	set(&to.SQPSN, a.SQPSN, mask, verbs.AttrSQPSN)
+	set(&to.MaxRdAtomic, a.MaxRdAtomic, mask, verbs.AttrMaxQPRdAtomic)
+	set(&to.MaxDestRdAtomic, a.MaxDestRdAtomic, mask, verbs.AttrMaxDestRdAtomic)
+	set(&to.MinRNRTimer, a.MinRNRTimer, mask, verbs.AttrMinRNRTimer)
+	set(&to.DestQPN, a.DestQPN, mask, verbs.AttrDestQPN)
 }

@@ -2,33 +2,19 @@ package simhca
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 // DeviceConfig configures a device. The comments give the defaults, which replace zero values.
 type DeviceConfig struct {
-	Name  string          // "sim" and the index among the node's devices
-	Ports int             // 1
-	MTU   verbs.MTU       // MTU4096; for every port
-	Link  verbs.LinkLayer // LinkEthernet: RoCE
-	Mbps  int             // speed in Mbit/s, 100000
-	// GIDs and PKeys are the lengths of the ports' tables, 8 each.
-	GIDs, PKeys int
-
-	MaxQP           int // 65536
-	MaxQPWR         int // 16384
-	MaxSGE          int // verbs.MaxSGE, which is also the maximum
-	MaxCQ           int // 65536
-	MaxCQE          int // 1<<22
-	MaxMR           int // 65535, which is also the maximum
-	MaxPD           int // 1024
-	MaxSRQ          int // 1024
-	MaxSRQWR        int // 32768
-	MaxQPRdAtom     int // 16
-	MaxQPInitRdAtom int // 16
-	NoAtomics       bool
-	NoDatagrams     bool // the device has no UD, like iWARP
+	Name        string          // "sim" and the index among the node's devices
+	Ports       int             // 1
+	MTU         verbs.MTU       // MTU4096; for every port
+	Link        verbs.LinkLayer // LinkEthernet: RoCE
+	MaxQPWR     int             // 16384
+	NoDatagrams bool            // the device has no UD, like iWARP
 	// GRHRequired: the ports send and accept only packets with a global route header.
 	GRHRequired bool
 	MaxInline   int // 256; negative: no inline data
@@ -40,11 +26,17 @@ type DeviceConfig struct {
 	MaxMsgBytes uint32
 	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64
-	// SRQAbort: an aborted UC message completes its receive from a shared receive queue with
-	// REM_ABORT_ERR. Otherwise the queue pair uses the receive for the next message (InfiniBand
-	// error model, 2.13).
-	SRQAbort bool
 }
+
+// Limits of every device. The device does not count queue pairs, completion queues, shared receive
+// queues and protection domains; it only reports limits of them.
+const (
+	maxCQE    = 1 << 22
+	maxSRQWR  = 32768
+	maxReads  = 16 // outstanding reads and atomics of a queue pair, as requester and as responder
+	tableSize = 8  // entries of a port's GID and partition key tables
+	mbps      = 100_000
+)
 
 func setDefault[T int | uint32 | verbs.MTU | verbs.LinkLayer](v *T, def T) {
 	if *v == 0 {
@@ -59,22 +51,7 @@ func (c *DeviceConfig) setDefaults(fabric *Config, index int) {
 	setDefault(&c.Ports, 1)
 	setDefault(&c.MTU, verbs.MTU4096)
 	setDefault(&c.Link, verbs.LinkEthernet)
-	setDefault(&c.Mbps, 100_000)
-	setDefault(&c.GIDs, 8)
-	setDefault(&c.PKeys, 8)
-	setDefault(&c.MaxQP, 65536)
 	setDefault(&c.MaxQPWR, 16384)
-	setDefault(&c.MaxSGE, verbs.MaxSGE)
-	c.MaxSGE = min(c.MaxSGE, verbs.MaxSGE)
-	setDefault(&c.MaxCQ, 65536)
-	setDefault(&c.MaxCQE, 1<<22)
-	setDefault(&c.MaxMR, maxRegions)
-	c.MaxMR = min(c.MaxMR, maxRegions)
-	setDefault(&c.MaxPD, 1024)
-	setDefault(&c.MaxSRQ, 1024)
-	setDefault(&c.MaxSRQWR, 32768)
-	setDefault(&c.MaxQPRdAtom, 16)
-	setDefault(&c.MaxQPInitRdAtom, 16)
 	setDefault(&c.MaxInline, 256)
 	c.MaxInline = max(c.MaxInline, 0)
 	setDefault(&c.InlineUnit, 1)
@@ -119,8 +96,7 @@ func (n *Node) Devices() ([]string, error) {
 
 // Open implements verbs.Provider.
 func (n *Node) Open(name string) (verbs.Device, error) {
-	n.f.enter()
-	defer n.f.leave()
+	defer n.f.enter().leave()
 	h := n.hca(name)
 	if h == nil || h.dead {
 		return nil, fmt.Errorf("%w: %s", verbs.ErrNoDevice, name)
@@ -138,10 +114,8 @@ func (n *Node) HCA(name string) *HCA {
 }
 
 func (n *Node) hca(name string) *HCA {
-	for _, h := range n.hcas {
-		if h.name == name {
-			return h
-		}
+	if i := slices.IndexFunc(n.hcas, func(h *HCA) bool { return h.name == name }); i >= 0 {
+		return n.hcas[i]
 	}
 	return nil
 }
@@ -160,7 +134,6 @@ type HCA struct {
 	regions regionTable
 	ahs     map[uint64]*address
 	lastAH  uint64
-	count   struct{ qp, cq, pd, srq int }
 	locked  int64
 
 	faults []*rule
@@ -170,18 +143,14 @@ type HCA struct {
 func newHCA(n *Node, cfg DeviceConfig, index int) *HCA {
 	h := &HCA{f: n.f, cfg: cfg, name: cfg.Name, ahs: map[uint64]*address{}, lastAH: 0x1000}
 	for i := range cfg.Ports {
-		p := &port{
-			hca: h, num: i + 1, up: true, mtu: cfg.MTU,
-			gids: make([]verbs.GID, cfg.GIDs), pkeys: make([]uint16, cfg.PKeys),
-		}
-		p.pkeys[0] = 0xffff
+		p := &port{hca: h, num: i + 1, up: true, mtu: cfg.MTU, pkeys: [tableSize]uint16{0xffff}}
 		linkLocal := verbs.GID{0: 0xfe, 1: 0x80, 8: 0x02, 10: byte(n.num >> 8), 11: byte(n.num), 12: byte(index), 15: byte(p.num)}
 		p.setGID(0, linkLocal)
 		if cfg.Link == verbs.LinkInfiniBand {
 			h.f.lastLID++
 			p.setLID(h.f.lastLID)
 			p.smlid = 1
-		} else if len(p.gids) > 1 {
+		} else {
 			p.setGID(1, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: byte(index*8 + p.num), 14: byte(n.num >> 8), 15: byte(n.num)})
 		}
 		h.ports = append(h.ports, p)

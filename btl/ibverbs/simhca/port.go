@@ -8,8 +8,8 @@ type port struct {
 	num   int // counts from 1
 	up    bool
 	mtu   verbs.MTU // active MTU, at most the device's
-	gids  []verbs.GID
-	pkeys []uint16
+	gids  [tableSize]verbs.GID
+	pkeys [tableSize]uint16
 	lid   uint16
 	smlid uint16
 }
@@ -62,7 +62,7 @@ func (p *port) gidType() verbs.GIDType {
 func (p *port) attr() verbs.PortAttr {
 	a := verbs.PortAttr{
 		State: verbs.PortDown, MaxMTU: p.hca.cfg.MTU, ActiveMTU: p.mtu, GIDs: len(p.gids), PKeys: len(p.pkeys),
-		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, SMLID: p.smlid, Link: p.link(), Mbps: p.hca.cfg.Mbps,
+		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, SMLID: p.smlid, Link: p.link(), Mbps: mbps,
 		GRHRequired: p.hca.cfg.GRHRequired,
 	}
 	if p.up {
@@ -75,8 +75,7 @@ func (p *port) attr() verbs.PortAttr {
 // the port loses all packets in both directions; queue pairs keep their states (InfiniBand error
 // model, 3.5.2).
 func (h *HCA) SetLink(port int, up bool) {
-	h.f.enter()
-	defer h.f.leave()
+	defer h.f.enter().leave()
 	h.setLink(port, up)
 }
 
@@ -86,19 +85,18 @@ func (h *HCA) setLink(num int, up bool) {
 		return
 	}
 	p.up = up
+	event := verbs.EventPortErr
 	if up {
-		h.raiseUnaffiliated(verbs.EventPortActive, num)
-	} else {
-		h.raiseUnaffiliated(verbs.EventPortErr, num)
+		event = verbs.EventPortActive
 	}
+	h.raiseUnaffiliated(event, num)
 }
 
 // SetMTU sets a port's active MTU, at most the device's, as a change to the network interface
 // would: without an event. Longer packets are lost in both directions; queue pairs keep their path
 // MTU.
 func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
-	h.f.enter()
-	defer h.f.leave()
+	defer h.f.enter().leave()
 	if p := h.port(port); p != nil && mtu.Bytes() != 0 {
 		p.mtu = min(mtu, h.cfg.MTU)
 	}
@@ -109,8 +107,7 @@ func (h *HCA) SetMTU(port int, mtu verbs.MTU) {
 // packets. Packets to the old address are lost. Requesters notice only when their retries are
 // exhausted.
 func (h *HCA) ChangeGID(port, index int, gid verbs.GID) {
-	h.f.enter()
-	defer h.f.leave()
+	defer h.f.enter().leave()
 	p := h.port(port)
 	if p == nil || index < 0 || index >= len(p.gids) {
 		return
@@ -121,8 +118,7 @@ func (h *HCA) ChangeGID(port, index int, gid verbs.GID) {
 
 // ChangePKey sets an entry of a port's partition key table, with PKEY_CHANGE.
 func (h *HCA) ChangePKey(port, index int, key uint16) {
-	h.f.enter()
-	defer h.f.leave()
+	defer h.f.enter().leave()
 	p := h.port(port)
 	if p == nil || index < 0 || index >= len(p.pkeys) {
 		return

@@ -60,8 +60,7 @@ func (r *recvQueue) at(i uint64) *verbs.RecvWR { return &r.ring[i&uint64(len(r.r
 
 func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	c := d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	const call = "ibv_create_qp"
 	if d.dead() {
 		return nil, goneError(call)
@@ -92,9 +91,7 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if err := q.grant(call, init.Cap); err != nil {
 		return nil, err
 	}
-	if !c.hca.number(q) {
-		return nil, noMemory(call, "too many queue pairs")
-	}
+	c.hca.number(q)
 	q.ackTimer = event{kind: evAck, qp: q}
 	q.rnrTimer = event{kind: evRNR, qp: q}
 	q.lateTimer = event{kind: evLate, qp: q}
@@ -120,9 +117,9 @@ func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 		ask.MaxRecvWR, ask.MaxRecvSGE = 0, 0
 	}
 	switch {
-	case ask.MaxSendWR < 0 || ask.MaxSendWR > g.MaxQPWR, ask.MaxRecvWR < 0 || ask.MaxRecvWR > g.MaxQPWR:
+	case min(ask.MaxSendWR, ask.MaxRecvWR) < 0, max(ask.MaxSendWR, ask.MaxRecvWR) > g.MaxQPWR:
 		return invalid(call, "the device does not support that many work requests")
-	case ask.MaxSendSGE < 0 || ask.MaxSendSGE > g.MaxSGE, ask.MaxRecvSGE < 0 || ask.MaxRecvSGE > g.MaxSGE:
+	case min(ask.MaxSendSGE, ask.MaxRecvSGE) < 0, max(ask.MaxSendSGE, ask.MaxRecvSGE) > verbs.MaxSGE:
 		return invalid(call, "the device does not support that many scatter/gather elements")
 	case ask.MaxInlineData < 0 || ask.MaxInlineData > g.MaxInline:
 		return invalid(call, "the device does not support that much inline data")
@@ -142,21 +139,16 @@ func (q *queuePair) grant(call string, ask verbs.QPCap) error {
 	return nil
 }
 
-// number assigns a number to the queue pair. It reports false if the device has no free number.
-func (h *HCA) number(q *queuePair) bool {
-	if h.count.qp >= h.cfg.MaxQP {
-		return false
-	}
-	h.count.qp++
+// number assigns a number to the queue pair.
+func (h *HCA) number(q *queuePair) {
 	if n := len(h.freeQPN); n > 0 {
 		q.num = h.freeQPN[n-1]
 		h.freeQPN = h.freeQPN[:n-1]
 		h.qps[q.num-firstQPN] = q
-		return true
+		return
 	}
 	q.num = firstQPN + uint32(len(h.qps))
 	h.qps = append(h.qps, q)
-	return true
 }
 
 func (h *HCA) lookupQP(num uint32) *queuePair {
@@ -178,8 +170,7 @@ func (q *queuePair) mtu() int { return q.attr.PathMTU.Bytes() }
 func (q *queuePair) dead() bool { return q.destroyed || q.dev.dead() }
 
 func (q *queuePair) Query() (verbs.QPAttr, error) {
-	q.f.enter()
-	defer q.f.leave()
+	defer q.f.enter().leave()
 	if q.dead() {
 		return verbs.QPAttr{}, goneError("ibv_query_qp")
 	}
@@ -195,11 +186,6 @@ func (q *queuePair) clear() {
 	q.attr = verbs.QPAttr{State: verbs.StateReset}
 	q.stopTimers()
 	q.f.events.cancel(&q.lateTimer)
-	for i := range q.late {
-		if s := q.late[i].srq; s != nil {
-			s.inUse--
-		}
-	}
 	q.late = nil
 	q.sq.reset()
 	q.rq.freed, q.rq.taken, q.rq.posted = 0, 0, 0
@@ -218,8 +204,7 @@ func (q *queuePair) stopTimers() {
 // Destroy implements verbs.QP.
 func (q *queuePair) Destroy() error {
 	c := q.dev
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if q.destroyed {
 		return goneError("ibv_destroy_qp")
 	}
@@ -238,7 +223,6 @@ func (q *queuePair) Destroy() error {
 	}
 	q.hca.qps[q.num-firstQPN] = nil
 	q.hca.freeQPN = append(q.hca.freeQPN, q.num)
-	q.hca.count.qp--
 	q.d.objects--
 	c.dropEvents(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
 	q.f.replayStale(q, true)

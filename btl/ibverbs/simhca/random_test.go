@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -75,32 +76,27 @@ func (m *model) postSend() {
 		m.sent = append(m.sent, data)
 	case verbs.WRRDMAWrite:
 		if !m.lossy {
-			m.checks[uint64(i)] = func() { m.same(data, m.b.mem[half+off:half+off+n], "write %d", i) }
+			m.checks[uint64(i)] = func() { m.same(data, m.b.mem[half+off:half+off+n], "write", i) }
 		}
 	case verbs.WRRDMARead:
 		want := m.bytes(n, 1000+i)
 		copy(m.b.mem[half+off:], want)
-		m.checks[uint64(i)] = func() { m.same(want, m.a.mem[off:off+n], "read %d", i) }
+		m.checks[uint64(i)] = func() { m.same(want, m.a.mem[off:off+n], "read", i) }
 	case verbs.WRAtomicFetchAndAdd:
 		want := m.counter
 		wr.RemoteAddr = m.b.mr.Addr() + uint64(2*half)
 		wr.CompareAdd = uint64(i) + 1
 		m.counter += wr.CompareAdd
 		m.checks[uint64(i)] = func() {
-			if got := binary.NativeEndian.Uint64(m.a.mem[off:]); got != want {
-				m.t.Fatalf("atomic %d returns %d, want %d", i, got, want)
-			}
+			require.Equal(m.t, want, binary.NativeEndian.Uint64(m.a.mem[off:]), "result of atomic %d", i)
 		}
 	}
-	if _, err := m.a.qp.PostSend([]verbs.SendWR{wr}); err != nil {
-		m.t.Fatal(err)
-	}
+	_, err := m.a.qp.PostSend([]verbs.SendWR{wr})
+	require.NoError(m.t, err)
 }
 
-func (m *model) same(want, got []byte, format string, args ...any) {
-	if !bytes.Equal(want, got) {
-		m.t.Fatalf("%s: wrong bytes", fmt.Sprintf(format, args...))
-	}
+func (m *model) same(want, got []byte, what string, number int) {
+	require.True(m.t, bytes.Equal(want, got), "wrong bytes of %s %d", what, number)
 }
 
 func (m *model) postRecv() {
@@ -110,44 +106,36 @@ func (m *model) postRecv() {
 	wr := verbs.RecvWR{ID: uint64(m.recvs), NumSGE: 1}
 	wr.SGE[0] = m.b.sge(m.recvs*modelSlot, modelSlot)
 	m.recvs++
-	if _, err := m.b.qp.PostRecv([]verbs.RecvWR{wr}); err != nil {
-		m.t.Fatal(err)
-	}
+	_, err := m.b.qp.PostRecv([]verbs.RecvWR{wr})
+	require.NoError(m.t, err)
 }
 
 // poll takes the completions of both ends and compares them with the model.
 func (m *model) poll() {
 	for _, wc := range m.a.poll() {
-		if wc.ID != uint64(m.done) {
-			m.t.Fatalf("request %d completed, want %d", wc.ID, m.done)
-		}
+		require.EqualValues(m.t, m.done, wc.ID, "completed request")
 		m.done++
-		switch {
-		case wc.Status != verbs.StatusSuccess:
+		if wc.Status != verbs.StatusSuccess {
 			cause := wc.Status == verbs.StatusRetryExcErr || wc.Status == verbs.StatusGeneralErr
-			if !m.canFail || cause == m.failed || !cause && wc.Status != verbs.StatusWRFlushErr {
-				m.t.Fatalf("request %d: %v", wc.ID, wc.Status)
-			}
+			known := cause != m.failed && (cause || wc.Status == verbs.StatusWRFlushErr)
+			require.True(m.t, m.canFail && known, "request %d: %v", wc.ID, wc.Status)
 			m.failed = true
-		case m.failed:
-			m.t.Fatalf("request %d succeeded after a failure", wc.ID)
-		case m.checks[wc.ID] != nil:
-			m.checks[wc.ID]()
+			continue
+		}
+		require.False(m.t, m.failed, "request %d succeeded after a failure", wc.ID)
+		if check := m.checks[wc.ID]; check != nil {
+			check()
 		}
 	}
 	for _, wc := range m.b.poll() {
-		if wc.Status != verbs.StatusSuccess {
-			m.t.Fatalf("receive %d: %v", wc.ID, wc.Status)
-		}
+		require.Equal(m.t, verbs.StatusSuccess, wc.Status, "receive %d", wc.ID)
 		off := int(wc.ID) * modelSlot
 		got := m.b.mem[off : off+int(wc.ByteLen)]
 		for m.lossy && m.received < len(m.sent) && !bytes.Equal(m.sent[m.received], got) {
 			m.received++
 		}
-		if m.received >= len(m.sent) {
-			m.t.Fatalf("a message arrived that was not sent, or out of order")
-		}
-		m.same(m.sent[m.received], got, "message %d", m.received)
+		require.Less(m.t, m.received, len(m.sent), "a message arrived that was not sent, or out of order")
+		m.same(m.sent[m.received], got, "message", m.received)
 		m.received++
 	}
 }
@@ -159,14 +147,8 @@ func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		canFail := rapid.Bool().Draw(rt, "can fail")
 		m := newModel(t, rt, verbs.ServiceRC, canFail)
-		rt.Repeat(map[string]func(*rapid.T){
-			"send":    func(*rapid.T) { m.postSend() },
-			"receive": func(*rapid.T) { m.postRecv() },
-			"time": func(rt *rapid.T) {
-				for range rapid.IntRange(1, 200).Draw(rt, "steps") {
-					m.a.f.Advance()
-				}
-			},
+		actions := m.actions()
+		maps.Copy(actions, map[string]func(*rapid.T){
 			"link": func(rt *rapid.T) {
 				h := rapid.SampledFrom([]*HCA{m.a.hca, m.b.hca}).Draw(rt, "device")
 				h.SetLink(1, false)
@@ -179,9 +161,7 @@ func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 				}
 				m.a.modify(verbs.StateSQD)
 				for m.a.state() == verbs.StateSQD && m.a.qp.Modify(&verbs.QPAttr{State: verbs.StateRTS}, verbs.AttrState) != nil {
-					if !m.a.f.Advance() {
-						rt.Fatal("the send queue does not drain")
-					}
+					require.True(rt, m.a.f.Advance(), "the send queue does not drain")
 					if m.recvs < modelCount {
 						m.postRecv()
 					}
@@ -191,32 +171,46 @@ func TestRCDeliversInOrderUnderRandomFaults(t *testing.T) {
 				if !canFail {
 					return
 				}
-				kind := rapid.SampledFrom([]FaultKind{FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLateCompletion}).Draw(rt, "fault")
-				m.a.hca.Inject(Fault{Kind: kind, Count: rapid.IntRange(1, 9).Draw(rt, "count"), Status: verbs.StatusGeneralErr, Delay: time.Millisecond})
+				m.a.hca.Inject(Fault{
+					Kind: rapid.SampledFrom([]FaultKind{
+						FaultAckLost, FaultPacketLost, FaultSendStatus, FaultSendStatusExecuted, FaultLateCompletion,
+					}).Draw(rt, "fault"),
+					Count:  rapid.IntRange(1, 9).Draw(rt, "count"),
+					Status: verbs.StatusGeneralErr, Delay: time.Millisecond,
+				})
 			},
-			"": func(*rapid.T) { m.poll() },
 		})
+		rt.Repeat(actions)
 		m.a.f.cfg.Loss = 0
 		for m.recvs < modelCount {
 			m.postRecv()
 			m.a.runFor(time.Millisecond) // a message without a receive is retried forever
 			m.poll()
 		}
-		m.a.run()
-		m.poll()
-		if m.done != m.wrs {
-			rt.Fatalf("%d of %d requests completed", m.done, m.wrs)
+		m.finish()
+		if !m.failed {
+			require.Len(rt, m.sent, m.received, "messages that arrived")
+			require.Equal(rt, m.counter, binary.NativeEndian.Uint64(m.b.mem[2*modelCount*modelSlot:]), "sum of the atomics")
 		}
-		if !m.failed && m.received != len(m.sent) {
-			rt.Fatalf("%d of %d messages arrived", m.received, len(m.sent))
-		}
-		if got := binary.NativeEndian.Uint64(m.b.mem[2*modelCount*modelSlot:]); !m.failed && got != m.counter {
-			rt.Fatalf("the atomics sum to %d, want %d", got, m.counter)
-		}
-		if len(m.a.f.events.heap) > 0 {
-			rt.Fatal("events are left")
-		}
+		require.Empty(rt, m.a.f.events.heap)
 	})
+}
+
+// actions returns the actions of every model. The test calls "" after each of them.
+func (m *model) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"send":    func(*rapid.T) { m.postSend() },
+		"receive": func(*rapid.T) { m.postRecv() },
+		"time":    func(rt *rapid.T) { m.a.advance(rapid.IntRange(1, 200).Draw(rt, "steps")) },
+		"":        func(*rapid.T) { m.poll() },
+	}
+}
+
+// finish waits for the completions of all requests.
+func (m *model) finish() {
+	m.a.run()
+	m.poll()
+	require.Equal(m.t, m.wrs, m.done, "requests that completed")
 }
 
 func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *model {
@@ -248,21 +242,8 @@ func newModel(t *testing.T, rt *rapid.T, service verbs.Services, canFail bool) *
 func TestUCDeliversWholeMessagesUnderLoss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(t, rt, verbs.ServiceUC, false)
-		rt.Repeat(map[string]func(*rapid.T){
-			"send":    func(*rapid.T) { m.postSend() },
-			"receive": func(*rapid.T) { m.postRecv() },
-			"time": func(rt *rapid.T) {
-				for range rapid.IntRange(1, 200).Draw(rt, "steps") {
-					m.a.f.Advance()
-				}
-			},
-			"": func(*rapid.T) { m.poll() },
-		})
-		m.a.run()
-		m.poll()
-		if m.done != m.wrs {
-			rt.Fatalf("%d of %d requests completed", m.done, m.wrs)
-		}
+		rt.Repeat(m.actions())
+		m.finish()
 	})
 }
 
@@ -280,9 +261,7 @@ func TestSameSeedGivesSameTrace(t *testing.T) {
 			a.post(a.wr(uint64(i), verbs.WRSend, b, 0, 300*i))
 			c.post(c.wr(uint64(i), verbs.WRSend, d, 0, 300*i))
 			b.post(b.wr(uint64(i), verbs.WRRDMARead, a, 0, 100*i))
-			for range i {
-				a.f.Advance()
-			}
+			a.advance(i)
 		}
 		a.hca.SetLink(1, false)
 		a.run()

@@ -1,7 +1,7 @@
 package simhca
 
 import (
-	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,127 +9,26 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-var opcodeOf = map[verbs.Operation]verbs.Opcode{
-	verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpWriteImm: verbs.WRRDMAWriteWithImm,
-	verbs.OpRead: verbs.WRRDMARead, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
-}
-
-// TestRefusalsMatchTable checks each row of the table of refusals with a wrong request, if a
-// request can have the mistake, and with an injected mistake.
-func TestRefusalsMatchTable(t *testing.T) {
-	for _, s := range verbs.Refusals() {
-		for _, injected := range []bool{false, true} {
-			for _, n := range []int{8, 3000} {
-				if s.Op == verbs.OpAtomic && n != 8 || !injected && s.Mistake == verbs.OtherMistake || !injected && s.Op == verbs.OpAtomic && s.Mistake == verbs.TooLong {
-					continue
+// An operation that the responder does not permit is an invalid request: because it is longer than
+// the responder's maximum, or because the queue pair does not permit it, even if the region does.
+func TestForbiddenOperationRaisesQPReqErr(t *testing.T) {
+	for _, op := range []verbs.Opcode{
+		verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd,
+	} {
+		for _, length := range []int{8, 4001} {
+			a, b := pair(t, setup{change: func(e *end) {
+				if length == 8 {
+					e.access = verbs.AccessLocalWrite
 				}
-				t.Run(fmt.Sprintf("%v/%v/injected=%v/%d", s.Op, s.Mistake, injected, n), func(t *testing.T) { checkRefusal(t, s, injected, n) })
+			}})
+			if op == verbs.WRAtomicFetchAndAdd && length != 8 {
+				continue
 			}
-		}
-	}
-}
-
-func checkRefusal(t *testing.T, s verbs.Refusal, injected bool, n int) {
-	const room = 8000
-	first := true
-	a, b := pair(t, setup{change: func(e *end) {
-		if !first { // the responder
-			e.hca.cfg.MaxMsgBytes = 4000
-			e.destRdAtomic = 1
-		}
-		first = false
-	}})
-	key := b.mr.LKey()
-	if s.Op == verbs.OpSend && s.Mistake == verbs.BadKey && !injected {
-		key++
-	}
-	length := room
-	if s.Op == verbs.OpSend && s.Mistake == verbs.TooLong && !injected {
-		length = n - 1
-	}
-	_, err := b.qp.PostRecv([]verbs.RecvWR{
-		{ID: 10, NumSGE: 1, SGE: [verbs.MaxSGE]verbs.SGE{{Addr: b.mr.Addr(), Length: uint32(length), LKey: key}}}, {ID: 11},
-	})
-	require.NoError(t, err)
-	wr := a.wr(1, opcodeOf[s.Op], b, 0, n)
-	wrs := []verbs.SendWR{wr}
-	switch {
-	case injected:
-		b.hca.Inject(Fault{Kind: FaultMistake, QPN: b.qp.Num(), Mistake: s.Mistake})
-	case s.Mistake == verbs.BadKey:
-		wrs[0].RKey += 2
-	case s.Mistake == verbs.TooLong && s.Op != verbs.OpSend:
-		wrs[0].SGE[0].Length = 4001
-	case s.Mistake == verbs.TooMany:
-		wrs = append(wrs, wr)
-		wrs[0].ID = 0
-	case s.Mistake == verbs.Misaligned:
-		wrs[0].RemoteAddr += 4
-	}
-	b.fill(0, 9000, 77)
-	a.post(append(wrs, a.wr(2, verbs.WRSend, b, 0, 8))...)
-	a.run()
-	results := a.results()
-	if s.Mistake == verbs.TooMany && !injected {
-		require.Equal(t, "0 SUCCESS", results[0])
-		results = results[1:]
-	}
-	require.Equal(t, []string{"1 " + s.Requester.String(), "2 WR_FLUSH_ERR"}, results)
-	require.Equal(t, verbs.StateErr, a.state())
-	require.Equal(t, verbs.StateErr, b.state())
-	require.Empty(t, a.events())
-	// Only the last packet shows that a write has immediate data. In a long write, the responder
-	// finds most mistakes before that.
-	completes := s.Completion != verbs.StatusSuccess && (s.Op != verbs.OpWriteImm || n == 8 && (injected || s.Mistake != verbs.TooLong))
-	if completes {
-		require.Equal(t, []string{"10 " + s.Completion.String(), "11 WR_FLUSH_ERR"}, b.results())
-		require.Empty(t, b.events())
-		return
-	}
-	require.Equal(t, []string{"10 WR_FLUSH_ERR", "11 WR_FLUSH_ERR"}, b.results())
-	require.True(t, s.HasEvent)
-	require.Equal(t, []verbs.EventType{s.Event}, b.events())
-}
-
-// An operation that the queue pair does not permit is an invalid request, even if the region
-// permits it.
-func TestOperationWithoutQueuePairAccessIsRefused(t *testing.T) {
-	for op, code := range opcodeOf {
-		if op == verbs.OpSend {
-			continue
-		}
-		t.Run(op.String(), func(t *testing.T) {
-			a, b := pair(t, setup{change: func(e *end) { e.access = verbs.AccessLocalWrite }})
-			a.post(a.wr(1, code, b, 0, 8))
-			a.run()
+			b.hca.cfg.MaxMsgBytes = 4000
+			a.exec(a.wr(1, op, b, 0, length))
 			require.Equal(t, []string{"1 REM_INV_REQ_ERR"}, a.results())
 			require.Equal(t, []verbs.EventType{verbs.EventQPReqErr}, b.events())
 			require.Equal(t, verbs.StateErr, b.state())
-		})
-	}
-}
-
-// Each operation requires its access right to the region.
-func TestOperationWithoutRegionAccessIsRefused(t *testing.T) {
-	for op, right := range map[verbs.Operation]verbs.Access{
-		verbs.OpWrite: verbs.AccessRemoteWrite, verbs.OpRead: verbs.AccessRemoteRead, verbs.OpAtomic: verbs.AccessRemoteAtomic,
-	} {
-		for _, access := range []verbs.Access{allAccess, allAccess &^ right} {
-			t.Run(fmt.Sprintf("%v/%v", op, access == allAccess), func(t *testing.T) {
-				a, b := pair(t, setup{})
-				mem := make([]byte, 64)
-				mr, err := b.pd.RegMR(mem, access)
-				require.NoError(t, err)
-				wr := a.wr(1, opcodeOf[op], b, 0, 8)
-				wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
-				a.post(wr)
-				a.run()
-				want := "1 SUCCESS"
-				if access != allAccess {
-					want = "1 REM_ACCESS_ERR"
-				}
-				require.Equal(t, []string{want}, a.results())
-			})
 		}
 	}
 }
@@ -156,8 +55,7 @@ func TestUCRefusalsAreSilent(t *testing.T) {
 			if c.badKey {
 				wr.RKey += 2
 			}
-			a.post(wr)
-			a.run()
+			a.exec(wr)
 			require.Equal(t, []string{"1 SUCCESS"}, a.results())
 			require.Equal(t, c.results, b.results())
 			require.Equal(t, c.state, b.state())
@@ -165,4 +63,55 @@ func TestUCRefusalsAreSilent(t *testing.T) {
 			require.Equal(t, verbs.StateRTS, a.state())
 		})
 	}
+}
+
+// The invalid members of a failed completion are random, so that no program relies on them.
+func TestFailedCompletionHasRandomMembers(t *testing.T) {
+	seen := map[verbs.WC]bool{}
+	for seed := range uint64(4) {
+		a, b := pair(t, setup{cfg: Config{Seed: seed}})
+		a.hca.Inject(Fault{Kind: FaultSendStatus, Status: verbs.StatusRetryExcErr})
+		a.post(a.wr(77, verbs.WRSend, b, 0, 40))
+		wcs := a.poll()
+		require.Len(t, wcs, 1)
+		wc := wcs[0]
+		require.Equal(t, uint64(77), wc.ID)
+		require.Equal(t, verbs.StatusRetryExcErr, wc.Status)
+		require.Equal(t, a.qp.Num(), wc.QPNum)
+		require.NotZero(t, wc.VendorErr)
+		seen[wc] = true
+	}
+	require.Len(t, seen, 4)
+}
+
+// Wrong requests fail at the requester (InfiniBand error model, 4.2 and 2.2).
+func TestWrongRequestFailsLocally(t *testing.T) {
+	for _, service := range services {
+		for want, change := range map[string]func(wr *verbs.SendWR){
+			"R_Key as L_Key: LOC_PROT_ERR":   func(wr *verbs.SendWR) { wr.SGE[0].LKey |= remoteKey },
+			"address overflow: LOC_PROT_ERR": func(wr *verbs.SendWR) { wr.SGE[0].Addr = ^uint64(0) },
+			"write with UD: LOC_QP_OP_ERR":   func(wr *verbs.SendWR) { wr.Opcode = verbs.WRRDMAWrite },
+		} {
+			name, status, _ := strings.Cut(want, ": ")
+			if name == "write with UD" && service != verbs.ServiceUD {
+				continue
+			}
+			a, b := pair(t, setup{service: service})
+			b.recv(9, 0, 1000)
+			wr := a.wr(2, verbs.WRSend, b, 0, 40)
+			change(&wr)
+			a.exec(a.wr(1, verbs.WRSend, b, 0, 40), wr)
+			require.Equal(t, []string{"1 SUCCESS", "2 " + status}, a.results(), "%v %s", service, name)
+			require.Equal(t, []string{"9 SUCCESS"}, b.results())
+		}
+	}
+}
+
+// A read fails if the path MTUs of the two ends differ and the response takes several packets.
+func TestReadWithDifferentPathMTUsFails(t *testing.T) {
+	a, b := pair(t, setup{idle: true})
+	b.mtu = verbs.MTU256
+	connect(t, a, b)
+	a.exec(a.wr(1, verbs.WRRDMARead, b, 0, 200), a.wr(2, verbs.WRRDMARead, b, 0, 3000))
+	require.Equal(t, []string{"1 SUCCESS", "2 BAD_RESP_ERR"}, a.results())
 }

@@ -176,7 +176,6 @@ func canDo(service verbs.Services, op verbs.Opcode) bool {
 func (q *queuePair) checkRequest(e *sendEntry) verbs.Status {
 	switch {
 	case !canDo(q.service, e.wr.Opcode),
-		e.isAtomic() && q.hca.cfg.NoAtomics,
 		e.isFetch() && q.attr.MaxRdAtomic == 0,
 		q.service == verbs.ServiceUD && e.toDomain != q.d:
 		return verbs.StatusLocQPOpErr

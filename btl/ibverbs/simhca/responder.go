@@ -318,7 +318,7 @@ func (q *queuePair) receiveAtomic(p *packet) {
 	}
 	mem := q.hca.regions.find(q.d, p.rkey, remoteKey, p.va, 8, verbs.AccessRemoteAtomic)
 	switch {
-	case q.hca.cfg.NoAtomics, q.attr.Access&verbs.AccessRemoteAtomic == 0, p.length != 8:
+	case q.attr.Access&verbs.AccessRemoteAtomic == 0, p.length != 8:
 		q.refuse(p, verbs.OpAtomic, verbs.TooLong)
 	case r.reads >= int(q.attr.MaxDestRdAtomic):
 		q.refuse(p, verbs.OpAtomic, verbs.TooMany)

@@ -72,8 +72,7 @@ var wcOpcode = [...]verbs.WCOpcode{
 
 // PostSend implements verbs.QP.
 func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
-	q.f.enter()
-	defer q.f.leave()
+	defer q.f.enter().leave()
 	const call = "ibv_post_send"
 	if q.dead() {
 		return 0, goneError(call)
@@ -147,8 +146,7 @@ func (q *queuePair) enqueue(call string, wr *verbs.SendWR) error {
 
 // PostRecv implements verbs.QP.
 func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	q.f.enter()
-	defer q.f.leave()
+	defer q.f.enter().leave()
 	const call = "ibv_post_recv"
 	if q.dead() {
 		return 0, goneError(call)

@@ -20,21 +20,16 @@ type sharedQueue struct {
 
 func (d *domain) CreateSRQ(init verbs.SRQInit) (verbs.SRQ, error) {
 	c := d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	const call = "ibv_create_srq"
-	g := &c.hca.cfg
 	switch {
 	case d.dead():
 		return nil, goneError(call)
-	case init.MaxWR < 1 || init.MaxWR > g.MaxSRQWR, init.MaxSGE < 0 || init.MaxSGE > g.MaxSGE:
+	case init.MaxWR < 1 || init.MaxWR > maxSRQWR, init.MaxSGE < 0 || init.MaxSGE > verbs.MaxSGE:
 		return nil, invalid(call, "size out of range")
 	case init.Limit < 0 || init.Limit > init.MaxWR:
 		return nil, invalid(call, "limit out of range")
-	case c.hca.count.srq >= g.MaxSRQ:
-		return nil, noMemory(call, "too many shared receive queues")
 	}
-	c.hca.count.srq++
 	d.objects++
 	return &sharedQueue{d: d, ring: make([]verbs.RecvWR, powerOfTwo(init.MaxWR)), maxSGE: max(init.MaxSGE, 1), limit: init.Limit}, nil
 }
@@ -43,8 +38,7 @@ func (s *sharedQueue) at(i uint64) *verbs.RecvWR { return &s.ring[i&uint64(len(s
 
 func (s *sharedQueue) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	f := s.d.c.f
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	const call = "ibv_post_srq_recv"
 	if s.gone || s.broken || s.d.dead() {
 		return 0, goneError(call)
@@ -80,8 +74,7 @@ func (s *sharedQueue) take(wr *verbs.RecvWR) bool {
 
 func (s *sharedQueue) SetLimit(limit int) error {
 	f := s.d.c.f
-	f.enter()
-	defer f.leave()
+	defer f.enter().leave()
 	if s.gone || s.broken || s.d.dead() {
 		return goneError("ibv_modify_srq")
 	}
@@ -107,8 +100,7 @@ func (s *sharedQueue) fail() {
 
 func (s *sharedQueue) Destroy() error {
 	c := s.d.c
-	c.f.enter()
-	defer c.f.leave()
+	defer c.f.enter().leave()
 	if s.gone {
 		return goneError("ibv_destroy_srq")
 	}
@@ -116,7 +108,6 @@ func (s *sharedQueue) Destroy() error {
 		return busy("ibv_destroy_srq")
 	}
 	s.gone = true
-	c.hca.count.srq--
 	s.d.objects--
 	c.dropEvents(func(ev verbs.AsyncEvent) bool { return ev.SRQ == verbs.SRQ(s) })
 	return nil

@@ -10,24 +10,25 @@ import (
 
 // completionCases returns the cases for completion queues and their channels.
 func completionCases() []testCase {
-	rc := verbs.ServiceRC
 	solicited := func(_ *qp, wr *verbs.SendWR) { wr.Flags |= verbs.SendSolicited }
+	// armable returns a case in which end B has a receive CQ with a channel.
+	armable := func(name string, run func(c *caseRun, w *wire, ch *channel)) testCase {
+		return testCase{name, func(c *caseRun) {
+			ch := c.b.channel()
+			run(c, c.wireOf(rc, opts{rcq: c.b.cq(32, ch.CompChannel)}), ch)
+		}}
+	}
 	return []testCase{
-		{"poll/some-and-none", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		wired("poll/some-and-none", rc, func(c *caseRun, w *wire) {
 			var wcs [8]verbs.WC
-			n, err := w.a.scq.Poll(wcs[:])
-			require.NoError(c, err)
-			require.Zero(c, n)
-			n, err = w.a.scq.Poll(nil)
-			require.NoError(c, err)
-			require.Zero(c, n)
-			w.b.recvs(3)
-			w.a.sends(3)
-			var ids []uint64
-			for range 3 {
-				ids = append(ids, w.a.send(remote(verbs.WRRDMAWrite)))
+			for _, space := range [][]verbs.WC{wcs[:], nil} {
+				n, err := w.a.scq.Poll(space)
+				require.NoError(c, err)
+				require.Zero(c, n)
 			}
+			w.deliver(3)
+			write := remote(verbs.WRRDMAWrite)
+			ids := []uint64{w.a.send(write), w.a.send(write), w.a.send(write)}
 			var have []uint64
 			c.wait("three completions, one at a time", func() bool {
 				n, err := w.a.scq.Poll(wcs[:1])
@@ -38,48 +39,40 @@ func completionCases() []testCase {
 				return len(have) == 3
 			})
 			require.Equal(c, ids, have)
-		}},
+		}),
 		{"poll/one-queue-for-all", func(c *caseRun) {
 			shared := c.a.cq(64, nil)
-			w := c.wireOf(opts{service: rc, scq: shared, rcq: shared}, opts{service: rc})
+			w := c.wireOf(opts{scq: shared, rcq: shared}, rc)
 			w.b.recv()
 			got := w.a.recv()
-			sent := w.a.send()
-			first := shared.awaitOne(sent, verbs.StatusSuccess)
-			require.Equal(c, verbs.WCSend, first.Opcode)
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
-			second := shared.awaitOne(got, verbs.StatusSuccess)
-			require.Equal(c, verbs.WCRecv, second.Opcode)
+			require.Equal(c, verbs.WCSend, shared.awaitOne(w.a.send(), verbs.StatusSuccess).Opcode)
+			w.b.awaitSent(w.b.send())
+			require.Equal(c, verbs.WCRecv, shared.awaitOne(got, verbs.StatusSuccess).Opcode)
 		}},
 		{"overrun/not-when-just-full", func(c *caseRun) {
 			small := c.a.cq(4, nil)
 			n := small.Entries()
-			w := c.wireOf(opts{service: rc, depth: n + 1, scq: small}, opts{service: rc})
+			w := c.wireOf(opts{depth: n + 1, scq: small}, rc)
 			var ids []uint64
 			for i := range n {
 				w.a.mem.setWord(8*i, uint64(1000+i))
 				ids = append(ids, w.a.send(remote(verbs.WRRDMAWrite), func(q *qp, wr *verbs.SendWR) { wr.SGE[0] = q.mem.sge(8*i, 8) }))
 			}
 			c.wait("the last write", func() bool { return w.b.mem.poll(1024) == uint64(1000+n-1) })
-			for range 50 {
-				c.step()
-			}
+			c.steps(50)
 			for _, id := range ids {
 				small.awaitOne(id, verbs.StatusSuccess)
 			}
 			require.Zero(c, c.a.count(verbs.EventCQErr, nil))
 		}},
-		{"channel/armed", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		armable("channel/armed", func(c *caseRun, w *wire, ch *channel) {
 			ch.requireNone("the queue is not armed")
 			w.b.recv()
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.a.sends(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming raises one event")
-			// An unarmed queue raises no event.
-			w.b.recv()
-			w.a.sends(1)
+			w.deliver(1) // an unarmed queue raises no event
 			// An armed queue raises one event for the next completion.
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			w.b.recv()
@@ -87,58 +80,48 @@ func completionCases() []testCase {
 			w.a.sends(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming raises one event")
-		}},
-		{"channel/ignores-old-completions", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		}),
+		armable("channel/ignores-old-completions", func(c *caseRun, w *wire, ch *channel) {
 			got := w.b.recv()
 			// Ensures that the receive's completion is in the queue.
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			require.NoError(c, w.b.rcq.ReqNotify(false))
 			ch.requireNone("old completions raise no event")
 			w.b.rcq.awaitOne(got, verbs.StatusSuccess) // polling after arming finds it
-			w.b.recv()
-			w.a.sends(1)
+			w.deliver(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming raises one event")
-		}},
-		{"channel/solicited-only", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		}),
+		armable("channel/solicited-only", func(c *caseRun, w *wire, ch *channel) {
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			w.b.recvs(3)
 			w.a.sends(2)
 			ch.requireNone("the sends are not solicited")
-			w.a.scq.awaitOne(w.a.send(solicited), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(solicited))
 			w.b.rcq.await(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming raises one event")
-		}},
-		{"channel/solicited-only-and-a-failure", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		}),
+		armable("channel/solicited-only-and-a-failure", func(c *caseRun, w *wire, ch *channel) {
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			got := w.b.recv()
 			require.NoError(c, w.b.move(verbs.StateErr))
 			w.b.rcq.awaitFlushed(got)
 			ch.await(w.b.rcq)
-		}},
-		{"channel/armed-for-all-covers-solicited", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		}),
+		armable("channel/armed-for-all-covers-solicited", func(c *caseRun, w *wire, ch *channel) {
 			require.NoError(c, w.b.rcq.ReqNotify(true))
 			require.NoError(c, w.b.rcq.ReqNotify(false))
-			w.b.recv()
-			w.a.sends(1)
+			w.deliver(1)
 			ch.await(w.b.rcq)
 			ch.requireNone("arming twice raises one event")
-		}},
+		}),
 		{"channel/names-its-queue", func(c *caseRun) {
-			inner, err := c.b.dev.CreateCompChannel()
-			require.NoError(c, err)
-			c.cleanup = append(c.cleanup, inner.Destroy)
-			ch := &channel{inner, c}
-			one, two := c.b.cq(16, inner), c.b.cq(16, inner)
-			w1, w2 := c.pairOf(opts{service: rc}, opts{service: rc, rcq: one}), c.pairOf(opts{service: rc}, opts{service: rc, rcq: two})
+			ch := c.b.channel()
+			one, two := c.b.cq(16, ch.CompChannel), c.b.cq(16, ch.CompChannel)
+			w1, w2 := c.pairOf(rc, opts{rcq: one}), c.pairOf(rc, opts{rcq: two})
 			for _, w := range []*wire{w1, w2} {
-				w.a.moveTo(verbs.StateRTS)
-				w.b.moveTo(verbs.StateRTS)
+				w.connect()
 				require.NoError(c, w.b.rcq.ReqNotify(false))
 				w.b.recv()
 			}
@@ -147,26 +130,22 @@ func completionCases() []testCase {
 			w1.a.sends(1)
 			ch.await(one)
 		}},
-		{"channel/notify", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		armable("channel/notify", func(c *caseRun, w *wire, ch *channel) {
 			var calls atomic.Int32
 			ch.Notify(func() { calls.Add(1) })
 			for range 3 {
 				ch.requireNone("there was no completion")
 				before := calls.Load()
 				require.NoError(c, w.b.rcq.ReqNotify(false))
-				w.b.recv()
-				w.a.sends(1)
+				w.deliver(1)
 				c.wait("a call of Notify's function", func() bool { return calls.Load() > before })
 				ch.await(w.b.rcq)
 			}
 			ch.Notify(nil)
-		}},
-		{"channel/acknowledge-before-destroy", func(c *caseRun) {
-			w, ch := c.wireWithChannel()
+		}),
+		armable("channel/acknowledge-before-destroy", func(c *caseRun, w *wire, ch *channel) {
 			require.NoError(c, w.b.rcq.ReqNotify(false))
-			w.b.recv()
-			w.a.sends(1)
+			w.deliver(1)
 			c.wait("an event", func() bool {
 				q, ok, err := ch.NextEvent()
 				require.NoError(c, err)
@@ -177,7 +156,7 @@ func completionCases() []testCase {
 			require.ErrorIs(c, w.b.rcq.CQ.Destroy(), verbs.ErrBusy, "an event is unacknowledged")
 			w.b.rcq.AckEvents(1)
 			require.NoError(c, w.b.rcq.Destroy())
-		}},
+		}),
 	}
 }
 
@@ -187,13 +166,11 @@ type channel struct {
 	c *caseRun
 }
 
-// wireWithChannel returns a wire whose end B has a receive CQ with a channel.
-func (c *caseRun) wireWithChannel() (*wire, *channel) {
-	inner, err := c.b.dev.CreateCompChannel()
-	require.NoError(c, err)
-	c.cleanup = append(c.cleanup, inner.Destroy)
-	w := c.wireOf(opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, rcq: c.b.cq(32, inner)})
-	return w, &channel{inner, c}
+func (e *end) channel() *channel {
+	inner, err := e.dev.CreateCompChannel()
+	require.NoError(e.c, err)
+	e.c.cleanup = append(e.c.cleanup, inner.Destroy)
+	return &channel{inner, e.c}
 }
 
 // await waits for an event of a queue and acknowledges it.

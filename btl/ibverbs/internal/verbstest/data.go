@@ -16,16 +16,16 @@ import (
 // dataCases returns the cases for the transfer of data by each operation, with all lengths around
 // the packet size.
 func dataCases() (all []testCase) {
-	rc, uc, ud := verbs.ServiceRC, verbs.ServiceUC, verbs.ServiceUD
 	for _, mtu := range []verbs.MTU{verbs.MTU256, verbs.MTU1024, 0} {
 		name := fmt.Sprint(mtu.Bytes())
 		if mtu == 0 {
 			name = "active"
 		}
 		for op := verbs.WRRDMAWrite; op <= verbs.WRRDMARead; op++ {
-			all = append(all, testCase{"RC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, rc, mtu, op) }})
+			name := "/MTU-" + name + "/" + opName(op)
+			all = append(all, testCase{"RC" + name, func(c *caseRun) { sizes(c, rc, mtu, op) }})
 			if op != verbs.WRRDMARead {
-				all = append(all, testCase{"UC/MTU-" + name + "/" + opName(op), func(c *caseRun) { sizes(c, uc, mtu, op) }})
+				all = append(all, testCase{"UC" + name, func(c *caseRun) { sizes(c, uc, mtu, op) }})
 			}
 		}
 	}
@@ -33,36 +33,36 @@ func dataCases() (all []testCase) {
 		testCase{"UD/MTU-active/SEND", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSend) }},
 		testCase{"UD/MTU-active/SEND_WITH_IMM", func(c *caseRun) { sizes(c, ud, 0, verbs.WRSendWithImm) }},
 		testCase{"RC/scatter-gather", scatterGather},
-		testCase{"RC/inline", func(c *caseRun) { inline(c, rc) }},
-		testCase{"UC/inline", func(c *caseRun) { inline(c, uc) }},
-		testCase{"UD/inline", func(c *caseRun) { inline(c, ud) }},
-		testCase{"RC/inline-too-long", inlineTooLong},
-		testCase{"RC/sequence-wraps", func(c *caseRun) {
-			w := c.wire(opts{service: rc, psn: 0xfffffe, mtu: verbs.MTU256})
-			for range 4 {
-				w.a.ping()
-				w.b.ping()
-				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), length(1000)), verbs.StatusSuccess)
-			}
-		}},
-		testCase{"RC/CMP_AND_SWP", compareAndSwap},
-		testCase{"RC/FETCH_AND_ADD", fetchAndAdd},
+		wired("RC/inline", opts{inline: 64}, inline),
+		wired("UC/inline", opts{service: verbs.ServiceUC, inline: 64}, inline),
+		wired("UD/inline", opts{service: verbs.ServiceUD, inline: 64}, inline),
+		wired("RC/inline-too-long", opts{inline: 16}, inlineTooLong),
+		wired("RC/sequence-wraps", opts{psn: 0xfffffe, mtu: verbs.MTU256}, sequenceWraps),
+		wired("RC/CMP_AND_SWP", rc, compareAndSwap),
+		wired("RC/FETCH_AND_ADD", rc, fetchAndAdd),
 		testCase{"RC/many-reads", manyReads},
-		testCase{"RC/fence", fence},
-		testCase{"RC/both-ways", bothWays},
+		wired("RC/fence", rc, fence),
+		wired("RC/both-ways", rc, bothWays),
 		testCase{"RC/loopback", loopback},
-		testCase{"UD/to-several", toSeveral},
+		wired("UD/to-several", ud, toSeveral),
 	)
 	return all
 }
 
-// sizes transfers messages with lengths around multiples of the MTU.
-func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
-	active := min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU)
-	if mtu > active {
-		c.skip("the port's MTU is smaller")
+func sequenceWraps(_ *caseRun, w *wire) {
+	for range 4 {
+		w.pings()
+		w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite), length(1000)))
 	}
-	w := c.wire(opts{service: service, mtu: mtu})
+}
+
+// sizes transfers messages with lengths around multiples of the MTU.
+func sizes(c *caseRun, o opts, mtu verbs.MTU, op verbs.Opcode) {
+	service := o.service
+	active := min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU)
+	c.skipIf(mtu > active, "the port's MTU is smaller")
+	o.mtu = mtu
+	w := c.wire(o)
 	if mtu == 0 {
 		mtu = active
 	}
@@ -104,9 +104,7 @@ func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 		}
 		off := 0
 		if consumes {
-			if service == verbs.ServiceUD {
-				off = verbs.GRHBytes
-			}
+			off = w.a.grhBytes()
 			wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 			want := verbs.WCRecv
 			if op == verbs.WRRDMAWriteWithImm {
@@ -127,9 +125,8 @@ func sizes(c *caseRun, service verbs.Services, mtu verbs.MTU, op verbs.Opcode) {
 			w.a.ping() // a UC write completes when it is sent; the ping arrives after it
 		}
 		require.True(c, bytes.Equal(source[:n], sink[off:off+n]), "the %d bytes are not what was sent", n)
-		for _, v := range sink[off+n : min(off+n+64, len(sink))] {
-			require.Zero(c, v, "after %d bytes", n)
-		}
+		after := sink[off+n : min(off+n+64, len(sink))]
+		require.Empty(c, bytes.Trim(after, "\x00"), "bytes after the %d sent", n)
 	}
 }
 
@@ -141,12 +138,11 @@ func sendOpcode(op verbs.Opcode) verbs.WCOpcode {
 
 // scatterGather sends and receives with several scatter/gather elements.
 func scatterGather(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceRC, sge: min(verbs.MaxSGE, c.a.attr.MaxSGE, c.b.attr.MaxSGE)})
+	w := c.wire(opts{sge: min(verbs.MaxSGE, c.a.attr.MaxSGE, c.b.attr.MaxSGE)})
 	n := min(w.a.o.sge, verbs.MaxSGE)
 	from, to := c.a.region(4096, everyAccess), c.b.region(8192, everyAccess)
 	clear(to.buf)
 	var want []byte
-	total := 0
 	got := w.b.recv(func(_ *qp, wr *verbs.RecvWR) {
 		wr.NumSGE = uint32(n)
 		for i := range n {
@@ -158,39 +154,34 @@ func scatterGather(c *caseRun) {
 		for i := range n {
 			wr.SGE[i] = from.sge(i*1000, 500+3*i)
 			want = append(want, from.buf[i*1000:][:500+3*i]...)
-			total += 500 + 3*i
 		}
 	})
-	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.a.awaitSent(sent)
 	wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
-	require.EqualValues(c, total, wc.ByteLen)
+	require.EqualValues(c, len(want), wc.ByteLen)
 	var have []byte
 	for i := range n {
 		have = append(have, to.buf[i*1500:][:700+i]...)
 	}
-	require.True(c, bytes.Equal(want, have[:total]), "scattered data")
-	for _, v := range have[total:] {
-		require.Zero(c, v, "after the message")
-	}
+	want = append(want, make([]byte, len(have)-len(want))...)
+	require.True(c, bytes.Equal(want, have), "scattered data, or bytes after the message")
 	// An element of length 0 has no effect.
 	got = w.b.recv()
-	sent = w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.NumSGE = 2; wr.SGE[1] = from.sge(0, 0) })
-	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	sent = w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.NumSGE, wr.SGE[1] = 2, from.sge(0, 0) })
+	w.a.awaitSent(sent)
 	w.a.awaitMessage(got, 64)
 }
 
 // inline sends from unregistered memory, which the caller overwrites after the post.
-func inline(c *caseRun, service verbs.Services) {
-	w := c.wire(opts{service: service, inline: 64})
+func inline(c *caseRun, w *wire) {
 	most := w.a.Cap().MaxInlineData
 	require.GreaterOrEqual(c, most, 64)
 	for _, n := range []int{0, 1, 17, 64, min(most, 1024)} {
 		buf := aligned(max(n, 1))
-		want := make([]byte, n)
 		for i := range n {
 			buf[i] = byte(3*i + n)
 		}
-		copy(want, buf)
+		want := bytes.Clone(buf[:n])
 		got := w.b.recv()
 		id := w.a.send(func(_ *qp, wr *verbs.SendWR) {
 			wr.Flags |= verbs.SendInline
@@ -200,24 +191,19 @@ func inline(c *caseRun, service verbs.Services) {
 			buf[i] = 0xee
 		}
 		runtime.KeepAlive(buf)
-		w.a.scq.awaitOne(id, verbs.StatusSuccess)
+		w.a.awaitSent(id)
 		wc := w.b.rcq.awaitOne(got, verbs.StatusSuccess)
-		off := 0
-		if service == verbs.ServiceUD {
-			off = verbs.GRHBytes
-		}
+		off := w.a.grhBytes()
 		require.EqualValues(c, n+off, wc.ByteLen)
 		require.True(c, bytes.Equal(want, w.b.mem.buf[2048+off:][:n]), "%d bytes inline", n)
 	}
 }
 
-func inlineTooLong(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceRC, inline: 16})
+func inlineTooLong(c *caseRun, w *wire) {
 	n := w.a.Cap().MaxInlineData + 1
 	from := c.a.region(n, everyAccess)
 	wr := w.a.sendWR()
-	wr.Flags |= verbs.SendInline
-	wr.SGE[0] = from.sge(0, n)
+	wr.Flags, wr.SGE[0] = wr.Flags|verbs.SendInline, from.sge(0, n)
 	posted, err := w.a.PostSend([]verbs.SendWR{wr})
 	w.a.requireRefused(posted, err, "more inline data than the queue pair has")
 	require.ErrorIs(c, err, verbs.ErrInvalid)
@@ -244,9 +230,8 @@ func (q *qp) atomically(op verbs.Opcode, compareAdd, swap uint64) uint64 {
 	return q.mem.word(0)
 }
 
-func compareAndSwap(c *caseRun) {
+func compareAndSwap(c *caseRun, w *wire) {
 	c.needs(verbs.WRAtomicCmpAndSwp)
-	w := c.wire(opts{service: verbs.ServiceRC})
 	w.b.mem.setWord(1024, 0x1122334455667788)
 	require.EqualValues(c, 0x1122334455667788, w.a.atomically(verbs.WRAtomicCmpAndSwp, 0x1122334455667788, 7), "old value")
 	require.EqualValues(c, 7, w.b.mem.word(1024), "swapped")
@@ -254,9 +239,8 @@ func compareAndSwap(c *caseRun) {
 	require.EqualValues(c, 7, w.b.mem.word(1024), "not swapped")
 }
 
-func fetchAndAdd(c *caseRun) {
+func fetchAndAdd(c *caseRun, w *wire) {
 	c.needs(verbs.WRAtomicFetchAndAdd)
-	w := c.wire(opts{service: verbs.ServiceRC})
 	w.b.mem.setWord(1024, 1<<63)
 	sum := uint64(1 << 63)
 	for _, add := range []uint64{1, 41, ^uint64(0), 1 << 63} {
@@ -268,7 +252,7 @@ func fetchAndAdd(c *caseRun) {
 
 // manyReads posts more reads than may be outstanding; the device delays them.
 func manyReads(c *caseRun) {
-	w := c.wireOf(opts{service: verbs.ServiceRC, rd: 1}, opts{service: verbs.ServiceRC, destRd: 1})
+	w := c.wireOf(opts{rd: 1}, opts{destRd: 1})
 	into, from := c.a.region(4096, everyAccess), c.b.region(4096, everyAccess)
 	var ids []uint64
 	for i := range 12 {
@@ -277,27 +261,22 @@ func manyReads(c *caseRun) {
 			wr.RemoteAddr, wr.RKey = from.Addr()+uint64(i*300), from.RKey()
 		}))
 	}
-	for _, id := range ids {
-		w.a.scq.awaitOne(id, verbs.StatusSuccess)
-	}
+	w.a.awaitSent(ids...)
 	require.True(c, bytes.Equal(from.buf[:3600], into.buf[:3600]))
 }
 
 // fence sends the data of the read before it.
-func fence(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceRC})
+func fence(c *caseRun, w *wire) {
 	got := w.b.recv()
 	copy(w.b.mem.buf[1024:], "data that the read fetches and the send forwards")
 	read := w.a.send(remote(verbs.WRRDMARead))
 	sent := w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.Flags |= verbs.SendFence })
-	w.a.scq.awaitOne(read, verbs.StatusSuccess)
-	w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+	w.a.awaitSent(read, sent)
 	w.b.rcq.awaitOne(got, verbs.StatusSuccess)
 	require.True(c, bytes.Equal(w.b.mem.buf[1024:1024+64], w.b.mem.buf[2048:2048+64]))
 }
 
-func bothWays(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceRC})
+func bothWays(_ *caseRun, w *wire) {
 	var a, b, ra, rb []uint64
 	for range 8 {
 		ra, rb = append(ra, w.a.recv()), append(rb, w.b.recv())
@@ -305,40 +284,32 @@ func bothWays(c *caseRun) {
 	for range 8 {
 		a, b = append(a, w.a.send()), append(b, w.b.send())
 	}
-	for i := range 8 {
-		w.a.scq.awaitOne(a[i], verbs.StatusSuccess)
-		w.b.scq.awaitOne(b[i], verbs.StatusSuccess)
-		w.a.rcq.awaitOne(ra[i], verbs.StatusSuccess)
-		w.b.rcq.awaitOne(rb[i], verbs.StatusSuccess)
-	}
+	w.a.awaitSent(a...)
+	w.b.awaitSent(b...)
+	w.a.rcq.awaitAll(verbs.StatusSuccess, ra...)
+	w.b.rcq.awaitAll(verbs.StatusSuccess, rb...)
 }
 
 // loopback connects two queue pairs of the same device.
 func loopback(c *caseRun) {
-	w := &wire{c, c.a.qp(opts{service: verbs.ServiceRC}), c.a.qp(opts{service: verbs.ServiceRC})}
+	w := &wire{c, c.a.qp(rc), c.a.qp(rc)}
 	w.a.peer, w.b.peer = w.b, w.a
+	toSelf := func(attr *verbs.QPAttr) { attr.AH.DGID, attr.AH.DLID = c.a.gid, c.a.pattr.LID }
 	for _, q := range []*qp{w.a, w.b} {
 		for _, s := range []verbs.QPState{verbs.StateInit, verbs.StateRTR, verbs.StateRTS} {
-			row, _ := verbs.FindTransition(verbs.ServiceRC, s-1, s)
-			attr := q.attr(s)
-			attr.AH.DGID, attr.AH.DLID = c.a.gid, c.a.pattr.LID
-			require.NoError(c, q.Modify(attr, verbs.AttrState|row.Required))
+			require.NoError(c, q.moveWith(s, toSelf))
 		}
 	}
-	w.a.ping()
-	w.b.ping()
+	w.pings()
 }
 
 // toSeveral sends from a UD queue pair to two others.
-func toSeveral(c *caseRun) {
-	w := c.wire(opts{service: verbs.ServiceUD})
-	other := c.b.qp(opts{service: verbs.ServiceUD})
+func toSeveral(c *caseRun, w *wire) {
+	other := c.b.qp(ud)
 	other.moveTo(verbs.StateRTS)
 	first, second := w.b.recv(), other.recv()
 	to := func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.Num() }
-	a, b := w.a.send(to), w.a.send()
-	w.a.scq.awaitOne(a, verbs.StatusSuccess)
-	w.a.scq.awaitOne(b, verbs.StatusSuccess)
+	w.a.awaitSent(w.a.send(to), w.a.send())
 	w.b.rcq.awaitOne(first, verbs.StatusSuccess)
 	wc := other.rcq.awaitOne(second, verbs.StatusSuccess)
 	require.Equal(c, w.a.Num(), wc.SrcQP)

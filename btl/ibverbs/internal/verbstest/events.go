@@ -17,7 +17,9 @@ func eventCases() (all []testCase) {
 		case verbs.AffiliationQP, verbs.AffiliationPort, verbs.AffiliationDevice:
 			all = append(all, testCase{in.Name + "/raised", func(c *caseRun) { raised(c, in) }})
 		case verbs.AffiliationCQ:
-			all = append(all, testCase{in.Name + "/failed-send-CQ", failedSendCQ}, testCase{in.Name + "/failed-receive-CQ", failedRecvCQ})
+			all = append(all,
+				testCase{in.Name + "/failed-send-CQ", func(c *caseRun) { failCQ(c, false) }},
+				testCase{in.Name + "/failed-receive-CQ", func(c *caseRun) { failCQ(c, true) }})
 		case verbs.AffiliationSRQ:
 			if in.Type == verbs.EventSRQErr {
 				all = append(all, testCase{in.Name + "/failed", failedSRQ})
@@ -37,17 +39,14 @@ func (e *end) reopen() *end {
 
 // raised injects an event.
 func raised(c *caseRun, in verbs.EventInfo) {
-	if c.Injector.Raise == nil {
-		c.skip("no injection of events")
-	}
+	c.skipIf(c.Injector.Raise == nil, "no injection of events")
 	c.injected = true
 	other := c.a.reopen()
 	ev := verbs.AsyncEvent{Type: in.Type}
 	var about any
-	var w *wire
+	w := c.wire(rc)
 	switch in.Affiliation {
 	case verbs.AffiliationQP:
-		w = c.wire(opts{service: verbs.ServiceRC})
 		ev.QP, about = w.a.QP, w.a.QP
 	case verbs.AffiliationPort:
 		ev.Port, about = c.a.port, c.a.port
@@ -61,16 +60,24 @@ func raised(c *caseRun, in verbs.EventInfo) {
 	}
 	require.Equal(c, 1, c.a.count(in.Type, nil), "number of events")
 	require.Zero(c, c.b.count(in.Type, nil), "event at another device")
-	if w != nil && in.Type == verbs.EventQPFatal {
+	switch in.Type {
+	case verbs.EventDeviceFatal:
+		_, err := w.a.Query()
+		require.ErrorIs(c, err, verbs.ErrGone)
+	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 		w.a.awaitState(verbs.StateErr)
+	default:
+		require.Equal(c, verbs.StateRTS, w.a.state())
 	}
 }
 
 func provokedEvents() map[verbs.EventType][]testCase {
-	rc := verbs.ServiceRC
 	all := map[verbs.EventType][]testCase{}
 	add := func(e verbs.EventType, name string, run func(c *caseRun)) {
 		all[e] = append(all[e], testCase{e.String() + "/" + name, run})
+	}
+	addWired := func(e verbs.EventType, name string, run func(c *caseRun, w *wire)) {
+		all[e] = append(all[e], wired(e.String()+"/"+name, rc, run))
 	}
 	add(verbs.EventCQErr, "overrun", func(c *caseRun) {
 		_, q := overrun(c)
@@ -85,40 +92,40 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		c.a.await(verbs.EventQPFatal, w.a.QP)
 		w.a.awaitState(verbs.StateErr)
 	})
-	add(verbs.EventQPAccessErr, "WRITE", func(c *caseRun) {
-		w := c.wire(opts{service: rc})
+	addWired(verbs.EventQPAccessErr, "WRITE", func(c *caseRun, w *wire) {
 		other := c.b.reopen()
 		w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), badRKey), verbs.StatusRemAccessErr)
 		c.b.await(verbs.EventQPAccessErr, w.b.QP)
 		require.Zero(c, c.a.count(verbs.EventQPAccessErr, nil))
 		require.Zero(c, other.count(verbs.EventQPAccessErr, nil), "event in a context that did not make the queue pair")
 	})
-	for _, service := range []verbs.Services{rc, verbs.ServiceUC} {
-		add(verbs.EventCommEst, service.String(), func(c *caseRun) {
-			w := c.pair(opts{service: service})
+	for _, o := range []opts{rc, uc} {
+		add(verbs.EventCommEst, o.service.String(), func(c *caseRun) {
+			w := c.pair(o)
 			other := c.b.reopen()
-			w.b.moveTo(verbs.StateRTR)
-			w.a.moveTo(verbs.StateRTS)
-			w.a.ping()
-			c.b.await(verbs.EventCommEst, w.b.QP)
-			w.a.ping()
-			require.NoError(c, w.b.move(verbs.StateRTS))
-			w.a.ping()
-			w.b.ping()
-			require.Equal(c, 1, c.b.count(verbs.EventCommEst, nil), "number of events")
-			require.Zero(c, other.count(verbs.EventCommEst, nil), "event in a context that did not make the queue pair")
+			for n := 1; n <= 2; n++ { // also after RESET
+				w.b.moveTo(verbs.StateRTR)
+				w.a.moveTo(verbs.StateRTS)
+				w.a.ping()
+				c.b.await(verbs.EventCommEst, w.b.QP)
+				w.a.ping()
+				require.NoError(c, w.b.move(verbs.StateRTS))
+				w.pings()
+				require.Equal(c, n, c.b.count(verbs.EventCommEst, nil), "number of events")
+				require.Zero(c, other.count(verbs.EventCommEst, nil), "event in another context")
+				w.reset()
+			}
 		})
 	}
 	add(verbs.EventCommEst, "not-UD", func(c *caseRun) {
-		w := c.pair(opts{service: verbs.ServiceUD})
+		w := c.pair(ud)
 		w.b.moveTo(verbs.StateRTR)
 		w.a.moveTo(verbs.StateRTS)
 		w.a.ping()
 		w.a.ping()
 		require.Zero(c, c.b.count(verbs.EventCommEst, nil))
 	})
-	add(verbs.EventSQDrained, "idle", func(c *caseRun) {
-		w := c.wire(opts{service: rc})
+	addWired(verbs.EventSQDrained, "idle", func(c *caseRun, w *wire) {
 		w.a.startDrain()
 		c.a.await(verbs.EventSQDrained, w.a.QP)
 		require.NoError(c, w.a.move(verbs.StateRTS))
@@ -126,25 +133,16 @@ func provokedEvents() map[verbs.EventType][]testCase {
 	})
 	add(verbs.EventSQDrained, "outstanding-send", func(c *caseRun) {
 		// The peer has no receive yet, so the send stays outstanding.
-		w := c.pair(opts{service: rc})
-		w.b.moveTo(verbs.StateRTS)
-		w.a.moveTo(verbs.StateRTR)
-		row, _ := verbs.FindTransition(rc, verbs.StateRTR, verbs.StateRTS)
-		attr := w.a.attr(verbs.StateRTS)
-		attr.RNRRetry = 7
-		require.NoError(c, w.a.Modify(attr, verbs.AttrState|row.Required))
+		w := c.wire(opts{rnrRetry: 7})
 		sent := w.a.send()
-		for range 20 {
-			c.step()
-		}
+		c.steps(20)
 		w.a.startDrain()
 		for range 100 { // meanwhile the peer refuses the send repeatedly
 			w.b.ping()
 		}
 		pending := w.a.send()
 		w.a.scq.requireNone("the peer has no receive")
-		have, err := w.a.Query()
-		require.NoError(c, err)
+		have := w.a.query()
 		drained := c.a.count(verbs.EventSQDrained, nil)
 		require.True(c, have.SQDraining && drained == 0, "a send is outstanding, but draining is %v, events %d", have.SQDraining, drained)
 		for _, to := range []verbs.QPState{verbs.StateRTS, verbs.StateSQD} {
@@ -152,30 +150,25 @@ func provokedEvents() map[verbs.EventType][]testCase {
 			require.Equal(c, verbs.StateSQD.String(), w.a.state().String(), "state after a refusal")
 		}
 		got := w.b.recv()
-		w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+		w.a.awaitSent(sent)
 		w.a.awaitMessage(got, 64)
 		c.a.await(verbs.EventSQDrained, w.a.QP)
-		have, err = w.a.Query()
-		require.NoError(c, err)
-		require.False(c, have.SQDraining, "returned by Query")
+		require.False(c, w.a.query().SQDraining, "returned by Query")
 		got = w.b.recv()
 		w.b.ping()
 		w.a.scq.requireNone("a send posted in SQD stays pending")
 		require.NoError(c, w.a.move(verbs.StateRTS))
-		w.a.scq.awaitOne(pending, verbs.StatusSuccess)
+		w.a.awaitSent(pending)
 		w.a.awaitMessage(got, 64)
 	})
 	add(verbs.EventGIDChange, "address", func(c *caseRun) {
-		if c.Injector.Address == nil {
-			c.skip("the provider cannot change addresses")
-		}
+		c.skipIf(c.Injector.Address == nil, "the provider cannot change addresses")
 		other := c.a.reopen()
-		w := c.wire(opts{service: rc})
+		w := c.wire(rc)
 		c.Injector.Address(c.a.dev, c.a.port)
 		c.a.await(verbs.EventGIDChange, c.a.port)
 		other.await(verbs.EventGIDChange, c.a.port)
-		w.a.ping()
-		w.b.ping()
+		w.pings()
 	})
 	add(verbs.EventPortErr, "link", func(c *caseRun) { linkDown(c) })
 	add(verbs.EventPortActive, "link", func(c *caseRun) {
@@ -183,20 +176,18 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		c.Injector.Link(c.a.dev, c.a.port, true)
 		c.a.await(verbs.EventPortActive, c.a.port)
 		c.wait("the port to be up", c.a.up)
-		w.a.ping()
-		w.b.ping()
+		w.pings()
 	})
 	add(verbs.EventSRQLimitReached, "limit", func(c *caseRun) {
-		srq := c.b.srq(16, 3)
-		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
+		w := c.wireWithSRQ(16, 3)
+		srq := w.b.o.srq
 		w.b.recvs(4)
 		w.a.sends(1) // leaves three receives, the limit
 		require.Zero(c, c.b.count(verbs.EventSRQLimitReached, nil), "the queue is not below its limit")
 		w.a.sends(1)
 		c.b.await(verbs.EventSRQLimitReached, srq)
 		w.a.sends(1)
-		w.b.recvs(4)
-		w.a.sends(4)
+		w.deliver(4)
 		require.Equal(c, 1, c.b.count(verbs.EventSRQLimitReached, nil), "the event is raised once")
 		w.b.recvs(3)
 		require.NoError(c, srq.SetLimit(3))
@@ -208,8 +199,7 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		require.Equal(c, 2, c.b.count(verbs.EventSRQLimitReached, nil), "event of a disarmed queue")
 	})
 	add(verbs.EventQPLastWQEReached, "after-a-receive", func(c *caseRun) {
-		srq := c.b.srq(16, 0)
-		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
+		w := c.wireWithSRQ(16, 0)
 		w.b.recvs(3)
 		w.a.sends(1)
 		require.NoError(c, w.b.move(verbs.StateErr))
@@ -217,10 +207,8 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		w.b.rcq.requireNone("receives of an SRQ stay there")
 	})
 	add(verbs.EventQPLastWQEReached, "empty-queue", func(c *caseRun) {
-		srq := c.b.srq(16, 0)
-		w := c.wireOf(opts{service: rc}, opts{service: rc, srq: srq})
-		w.b.recvs(1)
-		w.a.sends(1)
+		w := c.wireWithSRQ(16, 0)
+		w.deliver(1)
 		require.NoError(c, w.b.move(verbs.StateErr))
 		c.b.await(verbs.EventQPLastWQEReached, w.b.QP)
 	})
@@ -244,20 +232,23 @@ func (q *qp) recvs(n int) {
 // sends sends n messages and takes their completions at both ends.
 func (q *qp) sends(n int) {
 	for range n {
-		q.scq.awaitOne(q.send(), verbs.StatusSuccess)
+		q.awaitSent(q.send())
 		wc := q.peer.rcq.await(1)[0]
 		require.Equal(q.c, verbs.StatusSuccess.Native(), wc.Status.Native())
 	}
+}
+
+// deliver sends n messages from A to B.
+func (w *wire) deliver(n int) {
+	w.b.recvs(n)
+	w.a.sends(n)
 }
 
 // overrun overruns a completion queue of A.
 func overrun(c *caseRun) (*wire, *cq) {
 	small := c.a.cq(4, nil)
 	n := small.Entries() + 1
-	o := opts{service: verbs.ServiceRC, depth: n + 1}
-	oa := o
-	oa.scq = small
-	w := c.wireOf(oa, o)
+	w := c.wireOf(opts{depth: n + 1, scq: small}, rc)
 	for range n {
 		w.a.send(remote(verbs.WRRDMAWrite), length(8))
 	}
@@ -265,59 +256,40 @@ func overrun(c *caseRun) (*wire, *cq) {
 	return w, small
 }
 
-func failedSendCQ(c *caseRun) {
-	failCQ(c, func(sender, _ *qp) { c.Injector.BreakSendCQ(c.a.dev, sender.QP) })
-}
-
-func failedRecvCQ(c *caseRun) {
-	failCQ(c, func(_, receiver *qp) { c.Injector.BreakRecvCQ(c.a.dev, receiver.QP) })
-}
-
-// failCQ fails a completion queue. All queue pairs that send or receive with the queue fail, and no
-// others.
-func failCQ(c *caseRun, inject func(sender, receiver *qp)) {
-	if c.Injector.BreakSendCQ == nil || c.Injector.BreakRecvCQ == nil {
-		c.skip("the provider cannot fail a CQ")
-	}
+// failCQ fails a completion queue, named by a queue pair that sends with it or one that receives
+// with it. All queue pairs of the queue fail, and no others.
+func failCQ(c *caseRun, byReceiver bool) {
+	inject := c.Injector
+	c.skipIf(inject.BreakSendCQ == nil || inject.BreakRecvCQ == nil, "the provider cannot fail CQs")
 	c.injected = true
 	other := c.a.reopen()
 	shared := c.a.cq(64, nil)
-	o := opts{service: verbs.ServiceRC}
-	send, recv := o, o
-	send.scq, recv.rcq = shared, shared
-	w1, w2, w3 := c.pairOf(send, o), c.pairOf(recv, o), c.wire(o)
-	for _, w := range []*wire{w1, w2} {
-		w.a.moveTo(verbs.StateRTS)
-		w.b.moveTo(verbs.StateRTS)
-	}
+	w1, w2 := c.wireOf(opts{scq: shared}, rc), c.wireOf(opts{rcq: shared}, rc)
+	w3 := c.wire(rc)
 	w1.a.ping()
 	w2.b.ping()
-	inject(w1.a, w2.a)
+	if byReceiver {
+		inject.BreakRecvCQ(c.a.dev, w2.a.QP)
+	} else {
+		inject.BreakSendCQ(c.a.dev, w1.a.QP)
+	}
 	c.a.await(verbs.EventCQErr, shared.CQ)
-	c.a.await(verbs.EventQPFatal, w1.a.QP)
-	c.a.await(verbs.EventQPFatal, w2.a.QP)
-	w1.a.awaitState(verbs.StateErr)
-	w2.a.awaitState(verbs.StateErr)
+	for _, w := range []*wire{w1, w2} {
+		c.a.await(verbs.EventQPFatal, w.a.QP)
+		w.a.awaitState(verbs.StateErr)
+	}
 	require.Zero(c, c.a.count(verbs.EventQPFatal, w3.a.QP), "event of a queue pair with other queues")
 	require.Zero(c, other.count(verbs.EventCQErr, nil)+other.count(verbs.EventQPFatal, nil), "event in another context")
-	w3.a.ping()
-	w3.b.ping()
+	w3.pings()
 }
 
 // failedSRQ fails a shared receive queue. Its queue pairs fail, and no others.
 func failedSRQ(c *caseRun) {
-	if c.Injector.BreakSRQ == nil {
-		c.skip("the provider cannot fail an SRQ")
-	}
+	c.skipIf(c.Injector.BreakSRQ == nil, "the provider cannot fail an SRQ")
 	c.injected = true
 	other := c.b.reopen()
-	srq := c.b.srq(16, 0)
-	o := opts{service: verbs.ServiceRC}
-	ob := o
-	ob.srq = srq
-	w1, w2 := c.pairOf(o, ob), c.wire(o)
-	w1.a.moveTo(verbs.StateRTS)
-	w1.b.moveTo(verbs.StateRTS)
+	w1, w2 := c.wireWithSRQ(16, 0), c.wire(rc)
+	srq := w1.b.o.srq
 	w1.b.recvs(2)
 	w1.a.sends(1)
 	c.Injector.BreakSRQ(c.b.dev, w1.b.QP)
@@ -325,6 +297,7 @@ func failedSRQ(c *caseRun) {
 	c.b.await(verbs.EventQPFatal, w1.b.QP)
 	w1.b.awaitState(verbs.StateErr)
 	require.Zero(c, c.b.count(verbs.EventQPFatal, w2.b.QP), "event of a queue pair without the SRQ")
+	require.Zero(c, c.b.count(verbs.EventQPLastWQEReached, nil), "event after QP_FATAL")
 	require.Zero(c, other.count(verbs.EventSRQErr, nil)+other.count(verbs.EventQPFatal, nil), "event in another context")
 	n, err := srq.PostRecv([]verbs.RecvWR{w1.b.recvWR()})
 	w1.b.requireRefused(n, err, "receive to a failed SRQ")
@@ -339,11 +312,9 @@ func (e *end) up() bool {
 
 // linkDown takes A's port down. The queue pairs keep their states.
 func linkDown(c *caseRun) *wire {
-	if c.Injector.Link == nil {
-		c.skip("the provider cannot take links down")
-	}
+	c.skipIf(c.Injector.Link == nil, "the provider cannot take links down")
 	other := c.a.reopen()
-	w := c.wire(opts{service: verbs.ServiceRC})
+	w := c.wire(rc)
 	w.a.ping()
 	c.cleanup = append(c.cleanup, func() error { // restores the network for the next case
 		c.Injector.Link(c.a.dev, c.a.port, true)

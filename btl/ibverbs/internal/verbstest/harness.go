@@ -129,6 +129,15 @@ type region struct {
 	gone bool
 }
 
+// Dereg deregisters the region; further calls do nothing.
+func (r *region) Dereg() error {
+	if r.gone {
+		return nil
+	}
+	r.gone = true
+	return r.MR.Dereg()
+}
+
 // region registers n bytes with a pattern that starts at a random value.
 func (e *end) region(n int, access verbs.Access) *region { return e.regionIn(e.pd, n, access) }
 
@@ -141,12 +150,7 @@ func (e *end) regionIn(pd verbs.PD, n int, access verbs.Access) *region {
 	var err error
 	r.MR, err = pd.RegMR(r.buf, access)
 	require.NoError(e.c, err)
-	e.c.cleanup = append(e.c.cleanup, func() error {
-		if r.gone {
-			return nil
-		}
-		return r.Dereg()
-	})
+	e.c.cleanup = append(e.c.cleanup, r.Dereg)
 	return r
 }
 
@@ -250,7 +254,14 @@ type opts struct {
 	qkey      uint32
 	pkey      uint16
 	psn       uint32
+	rnrRetry  uint8 // 7: unlimited
 }
+
+// Options of queue pairs that have only defaults, or short timeouts.
+var (
+	rc, quickRC = opts{service: verbs.ServiceRC}, opts{service: verbs.ServiceRC, quick: true}
+	uc, ud      = opts{service: verbs.ServiceUC}, opts{service: verbs.ServiceUD}
+)
 
 // qp is a queue pair with its queues and its peer.
 type qp struct {
@@ -269,6 +280,7 @@ type qp struct {
 
 func (e *end) qp(o opts) *qp {
 	c := e.c
+	setDefault(&o.service, verbs.ServiceRC)
 	setDefault(&o.depth, 16)
 	setDefault(&o.sge, 2)
 	setDefault(&o.cqEntries, 2*o.depth+8)
@@ -278,6 +290,7 @@ func (e *end) qp(o opts) *qp {
 	setDefault(&o.qkey, qkey)
 	setDefault(&o.mtu, min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU))
 	setDefault(&o.psn, rand.Uint32N(1<<24))
+	setDefault(&o.rnrRetry, 6)
 	if o.noAccess {
 		o.access = 0
 	}
@@ -320,22 +333,23 @@ func (q *qp) Destroy() error {
 		return nil
 	}
 	err := q.QP.Destroy()
-	if q.gone = err == nil; q.gone && q.ah != nil {
-		err = q.ah.Destroy()
-	}
+	q.gone = err == nil
 	return err
 }
 
-func (q *qp) state() verbs.QPState {
+func (q *qp) query() verbs.QPAttr {
 	attr, err := q.Query()
 	require.NoError(q.c, err)
-	return attr.State
+	return attr
 }
+
+func (q *qp) state() verbs.QPState { return q.query().State }
 
 // attr returns all attributes for a change to a state.
 func (q *qp) attr(to verbs.QPState) *verbs.QPAttr {
 	a := &verbs.QPAttr{State: to, PathMTU: q.o.mtu, QKey: q.o.qkey, SQPSN: q.psn, Access: q.o.access, Port: q.e.port,
-		PKeyIndex: q.o.pkey, AH: q.e.path(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd, MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: 6}
+		PKeyIndex: q.o.pkey, AH: q.e.path(), MaxRdAtomic: q.o.rd, MaxDestRdAtomic: q.o.destRd,
+		MinRNRTimer: 12, Timeout: 14, RetryCnt: 6, RNRRetry: q.o.rnrRetry}
 	if q.o.quick {
 		a.Timeout, a.RetryCnt, a.RNRRetry, a.MinRNRTimer = 10, 1, 1, 1
 	}
@@ -354,11 +368,23 @@ func (e *end) path() verbs.AHAttr {
 	return verbs.AHAttr{Port: e.port, DLID: to.pattr.LID, IsGlobal: true, DGID: to.gid, SGIDIndex: e.index, HopLimit: 1}
 }
 
+// ah returns a new address handle of the other end.
+func (e *end) ah(pd verbs.PD) verbs.AH {
+	ah, err := pd.CreateAH(e.path())
+	require.NoError(e.c, err)
+	e.c.cleanup = append(e.c.cleanup, ah.Destroy)
+	return ah
+}
+
 // move changes the state with the required attributes.
-func (q *qp) move(to verbs.QPState) error {
-	from := q.state()
-	row, _ := verbs.FindTransition(q.Service(), from, to)
-	return q.Modify(q.attr(to), verbs.AttrState|row.Required)
+func (q *qp) move(to verbs.QPState) error { return q.moveWith(to, func(*verbs.QPAttr) {}) }
+
+// moveWith changes the state with the required attributes, after change has modified them.
+func (q *qp) moveWith(to verbs.QPState, change func(attr *verbs.QPAttr)) error {
+	row, _ := verbs.FindTransition(q.Service(), q.state(), to)
+	attr := q.attr(to)
+	change(attr)
+	return q.Modify(attr, verbs.AttrState|row.Required)
 }
 
 // moveTo moves a new queue pair to a state.
@@ -388,11 +414,8 @@ func (q *qp) moveTo(to verbs.QPState) {
 // Devices drain asynchronously, even an empty queue, and refuse to leave SQD until then.
 func (q *qp) moveToDrainedSQD() {
 	require.NoError(q.c, q.move(verbs.StateSQD), "%s to SQD", q.e.name)
-	q.c.wait("the send queue of "+q.e.name+" to drain", func() bool {
-		attr, err := q.Query()
-		require.NoError(q.c, err)
-		return !attr.SQDraining
-	})
+	drained := func() bool { return !q.query().SQDraining }
+	q.c.wait("the send queue of "+q.e.name+" to drain", drained)
 }
 
 // failSend moves a queue pair of UC or UD to SQE with a send that fails. Other cases check its
@@ -418,9 +441,7 @@ func (q *qp) awaitState(s verbs.QPState) {
 // ahHandle returns the address handle of the peer's end and creates it at the first call.
 func (q *qp) ahHandle() uint64 {
 	if q.ah == nil {
-		ah, err := q.o.pd.CreateAH(q.e.path())
-		require.NoError(q.c, err)
-		q.ah = ah
+		q.ah = q.e.ah(q.o.pd)
 	}
 	return q.ah.Handle()
 }
@@ -447,9 +468,28 @@ func (c *caseRun) wire(o opts) *wire { return c.wireOf(o, o) }
 // wireOf returns two connected queue pairs in RTS.
 func (c *caseRun) wireOf(a, b opts) *wire {
 	w := c.pairOf(a, b)
+	w.connect()
+	return w
+}
+
+// connect moves both queue pairs from RESET to RTS.
+func (w *wire) connect() {
 	w.a.moveTo(verbs.StateRTS)
 	w.b.moveTo(verbs.StateRTS)
-	return w
+}
+
+// reset moves both queue pairs by way of ERR to RESET.
+func (w *wire) reset() {
+	for _, q := range []*qp{w.a, w.b} {
+		require.NoError(w.c, q.move(verbs.StateErr))
+		require.NoError(w.c, q.move(verbs.StateReset))
+	}
+}
+
+// pings checks that both queue pairs work in both directions.
+func (w *wire) pings() {
+	w.a.ping()
+	w.b.ping()
 }
 
 // id returns a new work request ID.
@@ -477,10 +517,15 @@ func (q *qp) sendWR(changes ...func(q *qp, wr *verbs.SendWR)) verbs.SendWR {
 // send posts the request of sendWR and returns its ID.
 func (q *qp) send(changes ...func(q *qp, wr *verbs.SendWR)) uint64 {
 	wr := q.sendWR(changes...)
-	n, err := q.PostSend([]verbs.SendWR{wr})
-	require.NoError(q.c, err, "post send to %s in %v", q.e.name, q.state())
-	require.Equal(q.c, 1, n)
+	q.post(wr)
 	return wr.ID
+}
+
+// post posts send requests, which must be accepted.
+func (q *qp) post(wrs ...verbs.SendWR) {
+	n, err := q.PostSend(wrs)
+	require.NoError(q.c, err, "post send to %s in %v", q.e.name, q.state())
+	require.Equal(q.c, len(wrs), n)
 }
 
 // recvWR returns a receive of up to 1024 bytes at offset 2048 of the queue pair's region.
@@ -497,14 +542,19 @@ func (q *qp) recvWR(changes ...func(q *qp, wr *verbs.RecvWR)) verbs.RecvWR {
 // ID.
 func (q *qp) recv(changes ...func(q *qp, wr *verbs.RecvWR)) uint64 {
 	wr := q.recvWR(changes...)
+	q.postRecv(wr)
+	return wr.ID
+}
+
+// postRecv posts receives, which must be accepted.
+func (q *qp) postRecv(wrs ...verbs.RecvWR) {
 	post := q.PostRecv
 	if q.o.srq != nil {
 		post = q.o.srq.PostRecv
 	}
-	n, err := post([]verbs.RecvWR{wr})
+	n, err := post(wrs)
 	require.NoError(q.c, err, "post receive to %s in %v", q.e.name, q.state())
-	require.Equal(q.c, 1, n)
-	return wr.ID
+	require.Equal(q.c, len(wrs), n)
 }
 
 func badLKey(_ *qp, wr *verbs.SendWR) { wr.SGE[0].LKey ^= 0x00ffff00 }
@@ -522,7 +572,7 @@ func recvLength(n int) func(*qp, *verbs.RecvWR) {
 	return func(_ *qp, wr *verbs.RecvWR) { wr.SGE[0].Length = uint32(n) }
 }
 
-// remote turns a request into an operation on the peer's region at offset 1024.
+// remote turns a request into an operation, on the peer's region at offset 1024 if not a send.
 func remote(op verbs.Opcode) func(*qp, *verbs.SendWR) {
 	return func(q *qp, wr *verbs.SendWR) {
 		wr.Opcode = op
@@ -536,34 +586,53 @@ func remote(op verbs.Opcode) func(*qp, *verbs.SendWR) {
 	}
 }
 
+// at changes the remote memory of a request.
+func at(addr uint64, key uint32) func(*qp, *verbs.SendWR) {
+	return func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr, wr.RKey = addr, key }
+}
+
+// withRegion changes the local memory of a request to the first 64 bytes of a region.
+func withRegion(r *region) func(*qp, *verbs.SendWR) {
+	return func(_ *qp, wr *verbs.SendWR) { wr.SGE[0] = r.sge(0, 64) }
+}
+
 func badRKey(_ *qp, wr *verbs.SendWR) { wr.RKey ^= 0x00ffff00 }
 
 // ping sends a message to the peer to check that both queue pairs work.
 func (q *qp) ping() {
 	got := q.peer.recv()
-	sent := q.send()
-	q.scq.awaitOne(sent, verbs.StatusSuccess)
+	q.awaitSent(q.send())
 	q.awaitMessage(got, 64)
+}
+
+// grhBytes returns the length of the global route header before each received message.
+func (q *qp) grhBytes() int {
+	if q.Service() == verbs.ServiceUD {
+		return verbs.GRHBytes
+	}
+	return 0
 }
 
 // awaitMessage waits for a message of sendWR at the peer and checks its content.
 func (q *qp) awaitMessage(id uint64, n int) {
 	wc := q.peer.rcq.awaitOne(id, verbs.StatusSuccess)
 	require.Equal(q.c, q.peer.Num(), wc.QPNum)
-	grh := 0
-	if q.Service() == verbs.ServiceUD {
-		grh = verbs.GRHBytes
-	}
+	grh := q.grhBytes()
 	require.EqualValues(q.c, n+grh, wc.ByteLen, "bytes received")
 	require.True(q.c, bytes.Equal(q.mem.buf[:n], q.peer.mem.buf[2048+grh:2048+grh+n]), "the data is not what was sent")
 }
 
-// awaitFlushed waits for the flushed completions of these requests, in order.
-func (q *cq) awaitFlushed(ids ...uint64) {
+// awaitAll waits for the completions of these requests, in order, with the same status.
+func (q *cq) awaitAll(status verbs.Status, ids ...uint64) {
 	for _, id := range ids {
-		q.awaitOne(id, verbs.StatusWRFlushErr)
+		q.awaitOne(id, status)
 	}
 }
+
+// awaitSent waits until these send requests have succeeded, in order.
+func (q *qp) awaitSent(ids ...uint64) { q.scq.awaitAll(verbs.StatusSuccess, ids...) }
+
+func (q *cq) awaitFlushed(ids ...uint64) { q.awaitAll(verbs.StatusWRFlushErr, ids...) }
 
 // requireRefused checks the result of a post that must be refused.
 func (q *qp) requireRefused(n int, err error, what string) {

@@ -18,74 +18,68 @@ func (e *end) srq(n, limit int) verbs.SRQ {
 	return inner
 }
 
+// wireWithSRQ returns a wire whose end B has a shared receive queue.
+func (c *caseRun) wireWithSRQ(n, limit int) *wire {
+	return c.wireOf(rc, opts{srq: c.b.srq(n, limit)})
+}
+
+// sendTo sends a message from A to B, which must complete the receive, and returns its completion.
+func (w *wire) sendTo(recv uint64) verbs.WC {
+	w.a.awaitSent(w.a.send())
+	return w.b.rcq.awaitOne(recv, verbs.StatusSuccess)
+}
+
 // srqCases returns the cases for shared receive queues.
 func srqCases() []testCase {
-	rc := verbs.ServiceRC
-	two := func(c *caseRun, srq verbs.SRQ) (w1, w2 *wire) {
-		w1, w2 = c.pairOf(opts{service: rc}, opts{service: rc, srq: srq}), c.pairOf(opts{service: rc}, opts{service: rc, srq: srq})
-		for _, w := range []*wire{w1, w2} {
-			w.a.moveTo(verbs.StateRTS)
-			w.b.moveTo(verbs.StateRTS)
-		}
-		return w1, w2
+	// two returns a case with two wires that share a receive queue at B.
+	two := func(name string, size int, run func(c *caseRun, w1, w2 *wire)) testCase {
+		return testCase{name, func(c *caseRun) {
+			w1 := c.wireWithSRQ(size, 0)
+			run(c, w1, c.wireOf(rc, opts{srq: w1.b.o.srq}))
+		}}
 	}
 	return []testCase{
-		{"shared-in-order", func(c *caseRun) {
-			w1, w2 := two(c, c.b.srq(16, 0))
+		two("shared-in-order", 16, func(c *caseRun, w1, w2 *wire) {
 			first, second, third := w1.b.recv(), w1.b.recv(), w1.b.recv()
 			for _, step := range []struct {
 				w  *wire
 				id uint64
 			}{{w2, first}, {w1, second}, {w2, third}} {
-				step.w.a.scq.awaitOne(step.w.a.send(), verbs.StatusSuccess)
-				wc := step.w.b.rcq.awaitOne(step.id, verbs.StatusSuccess)
-				require.Equal(c, step.w.b.Num(), wc.QPNum, "number of the receiving queue pair")
+				require.Equal(c, step.w.b.Num(), step.w.sendTo(step.id).QPNum, "receiver")
 			}
-		}},
-		{"entries-stay", func(c *caseRun) {
-			w1, w2 := two(c, c.b.srq(16, 0))
+		}),
+		two("entries-stay", 16, func(c *caseRun, w1, w2 *wire) {
 			got := w1.b.recv()
 			require.NoError(c, w1.b.move(verbs.StateErr))
-			w2.a.scq.awaitOne(w2.a.send(), verbs.StatusSuccess)
-			w2.b.rcq.awaitOne(got, verbs.StatusSuccess)
+			w2.sendTo(got)
 			w1.b.rcq.requireNone("receives of a shared queue are not flushed")
 			got = w1.b.recv()
 			require.NoError(c, w1.b.Destroy())
-			w2.a.scq.awaitOne(w2.a.send(), verbs.StatusSuccess)
-			w2.b.rcq.awaitOne(got, verbs.StatusSuccess)
-		}},
+			w2.sendTo(got)
+		}),
 		{"no-receive", func(c *caseRun) {
-			srq := c.b.srq(16, 0)
-			w := c.wireOf(opts{service: rc, quick: true}, opts{service: rc, quick: true, srq: srq})
+			w := c.wireOf(quickRC, opts{quick: true, srq: c.b.srq(16, 0)})
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRNRRetryExcErr)
 		}},
-		{"short-receive", func(c *caseRun) {
-			w1, w2 := two(c, c.b.srq(16, 0))
+		two("short-receive", 16, func(c *caseRun, w1, w2 *wire) {
 			bad := w1.b.recv(recvLength(32))
 			good := w1.b.recv()
 			w1.a.scq.awaitOne(w1.a.send(), verbs.StatusRemInvReqErr)
 			w1.b.rcq.awaitOne(bad, verbs.StatusLocLenErr)
 			w1.b.awaitState(verbs.StateErr)
-			w2.a.scq.awaitOne(w2.a.send(), verbs.StatusSuccess)
-			w2.b.rcq.awaitOne(good, verbs.StatusSuccess)
-		}},
-		{"full", func(c *caseRun) {
-			srq := c.b.srq(6, 0)
-			w, _ := two(c, srq)
-			ids := fillQueue(c, 6, func(n int) (int, []uint64, error) { return w.b.postRecvs(srq.PostRecv, n) })
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			w.b.rcq.awaitOne(ids[0], verbs.StatusSuccess)
+			w2.sendTo(good)
+		}),
+		two("full", 6, func(c *caseRun, w, _ *wire) {
+			ids := fillQueue(c, 6, w.b.recvsTo(w.b.o.srq.PostRecv))
+			w.sendTo(ids[0])
 			w.b.recv() // uses the freed entry
-		}},
-		{"no-receives-of-its-own", func(c *caseRun) {
-			w, _ := two(c, c.b.srq(6, 0))
+		}),
+		two("no-receives-of-its-own", 6, func(c *caseRun, w, _ *wire) {
 			n, err := w.b.PostRecv([]verbs.RecvWR{w.b.recvWR()})
 			w.b.requireRefused(n, err, "a receive for a queue pair with an SRQ")
-		}},
+		}),
 		{"UD", func(c *caseRun) {
-			srq := c.b.srq(16, 0)
-			w := c.wireOf(opts{service: verbs.ServiceUD}, opts{service: verbs.ServiceUD, srq: srq})
-			w.a.ping()
+			c.wireOf(ud, opts{service: verbs.ServiceUD, srq: c.b.srq(16, 0)}).a.ping()
 		}},
 	}
 }
@@ -93,177 +87,127 @@ func srqCases() []testCase {
 // memoryCases returns the cases for memory regions that the status cases do not cover.
 func memoryCases() []testCase {
 	return []testCase{
-		{"remote-write-needs-local-write", func(c *caseRun) { refuseAccess(c, verbs.AccessRemoteWrite) }},
-		{"remote-atomic-needs-local-write", func(c *caseRun) { refuseAccess(c, verbs.AccessRemoteAtomic) }},
-		{"empty", func(c *caseRun) {
-			mr, err := c.a.pd.RegMR(nil, everyAccess)
-			require.ErrorIs(c, err, verbs.ErrInvalid)
-			require.Nil(c, mr)
-		}},
-		{"source-may-be-read-only", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
-			from := c.a.region(256, 0)
+		{"remote-write-needs-local-write", refuseRegion(aligned(64), verbs.AccessRemoteWrite)},
+		{"remote-atomic-needs-local-write", refuseRegion(aligned(64), verbs.AccessRemoteAtomic)},
+		{"empty", refuseRegion(nil, everyAccess)},
+		wired("source-may-be-read-only", rc, func(c *caseRun, w *wire) {
 			w.b.recv()
-			w.a.scq.awaitOne(w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.SGE[0] = from.sge(0, 64) }), verbs.StatusSuccess)
-		}},
-		{"read-into-read-only", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
-			into := c.a.region(256, 0)
-			id := w.a.send(remote(verbs.WRRDMARead), func(_ *qp, wr *verbs.SendWR) { wr.SGE[0] = into.sge(0, 64) })
+			w.a.awaitSent(w.a.send(withRegion(c.a.region(256, 0))))
+		}),
+		wired("read-into-read-only", rc, func(c *caseRun, w *wire) {
+			id := w.a.send(remote(verbs.WRRDMARead), withRegion(c.a.region(256, 0)))
 			w.a.scq.awaitOne(id, verbs.StatusLocProtErr)
 			w.a.awaitState(verbs.StateErr)
-		}},
-		{"two-regions-of-one-memory", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
+		}),
+		wired("two-regions-of-one-memory", rc, func(c *caseRun, w *wire) {
 			first := c.b.region(4096, everyAccess)
 			second, err := c.b.pd.RegMR(first.buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 			require.NoError(c, err)
 			c.cleanup = append(c.cleanup, second.Dereg)
 			require.NotEqual(c, first.RKey(), second.RKey())
-			to := func(key uint32) func(*qp, *verbs.SendWR) {
-				return func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr, wr.RKey = first.Addr(), key }
-			}
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), to(first.RKey())), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMARead), to(second.RKey())), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite), to(second.RKey())), verbs.StatusRemAccessErr)
-		}},
-		{"key-invalid-after-dereg", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
+			byFirst, bySecond := at(first.Addr(), first.RKey()), at(first.Addr(), second.RKey())
+			write, read := remote(verbs.WRRDMAWrite), remote(verbs.WRRDMARead)
+			w.a.awaitSent(w.a.send(write, byFirst), w.a.send(read, bySecond))
+			w.a.scq.awaitOne(w.a.send(write, bySecond), verbs.StatusRemAccessErr)
+		}),
+		wired("key-invalid-after-dereg", rc, func(c *caseRun, w *wire) {
 			old := c.b.region(4096, everyAccess)
 			key, addr := old.RKey(), old.Addr()
 			require.NoError(c, old.Dereg())
-			old.gone = true
 			again, err := c.b.pd.RegMR(old.buf, everyAccess) // the same memory with another key
 			require.NoError(c, err)
 			c.cleanup = append(c.cleanup, again.Dereg)
 			require.NotEqual(c, key, again.RKey(), "the key was reused at once")
 			before := string(old.buf)
-			id := w.a.send(remote(verbs.WRRDMAWrite), func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr, wr.RKey = addr, key })
-			w.a.scq.awaitOne(id, verbs.StatusRemAccessErr)
+			write := w.a.send(remote(verbs.WRRDMAWrite), at(addr, key))
+			w.a.scq.awaitOne(write, verbs.StatusRemAccessErr)
 			require.Equal(c, before, string(old.buf))
-		}},
-		{"up-to-the-last-byte", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
+		}),
+		wired("up-to-the-last-byte", rc, func(c *caseRun, w *wire) {
 			r := c.b.region(4096, everyAccess)
 			for _, op := range []verbs.Opcode{verbs.WRRDMAWrite, verbs.WRRDMARead} {
-				id := w.a.send(remote(op), func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr, wr.RKey = r.Addr()+4096-64, r.RKey() })
-				w.a.scq.awaitOne(id, verbs.StatusSuccess)
+				w.a.awaitSent(w.a.send(remote(op), at(r.Addr()+4096-64, r.RKey())))
 			}
-		}},
-		{"empty-write-needs-no-key", func(c *caseRun) { // keep-alive probes rely on this
-			w := c.wire(opts{service: verbs.ServiceRC})
+		}),
+		// Keep-alive probes rely on this.
+		wired("empty-write-needs-no-key", rc, func(_ *caseRun, w *wire) {
 			for _, key := range []uint32{0, 0xdeadbeef} {
-				w.a.scq.awaitOne(w.a.send(func(_ *qp, wr *verbs.SendWR) {
-					wr.Opcode, wr.RemoteAddr, wr.RKey, wr.NumSGE = verbs.WRRDMAWrite, 0, key, 0
-				}), verbs.StatusSuccess)
+				empty := func(_ *qp, wr *verbs.SendWR) { wr.NumSGE = 0 }
+				w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite), at(0, key), empty))
 			}
-			w.a.ping()
-			w.b.ping()
-		}},
-		{"address-wraps", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceRC})
-			id := w.a.send(remote(verbs.WRRDMAWrite), func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr = ^uint64(0) - 31 })
-			w.a.scq.awaitOne(id, verbs.StatusRemAccessErr)
-		}},
+			w.pings()
+		}),
+		wired("address-wraps", rc, func(c *caseRun, w *wire) {
+			write := w.a.send(remote(verbs.WRRDMAWrite), at(^uint64(0)-31, w.b.mem.RKey()))
+			w.a.scq.awaitOne(write, verbs.StatusRemAccessErr)
+		}),
 	}
 }
 
-func refuseAccess(c *caseRun, access verbs.Access) {
-	mr, err := c.a.pd.RegMR(aligned(64), access)
-	require.ErrorIs(c, err, verbs.ErrInvalid)
-	require.Nil(c, mr)
+func refuseRegion(mem []byte, access verbs.Access) func(*caseRun) {
+	return func(c *caseRun) {
+		mr, err := c.a.pd.RegMR(mem, access)
+		require.ErrorIs(c, err, verbs.ErrInvalid)
+		require.Nil(c, mr)
+	}
 }
 
 // droppedCases returns the cases for packets that a queue pair drops silently. Later packets
 // arrive.
 func droppedCases() []testCase {
-	ud := verbs.ServiceUD
-	dropped := func(o opts, change func(q *qp, wr *verbs.SendWR)) func(c *caseRun) {
-		return func(c *caseRun) {
-			w := c.wire(o)
+	dropped := func(name string, change func(q *qp, wr *verbs.SendWR)) testCase {
+		return wired(name, ud, func(c *caseRun, w *wire) {
 			got := w.b.recv()
-			w.a.scq.awaitOne(w.a.send(change), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(change))
 			w.b.rcq.requireNone("the packet must be dropped")
 			w.a.mem.buf[0]++
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			w.a.awaitMessage(got, 64)
 			w.b.rcq.requireNone("the packet must be dropped")
 			require.Equal(c, verbs.StateRTS, w.b.state())
 			require.Equal(c, verbs.StateRTS, w.a.state())
 			c.b.takeEvents()
 			require.Empty(c, c.b.eventNames())
-		}
+		})
+	}
+	noReceive := func(c *caseRun, w *wire) {
+		w.a.awaitSent(w.a.send())
+		c.steps(50)
+		w.a.ping()
+		w.b.rcq.requireNone("there was no receive for the first message")
+		require.Equal(c, verbs.StateRTS, w.b.state())
 	}
 	return []testCase{
-		{"UD/Q_Key", dropped(opts{service: ud}, func(_ *qp, wr *verbs.SendWR) { wr.RemoteQKey ^= 1 })},
-		{"UD/QP-number", dropped(opts{service: ud}, func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN ^= 0x800000 })},
-		{"UD/longer-than-the-receive", func(c *caseRun) {
-			w := c.wire(opts{service: ud})
+		dropped("UD/Q_Key", func(_ *qp, wr *verbs.SendWR) { wr.RemoteQKey ^= 1 }),
+		dropped("UD/QP-number", func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN ^= 0x800000 }),
+		wired("UD/longer-than-the-receive", ud, func(c *caseRun, w *wire) {
 			got := w.b.recv(recvLength(verbs.GRHBytes + 64))
-			w.a.scq.awaitOne(w.a.send(length(65)), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(length(64)), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(length(65)), w.a.send(length(64)))
 			w.a.awaitMessage(got, 64)
 			require.Equal(c, verbs.StateRTS, w.b.state())
-		}},
-		{"UD/no-receive", func(c *caseRun) {
-			w := c.wire(opts{service: ud})
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			for range 50 {
-				c.step()
-			}
-			w.a.ping()
-			w.b.rcq.requireNone("there was no receive for the first message")
-		}},
-		{"UC/no-receive", func(c *caseRun) {
-			w := c.wire(opts{service: verbs.ServiceUC})
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			for range 50 {
-				c.step()
-			}
-			w.a.ping()
-			w.b.rcq.requireNone("there was no receive for the first message")
-			require.Equal(c, verbs.StateRTS, w.b.state())
-		}},
+		}),
+		wired("UD/no-receive", ud, noReceive),
+		wired("UC/no-receive", uc, noReceive),
 		{"UC/lost-packet-ends-its-message", func(c *caseRun) {
-			if c.Injector.LosePackets == nil {
-				c.skip("the provider cannot drop packets")
-			}
 			w := c.wire(opts{service: verbs.ServiceUC, mtu: verbs.MTU256})
+			c.skipIf(c.Injector.LosePackets == nil, "the provider cannot drop packets")
 			got := w.b.recv()
 			c.injected = true
 			c.Injector.LosePackets(c.a.dev, w.a.QP, 1)
-			w.a.scq.awaitOne(w.a.send(length(700)), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(length(300)), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(length(700)), w.a.send(length(300)))
 			w.a.awaitMessage(got, 300) // the next message uses the receive
 			require.Equal(c, verbs.StateRTS, w.b.state())
 		}},
-		{"service/UD-to-RC", func(c *caseRun) {
-			w := c.wire(opts{service: ud})
-			other := c.wire(opts{service: verbs.ServiceRC})
+		wired("service/UD-to-RC", ud, func(c *caseRun, w *wire) {
+			other := c.wire(rc)
 			other.b.recv()
-			w.a.scq.awaitOne(w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.b.Num() }), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(func(_ *qp, wr *verbs.SendWR) { wr.RemoteQPN = other.b.Num() }))
 			w.a.ping()
 			other.b.rcq.requireNone("the packet belongs to another service")
 			require.Equal(c, verbs.StateRTS, other.b.state())
-		}},
-		{"service/RC-to-UC", func(c *caseRun) {
-			victim := c.wire(opts{service: verbs.ServiceUC})
-			victim.b.recv()
-			w := c.pair(opts{service: verbs.ServiceRC, quick: true})
-			w.a.destQPN = victim.b.Num()
-			w.a.moveTo(verbs.StateRTS)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
-			victim.b.rcq.requireNone("the packet belongs to another service")
-			require.Equal(c, verbs.StateRTS, victim.b.state())
-		}},
-		{"RC/QP-number", func(c *caseRun) {
-			w := c.pair(opts{service: verbs.ServiceRC, quick: true})
-			w.b.moveTo(verbs.StateRTS)
-			w.a.destQPN = w.b.Num() ^ 0x800000
-			w.a.moveTo(verbs.StateRTS)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
-			require.Equal(c, verbs.StateRTS, w.b.state())
-		}},
+		}),
+		wired("service/RC-to-UC", uc, func(_ *caseRun, w *wire) { w.dropsFromRC(w.b.Num()) }),
+		wired("RC/QP-number", rc, func(_ *caseRun, w *wire) { w.dropsFromRC(w.b.Num() ^ 1<<23) }),
 		{"P_Key", func(c *caseRun) {
 			index := -1
 			base, err := c.a.dev.PKey(c.a.port, 0)
@@ -273,10 +217,8 @@ func droppedCases() []testCase {
 					index = i
 				}
 			}
-			if index < 0 {
-				c.skip("the port has only one partition key")
-			}
-			w := c.wireOf(opts{service: verbs.ServiceRC, quick: true, pkey: uint16(index)}, opts{service: verbs.ServiceRC, quick: true})
+			c.skipIf(index < 0, "the port has only one partition key")
+			w := c.wireOf(opts{quick: true, pkey: uint16(index)}, quickRC)
 			w.b.recv()
 			w.a.scq.awaitOne(w.a.send(), verbs.StatusRetryExcErr)
 			w.b.rcq.requireNone("the packet belongs to another partition")
@@ -284,19 +226,26 @@ func droppedCases() []testCase {
 	}
 }
 
+// dropsFromRC sends a message from an RC queue pair to a number. B must drop it.
+func (w *wire) dropsFromRC(num uint32) {
+	w.b.recv()
+	from := w.c.pair(quickRC)
+	from.a.destQPN = num
+	from.a.moveTo(verbs.StateRTS)
+	from.a.scq.awaitOne(from.a.send(), verbs.StatusRetryExcErr)
+	w.b.rcq.requireNone("the packet is for another queue pair")
+	require.Equal(w.c, verbs.StateRTS, w.b.state())
+}
+
 // requireModifyFails checks that Modify refuses a wrong attribute and changes nothing.
 func (q *qp) requireModifyFails(to verbs.QPState, what string, change func(attr *verbs.QPAttr)) {
 	from := q.state()
-	row, _ := verbs.FindTransition(q.Service(), from, to)
-	attr := q.attr(to)
-	change(attr)
-	require.Error(q.c, q.Modify(attr, verbs.AttrState|row.Required), "%s", what)
+	require.Error(q.c, q.moveWith(to, change), "%s", what)
 	require.Equal(q.c, from.String(), q.state().String(), "state after a refusal")
 }
 
 // objectCases returns the cases for creating, finding and destroying objects.
 func objectCases() []testCase {
-	rc := verbs.ServiceRC
 	busy := func(what string, make func(c *caseRun) (destroy func() error)) testCase {
 		return testCase{"busy/" + what, func(c *caseRun) {
 			destroy := make(c)
@@ -314,16 +263,15 @@ func objectCases() []testCase {
 		}},
 		{"device/attributes", func(c *caseRun) {
 			for _, e := range []*end{c.a, c.b} {
-				for name, n := range map[string]int{"ports": e.attr.Ports, "QP": e.attr.MaxQP, "QP WR": e.attr.MaxQPWR, "SGE": e.attr.MaxSGE,
-					"CQ": e.attr.MaxCQ, "CQE": e.attr.MaxCQE, "MR": e.attr.MaxMR, "PD": e.attr.MaxPD, "reads": e.attr.MaxQPRdAtom} {
-					require.Positive(c, n, name)
+				a, p := e.attr, e.pattr
+				for _, n := range []int{
+					a.Ports, a.MaxQP, a.MaxQPWR, a.MaxSGE, a.MaxCQ, a.MaxCQE, a.MaxMR, a.MaxPD, a.MaxQPRdAtom,
+					p.ActiveMTU.Bytes(), p.GIDs, p.PKeys, int(p.MaxMsg),
+				} {
+					require.Positive(c, n, "%+v %+v", a, p)
 				}
-				require.True(c, e.pattr.State.Up(), "port is %v", e.pattr.State)
-				require.Positive(c, e.pattr.ActiveMTU.Bytes())
-				require.LessOrEqual(c, e.pattr.ActiveMTU, e.pattr.MaxMTU)
-				require.Positive(c, e.pattr.GIDs)
-				require.Positive(c, e.pattr.PKeys)
-				require.Positive(c, e.pattr.MaxMsg)
+				require.True(c, p.State.Up(), "port is %v", p.State)
+				require.LessOrEqual(c, p.ActiveMTU, p.MaxMTU)
 				key, err := e.dev.PKey(e.port, 0)
 				require.NoError(c, err)
 				require.NotZero(c, key)
@@ -345,7 +293,7 @@ func objectCases() []testCase {
 			other := c.a.reopen()
 			require.Equal(c, c.a.dev.Name(), other.dev.Name())
 			require.Equal(c, c.a.gid, other.gid)
-			q1, q2 := c.a.qp(opts{service: rc}), other.qp(opts{service: rc})
+			q1, q2 := c.a.qp(rc), other.qp(rc)
 			require.NotEqual(c, q1.Num(), q2.Num())
 			require.Less(c, max(q1.Num(), q2.Num()), uint32(1<<24))
 		}},
@@ -355,31 +303,26 @@ func objectCases() []testCase {
 			for i := range 3 {
 				c.b.takeEvents()
 				before := calls.Load()
-				c.wire(opts{service: rc}).b.startDrain()
+				c.wire(rc).b.startDrain()
 				c.wait("a call of Notify's function", func() bool { return calls.Load() > before })
 				c.wait("SQ_DRAINED", func() bool { return c.b.count(verbs.EventSQDrained, nil) == i+1 })
 			}
 			c.b.dev.Notify(nil)
 		}},
 		{"QP/granted", func(c *caseRun) {
-			q := c.a.qp(opts{service: rc, depth: 5, sge: 2, inline: 10})
-			have := q.Cap()
-			require.GreaterOrEqual(c, have.MaxSendWR, 5)
-			require.GreaterOrEqual(c, have.MaxRecvWR, 5)
-			require.GreaterOrEqual(c, have.MaxSendSGE, 2)
-			require.GreaterOrEqual(c, have.MaxRecvSGE, 2)
-			require.GreaterOrEqual(c, have.MaxInlineData, 10)
+			q := c.a.qp(opts{depth: 5, sge: 2, inline: 10})
+			numbers := func(n verbs.QPCap) []int {
+				return []int{n.MaxSendWR, n.MaxRecvWR, n.MaxSendSGE, n.MaxRecvSGE, n.MaxInlineData}
+			}
+			granted, returned := numbers(q.Cap()), numbers(q.query().Cap)
+			for i, asked := range []int{5, 5, 2, 2, 10} {
+				require.GreaterOrEqual(c, granted[i], asked)
+				require.GreaterOrEqual(c, returned[i], granted[i], "returned by Query")
+			}
 			require.Equal(c, verbs.StateReset, q.state())
-			attr, err := q.Query()
-			require.NoError(c, err)
-			require.GreaterOrEqual(c, attr.Cap.MaxSendWR, have.MaxSendWR, "returned by Query")
-			require.GreaterOrEqual(c, attr.Cap.MaxRecvWR, have.MaxRecvWR, "returned by Query")
-			require.GreaterOrEqual(c, attr.Cap.MaxSendSGE, have.MaxSendSGE, "returned by Query")
-			require.GreaterOrEqual(c, attr.Cap.MaxRecvSGE, have.MaxRecvSGE, "returned by Query")
-			require.GreaterOrEqual(c, attr.Cap.MaxInlineData, have.MaxInlineData, "returned by Query")
 		}},
 		{"QP/values-out-of-range", func(c *caseRun) {
-			w := c.pair(opts{service: rc})
+			w := c.pair(rc)
 			w.a.requireModifyFails(verbs.StateInit, "no such port", func(attr *verbs.QPAttr) { attr.Port = c.a.attr.Ports + 1 })
 			w.a.requireModifyFails(verbs.StateInit, "port 0", func(attr *verbs.QPAttr) { attr.Port = 0 })
 			w.a.moveTo(verbs.StateInit)
@@ -388,11 +331,10 @@ func objectCases() []testCase {
 			require.NoError(c, w.a.move(verbs.StateRTR))
 			require.NoError(c, w.a.move(verbs.StateRTS))
 			w.b.moveTo(verbs.StateRTS)
-			w.a.ping()
-			w.b.ping()
+			w.pings()
 		}},
 		{"QP/more-reads-than-the-device-has", func(c *caseRun) {
-			w := c.pair(opts{service: rc})
+			w := c.pair(rc)
 			w.a.moveTo(verbs.StateInit)
 			w.a.requireModifyFails(verbs.StateRTR, "as responder", func(attr *verbs.QPAttr) { attr.MaxDestRdAtomic = 255 })
 			require.NoError(c, w.a.move(verbs.StateRTR))
@@ -411,10 +353,11 @@ func objectCases() []testCase {
 			require.Error(c, srq.SetLimit(-1))
 		}},
 		{"QP/too-large", func(c *caseRun) {
-			cq := c.a.cq(8, nil)
+			cq := c.a.cq(8, nil).CQ
 			for _, size := range []verbs.QPCap{{MaxSendWR: c.a.attr.MaxQPWR + 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 				{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: c.a.attr.MaxSGE + 1, MaxRecvSGE: 1}} {
-				q, err := c.a.pd.CreateQP(verbs.QPInit{Service: rc, SendCQ: cq.CQ, RecvCQ: cq.CQ, Cap: size})
+				init := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: cq, RecvCQ: cq, Cap: size}
+				q, err := c.a.pd.CreateQP(init)
 				require.Error(c, err)
 				require.Nil(c, q)
 			}
@@ -426,11 +369,11 @@ func objectCases() []testCase {
 				require.Nil(c, q)
 			}
 		}},
-		busy("CQ-of-sends", func(c *caseRun) func() error { return c.a.qp(opts{service: rc}).scq.CQ.Destroy }),
-		busy("CQ-of-receives", func(c *caseRun) func() error { return c.a.qp(opts{service: rc}).rcq.CQ.Destroy }),
+		busy("CQ-of-sends", func(c *caseRun) func() error { return c.a.qp(rc).scq.CQ.Destroy }),
+		busy("CQ-of-receives", func(c *caseRun) func() error { return c.a.qp(rc).rcq.CQ.Destroy }),
 		busy("PD-with-QP", func(c *caseRun) func() error {
 			pd := c.a.newPD()
-			c.a.qp(opts{service: rc, pd: pd})
+			c.a.qp(opts{pd: pd})
 			return pd.Dealloc
 		}),
 		busy("PD-with-MR", func(c *caseRun) func() error {
@@ -440,35 +383,28 @@ func objectCases() []testCase {
 		}),
 		busy("PD-with-AH", func(c *caseRun) func() error {
 			pd := c.a.newPD()
-			ah, err := pd.CreateAH(c.a.path())
-			require.NoError(c, err)
-			c.cleanup = append(c.cleanup, ah.Destroy)
+			c.a.ah(pd)
 			return pd.Dealloc
 		}),
 		busy("PD-with-SRQ", func(c *caseRun) func() error { c.a.srq(8, 0); return c.a.pd.Dealloc }),
 		busy("SRQ-with-QP", func(c *caseRun) func() error {
 			srq := c.a.srq(8, 0)
-			c.a.qp(opts{service: rc, srq: srq})
+			c.a.qp(opts{srq: srq})
 			return srq.Destroy
 		}),
 		busy("channel-with-CQ", func(c *caseRun) func() error {
-			ch, err := c.a.dev.CreateCompChannel()
-			require.NoError(c, err)
-			c.cleanup = append(c.cleanup, ch.Destroy)
-			c.a.cq(8, ch)
+			ch := c.a.channel()
+			c.a.cq(8, ch.CompChannel)
 			return ch.Destroy
 		}),
 		busy("device-with-PD", func(c *caseRun) func() error { return c.a.dev.Close }),
-		{"busy/object-still-works", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		wired("busy/object-still-works", rc, func(c *caseRun, w *wire) {
 			require.ErrorIs(c, w.a.scq.CQ.Destroy(), verbs.ErrBusy)
 			require.ErrorIs(c, c.a.pd.Dealloc(), verbs.ErrBusy)
 			require.ErrorIs(c, c.a.dev.Close(), verbs.ErrBusy)
-			w.a.ping()
-			w.b.ping()
-		}},
-		{"event/acknowledge-before-destroy", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+			w.pings()
+		}),
+		wired("event/acknowledge-before-destroy", rc, func(c *caseRun, w *wire) {
 			w.b.startDrain()
 			var ev verbs.AsyncEvent
 			c.wait("SQ_DRAINED", func() (ok bool) {
@@ -485,35 +421,60 @@ func objectCases() []testCase {
 			require.ErrorIs(c, w.b.QP.Destroy(), verbs.ErrBusy, "an event is unacknowledged")
 			c.b.dev.AckEvent(ev)
 			require.NoError(c, w.b.Destroy())
-		}},
+		}),
 		{"event/dropped-with-its-object", func(c *caseRun) {
-			w, later := c.wire(opts{service: rc}), c.wire(opts{service: rc})
+			w, later := c.wire(rc), c.wire(rc)
 			w.b.startDrain()
-			for range 50 {
-				c.step()
-			}
+			c.steps(50)
 			require.NoError(c, w.b.Destroy())
 			later.b.startDrain()
 			c.b.await(verbs.EventSQDrained, later.b.QP)
 			require.Equal(c, 1, c.b.count(verbs.EventSQDrained, nil), "event of a destroyed object")
 		}},
-		{"destroyed/QP", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		wired("destroyed/QP", rc, func(c *caseRun, w *wire) {
 			send, recv := w.a.sendWR(), w.a.recvWR()
 			require.NoError(c, w.a.Destroy())
-			_, err := w.a.QP.Query()
-			require.ErrorIs(c, err, verbs.ErrGone)
-			_, err = w.a.QP.PostSend([]verbs.SendWR{send})
-			require.ErrorIs(c, err, verbs.ErrGone)
-			_, err = w.a.QP.PostRecv([]verbs.RecvWR{recv})
-			require.ErrorIs(c, err, verbs.ErrGone)
-			require.ErrorIs(c, w.a.QP.Modify(&verbs.QPAttr{}, verbs.AttrState), verbs.ErrGone)
-			require.ErrorIs(c, w.a.QP.Destroy(), verbs.ErrGone)
+			gone := func(_ any, err error) { require.ErrorIs(c, err, verbs.ErrGone) }
+			gone(w.a.QP.Query())
+			gone(w.a.QP.PostSend([]verbs.SendWR{send}))
+			gone(w.a.QP.PostRecv([]verbs.RecvWR{recv}))
+			gone(nil, w.a.QP.Modify(&verbs.QPAttr{}, verbs.AttrState))
+			gone(nil, w.a.QP.Destroy())
+		}),
+		{"destroyed/others", func(c *caseRun) {
+			before := c.cleanup
+			ch, pd := c.a.channel(), c.a.newPD()
+			cq, srq := c.a.cq(8, ch.CompChannel), c.a.srq(8, 0)
+			ah, mr := c.a.ah(pd), c.a.regionIn(pd, 64, everyAccess)
+			dev, err := c.Provider.Open(c.a.dev.Name())
+			require.NoError(c, err)
+			c.cleanup = before
+			for _, destroy := range []func() error{
+				cq.CQ.Destroy, ch.Destroy, srq.Destroy, ah.Destroy, mr.MR.Dereg, pd.Dealloc, dev.Close,
+			} {
+				require.NoError(c, destroy())
+				require.ErrorIs(c, destroy(), verbs.ErrGone)
+			}
+			gone := func(_ any, err error) { require.ErrorIs(c, err, verbs.ErrGone) }
+			gone(cq.CQ.Poll(make([]verbs.WC, 1)))
+			gone(nil, cq.CQ.ReqNotify(false))
+			gone(srq.PostRecv(make([]verbs.RecvWR, 1)))
+			gone(nil, srq.SetLimit(1))
+			gone(pd.CreateAH(c.a.path()))
+			gone(pd.CreateSRQ(verbs.SRQInit{MaxWR: 1}))
+			gone(pd.RegMR(make([]byte, 1), 0))
+			gone(dev.Query())
+			gone(dev.QueryPort(c.a.port))
+			gone(dev.GIDs(c.a.port))
+			gone(dev.PKey(c.a.port, 0))
+			gone(dev.AllocPD())
+			gone(dev.CreateCompChannel())
+			gone(dev.CreateCQ(1, nil))
 		}},
 		{"many", func(c *caseRun) {
 			seen := map[uint32]bool{}
 			for i := range 20 {
-				w := c.wire(opts{service: rc, depth: 4})
+				w := c.wire(opts{depth: 4})
 				require.False(c, seen[w.a.Num()], "number %d is used twice", w.a.Num())
 				seen[w.a.Num()] = true
 				w.a.ping()

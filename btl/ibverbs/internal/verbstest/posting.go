@@ -15,10 +15,11 @@ func postingCases() (all []testCase) {
 			if service == verbs.ServiceRC && s == verbs.StateSQE {
 				continue
 			}
+			name := fmt.Sprintf("%v/%v/", service, s)
 			all = append(all,
-				testCase{fmt.Sprintf("%v/%v/send", service, s), func(c *caseRun) { postSendIn(c, service, s) }},
-				testCase{fmt.Sprintf("%v/%v/recv", service, s), func(c *caseRun) { postRecvIn(c, service, s) }},
-				testCase{fmt.Sprintf("%v/%v/receives", service, s), func(c *caseRun) { receivesIn(c, service, s) }})
+				testCase{name + "send", func(c *caseRun) { postSendIn(c, service, s) }},
+				testCase{name + "recv", func(c *caseRun) { postRecvIn(c, service, s) }},
+				testCase{name + "receives", func(c *caseRun) { receivesIn(c, service, s) }})
 		}
 	}
 	return all
@@ -39,18 +40,17 @@ func postSendIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	require.Equal(c, 1, n)
 	switch s.SendPosting() {
 	case verbs.PostAccepted:
-		w.a.scq.awaitOne(wr.ID, verbs.StatusSuccess)
+		w.a.awaitSent(wr.ID)
 		w.a.awaitMessage(got, 64)
 	case verbs.PostPending:
 		w.b.ping() // takes some time
 		w.a.scq.requireNone("the send must stay pending")
 		require.Equal(c, s.String(), w.a.state().String())
 		require.NoError(c, w.a.move(verbs.StateRTS))
-		w.a.scq.awaitOne(wr.ID, verbs.StatusSuccess)
+		w.a.awaitSent(wr.ID)
 		w.a.awaitMessage(got, 64)
 	case verbs.PostFlushed:
-		wc := w.a.scq.awaitOne(wr.ID, verbs.StatusWRFlushErr)
-		require.Equal(c, w.a.Num(), wc.QPNum)
+		require.Equal(c, w.a.Num(), w.a.scq.awaitOne(wr.ID, verbs.StatusWRFlushErr).QPNum)
 		require.Equal(c, s.String(), w.a.state().String())
 		w.b.rcq.requireNone("the send was flushed")
 	}
@@ -61,26 +61,23 @@ func postRecvIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	w := c.at(service, s)
 	wr := w.a.recvWR()
 	n, err := w.a.PostRecv([]verbs.RecvWR{wr})
-	switch s.RecvPosting() {
-	case verbs.PostRefused:
+	if s.RecvPosting() == verbs.PostRefused {
 		w.a.requireRefused(n, err, "receive in "+s.String())
 		require.Equal(c, s.String(), w.a.state().String())
-	case verbs.PostAccepted:
-		require.NoError(c, err)
-		require.Equal(c, 1, n)
-		if s == verbs.StateInit {
-			require.NoError(c, w.a.move(verbs.StateRTR))
-		}
-		sent := w.b.send()
-		w.b.scq.awaitOne(sent, verbs.StatusSuccess)
-		w.b.awaitMessage(wr.ID, 64)
-	case verbs.PostFlushed:
-		require.NoError(c, err)
-		require.Equal(c, 1, n)
-		wc := w.a.rcq.awaitOne(wr.ID, verbs.StatusWRFlushErr)
-		require.Equal(c, w.a.Num(), wc.QPNum)
-		require.Equal(c, s.String(), w.a.state().String())
+		return
 	}
+	require.NoError(c, err)
+	require.Equal(c, 1, n)
+	if s.RecvPosting() == verbs.PostFlushed {
+		require.Equal(c, w.a.Num(), w.a.rcq.awaitOne(wr.ID, verbs.StatusWRFlushErr).QPNum)
+		require.Equal(c, s.String(), w.a.state().String())
+		return
+	}
+	if s == verbs.StateInit {
+		require.NoError(c, w.a.move(verbs.StateRTR))
+	}
+	w.b.awaitSent(w.b.send())
+	w.b.awaitMessage(wr.ID, 64)
 }
 
 // receivesIn checks whether a packet is accepted or dropped in state s.
@@ -95,12 +92,12 @@ func receivesIn(c *caseRun, service verbs.Services, s verbs.QPState) {
 	sent := w.b.send()
 	switch {
 	case s.Receives():
-		w.b.scq.awaitOne(sent, verbs.StatusSuccess)
+		w.b.awaitSent(sent)
 		w.b.awaitMessage(got, 64)
 	case service == verbs.ServiceRC:
 		w.b.scq.awaitOne(sent, verbs.StatusRetryExcErr)
 	default:
-		w.b.scq.awaitOne(sent, verbs.StatusSuccess) // sent, and dropped
+		w.b.awaitSent(sent) // sent, and dropped
 	}
 	require.Equal(c, s.String(), w.a.state().String())
 	if !s.Receives() {

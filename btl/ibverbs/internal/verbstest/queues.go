@@ -11,54 +11,40 @@ import (
 
 // queueCases returns the cases for send and receive queues with several requests.
 func queueCases() []testCase {
-	rc := verbs.ServiceRC
-	all := []testCase{
-		{"flush/in-SQD", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+	return []testCase{
+		wired("flush/in-SQD", rc, func(c *caseRun, w *wire) {
 			w.a.moveToDrainedSQD()
-			var sends, recvs []uint64
-			for i := range 5 {
-				if i%2 == 0 {
-					// Unsignaled requests complete when flushed, too.
-					sends = append(sends, w.a.send(unsignaled))
-				} else {
-					sends = append(sends, w.a.send())
-				}
-				recvs = append(recvs, w.a.recv())
-			}
+			// Unsignaled requests complete when flushed, too.
+			sends := []uint64{w.a.send(unsignaled), w.a.send(), w.a.send(unsignaled), w.a.send()}
+			recvs := []uint64{w.a.recv(), w.a.recv(), w.a.recv()}
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.awaitFlushed(sends...)
 			w.a.rcq.awaitFlushed(recvs...)
 			w.b.rcq.requireNone("nothing was sent")
-		}},
+		}),
 		// A marker posted last completes last, after all other requests.
-		{"flush/marker/send", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		wired("flush/marker/send", rc, func(c *caseRun, w *wire) {
 			w.a.moveToDrainedSQD()
 			ids := []uint64{w.a.send(), w.a.send()}
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.awaitFlushed(append(ids, w.a.send())...)
 			w.a.scq.requireNone("the marker was the last")
-		}},
-		{"flush/marker/receive", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("flush/marker/receive", rc, func(c *caseRun, w *wire) {
 			ids := []uint64{w.a.recv(), w.a.recv()}
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.rcq.awaitFlushed(append(ids, w.a.recv())...)
 			w.a.rcq.requireNone("the marker was the last")
-		}},
-		{"flush/successes-stay", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("flush/successes-stay", rc, func(c *caseRun, w *wire) {
 			got := w.a.recv()
-			sent := w.b.send()
-			w.b.scq.awaitOne(sent, verbs.StatusSuccess)
+			w.b.awaitSent(w.b.send())
 			left := w.a.recv()
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.rcq.awaitOne(got, verbs.StatusSuccess)
 			w.a.rcq.awaitFlushed(left)
-		}},
-		{"reset/drops-requests", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("reset/drops-requests", rc, func(c *caseRun, w *wire) {
 			w.a.recvs(3)
 			w.a.moveToDrainedSQD()
 			w.a.send()
@@ -70,84 +56,66 @@ func queueCases() []testCase {
 			w.a.rcq.awaitFlushed(received)
 			w.a.scq.requireNone("the other requests were dropped")
 			w.a.rcq.requireNone("the other requests were dropped")
-		}},
+		}),
 		{"reset/drops-own-completions", resetDropsCompletions},
-		{"reset/reconnect", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		wired("reset/reconnect", rc, func(c *caseRun, w *wire) {
 			for range 3 {
-				w.a.ping()
-				w.b.ping()
-				for _, q := range []*qp{w.a, w.b} {
-					require.NoError(c, q.move(verbs.StateErr))
-					require.NoError(c, q.move(verbs.StateReset))
-					q.psn = (q.psn + 12345) & 0xffffff
-				}
-				w.a.moveTo(verbs.StateRTS)
-				w.b.moveTo(verbs.StateRTS)
+				w.pings()
+				w.reset()
+				w.a.psn, w.b.psn = (w.a.psn+12345)&0xffffff, (w.b.psn+12345)&0xffffff
+				w.connect()
 			}
 			w.a.ping()
-		}},
-		{"SQE/receives-and-recovers/UC", func(c *caseRun) { sendQueueError(c, verbs.ServiceUC) }},
-		{"SQE/receives-and-recovers/UD", func(c *caseRun) { sendQueueError(c, verbs.ServiceUD) }},
-		{"signal/unsignaled", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("SQE/receives-and-recovers/UC", uc, sendQueueError),
+		wired("SQE/receives-and-recovers/UD", ud, sendQueueError),
+		wired("signal/unsignaled", rc, func(c *caseRun, w *wire) {
 			w.b.recvs(4)
 			for range 3 {
 				w.a.send(unsignaled)
 			}
-			last := w.a.send()
-			w.a.scq.awaitOne(last, verbs.StatusSuccess) // all earlier requests are complete, too
+			w.a.awaitSent(w.a.send()) // all earlier requests are complete, too
 			require.Len(c, w.b.rcq.await(4), 4)
 			w.a.scq.requireNone("the sends are unsignaled")
-		}},
-		{"signal/all", func(c *caseRun) {
-			w := c.wire(opts{service: rc, signalAll: true})
+		}),
+		wired("signal/all", opts{signalAll: true}, func(c *caseRun, w *wire) {
 			w.b.recvs(3)
-			ids := []uint64{w.a.send(unsignaled), w.a.send(unsignaled), w.a.send()}
-			for _, id := range ids {
-				w.a.scq.awaitOne(id, verbs.StatusSuccess)
-			}
-		}},
-		{"signal/failure-of-unsignaled", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+			w.a.awaitSent(w.a.send(unsignaled), w.a.send(unsignaled), w.a.send())
+		}),
+		wired("signal/failure-of-unsignaled", rc, func(c *caseRun, w *wire) {
 			w.b.recvs(2)
 			w.a.send(unsignaled)
 			bad := w.a.send(unsignaled, remote(verbs.WRRDMAWrite), badRKey)
 			after := w.a.send(unsignaled)
 			w.a.scq.awaitOne(bad, verbs.StatusRemAccessErr)
 			w.a.scq.awaitFlushed(after)
-		}},
-		{"signal/unsignaled-slots-return", func(c *caseRun) {
-			w := c.wire(opts{service: rc, depth: 8})
+		}),
+		wired("signal/unsignaled-slots-return", opts{depth: 8}, func(c *caseRun, w *wire) {
 			n := w.a.Cap().MaxSendWR
 			for range 5 {
 				for range n - 1 {
 					w.a.send(remote(verbs.WRRDMAWrite), unsignaled)
 				}
-				w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+				w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite)))
 			}
-		}},
-		{"order/mixed", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("order/mixed", rc, func(c *caseRun, w *wire) {
 			w.b.recvs(4)
 			var ids []uint64
 			for range 4 {
 				ids = append(ids, w.a.send(remote(verbs.WRRDMARead), length(1000)), w.a.send(remote(verbs.WRRDMAWrite)), w.a.send())
 			}
-			for _, id := range ids {
-				w.a.scq.awaitOne(id, verbs.StatusSuccess)
-			}
-		}},
-		{"order/many", func(c *caseRun) { many(c, rc, 500) }},
-		{"full/send", func(c *caseRun) {
-			w := c.wire(opts{service: rc, depth: 6, cqEntries: 64})
+			w.a.awaitSent(ids...)
+		}),
+		wired("order/many", rc, many),
+		wired("full/send", opts{depth: 6, cqEntries: 64}, func(c *caseRun, w *wire) {
 			w.a.moveToDrainedSQD() // keeps the requests pending
 			ids := fillQueue(c, w.a.Cap().MaxSendWR, func(n int) (int, []uint64, error) {
-				wrs := make([]verbs.SendWR, n)
-				ids := make([]uint64, n)
-				for i := range wrs {
-					wrs[i] = w.a.sendWR(remote(verbs.WRRDMAWrite))
-					ids[i] = wrs[i].ID
+				var wrs []verbs.SendWR
+				var ids []uint64
+				for range n {
+					wrs = append(wrs, w.a.sendWR(remote(verbs.WRRDMAWrite)))
+					ids = append(ids, wrs[len(wrs)-1].ID)
 				}
 				accepted, err := w.a.PostSend(wrs)
 				return accepted, ids, err
@@ -155,112 +123,79 @@ func queueCases() []testCase {
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.awaitFlushed(ids...)
 			w.a.scq.requireNone("the other requests were refused")
-		}},
+		}),
 		{"full/receive", func(c *caseRun) {
-			w := c.pair(opts{service: rc, depth: 6, cqEntries: 64})
+			w := c.pair(opts{depth: 6, cqEntries: 64})
 			w.a.moveTo(verbs.StateInit)
-			ids := fillQueue(c, w.a.Cap().MaxRecvWR, func(n int) (int, []uint64, error) { return w.a.postRecvs(w.a.PostRecv, n) })
+			ids := fillQueue(c, w.a.Cap().MaxRecvWR, w.a.recvsTo(w.a.PostRecv))
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.rcq.awaitFlushed(ids...)
 		}},
-		{"batch/empty", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
-			n, err := w.a.PostSend(nil)
-			require.NoError(c, err)
-			require.Zero(c, n)
-			n, err = w.a.PostRecv(nil)
-			require.NoError(c, err)
-			require.Zero(c, n)
-		}},
-		{"batch/in-order", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
-			n, got, err := w.b.postRecvs(w.b.PostRecv, 8)
-			require.NoError(c, err)
-			require.Equal(c, 8, n)
+		wired("batch/empty", rc, func(c *caseRun, w *wire) {
+			w.a.post()
+			w.a.postRecv()
+		}),
+		wired("batch/in-order", rc, func(c *caseRun, w *wire) {
 			var wrs []verbs.SendWR
+			var recvs []verbs.RecvWR
 			for range 8 {
-				wrs = append(wrs, w.a.sendWR())
+				wrs, recvs = append(wrs, w.a.sendWR()), append(recvs, w.b.recvWR())
 			}
-			n, err = w.a.PostSend(wrs)
-			require.NoError(c, err)
-			require.Equal(c, 8, n)
+			w.b.postRecv(recvs...)
+			w.a.post(wrs...)
 			for i := range wrs {
-				w.a.scq.awaitOne(wrs[i].ID, verbs.StatusSuccess)
-				w.b.rcq.awaitOne(got[i], verbs.StatusSuccess)
+				w.a.awaitSent(wrs[i].ID)
+				w.b.rcq.awaitOne(recvs[i].ID, verbs.StatusSuccess)
 			}
-		}},
-		{"batch/malformed-send", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("batch/malformed-send", rc, func(c *caseRun, w *wire) {
 			w.b.recvs(4)
 			wrs := []verbs.SendWR{w.a.sendWR(), w.a.sendWR(), w.a.sendWR(), w.a.sendWR()}
 			wrs[2].NumSGE = 200
 			n, err := w.a.PostSend(wrs)
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Equal(c, 2, n, "number of accepted requests")
-			w.a.scq.awaitOne(wrs[0].ID, verbs.StatusSuccess)
-			w.a.scq.awaitOne(wrs[1].ID, verbs.StatusSuccess)
-			require.Len(c, w.b.rcq.await(2), 2)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			w.b.rcq.await(1)
+			w.a.awaitSent(wrs[0].ID, wrs[1].ID, w.a.send())
+			w.b.rcq.await(3)
 			w.a.scq.requireNone("the other requests were refused")
 			w.b.rcq.requireNone("the other requests were refused")
-		}},
-		{"batch/malformed-receive", func(c *caseRun) {
-			w := c.wire(opts{service: rc})
+		}),
+		wired("batch/malformed-receive", rc, func(c *caseRun, w *wire) {
 			wrs := []verbs.RecvWR{w.b.recvWR(), w.b.recvWR(), w.b.recvWR()}
 			wrs[1].NumSGE = 200
 			n, err := w.b.PostRecv(wrs)
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Equal(c, 1, n, "number of accepted requests")
 			next := w.b.recv()
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
-			w.b.rcq.awaitOne(wrs[0].ID, verbs.StatusSuccess)
-			w.b.rcq.awaitOne(next, verbs.StatusSuccess)
-		}},
-		{"RNR/waits", func(c *caseRun) {
-			w := c.pair(opts{service: rc})
-			w.b.moveTo(verbs.StateRTS)
-			w.a.moveTo(verbs.StateRTR)
-			row, _ := verbs.FindTransition(rc, verbs.StateRTR, verbs.StateRTS)
-			attr := w.a.attr(verbs.StateRTS)
-			attr.RNRRetry, attr.RetryCnt = 7, 1 // unlimited RNR retries
-			require.NoError(c, w.a.Modify(attr, verbs.AttrState|row.Required))
+			w.a.awaitSent(w.a.send(), w.a.send())
+			w.b.rcq.awaitAll(verbs.StatusSuccess, wrs[0].ID, next)
+		}),
+		wired("RNR/waits", opts{rnrRetry: 7}, func(c *caseRun, w *wire) {
 			first, second := w.a.send(), w.a.send()
-			for range 50 {
-				c.step()
-			}
+			c.steps(50)
 			w.a.scq.requireNone("there is no receive")
 			a, b := w.b.recv(), w.b.recv()
-			w.a.scq.awaitOne(first, verbs.StatusSuccess)
-			w.a.scq.awaitOne(second, verbs.StatusSuccess)
-			w.b.rcq.awaitOne(a, verbs.StatusSuccess)
-			w.b.rcq.awaitOne(b, verbs.StatusSuccess)
-		}},
-		{"RNR/write-needs-no-receive", func(c *caseRun) {
-			w := c.wire(opts{service: rc, quick: true})
-			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWrite)), verbs.StatusSuccess)
+			w.a.awaitSent(first, second)
+			w.b.rcq.awaitAll(verbs.StatusSuccess, a, b)
+		}),
+		wired("RNR/write-needs-no-receive", quickRC, func(c *caseRun, w *wire) {
+			w.a.awaitSent(w.a.send(remote(verbs.WRRDMAWrite)))
 			w.a.scq.awaitOne(w.a.send(remote(verbs.WRRDMAWriteWithImm)), verbs.StatusRNRRetryExcErr)
-		}},
+		}),
 		{"loss/of-a-packet", func(c *caseRun) {
-			if c.Injector.LosePackets == nil {
-				c.skip("the provider cannot drop packets")
-			}
-			w := c.wire(opts{service: rc, mtu: verbs.MTU256})
+			c.skipIf(c.Injector.LosePackets == nil, "the provider cannot drop packets")
+			w := c.wire(opts{mtu: verbs.MTU256})
 			got := w.b.recv()
 			c.injected = true
 			c.Injector.LosePackets(c.a.dev, w.a.QP, 1)
-			sent := w.a.send(length(1000))
-			w.a.scq.awaitOne(sent, verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send(length(1000)))
 			w.a.awaitMessage(got, 1000)
 			w.a.ping()
 		}},
 		{"loss/atomic-is-done-once", func(c *caseRun) {
-			if c.Injector.LoseAcks == nil {
-				c.skip("the provider cannot drop responses")
-			}
+			c.skipIf(c.Injector.LoseAcks == nil, "the provider cannot drop responses")
 			c.needs(verbs.WRAtomicFetchAndAdd)
-			w := c.wire(opts{service: rc, quick: true})
+			w := c.wire(quickRC)
 			w.b.mem.setWord(1024, 100)
 			c.injected = true
 			c.Injector.LoseAcks(c.a.dev, w.a.QP)
@@ -269,51 +204,39 @@ func queueCases() []testCase {
 			require.EqualValues(c, 105, w.b.mem.word(1024), "a repeated atomic is executed once")
 		}},
 		{"loss/silence", func(c *caseRun) {
-			if c.Injector.Silence == nil {
-				c.skip("the provider cannot hang requests")
-			}
-			w := c.wire(opts{service: rc, quick: true})
+			c.skipIf(c.Injector.Silence == nil, "the provider cannot hang requests")
+			w := c.wire(quickRC)
 			w.b.recvs(2)
 			c.injected = true
 			c.Injector.Silence(c.a.dev, w.a.QP)
 			hangs := w.a.send()
 			w.b.ping()
-			for range 200 {
-				c.step()
-			}
+			c.steps(200)
 			w.a.scq.requireNone("the request must hang")
 			require.Equal(c, verbs.StateRTS.String(), w.a.state().String())
 			require.NoError(c, w.a.move(verbs.StateErr))
 			w.a.scq.awaitFlushed(hangs)
 		}},
 		{"loss/stale-packet", func(c *caseRun) {
-			if c.Injector.Stale == nil {
-				c.skip("the provider cannot repeat packets")
-			}
-			w := c.wire(opts{service: rc})
+			c.skipIf(c.Injector.Stale == nil, "the provider cannot repeat packets")
+			w := c.wire(rc)
 			c.injected = true
 			c.Injector.Stale(c.a.dev, w.a.QP)
 			w.a.ping()
-			for _, q := range []*qp{w.a, w.b} {
-				require.NoError(c, q.move(verbs.StateErr))
-				require.NoError(c, q.move(verbs.StateReset))
-				q.psn = (q.psn + 0x400000) & 0xffffff
-			}
+			w.reset()
+			w.a.psn, w.b.psn = (w.a.psn+0x400000)&0xffffff, (w.b.psn+0x400000)&0xffffff
 			w.b.moveTo(verbs.StateInit)
 			first := w.b.recv()
 			require.NoError(c, w.b.move(verbs.StateRTR))
 			require.NoError(c, w.b.move(verbs.StateRTS))
-			for range 50 {
-				c.step()
-			}
+			c.steps(50)
 			w.b.rcq.requireNone("a packet of the previous connection is not a message")
 			w.a.moveTo(verbs.StateRTS)
-			w.a.scq.awaitOne(w.a.send(), verbs.StatusSuccess)
+			w.a.awaitSent(w.a.send())
 			w.a.awaitMessage(first, 64)
 			w.b.rcq.requireNone("there was one message")
 		}},
 	}
-	return all
 }
 
 // fillQueue posts in batches of three until the queue is full. The queue must accept as many
@@ -333,35 +256,33 @@ func fillQueue(c *caseRun, granted int, post func(n int) (accepted int, ids []ui
 	}
 }
 
-// postRecvs posts n receives in one call.
-func (q *qp) postRecvs(post func([]verbs.RecvWR) (int, error), n int) (int, []uint64, error) {
-	wrs := make([]verbs.RecvWR, n)
-	ids := make([]uint64, n)
-	for i := range wrs {
-		wrs[i] = q.recvWR()
-		ids[i] = wrs[i].ID
+// recvsTo returns a function that posts n receives in one call.
+func (q *qp) recvsTo(post func([]verbs.RecvWR) (int, error)) func(n int) (int, []uint64, error) {
+	return func(n int) (int, []uint64, error) {
+		var wrs []verbs.RecvWR
+		var ids []uint64
+		for range n {
+			wrs = append(wrs, q.recvWR())
+			ids = append(ids, wrs[len(wrs)-1].ID)
+		}
+		accepted, err := post(wrs)
+		return accepted, ids, err
 	}
-	accepted, err := post(wrs)
-	return accepted, ids, err
 }
 
 // resetDropsCompletions checks that RESET removes only the queue pair's own completions from a
 // shared completion queue, even from its middle.
 func resetDropsCompletions(c *caseRun) {
 	shared := c.a.cq(64, nil)
-	oa, ob := opts{service: verbs.ServiceRC, rcq: shared}, opts{service: verbs.ServiceRC}
-	w1, w2 := c.pairOf(oa, ob), c.pairOf(oa, ob)
+	oa := opts{rcq: shared}
+	w1, w2 := c.wireOf(oa, rc), c.wireOf(oa, rc)
 	var stay []uint64
-	for _, w := range []*wire{w1, w2} {
-		w.a.moveTo(verbs.StateRTS)
-		w.b.moveTo(verbs.StateRTS)
-	}
 	for range 3 {
 		w1.a.recv()
 		stay = append(stay, w2.a.recv())
 		for _, w := range []*wire{w1, w2} {
 			// Ensures that the receive's completion is in the queue.
-			w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+			w.b.awaitSent(w.b.send())
 		}
 	}
 	require.NoError(c, w1.a.move(verbs.StateReset))
@@ -373,8 +294,7 @@ func resetDropsCompletions(c *caseRun) {
 }
 
 // sendQueueError checks that a queue pair in SQE receives, and sends again after Modify to RTS.
-func sendQueueError(c *caseRun, service verbs.Services) {
-	w := c.wire(opts{service: service})
+func sendQueueError(c *caseRun, w *wire) {
 	got := w.a.recv()
 	bad := w.a.send(badLKey)
 	later := []uint64{w.a.send(), w.a.send(unsignaled)}
@@ -383,25 +303,20 @@ func sendQueueError(c *caseRun, service verbs.Services) {
 	require.NotEqual(c, verbs.StatusSuccess.Native(), wc.Status.Native())
 	w.a.scq.awaitFlushed(later...)
 	w.a.awaitState(verbs.StateSQE)
-	w.b.scq.awaitOne(w.b.send(), verbs.StatusSuccess)
+	w.b.awaitSent(w.b.send())
 	w.b.awaitMessage(got, 64)
 	w.b.rcq.requireNone("nothing was sent")
 	require.NoError(c, w.a.move(verbs.StateRTS))
-	w.a.ping()
-	w.b.ping()
+	w.pings()
 }
 
 // many sends more messages than the queues hold and checks their order and content.
-func many(c *caseRun, service verbs.Services, n int) {
-	w := c.wire(opts{service: service})
-	const window = 8
+func many(c *caseRun, w *wire) {
+	const n, window = 500, 8
 	from, to := c.a.region(window*256, everyAccess), c.b.region(window*256, everyAccess)
 	recv := func(i int) {
-		n, err := w.b.PostRecv([]verbs.RecvWR{w.b.recvWR(func(_ *qp, wr *verbs.RecvWR) {
-			wr.ID, wr.SGE[0] = uint64(i), to.sge(i%window*256, 256)
-		})})
-		require.NoError(c, err)
-		require.Equal(c, 1, n)
+		sges := [4]verbs.SGE{to.sge(i%window*256, 256)}
+		w.b.postRecv(verbs.RecvWR{ID: uint64(i), NumSGE: 1, SGE: sges})
 	}
 	for i := range window {
 		recv(i)

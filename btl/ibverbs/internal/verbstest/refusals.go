@@ -12,7 +12,9 @@ import (
 func refusalCases() (all []testCase) {
 	for _, row := range verbs.Refusals() {
 		name := strings.ReplaceAll(row.Op.String()+"/"+row.Mistake.String(), " ", "-")
-		all = append(all, testCase{name, func(c *caseRun) { provokeRefusal(c, row) }}, testCase{name + "/injected", func(c *caseRun) { c.injectMistake(row) }})
+		all = append(all, testCase{name, func(c *caseRun) { provokeRefusal(c, row) }},
+			testCase{name + "/injected", func(c *caseRun) { c.injectMistake(row, 64) }},
+			testCase{name + "/injected/long", func(c *caseRun) { c.injectMistake(row, 1000) }})
 		if row.Mistake == verbs.BadKey && row.Op != verbs.OpSend {
 			for _, bad := range wrongRemotes() {
 				all = append(all, testCase{name + "/" + bad.name, func(c *caseRun) { c.checkRefusal(row, 1, nil, bad.change) }})
@@ -24,81 +26,65 @@ func refusalCases() (all []testCase) {
 
 // provokeRefusal runs the case of a row.
 func provokeRefusal(c *caseRun, row verbs.Refusal) {
-	switch row.Mistake {
-	case verbs.BadKey:
-		if row.Op == verbs.OpSend {
-			c.checkRefusal(row, 1, badRecvLKey, unchanged)
-			return
-		}
+	switch send := row.Op == verbs.OpSend; {
+	case send && row.Mistake == verbs.BadKey:
+		c.checkRefusal(row, 1, badRecvLKey, unchanged)
+	case row.Mistake == verbs.BadKey:
 		c.checkRefusal(row, 1, nil, badRKey)
-	case verbs.TooLong:
-		if row.Op == verbs.OpSend {
-			c.checkRefusal(row, 1, recvLength(32), unchanged)
-			return
-		}
-		c.injectMistake(row) // the requester does not send messages over the maximum
-	case verbs.TooMany:
+	case send && row.Mistake == verbs.TooLong:
+		c.checkRefusal(row, 1, recvLength(32), unchanged)
+	case row.Mistake == verbs.TooMany:
 		// The responder accepts one outstanding request, the requester sends many.
 		c.checkRefusal(row, 8, nil, unchanged)
-	case verbs.Misaligned:
+	case row.Mistake == verbs.Misaligned:
 		c.checkRefusal(row, 1, nil, func(_ *qp, wr *verbs.SendWR) { wr.RemoteAddr += 4 })
-	case verbs.OtherMistake:
-		c.injectMistake(row)
+	default: // includes TooLong: the requester does not send messages over the maximum
+		c.injectMistake(row, 64)
 	}
 }
 
-// injectMistake makes the responder refuse a request with the row's mistake.
-func (c *caseRun) injectMistake(row verbs.Refusal) {
-	if c.Injector.Mistake == nil {
-		c.skip("the provider cannot inject a refusal")
-	}
-	c.checkRefusal(row, 1, nil, func(q *qp, _ *verbs.SendWR) {
+// injectMistake makes the responder refuse a request of n bytes with the row's mistake.
+func (c *caseRun) injectMistake(row verbs.Refusal, n int) {
+	c.skipIf(c.Injector.Mistake == nil, "the provider cannot inject a refusal")
+	c.skipIf(row.Op == verbs.OpAtomic && n > 64, "atomics have 8 bytes")
+	c.checkRefusal(row, 1, nil, func(q *qp, wr *verbs.SendWR) {
+		if row.Op != verbs.OpAtomic {
+			length(n)(q, wr)
+		}
 		c.injected = true
 		c.Injector.Mistake(c.b.dev, q.peer.QP, row.Mistake)
 	})
 }
 
-// opcodeOf returns a change that makes a request one of the operation.
-func opcodeOf(op verbs.Operation) func(*qp, *verbs.SendWR) {
-	switch op {
-	case verbs.OpWrite:
-		return remote(verbs.WRRDMAWrite)
-	case verbs.OpWriteImm:
-		return remote(verbs.WRRDMAWriteWithImm)
-	case verbs.OpRead:
-		return remote(verbs.WRRDMARead)
-	case verbs.OpAtomic:
-		return remote(verbs.WRAtomicFetchAndAdd)
-	}
-	return unchanged
+var opcodeOf = [...]verbs.Opcode{
+	verbs.OpSend: verbs.WRSend, verbs.OpWrite: verbs.WRRDMAWrite, verbs.OpRead: verbs.WRRDMARead,
+	verbs.OpWriteImm: verbs.WRRDMAWriteWithImm, verbs.OpAtomic: verbs.WRAtomicFetchAndAdd,
 }
 
 // checkRefusal posts a receive and n wrong requests, and compares the errors of both ends with the
-// row.
+// row. recv may be nil.
 func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.RecvWR), send func(*qp, *verbs.SendWR)) {
 	if row.Op == verbs.OpAtomic {
 		c.needs(verbs.WRAtomicFetchAndAdd)
 	}
-	b := opts{service: verbs.ServiceRC}
+	b := opts{mtu: verbs.MTU256}
 	if n > 1 {
 		b.destRd = 1
 	}
-	w := c.wireOf(opts{service: verbs.ServiceRC, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
+	w := c.wireOf(opts{mtu: b.mtu, rd: uint8(min(n, max(1, c.a.attr.MaxQPInitRdAtom)))}, b)
 	before := string(w.b.mem.buf)
-	var got uint64
+	got := w.b.recvWR()
 	if recv != nil {
-		got = w.b.recv(recv)
-	} else {
-		got = w.b.recv()
+		recv(w.b, &got)
 	}
+	w.b.postRecv(got)
 	var wrs []verbs.SendWR
 	for range n {
-		wrs = append(wrs, w.a.sendWR(opcodeOf(row.Op), send))
+		wrs = append(wrs, w.a.sendWR(remote(opcodeOf[row.Op]), send))
 	}
 	posted, err := w.a.PostSend(wrs)
 	require.NoError(c, err, "post")
 	require.Equal(c, n, posted)
-
 	wcs := w.a.scq.await(n)
 	first := 0
 	for n > 1 && first < n-1 && wcs[first].Status == verbs.StatusSuccess {
@@ -111,21 +97,26 @@ func (c *caseRun) checkRefusal(row verbs.Refusal, n int, recv func(*qp, *verbs.R
 	}
 	w.a.awaitState(verbs.StateErr)
 	w.b.awaitState(verbs.StateErr)
+	c.a.takeEvents()
+	require.Empty(c, c.a.eventNames())
 
 	wc := w.b.rcq.await(1)[0]
-	require.Equal(c, got, wc.ID)
-	completion := wc.Status != verbs.StatusWRFlushErr
-	if completion {
+	require.Equal(c, got.ID, wc.ID)
+	if wc.Status != verbs.StatusWRFlushErr {
 		require.Equal(c, row.Completion.Native(), wc.Status.Native(), "status at the responder")
 	} else {
 		require.True(c, row.HasEvent, "the responder must get %s", row.Completion.Native())
-	}
-	if row.HasEvent && !completion {
 		c.b.await(row.Event, w.b.QP)
 	}
-	if n == 1 && row.Op != verbs.OpSend {
-		require.Equal(c, before, string(w.b.mem.buf), "memory of the responder")
+	if n == 1 && row.Op != verbs.OpSend && wrs[0].SGE[0].Length <= 256 {
+		require.True(c, before == string(w.b.mem.buf), "the memory of the responder has changed")
 	}
+}
+
+// accessFor has the access to a region that each operation needs.
+var accessFor = map[verbs.Opcode]verbs.Access{
+	verbs.WRRDMAWrite: verbs.AccessRemoteWrite, verbs.WRRDMAWriteWithImm: verbs.AccessRemoteWrite,
+	verbs.WRRDMARead: verbs.AccessRemoteRead, verbs.WRAtomicFetchAndAdd: verbs.AccessRemoteAtomic,
 }
 
 // wrongRemote makes a request name remote memory that it must not access.
@@ -145,9 +136,10 @@ func wrongRemotes() []wrongRemote {
 			r := q.peer.e.region(4096, everyAccess)
 			at(r, wr, 0)
 			require.NoError(q.c, r.Dereg())
-			r.gone = true
 		}},
 		{"other-domain", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.regionIn(q.peer.e.newPD(), 4096, everyAccess), wr, 0) }},
-		{"without-access", func(q *qp, wr *verbs.SendWR) { at(q.peer.e.region(4096, verbs.AccessLocalWrite), wr, 0) }},
+		{"without-access", func(q *qp, wr *verbs.SendWR) {
+			at(q.peer.e.region(4096, everyAccess&^accessFor[wr.Opcode]), wr, 0)
+		}},
 	}
 }

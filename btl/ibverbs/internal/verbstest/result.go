@@ -15,8 +15,6 @@ import (
 // outcome returns how a status or event occurred: "seen" if the program or the network caused it,
 // "injected", or "cannot" if it did not occur.
 func (r *Result) outcome(name string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if outcome := r.outcomes[name]; outcome != "" {
 		return outcome
 	}

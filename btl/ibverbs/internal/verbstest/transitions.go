@@ -68,8 +68,7 @@ func makeTransition(c *caseRun, row verbs.Transition, optional verbs.AttrMask) {
 		}
 	}
 	if row.To == verbs.StateRTS && row.From != verbs.StateReset {
-		w.a.ping()
-		w.b.ping()
+		w.pings()
 	}
 }
 

@@ -86,13 +86,10 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			continue;
 		}
 		struct ibv_wc wc = {
-			.wr_id = wr->wr_id,
-			.opcode = (enum ibv_wc_opcode)wr->opcode,
-			.imm_data = wr->imm_data,
-			.qp_num = qp->qp_num,
+			.wr_id = wr->wr_id, .opcode = (enum ibv_wc_opcode)wr->opcode,
+			.imm_data = wr->imm_data, .qp_num = qp->qp_num,
 			.wc_flags = wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0,
-			.pkey_index = (uint16_t)wr->num_sge,
-			.sl = (uint8_t)wr->send_flags,
+			.pkey_index = (uint16_t)wr->num_sge, .sl = (uint8_t)wr->send_flags,
 			.dlid_path_bits = wr->next != NULL,
 		};
 		for (int i = 0; i < wr->num_sge; i++)
