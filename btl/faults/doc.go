@@ -7,9 +7,8 @@
 // withholds its completion (FaultErrorDelivered, FaultLate). FaultStale needs the transport's help:
 // its endpoint is a btl.StaleSender.
 //
-// The decorated module and its endpoints implement exactly those optional interfaces that the
-// transport's do, and the contract of package btl holds for them: an operation that the decorator
-// keeps is called back between Failed and Drained of its endpoint.
+// The contract of package btl holds for the decorated module and its endpoints: an operation that
+// the decorator keeps is called back between Failed and Drained of its endpoint.
 //
 // All of it is used under the lock of the rank's progress engine.
 package faults
