@@ -59,8 +59,7 @@ func testFirst(h *harness) {
 	for _, s := range []*side{h.a, h.b} {
 		require.Equal(h.t, uint32(1), s.ep.Epoch(), "epoch of the first incarnation")
 	}
-	h.mustSend(h.a, 8, 16)
-	h.mustSend(h.b, 8, 16)
+	h.exchange()
 }
 
 // testConnectAgain: as long as an endpoint is not Drained, Connect returns it.
@@ -133,8 +132,7 @@ func testBadAddresses(h *harness, s, other *side) {
 	}
 	// The modules still work.
 	h.connect()
-	h.mustSend(s, 8, 100)
-	h.mustSend(other, 8, 100)
+	h.exchange()
 }
 
 // testDamagedAddresses: no damage to an address makes Connect panic or hang. Whether a damaged

@@ -251,11 +251,9 @@ func (m *faulty) Close() error {
 	return m.Module.Close()
 }
 
-// Arm implements progress.Idler.
+// Arm and Disarm implement progress.Idler.
 func (m *faulty) Arm() bool { return m.Module.(progress.Idler).Arm() }
-
-// Disarm implements progress.Idler.
-func (m *faulty) Disarm() { m.Module.(progress.Idler).Disarm() }
+func (m *faulty) Disarm()   { m.Module.(progress.Idler).Disarm() }
 
 // Register implements btl.Registrar.
 func (m *faulty) Register(mem []byte, access btl.Access) (btl.Region, error) {

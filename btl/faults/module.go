@@ -75,17 +75,13 @@ type staleFragment struct {
 	frag  []byte
 }
 
-// Inject implements btl.Injector.
+// Inject and Fired implement btl.Injector.
 func (m *module) Inject(f btl.Fault) { m.rules.add(f) }
+func (m *module) Fired() int         { return m.fired }
 
-// Fired implements btl.Injector.
-func (m *module) Fired() int { return m.fired }
-
-// Attrs implements btl.Module.
+// Attrs and Address implement btl.Module.
 func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
-
-// Address implements btl.Module.
-func (m *module) Address() []byte { return m.inner.Address() }
+func (m *module) Address() []byte   { return m.inner.Address() }
 
 // Connect implements btl.Module.
 func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {
