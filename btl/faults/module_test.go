@@ -82,6 +82,7 @@ func (e *stubEndpoint) Send(op *btl.Op) error {
 	e.posted = append(e.posted, op)
 	return nil
 }
+func (e *stubEndpoint) SendInline(btl.Tag, []byte, []byte) bool { return true }
 func (e *stubEndpoint) Fail(cause error) {
 	e.state = btl.Failed
 	err, _ := cause.(*btl.Error)
@@ -187,6 +188,7 @@ func TestErrorDelivered(t *testing.T) {
 	r.below.ep.complete()
 	var other error
 	require.Equal(t, btl.ErrResource, r.ep.Send(r.above.op(&other)), "a post after the deferred failure")
+	require.False(t, r.ep.(btl.Inliner).SendInline(1, nil, nil), "a post after the deferred failure")
 	require.Equal(t, btl.Up, r.ep.State())
 	r.progress(3)
 	require.Equal(t, []string{"failed", "done", "drained"}, r.above.lines)

@@ -348,37 +348,6 @@ func TestNoticesWake(t *testing.T) {
 	}
 }
 
-// TestDeferredFailureRefusesPosts: a post finds an error, and the next progress call reports it. In
-// between the endpoint accepts nothing.
-func TestDeferredFailureRefusesPosts(t *testing.T) {
-	w, a, _ := pairOfNodes(t, Config{})
-	a.m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: 1})
-	require.True(t, a.send(1, 500))
-	require.Equal(t, btl.ErrResource, a.eps[1].Send(&btl.Op{Done: a.done}))
-	require.False(t, a.eps[1].(btl.Inliner).SendInline(1, nil, nil))
-	w.settle()
-	require.Equal(t, btl.ErrFailed, a.eps[1].Send(&btl.Op{Done: a.done}))
-}
-
-// TestStaleFragmentIsDropped: a fragment with the epoch of an incarnation that is over does not
-// reach the layer above.
-func TestStaleFragmentIsDropped(t *testing.T) {
-	for _, virtual := range []bool{false, true} {
-		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		in := a.m.(btl.Injector)
-		in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-		require.True(t, a.send(1, 200))
-		w.settle()
-		a.eps[1].Fail(errTest)
-		b.eps[0].Fail(errTest)
-		w.settle()
-		require.Zero(t, in.Fired())
-		w.comeBack(a, b)
-		require.Equal(t, 1, in.Fired())
-		require.Equal(t, uint64(1), w.f.Stale())
-	}
-}
-
 func TestFaultOfUnknownRankOrRailFails(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Rails: 2})
 	require.NoError(t, err)

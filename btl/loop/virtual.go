@@ -211,7 +211,7 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	e, m, l := f.e, f.e.m, f.e.out
 	f.over = true
 	if l.inc.isDead(l.inc.link.other(e.end)) {
-		m.f.stale.Add(1)
+		m.Stale++
 		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 		return false, nil
 	}
