@@ -26,11 +26,11 @@ type Pair struct {
 	A, B         btl.Module
 	RankA, RankB int
 
-	// WakeupA and WakeupB are the bells that A and B were given. If WakeupA is nil, A must not be a
-	// progress.Idler, and neither must B if WakeupB is.
+	// WakeupA and WakeupB are the wakeups that A and B were given. If WakeupA is nil, A must not be
+	// a progress.Idler, and neither must B if WakeupB is.
 	WakeupA, WakeupB progress.Wakeup
 
-	// Remote says that B is a proxy for a module in another process. Allocations and the bell,
+	// Remote says that B is a proxy for a module in another process. Allocations and the wakeup,
 	// which cannot cross, are then tested on side A only.
 	Remote bool
 

@@ -23,7 +23,7 @@ func failTests() []namedTest {
 	}
 }
 
-var errTest = errors.New("pulled by the test")
+var errTest = errors.New("failed by the test")
 
 // refuses checks that a side's endpoint takes nothing.
 func (h *harness) refuses(s *side) {
@@ -187,8 +187,8 @@ func testFailBoth(h *harness, from, to *side) {
 	h.exchange()
 }
 
-// mend connects both sides again if one of them is not Up.
-func (h *harness) mend() {
+// reviveBoth connects both sides again if one of them is not Up.
+func (h *harness) reviveBoth() {
 	h.t.Helper()
 	for _, s := range []*side{h.a, h.b} {
 		if s.state() != btl.Up {
@@ -212,7 +212,7 @@ func testRandomFailures(h *harness, rng *rand.Rand) {
 			failures++
 			s.failRail(errTest)
 		}
-		h.mend()
+		h.reviveBoth()
 	}
 	require.Positive(h.t, failures)
 	h.settle()

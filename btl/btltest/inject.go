@@ -270,7 +270,7 @@ func testRandomFaults(h *harness, rng *rand.Rand) {
 		if i%40 == 39 { // a layer above has a deadline for silent operations
 			s.fail(errTest)
 		}
-		h.mend()
+		h.reviveBoth()
 	}
 	for _, s := range []*side{h.a, h.b} {
 		s.fail(errTest) // ends silent operations

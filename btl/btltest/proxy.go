@@ -189,8 +189,7 @@ func (e *proxyEndpoint) post(c call, op *btl.Op) error {
 	p := e.p
 	p.lastID++
 	req := &request{
-		Call: c, Ep: e.number, ID: p.lastID,
-		Tag: op.Tag, Hdr: op.Hdr[:], HdrLen: op.HdrLen, Data: op.Payload,
+		Call: c, Ep: e.number, ID: p.lastID, Tag: op.Tag, Hdr: op.Header(), Data: op.Payload,
 		Remote: op.Remote, RemOff: op.RemoteOffset,
 	}
 	if r, ok := op.Local.(*proxyRegion); ok {

@@ -13,8 +13,8 @@ import (
 
 func remoteTests() []namedTest {
 	return []namedTest{
-		{"put", directed(testPut)},
-		{"get", directed(testGet)},
+		{"put", directed(testMoves("Put", btl.CapPut))},
+		{"get", directed(testMoves("Get", btl.CapGet))},
 		{"put-then-send", directed(testPutThenSend)},
 		{"bounds", directed(testBounds)},
 		{"access", directed(testAccess)},
@@ -163,40 +163,33 @@ func (h *harness) verbs(s *side) []string {
 	return v
 }
 
-func testPut(h *harness, from, to *side) {
-	if h.lacks(from, btl.CapPut) {
-		return
+// testMoves tests that a Put or a Get, of any size, changes exactly the bytes that it names.
+func testMoves(verb string, needs btl.Caps) func(h *harness, from, to *side) {
+	return func(h *harness, from, to *side) {
+		if h.lacks(from, needs) {
+			return
+		}
+		h.connect()
+		rng := rand.New(rand.NewPCG(1, 1))
+		const room = 1 << 20
+		mine, theirs := h.register(from, room, forUs, rng), h.register(to, room, forPeers, rng)
+		target := mine
+		if verb == "Put" {
+			target = theirs
+		}
+		want := bytes.Clone(target.mem)
+		for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001, room} {
+			at, off := rng.IntN(room-n+1), rng.IntN(room-n+1)
+			if verb == "Put" {
+				copy(want[off:], mine.mem[at:at+n])
+			} else {
+				copy(want[at:at+n], theirs.mem[off:])
+			}
+			h.succeeds(mine.access(verb, at, n, theirs.region.Key(), uint64(off)))
+			require.True(h.t, bytes.Equal(want, target.fetch()), "memory after a %s of %d bytes", verb, n)
+		}
+		release(mine, theirs)
 	}
-	h.connect()
-	rng := rand.New(rand.NewPCG(1, 1))
-	const room = 1 << 20
-	src, dst := h.register(from, room, forUs, rng), h.register(to, room, forPeers, nil)
-	want := make([]byte, room)
-	for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001, room} {
-		at, off := rng.IntN(room-n+1), rng.IntN(room-n+1)
-		h.succeeds(src.access("Put", at, n, dst.region.Key(), uint64(off)))
-		copy(want[off:], src.mem[at:at+n])
-		require.True(h.t, bytes.Equal(want, dst.fetch()), "memory after a Put of %d bytes", n)
-	}
-	release(src, dst)
-}
-
-func testGet(h *harness, from, to *side) {
-	if h.lacks(from, btl.CapGet) {
-		return
-	}
-	h.connect()
-	rng := rand.New(rand.NewPCG(1, 1))
-	const room = 1 << 20
-	src, dst := h.register(to, room, forPeers, rng), h.register(from, room, forUs, nil)
-	want := make([]byte, room)
-	for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001, room} {
-		at, off := rng.IntN(room-n+1), rng.IntN(room-n+1)
-		h.succeeds(dst.access("Get", at, n, src.region.Key(), uint64(off)))
-		copy(want[at:at+n], src.mem[off:])
-		require.True(h.t, bytes.Equal(want, dst.mem), "memory after a Get of %d bytes", n)
-	}
-	release(src, dst)
 }
 
 // testPutThenSend: a fragment that is sent after a Put's Done finds the bytes there.
@@ -323,7 +316,7 @@ func testForgedKey(h *harness, from, to *side) {
 			} else {
 				require.NoError(h.t, err)
 			}
-			h.mend()
+			h.reviveBoth()
 		}
 		release(mine, theirs)
 	}

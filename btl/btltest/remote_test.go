@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// serve serves the module that open makes through a connection, as if in another process. It returns
-// both ends of the connection, and the result of Serve.
+// serve serves the module that open makes through a connection, as if in another process. It
+// returns both ends of the connection, and the result of Serve.
 func serve(t testing.TB, open func(ev btl.Events) (btl.Module, error)) (near, other net.Conn, served chan error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 )
 
 // The decorators have the methods of the optional interfaces whether or not the inner module and
-// endpoint have them: btl.Attrs says which calls are permitted. Nothing there tells who allocates,
-// so a decorator is a btl.Allocator only if the inner module is one.
+// endpoint have them: btl.Attrs says which calls are permitted. It does not say whether a module
+// allocates memory, so a decorator is a btl.Allocator only if the inner module is one.
 
 var (
 	_ btl.Registrar  = (*module)(nil)

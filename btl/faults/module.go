@@ -31,7 +31,7 @@ func Wrap(cfg Config, open func(events btl.Events) (btl.Module, error)) (btl.Mod
 }
 
 // A Decorator is for callers that make the module and the Events that it reports to at different
-// places: the module reports to the Decorator, which is later told of the module.
+// places: the module reports to the Decorator, which learns of the module later.
 type Decorator struct{ *module }
 
 // NewDecorator makes a Decorator.

@@ -154,7 +154,7 @@ func (e *endpoint) flush() int {
 		if !f.over {
 			f.readPut()
 		}
-		f.op = nil // nobody waits for it any more
+		f.op = nil // nothing waits for it any more
 	}
 	e.flights = nil
 	for op := range e.Pending.All() {

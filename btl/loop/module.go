@@ -277,9 +277,7 @@ func (m *module) makeRoom() bool {
 }
 
 func (m *module) unwatch(l *lane) {
-	if i := slices.Index(m.watched, l); i >= 0 {
-		m.watched = slices.Delete(m.watched, i, i+1)
-	}
+	m.watched = without(m.watched, l)
 	l.watched.Store(0)
 }
 

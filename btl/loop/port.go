@@ -106,8 +106,8 @@ func (p *port) wake() {
 	}
 }
 
-// wakeNow wakes the rank. Only a rank that was asked to may call it: the request orders the call after
-// open.
+// wakeNow wakes the rank. Only a rank that was asked to may call it: the request orders the call
+// after open.
 func (p *port) wakeNow() {
 	if p.wakeup != nil {
 		p.wakeup.Wake()

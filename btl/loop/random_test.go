@@ -50,7 +50,7 @@ func simulate(t *testing.T, seed uint64, ranks, rails, steps int) string {
 		}
 	}
 	require.Positive(t, broken, "nothing broke")
-	w.mendAll()
+	w.reviveAll()
 	w.settle()
 	require.Positive(t, w.failAll())
 	fired := 0
@@ -99,7 +99,7 @@ func TestVirtualDeterministic(t *testing.T) {
 		}
 		require.Equal(t, len(a), len(b), "lines of the trace")
 	}
-	for _, word := range strings.Fields("post deliver arrive complete failed error drained lost stale cut break mend") {
+	for _, word := range strings.Fields("post deliver arrive complete failed error drained lost stale cut break revive") {
 		require.Contains(t, first, " "+word+" ", "a kind of event is missing in the trace")
 	}
 	require.NotEqual(t, first, simulate(t, 6, 4, 2, 1500))
@@ -158,7 +158,7 @@ func TestFreeRunningRandom(t *testing.T) {
 		before := sent.Load()
 		for i := 1; sent.Load() < before+50 && !t.Failed(); i++ {
 			if i%1000 == 0 {
-				w.mendAll() // there may be no path left
+				w.reviveAll() // there may be no path left
 			}
 			runtime.Gosched()
 		}
@@ -166,13 +166,13 @@ func TestFreeRunningRandom(t *testing.T) {
 			broken++
 		}
 		if rng.IntN(3) == 0 {
-			w.mendAll()
+			w.reviveAll()
 		}
 	}
 	quit.Store(true)
 	wg.Wait()
 	// From here on there is one goroutine.
-	w.mendAll()
+	w.reviveAll()
 	w.settle()
 	require.Positive(t, w.failAll())
 }

@@ -272,8 +272,8 @@ func (w *world) breakSomething(rng *rand.Rand) (breaks bool) {
 	return breaks
 }
 
-// mendAll ends all faults of the fabric.
-func (w *world) mendAll() {
+// reviveAll ends all faults of the fabric.
+func (w *world) reviveAll() {
 	for rail := range w.f.Rails() {
 		require.NoError(w.t, w.f.ReviveRail(rail))
 		for a := range w.f.Ranks() {

@@ -18,7 +18,7 @@ import (
 )
 
 // The benchmarks run between this process and another one, each pinned to a processor of its own.
-// Next to each figure is that of one cache line that goes to and fro between the same two
+// Next to each figure is that of one cache line that goes back and forth between the same two
 // processors: no transport can be faster.
 
 // echoPlan says what an echo is to do.
@@ -132,8 +132,8 @@ func echoRole(t testing.TB, parent *btltest.Process) {
 	require.NoError(t, m.Close())
 }
 
-// benchExchange measures bursts of windows of fragments to and fro, in nanoseconds per window and
-// answer, and the bare line in between, in nanoseconds one way.
+// benchExchange measures bursts of windows of fragments and their answers, in nanoseconds per
+// window and answer, and the bare line in between, in nanoseconds one way.
 func benchExchange(b *testing.B, window, bytes, answer int) {
 	const bursts = 100
 	fd, err := unix.MemfdCreate("lines", unix.MFD_CLOEXEC)

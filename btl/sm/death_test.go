@@ -75,7 +75,8 @@ func TestKilledPeerIsReported(t *testing.T) {
 	}
 }
 
-// TestPeerKilledBeforeFirstProgress: the process has ended before this rank knows of it.
+// TestPeerKilledBeforeFirstProgress: the process has ended before this rank finds out that it
+// exists.
 func TestPeerKilledBeforeFirstProgress(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 2})
 	c, _ := startSpin(t, a, 3)

@@ -462,7 +462,7 @@ func FuzzConsumer(f *testing.F) {
 			n := copy(raw, image)
 			copy(unsafe.Slice((*byte)(unsafe.Pointer(&h.dataMem()[0])), h.dataBytes), image[n:])
 			for turns := 0; ; turns++ {
-				// Nobody writes the slots, so the consumer stops after a lap.
+				// The slots do not change, so the consumer stops after a lap.
 				require.LessOrEqual(t, turns, 4)
 				w, ok := h.c.ready()
 				if !ok {
