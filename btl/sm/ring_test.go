@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // heapRing is a ring in ordinary memory, where the race detector watches it, with guard words
@@ -58,6 +59,10 @@ func (h *heapRing) dataMem() []uint64 {
 	return h.mem[2*guardWords+int(h.slotArea()/8):][:h.dataBytes/8]
 }
 
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
+}
+
 // intact checks the guards.
 func (h *heapRing) intact(t require.TestingT) {
 	for _, at := range []int{0, guardWords + len(h.slotMem()), len(h.mem) - guardWords} {
@@ -69,18 +74,8 @@ func (h *heapRing) intact(t require.TestingT) {
 
 // inside checks that a fragment lies in the ring.
 func (h *heapRing) inside(t require.TestingT, frag []byte) {
-	if len(frag) == 0 {
-		return
-	}
-	first := uintptr(unsafe.Pointer(&frag[0]))
-	last := uintptr(unsafe.Pointer(&frag[len(frag)-1]))
-	for _, part := range [][]uint64{h.slotMem(), h.dataMem()} {
-		from := uintptr(unsafe.Pointer(&part[0]))
-		if first >= from && last < from+8*uintptr(len(part)) {
-			return
-		}
-	}
-	require.Fail(t, "a fragment outside of the ring")
+	inSlots, inData := base.Contains(bytesOf(h.slotMem()), frag), base.Contains(bytesOf(h.dataMem()), frag)
+	require.True(t, inSlots || inData, "a fragment outside of the ring")
 }
 
 // next takes the next fragment and copies it.
@@ -136,41 +131,39 @@ func TestRingCarries(t *testing.T) {
 	h.intact(t)
 }
 
+// puts puts fragments of equal size, and expects this result of each.
+func (h *heapRing) puts(t require.TestingT, want result, fragments, bytes int) {
+	for range fragments {
+		require.Equal(t, want, h.p.put(1, nil, make([]byte, bytes)))
+	}
+}
+
 func TestRingFull(t *testing.T) {
 	h := newHeapRing(16, 4096, 1024)
-	for range 16 {
-		require.Equal(t, good, h.p.put(1, nil, []byte{1}))
-	}
-	for range 3 {
-		require.Equal(t, full, h.p.put(1, nil, []byte{1}))
-	}
+	h.puts(t, good, 16, 1)
+	h.puts(t, full, 3, 1)
 	for range 3 {
 		h.next()
 	}
-	require.Equal(t, full, h.p.put(1, nil, []byte{1}), "less than a quarter was read")
+	h.puts(t, full, 1, 1) // less than a quarter was read
 	h.next()
-	for range 4 {
-		require.Equal(t, good, h.p.put(1, nil, []byte{1}))
-	}
-	require.Equal(t, full, h.p.put(1, nil, []byte{1}))
+	h.puts(t, good, 4, 1)
+	h.puts(t, full, 1, 1)
 }
 
 // TestRingFullOfData: the data part is full long before the slots are.
 func TestRingFullOfData(t *testing.T) {
 	h := newHeapRing(256, 4096, 1024)
-	for range 4 {
-		require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	}
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, slotData)), "needs no data")
-	h.next() // a quarter
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
+	h.puts(t, good, 4, 1024)
+	h.puts(t, full, 1, 1024)
+	h.puts(t, good, 1, slotData) // needs no data
+	h.next()                     // a quarter
+	h.puts(t, good, 1, 1024)
+	h.puts(t, full, 1, 1024)
 	h.next()
 	h.next()
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
+	h.puts(t, good, 2, 1024)
+	h.puts(t, full, 1, 1024)
 }
 
 // TestRingAgainstQueue compares a ring with a queue that has no limit.
@@ -347,8 +340,7 @@ func TestConsumerChecks(t *testing.T) {
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		h.c.dataTail = c.read
-		raw := unsafe.Slice((*byte)(unsafe.Pointer(&h.slotMem()[0])), h.slotArea())
-		copy(raw, slotImage(1|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
+		copy(bytesOf(h.slotMem()), slotImage(1|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
 		w, ok := h.c.ready()
 		require.True(t, ok)
 		_, frag, v := h.c.get(w)
@@ -375,9 +367,7 @@ func TestProducerChecks(t *testing.T) {
 		{"more data than was put", 3, 3*512 + 64, corrupt},
 	} {
 		h := newHeapRing(8, 4096, 1000)
-		for range 3 {
-			require.Equal(t, good, h.p.put(1, nil, make([]byte, 500)))
-		}
+		h.puts(t, good, 3, 500)
 		h.counters = [2]uint64{1, 512}
 		require.Equal(t, good, h.p.refresh())
 		h.counters = [2]uint64{c.slots, c.data}
@@ -410,9 +400,7 @@ func TestRingDropsStale(t *testing.T) {
 // whose epoch is equal in the bits that a slot's word has.
 func TestNewSessionSeesNoOldFragments(t *testing.T) {
 	h := newHeapRing(8, 4096, 1000)
-	for range 5 {
-		require.Equal(t, good, h.p.put(1, nil, []byte("before")))
-	}
+	h.puts(t, good, 5, 6)
 	h.start(1 + 1<<12) // the same epoch in a word
 	_, _, _, ok := h.next()
 	require.False(t, ok)
@@ -458,9 +446,8 @@ func FuzzConsumer(f *testing.F) {
 		for _, claims := range []bool{false, true} {
 			h := newHeapRing(4, 4096, 1000)
 			h.c.setEpoch(epoch)
-			raw := unsafe.Slice((*byte)(unsafe.Pointer(&h.slotMem()[0])), h.slotArea())
-			n := copy(raw, image)
-			copy(unsafe.Slice((*byte)(unsafe.Pointer(&h.dataMem()[0])), h.dataBytes), image[n:])
+			n := copy(bytesOf(h.slotMem()), image)
+			copy(bytesOf(h.dataMem()), image[n:])
 			for turns := 0; ; turns++ {
 				// The slots do not change, so the consumer stops after a lap.
 				require.LessOrEqual(t, turns, 4)
