@@ -1,6 +1,7 @@
 package base
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -9,12 +10,7 @@ import (
 var ErrConfig = errors.New("bad configuration")
 
 // SetDefault sets a field that is zero.
-func SetDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+func SetDefault[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }
 
 // Check returns an error if a condition on a field of a configuration does not hold.
 func Check(ok bool, field string, value any) error {
@@ -22,14 +18,4 @@ func Check(ok bool, field string, value any) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s %v", ErrConfig, field, value)
-}
-
-// First is the first of some errors that is not nil.
-func First(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

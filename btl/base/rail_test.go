@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// module is the least that embeds a Rail, and endpoint the least that embeds an Endpoint.
+// module embeds a Rail and endpoint an Endpoint. They do nothing else.
 type module struct {
 	base.Rail[*endpoint]
 	endpoints []*endpoint
@@ -41,7 +41,7 @@ func (e *endpoint) push(n int) (ended *[]error) {
 	return ended
 }
 
-var errTest = errors.New("pulled by the test")
+var errTest = errors.New("failed by the test")
 
 // events notes what is reported.
 type events struct{ lines []any }

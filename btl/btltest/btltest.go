@@ -11,6 +11,8 @@
 package btltest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -24,11 +26,11 @@ type Pair struct {
 	A, B         btl.Module
 	RankA, RankB int
 
-	// WakeupA and WakeupB are the bells that A and B were given. If WakeupA is nil, A must not be a
-	// progress.Idler, and neither must B if WakeupB is.
+	// WakeupA and WakeupB are the wakeups that A and B were given. If WakeupA is nil, A must not be
+	// a progress.Idler, and neither must B if WakeupB is.
 	WakeupA, WakeupB progress.Wakeup
 
-	// Remote says that B is a proxy for a module in another process. Allocations and the bell,
+	// Remote says that B is a proxy for a module in another process. Allocations and the wakeup,
 	// which cannot cross, are then tested on side A only.
 	Remote bool
 
@@ -100,6 +102,17 @@ func directed(run func(h *harness, from, to *side)) func(*testing.T, Maker) {
 	return func(t *testing.T, mk Maker) {
 		t.Run("A-to-B", func(t *testing.T) { each(func(h *harness) { run(h, h.a, h.b) })(t, mk) })
 		t.Run("B-to-A", func(t *testing.T) { each(func(h *harness) { run(h, h.b, h.a) })(t, mk) })
+	}
+}
+
+// seeded runs a test for several seeds, each time as driven does.
+func seeded(run func(h *harness, rng *rand.Rand)) func(*testing.T, Maker) {
+	return func(t *testing.T, mk Maker) {
+		for seed := uint64(1); seed <= 3; seed++ {
+			t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+				driven(func(h *harness) { run(h, rand.New(rand.NewPCG(seed, 10))) })(t, mk)
+			})
+		}
 	}
 }
 

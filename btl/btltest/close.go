@@ -86,9 +86,7 @@ func testCloseFailed(h *harness, s, other *side) {
 // testPeerClosed: what is sent to a closed module ends, and does not succeed.
 func testPeerClosed(h *harness, s, other *side) {
 	h.connect()
-	h.mustSend(s, 8, 16)
-	h.mustSend(other, 8, 16)
-	h.settle()
+	h.exchange()
 	require.NoError(h.t, other.close())
 	h.until(s.name+" to find out", func() bool {
 		if s.state() == btl.Up {

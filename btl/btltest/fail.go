@@ -3,7 +3,6 @@ package btltest
 import (
 	"errors"
 	"math/rand/v2"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,43 +19,29 @@ func failTests() []namedTest {
 		{"rail", directed(testFailRail)},
 		{"rail-without-endpoints", directed(testFailIdleRail)},
 		{"endpoint-then-rail", directed(testFailBoth)},
-		{"random", testRandomFailures},
+		{"random", seeded(testRandomFailures)},
 	}
 }
 
-var errTest = errors.New("pulled by the test")
+var errTest = errors.New("failed by the test")
 
 // refuses checks that a side's endpoint takes nothing.
 func (h *harness) refuses(s *side) {
 	h.t.Helper()
 	require.NotEqual(h.t, btl.Up, s.state())
 	require.Equal(h.t, btl.ErrFailed, s.send(s.newSend(8, 16)))
-	caps := s.m.Attrs().Caps
-	if caps&btl.CapInline != 0 {
+	if s.m.Attrs().Caps&btl.CapInline != 0 {
 		require.False(h.t, s.inline(4, 8), "SendInline on an endpoint that is down")
 	}
-	if caps&btl.CapPut != 0 {
-		tr := &tracked{side: s, verb: "Put"}
-		s.mu.Lock()
-		err := s.postLocked(tr, s.ep.(btl.Putter).Put)
-		s.mu.Unlock()
-		require.Equal(h.t, btl.ErrFailed, err)
-	}
-	if caps&btl.CapGet != 0 {
-		tr := &tracked{side: s, verb: "Get"}
-		s.mu.Lock()
-		err := s.postLocked(tr, s.ep.(btl.Getter).Get)
-		s.mu.Unlock()
-		require.Equal(h.t, btl.ErrFailed, err)
+	for _, verb := range h.verbs(s) {
+		require.Equal(h.t, btl.ErrFailed, s.post(&tracked{side: s, verb: verb}))
 	}
 }
 
 // testFailEndpoint: Fail follows C4 with nothing outstanding.
 func testFailEndpoint(h *harness, from, to *side) {
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
-	h.settle()
+	h.exchange()
 	from.fail(errTest)
 	h.refuses(from)
 	h.untilDrained(from)
@@ -81,11 +66,8 @@ func testFailOutstanding(h *harness, from, to *side) {
 		h.refuses(from)
 		h.untilDrained(from)
 		h.settle()
-		to.fail(errTest)
-		h.reconnect()
-		h.mustSend(from, 8, 100)
-		h.mustSend(to, 8, 100)
-		h.settle()
+		h.recover(to)
+		h.exchange()
 	}
 }
 
@@ -93,9 +75,7 @@ func testFailOutstanding(h *harness, from, to *side) {
 // not succeed (C2), and it finds out.
 func testPeerFindsOut(h *harness, from, to *side) {
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
-	h.settle()
+	h.exchange()
 	from.fail(errTest)
 	h.untilDrained(from)
 	h.until(to.name+" to find out", func() bool {
@@ -110,17 +90,14 @@ func testPeerFindsOut(h *harness, from, to *side) {
 	h.settle()
 	require.Equal(h.t, 1, h.arrived(to))
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
+	h.exchange()
 }
 
 // testReconnectAlone: one end begins a new incarnation while the other is still in the old one,
 // which has to end then.
 func testReconnectAlone(h *harness, from, to *side) {
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
-	h.settle()
+	h.exchange()
 	from.fail(errTest)
 	h.untilDrained(from)
 	h.connectSide(from, h.newGeneration())
@@ -143,8 +120,7 @@ func testReconnectAlone(h *harness, from, to *side) {
 		h.reconnect()
 	}
 	h.settle()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
+	h.exchange()
 }
 
 // testReconnect: one incarnation after the other, with traffic in each.
@@ -165,8 +141,7 @@ func testReconnect(h *harness) {
 		second.fail(errTest)
 		h.reconnect()
 	}
-	h.mustSend(h.a, 8, 16)
-	h.mustSend(h.b, 8, 16)
+	h.exchange()
 }
 
 // testFailRail: Module.Fail follows C4 for all endpoints at once, and the rail can come back.
@@ -177,11 +152,7 @@ func testFailRail(h *harness, from, to *side) {
 		from.failRail(errTest)
 		require.Equal(h.t, i+1, from.railFailures, "calls of Failed for the rail")
 		h.refuses(from)
-		h.until("the rail to be drained", func() bool {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			return !from.railFailing
-		})
+		h.until("the rail to be drained", h.guarded(func() bool { return !from.railFailing }))
 		require.Equal(h.t, btl.Drained, from.state())
 		require.ErrorIs(h.t, from.lastErr, errTest)
 		require.Zero(h.t, from.failures, "calls of Failed for the peer")
@@ -189,23 +160,16 @@ func testFailRail(h *harness, from, to *side) {
 		h.settle()
 		to.fail(errTest) // as the layer above does; nothing if it has failed already
 		h.reconnect()
-		h.mustSend(from, 8, 16)
-		h.mustSend(to, 8, 16)
-		h.settle()
+		h.exchange()
 	}
 }
 
 func testFailIdleRail(h *harness, from, to *side) {
 	from.failRail(errTest)
-	h.until("the rail to be drained", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return from.railFailures == 1 && !from.railFailing
-	})
+	h.until("the rail to be drained", h.guarded(func() bool { return from.railFailures == 1 && !from.railFailing }))
 	require.Equal(h.t, 1, from.drains)
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
+	h.exchange()
 }
 
 // testFailBoth: each Failed has its Drained.
@@ -214,61 +178,42 @@ func testFailBoth(h *harness, from, to *side) {
 	h.flood(from, 100)
 	from.fail(errTest)
 	from.failRail(errTest)
-	h.until("both to be drained", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return !from.railFailing && !from.failing
-	})
+	h.until("both to be drained", h.guarded(func() bool { return !from.railFailing && !from.failing }))
 	require.Equal(h.t, 1, from.failures)
 	require.Equal(h.t, 1, from.railFailures)
 	require.Equal(h.t, 2, from.drains)
 	h.settle()
-	to.fail(errTest)
-	h.reconnect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
+	h.recover(to)
+	h.exchange()
 }
 
-// mend connects both sides again if one of them is not Up.
-func (h *harness) mend() {
+// reviveBoth connects both sides again if one of them is not Up.
+func (h *harness) reviveBoth() {
 	h.t.Helper()
 	for _, s := range []*side{h.a, h.b} {
 		if s.state() != btl.Up {
-			s.other.fail(errTest)
-			h.reconnect()
+			h.recover(s.other)
 			return
 		}
 	}
 }
 
 // testRandomFailures: traffic both ways, with ends and rails that fail at any time.
-func testRandomFailures(t *testing.T, mk Maker) {
-	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
-			h.connect()
-			rng := rand.New(rand.NewPCG(seed, 10))
-			failures := 0
-			for i := range 600 {
-				s := h.a
-				if rng.IntN(2) == 0 {
-					s = h.b
-				}
-				for range rng.IntN(6) {
-					h.sendSomehow(s, rng, randomSize(rng, 4096))
-				}
-				h.turns(rng.IntN(3))
-				switch {
-				case rng.IntN(60) == 0 || i == 300:
-					failures++
-					s.fail(errTest)
-				case rng.IntN(200) == 0:
-					failures++
-					s.failRail(errTest)
-				}
-				h.mend()
-			}
-			require.Positive(h.t, failures)
-			h.settle()
-		}))
+func testRandomFailures(h *harness, rng *rand.Rand) {
+	h.connect()
+	failures := 0
+	for i := range 600 {
+		s := h.randomTraffic(rng, 6, 4096)
+		switch {
+		case rng.IntN(60) == 0 || i == 300:
+			failures++
+			s.fail(errTest)
+		case rng.IntN(200) == 0:
+			failures++
+			s.failRail(errTest)
+		}
+		h.reviveBoth()
 	}
+	require.Positive(h.t, failures)
+	h.settle()
 }

@@ -65,8 +65,8 @@ var faultyRules = []struct {
 	{"release without effect", "Remote/released-key", "error"},
 	{"put elsewhere", "Remote/put", "memory after a Put"},
 	{"usage as path", "Remote/bounds", "before Failed"},
-	{"no ring", "Idle/woken-by-fragment", "slept on"},
-	{"no ring for room", "Idle/woken-by-room", "slept on"},
+	{"no wakeup", "Idle/woken-by-fragment", "slept on"},
+	{"no wakeup for room", "Idle/woken-by-room", "slept on"},
 	{"rebind without effect", "Rebind/before-contact", "unexpected fault address|that was not sent"},
 	{"rebind fails", "Rebind/before-contact", "Rebind of a Send of .* fails"},
 	{"rebind keeps payload", "Rebind/before-contact", "leaves another payload"},
@@ -78,26 +78,23 @@ func faultyPair(rule string) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		f, err := loop.NewFabric(loop.Config{Ranks: 2})
 		require.NoError(t, err)
-		p := &btltest.Pair{RankA: 0, RankB: 1, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup()}
+		p := btltest.Pairs(0, 1, func(rank int, ev btl.Events, pipe *progress.PipeWakeup) (btl.Module, error) {
+			m := &faulty{rule: rule, ev: ev, peer: 1 - rank}
+			wakeup := progress.Wakeup(pipe)
+			if rule == "no wakeup" || rule == "no wakeup for room" {
+				wakeup = mute{}
+			}
+			m.Module, err = f.Module(rank, 0, m, wakeup)
+			return m, err
+		})(t, evA, evB)
 		if rule != "" {
 			p.Patience = 500 * time.Millisecond
 		}
-		mk := func(rank int, ev btl.Events, bell progress.Wakeup) btl.Module {
-			m := &faulty{rule: rule, ev: ev, peer: 1 - rank}
-			if rule == "no ring" || rule == "no ring for room" {
-				bell = mute{}
-			}
-			inner, err := f.Module(rank, 0, m, bell)
-			require.NoError(t, err)
-			m.Module = inner
-			return m
-		}
-		p.A, p.B = mk(0, evA, p.WakeupA), mk(1, evB, p.WakeupB)
 		return p
 	}
 }
 
-// mute is a bell that does not ring.
+// mute is a wakeup that does not wake.
 type mute struct{}
 
 func (mute) Wake()            {}
@@ -213,7 +210,7 @@ func (m *faulty) Connect(peer int, address []byte) (btl.Endpoint, error) {
 	ep, err := m.Module.Connect(peer, address)
 	switch {
 	case m.rule == "address panics" && err != nil:
-		panic("what an address")
+		panic("bad address")
 	case m.rule == "address unchecked" && err != nil:
 		return &faultyEndpoint{m: m}, nil
 	case m.rule == "connects when closed" && m.closed:
@@ -221,11 +218,11 @@ func (m *faulty) Connect(peer int, address []byte) (btl.Endpoint, error) {
 	case err != nil:
 		return nil, err
 	case m.rule == "another endpoint":
-		return &faultyEndpoint{Endpoint: ep, m: m, nth: time.Now().Nanosecond()}, nil
+		return &faultyEndpoint{ep.(loopEndpoint), m, time.Now().Nanosecond()}, nil
 	case m.rule == "stale taken" && ep.Epoch() > 1 && m.last != nil:
 		m.late = append(m.late, func() { m.ev.Arrived(m, m.peer, m.lastAs, m.last) })
 	}
-	return faultyEndpoint{Endpoint: ep, m: m}, nil
+	return faultyEndpoint{loopEndpoint: ep.(loopEndpoint), m: m}, nil
 }
 
 // Progress implements btl.Module.
@@ -251,11 +248,9 @@ func (m *faulty) Close() error {
 	return m.Module.Close()
 }
 
-// Arm implements progress.Idler.
+// Arm and Disarm implement progress.Idler.
 func (m *faulty) Arm() bool { return m.Module.(progress.Idler).Arm() }
-
-// Disarm implements progress.Idler.
-func (m *faulty) Disarm() { m.Module.(progress.Idler).Disarm() }
+func (m *faulty) Disarm()   { m.Module.(progress.Idler).Disarm() }
 
 // Register implements btl.Registrar.
 func (m *faulty) Register(mem []byte, access btl.Access) (btl.Region, error) {
@@ -273,9 +268,18 @@ func (faultyRegion) Release() error { return nil }
 
 // faultyEndpoint is an endpoint of a faulty module.
 type faultyEndpoint struct {
-	btl.Endpoint
+	loopEndpoint
 	m   *faulty
 	nth int
+}
+
+// loopEndpoint is what an endpoint of package loop can do.
+type loopEndpoint interface {
+	btl.Endpoint
+	btl.Inliner
+	btl.Putter
+	btl.Getter
+	btl.StaleSender
 }
 
 // Epoch implements btl.Endpoint.
@@ -283,7 +287,7 @@ func (e faultyEndpoint) Epoch() uint32 {
 	if e.m.rule == "epoch stays" {
 		return 1
 	}
-	return e.Endpoint.Epoch()
+	return e.loopEndpoint.Epoch()
 }
 
 // Send implements btl.Endpoint.
@@ -330,7 +334,7 @@ func (e faultyEndpoint) Send(op *btl.Op) error {
 				op.Done = func(*btl.Op, error) {}
 			}
 		}
-		err := e.Endpoint.Send(op)
+		err := e.loopEndpoint.Send(op)
 		switch {
 		case err == btl.ErrResource && m.rule == "never full":
 			m.late = append(m.late, func() { done(op, nil) })
@@ -346,11 +350,11 @@ func (e faultyEndpoint) Send(op *btl.Op) error {
 			early := *op
 			early.Done = func(*btl.Op, error) {}
 			done(op, nil)
-			return e.Endpoint.Send(&early)
+			return e.loopEndpoint.Send(&early)
 		}
 	case "rebind without effect", "rebind fails", "rebind keeps payload":
 		if m.rebound {
-			return e.Endpoint.Send(op)
+			return e.loopEndpoint.Send(op)
 		}
 		if up && fits && m.kept == nil {
 			kept := *op
@@ -364,7 +368,7 @@ func (e faultyEndpoint) Send(op *btl.Op) error {
 	case "owner changed":
 		op.Owner = m
 	}
-	return e.Endpoint.Send(op)
+	return e.loopEndpoint.Send(op)
 }
 
 // Rebind implements btl.Endpoint.
@@ -374,24 +378,14 @@ func (e faultyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	switch m.rule {
 	case "rebind without effect":
 		op.Payload = payload
-		m.late = append(m.late, func() { _ = e.Endpoint.Send(m.kept) })
+		m.late = append(m.late, func() { _ = e.loopEndpoint.Send(m.kept) })
 		return true
 	case "rebind fails":
 		return false
 	case "rebind keeps payload":
 		return true
 	}
-	return e.Endpoint.Rebind(op, payload)
-}
-
-// SendStale implements btl.StaleSender.
-func (e faultyEndpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
-	return e.Endpoint.(btl.StaleSender).SendStale(epoch, tag, frag)
-}
-
-// SendInline implements btl.Inliner.
-func (e faultyEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
-	return e.Endpoint.(btl.Inliner).SendInline(tag, hdr, payload)
+	return e.loopEndpoint.Rebind(op, payload)
 }
 
 // Put implements btl.Putter.
@@ -399,13 +393,11 @@ func (e faultyEndpoint) Put(op *btl.Op) error {
 	if e.m.rule == "put elsewhere" && op.RemoteOffset > 0 {
 		op.RemoteOffset--
 	}
-	return e.remote(op, e.Endpoint.(btl.Putter).Put)
+	return e.remote(op, e.loopEndpoint.Put)
 }
 
 // Get implements btl.Getter.
-func (e faultyEndpoint) Get(op *btl.Op) error {
-	return e.remote(op, e.Endpoint.(btl.Getter).Get)
-}
+func (e faultyEndpoint) Get(op *btl.Op) error { return e.remote(op, e.loopEndpoint.Get) }
 
 func (e faultyEndpoint) remote(op *btl.Op, post func(*btl.Op) error) error {
 	if r, ok := op.Local.(faultyRegion); ok {

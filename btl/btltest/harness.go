@@ -3,6 +3,7 @@ package btltest
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,19 +81,23 @@ func (h *harness) finish() {
 	h.check()
 }
 
+// guarded returns a condition that holds if cond does under the harness's mu.
+func (h *harness) guarded(cond func() bool) func() bool {
+	return func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return cond()
+	}
+}
+
 // settle drives until every operation is called back and what succeeded has arrived.
 func (h *harness) settle() {
 	h.t.Helper()
-	h.until("everything accepted to end, and what succeeded to arrive", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, s := range []*side{h.a, h.b} {
-			if len(s.outstanding) > 0 || s.sent.missing() >= 0 || s.failing || s.railFailing {
-				return false
-			}
-		}
-		return true
-	})
+	isSettled := func(s *side) bool {
+		return len(s.outstanding) == 0 && s.sent.missing() < 0 && !s.failing && !s.railFailing
+	}
+	h.until("all operations to end, and all fragments that succeeded to arrive",
+		h.guarded(func() bool { return isSettled(h.a) && isSettled(h.b) }))
 }
 
 func (h *harness) violation(format string, args ...any) {
@@ -114,10 +119,7 @@ func (h *harness) check() {
 	v := h.violations
 	h.mu.Unlock()
 	if len(v) > 0 {
-		for _, line := range v {
-			h.t.Error("contract: " + line)
-		}
-		h.t.FailNow()
+		h.t.Fatal("contract: " + strings.Join(v, "\ncontract: "))
 	}
 }
 
@@ -247,26 +249,30 @@ func (h *harness) reconnect() {
 	h.connect()
 }
 
+// recover fails s, whose peer has failed before, and connects both sides anew.
+func (h *harness) recover(s *side) {
+	h.t.Helper()
+	s.fail(errTest)
+	h.reconnect()
+}
+
+// exchange sends a fragment each way and waits until both have arrived.
+func (h *harness) exchange() {
+	h.t.Helper()
+	h.mustSend(h.a, 8, 16)
+	h.mustSend(h.b, 8, 16)
+	h.settle()
+}
+
 // untilDrained drives until the endpoints of these sides are Drained, and that was reported.
 func (h *harness) untilDrained(sides ...*side) {
 	h.t.Helper()
 	for _, s := range sides {
 		h.until(s.name+" to be drained", func() bool {
-			if s.state() != btl.Drained {
-				return false
-			}
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			return s.drained == s.generation && !s.failing && !s.railFailing
+			isReported := h.guarded(func() bool { return s.drained == s.generation && !s.failing && !s.railFailing })
+			return s.state() == btl.Drained && isReported()
 		})
 	}
-}
-
-// fired is how many operations its faults have struck.
-func (s *side) fired() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.m.(btl.Injector).Fired()
 }
 
 // mustSend sends a fragment, waiting for resources as long as it takes.
@@ -303,9 +309,7 @@ func (h *harness) result(tr *tracked) error {
 // counts.
 func (h *harness) warmUp() {
 	h.t.Helper()
-	h.mustSend(h.a, 8, 16)
-	h.mustSend(h.b, 8, 16)
-	h.settle()
+	h.exchange()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.a.sent.arrived, h.b.sent.arrived = 0, 0

@@ -1,6 +1,7 @@
 package btltest
 
 import (
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,55 +16,75 @@ const napNanos = int64(20 * time.Microsecond)
 
 func idleTests() []namedTest {
 	return []namedTest{
-		{"woken-by-fragment", directed(testWokenByFragment)},
-		{"woken-by-inline", directed(testWokenByInline)},
-		{"woken-by-room", directed(testWokenByRoom)},
-		{"woken-by-first-contact", directed(testWokenByFirst)},
-		{"disarmed", directed(testDisarmed)},
+		{"woken-by-fragment", sleeping(testWokenByFragment)},
+		{"woken-by-inline", sleeping(testWokenByInline)},
+		{"woken-by-room", sleeping(testWokenByRoom)},
+		{"woken-by-first-contact", sleeping(testWokenByFirst)},
+		{"disarmed", sleeping(testDisarmed)},
 	}
 }
 
-// bell is the side's bell. It is nil if there is none, and then the reason is logged.
-func (h *harness) bell(s *side) progress.Wakeup {
-	b := h.pair.WakeupA
-	if s == h.b {
-		b = h.pair.WakeupB
-		if h.pair.Remote {
-			h.t.Log("the bell of another process is not to be heard here")
-			return nil
+// sleeper is a side that sleeps on its wakeup.
+type sleeper struct {
+	*side
+	wakeup progress.Wakeup
+}
+
+// sleeping runs a test in both directions. The sleeping side is s. If it cannot sleep here, the
+// test does nothing.
+func sleeping(run func(h *harness, s sleeper)) func(*testing.T, Maker) {
+	return directed(func(h *harness, _, to *side) {
+		wakeup := h.pair.WakeupA
+		if to == h.b {
+			wakeup = h.pair.WakeupB
 		}
-	}
-	if b == nil {
-		h.t.Log("the module is no Idler")
-		return nil
-	}
-	require.Implements(h.t, (*progress.Idler)(nil), s.m)
-	return b
+		switch {
+		case h.pair.Remote && to == h.b:
+			h.t.Log("the module is in another process, which does not sleep")
+		case wakeup == nil:
+			h.t.Log("the module is no Idler")
+		default:
+			require.Implements(h.t, (*progress.Idler)(nil), to.m)
+			run(h, sleeper{to, wakeup})
+		}
+	})
 }
 
-// arm arms a side as its engine does, after everything else has come to rest.
-func (h *harness) arm(s *side, bell progress.Wakeup) {
-	h.t.Helper()
-	h.turns(20)
-	bell.Wake() // so that the sleep that swallows old rings is short
-	bell.Sleep(int64(time.Millisecond))
+// forgetWakeups makes sure that an old wakeup does not end the next sleep.
+func (s sleeper) forgetWakeups() {
+	s.wakeup.Wake() // so that this sleep is short
+	s.wakeup.Sleep(int64(time.Millisecond))
+}
+
+// armNow calls Arm and then Progress, as an engine does.
+func (s sleeper) armNow() {
+	s.h.t.Helper()
 	s.mu.Lock()
-	require.True(h.t, s.m.(progress.Idler).Arm(), "Arm of %s, with nothing under way", s.name)
+	require.True(s.h.t, s.m.(progress.Idler).Arm(), "Arm of %s, with nothing under way", s.name)
 	s.mu.Unlock()
 	s.progress()
-	h.check()
+	s.h.check()
 }
 
-// isWoken runs others and drives the other side, and expects that this wakes the sleeping side s.
-// One goroutine sleeps and drives alternately, so the turns end with the wake-up. If a second
-// goroutine slept, turns would follow the wake-up until the scheduler runs the sleeper. In a
-// simulation each turn moves the time, so a late sleeper could wake after its deadlines.
-func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
+// arm arms the side after everything else has come to rest.
+func (s sleeper) arm() {
+	s.h.t.Helper()
+	s.h.turns(20)
+	s.forgetWakeups()
+	s.armNow()
+}
+
+// isWoken runs others and drives the other side, and expects that this wakes the sleeping side. One
+// goroutine sleeps and drives alternately, so the turns end with the wakeup. If a second goroutine
+// slept, turns would follow the wakeup until the scheduler runs the sleeper. In a simulation each
+// turn moves the time, so a late sleeper could wake after its deadlines.
+func (s sleeper) isWoken(others func()) {
+	h := s.h
 	h.t.Helper()
 	deadline := time.Now().Add(h.pair.Patience)
 	others()
-	for !bell.Sleep(napNanos) {
-		// The wake-up may need progress of the other side.
+	for !s.wakeup.Sleep(napNanos) {
+		// The wakeup may need progress of the other side.
 		h.rest(s.other.progress())
 		h.check()
 		require.True(h.t, time.Now().Before(deadline), "%s slept on", s.name)
@@ -73,92 +94,70 @@ func (h *harness) isWoken(s *side, bell progress.Wakeup, others func()) {
 	s.mu.Unlock()
 }
 
-// testWokenByFragment: a fragment that arrives rings the bell of an armed side, which looks only
-// then.
-func testWokenByFragment(h *harness, from, to *side) {
-	bell := h.bell(to)
-	if bell == nil {
-		return
-	}
+// testWokenByFragment: a fragment that arrives wakes an armed side, which polls only then.
+func testWokenByFragment(h *harness, s sleeper) {
 	h.connect()
 	for i := range 20 {
-		h.mustSend(from, 8, 16)
+		h.mustSend(s.other, 8, 16)
 		h.settle()
-		h.arm(to, bell)
-		h.isWoken(to, bell, func() { require.NoError(h.t, from.send(from.newSend(8, 100*i+8))) })
+		s.arm()
+		s.isWoken(func() { require.NoError(h.t, s.other.send(s.other.newSend(8, 100*i+8))) })
 		h.settle()
 	}
 }
 
-func testWokenByInline(h *harness, from, to *side) {
-	bell := h.bell(to)
-	if bell == nil || h.lacks(from, btl.CapInline) {
+func testWokenByInline(h *harness, s sleeper) {
+	if h.lacks(s.other, btl.CapInline) {
 		return
 	}
 	h.connect()
 	h.warmUp()
 	for range 20 {
-		h.arm(to, bell)
-		h.isWoken(to, bell, func() { require.True(h.t, from.inline(0, 8)) })
+		s.arm()
+		s.isWoken(func() { require.True(h.t, s.other.inline(0, 8)) })
 		h.settle()
 	}
 }
 
-// testWokenByFirst: the first fragment ever, from a peer that has only just connected.
-func testWokenByFirst(h *harness, from, to *side) {
-	bell := h.bell(to)
-	if bell == nil {
-		return
-	}
-	h.arm(to, bell)
-	h.isWoken(to, bell, func() {
-		h.connectSide(from, h.newGeneration())
-		tr := from.newSend(8, 16)
-		for deadline := time.Now().Add(h.pair.Patience); from.send(tr) != nil; {
-			require.True(h.t, time.Now().Before(deadline), "no resources to begin with")
-			h.rest(from.progress())
+// testWokenByFirst: the first fragment ever, from a peer that has only just connected, wakes a
+// side.
+func testWokenByFirst(h *harness, s sleeper) {
+	s.arm()
+	s.isWoken(func() {
+		h.connectSide(s.other, h.newGeneration())
+		tr := s.other.newSend(8, 16)
+		for deadline := time.Now().Add(h.pair.Patience); s.other.send(tr) != nil; {
+			require.True(h.t, time.Now().Before(deadline), "no resources for the first fragment")
+			h.rest(s.other.progress())
 		}
 	})
 	h.settle()
 }
 
-// testWokenByRoom: the bell of a side whose posts were refused for lack of room rings when there is
-// room.
-func testWokenByRoom(h *harness, from, to *side) {
-	bell := h.bell(from)
-	if bell == nil {
-		return
-	}
+// testWokenByRoom: a side whose posts were refused for lack of room is woken when there is room.
+func testWokenByRoom(h *harness, s sleeper) {
 	h.connect()
 	for range 5 {
-		h.flood(from, 100)
-		bell.Wake()
-		bell.Sleep(int64(time.Millisecond))
-		from.mu.Lock()
-		armed := from.m.(progress.Idler).Arm()
-		from.mu.Unlock()
-		require.True(h.t, armed)
-		from.progress()
-		if from.send(from.newSend(8, 100)) == btl.ErrResource {
-			h.isWoken(from, bell, func() {})
+		h.flood(s.side, 100)
+		s.forgetWakeups()
+		s.armNow()
+		if s.send(s.newSend(8, 100)) == btl.ErrResource {
+			s.isWoken(func() {})
 		}
-		h.mustSend(from, 8, 100)
+		h.mustSend(s.side, 8, 100)
 		h.settle()
 	}
 }
 
 // testDisarmed: Disarm may follow any Arm, and no fragment is lost by it.
-func testDisarmed(h *harness, from, to *side) {
-	if h.bell(to) == nil {
-		return
-	}
+func testDisarmed(h *harness, s sleeper) {
 	h.connect()
 	for range 20 {
-		to.mu.Lock()
-		to.m.(progress.Idler).Arm()
-		to.m.(progress.Idler).Disarm()
-		to.mu.Unlock()
-		h.mustSend(from, 8, 16)
+		s.mu.Lock()
+		s.m.(progress.Idler).Arm()
+		s.m.(progress.Idler).Disarm()
+		s.mu.Unlock()
+		h.mustSend(s.other, 8, 16)
 		h.settle()
 	}
 }

@@ -1,7 +1,6 @@
 package btltest
 
 import (
-	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -24,7 +23,7 @@ func injectTests() []namedTest {
 		{"inline", injected(testInjectInline)},
 		{"remote", injected(testInjectRemote)},
 		{"peer", injected(testInjectPeer)},
-		{"random", testRandomFaults},
+		{"random", func(t *testing.T, mk Maker) { seeded(testRandomFaults)(t, faulty(mk)) }},
 	}
 }
 
@@ -64,36 +63,34 @@ func testRefuse(h *harness, from, to *side, in btl.Injector) {
 func (h *harness) injectedError(tr *tracked) {
 	h.t.Helper()
 	err := h.result(tr)
-	var be *btl.Error
-	require.ErrorAs(h.t, err, &be)
 	require.ErrorIs(h.t, err, btl.ErrInjected)
-	require.NotEqual(h.t, btl.ClassFlushed, be.Class, "the operation that was struck is the evidence")
+	require.NotEqual(h.t, btl.ClassFlushed, AsError(h.t, err).Class, "the operation that was struck is the evidence")
 }
 
 func testErrorDelivered(h *harness, from, to *side, in btl.Injector) {
-	in.Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: from.peer, After: 1})
-	require.NoError(h.t, h.result(h.mustSend(from, 8, 50)))
-	h.injectedError(h.mustSend(from, 8, 50))
-	require.Equal(h.t, 1, in.Fired())
-	h.untilDrained(from)
+	h.failsAtSecond(btl.FaultErrorDelivered, from, in)
 	require.Equal(h.t, 1, from.failures)
 	h.until("the fragment, which the peer gets all the same", func() bool { return h.arrived(from) == 2 })
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 	h.mustSend(from, 8, 50)
 }
 
 func testErrorLost(h *harness, from, to *side, in btl.Injector) {
-	in.Inject(btl.Fault{Kind: btl.FaultErrorLost, Peer: from.peer, After: 1})
+	h.failsAtSecond(btl.FaultErrorLost, from, in)
+	h.recover(to)
+	h.mustSend(from, 8, 50)
+	h.settle()
+	require.Equal(h.t, 2, h.arrived(from), "the fragment that was lost has arrived")
+}
+
+// failsAtSecond sends two fragments, and expects that a fault strikes the second.
+func (h *harness) failsAtSecond(kind btl.FaultKind, from *side, in btl.Injector) {
+	h.t.Helper()
+	in.Inject(btl.Fault{Kind: kind, Peer: from.peer, After: 1})
 	require.NoError(h.t, h.result(h.mustSend(from, 8, 50)))
 	h.injectedError(h.mustSend(from, 8, 50))
 	require.Equal(h.t, 1, in.Fired())
 	h.untilDrained(from)
-	to.fail(errTest)
-	h.reconnect()
-	h.mustSend(from, 8, 50)
-	h.settle()
-	require.Equal(h.t, 2, h.arrived(from), "the fragment that was lost has arrived")
 }
 
 // testSilence: nothing happens to the operation, until the endpoint fails.
@@ -108,8 +105,7 @@ func testSilence(h *harness, from, to *side, in btl.Injector) {
 	from.fail(errTest)
 	require.Error(h.t, h.result(tr))
 	h.untilDrained(from)
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 	h.mustSend(from, 8, 50)
 	h.settle()
 	require.Equal(h.t, 1, h.arrived(from))
@@ -144,8 +140,7 @@ func testLateThenFailure(h *harness, from, to *side, in btl.Injector) {
 		from.progress()
 	}
 	h.check()
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 	h.mustSend(from, 8, 50)
 }
 
@@ -155,8 +150,7 @@ func testStale(h *harness, from, to *side, in btl.Injector) {
 	h.mustSend(from, 8, 50)
 	h.settle()
 	from.fail(errTest)
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 	h.mustSend(from, 8, 50)
 	h.until("the fault", func() bool { return in.Fired() == 1 })
 	for range 20 {
@@ -184,8 +178,7 @@ func testWrong(h *harness, from, to *side, in btl.Injector) {
 		require.Equal(h.t, 3+i, in.Fired())
 		require.Equal(h.t, make([]byte, 64), theirs.fetch(), "memory was written")
 		require.Equal(h.t, before, mine.mem, "memory was read")
-		mine.release()
-		theirs.release()
+		release(mine, theirs)
 	}
 	require.Equal(h.t, btl.Up, from.state())
 	require.Equal(h.t, 2, h.arrived(from))
@@ -202,8 +195,7 @@ func testInjectInline(h *harness, from, to *side, in btl.Injector) {
 	require.False(h.t, from.inline(0, 8), "a fragment that is to be struck was taken inline")
 	h.injectedError(h.mustSend(from, 0, 8))
 	require.Equal(h.t, 1, in.Fired())
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 }
 
 // testInjectRemote: faults strike Put and Get as well.
@@ -233,8 +225,7 @@ func testInjectRemote(h *harness, from, to *side, in btl.Injector) {
 			default:
 				h.injectedError(tr)
 			}
-			to.fail(errTest)
-			h.reconnect()
+			h.recover(to)
 			if verb == "Put" {
 				want := before
 				if kind == btl.FaultErrorDelivered {
@@ -243,8 +234,7 @@ func testInjectRemote(h *harness, from, to *side, in btl.Injector) {
 				require.Equal(h.t, want, theirs.fetch(), "memory after %v", kind)
 			}
 		}
-		mine.release()
-		theirs.release()
+		release(mine, theirs)
 	}
 }
 
@@ -261,38 +251,31 @@ func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
 }
 
 // testRandomFaults: all kinds of faults at any time, in traffic both ways.
-func testRandomFaults(t *testing.T, mk Maker) {
-	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("seed-"+string(rune('0'+seed)), driven1(faulty(mk), func(h *harness) {
-			h.connect()
-			rng := rand.New(rand.NewPCG(seed, 13))
-			kinds := []btl.FaultKind{btl.FaultRefuse, btl.FaultErrorDelivered, btl.FaultErrorLost,
-				btl.FaultSilence, btl.FaultLate, btl.FaultStale}
-			for i := range 400 {
-				s := h.a
-				if rng.IntN(2) == 0 {
-					s = h.b
-				}
-				if i%20 == 0 {
-					f := btl.Fault{Kind: kinds[i/20%len(kinds)], Peer: s.peer, After: rng.IntN(3), Count: 1 + rng.IntN(4)}
-					s.mu.Lock()
-					s.m.(btl.Injector).Inject(f)
-					s.mu.Unlock()
-				}
-				for range rng.IntN(6) {
-					h.sendSomehow(s, rng, randomSize(rng, 4096))
-				}
-				h.turns(rng.IntN(3))
-				if i%40 == 39 { // a layer above has a deadline for silent operations
-					s.fail(errTest)
-				}
-				h.mend()
-			}
-			for _, s := range []*side{h.a, h.b} {
-				s.fail(errors.New("end of the test")) // ends silent operations
-			}
-			h.settle()
-			require.Positive(h.t, h.a.fired()+h.b.fired(), "no fault struck")
-		}))
+func testRandomFaults(h *harness, rng *rand.Rand) {
+	h.connect()
+	kinds := []btl.FaultKind{btl.FaultRefuse, btl.FaultErrorDelivered, btl.FaultErrorLost, btl.FaultSilence,
+		btl.FaultLate, btl.FaultStale}
+	fired := 0
+	locked := func(s *side, do func(in btl.Injector)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		do(s.m.(btl.Injector))
 	}
+	for i := range 400 {
+		s := h.randomTraffic(rng, 6, 4096)
+		if i%20 == 0 {
+			f := btl.Fault{Kind: kinds[i/20%len(kinds)], Peer: s.peer, After: rng.IntN(3), Count: 1 + rng.IntN(4)}
+			locked(s, func(in btl.Injector) { in.Inject(f) })
+		}
+		if i%40 == 39 { // a layer above has a deadline for silent operations
+			s.fail(errTest)
+		}
+		h.reviveBoth()
+	}
+	for _, s := range []*side{h.a, h.b} {
+		s.fail(errTest) // ends silent operations
+		locked(s, func(in btl.Injector) { fired += in.Fired() })
+	}
+	h.settle()
+	require.Positive(h.t, fired, "no fault struck")
 }

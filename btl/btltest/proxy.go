@@ -100,11 +100,9 @@ func (p *proxy) replay(e *event) {
 	}
 }
 
-// Attrs implements btl.Module.
+// Attrs and Address implement btl.Module.
 func (p *proxy) Attrs() *btl.Attrs { return &p.hello.Attrs }
-
-// Address implements btl.Module.
-func (p *proxy) Address() []byte { return p.hello.Address }
+func (p *proxy) Address() []byte   { return p.hello.Address }
 
 // Connect implements btl.Module.
 func (p *proxy) Connect(peer int, address []byte) (btl.Endpoint, error) {
@@ -118,14 +116,10 @@ func (p *proxy) Connect(peer int, address []byte) (btl.Endpoint, error) {
 	return p.eps[res.Ep], nil
 }
 
-// Progress implements btl.Module.
-func (p *proxy) Progress() int { return p.call(&request{Call: callProgress}).N }
-
-// Fail implements btl.Module.
+// Progress, Fail and Close implement btl.Module.
+func (p *proxy) Progress() int    { return p.call(&request{Call: callProgress}).N }
 func (p *proxy) Fail(cause error) { p.call(&request{Call: callFailRail, Cause: toWire(cause)}) }
-
-// Close implements btl.Module.
-func (p *proxy) Close() error { return p.call(&request{Call: callClose}).Err.error() }
+func (p *proxy) Close() error     { return p.call(&request{Call: callClose}).Err.error() }
 
 // Register implements btl.Registrar.
 func (p *proxy) Register(mem []byte, access btl.Access) (btl.Region, error) {
@@ -144,10 +138,8 @@ type proxyEndpoint struct {
 	epoch  uint32
 }
 
-// Peer implements btl.Endpoint.
-func (e *proxyEndpoint) Peer() int { return e.peer }
-
-// Epoch implements btl.Endpoint.
+// Peer and Epoch implement btl.Endpoint.
+func (e *proxyEndpoint) Peer() int     { return e.peer }
 func (e *proxyEndpoint) Epoch() uint32 { return e.epoch }
 
 // State implements btl.Endpoint. It changes only inside calls of the module.
@@ -197,8 +189,7 @@ func (e *proxyEndpoint) post(c call, op *btl.Op) error {
 	p := e.p
 	p.lastID++
 	req := &request{
-		Call: c, Ep: e.number, ID: p.lastID,
-		Tag: op.Tag, Hdr: op.Hdr[:], HdrLen: op.HdrLen, Data: op.Payload,
+		Call: c, Ep: e.number, ID: p.lastID, Tag: op.Tag, Hdr: op.Header(), Data: op.Payload,
 		Remote: op.Remote, RemOff: op.RemoteOffset,
 	}
 	if r, ok := op.Local.(*proxyRegion); ok {

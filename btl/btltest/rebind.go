@@ -113,8 +113,7 @@ func testRebindBeforeContact(h *harness, from, to *side) {
 	from.progress()
 	h.connectSide(to, h.lastGen)
 	h.settle()
-	h.mustSend(from, 8, 100)
-	h.mustSend(to, 8, 100)
+	h.exchange()
 }
 
 // testRebindBackedUp: there is a connection, and the peer takes nothing from it. Some payloads are
@@ -122,9 +121,7 @@ func testRebindBeforeContact(h *harness, from, to *side) {
 func testRebindBackedUp(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
-		h.mustSend(from, 8, 16)
-		h.mustSend(to, 8, 16)
-		h.settle()
+		h.exchange()
 		first := h.fill(from)
 		for _, tr := range first[len(first)/2:] {
 			h.takeBack(tr)
@@ -145,9 +142,7 @@ func testRebindWhileFailing(h *harness, from, to *side) {
 		return
 	}
 	h.connect()
-	h.mustSend(from, 8, 16)
-	h.mustSend(to, 8, 16)
-	h.settle()
+	h.exchange()
 	sent := h.fill(from)
 	from.onDone = func(*tracked) {
 		for _, tr := range sent {
@@ -157,8 +152,7 @@ func testRebindWhileFailing(h *harness, from, to *side) {
 	from.fail(errTest)
 	h.untilDrained(from)
 	from.onDone = nil
-	to.fail(errTest)
-	h.reconnect()
+	h.recover(to)
 	h.mustSend(from, 8, 100)
 }
 
@@ -185,8 +179,7 @@ func testRebindFaults(h *harness, from, to *side, in btl.Injector) {
 				_ = h.result(tr) // a stale one may have been delivered before
 			}
 			if kind != btl.FaultLate {
-				to.fail(errTest)
-				h.reconnect()
+				h.recover(to)
 			}
 			h.mustSend(from, 8, 100)
 			h.settle()
@@ -243,10 +236,8 @@ func testRebindPutFaults(h *harness, from, to *side, in btl.Injector) {
 		} else {
 			from.fail(errTest)
 			require.Error(h.t, h.result(tr))
-			to.fail(errTest)
-			h.reconnect()
+			h.recover(to)
 		}
-		src.release()
-		dst.release()
+		release(src, dst)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 func remoteTests() []namedTest {
 	return []namedTest{
-		{"put", directed(testPut)},
-		{"get", directed(testGet)},
+		{"put", directed(testMoves("Put", btl.CapPut))},
+		{"get", directed(testMoves("Get", btl.CapGet))},
 		{"put-then-send", directed(testPutThenSend)},
 		{"bounds", directed(testBounds)},
 		{"access", directed(testAccess)},
@@ -120,18 +120,23 @@ func (h *harness) postRemote(tr *tracked) {
 	h.t.Helper()
 	s := tr.side
 	h.until(s.name+" to take a "+tr.verb, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		post := func(op *btl.Op) error { return s.ep.(btl.Putter).Put(op) }
-		if tr.verb == "Get" {
-			post = func(op *btl.Op) error { return s.ep.(btl.Getter).Get(op) }
-		}
-		err := s.postLocked(tr, post)
-		if err != nil {
-			require.Equal(h.t, btl.ErrResource, err)
-		}
+		err := s.post(tr)
+		require.Contains(h.t, []error{nil, btl.ErrResource}, err)
 		return err == nil
 	})
+}
+
+// succeeds posts a Put or a Get, and expects that it succeeds.
+func (h *harness) succeeds(tr *tracked) {
+	h.t.Helper()
+	h.postRemote(tr)
+	require.NoError(h.t, h.result(tr))
+}
+
+func release(mems ...*memory) {
+	for _, m := range mems {
+		m.release()
+	}
 }
 
 // lacks reports, and logs, that a module lacks a capability.
@@ -158,50 +163,33 @@ func (h *harness) verbs(s *side) []string {
 	return v
 }
 
-func testPut(h *harness, from, to *side) {
-	if h.lacks(from, btl.CapPut) {
-		return
+// testMoves tests that a Put or a Get, of any size, changes exactly the bytes that it names.
+func testMoves(verb string, needs btl.Caps) func(h *harness, from, to *side) {
+	return func(h *harness, from, to *side) {
+		if h.lacks(from, needs) {
+			return
+		}
+		h.connect()
+		rng := rand.New(rand.NewPCG(1, 1))
+		const room = 1 << 20
+		mine, theirs := h.register(from, room, forUs, rng), h.register(to, room, forPeers, rng)
+		target := mine
+		if verb == "Put" {
+			target = theirs
+		}
+		want := bytes.Clone(target.mem)
+		for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001, room} {
+			at, off := rng.IntN(room-n+1), rng.IntN(room-n+1)
+			if verb == "Put" {
+				copy(want[off:], mine.mem[at:at+n])
+			} else {
+				copy(want[at:at+n], theirs.mem[off:])
+			}
+			h.succeeds(mine.access(verb, at, n, theirs.region.Key(), uint64(off)))
+			require.True(h.t, bytes.Equal(want, target.fetch()), "memory after a %s of %d bytes", verb, n)
+		}
+		release(mine, theirs)
 	}
-	h.connect()
-	rng := rand.New(rand.NewPCG(1, 1))
-	const room = 1 << 20
-	src, dst := h.register(from, room, forUs, rng), h.register(to, room, forPeers, nil)
-	want := make([]byte, room)
-	for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001} {
-		at, off := rng.IntN(room-n), rng.IntN(room-n)
-		tr := src.access("Put", at, n, dst.region.Key(), uint64(off))
-		h.postRemote(tr)
-		require.NoError(h.t, h.result(tr))
-		copy(want[off:], src.mem[at:at+n])
-		require.True(h.t, bytes.Equal(want, dst.fetch()), "memory after a Put of %d bytes", n)
-	}
-	tr := src.access("Put", 0, room, dst.region.Key(), 0)
-	h.postRemote(tr)
-	require.NoError(h.t, h.result(tr))
-	require.True(h.t, bytes.Equal(src.mem, dst.fetch()), "memory after a Put of all of it")
-	src.release()
-	dst.release()
-}
-
-func testGet(h *harness, from, to *side) {
-	if h.lacks(from, btl.CapGet) {
-		return
-	}
-	h.connect()
-	rng := rand.New(rand.NewPCG(1, 1))
-	const room = 1 << 20
-	src, dst := h.register(to, room, forPeers, rng), h.register(from, room, forUs, nil)
-	want := make([]byte, room)
-	for _, n := range []int{1, 7, 8, 64, 4095, 4096, 65536, 300001, room} {
-		at, off := rng.IntN(room-n+1), rng.IntN(room-n+1)
-		tr := dst.access("Get", at, n, src.region.Key(), uint64(off))
-		h.postRemote(tr)
-		require.NoError(h.t, h.result(tr))
-		copy(want[at:at+n], src.mem[off:])
-		require.True(h.t, bytes.Equal(want, dst.mem), "memory after a Get of %d bytes", n)
-	}
-	src.release()
-	dst.release()
 }
 
 // testPutThenSend: a fragment that is sent after a Put's Done finds the bytes there.
@@ -214,9 +202,7 @@ func testPutThenSend(h *harness, from, to *side) {
 	dst := h.register(to, 4096, forPeers, nil)
 	for range 20 {
 		src := h.register(from, 4096, forUs, rng)
-		tr := src.access("Put", 0, 4096, dst.region.Key(), 0)
-		h.postRemote(tr)
-		require.NoError(h.t, h.result(tr))
+		h.succeeds(src.access("Put", 0, 4096, dst.region.Key(), 0))
 		h.mustSend(from, 8, 16)
 		h.settle()
 		require.True(h.t, bytes.Equal(src.mem, dst.fetch()))
@@ -230,14 +216,11 @@ func (h *harness) usageError(tr *tracked, why string) {
 	h.t.Helper()
 	h.postRemote(tr)
 	err := h.result(tr)
-	var be *btl.Error
-	require.ErrorAs(h.t, err, &be, why)
-	require.Equal(h.t, btl.ClassUsage, be.Class, "%s: %v", why, err)
+	require.Equal(h.t, btl.ClassUsage, AsError(h.t, err).Class, "%s: %v", why, err)
 	if tr.side.state() == btl.Up {
 		return
 	}
-	tr.side.other.fail(errTest)
-	h.reconnect()
+	h.recover(tr.side.other)
 }
 
 func testBounds(h *harness, from, to *side) {
@@ -253,11 +236,8 @@ func testBounds(h *harness, from, to *side) {
 			require.True(h.t, bytes.Equal(before, theirs.fetch()), "memory was written")
 			require.True(h.t, bytes.Equal(make([]byte, 4096), mine.fetch()), "memory was read")
 		}
-		tr := mine.access(verb, 0, 1000, theirs.region.Key(), 0)
-		h.postRemote(tr)
-		require.NoError(h.t, h.result(tr))
-		mine.release()
-		theirs.release()
+		h.succeeds(mine.access(verb, 0, 1000, theirs.region.Key(), 0))
+		release(mine, theirs)
 	}
 }
 
@@ -286,9 +266,7 @@ func testReleasedKey(h *harness, from, to *side) {
 	for _, verb := range h.verbs(from) {
 		mine := h.register(from, 64, forUs, rand.New(rand.NewPCG(1, 1)))
 		old := h.register(to, 64, forPeers, nil)
-		tr := mine.access(verb, 0, 64, old.region.Key(), 0)
-		h.postRemote(tr)
-		require.NoError(h.t, h.result(tr))
+		h.succeeds(mine.access(verb, 0, 64, old.region.Key(), 0))
 		before := bytes.Clone(old.fetch())
 		mine.release()
 		mine = h.register(from, 64, forUs, rand.New(rand.NewPCG(2, 2)))
@@ -338,10 +316,9 @@ func testForgedKey(h *harness, from, to *side) {
 			} else {
 				require.NoError(h.t, err)
 			}
-			h.mend()
+			h.reviveBoth()
 		}
-		mine.release()
-		theirs.release()
+		release(mine, theirs)
 	}
 }
 
@@ -354,10 +331,7 @@ func testFence(h *harness, from, to *side) {
 	h.connect()
 	src, dst := h.register(from, 64<<10, forUs, rand.New(rand.NewPCG(1, 1))), h.register(to, 64<<10, forPeers, nil)
 	put := func() bool {
-		tr := src.access("Put", 0, 64<<10, dst.region.Key(), 0)
-		from.mu.Lock()
-		defer from.mu.Unlock()
-		return from.postLocked(tr, from.ep.(btl.Putter).Put) == nil
+		return from.post(src.access("Put", 0, 64<<10, dst.region.Key(), 0)) == nil
 	}
 	for range 4 {
 		put()
@@ -377,8 +351,7 @@ func testFence(h *harness, from, to *side) {
 		h.turns(5)
 	}
 	require.True(h.t, bytes.Equal(make([]byte, 64<<10), dst.fetch()), "memory was written after Drained")
-	from.fail(errTest)
-	h.reconnect()
+	h.recover(from)
 	h.until("a Put", put)
 	h.settle()
 	require.True(h.t, bytes.Equal(src.mem, dst.fetch()), "memory after a Put of the next incarnation")

@@ -15,8 +15,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// socketPair makes two connected sockets.
-func socketPair(t testing.TB) (a, b net.Conn) {
+// serve serves the module that open makes through a connection, as if in another process. It
+// returns both ends of the connection, and the result of Serve.
+func serve(t testing.TB, open func(ev btl.Events) (btl.Module, error)) (near, other net.Conn, served chan error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	var conns [2]net.Conn
@@ -26,45 +27,37 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 	}
-	return conns[0], conns[1]
+	served = make(chan error)
+	go func() { served <- btltest.Serve(conns[1], open) }()
+	return conns[0], conns[1], served
 }
 
-// otherProcess makes a pair whose B is driven through a connection, as if in another process.
-func otherProcess(t testing.TB, evA, evB btl.Events) *btltest.Pair {
-	f, err := loop.NewFabric(loop.Config{Ranks: 2})
-	require.NoError(t, err)
-	bell := progress.NewChanWakeup()
-	a, err := f.Module(0, 0, evA, bell)
-	require.NoError(t, err)
-	near, other := socketPair(t)
-	served := make(chan error)
-	go func() {
-		served <- btltest.Serve(other, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
-	}()
-	b, err := btltest.Dial(near, evB)
-	require.NoError(t, err)
-	return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: bell, Remote: true, Close: func() {
-		require.NoError(t, near.Close())
-		require.NoError(t, <-served)
-	}}
+// TestRemoteModule: a module behind a connection passes the suite like a module in this process.
+func TestRemoteModule(t *testing.T) {
+	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
+		f, err := loop.NewFabric(loop.Config{Ranks: 2})
+		require.NoError(t, err)
+		wakeup := progress.NewChanWakeup()
+		a, err := f.Module(0, 0, evA, wakeup)
+		require.NoError(t, err)
+		near, _, served := serve(t, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
+		b, err := btltest.Dial(near, evB)
+		require.NoError(t, err)
+		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: wakeup, Remote: true, Close: func() {
+			require.NoError(t, near.Close())
+			require.NoError(t, <-served)
+		}}
+	})
 }
-
-// TestRemoteModule: a module behind a connection passes the suite like one in this process.
-func TestRemoteModule(t *testing.T) { btltest.TestBTL(t, otherProcess) }
 
 // TestDialWithoutModuleFails: an error between the processes is reported on both sides.
 func TestDialWithoutModuleFails(t *testing.T) {
-	near, other := socketPair(t)
 	errMade := errors.New("not today")
-	served := make(chan error)
-	go func() {
-		served <- btltest.Serve(other, func(btl.Events) (btl.Module, error) { return nil, errMade })
-	}()
+	near, other, served := serve(t, func(btl.Events) (btl.Module, error) { return nil, errMade })
 	_, err := btltest.Dial(near, nil)
 	require.ErrorContains(t, err, "not today")
 	require.ErrorIs(t, <-served, errMade)
 
-	near, other = socketPair(t)
 	require.NoError(t, other.Close())
 	_, err = btltest.Dial(near, nil)
 	require.ErrorContains(t, err, "no answer from the other process")
@@ -74,11 +67,7 @@ func TestDialWithoutModuleFails(t *testing.T) {
 func TestRemoteModuleDies(t *testing.T) {
 	f, err := loop.NewFabric(loop.Config{Ranks: 2})
 	require.NoError(t, err)
-	near, other := socketPair(t)
-	served := make(chan error)
-	go func() {
-		served <- btltest.Serve(other, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
-	}()
+	near, other, served := serve(t, func(ev btl.Events) (btl.Module, error) { return f.Module(1, 0, ev, nil) })
 	m, err := btltest.Dial(near, nil)
 	require.NoError(t, err)
 	require.Zero(t, m.Progress())

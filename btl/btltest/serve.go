@@ -1,10 +1,12 @@
 package btltest
 
 import (
+	"bytes"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 )
@@ -13,11 +15,7 @@ import (
 // connection. Call it in the child process of a test, with the function that makes the module
 // there. It closes the module before it returns.
 func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error {
-	s := &server{
-		enc:     gob.NewEncoder(conn),
-		ops:     map[*btl.Op]*served{},
-		regions: map[int]*servedRegion{},
-	}
+	s := &server{enc: gob.NewEncoder(conn), ops: map[*btl.Op]*served{}, regions: map[int]*servedRegion{}}
 	m, err := mk(s)
 	if err != nil {
 		return errors.Join(fmt.Errorf("make the module: %w", err), s.enc.Encode(hello{Err: err.Error()}))
@@ -71,7 +69,7 @@ type servedRegion struct {
 
 // Arrived implements btl.Events.
 func (s *server) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
-	s.res.Events = append(s.res.Events, event{Kind: eventArrived, Peer: peer, Tag: tag, Data: append([]byte(nil), frag...)})
+	s.res.Events = append(s.res.Events, event{Kind: eventArrived, Peer: peer, Tag: tag, Data: bytes.Clone(frag)})
 }
 
 // Failed implements btl.Events.
@@ -98,7 +96,7 @@ func (s *server) done(op *btl.Op, err error) {
 	}
 	e := event{Kind: eventDone, ID: sv.id, Err: toWire(err)}
 	if sv.get && err == nil {
-		e.Data = append([]byte(nil), op.Payload...)
+		e.Data = bytes.Clone(op.Payload)
 	}
 	delete(s.ops, op)
 	s.res.Events = append(s.res.Events, e)
@@ -169,25 +167,16 @@ func (s *server) rebind(req *request) bool {
 
 // endpoint is the number of an endpoint.
 func (s *server) endpoint(ep btl.Endpoint) int {
-	for i, e := range s.eps {
-		if e == ep {
-			return i
-		}
+	if i := slices.Index(s.eps, ep); i >= 0 {
+		return i
 	}
 	s.eps = append(s.eps, ep)
 	return len(s.eps) - 1
 }
 
 func (s *server) post(req *request) {
-	op := &btl.Op{
-		Done:         s.done,
-		Tag:          req.Tag,
-		HdrLen:       req.HdrLen,
-		Payload:      req.Data,
-		Remote:       req.Remote,
-		RemoteOffset: req.RemOff,
-	}
-	copy(op.Hdr[:], req.Hdr)
+	op := &btl.Op{Done: s.done, Tag: req.Tag, Payload: req.Data, Remote: req.Remote, RemoteOffset: req.RemOff}
+	op.HdrLen = uint8(copy(op.Hdr[:], req.Hdr))
 	if reg := s.regions[req.Local]; reg != nil {
 		op.Local = reg.Region
 		if end := req.Offset + len(req.Data); req.Offset >= 0 && end <= len(reg.mem) {

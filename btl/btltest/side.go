@@ -139,7 +139,7 @@ func (s *side) sendLocked(tr *tracked) error {
 	copy(tr.op.Payload, frag[hdr:])
 	tr.op.Tag = e.tag
 	tr.entry = e
-	err := s.postLocked(tr, func(op *btl.Op) error { return s.ep.Send(op) })
+	err := s.postLocked(tr)
 	if err != nil {
 		s.h.mu.Lock()
 		s.sent.withdraw(e)
@@ -148,8 +148,15 @@ func (s *side) sendLocked(tr *tracked) error {
 	return err
 }
 
+// post posts an operation, once.
+func (s *side) post(tr *tracked) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.postLocked(tr)
+}
+
 // postLocked posts an operation on the side's endpoint, and checks the result.
-func (s *side) postLocked(tr *tracked, post func(*btl.Op) error) error {
+func (s *side) postLocked(tr *tracked) error {
 	tr.op.Owner = tr
 	tr.op.Done = done
 	tr.ep = s.ep
@@ -161,7 +168,15 @@ func (s *side) postLocked(tr *tracked, post func(*btl.Op) error) error {
 
 	before := s.ep.State()
 	leave := s.enter(tr.verb)
-	err := post(&tr.op)
+	var err error
+	switch tr.verb {
+	case "Put":
+		err = s.ep.(btl.Putter).Put(&tr.op)
+	case "Get":
+		err = s.ep.(btl.Getter).Get(&tr.op)
+	default:
+		err = s.ep.Send(&tr.op)
+	}
 	leave()
 
 	s.h.mu.Lock()
@@ -195,10 +210,6 @@ func (s *side) postLocked(tr *tracked, post func(*btl.Op) error) error {
 func (s *side) inline(hdr, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inlineLocked(hdr, size)
-}
-
-func (s *side) inlineLocked(hdr, size int) bool {
 	s.h.mu.Lock()
 	e := s.sent.add(s.generation, hdr, size)
 	s.h.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
@@ -18,7 +19,7 @@ func trafficTests() []namedTest {
 		{"order", driven(testOrder)},
 		{"back-pressure", directed(testBackPressure)},
 		{"both-directions", driven(testBothDirections)},
-		{"random", testRandomTraffic},
+		{"random", seeded(testRandomTraffic)},
 		{"post-from-arrived", driven(testPostFromArrived)},
 		{"post-from-done", directed(testPostFromDone)},
 		{"allocations", testAllocations},
@@ -57,13 +58,12 @@ func testSizes(h *harness, from, to *side) {
 
 // testInlineSizes: SendInline takes what Attrs says, after some progress calls at most.
 func testInlineSizes(h *harness, from, to *side) {
-	at := from.m.Attrs()
-	if at.Caps&btl.CapInline == 0 {
-		h.t.Log("no CapInline")
+	if h.lacks(from, btl.CapInline) {
 		return
 	}
 	h.connect()
-	for _, size := range sizesAround(at.InlineBytes, at.InlineBytes) {
+	limit := from.m.Attrs().InlineBytes
+	for _, size := range sizesAround(limit, limit) {
 		for _, hdr := range headers(size) {
 			h.until("SendInline", func() bool { return from.inline(hdr, size) })
 		}
@@ -179,30 +179,26 @@ func testBothDirections(h *harness) {
 	require.Equal(h.t, 600, h.arrived(h.b))
 }
 
-// testRandomTraffic: anything, for several seeds.
-func testRandomTraffic(t *testing.T, mk Maker) {
-	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("seed-"+string(rune('0'+seed)), driven1(mk, func(h *harness) {
-			h.connect()
-			rng := rand.New(rand.NewPCG(seed, 7))
-			for range 500 {
-				s := h.a
-				if rng.IntN(2) == 0 {
-					s = h.b
-				}
-				for range rng.IntN(8) {
-					h.sendSomehow(s, rng, randomSize(rng, s.m.Attrs().MaxSendBytes))
-				}
-				h.turns(rng.IntN(3))
-			}
-			h.settle()
-		}))
+// randomTraffic sends up to most−1 fragments from a random side, polls a few times, and returns the
+// side.
+func (h *harness) randomTraffic(rng *rand.Rand, most, limit int) *side {
+	h.t.Helper()
+	s := []*side{h.a, h.b}[rng.IntN(2)]
+	for range rng.IntN(most) {
+		h.sendSomehow(s, rng, randomSize(rng, limit))
 	}
+	h.turns(rng.IntN(3))
+	return s
 }
 
-// driven1 is driven for a given maker.
-func driven1(mk Maker, run func(h *harness)) func(*testing.T) {
-	return func(t *testing.T) { driven(run)(t, mk) }
+// testRandomTraffic: fragments of all sizes, both ways.
+func testRandomTraffic(h *harness, rng *rand.Rand) {
+	h.connect()
+	limit := max(h.a.m.Attrs().MaxSendBytes, h.b.m.Attrs().MaxSendBytes)
+	for range 500 {
+		h.randomTraffic(rng, 8, limit)
+	}
+	h.settle()
 }
 
 // testPostFromArrived: B answers each fragment from inside Arrived.
@@ -262,14 +258,9 @@ func testPostFromDone(h *harness, from, to *side) {
 // quiet counts arrivals and does nothing else.
 type quiet struct{ arrived int }
 
-// Arrived implements btl.Events.
 func (q *quiet) Arrived(btl.Module, int, btl.Tag, []byte) { q.arrived++ }
-
-// Failed implements btl.Events.
-func (q *quiet) Failed(btl.Module, int, *btl.Error) {}
-
-// Drained implements btl.Events.
-func (q *quiet) Drained(btl.Module, int) {}
+func (q *quiet) Failed(btl.Module, int, *btl.Error)       {}
+func (q *quiet) Drained(btl.Module, int)                  {}
 
 // testAllocations: small sends allocate nothing after the first ones.
 func testAllocations(t *testing.T, mk Maker) {
@@ -308,15 +299,11 @@ func testAllocations(t *testing.T, mk Maker) {
 			p.B.Progress()
 		}
 	}
-	names := []string{"Send"}
+	posts := map[string]func() bool{"Send": send}
 	if p.A.Attrs().Caps&btl.CapInline != 0 {
-		names = append(names, "SendInline")
+		posts["SendInline"] = inline
 	}
-	for _, name := range names {
-		post := send
-		if name == "SendInline" {
-			post = inline
-		}
+	for name, post := range posts {
 		once := func() {
 			for !post() {
 				p.A.Progress()
@@ -336,9 +323,7 @@ func testAllocations(t *testing.T, mk Maker) {
 				ops[runs] = btl.Op{HdrLen: op.HdrLen, Payload: op.Payload, Done: op.Done}
 				op = &ops[runs]
 				runs++
-				if !post() {
-					t.Error("refused with nothing under way")
-				}
+				assert.True(t, post(), "refused with nothing under way")
 				taken++
 				p.A.Progress()
 			})
@@ -346,8 +331,6 @@ func testAllocations(t *testing.T, mk Maker) {
 		} else {
 			allocs = testing.AllocsPerRun(200, func() { once(); drain() })
 		}
-		if allocs != 0 {
-			t.Errorf("%s allocates %v times", name, allocs)
-		}
+		assert.Zero(t, allocs, "%s allocates", name)
 	}
 }

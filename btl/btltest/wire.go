@@ -44,7 +44,6 @@ type request struct {
 	Epoch   uint32
 	Tag     btl.Tag
 	Hdr     []byte
-	HdrLen  uint8
 	Data    []byte // payload, or memory
 	Local   int    // of the region, 0 for none
 	Offset  int    // of the payload in the region
@@ -93,15 +92,10 @@ func sentinels() []error {
 // wireError carries an error: its text and its identity.
 type wireError struct {
 	Text  string
-	Exact int   // one more than the index of the sentinel that it is, or 0
-	Is    []int // indices of the sentinels that it wraps
-	Btl   bool  // it is a *btl.Error, not only wraps one
-	Rail  string
-	Peer  int
-	Class btl.Class
-	Side  btl.Side
-	Nat   string
-	Cause *wireError
+	Exact int        // one more than the index of the sentinel that it is, or 0
+	Is    []int      // indices of the sentinels that it wraps
+	Btl   *btl.Error // without Err; nil if it is none, though it may wrap one
+	Cause *wireError // Err of Btl
 }
 
 func toWire(err error) *wireError {
@@ -118,9 +112,9 @@ func toWire(err error) *wireError {
 		}
 	}
 	if be, ok := err.(*btl.Error); ok {
-		w.Btl = true
-		w.Rail, w.Peer, w.Class, w.Side, w.Nat = be.Rail, be.Peer, be.Class, be.Side, be.Native
-		w.Cause = toWire(be.Err)
+		bare := *be
+		bare.Err = nil
+		w.Btl, w.Cause = &bare, toWire(be.Err)
 	}
 	return w
 }
@@ -131,7 +125,7 @@ func (w *wireError) error() error {
 		return nil
 	case w.Exact > 0 && w.Exact <= len(sentinels()):
 		return sentinels()[w.Exact-1]
-	case w.Btl:
+	case w.Btl != nil:
 		return w.btl()
 	}
 	e := &remoteError{text: w.Text}
@@ -147,7 +141,8 @@ func (w *wireError) btl() *btl.Error {
 	if w == nil {
 		return nil
 	}
-	return &btl.Error{Rail: w.Rail, Peer: w.Peer, Class: w.Class, Side: w.Side, Native: w.Nat, Err: w.Cause.error()}
+	w.Btl.Err = w.Cause.error()
+	return w.Btl
 }
 
 // remoteError is an error of the other process.

@@ -1,5 +1,5 @@
 // Package faults decorates a module so that its operations fail on request (btl.Injector, C9). The
-// transport below knows nothing of it and keeps no state for it.
+// transport below does not know about this, and keeps no state for it.
 //
 // The decorator stands between the layer above and the transport, in both directions: it takes
 // posts and passes them on, and it is the btl.Events that the transport reports to. A fault either
@@ -7,9 +7,8 @@
 // withholds its completion (FaultErrorDelivered, FaultLate). FaultStale needs the transport's help:
 // its endpoint is a btl.StaleSender.
 //
-// The decorated module and its endpoints implement exactly those optional interfaces that the
-// transport's do, and the contract of package btl holds for them: an operation that the decorator
-// keeps is called back between Failed and Drained of its endpoint.
+// The contract of package btl holds for the decorated module and its endpoints: an operation that
+// the decorator keeps is called back between Failed and Drained of its endpoint.
 //
 // All of it is used under the lock of the rank's progress engine.
 package faults

@@ -6,11 +6,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// endpoint is the decorator of an endpoint, without the endpoint's optional interfaces.
+// endpoint is the decorator of an endpoint.
 type endpoint struct {
 	btl.Endpoint // inner
 	inner        btl.Endpoint
-	outer        btl.Endpoint // with the optional interfaces of inner
 	m            *module
 
 	deferred *btl.Error // the failure that the next progress call applies; nil if there is none

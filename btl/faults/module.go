@@ -22,16 +22,16 @@ type Config struct {
 // Wrap decorates the module that open makes. open must give its argument to the module as the
 // btl.Events to report to. The result is a btl.Injector.
 func Wrap(cfg Config, open func(events btl.Events) (btl.Module, error)) (btl.Module, error) {
-	m := &module{cfg: cfg, endpoints: map[int]*endpoint{}}
-	inner, err := open(m)
+	d := NewDecorator(cfg)
+	inner, err := open(d)
 	if err != nil {
 		return nil, err
 	}
-	return m.wrap(inner), nil
+	return d.Wrap(inner), nil
 }
 
 // A Decorator is for callers that make the module and the Events that it reports to at different
-// places: the module reports to the Decorator, which is later told of the module.
+// places: the module reports to the Decorator, which learns of the module later.
 type Decorator struct{ *module }
 
 // NewDecorator makes a Decorator.
@@ -40,13 +40,19 @@ func NewDecorator(cfg Config) Decorator {
 }
 
 // Wrap returns the decorated module.
-func (d Decorator) Wrap(inner btl.Module) btl.Module { return d.wrap(inner) }
+func (d Decorator) Wrap(inner btl.Module) btl.Module {
+	d.inner, d.outer = inner, d.module
+	if allocator, allocates := inner.(btl.Allocator); allocates {
+		d.outer = allocating{d.module, allocator}
+	}
+	return d.outer
+}
 
-// module is the decorator of a module, without the module's optional interfaces.
+// module is the decorator of a module.
 type module struct {
 	cfg   Config
 	inner btl.Module
-	outer btl.Module // with the optional interfaces of inner: what events name
+	outer btl.Module // what events name: the module itself, or an allocating one
 
 	rules     rules
 	fired     int
@@ -69,45 +75,31 @@ type staleFragment struct {
 	frag  []byte
 }
 
-func (m *module) wrap(inner btl.Module) btl.Module {
-	m.inner = inner
-	m.outer = m.withCapabilities()
-	return m.outer
-}
-
-// Unwrap returns the module that m decorates.
-func (m *module) Unwrap() btl.Module { return m.inner }
-
-// Inject implements btl.Injector.
+// Inject and Fired implement btl.Injector.
 func (m *module) Inject(f btl.Fault) { m.rules.add(f) }
+func (m *module) Fired() int         { return m.fired }
 
-// Fired implements btl.Injector.
-func (m *module) Fired() int { return m.fired }
-
-// Attrs implements btl.Module.
+// Attrs and Address implement btl.Module.
 func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
-
-// Address implements btl.Module.
-func (m *module) Address() []byte { return m.inner.Address() }
+func (m *module) Address() []byte   { return m.inner.Address() }
 
 // Connect implements btl.Module.
 func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {
 	old := m.endpoints[peer]
 	if old != nil && old.inner.State() == btl.Drained && !old.drained {
-		return old.outer, nil // its operations are still to be called back
+		return old, nil // its operations are still to be called back
 	}
 	inner, err := m.inner.Connect(peer, address)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil && old.inner == inner {
-		return old.outer, nil
+		return old, nil
 	}
 	e := &endpoint{Endpoint: inner, inner: inner, m: m, struck: map[*btl.Op]*struck{}}
-	e.outer = e.withCapabilities()
 	m.endpoints[peer] = e
 	m.order = append(m.order, e)
-	return e.outer, nil
+	return e, nil
 }
 
 // Progress implements btl.Module.

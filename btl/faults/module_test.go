@@ -17,6 +17,7 @@ type stub struct {
 	events btl.Events
 	ep     *stubEndpoint
 	full   bool // posts are refused
+	armed  int
 }
 
 type stubEndpoint struct {
@@ -30,6 +31,8 @@ type stubEndpoint struct {
 
 var attrs = btl.Attrs{Name: "stub", MaxSendBytes: 100}
 
+func (m *stub) Arm() bool         { m.armed++; return true }
+func (m *stub) Disarm()           { m.armed = 0 }
 func (m *stub) Attrs() *btl.Attrs { return &attrs }
 func (m *stub) Close() error {
 	m.ep.state = btl.Drained
@@ -79,6 +82,7 @@ func (e *stubEndpoint) Send(op *btl.Op) error {
 	e.posted = append(e.posted, op)
 	return nil
 }
+func (e *stubEndpoint) SendInline(btl.Tag, []byte, []byte) bool { return true }
 func (e *stubEndpoint) Fail(cause error) {
 	e.state = btl.Failed
 	err, _ := cause.(*btl.Error)
@@ -112,41 +116,66 @@ func (l *layer) op(err *error) *btl.Op {
 
 var errOpen = errors.New("not called back")
 
-type clock struct{ now int64 }
+// rig is a decorated stub with its endpoint, the layer above, and a clock.
+type rig struct {
+	above layer
+	below *stub
+	now   int64
+	m     btl.Module
+	in    btl.Injector
+	ep    btl.Endpoint
+}
 
-func (c *clock) Now() int64 { return c.now }
+func (r *rig) Now() int64 { return r.now }
 
-func newStub(t *testing.T, deadline int64) (*stub, *layer, *clock, btl.Module, btl.Endpoint) {
-	s, l, c := &stub{}, &layer{}, &clock{}
-	m, err := faults.Wrap(faults.Config{Events: l, Clock: c, DeadlineNanos: deadline}, func(ev btl.Events) (btl.Module, error) {
-		s.events = ev
-		return s, nil
+// newRig decorates a stub, and arms a fault.
+func newRig(t *testing.T, fault btl.Fault, deadlineNanos int64) *rig {
+	r := &rig{below: &stub{}}
+	cfg := faults.Config{Events: &r.above, Clock: r, DeadlineNanos: deadlineNanos}
+	var err error
+	r.m, err = faults.Wrap(cfg, func(ev btl.Events) (btl.Module, error) {
+		r.below.events = ev
+		return r.below, nil
 	})
 	require.NoError(t, err)
-	ep, err := m.Connect(1, nil)
+	r.in = r.m.(btl.Injector)
+	r.ep, err = r.m.Connect(1, nil)
 	require.NoError(t, err)
-	return s, l, c, m, ep
+	fault.Peer = 1
+	r.in.Inject(fault)
+	return r
+}
+
+// send posts an operation, and returns where its end is noted.
+func (r *rig) send(t *testing.T) *error {
+	end := new(error)
+	require.NoError(t, r.ep.Send(r.above.op(end)))
+	return end
+}
+
+func (r *rig) progress(times int) {
+	for range times {
+		r.m.Progress()
+	}
 }
 
 // TestRefusedOperationMeetsNoFault: an operation that the transport does not take counts for no
 // fault, and leaves nothing that could turn up later.
 func TestRefusedOperationMeetsNoFault(t *testing.T) {
 	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultLate, btl.FaultStale} {
-		s, l, _, m, ep := newStub(t, 0)
-		in := m.(btl.Injector)
-		in.Inject(btl.Fault{Kind: kind, Peer: 1})
-		s.full = true
+		r := newRig(t, btl.Fault{Kind: kind}, 0)
+		r.below.full = true
 		var end error
 		for range 3 {
-			require.Equal(t, btl.ErrResource, ep.Send(l.op(&end)))
+			require.Equal(t, btl.ErrResource, r.ep.Send(r.above.op(&end)))
 		}
-		require.Equal(t, btl.ErrTooLong, ep.Send(&btl.Op{Payload: make([]byte, 101)}))
-		require.Zero(t, in.Fired())
-		s.full = false
-		require.NoError(t, ep.Send(l.op(&end)), "%v", kind)
-		require.Len(t, s.ep.posted, 1)
+		require.Equal(t, btl.ErrTooLong, r.ep.Send(&btl.Op{Payload: make([]byte, 101)}))
+		require.Zero(t, r.in.Fired())
+		r.below.full = false
+		r.send(t)
+		require.Len(t, r.below.ep.posted, 1)
 		if kind != btl.FaultStale {
-			require.Equal(t, 1, in.Fired())
+			require.Equal(t, 1, r.in.Fired())
 		}
 	}
 }
@@ -154,290 +183,107 @@ func TestRefusedOperationMeetsNoFault(t *testing.T) {
 // TestErrorDelivered: once the transport has delivered the operation, the endpoint fails; the
 // operation ends with the injected error between Failed and Drained.
 func TestErrorDelivered(t *testing.T) {
-	s, l, _, m, ep := newStub(t, 0)
-	m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: 1})
-	var end, other error
-	require.NoError(t, ep.Send(l.op(&end)))
-	s.ep.complete()
-	require.Equal(t, btl.ErrResource, ep.Send(l.op(&other)), "a post after the deferred failure")
-	require.Equal(t, btl.Up, ep.State())
-	for range 3 {
-		m.Progress()
-	}
-	require.Equal(t, []string{"failed", "done", "drained"}, l.lines)
-	require.ErrorIs(t, end, btl.ErrInjected)
-	require.Equal(t, btl.Drained, ep.State())
-	require.Equal(t, m, l.m, "the module that events name")
-	again, err := m.Connect(1, nil)
+	r := newRig(t, btl.Fault{Kind: btl.FaultErrorDelivered}, 0)
+	end := r.send(t)
+	r.below.ep.complete()
+	var other error
+	require.Equal(t, btl.ErrResource, r.ep.Send(r.above.op(&other)), "a post after the deferred failure")
+	require.False(t, r.ep.(btl.Inliner).SendInline(1, nil, nil), "a post after the deferred failure")
+	require.Equal(t, btl.Up, r.ep.State())
+	r.progress(3)
+	require.Equal(t, []string{"failed", "done", "drained"}, r.above.lines)
+	require.ErrorIs(t, *end, btl.ErrInjected)
+	require.Equal(t, btl.Drained, r.ep.State())
+	require.Equal(t, r.m, r.above.m, "the module that events name")
+	again, err := r.m.Connect(1, nil)
 	require.NoError(t, err)
-	require.False(t, again == ep)
+	require.False(t, again == r.ep)
 	require.EqualValues(t, 2, again.Epoch())
 }
 
 // TestSilenceUntilDeadline: a silent operation fails the endpoint when the deadline is over, though
 // later operations complete.
 func TestSilenceUntilDeadline(t *testing.T) {
-	s, l, c, m, ep := newStub(t, 100)
-	m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultSilence, Peer: 1})
-	var silent, later error
-	require.NoError(t, ep.Send(l.op(&silent)))
-	require.Empty(t, s.ep.posted)
-	require.NoError(t, ep.Send(l.op(&later)))
-	s.ep.complete()
-	require.NoError(t, later)
-	for c.now = 0; c.now < 100; c.now++ {
-		m.Progress()
+	r := newRig(t, btl.Fault{Kind: btl.FaultSilence}, 100)
+	silent := r.send(t)
+	require.Empty(t, r.below.ep.posted)
+	later := r.send(t)
+	r.below.ep.complete()
+	require.NoError(t, *later)
+	for ; r.now < 100; r.now++ {
+		r.progress(1)
 	}
-	require.Equal(t, btl.Up, ep.State())
-	for range 3 {
-		m.Progress()
-	}
-	require.Len(t, l.failed, 1)
-	require.Equal(t, btl.ClassTimeout, l.failed[0].Class)
+	require.Equal(t, btl.Up, r.ep.State())
+	r.progress(3)
+	require.Len(t, r.above.failed, 1)
+	require.Equal(t, btl.ClassTimeout, r.above.failed[0].Class)
 	var be *btl.Error
-	require.ErrorAs(t, silent, &be)
+	require.ErrorAs(t, *silent, &be)
 	require.Equal(t, btl.ClassTimeout, be.Class)
 }
 
 // TestStale: the copy goes out in the next incarnation, when there is room, with the old epoch.
 func TestStale(t *testing.T) {
-	s, l, _, m, ep := newStub(t, 0)
-	in := m.(btl.Injector)
-	in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-	var end error
-	require.NoError(t, ep.Send(l.op(&end)))
-	s.ep.complete()
-	require.NoError(t, end)
-	ep.Fail(&btl.Error{})
-	for range 3 {
-		m.Progress()
-	}
-	_, err := m.Connect(1, nil)
+	r := newRig(t, btl.Fault{Kind: btl.FaultStale}, 0)
+	end := r.send(t)
+	r.below.ep.complete()
+	require.NoError(t, *end)
+	r.ep.Fail(&btl.Error{})
+	r.progress(3)
+	_, err := r.m.Connect(1, nil)
 	require.NoError(t, err)
-	s.full = true
-	m.Progress()
-	require.Zero(t, in.Fired())
-	s.full = false
-	m.Progress()
-	m.Progress()
-	require.Equal(t, []uint32{1}, s.ep.stale)
-	require.Equal(t, 1, in.Fired())
+	r.below.full = true
+	r.progress(1)
+	require.Zero(t, r.in.Fired())
+	r.below.full = false
+	r.progress(2)
+	require.Equal(t, []uint32{1}, r.below.ep.stale)
+	require.Equal(t, 1, r.in.Fired())
 }
 
 // TestCloseEndsWhatIsKept: operations that the decorator keeps end inside Close.
 func TestCloseEndsWhatIsKept(t *testing.T) {
-	_, l, _, m, ep := newStub(t, 0)
-	m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultSilence, Peer: 1})
-	var end error
-	require.NoError(t, ep.Send(l.op(&end)))
-	require.NoError(t, m.Close())
-	require.ErrorIs(t, end, btl.ErrClosed)
-	require.Equal(t, btl.Drained, ep.State())
+	r := newRig(t, btl.Fault{Kind: btl.FaultSilence}, 0)
+	end := r.send(t)
+	require.NoError(t, r.m.Close())
+	require.ErrorIs(t, *end, btl.ErrClosed)
+	require.Equal(t, btl.Drained, r.ep.State())
 }
-
-// The optional interfaces of modules and endpoints, each by itself.
-type (
-	registrar struct{ btl.Registrar }
-	allocator struct{ btl.Allocator }
-	sleeper   struct{ progress.Idler }
-	inline    struct{ btl.Inliner }
-	put       struct{ btl.Putter }
-	get       struct{ btl.Getter }
-	counters  struct{ btl.DeliveryCounter }
-)
-
-func (sleeper) Arm() bool { return true }
-
-// TestCapabilitiesSurvive: the decorated module and endpoint implement an optional interface
-// exactly if what they decorate does.
-func TestCapabilitiesSurvive(t *testing.T) {
-	wrap := func(m btl.Module) btl.Module {
-		d, err := faults.Wrap(faults.Config{Events: &layer{}}, func(btl.Events) (btl.Module, error) { return m, nil })
-		require.NoError(t, err)
-		return d
-	}
-	for _, m := range []btl.Module{
-		&stub{},
-		struct {
-			*stub
-			registrar
-		}{stub: &stub{}},
-		struct {
-			*stub
-			registrar
-			allocator
-		}{stub: &stub{}},
-		struct {
-			*stub
-			sleeper
-		}{stub: &stub{}},
-		struct {
-			*stub
-			allocator
-		}{stub: &stub{}},
-		struct {
-			*stub
-			allocator
-			sleeper
-		}{stub: &stub{}},
-		struct {
-			*stub
-			registrar
-			sleeper
-		}{stub: &stub{}},
-		struct {
-			*stub
-			registrar
-			allocator
-			sleeper
-		}{stub: &stub{}},
-	} {
-		d := wrap(m)
-		_, want := m.(btl.Registrar)
-		_, is := d.(btl.Registrar)
-		require.Equal(t, want, is, "%T as a Registrar", m)
-		_, want = m.(btl.Allocator)
-		_, is = d.(btl.Allocator)
-		require.Equal(t, want, is, "%T as an Allocator", m)
-		_, want = m.(progress.Idler)
-		idler, is := d.(progress.Idler)
-		require.Equal(t, want, is, "%T as an Idler", m)
-		if is {
-			require.True(t, idler.Arm())
-		}
-	}
-	e := &stubEndpoint{}
-	endpoints := []btl.Endpoint{e,
-		struct {
-			*stubEndpoint
-			inline
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			put
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			get
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			put
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			get
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			put
-			get
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			put
-			get
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			put
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			get
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			put
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			get
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			put
-			get
-			counters
-		}{stubEndpoint: e},
-		struct {
-			*stubEndpoint
-			inline
-			put
-			get
-			counters
-		}{stubEndpoint: e},
-	}
-	for _, e := range endpoints {
-		d, err := wrap(connector{e: e}).Connect(1, nil)
-		require.NoError(t, err)
-		_, want := e.(btl.Inliner)
-		_, is := d.(btl.Inliner)
-		require.Equal(t, want, is, "%T as an Inliner", e)
-		_, want = e.(btl.Putter)
-		_, is = d.(btl.Putter)
-		require.Equal(t, want, is, "%T as a Putter", e)
-		_, want = e.(btl.Getter)
-		_, is = d.(btl.Getter)
-		require.Equal(t, want, is, "%T as a Getter", e)
-		_, want = e.(btl.DeliveryCounter)
-		_, is = d.(btl.DeliveryCounter)
-		require.Equal(t, want, is, "%T as a DeliveryCounter", e)
-	}
-}
-
-// connector is a module that gives out an endpoint.
-type connector struct {
-	stub
-	e btl.Endpoint
-}
-
-func (c connector) Attrs() *btl.Attrs                         { return &attrs }
-func (c connector) Close() error                              { return nil }
-func (c connector) Progress() int                             { return 0 }
-func (c connector) Connect(int, []byte) (btl.Endpoint, error) { return c.e, nil }
 
 // TestLateKeepsAwake: a module does not sleep while the decorator counts progress calls.
 func TestLateKeepsAwake(t *testing.T) {
-	s := &stub{}
-	l := &layer{}
-	m, err := faults.Wrap(faults.Config{Events: l}, func(ev btl.Events) (btl.Module, error) {
-		s.events = ev
-		return struct {
-			*stub
-			sleeper
-		}{stub: s}, nil
-	})
-	require.NoError(t, err)
-	ep, err := m.Connect(1, nil)
-	require.NoError(t, err)
-	m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultLate, Peer: 1, Count: 3})
-	var end error
-	require.NoError(t, ep.Send(l.op(&end)))
-	s.ep.complete()
-	require.False(t, m.(progress.Idler).Arm())
+	r := newRig(t, btl.Fault{Kind: btl.FaultLate, Count: 3}, 0)
+	end := r.send(t)
+	r.below.ep.complete()
+	require.False(t, r.m.(progress.Idler).Arm())
 	for range 4 {
-		require.Equal(t, errOpen, end)
-		m.Progress()
+		require.Equal(t, errOpen, *end)
+		r.progress(1)
 	}
-	require.NoError(t, end)
-	require.True(t, m.(progress.Idler).Arm())
+	require.NoError(t, *end)
+	require.True(t, r.m.(progress.Idler).Arm())
+	require.Equal(t, 2, r.below.armed)
+	r.m.(progress.Idler).Disarm()
+	require.Zero(t, r.below.armed)
+}
+
+// TestOptionalInterfaces: a decorator allocates memory exactly if the inner module does. It does
+// not count deliveries or wake its rank if the inner module and endpoint do not.
+func TestOptionalInterfaces(t *testing.T) {
+	r := newRig(t, btl.Fault{}, 0)
+	require.NotImplements(t, (*btl.Allocator)(nil), r.m)
+	delivered, taken := r.ep.(btl.DeliveryCounter).DeliveryCounters()
+	require.Equal(t, [2]uint32{}, [2]uint32{delivered, taken})
+
+	open := func(btl.Events) (btl.Module, error) {
+		return struct {
+			btl.Module
+			btl.Allocator
+		}{Module: &stub{}}, nil
+	}
+	m, err := faults.Wrap(faults.Config{}, open)
+	require.NoError(t, err)
+	require.Implements(t, (*btl.Allocator)(nil), m)
+	require.False(t, m.(progress.Idler).Arm(), "the inner module is no Idler")
+	m.(progress.Idler).Disarm()
 }

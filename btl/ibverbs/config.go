@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"runtime"
@@ -101,7 +102,7 @@ func (c *Config) fill() error {
 	if c.GIDIndex != nil {
 		gid = *c.GIDIndex
 	}
-	return base.First(
+	return cmp.Or(
 		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),

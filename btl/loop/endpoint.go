@@ -10,6 +10,8 @@ var (
 	_ btl.Inliner  = (*endpoint)(nil)
 	_ btl.Putter   = (*endpoint)(nil)
 	_ btl.Getter   = (*endpoint)(nil)
+
+	_ btl.StaleSender = (*endpoint)(nil)
 )
 
 // endpoint is a rank's end of one incarnation of a link. On a virtual fabric its Pending are all
@@ -152,15 +154,24 @@ func (e *endpoint) flush() int {
 		if !f.over {
 			f.readPut()
 		}
-		f.op = nil // nobody waits for it any more
+		f.op = nil // nothing waits for it any more
 	}
 	e.flights = nil
-	n := 0
-	for op := e.Pending.Pop(); op != nil; op = e.Pending.Pop() {
-		err := e.m.FlushError(e, op)
-		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), err)
-		op.Done(op, err)
-		n++
+	for op := range e.Pending.All() {
+		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), e.m.FlushError(e, op))
 	}
-	return n
+	return e.m.Flush(e, &e.Pending)
+}
+
+// SendStale implements btl.StaleSender. It is for tests.
+func (e *endpoint) SendStale(epoch uint32, tag btl.Tag, frag []byte) bool {
+	if !e.Accepts() || e.out == nil {
+		return false
+	}
+	if e.m.f.sim != nil {
+		f := &flight{e: e, v: send, epoch: epoch, tag: tag, data: append([]byte(nil), frag...)}
+		f.depart()
+		return true
+	}
+	return e.out.publish(&e.m.bufs, epoch, tag, frag, nil) == published
 }

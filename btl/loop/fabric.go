@@ -35,7 +35,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
@@ -97,7 +96,6 @@ type Fabric struct {
 	ports [][]*port // by rail, then rank
 	clock progress.Clock
 	sim   *simulator // nil if free-running
-	stale atomic.Uint64
 
 	mu    sync.Mutex
 	links map[linkName]*link // guarded by mu
@@ -109,28 +107,19 @@ func NewFabric(cfg Config) (*Fabric, error) {
 		return nil, err
 	}
 	f := &Fabric{
-		cfg:   cfg,
-		id:    rand.Uint64(),
-		attrs: make([]btl.Attrs, cfg.Rails),
-		ports: make([][]*port, cfg.Rails),
-		links: map[linkName]*link{},
+		cfg: cfg, id: rand.Uint64(), clock: progress.SystemClock(), links: map[linkName]*link{},
+		attrs: make([]btl.Attrs, cfg.Rails), ports: make([][]*port, cfg.Rails),
 	}
 	if cfg.Virtual {
 		f.sim = newSimulator(cfg.Seed)
 		f.clock = f.sim
-	} else {
-		f.clock = progress.SystemClock()
 	}
 	for rail := range cfg.Rails {
 		rc := &cfg.Rail[rail]
 		f.attrs[rail] = btl.Attrs{
-			Name:          rc.Name,
-			LatencyNanos:  rc.LatencyNanos,
-			BandwidthMBps: rc.BandwidthMBps,
-			EagerBytes:    rc.EagerBytes,
-			MaxSendBytes:  rc.MaxSendBytes,
-			InlineBytes:   rc.InlineBytes,
-			Caps:          (btl.CapPut | btl.CapGet | btl.CapInline) &^ rc.Without,
+			Name: rc.Name, LatencyNanos: rc.LatencyNanos, BandwidthMBps: rc.BandwidthMBps,
+			EagerBytes: rc.EagerBytes, MaxSendBytes: rc.MaxSendBytes, InlineBytes: rc.InlineBytes,
+			Caps: (btl.CapPut | btl.CapGet | btl.CapInline) &^ rc.Without,
 		}
 		f.ports[rail] = make([]*port, cfg.Ranks)
 		for rank := range cfg.Ranks {
@@ -220,9 +209,9 @@ func (f *Fabric) Ranks() int { return f.cfg.Ranks }
 // Rails is the number of rails.
 func (f *Fabric) Rails() int { return f.cfg.Rails }
 
-// Module makes one rank's module of one rail, once. The module reports to ev, and rings bell (which
-// may be nil) when something comes while it is armed.
-func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (btl.Module, error) {
+// Module makes one rank's module of one rail, once. The module reports to ev. wakeup, which may be
+// nil, wakes the rank if something arrives while the module is armed.
+func (f *Fabric) Module(rank, rail int, ev btl.Events, wakeup progress.Wakeup) (btl.Module, error) {
 	switch {
 	case rank < 0 || rank >= f.cfg.Ranks:
 		return nil, fmt.Errorf("%w: rank %d of %d", ErrConfig, rank, f.cfg.Ranks)
@@ -232,7 +221,7 @@ func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (bt
 		return nil, fmt.Errorf("%w: no events to report to", ErrConfig)
 	}
 	p := f.ports[rail][rank]
-	if !p.open(bell) {
+	if !p.open(wakeup) {
 		return nil, fmt.Errorf("%w: rank %d has its module of rail %d already", ErrConfig, rank, rail)
 	}
 	return newModule(p, ev), nil
@@ -240,10 +229,6 @@ func (f *Fabric) Module(rank, rail int, ev btl.Events, bell progress.Wakeup) (bt
 
 // Now is the fabric's time: virtual, or the system's.
 func (f *Fabric) Now() int64 { return f.clock.Now() }
-
-// Stale is the number of fragments and remote writes that were dropped because their incarnation
-// had ended.
-func (f *Fabric) Stale() uint64 { return f.stale.Load() }
 
 // Trace makes a virtual fabric write one line for every post, delivery, completion and failure. nil
 // ends the trace. A fabric that is not virtual writes nothing.

@@ -6,10 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-func TestConfigRefused(t *testing.T) {
+func TestNewFabricWithBadConfigFails(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"negative ranks":    {Ranks: -1},
 		"too many ranks":    {Ranks: maxRanks + 1},
@@ -44,7 +44,7 @@ func TestConfigDefaults(t *testing.T) {
 	require.Equal(t, 2, f.Ranks())
 	require.Equal(t, 3, f.Rails())
 	require.Equal(t, 8, f.cfg.Slots, "slots are a power of two")
-	var ev counter
+	var ev side
 	var names []string
 	for rail := range 3 {
 		m, err := f.Module(0, rail, &ev, nil)
@@ -62,11 +62,11 @@ func TestConfigDefaults(t *testing.T) {
 		require.ErrorIs(t, err, ErrConfig, "rank %d rail %d", c.rank, c.rail)
 	}
 	_, err = f.Module(1, 0, nil, nil)
-	require.ErrorIs(t, err, ErrConfig, "nobody to report to")
+	require.ErrorIs(t, err, ErrConfig, "no Events")
 }
 
-// TestSlotsShrink: what all lanes of a large fabric take stays bounded.
-func TestSlotsShrink(t *testing.T) {
+// TestDefaultOfSlotsShrinksWithRanks: the memory of all lanes of a large fabric is bounded.
+func TestDefaultOfSlotsShrinksWithRanks(t *testing.T) {
 	for ranks, slots := range map[int]int{1: 64, 32: 64, 64: 32, 128: 16, 1024: 16} {
 		cfg := Config{Ranks: ranks}
 		require.NoError(t, cfg.complete())
@@ -74,18 +74,11 @@ func TestSlotsShrink(t *testing.T) {
 	}
 }
 
-// TestOtherFabric: an address leads nowhere in a fabric that it is not of.
-func TestOtherFabric(t *testing.T) {
-	f, err := NewFabric(Config{Ranks: 2, Rails: 2})
-	require.NoError(t, err)
-	g, err := NewFabric(Config{Ranks: 2, Rails: 2})
-	require.NoError(t, err)
-	var ev counter
-	m, err := f.Module(0, 0, &ev, nil)
-	require.NoError(t, err)
-	far, err := g.Module(1, 0, &ev, nil)
-	require.NoError(t, err)
-	otherRail, err := f.Module(1, 1, &ev, nil)
+// TestConnectToOtherFabricOrRailFails: an address is valid only on its rail of its fabric.
+func TestConnectToOtherFabricOrRailFails(t *testing.T) {
+	cfg := Config{Ranks: 2, Rails: 2}
+	m, far := newSides(t, cfg)[0].mod, newSides(t, cfg)[1].mod
+	otherRail, err := m.f.Module(1, 1, &side{}, nil)
 	require.NoError(t, err)
 	for _, address := range [][]byte{far.Address(), otherRail.Address()} {
 		_, err = m.Connect(1, address)
@@ -93,8 +86,7 @@ func TestOtherFabric(t *testing.T) {
 	}
 }
 
-// TestSelf: a fabric of one rank carries the rank's messages to itself, also those that it sends
-// from inside Arrived.
+// TestSelf: a fabric of one rank carries the rank's messages to itself.
 func TestSelf(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w := newWorld(t, Config{Virtual: virtual})
@@ -123,8 +115,8 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestManyLanes: more ranks send than are watched; nothing is forgotten, whoever is idle makes way,
-// and a module that sleeps is woken by those that it does not watch.
+// TestManyLanes: more ranks send than are watched. All fragments arrive, and idle lanes make room
+// among the watched ones.
 func TestManyLanes(t *testing.T) {
 	const ranks = 70
 	w := newWorld(t, Config{Ranks: ranks})
@@ -145,8 +137,7 @@ func TestManyLanes(t *testing.T) {
 	w.settle()
 	require.LessOrEqual(t, len(to.inner.watched), maxWatched)
 
-	// One that has been silent for long, and is not watched, becomes watched when it sends and
-	// others are idle.
+	// A lane that is not watched becomes watched when it carries fragments and others are idle.
 	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}
@@ -165,9 +156,9 @@ func TestManyLanes(t *testing.T) {
 	require.Equal(t, 1, watched)
 }
 
-// TestUnwatchedInTime: a lane that has to make way just when it has got something again is not
-// forgotten.
-func TestUnwatchedInTime(t *testing.T) {
+// TestUnwatchedLaneDelivers: a lane that makes room for another one just when a fragment is
+// published on it still delivers the fragment.
+func TestUnwatchedLaneDelivers(t *testing.T) {
 	const ranks = maxWatched + 2
 	w := newWorld(t, Config{Ranks: ranks})
 	to := w.nodes[0][0]
@@ -188,98 +179,81 @@ func TestUnwatchedInTime(t *testing.T) {
 	require.Equal(t, before+ranks-1, to.arrived)
 }
 
-// TestWakeByMany: whoever sends wakes a sleeper, watched or not.
-func TestWakeByMany(t *testing.T) {
+// TestEverySenderWakesOnce: the first fragment wakes a rank that sleeps, whether or not the rank
+// watches the lane. Further fragments do not.
+func TestEverySenderWakesOnce(t *testing.T) {
 	const ranks = 20
-	f, err := NewFabric(Config{Ranks: ranks})
-	require.NoError(t, err)
-	var ev counter
-	bell := &ringCounter{}
-	to, err := f.Module(0, 0, &ev, bell)
-	require.NoError(t, err)
-	var eps []btl.Endpoint
-	for rank := 1; rank < ranks; rank++ {
-		m, err := f.Module(rank, 0, &counter{}, nil)
-		require.NoError(t, err)
-		ep, err := m.Connect(0, to.Address())
-		require.NoError(t, err)
-		eps = append(eps, ep)
+	wakeup := &wakeCounter{}
+	sides := newSides(t, Config{Ranks: ranks}, wakeup)
+	to, from := sides[0], sides[1:]
+	for _, s := range from {
+		s.connect(t, to)
 	}
-	require.Zero(t, bell.rings, "rung without having been armed")
-	idler := to.(progress.Idler)
+	require.Zero(t, wakeup.wakes, "the rank was not armed")
 	for round := range 3 {
-		for i, ep := range eps {
-			require.True(t, idler.Arm())
-			require.Zero(t, to.Progress())
-			require.True(t, ep.(btl.Inliner).SendInline(0, nil, []byte{1}))
-			require.Equal(t, round*len(eps)+i+1, bell.rings)
-			// One ring is enough.
-			require.True(t, ep.(btl.Inliner).SendInline(0, nil, []byte{1}))
-			require.Equal(t, round*len(eps)+i+1, bell.rings)
-			idler.Disarm()
-			for ev.arrived < 2*(round*len(eps)+i+1) {
-				to.Progress()
+		for i, s := range from {
+			wakes := round*len(from) + i + 1
+			require.True(t, to.mod.Arm())
+			require.Zero(t, to.mod.Progress())
+			for range 2 {
+				require.True(t, s.ep.SendInline(0, nil, []byte{1}))
+				require.Equal(t, wakes, wakeup.wakes)
 			}
-			require.True(t, ep.(btl.Inliner).SendInline(0, nil, []byte{1}), "disarmed")
-			require.Equal(t, round*len(eps)+i+1, bell.rings)
-			for to.Progress() > 0 {
+			to.mod.Disarm()
+			for to.arrived < 2*wakes {
+				to.mod.Progress()
 			}
-			ev.arrived = 2 * (round*len(eps) + i + 1)
+			require.True(t, s.ep.SendInline(0, nil, []byte{1}), "disarmed")
+			require.Equal(t, wakes, wakeup.wakes)
+			to.poll()
+			to.arrived = 2 * wakes
 		}
 	}
 }
 
-type ringCounter struct{ rings int }
+type wakeCounter struct{ wakes int }
 
-func (b *ringCounter) Wake()            { b.rings++ }
-func (b *ringCounter) Sleep(int64) bool { return false }
-func (b *ringCounter) Close() error     { return nil }
+func (w *wakeCounter) Wake()            { w.wakes++ }
+func (w *wakeCounter) Sleep(int64) bool { return false }
+func (w *wakeCounter) Close() error     { return nil }
 
-// TestArmWithoutBell: who cannot be rung says so; the engine then only naps.
-func TestArmWithoutBell(t *testing.T) {
-	w := newWorld(t, Config{Ranks: 2})
-	require.False(t, w.nodes[0][0].m.(progress.Idler).Arm())
+// TestArmWithoutWakeup: Arm reports that peers cannot wake the rank.
+func TestArmWithoutWakeup(t *testing.T) {
+	require.False(t, newSides(t, Config{})[0].mod.Arm())
 }
 
-// TestTurnIsBounded: one turn hands up only so many fragments of a lane.
-func TestTurnIsBounded(t *testing.T) {
+// TestProgressIsBounded: a progress call hands up at most laneBudget fragments of a lane.
+func TestProgressIsBounded(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
-		w := newWorld(t, Config{Ranks: 2, Virtual: virtual})
+		w, from, to := twoNodes(t, Config{Virtual: virtual})
 		for range 3*laneBudget - 1 {
-			require.True(t, w.nodes[0][0].send(1, 30))
+			require.True(t, from.send(1, 30))
 		}
 		for w.f.Advance() {
 		}
-		to := w.nodes[1][0]
 		for i, want := range []int{laneBudget, 2 * laneBudget, 3*laneBudget - 1} {
 			require.Positive(t, to.m.Progress())
-			require.Equal(t, want, to.arrived, "turn %d", i)
+			require.Equal(t, want, to.arrived, "progress call %d", i)
 		}
 	}
 }
 
-// TestConnectWhileRailFails: nothing new begins before the old has ended.
+// TestConnectWhileRailFails: no endpoint is made before those of the failed rail are drained.
 func TestConnectWhileRailFails(t *testing.T) {
-	w := newWorld(t, Config{Ranks: 3})
-	m, peers := w.nodes[0][0].m, w.nodes
-	ep, err := m.Connect(1, peers[1][0].m.Address())
-	require.NoError(t, err)
-	m.Fail(errTest)
-	same, err := m.Connect(1, peers[1][0].m.Address())
-	require.NoError(t, err)
-	require.True(t, ep == same)
-	_, err = m.Connect(2, peers[2][0].m.Address())
-	require.ErrorIs(t, err, btl.ErrFailed)
-	var be *btl.Error
-	require.ErrorAs(t, err, &be)
-	w.settle()
-	_, err = m.Connect(2, peers[2][0].m.Address())
-	require.NoError(t, err)
+	s := newSides(t, Config{Ranks: 3})
+	s[0].connect(t, s[1])
+	ep := s[0].ep
+	s[0].mod.Fail(errTest)
+	s[0].connect(t, s[1])
+	require.Same(t, ep, s[0].ep)
+	_, err := s[0].mod.Connect(2, s[2].mod.Address())
+	require.ErrorIs(t, btltest.AsError(t, err), btl.ErrFailed)
+	s[0].poll()
+	s[0].connect(t, s[2])
 }
 
-// TestHeaderTooLong: an impossible header is refused like any other excess.
+// TestHeaderTooLong: an operation with an impossible header is refused.
 func TestHeaderTooLong(t *testing.T) {
-	s := newSides(t, 2)
-	s[0].connect(t, 1, s[1])
-	require.Equal(t, btl.ErrTooLong, s[0].ep.Send(&btl.Op{HdrLen: btl.MaxHeaderBytes + 1}))
+	a, _ := pairOfSides(t, Config{})
+	require.Equal(t, btl.ErrTooLong, a.ep.Send(&btl.Op{HdrLen: btl.MaxHeaderBytes + 1}))
 }

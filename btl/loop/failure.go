@@ -52,8 +52,8 @@ func (m *module) tearDown(e *endpoint) int {
 	return n
 }
 
-// collectLanes collects the lanes that peers have joined by: once an incarnation is marked dead,
-// the module so knows all lanes of it. attend handles the other notices.
+// collectLanes collects the lanes of peers that have joined an incarnation. After an incarnation
+// was marked dead, the module then knows all its lanes. attend handles the other notices.
 func (m *module) collectLanes() {
 	m.takeNotices()
 	for i := range m.inbox {

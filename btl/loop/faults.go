@@ -99,7 +99,7 @@ func (f *Fabric) ReviveLane(a, b, rail int) error {
 	if err := f.checkFault(rail, a, b); err != nil {
 		return err
 	}
-	f.tracef("mend %s %d-%d", f.cfg.Rail[rail].Name, a, b)
+	f.tracef("revive %s %d-%d", f.cfg.Rail[rail].Name, a, b)
 	l := f.link(rail, a, b)
 	l.mu.Lock()
 	l.cut, l.loses = false, nil
@@ -152,7 +152,7 @@ func (f *Fabric) RevivePort(rank, rail int) error {
 	if err := f.checkFault(rail, rank); err != nil {
 		return err
 	}
-	f.tracef("mend %s %d", f.cfg.Rail[rail].Name, rank)
+	f.tracef("revive %s %d", f.cfg.Rail[rail].Name, rank)
 	f.ports[rail][rank].setDown(nil)
 	return nil
 }

@@ -8,51 +8,55 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// pairOfNodes is two connected nodes of a world, which have exchanged a message each.
-func pairOfNodes(t *testing.T, cfg Config) (w *world, a, b *node) {
-	cfg.Ranks = max(cfg.Ranks, 2)
-	w = newWorld(t, cfg)
-	a, b = w.nodes[0][0], w.nodes[1][0]
-	require.True(t, a.send(1, 100))
-	require.True(t, b.send(0, 100))
+// exchange sends a fragment each way, and expects that both arrive.
+func (w *world) exchange(a, b *node) {
+	w.t.Helper()
+	beforeA, beforeB := a.arrived, b.arrived
+	require.True(w.t, a.send(b.rank, 100))
+	require.True(w.t, b.send(a.rank, 100))
 	w.settle()
-	require.Equal(t, []int{1, 1}, []int{a.arrived, b.arrived})
+	require.Equal(w.t, []int{beforeA + 1, beforeB + 1}, []int{a.arrived, b.arrived})
+	require.Equal(w.t, a.eps[b.rank].Epoch(), b.eps[a.rank].Epoch())
+}
+
+// pairOfNodes makes two nodes of a world that have exchanged fragments.
+func pairOfNodes(t *testing.T, cfg Config) (w *world, a, b *node) {
+	w, a, b = twoNodes(t, cfg)
+	w.exchange(a, b)
 	return w, a, b
 }
 
-// comeBack expects that both ends are down, and that new ones work.
-func comeBack(t *testing.T, w *world, a, b *node) {
-	t.Helper()
+// comeBack expects that both ends are drained, and that the next incarnation works.
+func (w *world) comeBack(a, b *node) {
+	w.t.Helper()
 	w.settle()
-	require.Equal(t, btl.Drained, a.eps[1].State())
-	require.Equal(t, btl.Drained, b.eps[0].State())
-	beforeA, beforeB := a.arrived, b.arrived
-	require.True(t, a.send(1, 100))
-	require.True(t, b.send(0, 100))
-	w.settle()
-	require.Equal(t, []int{beforeA + 1, beforeB + 1}, []int{a.arrived, b.arrived})
-	require.Equal(t, a.eps[1].Epoch(), b.eps[0].Epoch())
+	require.Equal(w.t, btl.Drained, a.eps[1].State())
+	require.Equal(w.t, btl.Drained, b.eps[0].State())
+	w.exchange(a, b)
+}
+
+// cutOnce cuts the link of ranks 0 and 1 for a moment. Only rank first is told.
+func (w *world) cutOnce(first int) {
+	w.t.Helper()
+	require.NoError(w.t, w.f.FailLane(first, 1-first, 0, Cut{HalfOpen: true}))
+	require.NoError(w.t, w.f.ReviveLane(0, 1, 0))
 }
 
 func TestFailLane(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual, Ranks: 3})
 		c := w.nodes[2][0]
-		require.True(t, a.send(2, 100))
-		w.settle()
+		w.exchange(a, c)
 		require.NoError(t, w.f.FailLane(0, 1, 0, Cut{}))
 		w.settle()
 		require.Equal(t, []int{1, 1}, []int{a.failures, b.failures})
-		// A third rank does not notice.
-		require.True(t, a.send(2, 100))
-		require.True(t, c.send(0, 100))
-		w.settle()
-		require.Equal(t, 2, c.arrived)
+		w.exchange(a, c) // a third rank does not notice
+		require.Equal(t, uint32(1), c.eps[0].Epoch())
 
-		// As long as it is cut, a new endpoint fails when it sends.
+		// As long as the link is cut, a new endpoint fails when it sends.
 		require.Equal(t, btl.Up, a.connect(1).State())
 		w.settle()
 		require.Equal(t, btl.Up, a.eps[1].State())
@@ -64,28 +68,28 @@ func TestFailLane(t *testing.T) {
 		w.settle()
 
 		require.NoError(t, w.f.ReviveLane(1, 0, 0))
-		comeBack(t, w, a, b)
+		w.comeBack(a, b)
 	}
 }
 
-// TestFailLaneHalfOpen: the end that is not told finds out when it sends.
+// TestFailLaneHalfOpen: the end that is not told fails when it sends.
 func TestFailLaneHalfOpen(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		require.NoError(t, w.f.FailLane(1, 0, 0, Cut{HalfOpen: true}))
-		require.NoError(t, w.f.ReviveLane(0, 1, 0))
+		w.cutOnce(1)
 		w.settle()
 		require.Equal(t, btl.Drained, b.eps[0].State())
 		require.Equal(t, btl.Up, a.eps[1].State())
 		a.send(1, 100)
 		w.settle()
 		require.Equal(t, 1, b.arrived)
-		comeBack(t, w, a, b)
+		w.comeBack(a, b)
 	}
 }
 
-// TestCutCarriesNothing: what is sent over a cut does not arrive, also while no end has noticed.
-func TestCutCarriesNothing(t *testing.T) {
+// TestSendOverCutDoesNotArrive: a fragment that is sent over a cut link or to a broken device does
+// not arrive, also while neither end has failed.
+func TestSendOverCutDoesNotArrive(t *testing.T) {
 	for _, device := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: true})
 		if device {
@@ -98,28 +102,26 @@ func TestCutCarriesNothing(t *testing.T) {
 		}
 		w.settle()
 		require.Equal(t, 1, a.arrived)
-		require.Zero(t, b.under)
+		require.Zero(t, b.pending)
 		require.Equal(t, btl.Drained, b.eps[0].State())
 	}
 }
 
-// TestLateNotice: the news of a cut does not end an incarnation that began after it.
-func TestLateNotice(t *testing.T) {
+// TestLateNoticeOfCut: the notice of a cut does not end an incarnation that began after the cut.
+func TestLateNoticeOfCut(t *testing.T) {
 	w, a, b := pairOfNodes(t, Config{})
 	a.eps[1].Fail(errTest)
 	b.eps[0].Fail(errTest)
 	w.settle()
 	require.NoError(t, w.f.FailLane(0, 1, 0, Cut{}))
 	require.NoError(t, w.f.ReviveLane(0, 1, 0))
-	require.True(t, a.send(1, 100))
-	require.True(t, b.send(0, 100))
-	w.settle()
-	require.Equal(t, []int{2, 2}, []int{a.arrived, b.arrived})
+	w.exchange(a, b)
 	require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{a.eps[1].State(), b.eps[0].State()})
 }
 
-// TestFate: what is in flight when a lane is cut.
-func TestFate(t *testing.T) {
+// TestFateOfFragments: Cut.Fate decides how many of the fragments arrive that are in flight when a
+// link is cut. All end with an error.
+func TestFateOfFragments(t *testing.T) {
 	some := map[int]bool{}
 	for seed := range uint64(20) {
 		for _, fate := range []Fate{Lose, Deliver, DeliverSome} {
@@ -131,7 +133,7 @@ func TestFate(t *testing.T) {
 			}
 			require.NoError(t, w.f.FailLane(0, 1, 0, Cut{Fate: fate}))
 			w.settle()
-			require.Zero(t, a.under)
+			require.Zero(t, a.pending)
 			require.Equal(t, 10, bytes.Count(trace.Bytes(), []byte(" error ")), "no acknowledgement comes")
 			arrived := b.arrived - 1
 			switch fate {
@@ -143,14 +145,15 @@ func TestFate(t *testing.T) {
 				some[arrived] = true
 			}
 			require.NoError(t, w.f.ReviveLane(0, 1, 0))
-			comeBack(t, w, a, b)
+			w.comeBack(a, b)
 		}
 	}
 	require.Greater(t, len(some), 4, "DeliverSome is not always the same")
 }
 
-// TestFateOfAcknowledgement: delivered and not yet acknowledged when the lane is cut.
-func TestFateOfAcknowledgement(t *testing.T) {
+// TestCutBeforeAcknowledgement: a fragment that is delivered, and not yet acknowledged when the
+// link is cut, ends with an error and is not delivered again.
+func TestCutBeforeAcknowledgement(t *testing.T) {
 	for _, halfOpen := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: true})
 		require.True(t, a.send(1, 100))
@@ -165,7 +168,7 @@ func TestFateOfAcknowledgement(t *testing.T) {
 		require.NoError(t, w.f.FailLane(first, second, 0, Cut{Fate: Deliver, HalfOpen: halfOpen}))
 		w.settle()
 		require.Equal(t, 2, b.arrived, "not delivered again")
-		require.Zero(t, a.under)
+		require.Zero(t, a.pending)
 		require.Equal(t, btl.Drained, a.eps[1].State())
 		for _, f := range w.sent {
 			require.Equal(t, f.seq == 1, f.succeeded)
@@ -182,15 +185,14 @@ func TestFailPort(t *testing.T) {
 		require.Equal(t, 1, a.railFails)
 		require.Zero(t, a.failures)
 		require.Equal(t, btl.Drained, a.eps[1].State())
-		// Nothing can be made on a broken device.
+		// No endpoint can be made on a broken device.
 		for range 3 {
 			_, err := a.m.Connect(1, b.m.Address())
-			var be *btl.Error
-			require.ErrorAs(t, err, &be)
+			be := btltest.AsError(t, err)
 			require.Equal(t, btl.ClassDevice, be.Class)
 			require.Equal(t, btl.SideLocal, be.Side)
 		}
-		// Its peers find out when they send, the others go on.
+		// Its peers fail when they send to it. They still reach each other.
 		require.Equal(t, btl.Up, b.eps[0].State())
 		b.send(0, 100)
 		c.send(0, 100)
@@ -202,11 +204,11 @@ func TestFailPort(t *testing.T) {
 		require.Equal(t, 1, a.arrived)
 
 		require.NoError(t, w.f.RevivePort(0, 0))
-		comeBack(t, w, a, b)
+		w.comeBack(a, b)
 	}
 }
 
-func TestFailRailOfAll(t *testing.T) {
+func TestFailRail(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, fate := range []Fate{Lose, Deliver} {
 			w, a, b := pairOfNodes(t, Config{Virtual: virtual, Rails: 2})
@@ -221,28 +223,26 @@ func TestFailRailOfAll(t *testing.T) {
 				want = 1
 			}
 			require.Equal(t, want, b.arrived)
-			require.Equal(t, 1, w.nodes[1][1].arrived, "the other rail goes on")
+			require.Equal(t, 1, w.nodes[1][1].arrived, "the other rail still works")
 			require.Zero(t, w.nodes[1][1].railFails)
 			require.NoError(t, w.f.ReviveRail(0))
-			comeBack(t, w, a, b)
+			w.comeBack(a, b)
 		}
 	}
 }
 
-// TestFaultOfPassiveEnd: a fault also ends what a peer has begun and this rank has not joined: what
-// comes later is of the next incarnation.
-func TestFaultOfPassiveEnd(t *testing.T) {
+// TestFaultEndsIncarnationOfPeer: a fault also ends an incarnation that a peer has begun and this
+// rank has not joined. Later fragments belong to the next incarnation.
+func TestFaultEndsIncarnationOfPeer(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, rail := range []bool{false, true} {
-			w := newWorld(t, Config{Ranks: 2, Virtual: virtual})
-			a, b := w.nodes[0][0], w.nodes[1][0]
+			w, a, b := twoNodes(t, Config{Virtual: virtual})
 			require.True(t, a.send(1, 100))
 			w.settle()
 			if rail {
 				b.m.Fail(errTest)
 			} else {
-				require.NoError(t, w.f.FailLane(1, 0, 0, Cut{HalfOpen: true}))
-				require.NoError(t, w.f.ReviveLane(0, 1, 0))
+				w.cutOnce(1)
 			}
 			w.settle()
 			a.send(1, 100)
@@ -256,18 +256,18 @@ func TestFaultOfPassiveEnd(t *testing.T) {
 	}
 }
 
-// TestPeerIsTold: a rank that closes its module tells those that are connected to it.
-func TestPeerIsTold(t *testing.T) {
+// TestCloseTellsPeers: a rank that closes its module tells the connected peers, and peers that
+// connect later.
+func TestCloseTellsPeers(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
 		var got *btl.Error
-		a.inner.Events = &failureHook{a.inner.Events, func(err *btl.Error) { got = err }}
+		a.inner.Events = &eventHook{Events: a.inner.Events, failed: func(err *btl.Error) { got = err }}
 		require.NoError(t, b.m.Close())
 		w.settle()
 		require.Equal(t, btl.Drained, a.eps[1].State())
 		require.Equal(t, btl.ClassClosed, got.Class)
 		require.Equal(t, btl.SideRemote, got.Side)
-		// So are those who come later, and those get first what it has sent.
 		a.connect(1)
 		got = nil
 		w.settle()
@@ -276,16 +276,16 @@ func TestPeerIsTold(t *testing.T) {
 	}
 }
 
-// TestConnectToClosed: what a peer has sent is there, though it closed before anybody had looked.
-func TestConnectToClosed(t *testing.T) {
+// TestConnectToClosedPeer: the fragments that a peer sent before it closed its module are handed
+// up, though nothing was polled before.
+func TestConnectToClosedPeer(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, many := range []int{1, 10} {
-			w := newWorld(t, Config{Ranks: 2, Slots: 16, Virtual: virtual})
-			a, b := w.nodes[0][0], w.nodes[1][0]
+			w, a, b := twoNodes(t, Config{Slots: 16, Virtual: virtual})
 			for range many {
 				require.True(t, a.send(1, 100))
 			}
-			for virtual && w.f.Advance() { // until all is there
+			for virtual && w.f.Advance() { // until all have arrived
 			}
 			require.NoError(t, a.m.Close())
 			ep := b.connect(0)
@@ -298,79 +298,57 @@ func TestConnectToClosed(t *testing.T) {
 	}
 }
 
-type failureHook struct {
+// eventHook calls functions of a test for events, and passes the events on.
+type eventHook struct {
 	btl.Events
-	hook func(*btl.Error)
+	failed  func(*btl.Error)
+	drained func() // called once
 }
 
 // Failed implements btl.Events.
-func (h *failureHook) Failed(m btl.Module, peer int, err *btl.Error) {
-	h.hook(err)
+func (h *eventHook) Failed(m btl.Module, peer int, err *btl.Error) {
+	if h.failed != nil {
+		h.failed(err)
+	}
 	h.Events.Failed(m, peer, err)
 }
 
-// TestNewsWake: what a sleeping rank is told outside of its lanes wakes it.
-func TestNewsWake(t *testing.T) {
-	s := newSides(t, 2)
-	bell := &ringCounter{}
-	s[0].mod.(*module).port.bell = bell
-	f := s[0].mod.(*module).f
-	for i, news := range []func(){
-		func() { s[1].connect(t, 0, s[0]) },
+// Drained implements btl.Events.
+func (h *eventHook) Drained(m btl.Module, peer int) {
+	h.Events.Drained(m, peer)
+	if drained := h.drained; drained != nil {
+		h.drained = nil
+		drained()
+	}
+}
+
+// TestNoticesWake: a notice, which comes outside of lanes, wakes a rank that sleeps.
+func TestNoticesWake(t *testing.T) {
+	wakeup := &wakeCounter{}
+	s := newSides(t, Config{Ranks: 2}, wakeup)
+	f := s[0].mod.f
+	for i, notify := range []func(){
+		func() { s[1].connect(t, s[0]) },
 		func() { require.NoError(t, f.FailLane(0, 1, 0, Cut{})) },
 		func() { require.NoError(t, f.FailPort(0, 0, Lose)) },
 		func() { require.NoError(t, s[1].mod.Close()) },
 	} {
-		for s[0].mod.Progress() > 0 {
-		}
-		idler := s[0].mod.(progress.Idler)
-		require.True(t, idler.Arm())
+		s[0].poll()
+		require.True(t, s[0].mod.Arm())
 		require.Zero(t, s[0].mod.Progress())
-		news()
-		require.Equal(t, i+1, bell.rings)
-		idler.Disarm()
+		notify()
+		require.Equal(t, i+1, wakeup.wakes)
+		s[0].mod.Disarm()
 		s[1].mod.Progress() // so that it is connected for the next one
 		require.NoError(t, f.ReviveLane(0, 1, 0))
 		require.NoError(t, f.RevivePort(0, 0))
 		if i == 1 {
-			s[1].connect(t, 0, s[0])
+			s[1].connect(t, s[0])
 		}
 	}
 }
 
-// TestDeferredFailureRefusesPosts: between the post that an endpoint fails at and the progress call
-// that reports the failure, the endpoint accepts nothing.
-func TestDeferredFailureRefusesPosts(t *testing.T) {
-	w, a, _ := pairOfNodes(t, Config{})
-	a.m.(btl.Injector).Inject(btl.Fault{Kind: btl.FaultErrorDelivered, Peer: 1})
-	require.True(t, a.send(1, 500))
-	require.Equal(t, btl.ErrResource, a.eps[1].Send(&btl.Op{Done: a.done}))
-	require.False(t, a.eps[1].(btl.Inliner).SendInline(1, nil, nil))
-	w.settle()
-	require.Equal(t, btl.ErrFailed, a.eps[1].Send(&btl.Op{Done: a.done}))
-}
-
-// TestStaleFragmentIsDropped: a fragment with the epoch of an incarnation that is over does not
-// reach the layer above.
-func TestStaleFragmentIsDropped(t *testing.T) {
-	for _, virtual := range []bool{false, true} {
-		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
-		in := a.m.(btl.Injector)
-		in.Inject(btl.Fault{Kind: btl.FaultStale, Peer: 1})
-		require.True(t, a.send(1, 200))
-		w.settle()
-		a.eps[1].Fail(errTest)
-		b.eps[0].Fail(errTest)
-		w.settle()
-		require.Zero(t, in.Fired())
-		comeBack(t, w, a, b)
-		w.settle()
-		require.Equal(t, 1, in.Fired())
-		require.Equal(t, uint64(1), w.f.Stale())
-	}
-}
-
-func TestFaultsOfNobody(t *testing.T) {
+func TestFaultOfUnknownRankOrRailFails(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Rails: 2})
 	require.NoError(t, err)
 	for i, err := range []error{
@@ -378,11 +356,11 @@ func TestFaultsOfNobody(t *testing.T) {
 		f.ReviveLane(0, 2, 0), f.ReviveLane(0, 1, -1),
 		f.FailPort(2, 0, Lose), f.FailPort(0, 2, Lose), f.RevivePort(-1, 0),
 		f.FailRail(2, Lose), f.ReviveRail(-1),
-		f.SetLoss(0, 2, 0, nil), f.SetLoss(0, 1, 0, nil), // which is not virtual
+		f.SetLoss(0, 2, 0, nil), f.SetLoss(0, 1, 0, nil), // the fabric is not virtual
 	} {
 		require.ErrorIs(t, err, ErrConfig, fmt.Sprint(i))
 	}
-	// Of ranks that have made nothing yet.
+	// Ranks without a module can have faults.
 	require.NoError(t, f.FailLane(0, 1, 0, Cut{}))
 	require.NoError(t, f.FailRail(1, Deliver))
 }

@@ -42,7 +42,7 @@ type lane struct {
 
 	_ [cacheLine]byte
 	// starved is set by the sender when it finds no room, and cleared by the receiver, which then
-	// rings the sender's bell.
+	// wakes the sender.
 	starved atomic.Uint32
 	// watched says that the receiver looks at this lane in every progress call; otherwise its
 	// port's flags have to tell it. The receiver writes it.
@@ -85,7 +85,7 @@ func (l *lane) room() result {
 	w := l.slots[l.tail&l.mask].word.Load()
 	if w&slotFull != 0 {
 		l.starved.Store(1)
-		// Room made before the flag was set rang no bell.
+		// No wakeup comes for room that was made before the flag was set.
 		w = l.slots[l.tail&l.mask].word.Load()
 	}
 	switch {
@@ -157,7 +157,7 @@ func (l *lane) pass(s *slot, to uint64) {
 	s.word.Store(to)
 	l.head++
 	if l.starved.Load() != 0 && l.starved.Swap(0) != 0 {
-		l.from.ring()
+		l.from.wakeNow()
 	}
 }
 

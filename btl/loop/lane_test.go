@@ -10,107 +10,77 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestCloseRacesWithSender: whatever a sender publishes while the receiver closes the lane is
-// either delivered or refused.
-func TestCloseRacesWithSender(t *testing.T) {
+// TestFailRacesWithSender: each fragment that a sender publishes while the receiver closes the lane
+// is either delivered or refused.
+func TestFailRacesWithSender(t *testing.T) {
 	for round := range 80 {
-		f, err := NewFabric(Config{Ranks: 2, Slots: 1 << (round % 4)})
-		require.NoError(t, err)
-		var ev counter
-		from, err := f.Module(0, 0, &counter{}, nil)
-		require.NoError(t, err)
-		to, err := f.Module(1, 0, &ev, nil)
-		require.NoError(t, err)
-		ep, err := from.Connect(1, to.Address())
-		require.NoError(t, err)
-		back, err := to.Connect(0, from.Address())
-		require.NoError(t, err)
+		from, to := pairOfSides(t, Config{Slots: 1 << (round % 4)})
 		sent := 0
 		var wg sync.WaitGroup
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			big := make([]byte, 1000)
-			for i := 0; ep.State() == btl.Up; i++ {
+			for i := 0; from.ep.State() == btl.Up; i++ {
 				payload := big[:(i%3)*500]
-				if ep.(btl.Inliner).SendInline(1, nil, payload[:min(len(payload), slotBytes)]) {
+				if from.ep.SendInline(1, nil, payload[:min(len(payload), slotBytes)]) {
 					sent++
 				}
-				if ep.Send(&btl.Op{Payload: payload, Done: func(*btl.Op, error) {}}) == nil {
+				if from.ep.Send(&btl.Op{Payload: payload, Done: func(*btl.Op, error) {}}) == nil {
 					sent++
 				}
-				from.Progress()
+				from.mod.Progress()
 			}
-		}()
-		for ev.arrived <= round%50 {
-			if to.Progress() == 0 {
+		})
+		for to.arrived <= round%50 {
+			if to.mod.Progress() == 0 {
 				runtime.Gosched()
 			}
 		}
-		back.Fail(errTest)
-		for back.State() != btl.Drained {
-			to.Progress()
-		}
+		to.failAndDrain()
 		wg.Wait()
-		require.Equal(t, sent, ev.arrived, "published and delivered, round %d", round)
-		require.NoError(t, from.Close())
-		require.NoError(t, to.Close())
+		require.Equal(t, sent, to.arrived, "published and delivered, round %d", round)
 	}
 }
 
-// TestCloseBeforeLaneIsKnown: what a peer published in an incarnation of which the other end has
-// not heard yet is delivered before that end is Drained.
-func TestCloseBeforeLaneIsKnown(t *testing.T) {
-	w := newWorld(t, Config{Ranks: 2})
-	a, b := w.nodes[0][0], w.nodes[1][0]
+// TestFailBeforeLaneIsKnown: a peer has joined an incarnation and published a fragment, and the
+// other end has not seen the notice of that yet. The fragment is delivered before the other end is
+// Drained.
+func TestFailBeforeLaneIsKnown(t *testing.T) {
+	w, a, b := twoNodes(t, Config{})
 	require.NotNil(t, b.connect(0))
-	require.True(t, a.send(1, 100)) // b has not turned since
-	b.eps[0].Fail(errTest)
-	for b.eps[0].State() != btl.Drained {
-		b.m.Progress()
-	}
+	require.True(t, a.send(1, 100)) // b has not polled since
+	b.failAndDrain(0)
 	require.Equal(t, 1, b.arrived)
-	require.False(t, a.send(1, 100), "sent to an end that is drained")
+	require.False(t, a.send(1, 100), "sent to a drained end")
 	w.settle()
 	require.Equal(t, btl.Drained, a.eps[1].State())
 }
 
-// drainHook does something once, at the next Drained.
-type drainHook struct {
-	btl.Events
-	hook func()
-}
-
-// Drained implements btl.Events.
-func (h *drainHook) Drained(m btl.Module, peer int) {
-	h.Events.Drained(m, peer)
-	if h.hook != nil {
-		hook := h.hook
-		h.hook = nil
-		hook()
+// failAndDrain fails the endpoint to peer, and polls until it is drained.
+func (n *node) failAndDrain(peer int) {
+	n.eps[peer].Fail(errTest)
+	for n.eps[peer].State() != btl.Drained {
+		n.m.Progress()
 	}
 }
 
-// TestJoinDuringTearDown: a peer that joins an incarnation in the last moment before this end is
-// drained is delivered before Drained; one that comes after that begins the next incarnation.
+// TestJoinDuringTearDown: a peer joins an incarnation just before this end is drained. Its fragment
+// is delivered before Drained. A peer that sends after that begins the next incarnation.
 func TestJoinDuringTearDown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	a, b := w.nodes[0][0], w.nodes[1][0]
-	b.inner.Events = &drainHook{b.inner.Events, func() { require.True(t, a.send(1, 100)) }}
+	hook := &eventHook{Events: b.inner.Events, drained: func() { require.True(t, a.send(1, 100)) }}
+	b.inner.Events = hook
 	require.NotNil(t, b.connect(2))
 	require.NotNil(t, b.connect(0))
 	b.eps[2].Fail(errTest)
-	b.eps[0].Fail(errTest)
-	for b.eps[0].State() != btl.Drained {
-		b.m.Progress()
-	}
+	b.failAndDrain(0)
 	require.Equal(t, 1, b.arrived)
 	require.Equal(t, uint32(1), a.eps[1].Epoch())
-	w.settle() // where an arrival after Drained would be seen
+	w.settle() // would find an arrival after Drained
 	require.False(t, a.send(1, 100))
 	w.settle()
 
-	b.inner.Events.(*drainHook).hook = func() { require.True(t, a.send(1, 100)) }
+	hook.drained = func() { require.True(t, a.send(1, 100)) }
 	require.NotNil(t, b.connect(0))
 	b.eps[0].Fail(errTest)
 	w.settle()
@@ -118,22 +88,18 @@ func TestJoinDuringTearDown(t *testing.T) {
 	require.Greater(t, a.eps[1].Epoch(), b.eps[0].Epoch())
 }
 
-// TestIncarnationsQueue: a receiver that sleeps through several incarnations of its peer gets what
-// each of them has delivered, in order.
-func TestIncarnationsQueue(t *testing.T) {
+// TestManyIncarnationsBeforeProgress: a receiver that does not poll during several incarnations of
+// its peer then gets the fragments of all of them, in order.
+func TestManyIncarnationsBeforeProgress(t *testing.T) {
 	for _, connected := range []bool{false, true} {
-		w := newWorld(t, Config{Ranks: 2})
-		a, b := w.nodes[0][0], w.nodes[1][0]
+		w, a, b := twoNodes(t, Config{})
 		if connected {
 			require.NotNil(t, b.connect(0))
 		}
 		for range 5 {
 			require.True(t, a.send(1, 200))
 			require.True(t, a.send(1, 30))
-			a.eps[1].Fail(errTest)
-			for a.eps[1].State() != btl.Drained {
-				a.m.Progress()
-			}
+			a.failAndDrain(1)
 		}
 		require.True(t, a.send(1, 100))
 		require.Zero(t, b.arrived)
@@ -151,35 +117,27 @@ func TestIncarnationsQueue(t *testing.T) {
 	}
 }
 
-// TestBuffersComeBack: a large fragment's memory is used again.
-func TestBuffersComeBack(t *testing.T) {
-	s := newSides(t, 2)
-	s[0].connect(t, 1, s[1])
+// TestBuffersAreReused: the buffer of a long fragment is used again.
+func TestBuffersAreReused(t *testing.T) {
+	from, to := pairOfSides(t, Config{})
 	op := &btl.Op{Payload: make([]byte, 40000), Done: func(*btl.Op, error) {}}
-	send := func() {
-		for s[0].ep.Send(op) != nil {
-			s[1].mod.Progress()
+	send := func(times int) {
+		for range times {
+			for from.ep.Send(op) != nil {
+				to.mod.Progress()
+			}
 		}
+		to.poll()
 	}
-	for range 300 {
-		send()
-	}
-	for s[1].mod.Progress() > 0 {
-	}
-	require.Zero(t, testing.AllocsPerRun(200, func() {
-		for range 10 {
-			send()
-		}
-		for s[1].mod.Progress() > 0 {
-		}
-	}))
-	pool := &s[0].mod.(*module).bufs
+	send(300)
+	require.Zero(t, testing.AllocsPerRun(200, func() { send(10) }))
+	pool := &from.mod.bufs
 	pool.collect()
 	n := 0
 	for b := pool.free[16]; b != nil; b = b.next {
 		n++
 	}
-	require.LessOrEqual(t, n, 64, "buffers for no more than the slots of one lane")
+	require.LessOrEqual(t, n, 64, "no more buffers than the slots of a lane")
 }
 
 func TestBufferClasses(t *testing.T) {
@@ -189,7 +147,7 @@ func TestBufferClasses(t *testing.T) {
 		require.GreaterOrEqual(t, len(b.mem), n)
 		require.Less(t, len(b.mem), max(2*n, 257))
 		b.giveBack()
-		require.Same(t, b, p.get(n), "the same one again for %d bytes", n)
+		require.Same(t, b, p.get(n), "the same buffer again for %d bytes", n)
 		p.put(b)
 	}
 }
@@ -210,7 +168,7 @@ func TestGate(t *testing.T) {
 	g.leave()
 	select {
 	case <-closed:
-		t.Fatal("closed with somebody inside")
+		t.Fatal("close has returned while a goroutine is inside")
 	default:
 	}
 	g.leave()

@@ -11,71 +11,86 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// counter counts what arrives.
-type counter struct{ arrived, bytes int }
-
-func (c *counter) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
-	c.arrived++
-	c.bytes += len(frag)
-}
-func (c *counter) Failed(btl.Module, int, *btl.Error) {}
-func (c *counter) Drained(btl.Module, int)            {}
-
-// side is one rank with its engine.
+// side is the module of a rank, whose events it counts, and an endpoint to another side.
 type side struct {
-	counter
-	eng *progress.Engine
-	mod btl.Module
-	ep  btl.Endpoint
+	mod             *module
+	ep              *endpoint
+	arrived, failed int
 }
 
-func newSides(t testing.TB, n int) []*side {
-	f, err := NewFabric(Config{Ranks: n})
+func (s *side) Arrived(btl.Module, int, btl.Tag, []byte) { s.arrived++ }
+func (s *side) Failed(btl.Module, int, *btl.Error)       { s.failed++ }
+func (s *side) Drained(btl.Module, int)                  {}
+
+// newSides makes a fabric and all ranks' modules of its first rail. The first ranks have wakeups.
+func newSides(t testing.TB, cfg Config, wakeups ...progress.Wakeup) []*side {
+	f, err := NewFabric(cfg)
 	require.NoError(t, err)
-	sides := make([]*side, n)
-	for i := range sides {
+	sides := make([]*side, f.Ranks())
+	for rank := range sides {
 		s := &side{}
-		bell := progress.NewChanWakeup()
-		s.eng = progress.New(progress.Config{Wakeup: bell, SpinTurns: 1000, YieldNanos: 100_000})
-		s.mod, err = f.Module(i, 0, s, bell)
+		var wakeup progress.Wakeup
+		if rank < len(wakeups) {
+			wakeup = wakeups[rank]
+		}
+		m, err := f.Module(rank, 0, s, wakeup)
 		require.NoError(t, err)
-		s.eng.AddPoller(s.mod)
-		sides[i] = s
-		t.Cleanup(func() {
-			require.NoError(t, s.mod.Close())
-			require.NoError(t, s.eng.Close())
-		})
+		s.mod = m.(*module)
+		sides[rank] = s
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
 	}
 	return sides
 }
 
-func (s *side) connect(t testing.TB, peer int, to *side) {
-	var err error
-	s.ep, err = s.mod.Connect(peer, to.mod.Address())
+// connect makes the endpoint from s to another side.
+func (s *side) connect(t testing.TB, to *side) {
+	ep, err := s.mod.Connect(to.mod.port.rank, to.mod.Address())
 	require.NoError(t, err)
+	s.ep = ep.(*endpoint)
 }
 
-// BenchmarkOneWay is what the ranks themselves spend on a fragment: both sides from one goroutine,
+// pairOfSides makes two sides that are connected to each other.
+func pairOfSides(t testing.TB, cfg Config, wakeups ...progress.Wakeup) (a, b *side) {
+	cfg.Ranks = 2
+	sides := newSides(t, cfg, wakeups...)
+	a, b = sides[0], sides[1]
+	a.connect(t, b)
+	b.connect(t, a)
+	return a, b
+}
+
+// poll polls the module until nothing is left to do.
+func (s *side) poll() {
+	for s.mod.Progress() > 0 {
+	}
+}
+
+// failAndDrain fails the endpoint, and polls until it is drained.
+func (s *side) failAndDrain() {
+	s.ep.Fail(errTest)
+	for s.ep.State() != btl.Drained {
+		s.mod.Progress()
+	}
+}
+
+// BenchmarkOneWay measures the time that both ranks spend on a fragment. One goroutine drives both,
 // so that neither waits for the other.
 func BenchmarkOneWay(b *testing.B) {
 	for _, n := range []int{8, 1 << 10, 32 << 10} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := newSides(b, 2)
-			s[0].connect(b, 1, s[1])
+			from, to := pairOfSides(b, Config{})
 			op := &btl.Op{HdrLen: 16, Payload: make([]byte, n), Done: func(*btl.Op, error) {}}
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s[0].ep.Send(op); err != nil {
-					b.Fatal(err)
-				}
-				s[1].mod.Progress()
+				require.NoError(b, from.ep.Send(op))
+				to.mod.Progress()
 			}
 		})
 	}
 }
 
-// BenchmarkPingPong is one round trip of 8 bytes between two goroutines.
+// BenchmarkPingPong measures one round trip of 8 bytes between two goroutines.
 func BenchmarkPingPong(b *testing.B) {
 	for _, how := range []string{"inline", "send", "channel"} {
 		b.Run(how, func(b *testing.B) {
@@ -95,24 +110,20 @@ func BenchmarkPingPong(b *testing.B) {
 				<-back
 				return
 			}
-			s := newSides(b, 2)
-			s[0].connect(b, 1, s[1])
-			s[1].connect(b, 0, s[0])
+			wakeups := [2]progress.Wakeup{progress.NewChanWakeup(), progress.NewChanWakeup()}
+			first, second := pairOfSides(b, Config{}, wakeups[:]...)
 			rounds := b.N
 			play := func(s *side, serves bool) {
-				s.eng.Lock()
-				defer s.eng.Unlock()
+				cfg := progress.Config{Wakeup: wakeups[s.mod.port.rank], SpinTurns: 1000, YieldNanos: 100_000}
+				eng := progress.New(cfg)
+				eng.Lock()
+				defer eng.Unlock()
+				eng.AddPoller(s.mod)
 				hdr, payload := make([]byte, 16), make([]byte, 8)
 				op := &btl.Op{HdrLen: 16, Payload: payload, Done: func(*btl.Op, error) {}}
 				post := func() {
-					for {
-						if how == "inline" && s.ep.(btl.Inliner).SendInline(1, hdr, payload) {
-							return
-						}
-						if how == "send" && s.ep.Send(op) == nil {
-							return
-						}
-						s.eng.Turn()
+					for how == "inline" && !s.ep.SendInline(1, hdr, payload) || how == "send" && s.ep.Send(op) != nil {
+						eng.Turn()
 					}
 				}
 				for i := range rounds {
@@ -120,7 +131,7 @@ func BenchmarkPingPong(b *testing.B) {
 						post()
 					}
 					for s.arrived <= i {
-						if s.eng.Turn() == 0 {
+						if eng.Turn() == 0 {
 							runtime.Gosched()
 						}
 					}
@@ -131,8 +142,8 @@ func BenchmarkPingPong(b *testing.B) {
 			}
 			b.ResetTimer()
 			done := make(chan struct{})
-			go func() { play(s[1], false); close(done) }()
-			play(s[0], true)
+			go func() { play(second, false); close(done) }()
+			play(first, true)
 			<-done
 		})
 	}

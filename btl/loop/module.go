@@ -132,7 +132,7 @@ func (m *module) Progress() int {
 
 // Arm implements progress.Idler.
 func (m *module) Arm() bool {
-	if m.port.bell == nil || m.Unsettled || m.accessed >= turnBytes {
+	if m.port.wakeup == nil || m.Unsettled || m.accessed >= turnBytes {
 		return false
 	}
 	m.port.armed.Store(1)
@@ -277,9 +277,7 @@ func (m *module) makeRoom() bool {
 }
 
 func (m *module) unwatch(l *lane) {
-	if i := slices.Index(m.watched, l); i >= 0 {
-		m.watched = slices.Delete(m.watched, i, i+1)
-	}
+	m.watched = without(m.watched, l)
 	l.watched.Store(0)
 }
 
@@ -300,7 +298,7 @@ func (m *module) poll(l *lane) int {
 
 func (m *module) arrived(l *lane, epoch uint32, tag btl.Tag, frag []byte) {
 	if epoch != l.inc.epoch {
-		m.f.stale.Add(1)
+		m.Stale++
 		m.f.tracef("stale %s %d>%d epoch %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch)
 		return
 	}

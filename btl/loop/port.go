@@ -16,8 +16,8 @@ type port struct {
 	regions    regionTable
 
 	_ [cacheLine]byte
-	// armed says that the rank may be asleep: a rank that brings it something rings its bell. Set
-	// by the rank, cleared by the rank or by the one that rings.
+	// armed says that the rank may be asleep: a rank that publishes something for it wakes it. Set
+	// by the rank, cleared by the rank or by the rank that wakes it.
 	armed atomic.Uint32
 
 	_ [cacheLine]byte
@@ -28,7 +28,7 @@ type port struct {
 	flags []atomic.Uint64
 
 	mu      sync.Mutex
-	bell    progress.Wakeup // set by open, before armed is ever set
+	wakeup  progress.Wakeup // set by open, before armed is ever set
 	opened  bool
 	closed  bool
 	down    *btl.Error // why the device does not work; nil if it does
@@ -54,22 +54,19 @@ const (
 
 func newPort(f *Fabric, rank, rail int) *port {
 	return &port{
-		fabric: f,
-		rank:   rank,
-		rail:   rail,
-		addr:   address{f.id, uint32(rank), uint32(rail)},
-		flags:  make([]atomic.Uint64, (f.cfg.Ranks+63)/64),
+		fabric: f, rank: rank, rail: rail, addr: address{f.id, uint32(rank), uint32(rail)},
+		flags: make([]atomic.Uint64, (f.cfg.Ranks+63)/64),
 	}
 }
 
 // open makes p the port of a module. Only the first call counts.
-func (p *port) open(bell progress.Wakeup) bool {
+func (p *port) open(wakeup progress.Wakeup) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opened {
 		return false
 	}
-	p.opened, p.bell = true, bell
+	p.opened, p.wakeup = true, wakeup
 	return true
 }
 
@@ -102,18 +99,18 @@ func (p *port) take(spare []notice) []notice {
 	return got
 }
 
-// wake rings the bell if the rank may be asleep. One ring is enough.
+// wake wakes the rank if it may be asleep. One wakeup is enough.
 func (p *port) wake() {
 	if p.armed.Load() != 0 && p.armed.CompareAndSwap(1, 0) {
-		p.ring()
+		p.wakeNow()
 	}
 }
 
-// ring rings the bell. Only a rank that was asked to ring may call it: the request orders the call
+// wakeNow wakes the rank. Only a rank that was asked to may call it: the request orders the call
 // after open.
-func (p *port) ring() {
-	if p.bell != nil {
-		p.bell.Wake()
+func (p *port) wakeNow() {
+	if p.wakeup != nil {
+		p.wakeup.Wake()
 	}
 }
 

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"bytes"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -10,23 +11,31 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/progress"
 )
 
-// TestLocalMemory: our own side of a Put or Get has to be registered memory of this rail.
-func TestLocalMemory(t *testing.T) {
+// register registers memory with the module of a node.
+func (n *node) register(mem []byte, access btl.Access) btl.Region {
+	return n.inner.register(n.w.t, mem, access)
+}
+
+func (m *module) register(t testing.TB, mem []byte, access btl.Access) btl.Region {
+	r, err := m.Register(mem, access)
+	require.NoError(t, err)
+	return r
+}
+
+const forPeers = btl.AccessRemoteRead | btl.AccessRemoteWrite
+
+// TestPutFromBadLocalMemoryFails: the local side of a Put or Get has to be registered memory of its
+// rail.
+func TestPutFromBadLocalMemoryFails(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
-		w := newWorld(t, Config{Ranks: 2, Rails: 2, Virtual: virtual})
-		a := w.nodes[0][0]
-		register := func(n *node, mem []byte, access btl.Access) btl.Region {
-			r, err := n.m.(btl.Registrar).Register(mem, access)
-			require.NoError(t, err)
-			return r
-		}
+		w, a, b := twoNodes(t, Config{Rails: 2, Virtual: virtual})
 		mem := make([]byte, 100)
-		theirs := register(w.nodes[1][0], make([]byte, 100), btl.AccessRemoteRead|btl.AccessRemoteWrite)
-		good := register(a, mem[10:50], btl.AccessLocal)
-		released := register(a, mem, btl.AccessLocal)
+		theirs := b.register(make([]byte, 100), forPeers)
+		good, released := a.register(mem[10:50], btl.AccessLocal), a.register(mem, btl.AccessLocal)
 		require.NoError(t, released.Release())
 		for name, c := range map[string]struct {
 			local   btl.Region
@@ -34,47 +43,40 @@ func TestLocalMemory(t *testing.T) {
 			wrong   error
 		}{
 			"none":       {nil, mem[:1], base.ErrLocal},
-			"other rail": {register(w.nodes[0][1], mem, btl.AccessLocal), mem[:1], base.ErrLocal},
+			"other rail": {w.nodes[0][1].register(mem, btl.AccessLocal), mem[:1], base.ErrLocal},
 			"other rank": {theirs, mem[:1], base.ErrLocal},
-			"no access":  {register(a, mem, btl.AccessRemoteRead), mem[:1], base.ErrAccess},
+			"no access":  {a.register(mem, btl.AccessRemoteRead), mem[:1], base.ErrAccess},
 			"released":   {released, mem[:1], base.ErrReleased},
 			"before":     {good, mem[9:20], base.ErrBounds},
 			"beyond":     {good, mem[40:51], base.ErrBounds},
 			"elsewhere":  {good, make([]byte, 4), base.ErrBounds},
-			"empty":      {register(a, nil, btl.AccessLocal), mem[:1], base.ErrBounds},
+			"empty":      {a.register(nil, btl.AccessLocal), mem[:1], base.ErrBounds},
 			"all of it":  {good, mem[10:50], nil},
 			"nothing":    {good, nil, nil},
 		} {
-			ep := a.connect(1)
-			var got error
-			ended := 0
-			op := &btl.Op{Payload: c.payload, Local: c.local, Remote: theirs.Key(), Done: func(_ *btl.Op, err error) { ended++; got = err }}
-			require.NoError(t, ep.(btl.Putter).Put(op), name)
+			var ends []error
+			op := &btl.Op{Payload: c.payload, Local: c.local, Remote: theirs.Key()}
+			op.Done = func(_ *btl.Op, err error) { ends = append(ends, err) }
+			require.NoError(t, a.connect(1).(btl.Putter).Put(op), name)
 			w.settle()
-			require.Equal(t, 1, ended, name)
+			require.Len(t, ends, 1, name)
 			if c.wrong == nil {
-				require.NoError(t, got, name)
+				require.NoError(t, ends[0], name)
 				continue
 			}
-			var be *btl.Error
-			require.ErrorAs(t, got, &be, name)
-			require.Equal(t, btl.ClassUsage, be.Class, name)
-			require.ErrorIs(t, got, c.wrong, name)
-			require.Equal(t, btl.Up, ep.State(), name)
+			require.ErrorIs(t, ends[0], c.wrong, name)
+			require.Equal(t, btl.ClassUsage, btltest.AsError(t, ends[0]).Class, name)
+			require.Equal(t, btl.Up, a.eps[1].State(), name)
 		}
 	}
 }
 
 func TestRegions(t *testing.T) {
-	w := newWorld(t, Config{Ranks: 1})
-	m := w.nodes[0][0].inner
+	m := newSides(t, Config{})[0].mod
 	mem := make([]byte, 10)
 	seen := map[btl.Key]bool{}
 	for range 50 {
-		a, err := m.Register(mem, btl.AccessRemoteRead)
-		require.NoError(t, err)
-		b, err := m.Register(mem, btl.AccessRemoteRead)
-		require.NoError(t, err)
+		a, b := m.register(t, mem, btl.AccessRemoteRead), m.register(t, mem, btl.AccessRemoteRead)
 		for _, r := range []btl.Region{a, b} {
 			require.False(t, seen[r.Key()], "a key came back")
 			seen[r.Key()] = true
@@ -85,47 +87,38 @@ func TestRegions(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(m.port.regions.slots), 2, "slots are used again")
 
-	// A slot whose generations are used up is given up.
-	r, err := m.Register(mem, btl.AccessRemoteRead)
-	require.NoError(t, err)
-	slot := r.(*region).h.slot
-	m.port.regions.slots[slot].generation = ^uint32(0)
-	r.(*region).h.generation = ^uint32(0)
+	// A slot whose generations are used up is not used again.
+	r := m.register(t, mem, btl.AccessRemoteRead).(*region)
+	slot := r.h.slot
+	m.port.regions.slots[slot].generation = math.MaxUint32
+	r.h.generation = math.MaxUint32
 	require.NoError(t, r.Release())
 	for range 3 {
-		r, err := m.Register(mem, btl.AccessRemoteRead)
-		require.NoError(t, err)
-		require.NotEqual(t, slot, r.(*region).h.slot)
+		require.NotEqual(t, slot, m.register(t, mem, btl.AccessRemoteRead).(*region).h.slot)
 	}
 
-	bare := newWorld(t, Config{Rail: []RailConfig{{Without: btl.CapPut | btl.CapGet}}})
-	_, err = bare.nodes[0][0].m.(btl.Registrar).Register(mem, btl.AccessLocal)
+	bare := newSides(t, Config{Rail: []RailConfig{{Without: btl.CapPut | btl.CapGet}}})[0]
+	_, err := bare.mod.Register(mem, btl.AccessLocal)
 	require.Error(t, err)
 	require.NoError(t, m.Close())
 	_, err = m.Register(mem, btl.AccessLocal)
 	require.ErrorIs(t, err, btl.ErrClosed)
 }
 
-// TestRemoteAccessIsBounded: what is read and written remotely between two turns is bounded, all
-// peers together, and a rank does not sleep while it could go on.
+// TestRemoteAccessIsBounded: the number of bytes is bounded that a rank reads and writes remotely
+// between two progress calls, at all peers together. The rank does not sleep while it could go on.
 func TestRemoteAccessIsBounded(t *testing.T) {
-	f, err := NewFabric(Config{Ranks: 3})
-	require.NoError(t, err)
-	var mods [3]btl.Module
-	var eps [3]btl.Endpoint
-	var keys [3]btl.Key
+	sides := newSides(t, Config{Ranks: 3}, progress.NewChanWakeup())
+	m := sides[0].mod
 	mem := make([]byte, turnBytes/4)
-	for i := range mods {
-		mods[i], err = f.Module(i, 0, &counter{}, progress.NewChanWakeup())
-		require.NoError(t, err)
-		region, err := mods[i].(btl.Registrar).Register(make([]byte, len(mem)), btl.AccessRemoteRead|btl.AccessRemoteWrite)
-		require.NoError(t, err)
-		keys[i] = region.Key()
-		eps[i], err = mods[0].Connect(i, mods[i].Address())
-		require.NoError(t, err)
+	local := m.register(t, mem, btl.AccessLocal)
+	var eps [3]*endpoint
+	var keys [3]btl.Key
+	for i, s := range sides {
+		keys[i] = s.mod.register(t, make([]byte, len(mem)), forPeers).Key()
+		sides[0].connect(t, s)
+		eps[i] = sides[0].ep
 	}
-	local, err := mods[0].(btl.Registrar).Register(mem, btl.AccessLocal)
-	require.NoError(t, err)
 	ended := 0
 	post := func(i int) error {
 		op := &btl.Op{Payload: mem, Local: local, Remote: keys[i%3], Done: func(_ *btl.Op, err error) {
@@ -133,114 +126,88 @@ func TestRemoteAccessIsBounded(t *testing.T) {
 			ended++
 		}}
 		if i%2 == 0 {
-			return eps[i%3].(btl.Getter).Get(op)
+			return eps[i%3].Get(op)
 		}
-		return eps[i%3].(btl.Putter).Put(op)
+		return eps[i%3].Put(op)
 	}
-	idler := mods[0].(progress.Idler)
 	for turn := range 3 {
-		require.True(t, idler.Arm())
+		require.True(t, m.Arm())
 		for i := range 4 {
 			require.NoError(t, post(turn+i))
 		}
 		for i := range 4 {
 			require.Equal(t, btl.ErrResource, post(i))
 		}
-		require.False(t, idler.Arm())
-		idler.Disarm()
+		require.False(t, m.Arm())
+		m.Disarm()
 		require.Equal(t, 4*(turn+1), ended)
-		mods[0].Progress()
-	}
-	for _, m := range mods {
-		require.NoError(t, m.Close())
+		m.Progress()
 	}
 }
 
-// TestReleaseRacesWithPut: once Release, or the Drained of the target's end, has come, a peer that
-// goes on writing does not write there any more.
+// TestReleaseRacesWithPut: a peer writes again and again. Once Release has returned, or the
+// target's end is Drained or closed, the peer writes no more.
 func TestReleaseRacesWithPut(t *testing.T) {
 	for _, how := range []string{"release", "drain", "close"} {
 		for range 30 {
-			f, err := NewFabric(Config{Ranks: 2})
-			require.NoError(t, err)
-			from, err := f.Module(0, 0, &counter{}, nil)
-			require.NoError(t, err)
-			to, err := f.Module(1, 0, &counter{}, nil)
-			require.NoError(t, err)
+			from, to := pairOfSides(t, Config{})
 			src := bytes.Repeat([]byte{7}, 8192)
-			local, err := from.(btl.Registrar).Register(src, btl.AccessLocal)
-			require.NoError(t, err)
 			dst := make([]byte, len(src))
-			remote, err := to.(btl.Registrar).Register(dst, btl.AccessRemoteWrite)
-			require.NoError(t, err)
-			key := remote.Key()
-			ep, err := from.Connect(1, to.Address())
-			require.NoError(t, err)
-			back, err := to.Connect(0, from.Address())
-			require.NoError(t, err)
+			local := from.mod.register(t, src, btl.AccessLocal)
+			remote := to.mod.register(t, dst, btl.AccessRemoteWrite)
 			var wg sync.WaitGroup
 			started := make(chan struct{})
 			written := 0
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				failed := 0
-				op := &btl.Op{Payload: src, Local: local, Remote: key, Done: func(_ *btl.Op, err error) {
+				op := &btl.Op{Payload: src, Local: local, Remote: remote.Key(), Done: func(_ *btl.Op, err error) {
 					if err != nil {
 						failed++
 					} else if written++; written == 10 {
 						close(started)
 					}
 				}}
-				for ep.State() == btl.Up && failed < 100 {
-					_ = ep.(btl.Putter).Put(op) // until it fails
-					from.Progress()
+				for from.ep.State() == btl.Up && failed < 100 {
+					_ = from.ep.Put(op) // until it fails
+					from.mod.Progress()
 				}
 				if written < 10 {
 					close(started) // the test fails
 				}
-			}()
+			})
 			<-started
 			switch how {
 			case "release":
 				require.NoError(t, remote.Release())
 			case "drain":
-				back.Fail(errTest)
-				for back.State() != btl.Drained {
-					to.Progress()
-				}
+				to.failAndDrain()
 			case "close":
-				require.NoError(t, to.Close())
+				require.NoError(t, to.mod.Close())
 			}
-			// The race detector knows whether anybody still writes.
-			clear(dst)
+			clear(dst) // the race detector finds a peer that still writes
 			runtime.Gosched()
 			wg.Wait()
 			require.GreaterOrEqual(t, written, 10, "writes before the %s", how)
 			require.Equal(t, make([]byte, len(dst)), dst)
-			require.NoError(t, from.Close())
-			require.NoError(t, to.Close())
 		}
 	}
 }
 
-func FuzzParseCard(f *testing.F) {
+func FuzzParseAddress(f *testing.F) {
 	f.Add(address{1, 2, 3}.append(nil))
 	f.Add([]byte(nil))
 	f.Add([]byte(magic))
 	f.Add(bytes.Repeat([]byte{0xff}, addressBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, ok := parseAddress(b)
-		if ok && !bytes.Equal(a.append(nil), b) {
-			t.Errorf("address %x reads as %v, which is written %x", b, a, a.append(nil))
+		if ok {
+			require.Equal(t, b, a.append(nil))
 		}
-		// Whatever it says, Connect neither panics nor leads elsewhere.
-		fab, err := NewFabric(Config{Ranks: 2})
-		require.NoError(t, err)
-		m, err := fab.Module(0, 0, &counter{}, nil)
-		require.NoError(t, err)
-		if ep, err := m.Connect(1, b); err == nil && (!ok || a != fab.ports[0][1].addr) {
-			t.Errorf("address %x leads to %v", b, ep)
+		// Connect does not panic, and succeeds only with the address of the peer.
+		m := newSides(t, Config{Ranks: 2})[0].mod
+		if _, err := m.Connect(1, b); err == nil {
+			require.True(t, ok)
+			require.Equal(t, m.f.ports[0][1].addr, a)
 		}
 	})
 }
@@ -253,29 +220,24 @@ func FuzzParseKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, offset uint64, n int) {
 		var k btl.Key
 		copy(k[:], b)
-		a, h, ok := parseKey(k)
-		if ok && makeKey(a, h) != k {
-			t.Errorf("key %x reads as %v %v, which is written %x", k, a, h, makeKey(a, h))
+		if a, h, ok := parseKey(k); ok {
+			require.Equal(t, k, makeKey(a, h))
 		}
-		// Whatever it says, what is reached is a region, within its bounds.
-		fab, err := NewFabric(Config{})
-		require.NoError(t, err)
-		m, err := fab.Module(0, 0, &counter{}, nil)
-		require.NoError(t, err)
+		// Only the key of a region gives access, within the bounds of the region.
+		m := newSides(t, Config{})[0].mod
 		mem := make([]byte, 64)
-		r, err := m.(btl.Registrar).Register(mem, btl.AccessRemoteWrite)
-		require.NoError(t, err)
-		p := fab.ports[0][0]
+		r := m.register(t, mem, btl.AccessRemoteWrite)
 		data := bytes.Repeat([]byte{1}, min(max(n, 0), 1000))
-		if err := p.copyRemote(put, k, offset, data); err == nil && k != r.Key() {
-			t.Errorf("key %x is as good as %x", k, r.Key())
+		if m.port.copyRemote(put, k, offset, data) == nil {
+			require.Equal(t, r.Key(), k)
 		}
 		want := make([]byte, 64)
-		err = p.copyRemote(put, r.Key(), offset, data)
-		if fits := offset <= 64 && uint64(len(data)) <= 64-offset; fits != (err == nil) {
-			t.Errorf("%d bytes at %d: %v", len(data), offset, err)
-		} else if fits {
+		err := m.port.copyRemote(put, r.Key(), offset, data)
+		if offset <= 64 && uint64(len(data)) <= 64-offset {
+			require.NoError(t, err)
 			copy(want[offset:], data)
+		} else {
+			require.Error(t, err)
 		}
 		require.Equal(t, want, mem)
 	})

@@ -9,124 +9,92 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/progress"
 )
 
-// oversleep is how long a sleep lasts of somebody whom nobody rings.
+// oversleep is how long a sleep lasts that no wakeup ends.
 const oversleep = 20 * time.Second
 
-// sleeper sleeps on its bell and knows if it was not rung.
+// sleeper is a wakeup that notes whether a sleep was not ended by Wake.
 type sleeper struct {
 	*progress.ChanWakeup
 	overslept bool
 }
 
-func (s *sleeper) nap() {
+func newSleeper() *sleeper { return &sleeper{ChanWakeup: progress.NewChanWakeup()} }
+
+func (s *sleeper) sleep() {
 	start := time.Now()
 	s.Sleep(int64(oversleep))
 	s.overslept = s.overslept || time.Since(start) >= oversleep
 }
 
-// TestNoRingIsLost: two ranks that sleep whenever there is nothing, and a sender that is refused
-// again and again, always wake up.
-func TestNoRingIsLost(t *testing.T) {
-	for _, slots := range []int{1, 4} {
-		f, err := NewFabric(Config{Ranks: 2, Slots: slots})
-		require.NoError(t, err)
-		var evs [2]counter
-		var bells [2]*sleeper
-		var mods [2]btl.Module
-		for i := range 2 {
-			bells[i] = &sleeper{ChanWakeup: progress.NewChanWakeup()}
-			mods[i], err = f.Module(i, 0, &evs[i], bells[i])
-			require.NoError(t, err)
-		}
-		const rounds, burst = 3000, 6
-		var wg sync.WaitGroup
-		for i := range 2 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				ep, err := mods[i].Connect(1-i, mods[1-i].Address())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				idler := mods[i].(progress.Idler)
-				// rest is what an engine does that has nothing to do.
-				rest := func(over func() bool) {
-					idler.Arm()
-					if mods[i].Progress() == 0 && !over() && !bells[i].overslept {
-						bells[i].nap()
-					}
-					idler.Disarm()
-				}
-				for r := range rounds {
-					// A burst there, then one back.
-					if i == 0 {
-						for range burst {
-							taken := func() bool { return ep.(btl.Inliner).SendInline(1, nil, []byte{1}) }
-							for !taken() && !bells[i].overslept {
-								// Whoever waits for room waits for nothing else: no turn, no Arm.
-								bells[i].nap()
-							}
-						}
-						for evs[i].arrived <= r && !bells[i].overslept {
-							rest(func() bool { return evs[i].arrived > r })
-						}
-						continue
-					}
-					want := (r + 1) * burst
-					for evs[i].arrived < want && !bells[i].overslept {
-						rest(func() bool { return evs[i].arrived >= want })
-					}
-					for !ep.(btl.Inliner).SendInline(1, nil, []byte{1}) && !bells[i].overslept {
-						bells[i].nap()
-					}
-				}
-			}()
-		}
-		wg.Wait()
-		require.False(t, bells[0].overslept || bells[1].overslept, "a ring was lost; arrived %d and %d", evs[0].arrived, evs[1].arrived)
-		require.NoError(t, mods[0].Close())
-		require.NoError(t, mods[1].Close())
+// sendOrSleep sends a fragment. While there is no room, the rank only sleeps: it makes no progress
+// call, and does not call Arm.
+func (s *side) sendOrSleep(wakeup *sleeper) {
+	for !s.ep.SendInline(1, nil, []byte{1}) && !wakeup.overslept {
+		wakeup.sleep()
 	}
 }
 
-// TestRoomIsRungFor: a sender that sleeps whenever it is refused, and a receiver that does nothing
-// but receive.
-func TestRoomIsRungFor(t *testing.T) {
-	f, err := NewFabric(Config{Ranks: 2, Slots: 1})
-	require.NoError(t, err)
-	bell := &sleeper{ChanWakeup: progress.NewChanWakeup()}
-	from, err := f.Module(0, 0, &counter{}, bell)
-	require.NoError(t, err)
-	var ev counter
-	to, err := f.Module(1, 0, &ev, nil)
-	require.NoError(t, err)
-	ep, err := from.Connect(1, to.Address())
-	require.NoError(t, err)
+// awaitOrSleep polls until want fragments have arrived. While nothing happens it sleeps, as an
+// engine does.
+func (s *side) awaitOrSleep(wakeup *sleeper, want int) {
+	for s.arrived < want && !wakeup.overslept {
+		s.mod.Arm()
+		if s.mod.Progress() == 0 && s.arrived < want {
+			wakeup.sleep()
+		}
+		s.mod.Disarm()
+	}
+}
+
+// TestNoWakeupIsLost: two ranks that sleep whenever there is nothing to do or no room always wake
+// up.
+func TestNoWakeupIsLost(t *testing.T) {
+	const rounds, burst = 3000, 6
+	for _, slots := range []int{1, 4} {
+		wakeups := [2]*sleeper{newSleeper(), newSleeper()}
+		a, b := pairOfSides(t, Config{Slots: slots}, wakeups[0], wakeups[1])
+		var wg sync.WaitGroup
+		wg.Go(func() { // sends bursts
+			for r := range rounds {
+				for range burst {
+					a.sendOrSleep(wakeups[0])
+				}
+				a.awaitOrSleep(wakeups[0], r+1)
+			}
+		})
+		wg.Go(func() { // answers each burst
+			for r := range rounds {
+				b.awaitOrSleep(wakeups[1], (r+1)*burst)
+				b.sendOrSleep(wakeups[1])
+			}
+		})
+		wg.Wait()
+		require.False(t, wakeups[0].overslept || wakeups[1].overslept, "arrived %d and %d", a.arrived, b.arrived)
+	}
+}
+
+// TestRoomWakesSender: a sender sleeps whenever there is no room, and a receiver does nothing but
+// receive.
+func TestRoomWakesSender(t *testing.T) {
 	const fragments = 30_000
+	wakeup := newSleeper()
+	from, to := pairOfSides(t, Config{Slots: 1}, wakeup)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		for ev.arrived < fragments && !stop.Load() {
-			if to.Progress() == 0 {
+	wg.Go(func() {
+		for to.arrived < fragments && !stop.Load() {
+			if to.mod.Progress() == 0 {
 				runtime.Gosched()
 			}
 		}
-	}()
+	})
 	for range fragments {
-		for !ep.(btl.Inliner).SendInline(1, nil, nil) && !bell.overslept {
-			bell.nap()
-		}
+		from.sendOrSleep(wakeup)
 	}
-	stop.Store(bell.overslept)
+	stop.Store(wakeup.overslept)
 	wg.Wait()
-	require.False(t, bell.overslept, "nobody rang when there was room")
-	require.NoError(t, from.Close())
-	require.NoError(t, to.Close())
+	require.False(t, wakeup.overslept)
 }

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"container/heap"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,16 +12,13 @@ import (
 // simulator is the time of a virtual fabric, and its future events.
 type simulator struct {
 	now    int64
-	seq    uint64
 	rng    *rand.Rand
-	events eventHeap
+	events []event // by time; of two events of the same time the older one is first
 	trace  io.Writer
 }
 
-// event runs at its time; of two events of the same time the older one runs first.
 type event struct {
 	at  int64
-	seq uint64
 	run func()
 }
 
@@ -34,8 +30,12 @@ func newSimulator(seed uint64) *simulator {
 func (s *simulator) Now() int64 { return s.now }
 
 func (s *simulator) after(nanos int64, run func()) {
-	s.seq++
-	heap.Push(&s.events, event{s.now + nanos, s.seq, run})
+	e := event{s.now + nanos, run}
+	i := len(s.events)
+	for i > 0 && s.events[i-1].at > e.at {
+		i--
+	}
+	s.events = slices.Insert(s.events, i, e)
 }
 
 // below draws a number from 0 to n.
@@ -64,7 +64,9 @@ func (f *Fabric) AdvanceTo(at int64) {
 		return
 	}
 	for len(s.events) > 0 && s.events[0].at <= at {
-		e := heap.Pop(&s.events).(event)
+		e := s.events[0]
+		s.events[0].run = nil // for the garbage collector
+		s.events = s.events[1:]
 		s.now = max(s.now, e.at)
 		e.run()
 	}
@@ -211,7 +213,7 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	e, m, l := f.e, f.e.m, f.e.out
 	f.over = true
 	if l.inc.isDead(l.inc.link.other(e.end)) {
-		m.f.stale.Add(1)
+		m.Stale++
 		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
 		return false, nil
 	}
@@ -248,9 +250,7 @@ func (f *flight) lose() {
 
 func (f *flight) leaveLink() {
 	l := f.e.inc.link
-	if i := slices.Index(l.flights, f); i >= 0 {
-		l.flights = slices.Delete(l.flights, i, i+1)
-	}
+	l.flights = without(l.flights, f)
 }
 
 // acknowledge reports a flight's end to the sender.
@@ -296,9 +296,12 @@ func (m *module) settleLanded() int {
 // forget makes the flight one that nothing waits for.
 func (f *flight) forget() {
 	f.op = nil
-	if i := slices.Index(f.e.flights, f); i >= 0 {
-		f.e.flights = slices.Delete(f.e.flights, i, i+1)
-	}
+	f.e.flights = without(f.e.flights, f)
+}
+
+// without removes x from list.
+func without[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(other T) bool { return other == x })
 }
 
 // pollVirtual hands up what was delivered on a lane.
@@ -311,23 +314,4 @@ func (m *module) pollVirtual(l *lane, budget int) int {
 		n++
 	}
 	return n
-}
-
-type eventHeap []event
-
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	if h[i].at != h[j].at {
-		return h[i].at < h[j].at
-	}
-	return h[i].seq < h[j].seq
-}
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
-func (h *eventHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = event{}
-	*h = old[:len(old)-1]
-	return e
 }

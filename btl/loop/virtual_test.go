@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -20,25 +21,32 @@ func exact() Config {
 	}}}
 }
 
-// TestVirtualTime: a fragment takes its bytes over the bandwidth and the latency, the next
-// one of the lane begins when it has gone, and the completion comes a latency later.
+// TestVirtualTime: a fragment takes its size divided by the bandwidth, and then the latency. The
+// next fragment of the lane begins when the first has left. The completion comes a latency after
+// arrival.
 func TestVirtualTime(t *testing.T) {
-	w := newWorld(t, exact())
-	a, b := w.nodes[0][0], w.nodes[1][0]
+	w, a, b := twoNodes(t, exact())
 	require.Zero(t, w.f.Now())
 	require.True(t, a.send(1, 1000))
 	require.True(t, a.send(1, 500))
 	require.NotNil(t, b.connect(0))
-	require.True(t, b.send(0, 50)) // another lane: is not held up
+	require.True(t, b.send(0, 50)) // by another lane, so it does not wait
+	for range 100 {
+		require.Zero(t, w.turn(), "progress calls do not move the time")
+	}
+	next, ok := w.f.Next()
+	require.True(t, ok)
+	require.Equal(t, int64(150), next)
 
 	at := func(nanos int64, arrivedA, arrivedB, underA int) {
 		t.Helper()
 		w.f.AdvanceTo(nanos)
 		w.turn()
 		require.Equal(t, nanos, w.f.Now())
-		require.Equal(t, []int{arrivedA, arrivedB, underA}, []int{a.arrived, b.arrived, a.under}, "at %d", nanos)
+		require.Equal(t, []int{arrivedA, arrivedB, underA}, []int{a.arrived, b.arrived, a.pending}, "at %d", nanos)
 	}
 	at(149, 0, 0, 2)
+	require.True(t, w.f.Advance())
 	at(150, 1, 0, 2)
 	at(1099, 1, 0, 2)
 	at(1100, 1, 1, 2) // 1000 + 100
@@ -47,32 +55,16 @@ func TestVirtualTime(t *testing.T) {
 	at(1599, 1, 1, 1)
 	at(1600, 1, 2, 1) // 1000 + 500 + 100
 	at(1700, 1, 2, 0)
-	_, ok := w.f.Next()
+	_, ok = w.f.Next()
 	require.False(t, ok)
 	require.False(t, w.f.Advance(), "nothing is left to happen")
 	w.f.AdvanceTo(10)
 	require.Equal(t, int64(1700), w.f.Now(), "time does not go back")
 }
 
-// TestVirtualStandsStill: nothing moves but by Advance.
-func TestVirtualStandsStill(t *testing.T) {
-	w := newWorld(t, exact())
-	a := w.nodes[0][0]
-	require.True(t, a.send(1, 100))
-	for range 100 {
-		require.Zero(t, w.turn())
-	}
-	next, ok := w.f.Next()
-	require.True(t, ok)
-	require.True(t, w.f.Advance())
-	require.Equal(t, next, w.f.Now())
-	require.Equal(t, 1, w.turn())
-}
-
-// TestVirtualWindow: no more than Slots operations are under way.
+// TestVirtualWindow: at most Slots operations of an endpoint are outstanding.
 func TestVirtualWindow(t *testing.T) {
-	w := newWorld(t, exact())
-	a := w.nodes[0][0]
+	w, a, _ := twoNodes(t, exact())
 	for range 4 {
 		require.True(t, a.send(1, 100))
 	}
@@ -81,14 +73,13 @@ func TestVirtualWindow(t *testing.T) {
 	require.True(t, a.send(1, 100))
 }
 
-// TestVirtualJitter: it makes a difference, and leaves the order of an endpoint alone.
+// TestVirtualJitter: the jitter changes the times of arrival, and keeps the order of an endpoint.
 func TestVirtualJitter(t *testing.T) {
 	cfg := exact()
 	cfg.Slots = 64
 	cfg.Rail[0].JitterNanos = 100_000
 	cfg.Seed = 3
-	w := newWorld(t, cfg)
-	a, b := w.nodes[0][0], w.nodes[1][0]
+	w, a, b := twoNodes(t, cfg)
 	waits := map[int64]bool{}
 	for range 60 {
 		require.True(t, a.send(1, 100))
@@ -106,16 +97,12 @@ func TestVirtualJitter(t *testing.T) {
 	require.Greater(t, len(waits), 3)
 }
 
-// TestVirtualRemote: a Put is in the peer's memory one way after the post and complete
-// two ways after; what a Get reads is what was there one way after.
+// TestVirtualRemote: a Put is in the peer's memory a latency after the post, and completes after
+// another latency. A Get reads the bytes that are there a latency after the post.
 func TestVirtualRemote(t *testing.T) {
-	w := newWorld(t, exact())
-	a, b := w.nodes[0][0], w.nodes[1][0]
+	w, a, b := twoNodes(t, exact())
 	mine, theirs := []byte("mine"), []byte("them")
-	local, err := a.m.(btl.Registrar).Register(mine, btl.AccessLocal)
-	require.NoError(t, err)
-	remote, err := b.m.(btl.Registrar).Register(theirs, btl.AccessRemoteRead|btl.AccessRemoteWrite)
-	require.NoError(t, err)
+	local, remote := a.register(mine, btl.AccessLocal), b.register(theirs, forPeers)
 	done := 0
 	op := &btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(_ *btl.Op, err error) {
 		require.NoError(t, err)
@@ -147,8 +134,9 @@ func TestVirtualRemote(t *testing.T) {
 	require.Equal(t, "then", string(mine))
 	require.Equal(t, 2, done)
 
-	// What a Get brings after the endpoint has failed does not touch our memory.
-	require.NoError(t, ep.(btl.Getter).Get(&btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(*btl.Op, error) {}}))
+	// Bytes that a Get has read do not reach local memory after the endpoint has failed.
+	op.Done = func(*btl.Op, error) {}
+	require.NoError(t, ep.(btl.Getter).Get(op))
 	ep.Fail(errTest)
 	w.turn()
 	require.Equal(t, btl.Drained, ep.State())
@@ -157,11 +145,9 @@ func TestVirtualRemote(t *testing.T) {
 	require.Equal(t, "safe", string(mine))
 }
 
-// TestVirtualNoAnswer: a sender whose peer's end has failed learns of it after the time
-// that the rail tries.
+// TestVirtualNoAnswer: an endpoint that sends to a failed end fails after the rail's retries.
 func TestVirtualNoAnswer(t *testing.T) {
-	w := newWorld(t, exact())
-	a, b := w.nodes[0][0], w.nodes[1][0]
+	w, a, b := twoNodes(t, exact())
 	require.NotNil(t, b.connect(0))
 	require.NotNil(t, a.connect(1))
 	b.eps[0].Fail(errTest)
@@ -174,14 +160,13 @@ func TestVirtualNoAnswer(t *testing.T) {
 	w.turn()
 	require.Equal(t, btl.Drained, a.eps[1].State())
 	require.Zero(t, b.arrived)
-	require.Equal(t, uint64(1), w.f.Stale())
+	require.Equal(t, 1, a.inner.Stale)
 }
 
-// TestSetLoss: what the path loses does not arrive, and fails the endpoint when the rail has tried;
-// what it does not lose passes, also in the next incarnation.
+// TestSetLoss: a packet that the path loses does not arrive, and fails the endpoint after the
+// rail's retries. Other packets pass, also in the next incarnation.
 func TestSetLoss(t *testing.T) {
-	w := newWorld(t, exact())
-	a, b := w.nodes[0][0], w.nodes[1][0]
+	w, a, b := twoNodes(t, exact())
 	require.NotNil(t, b.connect(0))
 	var asked []Packet
 	require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool {
@@ -208,60 +193,53 @@ func TestSetLoss(t *testing.T) {
 	require.True(t, a.send(1, 101))
 	w.settle()
 	require.Equal(t, 3, b.arrived)
-	require.Len(t, asked, 3, "a link that is mended loses nothing")
+	require.Len(t, asked, 3, "a revived link loses nothing")
 }
 
-// TestSetLossOfRemote: reads and writes are told apart from fragments.
+// TestSetLossOfRemote: a path can lose remote reads and writes, and pass fragments.
 func TestSetLossOfRemote(t *testing.T) {
 	for _, v := range []verb{put, get} {
-		w := newWorld(t, exact())
-		a, b := w.nodes[0][0], w.nodes[1][0]
-		local, err := a.m.(btl.Registrar).Register([]byte("mine"), btl.AccessLocal)
-		require.NoError(t, err)
-		theirs := []byte("them")
-		remote, err := b.m.(btl.Registrar).Register(theirs, btl.AccessRemoteRead|btl.AccessRemoteWrite)
-		require.NoError(t, err)
+		w, a, b := twoNodes(t, exact())
+		mine, theirs := []byte("mine"), []byte("them")
+		local, remote := a.register(mine, btl.AccessLocal), b.register(theirs, forPeers)
 		require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool { return p.Remote }))
 		require.True(t, a.send(1, 100))
 		var ended error
-		mine := []byte("mine")
 		op := &btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(_ *btl.Op, err error) { ended = err }}
-		ep := a.connect(1)
-		if v == put {
-			require.NoError(t, ep.(btl.Putter).Put(op))
-		} else {
-			require.NoError(t, ep.(btl.Getter).Get(op))
+		post := a.connect(1).(btl.Putter).Put
+		if v == get {
+			post = a.eps[1].(btl.Getter).Get
 		}
+		require.NoError(t, post(op))
 		w.settle()
 		require.Equal(t, 1, b.arrived)
-		require.Error(t, ended)
+		require.Equal(t, btl.ClassPath, btltest.AsError(t, ended).Class)
 		require.Equal(t, []string{"mine", "them"}, []string{string(mine), string(theirs)})
 	}
 }
 
-// TestAcknowledgedTooLate: once the endpoint is Failed, what is outstanding ends with an
-// error, whatever has been heard of it (C4).
-func TestAcknowledgedTooLate(t *testing.T) {
-	w := newWorld(t, exact())
-	a, b := w.nodes[0][0], w.nodes[1][0]
+// TestAcknowledgementAfterFailure: outstanding operations of a Failed endpoint end with an error,
+// also if an acknowledgement has come (C4).
+func TestAcknowledgementAfterFailure(t *testing.T) {
+	w, a, b := twoNodes(t, exact())
 	require.True(t, a.send(1, 100))
 	for w.f.Advance() {
 	}
 	a.eps[1].Fail(errTest)
 	w.settle()
 	require.Equal(t, 1, b.arrived)
-	require.Zero(t, a.under)
+	require.Zero(t, a.pending)
 	for _, f := range w.sent {
 		require.False(t, f.succeeded)
 	}
 }
 
-// TestTrace: what it says of one fragment, and that it can be ended.
+// TestTrace: the trace has all events of a fragment, and can be ended.
 func TestTrace(t *testing.T) {
-	w := newWorld(t, exact())
+	w, a, _ := twoNodes(t, exact())
 	var trace bytes.Buffer
 	w.f.Trace(&trace)
-	w.nodes[0][0].send(1, 100)
+	a.send(1, 100)
 	w.settle()
 	require.Equal(t, strings.TrimLeft(`
 0 connect loop0 0>1 epoch 1
@@ -272,15 +250,14 @@ func TestTrace(t *testing.T) {
 `, "\n"), trace.String())
 	w.f.Trace(nil)
 	length := trace.Len()
-	w.nodes[0][0].send(1, 100)
+	a.send(1, 100)
 	w.settle()
 	require.Equal(t, length, trace.Len())
 }
 
-// TestFreeRunningClock: what belongs to virtual fabrics does nothing to others.
+// TestFreeRunningClock: the calls of virtual fabrics do nothing on a free-running fabric.
 func TestFreeRunningClock(t *testing.T) {
-	f, err := NewFabric(Config{Ranks: 2})
-	require.NoError(t, err)
+	f := newSides(t, Config{})[0].mod.f
 	f.Trace(&bytes.Buffer{})
 	before := f.Now()
 	f.AdvanceTo(1 << 60)

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"sync"
@@ -21,14 +20,12 @@ type world struct {
 	f     *Fabric
 	nodes [][]*node // by rank, then rail
 
-	mu    sync.Mutex
-	sent  map[string]*fragment // by content; guarded by mu
-	wrong []string             // guarded by mu
+	mu   sync.Mutex
+	sent map[string]*fragment // by their first 28 bytes; guarded by mu
 }
 
-// fragment is one that was accepted or is being posted.
+// fragment was accepted or is being posted.
 type fragment struct {
-	epoch              uint32
 	seq                int
 	succeeded, arrived bool
 }
@@ -44,10 +41,9 @@ type node struct {
 	seq        []int          // by peer: the last that was sent
 	seen       []int          // by peer: the last that has arrived
 	drained    []uint32       // by peer: the epoch that was drained last
-	free       []*btl.Op
-	under      int // operations outstanding
-	failures   int // calls of Failed
-	railFails  int
+	pending    int            // operations outstanding
+	failures   int            // calls of Failed for a peer
+	railFails  int            // calls of Failed for the rail
 	arrived    int
 }
 
@@ -76,41 +72,34 @@ func newWorld(t testing.TB, cfg Config) *world {
 		}
 		w.nodes = append(w.nodes, ns)
 	}
-	t.Cleanup(func() {
-		for _, ns := range w.nodes {
-			for _, n := range ns {
-				require.NoError(t, n.m.Close())
-			}
-		}
-	})
+	t.Cleanup(func() { w.all(func(n *node) { require.NoError(t, n.m.Close()) }) })
 	return w
 }
 
-func (w *world) wrongf(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.wrong) < 10 {
-		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
-	}
+// twoNodes makes a world of at least two ranks, and returns the nodes of ranks 0 and 1 on rail 0.
+func twoNodes(t testing.TB, cfg Config) (w *world, a, b *node) {
+	cfg.Ranks = max(cfg.Ranks, 2)
+	w = newWorld(t, cfg)
+	return w, w.nodes[0][0], w.nodes[1][0]
 }
 
 // Arrived implements btl.Events.
 func (n *node) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 	if len(frag) < 28 || crc32.ChecksumIEEE(frag[4:]) != binary.LittleEndian.Uint32(frag) {
-		n.w.wrongf("%d<%d: damaged fragment of %d bytes", n.rank, peer, len(frag))
+		n.w.t.Errorf("%d<%d: damaged fragment of %d bytes", n.rank, peer, len(frag))
 		return
 	}
 	word := func(i int) int { return int(binary.LittleEndian.Uint32(frag[4*i:])) }
 	if word(1) != peer || word(2) != n.rank || word(3) != n.rail {
-		n.w.wrongf("%d<%d: fragment from %d to %d on rail %d", n.rank, peer, word(1), word(2), word(3))
+		n.w.t.Errorf("%d<%d: fragment from %d to %d on rail %d", n.rank, peer, word(1), word(2), word(3))
 		return
 	}
 	epoch, seq := uint32(word(4)), word(5)
 	if seq <= n.seen[peer] {
-		n.w.wrongf("%d<%d rail %d: fragment %d arrives after %d", n.rank, peer, n.rail, seq, n.seen[peer])
+		n.w.t.Errorf("%d<%d rail %d: fragment %d arrives after %d", n.rank, peer, n.rail, seq, n.seen[peer])
 	}
 	if epoch <= n.drained[peer] {
-		n.w.wrongf("%d<%d rail %d: fragment of epoch %d arrives after %d was drained", n.rank, peer, n.rail, epoch, n.drained[peer])
+		n.w.t.Errorf("%d<%d rail %d: fragment of epoch %d arrives after %d was drained", n.rank, peer, n.rail, epoch, n.drained[peer])
 	}
 	n.seen[peer] = seq
 	n.arrived++
@@ -119,7 +108,7 @@ func (n *node) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 	if f := n.w.sent[string(frag[:28])]; f != nil {
 		f.arrived = true
 	} else {
-		n.w.wrong = append(n.w.wrong, "a fragment arrives that was not sent")
+		n.w.t.Error("a fragment arrives that was not sent")
 	}
 }
 
@@ -148,11 +137,11 @@ func (n *node) done(op *btl.Op, err error) {
 		f.succeeded = true
 		n.w.mu.Unlock()
 	}
-	n.under--
-	n.free = append(n.free, op)
+	n.pending--
 }
 
-// connect makes sure that there is an endpoint to peer that is Up, if that can be.
+// connect returns the endpoint to peer. If that is Drained, it makes the next one; nil if it
+// cannot.
 func (n *node) connect(peer int) btl.Endpoint {
 	ep := n.eps[peer]
 	if ep != nil && ep.State() != btl.Drained {
@@ -163,23 +152,18 @@ func (n *node) connect(peer int) btl.Endpoint {
 		return nil
 	}
 	if ep != nil && next.Epoch() <= ep.Epoch() {
-		n.w.wrongf("%d>%d: epoch %d after %d", n.rank, peer, next.Epoch(), ep.Epoch())
+		n.w.t.Errorf("%d>%d: epoch %d after %d", n.rank, peer, next.Epoch(), ep.Epoch())
 	}
 	n.eps[peer] = next
 	return next
 }
 
-// send sends one fragment to peer and reports whether it was taken.
+// send sends a fragment to peer and reports whether it was taken. The fragment begins with words of
+// 4 bytes: a checksum of the rest, sender, receiver, rail, epoch, sequence number, size.
 func (n *node) send(peer, size int) bool {
 	ep := n.connect(peer)
 	if ep == nil || ep.State() != btl.Up {
 		return false
-	}
-	var op *btl.Op
-	if k := len(n.free); k > 0 {
-		op, n.free = n.free[k-1], n.free[:k-1]
-	} else {
-		op = &btl.Op{Done: n.done}
 	}
 	size = max(size, 28)
 	frag := make([]byte, size)
@@ -190,33 +174,30 @@ func (n *node) send(peer, size int) bool {
 		frag[i] = byte(i * size)
 	}
 	binary.LittleEndian.PutUint32(frag, crc32.ChecksumIEEE(frag[4:]))
-	f := &fragment{epoch: ep.Epoch(), seq: n.seq[peer] + 1}
+	n.pending++
+	n.seq[peer]++
+	f := &fragment{seq: n.seq[peer]}
 	hdr := n.rng.IntN(29)
+	op := &btl.Op{Done: n.done, Owner: f, Tag: btl.Tag(size), Payload: frag[hdr:]}
 	op.HdrLen = uint8(copy(op.Hdr[:], frag[:hdr]))
-	op.Payload = frag[hdr:]
-	op.Owner = f
-	op.Tag = btl.Tag(size)
 	key := string(frag[:28])
 	n.w.mu.Lock()
 	n.w.sent[key] = f
 	n.w.mu.Unlock()
-	n.under++
-	n.seq[peer]++
 	if inl, ok := ep.(btl.Inliner); ok && size <= n.m.Attrs().InlineBytes && n.rng.IntN(2) == 0 &&
 		inl.SendInline(op.Tag, frag[:hdr], frag[hdr:]) {
 		n.done(op, nil)
 		return true
 	}
 	if err := ep.Send(op); err != nil {
-		n.under--
+		n.pending--
 		n.seq[peer]--
-		n.free = append(n.free, op)
 		n.w.mu.Lock()
+		defer n.w.mu.Unlock()
 		if f.arrived {
-			n.w.wrong = append(n.w.wrong, "a fragment arrives that was refused")
+			n.w.t.Error("a fragment arrives that was refused")
 		}
 		delete(n.w.sent, key)
-		n.w.mu.Unlock()
 		return false
 	}
 	return true
@@ -235,18 +216,6 @@ func (w *world) missing() int {
 	return k
 }
 
-func (w *world) check() {
-	w.t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.wrong {
-		w.t.Error(s)
-	}
-	if len(w.wrong) > 0 {
-		w.t.FailNow()
-	}
-}
-
 // all calls fn for every node.
 func (w *world) all(fn func(n *node)) {
 	for _, ns := range w.nodes {
@@ -261,12 +230,14 @@ func (w *world) turn() int {
 	w.t.Helper()
 	events := 0
 	w.all(func(n *node) { events += n.m.Progress() })
-	w.check()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
 	return events
 }
 
-// settle drives a world that belongs to one goroutine until nothing is under way. Only what is
-// silent stays outstanding.
+// settle drives a world that belongs to one goroutine until nothing more happens. Only operations
+// that FaultSilence has struck stay outstanding.
 func (w *world) settle() {
 	w.t.Helper()
 	for quiet := 0; quiet < 100; quiet++ {
@@ -277,20 +248,19 @@ func (w *world) settle() {
 	require.Zero(w.t, w.missing(), "fragments that have succeeded and not arrived")
 }
 
-// breakSomething does a random fault, or mends one.
-func (w *world) breakSomething(rng *rand.Rand) string {
+// breakSomething makes a random fault, or ends one, and reports which of the two it did.
+func (w *world) breakSomething(rng *rand.Rand) (breaks bool) {
 	f := w.f
 	a, b, rail := rng.IntN(f.Ranks()), rng.IntN(f.Ranks()), rng.IntN(f.Rails())
 	cut := Cut{Fate: Fate(rng.IntN(3)), HalfOpen: rng.IntN(2) == 0}
 	var err error
-	var what string
 	switch rng.IntN(12) {
 	case 0:
-		what, err = "rail", f.FailRail(rail, cut.Fate)
+		breaks, err = true, f.FailRail(rail, cut.Fate)
 	case 1, 2:
-		what, err = "port", f.FailPort(a, rail, cut.Fate)
+		breaks, err = true, f.FailPort(a, rail, cut.Fate)
 	case 3, 4, 5, 6:
-		what, err = "lane", f.FailLane(a, b, rail, cut)
+		breaks, err = true, f.FailLane(a, b, rail, cut)
 	case 7:
 		err = f.ReviveRail(rail)
 	case 8:
@@ -299,11 +269,11 @@ func (w *world) breakSomething(rng *rand.Rand) string {
 		err = f.ReviveLane(a, b, rail)
 	}
 	require.NoError(w.t, err)
-	return what
+	return breaks
 }
 
-// mendAll ends all faults of the fabric.
-func (w *world) mendAll() {
+// reviveAll ends all faults of the fabric.
+func (w *world) reviveAll() {
 	for rail := range w.f.Rails() {
 		require.NoError(w.t, w.f.ReviveRail(rail))
 		for a := range w.f.Ranks() {
@@ -314,7 +284,7 @@ func (w *world) mendAll() {
 	}
 }
 
-// injectSomething makes a random operation of the node go wrong.
+// injectSomething arms a random fault at the node.
 func (n *node) injectSomething() {
 	n.m.(btl.Injector).Inject(btl.Fault{
 		Kind:  btl.FaultKind(n.rng.IntN(6)),
@@ -333,11 +303,20 @@ func (n *node) failSomething() {
 	}
 }
 
-// failAll fails every endpoint, which ends what is silent.
-func (n *node) failAll() {
-	for _, ep := range n.eps {
-		if ep != nil {
-			ep.Fail(errTest)
+// failAll fails every endpoint, which ends silent operations, and checks that all operations end.
+// It returns the number of failures.
+func (w *world) failAll() (failures int) {
+	w.all(func(n *node) {
+		for _, ep := range n.eps {
+			if ep != nil {
+				ep.Fail(errTest)
+			}
 		}
-	}
+	})
+	w.settle()
+	w.all(func(n *node) {
+		require.Zero(w.t, n.pending, "rank %d rail %d: operations outstanding", n.rank, n.rail)
+		failures += n.failures + n.railFails
+	})
+	return failures
 }

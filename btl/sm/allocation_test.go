@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// alloc makes memory that is given back at the end of the test, if it is still there.
+// alloc allocates memory, which is freed at the end of the test unless the test frees it.
 func alloc(t testing.TB, m *module, bytes int) []byte {
 	mem, err := m.Alloc(bytes)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestAlloc(t *testing.T) {
 	require.Equal(t, files+len(mems), openFiles(t))
 	require.NoError(t, m.Free(mems[2]))
 	require.NoError(t, m.Close())
-	// The user's all the same.
+	// Memory stays the user's when the module is closed.
 	for i, mem := range mems {
 		if i != 2 {
 			require.Equal(t, byte(i+1), mem[len(mem)-1])
@@ -58,13 +58,13 @@ func TestAlloc(t *testing.T) {
 			require.NoError(t, m.Free(mem))
 		}
 	}
-	require.Equal(t, files-2, openFiles(t), "of the module there were the segment and the watch")
+	require.Equal(t, files-2, openFiles(t), "the module had the segment and the watch open")
 	require.LessOrEqual(t, mappings(t), maps)
 	_, err := m.Alloc(1)
 	require.Equal(t, btl.ErrClosed, err)
 }
 
-func TestAllocRefuses(t *testing.T) {
+func TestAllocOverLimitsFails(t *testing.T) {
 	m, _ := newTest(t, Config{Size: 1})
 	files := openFiles(t)
 	_, err := m.Alloc(-1)
@@ -73,12 +73,10 @@ func TestAllocRefuses(t *testing.T) {
 		_, err = m.Alloc(bytes)
 		require.ErrorIs(t, err, unix.ENOMEM)
 	}
-	var old unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &old))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: old.Max}))
-	_, err = m.Alloc(1 << 20)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &old))
-	require.ErrorContains(t, err, "over the file size limit (ulimit -f) of 1048576")
+	exceedsFileLimit(t, func() error {
+		_, err := m.Alloc(1 << 20)
+		return err
+	})
 	m.maxAllocations = 2
 	alloc(t, m, 1)
 	alloc(t, m, 1)
@@ -87,7 +85,7 @@ func TestAllocRefuses(t *testing.T) {
 	require.Equal(t, files+2, openFiles(t))
 }
 
-// TestFree: exactly what Alloc gave, once, and while nothing of it is registered.
+// TestFree: Free takes exactly what Alloc returned, once, and while no region of it is registered.
 func TestFree(t *testing.T) {
 	m, _ := newTest(t, Config{Size: 1})
 	mem, other := alloc(t, m, 10000), alloc(t, m, 1)
@@ -111,11 +109,11 @@ func TestFree(t *testing.T) {
 	require.NoError(t, m.Close())
 	other[0] = 1
 	require.NoError(t, m.Free(other))
-	require.NoError(t, r.Release(), "late, and without effect")
+	require.NoError(t, r.Release(), "after Close it has no effect")
 }
 
-// TestFreeGivesMemoryBack at once, also if a peer has it mapped.
-func TestFreeGivesMemoryBack(t *testing.T) {
+// TestFreeReleasesMemoryThatPeerHasMapped: the system has the pages back at once.
+func TestFreeReleasesMemoryThatPeerHasMapped(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
 	mem := alloc(t, b, 1<<20)

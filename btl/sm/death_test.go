@@ -2,13 +2,13 @@ package sm
 
 import (
 	"context"
-	"encoding/gob"
-	"net"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -18,60 +18,49 @@ type spinPlan struct {
 	Count   int
 }
 
-func spinRole(conn *net.UnixConn) error {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var plan spinPlan
-	if err := dec.Decode(&plan); err != nil {
-		return err
-	}
-	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
-	if err != nil {
-		return err
-	}
+func spinRole(t testing.TB, parent *btltest.Process) {
+	plan := btltest.Ask[spinPlan](parent)
+	m, _ := newTest(t, Config{Rank: 1, Size: 2})
 	if plan.Count > 0 {
-		ep, err := m.Connect(0, plan.Address)
-		if err != nil {
-			return err
-		}
+		ep := connect(t, m, 0, plan.Address)
 		for i := range plan.Count {
-			for !ep.(btl.Inliner).SendInline(1, nil, content(i, 10*i)) {
+			for !ep.SendInline(1, nil, content(i, 10*i)) {
 				m.Progress()
 			}
 		}
 	}
-	if err := enc.Encode(m.Address()); err != nil {
-		return err
-	}
-	var never bool
-	_ = dec.Decode(&never)
-	return nil
+	parent.Tell(m.Address())
+	parent.AwaitEnd()
 }
 
-// TestPeerKilled: what a process has sent before its end is handed up, and then the end is
-// reported, whether or not we had connected to it. It may be more than a turn hands up.
-func TestPeerKilled(t *testing.T) {
+// startSpin starts a child that sends count fragments to a, and returns the child's address once
+// they are sent.
+func startSpin(t testing.TB, a *module, count int) (c *btltest.Process, addr []byte) {
+	c = btltest.Start(t, "spin")
+	c.Tell(spinPlan{Address: a.Address(), Count: count})
+	return c, btltest.Ask[[]byte](c)
+}
+
+// TestKilledPeerIsReported: what a process has sent before its end is handed up, even if it is more
+// than one progress call hands up. Then the end is reported, whether or not this rank had
+// connected.
+func TestKilledPeerIsReported(t *testing.T) {
 	const count = 3 * maxBurst
 	for _, connects := range []bool{false, true} {
-		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
-		c := start(t, "spin")
-		c.tell(t, spinPlan{Address: a.Address(), Count: count})
-		var addr []byte
-		c.ask(t, &addr)
+		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
+		c, addr := startSpin(t, a, count)
 		var ep *endpoint
 		if connects {
 			ep = connect(t, a, 1, addr)
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
-		a.Progress() // it is known from now on
+		a.Progress() // from now on the module knows the peer
 		require.Empty(t, j.lines)
-		c.kill()
-		a.Arm() // looks for it
+		c.Kill()
+		a.Arm() // looks whether peers have ended
 		a.Disarm()
 		a.Progress()
-		var want []string
-		for range count {
-			want = append(want, "arrived 1")
-		}
+		want := slices.Repeat([]string{"arrived 1"}, count)
 		require.Equal(t, append(want, "failed 1 peer gone remote", "drained 1"), j.lines)
 		for i, frag := range j.frags {
 			require.Equal(t, string(content(i, 10*i)), string(frag))
@@ -81,34 +70,27 @@ func TestPeerKilled(t *testing.T) {
 			require.False(t, ep.SendInline(1, nil, []byte("x")))
 		}
 		_, err := a.Connect(1, addr)
-		var be *btl.Error
-		require.ErrorAs(t, err, &be)
-		require.Equal(t, btl.ClassPeerGone, be.Class)
-		require.Equal(t, btl.SideRemote, be.Side)
+		require.Equal(t, btl.ClassPeerGone, btltest.AsError(t, err).Class)
+		require.Equal(t, btl.SideRemote, btltest.AsError(t, err).Side)
 	}
 }
 
-// TestKilledBeforeWeLook: the process is gone before we hear of it for the first time.
-func TestKilledBeforeWeLook(t *testing.T) {
+// TestPeerKilledBeforeFirstProgress: the process has ended before this rank finds out that it
+// exists.
+func TestPeerKilledBeforeFirstProgress(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 2})
-	c := start(t, "spin")
-	c.tell(t, spinPlan{Address: a.Address(), Count: 3})
-	var addr []byte
-	c.ask(t, &addr)
-	c.kill()
+	c, _ := startSpin(t, a, 3)
+	c.Kill()
 	until(t, "the end", func() bool { return j.state == "drained" }, a)
 	require.Equal(t, []string{"arrived 1", "arrived 1", "arrived 1", "failed 1 peer gone remote", "drained 1"}, j.lines)
 }
 
-// TestKilledWhileWeSleep: a rank that sleeps finds out, too.
-func TestKilledWhileWeSleep(t *testing.T) {
-	bell := newBell(t)
-	a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
-	eng := progress.New(progress.Config{Wakeup: bell})
-	c := start(t, "spin")
-	c.tell(t, spinPlan{Address: a.Address()})
-	var addr []byte
-	c.ask(t, &addr)
+// TestPeerKilledWhileRankSleeps: a rank that sleeps finds out, too.
+func TestPeerKilledWhileRankSleeps(t *testing.T) {
+	wakeup := btltest.NewPipeWakeup(t)
+	a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})
+	eng := progress.New(progress.Config{Wakeup: wakeup})
+	c, addr := startSpin(t, a, 0)
 	connect(t, a, 1, addr)
 	w := new(progress.Waiter)
 	w.Reset(1)
@@ -119,7 +101,7 @@ func TestKilledWhileWeSleep(t *testing.T) {
 		if j.state == "drained" {
 			w.Finish()
 		} else if eng.Counters().Sleeps == 1 {
-			c.kill()
+			c.Kill()
 		}
 		return 0
 	}))

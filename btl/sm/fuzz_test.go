@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-func FuzzCard(f *testing.F) {
+func FuzzAddress(f *testing.F) {
 	c := address{rank: 1, size: 2, pid: 3, segment: 4, bell: 5, bellNode: 6, slots: 7, data: 8, longest: 9, fences: true}
 	f.Add(c.encode())
 	f.Add(c.encode()[:addressBytes-1])
@@ -27,36 +27,31 @@ func FuzzCard(f *testing.F) {
 	})
 }
 
-// modest is Events that check what they are given.
-type modest struct {
+// strictEvents check the events, and read all bytes of each fragment.
+type strictEvents struct {
 	t       testing.TB
 	longest int
 	failed  bool
-	events  int
 	sum     byte
 }
 
-func (e *modest) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+func (e *strictEvents) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	require.LessOrEqual(e.t, len(frag), e.longest)
 	for _, b := range frag {
 		e.sum += b
 	}
-	e.events++
 }
-func (e *modest) Failed(btl.Module, int, *btl.Error) {
+func (e *strictEvents) Failed(btl.Module, int, *btl.Error) {
 	require.False(e.t, e.failed)
 	e.failed = true
-	e.events++
 }
-func (e *modest) Drained(btl.Module, int) {
+func (e *strictEvents) Drained(btl.Module, int) {
 	require.True(e.t, e.failed)
 	e.failed = false
-	e.events++
 }
 
-// FuzzPeer: a peer that writes whatever it wants into all that it can reach of our segment, at any
-// time, and says whatever it wants in its own, does not make us panic, hang, or break the rules of
-// C4.
+// FuzzPeer: a peer writes anything, at any time, into the parts of a rank's segment that it can
+// reach and into its own segment. The rank does not panic, hang, or break rule C4 of package btl.
 func FuzzPeer(f *testing.F) {
 	step := func(where uint16, value uint64) []byte {
 		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(nil, where), value)
@@ -69,9 +64,8 @@ func FuzzPeer(f *testing.F) {
 	f.Add(append(step(3, 1<<40), step(5, 1<<40)...))
 	f.Add(append(step(6, 1<<40|1<<epochShift|1), step(7, inData<<40|1<<epochShift|2)...))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		ja, jb := &modest{t: t, longest: 1000}, &modest{t: t, longest: 1000}
-		cfg := Config{Size: 2, RingSlots: 4, RingBytes: 4096, FragBytes: 1000}
-		cfg.Events = ja
+		ja, jb := &strictEvents{t: t, longest: 1000}, &strictEvents{t: t, longest: 1000}
+		cfg := Config{Size: 2, RingSlots: 4, RingBytes: 4096, FragBytes: 1000, Events: ja}
 		ma, err := New(cfg)
 		require.NoError(t, err)
 		defer ma.Close()
@@ -80,10 +74,7 @@ func FuzzPeer(f *testing.F) {
 		require.NoError(t, err)
 		defer mb.Close()
 		a, b := ma.(*module), mb.(*module)
-		ea, err := a.Connect(1, b.Address())
-		require.NoError(t, err)
-		eb, err := b.Connect(0, a.Address())
-		require.NoError(t, err)
+		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 		op := &btl.Op{Done: func(*btl.Op, error) {}}
 		turn := func() {
 			for range 3 {
@@ -91,27 +82,28 @@ func FuzzPeer(f *testing.F) {
 			}
 			if ea.State() == btl.Drained {
 				if e, err := a.Connect(1, b.Address()); err == nil {
-					ea = e
+					ea = e.(*endpoint)
 				}
 			}
 			if ea.State() == btl.Up {
-				ea.(btl.Inliner).SendInline(1, nil, make([]byte, 20))
+				ea.SendInline(1, nil, make([]byte, 20))
 				op.Payload = make([]byte, 900)
 				_ = ea.Send(op)
 			}
 		}
 		turn()
 		b.Progress()
-		eb.(btl.Inliner).SendInline(1, nil, make([]byte, 500))
-		toA := eb.(*endpoint).remote // what B can write of A's
-		for len(script) >= 10 && eb.(*endpoint).remote != nil {
+		eb.SendInline(1, nil, make([]byte, 500))
+		toA := eb.remote // the part of A's segment that B can write
+		for len(script) >= 10 && eb.remote != nil {
 			where, value := binary.LittleEndian.Uint16(script), binary.LittleEndian.Uint64(script[2:])
 			script = script[10:]
 			words := [...]*uint64{
 				toA.out.session,
 				toA.out.reader,
 				(*uint64)(unsafe.Pointer(&toA.out.mem[ctlReadSlots])),
-				(*uint64)(unsafe.Pointer(&a.peers[1].remote.out.mem[ctlReadSlots])), // in B's own
+				// In B's segment:
+				(*uint64)(unsafe.Pointer(&a.peers[1].remote.out.mem[ctlReadSlots])),
 				a.peers[1].remote.out.reader,
 				(*uint64)(unsafe.Pointer(&a.peers[1].remote.out.mem[ctlReadData])),
 			}
@@ -124,7 +116,7 @@ func FuzzPeer(f *testing.F) {
 			case where < 128:
 				slot := uint64(where) % 4
 				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes+8*(value>>63+1)])) = value << 1 >> 1
-			case where < 0x4000: // in the header of A's, but for what its owner alone may write
+			case where < 0x4000: // words in the header of A's segment that B may write, too
 				at = hdrAttention + at*8%(512+8-hdrAttention)&^7
 				*(*uint64)(unsafe.Pointer(&toA.mem[at])) = value
 			default:
@@ -137,7 +129,7 @@ func FuzzPeer(f *testing.F) {
 				b.Progress()
 			}
 		}
-		// It can be brought to an end.
+		// A's end can still be drained.
 		ea.Fail(nil)
 		for range 50 {
 			a.Progress()
@@ -146,8 +138,7 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// FuzzKey: whatever a peer sends for a key, nothing is read but what that peer has exposed under
-// that very key.
+// FuzzKey: a Get with any key reads only memory that the peer has exposed under exactly that key.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint16(1))
 	f.Add(make([]byte, 32), uint64(0), uint16(0))

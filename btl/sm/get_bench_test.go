@@ -2,22 +2,21 @@ package sm
 
 import (
 	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// The benchmark moves messages to another process in either way: through the ring, in the longest
-// fragments, each copied to its place; and by a Get, which a fragment with the key asks for. In
-// both a small fragment then says that the message is there. Each message is timed, because other
-// programs make many of them late.
+// The benchmark moves messages to another process in two ways: through the ring, in the longest
+// fragments, each copied to its place; and by a Get, which a fragment with the key asks for. A
+// small fragment then answers that the message is there. Each message is timed, because other
+// programs delay many of them.
 
 const (
 	tagPart btl.Tag = iota
@@ -37,7 +36,7 @@ type pullPlan struct {
 // puller is Events of the process that gets messages.
 type puller struct {
 	counter
-	ep   btl.Endpoint
+	ep   *endpoint
 	op   btl.Op
 	mem  []byte
 	into []byte // the place of the next message
@@ -56,7 +55,7 @@ func (p *puller) Arrived(_ btl.Module, _ int, tag btl.Tag, frag []byte) {
 	case tagAsk:
 		p.op.RemoteOffset = binary.LittleEndian.Uint64(frag[copy(p.op.Remote[:], frag):])
 		p.op.Payload = p.into
-		p.err = errors.Join(p.err, p.ep.(btl.Getter).Get(&p.op))
+		p.err = errors.Join(p.err, p.ep.Get(&p.op))
 	}
 }
 
@@ -64,53 +63,34 @@ func (p *puller) answer() {
 	first := p.into[:8]
 	p.got = 0
 	p.done++
-	p.place()
-	if !p.ep.(btl.Inliner).SendInline(tagAnswer, nil, first) {
+	n := len(p.into)
+	p.into = p.mem[p.done*n%len(p.mem):][:n]
+	if !p.ep.SendInline(tagAnswer, nil, first) {
 		p.err = errors.Join(p.err, errors.New("no room for the answer"))
 	}
 }
 
-// place finds the place of the next message.
-func (p *puller) place() {
-	n := len(p.into)
-	p.into = p.mem[p.done*n%len(p.mem):][:n]
-}
-
-func pullRole(conn *net.UnixConn) error {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var plan pullPlan
-	if err := dec.Decode(&plan); err != nil {
-		return err
-	}
-	if err := pin(plan.CPU); err != nil {
-		return err
-	}
-	p := &puller{}
+func pullRole(t testing.TB, parent *btltest.Process) {
+	plan := btltest.Ask[pullPlan](parent)
+	require.NoError(t, pin(plan.CPU))
+	p := &puller{mem: make([]byte, plan.Bytes*plan.Places)}
 	m, err := New(Config{Rank: 1, Size: 2, Events: p})
-	if err != nil {
-		return err
-	}
-	p.mem = make([]byte, plan.Bytes*plan.Places)
+	require.NoError(t, err)
 	p.into = p.mem[:plan.Bytes]
-	if p.op.Local, err = m.(btl.Registrar).Register(p.mem, btl.AccessLocal); err != nil {
-		return err
-	}
+	p.op.Local = register(t, m.(*module), p.mem, btl.AccessLocal)
 	p.op.Done = func(_ *btl.Op, err error) {
 		p.err = errors.Join(p.err, err)
 		p.answer()
 	}
-	if p.ep, err = m.Connect(0, plan.Address); err != nil {
-		return err
-	}
-	if err := enc.Encode(m.Address()); err != nil {
-		return err
-	}
+	p.ep = connect(t, m.(*module), 0, plan.Address)
+	parent.Tell(m.Address())
 	for p.done < plan.Rounds && p.err == nil {
 		m.Progress()
 		pause()
 	}
-	var over bool
-	return errors.Join(p.err, dec.Decode(&over), m.Close())
+	require.NoError(t, p.err)
+	btltest.Ask[bool](parent)
+	require.NoError(t, m.Close())
 }
 
 // Where a message is when it is sent.
@@ -138,23 +118,20 @@ func benchMessage(b *testing.B, bytes int, where string) {
 		places = (64 << 20) / bytes
 	}
 	ev := &counter{}
-	m, err := New(Config{Rank: 0, Size: 2, Events: ev})
+	mod, err := New(Config{Rank: 0, Size: 2, Events: ev})
 	require.NoError(b, err)
-	all, err := m.(btl.Allocator).Alloc(bytes * places)
+	m := mod.(*module)
+	all, err := m.Alloc(bytes * places)
 	require.NoError(b, err)
-	region, err := m.(btl.Registrar).Register(all, btl.AccessRemoteRead)
-	require.NoError(b, err)
+	region := register(b, m, all, btl.AccessRemoteRead)
 	for i := range all {
 		all[i] = byte(i)
 	}
 	touch := (places + rounds - 1) / rounds // bursts that are not measured, to map all pages
-	c := start(b, "pull")
-	c.tell(b, pullPlan{CPU: 1, Address: m.Address(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
+	c := btltest.Start(b, "pull")
+	c.Tell(pullPlan{CPU: 1, Address: m.Address(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
 	require.NoError(b, pin(0))
-	var addr []byte
-	c.ask(b, &addr)
-	ep, err := m.Connect(1, addr)
-	require.NoError(b, err)
+	ep := connect(b, m, 1, btltest.Ask[[]byte](c))
 
 	key := region.Key()
 	op := &btl.Op{Tag: tagPart, HdrLen: 16, Done: func(*btl.Op, error) {}}
@@ -171,7 +148,7 @@ func benchMessage(b *testing.B, bytes int, where string) {
 	ask := make([]byte, 40)
 	get := func(at int) {
 		binary.LittleEndian.PutUint64(ask[copy(ask, key[:]):], uint64(at))
-		for !ep.(btl.Inliner).SendInline(tagAsk, ask, nil) {
+		for !ep.SendInline(tagAsk, ask, nil) {
 			m.Progress()
 		}
 	}
@@ -209,9 +186,9 @@ func benchMessage(b *testing.B, bytes int, where string) {
 	b.ReportMetric(0, "ns/op")
 	summary(b, byRing, 1, "ns-ring")
 	summary(b, byGet, 1, "ns-get")
-	c.tell(b, true)
+	c.Tell(true)
 	require.NoError(b, region.Release())
-	require.NoError(b, m.(btl.Allocator).Free(all))
+	require.NoError(b, m.Free(all))
 	require.NoError(b, m.Close())
 	require.Nil(b, ev.failed)
 }

@@ -1,18 +1,18 @@
 package sm
 
 import (
-	"encoding/gob"
-	"net"
 	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // getter reads from a peer.
@@ -42,15 +42,18 @@ type pull struct {
 	err   error
 }
 
-func (g *getter) post(key btl.Key, offset uint64, n int) *pull {
-	g.t.Helper()
-	p := &pull{}
-	p.op.Payload, p.op.Local = g.into[:n], g.local
-	p.op.Remote, p.op.RemoteOffset = key, offset
+func (g *getter) newPull(key btl.Key, offset uint64, n int) *pull {
+	p := &pull{op: btl.Op{Payload: g.into[:n], Local: g.local, Remote: key, RemoteOffset: offset}}
 	p.op.Done = func(_ *btl.Op, err error) {
 		require.False(g.t, p.ended, "done twice")
 		p.ended, p.err = true, err
 	}
+	return p
+}
+
+func (g *getter) post(key btl.Key, offset uint64, n int) *pull {
+	g.t.Helper()
+	p := g.newPull(key, offset, n)
 	require.NoError(g.t, g.ep.Get(&p.op))
 	return p
 }
@@ -63,23 +66,33 @@ func (g *getter) get(key btl.Key, offset uint64, n int) error {
 	return p.err
 }
 
-// usage expects an error of use, and that no more comes of it.
+// usage expects an error of ClassUsage, and that the endpoint stays Up.
 func (g *getter) usage(err error) {
 	g.t.Helper()
-	var be *btl.Error
-	require.ErrorAs(g.t, err, &be)
-	require.Equal(g.t, btl.ClassUsage, be.Class, "%v", err)
+	require.Equal(g.t, btl.ClassUsage, btltest.AsError(g.t, err).Class, "%v", err)
 	require.Equal(g.t, btl.Up, g.ep.State())
 }
 
-// number fills memory with what tells places apart.
+// refused posts a Get to a peer that has ended: it is refused, and the endpoint fails with an error
+// of this class.
+func (g *getter) refused(j *journal, key btl.Key, n int, class btl.Class) {
+	g.t.Helper()
+	p := g.newPull(key, 0, n)
+	require.Equal(g.t, btl.ErrResource, g.ep.Get(&p.op))
+	until(g.t, "the end", func() bool { return j.state == "drained" }, g.m)
+	require.Equal(g.t, class, j.err.Class)
+	require.Equal(g.t, btl.ErrFailed, g.ep.Get(&p.op))
+	require.False(g.t, p.ended)
+}
+
+// number fills memory with bytes that tell places apart.
 func number(mem []byte, from int) {
 	for i := range mem {
 		mem[i] = byte((from + i) * 2654435761 >> 13)
 	}
 }
 
-// TestLongGet: a turn reads as much as it may, of several Gets in turn.
+// TestLongGet: a progress call reads up to its limit, from one Get after the other.
 func TestLongGet(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -96,7 +109,7 @@ func TestLongGet(t *testing.T) {
 	require.True(t, short.ended)
 	require.NoError(t, short.err)
 	second := g.post(key, 1, turnBytes/2)
-	require.False(t, second.ended, "the turn has read what it may")
+	require.False(t, second.ended, "the limit of the progress call is reached")
 	require.False(t, a.Arm(), "there is something to do")
 	a.Disarm()
 
@@ -115,37 +128,30 @@ func TestLongGet(t *testing.T) {
 	require.Zero(t, g.ep.Pending.Len())
 }
 
-// TestLongGetEnds: released, freed, or failed in the middle.
+// TestLongGetEnds: a region is released or freed, or one of the ends fails, in the middle of a Get.
 func TestLongGetEnds(t *testing.T) {
-	for name, end := range map[string]struct {
-		end   func(g *getter, b *module, r *region, mem []byte)
+	type end func(g *getter, b *module, r *region, mem []byte)
+	release := func(g *getter, _ *module, r *region, _ []byte) { require.NoError(g.t, r.Release()) }
+	for name, c := range map[string]struct {
+		end   end
 		class btl.Class
 	}{
-		"released": {func(g *getter, _ *module, r *region, _ []byte) {
-			require.NoError(g.t, r.Release())
-		}, btl.ClassUsage},
+		"released": {release, btl.ClassUsage},
 		"freed": {func(g *getter, b *module, r *region, mem []byte) {
-			require.NoError(g.t, r.Release())
+			release(g, b, r, mem)
 			require.NoError(g.t, b.Free(mem))
 		}, btl.ClassUsage},
 		"another region": {func(g *getter, b *module, r *region, mem []byte) {
-			require.NoError(g.t, r.Release())
+			release(g, b, r, mem)
 			require.Equal(g.t, r.entry, register(g.t, b, mem, btl.AccessRemoteRead).entry)
 		}, btl.ClassUsage},
 		"failed":      {func(g *getter, _ *module, _ *region, _ []byte) { g.ep.Fail(nil) }, btl.ClassFlushed},
 		"rail failed": {func(g *getter, _ *module, _ *region, _ []byte) { g.m.Fail(nil) }, btl.ClassFlushed},
-		"closed": {func(g *getter, _ *module, _ *region, _ []byte) {
-			require.NoError(g.t, g.m.Close())
-		}, btl.ClassFlushed},
-		"peer closed": {func(g *getter, b *module, _ *region, _ []byte) {
-			require.NoError(g.t, b.Close())
-		}, btl.ClassFlushed},
-		"peer failed": {func(g *getter, b *module, _ *region, _ []byte) {
-			b.peers[0].ep.Fail(nil)
-			b.Progress()
-		}, btl.ClassFlushed},
-		"local released": {func(g *getter, _ *module, _ *region, _ []byte) {
-			require.NoError(g.t, g.local.Release())
+		"closed":      {func(g *getter, _ *module, _ *region, _ []byte) { require.NoError(g.t, g.m.Close()) }, btl.ClassFlushed},
+		"peer closed": {func(g *getter, b *module, _ *region, _ []byte) { require.NoError(g.t, b.Close()) }, btl.ClassFlushed},
+		"peer failed": {func(_ *getter, b *module, _ *region, _ []byte) { failPeer(b) }, btl.ClassFlushed},
+		"local released": {func(g *getter, b *module, _ *region, mem []byte) {
+			release(g, b, g.local, mem)
 		}, btl.ClassUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,19 +161,17 @@ func TestLongGetEnds(t *testing.T) {
 			number(mem, 1)
 			r := register(t, b, mem, btl.AccessRemoteRead)
 			p, q := g.post(r.Key(), 0, 3*turnBytes), g.post(r.Key(), 0, 3*turnBytes)
-			end.end(g, b, r, mem)
+			c.end(g, b, r, mem)
 			until(t, "the end", func() bool { return p.ended && q.ended }, a)
 			for _, err := range []error{p.err, q.err} {
-				var be *btl.Error
-				require.ErrorAs(t, err, &be)
-				require.Equal(t, end.class, be.Class, "%v", err)
+				require.Equal(t, c.class, btltest.AsError(t, err).Class, "%v", err)
 			}
-			if end.class == btl.ClassUsage {
+			if c.class == btl.ClassUsage {
 				require.Equal(t, btl.Up, g.ep.State())
 			} else {
 				until(t, "the endpoint to be drained", func() bool { return a.Closed || g.ep.State() == btl.Drained }, a)
 			}
-			// Nothing is written to what is the caller's again.
+			// Nothing is written to memory that is the caller's again.
 			clear(g.into)
 			for range 5 {
 				a.Progress()
@@ -178,107 +182,81 @@ func TestLongGetEnds(t *testing.T) {
 	}
 }
 
-// TestGetOfPeerThatLeft: no error of use, though its keys are dead.
-func TestGetOfPeerThatLeft(t *testing.T) {
-	for _, known := range []bool{false, true} {
-		a, b, j, _ := twoTest(t)
-		g := newGetter(t, a, b)
-		key := register(t, b, alloc(t, b, 100), btl.AccessRemoteRead).Key()
-		if known {
-			require.NoError(t, g.get(key, 0, 100))
-		}
-		require.NoError(t, b.Close())
-		op := &btl.Op{Payload: g.into[:100], Local: g.local, Remote: key, Done: func(*btl.Op, error) { t.Error("done") }}
-		require.Equal(t, btl.ErrResource, g.ep.Get(op))
-		until(t, "the end", func() bool { return j.state == "drained" }, a)
-		require.Equal(t, btl.ClassClosed, j.err.Class)
-		require.Equal(t, btl.ErrFailed, g.ep.Get(op))
-	}
-}
-
-// TestGetOfPeerWhoseEndFailed: its memory is there, but this incarnation has ended.
-func TestGetOfPeerWhoseEndFailed(t *testing.T) {
-	a, b, j, _ := twoTest(t)
-	g := newGetter(t, a, b)
-	key := register(t, b, alloc(t, b, 100), btl.AccessRemoteRead).Key()
-	require.NoError(t, g.get(key, 0, 100))
+// failPeer fails the end of rank 1, as its layer above does.
+func failPeer(b *module) {
 	b.peers[0].ep.Fail(nil)
 	b.Progress()
-	op := &btl.Op{Payload: g.into[:100], Local: g.local, Remote: key, Done: func(*btl.Op, error) { t.Error("done") }}
-	require.Equal(t, btl.ErrResource, g.ep.Get(op))
-	until(t, "the end", func() bool { return j.state == "drained" }, a)
-	require.Equal(t, btl.ClassPath, j.err.Class)
+}
+
+// TestGetFromEndedPeerIsRefused: the keys of a peer that has closed its module or failed its end
+// are dead, but that is no error of usage. It makes no difference whether the memory is mapped.
+func TestGetFromEndedPeerIsRefused(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
+		for class, end := range map[btl.Class]func(b *module){
+			btl.ClassClosed: func(b *module) { require.NoError(t, b.Close()) },
+			btl.ClassPath:   failPeer,
+		} {
+			a, b, j, _ := twoTest(t)
+			g := newGetter(t, a, b)
+			key := register(t, b, alloc(t, b, 100), btl.AccessRemoteRead).Key()
+			if mapped {
+				require.NoError(t, g.get(key, 0, 100))
+			}
+			end(b)
+			g.refused(j, key, 100, class)
+		}
+	}
 }
 
 // ownerRole makes an allocation with a region, and waits for its end.
-func ownerRole(conn *net.UnixConn) error {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var addr []byte
-	if err := dec.Decode(&addr); err != nil {
-		return err
-	}
-	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
-	if err != nil {
-		return err
-	}
-	if _, err := m.Connect(0, addr); err != nil {
-		return err
-	}
-	mem, err := m.(*module).Alloc(1 << 20)
-	if err != nil {
-		return err
-	}
+func ownerRole(t testing.TB, parent *btltest.Process) {
+	m, _ := newTest(t, Config{Rank: 1, Size: 2})
+	connect(t, m, 0, btltest.Ask[[]byte](parent))
+	mem, err := m.Alloc(1 << 20)
+	require.NoError(t, err)
 	number(mem, 3)
-	r, err := m.(*module).Register(mem, btl.AccessRemoteRead)
-	if err != nil {
-		return err
-	}
-	key := r.Key()
-	if err := enc.Encode(owned{m.Address(), key[:]}); err != nil {
-		return err
-	}
-	var never bool
-	_ = dec.Decode(&never)
-	return nil
+	parent.Tell(owned{m.Address(), register(t, m, mem, btl.AccessRemoteRead).Key()})
+	parent.AwaitEnd()
 }
 
-type owned struct{ Address, Key []byte }
+type owned struct {
+	Address []byte
+	Key     btl.Key
+}
 
-// TestGetOfPeerThatDied: what we have mapped can be read to the end; else the peer's death is what
-// is reported.
-func TestGetOfPeerThatDied(t *testing.T) {
-	for _, known := range []bool{false, true} {
+// TestGetFromKilledPeer: memory of a killed process can be read to the end if it is mapped.
+// Otherwise the endpoint reports the peer's death.
+func TestGetFromKilledPeer(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
 		a, j := newTest(t, Config{Rank: 0, Size: 2})
-		c := start(t, "owner")
-		c.tell(t, a.Address())
-		var owned owned
-		c.ask(t, &owned)
+		c := btltest.Start(t, "owner")
+		c.Tell(a.Address())
+		owned := btltest.Ask[owned](c)
 		g := &getter{t: t, m: a, ep: connect(t, a, 1, owned.Address), into: make([]byte, 1<<20)}
 		g.local = register(t, a, g.into, btl.AccessLocal)
 		want := make([]byte, 1<<20)
 		number(want, 3)
-		if known {
-			require.NoError(t, g.get(btl.Key(owned.Key), 10, 1))
+		if mapped {
+			require.NoError(t, g.get(owned.Key, 10, 1))
 			require.Equal(t, want[10], g.into[0])
-			a.Progress() // the next turn may read all of it
+			a.Progress() // the next progress call may read all of it
 		}
-		c.kill()
-		op := &btl.Op{Payload: g.into, Local: g.local, Remote: btl.Key(owned.Key), Done: func(_ *btl.Op, err error) {
-			require.NoError(t, err)
-		}}
-		if known {
-			require.NoError(t, g.ep.Get(op))
+		c.Kill()
+		if mapped {
+			p := g.post(owned.Key, 0, 1<<20)
+			require.True(t, p.ended)
+			require.NoError(t, p.err)
 			require.True(t, slices.Equal(want, g.into))
+			until(t, "the end", func() bool { return j.state == "drained" }, a)
+			require.Equal(t, btl.ClassPeerGone, j.err.Class)
+			require.Equal(t, btl.ErrFailed, g.ep.Get(&g.newPull(owned.Key, 0, 1).op))
 		} else {
-			require.Equal(t, btl.ErrResource, g.ep.Get(op))
+			g.refused(j, owned.Key, 1<<20, btl.ClassPeerGone)
 		}
-		until(t, "the end", func() bool { return j.state == "drained" }, a)
-		require.Equal(t, btl.ClassPeerGone, j.err.Class)
-		require.Equal(t, btl.ErrFailed, g.ep.Get(op))
 	}
 }
 
-// TestForgedFiles: whatever descriptor of the peer a key names, nothing of it is read.
+// TestForgedFiles: a key that names another descriptor of the peer does not make a rank read it.
 func TestForgedFiles(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -334,7 +312,7 @@ func TestForgedFiles(t *testing.T) {
 		"end outside":     file(seals, 1<<20, func(l *ledger) { l.entries[good.entry].bytes = 1 << 20 }),
 		"offset overflow": file(seals, 1<<20, func(l *ledger) { l.entries[good.entry].offset = ^uint64(49) }),
 	}
-	// To touch one is a fault if there are not enough huge pages.
+	// Access to such a file is a fault if there are not enough huge pages.
 	if huge, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB); err == nil {
 		defer unix.Close(huge)
 		require.NoError(t, unix.Ftruncate(huge, 1<<30))
@@ -351,18 +329,19 @@ func TestForgedFiles(t *testing.T) {
 		require.True(t, p.ended, name)
 		g.usage(p.err)
 	}
-	// So that the above proves something.
+	// A good key and a well forged file are read, so the keys above are refused for the right
+	// reason.
 	forged := good
 	forged.fd = uint32(file(seals, 1<<20, same))
 	require.NoError(t, g.get(forged.encode(), 0, 10))
 	require.NoError(t, g.get(r.Key(), 0, 10))
 
 	forged = good
-	forged.nonce[0]++ // now that it is mapped
+	forged.nonce[0]++ // the file is mapped now
 	g.usage(g.get(forged.encode(), 0, 10))
 }
 
-// TestForgedOffsets: a peer that changes its ledger while we read leads us nowhere else.
+// TestForgedOffsets: a peer that changes its ledger does not make a rank read outside of the file.
 func TestForgedOffsets(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -370,13 +349,14 @@ func TestForgedOffsets(t *testing.T) {
 	r := register(t, b, mem, btl.AccessRemoteRead)
 	require.NoError(t, g.get(r.Key(), 0, 100))
 	e := &r.a.ledger.entries[r.entry]
-	for _, c := range [][2]uint64{{1 << 63, 100}, {0, 1 << 63}, {uint64(len(mem)) + 1, 0}, {1, uint64(len(mem))}, {^uint64(0), 2}} {
+	size := uint64(len(mem))
+	for _, c := range [][2]uint64{{1 << 63, 100}, {0, 1 << 63}, {size + 1, 0}, {1, size}, {^uint64(0), 2}} {
 		e.offset, e.bytes = c[0], c[1]
 		g.usage(g.get(r.Key(), 0, 10))
 	}
 }
 
-// TestGetLeavesNothing: neither side keeps a descriptor, a mapping or memory of what is freed.
+// TestGetLeavesNothing: neither side keeps a descriptor, a mapping or memory of a freed allocation.
 func TestGetLeavesNothing(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -397,18 +377,18 @@ func TestGetLeavesNothing(t *testing.T) {
 	until(t, "dead views to be dropped", func() bool { return len(a.views) == entries }, a)
 	require.Equal(t, maps, mappings(t))
 
-	// Before a sleep, too.
+	// Dead views are also dropped before a sleep.
 	mem := alloc(t, b, 100)
 	require.NoError(t, g.get(register(t, b, mem, btl.AccessRemoteRead).Key(), 0, 100))
 	require.Len(t, a.views, entries+1)
 	require.NoError(t, b.Close())
-	a.cfg.Wakeup = newBell(t)
+	a.cfg.Wakeup = btltest.NewPipeWakeup(t)
 	a.Arm()
 	a.Disarm()
 	require.Len(t, a.views, entries)
 }
 
-// TestViews: a bounded number is kept, those that are used, and none of a peer that is forgotten.
+// TestViews: a rank keeps a bounded number of views, those that it uses, and none of an old module.
 func TestViews(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -427,7 +407,7 @@ func TestViews(t *testing.T) {
 			require.NoError(t, g.get(r.Key(), 0, 1000))
 			require.True(t, slices.Equal(r.mem[:1000], g.into[:1000]))
 			require.LessOrEqual(t, len(a.views), 10)
-			require.Contains(t, a.views, viewID{1, uint32(regions[0].a.fd)}, "the one that is always used")
+			require.Contains(t, a.views, viewID{1, uint32(regions[0].a.fd)}, "the view that is always used")
 		}
 	}
 	require.Len(t, a.views, 10)
@@ -440,24 +420,26 @@ func TestViews(t *testing.T) {
 	require.Empty(t, a.views)
 }
 
-// TestGetWhileReleased: the owner releases regions at any time. What was read successfully was
-// there while the region lived.
+// TestGetWhileReleased: the owner releases regions at any time. A Get that succeeds has read what
+// was there while the region lived.
 func TestGetWhileReleased(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
 	const room, rounds = 256 << 10, 300
-	mem := alloc(t, b, room)
+	mem := alloc(t, b, room)[:room]
+	fill := func(v byte) {
+		for i := range mem {
+			mem[i] = v
+		}
+	}
 	offers, answers := make(chan btl.Key), make(chan bool)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(offers)
 		for i := range rounds {
-			for j := range mem[:room] {
-				mem[j] = byte(i)
-			}
-			r, err := b.Register(mem[:room], btl.AccessRemoteRead)
-			if err != nil {
-				t.Error(err)
+			fill(byte(i))
+			r, err := b.Register(mem, btl.AccessRemoteRead)
+			if !assert.NoError(t, err) {
 				return
 			}
 			offers <- r.Key()
@@ -468,12 +450,8 @@ func TestGetWhileReleased(t *testing.T) {
 					runtime.Gosched()
 				}
 			}
-			if err := r.Release(); err != nil {
-				t.Error(err)
-			}
-			for j := range mem[:room] {
-				mem[j] = byte(i + 1)
-			}
+			assert.NoError(t, r.Release())
+			fill(byte(i + 1))
 			if i%3 != 0 {
 				<-answers
 			}
@@ -481,8 +459,7 @@ func TestGetWhileReleased(t *testing.T) {
 	})
 	round, good := 0, 0
 	for key := range offers {
-		err := g.get(key, 0, room)
-		if err == nil {
+		if err := g.get(key, 0, room); err == nil {
 			good++
 			other := slices.IndexFunc(g.into[:room], func(v byte) bool { return v != byte(round) })
 			require.Negative(t, other, "a byte that is not of round %d", round)
@@ -501,16 +478,13 @@ func TestGetDoesNotAllocate(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
 	key := register(t, b, alloc(t, b, 4*turnBytes), btl.AccessRemoteRead).Key()
-	op := &btl.Op{Local: g.local, Remote: key}
 	ended := false
-	op.Done = func(_ *btl.Op, err error) { ended = err == nil }
+	op := &btl.Op{Local: g.local, Remote: key, Done: func(_ *btl.Op, err error) { ended = err == nil }}
 	for _, n := range []int{100, 2*turnBytes + 1} {
 		op.Payload = g.into[:n]
 		require.Zero(t, testing.AllocsPerRun(20, func() {
 			ended = false
-			if g.ep.Get(op) != nil {
-				t.Error("refused")
-			}
+			assert.NoError(t, g.ep.Get(op))
 			for !ended {
 				a.Progress()
 			}

@@ -2,8 +2,6 @@ package sm
 
 import (
 	"context"
-	"encoding/gob"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,114 +12,98 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/progress"
 )
 
 const wakes = 200
 
 // wakerRole sends a fragment each time that the parent sleeps.
-func wakerRole(conn *net.UnixConn) error {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	var addr []byte
-	if err := dec.Decode(&addr); err != nil {
-		return err
-	}
-	m, err := New(Config{Rank: 1, Size: 2, Events: &journal{}})
-	if err != nil {
-		return err
-	}
-	ep, err := m.Connect(0, addr)
-	if err != nil {
-		return err
-	}
-	if err := enc.Encode(m.Address()); err != nil {
-		return err
-	}
+func wakerRole(t testing.TB, parent *btltest.Process) {
+	m, _ := newTest(t, Config{Rank: 1, Size: 2})
+	ep := connect(t, m, 0, btltest.Ask[[]byte](parent))
+	parent.Tell(m.Address())
 	for range wakes {
-		for atomic.LoadUint32(ep.(*endpoint).attention)&asleep == 0 {
+		for atomic.LoadUint32(ep.attention)&asleep == 0 {
 			runtime.Gosched()
 		}
-		for !ep.(btl.Inliner).SendInline(1, nil, []byte("wake up")) {
+		for !ep.SendInline(1, nil, []byte("wake up")) {
 			m.Progress()
 		}
 	}
-	_ = dec.Decode(&addr) // until the parent ends
-	return m.Close()
+	parent.AwaitEnd()
 }
 
-// waitFor drives an engine until n fragments have come, or too much time has passed.
+// waitFor drives an engine until n fragments have come. It fails after 50 s.
 func waitFor(t *testing.T, eng *progress.Engine, j *journal, n int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	w := new(progress.Waiter)
 	w.Reset(1)
-	done := pollerFunc(func() int {
+	eng.AddPoller(pollerFunc(func() int {
 		if j.arrived >= n {
 			w.Finish()
 		}
 		return 0
-	})
-	eng.AddPoller(done)
+	}))
 	require.NoError(t, eng.Wait(ctx, w))
 }
 
-// TestWokenByAnotherProcess: each fragment finds the receiver asleep, or about to be.
+// TestWokenByAnotherProcess: each fragment finds the receiver asleep, or about to sleep.
 func TestWokenByAnotherProcess(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
-		bell := newBell(t)
-		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
+		wakeup := btltest.NewPipeWakeup(t)
+		a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})
 		if fenced {
 			withoutBarrier(t, a)
 		}
-		eng := progress.New(progress.Config{Wakeup: deepBell{bell}})
+		eng := progress.New(progress.Config{Wakeup: deepWakeup{wakeup}})
 		eng.Lock()
 		eng.AddPoller(a)
-		c := start(t, "waker")
-		c.tell(t, a.Address())
-		var addr []byte
-		c.ask(t, &addr)
+		c := btltest.Start(t, "waker")
+		c.Tell(a.Address())
+		btltest.Ask[[]byte](c)
 		waitFor(t, eng, j, wakes)
 		require.NotZero(t, eng.Counters().Sleeps)
 		eng.Unlock()
-		c.kill()
+		c.Kill()
 	}
 }
 
-// TestNobodyRingsForNothing: who does not sleep is not rung, and one who does is rung once.
-func TestNobodyRingsForNothing(t *testing.T) {
-	bell := newBell(t)
-	a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: bell})
+// TestOnlySleepersAreWoken: a fragment wakes a receiver that sleeps, once, and no other.
+func TestOnlySleepersAreWoken(t *testing.T) {
+	wakeup := btltest.NewPipeWakeup(t)
+	a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
 	eb := connect(t, b, 0, a.Address())
-	// Another read end of the same pipe, to see what is in it.
-	end, err := unix.Open(procFD(uint32(os.Getpid()), uint32(bell.WriteFD())), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	// Another read end of the same pipe shows what is in it.
+	name := procFD(uint32(os.Getpid()), uint32(wakeup.WriteFD()))
+	end, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(end)
-	rung := func() bool {
-		var b [16]byte
-		n, _ := unix.Read(end, b[:])
+	woken := func() bool {
+		n, _ := unix.Read(end, make([]byte, 16))
 		return n > 0
 	}
 	for range 10 {
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
 	}
-	require.Equal(t, -1, eb.remote.bell, "not even opened")
+	require.Equal(t, -1, eb.remote.bell, "the pipe is not even open")
 	require.True(t, a.Arm())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
 	require.GreaterOrEqual(t, eb.remote.bell, 0)
-	require.True(t, rung())
+	require.True(t, woken())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
-	require.False(t, rung(), "the flag was taken down")
+	require.False(t, woken(), "the first wakeup has cleared the flag")
 	a.Disarm()
 	require.True(t, a.Arm())
 	a.Disarm()
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
-	require.False(t, rung())
+	require.False(t, woken())
 }
 
-// TestArmWithoutBell: peers cannot wake this rank, and it says so.
-func TestArmWithoutBell(t *testing.T) {
+// TestArmWithoutWakeup: Arm reports that peers cannot wake this rank.
+func TestArmWithoutWakeup(t *testing.T) {
 	a, _ := newTest(t, Config{Rank: 0, Size: 1})
 	require.False(t, a.Arm())
 	a.Disarm()
@@ -130,15 +112,16 @@ func TestArmWithoutBell(t *testing.T) {
 	a.Disarm()
 }
 
-// TestBellOfSomebodyElse: a pipe that only has the number of the bell is not written to.
-func TestBellOfSomebodyElse(t *testing.T) {
-	bell, other := newBell(t), newBell(t)
+// TestOtherPipeIsNotWritten: a pipe that has the descriptor number from an address, but not the
+// inode, is not opened.
+func TestOtherPipeIsNotWritten(t *testing.T) {
+	wakeup, other := btltest.NewPipeWakeup(t), btltest.NewPipeWakeup(t)
 	c := address{pid: uint32(os.Getpid()), bell: uint32(other.WriteFD())}
-	_, node, err := bellOf(bell.WriteFD())
+	_, node, err := bellOf(wakeup.WriteFD())
 	require.NoError(t, err)
 	c.bellNode = node
 	require.Equal(t, -1, openBell(&c))
-	c.bell = uint32(bell.WriteFD())
+	c.bell = uint32(wakeup.WriteFD())
 	fd := openBell(&c)
 	require.GreaterOrEqual(t, fd, 0)
 	f := remoteSegment{pidfd: -1, bell: fd}
@@ -151,5 +134,5 @@ func TestBellOfSomebodyElse(t *testing.T) {
 	defer file.Close()
 	c.bell, c.bellNode, err = bellOf(int(file.Fd()))
 	require.NoError(t, err)
-	require.Equal(t, -1, openBell(&c), "no pipe at all")
+	require.Equal(t, -1, openBell(&c), "a file is no pipe")
 }

@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// The tests here let two threads meet where the order of what each one stores and loads matters,
-// again and again, each time with a slightly different start. Who gets an order wrong fails sooner
-// or later; the longer they run, the sooner.
+// The tests here let two threads meet again and again where the order of their stores and loads
+// matters, each time with a slightly different start. Code with a wrong order fails with some
+// probability in each round, so long runs find more.
 
-// litmusVariable is the environment's word for how long each of them runs.
+// litmusVariable is the environment variable with the duration of each of these tests.
 const litmusVariable = "MPIGO_SM_LITMUS"
 
-// meet runs one and other at the same time, on threads of their own, in each round, and then after,
-// while neither runs. A result of false ends it.
+// meet runs rounds: in each, one and other at the same time, on threads of their own, and then
+// after, while neither runs. If after returns false, the test fails.
 func meet(t *testing.T, one func(), other func(round int64), after func() bool) {
 	cpus := allowedCPUs(t)
 	defer keep(t, cpus[0])()
@@ -61,9 +62,9 @@ func meet(t *testing.T, one func(), other func(round int64), after func() bool) 
 	}
 }
 
-// keep binds the calling goroutine to a processor until the function that it returns is called. The
-// thread then lives on, and a process runs there first: so membarrier leaves neither out, see
-// idle.go.
+// keep binds the calling goroutine to a processor until release is called. The thread lives on
+// after that. A process has run on the processor before keep returns. Both make sure that
+// membarrier leaves out neither thread: see idle.go.
 func keep(t *testing.T, cpu int) (release func()) {
 	runtime.LockOSThread()
 	var before unix.CPUSet
@@ -99,39 +100,40 @@ func allowedCPUs(t *testing.T) (cpus []int) {
 	return cpus
 }
 
-// fetch brings a word near: to look at it then takes less time than to publish something.
+// fetch brings a word into the cache: to load it then takes less time than to publish a fragment.
 //
 //go:noinline
 func fetch(word *uint32) { atomic.LoadUint32(word) }
 
-// delay lets so many times about 1 ns pass.
+// delay lets about n ns pass.
 func delay(n int64) {
 	for range n {
 		nop()
 	}
 }
 
-// bothWays runs a test with modules that have membarrier, and with such that have not.
-func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja, jb *journal)) {
+// bothWays runs a test with modules that have membarrier, and with modules that have not.
+func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja *journal)) {
 	for _, name := range []string{"barrier", "fence"} {
 		t.Run(name, func(t *testing.T) {
-			ca, cb := cfg, cfg
-			ca.Rank, ca.Size, ca.Wakeup = 0, 2, newBell(t)
-			cb.Rank, cb.Size, cb.Wakeup = 1, 2, newBell(t)
-			a, ja := newTest(t, ca)
-			b, jb := newTest(t, cb)
+			cfg := cfg
+			cfg.Size, cfg.Wakeup = 2, btltest.NewPipeWakeup(t)
+			a, ja := newTest(t, cfg)
+			cfg.Rank, cfg.Wakeup = 1, btltest.NewPipeWakeup(t)
+			b, _ := newTest(t, cfg)
 			if name == "fence" {
 				withoutBarrier(t, a)
 				withoutBarrier(t, b)
 			}
-			test(t, a, b, ja, jb)
+			test(t, a, b, ja)
 		})
 	}
 }
 
-// TestLitmusSleep: of a sender and a receiver that goes to sleep, one notices the other.
+// TestLitmusSleep: while a receiver goes to sleep, a sender publishes a fragment. The receiver sees
+// the fragment, or the sender sees that it has to wake the receiver.
 func TestLitmusSleep(t *testing.T) {
-	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja, _ *journal) {
+	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja *journal) {
 		eb := connect(t, b, 0, a.Address())
 		until(t, "room", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
 		until(t, "the fragment", func() bool { return ja.arrived == 1 }, a, b)
@@ -156,19 +158,18 @@ func TestLitmusSleep(t *testing.T) {
 	})
 }
 
-// TestLitmusRoom: a sender that goes to sleep until there is room is rung, or has seen that there
-// is. What it wants may be more than a receiver gives back at a time.
+// TestLitmusRoom: while a sender goes to sleep because there is no room, the receiver makes room.
+// The sender sees the room, or the receiver wakes it. The sender may need more room than a receiver
+// gives back at a time.
 func TestLitmusRoom(t *testing.T) {
 	cfg := Config{RingSlots: 8, RingBytes: 4096, FragBytes: 1024}
-	bothWays(t, cfg, func(t *testing.T, a, b *module, ja, _ *journal) {
+	bothWays(t, cfg, func(t *testing.T, a, b *module, ja *journal) {
 		eb := connect(t, b, 0, a.Address())
-		until(t, "the beginning", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
+		until(t, "the session", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
 		short, long := make([]byte, 320), make([]byte, 1024)
 		fill := func() {
 			for _, frag := range [][]byte{short, short, long, long, long} {
-				if !eb.SendInline(1, nil, frag) {
-					panic("no room")
-				}
+				require.True(t, eb.SendInline(1, nil, frag), "room")
 			}
 		}
 		fill()
@@ -184,7 +185,7 @@ func TestLitmusRoom(t *testing.T) {
 		}, func() bool {
 			lost := !sent && atomic.LoadUint32(b.own.attention)&asleep != 0
 			b.Disarm()
-			// The next round finds the ring as this one did.
+			// Bring the ring into the state that this round has found.
 			for n := 0; n < 4; {
 				if sent || eb.SendInline(1, nil, long) {
 					n++
@@ -202,10 +203,10 @@ func TestLitmusRoom(t *testing.T) {
 	})
 }
 
-// TestLitmusEnd: what a sender takes for delivered is handed up, if the receiver's end fails at
-// that moment.
+// TestLitmusEnd: the receiver's end fails while a sender sends. The fragment is handed up exactly
+// if the sender takes it for delivered.
 func TestLitmusEnd(t *testing.T) {
-	bothWays(t, Config{RingSlots: 2}, func(t *testing.T, a, b *module, ja, _ *journal) {
+	bothWays(t, Config{RingSlots: 2}, func(t *testing.T, a, b *module, ja *journal) {
 		c := ending{a: a, b: b, ja: ja}
 		c.begin(t)
 		taken := false
@@ -214,7 +215,7 @@ func TestLitmusEnd(t *testing.T) {
 			a.Progress()
 		}, func(round int64) {
 			fetch(c.eb.attention)
-			// The very moment: the attention word is next.
+			// The receiver writes the attention word next.
 			for loadSession(b.peers[0].in.session).state() != failed {
 			}
 			delay(round & 63)
@@ -229,14 +230,14 @@ func TestLitmusEnd(t *testing.T) {
 
 var errEnough = errors.New("enough")
 
-// ending is a connection that ends again and again.
+// ending is a connection that fails and is made again, many times.
 type ending struct {
 	a, b   *module
 	ja     *journal
 	ea, eb *endpoint
 }
 
-// begin lets it end, and begin anew.
+// begin waits until the connection has ended, and connects again.
 func (c *ending) begin(t *testing.T) {
 	for _, e := range []*endpoint{c.ea, c.eb} {
 		if e != nil {
@@ -244,16 +245,16 @@ func (c *ending) begin(t *testing.T) {
 		}
 	}
 	c.ea, c.eb = connect(t, c.a, 1, c.b.Address()), connect(t, c.b, 0, c.a.Address())
-	until(t, "the beginning", func() bool {
+	until(t, "the session", func() bool {
 		return c.ea.begin() && c.eb.begin() && len(c.a.inbounds) == 1 && len(c.b.inbounds) == 1
 	}, c.a, c.b)
 	*c.ja = journal{}
 }
 
-// TestLitmusLook stops a sender anywhere in its look at the attention word, on a processor that it
-// shares with the receiver, whose end fails meanwhile: that is not missed.
+// TestLitmusLook stops a sender anywhere in its look at the attention word: it shares a processor
+// with the receiver. Meanwhile the receiver's end fails. The sender does not miss that.
 func TestLitmusLook(t *testing.T) {
-	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja, _ *journal) {
+	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja *journal) {
 		cpu := allowedCPUs(t)[0]
 		defer keep(t, cpu)()
 		c := ending{a: a, b: b, ja: ja}
@@ -280,7 +281,7 @@ func TestLitmusLook(t *testing.T) {
 			over.Store(false)
 			rounds <- true
 			for !looks.Load() {
-				time.Sleep(time.Microsecond) // gives the processor up, and takes it at any time
+				time.Sleep(time.Microsecond) // yields the processor, and gets it back at any time
 			}
 			c.ea.Fail(errEnough)
 			a.Progress()
@@ -294,7 +295,7 @@ func TestLitmusLook(t *testing.T) {
 func TestLitmusNotice(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	eb := connect(t, b, 0, a.Address())
-	until(t, "the beginning", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
+	until(t, "the session", func() bool { return eb.begin() && len(a.inbounds) == 1 }, a, b)
 	meet(t, func() {
 		for before := a.noticed; a.noticed-before < 2; {
 			a.Progress()

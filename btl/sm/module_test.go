@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // journal is Events that are kept in order.
@@ -44,7 +46,7 @@ func (j *journal) Drained(_ btl.Module, peer int) {
 	j.state = "drained"
 }
 
-// newTest makes a module whose events are kept.
+// newTest makes a module whose events are kept. It is closed at the end of the test.
 func newTest(t testing.TB, cfg Config) (*module, *journal) {
 	j := &journal{}
 	cfg.Events = j
@@ -54,7 +56,7 @@ func newTest(t testing.TB, cfg Config) (*module, *journal) {
 	return m.(*module), j
 }
 
-// twoTest makes a pair of them.
+// twoTest makes two such modules.
 func twoTest(t testing.TB) (a, b *module, ja, jb *journal) {
 	a, ja = newTest(t, Config{Rank: 0, Size: 2})
 	b, jb = newTest(t, Config{Rank: 1, Size: 2})
@@ -67,7 +69,7 @@ func connect(t testing.TB, m *module, rank int, addr []byte) *endpoint {
 	return ep.(*endpoint)
 }
 
-// until turns modules until cond holds.
+// until polls modules until cond holds. It fails after 30 s without an event.
 func until(t testing.TB, what string, cond func() bool, ms ...*module) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -82,7 +84,13 @@ func until(t testing.TB, what string, cond func() bool, ms ...*module) {
 	}
 }
 
-func TestConfigErrors(t *testing.T) {
+// failAndDrain fails an endpoint of m, and waits until it is drained.
+func failAndDrain(t testing.TB, m *module, e *endpoint) {
+	e.Fail(errEnough)
+	until(t, "the end", func() bool { return e.State() == btl.Drained }, m)
+}
+
+func TestNewWithBadConfigFails(t *testing.T) {
 	for _, c := range []struct {
 		cfg  Config
 		want string
@@ -98,7 +106,7 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Size: 1 << 20, FragBytes: 1 << 32, RingSlots: 1 << 20, RingBytes: 1 << 34}, ""},
 	} {
 		m, err := New(c.cfg)
-		if c.want == "" { // too much of everything: whatever goes wrong, it is said in one line
+		if c.want == "" { // too much of everything: an error, if there is one, is one line
 			if err == nil {
 				require.NoError(t, m.Close())
 			} else {
@@ -110,13 +118,22 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-func TestLimitsOfTheSystem(t *testing.T) {
+// exceedsFileLimit makes something while files may not be longer than 1 MiB, and expects the error
+// that names this limit.
+func exceedsFileLimit(t *testing.T, what func() error) {
 	var old unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &old))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: old.Max}))
-	_, err := New(Config{Rank: 0, Size: 2})
+	err := what()
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &old))
 	require.ErrorContains(t, err, "over the file size limit (ulimit -f) of 1048576")
+}
+
+func TestNewOverFileSizeLimitFails(t *testing.T) {
+	exceedsFileLimit(t, func() error {
+		_, err := New(Config{Rank: 0, Size: 2})
+		return err
+	})
 }
 
 func TestLayout(t *testing.T) {
@@ -141,8 +158,8 @@ func TestLayout(t *testing.T) {
 	assert.Zero(t, l.channelOffset(99_999)%l.page)
 }
 
-// TestSegmentIsSafe: no peer can shrink it under us, nobody else's user can open it, and it has no
-// name.
+// TestSegmentIsSafe: no peer can change the size of a segment, other users cannot open it, and it
+// has no name.
 func TestSegmentIsSafe(t *testing.T) {
 	m, _ := newTest(t, Config{Rank: 0, Size: 4})
 	c, err := parseAddress(m.Address())
@@ -162,7 +179,7 @@ func TestSegmentIsSafe(t *testing.T) {
 	require.True(t, strings.HasPrefix(name, "/memfd:") && strings.HasSuffix(name, "(deleted)"), name)
 }
 
-// TestSparse: what is not used takes no memory.
+// TestSparse: the unused part of a segment takes no memory.
 func TestSparse(t *testing.T) {
 	m, _ := newTest(t, Config{Rank: 0, Size: 256})
 	used := func() int64 {
@@ -195,8 +212,8 @@ func mappings(t testing.TB) int {
 func TestCloseLeavesNothing(t *testing.T) {
 	var files, maps int
 	for i := range 4 {
-		a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
-		b, _ := newTest(t, Config{Rank: 1, Size: 2, Wakeup: newBell(t)})
+		a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
+		b, _ := newTest(t, Config{Rank: 1, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
 		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 		a.Arm()
 		b.Arm()
@@ -208,7 +225,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		require.NoError(t, b.cfg.Wakeup.Close())
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
-		if i == 0 { // the runtime has opened by now what it keeps open
+		if i == 0 { // the runtime has now opened the files that it keeps open
 			files, maps = openFiles(t), mappings(t)
 		}
 	}
@@ -219,7 +236,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.Empty(t, named)
 }
 
-// changed is a addr with something else in it.
+// changed is the address of a module after a change.
 func changed(t testing.TB, m *module, change func(*address)) []byte {
 	c, err := parseAddress(m.Address())
 	require.NoError(t, err)
@@ -229,7 +246,6 @@ func changed(t testing.TB, m *module, change func(*address)) []byte {
 
 func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 	a, b, _, _ := twoTest(t)
-	var be *btl.Error
 	for _, c := range []struct {
 		what        string
 		change      func(*address)
@@ -246,23 +262,23 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 		{"another process with that number", func(c *address) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},
 		{"another file", func(c *address) { c.segment = 0 }, false, btl.ClassPeerGone, ""},
 		{"another segment", func(c *address) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: the peer is gone: segment of process"},
-		{"our own segment", func(c *address) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
+		{"the connecting rank's own segment", func(c *address) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
 	} {
 		ep, err := a.Connect(1, changed(t, b, c.change))
 		require.Error(t, err, c.what)
 		require.Nil(t, ep)
 		assert.Equal(t, c.unreachable, errors.Is(err, btl.ErrUnreachable), "%s: %v", c.what, err)
 		if !c.unreachable {
-			require.ErrorAs(t, err, &be, c.what)
-			assert.Equal(t, c.class, be.Class, "%s: %v", c.what, err)
+			assert.Equal(t, c.class, btltest.AsError(t, err).Class, "%s: %v", c.what, err)
 		}
 		assert.Contains(t, err.Error(), c.text, c.what)
 	}
 	connect(t, a, 1, b.Address())
 }
 
-// TestFalseSegments: a segment that is, or could be, cut short under us is not touched.
-func TestFalseSegments(t *testing.T) {
+// TestConnectToShrinkableSegmentFails: a segment of another size, or that its owner can shrink, is
+// not touched.
+func TestConnectToShrinkableSegmentFails(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	size := int64(b.own.bytes())
 	for _, c := range []struct {
@@ -290,9 +306,9 @@ func TestFalseSegments(t *testing.T) {
 	}
 }
 
-// TestDescriptorReused: whatever has the number of the segment's descriptor by now, the segment has
-// gone. That the other thing cannot be opened is no trouble of ours.
-func TestDescriptorReused(t *testing.T) {
+// TestConnectAfterDescriptorWasReused: another file has the number of the segment's descriptor. The
+// error says that the peer is gone, also if the file cannot be opened.
+func TestConnectAfterDescriptorWasReused(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -300,9 +316,7 @@ func TestDescriptorReused(t *testing.T) {
 		f, err := os.Open(name)
 		require.NoError(t, err)
 		_, err = a.Connect(1, changed(t, b, func(c *address) { c.segment = uint32(f.Fd()) }))
-		var be *btl.Error
-		require.ErrorAs(t, err, &be)
-		require.Equal(t, btl.ClassPeerGone, be.Class, "%s: %v", name, err)
+		require.Equal(t, btl.ClassPeerGone, btltest.AsError(t, err).Class, "%s: %v", name, err)
 		require.NoError(t, f.Close())
 	}
 }
@@ -314,17 +328,16 @@ func TestSelf(t *testing.T) {
 	require.True(t, ep.SendInline(3, []byte("to "), []byte("myself")))
 	until(t, "the fragment", func() bool { return j.arrived == 1 }, a)
 	require.Equal(t, "to myself", string(j.frags[0]))
-	ep.Fail(errors.New("enough"))
-	until(t, "the end", func() bool { return ep.State() == btl.Drained }, a)
+	failAndDrain(t, a, ep)
 	ep = connect(t, a, 1, a.Address())
 	require.Equal(t, uint32(2), ep.Epoch())
 	until(t, "the next incarnation", func() bool { return ep.SendInline(3, nil, []byte("again")) }, a)
 	until(t, "the fragment", func() bool { return j.arrived == 2 }, a)
 }
 
-// TestPeerClosed: a peer that closes its module is lost, once what it sent has been handed up:
-// somebody may wait for what will not come.
-func TestPeerClosed(t *testing.T) {
+// TestPeerClosesAfterTraffic: the endpoint to a peer that closes its module fails, after all that
+// the peer has sent was handed up: a receive may wait for a fragment that will not come.
+func TestPeerClosesAfterTraffic(t *testing.T) {
 	a, b, ja, jb := twoTest(t)
 	ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
 	require.True(t, ea.SendInline(1, nil, []byte("x")))
@@ -335,64 +348,58 @@ func TestPeerClosed(t *testing.T) {
 	require.Equal(t, []string{"arrived 1", "failed 1 closed remote", "drained 1"}, ja.lines)
 	require.False(t, ea.SendInline(1, nil, []byte("anybody there?")))
 	_, err := a.Connect(1, b.Address())
-	var be *btl.Error
-	require.ErrorAs(t, err, &be)
-	require.Equal(t, btl.ClassClosed, be.Class)
+	require.Equal(t, btl.ClassClosed, btltest.AsError(t, err).Class)
 }
 
-// TestClosesOneSided: the same for a peer that has sent nothing, and for one that has not even
-// heard of us.
-func TestClosesOneSided(t *testing.T) {
-	lost := []string{"failed 1 closed remote", "drained 1"}
-	for _, heard := range []bool{true, false} {
+// TestPeerClosesWithoutTraffic: the same for a peer that has sent nothing, and for one that does
+// not know that this rank has connected.
+func TestPeerClosesWithoutTraffic(t *testing.T) {
+	for _, knows := range []bool{true, false} {
 		a, b, ja, jb := twoTest(t)
 		ea := connect(t, a, 1, b.Address())
 		require.True(t, ea.SendInline(1, nil, []byte("x")))
-		if heard {
+		if knows {
 			until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
 		}
 		a.Progress()
 		require.Empty(t, ja.lines)
 		require.NoError(t, b.Close())
-		turns := 1 // because it tells us
-		if !heard {
+		turns := 1 // the peer notifies this rank
+		if !knows {
 			turns = lookEvery
 		}
 		for ; turns > 0 && len(ja.lines) == 0; turns-- {
 			a.Progress()
 		}
-		require.Equal(t, lost, ja.lines)
+		require.Equal(t, []string{"failed 1 closed remote", "drained 1"}, ja.lines)
 		require.Equal(t, btl.ErrFailed, ea.Send(&btl.Op{}))
 		_, err := a.Connect(1, b.Address())
-		var be *btl.Error
-		require.ErrorAs(t, err, &be)
-		require.Equal(t, btl.ClassClosed, be.Class)
+		require.Equal(t, btl.ClassClosed, btltest.AsError(t, err).Class)
 	}
 }
 
-// TestSeenWhileItCloses: a module that is closed, but has not come to tell so, nor that it had
-// begun to send. All that it has sent is handed up first.
-func TestSeenWhileItCloses(t *testing.T) {
+// TestPeerClosesWithoutNotice: the peer has marked its segment closed, but has not notified this
+// rank, neither of that nor of its first fragment. All that it has sent is handed up first.
+func TestPeerClosesWithoutNotice(t *testing.T) {
 	const count = 3 * maxBurst
-	a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
+	a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
 	ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
-	var want []string
 	for range count {
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
-		want = append(want, "arrived 1")
 	}
+	want := slices.Repeat([]string{"arrived 1"}, count)
 	atomic.StoreUint64(a.own.bits(0), 0)
 	atomic.StoreUint32(b.own.closed, 1)
-	require.False(t, a.Arm(), "something is to be done")
+	require.False(t, a.Arm(), "there is something to do")
 	a.Disarm()
 	a.Progress()
 	require.Equal(t, append(want, "failed 1 closed remote", "drained 1"), ja.lines)
 	require.Equal(t, btl.Drained, ea.State())
 }
 
-// TestFirstContactWhileTheRailFails: it is heeded afterwards.
-func TestFirstContactWhileTheRailFails(t *testing.T) {
+// TestFirstContactWhileRailFails: the fragment is handed up once the rail is drained.
+func TestFirstContactWhileRailFails(t *testing.T) {
 	a, b, ja, _ := twoTest(t)
 	a.Fail(errEnough)
 	eb := connect(t, b, 0, a.Address())
@@ -403,15 +410,15 @@ func TestFirstContactWhileTheRailFails(t *testing.T) {
 	require.Equal(t, []string{"failed -1 device local", "drained -1", "arrived 1"}, ja.lines)
 }
 
-// TestNewModuleOfTheSameRank: a rank that has begun anew, with a new segment, finds its peers'
-// channels as the old one has left them.
-func TestNewModuleOfTheSameRank(t *testing.T) {
+// TestNewModuleOfSameRank: a rank that starts again, with a new segment, works with the channels
+// that its old module has used.
+func TestNewModuleOfSameRank(t *testing.T) {
 	a, ja := newTest(t, Config{Rank: 0, Size: 2})
 	for i := range 3 {
 		b, jb := newTest(t, Config{Rank: 1, Size: 2})
 		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
-		until(t, "room for the one", func() bool { return ea.SendInline(1, nil, []byte("there")) }, a, b)
-		until(t, "room for the other", func() bool { return eb.SendInline(1, nil, []byte("back")) }, a, b)
+		until(t, "room there", func() bool { return ea.SendInline(1, nil, []byte("there")) }, a, b)
+		until(t, "room back", func() bool { return eb.SendInline(1, nil, []byte("back")) }, a, b)
 		until(t, "traffic", func() bool { return ja.arrived == i+1 && jb.arrived == 1 }, a, b)
 		require.NoError(t, b.Close())
 		ja.state = ""
@@ -424,14 +431,12 @@ func TestNewModuleOfTheSameRank(t *testing.T) {
 	}
 }
 
-// TestEpochsAgree: the two ends of an incarnation have the same number, whoever began it and
-// however many the other end has missed.
+// TestEpochsAgree: both ends of an incarnation have the same epoch, also if one end has missed
+// several incarnations.
 func TestEpochsAgree(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	for range 4 {
-		ea := connect(t, a, 1, b.Address())
-		ea.Fail(errors.New("once more"))
-		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
+		failAndDrain(t, a, connect(t, a, 1, b.Address()))
 	}
 	ea := connect(t, a, 1, b.Address())
 	require.Equal(t, uint32(5), ea.Epoch())
@@ -440,7 +445,7 @@ func TestEpochsAgree(t *testing.T) {
 	eb := connect(t, b, 0, a.Address())
 	require.Equal(t, ea.Epoch(), eb.Epoch())
 	require.Equal(t, btl.Up, ea.State())
-	until(t, "the way back", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
+	until(t, "room back", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
 }
 
 // TestStaleFragmentIsDropped: a fragment of an old epoch that is in the ring is counted, and not
@@ -450,7 +455,7 @@ func TestStaleFragmentIsDropped(t *testing.T) {
 	ea := connect(t, a, 1, b.Address())
 	require.NoError(t, ea.Send(&btl.Op{Done: func(*btl.Op, error) {}, Payload: []byte("once")}))
 	until(t, "the fragment", func() bool { return jb.arrived == 1 }, a, b)
-	ea.Fail(errors.New("end"))
+	ea.Fail(errEnough)
 	until(t, "the end", func() bool { return jb.state == "drained" && ea.State() == btl.Drained }, a, b)
 	again := connect(t, a, 1, b.Address())
 	until(t, "room", func() bool { return again.SendStale(ea.Epoch(), 1, []byte("once")) }, a, b)
@@ -458,30 +463,29 @@ func TestStaleFragmentIsDropped(t *testing.T) {
 	require.Equal(t, 1, jb.arrived)
 }
 
-// TestNoRetractOfWhatWasRead stops a sender between publishing a fragment and its look at the
-// attention word, while the receiver reads the fragment and then fails its end, or closes its
-// module: it was delivered, and the sender must not think otherwise.
-func TestNoRetractOfWhatWasRead(t *testing.T) {
-	for name, end := range map[string]func(b *module, eb *endpoint){
-		"fails": func(b *module, eb *endpoint) {
-			eb.Fail(btl.ErrInjected)
-			b.Progress()
-		},
-		"closes": func(b *module, _ *endpoint) { require.NoError(t, b.Close()) },
+// TestFragmentThatWasReadIsNotRetracted: a sender has published a fragment, and has not yet looked
+// at the attention word. The receiver reads the fragment, and then fails its end or closes its
+// module. The fragment was delivered, and the sender reports it as taken.
+func TestFragmentThatWasReadIsNotRetracted(t *testing.T) {
+	for name, end := range map[string]func(b *module){
+		"fails":  failPeer,
+		"closes": func(b *module) { require.NoError(t, b.Close()) },
 	} {
 		a, b, _, jb := twoTest(t)
-		ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
+		ea := connect(t, a, 1, b.Address())
+		connect(t, b, 0, a.Address())
 		until(t, "open", func() bool { return ea.begin() && len(b.inbounds) == 1 }, a, b)
 		require.Equal(t, good, ea.out.put(7, []byte("header"), []byte("payload")))
 		until(t, "the fragment", func() bool { return jb.arrived == 1 }, b)
-		end(b, eb)
+		end(b)
 		require.NotEqual(t, ea.seen, atomic.LoadUint32(ea.attention), name)
 		require.True(t, ea.attend(), "taken, when it %s", name)
 	}
 }
 
-// TestBudget: a turn hands up so many fragments of each peer, and no more.
-func TestBudget(t *testing.T) {
+// TestProgressIsBounded: a progress call hands up a limited number of fragments of each peer. The
+// limit grows with the number that the last call handed up.
+func TestProgressIsBounded(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 3})
 	for rank := 1; rank <= 2; rank++ {
 		m, _ := newTest(t, Config{Rank: rank, Size: 3})
@@ -490,7 +494,7 @@ func TestBudget(t *testing.T) {
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
 	}
-	require.Equal(t, 0, a.Progress()) // hears of them
+	require.Equal(t, 0, a.Progress()) // only finds out that they send
 	for _, n := range []int{1, 5, maxBurst, 3, 0} {
 		before := j.arrived
 		require.Equal(t, 2*n, a.Progress())
@@ -498,21 +502,19 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestNewModuleWithoutAnEnd: a rank has a new module, and its old one has neither ended nor been
-// closed when we connect, or is closed at that moment.
-func TestNewModuleWithoutAnEnd(t *testing.T) {
+// TestConnectToSecondModuleOfRank: a rank has a new module. Its old one is still open, or was just
+// closed.
+func TestConnectToSecondModuleOfRank(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: newBell(t)})
+		a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
 		old, _ := newTest(t, Config{Rank: 1, Size: 2})
-		ea := connect(t, a, 1, old.Address())
-		ea.Fail(errEnough)
-		until(t, "the end", func() bool { return ea.State() == btl.Drained }, a)
+		failAndDrain(t, a, connect(t, a, 1, old.Address()))
 		if closes {
 			require.NoError(t, old.Close())
-			a.Arm() // finds out
+			a.Arm() // finds that out
 		}
 		b, jb := newTest(t, Config{Rank: 1, Size: 2})
-		ea = connect(t, a, 1, b.Address())
+		ea := connect(t, a, 1, b.Address())
 		require.Equal(t, 1, a.watched)
 		ja.lines = nil
 		until(t, "a fragment", func() bool { return ea.SendInline(1, nil, []byte("x")) || jb.arrived == 1 }, a, b)
@@ -523,7 +525,7 @@ func TestNewModuleWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestFenced: a publish has to be a fence if either side is without membarrier, and only then.
+// TestFenced: a publish is a fence exactly if a side has no membarrier.
 func TestFenced(t *testing.T) {
 	for _, without := range [][]int{{}, {0}, {1}, {0, 1}} {
 		a, b, _, _ := twoTest(t)

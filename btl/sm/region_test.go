@@ -23,7 +23,7 @@ func TestRegister(t *testing.T) {
 		require.NoError(t, r.Release())
 		require.Equal(t, base.ErrReleased, r.Release())
 	}
-	// Only what is the rail's can be exposed; but all can be used.
+	// Only memory of the rail can be exposed, but any memory can be used locally.
 	_, a := m.findAllocation(mem)
 	for _, foreign := range [][]byte{nil, make([]byte, 100), a.mem, a.mem[1 : len(mem)+1], a.mem[len(mem)+1:]} {
 		for _, access := range []btl.Access{btl.AccessRemoteRead, btl.AccessRemoteWrite, forPeers} {
@@ -35,7 +35,7 @@ func TestRegister(t *testing.T) {
 		require.NoError(t, r.Release())
 	}
 	r := register(t, m, mem, btl.AccessRemoteWrite)
-	require.Equal(t, btl.Key{}, r.Key(), "nobody can write")
+	require.Equal(t, btl.Key{}, r.Key(), "the rail has no remote writes")
 	require.NoError(t, r.Release())
 
 	require.NoError(t, m.Close())
@@ -43,7 +43,7 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, btl.ErrClosed, err)
 }
 
-// TestManyRegions of one allocation: as many as its ledger has entries, each with a key of
+// TestManyRegions: an allocation has as many regions as its ledger has entries, each with a key of
 // its own.
 func TestManyRegions(t *testing.T) {
 	m, _ := newTest(t, Config{Size: 1})
@@ -63,7 +63,7 @@ func TestManyRegions(t *testing.T) {
 	r := register(t, m, mem, btl.AccessRemoteRead)
 	require.NotContains(t, keys, r.Key(), "a key came back")
 
-	// An entry is given up before one of its keys would come back.
+	// The entry whose generations are used up is not used again, so that no key comes back.
 	require.NoError(t, r.Release())
 	a.ledger.entries[7].generation = math.MaxUint32 - 1
 	r = register(t, m, mem, btl.AccessRemoteRead)

@@ -14,10 +14,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
-// heapRing is a ring in ordinary memory, where the race detector watches it, with guard
-// words around each part.
+// heapRing is a ring in ordinary memory, where the race detector watches it, with guard words
+// around each part.
 type heapRing struct {
 	geometry
 	mem      []uint64
@@ -58,6 +59,10 @@ func (h *heapRing) dataMem() []uint64 {
 	return h.mem[2*guardWords+int(h.slotArea()/8):][:h.dataBytes/8]
 }
 
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
+}
+
 // intact checks the guards.
 func (h *heapRing) intact(t require.TestingT) {
 	for _, at := range []int{0, guardWords + len(h.slotMem()), len(h.mem) - guardWords} {
@@ -69,18 +74,8 @@ func (h *heapRing) intact(t require.TestingT) {
 
 // inside checks that a fragment lies in the ring.
 func (h *heapRing) inside(t require.TestingT, frag []byte) {
-	if len(frag) == 0 {
-		return
-	}
-	first := uintptr(unsafe.Pointer(&frag[0]))
-	last := uintptr(unsafe.Pointer(&frag[len(frag)-1]))
-	for _, part := range [][]uint64{h.slotMem(), h.dataMem()} {
-		from := uintptr(unsafe.Pointer(&part[0]))
-		if first >= from && last < from+8*uintptr(len(part)) {
-			return
-		}
-	}
-	require.Fail(t, "a fragment outside of the ring")
+	inSlots, inData := base.Contains(bytesOf(h.slotMem()), frag), base.Contains(bytesOf(h.dataMem()), frag)
+	require.True(t, inSlots || inData, "a fragment outside of the ring")
 }
 
 // next takes the next fragment and copies it.
@@ -97,7 +92,7 @@ func (h *heapRing) next() (tag btl.Tag, frag []byte, v result, ok bool) {
 	return tag, frag, v, true
 }
 
-// content is what fragment i of n bytes is made of.
+// content makes fragment i, of n bytes.
 func content(i, n int) []byte {
 	b := make([]byte, n+8)
 	for at := 0; at < n; at += 8 {
@@ -106,9 +101,12 @@ func content(i, n int) []byte {
 	return b[:n]
 }
 
-// sizes around everything that makes a difference.
+// edgeSizes are sizes around those at which the ring does something else.
 func edgeSizes(longest int) []int {
-	return []int{0, 1, 7, 8, 9, 15, 16, 17, 24, 55, 56, 57, slotData - 1, slotData, slotData + 1, slotBytes, 1000, longest - 1, longest}
+	return []int{
+		0, 1, 7, 8, 9, 15, 16, 17, 24, 55, 56, 57, slotData - 1, slotData, slotData + 1, slotBytes, 1000,
+		longest - 1, longest,
+	}
 }
 
 func TestRingCarries(t *testing.T) {
@@ -133,41 +131,39 @@ func TestRingCarries(t *testing.T) {
 	h.intact(t)
 }
 
+// puts puts fragments of equal size, and expects this result of each.
+func (h *heapRing) puts(t require.TestingT, want result, fragments, bytes int) {
+	for range fragments {
+		require.Equal(t, want, h.p.put(1, nil, make([]byte, bytes)))
+	}
+}
+
 func TestRingFull(t *testing.T) {
 	h := newHeapRing(16, 4096, 1024)
-	for range 16 {
-		require.Equal(t, good, h.p.put(1, nil, []byte{1}))
-	}
-	for range 3 {
-		require.Equal(t, full, h.p.put(1, nil, []byte{1}))
-	}
+	h.puts(t, good, 16, 1)
+	h.puts(t, full, 3, 1)
 	for range 3 {
 		h.next()
 	}
-	require.Equal(t, full, h.p.put(1, nil, []byte{1}), "less than a quarter was read")
+	h.puts(t, full, 1, 1) // less than a quarter was read
 	h.next()
-	for range 4 {
-		require.Equal(t, good, h.p.put(1, nil, []byte{1}))
-	}
-	require.Equal(t, full, h.p.put(1, nil, []byte{1}))
+	h.puts(t, good, 4, 1)
+	h.puts(t, full, 1, 1)
 }
 
 // TestRingFullOfData: the data part is full long before the slots are.
 func TestRingFullOfData(t *testing.T) {
 	h := newHeapRing(256, 4096, 1024)
-	for range 4 {
-		require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	}
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, slotData)), "needs no data")
-	h.next() // a quarter
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
+	h.puts(t, good, 4, 1024)
+	h.puts(t, full, 1, 1024)
+	h.puts(t, good, 1, slotData) // needs no data
+	h.next()                     // a quarter
+	h.puts(t, good, 1, 1024)
+	h.puts(t, full, 1, 1024)
 	h.next()
 	h.next()
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, good, h.p.put(1, nil, make([]byte, 1024)))
-	require.Equal(t, full, h.p.put(1, nil, make([]byte, 1024)))
+	h.puts(t, good, 2, 1024)
+	h.puts(t, full, 1, 1024)
 }
 
 // TestRingAgainstQueue compares a ring with a queue that has no limit.
@@ -193,12 +189,23 @@ func TestRingAgainstQueue(t *testing.T) {
 			}
 			return v
 		}
-		take := func(t *rapid.T, tag btl.Tag, frag []byte, v result) {
+		take := func(t *rapid.T, tag btl.Tag, frag []byte, v result, ok bool) {
+			require.True(t, ok)
 			require.Equal(t, good, v)
 			require.NotEmpty(t, queue)
 			require.Equal(t, queue[0].tag, tag)
 			require.True(t, bytes.Equal(queue[0].data, frag))
 			queue = queue[1:]
+		}
+		claimAll := func(t *rapid.T) {
+			for len(queue) > 0 {
+				tag, frag, v, ok := h.c.claim()
+				take(t, tag, frag, v, ok)
+			}
+		}
+		nextSession := func() {
+			epoch++
+			h.start(epoch)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
@@ -212,17 +219,14 @@ func TestRingAgainstQueue(t *testing.T) {
 				put(t, min(longest, rapid.SampledFrom(edgeSizes(longest)).Draw(t, "size")))
 			},
 			"get": func(t *rapid.T) {
-				tag, frag, v, ok := h.next()
-				require.Equal(t, len(queue) > 0, ok)
-				if ok {
-					take(t, tag, frag, v)
+				if tag, frag, v, ok := h.next(); ok || len(queue) > 0 {
+					take(t, tag, frag, v, ok)
 				}
 			},
 			"empty": func(t *rapid.T) {
 				for len(queue) > 0 {
 					tag, frag, v, ok := h.next()
-					require.True(t, ok)
-					take(t, tag, frag, v)
+					take(t, tag, frag, v, ok)
 				}
 				require.Equal(t, good, put(t, longest), "an empty ring has room for the longest")
 			},
@@ -233,28 +237,16 @@ func TestRingAgainstQueue(t *testing.T) {
 				require.True(t, h.p.retract())
 				require.False(t, h.p.retract(), "twice")
 				queue = queue[:len(queue)-1]
-				for len(queue) > 0 {
-					tag, frag, v, ok := h.c.claim()
-					require.True(t, ok)
-					take(t, tag, frag, v)
-				}
+				claimAll(t)
 				_, _, _, ok := h.c.claim()
 				require.False(t, ok)
-				epoch++
-				h.start(epoch)
+				nextSession()
 			},
 			"claim all": func(t *rapid.T) {
-				any := len(queue) > 0
-				for len(queue) > 0 {
-					tag, frag, v, ok := h.c.claim()
-					require.True(t, ok)
-					take(t, tag, frag, v)
-				}
-				if any {
-					require.False(t, h.p.retract(), "the consumer has it")
-				}
-				epoch++
-				h.start(epoch)
+				wasEmpty := len(queue) == 0
+				claimAll(t)
+				require.False(t, !wasEmpty && h.p.retract(), "the consumer has the fragment")
+				nextSession()
 			},
 			"": func(t *rapid.T) { h.intact(t) },
 		})
@@ -301,9 +293,9 @@ func TestRingConcurrent(t *testing.T) {
 	}
 }
 
-// TestRingEitherOr: while the producer retracts and the consumer claims, each fragment is
+// TestRetractRacesWithClaim: while the producer retracts and the consumer claims, each fragment is
 // either retracted or claimed.
-func TestRingEitherOr(t *testing.T) {
+func TestRetractRacesWithClaim(t *testing.T) {
 	h := newHeapRing(2, 2048, 512)
 	taken := 0
 	for epoch := uint32(1); epoch <= 3000; epoch++ {
@@ -327,7 +319,7 @@ func TestRingEitherOr(t *testing.T) {
 	t.Logf("%d of 3000 claimed", taken)
 }
 
-// TestConsumerChecks: what a slot says of a fragment in the data part.
+// TestConsumerChecks: the consumer checks place and length of a fragment in the data part.
 func TestConsumerChecks(t *testing.T) {
 	for _, c := range []struct {
 		what         string
@@ -348,8 +340,7 @@ func TestConsumerChecks(t *testing.T) {
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		h.c.dataTail = c.read
-		raw := unsafe.Slice((*byte)(unsafe.Pointer(&h.slotMem()[0])), h.slotArea())
-		copy(raw, slotImage(1|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
+		copy(bytesOf(h.slotMem()), slotImage(1|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
 		w, ok := h.c.ready()
 		require.True(t, ok)
 		_, frag, v := h.c.get(w)
@@ -361,24 +352,22 @@ func TestConsumerChecks(t *testing.T) {
 	}
 }
 
-// TestProducerChecks: how far the consumer can have come.
+// TestProducerChecks: the producer checks the counters that the consumer writes.
 func TestProducerChecks(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		slots, data uint64
 		want        result
 	}{
-		{"no further", 1, 512, good},
-		{"all", 3, 3 * 512, good},
-		{"back to a fragment before", 0, 512, corrupt},
-		{"back in the data", 1, 448, corrupt},
-		{"what was never put", 4, 3 * 512, corrupt},
-		{"data that was never put", 3, 3*512 + 64, corrupt},
+		{"no change", 1, 512, good},
+		{"all fragments", 3, 3 * 512, good},
+		{"fewer slots than before", 0, 512, corrupt},
+		{"less data than before", 1, 448, corrupt},
+		{"more slots than were put", 4, 3 * 512, corrupt},
+		{"more data than was put", 3, 3*512 + 64, corrupt},
 	} {
 		h := newHeapRing(8, 4096, 1000)
-		for range 3 {
-			require.Equal(t, good, h.p.put(1, nil, make([]byte, 500)))
-		}
+		h.puts(t, good, 3, 500)
 		h.counters = [2]uint64{1, 512}
 		require.Equal(t, good, h.p.refresh())
 		h.counters = [2]uint64{c.slots, c.data}
@@ -407,12 +396,11 @@ func TestRingDropsStale(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestRingForgets: a session sees nothing of the one before, whose words look like its own.
-func TestRingForgets(t *testing.T) {
+// TestNewSessionSeesNoOldFragments: a session does not see the fragments of an earlier session
+// whose epoch is equal in the bits that a slot's word has.
+func TestNewSessionSeesNoOldFragments(t *testing.T) {
 	h := newHeapRing(8, 4096, 1000)
-	for range 5 {
-		require.Equal(t, good, h.p.put(1, nil, []byte("before")))
-	}
+	h.puts(t, good, 5, 6)
 	h.start(1 + 1<<12) // the same epoch in a word
 	_, _, _, ok := h.next()
 	require.False(t, ok)
@@ -443,7 +431,7 @@ func TestRingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// FuzzConsumer: whatever is in the memory, the consumer hands up nothing that is outside
+// FuzzConsumer: with any content of the memory, the consumer hands up no fragment that is outside
 // of the ring or too long, and comes to an end.
 func FuzzConsumer(f *testing.F) {
 	f.Add(uint32(1), []byte{})
@@ -458,11 +446,10 @@ func FuzzConsumer(f *testing.F) {
 		for _, claims := range []bool{false, true} {
 			h := newHeapRing(4, 4096, 1000)
 			h.c.setEpoch(epoch)
-			raw := unsafe.Slice((*byte)(unsafe.Pointer(&h.slotMem()[0])), h.slotArea())
-			n := copy(raw, image)
-			copy(unsafe.Slice((*byte)(unsafe.Pointer(&h.dataMem()[0])), h.dataBytes), image[n:])
+			n := copy(bytesOf(h.slotMem()), image)
+			copy(bytesOf(h.dataMem()), image[n:])
 			for turns := 0; ; turns++ {
-				// A lap goes on only if what is in the memory changes.
+				// The slots do not change, so the consumer stops after a lap.
 				require.LessOrEqual(t, turns, 4)
 				w, ok := h.c.ready()
 				if !ok {
@@ -489,7 +476,7 @@ func FuzzConsumer(f *testing.F) {
 	})
 }
 
-// slotImage is the memory of a slot.
+// slotImage makes the bytes of a slot.
 func slotImage(word, at, length uint64) []byte {
 	b := make([]byte, slotBytes)
 	binary.LittleEndian.PutUint64(b, word)
@@ -498,7 +485,7 @@ func slotImage(word, at, length uint64) []byte {
 	return b
 }
 
-// FuzzProducer: whatever the consumer writes, the producer stays inside of the ring.
+// FuzzProducer: whatever counters the consumer writes, the producer stays inside of the ring.
 func FuzzProducer(f *testing.F) {
 	f.Add(uint64(1), []byte{4, 0, 1})
 	f.Add(uint64(7), []byte{255, 255, 0, 3, 9})

@@ -1,9 +1,7 @@
 package tcp
 
 import (
-	"encoding/gob"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // Next to each figure is that of bare sockets, which two goroutines poll in the same way, without
@@ -273,31 +272,19 @@ type echoPlan struct {
 	Size    int
 }
 
-func echoRole(conn *net.UnixConn) error {
-	var plan echoPlan
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	if err := dec.Decode(&plan); err != nil {
-		return err
-	}
+func echoRole(t testing.TB, parent *btltest.Process) {
+	plan := btltest.Ask[echoPlan](parent)
 	v := &mate{}
-	m, err := New(Config{Rank: 1, Size: 2, Events: v, Local: loopback4, Secret: secret})
-	if err != nil {
-		return err
-	}
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, v)
 	e, err := m.Connect(0, plan.Address)
-	if err != nil {
-		return err
-	}
-	if err := enc.Encode(m.Address()); err != nil {
-		return err
-	}
+	require.NoError(t, err)
+	parent.Tell(m.Address())
 	var stop atomic.Bool
 	go func() {
-		_ = dec.Decode(&plan) // until the parent is done
+		parent.AwaitEnd()
 		stop.Store(true)
 	}()
-	echo(m.(*module), e, v, plan.Size, &stop)
-	return m.Close()
+	echo(m, e, v, plan.Size, &stop)
 }
 
 // BenchmarkProcesses is BenchmarkPingPong between two processes.
@@ -306,11 +293,9 @@ func BenchmarkProcesses(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			v := &mate{}
 			m := newAt(b, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
-			c := start(b, "echo")
-			c.tell(b, echoPlan{m.Address(), size})
-			var theirs []byte
-			c.ask(b, &theirs)
-			e, err := m.Connect(1, theirs)
+			c := btltest.Start(b, "echo")
+			c.Tell(echoPlan{m.Address(), size})
+			e, err := m.Connect(1, btltest.Ask[[]byte](c))
 			require.NoError(b, err)
 			ping(b, m, e, v, size)
 		})

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -111,7 +112,7 @@ func (c *Config) fill() error {
 	base.SetDefault(&c.KeepAlive, 10*time.Second)
 	base.SetDefault(&c.UserTimeout, 10*time.Second)
 	isTime := func(d time.Duration) bool { return d >= time.Millisecond && d <= maxTime }
-	return base.First(
+	return cmp.Or(
 		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),

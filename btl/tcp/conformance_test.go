@@ -66,26 +66,16 @@ func needs(t testing.TB, addr netip.Addr) {
 	require.NoError(t, l.Close())
 }
 
-// serveRole is the other process of a remote pair.
-func serveRole(conn *net.UnixConn) error {
-	bell, err := progress.NewPipeWakeup()
-	if err != nil {
-		return err
-	}
-	defer bell.Close()
-	return btltest.Serve(conn, func(ev btl.Events) (btl.Module, error) {
-		return New(Config{Rank: 1, Size: 2, Events: ev, Wakeup: bell, Local: loopback4, Secret: secret})
-	})
+// remote makes modules of a job of two ranks in two processes.
+func remote(rank int, ev btl.Events, wakeup *progress.PipeWakeup) (btl.Module, error) {
+	return New(Config{Rank: rank, Size: 2, Events: ev, Wakeup: wakeup, Local: loopback4, Secret: secret})
 }
 
 func TestConformanceTwoProcesses(t *testing.T) {
-	btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
-		bell := newBell(t)
-		a, err := New(Config{Rank: 0, Size: 2, Events: evA, Wakeup: bell, Local: loopback4, Secret: secret})
-		require.NoError(t, err)
-		c := start(t, "serve")
-		b, err := btltest.Dial(c, evB)
-		require.NoError(t, err)
-		return &btltest.Pair{A: a, B: b, RankA: 0, RankB: 1, WakeupA: bell, Remote: true, Close: func() { _ = c.Close() }}
-	})
+	btltest.TestBTL(t, btltest.RemotePairs("serve", remote))
+}
+
+// TestMain lets this program also be the other process of a test.
+func TestMain(m *testing.M) {
+	btltest.Main(m, map[string]btltest.Role{"serve": btltest.ServeRole(remote), "echo": echoRole})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // descriptors is how many descriptors this process has open.
@@ -477,10 +478,9 @@ func TestProcessEnds(t *testing.T) {
 func TestProcessKilled(t *testing.T) {
 	v := &mate{}
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
-	c := start(t, "echo")
-	c.tell(t, echoPlan{m.Address(), 8})
-	var theirs []byte
-	c.ask(t, &theirs)
+	c := btltest.Start(t, "echo")
+	c.Tell(echoPlan{m.Address(), 8})
+	theirs := btltest.Ask[[]byte](c)
 	e, err := m.Connect(1, theirs)
 	require.NoError(t, err)
 	var op btl.Op
@@ -495,7 +495,7 @@ func TestProcessKilled(t *testing.T) {
 			break
 		}
 		if round == 100 {
-			require.NoError(t, c.cmd.Process.Kill())
+			c.Kill()
 		}
 	}
 	until(t, "the end", func() bool { return v.drained == 1 && !outstanding }, m)
