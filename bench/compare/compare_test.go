@@ -340,9 +340,9 @@ func TestWriteAndReadResults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "unexpected end of JSON input",
 		"# {\n":                      "unexpected end of JSON input",
-		"# {}\na,b\n":                "the columns are not",
+		"# {}\na,b\n":                "the first columns are not",
 		"# {}\n" + columns + "\nx\n": "wrong number of fields",
-		"# {}\n" + columns + "\nx,y,2,8,us,1,1,\n": "y, x: no values",
+		"# {}\n" + columns + ",x\ny,2,8,us,1 z\n": `parsing "z"`,
 	} {
 		_, err := parseResults(text)
 		assert.ErrorContains(t, err, want, text)
