@@ -248,12 +248,12 @@ func (r *rank) recordFinished(rc *receive) {
 	for i := range rc.whole {
 		rc.whole[i] ^= 0x5a
 	}
-	if !rc.persistent {
-		r.w.finished = append(r.w.finished, finishedBuffer{"a receive", r.rank, rc.whole, slices.Clone(rc.whole)})
-		return
+	what := "a receive"
+	if rc.persistent {
+		what = "a persistent receive"
+		r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool { return &k.buf[0] == &rc.whole[0] })
 	}
-	r.w.finished = slices.DeleteFunc(r.w.finished, func(k finishedBuffer) bool { return &k.buf[0] == &rc.whole[0] })
-	r.w.finished = append(r.w.finished, finishedBuffer{"a persistent receive", r.rank, rc.whole, slices.Clone(rc.whole)})
+	r.w.finished = append(r.w.finished, finishedBuffer{what, r.rank, rc.whole, slices.Clone(rc.whole)})
 }
 
 // unchanged checks the buffer of a persistent receive before the receive starts again.
@@ -383,13 +383,9 @@ func (r *rank) test(a action) {
 		}
 	case 1:
 		sts, indices := make([]request.Status, len(all)), make([]int, len(all))
-		n, err := request.TestSome(all, indices, sts)
+		n, _ := request.TestSome(all, indices, sts)
 		for i := range max(n, 0) {
-			if e := sts[i].Err; e != nil || err == nil {
-				r.ended(all[indices[i]], e)
-			} else {
-				r.ended(all[indices[i]], nil)
-			}
+			r.ended(all[indices[i]], sts[i].Err)
 		}
 	case 2:
 		sts := make([]request.Status, len(all))

@@ -37,7 +37,7 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 		w.fail("protocol", "rank %d sent rank %d a malformed fragment: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
-	w.ranks[t.rank].matching.hear(peer, f)
+	w.ranks[t.rank].matching.fragment(peer, f)
 	if w.ladder != nil {
 		w.ladder.arrive(t, peer, f, len(frag))
 	}

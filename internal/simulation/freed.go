@@ -55,12 +55,11 @@ func (r *rank) checkCanary(rc *receive, fits int, m *message) {
 	}
 }
 
-// checkWindow checks that a rank's PML has never finishedBuffer more unexpected bytes than the
-// windows of all peers allow.
+// checkWindow checks that a rank's PML has never held more unexpected bytes than the windows of all
+// peers allow.
 func (r *rank) checkWindow(st pml.Stats) {
-	w := r.w
-	s := &w.plan.setup
+	s := &r.w.plan.setup
 	if most := s.window * int64(s.ranks); s.window > 0 && st.UnexpectedPeakBytes > most {
-		w.fail("bounded", "rank %d finishedBuffer %d unexpected bytes, and its windows are %d", r.rank, st.UnexpectedPeakBytes, most)
+		r.w.fail("bounded", "rank %d held %d unexpected bytes, but its windows are %d", r.rank, st.UnexpectedPeakBytes, most)
 	}
 }

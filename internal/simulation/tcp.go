@@ -18,8 +18,8 @@ type tcpNet struct {
 	now     int64
 	rails   [][]tcpModule   // by rail, then rank
 	blocked map[[3]int]bool // rail, rank and peer between which no connection can be made
-	own     ownWays
-	harms   int
+	own     ownFabrics
+	breaks  int
 }
 
 // tcpModule is a module of btl/tcp with its methods for tests.
@@ -34,7 +34,7 @@ func newTCPNet(seed uint64, s *setup) (network, error) {
 		n.rails[i] = make([]tcpModule, s.ranks)
 	}
 	var err error
-	n.own, err = newOwnWays(seed, s)
+	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
 
@@ -124,17 +124,17 @@ func (n *tcpNet) device(rank, rail, what, after int) {
 	switch what % 3 {
 	case 0:
 		if m.Break((rank + 1 + after%(n.setup.ranks-1)) % n.setup.ranks) {
-			n.harms++
+			n.breaks++
 		}
 	case 1:
 		for other := range n.setup.ranks {
 			if other != rank && m.Break(other) {
-				n.harms++
+				n.breaks++
 			}
 		}
 	case 2:
 		m.Fail(errInjected)
-		n.harms++
+		n.breaks++
 	}
 }
 
@@ -143,6 +143,6 @@ func (n *tcpNet) losesDevice(int) bool { return false }
 // slow does nothing. Over TCP, fragments are late only if a rank polls late.
 func (n *tcpNet) slow(int, int64) {}
 
-func (n *tcpNet) fired() int { return n.harms }
+func (n *tcpNet) fired() int { return n.breaks }
 
 func (n *tcpNet) close() {}

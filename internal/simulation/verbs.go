@@ -18,7 +18,7 @@ type verbsNet struct {
 	hcas    [][]*simhca.HCA // by rail, then rank
 	nodes   [][]*simhca.Node
 	addr    [][]verbs.GID
-	own     ownWays
+	own     ownFabrics
 	randoms byte
 }
 
@@ -52,7 +52,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 		n.nodes, n.hcas, n.addr = append(n.nodes, nodes), append(n.hcas, hcas), append(n.addr, addr)
 	}
 	var err error
-	n.own, err = newOwnWays(seed, s)
+	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
 

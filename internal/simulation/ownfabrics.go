@@ -5,10 +5,10 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
-// ownWays holds a fabric for each rank that leads to itself, for networks that do not.
-type ownWays []*loop.Fabric
+// ownFabrics holds a fabric for each rank that leads to itself, for networks that do not.
+type ownFabrics []*loop.Fabric
 
-func newOwnWays(seed uint64, s *setup) (ways ownWays, err error) {
+func newOwnFabrics(seed uint64, s *setup) (ways ownFabrics, err error) {
 	for range s.ranks {
 		f, err := loop.NewFabric(loop.Config{Seed: seed, Virtual: true, Rail: []loop.RailConfig{{Name: "own", MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2}}})
 		if err != nil {
@@ -19,7 +19,7 @@ func newOwnWays(seed uint64, s *setup) (ways ownWays, err error) {
 	return ways, nil
 }
 
-func (o ownWays) next() (at int64, ok bool) {
+func (o ownFabrics) next() (at int64, ok bool) {
 	for _, f := range o {
 		if t, is := f.Next(); is && (!ok || t < at) {
 			at, ok = t, true
@@ -28,13 +28,13 @@ func (o ownWays) next() (at int64, ok bool) {
 	return at, ok
 }
 
-func (o ownWays) advanceTo(at int64) {
+func (o ownFabrics) advanceTo(at int64) {
 	for _, f := range o {
 		f.AdvanceTo(at)
 	}
 }
 
-func (o ownWays) module(n network, rank int, ev btl.Events) (btl.Module, error) {
+func (o ownFabrics) module(n network, rank int, ev btl.Events) (btl.Module, error) {
 	return faulty(n, ownEvents{ev, rank}, func(ev btl.Events) (btl.Module, error) { return o[rank].Module(0, 0, ev, nil) })
 }
 
