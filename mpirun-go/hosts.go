@@ -137,7 +137,7 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	}
 	var remoteHosts []*remote.Host
 	if len(names) > 0 {
-		hs.cluster, err = connect(remote.Config{
+		cfg := remote.Config{
 			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
 			Notify: func(host, line string) {
 				select {
@@ -145,7 +145,11 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 				default: // the buffer is full; Notify must not block
 				}
 			},
-		}, signals)
+		}
+		err = interruptible(signals, func(ctx context.Context) (err error) {
+			hs.cluster, err = remote.Connect(ctx, cfg)
+			return err
+		})
 		if err != nil {
 			return hs, err
 		}
@@ -188,16 +192,6 @@ func (hs *hostSet) universe() int {
 		n += h.SlotCount(hs.machines[i].CPUs())
 	}
 	return n
-}
-
-// connect connects to the hosts. A signal that ends the launcher interrupts it.
-func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, error) {
-	var cluster *remote.Cluster
-	err := interruptible(signals, func(ctx context.Context) (err error) {
-		cluster, err = remote.Connect(ctx, cfg)
-		return err
-	})
-	return cluster, err
 }
 
 // interruptible calls f with a context. A signal that ends the launcher cancels the context with an

@@ -220,7 +220,8 @@ func TestBoundRankLeavesLauncherUnbound(t *testing.T) {
 func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"
-	usual, err := exec.Command("/bin/sh", "-c", count).Output()
+	// Without a descriptor of that number, which the tests may have inherited.
+	usual, err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exec %d>&-; %s", PMIFD, count)).Output()
 	require.NoError(t, err)
 	p := startShell(t, l, count+"; read x")
 	group, err := unix.Getpgid(p.PID)
