@@ -134,9 +134,9 @@ func TestCommands(t *testing.T) {
 		command(t, ours, goroutinesName, 2, bindCore, true))
 }
 
-// TestEveryMarkIsMeasured checks that each mark belongs to an experiment and to contenders that
+// TestEveryTargetIsMeasured checks that each target belongs to an experiment and to contenders that
 // take part in it.
-func TestEveryMarkIsMeasured(t *testing.T) {
+func TestEveryTargetIsMeasured(t *testing.T) {
 	res := &results{}
 	for _, e := range experiments() {
 		unit := "us"
@@ -155,7 +155,7 @@ func TestEveryMarkIsMeasured(t *testing.T) {
 		}
 	}
 	res.add(point{goroutinesName, 2, 8, "us"}, channel, 1)
-	all := marks()
+	all := targets()
 	assert.Len(t, judge(res, all), len(all))
 }
 
@@ -175,7 +175,7 @@ func TestJudge(t *testing.T) {
 	res.add(bw, mpichSingle, 150)
 	res.add(bw, openMPITwo, 160)
 
-	out := judge(res, marks())
+	out := judge(res, targets())
 	require.Len(t, out, 2)
 	assert.Equal(t, "latency 8 B", out[0].name)
 	assert.Equal(t, mpichTwo, out[0].other, "the best median")
@@ -189,12 +189,12 @@ func TestJudge(t *testing.T) {
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
 	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
 
-	assert.EqualError(t, missed(out), "1 of 2 marks missed: bw 8 B: 1.25, mark 1.5")
+	assert.EqualError(t, missed(out), "1 of 2 targets missed: bw 8 B: 1.25, target 1.5")
 	assert.NoError(t, missed(out[:1]))
-	assert.ErrorContains(t, missed(nil), "no mark was measured")
+	assert.ErrorContains(t, missed(nil), "no target was measured")
 
 	res.add(bw, openMPITwo, 170)
-	assert.Zero(t, judge(res, marks())[1].paired, "the numbers of rounds differ")
+	assert.Zero(t, judge(res, targets())[1].paired, "the numbers of rounds differ")
 }
 
 func TestSummarize(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 // noSizes is the value of quick for a benchmark without sizes.
 const noSizes = "-"
 
-// experiments lists all experiments: those that the marks need, and harder variants of them.
+// experiments lists all experiments: those that the targets need, and harder variants of them.
 func experiments() []experiment {
 	const some, few = "8,1K,8K,64K,1M", "8,64K"
 	all := []experiment{

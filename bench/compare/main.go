@@ -1,6 +1,6 @@
 // Compare measures mpigo beside Open MPI and MPICH with the benchmarks of ../ and ../peers. The
 // contenders take turns, in several rounds, so other work on the machine affects all of them.
-// Compare writes the results, tables, and plots, and compares the results with marks.
+// Compare writes the results, tables, and plots, and compares the results with targets.
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
@@ -69,7 +69,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: bind ranks to cores, if there are enough; "+
 		"default: as each launcher does by default")
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
-	flags.BoolVar(&opts.marks, "marks", false, "fail if a mark is missed, or none was measured")
+	flags.BoolVar(&opts.marks, "marks", false, "fail if a target is missed, or none was measured")
 	_ = flags.Parse(args) // exits after a mistake
 	if flags.NArg() > 0 {
 		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -128,7 +128,7 @@ func run(ctx context.Context, opts options) error {
 		err = write(opts.out, res)
 	}
 	if err == nil && opts.marks {
-		err = missed(judge(res, marks()))
+		err = missed(judge(res, targets()))
 	}
 	return err
 }
