@@ -205,8 +205,8 @@ failover_cases() {
 }
 
 failover_header() {
-    echo '| case | detected after, ms | switch, ms | longest stall, ms | longest gap before, ms | and then' \
-        '| MB/s before | during | after | back after, ms | failures | sent again | begun anew | |'
+    echo '| case | detected after, ms | switch, ms | longest stall, ms | gap before, ms | gap from the fault on, ms' \
+        '| MB/s before | during | after | back after, ms | failures | resent | restarted | result |'
 }
 
 # failover_result LABEL STATUS: shows the row of a case, which is in the file line, and what the job

@@ -3,11 +3,10 @@
 # two cables (veth), the rails, besides the network by which mpirun-go reaches them. A job of two
 # ranks exchanges and checks messages of all kinds while rails break and are mended. Prints a row
 # for each case, in the order of the table in docs/evidence/failover-tcp.md, and fails if a case
-# does. Needs root,
-# openssh-server, iproute2 and nftables.
+# does. Needs root, openssh-server, iproute2 and nftables.
 # Usage: tcp-failover.sh [-v] [-marks] [CASE…]
 #   -v      print the job's output, and the bandwidth and the rails over time
-#   -marks  fail if a case misses a mark of speed
+#   -marks  fail if a figure is above its limit
 # By default all cases run.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"

@@ -162,8 +162,8 @@ func (r *results) bestOf(p point, contenders []string) (best, bool) {
 	return b, b.contender != ""
 }
 
-// The file of results is a CSV file with a row for each point and a column for each contender. A cell
-// has the value of each round. The first line is a comment with the session as JSON.
+// The file of results is a CSV file with a row for each point and a column for each contender. A
+// cell has the value of each round. The first line is a comment with the session as JSON.
 const (
 	comment = '#'
 	columns = "benchmark,ranks,size,unit" // and the contenders

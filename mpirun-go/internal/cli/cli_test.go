@@ -38,7 +38,8 @@ func TestParseDefaultsAndValues(t *testing.T) {
 		set  func(c *cli.Command) // sets what differs from the defaults
 	}{
 		{nil, func(*cli.Command) {}},
-		{[]string{"--timeout", "1.5"}, func(c *cli.Command) { c.Timeout = 1500 * time.Millisecond }}, // without a unit: seconds
+		// Without a unit, a time is in seconds.
+		{[]string{"--timeout", "1.5"}, func(c *cli.Command) { c.Timeout = 1500 * time.Millisecond }},
 		{[]string{"--connect-timeout", "5"}, func(c *cli.Command) { c.ConnectTimeout = 5 * time.Second }},
 		{[]string{"--map-by", "ppr:2:node", "-n", "1"}, func(c *cli.Command) { c.MapBy = slots.Policy{PerNode: 2} }},
 		{[]string{"--launcher", "slurm"}, func(c *cli.Command) { c.Launcher = "slurm" }},
