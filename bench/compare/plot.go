@@ -94,18 +94,10 @@ func (a axis) at(logarithm float64) float64 {
 	return a.from + (logarithm-a.lo)/(a.hi-a.lo)*(a.to-a.from)
 }
 
-// floorTick rounds down to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
-func floorTick(v float64) float64 {
-	ten := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{5, 2} {
-		if f*ten <= v {
-			return f * ten
-		}
-	}
-	return ten
-}
+// floorTick rounds down to a tick. The reciprocals of ticks are ticks.
+func floorTick(v float64) float64 { return 1 / ceilTick(1/v) }
 
-// ceilTick rounds up to a tick.
+// ceilTick rounds up to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
 func ceilTick(v float64) float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{1, 2, 5} {

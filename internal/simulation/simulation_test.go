@@ -43,7 +43,7 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
-	for _, name := range Aims() {
+	for _, name := range aimed {
 		for _, fault := range []string{"error-lost", "error-delivered"} {
 			require.NotZero(t, sum.Hits[Hit{name, fault}], "fault %[2]s never hit %[1]s", name, fault)
 		}
