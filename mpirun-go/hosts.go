@@ -115,22 +115,16 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	if err != nil {
 		return hs, usageError(err)
 	}
-	if needed != nil {
-		kept := 0
-		for i, h := range requested {
-			if needed[i] {
-				requested[kept] = h
-				kept++
-			}
+	for i, h := range requested {
+		if needed == nil || needed[i] {
+			hs.requested = append(hs.requested, h)
 		}
-		requested = requested[:kept]
 	}
-	hs.requested = requested
 	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
 		return hs, err
 	}
 	var names []string
-	for _, h := range requested {
+	for _, h := range hs.requested {
 		if !h.Local {
 			names = append(names, h.Name)
 		}
@@ -155,7 +149,7 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 		}
 		remoteHosts = hs.cluster.Hosts()
 	}
-	for i, h := range requested {
+	for i, h := range hs.requested {
 		if h.Local {
 			hs.hosts, hs.machines = append(hs.hosts, hs.local), append(hs.machines, machine)
 			continue

@@ -123,7 +123,7 @@ func run(ctx context.Context, opts options) error {
 		return err
 	}
 	if opts.out == "" {
-		err = writeTables(os.Stdout, res)
+		_, err = fmt.Print(tables(res))
 	} else {
 		err = write(opts.out, res)
 	}
@@ -143,15 +143,7 @@ func write(dir string, res *results) error {
 	if err := res.write(filepath.Join(dir, resultsFile)); err != nil {
 		return err
 	}
-	tables, err := os.Create(filepath.Join(dir, "tables.md"))
-	if err != nil {
-		return err
-	}
-	if err := writeTables(tables, res); err != nil {
-		tables.Close()
-		return err
-	}
-	if err := tables.Close(); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tables.md"), []byte(tables(res)), 0o644); err != nil {
 		return err
 	}
 	for _, p := range plots() {

@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// writeTables writes results as Markdown.
-func writeTables(out io.Writer, r *results) error {
+// tables returns the results as Markdown.
+func tables(r *results) string {
 	var b strings.Builder
 	writeMachine(&b, r)
 	writeMarks(&b, r)
@@ -19,8 +18,7 @@ func writeTables(out io.Writer, r *results) error {
 		writeExperiment(&b, r, g)
 	}
 	writeMethod(&b, r)
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 func writeMachine(b *strings.Builder, r *results) {

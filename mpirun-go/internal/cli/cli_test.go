@@ -148,9 +148,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		cmd, err := cli.Parse(strings.Split(line, " "))
 		if err != nil {
-			if strings.ContainsAny(err.Error(), "\n\r") {
-				t.Fatalf("the error has several lines: %q", err)
-			}
+			require.NotContains(t, err.Error(), "\n")
+			require.NotContains(t, err.Error(), "\r")
 			return
 		}
 		if cmd.Size() < 1 || cmd.Size() > cli.MaxRanks || cmd.Stdin >= cmd.Size() || cmd.Timeout < 0 {

@@ -118,14 +118,19 @@ type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
+// closedPipe returns the writing end of a pipe that has no reader.
+func closedPipe(t *testing.T) *os.File {
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	t.Cleanup(func() { _ = writer.Close() })
+	return writer
+}
+
 // The job ends even if no rank writes.
 func TestClosedStdoutEndsJob(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec sleep 1000", "exec sleep 1000")
-	reader, writer, err := os.Pipe()
-	require.NoError(t, err)
-	defer writer.Close()
-	cfg.Stdout = writer
-	require.NoError(t, reader.Close())
+	cfg.Stdout = closedPipe(t)
 	assert.Equal(t, 141, Run(cfg))
 	assert.Empty(t, stderr.String())
 }
@@ -139,16 +144,13 @@ func TestClosedStdoutIsIgnored(t *testing.T) {
 			script = fmt.Sprintf("sleep %v", 2*readerGrace.Seconds())
 		}
 		cfg, _, stderr := shellJob(t, script)
-		reader, writer, err := os.Pipe()
-		require.NoError(t, err)
-		cfg.Stdout = writer
+		cfg.Stdout = closedPipe(t)
 		if files {
+			var err error
 			cfg.Files, err = output.OpenFiles(t.TempDir(), 1)
 			require.NoError(t, err)
 		}
-		require.NoError(t, reader.Close())
 		assert.Equal(t, 0, Run(cfg), stderr)
-		require.NoError(t, writer.Close())
 	}
 }
 

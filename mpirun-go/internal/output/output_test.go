@@ -130,10 +130,7 @@ func TestSinkNeverMixesLines(t *testing.T) {
 		all.Wait()
 		for rank := range streams {
 			letter := string(rune('a' + rank))
-			got := strings.Count(b.String(), letter)
-			if want := strings.Count(sent[rank], letter); got != want {
-				t.Fatalf("stream %d: %d bytes, want %d", rank, got, want)
-			}
+			require.Equal(t, strings.Count(sent[rank], letter), strings.Count(b.String(), letter), "stream %d", rank)
 		}
 		for _, line := range strings.Split(b.String(), "\n") {
 			if line != "" && strings.Count(line, line[:1]) != len(line) {
