@@ -58,11 +58,11 @@ endless='^[^ ]*/jobs endless'
 up() { eventually lines "$out/up" "$1" pid || fail "the job did not start: $(cat "$out/errors")"; }
 
 # over WHAT STATUS…: the job of "jobs endless" that was started last in the background must end with
-# one of the exit statuses, and leave no rank on any host.
+# one of the exit statuses, and leave no rank on any host. On a busy machine Slurm takes long.
 over() {
     local what=$1 status=0
     shift
-    timeout 30 tail --pid=$! -f /dev/null || fail "$what: the job does not end"
+    timeout 100 tail --pid=$! -f /dev/null || fail "$what: the job does not end"
     wait $! || status=$?
     case " $* " in *" $status "*) ;; *) fail "$what: exit status $status: $(cat "$out/errors")" ;; esac
     eventually gone "$endless" || fail "$what: ranks are left"
