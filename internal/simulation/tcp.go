@@ -12,8 +12,10 @@ import (
 )
 
 // tcpNet is btl/tcp over the loopback interface. Time is virtual, but the kernel decides when bytes
-// arrive. So two runs of a seed may differ.
+// arrive. So two runs of a seed may differ. A connection is a stream without packets, so it cannot
+// be narrow. Fragments are late only if a rank polls late.
 type tcpNet struct {
+	noFaults
 	setup   *setup
 	now     int64
 	rails   [][]tcpModule   // by rail, then rank
@@ -104,9 +106,6 @@ func (n *tcpNet) mend(a, b, rail int) {
 	n.block(rail, b, a, false)
 }
 
-// narrow does nothing, because a connection is a stream and has no packets.
-func (n *tcpNet) narrow(int, int, int, int) {}
-
 func (n *tcpNet) port(rank, rail int, up bool, _ int) {
 	for other := range n.rails[rail] {
 		if other != rank {
@@ -138,11 +137,4 @@ func (n *tcpNet) device(rank, rail, what, after int) {
 	}
 }
 
-func (n *tcpNet) losesDevice(int) bool { return false }
-
-// slow does nothing. Over TCP, fragments are late only if a rank polls late.
-func (n *tcpNet) slow(int, int64) {}
-
 func (n *tcpNet) fired() int { return n.breaks }
-
-func (n *tcpNet) close() {}

@@ -10,8 +10,9 @@ import (
 )
 
 // verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
-// speed.
+// speed. Simulated devices cannot lose packets by length, so no link is narrow.
 type verbsNet struct {
+	noFaults
 	setup   *setup
 	now     int64
 	rails   []*simhca.Fabric
@@ -132,9 +133,6 @@ func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
 }
 
 func (n *verbsNet) mend(a, b, rail int) { n.rails[rail].Heal(n.addr[rail][a], n.addr[rail][b]) }
-
-// narrow does nothing, because simulated devices cannot lose packets by length.
-func (n *verbsNet) narrow(int, int, int, int) {}
 
 func (n *verbsNet) port(rank, rail int, up bool, _ int) {
 	h := n.hcas[rail][rank]

@@ -97,16 +97,11 @@ func (r *run) figures(t times) figures {
 	s := r.world.Stats()
 	f := figures{
 		Failed: s.RailsFailed, Returned: s.RailsReturned, Resent: s.Resent, Restarts: s.Restarts,
-		Malformed: s.Malformed, Illegal: s.Illegal,
-		Switch:    time.Duration(s.SwitchNanos),
-		Stall:     r.stalls.longest(broken, well),
-		GapBefore: r.line.LongestGapWithin(steady, broken),
-		Gap:       r.line.LongestGap(broken, well),
-		Detected:  micros(r.line.FirstFailure(broken)),
-		Back:      micros(r.line.LastReturn(broken)),
-		Before:    r.line.Rate(steady, broken),
-		During:    r.line.Rate(broken, mended),
-		After:     r.line.Rate(well, end),
+		Malformed: s.Malformed, Illegal: s.Illegal, Switch: time.Duration(s.SwitchNanos),
+		Stall: r.stalls.longest(broken, well), GapBefore: r.line.LongestGapWithin(steady, broken),
+		Gap: r.line.LongestGap(broken, well), Detected: micros(r.line.FirstFailure(broken)),
+		Back: micros(r.line.LastReturn(broken)), Before: r.line.Rate(steady, broken),
+		During: r.line.Rate(broken, mended), After: r.line.Rate(well, end),
 	}
 	if r.verbose {
 		fmt.Fprintf(os.Stderr, "rank %d: %+v\n", r.me, f)

@@ -68,10 +68,7 @@ func BuiltIn() []string {
 // Collect returns a report on this machine and on the tunables in set.
 func Collect(set tunable.Set) Report {
 	r := Report{
-		Version: Version(),
-		Go:      runtime.Version(),
-		BTLs:    BuiltIn(),
-		Machine: thisMachine("/"),
+		Version: Version(), Go: runtime.Version(), BTLs: BuiltIn(), Machine: thisMachine("/"),
 	}
 	for _, t := range tunable.All() {
 		value, origin := set.Text(t.Key)
@@ -95,12 +92,8 @@ func Version() string {
 func thisMachine(root string) Machine {
 	here := slots.ThisMachine()
 	m := Machine{
-		Host:        here.Name,
-		Arch:        runtime.GOARCH,
-		Cores:       len(here.Cores),
-		Processors:  here.CPUs(),
-		Libibverbs:  findLibibverbs(root),
-		RDMADevices: []string{},
+		Host: here.Name, Arch: runtime.GOARCH, Cores: len(here.Cores), Processors: here.CPUs(),
+		Libibverbs: findLibibverbs(root), RDMADevices: []string{},
 	}
 	var uts unix.Utsname
 	if unix.Uname(&uts) == nil {
