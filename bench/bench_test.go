@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -174,6 +175,17 @@ func TestEverySpreadsPercentage(t *testing.T) {
 		}
 		assert.Equal(t, 10*percent, n)
 	}
+}
+
+func TestReportCollectiveOverAllRanks(t *testing.T) {
+	mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+		mine := measured{iterations: 1, elapsed: time.Duration(1+world.Rank()) * time.Microsecond}
+		values, err := reportCollective(&job{world: world}, mine)
+		require.NoError(t, err)
+		if world.Rank() == 0 {
+			assert.Equal(t, []float64{1.5, 1, 2}, values)
+		}
+	})
 }
 
 // TestFreshBuffersUseWholePool checks that fresh buffers do not overlap, and that all of the pool

@@ -166,22 +166,24 @@ func TestEvictRemovesLeastRecentlyUsed(t *testing.T) {
 	c := newTestCache(t)
 	c.maxBytes = 250
 	paths := map[string]string{}
+	offerOf := func(name string) offer { return newOffer("/nowhere/"+name, strings.Repeat(name, 100)) }
 	receive := func(name string) {
-		o := newOffer("/nowhere/"+name, strings.Repeat(name, 100))
-		path, err := c.receive(o, strings.NewReader(strings.Repeat(name, 100)))
+		path, err := c.receive(offerOf(name), strings.NewReader(strings.Repeat(name, 100)))
 		require.NoError(t, err)
 		paths[name] = path
 	}
 	receive("a")
 	receive("b")
-	makeOld(t, filepath.Dir(paths["a"]), 2*time.Hour)
+	makeOld(t, filepath.Dir(paths["a"]), 20*time.Hour)
 	makeOld(t, filepath.Dir(paths["b"]), 10*time.Hour)
+	require.Equal(t, paths["a"], c.find(offerOf("a")))
 	receive("c")
 	assert.FileExists(t, paths["a"], "a was used after b")
 	assert.NoFileExists(t, paths["b"])
 	assert.FileExists(t, paths["c"])
 	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "unrelated"), 0o700))
 	makeOld(t, filepath.Join(c.dir, "unrelated"), 2*time.Hour)
+	makeOld(t, filepath.Dir(paths["a"]), 2*time.Hour)
 	c.maxBytes = 0
 	c.evict()
 	assert.DirExists(t, filepath.Join(c.dir, "unrelated"))
