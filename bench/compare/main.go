@@ -20,7 +20,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -71,23 +70,23 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
 	flags.BoolVar(&opts.marks, "marks", false, "fail if a target is missed, or none was measured")
 	_ = flags.Parse(args) // exits after a mistake
-	if flags.NArg() > 0 {
-		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
 	if opts.rounds == 0 {
 		opts.rounds = 5
 		if opts.quick {
 			opts.rounds = 1
 		}
 	}
-	if opts.rounds < 1 {
+	switch {
+	case flags.NArg() > 0:
+		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case opts.rounds < 1:
 		return opts, fmt.Errorf("-rounds is %d: it must be at least 1", opts.rounds)
-	}
-	if opts.timeout <= 0 {
+	case opts.timeout <= 0:
 		return opts, fmt.Errorf("-timeout is %v: it must be positive", opts.timeout)
-	}
-	if !slices.Contains([]string{bindCore, bindDefault}, opts.bind) {
+	case opts.bind != bindCore && opts.bind != bindDefault:
 		return opts, fmt.Errorf("-bind is %q: it must be core or default", opts.bind)
+	case opts.quick && sizes != "":
+		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	if sizes != "" {
 		opts.sizes = strings.Split(sizes, ",")
@@ -97,9 +96,6 @@ func parse(args []string) (options, error) {
 		if !isSize(size) {
 			return opts, fmt.Errorf("-sizes is %s: %q is not a size such as 8, 64K or 1M", sizes, size)
 		}
-	}
-	if opts.quick && sizes != "" {
-		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	var err error
 	if opts.experiments, err = regexp.Compile(only); err != nil {

@@ -281,7 +281,7 @@ func TestDrainOfOpenPipeEnds(t *testing.T) {
 
 func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
 	dir := t.TempDir()
-	remove := filepath.Join(dir, "doomed")
+	remove := filepath.Join(dir, "removed")
 	require.NoError(t, os.MkdirAll(filepath.Join(remove, "sub"), 0o777))
 	jobID := fmt.Sprintf("watched-%d", os.Getpid())
 
