@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -152,14 +151,12 @@ func (barrier) close() error     { return nil }
 
 // reportCollective returns the mean, the minimum and the maximum over all ranks.
 func reportCollective(j *job, m measured) ([]float64, error) {
-	mine := []float64{m.micros()}
-	sum, least, most := []float64{0}, []float64{0}, []float64{0}
-	err := comm.Reduce(j.world, mine, sum, comm.Sum, 0)
-	if err == nil {
-		err = comm.Reduce(j.world, mine, least, comm.Min, 0)
+	values := make([]float64, 3)
+	for i, op := range []comm.Op[float64]{comm.Sum[float64], comm.Min[float64], comm.Max[float64]} {
+		if err := comm.Reduce(j.world, []float64{m.micros()}, values[i:i+1], op, 0); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = comm.Reduce(j.world, mine, most, comm.Max, 0)
-	}
-	return slices.Concat([]float64{sum[0] / float64(j.world.Size())}, least, most), err
+	values[0] /= float64(j.world.Size())
+	return values, nil
 }

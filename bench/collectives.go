@@ -27,20 +27,16 @@ func collectives() []row {
 			origin: func(s shape, i int) (int, int) { return 0, i },
 		})},
 		{"reduce", floatBytes, openCollective(collective[float32]{
-			in:  one,
-			out: rootOnly(one),
-			call: func(c *comm.Comm, s shape, in, out []float32) error {
+			in: one, out: rootOnly(one), origin: sumOf,
+			call: func(c *comm.Comm, _ shape, in, out []float32) error {
 				return comm.Reduce(c, in, out, comm.Sum, 0)
 			},
-			origin: sumOf,
 		})},
 		{"allreduce", floatBytes, openCollective(collective[float32]{
-			in:  one,
-			out: one,
-			call: func(c *comm.Comm, s shape, in, out []float32) error {
+			in: one, out: one, origin: sumOf,
+			call: func(c *comm.Comm, _ shape, in, out []float32) error {
 				return comm.Allreduce(c, in, out, comm.Sum)
 			},
-			origin: sumOf,
 		})},
 		{"reducescatter", floatBytes, openCollective(collective[float32]{
 			in:  one,
@@ -56,30 +52,22 @@ func collectives() []row {
 			},
 		})},
 		{"gather", 1, openCollective(collective[byte]{
-			in:     one,
-			out:    rootOnly(forEach),
-			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Gather(c, in, out, 0) },
-			origin: func(s shape, i int) (int, int) { return i / s.count, i % s.count },
+			in: one, out: rootOnly(forEach), origin: partOf,
+			call: func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Gather(c, in, out, 0) },
 		})},
 		{"scatter", 1, openCollective(collective[byte]{
-			in:     rootOnly(forEach),
-			out:    one,
-			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Scatter(c, in, out, 0) },
+			in: rootOnly(forEach), out: one,
 			origin: func(s shape, i int) (int, int) { return 0, s.rank*s.count + i },
+			call:   func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Scatter(c, in, out, 0) },
 		})},
 		{"allgather", 1, openCollective(collective[byte]{
-			in:     one,
-			out:    forEach,
-			call:   func(c *comm.Comm, s shape, in, out []byte) error { return comm.Allgather(c, in, out) },
-			origin: func(s shape, i int) (int, int) { return i / s.count, i % s.count },
+			in: one, out: forEach, origin: partOf,
+			call: func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Allgather(c, in, out) },
 		})},
 		{"alltoall", 1, openCollective(collective[byte]{
-			in:   forEach,
-			out:  forEach,
-			call: func(c *comm.Comm, s shape, in, out []byte) error { return comm.Alltoall(c, in, out) },
-			origin: func(s shape, i int) (int, int) {
-				return i / s.count, s.rank*s.count + i%s.count
-			},
+			in: forEach, out: forEach,
+			origin: func(s shape, i int) (int, int) { return i / s.count, s.rank*s.count + i%s.count },
+			call:   func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Alltoall(c, in, out) },
 		})},
 	}
 }
@@ -96,4 +84,5 @@ func rootOnly(n func(s shape) int) func(s shape) int {
 	}
 }
 
-func sumOf(_ shape, i int) (int, int) { return all, i }
+func sumOf(_ shape, i int) (int, int)  { return all, i }
+func partOf(s shape, i int) (int, int) { return i / s.count, i % s.count }

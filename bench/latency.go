@@ -115,7 +115,7 @@ func isendWait(c *comm.Comm, out []byte, peer int) error {
 	return err
 }
 
-// persistent is a pingPong by persistent requests, which are started anew in each iteration.
+// persistent is a pingPong by persistent requests, which each iteration starts again.
 type persistent struct {
 	pingPong
 	sends, recvs request.Request

@@ -75,7 +75,7 @@ func TestExamples(t *testing.T) {
 	t.Run("pi", func(t *testing.T) {
 		one := p.mustRun(t, 1, "pi", "-intervals", "1000000")
 		assert.Contains(t, one, "pi is about 3.14159265358")
-		for _, n := range []int{2, 4} {
+		for _, n := range []int{2, 4, 16} {
 			assert.Equal(t, one, p.mustRun(t, n, "pi", "-intervals", "1000000"))
 		}
 	})
@@ -87,7 +87,7 @@ func TestExamples(t *testing.T) {
 		one := p.mustRun(t, 1, "wordcount", "-top", "30", root)
 		assert.Regexp(t, `^files +\d+\nlines +\d+\nbytes +\d+\nidentifiers +\d+\ndistinct +\d+\n\n    1 +\d+  \w+\n`, one)
 		assert.Equal(t, 6+30, strings.Count(one, "\n"))
-		for _, n := range []int{2, 4} {
+		for _, n := range []int{2, 4, 16} {
 			assert.Equal(t, one, p.mustRun(t, n, "wordcount", "-top", "30", root))
 		}
 	})

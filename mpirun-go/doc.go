@@ -12,31 +12,7 @@
 // bench runs the program github.com/mpigo/mpigo/bench, which measures the library, with two ranks
 // unless -n says otherwise.
 //
-// Flags of each PROGRAM:
-//
-//	-n, -np N               number of ranks (default 1; with --map-by ppr:N:node, N on each host)
-//	-x NAME[=VALUE]         set an environment variable; NAME alone requires it to be set
-//	--wdir DIR              working directory
-//
-// Flags of the job, before the first PROGRAM:
-//
-//	-H, --host LIST         host[:slots],...
-//	--hostfile FILE         file with lines "host slots=4"
-//	--map-by slot|node|ppr:N:node  how ranks are assigned to hosts (default slot)
-//	--launcher ssh|slurm|local, --agent COMMAND  how to reach other hosts (default ssh)
-//	--connect-timeout DURATION  time limit for a host to answer (default 30s)
-//	--btl LIST              allowed transports, in order of preference
-//	--set KEY=VALUE         set a tunable; mpirun-go info lists them
-//	--tags LIST             build tags for Go packages
-//	--bind-to core|none     bind each rank to a core (default none)
-//	--oversubscribe         allow more ranks than slots
-//	--tag-output            begin each line with its rank
-//	--timestamp-output      begin each line with the time
-//	--output-dir DIR        write DIR/rank.N.stdout and DIR/rank.N.stderr instead
-//	--stdin RANK|all|none   the ranks that read standard input (default 0)
-//	--timeout DURATION      end the job after this time
-//	-v, --verbose           print at start which transports connect the ranks
-//	--version (or -v alone), -h, --help
+// mpirun-go --help (help.go) lists the flags, and mpirun-go info the tunables.
 //
 // # Exit status
 //

@@ -115,29 +115,23 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	if err != nil {
 		return hs, usageError(err)
 	}
-	if needed != nil {
-		kept := 0
-		for i, h := range requested {
-			if needed[i] {
-				requested[kept] = h
-				kept++
-			}
+	for i, h := range requested {
+		if needed == nil || needed[i] {
+			hs.requested = append(hs.requested, h)
 		}
-		requested = requested[:kept]
 	}
-	hs.requested = requested
 	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
 		return hs, err
 	}
 	var names []string
-	for _, h := range requested {
+	for _, h := range hs.requested {
 		if !h.Local {
 			names = append(names, h.Name)
 		}
 	}
 	var remoteHosts []*remote.Host
 	if len(names) > 0 {
-		hs.cluster, err = connect(remote.Config{
+		cfg := remote.Config{
 			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
 			Notify: func(host, line string) {
 				select {
@@ -145,13 +139,17 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 				default: // the buffer is full; Notify must not block
 				}
 			},
-		}, signals)
+		}
+		err = interruptible(signals, func(ctx context.Context) (err error) {
+			hs.cluster, err = remote.Connect(ctx, cfg)
+			return err
+		})
 		if err != nil {
 			return hs, err
 		}
 		remoteHosts = hs.cluster.Hosts()
 	}
-	for i, h := range requested {
+	for i, h := range hs.requested {
 		if h.Local {
 			hs.hosts, hs.machines = append(hs.hosts, hs.local), append(hs.machines, machine)
 			continue
@@ -188,16 +186,6 @@ func (hs *hostSet) universe() int {
 		n += h.SlotCount(hs.machines[i].CPUs())
 	}
 	return n
-}
-
-// connect connects to the hosts. A signal that ends the launcher interrupts it.
-func connect(cfg remote.Config, signals <-chan os.Signal) (*remote.Cluster, error) {
-	var cluster *remote.Cluster
-	err := interruptible(signals, func(ctx context.Context) (err error) {
-		cluster, err = remote.Connect(ctx, cfg)
-		return err
-	})
-	return cluster, err
 }
 
 // interruptible calls f with a context. A signal that ends the launcher cancels the context with an

@@ -117,20 +117,11 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		hs.warnOversubscribed(places)
 	}
 	cfg := job.Config{
-		Hosts:    hs.hosts,
-		Remote:   hs.cluster != nil,
-		Specs:    specs,
-		AppNum:   appNum,
-		JobID:    id.JobID,
-		Universe: max(id.Size, hs.universe()),
-		Timeout:  cmd.Timeout,
-		Signals:  signals,
-		Input:    stdin.Source(os.Stdin),
-		Stdout:   os.Stdout,
-		Stderr:   os.Stderr,
-		Files:    files,
-		Style:    output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
-		Notices:  hs.notices,
+		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
+		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, Signals: signals,
+		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: os.Stderr, Files: files,
+		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
+		Notices: hs.notices,
 	}
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit

@@ -43,19 +43,15 @@ func TestScripts(t *testing.T) {
 		// Under nohup SIGHUP is ignored. Children inherit ignored signals, but not caught ones.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	goEnv := func(name string) string {
-		out, err := exec.Command("go", "env", name).Output()
-		require.NoError(t, err)
-		return strings.TrimSpace(string(out))
-	}
-	cache := goEnv("GOCACHE")
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
 	// An agent for which every host is this machine, and a cache for all these hosts.
 	agents := t.TempDir()
 	// The umask does not matter then. Hosts do not run a file that others may write to.
 	require.NoError(t, os.Chmod(agents, 0o755))
 	agent := filepath.Join(agents, "agent")
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o777))
-	kubexec, err := filepath.Abs("../docs/kubernetes/kubexec.sh")
+	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -70,11 +66,11 @@ func TestScripts(t *testing.T) {
 			host, err := os.Hostname()
 			err = errors.Join(err, os.Chmod(env.WorkDir, 0o755))
 			env.Setenv("HOST", host)
-			env.Setenv("GOCACHE", cache)
+			env.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
 			env.Setenv("GOFLAGS", "-mod=mod")
 			env.Setenv("GOPROXY", "off")
 			env.Setenv("AGENT", agent)
-			env.Setenv("KUBEXEC", kubexec)
+			env.Setenv("REPO", repo)
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(agents, "cache"))
 			// With -race, each process would take 1 s longer to exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -102,7 +98,11 @@ func cmdWaitFor(ts *testscript.TestScript, neg bool, files []string) {
 	}
 }
 
+// readPID returns the process ID in a file, or the launcher's.
 func readPID(ts *testscript.TestScript, file string) int {
+	if file == "launcher" {
+		return launcher(ts)
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(file)))
 	ts.Check(err)
 	return pid
@@ -129,12 +129,7 @@ func state(pid int) string {
 
 func cmdWaitStopped(ts *testscript.TestScript, neg bool, args []string) {
 	for _, arg := range args {
-		var pid int
-		if arg == "launcher" {
-			pid = launcher(ts)
-		} else {
-			pid = readPID(ts, arg)
-		}
+		pid := readPID(ts, arg)
 		waitUntil(ts, arg+" to be stopped", func() bool { return state(pid) == "T" })
 	}
 }
@@ -154,12 +149,5 @@ func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: signal NAME launcher|FILE")
 	}
-	sig := unix.SignalNum("SIG" + args[0])
-	pid := 0
-	if args[1] == "launcher" {
-		pid = launcher(ts)
-	} else {
-		pid = readPID(ts, args[1])
-	}
-	ts.Check(syscall.Kill(pid, sig))
+	ts.Check(syscall.Kill(readPID(ts, args[1]), unix.SignalNum("SIG"+args[0])))
 }

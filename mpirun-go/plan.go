@@ -27,11 +27,8 @@ func newIdentity(size int) (job.Identity, error) {
 	}
 	unique := make([]byte, 8)
 	_, _ = rand.Read(unique) // never fails
-	return job.Identity{
-		JobID:  fmt.Sprintf("mpigo-%d-%s", os.Getpid(), hex.EncodeToString(unique)),
-		Secret: secret,
-		Size:   size,
-	}, nil
+	jobID := fmt.Sprintf("mpigo-%d-%s", os.Getpid(), hex.EncodeToString(unique))
+	return job.Identity{JobID: jobID, Secret: secret, Size: size}, nil
 }
 
 // plan returns the Spec of each rank, without Path and Args, and the index of each rank's group.
@@ -76,12 +73,9 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 				changes = append(slices.Clip(changes), "PWD="+dir)
 			}
 			specs = append(specs, procs.Spec{
-				Rank:  place.Rank,
-				Host:  place.Host,
-				Env:   job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
-				Dir:   dir,
-				Stdin: inputs[place.Rank],
-				CPUs:  place.CPUs,
+				Rank: place.Rank, Host: place.Host,
+				Env: job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
+				Dir: dir, Stdin: inputs[place.Rank], CPUs: place.CPUs,
 			})
 			appNum = append(appNum, index)
 		}

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/build"
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 )
 
 func TestRankEnvironSetsGOMAXPROCS(t *testing.T) {
@@ -25,5 +32,41 @@ func TestRankEnvironSetsGOMAXPROCS(t *testing.T) {
 		{[]string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}, true, []string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}},
 	} {
 		assert.Equal(t, c.want, rankEnviron(c.environ, c.crowded), "%v, crowded: %v", c.environ, c.crowded)
+	}
+}
+
+func TestParseBenchBuildsCommand(t *testing.T) {
+	for line, want := range map[string]cli.Group{
+		"latency":                    {Ranks: 2, Program: benchPackage, Args: []string{"latency"}},
+		"latency -m 8 --json":        {Ranks: 2, Program: benchPackage, Args: []string{"latency", "-m", "8", "--json"}},
+		"--bind-to core -n 4 mbw_mr": {Ranks: 4, Program: benchPackage, Args: []string{"mbw_mr"}},
+		"barrier -n 4":               {Ranks: 2, Program: benchPackage, Args: []string{"barrier", "-n", "4"}},
+	} {
+		cmd, err := parseBench(strings.Fields(line))
+		require.NoError(t, err, line)
+		require.Equal(t, []cli.Group{want}, cmd.Groups, line)
+	}
+	for line, want := range map[string]string{
+		"":             "bench: no NAME given",
+		"-n 4":         "bench: no NAME given",
+		"-n x latency": "-n x:",
+		"latency : bw": "bench: ':' is not allowed",
+		"--bogus bw":   "no such flag: --bogus",
+	} {
+		_, err := parseBench(strings.Fields(line))
+		require.ErrorContains(t, err, want, line)
+	}
+	cmd, err := parseBench([]string{"--help"})
+	require.NoError(t, err)
+	require.Equal(t, []cli.Group{{Ranks: 1, Program: benchPackage, Args: []string{"--help"}}}, cmd.Groups)
+}
+
+func TestExplainBenchNamesModule(t *testing.T) {
+	why := "no required module provides package " + benchPackage
+	err := explainBench(fmt.Errorf("%s: %w: neither a file nor a Go package: %s: go.mod file not found", benchPackage, build.ErrNotFound, why))
+	require.ErrorIs(t, err, build.ErrNotFound)
+	require.EqualError(t, err, "bench: "+benchPackage+": not found in the module of this directory: run bench in mpigo's module or in one that requires it")
+	for _, other := range []error{errors.New(why), fmt.Errorf("%w: no go", build.ErrNotFound)} {
+		require.Equal(t, other, explainBench(other))
 	}
 }

@@ -186,7 +186,7 @@ func runWorld(args []string, me string) {
 			return world.Barrier()
 		}
 		if args[0] == "fail" {
-			return errors.New("failed as told")
+			return errors.New("failed on request")
 		}
 		runVerb(args[0], args[1:], me)
 		return nil

@@ -2,7 +2,7 @@
 # Measures what failover costs while no rail fails: compares small messages between two ranks of a
 # process, on one core, with those of a commit without failover. It counts the instructions of each
 # message in a virtual machine whose clock is their count, so the figures are the same in every run.
-# The mark is a ratio of 1.01; with -marks a benchmark above it fails.
+# The limit is a ratio of 1.01; with -marks a benchmark above it fails.
 # Usage: failover-cost.sh [-marks] [COMMIT [ROUNDS]]
 # COMMIT is by default the last one without failover. With ROUNDS the messages are timed on this
 # machine instead, in that many rounds of two turns each, and the fastest and the median of each
@@ -44,7 +44,7 @@ turns | awk '$2 ~ /^Benchmark/ { print $2, $1, $4 }' | sort -k1,2 -k3n | awk -v 
             printf "%-26s %.1f %s with, %.1f without: %.3f", b, a[i, 1], unit, a[o, 1], a[i, 1] / a[o, 1]
             if (n[i] > 1) printf "; median %.1f, %.1f: %.3f", a[i, h], a[o, h], a[i, h] / a[o, h]
             over = a[i, 1] > 1.01 * a[o, 1]
-            print over ? "; over the mark" : ""
+            print over ? "; above the limit" : ""
             failed = failed || marks && over
             count++
         }

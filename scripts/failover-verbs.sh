@@ -5,7 +5,7 @@
 # case does.
 # Usage: failover-verbs.sh [-v] [-marks] [CASE…]
 #   -v      print the job's output, and the bandwidth and the rails over time
-#   -marks  fail if a case misses a mark of speed
+#   -marks  fail if a figure is above its limit
 # By default all cases run. A case may be followed by :copy, :get or :put, the protocol of long
 # messages, or by :tcp, which adds a rail over TCP by which traffic must go on.
 set -euo pipefail

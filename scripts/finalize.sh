@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs correct programs whose rank 0 calls Finalize later than the others. Each job must end with
-# status 0 and print nothing, although the other ranks have told by then that they are finalized:
+# status 0 and print nothing, although the other ranks have announced by then that they finalize:
 #   - 128 ranks over TCP on one machine, rank 0 1.02 s late, RUNS times. They connect for the
 #     barrier before that, and open no further connections;
 #   - 80 ranks over TCP that may have 64 files open, rank 0 1.02 s late;

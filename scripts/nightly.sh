@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs what takes too long for .ci/run, or judges by speed: every case of the failover scripts
-# against its marks, the cost of failover, the simulation with new seeds, every fuzz target for
+# against its limits, the cost of failover, the simulation with new seeds, every fuzz target for
 # longer, and the benchmarks beside Open MPI and MPICH. Takes about an hour on two cores. Needs what
-# .ci/run needs, and installs it likewise. The marks are for a machine that does nothing else.
+# .ci/run needs, and installs it likewise. The limits are for a machine that does nothing else.
 # Usage: nightly.sh [SEEDS] [STEP…]
 # SEEDS (20000) is the number of simulations over each transport. By default all steps run.
 set -u

@@ -23,6 +23,9 @@ SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$out/munge/socket
 MpiDefault=none
+# On a busy machine an answer takes longer than the default of 10 s. An order whose answer is late
+# is sent again only after a minute, also the order to end a job.
+MessageTimeout=60
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SchedulerType=sched/builtin

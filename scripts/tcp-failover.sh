@@ -3,18 +3,17 @@
 # two cables (veth), the rails, besides the network by which mpirun-go reaches them. A job of two
 # ranks exchanges and checks messages of all kinds while rails break and are mended. Prints a row
 # for each case, in the order of the table in docs/evidence/failover-tcp.md, and fails if a case
-# does. Needs root,
-# openssh-server, iproute2 and nftables.
+# does. Needs root, openssh-server, iproute2 and nftables.
 # Usage: tcp-failover.sh [-v] [-marks] [CASE…]
 #   -v      print the job's output, and the bandwidth and the rails over time
-#   -marks  fail if a case misses a mark of speed
+#   -marks  fail if a figure is above its limit
 # By default all cases run.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate
     address both both-drop drop-mute both-mute loss loss-much slow delay stop kills unauthenticated
-    gone gone-mute gone-large gone-unheeded kill-rank kill-daemon kill-launcher)
+    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher)
 failover_cases "$@"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" "$@"
 
@@ -80,14 +79,14 @@ kill_part() {
     fi
 }
 
-# unheeded STATUS: the program has ended with the error of the lost peer, and so has the job.
-unheeded() {
+# unhandled STATUS: the program has ended with the error of the lost peer, and so has the job.
+unhandled() {
     local error
     error=$(grep '^case ' errors | head -n 1)
-    echo "| gone-unheeded | $error; $(grep '^mpirun-go: ' errors) |"
+    echo "| gone-unhandled | $error; $(grep '^mpirun-go: ' errors) |"
     [ "$1" = 1 ] && [ "$(grep -c '^mpirun-go: ' errors)" = 1 ] &&
         [[ $error =~ peer\ [01].*peer\ unreachable:\ rail\ tcp:r ]] && return
-    echo "| gone-unheeded | FAIL: exit status $1 |"
+    echo "| gone-unhandled | FAIL: exit status $1 |"
     cat errors
     return 1
 }
@@ -98,7 +97,7 @@ for case in "${cases[@]}"; do
     grace=10s flags=() recorder=
     case $case in
     kill-*) kill_part "$case" || status=1; continue ;;
-    gone-unheeded) grace=3s ;;
+    gone-unhandled) grace=3s ;;
     gone*) grace=3s flags=(-lost -grace 3s) ;;
     none | loss* | slow | delay | stop* | unauthenticated) flags=(-may-stay-up) ;;
     kills) flags=(-back 45s) ;; # a rail that fails that often is tried again only after 30 s
@@ -121,8 +120,8 @@ for case in "${cases[@]}"; do
         kill "$recorder" 2>/dev/null || true
         wait "$recorder" || true
     fi
-    if [ "$case" = gone-unheeded ]; then
-        unheeded $s || status=1
+    if [ "$case" = gone-unhandled ]; then
+        unhandled $s || status=1
         continue
     fi
     failover_result "$case" $s || status=1

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/xml"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,9 +132,9 @@ func TestCommands(t *testing.T) {
 		command(t, ours, goroutinesName, 2, bindCore, true))
 }
 
-// TestEveryMarkIsMeasured checks that each mark belongs to an experiment and to contenders that
+// TestEveryTargetIsMeasured checks that each target belongs to an experiment and to contenders that
 // take part in it.
-func TestEveryMarkIsMeasured(t *testing.T) {
+func TestEveryTargetIsMeasured(t *testing.T) {
 	res := &results{}
 	for _, e := range experiments() {
 		unit := "us"
@@ -155,7 +153,7 @@ func TestEveryMarkIsMeasured(t *testing.T) {
 		}
 	}
 	res.add(point{goroutinesName, 2, 8, "us"}, channel, 1)
-	all := marks()
+	all := targets()
 	assert.Len(t, judge(res, all), len(all))
 }
 
@@ -175,7 +173,7 @@ func TestJudge(t *testing.T) {
 	res.add(bw, mpichSingle, 150)
 	res.add(bw, openMPITwo, 160)
 
-	out := judge(res, marks())
+	out := judge(res, targets())
 	require.Len(t, out, 2)
 	assert.Equal(t, "latency 8 B", out[0].name)
 	assert.Equal(t, mpichTwo, out[0].other, "the best median")
@@ -189,12 +187,12 @@ func TestJudge(t *testing.T) {
 	assert.False(t, out[1].reached, "1.25 is not 1.5")
 	assert.InDelta(t, 200.0/160, out[1].paired, 1e-9)
 
-	assert.EqualError(t, missed(out), "1 of 2 marks missed: bw 8 B: 1.25, mark 1.5")
+	assert.EqualError(t, missed(out), "1 of 2 targets missed: bw 8 B: 1.25, target 1.5")
 	assert.NoError(t, missed(out[:1]))
-	assert.ErrorContains(t, missed(nil), "no mark was measured")
+	assert.ErrorContains(t, missed(nil), "no target was measured")
 
 	res.add(bw, openMPITwo, 170)
-	assert.Zero(t, judge(res, marks())[1].paired, "the numbers of rounds differ")
+	assert.Zero(t, judge(res, targets())[1].paired, "the numbers of rounds differ")
 }
 
 func TestSummarize(t *testing.T) {
@@ -274,8 +272,7 @@ func some() *results {
 }
 
 func TestTables(t *testing.T) {
-	var b strings.Builder
-	require.NoError(t, writeTables(&b, some()))
+	text := tables(some())
 	for _, want := range []string{
 		"# Measurements of 1970-01-01\n",
 		"| processor | CPU, 2 cores, cache  |\n",
@@ -290,7 +287,7 @@ func TestTables(t *testing.T) {
 		"## bw, 2 ranks (MB/s)\n\n| size | mpigo |\n",
 		"| mpigo | `mpirun-go` |\n",
 	} {
-		assert.Contains(t, b.String(), want)
+		assert.Contains(t, text, want)
 	}
 }
 
@@ -298,25 +295,17 @@ func TestPlots(t *testing.T) {
 	for _, p := range plots() {
 		svg, ok := p.draw(some())
 		require.True(t, ok)
-		dec := xml.NewDecoder(strings.NewReader(svg))
-		polylines := 0
-		for {
-			token, err := dec.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			require.NoError(t, err)
-			if e, is := token.(xml.StartElement); is && e.Name.Local == "polyline" {
-				polylines++
-				for _, a := range e.Attr {
-					if a.Name.Local == "points" {
-						assert.Len(t, strings.Fields(a.Value), 4)
-						assert.NotContains(t, a.Value, "NaN")
-					}
-				}
-			}
+		var parsed struct {
+			Lines []struct {
+				Points string `xml:"points,attr"`
+			} `xml:"polyline"`
 		}
-		assert.Equal(t, map[string]int{"latency": 3, "bw": 1, latencyTCP: 2, bwTCP: 1}[p.experiment], polylines)
+		require.NoError(t, xml.Unmarshal([]byte(svg), &parsed))
+		assert.Len(t, parsed.Lines, map[string]int{"latency": 3, "bw": 1, latencyTCP: 2, bwTCP: 1}[p.experiment])
+		for _, line := range parsed.Lines {
+			assert.Len(t, strings.Fields(line.Points), 4)
+		}
+		assert.NotContains(t, svg, "NaN")
 		_, ok = p.draw(&results{})
 		assert.False(t, ok)
 	}
@@ -340,9 +329,9 @@ func TestWriteAndReadResults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "unexpected end of JSON input",
 		"# {\n":                      "unexpected end of JSON input",
-		"# {}\na,b\n":                "the columns are not",
+		"# {}\na,b\n":                "the first columns are not",
 		"# {}\n" + columns + "\nx\n": "wrong number of fields",
-		"# {}\n" + columns + "\nx,y,2,8,us,1,1,\n": "y, x: no values",
+		"# {}\n" + columns + ",x\ny,2,8,us,1 z\n": `parsing "z"`,
 	} {
 		_, err := parseResults(text)
 		assert.ErrorContains(t, err, want, text)

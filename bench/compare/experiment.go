@@ -24,7 +24,7 @@ const (
 // noSizes is the value of quick for a benchmark without sizes.
 const noSizes = "-"
 
-// experiments lists all experiments: those that the marks need, and harder variants of them.
+// experiments lists all experiments: those that the targets need, and harder variants of them.
 func experiments() []experiment {
 	const some, few = "8,1K,8K,64K,1M", "8,64K"
 	all := []experiment{
@@ -40,13 +40,8 @@ func experiments() []experiment {
 		{name: "bw, 10 % unexpected", ranks: 2, args: []string{"bw", "--unexpected", "10"}, sizes: some},
 		{name: "latency, two communicators", ranks: 2, args: []string{"latency", "--two-comms"}, sizes: some},
 		{name: "bw, two communicators", ranks: 2, args: []string{"bw", "--two-comms"}, sizes: some},
-	}
-	for _, e := range []experiment{
-		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M"},
-		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "64K,1M"},
-	} {
-		e.tcp = true
-		all = append(all, e)
+		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M", tcp: true},
+		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "64K,1M", tcp: true},
 	}
 	for _, ranks := range []int{2, 4, 8} {
 		quick, quickSizes := "", ""

@@ -31,14 +31,9 @@ type machine struct {
 
 func describeMachine(ctx context.Context) machine {
 	return machine{
-		CPU:         cpuModel(),
-		Cores:       runtime.NumCPU(),
-		Cache:       largestCache(),
-		Kernel:      kernel(),
-		Go:          runtime.Version(),
-		Mpigo:       firstLine(ctx, "git", "describe", "--always", "--dirty"),
-		OpenMPI:     firstLine(ctx, "mpirun.openmpi", "--version"),
-		MPICH:       mpichVersion(ctx),
+		CPU: cpuModel(), Cores: runtime.NumCPU(), Cache: largestCache(), Kernel: kernel(),
+		Go: runtime.Version(), Mpigo: firstLine(ctx, "git", "describe", "--always", "--dirty"),
+		OpenMPI: firstLine(ctx, "mpirun.openmpi", "--version"), MPICH: mpichVersion(ctx),
 		LoadAtStart: loadAverage(),
 	}
 }

@@ -1,6 +1,6 @@
 // Compare measures mpigo beside Open MPI and MPICH with the benchmarks of ../ and ../peers. The
 // contenders take turns, in several rounds, so other work on the machine affects all of them.
-// Compare writes the results, tables, and plots, and compares the results with marks.
+// Compare writes the results, tables, and plots, and compares the results with targets.
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
@@ -20,7 +20,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,25 +68,25 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: bind ranks to cores, if there are enough; "+
 		"default: as each launcher does by default")
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
-	flags.BoolVar(&opts.marks, "marks", false, "fail if a mark is missed, or none was measured")
+	flags.BoolVar(&opts.marks, "marks", false, "fail if a target is missed, or none was measured")
 	_ = flags.Parse(args) // exits after a mistake
-	if flags.NArg() > 0 {
-		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
 	if opts.rounds == 0 {
 		opts.rounds = 5
 		if opts.quick {
 			opts.rounds = 1
 		}
 	}
-	if opts.rounds < 1 {
+	switch {
+	case flags.NArg() > 0:
+		return opts, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case opts.rounds < 1:
 		return opts, fmt.Errorf("-rounds is %d: it must be at least 1", opts.rounds)
-	}
-	if opts.timeout <= 0 {
+	case opts.timeout <= 0:
 		return opts, fmt.Errorf("-timeout is %v: it must be positive", opts.timeout)
-	}
-	if !slices.Contains([]string{bindCore, bindDefault}, opts.bind) {
+	case opts.bind != bindCore && opts.bind != bindDefault:
 		return opts, fmt.Errorf("-bind is %q: it must be core or default", opts.bind)
+	case opts.quick && sizes != "":
+		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	if sizes != "" {
 		opts.sizes = strings.Split(sizes, ",")
@@ -97,9 +96,6 @@ func parse(args []string) (options, error) {
 		if !isSize(size) {
 			return opts, fmt.Errorf("-sizes is %s: %q is not a size such as 8, 64K or 1M", sizes, size)
 		}
-	}
-	if opts.quick && sizes != "" {
-		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
 	var err error
 	if opts.experiments, err = regexp.Compile(only); err != nil {
@@ -123,12 +119,12 @@ func run(ctx context.Context, opts options) error {
 		return err
 	}
 	if opts.out == "" {
-		err = writeTables(os.Stdout, res)
+		_, err = fmt.Print(tables(res))
 	} else {
 		err = write(opts.out, res)
 	}
 	if err == nil && opts.marks {
-		err = missed(judge(res, marks()))
+		err = missed(judge(res, targets()))
 	}
 	return err
 }
@@ -143,15 +139,7 @@ func write(dir string, res *results) error {
 	if err := res.write(filepath.Join(dir, resultsFile)); err != nil {
 		return err
 	}
-	tables, err := os.Create(filepath.Join(dir, "tables.md"))
-	if err != nil {
-		return err
-	}
-	if err := writeTables(tables, res); err != nil {
-		tables.Close()
-		return err
-	}
-	if err := tables.Close(); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tables.md"), []byte(tables(res)), 0o644); err != nil {
 		return err
 	}
 	for _, p := range plots() {

@@ -36,12 +36,10 @@ func measure(ctx context.Context, opts options) (*results, error) {
 	}
 	defer os.RemoveAll(dir)
 	m := &measurement{
-		opts:     opts,
-		at:       place{cores: runtime.NumCPU(), bind: opts.bind, root: os.Geteuid() == 0},
+		opts: opts, at: place{cores: runtime.NumCPU(), bind: opts.bind, root: os.Geteuid() == 0},
 		launcher: newLauncher(opts.timeout),
 		res:      &results{session: session{Begun: time.Now().UTC().Truncate(time.Second), Bind: opts.bind}},
-		failed:   map[string]bool{},
-		terminal: isTerminal(os.Stderr),
+		failed:   map[string]bool{}, terminal: isTerminal(os.Stderr),
 	}
 	defer m.launcher.sweep()
 	if err := m.choose(ctx, dir); err != nil {

@@ -71,14 +71,14 @@ func (p plot) draw(r *results) (string, bool) {
 	low := floorTick(lo)
 	y := axis{math.Log10(low), math.Log10(max(ceilTick(hi), 2*low)), plotHeight - plotBottom, plotTop}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
-		plotWidth, plotHeight, plotWidth, plotHeight, html.EscapeString(p.title))
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" fill="%s" %s role="img" aria-label="%s">`+"\n",
+		plotWidth, plotHeight, plotWidth, plotHeight, plotInk, plotFont, html.EscapeString(p.title))
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", plotWidth, plotHeight)
 	text(&b, plotLeft, 26, "start", 16, p.title)
 	drawGrid(&b, x, y)
 	text(&b, (plotLeft+plotWidth-plotRight)/2, plotHeight-12, "middle", 13, "message size")
-	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle" font-size="13" fill="%s" %s>%s</text>`+"\n",
-		(plotTop+plotHeight-plotBottom)/2, plotInk, plotFont, p.axis)
+	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle" font-size="13">%s</text>`+"\n",
+		(plotTop+plotHeight-plotBottom)/2, p.axis)
 	for _, l := range lines {
 		drawLine(&b, l, x, y)
 	}
@@ -94,18 +94,10 @@ func (a axis) at(logarithm float64) float64 {
 	return a.from + (logarithm-a.lo)/(a.hi-a.lo)*(a.to-a.from)
 }
 
-// floorTick rounds down to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
-func floorTick(v float64) float64 {
-	ten := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{5, 2} {
-		if f*ten <= v {
-			return f * ten
-		}
-	}
-	return ten
-}
+// floorTick rounds down to a tick. The reciprocals of ticks are ticks.
+func floorTick(v float64) float64 { return 1 / ceilTick(1/v) }
 
-// ceilTick rounds up to a tick.
+// ceilTick rounds up to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
 func ceilTick(v float64) float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{1, 2, 5} {
@@ -118,9 +110,10 @@ func ceilTick(v float64) float64 {
 
 func drawGrid(b *strings.Builder, x, y axis) {
 	top, bottom := y.to, y.from
+	var lines strings.Builder
 	for e := math.Ceil(x.lo); e <= x.hi+1e-9; e++ {
 		at := x.at(e)
-		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", at, top, at, bottom, plotGrid)
+		fmt.Fprintf(&lines, "M%.1f %.1fV%.1f", at, top, bottom)
 		if int(e)%2 == 0 || x.hi-x.lo < 8 {
 			text(b, at, bottom+18, "middle", 11, shortSize(1<<int(e)))
 		}
@@ -132,11 +125,11 @@ func drawGrid(b *strings.Builder, x, y axis) {
 				continue
 			}
 			at := y.at(v)
-			fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="%s"/>`+"\n",
-				plotLeft, at, plotWidth-plotRight, at, plotGrid)
+			fmt.Fprintf(&lines, "M%d %.1fH%d", plotLeft, at, plotWidth-plotRight)
 			text(b, plotLeft-8, at+4, "end", 11, tickName(f*math.Pow(10, ten)))
 		}
 	}
+	fmt.Fprintf(b, `<path d="%s" stroke="%s"/>`+"\n", lines.String(), plotGrid)
 	fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="%d" height="%.1f" fill="none" stroke="#9aa2ab"/>`+"\n",
 		plotLeft, top, plotWidth-plotRight-plotLeft, bottom-top)
 }
@@ -145,15 +138,15 @@ func drawLine(b *strings.Builder, l line, x, y axis) {
 	if len(l.x) == 0 {
 		return
 	}
-	fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"%s points="`, l.colour, l.dashes())
+	var points, dots strings.Builder
 	for i := range l.x {
-		fmt.Fprintf(b, "%.1f,%.1f ", x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])))
+		cx, cy := x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i]))
+		fmt.Fprintf(&points, "%.1f,%.1f ", cx, cy)
+		fmt.Fprintf(&dots, "M%.1f %.1fh0", cx, cy)
 	}
-	b.WriteString("\"/>\n")
-	for i := range l.x {
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.8" fill="%s"/>`+"\n",
-			x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i])), l.colour)
-	}
+	fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"%s points="%s"/>`+"\n",
+		l.colour, l.dashes(), points.String())
+	fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="5.6" stroke-linecap="round"/>`+"\n", dots.String(), l.colour)
 }
 
 func (l line) dashes() string {
@@ -183,8 +176,8 @@ func drawLegend(b *strings.Builder, lines []line) {
 }
 
 func text(b *strings.Builder, x, y float64, anchor string, size int, s string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d" fill="%s" %s>%s</text>`+"\n",
-		x, y, anchor, size, plotInk, plotFont, html.EscapeString(s))
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`+"\n",
+		x, y, anchor, size, html.EscapeString(s))
 }
 
 func tickName(v float64) string {

@@ -162,12 +162,11 @@ func (r *results) bestOf(p point, contenders []string) (best, bool) {
 	return b, b.contender != ""
 }
 
-// The file of results is a CSV file with a line for each series. The first line is a comment with
-// the session as JSON. The column rounds has the value of each round; the median and the best
-// follow from these, and stand there for readers of the file.
+// The file of results is a CSV file with a row for each point and a column for each contender. A
+// cell has the value of each round. The first line is a comment with the session as JSON.
 const (
 	comment = '#'
-	columns = "contender,benchmark,ranks,size,unit,median,best,rounds"
+	columns = "benchmark,ranks,size,unit" // and the contenders
 )
 
 func (r *results) write(path string) error {
@@ -175,17 +174,29 @@ func (r *results) write(path string) error {
 	if err != nil {
 		return err
 	}
+	var points []point
+	var names []string
+	for _, s := range r.Series {
+		if !slices.Contains(points, s.point) {
+			points = append(points, s.point)
+		}
+		if !slices.Contains(names, s.Contender) {
+			names = append(names, s.Contender)
+		}
+	}
 	b := bytes.NewBufferString(fmt.Sprintf("%c %s\n", comment, head))
 	out := csv.NewWriter(b)
-	_ = out.Write(strings.Split(columns, ",")) // a bytes.Buffer takes everything
-	for _, s := range r.Series {
-		var rounds []string
-		for _, v := range s.Values {
-			rounds = append(rounds, format(v))
+	_ = out.Write(append(strings.Split(columns, ","), names...)) // a bytes.Buffer takes everything
+	for _, p := range points {
+		row := []string{p.Experiment, strconv.Itoa(p.Ranks), strconv.Itoa(p.Size), p.Unit}
+		for _, name := range names {
+			var rounds []string
+			for _, v := range r.values(p, name) {
+				rounds = append(rounds, format(v))
+			}
+			row = append(row, strings.Join(rounds, " "))
 		}
-		sum := summarize(s)
-		_ = out.Write([]string{s.Contender, s.Experiment, strconv.Itoa(s.Ranks), strconv.Itoa(s.Size), s.Unit,
-			format(sum.median), format(sum.best), strings.Join(rounds, " ")})
+		_ = out.Write(row)
 	}
 	out.Flush()
 	return os.WriteFile(path, b.Bytes(), 0o644)
@@ -215,28 +226,27 @@ func parseResults(text string) (*results, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(rows) == 0 || strings.Join(rows[0], ",") != columns {
-		return nil, fmt.Errorf("the columns are not %s", columns)
+	keys := strings.Split(columns, ",")
+	if len(rows) == 0 || !slices.Equal(rows[0][:min(len(keys), len(rows[0]))], keys) {
+		return nil, fmt.Errorf("the first columns are not %s", columns)
 	}
 	for _, row := range rows[1:] {
-		s := series{Contender: row[0], point: point{Experiment: row[1], Unit: row[4]}}
-		if s.Ranks, err = strconv.Atoi(row[2]); err != nil {
+		p := point{Experiment: row[0], Unit: row[3]}
+		if p.Ranks, err = strconv.Atoi(row[1]); err != nil {
 			return nil, err
 		}
-		if s.Size, err = strconv.Atoi(row[3]); err != nil {
+		if p.Size, err = strconv.Atoi(row[2]); err != nil {
 			return nil, err
 		}
-		for field := range strings.FieldsSeq(row[7]) {
-			v, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				return nil, err
+		for i := len(keys); i < len(row); i++ {
+			for field := range strings.FieldsSeq(row[i]) {
+				v, err := strconv.ParseFloat(field, 64)
+				if err != nil {
+					return nil, err
+				}
+				r.add(p, rows[0][i], v)
 			}
-			s.Values = append(s.Values, v)
 		}
-		if len(s.Values) == 0 {
-			return nil, fmt.Errorf("%s, %s: no values", s.Experiment, s.Contender)
-		}
-		r.Series = append(r.Series, s)
 	}
 	return r, nil
 }

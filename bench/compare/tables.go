@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// writeTables writes results as Markdown.
-func writeTables(out io.Writer, r *results) error {
+// tables returns the results as Markdown.
+func tables(r *results) string {
 	var b strings.Builder
 	writeMachine(&b, r)
 	writeMarks(&b, r)
@@ -19,8 +18,7 @@ func writeTables(out io.Writer, r *results) error {
 		writeExperiment(&b, r, g)
 	}
 	writeMethod(&b, r)
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 func writeMachine(b *strings.Builder, r *results) {
@@ -49,7 +47,7 @@ func writeMachine(b *strings.Builder, r *results) {
 }
 
 func writeMarks(b *strings.Builder, r *results) {
-	out := judge(r, marks())
+	out := judge(r, targets())
 	if len(out) == 0 {
 		return
 	}
@@ -59,14 +57,14 @@ func writeMarks(b *strings.Builder, r *results) {
 			reached++
 		}
 	}
-	fmt.Fprintf(b, "\n## Marks\n\n%d of %d reached. Values are medians, and in brackets the best of all rounds. "+
+	fmt.Fprintf(b, "\n## Targets\n\n%d of %d reached. Values are medians, and in brackets the best of all rounds. "+
 		"The ratio is mpigo's\nvalue to the other's. The column round by round has the median of the ratios of "+
 		"each round.\n\n", reached, len(out))
-	b.WriteString("| benchmark | mpigo | other | other is | ratio | round by round | mark | |\n" +
+	b.WriteString("| benchmark | mpigo | other | other is | ratio | round by round | target | |\n" +
 		"| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
 	for _, o := range out {
 		relation, result := "≤", "**no**"
-		if o.mark.at.higherIsBetter() {
+		if o.target.at.higherIsBetter() {
 			relation = "≥"
 		}
 		if o.reached {
@@ -77,7 +75,7 @@ func writeMarks(b *strings.Builder, r *results) {
 			paired = fmt.Sprintf("%.2f", o.paired)
 		}
 		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.name,
-			both(o.ours), o.mark.at.Unit, both(o.others), o.mark.at.Unit, o.other, o.ratio, o.best, paired, relation, o.limit, result)
+			both(o.ours), o.target.at.Unit, both(o.others), o.target.at.Unit, o.other, o.ratio, o.best, paired, relation, o.limit, result)
 	}
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bench/peers_test.go holds these equal to the Go program's. */
+/* bench/config_test.go holds these equal to the Go program's. */
 #define WINDOW 64
 #define POOL_BYTES (128L << 20)
 #define LARGE_BYTES (8L << 10)

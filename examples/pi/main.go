@@ -19,26 +19,20 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config holds the flags' values.
-type config struct {
-	intervals int
-}
-
 const (
 	root   = 0
 	blocks = 4096 // far more than ranks, so the ranks' shares are nearly equal
 )
 
 func main() {
-	var cfg config
 	flags := flag.NewFlagSet("pi", flag.ContinueOnError)
-	flags.IntVar(&cfg.intervals, "intervals", 100_000_000, "number of intervals between 0 and 1")
+	intervals := flags.Int("intervals", 100_000_000, "number of intervals between 0 and 1")
 	check := func() error {
 		switch {
 		case flags.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-		case cfg.intervals < 1:
-			return fmt.Errorf("-intervals is %d: it must be at least 1", cfg.intervals)
+		case *intervals < 1:
+			return fmt.Errorf("-intervals is %d: it must be at least 1", *intervals)
 		}
 		return nil
 	}
@@ -47,16 +41,16 @@ func main() {
 		if !goOn {
 			return err
 		}
-		return run(world, cfg, os.Stdout)
+		return run(world, *intervals, os.Stdout)
 	})
 }
 
 // run is the program of one rank. Only the root writes to out.
-func run(world *comm.Comm, cfg config, out io.Writer) error {
+func run(world *comm.Comm, intervals int, out io.Writer) error {
 	// Each rank computes every size-th block. The blocks of other ranks stay zero here.
 	mine := make([]float64, blocks)
 	for b := world.Rank(); b < blocks; b += world.Size() {
-		mine[b] = sumBlock(b, cfg.intervals)
+		mine[b] = sumBlock(b, intervals)
 	}
 
 	// A block's sum is one rank's plus zeros. That is exact in any order of the reduction.
@@ -71,9 +65,9 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 	for _, s := range sums {
 		pi += s
 	}
-	pi /= float64(cfg.intervals)
+	pi /= float64(intervals)
 	fmt.Fprintf(out, "pi is about %.15f\nthe error is %.1e, with %d intervals\n",
-		pi, math.Abs(pi-math.Pi), cfg.intervals)
+		pi, math.Abs(pi-math.Pi), intervals)
 	return nil
 }
 

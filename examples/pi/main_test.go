@@ -14,7 +14,7 @@ import (
 func estimate(t *testing.T, n, intervals int) string {
 	var out bytes.Buffer
 	mpitest.Run(t, n, func(t testing.TB, world *comm.Comm) {
-		require.NoError(t, run(world, config{intervals: intervals}, &out))
+		require.NoError(t, run(world, intervals, &out))
 	})
 	return out.String()
 }

@@ -16,11 +16,6 @@ import (
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
-// config holds the flags' values.
-type config struct {
-	laps int
-}
-
 // token travels round the ring. The elements of a message may have any type without pointers.
 type token struct {
 	Hops int64 // how often the token was sent
@@ -30,15 +25,14 @@ type token struct {
 const tagToken = 1
 
 func main() {
-	var cfg config
 	flags := flag.NewFlagSet("ring", flag.ContinueOnError)
-	flags.IntVar(&cfg.laps, "laps", 3, "how many times the token goes round")
+	laps := flags.Int("laps", 3, "how many times the token goes round")
 	check := func() error {
 		switch {
 		case flags.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-		case cfg.laps < 0:
-			return fmt.Errorf("-laps is %d: it cannot be negative", cfg.laps)
+		case *laps < 0:
+			return fmt.Errorf("-laps is %d: it cannot be negative", *laps)
 		}
 		return nil
 	}
@@ -47,20 +41,20 @@ func main() {
 		if !goOn {
 			return err
 		}
-		return run(world, cfg, os.Stdout)
+		return run(world, *laps, os.Stdout)
 	})
 }
 
 // run is the program of one rank. Only rank 0 writes to out.
-func run(world *comm.Comm, cfg config, out io.Writer) error {
+func run(world *comm.Comm, laps int, out io.Writer) error {
 	rank, size := world.Rank(), world.Size()
 	left, right := (rank+size-1)%size, (rank+1)%size
 
 	if rank == 0 {
-		fmt.Fprintf(out, "a ring of %d, %d laps\n", size, cfg.laps)
+		fmt.Fprintf(out, "a ring of %d, %d laps\n", size, laps)
 	}
 	tok := make([]token, 1)
-	for lap := 1; lap <= cfg.laps; lap++ {
+	for lap := 1; lap <= laps; lap++ {
 		if rank != 0 {
 			if _, err := comm.Recv(world, tok, left, tagToken); err != nil {
 				return err
@@ -99,11 +93,8 @@ func run(world *comm.Comm, cfg config, out io.Writer) error {
 
 // check returns an error unless the token is what it must be after whole laps.
 func (t token) check(laps, size int) error {
-	want := token{
-		Hops: int64(laps) * int64(size),
-		Sum:  int64(laps) * int64(size) * int64(size-1) / 2,
-	}
-	if t != want {
+	l, n := int64(laps), int64(size)
+	if want := (token{Hops: l * n, Sum: l * n * (n - 1) / 2}); t != want {
 		return fmt.Errorf("after %d laps the token is %+v, not %+v", laps, t, want)
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestRunOnAnyNumberOfRanks(t *testing.T) {
 	for n, want := range want {
 		var out bytes.Buffer
 		mpitest.Run(t, n, func(t testing.TB, world *comm.Comm) {
-			require.NoError(t, run(world, config{laps: 2}, &out))
+			require.NoError(t, run(world, 2, &out))
 		})
 		assert.Equal(t, want, out.String())
 	}

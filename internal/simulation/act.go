@@ -137,8 +137,13 @@ func (r *rank) receive(a action) {
 	if a.a>>8&3 == 0 {
 		room = max(w.size(a.b), idBytes)
 	}
-	rc.whole = r.buffer(room+guard, a.c>>8)
-	rc.buf = rc.whole[:room:room]
+	r.irecv(rc, r.buffer(room+guard, a.c>>8))
+}
+
+// irecv starts a receive. Its buffer is all of the memory but the guard.
+func (r *rank) irecv(rc *receive, whole []byte) {
+	room := len(whole) - guard
+	rc.whole, rc.buf = whole, whole[:room:room]
 	r.post(rc)
 	r.call(func(p *pml.PML) {
 		if rc.persistent {
@@ -196,10 +201,8 @@ func (r *rank) cancel(rc *receive) {
 // free frees a send. The send goes on in the background.
 func (r *rank) free(i int) {
 	s := r.sends[i]
-	if err := s.handle.Free(); err != nil {
-		r.w.fail("request", "rank %d: Free of a send: %v", r.rank, err)
-	}
-	r.sends = append(r.sends[:i], r.sends[i+1:]...)
+	r.must(s.handle.Free())
+	r.sends = slices.Delete(r.sends, i, i+1)
 }
 
 // detach takes the buffer of a send back, as package coll does when the context of a call ends.
@@ -279,9 +282,7 @@ func (r *rank) probe(a action) {
 	ctx := r.pickContext(a.a)
 	pr := &probe{pattern: pattern{ctx, w.pickSource(ctx, a.b), a.c%4 - 1}, order: w.order, matched: a.a>>8&1 == 0}
 	r.matching.probe(pr)
-	r.call(func(p *pml.PML) {
-		pr.r = p.Probe(r.ctxs[pr.ctx], pr.source, pr.tag, pr.matched, "probe")
-	})
+	r.call(func(p *pml.PML) { pr.r = p.Probe(r.ctxs[pr.ctx], pr.source, pr.tag, pr.matched, "probe") })
 	r.probes = append(r.probes, pr)
 }
 
@@ -291,12 +292,7 @@ func (r *rank) receiveTaken(i int) {
 	if t == nil {
 		return
 	}
-	for i, o := range r.taken {
-		if o == t {
-			r.taken = append(r.taken[:i], r.taken[i+1:]...)
-			break
-		}
-	}
+	r.taken = slices.DeleteFunc(r.taken, func(o *taken) bool { return o == t })
 	room := max(int(t.env.Bytes), idBytes)
 	rc := &receive{rank: r.rank, ctx: t.ctx, source: t.env.Source, tag: t.env.Tag, whole: r.buffer(room+guard, i), byProbe: true, waited: t.waited, elem: 1}
 	rc.buf = rc.whole[:room:room]

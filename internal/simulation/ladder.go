@@ -3,7 +3,9 @@ package simulation
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/pml"
@@ -17,8 +19,6 @@ type ladder struct {
 
 const columnWidth = 46
 
-func newLadder(w *world) *ladder { return &ladder{w: w} }
-
 func (l *ladder) line(s string) {
 	l.lines = append(l.lines, fmt.Sprintf("%12d %s", l.w.net.Now(), strings.TrimRight(s, " ")))
 }
@@ -28,13 +28,12 @@ func (l *ladder) column(rank int, text string) string {
 	var b strings.Builder
 	for i := range l.w.plan.setup.ranks {
 		switch {
-		case i == rank && len([]rune(text)) >= columnWidth:
-			b.WriteString(text)
-			b.WriteByte(' ')
+		case i == rank && utf8.RuneCountInString(text) >= columnWidth:
+			b.WriteString(text + " ")
 		case i == rank:
-			b.WriteString(text + strings.Repeat(" ", columnWidth-len([]rune(text))))
+			fmt.Fprintf(&b, "%-*s", columnWidth, text)
 		default:
-			b.WriteString("│" + strings.Repeat(" ", columnWidth-1))
+			fmt.Fprintf(&b, "%-*s", columnWidth, "│")
 		}
 	}
 	return b.String()
@@ -54,7 +53,7 @@ func (l *ladder) event(rank int, text string) {
 func (l *ladder) posting(t *tap, peer int, name string, op *btl.Op) string {
 	text := fmt.Sprintf("○ %s of %d bytes at %d, to %d by rail %d", name, len(op.Payload), op.RemoteOffset, peer, t.rail)
 	if name != remoteRead && name != remoteWrite {
-		frag := append(append([]byte(nil), op.Header()...), op.Payload...)
+		frag := slices.Concat(op.Header(), op.Payload)
 		f, err := l.w.ranks[t.rank].p.Look(op.Tag, frag)
 		if err != nil {
 			return ""
@@ -97,13 +96,10 @@ func (l *ladder) arrive(t *tap, from int, f pml.Fragment, bytes int) {
 	}
 	left, right := min(from, to), max(from, to)
 	width := (right-left)*columnWidth - 1
-	pad := max(width-1-len([]rune(label)), 0)
+	pad := max(width-1-utf8.RuneCountInString(label), 0)
 	body := strings.Repeat("─", pad/2) + label + strings.Repeat("─", pad-pad/2)
 	var b strings.Builder
-	for i := range left {
-		_ = i
-		b.WriteString("│" + strings.Repeat(" ", columnWidth-1))
-	}
+	b.WriteString(strings.Repeat("│"+strings.Repeat(" ", columnWidth-1), left))
 	if from < to {
 		b.WriteString("├" + body + "▶ " + state)
 	} else {

@@ -36,8 +36,8 @@ func newMatching(r *rank) *matching {
 // end in an error, as then messages are missing.
 func (w *world) isExact() bool { return w.plan.setup.ending == Heals }
 
-// hear takes a fragment that arrives. Without a matching it does nothing.
-func (mt *matching) hear(from int, f pml.Fragment) {
+// fragment counts a fragment that arrives. It does nothing if mt is nil.
+func (mt *matching) fragment(from int, f pml.Fragment) {
 	if mt == nil {
 		return
 	}

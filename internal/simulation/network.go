@@ -44,8 +44,21 @@ func faulty(n network, ev btl.Events, open func(ev btl.Events) (btl.Module, erro
 	return faults.Wrap(faults.Config{Events: ev, Clock: n, DeadlineNanos: deadlineNanos}, open)
 }
 
+// noFaults is a part of the networks. It has the faults that a network does not know.
+type noFaults struct{}
+
+func (noFaults) narrow(_, _, _, _ int) {}
+func (noFaults) device(_, _, _, _ int) {}
+func (noFaults) losesDevice(int) bool  { return false }
+func (noFaults) slow(int, int64)       {}
+func (noFaults) fired() int            { return 0 }
+func (noFaults) close()                {}
+
 // loopNet is btl/loop.
-type loopNet struct{ *loop.Fabric }
+type loopNet struct {
+	noFaults
+	*loop.Fabric
+}
 
 func newLoopNet(seed uint64, s *setup) (network, error) {
 	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed, Virtual: true}
@@ -55,7 +68,7 @@ func newLoopNet(seed uint64, s *setup) (network, error) {
 		})
 	}
 	f, err := loop.NewFabric(cfg)
-	return loopNet{f}, err
+	return loopNet{Fabric: f}, err
 }
 
 func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
@@ -84,12 +97,101 @@ func (n loopNet) port(rank, rail int, up bool, fate int) {
 	}
 }
 
-func (n loopNet) device(int, int, int, int) {}
-
-func (n loopNet) losesDevice(int) bool { return false }
-
 func (n loopNet) slow(rail int, nanos int64) { _ = n.SetLatency(rail, nanos) }
 
-func (n loopNet) fired() int { return 0 }
+// directNet is btl/loop without simulated time: a fragment is in the receiver's queue, and its
+// operation complete, when the post returns. Short messages go inline. The clock is the
+// simulation's all the same.
+type directNet struct {
+	loopNet
+	now int64
+}
 
-func (n loopNet) close() {}
+func newDirectNet(seed uint64, s *setup) (network, error) {
+	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed}
+	for _, r := range s.rails {
+		cfg.Rail = append(cfg.Rail, loop.RailConfig{
+			LatencyNanos: r.latency, BandwidthMBps: r.mbps, MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2,
+			InlineBytes: s.inline,
+		})
+	}
+	f, err := loop.NewFabric(cfg)
+	return &directNet{loopNet: loopNet{Fabric: f}}, err
+}
+
+func (n *directNet) Now() int64            { return n.now }
+func (n *directNet) Next() (int64, bool)   { return 0, false }
+func (n *directNet) AdvanceTo(at int64)    { n.now = max(n.now, at) }
+func (n *directNet) slow(int, int64)       {} // nothing takes time
+func (n *directNet) narrow(_, _, _, _ int) {} // not known to a fabric without simulated time
+
+// inlineEnd is an endpoint of a tap that sends inline.
+type inlineEnd struct{ *tapEndpoint }
+
+// SendInline implements btl.Inliner. A fragment that a fault is aimed at must come as an operation.
+func (e inlineEnd) SendInline(tag btl.Tag, hdr, payload []byte) bool {
+	t := e.t
+	w, r := t.w, t.w.ranks[t.rank]
+	name := r.p.FragmentName(tag)
+	if r.isAimedAt(name) || w.isWrong(t, name) {
+		return false
+	}
+	w.note(evPost, t.rank, e.peer, t.rail, uint64(tag), uint64(len(hdr)+len(payload)))
+	return e.Endpoint.(btl.Inliner).SendInline(tag, hdr, payload)
+}
+
+// ownFabrics holds a fabric for each rank that leads to itself, for networks that do not.
+type ownFabrics []*loop.Fabric
+
+func newOwnFabrics(seed uint64, s *setup) (ways ownFabrics, err error) {
+	for range s.ranks {
+		f, err := loop.NewFabric(loop.Config{Seed: seed, Virtual: true, Rail: []loop.RailConfig{{Name: "own", MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2}}})
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, f)
+	}
+	return ways, nil
+}
+
+func (o ownFabrics) next() (at int64, ok bool) {
+	for _, f := range o {
+		if t, is := f.Next(); is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
+
+func (o ownFabrics) advanceTo(at int64) {
+	for _, f := range o {
+		f.AdvanceTo(at)
+	}
+}
+
+func (o ownFabrics) module(n network, rank int, ev btl.Events) (btl.Module, error) {
+	return faulty(n, ownEvents{ev, rank}, func(ev btl.Events) (btl.Module, error) { return o[rank].Module(0, 0, ev, nil) })
+}
+
+// ownEvents translates rank 0, the only rank of such a fabric, to the rank in the job.
+type ownEvents struct {
+	btl.Events
+	rank int
+}
+
+func (e ownEvents) Arrived(m btl.Module, _ int, tag btl.Tag, frag []byte) {
+	e.Events.Arrived(m, e.rank, tag, frag)
+}
+
+func (e ownEvents) Failed(m btl.Module, peer int, err *btl.Error) {
+	e.Events.Failed(m, e.peer(peer), err)
+}
+
+func (e ownEvents) Drained(m btl.Module, peer int) { e.Events.Drained(m, e.peer(peer)) }
+
+func (e ownEvents) peer(peer int) int {
+	if peer == btl.AllPeers {
+		return peer
+	}
+	return e.rank
+}

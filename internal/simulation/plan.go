@@ -156,9 +156,6 @@ var aimed = [...]string{
 // restarts lists the rarest of them, which drawActions chooses more often.
 var restarts = [...]string{"RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK"}
 
-// Aims returns the kinds of operations at which faults are aimed.
-func Aims() []string { return slices.Clone(aimed[:]) }
-
 // draw makes the plan of a seed.
 func draw(seed uint64, t Transport) *plan {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e+uint64(t)))

@@ -86,7 +86,7 @@ func (e *tapEndpoint) postOrRefuse(name string, op *btl.Op, post func(*btl.Op) e
 		}
 		t.w.result.Refused++
 		err = &btl.Error{Rail: t.Attrs().Name, Peer: e.peer, Class: btl.ClassUsage, Side: btl.SideLocal, Err: btl.ErrTooLong}
-		if isPosting { // no error is told from inside a post
+		if isPosting { // a post must not call back
 			t.refused = append(t.refused, func() { done(op, err) })
 			return
 		}

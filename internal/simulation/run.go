@@ -32,6 +32,7 @@ package simulation
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"runtime/debug"
 	"strings"
 
@@ -91,27 +92,14 @@ func newResult(p *plan) *Result {
 	}
 }
 
+// add adds the counters of a rank. They are the fields of type uint64; the others are no sums.
 func (r *Result) add(st pml.Stats) {
-	s := &r.Stats
-	s.SentInline += st.SentInline
-	s.Unexpected += st.Unexpected
-	s.Refused += st.Refused
-	s.SentEager += st.SentEager
-	s.SentRendezvous += st.SentRendezvous
-	s.SentGet += st.SentGet
-	s.SentPut += st.SentPut
-	s.Throttled += st.Throttled
-	s.Deferred += st.Deferred
-	s.Unread += st.Unread
-	s.Unwritten += st.Unwritten
-	s.Early += st.Early
-	s.Duplicates += st.Duplicates
-	s.Retries += st.Retries
-	s.RailsFailed += st.RailsFailed
-	s.RailsReturned += st.RailsReturned
-	s.Resent += st.Resent
-	s.Restarts += st.Restarts
-	s.StaleFragments += st.StaleFragments
+	sum, from := reflect.ValueOf(&r.Stats).Elem(), reflect.ValueOf(st)
+	for i := range from.NumField() {
+		if f := sum.Field(i); f.Kind() == reflect.Uint64 {
+			f.SetUint(f.Uint() + from.Field(i).Uint())
+		}
+	}
 }
 
 // Add adds the counts of another result.

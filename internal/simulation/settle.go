@@ -138,14 +138,8 @@ func (w *world) collect(r *rank) (any bool) {
 				continue
 			}
 			any = true
-			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, elem: 1, whole: make([]byte, int(env.Bytes)+idBytes+guard)}
-			rc.buf = rc.whole[: int(env.Bytes)+idBytes : int(env.Bytes)+idBytes]
-			r.post(rc)
-			r.call(func(p *pml.PML) {
-				rc.r = p.Irecv(r.ctxs[ctx], rc.buf, 1, source, env.Tag, "irecv")
-				rc.handle = rc.r.Handle()
-			})
-			r.recvs = append(r.recvs, rc)
+			rc := &receive{rank: r.rank, ctx: ctx, source: source, tag: env.Tag, elem: 1}
+			r.irecv(rc, make([]byte, int(env.Bytes)+idBytes+guard))
 		}
 	}
 	return any
@@ -245,17 +239,13 @@ func (r *rank) waitAll() {
 	default:
 		sts, indices := make([]request.Status, len(all)), make([]int, len(all))
 		for left := len(all); left > 0; {
-			n, err := request.WaitSome(all, indices, sts)
+			n, _ := request.WaitSome(all, indices, sts)
 			if n <= 0 {
 				break
 			}
 			left -= n
 			for i := range n {
-				e := sts[i].Err
-				if err == nil {
-					e = nil
-				}
-				r.ended(all[indices[i]], e)
+				r.ended(all[indices[i]], sts[i].Err)
 			}
 		}
 	}
@@ -345,7 +335,7 @@ func (w *world) discoverLosses() {
 func (r *rank) finish() {
 	w := r.w
 	r.checkNoneWaitsForLost()
-	for _, rc := range append([]*receive(nil), r.recvs...) {
+	for _, rc := range slices.Clone(r.recvs) {
 		if rc.active {
 			r.cancel(rc)
 		}
@@ -362,8 +352,6 @@ func (r *rank) finish() {
 		if s.active {
 			w.fail("bounded", "rank %d: send %d to rank %d does not end: %v", r.rank, s.m.id, s.to, r.p.Pending())
 		}
-	}
-	for _, s := range r.sends {
 		r.must(s.handle.Free())
 	}
 	for _, rc := range r.recvs {

@@ -24,7 +24,7 @@ func quietWorld(t *testing.T, rails int, grace int64) *world {
 	}
 	for from := range 2 {
 		got := w.waitFor(1-from, from)
-		w.say(from)
+		w.sendFrom(from)
 		w.until(t, "a message", func() bool { return got() != nil })
 		require.NoError(t, *got())
 	}
@@ -48,8 +48,8 @@ func (w *world) waitFor(rank, source int) func() *error {
 	}
 }
 
-// say sends a message to the other rank, and frees the request.
-func (w *world) say(rank int) {
+// sendFrom sends a message from a rank to the other rank, and frees the request.
+func (w *world) sendFrom(rank int) {
 	r := w.ranks[rank]
 	var h request.Request
 	r.call(func(p *pml.PML) { h = p.Isend(r.ctxs[0], make([]byte, 8), 1-rank, 1, pml.Standard, "isend").Handle() })
@@ -106,9 +106,33 @@ func TestRecvSurvivesSilentCutOfOneRail(t *testing.T) {
 				w.net.mend(0, 1, 0)
 				w.until(t, "the rail", w.allUp)
 			}
-			w.say(0)
+			w.sendFrom(0)
 			w.until(t, "the message", func() bool { return got() != nil })
 			require.NoError(t, *got())
+		})
+	}
+}
+
+// A device breaks with messages that it has acknowledged and its rank has not polled. The ranks
+// find out by another rail, or when the device is back.
+func TestRecvFailsWhenDeviceLosesAcknowledgedMessages(t *testing.T) {
+	for rails := 1; rails <= 2; rails++ {
+		t.Run(fmt.Sprintf("%d rails", rails), func(t *testing.T) {
+			w := quietWorld(t, rails, 1_000_000_000)
+			from, to := w.ranks[0], w.ranks[1]
+			w.sendFrom(0)
+			for range 200 { // rank 1 does not poll
+				from.turn()
+				w.next()
+			}
+			require.Zero(t, from.p.Busy())
+			w.net.device(1, 0, 0, 0)
+			got := w.waitFor(1, 0)
+			w.until(t, "the device to be closed", func() bool { return to.p.Rails()[0].State == "down" })
+			w.net.port(1, 0, true, 0)
+			w.until(t, "the end of the receive", func() bool { return got() != nil })
+			require.ErrorIs(t, *got(), request.ErrUnreachable)
+			require.ErrorContains(t, *got(), "had acknowledged")
 		})
 	}
 }

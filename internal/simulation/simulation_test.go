@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +30,7 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		}
 		return
 	}
+	raced := isRaceBuild()
 	sum := sweep(t, raced)
 	if raced { // a simulation has one goroutine, so few seeds suffice for the race detector
 		return
@@ -43,7 +46,7 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	} {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
-	for _, name := range Aims() {
+	for _, name := range aimed {
 		for _, fault := range []string{"error-lost", "error-delivered"} {
 			require.NotZero(t, sum.Hits[Hit{name, fault}], "fault %[2]s never hit %[1]s", name, fault)
 		}
@@ -61,6 +64,12 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		}
 	}
 	require.Empty(t, missing, "of %d combinations these were not reached", len(Possible()))
+}
+
+// isRaceBuild reports whether the race detector is on.
+func isRaceBuild() bool {
+	info, _ := debug.ReadBuildInfo()
+	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // sweep runs the thousand seeds, or a twentieth of them.

@@ -12,14 +12,16 @@ import (
 )
 
 // tcpNet is btl/tcp over the loopback interface. Time is virtual, but the kernel decides when bytes
-// arrive. So two runs of a seed may differ.
+// arrive. So two runs of a seed may differ. A connection is a stream without packets, so it cannot
+// be narrow. Fragments are late only if a rank polls late.
 type tcpNet struct {
+	noFaults
 	setup   *setup
 	now     int64
 	rails   [][]tcpModule   // by rail, then rank
 	blocked map[[3]int]bool // rail, rank and peer between which no connection can be made
-	own     ownWays
-	harms   int
+	own     ownFabrics
+	breaks  int
 }
 
 // tcpModule is a module of btl/tcp with its methods for tests.
@@ -34,7 +36,7 @@ func newTCPNet(seed uint64, s *setup) (network, error) {
 		n.rails[i] = make([]tcpModule, s.ranks)
 	}
 	var err error
-	n.own, err = newOwnWays(seed, s)
+	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
 
@@ -104,9 +106,6 @@ func (n *tcpNet) mend(a, b, rail int) {
 	n.block(rail, b, a, false)
 }
 
-// narrow does nothing, because a connection is a stream and has no packets.
-func (n *tcpNet) narrow(int, int, int, int) {}
-
 func (n *tcpNet) port(rank, rail int, up bool, _ int) {
 	for other := range n.rails[rail] {
 		if other != rank {
@@ -124,25 +123,18 @@ func (n *tcpNet) device(rank, rail, what, after int) {
 	switch what % 3 {
 	case 0:
 		if m.Break((rank + 1 + after%(n.setup.ranks-1)) % n.setup.ranks) {
-			n.harms++
+			n.breaks++
 		}
 	case 1:
 		for other := range n.setup.ranks {
 			if other != rank && m.Break(other) {
-				n.harms++
+				n.breaks++
 			}
 		}
 	case 2:
 		m.Fail(errInjected)
-		n.harms++
+		n.breaks++
 	}
 }
 
-func (n *tcpNet) losesDevice(int) bool { return false }
-
-// slow does nothing. Over TCP, fragments are late only if a rank polls late.
-func (n *tcpNet) slow(int, int64) {}
-
-func (n *tcpNet) fired() int { return n.harms }
-
-func (n *tcpNet) close() {}
+func (n *tcpNet) fired() int { return n.breaks }

@@ -10,16 +10,22 @@ import (
 )
 
 // verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
-// speed.
+// speed. Simulated devices cannot lose packets by length, so no link is narrow.
 type verbsNet struct {
+	noFaults
 	setup   *setup
 	now     int64
 	rails   []*simhca.Fabric
-	hcas    [][]*simhca.HCA // by rail, then rank
-	nodes   [][]*simhca.Node
-	addr    [][]verbs.GID
-	own     ownWays
+	ends    [][]end // by rail, then rank
+	own     ownFabrics
 	randoms byte
+}
+
+// end is the device of a rank on a rail.
+type end struct {
+	node *simhca.Node
+	hca  *simhca.HCA
+	gid  verbs.GID
 }
 
 const (
@@ -37,22 +43,18 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 		f := simhca.NewFabric(simhca.Config{
 			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
 		})
-		n.rails = append(n.rails, f)
-		var nodes []*simhca.Node
-		var hcas []*simhca.HCA
-		var addr []verbs.GID
+		n.rails, n.ends = append(n.rails, f), append(n.ends, nil)
 		for range s.ranks {
 			node := f.NewNode(simhca.DeviceConfig{Name: deviceName})
 			gid, err := gidOf(node)
 			if err != nil {
 				return nil, err
 			}
-			nodes, hcas, addr = append(nodes, node), append(hcas, node.HCA(deviceName)), append(addr, gid)
+			n.ends[i] = append(n.ends[i], end{node, node.HCA(deviceName), gid})
 		}
-		n.nodes, n.hcas, n.addr = append(n.nodes, nodes), append(n.hcas, hcas), append(n.addr, addr)
 	}
 	var err error
-	n.own, err = newOwnWays(seed, s)
+	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
 
@@ -113,7 +115,7 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 	n.randoms++
 	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) {
 		return ibverbs.New(ibverbs.Config{
-			Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.nodes[rail][rank], Device: deviceName,
+			Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.ends[rail][rank].node, Device: deviceName,
 			Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
 			FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
 			AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
@@ -128,16 +130,15 @@ func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
 	if fate&1 != 0 {
 		a, b = b, a
 	}
-	n.rails[rail].Partition(n.addr[rail][a], n.addr[rail][b], !half)
+	n.rails[rail].Partition(n.ends[rail][a].gid, n.ends[rail][b].gid, !half)
 }
 
-func (n *verbsNet) mend(a, b, rail int) { n.rails[rail].Heal(n.addr[rail][a], n.addr[rail][b]) }
-
-// narrow does nothing, because simulated devices cannot lose packets by length.
-func (n *verbsNet) narrow(int, int, int, int) {}
+func (n *verbsNet) mend(a, b, rail int) {
+	n.rails[rail].Heal(n.ends[rail][a].gid, n.ends[rail][b].gid)
+}
 
 func (n *verbsNet) port(rank, rail int, up bool, _ int) {
-	h := n.hcas[rail][rank]
+	h := n.ends[rail][rank].hca
 	h.SetLink(1, up)
 	if up {
 		h.Revive()
@@ -147,7 +148,7 @@ func (n *verbsNet) port(rank, rail int, up bool, _ int) {
 // device makes the device break, or one of its work requests fail in one of the ways of real
 // devices.
 func (n *verbsNet) device(rank, rail, what, after int) {
-	h := n.hcas[rail][rank]
+	h := n.ends[rail][rank].hca
 	f := simhca.Fault{After: after % 4, Count: 1}
 	switch what % 12 {
 	case 0:
@@ -181,9 +182,9 @@ func (n *verbsNet) slow(rail int, nanos int64) { n.rails[rail].SetLatency(time.D
 
 func (n *verbsNet) fired() int {
 	sum := 0
-	for _, rail := range n.hcas {
-		for _, h := range rail {
-			sum += h.Fired()
+	for _, ends := range n.ends {
+		for _, e := range ends {
+			sum += e.hca.Fired()
 		}
 	}
 	return sum

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -81,7 +82,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	s := &p.setup
 	w := &world{plan: p, rng: rand.New(rand.NewPCG(p.seed, 0x706f6c6c)), result: newResult(p), hash: fnv.New64a(), sent: map[[2]int]int{}, between: map[[2]int][]*message{}}
 	if trace {
-		w.ladder = newLadder(w)
+		w.ladder = &ladder{w: w}
 	}
 	var err error
 	w.net, err = [...]func(uint64, *setup) (network, error){newLoopNet, newVerbsNet, newTCPNet, newDirectNet}[p.transport](p.seed, s)
@@ -231,19 +232,12 @@ const (
 
 // note adds an event to the digest.
 func (w *world) note(what, a, b, c int, d, e uint64) {
-	s := w.scratch[:]
-	s[0], s[1], s[2], s[3] = byte(what), byte(a), byte(b), byte(c)
-	put64(s[4:], d)
-	put64(s[12:], e)
-	put64(s[20:], uint64(w.net.Now()))
-	_, _ = w.hash.Write(s[:28]) // it never fails
+	s := append(w.scratch[:0], byte(what), byte(a), byte(b), byte(c))
+	s = binary.LittleEndian.AppendUint64(s, d)
+	s = binary.LittleEndian.AppendUint64(s, e)
+	s = binary.LittleEndian.AppendUint64(s, uint64(w.net.Now()))
+	_, _ = w.hash.Write(s) // it never fails
 	w.result.Events++
-}
-
-func put64(b []byte, v uint64) {
-	for i := range 8 {
-		b[i] = byte(v >> (8 * i))
-	}
 }
 
 // traceAll adds a line about the whole world to the ladder.
@@ -289,4 +283,33 @@ func (w *world) cover(from, to int, f pml.Fragment) {
 	}
 	m.Sender, m.Receiver = p.StateOf(to, f, true), q.StateOf(from, f, false)
 	w.result.Combinations[m]++
+}
+
+// contextIDs are the contexts of a setup's groups, by index: the world, another communicator, and
+// that one's context for collectives.
+var contextIDs = [...]pml.ContextID{0, 6, pml.ContextID(6).Collective()}
+
+// makeContext makes the context of a group, if the rank is in the group and has not made it yet.
+// Until then messages of that context wait in the PML.
+func (r *rank) makeContext(i int) {
+	g := r.w.groups[i]
+	if place, ok := g.Rank(r.rank); ok && r.ctxs[i] == nil {
+		r.ctxs[i] = r.p.AddContext(contextIDs[i], g, place, describer{r.rank})
+	}
+}
+
+// pickContext returns the index of the context that a number means, and makes that context if
+// necessary. A rank that is not in the group takes the world.
+func (r *rank) pickContext(choice int) int {
+	i := choice % len(r.w.groups)
+	r.call(func(*pml.PML) { r.makeContext(i) })
+	if r.ctxs[i] == nil {
+		return 0
+	}
+	return i
+}
+
+// pickSource returns the source that a number means: a rank of the group, or the wildcard.
+func (w *world) pickSource(ctx, choice int) int {
+	return choice%(len(w.plan.setup.groups[ctx])+1) - 1
 }

@@ -36,7 +36,7 @@ func startFault(program, name string, pids []int, injector *injector) (*fault, e
 	f := &fault{injector: injector}
 	go func() {
 		for in := bufio.NewScanner(out); in.Scan(); {
-			f.heed(in.Text())
+			f.handle(in.Text())
 		}
 		_, _ = io.Copy(io.Discard, out) // after a line that is too long
 		err := cmd.Wait()
@@ -47,8 +47,8 @@ func startFault(program, name string, pids []int, injector *injector) (*fault, e
 	return f, nil
 }
 
-// heed acts on a line of the program's output.
-func (f *fault) heed(line string) {
+// handle acts on a line of the program's output.
+func (f *fault) handle(line string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	what, rest, _ := strings.Cut(line, " ")

@@ -48,7 +48,7 @@ func parse() (cfg config) {
 	flag.BoolVar(&cfg.goesOn, "goes-on", false, "there must be traffic during the fault")
 	flag.BoolVar(&cfg.silent, "mute", false, "rank 0 sends nothing during the fault, and rank 1 only waits for it")
 	flag.BoolVar(&cfg.mayStayUp, "may-stay-up", false, "rails may stay up")
-	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure misses its mark; without it the row names the figure")
+	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure is above its limit; without it the row names the figure")
 	flag.BoolVar(&cfg.verbose, "v", false, "print the bandwidth and the rails over time")
 	flag.Parse()
 	return cfg
@@ -201,17 +201,17 @@ func (r *run) judgeLoss(at time.Time, err error) (string, error) {
 	if !errors.Is(err, comm.ErrUnreachable) || !errors.As(err, &e) {
 		return "", fmt.Errorf("not ErrUnreachable: %w", err)
 	}
-	failed, which, mark := r.line.NoRailUp(), "last", r.grace+time.Second
+	failed, which, limit := r.line.NoRailUp(), "last", r.grace+time.Second
 	if failed.IsZero() {
 		// The rails fail in turns and come back between; the device reports the last failure late.
-		failed, which, mark = r.line.FirstFailure(r.line.Begin), "first", mark+r.retry
+		failed, which, limit = r.line.FirstFailure(r.line.Begin), "first", limit+r.retry
 	}
 	took, result := at.Sub(failed), "ok"
 	switch late := fmt.Sprintf("the error came only %v after the %s rail had failed", took, which); {
-	case failed.IsZero() || took > 3*r.grace || r.marks && took > mark:
+	case failed.IsZero() || took > 3*r.grace || r.marks && took > limit:
 		return "", fmt.Errorf("%s: %w", late, err)
-	case took > mark:
-		result += "; over the mark: " + late
+	case took > limit:
+		result += "; above the limit: " + late
 	}
 	if e.Peer != r.peer && !namesRank(err, r.peer) {
 		return "", fmt.Errorf("the error does not name the peer: %w", err)

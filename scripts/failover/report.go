@@ -97,16 +97,11 @@ func (r *run) figures(t times) figures {
 	s := r.world.Stats()
 	f := figures{
 		Failed: s.RailsFailed, Returned: s.RailsReturned, Resent: s.Resent, Restarts: s.Restarts,
-		Malformed: s.Malformed, Illegal: s.Illegal,
-		Switch:    time.Duration(s.SwitchNanos),
-		Stall:     r.stalls.longest(broken, well),
-		GapBefore: r.line.LongestGapWithin(steady, broken),
-		Gap:       r.line.LongestGap(broken, well),
-		Detected:  micros(r.line.FirstFailure(broken)),
-		Back:      micros(r.line.LastReturn(broken)),
-		Before:    r.line.Rate(steady, broken),
-		During:    r.line.Rate(broken, mended),
-		After:     r.line.Rate(well, end),
+		Malformed: s.Malformed, Illegal: s.Illegal, Switch: time.Duration(s.SwitchNanos),
+		Stall: r.stalls.longest(broken, well), GapBefore: r.line.LongestGapWithin(steady, broken),
+		Gap: r.line.LongestGap(broken, well), Detected: micros(r.line.FirstFailure(broken)),
+		Back: micros(r.line.LastReturn(broken)), Before: r.line.Rate(steady, broken),
+		During: r.line.Rate(broken, mended), After: r.line.Rate(well, end),
 	}
 	if r.verbose {
 		fmt.Fprintf(os.Stderr, "rank %d: %+v\n", r.me, f)
@@ -130,7 +125,7 @@ func (r *run) row(t times, a, b figures, used string) string {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	mark := func(holds bool, format string, args ...any) {
+	limit := func(holds bool, format string, args ...any) {
 		if !holds {
 			slow = append(slow, fmt.Sprintf(format, args...))
 		}
@@ -138,21 +133,21 @@ func (r *run) row(t times, a, b figures, used string) string {
 	must(a.Malformed+b.Malformed+a.Illegal+b.Illegal == 0, "malformed fragments or illegal transitions")
 	must(r.mayStayUp || a.Failed+b.Failed > 0, "no rail has failed")
 	must(!r.goesOn || a.During+b.During > 0, "no traffic during the fault")
-	mark(a.Failed == a.Returned && b.Failed == b.Returned,
+	limit(a.Failed == a.Returned && b.Failed == b.Returned,
 		"fewer rails returned than failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
 	if switches := !strings.HasPrefix(r.name, "both") && !r.silent; switches {
 		// A switch needs another rail that is up, and some turns of both ranks. A silent rank makes
 		// none.
-		mark(swap <= 50*time.Millisecond+2*stall, "switched after %v", swap)
-		mark(gap <= gapBefore+r.retry+100*time.Millisecond+stall, "a gap of %v", gap)
+		limit(swap <= 50*time.Millisecond+2*stall, "switched after %v", swap)
+		limit(gap <= gapBefore+r.retry+100*time.Millisecond+stall, "a gap of %v", gap)
 	}
-	mark(returned == 0 || returned-t.Mended <= 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
+	limit(returned == 0 || returned-t.Mended <= 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
 	if r.marks {
 		wrong, slow = append(wrong, slow...), nil
 	}
 	result := "ok, " + used
 	if len(slow) > 0 {
-		result += "; over the mark: " + strings.Join(slow, ", ")
+		result += "; above the limit: " + strings.Join(slow, ", ")
 	}
 	if len(wrong) > 0 {
 		result = "FAIL: " + strings.Join(wrong, "; ")

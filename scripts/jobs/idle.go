@@ -53,8 +53,7 @@ func compute() (sum float64) {
 	return sum
 }
 
-// processorTime returns the time that all threads of this process have used, in user and system
-// mode.
+// processorTime returns the time that this process has used, in user and system mode.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

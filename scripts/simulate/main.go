@@ -188,10 +188,7 @@ func (s *sweep) report(to io.Writer, combinations bool) {
 	fmt.Fprintln(to, "endings", s.sum.Endings, "failures", s.failures)
 	fmt.Fprintln(to, "fault actions", s.sum.FaultActions)
 	hits := slices.SortedFunc(maps.Keys(s.sum.Hits), func(a, b simulation.Hit) int {
-		if a.Name != b.Name {
-			return cmp.Compare(a.Name, b.Name)
-		}
-		return cmp.Compare(a.Fault, b.Fault)
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Fault, b.Fault))
 	})
 	for _, h := range hits {
 		fmt.Fprintf(to, "aimed fault %-20s %-16s %d\n", h.Name, h.Fault, s.sum.Hits[h])
@@ -199,8 +196,7 @@ func (s *sweep) report(to io.Writer, combinations bool) {
 	s.reportCombinations(to, combinations)
 }
 
-// reportCombinations compares the combinations that were reached with the lists of possible
-// ones.
+// reportCombinations compares the combinations that were reached with the lists of possible ones.
 func (s *sweep) reportCombinations(to io.Writer, all bool) {
 	known := map[simulation.Combination]bool{}
 	for i, list := range [][]simulation.Combination{simulation.Possible(), simulation.Rare()} {

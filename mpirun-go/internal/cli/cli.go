@@ -176,18 +176,13 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 
-	for _, name := range []string{"n", "np"} {
-		flags.Func(name, "", func(s string) error { return parseRanks(s, &group.Ranks) })
-	}
+	define(flags, parseRanks, &group.Ranks, "n", "np")
 	flags.Func("x", "", func(s string) error {
 		v, err := parseVar(s)
 		group.Env = append(group.Env, v)
 		return err
 	})
-	flags.Func("wdir", "", func(s string) error {
-		group.Dir = s
-		return notEmpty(s)
-	})
+	define(flags, notEmpty, &group.Dir, "wdir")
 	help, version := false, len(args) == 1 && args[0] == "-v"
 	if len(c.Groups) == 0 {
 		c.jobFlags(flags)
@@ -209,37 +204,24 @@ func (c *Command) parseGroup(args []string) (Group, []string, error) {
 	return group, flags.Args(), nil
 }
 
-// jobFlags defines the flags that apply to the whole job.
-func (c *Command) jobFlags(flags *flag.FlagSet) {
-	for _, name := range []string{"H", "host"} {
-		flags.Func(name, "", func(s string) error {
-			c.Hosts = s
-			return notEmpty(s)
+// define defines a flag by some names. Its value is parsed into to.
+func define[T any](flags *flag.FlagSet, parse func(string) (T, error), to *T, names ...string) {
+	for _, name := range names {
+		flags.Func(name, "", func(s string) (err error) {
+			*to, err = parse(s)
+			return err
 		})
 	}
-	flags.Func("hostfile", "", func(s string) error {
-		c.Hostfile = s
-		return notEmpty(s)
-	})
-	flags.Func("map-by", "", func(s string) (err error) {
-		c.MapBy, err = slots.ParsePolicy(s)
-		return err
-	})
-	flags.Func("launcher", "", func(s string) error {
-		c.Launcher = s
-		return oneOf(s, "ssh", "slurm", "local")
-	})
-	flags.Func("agent", "", func(s string) (err error) {
-		c.Agent, err = splitWords(s)
-		return err
-	})
-	flags.Func("connect-timeout", "", func(s string) (err error) {
-		c.ConnectTimeout, err = parseTimeout(s)
-		if err == nil && c.ConnectTimeout > maxConnectTimeout {
-			err = fmt.Errorf("want at most %v", maxConnectTimeout)
-		}
-		return err
-	})
+}
+
+// jobFlags defines the flags that apply to the whole job.
+func (c *Command) jobFlags(flags *flag.FlagSet) {
+	define(flags, notEmpty, &c.Hosts, "H", "host")
+	define(flags, notEmpty, &c.Hostfile, "hostfile")
+	define(flags, slots.ParsePolicy, &c.MapBy, "map-by")
+	define(flags, oneOf("ssh", "slurm", "local"), &c.Launcher, "launcher")
+	define(flags, splitWords, &c.Agent, "agent")
+	define(flags, parseConnectTimeout, &c.ConnectTimeout, "connect-timeout")
 	flags.Func("btl", "", func(s string) error {
 		c.Settings = append(c.Settings, Setting{"btl", s})
 		_, err := tunable.Set{}.With("btl", s, tunable.FromCommandLine)
@@ -257,29 +239,14 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 			return err
 		})
 	}
-	flags.Func("tags", "", func(s string) error {
-		c.Tags = s
-		return notEmpty(s)
-	})
-	flags.Func("bind-to", "", func(s string) error {
-		c.BindToCore = s == "core"
-		return oneOf(s, "core", "none")
-	})
+	define(flags, notEmpty, &c.Tags, "tags")
+	define(flags, parseBindTo, &c.BindToCore, "bind-to")
 	flags.BoolVar(&c.Oversubscribe, "oversubscribe", false, "")
 	flags.BoolVar(&c.TagOutput, "tag-output", false, "")
 	flags.BoolVar(&c.TimestampOutput, "timestamp-output", false, "")
-	flags.Func("output-dir", "", func(s string) error {
-		c.OutputDir = s
-		return notEmpty(s)
-	})
-	flags.Func("stdin", "", func(s string) (err error) {
-		c.Stdin, err = parseStdin(s)
-		return err
-	})
-	flags.Func("timeout", "", func(s string) (err error) {
-		c.Timeout, err = parseTimeout(s)
-		return err
-	})
+	define(flags, notEmpty, &c.OutputDir, "output-dir")
+	define(flags, parseStdin, &c.Stdin, "stdin")
+	define(flags, parseTimeout, &c.Timeout, "timeout")
 }
 
 // flagError converts an error of package flag to the launcher's wording. parsed holds the words

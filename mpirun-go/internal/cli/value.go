@@ -3,18 +3,18 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-func parseRanks(s string, ranks *int) error {
+func parseRanks(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > MaxRanks {
-		return fmt.Errorf("want a number of ranks from 1 to %d", MaxRanks)
+		return 0, fmt.Errorf("want a number of ranks from 1 to %d", MaxRanks)
 	}
-	*ranks = n
-	return nil
+	return n, nil
 }
 
 func parseVar(s string) (Var, error) {
@@ -60,20 +60,33 @@ func parseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func oneOf(s string, allowed ...string) error {
-	for _, a := range allowed {
-		if s == a {
-			return nil
-		}
+func parseConnectTimeout(s string) (time.Duration, error) {
+	d, err := parseTimeout(s)
+	if err == nil && d > maxConnectTimeout {
+		err = fmt.Errorf("want at most %v", maxConnectTimeout)
 	}
-	return errors.New("want " + strings.Join(allowed, " or "))
+	return d, err
 }
 
-func notEmpty(s string) error {
-	if s == "" {
-		return errors.New("is empty")
+func parseBindTo(s string) (toCore bool, err error) {
+	_, err = oneOf("core", "none")(s)
+	return s == "core", err
+}
+
+func oneOf(allowed ...string) func(s string) (string, error) {
+	return func(s string) (string, error) {
+		if !slices.Contains(allowed, s) {
+			return "", errors.New("want " + strings.Join(allowed, " or "))
+		}
+		return s, nil
 	}
-	return nil
+}
+
+func notEmpty(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("is empty")
+	}
+	return s, nil
 }
 
 // splitWords splits a command into words. It supports the quotes and backslashes of a shell, and no

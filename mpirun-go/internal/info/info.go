@@ -3,6 +3,7 @@
 package info
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,10 +69,7 @@ func BuiltIn() []string {
 // Collect returns a report on this machine and on the tunables in set.
 func Collect(set tunable.Set) Report {
 	r := Report{
-		Version: Version(),
-		Go:      runtime.Version(),
-		BTLs:    BuiltIn(),
-		Machine: thisMachine("/"),
+		Version: Version(), Go: runtime.Version(), BTLs: BuiltIn(), Machine: thisMachine("/"),
 	}
 	for _, t := range tunable.All() {
 		value, origin := set.Text(t.Key)
@@ -95,12 +93,8 @@ func Version() string {
 func thisMachine(root string) Machine {
 	here := slots.ThisMachine()
 	m := Machine{
-		Host:        here.Name,
-		Arch:        runtime.GOARCH,
-		Cores:       len(here.Cores),
-		Processors:  here.CPUs(),
-		Libibverbs:  findLibibverbs(root),
-		RDMADevices: []string{},
+		Host: here.Name, Arch: runtime.GOARCH, Cores: len(here.Cores), Processors: here.CPUs(),
+		Libibverbs: findLibibverbs(root), RDMADevices: []string{},
 	}
 	var uts unix.Utsname
 	if unix.Uname(&uts) == nil {
@@ -162,8 +156,8 @@ func (r Report) Text(w io.Writer) error {
 	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
 	row("memory", sizeText(m.MemoryBytes))
 	row("/dev/shm", sizeText(m.ShmBytes)+", "+sizeText(m.ShmFree)+" free")
-	row("libibverbs", orDefault(m.Libibverbs, "not installed")+"; locked memory: "+limitText(m.LockedBytes))
-	row("RDMA devices", orDefault(strings.Join(m.RDMADevices, ", "), "none"))
+	row("libibverbs", cmp.Or(m.Libibverbs, "not installed")+"; locked memory: "+limitText(m.LockedBytes))
+	row("RDMA devices", cmp.Or(strings.Join(m.RDMADevices, ", "), "none"))
 	for _, d := range m.RDMA {
 		for _, p := range d.Ports {
 			row("  "+d.Name, portText(p))
@@ -186,7 +180,7 @@ func (r Report) Text(w io.Writer) error {
 
 // portText describes a port in one line.
 func portText(p rdma.Port) string {
-	words := []string{fmt.Sprintf("port %d: %s", p.Number, orDefault(p.State, "state unknown"))}
+	words := []string{fmt.Sprintf("port %d: %s", p.Number, cmp.Or(p.State, "state unknown"))}
 	for _, word := range []string{p.LinkLayer, p.Rate} {
 		if word != "" {
 			words = append(words, word)
@@ -224,11 +218,4 @@ func sizeText(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %s", value, units[i])
-}
-
-func orDefault(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -154,13 +153,18 @@ func (r *run) onStartError(number int, err error) {
 
 // onLost handles the loss of a host and so of its ranks.
 func (r *run) onLost(host int, cause error) {
-	if !slices.ContainsFunc(r.cfg.Specs, func(s procs.Spec) bool { return s.Host == host }) {
+	ranks := 0
+	for _, spec := range r.cfg.Specs {
+		if spec.Host == host {
+			ranks++ // even if its start has not been reported
+		}
+	}
+	if ranks == 0 {
 		return // the job has no rank there
 	}
-	ranks := 0
 	for _, k := range r.ranks {
-		if k.host == host && (k.lost || !k.exited) {
-			ranks++
+		if k.host == host && k.exited && !k.lost {
+			ranks--
 		}
 	}
 	line := fmt.Sprintf("host %s was lost", r.cfg.Hosts[host].Name())

@@ -112,20 +112,14 @@ type rank struct {
 // reports a failure in one line on cfg.Stderr.
 func Run(cfg Config) int {
 	r := &run{
-		cfg:        cfg,
-		calls:      make(chan func(), 64),
-		done:       make(chan struct{}),
-		stopStart:  make(chan struct{}),
-		outputDone: make(chan struct{}),
+		cfg: cfg, calls: make(chan func(), 64), done: make(chan struct{}),
+		stopStart: make(chan struct{}), outputDone: make(chan struct{}),
 	}
 	defer close(r.done)
 	r.stdout = r.newSink("standard output", cfg.Stdout)
 	r.stderr = r.newSink("standard error", cfg.Stderr)
 	server, err := wireup.NewServer(wireup.ServerConfig{
-		Size:         len(cfg.Specs),
-		JobID:        cfg.JobID,
-		NodeOf:       hostIndexes(cfg.Specs),
-		AppNum:       cfg.AppNum,
+		Size: len(cfg.Specs), JobID: cfg.JobID, NodeOf: hostIndexes(cfg.Specs), AppNum: cfg.AppNum,
 		UniverseSize: cfg.Universe,
 		OnAbort: func(rank, code int, message string) {
 			r.post(func() { r.onAbort(rank, code, message) })

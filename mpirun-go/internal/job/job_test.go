@@ -118,14 +118,19 @@ type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
+// closedPipe returns the writing end of a pipe that has no reader.
+func closedPipe(t *testing.T) *os.File {
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	t.Cleanup(func() { _ = writer.Close() })
+	return writer
+}
+
 // The job ends even if no rank writes.
 func TestClosedStdoutEndsJob(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec sleep 1000", "exec sleep 1000")
-	reader, writer, err := os.Pipe()
-	require.NoError(t, err)
-	defer writer.Close()
-	cfg.Stdout = writer
-	require.NoError(t, reader.Close())
+	cfg.Stdout = closedPipe(t)
 	assert.Equal(t, 141, Run(cfg))
 	assert.Empty(t, stderr.String())
 }
@@ -139,16 +144,13 @@ func TestClosedStdoutIsIgnored(t *testing.T) {
 			script = fmt.Sprintf("sleep %v", 2*readerGrace.Seconds())
 		}
 		cfg, _, stderr := shellJob(t, script)
-		reader, writer, err := os.Pipe()
-		require.NoError(t, err)
-		cfg.Stdout = writer
+		cfg.Stdout = closedPipe(t)
 		if files {
+			var err error
 			cfg.Files, err = output.OpenFiles(t.TempDir(), 1)
 			require.NoError(t, err)
 		}
-		require.NoError(t, reader.Close())
 		assert.Equal(t, 0, Run(cfg), stderr)
-		require.NoError(t, writer.Close())
 	}
 }
 
@@ -259,6 +261,10 @@ func TestOthersSummary(t *testing.T) {
 	earlier := rank{exited: true, exit: procs.Exit{Code: 1}}
 	aborted := rank{exited: true, signalled: true, aborted: true, exit: term}
 	stuck := rank{signalled: true}
+	served := make(chan struct{})
+	close(served)
+	// It waited in a barrier for the failed rank, so it failed by itself.
+	inBarrier := rank{exited: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
 	failed := exited(1)
 	for _, c := range []struct {
 		ranks  []rank
@@ -272,6 +278,7 @@ func TestOthersSummary(t *testing.T) {
 		// One rank failed for the same cause.
 		{[]rank{killed, exited(1), killed, failed}, true, "; 2 of the job's other 3 ranks were ended"},
 		{[]rank{exited(1), exited(1), failed}, true, ""},
+		{[]rank{inBarrier, {exited: true}}, true, ""},
 		{[]rank{exited(0), stuck, failed}, true, "; 1 of the job's other 2 ranks was ended"},
 		{[]rank{killed}, false, "; its rank was ended"},
 		{[]rank{killed, exited(1)}, false, "; its 2 ranks were ended"},
@@ -286,16 +293,6 @@ func TestOthersSummary(t *testing.T) {
 		}
 		assert.Equal(t, c.want, r.othersSummary())
 	}
-}
-
-// A rank that waits in a barrier for the failed rank fails by itself.
-func TestOthersSummarySkipsBarrierFailures(t *testing.T) {
-	served := make(chan struct{})
-	close(served)
-	waiting := &rank{exited: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
-	r := &run{ranks: []*rank{waiting, {exited: true}}, failure: &failure{}}
-	r.failure.rank = r.ranks[1]
-	assert.Empty(t, r.othersSummary())
 }
 
 func TestOneLineRemovesControlCharacters(t *testing.T) {

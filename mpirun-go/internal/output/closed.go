@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnClosed calls closed when f is a pipe or socket whose other end is closed, so that nobody can
-// read what is written to f. A write would report the same, but ranks that compute for a long time
-// do not write. For other kinds of files OnClosed does nothing.
+// OnClosed calls closed when f is a pipe or socket whose other end is closed, so that no process
+// can read what is written to f. A write would report the same, but ranks that compute for a long
+// time do not write. For other kinds of files OnClosed does nothing.
 //
 // OnClosed calls closed once, on a goroutine of its own. The returned stop ends the watch; closed
 // is not called after stop has returned.

@@ -20,32 +20,23 @@ func (f Files) Close() error {
 // OpenFiles creates dir, and in it empty files rank.N.stdout and rank.N.stderr for each of size
 // ranks. On error it closes all files.
 func OpenFiles(dir string, size int) ([]Files, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("output directory: %w", err)
+	files := make([]Files, size)
+	err := os.MkdirAll(dir, 0o777)
+	for rank := 0; rank < size && err == nil; rank++ {
+		err = files[rank].open(filepath.Join(dir, fmt.Sprintf("rank.%d", rank)))
 	}
-	files := make([]Files, 0, size)
-	for rank := range size {
-		f, err := openPair(dir, rank)
-		if err != nil {
-			for _, open := range files {
-				_ = open.Close()
-			}
-			return nil, fmt.Errorf("output directory: %w", err)
+	if err != nil {
+		for _, f := range files {
+			_ = f.Close() // also of files that are nil
 		}
-		files = append(files, f)
+		return nil, fmt.Errorf("output directory: %w", err)
 	}
 	return files, nil
 }
 
-func openPair(dir string, rank int) (Files, error) {
-	stdout, err := os.Create(filepath.Join(dir, fmt.Sprintf("rank.%d.stdout", rank)))
-	if err != nil {
-		return Files{}, err
+func (f *Files) open(prefix string) (err error) {
+	if f.Stdout, err = os.Create(prefix + ".stdout"); err == nil {
+		f.Stderr, err = os.Create(prefix + ".stderr")
 	}
-	stderr, err := os.Create(filepath.Join(dir, fmt.Sprintf("rank.%d.stderr", rank)))
-	if err != nil {
-		_ = stdout.Close()
-		return Files{}, err
-	}
-	return Files{Stdout: stdout, Stderr: stderr}, nil
+	return err
 }

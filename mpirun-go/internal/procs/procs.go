@@ -202,10 +202,8 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 		fds[i] = uintptr(fd)
 	}
 	return syscall.ForkExec(spec.Path, spec.Args, &syscall.ProcAttr{
-		Dir:   spec.Dir,
-		Env:   spec.Env,
-		Files: fds,
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd},
+		Dir: spec.Dir, Env: spec.Env, Files: fds,
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd},
 	})
 }
 

@@ -86,6 +86,13 @@ func firstNumber(t *testing.T, r io.Reader) (pid int) {
 	return pid
 }
 
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}
+
 func TestWaitReturnsExitTwice(t *testing.T) {
 	l := newLocal(t)
 	for script, want := range map[string]Exit{
@@ -112,18 +119,11 @@ func TestStartConnectsStreamsAndPMI(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.WriteString(p.Stdin, "in\n")
 	require.NoError(t, err)
-	hello := make([]byte, 6)
-	_, err = io.ReadFull(p.PMI, hello)
-	require.NoError(t, err)
-	assert.Equal(t, "hello\n", string(hello))
+	assert.Equal(t, "hello\n", readAll(t, io.LimitReader(p.PMI, 6)))
 	_, err = p.PMI.Write([]byte("yes\n"))
 	require.NoError(t, err)
-	out, err := io.ReadAll(p.Stdout)
-	require.NoError(t, err)
-	assert.Equal(t, "out in\n", string(out))
-	text, err := io.ReadAll(p.Stderr)
-	require.NoError(t, err)
-	assert.Equal(t, "err\n", string(text))
+	assert.Equal(t, "out in\n", readAll(t, p.Stdout))
+	assert.Equal(t, "err\n", readAll(t, p.Stderr))
 	assert.True(t, wait(t, p).OK())
 }
 
@@ -206,21 +206,16 @@ func TestBoundRankLeavesLauncherUnbound(t *testing.T) {
 	spec.CPUs = []int{first}
 	p, err := l.Start(spec)
 	require.NoError(t, err)
-	out, err := io.ReadAll(p.Stdout)
-	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprintf("Cpus_allowed_list:\t%d\n", first), string(out))
-
-	all := startShell(t, l, "nproc")
-	out, err = io.ReadAll(all.Stdout)
-	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprintln(set.Count()), string(out), "the next rank is not bound")
+	assert.Equal(t, fmt.Sprintf("Cpus_allowed_list:\t%d\n", first), readAll(t, p.Stdout))
+	assert.Equal(t, fmt.Sprintln(set.Count()), readAll(t, startShell(t, l, "nproc").Stdout), "the next rank is not bound")
 	assert.Equal(t, set.Count(), runtime.NumCPU())
 }
 
 func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"
-	usual, err := exec.Command("/bin/sh", "-c", count).Output()
+	// Without a descriptor of that number, which the tests may have inherited.
+	usual, err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exec %d>&-; %s", PMIFD, count)).Output()
 	require.NoError(t, err)
 	p := startShell(t, l, count+"; read x")
 	group, err := unix.Getpgid(p.PID)
@@ -279,18 +274,14 @@ func TestDrainOfOpenPipeEnds(t *testing.T) {
 	require.NoError(t, readEnd.SetReadDeadline(time.Unix(1, 0)))
 	_, err = readEnd.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	text, err := io.ReadAll(Drain(readEnd))
-	require.NoError(t, err)
-	assert.Equal(t, "left over", string(text))
+	assert.Equal(t, "left over", readAll(t, Drain(readEnd)))
 	require.NoError(t, readEnd.Close())
-	text, err = io.ReadAll(Drain(readEnd))
-	assert.NoError(t, err)
-	assert.Empty(t, text)
+	assert.Empty(t, readAll(t, Drain(readEnd)))
 }
 
 func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
 	dir := t.TempDir()
-	remove := filepath.Join(dir, "doomed")
+	remove := filepath.Join(dir, "removed")
 	require.NoError(t, os.MkdirAll(filepath.Join(remove, "sub"), 0o777))
 	jobID := fmt.Sprintf("watched-%d", os.Getpid())
 

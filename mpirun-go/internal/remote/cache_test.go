@@ -30,12 +30,25 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
+func mustOpenCache(t *testing.T, dir string) cache {
+	t.Helper()
+	c, err := openCache(dir)
+	require.NoError(t, err)
+	return c
+}
+
 func newTestCache(t *testing.T) cache {
 	t.Helper()
-	c, err := openCache(privateDir(t))
-	require.NoError(t, err)
+	c := mustOpenCache(t, privateDir(t))
 	c.maxBytes = 1000
 	return c
+}
+
+// makeOld makes a file look as if it was last used so long ago.
+func makeOld(t *testing.T, path string, age time.Duration) {
+	t.Helper()
+	then := time.Now().Add(-age)
+	require.NoError(t, os.Chtimes(path, then, then))
 }
 
 func TestReceivedFileIsFound(t *testing.T) {
@@ -46,12 +59,11 @@ func TestReceivedFileIsFound(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(c.dir, o.hash, "solver"), path)
 	assert.Equal(t, path, c.find(o))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o700), info.Mode())
-	info, err = os.Stat(filepath.Dir(path))
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	for _, name := range []string{path, filepath.Dir(path)} {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o700), info.Mode()&^os.ModeDir, name)
+	}
 
 	for _, bad := range []string{"progra", "programs", ""} {
 		other := newOffer("/nowhere/other", "programm")
@@ -154,27 +166,24 @@ func TestEvictRemovesLeastRecentlyUsed(t *testing.T) {
 	c := newTestCache(t)
 	c.maxBytes = 250
 	paths := map[string]string{}
-	unused := func(name string, hours int) {
-		then := time.Now().Add(-time.Duration(hours) * time.Hour)
-		require.NoError(t, os.Chtimes(filepath.Dir(paths[name]), then, then))
-	}
+	offerOf := func(name string) offer { return newOffer("/nowhere/"+name, strings.Repeat(name, 100)) }
 	receive := func(name string) {
-		o := newOffer("/nowhere/"+name, strings.Repeat(name, 100))
-		path, err := c.receive(o, strings.NewReader(strings.Repeat(name, 100)))
+		path, err := c.receive(offerOf(name), strings.NewReader(strings.Repeat(name, 100)))
 		require.NoError(t, err)
 		paths[name] = path
 	}
 	receive("a")
 	receive("b")
-	unused("a", 2)
-	unused("b", 10)
+	makeOld(t, filepath.Dir(paths["a"]), 20*time.Hour)
+	makeOld(t, filepath.Dir(paths["b"]), 10*time.Hour)
+	require.Equal(t, paths["a"], c.find(offerOf("a")))
 	receive("c")
 	assert.FileExists(t, paths["a"], "a was used after b")
 	assert.NoFileExists(t, paths["b"])
 	assert.FileExists(t, paths["c"])
 	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "unrelated"), 0o700))
-	old := time.Now().Add(-2 * time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(c.dir, "unrelated"), old, old))
+	makeOld(t, filepath.Join(c.dir, "unrelated"), 2*time.Hour)
+	makeOld(t, filepath.Dir(paths["a"]), 2*time.Hour)
 	c.maxBytes = 0
 	c.evict()
 	assert.DirExists(t, filepath.Join(c.dir, "unrelated"))
@@ -205,12 +214,8 @@ func TestReceiveKeepsGoodFileAndReplacesBad(t *testing.T) {
 		_, err = c.receive(o, strings.NewReader("program"))
 		require.NoError(t, err)
 		assert.Equal(t, path, c.find(o))
-		entries, err := os.ReadDir(filepath.Dir(path))
-		require.NoError(t, err)
-		assert.Len(t, entries, 1)
-		entries, err = os.ReadDir(c.dir)
-		require.NoError(t, err)
-		assert.Len(t, entries, 1)
+		assert.Equal(t, 1, countEntries(t, filepath.Dir(path)))
+		assert.Equal(t, 1, countEntries(t, c.dir))
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 type HostError struct {
 	Host    string
 	Problem string // completes the sentence "host NAME …"
-	Lost    error  // the reason of the loss; nil: use Why
+	Lost    error  // the reason of the loss; nil: use Problem
 }
 
 func (e *HostError) Error() string {

@@ -127,10 +127,8 @@ func readFrame(in *bufio.Reader) (frame, error) {
 		return frame{}, err
 	}
 	f := frame{
-		kind:   kind(header[0]),
-		stream: stream(header[1]),
-		host:   binary.BigEndian.Uint16(header[2:]),
-		rank:   binary.BigEndian.Uint32(header[4:]),
+		kind: kind(header[0]), stream: stream(header[1]), host: binary.BigEndian.Uint16(header[2:]),
+		rank: binary.BigEndian.Uint32(header[4:]),
 	}
 	size := int64(binary.BigEndian.Uint32(header[8:]))
 	switch {

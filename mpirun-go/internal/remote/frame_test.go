@@ -104,35 +104,34 @@ func messages() map[kind][]byte {
 func reencode(k kind, p []byte) ([]byte, error) {
 	switch k {
 	case kindHello:
-		m, err := decodeHello(p)
-		return m.encode(), err
+		return reencodeBy(decodeHello, p)
 	case kindWelcome:
-		m, err := decodeWelcome(p)
-		return m.encode(), err
+		return reencodeBy(decodeWelcome, p)
 	case kindConnect:
-		m, err := decodeConnect(p)
-		return m.encode(), err
+		return reencodeBy(decodeConnect, p)
 	case kindOffer:
-		m, err := decodeOffer(p)
-		return m.encode(), err
+		return reencodeBy(decodeOffer, p)
 	case kindAnswer:
-		m, err := decodeAnswer(p)
-		return m.encode(), err
+		return reencodeBy(decodeAnswer, p)
 	case kindStart:
 		m, err := decodeSpec(p)
 		return encodeSpec(m), err
 	case kindFailed:
-		m, err := decodeFailure(p)
+		m, _ := decodeFailure(p)
 		_ = m.startError().Error()
-		return m.encode(), err
+		return reencodeBy(decodeFailure, p)
 	case kindExit:
-		m, err := decodeExitReport(p)
-		return m.encode(), err
+		return reencodeBy(decodeExitReport, p)
 	case kindSignal, kindCredit, kindStarted:
 		n, err := decodeNumber(p, maxInt)
 		return appendNumber(nil, n), err
 	}
 	return nil, errors.New("the kind has no message")
+}
+
+func reencodeBy[M interface{ encode() []byte }](decode func([]byte) (M, error), p []byte) ([]byte, error) {
+	m, err := decode(p)
+	return m.encode(), err
 }
 
 func TestMessagesRoundTrip(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
@@ -55,32 +56,24 @@ func (f *payloadReader) text() string {
 	return text
 }
 
-// count returns the length of a list whose elements take at least one byte each.
-func (f *payloadReader) count() int {
+// readList returns a list whose elements element decodes. They take at least one byte each.
+func readList[T any](f *payloadReader, element func() T) []T {
 	n := f.number()
 	if n > uint64(len(f.rest)) {
 		f.fail("a list is cut off")
-		return 0
+		return nil
 	}
-	return int(n)
-}
-
-func (f *payloadReader) texts() []string {
-	n := f.count()
-	var list []string
+	var list []T
 	for range n {
-		list = append(list, f.text())
+		list = append(list, element())
 	}
 	return list
 }
+
+func (f *payloadReader) texts() []string { return readList(f, f.text) }
 
 func (f *payloadReader) numbers(limit int) []int {
-	n := f.count()
-	var list []int
-	for range n {
-		list = append(list, f.upTo(limit))
-	}
-	return list
+	return readList(f, func() int { return f.upTo(limit) })
 }
 
 // end returns the error of decoding. Bytes left over are an error too.
@@ -151,10 +144,7 @@ func (w welcome) encode() []byte {
 func decodeWelcome(p []byte) (welcome, error) {
 	f := payloadReader{rest: p}
 	w := welcome{proof: []byte(f.text())}
-	n := f.count()
-	for range n {
-		w.cores = append(w.cores, f.numbers(maxCPUNumber))
-	}
+	w.cores = readList(&f, func() []int { return f.numbers(maxCPUNumber) })
 	return w, f.end()
 }
 
@@ -194,10 +184,9 @@ func (a connectRequest) encode() []byte {
 func decodeConnect(p []byte) (connectRequest, error) {
 	f := payloadReader{rest: p}
 	a := connectRequest{agent: Agent{Words: f.texts(), Form: Form(f.text())}, timeout: f.upTo(maxInt)}
-	n := f.count()
-	for range n {
-		a.children = append(a.children, child{host: f.upTo(maxHosts - 1), name: f.text(), descendants: f.numbers(maxHosts - 1)})
-	}
+	a.children = readList(&f, func() child {
+		return child{host: f.upTo(maxHosts - 1), name: f.text(), descendants: f.numbers(maxHosts - 1)}
+	})
 	return a, f.end()
 }
 
@@ -306,13 +295,5 @@ func decodeNumber(p []byte, limit int) (int, error) {
 
 // isHash reports whether s is a SHA-256 in hex. Such a string is safe as a file name.
 func isHash(s string) bool {
-	if len(s) != 2*sha256.Size {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }

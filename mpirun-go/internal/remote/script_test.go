@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -78,6 +79,14 @@ func (s *scriptRun) expectRun(t *testing.T) {
 	require.NoError(t, s.cmd.Wait())
 }
 
+// expectCopy sends the program, which the script must request and then run.
+func (s *scriptRun) expectCopy(t *testing.T) {
+	t.Helper()
+	s.expectRequest(t)
+	require.NoError(t, s.self.send(s.in))
+	s.expectRun(t)
+}
+
 func (s *scriptRun) copyPath(home string) string {
 	return filepath.Join(home, "mpigo", s.self.hash, "mpirun-go")
 }
@@ -102,15 +111,12 @@ func TestConcurrentScriptsKeepFirstCopy(t *testing.T) {
 		assert.True(t, os.SameFile(first, info), "the first copy must stay")
 	}
 	for _, dir := range []string{filepath.Join(home, "mpigo"), filepath.Dir(starts[0].copyPath(home))} {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		assert.Len(t, entries, 1)
+		assert.Equal(t, 1, countEntries(t, dir))
 		info, err := os.Stat(dir)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	}
-	again := runScript(t, home)
-	again.expectRun(t)
+	runScript(t, home).expectRun(t)
 }
 
 // The script runs in all installed POSIX shells, with a path that needs quotes.
@@ -122,10 +128,7 @@ func TestScriptRunsInEveryShell(t *testing.T) {
 			continue
 		}
 		home := privateDir(t) + "/a b\n* $(c)"
-		s := runScriptIn(t, home, shell...)
-		s.expectRequest(t)
-		require.NoError(t, s.self.send(s.in))
-		s.expectRun(t)
+		runScriptIn(t, home, shell...).expectCopy(t)
 		runScriptIn(t, home, shell...).expectRun(t)
 	}
 }
@@ -134,17 +137,13 @@ func TestScriptRunsInEveryShell(t *testing.T) {
 func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
 	home := privateDir(t)
 	s := runScript(t, home)
-	s.expectRequest(t)
-	require.NoError(t, s.self.send(s.in))
-	s.expectRun(t)
+	s.expectCopy(t)
 	file := s.copyPath(home)
 	exposures := map[string]func() error{
 		"writable by others": func() error { return os.Chmod(file, 0o702) },
 		"a symbolic link": func() error {
-			if err := os.Rename(file, filepath.Join(home, "other")); err != nil {
-				return err
-			}
-			return os.Symlink(filepath.Join(home, "other"), file)
+			other := filepath.Join(home, "other")
+			return errors.Join(os.Rename(file, other), os.Symlink(other, file))
 		},
 	}
 	if os.Geteuid() == 0 {
@@ -153,10 +152,7 @@ func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
 	}
 	for name, expose := range exposures {
 		require.NoError(t, expose(), name)
-		s := runScript(t, home)
-		s.expectRequest(t)
-		require.NoError(t, s.self.send(s.in))
-		s.expectRun(t)
+		runScript(t, home).expectCopy(t)
 		info, err := os.Lstat(file)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o700), info.Mode(), name)
@@ -173,16 +169,12 @@ func TestInterruptedScriptLeavesNothing(t *testing.T) {
 		home := privateDir(t)
 		s := runScript(t, home)
 		s.expectRequest(t)
-		// More than a pipe holds, so the script has written some of it.
-		_, err := io.CopyN(s.in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
-		require.NoError(t, err)
+		sendMebibyte(t, s.in)
 		require.NoError(t, interrupt(s), name)
 		require.Error(t, s.cmd.Wait(), name)
 		// Children of the shell may exit after it.
 		require.Eventually(t, func() bool { return unix.Kill(-s.cmd.Process.Pid, 0) == unix.ESRCH }, time.Minute, time.Millisecond)
-		entries, err := os.ReadDir(filepath.Join(home, "mpigo"))
-		require.NoError(t, err)
-		assert.Empty(t, entries, name)
+		assert.Zero(t, countEntries(t, filepath.Join(home, "mpigo")), name)
 	}
 }
 
@@ -190,7 +182,5 @@ func TestInstallWithWrongHashFails(t *testing.T) {
 	dir := privateDir(t)
 	assert.ErrorContains(t, install("x", dir), "is not a hash")
 	assert.ErrorContains(t, install(strings.Repeat("a0", 32), dir), "the received file differs from the sent one")
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Empty(t, entries)
+	assert.Zero(t, countEntries(t, dir))
 }

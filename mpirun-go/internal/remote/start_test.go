@@ -2,7 +2,6 @@ package remote
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,10 +21,24 @@ func takeUrgent(l *link) []frame {
 	return frames
 }
 
-// StartAll requests all ranks of a host before the first answer, and reports the results in order.
-func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
+// newTestDaemon returns a daemon that has got its hello.
+func newTestDaemon(t *testing.T, jobID string) *daemon {
+	t.Helper()
+	local, err := procs.NewLocal("n1", jobID, nil)
+	require.NoError(t, err)
+	return &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
+}
+
+// newTestHost returns host 3, whose link has no channel.
+func newTestHost() *Host {
 	h := newHost(&Cluster{}, 3, "n1")
 	h.link = newLink()
+	return h
+}
+
+// StartAll requests all ranks of a host before the first answer, and reports the results in order.
+func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
+	h := newTestHost()
 	specs := []procs.Spec{{Rank: 4, Path: "/a", Args: []string{"a"}}, {Rank: 5, Path: "/b", Args: []string{"b"}}, {Rank: 7, Path: "/c", Args: []string{"c"}}}
 	type outcome struct {
 		rank, pid int
@@ -73,8 +86,7 @@ func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 
 // After report has returned false, StartAll requests no more ranks.
 func TestStartAllStopsWhenTold(t *testing.T) {
-	h := newHost(&Cluster{}, 3, "n1")
-	h.link = newLink()
+	h := newTestHost()
 	specs := make([]procs.Spec, 2*maxStartsAhead+10)
 	for i := range specs {
 		specs[i].Rank = i
@@ -109,10 +121,8 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 
 // After a failed start, the daemon starts none of the other requested ranks.
 func TestDaemonStartsNoneAfterFailure(t *testing.T) {
-	local, err := procs.NewLocal("n1", "test", nil)
-	require.NoError(t, err)
-	defer local.Close()
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}}
+	d := newTestDaemon(t, "test")
+	defer d.local.Close()
 	missing, mark := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "mark")
 	for rank, spec := range []procs.Spec{
 		{Path: missing, Args: []string{"missing"}},
@@ -135,10 +145,8 @@ func TestDaemonStartsNoneAfterFailure(t *testing.T) {
 
 // After a kill of the job, the daemon starts no rank.
 func TestDaemonStartsNoneAfterKill(t *testing.T) {
-	local, err := procs.NewLocal("n1", "", nil)
-	require.NoError(t, err)
-	defer local.Close()
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}}
+	d := newTestDaemon(t, "")
+	defer d.local.Close()
 	mark := filepath.Join(t.TempDir(), "mark")
 	require.NoError(t, d.handle(frame{kind: kindKill, rank: allRanks}, nil))
 	require.NoError(t, d.handle(frame{kind: kindStart, payload: encodeSpec(procs.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >" + mark}})}, nil))
@@ -151,19 +159,13 @@ func TestDaemonStartsNoneAfterKill(t *testing.T) {
 
 // A transfer that is cut off leaves no file in the cache.
 func TestDaemonEndDuringTransferLeavesCacheEmpty(t *testing.T) {
-	local, err := procs.NewLocal("n1", "test", nil)
-	require.NoError(t, err)
 	o := newOffer("/nowhere/solver", "program")
-	d := &daemon{up: newLink(), local: local, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{}),
-		cache: newTestCache(t)}
+	d := newTestDaemon(t, "test")
+	d.cache = newTestCache(t)
 	d.cache.noTmpfile = true
 	require.NoError(t, d.handle(frame{kind: kindOffer, payload: o.encode()}, nil))
 	require.NoError(t, d.handle(frame{kind: kindData, stream: streamFile, payload: []byte("prog")}, nil))
-	entries := func() []os.DirEntry {
-		files, _ := os.ReadDir(d.cache.dir)
-		return files
-	}
-	require.Eventually(t, func() bool { return len(entries()) == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return countEntries(t, d.cache.dir) == 1 }, time.Minute, time.Millisecond)
 	assert.Equal(t, 1, d.end(errors.New("the channel ended")))
-	assert.Empty(t, entries())
+	assert.Zero(t, countEntries(t, d.cache.dir))
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,10 +42,15 @@ func startReceiver(t *testing.T, dir string) *exec.Cmd {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	// More than a pipe holds, so the process has read some of it.
-	_, err = io.CopyN(in, strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20)
-	require.NoError(t, err)
+	sendMebibyte(t, in)
 	return cmd
+}
+
+// sendMebibyte writes more than a pipe holds, so the reader has read some of it.
+func sendMebibyte(t *testing.T, to io.Writer) {
+	t.Helper()
+	_, err := io.WriteString(to, strings.Repeat("x", 1<<20))
+	require.NoError(t, err)
 }
 
 func kill(t *testing.T, cmd *exec.Cmd) {
@@ -67,13 +73,11 @@ func TestKilledReceiverLeavesNothing(t *testing.T) {
 	if hasNameless {
 		require.NoError(t, unix.Close(fd))
 	}
-	cmd := startReceiver(t, dir)
-	kill(t, cmd)
+	kill(t, startReceiver(t, dir))
 	if hasNameless {
 		assert.Zero(t, countEntries(t, dir))
 	}
-	_, err = openCache(dir)
-	require.NoError(t, err)
+	mustOpenCache(t, dir)
 	assert.Zero(t, countEntries(t, dir))
 }
 
@@ -82,18 +86,14 @@ func TestOpenCacheRemovesFilesOfKilledReceivers(t *testing.T) {
 	dir := privateDir(t)
 	running, killed := startReceiver(t, "named:"+dir), startReceiver(t, "named:"+dir)
 	require.Equal(t, 2, countEntries(t, dir))
-	open := func() {
-		_, err := openCache(dir)
-		require.NoError(t, err)
-	}
-	open()
+	mustOpenCache(t, dir)
 	assert.Equal(t, 2, countEntries(t, dir), "both receivers are running")
 	kill(t, killed)
 	assert.Equal(t, 2, countEntries(t, dir))
-	open()
+	mustOpenCache(t, dir)
 	assert.Equal(t, 1, countEntries(t, dir), "one receiver is running")
 	kill(t, running)
-	open()
+	mustOpenCache(t, dir)
 	assert.Zero(t, countEntries(t, dir))
 }
 
@@ -109,15 +109,10 @@ func TestOpenCacheKeepsFreshFilesOfOtherHosts(t *testing.T) {
 	// Release the lock, as if this host did not see it.
 	require.NoError(t, unix.Flock(int(p.file.Fd()), unix.LOCK_UN))
 	defer p.discard()
-	open := func() {
-		_, err := openCache(c.dir)
-		require.NoError(t, err)
-	}
-	open()
+	mustOpenCache(t, c.dir)
 	assert.True(t, p.exists(), "another host may be writing the file")
-	old := time.Now().Add(-2 * minUnusedAge)
-	require.NoError(t, os.Chtimes(p.name, old, old))
-	open()
+	makeOld(t, p.name, 2*minUnusedAge)
+	mustOpenCache(t, c.dir)
 	assert.False(t, p.exists())
 }
 
@@ -126,13 +121,10 @@ func TestOpenCacheKeepsFreshFilesOfScripts(t *testing.T) {
 	dir := privateDir(t)
 	name := filepath.Join(dir, tempPrefix+"a1b2c3")
 	require.NoError(t, os.WriteFile(name, nil, 0o600))
-	_, err := openCache(dir)
-	require.NoError(t, err)
+	mustOpenCache(t, dir)
 	assert.FileExists(t, name)
-	old := time.Now().Add(-2 * minUnusedAge)
-	require.NoError(t, os.Chtimes(name, old, old))
-	_, err = openCache(dir)
-	require.NoError(t, err)
+	makeOld(t, name, 2*minUnusedAge)
+	mustOpenCache(t, dir)
 	assert.NoFileExists(t, name)
 }
 
@@ -147,16 +139,9 @@ func TestRemoveStaleIsBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 	}
-	done := make(chan struct{})
-	go func() {
-		c.removeStale()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("removeStale blocks")
-	}
+	var removing sync.WaitGroup
+	removing.Go(c.removeStale)
+	require.True(t, waitTimeout(&removing, time.Minute), "removeStale blocks")
 	assert.Equal(t, 2+10, countEntries(t, c.dir))
 	c.removeStale()
 	assert.Equal(t, 2, countEntries(t, c.dir))

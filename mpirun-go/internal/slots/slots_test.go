@@ -207,9 +207,7 @@ func FuzzParseList(f *testing.F) {
 // checkHosts fails the test if a name could mean something else than a host to an agent, or if a
 // number is out of bounds.
 func checkHosts(t *testing.T, text string, hosts []Host) {
-	if len(hosts) > MaxHosts {
-		t.Fatalf("%q gives %d hosts", text, len(hosts))
-	}
+	require.LessOrEqual(t, len(hosts), MaxHosts, "%q", text)
 	for _, h := range hosts {
 		if checkName(h.Name) != nil || h.Slots < 0 || h.Slots > MaxSlots || h.Max < 0 || h.Max > MaxSlots || h.SlotCount(1) < 1 {
 			t.Fatalf("%q gives %+v", text, h)
@@ -223,9 +221,7 @@ func FuzzSlurm(f *testing.F) {
 	f.Add("n", "(x", "")
 	f.Fuzz(func(t *testing.T, nodes, tasks, cpus string) {
 		if hosts, err := Slurm(nodes, tasks, cpus); err == nil {
-			if len(hosts) == 0 {
-				t.Fatal("Slurm returned neither a host nor an error")
-			}
+			require.NotEmpty(t, hosts, "neither a host nor an error")
 			checkHosts(t, nodes, hosts)
 		}
 	})
@@ -237,9 +233,7 @@ func FuzzParseFile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		hosts, err := ParseFile("f", strings.NewReader(text))
-		if err == nil && len(hosts) == 0 {
-			t.Fatal("ParseFile returned neither a host nor an error")
-		}
+		require.True(t, err != nil || len(hosts) > 0, "neither a host nor an error")
 		checkHosts(t, text, hosts)
 	})
 }
@@ -250,9 +244,7 @@ func FuzzParseCPUList(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, cpu := range parseCPUList(text) {
-			if cpu < 0 {
-				t.Fatalf("%q gives %d", text, cpu)
-			}
+			require.GreaterOrEqual(t, cpu, 0, "%q", text)
 		}
 	})
 }

@@ -87,7 +87,7 @@ func (t Terminal) Read(p []byte) (int, error) {
 }
 
 // isForeground reports whether this process is in the terminal's foreground process group. It
-// returns true for a terminal that is not the controlling terminal: the kernel stops nobody for
+// returns true for a terminal that is not the controlling terminal: the kernel stops no process for
 // reading such a terminal.
 func isForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)

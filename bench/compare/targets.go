@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// mark is a goal at a point: a limit for the ratio of mpigo's value to that of others.
-type mark struct {
+// target is a goal at a point: a limit for the ratio of mpigo's value to that of others.
+type target struct {
 	name string
 	at   point
 	ours string // the contender of mpigo
@@ -26,11 +26,11 @@ type others struct {
 // peers lists the contenders of other libraries. Never written.
 var peers = []string{openMPISingle, openMPITwo, openMPITCP, mpichSingle, mpichTwo, mpichTCP}
 
-// marks lists all marks.
-func marks() []mark {
+// targets lists all targets.
+func targets() []target {
 	anyPeer := others{contenders: peers}
 	yielding := others{contenders: []string{openMPISingle, openMPITwo}}
-	var all []mark
+	var all []target
 	add := func(experiment string, ranks int, unit, ours string, vs others, limit float64, sizes ...int) {
 		for _, size := range sizes {
 			name := experiment
@@ -43,7 +43,7 @@ func marks() []mark {
 			if ours == oursAlloc {
 				name += ", Alloc memory"
 			}
-			all = append(all, mark{name, point{experiment, ranks, size, unit}, ours, vs, limit})
+			all = append(all, target{name, point{experiment, ranks, size, unit}, ours, vs, limit})
 		}
 	}
 	const k, m = 1 << 10, 1 << 20
@@ -72,9 +72,9 @@ func marks() []mark {
 	return all
 }
 
-// outcome is a mark with the measured values.
+// outcome is a target with the measured values.
 type outcome struct {
-	mark
+	target
 	ours, others summary
 	other        string  // its name
 	ratio, best  float64 // of medians, and of the best values
@@ -82,8 +82,8 @@ type outcome struct {
 	reached      bool    // by the ratio of medians
 }
 
-// judge compares results with marks. It leaves out marks that were not measured.
-func judge(r *results, all []mark) []outcome {
+// judge compares results with targets. It leaves out targets that were not measured.
+func judge(r *results, all []target) []outcome {
 	var out []outcome
 	for _, m := range all {
 		at := m.at
@@ -95,7 +95,7 @@ func judge(r *results, all []mark) []outcome {
 		if !ok || !known {
 			continue
 		}
-		o := outcome{mark: m, ours: mine, others: theirs.summary, other: m.label,
+		o := outcome{target: m, ours: mine, others: theirs.summary, other: m.label,
 			ratio: mine.median / theirs.median, best: mine.best / theirs.best, paired: r.paired(m.at, m.ours, at, theirs.contender)}
 		if o.other == "" {
 			o.other = theirs.contender
@@ -109,21 +109,21 @@ func judge(r *results, all []mark) []outcome {
 	return out
 }
 
-// missed returns an error if a mark was not reached, or if there is none.
+// missed returns an error if a target was not reached, or if there is none.
 func missed(all []outcome) error {
 	if len(all) == 0 {
-		return errors.New("no mark was measured: is a peer installed?")
+		return errors.New("no target was measured: is a peer installed?")
 	}
 	var names []string
 	for _, o := range all {
 		if !o.reached {
-			names = append(names, fmt.Sprintf("%s: %.2f, mark %.1f", o.name, o.ratio, o.limit))
+			names = append(names, fmt.Sprintf("%s: %.2f, target %.1f", o.name, o.ratio, o.limit))
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d marks missed: %s", len(names), len(all), strings.Join(names, "; "))
+	return fmt.Errorf("%d of %d targets missed: %s", len(names), len(all), strings.Join(names, "; "))
 }
 
 // isOurs reports whether a contender is mpigo in an experiment with peers.
