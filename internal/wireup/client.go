@@ -45,8 +45,8 @@ type Client struct {
 // limits are the manager's limits, from its answer to get_maxes.
 type limits struct{ keyBytes, valueBytes int }
 
-// exchangeTimeout bounds the time of connecting, and of each exchange with the process manager except
-// Barrier.
+// exchangeTimeout bounds the time of connecting, and of each exchange with the process manager
+// except Barrier.
 const exchangeTimeout = 30 * time.Second
 
 // NewClient speaks PMI-1 over conn as the given rank of size: init, get_maxes, get_my_kvsname. It

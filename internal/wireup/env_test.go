@@ -69,25 +69,14 @@ func TestFromEnvUnderLaunchersWithoutPMI1(t *testing.T) {
 	assert.ErrorIs(t, err, ErrEnv)
 }
 
-// socketFDs makes a socket pair and returns one end as a connection and the other as a descriptor.
-func socketFDs(t *testing.T) (net.Conn, int) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	require.NoError(t, err)
-	f := os.NewFile(uintptr(fds[0]), "launcher")
-	defer f.Close()
-	conn, err := net.FileConn(f)
-	require.NoError(t, err)
-	return conn, fds[1]
-}
-
 func TestFromEnvWithFDJoins(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 2, JobID: "j"})
 	require.NoError(t, err)
 	secret := strings.Repeat("a5", SecretBytes)
 	var wg sync.WaitGroup
 	for rank := range 2 {
-		conn, fd := socketFDs(t)
+		ours, fd := socketFDs(t)
+		conn := connOf(t, ours)
 		wg.Go(func() { assert.NoError(t, s.Serve(rank, conn)) })
 		c, err := FromEnv(environment(EnvFD, fmt.Sprint(fd), EnvRank, fmt.Sprint(rank), EnvSize, "2", EnvSecret, secret))
 		require.NoError(t, err)
@@ -105,7 +94,8 @@ func TestFromEnvWithFDJoins(t *testing.T) {
 }
 
 func TestFromEnvWithBadVariablesFails(t *testing.T) {
-	_, fd := socketFDs(t)
+	ours, fd := socketFDs(t)
+	defer unix.Close(ours)
 	defer unix.Close(fd)
 	good := fmt.Sprint(fd)
 	file, err := os.Open("/dev/null")

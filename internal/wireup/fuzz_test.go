@@ -54,14 +54,14 @@ func FuzzServerLine(f *testing.F) {
 
 // For any answers of a manager, a client's calls end, and their results are within bounds.
 func FuzzClientReply(f *testing.F) {
-	const hello = "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=j\n"
+	hello := handshake("")
 	f.Add("")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result rc=0 value=3.AAAA\ncmd=get_result rc=0 value=(vector,(0,1,4))\ncmd=finalize_ack\n")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=-1 msg=no\ncmd=barrier_out rc=1\ncmd=get_result rc=0 value=9.AAAA\ncmd=get_result rc=0 value=AAAA\ncmd=get_result rc=0 value=AAAA\n")
 	f.Add(hello + "cmd=put_result\ncmd=get_result value=\x00\n")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=2 state=5\n")
 	f.Add(hello + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_failed rank=3 state=6\n")
-	const ours = "cmd=response_to_init rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 mpigo_get_all=1\ncmd=my_kvsname kvsname=j\n" +
+	ours := handshake(" mpigo_get_all=1") +
 		"cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result rc=1\ncmd=get_result rc=1\ncmd=get_result rc=1\ncmd=get_result rc=1\n"
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.AgAAAAA\ncmd=mpigo_word key=mpigo-card-2 value=5.AgAAAAA\n")
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.Ag\ncmd=mpigo_word key=mpigo-card-1 value=AAA\n")

@@ -63,17 +63,24 @@ func (j *job) allOK(t testing.TB, body func(c *Client) error) {
 func pipePair(testing.TB) (net.Conn, net.Conn) { return net.Pipe() }
 
 func socketPair(t testing.TB) (net.Conn, net.Conn) {
-	t.Helper()
+	ours, theirs := socketFDs(t)
+	return connOf(t, ours), connOf(t, theirs)
+}
+
+// socketFDs makes a connected pair of sockets.
+func socketFDs(t testing.TB) (ours, theirs int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	var conns [2]net.Conn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		conns[i], err = net.FileConn(f)
-		require.NoError(t, err)
-		f.Close()
-	}
-	return conns[0], conns[1]
+	return fds[0], fds[1]
+}
+
+// connOf makes a connection of a descriptor.
+func connOf(t testing.TB, fd int) net.Conn {
+	f := os.NewFile(uintptr(fd), "socket")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	require.NoError(t, err)
+	return conn
 }
 
 // The life of a job as in doc.go, over both kinds of connection.
