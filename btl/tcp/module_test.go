@@ -36,7 +36,6 @@ func TestConfigOutOfRange(t *testing.T) {
 		"buffer":          func(c *Config) { c.BufferBytes = c.FragBytes + 10 },
 		"send buffer":     func(c *Config) { c.SendBuffer = -1 },
 		"receive buffer":  func(c *Config) { c.ReceiveBuffer = -1 },
-		"bandwidth":       func(c *Config) { c.BandwidthMBps = -1 },
 		"connect":         func(c *Config) { c.ConnectTimeout = -time.Second },
 		"handshake":       func(c *Config) { c.HandshakeTimeout = time.Microsecond },
 		"keep-alive":      func(c *Config) { c.KeepAlive = time.Millisecond },
