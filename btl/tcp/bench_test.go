@@ -23,20 +23,11 @@ import (
 // mate is Events that count.
 type mate struct {
 	arrived atomic.Int64
-	bytes   int
-	last    byte
-	done    int
 	failed  *btl.Error
 	drained int
 }
 
-func (c *mate) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
-	c.arrived.Add(1)
-	c.bytes += len(frag)
-	if len(frag) > 0 {
-		c.last = frag[len(frag)-1]
-	}
-}
+func (c *mate) Arrived(btl.Module, int, btl.Tag, []byte)   { c.arrived.Add(1) }
 func (c *mate) Failed(_ btl.Module, _ int, err *btl.Error) { c.failed = err }
 func (c *mate) Drained(btl.Module, int)                    { c.drained++ }
 

@@ -111,37 +111,8 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// wakeupOf returns a function that makes an engine turn soon.
-func wakeupOf(t *testing.T, e *progress.Engine) func() {
-	wake, over := make(chan struct{}, 1), make(chan struct{})
-	end := make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			select {
-			case <-wake:
-				e.Lock()
-				e.Turn()
-				e.Unlock()
-			case <-end:
-				return
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		close(end)
-		<-over
-	})
-	return func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play
-// ping-pong. A missed ring costs a tenth of a second.
+// ping-pong. A missed wakeup costs a tenth of a second.
 func TestSleepingRanks(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine
@@ -150,14 +121,19 @@ func TestSleepingRanks(t *testing.T) {
 	var eps [2]btl.Endpoint
 	for i := range ms {
 		bell := newBell(t)
-		engines[i] = progress.New(progress.Config{Wakeup: bell})
 		evs[i] = &waiting{}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: bell, AsyncProgress: wakeupOf(t, engines[i])})
+		e := progress.New(progress.Config{Wakeup: bell})
+		turn := func() {
+			e.Lock()
+			defer e.Unlock()
+			e.Turn()
+		}
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: bell, AsyncProgress: asyncProgress(t, turn)})
 		require.NoError(t, err)
-		ms[i] = m.(*module)
-		engines[i].Lock()
-		engines[i].AddPoller(m)
-		engines[i].Unlock()
+		engines[i], ms[i] = e, m.(*module)
+		e.Lock()
+		e.AddPoller(m)
+		e.Unlock()
 	}
 	defer func() {
 		for i, m := range ms {
@@ -206,7 +182,7 @@ func TestSleepingRanks(t *testing.T) {
 		require.NoError(t, <-results)
 	}
 	t.Logf("%d rounds in %v", rounds, time.Since(start))
-	require.Less(t, time.Since(start), 8*time.Second, "rings are missed")
+	require.Less(t, time.Since(start), 8*time.Second, "wakeups are missed")
 	sleeps := uint64(0)
 	for _, e := range engines {
 		e.Lock()

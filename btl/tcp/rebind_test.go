@@ -41,21 +41,17 @@ func TestRebindHalfWritten(t *testing.T) {
 			for i := range mem {
 				mem[i] = byte(i * 7 >> 3)
 			}
-			ep, err := a.Connect(1, b.Address())
-			require.NoError(t, err)
-			e := ep.(*endpoint)
+			e := connectTo(t, a, 1, b.Address())
 			until(t, "a connection", func() bool { return e.phase == phaseReady }, a, b)
 
-			done := false
-			op := btl.Op{Payload: mem, Done: func(_ *btl.Op, err error) { require.NoError(t, err); done = true }}
-			require.NoError(t, e.Send(&op))
-			until(t, "the socket to be full", func() bool { return e.current == &op && e.offset > 0 && e.blocked }, a)
+			s := post(t, e, mem)
+			until(t, "the socket to be full", func() bool { return e.current == &s.op && e.offset > 0 && e.blocked }, a)
 			require.Less(t, e.offset, length)
 
 			want := bytes.Clone(mem)
-			require.True(t, e.Rebind(&op, bytes.Clone(mem)))
+			require.True(t, e.Rebind(&s.op, bytes.Clone(mem)))
 			require.NoError(t, end(mem))
-			until(t, "the fragment", func() bool { return done && got.frag != nil }, a, b)
+			until(t, "the fragment", func() bool { return s.done && got.frag != nil }, a, b)
 			require.True(t, bytes.Equal(want, got.frag), "the bytes as they were sent")
 		})
 	}
