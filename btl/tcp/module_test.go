@@ -297,10 +297,12 @@ func TestAcknowledgementsPiggyback(t *testing.T) {
 	}{{c.ea.(*endpoint), c.vb}, {c.eb.(*endpoint), c.va}}
 	var lone [2]uint64
 	for round := range 100 {
-		for i, end := range ends {
+		for _, end := range ends {
 			before := end.v.arrived.Load()
 			post(t, end.e, make([]byte, 8))
 			c.until(t, "the fragment", func() bool { return end.v.arrived.Load() > before })
+		}
+		for i, end := range ends {
 			if round <= 10 {
 				lone[i] = end.e.loneAckTurn
 			}
