@@ -90,9 +90,9 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
-	card, ok := parseRailAddress(r.m.Address())
+	address, ok := parseRailAddress(r.m.Address())
 	require.True(t, ok)
-	fd, _, errno := r.m.dial(card.address)
+	fd, _, errno := r.m.dial(address.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	until(t, "the connection to be accepted", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
@@ -103,9 +103,9 @@ func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 // descriptors is accepted when there is one, though nothing else happens.
 func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	card, ok := parseRailAddress(m.Address())
+	address, ok := parseRailAddress(m.Address())
 	require.True(t, ok)
-	fd, _, errno := m.dial(card.address)
+	fd, _, errno := m.dial(address.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	var before unix.Rlimit
@@ -132,7 +132,7 @@ func await(n *atomic.Int64, atLeast int64) {
 
 // TestTimerGoesOn: work that a progress call leaves while the timer expires is not forgotten.
 func TestTimerGoesOn(t *testing.T) {
-	a := &waker{wakeup: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
+	a := &waker{asyncProgress: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
 	var begun, ended atomic.Int64
 	const rounds = 50_000
@@ -204,9 +204,9 @@ func TestUnparsedFramesKeepAwake(t *testing.T) {
 // progress call any more, or the rank sleeps.
 func TestConnectionThatIsNotPolled(t *testing.T) {
 	var ms [3]*module
-	var heard mate
-	bell := newBell(t)
-	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Wakeup: bell}, 0, &heard)
+	var received mate
+	wakeup := newBell(t)
+	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Wakeup: wakeup}, 0, &received)
 	var eps [3]*endpoint // to rank 0
 	for i := 1; i < 3; i++ {
 		ms[i] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret}, i, &mate{})
@@ -216,9 +216,9 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	say := func(from int) { post(t, eps[from], []byte{1}) }
 	listen := func(from, times int) {
 		for range times {
-			before := heard.arrived.Load()
+			before := received.arrived.Load()
 			say(from)
-			until(t, "a fragment", func() bool { return heard.arrived.Load() > before }, ms[:]...)
+			until(t, "a fragment", func() bool { return received.arrived.Load() > before }, ms[:]...)
 		}
 	}
 	isPolled := func() bool { return len(ms[0].trafficPoller.poll()) > 0 }
@@ -237,14 +237,14 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	require.True(t, ms[0].Arm())
 	// Which looks at everything, as the engine does before it sleeps.
 	ms[0].Progress()
-	for bell.Sleep(int64(10 * time.Millisecond)) { // woken for earlier events
+	for wakeup.Sleep(int64(10 * time.Millisecond)) { // woken for earlier events
 	}
 	listen(1, 2*unpollAfter) // by progress calls of others, while it sleeps
-	for bell.Sleep(int64(10 * time.Millisecond)) {
+	for wakeup.Sleep(int64(10 * time.Millisecond)) {
 	}
 	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been woken for that, once")
 	say(1)
-	require.True(t, bell.Sleep(int64(20*time.Second)), "no wakeup")
+	require.True(t, wakeup.Sleep(int64(20*time.Second)), "no wakeup")
 	ms[0].Disarm()
 	listen(1, 2*unpollAfter)
 	ms[0].active.Fail(base.ErrPeerFailed)

@@ -123,13 +123,13 @@ func TestNoCarrierEver(t *testing.T) {
 	cable := plug(t, c.a)
 	c.a.peers[1].onOtherMachine = true
 	c.a.link.carrier = false
-	heard := false
+	looked := false
 	c.a.link.state = func() (interfaceState, error) {
-		heard = true
+		looked = true
 		return cable.state, nil
 	}
 	cable.is(t, interfaceState{name: "eth7", up: true})
-	until(t, "the news to be read", func() bool { return heard }, c.a)
+	until(t, "the news to be read", func() bool { return looked }, c.a)
 	require.NoError(t, c.a.link.down)
 	require.Equal(t, btl.Up, c.ea.State())
 }

@@ -120,15 +120,15 @@ func TestSleepingRanks(t *testing.T) {
 	var evs [2]*waiting
 	var eps [2]btl.Endpoint
 	for i := range ms {
-		bell := newBell(t)
+		wakeup := newBell(t)
 		evs[i] = &waiting{}
-		e := progress.New(progress.Config{Wakeup: bell})
+		e := progress.New(progress.Config{Wakeup: wakeup})
 		turn := func() {
 			e.Lock()
 			defer e.Unlock()
 			e.Turn()
 		}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: bell, AsyncProgress: asyncProgress(t, turn)})
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: wakeup, AsyncProgress: asyncProgress(t, turn)})
 		require.NoError(t, err)
 		engines[i], ms[i] = e, m.(*module)
 		e.Lock()

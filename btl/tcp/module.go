@@ -71,7 +71,7 @@ type module struct {
 	handshakes      map[int]handshaking // by socket
 	trafficPoller   *poller             // of established connections
 	handshakePoller *poller             // of the listener, and of handshakes
-	waker           *waker              // nil if the rank has neither bell nor wakeup
+	waker           *waker              // nil if the rank has neither Wakeup nor AsyncProgress
 	link            link
 
 	unauthenticated []*unauthenticatedPeer // oldest first

@@ -81,7 +81,8 @@ func TestNewAtAddressOfAnotherMachineFails(t *testing.T) {
 	require.ErrorContains(t, err, "rail tcp:203.0.113.77: listen on 203.0.113.77: this machine has no such address")
 }
 
-// TestNewListensAtPortOfRange: a module listens at a port of its range, and reports if none is free.
+// TestNewListensAtPortOfRange: a module listens at a port of its range, and reports if no port is
+// free.
 func TestNewListensAtPortOfRange(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -334,8 +335,7 @@ func TestAddresses(t *testing.T) {
 		{5, "ib0", ip("10.2.0.2"), 16, true, false},
 		{6, "six", ip("2001:db8:6::2"), 64, true, false},
 	}
-	none, err := unknown(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
-	require.NoError(t, err)
+	none := unknown(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
 	require.Equal(t, []string{"etho", "11.0.0.0/8", "10.0.0.3"}, none)
 	for _, c := range []struct {
 		include, exclude []string
@@ -350,10 +350,9 @@ func TestAddresses(t *testing.T) {
 		{[]string{"eth0", "2001:db8::2", "ens7"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
 		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.2.0.2"}, ""},
 		{[]string{"docker0", "lo"}, []string{"127.0.0.1"}, []string{"::1", "172.17.0.1"}, ""},
-		{[]string{"fe80::1"}, nil, []string{"fe80::1%eth0"}, ""},
+		{[]string{"[fe80::1]"}, nil, []string{"fe80::1%eth0"}, ""},
 		{[]string{"127.0.0.1", "127.0.0.2/32", "127.1.2.3"}, nil, []string{"127.0.0.1", "127.0.0.2", "127.1.2.3"}, ""},
 		{[]string{"eht0"}, nil, nil, "no such interface or address on n2, which has lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},
-		{[]string{"10.0.0.0/99"}, nil, nil, `included network "10.0.0.0/99"`},
 		{[]string{"eth1"}, nil, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
 		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
 	} {

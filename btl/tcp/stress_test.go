@@ -195,11 +195,11 @@ func TestConnectionsBreak(t *testing.T) {
 func TestUnauthenticatedPeers(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{Wakeup: newBell(t), AsyncProgress: func() {}})
-	card, ok := parseRailAddress(c.b.Address())
+	address, ok := parseRailAddress(c.b.Address())
 	require.True(t, ok)
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
-	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: card.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
+	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: address.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
 	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was recorded
 	garbage := make([]byte, helloBytes)
 	_, _ = rand.Read(garbage)
@@ -224,7 +224,7 @@ func TestUnauthenticatedPeers(t *testing.T) {
 	const total = 10000
 	for strange < total {
 		for range 50 {
-			fd, _, errno := c.a.dial(card.address)
+			fd, _, errno := c.a.dial(address.address)
 			if errno == unix.EADDRNOTAVAIL {
 				break // no port is left: those of closed connections linger
 			}
@@ -262,11 +262,11 @@ func TestUnauthenticatedPeers(t *testing.T) {
 func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
 	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})
-	card, _ := parseRailAddress(b.Address())
+	address, _ := parseRailAddress(b.Address())
 	var open []int
 	crowd := func() {
 		for range 10 {
-			if fd, _, errno := a.dial(card.address); errno == 0 {
+			if fd, _, errno := a.dial(address.address); errno == 0 {
 				open = append(open, fd)
 			}
 		}
