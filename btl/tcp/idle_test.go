@@ -25,6 +25,8 @@ func newBusy(t *testing.T, cfg Config) *busy {
 	cfg.Size, cfg.Local, cfg.Secret = 2, loopback4, secret
 	cfg.AsyncProgress = asyncProgress(t, func() { r.has(func() bool { return r.m.Progress() > 0 }) })
 	cfg.Events = &r.v
+	r.Lock()
+	defer r.Unlock()
 	m, err := New(cfg)
 	require.NoError(t, err)
 	r.m = m.(*module)
