@@ -9,9 +9,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestHellosCross: both ends have connected, and the lower rank does not insist because an attempt
-// has failed before. The ends do not accept each other's attempt, which would lose both.
-func TestHellosCross(t *testing.T) {
+// TestCrossingHellosLeaveOneConnection: both ends have connected, and the lower rank does not
+// insist because an attempt has failed before. The ends do not accept each other's attempt, which
+// would lose both.
+func TestCrossingHellosLeaveOneConnection(t *testing.T) {
 	leavesNothing(t)
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
 	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})

@@ -132,8 +132,9 @@ func await(n *atomic.Int64, atLeast int64) {
 	}
 }
 
-// TestTimerGoesOn: work that a progress call leaves while the timer expires is not forgotten.
-func TestTimerGoesOn(t *testing.T) {
+// TestExpiringTimerKeepsWork: work that a progress call leaves while the timer expires is not
+// forgotten.
+func TestExpiringTimerKeepsWork(t *testing.T) {
 	a := &waker{asyncProgress: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
 	var begun, ended atomic.Int64
@@ -201,10 +202,10 @@ func TestUnparsedFramesKeepAwake(t *testing.T) {
 	c.b.Disarm()
 }
 
-// TestConnectionThatIsNotPolled: a connection on which alone much has arrived is read and not
-// polled. Other connections are polled as before, and so is this one when it is not read in every
-// progress call any more, or the rank sleeps.
-func TestConnectionThatIsNotPolled(t *testing.T) {
+// TestBusyConnectionIsReadWithoutPolling: a connection on which alone much has arrived is read and
+// not polled. Other connections are polled as before, and so is this one when it is not read in
+// every progress call any more, or the rank sleeps.
+func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 	var ms [3]*module
 	var received mate
 	wakeup := newBell(t)

@@ -117,8 +117,9 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	c.connect(t)
 }
 
-// TestNoCarrierEver: an interface that never reports a link is not taken to have lost it.
-func TestNoCarrierEver(t *testing.T) {
+// TestInterfaceWithoutLinkReportsKeepsConnections: an interface that never reports a link is not
+// taken to have lost it.
+func TestInterfaceWithoutLinkReportsKeepsConnections(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	c.a.peers[1].onOtherMachine = true
@@ -134,8 +135,9 @@ func TestNoCarrierEver(t *testing.T) {
 	require.Equal(t, btl.Up, c.ea.State())
 }
 
-// TestNewsOfOtherInterfaces: changes of other interfaces are ignored while the module's works.
-func TestNewsOfOtherInterfaces(t *testing.T) {
+// TestReportsOfOtherInterfacesAreIgnored: changes of other interfaces are ignored while the
+// module's works.
+func TestReportsOfOtherInterfacesAreIgnored(t *testing.T) {
 	about := func(kind uint16, index uint32) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -179,9 +181,9 @@ func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	require.False(t, c.a.link.unsure)
 }
 
-// TestCarrierOfAnotherInterface: that one interface has reported a link does not mean that the next
-// one with the address has had one.
-func TestCarrierOfAnotherInterface(t *testing.T) {
+// TestNextInterfaceNeedsNoLinkReport: that one interface has reported a link does not mean that the
+// next one with the address has had one.
+func TestNextInterfaceNeedsNoLinkReport(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	c.a.peers[1].onOtherMachine = true
@@ -192,9 +194,9 @@ func TestCarrierOfAnotherInterface(t *testing.T) {
 	require.NoError(t, c.a.link.down)
 }
 
-// TestLinkDownBeforeConnect: Connect does not return a connection that a peer has made if its link
-// has gone since.
-func TestLinkDownBeforeConnect(t *testing.T) {
+// TestConnectAfterLinkDownFails: Connect does not return a connection that a peer has made if its
+// link has gone since.
+func TestConnectAfterLinkDownFails(t *testing.T) {
 	leavesNothing(t)
 	va := &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
@@ -208,8 +210,8 @@ func TestLinkDownBeforeConnect(t *testing.T) {
 	require.Zero(t, va.drained, "the layer above does not know of the endpoint")
 }
 
-// TestStateOfInterfaces: each address of this machine is found on its interface.
-func TestStateOfInterfaces(t *testing.T) {
+// TestStateOfFindsInterfaceOfEachAddress: each address of this machine is found on its interface.
+func TestStateOfFindsInterfaceOfEachAddress(t *testing.T) {
 	list, err := net.Interfaces()
 	require.NoError(t, err)
 	for _, i := range list {

@@ -111,9 +111,9 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play
+// TestSleepingRanksAreWoken: two ranks whose engines sleep at once when there is nothing to do play
 // ping-pong. A missed wakeup costs a tenth of a second.
-func TestSleepingRanks(t *testing.T) {
+func TestSleepingRanksAreWoken(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine
 	var ms [2]*module
@@ -192,9 +192,9 @@ func TestSleepingRanks(t *testing.T) {
 	require.Positive(t, sleeps)
 }
 
-// TestNoAllocations: long fragments, and fragments posted from inside a progress call, are sent
-// without allocation.
-func TestNoAllocations(t *testing.T) {
+// TestSendAllocatesNothing: long fragments, and fragments posted from inside a progress call, are
+// sent without allocation.
+func TestSendAllocatesNothing(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, size := range []int{100, 8 << 10, 128 << 10} {
 		done := 0

@@ -23,9 +23,9 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindHalfWritten: a part of a fragment that is longer than the sockets' buffers is written
-// when its memory is taken back. The rest comes from the copy.
-func TestRebindHalfWritten(t *testing.T) {
+// TestRebindOfHalfWrittenFragmentSendsCopy: a part of a fragment that is longer than the sockets'
+// buffers is written when its memory is taken back. The rest comes from the copy.
+func TestRebindOfHalfWrittenFragmentSendsCopy(t *testing.T) {
 	const length = maxFragBytes - 64
 	for name, end := range map[string]func(mem []byte) error{
 		"overwritten": func(mem []byte) error { clear(mem); return nil },

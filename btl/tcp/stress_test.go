@@ -34,9 +34,9 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// TestConnectAtOnce: both ends connect at the same time, again and again, in any order of progress
-// calls, and always get one connection of one epoch.
-func TestConnectAtOnce(t *testing.T) {
+// TestConnectAtOnceMakesOneConnection: both ends connect at the same time, again and again, in any
+// order of progress calls, and always get one connection of one epoch.
+func TestConnectAtOnceMakesOneConnection(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t)}
@@ -142,9 +142,10 @@ func (x *end) pump() {
 	}
 }
 
-// TestConnectionsBreak: connections are cut at any time in traffic both ways, by either end, as the
-// network would and as the layer above does. Every byte arrives, and nothing is left behind.
-func TestConnectionsBreak(t *testing.T) {
+// TestBrokenConnectionsLoseNothing: connections are cut at any time in traffic both ways, by either
+// end, as the network would and as the layer above does. Every byte arrives, and nothing is left
+// behind.
+func TestBrokenConnectionsLoseNothing(t *testing.T) {
 	leavesNothing(t)
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t), AsyncProgress: func() {}}
 	var x [2]*end
@@ -190,9 +191,9 @@ func TestConnectionsBreak(t *testing.T) {
 	t.Logf("%d and %d fragments, of which %d and %d came again", x[0].want, x[1].want, x[0].again, x[1].again)
 }
 
-// TestUnauthenticatedPeers: ten thousand connections without the secret come in while two ranks
-// exchange fragments. Nothing of them reaches Events, and their number is bounded.
-func TestUnauthenticatedPeers(t *testing.T) {
+// TestUnauthenticatedPeersReachNothing: ten thousand connections without the secret come in while
+// two ranks exchange fragments. Nothing of them reaches Events, and their number is bounded.
+func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{Wakeup: newBell(t), AsyncProgress: func() {}})
 	address, ok := parseRailAddress(c.b.Address())
@@ -326,9 +327,9 @@ func tcpInfo(t *testing.T, e btl.Endpoint) *unix.TCPInfo {
 	return v
 }
 
-// TestPeerComputes: a peer that does not read for longer than the timeout, so that its window is
-// full, is not taken to be gone.
-func TestPeerComputes(t *testing.T) {
+// TestPeerThatComputesDoesNotFail: a peer that does not read for longer than the timeout, so that
+// its window is full, is not taken to be gone.
+func TestPeerThatComputesDoesNotFail(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})
 	buf := make([]byte, 64<<10)
 	ops := make([]*sent, 400)
@@ -344,8 +345,9 @@ func TestPeerComputes(t *testing.T) {
 	require.EqualValues(t, len(ops), c.vb.arrived.Load())
 }
 
-// TestProtocolErrors: a peer that knows the secret and breaks the protocol fails its endpoint (C8).
-func TestProtocolErrors(t *testing.T) {
+// TestProtocolErrorFailsEndpoint: a peer that knows the secret and breaks the protocol fails its
+// endpoint (C8).
+func TestProtocolErrorFailsEndpoint(t *testing.T) {
 	put := func(h head) []byte {
 		b := make([]byte, headBytes)
 		h.put(b)
@@ -374,8 +376,9 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// TestGoodbye: what was sent before Close arrives, and the peer's endpoint fails with ClassClosed.
-func TestGoodbye(t *testing.T) {
+// TestCloseDeliversWhatWasSent: what was sent before Close arrives, and the peer's endpoint fails
+// with ClassClosed.
+func TestCloseDeliversWhatWasSent(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{})
 	buf := make([]byte, 50<<10)
@@ -394,9 +397,9 @@ func TestGoodbye(t *testing.T) {
 	require.Equal(t, btl.SideRemote, c.vb.failed.Side)
 }
 
-// TestProcessEnds: the end of a connection of a killed process is reported, but not as
-// ClassPeerGone.
-func TestProcessEnds(t *testing.T) {
+// TestEndOfProcessFailsEndpoint: the end of a connection of a killed process is reported, but not
+// as ClassPeerGone.
+func TestEndOfProcessFailsEndpoint(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, breaks := range []func(fd int){
 		func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },
