@@ -48,7 +48,6 @@ for program in ranks mpich; do
     check "abort alone"          7 1 '^mpirun-go: rank 0 .* 7$' "${run[@]}" -n 1 ./$program abort
     check "death is reported"    5 1 '^mpirun-go: rank 1 .* exited with status 5' "${run[@]}" -n 3 ./$program die
 done
-check "death ends the barrier" 5 2 '^ranks: wireup: rank 1 is gone: barrier' "${run[@]}" -n 3 ./ranks die
 check "nodes"                  0 3 'of 3 ok, nodes \[0 1 0\]' "${run[@]}" -H a:2,b:1 --map-by node -n 3 ./ranks
 check "a program without PMI"  0 0 '' "${run[@]}" -n 2 true
 check "one node"               0 4 'of 4 ok, 4 on its node' "${run[@]}" -n 4 ./mpich
