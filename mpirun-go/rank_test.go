@@ -170,11 +170,13 @@ func runVerb(verb string, args []string, me string) {
 			check(err)
 			fmt.Printf("%s got %q\n", me, v)
 		}
-		app, err := pmi.AppNum()
+	case "attributes": // asks for them as MPICH's client does
+		conn := os.NewFile(uintptr(number(os.Getenv(wireup.EnvFD))), "PMI")
+		_, err := conn.WriteString("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_appnum\ncmd=get_universe_size\ncmd=finalize\n")
 		check(err)
-		universe, err := pmi.UniverseSize()
-		check(err)
-		fmt.Printf("%s runs program %d, universe %d\n", me, app, universe)
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			fmt.Println(me, lines.Text())
+		}
 	default:
 		check(fmt.Errorf("unknown verb %q", verb))
 	}

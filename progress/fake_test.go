@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
+
+// TestMain fails if a goroutine outlives the tests.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pollFunc is a poller that reports the events that find returns; with a nil find, none.
 type pollFunc struct{ find func() int }
@@ -83,12 +87,15 @@ func locked(e *Engine, f func()) {
 	f()
 }
 
-// wait is Wait without a context, with the lock taken for it.
-func wait(e *Engine, w *Waiter) error {
+// waitIn is Wait, with the lock taken for it.
+func waitIn(ctx context.Context, e *Engine, w *Waiter) error {
 	e.Lock()
 	defer e.Unlock()
-	return e.Wait(context.Background(), w)
+	return e.Wait(ctx, w)
 }
+
+// wait is waitIn without a context.
+func wait(e *Engine, w *Waiter) error { return waitIn(context.Background(), e, w) }
 
 // waiter makes a Waiter for need signals.
 func waiter(need int) *Waiter {

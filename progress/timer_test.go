@@ -93,22 +93,6 @@ func TestTimerStoppedByAnotherDueTimerDoesNotRun(t *testing.T) {
 	assert.Equal(t, 1, turn8(e))
 }
 
-// A timer that makes itself anew, due at once, must not keep the turn from ending.
-func TestTimerThatRestartsItselfRunsOnceATurn(t *testing.T) {
-	e, _ := timerEngine(t)
-	ran := 0
-	var again func()
-	again = func() {
-		ran++
-		e.After(0, again)
-	}
-	e.After(0, again)
-	for i := range 5 {
-		assert.Equal(t, 1, turn8(e))
-		assert.Equal(t, i+1, ran)
-	}
-}
-
 func TestManyTimersSomeStoppedRunInOrder(t *testing.T) {
 	const timers, times = 400, 40
 	e, clock := timerEngine(t)

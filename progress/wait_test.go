@@ -24,11 +24,7 @@ func parkedBehind(ctx context.Context, t *testing.T, e *Engine, n int) ([]*Waite
 	for i := range n + 1 {
 		w := waiter(1)
 		ws = append(ws, w)
-		dones = append(dones, spawn(func() error {
-			e.Lock()
-			defer e.Unlock()
-			return e.Wait(ctx, w)
-		}))
+		dones = append(dones, spawn(func() error { return waitIn(ctx, e, w) }))
 		if i == 0 {
 			eventually(t, e, func() bool { return e.driver == w }, "the first drives")
 		} else {
@@ -60,9 +56,7 @@ func TestWaitThatIsOverReturnsWithoutPolling(t *testing.T) {
 			if test.stop {
 				e.Stop(nil)
 			}
-			e.Lock()
-			defer e.Unlock()
-			assert.Equal(t, test.want, e.Wait(test.ctx, waiter(test.need)))
+			assert.Equal(t, test.want, waitIn(test.ctx, e, waiter(test.need)))
 			assert.Equal(t, Counters{}, e.Counters(), "no polls")
 		})
 	}
@@ -108,11 +102,7 @@ func TestContextEndEndsOnlyItsOwnWait(t *testing.T) {
 	ws2 := []*Waiter{waiter(1), waiter(1)}
 	var dones2 []<-chan error
 	for i, ctx := range []context.Context{parked, nil} {
-		dones2 = append(dones2, spawn(func() error {
-			e.Lock()
-			defer e.Unlock()
-			return e.Wait(ctx, ws2[i])
-		}))
+		dones2 = append(dones2, spawn(func() error { return waitIn(ctx, e, ws2[i]) }))
 		eventually(t, e, func() bool { return ws2[i].parked }, "the goroutine parks")
 	}
 	stopParked()
@@ -554,9 +544,7 @@ func TestContextDeadlineEndsWaitOnTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				start := time.Now()
-				e.Lock()
-				defer e.Unlock()
-				assert.Equal(t, context.DeadlineExceeded, e.Wait(ctx, waiter(1)))
+				assert.Equal(t, context.DeadlineExceeded, waitIn(ctx, e, waiter(1)))
 				assert.Equal(t, patience, time.Since(start))
 			})
 		}
@@ -568,19 +556,12 @@ func TestContextDeadlineEndsWaitOnTime(t *testing.T) {
 func TestContextEndEndsBusyWait(t *testing.T) {
 	for _, spin := range []int{0, 100} {
 		e := New(Config{SpinTurns: spin})
-		locked(e, func() { e.AddPoller(always{}) })
+		locked(e, func() { e.AddPoller(&pollFunc{func() int { return 1 }}) })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		var w Waiter
-		w.Reset(1)
-		locked(e, func() { assert.ErrorIs(t, e.Wait(ctx, &w), context.DeadlineExceeded) })
+		assert.ErrorIs(t, waitIn(ctx, e, waiter(1)), context.DeadlineExceeded)
 		cancel()
 	}
 }
-
-// always reports an event at every poll.
-type always struct{}
-
-func (always) Progress() int { return 1 }
 
 // A burst of waiting goroutines does not cost its memory for ever.
 func TestPoolOfWaitersIsBounded(t *testing.T) {

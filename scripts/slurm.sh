@@ -59,7 +59,7 @@ if [ $# -gt 0 ]; then
 fi
 
 cd "$root"
-go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs
+go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs ./internal/wireup/interop/ranks
 cd "$out"
 
 # Ranks as Slurm's tasks.
@@ -79,6 +79,20 @@ status=0
 timeout 60 srun --mpi=none -N 2 -n 2 ./ring 2>errors || status=$?
 same "$status" 1 "srun without pmi2: the exit status"
 printed 'task [01] of 2 of Slurm.s srun, which ran without --mpi=pmi2' 2
+
+# wireup's client alone.
+ok() { grep -c "ok, nodes \[$1\]"; }
+same "$(pmi --ntasks-per-node 2 ./ranks | ok '0 0 1 1')" 4 "srun: two nodes in blocks"
+same "$(pmi --ntasks-per-node 2 -m cyclic ./ranks | ok '0 1 0 1')" 4 "srun: two nodes, round robin"
+same "$(pmi -O -n 5 ./ranks | grep -c "of 5 ok, nodes")" 5 "srun: uneven nodes"
+same "$(timeout 60 srun --mpi=none -N 1 -n 1 ./ranks)" "no launcher" "srun: one task without pmi2"
+same "$(timeout 60 salloc -Q -N 1 -n 2 ./ranks)" "no launcher" "a shell of salloc"
+# Slurm kills the step and drops the code, so the exit status of an abort varies.
+pmi -O -n 3 ./ranks abort >up 2>errors || true
+printed 'Job step aborted'
+pmi -O -K -n 3 ./ranks die >up 2>errors && fail "srun: a rank exits before a barrier: exit status 0"
+printed 'exit code 5'
+echo "ok: srun: an abort, an exit before a barrier"
 
 srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4

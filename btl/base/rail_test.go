@@ -240,10 +240,23 @@ func TestContains(t *testing.T) {
 	}
 }
 
-func TestChecksum(t *testing.T) {
-	b := base.AppendChecksum([]byte("address"))
-	require.True(t, base.HasChecksum(b))
-	b[2] ^= 1
-	require.False(t, base.HasChecksum(b))
-	require.False(t, base.HasChecksum([]byte{1, 2}))
+func TestDecodeAddressRejectsDamage(t *testing.T) {
+	type fields struct {
+		A uint32
+		B [3]byte
+		C uint8
+	}
+	want := fields{1 << 20, [3]byte{1, 2, 3}, 7}
+	b := base.EncodeAddress(2, &want)
+	require.Equal(t, []byte{2, 0, 0, 0x10, 0, 1, 2, 3, 7}, b[:len(b)-4])
+	var got fields
+	require.True(t, base.DecodeAddress(b, 2, &got))
+	require.Equal(t, want, got)
+	require.False(t, base.DecodeAddress(b, 1, &got))
+	for i := range b {
+		require.False(t, base.DecodeAddress(b[:i], 2, &got))
+		b[i] ^= 1
+		require.False(t, base.DecodeAddress(b, 2, &got))
+		b[i] ^= 1
+	}
 }

@@ -11,19 +11,28 @@ import (
 	"unsafe"
 )
 
-// ChecksumBytes is the length of what AppendChecksum appends.
-const ChecksumBytes = 4
+// checksumBytes is the length of an address's checksum.
+const checksumBytes = 4
 
-// AppendChecksum ends an address with a checksum: the receiver can tell an address that was damaged
-// on its way from one that leads nowhere.
-func AppendChecksum(b []byte) []byte {
+// EncodeAddress makes the address that a module publishes: a version, the fields of a struct, and a
+// checksum. The struct, to which fields points, has a fixed size and exported fields.
+func EncodeAddress(version byte, fields any) []byte {
+	b, err := binary.Append([]byte{version}, binary.LittleEndian, fields)
+	if err != nil {
+		panic(err) // its size is not fixed
+	}
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// HasChecksum reports whether b ends with the checksum of what is before it.
-func HasChecksum(b []byte) bool {
-	n := len(b) - ChecksumBytes
-	return n >= 0 && crc32.ChecksumIEEE(b[:n]) == binary.LittleEndian.Uint32(b[n:])
+// DecodeAddress is the inverse of EncodeAddress. It returns false for bytes of another version, and
+// for an address that was damaged on its way.
+func DecodeAddress(b []byte, version byte, fields any) bool {
+	n := len(b) - checksumBytes
+	if n != 1+binary.Size(fields) || b[0] != version || crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
+		return false
+	}
+	_, err := binary.Decode(b[1:n], binary.LittleEndian, fields)
+	return err == nil
 }
 
 // NewMAC makes the code that authenticates the messages of a job. Its key is derived from the job's

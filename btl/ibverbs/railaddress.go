@@ -46,9 +46,16 @@ type railAddress struct {
 	frag       uint32 // FragBytes
 }
 
+// railAddressFields is a railAddress as it is encoded.
+type railAddressFields struct {
+	Rank, Size uint32
+	Nonce      nonce
+	Address    [addressBytes]byte
+	Frag       uint32
+}
+
 const (
 	railAddressVersion = 2
-	railAddressBytes   = 1 + 4 + 4 + 8 + addressBytes + 4 + base.ChecksumBytes
 	// addressBytes: GID, LID, QPN, Q_Key, link layer
 	addressBytes = 16 + 2 + 4 + 4 + 1
 )
@@ -75,27 +82,16 @@ func readAddress(b []byte) (a address, ok bool) {
 
 // encode appends a checksum, which distinguishes a damaged address from one that leads nowhere.
 func (c *railAddress) encode() []byte {
-	b := make([]byte, 0, railAddressBytes)
-	b = append(b, railAddressVersion)
-	b = binary.LittleEndian.AppendUint32(b, c.rank)
-	b = binary.LittleEndian.AppendUint32(b, c.size)
-	b = append(b, c.nonce[:]...)
-	b = appendAddress(b, &c.address)
-	b = binary.LittleEndian.AppendUint32(b, c.frag)
-	return base.AppendChecksum(b)
+	a := [addressBytes]byte(appendAddress(nil, &c.address))
+	return base.EncodeAddress(railAddressVersion, &railAddressFields{c.rank, c.size, c.nonce, a, c.frag})
 }
 
 // parseRailAddress checks everything. ok is false for an address that no module publishes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
-	if len(b) != railAddressBytes || b[0] != railAddressVersion || !base.HasChecksum(b) {
-		return railAddress{}, false
+	var f railAddressFields
+	if !base.DecodeAddress(b, railAddressVersion, &f) {
+		return c, false
 	}
-	c.rank = binary.LittleEndian.Uint32(b[1:])
-	c.size = binary.LittleEndian.Uint32(b[5:])
-	copy(c.nonce[:], b[9:])
-	if c.address, ok = readAddress(b[17:]); !ok {
-		return railAddress{}, false
-	}
-	c.frag = binary.LittleEndian.Uint32(b[17+addressBytes:])
-	return c, c.rank < c.size && c.size <= maxRanks && c.frag <= maxFragBytes
+	a, ok := readAddress(f.Address[:])
+	return railAddress{f.Rank, f.Size, f.Nonce, a, f.Frag}, ok && f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
 }

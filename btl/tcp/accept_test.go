@@ -9,23 +9,18 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestHellosCross: both ends have connected, and the lower rank does not insist because an attempt
-// has failed before. The ends do not accept each other's attempt, which would lose both.
-func TestHellosCross(t *testing.T) {
+// TestCrossingHellosLeaveOneConnection: both ends have connected, and the lower rank does not
+// insist because an attempt has failed before. The ends do not accept each other's attempt, which
+// would lose both.
+func TestCrossingHellosLeaveOneConnection(t *testing.T) {
 	leavesNothing(t)
-	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
-	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	connect := func(m *module, rank int, to *module) *endpoint {
-		e, err := m.Connect(rank, to.Address())
-		require.NoError(t, err)
-		return e.(*endpoint)
-	}
+	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})
 	for range 3 {
-		ea, eb := connect(a, 1, b), connect(b, 0, a)
+		ea, eb := connectTo(t, a, 1, b.Address()), connectTo(t, b, 0, a.Address())
 		ea.pause.failures = 1
 		for _, m := range []*module{a, b} {
-			until(t, "a unauthenticated peer", func() bool {
+			until(t, "an unauthenticated peer", func() bool {
 				m.acceptConnections()
 				return len(m.unauthenticated) == 1
 			})
@@ -51,10 +46,8 @@ func TestHellosCross(t *testing.T) {
 			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.State(), eb.State()})
 			return ea.phase == phaseReady && eb.phase == phaseReady
 		}, a, b)
-		arrived := false
-		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) { arrived = err == nil }}
-		require.NoError(t, ea.Send(&op))
-		until(t, "a fragment", func() bool { return arrived }, a, b)
+		op := post(t, ea, []byte{1})
+		until(t, "a fragment", func() bool { return op.done }, a, b)
 		ea.Fail(errors.New("enough"))
 		eb.Fail(errors.New("enough"))
 		until(t, "the end", func() bool { return ea.State() == btl.Drained && eb.State() == btl.Drained }, a, b)

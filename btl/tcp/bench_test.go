@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,26 +15,16 @@ import (
 )
 
 // Next to each figure is that of bare sockets, which two goroutines poll in the same way, without
-// heads, acknowledgements or epochs: no transport over TCP is faster. that no transport over TCP
-// takes.
+// heads, acknowledgements or epochs: no transport over TCP is faster.
 
 // mate is Events that count.
 type mate struct {
 	arrived atomic.Int64
-	bytes   int
-	last    byte
-	done    int
 	failed  *btl.Error
 	drained int
 }
 
-func (c *mate) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
-	c.arrived.Add(1)
-	c.bytes += len(frag)
-	if len(frag) > 0 {
-		c.last = frag[len(frag)-1]
-	}
-}
+func (c *mate) Arrived(btl.Module, int, btl.Tag, []byte)   { c.arrived.Add(1) }
 func (c *mate) Failed(_ btl.Module, _ int, err *btl.Error) { c.failed = err }
 func (c *mate) Drained(btl.Module, int)                    { c.drained++ }
 
@@ -138,14 +127,10 @@ func (i *idler) saw(n int) {
 }
 
 // beside runs a function on a goroutine of its own until the benchmark is over.
-func beside(b *testing.B, f func(stop *atomic.Bool)) (over func()) {
+func beside(f func(stop *atomic.Bool)) (over func()) {
 	var stop atomic.Bool
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		f(&stop)
-	}()
+	wg.Go(func() { f(&stop) })
 	return func() {
 		stop.Store(true)
 		wg.Wait()
@@ -154,10 +139,7 @@ func beside(b *testing.B, f func(stop *atomic.Bool)) (over func()) {
 
 func BenchmarkPingPong(b *testing.B) {
 	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) { barePingPong(b, size, func() call { return recv }) })
-		if size > 64<<10 {
-			b.Run(fmt.Sprintf("bare-by-way-of-a-buffer-%d", size), func(b *testing.B) { barePingPong(b, size, byBuffer) })
-		}
+		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) { barePingPong(b, size) })
 		b.Run(fmt.Sprintf("btl-%d", size), func(b *testing.B) { pingPong(b, size) })
 	}
 }
@@ -165,36 +147,20 @@ func BenchmarkPingPong(b *testing.B) {
 // call is recv, or send.
 type call func(fd int, b []byte) (int, unix.Errno)
 
-// byBuffer receives as a module does: into a buffer that stays in the processor's cache, and from
-// there into the destination.
-func byBuffer() call {
-	buf := make([]byte, defaultBufferBytes)
-	return func(fd int, b []byte) (int, unix.Errno) {
-		n, errno := recv(fd, buf[:min(len(buf), len(b))])
-		if errno == 0 {
-			copy(b, buf[:n])
-		}
-		return n, errno
-	}
-}
-
-func barePingPong(b *testing.B, size int, receiver func() call) {
+func barePingPong(b *testing.B, size int) {
 	x, y := bareSockets(b)
-	over := beside(b, func(stop *atomic.Bool) {
-		buf, receive := make([]byte, size), receiver()
-		for !stop.Load() {
-			move(y, buf, receive, stop)
+	defer beside(func(stop *atomic.Bool) {
+		for buf := make([]byte, size); !stop.Load(); {
+			move(y, buf, recv, stop)
 			move(y, buf, send, stop)
 		}
-	})
-	buf, receive := make([]byte, size), receiver()
+	})()
+	buf := make([]byte, size)
 	var never atomic.Bool
-	once := func() {
+	shortest(b, func() {
 		move(x, buf, send, &never)
-		move(x, buf, receive, &never)
-	}
-	shortest(b, once)
-	over()
+		move(x, buf, recv, &never)
+	})
 }
 
 // message is what is echoed, in as many fragments as it takes.
@@ -230,9 +196,8 @@ func (msg *message) post(m *module, e btl.Endpoint, stop *atomic.Bool) {
 
 func pingPong(b *testing.B, size int) {
 	c := newCouple(b, Config{})
-	over := beside(b, func(stop *atomic.Bool) { echo(c.b, c.eb, c.vb, size, stop) })
+	defer beside(func(stop *atomic.Bool) { echo(c.b, c.eb, c.vb, size, stop) })()
 	ping(b, c.a, c.ea, c.va, size)
-	over()
 }
 
 // echo sends back what arrives, message by message.
@@ -255,15 +220,14 @@ func ping(b *testing.B, m *module, e btl.Endpoint, v *mate, size int) {
 	msg := newMessage(m, size)
 	var never atomic.Bool
 	want := int64(0)
-	once := func() {
+	shortest(b, func() {
 		msg.post(m, e, &never)
 		want += int64(len(msg.ops))
 		var idle idler
 		for v.arrived.Load() < want {
 			idle.saw(m.Progress())
 		}
-	}
-	shortest(b, once)
+	})
 }
 
 // echoPlan is what an echo in another process has to know.
@@ -300,73 +264,6 @@ func BenchmarkProcesses(b *testing.B) {
 			ping(b, m, e, v, size)
 		})
 	}
-}
-
-func BenchmarkStream(b *testing.B) {
-	for _, size := range []int{8, 64 << 10, 1 << 20} {
-		if size > 8 {
-			b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) { bareStream(b, size) })
-		}
-		b.Run(fmt.Sprintf("btl-%d", size), func(b *testing.B) { stream(b, size) })
-	}
-}
-
-func bareStream(b *testing.B, size int) {
-	x, y := bareSockets(b)
-	var got atomic.Int64
-	over := beside(b, func(stop *atomic.Bool) {
-		buf := make([]byte, 512<<10)
-		var idle idler
-		for !stop.Load() {
-			n, errno := recv(y, buf)
-			if errno == 0 {
-				got.Add(int64(n))
-			}
-			idle.saw(n)
-		}
-	})
-	b.SetBytes(int64(size))
-	buf := make([]byte, size)
-	var never atomic.Bool
-	b.ResetTimer()
-	for range b.N {
-		move(x, buf, send, &never)
-	}
-	for got.Load() < int64(b.N)*int64(size) {
-		runtime.Gosched()
-	}
-	b.StopTimer()
-	over()
-}
-
-func stream(b *testing.B, size int) {
-	c := newCouple(b, Config{})
-	over := beside(b, func(stop *atomic.Bool) {
-		var idle idler
-		for !stop.Load() {
-			idle.saw(c.b.Progress())
-		}
-	})
-	b.SetBytes(int64(size))
-	var msgs [8]*message
-	for i := range msgs {
-		msgs[i] = newMessage(c.a, size)
-	}
-	var never atomic.Bool
-	b.ResetTimer()
-	for i := range b.N {
-		msgs[i%len(msgs)].post(c.a, c.ea, &never)
-	}
-	for i, msg := range msgs {
-		for i < b.N && msg.done%len(msg.ops) != 0 {
-			c.a.Progress()
-		}
-	}
-	for c.vb.arrived.Load() < int64(b.N*len(msgs[0].ops)) {
-		runtime.Gosched()
-	}
-	b.StopTimer()
-	over()
 }
 
 // BenchmarkSerial has one goroutine play both ends, so that it shows what a message costs and not

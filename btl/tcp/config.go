@@ -55,8 +55,6 @@ type Config struct {
 	// SendBuffer and ReceiveBuffer of the sockets in bytes; 0 leaves them to the system, which
 	// adapts them.
 	SendBuffer, ReceiveBuffer int
-	// BandwidthMBps is the weight for striping (what the interface says).
-	BandwidthMBps int64
 
 	// ConnectTimeout bounds the time until there is a connection to a peer (10 s).
 	ConnectTimeout time.Duration
@@ -126,7 +124,6 @@ func (c *Config) fill() error {
 		base.Check(c.BufferBytes >= c.FragBytes+headBytes && c.BufferBytes <= maxBufferBytes, "buffer bytes", c.BufferBytes),
 		base.Check(c.SendBuffer >= 0 && c.SendBuffer <= maxSocketBuffer, "send buffer", c.SendBuffer),
 		base.Check(c.ReceiveBuffer >= 0 && c.ReceiveBuffer <= maxSocketBuffer, "receive buffer", c.ReceiveBuffer),
-		base.Check(c.BandwidthMBps >= 0, "bandwidth", c.BandwidthMBps),
 		base.Check(isTime(c.ConnectTimeout), "connect timeout", c.ConnectTimeout),
 		base.Check(isTime(c.HandshakeTimeout), "handshake timeout", c.HandshakeTimeout),
 		base.Check(c.KeepAlive >= time.Second && c.KeepAlive <= maxTime, "keep-alive", c.KeepAlive),

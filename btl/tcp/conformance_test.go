@@ -12,13 +12,6 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-func newBell(t testing.TB) *progress.PipeWakeup {
-	bell, err := progress.NewPipeWakeup()
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = bell.Close() })
-	return bell
-}
-
 var (
 	loopback4 = netip.MustParseAddr("127.0.0.1")
 	loopback6 = netip.MustParseAddr("::1")
@@ -29,8 +22,8 @@ var (
 func pairs(cfg Config) btltest.Maker {
 	return func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		a, b := cfg, cfg
-		a.Rank, a.Size, a.Events, a.Wakeup = 0, 3, evA, newBell(t)
-		b.Rank, b.Size, b.Events, b.Wakeup = 2, 3, evB, newBell(t)
+		a.Rank, a.Size, a.Events, a.Wakeup = 0, 3, evA, btltest.NewPipeWakeup(t)
+		b.Rank, b.Size, b.Events, b.Wakeup = 2, 3, evB, btltest.NewPipeWakeup(t)
 		ma, err := New(a)
 		require.NoError(t, err)
 		mb, err := New(b)

@@ -141,7 +141,7 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 		// Fragments that are posted from inside a progress call go out together, at its end.
 		e.unsent.Push(op)
 		m.flushLater(e)
-	case n < gatherBytes && m.waker != nil && m.waker.wakeup != nil && e.mayWait():
+	case n < gatherBytes && m.waker != nil && m.waker.asyncProgress != nil && e.mayWait():
 		e.unsent.Push(op)
 		if e.gathered += n; e.unsent.Len() >= maxBatch || e.gathered >= gatherBytes {
 			e.flush()

@@ -47,12 +47,12 @@ func explainPair(a, b *railAddress) string {
 }
 
 // addressesOf lists addresses for a message.
-func addressesOf(cards []*railAddress) string {
-	if len(cards) == 0 {
+func addressesOf(list []*railAddress) string {
+	if len(list) == 0 {
 		return "no address"
 	}
 	var s []string
-	for _, c := range cards {
+	for _, c := range list {
 		switch {
 		case len(s) == maxNamed:
 			return strings.Join(s, ", ") + ", …"

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-func someCards() []railAddress {
+func someAddresses() []railAddress {
 	return []railAddress{
 		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
 		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: maxFragBytes},
@@ -19,10 +19,10 @@ func someCards() []railAddress {
 
 // FuzzRailAddress: what is parsed is an address, and no other bytes mean the same.
 func FuzzRailAddress(f *testing.F) {
-	for _, c := range someCards() {
+	for _, c := range someAddresses() {
 		f.Add(c.encode())
 	}
-	f.Add(make([]byte, railAddressBytes))
+	f.Add(make([]byte, len(someAddresses()[0].encode())))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, ok := parseRailAddress(b)
 		if !ok {
@@ -34,13 +34,13 @@ func FuzzRailAddress(f *testing.F) {
 	})
 }
 
-func TestCard(t *testing.T) {
-	for _, c := range someCards() {
+func TestParseRailAddress(t *testing.T) {
+	for _, c := range someAddresses() {
 		got, ok := parseRailAddress(c.encode())
 		require.True(t, ok)
 		require.Equal(t, c, got)
 	}
-	bad := someCards()
+	bad := someAddresses()
 	bad[0].address = netip.MustParseAddrPort("0.0.0.0:1")
 	bad[1].rank = bad[1].size
 	bad[2].address = netip.MustParseAddrPort("[2001:db8::1]:0")
@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 }
 
 // TestRoles: what one end has said is not accepted from the other.
-func TestRoles(t *testing.T) {
+func TestHandshakeOfOtherRoleIsRejected(t *testing.T) {
 	c := newCodec(secret)
 	challenge := nonce{1}
 	require.NotEqual(t, append([]byte(nil), c.seal(roleConnector, &challenge, []byte("x"))...), c.seal(roleAcceptor, &challenge, []byte("x")))

@@ -36,14 +36,14 @@ const stallNanos = time.Millisecond
 // waker wakes a rank. Everything is called under the engine's lock, except run and timerExpired,
 // which run on goroutines of their own.
 type waker struct {
-	bell    progress.Wakeup
-	wakeup  func()
-	epoll   int
-	traffic int
-	file    *os.File // of epoll, for Go's network poller
-	raw     syscall.RawConn
-	done    chan struct{} // closed when run has ended
-	events  [2]unix.EpollEvent
+	wakeup        progress.Wakeup // what the rank's engine sleeps on
+	asyncProgress func()
+	epoll         int
+	traffic       int
+	file          *os.File // of epoll, for Go's network poller
+	raw           syscall.RawConn
+	done          chan struct{} // closed when run has ended
+	events        [2]unix.EpollEvent
 
 	timer     *time.Timer
 	running   atomic.Bool
@@ -67,8 +67,8 @@ const (
 	wakeHandshake
 )
 
-func newWaker(cfg *Config, traffic, entrance int) (_ *waker, err error) {
-	a := &waker{bell: cfg.Wakeup, wakeup: cfg.AsyncProgress, traffic: traffic, done: make(chan struct{})}
+func newWaker(cfg *Config, traffic, handshakes int) (_ *waker, err error) {
+	a := &waker{wakeup: cfg.Wakeup, asyncProgress: cfg.AsyncProgress, traffic: traffic, done: make(chan struct{})}
 	if a.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make a waker (epoll_create): %w", err)
 	}
@@ -82,7 +82,7 @@ func newWaker(cfg *Config, traffic, entrance int) (_ *waker, err error) {
 	}
 	// Edge-triggered: once for each event, however late it is handled.
 	ev = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: wakeHandshake}
-	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, entrance, &ev); err != nil {
+	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, handshakes, &ev); err != nil {
 		return fail(err)
 	}
 	// so that os.NewFile gives it to Go's network poller
@@ -114,18 +114,18 @@ func (a *waker) run() {
 		for _, ev := range a.events[:n] {
 			if ev.Fd == wakeHandshake {
 				a.news.Or(newsHandshake)
-				if a.wakeup != nil {
-					a.wakeup()
+				if a.asyncProgress != nil {
+					a.asyncProgress()
 				}
 			}
 		}
-		if a.bell != nil {
-			a.bell.Wake()
+		if a.wakeup != nil {
+			a.wakeup.Wake()
 		}
 	}
 }
 
-// arm makes the next event of a connection ring the bell; disarm undoes that.
+// arm makes the next event of a connection wake the engine; disarm undoes that.
 func (a *waker) arm() bool { return a.set(unix.EPOLLIN|unix.EPOLLONESHOT) == nil }
 func (a *waker) disarm()   { _ = a.set(unix.EPOLLONESHOT) }
 
@@ -142,7 +142,7 @@ func (a *waker) turnMade(unfinished bool) {
 		}
 		return
 	}
-	if a.wakeup == nil {
+	if a.asyncProgress == nil {
 		return
 	}
 	a.stamp.Add(1)
@@ -171,14 +171,14 @@ func (a *waker) timerExpired() {
 		a.seen = now
 	} else {
 		a.news.Or(newsStalled)
-		a.wakeup()
+		a.asyncProgress()
 	}
 	a.timer.Reset(stallNanos)
 }
 
 func (a *waker) close() error {
 	a.closing.Store(true)
-	a.timerMu.Lock() // after this, wakeup is not called any more
+	a.timerMu.Lock() // after this, asyncProgress is not called any more
 	a.timer.Stop()
 	a.timerMu.Unlock()
 	err := a.file.Close()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // busy is a rank whose program computes: progress calls are made only if the module asks for them.
@@ -23,34 +23,42 @@ type busy struct {
 
 func newBusy(t *testing.T, cfg Config) *busy {
 	r := &busy{}
+	cfg.Size, cfg.Local, cfg.Secret = 2, loopback4, secret
+	cfg.AsyncProgress = asyncProgress(t, func() { r.has(func() bool { return r.m.Progress() > 0 }) })
+	cfg.Events = &r.v
+	r.Lock()
+	defer r.Unlock()
+	m, err := New(cfg)
+	require.NoError(t, err)
+	r.m = m.(*module)
+	t.Cleanup(func() {
+		r.Lock()
+		defer r.Unlock()
+		require.NoError(t, r.m.Close())
+	})
+	return r
+}
+
+// asyncProgress returns a Config.AsyncProgress that calls turn on a goroutine, until the end of the
+// test.
+func asyncProgress(t *testing.T, turn func()) func() {
 	wakeups, over := make(chan struct{}, 1), make(chan struct{})
-	cfg.Size, cfg.Local, cfg.Secret, cfg.Events = 2, loopback4, secret, &r.v
-	cfg.AsyncProgress = func() {
+	go func() {
+		defer close(over)
+		for range wakeups {
+			turn()
+		}
+	}()
+	t.Cleanup(func() {
+		close(wakeups) // a wakeup after Close of the module would panic
+		<-over
+	})
+	return func() {
 		select {
 		case wakeups <- struct{}{}:
 		default:
 		}
 	}
-	m, err := New(cfg)
-	require.NoError(t, err)
-	r.m = m.(*module)
-	go func() {
-		defer close(over)
-		for range wakeups {
-			r.Lock()
-			r.m.Progress()
-			r.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		r.Lock()
-		err := r.m.Close()
-		r.Unlock()
-		require.NoError(t, err)
-		close(wakeups) // a wakeup after Close would panic
-		<-over
-	})
-	return r
 }
 
 // has reports, under the lock, whether cond holds.
@@ -67,21 +75,17 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret, SendBuffer: 4096, ReceiveBuffer: 4096}, 1, v)
 	r.Lock()
-	ep, err := r.m.Connect(1, b.Address())
+	e := connectTo(t, r.m, 1, b.Address())
 	r.Unlock()
-	require.NoError(t, err)
-	e := ep.(*endpoint)
 	until(t, "a connection", func() bool { return r.has(func() bool { return e.phase == phaseReady }) }, b)
-	var ops [16]btl.Op
 	r.Lock()
-	for i := range ops {
-		ops[i] = btl.Op{Payload: make([]byte, 60000), Done: func(*btl.Op, error) {}}
-		require.NoError(t, e.Send(&ops[i]))
+	for range 16 {
+		post(t, e, make([]byte, 60000))
 	}
 	blocked := e.blocked
 	r.Unlock()
 	require.True(t, blocked)
-	until(t, "all fragments", func() bool { return v.arrived.Load() == int64(len(ops)) }, b)
+	until(t, "all fragments", func() bool { return v.arrived.Load() == 16 }, b)
 }
 
 // TestSilentUnauthenticatedPeerOfBusyRankIsDropped: an unauthenticated peer that says nothing is
@@ -89,9 +93,9 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
-	card, ok := parseRailAddress(r.m.Address())
+	address, ok := parseRailAddress(r.m.Address())
 	require.True(t, ok)
-	fd, _, errno := r.m.dial(card.address)
+	fd, _, errno := r.m.dial(address.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	until(t, "the connection to be accepted", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
@@ -102,9 +106,9 @@ func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 // descriptors is accepted when there is one, though nothing else happens.
 func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	card, ok := parseRailAddress(m.Address())
+	address, ok := parseRailAddress(m.Address())
 	require.True(t, ok)
-	fd, _, errno := m.dial(card.address)
+	fd, _, errno := m.dial(address.address)
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	var before unix.Rlimit
@@ -129,9 +133,10 @@ func await(n *atomic.Int64, atLeast int64) {
 	}
 }
 
-// TestTimerGoesOn: work that a progress call leaves while the timer expires is not forgotten.
-func TestTimerGoesOn(t *testing.T) {
-	a := &waker{wakeup: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
+// TestExpiringTimerKeepsWork: work that a progress call leaves while the timer expires is not
+// forgotten.
+func TestExpiringTimerKeepsWork(t *testing.T) {
+	a := &waker{asyncProgress: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
 	var begun, ended atomic.Int64
 	const rounds = 50_000
@@ -186,44 +191,38 @@ func TestNoWakeupAfterClose(t *testing.T) {
 // TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that it has read and not
 // parsed.
 func TestUnparsedFramesKeepAwake(t *testing.T) {
-	c := newCouple(t, Config{Wakeup: newBell(t)})
-	var ops [2 * maxBurst]btl.Op
-	for i := range ops {
-		ops[i] = btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}
-		require.NoError(t, c.ea.Send(&ops[i]))
+	c := newCouple(t, Config{Wakeup: btltest.NewPipeWakeup(t)})
+	for range 2 * maxBurst {
+		post(t, c.ea, []byte{1})
 	}
 	until(t, "leftovers", func() bool { return len(c.b.unparsed) > 0 }, c.b)
 	require.False(t, c.b.Arm())
 	c.b.Disarm()
-	c.until(t, "all of them", func() bool { return c.vb.arrived.Load() == int64(len(ops)) })
+	c.until(t, "all of them", func() bool { return c.vb.arrived.Load() == 2*maxBurst })
 	require.True(t, c.b.Arm())
 	c.b.Disarm()
 }
 
-// TestConnectionThatIsNotPolled: a connection on which alone much has arrived is read and not
-// polled. Other connections are polled as before, and so is this one when it is not read in every
-// progress call any more, or the rank sleeps.
-func TestConnectionThatIsNotPolled(t *testing.T) {
+// TestBusyConnectionIsReadWithoutPolling: a connection on which alone much has arrived is read and
+// not polled. Other connections are polled as before, and so is this one when it is not read in
+// every progress call any more, or the rank sleeps.
+func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 	var ms [3]*module
-	var heard mate
-	bell := newBell(t)
-	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Wakeup: bell}, 0, &heard)
+	var received mate
+	wakeup := btltest.NewPipeWakeup(t)
+	ms[0] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret, Wakeup: wakeup}, 0, &received)
 	var eps [3]*endpoint // to rank 0
 	for i := 1; i < 3; i++ {
 		ms[i] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret}, i, &mate{})
-		e, err := ms[i].Connect(0, ms[0].Address())
-		require.NoError(t, err)
-		eps[i] = e.(*endpoint)
+		eps[i] = connectTo(t, ms[i], 0, ms[0].Address())
 		until(t, "a connection", func() bool { return eps[i].phase == phaseReady && ms[0].peers[i].ep != nil }, ms[0], ms[i])
 	}
-	say := func(from int) {
-		require.NoError(t, eps[from].Send(&btl.Op{Payload: []byte{1}, Done: func(*btl.Op, error) {}}))
-	}
+	say := func(from int) { post(t, eps[from], []byte{1}) }
 	listen := func(from, times int) {
 		for range times {
-			before := heard.arrived.Load()
+			before := received.arrived.Load()
 			say(from)
-			until(t, "a fragment", func() bool { return heard.arrived.Load() > before }, ms[:]...)
+			until(t, "a fragment", func() bool { return received.arrived.Load() > before }, ms[:]...)
 		}
 	}
 	isPolled := func() bool { return len(ms[0].trafficPoller.poll()) > 0 }
@@ -242,14 +241,14 @@ func TestConnectionThatIsNotPolled(t *testing.T) {
 	require.True(t, ms[0].Arm())
 	// Which looks at everything, as the engine does before it sleeps.
 	ms[0].Progress()
-	for bell.Sleep(int64(10 * time.Millisecond)) { // rung for earlier events
+	for wakeup.Sleep(int64(10 * time.Millisecond)) { // woken for earlier events
 	}
 	listen(1, 2*unpollAfter) // by progress calls of others, while it sleeps
-	for bell.Sleep(int64(10 * time.Millisecond)) {
+	for wakeup.Sleep(int64(10 * time.Millisecond)) {
 	}
-	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been rung for that, once")
+	require.NoError(t, ms[0].waker.set(unix.EPOLLIN|unix.EPOLLONESHOT), "it has been woken for that, once")
 	say(1)
-	require.True(t, bell.Sleep(int64(20*time.Second)), "the bell is not rung")
+	require.True(t, wakeup.Sleep(int64(20*time.Second)), "no wakeup")
 	ms[0].Disarm()
 	listen(1, 2*unpollAfter)
 	ms[0].active.Fail(base.ErrPeerFailed)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // ErrNoSuch: nothing in the include list names an address of this machine.
@@ -40,37 +42,27 @@ func Addresses(include, exclude []string) ([]Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	return choose(hostname(), found, include, exclude)
+}
+
+// hostname is this machine's name for messages.
+func hostname() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "this machine"
+		return "this machine"
 	}
-	return choose(host, found, include, exclude)
+	return host
 }
 
-// Unknown are the words of a list for Addresses that name no interface and no address of this
-// machine.
-func Unknown(list []string) ([]string, error) {
-	found, err := candidates()
-	if err != nil {
-		return nil, err
-	}
-	return unknown(found, list)
-}
-
-// unknown is Unknown for a given machine.
-func unknown(found []candidate, list []string) ([]string, error) {
-	ws, err := parseWords("listed", list)
-	if err != nil {
-		return nil, err
-	}
+// unknown are the words of a list for Addresses that name no interface and no address of a machine.
+func unknown(found []candidate, list []string) (none []string) {
 	found = slices.Concat(found, loopbacks(list, found))
-	var none []string
-	for i, w := range ws {
+	for i, w := range parseWords(list) {
 		if !slices.ContainsFunc(found, func(c candidate) bool { return w.names(c) != byNothing }) {
 			none = append(none, list[i])
 		}
 	}
-	return none, nil
+	return none
 }
 
 // candidates are the addresses that this machine has.
@@ -121,14 +113,7 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 		return a.addr.Compare(b.addr)
 	})
 	found = append(found, loopbacks(include, found)...)
-	in, err := parseWords("included", include)
-	if err != nil {
-		return nil, err
-	}
-	out, err := parseWords("excluded", exclude)
-	if err != nil {
-		return nil, err
-	}
+	in, out := parseWords(include), parseWords(exclude)
 	// The job would run over other networks than the user meant. It is no error if some words name
 	// nothing, because machines of one job may differ.
 	if len(in) > 0 && !slices.ContainsFunc(found, func(c candidate) bool { return in.names(c) != byNothing }) {
@@ -173,11 +158,11 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 func loopbacks(include []string, found []candidate) []candidate {
 	var more []candidate
 	for _, s := range include {
-		text, _, _ := strings.Cut(s, "/")
-		addr, err := netip.ParseAddr(text)
-		if prefix, e := netip.ParsePrefix(s); err != nil || e == nil && !prefix.IsSingleIP() {
+		prefix, ok := tunable.ParseNetwork(s)
+		if !ok || !prefix.IsSingleIP() {
 			continue
 		}
+		addr := prefix.Addr()
 		for _, c := range found {
 			if c.loopback && addr.Is4() && c.addr.Is4() && c.addr != addr && contains(c.addr, uint8(c.bits), addr) {
 				c.addr = addr
@@ -228,24 +213,16 @@ func (ws words) names(c candidate) how {
 	return best
 }
 
-// parseWords parses a list. what names the list in errors.
-func parseWords(what string, list []string) (words, error) {
-	var ws words
-	for _, s := range list {
-		var w word
-		if prefix, err := netip.ParsePrefix(s); err == nil {
-			w.prefix = prefix.Masked()
-		} else if addr, err := netip.ParseAddr(s); err == nil {
-			addr = addr.Unmap().WithZone("")
-			w.prefix = netip.PrefixFrom(addr, addr.BitLen())
-		} else if strings.Contains(s, "/") {
-			return nil, fmt.Errorf("%s network %q: %w", what, s, err)
+func parseWords(list []string) words {
+	ws := make(words, len(list))
+	for i, s := range list {
+		if prefix, ok := tunable.ParseNetwork(s); ok {
+			ws[i].prefix = prefix
 		} else {
-			w.name = s
+			ws[i].name = s
 		}
-		ws = append(ws, w)
 	}
-	return ws, nil
+	return ws
 }
 
 // describe lists what a machine has.
@@ -266,27 +243,14 @@ func describe(found []candidate) string {
 
 // speedOf is the bandwidth that the interface of an address reports, in 10^6 bytes a second.
 func speedOf(addr netip.Addr) int64 {
-	list, err := net.Interfaces()
-	if err != nil {
-		return mbpsUnknown / 8
-	}
-	for _, i := range list {
-		addrs, err := i.Addrs()
-		if err != nil {
+	found, _ := candidates() // none if the system does not say
+	for _, c := range found {
+		if c.addr.WithZone("") != addr.WithZone("") {
 			continue
 		}
-		for _, a := range addrs {
-			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil || prefix.Addr().Unmap().WithZone("") != addr.WithZone("") {
-				continue
-			}
-			text, err := os.ReadFile("/sys/class/net/" + i.Name + "/speed")
-			if err != nil {
-				return mbpsUnknown / 8
-			}
-			if mbps, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && mbps > 0 {
-				return max(mbps/8, 1)
-			}
+		text, _ := os.ReadFile("/sys/class/net/" + c.name + "/speed")
+		if mbps, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && mbps > 0 {
+			return max(mbps/8, 1)
 		}
 	}
 	return mbpsUnknown / 8

@@ -52,19 +52,15 @@ func TestLinkDownFailsConnections(t *testing.T) {
 		c := newCouple(t, Config{})
 		cable := plug(t, c.a)
 		c.a.peers[1].onOtherMachine = true
-		var err error
-		op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
-		require.NoError(t, c.ea.Send(&op))
+		op := post(t, c.ea, []byte{1})
 		cable.is(t, broken.state)
 		until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
 		require.ErrorIs(t, c.va.failed, broken.why)
 		require.ErrorContains(t, c.va.failed, "eth7")
 		require.Equal(t, []any{1, btl.ClassPath, btl.SideLocal, "ENETDOWN"}, []any{c.va.failed.Peer, c.va.failed.Class, c.va.failed.Side, c.va.failed.Native})
-		require.Error(t, err)
+		require.Error(t, op.err)
 
-		c.a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-		_, err = c.a.Connect(1, onOtherMachine(t, c.b.Address()))
-		c.a.cfg.Local = loopback4
+		err := connectToOtherMachine(t, c.a, c.b)
 		require.ErrorIs(t, err, broken.why)
 		var be *btl.Error
 		require.ErrorAs(t, err, &be)
@@ -76,26 +72,26 @@ func TestLinkDownFailsConnections(t *testing.T) {
 	}
 }
 
-// onOtherMachine is an address as another machine would have it.
-func onOtherMachine(t *testing.T, b []byte) []byte {
-	c, ok := parseRailAddress(b)
+// connectToOtherMachine connects m to the address that peer would have on another machine.
+func connectToOtherMachine(t *testing.T, m, peer *module) error {
+	c, ok := parseRailAddress(peer.Address())
 	require.True(t, ok)
 	c.host[0]++
 	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
-	return c.encode()
+	m.cfg.Local = netip.MustParseAddr("203.0.113.77")
+	defer func() { m.cfg.Local = loopback4 }()
+	_, err := m.Connect(int(c.rank), c.encode())
+	return err
 }
 
 // TestLinkDownSparesThisMachine: peers on this machine are reached whatever happens to the
 // interface.
 func TestLinkDownSparesThisMachine(t *testing.T) {
 	c := newCouple(t, Config{})
-	cable := plug(t, c.a)
-	cable.is(t, interfaceState{name: "eth7"})
-	until(t, "the news to be heard", func() bool { return c.a.link.down != nil }, c.a)
-	done := false
-	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) { done = err == nil }}
-	require.NoError(t, c.ea.Send(&op))
-	c.until(t, "a message", func() bool { return done })
+	plug(t, c.a).is(t, interfaceState{name: "eth7"})
+	until(t, "the news to be read", func() bool { return c.a.link.down != nil }, c.a)
+	op := post(t, c.ea, []byte{1})
+	c.until(t, "a message", func() bool { return op.done })
 	c.ea.Fail(errors.New("again"))
 	c.until(t, "both ends to fail", func() bool { return c.ea.State() == btl.Drained && c.eb.State() == btl.Drained })
 	c.connect(t)
@@ -113,7 +109,7 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	_, err := c.a.Connect(1, c.b.Address())
 	require.ErrorIs(t, err, errNoAddress)
 	cable.is(t, interfaceState{}) // a change of something else
-	until(t, "the news to be heard", func() bool { return !c.a.Unsettled }, c.a)
+	until(t, "the news to be read", func() bool { return !c.a.Unsettled }, c.a)
 	require.Equal(t, 1, c.va.drained)
 	cable.is(t, well)
 	until(t, "the address to be back", func() bool { return c.a.link.down == nil }, c.a)
@@ -121,25 +117,27 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	c.connect(t)
 }
 
-// TestNoCarrierEver: an interface that never reports a link is not taken to have lost it.
-func TestNoCarrierEver(t *testing.T) {
+// TestInterfaceWithoutLinkReportsKeepsConnections: an interface that never reports a link is not
+// taken to have lost it.
+func TestInterfaceWithoutLinkReportsKeepsConnections(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	c.a.peers[1].onOtherMachine = true
 	c.a.link.carrier = false
-	heard := false
+	looked := false
 	c.a.link.state = func() (interfaceState, error) {
-		heard = true
+		looked = true
 		return cable.state, nil
 	}
 	cable.is(t, interfaceState{name: "eth7", up: true})
-	until(t, "the news to be heard", func() bool { return heard }, c.a)
+	until(t, "the news to be read", func() bool { return looked }, c.a)
 	require.NoError(t, c.a.link.down)
 	require.Equal(t, btl.Up, c.ea.State())
 }
 
-// TestNewsOfOtherInterfaces: changes of other interfaces are ignored while the module's works.
-func TestNewsOfOtherInterfaces(t *testing.T) {
+// TestReportsOfOtherInterfacesAreIgnored: changes of other interfaces are ignored while the
+// module's works.
+func TestReportsOfOtherInterfacesAreIgnored(t *testing.T) {
 	about := func(kind uint16, index uint32) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -183,9 +181,9 @@ func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	require.False(t, c.a.link.unsure)
 }
 
-// TestCarrierOfAnotherInterface: that one interface has reported a link does not mean that the next
-// one with the address has had one.
-func TestCarrierOfAnotherInterface(t *testing.T) {
+// TestNextInterfaceNeedsNoLinkReport: that one interface has reported a link does not mean that the
+// next one with the address has had one.
+func TestNextInterfaceNeedsNoLinkReport(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
 	c.a.peers[1].onOtherMachine = true
@@ -196,29 +194,24 @@ func TestCarrierOfAnotherInterface(t *testing.T) {
 	require.NoError(t, c.a.link.down)
 }
 
-// TestLinkDownBeforeConnect: Connect does not return a connection that a peer has made if its link
-// has gone since.
-func TestLinkDownBeforeConnect(t *testing.T) {
+// TestConnectAfterLinkDownFails: Connect does not return a connection that a peer has made if its
+// link has gone since.
+func TestConnectAfterLinkDownFails(t *testing.T) {
 	leavesNothing(t)
-	va, vb := &mate{}, &mate{}
+	va := &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
-	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	eb, err := b.Connect(0, a.Address())
-	require.NoError(t, err)
-	until(t, "a connection", func() bool { return eb.(*endpoint).phase == phaseReady }, a, b)
-	cable := plug(t, a)
-	cable.is(t, interfaceState{name: "eth7"})
-	until(t, "the news to be heard", func() bool { return a.link.down != nil }, a)
-	a.cfg.Local = netip.MustParseAddr("203.0.113.77")
-	_, err = a.Connect(1, onOtherMachine(t, b.Address()))
-	a.cfg.Local = loopback4
-	require.ErrorIs(t, err, errLinkDown)
+	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
+	eb := connectTo(t, b, 0, a.Address())
+	until(t, "a connection", func() bool { return eb.phase == phaseReady }, a, b)
+	plug(t, a).is(t, interfaceState{name: "eth7"})
+	until(t, "the news to be read", func() bool { return a.link.down != nil }, a)
+	require.ErrorIs(t, connectToOtherMachine(t, a, b), errLinkDown)
 	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)
-	require.Zero(t, va.drained, "nobody knew of it")
+	require.Zero(t, va.drained, "the layer above does not know of the endpoint")
 }
 
-// TestStateOfInterfaces: each address of this machine is found on its interface.
-func TestStateOfInterfaces(t *testing.T) {
+// TestStateOfFindsInterfaceOfEachAddress: each address of this machine is found on its interface.
+func TestStateOfFindsInterfaceOfEachAddress(t *testing.T) {
 	list, err := net.Interfaces()
 	require.NoError(t, err)
 	for _, i := range list {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -111,53 +112,29 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// wakeupOf returns a function that makes an engine turn soon.
-func wakeupOf(t *testing.T, e *progress.Engine) func() {
-	wake, over := make(chan struct{}, 1), make(chan struct{})
-	end := make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			select {
-			case <-wake:
-				e.Lock()
-				e.Turn()
-				e.Unlock()
-			case <-end:
-				return
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		close(end)
-		<-over
-	})
-	return func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// TestSleepingRanks: two ranks whose engines sleep at once when there is nothing to do play
-// ping-pong. A missed ring costs a tenth of a second.
-func TestSleepingRanks(t *testing.T) {
+// TestSleepingRanksAreWoken: two ranks whose engines sleep at once when there is nothing to do play
+// ping-pong. A missed wakeup costs a tenth of a second.
+func TestSleepingRanksAreWoken(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine
 	var ms [2]*module
 	var evs [2]*waiting
 	var eps [2]btl.Endpoint
 	for i := range ms {
-		bell := newBell(t)
-		engines[i] = progress.New(progress.Config{Wakeup: bell})
+		wakeup := btltest.NewPipeWakeup(t)
 		evs[i] = &waiting{}
-		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: bell, AsyncProgress: wakeupOf(t, engines[i])})
+		e := progress.New(progress.Config{Wakeup: wakeup})
+		turn := func() {
+			e.Lock()
+			defer e.Unlock()
+			e.Turn()
+		}
+		m, err := New(Config{Rank: i, Size: 2, Local: loopback4, Secret: secret, Events: evs[i], Wakeup: wakeup, AsyncProgress: asyncProgress(t, turn)})
 		require.NoError(t, err)
-		ms[i] = m.(*module)
-		engines[i].Lock()
-		engines[i].AddPoller(m)
-		engines[i].Unlock()
+		engines[i], ms[i] = e, m.(*module)
+		e.Lock()
+		e.AddPoller(m)
+		e.Unlock()
 	}
 	defer func() {
 		for i, m := range ms {
@@ -206,7 +183,7 @@ func TestSleepingRanks(t *testing.T) {
 		require.NoError(t, <-results)
 	}
 	t.Logf("%d rounds in %v", rounds, time.Since(start))
-	require.Less(t, time.Since(start), 8*time.Second, "rings are missed")
+	require.Less(t, time.Since(start), 8*time.Second, "wakeups are missed")
 	sleeps := uint64(0)
 	for _, e := range engines {
 		e.Lock()
@@ -216,9 +193,9 @@ func TestSleepingRanks(t *testing.T) {
 	require.Positive(t, sleeps)
 }
 
-// TestNoAllocations: long fragments, and fragments posted from inside a progress call, are sent
-// without allocation.
-func TestNoAllocations(t *testing.T) {
+// TestSendAllocatesNothing: long fragments, and fragments posted from inside a progress call, are
+// sent without allocation.
+func TestSendAllocatesNothing(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, size := range []int{100, 8 << 10, 128 << 10} {
 		done := 0

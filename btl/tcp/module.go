@@ -71,7 +71,7 @@ type module struct {
 	handshakes      map[int]handshaking // by socket
 	trafficPoller   *poller             // of established connections
 	handshakePoller *poller             // of the listener, and of handshakes
-	waker           *waker              // nil if the rank has neither bell nor wakeup
+	waker           *waker              // nil if the rank has neither Wakeup nor AsyncProgress
 	link            link
 
 	unauthenticated []*unauthenticatedPeer // oldest first
@@ -168,12 +168,8 @@ func newModule(cfg Config) (_ *module, err error) {
 		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
 		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), bits: uint8(m.cfg.LocalBits), frag: uint32(cfg.FragBytes),
 	}
-	speed := cfg.BandwidthMBps
-	if speed == 0 {
-		speed = speedOf(cfg.Local)
-	}
 	m.Init(m, cfg.Events, btl.Attrs{
-		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speed,
+		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speedOf(cfg.Local),
 		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes,
 	}, c.encode())
 	return m, nil

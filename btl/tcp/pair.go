@@ -41,9 +41,9 @@ func Pairs(ours, theirs [][]byte, weAreLower bool) []transport.Pair {
 }
 
 // parseRailAddresses gives nil for what is not an address.
-func parseRailAddresses(cards [][]byte) []*railAddress {
-	list := make([]*railAddress, len(cards))
-	for i, b := range cards {
+func parseRailAddresses(encoded [][]byte) []*railAddress {
+	list := make([]*railAddress, len(encoded))
+	for i, b := range encoded {
 		if c, ok := parseRailAddress(b); ok {
 			list[i] = &c
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// cards are the encoded addresses of a machine.
-func cards(host byte, addresses ...string) (list [][]byte) {
-	for _, a := range addresses {
+// addresses are the encoded addresses of a machine.
+func addresses(host byte, prefixes ...string) (list [][]byte) {
+	for _, a := range prefixes {
 		p := netip.MustParsePrefix(a)
 		c := railAddress{size: 2, host: [16]byte{host}, address: netip.AddrPortFrom(p.Addr(), 1), bits: uint8(p.Bits()), frag: 4096}
 		list = append(list, c.encode())
@@ -33,23 +33,23 @@ func TestPairs(t *testing.T) {
 		a, b [][]byte
 		want []transport.Pair
 	}{
-		"one network":              {cards(1, "10.0.0.1/24"), cards(2, "10.0.0.2/24"), pairList(0, 0)},
-		"two, in another order":    {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
-		"one has more":             {cards(1, "10.0.0.1/24", "10.1.0.1/24"), cards(2, "10.1.0.2/24"), pairList(1, 0)},
-		"joined by routers":        {cards(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), cards(2, "10.0.0.2/32", "10.0.1.2/32"), pairList(0, 0, 1, 1)},
-		"a network of one side":    {cards(1, "10.0.0.1/8"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
-		"public and private":       {cards(1, "192.0.2.1/24"), cards(2, "10.9.0.2/32"), pairList(0, 0)},
-		"two families":             {cards(1, "10.0.0.1/24"), cards(2, "2001:db8::1/64"), nil},
-		"loopback of one machine":  {cards(1, "127.0.0.1/8", "127.0.0.2/8"), cards(1, "127.0.0.1/8", "127.0.0.2/8"), pairList(0, 0, 1, 1)},
-		"loopback of two machines": {cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), nil},
-		"loopback and another":     {cards(1, "127.0.0.1/8"), cards(1, "10.0.0.1/24"), nil},
-		"links":                    {cards(1, "fe80::1/64"), cards(2, "fe80::2/64"), pairList(0, 0)},
+		"one network":              {addresses(1, "10.0.0.1/24"), addresses(2, "10.0.0.2/24"), pairList(0, 0)},
+		"two, in another order":    {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
+		"one has more":             {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24"), pairList(1, 0)},
+		"joined by routers":        {addresses(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), addresses(2, "10.0.0.2/32", "10.0.1.2/32"), pairList(0, 0, 1, 1)},
+		"a network of one side":    {addresses(1, "10.0.0.1/8"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
+		"public and private":       {addresses(1, "192.0.2.1/24"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
+		"two families":             {addresses(1, "10.0.0.1/24"), addresses(2, "2001:db8::1/64"), nil},
+		"loopback of one machine":  {addresses(1, "127.0.0.1/8", "127.0.0.2/8"), addresses(1, "127.0.0.1/8", "127.0.0.2/8"), pairList(0, 0, 1, 1)},
+		"loopback of two machines": {addresses(1, "127.0.0.1/8"), addresses(2, "127.0.0.1/8"), nil},
+		"loopback and another":     {addresses(1, "127.0.0.1/8"), addresses(1, "10.0.0.1/24"), nil},
+		"links":                    {addresses(1, "fe80::1/64"), addresses(2, "fe80::2/64"), pairList(0, 0)},
 		"one address of both": {
-			cards(1, "192.168.56.1/24", "10.1.0.1/24"), cards(2, "192.168.56.1/24", "10.2.0.1/24"), pairList(1, 1),
+			addresses(1, "192.168.56.1/24", "10.1.0.1/24"), addresses(2, "192.168.56.1/24", "10.2.0.1/24"), pairList(1, 1),
 		},
-		"only one address of both": {cards(1, "192.168.56.1/24"), cards(2, "192.168.56.1/24"), nil},
-		"one address, one machine": {cards(1, "10.1.0.1/24"), cards(1, "10.1.0.1/24"), pairList(0, 0)},
-		"nonsense":                 {[][]byte{{1, 2, 3}, nil}, cards(2, "10.0.0.1/24"), nil},
+		"only one address of both": {addresses(1, "192.168.56.1/24"), addresses(2, "192.168.56.1/24"), nil},
+		"one address, one machine": {addresses(1, "10.1.0.1/24"), addresses(1, "10.1.0.1/24"), pairList(0, 0)},
+		"not an address":           {[][]byte{{1, 2, 3}, nil}, addresses(2, "10.0.0.1/24"), nil},
 	} {
 		require.Equal(t, c.want, Pairs(c.a, c.b, true), what)
 		var seen []transport.Pair
@@ -67,20 +67,20 @@ func TestExplain(t *testing.T) {
 		a, b [][]byte
 		want string
 	}{
-		{cards(1, "127.0.0.1/8"), cards(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback does not lead to another machine"},
-		{cards(1, "127.0.0.1/8"), cards(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback does not lead to another machine"},
-		{cards(1, "127.0.0.1/8"), cards(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback only"},
-		{cards(1, "10.0.0.1/24"), cards(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no address family in common"},
-		{cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24"), "172.16.5.1 here and 172.16.5.1 there: both machines have 172.16.5.1"},
-		{cards(1, "fe80::1/64"), cards(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network only"},
+		{addresses(1, "127.0.0.1/8"), addresses(2, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback does not lead to another machine"},
+		{addresses(1, "127.0.0.1/8"), addresses(2, "127.0.0.1/8"), "127.0.0.1 here and 127.0.0.1 there: loopback does not lead to another machine"},
+		{addresses(1, "127.0.0.1/8"), addresses(1, "10.77.0.2/16"), "127.0.0.1 here and 10.77.0.2 there: loopback leads to loopback only"},
+		{addresses(1, "10.0.0.1/24"), addresses(2, "fd00::2/64"), "10.0.0.1 here and fd00::2 there: no address family in common"},
+		{addresses(1, "172.16.5.1/24"), addresses(2, "172.16.5.1/24"), "172.16.5.1 here and 172.16.5.1 there: both machines have 172.16.5.1"},
+		{addresses(1, "fe80::1/64"), addresses(2, "2001:db8::2/64"), "fe80::1 here and 2001:db8::2 there: a link-local address leads to its own network only"},
 		{
-			cards(1, "172.16.5.1/24"), cards(2, "172.16.5.1/24", "fd00::2/64"),
+			addresses(1, "172.16.5.1/24"), addresses(2, "172.16.5.1/24", "fd00::2/64"),
 			"172.16.5.1 here and 172.16.5.1, fd00::2 there: both machines have 172.16.5.1, no address family in common",
 		},
-		{cards(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: one end has no address"},
-		{[][]byte{{1, 2, 3}}, cards(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not an address of this version"},
+		{addresses(1, "10.0.0.1/24"), nil, "10.0.0.1 here and no address there: one end has no address"},
+		{[][]byte{{1, 2, 3}}, addresses(2, "10.0.0.1/24"), "? here and 10.0.0.1 there: not an address of this version"},
 		{
-			slices.Repeat(cards(1, "127.0.0.1/8"), 7), cards(2, "10.0.0.1/24"),
+			slices.Repeat(addresses(1, "127.0.0.1/8"), 7), addresses(2, "10.0.0.1/24"),
 			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback does not lead to another machine",
 		},
 	} {

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/mpigo/mpigo/btl/base"
@@ -21,55 +20,33 @@ type railAddress struct {
 	frag       uint32 // FragBytes
 }
 
-const (
-	railAddressVersion = 1
-	// version, rank, size, nonce, host, family, address, port, bits, fragment, checksum
-	railAddressBytes = 1 + 4 + 4 + 16 + 16 + 1 + 16 + 2 + 1 + 4 + base.ChecksumBytes
-)
+// railAddressFields is a railAddress as it is encoded.
+type railAddressFields struct {
+	Rank, Size uint32
+	Nonce      moduleNonce
+	Host       [16]byte
+	IP         [16]byte // IPv4 in the form ::ffff:a.b.c.d
+	Port       uint16
+	Bits       uint8
+	Frag       uint32
+}
 
-// encode appends a checksum: an address that was damaged on its way is told from one that leads
-// nowhere.
+const railAddressVersion = 2
+
 func (c *railAddress) encode() []byte {
-	b := make([]byte, 0, railAddressBytes)
-	b = append(b, railAddressVersion)
-	b = binary.LittleEndian.AppendUint32(b, c.rank)
-	b = binary.LittleEndian.AppendUint32(b, c.size)
-	b = append(b, c.nonce[:]...)
-	b = append(b, c.host[:]...)
-	family := byte(6)
-	if c.address.Addr().Is4() {
-		family = 4
-	}
-	b = append(b, family)
-	a := c.address.Addr().As16()
-	b = append(b, a[:]...)
-	b = binary.LittleEndian.AppendUint16(b, c.address.Port())
-	b = append(b, c.bits)
-	b = binary.LittleEndian.AppendUint32(b, c.frag)
-	return base.AppendChecksum(b)
+	return base.EncodeAddress(railAddressVersion, &railAddressFields{
+		c.rank, c.size, c.nonce, c.host, c.address.Addr().As16(), c.address.Port(), c.bits, c.frag,
+	})
 }
 
 // parseRailAddress checks everything. ok is false for what no module publishes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
-	if len(b) != railAddressBytes || b[0] != railAddressVersion || !base.HasChecksum(b) {
-		return railAddress{}, false
+	var f railAddressFields
+	if !base.DecodeAddress(b, railAddressVersion, &f) {
+		return c, false
 	}
-	c.rank = binary.LittleEndian.Uint32(b[1:])
-	c.size = binary.LittleEndian.Uint32(b[5:])
-	copy(c.nonce[:], b[9:])
-	copy(c.host[:], b[25:])
-	addr := netip.AddrFrom16([16]byte(b[42:58]))
-	switch {
-	case b[41] == 4 && addr.Is4In6():
-		addr = addr.Unmap()
-	case b[41] == 6 && !addr.Is4In6():
-	default:
-		return railAddress{}, false
-	}
-	c.address = netip.AddrPortFrom(addr, binary.LittleEndian.Uint16(b[58:]))
-	c.bits = b[60]
-	c.frag = binary.LittleEndian.Uint32(b[61:])
-	ok = int(c.bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && c.address.Port() != 0 &&
-		c.rank < c.size && c.size <= maxRanks && c.frag <= maxFragBytes
-	return c, ok
+	addr := netip.AddrFrom16(f.IP).Unmap()
+	ok = int(f.Bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && f.Port != 0 &&
+		f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
+	return railAddress{f.Rank, f.Size, f.Nonce, f.Host, netip.AddrPortFrom(addr, f.Port), f.Bits, f.Frag}, ok
 }

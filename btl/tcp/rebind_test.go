@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // sink keeps the first fragment that arrives.
@@ -23,9 +24,9 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindHalfWritten: a part of a fragment that is longer than the sockets' buffers is written
-// when its memory is taken back. The rest comes from the copy.
-func TestRebindHalfWritten(t *testing.T) {
+// TestRebindOfHalfWrittenFragmentSendsCopy: a part of a fragment that is longer than the sockets'
+// buffers is written when its memory is taken back. The rest comes from the copy.
+func TestRebindOfHalfWrittenFragmentSendsCopy(t *testing.T) {
 	const length = maxFragBytes - 64
 	for name, end := range map[string]func(mem []byte) error{
 		"overwritten": func(mem []byte) error { clear(mem); return nil },
@@ -33,7 +34,7 @@ func TestRebindHalfWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &sink{}
-			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t), FragBytes: maxFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
+			cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: btltest.NewPipeWakeup(t), FragBytes: maxFragBytes, SendBuffer: 16 << 10, ReceiveBuffer: 16 << 10}
 			a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, got)
 			mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 			require.NoError(t, err)
@@ -41,21 +42,17 @@ func TestRebindHalfWritten(t *testing.T) {
 			for i := range mem {
 				mem[i] = byte(i * 7 >> 3)
 			}
-			ep, err := a.Connect(1, b.Address())
-			require.NoError(t, err)
-			e := ep.(*endpoint)
+			e := connectTo(t, a, 1, b.Address())
 			until(t, "a connection", func() bool { return e.phase == phaseReady }, a, b)
 
-			done := false
-			op := btl.Op{Payload: mem, Done: func(_ *btl.Op, err error) { require.NoError(t, err); done = true }}
-			require.NoError(t, e.Send(&op))
-			until(t, "the socket to be full", func() bool { return e.current == &op && e.offset > 0 && e.blocked }, a)
+			s := post(t, e, mem)
+			until(t, "the socket to be full", func() bool { return e.current == &s.op && e.offset > 0 && e.blocked }, a)
 			require.Less(t, e.offset, length)
 
 			want := bytes.Clone(mem)
-			require.True(t, e.Rebind(&op, bytes.Clone(mem)))
+			require.True(t, e.Rebind(&s.op, bytes.Clone(mem)))
 			require.NoError(t, end(mem))
-			until(t, "the fragment", func() bool { return done && got.frag != nil }, a, b)
+			until(t, "the fragment", func() bool { return s.done && got.frag != nil }, a, b)
 			require.True(t, bytes.Equal(want, got.frag), "the bytes as they were sent")
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	mrand "math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,37 +35,27 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// TestConnectAtOnce: both ends connect at the same time, again and again, in any order of progress
-// calls, and always get one connection of one epoch.
-func TestConnectAtOnce(t *testing.T) {
+// TestConnectAtOnceMakesOneConnection: both ends connect at the same time, again and again, in any
+// order of progress calls, and always get one connection of one epoch.
+func TestConnectAtOnceMakesOneConnection(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t)}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: btltest.NewPipeWakeup(t)}
 	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
 	rng := mrand.New(mrand.NewPCG(1, 1))
-	var ops [2]btl.Op
 	for round := range 1000 {
-		ea, err := a.Connect(1, b.Address())
-		require.NoError(t, err)
+		ea := connectTo(t, a, 1, b.Address())
 		for range rng.IntN(4) {
 			a.Progress()
 		}
-		eb, err := b.Connect(0, a.Address())
-		require.NoError(t, err)
-		done := 0
+		eb := connectTo(t, b, 0, a.Address())
 		gotA, gotB := va.arrived.Load(), vb.arrived.Load()
-		for i, e := range []btl.Endpoint{ea, eb} {
-			ops[i] = btl.Op{Payload: []byte{1, 2, 3}, Done: func(_ *btl.Op, err error) {
-				require.NoError(t, err)
-				done++
-			}}
-			require.NoError(t, e.Send(&ops[i]))
-		}
+		fromA, fromB := post(t, ea, []byte{1, 2, 3}), post(t, eb, []byte{1, 2, 3})
 		until(t, "both fragments", func() bool {
 			for range rng.IntN(3) {
 				a.Progress()
 			}
-			return done == 2 && va.arrived.Load() == gotA+1 && vb.arrived.Load() == gotB+1
+			return fromA.done && fromB.done && va.arrived.Load() == gotA+1 && vb.arrived.Load() == gotB+1
 		}, a, b)
 		require.Equal(t, uint32(round+1), ea.Epoch())
 		require.Equal(t, uint32(round+1), eb.Epoch())
@@ -107,9 +98,6 @@ func (x *end) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// Drained makes the fragments that did not succeed be sent again.
-func (x *end) Drained(m btl.Module, peer int) { x.mate.Drained(m, peer) }
-
 // pattern is the fragment of a number.
 func pattern(n uint64) []byte {
 	size := 8 + int(n*2654435761%3000)
@@ -136,9 +124,7 @@ func (x *end) pump() {
 			}
 			x.retry = nil
 		}
-		e, err := x.m.Connect(x.peer.rank, x.peer.m.Address())
-		require.NoError(x.t, err)
-		x.e = e
+		x.e = connectTo(x.t, x.m, x.peer.rank, x.peer.m.Address())
 	}
 	for x.e.State() == btl.Up && len(x.free) > 0 {
 		op := x.free[len(x.free)-1]
@@ -157,11 +143,12 @@ func (x *end) pump() {
 	}
 }
 
-// TestConnectionsBreak: connections are cut at any time in traffic both ways, by either end, as the
-// network would and as the layer above does. Every byte arrives, and nothing is left behind.
-func TestConnectionsBreak(t *testing.T) {
+// TestBrokenConnectionsLoseNothing: connections are cut at any time in traffic both ways, by either
+// end, as the network would and as the layer above does. Every byte arrives, and nothing is left
+// behind.
+func TestBrokenConnectionsLoseNothing(t *testing.T) {
 	leavesNothing(t)
-	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: newBell(t), AsyncProgress: func() {}}
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() {}}
 	var x [2]*end
 	for i := range x {
 		x[i] = &end{t: t, rank: i}
@@ -172,22 +159,21 @@ func TestConnectionsBreak(t *testing.T) {
 	}
 	x[0].peer, x[1].peer = x[1], x[0]
 	rng := mrand.New(mrand.NewPCG(2, 2))
-	turn := func() {
-		for _, e := range x {
-			e.pump()
-			e.m.Progress()
-		}
-	}
-	breaks := 0
-	for round := 0; breaks < 100; round++ {
-		goal := [2]uint64{x[0].want + 1 + rng.Uint64N(60), x[1].want + 1}
-		for i := 0; x[0].want < goal[0] || x[1].want < goal[1]; i++ {
-			turn()
+	// run goes on until each end has received so many fragments.
+	run := func(goal0, goal1 uint64) {
+		for i := 0; x[0].want < goal0 || x[1].want < goal1; i++ {
+			for _, e := range x {
+				e.pump()
+				e.m.Progress()
+			}
 			require.Less(t, i, 1<<20, "nothing moves any more")
 			if i%256 == 255 {
 				time.Sleep(50 * time.Microsecond) // pauses between attempts are by the clock
 			}
 		}
+	}
+	for breaks := 0; breaks < 100; {
+		run(x[0].want+1+rng.Uint64N(60), x[1].want+1)
 		at := x[rng.IntN(2)]
 		switch rng.IntN(4) {
 		case 0:
@@ -202,52 +188,45 @@ func TestConnectionsBreak(t *testing.T) {
 			}
 		}
 	}
-	last := [2]uint64{x[0].next + 20, x[1].next + 20}
-	for i := 0; x[0].want < last[1] || x[1].want < last[0]; i++ {
-		turn()
-		require.Less(t, i, 1<<20, "nothing moves any more")
-		if i%256 == 255 {
-			time.Sleep(50 * time.Microsecond)
-		}
-	}
+	run(x[1].next+20, x[0].next+20)
 	t.Logf("%d and %d fragments, of which %d and %d came again", x[0].want, x[1].want, x[0].again, x[1].again)
 }
 
-// TestUnauthenticatedPeers: ten thousand connections without the secret come in while two ranks
-// exchange fragments. Nothing of them reaches Events, and their number is bounded.
-func TestUnauthenticatedPeers(t *testing.T) {
+// TestUnauthenticatedPeersReachNothing: ten thousand connections without the secret come in while
+// two ranks exchange fragments. Nothing of them reaches Events, and their number is bounded.
+func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	leavesNothing(t)
-	c := newCouple(t, Config{Wakeup: newBell(t), AsyncProgress: func() {}})
-	card, ok := parseRailAddress(c.b.Address())
+	c := newCouple(t, Config{Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() {}})
+	address, ok := parseRailAddress(c.b.Address())
 	require.True(t, ok)
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
-	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: card.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
+	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: address.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
 	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was recorded
-	var said [][]byte
 	garbage := make([]byte, helloBytes)
 	_, _ = rand.Read(garbage)
-	said = append(said, recorded, garbage, garbage[:50], nil, append(recorded[:len(recorded):len(recorded)], 1), make([]byte, 4096))
+	said := append([][]byte{}, recorded, garbage, garbage[:50], nil, append(recorded[:len(recorded):len(recorded)], 1), make([]byte, 4096))
 
-	var op btl.Op
 	rounds, strange, most := 0, 0, 0
 	var open []int
+	// closeUntil closes the oldest connections by a reset, so that ports do not linger.
+	closeUntil := func(left int) {
+		for len(open) > left {
+			_ = unix.SetsockoptLinger(open[0], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(open[0])
+			open = open[1:]
+		}
+	}
 	pingPong := func() {
-		before := c.vb.arrived.Load()
-		done := false
-		op = btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, err error) {
-			require.NoError(t, err)
-			done = true
-		}}
-		require.NoError(t, c.ea.Send(&op))
-		c.until(t, "a fragment", func() bool { return done && c.vb.arrived.Load() == before+1 })
+		before, op := c.vb.arrived.Load(), post(t, c.ea, []byte{1})
+		c.until(t, "a fragment", func() bool { return op.done && c.vb.arrived.Load() == before+1 })
 		rounds++
 		most = max(most, len(c.b.unauthenticated))
 	}
 	const total = 10000
 	for strange < total {
 		for range 50 {
-			fd, _, errno := c.a.dial(card.address)
+			fd, _, errno := c.a.dial(address.address)
 			if errno == unix.EADDRNOTAVAIL {
 				break // no port is left: those of closed connections linger
 			}
@@ -267,17 +246,9 @@ func TestUnauthenticatedPeers(t *testing.T) {
 			}
 		}
 		pingPong()
-		for len(open) > 200 { // some are silent for longer than they may
-			// A reset, so that ports do not linger.
-			_ = unix.SetsockoptLinger(open[0], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-			_ = unix.Close(open[0])
-			open = open[1:]
-		}
+		closeUntil(200) // some are silent for longer than they may
 	}
-	for _, fd := range open {
-		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-		_ = unix.Close(fd)
-	}
+	closeUntil(0)
 	c.until(t, "all to have gone", func() bool { return len(c.b.unauthenticated) == 0 })
 	require.LessOrEqual(t, most, defaultUnauthenticated)
 	require.EqualValues(t, rounds, c.vb.arrived.Load())
@@ -291,14 +262,13 @@ func TestUnauthenticatedPeers(t *testing.T) {
 // TestPeerConnectsAmongUnauthenticatedPeers: a crowd that fills the table again and again does not
 // keep a peer out.
 func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
-	va, vb := &mate{}, &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
-	a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, vb)
-	card, _ := parseRailAddress(b.Address())
+	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})
+	address, _ := parseRailAddress(b.Address())
 	var open []int
 	crowd := func() {
 		for range 10 {
-			if fd, _, errno := a.dial(card.address); errno == 0 {
+			if fd, _, errno := a.dial(address.address); errno == 0 {
 				open = append(open, fd)
 			}
 		}
@@ -308,14 +278,13 @@ func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 		}
 	}
 	crowd()
-	e, err := a.Connect(1, b.Address())
-	require.NoError(t, err)
+	e := connectTo(t, a, 1, b.Address())
 	i := 0
-	until(t, "a way in", func() bool {
+	until(t, "a connection", func() bool {
 		if i++; i%3 == 0 {
 			crowd()
 		}
-		return e.(*endpoint).phase == phaseReady
+		return e.phase == phaseReady
 	}, a, b)
 	for _, fd := range open {
 		_ = unix.Close(fd)
@@ -329,35 +298,14 @@ func dropAll(t testing.TB, fd int) {
 	require.NoError(t, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop}))
 }
 
-// TestMachineGone: operations to a machine that is gone fail in time, though the system would try
-// on.
-func TestMachineGone(t *testing.T) {
-	c := newCouple(t, Config{UserTimeout: 300 * time.Millisecond})
-	dropAll(t, c.eb.(*endpoint).fd)
-	var err error
-	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
-	require.NoError(t, c.ea.Send(&op))
-	until(t, "the timeout", func() bool { return err != nil }, c.a)
-	require.Equal(t, "ETIMEDOUT", c.va.failed.Native)
-	require.Equal(t, btl.ClassPath, c.va.failed.Class)
-	require.ErrorIs(t, err, unix.ETIMEDOUT)
-	until(t, "the end", func() bool { return c.va.drained == 1 }, c.a)
-}
-
-// TestMachineGoneInTime: a rank that sleeps, and looks now and then, gives the machine its time and
-// little more.
-func TestMachineGoneInTime(t *testing.T) {
+// TestMachineGoneFailsInTime: operations to a machine that is gone fail, though the system would
+// try on. A rank that sleeps, and looks now and then, gives the machine its time and little more.
+func TestMachineGoneFailsInTime(t *testing.T) {
 	clock := fakeClock(time.Second)
 	c := newCouple(t, Config{Clock: &clock, Pass: func() { clock += fakeClock(time.Millisecond) }})
 	dropAll(t, c.eb.(*endpoint).fd)
-	var err error
-	op := btl.Op{Payload: []byte{1}, Done: func(_ *btl.Op, e error) { err = e }}
-	require.NoError(t, c.ea.Send(&op))
-	until(t, "what was sent to be sent again", func() bool {
-		v, err := unix.GetsockoptTCPInfo(c.ea.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		require.NoError(t, err)
-		return v.Retransmits > 1
-	}, c.a)
+	op := post(t, c.ea, []byte{1})
+	until(t, "what was sent to be sent again", func() bool { return tcpInfo(t, c.ea).Retransmits > 1 }, c.a)
 	begin, limit := clock, c.a.cfg.UserTimeout
 	for c.ea.State() == btl.Up {
 		clock += fakeClock(99 * time.Millisecond)
@@ -366,39 +314,41 @@ func TestMachineGoneInTime(t *testing.T) {
 		}
 		require.LessOrEqual(t, clock-begin, fakeClock(limit*9/8))
 	}
-	until(t, "the end", func() bool { return err != nil }, c.a)
+	until(t, "the end", func() bool { return op.err != nil && c.va.drained == 1 }, c.a)
 	require.GreaterOrEqual(t, clock-begin, fakeClock(limit*7/8))
+	require.ErrorIs(t, op.err, unix.ETIMEDOUT)
+	require.Equal(t, "ETIMEDOUT", c.va.failed.Native)
+	require.Equal(t, btl.ClassPath, c.va.failed.Class)
 }
 
-// TestPeerComputes: a peer that does not read for longer than the timeout, so that its window is
-// full, is not taken to be gone.
-func TestPeerComputes(t *testing.T) {
+// tcpInfo is what the system knows of an endpoint's connection.
+func tcpInfo(t *testing.T, e btl.Endpoint) *unix.TCPInfo {
+	v, err := unix.GetsockoptTCPInfo(e.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	require.NoError(t, err)
+	return v
+}
+
+// TestPeerThatComputesDoesNotFail: a peer that does not read for longer than the timeout, so that
+// its window is full, is not taken to be gone.
+func TestPeerThatComputesDoesNotFail(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})
 	buf := make([]byte, 64<<10)
-	ops := make([]btl.Op, 400)
-	done := 0
+	ops := make([]*sent, 400)
 	for i := range ops {
-		ops[i] = btl.Op{Payload: buf, Done: func(_ *btl.Op, err error) {
-			require.NoError(t, err)
-			done++
-		}}
-		require.NoError(t, c.ea.Send(&ops[i]))
+		ops[i] = post(t, c.ea, buf)
 	}
 	require.True(t, c.ea.(*endpoint).blocked, "the socket takes it all")
-	info := func() *unix.TCPInfo {
-		v, err := unix.GetsockoptTCPInfo(c.ea.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		require.NoError(t, err)
-		return v
-	}
 	// A probe has been answered, and more than the timeout has passed since.
 	start := time.Now()
-	until(t, "time", func() bool { return time.Since(start) > 900*time.Millisecond && info().Probes == 0 }, c.a)
+	until(t, "time", func() bool { return time.Since(start) > 900*time.Millisecond && tcpInfo(t, c.ea).Probes == 0 }, c.a)
 	require.Equal(t, btl.Up, c.ea.State())
-	c.until(t, "all to arrive", func() bool { return done == len(ops) && c.vb.arrived.Load() == int64(len(ops)) })
+	c.until(t, "all to arrive", func() bool { return !slices.ContainsFunc(ops, func(s *sent) bool { return !s.done }) })
+	require.EqualValues(t, len(ops), c.vb.arrived.Load())
 }
 
-// TestProtocolErrors: a peer that knows the secret and breaks the protocol fails its endpoint (C8).
-func TestProtocolErrors(t *testing.T) {
+// TestProtocolErrorFailsEndpoint: a peer that knows the secret and breaks the protocol fails its
+// endpoint (C8).
+func TestProtocolErrorFailsEndpoint(t *testing.T) {
 	put := func(h head) []byte {
 		b := make([]byte, headBytes)
 		h.put(b)
@@ -427,30 +377,30 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// TestGoodbye: what was sent before Close arrives, and the peer's endpoint fails with ClassClosed.
-func TestGoodbye(t *testing.T) {
+// TestCloseDeliversWhatWasSent: what was sent before Close arrives, and the peer's endpoint fails
+// with ClassClosed.
+func TestCloseDeliversWhatWasSent(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{})
 	buf := make([]byte, 50<<10)
-	var ops [8]btl.Op // which the system keeps until it is read
-	ended := 0
+	var ops [8]*sent // which the system keeps until they are read
 	for i := range ops {
-		ops[i] = btl.Op{Payload: buf, Done: func(*btl.Op, error) { ended++ }}
-		require.NoError(t, c.ea.Send(&ops[i]))
+		ops[i] = post(t, c.ea, buf)
 	}
-	op := btl.Op{Payload: buf, Done: func(*btl.Op, error) {}}
-	require.NoError(t, c.eb.Send(&op)) // lies unread at the other end
+	post(t, c.eb, buf) // lies unread at the other end
 	require.NoError(t, c.a.Close())
-	require.Equal(t, len(ops), ended)
+	for _, op := range ops {
+		require.True(t, op.done || op.err != nil)
+	}
 	until(t, "the good-bye", func() bool { return c.vb.drained == 1 }, c.b)
 	require.EqualValues(t, len(ops), c.vb.arrived.Load())
 	require.Equal(t, btl.ClassClosed, c.vb.failed.Class)
 	require.Equal(t, btl.SideRemote, c.vb.failed.Side)
 }
 
-// TestProcessEnds: the end of a connection of a killed process is reported, but not as
-// ClassPeerGone.
-func TestProcessEnds(t *testing.T) {
+// TestEndOfProcessFailsEndpoint: the end of a connection of a killed process is reported, but not
+// as ClassPeerGone.
+func TestEndOfProcessFailsEndpoint(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, breaks := range []func(fd int){
 		func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },

@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -84,36 +83,25 @@ func configOf(set tunable.Set) Config {
 	}
 }
 
-// wordsOf is a user's list of interfaces, addresses and networks, in the form that Addresses takes.
-// A list that consists of the word nothing is empty.
+// wordsOf is a user's list of interfaces, addresses and networks. A list that consists of the word
+// nothing is empty.
 func wordsOf(set tunable.Set, key, nothing string) []string {
-	list := set.List(key)
-	if slices.Equal(list, []string{nothing}) {
-		return nil
+	if list := set.List(key); !slices.Equal(list, []string{nothing}) {
+		return list
 	}
-	for i, w := range list {
-		network, ok := tunable.ParseNetwork(w)
-		switch {
-		case ok && network.IsSingleIP():
-			list[i] = network.Addr().String()
-		case ok:
-			list[i] = network.String()
-		}
-	}
-	return list
+	return nil
 }
 
 // unknownWords lists what tcp.include and tcp.exclude name that this machine does not have, a line
 // for each: a typing error, or an interface of another machine.
 func unknownWords(set tunable.Set) (lines []string) {
-	host, err := os.Hostname()
+	found, err := candidates()
 	if err != nil {
-		host = "this machine"
+		return nil
 	}
 	for key, nothing := range map[string]string{includeKey: includeAll, excludeKey: excludeNone} {
-		unknown, err := Unknown(wordsOf(set, key, nothing))
-		if err == nil && len(unknown) > 0 {
-			lines = append(lines, fmt.Sprintf("%s: %s has no interface or address %s", transport.Chosen(set, key), host, strings.Join(unknown, ", ")))
+		if none := unknown(found, wordsOf(set, key, nothing)); len(none) > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %s has no interface or address %s", transport.Chosen(set, key), hostname(), strings.Join(none, ", ")))
 		}
 	}
 	slices.Sort(lines)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl/btltest"
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/internal/tunable"
 )
@@ -23,7 +24,7 @@ func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
 	return set
 }
 
-func TestPortsSetting(t *testing.T) {
+func TestConfigOfPorts(t *testing.T) {
 	require.Zero(t, configOf(tunable.Set{}).FirstPort)
 	require.Zero(t, configOf(tunable.Set{}).LastPort)
 	cfg := configOf(settings(t, "tcp.ports", "20000-20099"))
@@ -41,7 +42,7 @@ func TestOpenWithoutFreePort(t *testing.T) {
 	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
 		set := settings(t, "tcp.include", include, "tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port))
 		opened, err := openRails(&transport.Env{
-			Size: 1, Settings: set, Events: &mate{}, Wakeup: newBell(t), AsyncProgress: func() func() { return func() {} },
+			Size: 1, Settings: set, Events: &mate{}, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() func() { return func() {} },
 		})
 		var ports []string
 		for _, rail := range opened.Rails {
@@ -67,8 +68,8 @@ func TestOpenWithoutAddress(t *testing.T) {
 		want     string
 	}{
 		{[]string{"tcp.include", "[2001:db8::77]"}, `^rail tcp: tcp.include=\[2001:db8::77\]: no such`},
-		{[]string{"tcp.include", "nonsense"}, `^rail tcp: tcp.include=nonsense: no such interface or address on .*, which has lo 127.0.0.1`},
-		{[]string{"tcp.include", "nonsense", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=nonsense: no such`},
+		{[]string{"tcp.include", "etho"}, `^rail tcp: tcp.include=etho: no such interface or address on .*, which has lo 127.0.0.1`},
+		{[]string{"tcp.include", "etho", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=etho: no such`},
 		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
 		{[]string{"tcp.include", "lo", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=lo, tcp.exclude=lo: no address is left on `},
 	} {
@@ -86,6 +87,6 @@ func TestUnknownWords(t *testing.T) {
 	require.Empty(t, unknownWords(settings(t, "tcp.include", "lo,127.0.0.1,127.0.0.2,127.0.0.0/8")))
 	require.Equal(t, []string{
 		"tcp.exclude=none-such: " + host + " has no interface or address none-such",
-		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, 2001:db8::77",
+		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, [2001:db8::77]",
 	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
 }

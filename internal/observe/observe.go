@@ -2,11 +2,7 @@
 // Package comm implements it. It is internal, so it is no part of the public API.
 package observe
 
-import (
-	"time"
-
-	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
-)
+import "time"
 
 // NewOption returns a comm.Option that changes the hook of a job. Package comm sets the variable
 // when it is initialized, and it does not change afterwards. A variable is needed because comm
@@ -19,21 +15,13 @@ type Hook struct {
 	HangAfter time.Duration
 	// Attach is called with the ranks, before their bodies run.
 	Attach func(hook Hook, ranks []Rank)
-	// Verbs, if not nil, wraps the provider of RDMA devices that Init uses, to make one of them
-	// fail.
-	Verbs func(verbs.Provider) verbs.Provider
+	// Devices, if not nil, replaces the layer of devices that a transport is about to use
+	// (transport.Env), to make one of them fail.
+	Devices func(devices any) any
 }
 
-// Devices returns what Init takes in place of the devices that a transport is about to use.
-func (h Hook) Devices(devices any) any {
-	if provider, ok := devices.(verbs.Provider); ok && h.Verbs != nil {
-		return h.Verbs(provider)
-	}
-	return devices
-}
-
-// Rank is one rank of a job. Its methods may be called from any goroutine; they take the
-// rank's lock.
+// Rank is one rank of a job. Its methods may be called from any goroutine; they take the rank's
+// lock.
 type Rank interface {
 	// Progress is a number that changes when a message was sent or received, or an operation has
 	// completed.
@@ -45,8 +33,7 @@ type Rank interface {
 	// Unreceived lists the messages that have arrived and were not received. It is called when all
 	// ranks have ended.
 	Unreceived() []Message
-	// Stop ends every call of the rank, present and future, with an error that
-	// wraps cause.
+	// Stop ends every call of the rank, present and future, with an error that wraps cause.
 	Stop(cause error)
 }
 

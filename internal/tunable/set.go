@@ -21,15 +21,7 @@ const (
 
 // String returns the name that mpirun-go info prints.
 func (o Origin) String() string {
-	switch o {
-	case FromDefault:
-		return "default"
-	case FromEnvironment:
-		return "environment"
-	case FromCommandLine:
-		return "command line"
-	}
-	return "unknown"
+	return [...]string{"default", "environment", "command line"}[o]
 }
 
 // Set holds the values of all tunables: those that were set, and defaults for the others. The zero

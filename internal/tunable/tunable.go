@@ -30,21 +30,7 @@ const (
 
 // String names the kind as mpirun-go info prints it.
 func (k Kind) String() string {
-	switch k {
-	case Bytes:
-		return "bytes"
-	case Int:
-		return "int"
-	case Duration:
-		return "duration"
-	case Bool:
-		return "bool"
-	case String:
-		return "string"
-	case List:
-		return "list"
-	}
-	return "unknown"
+	return [...]string{"", "bytes", "int", "duration", "bool", "string", "list"}[k]
 }
 
 // Tunable is one row of the table.
@@ -55,15 +41,14 @@ type Tunable struct {
 	// One line: the meaning, and that of special values; without a full stop at the end.
 	Doc string
 
-	// Min and Max bound a value of kind Bytes, Int or Duration (in nanoseconds). If both are zero,
-	// the value is not bounded.
+	// Min and Max bound a value of kind Bytes, Int or Duration (in nanoseconds).
 	Min, Max int64
 
-	// Allowed are the words that a String or a List may have. If empty, all words are allowed.
+	// Allowed are the words that a String or a List may have.
 	Allowed []string
 
-	// wellFormed, if not nil, checks a String or a List without Allowed. form describes the words
-	// that it accepts.
+	// wellFormed checks a String or a List without Allowed. form describes the words that it
+	// accepts.
 	wellFormed func(words []string) bool
 	form       string
 }

@@ -87,9 +87,7 @@ func (t Tunable) read(text string) (v value, ok bool) {
 	return value{}, false
 }
 
-func (t Tunable) inRange(n int64) bool {
-	return t.Min == 0 && t.Max == 0 || t.Min <= n && n <= t.Max
-}
+func (t Tunable) inRange(n int64) bool { return t.Min <= n && n <= t.Max }
 
 // isWord reports whether w is allowed, and can be passed in the environment and in a list.
 func (t Tunable) isWord(w string) bool {
@@ -112,26 +110,17 @@ func (t Tunable) allowed() string {
 	case Bool:
 		return "true or false"
 	case String:
-		if len(t.Allowed) > 0 {
-			return "one of " + strings.Join(t.Allowed, ", ")
-		}
 		if t.form != "" {
 			return t.form
 		}
-		return "one word"
+		return "one of " + strings.Join(t.Allowed, ", ")
 	case List:
-		if len(t.Allowed) > 0 {
-			return "a comma-separated list, each once, of " + strings.Join(t.Allowed, ", ")
-		}
 		if t.form != "" {
 			return t.form
 		}
-		return "a comma-separated list of words, each once"
+		return "a comma-separated list, each once, of " + strings.Join(t.Allowed, ", ")
 	}
-	if t.Min != 0 || t.Max != 0 {
-		what += fmt.Sprintf(" from %s to %s", show(t.Min), show(t.Max))
-	}
-	return what
+	return fmt.Sprintf("%s from %s to %s", what, show(t.Min), show(t.Max))
 }
 
 // ParseBytes parses a size: a number of bytes, or a number with K, M, G or T (powers of 1024, in

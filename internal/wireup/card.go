@@ -12,7 +12,6 @@ import (
 
 // Card is a rank's business card: the addresses at which other ranks can reach it.
 type Card struct {
-	Version        uint8  // of the encoding; Encode takes 0 for CardVersion
 	Host           string // HostID; ranks with equal Host may share memory
 	PID            int
 	Oversubscribed bool   // the rank's machine has more ranks of the job than cores for them
@@ -25,8 +24,8 @@ type Rail struct {
 	Address []byte // for the same transport at the peer, which must not trust it
 }
 
-// CardVersion is the version of the encoding that this package writes and reads.
-const CardVersion = 2
+// cardVersion is the version of the encoding.
+const cardVersion = 2
 
 // Bounds of a card. Every card within them fits in one Put.
 const (
@@ -43,14 +42,10 @@ const (
 //
 //	version (1 byte), host, PID, oversubscribed (0 or 1), number of rails; of each: name, address
 func (c Card) Encode() ([]byte, error) {
-	if c.Version == 0 {
-		c.Version = CardVersion
-	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	b := []byte{c.Version}
-	b = appendText(b, c.Host)
+	b := appendText([]byte{cardVersion}, c.Host)
 	b = binary.AppendUvarint(b, uint64(c.PID))
 	oversubscribed := byte(0)
 	if c.Oversubscribed {
@@ -66,9 +61,6 @@ func (c Card) Encode() ([]byte, error) {
 }
 
 func (c Card) check() error {
-	if c.Version != CardVersion {
-		return cardError("version %d, this program knows %d", c.Version, CardVersion)
-	}
 	if len(c.Host) > maxHostBytes {
 		return cardError("host has %d bytes", len(c.Host))
 	}
@@ -107,14 +99,11 @@ func DecodeCard(b []byte) (Card, error) {
 	if len(b) == 0 {
 		return Card{}, cardError("empty")
 	}
-	if b[0] != CardVersion {
-		return Card{}, cardError("version %d, this program knows %d", b[0], CardVersion)
+	if b[0] != cardVersion {
+		return Card{}, cardError("version %d, this program knows %d", b[0], cardVersion)
 	}
 	d := cardReader{rest: b[1:]}
-	c := Card{Version: b[0]}
-	c.Host = string(d.text(maxHostBytes))
-	c.PID = d.number(maxPID)
-	c.Oversubscribed = d.number(1) == 1
+	c := Card{Host: string(d.text(maxHostBytes)), PID: d.number(maxPID), Oversubscribed: d.number(1) == 1}
 	if n := d.number(maxRails); n > 0 && !d.bad {
 		c.Rails = make([]Rail, 0, n)
 		for range n {

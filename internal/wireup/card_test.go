@@ -12,7 +12,7 @@ import (
 )
 
 func sampleCard() Card {
-	return Card{Version: CardVersion, Host: "4f2a", PID: 4711, Oversubscribed: true, Rails: []Rail{
+	return Card{Host: "4f2a", PID: 4711, Oversubscribed: true, Rails: []Rail{
 		{BTL: "sm", Address: []byte{1, 2, 3}},
 		{BTL: "tcp", Address: []byte("192.0.2.1:4000")},
 		{BTL: "self"},
@@ -22,7 +22,6 @@ func sampleCard() Card {
 func TestEncodeDecodeCardRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Card{
-			Version:        CardVersion,
 			Host:           rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
 			PID:            rapid.IntRange(0, maxPID).Draw(t, "pid"),
 			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"),
@@ -52,14 +51,6 @@ func TestEncodeCardBytes(t *testing.T) {
 	assert.Equal(t, "\x02\x044f2a\xe7\x24\x01\x03\x02sm\x03\x01\x02\x03\x03tcp\x0e192.0.2.1:4000\x04self\x00", string(b))
 }
 
-func TestEncodeCardWithoutVersionSetsIt(t *testing.T) {
-	b, err := Card{Host: "h"}.Encode()
-	require.NoError(t, err)
-	got, err := DecodeCard(b)
-	require.NoError(t, err)
-	assert.Equal(t, Card{Version: CardVersion, Host: "h"}, got)
-}
-
 func TestDecodeCardKeepsNoReference(t *testing.T) {
 	b, err := sampleCard().Encode()
 	require.NoError(t, err)
@@ -81,7 +72,6 @@ func TestLargestCardFitsInOnePut(t *testing.T) {
 
 func TestEncodeCardOverBoundFails(t *testing.T) {
 	for name, change := range map[string]func(*Card){
-		"version":      func(c *Card) { c.Version = CardVersion + 1 },
 		"host":         func(c *Card) { c.Host = strings.Repeat("h", maxHostBytes+1) },
 		"negative PID": func(c *Card) { c.PID = -1 },
 		"large PID":    func(c *Card) { c.PID = maxPID + 1 },

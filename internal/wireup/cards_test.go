@@ -30,7 +30,7 @@ func TestGetCardsSendsOneRequest(t *testing.T) {
 	const n = 5
 	j := newJob(t, ServerConfig{Size: n}, socketPair)
 	card := func(rank int) Card {
-		return Card{Version: CardVersion, Host: "h", PID: rank, Rails: []Rail{
+		return Card{Host: "h", PID: rank, Rails: []Rail{
 			{BTL: "one", Address: make([]byte, maxAddressBytes)}, {BTL: "two", Address: make([]byte, rank*100)},
 		}}
 	}

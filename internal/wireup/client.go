@@ -13,23 +13,6 @@ import (
 	"time"
 )
 
-// An Option changes what FromEnv and NewClient do.
-type Option func(*options)
-
-type options struct{ timeout time.Duration }
-
-// WithTimeout bounds the time of connecting, and of each exchange with the process manager except
-// Barrier. The default is 30 s.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
-
-func makeOptions(opts []Option) options {
-	o := options{timeout: 30 * time.Second}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return o
-}
-
 // Client is a process's connection to its process manager.
 //
 // Goroutines may share it: exchanges take place one after the other. Abort and Close do not wait
@@ -39,7 +22,6 @@ func makeOptions(opts []Option) options {
 // belong to any request. Each later call except Abort returns that first error.
 type Client struct {
 	conn      net.Conn
-	timeout   time.Duration
 	rank      int
 	size      int
 	kvsName   string
@@ -63,15 +45,17 @@ type Client struct {
 // limits are the manager's limits, from its answer to get_maxes.
 type limits struct{ keyBytes, valueBytes int }
 
+// exchangeTimeout bounds the time of connecting, and of each exchange with the process manager
+// except Barrier.
+const exchangeTimeout = 30 * time.Second
+
 // NewClient speaks PMI-1 over conn as the given rank of size: init, get_maxes, get_my_kvsname. It
 // owns conn from then on, and closes it if it returns an error.
-func NewClient(conn net.Conn, rank, size int, opts ...Option) (*Client, error) {
-	return start(newClient(conn, opts), rank, size)
+func NewClient(conn net.Conn, rank, size int) (*Client, error) {
+	return start(newClient(conn), rank, size)
 }
 
-func newClient(conn net.Conn, opts []Option) *Client {
-	return &Client{conn: conn, timeout: makeOptions(opts).timeout, in: newLineReader(conn)}
-}
+func newClient(conn net.Conn) *Client { return &Client{conn: conn, in: newLineReader(conn)} }
 
 func start(c *Client, rank, size int) (*Client, error) {
 	if err := checkRank(rank, size); err != nil {
@@ -133,30 +117,6 @@ func (c *Client) Rank() int { return c.rank }
 // Size is the number of ranks in the job.
 func (c *Client) Size() int { return c.size }
 
-// KVSName is the name of the job at its process manager.
-func (c *Client) KVSName() string { return c.kvsName }
-
-// UniverseSize is the number of processes that the manager has room for, -1 if it does not say.
-func (c *Client) UniverseSize() (int, error) {
-	return c.askNumber("get_universe_size", "universe_size", "size")
-}
-
-// AppNum is the index of this process's program in a launch of several programs, -1 if the manager
-// does not say.
-func (c *Client) AppNum() (int, error) { return c.askNumber("get_appnum", "appnum", "appnum") }
-
-func (c *Client) askNumber(cmd, answer, key string) (int, error) {
-	a, err := c.exchange(cmd, answer)
-	if err != nil {
-		return 0, err
-	}
-	n, err := a.number(key, math.MinInt32, math.MaxInt32)
-	if err != nil {
-		return 0, a.protocolError(cmd, err)
-	}
-	return max(n, -1), nil
-}
-
 // Barrier returns when every rank of the job has called it. Values that were Put before are visible
 // then. Barrier has no time-out, because it waits for the slowest rank; it returns an error when
 // the connection ends. Under our own server it returns a *BarrierError when a rank has left, and so
@@ -165,7 +125,7 @@ func (c *Client) Barrier() error {
 	if err := c.secret.publish(c); err != nil {
 		return err
 	}
-	a, err := c.exchangeWithin(0, "barrier_in", "barrier_out")
+	a, err := c.exchange("barrier_in", "barrier_out")
 	if err != nil {
 		return err
 	}
@@ -256,18 +216,13 @@ func (a answer) refusal(cmd string) error {
 
 // exchange sends one request and returns the answer, whose command must be wantCmd.
 func (c *Client) exchange(cmd, wantCmd string, pairs ...string) (answer, error) {
-	return c.exchangeWithin(c.timeout, cmd, wantCmd, pairs...)
-}
-
-// exchangeWithin is exchange with a time-out of its own; 0 means none.
-func (c *Client) exchangeWithin(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
 	c.exchanging.Lock()
 	defer c.exchanging.Unlock()
-	return c.request(timeout, cmd, wantCmd, pairs...)
+	return c.request(cmd, wantCmd, pairs...)
 }
 
-// request is exchangeWithin for a caller that holds exchanging.
-func (c *Client) request(timeout time.Duration, cmd, wantCmd string, pairs ...string) (answer, error) {
+// request is exchange for a caller that holds exchanging.
+func (c *Client) request(cmd, wantCmd string, pairs ...string) (answer, error) {
 	if c.broken != nil {
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(c.broken))
 	}
@@ -275,13 +230,13 @@ func (c *Client) request(timeout time.Duration, cmd, wantCmd string, pairs ...st
 		c.broken = err
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(err))
 	}
-	return c.readAnswer(timeout, cmd, wantCmd)
+	return c.readAnswer(cmd, wantCmd)
 }
 
 // readAnswer reads one line of the answer to cmd; the line's command must be wantCmd. The caller
 // holds exchanging.
-func (c *Client) readAnswer(timeout time.Duration, cmd, wantCmd string) (answer, error) {
-	line, err := c.read(timeout)
+func (c *Client) readAnswer(cmd, wantCmd string) (answer, error) {
+	line, err := c.read(cmd)
 	if err != nil {
 		c.broken = err
 		return answer{}, fmt.Errorf("wireup: no answer to %s: %w", cmd, c.orClosed(err))
@@ -318,11 +273,11 @@ func (a answer) barrierError(size int) (*BarrierError, error) {
 	return &BarrierError{Rank: rank, State: State(state)}, nil
 }
 
-// read reads one line. The caller holds exchanging, or has not shared c yet.
-func (c *Client) read(timeout time.Duration) (string, error) {
-	var deadline time.Time
-	if timeout > 0 {
-		deadline = time.Now().Add(timeout)
+// read reads one line of the answer to cmd. The caller holds exchanging, or has not shared c yet.
+func (c *Client) read(cmd string) (string, error) {
+	var deadline time.Time // none for a barrier
+	if cmd != "barrier_in" {
+		deadline = time.Now().Add(exchangeTimeout)
 	}
 	if err := c.conn.SetReadDeadline(deadline); err != nil {
 		return "", connError(err)
@@ -338,7 +293,7 @@ func (c *Client) read(timeout time.Duration) (string, error) {
 func (c *Client) write(line string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return connError(err)
 	}
 	if _, err := c.conn.Write([]byte(line)); err != nil {

@@ -18,15 +18,13 @@ type manager map[string]string
 // regular returns the answers of Slurm, which differ from Hydra's in order and in extra words.
 func regular() manager {
 	return manager{
-		"init":              "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
-		"get_maxes":         "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
-		"get_my_kvsname":    "cmd=my_kvsname rc=0 kvsname=12.0",
-		"get_appnum":        "cmd=appnum rc=0 appnum=-1",
-		"get_universe_size": "cmd=universe_size rc=0 size=2",
-		"put":               "cmd=put_result rc=0",
-		"get":               "cmd=get_result rc=1",
-		"barrier_in":        "cmd=barrier_out rc=0",
-		"finalize":          "cmd=finalize_ack rc=0",
+		"init":           "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+		"get_maxes":      "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
+		"get_my_kvsname": "cmd=my_kvsname rc=0 kvsname=12.0",
+		"put":            "cmd=put_result rc=0",
+		"get":            "cmd=get_result rc=1",
+		"barrier_in":     "cmd=barrier_out rc=0",
+		"finalize":       "cmd=finalize_ack rc=0",
 	}
 }
 
@@ -54,11 +52,11 @@ func (m manager) serve(conn net.Conn) {
 }
 
 // start connects a client of rank 1 of 2.
-func (m manager) start(t *testing.T, opts ...Option) (*Client, error) {
+func (m manager) start(t *testing.T) (*Client, error) {
 	ours, theirs := net.Pipe()
 	done := make(chan struct{})
 	go func() { defer close(done); m.serve(ours) }()
-	c, err := NewClient(theirs, 1, 2, opts...)
+	c, err := NewClient(theirs, 1, 2)
 	t.Cleanup(func() {
 		if c != nil {
 			c.Close()
@@ -68,17 +66,20 @@ func (m manager) start(t *testing.T, opts ...Option) (*Client, error) {
 	return c, err
 }
 
-func TestClientUnderstandsSlurm(t *testing.T) {
-	c, err := regular().start(t)
+// client is start with a good handshake.
+func (m manager) client(t *testing.T) *Client {
+	c, err := m.start(t)
 	require.NoError(t, err)
-	assert.Equal(t, "12.0", c.KVSName())
+	return c
+}
+
+func TestClientUnderstandsSlurm(t *testing.T) {
+	c := regular().client(t)
+	assert.Equal(t, "12.0", c.kvsName)
 	require.NoError(t, c.Put("k", []byte("v")))
 	require.NoError(t, c.Barrier())
-	_, err = c.Get("k")
+	_, err := c.Get("k")
 	assert.ErrorIs(t, err, ErrNotFound)
-	app, err := c.AppNum()
-	require.NoError(t, err)
-	assert.Equal(t, -1, app)
 	nodeOf, err := c.NodeOf()
 	require.NoError(t, err)
 	assert.Nil(t, nodeOf)
@@ -114,9 +115,7 @@ func TestNewClientWithBadAnswersFails(t *testing.T) {
 }
 
 func TestProtocolErrorQuotesAnswer(t *testing.T) {
-	c, err := regular().with("get", "cmd=put_result rc=0").start(t)
-	require.NoError(t, err)
-	_, err = c.Get("k")
+	_, err := regular().with("get", "cmd=put_result rc=0").client(t).Get("k")
 	assert.EqualError(t, err, `wireup: process manager answered "cmd=put_result rc=0" to get: not get_result: PMI protocol error`)
 }
 
@@ -136,30 +135,24 @@ func TestGetOfBadAnswerFails(t *testing.T) {
 		"cmd=get_result rc=0 value=999999999999.AAAA", // above MaxValueBytes
 		"cmd=get_result rc=0 value=65537.AAAA",
 	} {
-		c, err := regular().with("get", answer).start(t)
-		require.NoError(t, err)
-		_, err = c.Get("k")
+		_, err := regular().with("get", answer).client(t).Get("k")
 		assert.ErrorIs(t, err, ErrProtocol, answer)
 	}
 }
 
 // A protocol error is final, because the next answer could belong to any request.
 func TestProtocolErrorIsFinal(t *testing.T) {
-	c, err := regular().with("put", "cmd=barrier_out").start(t)
-	require.NoError(t, err)
-	first := c.Put("k", nil)
-	assert.ErrorIs(t, first, ErrProtocol)
+	c := regular().with("put", "cmd=barrier_out").client(t)
+	assert.ErrorIs(t, c.Put("k", nil), ErrProtocol)
 	assert.ErrorIs(t, c.Barrier(), ErrProtocol)
-	_, err = c.Get("k")
+	_, err := c.Get("k")
 	assert.ErrorContains(t, err, "to put")
 	assert.NoError(t, c.Abort(1, "no use going on")) // the job can still be ended
 }
 
 func TestRefusalIsNotFinal(t *testing.T) {
-	m := regular().with("put", "cmd=put_result rc=-1 msg=no_room")
-	c, err := m.start(t)
-	require.NoError(t, err)
-	err = c.Put("k", nil)
+	c := regular().with("put", "cmd=put_result rc=-1 msg=no_room").client(t)
+	err := c.Put("k", nil)
 	assert.ErrorIs(t, err, ErrRefused)
 	assert.ErrorContains(t, err, "no_room")
 	assert.NoError(t, c.Barrier())
@@ -167,15 +160,12 @@ func TestRefusalIsNotFinal(t *testing.T) {
 
 // Slurm reports a failed exchange of values in barrier_out.
 func TestBarrierWithRefusalFails(t *testing.T) {
-	c, err := regular().with("barrier_in", "cmd=barrier_out rc=-1 msg=failed_to_send_temp_kvs").start(t)
-	require.NoError(t, err)
+	c := regular().with("barrier_in", "cmd=barrier_out rc=-1 msg=failed_to_send_temp_kvs").client(t)
 	assert.ErrorIs(t, c.Barrier(), ErrRefused)
 }
 
 func TestNodeOfBadMappingFails(t *testing.T) {
-	c, err := regular().with("get", "cmd=get_result rc=0 value=(vector,(0,0,0))").start(t)
-	require.NoError(t, err)
-	_, err = c.NodeOf()
+	_, err := regular().with("get", "cmd=get_result rc=0 value=(vector,(0,0,0))").client(t).NodeOf()
 	assert.ErrorIs(t, err, ErrProtocol)
 }
 
@@ -212,8 +202,7 @@ func TestPutKeepsToLimits(t *testing.T) {
 }
 
 func TestPutOfKeyOverManagersLimitFails(t *testing.T) {
-	c, err := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=16 vallen_max=1024").start(t)
-	require.NoError(t, err)
+	c := regular().with("get_maxes", "cmd=maxes kvsname_max=256 keylen_max=16 vallen_max=1024").client(t)
 	require.NoError(t, c.Put("123456789012345", nil))
 	assert.ErrorIs(t, c.Put("1234567890123456", nil), ErrKey)
 }
@@ -238,24 +227,21 @@ func TestExchangeWithSilentManagerTimesOut(t *testing.T) {
 			_, err := m.start(t)
 			assert.ErrorIs(t, err, ErrTimeout)
 			assert.ErrorContains(t, err, "no answer to "+silent)
-			assert.Equal(t, 30*time.Second, time.Since(begin))
+			assert.Equal(t, exchangeTimeout, time.Since(begin))
 		})
 	}
 	for cmd, call := range map[string]func(*Client) error{
-		"put":               func(c *Client) error { return c.Put("k", nil) },
-		"get":               func(c *Client) error { _, err := c.Get("k"); return err },
-		"finalize":          (*Client).Finalize,
-		"get_appnum":        func(c *Client) error { _, err := c.AppNum(); return err },
-		"get_universe_size": func(c *Client) error { _, err := c.UniverseSize(); return err },
+		"put":      func(c *Client) error { return c.Put("k", nil) },
+		"get":      func(c *Client) error { _, err := c.Get("k"); return err },
+		"finalize": (*Client).Finalize,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := regular()
 			delete(m, cmd)
-			c, err := m.start(t, WithTimeout(3*time.Second))
-			require.NoError(t, err)
+			c := m.client(t)
 			begin := time.Now()
 			assert.ErrorIs(t, call(c), ErrTimeout, cmd)
-			assert.Equal(t, 3*time.Second, time.Since(begin))
+			assert.Equal(t, exchangeTimeout, time.Since(begin))
 			if cmd != "finalize" {
 				assert.ErrorIs(t, c.Barrier(), ErrTimeout, "final")
 			}
@@ -292,7 +278,7 @@ func TestBarrierHasNoTimeout(t *testing.T) {
 
 func TestServeOfProcessThatDoesNotReadTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", WriteTimeout: 5 * time.Second})
+		s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
 		require.NoError(t, err)
 		ours, theirs := net.Pipe()
 		done := make(chan error, 1)
@@ -301,7 +287,7 @@ func TestServeOfProcessThatDoesNotReadTimesOut(t *testing.T) {
 		require.NoError(t, err)
 		begin := time.Now()
 		assert.ErrorIs(t, <-done, ErrTimeout)
-		assert.Equal(t, 5*time.Second, time.Since(begin))
+		assert.Equal(t, writeTimeout, time.Since(begin))
 		theirs.Close()
 	})
 }

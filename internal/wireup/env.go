@@ -27,7 +27,7 @@ const (
 //
 // FromEnv takes over the inherited descriptor, and child processes do not inherit it further. So
 // call it once in a process. A nil getenv means os.Getenv.
-func FromEnv(getenv func(string) string, opts ...Option) (*Client, error) {
+func FromEnv(getenv func(string) string) (*Client, error) {
 	if getenv == nil {
 		getenv = os.Getenv
 	}
@@ -41,7 +41,7 @@ func FromEnv(getenv func(string) string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := join(getenv, opts)
+	c, err := join(getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func FromEnv(getenv func(string) string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-func fromFD(getenv func(string) string, opts []Option) (*Client, error) {
+func fromFD(getenv func(string) string) (*Client, error) {
 	rank, size, err := rankFromEnv(getenv)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func fromFD(getenv func(string) string, opts []Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewClient(conn, rank, size, opts...)
+	return NewClient(conn, rank, size)
 }
 
 func rankFromEnv(getenv func(string) string) (rank, size int, err error) {
@@ -105,7 +105,7 @@ func inheritedConn(text string) (net.Conn, error) {
 	return conn, nil
 }
 
-func fromPort(getenv func(string) string, opts []Option) (*Client, error) {
+func fromPort(getenv func(string) string) (*Client, error) {
 	address, introduce := getenv(EnvPort), getenv(EnvID) != ""
 	var id, rank, size int
 	var err error
@@ -120,11 +120,11 @@ func fromPort(getenv func(string) string, opts []Option) (*Client, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("wireup: %s=%q: not host:port: %w", EnvPort, clip(address), ErrEnv)
 	}
-	conn, err := net.DialTimeout("tcp", address, makeOptions(opts).timeout)
+	conn, err := net.DialTimeout("tcp", address, exchangeTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("wireup: process manager: %w: %w", ErrLost, err)
 	}
-	c := newClient(conn, opts)
+	c := newClient(conn)
 	if introduce {
 		if rank, size, err = c.introduce(id); err != nil {
 			conn.Close()
@@ -143,7 +143,7 @@ func (c *Client) introduce(id int) (rank, size int, err error) {
 	}
 	values := map[string]int{}
 	for _, key := range []string{"size", "rank", "debug"} {
-		if a.line, err = c.read(c.timeout); err != nil {
+		if a.line, err = c.read("initack"); err != nil {
 			return 0, 0, fmt.Errorf("wireup: no answer to initack: %w", err)
 		}
 		if a.message, err = parseLine(a.line); err == nil && a.cmd != "set" {

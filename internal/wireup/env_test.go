@@ -69,25 +69,14 @@ func TestFromEnvUnderLaunchersWithoutPMI1(t *testing.T) {
 	assert.ErrorIs(t, err, ErrEnv)
 }
 
-// socketFDs makes a socket pair and returns one end as a connection and the other as a descriptor.
-func socketFDs(t *testing.T) (net.Conn, int) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	require.NoError(t, err)
-	f := os.NewFile(uintptr(fds[0]), "launcher")
-	defer f.Close()
-	conn, err := net.FileConn(f)
-	require.NoError(t, err)
-	return conn, fds[1]
-}
-
 func TestFromEnvWithFDJoins(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 2, JobID: "j"})
 	require.NoError(t, err)
 	secret := strings.Repeat("a5", SecretBytes)
 	var wg sync.WaitGroup
 	for rank := range 2 {
-		conn, fd := socketFDs(t)
+		ours, fd := socketFDs(t)
+		conn := connOf(t, ours)
 		wg.Go(func() { assert.NoError(t, s.Serve(rank, conn)) })
 		c, err := FromEnv(environment(EnvFD, fmt.Sprint(fd), EnvRank, fmt.Sprint(rank), EnvSize, "2", EnvSecret, secret))
 		require.NoError(t, err)
@@ -105,7 +94,8 @@ func TestFromEnvWithFDJoins(t *testing.T) {
 }
 
 func TestFromEnvWithBadVariablesFails(t *testing.T) {
-	_, fd := socketFDs(t)
+	ours, fd := socketFDs(t)
+	defer unix.Close(ours)
 	defer unix.Close(fd)
 	good := fmt.Sprint(fd)
 	file, err := os.Open("/dev/null")
@@ -151,6 +141,7 @@ func TestFromEnvWithBadVariablesFails(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// With PMI_ID, the process sends that number in initack, and the manager answers with its rank.
 func TestFromEnvWithPortJoins(t *testing.T) {
 	s, err := NewServer(ServerConfig{Size: 3, JobID: "j"})
 	require.NoError(t, err)
@@ -158,24 +149,28 @@ func TestFromEnvWithPortJoins(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	var serving sync.WaitGroup
-	accept := func(rank int) {
+	for _, tc := range []struct {
+		env     []string
+		initack bool
+		rank    int
+	}{
+		{[]string{EnvID, "5", EnvRank, "0", EnvSize, "9"}, true, 2}, // PMI_ID takes precedence
+		{[]string{EnvRank, "1", EnvSize, "3"}, false, 1},
+	} {
 		serving.Go(func() {
 			conn, err := l.Accept()
-			if assert.NoError(t, err) {
-				assert.NoError(t, s.Serve(rank, conn))
+			if !assert.NoError(t, err) {
+				return
 			}
+			if tc.initack {
+				line, err := newLineReader(conn).readLine()
+				assert.NoError(t, err)
+				assert.Equal(t, "cmd=initack pmiid=5", line)
+				_, err = conn.Write([]byte("cmd=initack\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n"))
+				assert.NoError(t, err)
+			}
+			assert.NoError(t, s.Serve(tc.rank, conn))
 		})
-	}
-	// PMI_ID takes precedence over PMI_RANK.
-	for _, tc := range []struct {
-		serve int
-		env   []string
-		rank  int
-	}{
-		{AnyRank, []string{EnvID, "2", EnvRank, "0", EnvSize, "9"}, 2},
-		{1, []string{EnvRank, "1", EnvSize, "3"}, 1},
-	} {
-		accept(tc.serve)
 		c, err := FromEnv(environment(append(tc.env, EnvPort, l.Addr().String())...))
 		require.NoError(t, err)
 		assert.Equal(t, tc.rank, c.Rank())

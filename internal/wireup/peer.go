@@ -14,7 +14,7 @@ import (
 type peer struct {
 	s    *Server
 	conn net.Conn
-	rank int // AnyRank until initack
+	rank int
 
 	joined    bool // init was accepted
 	inBarrier bool
@@ -101,18 +101,6 @@ func (p *peer) receive(lines chan<- received, stop <-chan struct{}) {
 	}
 }
 
-// wrap puts the rank in front of an error. It returns nil for nil.
-func (p *peer) wrap(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case p.rank == AnyRank:
-		return fmt.Errorf("wireup: process unknown: %w", err)
-	default:
-		return fmt.Errorf("wireup: rank %d: %w", p.rank, err)
-	}
-}
-
 // handle acts on one line of the process.
 func (p *peer) handle(line string) error {
 	if p.aborted != nil {
@@ -126,16 +114,12 @@ func (p *peer) handle(line string) error {
 		return protocolError(line, err)
 	}
 	switch {
-	case p.rank == AnyRank && m.cmd != "initack":
-		return protocolError(line, errors.New("initack must be first"))
-	case !p.joined && m.cmd != "initack" && m.cmd != "init" && m.cmd != "abort":
+	case !p.joined && m.cmd != "init" && m.cmd != "abort":
 		return protocolError(line, errors.New("init must be first"))
 	case p.inBarrier && m.cmd != "abort":
 		return protocolError(line, errors.New("in barrier"))
 	}
 	switch m.cmd {
-	case "initack":
-		return p.initack(line, m)
 	case "init":
 		return p.init(m)
 	case "get_maxes":
@@ -199,26 +183,6 @@ func resultOf(cmd string) string {
 
 func protocolError(line string, why error) error {
 	return fmt.Errorf("sent %q: %w: %w", clip(line), why, ErrProtocol)
-}
-
-func (p *peer) initack(line string, m message) error {
-	id, err := m.number("pmiid", 0, maxRanks)
-	if err != nil {
-		return protocolError(line, err)
-	}
-	switch {
-	case p.rank == AnyRank:
-		if err := p.s.claim(id); err != nil {
-			return err
-		}
-		p.rank = id
-	case p.rank != id:
-		return protocolError(line, errors.New("not its rank"))
-	}
-	return p.write(formatLine("initack") +
-		formatLine("set", "size", strconv.Itoa(p.s.cfg.Size)) +
-		formatLine("set", "rank", strconv.Itoa(p.rank)) +
-		formatLine("set", "debug", "0"))
 }
 
 // init accepts PMI 1.0 and 1.1. The refusal of another version names 1.1.
@@ -379,11 +343,11 @@ func (p *peer) write(text string) error {
 	return nil
 }
 
-// send writes one answer. A long answer may take longer than WriteTimeout, if the process keeps
+// send writes one answer. A long answer may take longer than writeTimeout, if the process keeps
 // reading.
 func (p *peer) send(text string) error {
 	for text != "" {
-		if err := p.conn.SetWriteDeadline(time.Now().Add(p.s.cfg.WriteTimeout)); err != nil {
+		if err := p.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}
 		n := min(len(text), sendBytes)
@@ -395,5 +359,5 @@ func (p *peer) send(text string) error {
 	return nil
 }
 
-// sendBytes is the number of bytes that a process has to read within WriteTimeout.
+// sendBytes is the number of bytes that a process has to read within writeTimeout.
 const sendBytes = 32 << 10

@@ -20,18 +20,14 @@ type ServerConfig struct {
 	// held. It must make all processes end, also the one that aborted: its Serve goes on until that
 	// has ended. If OnAbort is nil, that Serve returns at once.
 	OnAbort func(rank, code int, message string)
-
-	// MaxKeys bounds the number of keys of the job; 0: 65536 + 256 a rank.
-	MaxKeys int
-	// MaxBytes bounds the total of keys and values of the job; 0: 64 MiB + 1 MiB a rank.
-	MaxBytes int
-	// WriteTimeout is the time after which a process that does not read its answers is dropped;
-	// 0: 30 s.
-	WriteTimeout time.Duration
 }
 
-// maxJobIDBytes leaves most of a request's line to the value.
-const maxJobIDBytes = 128
+const (
+	// maxJobIDBytes leaves most of a request's line to the value.
+	maxJobIDBytes = 128
+	// writeTimeout is the time after which a process that does not read its answers is dropped.
+	writeTimeout = 30 * time.Second
+)
 
 // Server is the key-value space and the barrier of one job. Goroutines may share it. It has no
 // goroutine of its own: it works inside the calls of Serve.
@@ -87,8 +83,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return bad("nodes of ranks")
 	case cfg.AppNum != nil && len(cfg.AppNum) != cfg.Size:
 		return bad("programs of ranks")
-	case cfg.UniverseSize < 0 || cfg.MaxKeys < 0 || cfg.MaxBytes < 0 || cfg.WriteTimeout < 0:
-		return bad("negative number")
+	case cfg.UniverseSize < 0:
+		return bad("negative number of processes")
 	}
 	cfg.AppNum = slices.Clone(cfg.AppNum)
 	if cfg.NodeOf == nil {
@@ -97,22 +93,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.UniverseSize == 0 {
 		cfg.UniverseSize = cfg.Size
 	}
-	if cfg.MaxKeys == 0 {
-		cfg.MaxKeys = 1<<16 + 256*cfg.Size
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 64<<20 + 1<<20*cfg.Size
-	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = 30 * time.Second
-	}
 	s := &Server{
 		cfg:     cfg,
 		mapping: formatMapping(cfg.NodeOf),
 		failed:  make(chan struct{}),
 		ranks:   make([]rankState, cfg.Size),
 		left:    -1,
-		kvs:     newKVS(cfg.MaxKeys, cfg.MaxBytes),
+		kvs:     newKVS(1<<16+256*cfg.Size, 64<<20+1<<20*cfg.Size),
 	}
 	s.cfg.NodeOf = nil
 	for i := range s.ranks {
@@ -227,11 +214,6 @@ func (s *Server) leave(rank int, state State) {
 	}
 }
 
-// AnyRank as the rank of Serve means that the process sends its rank itself, by initack, as
-// processes with PMI_PORT do. The server cannot verify that rank, so unauthenticated processes must
-// not be able to connect.
-const AnyRank = -1
-
 // Serve answers the process of one rank on conn until the process finalizes or the connection ends.
 // It closes conn before it returns. It returns nil after finalize, and for a program that never
 // spoke PMI. Otherwise the error is one of
@@ -242,24 +224,17 @@ const AnyRank = -1
 //   - ErrProtocol: it broke the protocol
 //   - ErrTimeout: it does not read its answers
 //   - ErrRank, ErrTaken: no such rank, or Serve was called for it before
-//   - ErrLost: with AnyRank, the connection ended before initack
 //   - the error of Fail
 //
 // If a process waits in a barrier that cannot complete, it gets the reason, and its connection is
 // closed: no rank hangs because another one died.
 func (s *Server) Serve(rank int, conn net.Conn) error {
-	p := &peer{s: s, conn: conn, rank: AnyRank}
-	if rank != AnyRank {
-		if err := s.claim(rank); err != nil {
-			conn.Close()
-			return p.wrap(err)
-		}
-		p.rank = rank
+	if err := s.claim(rank); err != nil {
+		conn.Close()
+		return fmt.Errorf("wireup: %w", err)
 	}
+	p := &peer{s: s, conn: conn, rank: rank}
 	err := p.run()
-	if p.rank == AnyRank {
-		return p.wrap(err)
-	}
 	if p.finalized {
 		return nil
 	}
@@ -275,6 +250,9 @@ func (s *Server) Serve(rank int, conn net.Conn) error {
 	case p.lost:
 		err = fmt.Errorf("%w: %w", ErrNotFinalized, err)
 	}
-	s.leave(p.rank, state)
-	return p.wrap(err)
+	s.leave(rank, state)
+	if err != nil {
+		err = fmt.Errorf("wireup: rank %d: %w", rank, err)
+	}
+	return err
 }

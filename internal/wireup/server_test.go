@@ -22,10 +22,7 @@ func TestNewServerWithBadConfigFails(t *testing.T) {
 		"long job ID":     func(c *ServerConfig) { c.JobID = string(make([]byte, maxJobIDBytes+1)) },
 		"nodes":           func(c *ServerConfig) { c.NodeOf = c.NodeOf[:1] },
 		"programs":        func(c *ServerConfig) { c.AppNum = []int{} },
-		"keys":            func(c *ServerConfig) { c.MaxKeys = -1 },
-		"bytes":           func(c *ServerConfig) { c.MaxBytes = -1 },
 		"universe":        func(c *ServerConfig) { c.UniverseSize = -1 },
-		"timeout":         func(c *ServerConfig) { c.WriteTimeout = -1 },
 	} {
 		cfg := good
 		change(&cfg)
@@ -43,12 +40,13 @@ func TestStateOfUnknownRank(t *testing.T) {
 }
 
 func TestServeOfBadRankClosesConnection(t *testing.T) {
-	s, err := NewServer(ServerConfig{Size: 1, JobID: "j"})
-	require.NoError(t, err)
-	ours, theirs := net.Pipe()
-	assert.ErrorIs(t, s.Serve(1, ours), ErrRank)
-	_, err = theirs.Write([]byte("x"))
-	assert.Error(t, err)
+	j := newJob(t, ServerConfig{Size: 1}, pipePair)
+	for rank, want := range map[int]error{-1: ErrRank, 0: ErrTaken, 1: ErrRank} {
+		ours, theirs := net.Pipe()
+		assert.ErrorIs(t, j.server.Serve(rank, ours), want)
+		_, err := theirs.Write([]byte("x"))
+		assert.Error(t, err)
+	}
 }
 
 func TestServeOfEndlessSpawnFails(t *testing.T) {

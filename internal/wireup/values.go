@@ -147,7 +147,7 @@ func notFound(name string) error { return fmt.Errorf("wireup: get %s: %w", name,
 func (c *Client) getPieces(prefix string, max int) (map[string]string, error) {
 	c.exchanging.Lock()
 	defer c.exchanging.Unlock()
-	a, err := c.request(c.timeout, getAll, getAllResult, "kvsname", c.kvsName, "prefix", prefix)
+	a, err := c.request(getAll, getAllResult, "kvsname", c.kvsName, "prefix", prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (c *Client) getPieces(prefix string, max int) (map[string]string, error) {
 	count, err := a.number("count", 0, max)
 	pieces := make(map[string]string)
 	for range count {
-		if a, err = c.readAnswer(c.timeout, getAll, getAllWord); err != nil {
+		if a, err = c.readAnswer(getAll, getAllWord); err != nil {
 			return nil, err
 		}
 		key, _ := a.get("key")

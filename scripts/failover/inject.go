@@ -24,7 +24,12 @@ func (i *injector) inject(kind string) { i.next.Store(kind) }
 
 // hook wraps the verbs of a rank.
 func (i *injector) hook(h *observe.Hook) {
-	h.Verbs = func(p verbs.Provider) verbs.Provider { return provider{p, i} }
+	h.Devices = func(devices any) any {
+		if p, ok := devices.(verbs.Provider); ok {
+			return provider{p, i}
+		}
+		return devices
+	}
 }
 
 // The wrappers lead from the provider to the queue pairs of the first device.

@@ -1,4 +1,4 @@
-/* An MPICH program, which run.sh starts under the wireup server.
+/* An MPICH program, which scripts/interop.sh starts under mpirun-go.
  *
  *   mpich        sends small and large messages in a ring, and calls MPI_Allreduce
  *   mpich leave  the same; then rank 0 aborts with code 3, and no rank calls MPI_Finalize

@@ -72,12 +72,23 @@ func (d *daemon) onStart(f frame) error {
 	return nil
 }
 
-// A start fails with ETXTBSY while a process between fork and exec has a received program open for
-// writing. Starts are repeated for at most 0.2 s in that case.
+// A start fails with ETXTBSY while a process between fork and exec, or one that receives the same
+// program into the same cache, has the program open for writing. Starts are repeated for at most
+// 0.2 s in that case.
 const (
 	maxBusyTries = 20
 	busyWait     = 10 * time.Millisecond
 )
+
+// whileBusy calls start again while it fails with ETXTBSY.
+func whileBusy(start func() error) error {
+	err := start()
+	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < maxBusyTries; tries++ {
+		time.Sleep(busyWait)
+		err = start()
+	}
+	return err
+}
 
 // startProcess starts a rank's process if its working directory exists.
 func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
@@ -88,11 +99,11 @@ func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 		}
 		return nil, &failure{text: fmt.Sprintf("working directory %s: %s", spec.Dir, why)}
 	}
-	proc, err := d.local.Start(spec)
-	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < maxBusyTries; tries++ {
-		time.Sleep(busyWait)
+	var proc *procs.Proc
+	err := whileBusy(func() (err error) {
 		proc, err = d.local.Start(spec)
-	}
+		return err
+	})
 	if err == nil {
 		return proc, nil
 	}

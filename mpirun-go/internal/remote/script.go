@@ -89,5 +89,7 @@ func install(hash, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.NewSyscallError("execve", unix.Exec(path, []string{path, DaemonArg}, os.Environ()))
+	return os.NewSyscallError("execve", whileBusy(func() error {
+		return unix.Exec(path, []string{path, DaemonArg}, os.Environ())
+	}))
 }
