@@ -15,7 +15,6 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 var errBody = errors.New("the body has had enough")
@@ -70,45 +69,11 @@ func TestRunLocalReturnsErrorsOfAllRanks(t *testing.T) {
 
 // TestErrorOfOneRankEndsCallsOfOthers: whatever they wait in.
 func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
-	waits := map[string]func(w *comm.Comm) error{
-		"recv":     func(w *comm.Comm) error { _, err := comm.Recv(w, []int{0}, comm.AnySource, 0); return err },
-		"probe":    func(w *comm.Comm) error { _, err := w.Probe(0, 0); return err },
-		"mprobe":   func(w *comm.Comm) error { _, _, err := w.Mprobe(0, 0); return err },
-		"ssend":    func(w *comm.Comm) error { return comm.Ssend(w, []int{0}, 0, 0) },
-		"sendrecv": func(w *comm.Comm) error { _, err := comm.Sendrecv(w, []int{0}, 0, 0, []int{0}, 0, 0); return err },
-		"dup":      func(w *comm.Comm) error { _, err := w.Dup(); return err },
-		"barrier":  func(w *comm.Comm) error { return w.Barrier() },
-		"finalize": func(w *comm.Comm) error { return w.Finalize() },
-		"wait": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			if err != nil {
-				return err
-			}
-			_, err = r.Wait()
-			return err
-		},
-		"wait all": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			if err != nil {
-				return err
-			}
-			return request.WaitAll(r)
-		},
-		"test": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			for err == nil {
-				_, _, err = r.Test()
-			}
-			return err
-		},
-		"iprobe": func(w *comm.Comm) error {
-			for {
-				if _, _, err := w.Iprobe(0, 0); err != nil {
-					return err
-				}
-			}
-		},
-		"send without end": func(w *comm.Comm) error {
+	for _, c := range append(comm.WaitingCalls(),
+		comm.WaitingCall{Name: "dup", Call: func(w *comm.Comm, _ int) error { _, err := w.Dup(); return err }},
+		comm.WaitingCall{Name: "barrier", Call: func(w *comm.Comm, _ int) error { return w.Barrier() }},
+		comm.WaitingCall{Name: "finalize", Call: func(w *comm.Comm, _ int) error { return w.Finalize() }},
+		comm.WaitingCall{Name: "send without end", Call: func(w *comm.Comm, _ int) error {
 			for {
 				if err := comm.Bsend(w, []int{1}, w.Rank(), 0); err != nil {
 					return err
@@ -117,10 +82,9 @@ func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 					return err
 				}
 			}
-		},
-	}
-	for name, wait := range waits {
-		t.Run(name, func(t *testing.T) {
+		}},
+	) {
+		t.Run(c.Name, func(t *testing.T) {
 			var inside atomic.Int32
 			err := comm.RunLocal(3, func(w *comm.Comm) error {
 				if w.Rank() == 0 {
@@ -130,10 +94,10 @@ func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 					return errBody
 				}
 				inside.Add(1)
-				err := wait(w)
+				err := c.Call(w, 0)
 				assert.ErrorIs(t, err, comm.ErrProcFailed)
 				assert.ErrorContains(t, err, "rank 0: the body has had enough")
-				if name != "finalize" {
+				if c.Name != "finalize" {
 					assert.ErrorIs(t, w.Barrier(), comm.ErrProcFailed, "later calls too")
 				}
 				return nil
