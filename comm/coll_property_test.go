@@ -42,6 +42,7 @@ type collCall struct {
 // collKind is a kind of call, with the result that each rank must get, or nil if it gets none.
 type collKind struct {
 	rooted, combines, hasCounts bool
+	whole                       bool // the input of a rank has a part for each rank
 	result                      func(c *collCall, n, rank int) []affine
 }
 
@@ -65,7 +66,7 @@ var collKinds = map[string]collKind{
 		}
 		return c.gathered(n)
 	}},
-	"scatter": {rooted: true, result: func(c *collCall, n, rank int) []affine {
+	"scatter": {rooted: true, whole: true, result: func(c *collCall, n, rank int) []affine {
 		return c.contents[c.root][rank*c.count:][:c.count]
 	}},
 	"allgather": {result: func(c *collCall, n, rank int) []affine { return c.gathered(n) }},
@@ -79,7 +80,7 @@ var collKinds = map[string]collKind{
 		displs, _ := place(c.counts, 0, false)
 		return c.combined(n, displs[rank], c.counts[rank])
 	}},
-	"reducescatterblock": {combines: true, result: func(c *collCall, n, rank int) []affine {
+	"reducescatterblock": {combines: true, whole: true, result: func(c *collCall, n, rank int) []affine {
 		return c.combined(n, rank*c.count, c.count)
 	}},
 	"gatherv": {rooted: true, hasCounts: true, result: func(c *collCall, n, rank int) []affine {
@@ -93,7 +94,7 @@ var collKinds = map[string]collKind{
 		return c.contents[c.root][displs[rank]:][:c.counts[rank]]
 	}},
 	"allgatherv": {hasCounts: true, result: func(c *collCall, n, rank int) []affine { return c.gatheredv(n) }},
-	"alltoall": {result: func(c *collCall, n, rank int) []affine {
+	"alltoall": {whole: true, result: func(c *collCall, n, rank int) []affine {
 		var all []affine
 		for r := range n {
 			all = append(all, c.contents[r][rank*c.count:][:c.count]...)
@@ -202,15 +203,18 @@ func (c *collCall) check(w *Comm) error {
 	rank := w.Rank()
 	what := fmt.Sprintf("%s of %d elements, root %d, inPlace=%v, inOrder=%v, counts %v, gap %d, descending=%v",
 		c.kind, c.count, c.root, c.inPlace, c.inOrder, c.counts, c.gap, c.descending)
-	mine := slices.Clone(c.contents[rank])
+	kind, given := collKinds[c.kind], c.contents[rank]
+	if !kind.whole && !kind.hasCounts {
+		given = given[:c.count]
+	}
+	mine := slices.Clone(given)
 	got, err := c.call(w, mine)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	kind := collKinds[c.kind]
 	err = same(what, kind.result(c, w.Size(), rank), got)
 	if !c.inPlace || !kind.combines && !strings.HasPrefix(c.kind, "alltoall") {
-		err = errors.Join(err, same(what+": input", c.contents[rank], mine))
+		err = errors.Join(err, same(what+": input", given, mine))
 	}
 	return err
 }

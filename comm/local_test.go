@@ -167,25 +167,19 @@ func TestRankThatFailsDuringFinalizeEndsOthers(t *testing.T) {
 
 func TestFinalize(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
-		d, err := w.Dup()
-		require.NoError(t, err)
+		d := must(w.Dup())
 		assert.ErrorIs(t, d.Finalize(), comm.ErrComm, "not the world")
-		r, err := comm.RecvInit(w, []int{0}, 0, 0)
-		require.NoError(t, err)
-		pending, err := comm.Irecv(w, []int{0}, 0, 0)
-		require.NoError(t, err)
+		r, pending := must(comm.RecvInit(w, []int{0}, 0, 0)), must(comm.Irecv(w, []int{0}, 0, 0))
 		require.NoError(t, w.WithContext(t.Context()).Finalize())
 
-		err = w.Finalize()
+		err := w.Finalize()
 		assert.ErrorIs(t, err, comm.ErrFinalized)
 		assert.EqualError(t, err, "world: finalize: already finalized")
 		for _, c := range []*comm.Comm{w, d, w.WithContext(t.Context())} {
 			assert.ErrorIs(t, c.Barrier(), comm.ErrFinalized)
 			assert.ErrorIs(t, c.Free(), comm.ErrFinalized)
-			_, err = c.Dup()
-			assert.ErrorIs(t, err, comm.ErrFinalized)
-			_, err = comm.Alloc[int](c, 1)
-			assert.ErrorIs(t, err, comm.ErrFinalized)
+			assert.ErrorIs(t, errOf(c.Dup()), comm.ErrFinalized)
+			assert.ErrorIs(t, errOf(comm.Alloc[int](c, 1)), comm.ErrFinalized)
 			for _, call := range append(calls(1), untyped()...) {
 				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrFinalized, call.op)
 				assert.ErrorIs(t, call.do(c, -7, -7), comm.ErrFinalized, call.op)
@@ -195,10 +189,8 @@ func TestFinalize(t *testing.T) {
 			}
 		}
 		require.NoError(t, r.Start())
-		_, err = r.Wait()
-		assert.ErrorIs(t, err, comm.ErrFinalized)
-		_, err = pending.Wait()
-		assert.Error(t, err, "it did not happen")
+		assert.ErrorIs(t, errOf(r.Wait()), comm.ErrFinalized)
+		assert.Error(t, errOf(pending.Wait()), "it did not happen")
 		assert.Equal(t, 2, w.Size())
 		assert.Equal(t, "world", w.Name())
 	})
@@ -225,8 +217,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 		if w.Rank() == 0 {
 			for dest := 1; dest < 3; dest++ {
 				for i, n := range sizes() {
-					r, err := comm.Isend(w, pattern(n, i), dest, i)
-					require.NoError(t, err)
+					r := must(comm.Isend(w, pattern(n, i), dest, i))
 					require.NoError(t, r.Free())
 				}
 			}
@@ -237,10 +228,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 			runtime.Gosched()
 		}
 		for i, n := range sizes() {
-			got := make([]byte, n)
-			_, err := comm.Recv(w, got, 0, i)
-			require.NoError(t, err)
-			assert.Equal(t, pattern(n, i), got)
+			assert.Equal(t, pattern(n, i), recv[byte](w, n, 0, i))
 		}
 		require.NoError(t, w.Finalize())
 	})
@@ -305,8 +293,7 @@ func TestManyRanksOnFewCoresProgress(t *testing.T) {
 	run(t, 64, func(t rank, w *comm.Comm) {
 		ringOf(t, w)
 		require.NoError(t, w.Barrier())
-		c, err := w.Split(w.Rank()%5, 0)
-		require.NoError(t, err)
+		c := must(w.Split(w.Rank()%5, 0))
 		ringOf(t, c)
 		require.NoError(t, c.Free())
 	})
@@ -326,8 +313,7 @@ func TestOptionsSetSettingsAndFabric(t *testing.T) {
 			next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
 			for _, n := range sizes() {
 				b := pattern(n, w.Rank())
-				_, err := comm.SendrecvReplace(w, b, next, 0, prev, 0)
-				require.NoError(t, err)
+				must(comm.SendrecvReplace(w, b, next, 0, prev, 0))
 				assert.Equal(t, pattern(n, prev), b)
 			}
 		}, opts...)
@@ -341,16 +327,10 @@ func TestWaitingRankSleepsAndWakes(t *testing.T) {
 			// Any time is correct; this one is long enough to fall asleep.
 			time.Sleep(20 * time.Millisecond)
 			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
-			got := []int{0}
-			_, err := comm.Recv(w, got, 1, 0)
-			require.NoError(t, err)
-			require.Equal(t, []int{2}, got)
+			require.Equal(t, []int{2}, recv[int](w, 1, 1, 0))
 			return
 		}
-		got := []int{0}
-		_, err := comm.Recv(w, got, 0, 0)
-		require.NoError(t, err)
-		require.Equal(t, []int{1}, got)
+		require.Equal(t, []int{1}, recv[int](w, 1, 0, 0))
 		require.NoError(t, comm.Send(w, []int{2}, 0, 0))
 	})
 }
@@ -365,8 +345,7 @@ func TestRequestActiveAtFinalizeFails(t *testing.T) {
 		if err := w.Finalize(); err != nil {
 			return err
 		}
-		_, err = r.Wait()
-		assert.ErrorIs(t, err, comm.ErrFinalized)
+		assert.ErrorIs(t, errOf(r.Wait()), comm.ErrFinalized)
 		return nil
 	}))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -57,6 +58,11 @@ func must2[T, U any](v T, u U, err error) (T, U) {
 	return v, u
 }
 
+// errOf, errOf2 and errOf3 return the error of a call.
+func errOf[T any](_ T, err error) error                  { return err }
+func errOf2[T, U any](_ T, _ U, err error) error         { return err }
+func errOf3[T, U, V any](_ T, _ U, _ V, err error) error { return err }
+
 // failf ends the job of the rank that calls it.
 func failf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }
 
@@ -65,6 +71,14 @@ func expect(want, got any, what ...any) {
 	if !reflect.DeepEqual(want, got) {
 		failf("%s: got %v, want %v", fmt.Sprint(what...), got, want)
 	}
+}
+
+// isErrorOf checks the fields of the error of a call in the world.
+func isErrorOf(t rank, err error, op string, peer, tag int) {
+	t.Helper()
+	var e *comm.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, comm.Error{Op: op, Comm: "world", Peer: peer, Tag: tag, Err: e.Err}, *e)
 }
 
 // recv receives n elements.
