@@ -10,6 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -40,6 +44,46 @@ func locked[T any](w *Comm, f func() T) T {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()
 	return f()
+}
+
+// localWorld makes ranks of this process. open makes the modules of each rank; the nth modules of
+// all ranks are connected.
+func localWorld(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, opts ...Option) []*Comm {
+	tb.Helper()
+	_, settings, err := makeOptions(opts)
+	require.NoError(tb, err)
+	worlds := make([]*Comm, ranks)
+	for rank := range worlds {
+		wakeup, err := progress.NewPipeWakeup()
+		require.NoError(tb, err)
+		tb.Cleanup(func() { require.NoError(tb, wakeup.Close()) })
+		idle := idlePolicy(settings, ranks, 2)
+		idle.Wakeup = wakeup
+		j := newJob(rank, ranks, settings, idle, "here")
+		j.others = localRank{nil, rank}
+		j.makePML(func(peer int) ([]pml.Route, error) {
+			var all rails.Routes
+			for i, m := range j.modules {
+				address := worlds[peer].job.modules[i].Address()
+				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
+			}
+			if len(all.List) == 0 {
+				return nil, errors.Join(append(all.Refused, ErrUnreachable)...)
+			}
+			return all.List, nil
+		})
+		modules := open(j, wakeup)
+		j.eng.Lock() // which a turn of the asynchronous progress takes
+		for _, m := range modules {
+			j.addModule(m)
+		}
+		j.eng.AddPoller(j.pml)
+		j.makeWorld()
+		j.eng.Unlock()
+		worlds[rank] = j.world
+		tb.Cleanup(func() { require.NoError(tb, locked(j.world, func() error { return j.close(ErrFinalized) })) })
+	}
+	return worlds
 }
 
 // awaitPending returns when the rank of w waits for something, or when ctx ends.
