@@ -58,10 +58,9 @@ func must2[T, U any](v T, u U, err error) (T, U) {
 	return v, u
 }
 
-// errOf, errOf2 and errOf3 return the error of a call.
-func errOf[T any](_ T, err error) error                  { return err }
-func errOf2[T, U any](_ T, _ U, err error) error         { return err }
-func errOf3[T, U, V any](_ T, _ U, _ V, err error) error { return err }
+// errOf and errOf2 return the error of a call.
+func errOf[T any](_ T, err error) error          { return err }
+func errOf2[T, U any](_ T, _ U, err error) error { return err }
 
 // failf ends the job of the rank that calls it.
 func failf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }

@@ -231,7 +231,7 @@ func splitGivenUp(w *Comm, rng *rand.Rand, i int) (unequal bool) {
 	var barrier error
 	var with []error // by rank
 	if split == nil {
-		barrier, with = useSplit(n, i%2 == 0)
+		with, barrier = useSplit(n, i%2 == 0)
 		check(n.Free())
 		if !freesFirst {
 			check(parent.Free())
@@ -281,8 +281,8 @@ func SplitRounds(n int) int {
 	return n
 }
 
-// useSplit uses a communicator, and returns the errors of its barrier, and of messages by rank.
-func useSplit(n *Comm, barrierFirst bool) (barrier error, with []error) {
+// useSplit uses a communicator, and returns the errors of messages by rank, and that of its barrier.
+func useSplit(n *Comm, barrierFirst bool) (with []error, barrier error) {
 	me, size := n.Rank(), n.Size()
 	with = make([]error, size)
 	if barrierFirst {
@@ -311,7 +311,7 @@ func useSplit(n *Comm, barrierFirst bool) (barrier error, with []error) {
 	if !barrierFirst {
 		barrier = n.Barrier()
 	}
-	return barrier, with
+	return with, barrier
 }
 
 // TestSplitsGivenUpAtRandomMoments: another goroutine of each rank makes progress, or not.
