@@ -231,8 +231,7 @@ func (c *collCall) call(w *Comm, mine []affine) ([]affine, error) {
 	if c.inOrder {
 		opts = append(opts, InRankOrder())
 	}
-	one, all := mine[:c.count:c.count], make([]affine, n*c.count)
-	out := all[:c.count]
+	one, out := mine[:c.count:c.count], make([]affine, c.count)
 	switch c.kind {
 	case "barrier":
 		return nil, w.Barrier()
@@ -258,6 +257,7 @@ func (c *collCall) call(w *Comm, mine []affine) ([]affine, error) {
 		if rank != c.root {
 			return nil, Gather(w, one, nil, c.root)
 		}
+		all := make([]affine, n*c.count)
 		if c.inPlace {
 			copy(all[rank*c.count:], one)
 			one = nil
@@ -272,6 +272,7 @@ func (c *collCall) call(w *Comm, mine []affine) ([]affine, error) {
 		}
 		return out, Scatter(w, mine[:n*c.count], out, c.root)
 	case "allgather":
+		all := make([]affine, n*c.count)
 		if c.inPlace {
 			copy(all[rank*c.count:], one)
 			one = nil
@@ -281,6 +282,7 @@ func (c *collCall) call(w *Comm, mine []affine) ([]affine, error) {
 		if c.inPlace {
 			return mine[:n*c.count], Alltoall(w, nil, mine[:n*c.count])
 		}
+		all := make([]affine, n*c.count)
 		return all, Alltoall(w, mine[:n*c.count], all)
 	case "scan":
 		if c.inPlace {
@@ -431,6 +433,9 @@ func checkResults(w *Comm) {
 					for _, odd := range []bool{false, true} {
 						if odd && !kind.combines && !kind.hasCounts {
 							continue
+						}
+						if count > 1000 && kind.hasCounts && odd != inPlace {
+							continue // it would take too long
 						}
 						check((&collCall{
 							kind: name, count: count, root: root, inPlace: inPlace, inOrder: odd && kind.combines,
